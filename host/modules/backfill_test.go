@@ -14,14 +14,15 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// What is missing is fetched, what nobody has is asked for less and less often,
-// and nothing is fetched onto a full disk.
+// TestModuleCopies checks that missing modules are fetched, that modules that
+// no node has are requested less and less often, and that nothing is fetched
+// onto a full disk.
 func TestModuleCopies(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		have, away, lost := journal.Digest{1}, journal.Digest{2}, journal.Digest{3}
 		var full atomic.Bool
 		full.Store(true)
-		var mu sync.Mutex // of what follows
+		var mu sync.Mutex // guards the following
 		var asked []journal.Digest
 		var lostAt []time.Duration
 		began := time.Now()

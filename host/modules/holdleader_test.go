@@ -17,15 +17,15 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// failing is a log of the metadata of one voter that loses its leadership right
-// after some of the commands that are proposed, and is elected again later.
+// failing is a log of the metadata of one voter. It loses its leadership right
+// after some of the proposed commands and is elected again later.
 type failing struct {
 	w        *signedWorld
 	m        *cluster.Metadata
 	term     sharding.Term
 	index    uint64
-	failures int           // commands whose outcome nobody hears of
-	leader   time.Duration // how long there is none then
+	failures int           // commands with an unknown outcome
+	leader   time.Duration // how long there is no leader after each
 }
 
 func (f *failing) elect() {
@@ -71,9 +71,9 @@ func newFailing(t *testing.T) (*failing, *holds) {
 	return f, &holds{Service: &Service{metadata: f.m, types: w.types}}
 }
 
-// TestHoldsOutliveTheMetadatasLeader: a type is held, and released, although
-// the leader of the metadata changes while that is asked for: the one does not
-// fail then, and the other is not left to the coordinator.
+// TestHoldsOutliveTheMetadatasLeader checks that pausing a type's writes
+// succeeds although the metadata leader changes meanwhile, and that ending the
+// pause does too, so that it is not left to the coordinator.
 func TestHoldsOutliveTheMetadatasLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, h := newFailing(t)
@@ -84,7 +84,7 @@ func TestHoldsOutliveTheMetadatasLeader(t *testing.T) {
 		if err != nil || at != b.PausedSince || at == 0 {
 			t.Fatalf("held since %d, %v: %+v", at, err, b)
 		}
-		f.failures, f.leader = 2, 3*time.Second // which nobody waits for who has a caller
+		f.failures, f.leader = 2, 3*time.Second // longer than callers wait
 		h.release(ctx, context.Canceled)
 		if b, _ = f.m.View().Binding("a"); b.PausedSince != 0 || b.Digest != (meta.Digest{1}) {
 			t.Fatalf("it is held: %+v", b)
@@ -92,8 +92,8 @@ func TestHoldsOutliveTheMetadatasLeader(t *testing.T) {
 	})
 }
 
-// TestHoldsOfUnknownOutcomeAreReleased: a type that may be held although the
-// call has failed is not held on.
+// TestHoldsOfUnknownOutcomeAreReleased checks that a write pause that may have
+// taken effect although the call failed is ended.
 func TestHoldsOfUnknownOutcomeAreReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, h := newFailing(t)

@@ -9,9 +9,10 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestTypesAreNotHeldForEver: whoever held one may have stopped. It goes on
-// then under another revision, which that one does not know; a hold that began
-// meanwhile is another.
+// TestTypesAreNotHeldForEver checks that an overdue write pause is ended,
+// because its holder may have stopped. The type then continues under a
+// different revision, which the holder does not know. A pause that began
+// meanwhile is not affected.
 func TestTypesAreNotHeldForEver(t *testing.T) {
 	now := time.Unix(1000, 0)
 	w := newSignedWorld(t, signing.Off)

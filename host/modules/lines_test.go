@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// paced are lines of guests that never write too much: their clock goes on by a
-// second with each line.
+// paced returns lines of guests that never exceed the rate: the clock advances
+// by a second with each line.
 func paced() *GuestLines {
 	now := time.Unix(1, 0)
 	return &GuestLines{Now: func() time.Time { now = now.Add(time.Second); return now }}
@@ -32,7 +32,7 @@ func follow(t *testing.T, l *GuestLines, of sharding.EntityID) *LineFollower {
 	return f
 }
 
-// rest is what a follower reads until there is nothing more.
+// rest reads from a follower until there is nothing more.
 func rest(f *LineFollower) (texts []string, lost uint64) {
 	for {
 		lines, missed := f.Read()
@@ -46,8 +46,8 @@ func rest(f *LineFollower) (texts []string, lost uint64) {
 	}
 }
 
-// TestFollowersSeeTheirs: a follower gets the lines that were there and those
-// that come, of its type and entity alone.
+// TestFollowersSeeTheirs checks that a follower gets the existing and the new
+// lines of its type and entity, and no others.
 func TestFollowersSeeTheirs(t *testing.T) {
 	l := paced()
 	l.Add(theEntity("a", "1"), journal.Digest{1}, LineInfo, []byte("one"))
@@ -68,9 +68,9 @@ func TestFollowersSeeTheirs(t *testing.T) {
 	}
 }
 
-// TestSlowFollowersAreToldWhatTheyMissed: what was overwritten is counted to
-// the line, by number of lines and by their bytes, and what is kept is the
-// newest.
+// TestSlowFollowersAreToldWhatTheyMissed checks that overwritten lines are
+// counted exactly, whether the bound on lines or on bytes is reached, and that
+// the newest lines are kept.
 func TestSlowFollowersAreToldWhatTheyMissed(t *testing.T) {
 	for _, size := range []int{4, 700, 1000} {
 		l := paced()
@@ -96,8 +96,9 @@ func TestSlowFollowersAreToldWhatTheyMissed(t *testing.T) {
 	}
 }
 
-// TestNoisyTypesLeaveOthersTheirLines: who writes without end does not push the
-// lines of others out, and its followers are told how much is not kept.
+// TestNoisyTypesLeaveOthersTheirLines checks that a type that writes endlessly
+// does not push out the lines of others, and that its followers learn how many
+// lines are not kept.
 func TestNoisyTypesLeaveOthersTheirLines(t *testing.T) {
 	now := time.Unix(1, 0)
 	l := &GuestLines{Now: func() time.Time { return now }}
@@ -121,8 +122,8 @@ func TestNoisyTypesLeaveOthersTheirLines(t *testing.T) {
 	}
 }
 
-// TestFollowersAreBounded: a node has so many followers, and more once one
-// leaves.
+// TestFollowersAreBounded checks that a node has a maximum number of followers,
+// and accepts another one after one has closed.
 func TestFollowersAreBounded(t *testing.T) {
 	l := paced()
 	var last *LineFollower
@@ -136,8 +137,8 @@ func TestFollowersAreBounded(t *testing.T) {
 	follow(t, l, theEntity("a", ""))
 }
 
-// TestLinesThatNobodyFollowsAllocateNothing: once a type has written, a line is
-// copied into what is there already.
+// TestLinesThatNobodyFollowsAllocateNothing checks that after the first line of
+// a type, lines are copied into existing memory.
 func TestLinesThatNobodyFollowsAllocateNothing(t *testing.T) {
 	l := paced()
 	e, text := theEntity("a", "1"), []byte("a line like many others")

@@ -7,8 +7,8 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// A shard that elects a leader while its entities are to be compared is looked
-// at again, and refuses no activation.
+// TestComparisonWaitsForLeaders checks that a shard without a leader is
+// compared again and does not make the activation fail.
 func TestComparisonWaitsForLeaders(t *testing.T) {
 	looks := 0
 	look := func(context.Context, FitQuery) (*modulev1.FitResponse, error) {

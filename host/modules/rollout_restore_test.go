@@ -10,9 +10,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestRolloutsOfOtherClustersBegin: whatever a rollout had come to in another
-// cluster, the metadata takes it as it is restored, no entity goes back to the
-// older module, and no step is due.
+// TestRolloutsOfOtherClustersBegin checks that the metadata accepts a restored
+// rollout in whatever state it was in the other cluster, that no entity goes
+// back to the older module, and that no step is due.
 func TestRolloutsOfOtherClustersBegin(t *testing.T) {
 	older, newer := meta.Digest{1}, meta.Digest{2}
 	part, stay := meta.Part{Share: 3000, Prefix: "x"}, []string{"a", "b"}

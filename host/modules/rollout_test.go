@@ -8,8 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestStepsAreDueAfterTheirPause, by the clock of the node that takes them: one
-// that goes on is, and no other.
+// TestStepsAreDueAfterTheirPause checks that a step of a running rollout, and
+// only of that, is due after its pause, by the clock of the node that takes the
+// step.
 func TestStepsAreDueAfterTheirPause(t *testing.T) {
 	now := time.Unix(1000, 7)
 	r := &Rollouts{now: func() time.Time { return now }}
@@ -19,7 +20,7 @@ func TestStepsAreDueAfterTheirPause(t *testing.T) {
 		goes  bool
 	}{
 		{meta.Rollout{State: meta.RolloutRunning, Steps: []uint32{500}, Pause: int64(pause)}, true},
-		{meta.Rollout{State: meta.RolloutRunning, Steps: []uint32{500}, Pause: int64(pause), DueAt: 5}, true}, // of the step before
+		{meta.Rollout{State: meta.RolloutRunning, Steps: []uint32{500}, Pause: int64(pause), DueAt: 5}, true}, // of the previous step
 		{meta.Rollout{State: meta.RolloutRunning, Pause: int64(pause), DueAt: 5}, false},
 		{meta.Rollout{State: meta.RolloutPaused, Steps: []uint32{500}, Pause: int64(pause), DueAt: 5}, false},
 		{meta.Rollout{State: meta.RolloutAborting, Steps: []uint32{500}, Pause: int64(pause)}, false},
@@ -41,8 +42,8 @@ func TestStepsAreDueAfterTheirPause(t *testing.T) {
 	}
 }
 
-// TestCallsMadeAgain: those find what they ask for under way, whichever step of
-// it was taken; any other plan is another.
+// TestCallsMadeAgain checks that a repeated call matches the active rollout,
+// whichever of its steps was taken, and that a different plan does not.
 func TestCallsMadeAgain(t *testing.T) {
 	going := func(share uint32, steps ...uint32) []meta.Binding {
 		r := &meta.Rollout{State: meta.RolloutRunning, Part: meta.Part{Share: share, Prefix: "a"}, Steps: steps, Pause: 7, Rules: "faults>0"}
@@ -77,14 +78,14 @@ func TestCallsMadeAgain(t *testing.T) {
 	}
 }
 
-// TestRulesAreOfEachType: a rule that any of the types breaks which go together
-// is broken for all, and the type is told.
+// TestRulesAreOfEachType checks that a rule broken by one of the types that go
+// together is broken for all, and that the reason names the type.
 func TestRulesAreOfEachType(t *testing.T) {
 	r := &meta.Rollout{Rules: "rejections>100,faults>2"}
 	going := []meta.Binding{{EntityType: "one", Rollout: r}, {EntityType: "two", Rollout: r}}
 	by := map[string]*versions{"one": {newer: trial.Counts{Faults: 2}}, "two": {newer: trial.Counts{Faults: 2}}}
 	if rule, why, err := broken(going, by); why != "" || err != nil {
-		t.Error(rule, why, err) // they are not added up
+		t.Error(rule, why, err) // the counts of types are not added up
 	}
 	by["two"].newer.Faults++
 	if rule, why, err := broken(going, by); err != nil || rule.String() != "faults>2" || why[:5] != "two: " {
@@ -92,8 +93,8 @@ func TestRulesAreOfEachType(t *testing.T) {
 	}
 }
 
-// TestAPartIsNamedAsItIsAskedFor: a refusal names what is served in percent, and
-// no prefix where there is none.
+// TestAPartIsNamedAsItIsAskedFor checks that an error gives the part in
+// percent, and no prefix if there is none.
 func TestAPartIsNamedAsItIsAskedFor(t *testing.T) {
 	for want, part := range map[string]meta.Part{
 		"50% of the entities":                              {Share: 5000},

@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/host/modules/trial"
 )
 
-// digits are the digest of a module.
+// digits is the digest of a module.
 const digits = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef"
 
 func TestTypeSettings(t *testing.T) {
@@ -58,8 +58,8 @@ func TestTypeSettings(t *testing.T) {
 	}
 }
 
-// TestChecksAreSetOverTheModule: the setting counts before what the manifest
-// says, and nothing without either.
+// TestChecksAreSetOverTheModule checks that the setting takes precedence over
+// the manifest, and that without both nothing is validated.
 func TestChecksAreSetOverTheModule(t *testing.T) {
 	s := newSettings()
 	s.of.Store(&map[string]overrides{"off": {validate: "off"}, "on": {validate: "on"}})

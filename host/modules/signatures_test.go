@@ -21,8 +21,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// signedWorld is a node of a cluster that serves one type by a module that the
-// node does not have.
+// signedWorld is a node of a cluster that serves one type with a module that
+// the node does not have.
 type signedWorld struct {
 	t     *testing.T
 	state *meta.State
@@ -75,7 +75,7 @@ func (w *signedWorld) do(commands ...[]byte) {
 	}
 }
 
-// sign keeps a signature of the module by a key.
+// sign stores a signature of the module by a key.
 func (w *signedWorld) sign(key ed25519.PrivateKey) {
 	w.t.Helper()
 	m := w.mod
@@ -87,8 +87,9 @@ func stranger() ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, ed25519.SeedSize))
 }
 
-// TestUnsignedTypesAreNotServed: a type whose module is not signed is passed
-// over, and holds up neither the node nor later bindings, until it is signed.
+// TestUnsignedTypesAreNotServed checks that a type whose module is not signed
+// is skipped, and delays neither the node nor later bindings, until it is
+// signed.
 func TestUnsignedTypesAreNotServed(t *testing.T) {
 	w := newSignedWorld(t, signing.Require)
 	if err := w.types.Refresh(t.Context()); err != nil {
@@ -118,7 +119,7 @@ func TestUnsignedTypesAreNotServed(t *testing.T) {
 		}
 	}
 	w.sign(w.key)
-	// It would be served now, and is not here.
+	// It would be served now, but the module is missing here.
 	if err := w.types.Refresh(t.Context()); !errors.Is(err, request.ErrModuleNotLoaded) || len(w.types.Unsigned()) != 0 {
 		t.Errorf("signed: %v, %+v", err, w.types.Unsigned())
 	}
@@ -154,7 +155,7 @@ func TestPrepareAsksForASignature(t *testing.T) {
 			c.sign()
 			want := c.refuse
 			if mode != signing.Require || want == nil {
-				want = request.ErrModuleNotLoaded // it goes on, and has none
+				want = request.ErrModuleNotLoaded // it continues, and finds no module
 			}
 			if err := prepared(); !errors.Is(err, want) {
 				t.Errorf("%s: %v, want %v", mode, err, want)
@@ -163,8 +164,9 @@ func TestPrepareAsksForASignature(t *testing.T) {
 	}
 }
 
-// TestUploadsAreJudgedFirst: what cannot count is refused before it is looked
-// at, and what counts is not replaced by what does not.
+// TestUploadsAreJudgedFirst checks that an upload whose signature cannot be
+// trusted is rejected before anything else, and that a trusted signature is not
+// replaced by an untrusted one.
 func TestUploadsAreJudgedFirst(t *testing.T) {
 	w := newSignedWorld(t, signing.Require)
 	s := &Service{engine: (*guest.Engine)(nil), modules: w.types.modules, metadata: w.types.metadata, readOnly: func() bool { return false }}

@@ -11,8 +11,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestInternalCommandsNeedTheLevel: below it a node of the release before could
-// serve the module, and would take internal commands from clients.
+// TestInternalCommandsNeedTheLevel: below this cluster version a node of the
+// previous release could serve the module, and would accept internal commands
+// from clients.
 func TestInternalCommandsNeedTheLevel(t *testing.T) {
 	of := func(commands string) *manifest.Manifest {
 		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"first","kind":"event-sourced","encoding":"json"},` +
@@ -34,8 +35,8 @@ func TestInternalCommandsNeedTheLevel(t *testing.T) {
 	}
 }
 
-// TestSendsNeedTheLevel: below it a node of the release before could serve the
-// module, and would let it send to whomever it likes.
+// TestSendsNeedTheLevel: below this cluster version a node of the previous
+// release could serve the module, and would let it send to any type.
 func TestSendsNeedTheLevel(t *testing.T) {
 	for _, member := range []string{`"sends":["b"]`, `"sends":[]`, `"acceptsFrom":["b"]`, `"acceptsFrom":[]`} {
 		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"a","kind":"event-sourced","encoding":"json",` + member + `}]}`))
@@ -52,8 +53,9 @@ func TestSendsNeedTheLevel(t *testing.T) {
 	}
 }
 
-// TestSchemasNeedTheLevel: below it a node of the release before would serve
-// the module and check nothing, or could not read a manifest of that size.
+// TestSchemasNeedTheLevel: below this cluster version a node of the previous
+// release would serve the module without validation, or could not read a
+// manifest of that size.
 func TestSchemasNeedTheLevel(t *testing.T) {
 	of := func(members, more string) *manifest.Manifest {
 		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"event-sourced","encoding":"json"` + members + `}]` + more + `}`))
@@ -76,8 +78,8 @@ func TestSchemasNeedTheLevel(t *testing.T) {
 	}
 }
 
-// TestRecordedPrincipalsNeedTheLevel: below it a node of the release before
-// could serve the module, and would keep nobody.
+// TestRecordedPrincipalsNeedTheLevel: below this cluster version a node of the
+// previous release could serve the module, and would not record principals.
 func TestRecordedPrincipalsNeedTheLevel(t *testing.T) {
 	m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"a","kind":"event-sourced","encoding":"json","recordPrincipal":true}]}`))
 	if err != nil {
@@ -95,9 +97,9 @@ func TestRecordedPrincipalsNeedTheLevel(t *testing.T) {
 	}
 }
 
-// TestStateVersionsNeedTheLevel: below it a node of the release before could
-// serve the module, and would give it states of any form as if they were its
-// own.
+// TestStateVersionsNeedTheLevel: below this cluster version a node of the
+// previous release could serve the module, and would give it states of any
+// version as if they were its own.
 func TestStateVersionsNeedTheLevel(t *testing.T) {
 	of := func(members string) *manifest.Manifest {
 		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"a","encoding":"json",` + members + `}]}`))

@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestFilesOfUnknownModulesAreSwept: a file whose module the metadata does not
-// know goes an hour after it was put last and after that was seen, and not one
-// that an upload has spread and that is about to be known.
+// TestFilesOfUnknownModulesAreSwept checks that the file of a module that is
+// not in the metadata is deleted an hour after its last upload and after it was
+// first seen, and that the file of an upload in progress is not.
 func TestFilesOfUnknownModulesAreSwept(t *testing.T) {
 	w := newSignedWorld(t, signing.Off)
 	d, now := w.types.modules, time.Now()
@@ -44,27 +44,27 @@ func TestFilesOfUnknownModulesAreSwept(t *testing.T) {
 		}
 		swept = append(swept, want...)
 	}
-	sweep(2 * removeAfter) // it may be that the metadata was lost
+	sweep(2 * removeAfter) // the metadata may have been lost
 	sweep(removeAfter / 2)
 	sweep(removeAfter/2, spread)
 	w.do(meta.RemoveModule(removed.Digest))
 	sweep(0)
-	// An upload comes back to it before it is swept: its file is as new.
+	// It is uploaded again before it is swept, so its file is new.
 	now = time.Now()
 	d.unknownSince[journal.Digest(removed.Digest)] = now.Add(-2 * removeAfter)
 	put("removed")
 	sweep(removeAfter / 2)
 	behind := d.catchUp
 	d.catchUp = func(context.Context) error { return errors.New("the metadata has no leader") }
-	sweep(removeAfter) // what is known here may be old
+	sweep(removeAfter) // the metadata known here may be old
 	d.catchUp = func(ctx context.Context) error {
-		w.do(meta.PutModule(removed)) // it was news that had not come here
+		w.do(meta.PutModule(removed)) // it was not applied here yet
 		return behind(ctx)
 	}
 	sweep(0)
 	d.catchUp = behind
 	sweep(0)
 	w.do(meta.RemoveModule(removed.Digest))
-	sweep(0) // the hour begins anew
+	sweep(0) // the hour starts again
 	sweep(removeAfter, removed)
 }

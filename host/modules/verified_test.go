@@ -19,7 +19,7 @@ func TestRefusals(t *testing.T) {
 		required modules.VerifyRequired
 		result   *modules.VerifyResult
 		accept   bool
-		want     string // the name of the refusal; empty is none
+		want     string // name of the refusal; empty is none
 		says     string
 	}{
 		{"nothing is asked for", "", nil, false, "", ""},

@@ -21,7 +21,7 @@ type verifyingWorld struct {
 	t     *testing.T
 	v     *verifications
 	looks []FitQuery
-	// find is what a look finds.
+	// find returns the result of a comparison.
 	find func(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error)
 }
 
@@ -43,14 +43,14 @@ func newVerifyingWorld(t *testing.T, change func(*meta.Rollout)) *verifyingWorld
 	return w
 }
 
-// begin has module 2 verified.
+// begin begins the verification of module 2.
 func (w *verifyingWorld) begin(change func(*meta.Rollout)) {
 	next := &meta.Rollout{Digest: meta.Digest{2}, State: meta.RolloutVerifying, Types: []string{"a"}, By: "token:ann"}
 	change(next)
 	w.w.do(meta.PutRollouts("", 3, meta.PutRollout{EntityType: "a", Over: w.binding().Revision, Rollout: next}))
 }
 
-// verifications are those of a node that has just begun to lead.
+// verifications returns those of a node that has just begun to lead.
 func (w *verifyingWorld) verifications(s *Service) *verifications {
 	return &verifications{Service: s, rollouts: &Rollouts{Service: s, now: time.Now}, nodes: compiled{}, now: time.Now, late: map[string]retry{}, tries: map[string]int{}}
 }
@@ -70,8 +70,8 @@ func (w *verifyingWorld) binding() meta.Binding {
 	return b
 }
 
-// served asserts which module serves, that the type is not held, and what has
-// become of the rollout.
+// served asserts which module serves, that the type is not write-paused, and
+// the state of the rollout.
 func (w *verifyingWorld) served(module byte, state meta.RolloutState) {
 	w.t.Helper()
 	b := w.binding()
@@ -96,9 +96,10 @@ func differing(message string) *modulev1.FitResponse {
 	return out
 }
 
-// TestActivationsAreVerifiedThenHeld: all entities are compared at leisure, and
-// what was written meanwhile while the type is held, when its logs say so; then
-// the module serves, and loads the snapshots that were compared.
+// TestActivationsAreVerifiedThenHeld checks that all entities are first
+// compared at a limited rate, then what was written meanwhile while the type is
+// write-paused and its logs have the revision of the pause. Then the module
+// serves, and loads the snapshots that were compared.
 func TestActivationsAreVerifiedThenHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newVerifyingWorld(t, func(r *meta.Rollout) { r.Accept = true })
@@ -121,8 +122,8 @@ func TestActivationsAreVerifiedThenHeld(t *testing.T) {
 	})
 }
 
-// TestLongLooksAreRepeated: what is written during a long look is compared
-// before commands wait, as often as that may help.
+// TestLongLooksAreRepeated checks that what is written during a long comparison
+// is compared before commands must wait, as long as repeating helps.
 func TestLongLooksAreRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newVerifyingWorld(t, unchanged)
@@ -142,8 +143,9 @@ func TestLongLooksAreRepeated(t *testing.T) {
 	})
 }
 
-// TestModulesThatDoNotFitAreRefused: whichever look finds it, the module before
-// serves on, is not held, and the rollout has the reason.
+// TestModulesThatDoNotFitAreRefused checks that whichever comparison fails, the
+// previous module continues to serve, the type is not write-paused, and the
+// rollout contains the reason.
 func TestModulesThatDoNotFitAreRefused(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		for _, forced := range []bool{false, true} {
@@ -177,8 +179,9 @@ func TestModulesThatDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
-// TestVerificationsOutliveLeaders: a node that leads the metadata no longer ends
-// its look and changes nothing; the next one makes its own.
+// TestVerificationsOutliveLeaders checks that a node that stops leading the
+// metadata ends its comparison and changes nothing, and that the next leader
+// makes its own.
 func TestVerificationsOutliveLeaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newVerifyingWorld(t, unchanged)
@@ -189,7 +192,7 @@ func TestVerificationsOutliveLeaders(t *testing.T) {
 		}
 		w.pass(w.v)
 		w.served(1, meta.RolloutVerifying)
-		w.pass(w.v) // as run does not, because it does not lead
+		w.pass(w.v) // run does not do that, because the node does not lead
 		w.served(1, meta.RolloutVerifying)
 
 		w.elect()
@@ -203,7 +206,8 @@ func TestVerificationsOutliveLeaders(t *testing.T) {
 	})
 }
 
-// TestAbortsEndVerifications: the look under way ends, and nothing is bound.
+// TestAbortsEndVerifications checks that the running comparison ends and
+// nothing is bound.
 func TestAbortsEndVerifications(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -232,8 +236,9 @@ func TestAbortsEndVerifications(t *testing.T) {
 	}
 }
 
-// TestFailedLooksAreRepeatedLater: entities that cannot be looked at leave the
-// module verifying. Looks for which commands wait are few and far between.
+// TestFailedLooksAreRepeatedLater checks that failed comparisons leave the
+// module verifying, and that comparisons for which commands wait are few and
+// far between.
 func TestFailedLooksAreRepeatedLater(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -268,8 +273,8 @@ func TestFailedLooksAreRepeatedLater(t *testing.T) {
 	}
 }
 
-// TestCallsForWhatIsVerified: the same call again changes nothing, and any other
-// one is refused by the name of the module that is verified.
+// TestCallsForWhatIsVerified checks that a repeated call changes nothing, and
+// that any other call is rejected with the name of the module being verified.
 func TestCallsForWhatIsVerified(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newVerifyingWorld(t, func(r *meta.Rollout) { r.Limits = &meta.Limits{MaxEvents: 3} })

@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestTimesHaveTheirBuckets: each time is in one bucket, which is as long as a
-// quarter of what it begins with, and no time is beyond the last.
+// TestTimesHaveTheirBuckets checks that each duration is in one bucket, that a
+// bucket is at most about a quarter as wide as its lower bound, and that the
+// last bucket takes all longer durations.
 func TestTimesHaveTheirBuckets(t *testing.T) {
 	for i := range Buckets - 1 {
 		bound := BucketBound(i)
@@ -24,7 +25,7 @@ func TestTimesHaveTheirBuckets(t *testing.T) {
 	}
 }
 
-// TestRulesOfTexts: what is no rule is refused, by name.
+// TestRulesOfTexts checks that invalid rules are rejected by name.
 func TestRulesOfTexts(t *testing.T) {
 	for _, text := range []string{
 		"faults>0", "faults>0,rejections>+20%,p99>+50%", "rejections>5%", "rejections>+0%", "p99>20ms", "faults>0, rejections>12", "faults>+5%",
@@ -47,8 +48,8 @@ func TestRulesOfTexts(t *testing.T) {
 	}
 }
 
-// did are commands of which some were rejected, some faulted, and a number of
-// them were slow.
+// did returns counts of commands, some of which were rejected, faulted, or
+// slow.
 func did(commands, rejections, faults uint64, took time.Duration, slow uint64) *Counts {
 	c := &Counts{Commands: commands, Rejections: rejections, Faults: faults}
 	c.Took[bucket(took)] += commands - slow
@@ -56,8 +57,8 @@ func did(commands, rejections, faults uint64, took time.Duration, slow uint64) *
 	return c
 }
 
-// TestRulesAreBroken by what exceeds them beyond chance, and by no fewer
-// commands than count.
+// TestRulesAreBroken checks that a rule is broken by what exceeds it beyond
+// chance, and only from the minimum number of commands.
 func TestRulesAreBroken(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
@@ -76,7 +77,7 @@ func TestRulesAreBroken(t *testing.T) {
 		{"rejections>+20%", did(10_000, 1000, 0, ms, 0), did(1000, 100, 0, ms, 0), false},
 		{"rejections>+20%", did(10_000, 1000, 0, ms, 0), did(1000, 120, 0, ms, 0), false},
 		{"rejections>+20%", did(10_000, 1000, 0, ms, 0), did(1000, 160, 0, ms, 0), true},
-		{"rejections>+20%", did(99, 0, 0, ms, 0), did(1000, 1000, 0, ms, 0), false}, // too few of the older
+		{"rejections>+20%", did(99, 0, 0, ms, 0), did(1000, 1000, 0, ms, 0), false}, // too few of the older module
 		{"rejections>+20%", did(1000, 0, 0, ms, 0), did(1000, 1, 0, ms, 0), false},  // chance
 		{"rejections>+20%", did(1000, 0, 0, ms, 0), did(1000, 9, 0, ms, 0), true},
 		{"faults>+20%", did(1000, 0, 100, ms, 0), did(1000, 0, 200, ms, 0), true},
@@ -100,8 +101,9 @@ func TestRulesAreBroken(t *testing.T) {
 	}
 }
 
-// TestWindows: what was counted before a window, and while nobody watched, does
-// not belong to it, and the same window goes on.
+// TestWindows checks that what was counted before a window, or while nobody
+// watched, does not belong to it, and that watching the same window again
+// continues it.
 func TestWindows(t *testing.T) {
 	var c *Counter
 	c.Command(1, true)
@@ -137,7 +139,7 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestCountersAreShared by the lanes of a node.
+// TestCountersAreShared checks concurrent use by several executors.
 func TestCountersAreShared(t *testing.T) {
 	c := &Counter{}
 	c.Watch(1)

@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestQueuesAreBounded in commands and in bytes: what is too much is dropped
-// and counted, and there is room again for as much as was taken.
+// TestQueuesAreBounded checks the bounds on commands and bytes: what exceeds
+// them is dropped and counted, and taking commands makes room again.
 func TestQueuesAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		size, fit int
@@ -49,7 +49,7 @@ func TestQueuesAreBounded(t *testing.T) {
 	}
 }
 
-// TestQueuesCopy: the caller's buffers are the caller's.
+// TestQueuesCopy checks that the queue does not keep the caller's buffers.
 func TestQueuesCopy(t *testing.T) {
 	q := NewQueue()
 	in, out := []byte("input"), []byte("output")
@@ -62,7 +62,7 @@ func TestQueuesCopy(t *testing.T) {
 	}
 }
 
-// TestQueuesAreShared by lanes.
+// TestQueuesAreShared checks concurrent use by several executors.
 func TestQueuesAreShared(t *testing.T) {
 	q := NewQueue()
 	const lanes, each = 4, 1000
@@ -90,7 +90,8 @@ func TestQueuesAreShared(t *testing.T) {
 	}
 }
 
-// TestSharesOfCommands are about as large as is said, and the same each time.
+// TestSharesOfCommands checks that the compared share is about as large as
+// requested and deterministic.
 func TestSharesOfCommands(t *testing.T) {
 	taken := 0
 	for seed := range uint64(100_000) {
@@ -103,7 +104,8 @@ func TestSharesOfCommands(t *testing.T) {
 	}
 }
 
-// TestDecisionsAreCompared in all that takes effect.
+// TestDecisionsAreCompared checks every aspect of a decision that has an
+// effect.
 func TestDecisionsAreCompared(t *testing.T) {
 	base := func() *abi.Output {
 		return &abi.Output{
@@ -156,7 +158,8 @@ func TestDecisionsAreCompared(t *testing.T) {
 	}
 }
 
-// TestTallies: all are counted, and the first that differ are named.
+// TestTallies checks that all commands are counted and the first differing ones
+// are listed.
 func TestTallies(t *testing.T) {
 	var all Tally
 	for i := range 50 {
