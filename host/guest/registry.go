@@ -226,8 +226,8 @@ func (r *Registry) Copy(w io.Writer, digest journal.Digest) error {
 	}
 }
 
-// Check reads the file of a module and verifies its digest. The errors are
-// those of Get.
+// Check reads the file of a module and verifies its digest. It returns the
+// errors of Get.
 func (r *Registry) Check(digest journal.Digest) error { return r.Copy(io.Discard, digest) }
 
 // Has reports whether a file for the module exists. It does not read the file,

@@ -26,8 +26,8 @@ type Served struct {
 	newer  *Served               // of Canary; nil if Canary has no Type
 }
 
-// serve returns how a binding is served, and reuses the previous result where
-// nothing changed. If the module of its rollout cannot be loaded, the entities
+// serve returns how a binding is served, and reuses the previous result if it is
+// unchanged. If the module of its rollout cannot be loaded, the entities
 // of the rollout's part are not served, and the result is returned together
 // with the error.
 func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was *Served) (*Served, error) {

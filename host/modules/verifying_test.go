@@ -122,8 +122,8 @@ func TestActivationsAreVerifiedThenHeld(t *testing.T) {
 	})
 }
 
-// TestLongLooksAreRepeated checks that what is written during a long comparison
-// is compared before commands must wait, as long as repeating helps.
+// TestLongLooksAreRepeated checks that writes during a long comparison are
+// compared before commands must wait, as long as repeating helps.
 func TestLongLooksAreRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newVerifyingWorld(t, unchanged)
