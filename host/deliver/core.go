@@ -11,28 +11,28 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// core is the pump's decisions: no goroutine, and no clock of its own.
+// core makes the dispatcher's decisions. It has no goroutine and no clock.
 type core struct {
 	opts   Options
 	pump   outside
 	now    time.Time
 	shards map[sharding.ShardID]*shard
-	order  []*shard // of shards, so that the same inputs lead to the same decisions
-	turn   int      // of order, that comes first
+	order  []*shard // the same shards in a fixed order, so that equal inputs lead to equal decisions
+	turn   int      // index in order of the shard that comes first in a step
 	flight int
-	// probing is how many of these are probes.
+	// probing is how many of the flights are probes.
 	probing int
 	asking  *asked
-	unknown map[string]time.Time // types that do not exist, and when that was asked
+	unknown map[string]time.Time // types that do not exist, and when the question was asked
 	batch   []*request.Request
-	logAt   time.Time // when a pair that waits may be logged again
+	logAt   time.Time // no channel that waits is logged before this time
 	counts  *counts
 }
 
-// counts are for metrics.
+// counts are the values behind Stats.
 type counts struct{ delivered, retries, faulted, givenUp, waiting atomic.Uint64 }
 
-// outside is where the core's inputs come from.
+// outside delivers the core's inputs.
 type outside interface {
 	put(news)
 	confirm(*asked)
@@ -49,8 +49,8 @@ type asked struct {
 	unknown bool
 }
 
-// lead takes which shards the node leads. One that it leads in another term
-// begins anew, with what its outbox has then.
+// lead updates the shards that the node leads. If a shard's term changed, the
+// core drops its state and reads the shard's outbox again from the start.
 func (c *core) lead(led []Lead) {
 	terms := make(map[sharding.ShardID]sharding.Term, len(led))
 	for _, l := range led {
@@ -68,7 +68,7 @@ func (c *core) lead(led []Lead) {
 	c.order = slices.DeleteFunc(c.order, func(s *shard) bool { return c.shards[s.id] != s })
 }
 
-// take takes one input.
+// take processes one input.
 func (c *core) take(n *news) {
 	switch {
 	case n.flight != nil:
@@ -84,12 +84,12 @@ func (c *core) take(n *news) {
 	}
 }
 
-// step reads, delivers and acknowledges what it can. Its work is bounded for
-// each shard; what is left is done at the next step.
+// step reads, delivers and acknowledges messages. The work for each shard is
+// bounded; the next step does the rest.
 func (c *core) step() {
 	long := 0
 	for i := range c.order {
-		s := c.order[(c.turn+i)%len(c.order)] // so that each is the first to get room in flight
+		s := c.order[(c.turn+i)%len(c.order)] // rotate, so that each shard is first at the room in flight in its turn
 		s.tick(c.now)
 		c.lap(s)
 		c.probe(s)
@@ -109,7 +109,8 @@ func (c *core) step() {
 	}
 }
 
-// wakeAt is when there is something to do without an input; zero is never.
+// wakeAt returns when there is something to do without an input; zero means
+// never.
 func (c *core) wakeAt() (at time.Time) {
 	for _, s := range c.order {
 		at = sooner(at, s.at)
@@ -126,7 +127,7 @@ func (c *core) wakeAt() (at time.Time) {
 	return at
 }
 
-// sooner returns the earlier of two times, of which zero is never.
+// sooner returns the earlier of two times. A zero time means never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b
@@ -134,7 +135,7 @@ func sooner(a, b time.Time) time.Time {
 	return a
 }
 
-// acks are messages of a shard that are being acknowledged, or given up.
+// acks is one proposal that acknowledges or gives up messages of a shard.
 type acks struct {
 	pump    outside
 	shard   *shard
@@ -146,7 +147,7 @@ type acks struct {
 // Complete implements request.Completer.
 func (a *acks) Complete(*request.Request) { a.pump.put(news{acks: a}) }
 
-// maxAcks is how many messages are acknowledged at once.
+// maxAcks is the maximum number of messages in one proposal.
 const maxAcks = 1024
 
 func (c *core) acknowledge(s *shard, list *ackList) {
@@ -181,7 +182,6 @@ func (c *core) acknowledged(a *acks) {
 	}
 }
 
-// readOutbox reads a shard's outbox.
 func (c *core) readOutbox(s *shard, after journal.ItemID, fn func(*journal.Message) error) error {
 	return c.opts.Outboxes.Outbox(context.Background(), s.id, after, fn)
 }

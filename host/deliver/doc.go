@@ -1,11 +1,13 @@
-// Package deliver takes messages of entities to their destinations: a node's
-// pump reads the outboxes of the shards that it leads, hands each message to
-// the router as a request, in order for each pair of entities, and has those
-// that arrived acknowledged. It tries again for ever while a destination cannot
-// be had.
+// Package deliver delivers messages between entities. A node's outbox
+// dispatcher (Pump) reads the outboxes of the shards that the node leads and
+// hands each message to the router as a request, in order within each channel
+// (source entity, destination entity). It proposes acknowledgements of the
+// messages that arrived, and retries without limit while a destination is
+// unavailable.
 //
-// It never decides a message and keeps nothing that is not in an outbox:
-// whoever leads the shard next goes on from there, and what is delivered twice
-// the destination recognizes. A Pump owns one goroutine, and one more while it
-// asks whether an entity type exists; Close joins them.
+// It decides nothing about a message's effect and keeps no state that is not in
+// an outbox. The next leader of a shard therefore starts from the outbox, and
+// the destination deduplicates messages that are delivered twice. A Pump owns
+// one goroutine, and a second one while it asks whether an entity type exists;
+// Close joins both.
 package deliver

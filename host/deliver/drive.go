@@ -6,27 +6,28 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Core is a pump without goroutines, for who has a clock and a network of his
-// own: the same inputs lead to the same decisions. It is for one goroutine;
-// requests may be completed at any time, from that goroutine.
+// Core is a dispatcher without goroutines, for callers with their own clock and
+// network, such as a simulator. Equal inputs lead to equal decisions. Its
+// methods must be called from one goroutine, and requests must be completed on
+// that goroutine.
 type Core struct {
 	core core
 	news []news
 }
 
-// NewCore returns a Core that knows of nothing yet. Clock and Changed are not
-// asked.
+// NewCore returns a Core without shards. It does not use Options.Clock and
+// Shards.Changed.
 func NewCore(opts Options) *Core {
 	c := &Core{}
 	c.core = newCore(opts.withDefaults(), c)
 	return c
 }
 
-// Sent is told that a shard has new messages.
+// Sent notifies the core that a shard has new messages.
 func (c *Core) Sent(shard sharding.ShardID) { c.put(news{shard: shard}) }
 
-// Step takes the time and all that has happened since the last step, and
-// delivers and acknowledges what it can.
+// Step sets the time, processes everything that has happened since the last
+// step, and delivers and acknowledges messages.
 func (c *Core) Step(now time.Time) {
 	c.core.now = now
 	c.core.lead(c.core.opts.Shards.Led())
@@ -38,7 +39,7 @@ func (c *Core) Step(now time.Time) {
 	c.core.step()
 }
 
-// Idle reports that nothing is on its way and nothing waits.
+// Idle reports whether nothing is in flight and nothing waits.
 func (c *Core) Idle() bool {
 	for _, s := range c.core.order {
 		if len(s.flows) > 0 || s.waiting.forgot || s.unread || s.arrived.open() || s.gaveUp.open() {

@@ -9,7 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// flow is the messages of one pair on their way, in order:
+// flow is the messages of one channel in order, on their way to the
+// destination:
 //
 //	held ──offer──▶ flying ──arrived──▶ acknowledged
 //	 ▲                 │
@@ -17,60 +18,61 @@ import (
 //	 │                 ▼
 //	 └───probe────── parked: nothing is held
 //
-// A window of them flies at a time. The destination takes none before its
-// turn, so if one fails, those behind it come back. Then the pair is parked:
-// it keeps where its first message is, and that one alone is read and tried
-// again until it arrives.
+// Up to a window of them are in flight at a time. The destination accepts no
+// message before its turn, so if one fails, those after it come back too. The
+// channel is then parked: it remembers only the id of its first message, and
+// that message alone is read and retried until it arrives.
 type flow struct {
 	pair  pair
 	items []*item
-	after journal.ItemID // all messages of the pair up to it are held, or are over
-	last  journal.ItemID // the newest message of the pair that was read, or later
+	after journal.ItemID // all messages of the channel up to it are held or done
+	last  journal.ItemID // the newest message of the channel that was read, or a later id
 
-	queued  bool // in the shard's ready
-	lags    bool // in the shard's lagging
-	stalls  bool // in the shard's stalled
-	parked  bool // in the heap of those that wait
-	reading bool // catchUp reads messages for it
+	queued  bool // in shard.ready
+	lags    bool // in shard.lagging
+	stalls  bool // in shard.stalled
+	parked  bool // in waiting.parked
+	reading bool // catchUp is reading messages for it
 	flying  int
-	broken  bool      // one has failed, or none may fly
-	suspect bool      // none has arrived since one failed: one flies at a time
-	long    bool      // it has waited for long
-	unsure  bool      // the outbox may have messages of the pair before these
-	lost    bool      // it has
-	since   time.Time // of the first failure since a message arrived; zero for none
+	broken  bool      // a message has failed, or none may fly
+	suspect bool      // none has arrived since one failed, so one flies at a time
+	long    bool      // counted in waiting.long
+	unsure  bool      // the outbox may have earlier messages of the channel
+	lost    bool      // the outbox does have earlier ones, or the channel waits without progress
+	since   time.Time // first failure since a message arrived; zero for none
 	until   time.Time
 	wait    time.Duration
 	gap     journal.PairCount
 
-	// Of the first message that there is, once it flew or the flow was parked.
+	// These describe the first message, once it has flown or the flow was
+	// parked.
 	first  journal.ItemID
-	front  uint64 // its number
+	front  uint64 // number of the message
 	faults int
 	refuse *request.RejectedError
 	reason error // why it failed
 
-	// coveredTo had been sent when somebody began, at coveredAt or later, to ask
-	// whether the destination's type exists.
+	// All messages up to coveredTo had been sent before a question whether the
+	// destination's type exists began, at coveredAt or later.
 	coveredTo journal.ItemID
 	coveredAt time.Time
 }
 
-// item is a message that is held.
+// item is a message that is held in memory.
 type item struct {
 	message journal.Message
-	load    *load // that it counts for
+	load    *load // the load that counts it
 	flying  bool
 	arrived bool
 }
 
-// leftBehind reports that the outbox may have messages of the pair that were
-// read and are not held.
+// leftBehind reports whether the outbox may have messages of the channel that
+// were read but are not held.
 func (f *flow) leftBehind() bool { return f.after.Less(f.last) }
 
-// window is how many messages of the pair may be held. It shrinks as the shard
-// holds more, so that pairs whose destinations are slow share half of the room
-// and leave the other half to pairs with few messages.
+// window returns how many messages of the channel may be held. It shrinks as
+// the shard holds more, so that channels with slow destinations share half of
+// the room and leave the other half to channels with few messages.
 func (f *flow) window(c *core, s *shard) int {
 	if f.suspect {
 		return 1
@@ -78,10 +80,10 @@ func (f *flow) window(c *core, s *shard) int {
 	return min(c.opts.PairWindow, max(1, (c.opts.ShardHeld/2-s.inMemory.messages)/4))
 }
 
-// takes reports room for another message.
+// takes reports whether there is room for another message.
 func (f *flow) takes(c *core, s *shard) bool { return !f.broken && len(f.items) < f.window(c, s) }
 
-// wants reports that messages that were left behind are to be read now.
+// wants reports whether messages that were left behind should be read now.
 func (f *flow) wants(c *core, s *shard) bool {
 	return f.leftBehind() && f.takes(c, s) && 2*len(f.items) <= c.opts.PairWindow
 }
@@ -99,7 +101,7 @@ type flight struct {
 // Complete implements request.Completer.
 func (f *flight) Complete(*request.Request) { f.pump.put(news{flight: f}) }
 
-// offer lets the flows that are to be looked at go on.
+// offer advances the flows that are stalled or ready.
 func (c *core) offer(s *shard) {
 	for len(s.stalled) > 0 && c.flight < c.opts.InFlight {
 		f := s.stalled[0]
@@ -122,7 +124,7 @@ func (c *core) offer(s *shard) {
 	s.ready = nil
 }
 
-// advance drops what arrived and lets the next messages of a pair go.
+// advance drops messages that arrived and sends the next messages of a channel.
 func (c *core) advance(s *shard, f *flow) {
 	for len(f.items) > 0 && f.items[0].arrived {
 		c.drop(s, f)
@@ -167,7 +169,7 @@ func (c *core) advance(s *shard, f *flow) {
 	}
 }
 
-// drop forgets the first message of a flow, which is over.
+// drop removes the first message of a flow, which is done.
 func (c *core) drop(s *shard, f *flow) {
 	it := f.items[0]
 	f.items[0] = nil
@@ -176,8 +178,8 @@ func (c *core) drop(s *shard, f *flow) {
 	s.again = s.again || s.unread || len(s.lagging) > 0
 }
 
-// noteFirst notes which message is the first. What is known of the one that was
-// first does not hold for another.
+// noteFirst records the channel's first message. If it is a different one, it
+// resets what was recorded about the previous one.
 func (f *flow) noteFirst(m *journal.Message) {
 	if f.front != m.Number {
 		f.first, f.front, f.faults, f.refuse = m.ID, m.Number, 0, nil
@@ -210,7 +212,7 @@ func (c *core) fly(s *shard, f *flow, it *item) {
 	c.batch = append(c.batch, &fl.request)
 }
 
-// landed takes the outcome of a flight.
+// landed processes the outcome of a flight.
 func (c *core) landed(fl *flight) {
 	c.flight--
 	if fl.probe {
@@ -235,7 +237,7 @@ func (c *core) landed(fl *flight) {
 	s.arrived.waiting = append(s.arrived.waiting, request.Arrived{ID: fl.item.message.ID, Source: fl.item.message.Source})
 }
 
-// failed says when a message goes out again.
+// failed decides when a message is sent again.
 func (c *core) failed(s *shard, f *flow, it *item, err error) {
 	c.counts.retries.Add(1)
 	first := it == f.items[0]
@@ -255,7 +257,7 @@ func (c *core) failed(s *shard, f *flow, it *item, err error) {
 			c.faulted(s, f, it)
 		}
 	case errors.Is(err, sharding.ErrInvalidName):
-		if first { // no such entity can ever be
+		if first { // no entity can have this name
 			f.refuse, f.until = &request.RejectedError{Code: request.CodeNotFound, Message: err.Error()}, time.Time{}
 		}
 	default:
@@ -263,16 +265,17 @@ func (c *core) failed(s *shard, f *flow, it *item, err error) {
 	}
 }
 
-// mend finds out why the destination wants another message before the first
-// that there is.
+// mend handles a destination that expects a message before the first one that
+// the flow has. Either earlier messages were given up, so the channel's count
+// has changed, or the outbox has earlier ones.
 func (c *core) mend(s *shard, f *flow, it *item, gap *request.GapError) {
 	count, err := c.opts.Outboxes.PairCount(s.id, f.pair.from, f.pair.to)
 	if n := it.message.Number; err == nil && count.AfterOf(n) != f.gap.AfterOf(n) {
 		f.gap = count
 		return
 	}
-	// An earlier message of the pair may be in the outbox if the pair was
-	// forgotten. A lap finds the first.
+	// An earlier message of the channel may be in the outbox if the channel was
+	// forgotten. A lap finds the first one.
 	if f.lost = f.unsure || f.waitsLong(c); f.lost && !f.unsure && !s.waiting.forgot {
 		c.opts.Logger.Error("the destination of a send wants another before it that is not in the outbox", "shard_id", s.id,
 			"entity_type", f.pair.from.Type, "destination_type", f.pair.to.Type, "number", it.message.Number, "wanted", gap.Wanted)
@@ -280,10 +283,11 @@ func (c *core) mend(s *shard, f *flow, it *item, gap *request.GapError) {
 	c.retryLater(f)
 }
 
-// faulted counts the failures of a message's destination; when there were
-// enough of them the message is refused in its name.
+// faulted counts the guest faults of a message's destination. After
+// Options.Attempts faults, the message is rejected on behalf of the
+// destination.
 func (c *core) faulted(s *shard, f *flow, it *item) {
-	f.unsure = false // its guest was called, so it was its turn
+	f.unsure = false // the guest was called, so it was this message's turn
 	if f.faults++; f.faults >= c.opts.Attempts {
 		c.counts.faulted.Add(1)
 		c.opts.Logger.Warn("the destination of a send fails again and again; the send is refused", "shard_id", s.id,
@@ -295,7 +299,7 @@ func (c *core) faulted(s *shard, f *flow, it *item) {
 	f.until = c.now.Add(min(c.opts.FaultWait<<min(f.faults-1, 20), 5*time.Minute))
 }
 
-// retryLater keeps the messages of a pair back for a while that doubles.
+// retryLater backs the channel off, for a time that doubles up to MaxWait.
 func (c *core) retryLater(f *flow) {
 	if f.until.After(c.now) {
 		return

@@ -11,71 +11,72 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Lead is a shard that this node leads and serves, and since which term.
+// Lead is a shard that this node leads and serves, with the term.
 type Lead struct {
 	Shard sharding.ShardID
 	Term  sharding.Term
 }
 
-// Shards is what the pump knows of shards. No method blocks.
+// Shards is what the dispatcher needs from the shards. No method blocks.
 type Shards interface {
-	// Led are the shards that this node leads and serves now.
+	// Led returns the shards that this node leads and serves.
 	Led() []Lead
-	// Changed returns a channel that is closed at the next change of Led. Take
-	// it before looking.
+	// Changed returns a channel that is closed at the next change of Led. Call
+	// it before Led, so that no change is missed.
 	Changed() <-chan struct{}
-	// Propose takes a request about a shard's messages to the shard's lane.
+	// Propose hands a request about a shard's messages to the shard's executor.
 	Propose(sharding.ShardID, *request.Request)
 }
 
-// Outboxes reads what is applied of messages.
+// Outboxes reads the applied state of the outboxes.
 type Outboxes interface {
-	// Outbox calls fn for the messages of a shard that were made after one, in
-	// order. The message is lent. An error of fn ends it and is returned, but for
-	// Stop.
+	// Outbox calls fn for the messages of a shard after the given id, in order.
+	// The message is valid only during the call. If fn returns an error, Outbox
+	// stops; it returns that error unless it is Options.Stop.
 	Outbox(ctx context.Context, shard sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error
-	// Message returns one message of a shard, nil if it is not there any more.
+	// Message returns one message of a shard, or nil if it is no longer there.
 	Message(shard sharding.ShardID, id journal.ItemID) (*journal.Message, error)
-	// PairCount is what is counted for a pair of entities.
+	// PairCount returns the message count of a channel.
 	PairCount(shard sharding.ShardID, source, to sharding.EntityID) (journal.PairCount, error)
 }
 
-// Router takes requests to where their entities are. Submit does not block and
-// completes each exactly once.
+// Router routes requests to the nodes of their entities. Submit does not block
+// and completes each request exactly once.
 type Router interface {
 	Submit([]*request.Request)
 }
 
-// Types says which entity types there are.
+// Types knows which entity types exist.
 type Types interface {
-	// Served reports that this node serves a type; it does not block.
+	// Served reports whether this node serves a type. It does not block.
 	Served(entityType string) bool
-	// Unknown reports that a type does not exist, as the cluster knows it now. It
-	// may take its time; false says nothing.
+	// Unknown reports whether the cluster knows that a type does not exist. It
+	// may block. False means that the type exists or that nobody could be
+	// asked.
 	Unknown(entityType string) bool
 }
 
-// Options of a Pump. The zero value of a bound means its default.
+// Options configures a Pump. If a bound is zero, its default is used.
 type Options struct {
 	Shards   Shards
 	Outboxes Outboxes
 	Router   Router
 	Types    Types
-	// Stop ends a reading of an outbox.
+	// Stop is the error that ends a read of an outbox early.
 	Stop   error
 	Logger *slog.Logger
-	Clock  func() time.Time // time.Now when nil
+	Clock  func() time.Time // nil means time.Now
 
-	PairWindow int           // messages of a pair in flight, default 64
-	ShardHeld  int           // messages of a shard in memory, default 2,048; half as many again that are retried
-	HeldBytes  int           // and their bytes, default 4 MiB; the same
-	Pairs      int           // pairs of a shard that are known in memory, default 16,384
+	PairWindow int           // messages of a channel in flight, default 64
+	ShardHeld  int           // messages of a shard in memory, default 2,048; retried ones may add half as many
+	HeldBytes  int           // bytes of those messages, default 4 MiB; retried ones may add half as many
+	Pairs      int           // channels of a shard that are tracked in memory, default 16,384
 	InFlight   int           // messages of the node in flight, default 4,096
-	Attempts   int           // guest faults after which a message is refused, default 5
-	MinWait    time.Duration // before a message that failed goes out again, default 20 ms; it doubles
-	MaxWait    time.Duration // up to this, default 5 s
-	FaultWait  time.Duration // after a guest's fault, default 1 s; it doubles up to 5 min
-	Deadline   time.Duration // of one attempt, default 10 s
+	Attempts   int           // guest faults after which a message is rejected, default 5
+	MinWait    time.Duration // first back-off after a failure, default 20 ms; it doubles
+	MaxWait    time.Duration // maximum back-off, default 5 s
+	FaultWait  time.Duration // first back-off after a guest fault, default 1 s; it doubles up to 5 min
+	Deadline   time.Duration // timeout of one attempt, default 10 s
 }
 
 func (o Options) withDefaults() Options {
@@ -108,13 +109,13 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Stats counts what a pump has done since it started.
+// Stats counts what a dispatcher has done since it started.
 type Stats struct {
 	Delivered uint64 // messages that arrived
 	Retries   uint64 // attempts that failed
-	Faulted   uint64 // messages that are refused, for their destination failed
-	GivenUp   uint64 // messages to types that do not exist
-	Waiting   uint64 // pairs whose first message has failed for a second or more, now
+	Faulted   uint64 // messages rejected after too many guest faults
+	GivenUp   uint64 // messages given up because the destination's type does not exist
+	Waiting   uint64 // channels whose first message has been failing for a second or more, now
 }
 
 // Pump delivers the messages of the shards that its node leads. It is safe for
@@ -133,15 +134,15 @@ type Pump struct {
 	news   []news
 }
 
-// news is an input of the core.
+// news is an input of the core. One field is set.
 type news struct {
-	shard  sharding.ShardID // that made messages
-	flight *flight          // that has an outcome
-	acks   *acks            // the same
-	asked  *asked           // an answer
+	shard  sharding.ShardID // a shard that has new messages
+	flight *flight          // a flight that ended
+	acks   *acks            // a proposal of acknowledgements that ended
+	asked  *asked           // a question that was answered
 }
 
-// Start begins to deliver.
+// Start starts a dispatcher.
 func Start(opts Options) *Pump {
 	p := &Pump{wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	p.ends, p.end = context.WithCancel(context.Background())
@@ -150,7 +151,8 @@ func Start(opts Options) *Pump {
 	return p
 }
 
-// Sent is told that a shard has new messages. It does not block.
+// Sent notifies the dispatcher that a shard has new messages. It does not
+// block.
 func (p *Pump) Sent(shard sharding.ShardID) { p.put(news{shard: shard}) }
 
 // Stats returns the counters.
@@ -160,7 +162,7 @@ func (n *counts) stats() Stats {
 	return Stats{n.delivered.Load(), n.retries.Load(), n.faulted.Load(), n.givenUp.Load(), n.waiting.Load()}
 }
 
-// Close ends the pump. What is in flight may still arrive.
+// Close stops the dispatcher. Messages in flight may still arrive.
 func (p *Pump) Close(ctx context.Context) error {
 	p.mu.Lock()
 	if !p.closed {
@@ -227,8 +229,8 @@ func (p *Pump) run() {
 	}
 }
 
-// confirm asks whether a type exists, on a goroutine of its own: only one at a
-// time.
+// confirm asks on its own goroutine whether a type exists. The core has at most
+// one question open.
 func (p *Pump) confirm(a *asked) {
 	p.asks.Go(func() {
 		a.unknown = p.core.opts.Types.Unknown(a.name)

@@ -10,76 +10,77 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// shard is the outbox of one shard on its way out. Two readings take messages
-// from it: readNew goes on behind the cursor, and catchUp reads again what
-// flows left behind when their window or the shard's room was full. A pair
-// whose first message failed holds no message: see waiting.
+// shard delivers the outbox of one shard. Two reads take messages from the
+// outbox: readNew continues after the cursor, and catchUp reads messages that
+// flows left behind because their window or the shard's memory was full. A
+// channel whose first message failed holds no message; see waiting.
 type shard struct {
 	id   sharding.ShardID
 	term sharding.Term
 
-	// The pair of every message up to cursor has a flow, or was forgotten, or the
-	// message is over.
+	// For every message up to cursor, the channel has a flow or was forgotten,
+	// or the message is done.
 	cursor   journal.ItemID
 	unread   bool // there may be messages after the cursor
-	again    bool // a reading may find something that it can take
+	again    bool // a read may find a message that there is room for
 	flows    map[pair]*flow
-	ready    []*flow // to be looked at
-	lagging  []*flow // that left messages behind
-	stalled  []*flow // that wait for room in flight
+	ready    []*flow // flows to advance in this step
+	lagging  []*flow // flows that left messages behind
+	stalled  []*flow // flows that wait for room in flight
 	inMemory load
-	at       time.Time // when something is due; zero for never
-	retry    bool      // a reading failed
+	at       time.Time // when something is due; zero means never
+	retry    bool      // a read failed
 	waiting  waiting
 
 	arrived, gaveUp ackList
 }
 
-// load is messages in memory.
+// load counts messages in memory.
 type load struct{ messages, bytes int }
 
 func (l *load) add(m *journal.Message) { l.messages, l.bytes = l.messages+1, l.bytes+cost(m) }
 
 func (l *load) remove(m *journal.Message) { l.messages, l.bytes = l.messages-1, l.bytes-cost(m) }
 
-// isBelow reports that the load is below a part of what a shard may hold.
+// isBelow reports whether the load is below a fraction of what a shard may
+// hold.
 func (l *load) isBelow(o *Options, numerator, denominator int) bool {
 	return l.messages < max(1, o.ShardHeld*numerator/denominator) && l.bytes < max(1, o.HeldBytes*numerator/denominator)
 }
 
-// ackList is messages that are done with, on their way out of the outbox.
+// ackList is messages that are done and must be removed from the outbox.
 type ackList struct {
 	waiting []request.Arrived
 	busy    bool
 	until   time.Time
 }
 
-// pair is two entities: who sends, and who gets it.
+// pair identifies a channel: the source and the destination entity.
 type pair struct{ from, to sharding.EntityID }
 
 func newShard(l Lead) *shard {
 	return &shard{id: l.Shard, term: l.Term, unread: true, again: true, flows: make(map[pair]*flow)}
 }
 
-// remove ends a flow.
+// remove removes a flow.
 func (s *shard) remove(f *flow) {
 	s.waiting.isLong(f, false)
 	delete(s.flows, f.pair)
 	s.again = s.again || s.unread
 }
 
-// tick does what is due.
+// tick handles the shard's timer.
 func (s *shard) tick(now time.Time) {
 	if !s.at.IsZero() && !s.at.After(now) {
 		s.at, s.again, s.retry = time.Time{}, s.again || s.retry, false
 	}
 }
 
-// isRoomy reports room for more than a few messages, so that reading is worth
-// it.
+// isRoomy reports whether there is room for more than a few messages, so that a
+// read is worth its cost.
 func (s *shard) isRoomy(o *Options) bool { return s.inMemory.isBelow(o, 3, 4) }
 
-// look has a flow looked at in this step.
+// look queues a flow to be advanced in this step.
 func (s *shard) look(f *flow) {
 	if !f.queued {
 		f.queued = true
@@ -87,7 +88,7 @@ func (s *shard) look(f *flow) {
 	}
 }
 
-// lag has a flow's messages read that it left behind.
+// lag makes catchUp read the messages that a flow left behind.
 func (s *shard) lag(f *flow) {
 	if !f.lags {
 		f.lags = true
@@ -96,19 +97,19 @@ func (s *shard) lag(f *flow) {
 	s.again = true
 }
 
-// wake has the shard looked at by then.
+// wake makes the core look at the shard no later than at.
 func (s *shard) wake(at time.Time) {
 	if s.at.IsZero() || at.Before(s.at) {
 		s.at = at
 	}
 }
 
-// sliceRows bounds what one reading of a step goes through.
+// sliceRows bounds the messages that one read of a step visits.
 const sliceRows = 4096
 
-// fill reads messages into the flows that have room for them. What it cannot
-// take stays in the outbox. Old messages and new ones have at least an eighth
-// of the room each, so that neither can keep the others out.
+// fill reads messages into the flows that have room for them. Messages for
+// which there is no room stay in the outbox. Old and new messages get at least
+// an eighth of the memory each, so that neither can starve the other.
 func (c *core) fill(s *shard) {
 	if !s.again || !s.isRoomy(&c.opts) {
 		return
@@ -125,7 +126,7 @@ func (c *core) fill(s *shard) {
 	}
 }
 
-// readNew reads messages behind the cursor.
+// readNew reads messages after the cursor.
 func (c *core) readNew(s *shard) error {
 	n, ended := 0, true
 	err := c.readOutbox(s, s.cursor, func(m *journal.Message) error {
@@ -145,7 +146,7 @@ func (c *core) readNew(s *shard) error {
 		behind := f.leftBehind()
 		f.last = m.ID
 		switch {
-		case f.parked: // it is read once the first of the pair has arrived
+		case f.parked: // its messages are read after the first one of the channel has arrived
 		case !behind && f.takes(c, s):
 			c.takeMessage(s, f, m, &s.inMemory)
 		default:
@@ -159,17 +160,17 @@ func (c *core) readNew(s *shard) error {
 	return err
 }
 
-// begin makes a flow that has its pair's messages from this one on. It is
-// unsure of the pair's earlier messages if some of them may have been
-// forgotten.
+// begin starts a flow with the channel's messages from m on. unsure means that
+// earlier messages of the channel may have been forgotten.
 func (s *shard) begin(m *journal.Message, unsure bool) *flow {
 	f := &flow{pair: pair{m.Source, m.Destination}, after: before(m.ID), last: before(m.ID), unsure: unsure}
 	s.flows[f.pair] = f
 	return f
 }
 
-// catchUp reads what flows left behind, up to the cursor. Flows that take
-// nothing more do not hold it up, and how far it came is kept in the flows.
+// catchUp reads messages that flows left behind, up to the cursor, in one scan
+// for all flows. A flow whose window is full does not hold up the scan. Each
+// flow records how far it was read.
 func (c *core) catchUp(s *shard) error {
 	open, from := 0, s.cursor
 	lagging := s.lagging[:0]
@@ -226,7 +227,7 @@ func (c *core) catchUp(s *shard) error {
 		case err != nil:
 		case ended:
 			f.after = f.last
-			s.look(f) // it may be at its end
+			s.look(f) // it may have no more messages
 		case f.after.Less(at):
 			f.after = at
 			s.look(f)
@@ -235,7 +236,7 @@ func (c *core) catchUp(s *shard) error {
 	return err
 }
 
-// takeMessage takes the next message of a flow that was read.
+// takeMessage adds the next message of a flow, which was read from the outbox.
 func (c *core) takeMessage(s *shard, f *flow, m *journal.Message, to *load) {
 	f.after = m.ID
 	kept := *m
@@ -246,10 +247,10 @@ func (c *core) takeMessage(s *shard, f *flow, m *journal.Message, to *load) {
 	s.look(f)
 }
 
-// cost is what a message in memory counts for.
+// cost is the memory that a message is charged for, in bytes.
 func cost(m *journal.Message) int { return 256 + len(m.Payload) }
 
-// before returns the greatest id that is less.
+// before returns the greatest id that is less than id.
 func before(id journal.ItemID) journal.ItemID {
 	switch {
 	case id.Item > 0:

@@ -10,41 +10,47 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// waiting is the pairs of a shard whose first message failed. They hold no
-// message, so that they cannot take the room of pairs whose destinations can be
-// had, however many they are. When a pair is due, its first message alone is
-// read again and flies as a probe; probes have room of their own.
+// waiting is the channels of a shard whose first message failed (parked
+// channels). They hold no message in memory, so that any number of them leaves
+// the room to channels whose destinations are available. When a parked channel
+// is due, only its first message is read again and sent as a probe. Probes have
+// a separate memory budget.
 //
-// A shard knows a bounded number of pairs. If there is another, one that waits
-// is forgotten: the outbox still has its messages. Laps through the outbox,
-// from its oldest message on, find forgotten pairs again, a part of the table
-// each time, so every pair has its turn. A flow that begins while pairs are
-// forgotten may not have the first message of its pair. The destination does
-// not take that out of turn, so the flow is forgotten too; and it never gives a
-// message up, which is right only in order. A lap sees messages in order, so
-// what it finds is the first message of its pair, unless the pair was known when
-// the lap passed that one and has been forgotten since: passed has those pairs.
+// A shard tracks a bounded number of channels. To make room for a new one, it
+// forgets a parked channel, which loses nothing because the outbox still has
+// the messages. A lap scans the outbox from the oldest message to find
+// forgotten channels again. It stops after it has found a quarter of the table,
+// so that the channels it found get a probe before others replace them.
+//
+// A flow that starts while channels are forgotten may not have the first
+// message of its channel (it is unsure). The destination does not accept a
+// message out of turn, so such a flow is forgotten too once it has waited long.
+// An unsure flow never gives a message up, because that is only correct in
+// order. A lap sees the messages in order, so the message with which it finds a
+// channel is the channel's first one, unless the channel was tracked when the
+// lap passed its first message and was forgotten afterwards. The set passed
+// contains those channels.
 type waiting struct {
 	parked flowHeap
 	probes load
-	long   int // pairs that have waited for long
+	long   int // channels that have waited for long
 
-	evicted int            // pairs that had to make room for others
-	forgot  bool           // pairs were forgotten
-	clean   bool           // none since the lap began
-	lapped  journal.ItemID // how far the lap has come; zero: the next one begins
-	laps    uint64         // that began
-	passed  pairSet        // pairs that were forgotten behind the lap
-	lapAt   time.Time      // when it goes on
+	evicted int            // number of tries to evict a channel
+	forgot  bool           // channels have been forgotten
+	clean   bool           // none was forgotten since the lap began
+	lapped  journal.ItemID // position of the lap; zero if the next lap has not begun
+	laps    uint64         // laps begun
+	passed  pairSet        // channels forgotten after the lap passed them
+	lapAt   time.Time      // when the lap continues
 }
 
-// longWait is how long ago the first failure of a pair's message is when the
-// pair counts as one that waits.
+// longWait is how long a channel's first message must have been failing before
+// the channel counts as waiting for long.
 const longWait = time.Second
 
 func (f *flow) waitsLong(c *core) bool { return !f.since.IsZero() && c.now.Sub(f.since) >= longWait }
 
-// flowHeap is flows by when they are due.
+// flowHeap orders flows by the time when they are due.
 type flowHeap []*flow
 
 func (h flowHeap) Len() int           { return len(h) }
@@ -59,7 +65,7 @@ func (h *flowHeap) Pop() any {
 	return f
 }
 
-// isLong notes whether a pair has waited for long.
+// isLong sets whether a channel has waited for long.
 func (w *waiting) isLong(f *flow, long bool) {
 	switch {
 	case long && !f.long:
@@ -70,7 +76,7 @@ func (w *waiting) isLong(f *flow, long bool) {
 	f.long = long
 }
 
-// parkEmpty parks a flow that holds nothing until it is due.
+// parkEmpty parks a flow that holds no messages until it is due.
 func (c *core) parkEmpty(s *shard, f *flow) {
 	if f.lost || f.unsure && f.waitsLong(c) {
 		s.waiting.forget(c, s, f)
@@ -84,8 +90,8 @@ func (c *core) parkEmpty(s *shard, f *flow) {
 	c.noteWait(s, f)
 }
 
-// park has the messages of a pair leave the memory until its first is due
-// again.
+// park removes the messages of a channel from memory until its first message is
+// due again.
 func (c *core) park(s *shard, f *flow) {
 	f.noteFirst(&f.items[0].message)
 	for _, it := range f.items {
@@ -99,7 +105,7 @@ func (c *core) park(s *shard, f *flow) {
 	c.parkEmpty(s, f)
 }
 
-// noteWait counts a pair that waits for long, and now and then logs one.
+// noteWait counts a channel that has waited for long and logs one a minute.
 func (c *core) noteWait(s *shard, f *flow) {
 	if !f.waitsLong(c) {
 		return
@@ -113,12 +119,12 @@ func (c *core) noteWait(s *shard, f *flow) {
 		"source_type", f.pair.from.Type, "destination_type", f.pair.to.Type, "pairs", s.waiting.long, "error", f.reason)
 }
 
-// mayProbe reports room for another probe.
+// mayProbe reports whether there is room for another probe.
 func (c *core) mayProbe(s *shard) bool {
 	return len(s.waiting.parked) > 0 && s.waiting.probes.isBelow(&c.opts, 1, 2) && c.probing < max(1, c.opts.InFlight/2) && c.flight < c.opts.InFlight
 }
 
-// probe tries pairs that are due again.
+// probe retries channels that are due.
 func (c *core) probe(s *shard) {
 	for c.mayProbe(s) && !s.waiting.parked[0].until.After(c.now) {
 		f := heap.Pop(&s.waiting.parked).(*flow)
@@ -141,7 +147,7 @@ func (c *core) probe(s *shard) {
 			c.retryLater(f)
 			c.parkEmpty(s, f)
 			continue
-		case m == nil: // an earlier attempt arrived after all
+		case m == nil: // an earlier attempt arrived
 			f.after = f.first
 		default:
 			c.takeMessage(s, f, m, &s.waiting.probes)
@@ -150,7 +156,7 @@ func (c *core) probe(s *shard) {
 	}
 }
 
-// ask finds out whether the type of a pair's destination exists.
+// ask starts to find out whether the type of a channel's destination exists.
 func (c *core) ask(f *flow) {
 	f.reason = request.ErrNotServed
 	if f.coveredTo.Less(f.first) {
@@ -164,11 +170,11 @@ func (c *core) ask(f *flow) {
 	c.retryLater(f)
 }
 
-// maxUnknown bounds the types that are known not to exist; who needs another
-// asks again.
+// maxUnknown bounds the cached types that do not exist. When it is exceeded,
+// the cache is cleared and types are asked for again.
 const maxUnknown = 1024
 
-// answered takes whether a type exists.
+// answered processes the answer whether a type exists.
 func (c *core) answered(a *asked) {
 	c.asking = nil
 	if len(c.unknown) >= maxUnknown {
@@ -179,28 +185,30 @@ func (c *core) answered(a *asked) {
 	}
 }
 
-// mayGiveUp reports that a message goes to a type that does not exist: who
-// asked did so after it was sent, and it is the first of its pair.
+// mayGiveUp reports whether a message may be given up: its destination's type
+// does not exist, the question was asked after the message was sent, and the
+// message is the first of its channel.
 func (c *core) mayGiveUp(s *shard, f *flow, id journal.ItemID) bool {
 	asked, unknown := c.unknown[f.pair.to.Type]
 	return unknown && !f.unsure && !asked.Before(f.coveredAt) && !f.coveredTo.Less(id) && len(s.gaveUp.waiting) < 4*maxAcks
 }
 
-// giveUp ends the first message of a pair.
+// giveUp gives up the first message of a channel.
 func (c *core) giveUp(s *shard, f *flow, id journal.ItemID, number uint64) {
 	c.counts.givenUp.Add(1)
 	s.gaveUp.waiting = append(s.gaveUp.waiting, request.Arrived{ID: id, Source: f.pair.from})
 	f.gap.GiveUp(number)
 }
 
-// makeRoom has the shard know one more pair. It reports false if it cannot: all
-// that it knows have messages on their way or, unless it must, have faults that
-// are being counted.
+// makeRoom makes room to track one more channel and reports whether it
+// succeeded. It fails if all tracked channels have messages in flight or,
+// unless must is set, are counting guest faults, because forgetting them would
+// reset the counts.
 func (w *waiting) makeRoom(c *core, s *shard, must bool) bool {
 	if len(s.flows) < c.opts.Pairs {
 		return true
 	}
-	// Leaves of the heap, each in its turn: few of them are due soon.
+	// Take leaves of the heap in turn, because few of them are due soon.
 	at := -1
 	for n, looks := len(w.parked), 0; n > 0 && looks < 8; looks++ {
 		w.evicted++
@@ -216,7 +224,7 @@ func (w *waiting) makeRoom(c *core, s *shard, must bool) bool {
 	return true
 }
 
-// forget leaves a pair that waits to the next lap.
+// forget stops tracking a parked channel. The next lap finds it again.
 func (w *waiting) forget(c *core, s *shard, f *flow) {
 	s.remove(f)
 	if f.unsure || !w.lapped.Less(f.first) {
@@ -228,13 +236,14 @@ func (w *waiting) forget(c *core, s *shard, f *flow) {
 	w.forgot, w.clean = true, false
 }
 
-// pairSet is a set of pairs in 128 KiB, which are there once a pair is. It may
-// report a pair that was not added, but not in every lap.
+// pairSet is a Bloom filter of channels with one hash function. It uses 128 KiB
+// once a channel was added. It may report a channel that was not added, but the
+// hash is seeded per lap, so no channel is reported wrongly in every lap.
 type pairSet struct{ bits []uint64 }
 
 const pairSetBits = 1 << 20
 
-// bit is the place of a pair in a lap.
+// bit returns the bit of a channel in a lap.
 func (p *pairSet) bit(lap uint64, of pair) uint64 {
 	h := xxhash.NewWithSeed(lap)
 	for _, text := range [...]string{of.from.Type, of.from.ID, of.to.Type, of.to.ID} {
@@ -262,7 +271,7 @@ func (p *pairSet) has(lap uint64, of pair) bool {
 
 func (p *pairSet) clear() { p.bits = nil }
 
-// lap looks for pairs that were forgotten, a slice of the outbox at a time.
+// lap searches a slice of the outbox for forgotten channels.
 func (c *core) lap(s *shard) {
 	w := &s.waiting
 	if !w.forgot || w.lapAt.After(c.now) {
@@ -300,6 +309,6 @@ func (c *core) lap(s *shard) {
 	}
 	w.lapAt = c.now
 	if rows < sliceRows || found > 0 {
-		w.lapAt = c.now.Add(c.opts.MaxWait) // they are probed before others take their place
+		w.lapAt = c.now.Add(c.opts.MaxWait) // so that these are probed before others take their place
 	}
 }

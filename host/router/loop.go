@@ -6,13 +6,13 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// run hands over what is held once its leader is known, and answers what has
-// waited too long.
+// run dispatches held requests when their leader becomes known, and fails
+// requests that have waited too long.
 func (r *Router) run() {
 	defer close(r.done)
 	timer := time.NewTimer(refreshEvery)
 	defer timer.Stop()
-	active := make(map[*shardSlot]struct{}) // hold something
+	active := make(map[*shardSlot]struct{}) // routes with held requests
 	var asked time.Time
 	for {
 		changed := r.opts.Leaders.Changed()
@@ -48,7 +48,7 @@ func (r *Router) run() {
 	}
 }
 
-// look takes the epoch of what arrives from now on; it never goes back.
+// look raises the epoch that new requests get. It never lowers it.
 func (l *limits) look(epoch uint64) {
 	for now := l.epoch.Load(); now < epoch && !l.epoch.CompareAndSwap(now, epoch); now = l.epoch.Load() {
 	}
@@ -65,7 +65,7 @@ func (r *Router) takeReady() []*shardSlot {
 	return ready
 }
 
-// refresh tells every route of its leader.
+// refresh updates every route's knowledge of its leader.
 func (r *Router) refresh() {
 	for i := range r.slots {
 		if sharding.ShardID(i) == sharding.MetaShard {
@@ -96,8 +96,9 @@ func (r *Router) ask(shard sharding.ShardID) lead {
 	return l
 }
 
-// pump hands over what a shard holds. It returns when to look again; zero is
-// when told to.
+// pump dispatches the requests that a shard holds. It returns the time of the
+// next attempt, or zero if there is nothing to do until the slot is queued
+// again.
 func (r *Router) pump(s *shardSlot, now time.Time) time.Time {
 	for {
 		s.mu.Lock()

@@ -9,14 +9,15 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// SentBack reports that a router at another node sends a request with this
-// outcome again.
+// SentBack reports whether a router on another node would resend a request that
+// failed with err.
 func SentBack(err error) bool {
 	return comesBack(&request.Request{Kind: request.Query, Result: request.Result{Err: err}})
 }
 
-// comesBack reports that a failed request may be sent again: it did not run,
-// or it may have, and then its command id makes the repetition harmless.
+// comesBack reports whether a failed request may be resent: either it did not
+// run, or it may have run and its command id makes the repetition idempotent.
+// It records in q.Route what the failure means for later outcomes.
 func comesBack(q *request.Request) bool {
 	err := q.Result.Err
 	switch request.RetryOf(err) {
@@ -28,19 +29,23 @@ func comesBack(q *request.Request) bool {
 	case request.Resend:
 		return true
 	case request.ResendElsewhere:
-		// A node that stops hands its shards over. This one will not come to see it.
+		// A stopping node transfers its leaderships, so another node can serve
+		// the request. If this node is the one that stops, it will not live to
+		// see that.
 		return !q.Route.Self
 	}
 	return false
 }
 
-// isUnknown reports that the last attempt may have taken effect.
+// isUnknown reports whether the last attempt may have taken effect.
 func isUnknown(q *request.Request) bool { return errors.Is(q.Result.Err, request.ErrOutcomeUnknown) }
 
-// settled reports that an outcome holds for all attempts of a command: its
-// entity had been asked for the command id before it was reached. Of a refusal
-// nothing is written, so it says nothing of an attempt that may come through
-// later and meet another state; a sequence that did not match never will.
+// settled reports whether the outcome of the last attempt holds for all
+// attempts of a command. It does if the entity checked the command id before it
+// reached that outcome. A rejection is not recorded in the idempotency window,
+// so it says nothing about an earlier attempt that is still under way and may
+// run against a different state. A failed sequence check is final, because it
+// can never match again.
 func settled(err error, underWay bool) bool {
 	switch request.RetryOf(err) {
 	case request.Final:
@@ -51,13 +56,14 @@ func settled(err error, underWay bool) bool {
 	return err == nil
 }
 
-// byLeader reports that only a node which leads the shard gives this outcome.
+// byLeader reports whether only a node that leads the shard returns this
+// outcome.
 func byLeader(err error) bool {
 	r := request.RetryOf(err)
 	return r != request.ToldByAny && r != request.ResendElsewhere
 }
 
-// hintOf returns the leader that an error names.
+// hintOf returns the leader that an error names, or "".
 func hintOf(err error) sharding.NodeID {
 	var notLeader *sharding.NotLeaderError
 	if errors.As(err, &notLeader) {
@@ -66,9 +72,9 @@ func hintOf(err error) sharding.NodeID {
 	return ""
 }
 
-// stillUnknown is the outcome of a command that an earlier attempt may have
-// carried out, when the last one ended with err. The cause is told as text: its
-// own meaning would be a definite one.
+// stillUnknown returns the error for a command that an earlier attempt may have
+// run, if the last attempt ended with err. It includes err only as text,
+// because callers who unwrap it would take the outcome as definite.
 func stillUnknown(err error) error {
 	if errors.Is(err, request.ErrOutcomeUnknown) {
 		return err
@@ -76,7 +82,7 @@ func stillUnknown(err error) error {
 	return fmt.Errorf("%w; the last attempt: %v", request.ErrOutcomeUnknown, err)
 }
 
-// fail sets the result of a request that is not sent again.
+// fail sets the result of a request that will not be resent.
 func fail(q *request.Request, err error) {
 	if q.Route.Unknown {
 		err = stillUnknown(err)
@@ -84,14 +90,15 @@ func fail(q *request.Request, err error) {
 	q.Result = request.Result{Err: err}
 }
 
-// late reports that a request goes nowhere any more: its deadline is over, or
-// the process stood still since it arrived. Then its caller may have had it
-// done elsewhere, so long ago that the command id is forgotten.
+// late reports whether a request must not be sent any more, because its
+// deadline has passed or because the process was paused since the request
+// arrived. After a pause, the caller may have retried the command elsewhere so
+// long ago that its id has left the idempotency window.
 func (f *shardRoute) late(q *request.Request, now time.Time) bool {
 	return q.Route.Epoch != f.limits.epoch.Load() || !q.Deadline.IsZero() && q.Deadline.Before(now)
 }
 
-// sooner returns the earlier of two times, of which zero is never.
+// sooner returns the earlier of two times. A zero time means never.
 func sooner(a, b time.Time) time.Time {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		return b

@@ -7,24 +7,24 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// budget is memory that the routes of a router share.
+// budget is a memory limit that all routes of a router share.
 type budget struct {
 	limit int64
 	used  atomic.Int64
 }
 
-// queue holds requests back, in the order of their numbers.
+// queue holds requests in the order of their numbers.
 type queue struct {
 	items   []*request.Request // items[head:] are held
 	head    int
 	bytes   int
 	total   *budget
-	fresh   int       // of the items at the end, that have no limit yet
-	soonest time.Time // no held request is due before; zero when none is known
+	fresh   int       // number of items at the end that have no Route.Until yet
+	soonest time.Time // lower bound of the due times of held requests; zero if none is known
 }
 
-// costBytes is what a held request counts for: its payload and a share of all
-// else that is kept for it.
+// costBytes returns the memory that a held request is charged for: its payload,
+// its ids and a fixed overhead.
 func costBytes(q *request.Request) int {
 	return 512 + len(q.Payload) + len(q.Entity.ID) + len(q.ID)
 }
@@ -32,9 +32,9 @@ func costBytes(q *request.Request) int {
 // maxHold is longer than any deadline.
 const maxHold = 24 * time.Hour
 
-// limitOf is until when a leader is awaited for a request that certainly did
-// not run: for the patience, and for less if its deadline would end first. Its
-// caller is then told that nothing happened, while it still listens.
+// limitOf returns how long a request that certainly did not run waits for a
+// leader: for patience, or for 3/4 of the time to its deadline if that is
+// shorter. The caller then learns that nothing happened while it still listens.
 func limitOf(q *request.Request, now time.Time, patience time.Duration) time.Time {
 	if q.Route.Ordered {
 		return now.Add(maxHold)
@@ -45,7 +45,7 @@ func limitOf(q *request.Request, now time.Time, patience time.Duration) time.Tim
 	return now.Add(patience)
 }
 
-// due is when a request is given up that is held; zero is never.
+// due returns when a held request is given up; zero means never.
 func due(q *request.Request) time.Time {
 	if q.Route.Unknown {
 		return q.Deadline
@@ -73,8 +73,8 @@ func (h *queue) push(q *request.Request) {
 	h.fresh++
 }
 
-// limit gives the requests that came since the last call the time until which a
-// leader is awaited for them.
+// limit sets how long the requests that were pushed since the last call wait
+// for a leader.
 func (h *queue) limit(now time.Time, patience time.Duration) {
 	for _, q := range h.items[len(h.items)-h.fresh:] {
 		if q.Route.Until.IsZero() {
@@ -100,7 +100,8 @@ func (h *queue) pop() *request.Request {
 	return q
 }
 
-// prepend puts requests in front, whatever the limits: they had been let in.
+// prepend puts requests at the front. It ignores the limits, because the
+// requests were admitted before.
 func (h *queue) prepend(qs []*request.Request) {
 	if len(qs) == 0 {
 		return
@@ -113,7 +114,7 @@ func (h *queue) prepend(qs []*request.Request) {
 	h.head = 0
 }
 
-// remove takes out what which says.
+// remove removes the requests for which which returns true.
 func (h *queue) remove(which func(*request.Request) bool) {
 	keep := h.items[:0]
 	h.soonest = time.Time{}

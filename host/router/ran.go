@@ -11,24 +11,29 @@ const (
 	ranWays = 8
 )
 
-// ran knows of a route's entities the highest number of a command with an
-// outcome: an earlier command of the same entity must not run any more. Only
-// what is still out or held can be earlier, so the entities with the highest
-// numbers are kept, some in each of the sets that they are spread over by a
-// hash of their names; of the others a set knows a number that none of them is
-// above. Where so many entities of a set have gone on while a command was out,
-// it may be taken for overtaken although it is not, and fails with unavailable
-// where it could have been sent again.
-type ran struct{ sets *[ranSets]ranSet } // nil until there is a number
+// ran records, for the entities of a route, the highest number of a command
+// that has an outcome. An earlier command of the same entity must not run after
+// that.
+//
+// Keeping a number per entity forever would need unbounded memory, so ran is a
+// set-associative table: the hash of an entity selects a set, and the set keeps
+// the entities with its highest numbers. For evicted entities it keeps one
+// upper bound. That suffices, because only commands that are still out or held
+// can be earlier than a recorded one, and those are recent. If many entities of
+// one set complete commands while a command is out, the bound may exceed the
+// real number of its entity. The command is then treated as overtaken and fails
+// with unavailable although it could have been resent, but the order is never
+// violated.
+type ran struct{ sets *[ranSets]ranSet } // nil until the first number
 
-// ranSet has the numbers of some entities, and the highest of all others.
+// ranSet holds the numbers of some entities and an upper bound for all others.
 type ranSet struct {
 	entities [ranWays]uint64
-	numbers  [ranWays]uint64 // 0 where free
+	numbers  [ranWays]uint64 // 0 if the way is free
 	others   uint64
 }
 
-// note takes an outcome of an entity's command.
+// note records the outcome of an entity's command.
 func (r *ran) note(entity, number uint64) {
 	if r.sets == nil {
 		r.sets = new([ranSets]ranSet)
@@ -52,8 +57,8 @@ func (r *ran) note(entity, number uint64) {
 	s.entities[least], s.numbers[least] = entity, number
 }
 
-// of is the highest number of a command of the entity with an outcome, or one
-// above it.
+// of returns the highest number of a command of the entity that has an outcome,
+// or an upper bound of it.
 func (r *ran) of(entity uint64) uint64 {
 	if r.sets == nil {
 		return 0
@@ -67,7 +72,7 @@ func (r *ran) of(entity uint64) uint64 {
 	return s.others
 }
 
-// keyOf stands for a request's entity in ran.
+// keyOf returns the hash that identifies a request's entity in ran.
 func (l *limits) keyOf(q *request.Request) uint64 {
 	return maphash.String(l.seed, q.Entity.ID)*31 + maphash.String(l.seed, q.Entity.Type)
 }

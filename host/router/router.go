@@ -11,38 +11,43 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options of a Router. The zero value of a bound means its default.
+// Options configures a Router. If a bound is zero, its default is used.
 type Options struct {
 	Self   sharding.NodeID
 	Shards uint32          // data shards of the cluster, at least 1
-	Locate sharding.Locate // nil hashes type and id
+	Locate sharding.Locate // nil hashes the entity's type and id
 
 	Local   Local
-	Remote  Remote // nil where there is no other node
+	Remote  Remote // nil if there is no other node
 	Leaders Leaders
-	Clock   func() time.Time // time.Now when nil
-	// Epoch counts the pauses of the process: what arrived before one and is
-	// still here after it goes nowhere any more. None when nil.
+	Clock   func() time.Time // nil means time.Now
+	// Epoch counts the pauses of the process. A request that arrived before a
+	// pause and is still here after it is not sent any more. If nil, there are
+	// no pauses.
 	Epoch func() uint64
 
-	// HeldRequests and HeldBytes bound what one shard holds back while its
-	// leader is looked for (4,096; 4 MiB), HeldTotalBytes what all do (64 MiB).
-	// What is beyond fails with request.ErrBusy.
+	// HeldRequests and HeldBytes limit the requests that one shard holds while
+	// its leader is unknown (default 4,096 and 4 MiB). HeldTotalBytes limits
+	// those of all shards together (64 MiB). Requests beyond a limit fail with
+	// request.ErrBusy.
 	HeldRequests, HeldBytes, HeldTotalBytes int
-	// MinPause and MaxPause bound the pause before a request goes again to a
-	// node that sent it back; it doubles from one to the other (1 ms, 50 ms).
+	// MinPause and MaxPause bound the back-off before a request is resent to a
+	// node that did not serve it. It doubles from one to the other (default 1
+	// ms, 50 ms).
 	MinPause, MaxPause time.Duration
-	// Patience bounds how long a leader is awaited for a request that certainly
-	// did not run (request.LeaderPatience): an election is over by then, or there
-	// is no majority. The request fails with a *sharding.NotLeaderError.
+	// Patience is how long a request that certainly did not run waits for a
+	// leader (default request.LeaderPatience). If an election has not ended by
+	// then, there is probably no majority. The request fails with a
+	// *sharding.NotLeaderError.
 	Patience time.Duration
 }
 
 const (
-	// batchRequests are handed over at once when a shard has found its leader.
+	// batchRequests is the number of held requests dispatched at a time when a
+	// shard's leader becomes known.
 	batchRequests = 256
-	// refreshEvery is how often leaders are asked for without being told of a
-	// change.
+	// refreshEvery is how often the router asks for leaders if it was not
+	// notified of a change.
 	refreshEvery = time.Second
 )
 
@@ -54,23 +59,23 @@ type Router struct {
 	limits limits
 	slots  []shardSlot // by shard
 	splits sync.Pool
-	batch  []*request.Request // the loop's
+	batch  []*request.Request // used only by the loop
 
 	wake chan struct{}
 	stop chan struct{}
 	done chan struct{}
 
 	mu     sync.Mutex
-	ready  []*shardSlot // for the loop to look at
+	ready  []*shardSlot // slots that the loop must look at
 	closed bool
 }
 
-// shardSlot is a route and its lock, which is never held over a call to
-// somewhere else.
+// shardSlot is a route with its lock. The lock is never held during a call to
+// another component.
 type shardSlot struct {
 	mu     sync.Mutex
 	route  shardRoute
-	queued bool // in ready; guarded by the router's mutex
+	queued bool // the slot is in Router.ready; guarded by Router.mu
 }
 
 // New starts a router.
@@ -125,9 +130,9 @@ func New(opts Options) (*Router, error) {
 	return r, nil
 }
 
-// Submit takes requests in order; each is completed exactly once, possibly
-// before Submit returns. It never blocks and keeps no reference to the slice.
-// Requests of one caller to one entity run in the order submitted.
+// Submit takes requests in order. Each is completed exactly once, possibly
+// before Submit returns. Submit never blocks and keeps no reference to the
+// slice. Requests of one caller to one entity run in the order submitted.
 func (r *Router) Submit(reqs []*request.Request) {
 	var to target
 	r.limits.look(r.opts.Epoch())
@@ -143,7 +148,7 @@ func (r *Router) Submit(reqs []*request.Request) {
 	r.dispatch(to, reqs)
 }
 
-// admit takes one request. Where the verdict is send the caller dispatches it.
+// admit admits one request. If the verdict is send, the caller dispatches it.
 func (r *Router) admit(q *request.Request) (target, verdict) {
 	if q.Kind == request.Inspect {
 		return r.self, send
@@ -174,8 +179,8 @@ func (r *Router) admit(q *request.Request) (target, verdict) {
 	return to, v
 }
 
-// dispatch hands requests over. They are not touched again until they come
-// back through Complete.
+// dispatch hands requests to a node. The router does not touch them again until
+// they come back through Complete.
 func (r *Router) dispatch(to target, reqs []*request.Request) {
 	switch {
 	case len(reqs) == 0:
@@ -186,8 +191,8 @@ func (r *Router) dispatch(to target, reqs []*request.Request) {
 	}
 }
 
-// Complete takes the outcome of a request that was out; it is called from
-// lanes and does not block.
+// Complete takes the outcome of a dispatched request. Executors call it; it
+// does not block.
 func (r *Router) Complete(q *request.Request) {
 	var now time.Time
 	if q.Result.Err != nil {
@@ -211,7 +216,7 @@ func (r *Router) Complete(q *request.Request) {
 	}
 }
 
-// finish gives a request back to its caller.
+// finish returns a request to its caller.
 func finish(q *request.Request) {
 	if q.Route.Done != nil {
 		q.Done = q.Route.Done
@@ -240,8 +245,8 @@ func (r *Router) look(s *shardSlot) {
 	}
 }
 
-// Close answers what is held, and joins the router's goroutine. What is out is
-// completed by those who have it.
+// Close fails the held requests and joins the router's goroutine. Requests that
+// were dispatched are completed by the nodes that have them.
 func (r *Router) Close(ctx context.Context) error {
 	r.mu.Lock()
 	if !r.closed {
@@ -257,7 +262,7 @@ func (r *Router) Close(ctx context.Context) error {
 	}
 }
 
-// nowhere is the Remote of a node that is alone.
+// nowhere is the Remote of a node that has no other nodes.
 type nowhere struct{}
 
 func (nowhere) Submit(_ sharding.NodeID, reqs []*request.Request) {

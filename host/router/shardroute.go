@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// state of the route of a shard's requests:
+// state is the state of a shard's route:
 //
 //	           leader known                    nothing held
 //	waiting ----------------> releasing ---------------------> flowing
@@ -23,96 +23,98 @@ import (
 //	 |   a guess       \                 |
 //	 +------------------+----------------+ nothing is out any more
 //
-// All requests that are out went to one node. They have all come back before
-// the first goes to another, or to the same again: so none can be overtaken by
-// a later one that took another way.
+// All requests that are out went to the same node. All of them must have come
+// back before any is sent to a different node, or again to the same one.
+// Therefore no request can be overtaken by a later one that took a different
+// path.
 type state uint8
 
 const (
 	waiting   state = iota // nothing is out; requests are held until a leader is known
-	probing                // one request is out, to a node that may lead
-	releasing              // what is held is being handed over; new requests queue behind
-	flowing                // requests go out as they come
-	draining               // requests are out that may come back; others are held
+	probing                // one request is out, to a node that may be the leader
+	releasing              // held requests are being dispatched; new requests queue after them
+	flowing                // requests are dispatched as they arrive
+	draining               // some requests that are out may come back; others are held
 )
 
-// target is where requests go; the zero value is nowhere.
+// target is the destination of requests. The zero value is none.
 type target struct {
 	node sharding.NodeID
 	self bool
 }
 
-// lead is what the node knows of a shard's leader.
+// lead is what the node knows about a shard's leader.
 type lead struct {
-	to         target // nowhere while no leader is known
+	to         target // zero if no leader is known
 	quorum     bool
-	stopped    sharding.StopReason // the replica here
+	stopped    sharding.StopReason // why this node's replica stopped
 	candidates []sharding.NodeID
-	missing    sharding.Missing // while no leader is known
+	missing    sharding.Missing // set if no leader is known
 }
 
-// limits bound a route.
+// limits are the bounds and shared values of all routes.
 type limits struct {
 	requests, bytes    int
 	total              *budget
 	minPause, maxPause time.Duration
-	patience           time.Duration // for a leader
+	patience           time.Duration // how long a request waits for a leader
 	self               sharding.NodeID
-	seed               maphash.Seed  // of the keys of entities
-	epoch              atomic.Uint64 // of what arrives now
+	seed               maphash.Seed  // for the hashes of entities
+	epoch              atomic.Uint64 // of requests that arrive now
 }
 
-// shardRoute is the way of one shard's requests: a state machine without
-// goroutine, lock or clock. What it completes by itself goes to answers.
+// shardRoute routes the requests of one shard. It is a state machine without
+// goroutine, lock or clock. It appends requests that it completes itself to
+// answers.
 type shardRoute struct {
 	shard  sharding.ShardID
 	limits *limits
 
 	state   state
-	to      target // where what is out went
+	to      target // destination of the requests that are out
 	out     int
-	number  uint64 // of the last request that arrived
-	round   uint64 // of what is out
+	number  uint64 // number of the last request that arrived
+	round   uint64 // number of the dispatch round; all requests that are out have it
 	held    queue
-	back    []*request.Request // came back, in no order
+	back    []*request.Request // requests that came back, unordered
 	ran     ran
 	answers []*request.Request
 	closed  bool
 
 	known   lead
-	learned target // led the shard when it was asked
-	hint    target // leads the shard, says a node that does not
-	turn    int    // of the candidates
+	learned target // the node that answered as leader when it was probed
+	hint    target // the leader that a node which does not lead the shard named
+	turn    int    // index of the candidate to ask
 	pause   time.Duration
-	until   time.Time // no attempt before
+	until   time.Time // no attempt before this time
 }
 
 func newShardRoute(shard sharding.ShardID, l *limits) shardRoute {
 	return shardRoute{shard: shard, round: 1, limits: l, held: queue{total: l.total}}
 }
 
-// pending reports that the route has something for next to do, now or later.
+// pending reports whether next has something to do, now or later.
 func (f *shardRoute) pending() bool {
 	return f.state == releasing || f.state == draining && len(f.back) > 0 || f.held.len() > 0 || f.state == waiting && f.known.to != target{}
 }
 
-// takeAnswers returns the requests that the route has completed by itself.
+// takeAnswers returns the requests that the route has completed itself.
 func (f *shardRoute) takeAnswers() []*request.Request {
 	answers := f.answers
 	f.answers = nil
 	return answers
 }
 
-// verdict says what becomes of a request.
+// verdict is what happens to a request.
 type verdict uint8
 
 const (
-	send   verdict = iota // to route.to, now
-	hold                  // the route has it
-	answer                // its result is set
+	send   verdict = iota // dispatch it to route.to now
+	hold                  // the route holds it
+	answer                // its result is set; return it to the caller
 )
 
-// admit takes a new request.
+// admit decides about a new request.
 func (f *shardRoute) admit(q *request.Request) verdict {
 	f.number++
 	q.Route.Number, q.Route.Epoch = f.number, f.limits.epoch.Load()
@@ -140,8 +142,8 @@ func (f *shardRoute) leave(q *request.Request) {
 	q.Route.Round, q.Route.Node, q.Route.Self = f.round, f.to.node, f.to.self
 }
 
-// completed takes the outcome of a request that was out. The verdict is answer
-// or hold.
+// completed takes the outcome of a request that was out. It returns answer or
+// hold.
 func (f *shardRoute) completed(q *request.Request, now time.Time) verdict {
 	f.out--
 	v := answer
@@ -150,7 +152,7 @@ func (f *shardRoute) completed(q *request.Request, now time.Time) verdict {
 	} else {
 		f.bounced(q, now)
 		if q.Route.Until.IsZero() || isUnknown(q) {
-			q.Route.Until = limitOf(q, now, f.limits.patience) // it was with a node until now
+			q.Route.Until = limitOf(q, now, f.limits.patience) // the time until now was spent at a node, not waiting for a leader
 		}
 		gaveUp := f.gaveUp(q, now)
 		if !gaveUp {
@@ -164,7 +166,7 @@ func (f *shardRoute) completed(q *request.Request, now time.Time) verdict {
 	return v
 }
 
-// ended notes that a request has an outcome.
+// ended records the outcome of a request that will not be resent.
 func (f *shardRoute) ended(q *request.Request) {
 	err := q.Result.Err
 	if q.Kind.HasID() && !errors.Is(err, request.ErrBusy) {
@@ -177,7 +179,7 @@ func (f *shardRoute) ended(q *request.Request) {
 		return
 	}
 	if !byLeader(err) {
-		f.state = waiting // it may have been turned away on the way
+		f.state = waiting // it may have failed before it reached the node
 		return
 	}
 	if f.to != f.known.to {
@@ -187,8 +189,8 @@ func (f *shardRoute) ended(q *request.Request) {
 	f.state = releasing
 }
 
-// bounced notes that the node which has what is out does not lead the shard,
-// or is not reached.
+// bounced records that the node which has the requests that are out does not
+// lead the shard or is unreachable.
 func (f *shardRoute) bounced(q *request.Request, now time.Time) {
 	if f.state != flowing && f.state != releasing && f.state != probing {
 		return
@@ -207,7 +209,8 @@ func (f *shardRoute) bounced(q *request.Request, now time.Time) {
 	f.state = draining
 }
 
-// drained puts what came back in front of what is held.
+// drained is called when no request is out any more. It sorts the requests that
+// came back and puts them before the held requests.
 func (f *shardRoute) drained() {
 	f.state = waiting
 	f.round++
@@ -217,9 +220,10 @@ func (f *shardRoute) drained() {
 		}
 		return 1
 	})
-	// Where a node does not lead, nothing later of the round has run there. But
-	// it goes on after it lost a proposal: a command that was in it must not
-	// follow one that may have run.
+	// A node that does not lead the shard has run nothing later of this round.
+	// But a leader continues after it lost a proposal, so a command of a lost
+	// proposal must not be resent before a later command of its entity that may
+	// have run.
 	unknown := make(map[uint64]bool) // by entity
 	for i, q := range slices.Backward(f.back) {
 		switch {
@@ -237,8 +241,8 @@ func (f *shardRoute) drained() {
 	f.back = f.back[:0]
 }
 
-// gaveUp reports that a request which came back is not sent again, and sets
-// its result.
+// gaveUp reports whether a request that came back is not resent, and sets its
+// result if so.
 func (f *shardRoute) gaveUp(q *request.Request, now time.Time) bool {
 	err := q.Result.Err
 	switch {
@@ -255,13 +259,13 @@ func (f *shardRoute) gaveUp(q *request.Request, now time.Time) bool {
 	return true
 }
 
-// overtaken reports that a later command to the same entity may have an
-// outcome: sending this one again would turn their order round.
+// overtaken reports whether a later command to the same entity may have an
+// outcome. Resending this one would reverse their order.
 func (f *shardRoute) overtaken(q *request.Request) bool {
 	return q.Kind.HasID() && passed(f.ran.of(f.limits.keyOf(q)), q.Route.Number)
 }
 
-// give answers a request that the route has.
+// give answers a request that the route holds.
 func (f *shardRoute) give(q *request.Request, err error) {
 	fail(q, err)
 	f.answers = append(f.answers, q)
@@ -271,7 +275,7 @@ func (f *shardRoute) notLed() error {
 	return &sharding.NotLeaderError{Shard: f.shard, Leader: f.known.to.node, Stopped: f.known.stopped, Missing: f.known.missing}
 }
 
-// heard takes what the node knows of the leader now.
+// heard updates the node's knowledge of the leader.
 func (f *shardRoute) heard(l lead) {
 	moved := l.to != f.known.to
 	f.known = l
@@ -288,8 +292,8 @@ func (f *shardRoute) heard(l lead) {
 	}
 }
 
-// choose returns where the next request should go; sure says that it need not
-// be tried with one alone.
+// choose returns the destination of the next request. If sure is false, one
+// request alone must probe the node first.
 func (f *shardRoute) choose() (to target, sure bool) {
 	switch {
 	case f.learned != target{}:
@@ -304,7 +308,7 @@ func (f *shardRoute) choose() (to target, sure bool) {
 	return target{node: f.known.candidates[f.turn%len(f.known.candidates)]}, false
 }
 
-// next appends to batch what is to be handed to f.to now, up to limit requests.
+// next appends to batch the requests to dispatch to f.to now, up to limit.
 func (f *shardRoute) next(now time.Time, batch []*request.Request, limit int) []*request.Request {
 	if f.state == waiting {
 		to, sure := f.choose()
@@ -333,7 +337,7 @@ func (f *shardRoute) next(now time.Time, batch []*request.Request, limit int) []
 		batch = append(batch, q)
 	}
 	if len(batch) > 0 {
-		return batch // new requests queue behind it until it is handed over
+		return batch // new requests queue after the batch until it is handed over
 	}
 	if f.state == probing {
 		f.state = waiting
@@ -343,8 +347,8 @@ func (f *shardRoute) next(now time.Time, batch []*request.Request, limit int) []
 	return batch
 }
 
-// expire answers requests that have waited until their deadlines, and those
-// that have waited long enough for a leader and certainly did not run.
+// expire answers requests whose deadlines have passed, and requests that
+// certainly did not run and have waited long enough for a leader.
 func (f *shardRoute) expire(now time.Time) {
 	if at := f.soonest(); at.IsZero() || !at.Before(now) {
 		return
@@ -361,21 +365,21 @@ func (f *shardRoute) expire(now time.Time) {
 			f.give(q, f.notLed())
 			return true
 		}
-		q.Route.Until = now.Add(f.limits.maxPause) // somebody is being asked: look again soon
+		q.Route.Until = now.Add(f.limits.maxPause) // a node is being asked, so check again soon
 		return false
 	}
 	f.held.remove(isOver)
 	f.back = slices.DeleteFunc(f.back, isOver)
 }
 
-// leaderless reports that nothing is out, and that no node is known to lead the
-// shard, or the one that is has just refused.
+// leaderless reports whether no request is out and either no node is known to
+// lead the shard or the known leader has just failed a request.
 func (f *shardRoute) leaderless() bool {
 	to, sure := f.choose()
 	return f.state == waiting && (to == target{} || !sure || f.pause > 0)
 }
 
-// close answers everything that is held, and all that comes from now on.
+// close answers all held requests and makes admit fail later ones.
 func (f *shardRoute) close() {
 	f.closed = true
 	f.failAll(request.ErrStopped)
@@ -392,7 +396,7 @@ func (f *shardRoute) failAll(err error) {
 	f.back = f.back[:0]
 }
 
-// soonest is no later than the first deadline of what the route has.
+// soonest returns a lower bound of the due times of held requests.
 func (f *shardRoute) soonest() time.Time {
 	at := f.held.soonest
 	for _, q := range f.back {
@@ -401,7 +405,8 @@ func (f *shardRoute) soonest() time.Time {
 	return at
 }
 
-// wakeAt is when the route has something to do by itself; zero is never.
+// wakeAt returns when the route has something to do without an input; zero
+// means never.
 func (f *shardRoute) wakeAt() time.Time {
 	at := f.soonest()
 	if f.state == waiting && f.held.len() > 0 {

@@ -4,14 +4,14 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// part is the requests of one Submit that go to one node.
+// part is the requests of one Submit that go to the same node.
 type part struct {
 	to   target
 	reqs []*request.Request
 }
 
-// split goes on with a Submit whose requests do not all go to one node:
-// reqs[:i] go to first, and reqs[i] has been admitted.
+// split continues a Submit whose requests go to different nodes: reqs[:i] go to
+// first, and reqs[i] has been admitted with verdict v.
 func (r *Router) split(reqs []*request.Request, i int, first, to target, v verdict) {
 	parts, _ := r.splits.Get().(*[]part)
 	if parts == nil {
@@ -39,8 +39,8 @@ func (r *Router) split(reqs []*request.Request, i int, first, to target, v verdi
 	r.splits.Put(parts)
 }
 
-// add puts a request with those of the same way. The lists of earlier Submits
-// are used again.
+// add adds a request to the part for its destination. It reuses the slices of
+// earlier Submits.
 func add(parts *[]part, to target, q *request.Request) {
 	list := *parts
 	for k := range list {
