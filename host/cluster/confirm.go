@@ -7,21 +7,22 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// confirmation makes sure that nothing is called unknown which another node
-// knows: callers who ask for something unknown share readings of the metadata
-// that began after they asked.
+// confirmation batches the reads that confirm a "not found". A node must not
+// report that something does not exist because its metadata is stale. Callers
+// who need a confirmation share one read of the metadata that began after they
+// asked.
 type confirmation struct {
-	turn  chan struct{} // of one slot: held while reading
-	began time.Time     // the last reading
-	err   error         // what came of it
+	turn  chan struct{} // one slot, held during a read
+	began time.Time     // start of the last read
+	err   error         // result of the last read
 }
 
-// ConfirmTime bounds one reading of Confirm; a node that hears no leader says
-// so then.
+// ConfirmTime bounds one read of Confirm. If the node knows no leader by then,
+// Confirm fails.
 const ConfirmTime = request.LeaderPatience
 
-// Confirm returns once the metadata was read after the call. It takes as long
-// as ctx lasts, and no longer than two readings.
+// Confirm returns after the metadata was caught up with by a read that began
+// after the call. It waits for at most two reads and not beyond the end of ctx.
 func (m *Metadata) Confirm(ctx context.Context) error {
 	asked, c := time.Now(), &m.confirmation
 	select {
@@ -33,7 +34,7 @@ func (m *Metadata) Confirm(ctx context.Context) error {
 	if c.began.After(asked) {
 		return c.err
 	}
-	// A reading is for all who wait for it, so it outlives its caller.
+	// The read serves all callers who wait for it, so it must outlive this one.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), ConfirmTime)
 	defer cancel()
 	c.began = time.Now()

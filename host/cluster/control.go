@@ -19,55 +19,59 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Blobs are the modules' bytes on this node.
+// Blobs stores the modules' bytes on this node.
 type Blobs interface {
 	Get(digest journal.Digest) ([]byte, error)
 	Put(wasm []byte) (digest journal.Digest, stored bool, err error)
 }
 
-// ControlOptions are what a Control answers from. Every field is needed.
+// ControlOptions are the dependencies of a Control. All fields are required.
 type ControlOptions struct {
 	Self    sharding.NodeID
 	Version string
-	// Name is the cluster's, as configured.
+	// Name is the configured name of the cluster.
 	Name     string
 	Metadata *Metadata
 	Starts   Starts
-	// Recovered is closed when the metadata has all that this node knew to be
-	// committed when it started.
+	// Recovered is closed when the metadata contains everything that this node
+	// knew to be committed when it started.
 	Recovered <-chan struct{}
 	Blobs     Blobs
-	// ReadOnly says that the disk is nearly full: modules are not taken then.
+	// ReadOnly reports whether the disk is nearly full, so that modules are
+	// rejected.
 	ReadOnly func() bool
-	// Prepare fetches and compiles a module.
+	// Prepare fetches a module from holder and compiles it.
 	Prepare func(ctx context.Context, digest journal.Digest, holder sharding.NodeID) error
-	// AwaitBindings waits until every binding up to the revision is served.
+	// AwaitBindings waits until all activations up to the revision are served.
 	AwaitBindings func(ctx context.Context, revision uint64) error
-	// Counts is what the two modules did of each of some types that two serve.
+	// Counts returns, for entity types that two modules serve, what each of the
+	// two did.
 	Counts func(entityTypes []string) ([]*peerv1.TypeCounts, error)
-	// PrepareLevel makes the data directory one of the level, durably.
+	// PrepareLevel durably converts the data directory to a cluster version.
 	PrepareLevel func(level sharding.ClusterVersion) error
-	// Describe is this node as a member: its start, and where it serves nodes.
+	// Describe returns this node as a member, with its start and its addresses.
 	Describe func() meta.Member
-	// Snapshot takes a snapshot from another node.
+	// Snapshot receives a snapshot from another node.
 	Snapshot func(ctx context.Context, from sharding.NodeID, header []byte, body io.Reader) (answer []byte, err error)
-	// CompareRows takes the digest of another node's replica of a shard, and
-	// returns this node's own.
+	// CompareRows receives the checksum of another node's replica of a shard
+	// and returns that of this node's replica.
 	CompareRows func(shard sharding.ShardID, theirs journal.Proof) (own journal.RowsDigest, ok bool)
-	// Probe asks who listens at an address.
+	// Probe asks which node listens at an address.
 	Probe func(ctx context.Context, address string) (*peerv1.ProbeResponse, error)
-	// ProbeAlone asks who listens at an address for nodes alone.
+	// ProbeAlone asks which node listens at an address that serves only nodes.
 	ProbeAlone func(ctx context.Context, address string) (*peerv1.ProbeResponse, error)
 }
 
-// Control answers other nodes. Until it is open, which it is once the node's
-// replica of the metadata shard runs, it answers nothing.
+// Control answers the calls of other nodes. It is opened when the node's
+// replica of the metadata shard runs. Before that, it answers only Probe and
+// the bootstrap calls.
 type Control struct {
 	peer.NoControl
-	// Address is where clients reach this node, host:port; nil: that is not told.
+	// Address returns where clients reach this node, as host:port. If nil, the
+	// address is not reported.
 	Address func() string
-	// PeerAddress is where other nodes reach it on a listener of their own; nil:
-	// that is not told.
+	// PeerAddress returns the address of a separate listener for nodes. If nil,
+	// the address is not reported.
 	PeerAddress func() string
 
 	opened   atomic.Pointer[ControlOptions]
@@ -78,8 +82,8 @@ type Control struct {
 	blobs    arriving
 }
 
-// Applicants are the nodes that asked this one for admission in the last
-// seconds and are no members, by name: the metadata shard cannot admit them
+// Applicants returns the nodes that asked this one for admission in the last
+// seconds and are not members, by name. The metadata shard cannot admit them
 // now.
 func (c *Control) Applicants(view *meta.View) []meta.Member {
 	return slices.DeleteFunc(c.asking.list(time.Now()), func(m meta.Member) bool {
@@ -88,20 +92,21 @@ func (c *Control) Applicants(view *meta.View) []meta.Member {
 	})
 }
 
-// Name says who answers before the node is open, and of which cluster it is, if
-// of any: nobody founds another one because this node still starts.
+// Name sets the identity that Probe returns before the Control is open, and the
+// cluster that the node belongs to, if any. Other nodes must not bootstrap a
+// second cluster because this node is still starting.
 func (c *Control) Name(node sharding.NodeID, incarnation uint64, cluster string) {
 	c.node.Store(&peerv1.ProbeResponse{NodeId: string(node), Incarnation: incarnation, ClusterId: cluster})
 }
 
-// Cluster is the one that the node belongs to or is to join again; empty is
-// none.
+// Cluster returns the cluster that the node belongs to or is about to rejoin,
+// or "".
 func (c *Control) Cluster() string { return c.node.Load().GetClusterId() }
 
-// Open begins to answer.
+// Open makes the Control answer.
 func (c *Control) Open(opts ControlOptions) { c.opened.Store(&opts) }
 
-// Serve lets the member take reports.
+// Serve sets the member that takes reports.
 func (c *Control) Serve(m *Member) { c.member.Store(m) }
 
 var errNotOpen = fmt.Errorf("%w: the node is starting", peer.ErrUnavailable)
@@ -161,7 +166,7 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	}
 	asks := memberFromWire(r.GetMember())
 	if o.Metadata.View().ClusterVersion() < sharding.VersionPeerAddress {
-		asks.PeerAddress = "" // nodes reach it where clients do: it is asked there
+		asks.PeerAddress = "" // nodes and clients use the same address
 	}
 	c.asking.note(asks, time.Now())
 	if err := o.vouch(ctx, asks); err != nil {
@@ -181,7 +186,7 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	case errors.Is(err, meta.ErrLeft):
 		c.asking.settled(asks.Node)
 		return nil, fmt.Errorf("%w: %w", peer.ErrRefused, err)
-	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrClusterVersion): // until what stands in the way has gone
+	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrClusterVersion): // retry until the obstacle is gone
 		return nil, fmt.Errorf("%w: %w", peer.ErrUnavailable, err)
 	case err != nil:
 		return nil, err
@@ -266,7 +271,7 @@ func (c *Control) Renew(ctx context.Context, node sharding.NodeID) error {
 		return errNotOpen
 	}
 	_, err := m.Operate(ctx, coordinator.Operation{Kind: coordinator.OperationRenew, Node: node})
-	if errors.Is(err, coordinator.ErrRefused) { // for now: what stands in the way passes
+	if errors.Is(err, coordinator.ErrRefused) { // a temporary refusal
 		return fmt.Errorf("%w: %w", peer.ErrUnavailable, err)
 	}
 	return err
@@ -298,7 +303,8 @@ func (c *Control) HandOver(ctx context.Context, transfers []*peerv1.Transfer) er
 		return errNotOpen
 	}
 	if leader, known := m.opts.Metadata.Leader(); !known || leader != peer.CallerOf(ctx).Node {
-		// A coordinator that is not known yet is asked for them with a report.
+		// If this node does not know the coordinator yet, it receives the
+		// requests in the answer to its next report.
 		return fmt.Errorf("%w: node %s does not coordinate, by what is known here", peer.ErrUnavailable, peer.CallerOf(ctx).Node)
 	}
 	m.handOver(transfers)

@@ -15,21 +15,23 @@ import (
 )
 
 const (
-	// stepPeriod is the least time between two steps: reports come as often as
-	// there are nodes, and one step takes in all that came meanwhile.
+	// stepPeriod is the minimum time between two steps. There are as many
+	// reports as nodes, and one step processes all that arrived since the
+	// previous one.
 	stepPeriod = 250 * time.Millisecond
 	// idlePeriod is the time between two steps, and between two passes over the
-	// replicas, while nothing changes.
+	// replicas, if nothing changes.
 	idlePeriod = time.Second
 	// proposeTimeout bounds the wait for one command of a plan.
 	proposeTimeout = 5 * time.Second
-	// pushTimeout bounds a call that asks a node for leaderships.
+	// pushTimeout bounds a call that asks a node to transfer leaderships.
 	pushTimeout = time.Second
-	// requestTime is how long a leadership that was asked for is still wanted.
+	// requestTime is how long a request for a leadership transfer stays valid.
 	requestTime = 2 * time.Second
-	// refusedSteps is after how many steps in a row with a refused command that is
-	// logged, and steps are idlePeriod apart: one that is refused was overtaken and
-	// is not asked for again, as a rule. It is logged again after refusedAgain.
+	// refusedSteps is the number of consecutive steps with a rejected command
+	// after which the rejection is logged and steps are idlePeriod apart.
+	// Usually a rejected command was overtaken by a change and is not requested
+	// again. The rejection is logged again after refusedAgain.
 	refusedSteps = 20
 	refusedAgain = time.Minute
 )
@@ -38,41 +40,41 @@ const (
 type leading struct {
 	m     *Member
 	mu    sync.Mutex
-	term  sharding.Term // that the coordinator is of
+	term  sharding.Term // term of coord
 	coord *coordinator.Coordinator
 
-	inbox       map[sharding.NodeID]observed // since the last step
+	inbox       map[sharding.NodeID]observed // reports since the last step
 	latest      map[sharding.NodeID]arrival
-	operations  []coordinator.Operation          // since the last step
-	number      uint64                           // of the last operation
-	transfers   map[sharding.NodeID][]handover   // for their next report
-	pushing     map[sharding.NodeID]bool         // nodes that are being asked for some
-	outside     map[sharding.NodeID]bool         // nodes without a part in the metadata shard
-	given       map[uint64]coordinator.Operation // that are not done
-	awaited     map[uint64]*coordinator.Progress // by operation; nil until its caller can be answered
-	stepped     chan struct{}                    // closed and made anew after each step
+	operations  []coordinator.Operation          // requested since the last step
+	number      uint64                           // ID of the last operation
+	transfers   map[sharding.NodeID][]handover   // requests to return with the node's next report
+	pushing     map[sharding.NodeID]bool         // nodes that are being asked to transfer leaderships
+	outside     map[sharding.NodeID]bool         // nodes that the metadata shard's group lacks
+	given       map[uint64]coordinator.Operation // operations that are not done, by ID
+	awaited     map[uint64]*coordinator.Progress // by operation ID; nil until the caller can be answered
+	stepped     chan struct{}                    // closed and replaced after each step
 	viewChanges viewChanges
 	troubles    []coordinator.Trouble // of the last step
 	pending     []coordinator.Pending // of the last step
 
-	// What the last step saw, and whether anything has happened since.
+	// The inputs of the last step, and whether anything has happened since.
 	at    time.Time
 	view  *meta.View
 	reach map[sharding.NodeID]bool
 	news  bool
 
-	refused     int       // steps in a row in which the metadata refused a command
+	refused     int       // consecutive steps in which the metadata rejected a command
 	toldRefused time.Time // when that was logged
 }
 
-// handover asks for a leadership. An old one is void: the coordinator has
-// looked again since.
+// handover requests a leadership transfer. It expires after requestTime,
+// because the coordinator has decided again since.
 type handover struct {
 	*peerv1.Transfer
 	at time.Time
 }
 
-// arrival is the last report of a node.
+// arrival is the last report of a node, with the time when it arrived.
 type arrival struct {
 	observed
 	at time.Time
@@ -84,7 +86,7 @@ func (l *leading) init(m *Member) {
 	l.forget()
 }
 
-// forget begins anew, as a coordinator that knows nothing.
+// forget resets the state to that of a new coordinator.
 func (l *leading) forget() {
 	l.endOrders()
 	l.refused = 0
@@ -94,8 +96,8 @@ func (l *leading) forget() {
 	l.coord = coordinator.New(l.m.opts.Coordinator)
 }
 
-// endOrders logs the orders that end with this coordinator: the metadata has the
-// others. It is called with the lock held.
+// endOrders logs the move and rebalance orders that end with this coordinator.
+// Orders of other kinds are in the metadata. l.mu must be held.
 func (l *leading) endOrders() {
 	for _, o := range l.given {
 		if o.Kind == coordinator.OperationMove || o.Kind == coordinator.OperationRebalance {
@@ -105,7 +107,8 @@ func (l *leading) endOrders() {
 	l.given = map[uint64]coordinator.Operation{}
 }
 
-// leads is called with the lock held. A new leadership begins anew.
+// leads reports whether this node leads the metadata shard. It resets the state
+// if the term is new. l.mu must be held.
 func (l *leading) leads() bool {
 	term, leads := l.m.opts.Metadata.Leads()
 	if leads && term != l.term {
@@ -115,10 +118,10 @@ func (l *leading) leads() bool {
 	return leads
 }
 
-// take takes a report and returns what its node is asked for: what steps before
-// it wanted, for it waits for none. Of a report that is the same as the last,
-// only that it came is new; known is the view that the node has, and changes
-// says that it takes what is newer than that.
+// take processes a report and returns the requests to its node that earlier
+// steps made; it does not wait for a step. If same is set, the node's report is
+// unchanged since its last one. known is the version of the cluster view that
+// the node has; changes means that the node accepts a delta against it.
 func (l *leading) take(o observed, same bool, known uint64, changes bool) (*peerv1.ReportResponse, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -151,7 +154,7 @@ func (l *leading) take(o observed, same bool, known uint64, changes bool) (*peer
 	return out, nil
 }
 
-// run steps until ctx ends, once in a period at most.
+// run executes steps until ctx ends, at most one per stepPeriod.
 func (l *leading) run(ctx context.Context) {
 	every := time.NewTicker(stepPeriod)
 	defer every.Stop()
@@ -165,14 +168,14 @@ func (l *leading) run(ctx context.Context) {
 	}
 }
 
-// step lets the coordinator decide once and carries its commands out, one
-// after the other: it decides again only on a view that has them. While nothing
-// has changed it decides less often: only time is new then.
+// step lets the coordinator decide once and executes its commands in order. The
+// next step needs a view that contains their effects. If nothing has changed
+// except the time, step runs only every idlePeriod.
 func (l *leading) step(ctx context.Context) {
 	l.mu.Lock()
 	if !l.leads() {
 		l.endOrders()
-		l.endStep() // for those who wait for a step that does not come
+		l.endStep() // release callers that wait for a step
 		l.mu.Unlock()
 		return
 	}
@@ -191,9 +194,9 @@ func (l *leading) step(ctx context.Context) {
 	coord, term := l.coord, l.term
 	l.at, l.view, l.reach, l.news = now, view, reach, false
 	l.mu.Unlock()
-	plan := coord.Step(in) // reports do not wait for it
+	plan := coord.Step(in) // without the lock, so that reports do not wait
 	l.mu.Lock()
-	if l.term != term { // another coordinator decides, which has nothing of this one's
+	if l.term != term { // a different coordinator decides now and shares no state with this one
 		l.mu.Unlock()
 		return
 	}
@@ -224,10 +227,11 @@ func (l *leading) step(ctx context.Context) {
 	l.noteRefused(refused)
 }
 
-// tell answers the caller of an operation, or the log where the caller is gone
-// that was told that the operation stands. It is called with the lock held.
+// tell answers the caller of an operation. If the caller was already answered
+// or is gone, it logs a failure instead. l.mu must be held.
 func (l *leading) tell(p coordinator.Progress) {
-	// A step says it once, and the caller may sleep through the next ones.
+	// A step reports the progress once, and the caller may not run before the
+	// next steps, so it is stored.
 	answer, waits := l.awaited[p.ID]
 	if waits && answer == nil && (p.Durable || p.Done) {
 		l.awaited[p.ID] = &p
@@ -239,9 +243,10 @@ func (l *leading) tell(p coordinator.Progress) {
 	}
 }
 
-// noteRefused counts steps in a row in which the metadata refused a command.
-// The next step asks for the same again: if that goes on, people have to know,
-// and the log of the metadata need not fill with it.
+// noteRefused counts consecutive steps in which the metadata rejected a
+// command. The next step requests the same again, so a persistent rejection is
+// logged for the operators, and steps become rarer to keep the metadata log
+// small.
 func (l *leading) noteRefused(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -259,8 +264,7 @@ func (l *leading) noteRefused(why error) {
 	}
 }
 
-// endStep lets those go on who wait for the step. It is called with the lock
-// held.
+// endStep wakes everybody who waits for the step. l.mu must be held.
 func (l *leading) endStep() {
 	close(l.stepped)
 	l.stepped = make(chan struct{})
@@ -274,9 +278,9 @@ func set(nodes []sharding.NodeID) map[sharding.NodeID]bool {
 	return out
 }
 
-// ask asks nodes for leaderships, each once, and again when it came to nothing.
-// A node that cannot be called, or is being called, finds them in the answer to
-// its next report. It is called with the lock held.
+// ask sends transfer requests to nodes, one call per node. If a call fails or
+// another one is in progress, the node receives the requests in the answer to
+// its next report. l.mu must be held.
 func (l *leading) ask(ctx context.Context, transfers []coordinator.Transfer) {
 	now, asked := time.Now(), map[sharding.NodeID][]handover{}
 	for _, t := range transfers {
@@ -293,7 +297,7 @@ func (l *leading) ask(ctx context.Context, transfers []coordinator.Transfer) {
 	}
 }
 
-// push asks one node.
+// push asks one node to transfer leaderships.
 func (l *leading) push(ctx context.Context, node sharding.NodeID, term sharding.Term, requests []handover) {
 	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
 	defer cancel()
@@ -315,8 +319,8 @@ func (l *leading) push(ctx context.Context, node sharding.NodeID, term sharding.
 	}
 }
 
-// propose carries one command of a plan out, and returns why the metadata
-// refused it, if it did. goesOn is false when the rest of the plan is void.
+// propose executes one command of a plan. refused is the metadata's rejection,
+// if any. goesOn is false if the rest of the plan must be dropped.
 func (l *leading) propose(ctx context.Context, term sharding.Term, command []byte) (refused error, goesOn bool) {
 	if now, leads := l.m.opts.Metadata.Leads(); !leads || now != term {
 		return nil, false
@@ -338,7 +342,8 @@ func (l *leading) propose(ctx context.Context, term sharding.Term, command []byt
 	return refused, true
 }
 
-// reachable are the members that this node hears, and itself.
+// reachable returns for each member whether this node hears from it. It
+// includes this node.
 func (m *Member) reachable(view *meta.View) map[sharding.NodeID]bool {
 	out := map[sharding.NodeID]bool{}
 	for _, member := range view.Members() {
@@ -347,9 +352,9 @@ func (m *Member) reachable(view *meta.View) map[sharding.NodeID]bool {
 	return out
 }
 
-// Operate gives the coordinator an operation and returns once it stands. It
-// fails with coordinator.ErrRefused, or with a *sharding.NotLeaderError on any
-// node but the coordinator's.
+// Operate hands an operation to the coordinator and returns when it is accepted
+// durably or done. It fails with coordinator.ErrRefused, or with a
+// *sharding.NotLeaderError if this node does not run the coordinator.
 func (m *Member) Operate(ctx context.Context, o coordinator.Operation) (remaining int, err error) {
 	return m.coord.operate(ctx, o)
 }

@@ -11,43 +11,45 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Leaders say which node leads a shard. They are safe for concurrent use.
+// Leaders knows which node leads each shard. It combines the raft groups of the
+// replicas on this node with the coordinator's reports about the other shards.
+// It is safe for concurrent use.
 type Leaders struct {
 	self   sharding.NodeID
 	region *entity.ShardRouter
-	// stopped says why the replica on this node has stopped, if it has: it hears
-	// of no election.
+	// stopped returns why the replica on this node has stopped, if it has. A
+	// stopped replica does not observe elections.
 	stopped func(sharding.ShardID) sharding.StopReason
-	// heard says whether this node hears another one.
+	// heard reports whether this node hears from another one.
 	heard  func(sharding.NodeID) bool
 	places atomic.Pointer[places]
-	told   atomic.Pointer[[]sharding.NodeID] // by shard; empty where not known
-	stands atomic.Bool                       // this node's groups stand still
+	told   atomic.Pointer[[]sharding.NodeID] // leaders reported by the coordinator, by shard; empty if unknown
+	stands atomic.Bool                       // this node's groups make no progress
 
 	mu      sync.Mutex
-	changed chan struct{} // closed and made anew at every change
+	changed chan struct{} // closed and replaced at every change
 }
 
-// places is the metadata's placement, by shard.
+// places is the placement in the metadata, by shard.
 type places struct {
 	shards []place
-	hosted []sharding.ShardID // with a replica here, that of metadata included
+	hosted []sharding.ShardID // shards with a replica on this node, including the metadata shard
 	placed bool               // every shard has replicas
 }
 
-// place is where the metadata has the replicas of a shard.
+// place is the placement of one shard in the metadata.
 type place struct {
 	replicas []meta.Replica
 	nodes    []sharding.NodeID
 	here     bool
-	// lost are the nodes of voters whose disks are lost, if those are so many that
-	// no leader can be elected.
+	// lost are the nodes of the voters whose disks are lost, if they are so
+	// many that no leader can be elected.
 	lost []sharding.NodeID
 }
 
-// NewLeaders makes leaders that know of nothing yet. stopped says why the replica on
-// this node has stopped, if it has; heard, whether this node hears another one,
-// whose changes Announce reports.
+// NewLeaders returns a Leaders without placement. stopped returns why the
+// replica on this node has stopped, if it has. heard reports whether this node
+// hears from another one; call Announce when its results change.
 func NewLeaders(self sharding.NodeID, r *entity.ShardRouter, stopped func(sharding.ShardID) sharding.StopReason, heard func(sharding.NodeID) bool) *Leaders {
 	l := &Leaders{self: self, region: r, stopped: stopped, heard: heard, changed: make(chan struct{})}
 	l.places.Store(&places{})
@@ -55,7 +57,7 @@ func NewLeaders(self sharding.NodeID, r *entity.ShardRouter, stopped func(shardi
 	return l
 }
 
-// Learn takes the placement of a view.
+// Learn takes the placement from a view.
 func (l *Leaders) Learn(view *meta.View, shards uint32) {
 	p := &places{shards: make([]place, shards+1), placed: true}
 	for i := range p.shards {
@@ -81,7 +83,8 @@ func (l *Leaders) Learn(view *meta.View, shards uint32) {
 	l.announce()
 }
 
-// Tell takes the coordinator's word on who leads what, by shard.
+// Tell takes the shards' leaders as reported by the coordinator, indexed by
+// shard.
 func (l *Leaders) Tell(nodes []sharding.NodeID) {
 	if slices.Equal(nodes, *l.told.Load()) {
 		return
@@ -90,7 +93,7 @@ func (l *Leaders) Tell(nodes []sharding.NodeID) {
 	l.announce()
 }
 
-// Announce reports that this node hears others than before.
+// Announce notifies Changed that the results of heard have changed.
 func (l *Leaders) Announce() { l.announce() }
 
 func (l *Leaders) announce() {
@@ -100,14 +103,16 @@ func (l *Leaders) announce() {
 	l.changed = make(chan struct{})
 }
 
-// Replicas are the replicas of a shard by the metadata. They are not changed.
+// Replicas returns the replicas of a shard according to the metadata. The
+// caller must not modify them.
 func (l *Leaders) Replicas(shard sharding.ShardID) []meta.Replica { return l.at(shard).replicas }
 
-// HasReplica reports whether this node is to have a replica of a shard.
+// HasReplica reports whether the placement has a replica of a shard on this
+// node.
 func (l *Leaders) HasReplica(shard sharding.ShardID) bool { return l.at(shard).here }
 
-// Placed are the shards with a replica here, that of the metadata included, and
-// whether every shard of the cluster has replicas.
+// Placed returns the shards with a replica on this node, including the metadata
+// shard, and whether every shard of the cluster has replicas.
 func (l *Leaders) Placed() (here []sharding.ShardID, all bool) {
 	p := l.places.Load()
 	return p.hosted, p.placed
@@ -120,7 +125,7 @@ func (l *Leaders) at(shard sharding.ShardID) place {
 	return place{}
 }
 
-// node names the node of a replica.
+// node returns the node of a replica.
 func (p place) node(replica sharding.ReplicaID) (sharding.NodeID, bool) {
 	for _, r := range p.replicas {
 		if r.ID == replica {
@@ -148,8 +153,8 @@ func (l *Leaders) Leader(shard sharding.ShardID) (node sharding.NodeID, self, kn
 	return "", false, false
 }
 
-// toldOf is the node that leads a shard by the coordinator's last word, if this
-// node hears it. The word of a coordinator that is gone may be old.
+// toldOf returns the leader of a shard that the coordinator last reported, if
+// this node hears from that leader. Otherwise the report may be outdated.
 func (l *Leaders) toldOf(shard sharding.ShardID) (node sharding.NodeID, known bool) {
 	told := *l.told.Load()
 	if int(shard) >= len(told) || told[shard] == "" || told[shard] == l.self || !l.heard(told[shard]) {
@@ -158,10 +163,10 @@ func (l *Leaders) toldOf(shard sharding.ShardID) (node sharding.NodeID, known bo
 	return told[shard], true
 }
 
-// MayLead says whether another node may lead a shard. Where the replica here
-// knows the leader it is that one alone, else whoever has a replica by the
-// metadata: the coordinator's word is not asked for, which may be old, or of
-// nobody while there is none.
+// MayLead reports whether another node may lead a shard. If this node's replica
+// knows the leader, only that node may. Otherwise any node with a replica may.
+// The coordinator's report is not used, because it may be outdated, and there
+// is none while there is no coordinator.
 func (l *Leaders) MayLead(node sharding.NodeID, shard sharding.ShardID) bool {
 	at, lead := l.at(shard), l.region.Lead(shard)
 	if lead.Self {
@@ -187,11 +192,11 @@ func (l *Leaders) Candidates(shard sharding.ShardID) []sharding.NodeID {
 // Stopped implements router.Leaders.
 func (l *Leaders) Stopped(shard sharding.ShardID) sharding.StopReason { return l.stopped(shard) }
 
-// Quorum implements router.Leaders. The raft group of a replica here knows. A
-// node without a replica that works goes by the nodes with one. Those that the
-// node hears must be enough for a majority, unless it hears the leader itself:
-// that one hears others, and answers where it does not. A shard of which nothing
-// is known here may have a quorum.
+// Quorum implements router.Leaders. If this node has a working replica, its
+// raft group decides. Otherwise enough of the voters' nodes for a majority must
+// be heard. If this node hears from the leader itself, that suffices, because
+// the leader answers for the quorum. A shard about which nothing is known here
+// may have a quorum.
 func (l *Leaders) Quorum(shard sharding.ShardID) bool {
 	at, stopped := l.at(shard), l.stopped(shard)
 	if at.here && stopped == sharding.NotStopped {
@@ -216,16 +221,17 @@ func (l *Leaders) Quorum(shard sharding.ShardID) bool {
 	return able > voters/2
 }
 
-// hearsLeader reports whether the replica here follows a leader on a node that
-// this one hears.
+// hearsLeader reports whether the replica on this node follows a leader on a
+// node that this node hears from.
 func (l *Leaders) hearsLeader(at place, lead entity.Lead) bool {
 	node, known := at.node(lead.Leader)
 	return known && !lead.Self && node != l.self && l.heard(node)
 }
 
-// canVote reports whether the voter of a node may elect a leader: this node
-// hears it. stopped is why the replica here has stopped, which then still votes
-// if it has only met what it does not support.
+// canVote reports whether the voter on a node may help to elect a leader,
+// because this node hears from it. stopped is why this node's own replica has
+// stopped; a replica that stopped only because it met an unsupported entry
+// still votes.
 func (l *Leaders) canVote(node sharding.NodeID, stopped sharding.StopReason) bool {
 	if node == l.self {
 		return stopped == sharding.StopUnsupported
@@ -245,25 +251,25 @@ func (l *Leaders) Missing(shard sharding.ShardID) sharding.Missing {
 	return out
 }
 
-// Stand says whether the groups of this node stand still: it knows nothing then
-// of shards with a replica here, and nothing that it leads goes on.
+// Stand sets whether the groups of this node make no progress. If so, it knows
+// nothing of the shards with a replica here, and the shards that it leads
+// stall.
 func (l *Leaders) Stand(still bool) {
 	if l.stands.Swap(still) != still {
 		l.announce()
 	}
 }
 
-// Changed implements router.Leaders: a channel that is closed at the next
-// change.
+// Changed implements router.Leaders. The channel is closed at the next change.
 func (l *Leaders) Changed() <-chan struct{} {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.changed
 }
 
-// Start begins to pass the region's changes on, and calls also with each. They
-// are passed on until close: what is in flight when a node stops follows the
-// leaderships that it gives away.
+// Start starts to forward the shard router's changes and calls also at each.
+// The forwarding continues until close, because requests in flight follow the
+// leaderships that a stopping node transfers.
 func (l *Leaders) Start(also func()) (close func(context.Context) error) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -275,7 +281,7 @@ func (l *Leaders) Start(also func()) (close func(context.Context) error) {
 	}
 }
 
-// run passes the region's changes on until ctx ends.
+// run forwards the shard router's changes until ctx ends.
 func (l *Leaders) run(ctx context.Context, also func()) {
 	for {
 		changed := l.region.LeadsChanged()

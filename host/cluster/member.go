@@ -17,104 +17,109 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// The beats of a member. All of it also happens at once when something
-// changed.
+// Periods and timeouts of a member. All periodic work also happens at once when
+// something changes.
 const (
 	passPeriod    = 250 * time.Millisecond
 	reportPeriod  = 500 * time.Millisecond
-	reportRest    = 20 * time.Millisecond // between two reports
+	reportRest    = 20 * time.Millisecond // minimum time between two reports
 	reportTimeout = time.Second
 	catchUpWait   = 5 * time.Second
-	// lostAfter is how long the metadata shard may have no leader that this
-	// node knows of before it asks whether it still has a part in it.
+	// lostAfter is how long this node may know no leader of the metadata shard
+	// before it asks whether it is still a member of that shard's group.
 	lostAfter = 5 * time.Second
-	// excludedRest lies between two attempts to come back of a node that the
-	// leader of the metadata shard takes for no member.
+	// excludedRest is the pause between two attempts to rejoin of a node that
+	// the leader of the metadata shard does not regard as a member.
 	excludedRest = 100 * time.Millisecond
-	// removeTimeout bounds the wait for the old metadata replica to go.
+	// removeTimeout bounds the wait until the old metadata replica is removed.
 	removeTimeout = 30 * time.Second
 )
 
-// Peers are the calls to other nodes that a member makes by itself.
+// Peers makes the calls to other nodes that a member initiates.
 type Peers interface {
-	// Report tells the node that leads the metadata shard what this one
-	// sees, and returns what that one asks for.
+	// Report sends this node's report to the node that leads the metadata shard
+	// and returns that node's requests.
 	Report(ctx context.Context, leader sharding.NodeID, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error)
-	// Sizes asks the node that leads the metadata shard how much every shard
-	// holds.
+	// Sizes asks the node that leads the metadata shard for the sizes of all
+	// shards.
 	Sizes(ctx context.Context, leader sharding.NodeID) ([]*peerv1.ShardSize, error)
-	// HandOver asks a node for leaderships.
+	// HandOver asks a node to transfer leaderships.
 	HandOver(ctx context.Context, node sharding.NodeID, transfers []*peerv1.Transfer) error
-	// Incarnation is the present start of this node.
+	// Incarnation identifies the current start of this node.
 	Incarnation() uint64
 }
 
-// Options of a Member. Every field is needed.
+// Options configures a Member. All fields are required.
 type Options struct {
 	Node     sharding.NodeID
 	Disk     string
 	Metadata *Metadata
 	Raft     Raft
 	Peers    Peers
-	// Describe returns this node as a member: its address, roles and so on.
+	// Describe returns this node as a member, with its address and roles.
 	Describe func() meta.Member
-	// Able reports whether this node can lead what it holds: others should while
-	// it cannot.
+	// Able reports whether this node can lead its shards. If it cannot, the
+	// coordinator moves the leaderships to other nodes.
 	Able func() bool
-	// Full reports whether the disk has no room for more than it has.
+	// Full reports whether the disk has no room for more data.
 	Full func() bool
-	// Disputed reports whether the rows of a shard's replica here are disputed.
+	// Disputed reports whether the checksum of this node's replica of a shard
+	// is disputed.
 	Disputed func(sharding.ShardID) bool
-	// Pace is what a step of this node's raft loop takes of late, Skew how far its
-	// clock is ahead of the others'.
+	// Pace is the recent duration of a step of this node's raft loop. Skew is
+	// how far its clock is ahead of the other nodes' clocks.
 	Pace, Skew func() time.Duration
-	// Heard reports whether this node hears another, or is it.
+	// Heard reports whether a node is this one or is not suspected.
 	Heard func(sharding.NodeID) bool
-	// Admitted is closed when the node may vote: before that it does nothing.
+	// Admitted is closed when the node may vote. The member does nothing
+	// before.
 	Admitted <-chan struct{}
 	// Rejoin asks the cluster once to admit this node again.
 	Rejoin func(context.Context) (*Joined, error)
-	// HasLeft asks the other nodes, which this one may not hear of any more, whether
-	// this node was ordered to leave and is no member. It is given whether this node
-	// knows that it is leaving.
+	// HasLeft asks the other nodes whether this node was ordered to leave and
+	// is no longer a member. The node may not learn that itself, because it may
+	// have no contact with the cluster. leaving tells whether this node knows
+	// that it is leaving.
 	HasLeft func(ctx context.Context, leaving bool) bool
-	// Renewed makes it durable that the node's replica of the metadata shard is
-	// another one.
+	// Renewed makes durable that the node has a new replica of the metadata
+	// shard.
 	Renewed func(*Joined) error
-	// Applied is how far this node has applied a shard.
+	// Applied returns this node's applied index of a shard.
 	Applied func(sharding.ShardID) uint64
 	// Size measures a shard on this node.
 	Size Size
-	// Collected is given the modules that the coordinator here has had removed,
-	// since nothing needs them; it must not block.
+	// Collected receives the modules that this node's coordinator has removed
+	// because nothing needs them. It must not block.
 	Collected func([]meta.Digest)
-	// Told is given each new view of the cluster; it must not block.
+	// Told receives each new view of the cluster. It must not block.
 	Told        func(*ClusterView)
 	Coordinator coordinator.Options
 	Logger      *slog.Logger
 }
 
-// Member keeps a node in step with its cluster.
+// Member keeps a node consistent with its cluster: it announces the node,
+// reports to the coordinator, creates and removes replicas according to the
+// placement, and runs the coordinator while this node leads the metadata shard.
 type Member struct {
 	opts  Options
-	kick  chan struct{} // one slot: look at the replicas now
+	kick  chan struct{} // one slot: reconcile the replicas now
 	told  chan struct{} // one slot: report now
 	coord leading
 
-	fresh       chan struct{} // closed when the metadata was caught up with
+	fresh       chan struct{} // closed when this node has caught up with the metadata
 	caughtUp    sync.Once
-	confirmed   map[sharding.ShardID]sharding.Term // elections won, of the following goroutine
-	settled     bool                               // the last pass found nothing to do or to wait for; likewise
-	passed      time.Time                          // likewise
+	confirmed   map[sharding.ShardID]sharding.Term // term of each shard's election that was confirmed; owned by follow
+	settled     bool                               // the last pass had nothing to do or to wait for; owned by follow
+	passed      time.Time                          // time of the last pass; owned by follow
 	draining    atomic.Bool
-	converged   atomic.Uint64 // metadata index of the last pass
+	converged   atomic.Uint64 // applied metadata index of the last pass
 	clusterView atomic.Pointer[ClusterView]
-	sizes       atomic.Pointer[map[sharding.ShardID]*peerv1.ShardSize] // as last told; not modified
-	outside     atomic.Bool                                            // the coordinator misses this node in the metadata shard
-	left        atomic.Bool                                            // this node was asked to leave, and has left
-	down        atomic.Bool                                            // an operator put this start down, and the cluster went on without it
-	answered    atomic.Int64                                           // when the last report that was answered was sent, in Unix nanoseconds
-	seq         uint64                                                 // of reports, as sent of the reporting goroutine
+	sizes       atomic.Pointer[map[sharding.ShardID]*peerv1.ShardSize] // the last sizes received; not modified
+	outside     atomic.Bool                                            // the coordinator says that the metadata shard's group lacks this node
+	left        atomic.Bool                                            // this node was asked to leave and has left
+	down        atomic.Bool                                            // an operator put this start of the node down, and the cluster continued without it
+	answered    atomic.Int64                                           // when the last answered report was sent, in Unix nanoseconds
+	seq         uint64                                                 // sequence number of the last report; owned by report
 	sent        sent
 
 	tasks   sync.WaitGroup
@@ -122,8 +127,8 @@ type Member struct {
 	cancel  context.CancelFunc
 }
 
-// Start begins the member's work. The node's replica of the metadata shard
-// exists and runs.
+// Start starts the member's goroutines. The node's replica of the metadata
+// shard must exist and run.
 func Start(opts Options) *Member {
 	ctx, cancel := context.WithCancel(context.Background())
 	m := &Member{opts: opts, kick: make(chan struct{}, 1), told: make(chan struct{}, 1), fresh: make(chan struct{}), confirmed: map[sharding.ShardID]sharding.Term{}, stopped: ctx, cancel: cancel}
@@ -136,7 +141,7 @@ func Start(opts Options) *Member {
 	return m
 }
 
-// Close ends the member's work and waits for it.
+// Close stops the member's goroutines and waits for them until ctx ends.
 func (m *Member) Close(ctx context.Context) error {
 	m.cancel()
 	done := make(chan struct{})
@@ -152,7 +157,8 @@ func (m *Member) Close(ctx context.Context) error {
 	}
 }
 
-// WaitFresh waits until the metadata was caught up with since the start.
+// WaitFresh waits until the node has caught up with the metadata since its
+// start.
 func (m *Member) WaitFresh(ctx context.Context) error {
 	select {
 	case <-m.fresh:
@@ -162,7 +168,8 @@ func (m *Member) WaitFresh(ctx context.Context) error {
 	}
 }
 
-// Kick makes the member look and report at once: leadership moved.
+// Kick makes the member reconcile and report at once. Call it when a leadership
+// has moved.
 func (m *Member) Kick() {
 	wake(m.kick)
 	wake(m.told)
@@ -175,7 +182,7 @@ func wake(slot chan struct{}) {
 	}
 }
 
-// AwaitTold waits until the view of the cluster here is one of after the call.
+// AwaitTold waits until the cluster view here is newer than the call.
 func (m *Member) AwaitTold(ctx context.Context) error {
 	began := time.Now().UnixNano()
 	every := time.NewTicker(2 * reportRest)
@@ -191,35 +198,36 @@ func (m *Member) AwaitTold(ctx context.Context) error {
 	return nil
 }
 
-// Drain makes this node hand all its leaderships over; it is about to stop.
+// Drain makes this node transfer all its leaderships because it is about to
+// stop.
 func (m *Member) Drain() {
 	m.draining.Store(true)
 	wake(m.told)
 }
 
 // Left reports whether this node was asked to leave the cluster and is no
-// member any more. It hears nothing of the cluster from then on.
+// longer a member. From then on it hears nothing from the cluster.
 func (m *Member) Left() bool { return m.left.Load() }
 
 // Leaving reports whether this node was asked to leave the cluster. A node that
-// has left is still leaving by the metadata here: it is not sent the entry that
-// removes it.
+// has left is still leaving according to its own metadata, because it does not
+// receive the entry that removes it.
 func (m *Member) Leaving() bool {
 	self, ok := m.opts.Metadata.View().Member(m.opts.Node)
 	return ok && self.Status == meta.StatusLeaving
 }
 
-// PutDown reports whether an operator put this start of the node down: it takes
-// part no more, a new start of it joins.
+// PutDown reports whether an operator put this start of the node down. This
+// start never takes part again; the next start joins.
 func (m *Member) PutDown() bool {
 	return m.down.Load() || m.opts.Metadata.View().IsDowned(m.opts.Node, m.opts.Peers.Incarnation())
 }
 
-// ClusterView is the cluster as the coordinator last told it.
+// ClusterView returns the coordinator's last view of the cluster.
 func (m *Member) ClusterView() *ClusterView { return m.clusterView.Load() }
 
-// follow catches up with the metadata, announces this start, and then keeps
-// the node's replicas in step.
+// follow catches up with the metadata, announces this start, and then
+// reconciles the node's replicas whenever something changes.
 func (m *Member) follow(ctx context.Context) {
 	if !m.admitted(ctx) {
 		return
@@ -229,7 +237,7 @@ func (m *Member) follow(ctx context.Context) {
 	current, announced, led := false, false, time.Now()
 	for ctx.Err() == nil && !m.left.Load() && !m.down.Load() {
 		if !current {
-			// Also after the metadata replica was renewed: its log passes
+			// Also after the metadata replica was renewed, because its log runs
 			// through times in which other replicas were placed here.
 			if current = m.catchUp(ctx); !current {
 				m.rejoin(ctx)
@@ -243,8 +251,9 @@ func (m *Member) follow(ctx context.Context) {
 			announced = m.announce(ctx)
 		}
 		outside := m.outside.Swap(false)
-		// A leader that does not hear of this start may be one that the node's
-		// replica knows from before it was taken out.
+		// If the leader does not receive this node's reports, it may be an old
+		// leader that the node's replica remembers from before the node was
+		// removed.
 		if _, known := m.opts.Metadata.Leader(); known && announced && !outside {
 			led = time.Now()
 		} else if outside || time.Since(led) > lostAfter {
@@ -280,7 +289,7 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// admitted waits until the node may vote; false when ctx ends before.
+// admitted waits until the node may vote. It returns false if ctx ends first.
 func (m *Member) admitted(ctx context.Context) bool {
 	select {
 	case <-m.opts.Admitted:
@@ -290,14 +299,14 @@ func (m *Member) admitted(ctx context.Context) bool {
 	}
 }
 
-// pass looks at all replicas once.
+// pass reconciles all replicas once.
 func (m *Member) pass(ctx context.Context) {
 	m.settled, m.passed = false, time.Now()
 	statuses, err := m.opts.Raft.Statuses()
 	if err != nil || !m.confirm(ctx, statuses) || m.opts.Metadata.Stopped() != nil {
 		return
 	}
-	// In this order: the view has at least what is applied.
+	// Read the index first, so that the view is at least as new as the index.
 	applied := m.opts.Metadata.AppliedIndex()
 	view := m.opts.Metadata.View()
 	m.settled = m.reconcile(view, statuses)
@@ -305,7 +314,8 @@ func (m *Member) pass(ctx context.Context) {
 }
 
 // confirm catches up with the metadata once after each election that this node
-// won, before it changes the group's members by it.
+// won. Only then may it change the membership of the group, because its view
+// could be older than a change that the previous leader made.
 func (m *Member) confirm(ctx context.Context, statuses []raftgroup.Status) bool {
 	var won []*raftgroup.Status
 	for i := range statuses {
@@ -336,12 +346,11 @@ func (m *Member) catchUp(ctx context.Context) bool {
 	return err == nil
 }
 
-// rejoin asks to be admitted again: a node that was taken for dead has no part
-// in the metadata shard any more, and nobody there speaks to its old replica.
-// With a fresh replica it hears what became of the others. Before that it looks
-// whether it has left: it may have been removed without hearing that it was asked
-// to leave. It reports whether the node has another
-// replica now.
+// rejoin asks the cluster to admit this node again. If the node was removed as
+// dead, nobody in the metadata shard talks to its old replica any more, and it
+// learns what happened only with a new replica. First rejoin checks whether the
+// node has left, because it may have been removed without learning that it was
+// asked to leave. It returns whether the metadata replica was replaced.
 func (m *Member) rejoin(ctx context.Context) (renewed bool) {
 	leaving := m.Leaving()
 	if m.opts.HasLeft(ctx, leaving) {
@@ -369,7 +378,7 @@ func (m *Member) rejoin(ctx context.Context) (renewed bool) {
 	for i := range statuses {
 		if st := &statuses[i]; st.Shard == sharding.MetaShard {
 			if st.Replica == joined.Replica {
-				return false // it has its part, and only the leader is away
+				return false // it is still a member, and only the leader is missing
 			}
 			old = append(old, raftgroup.ReplicaRef{Shard: st.Shard, Replica: st.Replica})
 		}
@@ -388,7 +397,7 @@ func (m *Member) renew(old []raftgroup.ReplicaRef, joined *Joined) error {
 	if err := m.opts.Raft.RemoveGroups(old); err != nil {
 		return err
 	}
-	// What the old replica applied must not be taken for the new one's.
+	// The old replica's applied index must not be taken for the new one's.
 	wait, cancel := context.WithTimeout(m.stopped, removeTimeout)
 	defer cancel()
 	gone := time.NewTicker(time.Millisecond)
@@ -404,16 +413,17 @@ func (m *Member) renew(old []raftgroup.ReplicaRef, joined *Joined) error {
 	return m.opts.Raft.CreateGroups([]raftgroup.GroupConfig{{Shard: sharding.MetaShard, Replica: joined.Replica, Voters: joined.First}})
 }
 
-// announced says whether the metadata has this start, with all of it that the
-// level keeps; of a node that is no member it says so too.
+// announced reports whether the metadata contains this node's addresses as far
+// as the cluster version supports them. It also returns true if this node is
+// not a member.
 func (m *Member) announced() bool {
 	self, view := m.opts.Describe(), m.opts.Metadata.View()
 	known, ok := view.Member(self.Node)
 	return !ok || known.PeerAddress == self.PeerAddress || view.ClusterVersion() < sharding.VersionPeerAddress
 }
 
-// announce makes this start known: its incarnation, its addresses. A node that
-// was down is up again by it.
+// announce makes this start known, with its incarnation and addresses. A node
+// that was down is up again afterwards.
 func (m *Member) announce(ctx context.Context) bool {
 	self := m.opts.Describe()
 	if known, ok := m.opts.Metadata.View().Member(self.Node); ok && m.announced() && known.Incarnation == self.Incarnation && known.Address == self.Address && known.Disk == self.Disk {

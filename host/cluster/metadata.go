@@ -16,33 +16,33 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Log is what a metadata command travels through on the node that leads.
+// Log is the raft log of the metadata shard on the node that leads it.
 type Log interface {
 	Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error
 	ReadIndex(shard sharding.ShardID, token uint64) error
 }
 
-// Remote reaches the metadata shard where another node leads it.
+// Remote calls the node that leads the metadata shard if it is not this one.
 type Remote interface {
-	// Propose has the node carry a command out and returns what its state
-	// machine answered. An error that wraps a *sharding.NotLeaderError or
-	// peer.ErrUnavailable had no effect; after any other the outcome is
+	// Propose has node run a command and returns the state machine's result. An
+	// error that wraps a *sharding.NotLeaderError or peer.ErrUnavailable means
+	// that the command had no effect. After any other error the outcome is
 	// unknown.
 	Propose(ctx context.Context, node sharding.NodeID, command []byte) (result []byte, err error)
-	// ReadMeta returns an index of the metadata shard at or behind all that
-	// was committed before the call.
+	// ReadMeta returns an index of the metadata shard that is not below any
+	// index committed before the call.
 	ReadMeta(ctx context.Context, node sharding.NodeID) (index uint64, err error)
-	// Heard reports whether this node hears another one. Once it does not, the
-	// metadata shard has no leader here that was on that node.
+	// Heard reports whether this node hears from another one. If it does not, a
+	// leader on that node does not count as the metadata shard's leader here.
 	Heard(node sharding.NodeID) bool
 }
 
-// retryPause lies between two attempts to reach the metadata leader.
+// retryPause is the pause between two attempts to reach the metadata leader.
 const retryPause = 50 * time.Millisecond
 
-// Metadata reads and writes the metadata shard, from any node. It holds at
-// most one waiter per proposal and read; callers bound themselves by their
-// contexts.
+// Metadata reads and writes the metadata shard from any node. It holds at most
+// one waiter per proposal and per read. Callers bound their waits with
+// contexts. It is safe for concurrent use.
 type Metadata struct {
 	state  *meta.State
 	locate func(replica sharding.ReplicaID) (sharding.NodeID, bool)
@@ -54,31 +54,31 @@ type Metadata struct {
 	log     Log
 	remote  Remote
 	leader  sharding.ReplicaID
-	elected sharding.Term // this node was elected in it; 0 when it does not lead
+	elected sharding.Term // the term in which this node was elected; 0 if it does not lead
 	noop    sharding.Term // highest term whose first entry is applied
-	applied uint64        // index of the metadata shard
-	stopped error         // why this node's replica applies nothing any more
+	applied uint64        // applied index of the metadata shard
+	stopped error         // why this node's replica has stopped applying; nil if it has not
 	next    uint64
 	tokens  uint64
-	waiting map[uint64]chan outcome // by proposal of the elected term
+	waiting map[uint64]chan outcome // by proposal number of the elected term
 	reading map[uint64]chan read    // by token
 	changed chan struct{}           // closed and replaced when leadership or the state changes
 }
 
-// outcome is what became of a proposal.
+// outcome is the result of a proposal.
 type outcome struct {
 	result []byte
 	err    error
 }
 
-// read is what became of a read round: the index that it confirmed, or why it
-// did not.
+// read is the result of a ReadIndex: the confirmed index, or an error.
 type read struct {
 	index uint64
 	err   error
 }
 
-// NewMetadata serves the state machine's view; applied is how far it is.
+// NewMetadata returns a Metadata that serves the views of state, whose applied
+// index is applied.
 func NewMetadata(state *meta.State, applied uint64) *Metadata {
 	m := &Metadata{
 		state: state, applied: applied, confirmation: confirmation{turn: make(chan struct{}, 1)},
@@ -88,8 +88,8 @@ func NewMetadata(state *meta.State, applied uint64) *Metadata {
 	return m
 }
 
-// Start gives the metadata its log and its way to other nodes; nothing can be
-// proposed before. locate names the node of a replica of the metadata shard.
+// Start sets the log and the connection to other nodes. Nothing can be proposed
+// before. locate returns the node of a metadata replica.
 func (m *Metadata) Start(log Log, remote Remote, locate func(sharding.ReplicaID) (sharding.NodeID, bool)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,13 +97,13 @@ func (m *Metadata) Start(log Log, remote Remote, locate func(sharding.ReplicaID)
 	m.announce()
 }
 
-// View returns the metadata as this node has applied it. It may be behind.
+// View returns the metadata as applied on this node. It may be stale.
 func (m *Metadata) View() *meta.View { return m.state.View() }
 
-// ClusterVersion is the cluster's level as this node has applied it. It may be behind.
+// Level returns the cluster version as applied on this node. It may be stale.
 func (m *Metadata) Level() sharding.ClusterVersion { return m.state.ClusterVersion() }
 
-// AppliedIndex is how far this node has applied the metadata shard.
+// AppliedIndex returns this node's applied index of the metadata shard.
 func (m *Metadata) AppliedIndex() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -111,41 +111,44 @@ func (m *Metadata) AppliedIndex() uint64 {
 }
 
 // Changed returns a channel that is closed at the next change of leadership or
-// state. Take it before looking.
+// state. Call it before reading the state, so that no change is missed.
 func (m *Metadata) Changed() <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.changed
 }
 
-// announce is called with the lock held.
+// announce notifies the readers of changed. m.mu must be held.
 func (m *Metadata) announce() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-// leads is called with the lock held. Who has stopped knows too little to lead.
+// leads reports whether this node leads the metadata shard and has applied its
+// term's first entry. A stopped replica does not lead, because its state is
+// stale. m.mu must be held.
 func (m *Metadata) leads() bool {
 	return m.log != nil && m.elected != 0 && m.elected == m.noop && m.stopped == nil
 }
 
-// Stopped says why this node's replica of the metadata shard applies nothing
-// any more; nil while it does. The view is then of before, and nothing may be
-// created, changed or removed by it.
+// Stopped returns why this node's replica of the metadata shard has stopped
+// applying, or nil if it has not. The view of a stopped replica is stale, so
+// nothing may be created, changed or removed because of it.
 func (m *Metadata) Stopped() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.stopped
 }
 
-// Leads reports whether this node leads the metadata shard, and in which term.
+// Leads returns whether this node leads the metadata shard, and the term.
 func (m *Metadata) Leads() (sharding.Term, bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.elected, m.leads()
 }
 
-// Leader names the node that leads the metadata shard as far as this one knows.
+// Leader returns the node that leads the metadata shard, as far as this node
+// knows.
 func (m *Metadata) Leader() (sharding.NodeID, bool) {
 	m.mu.Lock()
 	leader, locate := m.leader, m.locate
@@ -156,10 +159,11 @@ func (m *Metadata) Leader() (sharding.NodeID, bool) {
 	return locate(leader)
 }
 
-// Do carries a command out, here or where the metadata shard is led, and
-// returns what the state machine answered. It waits for a leader until ctx
-// ends, for a caller no longer than request.LeaderPatience. An error that wraps
-// ErrUnknownOutcome may have taken effect, any other had none.
+// Do runs a command, on this node or on the leader of the metadata shard, and
+// returns the state machine's result. It waits for a leader until ctx ends, and
+// for at most request.LeaderPatience if a caller waits. If the error wraps
+// ErrUnknownOutcome, the command may have taken effect; any other error means
+// that it had none.
 func (m *Metadata) Do(ctx context.Context, command []byte) (meta.Result, error) {
 	began := time.Now()
 	for {
@@ -176,16 +180,16 @@ func (m *Metadata) Do(ctx context.Context, command []byte) (meta.Result, error) 
 	}
 }
 
-// undone says whether an error means that nothing was done, and that another
-// attempt may succeed.
+// undone reports whether an error means that the command had no effect and
+// another attempt may succeed.
 func undone(err error) bool {
 	var elsewhere *sharding.NotLeaderError
 	return errors.As(err, &elsewhere) || errors.Is(err, peer.ErrUnavailable)
 }
 
-// pause waits for a reason to try again, or a moment. It returns the reason for
-// the last failure at the end of ctx and, if a caller waits since began, once
-// that one has waited long enough.
+// pause waits for retryPause or until leadership or state changes. It returns
+// reason if ctx ends, or if a caller has been waiting since began for longer
+// than request.LeaderPatience.
 func (m *Metadata) pause(ctx context.Context, began time.Time, reason error) error {
 	if request.HasCaller(ctx) && time.Since(began) > request.LeaderPatience {
 		return reason
@@ -202,7 +206,6 @@ func (m *Metadata) pause(ctx context.Context, began time.Time, reason error) err
 	return nil
 }
 
-// attempt tries once.
 func (m *Metadata) attempt(ctx context.Context, command []byte) ([]byte, error) {
 	m.mu.Lock()
 	leads, remote := m.leads(), m.remote
@@ -224,9 +227,9 @@ func (m *Metadata) attempt(ctx context.Context, command []byte) ([]byte, error) 
 	return result, err
 }
 
-// whileHeard returns a context that ends once the node is not heard any more: a
-// call to it would otherwise wait until its deadline. done ends the goroutine
-// that looks, and must be called.
+// whileHeard returns a context that ends when this node no longer hears from
+// node. Otherwise a call to it would wait until its deadline. done stops the
+// goroutine that watches the node and must be called.
 func (m *Metadata) whileHeard(ctx context.Context, remote Remote, node sharding.NodeID) (heard context.Context, done func()) {
 	heard, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
@@ -250,10 +253,10 @@ func (m *Metadata) whileHeard(ctx context.Context, remote Remote, node sharding.
 	}
 }
 
-// DoHere carries a command out as the leader of the metadata shard, or fails
-// with a *sharding.NotLeaderError, which had no effect. A command that no
-// replica could carry out is not proposed, since replicas stop at what they do
-// not know: meta.ErrInvalid.
+// DoHere runs a command as the leader of the metadata shard. If this node does
+// not lead, it fails with a *sharding.NotLeaderError and has no effect. A
+// command that is invalid fails with meta.ErrInvalid and is not proposed,
+// because replicas stop at an entry that they cannot apply.
 func (m *Metadata) DoHere(ctx context.Context, command []byte) ([]byte, error) {
 	if err := meta.Check(command); err != nil {
 		return nil, err
@@ -289,7 +292,7 @@ func (m *Metadata) notLeader() error {
 }
 
 // CatchUp waits until this node has applied everything that the metadata shard
-// had committed before the call, for a leader as long as Do does.
+// had committed before the call. It waits for a leader as long as Do does.
 func (m *Metadata) CatchUp(ctx context.Context) error {
 	began := time.Now()
 	for {
@@ -299,9 +302,9 @@ func (m *Metadata) CatchUp(ctx context.Context) error {
 			return m.reach(ctx, asked, index)
 		}
 		if excluded(err) {
-			return fmt.Errorf("read the metadata: %w", err) // it has to join first
+			return fmt.Errorf("read the metadata: %w", err) // the node has to join first
 		}
-		// Reading again is harmless, whatever the error.
+		// A read has no effect, so it can be retried after any error.
 		if err := m.pause(ctx, began, err); err != nil {
 			return fmt.Errorf("read the metadata: %w", err)
 		}
@@ -323,19 +326,19 @@ func (m *Metadata) readIndex(ctx context.Context) (uint64, error) {
 	defer done()
 	index, err := remote.ReadMeta(call, node)
 	if err != nil && call.Err() != nil && ctx.Err() == nil {
-		return 0, m.notLeader() // it fell silent
+		return 0, m.notLeader() // the leader's node is suspected
 	}
 	return index, m.excluded(err)
 }
 
-// excluded says whether the leader takes this node for no member, or for one
-// that was put down.
+// excluded reports whether the leader does not regard this node as a member, or
+// regards it as put down.
 func excluded(err error) bool {
 	return errors.Is(err, peer.ErrNotMember) || errors.Is(err, peer.ErrPutDown)
 }
 
-// excluded makes of such an error what callers are told: the metadata shard has
-// no leader that this node can ask, and nothing was done.
+// excluded converts such an error into the one that callers see: the metadata
+// shard has no leader that this node can ask, and nothing was done.
 func (m *Metadata) excluded(err error) error {
 	if !excluded(err) {
 		return err
@@ -343,8 +346,8 @@ func (m *Metadata) excluded(err error) error {
 	return fmt.Errorf("%w: %w", m.notLeader(), err)
 }
 
-// ReadHere asks for proof that this node leads the metadata shard now and
-// returns the index that a reader must have applied.
+// ReadHere confirms with a ReadIndex that this node still leads the metadata
+// shard and returns the index that a reader must have applied.
 func (m *Metadata) ReadHere(ctx context.Context) (uint64, error) {
 	ch := make(chan read, 1)
 	m.mu.Lock()
@@ -371,7 +374,7 @@ func (m *Metadata) ReadHere(ctx context.Context) (uint64, error) {
 	return 0, err
 }
 
-// Await waits until the index is applied here.
+// Await waits until this node's applied index is at least index.
 func (m *Metadata) Await(ctx context.Context, index uint64) error {
 	for {
 		m.mu.Lock()
@@ -408,8 +411,7 @@ func (m *Metadata) LeaderChanged(term sharding.Term, leader sharding.ReplicaID, 
 	m.announce()
 }
 
-// lose answers everybody who waits for a command. It is called with the lock
-// held.
+// lose fails all proposals that wait. m.mu must be held.
 func (m *Metadata) lose(err error) {
 	for n, ch := range m.waiting {
 		ch <- outcome{err: err}
@@ -439,8 +441,8 @@ func (m *Metadata) Applied(v eventlog.Verdict) {
 	m.announce()
 }
 
-// Renewed forgets how far this node had applied the metadata shard: its replica
-// was removed, and another one begins.
+// Renewed resets the applied index and leadership because this node's metadata
+// replica was removed and a new one starts.
 func (m *Metadata) Renewed() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -448,8 +450,9 @@ func (m *Metadata) Renewed() {
 	m.announce()
 }
 
-// Installed is told that the state was replaced by a snapshot, or that this
-// node's replica has stopped because it cannot read that one.
+// Installed is called when the state was replaced by a snapshot, or, if stopped
+// is not nil, when this node's replica stopped because it cannot read the
+// snapshot.
 func (m *Metadata) Installed(index uint64, stopped error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -488,7 +491,7 @@ func (m *Metadata) answer(token uint64, r read) {
 	}
 }
 
-// Machine lets the journal apply metadata commands to a state.
+// Machine applies metadata commands of the journal to a state.
 type Machine struct{ State *meta.State }
 
 // Apply implements eventlog.Metadata.
@@ -517,7 +520,8 @@ func (a Machine) Replace(index uint64, restore func(put func(key, value []byte) 
 	return unsupported(a.State.Load(index, pairs))
 }
 
-// unsupported lets the journal know what only a later release can read.
+// unsupported marks an error as journal.ErrUnsupported if only a later release
+// can read the data.
 func unsupported(err error) error {
 	if errors.Is(err, meta.ErrUnsupported) {
 		return fmt.Errorf("%w: %w", journal.ErrUnsupported, err)

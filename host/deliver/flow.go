@@ -38,7 +38,7 @@ type flow struct {
 	suspect bool      // none has arrived since one failed, so one flies at a time
 	long    bool      // counted in waiting.long
 	unsure  bool      // the outbox may have earlier messages of the channel
-	lost    bool      // the outbox does have earlier ones, or the channel waits without progress
+	lost    bool      // the destination expects an earlier message, which a lap must find
 	since   time.Time // first failure since a message arrived; zero for none
 	until   time.Time
 	wait    time.Duration
