@@ -11,32 +11,33 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// AddressBook says where nodes listen and where replicas live, from all that a
-// node has heard: the metadata, what it was told when it joined, and of members
-// that are not where the metadata says what gossip knows of them.
+// AddressBook knows where nodes listen and which node holds a replica. It
+// combines the metadata, the answer to this node's join, and gossip about
+// members that are not at the address in the metadata.
 type AddressBook struct {
 	self    sharding.NodeID
 	publish func(map[sharding.NodeID]string)
 
 	mu    sync.Mutex
-	told  map[sharding.ReplicaID]sharding.NodeID // of the metadata shard, when the node joined
-	first map[sharding.NodeID]string             // likewise
+	told  map[sharding.ReplicaID]sharding.NodeID // metadata replicas in the answer to the join
+	first map[sharding.NodeID]string             // addresses in the answer to the join
 	view  *meta.View
-	heard []membership.Peer // all that gossip knows
+	heard []membership.Peer // all nodes in the gossip
 	moved []membership.Peer
 	last  map[sharding.NodeID]string
-	// peersAt finds members' addresses for nodes by those for clients, and by
-	// what those are to who gossips, which knows no names.
+	// peersAt maps members' client addresses to their addresses for nodes. It
+	// also contains the client addresses as the gossip layer, which knows no
+	// names, resolves them.
 	peersAt map[string]string
 }
 
-// NewAddressBook makes an address book that publishes the addresses of the
-// other nodes whenever they change.
+// NewAddressBook returns an address book that calls publish with the other
+// nodes' addresses whenever they change.
 func NewAddressBook(self sharding.NodeID, publish func(map[sharding.NodeID]string)) *AddressBook {
 	return &AddressBook{self: self, publish: publish}
 }
 
-// Joined takes what a seed told.
+// Joined takes the answer to this node's join.
 func (b *AddressBook) Joined(j *Joined) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -52,8 +53,8 @@ func (b *AddressBook) Learn(view *meta.View) {
 	b.update()
 }
 
-// Hear takes all that gossip knows, and of those the members that have moved, as
-// Hearsay found them.
+// Hear takes all nodes in the gossip, and the members among them that have
+// moved according to Hearsay.
 func (b *AddressBook) Hear(peers, moved []membership.Peer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -94,7 +95,7 @@ func (b *AddressBook) update() {
 	}
 }
 
-// Locate names the node of a replica.
+// Locate returns the node of a replica.
 func (b *AddressBook) Locate(shard sharding.ShardID, replica sharding.ReplicaID) (sharding.NodeID, bool) {
 	b.mu.Lock()
 	view, told := b.view, b.told
@@ -111,9 +112,10 @@ func (b *AddressBook) Locate(shard sharding.ShardID, replica sharding.ReplicaID)
 	return "", false
 }
 
-// Strange says of a replica that it is none of the shard as far as the metadata
-// goes here. Of the metadata shard itself a newer one may lead, from which the
-// node has to hear before it can know it.
+// Strange reports whether the metadata as known here excludes that the replica
+// belongs to the shard. A newer replica of the metadata shard itself is not
+// excluded, because it may lead, and this node can learn of it only from that
+// leader.
 func (b *AddressBook) Strange(shard sharding.ShardID, replica sharding.ReplicaID) bool {
 	if _, known := b.Locate(shard, replica); known {
 		return false
@@ -127,7 +129,7 @@ func (b *AddressBook) Strange(shard sharding.ShardID, replica sharding.ReplicaID
 	return shard != sharding.MetaShard || replica < view.NextReplica()
 }
 
-// Address says where a node listens.
+// Address returns where a node listens.
 func (b *AddressBook) Address(node sharding.NodeID) (string, bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -135,9 +137,9 @@ func (b *AddressBook) Address(node sharding.NodeID) (string, bool) {
 	return address, ok
 }
 
-// GossipAt is where a node takes gossip that has given an address: one that
-// began before the metadata knew where it serves other nodes gives that of its
-// clients.
+// GossipAt returns where to send gossip to a node that announced address. A
+// node that started before the metadata had its address for nodes announces its
+// client address.
 func (b *AddressBook) GossipAt(address string) string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -147,14 +149,14 @@ func (b *AddressBook) GossipAt(address string) string {
 	return address
 }
 
-// Addresses are those of all other nodes.
+// Addresses returns the addresses of all other nodes, sorted.
 func (b *AddressBook) Addresses() []string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.Sorted(maps.Values(b.last))
 }
 
-// Follow keeps the address book up to the metadata, and calls also with each
+// Follow updates the address book from the metadata and calls also with each
 // view, until ctx ends.
 func (b *AddressBook) Follow(ctx context.Context, m *Metadata, also func(*meta.View)) {
 	var seen *meta.View

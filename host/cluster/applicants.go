@@ -12,26 +12,27 @@ import (
 )
 
 const (
-	// applicantTime is how long a node that asked for admission counts as waiting
-	// waits: it asks again every few seconds.
+	// applicantTime is how long a node that asked for admission counts as
+	// waiting. A waiting node asks again every few seconds.
 	applicantTime = 15 * time.Second
-	// maxApplicants bounds the nodes that are remembered.
+	// maxApplicants bounds the recorded nodes.
 	maxApplicants = 64
 )
 
-// applicants are nodes that asked this one for admission lately.
+// applicants are the nodes that recently asked this one for admission.
 type applicants struct {
 	mu    sync.Mutex
 	nodes map[sharding.NodeID]applicant
 }
 
-// applicant is a node that asked for admission, and when it did last.
+// applicant is a node that asked for admission, with the time of its last
+// request.
 type applicant struct {
 	meta.Member
 	at time.Time
 }
 
-// note remembers that a node asks.
+// note records that a node asks for admission.
 func (w *applicants) note(m meta.Member, now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -44,14 +45,14 @@ func (w *applicants) note(m meta.Member, now time.Time) {
 	}
 }
 
-// settled forgets a node, which was admitted or never will be.
+// settled removes a node that was admitted or never will be.
 func (w *applicants) settled(node sharding.NodeID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.nodes, node)
 }
 
-// list returns who still waits, by name.
+// list returns the nodes that still wait, by name.
 func (w *applicants) list(now time.Time) []meta.Member {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -64,7 +65,7 @@ func (w *applicants) list(now time.Time) []meta.Member {
 	return out
 }
 
-// expire is called with the lock held.
+// expire removes old entries. w.mu must be held.
 func (w *applicants) expire(now time.Time) {
 	maps.DeleteFunc(w.nodes, func(_ sharding.NodeID, n applicant) bool { return now.Sub(n.at) > applicantTime })
 }

@@ -12,18 +12,19 @@ import (
 )
 
 const (
-	// auditRest comes after each thousand rows, which take one or two
-	// milliseconds: about a hundredth of a processor.
+	// auditRest is the pause after each thousand rows, which take one or two
+	// milliseconds. That limits the audit to about a hundredth of a processor.
 	auditRest = 200 * time.Millisecond
-	// auditHeld is how long a shard is audited at that rate. Meanwhile the store
-	// drops no old version, so from then on it goes on faster and faster.
+	// auditHeld is how long a shard is audited at that rate. While an audit
+	// runs the store cannot drop old versions, so after that time the pauses
+	// become shorter.
 	auditHeld = 30 * time.Second
-	// auditEvery is between the end of one round and the next.
+	// auditEvery is the time between the end of one round and the next.
 	auditEvery = 10 * time.Minute
 )
 
-// AuditRows compares the rows of all shards with the sums that they have to have,
-// round after round until ctx ends. One whose rows are not all there stops.
+// AuditRows compares the rows of all shards with their checksums, in rounds,
+// until ctx ends. A shard that fails the comparison stops.
 func AuditRows(ctx context.Context, machine *eventlog.Machine, logger *slog.Logger) {
 	for restFor(ctx, auditEvery) == nil {
 		shards := machine.Shards()

@@ -9,21 +9,21 @@ import (
 	"github.com/hostd/hostd/host/peer"
 )
 
-// Bounds of modules that other nodes store here. Memory is taken as bytes come,
-// whatever size was announced.
+// Bounds for modules that other nodes store here. Memory is allocated as bytes
+// arrive, not by the announced size, which the sender could choose at will.
 const (
 	firstBlobBytes = 256 << 10
-	maxHeldBytes   = 2 * peer.MaxBlobBytes // of all that arrive at a time
+	maxHeldBytes   = 2 * peer.MaxBlobBytes // of all modules that are arriving
 )
 
-// errManyBlobs is answered before more is read; the sender tries again.
+// errManyBlobs rejects a module before more of it is read. The sender retries.
 var errManyBlobs = fmt.Errorf("%w: %d bytes of modules are arriving already", peer.ErrUnavailable, maxHeldBytes)
 
-// arriving counts the memory of modules that arrive.
+// arriving counts the memory of arriving modules.
 type arriving struct{ held atomic.Int64 }
 
-// read returns what r has up to its end. done gives its memory back, which is
-// the caller's until then; it may be called after an error too.
+// read reads r to its end. The memory stays charged until the caller calls
+// done, which it must do after an error too.
 func (a *arriving) read(r io.Reader) (blob []byte, done func(), err error) {
 	taken := int64(0)
 	done = func() { a.held.Add(-taken) }

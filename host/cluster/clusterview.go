@@ -12,18 +12,19 @@ import (
 	"github.com/hostd/hostd/sharding/coordinator"
 )
 
-// ClusterView is the whole cluster as the coordinator last told it: half a
-// second old, or older while there is no coordinator. It is never modified.
+// ClusterView is the state of the whole cluster according to the coordinator.
+// It is about half a second old, or older if there is no coordinator. It is
+// immutable.
 type ClusterView struct {
 	Shards map[sharding.ShardID]ShardState
 	Nodes  map[sharding.NodeID]NodeState
-	// Pending are the accepted orders that are not carried out yet.
+	// Pending are the accepted orders that are not yet carried out.
 	Pending []coordinator.Pending
 }
 
-// Sizes returns the shards of the view with how much they hold, as the
-// coordinator was told last. Where it cannot be asked they are as they were the
-// last time.
+// Sizes returns the shards of the view with their sizes, as last reported to
+// the coordinator. If the coordinator cannot be asked, it uses the last known
+// sizes.
 func (m *Member) Sizes(ctx context.Context) map[sharding.ShardID]ShardState {
 	sizes, err := m.askSizes(ctx)
 	if err != nil {
@@ -59,10 +60,10 @@ func (m *Member) askSizes(ctx context.Context) ([]*peerv1.ShardSize, error) {
 	return m.opts.Peers.Sizes(ctx, leader)
 }
 
-// ShardState is a shard as its leader reported it. A view has its size only
-// where the coordinator is of a release that tells it with every change.
+// ShardState is a shard as its leader reported it. A view contains its size
+// only if the coordinator runs a release that sends sizes with every change.
 type ShardState struct {
-	Leader           sharding.NodeID // empty while none is known
+	Leader           sharding.NodeID // empty if none is known
 	Term             sharding.Term
 	Voters, Learners []sharding.ReplicaID
 	Entities         uint64
@@ -70,27 +71,29 @@ type ShardState struct {
 	Bytes            uint64
 }
 
-// NodeState is a node as it reported.
+// NodeState is a node as it reported itself.
 type NodeState struct {
 	Reachable bool
 	Replicas  uint32
 	Draining  bool // it wants to lead nothing
-	Full      bool // its disk has no room for more
-	// Skew is how far its clock is ahead of the median of those that it hears.
+	Full      bool // its disk has no room for more data
+	// Skew is how far its clock is ahead of the median of the nodes that it
+	// hears from.
 	Skew time.Duration
-	// Trouble is why it is given no leadership for balance; nil where it is.
+	// Trouble is why the balancer gives it no leaderships; nil if it does.
 	Trouble *Trouble
-	// Stopped are the shards of which its replica has stopped, or is disputed.
+	// Stopped are the shards whose replica on the node has stopped or is
+	// disputed.
 	Stopped map[sharding.ShardID]sharding.StopReason
 }
 
-// Trouble is what a node gave that is slow, or comes and goes.
+// Trouble describes a node that is slow or unstable.
 type Trouble struct {
-	Slow  bool          // its leaderships were taken from it because it was slow
-	Until time.Time     // zero while it is slow
-	Quiet time.Duration // for how long it must give no trouble
-	// Damages counts replicas of it that were damaged after they had been built
-	// again; 0 if that is not the trouble.
+	Slow  bool          // its leaderships were moved away because it was slow
+	Until time.Time     // end of the penalty; zero while the node is slow
+	Quiet time.Duration // how long it must be stable
+	// Damages counts its replicas that were damaged again after they had been
+	// rebuilt; 0 if that is not the trouble.
 	Damages int
 }
 
@@ -105,8 +108,8 @@ func troubleFromWire(t *peerv1.Trouble) *Trouble {
 	return out
 }
 
-// with returns the view after an answer of the coordinator, which has all of
-// it or what has changed.
+// with returns the view updated by an answer of the coordinator, which contains
+// the whole view or a delta.
 func (p *ClusterView) with(r *peerv1.ReportResponse) *ClusterView {
 	next := &ClusterView{Shards: map[sharding.ShardID]ShardState{}, Nodes: map[sharding.NodeID]NodeState{}}
 	if r.GetChanges() {

@@ -6,26 +6,27 @@ import (
 	"time"
 )
 
-// MaxAge is how old what a node knows of the metadata may be where callers are
-// held to what it says of them.
+// MaxAge is the maximum age of this node's metadata for decisions about
+// callers, such as authorization.
 const MaxAge = time.Minute
 
-// The pace of Refresh: several readings may fail before MaxAge has passed.
+// The period of Refresh is short enough that several reads may fail before
+// MaxAge has passed.
 const (
 	refreshEvery = 15 * time.Second
-	refreshAgain = time.Second // after one that failed
+	refreshAgain = time.Second // after a failed read
 	refreshTime  = 10 * time.Second
 )
 
-// contact is the last moment of which this node is known to have applied all
-// that was committed before.
+// contact is the latest time for which this node is known to have applied
+// everything committed before it.
 type contact struct {
 	now   func() time.Time
-	began time.Time    // what at counts from
+	began time.Time    // at counts from here
 	at    atomic.Int64 // nanoseconds
 }
 
-// never is longer ago than any contact.
+// never is earlier than any contact.
 const never = -1 << 62
 
 func (c *contact) open(now func() time.Time) {
@@ -33,7 +34,7 @@ func (c *contact) open(now func() time.Time) {
 	c.at.Store(never)
 }
 
-// made is told when a reading began that has come to its end.
+// made records a completed read that began at asked.
 func (c *contact) made(asked time.Time) {
 	at := int64(asked.Sub(c.began))
 	for {
@@ -44,18 +45,18 @@ func (c *contact) made(asked time.Time) {
 	}
 }
 
-// Age is how long ago this node had applied all that the metadata shard had
-// committed; years where it never had. It does not block.
+// Age returns how long ago this node had applied everything that the metadata
+// shard had committed. If it never had, Age returns years. It does not block.
 func (m *Metadata) Age() time.Duration {
 	return m.contact.now().Sub(m.contact.began) - time.Duration(m.contact.at.Load())
 }
 
-// Fresh reports that Age is at most MaxAge.
+// Fresh reports whether Age is at most MaxAge.
 func (m *Metadata) Fresh() bool { return m.Age() <= MaxAge }
 
-// Refresh reads the metadata again and again until ctx ends, so that Age says
-// whether the node can, and not whether it was asked to. A reading is one round
-// of the metadata shard.
+// Refresh reads the metadata periodically until ctx ends, so that Age reflects
+// whether the node can read it and not whether somebody asked. Each read is one
+// ReadIndex of the metadata shard.
 func (m *Metadata) Refresh(ctx context.Context) {
 	for {
 		wait := refreshEvery
@@ -72,7 +73,7 @@ func (m *Metadata) Refresh(ctx context.Context) {
 	}
 }
 
-// refresh is one attempt to read the metadata.
+// refresh reads the metadata once.
 func (m *Metadata) refresh(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, refreshTime)
 	defer cancel()
@@ -84,7 +85,7 @@ func (m *Metadata) refresh(ctx context.Context) error {
 	return m.reach(ctx, asked, index)
 }
 
-// reach waits until an index is applied that a reading has brought.
+// reach waits until the index of a read that began at asked is applied.
 func (m *Metadata) reach(ctx context.Context, asked time.Time, index uint64) error {
 	err := m.Await(ctx, index)
 	if err == nil {

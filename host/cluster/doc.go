@@ -1,19 +1,19 @@
-// Package cluster makes a node a member of its cluster: it reads and writes
-// the metadata shard from any node, brings the node's replicas to what the
-// metadata says, tells the coordinator what the node sees, runs the
-// coordinator where the metadata shard is led, and answers other nodes' calls
-// for members and modules.
+// Package cluster makes a node a member of its cluster. It reads and writes the
+// metadata shard from any node, reconciles the node's replicas with the
+// metadata, sends reports to the coordinator, runs the coordinator on the node
+// that leads the metadata shard, and answers other nodes' calls about members
+// and modules.
 //
-// Leaders says which node leads a shard. ClockWatch compares the node's wall clock
-// with those of the nodes it hears: a node whose clock is off most others leads
-// nothing. ScrubTables and AuditRows look for damage in the store while the node
-// runs, and a ConsistencyChecker compares replicas with each other; damaged ones
-// stop, and the coordinator replaces them.
+// Leaders knows which node leads a shard. ClockWatch compares the node's wall
+// clock with the clocks of other nodes: a node whose clock disagrees with most
+// others leads nothing. ScrubTables and AuditRows look for damage in the store
+// while the node runs, and a ConsistencyChecker compares replicas with each
+// other. Damaged replicas stop, and the coordinator replaces them.
 //
-// The package never decides where a replica belongs (package coordinator does), never
-// acts on metadata that may be older than what the node once acted on, and
-// never moves a shard on account of gossip.
+// The package never decides where a replica belongs (package coordinator does),
+// never acts on metadata that may be older than what the node has acted on
+// before, and never moves a shard because of gossip.
 //
-// Member owns the goroutines; Close joins them. Those of the watches belong to the
-// caller.
+// Member owns its goroutines; Close joins them. The goroutines of the watches
+// belong to the caller.
 package cluster

@@ -10,12 +10,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ErrUnknownOutcome: a metadata command was in flight when the leadership of
-// the metadata shard, or the link to its leader, was lost. It may take effect.
-// It is a request.ErrOutcomeUnknown, so that callers are told the same.
+// ErrUnknownOutcome means that a metadata command was in flight when the
+// leadership of the metadata shard or the connection to its leader was lost.
+// The command may take effect. The error is a request.ErrOutcomeUnknown, so
+// that callers see that meaning.
 var ErrUnknownOutcome = fmt.Errorf("the outcome of the metadata command is unknown; look before you repeat it: %w", request.ErrOutcomeUnknown)
 
-// refusedProposal is why a command did not enter the log of the metadata shard.
+// refusedProposal converts the error of a command that did not enter the log of
+// the metadata shard.
 func refusedProposal(err error) error {
 	switch {
 	case errors.Is(err, raftgroup.ErrBusy):
@@ -26,7 +28,7 @@ func refusedProposal(err error) error {
 	return err
 }
 
-// refusedEntry is what became of a command that was in the log.
+// refusedEntry converts the apply result of a command that was in the log.
 func refusedEntry(err error) error {
 	switch {
 	case err == nil:

@@ -12,14 +12,14 @@ import (
 	"github.com/hostd/hostd/sharding/bootstrap"
 )
 
-// Founding is a node's part in the decision who founds its cluster. It is safe
-// for concurrent use.
+// Founding is a node's part in the decision which node bootstraps the cluster.
+// It is safe for concurrent use.
 type Founding struct {
 	self   sharding.NodeID
-	store  func(bootstrap.Vote) error // durably
+	store  func(bootstrap.Vote) error // stores a vote durably
 	wants  bool
 	expect int
-	order  chan struct{} // of one slot: an order that Enter has not seen
+	order  chan struct{} // one slot: an order that Enter has not seen
 
 	mu      sync.Mutex
 	core    *bootstrap.Candidate
@@ -28,26 +28,27 @@ type Founding struct {
 	stage   Stage
 }
 
-// Stage is how far a node has come on its way into a cluster.
+// Stage describes how far a node has come in joining or bootstrapping a
+// cluster.
 type Stage struct {
-	// Silent are the addresses of seeds that did not answer last.
+	// Silent are the addresses of seeds that did not answer in the last round.
 	Silent []string
 	// Waits says what the node waits for.
 	Waits string
 }
 
-// NewFounding makes that of a start of a node without a cluster, which has
-// given a pledge before. store makes a pledge durable. wants says that the node
-// is configured to found, expect how many nodes have to be there for that,
-// itself counted.
+// NewFounding returns the state for a start of a node without a cluster. given
+// is the node's last durable bootstrap vote, and store makes a vote durable.
+// wants means that the node is configured to bootstrap a cluster; expect is the
+// number of nodes, including this one, that must be present for that.
 func NewFounding(self sharding.NodeID, start uint64, given bootstrap.Vote, wants bool, expect int, store func(bootstrap.Vote) error) *Founding {
 	return &Founding{
 		self: self, store: store, core: bootstrap.New(self, start, given), stored: given, wants: wants, expect: expect, order: make(chan struct{}, 1),
 	}
 }
 
-// Order has the node found a cluster, as an operator orders, unless a seed
-// belongs to one. It holds until the process ends.
+// Order makes the node bootstrap a cluster by an operator's order, unless a
+// seed already belongs to one. The order is valid until the process ends.
 func (f *Founding) Order() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -58,29 +59,29 @@ func (f *Founding) Order() {
 	f.order <- struct{}{}
 }
 
-// Wants says whether the node is to found a cluster, by its configuration or an
-// operator's order.
+// Wants reports whether the node should bootstrap a cluster, because of its
+// configuration or an operator's order.
 func (f *Founding) Wants() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.wants || f.ordered
 }
 
-// Stage says how far the node has come.
+// Stage returns how far the node has come.
 func (f *Founding) Stage() Stage {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stage
 }
 
-// reached notes how far the node has come.
+// reached sets how far the node has come.
 func (f *Founding) reached(s Stage) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stage = s
 }
 
-// keep makes the pledge durable; the lock is held.
+// keep makes the bootstrap vote durable if it has changed. f.mu must be held.
 func (f *Founding) keep() error {
 	given := f.core.Vote()
 	if given == f.stored {
@@ -93,7 +94,7 @@ func (f *Founding) keep() error {
 	return nil
 }
 
-// Asked answers another node.
+// Asked answers another node's request for this node's vote.
 func (f *Founding) Asked(by bootstrap.Vote, back bool) (to sharding.NodeID, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -114,8 +115,8 @@ func (f *Founding) decide(attempt bootstrap.Vote, answers []bootstrap.Answer) bo
 	return f.core.Decide(attempt, f.expect, answers)
 }
 
-// Found lets the control answer for a node that has no cluster yet; nil ends
-// it.
+// Found makes the control answer for a node that has no cluster yet. nil ends
+// that.
 func (c *Control) Found(f *Founding) { c.founding.Store(f) }
 
 // Pledge implements peer.Control.
@@ -134,7 +135,8 @@ func (c *Control) Pledge(ctx context.Context, r *peerv1.PledgeRequest) (*peerv1.
 	return &peerv1.PledgeResponse{NodeId: n.GetNodeId(), To: string(to)}, err
 }
 
-// found runs one round of the decision and says whether this node founds.
+// found runs one round of the bootstrap vote and returns whether this node
+// bootstraps the cluster.
 func (e Entry) found(ctx context.Context) (bool, error) {
 	attempt, back, err := e.Founding.begin()
 	if err != nil {
@@ -159,7 +161,7 @@ func (e Entry) found(ctx context.Context) (bool, error) {
 	return founds, nil
 }
 
-// stage words what came of a round.
+// stage describes the result of a round.
 func (e Entry) stage(addresses []string, answers []bootstrap.Answer) Stage {
 	var s Stage
 	var waits []string

@@ -10,23 +10,24 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// lookAgain is how often claims are judged again that the metadata contradicts,
-// or says nothing of.
+// lookAgain is how often gossip is checked again that contradicts the metadata
+// or is about nodes that are not in it.
 const lookAgain = 2 * time.Second
 
-// Hearsay judges what gossip says. Anybody may gossip where there is no key, so
-// it admits nobody and moves nobody who is where the metadata says: it finds
-// members that have moved while nobody could write that into the metadata.
+// Hearsay verifies gossip. Without a key anybody can gossip, so gossip never
+// admits a node, and it never changes the address of a node that answers at the
+// address in the metadata. It only finds members that have moved while that
+// could not be written to the metadata.
 type Hearsay struct {
 	AddressBook *AddressBook
 	View        func() *meta.View
 	Probe       func(ctx context.Context, address string) (*peerv1.ProbeResponse, error)
-	// Cluster is that of this node.
+	// Cluster returns the cluster of this node.
 	Cluster func() string
 }
 
-// Follow keeps the address book up to what gossip brings and what is true of
-// it, until ctx ends.
+// Follow updates the address book with the gossip and with the verified moves,
+// until ctx ends.
 func (h *Hearsay) Follow(ctx context.Context, gossip *membership.Membership) {
 	every := time.NewTicker(lookAgain)
 	defer every.Stop()
@@ -48,11 +49,11 @@ func (h *Hearsay) Follow(ctx context.Context, gossip *membership.Membership) {
 	}
 }
 
-// judge returns the members that are not where the metadata says, and of how
-// many it may judge otherwise later: those that are said to be elsewhere, and
-// those that are no members, since a node that starts hears of others before it
-// has read its metadata. All that moved are asked at once, for at most
-// probeTimeout.
+// judge returns the members that are not at the address in the metadata, and
+// the number of nodes whose result may change later: nodes that gossip places
+// elsewhere, and nodes that are not members. The latter may become known,
+// because a starting node receives gossip before it has read the metadata. All
+// candidates are probed concurrently, for at most probeTimeout.
 func (h *Hearsay) judge(ctx context.Context, peers []membership.Peer) (moved []membership.Peer, open int) {
 	view, now := h.View(), time.Now()
 	var asked sync.WaitGroup

@@ -27,49 +27,51 @@ const (
 	saySearching = 10 * time.Second
 )
 
-// ErrNodeInUse: another running node has this one's name. Give this one
-// another, or stop that one.
+// ErrNodeInUse means that another running node has this node's name. Rename
+// this node or stop the other one.
 var ErrNodeInUse = errors.New("the node id is in use")
 
-// Entry is a node's way into a cluster.
+// Entry joins a node to a cluster.
 type Entry struct {
 	Peers *peer.Peers
-	Self  meta.Member // as it is to be admitted
-	// PeersAt is where other nodes reach this one now, at any level.
+	Self  meta.Member // the node as it should be admitted
+	// PeersAt is where other nodes reach this one now, at any cluster version.
 	PeersAt string
-	Seeds   []string // as package seeds has them; a name may have several addresses
-	// Founding decides whether the node founds a cluster; nil is a node that may
-	// not.
+	Seeds   []string // as parsed by package seeds; a name may have several addresses
+	// Founding decides whether the node bootstraps the cluster. If nil, the
+	// node may not.
 	Founding *Founding
-	// Lookup looks names up; the zero value asks the system.
+	// Lookup resolves names. The zero value uses the system's resolver.
 	Lookup seeds.Lookup
-	// Raise makes this start's incarnation a higher one, durably. It is called
-	// where the cluster has seen a later start of the node than its clock gives:
-	// one on another disk, with another clock. May be nil.
+	// Raise durably replaces this start's incarnation by a higher one. It is
+	// called if the cluster has seen a later start of the node than its clock
+	// gives, for example on another disk with a different clock. May be nil.
 	Raise  func(incarnation uint64) error
 	Logger *slog.Logger
 
-	// runs: the cluster may know this very start. It is not raised then: one that
-	// was put down would come back by that.
+	// runs means that the cluster may know this start already. Its incarnation
+	// is then not raised, because that would bring back a start that was put
+	// down.
 	runs bool
 }
 
-// Joined is what a node needs to begin as a member.
+// Joined is what a node needs to start as a member.
 type Joined struct {
 	Cluster string
 	Shards  uint32
 	Format  uint32
 	Level   sharding.ClusterVersion
-	// Replica of the metadata shard is to be created with First.
+	// Replica of the metadata shard must be created with the voters First.
 	Replica sharding.ReplicaID
 	First   []sharding.ReplicaID
-	// Nodes of the metadata shard's replicas and where they listen.
+	// Nodes are the nodes of the metadata shard's replicas. Addresses are where
+	// they listen.
 	Nodes     map[sharding.ReplicaID]sharding.NodeID
 	Addresses map[sharding.NodeID]string
 }
 
-// Enter asks the seeds until one of them admits the node, or ctx ends. It
-// returns nil without an error when the node is to found a cluster itself.
+// Enter asks the seeds until one of them admits the node or ctx ends. It
+// returns nil without an error if this node must bootstrap the cluster itself.
 func (e Entry) Enter(ctx context.Context) (*Joined, error) {
 	pause, said := minSearch, time.Time{}
 	var ordered <-chan struct{}
@@ -106,17 +108,18 @@ func (e Entry) Enter(ctx context.Context) (*Joined, error) {
 	}
 }
 
-// Again asks once more for admission, as a node that may have been taken for
-// dead does: known are addresses of nodes beside the seeds. It fails while
-// nobody could give it.
+// Again asks once for admission again, for a node that may have been declared
+// dead. known are the addresses of more nodes to ask in addition to the seeds.
+// It fails if no node could grant it.
 func (e Entry) Again(ctx context.Context, known []string) (*Joined, error) {
 	e.Seeds, e.runs = slices.Concat(e.Seeds, known), true
 	return e.ask(ctx, e.probe(ctx))
 }
 
-// Renew asks once that this node, whose data is damaged, may give it up; known
-// are addresses of nodes beside the seeds. It returns nil when the cluster
-// takes the node for dead until it joins with an empty disk.
+// Renew asks once whether this node, whose data is damaged, may discard its
+// data. known are the addresses of more nodes to ask in addition to the seeds.
+// A nil error means that the cluster has declared the node dead until it joins
+// with an empty disk.
 func (e Entry) Renew(ctx context.Context, known []string) error {
 	e.Seeds = slices.Concat(e.Seeds, known)
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
@@ -134,7 +137,7 @@ func (e Entry) Renew(ctx context.Context, known []string) error {
 			last = errors.New("the metadata shard has no other leader")
 			continue
 		}
-		// A start that is put down already is taken for dead.
+		// A start that was put down already counts as dead.
 		if last = e.Peers.Renew(ctx, address); last == nil || errors.Is(last, peer.ErrPutDown) {
 			return nil
 		}
@@ -142,11 +145,11 @@ func (e Entry) Renew(ctx context.Context, known []string) error {
 	return last
 }
 
-// HasLeft reports whether a node that was a member was ordered to leave and is
-// none any more. Any node of the cluster says so that has heard of it. That the
-// node is not among the members counts only for one that is known to be leaving,
-// and by the word of the leader of the metadata shard: others may not have heard
-// yet of a node that has joined.
+// HasLeft reports whether this node was a member, was ordered to leave and is
+// no longer one. Any node of the cluster that lists it as left is believed. If
+// the node is only absent from the members, that counts only if leaving is set
+// and the leader of the metadata shard says it, because other nodes may not yet
+// know of a node that has just joined.
 func (e Entry) HasLeft(ctx context.Context, known []string, leaving bool) bool {
 	e.Seeds = slices.Concat(e.Seeds, known)
 	for _, a := range e.probe(ctx) {
@@ -165,8 +168,9 @@ func (e Entry) HasLeft(ctx context.Context, known []string, leaving bool) bool {
 	return false
 }
 
-// Clusters asks the seeds once which cluster they belong to: own says that one
-// is of this node's, others are those of others by their addresses.
+// Clusters asks the seeds once which cluster they belong to. own reports
+// whether a seed is in this node's cluster. others maps addresses of seeds in
+// other clusters to those clusters.
 func (e Entry) Clusters(ctx context.Context) (own bool, others map[string]string) {
 	others = map[string]string{}
 	for _, a := range e.probe(ctx) {
@@ -179,19 +183,19 @@ func (e Entry) Clusters(ctx context.Context) (own bool, others map[string]string
 	return own, others
 }
 
-// final says whether another attempt is in vain.
+// final reports whether a retry cannot succeed.
 func final(err error) bool {
 	return errors.Is(err, ErrNodeInUse) || errors.Is(err, peer.ErrWrongCluster) || errors.Is(err, peer.ErrRefused) || errors.Is(err, peer.ErrFormat)
 }
 
-// answer is a seed that belongs to a cluster.
+// answer is the answer of a seed that belongs to a cluster.
 type answer struct {
 	address string
 	*peerv1.ProbeResponse
 }
 
-// probe asks all seeds at once and returns those that belong to a cluster, in
-// the order of the seeds.
+// probe asks all seeds concurrently and returns the answers of those that
+// belong to a cluster, in the order of the seeds.
 func (e Entry) probe(ctx context.Context) []answer {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -216,8 +220,8 @@ func (e Entry) probe(ctx context.Context) []answer {
 	return out
 }
 
-// addresses resolves the seeds; this node's own address is no seed. A name that
-// is not known stays an address, which does not answer.
+// addresses resolves the seeds and omits this node's own addresses. A name that
+// cannot be resolved is kept as an address, which will not answer.
 func (e Entry) addresses(ctx context.Context) []string {
 	var out []string
 	for _, seed := range e.Seeds {
@@ -234,15 +238,15 @@ func (e Entry) addresses(ctx context.Context) []string {
 	return out
 }
 
-// own says that an address is one of this node's.
+// own reports whether an address is one of this node's.
 func (e Entry) own(address string) bool {
 	return address == e.Self.Address || address == e.Self.PeerAddress
 }
 
-// peersAt is where other nodes reach a member.
+// peersAt returns where other nodes reach a member.
 func peersAt(m *peerv1.Member) string { return cmp.Or(m.GetPeerAddress(), m.GetAddress()) }
 
-// ask asks for admission. The result is nil while nobody could give it.
+// ask asks for admission. It returns an error if no node could grant it.
 func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 	if len(answers) == 0 {
 		return nil, errors.New("no seed that belongs to a cluster answers")
@@ -256,8 +260,9 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 	if err := e.checkName(ctx, answers); err != nil {
 		return nil, err
 	}
-	// Others may have a start of an earlier disk on record, beyond the one that
-	// the metadata knows. A start that runs is known itself.
+	// Other nodes may have recorded a start with an earlier disk that is later
+	// than the one in the metadata, so leap over it. The cluster knows a
+	// running start itself.
 	known, first := e.known(answers), uint64(0)
 	if known > 0 && !e.runs {
 		first = known + staledisk.MaxLeap + 1
@@ -293,8 +298,8 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 	return nil, last
 }
 
-// known is the newest start of this node that the cluster has seen, members and
-// such as were put down.
+// known returns the newest start of this node that the cluster has seen,
+// including starts that were put down.
 func (e Entry) known(answers []answer) (newest uint64) {
 	for _, a := range answers {
 		for _, m := range a.GetMembers() {
@@ -311,9 +316,9 @@ func (e Entry) known(answers []answer) (newest uint64) {
 	return newest
 }
 
-// runsElsewhere says whether another process answers as this node where the
-// cluster knows it: on a copy of this one's disk, if it is a member's. The
-// newer start of the two is the member then.
+// runsElsewhere reports whether another process answers as this node at an
+// address that the cluster knows. If the process is a member, it runs on a copy
+// of this node's disk, and the newer start of the two is the member.
 func (e Entry) runsElsewhere(ctx context.Context, answers []answer) bool {
 	h := Hearsay{Probe: e.Peers.Probe, Cluster: answers[0].GetClusterId}
 	for _, a := range answers {
@@ -326,15 +331,15 @@ func (e Entry) runsElsewhere(ctx context.Context, answers []answer) bool {
 	return false
 }
 
-// checkName refuses a name under which another process runs: to join under it
-// would take the other's replicas for lost.
+// checkName rejects a name under which another process runs. Joining under that
+// name would declare the other process's replicas lost.
 func (e Entry) checkName(ctx context.Context, answers []answer) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	for _, a := range answers {
 		for _, m := range a.GetMembers() {
 			if m.GetNodeId() != string(e.Self.Node) || m.GetDiskId() == e.Self.Disk || e.own(peersAt(m)) {
-				continue // at its own address this process answers, under a start that it may have raised since
+				continue // this process itself answers at its own address, perhaps after its start was raised
 			}
 			r, err := e.Peers.Probe(ctx, peersAt(m))
 			if err == nil && r.GetNodeId() == string(e.Self.Node) && r.GetIncarnation() != e.Self.Incarnation {

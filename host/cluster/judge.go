@@ -17,11 +17,19 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// ConsistencyChecker finds which replica of a shard is wrong, where replicas have other
-// digests of their rows at an index that the shard's log named. Who differs asks
-// all voters for theirs, and each that is asked and differs from who asks does
-// the same: so the leader, with which the log agrees, does too. Each judges
-// itself alone. It is safe for concurrent use.
+// ConsistencyChecker finds out which replica of a shard is wrong if replicas
+// disagree.
+//
+// The shard's log contains a checksum of the rows at certain indexes, computed
+// by the leader of that time. A replica that computes a different one at the
+// same index asks all voters for theirs and sends its own. Each voter that is
+// asked and disagrees starts the same inquiry, so the leader that agrees with
+// the log takes part too. Each node judges only its own replica: it stops the
+// replica if a majority of the voters has a different checksum, or if no
+// majority agrees on any. No node can therefore stop a replica on another node,
+// and a node that lies can at most dispute a shard.
+//
+// The type is safe for concurrent use.
 type ConsistencyChecker struct {
 	self   sharding.NodeID
 	logger *slog.Logger
@@ -31,24 +39,25 @@ type ConsistencyChecker struct {
 	stop   func(sharding.ShardID, error)
 
 	mu     sync.Mutex
-	open   map[sharding.ShardID]journal.Proof // this node's own
-	judged map[sharding.ShardID]uint64        // the last index
+	open   map[sharding.ShardID]journal.Proof // this node's checksums that must be checked
+	judged map[sharding.ShardID]uint64        // the last index that was decided
 	wake   chan struct{}
 
-	// disputed are the shards of which too few voters said what they have: they
-	// are refused until they do. It is never changed; nil where there are none.
+	// disputed are the shards for which too few voters answered. Their requests
+	// are rejected until enough answer. The map is not modified; nil if it is
+	// empty.
 	disputed atomic.Pointer[disputedError]
 }
 
-// disputedError names shards whose replicas differ, while nobody knows which is
-// right.
+// disputedError names shards whose replicas disagree while it is unknown which
+// are right.
 type disputedError map[sharding.ShardID]bool
 
 func (e disputedError) Error() string {
 	return fmt.Sprintf("replicas differ, and too few voters are there to say which are right: shards %v", slices.Sorted(maps.Keys(e)))
 }
 
-// Refuses is why nothing is asked of a shard here, nil mostly.
+// Refuses returns why requests for a shard are rejected here, or nil.
 func (j *ConsistencyChecker) Refuses(shard sharding.ShardID) error {
 	if d := j.disputed.Load(); d != nil && (*d)[shard] {
 		return fmt.Errorf("%w: replicas of shard %d differ, and too few voters are there to say which are right", journal.ErrDamaged, shard)
@@ -56,7 +65,7 @@ func (j *ConsistencyChecker) Refuses(shard sharding.ShardID) error {
 	return nil
 }
 
-// Count is how many shards are refused.
+// Count returns the number of disputed shards.
 func (j *ConsistencyChecker) Count() int {
 	if d := j.disputed.Load(); d != nil {
 		return len(*d)
@@ -64,7 +73,7 @@ func (j *ConsistencyChecker) Count() int {
 	return 0
 }
 
-// Disputes is the readiness of a node with such shards.
+// Disputes returns an error that makes the node unready if shards are disputed.
 func (j *ConsistencyChecker) Disputes() error {
 	if d := j.disputed.Load(); d != nil {
 		return *d
@@ -78,7 +87,7 @@ const (
 	rowsRestMost = 30 * time.Second
 )
 
-// NewConsistencyChecker makes a judge that has nobody to ask before Open.
+// NewConsistencyChecker returns a checker that cannot ask anybody before Open.
 func NewConsistencyChecker(self sharding.NodeID, logger *slog.Logger) *ConsistencyChecker {
 	return &ConsistencyChecker{
 		self: self, logger: logger, wake: make(chan struct{}, 1),
@@ -86,28 +95,30 @@ func NewConsistencyChecker(self sharding.NodeID, logger *slog.Logger) *Consisten
 	}
 }
 
-// ConsistencyCheckerOptions are what a judge asks; all are required.
+// ConsistencyCheckerOptions are the dependencies of a checker. All are
+// required.
 type ConsistencyCheckerOptions struct {
-	// Own is the digest of this node's rows, where it has one at the index.
+	// Own returns the checksum of this node's rows, if it has one at the index.
 	Own func(shard sharding.ShardID, index uint64) (journal.RowsDigest, bool)
-	// View is the metadata, which names the voters.
+	// View returns the metadata, which names the voters.
 	View func() *meta.View
-	// Ask asks another node for its digest, and tells it this node's.
+	// Ask asks another node for its checksum and sends it this node's.
 	Ask func(context.Context, sharding.NodeID, sharding.ShardID, journal.Proof) (journal.RowsDigest, bool, error)
-	// Stop stops a replica that is wrong.
+	// Stop stops a replica of this node that is wrong.
 	Stop func(sharding.ShardID, error)
 }
 
-// Open gives the judge what it asks, before Run.
+// Open sets the dependencies. Call it before Run.
 func (j *ConsistencyChecker) Open(o ConsistencyCheckerOptions) {
 	j.own, j.ask, j.stop = o.Own, o.Ask, o.Stop
 	j.voters = func(shard sharding.ShardID) []sharding.NodeID { return votersOf(o.View(), shard) }
 }
 
-// Differs is eventlog.Options.Differs.
+// Differs implements eventlog.Options.Differs.
 func (j *ConsistencyChecker) Differs(d eventlog.Difference) { j.add(d.Shard, d.Own) }
 
-// Compare answers another node, and looks into it where that one differs.
+// Compare answers another node. If the two checksums differ, it also starts to
+// check this node's replica.
 func (j *ConsistencyChecker) Compare(shard sharding.ShardID, theirs journal.Proof) (own journal.RowsDigest, ok bool) {
 	if own, ok = j.own(shard, theirs.Index); ok && own != theirs.Checksum {
 		j.add(shard, journal.Proof{Index: theirs.Index, Checksum: own})
@@ -128,8 +139,8 @@ func (j *ConsistencyChecker) add(shard sharding.ShardID, own journal.Proof) {
 	}
 }
 
-// Run judges until ctx ends: at once, and where too few voters answered again,
-// ever more rarely.
+// Run checks replicas until ctx ends. It starts at once, and if too few voters
+// answered it retries with a back-off.
 func (j *ConsistencyChecker) Run(ctx context.Context) {
 	rest := time.NewTimer(rowsRest)
 	defer rest.Stop()
@@ -174,27 +185,29 @@ func (j *ConsistencyChecker) round(ctx context.Context) {
 	}
 }
 
-// judgement is what came of judging a replica once.
+// judgement is the result of one check of a replica.
 type judgement uint8
 
 const (
 	settled judgement = iota
-	// silent: voters do not answer, and without them nobody is right.
+	// silent: voters do not answer, and without them it is unknown which
+	// replica is right.
 	silent
-	// unknown: all voters answer, and too few have the index: one is behind, or was
-	// filled by the leader after it. The shard goes on: the next digest, which only
-	// entries bring, is one that all of them have.
+	// unknown: all voters answered, but too few have a checksum at the index,
+	// because a voter is behind or received a snapshot after it. The shard
+	// continues. The next checksum comes with new entries, and all voters will
+	// have it.
 	unknown
 )
 
-// judge judges this node's replica by the voters'.
+// judge compares this node's replica with the voters' replicas.
 func (j *ConsistencyChecker) judge(ctx context.Context, shard sharding.ShardID, own journal.Proof) judgement {
 	if now, ok := j.own(shard, own.Index); !ok || now != own.Checksum {
-		return settled // another life, or a later index is compared
+		return settled // the replica was replaced, or a later index is being checked
 	}
 	nodes := j.voters(shard)
 	votes := make([]coordinator.ChecksumVote, len(nodes))
-	var missing atomic.Bool // a voter
+	var missing atomic.Bool // a voter did not answer
 	var calls sync.WaitGroup
 	for i, node := range nodes {
 		if node == j.self {
@@ -231,7 +244,7 @@ func (j *ConsistencyChecker) judge(ctx context.Context, shard sharding.ShardID, 
 	return settled
 }
 
-// votersOf are the nodes of a shard's voters.
+// votersOf returns the nodes of a shard's voters.
 func votersOf(view *meta.View, shard sharding.ShardID) (nodes []sharding.NodeID) {
 	p, _ := view.Placement(shard)
 	for _, r := range p.Replicas {

@@ -6,8 +6,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// PolicyOf is the cluster's policy, with a node's own where the metadata has
-// nothing; stored says that it has one.
+// PolicyOf returns the cluster's policy. Values that the metadata lacks come
+// from the node's own policy. stored reports whether the metadata has a policy.
 func PolicyOf(view *meta.View, own meta.Policy) (p meta.Policy, stored bool) {
 	if p, stored = view.Policy(); !stored {
 		return own, false

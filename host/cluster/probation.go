@@ -13,9 +13,9 @@ import (
 	"github.com/hostd/hostd/sharding/staledisk"
 )
 
-// ErrOlderCopy: the data directory is an older copy of itself, and the cluster
-// goes on without what it has forgotten. The node is to be stopped, its
-// directory given to Rejoin, and the node started again.
+// ErrOlderCopy means that the data directory is an older copy of itself, and
+// the cluster continues without the data that the copy lacks. Stop the node,
+// pass its directory to Rejoin and start it again.
 var ErrOlderCopy = errors.New("the data directory is an older copy of itself")
 
 var (
@@ -24,11 +24,11 @@ var (
 		"it votes on nothing, and joins with a new disk id once the others have a leader")
 )
 
-// askLed is how often a node whose directory is an older copy looks whether the
-// others can take it back.
+// askLed is how often a node with an older copy checks whether the others have
+// a leader and can take it back.
 const askLed = 500 * time.Millisecond
 
-// ProbationOptions are what a Probation works with. All are required.
+// ProbationOptions are the dependencies of a Probation. All are required.
 type ProbationOptions struct {
 	Identity    *datadir.Record
 	Entry       func() Entry
@@ -36,46 +36,50 @@ type ProbationOptions struct {
 	Metadata    *Metadata
 	Release     func() error // lets the raft groups vote
 	Stopping    func() bool
-	End         func(error) // says why the node is to be stopped
+	End         func(error) // reports why the node must be stopped
 	Logger      *slog.Logger
 }
 
-// Probation lets a node vote once others have vouched for its start. If they
-// know of a later one, its replicas are lost: when the others have a leader
-// without it, the node ends with ErrOlderCopy. It owns one goroutine, which
-// Close joins. It is safe for concurrent use.
+// Probation is the stale-disk check of a start. If a data directory was
+// restored from an older copy, its replicas have forgotten votes and
+// acknowledged entries, and voting could lose committed data. So a node votes
+// only after a majority of the metadata voters attested that they know of no
+// later start of it. If they know of a later one, its replicas are lost. When
+// the others have a leader without it, the node ends with ErrOlderCopy.
+//
+// It owns one goroutine, which Close joins. It is safe for concurrent use.
 type Probation struct {
 	opts      ProbationOptions
-	asks      bool                  // this start has to be vouched for
+	asks      bool                  // this start needs attestations
 	admitted  chan struct{}         // closed when the node may vote
-	recovered chan struct{}         // closed when the metadata has all that was known to be committed
+	recovered chan struct{}         // closed when the metadata has everything known to be committed at the start
 	older     atomic.Bool           // the data directory is an older copy of itself
-	refused   atomic.Pointer[error] // why others refuse this start whatever they know of it
+	refused   atomic.Pointer[error] // why other nodes reject this start regardless of what they know of it
 
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// NewProbation makes the probation of a start. One that has nobody to ask may
-// vote from Start on.
+// NewProbation returns the check of a start. If there are no other nodes to
+// ask, the node may vote from Start on.
 func NewProbation(opts ProbationOptions) *Probation {
 	return &Probation{
 		opts: opts, asks: opts.Identity.Now().Several, admitted: make(chan struct{}), recovered: make(chan struct{}), cancel: func() {},
 	}
 }
 
-// Asks says whether this start has to be vouched for.
+// Asks reports whether this start needs attestations.
 func (p *Probation) Asks() bool { return p.asks }
 
-// Admitted is closed when the node may vote.
+// Admitted returns a channel that is closed when the node may vote.
 func (p *Probation) Admitted() <-chan struct{} { return p.admitted }
 
-// Recovered is closed when the metadata has all that the node knew to be
-// committed when it started.
+// Recovered returns a channel that is closed when the metadata has everything
+// that the node knew to be committed when it started.
 func (p *Probation) Recovered() <-chan struct{} { return p.recovered }
 
-// Start begins to ask. It does not wait for the others. committed is how far
-// the node knew the metadata shard to be committed.
+// Start starts the check and does not wait for it. committed is the index of
+// the metadata shard up to which the node knew entries to be committed.
 func (p *Probation) Start(committed uint64) {
 	if !p.asks {
 		close(p.admitted)
@@ -84,7 +88,7 @@ func (p *Probation) Start(committed uint64) {
 	p.cancel = cancel
 	p.running.Go(func() {
 		if p.opts.Metadata.Await(ctx, committed) != nil {
-			return // the node stops
+			return // the node is stopping
 		}
 		close(p.recovered)
 		if p.asks {
@@ -93,15 +97,15 @@ func (p *Probation) Start(committed uint64) {
 	})
 }
 
-// Close ends the questions.
+// Close ends the check and waits for it.
 func (p *Probation) Close(context.Context) error {
 	p.cancel()
 	p.running.Wait()
 	return nil
 }
 
-// prove asks others to vouch for this start. The node's metadata has all that
-// it knew to be committed when it started.
+// prove asks the other nodes to attest this start. It must be called after the
+// metadata has recovered.
 func (p *Probation) prove(ctx context.Context) {
 	id := p.opts.Identity.Now()
 	start := staledisk.Start{Node: id.Node, Attested: id.Vouched, Requested: id.Asked}
@@ -110,7 +114,7 @@ func (p *Probation) prove(ctx context.Context) {
 	candidate := staledisk.New(start, index, MetaVoters(view))
 	verdict, err := Prove(ctx, p.opts.Entry, candidate, start, p.opts.AddressBook.Addresses, p.noteRefusal)
 	switch {
-	case err != nil: // the node stops
+	case err != nil: // the node is stopping
 	case verdict == staledisk.Passed:
 		p.release()
 	default:
@@ -120,7 +124,7 @@ func (p *Probation) prove(ctx context.Context) {
 	}
 }
 
-// noteRefusal keeps why others refuse this start, and logs it once.
+// noteRefusal stores why other nodes reject this start, and logs it once.
 func (p *Probation) noteRefusal(err error) {
 	if err == nil {
 		p.refused.Store(nil)
@@ -131,7 +135,7 @@ func (p *Probation) noteRefusal(err error) {
 	}
 }
 
-// release makes it durable that this start was vouched for, and lets the raft
+// release durably records that this start was attested, and lets the raft
 // groups vote.
 func (p *Probation) release() {
 	err := p.opts.Identity.Save(func(id *datadir.Identity) bool {
@@ -150,7 +154,7 @@ func (p *Probation) release() {
 	close(p.admitted)
 }
 
-// awaitLed waits until the others have a leader, and ends the node then.
+// awaitLed waits until the other nodes have a leader, and then ends the node.
 func (p *Probation) awaitLed(ctx context.Context) {
 	every := time.NewTicker(askLed)
 	defer every.Stop()
@@ -171,7 +175,7 @@ func (p *Probation) awaitLed(ctx context.Context) {
 	p.opts.End(ErrOlderCopy)
 }
 
-// Proven says why the node does not vote yet.
+// Proven returns why the node does not vote yet, or nil if it may.
 func (p *Probation) Proven() error {
 	select {
 	case <-p.admitted:

@@ -15,17 +15,18 @@ import (
 	"github.com/hostd/hostd/sharding/staledisk"
 )
 
-// vouchPause lies between two rounds of questions.
+// vouchPause is the pause between two rounds of questions.
 const vouchPause = 100 * time.Millisecond
 
-// Starts remembers the starts of other nodes durably.
+// Starts durably records the starts of other nodes.
 type Starts interface {
-	// Judge returns the newest known start of the node, or of the metadata where
-	// that is newer, after it has put the start on record where it is new.
+	// Judge records the start if it is new, and returns the node's newest known
+	// start. member is the start in the metadata.
 	Judge(s staledisk.Start, member uint64) (latest uint64, err error)
 }
 
-// MetaVoters are the nodes that vote on the metadata by its own word.
+// MetaVoters returns the nodes that vote in the metadata shard, according to
+// the metadata itself.
 func MetaVoters(view *meta.View) (nodes []sharding.NodeID) {
 	placement, _ := view.Placement(sharding.MetaShard)
 	for _, r := range placement.Replicas {
@@ -36,8 +37,8 @@ func MetaVoters(view *meta.View) (nodes []sharding.NodeID) {
 	return nodes
 }
 
-// Vouch implements peer.Control: a node on probation answers too, as far as it
-// knows.
+// Vouch implements peer.Control. A node whose own start is still being checked
+// answers too, as far as it knows.
 func (c *Control) Vouch(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.VouchResponse, error) {
 	o, err := c.options()
 	if err != nil {
@@ -66,11 +67,11 @@ func (c *Control) Vouch(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.Vo
 	return out, nil
 }
 
-// Prove asks others about a start until they have said enough, or ctx ends:
-// those of the seeds, those at the known addresses, and the voters that any of
-// them names. entry is called for each round: where other nodes reach this one
-// changes with the cluster's level. refused is called after each round with the
-// refusals that no further round can change, nil if there are none.
+// Prove asks other nodes about a start until the stale-disk check has a result
+// or ctx ends. It asks the seeds, the known addresses and the voters that any
+// answer names. entry is called for each round, because the address for other
+// nodes changes with the cluster version. refused is called after each round
+// with the rejections that no retry can change, or nil if there are none.
 func Prove(ctx context.Context, entry func() Entry, p *staledisk.Check, s staledisk.Start, known func() []string, refused func(error)) (staledisk.Result, error) {
 	named, silent := []string{}, time.Now()
 	for p.Result() == staledisk.Pending {
@@ -111,8 +112,8 @@ type voucher struct {
 	*peerv1.VouchResponse
 }
 
-// vouchers asks all addresses at once and returns who answered, and the errors
-// of the others.
+// vouchers asks all addresses concurrently. It returns the answers and the
+// errors of the nodes that did not answer.
 func (e Entry) vouchers(ctx context.Context, s staledisk.Start, addresses []string) ([]voucher, []error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
@@ -132,8 +133,7 @@ func (e Entry) vouchers(ctx context.Context, s staledisk.Start, addresses []stri
 	return slices.DeleteFunc(found, func(v voucher) bool { return v.VouchResponse == nil }), slices.DeleteFunc(failed, func(err error) bool { return err == nil })
 }
 
-// Led reports whether another node leads the metadata shard, by the word of
-// any that answers.
+// Led reports whether any node says that another node leads the metadata shard.
 func (e Entry) Led(ctx context.Context, known []string) bool {
 	e.Seeds = slices.Concat(e.Seeds, known)
 	return slices.ContainsFunc(e.probe(ctx), func(a answer) bool {

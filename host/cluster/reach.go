@@ -15,17 +15,17 @@ import (
 
 // Bounds of Reach.
 const (
-	// ReachTime bounds how long it takes.
+	// ReachTime bounds the whole call.
 	ReachTime = 10 * time.Second
-	// reachOneTime bounds how long one node may take to answer.
+	// reachOneTime bounds the call of one node.
 	reachOneTime = 5 * time.Second
-	// reachAtOnce bounds the nodes that are asked at a time.
+	// reachAtOnce bounds the nodes that are called concurrently.
 	reachAtOnce = 64
-	// maxReason bounds what is said of one that was not reached, in characters.
+	// maxReason bounds the error text for a node, in characters.
 	maxReason = 200
 )
 
-// Reach implements peer.Control. No address is called but for a member.
+// Reach implements peer.Control. It calls only the addresses of members.
 func (c *Control) Reach(ctx context.Context, nodes []*peerv1.StartAddress) ([]*peerv1.Unreached, error) {
 	o, err := c.options()
 	if err != nil {
@@ -60,8 +60,8 @@ func (c *Control) Reach(ctx context.Context, nodes []*peerv1.StartAddress) ([]*p
 	return out, nil
 }
 
-// reach says why a start of a node does not answer at an address for nodes
-// alone.
+// reach returns why the given start of a node does not answer at an address
+// that serves only nodes, or nil.
 func (o *ControlOptions) reach(ctx context.Context, view *meta.View, n *peerv1.StartAddress) error {
 	if _, member := view.Member(sharding.NodeID(n.GetNodeId())); !member {
 		return fmt.Errorf("%w: node %s knows of no such member", peer.ErrUnavailable, o.Self)

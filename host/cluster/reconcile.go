@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Raft is the node's replicas.
+// Raft manages the node's replicas.
 type Raft interface {
 	CreateGroups([]raftgroup.GroupConfig) error
 	RemoveGroups([]raftgroup.ReplicaRef) error
@@ -22,23 +22,24 @@ type Raft interface {
 	Statuses() ([]raftgroup.Status, error)
 }
 
-// maxCreated and maxRemoved bound the replicas that one pass makes or drops,
-// so that the loop's other work goes on in between.
+// maxCreated and maxRemoved bound the replicas that one pass creates or
+// removes, so that the raft loop can do other work in between.
 const (
 	maxCreated = 512
 	maxRemoved = 32
 )
 
-// reconcile brings this node's replicas to what the metadata says, and the
-// membership of the groups that it leads to their placements. statuses are
-// the groups of this node by shard.
+// reconcile brings this node's replicas to the state that the metadata
+// describes, and the membership of the groups that it leads to their
+// placements. statuses are this node's groups by shard. It returns whether
+// nothing had to be changed.
 //
-// The view must be at least as new as any that this node has acted on before
-// in its life: an older one may place a replica here that was removed since,
-// and made again it would not know what it promised. Metadata is caught up
-// with once at the start, and a view never goes back after that. A view of a
-// time when the node had another disk is not acted on at all. It reports
-// whether all was as it should be.
+// The view must be at least as new as any that this node has ever acted on. An
+// older view may contain a replica here that was removed since. If that replica
+// were created again, it would have forgotten its votes and the entries it
+// acknowledged. Therefore the node catches up with the metadata once after its
+// start, and a view never goes back afterwards. A view from a time when the
+// node had a different disk is ignored.
 func (m *Member) reconcile(view *meta.View, statuses []raftgroup.Status) (settled bool) {
 	self, admitted := view.Member(m.opts.Node)
 	if !admitted || self.Disk != m.opts.Disk {
@@ -65,8 +66,8 @@ func (m *Member) reconcile(view *meta.View, statuses []raftgroup.Status) (settle
 	return settled
 }
 
-// createPlaced creates the replicas that are placed here and are not there, and
-// counts them, those that it failed to create too.
+// createPlaced creates the replicas that are placed here but missing. It
+// returns their number, including those that it failed to create.
 func (m *Member) createPlaced(view *meta.View, have map[sharding.ShardID]sharding.ReplicaID) (int, error) {
 	var create []raftgroup.GroupConfig
 	var stand []sharding.ShardID
@@ -95,9 +96,9 @@ func (m *Member) createPlaced(view *meta.View, have map[sharding.ShardID]shardin
 // standAfter gives the other nodes time to create their replicas.
 const standAfter = 150 * time.Millisecond
 
-// stand lets this node's replicas of new groups stand for election where they
-// are the first that was placed: so leaderships are spread as replicas are,
-// without waiting for an election timeout.
+// stand makes this node's replicas of new groups campaign if they are the first
+// in their placement. That spreads leaderships as replicas are spread, without
+// waiting for an election timeout.
 func (m *Member) stand(shards []sharding.ShardID) {
 	wait := time.NewTimer(standAfter)
 	defer wait.Stop()
@@ -110,9 +111,9 @@ func (m *Member) stand(shards []sharding.ShardID) {
 	}
 }
 
-// removeForgotten removes the replicas that are in no placement any more: the
-// coordinator forgets one only when its group has left it behind. It counts
-// them as createPlaced does.
+// removeForgotten removes the replicas that are not in any placement. The
+// coordinator forgets a replica only after its group has removed it. It counts
+// as createPlaced does.
 func (m *Member) removeForgotten(view *meta.View, have map[sharding.ShardID]sharding.ReplicaID) (int, error) {
 	var remove []raftgroup.ReplicaRef
 	for shard, replica := range have {
@@ -130,7 +131,7 @@ func (m *Member) removeForgotten(view *meta.View, have map[sharding.ShardID]shar
 	return len(remove), nil
 }
 
-// reached says whether a group's members are those of its placement.
+// reached reports whether a group's members equal its placement.
 func reached(p meta.Placement, st *raftgroup.Status) bool {
 	if len(st.Outgoing) > 0 || len(st.Voters)+len(st.Learners) != len(p.Replicas) {
 		return false
@@ -144,8 +145,8 @@ func reached(p meta.Placement, st *raftgroup.Status) bool {
 	return true
 }
 
-// converge takes the next step from a led group's members to its placement, and
-// reports whether there is none to take.
+// converge takes the next step from the members of a group that this node leads
+// to the group's placement, and reports whether there is no step to take.
 func (m *Member) converge(view *meta.View, st *raftgroup.Status) (settled bool) {
 	p, placed := view.Placement(st.Shard)
 	if !placed {
@@ -166,15 +167,15 @@ func (m *Member) converge(view *meta.View, st *raftgroup.Status) (settled bool) 
 			AddLearners: change.AddLearners, AddVoters: change.AddVoters, Remove: change.Remove,
 		})
 	}
-	// The leadership may just have moved, or another change may be under way:
-	// the next pass sees what came of it.
+	// The leadership may have just moved, or another change may be in progress.
+	// The next pass sees the result.
 	if err != nil && !errors.Is(err, raftgroup.ErrNotLeader) && !errors.Is(err, raftgroup.ErrFenced) && !errors.Is(err, raftgroup.ErrDropped) {
 		m.opts.Logger.Warn("membership of a shard not changed", "shard_id", uint32(st.Shard), "error", err)
 	}
 	return false
 }
 
-// confOf is a led group's membership as Converge wants it.
+// confOf returns the membership of a group that this node leads, for Converge.
 func (m *Member) confOf(view *meta.View, st *raftgroup.Status) coordinator.Conf {
 	conf := coordinator.Conf{
 		Self: st.Replica, Voters: st.Voters, Learners: st.Learners, Outgoing: st.Outgoing,

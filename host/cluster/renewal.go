@@ -16,34 +16,34 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ErrDamagedData: the node's log or store is damaged, and the cluster has all
-// of it and has taken the node for dead. The node is to be stopped, its
-// directory given to Rejoin, and the node started again.
+// ErrDamagedData means that the node's log or store is damaged, and the cluster
+// has all of its data and has declared the node dead. Stop the node, pass its
+// directory to Rejoin and start it again.
 var ErrDamagedData = errors.New("the node's data is damaged: it puts it aside, and the others give it what it had")
 
 const (
-	// renewEvery is how often a node with damaged data looks whether it has some,
-	// and asks whether it may give it up.
+	// renewEvery is how often a node checks for damage and, if there is some,
+	// asks whether it may discard its data.
 	renewEvery = 2 * time.Second
-	// renewRest is the time between two renewals: a disk that damages more than
-	// that is to be replaced by an operator.
+	// renewRest is the minimum time between two renewals. If a disk causes
+	// damage more often, an operator should replace it.
 	renewRest = time.Hour
 	// renewPatience is how long a start with damaged data asks before it fails.
 	renewPatience = time.Minute
 )
 
-// Renewal gives up damaged data where the others let the node. A node alone has
-// nobody to get it from.
+// Renewal discards damaged data if the other nodes permit it. A node that is
+// alone in its cluster cannot get the data from anybody, so it keeps it.
 type Renewal struct {
 	Identity    *datadir.Record
 	Entry       func() Entry
 	AddressBook *AddressBook
-	End         func(error) // says why the node is to be stopped
+	End         func(error) // reports why the node must be stopped
 	Logger      *slog.Logger
 }
 
 // Run waits until a table of the store is found to be damaged, and then asks
-// the others until the node may give its data up, or ctx ends.
+// the other nodes until this node may discard its data or ctx ends.
 func (r *Renewal) Run(ctx context.Context, machine *eventlog.Machine) {
 	every := time.NewTicker(renewEvery)
 	defer every.Stop()
@@ -69,9 +69,9 @@ func (r *Renewal) Run(ctx context.Context, machine *eventlog.Machine) {
 	}
 }
 
-// damageOf is the damage to the node's store that made replicas stop, if any. A
-// replica that stopped since its state is another than the others' is replaced
-// by itself.
+// damageOf returns the damage in the node's store that stopped replicas, or
+// nil. A replica that stopped because its state differs from the others' is
+// replaced by the coordinator and is not counted.
 func damageOf(shards map[sharding.ShardID]*eventlog.StoppedError) error {
 	for _, stopped := range shards {
 		var damage *store.DamageError
@@ -82,8 +82,8 @@ func damageOf(shards map[sharding.ShardID]*eventlog.StoppedError) error {
 	return nil
 }
 
-// renew asks once whether the node may give its data up. Nothing is written
-// down: a node that ends before it has put its data aside asks again.
+// renew asks once whether the node may discard its data. It records nothing, so
+// a node that ends before it has set its data aside asks again.
 func (r *Renewal) renew(ctx context.Context, damage error) error {
 	id := r.Identity.Now()
 	if !id.Several {
@@ -99,8 +99,9 @@ func (r *Renewal) renew(ctx context.Context, damage error) error {
 	return nil
 }
 
-// saveOthers keeps the addresses of the other nodes where a start finds them
-// that cannot read its own data. One that founded its cluster has no seeds.
+// saveOthers saves the addresses of the other nodes in the identity file, so
+// that a start that cannot read its own data finds them. A node that
+// bootstrapped its cluster has no seeds.
 func (r *Renewal) saveOthers() {
 	known := r.AddressBook.Addresses()
 	err := r.Identity.Save(func(id *datadir.Identity) bool {
@@ -115,9 +116,9 @@ func (r *Renewal) saveOthers() {
 	}
 }
 
-// AtStart is given the error that a start failed with. Where that is
-// damage, and the others let the node give its data up, it returns
-// ErrDamagedData; else the error.
+// AtStart takes the error of a failed start. If it is damage and the other
+// nodes permit this node to discard its data, it returns ErrDamagedData;
+// otherwise it returns the error.
 func (r *Renewal) AtStart(ctx context.Context, failed error) error {
 	var log *wal.DamageError
 	if !errors.Is(failed, journal.ErrDamaged) && !errors.As(failed, &log) {

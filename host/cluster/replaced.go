@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// ErrReplaced: another process runs under this node's name, and the cluster
-// took that one's start, which is later. The node is to be stopped.
+// ErrReplaced means that another process runs under this node's name and the
+// cluster accepted its start, which is later. Stop the node.
 var ErrReplaced = errors.New("the node was replaced")
 
-// How often a node that others refuse as an older start looks for the later
-// one, and how often in a row it finds it before it is replaced.
+// askReplaced is how often a node that was rejected as an older start looks for
+// the later one. replacedForGood is how often in a row it must find it.
 const (
 	askReplaced     = 2 * time.Second
 	replacedForGood = 3
 )
 
-// AwaitReplaced returns an ErrReplaced once another process has taken this
-// node's name, so that nobody answers this one any more; it ends with ctx too.
-// That one node refuses this one is only the reason to ask. Entry and known are
-// called each time.
+// AwaitReplaced returns an ErrReplaced when another process has taken over this
+// node's name. It returns ctx's error if ctx ends first. A rejection by a
+// single node is only the trigger to investigate. entry and known are called
+// each time.
 func AwaitReplaced(ctx context.Context, entry func() Entry, known func() []string) error {
 	every := time.NewTicker(askReplaced)
 	defer every.Stop()
@@ -45,10 +45,11 @@ func AwaitReplaced(ctx context.Context, entry func() Entry, known func() []strin
 	}
 }
 
-// ReplacedAt is where another process runs as this node, under a later start:
-// by the word of the leader of the metadata shard, and that process answers for
-// it. Only the known addresses are asked, not the seeds, of which nothing is
-// proven. It is empty while the two do not agree.
+// ReplacedAt returns the address at which another process runs as this node
+// with a later start. The leader of the metadata shard must say so, and that
+// process must answer for itself; if the two do not agree, the result is empty.
+// Only known addresses are asked and not the seeds, because nothing proves that
+// a seed is in this cluster.
 func (e Entry) ReplacedAt(ctx context.Context, known []string) string {
 	e.Seeds = known
 	h := Hearsay{Probe: e.Peers.Probe, Cluster: e.Peers.Cluster}

@@ -14,19 +14,19 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// observed is what a node tells of itself: what the coordinator decides by,
-// and what people want to see.
+// observed is a node's report: the input of the coordinator's decisions, and
+// what operators see.
 type observed struct {
 	coordinator.Report
-	sizes map[sharding.ShardID]size // of the shards led
-	skew  time.Duration             // of the node's clock
+	sizes map[sharding.ShardID]size // of the shards that the node leads
+	skew  time.Duration             // of the node's wall clock
 }
 
-// skewStep is how finely a report tells the skew: what changes all the time
-// would be news all the time.
+// skewStep is the resolution of the reported skew. A finer value would change
+// all the time, and each change would cause a new report.
 const skewStep = 100 * time.Millisecond
 
-// coarse rounds a pace down to a power of two of milliseconds.
+// coarse rounds a duration down to a power of two of milliseconds.
 func coarse(d time.Duration) time.Duration {
 	if d < time.Millisecond {
 		return 0
@@ -38,14 +38,14 @@ func coarse(d time.Duration) time.Duration {
 	return ms * time.Millisecond
 }
 
-// size is what a shard holds on this node, and the index up to which it is
-// applied.
+// size is the size of a shard on this node, and the applied index it is from.
 type size struct{ entities, bytes, applied uint64 }
 
-// Size tells how many entities a shard holds here and about how many bytes.
+// Size returns the number of entities of a shard on this node and about how
+// many bytes they use.
 type Size func(sharding.ShardID) (entities, bytes uint64)
 
-// observe describes the replicas of this node.
+// observe creates the report about the replicas of this node.
 func (m *Member) observe(view *meta.View, statuses []raftgroup.Status) observed {
 	o := observed{sizes: map[sharding.ShardID]size{}}
 	o.Node, o.Incarnation, o.Replicas = m.opts.Node, m.opts.Peers.Incarnation(), uint32(len(statuses))
@@ -77,15 +77,15 @@ func (m *Member) observe(view *meta.View, statuses []raftgroup.Status) observed 
 	return o
 }
 
-// sent is a report that was answered: the next may say that it is the same.
+// sent is the last report that was answered. The next report may refer to it.
 type sent struct {
 	observed
-	to          sharding.NodeID // empty where the next must be whole
-	clusterView uint64          // the number of the view that came back
+	to          sharding.NodeID // empty if the next report must be whole
+	clusterView uint64          // version of the view in the answer
 }
 
-// report tells the coordinator what this node sees until ctx ends: at once
-// when kicked, every half second otherwise.
+// report sends reports to the coordinator until ctx ends: at once when kicked,
+// and otherwise every reportPeriod.
 func (m *Member) report(ctx context.Context) {
 	if !m.admitted(ctx) {
 		return
@@ -113,11 +113,12 @@ func (m *Member) report(ctx context.Context) {
 func (m *Member) reportOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()
-	// In this order: the statuses show what was done by that view.
+	// Read the view's index first, so that the statuses include what was done
+	// because of that view.
 	converged, view := m.converged.Load(), m.opts.Metadata.View()
 	statuses, err := m.opts.Raft.Statuses()
 	if err != nil {
-		return // the node stops
+		return // the node is stopping
 	}
 	o := m.observe(view, statuses)
 	m.seq++
@@ -129,7 +130,7 @@ func (m *Member) reportOnce(ctx context.Context) {
 		return
 	}
 	last, asked := m.sent, time.Now().UnixNano()
-	m.sent.to = "" // unless this one is answered
+	m.sent.to = "" // until this report is answered
 	same := last.to == leader && last.clusterView != 0 && o.like(last.observed)
 	var r *peerv1.ReportResponse
 	if leader == m.opts.Node {
@@ -154,7 +155,7 @@ func (m *Member) reportOnce(ctx context.Context) {
 	m.answered.Store(asked)
 }
 
-// like says whether two reports of a start differ in their numbers only.
+// like reports whether two reports of a start are equal except for Seq.
 func (o *observed) like(b observed) bool {
 	return o.View == b.View && o.Replicas == b.Replicas && o.Draining == b.Draining && o.Full == b.Full && o.Pace == b.Pace && o.skew == b.skew && slices.Equal(o.Reachable, b.Reachable) && maps.Equal(o.sizes, b.sizes) &&
 		slices.EqualFunc(o.Shards, b.Shards, func(a, b coordinator.ShardReport) bool {
@@ -164,8 +165,7 @@ func (o *observed) like(b observed) bool {
 		})
 }
 
-// obey does what the coordinator asks for, and keeps what it tells of the
-// cluster.
+// obey executes the coordinator's requests and stores its view of the cluster.
 func (m *Member) obey(r *peerv1.ReportResponse) {
 	m.handOver(r.GetTransfers())
 	if r.GetOutside() {
@@ -180,8 +180,8 @@ func (m *Member) obey(r *peerv1.ReportResponse) {
 	m.opts.Told(p)
 }
 
-// missed notes that the coordinator does not have this node among those of the
-// metadata shard: it looks what has become of it.
+// missed records that the coordinator does not list this node in the metadata
+// shard's group. The member then finds out what happened.
 func (m *Member) missed() {
 	if !m.left.Load() {
 		m.outside.Store(true)
@@ -189,7 +189,7 @@ func (m *Member) missed() {
 	}
 }
 
-// handOver hands leaderships over, as far as this node has them.
+// handOver transfers the requested leaderships that this node holds.
 func (m *Member) handOver(transfers []*peerv1.Transfer) {
 	view := m.opts.Metadata.View()
 	for _, t := range transfers {
@@ -206,8 +206,8 @@ func (m *Member) handOver(transfers []*peerv1.Transfer) {
 	}
 }
 
-// reportToWire leaves out what the receiver has where the report is the same as
-// the last.
+// reportToWire encodes a report. If it equals the last one, it omits what the
+// receiver has.
 func reportToWire(o observed, same bool, clusterView uint64) *peerv1.ReportRequest {
 	if same {
 		return &peerv1.ReportRequest{

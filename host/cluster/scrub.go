@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// ScrubTables looks the store through until ctx ends. Damage in a table is damage to
-// whatever the store holds: stop is told, and every replica of the node stops, as
-// where a read or an entry meets it. An error is the store's end.
+// ScrubTables verifies the store's tables until ctx ends. Damage in a table may
+// affect any shard, so stop is called and must stop every replica of the node,
+// as it does when a read meets damage. It returns an error when the store ends.
 func ScrubTables(ctx context.Context, s *store.Store, bytesPerSecond int64, stop func(error), logger *slog.Logger) error {
 	return s.Scrub(ctx, store.ScrubOptions{
 		BytesPerSecond: bytesPerSecond,

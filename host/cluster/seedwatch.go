@@ -11,7 +11,7 @@ import (
 // askSeeds is how often a member asks its seeds which cluster they belong to.
 const askSeeds = 10 * time.Second
 
-// SeedWatch notices that a node and its seeds belong to several clusters.
+// SeedWatch detects that a node and its seeds belong to different clusters.
 type SeedWatch struct {
 	Entry   func() Entry
 	Cluster string
@@ -20,9 +20,9 @@ type SeedWatch struct {
 	strange atomic.Pointer[error]
 }
 
-// Run compares the cluster of this node with that of its seeds until ctx
-// ends. Two nodes that name each other and belong to two clusters were told to
-// found one each, or were put together by mistake.
+// Run compares this node's cluster with its seeds' clusters until ctx ends.
+// Nodes that name each other but belong to different clusters were either told
+// to bootstrap one each or were combined by mistake.
 func (w *SeedWatch) Run(ctx context.Context) {
 	every := time.NewTicker(askSeeds)
 	defer every.Stop()
@@ -36,7 +36,7 @@ func (w *SeedWatch) Run(ctx context.Context) {
 				strange = err
 			}
 		}
-		// A seed that does not answer says nothing new.
+		// A seed that does not answer changes nothing.
 		if own || strange != nil {
 			w.strange.Store(&strange)
 		}
@@ -48,7 +48,8 @@ func (w *SeedWatch) Run(ctx context.Context) {
 	}
 }
 
-// Strange says that seeds answered, and all of another cluster.
+// Strange returns an error if seeds answered and all of them are in another
+// cluster.
 func (w *SeedWatch) Strange() error {
 	if err := w.strange.Load(); err != nil {
 		return *err

@@ -14,21 +14,23 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// SoleShards are the shards of which this node's replica was made the only one.
-// The metadata has to take them for that before they serve.
+// SoleShards handles the shards whose replica on this node was made the only
+// one by an operator (recovery after a lost majority). The metadata must accept
+// that before the shards serve.
 type SoleShards struct {
 	Identity *datadir.Record
 	Metadata *Metadata
 	Admitted <-chan struct{}                         // closed when the node may vote
-	Stop     func(shard sharding.ShardID, why error) // its replica here
-	Release  func(shard sharding.ShardID) error      // lets it serve
-	End      func(error)                             // says why the node is to be stopped
+	Stop     func(shard sharding.ShardID, why error) // stops the shard's replica here
+	Release  func(shard sharding.ShardID) error      // lets the shard serve
+	End      func(error)                             // reports why the node must be stopped
 	Stopping func() bool
 	Logger   *slog.Logger
 }
 
-// Withheld are the shards to ask about. A recovery that was interrupted before
-// the replica was alone has changed nothing.
+// Withheld returns the shards that the metadata must accept. It drops
+// recoveries that were interrupted before the replica was alone, because they
+// changed nothing.
 func Withheld(identity *datadir.Record, rec *recovery.Recovered) ([]sharding.ShardID, error) {
 	alone := func(s datadir.SoleReplica) bool {
 		return slices.ContainsFunc(rec.Groups, func(g recovery.Replica) bool {
@@ -49,14 +51,14 @@ func Withheld(identity *datadir.Record, rec *recovery.Recovered) ([]sharding.Sha
 }
 
 const (
-	// soleEvery is how often the metadata is asked to take a replica for the only
-	// one of its shard, soleTimeout bounds one attempt.
+	// soleEvery is how often the metadata is asked to accept a replica as the
+	// only one of its shard. soleTimeout bounds one attempt.
 	soleEvery   = 500 * time.Millisecond
 	soleTimeout = 10 * time.Second
 )
 
-// Run asks the metadata to let shards go on with what this node has,
-// until it has answered for each.
+// Run asks the metadata to let the shards continue with this node's replicas,
+// until it has answered for each or ctx ends.
 func (o SoleShards) Run(ctx context.Context) {
 	sole := o.Identity.Now().Sole
 	if len(sole) == 0 {
@@ -80,8 +82,9 @@ func (o SoleShards) Run(ctx context.Context) {
 	}
 }
 
-// recover asks once, and reports whether that settled it. A shard that has
-// a majority without this replica, or has replaced it, takes nothing of it.
+// recover asks once and reports whether the answer is final. The metadata
+// rejects the replica if the shard has a majority without it or has replaced
+// it.
 func (o SoleShards) recover(ctx context.Context, s datadir.SoleReplica) (settled bool) {
 	ctx, cancel := context.WithTimeout(ctx, soleTimeout)
 	defer cancel()

@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Standing implements peer.Members. A member that was taken for dead is one: it
-// comes back by itself when it is heard.
+// Standing implements peer.Members. A member that was taken for dead still
+// counts as one, because it comes back without a join when it is heard again.
 func (m *Metadata) Standing(node sharding.NodeID, start uint64) peer.Standing {
 	return standing(m.View(), node, start)
 }
@@ -30,19 +30,20 @@ func standing(view *meta.View, node sharding.NodeID, start uint64) peer.Standing
 
 var _ peer.Members = (*Metadata)(nil)
 
-// Leavers finds the nodes that are members no more. It is for one goroutine.
+// Leavers finds nodes that are no longer members. It is not safe for concurrent
+// use.
 type Leavers struct {
 	sever   func(sharding.NodeID)
 	members map[sharding.NodeID]bool
 }
 
-// NewLeavers makes one that calls sever with each of them.
+// NewLeavers returns a Leavers that calls sever for each node that left.
 func NewLeavers(sever func(sharding.NodeID)) *Leavers {
 	return &Leavers{sever: sever, members: map[sharding.NodeID]bool{}}
 }
 
-// Learn takes a view of the metadata: a member of the view before that was
-// removed since, or put down by an operator, has left.
+// Learn compares a view with the previous one. A node has left if it was a
+// member and was removed or put down by an operator since.
 func (l *Leavers) Learn(view *meta.View) {
 	now := make(map[sharding.NodeID]bool, len(l.members))
 	for _, m := range view.Members() {

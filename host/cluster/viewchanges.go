@@ -15,33 +15,34 @@ import (
 const (
 	// keepReports is how long a node that does not report stays in the view.
 	keepReports = 5 * time.Second
-	// keepNodes is how long the nodes of a view hold without news: some fall
-	// silent.
+	// keepNodes is how long the nodes of a view are valid without new reports,
+	// because nodes may become suspected meanwhile.
 	keepNodes = time.Second
 )
 
-// viewChanges is the view of the cluster that nodes are told. Every shard in it
-// has the number of the change that made it what it is, so that a node which
-// has the view of a change is told only what is newer. Sizes are no part of
-// it: under load they change all the time, and few ask for them.
+// viewChanges is the cluster view that the coordinator sends to nodes. It
+// records for every shard the number of the change that made it what it is, so
+// that a node that has the view of some change receives only newer changes.
+// Sizes are not part of the view, because under load they change all the time
+// and are rarely asked for.
 type viewChanges struct {
 	shards  map[sharding.ShardID]shardView
-	nodes   []*peerv1.NodeState // by id
+	nodes   []*peerv1.NodeState // ordered by id
 	pending []*peerv1.PendingOrder
-	changes uint32    // of the whole view, from 1
-	noded   uint32    // the change that made nodes and pending what they are
-	at      time.Time // when nodes were made
-	stale   bool      // nodes have to be made anew
+	changes uint32    // number of the last change; the first is 1
+	noded   uint32    // the change that set nodes and pending
+	at      time.Time // when nodes was computed
+	stale   bool      // nodes must be recomputed
 }
 
-// shardView is a shard in the view. One that lost its leader stays without
-// one, so that those who know of it are told.
+// shardView is a shard in the view. A shard that lost its leader stays with an
+// empty leader, so that nodes that know the old one learn of it.
 type shardView struct {
 	state  *peerv1.ShardState // not modified
 	change uint32
 }
 
-// take takes the report that a node has sent, in the place of the one before.
+// take replaces a node's report before by its new report o.
 func (p *viewChanges) take(before, o observed) {
 	if p.shards == nil {
 		p.shards = map[sharding.ShardID]shardView{}
@@ -66,8 +67,8 @@ func (p *viewChanges) take(before, o observed) {
 	}
 }
 
-// set puts what the leader of a shard says of it into the view, unless
-// another node says so in a higher term.
+// set records the state that the leader of a shard reported, unless a different
+// node reported it in a higher term. It returns whether the view changed.
 func (p *viewChanges) set(id sharding.ShardID, node sharding.NodeID, s *peerv1.ShardState) bool {
 	old := p.shards[id].state
 	if old.GetLeader() != "" && old.GetLeader() != string(node) && old.GetTerm() >= s.GetTerm() || proto.Equal(old, s) {
@@ -77,7 +78,8 @@ func (p *viewChanges) set(id sharding.ShardID, node sharding.NodeID, s *peerv1.S
 	return true
 }
 
-// clear notes that a shard is not led by the node any more.
+// clear records that the node no longer leads a shard. It returns whether the
+// view changed.
 func (p *viewChanges) clear(id sharding.ShardID, node sharding.NodeID) bool {
 	if p.shards[id].state.GetLeader() != string(node) {
 		return false
@@ -86,7 +88,7 @@ func (p *viewChanges) clear(id sharding.ShardID, node sharding.NodeID) bool {
 	return true
 }
 
-// leave clears what a node led that has not reported for long.
+// leave clears the shards led by a node that has not reported for long.
 func (p *viewChanges) leave(o observed) {
 	p.take(o, observed{Report: coordinator.Report{Node: o.Node}})
 }
@@ -97,9 +99,9 @@ func shardState(node sharding.NodeID, r *coordinator.ShardReport) *peerv1.ShardS
 	}
 }
 
-// show adds the view to an answer: all of it, what is newer than known where
-// the node takes that, or only its number where it has it. It is called with
-// the lock held.
+// show adds the view to an answer: the changes since known if the node accepts
+// a delta, otherwise the whole view, or only its number if the node has it
+// already. l.mu must be held.
 func (l *leading) show(out *peerv1.ReportResponse, known uint64, changes bool) {
 	p, now := &l.viewChanges, time.Now()
 	if p.stale || now.Sub(p.at) >= keepNodes {
@@ -122,7 +124,7 @@ func (l *leading) show(out *peerv1.ReportResponse, known uint64, changes bool) {
 		case s.change <= since:
 		case changes:
 			out.Shards = append(out.Shards, s.state)
-		case s.state.GetLeader() != "": // as releases before know it, with its sizes
+		case s.state.GetLeader() != "": // older releases expect the sizes with the shard
 			whole := proto.CloneOf(s.state)
 			size := l.latest[sharding.NodeID(whole.GetLeader())].sizes[id]
 			whole.Entities, whole.Bytes, whole.Applied = size.entities, size.bytes, size.applied
@@ -132,7 +134,7 @@ func (l *leading) show(out *peerv1.ReportResponse, known uint64, changes bool) {
 	slices.SortFunc(out.Shards, func(a, b *peerv1.ShardState) int { return cmp.Compare(a.GetShardId(), b.GetShardId()) })
 }
 
-// takeNodes makes the nodes of the view. It is called with the lock held.
+// takeNodes recomputes the nodes of the view. l.mu must be held.
 func (l *leading) takeNodes(now time.Time) {
 	p := &l.viewChanges
 	var nodes []*peerv1.NodeState
@@ -187,7 +189,7 @@ func nodeState(a *arrival, reachable bool) *peerv1.NodeState {
 	return out
 }
 
-// trouble is what the coordinator holds against a node; nil for nothing.
+// trouble returns the coordinator's penalty for a node, or nil.
 func (l *leading) trouble(node sharding.NodeID) *peerv1.Trouble {
 	i := slices.IndexFunc(l.troubles, func(t coordinator.Trouble) bool { return t.Node == node })
 	if i < 0 {
@@ -201,7 +203,7 @@ func (l *leading) trouble(node sharding.NodeID) *peerv1.Trouble {
 	return out
 }
 
-// sizes is what the leaders of all shards said last of how much they hold.
+// sizes returns the sizes of all shards as their leaders last reported them.
 func (l *leading) sizes() ([]*peerv1.ShardSize, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

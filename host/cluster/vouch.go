@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// vouch says why a node is not to be admitted as it was asked for by another
-// process: what a request says of it must be what the node itself answers at
-// its address, and a member's earlier start must not run any more. Else anybody
-// could end a member's part in the cluster with one request in its name.
+// vouch checks a node that another process asks to admit. The node itself must
+// confirm the request's claims at its address, and a member's earlier start
+// must not run any more. Without this check, anybody could remove a member from
+// the cluster with one request in its name.
 func (o *ControlOptions) vouch(ctx context.Context, asks meta.Member) error {
 	view := o.Metadata.View()
 	cluster, _ := view.Cluster()
@@ -44,15 +44,15 @@ func (o *ControlOptions) vouch(ctx context.Context, asks meta.Member) error {
 	first := same && said == known.Address && known.PeerAddress == ""
 	if member && known.PeerEndpoint() != asks.PeerEndpoint() && h.runs(ctx, known.PeerEndpoint(), known.Node, known.Incarnation) {
 		if first && peersAt == asks.PeerAddress {
-			return nil // this start now says more of itself, where it is known
+			return nil // a known start now reports more of its addresses
 		}
 		return fmt.Errorf("%w: node %s runs at %s", peer.ErrUnavailable, known.Node, known.PeerEndpoint())
 	}
 	return nil
 }
 
-// runs says whether a start of a node answers at an address; 0 is any. A node
-// that is about to join names no cluster.
+// runs reports whether the given start of a node answers at an address;
+// incarnation 0 means any start. A node that is about to join names no cluster.
 func (h *Hearsay) runs(ctx context.Context, address string, node sharding.NodeID, incarnation uint64) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

@@ -13,63 +13,67 @@ import (
 )
 
 const (
-	// maxSkew is how far a node's wall clock may be off those of most others.
+	// maxSkew is the tolerated difference between a node's wall clock and most
+	// others.
 	maxSkew = 500 * time.Millisecond
-	// clockPeriod is how often it is compared, and clockLooks how often in a row
-	// it must be off, or right again.
+	// clockPeriod is how often clocks are compared. clockLooks is how often in
+	// a row a clock must be off, or right again, before that counts.
 	clockPeriod = time.Second
 	clockLooks  = 3
-	// tripLooks lie between two looks at round trips, of which tripsNeeded make a
-	// percentile.
+	// tripLooks is the number of comparisons between two checks of round-trip
+	// times. tripsNeeded is the number of samples that a percentile needs.
 	tripLooks   = 10
 	tripsNeeded = 100
-	// trips is how many round trips suspect-after and tick shall be.
+	// trips is how many round trips suspect-after and tick should last at
+	// least.
 	trips = 5
 )
 
-// ClockWatchOptions of a Watch; all are required.
+// ClockWatchOptions configures a ClockWatch. All fields are required.
 type ClockWatchOptions struct {
-	// Timings are what peers say of their clocks, with percentiles of round trips
-	// where that is asked for.
+	// Timings returns the measured clocks of the peers, with percentiles of
+	// round trips if asked for.
 	Timings           func(percentiles bool) []peer.Timing
 	SilentAfter, Tick time.Duration
-	Changed           func() // told when the clock is wrong, or right again
+	Changed           func() // called when the clock is found wrong, or right again
 	Logger            *slog.Logger
 }
 
-// ClockWatch is what a node knows of its wall clock among those of the others. It is
-// safe for concurrent use.
+// ClockWatch compares this node's wall clock with the other nodes' clocks. It
+// is safe for concurrent use.
 type ClockWatch struct {
 	opts ClockWatchOptions
-	skew atomic.Int64 // of this clock to the median of the others', nanoseconds
-	most atomic.Bool  // skew is to so many that one of them alone cannot be wrong
-	off  atomic.Bool  // it is wrong: the node leads nothing
-	away atomic.Int64 // the skew of the last comparison that found it wrong
-	trip atomic.Int64 // the 99th percentile of round trips, to the farthest node
-	odd  int          // looks in a row that say otherwise than off
-	slow bool         // the round trips are too long, as was said
+	skew atomic.Int64 // of this clock against the median of the others', in nanoseconds
+	most atomic.Bool  // skew is against enough nodes that a single wrong one cannot decide it
+	off  atomic.Bool  // this clock is wrong, so the node leads nothing
+	away atomic.Int64 // skew of the last comparison that found the clock wrong
+	trip atomic.Int64 // 99th percentile of the round trips to the slowest node, in nanoseconds
+	odd  int          // comparisons in a row that contradict off
+	slow bool         // the warning about long round trips was logged
 }
 
-// NewClockWatch makes a watch; nothing is known before Run.
+// NewClockWatch returns a watch that knows nothing before Run.
 func NewClockWatch(opts ClockWatchOptions) *ClockWatch { return &ClockWatch{opts: opts} }
 
-// Median returns how far most nodes' clocks are ahead of this one, where enough
-// of them are known to tell: of two nodes either may be the one that is wrong.
+// Median returns how far most nodes' clocks are ahead of this one. known is
+// false if too few clocks are known: of two nodes, either may be the wrong one.
 func (c *ClockWatch) Median() (ahead time.Duration, known bool) {
 	return -time.Duration(c.skew.Load()), c.most.Load()
 }
 
-// Skew is how far this clock is ahead of the median of the others'.
+// Skew returns how far this clock is ahead of the median of the others'.
 func (c *ClockWatch) Skew() time.Duration { return time.Duration(c.skew.Load()) }
 
-// Off reports that this clock is wrong.
+// Off reports whether this clock is wrong.
 func (c *ClockWatch) Off() bool { return c.off.Load() }
 
-// Trip is the 99th percentile of round trips, to the node where it is longest.
+// Trip returns the 99th percentile of round trips to the node with the longest
+// ones.
 func (c *ClockWatch) Trip() time.Duration { return time.Duration(c.trip.Load()) }
 
-// Unready says why a node with a wrong clock is not ready. A clock that has been
-// corrected stays wrong for some comparisons, so the skew of now may be 0.
+// Unready returns why a node with a wrong clock is not ready. After a clock was
+// corrected, it stays wrong for a few comparisons, so the current skew may be
+// 0.
 func (c *ClockWatch) Unready() error {
 	by, way := time.Duration(c.away.Load()), "ahead of"
 	if by < 0 {
@@ -82,16 +86,16 @@ func (c *ClockWatch) Unready() error {
 	return errors.New(text)
 }
 
-// skewOf returns how far this clock is ahead of the median of those that are
-// heard, itself counted where there are more than two; whether there are; and
-// whether it is off: more than maxSkew from so many that they are most of all
-// nodes that are heard, this one counted, and from their median. If all clocks
-// disagree, the one in the middle is not off. Of two nodes neither is.
+// skewOf returns how far this clock is ahead of the median of the measured
+// clocks. With more than one other clock, this one is included in the median
+// and most is true. off means that this clock differs by more than maxSkew from
+// the median and from a majority of all clocks including itself. If all clocks
+// disagree, the one in the middle is not off. With two nodes, neither is.
 func skewOf(timings []peer.Timing) (skew time.Duration, most, off bool) {
 	var all []time.Duration
 	away := 0
 	for _, t := range timings {
-		// What was measured too coarsely says nothing.
+		// A measurement with an error above maxSkew is useless.
 		if t.Trips == 0 || t.Within > maxSkew {
 			continue
 		}
@@ -111,8 +115,8 @@ func skewOf(timings []peer.Timing) (skew time.Duration, most, off bool) {
 	return skew, most, away > 1 && 2*away > len(all) && skew.Abs() > maxSkew
 }
 
-// Run compares this node's clock with the others' until ctx ends, and
-// what it waits for with how long their answers take.
+// Run compares this node's clock with the others' until ctx ends. It also
+// compares the timeouts with the round-trip times.
 func (c *ClockWatch) Run(ctx context.Context) {
 	every := time.NewTicker(clockPeriod)
 	defer every.Stop()
@@ -155,8 +159,8 @@ func (c *ClockWatch) look(timings []peer.Timing) {
 	c.opts.Changed()
 }
 
-// lookAtTrips warns where answers take so long that living nodes may be taken
-// for silent, or leaders be replaced. It changes nothing by itself.
+// lookAtTrips warns if round trips are so long that alive nodes may become
+// suspected or leaders may be replaced needlessly. It changes nothing itself.
 func (c *ClockWatch) lookAtTrips(timings []peer.Timing) {
 	longest := peer.Timing{}
 	for _, t := range timings {
