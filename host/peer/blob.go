@@ -16,8 +16,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// GetBlob writes a module's bytes, from a node that has it, to w, and returns
-// how many. After an error w has got a part, or bytes of another digest.
+// GetBlob writes a module's bytes from another node to w and returns their
+// number. After an error, w may have received only a part, or bytes with a
+// wrong digest.
 func (p *Peers) GetBlob(ctx context.Context, node sharding.NodeID, module Digest, w io.Writer) (int64, error) {
 	q, err := p.known(node)
 	if err != nil {
@@ -134,7 +135,7 @@ func (s *controlService) PutBlob(ctx context.Context, stream *connect.ClientStre
 	defer p.leave(in)
 	body := &chunks{in: in, next: func() ([]byte, bool, error) {
 		if !stream.Receive() {
-			return nil, true, stream.Err() // the digest tells whether it is whole
+			return nil, true, stream.Err() // the digest shows whether it is complete
 		}
 		return stream.Msg().GetChunk(), false, nil
 	}}
@@ -159,8 +160,7 @@ func (s *controlService) PutBlob(ctx context.Context, stream *connect.ClientStre
 	return connect.NewResponse(&peerv1.PutBlobResponse{}), nil
 }
 
-// blobReader ends with io.EOF only behind bytes of the announced size and
-// digest.
+// blobReader returns io.EOF only after bytes of the announced size and digest.
 type blobReader struct {
 	from   io.Reader
 	module Digest

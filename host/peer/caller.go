@@ -13,17 +13,17 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// caller is the HTTP client's side of every call to a node: it says who calls,
-// checks who answers, and notes that the node is heard. It makes an error of
-// this side recognizable as such.
+// caller is the HTTP client side of every call to a node. It sends this node's
+// hello, checks which node answers, and marks that node as heard from. Errors
+// of this side are wrapped so that they can be told from the other node's.
 type caller struct {
 	base  http.RoundTripper
 	peers *Peers
-	to    *peer // nil where it is not known who answers
-	// follow sends the request to where the node listens now, whatever the URL.
+	to    *peer // nil if it is unknown which node will answer
+	// follow sends the request to the node's current address, whatever the URL.
 	follow bool
-	// alone is for who listens at the address for nodes alone, on a connection of
-	// its own; it goes nowhere else.
+	// alone is for a node that listens at the address for nodes only. The call
+	// uses a new connection and follows no referral.
 	alone bool
 	// answered is the hello of the last answer.
 	answered atomic.Pointer[Hello]
@@ -70,7 +70,8 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// send calls the node at the URL's address, or where that one refers to.
+// send calls the node at the URL's address or at the address to which that
+// refers.
 func (c *caller) send(r *http.Request) (*http.Response, error) {
 	address := r.URL.Host
 	at := c.peers.referrals.at(address)
@@ -89,7 +90,7 @@ func (c *caller) send(r *http.Request) (*http.Response, error) {
 	if err != nil || c.alone || at != address || !c.peers.referrals.take(address, res) {
 		return res, err
 	}
-	// Nothing was done. What was sent once can be sent again where it is kept.
+	// The call had no effect. Send it again if the body can be read again.
 	res.Body.Close()
 	if r.Body != nil && r.Body != http.NoBody && r.GetBody == nil {
 		return nil, &localError{fmt.Errorf("%w: %s is for clients, its node serves others at %s", ErrUnreachable, address, c.peers.referrals.at(address))}
@@ -102,10 +103,10 @@ func (c *caller) send(r *http.Request) (*http.Response, error) {
 	return c.send(r)
 }
 
-// check judges who answered, and reports whether it is the node that was
-// called, as a member of this cluster. An answer without a hello is no node's:
-// a proxy's, or an older release's. Nor is one whose hello names another node
-// than the certificate of the connection.
+// check checks the node that answered, and reports whether it is the called
+// node and in this cluster. An answer without a hello is not from a node but
+// from a proxy or an older release. An answer is also rejected if its hello
+// names a different node than the connection's certificate.
 func (c *caller) check(res *http.Response, over *net.Conn) (member bool, err error) {
 	h, err := readHello(res.Header)
 	if err == nil && over != nil {
@@ -127,13 +128,14 @@ func (c *caller) check(res *http.Response, over *net.Conn) (member bool, err err
 		return false, wrongNode(string(c.to.id), h.Node)
 	}
 	if h.Cluster == "" {
-		return false, nil // it refuses by itself
+		return false, nil // it will reject the call itself
 	}
 	_, err = c.peers.accept(h)
 	return err == nil, err
 }
 
-// says holds an answer that names its node to the certificate of who gave it.
+// says checks an answer that names its node against the certificate of the
+// connection.
 func (c *caller) says(node string) error {
 	h := c.answered.Load()
 	if h == nil || node == "" {

@@ -22,9 +22,9 @@ func newClient(transport http.RoundTripper, base string) peerv1connect.PeerServi
 }
 
 // Client returns an HTTP client and a base URL for other services of a node.
-// Calls go to where the node listens at the time, carry this node's hello, and
-// fail where another node answers; the node serves them behind Admit. A
-// deadline is the caller's business. It fails while the node is not known.
+// Calls go to the node's current address, carry this node's hello, and fail if
+// a different node answers. The node must serve them behind Admit. The caller
+// sets deadlines. Client fails if the node is not known.
 func (p *Peers) Client(node sharding.NodeID) (client *http.Client, baseURL string, err error) {
 	q, err := p.known(node)
 	if err != nil {
@@ -41,7 +41,7 @@ func (p *Peers) known(node sharding.NodeID) (*peer, error) {
 	return q, nil
 }
 
-// bounded gives a context without a deadline one.
+// bounded adds CallTimeout to a context without a deadline.
 func (p *Peers) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, has := ctx.Deadline(); has {
 		return context.WithCancel(ctx)
@@ -49,7 +49,7 @@ func (p *Peers) bounded(ctx context.Context) (context.Context, context.CancelFun
 	return context.WithTimeout(ctx, p.opts.CallTimeout)
 }
 
-// call makes one call to a node that does not stream.
+// call makes a unary call to a node.
 func call[Req, Res any](ctx context.Context, p *Peers, node sharding.NodeID, method func(peerv1connect.PeerServiceClient, context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
 	q, err := p.known(node)
 	if err != nil {
@@ -64,15 +64,15 @@ func call[Req, Res any](ctx context.Context, p *Peers, node sharding.NodeID, met
 	return res.Msg, nil
 }
 
-// Probe asks who answers at an address.
+// Probe asks which node answers at an address.
 func (p *Peers) Probe(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
 	ctx, cancel := p.bounded(ctx)
 	defer cancel()
 	return p.probe(ctx, &caller{base: p.calls, peers: p}, address)
 }
 
-// ProbeAlone is Probe of who listens at an address for nodes alone. A new
-// connection shows whether one can be made.
+// ProbeAlone is Probe for an address that serves only nodes. It makes a new
+// connection to show that one can be made.
 func (p *Peers) ProbeAlone(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
 	ctx, cancel := p.bounded(ctx)
 	defer cancel()
@@ -87,8 +87,9 @@ func (p *Peers) probe(ctx context.Context, through *caller, address string) (*pe
 	return res.Msg, through.says(res.Msg.GetNodeId())
 }
 
-// Reach asks a node which of some members it does not reach where they serve
-// nodes alone. ErrFormat: its release does not look.
+// Reach asks a node which of the given members it cannot reach at their
+// addresses for nodes. It fails with ErrFormat if the node's release does not
+// support the call.
 func (p *Peers) Reach(ctx context.Context, node sharding.NodeID, others []*peerv1.StartAddress) ([]*peerv1.Unreached, error) {
 	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.Reach, &peerv1.ReachRequest{Nodes: others})
 	var remote *connect.Error
@@ -110,9 +111,10 @@ func (p *Peers) Join(ctx context.Context, address string, r *peerv1.JoinRequest)
 	return res.Msg, nil
 }
 
-// PrepareLevel asks a node what it speaks, and to make its data directory one
-// of the level where that is not 0. A node of the first release, which does not
-// know the call, is one that speaks sharding.Version1: ErrFormat.
+// PrepareLevel asks a node which cluster versions it supports and, if level is
+// not 0, makes it convert its data directory to that version. It fails with
+// ErrFormat if the node is of the first release, which does not know the call
+// and supports only sharding.Version1.
 func (p *Peers) PrepareLevel(ctx context.Context, node sharding.NodeID, level sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error) {
 	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.PrepareLevel, &peerv1.PrepareLevelRequest{Level: uint32(level)})
 	var remote *connect.Error
@@ -122,7 +124,8 @@ func (p *Peers) PrepareLevel(ctx context.Context, node sharding.NodeID, level sh
 	return res, err
 }
 
-// Speaks is what a node said last that it speaks; false where it was not heard.
+// Speaks returns the cluster versions that a node last said it supports. It
+// returns false if the node was not heard from.
 func (p *Peers) Speaks(node sharding.NodeID) (sharding.VersionRange, bool) {
 	q := (*p.table.Load())[node]
 	if q == nil {
@@ -135,7 +138,7 @@ func (p *Peers) Speaks(node sharding.NodeID) (sharding.VersionRange, bool) {
 	return *said, true
 }
 
-// Renew asks the node at an address that this one may give its data up.
+// Renew asks the node at an address whether this node may discard its data.
 func (p *Peers) Renew(ctx context.Context, address string) error {
 	ctx, cancel := p.bounded(ctx)
 	defer cancel()
@@ -147,42 +150,42 @@ func (p *Peers) Renew(ctx context.Context, address string) error {
 	return nil
 }
 
-// Counts asks a node what the two modules did there of each of some types that
-// two serve.
+// Counts asks a node, for entity types that two modules serve, what each of the
+// two did there.
 func (p *Peers) Counts(ctx context.Context, node sharding.NodeID, entityTypes []string) ([]*peerv1.TypeCounts, error) {
 	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.Counts, &peerv1.CountsRequest{EntityTypes: entityTypes})
 	return res.GetTypes(), err
 }
 
-// Propose has a node carry a metadata command out and returns what the state
-// machine answered. After an error that wraps ErrUnknownOutcome it may take
-// effect; after any other it had none.
+// Propose makes a node run a metadata command and returns the state machine's
+// result. If the error wraps ErrUnknownOutcome, the command may take effect;
+// any other error means that it had none.
 func (p *Peers) Propose(ctx context.Context, node sharding.NodeID, command []byte) (result []byte, err error) {
 	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.Propose, &peerv1.ProposeRequest{Command: command})
 	return res.GetResult(), err
 }
 
-// ReadMeta returns an index of the metadata shard at or behind all that was
+// ReadMeta returns an index of the metadata shard that is not below any index
 // committed before the call.
 func (p *Peers) ReadMeta(ctx context.Context, node sharding.NodeID) (index uint64, err error) {
 	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.ReadMeta, &peerv1.ReadMetaRequest{})
 	return res.GetIndex(), err
 }
 
-// Report tells the leader of the metadata shard what this node sees, and
-// returns what that one asks of it and knows of the cluster.
+// Report sends this node's report to the leader of the metadata shard. The
+// answer contains that node's requests and its view of the cluster.
 func (p *Peers) Report(ctx context.Context, leader sharding.NodeID, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error) {
 	return call(ctx, p, leader, peerv1connect.PeerServiceClient.Report, r)
 }
 
-// Sizes asks the leader of the metadata shard how much every shard holds.
+// Sizes asks the leader of the metadata shard for the sizes of all shards.
 func (p *Peers) Sizes(ctx context.Context, leader sharding.NodeID) ([]*peerv1.ShardSize, error) {
 	r, err := call(ctx, p, leader, peerv1connect.PeerServiceClient.Sizes, &peerv1.SizesRequest{})
 	return r.GetShards(), err
 }
 
-// CompareRows tells a node the digest of this node's replica of a shard, and
-// returns that of its own at the index; false where it has none.
+// CompareRows sends a node the checksum of this node's replica of a shard and
+// returns the node's own at the same index, or false if it has none.
 func (p *Peers) CompareRows(ctx context.Context, node sharding.NodeID, shard sharding.ShardID, own sharding.ReplicaChecksum) (theirs sharding.RowsChecksum, ok bool, err error) {
 	r, err := call(ctx, p, node, peerv1connect.PeerServiceClient.CompareRows, &peerv1.CompareRowsRequest{
 		ShardId: uint32(shard), Index: own.Index, Digest: own.Checksum[:],
@@ -193,20 +196,20 @@ func (p *Peers) CompareRows(ctx context.Context, node sharding.NodeID, shard sha
 	return sharding.RowsChecksum(r.GetDigest()), true, nil
 }
 
-// HandOver asks a node at once to give leaderships away.
+// HandOver asks a node to transfer leaderships now.
 func (p *Peers) HandOver(ctx context.Context, node sharding.NodeID, transfers []*peerv1.Transfer) error {
 	_, err := call(ctx, p, node, peerv1connect.PeerServiceClient.HandOver, &peerv1.HandOverRequest{Transfers: transfers})
 	return err
 }
 
-// Prepare has a node fetch a module, from holder where that is not empty, and
+// Prepare makes a node fetch a module, from holder if that is not empty, and
 // returns when it can run there.
 func (p *Peers) Prepare(ctx context.Context, node sharding.NodeID, module Digest, holder sharding.NodeID) error {
 	_, err := call(ctx, p, node, peerv1connect.PeerServiceClient.Prepare, &peerv1.PrepareRequest{Digest: module[:], Holder: string(holder)})
 	return err
 }
 
-// AwaitBindings returns when a node serves every binding up to the revision.
+// AwaitBindings returns when a node serves all activations up to the revision.
 func (p *Peers) AwaitBindings(ctx context.Context, node sharding.NodeID, revision uint64) error {
 	_, err := call(ctx, p, node, peerv1connect.PeerServiceClient.AwaitBindings, &peerv1.AwaitBindingsRequest{Revision: revision})
 	return err

@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Numbers of fields as peer.proto gives them, over their wire types.
+// Field numbers of peer.proto, combined with their wire types.
 const (
 	tagFrames   = 1<<3 | 2 // LinkRequest.frames
 	tagBeat     = 2 << 3   // LinkRequest.beat
@@ -19,27 +19,28 @@ const (
 	tagHeld     = 32 << 3  // LinkResponse.held_micros
 )
 
-// errMalformed: a message of a link is not one; the link is made anew.
+// errMalformed: a message of a link cannot be decoded. The link is then made
+// again.
 var errMalformed = errors.New("malformed message on a link")
 
 // batch is a LinkRequest.
 type batch struct {
 	frames [][]byte
 	beat   uint64
-	turns  uint64 // of the sender's raft loop; only in a beat
+	turns  uint64 // iterations of the sender's raft loop; only with a heartbeat
 }
 
 // echo is a LinkResponse.
 type echo struct {
 	beat, received uint64
-	turns          uint64 // of the answering node's raft loop
-	clock          int64  // its wall clock, unix nanoseconds; 0: it does not say
-	held           uint64 // since the beat arrived, microseconds
+	turns          uint64 // iterations of the answering node's raft loop
+	clock          int64  // its wall clock in Unix nanoseconds; 0 if it was not sent
+	held           uint64 // time since the heartbeat arrived, in microseconds
 }
 
 // linkCodec encodes and decodes the two messages of a link as peer.proto
-// describes them. Encoding allocates nothing that the caller does not give;
-// decoding a batch allocates its bytes once, and its frames share them.
+// defines them. Encoding allocates only the destination. Decoding a batch
+// allocates its bytes once, and its frames share them.
 type linkCodec struct{}
 
 // Name implements connect.Codec.
@@ -79,7 +80,7 @@ func (b *batch) append(dst []byte) []byte {
 	return appendNumber(dst, tagTurns, b.turns)
 }
 
-// appendNumber appends a field that is left out where it is 0.
+// appendNumber appends a field unless it is 0.
 func appendNumber(dst []byte, tag, n uint64) []byte {
 	if n == 0 {
 		return dst
@@ -87,7 +88,7 @@ func appendNumber(dst []byte, tag, n uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendVarint(dst, tag), n)
 }
 
-// frameSize is what a frame takes in a message.
+// frameSize returns the size of a frame in a message.
 func frameSize(frame []byte) int { return 1 + protowire.SizeBytes(len(frame)) }
 
 // Unmarshal implements connect.Codec. data belongs to the caller.
@@ -101,7 +102,7 @@ func (linkCodec) Unmarshal(data []byte, msg any) error {
 	return fmt.Errorf("%T is no message of a link", msg)
 }
 
-// parse takes msg apart; the frames alias it. An empty frame is none.
+// parse decodes msg. The frames alias it. Empty frames are skipped.
 func (b *batch) parse(msg []byte) error {
 	clear(b.frames)
 	b.frames, b.beat, b.turns = b.frames[:0], 0, 0
@@ -135,8 +136,7 @@ func (e *echo) parse(msg []byte) error {
 	})
 }
 
-// fields calls fn for each varint and length-delimited field; others are
-// skipped.
+// fields calls fn for each varint and length-delimited field and skips others.
 func fields(msg []byte, fn func(tag, n uint64, value []byte)) error {
 	for len(msg) > 0 {
 		number, kind, used := protowire.ConsumeTag(msg)

@@ -14,73 +14,79 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Digest names a module by its bytes.
+// Digest identifies a module by the SHA-256 of its bytes.
 type Digest = [sha256.Size]byte
 
-// MaxBlobBytes bounds a module on its way between nodes.
+// MaxBlobBytes bounds a module that is sent between nodes.
 const MaxBlobBytes = 64 << 20
 
-// Control is what a node answers other nodes. Its methods are called
-// concurrently; their contexts end with the call, at most 30 s after it began;
-// CallerOf names the caller. An error wraps one of this package's, or a
-// *sharding.NotLeaderError, where it is known that nothing was done; any other
-// reaches the caller as ErrUnknownOutcome. Requests are the callee's; answers
-// must not change afterwards.
+// Control answers the calls of other nodes. Its methods are called
+// concurrently. Their contexts end with the call, at most 30 s after it began,
+// and CallerOf returns the caller. If it is known that a call had no effect,
+// its error wraps one of this package's errors or a *sharding.NotLeaderError;
+// any other error reaches the caller as ErrUnknownOutcome. Requests belong to
+// the callee; answers must not be modified afterwards.
 type Control interface {
-	// Probe says what the node knows of its cluster; strangers may ask.
+	// Probe returns what the node knows of its cluster. Nodes outside the
+	// cluster may ask.
 	Probe(ctx context.Context) (*peerv1.ProbeResponse, error)
-	// Pledge answers a node that is about to found a cluster; strangers may ask.
+	// Pledge answers a node that wants to bootstrap a cluster. Nodes outside
+	// the cluster may ask.
 	Pledge(ctx context.Context, r *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error)
-	// Vouch says which start of the caller is the newest that is known, and has
-	// the present one on record, durably, where no later one is.
+	// Vouch returns the newest known start of the caller. If no later one is
+	// known, it durably records the current one.
 	Vouch(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.VouchResponse, error)
 	// Join admits a node, on the leader of the metadata shard.
 	Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.JoinResponse, error)
-	// PrepareLevel says what the node speaks, and makes its data directory one
-	// of the level where that is not 0. ErrRefused: it does not speak it.
+	// PrepareLevel returns the cluster versions that the node supports. If
+	// level is not 0, it also converts the data directory to that version. It
+	// fails with ErrRefused if the node does not support it.
 	PrepareLevel(ctx context.Context, level sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error)
-	// Reach says which of some members the node does not reach where they serve
-	// nodes alone.
+	// Reach returns which of the given members the node cannot reach at their
+	// addresses for nodes.
 	Reach(ctx context.Context, nodes []*peerv1.StartAddress) ([]*peerv1.Unreached, error)
-	// Propose carries a metadata command out, on the leader.
+	// Propose runs a metadata command, on the leader.
 	Propose(ctx context.Context, command []byte) (result []byte, err error)
-	// ReadMeta returns a confirmed index of the metadata shard, on the leader.
+	// ReadMeta returns a ReadIndex of the metadata shard, on the leader.
 	ReadMeta(ctx context.Context) (index uint64, err error)
-	// Report takes what a node sees, on the leader of the metadata shard.
+	// Report takes a node's report, on the leader of the metadata shard.
 	Report(ctx context.Context, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error)
-	// Renew takes the node for dead, whose data is damaged, if the others have
-	// all that it has.
+	// Renew declares a node with damaged data dead if the other nodes have all
+	// of its data.
 	Renew(ctx context.Context, node sharding.NodeID) error
-	// Sizes returns how much every shard holds, on the node that coordinates.
+	// Sizes returns the sizes of all shards, on the node that runs the
+	// coordinator.
 	Sizes(ctx context.Context) ([]*peerv1.ShardSize, error)
-	// CompareRows takes the digest of the caller's replica of a shard, and
-	// returns this node's own at the index; false where there is none.
+	// CompareRows receives the checksum of the caller's replica of a shard and
+	// returns that of this node's replica at the same index. ok is false if it
+	// has none.
 	CompareRows(ctx context.Context, shard sharding.ShardID, theirs sharding.ReplicaChecksum) (own sharding.RowsChecksum, ok bool, err error)
-	// HandOver gives leaderships away as far as that can be done at once.
+	// HandOver transfers the leaderships that it can transfer at once.
 	HandOver(ctx context.Context, transfers []*peerv1.Transfer) error
-	// Prepare fetches a module, from holder where that is not empty, and
-	// returns when it can run.
+	// Prepare fetches a module, from holder if that is not empty, and returns
+	// when it can run.
 	Prepare(ctx context.Context, module Digest, holder sharding.NodeID) error
-	// AwaitBindings returns when the node serves every binding up to the
+	// AwaitBindings returns when the node serves all activations up to the
 	// revision.
 	AwaitBindings(ctx context.Context, revision uint64) error
-	// Counts returns what the two modules did of each of some types that two
-	// serve.
+	// Counts returns, for entity types that two modules serve, what each of the
+	// two did.
 	Counts(ctx context.Context, entityTypes []string) ([]*peerv1.TypeCounts, error)
-	// OpenBlob opens a module's bytes, of the given size; the caller closes it.
+	// OpenBlob opens a module's bytes and returns their size. The caller closes
+	// it.
 	OpenBlob(ctx context.Context, module Digest) (blob io.ReadCloser, size int64, err error)
 	// PutBlob stores a module's bytes and returns when they are durable. blob
-	// ends with io.EOF after size bytes that have the digest, or fails.
+	// ends with io.EOF after size bytes with the right digest, or fails.
 	PutBlob(ctx context.Context, module Digest, size int64, blob io.Reader) error
 	// ReceiveSnapshot takes a snapshot, or answers a question about one in at
-	// most 64 KiB; the header says which. body ends with io.EOF only where it is
-	// whole; it is valid during the call, which may last as long as bytes
+	// most 64 KiB; the header says which. body ends with io.EOF only if it is
+	// complete. It is valid during the call, which may last as long as bytes
 	// arrive.
 	ReceiveSnapshot(ctx context.Context, from sharding.NodeID, header []byte, body io.Reader) (answer []byte, err error)
 }
 
-// NoControl refuses every call. A type that embeds it refuses what it does not
-// have.
+// NoControl rejects every call. Embed it to reject the calls that a type does
+// not implement.
 type NoControl struct{}
 
 var errNoControl = fmt.Errorf("%w: the node does not answer this", ErrUnavailable)
@@ -168,7 +174,7 @@ const maxCallTime = 30 * time.Second
 // controlService answers calls through the node's Control.
 type controlService struct{ peers *Peers }
 
-// answer runs fn within the bounds of a call.
+// answer runs fn within the time limit of a call.
 func answer[Res any](ctx context.Context, p *Peers, fn func(context.Context) (*Res, error)) (*connect.Response[Res], error) {
 	ctx, cancel := context.WithTimeout(ctx, maxCallTime)
 	defer cancel()

@@ -11,29 +11,30 @@ import (
 	"github.com/hostd/hostd/host/network"
 )
 
-// A process that ends takes its sockets along: its kernel closes its
-// connections and refuses others, which shows at once what silence shows later.
-// A node seems to have ended when all of this holds:
+// ending detects that a peer's process has ended, before the failure detector
+// suspects the node. When a process ends, its kernel closes its connections and
+// refuses new ones. A node seems to have ended if all of this holds:
 //
-//   - the link to it was closed by the other side, not by this one and not for
-//     want of an answer;
+//   - the link to it was closed by the other side, not by this one and not because of a
+//     timeout;
 //   - since then a dial of the same address was refused;
-//   - no link from it is open, as one would be of a process that only listens no
-//     more.
+//   - no link from it is open, as there would be if the process only stopped listening.
 //
-// A process that is stopped keeps its connections, one behind a cut network
-// refuses nothing, and what another process listens on accepts: they are found
-// by their silence. A firewall that resets and refuses looks like an end, so
-// what follows from one must be right for a node that lives, too.
+// A stopped process keeps its connections, a node behind a partition refuses
+// nothing, and an address on which another process listens accepts; these are
+// found by the failure detector. A firewall that resets and refuses connections
+// looks like an ended process, so the reaction to an end must be correct for a
+// live node too.
 type ending struct {
-	// closed is the dialed address of the last link that the other side closed;
-	// "" where the node has answered since. That a kernel accepts says nothing: it
-	// does so until it comes to the listener of a process that has ended.
+	// closed is the dialed address of the last link that the other side closed,
+	// or "" if the node has answered since. An accepted connection is no
+	// answer, because a kernel accepts connections until the ended process's
+	// listener is closed.
 	closed  string
-	refused bool // a dial of it, since
+	refused bool // a dial of it was refused since
 }
 
-// endings is the network of a link, which notes what its kernel says.
+// endings is the network of a link. It records how connections end.
 type endings struct {
 	network.Network
 	link *outbound
@@ -79,12 +80,12 @@ func (c *endingConn) note(err error) {
 	}
 }
 
-// NetConn is what the connection lies on.
+// NetConn returns the underlying connection.
 func (c *endingConn) NetConn() net.Conn { return c.Conn }
 
-// closedByOther says whether an error of a connection is the word of the other
-// side's kernel. A deadline, a connection closed here, and one given up because
-// nothing came back for long are none.
+// closedByOther reports whether an error was caused by the other side's kernel.
+// A deadline, a connection closed here, and a timeout after missing answers are
+// not.
 func closedByOther(err error) bool {
 	for _, word := range []error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, word) {
@@ -94,21 +95,21 @@ func closedByOther(err error) bool {
 	return false
 }
 
-// closedAt follows the end of a link that had been answered.
+// closedAt is called at the end of a link that had been answered.
 func (q *peer) closedAt(address string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.ending = ending{closed: address}
 }
 
-// answers follows the first word on a link.
+// answers is called when the node first answers on a link.
 func (q *peer) answers() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	q.ending = ending{}
 }
 
-// refusedAt follows a dial that was refused.
+// refusedAt is called when a dial was refused.
 func (q *peer) refusedAt(address string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -118,8 +119,8 @@ func (q *peer) refusedAt(address string) {
 	}
 }
 
-// consider has the node looked at where its process seems to have ended. It is
-// called with mu held.
+// consider checks whether the node's process seems to have ended, and if so
+// triggers a look at it. q.mu must be held.
 func (q *peer) consider() {
 	if !q.ending.refused || q.inbound != nil {
 		return

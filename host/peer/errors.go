@@ -11,62 +11,64 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Errors of calls between nodes. A Control returns errors that wrap them, and
-// the caller gets errors that wrap the same.
+// Errors of calls between nodes. If a Control returns an error that wraps one
+// of them, the caller receives an error that wraps the same one.
 var (
-	// ErrWrongCluster: the two nodes are of different clusters. A retry cannot
+	// ErrWrongCluster: the two nodes are in different clusters. A retry cannot
 	// succeed.
 	ErrWrongCluster = errors.New("wrong cluster")
-	// ErrWrongNode: another node answers at the address. The address is old.
+	// ErrWrongNode: a different node answers at the address, because the
+	// address is outdated.
 	ErrWrongNode = errors.New("wrong node")
-	// ErrWrongIdentity: the caller, or who answers, says that it is another node
-	// than its certificate does. A retry cannot succeed.
+	// ErrWrongIdentity: the caller or the answering node claims to be a
+	// different node than its certificate names. A retry cannot succeed.
 	ErrWrongIdentity = errors.New("wrong identity")
-	// ErrNotMember: the calling node is no member of the cluster, or was put down
-	// and has not joined again. Nothing was done; once it has joined another
-	// attempt may succeed.
+	// ErrNotMember: the calling node is not a member of the cluster, or was put
+	// down and has not joined again. The call had no effect, and may succeed
+	// after a join.
 	ErrNotMember = errors.New("not a member of the cluster")
 	// ErrOldIncarnation: a newer start of the calling or answering node is
 	// known. This process should not be running.
 	ErrOldIncarnation = errors.New("old incarnation")
-	// ErrFormat: the nodes speak different versions, or one does not speak the
-	// level of the cluster.
+	// ErrFormat: the nodes support no common cluster version, or one does not
+	// support the current one.
 	ErrFormat = errors.New("unknown format")
-	// ErrUnavailable: nothing was done; another attempt may succeed.
+	// ErrUnavailable: the call had no effect, and a retry may succeed.
 	ErrUnavailable = errors.New("unavailable")
-	// ErrUnreachable: the call did not leave this node. It is an ErrUnavailable.
+	// ErrUnreachable: the call did not leave this node. It wraps
+	// ErrUnavailable.
 	ErrUnreachable = fmt.Errorf("unreachable: %w", ErrUnavailable)
-	// ErrRefused: nothing was done, and the same request can never succeed.
+	// ErrRefused: the call had no effect, and the same request can never
+	// succeed.
 	ErrRefused = errors.New("refused")
-	// ErrPutDown: an operator put this start of the calling node down. Nothing was
-	// done, and only a new start of the node can succeed.
+	// ErrPutDown: an operator put this start of the calling node down. The call
+	// had no effect, and only a new start of the node can succeed.
 	ErrPutDown = errors.New("put down by an operator")
 	// ErrSignatureMissing, ErrSignatureUntrusted and ErrSignatureBad: the node
-	// asks for signatures, and that of the module does not count there. Nothing
-	// was done.
+	// requires signatures and does not accept the module's. The call had no
+	// effect.
 	ErrSignatureMissing   = errors.New("the module is not signed")
 	ErrSignatureUntrusted = errors.New("the module is signed with a key that is not trusted")
 	ErrSignatureBad       = errors.New("the signature is not of this module")
-	// ErrNotFound: what was asked for is not there.
+	// ErrNotFound: the requested object does not exist.
 	ErrNotFound = errors.New("not found")
-	// ErrTooLarge: a request or an answer is above its bound.
+	// ErrTooLarge: a request or an answer exceeds its limit.
 	ErrTooLarge = errors.New("too large")
-	// ErrUnknownOutcome: the call was made and its end was not seen; it may
-	// have taken effect.
+	// ErrUnknownOutcome: the call was made, but no answer arrived. It may have
+	// taken effect.
 	ErrUnknownOutcome = errors.New("unknown outcome")
 	// ErrClosed: Peers is closed.
 	ErrClosed = errors.New("peers are closed")
 )
 
-// Why a caller is not looked up.
+// Reasons why a caller is not looked up in the metadata.
 var (
 	errStarting = errors.New("the node is starting")
 	errLookups  = errors.New("too many calls wait for that already")
 )
 
 // NotLeaderError is a *sharding.NotLeaderError from another node, with the
-// address of the leader, which is empty where that is not known. Nothing was
-// done.
+// address of the leader if it is known. The call had no effect.
 type NotLeaderError struct {
 	sharding.NotLeaderError
 	Address string
@@ -75,7 +77,7 @@ type NotLeaderError struct {
 // Unwrap returns the *sharding.NotLeaderError.
 func (e *NotLeaderError) Unwrap() error { return &e.NotLeaderError }
 
-// faults is the one place where errors become codes and kinds.
+// faults maps errors to codes and kinds.
 var faults = []struct {
 	err  error
 	kind peerv1.Fault_Kind
@@ -98,8 +100,8 @@ var faults = []struct {
 	{ErrUnknownOutcome, peerv1.Fault_KIND_UNKNOWN_OUTCOME, connect.CodeUnknown},
 }
 
-// encodeError turns an error into what goes over the wire. What is none of
-// this package's may have had an effect.
+// encodeError encodes an error for the wire. An error that does not wrap one of
+// this package's errors may have had an effect.
 func (p *Peers) encodeError(err error) *connect.Error {
 	var already *connect.Error
 	if errors.As(err, &already) {
@@ -124,7 +126,7 @@ func (p *Peers) encodeError(err error) *connect.Error {
 	return withFault(code, err, &peerv1.Fault{Kind: peerv1.Fault_KIND_UNKNOWN_OUTCOME})
 }
 
-// Fault is an error as it goes to the node that calls.
+// Fault returns an error in the form that is sent to the calling node.
 func (p *Peers) Fault(err error) error { return p.encodeError(err) }
 
 func withFault(code connect.Code, err error, fault *peerv1.Fault) *connect.Error {
@@ -135,7 +137,7 @@ func withFault(code connect.Code, err error, fault *peerv1.Fault) *connect.Error
 	return out
 }
 
-// decodeError turns what a call failed with into this package's errors.
+// decodeError converts the error of a call into this package's errors.
 func decodeError(node sharding.NodeID, err error) error {
 	if err == nil {
 		return nil
@@ -160,7 +162,7 @@ func decodeError(node sharding.NodeID, err error) error {
 	return fmt.Errorf("call node %s: %w: %w", node, ErrUnknownOutcome, err)
 }
 
-// ownError returns an error that this side made before or after the call.
+// ownError returns the error if this side made it.
 func ownError(err error) error {
 	var local *localError
 	if errors.As(err, &local) {
@@ -169,7 +171,8 @@ func ownError(err error) error {
 	return nil
 }
 
-// localError is an error of this side on its way through the HTTP client.
+// localError marks an error of this side while it passes through the HTTP
+// client.
 type localError struct{ err error }
 
 func (e *localError) Error() string { return e.err.Error() }
@@ -192,7 +195,8 @@ func decodeFault(f *peerv1.Fault, text string) error {
 	return &faultError{ErrUnknownOutcome, text}
 }
 
-// faultError is an error of another node: its text, and what it wraps there.
+// faultError is an error of another node: its text, and the error that it
+// wraps.
 type faultError struct {
 	kind error
 	text string

@@ -14,31 +14,32 @@ import (
 
 // Headers of a hello.
 const (
-	// headerFormat is all that the first release looks at: level 1, or the
-	// lowest that is spoken. headerLevels has the range.
+	// headerFormat contains the lowest supported cluster version. It is all
+	// that the first release reads. headerLevels contains the range.
 	headerFormat      = "Hostd-Format"
 	headerLevels      = "Hostd-Levels"
 	headerCluster     = "Hostd-Cluster"
 	headerNode        = "Hostd-Node"
 	headerIncarnation = "Hostd-Incarnation"
 	headerTo          = "Hostd-To"
-	// headerLink numbers the links that a node makes to another: those of a
-	// start grow, so that one that arrives late is known to be old.
+	// headerLink numbers the links that a node makes to another. The numbers of
+	// one start increase, so that a link that arrives late is recognized as
+	// old.
 	headerLink = "Hostd-Link"
 )
 
-// Hello is who speaks: it stands in the headers of every call and answer.
+// Hello identifies a node. It is in the headers of every call and answer.
 type Hello struct {
 	Cluster     string
 	Node        sharding.NodeID
 	Incarnation uint64
 	Speaks      sharding.VersionRange
-	// Proven says that the node's certificate names it.
+	// Proven means that the node's TLS certificate names it.
 	Proven bool
 }
 
-// identify holds what a node calls itself to what its connection has proven, if
-// it has.
+// identify checks what a node calls itself against the certificate of its
+// connection, if there is one.
 func identify(says, node string, proven bool) error {
 	if proven && says != node {
 		return fmt.Errorf("%w: who calls itself %.200q has the certificate of node %s", ErrWrongIdentity, says, node)
@@ -57,7 +58,7 @@ func (h Hello) write(to http.Header) {
 	to[headerIncarnation] = []string{strconv.FormatUint(h.Incarnation, 10)}
 }
 
-// readHello reads and checks the form of a hello.
+// readHello parses a hello and checks its form.
 func readHello(from http.Header) (Hello, error) {
 	speaks, err := readLevels(from)
 	if err != nil {
@@ -72,8 +73,8 @@ func readHello(from http.Header) (Hello, error) {
 	return h, nil
 }
 
-// readLevels takes the range that a node speaks, from one of the first release
-// its one format.
+// readLevels parses the range of supported cluster versions. A node of the
+// first release sends only one version.
 func readLevels(from http.Header) (l sharding.VersionRange, err error) {
 	least, most := from.Get(headerFormat), from.Get(headerFormat)
 	if text := from.Get(headerLevels); text != "" {
@@ -97,18 +98,18 @@ func readLevels(from http.Header) (l sharding.VersionRange, err error) {
 
 type helloKey struct{}
 
-// CallerOf returns who makes the call that a Control serves.
+// CallerOf returns the caller of the call that a Control serves.
 func CallerOf(ctx context.Context) Hello {
 	h, _ := ctx.Value(helloKey{}).(Hello)
 	return h
 }
 
-// hello is what this node says of itself.
+// hello returns this node's hello.
 func (p *Peers) hello() Hello {
 	return Hello{Cluster: p.Cluster(), Node: p.opts.Self, Incarnation: p.incarnation.Load(), Speaks: sharding.SupportedVersions}
 }
 
-// accept judges a hello that arrived from another node, and returns the node.
+// accept checks a hello of another node and returns the node.
 func (p *Peers) accept(h Hello) (*peer, error) {
 	if err := p.judge(h); err != nil {
 		return nil, err
@@ -116,8 +117,8 @@ func (p *Peers) accept(h Hello) (*peer, error) {
 	return p.meet(h)
 }
 
-// judge refuses a node of another cluster or level, and a start that an operator
-// put down.
+// judge rejects a node of a different cluster, a node that does not support the
+// cluster version, and a start that an operator put down.
 func (p *Peers) judge(h Hello) error {
 	if own := p.Cluster(); own == "" {
 		return fmt.Errorf("%w: node %s belongs to no cluster yet", ErrUnavailable, p.opts.Self)
@@ -133,9 +134,9 @@ func (p *Peers) judge(h Hello) error {
 	return p.mayStart(h)
 }
 
-// meet returns the node of a hello. Another start of it ends the links of the
-// one before. What is older than the start that the metadata knows is refused;
-// before there is metadata, what is older than any start that was heard.
+// meet returns the node of a hello. If the start is new, it ends the links of
+// the previous one. It rejects a start that is older than the one in the
+// metadata or, before there is metadata, older than any start that was heard.
 func (p *Peers) meet(h Hello) (*peer, error) {
 	confirmed, judged := uint64(0), p.confirmed.Load()
 	if judged != nil {

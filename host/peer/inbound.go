@@ -14,17 +14,17 @@ import (
 	"connectrpc.com/connect"
 )
 
-// served is one call that another node makes here and that may last.
+// served is a call of another node that is being served.
 type served struct {
 	hello Hello
-	peer  *peer // nil for a stranger's Probe
+	peer  *peer // nil for calls that need nothing, such as Probe
 	body  *heardBody
-	ended atomic.Bool // aborted: what still arrives is not looked at
+	ended atomic.Bool // aborted: bytes that still arrive are ignored
 
-	cancel context.CancelFunc // of the call's context
+	cancel context.CancelFunc // cancels the call's context
 
-	// The controller must not be used once the handler has returned; mu is
-	// held over its calls, which set a deadline and do not wait.
+	// controller must not be used after the handler has returned. mu is held
+	// during its calls, which set a deadline and do not wait.
 	mu         sync.Mutex
 	controller *http.ResponseController
 }
@@ -36,14 +36,14 @@ func servedOf(ctx context.Context) *served {
 	return s
 }
 
-// abort makes reads and writes of the call fail, those under way too.
+// abort makes reads and writes of the call fail, including those in progress.
 func (s *served) abort() {
 	s.ended.Store(true)
 	s.deadline(time.Unix(1, 0))
 	s.cancel()
 }
 
-// lift takes the server's limits off a call that lasts.
+// lift removes the server's timeouts from a long call.
 func (s *served) lift() { s.deadline(time.Time{}) }
 
 func (s *served) deadline(t time.Time) {
@@ -55,7 +55,8 @@ func (s *served) deadline(t time.Time) {
 	}
 }
 
-// heardBody is a body from another node: every byte of it is heard.
+// heardBody is a body from another node. Each read that brings bytes is a sign
+// of life.
 type heardBody struct {
 	io.ReadCloser
 	peer  *peer
@@ -63,8 +64,8 @@ type heardBody struct {
 	bytes atomic.Uint64
 }
 
-// Read implements io.Reader. Of a call that was aborted nothing more is read,
-// whatever deadline its handler has set since.
+// Read implements io.Reader. After the call was aborted it reads nothing, even
+// if the handler has set a new deadline since.
 func (b *heardBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.of != nil && b.of.ended.Load() {
@@ -96,8 +97,9 @@ func (p *Peers) leave(s *served) {
 	p.active.Done()
 }
 
-// link serves a link from another node: its goroutine reads frames, a second
-// one beats. A node has one link to here; a new one ends the one before.
+// link serves a link from another node. Its goroutine reads frames and a second
+// one sends heartbeats. A node has one link to this one; a new link ends the
+// previous one.
 func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo]) error {
 	s := servedOf(ctx)
 	if err := p.enter(s); err != nil {
@@ -117,9 +119,9 @@ func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo
 	defer s.peer.ended(s)
 	s.lift()
 	if s.ended.Load() {
-		return p.encodeError(ErrClosed) // between enter and lift
+		return p.encodeError(ErrClosed) // aborted between enter and lift
 	}
-	var heard atomic.Pointer[arrivedBeat] // the last
+	var heard atomic.Pointer[arrivedBeat] // the last heartbeat
 	heard.Store(&arrivedBeat{})
 	stop := make(chan struct{})
 	var beating sync.WaitGroup
@@ -131,8 +133,8 @@ func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo
 	return p.encodeError(err)
 }
 
-// receive hands frames on until the stream ends, which is always an error for
-// the other side: it shall make the link again.
+// receive passes frames on until the stream ends. The end is always an error
+// for the other side, so that it makes a new link.
 func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Pointer[arrivedBeat]) error {
 	var b batch
 	for {
@@ -158,8 +160,8 @@ func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, hear
 	}
 }
 
-// beat writes to the other side in each period, and ends a link on which
-// nothing arrives: its other end must have made a new one long ago.
+// beat sends an answer in each period. It ends a link on which nothing has
+// arrived for so long that its other side must have made a new one.
 func (p *Peers) beat(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Pointer[arrivedBeat], stop chan struct{}) {
 	ticker := time.NewTicker(p.opts.Beat)
 	defer ticker.Stop()
@@ -189,26 +191,28 @@ func (p *Peers) beat(stream *connect.BidiStream[batch, echo], s *served, heard *
 	}
 }
 
-// errOldLink: a newer link of the same start of the node is there already.
+// errOldLink: there is already a newer link of the same start of the node.
 var errOldLink = fmt.Errorf("%w: an old link arrives late", ErrUnavailable)
 
 const (
-	// linksAtOnce is how many links a node may have begun whatever its clock says.
+	// linksAtOnce is the number of links that a node may have begun whatever
+	// its clock says.
 	linksAtOnce = 1 << 16
-	// lateLinks is how long after the end of a link one with a lower number is an
-	// old one that arrives late. It is not for ever: whoever made up a high number
-	// would keep the node's own links out until it starts anew.
+	// lateLinks is how long after the end of a link a lower number counts as an
+	// old link that arrives late. It is limited, because otherwise a forged
+	// high number would lock out the node's own links until it restarts.
 	lateLinks = 10 * time.Second
 )
 
-// mostLinks bounds the number of a link: a node begins none in each millisecond
-// since its start, which is the time that its incarnation tells.
+// mostLinks returns an upper bound of a plausible link number. A node begins
+// less than one link per millisecond since its start, and its incarnation is
+// that time.
 func mostLinks(incarnation uint64, now time.Time) uint64 {
 	ms := uint64(max(0, now.UnixMilli()))
 	return linksAtOnce + ms - min(ms, incarnation)
 }
 
-// replace makes s the link from the node, the one of the given number.
+// replace makes s, whose link has the given number, the link from the node.
 func (q *peer) replace(s *served, number uint64) error {
 	q.mu.Lock()
 	if q.incarnation.Load() != s.hello.Incarnation {
@@ -230,7 +234,7 @@ func (q *peer) replace(s *served, number uint64) error {
 	return nil
 }
 
-// ended forgets the link from the node, unless there is another by now.
+// ended clears the link from the node unless it was replaced.
 func (q *peer) ended(s *served) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -5,13 +5,15 @@ import (
 	"time"
 )
 
-// States of a peer:
+// States of a peer, in the field's terms: heard is alive, silent is suspected,
+// gone means that its process seems to have ended:
 //
 //	unknown --heard--> heard <--> silent
 //	unknown --------------------> silent
 //	                   heard <--> gone --> silent
 //
-// To all but those who follow OnGone, a node that seems gone is heard.
+// Only OnGone tells gone from heard; for all other purposes a node that seems
+// gone is alive.
 const (
 	stateUnknown = iota
 	stateHeard
@@ -19,25 +21,25 @@ const (
 	stateSilent
 )
 
-// heard says whether the node counts as heard, as of the last look.
+// heard reports whether the node was alive at the last look.
 func (q *peer) heard() bool {
 	state := q.state.Load()
 	return state == stateHeard || state == stateGone
 }
 
-// touch notes that something arrived from the node just now.
+// touch records that something arrived from the node now.
 func (q *peer) touch() {
 	q.signs.Arrived(q.owner.now())
 	q.stir()
 }
 
-// turned notes how often the node's raft loop has gone round.
+// turned records the iterations of the node's raft loop.
 func (q *peer) turned(turns uint64) {
 	q.signs.Turned(turns, q.owner.now())
 	q.stir()
 }
 
-// stir has a node looked at that was not heard.
+// stir triggers a look if the node was not alive.
 func (q *peer) stir() {
 	if q.state.Load() != stateHeard {
 		select {
@@ -47,12 +49,12 @@ func (q *peer) stir() {
 	}
 }
 
-// watch looks at who is silent until ctx ends. It looks seven times within the
-// time after which a node counts as silent.
+// watch checks until ctx ends which nodes are alive, seven times per
+// SilentAfter.
 //
-// A process that was stopped or starved wakes up with everyone's last word
-// long ago, and their words since unread. So where its own looks lie far
-// apart, it gives everyone a new span.
+// When a process that was stopped or starved continues, the last signs of all
+// nodes are old, and newer ones are unread in its sockets. So if its own looks
+// are far apart, watch gives every node a new SilentAfter.
 func (p *Peers) watch(ctx context.Context) {
 	every := p.opts.SilentAfter / 7
 	ticker := time.NewTicker(every)
@@ -76,8 +78,8 @@ func (p *Peers) watch(ctx context.Context) {
 	}
 }
 
-// look moves the state of a peer and says so. Nothing before since counts as
-// silence.
+// look updates the state of a peer and calls the callbacks. Time before since
+// does not count.
 func (q *peer) look(now, since int64) {
 	if q.renewed.Swap(false) && q.heard() {
 		q.state.Store(stateSilent)

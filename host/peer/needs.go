@@ -4,36 +4,36 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
 )
 
-// need is what a procedure asks of the node that calls it, beside a certificate
-// of the cluster where nodes speak TLS.
+// need is what a procedure requires of the calling node, in addition to a
+// certificate of the cluster if nodes use TLS.
 type need int
 
 const (
-	// needMember: the metadata has the node as a member. It is the strictest, and
-	// so what a procedure needs that has no line in needs, and what the calls of
-	// clients need that a node passes on.
+	// needMember: the metadata has the node as a member. It is the strictest
+	// need and applies to procedures that are not in needs, and to the clients'
+	// calls that a node forwards.
 	needMember need = iota
-	// needStart: no operator has put this start of the node down, as far as the
-	// metadata here goes. That is what raft needs: a node that was away knows
-	// neither the members nor the leader that it is to catch up from. What such a
-	// call brings is held to the replicas that are here.
+	// needStart: no operator has put this start of the node down, as far as
+	// this node's metadata knows. Raft needs no more, because a node that was
+	// away knows neither the members nor the leader from which it must catch
+	// up. Frames are then checked against the replicas that are here.
 	needStart
-	// needNothing: whoever asks is answered, of whatever cluster and start.
+	// needNothing: anyone is answered, whatever its cluster and start.
 	needNothing
 )
 
-// needs has what each procedure asks of its caller, beside those of needMember.
+// needs contains the need of each procedure.
 var needs = map[string]need{
-	// A cluster is found, and founded, by nodes that belong to none. Vouch is
-	// answered to any start, because that is what it asks.
+	// Nodes without a cluster use these to find or bootstrap one. Vouch is
+	// answered for any start, because that is the question.
 	peerv1connect.PeerServiceProbeProcedure:  needNothing,
 	peerv1connect.PeerServicePledgeProcedure: needNothing,
 	peerv1connect.PeerServiceVouchProcedure:  needNothing,
-	// Join is how a node becomes a member, and one again that was put down.
+	// Join makes a node a member, also one that was put down.
 	peerv1connect.PeerServiceJoinProcedure: needStart,
-	// Renew has the caller itself taken for dead, which it may be already.
+	// Renew declares the caller itself dead, which it may be already.
 	peerv1connect.PeerServiceRenewProcedure: needStart,
-	// Frames and snapshots of raft.
+	// Raft frames and snapshots.
 	peerv1connect.PeerServiceLinkProcedure:         needStart,
 	peerv1connect.PeerServiceSendSnapshotProcedure: needStart,
 

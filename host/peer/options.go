@@ -14,10 +14,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Bounds of what nodes send each other.
+// Bounds of the communication between nodes.
 const (
-	// MaxFrameBytes bounds a frame: an append of raft is at most 1 MiB of
-	// entries and one entry more, so none is ever split.
+	// MaxFrameBytes bounds a frame. A raft append has at most 1 MiB of entries
+	// plus one more entry, so frames are never split.
 	MaxFrameBytes = 4 << 20
 	// MaxNodeIDBytes bounds the name of a node.
 	MaxNodeIDBytes = 128
@@ -25,73 +25,81 @@ const (
 	maxPeers = 1024
 )
 
-// Options of Peers. The zero value of a number or duration means its default.
+// Options configures Peers. If a number or duration is zero, its default is
+// used.
 type Options struct {
-	// Self, Incarnation and Cluster name this node, its start and its cluster
-	// in every call. Incarnations of a node grow from start to start. Cluster
-	// may be empty until SetCluster.
+	// Self, Incarnation and Cluster identify this node, its start and its
+	// cluster in every call. Each start of a node has a higher incarnation.
+	// Cluster may be empty until SetCluster.
 	Self        sharding.NodeID
 	Incarnation uint64
 	Cluster     string
 
-	// ClusterVersion is the cluster's level: nodes that do not speak it are refused. Nil:
-	// sharding.Version1.
+	// Level returns the cluster version. Nodes that do not support it are
+	// rejected. Nil means sharding.Version1.
 	Level func() sharding.ClusterVersion
 
-	// Network dials.
+	// Network makes the connections.
 	Network network.Network
-	// Receive takes the frames that arrive, one call at a time for each link.
-	// It must not block. The frame is its own; frames that arrive together
-	// share memory, at most 64 KiB for a small one.
+	// Receive takes arriving frames, one call at a time for each link. It must
+	// not block. It may keep the frame. Frames that arrive together share
+	// memory, at most 64 KiB for a small frame.
 	Receive func(from sharding.NodeID, frame []byte)
-	// OnHeard and OnSilent are called from one goroutine, in turns for each
-	// node, when a node is heard again and when nothing of it has arrived for
-	// SilentAfter, or its raft loop has stood still for StandsAfter. A node that
-	// was never heard falls silent too, once. They must not block.
+	// OnHeard is called when a node becomes alive, OnSilent when it becomes
+	// suspected: nothing has arrived for SilentAfter, or its raft loop made no
+	// progress for StandsAfter. For each node the calls alternate, and all come
+	// from one goroutine. A node that was never alive becomes suspected once
+	// too. They must not block.
 	OnHeard  func(sharding.NodeID)
 	OnSilent func(sharding.NodeID)
-	// OnGone is called, like the two above, when the process of a node that was
-	// heard seems to have ended: its kernel has closed the links and refuses
-	// others. It is a hint, for what may be begun too early without harm: the node
-	// counts as heard on. OnHeard follows where it was wrong, OnSilent where
-	// nothing arrives. It must not block.
+	// OnGone is called, from the same goroutine, when the process of a node
+	// that was alive seems to have ended, because its kernel closed the links
+	// and refuses new ones. It is only a hint, for reactions that are harmless
+	// if it is wrong: the node still counts as alive. OnHeard follows if the
+	// hint was wrong, and OnSilent if nothing arrives. It must not block.
 	OnGone func(sharding.NodeID)
-	// Turns is how often this node's raft loop has gone round, 0 while there is
-	// none; nil: other nodes are not told. It must not block.
+	// Turns returns the number of iterations of this node's raft loop, or 0 if
+	// there is none yet. If nil, other nodes do not receive it. It must not
+	// block.
 	Turns func() uint64
-	// Wall is this node's wall clock (time.Now), which other nodes are told.
+	// Wall returns this node's wall clock (default time.Now), which is sent to
+	// other nodes.
 	Wall func() time.Time
-	// Refused is told of each call that is refused before it is served, of the
-	// node that makes it as far as that is known, and why. It must not block. Nil:
-	// nobody is told.
+	// Refused is called for each call that is rejected before it is served,
+	// with the calling node if it is known, and the reason. It must not block.
+	// May be nil.
 	Refused func(r *http.Request, node sharding.NodeID, why error)
-	// Around are interceptors of the calls that are served, but for links.
+	// Around are interceptors of the served calls, except links.
 	Around []connect.Interceptor
-	// Caller is what another node is told of for whom a context's calls are made,
-	// as principal.HeaderOf has it; empty for nobody. Nil: nothing is told.
+	// Caller returns the principal for which the calls of a context are made,
+	// encoded as by principal.HeaderOf, or "" for none. Other nodes receive it.
+	// If nil, they receive none.
 	Caller func(ctx context.Context) string
-	// Control answers the calls of other nodes; nil refuses them.
+	// Control answers the calls of other nodes. If nil, they are rejected.
 	Control Control
-	// Logger gets what operators should see; nil discards it.
+	// Logger receives messages for operators. If nil, they are discarded.
 	Logger *slog.Logger
 
-	// Beat is how often each side of a link lets itself be heard (200 ms).
+	// Beat is the heartbeat period of each side of a link (200 ms).
 	Beat time.Duration
-	// SilentAfter is how long nothing may arrive from a node (700 ms).
+	// SilentAfter is the suspicion timeout: the time without arriving bytes
+	// after which a node is suspected (700 ms).
 	SilentAfter time.Duration
-	// StandsAfter is how long the raft loop of a node may stand still while its
-	// bytes arrive (three times SilentAfter). Nodes that tell nothing of their
-	// loops are not held to it.
+	// StandsAfter is how long the raft loop of a node may make no progress
+	// while its bytes arrive (three times SilentAfter). It does not apply to
+	// nodes that do not report their loops.
 	StandsAfter time.Duration
-	// StuckAfter is how long a link may make no progress before it is made
-	// anew (3 s): after a long cut TCP's own retry can be a minute away.
+	// StuckAfter is how long a link may make no progress before it is replaced
+	// (3 s). After a long partition, TCP's next retransmission can be a minute
+	// away.
 	StuckAfter time.Duration
-	// QueueBytes and QueueFrames bound what waits for one peer (16 MiB, 8,192).
+	// QueueBytes and QueueFrames bound the frames queued for one peer (16 MiB,
+	// 8,192).
 	QueueBytes  int
 	QueueFrames int
-	// MaxSnapshots bounds the snapshots that are received at a time (2).
+	// MaxSnapshots bounds the snapshots that are received concurrently (2).
 	MaxSnapshots int
-	// CallTimeout is given to calls whose context brings no deadline (5 s).
+	// CallTimeout is the timeout of calls whose context has no deadline (5 s).
 	CallTimeout time.Duration
 }
 
@@ -151,12 +159,13 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// patience is how long a node counts as heard, in nanoseconds.
+// patience returns how long a node counts as alive without a sign, in
+// nanoseconds.
 func (o *Options) patience() Patience {
 	return Patience{Silent: int64(o.SilentAfter), Stands: int64(o.StandsAfter)}
 }
 
-// Validate joins all faults of the options.
+// Validate returns all errors in the options.
 func (o Options) Validate() error {
 	var faults []error
 	check := func(ok bool, format string, args ...any) {
@@ -178,7 +187,7 @@ func (o Options) Validate() error {
 	return errors.Join(faults...)
 }
 
-// validName reports whether a name can stand in a header.
+// validName reports whether a name can be used in a header.
 func validName(s string) bool {
 	if s == "" || len(s) > MaxNodeIDBytes {
 		return false

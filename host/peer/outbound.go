@@ -21,19 +21,19 @@ import (
 
 // Bounds of the link to a peer.
 const (
-	// batchBytes is where a message of several frames ends; a larger frame is
-	// a message of its own. It is also what one small frame can keep in memory
-	// at the receiver, whose frames share their message.
+	// batchBytes bounds a message with several frames; a larger frame is a
+	// message of its own. It is also how much memory one small frame can retain
+	// at the receiver, because the frames of a message share its memory.
 	batchBytes = 64 << 10
 	// maxMessageBytes bounds a message of a link.
 	maxMessageBytes = MaxFrameBytes + 64
-	// minPause and maxPause lie between attempts to make a link. The longest is
-	// shorter than the time after which a node counts as silent, so that a link
-	// that breaks often is no silence.
+	// minPause and maxPause bound the back-off between attempts to make a link.
+	// maxPause is shorter than the suspicion timeout, so that a node whose link
+	// breaks often is not suspected.
 	minPause = 25 * time.Millisecond
 	maxPause = 400 * time.Millisecond
-	// lostPause is the first one after a link that lasted: whether a process is
-	// there still is to be known soon.
+	// lostPause is the pause after a link that had lasted. It is short to find
+	// out quickly whether the process still exists.
 	lostPause = 2 * time.Millisecond
 )
 
@@ -68,15 +68,15 @@ func (q *peer) run(ctx context.Context) {
 	}
 }
 
-// isPutDown says whether the start that was heard last was put down. Another
-// start is heard once it calls.
+// isPutDown reports whether the newest start that was heard from was put down.
+// A later start becomes known when it calls.
 func (q *peer) isPutDown() bool {
 	start := q.incarnation.Load()
 	return start != 0 && q.owner.mayStart(Hello{Node: q.id, Incarnation: start}) != nil
 }
 
-// rest waits for d, or for a reason not to, which it reports. Without an
-// address it waits for a reason alone.
+// rest waits for d and returns false, or returns true if a reason to try
+// earlier occurs. Without an address it waits only for such a reason.
 func (q *peer) rest(ctx context.Context, address string, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -94,14 +94,15 @@ func (q *peer) rest(ctx context.Context, address string, d time.Duration) bool {
 	}
 }
 
-// outbound is one link to a peer: a stream on a connection of its own.
+// outbound is one link to a peer: a stream on its own connection.
 type outbound struct {
 	peer   *peer
 	stream *connect.BidiStreamForClient[batch, echo]
 	cancel context.CancelCauseFunc
 	stuck  *time.Timer
 	sent   departures
-	// answered: the node, and not only its kernel, has said something.
+	// answered means that the node, and not only its kernel, has sent
+	// something.
 	answered atomic.Bool
 
 	mu     sync.Mutex
@@ -142,7 +143,7 @@ func (q *peer) link(parent context.Context, address string) error {
 	reader.Go(l.read)
 	l.write(ctx)
 	if ctx.Err() == nil {
-		reader.Wait() // it knows why
+		reader.Wait() // the reader knows why the link ended
 	}
 	l.fail(errEnded)
 	l.stream.CloseRequest()
@@ -151,8 +152,8 @@ func (q *peer) link(parent context.Context, address string) error {
 	return q.owner.told(decodeError(q.id, context.Cause(ctx)))
 }
 
-// dialed keeps the connection, so that it can be closed whatever the layers
-// above wait for.
+// dialed records the connection, so that fail can close it whatever the HTTP
+// layers are waiting for.
 func (l *outbound) dialed(conn net.Conn) net.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +164,7 @@ func (l *outbound) dialed(conn net.Conn) net.Conn {
 	return conn
 }
 
-// fail ends the link; the first reason counts.
+// fail ends the link. The first reason is kept.
 func (l *outbound) fail(err error) {
 	l.cancel(err)
 	l.mu.Lock()
@@ -175,8 +176,8 @@ func (l *outbound) fail(err error) {
 	}
 }
 
-// read takes the peer's beats until the stream ends. The link is stuck when
-// the peer has received nothing new for too long.
+// read receives the peer's answers until the stream ends. The link is stuck if
+// the peer has received nothing new for StuckAfter.
 func (l *outbound) read() {
 	var received uint64
 	var e echo
@@ -204,7 +205,7 @@ func (l *outbound) read() {
 	}
 }
 
-// write sends what is queued, and a beat in each period, until the stream
+// write sends the queued frames and one heartbeat per period, until the stream
 // ends.
 func (l *outbound) write(ctx context.Context) {
 	q := l.peer
@@ -213,7 +214,7 @@ func (l *outbound) write(ctx context.Context) {
 	out := &batch{beat: 1, turns: q.owner.opts.Turns()}
 	var taken [][]byte
 	for beat := uint64(1); ; {
-		runtime.Gosched() // who is about to queue more goes first: a message costs more than what it carries
+		runtime.Gosched() // yield to goroutines that are about to queue frames, because a message costs more than a frame
 		if taken = q.queue.take(taken); !l.send(out, taken) {
 			return
 		}
@@ -228,8 +229,8 @@ func (l *outbound) write(ctx context.Context) {
 	}
 }
 
-// send sends the beat of out, where it has one, and the frames, in as few
-// messages as their bounds allow. It reports whether all went out.
+// send sends out's heartbeat, if there is one, and the frames in as few
+// messages as the bounds allow. It reports whether everything was sent.
 func (l *outbound) send(out *batch, frames [][]byte) bool {
 	for sent := 0; sent < len(frames) || out.beat != 0; {
 		count, bytes := 0, 0

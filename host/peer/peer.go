@@ -8,7 +8,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// peer is what this node knows of another.
+// peer is this node's state about another node.
 type peer struct {
 	owner *Peers
 	id    sharding.NodeID
@@ -17,28 +17,27 @@ type peer struct {
 	calls peerv1connect.PeerServiceClient
 	bulk  peerv1connect.PeerServiceClient
 
-	incarnation atomic.Uint64 // that was heard last
-	renewed     atomic.Bool   // it has started anew since the last look
-	signs       Signs         // what arrived of it
+	incarnation atomic.Uint64 // newest start that was heard from
+	renewed     atomic.Bool   // it has restarted since the last look
+	signs       Signs         // what has arrived from it
 	speaks      atomic.Pointer[sharding.VersionRange]
 	timing      timing
-	state       atomic.Int32  // written by watch alone
-	lost        bool          // it was heard once and is silent; of watch alone
-	made        atomic.Uint64 // links to the node that were begun
+	state       atomic.Int32  // written only by watch
+	lost        bool          // it was alive once and is suspected; only for watch
+	made        atomic.Uint64 // number of links to the node that were begun
 	sent        traffic
 	received    traffic
 
 	mu      sync.Mutex
-	address string // where it listens; "" where no link shall be
-	running bool   // the goroutine of the link is
+	address string // where it listens; "" if there should be no link
+	running bool   // the link's goroutine runs
 	cut     func(error)
 	inbound *served              // the link from the node
-	calling map[*served]struct{} // what it has open here
+	calling map[*served]struct{} // the calls that it has open here
 	ending  ending
-	// The newest link from the node: of which start, its number, and when it
-	// ended.
+	// The newest link from the node: its start, its number, and when it ended.
 	linkOf, linkNumber uint64
-	linkEnded          int64 // as of Peers.now
+	linkEnded          int64 // in units of Peers.now
 }
 
 // traffic counts frames in one direction.
@@ -81,7 +80,7 @@ func (q *peer) move(address string) {
 	q.again()
 }
 
-// again has the link tried without waiting for the end of a pause.
+// again makes the link's goroutine try now instead of after its pause.
 func (q *peer) again() {
 	select {
 	case q.kick <- struct{}{}:
@@ -89,9 +88,9 @@ func (q *peer) again() {
 	}
 }
 
-// restarted ends the links to and from the older start of the node. What
-// counted on that start has to hear that it is gone, however soon the new one
-// came: a leader that lost its disk in between is a stranger now.
+// restarted ends the links to and from the older start of the node. Whoever
+// relied on that start must learn that it is gone, however soon the new one
+// came, because a leader that lost its disk in between is no longer a replica.
 func (q *peer) restarted(incarnation uint64) {
 	q.owner.opts.Logger.Info("a node has started anew", "node_id", q.id, "incarnation", incarnation)
 	q.signs.Renew()

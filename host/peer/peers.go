@@ -20,32 +20,32 @@ type Peers struct {
 	opts    Options
 	started time.Time
 	cluster atomic.Pointer[string]
-	// incarnation is the present start of this node.
+	// incarnation identifies the current start of this node.
 	incarnation atomic.Uint64
 	confirmed   atomic.Pointer[func(sharding.NodeID) uint64]
 	members     atomic.Pointer[Members]
 	lookups     lookups
-	replaced    atomic.Bool                               // another node said so, since it was asked for
-	table       atomic.Pointer[map[sharding.NodeID]*peer] // replaced, never changed
+	replaced    atomic.Bool                               // another node said so since ToldReplaced was called
+	table       atomic.Pointer[map[sharding.NodeID]*peer] // replaced on change, never modified
 	handler     http.Handler
 	referrals   referrals
 	future      futureStarts
-	// calls and bulk are connections of their own, so that a snapshot does not
-	// stand before a call, nor either before a beat.
+	// calls and bulk use separate connections, so that a snapshot does not
+	// delay calls and neither delays heartbeats.
 	calls, bulk *http.Transport
-	snapshots   chan struct{} // one for each snapshot that is received
-	noticed     chan struct{} // one slot: a node that was not heard was
+	snapshots   chan struct{} // one slot for each snapshot being received
+	noticed     chan struct{} // one slot: a node that was not alive was heard from
 
 	mu     sync.Mutex
 	closed bool
-	served map[*served]struct{} // streams that are served now
-	active sync.WaitGroup       // of served
+	served map[*served]struct{} // the streams that are being served
+	active sync.WaitGroup       // counts served
 	ctx    context.Context      // of the links
 	cancel context.CancelFunc
 	tasks  sync.WaitGroup
 }
 
-// New begins to watch; it makes no connection before SetAddresses.
+// New starts the failure detector. It makes no connection before SetAddresses.
 func New(opts Options) (*Peers, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("peers: %w", err)
@@ -68,11 +68,13 @@ func New(opts Options) (*Peers, error) {
 	return p, nil
 }
 
-// Cluster is the cluster that this node is of; empty while it is of none.
+// Cluster returns the cluster that this node belongs to, or "" if there is
+// none.
 func (p *Peers) Cluster() string { return *p.cluster.Load() }
 
-// SetCluster names the cluster of a node that had none. Calls other than Probe
-// are refused, and none but Probe and Join succeed, before.
+// SetCluster sets the cluster of a node that had none. Before that, all served
+// calls except Probe and Pledge are rejected, and of this node's calls only
+// Probe, Pledge and Join succeed.
 func (p *Peers) SetCluster(id string) error {
 	if !validName(id) {
 		return fmt.Errorf("cluster id %q is empty, too long or not printable ASCII", id)
@@ -89,20 +91,21 @@ func (p *Peers) SetCluster(id string) error {
 	return nil
 }
 
-// Raise gives a node that has not joined a higher incarnation than it was made
-// with: its cluster has seen a later start of its name.
+// Raise gives a node that has not joined a higher incarnation than it was
+// created with, because its cluster has seen a later start under its name.
 func (p *Peers) Raise(incarnation uint64) {
 	p.incarnation.Store(max(incarnation, p.incarnation.Load()))
 }
 
-// Incarnation is the present start of this node.
+// Incarnation identifies the current start of this node.
 func (p *Peers) Incarnation() uint64 { return p.incarnation.Load() }
 
-// ToldReplaced reports whether another node refused this one since the last
-// call, because it knows of a later start of it. That is the word of one node.
+// ToldReplaced reports whether another node rejected this one since the last
+// call because it knows of a later start of it. This is the claim of a single
+// node.
 func (p *Peers) ToldReplaced() bool { return p.replaced.Swap(false) }
 
-// told notes what another node refused this one for, and returns it.
+// told records whether err is such a rejection, and returns err.
 func (p *Peers) told(err error) error {
 	var theirs *faultError
 	if errors.As(err, &theirs) && theirs.kind == ErrOldIncarnation {
@@ -111,14 +114,14 @@ func (p *Peers) told(err error) error {
 	return err
 }
 
-// Confirm gives the peers what the metadata knows of the starts of nodes, 0 for
-// none; it must not block. From then on a node is heard whose start is not
-// older than that, whatever else was heard under its name: what anybody may say
-// must not keep it out.
+// Confirm sets a function that returns the start of a node in the metadata, or
+// 0. It must not block. From then on a node is accepted if its start is not
+// older than that, regardless of other starts that were heard under its name,
+// because a forged later start must not lock it out.
 func (p *Peers) Confirm(start func(sharding.NodeID) uint64) { p.confirmed.Store(&start) }
 
-// SetAddresses says where nodes listen, host:port, and that links to exactly
-// these are kept; this node itself is skipped. The map is not kept.
+// SetAddresses sets where nodes listen, as host:port. Peers keeps links to
+// exactly these nodes, except this one. It does not keep the map.
 func (p *Peers) SetAddresses(addresses map[sharding.NodeID]string) {
 	for id, address := range addresses {
 		if id == p.opts.Self || address == "" {
@@ -138,31 +141,32 @@ func (p *Peers) SetAddresses(addresses map[sharding.NodeID]string) {
 	}
 }
 
-// Send implements raftgroup.Transport: it takes a frame of at most
-// MaxFrameBytes for a node. It never blocks, and drops the frame where the node
-// has no address or its queue is full. The frame must not change afterwards.
+// Send implements raftgroup.Transport. It queues a frame of at most
+// MaxFrameBytes for a node. It never blocks, and drops the frame if the node
+// has no address or its queue is full. The frame must not be modified
+// afterwards.
 func (p *Peers) Send(to sharding.NodeID, frame []byte) {
 	if q := (*p.table.Load())[to]; q != nil && len(frame) > 0 {
 		q.queue.push(frame)
 	}
 }
 
-// Heard reports whether anything arrived from the node within SilentAfter, and
-// its raft loop went round within StandsAfter, as of the last look.
+// Heard reports whether the node was alive at the last look: something arrived
+// from it within SilentAfter, and its raft loop made progress within
+// StandsAfter.
 func (p *Peers) Heard(node sharding.NodeID) bool {
 	q := (*p.table.Load())[node]
 	return q != nil && q.heard()
 }
 
-// Silent reports whether nothing was heard of the node for longer than
-// SilentAfter. A node that became known a moment ago is neither heard nor
-// silent.
+// Silent reports whether the node is suspected. A node that became known a
+// moment ago is neither alive nor suspected.
 func (p *Peers) Silent(node sharding.NodeID) bool {
 	q := (*p.table.Load())[node]
 	return q != nil && q.state.Load() == stateSilent
 }
 
-// Dropped counts the frames for a node that did not go out.
+// Dropped returns the number of frames for a node that were not sent.
 func (p *Peers) Dropped(node sharding.NodeID) uint64 {
 	if q := (*p.table.Load())[node]; q != nil {
 		_, _, dropped := q.queue.stats()
@@ -171,23 +175,24 @@ func (p *Peers) Dropped(node sharding.NodeID) uint64 {
 	return 0
 }
 
-// Stats is what one node means to this one's links. Counts are of this start.
+// Stats describes this node's links with one other node. Counts start at this
+// start.
 type Stats struct {
 	Node           sharding.NodeID
-	Address        string // where its link goes; empty where none shall be
-	Incarnation    uint64 // the newest that was heard; 0: none was
+	Address        string // where its link goes; empty if there should be none
+	Incarnation    uint64 // newest start that was heard from; 0 if none
 	Heard          bool
 	Links          uint64 // links to it that were begun
 	FramesSent     uint64
 	BytesSent      uint64
 	FramesReceived uint64
 	BytesReceived  uint64
-	FramesDropped  uint64 // that did not go out
+	FramesDropped  uint64 // frames that were not sent
 	QueuedFrames   int
 	QueuedBytes    int
 }
 
-// Stats describes every node that is known, in no order, for metrics.
+// Stats describes all known nodes, unordered, for metrics.
 func (p *Peers) Stats() []Stats {
 	table := *p.table.Load()
 	out := make([]Stats, 0, len(table))
@@ -203,11 +208,11 @@ func (p *Peers) Stats() []Stats {
 	return out
 }
 
-// Handler returns what the node serves to others, and the path it lies under.
+// Handler returns the handler for other nodes' calls and its path.
 func (p *Peers) Handler() (path string, h http.Handler) { return servicePath, p.handler }
 
-// Close ends all links and served streams, and waits for them or for ctx. It
-// comes before the HTTP server's end, which waits for what is served.
+// Close ends all links and served streams and waits for them or for ctx. Call
+// it before the HTTP server is shut down, because that waits for served calls.
 func (p *Peers) Close(ctx context.Context) error {
 	p.mu.Lock()
 	p.closed = true
@@ -236,7 +241,7 @@ func (p *Peers) Close(ctx context.Context) error {
 	}
 }
 
-// addressOf returns where a node listens; "" where it is not known.
+// addressOf returns where a node listens, or "" if that is unknown.
 func (p *Peers) addressOf(id sharding.NodeID) string {
 	q := (*p.table.Load())[id]
 	if q == nil {
@@ -247,8 +252,9 @@ func (p *Peers) addressOf(id sharding.NodeID) string {
 	return q.address
 }
 
-// addPeer returns what is known of a node, from now on. Nodes are forgotten
-// only where there is no room: an older start of a node must be known as such.
+// addPeer returns the state about a node and creates it if necessary. Nodes are
+// forgotten only if there is no room, because an older start of a node must be
+// recognized.
 func (p *Peers) addPeer(id sharding.NodeID) (*peer, error) {
 	if q := (*p.table.Load())[id]; q != nil {
 		return q, nil
@@ -275,7 +281,7 @@ func (p *Peers) addPeer(id sharding.NodeID) (*peer, error) {
 	return q, nil
 }
 
-// evict forgets one node that nothing goes to and nothing comes from.
+// evict forgets one node that has no link in either direction and is suspected.
 func evict(table map[sharding.NodeID]*peer) bool {
 	for id, q := range table {
 		q.mu.Lock()
@@ -289,5 +295,5 @@ func evict(table map[sharding.NodeID]*peer) bool {
 	return false
 }
 
-// now is the time since the start.
+// now is the time since the start, in nanoseconds.
 func (p *Peers) now() int64 { return int64(time.Since(p.started)) }

@@ -9,7 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Pledge asks the node at an address for its pledge, or gives it back.
+// Pledge asks the node at an address for its bootstrap vote, or gives the vote
+// back.
 func (p *Peers) Pledge(ctx context.Context, address string, r *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error) {
 	ctx, cancel := p.bounded(ctx)
 	defer cancel()

@@ -2,19 +2,19 @@ package peer
 
 import "sync"
 
-// queue is the frames that wait for one peer. When it is full, the newest frame
-// is dropped: raft's appends follow each other, and a gap in front would make
-// the peer refuse all that stand behind it, while a lost end is sent again.
-// Everything in it is dropped when the link is lost, so that a new link begins
-// with what is said then.
+// queue holds the frames for one peer. If it is full, the newest frame is
+// dropped. Raft's appends build on each other, so a gap at the front would make
+// the peer reject all frames after it, while a lost tail is simply sent again.
+// When the link is lost, all frames are dropped, so that a new link starts with
+// current messages.
 type queue struct {
 	maxFrames, maxBytes int
 	wake                chan struct{} // one slot: there are frames
 
 	mu      sync.Mutex
 	frames  [][]byte
-	bytes   int // of frames, and of what was taken and not yet released
-	count   int // likewise
+	bytes   int // of frames, and of frames taken but not yet released
+	count   int // number of the same frames
 	dropped uint64
 }
 
@@ -23,7 +23,7 @@ func (q *queue) init(maxFrames, maxBytes int) {
 	q.wake = make(chan struct{}, 1)
 }
 
-// push adds a frame, or drops it. It does not block.
+// push adds a frame or drops it. It does not block.
 func (q *queue) push(frame []byte) bool {
 	q.mu.Lock()
 	if len(frame) > MaxFrameBytes || q.count >= q.maxFrames || q.bytes+len(frame) > q.maxBytes {
@@ -42,7 +42,7 @@ func (q *queue) push(frame []byte) bool {
 	return true
 }
 
-// take returns all frames and keeps spare, emptied, for the next ones.
+// take returns all frames and reuses spare for the next ones.
 func (q *queue) take(spare [][]byte) [][]byte {
 	clear(spare)
 	q.mu.Lock()
@@ -52,7 +52,7 @@ func (q *queue) take(spare [][]byte) [][]byte {
 	return frames
 }
 
-// release makes room after frames that were taken have been sent or dropped.
+// release frees room after taken frames have been sent or dropped.
 func (q *queue) release(frames, bytes int) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -60,7 +60,7 @@ func (q *queue) release(frames, bytes int) {
 	q.bytes -= bytes
 }
 
-// discard drops what waits.
+// discard drops all queued frames.
 func (q *queue) discard() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -73,7 +73,7 @@ func (q *queue) discard() {
 	q.frames = q.frames[:0]
 }
 
-// stats returns what waits, and how many frames were dropped.
+// stats returns the queued frames and bytes, and how many frames were dropped.
 func (q *queue) stats() (frames, bytes int, dropped uint64) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,19 +9,19 @@ import (
 	"github.com/hostd/hostd/host/network"
 )
 
-// maxReferrals bounds the addresses that are remembered to have referred.
+// maxReferrals bounds the addresses whose referral is remembered.
 const maxReferrals = 1024
 
-// referrals remember which addresses are for clients alone, and where the nodes
-// behind them serve other nodes, by their own word. They are for who knows a
-// node by the address that it gives clients, from its seeds or from before the
-// cluster's level was raised. What is referred to refers no further.
+// referrals remembers which addresses serve only clients, and where their nodes
+// serve other nodes, as the nodes said in their answers. It helps callers that
+// know a node only by its client address, from their seeds or from before the
+// cluster version was raised. Referrals are not followed further.
 type referrals struct {
 	mu sync.Mutex
 	to map[string]string
 }
 
-// at is where to call who was known at an address.
+// at returns where to call a node that was known at an address.
 func (r *referrals) at(address string) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -31,19 +31,20 @@ func (r *referrals) at(address string) string {
 	return address
 }
 
-// At is where to call a node that was known at an address, as far as it has
-// said.
+// At returns where to call a node that was known at an address, as far as the
+// node has said.
 func (p *Peers) At(address string) string { return p.referrals.at(address) }
 
-// forget has the address itself called again: the node may have moved.
+// forget makes the next call use the address itself, because the node may have
+// moved.
 func (r *referrals) forget(address string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	delete(r.to, address)
 }
 
-// take takes the answer of an address, and reports whether it refers to
-// another.
+// take records the referral in an answer, if there is one, and reports whether
+// there is.
 func (r *referrals) take(address string, answer *http.Response) bool {
 	if answer.StatusCode != http.StatusNotFound {
 		return false

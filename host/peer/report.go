@@ -10,8 +10,7 @@ import (
 	"github.com/hostd/hostd/sharding/coordinator"
 )
 
-// EncodeReport makes the message of a report; how large the shards are is left
-// to the caller to add.
+// EncodeReport encodes a report. The caller adds the sizes of the shards.
 func EncodeReport(r coordinator.Report) *peerv1.ReportRequest {
 	out := &peerv1.ReportRequest{
 		NodeId: string(r.Node), Incarnation: r.Incarnation, Seq: r.Seq, View: r.View,
@@ -36,7 +35,7 @@ func EncodeReport(r coordinator.Report) *peerv1.ReportRequest {
 	return out
 }
 
-// DecodeReport reads one.
+// DecodeReport decodes a report.
 func DecodeReport(r *peerv1.ReportRequest) coordinator.Report {
 	out := coordinator.Report{
 		Node: sharding.NodeID(r.GetNodeId()), Incarnation: r.GetIncarnation(), Seq: r.GetSeq(), View: r.GetView(),
@@ -66,8 +65,8 @@ func DecodeReport(r *peerv1.ReportRequest) coordinator.Report {
 	return out
 }
 
-// StopReason reads why a replica has stopped. A reason of a later release is
-// taken for the milder one.
+// StopReason decodes why a replica has stopped. It treats an unknown reason of
+// a later release as the milder one, unsupported.
 func StopReason(r peerv1.StopReason) sharding.StopReason {
 	if r < 0 || r > peerv1.StopReason_STOP_REASON_DAMAGED {
 		return sharding.StopUnsupported
@@ -75,7 +74,8 @@ func StopReason(r peerv1.StopReason) sharding.StopReason {
 	return sharding.StopReason(r)
 }
 
-// convert copies numbers of one type into another of the same size.
+// convert copies numbers of one type into a slice of another type of the same
+// size.
 func convert[To, From ~uint64](in []From) []To {
 	if len(in) == 0 {
 		return nil

@@ -22,12 +22,12 @@ const (
 	maxPieceBytes = maxChunkBytes + maxHeadBytes + 64
 )
 
-// noCompression keeps both sides from compressing: what is large is compressed
-// or random already, and what is compressed costs its receiver far more than
-// its sender.
+// noCompression disables compression on both sides. Large data is already
+// compressed or random, and decompression would cost the receiver far more than
+// the sender.
 var noCompression = connect.WithAcceptCompression("gzip", nil, nil)
 
-// newHandler mounts the service behind the check of who calls.
+// newHandler returns the service behind the check of the caller.
 func (p *Peers) newHandler() http.Handler {
 	common := connect.WithHandlerOptions(connect.WithCompression("gzip", nil, nil))
 	mux := http.NewServeMux()
@@ -48,10 +48,10 @@ func (p *Peers) newHandler() http.Handler {
 	return p.Admit(mux)
 }
 
-// Admit wraps a handler of calls between nodes: it checks who calls, notes that
-// the caller is heard, and answers with who is called. CallerOf names the
-// caller inside. Calls of the peer service need what needs says, all others a
-// member.
+// Admit wraps a handler of calls between nodes. It checks the caller, records a
+// sign of life, and answers with this node's hello. CallerOf returns the caller
+// inside. Calls of the peer service need what the table needs says; all other
+// calls need a member.
 func (p *Peers) Admit(next http.Handler) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -81,8 +81,8 @@ func (p *Peers) Admit(next http.Handler) http.Handler {
 	})
 }
 
-// admit judges a request by its headers, and begins to follow it where it is
-// of a node that is to be known.
+// admit checks a request by its headers. If its node must be known, admit also
+// registers the call with that node.
 func (p *Peers) admit(r *http.Request, s *served) error {
 	h, err := readHello(r.Header)
 	if err != nil {
@@ -112,8 +112,8 @@ func (p *Peers) admit(r *http.Request, s *served) error {
 	if s.peer, err = p.meet(h); err != nil {
 		return err
 	}
-	// Who is put down from here on finds the call, and who was before is found by
-	// this second look.
+	// If the node is put down after this line, Sever finds the call. If that
+	// happened before, the second check finds it.
 	s.peer.admitted(s)
 	if now := p.standing(h); now == StandingPutDown || need == needMember && now != StandingMember {
 		s.peer.answered(s)

@@ -14,13 +14,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// progressTime is how long a snapshot or a module may stand still.
+// progressTime is how long a transfer of a snapshot or a module may make no
+// progress.
 const progressTime = 10 * time.Second
 
-// errStalled: nothing moved for progressTime.
+// errStalled: the transfer made no progress for progressTime.
 var errStalled = fmt.Errorf("%w: the transfer stands still", ErrUnavailable)
 
-// progress ends a transfer that stands still.
+// progress ends a transfer that makes no progress.
 type progress struct {
 	cancel context.CancelCauseFunc
 	timer  *time.Timer
@@ -42,11 +43,11 @@ func (w *progress) stop() {
 	w.cancel(nil)
 }
 
-// SendSnapshot sends what body brings, under a header of at most 64 KiB, and
-// returns the node's answer when it has taken it, or an error when it has not.
-// The answer of a node of an earlier release is empty. It
-// lasts as long as bytes move; the receiver paces it. A node takes a few at a
-// time and answers ErrUnavailable to more.
+// SendSnapshot sends body, with a header of at most 64 KiB, and returns the
+// node's answer when it has taken the snapshot. The answer of a node of an
+// earlier release is empty. A transfer may last as long as bytes move; the
+// receiver controls the pace. A node takes a few snapshots concurrently and
+// answers ErrUnavailable to more.
 func (p *Peers) SendSnapshot(ctx context.Context, to sharding.NodeID, header []byte, body io.Reader) (answer []byte, err error) {
 	q, err := p.known(to)
 	if err != nil {
@@ -68,7 +69,7 @@ func (p *Peers) SendSnapshot(ctx context.Context, to sharding.NodeID, header []b
 		return stream.Send(m)
 	})
 	if err != nil && !errors.Is(err, io.EOF) {
-		w.cancel(err) // the receiver must not take it for whole
+		w.cancel(err) // the receiver must not take it for complete
 		stream.CloseAndReceive()
 		return nil, fmt.Errorf("send a snapshot to node %s: %w", to, err)
 	}
@@ -80,7 +81,8 @@ func (p *Peers) SendSnapshot(ctx context.Context, to sharding.NodeID, header []b
 	return response.Msg.GetAnswer(), nil
 }
 
-// transferError prefers the reason why this side gave up.
+// transferError returns the error of a transfer. If this side gave up, it
+// prefers that reason.
 func transferError(ctx context.Context, node sharding.NodeID, err error) error {
 	if err != nil && errors.Is(context.Cause(ctx), errStalled) {
 		return fmt.Errorf("call node %s: %w", node, errStalled)
@@ -88,9 +90,9 @@ func transferError(ctx context.Context, node sharding.NodeID, err error) error {
 	return decodeError(node, err)
 }
 
-// sendChunks reads r to its end and calls send with what it brought, in chunks
-// of at most maxChunkBytes, at least once. The chunk is send's for ever. An
-// io.EOF from send means that the receiver knows more.
+// sendChunks reads r to its end and calls send with chunks of at most
+// maxChunkBytes, at least once. send may keep the chunk. If send returns
+// io.EOF, the receiver has ended the stream and its answer has the reason.
 func sendChunks(r io.Reader, send func(chunk []byte, last bool) error) error {
 	for {
 		chunk := make([]byte, maxChunkBytes)
@@ -144,8 +146,8 @@ func (s *controlService) SendSnapshot(ctx context.Context, stream *connect.Clien
 	return connect.NewResponse(&peerv1.SendSnapshotResponse{Answer: answer}), nil
 }
 
-// chunks reads the messages of a transfer as bytes. io.EOF comes only behind
-// the last one; a transfer cut short fails.
+// chunks reads the messages of a transfer as bytes. It returns io.EOF only
+// after the last message; a truncated transfer fails.
 type chunks struct {
 	in    *served
 	next  func() (chunk []byte, last bool, err error)
@@ -169,7 +171,7 @@ func (c *chunks) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads the next message, which must come within progressTime.
+// fill reads the next message, which must arrive within progressTime.
 func (c *chunks) fill() error {
 	if c.err != nil {
 		return c.err
@@ -182,7 +184,7 @@ func (c *chunks) fill() error {
 		c.in.abort()
 	}
 	c.chunk, c.last, c.err = c.next()
-	c.in.deadline(time.Now().Add(maxCallTime)) // to work on it, and to answer
+	c.in.deadline(time.Now().Add(maxCallTime)) // for processing and answering
 	return c.err
 }
 

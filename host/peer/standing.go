@@ -9,40 +9,40 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Standing is what the metadata of this node says of a start of another one.
+// Standing is the status of a start of another node in this node's metadata.
 type Standing int
 
 const (
-	// StandingUnknown: the node is no member.
+	// StandingUnknown: the node is not a member.
 	StandingUnknown Standing = iota
 	// StandingMember: the node is a member, whatever its status, unless an
 	// operator put it down.
 	StandingMember
-	// StandingOutside: an operator put the node down, and this start, a later
-	// one, has not been admitted.
+	// StandingOutside: an operator put the node down, and this start, which is
+	// later, has not been admitted.
 	StandingOutside
-	// StandingPutDown: an operator put this start down, or a later one.
+	// StandingPutDown: an operator put this start or a later one down.
 	StandingPutDown
 )
 
-// Members is what this node's metadata says of the others.
+// Members is this node's metadata about other nodes.
 type Members interface {
-	// Standing is asked for every call: it neither blocks nor allocates.
+	// Standing is called for every call, so it must not block or allocate.
 	Standing(node sharding.NodeID, start uint64) Standing
-	// Confirm returns once all is applied here that the metadata shard had
-	// committed before the call. Calls at the same time share one reading.
+	// Confirm returns when this node has applied everything that the metadata
+	// shard had committed before the call. Concurrent calls share one read.
 	Confirm(ctx context.Context) error
 }
 
-// Bounds of the calls that wait because their caller is no member as far as is
-// known here.
+// Bounds of the calls that wait because their caller is not a member as far as
+// this node knows.
 const (
 	lookupTime     = 2 * time.Second
-	maxLookups     = 64 // at a time
+	maxLookups     = 64 // concurrently
 	maxNodeLookups = 16 // of these for one node
 )
 
-// lookups counts the calls that wait.
+// lookups counts the waiting calls.
 type lookups struct {
 	mu    sync.Mutex
 	all   int
@@ -72,11 +72,11 @@ func (l *lookups) leave(node sharding.NodeID) {
 	}
 }
 
-// SetMembers says who is a member. Before it nobody is, and calls that need it
-// fail with ErrUnavailable.
+// SetMembers sets who is a member. Before that nobody is, and calls that need a
+// member fail with ErrUnavailable.
 func (p *Peers) SetMembers(m Members) { p.members.Store(&m) }
 
-// standing is what is known here of who calls or answers.
+// standing returns the status of a caller or answering node.
 func (p *Peers) standing(h Hello) Standing {
 	members := p.members.Load()
 	if members == nil {
@@ -85,7 +85,7 @@ func (p *Peers) standing(h Hello) Standing {
 	return (*members).Standing(h.Node, h.Incarnation)
 }
 
-// mayStart refuses a start that an operator put down.
+// mayStart rejects a start that an operator put down.
 func (p *Peers) mayStart(h Hello) error {
 	if p.standing(h) != StandingPutDown {
 		return nil
@@ -93,8 +93,9 @@ func (p *Peers) mayStart(h Hello) error {
 	return fmt.Errorf("%w: start %d of node %s; stop the node and start it anew", ErrPutDown, h.Incarnation, h.Node)
 }
 
-// isMember refuses whoever is no member. The metadata here may lag behind, so
-// a stranger is only refused for good after a reading of the metadata shard.
+// isMember rejects a node that is not a member. The metadata on this node may
+// be stale, so a node that is not in it is finally rejected only after a read
+// of the metadata shard.
 func (p *Peers) isMember(ctx context.Context, h Hello) error {
 	switch p.standing(h) {
 	case StandingMember:
@@ -129,8 +130,8 @@ func (p *Peers) lookUp(ctx context.Context, node sharding.NodeID) error {
 	return (*members).Confirm(ctx)
 }
 
-// Sever ends what a node has open here, and this node's link to it. It follows
-// a change of Standing: a call that comes later is refused by that.
+// Sever ends the calls that a node has open here, and this node's link to it.
+// Call it after Standing has changed: later calls are rejected because of that.
 func (p *Peers) Sever(node sharding.NodeID) {
 	q := (*p.table.Load())[node]
 	if q == nil {
@@ -151,7 +152,7 @@ func (p *Peers) Sever(node sharding.NodeID) {
 	}
 }
 
-// admitted begins to follow a call, so that Sever ends it.
+// admitted records a call, so that Sever ends it.
 func (q *peer) admitted(s *served) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -161,7 +162,7 @@ func (q *peer) admitted(s *served) {
 	q.calling[s] = struct{}{}
 }
 
-// answered ends it.
+// answered removes the call.
 func (q *peer) answered(s *served) {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -9,34 +9,35 @@ import (
 )
 
 const (
-	// beatsKept is how many beats may be under way and be measured all the same.
+	// beatsKept is how many heartbeats may be in flight and still be measured.
 	beatsKept = 16
-	// tripsKept is how many round trips the percentile is of; at five beats a
-	// second it is the last 100 s.
+	// tripsKept is the number of round trips in the percentile. With five
+	// heartbeats a second it covers the last 100 s.
 	tripsKept = 512
-	// skewsKept is how many of the last trips the skew is taken from: from the
-	// quickest, whose two halves differ least.
+	// skewsKept is the number of recent round trips from which the skew is
+	// taken. It is taken from the fastest, because its two directions differ
+	// least.
 	skewsKept = 16
 )
 
-// Timing is what the beats of the link to a node tell of the way there and of
-// its wall clock.
+// Timing is what the heartbeats of a link measure about the network path and
+// the other node's wall clock.
 type Timing struct {
 	Node sharding.NodeID
-	// Trips were measured; 0: what follows is not known.
+	// Trips is the number of measurements. If 0, the other fields are unknown.
 	Trips uint64
-	// Trip is the 99th percentile of the last round trips, what both sides' beats
-	// wait for left out.
+	// Trip is the 99th percentile of the last round trips, without the time
+	// that both sides held the heartbeats.
 	Trip time.Duration
-	// Skew is how far the node's wall clock is ahead of this one's, give or take
-	// half of Within.
+	// Skew is how far the node's wall clock is ahead of this one's, with an
+	// error of at most half of Within.
 	Skew, Within time.Duration
 }
 
-// trip is a round trip, and what it says of the other side's clock.
+// trip is a round trip and the clock difference that it measured.
 type trip struct{ took, skew time.Duration }
 
-// timing measures one node. It is safe for concurrent use.
+// timing holds the measurements of one node. It is safe for concurrent use.
 type timing struct {
 	mu    sync.Mutex
 	trips [tripsKept]trip
@@ -50,8 +51,8 @@ func (t *timing) add(v trip) {
 	t.count++
 }
 
-// of describes what was measured. The percentile is left out where it is not
-// wanted: it is sorted for.
+// of returns the measurements. It computes the percentile only if asked,
+// because that needs a sort.
 func (t *timing) of(node sharding.NodeID, percentile bool) Timing {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -74,7 +75,7 @@ func (t *timing) of(node sharding.NodeID, percentile bool) Timing {
 	return out
 }
 
-// Timings describes the nodes that are heard, in no order.
+// Timings describes the nodes that are alive, unordered.
 func (p *Peers) Timings(percentile bool) []Timing {
 	var out []Timing
 	for id, q := range *p.table.Load() {
@@ -85,7 +86,7 @@ func (p *Peers) Timings(percentile bool) []Timing {
 	return out
 }
 
-// departures are when the last beats of a link were sent.
+// departures are the send times of the last heartbeats of a link.
 type departures struct {
 	mu   sync.Mutex
 	beat [beatsKept]uint64
@@ -98,7 +99,7 @@ func (d *departures) note(beat uint64, now int64) {
 	d.beat[beat%beatsKept], d.at[beat%beatsKept] = beat, now
 }
 
-// take returns when a beat was sent, once.
+// take returns when a heartbeat was sent. It succeeds once per heartbeat.
 func (d *departures) take(beat uint64) (at int64, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -110,8 +111,8 @@ func (d *departures) take(beat uint64) (at int64, ok bool) {
 	return d.at[i], true
 }
 
-// measure takes the answer to a beat of the link. The other clock is read half
-// a trip before the answer arrives.
+// measure evaluates the answer to a heartbeat. The other node's clock was read
+// about half a round trip before the answer arrived.
 func (l *outbound) measure(e echo) {
 	at, ok := l.sent.take(e.beat)
 	if !ok || e.clock == 0 {
@@ -122,7 +123,7 @@ func (l *outbound) measure(e echo) {
 	l.peer.timing.add(trip{took, time.Unix(0, e.clock).Add(took / 2).Sub(p.opts.Wall())})
 }
 
-// arrivedBeat is a beat and when it arrived.
+// arrivedBeat is a heartbeat and when it arrived.
 type arrivedBeat struct {
 	beat uint64
 	at   int64

@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Vouch asks the node at an address which start of this node is the newest that
-// it knows, and has it put the present one on record. It returns who answered.
-// A member of an earlier release does not know the call; it knows of none, and
-// its answer is empty.
+// Vouch asks the node at an address for the newest start of this node that it
+// knows, and makes it record the current one. It returns the node that
+// answered. A member of an earlier release does not know the call and has
+// recorded no start, so its answer is empty.
 func (p *Peers) Vouch(ctx context.Context, address string, r *peerv1.VouchRequest) (sharding.NodeID, *peerv1.VouchResponse, error) {
 	ctx, cancel := p.bounded(ctx)
 	defer cancel()
@@ -22,8 +22,8 @@ func (p *Peers) Vouch(ctx context.Context, address string, r *peerv1.VouchReques
 	client := newClient(through, "http://"+address)
 	res, err := client.Vouch(ctx, connect.NewRequest(r))
 	if err != nil {
-		// A path that a server does not know has an answer of plain HTTP, of
-		// whose headers the error tells nothing.
+		// If a server does not know a path, it answers in plain HTTP, and the
+		// error contains none of its headers.
 		var remote *connect.Error
 		h := through.answered.Load()
 		if errors.As(err, &remote) && remote.Code() == connect.CodeUnimplemented && len(remote.Details()) == 0 && h != nil && h.Cluster == p.Cluster() {
@@ -41,7 +41,7 @@ func (p *Peers) Vouch(ctx context.Context, address string, r *peerv1.VouchReques
 	return h.Node, res.Msg, nil
 }
 
-// Vouch is answered whatever start the caller is of: that is what it asks.
+// Vouch is answered for any start of the caller, because that is the question.
 func (s *controlService) Vouch(ctx context.Context, r *connect.Request[peerv1.VouchRequest]) (*connect.Response[peerv1.VouchResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.VouchResponse, error) {
 		own, caller := s.peers.Cluster(), CallerOf(ctx)
