@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// pastTime, as a deadline, makes what is under way fail.
+// pastTime, as a deadline, makes operations in progress fail.
 var pastTime = time.Unix(1, 0)
 
 // item is one request of another node.
@@ -19,28 +19,28 @@ type item struct {
 	batch       *batch
 	correlation uint64
 	round       uint64
-	shard       sharding.ShardID // whose round it is
+	shard       sharding.ShardID // the sender's shard, to which round belongs
 	req         request.Request
 }
 
-// batch is the requests of one message. It owns the memory they lie in and
-// goes back to its pool when the last of them is released.
+// batch is the requests of one message. It owns their memory, and returns to
+// its pool when the last one is released.
 type batch struct {
 	stream  *serverStream
 	message wire.Message // payloads alias it
 	items   []item
 	submit  []*request.Request
 	refs    atomic.Int32
-	written int // items; the writer's
+	written int // items that were written; used only by the writer
 }
 
-// Bounds of what a pooled batch may hold on to.
+// Bounds of the memory that a pooled batch may keep.
 const (
 	maxPooledItems = 1024
 	maxPooledBytes = 512 << 10
 )
 
-// batches are batches of answers that are used again.
+// batches is a pool of batches.
 type batches struct{ pool sync.Pool }
 
 func (p *batches) get() *batch {
@@ -69,11 +69,11 @@ func (b *batch) release(n int32) {
 	}
 }
 
-// Complete implements request.Completer: it queues the answer and returns.
+// Complete implements request.Completer. It queues the answer and returns.
 func (b *batch) Complete(r *request.Request) { b.stream.completed(&b.items[r.Tag]) }
 
-// write sends answers until the input has ended and everything is answered,
-// or ctx ends.
+// write sends answers until the input has ended and everything is answered, or
+// ctx ends.
 func (st *serverStream) write(ctx context.Context) error {
 	var spare []*item
 	var out wire.Message
@@ -97,7 +97,7 @@ func (st *serverStream) write(ctx context.Context) error {
 	}
 }
 
-// send writes the outcomes of items, in messages of bounded size.
+// send writes the outcomes of items in messages of bounded size.
 func (st *serverStream) send(out *wire.Message, done []*item) error {
 	out.Bytes = out.Bytes[:0]
 	var failure []byte
@@ -124,8 +124,8 @@ func (st *serverStream) send(out *wire.Message, done []*item) error {
 	return err
 }
 
-// settle lets go of items that have been written and reports whether the
-// stream is complete.
+// settle releases items that have been written, and reports whether the stream
+// is complete.
 func (st *serverStream) settle(done []*item) (ended bool) {
 	bytes := 0
 	for _, it := range done {

@@ -12,32 +12,34 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options of a Client. The zero value of a bound means its default.
+// Options configures a Client. If a bound is zero, its default is used.
 type Options struct {
-	// Self names this node to its peers.
+	// Self is this node's name.
 	Self sharding.NodeID
 	// Connect returns the HTTP/2 client of a node and the base of its URLs. It
-	// does not block.
+	// must not block.
 	Connect func(sharding.NodeID) (client *http.Client, baseURL string, err error)
 	Logger  *slog.Logger     // nil discards
-	Clock   func() time.Time // time.Now when nil
-	// Epoch counts the pauses of the process: what a router took before one is
-	// not sent after it. None when nil.
+	Clock   func() time.Time // nil means time.Now
+	// Epoch counts the pauses of the process. A request that the router took
+	// before a pause is not sent after it. If nil, there are no pauses.
 	Epoch func() uint64
-	// Principals reports that other nodes are told whose requests are: the
-	// cluster's level has it. Nil: they are.
+	// Principals reports whether other nodes receive the requests' principals,
+	// because the cluster version supports it. Nil means true.
 	Principals func() bool
-	// Traces reports likewise that they are told in which spans requests are made.
+	// Traces reports whether they receive the requests' trace contexts. Nil
+	// means true.
 	Traces func() bool
 
-	// Streams to each peer (4): one shard's requests keep to one.
+	// Streams is the number of streams to each peer (4). A shard's requests use
+	// one.
 	Streams int
-	// StreamRequests and StreamBytes bound what a stream has that is not
-	// answered (16,384; 16 MiB). What is beyond fails with request.ErrBusy.
+	// StreamRequests and StreamBytes bound the unanswered requests of a stream
+	// (16,384; 16 MiB). Requests beyond a bound fail with request.ErrBusy.
 	StreamRequests, StreamBytes int
 	// MinPause and MaxPause bound how long a node that could not be reached is
-	// taken for unreachable without another attempt (5 ms, 250 ms); it doubles
-	// from one to the other.
+	// regarded as unreachable without another attempt (5 ms, 250 ms). The time
+	// doubles from one to the other.
 	MinPause, MaxPause time.Duration
 	// OpenTimeout bounds the opening of a stream (2 s).
 	OpenTimeout time.Duration
@@ -77,7 +79,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Client is the router's Remote. It is safe for concurrent use.
+// Client implements the router's Remote. It is safe for concurrent use.
 type Client struct {
 	opts Options
 	ctx  context.Context // of all links
@@ -89,7 +91,7 @@ type Client struct {
 	closed bool
 }
 
-// NewClient makes a client; streams are opened when they are needed.
+// NewClient returns a client. Streams are opened when they are needed.
 func NewClient(opts Options) (*Client, error) {
 	if opts.Connect == nil || opts.Self == "" {
 		return nil, errors.New("forward: a name and a way to connect are needed")
@@ -100,11 +102,11 @@ func NewClient(opts Options) (*Client, error) {
 
 // Submit sends requests to a node, in order for each shard. It never blocks,
 // keeps no reference to the slice and completes each request exactly once,
-// possibly before it returns: with the outcome that the node gave it, with
-// request.ErrUnreachable when it was not sent, with request.ErrOutcomeUnknown
-// when no answer came, and with request.ErrBusy when too much is under way.
-// Once a stream has failed a request of a shard for the way's sake, it fails
-// later ones of the same or an earlier Route.Round.
+// possibly before it returns: with the outcome that the node returned, with
+// request.ErrUnreachable if it was not sent, with request.ErrOutcomeUnknown if
+// no answer came, or with request.ErrBusy if too many are unanswered. Once a
+// broken stream has made a request of a shard fail, later requests of the shard
+// with the same or a lower Route.Round fail too.
 func (c *Client) Submit(to sharding.NodeID, reqs []*request.Request) {
 	links := c.links(to)
 	if links == nil {
@@ -122,7 +124,7 @@ func (c *Client) Submit(to sharding.NodeID, reqs []*request.Request) {
 	}
 }
 
-// links returns the links to a node; nil when the client is closed.
+// links returns the links to a node, or nil if the client is closed.
 func (c *Client) links(to sharding.NodeID) []*link {
 	c.mu.RLock()
 	links, closed := c.peers[to], c.closed
@@ -147,14 +149,14 @@ func (c *Client) links(to sharding.NodeID) []*link {
 	return links
 }
 
-// PeerSilent breaks the streams to a node of which nothing is heard: what is
-// under way fails with its outcome unknown, and what comes is unreachable until
+// PeerSilent breaks the streams to a node that is suspected. Requests that were
+// sent fail with an unknown outcome, and new ones are unreachable until
 // PeerHeard.
 func (c *Client) PeerSilent(node sharding.NodeID) {
 	c.each(node, (*link).sever)
 }
 
-// PeerHeard lets a node be tried again at once.
+// PeerHeard allows an attempt to reach a node now.
 func (c *Client) PeerHeard(node sharding.NodeID) {
 	c.each(node, (*link).revive)
 }
@@ -168,8 +170,8 @@ func (c *Client) each(node sharding.NodeID, do func(*link)) {
 	}
 }
 
-// Close breaks all streams and joins their goroutines. What is under way fails
-// as when its stream breaks.
+// Close breaks all streams and joins their goroutines. Unanswered requests fail
+// as if their streams had broken.
 func (c *Client) Close(ctx context.Context) error {
 	c.mu.Lock()
 	c.closed = true

@@ -7,10 +7,11 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// errMalformed is wrapped by every failure to decode a message.
+// errMalformed is wrapped by every decoding error.
 var errMalformed = errors.New("malformed message")
 
-// asked is one request on the wire. Decoded, its slices alias the message.
+// asked is one request on the wire. After decoding, its slices alias the
+// message.
 type asked struct {
 	correlation uint64
 	kind        uint64
@@ -20,30 +21,31 @@ type asked struct {
 	payload     []byte
 	commandID   []byte
 	serverID    bool
-	expected    uint64 // one above; 0 is none
-	remaining   uint64 // microseconds; 0 is no deadline
+	expected    uint64 // the expected sequence plus 1; 0 is none
+	remaining   uint64 // microseconds to the deadline; 0 is none
 	round       uint64
-	send        []byte // of a delivery
-	shard       uint64 // the sender's; 0 from a release that sends none
-	firstTried  uint64 // microseconds ago; 0 where no attempt can have taken effect
-	principal   []byte // encoded; nothing where the sender did not say
-	roles       uint64 // by which the sender has decided
-	trace       []byte // encoded; nothing of what is not sampled
+	send        []byte // encoded delivery
+	shard       uint64 // according to the sender; 0 from a release that does not send it
+	firstTried  uint64 // microseconds since the first attempt; 0 if no earlier attempt can have taken effect
+	principal   []byte // encoded; empty if the sender did not send it
+	roles       uint64 // the roles by which the sender has decided
+	trace       []byte // encoded; empty if the request is not sampled
 }
 
-// answered is one outcome on the wire. Decoded, its slices alias the message.
+// answered is one outcome on the wire. After decoding, its slices alias the
+// message.
 type answered struct {
 	correlation uint64
 	payload     []byte
 	sequence    uint64
 	events      uint64
 	duplicate   bool
-	failure     []byte // an encoded error, where failed
+	failure     []byte // an encoded error, if failed
 	failed      bool
 	fuel        uint64
 }
 
-// Fields as the .proto file gives them: numbers shifted over wire types, of
+// Fields of the .proto file: the field number shifted, plus the wire type, of
 // which 2 is length-delimited and 0 a varint.
 const (
 	tagItem        = 1<<3 | 2
@@ -75,7 +77,8 @@ const (
 )
 
 // fields calls fn for every field of an encoded message, in order: varints as
-// n, length-delimited fields as b, which aliases msg. Others are skipped.
+// n, length-delimited fields as b, which aliases msg. Fields of other types are
+// skipped.
 func fields(msg []byte, fn func(tag, n uint64, b []byte) error) error {
 	for len(msg) > 0 {
 		tag, used := protowire.ConsumeVarint(msg)
@@ -220,7 +223,7 @@ func farBytesSize(n int) int {
 	return 2 + protowire.SizeBytes(n)
 }
 
-// appendFar is appendVarint for a field whose tag takes more than a byte.
+// appendFar is appendVarint for a field whose tag takes more than one byte.
 func appendFar(dst []byte, tag, v uint64) []byte {
 	if v == 0 {
 		return dst

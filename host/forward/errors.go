@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// kindOpaque is the number of an error that is not in the table of outcomes.
+// kindOpaque is the kind of an error that is not in the table of outcomes.
 const kindOpaque = 1
 
 // Fields of ForwardError.
@@ -35,13 +35,15 @@ const (
 	tagFaultText  = 2<<3 | 2
 )
 
-// maxErrorText is where the text of an error is cut.
+// maxErrorText is the length to which the text of an error is truncated, in
+// bytes.
 const maxErrorText = 4 << 10
 
-// distantError is an error of another node: its text, and what it wraps.
+// distantError is an error of another node: its text, and the error that it
+// wraps.
 type distantError struct {
 	text string
-	err  error // nil for one that is no sentinel
+	err  error // nil if it wraps no sentinel
 }
 
 func (e *distantError) Error() string { return e.text }
@@ -68,7 +70,7 @@ func appendError(dst []byte, err error) []byte {
 	)
 	switch {
 	case o.Err == err:
-		return dst // its text is known
+		return dst // both sides know its text
 	case o.Err != nil:
 		return appendBytes(dst, tagErrText, cutText(err.Error()))
 	case errors.As(err, &rate):
@@ -102,7 +104,7 @@ func appendError(dst []byte, err error) []byte {
 
 func cutText(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxErrorText)], "?") }
 
-// parseError decodes an error. The second one says that it does not decode.
+// parseError decodes an error. malformed is set if that fails.
 func parseError(b []byte) (failure, malformed error) {
 	var kind uint64
 	var text, code, message, entityType string

@@ -11,15 +11,15 @@ import (
 )
 
 const (
-	// maxMessageItems and maxMessageBytes are where a message is cut; an item
-	// above the bytes travels alone.
+	// maxMessageItems and maxMessageBytes bound a message; a larger item is a
+	// message of its own.
 	maxMessageItems = 1024
 	maxMessageBytes = 256 << 10
 )
 
-// link is the way to a node over one stream, which is opened again when there
-// is something to send. Its run goroutine sends; a second one receives while
-// there is a stream.
+// link carries requests to a node over one stream, which it opens when there is
+// something to send. Its run goroutine sends; a second one receives while there
+// is a stream.
 type link struct {
 	client *Client
 	to     sharding.NodeID
@@ -28,20 +28,20 @@ type link struct {
 
 	mu     sync.Mutex
 	queue  []*request.Request // not sent
-	slots  []slot             // sent and not answered, by the low half of the correlation
+	slots  []slot             // sent but not answered, indexed by the low half of the correlation
 	free   []uint32
-	count  int // in queue and slots
+	count  int // requests in queue and slots
 	bytes  int
-	lost   map[sharding.ShardID]uint64 // highest round of which something was lost
-	silent bool                        // nothing is heard of the node: no attempt
-	down   time.Time                   // no attempt before
+	lost   map[sharding.ShardID]uint64 // highest round of which a request was lost
+	silent bool                        // the node is suspected: no attempt
+	down   time.Time                   // no attempt before this time
 	pause  time.Duration
-	cut    context.CancelFunc // of the stream; nil without one
+	cut    context.CancelFunc // ends the stream; nil if there is none
 	closed bool
 }
 
-// slot is a request that was sent. The generation tells its answer from one to
-// an earlier request in the same slot.
+// slot holds a request that was sent. The generation distinguishes its answer
+// from the answer to an earlier request in the same slot.
 type slot struct {
 	req        *request.Request
 	generation uint32
@@ -54,7 +54,7 @@ func newLink(c *Client, to sharding.NodeID, index int) *link {
 	}
 }
 
-// put queues requests, or fails them.
+// put queues requests or fails them.
 func (l *link) put(reqs []*request.Request) {
 	var failed [8]*request.Request
 	unreachable, busy := failed[:0], []*request.Request(nil)
@@ -85,15 +85,15 @@ func (l *link) put(reqs []*request.Request) {
 	complete(busy, request.ErrBusy)
 }
 
-// lose notes that a request was not delivered; the mutex is held.
+// lose records that a request was not delivered. l.mu must be held.
 func (l *link) lose(q *request.Request) {
 	if q.Route.Round > l.lost[q.Shard] {
 		l.lost[q.Shard] = q.Route.Round
 	}
 }
 
-// take encodes what is queued, up to the size of a message, and returns what
-// has waited too long.
+// take encodes queued requests, up to the size of a message, and returns the
+// requests whose deadline has passed.
 func (l *link) take(dst []byte) (msg []byte, late []*request.Request) {
 	now, epoch, say := l.client.opts.Clock(), l.client.opts.Epoch(), says{l.client.opts.Principals(), l.client.opts.Traces()}
 	l.mu.Lock()
@@ -118,13 +118,13 @@ func (l *link) take(dst []byte) (msg []byte, late []*request.Request) {
 	return dst, late
 }
 
-// let takes a request out of the account; the mutex is held.
+// let stops counting a request against the bounds. l.mu must be held.
 func (l *link) let(q *request.Request) {
 	l.count--
 	l.bytes -= requestSize(q)
 }
 
-// occupy finds a slot for a request and returns its correlation.
+// occupy puts a request into a slot and returns its correlation.
 func (l *link) occupy(q *request.Request) uint64 {
 	if len(l.free) == 0 {
 		l.slots = append(l.slots, slot{})
@@ -138,8 +138,8 @@ func (l *link) occupy(q *request.Request) uint64 {
 	return uint64(s.generation)<<32 | uint64(at)
 }
 
-// release returns the request of a correlation, or nil for an answer that
-// nobody waits for; the mutex is held.
+// release returns the request of a correlation, or nil if nobody waits for the
+// answer. l.mu must be held.
 func (l *link) release(correlation uint64) *request.Request {
 	at, generation := uint32(correlation), uint32(correlation>>32)
 	if int(at) >= len(l.slots) || l.slots[at].generation != generation || l.slots[at].req == nil {
@@ -152,7 +152,8 @@ func (l *link) release(correlation uint64) *request.Request {
 	return q
 }
 
-// answered completes the requests of a message. The message is theirs.
+// answered completes the requests of a message. Their results may alias the
+// message.
 func (l *link) answered(msg []byte, done []*request.Request) ([]*request.Request, error) {
 	done = done[:0]
 	var a answered
@@ -180,8 +181,8 @@ func (l *link) answered(msg []byte, done []*request.Request) ([]*request.Request
 	return done, err
 }
 
-// broke fails everything, for the reason err: what was sent may have run.
-// Another stream is not tried for a while.
+// broke fails all requests because of err. Requests that were sent may have
+// run. No new stream is tried for a while.
 func (l *link) broke(err error, closed bool) {
 	o := &l.client.opts
 	l.mu.Lock()
@@ -213,7 +214,7 @@ func (l *link) broke(err error, closed bool) {
 	complete(queued, request.ErrUnreachable)
 }
 
-// sever breaks the stream, and opens none until revive.
+// sever breaks the stream and prevents new ones until revive.
 func (l *link) sever() {
 	l.mu.Lock()
 	l.silent = true
@@ -224,14 +225,14 @@ func (l *link) sever() {
 	}
 }
 
-// revive lets the next request try again.
+// revive allows the next request to open a stream.
 func (l *link) revive() {
 	l.mu.Lock()
 	l.silent, l.down, l.pause = false, time.Time{}, 0
 	l.mu.Unlock()
 }
 
-// signal puts a value into a one-slot channel unless there is one.
+// signal puts a value into a one-slot channel unless it is full.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Numbers of the kinds of requests on the wire.
+// Kinds of requests on the wire.
 const (
 	wireCommand = iota
 	wireQuery
@@ -20,7 +20,7 @@ const (
 	wireDeliver
 )
 
-// requestSize is an upper bound of the bytes of an item.
+// requestSize returns an upper bound of the encoded size of a request.
 func requestSize(q *request.Request) int {
 	n := 140 + len(q.Entity.Type) + len(q.Entity.ID) + len(q.Name) + len(q.Payload) + len(q.ID) + sendSize(q.Delivery)
 	if q.Principal != nil {
@@ -32,14 +32,14 @@ func requestSize(q *request.Request) int {
 	return n
 }
 
-// says is what other nodes are told of requests beside what they ask.
+// says is what other nodes are told of requests in addition to the requests
+// themselves.
 type says struct {
-	principals bool // whose they are
-	traces     bool // in which span they are made
+	principals bool // who makes them
+	traces     bool // their trace context
 }
 
-// appendRequest appends an item of a ForwardRequest, with what is to be said of
-// it.
+// appendRequest appends an item of a ForwardRequest.
 func appendRequest(dst []byte, correlation uint64, q *request.Request, now time.Time, say says) []byte {
 	kind := uint64(wireCommand)
 	switch q.Kind {
@@ -97,7 +97,7 @@ func appendRequest(dst []byte, correlation uint64, q *request.Request, now time.
 	return appendFarBytes(dst, tagTrace, trace)
 }
 
-// fill makes the request that an item describes. Entity id and command id
+// fill builds the request that an item describes. Entity id and command id
 // share one allocation; the payload aliases the item's message.
 func (a *asked) fill(q *request.Request, names *names, callers *callers, scratch []byte, now time.Time) ([]byte, error) {
 	switch a.kind {
@@ -148,19 +148,19 @@ func (a *asked) fill(q *request.Request, names *names, callers *callers, scratch
 	return scratch, q.Entity.Validate()
 }
 
-// longestDeadline bounds what another node may ask for.
+// longestDeadline bounds the deadline that another node may request.
 const longestDeadline = 10 * time.Minute
 
-// longestAge bounds how long ago an attempt is taken for.
+// longestAge bounds the age of the first attempt that another node may report.
 const longestAge = 366 * 24 * time.Hour
 
-// callers makes principals of bytes that repeat. It serves one goroutine and
-// holds on to a bounded number.
+// callers caches parsed principals. It is not safe for concurrent use and
+// bounded.
 type callers struct {
 	known map[string]*principal.Principal
 }
 
-// maxCallers bounds those of a stream that are known: 1 MiB at most.
+// maxCallers bounds the cached principals of a stream, to at most 1 MiB.
 const maxCallers = 256
 
 func (c *callers) get(b []byte) (*principal.Principal, error) {
@@ -178,8 +178,8 @@ func (c *callers) get(b []byte) (*principal.Principal, error) {
 	return p, nil
 }
 
-// names makes strings of bytes that repeat, such as entity types. It serves
-// one goroutine and holds on to a bounded number.
+// names interns strings that repeat, such as entity types. It is not safe for
+// concurrent use and bounded.
 type names struct{ known map[string]string }
 
 func (n *names) get(b []byte) string {

@@ -8,7 +8,7 @@ import (
 )
 
 // appendResult appends an item of a ForwardResponse. failure is the encoded
-// error of a result that has one.
+// error if the result has one.
 func appendResult(dst []byte, correlation uint64, res *request.Result, failure []byte) []byte {
 	size := varintSize(correlation) + bytesSize(len(res.Payload)) + varintSize(uint64(res.Sequence)) +
 		varintSize(uint64(res.EventCount)) + varintSize(bit(res.Duplicate)) + varintSize(res.Fuel)
@@ -28,13 +28,13 @@ func appendResult(dst []byte, correlation uint64, res *request.Result, failure [
 	return appendVarint(dst, tagFuel, res.Fuel)
 }
 
-// resultSize is an upper bound of the bytes of an item.
+// resultSize returns an upper bound of the encoded size of an outcome.
 func resultSize(res *request.Result, failure []byte) int {
 	return 80 + len(res.Payload) + len(failure)
 }
 
-// result is the outcome that an item describes; its payload aliases the item's
-// message.
+// result returns the outcome that an item describes. Its payload aliases the
+// item's message.
 func (a *answered) result() (request.Result, error) {
 	if a.failed {
 		failure, err := parseError(a.failure)

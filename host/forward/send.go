@@ -24,7 +24,7 @@ const (
 	tagSendAnswer  = 82 << 3
 )
 
-// sendSize is an upper bound of the bytes of a delivery.
+// sendSize returns an upper bound of the encoded size of a delivery.
 func sendSize(d *request.Delivery) int {
 	if d == nil {
 		return 0
@@ -36,7 +36,8 @@ func sendSize(d *request.Delivery) int {
 	return n
 }
 
-// appendSend appends the message that a request delivers; nothing for none.
+// appendSend appends the message that a request delivers, or nothing if there
+// is none.
 func appendSend(dst []byte, d *request.Delivery) []byte {
 	if d == nil {
 		return dst
@@ -59,7 +60,7 @@ func appendSend(dst []byte, d *request.Delivery) []byte {
 	return dst
 }
 
-// parseSend is the inverse of appendSend; strings are copies.
+// parseSend is the inverse of appendSend. Strings are copies.
 func parseSend(b []byte, names *names) (*request.Delivery, error) {
 	d := &request.Delivery{}
 	var why request.RejectedError
@@ -99,7 +100,7 @@ func parseSend(b []byte, names *names) (*request.Delivery, error) {
 	return d, err
 }
 
-// sendFieldSize is what the field of an encoded message takes.
+// sendFieldSize returns the size of the field with an encoded message.
 func sendFieldSize(encoded []byte) int {
 	if len(encoded) == 0 {
 		return 0

@@ -17,8 +17,8 @@ import (
 )
 
 // serverStream is one stream from another node. The goroutine of the call
-// reads: every message becomes one batch and one Submit. A second one writes
-// whatever has been completed when it looks, as one message.
+// reads: each message becomes one batch and one Submit. A second goroutine
+// writes everything that has completed when it looks, as one message.
 type serverStream struct {
 	server     *Server
 	conn       *connect.BidiStream[wire.Message, wire.Message]
@@ -28,12 +28,12 @@ type serverStream struct {
 	callers    callers
 	scratch    []byte
 
-	wake chan struct{} // one slot: something was completed, or input ended
-	room chan struct{} // one slot: requests in flight have become fewer
+	wake chan struct{} // one slot: something completed, or the input ended
+	room chan struct{} // one slot: fewer requests are in flight
 	gone chan struct{} // closed when the writer has ended
 
-	// handing is held while a batch is handed over: whoever takes this
-	// stream's place waits for it. Handing over does not wait.
+	// handing is held while a batch is submitted, which does not block. The
+	// stream that replaces this one waits for it.
 	handing  sync.Mutex
 	replaced atomic.Bool
 
@@ -41,7 +41,7 @@ type serverStream struct {
 	done     []*item
 	inFlight int
 	bytes    int
-	// sentBack is the highest round of a request of a shard that was sent back.
+	// sentBack is, by shard, the highest round of a request that was sent back.
 	sentBack map[sharding.ShardID]uint64
 	eof      bool
 	closed   bool
@@ -80,7 +80,7 @@ func (s *Server) forward(ctx context.Context, conn *connect.BidiStream[wire.Mess
 	return connect.NewError(connect.CodeUnavailable, errors.Join(readErr, writeErr))
 }
 
-// read takes messages until the client's half-close, which is no error.
+// read takes messages until the client's half-close, which is not an error.
 func (st *serverStream) read() error {
 	for {
 		b := st.server.batches.get()
@@ -105,8 +105,8 @@ func (st *serverStream) read() error {
 	}
 }
 
-// parse turns a message into the items of its batch. Another node's message is
-// right as a whole or ends the stream.
+// parse decodes a message into the items of its batch. A malformed message ends
+// the stream.
 func (st *serverStream) parse(b *batch) error {
 	now := st.server.opts.Clock()
 	var a asked
@@ -123,7 +123,7 @@ func (st *serverStream) parse(b *batch) error {
 		st.scratch, err = a.fill(&it.req, &st.names, &st.callers, st.scratch, now)
 		it.req.Shard, _ = st.server.opts.Locate(it.req.Entity)
 		if it.shard = it.req.Shard; a.shard != 0 {
-			it.shard = sharding.ShardID(a.shard) // known here only later, perhaps
+			it.shard = sharding.ShardID(a.shard) // this node may learn of the shard only later
 		}
 		return err
 	})
@@ -152,7 +152,8 @@ func (st *serverStream) reserve(b *batch) error {
 	}
 }
 
-// submit hands the batch to this node's region, unless the stream is replaced.
+// submit submits the batch to this node's shard router unless the stream was
+// replaced.
 func (st *serverStream) submit(b *batch) error {
 	b.refs.Store(int32(len(b.items)) + 1)
 	for i := range b.items {
@@ -187,10 +188,11 @@ func (st *serverStream) submit(b *batch) error {
 	return nil
 }
 
-// refusal says why a request must not run: it delivers a message of a shard
-// that its node does not lead; or another of its round was sent back, and this
-// one may be later. The first is told to the pump, which tries again: the node
-// may lead the shard since a moment ago.
+// refusal returns why a request must not run, or nil. A delivery is rejected if
+// its node does not lead the source's shard; the dispatcher then retries,
+// because the node may have become the leader a moment ago. Any request is
+// rejected if one of its round was sent back, because this one may be later and
+// would overtake it.
 func (st *serverStream) refusal(it *item) error {
 	if d := it.req.Delivery; d != nil {
 		if source, known := st.server.opts.Locate(d.Source); !known || !st.server.opts.MayLead(st.name.node, source) {
@@ -209,16 +211,15 @@ func (st *serverStream) refusal(it *item) error {
 	return nil
 }
 
-// replace keeps the stream from handing over anything more, and ends it.
+// replace prevents the stream from submitting anything more, and ends it.
 func (st *serverStream) replace() {
 	st.replaced.Store(true)
-	st.handing.Lock() // until what is being handed over is
+	st.handing.Lock() // wait for the batch that is being submitted
 	defer st.handing.Unlock()
 	st.controller.deadline(pastTime)
 }
 
-// completed queues an item's answer; it is called from lanes and does not
-// block.
+// completed queues an item's answer. Executors call it; it does not block.
 func (st *serverStream) completed(it *item) {
 	st.mu.Lock()
 	if err := it.req.Result.Err; err != nil && router.SentBack(err) && it.round > st.sentBack[it.shard] {
@@ -240,7 +241,7 @@ func (st *serverStream) completed(it *item) {
 	}
 }
 
-// endInput lets the writer end once everything read has been answered.
+// endInput lets the writer end when everything that was read has been answered.
 func (st *serverStream) endInput() {
 	st.mu.Lock()
 	st.eof = true
@@ -251,7 +252,7 @@ func (st *serverStream) endInput() {
 	}
 }
 
-// close gives up what the writer did not write.
+// close drops the answers that the writer did not write.
 func (st *serverStream) close() {
 	st.mu.Lock()
 	st.closed = true
@@ -263,7 +264,7 @@ func (st *serverStream) close() {
 	}
 }
 
-// hint names the leader to a caller that asked the wrong node.
+// hint adds the leader to the error of a client that asked the wrong node.
 func (st *serverStream) hint(res *request.Result) error {
 	var notLeader *sharding.NotLeaderError
 	if errors.As(res.Err, &notLeader) && notLeader.Leader == "" {

@@ -17,36 +17,38 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ServerOptions of a Server. The zero value of a bound means its default.
+// ServerOptions configures a Server. If a bound is zero, its default is used.
 type ServerOptions struct {
-	// Local runs what arrives: this node's region, never its router.
+	// Local runs the requests on this node. It must not be a router, which
+	// could forward them again.
 	Local   router.Local
-	Leaders router.Leaders  // names the leader to those who asked the wrong node
+	Leaders router.Leaders  // names the leader to clients that asked the wrong node
 	Shards  uint32          // data shards of the cluster
-	Locate  sharding.Locate // nil hashes type and id
+	Locate  sharding.Locate // nil hashes the entity's type and id
 	Logger  *slog.Logger    // nil discards
 	Clock   func() time.Time
-	// Caller names the node that a call comes from; nil where nobody knows.
+	// Caller returns the node that a call comes from. If nil, it is unknown.
 	Caller func(ctx context.Context) sharding.NodeID
-	// MayLead says whether a node may lead a shard, by all that is known here:
-	// nobody else delivers the messages of its entities. nil: whoever calls may.
+	// MayLead reports whether a node may lead a shard, as far as this node
+	// knows. Only such a node may deliver messages of the shard's entities. If
+	// nil, any may.
 	MayLead func(node sharding.NodeID, shard sharding.ShardID) bool
-	// Allows says why the caller of a request may not make it, and does not
-	// block; nil lets all.
+	// Allows returns why the principal of a request may not make it, or nil. It
+	// must not block. If nil, everything is allowed.
 	Allows func(*request.Request) error
 
-	// Passed is told of each request that another node brings before it runs here,
-	// and does not block. Nil: nobody is told.
+	// Passed is called for each request of another node before it runs here. It
+	// must not block. May be nil.
 	Passed func(from sharding.NodeID, r *request.Request)
 
-	// StreamRequests and StreamBytes bound what one stream has that is not
-	// answered (16,384; 32 MiB); the server stops reading there.
+	// StreamRequests and StreamBytes bound the unanswered requests of a stream
+	// (16,384; 32 MiB). At a bound the server stops reading.
 	StreamRequests, StreamBytes int
 	// MaxStreams bounds the streams of all nodes (1,024).
 	MaxStreams int
 }
 
-// streamName is what a node calls one of its streams.
+// streamName identifies a stream of a node.
 type streamName struct {
 	node sharding.NodeID
 	name string
@@ -58,13 +60,13 @@ type Server struct {
 	batches batches
 
 	mu      sync.Mutex
-	streams map[streamName]*serverStream // the newest
+	streams map[streamName]*serverStream // the newest stream of each name
 	open    map[*serverStream]struct{}
 	closed  bool
-	none    chan struct{} // closed when closed and no stream is open
+	none    chan struct{} // closed when the server is closed and no stream is open
 }
 
-// NewServer makes a server; it starts nothing.
+// NewServer returns a server. It starts nothing.
 func NewServer(opts ServerOptions) (*Server, error) {
 	if opts.Local == nil || opts.Leaders == nil || opts.Shards < 1 {
 		return nil, errors.New("forward: shards, this node's region and the leaders are needed")
@@ -101,8 +103,8 @@ func NewServer(opts ServerOptions) (*Server, error) {
 	}, nil
 }
 
-// Handler returns the service and the path to mount it at. Whoever mounts it
-// admits other nodes only.
+// Handler returns the service and the path to mount it at. The caller must
+// admit only other nodes.
 func (s *Server) Handler() (path string, h http.Handler) {
 	stream := connect.NewBidiStreamHandler(peerv1connect.ForwardServiceForwardProcedure, s.forward,
 		connect.WithCodec(wire.Codec{}), connect.WithCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxStreamBytes))
@@ -114,8 +116,8 @@ func (s *Server) Handler() (path string, h http.Handler) {
 	})
 }
 
-// controller cuts a stream. It must not be used once the handler has returned;
-// mu is held over its calls, which set a deadline and do not wait.
+// controller cuts a stream. rc must not be used after the handler has returned.
+// mu is held during its calls, which set a deadline and do not wait.
 type controller struct {
 	mu sync.Mutex
 	rc *http.ResponseController
@@ -138,7 +140,7 @@ func (c *controller) deadline(t time.Time) {
 	}
 }
 
-// stopReading makes the read under way fail, and all after it.
+// stopReading makes the read in progress and all later reads fail.
 func (c *controller) stopReading() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -153,8 +155,8 @@ var (
 	errReplaced = errors.New("a newer stream has taken this one's place")
 )
 
-// enter admits a stream and ends the one whose place it takes. From then on
-// that one hands nothing over any more.
+// enter admits a stream and ends the stream that it replaces, which submits
+// nothing from then on.
 func (s *Server) enter(st *serverStream) error {
 	s.mu.Lock()
 	if s.closed {
@@ -187,8 +189,8 @@ func (s *Server) leave(st *serverStream) {
 	}
 }
 
-// Close takes no more requests, lets what has arrived be answered and returns
-// when all streams have ended. When ctx ends first it cuts them.
+// Close accepts no more requests, lets those that have arrived be answered, and
+// returns when all streams have ended. If ctx ends first, it cuts them.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closed {
@@ -216,7 +218,7 @@ func (s *Server) Close(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// leaderOf names a shard's leader; empty while none is known.
+// leaderOf returns a shard's leader, or "" if none is known.
 func (s *Server) leaderOf(shard sharding.ShardID) sharding.NodeID {
 	if node, _, known := s.opts.Leaders.Leader(shard); known {
 		return node

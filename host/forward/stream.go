@@ -17,13 +17,13 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// headerLink names a stream among those of its client's node.
+// headerLink names a stream among the streams of its client's node.
 const headerLink = "Hostd-Link"
 
 // maxStreamBytes bounds a message in either direction.
 const maxStreamBytes = 4 << 20
 
-// errSilent: nothing is heard of the node.
+// errSilent: the node is suspected.
 var errSilent = errors.New("nothing is heard of the node")
 
 type bidi = connect.BidiStreamForClient[wire.Message, wire.Message]
@@ -80,7 +80,7 @@ func (l *link) carry(ctx context.Context) error {
 	go func() { received <- l.receive(conn) }()
 	ended, err := l.transmit(ctx, conn, received)
 	cancel()
-	conn.CloseRequest() // the transport looks at the end of ctx when it need not wait for more to send
+	conn.CloseRequest() // the transport notices the end of ctx only if it need not wait for more to send
 	if !ended {
 		err = errors.Join(err, <-received)
 	}
@@ -88,8 +88,8 @@ func (l *link) carry(ctx context.Context) error {
 	return err
 }
 
-// endedThere reports that the other side ended the stream, so that what it had
-// not taken in by then it never does.
+// endedThere reports whether the other side ended the stream. If so, it will
+// never run requests that it had not taken by then.
 func endedThere(err error) bool {
 	for _, end := range [...]error{io.EOF, io.ErrUnexpectedEOF, syscall.ECONNRESET, syscall.EPIPE} {
 		if errors.Is(err, end) {
@@ -100,8 +100,8 @@ func endedThere(err error) bool {
 	return errors.As(err, &said) && connect.IsWireError(said)
 }
 
-// open waits for the node's greeting. Until it has come nothing is sent, and
-// so whatever fails before is known not to have run.
+// open waits for the node's greeting. Nothing is sent before it, so a failure
+// before it means that no request ran.
 func (l *link) open(conn *bidi, cancel context.CancelFunc) error {
 	late := time.AfterFunc(l.client.opts.OpenTimeout, cancel)
 	defer late.Stop()
@@ -115,10 +115,10 @@ func (l *link) open(conn *bidi, cancel context.CancelFunc) error {
 	return nil
 }
 
-// transmit sends whatever is queued when the stream can take more.
+// transmit sends the queued requests whenever the stream can take more.
 func (l *link) transmit(ctx context.Context, conn *bidi, received <-chan error) (ended bool, err error) {
 	var out wire.Message
-	signal(l.wake) // what was queued before
+	signal(l.wake) // for requests that were queued before
 	for {
 		select {
 		case <-l.wake:
@@ -152,7 +152,7 @@ func (l *link) receive(conn *bidi) error {
 	}
 	var done []*request.Request
 	for {
-		var m wire.Message // replies keep it
+		var m wire.Message // results alias it
 		if err := in.Receive(&m); err != nil {
 			return err
 		}
@@ -162,8 +162,8 @@ func (l *link) receive(conn *bidi) error {
 	}
 }
 
-// envelopes sends each message as one piece: prefix and bytes would leave in a
-// frame each.
+// envelopes writes each message in one piece. Otherwise the prefix and the
+// bytes would leave in a frame each.
 type envelopes struct{ http *http.Client }
 
 // Do implements connect.HTTPClient.
