@@ -7,8 +7,8 @@ import (
 	"sync"
 )
 
-// Gossip is the gossip halves of a node's ports: what membership listens and
-// dials with.
+// Gossip is the gossip side of a node's listeners. The membership layer listens
+// and dials with it.
 type Gossip struct {
 	network   Network
 	locate    func(address string) string
@@ -20,13 +20,13 @@ type Gossip struct {
 	tasks     sync.WaitGroup
 
 	mu  sync.Mutex
-	err error // of the last listener to fail
+	err error // error of the last listener that failed
 }
 
-// NewGossip dials over n and accepts from gossip listeners of Split, which are
-// its own from now on. One of them may be closed before: the others go on.
-// locate, where it is not nil, says where a node takes gossip that has given an
-// address; it must not block.
+// NewGossip dials over n and accepts from gossip listeners of Split, which it
+// then owns. If one of them is closed earlier, the others continue. locate, if
+// not nil, maps an address announced in gossip to the address that takes
+// gossip; it must not block.
 func NewGossip(n Network, locate func(address string) string, gossip ...net.Listener) *Gossip {
 	if locate == nil {
 		locate = func(address string) string { return address }
@@ -74,15 +74,15 @@ func (g *Gossip) Accept() (net.Conn, error) {
 	}
 }
 
-// Dial connects to the gossip half of another node's port.
+// Dial connects to the gossip side of another node's listener.
 func (g *Gossip) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return DialGossip(ctx, g.network, g.locate(address))
 }
 
-// Addr is the address of the first listener.
+// Addr returns the address of the first listener.
 func (g *Gossip) Addr() net.Addr { return g.listeners[0].Addr() }
 
-// Close closes the listeners and waits for what accepts from them.
+// Close closes the listeners and joins the goroutines that accept from them.
 func (g *Gossip) Close() error {
 	var err error
 	g.once.Do(func() {

@@ -9,29 +9,30 @@ import (
 	"time"
 )
 
-// ErrNotConnected is wrapped by the error of a call for which no connection was
-// made: nothing of it was sent.
+// ErrNotConnected is wrapped by the error of a call for which no connection
+// could be made. Nothing of the call was sent.
 var ErrNotConnected = errors.New("not connected")
 
-// PeerAddressHeader is where a listener that is for clients alone says, with a
-// 404, at which host:port its node takes calls of other nodes.
+// PeerAddressHeader is in the 404 answers of a listener that serves only
+// clients. It contains the host:port at which the node takes calls of other
+// nodes.
 const PeerAddressHeader = "Hostd-Peer-Address"
 
-// NodesAloneHeader is in a call between nodes that a listener for clients is
-// not to answer, even while it serves nodes too.
+// NodesAloneHeader is in calls between nodes that a listener for clients must
+// not answer, even if it also serves nodes.
 const NodesAloneHeader = "Hostd-Nodes-Alone"
 
-// HTTPOptions tune a client. The zero value of a field means its default.
+// HTTPOptions tune a client. If a field is zero, its default is used.
 type HTTPOptions struct {
 	// DialTimeout bounds a dial (2 s).
 	DialTimeout time.Duration
-	// Idle is how long a connection may bring nothing before it is pinged
-	// (1 s), PingTimeout how long the answer may take (2 s). A connection that
-	// fails is closed with all its calls: a stopped process accepts and keeps
-	// connections, so nothing else would end them.
+	// Idle is how long a connection may receive nothing before it is pinged (1
+	// s). PingTimeout is how long the answer may take (2 s). A connection whose
+	// ping fails is closed with all its calls. Nothing else would end calls to
+	// a stopped process, because its kernel accepts and keeps connections.
 	Idle        time.Duration
 	PingTimeout time.Duration
-	// Dialed, where set, sees every connection before it is used and may
+	// Dialed, if set, is called with every connection before it is used and may
 	// replace it.
 	Dialed func(net.Conn) net.Conn
 }

@@ -1,11 +1,11 @@
-// Package network is the one place where a node listens and dials: TCP for a
-// running node; tests put whole clusters on one in memory. It tells the
-// gossip connections of a listener from its HTTP connections and makes the
-// HTTP clients with which nodes speak to each other.
+// Package network is the only place where a node listens and dials: TCP for a
+// running node, and an in-memory network in tests of whole clusters. It
+// separates a listener's gossip connections from its HTTP connections and makes
+// the HTTP clients for calls between nodes.
 //
-// It never looks at what a connection carries beyond its first bytes and never
-// retries. The listeners of Split own the goroutines that tell connections
-// apart; closing both joins them.
+// It looks only at the first bytes of a connection and never retries. The
+// listeners of Split own the goroutines that classify connections; closing both
+// joins them.
 package network
 
 import (
@@ -19,19 +19,19 @@ import (
 // Network makes listeners and connections. Addresses are host:port. It is safe
 // for concurrent use.
 type Network interface {
-	// Listen listens on an address; port 0 is any free one.
+	// Listen listens on an address. Port 0 means any free port.
 	Listen(address string) (net.Listener, error)
-	// Dial connects before ctx ends, or fails. The connection is the caller's.
+	// Dial connects before ctx ends, or fails. The caller owns the connection.
 	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
-// keepAlive finds connections whose other machine is gone without a word; what
-// must be noticed sooner is noticed by pings of the protocols above.
+// keepAlive is the TCP keep-alive period. It finds connections to machines that
+// vanished. If that must be noticed sooner, pings of the protocols above do it.
 const keepAlive = 15 * time.Second
 
-// TCP is the network of the machine. Connections are dialed from Local where
-// it is set, so that others can tell by the address who calls, on machines
-// with several.
+// TCP is the machine's network. If Local is set, connections are dialed from
+// that address, so that on machines with several addresses the other side can
+// recognize the caller by it.
 type TCP struct{ Local netip.Addr }
 
 // Listen implements Network.

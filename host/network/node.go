@@ -5,9 +5,9 @@ import (
 	"net"
 )
 
-// NodeOf is the node on the other side of a connection, where that has proven
-// which it is: the Node() string of conn, or of what a NetConn() net.Conn of
-// its lies on.
+// NodeOf returns the node on the other side of a connection if the connection
+// has proven its identity: the result of a Node() string method of conn or of a
+// connection below it (NetConn() net.Conn).
 func NodeOf(conn net.Conn) (node string, proven bool) {
 	for conn != nil {
 		if c, ok := conn.(interface{ Node() string }); ok {
@@ -24,8 +24,8 @@ func NodeOf(conn net.Conn) (node string, proven bool) {
 
 type nodeKey struct{}
 
-// WithNode is for http.Server.ConnContext: requests know who is on the other
-// side of their connection.
+// WithNode is for http.Server.ConnContext. It makes CallerOf work in the
+// requests of the connection.
 func WithNode(ctx context.Context, conn net.Conn) context.Context {
 	if node, proven := NodeOf(conn); proven {
 		return context.WithValue(ctx, nodeKey{}, node)
@@ -33,7 +33,8 @@ func WithNode(ctx context.Context, conn net.Conn) context.Context {
 	return ctx
 }
 
-// CallerOf is the node that makes a request, where it has proven which it is.
+// CallerOf returns the node that makes a request if its connection has proven
+// that.
 func CallerOf(ctx context.Context) (node string, proven bool) {
 	node, proven = ctx.Value(nodeKey{}).(string)
 	return node, proven

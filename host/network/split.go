@@ -11,33 +11,34 @@ import (
 )
 
 // GossipPreface is the first bytes of a gossip connection. No HTTP request and
-// no TLS handshake begins like it.
+// no TLS handshake begins with it.
 const GossipPreface = "hostdgs\x01"
 
 // Bounds of a split listener.
 const (
-	// decideTimeout is how long a connection may take to say what it is.
+	// decideTimeout is how long a connection may take until it can be
+	// classified.
 	decideTimeout = 5 * time.Second
-	// maxUndecided bounds the connections that have not said it. One more cuts
-	// the oldest of the address that has the most: honest ones speak within a
-	// round trip, and who floods the listener loses their own.
+	// maxUndecided bounds the connections that are not yet classified. One more
+	// closes the oldest connection of the address that has the most. Honest
+	// clients send within a round trip, so whoever floods the listener loses
+	// its own connections.
 	maxUndecided = 4096
 	// maxUnaccepted bounds the connections of a kind that nobody has accepted
-	// yet; more are closed, as a kernel does with its backlog.
+	// yet. More are closed, as a kernel does with a full backlog.
 	maxUnaccepted = 1024
 )
 
-// Split tells the gossip connections of a listener from all others, which it
-// takes for HTTP, by their first bytes. A gossip connection is accepted without
-// its preface. Both listeners have the address of l; l is theirs from now on:
-// it is closed, and the goroutines of Split are joined, when both are. While
-// only one is closed, connections of its kind are refused.
+// Split separates a listener's gossip connections from all others, which it
+// takes for HTTP, by their first bytes. Gossip connections are accepted without
+// their preface. Both listeners have the address of l and own it: when both are
+// closed, l is closed and the goroutines of Split are joined. If only one is
+// closed, connections of its kind are rejected.
 func Split(l net.Listener) (http, gossip net.Listener) { return SplitOver(l, nil) }
 
-// SplitOver is Split of what open makes of each connection, such as a
-// handshake; nil takes connections as they are. What takes longer than a
-// connection may take to say what it is must fail, as must what reads from one
-// that is closed.
+// SplitOver is Split for the result of open on each connection, such as a TLS
+// handshake; nil takes connections as they are. open must fail after the read
+// deadline of the connection and when the connection is closed.
 func SplitOver(l net.Listener, open func(net.Conn) (net.Conn, error)) (http, gossip net.Listener) {
 	s := &splitter{base: l, open: open, done: make(chan struct{})}
 	s.http.init(s)
@@ -65,14 +66,14 @@ func DialGossip(ctx context.Context, n Network, address string) (net.Conn, error
 
 type splitter struct {
 	base         net.Listener
-	open         func(net.Conn) (net.Conn, error) // nil: nothing is to be opened
+	open         func(net.Conn) (net.Conn, error) // nil if connections are taken as they are
 	http, gossip half
 	tasks        sync.WaitGroup
-	done         chan struct{} // closed when both halves are
+	done         chan struct{} // closed when both halves are closed
 
 	mu        sync.Mutex
 	undecided undecided
-	closed    int // halves that are
+	closed    int // number of closed halves
 }
 
 // half is one of the two listeners.
@@ -80,7 +81,7 @@ type half struct {
 	splitter *splitter
 	accepted chan net.Conn
 	failed   chan struct{} // closed when the listener below has failed
-	err      error         // why, valid after failed
+	err      error         // the reason; valid after failed is closed
 	closed   chan struct{}
 	once     sync.Once
 }
@@ -111,8 +112,8 @@ func (h *half) Accept() (net.Conn, error) {
 // Addr implements net.Listener.
 func (h *half) Addr() net.Addr { return h.splitter.base.Addr() }
 
-// Close implements net.Listener. The second of the two to be closed waits for
-// the goroutines of both.
+// Close implements net.Listener. The second of the two calls waits for the
+// goroutines of both.
 func (h *half) Close() (err error) {
 	h.once.Do(func() {
 		close(h.closed)
@@ -133,7 +134,7 @@ func (h *half) drain() {
 	}
 }
 
-// give hands a connection to Accept, or closes it.
+// give passes a connection to Accept, or closes it.
 func (h *half) give(conn net.Conn) {
 	select {
 	case <-h.closed:
@@ -172,8 +173,8 @@ func (s *splitter) halfClosed() error {
 	return err
 }
 
-// accept is the goroutine that takes connections off the listener below. Like
-// net/http it rides out a lack of file descriptors.
+// accept accepts connections from the listener below. Like net/http, it
+// survives a temporary lack of file descriptors.
 func (s *splitter) accept() {
 	var pause time.Duration
 	for {
@@ -215,7 +216,7 @@ func (s *splitter) fail(err error) {
 	}
 }
 
-// enter starts to find out what a connection is.
+// enter starts to classify a connection.
 func (s *splitter) enter(conn net.Conn) {
 	s.mu.Lock()
 	if s.closed == 2 {
@@ -231,7 +232,7 @@ func (s *splitter) enter(conn net.Conn) {
 	s.tasks.Go(func() {
 		decided, h := s.decide(conn)
 		s.mu.Lock()
-		s.undecided.remove(e) // nothing if it was cut
+		s.undecided.remove(e) // no effect if it was cut
 		s.mu.Unlock()
 		if h == nil {
 			conn.Close()
@@ -270,17 +271,17 @@ func (s *splitter) decide(conn net.Conn) (net.Conn, *half) {
 	return c, &s.http
 }
 
-// sniffed is a connection whose first bytes are read already.
+// sniffed is a connection whose first bytes have been read.
 type sniffed struct {
 	net.Conn
 	head        [len(GossipPreface)]byte
 	given, have int
 }
 
-// First is the first byte of the connection, 0 where it has ended without one.
+// First returns the first byte of the connection, or 0 if it ended without one.
 func (c *sniffed) First() byte { return c.head[0] }
 
-// NetConn is what the connection lies on.
+// NetConn returns the underlying connection.
 func (c *sniffed) NetConn() net.Conn { return c.Conn }
 
 // Read implements net.Conn.

@@ -7,22 +7,24 @@ import (
 	"net/netip"
 )
 
-// undecided are the connections that have not said what they are, by address.
+// undecided is the set of connections that are not yet classified, by remote
+// address.
 //
-// One flood of silent connections must not push out those of others, so the
-// oldest of the address with the most makes room. A search for that address at
-// each connection would be work that the flood causes. Addresses lie in ranks
-// by their number of connections instead: one connection more or less moves an
-// address to the next rank, so all operations take constant time. In a rank the
-// address that came to it first is in front; in the first rank, where each has
-// one connection, that is the one with the oldest.
+// A flood of idle connections from one address must not evict the connections
+// of others, so the oldest connection of the address that has the most makes
+// room. Searching for that address at each new connection would be work that
+// the flood controls. Instead, addresses are kept in ranks by their number of
+// connections. Adding or removing a connection moves an address to the
+// neighboring rank, so all operations take constant time. The address that
+// entered a rank first is at its front; in the first rank, where each address
+// has one connection, that is the address with the oldest one.
 //
-// It belongs to whoever holds the splitter's lock.
+// The splitter's lock guards it.
 type undecided struct {
 	count   int
 	by      map[string]*origin
-	ranks   []*list.List // of *origin; ranks[n-1] has those with n connections
-	highest int          // the highest rank that is not empty; 0: none is
+	ranks   []*list.List // of *origin; ranks[n-1] has the addresses with n connections
+	highest int          // the highest rank that is not empty; 0 if all are
 }
 
 // origin is an address that has undecided connections.
@@ -36,10 +38,10 @@ type origin struct {
 type pending struct {
 	conn net.Conn
 	from *origin
-	at   *list.Element // nil once it is none any more
+	at   *list.Element // nil after it was removed
 }
 
-// all are the connections.
+// all returns the connections, unordered.
 func (u *undecided) all() iter.Seq[net.Conn] {
 	return func(yield func(net.Conn) bool) {
 		for _, o := range u.by {
@@ -52,7 +54,7 @@ func (u *undecided) all() iter.Seq[net.Conn] {
 	}
 }
 
-// add notes a connection.
+// add adds a connection.
 func (u *undecided) add(conn net.Conn) *pending {
 	address := ClientOf(conn.RemoteAddr())
 	o := u.by[address]
@@ -71,7 +73,7 @@ func (u *undecided) add(conn net.Conn) *pending {
 	return p
 }
 
-// remove forgets a connection, once.
+// remove removes a connection. Repeated calls have no effect.
 func (u *undecided) remove(p *pending) {
 	if p.at == nil {
 		return
@@ -87,7 +89,8 @@ func (u *undecided) remove(p *pending) {
 	}
 }
 
-// move puts an origin into its rank after its number has changed by one.
+// move puts an origin into its rank after its number of connections has changed
+// by one from before.
 func (u *undecided) move(o *origin, before int) {
 	if before > 0 {
 		u.ranks[before-1].Remove(o.at)
@@ -104,8 +107,8 @@ func (u *undecided) move(o *origin, before int) {
 	}
 }
 
-// cut forgets the oldest connection of the address that has the most. There
-// must be one.
+// cut removes and returns the oldest connection of the address that has the
+// most. The set must not be empty.
 func (u *undecided) cut() net.Conn {
 	o := u.ranks[u.highest-1].Front().Value.(*origin)
 	p := o.conns.Front().Value.(*pending)
@@ -113,9 +116,9 @@ func (u *undecided) cut() net.Conn {
 	return p.conn
 }
 
-// ClientOf is what of a remote address is one client's: the IP address, or the
-// network of 64 bits that one client has of IPv6. Of an address of another kind
-// it is the host.
+// ClientOf returns the part of a remote address that identifies a client: the
+// IPv4 address, or the /64 network of an IPv6 address, which one client usually
+// owns. For other kinds of addresses it returns the host.
 func ClientOf(a net.Addr) string {
 	at, err := netip.ParseAddrPort(a.String())
 	if err != nil {
