@@ -18,10 +18,11 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// remainsVersion is that of the files that Inspect writes.
+// remainsVersion is the version of the files that Inspect writes.
 const remainsVersion = 1
 
-// remains is the file that Inspect writes: what one stopped node records.
+// remains is the content of the file that Inspect writes about one stopped
+// node.
 type remains struct {
 	Version     int                     `json:"version"`
 	Node        sharding.NodeID         `json:"nodeId"`
@@ -33,14 +34,14 @@ type remains struct {
 	Replicas    []replicaRemains        `json:"replicas"`
 	// Removed is the highest id of a replica that was removed from the node.
 	Removed sharding.ReplicaID `json:"removed,omitempty"`
-	// Revision is the highest binding revision that a shard has run under here.
+	// Revision is the highest binding revision under which a shard has run on
+	// the node.
 	Revision uint64 `json:"revision,omitempty"`
-	// Metadata is what the node can read of the metadata; nil for nothing.
+	// Metadata is the node's readable metadata; nil if there is none.
 	Metadata *metadataRemains `json:"metadata,omitempty"`
 }
 
-// replicaRemains is one replica as the log of a stopped node has it, in the
-// file.
+// replicaRemains describes one replica according to the log of a stopped node.
 type replicaRemains struct {
 	Shard    sharding.ShardID     `json:"shard"`
 	Replica  sharding.ReplicaID   `json:"replica"`
@@ -52,24 +53,23 @@ type replicaRemains struct {
 	First    []sharding.ReplicaID `json:"first,omitempty"`
 }
 
-// metadataRemains is the metadata as of the last entry that the log holds,
-// whether that entry is known to be committed or not: no majority is left that
-// could say.
+// metadataRemains is the metadata as of the last entry in the log. The entry
+// may be uncommitted, because no majority is left that could say.
 type metadataRemains struct {
 	Index uint64        `json:"index"`
 	Term  sharding.Term `json:"term"`
 	Pairs []pair        `json:"pairs"`
 }
 
-// pair is a stored pair; both sides are text.
+// pair is a key and a value as text.
 type pair struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 }
 
-// lockMember locks the directory of a stopped node that belongs to a cluster and
-// is not being rebuilt, and reads who the node is. The lock is the caller's to
-// close. otherwise says what that means where the node has joined no cluster.
+// lockMember locks the directory of a stopped node and reads its identity. It
+// fails if the node is in no cluster or is being rebuilt. The caller closes the
+// lock. otherwise is the advice for a node that has joined no cluster.
 func lockMember(dir, otherwise string) (lock io.Closer, id datadir.Identity, err error) {
 	held, err := datadir.Lock(dir)
 	if err != nil {
@@ -89,10 +89,11 @@ func lockMember(dir, otherwise string) (lock io.Closer, id datadir.Identity, err
 	return held, id, nil
 }
 
-// Inspect writes what a stopped node records of its replicas, and of the
-// metadata, as JSON to the file: what RebuildMetadata needs of every node. It
-// prints a summary to out. A node whose log, or whose data behind shard 0, is
-// damaged is refused: none of its replicas can be counted on.
+// Inspect writes, as JSON to file, what a stopped node knows of its replicas
+// and of the metadata. RebuildMetadata needs such a file of every node. It
+// prints a summary to out. It fails if the node's log, or data of a shard other
+// than shard 0, is damaged, because then none of the node's replicas is
+// reliable.
 func Inspect(ctx context.Context, dir, file string, out io.Writer) error {
 	lock, id, err := lockMember(dir, "there is nothing to be read of it")
 	if err != nil {
@@ -133,11 +134,11 @@ func Inspect(ctx context.Context, dir, file string, out io.Writer) error {
 	return disk.WriteFileAtomic(disk.OS{}, file, append(data, '\n'))
 }
 
-// errDamagedNode: nothing that the node promised can be counted on.
+// errDamagedNode means that none of the node's replicas is reliable.
 var errDamagedNode = errors.New("the node's data is damaged: leave the node out, and rebuild it with hostd recover --rejoin when the cluster runs again")
 
-// soundData recovers the log and verifies all data shards. The faults are
-// those of shard 0 alone, as text.
+// soundData recovers the log and verifies all data shards. The returned faults,
+// as text, are only those of shard 0.
 func soundData(ctx context.Context, dir string) (*recovery.Recovered, []string, error) {
 	report, log, err := verifyLog(filepath.Join(dir, datadir.WALDir))
 	if err != nil {
@@ -161,8 +162,8 @@ func soundData(ctx context.Context, dir string) (*recovery.Recovered, []string, 
 	return log.rec, faults, nil
 }
 
-// readMetadata reads the metadata that a stopped node has. nil without an error:
-// there is no replica of the metadata shard here.
+// readMetadata reads the metadata of a stopped node. It returns nil without an
+// error if the node has no replica of the metadata shard.
 func readMetadata(dir string, rec *recovery.Recovered) (*metadataRemains, error) {
 	state, at, err := metadataState(dir, rec)
 	if state == nil || err != nil {
@@ -175,9 +176,9 @@ func readMetadata(dir string, rec *recovery.Recovered) (*metadataRemains, error)
 	return m, nil
 }
 
-// metadataState reads the metadata out of the store, or out of the snapshot that
-// it is to be read from, and carries out what the log holds behind that. nil
-// without an error: there is none.
+// metadataState reads the metadata from the store or from the snapshot that
+// must be installed, and applies the later entries of the log. It returns nil
+// without an error if there is none.
 func metadataState(dir string, rec *recovery.Recovered) (state *meta.State, at store.Applied, err error) {
 	generation, ok := metaGeneration(rec, filepath.Join(dir, datadir.SnapshotDir))
 	if !ok {
@@ -212,7 +213,7 @@ func metadataState(dir string, rec *recovery.Recovered) (state *meta.State, at s
 }
 
 // openToRead opens a stopped node's store without writing to it, unless a crash
-// left it in a state that has to be mended first, as the next start would.
+// left it in a state that must be repaired first, as the next start would do.
 func openToRead(dir string, watermark uint64) (*store.Store, error) {
 	st, err := store.Open(dir, store.Options{Watermark: watermark, ReadOnly: true})
 	var damage *store.DamageError
@@ -222,12 +223,13 @@ func openToRead(dir string, watermark uint64) (*store.Store, error) {
 	return store.Open(dir, store.Options{Watermark: watermark})
 }
 
-// nodeRemains is what Rebuild takes of the file. The member is as the metadata
-// knew it, where that can be read, on the disk that was looked at.
+// nodeRemains converts the file into input of coordinator.Rebuild. The member
+// is as in the metadata, if that is readable, but with the disk and incarnation
+// of the inspected node.
 func (r *remains) nodeRemains(view *meta.View) coordinator.NodeRemains {
 	m, known := view.Member(r.Node)
 	if !known {
-		m = meta.Member{Node: r.Node, Address: "unknown", Status: meta.StatusUp} // until it says it itself
+		m = meta.Member{Node: r.Node, Address: "unknown", Status: meta.StatusUp} // until the node reports its address itself
 	}
 	m.Disk, m.Incarnation = r.Disk, r.Incarnation
 	out := coordinator.NodeRemains{Cluster: r.Cluster, Shards: r.Shards, ClusterVersion: r.Level, Member: m, MaxRemovedReplica: r.Removed, Revision: r.Revision}

@@ -17,8 +17,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// readStore finds the highest binding revision: the shards' marks have it, in
-// the store or in the snapshots that are to be read, and the log behind them.
+// readStore finds the highest binding revision. It is in the shards' applied
+// rows, in the store or in snapshots that are not yet installed, and in the log
+// after them.
 func (r *remains) readStore(dir string, rec *recovery.Recovered) error {
 	st, err := openToRead(filepath.Join(dir, datadir.StoreDir), rec.Watermark)
 	if err != nil {
@@ -61,7 +62,7 @@ func storedRevision(st *store.Store, watermark uint64) (highest uint64, err erro
 	return highest, err
 }
 
-// snapshotMark reads the applied mark of a snapshot, which comes first.
+// snapshotMark reads the applied row of a snapshot, which is its first row.
 func snapshotMark(in *statefile.Install) (mark store.Applied, err error) {
 	f, err := in.Open()
 	if err != nil {
@@ -85,8 +86,8 @@ func snapshotMark(in *statefile.Install) (mark store.Applied, err error) {
 	return mark, err
 }
 
-// metaGeneration is the present generation of shard 0 on a stopped node, false
-// for none.
+// metaGeneration returns the current generation of shard 0 on a stopped node,
+// or false if there is none.
 func metaGeneration(rec *recovery.Recovered, snapshots string) (statefile.Generation, bool) {
 	for _, l := range rec.Generations(disk.OS{}, snapshots) {
 		if l.Shard == sharding.MetaShard && !l.Gone {
@@ -96,9 +97,9 @@ func metaGeneration(rec *recovery.Recovered, snapshots string) (statefile.Genera
 	return statefile.Generation{}, false
 }
 
-// storedMetadata reads the pairs of shard 0 as of the watermark, and how far
-// they are applied. A generation without a mark in the store has its pairs in
-// the snapshot that it begins with, or none.
+// storedMetadata reads the pairs of shard 0 at the durable version, and their
+// applied index. If the generation has no applied row in the store, its pairs
+// are in the snapshot with which it starts, or it has none.
 func storedMetadata(st *store.Store, watermark uint64, generation statefile.Generation) (pairs []meta.KV, at store.Applied, err error) {
 	view, err := st.ViewAt(watermark)
 	if err != nil {
@@ -126,7 +127,7 @@ func storedMetadata(st *store.Store, watermark uint64, generation statefile.Gene
 	return pairs, at, err
 }
 
-// snapshotMetadata reads the pairs out of a received snapshot of shard 0.
+// snapshotMetadata reads the pairs from a received snapshot of shard 0.
 func snapshotMetadata(in *statefile.Install) (pairs []meta.KV, err error) {
 	f, err := in.Open()
 	if err != nil {
@@ -160,7 +161,7 @@ func snapshotMetadata(in *statefile.Install) (pairs []meta.KV, err error) {
 	}
 }
 
-// applyMetadata carries out an entry of shard 0 as every replica does.
+// applyMetadata applies an entry of shard 0 as every replica does.
 func applyMetadata(state *meta.State, e journal.Committed) error {
 	if len(e.Data) == 0 {
 		return nil
@@ -177,7 +178,8 @@ func applyMetadata(state *meta.State, e journal.Committed) error {
 	return nil
 }
 
-// metadataStream is the state of shard 0 that holds the pairs, to be installed.
+// metadataStream returns a snapshot of shard 0 with the pairs of state, to be
+// installed.
 func metadataStream(state *meta.State, index uint64, term sharding.Term) io.ReadCloser {
 	mark := store.AppendApplied(nil, &store.Applied{Index: index, Term: term})
 	from := &pairSource{next: []meta.KV{{Key: []byte{byte(store.ClassApplied)}, Value: mark}}}
@@ -187,7 +189,7 @@ func metadataStream(state *meta.State, index uint64, term sharding.Term) io.Read
 	return statefile.NewWriter(statefile.Header{Shard: sharding.MetaShard, Index: index, Term: term}, from)
 }
 
-// pairSource gives pairs one after another.
+// pairSource returns pairs one by one.
 type pairSource struct{ next []meta.KV }
 
 func (s *pairSource) Next() (key, value []byte, err error) {

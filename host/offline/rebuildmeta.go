@@ -20,13 +20,13 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// RebuildMetadata makes new metadata from the files that Inspect wrote of every
-// node that is left, and lets the metadata shard begin anew with it on this
-// node, which is stopped, as its only replica. All other nodes must give their
-// replicas of it up, by RejoinMetadata, before any of them starts: a majority
-// of the old ones would go on with the old metadata. It prints what it did to
-// out. One that was interrupted is repeated with the same files, and the node
-// refuses to start until then.
+// RebuildMetadata rebuilds the metadata from the files that Inspect wrote about
+// every remaining node, and restarts the metadata shard with it on this stopped
+// node, as the shard's only replica. All other nodes must discard their
+// replicas of it with RejoinMetadata before any of them starts, because a
+// majority of the old replicas would continue with the old metadata. It prints
+// to out what it did. If it is interrupted, the node refuses to start until it
+// is repeated with the same files.
 func RebuildMetadata(dir string, files []string, out io.Writer) error {
 	lock, err := datadir.Lock(dir)
 	if err != nil {
@@ -67,15 +67,15 @@ func RebuildMetadata(dir string, files []string, out io.Writer) error {
 	return nil
 }
 
-// refounding is what the metadata shard begins anew with.
+// refounding is the new start of the metadata shard.
 type refounding struct {
 	state    *meta.State
 	founding offline.Restart
-	base     *remains // whose metadata it is made from, nil for none
+	base     *remains // the file whose metadata was used; nil if none
 }
 
-// planFounding decides what the metadata shard begins anew with. It depends on
-// the files alone, so that a repetition decides the same.
+// planFounding decides the new state of the metadata shard. It depends only on
+// the files, so that a repetition decides the same.
 func planFounding(id *datadir.Identity, names []string) (refounding, error) {
 	all, err := readRemains(names)
 	if err != nil {
@@ -139,8 +139,8 @@ func readRemains(names []string) ([]*remains, error) {
 	return all, nil
 }
 
-// newestMetadata is the file with the metadata that raft would elect, nil when
-// none has any.
+// newestMetadata returns the file with the metadata that would win a raft
+// election, or nil if no file has any.
 func newestMetadata(all []*remains) (newest *remains) {
 	for _, r := range all {
 		if r.Metadata == nil {
@@ -161,8 +161,8 @@ func (r *remains) pairs() []meta.KV {
 	return out
 }
 
-// end is how far the node had anything of the metadata shard, and the highest
-// term that it saw there.
+// end returns the last index of the metadata shard on the node, and the highest
+// term that the node has seen there.
 func (r *remains) end() (index uint64, term sharding.Term) {
 	for _, c := range r.Replicas {
 		if c.Shard == sharding.MetaShard {
@@ -190,10 +190,10 @@ func (f *refounding) describe(out io.Writer) {
 	fmt.Fprintln(out, "before any node starts: run hostd recover --rejoin-metadata on every other node that keeps its data")
 }
 
-// RejoinMetadata lets a stopped node give its replica of the metadata shard up,
-// for one whose metadata was rebuilt on another node. Its other replicas stay.
-// At its next start it joins through its seeds and gets a new replica. It
-// prints what it did to out, and can be repeated.
+// RejoinMetadata makes a stopped node discard its replica of the metadata shard
+// because the metadata was rebuilt on another node. The node's other replicas
+// stay. At its next start it joins through its seeds and gets a new replica. It
+// prints to out what it did, and can be repeated.
 func RejoinMetadata(dir string, out io.Writer) error {
 	lock, id, err := lockMember(dir, "start it with its seeds")
 	if err != nil {
@@ -207,8 +207,8 @@ func RejoinMetadata(dir string, out io.Writer) error {
 	}); err != nil {
 		return err
 	}
-	// In this order: as long as the identity names a replica that was removed,
-	// the node does not start.
+	// Write the identity last: while it names a replica that was removed, the
+	// node does not start.
 	id.Rejoin, id.MetaReplica, id.MetaVoters = id.Cluster, 0, nil
 	if err := id.Write(dir); err != nil {
 		return err
@@ -220,7 +220,7 @@ func RejoinMetadata(dir string, out io.Writer) error {
 	return nil
 }
 
-// withLog opens the log of a stopped node to write to it.
+// withLog opens the log of a stopped node for writing.
 func withLog(dir string, do func(*recovery.Recovered, *wal.Log) error) error {
 	log, err := wal.Open(disk.OS{}, filepath.Join(dir, datadir.WALDir), wal.Options{})
 	if err != nil {

@@ -13,20 +13,21 @@ import (
 	"github.com/hostd/hostd/journal/wal"
 )
 
-// ErrBeyondRecovery: what is left of the data contradicts itself. Only a
-// backup, or the other replicas of a cluster, can bring it back.
+// ErrBeyondRecovery means that the remaining data is inconsistent. Only a
+// backup, or the other replicas of a cluster, can restore it.
 var ErrBeyondRecovery = errors.New("what is left of the data contradicts itself; restore the directory from a backup")
 
-// ErrHasPeers: a node of several must not go on with a part of what it
-// promised. Its peers have the rest: Rejoin gives the node a new disk id.
+// ErrHasPeers rejects a node with peers. It must not continue with a part of
+// its log, because it could vote against votes that it has forgotten. Its peers
+// have the data, so Rejoin gives the node a new disk id.
 var ErrHasPeers = errors.New("this node has had peers: with a part of its log it would vote for what it has forgotten; use 'hostd recover --rejoin', and its peers give it what they have")
 
 // AcceptLoss makes the data directory of a stopped node usable again after
-// damage to its write-ahead log: the log is cut at its first damage and the
-// store goes back to what the log that is left accounts for. Commands that
-// were acknowledged behind the damage are lost. It prints what it did to out;
-// a log without damage is left alone. The files as they were are kept beside
-// the new ones, with names that end in .lost.
+// damage to its write-ahead log. It truncates the log at the first damage and
+// rolls the store back to the version of the remaining log. Commands that were
+// acknowledged after that point are lost. It prints to out what it did. It does
+// not change a log without damage. The original files are kept, with names that
+// end in .lost.
 func AcceptLoss(ctx context.Context, dir string, out io.Writer) error {
 	lock, err := datadir.Lock(dir)
 	if err != nil {
@@ -63,7 +64,7 @@ func AcceptLoss(ctx context.Context, dir string, out io.Writer) error {
 	return rollBackStore(ctx, filepath.Join(dir, datadir.StoreDir), recovered.rec.Watermark, out)
 }
 
-// rollBackStore takes the store back to a watermark and verifies it there.
+// rollBackStore rolls the store back to a version and verifies it there.
 func rollBackStore(ctx context.Context, dir string, watermark uint64, out io.Writer) error {
 	st, err := store.Open(dir, store.Options{Watermark: watermark})
 	if err != nil {

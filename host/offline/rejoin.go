@@ -15,23 +15,24 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Rejoin makes the data directory of a stopped node of several that of a node
-// that lost its disk: the journal and the identity move into a directory below
-// it, and a new identity with the node's name and another disk id is written.
-// At its next start the node joins through its seeds, its old replicas are
-// given up, and it gets new ones from its peers. It prints what it did to out.
-// When it was interrupted the node does not start, and Rejoin goes on from
-// there.
+// Rejoin turns the data directory of a stopped node of a cluster into that of a
+// node that lost its disk. It moves the journal and the identity into a
+// subdirectory and writes a new identity with the node's name and a new disk
+// id. At its next start the node joins through its seeds, its old replicas are
+// declared lost, and it gets new ones from its peers. Rejoin prints to out what
+// it did. If it is interrupted, the node does not start, and calling Rejoin
+// again continues.
 //
-// Nothing is deleted: until the operator does that, the old data can be put
-// back. What this node alone had is lost to the cluster; where two of three
-// voters are whole, there is nothing such.
+// Nothing is deleted, so the operator can move the old data back until he
+// deletes it. Data that only this node had is lost to the cluster; if two of
+// three voters are intact, there is none.
 func Rejoin(dir string, now time.Time, out io.Writer) error {
 	return rejoin(dir, now, false, out)
 }
 
-// Renew is Rejoin for a node that puts damaged data aside by itself: the new
-// identity says when. It goes on with what either was interrupted in.
+// Renew is Rejoin for a node that sets damaged data aside by itself. It records
+// the time in the new identity. It also continues an interrupted Rejoin, and
+// vice versa.
 func Renew(dir string, now time.Time, out io.Writer) error {
 	return rejoin(dir, now, true, out)
 }
@@ -55,7 +56,7 @@ func rejoin(dir string, now time.Time, byItself bool, out io.Writer) error {
 		return fmt.Errorf("%s is missing: a node that lost its data joins by itself when it is started with its seeds", datadir.IdentityFile)
 	case err != nil:
 		return err
-	case moving != "" && old.Rejoin != "" && !old.Member(): // the last step is missing
+	case moving != "" && old.Rejoin != "" && !old.Member(): // only the last step is missing
 		return rejoined(dir, moving, &old, out)
 	case !old.Member():
 		return errors.New("the node has not joined a cluster yet: start it with its seeds")
@@ -79,8 +80,7 @@ func rejoin(dir string, now time.Time, byItself bool, out io.Writer) error {
 	return rejoined(dir, moving, &fresh, out)
 }
 
-// rejoined gives the directory of the damaged data its name: nothing is left to
-// do.
+// rejoined renames the directory with the damaged data, which is the last step.
 func rejoined(dir, moving string, fresh *datadir.Identity, out io.Writer) error {
 	aside := strings.TrimSuffix(moving, datadir.MovingSuffix)
 	if err := os.Rename(filepath.Join(dir, moving), filepath.Join(dir, aside)); err != nil {
@@ -94,11 +94,11 @@ func rejoined(dir, moving string, fresh *datadir.Identity, out io.Writer) error 
 	return nil
 }
 
-// moveAside moves all that the node promised by, as far as that was not done
-// before. As long as the directory has its suffix the node does not start, so
-// that a crash on the way never leaves one that has forgotten a part. Modules
-// and compilations stay, they are checked by their digests, and so does the
-// audit log, which says who asked this node.
+// moveAside moves everything that the node's votes and acknowledgements depend
+// on, unless that was moved before. The node does not start while the directory
+// has its suffix, so a crash in between never leaves a node that has forgotten
+// a part. Modules and compiled code stay, because they are checked by their
+// digests. The audit log stays too, because it records who called this node.
 func moveAside(dir, aside string, out io.Writer) error {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -16,26 +16,28 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// UnsafeRecovery is what RecoverUnsafely is asked for.
+// UnsafeRecovery is the input of RecoverUnsafely.
 type UnsafeRecovery struct {
 	Shards []sharding.ShardID
-	// MetadataLost: the metadata has lost its majority too, so that what this
-	// node has of it does not say which nodes are left.
+	// MetadataLost means that the metadata has lost its majority too, so that
+	// this node's copy of it does not show which nodes are left.
 	MetadataLost bool
-	// Confirmed: without it nothing is changed.
+	// Confirmed must be set, otherwise nothing is changed.
 	Confirmed bool
 	At        time.Time
 }
 
-// ErrUnconfirmed: RecoverUnsafely has said what it would do, and did nothing.
+// ErrUnconfirmed means that RecoverUnsafely printed what it would do, and
+// changed nothing.
 var ErrUnconfirmed = errors.New("nothing was changed yet")
 
-// RecoverUnsafely lets data shards whose majority is gone for good go on with
-// what this stopped node has of them: its replica becomes the only one. What only
-// the others had is lost, acknowledged or not. It says what it does to out, and
-// can be repeated. It is refused where the metadata, as this node knows it, has
-// a majority of a shard on nodes that are not down. When the node starts, the
-// metadata judges again before the shard serves; then others get replicas of it.
+// RecoverUnsafely lets data shards that have permanently lost their majority
+// continue with the data of this stopped node, whose replica becomes the only
+// one. Data that only the other replicas had is lost, even if it was
+// acknowledged. It prints to out what it does, and can be repeated. It fails if
+// the metadata on this node shows a majority of a shard on nodes that are not
+// down. When the node starts, the metadata checks that again before the shard
+// serves; then other nodes get replicas of it.
 func RecoverUnsafely(ctx context.Context, dir string, u UnsafeRecovery, out io.Writer) error {
 	lock, id, err := lockMember(dir, "there is nothing to go on with")
 	if err != nil {
@@ -56,7 +58,8 @@ func RecoverUnsafely(ctx context.Context, dir string, u UnsafeRecovery, out io.W
 	if !u.Confirmed {
 		return ErrUnconfirmed
 	}
-	// In this order: no shard serves without the metadata having been asked.
+	// Write the identity first, so that no shard serves before the metadata has
+	// accepted it.
 	for _, s := range plan {
 		id.Sole = append(slices.DeleteFunc(id.Sole, func(o datadir.SoleReplica) bool { return o.Shard == s.Shard }), s)
 	}
@@ -79,8 +82,8 @@ func RecoverUnsafely(ctx context.Context, dir string, u UnsafeRecovery, out io.W
 	return nil
 }
 
-// planSole finds the replicas, has the metadata judge where it can, and says what
-// will be given up.
+// planSole finds the replicas, checks them against the metadata if possible,
+// and prints what will be given up.
 func planSole(dir string, rec *recovery.Recovered, u UnsafeRecovery, out io.Writer) ([]datadir.SoleReplica, error) {
 	var view *meta.View
 	if !u.MetadataLost {

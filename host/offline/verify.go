@@ -20,10 +20,10 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Verify checks everything that a stopped node has on disk: the write-ahead
-// log and its entries, the store as of the log's watermark, and the modules. It prints what it
-// finds to out and returns the number of faults; it changes nothing. The error
-// is of what could not be looked at.
+// Verify checks everything that a stopped node has on disk: the write-ahead log
+// and its entries, the store as of the log's durable version, and the modules.
+// It prints its findings to out, returns the number of faults, and changes
+// nothing. An error means that something could not be checked.
 func Verify(ctx context.Context, dir string, out io.Writer) (faults int, err error) {
 	lock, err := datadir.Lock(dir)
 	if err != nil {
@@ -83,7 +83,7 @@ func hasStore(dir string) bool {
 	return err == nil
 }
 
-// verifiedMetadata is the node's; nil if it has none.
+// verifiedMetadata returns the node's metadata, or nil if it has none.
 func verifiedMetadata(dir string, log recoveredLog) (*meta.View, error) {
 	if log.err != nil || log.rec == nil || !hasStore(dir) {
 		return nil, nil
@@ -95,7 +95,7 @@ func verifiedMetadata(dir string, log recoveredLog) (*meta.View, error) {
 	return state.View(), nil
 }
 
-// recoveredLog is what the raft groups make of a log.
+// recoveredLog is the result of recovering the raft groups from a log.
 type recoveredLog struct {
 	rec *recovery.Recovered
 	err error
@@ -108,7 +108,7 @@ func (r recoveredLog) groups() int {
 	return len(r.rec.Groups)
 }
 
-// entries counts what lies behind the last cut.
+// entries counts the entries after the truncation points.
 func (r recoveredLog) entries() (n uint64) {
 	if r.rec == nil {
 		return 0
@@ -119,7 +119,7 @@ func (r recoveredLog) entries() (n uint64) {
 	return n
 }
 
-// generations are the shards' generations as the log has them.
+// generations returns the shards' generations according to the log.
 func (r recoveredLog) generations(snapshots string) []statefile.Generation {
 	if r.rec == nil {
 		return nil
@@ -127,7 +127,7 @@ func (r recoveredLog) generations(snapshots string) []statefile.Generation {
 	return r.rec.Generations(disk.OS{}, snapshots)
 }
 
-// cuts are the indexes behind which the log of each shard begins.
+// cuts returns the index after which the log of each shard starts.
 func (r recoveredLog) cuts() map[sharding.ShardID]uint64 {
 	out := map[sharding.ShardID]uint64{}
 	if r.rec != nil {
@@ -138,7 +138,7 @@ func (r recoveredLog) cuts() map[sharding.ShardID]uint64 {
 	return out
 }
 
-// replayOnly is a log that is only read.
+// replayOnly is a log that can only be replayed.
 type replayOnly struct {
 	replay func(func(wal.Position, byte, []byte) error) error
 }
@@ -174,7 +174,8 @@ func verifyStore(ctx context.Context, dir string, version uint64, log recoveredL
 	return len(r.Problems) + r.More, nil
 }
 
-// checkStore verifies a store against its log; nil when there is none.
+// checkStore verifies a store against its log. It returns nil if there is no
+// store.
 func checkStore(ctx context.Context, dir string, version uint64, log recoveredLog) (*store.Report, error) {
 	dir, generations, cuts := filepath.Join(dir, datadir.StoreDir), log.generations(filepath.Join(dir, datadir.SnapshotDir)), log.cuts()
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {

@@ -11,11 +11,11 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// maxNamedEntries bounds the entries that are named; the others are counted.
+// maxNamedEntries bounds the entries that are named; others are only counted.
 const maxNamedEntries = 100
 
-// verifyEntries decodes the entries behind the last cut. At one that this
-// release cannot decode a start would stop the replica of its shard.
+// verifyEntries decodes the entries after the truncation points. If this
+// release cannot decode an entry, a start would stop the replica of its shard.
 func verifyEntries(log recoveredLog, out io.Writer) (faults int) {
 	if log.rec == nil {
 		return 0
@@ -31,8 +31,8 @@ func verifyEntries(log recoveredLog, out io.Writer) (faults int) {
 	return faults
 }
 
-// readEntry says why a replica would stop at an entry, as far as the entry alone
-// can tell.
+// readEntry returns why a replica would stop at an entry, as far as the entry
+// alone shows.
 func readEntry(shard sharding.ShardID, e journal.Committed) error {
 	if len(e.Data) == 0 {
 		return nil

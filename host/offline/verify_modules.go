@@ -17,8 +17,9 @@ import (
 )
 
 // verifyModules checks the module files, and that there is one for each module
-// that the metadata knows; view is nil if the node has none that can be read. A
-// member of a cluster fetches what it lacks from the others.
+// in the metadata. view is nil if the node has no readable metadata. A missing
+// file is a fault only on a lone node, because a member of a cluster fetches it
+// from the others.
 func verifyModules(dir string, view *meta.View, out io.Writer) (faults int, err error) {
 	digests, err := moduleFiles(filepath.Join(dir, datadir.ModulesDir), func(fault error) {
 		fmt.Fprintf(out, "FAULT %s: %v\n", datadir.ModulesDir, fault)
@@ -34,7 +35,8 @@ func verifyModules(dir string, view *meta.View, out io.Writer) (faults int, err 
 	return faults, nil
 }
 
-// moduleFiles lists the modules of a directory, and tells which are damaged.
+// moduleFiles lists the modules of a directory and calls damaged for each
+// damaged one.
 func moduleFiles(dir string, damaged func(error)) (digests []journal.Digest, err error) {
 	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -54,7 +56,7 @@ func moduleFiles(dir string, damaged func(error)) (digests []journal.Digest, err
 	return digests, modules.Close()
 }
 
-// missingModules tells which modules have no file.
+// missingModules prints the modules that have no file.
 func missingModules(view *meta.View, files []journal.Digest, out io.Writer) (faults int) {
 	alone := len(view.Members()) <= 1
 	for _, m := range view.Modules() {

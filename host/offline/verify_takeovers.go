@@ -17,15 +17,17 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// maxNamedTakeovers bounds the entities that are named; the others are counted.
+// maxNamedTakeovers bounds the entities that are named; others are only
+// counted.
 const maxNamedTakeovers = 100
 
-// noteTakeovers names the entities whose first events are gone and of which a
-// module has made a snapshot after another one had written them, if nothing in
-// the metadata says that what it read was compared. They are no faults: whether
-// such a state lacks something only a person can tell. view is nil if the node
-// has no metadata. It reads all that the store has, of after the last cut of the
-// log too.
+// noteTakeovers lists entities whose state may be incomplete: their first
+// events are gone, and a module made a snapshot of them after a different
+// module had written them, but the metadata does not say that the new module's
+// view of the state was compared. These are notes and not faults, because only
+// a person can tell whether something is missing. view is nil if the node has
+// no metadata. It reads everything in the store, including data that is newer
+// than the log's durable version.
 func noteTakeovers(ctx context.Context, dir string, log recoveredLog, view *meta.View, out io.Writer) error {
 	st, err := openToRead(filepath.Join(dir, datadir.StoreDir), log.rec.Watermark)
 	if err != nil {
@@ -61,8 +63,8 @@ func noteTakeovers(ctx context.Context, dir string, log recoveredLog, view *meta
 	return nil
 }
 
-// takeovers reads the heads of a shard, and what is left of the histories of
-// those whose first records were cut.
+// takeovers reads the entity rows of a shard, and the remaining history of the
+// entities whose first records were compacted.
 func takeovers(ctx context.Context, view kv.View, shard sharding.ShardID, generation uint32, each func(sharding.EntityID, journal.Takeover)) error {
 	known := rows.New(shard, generation, 0, func(err error) error { return err })
 	prefix := store.AppendPrefix(nil, shard, generation, store.ClassEntity)
@@ -78,7 +80,7 @@ func takeovers(ctx context.Context, view kv.View, shard sharding.ShardID, genera
 		e := history.Entity{Head: head, Exists: true, View: view, Rows: known, Key: store.AppendEntityID(nil, id)}
 		all, err := e.Takeovers(ctx)
 		if errors.Is(err, journal.ErrDamaged) {
-			err = nil // it was written after the last cut of the log, and not whole
+			err = nil // written after the durable version, and incomplete
 		}
 		for _, t := range all {
 			each(id, t)
