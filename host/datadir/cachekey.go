@@ -11,12 +11,12 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// cacheKeyBytes is the length of the key of the compilation cache.
+// cacheKeyBytes is the length of the compilation cache's key.
 const cacheKeyBytes = 32
 
-// OpenCacheKey returns the key of the directory's compilation cache, of which
-// its owner alone can read the file. Where there is none, or one that others
-// can read or write, it makes a new one: what was compiled before is compiled
+// OpenCacheKey returns the key of the directory's compilation cache, from a
+// file that only its owner can read. If there is no such file, or others can
+// read or write it, it creates a new key, and cached modules are compiled
 // again.
 func OpenCacheKey(dir string) ([]byte, error) {
 	path := filepath.Join(dir, CacheKeyFile)

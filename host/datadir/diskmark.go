@@ -15,17 +15,19 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// diskPeriod is how often free space is looked at: at 1 GB/s the write paths
-// take 100 MB between two looks, well within the read-only mark.
+// diskPeriod is the period of the free-space checks. At 1 GB/s the write paths
+// fill 100 MB between two checks, well within the read-only limit.
 const diskPeriod = 100 * time.Millisecond
 
-// startBytes is more than opening the journal writes before the mark can stop
-// it: what the log holds beyond the store's tables is stored again.
+// startBytes is more than the journal writes while it is opened, before the
+// limit can stop it: it stores the log records again that are not in the
+// store's tables.
 const startBytes = 128 << 20
 
-// DiskMark says to refuse writes while the data directory's file system is
-// nearly full: the store writes through memory maps, and a full disk would end
-// the process at each start. Use it from Open on, by any goroutine.
+// DiskMark decides when writes are rejected because the data directory's file
+// system is nearly full. The store writes through memory maps, so a full disk
+// would kill the process, and again at each start. It is safe for concurrent
+// use after Open.
 type DiskMark struct {
 	dir      string
 	cfg      *config.Config
@@ -34,11 +36,11 @@ type DiskMark struct {
 	free     atomic.Uint64
 	total    atomic.Uint64
 	warned   bool
-	failed   string // what the last look failed with
+	failed   string // error of the last check
 }
 
-// Open takes the first look. It refuses a disk without room to start on: the
-// process would be killed by a signal, with no word of why.
+// Open does the first check. It fails if the disk has no room to start, because
+// the process would later be killed by a signal without an explanation.
 func (d *DiskMark) Open(dir string, cfg *config.Config, logger *slog.Logger) error {
 	d.dir, d.cfg, d.logger = dir, cfg, logger
 	if err := d.look(); err != nil {
@@ -50,26 +52,26 @@ func (d *DiskMark) Open(dir string, cfg *config.Config, logger *slog.Logger) err
 	return nil
 }
 
-// ReadOnly says to refuse writes, as of the last look.
+// ReadOnly reports whether writes must be rejected, as of the last check.
 func (d *DiskMark) ReadOnly() bool { return d.readOnly.Load() }
 
-// Free is what the file system has left, in bytes, as of the last look.
+// Free returns the free bytes of the file system, as of the last check.
 func (d *DiskMark) Free() uint64 { return d.free.Load() }
 
-// mark is the free space below which writes are refused, as of the last look.
+// mark returns the free space below which writes are rejected, in bytes.
 func (d *DiskMark) mark() uint64 {
 	part := min(d.total.Load()/100*uint64(d.cfg.DiskReadOnlyPercent), uint64(d.cfg.DiskReadOnlyMax))
 	return max(part, uint64(d.cfg.DiskReadOnlyBytes))
 }
 
-// Spare is a quarter of what is free above the mark, in bytes, as of the last
-// look: what may be kept that can be done without.
+// Spare returns a quarter of the free bytes above the limit, as of the last
+// check. Data that can be dispensed with, such as caches, may use that much.
 func (d *DiskMark) Spare() int64 {
 	free, mark := d.free.Load(), d.mark()
 	return int64((max(free, mark) - mark) / 4)
 }
 
-// look takes the free space anew.
+// look checks the free space again.
 func (d *DiskMark) look() error {
 	free, total, err := disk.Space(d.dir)
 	if err != nil {
@@ -79,7 +81,7 @@ func (d *DiskMark) look() error {
 	d.total.Store(total)
 	mark := d.mark()
 	full := free < mark
-	// Writes return a tenth above the mark, so that the mark does not flap.
+	// Writes resume a tenth above the limit, so that the state does not flap.
 	if d.readOnly.Load() && free < mark+mark/10 {
 		full = true
 	}
@@ -98,13 +100,13 @@ func (d *DiskMark) look() error {
 	return nil
 }
 
-// ErrGone says that the data directory of a running node was removed, moved,
-// replaced or unmounted. What the node writes from then on, nobody would find.
+// ErrGone means that the data directory of a running node was removed, moved,
+// replaced or unmounted. Nobody would find what the node writes afterwards.
 var ErrGone = errors.New("the data directory was removed, moved or replaced while the node ran")
 
-// Watch looks until ctx ends, or until the directory is gone, which it returns
-// as ErrGone. The journal notices that by itself before it acknowledges a write;
-// a node that writes nothing learns of it here.
+// Watch checks until ctx ends. If the directory is gone, it returns ErrGone.
+// The journal notices that itself before it acknowledges a write, but an idle
+// node learns of it only here.
 func (d *DiskMark) Watch(ctx context.Context) error {
 	kept, err := identify(d.dir)
 	if err != nil {
@@ -125,7 +127,7 @@ func (d *DiskMark) Watch(ctx context.Context) error {
 	}
 }
 
-// noteFailure logs why the free space cannot be read, once until that changes.
+// noteFailure logs why the free space cannot be read, once per error.
 func (d *DiskMark) noteFailure(err error) {
 	text := ""
 	if err != nil {
@@ -137,8 +139,8 @@ func (d *DiskMark) noteFailure(err error) {
 	d.failed = text
 }
 
-// identities are the files and directories that a node has in use from its
-// start to its end, by their paths.
+// identities are the files and directories that a running node uses, by their
+// paths.
 type identities map[string]os.FileInfo
 
 func identify(dir string) (identities, error) {
@@ -157,8 +159,8 @@ func identify(dir string) (identities, error) {
 	return found, nil
 }
 
-// check compares what has the paths now. A path that cannot be looked at for
-// another reason than that nothing is there says nothing.
+// check compares the files that have the paths now with the recorded ones. An
+// error other than "does not exist" is ignored, because it proves nothing.
 func (f identities) check() error {
 	for path, kept := range f {
 		switch info, err := os.Stat(path); {
@@ -173,7 +175,7 @@ func (f identities) check() error {
 	return nil
 }
 
-// gone is ErrGone if err says that nothing has the path.
+// gone returns ErrGone if err means that the path does not exist.
 func gone(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %s is not there", ErrGone, path)

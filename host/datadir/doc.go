@@ -1,6 +1,6 @@
-// Package datadir is a node's data directory as such: what lies in it by which
-// name, whose it is (the identity, with the starts that it has vouched for), the
-// lock that keeps a second process out, and the mark below which the disk is too
-// full to write. It knows nothing of what the journal and the modules hold.
-// The package starts no goroutine.
+// Package datadir manages a node's data directory itself: the names of its
+// contents, the node's identity with the starts that were attested, the lock
+// that keeps out a second process, and the free-space limit below which the
+// node rejects writes. It knows nothing about the data of the journal and the
+// modules. The package starts no goroutine.
 package datadir

@@ -19,76 +19,81 @@ import (
 	"github.com/hostd/hostd/sharding/staledisk"
 )
 
-// ClusterFormat is what a cluster's metadata says of its format. It stands for
-// ever; what is written since is told by the level.
+// ClusterFormat is the format in a cluster's metadata. It never changes; newer
+// formats follow the cluster version.
 const ClusterFormat = 1
 
-// Identity is what a data directory is; it lies in node.json. The cluster and
-// what follows it are empty until the node has founded or joined one, and then
-// fixed for ever.
+// Identity is the content of node.json, which identifies a data directory.
+// Cluster and the fields that belong to it are empty until the node has
+// bootstrapped or joined a cluster, and never change afterwards.
 type Identity struct {
-	// Format is the level of the directory. It is never below the cluster's:
-	// every member raises it before the cluster's is raised. A release that does
-	// not speak it does not open the directory.
+	// Format is the directory's cluster version. It is never below the
+	// cluster's, because every member raises it before the cluster's version is
+	// raised. A release that does not support it does not open the directory.
 	Format sharding.ClusterVersion `json:"format"`
 	Node   sharding.NodeID         `json:"nodeId"`
-	// Disk is random and made with the directory: the same node with another
-	// one has lost what its replicas promised.
+	// Disk is a random id, made with the directory. If a node returns with a
+	// different one, its replicas have lost the votes and entries that they
+	// acknowledged.
 	Disk string `json:"diskId,omitempty"`
-	// Journal says that the directory has had a write-ahead log: without it the
-	// node's replicas have lost what they promised.
+	// Journal means that the directory has had a write-ahead log. If the log is
+	// missing, the node's replicas have lost the votes and entries that they
+	// acknowledged.
 	Journal bool `json:"journal,omitempty"`
-	// Several says that the cluster has had other members: what one log lost,
-	// others may hold.
+	// Several means that the cluster has had other members, which may have data
+	// that this node's log lost.
 	Several bool `json:"several,omitempty"`
-	// Incarnation is higher at each start.
+	// Incarnation increases with each start.
 	Incarnation uint64 `json:"incarnation,omitempty"`
-	// Vouched is the last start that could vote: whoever knows of a later one
-	// knows that this directory is an older copy of itself. Asked stands for the
-	// start that others are asked to vouch for, until they have.
+	// Vouched is the last start that was allowed to vote. If another node knows
+	// of a later one, this directory is an older copy of itself. Asked
+	// represents the start that other nodes are asked to attest, until they
+	// have done so.
 	Vouched uint64 `json:"vouchedIncarnation,omitempty"`
 	Asked   uint64 `json:"askedIncarnation,omitempty"`
-	// Renewed is when the node last put damaged data aside by itself, in
+	// Renewed is when the node last set damaged data aside by itself, in
 	// milliseconds since 1970.
 	Renewed int64 `json:"renewedAt,omitempty"`
-	// Vote is the word that the node has given as to who founds its cluster.
+	// Pledge is the node's bootstrap vote.
 	Pledge bootstrap.Vote `json:"pledge,omitzero"`
-	// Known are addresses of other nodes, for a node that is to join again.
+	// Known are addresses of other nodes, for a node that must join again.
 	Known   []string `json:"knownAddresses,omitempty"`
 	Cluster string   `json:"clusterId,omitempty"`
-	// Rejoin is the cluster that a node which gave its data up, or its replica
-	// of the metadata, belongs to: it joins that one and founds none.
+	// Rejoin is the cluster to which a node belongs that discarded its data or
+	// its replica of the metadata. The node joins that cluster and does not
+	// bootstrap one.
 	Rejoin string `json:"rejoinClusterId,omitempty"`
-	// Sole are replicas that were made the only ones of their shards, and that the
-	// metadata is to be asked about before they serve.
+	// Sole are replicas that an operator made the only ones of their shards.
+	// The metadata must accept that before they serve.
 	Sole []SoleReplica `json:"soleReplicas,omitempty"`
-	// Rebuilding: the metadata shard is being founded anew on this node.
+	// Rebuilding means that a rebuild of the metadata shard on this node has
+	// not finished.
 	Rebuilding bool   `json:"rebuildingMetadata,omitempty"`
 	Shards     uint32 `json:"shards,omitempty"`
-	// MetaReplica is the node's replica of the metadata shard as it was
-	// founded or joined, MetaVoters are that shard's first voters.
+	// MetaReplica is the node's replica of the metadata shard at the bootstrap
+	// or join. MetaVoters are that shard's first voters.
 	MetaReplica sharding.ReplicaID   `json:"metaReplica,omitempty"`
 	MetaVoters  []sharding.ReplicaID `json:"metaVoters,omitempty"`
 }
 
-// SoleReplica is a replica that a recovery of a stopped node made the only one of
-// its shard, and that the metadata has not taken for that yet.
+// SoleReplica is a replica that an offline recovery made the only one of its
+// shard, and that the metadata has not yet accepted as such.
 type SoleReplica struct {
 	Shard   sharding.ShardID   `json:"shard"`
 	Replica sharding.ReplicaID `json:"replica"`
 }
 
-// Member says whether the directory belongs to a cluster.
+// Member reports whether the directory belongs to a cluster.
 func (id *Identity) Member() bool { return id.Cluster != "" }
 
-// maxAhead bounds, in milliseconds, how far the number of a directory's first
-// start is ahead of the clock. It is drawn: of two processes that are started
-// under one name in the same millisecond, one has the later start, and the other
-// is the one that ends.
+// maxAhead bounds how far the incarnation of a directory's first start is ahead
+// of the clock, in milliseconds. The offset is random, so that of two processes
+// that are started under one name in the same millisecond one has the later
+// start, and the other one ends.
 const maxAhead = 1 << 12
 
-// Open reads the directory's identity, or gives an empty directory
-// one, and counts the start.
+// Open reads the directory's identity, or creates one in an empty directory,
+// and writes a new incarnation. The caller must hold the lock.
 func Open(dir string, node sharding.NodeID, now time.Time) (Identity, error) {
 	if moving, err := Interrupted(dir); err != nil || moving != "" {
 		return Identity{}, errors.Join(err, ErrRejoining)
@@ -108,18 +113,19 @@ func Open(dir string, node sharding.NodeID, now time.Time) (Identity, error) {
 	if id.Disk == "" {
 		id.Disk = RandomID()
 	}
-	if id.Member() && id.MetaReplica == 0 && id.Rejoin == "" { // written before there were clusters of several nodes
+	if id.Member() && id.MetaReplica == 0 && id.Rejoin == "" { // written before clusters could have several nodes
 		id.MetaReplica, id.MetaVoters = meta.BootstrapReplica, []sharding.ReplicaID{meta.BootstrapReplica}
 	}
 	if err := id.checkJournal(dir); err != nil {
 		return id, err
 	}
-	if id.Member() && id.Vouched == 0 { // written before starts were vouched for
+	if id.Member() && id.Vouched == 0 { // written before starts were attested
 		id.Vouched = id.Incarnation
 	}
 	if id.Incarnation > meta.LatestIncarnation(now, 0) {
-		// A clock was wrong. Others refuse such a start, unless they have taken
-		// it: then this node goes above it when they tell it so.
+		// A clock was wrong. Other nodes reject such a start unless they have
+		// already accepted it; in that case they say so, and this node raises
+		// its incarnation.
 		id.Incarnation = 0
 	}
 	first := id.Incarnation == 0
@@ -135,13 +141,13 @@ func Open(dir string, node sharding.NodeID, now time.Time) (Identity, error) {
 	return id, id.Write(dir)
 }
 
-// Vouch notes that the present start may vote.
+// Vouch records that the current start may vote.
 func (id *Identity) Vouch() {
 	id.Vouched = max(id.Vouched, id.Asked, id.Incarnation)
 }
 
-// checkJournal refuses a directory whose log is gone: an empty one would let
-// the node's replicas vote as if they had promised nothing.
+// checkJournal rejects a directory whose log is missing. With an empty log, the
+// node's replicas could vote again in terms in which they have already voted.
 func (id *Identity) checkJournal(dir string) error {
 	if !id.Journal {
 		return nil
@@ -159,10 +165,10 @@ func (id *Identity) checkJournal(dir string) error {
 	return errors.New("the write-ahead log is missing: restore the directory from a backup, or start with an empty one")
 }
 
-// RandomID makes the id of a cluster or of a disk.
+// RandomID returns a new id for a cluster or a disk.
 func RandomID() string { return strings.ToLower(rand.Text()) }
 
-// Write replaces the directory's node.json durably.
+// Write durably replaces the directory's node.json.
 func (id *Identity) Write(dir string) error {
 	out, err := json.MarshalIndent(id, "", "  ")
 	if err != nil {
@@ -171,8 +177,8 @@ func (id *Identity) Write(dir string) error {
 	return disk.WriteFileAtomic(disk.OS{}, filepath.Join(dir, IdentityFile), append(out, '\n'))
 }
 
-// Raise takes a level that the directory may hold from now on, and reports
-// whether that is new.
+// Raise sets the cluster version that the directory may contain from now on,
+// and reports whether it is new.
 func (id *Identity) Raise(level sharding.ClusterVersion) bool {
 	if level <= id.Format {
 		return false
@@ -181,12 +187,13 @@ func (id *Identity) Raise(level sharding.ClusterVersion) bool {
 	return true
 }
 
-// damagedAdvice is for an identity that does not say whether there are peers.
+// damagedAdvice is for an identity from which it is unknown whether there are
+// peers.
 const damagedAdvice = "start a node of several with an empty data directory, which its peers fill; restore a lone one from a backup"
 
-// ReadIdentity reads and checks the identity that lies in dir. The error is
-// fs.ErrNotExist where there is none, and says what to do where it is damaged or
-// of a level that this release does not speak.
+// ReadIdentity reads and checks the identity in dir. The error is
+// fs.ErrNotExist if there is none. If the identity is damaged or has a cluster
+// version that this release does not support, the error says what to do.
 func ReadIdentity(dir string) (id Identity, err error) {
 	data, err := os.ReadFile(filepath.Join(dir, IdentityFile))
 	if err != nil {
@@ -204,7 +211,7 @@ func ReadIdentity(dir string) (id Identity, err error) {
 	return id, nil
 }
 
-// HasJournal reports whether the directory holds a journal.
+// HasJournal reports whether the directory contains a journal.
 func HasJournal(dir string) (bool, error) {
 	for _, d := range []string{WALDir, StoreDir} {
 		entries, err := os.ReadDir(filepath.Join(dir, d))

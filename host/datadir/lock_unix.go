@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock keeps a second process out of the data directory until the file is
-// closed or the process ends.
+// Lock prevents a second process from using the data directory until the file
+// is closed or the process ends.
 func Lock(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, LockFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

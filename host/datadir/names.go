@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Files and folders of a data directory.
+// Files and subdirectories of a data directory.
 const (
 	IdentityFile = "node.json"
 	LockFile     = "lock"
@@ -15,28 +15,28 @@ const (
 	SnapshotDir  = "snapshots"
 	ModulesDir   = "modules"
 	CacheDir     = "cache"
-	CacheKeyFile = "cache.key" // what seals the files of CacheDir
+	CacheKeyFile = "cache.key" // encrypts the files of CacheDir
 	AuditDir     = "audit"
 )
 
-// Names of the directories that a rejoin moves damaged data into. Until it is
-// through, the name has the suffix.
+// Names of the directories into which a rejoin moves damaged data. Until the
+// move is complete, the name has the suffix.
 const (
 	AsidePrefix  = "damaged-"
 	MovingSuffix = ".moving"
 )
 
 var (
-	// ErrRejoining refuses a directory whose data is half moved aside: a start of
-	// the node moves the rest.
+	// ErrRejoining rejects a directory whose data is only partly moved aside. A
+	// start of the node moves the rest.
 	ErrRejoining = errors.New("the data was being moved aside, and that was interrupted: start the node, or run 'hostd recover --rejoin' again")
-	// ErrRebuilding refuses to start a node between the first and the last step
-	// of a rebuild of the metadata.
+	// ErrRebuilding rejects a start of the node between the first and the last
+	// step of a rebuild of the metadata.
 	ErrRebuilding = errors.New("the rebuild of the metadata was interrupted on this node: repeat hostd recover --rebuild-metadata with the same files")
 )
 
-// Interrupted names the directory that data is being moved into; empty where
-// there is none.
+// Interrupted returns the name of the directory into which data is being moved,
+// or "" if there is none.
 func Interrupted(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

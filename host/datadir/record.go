@@ -7,14 +7,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Record is the identity of an open directory. What it says was written before.
-// It is safe for concurrent use.
+// Record is the identity of an open directory. It only returns what was written
+// before. It is safe for concurrent use.
 type Record struct {
 	Node sharding.NodeID
 	Disk string
 
 	dir string
-	mu  sync.Mutex // held while it is written, too
+	mu  sync.Mutex // also held while the identity is written
 	id  Identity
 }
 
@@ -27,20 +27,21 @@ func OpenRecord(dir string, node sharding.NodeID, now time.Time) (*Record, error
 	return NewRecord(dir, id), nil
 }
 
-// NewRecord is the record of a directory with an identity.
+// NewRecord returns the record of a directory with the given identity.
 func NewRecord(dir string, id Identity) *Record {
 	return &Record{Node: id.Node, Disk: id.Disk, dir: dir, id: id}
 }
 
-// Now is the identity as it was written last. Its slices are shared.
+// Now returns the identity that was last written. The caller must not modify
+// its slices.
 func (r *Record) Now() Identity {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.id
 }
 
-// Save changes the identity durably where change says that it did. What could
-// not be written has not changed.
+// Save calls change and, if it returns true, writes the changed identity
+// durably. If the write fails, the identity has not changed.
 func (r *Record) Save(change func(*Identity) bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +56,7 @@ func (r *Record) Save(change func(*Identity) bool) error {
 	return nil
 }
 
-// SaveLevel makes the directory one of the level.
+// SaveLevel raises the directory's cluster version to level.
 func (r *Record) SaveLevel(level sharding.ClusterVersion) error {
 	return r.Save(func(id *Identity) bool { return id.Raise(level) })
 }

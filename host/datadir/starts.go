@@ -14,22 +14,25 @@ import (
 	"github.com/hostd/hostd/sharding/staledisk"
 )
 
-// startsFile lies in the data directory of a node of several.
+// startsFile is in the data directory of a node whose cluster has several
+// nodes.
 const startsFile = "starts.json"
 
-// maxStarts bounds the nodes whose starts are remembered.
+// maxStarts bounds the nodes whose starts are recorded.
 const maxStarts = 1024
 
 var errTooManyStarts = fmt.Errorf("the starts of %d nodes are remembered already", maxStarts)
 
-// Starts are those of other nodes that this one has vouched for, durably.
+// Starts durably records the starts of other nodes that this node has attested.
+// It is safe for concurrent use.
 type Starts struct {
 	dir   string
 	mu    sync.Mutex
 	known staledisk.Witness
 }
 
-// storedStarts is the file's content; Sum is the CRC-32C of Starts as written.
+// storedStarts is the file's content. Sum is the CRC-32C of the bytes of
+// Starts.
 type storedStarts struct {
 	Starts json.RawMessage `json:"starts"`
 	Sum    uint32          `json:"sum"`
@@ -37,7 +40,7 @@ type storedStarts struct {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// OpenStarts reads the starts that lie in dir, none where there is no file.
+// OpenStarts reads the recorded starts in dir. A missing file means none.
 func OpenStarts(dir string) (*Starts, error) {
 	s := &Starts{dir: dir}
 	data, err := os.ReadFile(filepath.Join(dir, startsFile))

@@ -1,6 +1,6 @@
-// Package files reads files that an operator names and a node reads again and
-// again: regular ones alone, and no more than a bound of each. It also replaces
-// files as a whole. It never waits for a writer, and starts no goroutine.
+// Package files reads files that an operator names and a node reads repeatedly.
+// It reads only regular files, each up to a size limit. It also replaces whole
+// files. It never waits for a writer and starts no goroutine.
 package files
 
 import (
@@ -12,22 +12,22 @@ import (
 	"syscall"
 )
 
-// ErrIrregular is of what is no regular file. Another attempt is right once
-// there is one in its place.
+// ErrIrregular means that the path is not a regular file. A retry makes sense
+// once a regular file has replaced it.
 var ErrIrregular = errors.New("it must be a regular file, since it is read again")
 
-// Regular reads a file of no more than most bytes. Links are followed. Beside
-// an error it tells about what is at the path unless that cannot be opened.
+// Regular reads a file of at most most bytes. It follows links. If it fails
+// after the file could be examined, about is still set.
 func Regular(path string, most int) (text []byte, about fs.FileInfo, err error) {
-	// To open a device may do something: so it is looked at before.
+	// Opening a device may have side effects, so look first.
 	if about, err = os.Stat(path); err != nil {
 		return nil, nil, err
 	}
 	if err := regular(path, about); err != nil {
 		return nil, about, err
 	}
-	// Who opens a pipe waits for its writer unless it asks not to: it may have
-	// come to the path since.
+	// The path may have become a pipe since. Without O_NONBLOCK, opening a pipe
+	// would wait for its writer.
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, nil, err
@@ -46,7 +46,7 @@ func Regular(path string, most int) (text []byte, about fs.FileInfo, err error) 
 	return text, about, err
 }
 
-// regular refuses what is no regular file.
+// regular returns an error unless about describes a regular file.
 func regular(path string, about fs.FileInfo) error {
 	kind := "thing of another kind"
 	switch mode := about.Mode(); {

@@ -9,9 +9,9 @@ import (
 	"github.com/google/renameio/v2"
 )
 
-// Replace writes a file with the mode, in the place of the one that is at the
-// path. It is synced first, so that who reads it, also after a crash, finds the
-// old file or the new one as a whole.
+// Replace writes a file with the given mode and replaces the file at path, if
+// there is one. The content is synced first, so that readers find either the
+// old or the new file, also after a crash.
 func Replace(path string, content []byte, mode fs.FileMode) error {
 	f, err := renameio.NewPendingFile(path, renameio.WithTempDir(filepath.Dir(path)), renameio.WithStaticPermissions(mode))
 	if err != nil {

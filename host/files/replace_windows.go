@@ -7,9 +7,9 @@ import (
 	"path/filepath"
 )
 
-// Replace writes the file at the path with the mode, or replaces it. The new
-// content is synced first. Windows does not promise that a rename is atomic
-// across a power cut, so a reader may find no file after one.
+// Replace writes a file with the given mode and replaces the file at path, if
+// there is one. The content is synced first. Windows does not guarantee that a
+// rename is atomic across a power failure, so there may be no file after one.
 func Replace(path string, content []byte, mode fs.FileMode) error {
 	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+"-*")
 	if err != nil {

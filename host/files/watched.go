@@ -6,24 +6,24 @@ import (
 	"os"
 )
 
-// Watched is a file that is read again when it changes. It is for one goroutine
-// at a time.
+// Watched is a file that is read again when it changes. It is not safe for
+// concurrent use.
 type Watched struct {
-	What  string // its key, of the log and the metric
+	What  string // the configuration key, for logs and metrics
 	Path  string
-	Most  int // bytes
+	Most  int // size limit in bytes
 	Parse func(text []byte) error
 
-	last []byte      // what was parsed
-	next []byte      // what the last attempt read, and the next one parses where it reads the same; nil: none
-	seen os.FileInfo // of the last attempt; nil before, and where there was nothing
-	told string      // the failure that was told of last; empty after a success
+	last []byte      // the content that was last parsed
+	next []byte      // read by the last attempt, parsed if the next one reads the same; nil if none
+	seen os.FileInfo // state at the last attempt; nil before the first and if there was no file
+	told string      // the last failure for which News returned true; empty after a success
 }
 
-// Read reads the file and parses it where it is not what was parsed last, and
-// two attempts in a row have read it: whoever writes the file may not be done.
-// The first attempt parses what it reads. The result of an earlier read stays
-// where it fails.
+// Read reads the file. The first call parses the content at once. Later calls
+// parse new content only after two calls in a row have read the same, because
+// whoever writes the file may not be done. If Read fails, the last parsed
+// content stays in effect.
 func (f *Watched) Read() (changed bool, err error) {
 	before := f.next
 	f.next = nil
@@ -32,7 +32,7 @@ func (f *Watched) Read() (changed bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("%s: %w", f.What, err)
 	}
-	text = append(make([]byte, 0, len(text)), text...) // not nil where it is empty
+	text = append(make([]byte, 0, len(text)), text...) // not nil if it is empty
 	switch {
 	case f.last == nil:
 	case bytes.Equal(text, f.last):
@@ -49,8 +49,8 @@ func (f *Watched) Read() (changed bool, err error) {
 	return true, nil
 }
 
-// News reports whether a failure of Read is another than the one that it
-// reported last, or of another file.
+// News reports whether a failure of Read differs from the last reported one, or
+// is about a changed file.
 func (f *Watched) News(err error) bool {
 	told := err.Error()
 	if f.seen != nil {
@@ -60,8 +60,9 @@ func (f *Watched) News(err error) bool {
 	return told != f.told
 }
 
-// Moved reports whether the file is another than at the last read, as far as
-// its name, size and time tell, or is to be read again to see that it is done.
+// Moved reports whether Read must be called: the file differs from the last
+// read in identity, size or modification time, or new content must be read a
+// second time.
 func (f *Watched) Moved() bool {
 	if f.next != nil {
 		return true
