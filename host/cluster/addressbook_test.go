@@ -8,9 +8,10 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Who began to gossip before nodes had a listener of their own is called there
-// from then on, by a name too, which gossip knows as the address that it stood
-// for.
+// A node that announced its client address in gossip, from before nodes had a
+// separate listener, is called at its address for nodes. That also works if it
+// announced a name and gossip knows only the IP address that the name resolved
+// to.
 func TestGossipGoesWhereNodesAreServed(t *testing.T) {
 	m, _ := newMetadata(t)
 	for _, c := range [][]byte{
@@ -27,8 +28,8 @@ func TestGossipGoesWhereNodesAreServed(t *testing.T) {
 	b.Hear([]membership.Peer{
 		{ID: "n2", Address: "n2.svc:7070", Gossip: "10.0.0.2:7070", Incarnation: 2},
 		{ID: "n3", Address: "10.0.0.3:7071", Gossip: "10.0.0.3:7071", Incarnation: 2},
-		{ID: "n4", Address: "n2.svc:7070", Gossip: "10.0.0.4:7070", Incarnation: 2}, // no member
-		{ID: "n2", Address: "n2.svc:7070", Gossip: "10.0.0.3:7070", Incarnation: 2}, // another member's
+		{ID: "n4", Address: "n2.svc:7070", Gossip: "10.0.0.4:7070", Incarnation: 2}, // not a member
+		{ID: "n2", Address: "n2.svc:7070", Gossip: "10.0.0.3:7070", Incarnation: 2}, // the address of another member
 	}, nil)
 	for address, want := range map[string]string{
 		"10.0.0.2:7070": "n2.svc:7071", "n2.svc:7070": "n2.svc:7071", "10.0.0.3:7070": "10.0.0.3:7071",

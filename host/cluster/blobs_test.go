@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/host/peer"
 )
 
-// TestBlobsTakeMemoryAsTheyCome: of those that arrive at a time what has come
-// is bounded, and what ended gives its memory back.
+// The memory of arriving modules is bounded by the bytes that have arrived, and
+// a module that ended gives its memory back.
 func TestBlobsTakeMemoryAsTheyCome(t *testing.T) {
 	var a arriving
 	for _, n := range []int{0, 1, firstBlobBytes - 1, firstBlobBytes, firstBlobBytes + 1, 5 << 20} {

@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// elsewhere is the metadata of a node that does not lead its shard: a leader is
-// asked, or nobody where parted is set.
+// elsewhere is the metadata of a node that does not lead its shard. A leader
+// can be asked, unless parted is set.
 type elsewhere struct {
 	index  uint64
 	asked  atomic.Int64
@@ -42,8 +42,8 @@ func following(e *elsewhere, now func() time.Time) *Metadata {
 	return m
 }
 
-// TestTheMetadataAges: from when a reading began that came to its end; one that
-// fails makes it no younger.
+// The age counts from the start of the last completed read. A failed read does
+// not reduce it.
 func TestTheMetadataAges(t *testing.T) {
 	now := time.Unix(1000, 0)
 	e := &elsewhere{index: 3}
@@ -68,7 +68,7 @@ func TestTheMetadataAges(t *testing.T) {
 	}
 	e.parted.Store(false)
 
-	// What is confirmed counts once it is applied here.
+	// A confirmed index counts only when it is applied here.
 	e.index = 4
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
@@ -79,14 +79,14 @@ func TestTheMetadataAges(t *testing.T) {
 	if err := m.refresh(t.Context()); err != nil || m.Age() != 0 {
 		t.Errorf("read again: age %v, %v", m.Age(), err)
 	}
-	// A reading that began before, and ends now, takes nothing back.
+	// A read that began earlier and ends now must not increase the age.
 	if err := m.reach(t.Context(), now.Add(-time.Hour), 3); err != nil || m.Age() != 0 {
 		t.Errorf("an old reading: age %v, %v", m.Age(), err)
 	}
 }
 
-// TestNodesThatAreAskedNothingStayFresh: a node reads the metadata by itself,
-// about four times in the time that it may be old, and tells when it cannot.
+// A node reads the metadata by itself, about four times per MaxAge, and its age
+// shows if it cannot.
 func TestNodesThatAreAskedNothingStayFresh(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &elsewhere{index: 3}
@@ -119,7 +119,7 @@ func TestNodesThatAreAskedNothingStayFresh(t *testing.T) {
 	})
 }
 
-// TestWhoLeadsAloneIsFresh: a node that is its cluster asks itself.
+// The only node of a cluster asks itself.
 func TestWhoLeadsAloneIsFresh(t *testing.T) {
 	m, _ := newMetadata(t)
 	if err := m.refresh(t.Context()); err != nil || !m.Fresh() {

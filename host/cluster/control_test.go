@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/host/peer"
 )
 
-// TestLeadershipsAreAskedForByTheCoordinator: who does not lead the metadata
-// takes none away.
+// A node that does not lead the metadata shard cannot request leadership
+// transfers.
 func TestLeadershipsAreAskedForByTheCoordinator(t *testing.T) {
 	m, _ := newMetadata(t)
 	c := &Control{}

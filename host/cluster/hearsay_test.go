@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// A node that starts hears of the others before it has read the metadata that
-// lie on its own disk. What was said then is judged again when it has.
+// A starting node receives gossip before it has read its metadata from disk. It
+// checks that gossip again afterwards.
 func TestMembersThatMovedAreFoundOnceTheyAreKnown(t *testing.T) {
 	m, _ := newMetadata(t)
 	view := meta.New().View()

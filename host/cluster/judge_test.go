@@ -13,14 +13,15 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Whoever differs from the leader has all that differ judge themselves, and only
-// those stop that are not with a majority: the leader too. Without one all do.
+// If a replica disagrees with the leader, all replicas that disagree check
+// themselves, the leader included. Only those that are not in the majority
+// stop; without a majority all of them stop.
 func TestRowJudgesStopWhoIsWrong(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
-		digests string // of voters; the first leads, ? does not answer, - does not know
-		stopped string // by node
-		open    bool   // somebody still waits for votes
+		digests string // of the voters; the first leads, ? does not answer, - has none at the index
+		stopped string // ids of the nodes that must stop
+		open    bool   // a node still waits for votes
 	}{
 		{"a follower", "aab", "2", false},
 		{"the leader", "baa", "0", false},

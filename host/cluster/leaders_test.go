@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// world is a node's leaders with what they go by.
+// world is a node's Leaders with its inputs.
 type world struct {
 	*Leaders
 	state   *meta.State
@@ -20,7 +20,8 @@ type world struct {
 	silent  map[sharding.NodeID]bool
 }
 
-// newWorld is node n1 of four, with replicas of shard 1 and not of shard 2.
+// newWorld returns node n1 of four nodes. It has a replica of shard 1 and none
+// of shard 2.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	state := meta.New()
@@ -53,8 +54,8 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// TestMayLead: where the replica here knows the leader it is that one alone,
-// else whoever has a replica. The coordinator's word does not count.
+// If the replica on this node knows the leader, only that one may lead,
+// otherwise any node with a replica. The coordinator's report does not count.
 func TestMayLead(t *testing.T) {
 	w := newWorld(t)
 	may := func(when string, shard sharding.ShardID, nodes string) {
@@ -86,8 +87,8 @@ func TestMayLead(t *testing.T) {
 	may("while this node leads", 1, "")
 }
 
-// TestQuorumWithoutAReplica: a node without a replica goes by the nodes with
-// one that it hears, and by the leader if it hears that.
+// A node without a replica counts the nodes with a replica that it hears from.
+// The leader alone suffices if it hears from it.
 func TestQuorumWithoutAReplica(t *testing.T) {
 	w := newWorld(t)
 	leader := func() sharding.NodeID {
@@ -119,8 +120,9 @@ func TestQuorumWithoutAReplica(t *testing.T) {
 	}
 }
 
-// TestQuorumOfAFollower: who hears the leader need not hear the others that it
-// hears. Some may be of a membership that this node's metadata does not have yet.
+// A follower that hears from the leader need not hear from the other voters.
+// Some of them may be from a membership that this node's metadata does not have
+// yet.
 func TestQuorumOfAFollower(t *testing.T) {
 	w := newWorld(t)
 	w.Learn(w.state.View(), 2)
@@ -146,14 +148,14 @@ func TestQuorumOfAFollower(t *testing.T) {
 	quorum("this node leads, and hears too few", false)
 }
 
-// TestQuorumWithAStoppedReplica: a replica that has stopped hears of no quorum,
-// so that its node goes by the others, and by its own vote if it still has one.
+// A stopped replica knows no quorum, so its node counts the other nodes, and
+// its own vote if the replica still votes.
 func TestQuorumWithAStoppedReplica(t *testing.T) {
 	w := newWorld(t)
 	w.Learn(w.state.View(), 2)
 	for _, c := range []struct {
 		stopped sharding.StopReason
-		silent  bool // of n3
+		silent  bool // n3 is suspected
 		quorum  bool
 	}{
 		{sharding.StopDamaged, false, true}, {sharding.StopDamaged, true, false}, {sharding.StopUnsupported, true, true},
@@ -165,7 +167,7 @@ func TestQuorumWithAStoppedReplica(t *testing.T) {
 	}
 }
 
-// noJournal is that of a lane that never proposes anything.
+// noJournal is the journal of an executor that never proposes anything.
 type noJournal struct{}
 
 func (noJournal) Propose(sharding.ShardID, sharding.Term, uint64, []byte) error {
@@ -174,9 +176,9 @@ func (noJournal) Propose(sharding.ShardID, sharding.Term, uint64, []byte) error 
 func (noJournal) ReadIndex(sharding.ShardID, uint64) error { return errors.New("nothing is read") }
 func (noJournal) Busy() bool                               { return false }
 
-// TestLostMajorityIsNoQuorum: voters whose disks are lost count until a leader
-// takes them out, although their nodes are heard. With a majority of them lost
-// there is no quorum, and the shard is said to get no leader.
+// Voters whose disks are lost count as voters until a leader removes them,
+// although their nodes are heard from. If a majority of them is lost there is
+// no quorum, and Missing names them.
 func TestLostMajorityIsNoQuorum(t *testing.T) {
 	w := newWorld(t)
 	w.Learn(w.state.View(), 2)

@@ -19,8 +19,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// committing is a log of one voter: what is proposed is committed and applied
-// by the product's state machine at once.
+// committing is a log with one voter. Proposals are committed at once and
+// applied by the product's state machine.
 type committing struct {
 	t       *testing.T
 	machine *eventlog.Machine
@@ -28,8 +28,8 @@ type committing struct {
 	index   uint64
 }
 
-// newMetadata returns the metadata of a node that leads its shard, of a cluster
-// with n1 and, on it, shard 1.
+// newMetadata returns the metadata of a node that leads its shard, for a
+// cluster with n1 and shard 1 on it.
 func newMetadata(t *testing.T) (*Metadata, *committing) {
 	t.Helper()
 	st, err := store.Open(t.TempDir(), store.Options{MemTableBytes: 1 << 20})
@@ -102,7 +102,7 @@ func TestWhatNoReplicaKnowsIsNotProposed(t *testing.T) {
 	}
 }
 
-// removing takes what a member asks of its node's groups.
+// removing records a member's requests to its node's groups.
 type removing struct {
 	Raft
 	asked []string
@@ -154,8 +154,7 @@ func TestCommandOfALaterReleaseStopsTheMetadata(t *testing.T) {
 	}
 }
 
-// A snapshot that only a later release can read is none that was caught up
-// with.
+// CatchUp must not succeed with a snapshot that only a later release can read.
 func TestSnapshotOfALaterReleaseStopsTheMetadata(t *testing.T) {
 	m, log := newMetadata(t)
 	applied := m.AppliedIndex()
@@ -189,7 +188,8 @@ func TestSnapshotOfALaterReleaseStopsTheMetadata(t *testing.T) {
 	}
 }
 
-// unansweringNode is a node that takes calls, and falls silent before it answers.
+// unansweringNode is a node that takes calls and becomes suspected before it
+// answers.
 type unansweringNode struct{ lost func() }
 
 func (s unansweringNode) Propose(ctx context.Context, _ sharding.NodeID, _ []byte) ([]byte, error) {
@@ -206,9 +206,9 @@ func (s unansweringNode) ReadMeta(ctx context.Context, _ sharding.NodeID) (uint6
 
 func (s unansweringNode) Heard(sharding.NodeID) bool { return false }
 
-// TestCallersAreToldSoonThatNobodyLeads: the node's own work waits for a leader
-// of the metadata as long as it may, a caller only for a moment. A change that
-// was sent to a node which fell silent is of unknown outcome.
+// The node's own work waits for a metadata leader until its context ends, a
+// caller only for request.LeaderPatience. A command that was sent to a node
+// which then became suspected has an unknown outcome.
 func TestCallersAreToldSoonThatNobodyLeads(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMetadata(meta.New(), 0)

@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// coordinating is the coordinator of a cluster with n1, which it runs on, and
-// n2, which nobody hears; log has what it logs.
+// coordinating returns the coordinator of a cluster with n1, on which it runs,
+// and n2, which is failed. log receives its log.
 func coordinating(t *testing.T) (l *leading, metadata *Metadata, log *bytes.Buffer) {
 	t.Helper()
 	metadata, _ = newMetadata(t)
@@ -30,7 +30,7 @@ func coordinating(t *testing.T) (l *leading, metadata *Metadata, log *bytes.Buff
 	return &m.coord, metadata, log
 }
 
-// order gives an order and steps until it stands.
+// order submits an operation and steps until it is accepted.
 func (l *leading) order(t *testing.T, o coordinator.Operation) {
 	t.Helper()
 	stands := make(chan error)
@@ -51,8 +51,8 @@ func (l *leading) order(t *testing.T, o coordinator.Operation) {
 	}
 }
 
-// Who gave an order was told that it stands. What becomes of it then is logged
-// where it does not come to its end.
+// The caller of an accepted order has been answered. If the order is not
+// carried out, that is logged.
 func TestAcceptedOrdersThatEndAreLogged(t *testing.T) {
 	move := coordinator.Operation{Kind: coordinator.OperationMove, Shard: 1, Node: "n2"}
 	l, metadata, log := coordinating(t)
@@ -70,7 +70,7 @@ func TestAcceptedOrdersThatEndAreLogged(t *testing.T) {
 
 	l, metadata, log = coordinating(t)
 	l.order(t, move)
-	l.order(t, coordinator.Operation{Kind: coordinator.OperationDrain, Node: "n1"}) // which the metadata keeps
+	l.order(t, coordinator.Operation{Kind: coordinator.OperationDrain, Node: "n1"}) // it is in the metadata
 	metadata.LeaderChanged(2, 2, false)
 	l.step(t.Context())
 	l.step(t.Context())
@@ -79,31 +79,32 @@ func TestAcceptedOrdersThatEndAreLogged(t *testing.T) {
 	}
 }
 
-// Orders that are not carried out are bounded, and the order that is one too
-// many is refused by name. One that ends makes room.
+// The number of pending orders is bounded, and a further one is rejected with a
+// reason. An order that ends makes room.
 func TestOrdersAreBounded(t *testing.T) {
 	l, metadata, _ := coordinating(t)
 	move := coordinator.Operation{Kind: coordinator.OperationMove, Shard: 1, Node: "n2"}
 	l.mu.Lock()
-	l.leads() // it begins
+	l.leads() // reset the state for the new term
 	for i := range coordinator.MaxOperations - 1 {
 		l.given[uint64(1000+i)] = move
 	}
 	l.mu.Unlock()
 	l.order(t, move)
 	ended, end := context.WithCancel(t.Context())
-	end() // an order that is taken is not waited for
+	end() // an accepted order need not be waited for
 	if _, err := l.operate(ended, move); !errors.Is(err, coordinator.ErrRefused) || !strings.Contains(err.Error(), "1024 orders are not carried out yet") {
 		t.Errorf("one too many: %v", err)
 	}
 	if _, err := metadata.Do(t.Context(), meta.SetDraining("n2", 1, true)); err != nil {
 		t.Fatal(err)
 	}
-	l.step(t.Context()) // which ends the order to move
+	l.step(t.Context()) // the move order ends
 	l.order(t, coordinator.Operation{Kind: coordinator.OperationResume, Node: "n2"})
 }
 
-// What the metadata refuses again and again is logged, and asked for less often.
+// If the metadata rejects a command in step after step, that is logged and
+// steps become rarer.
 func TestRefusalsThatGoOnAreLogged(t *testing.T) {
 	l, _, log := coordinating(t)
 	for range refusedSteps - 1 {

@@ -17,7 +17,7 @@ import (
 	"github.com/hostd/hostd/sharding/staledisk"
 )
 
-// vouching is a node that vouches for those that it reaches at one address.
+// vouching is a node that attests the nodes that it reaches at one address.
 type vouching struct {
 	peer.NoControl
 	reaches string
@@ -32,8 +32,9 @@ func (v *vouching) Vouch(_ context.Context, r *peerv1.VouchRequest) (*peerv1.Vou
 	return &peerv1.VouchResponse{Index: 7, Voters: []*peerv1.ReplicaAddress{{NodeId: "n1"}}}, nil
 }
 
-// A node says where it is reached as that is at each round of its questions.
-// Its cluster's level, and the address with it, may not be known at the first.
+// A node sends its current address in each round of questions, because its
+// cluster's version, and with it the address, may not be known in the first
+// round.
 func TestAStartIsVouchedForWhereItIsReachedNow(t *testing.T) {
 	n1 := &vouching{reaches: "b:2"}
 	_, at := answering(t, "n1", n1)
@@ -52,8 +53,8 @@ func TestAStartIsVouchedForWhereItIsReachedNow(t *testing.T) {
 	}
 }
 
-// A seed whose nodes are in DNS, as records SRV, leads to them; while its name
-// is not known it is a seed that does not answer.
+// A seed may be a name with SRV records. While the name cannot be resolved, it
+// is a seed that does not answer.
 func TestSeedsAreRecordsSRV(t *testing.T) {
 	n1 := &vouching{reaches: "b:2"}
 	_, at := answering(t, "n1", n1)

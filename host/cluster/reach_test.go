@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// A member is reached where the start that is meant answers as one of the
-// cluster, on a listener for nodes alone; who is no member is not called.
+// A member is reached if the right start answers as a node of the cluster on a
+// listener that serves only nodes. A node that is not a member is not called.
 func TestReach(t *testing.T) {
 	m, _ := newMetadata(t)
 	n2 := meta.Member{Node: "n2", Address: "b:1", Status: meta.StatusUp, Disk: "e", Incarnation: 7}
@@ -35,7 +35,7 @@ func TestReach(t *testing.T) {
 		return &peerv1.StartAddress{NodeId: node, Incarnation: 7, Address: address}
 	}
 	var ask []*peerv1.StartAddress
-	for range 3 * reachAtOnce { // more than are asked at a time
+	for range 3 * reachAtOnce { // more than are called concurrently
 		ask = append(ask, at("n2", "right:1"))
 	}
 	if unreached, err := control.Reach(t.Context(), ask); err != nil || len(unreached) != 0 {

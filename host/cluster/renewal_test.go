@@ -19,7 +19,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// allowing leads the metadata shard and allows each node to give its data up.
+// allowing leads the metadata shard and permits each node to discard its data.
 type allowing struct {
 	peer.NoControl
 	allowed atomic.Int32
@@ -34,8 +34,9 @@ func (a *allowing) Renew(context.Context, sharding.NodeID) error {
 	return nil
 }
 
-// A node that was allowed to put its data aside may end before it has: its next
-// start asks again, and is allowed to. One that has done so rests.
+// A node that was permitted to set its data aside may end before it has done
+// so. Its next start asks again and is permitted. A node that has done so waits
+// before the next time.
 func TestWhoWasAllowedToPutItsDataAsideAsksAgain(t *testing.T) {
 	n1 := new(allowing)
 	_, at := answering(t, "n1", n1)

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// says is a node that answers a probe as it likes.
+// says is a node with a scripted answer to probes.
 type says struct {
 	peer.Control
 	answer *peerv1.ProbeResponse
@@ -21,7 +21,7 @@ type says struct {
 
 func (s *says) Probe(context.Context) (*peerv1.ProbeResponse, error) { return s.answer, nil }
 
-// everybody has all nodes for members.
+// everybody regards all nodes as members.
 type everybody struct{}
 
 func (everybody) Standing(sharding.NodeID, uint64) peer.Standing { return peer.StandingMember }
@@ -54,8 +54,8 @@ func answering(t *testing.T, id sharding.NodeID, control peer.Control) (*peer.Pe
 	return p, l.Addr().String()
 }
 
-// A node takes itself for replaced when the leader of the metadata shard and
-// the later start both say so, and by no word less.
+// A node regards itself as replaced only if both the leader of the metadata
+// shard and the process with the later start say so.
 func TestReplacedByTheWordOfTwo(t *testing.T) {
 	teller, other := &says{}, &says{}
 	self, here := answering(t, "n4", &says{})

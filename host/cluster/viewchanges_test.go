@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding/coordinator"
 )
 
-// TestChangesMakeTheView has nodes report at random and others be told what
-// has changed, now and then: each has the view that a whole one gives.
+// Nodes report at random, and others receive the changes now and then. Each of
+// them must have the same view as one that receives it whole.
 func TestChangesMakeTheView(t *testing.T) {
 	const nodes, shards, seeds = 4, 12, 50
 	moved := 0
@@ -74,7 +74,8 @@ func TestChangesMakeTheView(t *testing.T) {
 				t.Fatalf("seed %d: a node of a release before is told %v, want %v", seed, with, want)
 			}
 		}
-		// Once all have reported, the view is who leads.
+		// Once all nodes have reported, the view must contain the current
+		// leaders.
 		for at := range nodes {
 			o := observed{Report: coordinator.Report{Node: name(at)}}
 			for id, node := range leads {
@@ -86,7 +87,7 @@ func TestChangesMakeTheView(t *testing.T) {
 			l.latest[o.Node] = arrival{o, time.Now()}
 			l.viewChanges.take(before, o)
 		}
-		for at := range nodes { // a shard that its old leader kept out in a lower term
+		for at := range nodes { // an old leader in a lower term may have kept a shard out of the view
 			l.viewChanges.take(l.latest[name(at)].observed, l.latest[name(at)].observed)
 		}
 		whole := &peerv1.ReportResponse{}
@@ -108,7 +109,7 @@ func sameShard(a, b ShardState) bool {
 	return a.Leader == b.Leader && a.Term == b.Term && slices.Equal(a.Voters, b.Voters) && slices.Equal(a.Learners, b.Learners)
 }
 
-// What the coordinator holds against a node comes to the others as it is.
+// The coordinator's penalties reach the other nodes unchanged.
 func TestTroublesAreTold(t *testing.T) {
 	until := time.UnixMilli(1_234_567)
 	l := &leading{m: &Member{opts: Options{Heard: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
@@ -145,8 +146,8 @@ func TestFullDisksAreTold(t *testing.T) {
 	}
 }
 
-// Every node hears of pending orders, and keeps them while answers bring only
-// what has changed otherwise.
+// Every node receives the pending orders, and keeps them when an answer
+// contains only other changes.
 func TestPendingOrdersReachNodes(t *testing.T) {
 	l := &leading{m: &Member{opts: Options{Heard: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
 	l.latest["a"] = arrival{observed{Report: coordinator.Report{Node: "a"}}, time.Now()}

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// answers are what nodes answer to a probe, by address.
+// answers are the nodes' answers to probes, by address.
 type answers map[string]*peerv1.ProbeResponse
 
 func (a answers) probe(_ context.Context, address string) (*peerv1.ProbeResponse, error) {
@@ -21,8 +21,9 @@ func (a answers) probe(_ context.Context, address string) (*peerv1.ProbeResponse
 	return nil, errors.New("nobody listens there")
 }
 
-// At level 1 nodes reach each other where clients do, and nowhere else: who
-// admits a node asks it there, whatever else the node says of itself.
+// At cluster version 1 nodes use each other's client addresses and nothing
+// else. A node is probed there before it is admitted, whatever other address it
+// reports.
 func TestLevelOneNeedsNoPortForNodes(t *testing.T) {
 	m, _ := newMetadata(t)
 	n2 := meta.Member{Node: "n2", Address: "b:1", PeerAddress: "b:2", Disk: "e", Incarnation: 2, Speaks: sharding.SupportedVersions}
@@ -37,8 +38,9 @@ func TestLevelOneNeedsNoPortForNodes(t *testing.T) {
 	}
 }
 
-// A running member stays where it serves other nodes, whoever else answers as
-// its start; one that serves there no more may be found elsewhere.
+// The address of a running member does not change, even if another process
+// answers as the same start. A member that no longer answers there may be found
+// elsewhere.
 func TestARunningMemberKeepsItsPlace(t *testing.T) {
 	m, _ := newMetadata(t)
 	n1, _ := m.View().Member("n1")
@@ -49,7 +51,8 @@ func TestARunningMemberKeepsItsPlace(t *testing.T) {
 	o := &ControlOptions{Self: "n1", Metadata: m, Probe: said.probe}
 	n1.Speaks = sharding.SupportedVersions
 	probed := &peerv1.ProbeResponse{NodeId: "n1", Incarnation: 1, ClusterId: "c", Address: n1.Address, PeerAddress: "a:2"}
-	// A stranger answers as this start, before it has said where it serves nodes.
+	// Another process answers as this start before the start has reported its
+	// address for nodes.
 	n1.PeerAddress = "x:2"
 	said["x:2"] = &peerv1.ProbeResponse{NodeId: "n1", Incarnation: 1, ClusterId: "c", Address: n1.Address, PeerAddress: "x:2"}
 	said[n1.Address] = probed

@@ -9,13 +9,13 @@ import (
 	"github.com/hostd/hostd/host/peer"
 )
 
-// A clock is off where most of those that are heard, this node's counted, say
-// so; what was measured too coarsely does not count.
+// A clock is off if most of the measured clocks, including this one, say so.
+// Imprecise measurements do not count.
 func TestSkew(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
-		others []time.Duration // ahead of this clock
-		coarse int             // of them were measured too coarsely
+		others []time.Duration // how far they are ahead of this clock
+		coarse int             // number of them that were measured imprecisely
 		skew   time.Duration
 		off    bool
 	}{
@@ -49,8 +49,8 @@ func TestSkew(t *testing.T) {
 	}
 }
 
-// TestUnreadyNamesTheSkewThatCounted: a clock that is corrected is compared
-// some times before it counts as right, and is not off by 0s meanwhile.
+// A corrected clock is compared several times before it counts as right.
+// Meanwhile the reason must not say that it is off by 0s.
 func TestUnreadyNamesTheSkewThatCounted(t *testing.T) {
 	c := NewClockWatch(ClockWatchOptions{Changed: func() {}, Logger: slog.New(slog.DiscardHandler)})
 	others := func(ahead time.Duration) []peer.Timing {

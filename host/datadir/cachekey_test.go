@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestCacheKey: a key stays, and one that is missing, cut off or open to others
-// is replaced.
+// A key is kept, unless the file is missing, truncated or accessible to others;
+// then it is replaced.
 func TestCacheKey(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, CacheKeyFile)

@@ -6,8 +6,9 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// TestDiskMark: five of a hundred parts, but not so few that the store has no
-// room to end what it began, nor so many that most of a large disk is of no use.
+// The limit is 5 % of the disk. It is bounded below, so that the store can
+// complete what it has begun, and above, so that it does not waste much of a
+// large disk.
 func TestDiskMark(t *testing.T) {
 	cfg := config.Default()
 	for total, want := range map[uint64]uint64{

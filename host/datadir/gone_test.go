@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// TestDirectoryThatIsGoneIsNoticed: whatever becomes of the directory of a node
-// that writes nothing, the node learns of it.
+// A node that writes nothing notices when its directory is removed, moved or
+// replaced.
 func TestDirectoryThatIsGoneIsNoticed(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("open files cannot be removed")
@@ -52,7 +52,7 @@ func TestDirectoryThatIsGoneIsNoticed(t *testing.T) {
 				t.Errorf("after: %v", err)
 			}
 			if what == "another store" {
-				return // a watch that begins now takes it for its own
+				return // a watch that starts now would accept the new directory
 			}
 			cfg := config.Default()
 			mark := DiskMark{dir: dir, cfg: &cfg, logger: slog.New(slog.DiscardHandler)}

@@ -32,9 +32,9 @@ func TestDirectoriesOfOtherLevels(t *testing.T) {
 	}
 }
 
-// Processes that are started under one name in the same millisecond have other
-// starts, so that one of them is the later one. The next start of each is later
-// than its last, whatever the clock says.
+// Processes that are started under one name in the same millisecond get
+// different incarnations, so that one start is later. The next start of each is
+// later than its last, whatever the clock says.
 func TestFirstStartsDiffer(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)
 	seen := map[uint64]bool{}

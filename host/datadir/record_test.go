@@ -7,7 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// What was not written is not remembered either: it would be promised.
+// A level that could not be written must not be remembered, because other nodes
+// would rely on it.
 func TestLevelOfADirectoryIsDurable(t *testing.T) {
 	id := Identity{Format: sharding.Version1, Node: "n1"}
 	r := NewRecord(filepath.Join(t.TempDir(), "gone"), id)

@@ -22,9 +22,9 @@ var (
 
 var errStop = errors.New("stop")
 
-// world is the shards, their outboxes, the destinations and the router around
-// a pump's core, driven by one seed. Terms end, outcomes are lost, types are
-// unknown and come to be known, guests fail.
+// world contains the shards, their outboxes, the destinations and the router
+// around a dispatcher's core, driven by one seed. Terms end, outcomes are lost,
+// types are unknown and become known, and guests fail.
 type world struct {
 	t    *testing.T
 	rnd  *rand.Rand
@@ -36,10 +36,10 @@ type world struct {
 	outbox   []journal.Message
 	pairs    map[pair]*journal.PairCount
 	received map[pair]uint64
-	took     map[pair][]uint64 // what destinations carried out, in order
-	refused  map[pair][]uint64 // the same of refusals
+	took     map[pair][]uint64 // numbers that destinations accepted, in order
+	refused  map[pair][]uint64 // numbers that were rejected, in order
 	gaveUp   map[pair][]uint64
-	exists   bool // the type "late" does
+	exists   bool // the type "late" exists
 	out      []*request.Request
 	proposed []*request.Request
 	asks     []*asked
@@ -102,7 +102,7 @@ func (w *world) Message(_ sharding.ShardID, id journal.ItemID) (*journal.Message
 	return nil, nil
 }
 
-// addMessages makes messages of one record.
+// addMessages adds the messages of one record.
 func (w *world) addMessages() {
 	w.index++
 	n := 1 + w.rnd.IntN(4)
@@ -136,8 +136,7 @@ func (w *world) addMessages() {
 	w.core.take(&news{shard: worldShard})
 }
 
-// renumber gives the messages of the newest record their numbers in their
-// order.
+// renumber numbers the messages of the newest record in their order.
 func (w *world) renumber() {
 	next := map[pair]uint64{}
 	for i := range w.outbox {
@@ -160,7 +159,8 @@ func (w *world) renumber() {
 	}
 }
 
-// arrive takes a delivery to its destination, as its lane would.
+// arrive handles a delivery at its destination, as the destination's executor
+// would.
 func (w *world) arrive(r *request.Request) error {
 	d := r.Delivery
 	k := pair{d.Source, r.Entity}
@@ -183,8 +183,8 @@ func (w *world) arrive(r *request.Request) error {
 	return nil
 }
 
-// complete ends one request that is out, the first of its pair that the router
-// has: it keeps the order of an entity's requests.
+// complete ends one request that is out, the first of its channel at the
+// router, because the router keeps the order of an entity's requests.
 func (w *world) complete() {
 	if len(w.out) == 0 {
 		return
@@ -202,7 +202,7 @@ func (w *world) complete() {
 	switch p := w.rnd.IntN(12); {
 	case w.calm || p > 3:
 		err = w.arrive(r)
-	case p == 0: // it ran, and nobody heard
+	case p == 0: // it ran, but the answer was lost
 		_ = w.arrive(r)
 		err = request.ErrOutcomeUnknown
 	case p == 1:
@@ -216,7 +216,7 @@ func (w *world) complete() {
 	r.Done.Complete(r)
 }
 
-// answerProposed ends one request to the shard's lane.
+// answerProposed ends one request to the shard's executor.
 func (w *world) answerProposed() {
 	if len(w.proposed) == 0 {
 		return
@@ -277,7 +277,7 @@ func (w *world) step() {
 	}
 }
 
-// checkMemory checks what a shard accounts for, and its bounds.
+// checkMemory checks the memory that a shard accounts for, and its limits.
 func (w *world) checkMemory(s *shard) {
 	var inMemory, probes load
 	parked := 0
@@ -331,7 +331,7 @@ func (w *world) play(steps int) {
 		case p < 95:
 			w.answer()
 		case p < 97:
-			for _, r := range w.proposed { // what is proposed is in the log by now, or never
+			for _, r := range w.proposed { // proposals are in the log by now, or never
 				if w.rnd.IntN(2) == 0 {
 					w.apply(r)
 				}
@@ -357,8 +357,8 @@ func (w *world) play(steps int) {
 	w.check()
 }
 
-// check: each message had its effect once, in order, was refused, or was given
-// up.
+// check checks that each message took effect once and in order, was rejected,
+// or was given up.
 func (w *world) check() {
 	if n := len(w.outbox); n > 0 {
 		w.problem("%d sends are left: %+v", n, w.outbox[0])
@@ -381,9 +381,8 @@ func (w *world) check() {
 	}
 }
 
-// TestPumpAgreesWithSequentialModel: whatever is lost on the way, and whoever
-// leads, each message is carried out once and in order, and none is
-// acknowledged before.
+// Whatever is lost on the way, and whichever node leads, each message is
+// executed once and in order, and none is acknowledged earlier.
 func TestPumpAgreesWithSequentialModel(t *testing.T) {
 	n := *modelSeeds
 	if testing.Short() {

@@ -16,26 +16,26 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// bench drives a Core in virtual time against destinations that a test scripts.
+// bench drives a Core in virtual time against scripted destinations.
 type bench struct {
 	t       *testing.T
 	core    *Core
 	now     time.Time
 	index   uint64
-	box     []journal.Message // by id
+	box     []journal.Message // ordered by id
 	counts  map[pair]*journal.PairCount
-	had     map[pair]uint64 // the highest number that a destination took
+	had     map[pair]uint64 // highest number that a destination accepted
 	out     []*request.Request
 	acks    []*request.Request
 	unknown map[string]bool
-	// fails is the error of a destination's, or wait for no outcome before the
-	// deadline.
+	// fails returns the error of a destination, or errHangs for no outcome
+	// before the deadline.
 	fails func(*request.Request) error
-	rows  int // that were read
+	rows  int // number of rows read
 	log   bytes.Buffer
 }
 
-// errHangs has a request have no outcome before its deadline.
+// errHangs means that a request has no outcome before its deadline.
 var errHangs = errors.New("hangs")
 
 func newBench(t *testing.T, opts Options) *bench {
@@ -94,7 +94,7 @@ func (b *bench) Outbox(_ context.Context, _ sharding.ShardID, after journal.Item
 	return nil
 }
 
-// add puts messages of a pair into the outbox, an entry each.
+// add adds messages of a channel to the outbox, one entry each.
 func (b *bench) add(from, to sharding.EntityID, n int) {
 	k := pair{from, to}
 	if b.counts[k] == nil {
@@ -130,7 +130,7 @@ func (b *bench) pass(d time.Duration) {
 	b.run(2*d, func() bool { return b.now.After(until) })
 }
 
-// answer ends what is out, as destinations and the shard do.
+// answer ends the requests that are out, as destinations and the shard do.
 func (b *bench) answer() {
 	out := b.out
 	b.out = nil
@@ -175,17 +175,17 @@ func entityOf(typ string, n int) sharding.EntityID {
 	return sharding.EntityID{Type: typ, ID: fmt.Sprint(n)}
 }
 
-// TestWaitingPairsDoNotStopOthers: whatever keeps messages from their
-// destination, and however many pairs and messages that concerns, messages
-// between other entities of the shard arrive at once. The others arrive once
-// their destination takes them.
+// Whatever keeps messages from their destinations, and however many channels
+// and messages are affected, messages between other entities of the shard
+// arrive at once. The blocked messages arrive once their destinations accept
+// them.
 func TestWaitingPairsDoNotStopOthers(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		pairs, each  int
 		err          error
 		opts         Options
-		first, later time.Duration // most for a healthy message: while the others meet the failure, and then
+		first, later time.Duration // limits for a healthy message: while the others meet the failure, and afterwards
 	}{
 		{"a suspended type", 9, 80, request.ErrSuspended, Options{}, time.Second, 100 * time.Millisecond},
 		{"a suspended type, many pairs", 2000, 20, request.ErrSuspended, Options{}, 3 * time.Second, 100 * time.Millisecond},
@@ -244,8 +244,8 @@ func TestWaitingPairsDoNotStopOthers(t *testing.T) {
 	}
 }
 
-// TestPairThatWaitedLongDeliversAll: what was left in the outbox while the
-// first message of a pair waited is read again.
+// Messages that were left in the outbox while the first message of their
+// channel waited are read again.
 func TestPairThatWaitedLongDeliversAll(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 64, 65, 500} {
 		b := newBench(t, Options{})
@@ -269,8 +269,8 @@ func TestPairThatWaitedLongDeliversAll(t *testing.T) {
 	}
 }
 
-// TestMessagesToUnknownTypesAreGivenUpInOrder: those of a type that comes to
-// exist later are not, if nobody has asked since they were sent.
+// Messages to a type that does not exist are given up. If the type is created
+// later, messages that were sent since the last question are delivered.
 func TestMessagesToUnknownTypesAreGivenUpInOrder(t *testing.T) {
 	b := newBench(t, Options{})
 	b.unknown = map[string]bool{"ghost": true}
@@ -288,8 +288,8 @@ func TestMessagesToUnknownTypesAreGivenUpInOrder(t *testing.T) {
 	}
 }
 
-// TestManyWaitingPairsAreBounded: a shard knows a bounded number of pairs, and
-// reads a bounded part of its outbox for each that waits.
+// A shard tracks a bounded number of channels, and reads a bounded part of its
+// outbox for each waiting one.
 func TestManyWaitingPairsAreBounded(t *testing.T) {
 	const pairs = 20_000
 	b := newBench(t, Options{Pairs: 5000})
@@ -313,9 +313,10 @@ func TestManyWaitingPairsAreBounded(t *testing.T) {
 	t.Logf("each of %d pairs was tried again within %v; %d rows were read", pairs, took, b.rows)
 }
 
-// Messages to types that do not exist are given up in order although there are
-// far more pairs than the shard knows: each lap is sure of the pairs that it
-// finds first, and of those that it had not passed when they were forgotten.
+// Messages to types that do not exist are given up in order even if there are
+// far more channels than the shard tracks: each lap knows the first message of
+// the channels that it finds first, and of those that it had not passed when
+// they were forgotten.
 func TestMorePairsThanAreKnownAreGivenUp(t *testing.T) {
 	b := newBench(t, Options{Pairs: 8, MaxWait: 100 * time.Millisecond})
 	b.unknown = map[string]bool{"ghost": true}

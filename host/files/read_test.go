@@ -37,7 +37,7 @@ func TestRegularFiles(t *testing.T) {
 		path string
 		most int
 		text string
-		says string // of the error; empty: there is none
+		says string // part of the error; empty if there is none
 	}{
 		{at("file"), 8, "12345678", ""},
 		{at("link"), 9, "12345678", ""},

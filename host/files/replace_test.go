@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// TestReplace: the file has the content and the mode, whatever was there, and
-// nothing else is left in the directory. What cannot be written changes nothing.
+// The file has the new content and mode, whatever was there before, and nothing
+// else is left in the directory. A failed replacement changes nothing.
 func TestReplace(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "secret")

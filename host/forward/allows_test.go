@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// TestTheOtherNodeHasItsSay: a node hears whose the requests are, and what it
-// refuses is not run, among others that are.
+// The executing node receives the principals of the requests. It does not run a
+// request that it rejects, but runs the others of the same message.
 func TestTheOtherNodeHasItsSay(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()

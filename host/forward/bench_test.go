@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// window keeps a number of requests outstanding.
+// window limits the number of outstanding requests.
 type window struct {
 	free chan *request.Request
 	all  sync.WaitGroup
@@ -24,9 +24,9 @@ func (w *window) Complete(q *request.Request) {
 	w.all.Done()
 }
 
-// BenchmarkCommand is one command to a node and back, "local" and "forwarded"
-// over a connection on loopback, both sides in this process. The node behind
-// is the same lane in memory, which answers at once.
+// BenchmarkCommand sends one command to a node and back: "local" without a
+// connection and "forwarded" over loopback, with both sides in this process.
+// The node is an in-memory executor that answers at once.
 func BenchmarkCommand(b *testing.B) {
 	w := rpctest.New()
 	defer w.Close()

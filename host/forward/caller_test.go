@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// callerKey has the node that a call of a test comes from.
+// callerKey is the context key of the node that makes a call.
 type callerKey struct{}
 
-// byURL has clients call as whom their base URL names.
+// byURL makes the server take the calling node from the client's base URL.
 func byURL(o *ServerOptions) {
 	o.Caller = func(ctx context.Context) sharding.NodeID {
 		node, _ := ctx.Value(callerKey{}).(string)
@@ -22,7 +22,7 @@ func byURL(o *ServerOptions) {
 	}
 }
 
-// by is a client's connection to a site as a node.
+// by returns options with which a client calls the site as the given node.
 func (s *site) by(node string) func(*Options) {
 	return func(o *Options) {
 		connect := o.Connect
@@ -33,8 +33,8 @@ func (s *site) by(node string) func(*Options) {
 	}
 }
 
-// TestDeliveriesOfWhoLeadsTheirShard: a node delivers messages of the shards
-// that it may lead. Whatever else it asks for goes through.
+// A node may deliver messages only of shards that it may lead. Its other
+// requests are not restricted.
 func TestDeliveriesOfWhoLeadsTheirShard(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -67,8 +67,8 @@ func TestDeliveriesOfWhoLeadsTheirShard(t *testing.T) {
 	}
 }
 
-// TestStreamsOfAnotherNode: a node that names its streams as another one does
-// ends none of that one's.
+// A node that names its streams like another node's does not end the other's
+// streams.
 func TestStreamsOfAnotherNode(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()

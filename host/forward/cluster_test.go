@@ -15,14 +15,14 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// TestRoutedOverMovingLeaders sends ordered commands from two nodes while
-// leaders move between three and connections are cut: each takes effect once,
-// in the order of its sender.
+// Two nodes send ordered commands while leaders move between three nodes and
+// connections are cut. Each command must take effect once, in the order of its
+// sender.
 func TestRoutedOverMovingLeaders(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))
-	w := rpctest.New() // what the log of every node says
+	w := rpctest.New() // the common log of all nodes
 	defer w.Close()
 	l := newLeads("n1")
 	names := []sharding.NodeID{"n1", "n2", "n3"}

@@ -66,8 +66,7 @@ func caller(kind principal.Kind, name string, groups ...string) *principal.Princ
 	return p
 }
 
-// TestRequestsAreTheGeneratedTypes holds the hand-written codec against the
-// generated one, both ways.
+// The hand-written codec agrees with the generated one in both directions.
 func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for i, q := range requests {
@@ -103,14 +102,14 @@ func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 			t.Errorf("%d: shard %d, want %d", i, a.shard, q.Shard)
 		}
 		if !q.Deadline.IsZero() && q.Deadline.Before(now) {
-			want.Deadline = now.Add(time.Microsecond) // is past when it is looked at
+			want.Deadline = now.Add(time.Microsecond) // has passed when it is checked
 		}
 		if !want.Deadline.Equal(back.Deadline) {
 			t.Errorf("%d: deadline %v, want %v", i, back.Deadline, want.Deadline)
 		}
 		want.Deadline, back.Deadline = time.Time{}, time.Time{}
 		if q.Kind == request.Command && !q.Again {
-			want.First = now // it has come here for the first time
+			want.First = now // this was the first attempt
 		}
 		if !want.First.Equal(back.First) {
 			t.Errorf("%d: first tried at %v, want %v", i, back.First, want.First)
@@ -172,8 +171,8 @@ func TestResultsAreTheGeneratedTypes(t *testing.T) {
 	}
 }
 
-// TestEverySentinelTravels: each sentinel among the outcomes is itself at the
-// other end, with its text, and wrapped too.
+// Each sentinel in the table of outcomes arrives as itself, with its text, also
+// if it is wrapped.
 func TestEverySentinelTravels(t *testing.T) {
 	for _, o := range request.Outcomes {
 		if o.Err == nil {
@@ -193,8 +192,8 @@ func TestEverySentinelTravels(t *testing.T) {
 	}
 }
 
-// TestFormatListsEveryKind: the table of errors in FORMAT.md has the numbers of
-// the outcomes, and no others.
+// The table of errors in FORMAT.md contains exactly the numbers of the
+// outcomes.
 func TestFormatListsEveryKind(t *testing.T) {
 	page, err := os.ReadFile("FORMAT.md")
 	if err != nil {
@@ -222,7 +221,7 @@ func TestFormatListsEveryKind(t *testing.T) {
 	}
 }
 
-// TestTypedErrorsTravel: errors with data arrive with it, under their codes.
+// Errors with data arrive with their data.
 func TestTypedErrorsTravel(t *testing.T) {
 	for _, err := range []error{
 		&request.RejectedError{Code: "insufficient_funds", Message: "the balance is too low"},
@@ -248,8 +247,8 @@ func TestTypedErrorsTravel(t *testing.T) {
 	}
 }
 
-// FuzzDecode: what another node sends never does harm, and decodes as the
-// generated code decodes it.
+// FuzzDecode checks that input from another node does no harm, and is decoded
+// as the generated code decodes it.
 func FuzzDecode(f *testing.F) {
 	for _, q := range requests {
 		f.Add(appendRequest(nil, 3, q, time.Unix(1000, 0), says{true, true}))
@@ -287,8 +286,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestSpansAreSaidWhereTheyMay: a node is not told of spans before the
-// cluster's level has them, and one that is none ends the stream.
+// A node receives no trace contexts before the cluster version supports them,
+// and a malformed one ends the stream.
 func TestSpansAreSaidWhereTheyMay(t *testing.T) {
 	q := requests[len(requests)-1]
 	var a asked

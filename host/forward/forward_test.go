@@ -17,7 +17,7 @@ func commandID() journal.CommandID {
 	return journal.CommandID(fmt.Sprintf("%032d", commandNumber.Add(1)))
 }
 
-// TestOutcomes: what a node answers arrives as it would have here.
+// A node's outcome arrives as it would from this node.
 func TestOutcomes(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -71,8 +71,8 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// TestOrder: requests to an entity run in the order of Submit, whatever the
-// size of messages, and each is completed once with its own outcome.
+// Requests to an entity run in the order of Submit, whatever the message sizes,
+// and each is completed once with its own outcome.
 func TestOrder(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -105,8 +105,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestWrongNode: a node that does not lead a shard says who does and runs
-// nothing, also not what comes later in the same round.
+// A node that does not lead a shard names the leader and runs nothing,
+// including later requests of the same round.
 func TestWrongNode(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -134,8 +134,9 @@ func TestWrongNode(t *testing.T) {
 	}
 }
 
-// TestBrokenStream: what was sent is unknown, what was not is unreachable, and
-// the stream is opened again; the round that was lost stays lost.
+// If a stream breaks, sent requests have an unknown outcome and queued ones are
+// unreachable. The stream is opened again, but requests of the lost round still
+// fail.
 func TestBrokenStream(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -155,7 +156,7 @@ func TestBrokenStream(t *testing.T) {
 	if !errors.Is(sent.Result.Err, request.ErrOutcomeUnknown) || errors.Is(sent.Result.Err, request.ErrMayComeThrough) {
 		t.Errorf("sent: %v", sent.Result.Err)
 	}
-	c.PeerHeard("n2") // no pause
+	c.PeerHeard("n2") // ends the back-off
 	old := command("a", "add", amount(1))
 	old.Route.Round = 1
 	run(t, toNode{c, "n2"}, old)
@@ -192,14 +193,14 @@ func TestBrokenStream(t *testing.T) {
 	}
 }
 
-// TestStalledPeer: a node that accepts and does nothing never blocks Submit;
-// its queue is bounded, and its silence ends what waits.
+// A node that accepts connections and does nothing never blocks Submit. Its
+// queue is bounded, and its suspicion ends the waiting requests.
 func TestStalledPeer(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close() // it never accepts: the kernel does
+	defer l.Close() // it never accepts, but the kernel does
 	n := newNetwork(t)
 	n.sites["n2"] = l.Addr().String()
 	c := newTestClient(t, n, func(o *Options) { o.StreamRequests, o.OpenTimeout = 100, time.Minute })
@@ -228,8 +229,8 @@ func TestStalledPeer(t *testing.T) {
 	}
 }
 
-// TestNewStreamEndsTheOlder: once a node has opened a stream again, nothing
-// that it sent over the one before runs any more.
+// When a node opens a stream again, nothing that it sent over the previous one
+// runs afterwards.
 func TestNewStreamEndsTheOlder(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -254,14 +255,14 @@ func TestNewStreamEndsTheOlder(t *testing.T) {
 	}
 	one.Submit("n2", reqs[:1])
 	<-entered
-	one.Submit("n2", reqs[1:]) // is behind the first
+	one.Submit("n2", reqs[1:]) // after the first
 	eventually(t, "both to be sent", func() bool {
 		l := one.links("n2")[int(reqs[0].Shard)%4]
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		return len(l.queue) == 0
 	})
-	two := newTestClient(t, net) // the same name: the node has started again
+	two := newTestClient(t, net) // the same name, as after a restart of the node
 	later := command("a", "add", amount(1))
 	after := collect(1, nil)
 	later.Done = after

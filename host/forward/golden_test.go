@@ -15,7 +15,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "rewrite the golden files")
 
-// TestGolden pins the bytes between nodes: those of two releases are the same.
+// TestGolden pins the bytes between nodes, because different releases must
+// exchange the same ones.
 func TestGolden(t *testing.T) {
 	var out strings.Builder
 	for i, q := range requests {

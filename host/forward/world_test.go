@@ -20,7 +20,7 @@ import (
 
 const testShards = 8
 
-// site is one node: a world that runs commands, behind a gate that knows what
+// site is a node: a world that runs commands, a gate that knows which shards
 // the node leads, and a server for other nodes.
 type site struct {
 	name   sharding.NodeID
@@ -32,7 +32,7 @@ type site struct {
 	conns  *listener
 }
 
-// gate lets requests through to the world while the node leads their shard.
+// gate passes requests to the world while the node leads their shard.
 type gate struct {
 	world *rpctest.World
 	leads *leads
@@ -45,7 +45,7 @@ func (g *gate) Submit(reqs []*request.Request) {
 		g.hook(reqs)
 	}
 	g.leads.mu.Lock()
-	leader := g.leads.leader // a lane leads for all that it has taken at once
+	leader := g.leads.leader // an executor uses one leadership state for all requests that it took together
 	g.leads.mu.Unlock()
 	var mine []*request.Request
 	for _, q := range reqs {
@@ -60,7 +60,7 @@ func (g *gate) Submit(reqs []*request.Request) {
 	g.world.Submit(mine)
 }
 
-// leads is who leads what, as all nodes know it.
+// leads is the leadership of all shards, as all nodes know it.
 type leads struct {
 	mu      sync.Mutex
 	leader  [testShards + 1]sharding.NodeID
@@ -89,7 +89,7 @@ func (l *leads) move(shard sharding.ShardID, node sharding.NodeID) {
 	l.changed = make(chan struct{})
 }
 
-// view is what one node knows of them.
+// view is one node's knowledge of the leaders.
 type view struct {
 	*leads
 	self sharding.NodeID
@@ -109,7 +109,7 @@ func (v view) Changed() <-chan struct{} {
 	return v.changed
 }
 
-// listener can cut the connections it has accepted.
+// listener can cut the connections that it has accepted.
 type listener struct {
 	net.Listener
 	mu    sync.Mutex

@@ -19,8 +19,8 @@ import (
 	"github.com/hostd/hostd/tests/support/memnet"
 )
 
-// port is a split listener with an echo behind each half, which says first
-// which half it is.
+// port is a split listener. Behind each half is an echo server that first sends
+// the name of its half.
 type port struct {
 	http, gossip net.Listener
 	addr         string
@@ -68,8 +68,7 @@ func (p *port) close(t testing.TB) {
 	}
 }
 
-// ask writes pieces one by one and returns the name of the half and what it
-// echoes.
+// ask writes pieces one by one and returns the name of the half and the echo.
 func ask(t testing.TB, n network.Network, address string, pieces ...string) (half, echo string) {
 	t.Helper()
 	conn, err := n.Dial(t.Context(), address)
@@ -142,8 +141,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// A connection that says nothing is closed in time, and too many of them do not
-// keep others out.
+// A connection that sends nothing is closed after a timeout, and many of them
+// do not keep others out.
 func TestSilentConnections(t *testing.T) {
 	const most = 4096
 	synctest.Test(t, func(t *testing.T) {
@@ -182,9 +181,8 @@ func TestSilentConnections(t *testing.T) {
 	})
 }
 
-// TestUndecidedConnectionsAreSharedByAddress: a client who is far away does not
-// lose its connection before its first bytes arrive, however many silent ones
-// come from another address meanwhile.
+// A distant client does not lose its connection before its first bytes arrive,
+// however many idle connections another address opens meanwhile.
 func TestUndecidedConnectionsAreSharedByAddress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
@@ -216,7 +214,7 @@ func TestUndecidedConnectionsAreSharedByAddress(t *testing.T) {
 	})
 }
 
-// Closing one half leaves the other; closing both ends all.
+// Closing one half does not affect the other; closing both ends everything.
 func TestSplitCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
@@ -244,7 +242,7 @@ func TestSplitCloses(t *testing.T) {
 	})
 }
 
-// What the listener below fails with reaches both halves.
+// An error of the listener below reaches both halves.
 func TestSplitFails(t *testing.T) {
 	l, err := network.TCP{}.Listen("127.0.0.1:0")
 	if err != nil {
@@ -262,8 +260,9 @@ func TestSplitFails(t *testing.T) {
 	}
 }
 
-// What is opened first is told apart by what is in it. What cannot be opened is
-// closed, and keeps nobody waiting; nor does what is being opened.
+// With SplitOver, opened connections are classified by their content. A
+// connection that cannot be opened is closed. Neither that nor a connection
+// that is being opened delays others.
 func TestSplitOver(t *testing.T) {
 	l, err := network.TCP{}.Listen("127.0.0.1:0")
 	if err != nil {
@@ -311,7 +310,7 @@ func TestSplitOver(t *testing.T) {
 	}
 }
 
-// HTTP over a split port is what it is over any other.
+// HTTP over a split listener works as over any other.
 func TestHTTPOverSplit(t *testing.T) {
 	l, err := network.TCP{}.Listen(loopback.Host() + ":0")
 	if err != nil {
@@ -350,8 +349,8 @@ func TestHTTPOverSplit(t *testing.T) {
 	}
 }
 
-// Gossip comes from several listeners, of which one may be closed before; what
-// a node gave as its address is looked up.
+// Gossip accepts from several listeners, one of which may be closed earlier,
+// and dials the located address instead of the announced one.
 func TestGossipOfTwoListeners(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()
@@ -391,7 +390,7 @@ func TestGossipOfTwoListeners(t *testing.T) {
 				in.Close()
 				return nil
 			case err := <-ended:
-				conn, err2 := other.Dial(t.Context(), "old:2") // for who waits
+				conn, err2 := other.Dial(t.Context(), "old:2") // for the Accept that is waiting
 				if err2 != nil {
 					t.Error(err2)
 					return err

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// from is a connection of an address.
+// from is a connection with a remote address.
 type from struct {
 	net.Conn
 	address string
@@ -18,8 +18,8 @@ func (f *from) RemoteAddr() net.Addr { return f }
 func (f *from) Network() string      { return "test" }
 func (f *from) String() string       { return f.address + ":1" }
 
-// TestUndecidedMakeRoomByAddress compares the ranks with a search: what is cut
-// is the oldest of an address that has the most.
+// The ranks agree with a linear search: the connection that is cut is the
+// oldest of an address that has the most.
 func TestUndecidedMakeRoomByAddress(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 0))

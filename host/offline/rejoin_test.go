@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// A node that rejoins keeps its name and nothing that its replicas promised,
-// and what it had is still there.
+// A node that rejoins keeps its name but none of its replicas' votes and
+// entries, and its old data is still there.
 func TestRejoin(t *testing.T) {
 	dir := t.TempDir()
 	old := datadir.Identity{Format: sharding.Version1, Node: "n2", Disk: "olddisk", Incarnation: 7, Cluster: "c", Shards: 3, MetaReplica: 4}
@@ -63,8 +63,8 @@ func TestRejoin(t *testing.T) {
 	}
 }
 
-// As long as a crash has left a journal without an identity, the node must not
-// start: it would have forgotten what it promised.
+// If a crash left a journal without an identity, the node must not start,
+// because it would have forgotten its votes and acknowledgements.
 func TestJournalWithoutIdentity(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "store", "left"), 0o700); err != nil {
@@ -75,8 +75,8 @@ func TestJournalWithoutIdentity(t *testing.T) {
 	}
 }
 
-// Whatever a rejoin had done when it was interrupted, the node does not start,
-// and the next one finishes it.
+// At whatever step a rejoin is interrupted, the node does not start, and the
+// next rejoin completes it.
 func TestRejoinIsInterrupted(t *testing.T) {
 	const moving, aside = "damaged-19700101T000000Z.moving", "damaged-19700101T000000Z"
 	moved := []string{"node.json", "snapshots", "store", "wal"}

@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// BenchmarkFrames sends frames from one node to another over loopback, as fast
-// as they arrive; both nodes share the machine.
+// BenchmarkFrames sends frames from one node to another over loopback as fast
+// as they arrive. Both nodes share the machine.
 func BenchmarkFrames(b *testing.B) {
 	for _, size := range []int{100, 1 << 10, 16 << 10, 1 << 20} {
 		b.Run(fmt.Sprint(size), func(b *testing.B) { benchmarkFrames(b, size) })
@@ -20,7 +20,7 @@ func BenchmarkFrames(b *testing.B) {
 }
 
 func benchmarkFrames(b *testing.B, size int) {
-	const every = 8 // frames that arrive between two looks at the window
+	const every = 8 // frames that arrive between two checks of the window
 	var arrived atomic.Int64
 	room := make(chan struct{}, 1)
 	sender := start(b, network.TCP{}, "127.0.0.1:0", "a")
@@ -38,7 +38,7 @@ func benchmarkFrames(b *testing.B, size int) {
 	defer receiver.stop(b)
 	connectAll(sender, receiver)
 	sender.untilState(b, "b", "heard")
-	// Half of what the queue takes, so that none is dropped.
+	// Half of the queue, so that no frame is dropped.
 	window := int64(min(4096, 8<<20/size))
 	frame := make([]byte, size)
 	b.SetBytes(int64(size))
@@ -46,7 +46,7 @@ func benchmarkFrames(b *testing.B, size int) {
 	b.ResetTimer()
 	for sent := int64(0); sent < int64(b.N); sent++ {
 		for sent-arrived.Load() >= window {
-			<-room // one of the window is an 8th
+			<-room // each value is an eighth of the window
 		}
 		sender.Send("b", frame)
 	}

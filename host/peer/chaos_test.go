@@ -12,9 +12,10 @@ import (
 
 var seeds = flag.Int("seeds", 10, "how many runs of the chaos test")
 
-// However links are cut, broken and delayed, and nodes frozen and killed: a
-// frame arrives once or not at all, frames of one sender arrive in the order
-// in which they were sent, and once all is healed everything goes again.
+// Links are cut, broken and delayed, and nodes are frozen and killed. A frame
+// must arrive once or not at all, frames of one sender must arrive in the order
+// in which they were sent, and once everything is healed, all frames must
+// arrive again.
 func TestChaos(t *testing.T) {
 	runs := uint64(*seeds)
 	if testing.Short() {
@@ -47,12 +48,12 @@ func TestChaos(t *testing.T) {
 type chaos struct {
 	*bubble
 	rng    *rand.Rand
-	starts map[string]uint64 // of a node, beyond the first
+	starts map[string]uint64 // number of restarts of each node
 	sent   int
 	dead   []*node
 }
 
-// two returns different nodes.
+// two returns two different nodes.
 func (c *chaos) two() (string, string) {
 	i := c.rng.IntN(4)
 	return fmt.Sprint("n", i), fmt.Sprint("n", (i+1+c.rng.IntN(3))%4)
@@ -83,7 +84,7 @@ func (c *chaos) step() {
 	time.Sleep(time.Duration(c.rng.ExpFloat64() * float64(300*time.Millisecond)))
 }
 
-// send sends a burst from everyone to everyone.
+// send sends a burst from every node to every node.
 func (c *chaos) send() {
 	for range c.rng.IntN(50) {
 		a, b := c.two()
@@ -122,19 +123,19 @@ func (c *chaos) heal() {
 	c.meet()
 }
 
-// check looks at what arrived at every node, those that were killed too.
+// check checks what arrived at every node, including nodes that were killed.
 func (c *chaos) check() {
 	arrived := 0
 	for _, d := range c.nodes {
 		c.dead = append(c.dead, d)
 	}
 	for _, d := range c.dead {
-		last := map[string]int{} // by the sender's start
+		last := map[string]int{} // last number by the sender's start
 		for _, f := range d.frames {
 			var number int
 			var sender string
 			if _, err := fmt.Sscanf(f.data, "%d %s ", &number, &sender); err != nil {
-				continue // of carries
+				continue // a frame of carries
 			}
 			arrived++
 			if sender[:2] != string(f.from) {

@@ -36,7 +36,7 @@ func randomFrames(rng *rand.Rand) [][]byte {
 	return frames
 }
 
-// The codec is that of the generated types, both ways.
+// The codec agrees with the generated types in both directions.
 func TestCodecEqualsGenerated(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -55,7 +55,7 @@ func TestCodecEqualsGenerated(t *testing.T) {
 			t.Fatal(err)
 		}
 		var back batch
-		back.frames = randomFrames(rng) // what was there is gone
+		back.frames = randomFrames(rng) // previous content must be cleared
 		if err := (linkCodec{}).Unmarshal(generated, &back); err != nil || back.beat != b.beat || back.turns != b.turns || !slices.EqualFunc(back.frames, b.frames, bytes.Equal) {
 			t.Fatalf("%v becomes %v, %v", b, back, err)
 		}
@@ -76,8 +76,8 @@ func TestCodecEqualsGenerated(t *testing.T) {
 	}
 }
 
-// A frame never aliases what the codec was given, and cannot grow into the
-// next.
+// A frame never aliases the codec's input, and appending to it does not
+// overwrite the next frame.
 func TestFramesAreTheirOwn(t *testing.T) {
 	data := (&batch{frames: [][]byte{[]byte("one"), []byte("two")}}).append(nil)
 	var b batch
@@ -113,7 +113,7 @@ func FuzzLinkCodec(f *testing.F) {
 	})
 }
 
-// The bytes on the wire are those that FORMAT.md describes.
+// The bytes on the wire are those in FORMAT.md.
 func TestFormat(t *testing.T) {
 	var out strings.Builder
 	show := func(name string, msg any) {
@@ -167,7 +167,7 @@ func TestHelloIsChecked(t *testing.T) {
 	}{
 		{"1", "", sharding.VersionRange{Min: 1, Max: 1}}, // the first release
 		{"1", "1-2", sharding.VersionRange{Min: 1, Max: 2}},
-		{"2", "2-7", sharding.VersionRange{Min: 2, Max: 7}}, // one that has given level 1 up
+		{"2", "2-7", sharding.VersionRange{Min: 2, Max: 7}}, // a release without version 1
 	} {
 		h := good()
 		h.Set(headerFormat, c.format)
@@ -186,7 +186,7 @@ func TestHelloIsChecked(t *testing.T) {
 			t.Errorf("%s %q: %v", c[0], c[1], err)
 		}
 	}
-	for _, format := range []string{"", "0", "x", "4"} { // of a node that says no more
+	for _, format := range []string{"", "0", "x", "4"} { // from a node that sends no range
 		h := good()
 		h.Del(headerLevels)
 		h.Set(headerFormat, format)
@@ -212,7 +212,7 @@ func TestQueue(t *testing.T) {
 	if _, _, dropped := q.stats(); dropped != 4 {
 		t.Errorf("%d dropped", dropped)
 	}
-	// What is taken is not released yet.
+	// Taken frames count until they are released.
 	taken := q.take(nil)
 	if len(taken) != 3 || q.push([]byte("x")) {
 		t.Errorf("%d taken, or there is room", len(taken))
@@ -227,8 +227,8 @@ func TestQueue(t *testing.T) {
 	}
 }
 
-// After a pause of this process itself, nobody is silent until a whole span
-// has passed again.
+// After a pause of this process itself, no node is suspected until a whole
+// SilentAfter has passed again.
 func TestOwnPauseIsNobodysSilence(t *testing.T) {
 	var said []string
 	p := &Peers{opts: Options{
@@ -249,20 +249,21 @@ func TestOwnPauseIsNobodysSilence(t *testing.T) {
 	expect("heard")
 	q.look(799, 0)
 	expect("heard")
-	q.look(100_000, 100_000) // it was stopped for long
+	q.look(100_000, 100_000) // this process was stopped for long
 	q.look(100_699, 100_000)
 	expect("heard")
 	q.look(100_700, 100_000)
 	expect("heard", "silent")
-	q.look(100_800, 100_800) // a pause again does not make it heard
+	q.look(100_800, 100_800) // another pause does not make the node alive
 	expect("heard", "silent")
 	q.signs.Arrived(100_900)
 	q.look(100_900, 100_800)
 	expect("heard", "silent", "heard")
 }
 
-// A node that tells how often its loop went round is heard while that changes,
-// whatever else it sends; of one that does not tell, bytes are enough.
+// A node that reports the iterations of its raft loop is alive only while the
+// number changes, whatever else it sends. For a node that does not report,
+// bytes suffice.
 func TestSigns(t *testing.T) {
 	p := Patience{Silent: 7, Stands: 21}
 	var s Signs
@@ -280,28 +281,28 @@ func TestSigns(t *testing.T) {
 		s.Turned(0, now)
 		expect(now, 0, true, false)
 	}
-	for now := int64(200); now < 300; now++ { // a loop that is slow
+	for now := int64(200); now < 300; now++ { // a slow loop
 		s.Arrived(now)
 		s.Turned(uint64(now/20), now)
 		expect(now, 0, true, false)
 	}
-	for now := int64(300); now < 400; now++ { // one that stands still, at 14
+	for now := int64(300); now < 400; now++ { // a loop that hangs at 14
 		s.Arrived(now)
 		s.Turned(14, now)
 		expect(now, 0, now < 280+21, now >= 280+21)
 	}
 	s.Turned(14, 400)
 	s.Arrived(400)
-	expect(400, 400, false, false) // the watcher itself stood still
+	expect(400, 400, false, false) // the watcher itself was paused
 	s.Turned(15, 401)
 	expect(401, 0, true, false)
-	s.Renew() // of an older release now
+	s.Renew() // it runs an older release now
 	s.Arrived(500)
 	expect(500, 0, true, false)
 }
 
-// TestCallsThatAnyoneMayMakeAreSmall: what is answered before anybody knows who
-// calls is not decoded if it is large.
+// A large request to a call that anyone may make is not decoded, because the
+// caller is not yet known.
 func TestCallsThatAnyoneMayMakeAreSmall(t *testing.T) {
 	p := &Peers{opts: Options{Self: "n", Control: NoControl{}}}
 	cluster := "c"

@@ -23,7 +23,7 @@ import (
 	"github.com/hostd/hostd/sharding/coordinator"
 )
 
-// control answers with what its fields say.
+// control answers with the content of its fields.
 type control struct {
 	peer.NoControl
 	err      error
@@ -82,7 +82,7 @@ func (c *control) ReceiveSnapshot(_ context.Context, from sharding.NodeID, heade
 	return append([]byte("answer to "), header...), c.snapshot(from, header, body)
 }
 
-// pair is a caller "a" and "b", which answers through a control.
+// pair returns a caller "a" and a node "b", which answers through a control.
 func pair(t testing.TB, changes ...setup) (a, b *node, c *control) {
 	c = &control{blobs: map[peer.Digest][]byte{}}
 	a = start(t, network.TCP{}, "127.0.0.1:0", "a", changes...)
@@ -142,7 +142,7 @@ func TestControlCalls(t *testing.T) {
 	}
 }
 
-// What a Control fails with reaches the caller as what it is.
+// An error of a Control reaches the caller with the same meaning.
 func TestErrorsSurviveTheWire(t *testing.T) {
 	a, b, c := pair(t)
 	for _, sentinel := range []error{
@@ -248,7 +248,7 @@ func TestSnapshots(t *testing.T) {
 	}
 }
 
-// A snapshot whose sender fails midway never looks whole.
+// A snapshot whose sender fails midway never looks complete.
 func TestSnapshotCutShort(t *testing.T) {
 	a, _, c := pair(t)
 	seen := make(chan error, 1)
@@ -292,7 +292,8 @@ func TestSnapshotsAreBounded(t *testing.T) {
 	}
 }
 
-// Closing a node ends what it receives, however slow the sender is.
+// Closing a node ends the transfers that it receives, however slow the sender
+// is.
 func TestCloseEndsTransfers(t *testing.T) {
 	c := &control{}
 	seen := make(chan error, 1)
@@ -323,8 +324,8 @@ func TestCloseEndsTransfers(t *testing.T) {
 	t.Logf("closed after %v", time.Since(began))
 }
 
-// A cluster that writes a level takes no node that cannot read it, and such a
-// node does not take that cluster's answers.
+// A cluster rejects a node that does not support its version, and such a node
+// rejects that cluster's answers.
 func TestNodesOfAnotherLevelAreRefused(t *testing.T) {
 	var level atomic.Uint32
 	level.Store(1)
@@ -340,7 +341,7 @@ func TestNodesOfAnotherLevelAreRefused(t *testing.T) {
 	transport := &http.Transport{Protocols: &http.Protocols{}}
 	transport.Protocols.SetUnencryptedHTTP2(true)
 	t.Cleanup(transport.CloseIdleConnections)
-	// What the first release sends, and one that has given level 1 up.
+	// The headers of the first release, and of one without version 1.
 	call := func(format, levels string) string {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+b.addr+"/hostd.peer.v1.PeerService/ReadMeta", strings.NewReader("{}"))
 		if err != nil {
@@ -371,7 +372,7 @@ func TestNodesOfAnotherLevelAreRefused(t *testing.T) {
 	for _, tt := range []struct {
 		at             uint32
 		format, levels string
-		want           string // empty: it is answered
+		want           string // empty: the call is answered
 	}{
 		{1, "1", "", ""}, {1, "1", "1-2", ""}, {1, "2", "2-3", "cluster is at version 1, node c supports cluster versions 2 to 3"},
 		{2, "1", "", "cluster is at version 2, node c supports cluster version 1"}, {2, "1", "1-2", ""}, {2, "2", "2-3", ""},

@@ -13,11 +13,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// lasted is longer than a link has to last for its end to be followed at once.
+// lasted is longer than a link must last for its end to be followed by a dial
+// at once.
 const lasted = 10 * time.Second
 
-// A process that ends is noticed before its silence is. Only who follows hints
-// is told: to all others the node is heard until it is silent.
+// The end of a process is noticed before the suspicion timeout. Only OnGone
+// reports it; for all other purposes the node is alive until it is suspected.
 func TestEndedProcessSeemsGoneAtOnce(t *testing.T) {
 	inBubble(t, "a b c", func(b *bubble) {
 		na, nc := b.nodes["a"], b.nodes["c"]
@@ -46,8 +47,8 @@ func TestEndedProcessSeemsGoneAtOnce(t *testing.T) {
 	})
 }
 
-// The kernel of a process that ends may close its links first, and accept until
-// it comes to the listener.
+// When a process ends, its kernel may close its links first and accept
+// connections until it closes the listener.
 func TestEndInPieces(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na := b.nodes["a"]
@@ -68,7 +69,7 @@ func TestEndInPieces(t *testing.T) {
 	})
 }
 
-// A node that does not answer for another reason is silent, and not gone.
+// A node that does not answer for other reasons is suspected and not gone.
 func TestSilentNodesAreNotGone(t *testing.T) {
 	for name, silence := range map[string]func(b *bubble){
 		"frozen":       func(b *bubble) { b.net.Host("b").Freeze() },
@@ -90,7 +91,7 @@ func TestSilentNodesAreNotGone(t *testing.T) {
 	}
 }
 
-// Connections that break are none of an end while somebody listens.
+// Broken connections are not an end while the node listens.
 func TestBrokenLinksAreNoEnd(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na := b.nodes["a"]
@@ -103,7 +104,7 @@ func TestBrokenLinksAreNoEnd(t *testing.T) {
 	})
 }
 
-// accepting has the connections that are accepted.
+// accepting records accepted connections.
 type accepting struct {
 	network.Network
 	mu  sync.Mutex
@@ -130,8 +131,8 @@ func (k *noting) Accept() (net.Conn, error) {
 	return conn, err
 }
 
-// A node that listens no more and has closed the link to it lives: its own link
-// goes on.
+// A node that no longer listens and has closed the link to it is alive, because
+// its own link continues.
 func TestNodeThatListensNoMoreIsNotGone(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		na := b.nodes["a"]
@@ -152,7 +153,7 @@ func TestNodeThatListensNoMoreIsNotGone(t *testing.T) {
 	})
 }
 
-// What another address refuses says nothing of the node.
+// A refused dial of another address says nothing about the node.
 func TestAnotherAddressRefuses(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na := b.nodes["a"]
@@ -163,14 +164,15 @@ func TestAnotherAddressRefuses(t *testing.T) {
 	})
 }
 
-// Who has taken the port of a node that has ended refuses nothing.
+// If another process has taken the port of a node that ended, dials are not
+// refused.
 func TestPortTakenByAnother(t *testing.T) {
 	inBubble(t, "b", func(b *bubble) {
 		slow := &slowDials{Network: b.net.Host("a")}
 		na := start(b, slow, ":7000", "a")
 		b.nodes["a"] = na
 		b.meet()
-		b.nodes["b"].SetAddresses(nil) // it will not call a through the other's host
+		b.nodes["b"].SetAddresses(nil) // so that it does not call a through the other process's port
 		time.Sleep(lasted)
 		slow.by.Store(int64(10 * time.Millisecond))
 		b.net.Host("b").Kill()
@@ -182,8 +184,8 @@ func TestPortTakenByAnother(t *testing.T) {
 	})
 }
 
-// A node that starts again at its address is heard, whether its end was noticed
-// or not.
+// A node that restarts at its address is alive again, whether its end was
+// noticed or not.
 func TestRestartAtTheSameAddress(t *testing.T) {
 	for _, after := range []time.Duration{0, 5 * time.Millisecond, 300 * time.Millisecond, 5 * time.Second} {
 		inBubble(t, "a b", func(b *bubble) {
@@ -205,7 +207,7 @@ func TestRestartAtTheSameAddress(t *testing.T) {
 	}
 }
 
-// slowDials is a network whose dials take longer.
+// slowDials is a network with slow dials.
 type slowDials struct {
 	network.Network
 	by atomic.Int64
@@ -216,7 +218,7 @@ func (s *slowDials) Dial(ctx context.Context, address string) (net.Conn, error) 
 	return s.Network.Dial(ctx, address)
 }
 
-// A hint that was wrong ends with the first byte of the node.
+// A wrong hint ends with the first byte from the node.
 func TestWrongHintEnds(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		na := b.nodes["a"]

@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// proven is a network whose connections prove who is on their other side: who
-// dials those that are accepted, and who serves those that are dialed.
+// proven is a network whose connections prove the identity of the other side:
+// dials is who dials accepted connections, serves is who answers dialed ones.
 type proven struct {
 	network.TCP
 	dials, serves string
@@ -58,8 +58,9 @@ func (p proven) Listen(address string) (net.Listener, error) {
 	return provenListener{l, p.dials}, err
 }
 
-// Where a connection proves which node is on its other side, that node speaks
-// for itself alone: as caller, as the one that answers, and in what it asks.
+// If a connection proves which node is on its other side, that node can only
+// speak for itself: as caller, as answering node, and in the content of its
+// requests.
 func TestNodesAreWhomTheyProve(t *testing.T) {
 	c := &control{}
 	b := start(t, proven{dials: "a", serves: "a"}, "127.0.0.1:0", "b", func(o *peer.Options) { o.Control = c })
@@ -70,7 +71,7 @@ func TestNodesAreWhomTheyProve(t *testing.T) {
 	a.Send("b", []byte("frame"))
 	b.until(t, "a frame of a", func() bool {
 		if len(b.frames) == 0 {
-			a.Send("b", []byte("frame")) // it may be lost
+			a.Send("b", []byte("frame")) // a frame may be lost
 		}
 		return len(b.frames) > 0
 	})
@@ -100,7 +101,7 @@ func TestNodesAreWhomTheyProve(t *testing.T) {
 		}
 	}
 
-	// Who has the certificate of a and says that it is another node.
+	// A node with the certificate of a claims to be another node.
 	c.caller = peer.Hello{}
 	other := start(t, proven{dials: "b", serves: "b"}, "127.0.0.1:0", "c")
 	defer other.stop(t)
@@ -116,7 +117,7 @@ func TestNodesAreWhomTheyProve(t *testing.T) {
 		t.Errorf("who calls in another's name is heard: %v", c.caller)
 	}
 
-	// Who answers as b and has the certificate of another node.
+	// A node that answers as b has the certificate of another node.
 	caller := start(t, proven{dials: "b", serves: "x"}, "127.0.0.1:0", "a")
 	defer caller.stop(t)
 	caller.SetAddresses(map[sharding.NodeID]string{"b": b.addr})

@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// A link with a lower number than the one that lives, or than one that has just
-// ended, is late. A high number that somebody made up does not keep the node's
-// own links out for ever.
+// A link is late if its number is lower than that of the current link or of one
+// that has just ended. A forged high number does not lock out the node's own
+// links forever.
 func TestLinksWithLowerNumbers(t *testing.T) {
 	const start = 1_700_000_000_000
 	q := &peer{owner: &Peers{started: time.Now().Add(-time.Hour)}}

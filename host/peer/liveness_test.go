@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/tests/support/memnet"
 )
 
-// bubble is two or more nodes on a network in memory and a clock of their own.
-// It fails where a goroutine is left.
+// bubble is two or more nodes on an in-memory network with a virtual clock. It
+// fails if a goroutine is left.
 type bubble struct {
 	*testing.T
 	net   *memnet.Network
@@ -30,7 +30,7 @@ func inBubble(t *testing.T, names string, test func(b *bubble)) {
 			for _, d := range b.nodes {
 				d.stop(t)
 			}
-			time.Sleep(time.Minute) // idle connections of the servers
+			time.Sleep(time.Minute) // until idle connections of the servers are closed
 		}()
 		for _, name := range strings.Fields(names) {
 			b.start(name, 1)
@@ -53,7 +53,8 @@ func (b *bubble) kill(d *node) {
 	delete(b.nodes, d.id)
 }
 
-// meet has all know of all, and waits until all hear all.
+// meet tells all nodes the others' addresses and waits until all are alive to
+// each other.
 func (b *bubble) meet() {
 	b.Helper()
 	var all []*node
@@ -92,7 +93,8 @@ func (b *bubble) carries(from, to *node) time.Duration {
 	return 0
 }
 
-// A process that is stopped keeps its connections; only its silence tells.
+// A stopped process keeps its connections, so only the suspicion timeout
+// detects it.
 func TestFrozenPeer(t *testing.T) {
 	for _, length := range []time.Duration{2 * time.Second, 10 * time.Second, 10 * time.Minute} {
 		inBubble(t, "a b", func(b *bubble) {
@@ -116,8 +118,8 @@ func TestFrozenPeer(t *testing.T) {
 	}
 }
 
-// With one direction cut, one side is deaf and the other is not; once it is
-// healed frames go at once, although TCP would wait for a minute.
+// If one direction is cut, only one side stops hearing the other. After
+// healing, frames arrive at once, although TCP would wait for a minute.
 func TestOneWayCut(t *testing.T) {
 	for _, length := range []time.Duration{5 * time.Second, 10 * time.Minute} {
 		inBubble(t, "a b", func(b *bubble) {
@@ -128,7 +130,7 @@ func TestOneWayCut(t *testing.T) {
 				t.Error("a does not hear b, whose words arrive")
 			}
 			for range 100 {
-				na.Send("b", make([]byte, 1<<20)) // more than the connection holds
+				na.Send("b", make([]byte, 1<<20)) // more than the connection buffers
 			}
 			time.Sleep(length)
 			b.net.Heal("a", "b")
@@ -174,8 +176,8 @@ func TestRestartedPeer(t *testing.T) {
 	})
 }
 
-// While an older start of a node still runs, nothing of it is taken after the
-// newer one was heard.
+// While an older start of a node still runs, nothing from it is accepted after
+// the newer one was heard from.
 func TestOlderStartIsRefused(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na, old := b.nodes["a"], b.nodes["b"]
@@ -199,7 +201,7 @@ func TestOlderStartIsRefused(t *testing.T) {
 		if !old.ToldReplaced() || newer.ToldReplaced() {
 			t.Error("not the older start alone was told that it is replaced")
 		}
-		// a still has the address of the older one.
+		// a still has the address of the older start.
 		if _, err := na.Propose(b.Context(), "b", nil); !errors.Is(err, peer.ErrOldIncarnation) {
 			t.Errorf("a call to the older start: %v", err)
 		}
@@ -244,8 +246,7 @@ func TestStrangersAreRefused(t *testing.T) {
 	})
 }
 
-// A node that belongs to no cluster yet calls nobody and is called by nobody,
-// until it does.
+// A node without a cluster calls no node and accepts no calls until it has one.
 func TestClusterIsLearnt(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		na := b.nodes["a"]
@@ -266,8 +267,8 @@ func TestClusterIsLearnt(t *testing.T) {
 	})
 }
 
-// A receiver that stands still costs the sender nothing but what its queue
-// holds, and takes frames again afterwards, in order and without doubles.
+// A receiver that hangs costs the sender only its queue. Afterwards it receives
+// frames again, in order and without duplicates.
 func TestSlowReader(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		na := b.nodes["a"]
@@ -301,7 +302,8 @@ func TestSlowReader(t *testing.T) {
 	})
 }
 
-// Calls to a node that is frozen end, by their own deadline or the link's.
+// Calls to a frozen node end because of their own deadline or because the
+// connection fails.
 func TestCallsToFrozenPeerEnd(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		b.net.Host("b").Freeze()
@@ -327,8 +329,8 @@ func TestCallsToFrozenPeerEnd(t *testing.T) {
 	})
 }
 
-// A node that is taken out of the addresses gets no link any more, and one
-// that moves is found at its new place.
+// A node that is removed from the addresses gets no link, and a node that moves
+// is found at its new address.
 func TestAddressesChange(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na, nb := b.nodes["a"], b.nodes["b"]
@@ -350,7 +352,7 @@ func TestAddressesChange(t *testing.T) {
 	})
 }
 
-// A slow network with large frames is no silence.
+// A slow network with large frames does not cause suspicion.
 func TestLargeFramesAreNoSilence(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na, nb := b.nodes["a"], b.nodes["b"]
@@ -374,9 +376,9 @@ func TestLargeFramesAreNoSilence(t *testing.T) {
 	})
 }
 
-// A node whose raft loop stands still goes on beating. The others take it for
-// silent, and for heard again when the loop goes on; one that never tells is
-// not held to it.
+// A node whose raft loop hangs still sends heartbeats. Other nodes suspect it,
+// and regard it as alive when the loop continues. This does not apply to a node
+// that never reports its loop.
 func TestStandingLoop(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		na := b.nodes["a"]
@@ -406,7 +408,7 @@ func TestStandingLoop(t *testing.T) {
 		if na.Heard("b") || !nb.Heard("a") {
 			t.Errorf("a hears b: %v, b hears a: %v", na.Heard("b"), nb.Heard("a"))
 		}
-		// A link that is made anew is no sign of the loop.
+		// A new link is not a sign of the loop.
 		b.net.Break("a", "b")
 		time.Sleep(5 * time.Second)
 		if na.Heard("b") {
@@ -418,7 +420,8 @@ func TestStandingLoop(t *testing.T) {
 	})
 }
 
-// Beats measure the way to a node, and how far its wall clock is ahead.
+// Heartbeats measure the round trip to a node and how far its wall clock is
+// ahead.
 func TestTimings(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		const ahead, hop = 3 * time.Second, 30 * time.Millisecond

@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// TestEveryProcedureSaysWhatItNeeds: every procedure between nodes has a line,
-// and few are served to nodes that are no members.
+// Every procedure between nodes has a line in needs, and only a few are served
+// to nodes that are not members.
 func TestEveryProcedureSaysWhatItNeeds(t *testing.T) {
 	known, open := map[string]bool{}, []string{}
 	for _, file := range []protoreflect.FileDescriptor{

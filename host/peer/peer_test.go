@@ -16,7 +16,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// node is one side of a test: peers behind an HTTP server.
+// node is a node in a test: Peers behind an HTTP server.
 type node struct {
 	*peer.Peers
 	id       sharding.NodeID
@@ -24,7 +24,7 @@ type node struct {
 	server   *http.Server
 	listener net.Listener
 	served   chan error
-	hold     chan struct{} // where not nil, Receive waits for it
+	hold     chan struct{} // if not nil, Receive waits for it
 
 	mu      sync.Mutex
 	changed *sync.Cond
@@ -32,7 +32,7 @@ type node struct {
 	state   map[sharding.NodeID][]string
 }
 
-// everybody has all nodes for members.
+// everybody regards all nodes as members.
 type everybody struct{}
 
 func (everybody) Standing(sharding.NodeID, uint64) peer.Standing { return peer.StandingMember }
@@ -103,7 +103,7 @@ func (d *node) stop(t testing.TB) {
 	<-d.served
 }
 
-// until waits for a condition over what the node has seen.
+// until waits for a condition on what the node has received.
 func (d *node) until(t testing.TB, what string, done func() bool) {
 	t.Helper()
 	late := false
@@ -124,7 +124,7 @@ func (d *node) untilState(t testing.TB, of sharding.NodeID, want ...string) {
 	d.until(t, fmt.Sprintf("%s to be %v", of, want), func() bool { return fmt.Sprint(d.state[of]) == fmt.Sprint(want) })
 }
 
-// states are what the node was told of another so far.
+// states returns the callbacks about another node so far.
 func (d *node) states(of sharding.NodeID) []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -164,7 +164,7 @@ func TestFramesArriveOverTCP(t *testing.T) {
 	}
 	s := a.Stats()[0]
 	for began := time.Now(); s.QueuedFrames != 0 && time.Since(began) < 10*time.Second; s = a.Stats()[0] {
-		time.Sleep(time.Millisecond) // what arrived is counted a moment later
+		time.Sleep(time.Millisecond) // arrived frames are counted a moment later
 	}
 	if want.Links = s.Links; s != want || s.Links == 0 {
 		t.Errorf("%+v\nwanted %+v", s, want)

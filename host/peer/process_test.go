@@ -16,7 +16,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// peerProcess is set for a process of this test that is a node itself.
+// peerProcess is set in a process of this test that is itself a node.
 const peerProcess = "HOSTD_TEST_PEER_OF"
 
 func TestMain(m *testing.M) {
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// beNode is node b of another process's node a, until its input ends.
+// beNode runs node b for another process's node a until its input ends.
 func beNode(addressOfA string) {
 	t := &testing.T{}
 	b := start(t, network.TCP{}, "127.0.0.1:0", "b")
@@ -36,8 +36,8 @@ func beNode(addressOfA string) {
 	io.Copy(io.Discard, os.Stdin)
 }
 
-// A process that gets SIGSTOP keeps its connections and its port: it is silent
-// all the same, and heard when it goes on.
+// A process that is stopped with SIGSTOP keeps its connections and its port. It
+// becomes suspected nevertheless, and alive when it continues.
 func TestStoppedProcess(t *testing.T) {
 	a := start(t, network.TCP{}, "127.0.0.1:0", "a")
 	defer a.stop(t)

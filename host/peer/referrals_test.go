@@ -14,9 +14,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestReferrals: who calls a node where it serves clients is told where it
-// serves nodes and goes on there, links too; an answer from there refers no
-// further.
+// A call to a node's client address is referred to its address for nodes and
+// continues there, also for links. A referral in the answer from there is
+// ignored.
 func TestReferrals(t *testing.T) {
 	ctl := &control{}
 	b := start(t, network.TCP{}, "127.0.0.1:0", "b", func(o *peer.Options) { o.Control = ctl })
@@ -80,15 +80,15 @@ func TestReferrals(t *testing.T) {
 	}
 }
 
-// TestReferralsEndWithTheNode: who is called where another referred to, and
-// takes no call there, is looked for at the address itself again.
+// If the address to which a node referred takes no more calls, the original
+// address is tried again.
 func TestReferralsEndWithTheNode(t *testing.T) {
 	b := start(t, network.TCP{}, "127.0.0.1:0", "b", func(o *peer.Options) { o.Control = &control{} })
 	defer b.stop(t)
 	a := start(t, network.TCP{}, "127.0.0.1:0", "a")
 	defer a.stop(t)
-	// Another process has the port that the node had: it takes connections, and
-	// speaks something else.
+	// Another process has the node's former port. It accepts connections and
+	// speaks a different protocol.
 	other, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

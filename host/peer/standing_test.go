@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// roster says who is a member.
+// roster contains the members.
 type roster struct {
 	mu       sync.Mutex
 	standing peer.Standing
@@ -43,22 +43,22 @@ func (r *roster) Confirm(ctx context.Context) error {
 	return confirm(ctx)
 }
 
-// calls are a call that any start may make and one for members.
+// calls makes a call that any start may make, and one for members.
 func calls(t *testing.T, from *node, address string) (join, read error) {
 	_, join = from.Join(t.Context(), address, &peerv1.JoinRequest{Member: &peerv1.Member{NodeId: string(from.id), Incarnation: 1}})
 	_, read = from.ReadMeta(t.Context(), "b")
 	return join, read
 }
 
-// TestOnlyMembersAreServed: what a node is served goes by what the metadata of
-// the node that it calls says of it, after a reading where it is a stranger.
+// A node serves a caller according to its metadata. If the caller is not in it,
+// the node reads the metadata shard first.
 func TestOnlyMembersAreServed(t *testing.T) {
 	lost := errors.New("no leader")
 	for _, tt := range []struct {
 		name          string
 		known         peer.Standing
-		confirmed     peer.Standing // what a reading brings
-		fails         error         // what it fails with
+		confirmed     peer.Standing // the standing after a read
+		fails         error         // the error of the read
 		join, members error
 		asks          bool
 	}{
@@ -95,8 +95,8 @@ func TestOnlyMembersAreServed(t *testing.T) {
 	}
 }
 
-// TestPassedCallsNeedAMember: whatever is not in the table of procedures is for
-// members alone, such as calls that a node passes on for a client.
+// A procedure that is not in the table needs a member, for example the calls
+// that a node forwards for a client.
 func TestPassedCallsNeedAMember(t *testing.T) {
 	b := start(t, network.TCP{}, "127.0.0.1:0", "b")
 	defer b.stop(t)
@@ -123,8 +123,8 @@ func TestPassedCallsNeedAMember(t *testing.T) {
 	}
 }
 
-// TestPutDownNodeIsCutOff: once a node is put down its link ends, no frame of it
-// arrives, and it counts as silent until a later start of it comes.
+// When a node is put down, its link ends, none of its frames arrives, and it is
+// suspected until a later start calls.
 func TestPutDownNodeIsCutOff(t *testing.T) {
 	inBubble(t, "a", func(bu *bubble) {
 		r := &roster{standing: peer.StandingMember}
@@ -156,8 +156,8 @@ func TestPutDownNodeIsCutOff(t *testing.T) {
 	})
 }
 
-// TestStrangersWaitInBounds: however many calls a stranger makes at a time, few
-// of them wait for a reading of the metadata.
+// If a node that is not a member makes many concurrent calls, only a few wait
+// for a read of the metadata.
 func TestStrangersWaitInBounds(t *testing.T) {
 	a := start(t, network.TCP{}, "127.0.0.1:0", "a")
 	defer a.stop(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// instant completes requests at once, or a region's part of the work before it
-// would hand them to a lane.
+// instant completes requests at once, after the part of a shard router's work
+// that comes before an executor.
 type instant struct{ shards uint32 }
 
 func (l instant) Submit(reqs []*request.Request) {
@@ -35,8 +35,8 @@ type counted struct{ n int }
 
 func (c *counted) Complete(*request.Request) { c.n++ }
 
-// BenchmarkSubmit is what the router adds to a request that runs here: "direct"
-// is the same without it.
+// BenchmarkSubmit measures what the router adds to a request that runs on this
+// node. "direct" is the same without the router.
 func BenchmarkSubmit(b *testing.B) {
 	const shards, batch = 256, 16
 	local := instant{shards}

@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// answerFrom sends an outcome from a node to the caller's; what came over a
-// link that broke is lost.
+// answerFrom sends an outcome from a node to the caller's node, unless the link
+// over which the request came has broken.
 func (w *model) answerFrom(o op) {
 	if probe := (request.Request{Result: o.result}); o.result.Err != nil && comesBack(&probe) {
 		l := &w.lanes[o.node][o.req.Shard]
@@ -23,7 +23,7 @@ func (w *model) answerFrom(o op) {
 	}
 }
 
-// reply takes one outcome over a link.
+// reply delivers one outcome over a link.
 func (w *model) reply(node int) {
 	if len(w.backs[node]) == 0 {
 		return
@@ -35,10 +35,10 @@ func (w *model) reply(node int) {
 	}
 }
 
-// lose notes that a node's answer is lost. A refusal is not remembered: sent
-// again, the command is decided anew, and its order with later ones is not
-// kept. Nor is it where the refusal was not confirmed and the later one's
-// success is not known.
+// lose records that a node's answer is lost. Rejections are not in the
+// idempotency window, so if the command is sent again, it is decided again, and
+// its order relative to later commands is not kept. The same holds if the
+// rejection was not confirmed and the success of the later command is unknown.
 func (o op) lose() {
 	if o.result.Err != nil {
 		o.refused = true
@@ -47,7 +47,7 @@ func (o op) lose() {
 	}
 }
 
-// decide has a lane take one request.
+// decide makes an executor take one request.
 func (w *model) decide(node, shard int) {
 	l := &w.lanes[node][shard]
 	if len(l.inbox) == 0 {
@@ -81,8 +81,8 @@ func (w *model) decide(node, shard int) {
 	l.proposed = append(l.proposed, o)
 }
 
-// commit lets a leader's log go on by one, or releases a rejection: those wait
-// for no later command.
+// commit advances a leader's log by one entry, or releases a rejection, which
+// does not wait for later commands.
 func (w *model) commit(shard int) {
 	if w.leader[shard] < 0 {
 		return
@@ -91,7 +91,7 @@ func (w *model) commit(shard int) {
 	if len(l.proposed) == 0 {
 		return
 	}
-	// A rejection may wait for its read round while later commands commit.
+	// A rejection may wait for its ReadIndex while later commands commit.
 	i := 0
 	for i < len(l.proposed)-1 && l.proposed[i].result.Err != nil && w.rng.IntN(4) > 0 {
 		i++
@@ -112,8 +112,8 @@ func (w *model) execute(o op) {
 	o.executed = o.decided
 }
 
-// move ends a leadership: some of what is proposed commits, all of it is
-// answered as unknown, and the rest as not led.
+// move ends a leadership. Some of the proposals commit, all of them are
+// answered as unknown, and the other requests as not led.
 func (w *model) move(shard, to int) {
 	from := w.leader[shard]
 	w.leader[shard] = to
@@ -140,7 +140,7 @@ func (w *model) move(shard, to int) {
 	}
 }
 
-// drop loses a proposal, and with it what was decided upon it.
+// drop loses a proposal, and with it the decisions that were based on it.
 func (w *model) drop(shard int) {
 	if w.leader[shard] < 0 {
 		return
@@ -170,8 +170,9 @@ func (w *model) drop(shard int) {
 	}
 }
 
-// breakLink loses what is under way, and what the node has not decided yet; or,
-// because the node is silent, it gives that up, and it may come through later.
+// breakLink loses the messages in flight and the requests that the node has not
+// decided yet. If silent is set, the node is suspected instead: the requests
+// are given up but may come through later.
 func (w *model) breakLink(node int, silent bool) {
 	w.seen["broken"]++
 	var out []op
@@ -181,7 +182,7 @@ func (w *model) breakLink(node int, silent bool) {
 			w.lanes[node][s].inbox = nil
 		}
 		for _, c := range w.wire[node] {
-			c.refused = true // by being late
+			c.refused = true // because it is late
 			if c.link != w.links[node] {
 				continue // given up before
 			}
@@ -232,7 +233,7 @@ func (w *model) breakLink(node int, silent bool) {
 	}
 }
 
-// tell has the node hear of a leader: the right one, an old one or none.
+// tell makes the node learn of a leader: the right one, an old one or none.
 func (w *model) tell(shard int, quorum bool) {
 	l := lead{quorum: quorum, candidates: []sharding.NodeID{nodeName(1), nodeName(2)}}
 	if at := w.leader[shard]; at >= 0 {

@@ -19,8 +19,8 @@ var (
 )
 
 // TestModel drives the routes of one node through a cluster whose leaders move,
-// whose links break and whose proposals get lost, one random step after the
-// other, and checks what callers see against what took effect.
+// whose links break and whose proposals are lost, in random steps, and compares
+// what callers were told with what took effect.
 func TestModel(t *testing.T) {
 	first, last := uint64(1), uint64(*modelSeeds)
 	if *modelSeed != 0 {
@@ -57,18 +57,18 @@ type asked struct {
 	executed int  // step of the decision that took effect
 	refused  bool // by a node whose answer was lost
 
-	unconfirmed bool // a node refused it and lost its leadership before it could say so
-	unheard     bool // it took effect, and the answer was lost
+	unconfirmed bool // a node rejected it and lost its leadership before it could answer
+	unheard     bool // it took effect, but the answer was lost
 }
 
 // copyOf is a request at a node.
 type copyOf struct {
 	*asked
 	node int
-	link int // number of the link it came over
+	link int // number of the link over which it came
 }
 
-// op is a decision of a lane that waits for its outcome.
+// op is a decision of an executor that waits for its outcome.
 type op struct {
 	copyOf
 	decided int
@@ -76,17 +76,18 @@ type op struct {
 	write   bool
 }
 
-// lane is a shard at a node.
+// lane is a shard on a node.
 type lane struct {
 	inbox    []copyOf
 	proposed []op
-	// refused is the highest round of which a request was sent back. A lane
-	// takes what is in its queue before it can lead again, and the far end of
-	// a link looks at the round: so nothing else of that round runs here.
+	// refused is the highest round of which a request was sent back. An
+	// executor takes what is in its queue before it can lead again, and the
+	// other end of a link checks the round, so nothing else of that round runs
+	// here.
 	refused uint64
 }
 
-// actor hands requests over in the order in which it took them.
+// actor submits requests in the order in which it took them.
 type actor struct {
 	to   target
 	reqs []*asked
@@ -118,7 +119,7 @@ const (
 	modelNodes    = 3
 	modelShards   = 2
 	modelStreams  = 3
-	modelEntities = 2 // of a shard
+	modelEntities = 2 // per shard
 )
 
 func nodeName(i int) sharding.NodeID { return sharding.NodeID(fmt.Sprint("n", i)) }
@@ -175,7 +176,7 @@ func (w *model) play(steps int) {
 	}
 }
 
-// heal lets everything go right until all is answered.
+// heal lets everything succeed until all requests are answered.
 func (w *model) heal() {
 	for s := range modelShards {
 		w.move(s, s%modelNodes)
@@ -201,7 +202,7 @@ func (w *model) heal() {
 	}
 }
 
-// submit has a stream send a few commands to entities of any shard.
+// submit makes a stream send a few commands to entities of any shard.
 func (w *model) submit(stream int) {
 	a := &w.actors[stream]
 	if len(a.reqs) > 0 {
@@ -237,7 +238,7 @@ func (w *model) submit(stream int) {
 	}
 }
 
-// pump is a turn of the router's loop.
+// pump is one iteration of the router's loop.
 func (w *model) pump() {
 	a := &w.actors[modelStreams]
 	if len(a.reqs) > 0 {
@@ -255,7 +256,7 @@ func (w *model) pump() {
 	}
 }
 
-// handOver ends an actor's dispatch.
+// handOver completes an actor's dispatch.
 func (w *model) handOver(i int) {
 	a := &w.actors[i]
 	for _, q := range a.reqs {
@@ -272,8 +273,8 @@ func (w *model) handOver(i int) {
 	a.reqs = nil
 }
 
-// comeThrough delivers what a frozen node, or the network, has held back; often
-// the node leads again.
+// comeThrough delivers messages that a frozen node or the network held back,
+// often when the node leads again.
 func (w *model) comeThrough(node int) {
 	for _, c := range w.late[node] {
 		if w.rng.IntN(2) == 0 {
@@ -286,7 +287,7 @@ func (w *model) comeThrough(node int) {
 	w.late[node] = nil
 }
 
-// deliver takes one request over a link. A new link ends the one before.
+// deliver delivers one request over a link. A new link ends the previous one.
 func (w *model) deliver(node int) {
 	if len(w.wire[node]) == 0 {
 		return

@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// A command of a stream waits for a leader until its deadline: if it were given
-// up while later ones of its entity wait and run, it could not be sent again in
-// its place.
+// A command of a stream waits for a leader until its deadline. If it were given
+// up earlier while later commands to its entity wait and run, it could not be
+// sent again in its order.
 func TestCommandsOfStreamsAreHeldUntilTheirDeadlines(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	alone := &request.Request{Deadline: now.Add(10 * time.Second)}

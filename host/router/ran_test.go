@@ -11,15 +11,15 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestRanAgreesWithAMap: no number is ever below the entity's, and that of one
-// of the entities with the highest numbers of a set is the entity's.
+// No number is below the entity's real one, and the number of an entity with
+// one of the highest numbers of its set is exact.
 func TestRanAgreesWithAMap(t *testing.T) {
 	for seed := range uint64(30) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var r ran
 		exact := make(map[uint64]uint64)
 		for n := uint64(100); n < 1000; n++ {
-			e, number := 1+rnd.Uint64N(1+seed*8), n-rnd.Uint64N(40) // outcomes come in another order
+			e, number := 1+rnd.Uint64N(1+seed*8), n-rnd.Uint64N(40) // outcomes come out of order
 			r.note(e, number)
 			exact[e] = max(exact[e], number)
 			e = 1 + rnd.Uint64N(1+seed*8)
@@ -36,9 +36,9 @@ func TestRanAgreesWithAMap(t *testing.T) {
 	}
 }
 
-// TestOthersDoNotOvertake has 30 entities go on while the command of another
-// is out: it goes out again when it comes back. A later command of its own
-// entity ends that.
+// While a command is out, commands of 30 other entities complete. The command
+// is sent again when it comes back, unless a later command of its own entity
+// has completed.
 func TestOthersDoNotOvertake(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		l := &limits{requests: 1000, bytes: 1 << 20, total: &budget{limit: 1 << 20}, minPause: time.Millisecond, maxPause: time.Millisecond, self: "n1", seed: maphash.MakeSeed()}

@@ -16,7 +16,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// view is a node's surroundings: what it knows, and nodes that answer as told.
+// view is a node's environment: its knowledge of leaders, and nodes with
+// scripted answers.
 type view struct {
 	mu         sync.Mutex
 	leader     target
@@ -26,7 +27,7 @@ type view struct {
 	unheard    []sharding.NodeID
 	changed    chan struct{}
 	answer     map[sharding.NodeID]func(*request.Request) request.Result
-	seen       []string // node and number of each request that reached one
+	seen       []string // node and number of each request that reached a node
 }
 
 func (s *view) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) {
@@ -67,7 +68,7 @@ func (s *view) change(fn func()) {
 	s.changed = make(chan struct{})
 }
 
-// node is one that requests are handed to.
+// node is a node to which requests are submitted.
 type node struct {
 	*view
 	id sharding.NodeID
@@ -126,8 +127,7 @@ func play(t *testing.T, change func(*Options), run func(*view, *Router, func(tag
 	})
 }
 
-// TestHeldUntilThereIsALeader: requests wait for a leader, run in order, and
-// leave in order when it is another node.
+// Requests wait for a leader and run in order, also on another node.
 func TestHeldUntilThereIsALeader(t *testing.T) {
 	play(t, nil, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		s.answer["n2"] = fine
@@ -151,12 +151,12 @@ func TestHeldUntilThereIsALeader(t *testing.T) {
 	})
 }
 
-// TestNoQuorumIsSaidAtOnce: without a quorum nothing waits, neither what is
-// held nor what comes, and what may have run is not called unavailable.
+// Without a quorum no request waits, whether held or new, and a request that
+// may have run does not fail as unavailable.
 func TestNoQuorumIsSaidAtOnce(t *testing.T) {
 	play(t, nil, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		s.answer["n2"] = func(q *request.Request) request.Result {
-			s.change(func() { s.leader = target{} }) // and it is gone
+			s.change(func() { s.leader = target{} }) // the leader disappears
 			return request.Result{Err: request.ErrOutcomeUnknown}
 		}
 		s.change(func() { s.leader = target{node: "n2"} })
@@ -181,7 +181,7 @@ func TestNoQuorumIsSaidAtOnce(t *testing.T) {
 			t.Errorf("without the only replica: %v", res.Err)
 		}
 		if took := time.Since(began); took > time.Second {
-			t.Errorf("it took %v", took) // of the bubble's clock
+			t.Errorf("it took %v", took) // virtual time
 		}
 		s.answer["n3"] = fine
 		s.change(func() { s.quorum, s.leader = true, target{node: "n3"} })
@@ -192,8 +192,8 @@ func TestNoQuorumIsSaidAtOnce(t *testing.T) {
 	})
 }
 
-// TestDeadlinesEndTheWait, and the bounds of what is held. Nothing was sent, so
-// that callers are told so before their deadlines end.
+// Deadlines and the limits of held requests end the wait. Nothing was sent, so
+// callers learn that before their deadlines end.
 func TestDeadlinesEndTheWait(t *testing.T) {
 	play(t, func(o *Options) { o.HeldRequests = 3 }, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		var got []chan request.Result
@@ -211,7 +211,7 @@ func TestDeadlinesEndTheWait(t *testing.T) {
 				t.Errorf("%d: %v", i, res.Err)
 			}
 			if took, deadline := time.Since(began), time.Duration(i+1)*100*time.Millisecond; took < deadline/2 || took >= deadline {
-				t.Errorf("%d: answered after %v, its deadline is %v", i, took, deadline) // of the bubble's clock
+				t.Errorf("%d: answered after %v, its deadline is %v", i, took, deadline) // virtual time
 			}
 		}
 	})
@@ -224,9 +224,9 @@ func TestDeadlinesEndTheWait(t *testing.T) {
 	})
 }
 
-// TestNoLeaderIsSaidSoon: what certainly did not run is unavailable after the
-// patience, with the nodes that are not heard, however long its deadline is.
-// What may have run waits for its deadline, and is unknown then.
+// A request that certainly did not run fails as unavailable after the patience,
+// with the nodes that are not alive, however long its deadline is. A request
+// that may have run waits for its deadline and then has an unknown outcome.
 func TestNoLeaderIsSaidSoon(t *testing.T) {
 	play(t, nil, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		s.unheard = []sharding.NodeID{"n2"}
@@ -243,7 +243,7 @@ func TestNoLeaderIsSaidSoon(t *testing.T) {
 			t.Errorf("held: %v", res.Err)
 		}
 		if took := time.Since(began); took > time.Second {
-			t.Errorf("it took %v", took) // of the bubble's clock
+			t.Errorf("it took %v", took) // virtual time
 		}
 		if res := <-unknown; !errors.Is(res.Err, request.ErrOutcomeUnknown) {
 			t.Errorf("sent before: %v", res.Err)
@@ -254,8 +254,8 @@ func TestNoLeaderIsSaidSoon(t *testing.T) {
 	})
 }
 
-// TestRefusalsArePassedOn: a node without a replica asks all others, and says
-// soon that none of them leads. It does not take a slow answer for a refusal.
+// A node without a replica asks all candidates and reports soon that none of
+// them leads. It does not take a slow answer for a rejection.
 func TestRefusalsArePassedOn(t *testing.T) {
 	play(t, func(o *Options) { o.Self = "proxy"; o.Local = nothing{} }, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		s.answer["n2"] = func(q *request.Request) request.Result { return request.Result{Err: request.ErrUnreachable} }
@@ -267,7 +267,7 @@ func TestRefusalsArePassedOn(t *testing.T) {
 			}
 		}
 		if took := time.Since(began); took > 3*time.Second {
-			t.Errorf("it took %v", took) // of the bubble's clock
+			t.Errorf("it took %v", took) // virtual time
 		}
 		for _, node := range []string{"n1:0", "n2:0", "n3:0"} {
 			if !slices.Contains(s.seen, node) {
@@ -288,7 +288,7 @@ func TestRefusalsArePassedOn(t *testing.T) {
 	})
 }
 
-// TestHintsLeadOn: a node that does not lead names one that does.
+// A node that does not lead names the leader, and the router follows.
 func TestHintsLeadOn(t *testing.T) {
 	play(t, nil, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		s.answer["n2"] = func(q *request.Request) request.Result {
@@ -307,7 +307,7 @@ func TestHintsLeadOn(t *testing.T) {
 	})
 }
 
-// TestNodeWithoutAReplicaAsksAround: one request at a time finds the leader.
+// One request at a time finds the leader.
 func TestNodeWithoutAReplicaAsksAround(t *testing.T) {
 	play(t, func(o *Options) { o.Self = "proxy"; o.Local = nothing{} }, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		s.answer["n3"] = fine
@@ -329,8 +329,8 @@ type nothing struct{}
 
 func (nothing) Submit([]*request.Request) { panic("this node has no replicas") }
 
-// TestUnknownOutcomeIsSentAgain under the same id, and what is said in the end
-// holds for all attempts.
+// A request with an unknown outcome is sent again under the same id, and the
+// final answer holds for all attempts.
 func TestUnknownOutcomeIsSentAgain(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -369,8 +369,8 @@ func TestUnknownOutcomeIsSentAgain(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcomesStayUnknown: an operation that leaves a record may have
-// taken effect in an earlier attempt, whichever it is.
+// If an earlier attempt of an operation that leaves a record may have taken
+// effect, the outcome stays unknown.
 func TestUnknownOutcomesStayUnknown(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind    request.Kind
@@ -389,8 +389,8 @@ func TestUnknownOutcomesStayUnknown(t *testing.T) {
 	}
 }
 
-// TestPausesEndTheWait: what is held, and what comes back, goes nowhere once
-// the process has stood still.
+// Held requests, and requests that come back, are not sent after the process
+// was paused.
 func TestPausesEndTheWait(t *testing.T) {
 	var epoch atomic.Uint64
 	play(t, func(o *Options) { o.Epoch = epoch.Load }, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
@@ -423,7 +423,7 @@ func TestPausesEndTheWait(t *testing.T) {
 	})
 }
 
-// TestCloseAnswers: nothing waits for a router that is closed.
+// No request waits for a closed router.
 func TestCloseAnswers(t *testing.T) {
 	play(t, nil, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		held := send(0, time.Hour)
@@ -439,8 +439,8 @@ func TestCloseAnswers(t *testing.T) {
 	})
 }
 
-// shared is a cluster in which the leaders of shards stay: even shards here,
-// odd ones at two other nodes.
+// shared is a cluster whose leaders do not change: even shards are led here,
+// odd ones by two other nodes.
 type shared struct{}
 
 func (shared) Leader(shard sharding.ShardID) (sharding.NodeID, bool, bool) {
@@ -455,8 +455,8 @@ func (shared) Quorum(sharding.ShardID) bool                  { return true }
 func (shared) Stopped(sharding.ShardID) sharding.StopReason  { return 0 }
 func (shared) Changed() <-chan struct{}                      { return nil }
 
-// TestOneSubmitManyNodes: the requests of a Submit that go to several nodes all
-// get there, each once and in order, from several callers at a time.
+// If the requests of one Submit go to several nodes, each arrives once and in
+// order, also with several concurrent callers.
 func TestOneSubmitManyNodes(t *testing.T) {
 	s := &view{answer: map[sharding.NodeID]func(*request.Request) request.Result{}}
 	var mu sync.Mutex
