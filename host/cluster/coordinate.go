@@ -19,8 +19,8 @@ const (
 	// reports as nodes, and one step processes all that arrived since the
 	// previous one.
 	stepPeriod = 250 * time.Millisecond
-	// idlePeriod is the time between two steps, and between two passes over the
-	// replicas, if nothing changes.
+	// idlePeriod is the time between two steps, and between two reconciliations of
+	// the replicas, if nothing changes.
 	idlePeriod = time.Second
 	// proposeTimeout bounds the wait for one command of a plan.
 	proposeTimeout = 5 * time.Second
@@ -37,6 +37,19 @@ const (
 )
 
 // leading runs the coordinator while this node leads the metadata shard.
+//
+// Reports of nodes arrive concurrently and often. take only stores them and
+// answers with what earlier steps decided, so a report never waits for a
+// decision. One goroutine executes steps: it passes all stored reports and
+// operations to the coordinator, without holding mu, and then proposes the
+// plan's commands one after the other. The next step uses a view that contains
+// them.
+//
+// Everything is bound to the term in which this node was elected. When the term
+// changes, forget drops all state, and the rest of a plan of the old term is
+// not proposed. A new coordinator needs nothing of the old one, because
+// decisions are in the metadata and nodes report again. Only orders to move or
+// rebalance end with the term; endOrders logs them.
 type leading struct {
 	m     *Member
 	mu    sync.Mutex

@@ -146,10 +146,10 @@ func (e Entry) Renew(ctx context.Context, known []string) error {
 }
 
 // HasLeft reports whether this node was a member, was ordered to leave and is
-// no longer one. Any node of the cluster that lists it as left is believed. If
-// the node is only absent from the members, that counts only if leaving is set
-// and the leader of the metadata shard says it, because other nodes may not yet
-// know of a node that has just joined.
+// not a member any more. Any node of the cluster that lists it as left is
+// believed. If the node is only absent from the members, that counts only if
+// leaving is set and the leader of the metadata shard says it, because other
+// nodes may not yet know of a node that has just joined.
 func (e Entry) HasLeft(ctx context.Context, known []string, leaving bool) bool {
 	e.Seeds = slices.Concat(e.Seeds, known)
 	for _, a := range e.probe(ctx) {

@@ -20,8 +20,8 @@ import (
 //
 // Up to a window of them are in flight at a time. The destination accepts no
 // message before its turn, so if one fails, those after it come back too. The
-// channel is then parked: it remembers only the id of its first message, and
-// that message alone is read and retried until it arrives.
+// channel then waits: it remembers only the id of its first message, and that
+// message alone is read and retried until it arrives.
 type flow struct {
 	pair  pair
 	items []*item
@@ -44,8 +44,8 @@ type flow struct {
 	wait    time.Duration
 	gap     journal.PairCount
 
-	// These describe the first message, once it has flown or the flow was
-	// parked.
+	// These describe the first message, once it has flown or the channel
+	// waited.
 	first  journal.ItemID
 	front  uint64 // number of the message
 	faults int

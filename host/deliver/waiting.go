@@ -10,26 +10,27 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// waiting is the channels of a shard whose first message failed (parked
+// waiting is the channels of a shard whose first message failed (waiting
 // channels). They hold no message in memory, so that any number of them leaves
-// the room to channels whose destinations are available. When a parked channel
+// the room to channels whose destinations are available. When a waiting channel
 // is due, only its first message is read again and sent as a probe. Probes have
 // a separate memory budget.
 //
 // A shard tracks a bounded number of channels. To make room for a new one, it
-// forgets a parked channel, which loses nothing because the outbox still has
+// forgets a waiting channel, which loses nothing because the outbox still has
 // the messages. A lap scans the outbox from the oldest message to find
 // forgotten channels again. It stops after it has found a quarter of the table,
 // so that the channels it found get a probe before others replace them.
 //
 // A flow that starts while channels are forgotten may not have the first
 // message of its channel (it is unsure). The destination does not accept a
-// message out of turn, so such a flow is forgotten too once it has waited long.
-// An unsure flow never gives a message up, because that is only correct in
-// order. A lap sees the messages in order, so the message with which it finds a
-// channel is the channel's first one, unless the channel was tracked when the
-// lap passed its first message and was forgotten afterwards. The set passed
-// contains those channels.
+// message out of turn, so such a flow is forgotten too, when the destination
+// asks for an earlier message or when the flow has waited for long. An unsure
+// flow never gives a message up, because that is only correct in order. A lap
+// sees the messages in order, so the message with which it finds a channel is
+// the channel's first one, unless the channel was tracked when the lap passed
+// its first message and was forgotten afterwards. The set passed contains those
+// channels.
 type waiting struct {
 	parked flowHeap
 	probes load
@@ -224,7 +225,7 @@ func (w *waiting) makeRoom(c *core, s *shard, must bool) bool {
 	return true
 }
 
-// forget stops tracking a parked channel. The next lap finds it again.
+// forget stops tracking a waiting channel. The next lap finds it again.
 func (w *waiting) forget(c *core, s *shard, f *flow) {
 	s.remove(f)
 	if f.unsure || !w.lapped.Less(f.first) {

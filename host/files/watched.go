@@ -22,7 +22,7 @@ type Watched struct {
 
 // Read reads the file. The first call parses the content at once. Later calls
 // parse new content only after two calls in a row have read the same, because
-// whoever writes the file may not be done. If Read fails, the last parsed
+// the writer of the file may not be done. If Read fails, the last parsed
 // content stays in effect.
 func (f *Watched) Read() (changed bool, err error) {
 	before := f.next

@@ -32,8 +32,7 @@ func requestSize(q *request.Request) int {
 	return n
 }
 
-// says is what other nodes are told of requests in addition to the requests
-// themselves.
+// says selects what other nodes receive in addition to the requests themselves.
 type says struct {
 	principals bool // who makes them
 	traces     bool // their trace context

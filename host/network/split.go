@@ -21,7 +21,7 @@ const (
 	decideTimeout = 5 * time.Second
 	// maxUndecided bounds the connections that are not yet classified. One more
 	// closes the oldest connection of the address that has the most. Honest
-	// clients send within a round trip, so whoever floods the listener loses
+	// clients send within a round trip, so a flooding client loses
 	// its own connections.
 	maxUndecided = 4096
 	// maxUnaccepted bounds the connections of a kind that nobody has accepted

@@ -9,8 +9,8 @@ import (
 const (
 	// futureFor is how long a refusal explains why this node makes no progress.
 	futureFor = 10 * time.Second
-	// futureEvery lies between two log lines about such refusals, because
-	// anybody who reaches the listener can cause them.
+	// futureEvery is the minimum time between two log lines about such
+	// refusals, because anybody who reaches the listener can cause them.
 	futureEvery = time.Minute
 )
 

@@ -66,6 +66,30 @@ type limits struct {
 // shardRoute routes the requests of one shard. It is a state machine without
 // goroutine, lock or clock. It appends requests that it completes itself to
 // answers.
+//
+// The requests of a caller to one entity must run in the order submitted,
+// although leaders move and connections break while requests are out, and a
+// command must not run twice.
+//
+// All requests that are out belong to one round and went to one node. When the
+// first of them comes back, because the node does not lead or is unreachable,
+// the route stops sending. When all of them are back, it sorts them by number,
+// puts them before the held requests, begins a new round and chooses a node
+// again. The node helps: once it has sent back one request of a round, it runs
+// no other of that round that arrives later, so a later request never runs
+// before one that came back.
+//
+// A request that may have run is resent under its command id, so that the
+// idempotency window deduplicates it. It is not resent if a later command of
+// its entity has an outcome (see ran), because that would reverse their order;
+// its caller then gets an error.
+//
+// If the leader is only guessed, from a hint or by asking candidates in turn,
+// one request probes the node alone, so that a wrong guess does not move the
+// whole queue back and forth.
+//
+// Resending each request on its own as it comes back would be simpler and
+// recover faster. But a later request that is still out could then run first.
 type shardRoute struct {
 	shard  sharding.ShardID
 	limits *limits
@@ -221,9 +245,9 @@ func (f *shardRoute) drained() {
 		return 1
 	})
 	// A node that does not lead the shard has run nothing later of this round.
-	// But a leader continues after it lost a proposal, so a command of a lost
-	// proposal must not be resent before a later command of its entity that may
-	// have run.
+	// But a leader continues after it lost a proposal. If a later command of
+	// the same entity may have run, a command of the lost proposal must not be
+	// resent, because it would run after that one.
 	unknown := make(map[uint64]bool) // by entity
 	for i, q := range slices.Backward(f.back) {
 		switch {
