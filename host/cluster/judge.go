@@ -26,8 +26,7 @@ import (
 // asked and disagrees starts the same inquiry, so the leader that agrees with
 // the log takes part too. Each node judges only its own replica: it stops the
 // replica if a majority of the voters has a different checksum, or if no
-// majority agrees on any. No node can therefore stop a replica on another node,
-// and a node that lies can at most dispute a shard.
+// majority agrees on any.
 //
 // The type is safe for concurrent use.
 type ConsistencyChecker struct {

@@ -15,7 +15,7 @@ const (
 	SnapshotDir  = "snapshots"
 	ModulesDir   = "modules"
 	CacheDir     = "cache"
-	CacheKeyFile = "cache.key" // encrypts the files of CacheDir
+	CacheKeyFile = "cache.key" // key of the HMACs of the files in CacheDir
 	AuditDir     = "audit"
 )
 

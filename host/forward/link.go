@@ -85,15 +85,16 @@ func (l *link) put(reqs []*request.Request) {
 	complete(busy, request.ErrBusy)
 }
 
-// lose records that a request was not delivered. l.mu must be held.
+// lose records that a request was lost. l.mu must be held.
 func (l *link) lose(q *request.Request) {
 	if q.Route.Round > l.lost[q.Shard] {
 		l.lost[q.Shard] = q.Route.Round
 	}
 }
 
-// take encodes queued requests, up to the size of a message, and returns the
-// requests whose deadline has passed.
+// take encodes queued requests, up to the size of a message. It also returns
+// the requests that must not be sent any more, because their deadline has
+// passed or the process was paused since the router took them.
 func (l *link) take(dst []byte) (msg []byte, late []*request.Request) {
 	now, epoch, say := l.client.opts.Clock(), l.client.opts.Epoch(), says{l.client.opts.Principals(), l.client.opts.Traces()}
 	l.mu.Lock()

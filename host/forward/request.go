@@ -153,8 +153,8 @@ const longestDeadline = 10 * time.Minute
 // longestAge bounds the age of the first attempt that another node may report.
 const longestAge = 366 * 24 * time.Hour
 
-// callers caches parsed principals. It is not safe for concurrent use and
-// bounded.
+// callers caches parsed principals. It is bounded and not safe for concurrent
+// use.
 type callers struct {
 	known map[string]*principal.Principal
 }
@@ -177,8 +177,8 @@ func (c *callers) get(b []byte) (*principal.Principal, error) {
 	return p, nil
 }
 
-// names interns strings that repeat, such as entity types. It is not safe for
-// concurrent use and bounded.
+// names interns strings that repeat, such as entity types. It is bounded and not
+// safe for concurrent use.
 type names struct{ known map[string]string }
 
 func (n *names) get(b []byte) string {

@@ -104,7 +104,7 @@ func NewServer(opts ServerOptions) (*Server, error) {
 }
 
 // Handler returns the service and the path to mount it at. The caller must
-// admit only other nodes.
+// wrap it so that only other nodes are admitted.
 func (s *Server) Handler() (path string, h http.Handler) {
 	stream := connect.NewBidiStreamHandler(peerv1connect.ForwardServiceForwardProcedure, s.forward,
 		connect.WithCodec(wire.Codec{}), connect.WithCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxStreamBytes))
