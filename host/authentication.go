@@ -22,8 +22,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// openAuthentication begins to know callers by their credentials, where that is
-// asked for.
+// openAuthentication sets up authentication, roles and quotas of the server in
+// opts if the configuration asks for authentication. It opens the audit log in
+// either case.
 func (n *Node) openAuthentication(opts *rpc.Options) error {
 	if err := n.openAudit(opts); err != nil {
 		return err
@@ -65,11 +66,12 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 			if err := n.membership.metadata.Confirm(ctx); err != nil {
 				return err
 			}
-			n.takeRoles() // and not only when another goroutine comes to it
+			n.takeRoles() // decide by the latest roles, without waiting for the goroutine of openRoles
 			return n.auth.Load().Recheck(ctx)
 		},
 		Closed: func() bool {
-			// A cluster of an earlier level cannot have an admin.
+			// Below VersionTokens a cluster cannot have an admin, so nobody
+			// could be let in.
 			return n.cfg.Auth == config.AuthRequired && n.cfg.Admin != config.AdminFull && n.membership.metadata.View().ClusterVersion() >= sharding.VersionTokens
 		},
 		TypesOf: func(digest string) []string {
@@ -101,9 +103,10 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 	return nil
 }
 
-// checkCallersKnown refuses a node that would found a cluster into which nobody
-// gets. A member, and a node that joins one, may do without any source in its
-// configuration, because the cluster may keep tokens.
+// checkCallersKnown rejects a start with authentication and no source of
+// identities if the node may bootstrap a cluster, because nobody could call
+// that cluster. A member and a node that joins a cluster need no source of
+// their own: the cluster may hold tokens.
 func (n *Node) checkCallersKnown() error {
 	id := n.id.Now()
 	if n.cfg.IdentifiesCallers() || id.Member() || id.Rejoin != "" || len(n.cfg.Seeds) > 0 && !n.cfg.Bootstrap {
@@ -112,8 +115,8 @@ func (n *Node) checkCallersKnown() error {
 	return fmt.Errorf("auth is %s, but nothing says who callers are: give token-file, oidc-issuer, auth-cert-name or auth-bootstrap-file", n.cfg.Auth)
 }
 
-// warnCallersUnknown reports that no credential is accepted here: neither the
-// configuration nor the cluster has any.
+// warnCallersUnknown logs a warning if the node can accept no credential,
+// because neither the configuration nor the cluster has any.
 func (n *Node) warnCallersUnknown() {
 	if n.roles == nil || n.cfg.IdentifiesCallers() || len(n.membership.metadata.View().Tokens()) > 0 {
 		return
@@ -121,7 +124,7 @@ func (n *Node) warnCallersUnknown() {
 	n.logger.Warn("no credential is accepted: the cluster keeps no tokens, and the configuration has no token-file, oidc-issuer, auth-cert-name or auth-bootstrap-file", "auth", n.cfg.Auth)
 }
 
-// openAudit begins to keep account of who calls what, where that is asked for.
+// openAudit opens the audit log and starts to write it, unless it is off.
 func (n *Node) openAudit(opts *rpc.Options) error {
 	level := n.cfg.AuditLevel()
 	if level == config.AuditOff {
@@ -147,8 +150,8 @@ func (n *Node) openAudit(opts *rpc.Options) error {
 	return nil
 }
 
-// openRoles has calls decided by the roles of the cluster, as this node knows
-// them, and by those that come after.
+// openRoles applies the cluster's roles to calls and keeps them up to date. If
+// authentication is off, it only warns about role bindings that have no effect.
 func (n *Node) openRoles() {
 	if n.roles == nil {
 		if slices.ContainsFunc(n.membership.metadata.View().RoleBindings(), access.Binding.BindsAdmin) {
@@ -172,23 +175,24 @@ func (n *Node) openRoles() {
 	})
 }
 
-// takeRoles has calls decided by the roles of now, and the tokens of now taken,
-// where they are newer than what decides. Any goroutine may call it.
+// takeRoles makes calls use the roles and tokens of the current metadata, if
+// they are newer than the ones in use. Any goroutine may call it.
 func (n *Node) takeRoles() {
 	if n.roles == nil {
 		return
 	}
 	view := n.membership.metadata.View()
 	if t := n.roles.Table(); t == nil || t.Revision() < view.RoleRevision() {
-		// Before the roles: who waits for a revision of those has the tokens too.
+		// Tokens come first: a caller that waits for a revision of the roles
+		// can then rely on the tokens of that revision too.
 		n.auth.Load().SetTokens(view.RoleRevision(), view.Tokens())
 		n.roles.Set(authz.Compile(view.RoleRevision(), view.Roles(), view.RoleBindings()))
 	}
 }
 
-// warnShared tells of a node that asks its clients for something, and whose
-// listener for clients serves other nodes too: of those it asks nothing, and
-// who pretends to be one is taken for one.
+// warnShared warns that the clients' listener also serves other nodes, which is
+// so at cluster version 1. The checks for clients don't apply to nodes, so
+// anybody who sends what a node sends is treated as a node there.
 func warnShared(cfg *config.Config, logger *slog.Logger) {
 	if cfg.Auth == config.AuthRequired || cfg.TLS() == config.TLSRequire {
 		logger.Warn("auth and tls-mode do not guard the clients' listener from those who send what nodes send: it serves other nodes too below level 2 of the cluster; 'hostd cluster upgrade finalize' ends that",

@@ -8,14 +8,14 @@ import (
 
 const backupPath = "/" + peerv1connect.TransferServiceName + "/"
 
-// backups are exports and imports: this node's part of them, and what it does
-// when it is asked.
+// backups holds this node's part in exports and imports, and the service that
+// coordinates an export or import that a client starts on this node.
 type backups struct {
 	part    *backup.Part
 	service *backup.Service
 }
 
-// newPart makes this node's part of exports and imports.
+// newPart returns this node's part in exports and imports.
 func (n *Node) newPart() *backup.Part {
 	return backup.NewPart(backup.PartOptions{
 		Log: &n.replicas.raft, Machine: n.replicas.machine, Logger: n.logger,
@@ -26,7 +26,8 @@ func (n *Node) newPart() *backup.Part {
 	})
 }
 
-// openBackups opens the way to the parts of all nodes.
+// openBackups serves this node's part to other nodes, and creates the service
+// that calls the parts of all nodes.
 func (n *Node) openBackups() {
 	_, handler := backup.Handler(n.backup.part, carried{n})
 	n.ports.backups.handler = n.peers.Admit(handler)

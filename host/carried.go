@@ -19,14 +19,15 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// carried writes into the audit log what this node does for others: commands of
-// the metadata that they propose, modules that they store here, and their parts
-// of exports and imports. The
-// node that asks says for whom. It keeps its own account, which does not help
-// if it lies.
+// carried writes audit lines for work that this node does at another node's
+// request: metadata commands that it proposes, modules that it stores or sends,
+// and its part of exports and imports. The calling node names the client it
+// acts for. A node that lies about the client can't hide, because the line
+// names the calling node too.
 type carried struct{ n *Node }
 
-// exported are the procedures of exports and imports that have lines.
+// exported maps the procedures of exports and imports that get an audit line to
+// their verbs.
 var exported = map[string]string{
 	peerv1connect.TransferServiceHoldProcedure:        "export",
 	peerv1connect.TransferServiceCutProcedure:         "export",
@@ -34,7 +35,7 @@ var exported = map[string]string{
 	peerv1connect.TransferServiceImportChunkProcedure: "admin",
 }
 
-// entry is the line of a call; false if it has none.
+// entry returns the audit line of a call, and false if the call gets none.
 func (c carried) entry(ctx context.Context, procedure, address string, said http.Header, message any) (audit.Entry, bool) {
 	e := audit.Entry{Method: procedure, Address: address, Verb: exported[procedure]}
 	if m, ok := message.(*peerv1.ProposeRequest); ok {
@@ -49,7 +50,7 @@ func (c carried) entry(ctx context.Context, procedure, address string, said http
 	return e, true
 }
 
-// by notes which node calls, and for whom.
+// by sets which node calls, and the client for which it says that it calls.
 func by(e *audit.Entry, ctx context.Context, said http.Header) {
 	node := string(peer.CallerOf(ctx).Node)
 	e.Via, e.Principal = audit.Via(node), audit.Principal{Kind: audit.KindNode, Name: node}
@@ -58,16 +59,16 @@ func by(e *audit.Entry, ctx context.Context, said http.Header) {
 	}
 }
 
-// blobs are the calls that bring modules here, or fetch them, with the verbs of
-// what a client would call for that.
+// blobs maps the procedures that store a module here, or fetch one, to the
+// verbs of the client calls behind them.
 var blobs = map[string]string{
 	peerv1connect.PeerServicePutBlobProcedure: "deploy",
 	peerv1connect.PeerServiceGetBlobProcedure: "download",
 }
 
-// blob serves a call about a module, of which the first message says which. A
-// module that is stored here is a change; one that is fetched from here has a
-// line only if every call has one.
+// blob serves a stream about a module; the module is named by the first
+// message. Storing a module is a change and always gets a line. Fetching one
+// gets a line only if every call is audited.
 func (c carried) blob(ctx context.Context, conn connect.StreamingHandlerConn, next connect.StreamingHandlerFunc) error {
 	e := audit.Entry{Method: conn.Spec().Procedure, Address: conn.Peer().Addr, Verb: blobs[conn.Spec().Procedure]}
 	by(&e, ctx, conn.RequestHeader())
@@ -89,16 +90,18 @@ func (c carried) blob(ctx context.Context, conn connect.StreamingHandlerConn, ne
 	return err
 }
 
-// upTo is what a line has of a digest, which nobody has checked yet.
+// upTo cuts a digest to the length of a digest. The digest has not been
+// validated yet, so it could be arbitrarily long.
 func upTo(digest []byte) []byte { return digest[:min(len(digest), len(journal.Digest{}))] }
 
 // firstBlob calls seen with the first message of a stream.
 type firstBlob struct {
 	connect.StreamingHandlerConn
-	seen func(message any) error // nil once it was called
+	seen func(message any) error // set to nil after the call
 }
 
-// Receive implements connect.StreamingHandlerConn. It is for one goroutine.
+// Receive implements connect.StreamingHandlerConn. It isn't safe for concurrent
+// use.
 func (f *firstBlob) Receive(into any) error {
 	if err := f.StreamingHandlerConn.Receive(into); err != nil || f.seen == nil {
 		return err
@@ -150,8 +153,8 @@ func (c carried) WrapStreamingClient(next connect.StreamingClientFunc) connect.S
 	return next
 }
 
-// begin writes the line. The other node hears that nothing was done if it
-// cannot be written.
+// begin writes the audit line before the work starts. If the line cannot be
+// written, the other node gets an error that says nothing was done.
 func (c carried) begin(ctx context.Context, e audit.Entry) (end func(error), err error) {
 	if end, err = c.n.audit.Carry(ctx, e); err != nil {
 		return nil, c.n.peers.Fault(fmt.Errorf("%w: the audit log cannot be written", peer.ErrUnavailable))
@@ -159,12 +162,13 @@ func (c carried) begin(ctx context.Context, e audit.Entry) (end func(error), err
 	return end, nil
 }
 
-// asked is the procedure by which a client asks for a kind of request.
+// asked maps a kind of request to the procedure that clients call for it.
 var asked = map[request.Kind]string{
 	request.Command: entityv1connect.EntityServiceSendProcedure, request.Query: entityv1connect.EntityServiceQueryProcedure, request.StaleQuery: entityv1connect.EntityServiceQueryProcedure,
 }
 
-// passed writes a request that another node has brought for its caller.
+// passed writes the audit line of a request that another node forwarded for a
+// client.
 func (n *Node) passed(from sharding.NodeID, r *request.Request) {
 	procedure, called := asked[r.Kind]
 	if !called {

@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/host/network"
 )
 
-// openPeerCertificates reads those that other nodes are shown, and follows
-// their files.
+// openPeerCertificates loads the certificates for connections between nodes and
+// starts to watch their files.
 func (n *Node) openPeerCertificates() (err error) {
 	if n.cfg.PeerTLS() == config.TLSOff {
 		return nil
@@ -29,7 +29,7 @@ func (n *Node) openPeerCertificates() (err error) {
 	return err
 }
 
-// overTLS is a network on which other nodes are called over TLS.
+// overTLS is a network that dials other nodes over TLS.
 type overTLS struct {
 	network.Network
 	peers *certs.Peers
@@ -40,7 +40,7 @@ func (o overTLS) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return o.peers.Dial(ctx, address)
 }
 
-// peerNetwork is where other nodes are called.
+// peerNetwork returns the network that other nodes are dialed on.
 func (n *Node) peerNetwork() network.Network {
 	if n.peerCerts == nil {
 		return n.around.Network
@@ -48,7 +48,8 @@ func (n *Node) peerNetwork() network.Network {
 	return overTLS{n.around.Network, n.peerCerts}
 }
 
-// openCertificates reads the certificates for clients, and follows their files.
+// openCertificates loads the certificates of the clients' listener and starts
+// to watch their files.
 func (n *Node) openCertificates() (err error) {
 	if n.cfg.TLS() == config.TLSOff {
 		return nil
@@ -66,17 +67,17 @@ func (n *Node) openCertificates() (err error) {
 	return err
 }
 
-// Reload reads the files again that a node follows while it runs, and reports
-// whether there are any. A file that cannot be used is logged, and what was
-// read before stays in use.
+// Reload reads the files that the node watches again, and reports whether it
+// watches any. If a file cannot be used, Reload logs the error and the previous
+// contents stay in use.
 func (n *Node) Reload() (any bool) {
 	if n.certs != nil {
 		any = true
-		_ = n.certs.Reload() // it has logged why not
+		_ = n.certs.Reload() // it has logged the error
 	}
 	if n.peerCerts != nil {
 		any = true
-		_ = n.peerCerts.Reload() // it has logged why not
+		_ = n.peerCerts.Reload() // it has logged the error
 	}
 	if n.joined.Load() && n.cfg.ModuleTrustFile != "" {
 		any = true
@@ -89,7 +90,7 @@ func (n *Node) Reload() (any bool) {
 	return any
 }
 
-// URL is the address of the node for clients, without a slash at its end.
+// URL returns the node's URL for clients, without a trailing slash.
 func (n *Node) URL() string {
 	if n.cfg.TLS() == config.TLSRequire {
 		return "https://" + n.Addr()

@@ -18,14 +18,14 @@ import (
 
 // Finding is the result of one check before a start.
 type Finding struct {
-	Subject string // a key of the configuration
-	Err     error  // nil if nothing stops the start
+	Subject string // the configuration key that was checked
+	Err     error  // nil if the check passed
 }
 
-// Check looks at what a start with cfg needs: the data directory and its disk,
-// the ports, and the files that the configuration names. It changes nothing and
-// starts nothing, so it can run beside a node only with another data directory
-// and other ports.
+// Check tests the requirements of a start with cfg: the data directory and its
+// disk, the ports, and the files that the configuration names. It starts no
+// node and leaves nothing behind. It fails while a node uses the same data
+// directory or ports.
 func Check(cfg config.Config) []Finding {
 	out := []Finding{
 		{"data-dir", checkDirectory(cfg.DataDir)},
@@ -74,8 +74,8 @@ func checkReadable(path string) error {
 	return f.Close()
 }
 
-// checkDirectory reports whether a node can use the directory or make it, and
-// that no other process does.
+// checkDirectory returns an error if a node could not use or create the
+// directory, or if another process holds its lock.
 func checkDirectory(dir string) error {
 	at, err := existing(dir)
 	if err != nil {
@@ -89,7 +89,7 @@ func checkDirectory(dir string) error {
 		return err
 	}
 	if _, err := os.Stat(filepath.Join(dir, datadir.LockFile)); err != nil {
-		return nil // no node has used it
+		return nil // no node has used the directory yet
 	}
 	lock, err := datadir.Lock(dir)
 	if err != nil {
@@ -98,7 +98,8 @@ func checkDirectory(dir string) error {
 	return lock.Close()
 }
 
-// existing is the directory, or the nearest one above it that there is.
+// existing returns the absolute path of dir, or of its nearest parent that
+// exists.
 func existing(dir string) (string, error) {
 	dir, err := filepath.Abs(dir)
 	for err == nil {
@@ -129,7 +130,7 @@ func checkSpace(dir string, least uint64) error {
 	return nil
 }
 
-// checkPorts listens on all addresses for a moment.
+// checkPorts listens on all configured addresses for a moment.
 func checkPorts(cfg config.Config) error {
 	var p ports
 	peers := func(clients net.Addr) []string { return cfg.PeerListens(clients) }

@@ -23,18 +23,19 @@ import (
 	"github.com/hostd/hostd/sharding/placement"
 )
 
-// enterCluster makes the node a member, and fixes what it is told then.
+// enterCluster makes the node a member of a cluster and sets the number of its
+// shards.
 func (n *Node) enterCluster(ctx context.Context) error {
 	err := n.membership.enterCluster(ctx)
 	n.shards = n.id.Now().Shards
 	return err
 }
 
-// maxSnapshots bounds the streams of snapshots that arrive at a time; those
-// that the raft loop does not take yet wait.
+// maxSnapshots is the highest number of incoming snapshot streams at a time.
+// The raft loop may accept fewer; the others wait.
 const maxSnapshots = 64
 
-// openPeers makes the links and the calls to other nodes.
+// openPeers creates the client and server of calls between nodes.
 func (n *Node) openPeers() error {
 	id := n.id.Now()
 	n.membership.control.Name(id.Node, id.Incarnation, cmp.Or(id.Cluster, id.Rejoin))
@@ -54,7 +55,8 @@ func (n *Node) openPeers() error {
 	return nil
 }
 
-// heard and silent tell the parts which other nodes can be counted on.
+// heard and silent report a node as alive or suspected to the raft loop, the
+// forwarding client and the leader table.
 func (n *Node) heard(node sharding.NodeID) {
 	n.replicas.raft.heard(node)
 	if n.joined.Load() {
@@ -71,9 +73,9 @@ func (n *Node) silent(node sharding.NodeID) {
 	}
 }
 
-// openMembership brings the node's replica of the metadata shard to life and
-// then keeps the node in step with the cluster. A founder that was stopped
-// half-way goes on where it was.
+// openMembership starts the node's replica of the metadata shard and keeps the
+// node in sync with the cluster from then on. If an earlier bootstrap was
+// interrupted, it completes it.
 func (n *Node) openMembership(ctx context.Context) error {
 	id := n.id.Now()
 	loop := n.replicas.raft.loop.Load()
@@ -115,8 +117,9 @@ func (n *Node) openMembership(ctx context.Context) error {
 			entry.Raise = n.membership.raise
 			joined, err := entry.Again(ctx, n.membership.addressBook.Addresses())
 			if err == nil {
-				// It may be led by nodes that have joined while this one was away, which
-				// hears them and could not answer.
+				// The metadata shard may be led by a node that joined while
+				// this node was away. That node reaches this one, but this one
+				// needs its address to answer.
 				n.membership.addressBook.Joined(joined)
 			}
 			return joined, err
@@ -133,7 +136,8 @@ func (n *Node) openMembership(ctx context.Context) error {
 		},
 		Disputed: func(shard sharding.ShardID) bool { return n.replicas.judge.Refuses(shard) != nil },
 		Able: func() bool {
-			// Who cannot follow the metadata is given nothing, and leads nothing.
+			// A node that cannot follow the metadata gets no replicas and no
+			// leaderships.
 			return !n.guests.modules.Types.Failing() && !n.watches.stalls.Stands() && !n.watches.clock.Off() && n.replicas.stopReason(sharding.MetaShard) == sharding.NotStopped
 		},
 		Full:  n.watches.disk.ReadOnly,
@@ -165,7 +169,7 @@ func (n *Node) openMembership(ctx context.Context) error {
 	return nil
 }
 
-// openBackend gives the server what it answers calls from.
+// openBackend gives the server the parts that it answers calls with.
 func (n *Node) openBackend(name string) {
 	upcasts := replay.NewUpcasts(replay.UpcastOptions{Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Level: func() sharding.ClusterVersion { return n.membership.metadata.View().ClusterVersion() }, Busy: n.region.Busy})
 	n.lifecycle.add("upcasting of events", upcasts.Close)
@@ -184,8 +188,8 @@ func (n *Node) openBackend(name string) {
 	})
 }
 
-// ErrOlderCopy and ErrDamagedData end a node whose directory is to be given to
-// Rejoin, before it is started again.
+// ErrOlderCopy and ErrDamagedData stop a node whose data directory needs a call
+// of Rejoin before the next start.
 var (
 	ErrOlderCopy   = cluster.ErrOlderCopy
 	ErrDamagedData = cluster.ErrDamagedData
@@ -198,7 +202,7 @@ func (n *Node) soleShards() cluster.SoleShards {
 	}
 }
 
-// told keeps what the coordinator says of who leads what.
+// told stores the leaders that the coordinator reported.
 func (n *Node) told(p *cluster.ClusterView) {
 	nodes := make([]sharding.NodeID, n.shards+1)
 	for shard, s := range p.Shards {

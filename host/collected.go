@@ -7,7 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// collected tells of modules that the coordinator here has had removed.
+// collected reports modules that the coordinator, which runs on this node, has
+// removed from the cluster.
 func (n *Node) collected(digests []meta.Digest) {
 	for _, digest := range digests {
 		n.guests.collected.Add(1)
@@ -16,7 +17,7 @@ func (n *Node) collected(digests []meta.Digest) {
 	}
 }
 
-// moduleCollector tells what modules the cluster has.
+// moduleCollector exports metrics about the cluster's modules.
 type moduleCollector struct{ n *Node }
 
 var (

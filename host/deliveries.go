@@ -19,8 +19,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// deliveries are the messages of the shards that this node leads, with the pump
-// that takes them to their entities.
+// deliveries gives the outbox dispatcher the shards that this node leads, and
+// counts the messages in their outboxes.
 type deliveries struct {
 	machine *eventlog.Machine
 	region  *entity.ShardRouter
@@ -28,7 +28,7 @@ type deliveries struct {
 	outbox  outboxTotals
 }
 
-// openDeliveries starts the pump.
+// openDeliveries starts the outbox dispatcher.
 func (n *Node) openDeliveries(context.Context) error {
 	p := deliver.Start(deliver.Options{
 		Shards: &n.deliveries, Outboxes: n.replicas.machine, Router: n.routing.router, Types: sendTypes{n.guests.modules}, Stop: eventlog.ErrStopReading, Logger: n.logger,
@@ -39,7 +39,8 @@ func (n *Node) openDeliveries(context.Context) error {
 	return nil
 }
 
-// sent tells the pump, once there is one, of new messages.
+// sent notifies the dispatcher of new messages of a shard. It does nothing
+// before openDeliveries.
 func (d *deliveries) sent(shard sharding.ShardID) {
 	if p := d.pump.Load(); p != nil {
 		p.Sent(shard)
@@ -74,19 +75,20 @@ func (s sendTypes) Unknown(entityType string) bool {
 	return errors.Is(err, request.ErrUnknownType)
 }
 
-// outboxAge is how old the totals of the node's outbox may be.
+// outboxAge is the maximum age of the cached totals of the node's outboxes.
 const outboxAge = 50 * time.Millisecond
 
-// outboxTotals is what the node's shards have of messages. Lanes ask for it at
-// each command that sends, so it is counted a few times a second only.
+// outboxTotals caches the number and size of the messages in the outboxes of
+// the node's shards. Executors ask for them at each command that sends, and
+// counting every time would be too slow.
 type outboxTotals struct {
 	mu           sync.Mutex
 	at           time.Time
 	sends, bytes int
 }
 
-// total returns what the shards that this node leads have, not older than
-// outboxAge.
+// total returns the number and size of the messages of the shards that this
+// node leads. They may be outdated by up to outboxAge.
 func (d *deliveries) total() (sends, bytes int) {
 	o := &d.outbox
 	o.mu.Lock()
@@ -107,7 +109,7 @@ func (d *deliveries) count() (sends, bytes int) {
 	return sends, bytes
 }
 
-// register has the metrics of sends served.
+// register registers the metrics about sends.
 func (d *deliveries) register(registry *prometheus.Registry, p *deliver.Pump) {
 	count := func(name, help string, pick func(deliver.Stats) uint64) {
 		registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
@@ -144,7 +146,7 @@ func (d *deliveries) oldest() (age float64) {
 		if d.machine.MessageTotals(l.Shard).Messages == 0 {
 			continue
 		}
-		// A shard that cannot be read now says nothing.
+		// A shard that cannot be read right now is skipped.
 		_ = d.machine.Outbox(context.Background(), l.Shard, journal.ItemID{}, func(s *journal.Message) error {
 			age = max(age, time.Since(time.Unix(0, s.At)).Seconds())
 			return eventlog.ErrStopReading

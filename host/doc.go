@@ -1,7 +1,8 @@
-// Package host composes a node: it opens the journal, starts the raft groups,
-// the lanes and the server, and stops them in reverse. It is the only place
-// that knows all parts. Its own logic is their order, when the node is ready, how
-// it hands its shards over, and when it ends.
+// Package host assembles a node: it opens the journal, starts the raft groups,
+// the executors and the server, and stops them in reverse order. It is the only
+// package that knows all parts of a node. The only logic of its own is the
+// order of these steps, when the node is ready, how it transfers its
+// leaderships before it stops, and which failures end the process.
 //
-// A Node owns every goroutine below it; Stop joins them.
+// A Node owns every goroutine that it starts; Stop waits for all of them.
 package host

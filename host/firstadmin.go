@@ -13,15 +13,16 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// firstAdminPause lies between two attempts to say who is admin first, and
-// firstAdminPatience bounds one.
+// firstAdminPause is the pause between two attempts to set the first admin, and
+// firstAdminPatience is the timeout of one attempt.
 const (
 	firstAdminPause    = time.Second
 	firstAdminPatience = 10 * time.Second
 )
 
-// checkFirstAdmin refuses an auth-bootstrap-file that is wrong. One that is
-// gone was of use before: a cluster that has its first admin needs it no more.
+// checkFirstAdmin returns an error if auth-bootstrap-file is invalid. A missing
+// file is only a warning, because a cluster that has an admin no longer needs
+// it.
 func (n *Node) checkFirstAdmin() error {
 	path := n.cfg.AuthBootstrapFile
 	if path == "" {
@@ -38,9 +39,9 @@ func (n *Node) checkFirstAdmin() error {
 	return nil
 }
 
-// openFirstAdmin has the cluster know its first admin, by the file of the
-// configuration, unless it has one. The log of the metadata decides: of nodes
-// with several files one wins.
+// openFirstAdmin sets the cluster's first admin from auth-bootstrap-file, in
+// the background and with retries, unless the cluster has an admin. If nodes
+// have different files, the metadata log decides: the first command wins.
 func (n *Node) openFirstAdmin() {
 	if n.cfg.AuthBootstrapFile == "" || n.roles == nil {
 		return
@@ -66,8 +67,9 @@ func (n *Node) openFirstAdmin() {
 	})
 }
 
-// makeFirstAdmin makes somebody admin where nobody is; done says that somebody
-// is. A cluster below sharding.VersionTokens has no roles yet.
+// makeFirstAdmin makes one attempt to set the first admin; done reports that
+// the cluster has an admin. It does nothing while the cluster version is below
+// sharding.VersionTokens, because such a cluster has no roles.
 func (n *Node) makeFirstAdmin(ctx context.Context) (done bool, err error) {
 	view := n.membership.metadata.View()
 	if view.HasAdmin() {

@@ -10,19 +10,20 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// handOverTime bounds how long a node that stops waits for its leaderships to
-// go to others.
+// handOverTime bounds how long a node that stops waits in total for its
+// leaderships to be transferred.
 const handOverTime = 3 * time.Second
 
-// handOverRest is how long it waits for the next one to go.
+// handOverRest is how long it waits for the next transfer before it gives up.
 const handOverRest = time.Second
 
-// handOverLook is how often a node that stops looks whether anybody is left to
-// take what it leads.
+// handOverLook is how often a node that stops checks whether any node is left
+// to take its leaderships.
 const handOverLook = 50 * time.Millisecond
 
-// handOver gives the leaderships of this node away before it stops, as far as
-// there is anybody to take them: callers then see a short pause and no error.
+// handOver transfers this node's leaderships to other nodes before it stops, if
+// there are any that can take them. Callers then notice a short pause, but no
+// errors.
 func (n *Node) handOver(ctx context.Context) error {
 	if len(n.membership.others()) == 0 {
 		return nil
@@ -55,7 +56,7 @@ func (n *Node) handOver(ctx context.Context) error {
 		select {
 		case <-changed:
 		case <-every.C:
-			n.membership.member.Kick() // who else stops is in the answer
+			n.membership.member.Kick() // the reply says which other nodes are stopping
 		case <-ctx.Done():
 			n.logger.Info("stopping with leaderships that nobody took")
 			return nil
@@ -63,8 +64,8 @@ func (n *Node) handOver(ctx context.Context) error {
 	}
 }
 
-// hasHeir says whether another node that votes on the shard is heard, and is not
-// about to stop too as far as this one has been told.
+// hasHeir reports whether another voter of the shard is alive and, as far as
+// this node knows, not stopping too.
 func (n *Node) hasHeir(shard sharding.ShardID) bool {
 	clusterView := n.membership.member.ClusterView()
 	return slices.ContainsFunc(n.routing.leaders.Replicas(shard), func(r meta.Replica) bool {

@@ -10,18 +10,19 @@ import (
 	"time"
 )
 
-// lifecycle is what is open of a node, in the order opened, and why it ends. It
-// is safe for concurrent use, but for add and watch: whoever opens calls them.
+// lifecycle is the list of a node's open parts, in the order of opening, and
+// the reason why the node ends. It is safe for concurrent use, except for add
+// and watch, which only the goroutine that opens the node may call.
 type lifecycle struct {
 	logger   *slog.Logger
 	stopping atomic.Bool
-	failed   chan error // one slot: why the node cannot go on
-	closers  []closer   // of what is open, in the order opened
+	failed   chan error // one slot: why the node cannot continue
+	closers  []closer   // of the open parts, in the order of opening
 	once     sync.Once
 	err      error
 }
 
-// closer ends one stage.
+// closer closes one part.
 type closer struct {
 	name  string
 	close func(context.Context) error
@@ -31,12 +32,13 @@ func newLifecycle(logger *slog.Logger) *lifecycle {
 	return &lifecycle{logger: logger, failed: make(chan error, 1)}
 }
 
-// add has a part closed before all that were added before it.
+// add registers a part. stop closes it before all parts added earlier.
 func (l *lifecycle) add(name string, close func(context.Context) error) {
 	l.closers = append(l.closers, closer{name, close})
 }
 
-// watch runs something until it is closed.
+// watch runs a function in a goroutine until stop cancels its context, and
+// registers it as a part.
 func (l *lifecycle) watch(name string, run func(context.Context)) {
 	ctx, cancel := context.WithCancel(context.Background())
 	ended := make(chan struct{})
@@ -51,7 +53,7 @@ func (l *lifecycle) watch(name string, run func(context.Context)) {
 	})
 }
 
-// end says why the node is to be stopped; the first reason counts.
+// end reports why the node has to be stopped. Only the first reason is kept.
 func (l *lifecycle) end(err error) {
 	select {
 	case l.failed <- err:
@@ -59,8 +61,8 @@ func (l *lifecycle) end(err error) {
 	}
 }
 
-// stop closes what is open in the reverse order, once, and returns all that
-// failed.
+// stop closes all parts in reverse order and returns their errors joined.
+// Further calls return the same result.
 func (l *lifecycle) stop(ctx context.Context) error {
 	l.once.Do(func() {
 		l.stopping.Store(true)

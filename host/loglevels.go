@@ -5,7 +5,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// learnLevels has the node log as the cluster's settings say.
+// learnLevels applies the log levels in the cluster's settings to the node's
+// logger. A setting for this node takes precedence over the one for all nodes.
 func (n *Node) learnLevels(view *meta.View) {
 	levels := telemetry.LevelsOf(n.logger)
 	if levels == nil {

@@ -9,14 +9,15 @@ import (
 
 const (
 	mappedPeriod = 5 * time.Second
-	// mappedBytes is how much of files a process may have in memory before the
-	// tables among them are let go of: the program has 30 MiB, the logs of
-	// memtables as much, and with the rest tables are built and read.
+	// mappedBytes is the limit on memory-mapped file pages of the process.
+	// Above it the pages of the store's tables are released. The program takes
+	// 30 MiB of it and the logs of memtables about as much; the rest is for
+	// tables that are being built and read.
 	mappedBytes = 96 << 20
 )
 
-// releaseMapped keeps the journal's tables from filling the memory of the
-// process, until ctx ends.
+// releaseMapped keeps mapped pages of the journal's tables below mappedBytes
+// until ctx ends.
 func (n *Node) releaseMapped(ctx context.Context) {
 	every := time.NewTicker(mappedPeriod)
 	defer every.Stop()

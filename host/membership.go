@@ -22,23 +22,23 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// membership is this node as a member of its cluster: how it comes in, what it
-// knows of the others, and whether it may vote.
+// membership is this node as a member of its cluster: how it bootstraps or
+// joins it, what it knows about the other nodes, and whether it may vote.
 type membership struct {
 	cfg       *config.Config
 	logger    *slog.Logger
 	lifecycle *lifecycle
 	id        *datadir.Record
-	address   func() string           // that clients reach the node at
-	peersAt   func() string           // that other nodes reach it at, where they know of it
-	apart     atomic.Bool             // clients' listeners are for clients alone, as far as is known
-	parted    atomic.Bool             // by the metadata they were
-	joined    sharding.ClusterVersion // that the cluster had when the node joined; 0 where it had joined before
+	address   func() string           // for clients
+	peersAt   func() string           // for other nodes that know about the peers' listener
+	apart     atomic.Bool             // the clients' listener serves clients only, as far as is known
+	parted    atomic.Bool             // the metadata has confirmed apart
+	joined    sharding.ClusterVersion // the cluster version when the node joined; 0 if it joined in an earlier start
 	raft      *raftLog
 	peers     *peer.Peers
 
 	control     *cluster.Control
-	founding    *cluster.Founding // nil for a node that belonged to a cluster at its start
+	founding    *cluster.Founding // nil if the node belonged to a cluster when it started
 	addressBook *cluster.AddressBook
 	starts      *datadir.Starts
 	gossiped    *gossip.Membership
@@ -46,11 +46,11 @@ type membership struct {
 	member      *cluster.Member
 	probation   *cluster.Probation
 	seeds       *cluster.SeedWatch
-	founded     atomic.Bool // the node founded its cluster in this start
-	voted       atomic.Bool // the metadata has had all voters that the hosts allow
+	founded     atomic.Bool // the node bootstrapped its cluster in this start
+	voted       atomic.Bool // the metadata shard has had as many voters as the hosts allow
 }
 
-// describe is this node as a member.
+// describe returns this node's entry in the list of members.
 func (m *membership) describe() meta.Member {
 	out := meta.Member{
 		Node: m.id.Node, Address: m.address(), PeerAddress: m.peersAt(), Disk: m.id.Disk, Incarnation: m.id.Now().Incarnation,
@@ -65,8 +65,8 @@ func (m *membership) describe() meta.Member {
 	return out
 }
 
-// enterCluster makes an empty directory's node a member of a cluster: of that
-// of its seeds, or of one that it founds.
+// enterCluster makes a node with an empty directory a member of a cluster: it
+// joins the cluster of its seeds or bootstraps one.
 func (m *membership) enterCluster(ctx context.Context) error {
 	id := m.id.Now()
 	if id.Member() && id.Rejoin == "" {
@@ -75,7 +75,7 @@ func (m *membership) enterCluster(ctx context.Context) error {
 		}
 		return m.peers.SetCluster(id.Cluster)
 	}
-	defer m.control.Found(nil) // asked until the directory says what became of it
+	defer m.control.Found(nil) // other nodes ask for the bootstrap state until the directory records the outcome
 	joined, err := m.join(ctx, id)
 	if err == nil && joined == nil {
 		err = m.startCluster()
@@ -90,7 +90,8 @@ func (m *membership) enterCluster(ctx context.Context) error {
 	return nil
 }
 
-// join asks the seeds for admission; nil where the node is to found a cluster.
+// join asks the seeds for admission. It returns nil if the node is to bootstrap
+// a cluster.
 func (m *membership) join(ctx context.Context, id datadir.Identity) (*cluster.Joined, error) {
 	if id.Rejoin != "" && len(m.cfg.Seeds)+len(id.Known) == 0 {
 		return nil, fmt.Errorf("the node is to join cluster %s again: start it with the seeds of that cluster", id.Rejoin)
@@ -116,7 +117,7 @@ func (m *membership) join(ctx context.Context, id datadir.Identity) (*cluster.Jo
 	return joined, nil
 }
 
-// startCluster makes the directory that of a founder.
+// startCluster records in the directory that this node bootstraps a cluster.
 func (m *membership) startCluster() error {
 	name := datadir.RandomID()
 	m.logger.Info("founding a cluster", "cluster_id", name, "shards", m.cfg.Shards)
@@ -133,14 +134,14 @@ func (m *membership) startCluster() error {
 	return err
 }
 
-// enter makes the directory that of a member.
+// enter records in the directory that this node is a member.
 func (m *membership) enter(joined *cluster.Joined) error {
 	if err := m.checkTLS(joined.Level); err != nil {
 		return err
 	}
 	m.addressBook.Joined(joined)
 	m.joined = joined.Level
-	m.apart.Store(joined.Level >= sharding.VersionPeerAddress) // before this node says to anybody where it serves nodes
+	m.apart.Store(joined.Level >= sharding.VersionPeerAddress) // before any node learns the address of this node's peers' listener
 	m.logger.Info("admitted to the cluster", "cluster_id", joined.Cluster, "shards", joined.Shards)
 	return m.id.Save(func(id *datadir.Identity) bool {
 		id.Raise(joined.Level)
@@ -151,8 +152,8 @@ func (m *membership) enter(joined *cluster.Joined) error {
 	})
 }
 
-// openFounding makes the node's part in who founds its cluster, where it belongs
-// to none.
+// openFounding creates the node's part in deciding which node bootstraps the
+// cluster, if the node belongs to none.
 func (m *membership) openFounding() {
 	id := m.id.Now()
 	if id.Member() || id.Rejoin != "" {
@@ -167,11 +168,12 @@ func (m *membership) openFounding() {
 	})
 }
 
-// raise gives this start a higher incarnation, before it is known to anybody.
+// raise gives this start a higher incarnation. It may be called only before
+// other nodes know the node's incarnation.
 func (m *membership) raise(incarnation uint64) error {
 	err := m.id.Save(func(id *datadir.Identity) bool {
 		id.Incarnation = incarnation
-		id.Vouch() // it votes, or has promised nothing yet
+		id.Vouch() // this start may vote: the node was attested already, or has cast no vote yet
 		return true
 	})
 	if err != nil {
@@ -183,13 +185,14 @@ func (m *membership) raise(incarnation uint64) error {
 	return nil
 }
 
-// entry is this node's way into its cluster.
+// entry returns the means of this node to join its cluster.
 func (m *membership) entry() cluster.Entry {
 	seeds := slices.Concat(m.cfg.Seeds, m.id.Now().Known)
 	return cluster.Entry{Peers: m.peers, Self: m.describe(), PeersAt: m.gossipAt(), Seeds: seeds, Logger: m.logger}
 }
 
-// gossipAt is where other nodes reach this one, at the cluster's level.
+// gossipAt returns the address where other nodes reach this one, which depends
+// on the cluster version.
 func (m *membership) gossipAt() string {
 	if m.apart.Load() {
 		return m.peersAt()
@@ -197,20 +200,21 @@ func (m *membership) gossipAt() string {
 	return m.address()
 }
 
-// locateGossip is where a node takes gossip that was known at an address, its
-// seeds' or one that it gave itself.
+// locateGossip maps a gossip address, of a seed or of a member, to the address
+// that its node accepts gossip on now.
 func (m *membership) locateGossip(address string) string {
 	return m.peers.At(m.addressBook.GossipAt(address))
 }
 
-// parts says whether the clients' listener is for clients alone: at a level of
-// the cluster, or where other nodes must speak TLS, which they do not there.
+// parts reports whether the clients' listener serves clients only. That is so
+// from VersionPeerAddress on, or if nodes must use TLS: the clients' listener
+// does not offer it to them.
 func (m *membership) parts() bool {
 	return m.cfg.PeerTLS() == config.TLSRequire || max(m.joined, m.metadata.Level()) >= sharding.VersionPeerAddress
 }
 
-// checkTLS refuses a cluster of a level at which others look for this node
-// where clients are, if they must speak TLS.
+// checkTLS rejects a cluster version at which other nodes would connect to the
+// clients' listener, if peer-tls-mode is require.
 func (m *membership) checkTLS(level sharding.ClusterVersion) error {
 	if m.cfg.PeerTLS() == config.TLSRequire && level < sharding.VersionPeerAddress {
 		return fmt.Errorf("peer-tls-mode is require, which the cluster's level %d does not know: start the node with allow, and 'hostd cluster upgrade finalize' first", level)
@@ -218,9 +222,9 @@ func (m *membership) checkTLS(level sharding.ClusterVersion) error {
 	return nil
 }
 
-// learnApart takes from the metadata whether the clients' listener is for clients
-// alone, and reports the first time that it is. While the metadata has no
-// cluster, what the data directory says holds.
+// learnApart updates apart from the metadata and reports whether that turned it
+// on for the first time. While the metadata holds no cluster, the value taken
+// from the data directory stays.
 func (m *membership) learnApart() (first bool) {
 	parts := m.parts()
 	if _, known := m.metadata.View().Cluster(); !known && !parts {
@@ -230,9 +234,10 @@ func (m *membership) learnApart() (first bool) {
 	return parts && m.parted.CompareAndSwap(false, true)
 }
 
-// referral is where other nodes are served while the clients' listener is for
-// clients alone, and empty while it is not. A node without a cluster may have
-// to do with nodes that know one listener only.
+// referral returns the address of the peers' listener if the clients' listener
+// serves clients only, and "" otherwise. A node without a cluster serves both
+// on the clients' listener, because a node of an old release may know only that
+// one.
 func (m *membership) referral() string {
 	if m.apart.Load() {
 		return m.peersAt()
@@ -240,13 +245,14 @@ func (m *membership) referral() string {
 	return ""
 }
 
-// confirmed is the start of a node that the metadata knows, 0 for none.
+// confirmed returns the incarnation of a node in the metadata, or 0 if it is
+// not a member.
 func (m *membership) confirmed(node sharding.NodeID) uint64 {
 	known, _ := m.metadata.View().Member(node)
 	return known.Incarnation
 }
 
-// others are the members that are up and heard, without this node.
+// others returns the members that are up and alive, without this node.
 func (m *membership) others() []sharding.NodeID {
 	var out []sharding.NodeID
 	for _, o := range m.metadata.View().Members() {
@@ -257,14 +263,14 @@ func (m *membership) others() []sharding.NodeID {
 	return out
 }
 
-// policy is the cluster's by this node's own flags: that of a cluster which it
-// founds, and of one that has none.
+// policy returns the placement policy in this node's flags. It applies to a
+// cluster that the node bootstraps, and to one whose metadata holds no policy.
 func (m *membership) policy() meta.Policy {
 	return meta.Policy{Replication: m.cfg.Replication, MinMembers: m.cfg.MinHosts(), Rebalance: meta.DefaultPolicy.Rebalance, DeadAfter: m.cfg.DeadAfter}
 }
 
-// openProbation begins to ask others to vouch for this start, where that is
-// needed.
+// openProbation starts the stale-disk check, which asks other nodes for an
+// attestation of this start if one is needed.
 func (m *membership) openProbation() error {
 	var committed uint64
 	st, err := m.raft.loop.Load().Status(sharding.MetaShard)
@@ -282,8 +288,8 @@ func (m *membership) renewal() *cluster.Renewal {
 	return &cluster.Renewal{Identity: m.id, Entry: m.entry, AddressBook: m.addressBook, End: m.lifecycle.end, Logger: m.logger}
 }
 
-// renewAtStart is given the error that a start failed with, and returns what it
-// fails with in the end.
+// renewAtStart is called with the error of a failed start. It tries to renew
+// the node's membership and returns the error to report in the end.
 func (m *membership) renewAtStart(ctx context.Context, failed error) error {
 	if m == nil || m.peers == nil {
 		return failed
@@ -291,7 +297,7 @@ func (m *membership) renewAtStart(ctx context.Context, failed error) error {
 	return m.renewal().AtStart(ctx, failed)
 }
 
-// watchReplaced ends the node when another process has taken its name.
+// watchReplaced ends the node if another process has started under its name.
 func (m *membership) watchReplaced(ctx context.Context) {
 	if err := cluster.AwaitReplaced(ctx, m.entry, m.addressBook.Addresses); errors.Is(err, cluster.ErrReplaced) {
 		m.logger.Error("the cluster goes on with a later start of this node: this process stops", "error", err)
@@ -299,9 +305,9 @@ func (m *membership) watchReplaced(ctx context.Context) {
 	}
 }
 
-// metadataVoted says whether the metadata shard has had, since the start, as many
-// voters as the hosts that are heard allow. A new cluster that says before that
-// it is ready can lose a node, and its metadata with it.
+// metadataVoted reports whether the metadata shard has had, since the start, as
+// many voters as the live hosts allow. A new cluster must not report ready
+// before that: it could lose its only voter, and with it all metadata.
 func (m *membership) metadataVoted() bool {
 	if m.voted.Load() {
 		return true
@@ -322,11 +328,11 @@ func (m *membership) metadataVoted() bool {
 	return true
 }
 
-// founder says whether the metadata shard began on this node.
+// founder reports whether this node bootstrapped the metadata shard.
 func (m *membership) founder() bool { return m.id.Now().MetaReplica == meta.BootstrapReplica }
 
-// found writes the cluster's first metadata, if that is not there yet. Once
-// another node votes on the metadata, it is.
+// found writes the cluster's first metadata unless it exists. If another node
+// votes on the metadata shard, it exists.
 func (m *membership) found(ctx context.Context) error {
 	st, err := m.raft.loop.Load().Status(sharding.MetaShard)
 	if err != nil || len(st.Voters) != 1 || st.Voters[0] != meta.BootstrapReplica {
@@ -354,11 +360,12 @@ func (m *membership) found(ctx context.Context) error {
 	return nil
 }
 
-// leaveTimeout bounds how long a stop waits for others to hear of it.
+// leaveTimeout bounds how long a stop waits until other nodes know that this
+// one leaves.
 const leaveTimeout = time.Second
 
-// openGossip begins to gossip: it finds the addresses of nodes that moved
-// while this one was away.
+// openGossip starts to gossip, which finds the new addresses of nodes that
+// moved while this one was away.
 func (m *membership) openGossip(ctx context.Context, transport gossip.Transport) error {
 	id := m.id.Now()
 	key, err := m.cfg.GossipKey()
@@ -381,7 +388,7 @@ func (m *membership) openGossip(ctx context.Context, transport gossip.Transport)
 		leaving, cancel := context.WithTimeout(ctx, leaveTimeout)
 		defer cancel()
 		if err := gossiped.Leave(leaving); err != nil {
-			// The others find out by themselves.
+			// The others will notice by themselves.
 			m.logger.Debug("nobody was told that this node stops", "error", err)
 		}
 		return gossiped.Close(ctx)
@@ -389,7 +396,7 @@ func (m *membership) openGossip(ctx context.Context, transport gossip.Transport)
 	return nil
 }
 
-// hear keeps the addresses up to what gossip brings.
+// hear updates the address book from gossip until ctx ends.
 func (m *membership) hear(ctx context.Context) {
 	h := cluster.Hearsay{AddressBook: m.addressBook, View: m.metadata.View, Probe: m.peers.Probe, Cluster: m.peers.Cluster}
 	h.Follow(ctx, m.gossiped)

@@ -8,7 +8,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are what a node measures of itself.
+// metrics are the node's own measurements and the registry for all metrics.
 type metrics struct {
 	sync     *telemetry.Histogram
 	late     *telemetry.Histogram // of timers
@@ -33,7 +33,7 @@ func (m *metrics) observeTimer(late time.Duration) { m.late.Observe(late) }
 
 func (m *metrics) observeSync(d time.Duration) { m.sync.Observe(d) }
 
-// watch registers what the node's parts count themselves.
+// watch registers the metrics that read counters of the node's parts.
 func (m *metrics) watch(n *Node) {
 	count := func(name, help string, fn func() float64) {
 		m.registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help}, fn))
@@ -97,7 +97,7 @@ func (m *metrics) watch(n *Node) {
 	count("hostd_wal_bytes_total", "Bytes written to the write-ahead log.", func() float64 { return float64(n.replicas.log.Stats().WrittenBytes) })
 }
 
-// watchLeads registers what is known of the shards with a replica here.
+// watchLeads registers metrics about the shards with a replica on this node.
 func (m *metrics) watchLeads(n *Node) {
 	for _, g := range []struct {
 		name, help string

@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/sharding/coordinator"
 )
 
-// watchCluster registers what the raft groups and the links to other nodes
-// count.
+// watchCluster registers the metrics of the raft groups and of the links to
+// other nodes.
 func (m *metrics) watchCluster(n *Node) {
 	raft := func(pick func(raftgroup.Stats) float64) func() float64 {
 		return func() float64 {
@@ -70,8 +70,8 @@ func (m *metrics) watchCluster(n *Node) {
 	}
 }
 
-// linkMetrics collects what the links count, by the node at their other end:
-// there are few of them.
+// linkMetrics collects the counters of the links, labeled by peer. The label is
+// affordable because a cluster has few nodes.
 type linkMetrics struct{ peers *peer.Peers }
 
 var (

@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/host/guest"
 )
 
-// guestCollector tells what guests cost: by entity type what they spend and
-// hold, by kind how they fail, and what they take of the node.
+// guestCollector collects what guests cost: fuel, commands and residents by
+// entity type, faults by kind, and memory and instances of the node.
 type guestCollector struct{ n *Node }
 
 var (
@@ -36,8 +36,8 @@ var (
 	laneShed      = prometheus.NewDesc("hostd_evictions_total", "Entities that left memory to make room.", nil, nil)
 )
 
-// outputKind is the kind of the faults that only a lane sees: output that is
-// well placed and no frames of the contract, or over a limit.
+// outputKind is the kind of faults that only executors detect: output that lies
+// within the guest's memory, but breaks the contract or exceeds a limit.
 const outputKind = "bad output"
 
 // Describe implements prometheus.Collector.

@@ -43,10 +43,10 @@ type Node struct {
 	around    Surroundings
 	lifecycle *lifecycle
 	id        *datadir.Record
-	shards    uint32 // data shards
+	shards    uint32 // number of data shards
 	ports     *ports
-	certs     *certs.Reloader // of the clients' listener; nil without TLS
-	peerCerts *certs.Peers    // for other nodes; nil without TLS
+	certs     *certs.Reloader // of the clients' listener; nil if its TLS is off
+	peerCerts *certs.Peers    // for connections between nodes; nil if their TLS is off
 	peers     *peer.Peers
 
 	membership *membership
@@ -60,37 +60,37 @@ type Node struct {
 	metrics    *metrics
 	watches    watches
 	strangers  strangers
-	auth       atomic.Pointer[authn.Authenticator] // nil: nobody is asked who calls
-	roles      *authorize.Authorizer               // nil likewise
-	audit      *audit.Calls                        // nil: no account is kept
+	auth       atomic.Pointer[authn.Authenticator] // nil if callers are not authenticated
+	roles      *authorize.Authorizer               // nil if callers are not authenticated
+	audit      *audit.Calls                        // nil if the audit log is off
 
 	joined   atomic.Bool // the node belongs to a cluster, and its parts are open
-	served   atomic.Bool // the node was ready since its start
-	caughtUp atomic.Bool // the metadata is as fresh as the cluster's, and its modules are loaded
+	served   atomic.Bool // the node has been ready since its start
+	caughtUp atomic.Bool // the metadata is up to date and its modules are loaded
 }
 
-// guests are what runs guests, and what is known of them.
+// guests holds the parts that run guests and what is known about modules.
 type guests struct {
 	engine  *guest.Engine
-	files   *guest.Registry // of modules
+	files   *guest.Registry // files of modules
 	trust   *signing.Trust
 	modules *modules.Modules
 	states  *entity.StateChecker
 	replays *replay.Replays
 
-	collected atomic.Uint64 // modules, as coordinator
+	collected atomic.Uint64 // modules removed by the coordinator on this node
 }
 
-// routing is the way of a request from this node to the one that leads its
-// shard.
+// routing holds the parts that carry a request from this node to the leader of
+// its shard.
 type routing struct {
 	leaders *cluster.Leaders
 	router  *router.Router
 	forward *forward.Client
-	spans   *traces.Provider // nil: none are made
+	spans   *traces.Provider // nil if tracing is off
 }
 
-// watches notice what stands still, is full or is wrong around the node.
+// watches detect stalls, a full disk and a wrong clock.
 type watches struct {
 	pauses *stall.PauseWatch
 	stalls *stall.Guard
@@ -99,16 +99,19 @@ type watches struct {
 }
 
 // Start opens the data directory and returns once the node belongs to a
-// cluster: in an empty directory it founds one, or joins that of its seeds,
-// however long that takes; ctx ends the attempt. Ready says when it serves. A
-// fault of the disk later ends the process: after a failed sync nothing that
-// was written can be trusted.
+// cluster. With an empty directory the node bootstraps a cluster or joins the
+// one of its seeds, which may take arbitrarily long; ctx cancels it. The node
+// may not serve yet when Start returns, see Ready.
+//
+// A disk fault after that ends the process: after a failed sync it is unknown
+// what is on disk, so nothing may be acknowledged any more.
 func Start(ctx context.Context, cfg config.Config, logger *slog.Logger) (*Node, error) {
 	return StartOn(ctx, cfg, logger, network.TCP{Local: localOf(cmp.Or(cfg.PeerListen, cfg.Listen))})
 }
 
-// localOf is the one address that a node listens on for other nodes, from which
-// it also dials; none where it listens on several.
+// localOf returns the address that the node listens on for other nodes, which
+// it also dials from. It returns the zero address if the node listens on all
+// interfaces.
 func localOf(listen string) netip.Addr {
 	at, err := netip.ParseAddrPort(listen)
 	if err != nil || at.Addr().IsUnspecified() {
@@ -117,29 +120,30 @@ func localOf(listen string) netip.Addr {
 	return at.Addr()
 }
 
-// Surroundings are what a node stands on.
+// Surroundings are what a node needs from its environment. Tests replace them.
 type Surroundings struct {
 	Network network.Network
-	// Disk holds the write-ahead log, the snapshots that are received and, where
-	// they are verified, the store's tables; nil is the operating system's.
+	// Disk holds the write-ahead log, received snapshots and, when they are
+	// verified, the store's tables. Nil is the operating system's file system.
 	Disk disk.FS
-	// Wall is the clock that other nodes are told, and that theirs are compared
-	// with; nil is time.Now.
+	// Wall is the clock that the node sends to other nodes and compares with
+	// their clocks. Nil is time.Now.
 	Wall func() time.Time
-	// CheckStates is of how many stays of entities in memory one is checked when
-	// it ends; 0 is 1,000.
+	// CheckStates is the sampling rate of the state check: of every CheckStates
+	// entities that leave memory, the state of one is compared with a replay of
+	// its events. 0 is 1,000.
 	CheckStates int
-	// Exit ends the process; nil is os.Exit. What follows where it returns is
-	// undefined: it is for tests.
+	// Exit ends the process. Nil is os.Exit. Only tests may pass a function
+	// that returns, and the node's behaviour after that is undefined.
 	Exit func(code int)
 }
 
-// StartOn is Start on a network of the caller's.
+// StartOn is Start on the given network.
 func StartOn(ctx context.Context, cfg config.Config, logger *slog.Logger, on network.Network) (*Node, error) {
 	return StartIn(ctx, cfg, logger, Surroundings{Network: on})
 }
 
-// StartIn is Start in surroundings of the caller's.
+// StartIn is Start in the given surroundings.
 func StartIn(ctx context.Context, cfg config.Config, logger *slog.Logger, around Surroundings) (*Node, error) {
 	if around.Disk == nil {
 		around.Disk = disk.OS{}
@@ -181,8 +185,8 @@ func StartIn(ctx context.Context, cfg config.Config, logger *slog.Logger, around
 	return n, nil
 }
 
-// fatal ends the process: what was acknowledged is in the log, and nothing
-// more may be.
+// fatal ends the process. All acknowledged writes are in the log, and none may
+// be acknowledged after this.
 func (n *Node) fatal(err error) {
 	if n.lifecycle.stopping.Load() {
 		n.logger.Error("the journal failed while the node stopped", "error", err)
@@ -192,19 +196,19 @@ func (n *Node) fatal(err error) {
 	n.around.Exit(1)
 }
 
-// Failed returns a channel that gets an error when the node does not serve any
-// more though nobody stopped it: its port is gone. It is to be stopped then, and
-// the process to end.
+// Failed returns a channel that receives an error if the node no longer serves
+// although nobody stopped it, for example because its listener failed. The
+// caller must stop the node then.
 func (n *Node) Failed() <-chan error { return n.lifecycle.failed }
 
-// Addr is the address where the node serves clients, host:port.
+// Addr returns the address where the node serves clients, as host:port.
 func (n *Node) Addr() string { return n.ports.clients.http.Addr().String() }
 
-// PeerAddr is the address where the node serves other nodes, host:port.
+// PeerAddr returns the address where the node serves other nodes, as host:port.
 func (n *Node) PeerAddr() string { return n.ports.peers.http.Addr().String() }
 
-// HealthAddr is the address where the node answers how it is, host:port; empty
-// where it has no listener for that alone.
+// HealthAddr returns the address of the listener for health checks, as
+// host:port, or "" if there is none.
 func (n *Node) HealthAddr() string {
 	if n.ports.health == nil {
 		return ""
@@ -212,18 +216,19 @@ func (n *Node) HealthAddr() string {
 	return n.ports.health.Addr().String()
 }
 
-// advertised and peersAdvertised are the addresses that clients and other nodes
-// reach the node at.
+// advertised and peersAdvertised return the addresses at which clients and
+// other nodes reach this node.
 func (n *Node) advertised() string { return n.cfg.Addr(n.ports.clients.http.Addr()) }
 func (n *Node) peersAdvertised() string {
 	return n.cfg.PeerAddr(n.ports.peers.http.Addr())
 }
 
-// ID is the node's name.
+// ID returns the node's name.
 func (n *Node) ID() sharding.NodeID { return n.id.Node }
 
-// Stop ends the node in the reverse order of its start: calls in flight are
-// answered first, and what is committed is stored. It returns all that failed.
+// Stop stops the node's parts in the reverse order of their start: it answers
+// calls in flight first, then stores everything that is committed. It returns
+// the errors of all parts joined.
 func (n *Node) Stop(ctx context.Context) error { return n.lifecycle.stop(ctx) }
 
 // run does the background work until ctx ends.

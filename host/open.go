@@ -25,11 +25,13 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// backlogBytes is the unapplied and unstored work above which lanes hold
-// requests back; the raft loop refuses proposals at twice as much.
+// backlogBytes is the number of bytes proposed but not yet applied and stored
+// above which executors hold requests back. The raft loop rejects proposals at
+// twice as much.
 const backlogBytes = 32 << 20
 
-// rememberRate is how many remembered entities a node starts in a second.
+// rememberRate is the highest number of always-on entities that a node starts
+// per second.
 const rememberRate = 5000
 
 func (n *Node) openDirectory(context.Context) error {

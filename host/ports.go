@@ -16,29 +16,30 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 )
 
-// ports are the node's listeners, with the server that answers on them.
+// ports holds the node's listeners and the server behind them.
 type ports struct {
 	clients listener
 	peers   listener
-	health  net.Listener // nil: none
+	health  net.Listener // nil if there is no separate listener
 	links   *peer.Peers
 	server  *rpc.Server
 
-	forwarded      afterJoining // what other nodes forward
-	backups        afterJoining // other nodes' exports and imports
+	forwarded      afterJoining // serves requests that other nodes forward
+	backups        afterJoining // serves exports and imports of other nodes
 	closeForwarded func(context.Context) error
 	stop           func() error
 }
 
-// listener is one of the first two. Gossip has one half of it: of the clients'
-// only while other nodes may know the node by that alone.
+// listener is the listener for clients or for nodes. Its gossip half receives
+// gossip connections; on the clients' listener that is needed only while other
+// nodes may know no other address of this node.
 type listener struct {
 	http   net.Listener
 	gossip net.Listener
 }
 
-// afterJoining answers other nodes once this one belongs to a cluster, and its
-// parts are open.
+// afterJoining answers other nodes only after this node has joined a cluster
+// and its parts are open.
 type afterJoining struct {
 	joined  func() bool
 	handler http.Handler
@@ -56,9 +57,10 @@ func newPorts(joined func() bool) *ports {
 	return &ports{forwarded: afterJoining{joined: joined}, backups: afterJoining{joined: joined}}
 }
 
-// listen opens the clients' listener, and the peers' on the first address of
-// those that peers names which is not taken. secured, where it is not nil,
-// makes the handshakes of other nodes. health may be empty.
+// listen opens the listener for clients, then the one for nodes on the first
+// address from peers that is not in use. If secured is set, it does the TLS
+// handshakes of other nodes. If health is "", there is no separate listener for
+// health checks.
 func (p *ports) listen(on network.Network, clients, health string, peers func(clients net.Addr) []string, secured *certs.Peers) (err error) {
 	defer func() {
 		if err != nil {
@@ -95,24 +97,24 @@ func (p *ports) listen(on network.Network, clients, health string, peers func(cl
 
 func (l *listener) close() error {
 	if l.http == nil {
-		return nil // it was not opened
+		return nil // never opened
 	}
 	return errors.Join(l.http.Close(), l.gossip.Close())
 }
 
-// close ends the listeners.
+// close closes the listeners.
 func (p *ports) close(context.Context) error {
 	errs := []error{p.clients.close(), p.peers.close()}
 	if p.health != nil {
-		if err := p.health.Close(); !errors.Is(err, net.ErrClosed) { // by the server, which serves it
+		if err := p.health.Close(); !errors.Is(err, net.ErrClosed) { // the server may have closed it already
 			errs = append(errs, err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// serve begins to answer. failed is told when a listener is gone though nobody
-// closed it; within bounds how long stop waits for calls in flight.
+// serve starts to answer calls. It calls failed if a listener stops without
+// having been closed. within bounds how long stop waits for calls in flight.
 func (p *ports) serve(within time.Duration, failed func(error)) {
 	faces := []func() error{
 		func() error { return p.server.Serve(p.clients.http) },
@@ -144,13 +146,14 @@ func (p *ports) serve(within time.Duration, failed func(error)) {
 	})
 }
 
-// part ends what other nodes have on the clients' listener.
+// part stops serving other nodes on the clients' listener.
 func (p *ports) part() {
 	_ = p.clients.gossip.Close()
 	p.server.Part()
 }
 
-// sever closes the listeners and every connection at once.
+// sever closes the listeners and all connections at once, without waiting for
+// calls in flight.
 func (p *ports) sever() {
 	now, cancel := context.WithCancel(context.Background())
 	cancel()

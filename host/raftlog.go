@@ -13,12 +13,13 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// raftLog is the raft loop as the parts see it that are made before it.
+// raftLog gives access to the raft loop to parts that are created before the
+// loop.
 type raftLog struct {
 	loop  atomic.Pointer[raftgroup.Loop]
 	mu    sync.Mutex
-	nodes map[sharding.NodeID]bool   // whether each was heard last
-	early []raftgroup.StoppedReplica // before there was a loop
+	nodes map[sharding.NodeID]bool   // whether the last report said that the node is alive
+	early []raftgroup.StoppedReplica // reported before the loop existed
 }
 
 func (r *raftLog) Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error {
@@ -28,14 +29,15 @@ func (r *raftLog) Propose(shard sharding.ShardID, fence sharding.Term, proposal 
 	return raftgroup.ErrStopped
 }
 
-// receive passes on a frame of another node.
+// receive passes a raft frame of another node to the loop.
 func (r *raftLog) receive(from sharding.NodeID, frame []byte) {
 	if l := r.loop.Load(); l != nil {
-		_ = l.Receive(from, frame) // a frame that is none is a stranger's fault
+		_ = l.Receive(from, frame) // an invalid frame is the sender's fault
 	}
 }
 
-// heard, silent and gone pass on who is heard, and who seems to be no more.
+// heard, silent and gone report a node to the loop as alive, suspected or
+// failed.
 func (r *raftLog) heard(node sharding.NodeID)  { r.note(node, true, tell) }
 func (r *raftLog) silent(node sharding.NodeID) { r.note(node, false, tell) }
 func (r *raftLog) gone(node sharding.NodeID) {
@@ -62,7 +64,7 @@ func tell(l *raftgroup.Loop, node sharding.NodeID, heard bool) {
 	}
 }
 
-// open gives the parts their loop, and the loop what was heard before it.
+// open sets the loop and passes on the reports that came before it existed.
 func (r *raftLog) open(l *raftgroup.Loop) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -76,7 +78,7 @@ func (r *raftLog) open(l *raftgroup.Loop) {
 	r.early = nil
 }
 
-// turns is how often the loop has gone round; 0 before there is one.
+// turns returns the number of turns of the loop; 0 before the loop exists.
 func (r *raftLog) turns() uint64 {
 	if l := r.loop.Load(); l != nil {
 		return l.Turns()
@@ -91,8 +93,8 @@ func (r *raftLog) ReadIndex(shard sharding.ShardID, token uint64) error {
 	return raftgroup.ErrStopped
 }
 
-// stopped lets the replica step aside whose state machine has stopped. It is
-// told from the applying goroutine.
+// stopped tells the raft loop that a replica's state machine has stopped, so
+// that the replica steps aside. The applier's goroutine calls it.
 func (r *raftLog) stopped(s eventlog.Stopped) {
 	out := raftgroup.StoppedReplica{Shard: s.Shard, Generation: s.Generation, Reason: s.Reason()}
 	r.mu.Lock()
@@ -104,7 +106,7 @@ func (r *raftLog) stopped(s eventlog.Stopped) {
 	}
 }
 
-// snapshotSender carries the state of replicas that have fallen behind.
+// snapshotSender sends shard snapshots to replicas that are too far behind.
 type snapshotSender struct{ peers *peer.Peers }
 
 // SendSnapshot implements raftgroup.SnapshotSender.
@@ -112,7 +114,7 @@ func (s snapshotSender) SendSnapshot(ctx context.Context, to sharding.NodeID, he
 	return s.peers.SendSnapshot(ctx, to, head, stream)
 }
 
-// snapshot takes a replica's state that another node sends.
+// snapshot receives a shard snapshot from another node.
 func (r *raftLog) snapshot(ctx context.Context, from sharding.NodeID, head []byte, body io.Reader) (answer []byte, err error) {
 	l := r.loop.Load()
 	if l == nil {
@@ -121,20 +123,21 @@ func (r *raftLog) snapshot(ctx context.Context, from sharding.NodeID, head []byt
 	if answer, err = l.ReceiveSnapshot(ctx, from, head, body); err != nil {
 		return nil, fmt.Errorf("%w: %w", peer.ErrUnavailable, err)
 	}
-	// A snapshot that was not needed was not read to its end.
+	// If the snapshot wasn't needed, the loop has not read all of it.
 	_, err = io.Copy(io.Discard, body)
 	return answer, err
 }
 
-// proposalLog is what lanes propose to.
+// proposalLog is the log that executors propose to.
 type proposalLog struct {
 	*raftLog
 	backlog func() int64
-	frozen  func() bool // lanes, for an export
+	frozen  func() bool // an export has stopped the executors
 	refuses func(sharding.ShardID) error
 }
 
-// Propose refuses what would be built on rows that may be wrong.
+// Propose rejects commands for a shard whose rows may be wrong, because
+// replicas disagree on them.
 func (p proposalLog) Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error {
 	if err := p.refuses(shard); err != nil {
 		return err

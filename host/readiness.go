@@ -12,10 +12,11 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Ready reports whether the node serves. After a start that is once it has
-// caught up, every shard has replicas, and those with one here have a leader,
-// except shards without a majority. From then on it is as long as the node
-// serves any shard and was not asked to leave.
+// Ready reports whether the node serves. The node becomes ready after its start
+// when it has caught up with the metadata, every shard is placed and the shards
+// with a replica here have a leader, except shards that have lost their
+// majority. It then stays ready as long as it reaches the leader of at least
+// one shard and was not asked to leave.
 func (n *Node) Ready() bool { return n.readiness() == nil }
 
 var (
@@ -58,7 +59,8 @@ func (n *Node) readiness() error {
 	case n.replicas.judge.Disputes() != nil:
 		return n.replicas.judge.Disputes()
 	case !n.caughtUp.Load():
-		// A node whose clock is behind refuses those that it would catch up from.
+		// A node whose clock is behind rejects the nodes that it would catch up
+		// from.
 		if err := n.peers.FutureStart(); err != nil {
 			return fmt.Errorf("%w: %w", errCatchingUp, err)
 		}
@@ -76,9 +78,10 @@ func (n *Node) readiness() error {
 	return nil
 }
 
-// lacksMajority reports whether so many voters of the shard have lost their
-// disks, or are on nodes that are silent, that it can have no leader. Nodes that the start has not heard of yet
-// are not silent: a node that starts waits for them.
+// lacksMajority reports whether the shard can have no leader, because too many
+// of its voters have lost their disks or are on suspected nodes. Nodes that
+// this one has not heard from since its start do not count as suspected, so a
+// starting node waits for them.
 func (n *Node) lacksMajority(shard sharding.ShardID) bool {
 	if len(n.routing.leaders.Missing(shard).Lost) > 0 {
 		return true
@@ -95,8 +98,8 @@ func (n *Node) lacksMajority(shard sharding.ShardID) bool {
 	return voters > 0 && voters-silent <= voters/2
 }
 
-// servesNothing says why a node that was ready serves no shard at all: none has
-// a leader that it reaches. Nil if it serves one.
+// servesNothing returns an error if a node that was ready reaches the leader of
+// no shard, and nil if it reaches one.
 func (n *Node) servesNothing() error {
 	for shard := sharding.ShardID(1); uint32(shard) <= n.shards; shard++ {
 		if _, _, known := n.routing.leaders.Leader(shard); known && n.routing.leaders.Quorum(shard) {
@@ -106,9 +109,9 @@ func (n *Node) servesNothing() error {
 	return &sharding.NotLeaderError{Shard: 1, Missing: n.routing.leaders.Missing(1)}
 }
 
-// shardsWithoutLeader names the shards with a replica here that have no leader
-// which this node reaches, and the nodes it does not hear; empty if all have
-// one.
+// shardsWithoutLeader describes the shards with a replica here whose leader the
+// node does not reach, and the suspected nodes that cause it. It returns "" if
+// it reaches all leaders.
 func (n *Node) shardsWithoutLeader() string {
 	here, _ := n.routing.leaders.Placed()
 	var named []string
@@ -143,7 +146,7 @@ func (n *Node) shardsWithoutLeader() string {
 	return fmt.Sprintf("%d shards have no leader that the node reaches: %s; %s", count, strings.Join(named, ", "), why)
 }
 
-// opened says why the node takes no RPC yet.
+// opened returns an error that says why the node takes no calls yet, or nil.
 func (n *Node) opened() error {
 	switch {
 	case n.lifecycle.stopping.Load():
@@ -154,7 +157,7 @@ func (n *Node) opened() error {
 	return nil
 }
 
-// waiting says what a node waits for that belongs to no cluster yet.
+// waiting returns an error that says what a node without a cluster waits for.
 func (n *Node) waiting() error {
 	if n.membership.founding != nil && !n.membership.founding.Wants() && n.membership.control.Cluster() == "" {
 		return errUnfounded
@@ -165,10 +168,10 @@ func (n *Node) waiting() error {
 	return errJoining
 }
 
-// stoppedError is the readiness of a node with replicas that have stopped.
+// stoppedError is the readiness error of a node with stopped replicas.
 type stoppedError map[sharding.ShardID]*eventlog.StoppedError
 
-// maxNamed bounds the shards that a stoppedError names.
+// maxNamed bounds how many shards, seeds or types a text lists.
 const maxNamed = 8
 
 func (e stoppedError) Error() string {

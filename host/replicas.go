@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// replicas are the node's replicas of shards: their log and its raft groups, the
-// state machine behind them, and the store below that.
+// replicas holds the node's replicas of shards: their write-ahead log and raft
+// groups, the state machine that applies it, and the store.
 type replicas struct {
 	log     *wal.Log
 	raft    raftLog
@@ -23,10 +23,10 @@ type replicas struct {
 	store   *store.Store
 	judge   *cluster.ConsistencyChecker
 	pace    stall.Pace                 // of syncs of the log
-	state   atomic.Pointer[meta.State] // of the metadata, as this node has applied it
+	state   atomic.Pointer[meta.State] // the metadata as applied on this node
 }
 
-// level is the cluster's, as far as this node has applied its metadata.
+// level returns the cluster version as applied on this node.
 func (r *replicas) level() sharding.ClusterVersion {
 	if state := r.state.Load(); state != nil {
 		return state.ClusterVersion()
@@ -34,16 +34,16 @@ func (r *replicas) level() sharding.ClusterVersion {
 	return sharding.Version1
 }
 
-// groupFailed stops the shard of a raft group that failed: it serves nothing
-// more, and is replaced.
+// groupFailed stops the replica of a failed raft group. It serves nothing more
+// and is replaced.
 func (r *replicas) groupFailed(shard sharding.ShardID, err error) { r.applier.Stop(shard, err) }
 
-// stopReason says why this node's replica of a shard has stopped, if it has.
+// stopReason returns why this node's replica of a shard has stopped, if it has.
 func (r *replicas) stopReason(shard sharding.ShardID) sharding.StopReason {
 	return eventlog.ReasonOf(r.machine.StopError(shard))
 }
 
-// paceNow is what a step of the raft loop takes of late.
+// paceNow returns how long a turn of the raft loop takes at present.
 func (r *replicas) paceNow() time.Duration {
 	pace := r.pace.At(time.Now())
 	if l := r.raft.loop.Load(); l != nil {
@@ -52,7 +52,7 @@ func (r *replicas) paceNow() time.Duration {
 	return pace
 }
 
-// applied is how far a replica here has applied its log.
+// applied returns the applied index of this node's replica of a shard.
 func (r *replicas) applied(shard sharding.ShardID) uint64 {
 	index, _ := r.machine.Applied(shard)
 	return index

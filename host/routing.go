@@ -23,8 +23,8 @@ import (
 
 const forwardPath = "/" + peerv1connect.ForwardServiceName + "/"
 
-// openServer begins to serve: probes of other nodes and the health endpoints
-// at once, everything else when the node is open.
+// openServer starts the server. It answers health checks and probes of other
+// nodes at once, and everything else when the node is open.
 func (n *Node) openServer(ctx context.Context) error {
 	n.watches.pauses = stall.NewPauseWatch()
 	n.lifecycle.watch("watch of pauses", n.watches.pauses.Run)
@@ -33,14 +33,15 @@ func (n *Node) openServer(ctx context.Context) error {
 		return err
 	}
 	if id := n.id.Now(); id.Member() {
-		// As far as the directory knows; the metadata, once it is open, knows better.
+		// This is what the directory says; the metadata may know better once it
+		// is open.
 		n.membership.apart.Store(id.Format >= sharding.VersionPeerAddress)
 		if err := n.membership.checkTLS(id.Format); err != nil {
 			return err
 		}
 	}
 	if n.cfg.PeerTLS() == config.TLSRequire {
-		n.membership.apart.Store(true) // the clients' listener takes no other nodes: they would come without TLS
+		n.membership.apart.Store(true) // the clients' listener does not offer TLS to nodes
 	}
 	path, peers := n.peers.Handler()
 	opts := rpc.Options{
@@ -82,8 +83,8 @@ func (n *Node) openServer(ctx context.Context) error {
 	return nil
 }
 
-// openRequests opens the way of a request from any node to the one that leads
-// its shard.
+// openRequests opens the path of a request from any node to the leader of its
+// shard.
 func (n *Node) openRequests(context.Context) (err error) {
 	n.routing.leaders = cluster.NewLeaders(n.id.Node, n.region, n.replicas.stopReason, n.peers.Heard)
 	n.lifecycle.add("leaders", n.routing.leaders.Start(n.kick))
@@ -133,19 +134,20 @@ func (n *Node) openRequests(context.Context) (err error) {
 	})
 	n.peers.Confirm(n.membership.confirmed)
 	n.peers.SetMembers(n.membership.metadata)
-	// Calls in flight are answered before what answers them is closed.
+	// The server stops before the parts that answer its calls, so that calls in
+	// flight complete.
 	n.lifecycle.add("server", func(context.Context) error { return n.ports.stop() })
 	return nil
 }
 
-// kick has the coordinator told at once.
+// kick makes the node report to the coordinator at once.
 func (n *Node) kick() {
 	if n.joined.Load() {
 		n.membership.member.Kick()
 	}
 }
 
-// sever ends all connections with a node that is no member any more.
+// sever closes all connections with a node that is no longer a member.
 func (n *Node) sever(node sharding.NodeID) {
 	if node == n.id.Node {
 		return
@@ -158,8 +160,7 @@ func (n *Node) sever(node sharding.NodeID) {
 	n.logger.Info("a node was put down, or is no member any more: it is not served", "node_id", node, "connections_closed", closed)
 }
 
-// follow keeps what is derived from the metadata up to it, and marks the node
-// as caught up once it has the cluster's metadata and its modules.
+// follow keeps everything derived from the metadata up to date until ctx ends.
 func (n *Node) follow(ctx context.Context) {
 	leavers := cluster.NewLeavers(n.sever)
 	n.membership.addressBook.Follow(ctx, n.membership.metadata, func(view *meta.View) {
@@ -184,7 +185,8 @@ func (n *Node) follow(ctx context.Context) {
 	})
 }
 
-// catchUp waits for the metadata and loads the modules that serve by it.
+// catchUp waits for the current metadata, loads the active modules and marks
+// the node as caught up.
 func (n *Node) catchUp(ctx context.Context) {
 	if n.membership.member.WaitFresh(ctx) != nil {
 		return
@@ -195,7 +197,7 @@ func (n *Node) catchUp(ctx context.Context) {
 	if err := n.guests.modules.Types.Refresh(ctx); err != nil {
 		n.logger.Error("not every active module could be loaded; its entity types are not served", "error", err)
 	}
-	n.takeRoles() // who is ready goes by what was so when it started
+	n.takeRoles() // a node that is ready must decide by the roles in force when it started
 	n.warnCallersUnknown()
 	n.caughtUp.Store(true)
 }

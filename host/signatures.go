@@ -9,7 +9,8 @@ import (
 	"github.com/hostd/hostd/host/signing"
 )
 
-// openTrust begins to know whose signatures of modules count.
+// openTrust loads the keys whose module signatures the node accepts, and
+// watches their file.
 func (n *Node) openTrust() (err error) {
 	n.guests.trust, err = signing.Open(signing.Options{
 		Mode: signing.Mode(n.cfg.ModuleSignatures), File: n.cfg.ModuleTrustFile, Logger: n.logger, Registerer: n.metrics.registry,
@@ -20,7 +21,7 @@ func (n *Node) openTrust() (err error) {
 	return err
 }
 
-// remarks is what a node says of itself that is ready, and yet does not serve
+// remarks returns warnings about a node that is ready but does not serve
 // everything.
 func (n *Node) remarks() string {
 	if !n.joined.Load() {
@@ -32,8 +33,8 @@ func (n *Node) remarks() string {
 	return n.unsigned()
 }
 
-// unsigned names the entity types that are not served for the signatures of
-// their modules.
+// unsigned lists the entity types that are not served because their modules
+// lack an accepted signature.
 func (n *Node) unsigned() string {
 	var named []string
 	for _, u := range n.guests.modules.Types.Unsigned() {
@@ -51,7 +52,8 @@ func (n *Node) unsigned() string {
 	return "entity types are not served for the signatures of their modules: " + strings.Join(named, ", ")
 }
 
-// signatureCollector tells which modules have no signature that counts.
+// signatureCollector exports the entity types whose modules lack an accepted
+// signature.
 type signatureCollector struct{ n *Node }
 
 var typeUnsigned = prometheus.NewDesc("hostd_type_signature_faults", "1 for an entity type whose module has no signature that counts on this node, by the reason; with module-signatures require it is not served.", []string{"entity_type", "reason"}, nil)

@@ -6,11 +6,11 @@ import (
 	"github.com/hostd/hostd/host/stall"
 )
 
-// severTime bounds how long a node whose disk hangs takes to close its
-// connections and to say why.
+// severTime bounds how long a node with a hanging disk takes to close its
+// connections and to log the reason.
 const severTime = time.Second
 
-// watchStalls notices from now on when the disk or the raft loop stands still.
+// watchStalls starts the watchdog for the disk and the raft loop.
 func (n *Node) watchStalls() {
 	n.watches.stalls = stall.NewGuard(stall.GuardOptions{
 		Turns: n.replicas.raft.turns, SilentAfter: n.cfg.SuspectAfter, EndAfter: n.cfg.DiskStallAfter, Logger: n.logger,
@@ -19,22 +19,24 @@ func (n *Node) watchStalls() {
 	n.lifecycle.watch("watch of stalls", n.watches.stalls.Run)
 }
 
-// stand has others take what this node leads while its loop stands still.
+// stand makes other nodes take over this node's leaderships while its raft loop
+// stalls.
 func (n *Node) stand(still bool) {
 	if n.joined.Load() {
 		n.routing.leaders.Stand(still)
 		n.membership.member.Kick()
 	}
 	if still {
-		// Callers whose commands hang in the loop ask elsewhere; under their
-		// ids the commands take effect once.
+		// Callers with commands that hang in the loop retry on other nodes.
+		// Their command ids ensure that each command takes effect once.
 		n.ports.server.Break()
 	}
 }
 
-// endStalled ends the process. Its listeners and connections are closed before:
-// the kernel keeps them for as long as one thread hangs in it. Neither that nor
-// the log line, which may go to the same disk, is waited for beyond its time.
+// endStalled ends the process. It closes listeners and connections first,
+// because the kernel keeps them open as long as one thread hangs in it. It
+// waits at most severTime for that and for the log line, which may go to the
+// same disk.
 func (n *Node) endStalled(why error) {
 	n.lifecycle.stopping.Store(true)
 	limit := time.NewTimer(severTime)
@@ -52,7 +54,7 @@ func (n *Node) endStalled(why error) {
 	n.around.Exit(1)
 }
 
-// observeSync takes note of how long a sync of the log took.
+// observeSync records the duration of a sync of the log.
 func (n *Node) observeSync(d time.Duration) {
 	n.metrics.observeSync(d)
 	n.replicas.pace.Add(d, time.Now())

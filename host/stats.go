@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// measure is what a node has counted until now, and what it takes of the
-// machine. The time is the monotonic clock's: rates are made of it.
+// measure returns the node's counters and its use of the machine. Rates are
+// computed from two samples, so At carries a monotonic clock reading.
 func measure(n *Node) *clusterapi.Sample {
 	process, log := telemetry.ReadProcess(), n.replicas.log.Stats()
 	s := &clusterapi.Sample{

@@ -13,20 +13,21 @@ import (
 )
 
 const (
-	// strangerEvery is how often a refusal is reported of a node and a procedure:
-	// a node that was put down goes on asking until it is stopped.
+	// strangerEvery is the minimum interval between reports about the same node
+	// and procedure. A removed node keeps calling until somebody stops it.
 	strangerEvery = time.Minute
-	// maxStrangers bounds what is remembered of that. Past it all is forgotten.
+	// maxStrangers bounds the number of remembered reports. Beyond it, all are
+	// forgotten.
 	maxStrangers = 1024
 )
 
-// strangers are the nodes whose calls were refused since they are no members.
+// strangers remembers which rejected calls of non-members were reported.
 type strangers struct {
 	mu       sync.Mutex
 	reported map[string]time.Time // by node and procedure
 }
 
-// isNew says whether a refusal is to be reported.
+// isNew reports whether a rejected call should be reported, and remembers it.
 func (s *strangers) isNew(node sharding.NodeID, procedure string, now time.Time) bool {
 	key := string(node) + " " + procedure
 	s.mu.Lock()
@@ -41,8 +42,8 @@ func (s *strangers) isNew(node sharding.NodeID, procedure string, now time.Time)
 	return true
 }
 
-// peerRefused reports a call of a node that is none of the cluster's: in the log
-// and, where there is one, in the audit log.
+// peerRefused reports a call of a node that is not a member of the cluster: in
+// the log and, if enabled, in the audit log.
 func (n *Node) peerRefused(r *http.Request, node sharding.NodeID, why error) {
 	if !errors.Is(why, peer.ErrNotMember) && !errors.Is(why, peer.ErrPutDown) && !errors.Is(why, peer.ErrWrongIdentity) {
 		return

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/host/traces"
 )
 
-// openTraces begins to make spans, where there is a collector that they go to.
+// openTraces starts to make spans if a trace collector is configured.
 func (n *Node) openTraces(ctx context.Context, opts *rpc.Options) (err error) {
 	url := n.cfg.TracesURL()
 	if url == "" {
@@ -24,12 +24,13 @@ func (n *Node) openTraces(ctx context.Context, opts *rpc.Options) (err error) {
 	if err != nil {
 		return fmt.Errorf("traces: %w", err)
 	}
-	n.lifecycle.add("traces", n.routing.spans.Close) // after all that makes spans
+	n.lifecycle.add("traces", n.routing.spans.Close) // closed after all parts that make spans
 	opts.Traces, err = n.routing.spans.Interceptor()
 	return err
 }
 
-// timerSpans makes the spans of timers that fire; nil where none are made.
+// timerSpans returns the source of spans for timers that fire, or nil if
+// tracing is off.
 func (r *routing) timerSpans() timers.Spans {
 	if r.spans == nil {
 		return nil
@@ -37,8 +38,8 @@ func (r *routing) timerSpans() timers.Spans {
 	return traces.NewTimers(r.spans.Tracer())
 }
 
-// traced is what carries requests out on this node, those whose traces are
-// sampled in spans of their own.
+// traced wraps on so that requests with a sampled trace get a span of their own
+// on this node.
 func (r *routing) traced(on router.Local) router.Local {
 	if r.spans == nil {
 		return on

@@ -7,17 +7,17 @@ import (
 	"github.com/hostd/hostd/journal/archive"
 )
 
-// ArchiveSummary is what the file of an export holds.
+// ArchiveSummary describes the contents of an export file.
 type ArchiveSummary struct {
 	Bytes                            int64
 	Entities, Shards, Modules, Parts uint64
-	Timers, Sends, DeadLetters       uint64 // that are set, on their way, and dead
-	Digest                           string // SHA-256 up to the last block, hex
+	Timers, Sends, DeadLetters       uint64 // pending timers, messages in outboxes, and dead letters
+	Digest                           string // SHA-256 up to the last block, in hex
 }
 
-// VerifyArchive reads the file of an export for what is wrong with it: every
-// checksum, the order of its blocks, and the chain of each entity's events.
-// progress is told of bytes as they are read.
+// VerifyArchive checks an export file: every checksum, the order of its blocks,
+// and the chain of each entity's events. It calls progress with the number of
+// bytes read.
 func VerifyArchive(r io.Reader, progress func(bytes int64)) (ArchiveSummary, error) {
 	sum, err := archive.Verify(r, progress)
 	return ArchiveSummary{
