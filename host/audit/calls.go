@@ -19,7 +19,7 @@ import (
 	"github.com/hostd/hostd/host/principal"
 )
 
-// Calls writes what is called into a log. It is safe for concurrent use.
+// Calls writes audit lines about calls. It is safe for concurrent use.
 type Calls struct {
 	log     *Log
 	opts    CallOptions
@@ -27,31 +27,32 @@ type Calls struct {
 	refused refusals
 }
 
-// verb is that of an rpc, and the text that lines have.
+// verb is the verb of an rpc, and its name in lines.
 type verb struct {
 	is   authv1.Verb
 	text string
 }
 
-// CallOptions of Calls.
+// CallOptions configures Calls.
 type CallOptions struct {
-	// Services are those whose calls are written: each rpc has its verb.
+	// Services are the services whose calls are audited. Every rpc needs a
+	// verb.
 	Services []protoreflect.ServiceDescriptor
-	// All has every call written. Without it changes and refusals are.
+	// All audits every call. Otherwise only changes and rejected calls are.
 	All bool
-	// Continue lets changes through that the log has no line of. Without it they
-	// are refused with unavailable.
+	// Continue allows changes although their line cannot be written. Otherwise
+	// such changes are rejected with the code unavailable.
 	Continue bool
-	// Passed returns the node that has passed a call on, and who it says made it;
-	// an empty node for a call of a client. A nil caller is nobody who was asked.
-	// Required.
+	// Passed returns the node that forwarded a call, and the caller that it
+	// names. The node is empty if a client made the call. The caller is nil if
+	// the forwarding node doesn't authenticate callers. Required.
 	Passed func(ctx context.Context) (node string, caller *principal.Principal)
 }
 
-// errUnwritten is answered to changes that the log could not be told of.
+// errUnwritten is the error for changes that the log could not record.
 var errUnwritten = errors.New("nothing was done: the node cannot write its audit log")
 
-// NewCalls makes what writes calls into a log.
+// NewCalls returns Calls that write to log.
 func NewCalls(log *Log, o CallOptions) *Calls {
 	c := &Calls{log: log, opts: o, verbs: map[string]verb{}}
 	for _, s := range o.Services {
@@ -63,14 +64,14 @@ func NewCalls(log *Log, o CallOptions) *Calls {
 	return c
 }
 
-// VerbOf is the verb that an rpc says.
+// VerbOf returns the verb declared for an rpc.
 func VerbOf(m protoreflect.MethodDescriptor) authv1.Verb {
 	options, _ := m.Options().(*descriptorpb.MethodOptions)
 	verb, _ := proto.GetExtension(options, authv1.E_Verb).(authv1.Verb)
 	return verb
 }
 
-// changes reports whether a call of a verb is always written.
+// changes reports whether calls with this verb are always audited.
 func changes(v authv1.Verb) bool {
 	switch v {
 	case authv1.Verb_OPERATE, authv1.Verb_DEPLOY, authv1.Verb_SETTINGS, authv1.Verb_ADMIN, authv1.Verb_EXPORT, authv1.Verb_SECURITY:
@@ -80,8 +81,8 @@ func changes(v authv1.Verb) bool {
 	}
 }
 
-// Did writes that the node has called a procedure by itself; target is as in an
-// Entry. A nil Calls writes nothing.
+// Did records that the node itself called a procedure. target has the format of
+// Entry.Target. Did on a nil Calls writes nothing.
 func (c *Calls) Did(procedure, target string) {
 	if c == nil {
 		return
@@ -91,7 +92,7 @@ func (c *Calls) Did(procedure, target string) {
 	})
 }
 
-// Refused writes that a request was refused for its credential.
+// Refused records that a request was rejected because of its credential.
 func (c *Calls) Refused(r *http.Request, reason string) {
 	address := r.RemoteAddr
 	e := Entry{Stage: StageComplete, Principal: Principal{Kind: string(authn.KindAnonymous)}, Address: address, Method: r.URL.Path, Code: connect.CodeUnauthenticated.String(), Reason: reason}
@@ -101,9 +102,10 @@ func (c *Calls) Refused(r *http.Request, reason string) {
 	c.refuse(e, hostOf(address))
 }
 
-// RefusedNode writes that a call of another node was refused because that is no
-// member of the cluster. node is what it calls itself, which its certificate
-// has proven where nodes show any. A nil Calls writes nothing.
+// RefusedNode records that a call of another node was rejected because the node
+// is no member of the cluster. node is the name that it claims, which its
+// certificate has proven if nodes use TLS. RefusedNode on a nil Calls writes
+// nothing.
 func (c *Calls) RefusedNode(node, address, procedure, reason string) {
 	if c == nil {
 		return
@@ -115,8 +117,8 @@ func (c *Calls) RefusedNode(node, address, procedure, reason string) {
 	c.refuse(e, callerOf(&e))
 }
 
-// Denied writes that a command of a stream is one that its caller may not have
-// carried out. ctx is the stream's.
+// Denied records that a command on a stream was rejected because its caller
+// lacks the permission. ctx is the stream's context.
 func (c *Calls) Denied(ctx context.Context, entityType, entityID, commandID string) {
 	k, _ := ctx.Value(callKey{}).(*call)
 	if k == nil {
@@ -129,7 +131,8 @@ func (c *Calls) Denied(ctx context.Context, entityType, entityID, commandID stri
 	c.refuse(e, callerOf(&e))
 }
 
-// callerOf is whose refusals are counted together.
+// callerOf returns the key under which rejected calls are counted for the rate
+// limit.
 func callerOf(e *Entry) string {
 	return e.Principal.Kind + "/" + e.Principal.Name + "@" + hostOf(e.Address)
 }
@@ -150,16 +153,16 @@ func hostOf(address string) string {
 	return address
 }
 
-// call is what is known of a call between its two interceptors.
+// call is the state of a call that its two interceptors share.
 type call struct {
 	entry   Entry
-	policy  atomic.Uint64 // the latest of Decided
-	request proto.Message // what the entry is to say yet; nil: nothing
-	begun   bool          // it has a line of StageReceived
+	policy  atomic.Uint64 // the latest revision passed to Decided
+	request proto.Message // not yet added to entry; nil if nothing is left to add
+	begun   bool          // a line of StageReceived was written
 }
 
-// filled returns the entry with what the request says. Most calls have no line,
-// so it is not asked before.
+// filled returns the entry with the fields of the request added. They are added
+// this late because most calls get no line.
 func (k *call) filled() Entry {
 	if k.request != nil {
 		k.entry.about(k.request)
@@ -172,22 +175,23 @@ func (k *call) filled() Entry {
 
 type callKey struct{}
 
-// Decided notes the revision of the roles that have decided the call of ctx, or
-// a command of its stream, for its lines.
+// Decided records the revision of the roles that decided the call of ctx, or a
+// command on its stream. The lines of the call contain it.
 func Decided(ctx context.Context, revision uint64) {
 	if k, _ := ctx.Value(callKey{}).(*call); k != nil {
 		k.policy.Store(revision)
 	}
 }
 
-// Outcomes is the outermost interceptor: it writes what came of calls.
+// Outcomes returns the outermost interceptor, which records how calls end.
 func (c *Calls) Outcomes() connect.Interceptor { return outcomes{c} }
 
-// Changes is an interceptor behind whatever may refuse a call: it writes
-// changes before they are made.
+// Changes returns an interceptor that records changes before they are made. It
+// belongs after all interceptors that may reject a call.
 func (c *Calls) Changes() connect.Interceptor { return received{c} }
 
-// enter makes the entry of a call; nil where it is not written.
+// enter creates the state of a call; nil if calls of this procedure are never
+// audited.
 func (c *Calls) enter(ctx context.Context, spec connect.Spec, peer connect.Peer) *call {
 	verb, known := c.verbs[spec.Procedure]
 	if !known {
@@ -204,9 +208,9 @@ func (c *Calls) enter(ctx context.Context, spec connect.Spec, peer connect.Peer)
 	}}
 }
 
-// Carry writes what this node is about to do for another one, and returns what
-// is to be told of its end. It fails if that must not be done, because the log
-// cannot be told. A nil Calls writes nothing.
+// Carry records what this node is about to do for another one. The caller must
+// pass the outcome to end. If Carry returns an error, the line could not be
+// written and the work must not be done. Carry on a nil Calls writes nothing.
 func (c *Calls) Carry(ctx context.Context, e Entry) (end func(error), err error) {
 	if c == nil {
 		return func(error) {}, nil
@@ -218,10 +222,9 @@ func (c *Calls) Carry(ctx context.Context, e Entry) (end func(error), err error)
 	return func(err error) { c.write(k, err) }, nil
 }
 
-// Pass writes what another node asks for, if every call is written: a request
-// for an entity, whose verb is that of the client's procedure, or another one
-// that names its verb. Its outcome is in the log of that node. A nil Calls
-// writes nothing.
+// Pass records a call that another node makes for a client, if every call is
+// audited. An empty verb is set to the one of the entry's method. The outcome
+// is in the other node's log. Pass on a nil Calls writes nothing.
 func (c *Calls) Pass(e Entry) {
 	if c == nil || !c.opts.All {
 		return
@@ -232,15 +235,15 @@ func (c *Calls) Pass(e Entry) {
 	c.log.Add(e)
 }
 
-// leave writes what came of a call.
+// leave records how a call ended, if it has to be recorded.
 func (c *Calls) leave(k *call, err error) {
 	if err == nil && !k.begun && !c.opts.All {
-		return // most calls
+		return // the most frequent case
 	}
 	c.write(k, err)
 }
 
-// write is apart from leave for its large frame.
+// write is separate from leave to keep the stack frame of leave small.
 func (c *Calls) write(k *call, err error) {
 	code := connect.CodeOf(err)
 	refused := err != nil && (code == connect.CodePermissionDenied || code == connect.CodeUnauthenticated)
@@ -259,7 +262,8 @@ func (c *Calls) write(k *call, err error) {
 	}
 }
 
-// begin writes a change before it is made, and says why it must not be.
+// begin records a change before it is made. If it returns an error, the change
+// must not be made.
 func (c *Calls) begin(ctx context.Context, k *call) error {
 	k.entry.Call = c.log.Call()
 	k.begun = true
@@ -275,7 +279,7 @@ func (c *Calls) begin(ctx context.Context, k *call) error {
 	return nil
 }
 
-// outcomes is the interceptor of Outcomes.
+// outcomes is the interceptor that Outcomes returns.
 type outcomes struct{ c *Calls }
 
 // WrapUnary implements connect.Interceptor.
@@ -302,7 +306,7 @@ func (o outcomes) WrapStreamingClient(next connect.StreamingClientFunc) connect.
 	return next
 }
 
-// WrapStreamingHandler implements connect.Interceptor. A stream has one line,
+// WrapStreamingHandler implements connect.Interceptor. A stream gets one line,
 // about its first message.
 func (o outcomes) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
@@ -323,11 +327,11 @@ func (o outcomes) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 	}
 }
 
-// firstMessage calls seen with the first message of a stream, once, and sent
-// with each that is sent.
+// firstMessage calls seen once, with the first message received on a stream,
+// and sent with each message sent on it.
 type firstMessage struct {
 	connect.StreamingHandlerConn
-	seen func(proto.Message) error // nil once it was called
+	seen func(proto.Message) error // set to nil after the call
 	sent func(proto.Message)       // may be nil
 }
 
@@ -339,7 +343,8 @@ func (f *firstMessage) Send(message any) error {
 	return f.StreamingHandlerConn.Send(message)
 }
 
-// Receive implements connect.StreamingHandlerConn. It is for one goroutine.
+// Receive implements connect.StreamingHandlerConn. It isn't safe for concurrent
+// use.
 func (f *firstMessage) Receive(into any) error {
 	if err := f.StreamingHandlerConn.Receive(into); err != nil || f.seen == nil {
 		return err
@@ -353,10 +358,10 @@ func (f *firstMessage) Receive(into any) error {
 	return seen(m)
 }
 
-// received is the interceptor of Changes.
+// received is the interceptor that Changes returns.
 type received struct{ c *Calls }
 
-// of returns the call of a context where it is a change.
+// of returns the call of ctx if it is a change, and nil otherwise.
 func (r received) of(ctx context.Context, spec connect.Spec) *call {
 	k, _ := ctx.Value(callKey{}).(*call)
 	if k == nil || !changes(r.c.verbs[spec.Procedure].is) {
@@ -382,8 +387,8 @@ func (r received) WrapStreamingClient(next connect.StreamingClientFunc) connect.
 	return next
 }
 
-// WrapStreamingHandler implements connect.Interceptor. The line is written once
-// the first message says what the stream is about.
+// WrapStreamingHandler implements connect.Interceptor. It writes the line when
+// the first message arrives, because only that says what the stream is about.
 func (r received) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		k := r.of(ctx, conn.Spec())
@@ -394,9 +399,10 @@ func (r received) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 	}
 }
 
-// targets are the fields of requests, beside those of an Entry's own, that say
-// what a call is about. None holds what entities are sent, a setting's value or
-// a credential. Of a message all fields count but bytes.
+// targets are the request fields that say what a call is about, besides the
+// fields with a member of their own in Entry. None of them holds data sent to
+// entities, a setting's value or a credential. A message among them is written
+// with all its fields except bytes and maps.
 var targets = []protoreflect.Name{
 	"digest", "revision", "activate", "key", "node_id", "to_node", "shard_id", "moves", "level", "dry_run", "timer", "id",
 	"replication", "min_members", "rebalance", "dead_after_millis", "id_prefix", "tag", "cluster_id", "command", "query",
@@ -404,16 +410,16 @@ var targets = []protoreflect.Name{
 	"rules", "quotas", "expires_at", "with_bindings", "limit", "sample", "all", "written_not_by", "kind", "seconds",
 }
 
-// results are the fields of answers that say what a change came to.
+// results are the response fields that say what a change resulted in.
 var results = []protoreflect.Name{"digest", "revision"}
 
-// maxValue bounds a value of pairs: no request that is let in has a longer one,
-// but for a message.
+// maxValue bounds one value in pairs. No scalar in an accepted request is
+// longer.
 const maxValue = maxTarget / 2
 
-// pairs lists the fields of a message that are among some, NAME=VALUE, of those
-// that are set: messages last, since they may be cut. A value that could be read
-// as more than one is quoted.
+// pairs formats the set fields of m whose names are in some as NAME=VALUE,
+// sorted and separated by spaces. Messages come last, because the text may be
+// truncated. A value that would be ambiguous is quoted.
 func pairs(m proto.Message, some []protoreflect.Name) string {
 	var out, messages []string
 	m.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
@@ -431,8 +437,8 @@ func pairs(m proto.Message, some []protoreflect.Name) string {
 	return strings.Join(append(out, messages...), " ")
 }
 
-// appendPairs appends what a field has, under a path: the fields of a message by
-// their names, the messages of a list by their numbers.
+// appendPairs appends the value of a field. The path of a nested field contains
+// the names of its parents, and the number of a message in a list, from 1.
 func appendPairs(out []string, path string, f protoreflect.FieldDescriptor, v protoreflect.Value) []string {
 	switch {
 	case f.IsMap() || f.Kind() == protoreflect.BytesKind:
@@ -457,7 +463,7 @@ func appendPairs(out []string, path string, f protoreflect.FieldDescriptor, v pr
 
 func appendFields(out []string, path string, m protoreflect.Message) []string {
 	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		if len(out) < maxTarget { // each is a byte at least
+		if len(out) < maxTarget { // each element has at least one byte, so the rest would be truncated
 			out = appendPairs(out, path+"."+string(f.Name()), f, v)
 		}
 		return true
@@ -465,7 +471,7 @@ func appendFields(out []string, path string, m protoreflect.Message) []string {
 	return out
 }
 
-// textOf is one value, in quotes where it would not stand for itself.
+// textOf formats one value and quotes it if it would be ambiguous.
 func textOf(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	text := v.String()
 	if f.Kind() == protoreflect.EnumKind {
@@ -480,7 +486,7 @@ func textOf(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	return text
 }
 
-// about fills in what a request says it is about.
+// about sets the fields that say what a request is about.
 func (e *Entry) about(m proto.Message) {
 	r := m.ProtoReflect()
 	fields := r.Descriptor().Fields()

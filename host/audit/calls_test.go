@@ -20,7 +20,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/journal/v1/journalv1connect"
 )
 
-// cluster answers some calls, and counts them.
+// cluster is a service that answers some calls and counts them.
 type cluster struct {
 	clusterv1connect.UnimplementedClusterServiceHandler
 	calls int
@@ -42,7 +42,7 @@ func (c *cluster) ListShards(context.Context, *connect.Request[clusterv1.ListSha
 	return nil, connect.NewError(connect.CodePermissionDenied, nil)
 }
 
-// exports answers streams.
+// exports is a service that answers streams.
 type exports struct {
 	journalv1connect.UnimplementedJournalServiceHandler
 }
@@ -51,10 +51,10 @@ func (exports) Export(_ context.Context, _ *connect.Request[journalv1.ExportRequ
 	return out.Send(&journalv1.ExportResponse{Chunk: []byte("x")})
 }
 
-// policy is the revision that every call is decided by.
+// policy is the revision of the roles that decides every call.
 const policy = 7
 
-// decided notes it, as what holds calls to roles does.
+// decided is an interceptor that records the revision, as authorization does.
 type decided struct{}
 
 func (decided) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
@@ -75,8 +75,8 @@ func (decided) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 	}
 }
 
-// serve serves both with a log, and returns how to call them and what the log
-// has once it is closed.
+// serve serves both services with an audit log. It returns the URL, and a
+// function that closes the log and returns its lines.
 func serve(t *testing.T, o CallOptions) (c *cluster, l *Log, at string, ended func() []line) {
 	t.Helper()
 	path := logPath(t)
@@ -118,8 +118,8 @@ func read(t *testing.T, path string) string {
 
 func never(context.Context) (string, *principal.Principal) { return "", nil }
 
-// A change has a line before it is made and one after it, a refusal has one, and
-// what only reads has none unless all is asked for.
+// A change has a line before it is made and one after it, a rejected call has
+// one, and a read has none unless all calls are audited.
 func TestCallsAreWritten(t *testing.T) {
 	for _, all := range []bool{false, true} {
 		_, _, at, ended := serve(t, CallOptions{All: all, Passed: never})
@@ -185,8 +185,8 @@ func TestCallsAreWritten(t *testing.T) {
 	}
 }
 
-// A change that the log cannot be told of is not made, and a read is. An
-// operator may choose otherwise.
+// If the log cannot be written, a change is rejected and a read is not. With
+// Continue, changes are made anyway.
 func TestChangesNeedTheLog(t *testing.T) {
 	for _, goOn := range []bool{false, true} {
 		c, l, at, ended := serve(t, CallOptions{Continue: goOn, Passed: never})
@@ -194,7 +194,7 @@ func TestChangesNeedTheLog(t *testing.T) {
 		if err := l.Write(t.Context(), Entry{}); err != nil {
 			t.Fatal(err)
 		}
-		l.file.f.Close() // Run waits: the write before has ended
+		l.file.f.Close() // Run is idle, because the write above has ended
 		_, err := clusters.PutSetting(t.Context(), connect.NewRequest(&clusterv1.PutSettingRequest{Key: "a"}))
 		switch {
 		case goOn && (err != nil || c.calls != 1):
@@ -212,8 +212,8 @@ func TestChangesNeedTheLog(t *testing.T) {
 	}
 }
 
-// What another node asks for a caller is written with the caller that it names,
-// and with the node.
+// A call that another node makes for a client names both the client and the
+// node.
 func TestCallsOfNodesNameThem(t *testing.T) {
 	_, _, at, ended := serve(t, CallOptions{Passed: func(context.Context) (string, *principal.Principal) {
 		return "n2", &principal.Principal{Kind: principal.Token, Name: "root"}
@@ -233,7 +233,7 @@ func TestCallsOfNodesNameThem(t *testing.T) {
 	}
 }
 
-// A refused credential has a line that never holds it.
+// A rejected credential gets a line, which never contains the credential.
 func TestRefusedCredentialsAreWritten(t *testing.T) {
 	path := logPath(t)
 	l, stop := started(t, Options{Path: path, Node: "n1"})

@@ -1,8 +1,10 @@
-// Package audit keeps account of who asked a node for what, and what came of
-// it: one line of JSON each, in a file that is rotated. Each line holds the
-// SHA-256 of the line before it, so that Verify finds lines that were changed,
-// taken out or put in between. It never holds what was sent or answered.
+// Package audit writes a node's audit log: who called what, and how the call
+// ended. Each entry is one line of JSON in a file that is rotated. Each line
+// holds the SHA-256 of the previous line, so that Verify detects changed,
+// removed and inserted lines. The log never contains the data sent to entities
+// or their replies.
 //
-// A Log has one goroutine, Run, which is its owner's: it alone writes. Callers
-// hand it lines through a queue of a bounded number of bounded lines.
+// The owner of a Log runs Run in one goroutine, which does all the writing.
+// Callers pass lines to it through a queue; the number of queued lines and the
+// length of a line are bounded.
 package audit

@@ -7,13 +7,15 @@ import (
 	"unicode/utf8"
 )
 
-// Stages of a call. A change has both lines, every other one the last alone.
+// Stages of a call. A change gets a line of each stage, any other call only the
+// last one.
 const (
-	StageReceived = "received" // it was let in, and is about to be made
-	StageComplete = "complete" // it has ended, with Code
+	StageReceived = "received" // the call was authorized and the change is about to be made
+	StageComplete = "complete" // the call has ended with Code
 )
 
-// Via is an Entry's for what a node has passed on; empty for none.
+// Via returns the value of Entry.Via for a call that node forwarded; "" if node
+// is empty.
 func Via(node string) string {
 	if node == "" {
 		return ""
@@ -21,57 +23,57 @@ func Via(node string) string {
 	return KindNode + ":" + node
 }
 
-// KindNode is the kind of a node that does something by itself.
+// KindNode is the principal kind of a node that acts on its own.
 const KindNode = "node"
 
-// Principal is who asked.
+// Principal identifies a caller.
 type Principal struct {
 	Kind string `json:"kind"`           // anonymous, token, jwt or node
 	Name string `json:"name,omitempty"` // unique within its kind
 }
 
-// Entry is one line but for what the log adds. Its texts are cut at maxText
-// bytes, Target at maxTarget.
+// Entry is the content of one line, without the members that the log adds. Its
+// strings are truncated to maxText bytes, Target to maxTarget.
 type Entry struct {
 	Stage     string    `json:"stage"`
 	Call      string    `json:"call,omitempty"` // the same in both lines of a call
 	Principal Principal `json:"principal"`
-	Via       string    `json:"via,omitempty"`     // node:NAME, the node that has passed it on and says who asked
+	Via       string    `json:"via,omitempty"`     // node:NAME of the node that forwarded the call and named the principal
 	Address   string    `json:"address"`           // of the caller, host:port
 	Method    string    `json:"method"`            // /package.Service/Method
 	Verb      string    `json:"verb,omitempty"`    // of hostd.auth.v1
 	Type      string    `json:"type,omitempty"`    // entity type
 	ID        string    `json:"id,omitempty"`      // entity id
 	CommandID string    `json:"command,omitempty"` // command id
-	Target    string    `json:"target,omitempty"`  // what else it is about, NAME=VALUE with spaces between them, quoted where VALUE has some
-	Result    string    `json:"result,omitempty"`  // what a change came to, in the same form
+	Target    string    `json:"target,omitempty"`  // what else the call is about: NAME=VALUE separated by spaces, ambiguous values quoted
+	Result    string    `json:"result,omitempty"`  // what a change resulted in, in the same format
 	Code      string    `json:"code,omitempty"`    // of StageComplete: ok, or the code of the error
-	Reason    string    `json:"reason,omitempty"`  // of a credential or a node that was refused
-	Policy    uint64    `json:"policy,omitempty"`  // revision of the roles that decided; 0 where none did
-	Left      uint64    `json:"leftOut,omitempty"` // refusals of this caller before this one, without lines
+	Reason    string    `json:"reason,omitempty"`  // why a credential or a node was rejected
+	Policy    uint64    `json:"policy,omitempty"`  // revision of the roles that decided; 0 if none did
+	Left      uint64    `json:"leftOut,omitempty"` // rejected calls of this caller since its previous line that got no line
 }
 
-// line is an entry as it is written. Prev is the last member of every line.
+// line is an entry as written. Prev must be the last member of the JSON object.
 type line struct {
 	Time time.Time `json:"time"`
 	Node string    `json:"node"`
 	Entry
-	// Lost are lines that could not be written before this one.
+	// Lost is the number of lines before this one that could not be written.
 	Lost uint64 `json:"lost,omitempty"`
-	// Torn: the line before was not written to its end.
+	// Torn means that the previous line was written only in part.
 	Torn       bool        `json:"torn,omitempty"`
-	Checkpoint *Checkpoint `json:"checkpoint,omitempty"` // of StageCheckpoint
+	Checkpoint *Checkpoint `json:"checkpoint,omitempty"` // set for StageCheckpoint
 	Prev       string      `json:"prev"`
 }
 
-// Bounds of a line.
+// Bounds on the length of a line, in bytes.
 const (
 	maxText   = 512
-	maxTarget = 4 << 10  // of Target: every field of a change has a place in it
-	maxLine   = 64 << 10 // bytes, with every text at its bound and escaped
+	maxTarget = 4 << 10  // of Target: large enough for every field of a change
+	maxLine   = 64 << 10 // with every string at its bound and escaped
 )
 
-// cut bounds the texts, which callers choose.
+// cut truncates the strings, whose length callers choose.
 func (e *Entry) cut() {
 	for _, s := range []*string{&e.Principal.Name, &e.Via, &e.Address, &e.Method, &e.Type, &e.ID, &e.CommandID, &e.Result, &e.Reason} {
 		*s = cutAt(*s, maxText)
@@ -89,7 +91,7 @@ func cutAt(text string, most int) string {
 	return strings.Clone(text[:most])
 }
 
-// render makes the line's bytes, with the newline.
+// render returns the line as JSON with a newline.
 func (l *line) render() ([]byte, error) {
 	text, err := json.Marshal(l)
 	return append(text, '\n'), err

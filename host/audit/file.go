@@ -15,21 +15,23 @@ import (
 type file struct {
 	f    *os.File
 	size int64
-	prev string // hash of the last line
-	torn bool   // the last line had no end; it has one now
+	prev string // hash of the last line, in hex
+	torn bool   // the last line was incomplete; its newline has been added
 }
 
-// Rotated is the name of the nth newest file before that of a log.
+// Rotated returns the name of the nth rotated file of a log, from 1 for the
+// newest.
 func Rotated(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) }
 
-// hashOf names a line by its bytes without the newline.
+// hashOf returns the SHA-256 of a line without its newline, in hex.
 func hashOf(text []byte) string {
 	sum := sha256.Sum256(text)
 	return hex.EncodeToString(sum[:])
 }
 
-// openFile opens the newest file, and makes it where it is missing. A line
-// without its end, which a crash or a full disk leaves, is ended.
+// openFile opens the newest file, and creates it if it does not exist. If a
+// crash or a full disk has left an incomplete last line, openFile adds the
+// newline.
 func openFile(path string) (*file, error) {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s is no regular file", path)
@@ -49,7 +51,7 @@ func openFile(path string) (*file, error) {
 	return o, nil
 }
 
-// resume finds where the chain goes on.
+// resume finds the end of the hash chain.
 func (o *file) resume(path string) error {
 	last, ended, size, err := lastLine(o.f)
 	if err != nil {
@@ -71,7 +73,7 @@ func (o *file) resume(path string) error {
 	return nil
 }
 
-// resumeRotated goes on from the file before, where there is one.
+// resumeRotated continues the chain of the previous file, if there is one.
 func (o *file) resumeRotated(path string) error {
 	f, err := os.Open(Rotated(path, 1))
 	if errors.Is(err, os.ErrNotExist) {
@@ -88,9 +90,9 @@ func (o *file) resumeRotated(path string) error {
 	return err
 }
 
-// lastLine returns the last line of a file without its newline, and whether it
-// has one. A line of more than maxLine bytes, which the log does not write, is
-// cut at its front.
+// lastLine returns the last line of a file without its newline, whether it has
+// a newline, and the size of the file. Of a line longer than maxLine bytes,
+// which the log never writes, it returns only the end.
 func lastLine(f *os.File) (text []byte, ended bool, size int64, err error) {
 	info, err := f.Stat()
 	if err != nil {
@@ -105,8 +107,8 @@ func lastLine(f *os.File) (text []byte, ended bool, size int64, err error) {
 	return buf[bytes.LastIndexByte(buf, '\n')+1:], ended, size, nil
 }
 
-// rotate moves the files of a log on by one, so that path is free. At most keep
-// of them stay beside it.
+// rotate renames each file of a log to the next number, so that path is free.
+// At most keep rotated files remain.
 func rotate(path string, keep int) error {
 	for n := keep; n > 0; n-- {
 		from := path

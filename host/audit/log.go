@@ -12,70 +12,71 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Bounds of a log.
+// Limits of a log.
 const (
-	maxQueued = 4096 // lines that wait to be written, of at most maxLine bytes
-	maxBatch  = 256  // lines of one write
-	// patience is how long a change waits until its line is on disk.
+	maxQueued = 4096 // lines waiting to be written, each of at most maxLine bytes
+	maxBatch  = 256  // lines in one write
+	// patience bounds how long a change waits for its line to be synced.
 	patience = 5 * time.Second
-	// reopenAfter is how soon a log that could not be written is tried again for
-	// lines that nobody waits for.
+	// reopenAfter is the pause after a failed write before the log tries again
+	// for lines that no caller waits for.
 	reopenAfter = time.Second
 )
 
-// Options of a Log.
+// Options configures a Log.
 type Options struct {
-	// Path is the newest file. Those before it are Path.1 to Path.Keep, the
-	// oldest last.
+	// Path is the newest file. The rotated files are Path.1 to Path.Keep,
+	// newest first.
 	Path string
-	// Node is the name of the node in every line.
+	// Node is the node name in every line.
 	Node string
-	// MaxBytes is the size from which on a file is rotated (100 MB), Keep the
-	// number of those that stay beside it (10).
+	// MaxBytes is the size above which a file is rotated, default 100 MiB. Keep
+	// is the number of rotated files to keep, default 10.
 	MaxBytes int64
 	Keep     int
-	// Signer signs checkpoints; nil: there are none.
+	// Signer signs checkpoints. If it is nil, there are no checkpoints.
 	Signer *Signer
-	// Now is the clock of the lines; nil is time.Now.
+	// Now is the clock for the lines; nil means time.Now.
 	Now func() time.Time
-	// Logger gets what operators should see; nil discards it.
+	// Logger receives errors for operators; nil discards them.
 	Logger *slog.Logger
-	// Registerer gets the metrics; nil drops them.
+	// Registerer registers the metrics; nil means none.
 	Registerer prometheus.Registerer
 }
 
-// ErrFull: more lines wait than the log writes.
+// ErrFull means that the queue of lines is full.
 var ErrFull = errors.New("too many lines wait to be written")
 
-// errClosed: Run has ended.
+// errClosed means that Run has returned.
 var errClosed = errors.New("the log is closed")
 
-// Log writes lines. It is safe for concurrent use.
+// Log is an open audit log. It is safe for concurrent use.
 type Log struct {
 	opts    Options
 	metrics *metrics
 	queue   chan *queued
-	closed  chan struct{} // when Run has ended
+	closed  chan struct{} // closed when Run returns
 	calls   atomic.Uint64
-	start   string        // prefix of this start's calls
-	lost    atomic.Uint64 // lines without a place in the queue, since the last line
+	start   string        // prefix of the call names of this start
+	lost    atomic.Uint64 // lines dropped because the queue was full, since the last written line
 
-	// Of Run.
-	file   *file // nil: to be opened
+	// The following fields belong to Run.
+	file   *file // nil: has to be opened again
 	failed time.Time
-	told   bool      // of a failure, since the last success
-	signed time.Time // the newest checkpoint of this start
-	bare   bool      // lines came after it
+	told   bool      // a failure was logged since the last success
+	signed time.Time // time of the newest checkpoint of this start
+	bare   bool      // lines were written since the newest checkpoint
 }
 
-// queued is a line that waits. written is nil where nobody waits for it.
+// queued is a line in the queue. written is nil if no caller waits for the
+// line.
 type queued struct {
 	line       line
 	written    chan<- error
-	checkpoint bool // to be signed when its place is known
+	checkpoint bool // to be signed when its place in the chain is known
 }
 
-// Open makes a log and opens its file. Run must be called then.
+// Open creates a log and opens its file. The caller must then call Run.
 func Open(o Options) (*Log, error) {
 	if o.MaxBytes == 0 {
 		o.MaxBytes = 100 << 20
@@ -101,19 +102,20 @@ func Open(o Options) (*Log, error) {
 	return l, nil
 }
 
-// Call makes the name of a call that this log has not seen.
+// Call returns a new name for a call, unique in this log.
 func (l *Log) Call() string { return fmt.Sprintf("%s-%d", l.start, l.calls.Add(1)) }
 
-// Add has an entry written. It does not wait; where too many do, the entry is
-// lost, and the next line says so.
+// Add queues an entry and does not block. If the queue is full, the entry is
+// lost, and the next line contains the number of lost lines.
 func (l *Log) Add(e Entry) {
 	if !l.enqueue(e, nil) {
 		l.lose(1)
 	}
 }
 
-// Write returns once an entry is on disk. Its errors say why it is not, or may
-// not be: ctx ended, or the disk did not answer within patience.
+// Write returns nil once an entry is synced to disk. If it returns an error,
+// the entry may still be written: for example ctx ended, or the disk did not
+// respond within patience.
 func (l *Log) Write(ctx context.Context, e Entry) error {
 	written := make(chan error, 1)
 	if !l.enqueue(e, written) {
@@ -146,7 +148,7 @@ func (l *Log) lose(n int) {
 	l.metrics.lost.Add(float64(n))
 }
 
-// Run writes what is added until ctx ends, and then what was added before.
+// Run writes queued lines until ctx ends, then the rest of the queue.
 func (l *Log) Run(ctx context.Context) {
 	defer close(l.closed)
 	defer l.close()
@@ -174,8 +176,9 @@ func (l *Log) Run(ctx context.Context) {
 	}
 }
 
-// sign writes a checkpoint where there are lines behind the one before, which
-// is that old. The first of a start signs whatever the file holds.
+// sign writes a checkpoint if lines follow the previous checkpoint and that is
+// at least age old. The first checkpoint of a start is written in any case and
+// signs whatever the file holds.
 func (l *Log) sign(age time.Duration) {
 	if l.opts.Signer != nil && (l.bare || l.signed.IsZero()) && l.opts.Now().Sub(l.signed) >= age {
 		l.write([]*queued{l.checkpoint()})
@@ -186,7 +189,7 @@ func (l *Log) checkpoint() *queued {
 	return &queued{line: line{Time: l.opts.Now().UTC(), Node: l.opts.Node, Entry: Entry{Stage: StageCheckpoint}}, checkpoint: true}
 }
 
-// batch takes what else waits.
+// batch returns first with further lines from the queue, up to maxBatch.
 func (l *Log) batch(first *queued) []*queued {
 	all := []*queued{first}
 	for len(all) < maxBatch {
@@ -200,7 +203,7 @@ func (l *Log) batch(first *queued) []*queued {
 	return all
 }
 
-// write writes a batch, and tells those that wait.
+// write writes a batch and reports the result to the waiting callers.
 func (l *Log) write(batch []*queued) {
 	if l.opts.Signer != nil && !batch[0].checkpoint && l.opts.Now().Sub(l.signed) >= CheckpointEvery {
 		batch = append([]*queued{l.checkpoint()}, batch...)
@@ -213,7 +216,7 @@ func (l *Log) write(batch []*queued) {
 	}
 	err := l.append(batch, awaited > 0)
 	if err != nil {
-		if batch[0].checkpoint { // which is made again
+		if batch[0].checkpoint { // a checkpoint is not lost, because it will be made again
 			batch = batch[1:]
 		}
 		l.lose(len(batch))
@@ -233,7 +236,8 @@ func (l *Log) write(batch []*queued) {
 	}
 }
 
-// fail closes the file, so that the next batch finds out where it ends.
+// fail closes the file, so that the next batch opens it and finds its end
+// again.
 func (l *Log) fail(err error) {
 	l.metrics.failures.Inc()
 	l.close()
@@ -246,15 +250,15 @@ func (l *Log) fail(err error) {
 
 func (l *Log) close() {
 	if l.file != nil {
-		_ = l.file.f.Close() // what must be on disk was synced
+		_ = l.file.f.Close() // lines that matter were synced
 		l.file = nil
 	}
 }
 
-// errWaiting: the log failed a moment ago.
+// errWaiting means that the last write failed less than reopenAfter ago.
 var errWaiting = errors.New("the log could not be written a moment ago")
 
-// append writes lines in one piece, and syncs them where somebody waits.
+// append writes a batch with one write. If sync is set, it syncs the file.
 func (l *Log) append(batch []*queued, sync bool) error {
 	if l.file == nil {
 		if since := l.opts.Now().Sub(l.failed); !sync && since >= 0 && since < reopenAfter {
@@ -289,7 +293,7 @@ func (l *Log) append(batch []*queued, sync bool) error {
 	return nil
 }
 
-// render chains a batch to the file's last line.
+// render encodes a batch and chains it to the last line of the file.
 func (l *Log) render(batch []*queued, lost uint64) ([]byte, error) {
 	var out []byte
 	prev, torn := l.file.prev, l.file.torn
@@ -304,7 +308,7 @@ func (l *Log) render(batch []*queued, lost uint64) ([]byte, error) {
 	return out, nil
 }
 
-// render chains a line to the one before.
+// render encodes a line and chains it to the previous one.
 func (q *queued) render(prev string, torn bool, lost uint64, signer *Signer) ([]byte, error) {
 	q.line.Prev, q.line.Torn, q.line.Lost = prev, torn, lost
 	if q.checkpoint {
@@ -313,7 +317,7 @@ func (q *queued) render(prev string, torn bool, lost uint64, signer *Signer) ([]
 	return q.line.render()
 }
 
-// rotate begins a new file. The chain goes on in it.
+// rotate starts a new file, which continues the chain.
 func (l *Log) rotate() error {
 	prev, torn := l.file.prev, l.file.torn
 	if err := l.file.f.Sync(); err != nil {

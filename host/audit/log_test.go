@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// started is a log that writes until stop is called, which the end of the test
-// does too.
+// started returns a running log. stop ends it, and so does the end of the test.
 func started(t *testing.T, o Options) (l *Log, stop func()) {
 	t.Helper()
 	l, err := Open(o)
@@ -27,7 +26,7 @@ func started(t *testing.T, o Options) (l *Log, stop func()) {
 	return l, stop
 }
 
-// written has a log write n lines.
+// written opens a log, writes n lines and closes it.
 func written(t *testing.T, o Options, n int) {
 	t.Helper()
 	l, stop := started(t, o)
@@ -53,7 +52,7 @@ func verified(t *testing.T, path string, lines uint64) Report {
 	return r
 }
 
-// A log goes on where an earlier start ended, through rotated files too, and
+// A log continues the chain of an earlier start, also across rotated files, and
 // only its owner can read it.
 func TestChainGoesOn(t *testing.T) {
 	o := Options{Path: logPath(t), Node: "n1", MaxBytes: 2000, Keep: 50}
@@ -76,7 +75,7 @@ func TestChainGoesOn(t *testing.T) {
 	}
 	o.Keep = 3
 	written(t, o, 20)
-	if err := os.Remove(Rotated(o.Path, 4)); err != nil { // of when 50 stayed
+	if err := os.Remove(Rotated(o.Path, 4)); err != nil { // left over from Keep: 50
 		t.Fatal(err)
 	}
 	if r, err := Verify(o.Path, "", ""); err != nil || r.Files != 4 || r.From == "" {
@@ -87,8 +86,8 @@ func TestChainGoesOn(t *testing.T) {
 	}
 }
 
-// A change anywhere is found, but for the end that was cut off whole: that is
-// what a head that was kept finds.
+// Verify detects every change except the removal of whole lines at the end.
+// Only a head that was stored elsewhere detects that.
 func TestChangesAreFound(t *testing.T) {
 	path := logPath(t)
 	written(t, Options{Path: path, Node: "n1"}, 30)
@@ -128,7 +127,8 @@ func TestChangesAreFound(t *testing.T) {
 	}
 }
 
-// Wherever a crash cuts the last line, the log goes on, and says so.
+// Wherever a crash truncates the last line, the log continues and reports the
+// torn line.
 func TestTornLinesAreTold(t *testing.T) {
 	path := logPath(t)
 	written(t, Options{Path: path, Node: "n1"}, 3)
@@ -146,17 +146,19 @@ func TestTornLinesAreTold(t *testing.T) {
 		}
 		written(t, Options{Path: path, Node: "n1"}, 2)
 		r, err := Verify(path, "", "")
-		whole := cut == len(good)-1 // but for its newline
+		whole := cut == len(good)-1 // only its newline is missing
 		if err != nil || r.Lines != 5 || (r.Torn == 0) != whole {
 			t.Fatalf("cut at %d, then two lines: %+v, %v", cut, r, err)
 		}
 	}
 }
 
-// What could not be written is counted in the next line, and who waits is told.
+// The next line contains the number of lost lines, and waiting callers get an
+// error.
 func TestLostLinesAreCounted(t *testing.T) {
 	path, now := logPath(t), time.Now()
-	// The clock stands: what nobody waits for does not open the file again.
+	// The clock stands still, so lines that no caller waits for don't open the
+	// file again.
 	l, stop := started(t, Options{Path: path, Node: "n1", Now: func() time.Time { return now }})
 	must := func(err error) {
 		t.Helper()
@@ -165,12 +167,12 @@ func TestLostLinesAreCounted(t *testing.T) {
 		}
 	}
 	must(l.Write(t.Context(), Entry{ID: "a"}))
-	must(l.file.f.Close()) // Run waits: the write before has ended
+	must(l.file.f.Close()) // Run is idle, because the write above has ended
 	l.lose(3)
 	if err := l.Write(t.Context(), Entry{ID: "b"}); err == nil {
 		t.Error("a line is said to be on a disk that does not answer")
 	}
-	// The log opens the file again; it is not there, and another thing is.
+	// The log tries to open the file again, but finds a directory in its place.
 	must(os.Rename(path, path+".away"))
 	must(os.Mkdir(path, 0o700))
 	if err := l.Write(t.Context(), Entry{ID: "c"}); err == nil || !strings.Contains(err.Error(), "no regular file") {
@@ -179,7 +181,7 @@ func TestLostLinesAreCounted(t *testing.T) {
 	l.Add(Entry{ID: "d"})
 	must(os.Remove(path))
 	must(os.Rename(path+".away", path))
-	for l.Write(t.Context(), Entry{ID: "e"}) != nil { // beside d in one batch, or after it
+	for l.Write(t.Context(), Entry{ID: "e"}) != nil { // in one batch with d, or after it
 		t.Error("the disk answers again")
 	}
 	stop()
@@ -192,7 +194,8 @@ func TestLostLinesAreCounted(t *testing.T) {
 	}
 }
 
-// A log that is not written takes no more than its bound, and callers go on.
+// If the log isn't written, the queue holds no more than its limit and callers
+// continue.
 func TestQueueIsBounded(t *testing.T) {
 	l, err := Open(Options{Path: logPath(t), Node: "n1"})
 	if err != nil {
@@ -212,7 +215,7 @@ func TestQueueIsBounded(t *testing.T) {
 	}
 }
 
-// No text of a caller makes a line longer than a line may be.
+// No string of a caller makes a line longer than maxLine.
 func TestLinesAreBounded(t *testing.T) {
 	path := logPath(t)
 	l, stop := started(t, Options{Path: path, Node: "n1"})
@@ -234,8 +237,8 @@ func TestOpenRefusesWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// Of a caller's refusals a bounded number have lines, whoever else there is,
-// and the next line counts the others.
+// Only a bounded number of a caller's rejected calls get lines, whatever other
+// callers do, and the next line counts the others.
 func TestRefusalsAreBounded(t *testing.T) {
 	var r refusals
 	lines := func(caller string, n int, second int64) (out int, left uint64) {

@@ -2,7 +2,7 @@ package audit
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics count what the log does.
+// metrics counts what the log writes and loses.
 type metrics struct {
 	lines, lost, failures prometheus.Counter
 }

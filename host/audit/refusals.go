@@ -2,24 +2,25 @@ package audit
 
 import "sync"
 
-// Bounds of the refusals that get lines.
+// Limits on the lines about rejected calls.
 const (
-	maxRefusals = 100 // of a caller in a second
+	maxRefusals = 100 // lines per caller and second
 	maxCallers  = 4096
 )
 
-// refusals bounds the lines of what was refused: a caller whose every call is
-// refused does not fill the disk. It is safe for concurrent use.
+// refusals limits the rate of lines about rejected calls, so that a caller
+// whose calls are all rejected cannot fill the disk. It is safe for concurrent
+// use.
 type refusals struct {
 	mu     sync.Mutex
 	second int64
-	lines  map[string]int    // of this second, by caller; at most maxCallers
-	left   map[string]uint64 // without lines, since the caller's last one; the same
-	rest   string            // the caller of all those beyond maxCallers
+	lines  map[string]int    // lines in this second by caller; at most maxCallers
+	left   map[string]uint64 // rejected calls by caller since its last line; at most maxCallers
+	rest   string            // the key shared by all callers beyond maxCallers; always ""
 }
 
-// take counts a refusal of a caller. It reports whether there is a line for it,
-// and how many before it had none.
+// take counts a rejected call. ok reports whether it gets a line, and left is
+// how many calls of the caller got none since its last line.
 func (r *refusals) take(caller string, second int64) (left uint64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

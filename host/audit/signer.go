@@ -14,29 +14,29 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// StageCheckpoint is that of a line that the node signs.
+// StageCheckpoint is the stage of a line that the node signs.
 const StageCheckpoint = "checkpoint"
 
-// CheckpointEvery is how long lines stay unsigned: the first line after that
-// time comes behind a checkpoint.
+// CheckpointEvery bounds how long lines stay unsigned. The first line after
+// that time is preceded by a checkpoint.
 const CheckpointEvery = time.Hour
 
-// checkpointSlack is by how much a line may be older than its place: it waits
-// between its time and its writing.
+// checkpointSlack is a tolerance for lines whose time is older than their place
+// in the file, because lines wait in the queue.
 const checkpointSlack = time.Minute
 
-// Checkpoint signs all lines before its own.
+// Checkpoint is a signature of all lines before the line that contains it.
 type Checkpoint struct {
-	Key       []byte `json:"key"` // public, of ed25519
+	Key       []byte `json:"key"` // public Ed25519 key
 	Signature []byte `json:"signature"`
 }
 
-// Signer has a node's secret: the key of its checkpoints. It is safe for
+// Signer holds the node's private key for checkpoints. It is safe for
 // concurrent use.
 type Signer struct{ key ed25519.PrivateKey }
 
-// OpenSigner reads the secret of a file, and makes both where the file is
-// missing. Who reads it can sign for the node.
+// OpenSigner reads the private key from a file. If the file does not exist, it
+// creates a key. Anybody who can read the file can sign for the node.
 func OpenSigner(path string) (*Signer, error) {
 	text, err := os.ReadFile(path)
 	if errors.Is(err, os.ErrNotExist) {
@@ -52,7 +52,7 @@ func OpenSigner(path string) (*Signer, error) {
 	return &Signer{ed25519.NewKeyFromSeed(seed)}, nil
 }
 
-// newSecret writes a secret that is there whole or not at all.
+// newSecret creates a key and writes it atomically.
 func newSecret(path string) (text []byte, err error) {
 	seed := make([]byte, ed25519.SeedSize)
 	rand.Read(seed)
@@ -63,22 +63,23 @@ func newSecret(path string) (text []byte, err error) {
 	return text, files.Replace(path, text, 0o600)
 }
 
-// Public is the key that Verify takes, in base64.
+// Public returns the public key in base64, as Verify takes it.
 func (s *Signer) Public() string {
 	return base64.StdEncoding.EncodeToString(s.key.Public().(ed25519.PublicKey))
 }
 
-// sign makes a line a checkpoint of all that come before it.
+// sign makes l a checkpoint of all lines before it. l.Prev must be set.
 func (s *Signer) sign(l *line) {
 	l.Checkpoint = &Checkpoint{Key: s.key.Public().(ed25519.PublicKey), Signature: ed25519.Sign(s.key, l.signed())}
 }
 
-// signed is what the signature of a checkpoint is of.
+// signed returns the bytes that the signature of a checkpoint covers.
 func (l *line) signed() []byte {
 	return fmt.Appendf(nil, "hostd audit checkpoint v1\n%s\n%s\n%s\n", l.Node, l.Time.UTC().Format(time.RFC3339Nano), l.Prev)
 }
 
-// holds says whether a checkpoint is signed by its key.
+// holds reports whether the signature of a checkpoint is valid for the key in
+// it.
 func (l *line) holds() bool {
 	c := l.Checkpoint
 	return len(c.Key) == ed25519.PublicKeySize && ed25519.Verify(c.Key, l.signed(), c.Signature)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// hours is a clock that a test moves.
+// hours is a clock that the test moves.
 type hours struct{ ns atomic.Int64 }
 
 func newHours() *hours {
@@ -33,7 +33,7 @@ func newSigner(t *testing.T) *Signer {
 	return s
 }
 
-// signedLog is a log of two starts: 5 lines 40 minutes apart, and then 5 more.
+// signedLog writes a log in two starts, each with 5 lines 40 minutes apart.
 func signedLog(t *testing.T, s *Signer) (path string, lines [][]byte) {
 	t.Helper()
 	path, clock := logPath(t), newHours()
@@ -54,7 +54,8 @@ func signedLog(t *testing.T, s *Signer) (path string, lines [][]byte) {
 	return path, bytes.SplitAfter(bytes.TrimSuffix(text, []byte{'\n'}), []byte{'\n'})
 }
 
-// relink chains lines anew, as who can write the file does.
+// relink rebuilds the hash chain after a change, as anybody who can write the
+// file could.
 func relink(t *testing.T, lines [][]byte, change func(i int, l *line)) []byte {
 	t.Helper()
 	prev, out := "", []byte(nil)
@@ -79,8 +80,8 @@ func relink(t *testing.T, lines [][]byte, change func(i int, l *line)) []byte {
 	return out
 }
 
-// Lines are signed within the hour, at the start and at the end, the first line
-// of a log tells by which key, and the chain cannot be made anew without it.
+// Lines are signed within an hour, at the start and at the end. The first line
+// of a log names the key, and the chain cannot be rebuilt without the key.
 func TestCheckpoints(t *testing.T) {
 	s := newSigner(t)
 	path, lines := signedLog(t, s)
@@ -130,7 +131,8 @@ func TestCheckpoints(t *testing.T) {
 			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
-	// The end may be cut off behind a checkpoint: its head, kept, tells.
+	// Lines after a checkpoint can be removed unnoticed, unless the head was
+	// stored elsewhere.
 	whole := bytes.Join(lines, nil)
 	if err := os.WriteFile(path, append(whole, '\n'), 0o600); err != nil {
 		t.Fatal(err)
@@ -151,7 +153,7 @@ func TestCheckpoints(t *testing.T) {
 	}
 }
 
-// A torn checkpoint is made again by the next start, which signs what is there.
+// After a torn checkpoint, the next start signs the lines again.
 func TestTornCheckpoints(t *testing.T) {
 	s := newSigner(t)
 	path, lines := signedLog(t, s)
@@ -169,8 +171,8 @@ func TestTornCheckpoints(t *testing.T) {
 	}
 }
 
-// The secret is made once, only its owner can read it, and what is none is
-// refused.
+// The key is created once, only its owner can read it, and an invalid key file
+// is rejected.
 func TestSecrets(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit", "key")
 	a, err := OpenSigner(path)

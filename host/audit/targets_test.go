@@ -17,7 +17,7 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// untold are the fields of changes that no line has, and why.
+// untold are the fields of changes that no line contains, with the reason.
 var untold = map[protoreflect.Name]string{
 	"entity_type": "has a member of its own", "entity_id": "has a member of its own", "command_id": "has a member of its own",
 	"wasm": "code", "signature": "code", "chunk": "data of entities", "token_sha256": "a credential", "value": "data",
@@ -26,8 +26,8 @@ var untold = map[protoreflect.Name]string{
 	"first_share": "asked by nodes", "first_prefix": "asked by nodes", "within_share": "asked by nodes", "within_prefix": "asked by nodes",
 }
 
-// TestEveryFieldOfAChangeHasAPlace: what a change is to be stands in its line,
-// but for data, code and credentials.
+// TestEveryFieldOfAChangeHasAPlace: the line of a change contains every field
+// of the request, except data, code and credentials.
 func TestEveryFieldOfAChangeHasAPlace(t *testing.T) {
 	for _, file := range []protoreflect.FileDescriptor{
 		entityv1.File_hostd_entity_v1_entity_proto, modulev1.File_hostd_module_v1_module_proto, clusterv1.File_hostd_cluster_v1_cluster_proto, journalv1.File_hostd_journal_v1_journal_proto,
@@ -46,8 +46,9 @@ func TestEveryFieldOfAChangeHasAPlace(t *testing.T) {
 	}
 }
 
-// TestLinesSayWhatAChangeIs: a line has all of a change, whatever its caller
-// fills the request with, and shows no other change than that.
+// TestLinesSayWhatAChangeIs: a line contains all fields of a change, however
+// large the caller makes the request, and cannot be mistaken for another
+// change.
 func TestLinesSayWhatAChangeIs(t *testing.T) {
 	var roles []string
 	for i := range 15 {
@@ -73,7 +74,7 @@ func TestLinesSayWhatAChangeIs(t *testing.T) {
 			t.Errorf("%T:\n%s\nwant\n%s", m, e.Target, want)
 		}
 	}
-	// One that is refused may be of any size.
+	// A rejected request may have any size.
 	long := Entry{Principal: Principal{Name: strings.Repeat("<", 1<<20)}, Address: strings.Repeat("<", 1<<20), Method: strings.Repeat("<", 1<<20), Type: strings.Repeat("<", 1<<20), ID: strings.Repeat("<", 1<<20), CommandID: strings.Repeat("<", 1<<20), Result: strings.Repeat("<", 1<<20), Reason: strings.Repeat("<", 1<<20)}
 	long.Target = pairs(&clusterv1.PutRoleBindingRequest{Subject: strings.Repeat("<", 1<<20), Roles: slices.Repeat([]string{"<"}, 1<<20)}, targets)
 	long.cut()

@@ -12,43 +12,44 @@ import (
 	"time"
 )
 
-// Report says what the files of a log hold.
+// Report describes the files of a log.
 type Report struct {
 	Files int    `json:"files"`
 	Lines uint64 `json:"lines"`
-	// First and Last are the times of the first and the last line; zero without
-	// lines.
+	// First and Last are the times of the first and the last line; zero if
+	// there are no lines.
 	First time.Time `json:"first"`
 	Last  time.Time `json:"last"`
-	// Torn are lines that a crash or a full disk cut, Lost those that the log
-	// says were never written.
+	// Torn counts lines that a crash or a full disk truncated. Lost counts
+	// lines that, according to the log, were never written.
 	Torn uint64 `json:"torn"`
 	Lost uint64 `json:"lost"`
-	// From is the hash of the line before the first one, which is gone by
-	// rotation; empty where the first line ever is there. Head is that of the
-	// last line: kept elsewhere, it proves later that nothing up to it was
-	// changed.
+	// From is the hash of the line before the first one, which rotation has
+	// removed; it is empty if the first line of the log still exists. Head is
+	// the hash of the last line. An operator who stores it elsewhere can prove
+	// later that nothing up to it was changed.
 	From string `json:"from"`
 	Head string `json:"head"`
-	// Key signed the checkpoints, which are so many; empty where there are none.
-	// Signed is when the newest one was made, Unsigned are the lines behind it.
+	// Key is the key that signed the checkpoints; empty if there are none.
+	// Signed is the time of the newest checkpoint, and Unsigned counts the
+	// lines after it.
 	Key         string    `json:"key"`
 	Checkpoints uint64    `json:"checkpoints"`
 	Signed      time.Time `json:"signed"`
 	Unsigned    uint64    `json:"unsigned"`
 }
 
-// Fault is where a log does not hold.
+// Fault says where a log is not intact, and why.
 type Fault struct {
 	File string
-	Line int // of the file, from 1
+	Line int // line number in the file, from 1
 	Text string
 }
 
 func (f *Fault) Error() string { return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Text) }
 
-// Files lists the files of a log, the oldest first. The error is
-// os.ErrNotExist where there is none.
+// Files lists the files of a log, oldest first. The error is os.ErrNotExist if
+// there are none.
 func Files(path string) ([]string, error) {
 	var out []string
 	for n := 1; ; n++ {
@@ -65,12 +66,17 @@ func Files(path string) ([]string, error) {
 	return out, nil
 }
 
-// Verify reads the files of a log, the oldest first, and checks that each line
-// names the one before it, and that checkpoints are signed by one key. With a
-// head that was kept, its line must be among them; with a key it must be the
-// one, and no line stays without a checkpoint for long. A node may write
-// meanwhile: its last line may be torn. The error is a *Fault, or that of the
-// disk; the report says what was read until then.
+// Verify reads the files of a log, oldest first. It checks that each line holds
+// the hash of the previous line, and that all checkpoints are signed by the
+// same key.
+//
+// If head is set, a line with that hash must exist. If key is set, all
+// checkpoints must be signed by it, there must be at least one, and after the
+// first no line may be unsigned for much longer than CheckpointEvery.
+//
+// The node may write to the log at the same time, so the last line may be torn.
+// The error is a *Fault or an I/O error; the report then covers what was read
+// before.
 func Verify(path, head, key string) (Report, error) {
 	v := verifier{head: head, key: key}
 	files, err := Files(path)
@@ -94,9 +100,9 @@ func Verify(path, head, key string) (Report, error) {
 type verifier struct {
 	report Report
 	head   string
-	key    string // that of all checkpoints; empty is that of the first
+	key    string // key of all checkpoints; empty: the key of the first one
 	found  bool
-	torn   bool // the last line was not whole
+	torn   bool // the last line was incomplete
 }
 
 func (v *verifier) file(name string, last bool) error {
@@ -130,7 +136,7 @@ func (v *verifier) file(name string, last bool) error {
 	}
 }
 
-// line checks one line, and says what is wrong with it.
+// line checks one line, and returns what is wrong with it or "".
 func (v *verifier) line(text []byte) (fault string) {
 	r := &v.report
 	hash := hashOf(text)
@@ -161,8 +167,8 @@ func (v *verifier) line(text []byte) (fault string) {
 	return ""
 }
 
-// checkpoint checks that a line is signed if it says so, and that lines before
-// it are where they have been for long.
+// checkpoint checks the signature of a checkpoint. Of any other line it checks
+// that the last checkpoint is not too old.
 func (v *verifier) checkpoint(l *line, whole bool) (fault string) {
 	r := &v.report
 	if !whole || l.Checkpoint == nil {
