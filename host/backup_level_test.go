@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// described keeps what an archive says of its cluster.
+// described keeps the description of the cluster in an archive.
 type described struct{ text []byte }
 
 func (d *described) Cluster(_ archive.ID, text []byte) error {
@@ -27,8 +27,8 @@ func (*described) Begin(archive.Shard) error                  { return nil }
 func (*described) Part(kind journal.PartKind, _ []byte) error { return nil }
 func (*described) End(archive.Shard) error                    { return nil }
 
-// TestFilesOfLaterLevelsAreRefused: a file says of which level the cluster is
-// that it was made of, and one of an earlier level takes nothing of it.
+// TestFilesOfLaterLevelsAreRefused: an export file contains the cluster version
+// of its cluster, and a cluster of a lower version rejects it.
 func TestFilesOfLaterLevelsAreRefused(t *testing.T) {
 	n, c := start(t, t.TempDir())
 	defer stop(t, n)
@@ -40,7 +40,8 @@ func TestFilesOfLaterLevelsAreRefused(t *testing.T) {
 	if err := json.Unmarshal(made.text, &about); err != nil || about["level"] != float64(sharding.MaxVersion) {
 		t.Fatalf("the file is of level %v: %v", about["level"], err)
 	}
-	// of is the beginning of a file, which ends where the rest would come.
+	// of imports the beginning of a file with the given cluster version,
+	// without the rest.
 	of := func(level sharding.ClusterVersion) error {
 		about["level"] = level
 		text, err := json.Marshal(about)
@@ -59,7 +60,7 @@ func TestFilesOfLaterLevelsAreRefused(t *testing.T) {
 		t.Errorf("a file of a later level: %v", later)
 	}
 	for _, level := range []sharding.ClusterVersion{0, sharding.Version1, sharding.MaxVersion} {
-		if err := of(level); client.CodeOf(err) != connect.CodeInvalidArgument { // what was read is well, and not whole
+		if err := of(level); client.CodeOf(err) != connect.CodeInvalidArgument { // accepted so far, but the file is incomplete
 			t.Errorf("half a file of level %d: %v", level, err)
 		}
 	}

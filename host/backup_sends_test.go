@@ -13,9 +13,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestSendsSurviveAnExport: of an export that is taken while entities send to
-// each other, every message arrives once and in order in the cluster that it is
-// imported into, and every answer comes.
+// TestSendsSurviveAnExport takes an export while entities send messages to each
+// other. In the cluster that imports it, every message arrives once and in
+// order, and every reply arrives.
 func TestSendsSurviveAnExport(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {

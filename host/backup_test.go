@@ -20,7 +20,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// eventually waits for a condition.
+// eventually waits until ok returns true.
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
@@ -33,7 +33,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-// history is an entity's events as text.
+// history returns an entity's events as text.
 func history(t *testing.T, c *client.Client, id string) (all []string) {
 	t.Helper()
 	for e, err := range c.ReadEvents(t.Context(), client.EventRange{EntityType: "alarm", EntityID: id}) {
@@ -45,11 +45,11 @@ func history(t *testing.T, c *client.Client, id string) (all []string) {
 	return all
 }
 
-// export returns the file of a cluster.
+// export returns an export of a cluster.
 func export(t *testing.T, c *client.Client) []byte {
 	t.Helper()
 	var file bytes.Buffer
-	// A node that stood still for a moment refuses what was sent before it.
+	// A node that has just been paused may reject the call.
 	eventually(t, "an export", func() bool {
 		file.Reset()
 		err := c.Export(t.Context(), &file)
@@ -64,9 +64,9 @@ func export(t *testing.T, c *client.Client) []byte {
 	return file.Bytes()
 }
 
-// TestExportUnderLoadIsImported: what is exported while commands run holds all
-// that was acknowledged before, and nothing else than what happened; it is the
-// same in clusters of other sizes.
+// TestExportUnderLoadIsImported: an export taken while commands run contains
+// everything acknowledged before it, and only events that happened. Its import
+// has the same result in clusters of other sizes.
 func TestExportUnderLoadIsImported(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {
@@ -162,7 +162,7 @@ func TestExportUnderLoadIsImported(t *testing.T) {
 	var first [entities]int
 	for k, to := range [][]*host.Node{one, three} {
 		c2 := dialNode(t, to[len(to)-1])
-		if k == 1 { // a file that is cut short, and then the whole one
+		if k == 1 { // first a truncated file, then the whole one
 			if _, err := c2.Import(ctx, bytes.NewReader(file[:len(file)-60])); client.CodeOf(err) != connect.CodeInvalidArgument {
 				t.Errorf("a part of the file: %v", err)
 			}
@@ -187,7 +187,7 @@ func TestExportUnderLoadIsImported(t *testing.T) {
 			if k == 0 {
 				first[i] = whole
 			}
-			if i%7 == 0 { // its timer may have fired in both
+			if i%7 == 0 { // its timer may have fired in both clusters
 				got, was = rungOnce(got), rungOnce(was)
 				whole = min(len(got), len(was))
 			}
@@ -199,7 +199,7 @@ func TestExportUnderLoadIsImported(t *testing.T) {
 			if i%7 > 2 && len(got) != first[i] {
 				t.Errorf("%s: %d events in one cluster and %d in the other", id, first[i], len(got))
 			}
-			// The last command of before is known, with its reply.
+			// The reply of the last command before the export is still known.
 			r := send(c2, id, "add", `{"amount":1}`, fmt.Sprint("add", i%4))
 			if !r.Duplicate || string(r.Data) != replies[id] {
 				t.Errorf("%s: a known command: %+v %s, want %s", id, r, r.Data, replies[id])
@@ -210,21 +210,22 @@ func TestExportUnderLoadIsImported(t *testing.T) {
 				return strings.Count(strings.Join(history(t, c2, fmt.Sprint("e", i)), "\n"), " rang ") == 1
 			})
 		}
-		// Who is admin is not for the file to say.
+		// An import must not change who is admin.
 		if b, err := c2.RoleBindings(ctx); err != nil || len(b.GetBindings()) != 2 || b.GetInForce() || b.GetBindings()[0].GetSubject() != "token:ann" || b.GetBindings()[0].GetRoles()[0] != "clerk" || b.GetBindings()[1].GetSubject() != "token:bo" || len(b.GetBindings()[1].GetRoles()) != 1 {
 			t.Errorf("roles after the import: %v, %v", b, err)
 		}
 		if owner, err := c2.TypeOwner(ctx, "alarm"); err != nil || owner != "group:team-a" {
 			t.Errorf("the owner after the import: %q, %v", owner, err)
 		}
-		// Nor are tokens in it: who made a file could call the new cluster.
+		// Tokens are not imported either: otherwise anybody who writes a file
+		// could call the new cluster.
 		if kept, err := client.TokensOf(c2).List(ctx); err != nil || len(kept) != 0 {
 			t.Errorf("tokens after the import: %v, %v", kept, err)
 		}
 		if s, err := c2.Setting(ctx, "greeting"); err != nil || s.Value != "hello" {
 			t.Errorf("%v, %v", s, err)
 		}
-		// What goes on goes on from there.
+		// New commands continue the sequence.
 		r := send(c2, "e3", "add", `{"amount":1}`, "")
 		if want := uint64(len(history(t, c2, "e3"))); r.Sequence != want || r.Duplicate {
 			t.Errorf("%+v after %d events", r, want)
@@ -242,7 +243,7 @@ func TestExportUnderLoadIsImported(t *testing.T) {
 	}
 }
 
-// rungOnce leaves out that a timer has fired, and what was numbered after it.
+// rungOnce drops the event of a timer that has fired, and all later events.
 func rungOnce(events []string) (out []string) {
 	for _, e := range events {
 		if strings.Contains(e, " rang ") {
@@ -253,7 +254,8 @@ func rungOnce(events []string) (out []string) {
 	return out
 }
 
-// TestDamagedFilesAreRefused: nothing of a file that is no archive is taken.
+// TestDamagedFilesAreRefused: nothing is imported from a file that is not an
+// archive.
 func TestDamagedFilesAreRefused(t *testing.T) {
 	n, c := start(t, t.TempDir())
 	defer stop(t, n)
@@ -268,11 +270,11 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 	}
 }
 
-// TestAFileIsImportedOnce: a file that is imported again, after the import came
-// to its end, changes nothing that the cluster has decided since then.
+// TestAFileIsImportedOnce: if a file is imported again after the import
+// completed, changes made in the cluster since then are kept.
 func TestAFileIsImportedOnce(t *testing.T) {
 	wasm := testkit.BuildExample(t, "counter")
-	other := append(bytes.Clone(wasm), 0, 2, 1, 'x') // a custom section that means nothing
+	other := append(bytes.Clone(wasm), 0, 2, 1, 'x') // a custom section without meaning
 	ctx := t.Context()
 	upload := func(c *client.Client, wasm []byte) string {
 		t.Helper()

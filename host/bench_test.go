@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuTime is the processor time that the process has taken, all threads.
+// cpuTime returns the processor time used by the process, all threads together.
 func cpuTime(b *testing.B) time.Duration {
 	var u unix.Rusage
 	if err := unix.Getrusage(unix.RUSAGE_SELF, &u); err != nil {
@@ -25,13 +25,13 @@ func cpuTime(b *testing.B) time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// startBenchOn runs a node on a directory, the caller stops it.
+// startBenchOn runs a node on a directory. The caller must stop it.
 func startBenchOn(b *testing.B, dir string) (*host.Node, *client.Client) {
 	b.Helper()
 	return startBenchWith(b, dir, func(*config.Config) {})
 }
 
-// startBenchWith is startBenchOn, configured.
+// startBenchWith is startBenchOn with a changed configuration.
 func startBenchWith(b *testing.B, dir string, set func(*config.Config)) (*host.Node, *client.Client) {
 	b.Helper()
 	cfg := config.Default()
@@ -52,7 +52,7 @@ func startBenchWith(b *testing.B, dir string, set func(*config.Config)) (*host.N
 	return n, c
 }
 
-// startBench runs a node with an active counter.
+// startBench runs a node with an active counter module.
 func startBench(b *testing.B) *client.Client {
 	b.Helper()
 	n, c := startBenchOn(b, b.TempDir())
@@ -75,14 +75,14 @@ func entityIDs(n int) []string {
 	return ids
 }
 
-// report adds throughput and processor time per operation.
+// report adds throughput and processor time per operation to the results.
 func report(b *testing.B, cpu time.Duration) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "commands/s")
 	b.ReportMetric(float64(cpu)/float64(b.N)/1e3, "cpu-us/op")
 }
 
-// BenchmarkUnary sends durable commands from 64 callers, each one at a time:
-// node, clients and guest share the process.
+// BenchmarkUnary sends durable commands from 64 callers, each with one command
+// in flight. Node, clients and guest share the process.
 func BenchmarkUnary(b *testing.B) {
 	c, ids := startBench(b), entityIDs(1000)
 	var next atomic.Int64
@@ -115,8 +115,8 @@ func BenchmarkUnary(b *testing.B) {
 	report(b, cpuTime(b)-before)
 }
 
-// BenchmarkStream sends durable commands over one stream with 256 in flight:
-// node, client and guest share the process.
+// BenchmarkStream sends durable commands over one stream with 256 in flight.
+// Node, client and guest share the process.
 func BenchmarkStream(b *testing.B) {
 	for _, keys := range []int{1, 1000} {
 		b.Run("keys="+strconv.Itoa(keys), func(b *testing.B) {
@@ -150,7 +150,8 @@ func BenchmarkStream(b *testing.B) {
 	}
 }
 
-// addEvents has each of the counters get as many events, in turns.
+// addEvents sends commands to the counters in turn, until each has the given
+// number of events.
 func addEvents(b *testing.B, c *client.Client, entityType string, ids []string, events int) {
 	b.Helper()
 	s := c.Stream(client.StreamOptions{Outstanding: 1024})
@@ -169,9 +170,8 @@ func addEvents(b *testing.B, c *client.Client, entityType string, ids []string, 
 	}
 }
 
-// BenchmarkActivation asks entities of 10,000 events for their totals right
-// after a start: each is replayed from its first event. Run it with at most
-// 20x.
+// BenchmarkActivation queries entities of 10,000 events right after a start, so
+// that each is replayed from its first event. Run it with at most 20x.
 func BenchmarkActivation(b *testing.B) {
 	const entities, events = 20, 10_000
 	dir, ids := b.TempDir(), entityIDs(entities)

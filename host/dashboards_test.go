@@ -19,7 +19,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// scrape is what a node serves at /metrics as text.
+// scrape returns what a node serves at /metrics.
 func scrape(t *testing.T, n *host.Node) string {
 	t.Helper()
 	res, err := http.Get("http://" + n.Addr() + "/metrics")
@@ -34,7 +34,7 @@ func scrape(t *testing.T, n *host.Node) string {
 	return string(text)
 }
 
-// queries are what the files under deploy ask Prometheus for, by file.
+// queries returns the PromQL expressions in the files under deploy, by file.
 func queries(t *testing.T) map[string][]string {
 	t.Helper()
 	out := map[string][]string{}
@@ -81,9 +81,8 @@ func queries(t *testing.T) map[string][]string {
 	return out
 }
 
-// TestDashboardsAndAlertsNameWhatIsServed: every metric that a dashboard or an
-// alert names is served by running nodes, with the labels that are asked for,
-// and what is served is well formed.
+// TestDashboardsAndAlertsNameWhatIsServed: running nodes serve every metric and
+// label in a dashboard or an alert, and their metrics are well formed.
 func TestDashboardsAndAlertsNameWhatIsServed(t *testing.T) {
 	nodes := startCluster(t, 2, 4)
 	c := dialNode(t, nodes[0])
@@ -116,14 +115,14 @@ func TestDashboardsAndAlertsNameWhatIsServed(t *testing.T) {
 	labels := map[string][]string{} // by metric
 	sample, label := regexp.MustCompile(`(?m)^([a-z_]+)(?:\{(.*)\})? \S+$`), regexp.MustCompile(`([a-z_]+)="`)
 	for _, m := range sample.FindAllStringSubmatch(all.String(), -1) {
-		labels[m[1]] = append(labels[m[1]], "instance", "job") // which Prometheus adds
+		labels[m[1]] = append(labels[m[1]], "instance", "job") // Prometheus adds these
 		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
 			if !slices.Contains(labels[m[1]], l[1]) {
 				labels[m[1]] = append(labels[m[1]], l[1])
 			}
 		}
 	}
-	const optional = "hostd_type_signature_faults" // where nothing is at fault there is none
+	const optional = "hostd_type_signature_faults" // has no series if there is no fault
 	labels[optional] = []string{"instance", "entity_type", "reason"}
 	metric := regexp.MustCompile(`\b((?:hostd|process|go)_[a-z_]+)(?:\{([^}]*)\})?`)
 	matcher, by := regexp.MustCompile(`([a-z_]+)(?:=|=~|!=|!~)"`), regexp.MustCompile(`by \(([^)]*)\)`)
@@ -156,8 +155,8 @@ func TestDashboardsAndAlertsNameWhatIsServed(t *testing.T) {
 	}
 }
 
-// onlyAsLibraryDoes reports that promtool has nothing to say but of names that
-// Prometheus' own library gives.
+// onlyAsLibraryDoes reports whether promtool complains only about metrics of
+// the Prometheus client library.
 func onlyAsLibraryDoes(said string) bool {
 	for line := range strings.Lines(said) {
 		if !strings.HasPrefix(line, "go_") && !strings.HasPrefix(line, "process_") {
@@ -167,7 +166,7 @@ func onlyAsLibraryDoes(said string) bool {
 	return true
 }
 
-// value is what a scrape says of a series.
+// value returns the value of a series in a scrape.
 func value(t *testing.T, text, series string) float64 {
 	t.Helper()
 	for line := range strings.Lines(text) {
@@ -183,9 +182,9 @@ func value(t *testing.T, text, series string) float64 {
 	return 0
 }
 
-// TestCommandsAreCountedByStage: a node counts each command once where it waits
-// for something, and none where it does not: a rejected one has no commit, and
-// one that was carried out before none of them.
+// TestCommandsAreCountedByStage: a node counts each command once in each stage
+// that it passes. A rejected command has no commit stage, and a duplicate has
+// no stages.
 func TestCommandsAreCountedByStage(t *testing.T) {
 	n, c := start(t, t.TempDir())
 	defer stop(t, n)
@@ -195,7 +194,7 @@ func TestCommandsAreCountedByStage(t *testing.T) {
 	const commands = 20
 	began := time.Now()
 	for i := range commands {
-		for range 2 { // the second is known
+		for range 2 { // the second is a duplicate
 			if _, err := c.Send(t.Context(), client.Command{EntityType: "good", EntityID: "a", Name: "do", ID: strconv.Itoa(i)}); err != nil {
 				t.Fatal(err)
 			}
@@ -215,7 +214,8 @@ func TestCommandsAreCountedByStage(t *testing.T) {
 	}
 }
 
-// TestLostQuorumIsServed: a node that loses the others says so.
+// TestLostQuorumIsServed: the metrics of a node that loses the others show the
+// lost quorum.
 func TestLostQuorumIsServed(t *testing.T) {
 	nodes := startCluster(t, 3, 4)
 	if got := value(t, scrape(t, nodes[0]), "hostd_shards_without_quorum"); got != 0 {

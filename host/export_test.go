@@ -2,5 +2,6 @@ package host
 
 import "github.com/hostd/hostd/host/modules"
 
-// Modules are the node's, for tests that hold open what takes no time else.
+// Modules returns the node's modules. Tests use it to widen the window of an
+// activation that takes almost no time otherwise.
 func (n *Node) Modules() *modules.Modules { return n.guests.modules }

@@ -17,8 +17,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// guestProfile is what the nodes measure of a type: fuel by the function that
-// spends it, the nodes that answered, and those that did not.
+// guestProfile profiles a type on all nodes. It returns the fuel by function,
+// and the nodes by whether they answered.
 func guestProfile(ctx context.Context, at *host.Node, entityType string) (fuel map[string]int64, nodes map[string]bool, err error) {
 	in, err := clusterv1connect.NewClusterServiceClient(http.DefaultClient, "http://"+at.Addr()).ProfileGuests(ctx, connect.NewRequest(&clusterv1.ProfileGuestsRequest{EntityType: entityType, Seconds: 1}))
 	if err != nil {
@@ -40,9 +40,9 @@ func guestProfile(ctx context.Context, at *host.Node, entityType string) (fuel m
 	return fuel, nodes, in.Err()
 }
 
-// TestGuestsAreProfiled: all nodes say in which functions the guests of a type
-// spend, of that type alone although another has the same module, and a node
-// that does not answer is named.
+// TestGuestsAreProfiled: all nodes report in which functions the guests of a
+// type spend fuel. The fuel of another type with the same module is not
+// included, and a node that does not answer is named.
 func TestGuestsAreProfiled(t *testing.T) {
 	nodes := startCluster(t, 2, 4)
 	c := dialNode(t, nodes[0])
@@ -65,7 +65,7 @@ func TestGuestsAreProfiled(t *testing.T) {
 	}
 	defer busy.Wait()
 	defer cancel()
-	const handle = "function 5" // has no name
+	const handle = "function 5" // the function has no name
 	for end := time.Now().Add(2 * time.Minute); ; {
 		fuel, answered, err := guestProfile(t.Context(), nodes[0], "spins")
 		if err != nil || len(answered) != 2 || !answered[string(nodes[0].ID())] || !answered[string(nodes[1].ID())] {

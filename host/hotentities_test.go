@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestHotEntitiesAreFound: whichever node is asked, the entities that are asked
-// for most come first, with where they are.
+// TestHotEntitiesAreFound: every node lists the entities with the most requests
+// first, and says where they are.
 func TestHotEntitiesAreFound(t *testing.T) {
 	nodes := startCluster(t, 3, 6)
 	ctx, c := t.Context(), dialNode(t, nodes[0])

@@ -22,20 +22,20 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// stayed is how long a command is watched that is not to be answered.
+// stayed is how long the test waits for a command that must not be answered.
 const stayed = 300 * time.Millisecond
 
-// otherKind is a type of notes that one module keeps by their latest state, and
-// the one that is activated by their events.
+// otherKind is a type of notes. One of its modules is state-stored and the
+// other, which the test activates, is event-sourced.
 type otherKind struct {
 	t          *testing.T
 	n          *host.Node
 	c          *client.Client
 	one, two   journal.Digest
 	fits       modulev1connect.ModuleServiceClient
-	first      chan error // what came of the first command
+	first      chan error // result of the first command
 	looks      int
-	inLook     int // the look after which the first command is sent
+	inLook     int // the look in which the first command is sent
 	answeredIn bool
 }
 
@@ -72,8 +72,8 @@ func (k *otherKind) send() error {
 	return err
 }
 
-// stored looks as the product does, and has the first command sent before what
-// it saw is known.
+// stored looks for stored entities as the product does, and sends the first
+// command before it returns the result.
 func (k *otherKind) stored(ctx context.Context, fence uint64) (bool, error) {
 	present := false
 	for shard := range uint32(8) {
@@ -100,7 +100,7 @@ func (k *otherKind) stored(ctx context.Context, fence uint64) (bool, error) {
 	return present, nil
 }
 
-// activate activates the second module, and awaits the first command.
+// activate activates the second module and waits for the first command.
 func (k *otherKind) activate() error {
 	k.t.Helper()
 	_, err := k.n.Modules().Service.Activate(k.t.Context(), modules.Activation{EntityType: "note", Digest: k.two, Stored: k.stored})
@@ -118,7 +118,8 @@ func (k *otherKind) activate() error {
 	return err
 }
 
-// events counts those of the entity that the second module wrote.
+// events returns the number of the entity's events that the second module
+// wrote.
 func (k *otherKind) events() (n int) {
 	k.t.Helper()
 	for e, err := range k.c.ReadEvents(k.t.Context(), client.EventRange{EntityType: "note", EntityID: "a"}) {
@@ -132,8 +133,9 @@ func (k *otherKind) events() (n int) {
 	return n
 }
 
-// TestKindChangesOnceAnEntityIsBorn: one that is made after the first look is
-// seen, and the module that has made it serves it on.
+// TestKindChangesOnceAnEntityIsBorn: an entity that is created after the first
+// look is found by the second. The module that created it continues to serve
+// the type.
 func TestKindChangesOnceAnEntityIsBorn(t *testing.T) {
 	k := newOtherKind(t, 1)
 	var refused *status.RefusedError
@@ -143,7 +145,7 @@ func TestKindChangesOnceAnEntityIsBorn(t *testing.T) {
 	if !k.answeredIn || k.looks != 2 {
 		t.Fatalf("the command was not answered between the looks, of which there were %d", k.looks)
 	}
-	if err := k.send(); err != nil { // the type goes on
+	if err := k.send(); err != nil { // the type is still served
 		t.Error(err)
 	}
 	if n := k.events(); n != 0 {
@@ -151,9 +153,8 @@ func TestKindChangesOnceAnEntityIsBorn(t *testing.T) {
 	}
 }
 
-// TestKindChangesBeforeAnEntityIsBorn: while the type is looked at the last
-// time none is made; the command waits, and makes it with the module that is
-// activated.
+// TestKindChangesBeforeAnEntityIsBorn: no entity can be created during the last
+// look. The command waits, and the newly activated module handles it.
 func TestKindChangesBeforeAnEntityIsBorn(t *testing.T) {
 	k := newOtherKind(t, 2)
 	if err := k.activate(); err != nil {

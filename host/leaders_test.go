@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// Requests that are in flight when a node stops go on to where its leaderships
-// went: until they are answered, the node must learn who leads.
+// When a node stops, requests in flight on it are forwarded to the new leaders.
+// So it must learn about leaders until they are answered.
 func TestLeadersAreLearntUntilRequestsAreAnswered(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()

@@ -16,8 +16,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// pages lists what matches, page by page, asking nodes in turn, and reports how
-// often a page brought nothing.
+// pages lists the matching entities page by page, from each node in turn, and
+// reports how often a page was empty.
 func pages(t *testing.T, cs []*client.Client, req *entityv1.ListEntitiesRequest) (all []string) {
 	t.Helper()
 	for i := 0; ; i++ {
@@ -38,8 +38,8 @@ func pages(t *testing.T, cs []*client.Client, req *entityv1.ListEntitiesRequest)
 	}
 }
 
-// TestListByPrefixAndStatus: listings find entities by prefix and status,
-// whichever nodes give the pages, in memory or not.
+// TestListByPrefixAndStatus: listings find entities by prefix and status, no
+// matter which nodes answer and whether the entities are in memory.
 func TestListByPrefixAndStatus(t *testing.T) {
 	nodes := startCluster(t, 3, 6)
 	var cs []*client.Client
@@ -96,7 +96,8 @@ func TestListByPrefixAndStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// A shard may go to another node meanwhile, and its entities leave memory.
+	// Meanwhile a shard may move to another node, and its entities leave
+	// memory.
 	for status, expect := range map[string][]string{"active": with(want, " active"), "parked": nil, "deleted": nil} {
 		if got := pages(t, cs, &entityv1.ListEntitiesRequest{EntityType: "good", PageSize: 6, Status: status}); !slices.Equal(bare(got), expect) {
 			t.Errorf("%s: %v", status, got)
@@ -114,11 +115,12 @@ func TestListByPrefixAndStatus(t *testing.T) {
 		slices.Sort(all)
 		return slices.Equal(all, with(want, " active"))
 	})
-	// Whoever fails again and again is parked; it is found among many others.
+	// An entity that fails repeatedly is quarantined, and is found among many
+	// others.
 	parked := func(prefix string) []string {
 		return pages(t, cs, &entityv1.ListEntitiesRequest{EntityType: "bad", PageSize: 2, IdPrefix: prefix, Status: "parked"})
 	}
-	eventually("entities to be parked", func() bool { // for longer each time
+	eventually("entities to be parked", func() bool { // the back-off grows each time
 		for i := range 7 {
 			if _, err := c.Send(ctx, client.Command{EntityType: "bad", EntityID: fmt.Sprint("p-", i), Name: "do"}); err == nil {
 				t.Fatal("the guest did not fail")

@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// A member that starts and has no metadata yet goes by its data directory:
-// nobody is served as a node where clients are. The metadata, once it has the
-// cluster's, knows better.
+// A member that starts and has no metadata yet relies on its data directory: it
+// does not serve nodes on the clients' listener. The metadata overrides that
+// once it holds the cluster.
 func TestTheDirectorySaysWhetherListenersAreApart(t *testing.T) {
 	state := meta.New()
 	m := &membership{cfg: &config.Config{}, metadata: cluster.NewMetadata(state, 0)}
@@ -44,8 +44,8 @@ func TestTheDirectorySaysWhetherListenersAreApart(t *testing.T) {
 	}
 }
 
-// An admitted node says from then on where it serves nodes, before it has any
-// of the metadata: others look for it where they will reach it.
+// A node that was just admitted advertises its peers' listener before it has
+// any metadata, because other nodes already expect it there.
 func TestAnAdmittedNodeIsReachedAsItsClusterReachesNodes(t *testing.T) {
 	dir := t.TempDir()
 	record := datadir.NewRecord(dir, datadir.Identity{Format: sharding.Version1, Node: "n2"})
@@ -69,7 +69,7 @@ func TestAnAdmittedNodeIsReachedAsItsClusterReachesNodes(t *testing.T) {
 	}
 }
 
-// Where nodes must speak TLS they are never served where clients are.
+// If nodes must use TLS, they are never served on the clients' listener.
 func TestListenersAreApartWhereNodesMustSpeakTLS(t *testing.T) {
 	m := &membership{cfg: &config.Config{PeerTLSMode: config.TLSRequire}, metadata: cluster.NewMetadata(meta.New(), 0)}
 	if !m.learnApart() || !m.apart.Load() {
@@ -77,8 +77,8 @@ func TestListenersAreApartWhereNodesMustSpeakTLS(t *testing.T) {
 	}
 }
 
-// A node that takes others over TLS alone does not enter a cluster that would
-// have it serve them where clients are.
+// If peer-tls-mode is require, a node does not join a cluster in which it would
+// have to serve nodes on the clients' listener.
 func TestTLSOfNodesNeedsAListenerOfTheirOwn(t *testing.T) {
 	record := datadir.NewRecord(t.TempDir(), datadir.Identity{Format: sharding.Version1, Node: "n2"})
 	m := &membership{

@@ -22,12 +22,12 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// labelName matches the beginning of each label of a sample.
+// labelName matches the beginning of each label in a sample.
 var labelName = regexp.MustCompile(`[{,]([a-z_]+)="`)
 
-// metricRows are the project's own metrics as a node serves them, as rows of a
-// table: what comes with the runtime and the process is left out. labels gets
-// the labels of each metric that has a sample, as a row has them.
+// metricRows returns the metrics of the project that a node serves, as rows of
+// a table. Metrics of the runtime and the process are left out. metricRows sets
+// the labels of each metric that has a sample, in the format of a row.
 func metricRows(t *testing.T, addr string, labels map[string]string) []string {
 	t.Helper()
 	res, err := http.Get("http://" + addr + "/metrics")
@@ -76,8 +76,8 @@ func metricRows(t *testing.T, addr string, labels map[string]string) []string {
 	return rows
 }
 
-// TestMetricsAreListed: the reference lists what /metrics serves on the nodes of
-// a cluster, and nothing else.
+// TestMetricsAreListed: the reference lists exactly the metrics that the nodes
+// of a cluster serve.
 func TestMetricsAreListed(t *testing.T) {
 	nodes := startCluster(t, 2, 4)
 	c := dialNode(t, nodes[0])
@@ -139,7 +139,8 @@ func TestMetricsAreListed(t *testing.T) {
 	}
 }
 
-// startSecured starts a node that takes TLS and credentials, and refuses a call.
+// startSecured starts a node with TLS and authentication, and makes a call that
+// is rejected.
 func startSecured(t *testing.T) *host.Node {
 	t.Helper()
 	dir := t.TempDir()
@@ -190,8 +191,9 @@ func startSecured(t *testing.T) *host.Node {
 	return n
 }
 
-// TestLatenciesResolveMicroseconds: every histogram of seconds has bounds down
-// to a microsecond, but for that of timers, which a clock of milliseconds fires.
+// TestLatenciesResolveMicroseconds: every histogram in seconds has bounds down
+// to a microsecond, except the one of timers, whose clock has a resolution of
+// milliseconds.
 func TestLatenciesResolveMicroseconds(t *testing.T) {
 	n, c := start(t, t.TempDir())
 	defer stop(t, n)

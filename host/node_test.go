@@ -13,13 +13,13 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// start runs a node on dir and returns a client of it.
+// start runs a node on dir and returns a client for it.
 func start(t *testing.T, dir string) (*host.Node, *client.Client) {
 	t.Helper()
 	return startWith(t, dir, func(*config.Config) {})
 }
 
-// startWith is start of a node with another configuration.
+// startWith is start with a changed configuration.
 func startWith(t *testing.T, dir string, change func(*config.Config)) (*host.Node, *client.Client) {
 	t.Helper()
 	testkit.ShareCache(t, dir)

@@ -20,7 +20,8 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// profile is one that a node takes of another, as pprof reads it.
+// profile fetches a profile of a node from another node, and returns it as
+// pprof shows it.
 func profile(ctx context.Context, at *host.Node, r *clusterv1.ProfileNodeRequest) (text, node string, err error) {
 	in, err := clusterv1connect.NewClusterServiceClient(http.DefaultClient, "http://"+at.Addr()).ProfileNode(ctx, connect.NewRequest(r))
 	if err != nil {
@@ -43,8 +44,9 @@ func profile(ctx context.Context, at *host.Node, r *clusterv1.ProfileNodeRequest
 	return string(all), node, err
 }
 
-// TestProfilesOfNodes: each kind, of the node that is asked and of another, has
-// what pprof looks for; nodes that are not there are named so.
+// TestProfilesOfNodes: profiles of each kind contain what pprof looks for, both
+// of the node that is asked and of another one. An unknown or failed node is
+// named in the error.
 func TestProfilesOfNodes(t *testing.T) {
 	nodes := startCluster(t, 2, 4)
 	for kind, holds := range map[clusterv1.ProfileNodeRequest_Kind][]string{
@@ -74,8 +76,8 @@ func TestProfilesOfNodes(t *testing.T) {
 	}
 }
 
-// TestOneProfileAtATime: who asks while one is taken is told so, and one that
-// is given up lets the next one in.
+// TestOneProfileAtATime: a request during another one is rejected with that
+// reason, and a canceled request lets the next one in.
 func TestOneProfileAtATime(t *testing.T) {
 	n, _ := start(t, t.TempDir())
 	defer stop(t, n)
@@ -84,7 +86,7 @@ func TestOneProfileAtATime(t *testing.T) {
 	go func() {
 		for {
 			_, _, err := profile(ctx, n, &clusterv1.ProfileNodeRequest{Kind: clusterv1.ProfileNodeRequest_KIND_CPU, Seconds: 300})
-			if connect.CodeOf(err) != connect.CodeResourceExhausted { // one of the others was first
+			if connect.CodeOf(err) != connect.CodeResourceExhausted { // another request came first
 				ended <- err
 				return
 			}
@@ -116,8 +118,7 @@ func TestOneProfileAtATime(t *testing.T) {
 	until(func(err error) bool { return err == nil })
 }
 
-// TestDebugServesThisMachine: profiles are served over HTTP where debug says
-// so.
+// TestDebugServesThisMachine: profiles are served over HTTP if debug is set.
 func TestDebugServesThisMachine(t *testing.T) {
 	for _, debug := range []bool{false, true} {
 		n, _ := startWith(t, t.TempDir(), func(c *config.Config) { c.Debug = debug })
@@ -136,8 +137,8 @@ func TestDebugServesThisMachine(t *testing.T) {
 	}
 }
 
-// TestLevelsFollowSettings: a node logs as the settings say that are for it,
-// and as it was configured once they are gone.
+// TestLevelsFollowSettings: a node applies the log level settings meant for it,
+// and returns to its configuration when they are deleted.
 func TestLevelsFollowSettings(t *testing.T) {
 	log := telemetry.NewLogger(io.Discard, slog.LevelWarn, config.LogText)
 	cfg := config.Default()

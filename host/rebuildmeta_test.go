@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// flip changes a byte in the middle of a file.
+// flip changes bytes in the middle of a file.
 func flip(t *testing.T, pattern string) {
 	t.Helper()
 	names, err := filepath.Glob(pattern)
@@ -26,8 +26,8 @@ func flip(t *testing.T, pattern string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Several bytes: where one says which of two equal runs a compressed block
-	// copies, changing it changes nothing.
+	// Several bytes are changed, because a single one may have no effect: in a
+	// compressed block it could select another copy of the same run.
 	for i := range min(16, len(data)/2) {
 		data[len(data)/2+i] ^= 4
 	}
@@ -36,7 +36,7 @@ func flip(t *testing.T, pattern string) {
 	}
 }
 
-// told runs a step of a recovery and wants a part of what it says.
+// told runs a recovery step and checks that its output contains want.
 func told(t *testing.T, want string, step func(out *bytes.Buffer) error) {
 	t.Helper()
 	var out bytes.Buffer
@@ -45,7 +45,7 @@ func told(t *testing.T, want string, step func(out *bytes.Buffer) error) {
 	}
 }
 
-// refuses runs a step of a recovery and wants its error.
+// refuses runs a recovery step and checks that its error contains want.
 func refuses(t *testing.T, want string, step func(out *bytes.Buffer) error) {
 	t.Helper()
 	if err := step(&bytes.Buffer{}); err == nil || !strings.Contains(err.Error(), want) {
@@ -53,9 +53,9 @@ func refuses(t *testing.T, want string, step func(out *bytes.Buffer) error) {
 	}
 }
 
-// A metadata shard is rebuilt on its node, again when its new state was damaged
-// before anything of it was read, and then with nothing left of it; the
-// entities have what was acknowledged.
+// The metadata shard is rebuilt on its node. Then it is rebuilt again after the
+// new state was damaged before anything was read, and once more after all of it
+// was lost. The entities have all acknowledged events.
 func TestMetadataIsRebuilt(t *testing.T) {
 	dir, file := t.TempDir(), filepath.Join(t.TempDir(), "n1.json")
 	inspect := func(out *bytes.Buffer) error { return offline.Inspect(t.Context(), dir, file, out) }
@@ -107,13 +107,13 @@ func TestMetadataIsRebuilt(t *testing.T) {
 	refuses(t, "the node's data is damaged", inspect)
 }
 
-// rebound activates another module for the same type and goes back, so that
-// they run under a revision that takes several activations to reach.
+// rebound activates another module for the same type and switches back, so that
+// the type ends at a revision that takes several activations to reach.
 func rebound(t *testing.T, dir string) {
 	t.Helper()
 	n, c := start(t, dir)
 	module := testkit.BuildExample(t, "counter")
-	other := append(bytes.Clone(module), 0, 2, 1, 'x') // a custom section that means nothing
+	other := append(bytes.Clone(module), 0, 2, 1, 'x') // a custom section without meaning
 	for _, m := range [][]byte{other, module, other, module} {
 		if _, err := c.Upload(t.Context(), m, true); err != nil {
 			t.Fatal(err)
@@ -125,7 +125,7 @@ func rebound(t *testing.T, dir string) {
 	stop(t, n)
 }
 
-// interrupted makes a directory look as if RebuildMetadata had ended half-way.
+// interrupted makes a directory look as if RebuildMetadata was interrupted.
 func interrupted(t *testing.T, dir string) {
 	t.Helper()
 	name := filepath.Join(dir, "node.json")

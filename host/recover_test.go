@@ -18,9 +18,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestLoneNodeWithADamagedLogIsBroughtBack flips a bit in the middle of what
-// was acknowledged: the node refuses to start and names the way out, and after
-// that serves a prefix of the history.
+// TestLoneNodeWithADamagedLogIsBroughtBack flips a bit in the middle of the
+// acknowledged data. The node refuses to start and names the recovery command,
+// and after recovery it serves a prefix of the history.
 func TestLoneNodeWithADamagedLogIsBroughtBack(t *testing.T) {
 	dir := t.TempDir()
 	n, c := start(t, dir)

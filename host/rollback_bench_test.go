@@ -13,9 +13,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// BenchmarkRollback looks at 10,000 entities that another module has written,
-// 20 events of each, as a rollback does before it decides: the counter in Go
-// folds all of them.
+// BenchmarkRollback checks 10,000 entities written by another module, with 20
+// events each, as a rollback does before it decides. The counter in Go replays
+// all of them.
 func BenchmarkRollback(b *testing.B) {
 	const entities, events = 10_000, 20
 	n, c := startBenchWith(b, b.TempDir(), func(*config.Config) {})
@@ -29,7 +29,7 @@ func BenchmarkRollback(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	// The same, with a custom section more.
+	// The same module with an additional custom section.
 	if _, err := c.Upload(b.Context(), append(wasm[:len(wasm):len(wasm)], 0, 4, 3, 't', 'w', 'o'), true); err != nil {
 		b.Fatal(err)
 	}

@@ -24,8 +24,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// backed is a type of notes that goes back to the first of its modules, which
-// lists events of the type "happened" alone.
+// backed is a type of notes that is rolled back to its first module, which
+// accepts only events of the type "happened".
 type backed struct {
 	t     *testing.T
 	n     *host.Node
@@ -33,7 +33,7 @@ type backed struct {
 	fits  modulev1connect.ModuleServiceClient
 	one   journal.Digest
 	looks int
-	// during is called with what a look has seen, before that is known.
+	// during is called after each look, before its result is used.
 	during func(fence uint64)
 }
 
@@ -46,7 +46,7 @@ func newBacked(t *testing.T) *backed {
 	return b
 }
 
-// activated is a module whose commands emit an event of the type.
+// activated activates a module whose commands emit an event of the given type.
 func (b *backed) activated(version, event string) journal.Digest {
 	b.t.Helper()
 	text := append(binary.LittleEndian.AppendUint16(nil, uint16(len(event))), event...)
@@ -80,7 +80,7 @@ func (b *backed) sends(ids ...string) {
 	}
 }
 
-// touched looks by the first module at what others have written.
+// touched checks with the first module what other modules have written.
 func (b *backed) touched(ctx context.Context, fence uint64) (*modulev1.FitResponse, error) {
 	res, err := b.fits.Fit(ctx, connect.NewRequest(&modulev1.FitRequest{
 		EntityType: "note", Digest: b.one.String(), WrittenNotBy: []string{b.one.String()}, Fence: fence,
@@ -91,7 +91,7 @@ func (b *backed) touched(ctx context.Context, fence uint64) (*modulev1.FitRespon
 	return res.Msg, nil
 }
 
-// rollback goes back as the product does.
+// rollback rolls back as the product does.
 func (b *backed) rollback() error {
 	looks := rollback.Looks{Touched: func(ctx context.Context, t modules.RollbackType) (*modulev1.FitResponse, error) {
 		found, err := b.touched(ctx, t.Fence)
@@ -103,7 +103,7 @@ func (b *backed) rollback() error {
 	return err
 }
 
-// revision is the one under which the type is served, and by what.
+// revision returns the revision under which the type is served, and its module.
 func (b *backed) revision() (journal.Digest, uint64) {
 	b.t.Helper()
 	s, err := b.n.Modules().Service.Lookup(b.t.Context(), "note")
@@ -113,9 +113,9 @@ func (b *backed) revision() (journal.Digest, uint64) {
 	return s.Module, s.Revision
 }
 
-// TestRollbackSeesWhatIsWrittenMeanwhile: what the module writes after the first
-// look, and the one before does not read, is seen; nothing goes back, and the
-// type is served on.
+// TestRollbackSeesWhatIsWrittenMeanwhile: events that the module writes after
+// the first look, and that the previous module cannot read, are found. The
+// rollback fails and the type is still served.
 func TestRollbackSeesWhatIsWrittenMeanwhile(t *testing.T) {
 	b := newBacked(t)
 	two := b.activated("2", "new")
@@ -131,11 +131,11 @@ func TestRollbackSeesWhatIsWrittenMeanwhile(t *testing.T) {
 	if by, _ := b.revision(); by != two || b.looks != 2 {
 		t.Errorf("after %d looks the type is served by %s", b.looks, by)
 	}
-	b.sends("a", "b") // the hold has ended
+	b.sends("a", "b") // the type is no longer write-paused
 }
 
-// TestRollbackHoldsWhatComesMeanwhile: during the last look nothing is written;
-// a command of that time waits, and the module before decides it.
+// TestRollbackHoldsWhatComesMeanwhile: nothing is written during the last look.
+// A command that arrives then waits, and the previous module handles it.
 func TestRollbackHoldsWhatComesMeanwhile(t *testing.T) {
 	b := newBacked(t)
 	b.activated("2", "new")
@@ -173,8 +173,8 @@ func TestRollbackHoldsWhatComesMeanwhile(t *testing.T) {
 	}
 }
 
-// TestLastLooksGoOnFromTheFirst: entities that were found to fit are not folded
-// again, until they are written, or the module failed on one.
+// TestLastLooksGoOnFromTheFirst: entities that passed the check are not
+// replayed again, unless they were written since or the module failed on one.
 func TestLastLooksGoOnFromTheFirst(t *testing.T) {
 	b := newBacked(t)
 	b.sends("a", "b")
@@ -187,7 +187,7 @@ func TestLastLooksGoOnFromTheFirst(t *testing.T) {
 			t.Errorf("want %d entities, %d failing: %v, %v", entities, failing, found, err)
 		}
 	}
-	look(revision, 0, 0) // there was no look before
+	look(revision, 0, 0) // there was no earlier look
 	b.sends("a", "b", "c")
 	look(0, 3, 0)
 	look(0, 3, 0)

@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestRulesCountOnAllNodes: what breaks a rule of a rollout came to pass on
-// several nodes, and on none of them often enough.
+// TestRulesCountOnAllNodes: faults that break a rule of a rollout are summed
+// over all nodes, although no single node has enough of them.
 func TestRulesCountOnAllNodes(t *testing.T) {
 	const entities, each = 12, 2
 	nodes := startCluster(t, 3, 3)

@@ -19,7 +19,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// rotting is a disk on which a table changes after it was read once.
+// rotting is a disk on which a table changes after its first read.
 type rotting struct {
 	disk.OS
 	mu   sync.Mutex
@@ -50,8 +50,9 @@ func (d *rotting) OpenFile(name string, access disk.Access) (disk.File, error) {
 	return rotten{f}, nil
 }
 
-// Damage that the scrub finds in a table that nobody reads stops the replicas of
-// the node: a lone one refuses by name.
+// If the scrub finds damage in a table that nobody reads, the replicas of the
+// node stop. A single node rejects requests with an error that names the
+// damage.
 func TestScrubStopsTheReplicasOfADamagedStore(t *testing.T) {
 	dir := t.TempDir()
 	n, c := start(t, dir)

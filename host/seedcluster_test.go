@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// lines is a log that is read while it is written.
+// lines is a log that can be read while it is written.
 type lines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -33,8 +33,8 @@ func (l *lines) String() string {
 	return l.b.String()
 }
 
-// A node whose seed belongs to another cluster than its own is not ready, and
-// names both; one that is away does not matter.
+// A node whose seed belongs to another cluster is not ready, and names both
+// clusters. An unreachable seed does not matter.
 func TestSeedOfAnotherClusterIsNamed(t *testing.T) {
 	other, c := start(t, t.TempDir())
 	dir := t.TempDir()
@@ -82,7 +82,7 @@ func TestSeedOfAnotherClusterIsNamed(t *testing.T) {
 	stop(t, other)
 	stop(t, n)
 
-	n, _, _ = run(other.Addr()) // which is away
+	n, _, _ = run(other.Addr()) // which has stopped
 	for began := time.Now(); !n.Ready(); time.Sleep(10 * time.Millisecond) {
 		if time.Since(began) > time.Minute {
 			t.Fatalf("beside a seed that is away: %s", get(t, n, "/readyz"))

@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestShadowsAreSummedOverNodes: a command that was decided on any node is
-// counted, whichever is asked.
+// TestShadowsAreSummedOverNodes: every node reports the sum over all nodes of
+// the commands that the shadow compared.
 func TestShadowsAreSummedOverNodes(t *testing.T) {
-	const entities = 12 // each shard has some
+	const entities = 12 // enough for every shard to have some
 	nodes := startCluster(t, 3, 3)
 	ctx := t.Context()
 	clients := make([]*client.Client, len(nodes))
@@ -42,7 +42,7 @@ func TestShadowsAreSummedOverNodes(t *testing.T) {
 		}
 		return s.GetCompared() + s.GetPassedOver() + s.GetDropped()
 	}
-	// Once every node has heard of it, each command is counted.
+	// Each command is counted once every node knows about the shadow.
 	deadline := time.Now().Add(2 * testkit.Patience)
 	for whole := false; !whole; {
 		before := sum(0)

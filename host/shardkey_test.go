@@ -20,14 +20,14 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// startCluster runs n nodes in this process, and returns when every shard has
-// its leader. They stop at the end of the test.
+// startCluster runs n nodes in this process and returns when every shard has a
+// leader. The nodes stop at the end of the test.
 func startCluster(t *testing.T, n int, shards uint32) []*host.Node {
 	t.Helper()
 	return startClusterWith(t, n, shards, func(*config.Config) {})
 }
 
-// startClusterWith is startCluster of nodes with another configuration.
+// startClusterWith is startCluster with a changed configuration.
 func startClusterWith(t *testing.T, n int, shards uint32, change func(*config.Config)) []*host.Node {
 	t.Helper()
 	addrs := make([]string, n)
@@ -36,7 +36,8 @@ func startClusterWith(t *testing.T, n int, shards uint32, change func(*config.Co
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	// The founder waits for its seeds, so they start together.
+	// The node that bootstraps the cluster waits for its seeds, so all nodes
+	// start concurrently.
 	nodes, errs := make([]*host.Node, n), make([]error, n)
 	var starting sync.WaitGroup
 	for i := range nodes {
@@ -82,7 +83,8 @@ func dialNode(t *testing.T, n *host.Node) *client.Client {
 	return c
 }
 
-// keyedModule has entity types of which every command emits an event.
+// keyedModule builds a module with the given entity types. Every command emits
+// an event.
 func keyedModule(version string, types ...string) []byte {
 	return guest.Module{Good: "unused", Manifest: `{"abi":1,"name":"keyed","version":"` + version + `","entityTypes":[` + strings.Join(types, ",") + `]}`}.Build()
 }
@@ -95,9 +97,9 @@ func keyedType(name, key string) string {
 	return t + "}"
 }
 
-// TestShardKeysPlaceEntities: entities of one key are in one shard, of whatever
-// type of the group, whichever node is asked, and after a restart; and no later
-// module may say otherwise.
+// TestShardKeysPlaceEntities: entities with the same key are in the same shard,
+// for all types of the group, on all nodes and after a restart. No later module
+// may change that.
 func TestShardKeysPlaceEntities(t *testing.T) {
 	const shards = 16
 	nodes := startCluster(t, 3, shards)

@@ -21,7 +21,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// roles names the goroutines that a command passes through by functions on
+// roles identifies the goroutines that a command passes through by functions on
 // their stacks.
 var roles = []struct{ function, role string }{
 	{"(*http2serverConn).runHandler", "request"},
@@ -48,10 +48,10 @@ func roleOf(function string) string {
 	return ""
 }
 
-// BenchmarkSpans divides the time of unary commands inside the node, from the
-// arrival of a request to the end of its answer, among those whom it waits for:
-// one caller, and 64. An operation is two runs of `hostd bench`, the second of
-// which is traced; the client is a process of its own.
+// BenchmarkSpans breaks down the time of unary commands inside the node, from
+// the arrival of the request to the end of its reply, by what they wait for:
+// with one caller and with 64. An operation consists of two runs of `hostd
+// bench`, of which the second is traced. The client is a separate process.
 //
 //	go test -run '^$' -bench Spans -benchtime 1x ./host
 func BenchmarkSpans(b *testing.B) {
@@ -87,7 +87,7 @@ func BenchmarkSpans(b *testing.B) {
 				return r
 			}
 			for b.Loop() {
-				load(time.Second) // until the counters are there
+				load(time.Second) // until the counters exist
 				var before, after unix.Rusage
 				if err := unix.Getrusage(unix.RUSAGE_SELF, &before); err != nil {
 					b.Fatal(err)
@@ -112,15 +112,16 @@ func BenchmarkSpans(b *testing.B) {
 				if err != nil {
 					b.Fatal(err)
 				}
-				fmt.Print(table(b, read)) // whole, which logs of benchmarks are not
+				fmt.Print(table(b, read)) // printed in full, because benchmark logs are truncated
 			}
 		})
 	}
 }
 
-// table has a line for each part of a command's time, the largest first: the
-// mean of the half of the commands that lies around the median. It has one for
-// what the goroutines of each role took for a command, the mean of all.
+// table formats a line for each part of a command's time, longest first: the
+// mean over the half of the commands around the median. It also has a line for
+// the time that the goroutines of each role took per command, as the mean over
+// all commands.
 func table(b *testing.B, t *spans.Trace) string {
 	all := t.Requests("request")
 	if len(all) == 0 {

@@ -7,8 +7,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestGetEntityTellsOfSnapshots: where the newest snapshot is, and how large
-// the state in it, or in memory before there is one.
+// TestGetEntityTellsOfSnapshots: GetEntity reports the position of the newest
+// snapshot and the size of its state, or the size in memory if there is no
+// snapshot.
 func TestGetEntityTellsOfSnapshots(t *testing.T) {
 	n, c := start(t, t.TempDir())
 	defer stop(t, n)

@@ -16,8 +16,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestStatsTellWhatNodesDo: whichever node is asked, it says what each node
-// does, and how much of it each type.
+// TestStatsTellWhatNodesDo: every node reports the load of all nodes, in total
+// and by type.
 func TestStatsTellWhatNodesDo(t *testing.T) {
 	nodes := startCluster(t, 3, 6)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
@@ -52,7 +52,7 @@ func TestStatsTellWhatNodesDo(t *testing.T) {
 			}
 			m := in.Msg()
 			if len(m.GetMissingNodes()) > 0 {
-				continue // it may have been too busy
+				continue // the node may have been too busy
 			}
 			if s := m.GetNode(); m.GetPeriodMillis() < 800 || s.GetMemoryBytes() == 0 || s.GetDiskFreeBytes() == 0 || s.GetProcessors() == 0 {
 				t.Fatalf("%v", m)
@@ -75,7 +75,7 @@ func TestStatsTellWhatNodesDo(t *testing.T) {
 	}
 }
 
-// TestStatsOfOneMoment: each node says once what it does, and the call ends.
+// TestStatsOfOneMoment: each node reports its load once, and the call ends.
 func TestStatsOfOneMoment(t *testing.T) {
 	nodes := startCluster(t, 3, 6)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)

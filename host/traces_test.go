@@ -21,8 +21,8 @@ import (
 
 const callersTrace, fourth = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203334"
 
-// sendTraced sends a command to a node as part of a caller's trace, in its span.
-// It tries again while a shard changes its leader.
+// sendTraced sends a command to a node as part of a caller's trace and span. It
+// retries while a shard changes its leader.
 func sendTraced(t *testing.T, n *host.Node, span string, r *entityv1.SendRequest) *entityv1.SendResponse {
 	t.Helper()
 	c := entityv1connect.NewEntityServiceClient(http.DefaultClient, "http://"+n.Addr())
@@ -41,8 +41,9 @@ func sendTraced(t *testing.T, n *host.Node, span string, r *entityv1.SendRequest
 	}
 }
 
-// TestTracesOverNodes: traces go on where the node that led a shard has ended.
-// A cluster takes longer to start than all that is asked of it, so there is one.
+// TestTracesOverNodes: traces continue after the node that led a shard has
+// stopped. All checks share one cluster, because starting a cluster takes
+// longest.
 func TestTracesOverNodes(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a cluster of three nodes, which takes minutes under the race detector: run without -short")
@@ -91,7 +92,7 @@ func TestTracesOverNodes(t *testing.T) {
 		}
 	})
 	spans := c.Spans()
-	for n := 0; n < len(ids); { // each attempt of a delivery is a trace
+	for n := 0; n < len(ids); { // each delivery attempt is a trace
 		n = len(ids)
 		for _, s := range spans {
 			if len(s.Links) == 1 && ids[s.Links[0].Trace] {
@@ -121,7 +122,7 @@ func suspend(t *testing.T, n *host.Node, entityType, value string) {
 	}
 }
 
-// awaitSuspension waits until a node refuses a command, as its type is
+// awaitSuspension waits until a node rejects a command because its type is
 // suspended.
 func awaitSuspension(t *testing.T, n *host.Node, r *entityv1.SendRequest) {
 	t.Helper()
@@ -151,7 +152,7 @@ func startLate(t *testing.T, n *host.Node, start func(id string, ms int) *entity
 		if err != nil {
 			t.Fatal(err)
 		}
-		// One that was nearly due may have been on its way.
+		// A timer that was nearly due may already have been firing.
 		if all := got.Msg.GetTimers(); len(all) == 1 && time.Until(all[0].GetDue().AsTime()) > time.Second {
 			return id
 		}
@@ -161,8 +162,8 @@ func startLate(t *testing.T, n *host.Node, start func(id string, ms int) *entity
 	return ""
 }
 
-// traceOfTimer: a timer fires in a trace of its own with a link to the command
-// that set it, though the node on which that ran is gone.
+// traceOfTimer: a timer fires in a trace of its own, linked to the command that
+// set it, even if the node that ran the command is gone.
 func traceOfTimer(t *testing.T, c *collector.Collector, id, leader string) {
 	span := func(command string) collector.Span {
 		return c.Await(t, command, func(s *collector.Span) bool {
@@ -182,11 +183,11 @@ func traceOfTimer(t *testing.T, c *collector.Collector, id, leader string) {
 	}
 }
 
-// ranOn is a command, its caller's span and where it ran.
+// ranOn is a command with the span of its caller and the node where it ran.
 type ranOn struct{ id, parent, node string }
 
-// oneTrace: a caller's trace goes on at the node that it asks, at the one that
-// leads the entity's shard, and at its successor.
+// oneTrace: a caller's trace continues on the node that it calls, on the leader
+// of the entity's shard, and on the next leader.
 func oneTrace(t *testing.T, c *collector.Collector, asked, successor string, commands []ranOn) {
 	for _, want := range commands {
 		ran := c.Await(t, "of the entity", func(s *collector.Span) bool {
@@ -208,15 +209,15 @@ func oneTrace(t *testing.T, c *collector.Collector, asked, successor string, com
 				t.Errorf("%s: %s is of the module %q", want.id, child, module)
 			}
 		}
-		if want.node == successor { // it had to load the entity
+		if want.node == successor { // the successor had to load the entity
 			c.Await(t, "load", func(s *collector.Span) bool { return s.Name == "load" && s.Parent == ran.ID })
 		}
 	}
 }
 
-// tracesOfMessages: each step of a saga is a trace of its own with a link to
-// the step that led to it, though the node that has made the first message is
-// gone when that is delivered. It returns the traces.
+// tracesOfMessages: each step of a saga is a trace of its own, linked to the
+// previous step, even if the node that sent the first message is gone when it
+// is delivered. It returns the trace ids.
 func tracesOfMessages(t *testing.T, c *collector.Collector, leader string) (ids []string) {
 	led := c.Await(t, "of the start", func(s *collector.Span) bool {
 		return s.Name == "entity transfer/start" && s.Attributes["hostd.entity.id"] == "t" && s.Attributes["hostd.sequence"] != nil

@@ -21,8 +21,8 @@ import (
 
 const verifyEntities, verifyEvents = 20, 10_000
 
-// startVerify runs a node with a module and 20 entities of 10,000 events each,
-// and returns a verification of all of them.
+// startVerify runs a node with a module and 20 entities of 10,000 events each.
+// It returns a function that verifies all of them.
 func startVerify(b *testing.B, wasm []byte, set func(*config.Config)) (c *client.Client, verify func(context.Context) error) {
 	b.Helper()
 	ids := entityIDs(verifyEntities)
@@ -56,8 +56,8 @@ func startVerify(b *testing.B, wasm []byte, set func(*config.Config)) (c *client
 	}
 }
 
-// BenchmarkVerify replays histories with the module that serves them, at any
-// rate: each event is folded twice, and counted once.
+// BenchmarkVerify replays histories with the active module, without a rate
+// limit. Each event is replayed twice, and counted once.
 func BenchmarkVerify(b *testing.B) {
 	for _, source := range []struct {
 		name  string
@@ -82,9 +82,9 @@ func BenchmarkVerify(b *testing.B) {
 	}
 }
 
-// BenchmarkBesideVerify sends 8 times 250 commands a second, for some seconds
-// by themselves and for some beside a verification at the rate of the
-// configuration, by turns. Run it with 1x.
+// BenchmarkBesideVerify sends 2,000 commands per second from 8 callers for some
+// seconds, alternately with and without a verification at the configured rate.
+// Run it with 1x.
 func BenchmarkBesideVerify(b *testing.B) {
 	const callers, every, turn, turns = 8, 4 * time.Millisecond, 4 * time.Second, 8
 	c, verify := startVerify(b, testkit.BuildExample(b, "counter"), func(*config.Config) {})
@@ -100,7 +100,7 @@ func BenchmarkBesideVerify(b *testing.B) {
 						b.Error(err)
 						return
 					}
-					own = append(own, time.Since(at)) // since it was due
+					own = append(own, time.Since(at)) // since the command was due
 				}
 				mu.Lock()
 				defer mu.Unlock()

@@ -16,9 +16,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestVerifyNamesUnreadableEntries puts entries behind a log whose records are
-// whole, as earlier releases took them from peers: at each a replica stops when
-// the node starts, so each is named.
+// TestVerifyNamesUnreadableEntries appends entries to a log whose records are
+// intact, as earlier releases accepted them from peers. At each of them a
+// replica would stop when the node starts, so verify names each.
 func TestVerifyNamesUnreadableEntries(t *testing.T) {
 	const normal, members = 0, 2
 	metadata := func(fence sharding.Term, body string) []byte {
@@ -29,7 +29,7 @@ func TestVerifyNamesUnreadableEntries(t *testing.T) {
 		shard sharding.ShardID
 		kind  byte
 		data  func(term sharding.Term) []byte
-		says  string // nothing: the entry is well
+		says  string // empty: the entry is valid
 	}{
 		{"data", 1, normal, func(sharding.Term) []byte { return []byte("garbage") }, "entry of 7 bytes"},
 		{"data of a later release", 1, normal, func(term sharding.Term) []byte { return journal.AppendEntryHeader(nil, 99, term, 1) }, "entry kind 99"},
@@ -64,8 +64,8 @@ func TestVerifyNamesUnreadableEntries(t *testing.T) {
 	}
 }
 
-// appendEntry puts an entry behind a shard's last in the log of a stopped node.
-// The record is a turn as journal/raftgroup/FORMAT.md has it.
+// appendEntry appends an entry to the log of a shard of a stopped node. The
+// record is a turn as described in journal/raftgroup/FORMAT.md.
 func appendEntry(t *testing.T, dir string, shard sharding.ShardID, kind byte, data func(sharding.Term) []byte) (index uint64) {
 	t.Helper()
 	log, err := wal.Open(disk.OS{}, dir, wal.Options{})
@@ -84,7 +84,7 @@ func appendEntry(t *testing.T, dir string, shard sharding.ShardID, kind byte, da
 		le, entry := binary.LittleEndian, data(g.Term)
 		b := le.AppendUint32([]byte{1}, uint32(shard))
 		b = le.AppendUint64(b, uint64(g.Replica))
-		b = append(b, 1<<2) // entries alone
+		b = append(b, 1<<2) // only entries
 		b = le.AppendUint64(b, index)
 		b = le.AppendUint32(b, 1)
 		b = le.AppendUint64(b, uint64(g.Term))

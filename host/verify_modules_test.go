@@ -11,9 +11,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestVerifyMissesModules: a module that the metadata knows and that has no file
-// is a fault of a lone node, whether the metadata is in its store yet or in its
-// log. The same module pushed again mends it.
+// TestVerifyMissesModules: on a single node, verify reports a module that is in
+// the metadata but has no file, whether the metadata is in its store already or
+// only in its log. Uploading the module again repairs it.
 func TestVerifyMissesModules(t *testing.T) {
 	dir := t.TempDir()
 	wasm := testkit.BuildExample(t, "counter")

@@ -9,9 +9,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// BenchmarkWake tells entities of 300 events to leave memory and asks each
-// twice: an operation is the first query, which brings the entity back from its
-// snapshot. Both medians are reported.
+// BenchmarkWake makes entities of 300 events leave memory and queries each
+// twice. An operation is the first query, which loads the entity from its
+// snapshot. It reports the medians of both.
 func BenchmarkWake(b *testing.B) {
 	const events = 300
 	n, c := startBenchOn(b, b.TempDir())
@@ -21,7 +21,7 @@ func BenchmarkWake(b *testing.B) {
 	}
 	ids := entityIDs(100)
 	addEvents(b, c, "bench-counter", ids, events)
-	time.Sleep(time.Second) // until what was applied is in the store
+	time.Sleep(time.Second) // until everything applied is in the store
 	var cold, warm []time.Duration
 	ask := func(id string) time.Duration {
 		began := time.Now()

@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// worstCommands are commands of a neighbour, each at a bound of its own and one
-// at all of them.
+// worstCommands are commands of a noisy neighbor: each reaches one limit, and
+// the last one all of them.
 var worstCommands = []struct {
 	name string
 	load map[string]any
@@ -30,17 +30,17 @@ var worstCommands = []struct {
 	{"all", map[string]any{"items": items(32 << 10), "pad": strings.Repeat("x", 900<<10), "events": 128, "bytes": 1900, "sends": 64, "timers": 64, "reply": 200 << 10, "spin": 5_000_000}},
 }
 
-// items are about so many bytes of JSON.
+// items returns about the given number of bytes of JSON.
 func items(bytes int) json.RawMessage {
 	one := `{"sku":"sku-0000","quantity":7}`
 	n := bytes / (len(one) + 1)
 	return json.RawMessage("[" + strings.TrimSuffix(strings.Repeat(one+",", n), ",") + "]")
 }
 
-// BenchmarkBesideTheWorstCommand is a command of one entity while four others
-// send commands at their bounds, on the same executor. It reports the longest,
-// and how many of the neighbours' commands were carried out and refused. The
-// goal is 100 ms on a machine that does nothing else.
+// BenchmarkBesideTheWorstCommand sends commands to one entity while four others
+// receive commands at their limits on the same executor. It reports the longest
+// time, and how many of the neighbors' commands were completed and rejected.
+// The goal is 100 ms on an otherwise idle machine.
 func BenchmarkBesideTheWorstCommand(b *testing.B) {
 	n, c := startBenchWith(b, b.TempDir(), func(cfg *config.Config) { cfg.Executors = 1 })
 	b.Cleanup(func() {
@@ -91,7 +91,7 @@ func beside(b *testing.B, c *client.Client, name string, data []byte) {
 		})
 	}
 	if data != nil {
-		time.Sleep(time.Second) // until each has sent some
+		time.Sleep(time.Second) // until each caller has sent some
 	}
 	var took []time.Duration
 	for b.Loop() {
