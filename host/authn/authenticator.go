@@ -20,57 +20,58 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// Options say whom a node lets in.
+// Options configures an Authenticator.
 type Options struct {
-	// Anonymous lets callers in that have no credential. A wrong one is refused
-	// all the same.
+	// Anonymous accepts callers without a credential. An invalid credential is
+	// rejected in any case.
 	Anonymous bool
-	// TokenFile holds the hashes of static tokens; empty is none.
+	// TokenFile holds the hashes of static tokens; empty means none.
 	TokenFile string
-	// Known reports that the node has caught up with the tokens that the cluster
-	// keeps. A token that nobody knows may be one of those before. Nil: it has.
+	// Known reports whether the node has caught up with the tokens in the
+	// metadata. Before that, an unknown token may be valid, so it is rejected
+	// with unavailable instead of unauthenticated. Nil means always.
 	Known func() bool
-	// CertName has the certificates of clients be credentials, for requests that
-	// have no Authorization header.
+	// CertName makes clients' certificates credentials of requests without an
+	// Authorization header.
 	CertName CertName
-	// NodeCert reports whether a certificate is a node's, which is no client's.
-	// Nil: none is.
+	// NodeCert reports whether a certificate belongs to a node, which makes it
+	// invalid for clients. Nil means that none does.
 	NodeCert func(*x509.Certificate) bool
-	// JWT says whose tokens are taken; nil is nobody's.
+	// JWT configures the tokens of an issuer; nil means that none are accepted.
 	JWT *JWTOptions
-	// Now is the clock that credentials expire by; nil is time.Now.
+	// Now is the clock for expiry; nil means time.Now.
 	Now func() time.Time
-	// Refused is told of each request that is refused; it must not block. Nil is
-	// told of none.
+	// Refused is called for each rejected request and must not block. It may be
+	// nil.
 	Refused func(r *http.Request, reason string)
-	// Logger gets what operators should see, and never a credential; nil
-	// discards it.
+	// Logger receives messages for operators, which never contain credentials;
+	// nil discards them.
 	Logger *slog.Logger
-	// Registerer gets the metrics; nil drops them.
+	// Registerer registers the metrics; nil means none.
 	Registerer prometheus.Registerer
 }
 
-// Authenticator knows callers by their credentials. It is safe for concurrent
-// use.
+// Authenticator identifies callers by their credentials. It is safe for
+// concurrent use.
 type Authenticator struct {
 	opts     Options
 	metrics  *metrics
 	failures failures
-	tokens   atomic.Pointer[tokenTable] // of the file
-	kept     atomic.Pointer[tokenTable] // of the cluster
-	jwt      *jwtVerifier               // nil: none
+	tokens   atomic.Pointer[tokenTable] // from the token file
+	kept     atomic.Pointer[tokenTable] // from the metadata
+	jwt      *jwtVerifier               // nil: JWTs are not accepted
 
-	reading sync.Mutex // of files
+	reading sync.Mutex // held while files are read
 	files   []*files.Watched
 	reload  chan struct{} // one slot
 	streams openStreams
 
 	renewing sync.Mutex
-	revision uint64 // of kept
+	revision uint64 // revision of kept
 }
 
-// New makes an authenticator. It reads the files, and fails where one is wrong;
-// it asks nobody over the network.
+// New creates an authenticator. It reads the files and returns an error if one
+// is invalid. It makes no network request.
 func New(o Options) (*Authenticator, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -104,7 +105,7 @@ func New(o Options) (*Authenticator, error) {
 	return a, errors.Join(faults...)
 }
 
-// Reload has Run read the files again, whether or not they look changed.
+// Reload makes Run read the files again even if they look unchanged.
 func (a *Authenticator) Reload() {
 	select {
 	case a.reload <- struct{}{}:
@@ -112,9 +113,9 @@ func (a *Authenticator) Reload() {
 	}
 }
 
-// SetTokens has the tokens that the cluster keeps be taken, beside those of the
-// file, and ends the streams of those that are gone. What is of no higher
-// revision than before is passed over.
+// SetTokens replaces the tokens of the metadata, which are accepted in addition
+// to those of the file, and ends streams whose token was removed. It ignores a
+// revision that is not higher than the previous one.
 func (a *Authenticator) SetTokens(revision uint64, tokens []access.Token) {
 	a.renewing.Lock()
 	defer a.renewing.Unlock()
@@ -134,17 +135,17 @@ func (a *Authenticator) SetTokens(revision uint64, tokens []access.Token) {
 	}
 }
 
-// InFile reports whether the token file has a token of the name.
+// InFile reports whether the token file contains a token with this name.
 func (a *Authenticator) InFile(name string) bool { return a.tokens.Load().has(name) }
 
-// How often Run looks at what may change.
+// Intervals of the checks in Run.
 const (
-	lookEvery    = time.Second      // at the files, and at the streams whose credential expires
-	recheckEvery = 30 * time.Second // at the text of the files, and at every stream's credential
+	lookEvery    = time.Second      // changed files and expired credentials of streams
+	recheckEvery = 30 * time.Second // contents of files and all credentials of streams
 )
 
-// Run keeps credentials and keys fresh and ends streams whose credential has
-// ended, until ctx ends.
+// Run keeps credentials and keys up to date, and ends streams whose credential
+// is no longer valid, until ctx ends.
 func (a *Authenticator) Run(ctx context.Context) {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
@@ -170,9 +171,9 @@ func (a *Authenticator) Run(ctx context.Context) {
 	}
 }
 
-// look reads files that have changed, or all, and ends streams whose credential
-// has expired or, where anything has changed or all is asked for, is not valid
-// any more.
+// look reads changed files, or all of them, and ends streams whose credential
+// has expired. If a file has changed or all is set, it also ends streams whose
+// credential is no longer valid.
 func (a *Authenticator) look(ctx context.Context, all bool) {
 	changed := a.readFiles(all)
 	for _, s := range a.streams.list() {
@@ -180,23 +181,24 @@ func (a *Authenticator) look(ctx context.Context, all bool) {
 		case s.expired(a.opts.Now()):
 			a.end(s, failExpired)
 		case s.principal.Kind == KindCertificate:
-			// It stands as long as its connection does, whose owner holds it to the
-			// authorities.
+			// The certificate is valid as long as its connection exists. The
+			// owner of the connection closes it if an authority is removed.
 		case changed || all:
 			a.recheck(ctx, s)
 		}
 	}
 }
 
-// recheck ends a stream whose credential is not valid any more, or another's.
+// recheck ends a stream whose credential is no longer valid, or now belongs to
+// another principal.
 func (a *Authenticator) recheck(ctx context.Context, s *session) {
 	if p, fail := a.verify(ctx, s.credential, false); fail != nil && fail != failKeys || fail == nil && (p.Kind != s.principal.Kind || p.Name != s.principal.Name) {
 		a.end(s, failRevoked)
 	}
 }
 
-// Recheck refuses a request whose token is not valid any more, by the tokens
-// that are known now.
+// Recheck returns an error if the token of a request is no longer valid
+// according to the tokens known now.
 func (a *Authenticator) Recheck(ctx context.Context) error {
 	s, ok := ctx.Value(sessionKey{}).(*session)
 	if !ok || s.principal.Kind != KindToken {
@@ -212,7 +214,7 @@ func (a *Authenticator) Recheck(ctx context.Context) error {
 	return connect.NewError(fail.code, fail.err)
 }
 
-// end ends a stream.
+// end ends a stream and logs why.
 func (a *Authenticator) end(s *session, why *failure) {
 	if s.end(why) {
 		a.metrics.streams.Inc()
@@ -220,9 +222,9 @@ func (a *Authenticator) end(s *session, why *failure) {
 	}
 }
 
-// readFiles reads the files that have moved, or all. A file that cannot be read
-// or is wrong leaves what was known before; the log tells of it once. A change
-// counts at the second look.
+// readFiles reads files that have changed, or all of them. If a file cannot be
+// read or is invalid, the previous contents stay in use and the error is logged
+// once. A change takes effect when two looks have seen the same contents.
 func (a *Authenticator) readFiles(all bool) (changed bool) {
 	a.reading.Lock()
 	defer a.reading.Unlock()
@@ -245,14 +247,14 @@ func (a *Authenticator) readFiles(all bool) (changed bool) {
 	return changed
 }
 
-// session is who makes a request, and by what.
+// session is the caller of a request, with its credential.
 type session struct {
 	principal  *Principal
 	credential string
 
-	// Of a stream, once it is entered.
+	// The following fields are for streams.
 	mu    sync.Mutex
-	abort func() // nil once the stream has ended
+	abort func() // nil unless the stream is open
 	ended *failure
 	w     http.ResponseWriter
 }
@@ -261,7 +263,7 @@ func (s *session) expired(now time.Time) bool {
 	return !s.principal.Expires.IsZero() && !now.Before(s.principal.Expires.Add(leewayOf(s.principal.Kind)))
 }
 
-// leewayOf is how long after its end a credential is taken.
+// leewayOf returns how long after its expiry a credential is accepted.
 func leewayOf(k Kind) time.Duration {
 	if k == KindJWT {
 		return jwtLeeway
@@ -269,7 +271,7 @@ func leewayOf(k Kind) time.Duration {
 	return 0
 }
 
-// authenticate says who sends a request.
+// authenticate identifies the caller of a request.
 func (a *Authenticator) authenticate(r *http.Request) (p *Principal, credential string, fail *failure) {
 	header := r.Header["Authorization"]
 	if len(header) == 0 {
@@ -290,8 +292,8 @@ func (a *Authenticator) authenticate(r *http.Request) (p *Principal, credential 
 	return p, credential, fail
 }
 
-// verify says whose a credential is. Only where fetch says so it waits for the
-// keys of an issuer, no longer than fetchPatience.
+// verify identifies the owner of a credential. It waits for the keys of an
+// issuer only if fetch is set, and then at most fetchPatience.
 func (a *Authenticator) verify(ctx context.Context, credential string, fetch bool) (*Principal, *failure) {
 	switch {
 	case strings.HasPrefix(credential, TokenPrefix):
@@ -316,7 +318,7 @@ func (a *Authenticator) verify(ctx context.Context, credential string, fetch boo
 	return nil, failUnknown
 }
 
-// methodOf is the metric's name of how a credential would be known.
+// methodOf returns the metric label for the kind of credential in a request.
 func methodOf(r *http.Request) string {
 	header := r.Header["Authorization"]
 	switch {
@@ -335,7 +337,7 @@ func methodOf(r *http.Request) string {
 	return "other"
 }
 
-// openStreams are the sessions of the streams that are open.
+// openStreams is the set of sessions of open streams.
 type openStreams struct {
 	mu   sync.Mutex
 	open map[*session]struct{}

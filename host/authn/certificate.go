@@ -8,20 +8,20 @@ import (
 	"github.com/hostd/hostd/host/principal"
 )
 
-// CertName says which name of a client's certificate is its bearer's.
+// CertName selects the name in a client's certificate that identifies its
+// owner.
 type CertName string
 
-// The values of Options.CertName. None is no name: certificates are no
-// credential then.
+// Values of Options.CertName. With CertNone, certificates are not credentials.
 const (
 	CertNone   CertName = ""
 	CertCommon CertName = "cn"      // the subject's common name
-	CertURI    CertName = "san-uri" // the alternative name that is a URI, such as spiffe://corp/team/a
-	CertDNS    CertName = "san-dns" // the alternative name that is a DNS name
+	CertURI    CertName = "san-uri" // the subject alternative name of type URI, such as spiffe://corp/team/a
+	CertDNS    CertName = "san-dns" // the subject alternative name of type DNS
 )
 
-// shown is the certificate that the client of a request has shown and that was
-// held to the authorities of clients; nil is none.
+// shown returns the client's certificate of a request, verified by the client
+// authorities; nil if there is none.
 func shown(r *http.Request) *x509.Certificate {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.VerifiedChains[0]) == 0 {
 		return nil
@@ -29,13 +29,14 @@ func shown(r *http.Request) *x509.Certificate {
 	return r.TLS.VerifiedChains[0][0]
 }
 
-// certified says whom a certificate names. One that has several names of the
-// kind names nobody: authorities differ in which of them they have checked.
+// certified identifies the owner of a certificate. A certificate with several
+// names of the selected kind is rejected, because authorities differ in which
+// of them they verify.
 func (a *Authenticator) certified(c *x509.Certificate) (*Principal, *failure) {
 	switch {
 	case a.opts.NodeCert != nil && a.opts.NodeCert(c):
 		return nil, failNodeCert
-	case !a.opts.Now().Before(c.NotAfter): // it was shown before
+	case !a.opts.Now().Before(c.NotAfter): // it was valid during the handshake
 		return nil, failCertExpired
 	}
 	var names []string
@@ -63,5 +64,5 @@ func (a *Authenticator) certified(c *x509.Certificate) (*Principal, *failure) {
 	return &Principal{Principal: p, Expires: c.NotAfter}, nil
 }
 
-// commonName is the attribute of a subject.
+// commonName is the OID of the common name in a subject.
 var commonName = asn1.ObjectIdentifier{2, 5, 4, 3}

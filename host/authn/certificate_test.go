@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// askWith sends a request over a connection whose client has shown a
-// certificate; nil is none.
+// askWith sends a request over a connection with a client certificate; nil
+// means none.
 func (w *world) askWith(c *x509.Certificate, header ...string) (status int, who *Principal, text string) {
 	r := httptest.NewRequest(http.MethodPost, somePath, strings.NewReader("{}"))
 	r.Header.Set("Content-Type", "application/json")
@@ -30,7 +30,7 @@ func (w *world) askWith(c *x509.Certificate, header ...string) (status int, who 
 	return answer.Code, who, answer.Body.String()
 }
 
-// named is a certificate with common names, URIs and names of hosts.
+// named returns a certificate with the given common names, URIs and host names.
 func (w *world) named(commonNames, uris, hosts []string) *x509.Certificate {
 	c := &x509.Certificate{DNSNames: hosts, NotAfter: w.clock.now().Add(time.Hour)}
 	for _, n := range commonNames {
@@ -46,8 +46,8 @@ func (w *world) named(commonNames, uris, hosts []string) *x509.Certificate {
 	return c
 }
 
-// A certificate is its bearer's by exactly one name of the kind that the node
-// goes by, and a request with a token is that of the token's bearer.
+// A certificate identifies its owner only by exactly one name of the configured
+// kind. If a request has a token, the token identifies the caller.
 func TestCertificatesAreCredentials(t *testing.T) {
 	type names = []string
 	for _, c := range []struct {
@@ -98,8 +98,8 @@ func TestCertificatesAreCredentials(t *testing.T) {
 	}
 }
 
-// A connection may outlive the certificate that it was made with: its requests
-// and streams do not.
+// A connection may outlive the certificate of its handshake. Its requests and
+// streams are rejected then.
 func TestCertificatesExpire(t *testing.T) {
 	w := newWorld(t, false)
 	w.opts.CertName = CertCommon

@@ -1,9 +1,9 @@
-// Package authn says who calls: it makes a Principal of the credential that a
-// request carries, before anything of the request's body is read. It never says
-// what a principal may do.
+// Package authn identifies callers: it derives a Principal from the credential
+// of a request before it reads the request's body. It does not decide what a
+// principal may do.
 //
-// An Authenticator has one goroutine, Run, which is its owner's: it reads the
-// files of credentials and keys again when they change, asks the provider of
-// keys, and ends streams whose credential has ended. The tokens that the
-// cluster keeps are given to it.
+// The owner of an Authenticator runs Run in one goroutine. Run reads files of
+// credentials and keys again when they change, fetches the issuer's keys, and
+// ends streams whose credential is no longer valid. The tokens stored in the
+// metadata are passed to SetTokens.
 package authn

@@ -6,10 +6,10 @@ import (
 	"connectrpc.com/connect"
 )
 
-// failure is why a request is refused. Its text is for the caller: it says
-// nothing of what would be right.
+// failure is why a request is rejected. The caller sees its text, so the text
+// must not help to guess a valid credential.
 type failure struct {
-	reason string // of the metric
+	reason string // label of the metric
 	code   connect.Code
 	err    error
 }
@@ -18,8 +18,8 @@ func refused(reason, text string) *failure {
 	return &failure{reason, connect.CodeUnauthenticated, errors.New(text)}
 }
 
-// The failures. Those of tokens that nobody knows and of tokens of another
-// form are told alike.
+// The failures. An unknown static token and a token in an unknown format get
+// the same text.
 var (
 	failMissing     = refused("missing", "this node answers callers with a credential only: send 'Authorization: Bearer TOKEN', or show a certificate where the node goes by those")
 	failMalformed   = refused("malformed", "the Authorization header is not 'Bearer TOKEN'")
@@ -34,12 +34,13 @@ var (
 	failNodeCert    = refused("cert_node", "the certificate is of a node: clients have certificates of their own ('hostd cert create-client')")
 	failCertExpired = refused("cert_expired", "the certificate of this connection has expired: connect with a new one")
 	failRevoked     = refused("revoked", "the credential of this stream is not valid any more")
-	// failKeys is no proof that the token is wrong: another attempt may do.
+	// failKeys doesn't mean that the token is invalid; the caller may retry.
 	failKeys = &failure{"keys", connect.CodeUnavailable, errors.New("the node has no keys of the issuer: its provider does not answer")}
-	// failUnasked is none either: the provider may have made the key since.
+	// failUnasked doesn't either: the issuer may have created the key recently.
 	failUnasked = &failure{"keys", connect.CodeUnavailable, errors.New("the node does not know the token's key, and cannot ask the provider at the moment: try again")}
-	// failBehind is none either: the cluster may keep the token.
+	// failBehind doesn't either: the metadata may contain the token.
 	failBehind = &failure{"behind", connect.CodeUnavailable, errors.New("the node does not know the token, and has not caught up with those that its cluster keeps: try again")}
-	// errTooMany is answered to addresses that go on with what is refused.
+	// errTooMany is the error for addresses that keep sending rejected
+	// requests.
 	errTooMany = errors.New("too many requests of this address were refused for their credential: wait a second")
 )

@@ -5,24 +5,24 @@ import (
 	"time"
 )
 
-// Bounds of what is known of refused requests.
+// Limits of failures.
 const (
-	maxFailures  = 10 // of an address in a second
+	maxFailures  = 10 // per address and second
 	maxAddresses = 4096
 )
 
-// failures counts refused requests by the second and the address of their
-// callers. The table has at most maxAddresses; the others share one count.
+// failures counts rejected requests per second and address. It holds at most
+// maxAddresses; all other addresses share one count.
 type failures struct {
 	mu     sync.Mutex
 	second int64
 	by     map[string]int
-	rest   int // of addresses beyond those of by
+	rest   int // of the addresses that are not in by
 }
 
-// tooMany counts a refused request, and reports whether those of its address
-// are too many in this second. A good credential is never asked about here: who
-// shares an address with somebody's wrong ones goes on.
+// tooMany counts a rejected request and reports whether its address has had too
+// many in this second. Requests with a valid credential never get here, so a
+// caller is not affected by failures of others at the same address.
 func (f *failures) tooMany(address string, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -9,17 +9,17 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// maxFirstAdminBytes bounds a file of ReadFirstAdmin.
+// maxFirstAdminBytes bounds the size of the file in ReadFirstAdmin.
 const maxFirstAdminBytes = 64 << 10
 
-// FirstAdmin is who is to be admin of a cluster that has none: the bearer of a
+// FirstAdmin is the first admin of a cluster that has none: the owner of a
 // token, or a subject.
 type FirstAdmin struct {
-	Token   access.Token // of no name where Subject is given
+	Token   access.Token // zero if Subject is set
 	Subject string
 }
 
-// Who is the subject.
+// Who returns the subject.
 func (f FirstAdmin) Who() string {
 	if f.Subject != "" {
 		return f.Subject
@@ -27,9 +27,10 @@ func (f FirstAdmin) Who() string {
 	return f.Token.Subject()
 }
 
-// ReadFirstAdmin reads a file of one line: name:sha256hex, as in a token file,
-// or admin SUBJECT. Empty lines and those that begin with # say nothing. Who is
-// admin for good does not expire.
+// ReadFirstAdmin reads a file with one line: name:sha256hex, as in a token
+// file, or admin SUBJECT. Empty lines and lines that start with # are ignored.
+// A token with an expiry is rejected, because the cluster would have no admin
+// after that.
 func ReadFirstAdmin(path string) (FirstAdmin, error) {
 	text, _, err := files.Regular(path, maxFirstAdminBytes)
 	if err != nil {

@@ -47,5 +47,5 @@ func TestFirstAdmins(t *testing.T) {
 	}
 }
 
-// namedWell holds that who is named is a subject.
+// namedWell checks that the first admin is a valid subject.
 func namedWell(f FirstAdmin) error { return access.CheckSubject(f.Who()) }

@@ -6,16 +6,18 @@ import (
 	"net/netip"
 )
 
-// guarded is a transport to a provider, wherever its documents and redirects
-// lead. Who can answer in the provider's place says who callers are: so it asks
-// over TLS alone, but for a provider on this machine that is named without.
+// guarded is a transport to the provider of an issuer's keys. Whoever can
+// answer in the provider's place can forge any caller. So guarded requires TLS
+// for all URLs, also for those in the provider's documents and redirects. The
+// only exception is a provider on this machine whose issuer URL has the scheme
+// http.
 type guarded struct {
-	base  http.RoundTripper // nil is http.DefaultTransport
-	plain bool              // the issuer is named without TLS
+	base  http.RoundTripper // nil means http.DefaultTransport
+	plain bool              // the issuer URL has the scheme http
 }
 
-// RoundTrip implements http.RoundTripper. Bodies end with an error beyond
-// maxKeysBytes.
+// RoundTrip implements http.RoundTripper. Reading more than maxKeysBytes of a
+// body returns an error.
 func (g guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !(g.plain && r.URL.Scheme == "http" && onThisMachine(r.URL.Hostname())) {
 		return nil, fmt.Errorf("the provider of keys is not asked without TLS: it names %.256q", r.URL.Redacted())
@@ -31,7 +33,7 @@ func (g guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, err
 }
 
-// onThisMachine reports whether a host is a loopback address, or localhost.
+// onThisMachine reports whether host is a loopback address or localhost.
 func onThisMachine(host string) bool {
 	at, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && at.Unmap().IsLoopback()

@@ -20,43 +20,43 @@ import (
 	"github.com/hostd/hostd/host/principal"
 )
 
-// JWTOptions say whose signed tokens are taken.
+// JWTOptions configures which signed tokens are accepted.
 type JWTOptions struct {
-	// Issuer is the URL that tokens name as theirs, below which the provider
-	// tells of its keys (OpenID Connect Discovery 1.0).
+	// Issuer is the URL in the iss claim of tokens. The provider publishes its
+	// keys below it (OpenID Connect Discovery 1.0).
 	Issuer string
-	// Audience must be among those of a token.
+	// Audience must be among the audiences of a token.
 	Audience string
-	// Parties are the clients besides Audience to which a token may have been
-	// issued, as its azp claim says; "*" is all.
+	// Parties are the clients besides Audience that a token may have been
+	// issued to, according to its azp claim; "*" means all.
 	Parties []string
-	// NameClaim and GroupsClaim are the claims that the principal's name and
-	// groups are of.
+	// NameClaim and GroupsClaim are the claims with the principal's name and
+	// groups.
 	NameClaim, GroupsClaim string
-	// KeysFile holds the keys of the issuer as a set of RFC 7517; the provider is
-	// not asked then.
+	// KeysFile holds the keys of the issuer as a JWK set (RFC 7517). If it is
+	// set, the provider is not contacted.
 	KeysFile string
-	// Client asks the provider; nil is one of the package's own.
+	// Client makes the requests to the provider; nil means a default one.
 	Client *http.Client
 }
 
 const (
-	// jwtLeeway is how far the clocks of issuer and node may differ.
+	// jwtLeeway is the tolerance for clock skew between the issuer and the
+	// node.
 	jwtLeeway = 30 * time.Second
-	// maxVerified bounds the tokens that are known to be valid without a look at
-	// their signature.
+	// maxVerified bounds the cache of tokens whose signature was verified.
 	maxVerified = 1024
-	// maxClaimBytes bounds a name, and each group.
+	// maxClaimBytes bounds the length of a name and of each group.
 	maxClaimBytes = 256
 	maxGroups     = 256
 )
 
-// algorithms are those that tokens may be signed by. All are of public keys: a
-// public key is never taken for a secret.
+// algorithms are the accepted signature algorithms. All of them are asymmetric,
+// so a public key can never be used as an HMAC secret.
 var algorithms = []jose.SignatureAlgorithm{jose.RS256, jose.ES256, jose.EdDSA}
 
-// jwtVerifier knows callers by tokens that an issuer has signed. It is safe for
-// concurrent use.
+// jwtVerifier verifies tokens signed by an issuer. It is safe for concurrent
+// use.
 type jwtVerifier struct {
 	opts JWTOptions
 	now  func() time.Time
@@ -64,7 +64,8 @@ type jwtVerifier struct {
 	oidc *oidc.IDTokenVerifier
 
 	mu sync.Mutex
-	// verified are the tokens whose signatures are by the keys of a version.
+	// verified caches the tokens whose signatures were verified with keys of
+	// version.
 	verified map[[sha256.Size]byte]*Principal
 	version  uint64
 }
@@ -77,8 +78,9 @@ func newJWTVerifier(o JWTOptions, now func() time.Time, logger *slog.Logger) *jw
 	client.Transport = guarded{base: client.Transport, plain: strings.HasPrefix(strings.ToLower(o.Issuer), "http://")}
 	o.Client = &client
 	v := &jwtVerifier{opts: o, now: now, keys: newKeySet(o, now, logger)}
-	// The verifier looks at the signature alone: it finds claims whatever their
-	// case is, and has no bounds for times.
+	// The oidc verifier only checks the signature. Its checks of claims are not
+	// used, because it matches their names case-insensitively and does not
+	// bound times.
 	v.oidc = oidc.NewVerifier(o.Issuer, v.keys, &oidc.Config{
 		SupportedSigningAlgs: func() (names []string) {
 			for _, a := range algorithms {
@@ -91,22 +93,22 @@ func newJWTVerifier(o JWTOptions, now func() time.Time, logger *slog.Logger) *jw
 	return v
 }
 
-// setKeys takes the keys of a file.
+// setKeys replaces the keys by those in a file.
 func (v *jwtVerifier) setKeys(text []byte) error { return v.keys.take(text) }
 
-// verdictKey is the context's key for what the key set says of a token.
+// verdictKey is the context key of the *verdict on a token.
 type verdictKey struct{}
 
-// verdict is what is known of a token's signature when it was looked at.
+// verdict carries the result of the signature check out of the oidc verifier.
 type verdict struct {
-	fetch  bool // the provider may be asked
-	signed bool // by a key of the issuer
-	noKeys bool // there is none to look with
-	// unasked says that the token's key may be one that the provider has by now.
+	fetch  bool // input: the provider may be contacted
+	signed bool // a key of the issuer has signed the token
+	noKeys bool // there are no usable keys
+	// unasked means that the provider may have published the token's key since.
 	unasked bool
 }
 
-// verify says whose a token is.
+// verify identifies the owner of a token.
 func (v *jwtVerifier) verify(ctx context.Context, token string, fetch bool) (*Principal, *failure) {
 	hash := sha256.Sum256([]byte(token))
 	version, usable := v.keys.current()
@@ -141,9 +143,9 @@ func (v *jwtVerifier) verify(ctx context.Context, token string, fetch bool) (*Pr
 	return p, nil
 }
 
-// check says what is wrong with the claims of a token that the issuer has
-// signed, or when it expires. Names of claims are matched exactly (RFC 7519,
-// section 4): "EXP" is a claim that nobody knows.
+// check checks the claims of a token with a valid signature and returns its
+// expiry. Claim names are case-sensitive (RFC 7519, section 4), so "EXP" is an
+// unknown claim.
 func (v *jwtVerifier) check(claims map[string]any) (expires time.Time, fail *failure) {
 	for _, claim := range []string{"iat", "nbf", "exp"} {
 		if value, ok := claims[claim]; ok && !isTime(value) {
@@ -156,7 +158,7 @@ func (v *jwtVerifier) check(claims map[string]any) (expires time.Time, fail *fai
 	expires = time.Unix(int64(until), 0)
 	_, isEvent := claims["events"].(map[string]any)
 	switch {
-	case until <= 0: // it names no end
+	case until <= 0: // there is no expiry
 		return expires, failClaims
 	case expires.Before(now.Add(-jwtLeeway)):
 		return expires, failExpired
@@ -164,64 +166,63 @@ func (v *jwtVerifier) check(claims map[string]any) (expires time.Time, fail *fai
 		return expires, failIssuer
 	case claims["aud"] != v.opts.Audience && !isAmong(v.opts.Audience, claims["aud"]):
 		return expires, failAudience
-	case !v.issuedTo(claims): // but to another client
+	case !v.issuedTo(claims): // issued to another client
 		return expires, failAudience
-	case isEvent: // it tells of something, such as a logout, and is no credential
+	case isEvent: // a security event, such as a logout, not a credential
 		return expires, failClaims
 	case v.opts.NameClaim == "email" && claims["email_verified"] != nil && claims["email_verified"] != true && claims["email_verified"] != "true":
-		return expires, failClaims // the address may be anybody's
+		return expires, failClaims // the address may belong to somebody else
 	case now.Add(jwtLeeway).Before(time.Unix(int64(from), 0)):
 		return expires, failClaims
 	}
 	return expires, nil
 }
 
-// ofAnotherKind reports whether the header of a token says that it is something
-// else than a credential (RFC 8725, section 3.11), such as logout+jwt: the same
-// issuer may have signed it with the same key. Most credentials have the type
-// JWT, or none.
+// ofAnotherKind reports whether the header of a token says that the token is
+// not a credential, such as a logout+jwt (RFC 8725, section 3.11). The issuer
+// may have signed it with the same key. Most credentials have the type JWT or
+// none.
 func ofAnotherKind(token string) bool {
 	var header struct {
 		Type string `json:"typ"`
 	}
 	head, _, _ := strings.Cut(token, ".")
 	if !decodePart(head, &header) {
-		return true // it was verified, so it can be read
+		return true // cannot happen, because the token was verified
 	}
 	kind := strings.TrimPrefix(strings.ToLower(header.Type), "application/")
 	return strings.HasSuffix(kind, "+jwt") && kind != "at+jwt"
 }
 
-// issued reports whether a claim names the issuer. Google's tokens name theirs
-// in two ways.
+// issued reports whether a claim names the issuer. Google uses two names.
 func (v *jwtVerifier) issued(claim any) bool {
 	return claim == v.opts.Issuer || v.opts.Issuer == "https://accounts.google.com" && claim == "accounts.google.com"
 }
 
-// issuedTo reports whether a token was issued to a client whose tokens are
-// taken. One that does not say it is for its audience.
+// issuedTo reports whether a token was issued to an accepted client. A token
+// without an azp claim was issued to its audience.
 func (v *jwtVerifier) issuedTo(claims map[string]any) bool {
 	azp, said := claims["azp"]
 	party, text := azp.(string)
 	return !said || text && (party == v.opts.Audience || slices.Contains(v.opts.Parties, party) || slices.Contains(v.opts.Parties, "*"))
 }
 
-// maxTime is the last second of the year 9999.
+// maxTime is the last second of the year 9999, in Unix time.
 const maxTime = 253_402_300_799
 
-// isTime reports whether a claim is seconds since 1970 that a time can hold.
+// isTime reports whether a claim is a valid Unix time in seconds.
 func isTime(claim any) bool {
 	at, number := claim.(float64)
 	return number && at >= 0 && at <= maxTime
 }
 
-// unprintable reports whether a name has characters that do not show, by which
-// it could look like another one, or bytes that were not UTF-8.
+// unprintable reports whether a name contains invalid UTF-8 or characters that
+// are not printable. Such a name could be mistaken for another one.
 func unprintable(name string) bool {
 	return strings.ContainsFunc(name, func(r rune) bool { return r == utf8.RuneError || !unicode.IsPrint(r) })
 }
 
-// principal is whom the claims of a token name.
+// principal builds the principal from the claims of a token.
 func (v *jwtVerifier) principal(claims map[string]any, expires time.Time) (*Principal, bool) {
 	name, _ := claims[v.opts.NameClaim].(string)
 	if name == "" || len(name) > maxClaimBytes || unprintable(name) {
@@ -251,7 +252,7 @@ func (v *jwtVerifier) principal(claims map[string]any, expires time.Time) (*Prin
 	return &Principal{Principal: p, Claims: claims, Expires: expires}, err == nil
 }
 
-// why says what is wrong with the signature of a token that was refused.
+// why returns the failure for a token whose signature was rejected.
 func (v *jwtVerifier) why(token string, said *verdict) *failure {
 	var header struct {
 		Alg string `json:"alg"`
@@ -274,19 +275,20 @@ func (v *jwtVerifier) why(token string, said *verdict) *failure {
 	return failClaims
 }
 
-// isAmong reports whether a claim is a list with a value.
+// isAmong reports whether a claim is a list that contains value.
 func isAmong(value string, claim any) bool {
 	list, _ := claim.([]any)
 	return slices.Contains(list, any(value))
 }
 
-// decodePart reads one part of a token, and reports whether it could.
+// decodePart decodes one part of a token and reports whether that worked.
 func decodePart(part string, into any) bool {
 	text, err := base64.RawURLEncoding.DecodeString(part)
 	return err == nil && json.Unmarshal(text, into) == nil
 }
 
-// known returns whose a token is that was verified by the same keys.
+// known returns the principal of a token that was already verified with keys of
+// this version, or nil.
 func (v *jwtVerifier) known(hash [sha256.Size]byte, version uint64) *Principal {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -296,8 +298,8 @@ func (v *jwtVerifier) known(hash [sha256.Size]byte, version uint64) *Principal {
 	return v.verified[hash]
 }
 
-// keep notes that a token was verified by the keys of a version, unless there
-// are others by now. When there are too many tokens any one is forgotten.
+// keep caches a token verified with keys of this version, unless the version
+// has changed since. If the cache is full, it drops arbitrary tokens.
 func (v *jwtVerifier) keep(hash [sha256.Size]byte, p *Principal, version uint64) {
 	v.mu.Lock()
 	defer v.mu.Unlock()

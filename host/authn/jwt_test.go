@@ -26,15 +26,15 @@ import (
 	"github.com/go-jose/go-jose/v4"
 )
 
-// provider is an OpenID Connect provider within the test.
+// provider is an OpenID Connect provider in the test process.
 type provider struct {
 	*httptest.Server
-	asked atomic.Int64 // for its keys
+	asked atomic.Int64 // number of requests for its keys
 
 	mu   sync.Mutex
 	keys []jose.JSONWebKey
 	down bool
-	hold chan struct{} // answers wait until it is closed; nil: they do not
+	hold chan struct{} // answers wait until it is closed; nil: they don't wait
 }
 
 func newProvider(t testing.TB) *provider {
@@ -73,7 +73,7 @@ func (p *provider) set(down bool, keys ...signer) {
 	}
 }
 
-// signer is a key of a provider.
+// signer is a signing key of a provider.
 type signer struct {
 	id  string
 	alg jose.SignatureAlgorithm
@@ -98,13 +98,13 @@ func newSigner(t testing.TB, id string, alg jose.SignatureAlgorithm) signer {
 	return signer{id, alg, key}
 }
 
-// sign makes a token of claims.
+// sign returns a signed token with the given claims.
 func sign(t testing.TB, alg jose.SignatureAlgorithm, key any, id string, claims map[string]any) string {
 	t.Helper()
 	return signAs(t, "", alg, key, id, claims)
 }
 
-// signAs is sign of a token whose header says what kind it is of.
+// signAs is sign with a type in the header of the token.
 func signAs(t testing.TB, kind string, alg jose.SignatureAlgorithm, key any, id string, claims map[string]any) string {
 	t.Helper()
 	var o *jose.SignerOptions
@@ -130,7 +130,7 @@ func signAs(t testing.TB, kind string, alg jose.SignatureAlgorithm, key any, id 
 	return token
 }
 
-// issuerWorld is an authenticator that takes the tokens of a provider.
+// issuerWorld is an authenticator that accepts the tokens of a provider.
 type issuerWorld struct {
 	*world
 	t        *testing.T
@@ -152,7 +152,8 @@ func newIssuerWorld(t *testing.T, keysFile string) *issuerWorld {
 	return w
 }
 
-// claims are those of a good token for an hour, changed; nil takes one away.
+// claims returns the claims of a valid token of one hour with some changes; nil
+// removes a claim.
 func (w *issuerWorld) claims(change map[string]any) map[string]any {
 	c := map[string]any{
 		"iss": w.provider.URL, "aud": []string{"other", audience}, "sub": "ann", "groups": []string{"ops", "dev"},
@@ -171,7 +172,7 @@ func (w *issuerWorld) token(by signer, change map[string]any) string {
 	return sign(w.t, by.alg, by.key, by.id, w.claims(change))
 }
 
-// demand demands what comes of a token.
+// demand checks the result of verifying a token.
 func (w *issuerWorld) demand(what, token string, want *failure) *Principal {
 	w.t.Helper()
 	p, fail := w.verify(context.Background(), token, true)
@@ -266,8 +267,8 @@ func TestSignedTokens(t *testing.T) {
 	}
 }
 
-// TestTokensOfOtherKindsAreRefused: an issuer signs more than credentials, with
-// the same key and maybe for the same audience.
+// TestTokensOfOtherKindsAreRefused: an issuer signs other things than
+// credentials with the same key, possibly for the same audience.
 func TestTokensOfOtherKindsAreRefused(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	rs := newSigner(t, "rs", jose.RS256)
@@ -280,9 +281,9 @@ func TestTokensOfOtherKindsAreRefused(t *testing.T) {
 	}
 }
 
-// TestUnverifiedAddressesAreNoNames: where the name of a caller is the address
-// that it gave its provider, the provider must not say that nobody has verified
-// that.
+// TestUnverifiedAddressesAreNoNames: if callers are named by their e-mail
+// address, a token is rejected if its provider says that the address is not
+// verified.
 func TestUnverifiedAddressesAreNoNames(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	w.jwt.opts.NameClaim = "email"
@@ -296,7 +297,7 @@ func TestUnverifiedAddressesAreNoNames(t *testing.T) {
 	}
 }
 
-// TestVerifiedTokensAreBounded: what is known of tokens does not only grow.
+// TestVerifiedTokensAreBounded: the cache of verified tokens is bounded.
 func TestVerifiedTokensAreBounded(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	key := newSigner(t, "k", jose.EdDSA)
@@ -307,7 +308,7 @@ func TestVerifiedTokensAreBounded(t *testing.T) {
 	if n := len(w.jwt.verified); n != maxVerified {
 		t.Errorf("%d tokens are known", n)
 	}
-	// One that is known expires all the same.
+	// A cached token expires too.
 	last := w.token(key, map[string]any{"jti": "last"})
 	w.demand("the last", last, nil)
 	w.clock.advance(time.Hour + jwtLeeway)

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// kept is a token that the cluster keeps.
+// kept returns a token as stored in the metadata.
 func kept(name, token string, expires time.Time) access.Token {
 	t := access.Token{Name: name, Hash: access.HashToken(token)}
 	if !expires.IsZero() {
@@ -40,7 +40,7 @@ func TestTokensOfTheClusterAreTaken(t *testing.T) {
 	if _, _, answer := w.ask(somePath, stranger, "Bearer "+short); !strings.Contains(answer.Body.String(), "expired") || who(ann) == "" {
 		t.Errorf("at its end: %s", answer.Body)
 	}
-	w.SetTokens(3, []access.Token{kept("old", NewToken(), time.Time{})}) // of before
+	w.SetTokens(3, []access.Token{kept("old", NewToken(), time.Time{})}) // an older revision
 	if who(ann) != "token:ann" {
 		t.Error("an older revision is gone by")
 	}
@@ -50,7 +50,8 @@ func TestTokensOfTheClusterAreTaken(t *testing.T) {
 	}
 }
 
-// TestUnknownTokensOfANodeThatIsBehind: the cluster may have kept it meanwhile.
+// TestUnknownTokensOfANodeThatIsBehind: the metadata may contain the token
+// already.
 func TestUnknownTokensOfANodeThatIsBehind(t *testing.T) {
 	w := newWorld(t, false)
 	known := false
@@ -94,7 +95,7 @@ func TestStreamsEndWithTokensOfTheCluster(t *testing.T) {
 			if n := len(w.streams.list()); n != len(his)+len(files) {
 				t.Errorf("%d streams are left of %d", n, len(his)+len(files))
 			}
-			w.SetTokens(3, []access.Token{kept("other", bo, time.Time{})}) // given to another
+			w.SetTokens(3, []access.Token{kept("other", bo, time.Time{})}) // now belongs to another name
 			for i, end := range his {
 				if err := end(); connect.CodeOf(err) != connect.CodeUnauthenticated {
 					t.Errorf("stream %d of a token that was given to another ended with %v", i, err)

@@ -16,15 +16,16 @@ import (
 )
 
 const (
-	// keysFreshFor is how long keys are used before the provider is asked again.
+	// keysFreshFor is the age of keys at which they are fetched again.
 	keysFreshFor = 10 * time.Minute
-	// keysUsableFor is how long keys are used while the provider does not answer.
+	// keysUsableFor is the maximum age of keys while the provider does not
+	// answer.
 	keysUsableFor = 24 * time.Hour
-	// askAgainAfter is the least time between two attempts at the provider.
+	// askAgainAfter is the minimum interval between two attempts to fetch keys.
 	askAgainAfter = 30 * time.Second
-	// fetchPatience bounds an attempt.
+	// fetchPatience bounds the duration of an attempt.
 	fetchPatience = 5 * time.Second
-	// maxWaiting bounds the callers that wait for an attempt.
+	// maxWaiting bounds the number of callers that wait for an attempt.
 	maxWaiting   = 1024
 	maxKeysBytes = 1 << 20
 	maxKeys      = 256
@@ -36,30 +37,30 @@ var (
 	errTooManyWait = errors.New("too many wait for the keys of the issuer")
 )
 
-// keySet holds the keys of an issuer. It is an oidc.KeySet.
+// keySet holds the keys of an issuer. It implements oidc.KeySet.
 type keySet struct {
 	opts   JWTOptions
 	now    func() time.Time
 	logger *slog.Logger
 
-	asking  chan struct{} // one slot, for an attempt at the provider: the others wait for its result
-	waiting chan struct{} // a slot for each that asks or waits
+	asking  chan struct{} // one slot for the caller that fetches; the others wait for its result
+	waiting chan struct{} // a slot for each caller that fetches or waits
 
 	mu      sync.Mutex
 	keys    []jose.JSONWebKey
-	version uint64    // counts changes of keys
-	fetched time.Time // when they came; zero: never
-	asked   time.Time // when the provider was asked last; zero: never
-	told    string    // of keys that were passed over last
+	version uint64    // incremented when keys changes
+	fetched time.Time // time of the last successful fetch; zero: never
+	asked   time.Time // time of the last attempt to fetch; zero: never
+	told    string    // the warning logged last about skipped keys
 }
 
 func newKeySet(o JWTOptions, now func() time.Time, logger *slog.Logger) *keySet {
 	return &keySet{opts: o, now: now, logger: logger, asking: make(chan struct{}, 1), waiting: make(chan struct{}, maxWaiting)}
 }
 
-// parseKeys reads a set of keys (RFC 7517), and leaves out those that are not
-// for signatures or of kinds that are not used here. odd joins what is wrong
-// with those that are not understood: they take none of the others away.
+// parseKeys parses a JWK set (RFC 7517). It leaves out keys that are not for
+// signatures or have an unsupported type. odd joins the errors of keys that
+// could not be parsed; the other keys remain usable.
 func parseKeys(text []byte) (keys []jose.JSONWebKey, odd, err error) {
 	var set struct {
 		Keys []json.RawMessage `json:"keys"`
@@ -88,7 +89,7 @@ func parseKeys(text []byte) (keys []jose.JSONWebKey, odd, err error) {
 	return keys, odd, nil
 }
 
-// set replaces the keys. The version counts on only where they are others.
+// set replaces the keys. It increments the version only if the keys differ.
 func (k *keySet) set(keys []jose.JSONWebKey) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -105,22 +106,23 @@ func sameKeys(a, b []jose.JSONWebKey) bool {
 	return err == nil && err2 == nil && string(left) == string(right)
 }
 
-// current returns the version of the keys, and whether they may be used.
+// current returns the version of the keys, and whether they are usable.
 func (k *keySet) current() (version uint64, usable bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.version, k.usable()
 }
 
-// usable is called with the lock held.
+// usable reports whether there are keys that are not too old. mu must be held.
 func (k *keySet) usable() bool {
 	return len(k.keys) > 0 && (k.opts.KeysFile != "" || k.now().Sub(k.fetched) < keysUsableFor)
 }
 
-// VerifySignature implements oidc.KeySet. A key that is not known is asked for
-// at the provider, unless it gave its keys a moment ago: who sends unknown keys
-// is refused each time alike. Where the provider gives none, it is not known
-// whether the issuer has signed the token.
+// VerifySignature implements oidc.KeySet. If the token's key is unknown, it
+// fetches the keys, unless that was done a moment ago. The limit applies to all
+// callers, so tokens with made-up keys are always rejected in the same way. If
+// the keys cannot be fetched, it is unknown whether the issuer has signed the
+// token.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
 	said, _ := ctx.Value(verdictKey{}).(*verdict)
 	if said == nil {
@@ -132,7 +134,7 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	}
 	payload, known := k.try(signed)
 	if payload == nil && !known && said.fetch && k.opts.KeysFile == "" {
-		_ = k.fetch(ctx) // Run tells of a provider that does not answer
+		_ = k.fetch(ctx) // Run logs that the provider does not answer
 		payload, known = k.try(signed)
 		said.unasked = !known && !k.justAnswered()
 	}
@@ -147,8 +149,8 @@ func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, err
 	return nil, errNoSignature
 }
 
-// try returns the payload where a key that may be used has signed the token;
-// known says that there is a key of the token's id.
+// try returns the payload if a usable key has signed the token. known reports
+// whether there is a key with the token's key id.
 func (k *keySet) try(signed *jose.JSONWebSignature) (payload []byte, known bool) {
 	k.mu.Lock()
 	var keys []jose.JSONWebKey
@@ -173,24 +175,24 @@ func (k *keySet) try(signed *jose.JSONWebSignature) (payload []byte, known bool)
 	return nil, known
 }
 
-// justAnswered reports whether the last attempt at the provider gave keys, so
-// lately that it is not asked again: a key that is not among them is none.
+// justAnswered reports whether the last attempt to fetch keys succeeded and is
+// so recent that there is no new attempt yet. A key that is still unknown then
+// counts as invalid.
 func (k *keySet) justAnswered() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return !k.fetched.Before(k.asked) && k.now().Sub(k.asked) < askAgainAfter
 }
 
-// mayAsk reports whether the provider may be asked now.
+// mayAsk reports whether the provider may be contacted now.
 func (k *keySet) mayAsk() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.opts.KeysFile == "" && (k.asked.IsZero() || k.now().Sub(k.asked) >= askAgainAfter)
 }
 
-// fetch asks the provider for its keys. Of those who do so at a time one asks,
-// and the others get what it got. It waits no longer than ctx for another's
-// attempt.
+// fetch fetches the keys from the provider. Concurrent callers share one
+// attempt; they wait for it until ctx ends.
 func (k *keySet) fetch(ctx context.Context) error {
 	select {
 	case k.waiting <- struct{}{}:
@@ -205,12 +207,12 @@ func (k *keySet) fetch(ctx context.Context) error {
 		return ctx.Err()
 	}
 	if !k.mayAsk() {
-		return nil // somebody has asked meanwhile
+		return nil // another caller has fetched in the meantime
 	}
 	k.mu.Lock()
 	k.asked = k.now()
 	k.mu.Unlock()
-	// Whoever gives up does not take the keys from the others.
+	// The attempt continues if the caller gives up, because others wait for it.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), fetchPatience)
 	defer cancel()
 	text, err := k.download(ctx)
@@ -220,7 +222,7 @@ func (k *keySet) fetch(ctx context.Context) error {
 	return k.take(text)
 }
 
-// download gets the text of the provider's keys.
+// download returns the provider's JWK set.
 func (k *keySet) download(ctx context.Context) ([]byte, error) {
 	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, k.opts.Client), k.opts.Issuer)
 	if err != nil {
@@ -244,11 +246,11 @@ func (k *keySet) download(ctx context.Context) ([]byte, error) {
 	if res.StatusCode != http.StatusOK {
 		return nil, fmt.Errorf("the provider answers %s for its keys", res.Status)
 	}
-	return io.ReadAll(res.Body) // the transport has a bound
+	return io.ReadAll(res.Body) // the transport limits the size
 }
 
-// take replaces the keys by those of a text. The log tells of those that are
-// passed over, once for the same.
+// take replaces the keys by those in a JWK set. It logs skipped keys, but the
+// same warning only once in a row.
 func (k *keySet) take(text []byte) error {
 	keys, odd, err := parseKeys(text)
 	if err != nil {
@@ -268,15 +270,15 @@ func (k *keySet) take(text []byte) error {
 	return nil
 }
 
-// stale reports whether the provider is to be asked without need.
+// stale reports whether the keys should be refreshed.
 func (k *keySet) stale() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.fetched.IsZero() || k.now().Sub(k.fetched) >= keysFreshFor
 }
 
-// refreshKeys asks the provider for its keys whenever they have become old,
-// until ctx ends.
+// refreshKeys fetches the keys from the provider whenever they are stale, until
+// ctx ends.
 func (a *Authenticator) refreshKeys(ctx context.Context) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()

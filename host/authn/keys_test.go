@@ -46,8 +46,8 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-// TestForgedTokensAreRefusedAlike: who sends one token of an unknown key after
-// the other is told each time that it is not valid, whoever has sent others.
+// TestForgedTokensAreRefusedAlike: each token with an unknown key is rejected
+// as invalid, no matter how many were sent before and by whom.
 func TestForgedTokensAreRefusedAlike(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	key := newSigner(t, "k", jose.ES256)
@@ -72,8 +72,8 @@ func TestForgedTokensAreRefusedAlike(t *testing.T) {
 	}
 }
 
-// TestKeysAreWaitedFor: whose key is being asked for is neither refused nor
-// kept longer than the caller waits.
+// TestKeysAreWaitedFor: a caller whose key is being fetched is not rejected,
+// and doesn't wait longer than it wants to.
 func TestKeysAreWaitedFor(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	old, next := newSigner(t, "old", jose.ES256), newSigner(t, "next", jose.ES256)
@@ -109,7 +109,7 @@ func TestKeysAreWaitedFor(t *testing.T) {
 	if n := w.provider.asked.Load(); n != 2 {
 		t.Errorf("the provider was asked %d times", n)
 	}
-	// The provider is asked, and does not answer.
+	// The provider is contacted, but does not answer.
 	w.clock.advance(askAgainAfter)
 	w.provider.set(true)
 	last := w.token(newSigner(t, "last", jose.ES256), nil)
@@ -121,8 +121,8 @@ func TestKeysAreWaitedFor(t *testing.T) {
 	w.demand("a key that was asked for a moment ago", last, failSignature)
 }
 
-// TestUnusualKeysArePassedOver: one key that is not understood takes none of
-// the others away.
+// TestUnusualKeysArePassedOver: a key that cannot be parsed does not affect the
+// others.
 func TestUnusualKeysArePassedOver(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	var log bytes.Buffer
@@ -158,8 +158,8 @@ func TestUnusualKeysArePassedOver(t *testing.T) {
 	}
 }
 
-// TestKeysComeFromSafePlaces: who can answer in the provider's place says who
-// callers are.
+// TestKeysComeFromSafePlaces: whoever can answer in the provider's place could
+// forge any caller.
 func TestKeysComeFromSafePlaces(t *testing.T) {
 	key := newSigner(t, "k", jose.ES256)
 	text, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.key.Public(), KeyID: "k"}}})
@@ -170,8 +170,8 @@ func TestKeysComeFromSafePlaces(t *testing.T) {
 	long := bytes.Repeat([]byte(" "), maxKeysBytes)
 	for _, c := range []struct {
 		what, issuer string
-		answers      map[string]string // to addresses; one that begins with > is a redirect
-		says         string            // empty: the keys are taken
+		answers      map[string]string // responses by URL; > starts the target of a redirect
+		says         string            // expected error; empty: the keys are accepted
 	}{
 		{"https", "https://a.example", map[string]string{"https://a.example/keys": string(text)}, ""},
 		{"another host", "https://a.example", map[string]string{"": "https://b.example/keys", "https://b.example/keys": string(text)}, ""},
@@ -215,7 +215,7 @@ func TestKeysComeFromSafePlaces(t *testing.T) {
 	}
 }
 
-// answering is a transport that answers by itself.
+// answering is a transport that responds without a network.
 type answering func(*http.Request) *http.Response
 
 func (a answering) RoundTrip(r *http.Request) (*http.Response, error) { return a(r), nil }
@@ -241,7 +241,7 @@ func TestProviderGone(t *testing.T) {
 	w.demand("with the provider again", w.token(key, nil), nil)
 }
 
-// TestKeysAreFetchedAlone: Run asks the provider without a caller.
+// TestKeysAreFetchedAlone: Run fetches keys even if there are no callers.
 func TestKeysAreFetchedAlone(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	key := newSigner(t, "k", jose.EdDSA)
@@ -297,7 +297,7 @@ func TestKeysOfAFile(t *testing.T) {
 			t.Errorf("%s: %v", bad, keys)
 		}
 	}
-	// A secret key has no place among those that are told to everybody.
+	// A private key does not belong into a public set.
 	private, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: one.key, KeyID: "one"}}})
 	if err != nil {
 		t.Fatal(err)

@@ -2,7 +2,8 @@ package authn
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics count what the authenticator does. No label is what a caller chose.
+// metrics counts results of the authenticator. No label has a value chosen by a
+// caller.
 type metrics struct {
 	requests *prometheus.CounterVec // kind
 	failures *prometheus.CounterVec // method, reason

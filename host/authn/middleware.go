@@ -14,10 +14,10 @@ import (
 	"google.golang.org/protobuf/types/known/durationpb"
 )
 
-// Wrap lets requests through to next that are of somebody, before anything of
-// their body is read. Probes of health pass by it, and so does /metrics for
-// callers on this machine. addressOf is what of the remote address of a request
-// is one caller's.
+// Wrap returns a handler that authenticates requests before it reads their
+// bodies, and passes accepted ones to next. Health checks need no credential,
+// and neither does /metrics for callers on this machine. addressOf returns the
+// part of a remote address by which rejected requests are counted.
 func (a *Authenticator) Wrap(next http.Handler, addressOf func(remote string) string) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -39,7 +39,7 @@ func (a *Authenticator) Wrap(next http.Handler, addressOf func(remote string) st
 	})
 }
 
-// open reports whether a request is answered whoever sends it.
+// open reports whether a request needs no credential.
 func open(r *http.Request) bool {
 	switch r.URL.Path {
 	case "/livez", "/readyz":
@@ -50,22 +50,23 @@ func open(r *http.Request) bool {
 	return strings.HasPrefix(r.URL.Path, "/"+grpchealth.HealthV1ServiceName+"/")
 }
 
-// forwarded are the headers by which proxies say for whom they ask.
+// forwarded are the headers that proxies add.
 var forwarded = []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"}
 
-// FromThisMachine reports whether a program of this machine asks. A proxy there
-// that says for whom it asks is not taken for its clients, which may be anywhere.
+// FromThisMachine reports whether a program on this machine has sent the
+// request. A request that a local proxy forwarded doesn't count, because its
+// client may be anywhere.
 func FromThisMachine(r *http.Request) bool {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)
 	return err == nil && at.Addr().Unmap().IsLoopback() &&
 		!slices.ContainsFunc(forwarded, func(name string) bool { return len(r.Header[name]) > 0 })
 }
 
-// drainPatience is how long the server may read away what is left of the body
-// of a request that was refused: 256 KiB at most, and nothing of a longer one.
+// drainPatience bounds how long the server drains the body of a rejected
+// request. It drains at most 256 KiB, and nothing of a longer body.
 const drainPatience = time.Second
 
-// refuse answers a request that is not let in.
+// refuse answers a rejected request.
 func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, write *connect.ErrorWriter, fail *failure, address string) {
 	a.metrics.failures.WithLabelValues(methodOf(r), fail.reason).Inc()
 	if a.opts.Refused != nil {
@@ -86,25 +87,27 @@ func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, write *co
 		status = http.StatusServiceUnavailable
 	}
 	if r.Body != nil && r.Body != http.NoBody {
-		// HTTP/1 reads the end of a short body to keep the connection. It is not to
-		// wait for one that comes slowly.
+		// HTTP/1 drains the rest of a short body to keep the connection open.
+		// It must not wait for one that arrives slowly.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainPatience))
 	}
 	if write.IsSupported(r) {
-		_ = write.Write(w, r, answer) // the caller may have gone
+		_ = write.Write(w, r, answer) // the caller may be gone
 		return
 	}
 	http.Error(w, answer.Message(), status)
 }
 
-// Streams ends streams with unauthenticated when their credential has expired
-// or is not valid any more. Of a stream that brings input none is read any more
-// and what was read is answered; another one is cancelled.
+// Streams returns an interceptor that ends streams with unauthenticated when
+// their credential has expired or is no longer valid. If the stream has client
+// messages, it stops reading, and messages that were read are still answered.
+// Any other stream is canceled.
 func (a *Authenticator) Streams() connect.Interceptor { return streamEnder{a} }
 
 type streamEnder struct{ a *Authenticator }
 
-// WrapUnary implements connect.Interceptor: calls are short.
+// WrapUnary implements connect.Interceptor. Unary calls are too short to end
+// them.
 func (e streamEnder) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
 
 // WrapStreamingClient implements connect.Interceptor; a server has no clients.
@@ -129,7 +132,7 @@ func (e streamEnder) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 		s.enter(abort)
 		e.a.streams.add(s)
 		if s.principal.Kind == KindToken {
-			e.a.recheck(ctx, s) // the token may have gone before the stream was known
+			e.a.recheck(ctx, s) // the token may have been removed before add
 		}
 		err := next(ctx, conn)
 		e.a.streams.remove(s)
@@ -140,14 +143,15 @@ func (e streamEnder) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 	}
 }
 
-// enter is called when a stream begins: abort ends it and does not wait.
+// enter registers the start of a stream. abort ends the stream and must not
+// block.
 func (s *session) enter(abort func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.abort = abort
 }
 
-// end ends the stream, once, unless it has ended by itself.
+// end ends the stream, unless it has ended already, and reports whether it did.
 func (s *session) end(why *failure) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -159,8 +163,9 @@ func (s *session) end(why *failure) bool {
 	return true
 }
 
-// leave is called when a stream has ended. Nothing aborts it any more: what
-// abort uses is not to be used then. It returns why the stream was ended.
+// leave registers that the handler of a stream has returned. abort is not
+// called after that, because it uses the response. leave returns why the stream
+// was ended, or nil.
 func (s *session) leave() *failure {
 	s.mu.Lock()
 	defer s.mu.Unlock()

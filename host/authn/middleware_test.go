@@ -25,7 +25,7 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// clock is a clock that a test sets.
+// clock is a clock that the test sets.
 type clock struct{ at atomic.Int64 }
 
 func newClock() *clock {
@@ -37,7 +37,7 @@ func newClock() *clock {
 func (c *clock) now() time.Time          { return time.Unix(0, c.at.Load()).UTC() }
 func (c *clock) advance(d time.Duration) { c.at.Add(int64(d)) }
 
-// write puts text into a file of the test's.
+// write writes text to a file.
 func write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -50,7 +50,7 @@ type world struct {
 	*Authenticator
 	clock          *clock
 	file           string
-	good, expiring string // tokens; the second ends in an hour
+	good, expiring string // tokens; the second expires in an hour
 	log            bytes.Buffer
 }
 
@@ -65,14 +65,14 @@ func newWorld(t testing.TB, anonymous bool) *world {
 	return w
 }
 
-// settle looks as often as it takes for a change of a file to count.
+// settle looks twice, as a file change needs to take effect.
 func (w *world) settle() {
 	w.look(context.Background(), false)
 	w.look(context.Background(), false)
 }
 
-// ask sends a request through the middleware and returns what came of it, and
-// who the handler was told sends it.
+// ask sends a request through the middleware. It returns the response, and the
+// caller that the handler saw.
 func (w *world) ask(path, remote string, header ...string) (status int, who *Principal, answer *httptest.ResponseRecorder) {
 	r := httptest.NewRequest(http.MethodPost, path, strings.NewReader("{}"))
 	r.Header.Set("Content-Type", "application/json")
@@ -175,8 +175,8 @@ func TestWhatIsOpen(t *testing.T) {
 	}
 }
 
-// TestProxiesAreNotTakenForTheirClients: what a proxy of this machine passes on
-// comes from elsewhere.
+// TestProxiesAreNotTakenForTheirClients: requests that a proxy on this machine
+// forwards come from elsewhere.
 func TestProxiesAreNotTakenForTheirClients(t *testing.T) {
 	for header, local := range map[string]bool{"": true, "User-Agent": true, "X-Forwarded-For": false, "x-real-ip": false, "Via": false, "Forwarded": false, "X-Forwarded-Host": false} {
 		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
@@ -193,8 +193,8 @@ func TestProxiesAreNotTakenForTheirClients(t *testing.T) {
 	}
 }
 
-// TestFailuresAreLimited: who is refused again and again is told to wait, each
-// address by itself, and a good credential is taken all the time.
+// TestFailuresAreLimited: a caller with many rejected requests has to wait.
+// Each address has its own limit, and a valid credential is always accepted.
 func TestFailuresAreLimited(t *testing.T) {
 	w := newWorld(t, false)
 	for i := range maxFailures {
@@ -238,13 +238,13 @@ func TestFailuresAreBounded(t *testing.T) {
 	}
 }
 
-// TestBadFilesLeaveWhatWas: a token file that is wrong, or gone, changes
-// nothing, and is counted.
+// TestBadFilesLeaveWhatWas: an invalid or missing token file changes nothing
+// and is counted.
 func TestBadFilesLeaveWhatWas(t *testing.T) {
 	w := newWorld(t, false)
 	in := func(token string) bool {
 		status, _, _ := w.ask(somePath, stranger, "Bearer "+token)
-		w.clock.advance(time.Second) // another second of failures
+		w.clock.advance(time.Second) // resets the limit of failures
 		return status == 200
 	}
 	count := func() float64 { return testutil.ToFloat64(w.metrics.reloads.WithLabelValues("token-file")) }
@@ -275,8 +275,8 @@ func TestBadFilesLeaveWhatWas(t *testing.T) {
 	}
 }
 
-// TestHalfWrittenFiles: a file counts when it looks the same twice, since
-// whoever writes it may not be done.
+// TestHalfWrittenFiles: a file takes effect when two looks have seen the same
+// contents, because it may be written while it is read.
 func TestHalfWrittenFiles(t *testing.T) {
 	w := newWorld(t, false)
 	in := func(token string) bool { return w.tokens.Load().find(access.HashToken(token)) != nil }
@@ -317,8 +317,7 @@ func TestHalfWrittenFiles(t *testing.T) {
 	}
 }
 
-// TestBadFilesAreToldOnce: the log does not fill up with a file that stays as
-// it is.
+// TestBadFilesAreToldOnce: a file that stays invalid is logged only once.
 func TestBadFilesAreToldOnce(t *testing.T) {
 	w := newWorld(t, false)
 	told := func(what string, want int) {
@@ -335,7 +334,7 @@ func TestBadFilesAreToldOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	told("a file that is gone", 1)
-	l, err := net.Listen("unix", w.file) // it has a size and a time, and cannot be opened
+	l, err := net.Listen("unix", w.file) // has a size and a time, but cannot be opened
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -390,8 +389,8 @@ func httpClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{Protocols: p}}
 }
 
-// streams opens one stream of each kind with a token; each of what it returns
-// reads on and returns how the stream ended.
+// streams opens one stream of each kind with a token. Each returned function
+// reads until the stream ends and returns its error.
 func streams(t *testing.T, url, token string) (ends []func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -452,7 +451,7 @@ func TestStreamsEndWithTheirCredential(t *testing.T) {
 	}
 }
 
-// TestRunFollows: what look does it does by itself, when asked and in time.
+// TestRunFollows: Run does what look does, periodically and on Reload.
 func TestRunFollows(t *testing.T) {
 	w := newWorld(t, false)
 	ends := streams(t, w.serve(t), w.good)

@@ -14,20 +14,20 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 )
 
-// pipe makes a named pipe that nobody writes to.
+// pipe creates a named pipe without a writer.
 func pipe(t *testing.T, path string) {
 	t.Helper()
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // whoever waits for its writer goes on
+	t.Cleanup(func() { // unblocks readers that wait for a writer
 		if f, err := os.OpenFile(path, os.O_RDWR, 0); err == nil {
 			f.Close()
 		}
 	})
 }
 
-// inTime fails the test where do does not return.
+// inTime fails the test if do does not return in time.
 func inTime(t *testing.T, what string, do func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -42,8 +42,8 @@ func inTime(t *testing.T, what string, do func()) {
 	}
 }
 
-// TestAPipeIsNoFileOfCredentials: what is no regular file is refused, and no
-// reader waits for it.
+// TestAPipeIsNoFileOfCredentials: a file that is not regular is rejected
+// without reading it, because a read could block.
 func TestAPipeIsNoFileOfCredentials(t *testing.T) {
 	dir := t.TempDir()
 	fifo, link, socket := filepath.Join(dir, "fifo"), filepath.Join(dir, "link"), filepath.Join(dir, "socket")
@@ -70,8 +70,8 @@ func TestAPipeIsNoFileOfCredentials(t *testing.T) {
 	}
 }
 
-// TestAPipeInThePlaceOfAFile: what was read before counts on, and nothing
-// waits for the pipe.
+// TestAPipeInThePlaceOfAFile: the previous contents stay in use, and nothing
+// blocks on the pipe.
 func TestAPipeInThePlaceOfAFile(t *testing.T) {
 	w := newWorld(t, false)
 	in := func(token string) bool {

@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/host/principal"
 )
 
-// Kind says what a principal was known by.
+// Kind is the kind of credential that identified a principal.
 type Kind = principal.Kind
 
 // The kinds of principals.
@@ -18,28 +18,26 @@ const (
 	KindCertificate = principal.Certificate
 )
 
-// Principal is who calls, as the credential says. It is shared between calls:
-// nobody changes it.
+// Principal is an identified caller. Calls share it, so it is immutable.
 type Principal struct {
 	*principal.Principal
-	// Claims are all that the issuer says; nil for other kinds.
+	// Claims are all claims of a JWT; nil for other kinds.
 	Claims map[string]any
-	// Expires is when the credential ends; the zero time is never.
+	// Expires is the expiry of the credential; zero means never.
 	Expires time.Time
 }
 
-// anonymous is who calls without a credential.
+// anonymous is the principal of requests without a credential.
 var anonymous = &Principal{Principal: principal.OfNobody()}
 
-// nobody is the session of requests without a credential, where one may be
-// shown.
+// nobody is the session of all requests without a credential.
 var nobody = &session{principal: anonymous}
 
-// sessionKey is the context's key for the *session of a request.
+// sessionKey is the context key of a request's *session.
 type sessionKey struct{}
 
-// Of returns who makes a request, by its context. It is the anonymous where
-// nobody was asked for a credential. It is never nil.
+// Of returns the caller of a request from its context. It returns anonymous if
+// requests are not authenticated. It never returns nil.
 func Of(ctx context.Context) *Principal {
 	if s, ok := ctx.Value(sessionKey{}).(*session); ok {
 		return s.principal
@@ -47,7 +45,8 @@ func Of(ctx context.Context) *Principal {
 	return anonymous
 }
 
-// Asked is who makes a request, nil where nobody was asked for a credential.
+// Asked returns the caller of a request, or nil if requests are not
+// authenticated.
 func Asked(ctx context.Context) *principal.Principal {
 	if s, ok := ctx.Value(sessionKey{}).(*session); ok {
 		return s.principal.Principal

@@ -12,23 +12,23 @@ import (
 )
 
 const (
-	// TokenPrefix begins every static token, so that it is known where it does
-	// not belong, such as in a repository.
+	// TokenPrefix starts every static token, so that scanners find a leaked
+	// token, for example in a repository.
 	TokenPrefix = "hst_"
-	tokenBytes  = 32 // of randomness
-	tokenDigits = 43 // base 62 digits of so many bytes
+	tokenBytes  = 32 // of random data
+	tokenDigits = 43 // base 62 digits of tokenBytes bytes
 )
 
-// NewToken makes a token of 256 random bits.
+// NewToken returns a new token of 256 random bits.
 func NewToken() string {
 	var random [tokenBytes]byte
-	_, _ = rand.Read(random[:]) // it does not fail: see crypto/rand
+	_, _ = rand.Read(random[:]) // never fails, see crypto/rand
 	digits := new(big.Int).SetBytes(random[:]).Text(62)
 	return TokenPrefix + strings.Repeat("0", tokenDigits-len(digits)) + digits
 }
 
-// TokenLine is the line of a token file for a token. expires is not written
-// where it is zero. It fails where the name is none.
+// TokenLine returns the line for a token in a token file. A zero expires is
+// left out. It returns an error if the name is invalid.
 func TokenLine(name, token string, expires time.Time) (string, error) {
 	if err := access.CheckTokenName(name); err != nil {
 		return "", err

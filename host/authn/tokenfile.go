@@ -15,23 +15,24 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// Bounds of a token file.
+// Limits of a token file.
 const (
 	maxTokens         = access.MaxTokens
 	maxTokenFileBytes = 1 << 20
 )
 
-// tokenTable is what a token file holds, or the cluster.
+// tokenTable holds the tokens of a token file or of the metadata.
 type tokenTable struct {
 	hashes     [][sha256.Size]byte
-	principals []*Principal // of the same places
+	principals []*Principal // with the same indexes as hashes
 }
 
-// parseTokens reads the lines of a token file, name:sha256hex[:expires], where
-// expires is a time of RFC 3339. Empty lines and those that begin with # say
-// nothing; a file of no tokens has one of the latter, since one that is empty
-// may not be written yet. One wrong line makes the whole file wrong; the error
-// names its number and nothing of its text.
+// parseTokens parses the lines of a token file, name:sha256hex[:expires], where
+// expires has the format of RFC 3339. Empty lines and lines that start with #
+// are ignored. A file without tokens needs a comment line, because an empty
+// file may not have been written yet. One invalid line makes the whole file
+// invalid; the error contains its number but none of its text, which may be a
+// secret.
 func parseTokens(text []byte) (*tokenTable, error) {
 	if len(text) > maxTokenFileBytes {
 		return nil, fmt.Errorf("the file has more than %d bytes", maxTokenFileBytes)
@@ -65,7 +66,7 @@ func parseTokens(text []byte) (*tokenTable, error) {
 	return t, nil
 }
 
-// parseToken reads a line.
+// parseToken parses one line.
 func parseToken(line string) (hash [sha256.Size]byte, p *Principal, err error) {
 	parts := strings.SplitN(line, ":", 3)
 	if isToken(line) {
@@ -96,19 +97,19 @@ func parseToken(line string) (hash [sha256.Size]byte, p *Principal, err error) {
 	return hash, p, nil
 }
 
-// isToken reports that a line is what callers send, a static token or one that
-// is signed, and not what nodes keep of it.
+// isToken reports whether a line is a static token or a JWT itself, instead of
+// the hash of one.
 func isToken(line string) bool {
 	return !strings.Contains(line, ":") && (strings.HasPrefix(line, TokenPrefix) || strings.Count(line, ".") == 2)
 }
 
-// keptTokens is the table of the tokens that the cluster keeps.
+// keptTokens returns the table of the tokens in the metadata.
 func keptTokens(tokens []access.Token) *tokenTable {
 	t := &tokenTable{}
 	for _, k := range tokens {
 		who, err := principal.New(KindToken, k.Name, nil)
 		if err != nil {
-			continue // the metadata has checked the name
+			continue // cannot happen, because the metadata has checked the name
 		}
 		p := &Principal{Principal: who}
 		if k.Expires != 0 {
@@ -119,13 +120,13 @@ func keptTokens(tokens []access.Token) *tokenTable {
 	return t
 }
 
-// has reports whether a token of the name is in the table.
+// has reports whether the table contains a token with this name.
 func (t *tokenTable) has(name string) bool {
 	return slices.ContainsFunc(t.principals, func(p *Principal) bool { return p.Name == name })
 }
 
-// find returns whose a token of the hash is, nil where it is nobody's. It looks
-// at every line in the same time, wherever and however well the token matches.
+// find returns the owner of the token with this hash, or nil. It compares all
+// lines in constant time, so that the time reveals nothing about the hashes.
 func (t *tokenTable) find(hash [sha256.Size]byte) *Principal {
 	found := -1
 	for i := range t.hashes {

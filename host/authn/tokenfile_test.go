@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// line is the line of a token, which must be one.
+// line returns the line for a valid token.
 func line(t testing.TB, name, token string, expires time.Time) string {
 	t.Helper()
 	l, err := TokenLine(name, token, expires)
@@ -101,7 +101,7 @@ func FuzzParseTokens(f *testing.F) {
 		if len(table.hashes) != len(table.principals) || len(table.hashes) > maxTokens {
 			t.Fatalf("%d hashes of %d principals", len(table.hashes), len(table.principals))
 		}
-		// What was read is written, and read again as the same.
+		// A parsed file can be written and parsed again with the same result.
 		var again strings.Builder
 		again.WriteString("#\n")
 		for i, p := range table.principals {
