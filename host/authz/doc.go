@@ -1,5 +1,5 @@
-// Package authz decides what callers may do: roles and their bindings are
-// compiled into a Table, which never changes, and is asked for each call. It
-// never asks who calls, knows no request, and keeps nothing. It has no
-// goroutine, and a decision allocates nothing.
+// Package authz decides what callers may do. Roles and role bindings are
+// compiled into an immutable Table, which decides each call. It neither
+// identifies callers nor knows requests, and it has no goroutine. A decision
+// allocates nothing.
 package authz

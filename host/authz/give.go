@@ -8,17 +8,16 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// maxCompared bounds the comparisons of one question whether a caller may give
-// rules.
+// maxCompared bounds the number of comparisons in one call of MayGive.
 const maxCompared = 1 << 20
 
-// MayGive reports whether the caller may give others a role in the place of
-// another one: nobody gives what it does not hold. For each verb of a rule one
-// rule of the caller's must allow all that it allows, and none may deny any of
-// it. A deny rule that the role has no more is given like what it denied. Who
-// is admin gives everything.
+// MayGive reports whether the caller may replace role was by role. Nobody may
+// grant permissions that it doesn't have itself: for each verb of each allow
+// rule, a single rule of the caller must allow everything that the new rule
+// allows, and no rule may deny any of it. Removing a deny rule counts as
+// granting what it denied. An admin may grant everything.
 //
-// Rules that would take too long to compare are not held.
+// MayGive returns false if the comparison would take too long.
 func (t *Table) MayGive(p *principal.Principal, role, was access.Role) bool {
 	grants := []*grant{t.grants[subject{string(p.Kind), p.Name}]}
 	for _, group := range p.Groups {
@@ -57,22 +56,22 @@ func (t *Table) MayGive(p *principal.Principal, role, was access.Role) bool {
 	return c.left > 0
 }
 
-// Role returns what is known of a role.
+// Role returns the role with this name.
 func (t *Table) Role(name string) (access.Role, bool) {
 	r, ok := t.known[name]
 	return r, ok
 }
 
-// Bound are the names of the roles that a subject has.
+// Bound returns the names of the roles bound to a subject.
 func (t *Table) Bound(of string) []string {
 	var s subject
 	s.kind, s.name = access.SplitSubject(of)
 	return t.roles[s]
 }
 
-// comparison compares rules, as long as that may take.
+// comparison compares rules with a bounded number of steps.
 type comparison struct {
-	who  caller // who holds a rule
+	who  caller // the caller that holds the own rules
 	left int
 }
 
@@ -93,14 +92,14 @@ func (c *comparison) spend(a, b int) bool {
 	return c.left > 0
 }
 
-// same reports whether two rules are for the same calls.
+// same reports whether two rules match the same calls.
 func (c *comparison) same(a, b *rule) bool {
 	return c.spend(1, len(a.types)+len(a.commands)+len(a.prefixes)+1) &&
 		slices.Equal(a.types, b.types) && slices.Equal(a.commands, b.commands) && slices.Equal(a.prefixes, b.prefixes)
 }
 
-// holds reports whether a rule of the caller's matches all calls that one
-// matches for whoever is given it.
+// holds reports whether a rule of the caller matches every call that the given
+// rule can match for any caller.
 func (c *comparison) holds(own, given *rule) bool {
 	if !c.spend(len(own.types)+1, len(given.types)+1) || !c.spend(len(own.commands)+1, len(given.commands)+1) || !c.spend(len(own.prefixes)+1, len(given.prefixes)+1) {
 		return false
@@ -111,8 +110,8 @@ func (c *comparison) holds(own, given *rule) bool {
 		})
 }
 
-// meets reports whether a rule that denies the caller something matches any
-// call that one may match for whoever is given it.
+// meets reports whether a deny rule of the caller matches any call that the
+// given rule can match for any caller.
 func (c *comparison) meets(own, given *rule) bool {
 	if !c.spend(len(own.types)+1, len(given.types)+1) || !c.spend(len(own.commands)+1, len(given.commands)+1) || !c.spend(len(own.prefixes)+1, len(given.prefixes)+1) {
 		return true
@@ -120,15 +119,15 @@ func (c *comparison) meets(own, given *rule) bool {
 	return anyMeets(own.types, given.types, (*pattern).meets) && anyMeets(own.commands, given.commands, (*pattern).meets) &&
 		anyMeets(own.prefixes, given.prefixes, func(own, given *prefix) bool {
 			if !own.fills(c.who) {
-				return true // nobody knows which ids it is about
+				return true // the rule could apply to any id
 			}
 			start := own.before + own.value(c.who) + own.after
 			return strings.HasPrefix(start, given.fixed()) || strings.HasPrefix(given.fixed(), start)
 		})
 }
 
-// allHeld reports whether each of a list that is given is held by one of
-// another; an empty list is everything.
+// allHeld reports whether each element of given is held by an element of own.
+// An empty list stands for everything.
 func allHeld[T any](own, given []T, holds func(own, given *T) bool) bool {
 	if len(own) == 0 {
 		return true
@@ -141,8 +140,8 @@ func allHeld[T any](own, given []T, holds func(own, given *T) bool) bool {
 	return len(given) > 0
 }
 
-// anyMeets reports whether one of a list meets one of another; an empty list is
-// everything.
+// anyMeets reports whether any element of own meets one of given. An empty list
+// stands for everything.
 func anyMeets[T any](own, given []T, meets func(own, given *T) bool) bool {
 	for i := range own {
 		if slices.ContainsFunc(given, func(g T) bool { return meets(&own[i], &g) }) {
@@ -152,17 +151,18 @@ func anyMeets[T any](own, given []T, meets func(own, given *T) bool) bool {
 	return len(own) == 0 || len(given) == 0
 }
 
-// holds reports whether the pattern matches all that another one matches.
+// holds reports whether the pattern matches everything that other matches.
 func (p *pattern) holds(other *pattern) bool {
 	return p.matches(other.text) && (p.open || !other.open)
 }
 
-// meets reports whether the pattern matches any that another one matches.
+// meets reports whether there is a text that both patterns match.
 func (p *pattern) meets(other *pattern) bool {
 	return p.matches(other.text) || other.matches(p.text)
 }
 
-// fixed is how all ids begin that the prefix is about, whoever calls.
+// fixed returns the beginning that all ids with the prefix share, for any
+// caller.
 func (p *prefix) fixed() string {
 	if p.variable == "" {
 		return p.before + p.after

@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestNobodyGivesWhatItDoesNotHold: what a caller may give is within its own
-// rules, and outside what it is denied.
+// TestNobodyGivesWhatItDoesNotHold: a caller may only grant what its own rules
+// allow and don't deny.
 func TestNobodyGivesWhatItDoesNotHold(t *testing.T) {
 	allow := func(r access.Rule, verbs ...string) access.Rule {
 		r.Effect, r.Verbs = access.Allow, verbs
@@ -90,7 +90,7 @@ func TestNobodyGivesWhatItDoesNotHold(t *testing.T) {
 	}
 }
 
-// TestGivingIsBounded: rules that would take long to compare are refused.
+// TestGivingIsBounded: rules that would take too long to compare are rejected.
 func TestGivingIsBounded(t *testing.T) {
 	long := func(name string) access.Role {
 		r := access.Role{Name: name}

@@ -5,16 +5,16 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// Limit is how much of something a caller may have.
+// Limit is the bound of a quota for a caller.
 type Limit struct {
-	Most int64  // access.Unlimited, or 0 where no role says
-	Role string // that says so
+	Most int64  // access.Unlimited, or 0 if no role sets a limit
+	Role string // the role that sets it
 }
 
-// Limits are those of a caller, by quota.
+// Limits are the limits of a caller, by quota.
 type Limits [access.NumQuotas]Limit
 
-// add counts in what a role says: the most generous counts.
+// add adds the quotas of a role. The most generous value of each quota counts.
 func (l *Limits) add(role string, q access.Quotas) {
 	for which := range l {
 		l[which].join(Limit{q.Get(access.Quota(which)), role})
@@ -27,13 +27,13 @@ func (l *Limit) join(other Limit) {
 	}
 }
 
-// rate reports whether a limit bounds what is done in a second.
+// rate reports whether any limit is a limit per second.
 func (l *Limits) rate() bool {
 	return l[access.CommandsPerSecond].Most > 0 || l[access.FuelPerSecond].Most > 0 || l[access.BytesPerSecond].Most > 0
 }
 
-// Limits are what the roles of a caller say of its quotas. Of each the most
-// generous role counts, of those that say something of it.
+// Limits returns the limits of a caller. Of each quota, the most generous value
+// counts among the roles that set one.
 func (t *Table) Limits(p *principal.Principal) (out Limits) {
 	if l := t.limits[subject{string(p.Kind), p.Name}]; l != nil {
 		out = *l
@@ -48,6 +48,5 @@ func (t *Table) Limits(p *principal.Principal) (out Limits) {
 	return out
 }
 
-// Rated reports whether any role that somebody has bounds what is done in a
-// second.
+// Rated reports whether any bound role has a limit per second.
 func (t *Table) Rated() bool { return t.rated }

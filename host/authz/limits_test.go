@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestMostGenerousLimitCounts: of each quota the most that a role of the caller
-// says, of its groups too, and of those alone that say something.
+// TestMostGenerousLimitCounts: of each quota, the most generous value counts
+// among the roles of the caller and its groups that set one.
 func TestMostGenerousLimitCounts(t *testing.T) {
 	table := Compile(1, []access.Role{
 		{Name: "small", Quotas: access.Quotas{CommandsPerSecond: 10, Streams: 5}},
@@ -52,6 +52,6 @@ func TestMostGenerousLimitCounts(t *testing.T) {
 		t.Error("whether there are limits of a second is told wrong")
 	}
 	if n := testing.AllocsPerRun(100, func() { table.Limits(token("one")); table.Limits(al("big", "free")) }); n > 1 {
-		t.Errorf("%v allocations", n) // the list of groups
+		t.Errorf("%v allocations", n) // one is for the list of groups
 	}
 }

@@ -7,9 +7,10 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// covers reports whether the rule matches all that the call is about. A list
-// that the rule has asks for something that the call says: what is about no
-// type, id or command is not covered by a rule about some.
+// covers reports whether the rule matches everything that the call is about. If
+// the rule lists types, commands or prefixes, the call must have a type,
+// command or id that matches: a call about no id, for example, is not covered
+// by a rule with prefixes.
 func (r *rule) covers(who caller, c *Call) bool {
 	if len(r.types) > 0 && !coversAny(r.types, c.Types, c.Type) {
 		return false
@@ -31,8 +32,9 @@ func (r *rule) covers(who caller, c *Call) bool {
 	return false
 }
 
-// touches reports whether the rule matches any of what the call is about. A state
-// is what every query is answered from, so a rule about some queries touches it.
+// touches reports whether the rule matches anything that the call is about. A
+// read of a whole state touches rules about any query, because the state may
+// contain the answers of all queries.
 func (r *rule) touches(who caller, c *Call) bool {
 	if len(r.types) > 0 && !touchesAny(r.types, c.Types, c.Type) {
 		return false
@@ -50,7 +52,7 @@ func (r *rule) touches(who caller, c *Call) bool {
 	for i := range r.prefixes {
 		p := &r.prefixes[i]
 		if !p.fills(who) {
-			return true // nobody knows which ids it is about
+			return true // the rule could apply to any id
 		}
 		if p.begins(who, c.ID) || c.IDs == Beginning && p.continues(who, c.ID) {
 			return true
@@ -68,7 +70,7 @@ func matchesAny(patterns []pattern, text string) bool {
 	return false
 }
 
-// coversAny reports whether one pattern matches all types of an extent.
+// coversAny reports whether a single pattern matches all types of the extent.
 func coversAny(patterns []pattern, e Extent, text string) bool {
 	switch e {
 	case One:
@@ -83,7 +85,7 @@ func coversAny(patterns []pattern, e Extent, text string) bool {
 	return false
 }
 
-// touchesAny reports whether one matches any type of an extent.
+// touchesAny reports whether a pattern matches any type of the extent.
 func touchesAny(patterns []pattern, e Extent, text string) bool {
 	switch e {
 	case One:
@@ -99,14 +101,14 @@ func touchesAny(patterns []pattern, e Extent, text string) bool {
 	return false
 }
 
-// fills reports whether the caller can stand in the prefix. A name that is
-// empty, or that has in it what separates it from the rest, could reach into the
-// ids of another.
+// fills reports whether the caller's name can replace the variable of the
+// prefix. It cannot if it is empty or contains the separator that follows the
+// variable: such a name could match the ids of another caller.
 func (p *prefix) fills(who caller) bool {
 	return p.variable == "" || who.name != "" && strings.IndexByte(who.name, p.after[0]) < 0
 }
 
-// value is what stands in the place of the prefix's variable.
+// value returns the value of the prefix's variable for the caller.
 func (p *prefix) value(who caller) string {
 	switch p.variable {
 	case access.PrincipalVariable:
@@ -117,7 +119,7 @@ func (p *prefix) value(who caller) string {
 	return ""
 }
 
-// begins reports whether an id begins with the prefix.
+// begins reports whether an id starts with the prefix.
 func (p *prefix) begins(who caller, id string) bool {
 	if !p.fills(who) {
 		return false
@@ -131,7 +133,7 @@ func (p *prefix) begins(who caller, id string) bool {
 	return true
 }
 
-// continues reports whether the prefix goes on from the beginning of an id.
+// continues reports whether the prefix starts with start and is longer.
 func (p *prefix) continues(who caller, start string) bool {
 	for _, part := range [...]string{p.before, p.value(who), p.after} {
 		if len(start) <= len(part) {

@@ -8,7 +8,8 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// A prefix with the principal tells callers of one name by their kind.
+// A prefix with ${principal} distinguishes callers with the same name by their
+// kind.
 func TestPrincipalInPrefixesHasItsKind(t *testing.T) {
 	roles := []access.Role{{Name: "own", Rules: []access.Rule{{Effect: access.Allow, Verbs: []string{access.Query}, IDPrefixes: []string{"u/${principal}/"}}}}}
 	table := Compile(1, roles, []access.Binding{
@@ -28,7 +29,7 @@ func TestPrincipalInPrefixesHasItsKind(t *testing.T) {
 		{token, "u/alice/1", Unmatched},
 		{jwt, "u/jwt:alice/1", Allowed},
 		{jwt, "u/token:alice/1", Unmatched},
-		{odd, "u/jwt:alice/x/1", Unmatched}, // its name has the separator
+		{odd, "u/jwt:alice/x/1", Unmatched}, // its name contains the separator
 	} {
 		if got := table.Decide(tt.who, Call{Verb: authv1.Verb_QUERY, Types: One, Type: "order", IDs: One, ID: tt.id}); got != tt.want {
 			t.Errorf("%s:%s asks for %s: %v, want %v", tt.who.Kind, tt.who.Name, tt.id, got, tt.want)

@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestDeniedQueriesAreNotReadFromStates: a caller who is denied a query does not
-// get the state that answers it.
+// TestDeniedQueriesAreNotReadFromStates: a caller who may not make a query must
+// not get the state that contains its answer.
 func TestDeniedQueriesAreNotReadFromStates(t *testing.T) {
 	rules := []access.Rule{
 		{Effect: access.Allow, Verbs: []string{access.Query, access.Invoke, access.Operate}},
@@ -26,7 +26,7 @@ func TestDeniedQueriesAreNotReadFromStates(t *testing.T) {
 		{authv1.Verb_QUERY, "account", "vip/1", "", Denied},
 		{authv1.Verb_QUERY, "account", "b/1", "", Allowed},
 		{authv1.Verb_QUERY, "order", "vip/1", "", Allowed},
-		{authv1.Verb_OPERATE, "account", "vip/1", "", Allowed}, // it names no command, and shows none's answer
+		{authv1.Verb_OPERATE, "account", "vip/1", "", Allowed}, // names no query and returns no answer of one
 		{authv1.Verb_INVOKE, "account", "vip/1", "open", Allowed},
 	} {
 		if got := table.Decide(token("ann"), Call{Verb: tt.verb, Types: One, Type: tt.typ, IDs: One, ID: tt.id, Command: tt.by}); got != tt.want {

@@ -9,42 +9,42 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// Extent says how much of something a call is about.
+// Extent says how many types or ids a call is about.
 type Extent uint8
 
-// The extents.
+// Values of Extent.
 const (
-	Nothing   Extent = iota // the call is about none
-	One                     // it is about one
-	Beginning               // it is about all that begin so; all there are where that is empty
+	Nothing   Extent = iota // none
+	One                     // exactly one
+	Beginning               // all that start with the given text; all if the text is empty
 )
 
-// Call is what a caller asks for.
+// Call is what a caller wants to do.
 type Call struct {
 	Verb authv1.Verb
-	// Type is an entity type by Types: One, or Beginning with an empty Type for
-	// all.
+	// Type is an entity type if Types is One. If Types is Beginning, Type is
+	// empty, which means all types.
 	Types Extent
 	Type  string
-	// ID is an entity id, or the beginning of some, by IDs.
+	// ID is an entity id, or the start of ids, depending on IDs.
 	IDs Extent
 	ID  string
-	// Command is that of a command or a query; empty is none.
+	// Command is the name of a command or query; empty means none.
 	Command string
 }
 
-// Decision is what becomes of a call.
+// Decision is the result of authorizing a call.
 type Decision uint8
 
-// The decisions.
+// Values of Decision.
 const (
-	Unmatched Decision = iota // no rule allows it
-	Denied                    // a rule denies it
+	Unmatched Decision = iota // no rule allows the call
+	Denied                    // a rule denies the call
 	Allowed
 )
 
-// Table is what callers may do, as of one revision of the roles. It is
-// immutable and safe for concurrent use.
+// Table holds the permissions of all callers at one revision of the roles. It
+// is immutable and safe for concurrent use.
 type Table struct {
 	revision uint64
 	inForce  bool
@@ -55,48 +55,48 @@ type Table struct {
 	known    map[string]access.Role
 }
 
-// subject is whom a binding names.
+// subject is the subject of a role binding.
 type subject struct{ kind, name string }
 
-// grant are the rules of a subject, by verb.
+// grant holds the rules of a subject, by verb.
 type grant [verbs]rules
 
-// verbs is one more than the highest verb of the protos.
+// verbs is one more than the highest verb.
 const verbs = int(authv1.Verb_SECURITY) + 1
 
 type rules struct{ deny, allow []rule }
 
-// rule is one for a verb. An empty list matches everything.
+// rule is a compiled rule for one verb. An empty list matches everything.
 type rule struct {
 	types, commands []pattern
 	prefixes        []prefix
 }
 
-// pattern is a name, or the beginning of names.
+// pattern matches one name, or all names that start with a text.
 type pattern struct {
 	text string
-	open bool // more may follow
+	open bool // any suffix may follow
 }
 
 func (p pattern) matches(text string) bool {
 	return text == p.text || p.open && strings.HasPrefix(text, p.text)
 }
 
-// prefix begins ids: before, then what the variable stands for if there is one,
-// then after.
+// prefix matches ids that start with before, followed by the value of the
+// variable if there is one, followed by after.
 type prefix struct {
 	before, after string
 	variable      string // access.PrincipalVariable, access.NameVariable or empty
 }
 
-// caller is who a rule is matched for.
+// caller is the caller for whom a rule is matched.
 type caller struct{ kind, name string }
 
 func callerOf(p *principal.Principal) caller { return caller{string(p.Kind), p.Name} }
 
-// Compile makes the table of roles, beside those that are built in, and their
-// bindings. It decides nothing unless somebody is admin: until then it is
-// not in force. Roles that do not exist have no rules.
+// Compile builds the table of the given roles and bindings, plus the built-in
+// roles. The table is not in force unless a binding makes somebody admin. Bound
+// roles that do not exist have no rules.
 func Compile(revision uint64, roles []access.Role, bindings []access.Binding) *Table {
 	t := &Table{
 		revision: revision, grants: make(map[subject]*grant, len(bindings)),
@@ -172,18 +172,18 @@ func compilePrefix(p string) prefix {
 	return prefix{before: p}
 }
 
-// VerbText is how rules name a verb.
+// VerbText returns the name of a verb in rules.
 func VerbText(v authv1.Verb) string { return strings.ToLower(v.String()) }
 
-// Revision is that of the roles.
+// Revision returns the revision of the roles.
 func (t *Table) Revision() uint64 { return t.revision }
 
-// InForce reports whether somebody is admin. Until then whoever is let in has
-// all rights.
+// InForce reports whether somebody is admin. Before that, every accepted caller
+// may do everything.
 func (t *Table) InForce() bool { return t.inForce }
 
-// Decide says what becomes of a call. A rule that denies it wins over all that
-// allow it, whichever role they are of. SELF is allowed.
+// Decide decides a call. A rule that denies it takes precedence over all rules
+// that allow it, regardless of their roles. The verb SELF is always allowed.
 func (t *Table) Decide(p *principal.Principal, c Call) Decision {
 	if c.Verb == authv1.Verb_SELF {
 		return Allowed
@@ -220,9 +220,8 @@ func (g *grant) decide(who caller, c *Call) Decision {
 	return Unmatched
 }
 
-// Ever reports whether the caller has a rule that allows the verb for anything
-// at all, and none that denies it for everything. It is asked where what a call
-// is about is not known yet.
+// Ever reports whether any rule allows the verb for anything, and no rule
+// denies it for everything. It is used before it is known what a call is about.
 func (t *Table) Ever(p *principal.Principal, v authv1.Verb) Decision {
 	if v == authv1.Verb_SELF {
 		return Allowed
@@ -257,8 +256,9 @@ func (g *grant) ever(v authv1.Verb) Decision {
 	return Unmatched
 }
 
-// Reaches reports whether the caller may do anything at all with a type: whether
-// a rule allows some of a verb for it, and none denies all of that.
+// Reaches reports whether the caller may do anything with a type: whether a
+// rule allows a verb for some of its entities, and no rule denies that verb for
+// all of them.
 func (t *Table) Reaches(p *principal.Principal, entityType string) bool {
 	grants := []*grant{t.grants[subject{string(p.Kind), p.Name}]}
 	for _, group := range p.Groups {
@@ -286,14 +286,14 @@ func (t *Table) Reaches(p *principal.Principal, entityType string) bool {
 	return false
 }
 
-// MaxBeginnings bounds the beginnings of ids that Beginnings gives.
+// MaxBeginnings bounds the number of prefixes that Beginnings returns.
 const MaxBeginnings = 16
 
-// Beginnings are those of the ids that the caller may ask about where a call is
-// about all of a type's that begin in a way, and is not allowed for all of
-// them: sorted, and none of them begins another. There are none where a rule
-// denies any of what the call is about, and where there would be more than
-// MaxBeginnings.
+// Beginnings returns the prefixes of the ids that the caller may access, if a
+// call is about all ids of a type with a certain prefix and isn't allowed for
+// all of them. The result is sorted, and no element is a prefix of another. It
+// is nil if a rule denies anything that the call is about, or if there would be
+// more than MaxBeginnings elements.
 func (t *Table) Beginnings(p *principal.Principal, c Call) []string {
 	if c.Types != One || c.IDs != Beginning || c.Verb <= 0 || int(c.Verb) >= verbs {
 		return nil
@@ -333,8 +333,8 @@ func (t *Table) Beginnings(p *principal.Principal, c Call) []string {
 	return out
 }
 
-// beginnings are those of the ids that the rule allows for the type and the
-// command of the call.
+// beginnings returns the prefixes of the ids for which the rule covers the
+// call.
 func (r *rule) beginnings(who caller, c Call) []string {
 	var out []string
 	for i := range r.prefixes {
@@ -350,7 +350,8 @@ func (r *rule) beginnings(who caller, c Call) []string {
 	return out
 }
 
-// RolesOf are the names of the roles that the caller has, sorted, each once.
+// RolesOf returns the names of the caller's roles, sorted and without
+// duplicates.
 func (t *Table) RolesOf(p *principal.Principal) []string {
 	out := slices.Clone(t.roles[subject{string(p.Kind), p.Name}])
 	for _, group := range p.Groups {
@@ -360,7 +361,7 @@ func (t *Table) RolesOf(p *principal.Principal) []string {
 	return slices.Compact(out)
 }
 
-// Names reports whether a subject is the caller, or one of its groups.
+// Names reports whether a subject is the caller or one of its groups.
 func Names(bound string, p *principal.Principal) bool {
 	kind, name := access.SplitSubject(bound)
 	if kind == access.KindGroup {

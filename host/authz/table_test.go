@@ -52,18 +52,18 @@ func TestDecisions(t *testing.T) {
 	}{
 		{token("al"), send("order", "al/1", "add"), Allowed},
 		{token("al"), send("inv-a", "shared/1", "get-all"), Allowed},
-		{token("al"), send("order", "alice/1", "add"), Unmatched},      // of another, whose name begins so
+		{token("al"), send("order", "alice/1", "add"), Unmatched},      // belongs to another caller with a similar name
 		{token("al"), send("order", "al", "add"), Unmatched},           // shorter than the prefix
-		{token("al"), send("orders", "al/1", "add"), Unmatched},        // another type, whose name begins so
+		{token("al"), send("orders", "al/1", "add"), Unmatched},        // another type with the same beginning
 		{token("al"), send("order", "al/1", "added"), Unmatched},       // another command
-		{token("al"), send("inv-secret", "al/1", "add"), Denied},       // by the same role
-		{token("al/ice"), send("order", "al/ice/1", "add"), Unmatched}, // or it were in what is al's
+		{token("al"), send("inv-secret", "al/1", "add"), Denied},       // denied by the same role
+		{token("al/ice"), send("order", "al/ice/1", "add"), Unmatched}, // otherwise it would match ids of al
 		{token("al/ice"), send("order", "shared/1", "add"), Allowed},
-		{token("bo"), send("order", "bo/1", "add"), Unmatched}, // a token is not who has a JWT
+		{token("bo"), send("order", "bo/1", "add"), Unmatched}, // bound to the JWT, not to the token
 		{staff, send("order", "bo/1", "add"), Allowed},
 		{staff, send("order", "shared/1", "add"), Allowed},
-		{staff, send("order", "shared/locked-1", "add"), Denied}, // by a role of another group
-		{anonymous, send("order", "/1", "add"), Allowed},         // as an invoker, not as nobody's name
+		{staff, send("order", "shared/locked-1", "add"), Denied}, // denied by the role of another group
+		{anonymous, send("order", "/1", "add"), Allowed},         // allowed for every invoker, not by an empty name
 		{anonymous, read(One, "order", One, "/1"), Unmatched},
 		{token("root"), send("any", "thing", "at all"), Allowed},
 		{token("root"), Call{Verb: authv1.Verb_SECURITY}, Allowed},
@@ -74,12 +74,12 @@ func TestDecisions(t *testing.T) {
 		{token("al"), read(One, "order", One, "al/1"), Allowed},
 		{token("al"), read(One, "order", Beginning, "al/"), Allowed},
 		{token("al"), read(One, "order", Beginning, "al/x"), Allowed},
-		{token("al"), read(One, "order", Beginning, "al"), Unmatched}, // more than its own
+		{token("al"), read(One, "order", Beginning, "al"), Unmatched}, // more than its own ids
 		{token("al"), read(One, "order", Beginning, ""), Unmatched},
 		{token("al"), read(One, "order", Nothing, ""), Unmatched},
 		{token("al"), read(Beginning, "", One, "al/1"), Unmatched},
 		{token("al"), read(Nothing, "", Nothing, ""), Unmatched},
-		{staff, read(One, "order", Beginning, "shared/"), Denied}, // some of them are
+		{staff, read(One, "order", Beginning, "shared/"), Denied}, // some of them are denied
 		{staff, read(One, "order", Beginning, ""), Denied},
 		{staff, read(One, "order", Beginning, "shared/m"), Unmatched},
 	} {
@@ -117,7 +117,7 @@ func TestEver(t *testing.T) {
 	}
 }
 
-// Whom a binding names.
+// Names compares a subject with a caller and its groups.
 func TestNames(t *testing.T) {
 	p := &principal.Principal{Kind: principal.JWT, Name: "a:b", Groups: []string{"g"}}
 	for subject, want := range map[string]bool{"jwt:a:b": true, "token:a:b": false, "group:g": true, "group:a:b": false, "jwt:a": false, "anonymous": false} {
@@ -130,7 +130,7 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// naive decides from the roles and bindings as they are kept.
+// naive decides from roles and bindings that aren't compiled.
 type naive struct {
 	roles    []access.Role
 	bindings []access.Binding
@@ -175,7 +175,8 @@ func matchesOne(patterns []string, text string) bool {
 	})
 }
 
-// expanded is a prefix with the name in it, where it can stand there.
+// expanded returns a prefix with the name in place of the variable, if that is
+// possible.
 func expanded(p, name string) (string, bool) {
 	if i := strings.Index(p, access.NameVariable); i >= 0 {
 		behind := p[i+len(access.NameVariable):]
@@ -213,8 +214,8 @@ func matchesSome(r access.Rule, name string, c Call) bool {
 	})
 }
 
-// TestTableDecidesAsTheNaiveOne: over random roles, bindings and calls, from
-// few names, so that they meet.
+// TestTableDecidesAsTheNaiveOne compares random decisions. It uses few names,
+// so that rules match often.
 func TestTableDecidesAsTheNaiveOne(t *testing.T) {
 	seen := map[Decision]int{}
 	for seed := range uint64(300) {
@@ -284,8 +285,8 @@ func TestTableDecidesAsTheNaiveOne(t *testing.T) {
 	}
 }
 
-// FuzzPatterns: whatever a rule may have, and whatever is asked, the table
-// decides as the naive one.
+// FuzzPatterns: the table decides like the naive implementation for arbitrary
+// rules and calls.
 func FuzzPatterns(f *testing.F) {
 	f.Add("order", "${principal.name}/", "add", "al", "order", "al/1", "add", uint8(5))
 	f.Add("inv-*", "u/${principal.name}-x", "a*", "a-b", "inv-a", "u/a-b-x", "ab", uint8(6))
