@@ -42,7 +42,7 @@ func newCA(t testing.TB) ca {
 
 func (c ca) pem() []byte { return contents(c.t, filepath.Join(c.dir, certs.AuthorityCert)) }
 
-// issue returns the text of a certificate and of its key.
+// issue returns a certificate and its key in PEM.
 func (c ca) issue(q certs.Request) (cert, key []byte) {
 	c.t.Helper()
 	dir := c.t.TempDir()
@@ -53,13 +53,13 @@ func (c ca) issue(q certs.Request) (cert, key []byte) {
 	return contents(c.t, certFile), contents(c.t, keyFile)
 }
 
-// node is a node's request, reached at 127.0.0.1 and as "a".
+// node returns the request for a node at 127.0.0.1 and "a".
 func node() certs.Request {
 	return certs.Request{Name: "n1", Cluster: "test", Hosts: []string{"127.0.0.1", "a"}}
 }
 
-// client is the configuration of a client that believes this authority, with a
-// certificate of another where one is given.
+// client returns the configuration of a client that trusts this authority. Its
+// certificate is issued by of, unless of is nil.
 func (c ca) client(of *ca, q certs.Request) *tls.Config {
 	c.t.Helper()
 	config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "127.0.0.1"}
@@ -83,13 +83,13 @@ func contents(t testing.TB, path string) []byte {
 	return text
 }
 
-// files are those of a port, in one directory.
+// files returns the paths of a listener's files in a new directory.
 func files(t testing.TB) certs.Files {
 	dir := t.TempDir()
 	return certs.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), ClientCA: filepath.Join(dir, "ca.crt")}
 }
 
-// put replaces a file in one step, as whoever rotates certificates does.
+// put replaces a file atomically, as a rotation of certificates does.
 func put(t testing.TB, path string, text []byte) {
 	t.Helper()
 	if err := errors.Join(os.WriteFile(path+".new", text, 0o600), os.Rename(path+".new", path)); err != nil {
@@ -97,7 +97,7 @@ func put(t testing.TB, path string, text []byte) {
 	}
 }
 
-// pipe puts a pipe that nobody writes to in the place of a file.
+// pipe replaces a file by a named pipe without a writer.
 func pipe(t testing.TB, path string) {
 	t.Helper()
 	if err := errors.Join(syscall.Mkfifo(path+".new", 0o600), os.Rename(path+".new", path)); err != nil {
@@ -112,7 +112,7 @@ func putPair(t testing.TB, f certs.Files, cert, key []byte) {
 	put(t, f.Key, key)
 }
 
-// logs are lines that are written and read at once.
+// logs is a log that can be read while it is written.
 type logs struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -132,7 +132,7 @@ func (l *logs) count(part string) int {
 
 func (l *logs) logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
 
-// open opens certificates that end with the test.
+// open opens certificates for the duration of the test.
 func open(t testing.TB, o certs.Options) *certs.Reloader {
 	t.Helper()
 	r, err := certs.Open(o)
@@ -142,8 +142,8 @@ func open(t testing.TB, o certs.Options) *certs.Reloader {
 	return r
 }
 
-// serve serves a handler with the certificates, as the server of a node does,
-// and returns its address.
+// serve serves a handler with the certificates like the server of a node, and
+// returns its address.
 func serve(t testing.TB, r *certs.Reloader, l net.Listener, h http.Handler) string {
 	t.Helper()
 	protocols := new(http.Protocols)
@@ -171,7 +171,7 @@ func listen(t testing.TB) net.Listener {
 	return l
 }
 
-// whole is a handler that answers the protocol.
+// whole is a handler that answers with the protocol version.
 var whole = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { fmt.Fprint(w, r.Proto) })
 
 // get makes one call on a connection of its own.
@@ -187,8 +187,9 @@ func get(address string, config *tls.Config) (proto string, err error) {
 	return string(text), err
 }
 
-// handshake is why a server refuses a client, which HTTP/2 does not tell: the
-// client's part of the handshake is over before the server looks at it.
+// handshake returns why a server rejects a client. HTTP/2 doesn't show that,
+// because the client's part of the handshake completes before the server's
+// check.
 func handshake(address string, config *tls.Config) error {
 	conn, err := tls.Dial("tcp", address, config)
 	if err != nil {
@@ -202,7 +203,7 @@ func handshake(address string, config *tls.Config) error {
 	return err
 }
 
-// shown is the serial number of the certificate that a server shows.
+// shown returns the serial number of the certificate that a server sends.
 func shown(t testing.TB, address string, config *tls.Config) string {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, config)
@@ -213,7 +214,7 @@ func shown(t testing.TB, address string, config *tls.Config) string {
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
 }
 
-// until waits for a condition.
+// until waits until the condition is met.
 func until(t testing.TB, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); !condition(); time.Sleep(2 * time.Millisecond) {
@@ -223,7 +224,7 @@ func until(t testing.TB, what string, condition func() bool) {
 	}
 }
 
-// metric is the value of a series, by its name and the value of its label.
+// metric returns the value of a series, by its name and label value.
 func metric(t testing.TB, registry *prometheus.Registry, name, label string) float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -241,7 +242,7 @@ func metric(t testing.TB, registry *prometheus.Registry, name, label string) flo
 	return 0
 }
 
-// What a handshake takes, and what it refuses.
+// A handshake succeeds only with valid certificates on both sides.
 func TestHandshakes(t *testing.T) {
 	own, clients, strange := newCA(t), newCA(t), newCA(t)
 	good := own.client(&clients, certs.Request{Name: "bob"})
@@ -287,8 +288,8 @@ func TestHandshakes(t *testing.T) {
 	}
 }
 
-// A pair that is replaced is shown without a restart, when the directory tells
-// of it and when it is asked for; connections live on.
+// A replaced certificate is used without a restart, after a change in the
+// directory and after Reload. Existing connections stay open.
 func TestPairIsReplaced(t *testing.T) {
 	own := newCA(t)
 	f := files(t)
@@ -328,7 +329,7 @@ func TestPairIsReplaced(t *testing.T) {
 	}
 }
 
-// What mounts secrets replaces the directory that a link leads to.
+// A secret mount replaces the directory behind a symbolic link.
 func TestLinkedDirectoryIsReplaced(t *testing.T) {
 	own := newCA(t)
 	mount := t.TempDir()
@@ -359,7 +360,7 @@ func TestLinkedDirectoryIsReplaced(t *testing.T) {
 	until(t, "the pair of the other directory is shown", func() bool { return shown(t, address, own.client(nil, certs.Request{})) != before })
 }
 
-// Files that cannot be used change nothing, and are told of.
+// Files that cannot be used change nothing and are reported.
 func TestBadFilesAreNotUsed(t *testing.T) {
 	own, clients := newCA(t), newCA(t)
 	f := files(t)
@@ -426,8 +427,8 @@ func TestBadFilesAreNotUsed(t *testing.T) {
 	}
 }
 
-// The end of a certificate is told of: by a metric always, in the log once a
-// day in the last 14.
+// The expiry of certificates is always in a metric, and in the log once a day
+// during the last 14 days.
 func TestEndsAreToldOf(t *testing.T) {
 	own := newCA(t)
 	f := files(t)

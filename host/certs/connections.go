@@ -13,39 +13,41 @@ import (
 	"time"
 )
 
-// Grace is how long a connection lives on whose client is not believed any
-// more: its next answer asks the client to open another one, so that nothing
-// under way is lost.
+// Grace is how long a connection stays open after its client's certificate is
+// no longer trusted. During that time, responses ask the client to open another
+// connection, so that no call in flight is lost.
 const Grace = 30 * time.Second
 
-// sweepEvery is how often connections are looked at whose grace may be over.
+// sweepEvery is the interval between checks for connections whose grace is
+// over.
 const sweepEvery = 5 * time.Second
 
-// errDistrusted ends a handshake, also one that began before an authority was
-// removed.
+// errDistrusted ends a handshake with an untrusted certificate. That includes a
+// handshake that began before the authority was removed.
 var errDistrusted = errors.New("the certificate is not believed")
 
-// connections are those of the port that are open, by what lies below TLS.
+// connections tracks the open connections of a listener, keyed by the
+// connection below TLS.
 type connections struct {
 	mu  sync.Mutex
 	all map[net.Conn]*connection
 }
 
-// connection is one of them.
+// connection is the state of one connection.
 type connection struct {
 	below   net.Conn
-	chain   []*x509.Certificate // what the other side showed; none before the handshake, or where it showed none
-	node    string              // that the chain names; empty for clients
-	until   time.Time           // end of its grace, where it is retired
+	chain   []*x509.Certificate // certificates of the other side; nil before the handshake or if it has none
+	node    string              // node named by chain; empty for clients
+	until   time.Time           // end of the grace period, if retired
 	retired atomic.Bool
 }
 
 func (o *connections) init() { o.all = map[net.Conn]*connection{} }
 
-// connectionKey is the context's key for the *connection of a request.
+// connectionKey is the context key of a request's *connection.
 type connectionKey struct{}
 
-// ConnContext is for http.Server: it begins to follow a connection.
+// ConnContext is for http.Server. It starts to track a connection.
 func (r *Reloader) ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	t, ok := conn.(*tls.Conn)
 	if !ok {
@@ -54,7 +56,7 @@ func (r *Reloader) ConnContext(ctx context.Context, conn net.Conn) context.Conte
 	return context.WithValue(ctx, connectionKey{}, r.follow(t.NetConn()))
 }
 
-// follow begins to follow a connection, forget ends it.
+// follow starts to track a connection; forget stops it.
 func (r *Reloader) follow(below net.Conn) *connection {
 	e := &connection{below: below}
 	r.open.mu.Lock()
@@ -69,7 +71,7 @@ func (r *Reloader) forget(below net.Conn) {
 	delete(r.open.all, below)
 }
 
-// State is for http.Server: it forgets connections that are closed.
+// State is for http.Server. It stops tracking closed connections.
 func (r *Reloader) State(conn net.Conn, state http.ConnState) {
 	t, ok := conn.(*tls.Conn)
 	if !ok || state != http.StateClosed && state != http.StateHijacked {
@@ -78,26 +80,28 @@ func (r *Reloader) State(conn net.Conn, state http.ConnState) {
 	r.forget(t.NetConn())
 }
 
-// Wrap has clients leave connections that are closed soon.
+// Wrap makes clients leave retired connections.
 func (r *Reloader) Wrap(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
 		if e, ok := q.Context().Value(connectionKey{}).(*connection); ok && e.retired.Load() {
-			w.Header().Set("Connection", "close") // over HTTP/2 it says GOAWAY
+			w.Header().Set("Connection", "close") // HTTP/2 sends GOAWAY instead
 		}
 		next.ServeHTTP(w, q)
 	})
 }
 
-// verified notes what the other side has shown. The authorities may have
-// changed since its handshake began.
+// verified checks the chain of the other side and stores it. The check is
+// needed here, because the authorities may have changed since the handshake
+// began.
 func (r *Reloader) verified(below net.Conn, chain []*x509.Certificate) error {
 	if len(chain) == 0 {
 		return nil
 	}
 	r.open.mu.Lock()
 	defer r.open.mu.Unlock()
-	// Who changes the authorities looks at the connections after that, under
-	// this lock: one of the two finds it.
+	// Reload also looks at the connections under this lock, after it has
+	// changed the authorities. So either Reload or this check finds an
+	// untrusted connection.
 	if err := r.role.verify(r.current.Load().material, chain, r.opts.Now()); err != nil {
 		return fmt.Errorf("%w: %w", errDistrusted, err)
 	}
@@ -107,20 +111,21 @@ func (r *Reloader) verified(below net.Conn, chain []*x509.Certificate) error {
 	return nil
 }
 
-// names notes the node on the other side of a connection.
+// names stores the node on the other side of a connection.
 func (r *Reloader) names(e *connection, node string) {
 	r.open.mu.Lock()
 	defer r.open.mu.Unlock()
 	e.node = node
 }
 
-// CloseNode closes every connection with a node at once, whoever has made it,
-// and returns their number.
+// CloseNode immediately closes all connections with a node, no matter which
+// side dialed, and returns their number.
 func (p *Peers) CloseNode(node string) int {
 	return p.open.closeAll(func(e *connection) bool { return e.node == node })
 }
 
-// closeAll closes the connections for which a condition holds.
+// closeAll closes the connections that meet the condition and returns their
+// number.
 func (o *connections) closeAll(condition func(*connection) bool) int {
 	o.mu.Lock()
 	var over []net.Conn
@@ -136,8 +141,8 @@ func (o *connections) closeAll(condition func(*connection) bool) int {
 	return len(over)
 }
 
-// retire gives the connections whose client is not to be believed their grace,
-// and returns their number.
+// retire starts the grace period of connections with untrusted chains, and
+// returns their number.
 func (o *connections) retire(distrusted func(*connection) bool, now time.Time) (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -152,8 +157,8 @@ func (o *connections) retire(distrusted func(*connection) bool, now time.Time) (
 	return n
 }
 
-// closeRetired closes those whose grace is over. The server takes note by
-// itself.
+// closeRetired closes connections whose grace period is over. The server
+// notices that by itself.
 func (o *connections) closeRetired(now time.Time) {
 	o.closeAll(func(e *connection) bool { return e.retired.Load() && !now.Before(e.until) })
 }

@@ -1,10 +1,10 @@
-// Package certs keeps the certificates of a node's ports: it reads them from
-// files, reads them again when they change, and knows which connections were
-// opened under which. It makes the handshakes between nodes, and issues
-// certificates for those who have no authority of their own. All cryptography
-// is that of crypto/tls and crypto/x509.
+// Package certs manages the certificates of a node's listeners. It reads them
+// from files, reads the files again when they change, and tracks which
+// connections use which certificates. It also does the handshakes between
+// nodes, and issues certificates for users without a certificate authority. All
+// cryptography is in crypto/tls and crypto/x509.
 //
-// It never logs a key, and never does without the certificates that it has
-// because others cannot be read. Reloader.Run owns the goroutine that watches
-// the directories of the files.
+// It never logs a private key. If a file becomes unreadable or invalid, the
+// previous certificates stay in use. Reloader.Run owns the goroutine that
+// watches the directories of the files.
 package certs

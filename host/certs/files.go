@@ -15,17 +15,18 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// maxFileBytes bounds a file of certificates or of a key.
+// maxFileBytes bounds the size of a file.
 const maxFileBytes = 1 << 20
 
-// Files are the paths of what a port shows and of what it believes.
+// Files are the paths of a listener's own certificate and of the authorities
+// that it trusts.
 type Files struct {
-	Cert, Key string // PEM: the chain, the leaf first, and its key
-	ClientCA  string // PEM: a bundle of the authorities of clients, or of nodes; none where it is empty
-	CRL       string // PEM or DER: what these authorities have revoked; none where it is empty
+	Cert, Key string // PEM: the chain, leaf first, and its private key
+	ClientCA  string // PEM: bundle of trusted authorities of clients or nodes; "" for none
+	CRL       string // PEM or DER: revocation lists of these authorities; "" for none
 }
 
-// dirs are the directories that the files lie in, each once.
+// dirs returns the directories of the files without duplicates.
 func (f Files) dirs() []string {
 	var out []string
 	for _, file := range []string{f.Cert, f.Key, f.ClientCA, f.CRL} {
@@ -36,18 +37,17 @@ func (f Files) dirs() []string {
 	return out
 }
 
-// material is what the files hold at one moment. It is not changed.
+// material is the parsed contents of the files. It is immutable.
 type material struct {
 	pair        tls.Certificate
 	authorities []*x509.Certificate
-	pool        *x509.CertPool // of the authorities; nil where there is no file
+	pool        *x509.CertPool // of authorities; nil if there is no ClientCA
 	pairSum     [sha256.Size]byte
 	poolSum     [sha256.Size]byte
 	revoked     revocations
 }
 
-// read reads the files and holds them to what they must be. Errors have paths
-// and nothing of what is in a key.
+// read reads and checks the files. Errors contain paths, but nothing of a key.
 func read(f Files) (*material, error) {
 	chain, err := readFile(f.Cert)
 	if err != nil {
@@ -86,8 +86,9 @@ func readFile(path string) ([]byte, error) {
 	return text, err
 }
 
-// parseBundle reads certificates of authorities. x509.CertPool passes over what
-// it cannot read: half a bundle would shut out half of the clients.
+// parseBundle parses certificates of authorities and fails if any is invalid.
+// x509.CertPool would skip invalid ones, and the clients of the skipped
+// authorities would be rejected.
 func parseBundle(text []byte) (all []*x509.Certificate, err error) {
 	for {
 		var block *pem.Block
@@ -115,16 +116,17 @@ func parseBundle(text []byte) (all []*x509.Certificate, err error) {
 	return all, nil
 }
 
-// verifier says why a chain that somebody showed is not believed at a time, by
-// the material in use; nil where it is.
+// verifier returns an error if a chain is not trusted at a time with the given
+// material.
 type verifier func(m *material, chain []*x509.Certificate, now time.Time) error
 
-// ofClients verifies what clients show.
+// ofClients verifies clients' certificates.
 func ofClients(m *material, chain []*x509.Certificate, now time.Time) error {
 	return m.verify(chain, x509.ExtKeyUsageClientAuth, now)
 }
 
-// verify holds a chain to lead to one of the authorities, for a use.
+// verify checks that a chain leads to one of the authorities and is valid for
+// use.
 func (m *material) verify(chain []*x509.Certificate, use x509.ExtKeyUsage, now time.Time) error {
 	if m.pool == nil {
 		return errDistrusted
@@ -139,7 +141,7 @@ func (m *material) verify(chain []*x509.Certificate, use x509.ExtKeyUsage, now t
 	return err
 }
 
-// authorityEnd is when the first of the authorities ends.
+// authorityEnd returns the earliest expiry of the authorities.
 func (m *material) authorityEnd() time.Time {
 	end := m.authorities[0].NotAfter
 	for _, a := range m.authorities {

@@ -20,46 +20,48 @@ import (
 	"time"
 )
 
-// How long what is issued is good.
+// Validity of issued certificates.
 const (
 	AuthorityLife = 10 * 365 * 24 * time.Hour
 	LeafLife      = 365 * 24 * time.Hour
 )
 
-// backdate allows for clocks that are behind that of the issuer.
+// backdate is a tolerance for clocks that are behind the clock of the issuer.
 const backdate = 5 * time.Minute
 
-// maxHosts bounds the names of a node.
+// maxHosts bounds the number of host names of a node.
 const maxHosts = 64
 
-// The names of an authority's files in its directory.
+// Names of an authority's files in its directory.
 const (
 	AuthorityCert = "ca.crt"
 	AuthorityKey  = "ca.key"
 )
 
-// Authority issues certificates to the nodes and clients of a cluster.
+// Authority issues certificates for the nodes and clients of a cluster.
 type Authority struct {
 	Cert *x509.Certificate
 	key  crypto.Signer
 }
 
-// Request says what a certificate is for.
+// Request describes a certificate to issue.
 type Request struct {
-	// Name is a node's id or a client's name, [a-z0-9._-]: the subject.
+	// Name becomes the subject: a node's id or a client's name, in [a-z0-9._-].
 	Name string
-	// Cluster is the name of the node's cluster. With it the certificate names
-	// the node by spiffe://CLUSTER/hostd/node/NAME; without it, it is a client's.
+	// Cluster is the name of the node's cluster. If it is set, the certificate
+	// contains the URI spiffe://CLUSTER/hostd/node/NAME. If it is empty, the
+	// certificate is for a client.
 	Cluster string
-	// Hosts are the DNS names and IP addresses that a node is reached by.
+	// Hosts are the DNS names and IP addresses of a node.
 	Hosts []string
-	// From and Until bound the time in which it is good; zero is five minutes
-	// ago, and LeafLife from now on.
+	// From and Until bound the validity. The zero values mean five minutes ago,
+	// and LeafLife from now.
 	From, Until time.Time
 }
 
-// CreateAuthority makes an authority with its two files in a directory, which
-// it makes too. It overwrites nothing: an error that wraps os.ErrExist says so.
+// CreateAuthority creates an authority with its two files in dir, which it
+// creates if needed. If a file exists, it returns an error that wraps
+// os.ErrExist.
 func CreateAuthority(dir, cluster string) (*Authority, error) {
 	if err := checkCluster(cluster); err != nil {
 		return nil, fmt.Errorf("cluster name %.64q: %w", cluster, err)
@@ -89,7 +91,7 @@ func CreateAuthority(dir, cluster string) (*Authority, error) {
 	return OpenAuthority(dir)
 }
 
-// OpenAuthority reads the two files of an authority.
+// OpenAuthority loads an authority from its two files.
 func OpenAuthority(dir string) (*Authority, error) {
 	pair, err := tls.LoadX509KeyPair(AuthorityFiles(dir))
 	if err != nil {
@@ -102,20 +104,20 @@ func OpenAuthority(dir string) (*Authority, error) {
 	return &Authority{pair.Leaf, key}, nil
 }
 
-// AuthorityFiles names the files of the authority in a directory.
+// AuthorityFiles returns the paths of the authority's files in a directory.
 func AuthorityFiles(dir string) (cert, key string) {
 	return filepath.Join(dir, AuthorityCert), filepath.Join(dir, AuthorityKey)
 }
 
-// NodeFiles names the files of a node's certificate and its key.
+// NodeFiles returns the paths of a node's certificate and key.
 func NodeFiles(dir, name string) (cert, key string) {
 	return filepath.Join(dir, name+".crt"), filepath.Join(dir, name+".key")
 }
 
-// ClientFiles names those of a client.
+// ClientFiles returns the paths of a client's certificate and key.
 func ClientFiles(dir, name string) (cert, key string) { return NodeFiles(dir, "client."+name) }
 
-// ReadCertificate reads one certificate of a file.
+// ReadCertificate reads the first certificate in a file.
 func ReadCertificate(path string) (*x509.Certificate, error) {
 	text, err := readFile(path)
 	if err != nil {
@@ -132,8 +134,8 @@ func ReadCertificate(path string) (*x509.Certificate, error) {
 	return c, nil
 }
 
-// Issue writes a certificate and its key, which only the owner may read. It
-// overwrites nothing: an error that wraps os.ErrExist says so.
+// Issue writes a certificate and its key; only the owner may read the key. If a
+// file exists, it returns an error that wraps os.ErrExist.
 func (a *Authority) Issue(cert, key string, q Request) error {
 	if err := q.check(); err != nil {
 		return err
@@ -176,18 +178,18 @@ func (a *Authority) Issue(cert, key string, q Request) error {
 	return write(cert, der, key, own)
 }
 
-// The parts of the URI that names a node.
+// Parts of the URI that names a node.
 const (
 	nodeScheme = "spiffe"
 	nodePath   = "/hostd/node/"
 )
 
-// NodeURI names a node in its certificate.
+// NodeURI returns the URI that names a node in its certificate.
 func NodeURI(cluster, node string) *url.URL {
 	return &url.URL{Scheme: nodeScheme, Host: cluster, Path: nodePath + node}
 }
 
-// OfNode reports whether a certificate names a node, of any cluster.
+// OfNode reports whether a certificate names a node of any cluster.
 func OfNode(c *x509.Certificate) bool {
 	return slices.ContainsFunc(c.URIs, func(u *url.URL) bool {
 		return u.Scheme == "spiffe" && strings.HasPrefix(u.Path, "/hostd/node/")
@@ -218,8 +220,8 @@ func (q Request) check() error {
 	return nil
 }
 
-// checkName holds names to those of nodes and clusters: they become names of
-// files.
+// checkName checks a node, client or cluster name. It must be safe as a file
+// name.
 func checkName(name string) error {
 	if name == "" || len(name) > 64 || strings.HasPrefix(name, ".") {
 		return errors.New("must have 1 to 64 bytes, the first none of '.'")
@@ -232,8 +234,8 @@ func checkName(name string) error {
 	return nil
 }
 
-// checkCluster is checkName of a cluster, which is a host where a URI names a
-// node: a certificate with an empty part in one cannot be read.
+// checkCluster checks a cluster name. It is the host in a node's URI, and x509
+// cannot parse a certificate if a label of that host is empty.
 func checkCluster(name string) error {
 	if strings.Contains("."+name+".", "..") {
 		return errors.New("must have no '.' at its end, nor two in a row")
@@ -243,7 +245,7 @@ func checkCluster(name string) error {
 
 func newKey() (*ecdsa.PrivateKey, error) { return ecdsa.GenerateKey(elliptic.P256(), rand.Reader) }
 
-// sign signs with a serial number that x509 draws at random.
+// sign creates a certificate. x509 chooses a random serial number.
 func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypto.Signer) ([]byte, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, key)
 	if err != nil {
@@ -252,7 +254,7 @@ func sign(template, parent *x509.Certificate, public crypto.PublicKey, key crypt
 	return der, nil
 }
 
-// write writes a key and its certificate, both or neither.
+// write writes a key and its certificate, either both or neither.
 func write(certFile string, der []byte, keyFile string, key *ecdsa.PrivateKey) error {
 	secret, err := x509.MarshalPKCS8PrivateKey(key)
 	if err != nil {

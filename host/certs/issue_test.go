@@ -59,7 +59,7 @@ func TestIssuedCertificates(t *testing.T) {
 	}
 }
 
-// Keys are their owner's alone, and nothing is overwritten.
+// Only the owner can read keys, and no file is overwritten.
 func TestFilesOfCertificates(t *testing.T) {
 	a := newCA(t)
 	if _, err := certs.CreateAuthority(a.dir, "test"); !errors.Is(err, os.ErrExist) {
@@ -101,7 +101,7 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	for _, q := range []certs.Request{
 		{}, {Name: "../x"}, {Name: "."}, {Name: "A"}, {Name: "a/b"}, {Name: strings.Repeat("a", 65)}, {Name: "a", Hosts: []string{"h"}},
 		{Name: "n", Cluster: "c"}, {Name: "n", Cluster: "C", Hosts: []string{"h"}}, {Name: "n", Cluster: "c", Hosts: []string{""}},
-		{Name: "n", Cluster: "a..c", Hosts: []string{"h"}}, {Name: "n", Cluster: "c.", Hosts: []string{"h"}}, // x509 would not read them
+		{Name: "n", Cluster: "a..c", Hosts: []string{"h"}}, {Name: "n", Cluster: "c.", Hosts: []string{"h"}}, // x509 could not parse the result
 		{Name: "n", Cluster: "c", Hosts: []string{"h:1"}}, {Name: "n", Cluster: "c", Hosts: make([]string, 65)},
 	} {
 		cert, key := certs.NodeFiles(t.TempDir(), "x")

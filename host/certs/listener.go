@@ -5,14 +5,15 @@ import (
 	"net"
 )
 
-// handshakeRecord is the first byte of a connection that speaks TLS. No HTTP
-// request begins with it.
+// handshakeRecord is the first byte of a TLS connection. No HTTP request starts
+// with it.
 const handshakeRecord = 0x16
 
-// Listen wraps a listener so that connections that begin a handshake speak TLS.
-// Others are accepted as they are where their first byte is known, from a
-// First() byte of theirs or of what a NetConn() net.Conn of theirs lies on;
-// what does not tell must speak TLS.
+// Listen wraps a listener so that connections that start with a handshake use
+// TLS. Any other connection is returned as it is, provided that its first byte
+// is known: from a method First() byte of the connection or of one below it,
+// found by methods NetConn() net.Conn. A connection whose first byte is unknown
+// must use TLS.
 func Listen(l net.Listener, config *tls.Config) net.Listener { return listener{l, config} }
 
 type listener struct {

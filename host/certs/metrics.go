@@ -6,8 +6,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are those of a Reloader. Several of a node share them, each with uses
-// of its own.
+// metrics are the metrics of a Reloader. The Reloaders of a node share the
+// vectors and use different labels.
 type metrics struct {
 	failures *prometheus.CounterVec
 	ends     *prometheus.GaugeVec
@@ -30,7 +30,7 @@ func newMetrics(to prometheus.Registerer) metrics {
 	return m
 }
 
-// shared registers a collector, or returns the one that is registered already.
+// shared registers a collector, or returns the one registered already.
 func shared[C prometheus.Collector](to prometheus.Registerer, c C) C {
 	err := to.Register(c)
 	var before prometheus.AlreadyRegisteredError
@@ -38,7 +38,7 @@ func shared[C prometheus.Collector](to prometheus.Registerer, c C) C {
 		return before.ExistingCollector.(C)
 	}
 	if err != nil {
-		panic(err) // as MustRegister does: the names are ours
+		panic(err) // as MustRegister does, because the names are fixed
 	}
 	return c
 }

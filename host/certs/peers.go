@@ -18,18 +18,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// PeerProtocol is what nodes agree on in a handshake (ALPN). What is spoken
-// over it is told by its first bytes, as it is without TLS.
+// PeerProtocol is the ALPN protocol between nodes. The actual protocol is
+// detected by its first bytes, as on connections without TLS.
 const PeerProtocol = "hostd-peer"
 
-// Bounds of Peers.
+// Limits of Peers.
 const (
-	handshakeTimeout = 5 * time.Second // unless it is given
-	// plainFor is how long a node that spoke no TLS is called without it before
-	// that is tried again; maxPlain bounds the addresses of such nodes.
+	handshakeTimeout = 5 * time.Second // default of PeerOptions.HandshakeTimeout
+	// plainFor is how long a node that does not use TLS is dialed without it,
+	// before TLS is tried again. maxPlain bounds the number of such addresses.
 	plainFor = 10 * time.Second
 	maxPlain = 1024
-	// tellEvery is how often faults of each side are logged.
+	// tellEvery is the minimum interval between logged errors of each
+	// direction.
 	tellEvery = time.Minute
 )
 
@@ -42,39 +43,39 @@ var (
 	errSeveral   = errors.New("the certificate names several nodes of the cluster")
 )
 
-// PeerOptions are those of Peers.
+// PeerOptions configures Peers.
 type PeerOptions struct {
-	// Options has the files, of which all are needed; ClientAuth is not used.
+	// All files in Options are required; ClientAuth is ignored.
 	Options
-	// Cluster is the name of the cluster, whose nodes certificates name.
+	// Cluster is the name of the cluster whose nodes are accepted.
 	Cluster string
-	// Node is this one, which its own certificate must name; it is not looked at
-	// where this is empty.
+	// Node is the name of this node, which its own certificate must contain. It
+	// is not checked if it is empty.
 	Node string
-	// Allow takes connections without TLS too, and makes them to nodes that do
-	// not speak it. Without it there are none.
+	// Allow also accepts connections without TLS, and dials nodes without TLS
+	// that do not use it.
 	Allow bool
-	// HandshakeTimeout bounds a handshake, in whatever time the caller has; 5 s
-	// where it is 0.
+	// HandshakeTimeout bounds a handshake in addition to the caller's deadline;
+	// 0 means 5 s.
 	HandshakeTimeout time.Duration
 	// Dial connects to an address, host:port.
 	Dial func(ctx context.Context, address string) (net.Conn, error)
 }
 
-// Peers speaks TLS with other nodes, which show certificates on both sides. It
-// is safe for concurrent use.
+// Peers makes TLS connections with other nodes. Both sides authenticate with a
+// certificate. It is safe for concurrent use.
 type Peers struct {
 	*Reloader
 	opts     PeerOptions
 	accepted *prometheus.CounterVec
-	toldIn   atomic.Int64 // when a fault was logged last, Unix ns: of accepting
-	toldOut  atomic.Int64 // of dialing
+	toldIn   atomic.Int64 // Unix time in ns of the last logged error in Accept
+	toldOut  atomic.Int64 // the same for Dial
 
 	mu    sync.Mutex
-	plain map[string]time.Time // addresses of nodes that speak no TLS, and until when that is believed
+	plain map[string]time.Time // addresses of nodes without TLS, with the time until which they are dialed plain
 }
 
-// OpenPeers reads the files, as Open does.
+// OpenPeers reads the files like Open.
 func OpenPeers(o PeerOptions) (*Peers, error) {
 	o.HandshakeTimeout = cmp.Or(o.HandshakeTimeout, handshakeTimeout)
 	o.ClientAuth = tls.RequireAndVerifyClientCert
@@ -95,8 +96,8 @@ func OpenPeers(o PeerOptions) (*Peers, error) {
 	return p, nil
 }
 
-// fitsNode holds the own pair to name this node: the others would refuse what
-// it says.
+// fitsNode checks that the node's own certificate names this node. Other nodes
+// would reject its messages otherwise.
 func fitsNode(node, cluster string) func(*material) error {
 	if node == "" {
 		return nil
@@ -110,8 +111,9 @@ func fitsNode(node, cluster string) func(*material) error {
 	}
 }
 
-// nodesOf verifies certificates of nodes. One must do for both sides of a
-// connection, which those of clients do not, though one authority issue both.
+// nodesOf verifies certificates of nodes. They must be valid for both sides of
+// a connection. Clients' certificates are not, even if the same authority has
+// issued them.
 func nodesOf(cluster string) verifier {
 	return func(m *material, chain []*x509.Certificate, now time.Time) error {
 		if _, err := nodeOf(chain[0], cluster); err != nil {
@@ -127,8 +129,8 @@ func nodesOf(cluster string) verifier {
 	}
 }
 
-// nodeOf is the one node of the cluster that a certificate names: by a URI, see
-// NodeURI, or by a name of DNS, NODE.node.CLUSTER.
+// nodeOf returns the one node of the cluster that a certificate names, either
+// by a URI, see NodeURI, or by the DNS name NODE.node.CLUSTER.
 func nodeOf(leaf *x509.Certificate, cluster string) (string, error) {
 	node, strange := "", false
 	for _, name := range nodesNamed(leaf, cluster, &strange) {
@@ -146,8 +148,8 @@ func nodeOf(leaf *x509.Certificate, cluster string) (string, error) {
 	return "", errNobody
 }
 
-// nodesNamed are the nodes of the cluster that a certificate names. Whether it
-// names some of others is strange.
+// nodesNamed returns the nodes of the cluster that a certificate names. It sets
+// strange if the certificate names a node of another cluster.
 func nodesNamed(leaf *x509.Certificate, cluster string, strange *bool) (names []string) {
 	for _, u := range leaf.URIs {
 		name, ok := strings.CutPrefix(u.Path, nodePath)
@@ -168,9 +170,9 @@ func nodesNamed(leaf *x509.Certificate, cluster string, strange *bool) (names []
 	return slices.DeleteFunc(names, func(name string) bool { return checkName(name) != nil })
 }
 
-// Accept takes a connection that another node has made: it makes the handshake,
-// or finds that there is none. The caller bounds how long the first byte takes,
-// and closes conn where it fails.
+// Accept does the handshake of a connection that another node has made, or
+// detects that it does not use TLS. The caller must bound the time until the
+// first byte, and close conn if Accept fails.
 func (p *Peers) Accept(conn net.Conn) (net.Conn, error) {
 	b := &begun{Conn: conn}
 	if _, err := io.ReadFull(conn, b.first[:]); err != nil {
@@ -197,7 +199,7 @@ func (p *Peers) refuse(conn net.Conn, err error) error {
 	return err
 }
 
-// tell logs a fault, unless one of its side was logged a short while ago.
+// tell logs an error, unless one of the same direction was logged recently.
 func (p *Peers) tell(last *atomic.Int64, what, address string, err error) {
 	now, before := p.Reloader.opts.Now().UnixNano(), last.Load()
 	if before != 0 && now-before < int64(tellEvery) || !last.CompareAndSwap(before, now) {
@@ -206,9 +208,9 @@ func (p *Peers) tell(last *atomic.Int64, what, address string, err error) {
 	p.Reloader.opts.Logger.Warn(what, "address", address, "error", err)
 }
 
-// Dial connects to another node. Where TLS is required there is no connection
-// without it. Where it is allowed the node may not speak it: that is remembered
-// for a while, so that few connections are made twice.
+// Dial connects to another node. Unless Allow is set, it always uses TLS. With
+// Allow, a node that does not use TLS is dialed again without it, and Dial
+// remembers that for a while to avoid the second connection.
 func (p *Peers) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if p.opts.Allow && p.isPlain(address) {
 		return p.dialPlain(ctx, address)
@@ -233,9 +235,9 @@ func (p *Peers) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return nil, fmt.Errorf("handshake with %s: %w", address, err)
 }
 
-// speaksNoTLS says whether the other side has answered, and not with TLS, or
-// with what is for clients: nothing that a broken connection does, nor a
-// certificate that is not believed.
+// speaksNoTLS reports whether the other side has answered with something else
+// than TLS, or is a listener for clients. A broken connection or an untrusted
+// certificate doesn't count.
 func speaksNoTLS(err error) bool {
 	var header tls.RecordHeaderError
 	var remote *net.OpError
@@ -243,20 +245,21 @@ func speaksNoTLS(err error) bool {
 		errors.As(err, &remote) && remote.Op == "remote error" && remote.Err.Error() == "tls: no application protocol"
 }
 
-// dialing is the configuration of a connection that is dialed.
+// dialing returns the TLS configuration for a dialed connection.
 func (p *Peers) dialing(below net.Conn) *tls.Config {
 	s := p.current.Load()
 	c := s.config.Clone()
-	// What is shown is always sent: who is asked says why it does not do.
+	// Always send the certificate, so that the other side can say why it
+	// rejects it.
 	c.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &s.pair, nil }
-	// VerifyConnection verifies in its place: a certificate names a node, not
-	// where it is, as gossip knows addresses only.
+	// VerifyConnection replaces the default verification, which checks the host
+	// name: a certificate identifies a node, while gossip only knows addresses.
 	c.InsecureSkipVerify = true
 	c.VerifyConnection = func(shown tls.ConnectionState) error { return p.verified(below, shown.PeerCertificates) }
 	return c
 }
 
-// secure makes a handshake over a connection, which is followed from then on.
+// secure does a handshake and starts to track the connection.
 func (p *Peers) secure(ctx context.Context, t *tls.Conn, below net.Conn) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, p.opts.HandshakeTimeout)
 	defer cancel()
@@ -278,8 +281,7 @@ func (p *Peers) secure(ctx context.Context, t *tls.Conn, below net.Conn) (net.Co
 	return &channel{t, p.Reloader, e, node}, nil
 }
 
-// channel is a connection with another node over TLS. To the layers above it is
-// one as any other.
+// channel is a TLS connection with another node.
 type channel struct {
 	net.Conn
 	owner *Reloader
@@ -287,17 +289,17 @@ type channel struct {
 	node  string
 }
 
-// Node is the node on the other side, by its certificate.
+// Node returns the node on the other side, according to its certificate.
 func (c *channel) Node() string { return c.node }
 
-// Close closes the connection at once, without a word to the other side: what
-// is spoken over it says itself where it ends.
+// Close closes the connection at once, without a TLS close_notify. The protocol
+// above marks its own end.
 func (c *channel) Close() error {
 	c.owner.forget(c.entry.below)
 	return c.entry.below.Close()
 }
 
-// ConnContext makes a request know its connection, for Wrap.
+// ConnContext adds the connection to a request's context, for Wrap.
 func (p *Peers) ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	for conn != nil {
 		if c, ok := conn.(*channel); ok {
@@ -350,9 +352,10 @@ func (p *Peers) dialPlain(ctx context.Context, address string) (net.Conn, error)
 	return &unheard{Conn: conn, peers: p, address: address}, nil
 }
 
-// unheard is a connection without TLS to a node that may have begun to require
-// it. Where it ends without a byte from there TLS is tried the next time, be it
-// that nobody read: packets of gossip go one way.
+// unheard is a connection without TLS to a node that may require TLS by now. If
+// the connection ends before a byte was received, TLS is tried next time. That
+// also happens if nobody read from it, because gossip packets are sent in one
+// direction only.
 type unheard struct {
 	net.Conn
 	peers   *Peers
@@ -381,7 +384,7 @@ func (u *unheard) Close() error {
 	return u.Conn.Close()
 }
 
-// begun is a connection whose first byte is read already.
+// begun is a connection whose first byte was already read.
 type begun struct {
 	net.Conn
 	first [1]byte

@@ -25,10 +25,10 @@ import (
 	"github.com/hostd/hostd/host/certs"
 )
 
-// patience is how long the other side of a connection is waited for.
+// patience is how long the test waits for the other side of a connection.
 const patience = time.Minute
 
-// identity is what a node shows and believes.
+// identity is a node's certificate and the authorities that it trusts.
 type identity struct {
 	cert, key []byte
 	believes  []byte
@@ -44,13 +44,14 @@ func (c ca) identity(q certs.Request, others ...ca) identity {
 	return i
 }
 
-// member is a node's request. Its certificate names no host that the tests
-// call.
+// member returns the request for a node. Its certificate contains none of the
+// host names that the tests dial.
 func member(name string) certs.Request {
 	return certs.Request{Name: name, Cluster: "test", Hosts: []string{"elsewhere.example"}}
 }
 
-// elsewhere issues certificates that name nodes in DNS, as others do.
+// elsewhere issues certificates that name nodes by DNS names, as other tools
+// do.
 type elsewhere struct {
 	t    testing.TB
 	cert *x509.Certificate
@@ -95,7 +96,7 @@ func (e elsewhere) identity(names string, uses ...x509.ExtKeyUsage) (i identity)
 	return i
 }
 
-// peerOptions are those of a node with an identity, in files of its own.
+// peerOptions returns the options of a node with its own files.
 func peerOptions(t testing.TB, i identity) certs.PeerOptions {
 	t.Helper()
 	f := files(t)
@@ -113,7 +114,8 @@ func openPeers(t testing.TB, o certs.PeerOptions) *certs.Peers {
 	return p
 }
 
-// echoes answers each connection with what comes first on it. open may be nil.
+// echoes answers each connection with the first data that it receives. open may
+// be nil.
 func echoes(t testing.TB, l net.Listener, open func(net.Conn) (net.Conn, error)) (address string) {
 	t.Helper()
 	ended := make(chan struct{})
@@ -130,7 +132,8 @@ func echoes(t testing.TB, l net.Listener, open func(net.Conn) (net.Conn, error))
 				if open != nil {
 					c, err := open(conn)
 					if err != nil {
-						// A reset would overtake what the other side is told.
+						// Closing would send a reset that could overtake the
+						// data sent before it.
 						conn.(*net.TCPConn).CloseWrite()
 						io.Copy(io.Discard, conn)
 						return
@@ -149,7 +152,7 @@ func echoes(t testing.TB, l net.Listener, open func(net.Conn) (net.Conn, error))
 	return l.Addr().String()
 }
 
-// speak has one word echoed, over a connection that is dialed.
+// speak dials and lets one word be echoed.
 func speak(t testing.TB, dial func(context.Context, string) (net.Conn, error), address string) error {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -173,7 +176,7 @@ func speak(t testing.TB, dial func(context.Context, string) (net.Conn, error), a
 	return nil
 }
 
-// What two nodes that speak TLS take each other for.
+// Two nodes with TLS accept each other only with valid certificates.
 func TestNodesKnowEachOther(t *testing.T) {
 	own, strange := newCA(t), newCA(t)
 	other := newElsewhere(t)
@@ -221,8 +224,8 @@ func TestNodesKnowEachOther(t *testing.T) {
 	}
 }
 
-// A node shows a certificate of its own name alone: the others would refuse
-// what it says.
+// A node's own certificate must contain its name, because other nodes would
+// reject its messages otherwise.
 func TestOwnCertificateNamesTheNode(t *testing.T) {
 	own := newCA(t)
 	o := peerOptions(t, own.identity(member("n1")))
@@ -245,7 +248,7 @@ func TestOwnCertificateNamesTheNode(t *testing.T) {
 	}
 }
 
-// What is no node does not get through a handshake, and is told of.
+// A handshake with anything but a node fails and is reported.
 func TestOthersAreRefused(t *testing.T) {
 	own := newCA(t)
 	o := peerOptions(t, own.identity(member("n1")))
@@ -289,7 +292,7 @@ func TestOthersAreRefused(t *testing.T) {
 	}
 }
 
-// counted counts what a dialer dials.
+// counted counts the connections of a dialer.
 func counted(o *certs.PeerOptions) *atomic.Int64 {
 	n, dial := new(atomic.Int64), o.Dial
 	o.Dial = func(ctx context.Context, address string) (net.Conn, error) {
@@ -299,8 +302,8 @@ func counted(o *certs.PeerOptions) *atomic.Int64 {
 	return n
 }
 
-// badRequest answers a handshake as a server without TLS does, and echoes
-// everything else.
+// badRequest answers a TLS handshake like a server without TLS, and lets
+// everything else be echoed.
 func badRequest(conn net.Conn) (net.Conn, error) {
 	r := bufio.NewReader(conn)
 	if first, err := r.Peek(1); err != nil || first[0] == 0x16 {
@@ -310,8 +313,8 @@ func badRequest(conn net.Conn) (net.Conn, error) {
 	return plainly{r, conn}, nil
 }
 
-// A node that allows TLS finds out what another one speaks, rarely twice, and
-// in time when that changes. One that requires it says nothing without it.
+// A node that allows TLS detects what another one uses, rarely dials twice, and
+// notices a change in time. A node that requires TLS sends nothing without it.
 func TestWhatTheOtherSpeaks(t *testing.T) {
 	own := newCA(t)
 	now := new(atomic.Int64)
@@ -364,7 +367,7 @@ func TestWhatTheOtherSpeaks(t *testing.T) {
 		use(func(c net.Conn) (net.Conn, error) { io.WriteString(c, cut); return nil, errors.New("cut") })
 		expect("a handshake that breaks off is no answer", allows, false, 1)
 	}
-	// What is for clients, over TLS or without.
+	// Listeners for clients, with TLS and without.
 	pair, err := tls.X509KeyPair(own.issue(node()))
 	if err != nil {
 		t.Fatal(err)
@@ -381,7 +384,7 @@ func TestWhatTheOtherSpeaks(t *testing.T) {
 	expect("the listener for clients has TLS", allows, true, 2)
 }
 
-// plainly reads from a reader in the place of the connection.
+// plainly is a connection that reads from another reader.
 type plainly struct {
 	from io.Reader
 	net.Conn

@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/tests/support/memnet"
 )
 
-// What says nothing, or not enough, is not waited for without end, whoever
-// dials and for how long.
+// Handshakes with a peer that sends nothing or too little end after a bounded
+// time, no matter who dials and with which deadline.
 func TestHandshakesEnd(t *testing.T) {
 	own := newCA(t)
 	for _, said := range []string{"", "\x16", "\x16\x03\x01\x02\x00"} {
@@ -40,7 +40,7 @@ func TestHandshakesEnd(t *testing.T) {
 			}
 			(<-silent).Close()
 			if said == "" {
-				return // the caller of Accept bounds the first byte
+				return // the caller of Accept bounds the time until the first byte
 			}
 			go func() {
 				conn, err := world.Host("b").Dial(t.Context(), "a:1")
@@ -62,8 +62,8 @@ func TestHandshakesEnd(t *testing.T) {
 	}
 }
 
-// Connections of both sides end within a minute after their authority was
-// removed, on whichever side it was; others stay.
+// After an authority was removed on either side, the connections of its nodes
+// are closed within a minute. Others stay open.
 func TestRemovedAuthorityClosesConnectionsOfNodes(t *testing.T) {
 	for _, side := range []string{"serves", "dials"} {
 		t.Run(side, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestRemovedAuthorityClosesConnectionsOfNodes(t *testing.T) {
 				newer, _ := begin(second.identity(member("n3"), first), "c")
 				leaves, stays := start(old), start(newer)
 				switch side {
-				case "serves": // it believes the first authority no more
+				case "serves": // it no longer trusts the first authority
 					put(t, served.ClientCA, second.pem())
 					if err := serves.Reload(); err != nil {
 						t.Fatal(err)
@@ -160,7 +160,7 @@ func TestRemovedAuthorityClosesConnectionsOfNodes(t *testing.T) {
 	}
 }
 
-// opened is a listener of what open makes of connections.
+// opened is a listener that passes each connection through open.
 type opened struct {
 	net.Listener
 	open func(net.Conn) (net.Conn, error)

@@ -13,75 +13,75 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Times of a Reloader.
+// Intervals of a Reloader.
 const (
 	pollEvery = time.Minute
-	// settleFor is how long a directory is left alone after a change: a chain
-	// and its key are two files.
+	// settleFor is the delay between a change in a directory and reading the
+	// files, because a chain and its key are two files.
 	settleFor = 100 * time.Millisecond
-	// warnBefore is how long before its end a certificate is warned of, once in
-	// warnEvery.
+	// warnBefore is how long before the expiry of a certificate warnings start.
+	// They are repeated every warnEvery.
 	warnBefore = 14 * 24 * time.Hour
 	warnEvery  = 24 * time.Hour
 )
 
-// Options of a Reloader.
+// Options configures a Reloader.
 type Options struct {
 	Files Files
-	// ClientAuth says what is asked of clients; anything but tls.NoClientCert
-	// needs Files.ClientCA.
+	// ClientAuth is the policy for clients' certificates. Anything but
+	// tls.NoClientCert needs Files.ClientCA.
 	ClientAuth tls.ClientAuthType
 	Logger     *slog.Logger
-	// Registerer gets the metrics; nil drops them.
+	// Registerer registers the metrics; nil means none.
 	Registerer prometheus.Registerer
-	// Now is the clock that ends of certificates are compared with; nil is
-	// time.Now.
+	// Now is the clock for the expiry of certificates; nil means time.Now.
 	Now func() time.Time
-	// Watch watches directories; nil is fsnotify. Where it fails the files are
-	// read once a minute all the same.
+	// Watch watches directories; nil means fsnotify. If it fails, the files are
+	// still read once a minute.
 	Watch func(dirs []string) (Watch, error)
 }
 
-// Watch tells of changes in directories.
+// Watch reports changes in directories.
 type Watch interface {
-	// Changes gets a value after a change, one for several.
+	// Changes receives a value after one or more changes.
 	Changes() <-chan struct{}
-	// Renew watches again a directory that was made anew under its name.
+	// Renew watches directories again that were removed and created again.
 	Renew()
-	// Close ends the watch and its goroutines.
+	// Close stops watching and waits for its goroutines.
 	Close() error
 }
 
-// role is what certificates are for.
+// role is the purpose of a Reloader's certificates.
 type role struct {
-	own, authorities string // as the metrics name them
-	revoked          string // likewise
+	own, authorities string // labels of the metrics
+	revoked          string // label of the metrics
 	protocols        []string
 	verify           verifier
-	fits             func(*material) error // says why the own pair will not do; nil: any does
+	fits             func(*material) error // checks the own certificate; nil: any is valid
 }
 
-// Reloader has the certificates of a port. It is safe for concurrent use.
+// Reloader holds the certificates of a listener. It is safe for concurrent use.
 type Reloader struct {
 	opts    Options
 	role    role
 	current atomic.Pointer[state]
 	metrics metrics
 
-	mu     sync.Mutex // of reading, and of warned
+	mu     sync.Mutex // guards reading of the files, and warned
 	warned map[string]time.Time
 
 	open connections
 }
 
-// state is the material in use and the configuration that is made of it.
+// state is the material in use and the TLS configuration made from it.
 type state struct {
 	*material
 	config *tls.Config
 }
 
-// Open reads the files. It fails where they cannot be used; a pair that has
-// ended is warned of, since a node that does not start serves nobody at all.
+// Open reads the files and returns an error if they cannot be used. An expired
+// own certificate is only a warning, because a node that doesn't start serves
+// nobody.
 func Open(o Options) (*Reloader, error) {
 	return openAs(role{own: "server", authorities: "client-ca", protocols: []string{"h2", "http/1.1"}, verify: ofClients}, o)
 }
@@ -115,7 +115,7 @@ func openAs(role role, o Options) (*Reloader, error) {
 	return r, nil
 }
 
-// read reads the files, and holds the pair to what it is for.
+// read reads the files and checks the own certificate.
 func (r role) read(f Files) (*material, error) {
 	m, err := read(f)
 	if err == nil && r.fits != nil {
@@ -126,7 +126,7 @@ func (r role) read(f Files) (*material, error) {
 	return m, err
 }
 
-// use has handshakes from now on go by what was read.
+// use makes new handshakes use m.
 func (r *Reloader) use(m *material) {
 	r.current.Store(&state{m, &tls.Config{
 		Certificates: []tls.Certificate{m.pair},
@@ -135,8 +135,9 @@ func (r *Reloader) use(m *material) {
 		MinVersion:   tls.VersionTLS13,
 		NextProtos:   r.role.protocols,
 		Time:         r.opts.Now,
-		// A ticket would let a client in whose authority is not believed any
-		// more; connections last, so that handshakes are few.
+		// A session ticket would let a client in although its authority is no
+		// longer trusted. Handshakes are rare anyway, because connections are
+		// long-lived.
 		SessionTicketsDisabled: true,
 	}})
 	for use, end := range r.ends() {
@@ -144,15 +145,15 @@ func (r *Reloader) use(m *material) {
 	}
 }
 
-// Config is the configuration of the server's side: each handshake goes by the
-// certificates that are in use then.
+// Config returns the configuration for the server side. Each handshake uses the
+// latest certificates.
 func (r *Reloader) Config() *tls.Config {
 	c := r.current.Load().config.Clone()
 	c.GetConfigForClient = r.configFor
 	return c
 }
 
-// configFor is tls.Config.GetConfigForClient.
+// configFor implements tls.Config.GetConfigForClient.
 func (r *Reloader) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	s := r.current.Load()
 	if s.pool == nil {
@@ -165,9 +166,10 @@ func (r *Reloader) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	return c, nil
 }
 
-// Reload reads the files. Where they cannot be used it keeps what it has, and
-// logs, counts and returns why. Where the authorities have changed, connections
-// whose clients are not believed any more are closed, see Grace.
+// Reload reads the files. If they cannot be used, the current ones stay in use
+// and the error is logged, counted and returned. Connections with a revoked
+// certificate are closed at once; those with an authority that is no longer
+// trusted are closed after Grace.
 func (r *Reloader) Reload() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -200,8 +202,9 @@ func (r *Reloader) Reload() error {
 	return nil
 }
 
-// Run reads the files again when something changes in their directories, and
-// once a minute, until ctx ends; and closes connections whose grace is over.
+// Run reads the files again after a change in their directories, and once a
+// minute, until ctx ends. It also closes connections whose grace period is
+// over.
 func (r *Reloader) Run(ctx context.Context) {
 	watch, err := r.opts.Watch(r.opts.Files.dirs())
 	if err != nil {
@@ -230,12 +233,12 @@ func (r *Reloader) Run(ctx context.Context) {
 		case <-poll.C:
 		}
 		watch.Renew()
-		_ = r.Reload() // it has logged why not
+		_ = r.Reload() // it has logged the error
 	}
 }
 
-// warn tells of certificates that end soon, and of lists that have ended: those
-// are replaced often, and hold on.
+// warn logs certificates that expire soon or have expired. Revocation lists are
+// logged only after their end, because they are replaced often and stay in use.
 func (r *Reloader) warn() {
 	now := r.opts.Now()
 	for use, end := range r.ends() {
@@ -251,7 +254,8 @@ func (r *Reloader) warn() {
 	}
 }
 
-// ends says until when the certificates in use are good.
+// ends returns the expiry of the certificates and lists in use, by metric
+// label.
 func (r *Reloader) ends() map[string]time.Time {
 	s := r.current.Load()
 	out := map[string]time.Time{r.role.own: s.pair.Leaf.NotAfter}

@@ -17,22 +17,22 @@ import (
 
 const pemRevocations = "X509 CRL"
 
-// errRevoked ends a handshake with a certificate that its authority revoked.
+// errRevoked ends a handshake with a revoked certificate.
 var errRevoked = errors.New("the certificate is revoked, see peer-crl-file")
 
-// revocations are certificates that authorities have revoked. The zero value
-// has none. It is not changed.
+// revocations holds revoked certificates. The zero value is empty. It is
+// immutable.
 type revocations struct {
 	sum sha256Sum
-	// by has, for each serial number, the authorities that have revoked it.
+	// by maps a serial number to the authorities that have revoked it.
 	by    map[string][]*x509.Certificate
 	lists []*x509.RevocationList
 }
 
 type sha256Sum = [sha256.Size]byte
 
-// readRevocations reads the lists of a file: one in DER, or some in PEM, each
-// signed by one of the authorities. Whether a list has ended is for check.
+// readRevocations reads one list in DER or several in PEM. Each must be signed
+// by one of the authorities. It doesn't check the validity period, see check.
 func readRevocations(path string, authorities []*x509.Certificate) (r revocations, err error) {
 	text, err := readFile(path)
 	if err != nil {
@@ -48,7 +48,7 @@ func readRevocations(path string, authorities []*x509.Certificate) (r revocation
 			return r, fmt.Errorf("%s: list %d, of %.64q, is not signed by an authority of peer-ca-file", path, i+1, l.Issuer.CommonName)
 		}
 		for _, e := range l.Extensions {
-			// One that must be understood limits what the list is about.
+			// A critical extension could limit the scope of the list.
 			if e.Critical {
 				return r, fmt.Errorf("%s: list %d has the critical extension %v, which is not known", path, i+1, e.Id)
 			}
@@ -89,7 +89,7 @@ func parseRevocations(text []byte) (lists []*x509.RevocationList, err error) {
 	return lists, nil
 }
 
-// signerOf is the authority that has signed a list; nil for none of them.
+// signerOf returns the authority that has signed a list, or nil.
 func signerOf(l *x509.RevocationList, authorities []*x509.Certificate) *x509.Certificate {
 	for _, a := range authorities {
 		if bytes.Equal(a.RawSubject, l.RawIssuer) && a.CheckSignature(l.SignatureAlgorithm, l.RawTBSRevocationList, l.Signature) == nil {
@@ -99,7 +99,7 @@ func signerOf(l *x509.RevocationList, authorities []*x509.Certificate) *x509.Cer
 	return nil
 }
 
-// check refuses lists that have ended, or that do not hold yet.
+// check returns an error if a list has ended or is not valid yet.
 func (r *revocations) check(path string, now time.Time) error {
 	for i, l := range r.lists {
 		if end := l.NextUpdate; !end.IsZero() && end.Before(now) {
@@ -112,7 +112,7 @@ func (r *revocations) check(path string, now time.Time) error {
 	return nil
 }
 
-// has reports whether a certificate of a chain is revoked.
+// has reports whether any certificate of a chain is revoked.
 func (r *revocations) has(chain []*x509.Certificate) bool {
 	for _, c := range chain {
 		for _, authority := range r.by[string(c.SerialNumber.Bytes())] {
@@ -124,7 +124,7 @@ func (r *revocations) has(chain []*x509.Certificate) bool {
 	return false
 }
 
-// end is when the first of the lists ends; false for none that does.
+// end returns the earliest end of the lists, and false if none has an end.
 func (r *revocations) end() (end time.Time, ends bool) {
 	for _, l := range r.lists {
 		if !l.NextUpdate.IsZero() && (!ends || l.NextUpdate.Before(end)) {
@@ -134,24 +134,25 @@ func (r *revocations) end() (end time.Time, ends bool) {
 	return end, ends
 }
 
-// Bounds of the lists that an authority writes.
+// Limits of the lists that an authority writes.
 const (
-	// RevocationLife is how long a list is good that nobody says an end of: a node
-	// does not start with one that has ended.
+	// RevocationLife is the default validity of a list. It is long, because a
+	// node does not start with a list that has ended.
 	RevocationLife = LeafLife
 	maxRevoked     = 10_000
 )
 
-// Revocation is a list that was written.
+// Revocation describes a list that was written.
 type Revocation struct {
-	Number  int64 // grows from list to list
-	Revoked int   // certificates
+	Number  int64 // increases from list to list
+	Revoked int   // number of revoked certificates
 	Until   time.Time
 }
 
-// Revoke writes a list of revoked certificates of nodes to a file, by a rename:
-// those of the list that is there, and others that the authority has issued.
-// Without others it is the same list with a later end.
+// Revoke atomically replaces the list of revoked node certificates in a file.
+// The new list has the entries of the existing one, plus the given
+// certificates, which the authority must have issued. Without others, it only
+// extends the validity of the list.
 func (a *Authority) Revoke(path string, until time.Time, others ...*x509.Certificate) (Revocation, error) {
 	now := time.Now()
 	out := Revocation{Number: 1, Until: until}
@@ -195,7 +196,7 @@ func (a *Authority) Revoke(path string, until time.Time, others ...*x509.Certifi
 	return out, replace(path, text)
 }
 
-// replace puts a text in a file's place: nodes read the one or the other.
+// replace atomically replaces a file by a rename.
 func replace(path string, text []byte) error {
 	f, err := os.CreateTemp(filepath.Dir(path), ".crl-*")
 	if err != nil {
@@ -212,8 +213,8 @@ func replace(path string, text []byte) error {
 	return nil
 }
 
-// RevocationList makes a list of certificates of the authority that are revoked,
-// by their serial numbers, in PEM. number grows from list to list.
+// RevocationList returns a list of revoked serial numbers of the authority in
+// PEM. number must increase from list to list.
 func (a *Authority) RevocationList(number int64, from, until time.Time, serials ...*big.Int) ([]byte, error) {
 	l := &x509.RevocationList{Number: big.NewInt(number), ThisUpdate: from, NextUpdate: until}
 	for _, s := range serials {

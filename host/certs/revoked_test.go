@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/host/certs"
 )
 
-// list is a revocation list of the authority, good for an hour.
+// list returns a revocation list of the authority that is valid for an hour.
 func (c ca) list(number int64, serials ...*big.Int) []byte {
 	c.t.Helper()
 	return c.listUntil(number, time.Now().Add(time.Hour), serials...)
@@ -29,7 +29,7 @@ func (c ca) listUntil(number int64, until time.Time, serials ...*big.Int) []byte
 	return text
 }
 
-// serial is that of the first certificate in a text.
+// serial returns the serial number of the first certificate in a PEM text.
 func serial(t testing.TB, cert []byte) *big.Int {
 	t.Helper()
 	block, _ := pem.Decode(cert)
@@ -40,8 +40,8 @@ func serial(t testing.TB, cert []byte) *big.Int {
 	return leaf.SerialNumber
 }
 
-// TestRevokedNodesAreRefused: a certificate that is revoked is refused from then
-// on, whichever side shows it, and connections that it opened are closed.
+// TestRevokedNodesAreRefused: a revoked certificate is rejected on either side,
+// and its connections are closed.
 func TestRevokedNodesAreRefused(t *testing.T) {
 	own, same := newCA(t), newCA(t)
 	good, bad := own.identity(member("n1")), own.identity(member("n2"))
@@ -98,7 +98,8 @@ func TestRevokedNodesAreRefused(t *testing.T) {
 			}
 		})
 	}
-	// The serial number of one authority says nothing of another's certificates.
+	// A serial number revoked by one authority doesn't affect certificates of
+	// another.
 	both := own.identity(member("n1"), same)
 	o := peerOptions(t, both)
 	o.Files.CRL = filepath.Join(filepath.Dir(o.Files.Cert), "crl")
@@ -108,8 +109,8 @@ func TestRevokedNodesAreRefused(t *testing.T) {
 	}
 }
 
-// TestUselessRevocationListsAreNotTaken: a node does not start with one, and goes
-// on with what it has where it comes later.
+// TestUselessRevocationListsAreNotTaken: a node does not start with an invalid
+// list, and keeps the previous list if one arrives later.
 func TestUselessRevocationListsAreNotTaken(t *testing.T) {
 	own, strange := newCA(t), newCA(t)
 	bad := own.identity(member("n2"))
@@ -152,8 +153,8 @@ func TestUselessRevocationListsAreNotTaken(t *testing.T) {
 	}
 }
 
-// TestRevocationListsHoldOnAfterTheirEnd: one that ends while it is in use stays,
-// and keeps nothing else from being read.
+// TestRevocationListsHoldOnAfterTheirEnd: a list that ends while it is in use
+// stays in force, and other files can still be reloaded.
 func TestRevocationListsHoldOnAfterTheirEnd(t *testing.T) {
 	own := newCA(t)
 	bad := own.identity(member("n2"))

@@ -16,10 +16,10 @@ import (
 	"github.com/hostd/hostd/tests/support/memnet"
 )
 
-// noWatch is a machine without notifications of files.
+// noWatch simulates a machine without file notifications.
 func noWatch([]string) (certs.Watch, error) { return nil, errors.New("no notifications") }
 
-// Where nothing tells of changes the files are read once a minute.
+// Without notifications, the files are read once a minute.
 func TestFilesArePolled(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		own := newCA(t)
@@ -60,8 +60,9 @@ func TestFilesArePolled(t *testing.T) {
 	})
 }
 
-// Who was let in by an authority that is believed no more is out within a
-// minute, streams too, and loses no call that can be made anew; others stay.
+// After an authority was removed, the connections and streams of its clients
+// are closed within a minute. No call that can be retried is lost, and other
+// connections stay open.
 func TestRemovedAuthorityClosesConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		first, second := newCA(t), newCA(t)
@@ -132,8 +133,9 @@ func TestRemovedAuthorityClosesConnections(t *testing.T) {
 		if err := r.Reload(); err != nil {
 			t.Fatal(err)
 		}
-		// The client has rolled to a certificate that is believed, but for its
-		// connection: what it asks is answered there, and then elsewhere.
+		// The client has switched to a trusted certificate, except on its old
+		// connection. Its calls are answered there, and then on a new
+		// connection.
 		rolled := first.client(&second, bob)
 		old.TLSClientConfig.Certificates = rolled.Certificates
 		for range 5 {

@@ -7,9 +7,9 @@ import (
 	"github.com/fsnotify/fsnotify"
 )
 
-// dirWatch is a Watch of fsnotify. It watches directories, not files: a file is
-// replaced by a rename, and what a volume mounts is a link to a directory that
-// is.
+// dirWatch implements Watch with fsnotify. It watches directories instead of
+// files, because files are replaced by renames, and a mounted volume contains a
+// symbolic link to a directory that is replaced.
 type dirWatch struct {
 	dirs    []string
 	watcher *fsnotify.Watcher
@@ -32,7 +32,7 @@ func watchDirs(dirs []string) (Watch, error) {
 	return d, nil
 }
 
-// read takes every event for a change, also that some were lost.
+// read reports every event as a change, also the error that events were lost.
 func (d *dirWatch) read() {
 	for {
 		select {
@@ -55,8 +55,8 @@ func (d *dirWatch) read() {
 // Changes implements Watch.
 func (d *dirWatch) Changes() <-chan struct{} { return d.changes }
 
-// Renew implements Watch. A directory that is not there is tried again the next
-// time.
+// Renew implements Watch. If a directory does not exist, the next call tries
+// again.
 func (d *dirWatch) Renew() {
 	for _, dir := range d.dirs {
 		_ = d.watcher.Add(dir)
@@ -70,7 +70,7 @@ func (d *dirWatch) Close() error {
 	return err
 }
 
-// unwatched is a Watch that tells of nothing.
+// unwatched is a Watch that reports no changes.
 type unwatched struct{}
 
 func (unwatched) Changes() <-chan struct{} { return nil }
