@@ -7,14 +7,14 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// TestTheFirstAdminIsASourceOfCallers: the file alone says who callers are, if
-// they are asked for a credential. A configuration that says nothing is valid,
-// because the cluster may keep tokens.
+// TestTheFirstAdminIsASourceOfCallers: auth-bootstrap-file alone is a
+// sufficient source of credentials. A configuration without any source is valid
+// too, because the cluster may hold tokens.
 func TestTheFirstAdminIsASourceOfCallers(t *testing.T) {
 	for _, tt := range []struct {
 		auth config.Auth
 		file string
-		key  string // that is wrong; empty: none
+		key  string // the invalid key; empty: none
 	}{
 		{config.AuthRequired, "first", ""}, {config.AuthAllow, "first", ""}, {config.AuthNone, "", ""},
 		{config.AuthRequired, "", ""}, {config.AuthNone, "first", "auth-bootstrap-file"},

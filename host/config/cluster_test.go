@@ -39,7 +39,7 @@ func TestSeedsComeAsASequenceOrWithCommas(t *testing.T) {
 	}
 }
 
-// Whatever others are told to reach is as open as what is listened on.
+// An advertised address needs the same protection as an address to listen on.
 func TestAdvertisedAddress(t *testing.T) {
 	for _, tt := range []struct {
 		listen, advertise, seeds string
@@ -51,8 +51,8 @@ func TestAdvertisedAddress(t *testing.T) {
 		{"127.0.0.1:1", "node.example:2", "", false, false},
 		{"127.0.0.1:1", "node.example:2", "", true, true},
 		{"127.0.0.1:1", "node.example", "", true, false},
-		{"0.0.0.0:1", "", "", true, true},           // alone, nobody needs to reach it
-		{"0.0.0.0:1", "", "b:1", true, false},       // the others would get 0.0.0.0
+		{"0.0.0.0:1", "", "", true, true},           // a single node that no other node needs to reach
+		{"0.0.0.0:1", "", "b:1", true, false},       // other nodes would get 0.0.0.0
 		{"0.0.0.0:1", "0.0.0.0:1", "", true, false}, // names no host
 		{"0.0.0.0:1", ":1", "", true, false},
 		{"0.0.0.0:1", "10.0.0.1:1", "b:1", true, true},
@@ -79,7 +79,7 @@ func TestAdvertisedAddress(t *testing.T) {
 	}
 }
 
-// TestPeerListener: where other nodes are served, and what they are told.
+// TestPeerListener checks the peer listener's address and the advertised one.
 func TestPeerListener(t *testing.T) {
 	for _, tt := range []struct {
 		listen, peerListen, advertise, peerAdvertise, seeds string
@@ -197,8 +197,8 @@ func TestGossipKey(t *testing.T) {
 	}
 }
 
-// TestHosts: a node that only this machine reaches is called by its own names,
-// another one by any, unless it is told which.
+// TestHosts: a node that only this machine can reach accepts only its own
+// names. Any other node accepts any name, unless allow-hosts is set.
 func TestHosts(t *testing.T) {
 	for _, tt := range []struct {
 		listen, advertise, allow, want string
@@ -230,8 +230,8 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestShardsArePlacedOnWhatWasExpected: nodes that found when so many are there
-// place shards on no fewer, unless they are told a number.
+// TestShardsArePlacedOnWhatWasExpected: a cluster with bootstrap-expect places
+// shards only on that many nodes, unless min-members is set.
 func TestShardsArePlacedOnWhatWasExpected(t *testing.T) {
 	for _, tt := range []struct{ members, expect, replication, want int }{
 		{0, 0, 3, 1}, {0, 1, 3, 1}, {0, 2, 3, 2}, {0, 3, 3, 3}, {0, 9, 3, 3}, {0, 9, 5, 5}, {0, 3, 1, 1},

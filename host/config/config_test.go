@@ -159,8 +159,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// What a field shows is what it reads, so that a printed configuration can be
-// used.
+// A field accepts its own output, so that a printed configuration can be
+// loaded.
 func TestFieldsRoundTrip(t *testing.T) {
 	from, to := config.Default(), config.Config{}
 	from.Seeds = []string{"a.example:1", "[::1]:2"}

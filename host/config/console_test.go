@@ -6,8 +6,8 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// TestConsoleIsForThoseWhoMay: unless it is told otherwise, a node shows the
-// console to this machine, and to others where they must say who they are.
+// TestConsoleIsForThoseWhoMay: with auto, a node serves the console if every
+// caller is on this machine or has to authenticate.
 func TestConsoleIsForThoseWhoMay(t *testing.T) {
 	for _, tt := range []struct {
 		console config.Console

@@ -8,10 +8,10 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// TestEachListenerNeedsAGuard: what others than this machine reach has TLS and
-// credentials, or a flag for that listener. The release before had one flag
-// and one listener: its configurations go on, with a warning that names the
-// new one.
+// TestEachListenerNeedsAGuard: a listener that other machines can reach needs
+// TLS and authentication, or the flag for that listener. In the previous
+// release, one flag covered both listeners. Its configurations remain valid,
+// with a warning that names the new flag.
 func TestEachListenerNeedsAGuard(t *testing.T) {
 	const (
 		plain, nobody, nodes, named = "without TLS", "do not have to authenticate", "nodes may connect to each other", "insecure-peers"

@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// What of TLS does not belong together is refused, with the key named.
+// Inconsistent TLS keys are rejected, and the error names the key.
 func TestTLS(t *testing.T) {
 	pair := map[string]string{"tls-cert-file": "c", "tls-key-file": "k"}
 	with := func(more ...string) map[string]string {
@@ -49,7 +49,7 @@ func TestTLS(t *testing.T) {
 		{with("tls-client-ca-file", "a", "auth-cert-name", "cn"), "", "", "auth-cert-name"},
 		{with("tls-client-ca-file", "a", "auth", "required", "auth-cert-name", "san-uri"), config.TLSRequire, config.ClientAuthOptional, ""},
 		{with("tls-client-ca-file", "a", "auth", "required"), config.TLSRequire, config.ClientAuthOptional, ""},
-		// Nobody has to say who he is, and other nodes follow without TLS.
+		// Clients don't have to authenticate, and other nodes don't use TLS.
 		{with("listen", "0.0.0.0:7070"), "", "", "listen"},
 		{with("listen", "0.0.0.0:7070", "insecure-listen", "true"), config.TLSRequire, config.ClientAuthNone, ""},
 	} {
@@ -66,7 +66,7 @@ func TestTLS(t *testing.T) {
 	}
 }
 
-// TestPeerTLS: where it is on, all three files are there.
+// TestPeerTLS: all three files are required if peer TLS is on.
 func TestPeerTLS(t *testing.T) {
 	files := func(more ...string) map[string]string {
 		out := map[string]string{"peer-cert-file": "c", "peer-key-file": "k", "peer-ca-file": "a"}

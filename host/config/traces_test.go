@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// TestTracesGoWhereTheyAreSent: nowhere unless it is asked for, and what cannot
-// be meant is refused by the name of its key.
+// TestTracesGoWhereTheyAreSent: spans are sent only if an endpoint is set, and
+// an invalid key is named in the error.
 func TestTracesGoWhereTheyAreSent(t *testing.T) {
 	for _, tt := range []struct {
 		flags map[string]string
