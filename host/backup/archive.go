@@ -17,17 +17,18 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// bindTime bounds the activation of a type: every node compiles its module.
+// bindTime bounds the activation of a type, during which every node compiles
+// its module.
 const bindTime = 5 * time.Minute
 
-// importing takes an archive into the cluster.
+// importing is the state of an import of an archive into the cluster.
 type importing struct {
 	Options
 	parts *allParts
 	ctx   context.Context
-	// withBindings brings roles that reach the verb security, too.
+	// withBindings also imports roles that allow the verb security.
 	withBindings bool
-	leftOut      []string // roles, and who has them
+	leftOut      []string // roles and role bindings that were not imported
 	about        description
 	rules        map[string]sharding.KeyRule
 	modules      int
@@ -71,9 +72,10 @@ func (in *importing) Cluster(id archive.ID, text []byte) error {
 	return nil
 }
 
-// checkLevel refuses an archive of a later level than the cluster's, before
-// anything is taken: nodes of an earlier release, which the cluster may have,
-// would not read its records and messages, or would read something else.
+// checkLevel rejects an archive with a higher cluster version than the
+// cluster's, before anything is imported. The cluster may have nodes of an
+// earlier release, which could not read the archive's records and messages or
+// would misread them.
 func (in *importing) checkLevel() error {
 	if level := in.Metadata.Level(); in.about.Level > level {
 		return &status.RefusedError{Reason: fmt.Sprintf("the file is of a cluster of level %d, and this one is at level %d: hostd cluster upgrade finalize", in.about.Level, level)}
@@ -105,8 +107,8 @@ func (in *importing) Module(digest journal.Digest, wasm []byte) error {
 	return nil
 }
 
-// signatureOf is the signature that the archive has of a module. Whether it
-// counts the nodes of this cluster judge.
+// signatureOf returns the signature of a module in the archive. The nodes of
+// this cluster decide whether they accept it.
 func (in *importing) signatureOf(digest journal.Digest) []byte {
 	for i := range in.about.Modules {
 		if in.about.Modules[i].Digest == meta.Digest(digest) {
@@ -138,7 +140,7 @@ func (in *importing) finish() error {
 	if err := in.to.flush(); err != nil {
 		return err
 	}
-	if in.to.opened { // all that follows was done before a shard was opened
+	if in.to.opened { // shards are opened last, so everything below was done already
 		return in.to.finish()
 	}
 	for _, set := range in.about.Settings {
@@ -166,15 +168,16 @@ func (in *importing) finish() error {
 	if err := in.bringOwners(); err != nil {
 		return err
 	}
-	// They are applied where the metadata is led, and maybe not here yet.
+	// The commands were applied by the leader of the metadata, but maybe not
+	// yet on this node.
 	if err := in.Metadata.CatchUp(in.ctx); err != nil {
 		return err
 	}
 	return in.to.finish()
 }
 
-// bind binds a type to what served it, in turn, and goes on where an attempt
-// that was interrupted had come.
+// bind activates the modules that served a type in the archive, one after
+// another. It continues where an interrupted attempt stopped.
 func (in *importing) bind(b meta.Binding) error {
 	ctx, cancel := context.WithTimeout(in.ctx, bindTime)
 	defer cancel()
@@ -200,8 +203,9 @@ func (in *importing) bind(b meta.Binding) error {
 	return err
 }
 
-// bringRollouts has entities that a second module served served by it here too:
-// of those that it has written the first may understand nothing.
+// bringRollouts restores rollouts, so that entities that were served by a
+// second module are served by it here too. The first module may not understand
+// what the second has written.
 func (in *importing) bringRollouts() error {
 	for _, b := range in.about.Bindings {
 		if b.Rollout == nil {
@@ -222,8 +226,8 @@ func (in *importing) bringRollouts() error {
 	return nil
 }
 
-// inPart are the types of the archive that a second module serves in part here,
-// as it did there.
+// inPart returns the types that a second module serves in part, here as in the
+// archive.
 func (in *importing) inPart() (types []string) {
 	for _, b := range in.about.Bindings {
 		if have, _ := in.Metadata.View().Binding(b.EntityType); b.Rollout != nil && have.Rollout != nil {
@@ -233,9 +237,9 @@ func (in *importing) inPart() (types []string) {
 	return types
 }
 
-// unbound returns the part of want's history that have still lacks, oldest
-// first. There is none where have is not the beginning of want: it was made by
-// somebody else, and what served there before stays its history.
+// unbound returns the part of want's history that have lacks, oldest first. It
+// returns nil if the history in have is not a prefix of the one in want: then
+// somebody else has activated modules here, and their history stays.
 func unbound(have, want meta.Binding) []meta.Bound {
 	done, all := served(have), served(want)
 	if len(done) > len(want.History) || !slices.Equal(done, all[:len(done)]) {
@@ -244,8 +248,8 @@ func unbound(have, want meta.Binding) []meta.Bound {
 	return want.History[len(done):]
 }
 
-// served returns the modules that have served a type, the one that does last;
-// none of a type that none serves.
+// served returns the modules that have served a type, with the current one
+// last. It returns nil if the type has no module.
 func served(b meta.Binding) []meta.Digest {
 	if b.Digest == (meta.Digest{}) {
 		return nil

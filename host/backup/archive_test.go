@@ -6,8 +6,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestBindingsGoOnWhereTheyWere: whenever an import is interrupted while it
-// binds a type, the next attempt leads to the history that the archive has.
+// TestBindingsGoOnWhereTheyWere: wherever an import is interrupted while it
+// activates the modules of a type, the next attempt results in the history of
+// the archive.
 func TestBindingsGoOnWhereTheyWere(t *testing.T) {
 	const name = "a"
 	digest := func(b byte) meta.Digest { return meta.Digest{b} }
@@ -55,7 +56,8 @@ func TestBindingsGoOnWhereTheyWere(t *testing.T) {
 			}
 		}
 	}
-	// What somebody else has bound stays, and nothing is put before it.
+	// Modules that somebody else has activated stay, and nothing is inserted
+	// before them.
 	if more := unbound(binding(cluster(4)), binding(cluster(1, 2, 3))); len(more) > 0 {
 		t.Errorf("%d modules of before come after one that is no part of them", len(more))
 	}

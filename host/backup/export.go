@@ -15,9 +15,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// node is the part of one node, this one or another. Errors that wrap a
-// NotLeaderError, ErrUnknownOutcome or ErrUnreachable are worth another attempt
-// where the shard is led then.
+// node is the part of this node or another one. If an error wraps a
+// NotLeaderError, ErrUnknownOutcome or ErrUnreachable, the caller may retry at
+// the current leader of the shard.
 type node interface {
 	FreezeLanes(ctx context.Context, export string, d time.Duration) error
 	Cut(ctx context.Context, export string, shards []sharding.ShardID) ([]archive.Shard, error)
@@ -28,18 +28,19 @@ type node interface {
 	Chunk(ctx context.Context, shard sharding.ShardID, body []byte) error
 }
 
-// ErrUnreachable: the node cannot be reached.
+// ErrUnreachable means that the node cannot be reached.
 var ErrUnreachable = errors.New("the node cannot be reached")
 
-// ErrUnsettled: no moment was found at which every shard stood still: leaders
-// change, or nodes come and go. Nothing was done; retry.
+// ErrUnsettled means that there was no moment at which all shards stood still,
+// because leaders changed or nodes came and went. Nothing was done; the caller
+// may retry.
 var ErrUnsettled = errors.New("the shards' leaders do not stand still; retry")
 
-// allParts does what was asked of this node with the parts of all. It is safe
-// for concurrent use.
+// allParts coordinates an export or import on the node that a client has
+// called. It uses the parts of all nodes. It is safe for concurrent use.
 type allParts struct {
-	count uint32 // of data shards
-	// leader names the node that leads a shard.
+	count uint32 // number of data shards
+	// leader returns the node that leads a shard.
 	leader func(shard sharding.ShardID) (node sharding.NodeID, known bool)
 	// node returns the part of a node.
 	node   func(name sharding.NodeID) (node, error)
@@ -47,17 +48,18 @@ type allParts struct {
 }
 
 const (
-	// cutAttempts bounds the attempts at a moment.
+	// cutAttempts is the maximum number of attempts to take all cuts.
 	cutAttempts = 12
-	// freezeTime is how long lanes are frozen in one attempt, at most.
+	// freezeTime is the maximum time that executors are frozen in one attempt.
 	freezeTime = 5 * time.Second
-	// attemptPause is between attempts: commands that waited go on.
+	// attemptPause is the pause between attempts, in which waiting commands
+	// run.
 	attemptPause = 250 * time.Millisecond
-	// releaseTime bounds giving back what an export took.
+	// releaseTime bounds the release of the resources of an export.
 	releaseTime = 5 * time.Second
-	// retryFor is how long something at a shard's leader is tried again.
+	// retryFor is how long an operation at a shard's leader is retried.
 	retryFor = time.Minute
-	// retryPause is between such attempts.
+	// retryPause is the pause between such retries.
 	retryPause = 50 * time.Millisecond
 )
 
@@ -69,7 +71,7 @@ func (c *allParts) shards() []sharding.ShardID {
 	return out
 }
 
-// byLeader groups all shards by the nodes that lead them.
+// byLeader groups all shards by their leaders.
 func (c *allParts) byLeader() (map[sharding.NodeID][]sharding.ShardID, error) {
 	out := map[sharding.NodeID][]sharding.ShardID{}
 	for _, shard := range c.shards() {
@@ -82,7 +84,7 @@ func (c *allParts) byLeader() (map[sharding.NodeID][]sharding.ShardID, error) {
 	return out, nil
 }
 
-// moment is the cuts of all shards, as of one moment.
+// moment holds the cuts of all shards as of one moment.
 type moment struct {
 	export string
 	nodes  map[sharding.NodeID]node
@@ -90,10 +92,11 @@ type moment struct {
 	cuts   map[sharding.ShardID]archive.Shard
 }
 
-// export writes an archive of the cluster to w. describe is called when the
-// cuts are taken: the metadata then has every module that the entities in them
-// know. It gives the archive its first block, and names its modules. They are
-// read one at a time, because all of them together may have gigabytes.
+// export writes an archive of the cluster to w. It calls describe after the
+// cuts were taken, so that the metadata contains every module that their
+// entities need. describe returns the first block of the archive and the
+// digests of the modules. read copies one module; export reads them one at a
+// time, because together they may have gigabytes.
 func (c *allParts) export(ctx context.Context, id archive.ID, w io.Writer,
 	describe func(ctx context.Context) (cluster []byte, modules []journal.Digest, err error),
 	read func(ctx context.Context, digest journal.Digest, w io.Writer) error) (archive.Summary, error) {
@@ -128,10 +131,22 @@ func (c *allParts) export(ctx context.Context, id archive.ID, w io.Writer,
 	return out.Close()
 }
 
-// takeCuts takes the cuts of all shards so that no entry entered any log between
-// the first cut and the last: lanes are frozen meanwhile, and what the logs
-// say afterwards is the proof. So the cuts are what the whole cluster held at
-// the moment when the last of them was confirmed.
+// takeCuts takes cuts of all shards that are consistent with each other,
+// although the shards have independent logs.
+//
+// An attempt first freezes the executors of all leaders, so that they propose
+// no commands. Then each leader confirms its leadership and its commit index by
+// ReadIndex, waits until the store has everything up to that index, and takes
+// the cut. After all cuts are taken, a second ReadIndex reads the commit index
+// of every shard again.
+//
+// If no commit index differs from the index of its cut, then no shard changed
+// between its cut and the second ReadIndex. So the cuts together are the state
+// of the whole cluster at the moment after the last cut was taken.
+//
+// Freezing only makes success likely. It proves nothing, because a leader may
+// change or a freeze may expire. That is why the indexes are compared, and why
+// takeCuts retries if an index has moved.
 func (c *allParts) takeCuts(ctx context.Context, export string) (m *moment, err error) {
 	for range cutAttempts {
 		if m, err = c.attempt(ctx, export); err == nil {
@@ -199,8 +214,8 @@ func (c *allParts) attempt(ctx context.Context, export string) (*moment, error) 
 	return m, atAll(names, func(_ int, node sharding.NodeID) error { return m.confirm(ctx, node, leaders[node]) })
 }
 
-// confirm checks that nothing entered the logs of a node's shards after their
-// cuts.
+// confirm checks that no entry was committed to the logs of a node's shards
+// after their cuts.
 func (m *moment) confirm(ctx context.Context, node sharding.NodeID, shards []sharding.ShardID) error {
 	indexes, err := m.nodes[node].Confirm(ctx, shards)
 	if err != nil {
@@ -214,14 +229,15 @@ func (m *moment) confirm(ctx context.Context, node sharding.NodeID, shards []sha
 	return nil
 }
 
-// atAll calls do for all nodes at once.
+// atAll calls do for all nodes concurrently and joins the errors.
 func atAll(nodes []sharding.NodeID, do func(i int, node sharding.NodeID) error) error {
 	ids := make([]sharding.ShardID, len(nodes))
 	return each(ids, func(i int, _ sharding.ShardID) error { return do(i, nodes[i]) })
 }
 
-// release thaws the lanes, whatever became of the caller, and the cuts where
-// that is asked for. What a node does not hear ends by itself.
+// release unfreezes the executors and, if cuts is set, releases the cuts, even
+// if the caller's context has ended. If a node cannot be reached, its freeze
+// and its cuts expire.
 func (m *moment) release(cuts bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), releaseTime)
 	defer cancel()

@@ -11,52 +11,56 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ErrNotEmpty: the cluster holds entities, or the import of another file has
-// begun: an import needs a cluster that has never held anything.
+// ErrNotEmpty means that the cluster holds entities, or that the import of
+// another file has begun. An import needs a cluster that has never held
+// anything.
 var ErrNotEmpty = errors.New("the cluster is not empty: an import needs one that has never held an entity type or an entity; begin again with an empty cluster")
 
 const (
-	// chunksBytes is what the chunks of all shards may hold together, and
-	// chunkMost and chunkLeast bound one.
+	// chunksBytes bounds the total size of the chunks of all shards, and
+	// chunkMost and chunkLeast bound the size of one chunk.
 	chunksBytes = 64 << 20
 	chunkMost   = 256 << 10
 	chunkLeast  = 16 << 10
-	// chunksAtOnce bounds the chunks that are on their way.
+	// chunksAtOnce is the maximum number of chunks in flight.
 	chunksAtOnce = 32
 )
 
-// chunks shares the parts of an archive out to the shards of the cluster. begin
-// is first, then claim, part for each part of the archive in its order, flush
-// and finish; close ends it, whatever happened. It is for one goroutine. Of one
-// archive and one number of shards the chunks are always the same, so that an
-// import that was interrupted goes on: what has taken effect is passed over.
+// chunks distributes the parts of an archive to the shards of the cluster.
+// After begin, call claim, then part for each part of the archive in order,
+// then flush and finish. Always call close at the end. It isn't safe for
+// concurrent use.
+//
+// The same archive and number of shards always produce the same chunks. So a
+// repeated import can skip the chunks that an interrupted one has applied.
 type chunks struct {
 	c      *allParts
 	id     journal.ImportID
 	locate func(sharding.EntityID) sharding.ShardID
 	most   int
-	// opened: shards are open already, as the import came to its end before. What
-	// the cluster keeps of settings and types since then is its own.
+	// opened means that shards are open already, because the import completed
+	// before. Settings and types belong to the cluster since then, so they are
+	// not imported again.
 	opened bool
 
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	all    sync.WaitGroup
 	slots  chan struct{}
-	shards []target       // by shard; 0 is not used
-	flight sync.WaitGroup // chunks that are queued or on their way
+	shards []target       // by shard; element 0 is unused
+	flight sync.WaitGroup // chunks that are queued or in flight
 }
 
-// target is a shard that is imported into.
+// target is a shard to import into.
 type target struct {
 	state State
 	parts []byte // of the chunk that is being filled
-	chunk uint64 // its number
+	chunk uint64 // number of that chunk
 	queue chan journal.Import
 }
 
-// begin looks at all shards: each has nothing, or a part of this very import.
-// begun says that some have.
+// begin checks that each shard is empty or has applied a part of this import.
+// begun reports whether any shard has.
 func (c *allParts) begin(ctx context.Context, id journal.ImportID, locate func(sharding.EntityID) sharding.ShardID) (_ *chunks, begun bool, err error) {
 	in := &chunks{c: c, id: id, locate: locate, shards: make([]target, c.count+1), slots: make(chan struct{}, chunksAtOnce)}
 	in.most = max(min(chunksBytes/int(c.count), chunkMost), chunkLeast)
@@ -86,15 +90,15 @@ func (c *allParts) begin(ctx context.Context, id journal.ImportID, locate func(s
 	}
 	in.ctx, in.cancel = context.WithCancelCause(ctx)
 	for i := range in.shards[1:] {
-		queue := make(chan journal.Import, 1) // an import that ends at once forgets it
+		queue := make(chan journal.Import, 1) // local variable, because end sets the field to nil
 		in.shards[i+1].queue = queue
 		in.all.Go(func() { in.send(sharding.ShardID(i+1), queue) })
 	}
 	return in, begun, nil
 }
 
-// atLeader does something at the node that leads the shard, and again while
-// that is worth an attempt.
+// atLeader calls do with the leader of the shard, and retries while the error
+// allows it, for at most retryFor.
 func (c *allParts) atLeader(ctx context.Context, shard sharding.ShardID, do func(context.Context, node) error) error {
 	until := time.Now().Add(retryFor)
 	for {
@@ -122,7 +126,7 @@ func (c *allParts) atLeader(ctx context.Context, shard sharding.ShardID, do func
 	}
 }
 
-// send takes a shard's chunks to its leader, one after another.
+// send sends a shard's chunks to its leader, one at a time.
 func (in *chunks) send(shard sharding.ShardID, queue chan journal.Import) {
 	for chunk := range queue {
 		select {
@@ -141,7 +145,7 @@ func (in *chunks) send(shard sharding.ShardID, queue chan journal.Import) {
 	}
 }
 
-// part takes the next part. The data is not kept.
+// part adds the next part. It does not retain data.
 func (in *chunks) part(kind journal.PartKind, data []byte) error {
 	e, err := journal.PartEntity(kind, data)
 	if err != nil {
@@ -158,7 +162,7 @@ func (in *chunks) part(kind journal.PartKind, data []byte) error {
 	return nil
 }
 
-// queue queues a shard's chunk, unless it has taken effect.
+// queue queues a shard's chunk, unless the shard has applied it already.
 func (in *chunks) queue(t *target, last bool) error {
 	chunk := journal.Import{ID: in.id, Chunk: t.chunk, Last: last, Parts: t.parts}
 	t.chunk++
@@ -176,8 +180,8 @@ func (in *chunks) queue(t *target, last bool) error {
 	}
 }
 
-// claim makes all shards closed to everything but this import, before anything
-// of it comes: the first chunk of each is empty.
+// claim closes all shards to everything except this import, before any data is
+// imported. For that, the first chunk of each shard is empty.
 func (in *chunks) claim() error {
 	for i := range in.shards[1:] {
 		if err := in.queue(&in.shards[i+1], false); err != nil {
@@ -188,8 +192,8 @@ func (in *chunks) claim() error {
 	return context.Cause(in.ctx)
 }
 
-// flush says that all parts have come, and returns when they have taken effect.
-// The shards stay closed to everything else until finish.
+// flush sends the remaining chunks and returns after all were applied. The
+// shards stay closed to everything else until finish.
 func (in *chunks) flush() error {
 	for i := range in.shards[1:] {
 		if t := &in.shards[i+1]; len(t.parts) > 0 {
@@ -202,7 +206,7 @@ func (in *chunks) flush() error {
 	return context.Cause(in.ctx)
 }
 
-// finish opens the shards, after flush.
+// finish opens the shards. It must be called after flush.
 func (in *chunks) finish() error {
 	for i := range in.shards[1:] {
 		if err := in.queue(&in.shards[i+1], true); err != nil {
@@ -223,7 +227,7 @@ func (in *chunks) end() {
 	in.all.Wait()
 }
 
-// close ends an import that does not go on, and joins what it started.
+// close ends an import that was not finished, and waits for its goroutines.
 func (in *chunks) close() {
 	in.cancel(errors.New("the import has ended"))
 	in.end()

@@ -1,12 +1,12 @@
 package backup
 
-// Imported is what a file held.
+// Imported describes an imported file.
 type Imported struct {
 	Entities, Shards, Modules uint64
-	Digest                    string // hex
+	Digest                    string // SHA-256, in hex
 	// InPart are the entity types that a second module serves in part.
 	InPart []string
-	// LeftOut says which roles, and whose, were not brought.
+	// LeftOut lists the roles and role bindings that were not imported.
 	LeftOut []string
 }
 

@@ -1,10 +1,10 @@
-// Package backup exports the entities of a cluster and imports them into
-// another. Part is what each node does of it: it freezes its lanes, keeps
-// cuts of the shards that it leads, and puts chunks into their logs. Service is
-// what the node does that was asked: it takes all cuts as of one moment, or
-// shares an archive out to the shards, together with the cluster's modules,
-// bindings and settings. It never reads or writes files, and starts no goroutine
-// that outlives a call.
+// Package backup exports the entities of a cluster, and imports them into
+// another one. Every node has a Part: it freezes the node's executors, holds
+// cuts of the shards that the node leads, and proposes chunks of an import to
+// them. Service runs on the node that a client calls: it takes consistent cuts
+// of all shards, or distributes an archive to the shards, together with the
+// cluster's modules, their activations and the settings. The package reads and
+// writes no files, and starts no goroutine that outlives a call.
 package backup
 
 import (
@@ -21,79 +21,82 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Log takes proposals and asks for reads. Neither blocks; what becomes of them
-// comes back through Part's methods.
+// Log takes proposals and ReadIndex requests. Its methods don't block; the
+// results are passed to methods of Part.
 type Log interface {
 	Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error
 	ReadIndex(shard sharding.ShardID, token uint64) error
 }
 
-// Leads says in which term this node leads a shard and serves it.
+// Leads returns the term in which this node leads a shard, and whether it
+// serves it.
 type Leads func(shard sharding.ShardID) (term sharding.Term, serves bool)
 
-// PartOptions of a Part; all are required but Clock and Logger.
+// PartOptions configures a Part. All fields except Clock and Logger are
+// required.
 type PartOptions struct {
 	Log     Log
 	Machine *eventlog.Machine
 	Leads   Leads
-	Clock   func() time.Time // time.Now when nil
+	Clock   func() time.Time // nil means time.Now
 	Logger  *slog.Logger     // nil discards
 }
 
-// Foreign marks the numbers of proposals and reads that are no lane's: theirs
-// are below it.
+// Foreign is set in the numbers of proposals and reads that do not belong to an
+// executor. Executors use smaller numbers.
 const Foreign = uint64(1) << 63
 
 const (
-	// maxFreeze bounds how long lanes are frozen at a time.
+	// maxFreeze bounds how long executors are frozen at a time.
 	maxFreeze = 10 * time.Second
-	// cutsLast is how long cuts are kept that nobody asks for: old versions stay
-	// in the store for them.
+	// cutsLast is how long cuts are held without being read, because the store
+	// has to keep old versions for them.
 	cutsLast = 10 * time.Minute
-	// storedPoll is how often it is looked whether the store has what is
-	// applied.
+	// storedPoll is the interval of polling whether the store has caught up
+	// with the applied entries.
 	storedPoll = 10 * time.Millisecond
-	// maxExports bounds the exports that are under way.
+	// maxExports bounds the number of concurrent exports.
 	maxExports = 4
 )
 
 // Errors of a Part.
 var (
-	// ErrTooMany: exports under way hold as much as may be held.
+	// ErrTooMany means that the maximum number of exports is running.
 	ErrTooMany = errors.New("too many exports are under way; retry when one has ended")
-	// ErrUnknownCut: the cut is not kept any more. Begin the export anew.
+	// ErrUnknownCut means that the cut is no longer held. The export has to be
+	// restarted.
 	ErrUnknownCut = errors.New("the cut of the shard is not kept any more; begin the export anew")
-	// ErrUnknownOutcome: the chunk may take effect or not; ask how far the import
-	// has come.
+	// ErrUnknownOutcome means that the chunk may or may not take effect. The
+	// progress of the import tells which.
 	ErrUnknownOutcome = errors.New("it is not known what became of a chunk")
 )
 
-// Part is one node's part. It is safe for concurrent use.
+// Part is one node's part in exports and imports. It is safe for concurrent
+// use.
 type Part struct {
 	opts   PartOptions
-	frozen atomic.Int64 // lanes are frozen until then, unix nanoseconds
+	frozen atomic.Int64 // Unix time in ns until which executors are frozen; 0: not frozen
 	next   atomic.Uint64
 
 	mu      sync.Mutex
-	waiting map[uint64]chan outcome // by number of proposal or token of read
+	waiting map[uint64]chan outcome // by number of the proposal or token of the read
 	exports map[string]*export
 	closed  bool
 }
 
-// export is the cuts of one export that this node keeps.
+// export holds the cuts of one export on this node.
 type export struct {
 	cuts  map[sharding.ShardID]*eventlog.ShardExport
 	timer *time.Timer
 }
 
-// outcome is what became of a proposal, or of a read round, that was asked
-// for here.
+// outcome is the result of a proposal or ReadIndex of this Part.
 type outcome struct {
 	index uint64
 	err   error
 }
 
-// NewPart makes a Part.
+// NewPart returns a Part.
 func NewPart(opts PartOptions) *Part {
 	if opts.Clock == nil {
 		opts.Clock = time.Now
@@ -104,19 +107,20 @@ func NewPart(opts PartOptions) *Part {
 	return &Part{opts: opts, waiting: make(map[uint64]chan outcome), exports: make(map[string]*export)}
 }
 
-// LanesFrozen reports that lanes are to take no new commands. It is asked for every
-// command.
+// LanesFrozen reports whether executors must not take new commands. It is
+// called for every command.
 func (p *Part) LanesFrozen() bool {
 	until := p.frozen.Load()
 	return until != 0 && p.opts.Clock().UnixNano() < until
 }
 
-// FreezeLanes has the lanes take no new commands for a while, at most 10 s.
+// FreezeLanes stops the executors from taking new commands for d, but at most
+// maxFreeze.
 func (p *Part) FreezeLanes(d time.Duration) {
 	p.frozen.Store(p.opts.Clock().Add(min(d, maxFreeze)).UnixNano())
 }
 
-// Close gives up all cuts, and lets calls that wait fail.
+// Close releases all cuts and makes waiting calls fail.
 func (p *Part) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -130,7 +134,8 @@ func (p *Part) Close() {
 	p.mu.Unlock()
 }
 
-// Release thaws the lanes, and with cuts ends those of the export.
+// Release unfreezes the executors and, if cuts is set, releases the cuts of the
+// export.
 func (p *Part) Release(name string, cuts bool) {
 	p.frozen.Store(0)
 	if cuts {
@@ -140,7 +145,7 @@ func (p *Part) Release(name string, cuts bool) {
 	}
 }
 
-// drop is called with the lock held.
+// drop releases the cuts of an export. The lock must be held.
 func (p *Part) drop(name string) {
 	e := p.exports[name]
 	if e == nil {
@@ -153,7 +158,7 @@ func (p *Part) drop(name string) {
 	}
 }
 
-// expect registers a number that something will come back for.
+// expect reserves a number and returns the channel for its outcome.
 func (p *Part) expect() (number uint64, ch chan outcome, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,12 +189,14 @@ func (p *Part) await(ctx context.Context, number uint64, ch chan outcome) outcom
 	}
 }
 
-// Applied is told of entries with foreign numbers.
+// Applied must be called with the apply result of each entry with a foreign
+// number.
 func (p *Part) Applied(v *eventlog.Verdict) {
 	p.tell(v.Proposal, outcome{index: v.Index, err: v.Err})
 }
 
-// Dropped is told of proposals with foreign numbers that never entered the log.
+// Dropped must be called if a proposal with a foreign number never entered the
+// log.
 func (p *Part) Dropped(proposal uint64, err error) {
 	if err == nil {
 		err = errors.New("dropped")
@@ -197,10 +204,10 @@ func (p *Part) Dropped(proposal uint64, err error) {
 	p.tell(proposal, outcome{err: err})
 }
 
-// ReadConfirmed is told of confirmed reads with foreign tokens.
+// ReadConfirmed must be called for each confirmed read with a foreign token.
 func (p *Part) ReadConfirmed(token, index uint64) { p.tell(token, outcome{index: index}) }
 
-// ReadFailed is told of reads with foreign tokens that cannot be confirmed.
+// ReadFailed must be called for each failed read with a foreign token.
 func (p *Part) ReadFailed(token uint64, err error) {
 	if err == nil {
 		err = errors.New("the read was not confirmed")
@@ -208,7 +215,8 @@ func (p *Part) ReadFailed(token uint64, err error) {
 	p.tell(token, outcome{err: err})
 }
 
-// confirm returns how far a shard that this node leads is committed.
+// confirm returns the commit index of a shard that this node leads, by
+// ReadIndex.
 func (p *Part) confirm(ctx context.Context, shard sharding.ShardID) (uint64, error) {
 	if _, serves := p.opts.Leads(shard); !serves {
 		return 0, &sharding.NotLeaderError{Shard: shard}
@@ -228,7 +236,7 @@ func (p *Part) confirm(ctx context.Context, shard sharding.ShardID) (uint64, err
 	return o.index, nil
 }
 
-// each calls do for all shards at once and joins the errors.
+// each calls do for all shards concurrently and joins the errors.
 func each(shards []sharding.ShardID, do func(i int, shard sharding.ShardID) error) error {
 	errs := make([]error, len(shards))
 	var all sync.WaitGroup
@@ -239,8 +247,8 @@ func each(shards []sharding.ShardID, do func(i int, shard sharding.ShardID) erro
 	return errors.Join(errs...)
 }
 
-// Confirm returns how far shards that this node leads were committed after the
-// call.
+// Confirm returns the commit indexes, by ReadIndex, of shards that this node
+// leads.
 func (p *Part) Confirm(ctx context.Context, shards []sharding.ShardID) ([]uint64, error) {
 	out := make([]uint64, len(shards))
 	return out, each(shards, func(i int, shard sharding.ShardID) (err error) {
@@ -249,8 +257,9 @@ func (p *Part) Confirm(ctx context.Context, shards []sharding.ShardID) ([]uint64
 	})
 }
 
-// Cut keeps what shards that this node leads hold, behind everything that was
-// committed before the call, in place of what the export has of them.
+// Cut takes cuts of shards that this node leads. They contain everything
+// committed before the call, and replace earlier cuts of these shards in the
+// export.
 func (p *Part) Cut(ctx context.Context, name string, shards []sharding.ShardID) ([]*eventlog.ShardExport, error) {
 	cuts := make([]*eventlog.ShardExport, len(shards))
 	err := each(shards, func(i int, shard sharding.ShardID) (err error) {
@@ -322,7 +331,7 @@ func (p *Part) expire(name string) {
 	p.drop(name)
 }
 
-// take takes a cut out of an export: it is read once.
+// take removes a cut from an export. A cut can be read only once.
 func (p *Part) take(name string, shard sharding.ShardID) (*eventlog.ShardExport, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -336,11 +345,12 @@ func (p *Part) take(name string, shard sharding.ShardID) (*eventlog.ShardExport,
 	return c, nil
 }
 
-// sliceBytes is about how many bytes of parts are given at a time.
+// sliceBytes is the approximate size of the parts that ReadCut passes to fn at
+// a time.
 const sliceBytes = 256 << 10
 
-// ReadCut calls fn with the parts of a cut, whole ones, some at a time. The
-// slice is only lent.
+// ReadCut calls fn with some whole parts of a cut at a time. The slice is only
+// valid during the call.
 func (p *Part) ReadCut(ctx context.Context, name string, shard sharding.ShardID, fn func(parts []byte) error) error {
 	c, err := p.take(name, shard)
 	if err != nil {
@@ -369,7 +379,7 @@ func (p *Part) ReadCut(ctx context.Context, name string, shard sharding.ShardID,
 	return fn(buf)
 }
 
-// touch keeps the other cuts of an export while one is read.
+// touch prevents the other cuts of an export from expiring while one is read.
 func (p *Part) touch(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -378,17 +388,17 @@ func (p *Part) touch(name string) {
 	}
 }
 
-// State is how far the import of a shard has come.
+// State is the progress of the import into a shard.
 type State struct {
 	Shard    sharding.ShardID
 	Begun    bool
 	ID       journal.ImportID
 	Next     uint64
 	Complete bool
-	Entities uint64 // that the shard holds, deleted ones too
+	Entities uint64 // in the shard, including deleted ones
 }
 
-// State returns how far the imports of shards that this node leads have come.
+// State returns the progress of imports into shards that this node leads.
 func (p *Part) State(ctx context.Context, shards []sharding.ShardID) ([]State, error) {
 	out := make([]State, len(shards))
 	return out, each(shards, func(i int, shard sharding.ShardID) error {
@@ -415,9 +425,10 @@ func (p *Part) State(ctx context.Context, shards []sharding.ShardID) ([]State, e
 	})
 }
 
-// Chunk puts the body of an import entry into the log of a shard that this node
-// leads, and returns when it is applied. An error that wraps ErrUnknownOutcome
-// or a NotLeaderError is worth another attempt; others are the journal's.
+// Chunk proposes the body of an import entry to a shard that this node leads,
+// and returns when the entry was applied. The caller may retry if the error
+// wraps ErrUnknownOutcome or a NotLeaderError. Other errors come from the
+// journal and are permanent.
 func (p *Part) Chunk(ctx context.Context, shard sharding.ShardID, body []byte) error {
 	term, serves := p.opts.Leads(shard)
 	if !serves {

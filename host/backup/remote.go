@@ -54,7 +54,8 @@ func (h local) Chunk(ctx context.Context, shard sharding.ShardID, body []byte) e
 	return h.p.Chunk(ctx, shard, body)
 }
 
-// maxMessageBytes bounds a message between nodes: a slice of parts, or a chunk.
+// maxMessageBytes bounds a message between nodes, which has some parts or a
+// chunk.
 const maxMessageBytes = 4 << 20
 
 // Handler serves a Part to other nodes.
@@ -62,10 +63,10 @@ func Handler(p *Part, around ...connect.Interceptor) (path string, handler http.
 	return peerv1connect.NewTransferServiceHandler(service{p}, connect.WithInterceptors(around...), connect.WithReadMaxBytes(maxMessageBytes), connect.WithCompression("gzip", nil, nil))
 }
 
-// service answers the calls of other nodes with the shards that are led here.
+// service answers calls of other nodes for the shards that this node leads.
 type service struct{ p *Part }
 
-// errorKind travels in a header of an error: what its receiver does about it.
+// errorKind is an error header that tells the caller how to react.
 const errorKind = "Hostd-Transfer-Error"
 
 var kinds = []struct {
@@ -95,7 +96,7 @@ func encode(err error) error {
 	return out
 }
 
-// remoteError is an error that another node told.
+// remoteError is an error returned by another node.
 type remoteError struct {
 	text string
 	kind error
@@ -104,8 +105,8 @@ type remoteError struct {
 func (e *remoteError) Error() string { return e.text }
 func (e *remoteError) Unwrap() error { return e.kind }
 
-// decode makes of another node's error what it was; of the way to it, that it
-// was not reached.
+// decode restores the error that another node encoded. It returns
+// ErrUnreachable for an error on the way to the node.
 func decode(ctx context.Context, err error) error {
 	var theirs *connect.Error
 	if err == nil || ctx.Err() != nil {
@@ -193,7 +194,7 @@ func (s service) ImportChunk(ctx context.Context, r *connect.Request[peerv1.Impo
 	return connect.NewResponse(&peerv1.ImportChunkResponse{}), encode(err)
 }
 
-// remoteAt is the part of the node at an address.
+// remoteAt returns the part of the node at a URL.
 func remoteAt(client *http.Client, base string) node {
 	return remote{peerv1connect.NewTransferServiceClient(client, base, connect.WithReadMaxBytes(maxMessageBytes), connect.WithAcceptCompression("gzip", nil, nil))}
 }

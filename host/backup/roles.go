@@ -11,9 +11,10 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// carriedBindings are those that exports carry. Tokens are not carried: who
-// made a file of one cluster could call another one. So neither are the roles
-// of their bearers, or nobody could make tokens of their names there.
+// carriedBindings returns the role bindings that exports contain. Tokens are
+// not exported, because whoever made a file could use them to call the
+// importing cluster. The bindings of these tokens are not exported either,
+// because nobody could create tokens with their names there.
 func carriedBindings(v *meta.View) []access.Binding {
 	return slices.DeleteFunc(v.RoleBindings(), func(b access.Binding) bool {
 		kind, name := access.SplitSubject(b.Subject)
@@ -22,8 +23,8 @@ func carriedBindings(v *meta.View) []access.Binding {
 	})
 }
 
-// checkRoles refuses an archive with roles where the cluster cannot keep them,
-// before anything is taken.
+// checkRoles rejects an archive with roles or owners if the cluster version
+// does not support them, before anything is imported.
 func (in *importing) checkRoles() error {
 	owned := slices.ContainsFunc(in.about.Bindings, func(b meta.Binding) bool { return b.Owner != "" })
 	if len(in.about.Roles)+len(in.about.RoleBindings) == 0 && !owned || in.Metadata.Level() >= max(sharding.VersionRoles, sharding.VersionOwners) {
@@ -32,11 +33,12 @@ func (in *importing) checkRoles() error {
 	return &status.RefusedError{Reason: fmt.Sprintf("the file has roles or owners of types, which are of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionRoles, in.Metadata.Level())}
 }
 
-// bringRoles keeps the roles of the archive, and who has them, in the place of
-// those of the same names. Who is admin is not carried: it is for those who run
-// this cluster to say, and whoever brings an archive could make himself one.
-// What reaches the verb security is as much as that, and comes withBindings
-// only. Where somebody is admin here already, the cluster keeps its own.
+// bringRoles imports the roles and role bindings of the archive and replaces
+// those with the same names. It never imports the role admin: the operators of
+// this cluster decide who is admin, and otherwise anybody with an archive could
+// become admin. Roles that allow the verb security are as powerful, so they are
+// imported only with withBindings. If the cluster has an admin, it keeps its
+// own roles.
 func (in *importing) bringRoles() error {
 	if in.somebodyIsAdmin() {
 		return nil
@@ -56,10 +58,10 @@ func (in *importing) bringRoles() error {
 	return nil
 }
 
-// carried are the roles and bindings of an archive that are brought into a
-// cluster with roles of its own, and what is left out of them. Nobody is given a
-// role that reaches the verb security, be it of the archive or of the cluster,
-// unless all are wanted.
+// carried returns the roles and bindings of an archive to import into a cluster
+// with roles of its own, and a list of what is left out. Unless all is set,
+// nobody gets a role that allows the verb security, whether it is defined in
+// the archive or in the cluster.
 func carried(roles []access.Role, bindings []access.Binding, own []access.Role, all bool) (put []access.Role, bind []access.Binding, without []string) {
 	barred, left := map[string]bool{}, leftOut{}
 	for _, r := range own {
@@ -88,10 +90,10 @@ func carried(roles []access.Role, bindings []access.Binding, own []access.Role, 
 	return put, bind, left.lines()
 }
 
-// maxLeftOut bounds what an import says that it left out, line by line.
+// maxLeftOut bounds the number of lines in Imported.LeftOut.
 const maxLeftOut = 1000
 
-// leftOut is what was left out.
+// leftOut collects what was left out.
 type leftOut struct {
 	said []string
 	more int
@@ -112,15 +114,15 @@ func (l *leftOut) lines() []string {
 	return l.said
 }
 
-// reachesSecurity reports whether a role allows the verb security for anything:
-// with it its bearers can change who may do what.
+// reachesSecurity reports whether a role allows the verb security for anything.
+// With that verb, callers can change permissions.
 func reachesSecurity(r access.Role) bool {
 	return slices.ContainsFunc(r.Rules, func(rule access.Rule) bool {
 		return rule.Effect == access.Allow && (slices.Contains(rule.Verbs, access.Any) || slices.Contains(rule.Verbs, access.Security))
 	})
 }
 
-// bringOwners has the types belong to whom they did, as roles are brought.
+// bringOwners restores the owners of types, under the same conditions as roles.
 func (in *importing) bringOwners() error {
 	if in.somebodyIsAdmin() {
 		return nil
@@ -144,7 +146,7 @@ func (in *importing) somebodyIsAdmin() bool {
 func (in *importing) bring(command []byte) error {
 	_, err := in.Metadata.Do(in.ctx, command)
 	if errors.Is(err, meta.ErrConflict) && in.somebodyIsAdmin() {
-		return nil // somebody has become admin meanwhile
+		return nil // somebody has become admin in the meantime
 	}
 	return err
 }

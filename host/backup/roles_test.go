@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestArchivesGiveNobodySecurity: whoever made an archive gets no role from it
-// by which he could give himself others.
+// TestArchivesGiveNobodySecurity: whoever makes an archive cannot use it to get
+// a role that allows to grant others.
 func TestArchivesGiveNobodySecurity(t *testing.T) {
 	role := func(name string, effect access.Effect, verbs ...string) access.Role {
 		return access.Role{Name: name, Rules: []access.Rule{{Effect: access.Allow, Verbs: []string{access.Read}}, {Effect: effect, Verbs: verbs}}}

@@ -23,15 +23,15 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Options of a Service; all are required.
+// Options configures a Service. All fields are required.
 type Options struct {
 	Self    sharding.NodeID
 	Cluster string
-	Shards  uint32 // data shards
+	Shards  uint32 // number of data shards
 	Part    *Part  // of this node
-	// Leader names the node that leads a shard.
+	// Leader returns the node that leads a shard.
 	Leader func(shard sharding.ShardID) (node sharding.NodeID, known bool)
-	// Client calls the part of another node.
+	// Client returns a client for the part of another node.
 	Client   func(node sharding.NodeID) (client *http.Client, baseURL string, err error)
 	Metadata *cluster.Metadata
 	Modules  Modules
@@ -39,29 +39,29 @@ type Options struct {
 	Logger   *slog.Logger
 }
 
-// Modules are those of the cluster.
+// Modules are the modules of the cluster.
 type Modules interface {
 	Download(ctx context.Context, digest journal.Digest, w io.Writer) error
 	Upload(ctx context.Context, u modules.Upload) (modules.Module, error)
 	Activate(ctx context.Context, a modules.Activation) (modules.Activated, error)
 }
 
-// Rollouts are modules that serve a part of a type.
+// Rollouts manages modules that serve a type in part.
 type Rollouts interface {
-	// Restore begins the rollout that a type had in another cluster, and returns
-	// it as it is here: paused, or aborted but for entities that stay. It is nil
-	// where there is nothing left of it.
+	// Restore starts the rollout that a type had in another cluster. It returns
+	// the rollout as it is here: paused, or aborted except for entities that
+	// stay with the second module. It returns nil if nothing is left of it.
 	Restore(ctx context.Context, entityType string, was meta.Rollout, proved []meta.Digest) (*meta.Rollout, error)
 }
 
-// Service exports the cluster and imports into it, whichever nodes lead its
-// shards. It is safe for concurrent use.
+// Service exports the cluster and imports into it, no matter which nodes lead
+// its shards. It is safe for concurrent use.
 type Service struct {
 	opts  Options
 	parts *allParts
 }
 
-// NewService makes a Service. It takes no part over.
+// NewService returns a Service. It does not take ownership of the Part.
 func NewService(opts Options) *Service {
 	return &Service{opts: opts, parts: &allParts{
 		count: opts.Shards, leader: opts.Leader, logger: opts.Logger,
@@ -78,8 +78,8 @@ func NewService(opts Options) *Service {
 	}}
 }
 
-// description is the first block of an archive. Members that a release does
-// not know are a fault: to leave them out would be to import something else.
+// description is the first block of an archive. A reader must reject unknown
+// members, because ignoring them would import something else than was exported.
 type description struct {
 	Cluster    describedCluster   `json:"cluster"`
 	ExportedAt time.Time          `json:"exportedAt"`
@@ -87,27 +87,28 @@ type description struct {
 	Modules    []meta.Module      `json:"modules"`
 	Bindings   []meta.Binding     `json:"bindings"`
 	Settings   []describedSetting `json:"settings"`
-	// ClusterVersion is that of the cluster, and so of what the parts have; 0 is Level1.
+	// Level is the cluster version of the cluster, and so of the parts; 0 means
+	// 1.
 	Level sharding.ClusterVersion `json:"level,omitempty"`
-	// From sharding.VersionRoles on: the metadata has none before.
+	// Since sharding.VersionRoles; empty in archives of earlier versions.
 	Roles        []access.Role    `json:"roles,omitempty"`
 	RoleBindings []access.Binding `json:"roleBindings,omitempty"`
 }
 
-// describedCluster is the cluster that an export was made of, in the file.
+// describedCluster is the exported cluster, as described in the file.
 type describedCluster struct {
 	ID     string `json:"id"`
 	Shards uint32 `json:"shards"`
 }
 
-// describedSetting is one setting of the cluster, in the file.
+// describedSetting is a setting of the cluster, as described in the file.
 type describedSetting struct {
 	Key   string `json:"key"`
 	Value []byte `json:"value"`
 }
 
-// Export writes a file of everything that was acknowledged before some moment
-// of the call. After an error what was written is no file.
+// Export writes a file that contains everything acknowledged before some moment
+// during the call. If it returns an error, the output is not a valid file.
 func (s *Service) Export(ctx context.Context, w io.Writer) error {
 	var id archive.ID
 	rand.Read(id[:]) // never fails
@@ -137,17 +138,17 @@ func (s *Service) describe(ctx context.Context) (cluster []byte, modules []journ
 		d.Settings = append(d.Settings, describedSetting{Key: key, Value: set.Value})
 	}
 	for i := range d.Modules {
-		d.Modules[i].UnusedSince = 0 // that is of this cluster alone
+		d.Modules[i].UnusedSince = 0 // only meaningful in this cluster
 		modules = append(modules, journal.Digest(d.Modules[i].Digest))
 	}
 	cluster, err = json.Marshal(d)
 	return cluster, modules, err
 }
 
-// Import brings a file into a cluster that has never held anything. Types are
-// bound when everything else is there, and the shards open after that. A file
-// that cannot be read is an *InvalidFileError. Roles that reach the verb
-// security come along withBindings only.
+// Import imports a file into a cluster that has never held anything. It
+// activates modules after all entities were imported, and opens the shards
+// after that. If the file is invalid, the error is an *InvalidFileError. Roles
+// that allow the verb security are imported only if withBindings is set.
 func (s *Service) Import(ctx context.Context, r io.Reader, withBindings bool) (Imported, error) {
 	in := &importing{Options: s.opts, withBindings: withBindings, parts: s.parts, ctx: ctx}
 	defer in.close()
@@ -162,7 +163,7 @@ func (s *Service) Import(ctx context.Context, r io.Reader, withBindings bool) (I
 	return Imported{Entities: sum.Entities, Shards: sum.Shards, Modules: sum.Modules, Digest: hex.EncodeToString(sum.Digest[:]), InPart: in.inPart(), LeftOut: in.leftOut}, nil
 }
 
-// publicError gives what callers can do something about its code.
+// publicError converts errors that callers can act on to errors with a status.
 func publicError(err error) error {
 	switch {
 	case errors.Is(err, ErrNotEmpty):
