@@ -1,7 +1,7 @@
 // Package console serves the web console: a page that shows a cluster, its
-// entities and its modules, and acts on them by the public API alone.
+// entities and its modules, and operates on them only through the public API.
 //
-// The page's sources are in web. What browsers get is bundled from them by
-// package bundle and committed in dist, so that a build needs Go alone. The
-// package starts no goroutine.
+// The sources of the page are in web. Package bundle builds the files for
+// browsers from them. These are committed in dist, so that building a node
+// needs only Go. The package starts no goroutine.
 package console

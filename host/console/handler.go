@@ -10,25 +10,26 @@ import (
 	"time"
 )
 
-// Prefix begins every path of the console.
+// Prefix is the prefix of all paths of the console.
 const Prefix = "/console/"
 
-// assets are below this path, and named by their content.
+// assets is the directory of files whose names contain their hash.
 const assets = "assets/"
 
 //go:embed all:dist
 var dist embed.FS
 
-// policy keeps the page to what its own origin serves, and out of frames.
+// policy restricts the page to resources of its own origin, and forbids frames.
 const policy = "default-src 'self'; img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
-// Wrap serves the console below Prefix, and leads browsers from / there. All
-// else is for next. The files say nothing of the cluster: nobody is asked for a
-// credential, and pages of other origins may lead here.
+// Wrap serves the console below Prefix and redirects browsers from / to it. All
+// other requests go to next. The console's files contain no data of the
+// cluster, so they need no credential, and pages of other origins may link to
+// them.
 func Wrap(next http.Handler) http.Handler {
 	files, err := fs.Sub(dist, "dist")
 	if err != nil {
-		panic("console: " + err.Error()) // the name is a constant of this package
+		panic("console: " + err.Error()) // dist is a constant of this package
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
@@ -43,14 +44,15 @@ func Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// asksForPage reports whether a browser wants to show what it gets.
+// asksForPage reports whether a browser requests a page to display.
 func asksForPage(r *http.Request) bool {
 	return reads(r) && strings.Contains(r.Header.Get("Accept"), "text/html")
 }
 
 func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
-// serve answers with an asset, or with the page, whose script reads the path.
+// serve responds with an asset, or with the page for any other path, because
+// the page's script interprets the path.
 func serve(w http.ResponseWriter, r *http.Request, files fs.FS) {
 	if !reads(r) {
 		w.Header().Set("Allow", "GET, HEAD")

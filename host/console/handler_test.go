@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/host/console"
 )
 
-// maxBytes is the most that the page may have on the wire, compressed.
+// maxBytes bounds the compressed size of the page.
 const maxBytes = 120 << 10
 
 func ask(t *testing.T, method, path string, header map[string]string) (*http.Response, string) {
@@ -28,8 +28,8 @@ func ask(t *testing.T, method, path string, header map[string]string) (*http.Res
 	return w.Result(), w.Body.String()
 }
 
-// TestPathsOfTheConsole: what lies below /console/ is the page or an asset of
-// it, and all else is somebody else's.
+// TestPathsOfTheConsole: paths below /console/ are the page or its assets, and
+// all other paths are passed on.
 func TestPathsOfTheConsole(t *testing.T) {
 	page := map[string]string{"Accept": "text/html,application/xhtml+xml"}
 	for _, tt := range []struct {
@@ -60,8 +60,8 @@ func TestPathsOfTheConsole(t *testing.T) {
 	}
 }
 
-// TestPageKeepsToItsOrigin: a browser lets the page ask nobody else, and no
-// other page show it; what is named by its content is kept for ever.
+// TestPageKeepsToItsOrigin: a browser lets the page call only its own origin
+// and no other page embed it, and caches hashed assets forever.
 func TestPageKeepsToItsOrigin(t *testing.T) {
 	res, page := ask(t, "GET", "/console/", nil)
 	policy := res.Header.Get("Content-Security-Policy")

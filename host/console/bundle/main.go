@@ -1,8 +1,8 @@
-// Command bundle makes host/console/dist of host/console/web. It is run in
-// host/console/web, behind npm ci:
+// Command bundle builds host/console/dist from host/console/web. Run it in
+// host/console/web, after npm ci:
 //
 //	go run ../bundle          write the bundle
-//	go run ../bundle -check   fail where the committed one differs
+//	go run ../bundle -check   fail if the committed bundle differs
 package main
 
 import (
@@ -36,7 +36,7 @@ func main() {
 	}
 }
 
-// bundle returns the content of dist by path.
+// bundle returns the contents of dist by path.
 func bundle() (map[string][]byte, error) {
 	result := api.Build(api.BuildOptions{
 		EntryPoints: []string{"src/main.tsx", "src/style.css"},
