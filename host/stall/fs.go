@@ -2,11 +2,12 @@ package stall
 
 import "github.com/hostd/hostd/journal/disk"
 
-// FS returns fsys with every operation of it watched that changes something or
-// makes it durable. What reads is not: a recovery reads for long.
+// FS wraps fsys so that the watch sees every operation that changes something
+// or makes it durable. It does not watch reads, because a recovery may read for
+// a long time.
 func (w *Watch) FS(fsys disk.FS) disk.FS { return &watchedFS{fsys, w} }
 
-// watchedFS tells the watch when an operation begins and when it has ended.
+// watchedFS reports the start and the end of operations to the watch.
 type watchedFS struct {
 	disk.FS
 	watch *Watch

@@ -9,42 +9,43 @@ import (
 	"time"
 )
 
-// standsAfter is how long at least the raft loop stands still, or the disk does
-// not answer, before the node is not ready; the others count it as silent after
-// three times suspect-after.
+// standsAfter is the minimum time for which the raft loop must stall, or the
+// disk must not respond, before the node becomes unready. If three times
+// suspect-after is longer, that applies instead.
 const standsAfter = 2 * time.Second
 
-// ErrDisk ends the process.
+// ErrDisk means that the disk of the write-ahead log does not respond.
 var ErrDisk = errors.New("the disk of the write-ahead log does not answer")
 
-// GuardOptions of a Guard; all are required.
+// GuardOptions configures a Guard. All fields are required.
 type GuardOptions struct {
 	Turns       func() uint64 // see New
-	SilentAfter time.Duration // after which others count a node as silent
-	EndAfter    time.Duration // the disk has not answered
-	Stopping    func() bool   // the loop ends in order
-	Stands      func(bool)    // told when the loop stands still, and when it goes on
-	End         func(error)   // told that the disk has not answered for EndAfter
+	SilentAfter time.Duration // time after which other nodes suspect a node
+	EndAfter    time.Duration // time without a response of the disk after which End is called
+	Stopping    func() bool   // reports that the node is stopping, which ends the loop
+	Stands      func(bool)    // called when the loop stalls and when it resumes
+	End         func(error)   // called when the disk has not responded for EndAfter
 	Logger      *slog.Logger
 }
 
-// Guard draws the consequences of what a Watch sees. A loop that stands still
-// cannot give its leaderships away: the others take them. A process whose disk
-// has not answered for too long is of no use, and may come back to life much
-// later: it ends. It is safe for concurrent use.
+// Guard reacts to the stalls that a Watch detects. A stalled raft loop cannot
+// transfer its leaderships, so Stands has to make other nodes take them over. A
+// process whose disk has not responded for EndAfter is useless, and dangerous
+// if it resumes much later, so End has to end it. Guard is safe for concurrent
+// use.
 type Guard struct {
 	*Watch
 	opts   GuardOptions
 	stands atomic.Bool
 }
 
-// NewGuard makes a guard with a watch of its own.
+// NewGuard returns a Guard with a Watch of its own.
 func NewGuard(opts GuardOptions) *Guard { return &Guard{Watch: New(opts.Turns), opts: opts} }
 
-// Run looks until ctx ends.
+// Run watches until ctx ends.
 func (g *Guard) Run(ctx context.Context) { g.Watch.Run(ctx, g.follow) }
 
-// Stands reports that the raft loop stands still.
+// Stands reports whether the raft loop is stalled.
 func (g *Guard) Stands() bool { return g.stands.Load() }
 
 func (g *Guard) follow() {
@@ -66,7 +67,8 @@ func (g *Guard) follow() {
 	}
 }
 
-// Standing says why a node whose loop stands still is not ready.
+// Standing returns an error that says why a node with a stalled loop is not
+// ready.
 func (g *Guard) Standing() error {
 	if d := g.Disk(); d > 0 {
 		return diskError(d)

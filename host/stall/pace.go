@@ -7,34 +7,35 @@ import (
 )
 
 const (
-	// paceSpan is the time that a moving mean looks back, mostly.
+	// paceSpan is the time constant of the moving mean.
 	paceSpan = 5 * time.Second
-	// paceKept is how long a mean tells something without another value.
+	// paceKept is how long the mean is valid without a new value.
 	paceKept = 2 * time.Second
 )
 
-// Pace is how long something takes of late: a mean in which a value weighs the
-// less the older it is, however many there are. It is safe for concurrent use.
+// Pace is the recent mean duration of an operation. It is an exponential moving
+// mean in which the weight of a value depends on its age, not on the number of
+// values after it. It is safe for concurrent use.
 type Pace struct {
 	mu   sync.Mutex
 	mean float64
 	last time.Time
 }
 
-// Add takes a value at its time.
+// Add adds a value measured at now.
 func (m *Pace) Add(d time.Duration, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	weight := 1.0
 	if !m.last.IsZero() {
-		// A value stands for the time since the one before.
+		// A value represents the time since the previous one.
 		weight = 1 - math.Exp(-max(now.Sub(m.last), 0).Seconds()/paceSpan.Seconds())
 	}
 	m.mean += weight * (float64(d) - m.mean)
 	m.last = now
 }
 
-// At is the mean, 0 where there was no value of late.
+// At returns the mean, or 0 if there was no recent value.
 func (m *Pace) At(now time.Time) time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()

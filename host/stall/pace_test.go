@@ -24,7 +24,7 @@ func TestMovingMean(t *testing.T) {
 	within(0, 0)
 	feed(2*ms, ms, time.Minute)
 	within(2*ms-1, 2*ms+1)
-	feed(200*ms, 200*ms, time.Second) // a moment, among many that were quick
+	feed(200*ms, 200*ms, time.Second) // a short slow phase among many fast values
 	within(20*ms, 50*ms)
 	feed(200*ms, 200*ms, 20*time.Second)
 	within(190*ms, 200*ms)

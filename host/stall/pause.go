@@ -8,28 +8,28 @@ import (
 )
 
 const (
-	// PauseLimit is how long a process may stand still unnoticed. A machine that is
-	// merely busy delays a goroutine less.
+	// PauseLimit is the longest pause of the process that is not counted.
+	// Scheduling delays on a busy machine are shorter.
 	PauseLimit = time.Second
-	// settle is how long after a pause new connections are not trusted: they
-	// may have waited in the kernel since before.
+	// settle is how long after a pause new connections are not trusted, because
+	// they may have waited in the kernel since before the pause.
 	settle = 250 * time.Millisecond
 )
 
-// PauseWatch counts the pauses of the process. It is safe for concurrent use; a nil
-// Watch never sees any.
+// PauseWatch counts pauses of the process, such as a suspended machine. It is
+// safe for concurrent use. A nil PauseWatch never counts any.
 type PauseWatch struct {
 	began time.Time
-	seen  atomic.Int64 // when the clocks were last looked at, by the monotonic one, since began
-	wall  atomic.Int64 // the same by the wall clock
-	ended atomic.Int64 // when the last pause was noticed; by the monotonic clock
+	seen  atomic.Int64 // monotonic time of the last look at the clocks, since began, in ns
+	wall  atomic.Int64 // wall time of the last look, as Unix time in ns
+	ended atomic.Int64 // monotonic time when the last pause was noticed, since began, in ns
 	epoch atomic.Uint64
 
-	mu sync.Mutex // of noticing
+	mu sync.Mutex // held while the clocks are compared
 }
 
-// NewPauseWatch makes a PauseWatch that has seen no pause. It notices pauses only while Run
-// runs.
+// NewPauseWatch returns a PauseWatch that has counted no pause. It notices
+// pauses only while Run runs.
 func NewPauseWatch() *PauseWatch {
 	w := &PauseWatch{began: time.Now()}
 	w.wall.Store(w.began.UnixNano())
@@ -37,7 +37,7 @@ func NewPauseWatch() *PauseWatch {
 	return w
 }
 
-// Run looks at the clocks until ctx ends.
+// Run compares the clocks until ctx ends.
 func (w *PauseWatch) Run(ctx context.Context) {
 	every := time.NewTicker(PauseLimit / 8)
 	defer every.Stop()
@@ -51,10 +51,10 @@ func (w *PauseWatch) Run(ctx context.Context) {
 	}
 }
 
-// Epoch is how many pauses there were. Whoever notes it when something arrives
-// and finds another one later holds what arrived before a pause. It looks at
-// the clocks itself, so that nobody who goes on after a pause is told of the
-// time before it.
+// Epoch returns the number of pauses. A caller can store it when a request
+// arrives; if it has changed later, the request arrived before a pause. Epoch
+// compares the clocks itself, so that it never returns an outdated value after
+// a pause.
 func (w *PauseWatch) Epoch() uint64 {
 	if w == nil {
 		return 0
@@ -65,14 +65,14 @@ func (w *PauseWatch) Epoch() uint64 {
 	return w.epoch.Load()
 }
 
-// Settling reports that a pause has just ended: what the kernel had accepted
-// before it may still turn up as new.
+// Settling reports whether a pause has ended so recently that connections
+// accepted by the kernel before it may still show up as new.
 func (w *PauseWatch) Settling() bool {
 	return w != nil && w.Epoch() > 0 && int64(time.Since(w.began))-w.ended.Load() < int64(settle)
 }
 
 func (w *PauseWatch) overdue(now time.Time) bool {
-	// A suspended machine stops the monotonic clock; the wall clock tells.
+	// A suspended machine may stop the monotonic clock, but not the wall clock.
 	return int64(now.Sub(w.began))-w.seen.Load() >= int64(PauseLimit) || now.UnixNano()-w.wall.Load() >= int64(PauseLimit)
 }
 
@@ -82,7 +82,7 @@ func (w *PauseWatch) look() {
 	now := time.Now()
 	if w.overdue(now) {
 		w.ended.Store(int64(now.Sub(w.began)))
-		w.epoch.Add(1) // before the clocks say that all is well
+		w.epoch.Add(1) // before the clocks are updated, so that no other goroutine sees the old epoch
 	}
 	w.seen.Store(int64(now.Sub(w.began)))
 	w.wall.Store(now.UnixNano())

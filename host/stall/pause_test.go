@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestPausesAreCounted: a process whose goroutines all run on time has none;
-// one that is late is noticed by the first who asks, and once.
+// TestPausesAreCounted: a process that runs on time has no pauses. A pause is
+// noticed by the first call after it and counted once.
 func TestPausesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := NewPauseWatch()
@@ -18,7 +18,7 @@ func TestPausesAreCounted(t *testing.T) {
 		if n := w.Epoch(); n != 0 || w.Settling() {
 			t.Fatalf("%d pauses of a process that ran", n)
 		}
-		stop() // nobody looks, as in a process that stands still
+		stop() // nothing looks at the clocks, as in a paused process
 		synctest.Wait()
 		time.Sleep(PauseLimit)
 		if n := w.Epoch(); n != 1 || !w.Settling() {

@@ -1,17 +1,17 @@
-// Package stall notices that the raft loop of a node stands still, and that it
-// does because the disk does not answer: a write or a sync that was begun has
-// not returned.
+// Package stall detects that the raft loop of a node is stalled, and whether
+// that is because the disk does not respond: a write or sync has not returned.
 //
-// Time is counted in looks of the watch itself. A process that is stopped by a
-// signal, or whose machine is suspended, looks as seldom as its disk answers, so
-// neither is taken for a fault of the disk.
+// Time is counted in ticks of the watch itself. If the process is stopped by a
+// signal or the machine is suspended, the watch does not tick either. So
+// neither is mistaken for a disk failure.
 //
-// PauseWatch notices that the whole process stood still. Other nodes may have
-// continued in the meantime, so requests that arrived before the pause are no longer
-// wanted: their senders have given up, and may have had them done by another node.
+// PauseWatch detects that the whole process was paused. Other nodes may have
+// continued in the meantime, so requests that arrived before the pause are
+// stale: their senders have given up, and another node may have carried them
+// out.
 //
-// The package never ends anything by itself. Each watch has one goroutine, Run, owned
-// by whoever calls it.
+// The package never ends the process by itself. The caller of each Run method
+// owns its goroutine.
 package stall
 
 import (
@@ -20,29 +20,29 @@ import (
 	"time"
 )
 
-// Period is the time between two looks.
+// Period is the time between two ticks of a watch.
 const Period = 250 * time.Millisecond
 
-// Watch measures how long the disk and the loop have stood still. It is safe
+// Watch measures how long the disk and the loop have been stalled. It is safe
 // for concurrent use.
 type Watch struct {
 	turns func() uint64
 
 	mu     sync.Mutex
 	looks  uint64
-	begun  map[uint64]uint64 // look at which each operation began, by its number
-	number uint64            // of the last operation
-	turned uint64            // turns at the last look
-	since  uint64            // look at which turned was new
+	begun  map[uint64]uint64 // tick at which each running operation began, by its number
+	number uint64            // number of the last operation
+	turned uint64            // turns at the last tick
+	since  uint64            // tick at which turned changed last
 }
 
-// New makes a watch. turns is how often the loop has gone round, 0 while there
-// is none; it must not block.
+// New returns a Watch. turns returns the number of turns of the loop, 0 before
+// the loop exists; it must not block.
 func New(turns func() uint64) *Watch {
 	return &Watch{turns: turns, begun: map[uint64]uint64{}}
 }
 
-// Run looks until ctx ends, and calls each after every look.
+// Run ticks until ctx ends, and calls each after every tick.
 func (w *Watch) Run(ctx context.Context, each func()) {
 	every := time.NewTicker(Period)
 	defer every.Stop()
@@ -67,8 +67,8 @@ func (w *Watch) look() {
 	}
 }
 
-// Disk is how long the operation has lasted that was begun first of those that
-// have not returned, at least; 0 where there is none.
+// Disk returns a lower bound of the duration of the longest running operation,
+// or 0 if none is running.
 func (w *Watch) Disk() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,7 +79,8 @@ func (w *Watch) Disk() time.Duration {
 	return span(w.looks - oldest)
 }
 
-// Loop is how long the loop has not gone round, at least; 0 where there is none.
+// Loop returns a lower bound of the time since the last turn of the loop, or 0
+// if there is no loop.
 func (w *Watch) Loop() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -89,8 +90,8 @@ func (w *Watch) Loop() time.Duration {
 	return span(w.looks - w.since)
 }
 
-// span is what lies between so many looks at least: an operation may begin just
-// before one.
+// span returns the minimum time between a number of ticks. The first tick does
+// not count, because an operation may begin just before it.
 func span(looks uint64) time.Duration {
 	if looks == 0 {
 		return 0
@@ -98,7 +99,7 @@ func span(looks uint64) time.Duration {
 	return time.Duration(looks-1) * Period
 }
 
-// begin notes that an operation begins; the end of it is to be called.
+// begin registers an operation. The caller must call end after it.
 func (w *Watch) begin() (end func()) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/journal/disk/disktest"
 )
 
-// hanging is a disk whose syncs return when they may.
+// hanging is a disk whose syncs block until they get a token.
 type hanging struct {
 	disk.FS
 	token chan struct{} // one slot
@@ -46,7 +46,7 @@ func TestSyncThatDoesNotReturn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 1000 { // one after the other they are no stall
+		for range 1000 { // sequential operations are not a stall
 			if _, err := f.WriteAt([]byte("x"), 0); err != nil {
 				t.Fatal(err)
 			}
