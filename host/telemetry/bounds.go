@@ -6,22 +6,22 @@ import (
 	"sort"
 )
 
-// The native buckets are those of Prometheus' schema 3: eight in each power of
-// two, so that one is 1.09 times as wide as the one before. They reach from a
-// microsecond, below which all is one bucket, to an hour.
+// The native buckets have schema 3 of Prometheus: eight per power of two, so
+// that each is 1.09 times as wide as the previous one. They range from a
+// microsecond, with a single bucket below it, to an hour.
 const (
 	schema     = 3
 	perOctave  = 1 << schema
-	lowest     = -20 // of the powers of two, in seconds
+	lowest     = -20 // exponent of the smallest power of two, in seconds
 	highest    = 12
 	nativeKeys = (highest - lowest) * perOctave
 )
 
-// zeroBelow is the upper bound of the bucket of what took no time to speak of.
+// zeroBelow is the upper bound of the zero bucket, in seconds.
 var zeroBelow = math.Ldexp(1, lowest)
 
-// fractions are the lower bounds of the buckets in a power of two, as
-// math.Frexp gives them.
+// fractions are the lower bounds of the buckets within a power of two, in the
+// range of math.Frexp.
 var fractions = func() (f [perOctave]float64) {
 	for i := range f {
 		f[i] = math.Exp2(float64(i)/perOctave - 1)
@@ -29,18 +29,19 @@ var fractions = func() (f [perOctave]float64) {
 	return f
 }()
 
-// HistogramBounds are the upper bounds of classic buckets together with those of the
-// native ones. Each of its cells lies in one bucket of both, so that one count
-// serves both. It does not change, and is safe for concurrent use.
+// HistogramBounds merges the upper bounds of classic and native buckets into
+// cells. Each cell lies within exactly one bucket of either kind, so that a
+// single counter serves both. It is immutable and safe for concurrent use.
 type HistogramBounds struct {
 	classic []float64
-	edges   []float64 // upper bounds of the cells but the last, which has none
+	edges   []float64 // upper bounds of the cells; the last cell has none
 	first   [nativeKeys + 2]uint16
-	key     []int32 // by cell: its native bucket; the first cells have none
-	bucket  []int32 // by cell: its classic bucket
+	key     []int32 // native bucket by cell; 0 is the zero bucket
+	bucket  []int32 // classic bucket by cell
 }
 
-// NewHistogramBounds returns bounds with these classic ones, in seconds, which rise.
+// NewHistogramBounds returns bounds with the given classic bounds, which are in
+// seconds and ascending.
 func NewHistogramBounds(classic []float64) *HistogramBounds {
 	b := &HistogramBounds{classic: slices.Clone(classic), edges: slices.Clone(classic)}
 	for k := range nativeKeys + 1 {
@@ -62,14 +63,14 @@ func NewHistogramBounds(classic []float64) *HistogramBounds {
 	return b
 }
 
-// upperOf is the upper bound of a native bucket; bucket 0 is that of what took
-// no time.
+// upperOf returns the upper bound of a native bucket in seconds. Bucket 0 is
+// the zero bucket.
 func upperOf(k int) float64 {
 	return math.Ldexp(fractions[k%perOctave], lowest+1+k/perOctave)
 }
 
-// nativeOf is the native bucket of a time in seconds. What takes longer than
-// all is in the one after the last.
+// nativeOf returns the native bucket of a duration in seconds. Longer durations
+// are in an additional bucket after the last one.
 func nativeOf(seconds float64) int {
 	if seconds <= zeroBelow {
 		return 0
@@ -93,7 +94,7 @@ func nativeOf(seconds float64) int {
 	return (exp-1-lowest)*perOctave + i
 }
 
-// cell is where a time in seconds is counted.
+// cell returns the cell of a duration in seconds.
 func (b *HistogramBounds) cell(seconds float64) int {
 	c := int(b.first[nativeOf(seconds)])
 	for c < len(b.edges) && b.edges[c] < seconds {

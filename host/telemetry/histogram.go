@@ -16,12 +16,12 @@ import (
 type Histogram struct {
 	bounds *HistogramBounds
 	cells  []atomic.Uint64
-	nanos  atomic.Uint64 // of all together
+	nanos  atomic.Uint64 // sum of all durations
 	traced []atomic.Pointer[dto.Exemplar]
 	since  *timestamppb.Timestamp
 }
 
-// NewHistogram returns one that has counted nothing.
+// NewHistogram returns an empty histogram.
 func NewHistogram(b *HistogramBounds) *Histogram {
 	return &Histogram{
 		bounds: b, cells: make([]atomic.Uint64, len(b.edges)+1), traced: make([]atomic.Pointer[dto.Exemplar], len(b.classic)+1),
@@ -29,7 +29,7 @@ func NewHistogram(b *HistogramBounds) *Histogram {
 	}
 }
 
-// Observe counts one duration; a negative one counts as none.
+// Observe counts a duration. A negative one counts as 0.
 func (h *Histogram) Observe(d time.Duration) { h.observe(d) }
 
 func (h *Histogram) observe(d time.Duration) (cell int) {
@@ -40,8 +40,8 @@ func (h *Histogram) observe(d time.Duration) (cell int) {
 	return cell
 }
 
-// ObserveTraced counts a duration, and keeps the id of the trace that it is
-// part of as the example of its bucket. A trace of zeros is none.
+// ObserveTraced counts a duration and stores the trace id as the exemplar of
+// its classic bucket. A zero trace id is ignored.
 func (h *Histogram) ObserveTraced(d time.Duration, trace [16]byte) {
 	cell := h.observe(d)
 	if trace == ([16]byte{}) {
@@ -53,8 +53,8 @@ func (h *Histogram) ObserveTraced(d time.Duration, trace [16]byte) {
 	})
 }
 
-// HistogramSnapshot is what was counted, by one histogram or several. The zero value is
-// that of none.
+// HistogramSnapshot is a copy of the counts of one or more histograms. The zero
+// value is empty.
 type HistogramSnapshot struct {
 	bounds *HistogramBounds
 	cells  []uint64
@@ -63,7 +63,8 @@ type HistogramSnapshot struct {
 	since  *timestamppb.Timestamp
 }
 
-// Add adds what a histogram has counted, which has the bounds of those before.
+// Add adds the counts of a histogram. All added histograms must have the same
+// bounds.
 func (s *HistogramSnapshot) Add(h *Histogram) {
 	if s.bounds == nil {
 		s.bounds, s.cells, s.traced, s.since = h.bounds, make([]uint64, len(h.cells)), make([]*dto.Exemplar, len(h.traced)), h.since
@@ -82,7 +83,7 @@ func (s *HistogramSnapshot) Add(h *Histogram) {
 	}
 }
 
-// Count is how many durations were counted.
+// Count returns the number of durations.
 func (s *HistogramSnapshot) Count() (n uint64) {
 	for _, c := range s.cells {
 		n += c
@@ -90,8 +91,8 @@ func (s *HistogramSnapshot) Count() (n uint64) {
 	return n
 }
 
-// Metric is a snapshot as Prometheus' library serves it, with the values of
-// desc's labels.
+// Metric returns the snapshot as a Prometheus metric with the given label
+// values.
 func (s *HistogramSnapshot) Metric(desc *prometheus.Desc, labels ...string) prometheus.Metric {
 	return &metric{desc: desc, labels: prometheus.MakeLabelPairs(desc, labels), snapshot: s}
 }
@@ -124,7 +125,7 @@ func (m *metric) Write(out *dto.Metric) error {
 		if i < len(s.bounds.classic) {
 			upper = s.bounds.classic[i]
 		} else if s.traced[i] == nil {
-			break // the library adds that bucket itself
+			break // the library adds the +Inf bucket itself
 		}
 		h.Bucket = append(h.Bucket, &dto.Bucket{CumulativeCount: proto.Uint64(sum), UpperBound: proto.Float64(upper), Exemplar: s.traced[i]})
 	}
@@ -134,9 +135,9 @@ func (m *metric) Write(out *dto.Metric) error {
 	return nil
 }
 
-// sparse writes the counts of buckets as spans of those that have one, and as
-// differences from each to the next. A native histogram that is empty has one
-// span without length, which says that it is native.
+// sparse encodes bucket counts as spans of non-empty buckets and as deltas
+// between consecutive counts. For an empty histogram it returns one span of
+// length 0, which marks the histogram as native.
 func sparse(counts []uint64) (spans []*dto.BucketSpan, deltas []int64) {
 	var before int64
 	next := 0 // the bucket after the last span
@@ -161,8 +162,8 @@ func sparse(counts []uint64) (spans []*dto.BucketSpan, deltas []int64) {
 	return spans, deltas
 }
 
-// Since is what was counted after an earlier snapshot of the same histograms.
-// Those that were added since count whole.
+// Since returns the counts since an earlier snapshot. Histograms that were
+// added after that snapshot count in full.
 func (s *HistogramSnapshot) Since(earlier HistogramSnapshot) HistogramSnapshot {
 	out := HistogramSnapshot{bounds: s.bounds, cells: make([]uint64, len(s.cells)), nanos: s.nanos - earlier.nanos}
 	for i, n := range s.cells {
@@ -173,10 +174,10 @@ func (s *HistogramSnapshot) Since(earlier HistogramSnapshot) HistogramSnapshot {
 	return out
 }
 
-// Quantile is a time that a share of what was counted did not exceed, from 0 to
-// 1: the upper bound of its native bucket, or of the classic one where that is
-// lower. What took longer than all bounds has that of the last. It is 0 where
-// nothing was counted.
+// Quantile returns an upper bound for the q-quantile, with share as q in [0,
+// 1]. It is the upper bound of the cell that contains the quantile, or the
+// highest bound if the quantile exceeds all bounds. It returns 0 for an empty
+// snapshot.
 func (s *HistogramSnapshot) Quantile(share float64) time.Duration {
 	total := s.Count()
 	if total == 0 {

@@ -24,7 +24,7 @@ func opts(classic []float64) prometheus.HistogramOpts {
 	return prometheus.HistogramOpts{Name: "hostd_probe_seconds", Help: "A probe.", Buckets: classic}
 }
 
-// collected is the one metric that a collector has.
+// collected returns the only metric of a collector.
 func collected(t *testing.T, c prometheus.Collector) *dto.Histogram {
 	t.Helper()
 	out := make(chan prometheus.Metric, 1)
@@ -36,7 +36,7 @@ func collected(t *testing.T, c prometheus.Collector) *dto.Histogram {
 	return m.Histogram
 }
 
-// native are the counts of a native histogram by bucket.
+// native returns the counts of a native histogram by bucket.
 func native(h *dto.Histogram) map[int]int64 {
 	counts, key, n := map[int]int64{}, 0, int64(0)
 	deltas := h.PositiveDelta
@@ -53,8 +53,8 @@ func native(h *dto.Histogram) map[int]int64 {
 	return counts
 }
 
-// TestCountsAsPrometheusDoes: of the same durations it makes the buckets that
-// Prometheus' own library makes, classic and native, at and beside every bound.
+// TestCountsAsPrometheusDoes: a Histogram produces the same classic and native
+// buckets as the Prometheus library, for durations at and next to every bound.
 func TestCountsAsPrometheusDoes(t *testing.T) {
 	for name, classic := range map[string][]float64{
 		"latencies": telemetry.LatencyBuckets(), "wide": prometheus.ExponentialBuckets(1e-6, 8, 12), "few": {0.1}, "close": {1, 1.01, 1.02, 1.03}, "none": {},
@@ -108,8 +108,8 @@ func TestCountsAsPrometheusDoes(t *testing.T) {
 	}
 }
 
-// TestWhatIsOutOfRangeIsCounted: nothing is lost of what took less than
-// nothing, or longer than anything should.
+// TestWhatIsOutOfRangeIsCounted: negative durations and durations beyond all
+// bounds are counted too.
 func TestWhatIsOutOfRangeIsCounted(t *testing.T) {
 	vec := telemetry.NewHistogramVec(opts(telemetry.LatencyBuckets()), nil)
 	for _, d := range []time.Duration{math.MinInt64, -1, 0, math.MaxInt64, 4096*time.Second + 1, 8192 * time.Second} {
@@ -125,14 +125,14 @@ func TestWhatIsOutOfRangeIsCounted(t *testing.T) {
 	}
 }
 
-// TestServedInEachFormat: the buckets are served as text, with examples where
-// OpenMetrics is asked for, and the native ones in the binary format.
+// TestServedInEachFormat: the classic buckets are served as text, with
+// exemplars in OpenMetrics, and the native ones in the binary format.
 func TestServedInEachFormat(t *testing.T) {
 	vec := telemetry.NewHistogramVec(opts(telemetry.LatencyBuckets()), []string{"procedure"})
 	vec.Of("a").Observe(15 * time.Microsecond)
 	vec.Of("b").ObserveTraced(time.Minute, [16]byte{15: 0x2a})
 	vec.Of("b").ObserveTraced(15*time.Microsecond, [16]byte{15: 0x2b})
-	vec.Of("b").ObserveTraced(15*time.Microsecond, [16]byte{}) // of no trace
+	vec.Of("b").ObserveTraced(15*time.Microsecond, [16]byte{}) // without a trace
 	r := telemetry.NewRegistry(telemetry.Build{})
 	r.MustRegister(vec)
 	handler := telemetry.Handler(r, slog.New(slog.DiscardHandler))
@@ -184,9 +184,8 @@ func TestServedInEachFormat(t *testing.T) {
 	}
 }
 
-// TestReadWhileItCounts: what is read while others count is whole: both kinds
-// of buckets have as many durations as the histogram says, which scrapers ask
-// for.
+// TestReadWhileItCounts: a scrape during observations is consistent. Both kinds
+// of buckets add up to the histogram's count, as scrapers require.
 func TestReadWhileItCounts(t *testing.T) {
 	vec := telemetry.NewHistogramVec(opts(telemetry.LatencyBuckets()), nil)
 	const each, writers = 20_000, 4

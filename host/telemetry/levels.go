@@ -11,10 +11,9 @@ import (
 	"time"
 )
 
-// Settings of the cluster by which nodes log otherwise than they were
-// configured, for a while. LevelSetting followed by a dot and a node's id is
-// for that node, in the place of LevelSetting; LevelForSetting says for how
-// long.
+// Settings of the cluster that override the configured log level for a while.
+// LevelSetting applies to all nodes. LevelSetting + "." + NODE applies to one
+// node and takes precedence. LevelForSetting is the duration.
 const (
 	LevelSetting    = "log.level"
 	LevelForSetting = "log.for"
@@ -26,20 +25,20 @@ const (
 	mostPackages = 32
 )
 
-// Levels say from which level on lines are logged, of all packages and of
-// some. They are safe for concurrent use.
+// Levels are the minimum levels of logged lines, in total and by package. They
+// can be changed at run time and are safe for concurrent use.
 type Levels struct {
 	base slog.Level
 	now  func() time.Time
 	set  atomic.Pointer[levelSet]
 }
 
-// levelSet is what takes the place of the base for a while.
+// levelSet overrides the base level until a time.
 type levelSet struct {
-	text     string // as it was set, with its time
+	text     string // the setting with its duration and revision
 	until    time.Time
-	least    slog.Level // of all
-	other    slog.Level // of the packages that are not named
+	least    slog.Level // minimum over all packages
+	other    slog.Level // for packages that are not listed
 	packages []packageLevel
 }
 
@@ -48,8 +47,8 @@ type packageLevel struct {
 	level slog.Level
 }
 
-// NewLevels returns levels that are base everywhere. now is the clock; nil is
-// time.Now.
+// NewLevels returns Levels with the level base for all packages. now is the
+// clock; nil means time.Now.
 func NewLevels(base slog.Level, now func() time.Time) *Levels {
 	if now == nil {
 		now = time.Now
@@ -57,10 +56,11 @@ func NewLevels(base slog.Level, now func() time.Time) *Levels {
 	return &Levels{base: base, now: now}
 }
 
-// Set takes what the settings say: value is that of LevelSetting, empty where
-// nothing is set, and for how long that of LevelForSetting. revision tells one
-// setting from another with the same value. It returns what has changed, empty
-// for nothing, and fails without an effect where the settings say nothing.
+// Set applies settings. value is the value of LevelSetting, or "" if it is
+// unset, and long is the one of LevelForSetting. revision distinguishes a new
+// setting from an old one with the same value. Set returns a description of
+// what has changed, or "". If the settings are invalid, it returns an error and
+// changes nothing.
 func (l *Levels) Set(value, long string, revision uint64) (changed string, err error) {
 	was := l.set.Load()
 	if value == "" {
@@ -87,7 +87,7 @@ func (l *Levels) Set(value, long string, revision uint64) (changed string, err e
 	return value, nil
 }
 
-// current is what is set and has not ended yet; nil for nothing.
+// current returns the override in force, or nil.
 func (l *Levels) current() *levelSet {
 	s := l.set.Load()
 	if s == nil || !l.now().Before(s.until) {
@@ -96,7 +96,7 @@ func (l *Levels) current() *levelSet {
 	return s
 }
 
-// enabled reports whether any package logs at a level.
+// enabled reports whether any package logs lines of this level.
 func (l *Levels) enabled(level slog.Level) bool {
 	if s := l.current(); s != nil {
 		return level >= s.least
@@ -104,7 +104,7 @@ func (l *Levels) enabled(level slog.Level) bool {
 	return level >= l.base
 }
 
-// logs reports whether the function at a program counter logs at a level.
+// logs reports whether the function at pc logs lines of this level.
 func (l *Levels) logs(level slog.Level, pc uintptr) bool {
 	s := l.current()
 	if s == nil {
@@ -117,7 +117,7 @@ func (l *Levels) logs(level slog.Level, pc uintptr) bool {
 	return level >= s.of(packageOf(frame.Function))
 }
 
-// of is the level of a package: that of the longest path that it lies under.
+// of returns the level of a package, which is set by the longest matching path.
 func (s *levelSet) of(path string) slog.Level {
 	level, longest := s.other, 0
 	for _, p := range s.packages {
@@ -128,10 +128,10 @@ func (s *levelSet) of(path string) slog.Level {
 	return level
 }
 
-// module is the path of this repository's packages.
+// module is the import path prefix of this module's packages.
 const module = "github.com/hostd/hostd/"
 
-// packageOf is the package of a function, without what all have in common.
+// packageOf returns the package of a function, without the prefix module.
 func packageOf(function string) string {
 	function = strings.TrimPrefix(function, module)
 	slash := strings.LastIndexByte(function, '/') + 1
@@ -141,7 +141,7 @@ func packageOf(function string) string {
 	return function
 }
 
-// CheckSetting refuses a setting about logs that says nothing.
+// CheckSetting returns an error if a setting about logs is invalid.
 func CheckSetting(key, value string) error {
 	node, one := strings.CutPrefix(key, LevelSetting+".")
 	switch {
@@ -159,7 +159,7 @@ func CheckSetting(key, value string) error {
 	return nil
 }
 
-// parseLevels reads levels such as info,host/cluster=debug.
+// parseLevels parses levels such as info,host/cluster=debug.
 func parseLevels(text string, base slog.Level) (*levelSet, error) {
 	s := &levelSet{other: base}
 	parts := strings.Split(text, ",")
@@ -204,7 +204,7 @@ func parseLevelFor(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// leveled passes on the lines that Levels let through.
+// leveled drops lines that Levels do not allow.
 type leveled struct {
 	slog.Handler
 	levels *Levels
@@ -231,12 +231,12 @@ func (h leveled) WithGroup(name string) slog.Handler {
 	return leveled{h.Handler.WithGroup(name), h.levels}
 }
 
-// Handler returns a handler that passes on to next what is to be logged; next
-// need not look at levels.
+// Handler returns a handler that passes the allowed lines to next. next should
+// not filter by level itself.
 func (l *Levels) Handler(next slog.Handler) slog.Handler { return leveled{next, l} }
 
-// LevelsOf returns the levels of a logger that NewLogger made, or of one that
-// came from it; nil for any other.
+// LevelsOf returns the levels of a logger made by NewLogger, or of a logger
+// derived from one. It returns nil for any other logger.
 func LevelsOf(l *slog.Logger) *Levels {
 	if h, ok := l.Handler().(leveled); ok {
 		return h.levels

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// said is what a logger writes of a line at each level.
+// said logs a line at each level and returns the ones that were written.
 func said(out *bytes.Buffer, log *slog.Logger) string {
 	out.Reset()
 	log.Debug("debug")
@@ -26,8 +26,8 @@ func said(out *bytes.Buffer, log *slog.Logger) string {
 	return strings.Join(words, " ")
 }
 
-// TestLevelsAreSetAtRunTime: of all packages and of some, with what loggers
-// were given, until they are taken back.
+// TestLevelsAreSetAtRunTime: levels apply to existing loggers with their
+// attributes, for all packages or for some, until they are unset.
 func TestLevelsAreSetAtRunTime(t *testing.T) {
 	var out bytes.Buffer
 	log := telemetry.NewLogger(&out, slog.LevelWarn, config.LogText)
@@ -37,7 +37,7 @@ func TestLevelsAreSetAtRunTime(t *testing.T) {
 	}
 	for revision, c := range []struct{ set, want string }{
 		{"", "warn error"}, {"info", "info warn error"}, {"error", "error"}, {"debug", "debug info warn error"},
-		{"error,host/telemetry_test=debug", "debug info warn error"}, // this package, as the compiler names it
+		{"error,host/telemetry_test=debug", "debug info warn error"}, // the name that the compiler gives this package
 		{"host=info,host/telemetry_test=error", "error"}, {"host/telemetry_test=error,host=info", "error"}, {"host=info", "info warn error"},
 		{"hos=debug", "warn error"}, {"host/telemetry_tes=debug", "warn error"}, {"debug,host/telemetry_test=error", "error"}, {"", "warn error"},
 	} {
@@ -53,8 +53,8 @@ func TestLevelsAreSetAtRunTime(t *testing.T) {
 	}
 }
 
-// TestLevelsEnd: what was set ends after its time, once: the same setting, read
-// again, does not begin it anew, and another with the same words does.
+// TestLevelsEnd: an override ends after its duration. Reading the same setting
+// again does not restart it, and a new setting with the same value does.
 func TestLevelsEnd(t *testing.T) {
 	now := time.Unix(1000, 0)
 	levels := telemetry.NewLevels(slog.LevelInfo, func() time.Time { return now })

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// Process is what this process takes of the machine.
+// Process is the resource usage of this process.
 type Process struct {
-	CPU    time.Duration // since it started, of all its threads
-	Memory uint64        // that is resident, in bytes
+	CPU    time.Duration // processor time of all threads since the start
+	Memory uint64        // resident memory, in bytes
 }
 
-// ReadProcess reads what this process takes. Where the system does not say how
-// much of its memory is resident, that is what Go's runtime has of the system.
-// What cannot be read is 0.
+// ReadProcess reads the resource usage of this process. If the system does not
+// report resident memory, Memory is the memory that the Go runtime has obtained
+// from the system. Values that cannot be read are 0.
 func ReadProcess() Process {
 	p := Process{CPU: processorTime()}
 	if text, err := os.ReadFile("/proc/self/statm"); err == nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// TestProcessIsRead: work shows as processor time, and what is written to as
-// memory.
+// TestProcessIsRead: work increases the processor time, and memory that was
+// written to is resident.
 func TestProcessIsRead(t *testing.T) {
 	before := telemetry.ReadProcess()
 	if before.Memory == 0 {

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// processorTime is the processor time of all threads of this process, 0 if the
-// system does not report it.
+// processorTime returns the processor time of all threads of this process, or 0
+// if the system does not report it.
 func processorTime() time.Duration {
 	var u unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &u) != nil {

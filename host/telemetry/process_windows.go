@@ -6,8 +6,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// processorTime is the processor time of all threads of this process, 0 if the
-// system does not report it.
+// processorTime returns the processor time of all threads of this process, or 0
+// if the system does not report it.
 func processorTime() time.Duration {
 	var created, exited, kernel, user windows.Filetime
 	if windows.GetProcessTimes(windows.CurrentProcess(), &created, &exited, &kernel, &user) != nil {

@@ -1,10 +1,10 @@
-// Package telemetry makes a node's logger and its metrics registry. Metrics
-// themselves are declared beside the code they measure; this package only
-// gives them one shape, and a Histogram for hot paths: an observation is two
-// atomic additions and allocates nothing. It is served as a classic histogram and
-// as a native one, so that one scraper can compare across releases and the other
-// reads quantiles exactly. The package never reads configuration files, keeps nothing
-// global and starts no goroutine.
+// Package telemetry creates a node's logger and its metrics registry. The
+// metrics are declared next to the code that they measure. This package makes
+// them uniform, and provides a Histogram for hot paths, where an observation
+// takes two atomic additions and no allocation. A Histogram is served both as a
+// classic one, so that dashboards can compare releases, and as a native one
+// with precise quantiles. The package never reads configuration files, has no
+// global state and starts no goroutine.
 package telemetry
 
 import (
@@ -21,9 +21,9 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// NewLogger returns a logger that writes to w from a level on, as long as its
-// Levels are not set otherwise. With config.LogAuto it writes text when w is a
-// terminal and JSON otherwise.
+// NewLogger returns a logger that writes lines of at least the given level to
+// w, unless its Levels are changed. With config.LogAuto it writes text if w is
+// a terminal, and JSON otherwise.
 func NewLogger(w io.Writer, level slog.Level, format config.LogFormat) *slog.Logger {
 	levels := NewLevels(level, nil)
 	opts := &slog.HandlerOptions{Level: slog.LevelDebug}
@@ -39,7 +39,7 @@ func isTerminal(w io.Writer) bool {
 }
 
 // NewRegistry returns a registry with the metrics of the process and of the Go
-// runtime, and hostd_build_info with the build as its labels.
+// runtime, and with hostd_build_info, whose labels describe the build.
 func NewRegistry(b Build) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
@@ -54,9 +54,9 @@ func NewRegistry(b Build) *prometheus.Registry {
 	return r
 }
 
-// Handler serves the registry in the Prometheus text format, or in OpenMetrics'
-// or Prometheus' binary one where that is asked for. At most four scrapes run
-// at a time; a metric that cannot be collected is left out and counted.
+// Handler serves the registry in the Prometheus text format, or in the
+// OpenMetrics or binary format if the client asks for it. At most four scrapes
+// run concurrently. A metric that cannot be collected is left out and counted.
 func Handler(r *prometheus.Registry, logger *slog.Logger) http.Handler {
 	return promhttp.HandlerFor(r, promhttp.HandlerOpts{
 		ErrorLog:            slog.NewLogLogger(logger.Handler(), slog.LevelWarn),
@@ -67,14 +67,14 @@ func Handler(r *prometheus.Registry, logger *slog.Logger) http.Handler {
 	})
 }
 
-// LatencyBuckets are upper bounds in seconds for latencies from a microsecond
-// to 10 seconds, three a decade: what is fast stays visible.
+// LatencyBuckets returns upper bounds for latencies in seconds, from a
+// microsecond to 10 seconds, with three per decade.
 func LatencyBuckets() []float64 {
 	return []float64{
 		1e-6, 2e-6, 5e-6, 10e-6, 20e-6, 50e-6, 100e-6, 200e-6, 500e-6, 1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5, 10,
 	}
 }
 
-// SizeBuckets are upper bounds in bytes from 64 B to 4 MiB, one for each
-// factor of four.
+// SizeBuckets returns upper bounds in bytes from 64 B to 4 MiB, each four times
+// the previous one.
 func SizeBuckets() []float64 { return prometheus.ExponentialBuckets(64, 4, 9) }

@@ -14,7 +14,7 @@ func TestSampledTrace(t *testing.T) {
 		"cc-0123456789abcdef0123456789abcdef-0123456789abcdef-03-what-a-later-version-adds": trace,
 		"00-0123456789abcdef0123456789abcdef-0123456789abcdef-00":                           {}, // not sampled
 		"":                          {},
-		good + "-more":              {}, // of a version that has no more
+		good + "-more":              {}, // version 00 has no more fields
 		good[:len(good)-1]:          {},
 		"ff" + good[2:]:             {},
 		"00_" + good[3:]:            {},

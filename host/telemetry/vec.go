@@ -8,18 +8,19 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// HistogramVec is histograms of one name by the value of one label, or a single one
-// without a label. It is a prometheus.Collector, and safe for concurrent use.
+// HistogramVec is a set of histograms with the same name that differ in the
+// value of one label, or a single histogram without a label. It implements
+// prometheus.Collector and is safe for concurrent use.
 type HistogramVec struct {
 	desc   *prometheus.Desc
 	bounds *HistogramBounds
-	mu     sync.Mutex // of changes of all
+	mu     sync.Mutex // held while all is replaced
 	all    atomic.Pointer[map[string]*Histogram]
 	alone  *Histogram
 }
 
-// NewHistogramVec returns a collector with the name, help and buckets of opts; labels is
-// the name of a label, or empty.
+// NewHistogramVec returns a HistogramVec with the name, help and buckets of
+// opts. labels has at most one label name.
 func NewHistogramVec(opts prometheus.HistogramOpts, labels []string) *HistogramVec {
 	v := &HistogramVec{desc: NewHistogramDesc(opts, labels), bounds: NewHistogramBounds(opts.Buckets)}
 	v.all.Store(&map[string]*Histogram{})
@@ -29,10 +30,12 @@ func NewHistogramVec(opts prometheus.HistogramOpts, labels []string) *HistogramV
 	return v
 }
 
-// Alone is the histogram of a Vec without a label.
+// Alone returns the histogram of a HistogramVec without a label, and nil
+// otherwise.
 func (v *HistogramVec) Alone() *Histogram { return v.alone }
 
-// Of returns the histogram of a value of the label, of which there is a bound.
+// Of returns the histogram for a label value, and creates it if needed. The
+// caller must use a bounded number of values.
 func (v *HistogramVec) Of(value string) *Histogram {
 	if h := (*v.all.Load())[value]; h != nil {
 		return h
@@ -47,8 +50,8 @@ func (v *HistogramVec) Of(value string) *Histogram {
 	return all[value]
 }
 
-// NewHistogramDesc returns a description with the name and the help of opts, of a metric
-// with these labels.
+// NewHistogramDesc returns a description with the name and help of opts and the
+// given labels.
 func NewHistogramDesc(opts prometheus.HistogramOpts, labels []string) *prometheus.Desc {
 	return prometheus.NewDesc(opts.Name, opts.Help, labels, nil)
 }

@@ -5,12 +5,13 @@ import (
 	"runtime/debug"
 )
 
-// version is the release; it changes with CHANGELOG.md. Releases set the four
-// with -ldflags -X, because archives of sources have no repository to read.
+// version is the release and changes together with CHANGELOG.md. Release builds
+// set all four variables with -ldflags -X, because source archives contain no
+// repository to read them from.
 var (
 	version = "0.1.0"
 	commit  string
-	date    string // of the commit, RFC 3339
+	date    string // of the commit, in RFC 3339
 	dirty   string // "true" or "false"
 )
 
@@ -21,14 +22,15 @@ func Version() string { return version }
 type Build struct {
 	Version string `json:"version"`
 	Commit  string `json:"commit,omitempty"` // empty if the build did not record it
-	Date    string `json:"date,omitempty"`   // of the commit, RFC 3339
+	Date    string `json:"date,omitempty"`   // of the commit, in RFC 3339
 	Dirty   bool   `json:"dirty"`            // the sources differed from the commit
 	Go      string `json:"go"`
-	System  string `json:"system"` // operating system and processor
+	System  string `json:"system"` // operating system and architecture
 }
 
-// ReadBuild returns what the release's build set or else what the Go command
-// recorded of the repository, which it does unless -buildvcs=false.
+// ReadBuild returns the values set by a release build. If they are unset, it
+// returns what the Go command recorded about the repository, which needs
+// -buildvcs.
 func ReadBuild() Build {
 	b := Build{version, commit, date, dirty == "true", runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH}
 	if commit != "" {
