@@ -10,12 +10,13 @@ import (
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 )
 
-// Interceptor makes a span of every call that is traced, within that of its
-// caller or linked to it.
+// Interceptor returns an interceptor that makes a span for every traced call,
+// as a child of the caller's span or linked to it.
 //
-// A call whose caller does not decide is chosen here, before there is anything
-// of a span: the library makes one for each call and asks its sampler then,
-// which costs a command more than tracing one in a hundred may.
+// If the caller does not decide about tracing, the call is sampled here, before
+// a span exists. Otherwise the otelconnect library would make a span for each
+// call and ask the sampler then, which costs a call more than tracing one in a
+// hundred.
 func (p *Provider) Interceptor() (connect.Interceptor, error) {
 	with := []otelconnect.Option{
 		otelconnect.WithTracerProvider(p.spans), otelconnect.WithPropagator(propagation.TraceContext{}),
@@ -31,8 +32,8 @@ func (p *Provider) Interceptor() (connect.Interceptor, error) {
 	return &calls{Interceptor: all, trust: p.trust, ratio: p.ratio}, nil
 }
 
-// calls hands the unary calls that are traced to an interceptor that makes
-// spans, and all streams: those are few.
+// calls passes sampled unary calls, and all streams, to an interceptor that
+// makes spans. Streams are rare, so they are not sampled here.
 type calls struct {
 	connect.Interceptor
 	trust bool
@@ -45,7 +46,7 @@ func (c *calls) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		switch {
 		case c.trust && req.Header().Get("Traceparent") != "":
-			return traced(ctx, req) // its sampler reads what the caller says
+			return traced(ctx, req) // the sampler uses the caller's decision
 		case rand.Float64() < c.ratio:
 			return traced(context.WithValue(ctx, chosen{}, true), req)
 		}
@@ -53,11 +54,11 @@ func (c *calls) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// chosen is the key of contexts of calls that are traced already by the ratio.
+// chosen is the context key of calls that were sampled by the ratio.
 type chosen struct{}
 
-// beginning samples the traces that begin with a call that was chosen, and
-// others as another Sampler does.
+// beginning samples traces that start with a chosen call, and leaves all others
+// to the wrapped Sampler.
 type beginning struct{ sdktrace.Sampler }
 
 // ShouldSample implements sdktrace.Sampler.

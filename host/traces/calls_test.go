@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/tests/support/collector"
 )
 
-// unary is a call through the interceptor of a provider, and whether it ran in
-// a span that is sampled.
+// unary returns a function that makes a call through the interceptor of a
+// provider, and reports whether the call ran in a sampled span.
 func unary(t testing.TB, p *traces.Provider) func(*connect.Request[struct{}]) bool {
 	t.Helper()
 	i, err := p.Interceptor()
@@ -35,8 +35,8 @@ func unary(t testing.TB, p *traces.Provider) func(*connect.Request[struct{}]) bo
 	}
 }
 
-// TestRatioOfCalls: of calls whose callers do not decide as many are traced as
-// the ratio says, and another costs nothing of the heap.
+// TestRatioOfCalls: if callers don't decide, the ratio of traced calls is as
+// configured, and an untraced call allocates nothing.
 func TestRatioOfCalls(t *testing.T) {
 	c := collector.Start(t)
 	for _, trust := range []bool{true, false} {
@@ -49,7 +49,7 @@ func TestRatioOfCalls(t *testing.T) {
 				traced++
 			}
 		}
-		// Its standard deviation is 16.
+		// The standard deviation is 16.
 		if traced < 400 || traced > 600 {
 			t.Errorf("trust %v: of %d calls %d are traced", trust, calls, traced)
 		}
@@ -69,8 +69,8 @@ func TestRatioOfCalls(t *testing.T) {
 	}
 }
 
-// BenchmarkCalls is what traces add to a call: of none, and of one in a
-// hundred.
+// BenchmarkCalls measures what tracing adds to a call, with no calls traced and
+// with one in a hundred.
 func BenchmarkCalls(b *testing.B) {
 	c := collector.Start(b)
 	for _, ratio := range []float64{0, 0.01} {

@@ -1,11 +1,11 @@
-// Package traces makes spans of what requests do: one for each that is carried
-// out on the node and whose trace is sampled, named entity TYPE/COMMAND, with
-// children for what it waited for. That of a message begins a trace of its own,
-// with a link to the span of the command that made the message. Of any other
-// request it costs one look at a field.
+// Package traces makes spans for requests. Each request with a sampled trace
+// gets one on the node that carries it out. The span is called entity
+// TYPE/COMMAND, and its children show what the request waited for. A message
+// starts a trace of its own, linked to the span of the command that sent the
+// message. For an unsampled request the cost is one check of a field.
 //
-// A Provider sends spans to a collector, by OTLP over HTTP. Spans that have ended
-// wait in one queue of bounded length; beyond it they are dropped and counted. The
-// queue's goroutine sends them, and ends in Close. Nothing waits for the collector
-// except Close, for three seconds.
+// A Provider sends spans to a collector by OTLP over HTTP. Ended spans wait in
+// one bounded queue; if it is full, spans are dropped and counted. The
+// goroutine of the queue sends the spans and ends in Close. Nothing waits for
+// the collector except Close, and that for at most three seconds.
 package traces

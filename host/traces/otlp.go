@@ -21,9 +21,9 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// Bounds of what waits for the collector: 2,048 spans, each with at most 24
-// attributes of 512 bytes and 8 links. Names of spans and texts of errors are
-// as long as the API lets them be.
+// Limits of the queue of spans: 2,048 spans, each with at most 24 attributes of
+// 512 bytes and 8 links. The names of spans and the texts of errors are bounded
+// by the API.
 const (
 	queueSpans     = 2048
 	batchSpans     = 512
@@ -37,14 +37,14 @@ const (
 const (
 	sendEvery   = time.Second
 	sendTimeout = 10 * time.Second
-	complainAt  = time.Minute // at most, of a collector that does not answer
+	complainAt  = time.Minute // minimum interval between warnings about the collector
 	closeWithin = 3 * time.Second
 )
 
-// ProviderOptions say where spans go, and which are made.
+// ProviderOptions configures a Provider.
 type ProviderOptions struct {
 	URL         string // of the collector, with its path
-	HeadersFile string // empty for none; read once
+	HeadersFile string // "" for none; read only once
 	Ratio       float64
 	TrustRemote bool
 	Node        string
@@ -53,7 +53,7 @@ type ProviderOptions struct {
 	Registerer  prometheus.Registerer
 }
 
-// Provider makes spans. Its methods are safe for concurrent use.
+// Provider makes spans and sends them. It is safe for concurrent use.
 type Provider struct {
 	spans *sdktrace.TracerProvider
 	out   *exporter
@@ -61,7 +61,7 @@ type Provider struct {
 	ratio float64
 }
 
-// NewProvider returns a Provider. The collector need not be there yet.
+// NewProvider returns a Provider. The collector need not be reachable yet.
 func NewProvider(ctx context.Context, o ProviderOptions) (*Provider, error) {
 	headers, err := readHeaders(o.HeadersFile)
 	if err != nil {
@@ -94,11 +94,11 @@ func NewProvider(ctx context.Context, o ProviderOptions) (*Provider, error) {
 	}, nil
 }
 
-// Tracer makes the spans of requests.
+// Tracer returns the tracer for the spans of requests.
 func (p *Provider) Tracer() trace.Tracer { return p.spans.Tracer("github.com/hostd/hostd") }
 
-// Close sends what waits. Spans that end later are dropped, and so are those
-// that the collector does not take in time: that is no error.
+// Close sends the queued spans. It drops spans that end later, and spans that
+// the collector does not accept in time, which is not an error.
 func (p *Provider) Close(ctx context.Context) error {
 	within, cancel := context.WithTimeout(ctx, closeWithin)
 	defer cancel()
@@ -106,7 +106,7 @@ func (p *Provider) Close(ctx context.Context) error {
 	if within.Err() == nil {
 		return err
 	}
-	p.out.next.Shutdown(ctx) // ends what is under way, and what follows at once
+	p.out.next.Shutdown(ctx) // cancels the current attempt and fails the following ones at once
 	select {
 	case <-p.out.ended:
 		return nil
@@ -115,8 +115,9 @@ func (p *Provider) Close(ctx context.Context) error {
 	}
 }
 
-// following samples the traces that begin because of what is sampled: those of
-// messages, which are linked to it. Links of calls are their callers' word.
+// following samples traces that were started by a sampled trace, as messages
+// do, which link to it. Links of calls don't count, because callers choose
+// them.
 type following struct{ sdktrace.Sampler }
 
 // ShouldSample implements sdktrace.Sampler.
@@ -127,7 +128,7 @@ func (f following) ShouldSample(p sdktrace.SamplingParameters) sdktrace.Sampling
 	return f.Sampler.ShouldSample(p)
 }
 
-// counted counts the spans that come to a queue, which may be full.
+// counted counts spans before they are queued, because the queue may drop them.
 type counted struct {
 	sdktrace.SpanProcessor
 	count prometheus.Counter
@@ -141,19 +142,19 @@ func (c *counted) OnEnd(s sdktrace.ReadOnlySpan) {
 	c.SpanProcessor.OnEnd(s)
 }
 
-// exporter counts what another takes, and says now and then why it does not.
+// exporter counts the spans that next exports, and logs failures at intervals.
 type exporter struct {
 	next               sdktrace.SpanExporter
 	logger             *slog.Logger
 	came, sent, failed prometheus.Counter
-	ended              chan struct{} // closed when the queue's goroutine has
+	ended              chan struct{} // closed when the goroutine of the queue ends
 
 	mu         sync.Mutex
 	complained time.Time
 }
 
-// newExporter returns an exporter that hands on to next and registers its
-// counts.
+// newExporter returns an exporter that forwards to next, and registers its
+// counters.
 func newExporter(next sdktrace.SpanExporter, logger *slog.Logger, r prometheus.Registerer) *exporter {
 	e := &exporter{
 		next: next, logger: logger, ended: make(chan struct{}),
@@ -189,18 +190,19 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	if complain {
 		e.logger.Warn("the collector does not take spans; they are dropped", "spans", len(spans), "error", err)
 	}
-	return nil // nobody else is to be told
+	return nil // the error is handled; returning it would log it again
 }
 
-// Shutdown implements sdktrace.SpanExporter. The queue's goroutine calls it
-// last.
+// Shutdown implements sdktrace.SpanExporter. It is the last call by the
+// goroutine of the queue.
 func (e *exporter) Shutdown(ctx context.Context) error {
 	defer close(e.ended)
 	return e.next.Shutdown(ctx)
 }
 
-// readHeaders reads lines NAME: VALUE; empty ones, and those that begin with #,
-// are passed over. Faults name the line and not what is in it.
+// readHeaders parses lines of the form NAME: VALUE. It skips empty lines and
+// lines that start with #. Errors contain the line number but not the text,
+// which may be a secret.
 func readHeaders(path string) (map[string]string, error) {
 	if path == "" {
 		return nil, nil

@@ -44,7 +44,7 @@ func shut(t testing.TB, p *traces.Provider) {
 	}
 }
 
-// counts are the values of what a registry counts, by name.
+// counts returns the counters of a registry by name.
 func counts(t *testing.T, r *prometheus.Registry) map[string]int {
 	t.Helper()
 	families, err := r.Gather()
@@ -58,8 +58,8 @@ func counts(t *testing.T, r *prometheus.Registry) map[string]int {
 	return out
 }
 
-// call makes a call with a header traceparent through the interceptor, and
-// returns the span that it ran in.
+// call makes a call with a traceparent header through the interceptor, and
+// returns the span in which it ran.
 func call(t *testing.T, p *traces.Provider, traceparent string) (ran trace.SpanContext) {
 	t.Helper()
 	i, err := p.Interceptor()
@@ -91,7 +91,7 @@ func call(t *testing.T, p *traces.Provider, traceparent string) (ran trace.SpanC
 	return ran
 }
 
-// codec carries empty messages.
+// codec encodes empty messages.
 type codec struct{}
 
 func (codec) Name() string                { return "json" }
@@ -105,9 +105,9 @@ const (
 	unsampled  = "00-" + theirTrace + "-" + theirSpan + "-00"
 )
 
-// TestCallersDecide: what a caller samples is sampled in its trace, what it
-// does not is not, whatever the ratio; where callers are not trusted a call
-// begins its own trace by the ratio, with a link to theirs.
+// TestCallersDecide: the caller's sampling decision applies regardless of the
+// ratio. If callers are not trusted, a call starts its own trace according to
+// the ratio, linked to the caller's.
 func TestCallersDecide(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ratio       float64
@@ -149,8 +149,8 @@ func TestCallersDecide(t *testing.T) {
 	}
 }
 
-// TestMessagesFollow: what a message does is sampled if the command that made
-// it was, whatever the ratio; a link of another kind decides nothing.
+// TestMessagesFollow: the trace of a message is sampled if the command that
+// sent it was, regardless of the ratio. Links of other spans don't count.
 func TestMessagesFollow(t *testing.T) {
 	c := collector.Start(t)
 	p, _ := open(t, traces.ProviderOptions{URL: c.URL + "/v1/traces"})
@@ -174,8 +174,8 @@ func TestMessagesFollow(t *testing.T) {
 	}
 }
 
-// TestHeadersOfTheCollector: they are sent, and a file that holds no headers is
-// refused without a word of what is in it.
+// TestHeadersOfTheCollector: headers are sent, and an invalid file is rejected
+// with an error that does not contain its text.
 func TestHeadersOfTheCollector(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "headers")
 	write := func(text string) {
@@ -214,9 +214,9 @@ func many(n int) string {
 	return b.String()
 }
 
-// TestNobodyWaitsForTheCollector: one that does not answer keeps no span from
-// ending and no node from stopping; what it does not take is counted, or was
-// dropped, and a line says so once.
+// TestNobodyWaitsForTheCollector: a collector that does not respond blocks
+// neither spans nor a stopping node. Spans that it does not accept are counted
+// or dropped, and a warning is logged once.
 func TestNobodyWaitsForTheCollector(t *testing.T) {
 	release := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
@@ -227,7 +227,7 @@ func TestNobodyWaitsForTheCollector(t *testing.T) {
 	defer close(release)
 	var log lines
 	p, r := open(t, traces.ProviderOptions{URL: s.URL, Ratio: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-	const spans = 10_000 // more than wait
+	const spans = 10_000 // more than the queue holds
 	for range spans {
 		_, span := p.Tracer().Start(t.Context(), "a")
 		span.End()
@@ -241,11 +241,11 @@ func TestNobodyWaitsForTheCollector(t *testing.T) {
 		t.Errorf("logged: %s", text)
 	}
 	_, span := p.Tracer().Start(t.Context(), "late")
-	span.End() // of a node that has stopped
+	span.End() // after the node has stopped
 }
 
-// lines is what was logged. The queue's goroutine writes it alone, and has
-// ended when it is read.
+// lines is what was logged. Only the goroutine of the queue writes it, and that
+// has ended before it is read.
 type lines []byte
 
 func (l *lines) Write(b []byte) (int, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// Keys of a span's attributes.
+// Keys of span attributes.
 const (
 	keyType      = attribute.Key("hostd.entity.type")
 	keyID        = attribute.Key("hostd.entity.id")
@@ -33,18 +33,19 @@ const (
 	keySourceID   = attribute.Key("hostd.source.id")
 )
 
-// Submitter carries requests out. It does not keep the slice, and completes
-// each request once.
+// Submitter carries out requests. It does not retain the slice, and completes
+// each request exactly once.
 type Submitter interface{ Submit([]*request.Request) }
 
-// Requests hands requests on to another Submitter, each in a span of its own if
-// its trace is sampled. The record of a command names that span.
+// Requests forwards requests to another Submitter. A request with a sampled
+// trace runs in a span of its own, and the record of a command contains that
+// span.
 type Requests struct {
 	next   Submitter
 	tracer trace.Tracer
 }
 
-// NewRequests returns Requests that hand on to next.
+// NewRequests returns Requests that forward to next.
 func NewRequests(next Submitter, tracer trace.Tracer) *Requests {
 	return &Requests{next: next, tracer: tracer}
 }
@@ -59,14 +60,14 @@ func (t *Requests) Submit(reqs []*request.Request) {
 	t.next.Submit(reqs)
 }
 
-// requestSpan is the span of its own in which a request is carried out.
+// requestSpan is the span in which a request is carried out.
 type requestSpan struct {
 	tracer trace.Tracer
-	ctx    context.Context // of the span
+	ctx    context.Context // contains the span
 	span   trace.Span
 }
 
-// name has the request name the span in the place of the one before.
+// name sets the span as the request's trace, in place of the caller's span.
 func (run *requestSpan) name(r *request.Request) {
 	if r.ID != "" {
 		run.span.SetAttributes(keyCommandID.String(string(r.ID)))
@@ -76,7 +77,7 @@ func (run *requestSpan) name(r *request.Request) {
 	r.Trace.Flags |= after
 }
 
-// running stands in for whoever waits for a request.
+// running replaces the completer of a request while its span is open.
 type running struct {
 	requestSpan
 	asked *request.Trace
@@ -91,7 +92,8 @@ func (t *Requests) begin(r *request.Request) {
 	with := []trace.SpanStartOption{trace.WithAttributes(keyType.String(r.Entity.Type), keyID.String(r.Entity.ID), what.String(r.Name))}
 	within := context.Background()
 	if r.Kind == request.Deliver {
-		// It may be carried out long after, and many times as many may follow.
+		// It may be carried out much later, and may have a large number of
+		// successors.
 		from := r.Delivery.Source
 		with = append(with, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithLinks(trace.Link{SpanContext: asked}),
 			trace.WithAttributes(keySourceType.String(from.Type), keySourceID.String(from.ID)))
@@ -100,15 +102,15 @@ func (t *Requests) begin(r *request.Request) {
 	}
 	ctx, span := t.tracer.Start(within, "entity "+r.Entity.Type+"/"+r.Name, with...)
 	if !span.IsRecording() {
-		return // its record names the span of who asked
+		return // the record keeps the caller's span
 	}
 	run := &running{requestSpan: requestSpan{tracer: t.tracer, ctx: ctx, span: span}, asked: r.Trace, waits: r.Done}
 	run.name(r)
 	r.Done = run
 }
 
-// Complete implements request.Completer. The request is another attempt's, or
-// its caller's to use again, once it is handed back.
+// Complete implements request.Completer. It must not use the request after
+// passing it on, because the caller may reuse or retry it.
 func (run *running) Complete(r *request.Request) {
 	run.end(r, time.Now())
 	r.Trace, r.Done = run.asked, run.waits
@@ -150,9 +152,9 @@ func (run *requestSpan) child(name string, from, to time.Time, about ...attribut
 	span.End(trace.WithTimestamp(to))
 }
 
-// failed reports whether an error is a fault: of a guest, or of what carries
-// requests out. That the caller asks for what cannot be, another node is to be
-// asked, or a timer was set again, is none.
+// failed reports whether an error is a fault of a guest or of the system. An
+// invalid request, a redirect to another node, or a timer that was set again is
+// not a fault.
 func failed(err error) bool {
 	if errors.Is(err, timers.ErrStale) {
 		return false

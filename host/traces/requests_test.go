@@ -18,7 +18,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// lanes carry requests out as a test says, and keep what they were given.
+// lanes carries out requests as the test says, and stores their traces.
 type lanes struct {
 	run  func(*request.Request)
 	with []*request.Trace
@@ -60,9 +60,9 @@ func attributesOf(s sdktrace.ReadOnlySpan) map[string]any {
 	return out
 }
 
-// TestRequestsHaveSpans: a command whose trace is sampled is carried out in a
-// span below that of who asked, which its record is told, with children for
-// what it waited for; whoever waits gets the request as it gave it.
+// TestRequestsHaveSpans: a command with a sampled trace runs in a child of the
+// caller's span. Its record contains the new span, and the children show what
+// it waited for. The waiting caller gets the request back unchanged.
 func TestRequestsHaveSpans(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
 	q, l, spans := world(func(r *request.Request) {
@@ -104,7 +104,7 @@ func TestRequestsHaveSpans(t *testing.T) {
 	}
 	for i, want := range []struct {
 		name     string
-		from, to time.Duration // to 0: until now
+		from, to time.Duration // 0: until now
 	}{{"queue", 0, 2}, {"load", 0, 1}, {"guest", 2, 4}, {"commit", 4, 0}} {
 		s := ended[i]
 		to := s.EndTime().Sub(at)
@@ -115,8 +115,8 @@ func TestRequestsHaveSpans(t *testing.T) {
 	}
 }
 
-// TestOutcomesOfSpans: a rejection is no error, a fault is; a reply of before
-// says so and waits for no commit; what an earlier attempt left is no child.
+// TestOutcomesOfSpans: a rejection is not an error, a fault is. A duplicate is
+// marked and has no commit. Times of an earlier attempt are no children.
 func TestOutcomesOfSpans(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
 	ran := func(r *request.Request) {
@@ -161,8 +161,8 @@ func TestOutcomesOfSpans(t *testing.T) {
 	}
 }
 
-// TestMessagesBeginTraces: a message is carried out in a trace of its own, with
-// a link to the command that made it; its record names the new span.
+// TestMessagesBeginTraces: a message runs in a trace of its own, linked to the
+// command that sent it, and its record contains the new span.
 func TestMessagesBeginTraces(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	p := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
@@ -184,8 +184,8 @@ func TestMessagesBeginTraces(t *testing.T) {
 	}
 }
 
-// TestWhatTimersLedTo: that a timer led to it goes on from span to span in the
-// cluster, and neither into one nor out of one.
+// TestWhatTimersLedTo: the flag that a timer led to a request is passed from
+// span to span inside the cluster, but not to or from other systems.
 func TestWhatTimersLedTo(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	p := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
@@ -207,8 +207,9 @@ func TestWhatTimersLedTo(t *testing.T) {
 	}
 }
 
-// TestOthersHaveNone: what is not sampled, or asks no guest, has no span, and
-// costs no memory; the record of a command without one names who asked.
+// TestOthersHaveNone: a request that is not sampled or calls no guest has no
+// span and allocates nothing. The record of a command without a span contains
+// the caller's.
 func TestOthersHaveNone(t *testing.T) {
 	q, l, spans := world(func(*request.Request) {})
 	l.with = make([]*request.Trace, 0, 4096)
@@ -230,8 +231,8 @@ func TestOthersHaveNone(t *testing.T) {
 	}
 }
 
-// TestSpansOfContexts: requests are told of spans that are sampled, and the
-// look costs no memory where there is none.
+// TestSpansOfContexts: Of returns sampled spans, and allocates nothing if there
+// is none.
 func TestSpansOfContexts(t *testing.T) {
 	ctx := t.Context()
 	if n := testing.AllocsPerRun(100, func() {

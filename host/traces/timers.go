@@ -13,14 +13,14 @@ import (
 
 const keyTimer = attribute.Key("hostd.timer")
 
-// Timers makes spans of timers that fire. Each begins a trace of its own, with
-// a link to the span of the command that set the timer.
+// Timers makes spans for timers that fire. Each starts a trace of its own,
+// linked to the span of the command that set the timer.
 type Timers struct{ tracer trace.Tracer }
 
-// NewTimers returns Timers that make their spans with tracer.
+// NewTimers returns Timers that use tracer.
 func NewTimers(tracer trace.Tracer) *Timers { return &Timers{tracer} }
 
-// Fire implements timers.Spans. It returns nil where the span is not recorded.
+// Fire implements timers.Spans. It returns nil if the span is not recorded.
 func (t *Timers) Fire(r *request.Request) timers.Span {
 	name := ""
 	if f := timers.Of(r); f != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestTimersBeginTraces: a timer fires in a trace of its own, with a link to
-// the command that set it; its record names the new span.
+// TestTimersBeginTraces: a timer fires in a trace of its own, linked to the
+// command that set it, and its record contains the new span.
 func TestTimersBeginTraces(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	p := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
