@@ -23,8 +23,8 @@ import (
 )
 
 // openAuthentication sets up authentication, roles and quotas of the server in
-// opts if the configuration asks for authentication. It opens the audit log in
-// either case.
+// opts if the configuration asks for authentication. It also opens the audit
+// log, which does not need authentication.
 func (n *Node) openAuthentication(opts *rpc.Options) error {
 	if err := n.openAudit(opts); err != nil {
 		return err

@@ -21,9 +21,9 @@ import (
 
 // carried writes audit lines for work that this node does at another node's
 // request: metadata commands that it proposes, modules that it stores or sends,
-// and its part of exports and imports. The calling node names the client it
-// acts for. A node that lies about the client can't hide, because the line
-// names the calling node too.
+// and its part of exports and imports. The calling node names the client that
+// it acts for. It audits the client's call too, but its log is no help if that
+// node lies.
 type carried struct{ n *Node }
 
 // exported maps the procedures of exports and imports that get an audit line to
@@ -94,7 +94,7 @@ func (c carried) blob(ctx context.Context, conn connect.StreamingHandlerConn, ne
 // validated yet, so it could be arbitrarily long.
 func upTo(digest []byte) []byte { return digest[:min(len(digest), len(journal.Digest{}))] }
 
-// firstBlob calls seen with the first message of a stream.
+// firstBlob is a stream that calls seen with its first message.
 type firstBlob struct {
 	connect.StreamingHandlerConn
 	seen func(message any) error // set to nil after the call
@@ -148,7 +148,7 @@ func (c carried) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect
 	}
 }
 
-// WrapStreamingClient implements connect.Interceptor; a server has no clients.
+// WrapStreamingClient implements connect.Interceptor. A server never uses it.
 func (c carried) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }

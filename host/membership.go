@@ -388,7 +388,7 @@ func (m *membership) openGossip(ctx context.Context, transport gossip.Transport)
 		leaving, cancel := context.WithTimeout(ctx, leaveTimeout)
 		defer cancel()
 		if err := gossiped.Leave(leaving); err != nil {
-			// The others will notice by themselves.
+			// The others will notice on their own.
 			m.logger.Debug("nobody was told that this node stops", "error", err)
 		}
 		return gossiped.Close(ctx)

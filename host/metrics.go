@@ -11,7 +11,7 @@ import (
 // metrics are the node's own measurements and the registry for all metrics.
 type metrics struct {
 	sync     *telemetry.Histogram
-	late     *telemetry.Histogram // of timers
+	late     *telemetry.Histogram // lateness of timers
 	commands *entity.StageTable
 	registry *prometheus.Registry
 }

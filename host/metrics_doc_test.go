@@ -166,7 +166,7 @@ func startSecured(t *testing.T) *host.Node {
 	}
 	n, c := startWith(t, t.TempDir(), func(cfg *config.Config) {
 		cfg.ModuleTrustFile, cfg.ModuleSignatures = trust, config.SignaturesWarn
-		cfg.OTLPEndpoint = "http://127.0.0.1:9" // nobody is there
+		cfg.OTLPEndpoint = "http://127.0.0.1:9" // nothing listens there
 		cfg.Auth, cfg.TokenFile = config.AuthAllow, tokens
 		cfg.TLSMode, cfg.TLSCertFile, cfg.TLSKeyFile = config.TLSAllow, cert, key
 		cfg.PeerTLSMode, cfg.PeerCertFile, cfg.PeerKeyFile = config.TLSAllow, cert, key

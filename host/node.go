@@ -156,6 +156,9 @@ func StartIn(ctx context.Context, cfg config.Config, logger *slog.Logger, around
 	}
 	n := &Node{cfg: cfg, logger: logger, around: around, lifecycle: newLifecycle(logger)}
 	n.ports = newPorts(n.joined.Load)
+	// Each step may use the parts that were opened before it. The server opens
+	// early, because other nodes probe this one while it joins. It rejects all
+	// other calls until the node has joined and the remaining parts are open.
 	order := []struct {
 		name string
 		open func(context.Context) error

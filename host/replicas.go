@@ -22,7 +22,7 @@ type replicas struct {
 	machine *eventlog.Machine
 	store   *store.Store
 	judge   *cluster.ConsistencyChecker
-	pace    stall.Pace                 // of syncs of the log
+	pace    stall.Pace                 // duration of syncs of the log
 	state   atomic.Pointer[meta.State] // the metadata as applied on this node
 }
 

@@ -197,7 +197,7 @@ func (n *Node) catchUp(ctx context.Context) {
 	if err := n.guests.modules.Types.Refresh(ctx); err != nil {
 		n.logger.Error("not every active module could be loaded; its entity types are not served", "error", err)
 	}
-	n.takeRoles() // a node that is ready must decide by the roles in force when it started
+	n.takeRoles() // a ready node must know at least the roles in force when it started
 	n.warnCallersUnknown()
 	n.caughtUp.Store(true)
 }

@@ -20,6 +20,17 @@ import (
 )
 
 // Calls writes audit lines about calls. It is safe for concurrent use.
+//
+// A change gets two lines. The first one is synced to disk before the change is
+// made, so that there is no change without a line: if the line cannot be
+// written, the change is rejected, unless Continue is set. The second line
+// contains the outcome, and the caller does not wait for it. A rejected call
+// gets only a line with the outcome, and so does a read if All is set.
+//
+// That needs two interceptors. Outcomes is the outermost one, because it has to
+// see rejections by every other interceptor. Changes comes after all
+// interceptors that may reject a call, because a rejected change must not get a
+// line that says that it is about to be made.
 type Calls struct {
 	log     *Log
 	opts    CallOptions
@@ -301,7 +312,7 @@ func (o outcomes) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// WrapStreamingClient implements connect.Interceptor; a server has no clients.
+// WrapStreamingClient implements connect.Interceptor. A server never uses it.
 func (o outcomes) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }
@@ -382,7 +393,7 @@ func (r received) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// WrapStreamingClient implements connect.Interceptor; a server has no clients.
+// WrapStreamingClient implements connect.Interceptor. A server never uses it.
 func (r received) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }

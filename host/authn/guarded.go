@@ -6,11 +6,11 @@ import (
 	"net/netip"
 )
 
-// guarded is a transport to the provider of an issuer's keys. Whoever can
-// answer in the provider's place can forge any caller. So guarded requires TLS
-// for all URLs, also for those in the provider's documents and redirects. The
-// only exception is a provider on this machine whose issuer URL has the scheme
-// http.
+// guarded is a transport to the provider of an issuer's keys. An attacker who
+// can answer in the provider's place can forge any caller. So guarded requires
+// TLS for all URLs, also for those in the provider's documents and redirects.
+// The only exception is a provider on this machine whose issuer URL has the
+// scheme http.
 type guarded struct {
 	base  http.RoundTripper // nil means http.DefaultTransport
 	plain bool              // the issuer URL has the scheme http

@@ -158,8 +158,8 @@ func TestUnusualKeysArePassedOver(t *testing.T) {
 	}
 }
 
-// TestKeysComeFromSafePlaces: whoever can answer in the provider's place could
-// forge any caller.
+// TestKeysComeFromSafePlaces: an attacker who can answer in the provider's
+// place could forge any caller.
 func TestKeysComeFromSafePlaces(t *testing.T) {
 	key := newSigner(t, "k", jose.ES256)
 	text, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.key.Public(), KeyID: "k"}}})

@@ -5,9 +5,9 @@ import "github.com/prometheus/client_golang/prometheus"
 // metrics counts results of the authenticator. No label has a value chosen by a
 // caller.
 type metrics struct {
-	requests *prometheus.CounterVec // kind
-	failures *prometheus.CounterVec // method, reason
-	reloads  *prometheus.CounterVec // source
+	requests *prometheus.CounterVec // by kind
+	failures *prometheus.CounterVec // by method and reason
+	reloads  *prometheus.CounterVec // by source
 	streams  prometheus.Counter
 
 	kinds map[Kind]prometheus.Counter // of requests

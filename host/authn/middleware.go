@@ -110,7 +110,7 @@ type streamEnder struct{ a *Authenticator }
 // them.
 func (e streamEnder) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
 
-// WrapStreamingClient implements connect.Interceptor; a server has no clients.
+// WrapStreamingClient implements connect.Interceptor. A server never uses it.
 func (e streamEnder) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }

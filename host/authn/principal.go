@@ -10,7 +10,7 @@ import (
 // Kind is the kind of credential that identified a principal.
 type Kind = principal.Kind
 
-// The kinds of principals.
+// Values of Kind.
 const (
 	KindAnonymous   = principal.Anonymous
 	KindToken       = principal.Token

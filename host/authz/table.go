@@ -45,6 +45,14 @@ const (
 
 // Table holds the permissions of all callers at one revision of the roles. It
 // is immutable and safe for concurrent use.
+//
+// A call can be about many types and ids: a listing, for example, is about all
+// ids with a prefix. So rules with different effects match calls differently. A
+// deny rule applies if it touches anything that the call is about. An allow
+// rule applies only if it alone covers everything that the call is about;
+// several allow rules are never combined. Both choices err on the safe side. A
+// call about ids that two rules cover only together is therefore rejected, and
+// Beginnings returns the prefixes for which separate calls would be allowed.
 type Table struct {
 	revision uint64
 	inForce  bool

@@ -12,9 +12,9 @@ import (
 )
 
 // carriedBindings returns the role bindings that exports contain. Tokens are
-// not exported, because whoever made a file could use them to call the
-// importing cluster. The bindings of these tokens are not exported either,
-// because nobody could create tokens with their names there.
+// not exported, because the author of a file could otherwise call the importing
+// cluster. The bindings of the tokens are not exported either, because nobody
+// could create tokens with their names there.
 func carriedBindings(v *meta.View) []access.Binding {
 	return slices.DeleteFunc(v.RoleBindings(), func(b access.Binding) bool {
 		kind, name := access.SplitSubject(b.Subject)

@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestArchivesGiveNobodySecurity: whoever makes an archive cannot use it to get
+// TestArchivesGiveNobodySecurity: the author of an archive cannot use it to get
 // a role that allows to grant others.
 func TestArchivesGiveNobodySecurity(t *testing.T) {
 	role := func(name string, effect access.Effect, verbs ...string) access.Role {
