@@ -100,8 +100,8 @@ type watches struct {
 
 // Start opens the data directory and returns once the node belongs to a
 // cluster. With an empty directory the node bootstraps a cluster or joins the
-// one of its seeds, which may take arbitrarily long; ctx cancels it. The node
-// may not serve yet when Start returns, see Ready.
+// cluster of its seeds, which may take arbitrarily long; ctx cancels it. The
+// node may not serve yet when Start returns, see Ready.
 //
 // A disk fault after that ends the process: after a failed sync it is unknown
 // what is on disk, so nothing may be acknowledged any more.

@@ -106,8 +106,8 @@ func (a *Authenticator) Streams() connect.Interceptor { return streamEnder{a} }
 
 type streamEnder struct{ a *Authenticator }
 
-// WrapUnary implements connect.Interceptor. Unary calls are too short to end
-// them.
+// WrapUnary implements connect.Interceptor. Unary calls are not ended, because
+// they are short.
 func (e streamEnder) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc { return next }
 
 // WrapStreamingClient implements connect.Interceptor. A server never uses it.
