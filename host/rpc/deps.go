@@ -22,48 +22,58 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// Deps are what the server stands on. Every member is needed that does not say
-// otherwise.
+// Deps are the services that the server calls. Every member is required unless
+// its comment says otherwise.
 type Deps struct {
 	Types   Types
 	Modules Modules
-	// Entity has what the EntityService is answered from.
+	// Entity configures the EntityService.
 	Entity entityapi.Options
-	// Cluster has View and what else of the ClusterService the node can answer.
+	// Cluster has the View and the other parts of the ClusterService that this
+	// node can answer.
 	Cluster clusterapi.Options
-	// Lines are of the node's guests; nil: such calls are unimplemented.
+	// Lines has the log lines of the node's guests; if it is nil, the calls that
+	// need it are unimplemented.
 	Lines *modules.GuestLines
-	// Guests measures the guests of this node; nil: such calls are unimplemented.
+	// Guests profiles the guests of this node; if it is nil, the calls that need
+	// it are unimplemented.
 	Guests profiling.Sampler
-	// Transfers exports and imports; nil: such calls are unimplemented.
+	// Transfers exports and imports entities; if it is nil, the calls that need
+	// it are unimplemented.
 	Transfers Transfers
-	// Verifications replay histories; nil: such calls are unimplemented.
+	// Verifications replay histories; if it is nil, the calls that need it are
+	// unimplemented.
 	Verifications verification.Verifications
-	// Fits compare modules with what is stored; nil: such calls are unimplemented,
-	// and whatever is activated fits.
+	// Fits runs the compatibility check of modules against stored entities. If
+	// it is nil, the calls that need it are unimplemented, and activations are
+	// not checked.
 	Fits Fits
-	// Rollouts are those of modules; nil: such calls are unimplemented.
+	// Rollouts manages gradual activations of modules; if it is nil, the calls
+	// that need it are unimplemented.
 	Rollouts rollout.Rollouts
-	// Nodes finds the leaders of shards; nil where this node leads them all.
+	// Nodes finds the leaders of shards; nil if this node leads all of them.
 	Nodes leaderproxy.Nodes
 }
 
-// Types finds the module that serves an entity type. It is asked for every
-// command, and must not block but to be sure that a type is unknown.
+// Types finds the module that serves an entity type. The server asks for every
+// command, so a lookup must not block, except to make sure that a type is
+// unknown.
 type Types interface {
-	// Lookup fails with request.ErrUnknownType only when the node knows that
-	// no module serves the type, and with request.ErrNotReady until then; with
-	// request.ErrModuleNotLoaded when one does and is not at hand.
+	// Lookup fails with request.ErrUnknownType only if the node is sure that no
+	// module serves the type, and with request.ErrNotReady until it is sure. It
+	// fails with request.ErrModuleNotLoaded if a module serves the type but is
+	// not available on this node.
 	Lookup(ctx context.Context, entityType string) (modules.Type, error)
-	// Names lists the types that modules serve, in any order.
+	// Names returns the types that modules serve, in any order.
 	Names() []string
 }
 
-// nearTypes are types of which one that is not there is refused with the name
-// that was probably meant, of those that the caller's roles let it look at.
+// nearTypes is a Types that suggests a similar name if a type is unknown ("did
+// you mean"). It suggests only types that the caller's roles allow it to read,
+// so that the error does not reveal other types.
 type nearTypes struct {
 	Types
-	roles *authorize.Authorizer // nil: everybody may do everything
+	roles *authorize.Authorizer // nil: every caller may do everything
 }
 
 func (t nearTypes) Lookup(ctx context.Context, entityType string) (modules.Type, error) {
@@ -82,10 +92,10 @@ func (t nearTypes) shown(ctx context.Context, entityType string) bool {
 	return t.roles == nil || t.roles.Explain(ctx, authz.Call{Verb: authv1.Verb_READ, Types: authz.One, Type: entityType, IDs: authz.Beginning}).Allowed
 }
 
-// encodings are what parts of the server need to know of types.
+// encodings is the part of Types that commands and listings need.
 type encodings struct{ types Types }
 
-// Known fails if no module serves the type.
+// Known returns an error if no module serves the type.
 func (e encodings) Known(ctx context.Context, entityType string) error {
 	_, err := e.types.Lookup(ctx, entityType)
 	return err
@@ -97,7 +107,8 @@ func (e encodings) Encoding(ctx context.Context, entityType string) (request.Enc
 	return t.Encoding, err
 }
 
-// Modules stores modules and binds entity types to them; see modules.Service.
+// Modules stores modules and activates them for entity types; see
+// modules.Service.
 type Modules interface {
 	Upload(ctx context.Context, u modules.Upload) (modules.Module, error)
 	List(ctx context.Context) ([]modules.Module, error)

@@ -1,11 +1,11 @@
-// Package rpc serves the public API over HTTP: Connect, gRPC and gRPC-Web on
-// one listener, with health checks, reflection and metrics beside them, and
-// what is between nodes on another. It checks and bounds what callers send,
-// turns it into entity requests and turns their outcomes into answers; package
-// status tells callers of errors.
+// Package rpc serves the public API over HTTP: Connect, gRPC and gRPC-Web share
+// one listener with the health checks, gRPC reflection and metrics. A second
+// listener carries the traffic between nodes. The package validates and bounds
+// requests, turns them into entity requests, and turns the outcomes into
+// responses. Package status maps errors to codes and details.
 //
-// It never decides anything about an entity, a module or the cluster: that is
+// It makes no decision about an entity, a module or the cluster: those are
 // behind the interfaces of Deps. Server owns the goroutines that serve
-// connections; Shutdown joins them. Calls that ask several shards or nodes start
-// goroutines of their own, and join them before they end.
+// connections, and Shutdown joins them. Calls that ask several shards or nodes
+// start their own goroutines and join them before they return.
 package rpc

@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/host/rpc/admission"
 )
 
-// face is what the server is to one kind of callers: their handler, on
-// connections that the other kind has no part in.
+// face is one listener side of the server (clients, peers or health): its
+// handler, and its own pool of connections that the other sides cannot use up.
 type face struct {
 	http  *http.Server
 	conns *admission.Connections
@@ -22,7 +22,7 @@ type face struct {
 	certs *certs.Reloader // nil without TLS
 }
 
-// newFace makes a face that takes TLS too where there are certificates.
+// newFace makes a face. It accepts TLS too if certificates is not nil.
 func newFace(opts Options, certificates *certs.Reloader, conns *admission.Connections, fresh admission.Arrivals, handler http.Handler) *face {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)
@@ -45,15 +45,16 @@ func newFace(opts Options, certificates *certs.Reloader, conns *admission.Connec
 		},
 		ErrorLog:          slog.NewLogLogger(opts.Logger.Handler(), slog.LevelDebug),
 		ReadHeaderTimeout: 5 * time.Second,
-		// Long-lived streams lift these two for themselves.
+		// Long-lived streams lift these two timeouts for themselves.
 		ReadTimeout:    opts.MaxDeadline + 5*time.Second,
 		WriteTimeout:   2*opts.MaxDeadline + 5*time.Second,
 		IdleTimeout:    60 * time.Second,
 		MaxHeaderBytes: 16 << 10,
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: 250,
-			// Room for the messages under way on a fast stream, so that window
-			// updates do not pace it.
+			// A fast stream needs a receive window that holds all messages in
+			// flight, because otherwise the round trips of window updates limit
+			// its throughput.
 			MaxReceiveBufferPerStream:     1 << 20,
 			MaxReceiveBufferPerConnection: 4 << 20,
 			SendPingTimeout:               15 * time.Second,
@@ -63,7 +64,8 @@ func newFace(opts Options, certificates *certs.Reloader, conns *admission.Connec
 	}}
 }
 
-// know has requests know more of their connection.
+// know adds a ConnContext function, which attaches more information about the
+// connection to the context of its requests.
 func (f *face) know(more func(context.Context, net.Conn) context.Context) {
 	inner := f.http.ConnContext
 	f.http.ConnContext = func(ctx context.Context, conn net.Conn) context.Context { return more(inner(ctx, conn), conn) }
@@ -73,7 +75,8 @@ func (f *face) know(more func(context.Context, net.Conn) context.Context) {
 func (f *face) serve(l net.Listener) error {
 	shared := f.conns.Listen(f.fresh.Listen(l))
 	if f.certs != nil {
-		// The server looks for TLS at what it accepts, so nothing lies above it.
+		// http.Server detects TLS by the type of the connection that Accept
+		// returns, so the TLS listener must be the outermost one.
 		shared = certs.Listen(shared, f.certs.Config())
 	}
 	err := f.http.Serve(shared)

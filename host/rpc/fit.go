@@ -20,28 +20,30 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Fits compare a module with what is stored in a shard that this node leads.
+// Fits runs the compatibility check: it compares a module with the stored
+// entities of a shard that this node leads.
 type Fits interface {
 	// Fit takes little longer than twice q.Budget.
 	Fit(ctx context.Context, q modules.FitQuery) (modules.Fit, error)
 }
 
 const (
-	// fitSample is how many entities are replayed where the caller does not say.
+	// fitSample is how many entities are replayed if the caller sets no number.
 	fitSample = 20
-	// fitShardSample is of one shard at least, until there are as many: entities
-	// may be in few shards.
+	// fitShardSample is the minimum sample of each shard until fitSample
+	// entities were replayed, because the entities may be in few shards.
 	fitShardSample = 5
-	// fitBudget is for one shard, likewise.
+	// fitBudget is the time for one shard if the caller sets none.
 	fitBudget = 2 * time.Second
-	// fitWait bounds the look at all shards.
+	// fitWait limits the check of all shards together.
 	fitWait = 10 * time.Second
-	// fitPacedWait bounds a paced look at a shard, and fitPause is between two.
+	// fitPacedWait limits one paced check of a shard, and fitPause is the pause
+	// between two of them.
 	fitPacedWait = 2 * time.Minute
 	fitPause     = 100 * time.Millisecond
 )
 
-// Fit compares a module with what is stored of a type.
+// Fit compares a module with the stored entities of a type.
 func (s *moduleService) Fit(ctx context.Context, r *connect.Request[modulev1.FitRequest]) (*connect.Response[modulev1.FitResponse], error) {
 	if s.fits == nil {
 		return s.UnimplementedModuleServiceHandler.Fit(ctx, r)
@@ -57,7 +59,7 @@ func (s *moduleService) Fit(ctx context.Context, r *connect.Request[modulev1.Fit
 		err = status.Argument("there is no such shard")
 	case peer && only == 0:
 		err = status.Argument("another node asks for one shard")
-	case !peer: // another node has asked whether the caller may
+	case !peer: // the node that forwards the call has already authorized the caller
 		if err = s.owners.mayRun(ctx, r.Msg.GetEntityType(), digest); err == nil {
 			_, err = s.modules.Get(ctx, digest)
 		}
@@ -72,8 +74,8 @@ func (s *moduleService) Fit(ctx context.Context, r *connect.Request[modulev1.Fit
 	return connect.NewResponse(out), nil
 }
 
-// fit looks at one shard, or at all in random order. Of those that it cannot
-// look at it tells how many there are.
+// fit checks one shard, or all shards in random order. It logs and counts the
+// shards that it cannot check.
 func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modulev1.FitRequest) (*modulev1.FitResponse, error) {
 	before, err := parseDigests(r.GetWrittenNotBy())
 	if err != nil {
@@ -108,7 +110,7 @@ func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modul
 			return nil, ctx.Err()
 		}
 		if coded := status.Coded(nil); errors.As(err, &coded) && coded.Code() == connect.CodePermissionDenied {
-			return nil, err // the module is not to be run, as of its signature
+			return nil, err // the module's signature does not allow it to run, whatever the shard
 		}
 		if err != nil {
 			s.log.Warn("a module is not compared with what is stored in a shard", "entity_type", q.EntityType, "shard_id", q.Shard, "error", err)
@@ -121,8 +123,8 @@ func (s *moduleService) fit(ctx context.Context, digest journal.Digest, r *modul
 	return all.Answer(), nil
 }
 
-// fitAll looks at one shard, paced, until all of it was compared, or until
-// something does not fit.
+// fitAll repeats the paced check of one shard until the whole shard was compared
+// or an incompatibility is found.
 func (s *moduleService) fitAll(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
 	for {
 		out, err := s.fitShard(ctx, q)
@@ -137,15 +139,17 @@ func (s *moduleService) fitAll(ctx context.Context, q modules.FitQuery) (*module
 	}
 }
 
-// misfits reports that the module cannot take the place of the other.
+// misfits reports whether the result rules out that the module replaces the
+// active one.
 func misfits(q modules.FitQuery, found *modulev1.FitResponse) bool {
 	return found.GetFailing() > 0 || found.GetDiffering() > 0 && !q.Accept
 }
 
-// fitShard looks at one shard where it is led.
+// fitShard checks one shard on the node that leads it, and retries when the
+// leadership moves.
 func (s *moduleService) fitShard(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
 	wait := fitWait + 2*q.Budget
-	if q.Paced { // it waits for its turn, and does not leave an entity half compared
+	if q.Paced { // a paced check waits for its turn and never stops in the middle of an entity
 		wait = fitPacedWait
 	}
 	ctx, cancel := context.WithTimeout(ctx, wait)
@@ -154,7 +158,7 @@ func (s *moduleService) fitShard(ctx context.Context, q modules.FitQuery) (*modu
 	for {
 		changed := s.verify.proxy.Changed()
 		out, err := s.fitOnce(ctx, q)
-		if connect.CodeOf(err) == connect.CodeUnimplemented { // by a node of the release before
+		if connect.CodeOf(err) == connect.CodeUnimplemented { // a node of the previous release does not have the call
 			return nil, leaderproxy.Proxied(err)
 		}
 		if err == nil || !leaderproxy.Retry(err) || !search.Again(ctx, s.verify.proxy, q.Shard, changed, err) {
@@ -179,7 +183,7 @@ func (s *moduleService) fitOnce(ctx context.Context, q modules.FitQuery) (*modul
 			return nil, err
 		}
 		if q.Truncated && !res.Msg.GetTruncatedCompared() {
-			return &modulev1.FitResponse{UnreadShards: 1}, nil // by a node of the release before
+			return &modulev1.FitResponse{UnreadShards: 1}, nil // a node of the previous release ignores Truncated
 		}
 		return res.Msg, nil
 	}
@@ -201,7 +205,8 @@ func (s *moduleService) fitOnce(ctx context.Context, q modules.FitQuery) (*modul
 	return out, nil
 }
 
-// faultsOf is the first of a list, as the API has them.
+// faultsOf converts the first modules.MaxFitFaults faults of a list to API
+// messages.
 func faultsOf(list []modules.FitFault) (out []*modulev1.FitResponse_Fault) {
 	for _, f := range list[:min(modules.MaxFitFaults, len(list))] {
 		out = append(out, &modulev1.FitResponse_Fault{EntityId: f.EntityID, Sequence: uint64(f.At), EventType: f.EventType, Message: f.Message})

@@ -15,22 +15,22 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// shownEventTypes bounds those that a refusal names.
+// shownEventTypes limits the event types that a rejection names.
 const shownEventTypes = 16
 
-// fitting is what came of comparing a module with what is stored before it is
-// activated.
+// fitting is the result of the compatibility check before an activation.
 type fitting struct {
 	remarks  []string
-	forcedBy string // empty where nothing was forced
+	forcedBy string // empty if nothing was forced
 }
 
-// fitted compares a module that is to serve a type in the place of another one.
-// What does not fit is an error, or a remark where the caller forces it.
-// accept takes other states than before for what is meant.
+// fitted runs the compatibility check for a module that is to replace the active
+// module of a type. An incompatibility is an error, or a warning if the caller
+// sets force. If accept is set, entity states that differ from those of the
+// active module are taken as intended.
 func (s *moduleService) fitted(ctx context.Context, entityType string, digest journal.Digest, force, accept bool) (out fitting, err error) {
 	if t, err := s.types.Lookup(ctx, entityType); err != nil || t.Module == digest {
-		return out, nil // nothing serves the type, or the module does already
+		return out, nil // no module serves the type, or this module already does
 	}
 	m, err := s.modules.Get(ctx, digest)
 	if err != nil {
@@ -64,7 +64,7 @@ func (s *moduleService) fitted(ctx context.Context, entityType string, digest jo
 	return out, nil
 }
 
-// unlisted is nil where the module lists all types of events that are stored.
+// unlisted returns nil if the module lists all event types that are stored.
 func unlisted(entityType string, found *modulev1.FitResponse) *status.RefusedError {
 	missing := found.GetMissing()
 	if len(missing) == 0 {
@@ -85,7 +85,7 @@ func unlisted(entityType string, found *modulev1.FitResponse) *status.RefusedErr
 	}
 }
 
-// failing is nil where the module fails on no entity of those replayed.
+// failing returns nil if the module failed on none of the replayed entities.
 func failing(entityType string, found *modulev1.FitResponse) *status.RefusedError {
 	if len(found.GetFaults()) == 0 {
 		return nil
@@ -101,7 +101,8 @@ func failing(entityType string, found *modulev1.FitResponse) *status.RefusedErro
 	}
 }
 
-// stored tells whether there are entities of a type, where the shards are led.
+// stored returns a function that reports whether entities of a type exist, by
+// asking the leaders of all shards.
 func (s *moduleService) stored(entityType string) modules.Stored {
 	return func(ctx context.Context, fence uint64) (bool, error) {
 		t, err := s.types.Lookup(ctx, entityType)

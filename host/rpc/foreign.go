@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// foreignSends are remarks about the types of other owners that a type sends to,
-// as its manifest says. Types that only a pattern names are not listed: the
-// caller may not know of them.
+// foreignSends returns warnings about the types of other owners to which a type
+// sends messages, according to its manifest. Types that match only a pattern are
+// not listed, because the caller may not be allowed to know that they exist.
 func foreignSends(ctx context.Context, types Types, entityType string) (remarks []string) {
 	from, err := types.Lookup(ctx, entityType)
 	if err != nil {
@@ -37,7 +37,7 @@ func foreignSends(ctx context.Context, types Types, entityType string) (remarks 
 	return remarks
 }
 
-// knowsForeign reports that there is a type of another owner.
+// knowsForeign reports whether there is a type of a different owner.
 func knowsForeign(ctx context.Context, types Types, entityType string) bool {
 	for _, name := range types.Names() {
 		if to, err := types.Lookup(ctx, name); err == nil && to.IsForeign != nil && to.IsForeign(entityType) {

@@ -87,8 +87,9 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams, waiting *admi
 	}
 	common := connect.WithHandlerOptions(
 		connect.WithReadMaxBytes(opts.MaxMessageBytes),
-		// Compressed input costs a server thousands of times what it costs the
-		// sender; the API is for near networks and small messages.
+		// Requests may not be compressed: decompression can cost the server
+		// thousands of times what the request costs the sender, and the API is
+		// meant for nearby networks and small messages.
 		connect.WithCompression("gzip", nil, nil),
 		connect.WithInterceptors(outermost...),
 		connect.WithRecover(recoverPanic(opts.Logger)),
@@ -137,7 +138,7 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams, waiting *admi
 	return admission.ContentTypes(bounded), service
 }
 
-// publicServices are those of the API that clients call.
+// publicServices returns the services that clients call.
 func publicServices() []protoreflect.ServiceDescriptor {
 	return []protoreflect.ServiceDescriptor{
 		entityv1.File_hostd_entity_v1_entity_proto.Services().Get(0), modulev1.File_hostd_module_v1_module_proto.Services().Get(0),
@@ -145,15 +146,15 @@ func publicServices() []protoreflect.ServiceDescriptor {
 	}
 }
 
-// Audited are the options by which calls of this API are written.
+// Audited returns the options of the audit log for calls of this API.
 func Audited(all, goOn bool) audit.CallOptions {
 	return audit.CallOptions{Services: publicServices(), All: all, Continue: goOn, Passed: func(ctx context.Context) (string, *principal.Principal) {
 		return string(leaderproxy.NodeOf(ctx)), leaderproxy.Caller(ctx)
 	}}
 }
 
-// mountService mounts every procedure of a service: on its own handler where
-// it has one, on the service's otherwise.
+// mountService mounts every procedure of a service: on its handler in own if
+// there is one, on rest otherwise.
 func mountService(mux *http.ServeMux, service protoreflect.ServiceDescriptor, own map[string]http.Handler, rest http.Handler) {
 	for i := range service.Methods().Len() {
 		procedure := "/" + string(service.FullName()) + "/" + string(service.Methods().Get(i).Name())
@@ -165,9 +166,10 @@ func mountService(mux *http.ServeMux, service protoreflect.ServiceDescriptor, ow
 	}
 }
 
-// perProcedure returns the options in which procedures differ: uploads may be
-// larger, and the two calls of the hot path check their input by hand.
-// Evaluating the rules of the protos takes many times as long as the checks.
+// perProcedure returns the options that differ between procedures. Uploads may
+// be larger. Send and Query, which are the hot path, check their input by hand,
+// because evaluating the validation rules of the protos takes many times as
+// long.
 func perProcedure(spec connect.Spec, opts Options) []connect.HandlerOption {
 	var out []connect.HandlerOption
 	switch spec.Procedure {
@@ -181,7 +183,7 @@ func perProcedure(spec connect.Spec, opts Options) []connect.HandlerOption {
 	return out
 }
 
-// recoverPanic turns a panic in a handler into an internal error.
+// recoverPanic logs a panic in a handler and turns it into an internal error.
 func recoverPanic(log *slog.Logger) func(context.Context, connect.Spec, http.Header, any) error {
 	return func(_ context.Context, spec connect.Spec, _ http.Header, p any) error {
 		log.Error("handler panicked", "procedure", spec.Procedure, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
@@ -189,8 +191,8 @@ func recoverPanic(log *slog.Logger) func(context.Context, connect.Spec, http.Hea
 	}
 }
 
-// mountPlain adds the endpoints that are not RPCs, and the answer to
-// procedures that do not exist.
+// mountPlain adds the endpoints that are not RPCs, and the response to calls of
+// unknown procedures.
 func mountPlain(mux *http.ServeMux, opts Options) {
 	mux.HandleFunc("GET "+admission.LivePath, func(w http.ResponseWriter, _ *http.Request) {
 		io.WriteString(w, "ok\n")
@@ -225,14 +227,14 @@ func mountPlain(mux *http.ServeMux, opts Options) {
 	})
 }
 
-// cleanPaths serves paths that are what they look like. A ServeMux redirects
-// another one, such as //e/counter/a%2Fb, to its clean form, and escapes that
-// once more on the way: the caller would come to another entity.
+// cleanPaths answers 404 to paths that are not in clean form. A ServeMux would
+// redirect such a path, for example //e/counter/a%2Fb, to its clean form and
+// escape it a second time, so that the caller would reach a different entity.
 func cleanPaths(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p := r.URL.Path; p != path.Clean(p) && p != path.Clean(p)+"/" {
-			r = r.WithContext(r.Context()) // a copy
-			r.URL = &url.URL{Path: "/"}    // which nothing is at
+			r = r.WithContext(r.Context()) // a shallow copy: the original request must not change
+			r.URL = &url.URL{Path: "/"}    // no handler is mounted here
 		}
 		mux.ServeHTTP(w, r)
 	})
@@ -244,7 +246,8 @@ type healthChecker struct {
 	services []string
 }
 
-// Check implements grpchealth.Checker; the empty service is the whole node.
+// Check implements grpchealth.Checker. The empty service name means the whole
+// node.
 func (h *healthChecker) Check(_ context.Context, r *grpchealth.CheckRequest) (*grpchealth.CheckResponse, error) {
 	known := r.Service == ""
 	for _, s := range h.services {

@@ -12,18 +12,18 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// metrics count what the server does. It is a connect.Interceptor. Labels are
-// names of procedures and codes, never anything a caller chose.
+// metrics counts and times calls. It is a connect.Interceptor. Labels are
+// procedure names and codes, never values that a caller chose, so that the
+// number of series is bounded.
 type metrics struct {
-	seconds *telemetry.HistogramVec // procedure: calls that are not streams
-	calls   *prometheus.CounterVec  // procedure, code
+	seconds *telemetry.HistogramVec // by procedure: unary calls only
+	calls   *prometheus.CounterVec  // by procedure and code
 	streams prometheus.Gauge
 }
 
 const codeOK = "ok"
 
-// newMetrics registers the metrics, unless r is nil: they are counted in vain
-// then.
+// newMetrics makes the metrics and registers them, unless r is nil.
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		seconds: telemetry.NewHistogramVec(prometheus.HistogramOpts{
@@ -43,7 +43,7 @@ func newMetrics(r prometheus.Registerer) *metrics {
 	return m
 }
 
-// watch registers what is known of the bytes that wait, unless r is nil.
+// watch registers the metrics of waiting bytes, unless r is nil.
 func (m *metrics) watch(r prometheus.Registerer, w *admission.Waiting) {
 	if r == nil {
 		return
@@ -58,7 +58,7 @@ func (m *metrics) watch(r prometheus.Registerer, w *admission.Waiting) {
 	)
 }
 
-// WrapUnary counts and times calls.
+// WrapUnary counts and times unary calls.
 func (m *metrics) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		start := time.Now()
@@ -70,8 +70,7 @@ func (m *metrics) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	}
 }
 
-// WrapStreamingClient implements connect.Interceptor; the server has no
-// clients.
+// WrapStreamingClient implements connect.Interceptor; the server has no clients.
 func (m *metrics) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }

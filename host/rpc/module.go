@@ -32,11 +32,11 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// maxModuleBytes bounds a module, however it is uploaded.
+// maxModuleBytes limits the size of a module, for every way of uploading it.
 const maxModuleBytes = 16 << 20
 
-// moduleService answers the ModuleService. Methods it does not have are
-// unimplemented.
+// moduleService implements the ModuleService. Methods that it does not define
+// are unimplemented.
 type moduleService struct {
 	modulev1connect.UnimplementedModuleServiceHandler
 	modules Modules
@@ -45,15 +45,15 @@ type moduleService struct {
 	uploads *admission.Uploads
 	guard   *admission.Streams
 	verify  verifyService
-	fits    Fits // nil: whatever is activated fits
+	fits    Fits // nil: activations are not checked
 	timers  *pending.Service
 	log     *slog.Logger
 
 	rollouts rollout.Service
 }
 
-// Upload stores a module that comes in one message. The call has had its turn
-// since before the message was read.
+// Upload stores a module that arrives in one message. The call already holds its
+// upload turn: admission.Bodies took it before it read the message.
 func (s *moduleService) Upload(ctx context.Context, r *connect.Request[modulev1.UploadRequest]) (*connect.Response[modulev1.UploadResponse], error) {
 	m, remarks, err := s.upload(ctx, modules.Upload{Wasm: r.Msg.GetWasm(), Signature: r.Msg.GetSignature()}, r.Msg.GetActivate(), r.Msg.GetForce())
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *moduleService) Upload(ctx context.Context, r *connect.Request[modulev1.
 	return connect.NewResponse(&modulev1.UploadResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes, Remarks: remarks}), nil
 }
 
-// UploadStream stores a module that comes in pieces.
+// UploadStream stores a module that arrives in several messages.
 func (s *moduleService) UploadStream(ctx context.Context, stream *connect.ClientStream[modulev1.UploadStreamRequest]) (*connect.Response[modulev1.UploadStreamResponse], error) {
 	leave, err := s.uploads.Enter(ctx)
 	if err != nil {
@@ -74,7 +74,7 @@ func (s *moduleService) UploadStream(ctx context.Context, stream *connect.Client
 	for first := true; stream.Receive(); first = false {
 		piece := stream.Msg()
 		switch {
-		case first: // the audit log has what it says
+		case first: // only the first message is recorded in the audit log
 			activate, force = piece.GetActivate(), piece.GetForce()
 		case piece.GetActivate() && !activate || piece.GetForce() && !force:
 			return nil, status.Public(s.log, status.Argument("activate and force belong to the first piece"))
@@ -129,7 +129,7 @@ func (s *moduleService) upload(ctx context.Context, u modules.Upload, activate, 
 	return m, remarks, nil
 }
 
-// uploader is the subject that uploads; empty where it is not known.
+// uploader returns the subject that uploads, or "" if it is unknown.
 func uploader(ctx context.Context) string {
 	p := authn.Of(ctx).Principal
 	if subject := string(p.Kind) + ":" + p.Name; access.CheckOwner(subject) == nil {
@@ -138,7 +138,7 @@ func uploader(ctx context.Context) string {
 	return ""
 }
 
-// Remove has a module forgotten.
+// Remove deletes a stored module.
 func (s *moduleService) Remove(ctx context.Context, r *connect.Request[modulev1.RemoveRequest]) (*connect.Response[modulev1.RemoveResponse], error) {
 	digest, err := parseDigest(r.Msg.GetDigest())
 	if err != nil {
@@ -150,14 +150,14 @@ func (s *moduleService) Remove(ctx context.Context, r *connect.Request[modulev1.
 	return connect.NewResponse(&modulev1.RemoveResponse{}), nil
 }
 
-// Quotas tells what uploads are held to.
+// Quotas returns the upload quotas of the caller and what is used of them.
 func (s *moduleService) Quotas(ctx context.Context, _ *connect.Request[modulev1.QuotasRequest]) (*connect.Response[modulev1.QuotasResponse], error) {
 	q := s.modules.Quotas(uploader(ctx))
 	return connect.NewResponse(&modulev1.QuotasResponse{Used: amountsMessage(q.Used), Most: amountsMessage(q.Most), RetentionSeconds: uint64(q.Retention / time.Second)}), nil
 }
 
-// mayDeploy says whether the caller may deploy all of the types, and owns those
-// that are owned.
+// mayDeploy returns an error unless the caller may deploy all of the types and
+// owns those that have an owner.
 func (s *moduleService) mayDeploy(ctx context.Context, entityTypes []string) error {
 	if s.owners.roles == nil {
 		return nil
@@ -173,9 +173,10 @@ func (s *moduleService) mayDeploy(ctx context.Context, entityTypes []string) err
 	return nil
 }
 
-// mayRun says whether the caller may have a module serve a type, or run on its
-// entities in any other way: a module sees the entities that it is run on, and
-// what came of it is shown to the caller.
+// mayRun returns an error unless the caller may activate the module for the
+// type, or run it on the type's entities in any other way. Both need the same
+// rights, because a module sees the entities it runs on, and the caller sees the
+// result.
 func (o owners) mayRun(ctx context.Context, entityType string, digest journal.Digest) error {
 	allow := o.allow()
 	if allow == nil {
@@ -192,13 +193,13 @@ func (o owners) mayRun(ctx context.Context, entityType string, digest journal.Di
 	return err
 }
 
-// listingKey puts the newest module first.
+// listingKey is a sort key that puts the newest module first.
 func listingKey(m *modules.Module) string {
 	key := binary.BigEndian.AppendUint64(make([]byte, 0, 8+len(m.Digest)), ^uint64(m.UploadedAt.UnixNano()))
 	return string(append(key, m.Digest[:]...))
 }
 
-// List lists the stored modules, page by page.
+// List lists the stored modules in pages.
 func (s *moduleService) List(ctx context.Context, r *connect.Request[modulev1.ListRequest]) (*connect.Response[modulev1.ListResponse], error) {
 	stored, err := s.modules.List(ctx)
 	if err != nil {
@@ -239,8 +240,8 @@ func (s *moduleService) Get(ctx context.Context, r *connect.Request[modulev1.Get
 	return connect.NewResponse(out), nil
 }
 
-// Download streams a module's bytes. It holds one piece at a time, so that a
-// client that reads slowly costs no more than a client of any other stream.
+// Download streams the bytes of a module. It holds one chunk at a time, so that
+// a client that reads slowly costs no more memory than any other stream.
 func (s *moduleService) Download(ctx context.Context, r *connect.Request[modulev1.DownloadRequest], stream *connect.ServerStream[modulev1.DownloadResponse]) error {
 	digest, err := parseDigest(r.Msg.GetDigest())
 	if err != nil {
@@ -274,7 +275,7 @@ func (w *downloadWriter) Write(b []byte) (int, error) {
 	return len(b), w.stream.Send(&modulev1.DownloadResponse{Wasm: b})
 }
 
-// Activate binds an entity type to a module.
+// Activate makes a module serve an entity type.
 func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev1.ActivateRequest]) (*connect.Response[modulev1.ActivateResponse], error) {
 	if err := sharding.ValidateEntityType(r.Msg.GetEntityType()); err != nil {
 		return nil, status.Public(s.log, err)
@@ -308,7 +309,7 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 	return connect.NewResponse(out), nil
 }
 
-// History tells what has served an entity type, newest first.
+// History lists the modules that have served an entity type, newest first.
 func (s *moduleService) History(ctx context.Context, r *connect.Request[modulev1.HistoryRequest]) (*connect.Response[modulev1.HistoryResponse], error) {
 	changes, err := s.modules.Changes(ctx, r.Msg.GetEntityType())
 	if err != nil {
@@ -324,7 +325,7 @@ func (s *moduleService) History(ctx context.Context, r *connect.Request[modulev1
 	return connect.NewResponse(out), nil
 }
 
-// SetOwner gives an entity type another owner.
+// SetOwner changes the owner of an entity type.
 func (s *moduleService) SetOwner(ctx context.Context, r *connect.Request[modulev1.SetOwnerRequest]) (*connect.Response[modulev1.SetOwnerResponse], error) {
 	if owner := r.Msg.GetOwner(); owner != "" {
 		if err := access.CheckOwner(owner); err != nil {
@@ -338,8 +339,8 @@ func (s *moduleService) SetOwner(ctx context.Context, r *connect.Request[modulev
 		if _, err := s.owners.roles.Own(ctx, r.Msg.GetEntityType(), was); err != nil || r.Msg.GetOwner() == "" {
 			return err
 		}
-		// Types of one owner take each other's messages, so nobody may put a type
-		// among those of somebody else.
+		// Types of one owner accept each other's messages, so a caller must not
+		// assign a type to an owner that it does not control.
 		if _, err := s.owners.roles.Own(ctx, r.Msg.GetEntityType(), r.Msg.GetOwner()); err != nil {
 			return fmt.Errorf("only who may admin a type gives it to a subject that is not theirs: %w", err)
 		}
@@ -395,7 +396,7 @@ func limitsOf(l *modulev1.Limits) *modules.Limits {
 	}
 }
 
-// showLimits is nil where a type has none of its own.
+// showLimits returns nil if the type has no limits of its own.
 func showLimits(l modules.Limits) *modulev1.Limits {
 	if l == (modules.Limits{}) {
 		return nil
@@ -408,7 +409,8 @@ func showLimits(l modules.Limits) *modulev1.Limits {
 	}
 }
 
-// showPatterns is nil where nothing is said, which is every type.
+// showPatterns returns nil if the manifest sets no patterns, which means every
+// type.
 func showPatterns(patterns []string) *modulev1.TypePatterns {
 	if patterns == nil {
 		return nil
@@ -424,14 +426,15 @@ func parseDigest(text string) (journal.Digest, error) {
 	return d, nil
 }
 
-// owners hold changes of entity types to those whose they are.
+// owners checks that the caller of a change to an entity type is its owner.
 type owners struct {
 	modules Modules
-	roles   *authorize.Authorizer // nil: everybody may do everything
+	roles   *authorize.Authorizer // nil: every caller may do everything
 }
 
-// allow is for activations and rollbacks: who may deploy every type of the
-// module, and owns the one that it is to serve, may have it serve that.
+// allow returns the check for activations and rollbacks, or nil without roles:
+// the caller must be allowed to deploy every type of the module, and must own
+// the type that the module is to serve.
 func (o owners) allow() modules.Allow {
 	if o.roles == nil {
 		return nil
@@ -446,7 +449,8 @@ func (o owners) allow() modules.Allow {
 	}
 }
 
-// check refuses who does not own the type. One that nothing serves is nobody's.
+// check returns an error unless the caller owns the type. A type that no module
+// serves has no owner.
 func (o owners) check(ctx context.Context, entityType string) error {
 	owner, err := o.Owner(ctx, entityType)
 	if err == nil && o.roles != nil {
@@ -471,13 +475,13 @@ func amountsMessage(a modules.Amounts) *modulev1.QuotasResponse_Amounts {
 	return &modulev1.QuotasResponse_Amounts{Modules: uint64(a.Modules), Bytes: uint64(a.Bytes), OwnModules: uint64(a.OfOne), OwnBytes: uint64(a.BytesOfOne)}
 }
 
-// shadowSetting is the name of the setting by which another module decides a
-// share of the commands too.
+// shadowSetting is the setting that lets a second module also decide a share of
+// a type's commands.
 const shadowSetting = "shadow"
 
-// AllowSetting implements clusterapi.TypeOwners: a setting about an entity type is its
-// owner's, and one that has another module run takes deploy, as an activation
-// does.
+// AllowSetting implements clusterapi.TypeOwners. Only the owner of an entity
+// type may change its settings, and a setting that runs a different module also
+// requires the deploy permission, as an activation does.
 func (o owners) AllowSetting(ctx context.Context, key, value string) error {
 	t, name, ok := modules.TypeSetting(key)
 	if !ok {
@@ -490,8 +494,9 @@ func (o owners) AllowSetting(ctx context.Context, key, value string) error {
 	return err
 }
 
-// mayShadow says whether the caller may have the module that a value names decide
-// commands of a type. A value that names no module is rejected when it is written.
+// mayShadow returns an error unless the caller may let the module that value
+// names decide commands of the type. A value that names no module is allowed
+// here and rejected when the setting is written.
 func (o owners) mayShadow(ctx context.Context, entityType, value string) error {
 	if err := o.roles.Deploy(ctx, entityType); err != nil {
 		return err

@@ -11,12 +11,13 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// permission is the one place that decides who may change the cluster. What a
-// call does to it is written in the proto: every rpc without the option
-// NO_SIDE_EFFECTS changes something, so a new one is closed until it says that
-// it is a read. The node that a caller asks decides: when it passes the
-// operation on to the coordinator's node, that one does not ask again. Where
-// the roles of the caller have decided, they alone do.
+// permission is the only check of the `admin` option, which decides whether
+// callers may change the cluster. The proto declares the effect of a call: every
+// rpc without the option NO_SIDE_EFFECTS counts as a change, so a new rpc is
+// denied by default until it is marked as a read. The node that receives the
+// call decides, and the coordinator's node does not check a forwarded call
+// again. If roles have decided about the caller, their decision replaces this
+// check.
 type permission struct {
 	full bool
 	log  *slog.Logger

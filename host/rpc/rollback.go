@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// touchedShards is how many shards are looked at at a time before a type goes
-	// back, and touchedBudget how long one is.
+	// touchedShards is how many shards are checked concurrently before a
+	// rollback, and touchedBudget the time for each shard.
 	touchedShards = 16
 	touchedBudget = 10 * time.Second
 )
 
-// Rollback binds an entity type to the module that served it before.
+// Rollback makes the previous module of an entity type serve it again.
 func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev1.RollbackRequest]) (*connect.Response[modulev1.RollbackResponse], error) {
 	if err := sharding.ValidateEntityType(r.Msg.GetEntityType()); err != nil {
 		return nil, status.Public(s.log, err)
@@ -47,8 +47,9 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 	}), nil
 }
 
-// touched looks at all shards, several at a time, where they are led. A paced
-// look, and one for presence only, end as soon as one shard decides.
+// touched checks all shards, touchedShards at a time, each on the node that
+// leads it. A paced check, and one for presence only, ends as soon as one shard
+// determines the result.
 func (s *moduleService) touched(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
 	looking, enough := context.WithCancel(ctx)
 	defer enough()
@@ -76,13 +77,13 @@ func (s *moduleService) touched(ctx context.Context, q modules.FitQuery) (*modul
 	return sum, ctx.Err()
 }
 
-// Touched looks at all shards for entities that others than q.WrittenNotBy have
-// written, and that the module of q fails on.
+// Touched checks all shards for entities that modules other than q.WrittenNotBy
+// have written and on which the module of q fails.
 func (s *Server) Touched(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
 	return s.modules.touched(ctx, q)
 }
 
-// begin has a module serve a part of a type.
+// begin starts a rollout, in which a module serves a part of a type's entities.
 func (s *moduleService) begin(ctx context.Context, r *modulev1.ActivateRequest, digest journal.Digest) (*connect.Response[modulev1.ActivateResponse], error) {
 	if s.rollouts.Rollouts == nil {
 		return nil, status.Public(s.log, request.ErrUnsupported)
@@ -108,7 +109,7 @@ func (s *moduleService) begin(ctx context.Context, r *modulev1.ActivateRequest, 
 	return connect.NewResponse(out), nil
 }
 
-// GetRollout tells of a type's rollout.
+// GetRollout returns the state of a type's rollout.
 func (s *moduleService) GetRollout(ctx context.Context, r *connect.Request[modulev1.GetRolloutRequest]) (*connect.Response[modulev1.GetRolloutResponse], error) {
 	out, err := s.rollouts.Get(ctx, r.Msg)
 	if err != nil {
@@ -117,7 +118,7 @@ func (s *moduleService) GetRollout(ctx context.Context, r *connect.Request[modul
 	return connect.NewResponse(out), nil
 }
 
-// ChangeRollout has something become of a type's rollout.
+// ChangeRollout promotes, pauses, resumes or aborts a type's rollout.
 func (s *moduleService) ChangeRollout(ctx context.Context, r *connect.Request[modulev1.ChangeRolloutRequest]) (*connect.Response[modulev1.ChangeRolloutResponse], error) {
 	out, err := s.rollouts.Change(ctx, r.Msg)
 	if err != nil {

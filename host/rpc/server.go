@@ -26,113 +26,124 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options bound and name a server. The zero value of a number means its
+// Options configure a server and set its limits. A zero number selects the
 // default.
 type Options struct {
-	// NodeID names this node in answers.
+	// NodeID is the id of this node, which responses carry.
 	NodeID sharding.NodeID
-	// Logger gets what operators should see; nil discards it.
+	// Logger receives messages for operators; nil discards them.
 	Logger *slog.Logger
-	// Admin lets callers change the cluster; without it such calls answer
-	// permission_denied.
+	// Admin allows callers to change the cluster; if it is false, such calls
+	// fail with permission_denied.
 	Admin bool
-	// Metrics answers /metrics; nil answers 404.
+	// Metrics serves /metrics; if it is nil, /metrics answers 404.
 	Metrics http.Handler
-	// Registerer gets the server's own metrics; nil drops them.
+	// Registerer registers the server's own metrics; nil drops them.
 	Registerer prometheus.Registerer
-	// Ready says why the node cannot serve yet, or nil; it answers /readyz and
-	// the health service. A nil func is always ready.
+	// Ready returns nil if the node can serve, and otherwise the reason why it
+	// cannot yet. /readyz and the health service answer from it. A nil func
+	// means always ready.
 	Ready func() error
-	// Remarks is what /readyz says of a node that is ready and does not serve
-	// everything, in a line; empty is nothing. A nil func has none.
+	// Remarks returns one line that /readyz adds if the node is ready but does
+	// not serve everything; empty adds nothing. A nil func never adds anything.
 	Remarks func() string
-	// Opened says why the node can take no RPC at all yet, or nil; before that
-	// only Initialize, /livez, /readyz and /metrics and what is Internal are
-	// served. A nil func is always open.
+	// Opened returns nil if the node accepts RPCs, and otherwise the reason why
+	// it does not yet. Until then the server answers only Initialize, /livez,
+	// /readyz, /metrics and the Internal services. A nil func means always open.
 	Opened func() error
-	// Cluster is the id of the node's cluster, empty while it has none. Answers
-	// name it, and calls that name another are refused. A nil func is no id.
+	// Cluster returns the id of the node's cluster, or "" while the node has
+	// none. Responses carry the id, and calls that name a different cluster are
+	// rejected. A nil func means no id.
 	Cluster func() string
-	// Pauses tells what arrived before the process stood still: it is refused.
-	// Without it there are none.
+	// Pauses reports when the process was paused. Requests that arrived before a
+	// pause are rejected. A nil value means that no pauses are detected.
 	Pauses admission.Pauses
-	// Hosts are the names, in lower case and without ports, by which the node may
-	// be called besides IP addresses and localhost; without any it may be by all.
+	// Hosts are the names, in lower case and without ports, by which the node
+	// may be called in addition to IP addresses and localhost. If Hosts is
+	// empty, any name is accepted.
 	Hosts []string
-	// Origins are those whose pages may call the node, such as
-	// https://app.example, beside its own; admission.AnyOrigin is all.
+	// Origins are the origins, such as https://app.example, whose pages may call
+	// the node in addition to the node's own origin. admission.AnyOrigin allows
+	// all.
 	Origins []string
-	// Debug has profiles of the process served to clients on this machine.
+	// Debug serves profiles of the process to clients on this machine.
 	Debug bool
-	// Console has the web console served to clients.
+	// Console serves the web console to clients.
 	Console bool
-	// HealthHosts are those of the listener for health.
+	// HealthHosts has the same meaning as Hosts, for the health listener.
 	HealthHosts []string
-	// Auth says who calls, before anything else of what is not Internal; nil asks
-	// nobody.
+	// Auth authenticates callers before anything else is done for a request that
+	// is not Internal; nil disables authentication.
 	Auth *authn.Authenticator
-	// Roles decide what callers may do, once they are known; nil lets whoever is
-	// let in do everything.
+	// Roles decide what an authenticated caller may do; nil allows every caller
+	// that was let in to do everything.
 	Roles *authorize.Authorizer
-	// Quotas bound what callers may have; nil bounds nobody.
+	// Quotas limit what each caller may use; nil sets no limits.
 	Quotas *quota.Quotas
-	// Audit writes who calls what; nil writes nothing.
+	// Audit writes the audit log of calls; nil writes nothing.
 	Audit *audit.Calls
-	// Traces makes a span of every call; nil makes none.
+	// Traces makes a span for every call; nil makes none.
 	Traces connect.Interceptor
-	// Internal are the services between nodes, by the prefix of their paths. The
-	// peers' listener has these alone.
+	// Internal are the services between nodes, by path prefix. The peer listener
+	// serves nothing else.
 	Internal map[string]http.Handler
-	// Certificates are those of the clients' listener; nil takes calls without
-	// TLS alone. With TLSOnly calls without it are refused, but for Internal and
-	// probes of health.
+	// Certificates are the certificates of the client listener; if nil, the
+	// listener accepts calls without TLS only. With TLSOnly the listener rejects
+	// calls without TLS, except Internal services and health probes.
 	Certificates *certs.Reloader
 	TLSOnly      bool
-	// PeerCertificates are those of the peers' listener, whose handshakes are
-	// over where a connection is accepted; nil without TLS.
+	// PeerCertificates are the certificates of the peer listener, whose TLS
+	// handshake is complete before Accept returns a connection; nil means no
+	// TLS.
 	PeerCertificates *certs.Peers
-	// PeersAt is where other nodes reach the peers' listener, host:port, once
-	// the clients' listener is for clients alone: it answers 404 to what is
-	// Internal then, and says so. Empty, or a nil func: it serves other nodes too.
+	// PeersAt returns the host:port at which other nodes reach the peer
+	// listener, once the client listener serves clients only. The client
+	// listener then answers Internal requests with 404 and that address. If it
+	// returns "" or is nil, the client listener serves other nodes too.
 	PeersAt func() string
 
-	// DefaultDeadline is given to calls that bring none (5 s), MaxDeadline is
-	// the most a call can have (30 s).
+	// DefaultDeadline applies to calls that have no deadline (default 5 s).
+	// MaxDeadline is the longest deadline that a call can have (default 30 s).
 	DefaultDeadline time.Duration
 	MaxDeadline     time.Duration
-	// MaxMessageBytes bounds a message (1 MiB), MaxUploadBytes a message with
-	// a module (32 MiB).
+	// MaxMessageBytes limits the size of a message (default 1 MiB),
+	// MaxUploadBytes that of a message with a module (default 32 MiB).
 	MaxMessageBytes int
 	MaxUploadBytes  int
-	// MaxUploads bounds uploads at a time (2), of which one is of an address: each
-	// holds a module in memory. Some more wait for their turn.
+	// MaxUploads limits concurrent uploads (default 2), of which one address can
+	// have only one, because each upload holds a module in memory. A few more
+	// uploads can wait for their turn.
 	MaxUploads int
-	// MaxConns bounds connections (4,096), MaxAddressConns those of an address
-	// (half). Idle ones make room for others; beyond them the node answers
-	// probes of health and other nodes.
+	// MaxConns limits the client connections (default 4,096), MaxAddressConns
+	// those of one address (default half of MaxConns). Idle connections are
+	// closed to make room for new ones. Beyond the limit the node answers only
+	// health probes and other nodes.
 	MaxConns        int
 	MaxAddressConns int
-	// MaxPeerConns bounds those of the peers' listener (512), which clients have
-	// no part in. Half of them are one address's at most.
+	// MaxPeerConns limits the connections of the peer listener (default 512),
+	// which clients do not share. One address can have at most half of them.
 	MaxPeerConns int
-	// MaxHealthConns bounds those of the listener for health (64).
+	// MaxHealthConns limits the connections of the health listener (default 64).
 	MaxHealthConns int
-	// MaxStreams bounds the long-lived streams of the node (1,024),
-	// MaxAddressStreams those of an address (half), and
-	// MaxStreamInFlight the commands of one that are read and not yet
-	// answered (4,096): the server stops reading there.
+	// MaxStreams limits the long-lived streams of the node (default 1,024),
+	// MaxAddressStreams those of one address (default half of MaxStreams).
+	// MaxStreamInFlight limits the commands of one stream that were read but are
+	// not answered yet (default 4,096); at the limit the server stops reading
+	// from the stream.
 	MaxStreams        int
 	MaxAddressStreams int
 	MaxStreamInFlight int
-	// MaxStreamBytes bounds the bytes of one stream's messages that are read and
-	// that the runtime has not let go of (16 MiB): the server stops reading
-	// there. One message is always read.
+	// MaxStreamBytes limits the bytes of one stream's messages that were read
+	// and that the runtime has not released yet (default 16 MiB); at the limit
+	// the server stops reading from the stream. One message is always read,
+	// whatever its size.
 	MaxStreamBytes int
-	// MaxWaitingBytes bounds those of all streams and calls (256 MiB); what would
-	// be more is answered with a *admission.WaitingBytesError. It must be no less
-	// than MaxMessageBytes.
+	// MaxWaitingBytes is the same limit for all streams and calls together
+	// (default 256 MiB). A request that would exceed it fails with
+	// *admission.WaitingBytesError. It must be at least MaxMessageBytes.
 	MaxWaitingBytes int
-	// WriteStall is how long a client may leave a message unread (30 s).
+	// WriteStall is how long a client may leave a message unread before the
+	// server resets its stream (default 30 s).
 	WriteStall time.Duration
 }
 
@@ -180,7 +191,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Validate joins all faults of the options.
+// Validate returns all invalid options as one joined error.
 func (o Options) Validate() error {
 	var faults []error
 	for _, n := range []struct {
@@ -205,8 +216,8 @@ func (o Options) Validate() error {
 	return errors.Join(faults...)
 }
 
-// Server serves the public API to clients, and on listeners of their own other
-// nodes, and those who ask how the node is. It is made by NewServer.
+// Server serves the public API to clients. Other nodes and health probes have
+// listeners of their own. NewServer makes it.
 type Server struct {
 	clients  *face
 	peers    *face
@@ -216,7 +227,7 @@ type Server struct {
 	modules  *moduleService
 }
 
-// NewServer makes a server; it starts nothing. The options must be valid.
+// NewServer makes a server and starts nothing. opts must be valid.
 func NewServer(deps Deps, opts Options) *Server {
 	opts = opts.withDefaults()
 	clients := admission.NewConnections(opts.MaxConns, opts.MaxAddressConns)
@@ -227,7 +238,7 @@ func NewServer(deps Deps, opts Options) *Server {
 	public, modules := newHandler(deps, opts, s.guard, waiting)
 	s.modules = modules
 	fresh := admission.NewArrivals(opts.Pauses)
-	internal := map[string]http.Handler{} // no page calls it
+	internal := map[string]http.Handler{} // no browser page may call these
 	for prefix, h := range opts.Internal {
 		internal[prefix] = admission.Origins(h, opts.Hosts, nil)
 	}
@@ -269,46 +280,49 @@ func NewServer(deps Deps, opts Options) *Server {
 	return s
 }
 
-// Handler is what clients are served, for tests and for other listeners.
+// Handler returns the handler that clients are served by, for tests and for
+// additional listeners.
 func (s *Server) Handler() http.Handler { return s.clients.http.Handler }
 
-// ForPeers serves, at leaderproxy.Path, what other nodes ask for their callers.
-// Options.Internal mounts it behind the check that nodes alone may call.
+// ForPeers serves, at leaderproxy.Path, the calls that other nodes forward for
+// their callers. Options.Internal mounts it after the check that the caller is a
+// node.
 func (s *Server) ForPeers() http.Handler { return s.forPeers }
 
-// Serve accepts connections of clients until Shutdown, and then returns nil. It
+// Serve accepts client connections until Shutdown, and then returns nil. It
 // closes the listener.
 func (s *Server) Serve(l net.Listener) error { return s.clients.serve(l) }
 
-// ServePeers is Serve for connections of other nodes.
+// ServePeers is Serve for connections from other nodes.
 func (s *Server) ServePeers(l net.Listener) error { return s.peers.serve(l) }
 
-// ServeHealth is Serve for connections on which the node answers how it is, and
-// nothing else. It asks nobody who calls, and speaks no TLS.
+// ServeHealth is Serve for connections on which the node answers health probes
+// and nothing else. It does not authenticate callers and does not speak TLS.
 func (s *Server) ServeHealth(l net.Listener) error { return s.health.serve(l) }
 
-// Break closes every connection that is open, and goes on accepting others. Who
-// waits for an answer asks elsewhere.
+// Break closes every open connection and continues to accept new ones. Callers
+// that wait for a response can then retry at a different node.
 func (s *Server) Break() {
 	s.clients.conns.CloseAll()
 	s.peers.conns.CloseAll()
 	s.health.conns.CloseAll()
 }
 
-// Part closes the connections of the clients' listener that other nodes have
-// used. It follows a change of Options.PeerEndpoint.
+// Part closes the connections of the client listener that other nodes have used.
+// It is called when Options.PeersAt changes.
 func (s *Server) Part() { s.clients.conns.CloseInternal() }
 
-// Cut closes the listeners and every connection at once.
+// Cut closes the listeners and every connection immediately.
 func (s *Server) Cut() {
 	s.clients.http.Close()
 	s.peers.http.Close()
 	s.health.http.Close()
 }
 
-// Shutdown stops accepting, lets calls in flight finish, ends streams once
-// what they have read is answered, and returns when all are done. When ctx
-// ends first, it cuts what is left and returns the error of ctx.
+// Shutdown stops accepting connections, lets calls in flight finish, ends each
+// stream after it has answered what it read, and returns when all are done. If
+// ctx ends first, Shutdown closes the remaining connections and returns the
+// error of ctx.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.guard.StopAll()
 	return errors.Join(s.clients.shutdown(ctx), s.peers.shutdown(ctx), s.health.shutdown(ctx))

@@ -16,14 +16,15 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// Transfers exports the entities of the cluster, and imports them; see
+// Transfers exports the entities of the cluster and imports them; see
 // backup.Service.
 type Transfers interface {
 	Export(ctx context.Context, w io.Writer) error
 	Import(ctx context.Context, r io.Reader, withBindings bool) (backup.Imported, error)
 }
 
-// transferHandler answers the JournalService, one export or import at a time.
+// transferHandler implements the JournalService. It allows one export or import
+// at a time.
 type transferHandler struct {
 	transfers Transfers
 	guard     *admission.Streams
@@ -38,7 +39,8 @@ func newTransferHandler(deps Deps, opts Options, guard *admission.Streams) journ
 	return &transferHandler{transfers: deps.Transfers, guard: guard, slot: make(chan struct{}, 1), log: opts.Logger}
 }
 
-// enter admits a transfer, which ends when the node stops.
+// enter admits a transfer. The returned context ends when the node stops; leave
+// must be called.
 func (s *transferHandler) enter(ctx context.Context) (_ context.Context, g *admission.Stream, leave func(), err error) {
 	select {
 	case s.slot <- struct{}{}:
@@ -69,14 +71,14 @@ func (s *transferHandler) enter(ctx context.Context) (_ context.Context, g *admi
 	}, nil
 }
 
-// Export streams a file.
+// Export streams an export file.
 func (s *transferHandler) Export(ctx context.Context, _ *connect.Request[journalv1.ExportRequest], stream *connect.ServerStream[journalv1.ExportResponse]) error {
 	ctx, guard, leave, err := s.enter(ctx)
 	if err != nil {
 		return status.Public(s.log, err)
 	}
 	defer leave()
-	// Headers now: the first message may take long.
+	// Send the headers now, because the first message may take long.
 	if err := stream.Send(nil); err != nil {
 		return err
 	}
@@ -90,10 +92,10 @@ func (s *transferHandler) Export(ctx context.Context, _ *connect.Request[journal
 	return nil
 }
 
-// exportBytes is the size of a message of an export.
+// exportBytes is the size of an export message.
 const exportBytes = 512 << 10
 
-// exportWriter puts what is written into messages.
+// exportWriter collects writes into messages of exportBytes.
 type exportWriter struct {
 	stream *connect.ServerStream[journalv1.ExportResponse]
 	guard  *admission.Stream
@@ -126,7 +128,7 @@ func (w *exportWriter) flush() error {
 	return err
 }
 
-// Import takes a file.
+// Import reads an export file.
 func (s *transferHandler) Import(ctx context.Context, stream *connect.ClientStream[journalv1.ImportRequest]) (*connect.Response[journalv1.ImportResponse], error) {
 	ctx, _, leave, err := s.enter(ctx)
 	if err != nil {
@@ -150,7 +152,7 @@ func (s *transferHandler) Import(ctx context.Context, stream *connect.ClientStre
 	return connect.NewResponse(&journalv1.ImportResponse{Entities: got.Entities, Shards: got.Shards, Modules: got.Modules, Digest: got.Digest, InPart: got.InPart, LeftOut: got.LeftOut}), nil
 }
 
-// importReader reads the messages of an import as bytes.
+// importReader is an io.Reader over the messages of an import.
 type importReader struct {
 	stream *connect.ClientStream[journalv1.ImportRequest]
 	chunk  []byte

@@ -12,20 +12,21 @@ import (
 	"github.com/hostd/hostd/host/modules"
 )
 
-// unservedTimers are remarks about pending timers of a type that call commands
-// which a module does not have, before the module serves the type. It is no reason
-// to refuse the module: the timers are held until a module has the commands.
+// unservedTimers returns warnings about pending timers of a type that call
+// commands which the module does not have. It is called before the module serves
+// the type. Such timers are no reason to reject the module, because they are
+// held until a module has the commands.
 func (s *moduleService) unservedTimers(ctx context.Context, entityType string, m *modules.Module) []string {
 	if s.timers == nil {
 		return nil
 	}
 	is, err := manifest.Parse(m.Manifest)
 	if err != nil {
-		return nil // it would not be stored
+		return nil // cannot happen: such a module would not have been stored
 	}
 	i := slices.IndexFunc(is.EntityTypes, func(t manifest.EntityType) bool { return t.Name == entityType })
 	if i < 0 || is.EntityTypes[i].Commands == nil {
-		return nil // the guest decides on every name
+		return nil // the manifest lists no commands: the guest accepts any name
 	}
 	found, err := s.timers.Unserved(ctx, entityType, func(command string) bool {
 		return slices.ContainsFunc(is.EntityTypes[i].Commands, func(c manifest.Named) bool { return c.Name == command })

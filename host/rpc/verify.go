@@ -18,7 +18,7 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// verifyService answers Verify.
+// verifyService has the dependencies of Verify.
 type verifyService struct {
 	verifications verification.Verifications
 	proxy         *leaderproxy.Proxy
@@ -26,7 +26,8 @@ type verifyService struct {
 	entities      entityapi.Entities
 }
 
-// Verify replays histories, shard after shard, each where it is led.
+// Verify replays histories, one shard after the other, each on the node that
+// leads it.
 func (s *moduleService) Verify(ctx context.Context, r *connect.Request[modulev1.VerifyRequest], stream *connect.ServerStream[modulev1.VerifyResponse]) error {
 	if s.verify.verifications == nil {
 		return s.UnimplementedModuleServiceHandler.Verify(ctx, r, stream)
@@ -39,7 +40,7 @@ func (s *moduleService) Verify(ctx context.Context, r *connect.Request[modulev1.
 	if err == nil && uint32(r.Msg.GetShardId()) > s.verify.entities.Shards() {
 		err = status.Argument("there is no such shard")
 	}
-	if err == nil && !leaderproxy.FromPeer(ctx) { // that node has asked
+	if err == nil && !leaderproxy.FromPeer(ctx) { // the node that forwards the call has already authorized the caller
 		err = s.owners.mayRun(ctx, r.Msg.GetEntityType(), digest)
 	}
 	if err == nil && !leaderproxy.FromPeer(ctx) {
@@ -53,7 +54,7 @@ func (s *moduleService) Verify(ctx context.Context, r *connect.Request[modulev1.
 		return status.Public(s.log, err)
 	}
 	defer guard.Leave()
-	// Headers now: the first message may take long.
+	// Send the headers now, because the first message may take long.
 	if err := stream.Send(nil); err != nil {
 		return err
 	}
@@ -61,7 +62,7 @@ func (s *moduleService) Verify(ctx context.Context, r *connect.Request[modulev1.
 	defer cancel(nil)
 	ended := make(chan struct{})
 	defer close(ended)
-	go func() { // the server's end is that of the call
+	go func() { // ends the call when the server stops
 		select {
 		case <-s.verify.guard.Stopping():
 			cancel(admission.ErrStopping)
@@ -87,7 +88,8 @@ func (s *moduleService) Verify(ctx context.Context, r *connect.Request[modulev1.
 	return run.Tell(last)
 }
 
-// keep keeps what came of a verification of all shards, or says why not.
+// keep stores the result of a verification of all shards. If it cannot, it
+// returns the reason.
 func (s *moduleService) keep(ctx context.Context, v *verification.Run, last *modulev1.VerifyResponse) (kept bool, why string) {
 	err := s.modules.KeepVerified(ctx, v.Request.GetEntityType(), modules.VerifyResult{
 		Digest: v.Digest, Revision: v.Revision, At: time.Now(), By: authorize.Caller(ctx), All: v.Request.GetAll(), Entities: last.GetEntities(), Events: last.GetEvents(),
