@@ -1,5 +1,5 @@
-// Package principal says who calls: by what kind of credential, under which
-// name, and in which groups. It has the bytes by which nodes, guests and the
-// journal are told. It never looks at a credential, decides nothing, and has no
-// goroutine.
+// Package principal identifies callers: by the kind of credential, the name and
+// the groups. It defines the encodings in which nodes, guests and the journal
+// receive a caller. It never looks at credentials, makes no decision, and starts
+// no goroutine.
 package principal

@@ -6,20 +6,22 @@ import (
 	"fmt"
 )
 
-// Header is where a node says, to another one, for whom it asks: JSON as Said
-// makes it. A listener for clients takes it out.
+// Header is the HTTP header in which a node that forwards a call names the
+// original caller, as JSON that HeaderOf makes. A listener for clients removes
+// it from requests.
 const Header = "Hostd-Principal"
 
-// Said is what a node says of a call that it passes on.
+// Said is what a node states about a call that it forwards.
 type Said struct {
-	// Caller is who made the call; nil where nobody was asked.
+	// Caller is the authenticated caller; nil if the forwarding node does not
+	// authenticate.
 	Caller *Principal
-	// Roles is the revision of the roles by which the node has decided; 0 where
-	// it has not.
+	// Roles is the revision of the roles by which the forwarding node allowed
+	// the call; 0 if roles did not decide.
 	Roles uint64
 }
 
-// said is the JSON of Said, in this order of members.
+// said is the JSON form of Said, with the members in this order.
 type said struct {
 	Kind   Kind     `json:"kind"`
 	Name   string   `json:"name,omitempty"`
@@ -27,7 +29,8 @@ type said struct {
 	Roles  uint64   `json:"roles,omitempty"`
 }
 
-// HeaderOf is the value of Header; empty where nobody was asked.
+// HeaderOf returns the value of Header; empty if the call has no authenticated
+// caller.
 func HeaderOf(s Said) string {
 	if s.Caller == nil {
 		return ""
@@ -36,13 +39,13 @@ func HeaderOf(s Said) string {
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
 	if err := e.Encode(said{s.Caller.Kind, s.Caller.Name, s.Caller.Groups, s.Roles}); err != nil {
-		return "" // strings and a number are always encoded
+		return "" // cannot happen: strings and a number always encode
 	}
 	return string(bytes.TrimSuffix(out.Bytes(), []byte{'\n'}))
 }
 
-// ParseHeader is the inverse of HeaderOf. It fails with ErrInvalid for what is
-// not exactly what HeaderOf makes, and with ErrTooLarge.
+// ParseHeader is the inverse of HeaderOf. It fails with ErrInvalid for a value
+// that HeaderOf does not produce, and with ErrTooLarge.
 func ParseHeader(value string) (Said, error) {
 	if value == "" {
 		return Said{}, nil

@@ -9,22 +9,22 @@ import (
 	"unicode/utf8"
 )
 
-// Kind says what a principal was known by.
+// Kind is the kind of credential that identified a principal.
 type Kind string
 
 // The kinds of principals.
 const (
-	Anonymous Kind = "anonymous" // there was no credential
+	Anonymous Kind = "anonymous" // no credential
 	Token     Kind = "token"     // a static token
-	JWT       Kind = "jwt"       // a token that an issuer has signed
-	// Certificate is a certificate that the client showed.
+	JWT       Kind = "jwt"       // a token signed by an issuer
+	// Certificate is a TLS client certificate.
 	Certificate Kind = "certificate"
 )
 
-// MaxBytes bounds what is said of a principal, encoded.
+// MaxBytes limits the encoded size of a principal.
 const MaxBytes = 4 << 10
 
-// maxKindBytes bounds the kinds of later releases.
+// maxKindBytes limits the length of kinds, including those of later releases.
 const maxKindBytes = 32
 
 // Errors of New and Parse.
@@ -33,20 +33,20 @@ var (
 	ErrInvalid  = errors.New("no principal")
 )
 
-// Principal is who calls. It is shared between calls: nobody changes it. New
-// and Parse make one.
+// Principal is an authenticated caller. New and Parse make one. It is shared
+// between calls and must not be changed.
 type Principal struct {
 	Kind Kind
-	// Name is unique within its kind; empty for the anonymous.
+	// Name is unique within its kind; empty for anonymous callers.
 	Name string
-	// Groups are those that the issuer of the credential names.
+	// Groups are the groups that the issuer of the credential states.
 	Groups []string
 
 	encoded []byte
 }
 
-// New makes a principal. It fails with ErrTooLarge, or with ErrInvalid where a
-// text is not UTF-8, or there is no kind.
+// New makes a principal. It fails with ErrTooLarge, or with ErrInvalid if a text
+// is not UTF-8 or the kind is empty.
 func New(kind Kind, name string, groups []string) (*Principal, error) {
 	if kind == "" || len(kind) > maxKindBytes || !utf8.ValidString(string(kind)) || !utf8.ValidString(name) {
 		return nil, ErrInvalid
@@ -72,17 +72,18 @@ func New(kind Kind, name string, groups []string) (*Principal, error) {
 	return p, nil
 }
 
-// anonymous is who calls without a credential.
+// anonymous is the principal of callers without a credential.
 var anonymous = &Principal{Kind: Anonymous, encoded: []byte("\x09\x00anonymous\x00\x00")}
 
-// OfNobody is who calls without a credential.
+// OfNobody returns the principal of callers without a credential.
 func OfNobody() *Principal { return anonymous }
 
-// Encoded is the principal as bytes, which nobody changes: kind, name and each
-// group, in this order, as a little-endian u16 of the length and UTF-8.
+// Encoded returns the principal as bytes, which must not be changed: kind, name
+// and each group, in this order, each as its length in a little-endian uint16
+// followed by its UTF-8 bytes.
 func (p *Principal) Encoded() []byte { return p.encoded }
 
-// Parse is the inverse of Encoded; it copies. It fails with an ErrInvalid, or
+// Parse is the inverse of Encoded; it copies b. It fails with ErrInvalid or
 // ErrTooLarge.
 func Parse(b []byte) (*Principal, error) {
 	if len(b) > MaxBytes {

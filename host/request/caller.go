@@ -5,11 +5,12 @@ import (
 	"time"
 )
 
-// LeaderPatience is how long a leader is awaited for a caller of whose request
-// nothing has been done: an election is over by then, or there is no majority.
+// LeaderPatience is how long a request that has had no effect yet waits for a
+// leader if its caller waits for the answer. An election is over by then, or the
+// shard has no majority.
 const LeaderPatience = 800 * time.Millisecond
 
-// callerKey is the context's key for HasCaller.
+// callerKey is the context key of HasCaller.
 type callerKey struct{}
 
 // WithCaller marks the context of a call whose caller waits for the answer.
@@ -17,15 +18,15 @@ func WithCaller(ctx context.Context) context.Context {
 	return context.WithValue(ctx, callerKey{}, true)
 }
 
-// WithoutCaller marks the context of work that is done whether or not the
-// caller still waits, such as undoing what its call has begun.
+// WithoutCaller marks the context of work that is done whether or not the caller
+// still waits, such as undoing what its call has begun.
 func WithoutCaller(ctx context.Context) context.Context {
 	return context.WithValue(ctx, callerKey{}, false)
 }
 
-// HasCaller reports whether a caller waits, who is told after LeaderPatience
-// that nothing was done. The node's own work waits for a leader as long as it
-// may.
+// HasCaller reports whether a caller waits for the answer. If so, it gets an
+// error after LeaderPatience, if nothing was done until then. The node's own
+// work has no caller and waits for a leader until its deadline.
 func HasCaller(ctx context.Context) bool {
 	waits, _ := ctx.Value(callerKey{}).(bool)
 	return waits

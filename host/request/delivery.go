@@ -8,68 +8,78 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Delivery is what a request has that concerns a message beside a command.
+// Delivery has the fields of requests that concern a message between entities
+// rather than a client's command.
 type Delivery struct {
-	// Of Deliver and Redeliver: who sent it. Of Deliver: its number among those
-	// from Source to the request's Entity, that of the one which it follows, and
-	// which commands of Source get the outcome, both empty for none.
+	// Source is the sender of the message, for Deliver and Redeliver. The other
+	// fields up to OnReject are for Deliver: Number is the message's number in
+	// the sequence of messages from Source to the request's Entity, After is the
+	// number of the message before it in that sequence, and OnReply and OnReject
+	// are the commands of Source that get the outcome, empty for none.
 	Source        sharding.EntityID
 	Number, After uint64
-	// SentAt is when it was made, by the log clock of its shard, in unix
-	// nanoseconds, and Hops how many messages led to it; 0 where that is not
-	// known.
+	// SentAt is when the message was sent, by the log clock of the sender's
+	// shard, in Unix nanoseconds. Hops is the length of the chain of messages
+	// that led to it. Both are 0 if they are not known.
 	SentAt            int64
 	Hops              uint8
 	OnReply, OnReject string
-	// Answer says that it is the outcome of a message of the request's Entity.
+	// Answer means that the message carries the outcome of an earlier message of
+	// the request's Entity.
 	Answer bool
-	// Refuse, of Deliver, takes the number without asking the entity, which
-	// cannot carry the message out.
+	// Refuse, for Deliver, is set if the entity cannot carry out the message:
+	// the message is rejected with this error and its number is used up, without
+	// a guest call.
 	Refuse *RejectedError
-	// Letter, of Redeliver, SendAgain and Discard, is the dead letter.
+	// DeadLetter identifies the dead letter, for Redeliver, SendAgain and
+	// Discard.
 	DeadLetter journal.ItemID
-	// Arrived, of Acknowledge, are the shard's messages that need not be kept.
+	// Arrived, for Acknowledge, are the shard's messages that have arrived and
+	// need not be kept.
 	Arrived []Arrived
-	// GaveUp, of Acknowledge, are messages of the shard to types that do not
-	// exist.
+	// GaveUp, for Acknowledge, are messages of the shard that cannot be
+	// delivered because their destination type does not exist.
 	GaveUp []Arrived
 
-	// Lane is the lane's.
+	// Lane is private to the lane that handles the request.
 	Lane DeliveryState
 }
 
-// DeliveryState is what a lane keeps of a Delivery; others leave it alone.
+// DeliveryState is what a lane stores in a Delivery. Other packages must not use
+// it.
 type DeliveryState struct {
-	Hops   uint8 // of what is sent because of it, where that is counted
-	Intake uint8 // where it stands in the lane's intake
+	Hops   uint8 // of the messages that this one causes, if hops are counted
+	Intake uint8 // the message's state in the lane's intake
 }
 
-// Arrived is a message that its destination has, and who sent it.
+// Arrived is a message that its destination has stored, and its sender.
 type Arrived struct {
 	ID     journal.ItemID
 	Source sharding.EntityID
 }
 
-// Codes of refusals that no guest has made.
+// Codes of rejections that the runtime makes instead of a guest.
 const (
-	CodeNotFound    = "not_found"     // there is no such type or command
-	CodeInternal    = "internal"      // the guest failed at each attempt
-	CodeTooManyHops = "too_many_hops" // it is the end of a chain of messages that is too long
-	// CodeTransient: it was sent to a type whose entities keep nothing, or a
-	// refusal of that was to be delivered again.
+	CodeNotFound    = "not_found"     // the type or command does not exist
+	CodeInternal    = "internal"      // the guest failed at every attempt
+	CodeTooManyHops = "too_many_hops" // the chain of messages that led to this one is too long
+	// CodeTransient: the message was sent to a type whose entities store
+	// nothing, or it is a dead letter of such a type that was to be delivered
+	// again.
 	CodeTransient = "transient"
-	// CodeNotAccepted: it was sent to a type that takes no messages from the
-	// type of its source.
+	// CodeNotAccepted: the destination type does not accept messages from the
+	// type of the sender.
 	CodeNotAccepted = "not_accepted"
-	// CodeInvalidPayload: its payload does not fit the schema of its command.
+	// CodeInvalidPayload: the payload does not match the schema of the command.
 	CodeInvalidPayload = "invalid_payload"
-	// CodeOutOfRange: what the command makes is over a limit.
+	// CodeOutOfRange: the output of the command exceeds a limit.
 	CodeOutOfRange = "out_of_range"
-	// CodeInvalidOutput: what the command makes has a value that is none.
+	// CodeInvalidOutput: the output of the command has an invalid value.
 	CodeInvalidOutput = "invalid_output"
 )
 
-// SendCommand names the command of a message: the same at each delivery.
+// SendCommand derives the command id of a message. It is the same for every
+// delivery attempt, which makes delivery idempotent.
 func SendCommand(source sharding.EntityID, number uint64) journal.CommandID {
 	h := fnv.New64a()
 	h.Write([]byte(source.Type))

@@ -1,9 +1,10 @@
-// Package request is what is said of a command or a query between whoever asks
-// and the lane that answers: the request, its result, and every error that may
-// end it, with its API code, its number between nodes and what a router does
-// next.
+// Package request defines how a command or query is passed from its caller to
+// the lane that executes it: the request, its result, and every error that can
+// end it. Each error has its API code, its number between nodes, and what a
+// router does next.
 //
-// A Processor counts the processor time of what a call starts, for the quotas.
+// A Processor counts the processor time that a call causes in other processes,
+// for the quotas.
 //
-// The package never runs a request, and starts no goroutine.
+// The package never runs a request and starts no goroutine.
 package request

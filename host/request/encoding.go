@@ -5,15 +5,16 @@ import (
 	"unicode/utf8"
 )
 
-// Encoding says how a type's payloads are written.
+// Encoding says how a type's payloads are encoded.
 type Encoding uint8
 
 const (
 	// JSON payloads are JSON text.
 	JSON Encoding = iota + 1
-	// Bytes payloads are whatever the module takes them for.
+	// Bytes payloads are opaque bytes that only the module interprets.
 	Bytes
 )
 
-// ValidJSON reports whether what a module wrote is one JSON text in UTF-8.
+// ValidJSON reports whether data, which a module wrote, is one JSON text in
+// UTF-8.
 func ValidJSON(data []byte) bool { return json.Valid(data) && utf8.Valid(data) }

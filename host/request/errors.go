@@ -9,159 +9,171 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// Outcomes of a Request other than success. Unless it says otherwise the
-// error is definite: nothing was written, and nothing will be.
+// Errors that end a Request. Unless its comment says otherwise, an error is
+// definite: nothing was written, and nothing will be.
 //
-// What a router may do depends on three of them. A *sharding.NotLeaderError
-// says that this lane does not lead the shard, or lost it before the request
-// was proposed; the request can go to the leader under any command id.
-// ErrNotApplied says that it was proposed and that the log refused it, as it
-// does during a transfer of leadership: the same holds. ErrOutcomeUnknown says
-// that it was proposed and that its fate is another leader's: it may go there
-// with the same command id only. Queries never end in the last two.
+// Three of them decide what a router may do. A *sharding.NotLeaderError says
+// that this lane does not lead the shard, or lost the leadership before the
+// request was proposed; the request can be sent to the leader under any command
+// id. ErrNotApplied says that the request was proposed and the log rejected it,
+// as happens during a leadership transfer: again any command id is safe.
+// ErrOutcomeUnknown says that the request was proposed and that a new leader
+// will decide whether it is committed; it may be sent there only with the same
+// command id, because it may already have taken effect. Queries never end with
+// the last two.
 var (
-	// ErrNotServed: the node leads the shard and has no module for the type,
-	// or not yet. The request did not run; whether the type exists is for the
-	// metadata to say.
+	// ErrNotServed: the node leads the shard but has no module for the type, or
+	// none yet. The request did not run. Whether the type exists is known only
+	// from the metadata.
 	ErrNotServed = errors.New("this node does not serve the entity type yet")
 	// ErrUnknownType: no module is active for the entity type.
 	ErrUnknownType = errors.New("no module is active for this entity type; push one with hostd module push FILE.wasm")
-	// ErrUnknownCommand: the manifest lists commands and not this one.
+	// ErrUnknownCommand: the manifest lists commands, and this one is not among
+	// them.
 	ErrUnknownCommand = errors.New("the entity type has no such command; hostd module describe lists them")
 	// ErrInternalCommand: the manifest marks the command internal, and it came
 	// from a client.
 	ErrInternalCommand = errors.New("the command is internal: it comes from entities and timers only")
-	// ErrNotAccepted: a dead letter is to be delivered again, and the manifest
-	// does not name its source's type among those that messages are taken from.
+	// ErrNotAccepted: a dead letter was to be delivered again, and the manifest
+	// does not list its sender's type among the types from which messages are
+	// accepted.
 	ErrNotAccepted = errors.New("the entity type takes no messages from the type that sent this one; hostd module describe shows from which it does")
-	// ErrUnknownQuery: the manifest lists queries and not this one.
+	// ErrUnknownQuery: the manifest lists queries, and this one is not among
+	// them.
 	ErrUnknownQuery = errors.New("the entity type has no such query; hostd module describe lists them")
-	// ErrCommandIDReused: the command id was used before with another command
-	// or payload.
+	// ErrCommandIDReused: the command id was used before with a different
+	// command or payload.
 	ErrCommandIDReused = errors.New("the command id was used before for something else")
 	// ErrForgotten: an earlier attempt of the command may have taken effect, and
-	// the entity does not remember commands for so long. It was not carried out
-	// again; nobody can tell whether it ever was but by the entity's state.
+	// it is older than the entity's idempotency window. The command was not
+	// executed again. Only the entity's state can show whether it was ever
+	// executed.
 	ErrForgotten = errors.New("an earlier attempt may have taken effect, and the entity does not remember its commands for so long; look at its state")
 	// ErrBusy: a queue or the node's budget is full. Retry after a moment.
 	ErrBusy = errors.New("a queue is full")
-	// ErrReadOnly: the disk mark is reached; writes are refused until space
-	// returns.
+	// ErrReadOnly: the disk is nearly full, so the node rejects writes until
+	// space is freed.
 	ErrReadOnly = errors.New("the disk is nearly full: writes are refused until space returns")
-	// ErrOutcomeUnknown: leadership was lost, or the node stops, while the
+	// ErrOutcomeUnknown: leadership was lost, or the node stopped, while the
 	// command was in flight. Retry with the same command id.
 	ErrOutcomeUnknown = errors.New("the command was in flight when leadership was lost; retry with the same command id")
-	// ErrNotApplied: the journal refused the entry that carried the command.
+	// ErrNotApplied: the journal rejected the entry that carried the command.
 	// Nothing was written; retry with the same command id.
 	ErrNotApplied = errors.New("the journal refused the command; nothing was written")
-	// ErrStopped: the node is stopping. Retry at another node with the same
+	// ErrStopped: the node is stopping. Retry at a different node with the same
 	// command id.
 	ErrStopped = errors.New("the node is stopping")
-	// ErrDeadline: the deadline passed before the outcome was known. The
-	// command may have been proposed, so its outcome is unknown.
+	// ErrDeadline: the deadline passed before the outcome was known. The command
+	// may have been proposed, so its outcome is unknown.
 	ErrDeadline = errors.New("the deadline passed while the command waited")
-	// ErrParked: the entity faulted repeatedly and is held back.
+	// ErrParked: the entity is quarantined because it faulted repeatedly.
 	ErrParked = errors.New("the entity faulted repeatedly and is parked")
-	// ErrDamaged: the entity's stored history does not verify; it is not served.
+	// ErrDamaged: the entity's stored history does not verify, so the entity is
+	// not served.
 	ErrDamaged = errors.New("the entity's stored history does not verify; run hostd verify on the stopped node")
-	// ErrOutboxFull: the entity or its shard has too many messages on their way
-	// for those of the command. Retry after a moment.
+	// ErrOutboxFull: the entity or its shard has too many undelivered messages
+	// to add those of the command. Retry after a moment.
 	ErrOutboxFull = errors.New("too many sends are on their way")
-	// ErrDeadLettersFull: the message would become a dead letter, and the shard
-	// has too many of them. It waits.
+	// ErrDeadLettersFull: the message would become a dead letter, but the shard
+	// has too many of them. The message waits.
 	ErrDeadLettersFull = errors.New("the shard has too many dead letters")
-	// ErrSuspended: an operator suspended the entity type. Queries go on; messages
-	// and timers wait. Retry after the type was resumed.
+	// ErrSuspended: an operator suspended the entity type. Queries continue to
+	// work; messages and timers wait. Retry after the type was resumed.
 	ErrSuspended = errors.New("the entity type is suspended; hostd type resume lets it go on")
-	// ErrCut: the entity's first events were cut, and the module cannot load
-	// any snapshot of it.
+	// ErrCut: the entity's first events were compacted away, and the module
+	// cannot load any snapshot of the entity.
 	ErrCut = errors.New("the entity's first events were cut, and its module reads none of its snapshots")
-	// ErrOutputLimit: what the command or query makes is over a limit of the
-	// contract, which the text names. A retry with less may succeed.
+	// ErrOutputLimit: the output of the command or query exceeds a limit of the
+	// ABI contract, which the error text names. A retry that produces less may
+	// succeed.
 	ErrOutputLimit = errors.New("the output is over a limit")
-	// ErrOutputValue: what the command makes has a value that is none, such as a
+	// ErrOutputValue: the output of the command has an invalid value, such as a
 	// tag, an entity id or a schedule.
 	ErrOutputValue = errors.New("the output has an invalid value")
-	// ErrUnsupported: the guest asked for something this release does not do.
+	// ErrUnsupported: the guest used an output that this release does not
+	// support.
 	ErrUnsupported = errors.New("the guest used an output that this release does not support")
 )
 
-// Errors of requests that have not come to a lane.
+// Errors of requests that did not reach a lane.
 var (
-	// ErrUnreachable: the request could not be handed to the node that leads the
+	// ErrUnreachable: the request could not be sent to the node that leads the
 	// shard. It did not run; the router sends it again.
 	ErrUnreachable = errors.New("the node that leads the shard cannot be reached")
-	// ErrMayComeThrough is an ErrOutcomeUnknown of a request that may be on its
-	// way still, to a node that is frozen or cut off: should that node lead the
-	// shard again, the request runs then. A later attempt may say that the
-	// command has taken effect; that it never will, it may not.
+	// ErrMayComeThrough is an ErrOutcomeUnknown of a request that may still be
+	// in flight to a node that is paused or partitioned. If that node leads the
+	// shard again, the request runs then. A later attempt may therefore report
+	// that the command has taken effect, but never that it will not.
 	ErrMayComeThrough = fmt.Errorf("%w; nothing is heard of the node that has it", ErrOutcomeUnknown)
-	// ErrNotReady: the node has not caught up with the cluster yet, so it
-	// cannot tell what exists. Retry after a moment.
+	// ErrNotReady: the node has not caught up with the cluster's metadata yet,
+	// so it cannot tell what exists. Retry after a moment.
 	ErrNotReady = errors.New("this node has not caught up with the cluster yet")
-	// ErrModuleNotLoaded: a module serves the type, and this node cannot load
-	// it, or not yet. Retry after a moment; if it lasts, push the module again.
+	// ErrModuleNotLoaded: a module serves the type, but this node cannot load
+	// it, or has not loaded it yet. Retry after a moment; if the error persists,
+	// push the module again.
 	ErrModuleNotLoaded = errors.New("the module of this entity type is not loaded on this node; if it lasts, push it again with hostd module push")
 	// ErrUnknownModule: no module with this digest is stored.
 	ErrUnknownModule = errors.New("no module with this digest is stored")
-	// ErrOverloaded: the server has too many calls in flight. Nothing was
-	// done; retry after a moment.
+	// ErrOverloaded: the server has too many calls in flight. Nothing was done;
+	// retry after a moment.
 	ErrOverloaded = errors.New("the server has too many calls in flight")
 )
 
 // ErrRolesUnknown: the node does not know the roles of its cluster yet, or not
-// those by which another node has decided, so that it cannot tell who may do
-// what. Retry after a moment.
+// the newer revision by which a different node decided, so it cannot authorize
+// the call. Retry after a moment.
 var ErrRolesUnknown = errors.New("the node has not caught up with the roles of its cluster yet; retry after a moment")
 
 // ErrRolesStale: the node has not heard from the metadata for longer than roles
-// may be old, so that it carries out no change of a caller who is held to them.
-// Another node may; here, retry once it hears the others.
+// may be old, so it rejects changes by callers that roles restrict. A different
+// node may accept them; at this node, retry after it is connected again.
 var ErrRolesStale = errors.New("the node has not heard from the metadata of its cluster for a minute, and changes nothing by roles that may have changed; retry, or ask another node")
 
-// DeniedError: the roles of who makes the request do not allow it. Message says
-// who it is and what was asked.
+// DeniedError: the caller's roles do not allow the request. Message names the
+// caller and what it asked for.
 type DeniedError struct {
 	Verb       string
-	EntityType string // empty where it is about none
+	EntityType string // empty if the request is about no type
 	Message    string
 }
 
 func (e *DeniedError) Error() string { return e.Message }
 
-// RejectedError is the handler's own refusal.
+// RejectedError is a rejection by the guest's own handler.
 type RejectedError struct{ Code, Message string }
 
 func (e *RejectedError) Error() string { return e.Code + ": " + e.Message }
 
-// SequenceMismatchError: ExpectedSequence did not hold.
+// SequenceMismatchError: the entity was not at ExpectedSequence.
 type SequenceMismatchError struct{ Expected, Actual journal.Sequence }
 
 func (e *SequenceMismatchError) Error() string {
 	return fmt.Sprintf("the entity is at sequence %d, not %d", e.Actual, e.Expected)
 }
 
-// GapError: a message is not the next of its source.
+// GapError: a message is not the next one of its source; Wanted is the number
+// that must come first.
 type GapError struct{ Wanted uint64 }
 
 func (e *GapError) Error() string { return fmt.Sprintf("send %d is to come first", e.Wanted) }
 
-// GuestFaultError: the guest trapped, passed a limit or broke the contract.
+// GuestFaultError: the guest trapped, exceeded a limit or violated the ABI
+// contract.
 type GuestFaultError struct{ Message string }
 
 func (e *GuestFaultError) Error() string { return "guest fault: " + e.Message }
 
-// Names of a type's limits that hold commands back, as operators set them.
+// Names of the per-type limits that hold back commands, as operators set them.
 const (
 	LimitRate  = "rate-per-second"
 	LimitFuel  = "fuel-per-second"
 	LimitBytes = "bytes-per-second"
 )
 
-// RateLimitedError: a limit of the type on what it does in a second is reached
-// on this node. Nothing was written; retry after RetryAfter. Limit names it,
-// and is empty where it came from a node of an earlier release. It is an
-// ErrBusy.
+// RateLimitedError: the type has reached one of its per-second limits on this
+// node. Nothing was written; retry after RetryAfter. Limit is the name of the
+// limit, and is empty if the error came from a node of an earlier release. It
+// wraps ErrBusy.
 type RateLimitedError struct {
 	RetryAfter time.Duration
 	Limit      string
@@ -180,7 +192,7 @@ func (e *RateLimitedError) Error() string {
 
 func (e *RateLimitedError) Unwrap() error { return ErrBusy }
 
-// InvalidModuleError says why an upload or an activation was refused.
+// InvalidModuleError says why an upload or an activation was rejected.
 type InvalidModuleError struct{ Reason string }
 
 func (e *InvalidModuleError) Error() string { return e.Reason }

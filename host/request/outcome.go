@@ -8,8 +8,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Code is what a caller of the API is told of an error. The numbers are those
-// of gRPC.
+// Code is the API code of an error. The numbers are those of gRPC.
 type Code uint32
 
 const (
@@ -28,44 +27,46 @@ const (
 	DataLoss           Code = 15
 )
 
-// Retry is what an error says of the next attempt at its request.
+// Retry says what a router does with the request after an error.
 type Retry uint8
 
 const (
-	// Told: the caller is told, and no router sends the request again. What an
-	// earlier attempt did stays unknown.
+	// Told: the router returns the error to the caller and does not send the
+	// request again. What an earlier attempt did stays unknown.
 	Told Retry = iota
-	// ToldByAny is Told by a node that need not lead the shard.
+	// ToldByAny is like Told, but a node that does not lead the shard may return
+	// the error too.
 	ToldByAny
-	// Resend: it did not run; a router sends it again.
+	// Resend: the request did not run, so the router sends it again.
 	Resend
-	// ResendSameID: it may have run; a router sends it again under its command
-	// id, which makes the repetition harmless.
+	// ResendSameID: the request may have run, so the router sends it again under
+	// its command id, which makes the repetition harmless.
 	ResendSameID
-	// ResendElsewhere: it did not run, and that node will run nothing any more.
-	// It need not lead the shard.
+	// ResendElsewhere: the request did not run, and the node that returned the
+	// error will run nothing any more. That node need not lead the shard.
 	ResendElsewhere
-	// Final holds for all attempts at the command.
+	// Final: the error holds for all attempts at the command.
 	Final
-	// FinalAlone holds for all attempts of which none may come through later:
-	// of a refusal nothing is written, and a later attempt may meet another
-	// state.
+	// FinalAlone: the error holds for all attempts, provided that no earlier
+	// attempt can still take effect. A rejection writes nothing, so an attempt
+	// that runs later may find a different state and succeed.
 	FinalAlone
 )
 
-// Outcome is what follows from an error that ends a request.
+// Outcome describes how an error that ends a request is reported and retried.
 type Outcome struct {
-	// Err is a sentinel; nil for an error that has data, which has finds.
+	// Err is a sentinel error. It is nil for an error type that carries data;
+	// has then recognizes it.
 	Err error
 	has func(error) bool
-	// Wire is its number between nodes. It never changes, and is never used
-	// again.
+	// Wire is the error's number in messages between nodes. It never changes and
+	// is never reused.
 	Wire  uint64
 	Code  Code
 	Retry Retry
 }
 
-// Numbers of the errors that have data.
+// Wire numbers of the errors that carry data.
 const (
 	WireNotLeader   = 2
 	WireRejected    = 3
@@ -78,8 +79,8 @@ const (
 	WirePayload     = 9
 )
 
-// Outcomes are the errors that end requests, here and at other nodes. Of an
-// error that wraps several the first in this table counts.
+// Outcomes are the errors that end requests, on this and on other nodes. If an
+// error wraps several of them, the first one in this table counts.
 var Outcomes = []Outcome{
 	{has: is[*RateLimitedError], Wire: WireRateLimited, Code: ResourceExhausted, Retry: ToldByAny},
 	{has: is[*RejectedError], Wire: WireRejected, Code: FailedPrecondition, Retry: FinalAlone},
@@ -103,7 +104,7 @@ var Outcomes = []Outcome{
 	{Err: ErrUnsupported, Wire: 27, Code: Unimplemented, Retry: FinalAlone},
 	{Err: ErrDamaged, Wire: 28, Code: DataLoss},
 	{Err: sharding.ErrInvalidName, Wire: 29, Code: InvalidArgument},
-	{Err: journal.ErrStopped, Wire: 46, Code: Unavailable}, // which may be on damage
+	{Err: journal.ErrStopped, Wire: 46, Code: Unavailable}, // before journal.ErrDamaged, which it may wrap
 	{Err: journal.ErrDamaged, Wire: 30, Code: DataLoss},
 	{Err: journal.ErrUnsupported, Wire: 31, Code: Internal},
 	{Err: journal.ErrTooLarge, Wire: 32, Code: Internal},
@@ -121,7 +122,7 @@ var Outcomes = []Outcome{
 	{Err: ErrCut, Wire: 44, Code: FailedPrecondition},
 	{Err: ErrForgotten, Wire: 45, Code: Aborted, Retry: Final},
 	{Err: ErrSuspended, Wire: 47, Code: FailedPrecondition},
-	{Err: ErrInternalCommand, Wire: 48, Code: PermissionDenied}, // whatever an earlier attempt did
+	{Err: ErrInternalCommand, Wire: 48, Code: PermissionDenied}, // returned whatever an earlier attempt did
 	{Err: ErrNotAccepted, Wire: 70, Code: FailedPrecondition, Retry: FinalAlone},
 	{Err: ErrOutputLimit, Wire: 72, Code: OutOfRange, Retry: FinalAlone},
 	{Err: ErrOutputValue, Wire: 73, Code: InvalidArgument, Retry: FinalAlone},
@@ -135,8 +136,8 @@ func is[E error](err error) bool {
 	return ok
 }
 
-// OutcomeOf finds an error's outcome; nil for nil and for one that is not in
-// the table, which is nobody's but this node's.
+// OutcomeOf finds the outcome of an error. It returns nil for nil and for an
+// error that is not in the table, which is internal to this node.
 func OutcomeOf(err error) *Outcome {
 	if err == nil {
 		return nil
@@ -149,8 +150,8 @@ func OutcomeOf(err error) *Outcome {
 	return nil
 }
 
-// RetryOf is what an error says of the next attempt; Told for one that is not
-// in the table.
+// RetryOf returns what a router does after an error; Told for an error that is
+// not in the table.
 func RetryOf(err error) Retry {
 	if o := OutcomeOf(err); o != nil {
 		return o.Retry
@@ -158,7 +159,7 @@ func RetryOf(err error) Retry {
 	return Told
 }
 
-// Sentinel finds the sentinel with a number between nodes; nil where there is
+// Sentinel returns the sentinel error with a wire number, or nil if there is
 // none.
 func Sentinel(wire uint64) error {
 	for i := range Outcomes {

@@ -2,16 +2,16 @@ package request
 
 import "strings"
 
-// Violation is how a payload does not fit its schema: where, as a path such as
-// items[3].sku, empty for the whole, and what. It has names of the payload's
-// members in it, and no values.
+// Violation is one mismatch between a payload and its schema. Field is a path
+// such as items[3].sku, or empty for the whole payload; Text describes the
+// mismatch. Both may contain names of the payload's members, but no values.
 type Violation struct{ Field, Text string }
 
-// MaxViolations is how many are told of one payload.
+// MaxViolations limits how many violations are reported for one payload.
 const MaxViolations = 16
 
-// InvalidPayloadError: the payload of a command or a query does not fit the
-// schema that the manifest has for it. The guest was not called.
+// InvalidPayloadError: the payload of a command or query does not match the
+// schema in the manifest. The guest was not called.
 type InvalidPayloadError struct{ Violations []Violation }
 
 func (e *InvalidPayloadError) Error() string {
@@ -31,7 +31,8 @@ func (e *InvalidPayloadError) Error() string {
 	return out.String()
 }
 
-// Rejection is the error as the source of a message is told it.
+// Rejection converts the error to the rejection that the sender of a message
+// gets.
 func (e *InvalidPayloadError) Rejection() *RejectedError {
 	text := e.Error()
 	if len(text) > rejectionText {
@@ -40,6 +41,6 @@ func (e *InvalidPayloadError) Rejection() *RejectedError {
 	return &RejectedError{Code: CodeInvalidPayload, Message: text}
 }
 
-// rejectionText is how much of a text a message's source is told: a dead letter
-// keeps it.
+// rejectionText limits the message of such a rejection, in bytes, because a dead
+// letter stores it.
 const rejectionText = 1 << 10

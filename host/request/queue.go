@@ -1,19 +1,19 @@
 package request
 
-// Queue is requests that wait, in order: a ring through Lane.Next, so that
-// waiting costs no memory.
+// Queue is a FIFO queue of requests. It is a ring linked through Lane.Next, so
+// that waiting requests need no extra memory.
 type Queue struct {
 	last *Request
 	len  int
 }
 
-// Push puts a request behind all others.
+// Push appends a request.
 func (q *Queue) Push(r *Request) {
 	q.insert(r)
 	q.last = r
 }
 
-// Unshift puts a request before all others.
+// Unshift puts a request in front of all others.
 func (q *Queue) Unshift(r *Request) {
 	if q.insert(r); q.last == nil {
 		q.last = r
@@ -30,10 +30,10 @@ func (q *Queue) insert(r *Request) {
 	q.len++
 }
 
-// First returns the first request; the queue is not empty.
+// First returns the first request. The queue must not be empty.
 func (q *Queue) First() *Request { return q.last.Lane.Next }
 
-// Pop takes the first request out; nil when there is none.
+// Pop removes and returns the first request; nil if the queue is empty.
 func (q *Queue) Pop() *Request {
 	if q.last == nil {
 		return nil
@@ -47,10 +47,10 @@ func (q *Queue) Pop() *Request {
 	return r
 }
 
-// Len is how many requests wait.
+// Len returns the number of waiting requests.
 func (q *Queue) Len() int { return q.len }
 
-// Has reports that a request of that kind is among them.
+// Has reports whether a request of the kind is in the queue.
 func (q *Queue) Has(kind Kind) bool {
 	for n, r := 0, q.last; n < q.len; n, r = n+1, r.Lane.Next {
 		if r.Kind == kind {

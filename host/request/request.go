@@ -12,177 +12,188 @@ import (
 type Kind uint8
 
 const (
-	// Command decides and may change the entity.
+	// Command runs a command, which may change the entity.
 	Command Kind = iota
 	// Query reads; it is linearizable.
 	Query
 	// StaleQuery reads committed state without confirming that this node still
-	// leads, so it may miss what a newer leader has acknowledged.
+	// leads the shard, so it may miss writes that a newer leader has
+	// acknowledged.
 	StaleQuery
-	// Inspect asks the lane what it knows of the entity (Result.Info); it does
-	// not load it.
+	// Inspect returns what the lane knows about the entity (Result.Info),
+	// without loading it.
 	Inspect
-	// Passivate lets the entity leave memory once what came before it is
-	// decided. It succeeds, without loading it, when the entity is not in
-	// memory.
+	// Passivate removes the entity from memory after the requests before it are
+	// done. If the entity is not in memory, Passivate succeeds without loading
+	// it.
 	Passivate
-	// Clear forgets an entity's faults: one that is parked is loaded again when
-	// it is next asked for. It does not load it.
+	// Clear resets an entity's fault count, so that a quarantined entity is
+	// loaded again at its next request. It does not load the entity.
 	Clear
-	// SkipTimer cancels the timer that Name names, whatever it was to do: for an
-	// operator, when its command fails again and again. It leaves a record under
-	// the request's command id, so that the journal shows who did it and when.
-	// Cancelling one that is not set succeeds.
+	// SkipTimer cancels the timer called Name, for an operator, if its command
+	// fails again and again. It writes a record under the request's command id,
+	// so that the journal shows who cancelled it and when. It succeeds if the
+	// timer is not set.
 	SkipTimer
-	// Delete ends the entity's life, for an operator: a record with a tombstone
-	// under the request's command id, and nothing but that record where the
-	// entity has no life.
+	// Delete deletes the entity, for an operator. It writes a record with a
+	// tombstone under the request's command id. If the entity does not exist,
+	// only the record is written.
 	Delete
-	// Deliver carries out a message of another entity, or refuses it, in its turn
-	// (Delivery). It succeeds once the entity's shard has the message, however it
-	// was decided; then, and only then, the source may forget it. Result.Duplicate
-	// says that it had it before. A message that is not the next fails with a
+	// Deliver hands a message of a different entity (Delivery) to this one, in
+	// sequence. It succeeds as soon as the outcome of the message is stored in
+	// the entity's shard, even if the outcome is a rejection; only then may the
+	// source delete the message. Result.Duplicate is set if the message was
+	// delivered before. A message that is not the next one fails with a
 	// *GapError.
 	Deliver
-	// Redeliver carries out a dead letter of the entity, for an operator
-	// (Delivery.DeadLetter), and ends it. A rejection leaves it.
+	// Redeliver delivers a dead letter of the entity again, for an operator
+	// (Delivery.DeadLetter), and removes it. If the command is rejected, the
+	// dead letter stays.
 	Redeliver
-	// Discard ends a dead letter of a shard, for an operator. One that is not
-	// there is discarded already. Like the next two it goes to a lane under its
-	// Shard, and is for no entity.
+	// Discard removes a dead letter of a shard, for an operator. It succeeds if
+	// the dead letter does not exist. Like SendAgain and Acknowledge it is
+	// addressed to a lane by its Shard, not to an entity.
 	Discard
-	// SendAgain makes a dead letter that was given up a new message, for an
-	// operator.
+	// SendAgain turns an undeliverable dead letter of the source into a new
+	// message, for an operator.
 	SendAgain
-	// Acknowledge ends messages that have arrived (Delivery.Arrived), and those
-	// that cannot (Delivery.GaveUp).
+	// Acknowledge removes messages that have arrived (Delivery.Arrived) or that
+	// cannot be delivered (Delivery.GaveUp) from the outbox.
 	Acknowledge
 
-	// Fence succeeds once the log of its Shard has the Revision of the bindings,
-	// and all that was written before it is applied here. It is for no entity.
+	// Fence succeeds once the log of its Shard contains this Revision of the
+	// module activations and everything written before it is applied on this
+	// node. It is not addressed to an entity.
 	Fence
 
-	// Start brings an entity into memory. Only the lane asks for it.
+	// Start loads an entity into memory. Only the lane uses it.
 	Start
 )
 
-// HasID reports that requests of the kind leave a record under their command
-// id. One that is sent again takes effect once, so an attempt of unknown outcome
-// may be repeated; and if the last attempt fails, the outcome is still unknown.
+// HasID reports whether requests of the kind leave a record under their command
+// id. Such a request takes effect only once, however often it is sent, so an
+// attempt with an unknown outcome may be repeated; and if the last attempt
+// fails, the outcome is still unknown.
 func (k Kind) HasID() bool {
 	return k == Command || k == SkipTimer || k == Delete || k == Redeliver
 }
 
-// Changes reports that requests of the kind write to a shard in somebody's name.
+// Changes reports whether requests of the kind write to a shard on behalf of a
+// caller.
 func (k Kind) Changes() bool { return k.HasID() || k == Discard || k == SendAgain }
 
-// Records reports whether the request may leave a record of its entity.
+// Records reports whether the request may write a record of its entity.
 func (r *Request) Records() bool {
 	return r.Kind != Query && r.Kind != StaleQuery && r.Kind != Start
 }
 
-// NoExpectation is the ExpectedSequence of a command that accepts any.
+// NoExpectation is the ExpectedSequence of a command that accepts any sequence.
 const NoExpectation = -1
 
-// Request is one command or query on its way to an entity and back. The
-// caller fills the first block and does not touch the Request again until
-// Done.Complete is called, exactly once, from a goroutine of the runtime.
+// Request is one command or query on its way to an entity and back. The caller
+// sets the fields up to Tag and must not use the Request again until
+// Done.Complete is called. Complete is called exactly once, from a goroutine of
+// the runtime.
 type Request struct {
 	Kind    Kind
 	Entity  sharding.EntityID
 	Name    string // of the command or query
 	Payload []byte // not modified; must stay unchanged until completion
-	// ID is the command id; empty for queries. ServerID marks one that the
-	// server made because the client gave none.
+	// ID is the command id; empty for queries. ServerID is set if the server
+	// made the id because the client gave none.
 	ID       journal.CommandID
 	ServerID bool
-	// First is when the command was first tried, by the clock of this process,
-	// or when it came here. Again says that an earlier attempt may have taken
-	// effect: then the command fails with ErrForgotten if the entity may have
-	// forgotten what was carried out since First.
+	// First is when the command was first attempted, by the clock of this
+	// process, or when it arrived here. Again is set if an earlier attempt may
+	// have taken effect: the command then fails with ErrForgotten if the
+	// idempotency window of the entity does not reach back to First.
 	First time.Time
 	Again bool
-	// ExpectedSequence rejects the command unless the entity is at exactly
-	// this sequence; NoExpectation accepts any.
+	// ExpectedSequence: the command fails unless the entity is at exactly this
+	// sequence; NoExpectation accepts any.
 	ExpectedSequence int64
-	// Principal is who makes it, which others share; nil where nobody was asked,
-	// as on a node that asks nobody, and for what entities and timers ask. Roles
-	// is the revision of the roles that allow it, 0 where none decided.
+	// Principal is the authenticated caller. It is shared between requests and
+	// must not be changed. It is nil for requests of entities and timers, and on
+	// a node that does not authenticate callers. Roles is the revision of the
+	// roles that allowed the request, or 0 if roles did not decide.
 	Principal *principal.Principal
 	Roles     uint64
-	// Trace is the span in which it is made, where its trace is sampled, which
-	// others may share; nil where it is not. Of Deliver it is that of the command
-	// that made the message, which is over.
+	// Trace is the span to which the request belongs, if its trace is sampled,
+	// and nil otherwise. It may be shared. For Deliver it is the span of the
+	// command that sent the message, which has already ended.
 	Trace *Trace
-	// Delivery is what concerns a message; nil for other kinds.
+	// Delivery has the fields that concern a message; nil for other kinds.
 	Delivery *Delivery
-	// Revision is that of a Fence.
+	// Revision is the revision that a Fence waits for.
 	Revision uint64
-	// Deadline bounds the wait for a place and for a leader. A command that
-	// is already proposed outlives it: only the caller's wait ends.
+	// Deadline limits the wait for admission and for a leader. A command that
+	// was already proposed continues after it; only the caller's wait ends.
 	Deadline time.Time
 	Done     Completer
-	// Tag is the caller's, to tell its requests apart.
+	// Tag is for the caller, to tell its requests apart.
 	Tag uint64
 
 	Result Result
 
-	// Shard is the entity's shard; the region sets it.
+	// Shard is the entity's shard; the shard router sets it.
 	Shard sharding.ShardID
 
-	// Route is the router's, and Lane the lane's.
+	// Route is private to the router, and Lane to the lane.
 	Route Route
 	Lane  LaneState
 }
 
-// LaneState is what a lane keeps of a Request that it has. Routers and callers
-// leave it alone.
+// LaneState is what a lane stores in a Request that it handles. Routers and
+// callers must not use it.
 type LaneState struct {
-	// Gate is the proposal whose commit releases the outcome.
+	// Gate is the proposal whose commit releases the outcome (the commit
+	// barrier).
 	Gate uint64
-	// Round is the read round that must confirm; 0 when none is needed.
+	// Round is the ReadIndex round that must be confirmed first; 0 if none is
+	// needed.
 	Round uint64
-	// Asks: it needs a read round that is not asked for yet.
+	// Asks means that the request needs a ReadIndex round that was not requested
+	// yet.
 	Asks bool
-	// Next follows in its queue.
+	// Next is the next request in the queue.
 	Next *Request
-	// Since is when the lane was asked.
+	// Since is when the lane received the request.
 	Since time.Time
 
-	took    *Took           // where its type's commands are counted
-	loaded  time.Time       // when its entity was in memory, if it waited for that
-	began   time.Time       // when the guest was given it
-	decided time.Time       // when the guest had ended
-	module  *journal.Digest // whose guest it was
+	took    *Took           // counts the commands of the type
+	loaded  time.Time       // when the entity was loaded, if the request waited for that
+	began   time.Time       // when the guest call began
+	decided time.Time       // when the guest call ended
+	module  *journal.Digest // the module of the guest
 }
 
 // Completer receives completed requests. Complete must not block and must not
-// call back into the runtime: it is called from a lane.
+// call back into the runtime, because a lane calls it.
 type Completer interface {
 	Complete(*Request)
 }
 
-// Result is the outcome of a Request. When Err is nil the outcome is durable.
+// Result is the outcome of a Request. If Err is nil, the outcome is durable.
 type Result struct {
-	Payload    []byte           // reply; the receiver's to keep
-	Sequence   journal.Sequence // of the entity after the command, or seen by the query
+	Payload    []byte           // reply; the receiver owns it
+	Sequence   journal.Sequence // of the entity after the command, or as the query saw it
 	EventCount int
-	Duplicate  bool // the stored reply of an earlier command with this id
-	// Fuel is what the guest's call has cost; 0 for an earlier reply.
+	Duplicate  bool // the reply was stored for an earlier command with this id
+	// Fuel is the fuel that the guest call used; 0 for a stored reply.
 	Fuel uint64
 	Info *Info
-	Node sharding.NodeID // that ran it; empty is this node
+	Node sharding.NodeID // that ran the request; empty for this node
 	Err  error
 }
 
-// Info is what a lane knows of an entity.
+// Info is what a lane knows about an entity.
 type Info struct {
 	Sequence journal.Sequence
-	Status   string // "active", "loading", "parked"; "passive" when not resident
+	Status   string // "active", "loading", "parked" (quarantined); "passive" if not resident
 	Resident bool
 	Module   journal.Digest
 	Faults   int
 	LastErr  string
 
-	ParkedUntil time.Time // zero unless parked
+	ParkedUntil time.Time // zero unless quarantined
 }

@@ -6,33 +6,37 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Route is what a router keeps of a Request on its way through the cluster.
-// Lanes and callers leave it alone; a request that no router has taken has the
-// zero value.
+// Route is what a router stores in a Request on its way through the cluster.
+// Lanes and callers must not use it. It is zero until a router takes the
+// request.
 type Route struct {
-	// Done is the caller's completer while the router stands in its place.
+	// Done is the caller's completer, which the router replaces with its own
+	// meanwhile.
 	Done Completer
-	// Number orders the requests of a shard as they arrived.
+	// Number orders the requests of a shard by arrival.
 	Number uint64
-	// Round counts how often what the shard had out has been called back. Once
-	// requests of a round are lost on the way to a node, no other of that round
-	// may still go there.
+	// Round counts how often the router has recalled the shard's outstanding
+	// requests. If requests of a round were lost on the way to a node, no other
+	// request of that round may be sent to that node, because it would overtake
+	// them.
 	Round uint64
-	// Ordered: later requests of the caller to the entity may follow before this
-	// one is answered. If it were given up while they wait and run, it could not be
-	// sent again in its place, so it waits for a leader until its deadline.
+	// Ordered means that the caller may send later requests to the entity before
+	// this one is answered. If the router gave this one up while later ones wait
+	// and run, it could not be sent again in its place, so it waits for a leader
+	// until its deadline.
 	Ordered bool
-	// Until is when the request is given up if no leader is found by then and it
-	// certainly did not run. Zero until it is first held.
+	// Until is when the router gives the request up if it finds no leader by
+	// then and the request certainly did not run. It is zero until the request
+	// is held for the first time.
 	Until time.Time
-	// Unknown: an earlier attempt may have taken effect.
+	// Unknown means that an earlier attempt may have taken effect.
 	Unknown bool
-	// Epoch is when the request arrived, in pauses of the process.
+	// Epoch is the number of pauses of the process when the request arrived.
 	Epoch uint64
-	// UnderWay: an earlier attempt may take effect yet.
+	// UnderWay means that an earlier attempt may still take effect later.
 	UnderWay bool
-	// Self: the last attempt went to this node.
+	// Self means that the last attempt was sent to this node.
 	Self bool
-	// Node is where the last attempt went.
+	// Node is the node to which the last attempt was sent.
 	Node sharding.NodeID
 }

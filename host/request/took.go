@@ -6,27 +6,27 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// Stage is one of the things that a command waits for.
+// Stage is one of the phases of a command that are timed.
 type Stage uint8
 
 const (
-	// StageQueue lasts until the command's lane gives it to the guest.
+	// StageQueue lasts until the command's lane starts the guest call.
 	StageQueue Stage = iota
-	// StageGuest is the guest's call.
+	// StageGuest is the guest call.
 	StageGuest
 	// StageCommit lasts until the command's record is applied.
 	StageCommit
-	// Stages is how many there are.
+	// Stages is the number of stages.
 	Stages
 )
 
-// Took counts the commands of an entity type by how long they took. It is safe
-// for concurrent use, and does not block.
+// Took has one duration histogram per stage for the commands of an entity type.
+// It is safe for concurrent use and does not block.
 type Took [Stages]interface{ Observe(time.Duration) }
 
-// Visited notes that a guest of the module was given the request; took has the
-// counts of its type, nil: nothing is counted. The digest is not changed while
-// the request has it.
+// Visited records that a guest of the module was called for the request, and
+// when. took has the histograms of its type; nil observes nothing. The digest
+// must not change while the request refers to it.
 func (l *LaneState) Visited(took *Took, module *journal.Digest, began, ended time.Time) {
 	l.began, l.decided, l.module = began, ended, module
 	if took == nil {
@@ -37,7 +37,7 @@ func (l *LaneState) Visited(took *Took, module *journal.Digest, began, ended tim
 	l.took = took
 }
 
-// Committed notes that the record of the command is applied.
+// Committed records that the record of the command is applied.
 func (l *LaneState) Committed(now time.Time) {
 	if l.took != nil {
 		l.took[StageCommit].Observe(now.Sub(l.decided))

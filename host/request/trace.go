@@ -8,12 +8,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Trace is the span in which a request is made or carried out. It is not
-// changed once a Request has it. Nil is no span, or one that is not sampled.
+// Trace is the span in which a request is made or executed. It is not changed
+// after a Request refers to it. Nil means no span, or one that is not sampled.
 type Trace struct{ journal.TraceContext }
 
-// Recorded is what the record of a request keeps of its trace; nil where there
-// is none, or the cluster's level has it not.
+// Recorded returns the trace context that the record of a request stores; nil if
+// there is no span or the cluster version does not store traces yet.
 func (t *Trace) Recorded(level sharding.ClusterVersion) *journal.TraceContext {
 	if t == nil || level < sharding.VersionRecordTrace {
 		return nil
@@ -21,9 +21,9 @@ func (t *Trace) Recorded(level sharding.ClusterVersion) *journal.TraceContext {
 	return &t.TraceContext
 }
 
-// Logged appends to the attributes of a log line, keys and values, in which
-// span it is written: trace_id and span_id, in hexadecimal. Without a span it
-// returns them as they are.
+// Logged appends the keys and values trace_id and span_id, in hexadecimal, to
+// the attributes of a log line. Without a span it returns the attributes
+// unchanged.
 func (t *Trace) Logged(attributes ...any) []any {
 	if t == nil {
 		return attributes
@@ -31,26 +31,28 @@ func (t *Trace) Logged(attributes ...any) []any {
 	return append(attributes, "trace_id", hex.EncodeToString(t.TraceContext.Trace[:]), "span_id", hex.EncodeToString(t.Span[:]))
 }
 
-// Visit is when a request was with its lane: zeros of what has not been.
+// Visit has the times of a request's stages at its lane. Times of stages that it
+// did not reach are zero.
 type Visit struct {
 	Since, Loaded, Began, Ended time.Time
-	Module                      *journal.Digest // of the guest; nil: none was asked
+	Module                      *journal.Digest // of the guest; nil if no guest was called
 }
 
-// Leave ends what the lane keeps of a request that it has decided, but for when
-// it was where.
+// Leave clears what the lane stored in a request that is decided, except the
+// times of its stages.
 func (l *LaneState) Leave() {
 	*l = LaneState{Since: l.Since, loaded: l.loaded, began: l.began, decided: l.decided, module: l.module}
 }
 
-// Visit tells since when the request was with its lane, when its entity was in
-// memory if it had to wait for that, and when the guest was given it and had
-// ended. What is before Since is of an earlier attempt.
+// Visit returns when the lane received the request, when its entity was in
+// memory if the request had to wait for that, and when the guest call began and
+// ended. A time before Since belongs to an earlier attempt.
 func (l *LaneState) Visit() Visit {
 	return Visit{l.Since, l.loaded, l.began, l.decided, l.module}
 }
 
-// Loaded notes of all whose traces are sampled that their entity is in memory.
+// Loaded records, for all queued requests whose traces are sampled, that their
+// entity is now in memory.
 func (q *Queue) Loaded(now time.Time) {
 	for n, r := 0, q.last; n < q.len; n, r = n+1, r.Lane.Next {
 		if r.Trace != nil {

@@ -6,23 +6,24 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Names of refusals, which callers find in a google.rpc.ErrorInfo.
+// Reasons of rejections, which callers find in a google.rpc.ErrorInfo.
 const (
-	// RefusedKind: a module declares another kind or encoding of a type.
+	// RefusedKind: a module declares a different kind or encoding for a type.
 	RefusedKind = "KIND_CHANGED"
-	// RefusedEvents: a module does not list a type of events that is stored.
+	// RefusedEvents: a module does not list an event type that is stored.
 	RefusedEvents = "INCOMPATIBLE_EVENTS"
-	// RefusedFault: a module fails on an entity that there is.
+	// RefusedFault: a module fails on an existing entity.
 	RefusedFault = "VERIFY_FAILED"
-	// RefusedUnverified: the type asks for a verification that there is not.
+	// RefusedUnverified: the type requires a verification, and the module has
+	// none.
 	RefusedUnverified = "VERIFY_REQUIRED"
 )
 
-// RefusedError says why an operation cannot be carried out as things are.
+// RefusedError says why the current state does not allow an operation.
 type RefusedError struct {
 	Reason string // for people
 	Name   string // for programs; may be empty
-	// About is what the reason names, for programs.
+	// About has the names and values in Reason, for programs.
 	About map[string]string
 }
 
@@ -39,10 +40,10 @@ func (e *RefusedError) Detail() proto.Message {
 	return &errdetails.ErrorInfo{Reason: e.Name, Domain: errorDomain, Metadata: e.About}
 }
 
-// ErrNoMajority: too few other nodes can be reached for what was asked.
-// Retry after a moment.
+// ErrNoMajority: too few other nodes are reachable for the operation. Retry
+// after a moment.
 var ErrNoMajority = New(connect.CodeUnavailable, "not enough nodes of the cluster can be reached for this; retry after a moment")
 
-// ErrAdminOff: the configuration of the node does not let callers change the
-// cluster. A retry at a node whose configuration does may succeed.
+// ErrAdminOff: the node's configuration does not let callers change the cluster.
+// A retry at a node whose configuration does may succeed.
 var ErrAdminOff = New(connect.CodePermissionDenied, "this node lets nobody change the cluster; set 'admin: full' in its configuration, or ask a node that has it")

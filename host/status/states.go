@@ -8,7 +8,7 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// FutureSequenceError: the entity has not come to the sequence yet.
+// FutureSequenceError: the entity has not reached the requested sequence yet.
 type FutureSequenceError struct{ Asked, Last journal.Sequence }
 
 func (e *FutureSequenceError) Error() string {
@@ -18,8 +18,9 @@ func (e *FutureSequenceError) Error() string {
 // Code implements Coded.
 func (e *FutureSequenceError) Code() connect.Code { return connect.CodeInvalidArgument }
 
-// StateCutError: the events that the state is made of were cut, and no snapshot
-// before it is kept. From is the first sequence with one; 0: there is none.
+// StateCutError: the events from which the requested state would be replayed
+// were compacted away, and no older snapshot is stored. From is the first
+// sequence whose state can be computed, or 0 if there is none.
 type StateCutError struct{ From journal.Sequence }
 
 func (e *StateCutError) Error() string {

@@ -14,45 +14,45 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// Error is an error of the server that callers are told, with its code. Its
-// text is worded for them.
+// Error is a public error of the server, with its code. Its text is written for
+// callers.
 type Error struct {
 	code connect.Code
 	text string
 }
 
-// New makes an error that is compared by identity.
+// New makes a sentinel error, which is compared by identity.
 func New(code connect.Code, text string) *Error { return &Error{code, text} }
 
-// Argument is a fault of the caller's input.
+// Argument makes an error for invalid input of the caller.
 func Argument(text string) *Error { return &Error{connect.CodeInvalidArgument, text} }
 
 func (e *Error) Error() string { return e.text }
 
-// Coded is an error with data that callers are told.
+// Coded is a public error with data, which knows its code.
 type Coded interface {
 	error
 	Code() connect.Code
 }
 
-// Detailed is an error with a message that belongs to it.
+// Detailed is an error with a detail message for callers.
 type Detailed interface {
 	error
 	Detail() proto.Message
 }
 
-// ErrLate: the caller's wait ended before the answer came to a call that
-// changes nothing, such as a query, or that may be repeated as it is.
+// ErrLate: the caller's deadline passed before the answer to a call that changes
+// nothing, such as a query, or that can be repeated safely.
 var ErrLate = New(connect.CodeDeadlineExceeded, "the deadline passed before the answer came; nothing was changed, or the call may be repeated")
 
-// ErrNoOutcome: the caller's wait ended before the outcome of a command was
+// ErrNoOutcome: the caller's deadline passed before the outcome of a command was
 // known. The command was sent, and may have taken effect.
 var ErrNoOutcome = New(connect.CodeDeadlineExceeded, "the deadline passed before the outcome was known; retry with the same command id")
 
-// What an ErrorInfo says of a retry whose outcome nobody can tell, of a
-// client's command that comes from entities and timers only, of what the
-// caller's roles do not allow, and of roles that are too old to decide by.
-// ReasonHistoryLost is that of a cursor of events that the log does not have.
+// Reasons in an ErrorInfo: the events cursor refers to a history that the log
+// does not have; the outcome of a retried command cannot be known; a client
+// called an internal command; the caller's roles do not allow the call; the
+// roles are too old to decide by.
 const (
 	ReasonHistoryLost = "CURSOR_HISTORY_LOST"
 
@@ -63,12 +63,13 @@ const (
 	errorDomain     = "hostd"
 )
 
-// codeOf gives an error its code. The message of an error with a code is
-// public; one without is a fault of ours, whose text stays in the log.
+// codeOf returns the code of an error. The text of an error with a code is
+// public. An error without a code is internal, and its text only goes to the
+// log.
 //
-// An outcome that is unknown is deadline_exceeded, never unavailable: a caller
-// may take unavailable for "nothing happened" and send the command again under
-// another id.
+// An unknown outcome is deadline_exceeded, never unavailable, because a caller
+// may take unavailable to mean that nothing happened and send the command again
+// under a different id.
 func codeOf(err error) (code connect.Code, known bool) {
 	if own, ok := errors.AsType[*Error](err); ok {
 		return own.code, true
@@ -85,14 +86,14 @@ func codeOf(err error) (code connect.Code, known bool) {
 	return connect.CodeInternal, false
 }
 
-// Reason makes the detail that names a failure for programs.
+// Reason makes an ErrorInfo detail, by which programs recognize an error.
 func Reason(name string) proto.Message {
 	return &errdetails.ErrorInfo{Reason: name, Domain: errorDomain}
 }
 
-// Public is what the caller is told of err: a *connect.Error as it is,
-// everything else with its code and the details that belong to it. What has no
-// code is told to the log alone.
+// Public converts err to the error that the caller gets: a *connect.Error
+// unchanged, any other error with its code and its detail. An error without a
+// code is logged and becomes "internal error".
 func Public(log *slog.Logger, err error) *connect.Error {
 	var already *connect.Error
 	if errors.As(err, &already) {
@@ -112,7 +113,7 @@ func Public(log *slog.Logger, err error) *connect.Error {
 	return out
 }
 
-// Detail returns the message that belongs to an error as its detail, or nil.
+// Detail returns the detail message of an error, or nil.
 func Detail(err error) proto.Message {
 	var rejected *request.RejectedError
 	if errors.As(err, &rejected) {
