@@ -9,10 +9,11 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// Asked is the call that a caller asks about, as the procedures of its verb make
-// it: without a verb the one that everybody may make, false if there is no such
-// verb. Calls that deploy, download or set are about types and none of their
-// entities, all others that name a type are about its entities too.
+// Asked returns the authz.Call that a CanI request asks about, in the form in
+// which the procedures of its verb make it. Without a verb it is the call that
+// every caller may make. It returns false if the verb does not exist. Calls with
+// the verbs deploy, download and settings concern types but none of their
+// entities; all other calls that name a type concern its entities too.
 func Asked(m *clusterv1.CanIRequest) (c authz.Call, known bool) {
 	if m.GetVerb() == "" {
 		return authz.Call{Verb: authv1.Verb_SELF}, true
@@ -27,7 +28,7 @@ func Asked(m *clusterv1.CanIRequest) (c authz.Call, known bool) {
 	case 0:
 		return c, false
 	case authv1.Verb_INVOKE, authv1.Verb_QUERY, authv1.Verb_OPERATE, authv1.Verb_EXPORT:
-		entities, everything = true, true // there is no call of these that is about no type
+		entities, everything = true, true // these verbs have no call without a type
 	case authv1.Verb_READ, authv1.Verb_ADMIN:
 		entities = true
 	}

@@ -18,43 +18,44 @@ import (
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 )
 
-// Options of an Authorizer.
+// Options configure an Authorizer.
 type Options struct {
-	// Known reports that the node has caught up with the metadata of its cluster
-	// and that the revision of the roles is the one of now: else there may be
-	// roles that it has not heard of. Required.
+	// Known reports whether the node has caught up with the metadata of its
+	// cluster and the revision of the roles is the current one. If it is false,
+	// there may be roles that the node does not know yet. Required.
 	Known func(revision uint64) bool
-	// Fresh reports that the roles are those of a moment ago, as far as they may
-	// decide changes; it must not block. Nil is always.
+	// Fresh reports whether the roles are recent enough to authorize changes. It
+	// must not block. Nil means always.
 	Fresh func() bool
-	// Confirm reads the metadata anew and has the roles of then decide. It fails
-	// if the metadata cannot be read, or if the caller's credential does not hold
-	// any more. It is called before a call that changes what the metadata holds,
-	// so that no such change is made by rights that were taken away before it
-	// began. Nil reads nothing.
+	// Confirm reads the metadata again and applies its roles. It fails if the
+	// metadata cannot be read, or if the caller's credential is no longer valid.
+	// It is called before a call that changes metadata, so that no such change
+	// is made with rights that were revoked before the call began. Nil disables
+	// it.
 	Confirm func(ctx context.Context) error
-	// Closed reports that callers may do nothing while nobody is admin: they are
-	// asked who they are, and nothing says yet who of them may do what. Nil is
-	// never, so whoever is let in has all rights until then.
+	// Closed reports whether callers may do nothing until a subject has the role
+	// admin: callers are authenticated, but nothing says yet what each of them
+	// may do. Nil means never, so every authenticated caller has all rights
+	// until then.
 	Closed func() bool
-	// Refused is told of each command of a stream that is refused; it must not
-	// block. Calls that are refused are told of by their errors. Nil is told of
-	// none.
+	// Refused is called for each command of a stream that is rejected; it must
+	// not block. Rejected unary calls are not reported to it, because their
+	// errors are. Nil disables it.
 	Refused func(ctx context.Context, entityType, entityID, commandID string)
-	// TypesOf lists the entity types of a stored module, none if the node does not
-	// know the digest. Nil knows none: then whoever asks for a module needs a rule
-	// about all types.
+	// TypesOf lists the entity types of a stored module, and returns none if the
+	// node does not know the digest. If it is nil, the types of no module are
+	// known, so a caller that names a module needs a rule about all types.
 	TypesOf func(digest string) []string
-	// ServedWith lists the entity types of the module that serves a type. Nil: that
-	// one alone.
+	// ServedWith lists the entity types of the module that serves a type. Nil
+	// means that type alone.
 	ServedWith func(entityType string) []string
-	// Logger gets what operators should see. Required.
+	// Logger receives messages for operators. Required.
 	Logger *slog.Logger
-	// Registerer gets the metrics; nil drops them.
+	// Registerer registers the metrics; nil drops them.
 	Registerer prometheus.Registerer
 }
 
-// Authorizer holds calls to the roles of their callers. It is safe for
+// Authorizer checks calls against the roles of their callers. It is safe for
 // concurrent use.
 type Authorizer struct {
 	opts    Options
@@ -69,8 +70,8 @@ type Authorizer struct {
 	changed chan struct{} // closed and replaced by each Set
 }
 
-// New makes an authorizer. Until Set is called nobody may do anything but
-// found a cluster, and look at the node.
+// New makes an authorizer. Until Set is called, callers may only bootstrap a
+// cluster, look at the node, and ask about themselves.
 func New(o Options) *Authorizer {
 	a := &Authorizer{opts: o, targets: targets(), refused: map[authv1.Verb]prometheus.Counter{}, changed: make(chan struct{})}
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -91,10 +92,10 @@ func New(o Options) *Authorizer {
 	return a
 }
 
-// Set has calls decided by a newer table from now on, and ends the streams that
-// it does not allow. One that is no newer is passed over: revisions count up,
-// and where the metadata begins anew on a node, what it had known decides until
-// that is overtaken.
+// Set replaces the table that decides calls, and ends the open streams that the
+// new table does not allow. A table that is not newer is ignored: revisions
+// increase, and if the metadata is loaded from the start on a node, the table it
+// had remains in force until a newer one arrives.
 func (a *Authorizer) Set(t *authz.Table) {
 	a.mu.Lock()
 	if before := a.table.Load(); before != nil && before.Revision() >= t.Revision() {
@@ -113,10 +114,10 @@ func (a *Authorizer) Set(t *authz.Table) {
 	}
 }
 
-// Table is what decides now; nil before the first Set.
+// Table returns the table that decides calls; nil before the first Set.
 func (a *Authorizer) Table() *authz.Table { return a.table.Load() }
 
-// Revision is that of the roles that decide now, 0 while none do.
+// Revision returns the revision of the roles in force, or 0 if none are.
 func (a *Authorizer) Revision() uint64 {
 	if a == nil {
 		return 0
@@ -127,7 +128,7 @@ func (a *Authorizer) Revision() uint64 {
 	return 0
 }
 
-// Await waits until calls are decided by a table of the revision or a later
+// Await waits until calls are decided by a table with this revision or a later
 // one.
 func (a *Authorizer) Await(ctx context.Context, revision uint64) error {
 	for {
@@ -145,18 +146,18 @@ func (a *Authorizer) Await(ctx context.Context, revision uint64) error {
 	}
 }
 
-// maker is who makes a call: by its credential or, where the call is passed on,
-// by what the node says that was asked.
+// maker is the caller of a call: identified by its credential or, if a different
+// node forwarded the call, by what that node states.
 type maker struct {
-	who    *principal.Principal // nil where nobody was asked
-	passed bool                 // another node passes it on
-	roles  uint64               // the revision by which that one has decided; 0: none
+	who    *principal.Principal // nil if the caller was not authenticated
+	passed bool                 // a different node forwarded the call
+	roles  uint64               // the revision by which the forwarding node decided; 0: none
 }
 
-// said is who makes the call, as far as that is known.
+// said returns the caller, or the anonymous principal if it is not known.
 func (m maker) said() *principal.Principal { return cmp.Or(m.who, principal.OfNobody()) }
 
-// makerOf is who makes the call of a context.
+// makerOf returns the caller of the call with this context.
 func makerOf(ctx context.Context) maker {
 	if s := leaderproxy.SaidOf(ctx); s != nil {
 		return maker{who: s.Caller, passed: true, roles: s.Roles}
@@ -164,13 +165,14 @@ func makerOf(ctx context.Context) maker {
 	return maker{who: authn.Of(ctx).Principal}
 }
 
-// decide says whether a call may be made: nil, a *request.DeniedError or
-// request.ErrRolesUnknown. revision is that of the roles that say so, 0 where
-// roles decide nothing.
+// decide returns nil if the call is allowed, and otherwise a
+// *request.DeniedError or request.ErrRolesUnknown. revision is that of the roles
+// that decided, or 0 if no roles are in force.
 //
-// What another node passes on is decided again, by the roles that this node
-// knows: that one may know older ones, or may not decide at all. Where it knows
-// newer ones, this node cannot say that they allow less.
+// A call that a different node forwarded is decided again, by the roles that
+// this node knows, because the forwarding node may know older roles or may not
+// check roles at all. If it decided by newer roles, a denial by the older ones
+// here proves nothing, so the result is ErrRolesUnknown instead.
 func (a *Authorizer) decide(by maker, t target, c authz.Call) (revision uint64, err error) {
 	table := a.table.Load()
 	behind := by.roles > 0 && (table == nil || by.roles > table.Revision())
@@ -188,7 +190,7 @@ func (a *Authorizer) decide(by maker, t target, c authz.Call) (revision uint64, 
 	}
 	made := authz.Unmatched
 	switch {
-	case by.who == nil: // it is nobody's
+	case by.who == nil: // without a caller no rule matches
 	case t.later:
 		made = table.Ever(by.who, c.Verb)
 	default:
@@ -203,13 +205,13 @@ func (a *Authorizer) decide(by maker, t target, c authz.Call) (revision uint64, 
 	return table.Revision(), denied(by.who, c, made)
 }
 
-// ask is decide for a call that has a context, and counts what is refused.
+// ask is decide for a call that has a context. It also counts rejected calls.
 func (a *Authorizer) ask(ctx context.Context, t target, c authz.Call) (revision uint64, err error) {
 	return a.counted(makerOf(ctx), t, c)
 }
 
-// counted decides a call that is made now: of what roles allow, a change is
-// refused where they may be those of a while ago.
+// counted decides a call that is made now. A change that the roles allow is
+// rejected nevertheless if the roles may be outdated.
 func (a *Authorizer) counted(by maker, t target, c authz.Call) (revision uint64, err error) {
 	revision, err = a.decide(by, t, c)
 	switch {
@@ -222,8 +224,8 @@ func (a *Authorizer) counted(by maker, t target, c authz.Call) (revision uint64,
 	return revision, err
 }
 
-// Passed says whether the caller of a request that another node passes on may
-// make it. What entities send to each other is not held to roles.
+// Passed decides whether the original caller of a forwarded request may make it.
+// Messages between entities are not subject to roles.
 func (a *Authorizer) Passed(q *request.Request) error {
 	verb := authv1.Verb_QUERY
 	switch q.Kind {
@@ -238,15 +240,15 @@ func (a *Authorizer) Passed(q *request.Request) error {
 	return err
 }
 
-// check is ask for a call or a stream, whose lines in the audit log tell by
-// which roles it was decided.
+// check is ask for a call or a stream, whose entries in the audit log record the
+// revision of the roles that decided.
 func (a *Authorizer) check(ctx context.Context, t target, c authz.Call) error {
 	revision, err := a.ask(ctx, t, c)
 	audit.Decided(ctx, revision)
 	return err
 }
 
-// checkAll is check for a request that is about several things.
+// checkAll is check for a request that concerns several types or entities.
 func (a *Authorizer) checkAll(ctx context.Context, t target, calls []authz.Call) error {
 	for _, c := range calls {
 		if err := a.check(ctx, t, c); err != nil {
@@ -256,7 +258,7 @@ func (a *Authorizer) checkAll(ctx context.Context, t target, calls []authz.Call)
 	return nil
 }
 
-// decideAll is decide for a request that is about several things.
+// decideAll is decide for a request that concerns several types or entities.
 func (a *Authorizer) decideAll(by maker, t target, calls []authz.Call) error {
 	for _, c := range calls {
 		if _, err := a.decide(by, t, c); err != nil {
@@ -266,7 +268,7 @@ func (a *Authorizer) decideAll(by maker, t target, calls []authz.Call) error {
 	return nil
 }
 
-// Command says whether the caller may have an entity carry out a command.
+// Command decides whether the caller may send a command to an entity.
 func (a *Authorizer) Command(ctx context.Context, entityType, entityID, command, commandID string) error {
 	c := authz.Call{Verb: authv1.Verb_INVOKE, Types: authz.One, Type: entityType, IDs: authz.One, ID: entityID, Command: command}
 	revision, err := a.ask(ctx, target{verb: c.Verb, changes: true}, c)
@@ -277,17 +279,17 @@ func (a *Authorizer) Command(ctx context.Context, entityType, entityID, command,
 	return err
 }
 
-// Refused tells that another node has refused a command of a stream.
+// Refused reports a command of a stream that a different node rejected.
 func (a *Authorizer) Refused(ctx context.Context, entityType, entityID, commandID string) {
 	if a != nil && a.opts.Refused != nil {
 		a.opts.Refused(ctx, entityType, entityID, commandID)
 	}
 }
 
-// confirm reads the roles of now before a call that changes what the metadata
-// holds: these are rare, and what they change is not undone by the next change
-// of roles. Other calls are decided by what the node has heard, which is a
-// moment old, and of which Fresh says when it is too old for changes.
+// confirm reads the current roles before a call that changes metadata. Such
+// calls are rare, and a later change of roles does not undo what they change.
+// Other calls are decided by the roles that the node has received, which are
+// slightly old; Fresh reports when they are too old for changes.
 func (a *Authorizer) confirm(ctx context.Context, t target) error {
 	if a.opts.Confirm == nil || !t.confirmed() {
 		return nil
@@ -295,7 +297,7 @@ func (a *Authorizer) confirm(ctx context.Context, t target) error {
 	return a.opts.Confirm(ctx)
 }
 
-// confirmed reports whether the call changes what the metadata holds.
+// confirmed reports whether the call changes metadata.
 func (t target) confirmed() bool {
 	if !t.changes || t.founding {
 		return false
@@ -307,8 +309,8 @@ func (t target) confirmed() bool {
 	return false
 }
 
-// Deploy says whether the caller may say which module serves a type, by the
-// roles of now: an upload may have taken long.
+// Deploy decides whether the caller may activate modules for a type. It uses the
+// current roles, because an upload may have taken long.
 func (a *Authorizer) Deploy(ctx context.Context, entityType string) error {
 	t := target{verb: authv1.Verb_DEPLOY, changes: true}
 	if err := a.confirm(ctx, t); err != nil {
@@ -317,18 +319,18 @@ func (a *Authorizer) Deploy(ctx context.Context, entityType string) error {
 	return a.check(ctx, t, authz.Call{Verb: authv1.Verb_DEPLOY, Types: authz.One, Type: entityType})
 }
 
-// narrowedKey is the context's key for how far a call is answered.
+// narrowedKey is the context key of Narrowed.
 type narrowedKey struct{}
 
-// Narrowed are the beginnings of the entity ids that a listing is for, where
-// its caller may see no others; empty is all that it asks for.
+// Narrowed returns the prefixes of entity ids to which a listing is restricted
+// because its caller may see no others; empty means no restriction.
 func Narrowed(ctx context.Context) []string {
 	to, _ := ctx.Value(narrowedKey{}).([]string)
 	return to
 }
 
-// narrow makes the context of a call that is answered as far as its caller's
-// roles allow, where they do not allow all of it.
+// narrow restricts a listing to the entities that the caller's roles allow, if
+// they allow only a part of it. It returns false if the call is not restricted.
 func (a *Authorizer) narrow(ctx context.Context, t target, c authz.Call) (context.Context, bool) {
 	table, by := a.table.Load(), makerOf(ctx)
 	if !t.narrows || table == nil || !table.InForce() || by.passed || by.who == nil || table.Decide(by.who, c) == authz.Allowed {
@@ -342,8 +344,8 @@ func (a *Authorizer) narrow(ctx context.Context, t target, c authz.Call) (contex
 	return context.WithValue(ctx, narrowedKey{}, to), true
 }
 
-// Reaches reports whether the caller may do anything with a type. What answers a
-// call that is about no type leaves out the others.
+// Reaches reports whether the caller may do anything with a type. Answers to
+// calls that are about no type omit the types that the caller cannot reach.
 func (a *Authorizer) Reaches(ctx context.Context, entityType string) bool {
 	if a == nil {
 		return true
@@ -352,9 +354,10 @@ func (a *Authorizer) Reaches(ctx context.Context, entityType string) bool {
 	return table == nil || !table.InForce() || by.who != nil && table.Reaches(by.who, entityType)
 }
 
-// Decided reports that the caller's roles allow the call: what the node's
-// configuration says of changes counts only where roles do not decide. Calls
-// that invoke or query do not have it.
+// Decided reports whether the caller's roles have allowed the call: the `admin`
+// option of the node's configuration only counts if roles do not decide. Calls
+// that invoke or query do not have this mark, because they are frequent and
+// never need it.
 func Decided(ctx context.Context) bool { return leaderproxy.RolesOf(ctx) != 0 }
 
 // mark puts Decided into a context.
@@ -365,7 +368,7 @@ func (a *Authorizer) mark(ctx context.Context, t target) context.Context {
 	return ctx
 }
 
-// Answer is what a caller is told of itself.
+// Answer is the answer to a CanI request.
 type Answer struct {
 	Caller  *principal.Principal
 	Roles   []string
@@ -373,7 +376,7 @@ type Answer struct {
 	Reason  string
 }
 
-// Explain says whether the caller may make a call.
+// Explain decides whether the caller may make a call, and says why.
 func (a *Authorizer) Explain(ctx context.Context, c authz.Call) Answer {
 	by, table := makerOf(ctx), a.table.Load()
 	p := by.said()

@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// denied says what a caller may not do.
+// denied makes the error for a call that the caller's roles do not allow.
 func denied(who *principal.Principal, c authz.Call, made authz.Decision) error {
 	e := &request.DeniedError{Verb: authz.VerbText(c.Verb)}
 	if c.Types == authz.One && len(c.Type) <= maxNamed {
@@ -23,7 +23,7 @@ func denied(who *principal.Principal, c authz.Call, made authz.Decision) error {
 	return e
 }
 
-// closed refuses whoever calls while nobody is admin.
+// closed makes the error for every call while no subject has the role admin.
 func closed(c authz.Call) error {
 	return &request.DeniedError{
 		Verb:    authz.VerbText(c.Verb),
@@ -31,7 +31,8 @@ func closed(c authz.Call) error {
 	}
 }
 
-// maxNamed bounds what an error quotes of a request that nobody has checked.
+// maxNamed limits the length of quoted text from a request that was not
+// validated yet.
 const maxNamed = 64
 
 func named(p *principal.Principal) string {
@@ -41,7 +42,7 @@ func named(p *principal.Principal) string {
 	return fmt.Sprintf("%s %q", p.Kind, p.Name)
 }
 
-// what words what a call is about, with a space before it.
+// what describes what a call is about, with a leading space.
 func what(c authz.Call) string {
 	if c.Types == authz.Nothing {
 		return ""

@@ -1,8 +1,9 @@
-// Package authorize holds calls to the roles of their callers, before anything
-// of them is carried out: unary calls and the first message of a stream by
-// what they are about, each command of a SendStream by itself. Streams that
-// the roles of now do not allow any more are ended. It never decides by itself:
-// a table of host/authz does, which its owner swaps.
+// Package authorize checks calls against the roles of their callers before any
+// part of the call is carried out. Unary calls and server streams are decided by
+// their first message; each command of a SendStream is decided on its own.
+// Streams that a change of roles no longer allows are ended. The package
+// contains no rules itself: a table of host/authz decides, which the owner of
+// the Authorizer replaces.
 //
-// It has no goroutine.
+// It starts no goroutine.
 package authorize

@@ -12,8 +12,9 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// GiveRole says whether the caller may put a role: a *request.DeniedError if it
-// does not hold what the role allows.
+// GiveRole returns a *request.DeniedError unless the caller itself holds
+// everything that the role allows. This keeps callers from giving away more
+// rights than they have.
 func (a *Authorizer) GiveRole(ctx context.Context, r access.Role) error {
 	return a.give(ctx, func(t *authz.Table, may func(role, was access.Role) bool) string {
 		if was, _ := t.Role(r.Name); !may(r, was) {
@@ -23,15 +24,16 @@ func (a *Authorizer) GiveRole(ctx context.Context, r access.Role) error {
 	})
 }
 
-// Give says whether the caller may have a subject have these roles and no
-// others: a *request.DeniedError if it does not hold what one of them allows, or
-// what one denies that the subject has no more. Each role counts by itself: what
-// another one denies may be taken back.
+// Give returns a *request.DeniedError unless the caller may set the roles of a
+// subject to exactly these: it must hold everything that each of the roles
+// allows, and for each role that is taken away, everything that the role denies.
+// Each role is checked on its own, without the denials of the others, because
+// those may be taken away later.
 func (a *Authorizer) Give(ctx context.Context, subject string, roles []string) error {
 	return a.give(ctx, func(t *authz.Table, may func(role, was access.Role) bool) string {
 		for _, name := range roles {
 			r, known := t.Role(name)
-			if !known { // here, and may allow anything where it is
+			if !known { // a newer revision may define it, with any rights
 				r.Rules = []access.Rule{{Effect: access.Allow, Verbs: []string{access.Any}}}
 			}
 			if !may(r, access.Role{}) {
@@ -47,8 +49,8 @@ func (a *Authorizer) Give(ctx context.Context, subject string, roles []string) e
 	})
 }
 
-// give refuses a change of roles if the caller does not hold a role that refuse
-// names. Before roles decide, nobody is held to any.
+// give rejects a change of roles if the caller does not hold the role whose name
+// refuse returns. Before roles are in force, nobody is restricted.
 func (a *Authorizer) give(ctx context.Context, refuse func(t *authz.Table, may func(role, was access.Role) bool) string) error {
 	if a == nil {
 		return nil

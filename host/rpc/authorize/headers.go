@@ -19,20 +19,21 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// drainPatience is how long the server may read away what is left of the body
-// of a call that was refused by its headers.
+// drainPatience is how long the server may spend reading the rest of a body
+// whose call was rejected by its headers.
 const drainPatience = time.Second
 
-// refusedKey is the context's key for why a call was refused by its headers.
+// refusedKey is the context key of the *refusedCall of a call that was rejected
+// by its headers.
 type refusedKey struct{}
 
-// ByHeaders refuses calls before anything of their body is read, if the caller
-// has no rule at all for the procedure's verb. It decides no more than that:
-// what a call is about is in its body, and Interceptor decides it.
+// ByHeaders rejects a call before any of its body is read if the caller has no
+// rule at all for the procedure's verb. It decides no more than that, because
+// what a call is about is in its body; Interceptor decides that.
 //
-// A refused call still passes all interceptors, which count it and write it to
-// the audit log, because those have no other place in a unary call. It passes
-// them with an empty message in the place of its own.
+// A rejected call still passes all interceptors with an empty message instead of
+// its own, because only they can count a unary call and write it to the audit
+// log.
 func (a *Authorizer) ByHeaders(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t, known := a.targets[r.URL.Path]
@@ -55,8 +56,8 @@ func (a *Authorizer) ByHeaders(next http.Handler) http.Handler {
 	})
 }
 
-// ForAdmins serves who may admin the cluster. It is for what is no procedure and
-// does as one that needs that verb.
+// ForAdmins serves only callers who may admin the cluster. It is for endpoints
+// that are not RPCs and require the same right.
 func (a *Authorizer) ForAdmins(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		_, err := a.ask(r.Context(), target{verb: authv1.Verb_ADMIN}, authz.Call{Verb: authv1.Verb_ADMIN})
@@ -72,13 +73,14 @@ func (a *Authorizer) ForAdmins(next http.Handler, log *slog.Logger) http.Handler
 	})
 }
 
-// refusedCall is why a call was refused by its headers.
+// refusedCall says why a call was rejected by its headers.
 type refusedCall struct {
-	revision uint64 // of the roles that say so
+	revision uint64 // of the roles that decided
 	err      error
 }
 
-// byHeaders returns why the call was refused by its headers, and counts it.
+// byHeaders returns the error of a call that was rejected by its headers, and
+// counts it.
 func (a *Authorizer) byHeaders(ctx context.Context, t target) error {
 	c, _ := ctx.Value(refusedKey{}).(*refusedCall)
 	if c == nil {
@@ -89,7 +91,7 @@ func (a *Authorizer) byHeaders(ctx context.Context, t target) error {
 	return c.err
 }
 
-// withoutBody gives a call an empty message in the place of its own.
+// withoutBody replaces the message of a call by an empty one.
 func withoutBody(r *http.Request) {
 	kind := r.Header.Get("Content-Type")
 	plain, _, _ := strings.Cut(kind, ";")

@@ -12,8 +12,9 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// Interceptor refuses calls. It belongs behind what writes refusals, and before
-// whatever looks at a request.
+// Interceptor returns the interceptor that rejects calls. It must run after the
+// interceptors that record rejections, and before everything that looks at a
+// request.
 func (a *Authorizer) Interceptor() connect.Interceptor { return interceptor{a} }
 
 type interceptor struct{ a *Authorizer }
@@ -32,7 +33,7 @@ func (i interceptor) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 			return nil, status.Public(i.a.opts.Logger, err)
 		}
 		calls := i.a.calls(t, req.Any())
-		ctx = i.a.mark(ctx, t) // before the decision: one that is in force then is so now
+		ctx = i.a.mark(ctx, t) // before the decision, so that roles in force when it is made are in force already here
 		if less, narrowed := i.a.narrow(ctx, t, calls[0]); narrowed {
 			return next(less, req)
 		}
@@ -48,10 +49,11 @@ func (i interceptor) WrapStreamingClient(next connect.StreamingClientFunc) conne
 	return next
 }
 
-// WrapStreamingHandler implements connect.Interceptor. Streams that bring input
-// are decided before it is read, others when the first message says what they
-// are about. Of a stream that brings input and is ended none is read any more,
-// and what was read is answered; another one is cancelled.
+// WrapStreamingHandler implements connect.Interceptor. A stream with input
+// messages is decided before any input is read, other streams when their first
+// message says what they are about. When a change of roles ends a stream with
+// input, reading stops and the messages that were read are still answered; any
+// other stream is cancelled.
 func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		t, known := i.a.targets[conn.Spec().Procedure]
@@ -90,13 +92,14 @@ func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 	}
 }
 
-// firstMessage decides a stream of answers by its request.
+// firstMessage decides a server stream by its request message.
 type firstMessage struct {
 	connect.StreamingHandlerConn
-	decide func(request any) error // nil once it was
+	decide func(request any) error // nil after the decision
 }
 
-// Receive implements connect.StreamingHandlerConn. It is for one goroutine.
+// Receive implements connect.StreamingHandlerConn. Only one goroutine may call
+// it.
 func (f *firstMessage) Receive(into any) error {
 	if err := f.StreamingHandlerConn.Receive(into); err != nil || f.decide == nil {
 		return err
@@ -114,12 +117,12 @@ type openStream struct {
 	calls  []authz.Call
 
 	mu    sync.Mutex
-	abort func() // nil once the stream has ended
-	why   error  // why it was ended, or never began
+	abort func() // nil after the stream has ended
+	why   error  // why it was ended or rejected
 }
 
-// enter decides the stream. It is among the open ones by then, so that a change
-// of the table meanwhile is not missed.
+// enter decides the stream. It registers the stream first, so that a change of
+// the table during the decision is not missed.
 func (s *openStream) enter(ctx context.Context) error {
 	s.a.streams.add(s)
 	err := s.a.checkAll(ctx, s.target, s.calls)
@@ -145,8 +148,9 @@ func (s *openStream) end(why error) bool {
 	return true
 }
 
-// leave is called when the stream has ended. Nothing aborts it any more: what
-// abort uses is not to be used then. It returns why the stream was ended.
+// leave is called when the stream has ended. It makes sure that abort is not
+// called any more, because the connection that abort uses is invalid then. It
+// returns why the stream was ended.
 func (s *openStream) leave() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -154,8 +158,8 @@ func (s *openStream) leave() error {
 	return s.why
 }
 
-// openStreams are those that are open. Their number is bounded by that of
-// connections and of the streams of each.
+// openStreams is the set of open streams. The limits on connections, and on
+// streams per connection, bound its size.
 type openStreams struct {
 	mu   sync.Mutex
 	open map[*openStream]struct{}

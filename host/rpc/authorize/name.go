@@ -7,10 +7,10 @@ import (
 	"github.com/hostd/hostd/host/authn"
 )
 
-// maxCaller bounds what Caller returns, in bytes.
+// maxCaller limits what Caller returns, in bytes.
 const maxCaller = 256
 
-// Caller names who calls, for people: KIND:NAME.
+// Caller returns a readable name of the caller: KIND:NAME.
 func Caller(ctx context.Context) string {
 	p := authn.Of(ctx)
 	name := string(p.Kind)

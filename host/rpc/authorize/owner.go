@@ -16,10 +16,10 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// Own says whether the caller may change an entity type that belongs to owner:
-// a *NotOwnerError. It may where it is that subject or has it among its groups,
-// where it may admin the type, and where the type has no owner. becomes is the
-// owner after a change that takes such a type.
+// Own returns a *NotOwnerError unless the caller may change an entity type that
+// belongs to owner. It may if it is that subject or a member of that group, if
+// it may admin the type, or if the type has no owner. becomes is the owner of
+// the type after a change that assigns an unowned type to its caller.
 func (a *Authorizer) Own(ctx context.Context, entityType, owner string) (becomes string, err error) {
 	if err := a.confirm(ctx, target{verb: authv1.Verb_DEPLOY, changes: true}); err != nil {
 		return "", err
@@ -32,7 +32,7 @@ func (a *Authorizer) Own(ctx context.Context, entityType, owner string) (becomes
 	return becomes, err
 }
 
-// Owns is Own for who only asks.
+// Owns is Own for a caller that only asks and changes nothing.
 func (a *Authorizer) Owns(ctx context.Context, entityType, owner string) error {
 	_, _, err := a.owns(authn.Of(ctx).Principal, entityType, owner)
 	return err
@@ -42,7 +42,7 @@ func (a *Authorizer) owns(p *principal.Principal, entityType, owner string) (bec
 	table := a.table.Load()
 	switch {
 	case table == nil || !table.InForce():
-		return owner, 0, nil // nobody is told from anybody else
+		return owner, 0, nil // callers are not distinguished
 	case owner == "":
 		return subjectOf(p), table.Revision(), nil
 	case authz.Names(owner, p), table.Decide(p, authz.Call{Verb: authv1.Verb_ADMIN, Types: authz.One, Type: entityType}) == authz.Allowed:
@@ -51,8 +51,8 @@ func (a *Authorizer) owns(p *principal.Principal, entityType, owner string) (bec
 	return "", table.Revision(), &NotOwnerError{who: p, entityType: entityType}
 }
 
-// subjectOf is the subject that the caller is beside its groups; empty for one
-// that owns nothing.
+// subjectOf returns the caller's own subject, as opposed to its groups; empty
+// for a caller that cannot own anything.
 func subjectOf(p *principal.Principal) string {
 	subject := string(p.Kind) + ":" + p.Name
 	if access.CheckOwner(subject) != nil {
@@ -61,7 +61,8 @@ func subjectOf(p *principal.Principal) string {
 	return subject
 }
 
-// NotOwnerError says that an entity type is another's. It does not say whose.
+// NotOwnerError: an entity type belongs to a different owner. It does not reveal
+// which.
 type NotOwnerError struct {
 	who        *principal.Principal
 	entityType string

@@ -20,32 +20,34 @@ import (
 	"github.com/hostd/hostd/host/authz"
 )
 
-// target is what a procedure is about.
+// target describes what the calls of a procedure are about.
 type target struct {
 	verb authv1.Verb
-	// changes: it is not without effect.
+	// changes: the procedure has side effects.
 	changes bool
 	// of resolves what a request is about. Exactly one of of, modules, later,
-	// nothing and founding says so; a procedure without a line is about
-	// everything, so that every deny rule touches it.
+	// nothing and founding is set. A procedure without an entry is about
+	// everything, so that every deny rule applies to it.
 	of func(m any, c *authz.Call)
-	// modules: the request names a module, by a digest or by a type. It is about
+	// modules: the request names a module, by digest or by type. It is about
 	// each type that the module describes.
 	modules bool
-	// nothing: it is about no entity type.
+	// nothing: the request is about no entity type.
 	nothing bool
-	// later: what it is about is known later, and asked for by Check. The caller
-	// needs a rule for some of it.
+	// later: the request is known only later, when the service asks Check. Until
+	// then the caller needs a rule for the verb, whatever the rule is about.
 	later bool
-	// frequent calls have no mark in their context.
+	// frequent: the context of the calls is not marked as Decided.
 	frequent bool
-	// narrows: who may not ask for all of it is answered as far as it may.
+	// narrows: if the caller may see only a part of a listing, the listing is
+	// restricted to that part.
 	narrows bool
-	// founding is made before there is a cluster that could have roles.
+	// founding: the call is made before there is a cluster that could have
+	// roles.
 	founding bool
 }
 
-// services are those whose calls have callers.
+// services are the services whose calls have callers.
 func services() []protoreflect.ServiceDescriptor {
 	return []protoreflect.ServiceDescriptor{
 		entityv1.File_hostd_entity_v1_entity_proto.Services().Get(0), modulev1.File_hostd_module_v1_module_proto.Services().Get(0),
@@ -53,7 +55,7 @@ func services() []protoreflect.ServiceDescriptor {
 	}
 }
 
-// targets are those of all procedures.
+// targets returns the targets of all procedures.
 func targets() map[string]target {
 	out := map[string]target{}
 	for _, s := range services() {
@@ -73,18 +75,19 @@ func targets() map[string]target {
 	return out
 }
 
-// withoutEffect says whether the proto says so of a procedure.
+// withoutEffect reports whether the proto marks a procedure with
+// NO_SIDE_EFFECTS.
 func withoutEffect(m protoreflect.MethodDescriptor) bool {
 	o, ok := m.Options().(*descriptorpb.MethodOptions)
 	return ok && o.GetIdempotencyLevel() == descriptorpb.MethodOptions_NO_SIDE_EFFECTS
 }
 
-// frequent are those that have no mark.
+// frequent are the procedures whose calls are not marked.
 var frequent = []string{
 	entityv1connect.EntityServiceSendProcedure, entityv1connect.EntityServiceSendStreamProcedure, entityv1connect.EntityServiceQueryProcedure,
 }
 
-// about has what every procedure is about.
+// about says what each procedure is about.
 var about = map[string]target{
 	entityv1connect.EntityServiceSendProcedure:            {of: ofSend},
 	entityv1connect.EntityServiceSendStreamProcedure:      {later: true},
@@ -103,7 +106,8 @@ var about = map[string]target{
 	entityv1connect.EntityServiceClearTypeFaultsProcedure: {of: ofTypeAndItsEntities},
 	entityv1connect.EntityServiceSkipTimerProcedure:       {of: ofEntity},
 	entityv1connect.EntityServiceDeleteProcedure:          {of: ofEntity},
-	// A dead letter is named by its place: whose it is nobody knows here.
+	// A dead letter is identified by its place in a shard, which does not reveal
+	// its entity here.
 	entityv1connect.EntityServiceListDeadLettersProcedure:   {of: ofEverything},
 	entityv1connect.EntityServiceRetryDeadLetterProcedure:   {of: ofEverything},
 	entityv1connect.EntityServiceDiscardDeadLetterProcedure: {of: ofEverything},
@@ -162,7 +166,7 @@ var about = map[string]target{
 }
 
 // calls resolves what a request is about: one call, or one for each type of a
-// module. All of them have to be allowed.
+// module. All of them must be allowed.
 func (a *Authorizer) calls(t target, m any) []authz.Call {
 	c := authz.Call{Verb: t.verb}
 	switch {
@@ -174,9 +178,10 @@ func (a *Authorizer) calls(t target, m any) []authz.Call {
 	return []authz.Call{c}
 }
 
-// ofModule is about each type that the named module describes, with all of their
-// entities if it reads them: of a type that a request names, the module is the
-// one that serves it. It is about everything if the module is not known here.
+// ofModule is about each type that the named module describes, and about all of
+// their entities if the call reads them. If the request names a type, the module
+// is the one that serves it. If this node does not know the module, the request
+// is about everything.
 func (a *Authorizer) ofModule(m any, c authz.Call) []authz.Call {
 	if c.Verb == authv1.Verb_READ {
 		c.IDs = authz.Beginning
@@ -208,8 +213,8 @@ func (a *Authorizer) ofModule(m any, c authz.Call) []authz.Call {
 	return out
 }
 
-// ofSetting is about the entity type whose setting a key names, and about none
-// for another key.
+// ofSetting is about the entity type whose setting the key names, or about no
+// type if the key is of a different kind.
 func ofSetting(m any, c *authz.Call) {
 	r, ok := m.(interface{ GetKey() string })
 	if !ok {
@@ -224,7 +229,8 @@ func ofSetting(m any, c *authz.Call) {
 	ofSettingsOf(typeSettings+t+".", c)
 }
 
-// ofSettings is about the entity types whose settings have keys that begin so.
+// ofSettings is about the entity types whose settings have keys with the
+// requested prefix.
 func ofSettings(m any, c *authz.Call) {
 	r, ok := m.(interface{ GetKeyPrefix() string })
 	if !ok {
@@ -234,8 +240,8 @@ func ofSettings(m any, c *authz.Call) {
 	ofSettingsOf(r.GetKeyPrefix(), c)
 }
 
-// typeSettings begins the keys of settings of entity types; the type and a dot
-// follow.
+// typeSettings is the prefix of the keys of settings of entity types. The type
+// and a dot follow.
 const typeSettings = "entity."
 
 func ofSettingsOf(prefix string, c *authz.Call) {
@@ -269,8 +275,9 @@ func ofQuery(m any, c *authz.Call) {
 	}
 }
 
-// ofEntity is about the entity that a request names, about all of a type if it
-// names only that, and about everything if it names neither.
+// ofEntity is about the entity that a request names, about all entities of a
+// type if the request names only the type, and about everything if it names
+// neither.
 func ofEntity(m any, c *authz.Call) {
 	ofTypeAndItsEntities(m, c)
 	if r, ok := m.(interface{ GetEntityId() string }); ok && r.GetEntityId() != "" && c.Types == authz.One {
@@ -278,14 +285,14 @@ func ofEntity(m any, c *authz.Call) {
 	}
 }
 
-// ofType is about an entity type and none of its entities.
+// ofType is about an entity type but none of its entities.
 func ofType(m any, c *authz.Call) {
 	ofTypeAndItsEntities(m, c)
 	c.IDs = authz.Nothing
 }
 
 // ofTypeAndItsEntities is about all entities of the type that a request names,
-// and about everything if it names none.
+// or about everything if it names none.
 func ofTypeAndItsEntities(m any, c *authz.Call) {
 	ofEverything(m, c)
 	if r, ok := m.(interface{ GetEntityType() string }); ok && r.GetEntityType() != "" {

@@ -12,21 +12,22 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// mostOwed is the longest that a caller waits for what one call has cost.
+// mostOwed limits the debt of a bucket: it is the longest time that a caller
+// waits because of the cost of one call.
 const mostOwed = time.Minute
 
-// bucket is what a caller may do in a time. What was not used is kept for as
-// long as the bucket is for: a second, or a minute of compilers. It may be
-// overdrawn by what is known only when it is done; then nothing more begins
-// until that is paid.
+// bucket is a token bucket for one rate quota of a caller. Its burst is what
+// accrues in the quota's period: one second, or one minute for compilers. A cost
+// that is known only afterwards may overdraw the bucket; then nothing more is
+// admitted until the debt is paid.
 type bucket struct {
-	most  int64 // 0 is no bound
+	most  int64 // 0: unlimited
 	perS  float64
 	burst int
 	left  *rate.Limiter
 }
 
-// bound has the bucket have another number; what was used up counts on.
+// bound changes the limit of the bucket and keeps what was used.
 func (b *bucket) bound(now time.Time, most int64, perS float64) {
 	if b.most == most {
 		return
@@ -43,12 +44,13 @@ func (b *bucket) bound(now time.Time, most int64, perS float64) {
 	}
 }
 
-// wait is for how long the bucket has less than n.
+// wait returns how long it takes until the bucket has n tokens; 0 if it has them
+// now.
 func (b *bucket) wait(now time.Time, n float64) time.Duration {
 	if b.most == 0 {
 		return 0
 	}
-	// Sums of fractions are off by some millionths of one.
+	// Sums of fractions are off by some millionths.
 	short := n - b.left.TokensAt(now)
 	if short <= 1e-6*max(1, float64(b.burst)) && short < 0.001 {
 		return 0
@@ -56,27 +58,28 @@ func (b *bucket) wait(now time.Time, n float64) time.Duration {
 	return time.Duration(math.Ceil(short / b.perS * float64(time.Second)))
 }
 
-// take takes n out of the bucket, which may overdraw it.
+// take takes n tokens out of the bucket, which may overdraw it up to mostOwed.
 func (b *bucket) take(now time.Time, n uint64) {
 	if b.most == 0 || n == 0 {
 		return
 	}
 	owed := mostOwed.Seconds()*b.perS + b.left.TokensAt(now)
 	left := int64(min(float64(n), max(owed, 0)))
-	for left > 0 { // no more than the burst at a time, some 60 times at most
+	for left > 0 { // ReserveN accepts at most the burst, so this takes up to about 60 rounds
 		part := min(left, int64(b.burst))
 		b.left.ReserveN(now, int(part))
 		left -= part
 	}
 }
 
-// full reports that nothing would be lost if the bucket was forgotten.
+// full reports whether the bucket is full, so that it can be forgotten without
+// losing information.
 func (b *bucket) full(now time.Time) bool {
 	return b.most == 0 || b.left.TokensAt(now) >= float64(b.burst)-0.001
 }
 
 // Account is what a caller has used of its quotas. It is safe for concurrent
-// use. A nil Account bounds nothing.
+// use. A nil Account sets no limits.
 type Account struct {
 	owner *Quotas
 	key   key
@@ -84,19 +87,19 @@ type Account struct {
 	mu     sync.Mutex
 	limits authz.Limits
 	rates  [numRates]bucket
-	open   [access.NumQuotas]int64 // of those that are of what is there at a time
+	open   [access.NumQuotas]int64 // usage of the quotas that limit concurrent use
 
-	// Of owner.mu.
-	uses  int           // what is there at a time, of all quotas
-	place *list.Element // among the idle; nil while it has something open
+	// Protected by owner.mu.
+	uses  int           // open connections, streams and uploads together
+	place *list.Element // in owner.idle; nil while the account has something open
 }
 
-// Quotas that are of what is done in a time.
+// Quotas that limit a rate.
 var rated = [...]access.Quota{access.CommandsPerSecond, access.FuelPerSecond, access.BytesPerSecond, access.CompileSeconds}
 
 const numRates = len(rated)
 
-// Places of buckets.
+// Indexes of the buckets.
 const (
 	commands = iota
 	fuel
@@ -104,7 +107,7 @@ const (
 	compile
 )
 
-// follow has the account go by what its roles say now.
+// follow applies the limits that the caller's roles set now.
 func (a *Account) follow(now time.Time, limits *authz.Limits) {
 	if a.limits == *limits {
 		return
@@ -121,7 +124,7 @@ func (a *Account) follow(now time.Time, limits *authz.Limits) {
 	}
 }
 
-// Take lets a command or a query in whose payload has so many bytes, or returns
+// Take admits a command or a query with a payload of so many bytes, or returns
 // an *Error.
 func (a *Account) Take(payload int) error {
 	if a == nil {
@@ -140,7 +143,7 @@ func (a *Account) Take(payload int) error {
 	return nil
 }
 
-// Spend charges what a command or a query has cost that was let in.
+// Spend charges what an admitted command or query has cost.
 func (a *Account) Spend(units uint64, reply int) {
 	if a == nil {
 		return
@@ -152,7 +155,7 @@ func (a *Account) Spend(units uint64, reply int) {
 	a.rates[bytes].take(now, uint64(reply))
 }
 
-// compiles says whether the caller may have something compiled.
+// compiles returns an error unless the caller may have a module compiled.
 func (a *Account) compiles() error {
 	now := a.owner.opts.Now()
 	a.mu.Lock()
@@ -163,7 +166,7 @@ func (a *Account) compiles() error {
 	return nil
 }
 
-// compiled charges the processor time of compilers.
+// compiled charges processor time of compilers.
 func (a *Account) compiled(spent time.Duration) {
 	now := a.owner.opts.Now()
 	a.mu.Lock()
@@ -171,7 +174,8 @@ func (a *Account) compiled(spent time.Duration) {
 	a.rates[compile].take(now, uint64(spent.Milliseconds()))
 }
 
-// enter counts one more of what is there at a time.
+// enter counts one more connection, stream or upload, or returns an error at the
+// limit.
 func (a *Account) enter(q access.Quota) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -188,7 +192,8 @@ func (a *Account) leave(q access.Quota) {
 	a.open[q]--
 }
 
-// full reports that nothing would be lost if the account was forgotten.
+// full reports whether all buckets of the account are full, so that it can be
+// forgotten without losing information.
 func (a *Account) full(now time.Time) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package quota holds callers to the quotas of their roles, on this node:
-// commands and queries, fuel and bytes in a second, streams, connections and
-// uploads at a time, and the processor time of compilers in a minute. What is
-// over a quota is refused before anything of it is carried out.
+// Package quota enforces the quotas of callers' roles on this node: commands and
+// queries, fuel, and bytes per second; concurrent streams, connections and
+// uploads; and the processor time of compilers per minute. A request over a
+// quota is rejected before any of it is carried out.
 //
-// It never decides what a quota is: the table of roles says so, which is asked
-// for each call. It never waits and has no goroutine. Completions charge what a
-// call has cost from lanes, and do not block.
+// The package does not define the limits: it looks them up in the table of roles
+// for each call. It never waits and starts no goroutine. Lanes charge the cost
+// of a call when it completes, and do not block.
 package quota

@@ -17,7 +17,7 @@ import (
 )
 
 // compiling are the calls that may have a module compiled, and whether they
-// bring it.
+// carry the module.
 var compiling = map[string]struct{ upload bool }{
 	modulev1connect.ModuleServiceUploadProcedure:        {upload: true},
 	modulev1connect.ModuleServiceUploadStreamProcedure:  {upload: true},
@@ -26,8 +26,8 @@ var compiling = map[string]struct{ upload bool }{
 	modulev1connect.ModuleServiceChangeRolloutProcedure: {},
 }
 
-// Interceptor holds streams, uploads and compilations to quotas. It belongs
-// behind what asks whether a call is allowed at all.
+// Interceptor enforces the quotas of streams, uploads and compilations. It must
+// run after the interceptor that checks whether a call is allowed at all.
 func (q *Quotas) Interceptor(log *slog.Logger) connect.Interceptor { return interceptor{q, log} }
 
 type interceptor struct {
@@ -66,7 +66,7 @@ func (i interceptor) WrapStreamingHandler(next connect.StreamingHandlerFunc) con
 	}
 }
 
-// within carries out what counts for a quota while it is under way.
+// within runs a call that counts towards a quota while it is in progress.
 func (i interceptor) within(ctx context.Context, which access.Quota, serve func(*Account) error) error {
 	a := i.q.open(ctx)
 	if a == nil {
@@ -80,7 +80,7 @@ func (i interceptor) within(ctx context.Context, which access.Quota, serve func(
 	return serve(a)
 }
 
-// compile carries out a call that may have a module compiled.
+// compile runs a call that may have a module compiled.
 func (i interceptor) compile(ctx context.Context, upload bool, serve func(context.Context) error) error {
 	measured := func(a *Account) error {
 		if a == nil {
@@ -103,9 +103,9 @@ func (i interceptor) compile(ctx context.Context, upload bool, serve func(contex
 	return measured(a)
 }
 
-// MayUpload refuses an upload of a caller who has as many under way as its quota
-// allows, so that it waits for no turn. The upload is counted later, when its
-// call begins.
+// MayUpload rejects an upload if its caller has as many in progress as its quota
+// allows, so that the upload does not wait for a turn in vain. The upload itself
+// is counted later, when its call begins.
 func (q *Quotas) MayUpload(ctx context.Context) error {
 	a := q.open(ctx)
 	if a == nil {
@@ -119,15 +119,15 @@ func (q *Quotas) MayUpload(ctx context.Context) error {
 	return err
 }
 
-// Connections holds the connections of callers who are known by a certificate
-// to the quota, from their first call to their end. Other credentials come with
-// each call, and have no connections.
+// Connections enforces the quota on connections of callers that authenticate
+// with a certificate, from the first call on a connection until it closes. Other
+// credentials come with each call and are not tied to connections.
 func (q *Quotas) Connections(log *slog.Logger, next http.Handler) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if authn.Of(r.Context()).Kind == principal.Certificate {
 			if err := admission.CountConnection(r.Context(), func() (func(), error) { return q.connection(r.Context()) }); err != nil {
-				w.Header().Set("Connection", "close") // over HTTP/2 it says GOAWAY
+				w.Header().Set("Connection", "close") // sent as GOAWAY over HTTP/2
 				refuse.Write(w, r, status.Public(log, err))
 				return
 			}
@@ -136,7 +136,8 @@ func (q *Quotas) Connections(log *slog.Logger, next http.Handler) http.Handler {
 	})
 }
 
-// connection counts a connection; gone is called once when it has ended.
+// connection counts a connection. gone is called once, when the connection has
+// closed.
 func (q *Quotas) connection(ctx context.Context) (gone func(), err error) {
 	a := q.open(ctx)
 	if a == nil {

@@ -20,37 +20,39 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// Accounts of callers that have nothing open here. One more takes the place of
-// the one that was used least lately, of those of which nothing would be lost
-// where there is one among the oldest few: what is forgotten of another is that
-// it had used something in the last second, or minute for compilers. Those that
-// have something open are as few as that is.
+// Limits of idle accounts, whose callers have nothing open here. If there are
+// maxIdle, a new one replaces one of the `oldest` least recently used ones:
+// preferably one whose buckets are full, because nothing is lost with it.
+// Otherwise the usage of the last second (or minute, for compilers) is
+// forgotten. Accounts with something open are bounded by the number of
+// connections and streams.
 const (
 	maxIdle = 4096
 	oldest  = 64
 )
 
-// whenEnded is what callers are told to wait who have too much open: when some
-// of it ends nobody knows.
+// whenEnded is the retry delay for callers that have too much open, because it
+// is not known when some of it ends.
 const whenEnded = time.Second
 
-// byDefault is the role in metrics where none says anything of a quota.
+// byDefault is the role in metrics if no role sets the quota.
 const byDefault = "(default)"
 
-// Options of Quotas.
+// Options configure Quotas.
 type Options struct {
-	// Table is what roles say now; nil while that is not known. Required.
+	// Table returns the current table of roles; nil while it is not known.
+	// Required.
 	Table func() *authz.Table
-	// Anonymous holds those without a credential to access.AnonymousQuotas.
+	// Anonymous applies access.AnonymousQuotas to callers without a credential.
 	Anonymous bool
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
-	// Registerer gets the metrics; nil drops them.
+	// Registerer registers the metrics; nil drops them.
 	Registerer prometheus.Registerer
 }
 
-// Quotas are what callers may have, and what they have used. It is safe for
-// concurrent use. Nil Quotas bound nobody.
+// Quotas has the limits of callers and what they have used. It is safe for
+// concurrent use. Nil Quotas set no limits.
 type Quotas struct {
 	opts      Options
 	standard  authz.Limits
@@ -59,16 +61,16 @@ type Quotas struct {
 
 	mu       sync.Mutex
 	accounts map[key]*Account
-	idle     *list.List // *Account, the one used last in front
+	idle     *list.List // *Account, the most recently used first
 }
 
-// key is a caller.
+// key identifies a caller.
 type key struct {
 	kind principal.Kind
 	name string
 }
 
-// New makes quotas.
+// New makes Quotas.
 func New(o Options) *Quotas {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -97,8 +99,8 @@ func limits(of access.Quotas) (out authz.Limits) {
 	return out
 }
 
-// Of is the account of who makes a call, nil where nothing that is done in a
-// second is bounded for it.
+// Of returns the account of a call's caller, or nil if no per-second quota
+// applies to it.
 func (q *Quotas) Of(ctx context.Context) *Account {
 	if q == nil {
 		return nil
@@ -119,8 +121,9 @@ func (q *Quotas) Of(ctx context.Context) *Account {
 	return q.account(p, &l, 0)
 }
 
-// open is the account of who makes a call that has something open; nil where
-// nothing is bounded for it. It is to be closed.
+// open returns the account of a caller that opens a connection, stream or
+// upload, or nil if no quota applies to it. The account must be passed to close
+// afterwards.
 func (q *Quotas) open(ctx context.Context) *Account {
 	table := q.opts.Table()
 	if table == nil || !table.InForce() || leaderproxy.FromPeer(ctx) {
@@ -131,8 +134,8 @@ func (q *Quotas) open(ctx context.Context) *Account {
 	return q.account(p, &l, 1)
 }
 
-// account finds the account of a caller, or makes one, and has it go by what
-// roles say.
+// account finds or makes the account of a caller, and applies the current limits
+// to it.
 func (q *Quotas) account(p *principal.Principal, l *authz.Limits, uses int) *Account {
 	standard := &q.standard
 	if p.Kind == principal.Anonymous {
@@ -166,7 +169,7 @@ func (q *Quotas) account(p *principal.Principal, l *authz.Limits, uses int) *Acc
 	return a
 }
 
-// close ends what open began.
+// close reverts open.
 func (q *Quotas) close(a *Account) {
 	now := q.opts.Now()
 	q.mu.Lock()
@@ -181,8 +184,8 @@ func (q *Quotas) close(a *Account) {
 	q.rest(a, now)
 }
 
-// rest puts an account among the idle, in the place of another one where there
-// are too many. It is called with the lock held.
+// rest adds an account to the idle ones, and removes a different one if there
+// are too many. q.mu must be held.
 func (q *Quotas) rest(a *Account, now time.Time) {
 	if q.idle.Len() >= maxIdle {
 		gone := q.idle.Back()
@@ -198,13 +201,13 @@ func (q *Quotas) rest(a *Account, now time.Time) {
 	a.place = q.idle.PushFront(a)
 }
 
-// refuse makes the refusal of what is over a quota, and counts it.
+// refuse makes the error for a request over a quota, and counts it.
 func (q *Quotas) refuse(which access.Quota, l authz.Limit, wait time.Duration) error {
 	q.refused.WithLabelValues(which.String(), l.Role).Inc()
 	return &Error{Quota: which, Most: l.Most, RetryAfter: wait}
 }
 
-// Error refuses what is over a quota of its caller. Nothing was done.
+// Error: a request was over a quota of its caller. Nothing was done.
 type Error struct {
 	Quota      access.Quota
 	Most       int64

@@ -1,4 +1,4 @@
-// Package roles answers the API's calls about roles, who has them, and the
-// tokens that the cluster keeps. What it is told to keep it hands to a Store;
-// it decides no call, and starts no goroutine.
+// Package roles implements the API calls about roles, role bindings and the
+// tokens that the cluster stores. It passes changes to a Store. It authorizes no
+// calls and starts no goroutine.
 package roles

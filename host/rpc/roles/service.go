@@ -19,7 +19,7 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// Handler is what the ClusterService does about roles, their bindings and
+// Handler has the methods of the ClusterService for roles, role bindings and
 // tokens.
 type Handler interface {
 	ListRoles(context.Context, *connect.Request[clusterv1.ListRolesRequest]) (*connect.Response[clusterv1.ListRolesResponse], error)
@@ -34,31 +34,33 @@ type Handler interface {
 	CanI(context.Context, *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error)
 }
 
-// Store keeps the roles of the cluster, from whichever node is asked. Reads
-// are of this node's copy, and fail with request.ErrNotReady until it has
-// caught up.
+// Store stores the roles of the cluster; any node can use it. Reads use this
+// node's copy, and fail with request.ErrNotReady until it has caught up.
 //
-// Changes return once they are durable and this node has applied them. They
-// fail with an *InvalidError, or with a *status.RefusedError where they do not
-// fit what there is, or the cluster's level has no roles.
+// Changes return when they are durable and this node has applied them. They fail
+// with an *InvalidError, or with a *status.RefusedError if they conflict with
+// the stored state or the cluster version does not support roles.
 type Store interface {
-	// Roles returns those that were put, and the revision of the last change.
+	// Roles returns the roles that were put, and the revision of the last
+	// change.
 	Roles() ([]access.Role, uint64, error)
 	PutRole(ctx context.Context, r access.Role) (revision uint64, err error)
 	DeleteRole(ctx context.Context, name string) (revision uint64, err error)
-	// RoleBindings returns who has which, and the revision of the last change.
+	// RoleBindings returns the roles of each subject, and the revision of the
+	// last change.
 	RoleBindings() ([]access.Binding, uint64, error)
 	PutRoleBinding(ctx context.Context, b access.Binding) (revision uint64, err error)
 	DeleteRoleBinding(ctx context.Context, subject string) (revision uint64, err error)
-	// Tokens returns those of the cluster, and the revision of the last change.
+	// Tokens returns the tokens of the cluster, and the revision of the last
+	// change.
 	Tokens() ([]Token, uint64, error)
-	// PutToken keeps a token that has not expired yet. When it is made is for
-	// the Store to say.
+	// PutToken stores a token that has not expired yet. The Store sets its
+	// creation time.
 	PutToken(ctx context.Context, t access.Token, roles []string) (revision uint64, err error)
 	DeleteToken(ctx context.Context, name string) (revision uint64, err error)
 }
 
-// InvalidError says why there cannot be such a role, binding or token.
+// InvalidError says why a role, binding or token is invalid.
 type InvalidError struct{ Reason string }
 
 func (e *InvalidError) Error() string { return e.Reason }
@@ -66,13 +68,13 @@ func (e *InvalidError) Error() string { return e.Reason }
 // Code implements status.Coded.
 func (e *InvalidError) Code() connect.Code { return connect.CodeInvalidArgument }
 
-// Service answers the calls about roles, bindings and tokens.
+// Service implements the calls about roles, bindings and tokens.
 type Service struct {
 	Store Store
-	// Owner says who owns an entity type; empty: nobody.
+	// Owner returns the owner of an entity type; empty: none.
 	Owner func(ctx context.Context, entityType string) (string, error)
-	Auth  *authorize.Authorizer // nil where nobody is asked who calls
-	// Callers knows who calls; nil where Auth is.
+	Auth  *authorize.Authorizer // nil if the node does not authenticate callers
+	// Callers authenticates callers; nil if Auth is nil.
 	Callers *authn.Authenticator
 	Logger  *slog.Logger
 }
@@ -85,7 +87,7 @@ func (s *Service) settled(ctx context.Context, revision uint64) error {
 	return s.Auth.Await(ctx, revision)
 }
 
-// ListRoles lists the roles, with those that are built in.
+// ListRoles lists the roles, including the built-in ones.
 func (s *Service) ListRoles(context.Context, *connect.Request[clusterv1.ListRolesRequest]) (*connect.Response[clusterv1.ListRolesResponse], error) {
 	kept, revision, err := s.Store.Roles()
 	if err != nil {
@@ -102,13 +104,13 @@ func (s *Service) ListRoles(context.Context, *connect.Request[clusterv1.ListRole
 	return connect.NewResponse(out), nil
 }
 
-// PutRole keeps a role.
+// PutRole stores a role.
 func (s *Service) PutRole(ctx context.Context, req *connect.Request[clusterv1.PutRoleRequest]) (*connect.Response[clusterv1.PutRoleResponse], error) {
 	r := access.Role{Name: req.Msg.GetRoleName(), Quotas: quotasOf(req.Msg.GetQuotas())}
 	for _, m := range req.Msg.GetRules() {
 		r.Rules = append(r.Rules, access.Rule{Effect: access.Effect(m.GetEffect()), Verbs: m.GetVerbs(), Types: m.GetTypes(), IDPrefixes: m.GetIdPrefixes(), Commands: m.GetCommands()})
 	}
-	if r.Check() == nil { // the Store says what is wrong with another
+	if r.Check() == nil { // if it is invalid, the Store returns the error
 		if err := s.Auth.GiveRole(ctx, r); err != nil {
 			return nil, status.Public(s.Logger, err)
 		}
@@ -130,7 +132,7 @@ func quotasOf(m *clusterv1.RoleQuotas) access.Quotas {
 	}
 }
 
-// showQuotas is nil where a role says nothing of them.
+// showQuotas returns nil if a role sets no quotas.
 func showQuotas(q access.Quotas) *clusterv1.RoleQuotas {
 	if q == (access.Quotas{}) {
 		return nil
@@ -141,7 +143,7 @@ func showQuotas(q access.Quotas) *clusterv1.RoleQuotas {
 	}
 }
 
-// DeleteRole removes a role.
+// DeleteRole deletes a role.
 func (s *Service) DeleteRole(ctx context.Context, req *connect.Request[clusterv1.DeleteRoleRequest]) (*connect.Response[clusterv1.DeleteRoleResponse], error) {
 	revision, err := s.Store.DeleteRole(ctx, req.Msg.GetRoleName())
 	if err == nil {
@@ -153,7 +155,7 @@ func (s *Service) DeleteRole(ctx context.Context, req *connect.Request[clusterv1
 	return connect.NewResponse(&clusterv1.DeleteRoleResponse{}), nil
 }
 
-// ListRoleBindings lists who has which roles.
+// ListRoleBindings lists the roles of each subject.
 func (s *Service) ListRoleBindings(context.Context, *connect.Request[clusterv1.ListRoleBindingsRequest]) (*connect.Response[clusterv1.ListRoleBindingsResponse], error) {
 	bindings, revision, err := s.Store.RoleBindings()
 	if err != nil {
@@ -166,9 +168,9 @@ func (s *Service) ListRoleBindings(context.Context, *connect.Request[clusterv1.L
 	return connect.NewResponse(out), nil
 }
 
-// PutRoleBinding gives a subject roles. Who has roles decide from now on is to
-// be admin then: nobody may be, whatever the binding says, where it names
-// somebody who does not exist.
+// PutRoleBinding sets the roles of a subject. The first `admin` binding turns
+// role checks on. It must name the caller, because a typo would lock everybody
+// out.
 func (s *Service) PutRoleBinding(ctx context.Context, req *connect.Request[clusterv1.PutRoleBindingRequest]) (*connect.Response[clusterv1.PutRoleBindingResponse], error) {
 	b := access.Binding{Subject: req.Msg.GetSubject(), Roles: req.Msg.GetRoles()}
 	if s.Auth != nil && b.BindsAdmin() && !authorize.Decided(ctx) && !authz.Names(b.Subject, authn.Of(ctx).Principal) {
@@ -204,14 +206,14 @@ func (s *Service) DeleteRoleBinding(ctx context.Context, req *connect.Request[cl
 	return connect.NewResponse(&clusterv1.DeleteRoleBindingResponse{}), nil
 }
 
-// Token is a token that the cluster keeps, with the roles of its bearer.
+// Token is a token that the cluster stores, with the roles of its bearer.
 type Token struct {
 	access.Token
 	Roles   []string
 	Expired bool
 }
 
-// ListTokens lists the tokens that the cluster keeps.
+// ListTokens lists the tokens that the cluster stores.
 func (s *Service) ListTokens(context.Context, *connect.Request[clusterv1.ListTokensRequest]) (*connect.Response[clusterv1.ListTokensResponse], error) {
 	kept, revision, err := s.Store.Tokens()
 	if err != nil {
@@ -228,8 +230,9 @@ func (s *Service) ListTokens(context.Context, *connect.Request[clusterv1.ListTok
 	return connect.NewResponse(out), nil
 }
 
-// CreateToken keeps a token by its hash. Whoever else is given the roles of a
-// name that another token has already would not be told from its bearer.
+// CreateToken stores a token by its hash, and binds the roles to it. It rejects
+// a name that the token file of this node also has, because the bearer of that
+// token would get the roles too.
 func (s *Service) CreateToken(ctx context.Context, req *connect.Request[clusterv1.CreateTokenRequest]) (*connect.Response[clusterv1.CreateTokenResponse], error) {
 	t := access.Token{Name: req.Msg.GetTokenName()}
 	if len(req.Msg.GetTokenSha256()) != len(t.Hash) {
@@ -263,7 +266,7 @@ func (s *Service) CreateToken(ctx context.Context, req *connect.Request[clusterv
 	return connect.NewResponse(&clusterv1.CreateTokenResponse{Revision: revision}), nil
 }
 
-// DeleteToken removes a token and the roles of its bearer.
+// DeleteToken deletes a token and the roles of its bearer.
 func (s *Service) DeleteToken(ctx context.Context, req *connect.Request[clusterv1.DeleteTokenRequest]) (*connect.Response[clusterv1.DeleteTokenResponse], error) {
 	revision, err := s.Store.DeleteToken(ctx, req.Msg.GetTokenName())
 	if err == nil {
@@ -275,7 +278,7 @@ func (s *Service) DeleteToken(ctx context.Context, req *connect.Request[clusterv
 	return connect.NewResponse(&clusterv1.DeleteTokenResponse{}), nil
 }
 
-// CanI says who the caller is, and whether it may make a call.
+// CanI returns who the caller is, and whether it may make a call.
 func (s *Service) CanI(ctx context.Context, req *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error) {
 	m := req.Msg
 	c, known := authorize.Asked(m)
