@@ -10,36 +10,39 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// Pauses tells of the times that the process stood still, as a *stall.PauseWatch
-// does.
+// Pauses reports pauses of the process, such as a suspended virtual machine; a
+// *stall.PauseWatch implements it.
 type Pauses interface {
-	// Epoch counts them.
+	// Epoch counts the pauses.
 	Epoch() uint64
-	// Settling: one has just ended.
+	// Settling reports whether a pause has just ended.
 	Settling() bool
 }
 
-// ErrPaused refuses what arrived before the process stood still. Its caller
-// has given it up, and may have had it done by another node so long ago that
-// its command id is forgotten. Nothing of it runs here.
+// ErrPaused rejects a request that arrived before a pause of the process. Its
+// caller has given up on it, and may have had it executed by a different node so
+// long ago that the idempotency window no longer contains its command id. The
+// request therefore must not run here.
 var ErrPaused = status.New(connect.CodeUnavailable, "the node stood still after this was sent; send it again")
 
-// Arrivals tells what arrived on a connection that is older than the last
-// pause of the process: that may have waited in the kernel, in part or whole.
+// Arrivals detects requests on connections that are older than the last pause of
+// the process, because all or part of such a request may have waited in the
+// kernel during the pause.
 type Arrivals struct{ watch Pauses }
 
-// NewArrivals goes by what watch tells.
+// NewArrivals makes an Arrivals that uses the pauses of watch.
 func NewArrivals(watch Pauses) Arrivals { return Arrivals{watch} }
 
-// epochKey is the context's key for the epoch in which a connection came.
+// epochKey is the context key of the epoch in which a connection was accepted.
 type epochKey struct{}
 
-// ConnContext notes when a connection came.
+// ConnContext records the epoch in which a connection was accepted.
 func (a Arrivals) ConnContext(ctx context.Context, _ net.Conn) context.Context {
 	return context.WithValue(ctx, epochKey{}, a.watch.Epoch())
 }
 
-// Check fails with ErrPaused for what came before a pause.
+// Check fails with ErrPaused if the connection of ctx was accepted before a
+// pause.
 func (a Arrivals) Check(ctx context.Context) error {
 	if came, ok := ctx.Value(epochKey{}).(uint64); ok && came != a.watch.Epoch() {
 		return ErrPaused
@@ -47,12 +50,13 @@ func (a Arrivals) Check(ctx context.Context) error {
 	return nil
 }
 
-// Wrap refuses what comes on old connections, and has them closed.
+// Wrap rejects requests on connections from before a pause, and has the
+// connections closed.
 func (a Arrivals) Wrap(next http.Handler) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := a.Check(r.Context()); err != nil {
-			w.Header().Set("Connection", "close") // over HTTP/2 it says GOAWAY
+			w.Header().Set("Connection", "close") // sent as GOAWAY over HTTP/2
 			refuse.Write(w, r, connect.NewError(connect.CodeUnavailable, err))
 			return
 		}
@@ -60,8 +64,8 @@ func (a Arrivals) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// Listen wraps a listener so that what the kernel accepted before a pause is
-// closed.
+// Listen wraps a listener so that it closes connections that the kernel accepted
+// before or during a pause.
 func (a Arrivals) Listen(l net.Listener) net.Listener { return freshListener{l, a.watch} }
 
 type freshListener struct {

@@ -26,8 +26,8 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// longLived says which procedures outlive the server's timeouts, and whether
-// their input does too.
+// longLived are the procedures that the server's timeouts do not apply to. If
+// input is set, that includes the timeout for reading.
 var longLived = map[string]struct{ input bool }{
 	entityv1connect.EntityServiceSendStreamProcedure:      {input: true},
 	entityv1connect.EntityServiceReadEventsProcedure:      {},
@@ -45,31 +45,34 @@ var longLived = map[string]struct{ input bool }{
 	clusterv1connect.ClusterServiceProfileGuestsProcedure: {},
 }
 
-// BodyOptions bound what requests bring. All are required.
+// BodyOptions set the limits of request bodies. All fields are required unless
+// marked otherwise.
 type BodyOptions struct {
 	MessageBytes, UploadBytes int
 	Waiting                   *Waiting
 	Decodes                   *Decodes
 	Uploads                   *Uploads
-	// MayUpload refuses an upload before it waits for its turn; nil refuses none.
+	// MayUpload returns an error to reject an upload before it waits for its
+	// turn; nil rejects none.
 	MayUpload func(context.Context) error
-	// Services have the messages whose memory is computed before they are
-	// decoded. Others are charged by a factor.
+	// Services have the messages whose decoded size is computed before they are
+	// decoded. Other messages are charged by a fixed factor.
 	Services []protoreflect.ServiceDescriptor
-	// Log gets what operators should see.
+	// Log receives messages for operators.
 	Log *slog.Logger
 }
 
-// Bodies limits what every request may carry, charges it to what may wait on
-// the node, and lifts the server's timeouts for streams.
+// Bodies limits the size of request bodies, charges their memory to the budget
+// of waiting bytes, and lifts the server's timeouts for streams.
 //
-// A message is read whole, charged as it comes, before its decoder sees any of
-// it. Then the memory that it takes once it is decoded is computed from its
-// bytes and charged too, and a large one waits for one of the turns of
-// decoding. The charge ends when the call has its request in a form that is
-// charged by itself (Charge.Settle), when the next message of a stream is read,
-// or with the call. A module is not charged: its upload has its turn before its
-// first byte is read.
+// A message is read completely before its decoder sees any of it, and is charged
+// as it arrives, so that a decoder never works on unbounded input. Then the
+// memory that the message will take after decoding is computed from its bytes
+// and charged too, and a large message waits for one of the decoding turns. The
+// charge ends when the call has converted its request to a form that is charged
+// separately (Charge.Settle), when the next message of a stream is read, or when
+// the call ends. A module is not charged: its upload waits for an upload turn
+// before the first byte is read.
 func Bodies(next http.Handler, o BodyOptions) http.Handler {
 	b := &bodies{BodyOptions: o, message: tooLarge(o.MessageBytes), upload: tooLarge(o.UploadBytes), inputs: map[string]*shape{}}
 	var all shapes
@@ -111,10 +114,11 @@ func (b *bodies) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 	charge := &c.charge
 	c.ctx.charge = charge
 	defer charge.Settle()
-	// The server goes by the type of its own request's body when it decides
-	// whether what is left of it can be read away. With another type in its place
-	// it would go on with the rest of a body that was closed early, and take that
-	// for the connection's next request. So the request is a copy.
+	// http.Server checks the type of its own request's body to decide whether it
+	// can discard the unread rest. If the body had a different type, the server
+	// would, after a body that was closed early, parse the rest of it as the
+	// next request of the connection. So only a copy of the request gets the new
+	// body.
 	r = r.WithContext(&c.ctx)
 	m := message{charge: charge, shape: b.inputs[r.URL.Path], limit: b.MessageBytes, over: b.message, ctx: ctx, input: stream.input, stream: r.URL.Path == entityv1connect.EntityServiceSendStreamProcedure,
 		many: stream.input || r.URL.Path == modulev1connect.ModuleServiceUploadStreamProcedure, json: isJSON(r.Header.Get("Content-Type"))}
@@ -142,16 +146,16 @@ func (b *bodies) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 	next.ServeHTTP(w, r)
 }
 
-// emptiedKey is the context's key for a call whose body was replaced.
+// emptiedKey is the context key for calls whose body was replaced.
 type emptiedKey struct{}
 
-// Emptied has a call charged nothing: it has an empty message in the place of
-// its own.
+// Emptied marks a call that is charged nothing, because its message was replaced
+// by an empty one.
 func Emptied(ctx context.Context) context.Context {
 	return context.WithValue(ctx, emptiedKey{}, true)
 }
 
-// asked charges the message of a GET, which is a parameter.
+// asked charges the message of a GET request, which is a URL parameter.
 func (b *bodies) asked(m *message, u *url.URL) error {
 	if m.shape == nil {
 		return nil
@@ -170,63 +174,65 @@ func (b *bodies) asked(m *message, u *url.URL) error {
 	return m.decoded(data)
 }
 
-// IsUpload reports whether the one message of a procedure is a module.
+// IsUpload reports whether the single message of a procedure is a module.
 func IsUpload(procedure string) bool {
 	return procedure == modulev1connect.ModuleServiceUploadProcedure
 }
 
-// isEnveloped reports whether messages have prefixes, as they have in every
-// protocol but unary Connect.
+// isEnveloped reports whether the messages have a length prefix, as they do in
+// every protocol except unary Connect.
 func isEnveloped(r *http.Request) bool {
 	kind := r.Header.Get("Content-Type")
 	return strings.HasPrefix(kind, "application/grpc") || strings.HasPrefix(kind, "application/connect+")
 }
 
-// tooLarge is what a message over a limit gets: the caller's input is at
-// fault, and a retry of it cannot succeed.
+// tooLarge makes the error for a message over a limit. It is invalid_argument,
+// because a retry cannot succeed.
 func tooLarge(limit int) *connect.Error {
 	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("a message is longer than %d bytes", limit))
 }
 
-// Decodes bounds how many large messages are decoded at a time: each takes
-// memory and garbage that the charge only estimates.
+// Decodes limits how many large messages are decoded concurrently, because
+// decoding uses temporary memory and produces garbage that the charge only
+// estimates.
 type Decodes struct{ turns chan struct{} }
 
-// NewDecodes lets most be decoded at a time.
+// NewDecodes allows most concurrent decodes.
 func NewDecodes(most int) *Decodes { return &Decodes{make(chan struct{}, most)} }
 
-// smallMessage is the length up to which a message needs no turn to be decoded.
+// smallMessage is the size in bytes up to which a message needs no decoding
+// turn.
 const smallMessage = 4 << 10
 
-// DecodedError refuses a message that would take more memory once it is decoded
-// than may wait on the node: it could never be let in.
+// DecodedError rejects a message that would take more memory after decoding than
+// the whole budget of waiting bytes, so that it could never be admitted.
 type DecodedError struct{ Bytes, Limit int64 }
 
-// Code is that of the caller's input.
+// Code implements status.Coded.
 func (e *DecodedError) Code() connect.Code { return connect.CodeInvalidArgument }
 
 func (e *DecodedError) Error() string {
 	return fmt.Sprintf("the message may take %d bytes of memory once it is decoded, more than the %d that may wait on the node: send it in parts, or as data", e.Bytes, e.Limit)
 }
 
-// Charge is what one request holds of the bytes that may wait on the node, and
-// of the turns of decoding. It serves the goroutine of its request. A nil
-// Charge holds nothing.
+// Charge is what one request holds of the budget of waiting bytes, and of the
+// decoding turns. Only the goroutine of the request may use it. A nil Charge
+// holds nothing.
 type Charge struct {
 	bodies  *bodies
-	read    int64 // of the message as it is read
+	read    int64 // for the buffer of the encoded message
 	decoded int64
 	turn    bool
-	leave   func() // of an upload's turn
+	leave   func() // ends an upload's turn
 }
 
 type chargeKey struct{}
 
-// call is what a request is read and charged with, as one allocation.
+// call combines what is allocated per request into one allocation.
 type call struct {
 	charge Charge
 	ctx    charged
-	single single // the body, if it is one message
+	single single // the body, if it is a single message
 }
 
 // charged is the context of a request that has a charge.
@@ -243,18 +249,19 @@ func (c *charged) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// ChargeOf is that of a request's context, nil where it brings nothing.
+// ChargeOf returns the charge of a request's context, nil if the request has no
+// message.
 func ChargeOf(ctx context.Context) *Charge {
 	c, _ := ctx.Value(chargeKey{}).(*Charge)
 	return c
 }
 
-// streamAllowance is what a message of SendStream may be charged whatever waits
-// on the node: its commands are refused one by one where they do not fit, which
-// needs the message. The bound on streams bounds it.
+// streamAllowance is how many bytes a message of SendStream may be charged even
+// if the budget is exhausted. The server needs the message to reject its
+// commands one by one. The limit on streams bounds the total.
 const streamAllowance = 64 << 10
 
-// take charges n bytes, and adds them to what is charged for.
+// take charges n bytes to the budget and adds them to *to.
 func (m *message) take(n int64, to *int64) error {
 	c := m.charge
 	if m.stream && c.read+c.decoded+n <= streamAllowance {
@@ -266,13 +273,13 @@ func (m *message) take(n int64, to *int64) error {
 	return nil
 }
 
-// shrink ends the charge of what was read: its buffer is free.
+// shrink ends the charge for the read buffer, which is free again.
 func (c *Charge) shrink() {
 	c.bodies.Waiting.Give(c.read)
 	c.read = 0
 }
 
-// Decoded ends the turn of the message that was decoded.
+// Decoded ends the turn of a message that was decoded.
 func (c *Charge) Decoded() {
 	if c != nil && c.turn {
 		c.turn = false
@@ -280,8 +287,8 @@ func (c *Charge) Decoded() {
 	}
 }
 
-// Settle ends the charge of the message: its call holds nothing of it any more,
-// or is charged for what it holds.
+// Settle ends the charge of the message, because its call holds none of it any
+// more or has charged what it still holds separately.
 func (c *Charge) Settle() {
 	if c == nil {
 		return
@@ -297,29 +304,29 @@ func (c *Charge) Settle() {
 	}
 }
 
-// message is one that is read and charged.
+// message is a message that is read and charged.
 type message struct {
 	ctx    context.Context
 	charge *Charge
-	shape  *shape // nil where it is not known
+	shape  *shape // nil if it is not known
 	json   bool
 	limit  int
 	over   error
-	many   bool // more follow, each once the one before is done with
-	input  bool // reading ends by deadlines that others set
-	stream bool // of SendStream
+	many   bool // more messages follow; each is read when the previous one is done
+	input  bool // read deadlines are set elsewhere
+	stream bool // the procedure is SendStream
 
-	buf    []byte  // of what was read
-	pooled *[]byte // the buffer behind buf; nil if there is none
-	served int     // of buf, to the decoder
+	buf    []byte  // what was read
+	pooled *[]byte // the buffer of buf; nil if there is none
+	served int     // how much of buf the decoder has
 	failed error
 }
 
-// unknownFactor is what a byte of an unknown message is charged with.
+// unknownFactor is the charge per byte of a message whose shape is not known.
 const unknownFactor = 64
 
-// decoded charges what a message takes once it is decoded, and waits for a
-// turn.
+// decoded charges the memory that a message takes after decoding, and waits for
+// a decoding turn.
 func (m *message) decoded(data []byte) (err error) {
 	c := m.charge
 	n := int64(unknownFactor * len(data))
@@ -332,7 +339,7 @@ func (m *message) decoded(data []byte) (err error) {
 			return err
 		}
 	}
-	n += 2 * int64(len(data)) // the decoder's copy, which grows by doubling
+	n += 2 * int64(len(data)) // the decoder's copy, whose buffer grows by doubling
 	if n > c.bodies.Waiting.limit {
 		return &DecodedError{Bytes: n, Limit: c.bodies.Waiting.limit}
 	}
@@ -351,8 +358,8 @@ func (m *message) decoded(data []byte) (err error) {
 	}
 }
 
-// Buffers of messages up to largeBuffer bytes are pooled. Most messages fit the
-// first buffer; batches of a stream need the large one again and again.
+// Buffers of up to largeBuffer bytes are pooled. Most messages fit the first
+// buffer; batches of a stream need the large one repeatedly.
 const (
 	firstBuffer = 1 << 10
 	largeBuffer = 16 << 10
@@ -368,7 +375,7 @@ func newBuffer(size int) *[]byte {
 	return &b
 }
 
-// room makes room in buf, for at most most bytes in all.
+// room makes room in buf, which may hold at most most bytes.
 func (m *message) room(most int) error {
 	if len(m.buf) < cap(m.buf) {
 		return nil
@@ -402,7 +409,7 @@ func (m *message) reuse() {
 	m.buf, m.pooled = nil, nil
 }
 
-// recycle returns a buffer to the pool of its size, if it came from one.
+// recycle returns a buffer to the pool for its size, if there is one.
 func recycle(b *[]byte) {
 	switch {
 	case b == nil:
@@ -413,8 +420,8 @@ func recycle(b *[]byte) {
 	}
 }
 
-// serve hands out what was read. The decoder has all of it then, and the buffer
-// goes back.
+// serve copies what was read to the decoder. After the last byte the buffer is
+// recycled.
 func (m *message) serve(p []byte) int {
 	n := copy(p, m.buf[m.served:])
 	if m.served += n; m.served == len(m.buf) {
@@ -425,7 +432,8 @@ func (m *message) serve(p []byte) int {
 	return n
 }
 
-// fail makes an error that of the API; it is returned from now on.
+// fail converts an error to a public one and stores it, so that every later read
+// returns it.
 func (m *message) fail(err error) error {
 	var public *connect.Error
 	var slow net.Error
@@ -436,14 +444,14 @@ func (m *message) fail(err error) error {
 	case m.input, m.ctx.Err() != nil:
 	case errors.As(err, &slow) && slow.Timeout():
 		err = connect.NewError(connect.CodeDeadlineExceeded, errors.New("the request did not come in time"))
-	default: // what net/http says of a body that is none, or that was cut short
+	default: // errors of net/http about a malformed or truncated body
 		err = connect.NewError(connect.CodeInvalidArgument, errors.New("the request's body cannot be read: it is malformed, or was cut short"))
 	}
 	m.failed = err
 	return err
 }
 
-// single is a body that is one message.
+// single is a body that is one message without a prefix.
 type single struct {
 	message
 	body  limitedBody
@@ -492,13 +500,14 @@ type envelopes struct {
 	body io.ReadCloser
 }
 
-// Read implements io.Reader. A prefix is returned with what follows it.
+// Read implements io.Reader. It returns a prefix together with the message that
+// follows it.
 func (e *envelopes) Read(p []byte) (int, error) {
 	if e.failed != nil {
 		return 0, e.failed
 	}
 	if len(e.buf) == 0 {
-		e.charge.Decoded() // the message before, if there was one
+		e.charge.Decoded() // the previous message, if there was one
 		if e.many {
 			e.charge.Settle()
 		}
@@ -509,8 +518,8 @@ func (e *envelopes) Read(p []byte) (int, error) {
 	return e.serve(p), nil
 }
 
-// next reads a message. One that is cut short is handed out as it is, and the
-// end comes after it.
+// next reads a message. A truncated message is returned as it is, and the error
+// follows after it.
 func (e *envelopes) next() error {
 	var prefix [wire.PrefixBytes]byte
 	n, err := io.ReadFull(e.body, prefix[:])
@@ -548,8 +557,8 @@ func (e *envelopes) next() error {
 // Close implements io.Closer.
 func (e *envelopes) Close() error { return e.body.Close() }
 
-// uploadBody waits for the upload's turn before the first byte is read. The
-// turn ends with the call.
+// uploadBody waits for an upload turn before it reads the first byte. The turn
+// ends with the call.
 type uploadBody struct {
 	io.ReadCloser
 	ctx     context.Context
@@ -583,10 +592,10 @@ func (u *uploadBody) Read(p []byte) (int, error) {
 	return u.ReadCloser.Read(p)
 }
 
-// limitedBody fails when there is more of a request than its limit.
+// limitedBody fails if a request body is longer than its limit.
 type limitedBody struct {
 	body io.ReadCloser
-	left int // below 0 once the limit is passed
+	left int // negative after the limit was exceeded
 	over error
 }
 
@@ -606,8 +615,8 @@ func (b *limitedBody) Read(p []byte) (int, error) {
 
 func (b *limitedBody) Close() error { return b.body.Close() }
 
-// Decoding is the interceptor that notes when a message was decoded. It is the
-// outermost.
+// Decoding is the interceptor that ends the decoding turn of a message after it
+// was decoded. It must be the outermost interceptor.
 type Decoding struct{}
 
 // WrapUnary implements connect.Interceptor.
@@ -623,8 +632,8 @@ func (Decoding) WrapStreamingClient(next connect.StreamingClientFunc) connect.St
 	return next
 }
 
-// WrapStreamingHandler implements connect.Interceptor. The messages of
-// SendStream are decoded by its service.
+// WrapStreamingHandler implements connect.Interceptor. The service of SendStream
+// decodes its messages itself.
 func (Decoding) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		charge := ChargeOf(ctx)

@@ -20,40 +20,44 @@ import (
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 )
 
-// Bounds of connections beside those of NewConnections.
+// Limits of connections in addition to those of NewConnections.
 const (
-	reservedConns        = 256 // beyond the most
+	reservedConns        = 256 // in addition to the maximum
 	reservedAddressConns = 32
-	// maxResets bounds the streams that a client resets on a connection in a
-	// second: each has cost a handler.
+	// maxResets limits the streams that a client may reset per second on one
+	// connection, because each reset stream has already cost a handler.
 	maxResets = 1000
-	// callsEach and leastCalls say how many calls there may be at a time: so many
-	// for each connection that there may be, whichever they are on. One costs about
-	// 20 KB before its message is read, so that 250 on each connection would be
-	// many times the memory that a node has.
+	// callsEach and leastCalls limit concurrent calls: callsEach for each
+	// allowed connection, but at least leastCalls, whichever connections they
+	// are on. A call takes about 20 KB before its message is read, so HTTP/2's
+	// 250 streams on every connection would take many times the memory of a
+	// node.
 	callsEach  = 4
 	leastCalls = 1024
 )
 
-// errBusy is answered where there are too many calls.
+// errBusy is the error for a call over the limit of concurrent calls.
 var errBusy = errors.New("the node has too many calls at a time, or too many from this address; retry after a moment")
 
-// errCrowded is answered where there are too many connections.
+// errCrowded is the error for a call on a reserve connection.
 var errCrowded = errors.New("the node has too many connections, or too many from this address: close some")
 
-// Connections shares the connections of a server out between addresses. When
-// one has all that it may, or there are no more, the one that was idle for
-// longest makes room, of the address that has the most if that has one. Where
-// none is idle a few more are let in that get probes of health answered, calls
-// between nodes where those are served, and nothing else, so a node that is
-// busy with strangers is not taken for dead. What is beyond those is closed at
-// once. It is safe for concurrent use.
+// Connections limits the connections of a server and shares them fairly between
+// client addresses. It is safe for concurrent use.
+//
+// If an address is at its limit, or the server is, the connection that has been
+// idle for longest is closed to make room: one of the same address in the first
+// case, and preferably one of the address with the most connections in the
+// second. If no connection is idle, a small reserve admits more connections, on
+// which the node answers only health probes and, if it serves them there, calls
+// between nodes. So a node that is overloaded by clients is not mistaken for a
+// failed one. Connections beyond the reserve are closed immediately.
 type Connections struct {
 	most, mostOf           int
 	mostCalls, mostCallsOf int
 
 	refused atomic.Uint64 // calls
-	closed  atomic.Uint64 // that had to make room or got none
+	closed  atomic.Uint64 // connections closed to make room, or not admitted
 
 	mu       sync.Mutex
 	total    int
@@ -63,42 +67,42 @@ type Connections struct {
 	open     map[*connection]struct{}
 }
 
-// address is who connects: an IP address, or the network of 64 bits that one
-// client has of IPv6.
+// address is the state of one client address: an IPv4 address, or an IPv6 /64
+// network, because one client can use all addresses of such a network.
 type address struct {
-	conns    map[*connection]struct{} // without those of the reserve
+	conns    map[*connection]struct{} // except reserve connections
 	reserved int
-	streams  int // of Streams
-	calls    int // under way
+	streams  int // open streams, for Streams
+	calls    int // calls in progress
 }
 
-// NewConnections shares most connections out, of which an address has at most
-// mostOf beside a reserve.
+// NewConnections allows most connections, of which one address may have mostOf
+// in addition to a reserve.
 func NewConnections(most, mostOf int) *Connections {
 	return &Connections{most: most, mostOf: min(most, mostOf), mostCalls: max(callsEach*most, leastCalls), mostCallsOf: max(callsEach*min(most, mostOf), leastCalls/2), by: map[string]*address{}, open: map[*connection]struct{}{}}
 }
 
-// connection is one that was accepted.
+// connection is an accepted connection.
 type connection struct {
 	net.Conn
 	owner   *Connections
 	from    string
 	reserve bool
 	left    sync.Once
-	between atomic.Bool // it had a call between nodes
+	between atomic.Bool // it has carried a call between nodes
 
-	idle      time.Time // since when; zero while it has a request; of owner.mu
+	idle      time.Time // start of the idle time; zero while it has a request; protected by owner.mu
 	resets    atomic.Int64
-	resetsEnd atomic.Int64 // of the second that they are counted in, Unix ns
+	resetsEnd atomic.Int64 // end of the second in which resets are counted, in Unix ns
 
 	counting sync.Mutex
-	gone     func() // of CountConnection; nil until it is counted
-	ended    bool   // the server has done with it
+	gone     func() // from CountConnection; nil until the connection is counted
+	ended    bool   // the server has closed it
 }
 
-// ClientOf is what of a remote address, host:port, is one client's: the IP
-// address, or the network of 64 bits that one client has of IPv6. It is empty
-// for other addresses.
+// ClientOf returns the part of a remote address, host:port, that identifies a
+// client: the IPv4 address, or the IPv6 /64 network. It returns "" for other
+// addresses.
 func ClientOf(remote string) string {
 	at, err := netip.ParseAddrPort(remote)
 	if err != nil {
@@ -107,7 +111,7 @@ func ClientOf(remote string) string {
 	return network.ClientOf(net.TCPAddrFromAddrPort(at))
 }
 
-// Listen wraps a listener so that connections are shared out.
+// Listen wraps a listener so that s admits its connections.
 func (s *Connections) Listen(l net.Listener) net.Listener { return sharedListener{l, s} }
 
 type sharedListener struct {
@@ -132,8 +136,8 @@ func (l sharedListener) Accept() (net.Conn, error) {
 	}
 }
 
-// admit takes a connection in, or returns nil. What it returns as gone makes
-// room and is to be closed.
+// admit admits a connection, or returns nil. The caller must close gone, the
+// connection that was removed to make room, if it is not nil.
 func (s *Connections) admit(conn net.Conn, now time.Time) (in, gone *connection) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -172,7 +176,7 @@ func (s *Connections) admit(conn net.Conn, now time.Time) (in, gone *connection)
 	return c, gone
 }
 
-// largest is the address with the most connections.
+// largest returns the address with the most connections.
 func (s *Connections) largest() (most *address) {
 	for _, a := range s.by {
 		if most == nil || len(a.conns) > len(most.conns) {
@@ -182,7 +186,8 @@ func (s *Connections) largest() (most *address) {
 	return most
 }
 
-// idlest is the connection that was idle for longest of all, nil where none is.
+// idlest returns the connection that has been idle for longest; nil if none is
+// idle.
 func (s *Connections) idlest() (longest *connection) {
 	for _, a := range s.by {
 		if c := a.idlest(); c != nil && (longest == nil || c.idle.Before(longest.idle)) {
@@ -192,7 +197,8 @@ func (s *Connections) idlest() (longest *connection) {
 	return longest
 }
 
-// idlest is the connection that was idle for longest, nil where none is.
+// idlest returns the connection of the address that has been idle for longest;
+// nil if none is idle.
 func (a *address) idlest() (longest *connection) {
 	for c := range a.conns {
 		if !c.idle.IsZero() && (longest == nil || c.idle.Before(longest.idle)) {
@@ -202,7 +208,7 @@ func (a *address) idlest() (longest *connection) {
 	return longest
 }
 
-// forget takes a connection off the counts, once.
+// forget removes a connection from the counts, once.
 func (s *Connections) forget(c *connection) {
 	c.left.Do(func() {
 		a := s.by[c.from]
@@ -217,14 +223,14 @@ func (s *Connections) forget(c *connection) {
 	})
 }
 
-// drop forgets an address that has nothing left.
+// drop deletes an address that has no connections, streams or calls.
 func (s *Connections) drop(from string) {
 	if a := s.by[from]; a != nil && len(a.conns) == 0 && a.reserved == 0 && a.streams == 0 && a.calls == 0 {
 		delete(s.by, from)
 	}
 }
 
-// Close closes the connection and gives its place back.
+// Close closes the connection and releases its place.
 func (c *connection) Close() error {
 	c.owner.mu.Lock()
 	c.owner.forget(c)
@@ -232,10 +238,11 @@ func (c *connection) Close() error {
 	return c.Conn.Close()
 }
 
-// NetConn is what the connection lies on.
+// NetConn returns the wrapped connection.
 func (c *connection) NetConn() net.Conn { return c.Conn }
 
-// of is the connection that a server's lies on: the server sees TLS.
+// of returns the connection that underlies a connection of the server, which may
+// be a TLS connection.
 func of(conn net.Conn) (*connection, bool) {
 	if t, ok := conn.(*tls.Conn); ok {
 		conn = t.NetConn()
@@ -244,7 +251,8 @@ func of(conn net.Conn) (*connection, bool) {
 	return c, ok
 }
 
-// State follows what the server does with a connection.
+// State tracks the state of a connection in the server; it is an
+// http.Server.ConnState func.
 func (s *Connections) State(conn net.Conn, state http.ConnState) {
 	c, ok := of(conn)
 	if !ok {
@@ -267,7 +275,7 @@ func (s *Connections) State(conn net.Conn, state http.ConnState) {
 	}
 }
 
-// CloseAll closes those that are open. The server takes note of each by itself.
+// CloseAll closes all open connections. The server notices each by itself.
 func (s *Connections) CloseAll() {
 	s.mu.Lock()
 	open := slices.Collect(maps.Keys(s.open))
@@ -277,7 +285,7 @@ func (s *Connections) CloseAll() {
 	}
 }
 
-// CloseInternal closes those that had a call between nodes.
+// CloseInternal closes the connections that have carried a call between nodes.
 func (s *Connections) CloseInternal() {
 	s.mu.Lock()
 	open := slices.Collect(maps.Keys(s.open))
@@ -289,14 +297,14 @@ func (s *Connections) CloseInternal() {
 	}
 }
 
-// Closed counts those that had to make room or got none, and those that were
-// closed for resets.
+// Closed returns how many connections were closed to make room, not admitted, or
+// closed because of stream resets.
 func (s *Connections) Closed() uint64 { return s.closed.Load() }
 
-// connectionKey is the context's key for the *connection of a request.
+// connectionKey is the context key of the *connection of a request.
 type connectionKey struct{}
 
-// ConnContext makes a request know its connection.
+// ConnContext makes the connection available in the context of its requests.
 func (s *Connections) ConnContext(ctx context.Context, conn net.Conn) context.Context {
 	if c, ok := of(conn); ok {
 		return context.WithValue(ctx, connectionKey{}, c)
@@ -304,9 +312,10 @@ func (s *Connections) ConnContext(ctx context.Context, conn net.Conn) context.Co
 	return ctx
 }
 
-// CountConnection has the connection of a request counted, by take, until it
-// ends, when what take returned is called. Once it is counted take is not
-// called again; a nil func has not counted it.
+// CountConnection counts the connection of a request with take, and calls gone
+// when the connection closes. If the connection is counted already, take is not
+// called. A nil gone means that take did not count the connection, so a later
+// request tries again.
 func CountConnection(ctx context.Context, take func() (gone func(), err error)) error {
 	c, of := ctx.Value(connectionKey{}).(*connection)
 	if !of {
@@ -322,7 +331,7 @@ func CountConnection(ctx context.Context, take func() (gone func(), err error)) 
 	return err
 }
 
-// uncount takes note that the connection has ended.
+// uncount calls gone, because the connection has closed.
 func (c *connection) uncount() {
 	c.counting.Lock()
 	gone := c.gone
@@ -334,7 +343,7 @@ func (c *connection) uncount() {
 }
 
 // stream takes one of the at most limit streams of a caller's address; leave
-// gives it back. Other nodes, which ask for callers of theirs, have no limit.
+// releases it. Calls that other nodes forward for their callers have no limit.
 func (s *Connections) stream(ctx context.Context, limit int) (leave func(), ok bool) {
 	c, of := ctx.Value(connectionKey{}).(*connection)
 	if !of || leaderproxy.FromPeer(ctx) {
@@ -343,7 +352,7 @@ func (s *Connections) stream(ctx context.Context, limit int) (leave func(), ok b
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.by[c.from]
-	if a == nil { // its connection was closed
+	if a == nil { // the connection was closed
 		return func() {}, true
 	}
 	if a.streams >= limit {
@@ -358,13 +367,12 @@ func (s *Connections) stream(ctx context.Context, limit int) (leave func(), ok b
 	}), true
 }
 
-// enterCall takes one of the calls that there may be at a time; leave gives it
-// back.
+// enterCall takes one of the allowed concurrent calls; leave releases it.
 func (s *Connections) enterCall(c *connection) (leave func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	a := s.by[c.from]
-	if a == nil { // its connection was closed
+	if a == nil { // the connection was closed
 		return func() {}, true
 	}
 	if s.calls >= s.mostCalls || a.calls >= s.mostCallsOf {
@@ -382,10 +390,11 @@ func (s *Connections) enterCall(c *connection) (leave func(), ok bool) {
 	}, true
 }
 
-// Wrap answers on connections of the reserve only what they are for, refuses
-// calls beyond those that there may be at a time, and ends connections whose clients reset streams without end. A connection of the
-// reserve is kept for further calls between nodes alone, and while apart says
-// that nodes are served elsewhere for none.
+// Wrap serves only probes and internal calls on reserve connections, rejects
+// calls over the limit of concurrent calls, and closes connections whose clients
+// reset too many streams. A reserve connection is kept open only for further
+// calls between nodes, and not even for those if apart reports that other nodes
+// have a listener of their own.
 func (s *Connections) Wrap(next http.Handler, internal map[string]http.Handler, apart func() bool) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -397,7 +406,8 @@ func (s *Connections) Wrap(next http.Handler, internal map[string]http.Handler, 
 		if ok && c.reserve && !isProbe(r) && !isInternal {
 			w.Header().Set("Connection", "close")
 			refuse.Write(w, r, connect.NewError(connect.CodeUnavailable, errCrowded))
-			// What is left of the body is not waited for: the place is for others.
+			// Do not wait for the rest of the body, because others need the
+			// place.
 			_ = http.NewResponseController(w).SetReadDeadline(time.Unix(1, 0))
 			return
 		}
@@ -424,8 +434,8 @@ func (s *Connections) Wrap(next http.Handler, internal map[string]http.Handler, 
 	})
 }
 
-// reset counts a stream that its client has reset, and reports whether they are
-// too many.
+// reset counts a stream that the client has reset, and reports whether there
+// were too many.
 func (c *connection) reset(now time.Time) bool {
 	if end := c.resetsEnd.Load(); now.UnixNano() > end && c.resetsEnd.CompareAndSwap(end, now.Add(time.Second).UnixNano()) {
 		c.resets.Store(0)
@@ -433,7 +443,7 @@ func (c *connection) reset(now time.Time) bool {
 	return c.resets.Add(1) > maxResets
 }
 
-// WatchConnections registers what is known of connections, unless r is nil.
+// WatchConnections registers the metrics of connections, unless r is nil.
 func WatchConnections(r prometheus.Registerer, of ...*Connections) {
 	if r == nil {
 		return

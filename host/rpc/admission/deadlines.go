@@ -11,18 +11,19 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// compileDeadline bounds the calls that may compile a module, which takes
-// seconds of CPU for a large one, and more on a machine that is busy.
+// compileDeadline is the minimum time limit of calls that may compile a module,
+// because that takes seconds of CPU time for a large module, and longer on a
+// busy machine.
 const compileDeadline = time.Minute
 
-// Deadlines bounds how long a call may take.
+// Deadlines limits the duration of calls.
 type Deadlines struct {
-	Standard time.Duration // of a call that brings none
-	Longest  time.Duration // of any call
+	Standard time.Duration // of a call without a deadline
+	Longest  time.Duration // the maximum for any call
 }
 
-// Of returns the deadline of a call that arrives now with the deadline of ctx,
-// which is the caller's.
+// Of returns the deadline of a call that arrives now. The deadline of ctx is the
+// one that the caller set.
 func (d Deadlines) Of(ctx context.Context, now time.Time) time.Time {
 	given, ok := ctx.Deadline()
 	if !ok {
@@ -34,8 +35,8 @@ func (d Deadlines) Of(ctx context.Context, now time.Time) time.Time {
 	return given
 }
 
-// WrapUnary puts the bound into the context of every unary call that does not
-// keep it itself, and that a caller waits.
+// WrapUnary sets the deadline in the context of every unary call, except Send
+// and Query, and marks the context with request.WithCaller.
 func (d Deadlines) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
 		ctx = request.WithCaller(ctx)
@@ -43,7 +44,7 @@ func (d Deadlines) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		until := d.Of(ctx, now)
 		switch req.Spec().Procedure {
 		case entityv1connect.EntityServiceSendProcedure, entityv1connect.EntityServiceQueryProcedure:
-			return next(ctx, req) // a call bounds its wait without a context
+			return next(ctx, req) // these limit their wait without a context, which is cheaper
 		case modulev1connect.ModuleServiceUploadProcedure, modulev1connect.ModuleServiceActivateProcedure:
 			until = now.Add(max(d.Longest, compileDeadline))
 			if given, ok := ctx.Deadline(); ok && given.Before(until) {
@@ -61,7 +62,8 @@ func (d Deadlines) WrapStreamingClient(next connect.StreamingClientFunc) connect
 	return next
 }
 
-// WrapStreamingHandler leaves streams alone: they bound every step instead.
+// WrapStreamingHandler sets no deadline for streams, because they limit every
+// step instead.
 func (d Deadlines) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return next
 }

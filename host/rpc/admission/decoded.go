@@ -13,42 +13,43 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// How much memory a message takes is decided by its sender: two bytes on the
-// wire make a message of 64 bytes and a pointer to it. A shape computes an
-// upper bound from the encoded bytes, without allocating, before anything is
-// decoded. The binary form is walked field by field, because a payload of bytes
-// takes what it takes on the wire and must not be charged as if it were
-// structure. The JSON form is scanned for what begins a value: names are not
-// looked up.
+// The sender decides how much memory a message takes: two bytes on the wire can
+// become a message struct of 64 bytes and a pointer to it. A shape therefore
+// computes an upper bound from the encoded bytes, without allocating, before
+// anything is decoded. The binary form is walked field by field, because a bytes
+// payload takes the same space in memory as on the wire and must not be charged
+// as if it were structure. The JSON form is only scanned for the characters that
+// begin a value; member names are not looked up.
 //
-// The alternative, one factor for all bytes, would have to be the worst case,
-// and three commands of 1 MiB would fill the node's budget.
+// The alternative, one factor for all bytes, would have to cover the worst case,
+// and three commands of 1 MiB would exhaust the node's budget.
 
-// Costs of decoded memory in bytes, each rounded up by the allocator's classes
-// and by slices and maps that grow by doubling.
+// Costs of decoded values in bytes. Each includes the rounding of the
+// allocator's size classes and the spare capacity of slices and maps that grow
+// by doubling.
 const (
-	pointerCost = 16  // a slot in a list of messages
-	stringCost  = 48  // a string in a list: its header twice, and rounding
+	pointerCost = 16  // an element of a list of messages
+	stringCost  = 48  // a string in a list: two string headers, and rounding
 	scalarCost  = 16  // a number in a list
-	mapCost     = 128 // an entry of a map beside its message and its key
-	firstCost   = 256 // a map that is not empty, beside its entries
+	mapCost     = 128 // an entry of a map, without its message and its key
+	firstCost   = 256 // a non-empty map, without its entries
 	oneofCost   = 24  // the wrapper of a oneof's value
 	valueCost   = 224 // a value in JSON text
-	// maxDepth bounds how deep messages nest, as the decoders do.
+	// maxDepth limits the nesting of messages, as the decoders do.
 	maxDepth = protowire.DefaultRecursionLimit
-	// maxElements bounds a repeated field whose rules have no max_items.
+	// maxElements limits a repeated field whose validation rules have no
+	// max_items.
 	maxElements = 4096
 )
 
-// TooManyError refuses a message before it is decoded: a repeated field has
-// more elements than it may have, or messages nest too deep. The caller's input
-// is at fault.
+// TooManyError rejects a message before it is decoded, because a repeated field
+// has too many elements, or messages nest too deep.
 type TooManyError struct {
 	Field string
 	Most  int
 }
 
-// Code is that of the caller's input.
+// Code implements status.Coded.
 func (e *TooManyError) Code() connect.Code { return connect.CodeInvalidArgument }
 
 func (e *TooManyError) Error() string {
@@ -58,19 +59,21 @@ func (e *TooManyError) Error() string {
 	return fmt.Sprintf("%s: must contain no more than %d item(s)", e.Field, e.Most)
 }
 
-// shape is what is known of a message type before a message is decoded.
+// shape describes a message type, to compute the memory of a message before it
+// is decoded.
 type shape struct {
-	size   int64 // of the struct
+	size   int64 // of the struct, in bytes
 	fields map[protowire.Number]*fieldShape
-	low    [lowNumbers]*fieldShape // those of low numbers again, which most are
-	// free: elements are bounded by their cost alone. Payloads are.
+	low    [lowNumbers]*fieldShape // the same fields by number, for low numbers, which most are
+	// free: the number of elements is not limited, only their cost. This applies
+	// to payloads.
 	free bool
-	// most is the size of the largest message that there may be in one, itself
-	// too.
+	// most is the size of the largest message type that can be nested in this
+	// one, itself included.
 	most int64
 }
 
-// lowNumbers is how many field numbers are found without a map.
+// lowNumbers: smaller field numbers are found without a map lookup.
 const lowNumbers = 16
 
 func (s *shape) field(number protowire.Number) *fieldShape {
@@ -84,19 +87,20 @@ type fieldShape struct {
 	name     string
 	message  *shape // nil for other kinds
 	text     bool   // a string or bytes
-	canon    bool   // a string that is written as canonical JSON
+	canon    bool   // a string that is also written as canonical JSON
 	repeated bool
 	isMap    bool
 	most     int
 }
 
-// shapes makes those of message types. It is safe for concurrent use.
+// shapes makes and caches the shapes of message types. It is safe for concurrent
+// use.
 type shapes struct {
 	mu   sync.Mutex
 	made map[protoreflect.FullName]*shape
 }
 
-// of returns the shape of a type. Types refer to themselves.
+// of returns the shape of a message type, which may refer to itself.
 func (s *shapes) of(d protoreflect.MessageDescriptor) *shape {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +108,7 @@ func (s *shapes) of(d protoreflect.MessageDescriptor) *shape {
 		s.made = map[protoreflect.FullName]*shape{}
 	}
 	made := s.make(d)
-	for changed := true; changed; { // until each knows all below
+	for changed := true; changed; { // to a fixed point, because types can be recursive
 		changed = false
 		for _, one := range s.made {
 			for _, f := range one.fields {
@@ -137,7 +141,7 @@ func (s *shapes) make(d protoreflect.MessageDescriptor) *shape {
 		case f.ContainingOneof() != nil:
 			out.size += oneofCost
 		default:
-			out.size += 24 // a slice; others are smaller
+			out.size += 24 // a slice header; other fields are smaller
 		}
 		if out.fields[f.Number()] = of; f.Number() < lowNumbers {
 			out.low[f.Number()] = of
@@ -147,13 +151,14 @@ func (s *shapes) make(d protoreflect.MessageDescriptor) *shape {
 		out.size = mapCost
 	}
 	if d.Oneofs().Len() == 1 && d.Oneofs().Get(0).Fields().Len() == d.Fields().Len() {
-		out.size = 64 + oneofCost // one of them at a time
+		out.size = 64 + oneofCost // only one field can be set
 	}
 	out.most = out.size
 	return out
 }
 
-// mostOf is how many elements the rules of a field allow.
+// mostOf returns the maximum number of elements that the validation rules of a
+// field allow.
 func mostOf(f protoreflect.FieldDescriptor) int {
 	o, ok := f.Options().(*descriptorpb.FieldOptions)
 	if !ok {
@@ -166,8 +171,9 @@ func mostOf(f protoreflect.FieldDescriptor) int {
 	return maxElements
 }
 
-// binary bounds what the encoded message takes once it is decoded. Bytes that
-// are no message are left to the decoder, which stops there as this does.
+// binary returns an upper bound of the memory that the encoded message takes
+// after decoding. It stops at malformed bytes, because the decoder stops there
+// too and reports the error.
 func (s *shape) binary(data []byte) (int64, error) { return s.walk(data, maxDepth) }
 
 func (s *shape) walk(data []byte, depth int) (int64, error) {
@@ -190,7 +196,7 @@ func (s *shape) walk(data []byte, depth int) (int64, error) {
 			data = data[n:]
 			switch {
 			case f == nil:
-				total += int64(2 * (n + 5)) // is kept as it is, in a slice that doubles
+				total += int64(2 * (n + 5)) // kept as unknown bytes, in a slice that doubles
 			case f.repeated:
 				total += scalarCost
 			}
@@ -219,7 +225,7 @@ func (s *shape) walk(data []byte, depth int) (int64, error) {
 			if f.canon {
 				total += canonical(value)
 			}
-		default: // numbers, packed
+		default: // packed numbers
 			elements = len(value)
 			total += scalarCost * int64(elements)
 		}
@@ -230,13 +236,13 @@ func (s *shape) walk(data []byte, depth int) (int64, error) {
 	return total, nil
 }
 
-// elements are how many elements the repeated fields of a message have.
+// elements counts the elements of a message's repeated fields.
 type elements struct {
 	low   [lowNumbers]int
 	other map[protowire.Number]int
 }
 
-// count counts the elements of a repeated field.
+// count adds elements of a repeated field, and fails if there are too many.
 func (s *shape) count(counts *elements, number protowire.Number, f *fieldShape, more int) error {
 	if f == nil || s.free || !f.repeated {
 		return nil
@@ -258,8 +264,8 @@ func (s *shape) count(counts *elements, number protowire.Number, f *fieldShape, 
 	return nil
 }
 
-// canonical is what text takes as canonical JSON: a control character is
-// written with six.
+// canonical returns the length of text as canonical JSON, in which a control
+// character takes six bytes.
 func canonical(text []byte) int64 {
 	n := 2 + int64(len(text))
 	for _, c := range text {
@@ -270,11 +276,11 @@ func canonical(text []byte) int64 {
 	return n
 }
 
-// text bounds what a message as JSON text takes once it is decoded, by the
-// number of its values, its members and its objects.
+// text returns an upper bound of the memory that a message as JSON text takes
+// after decoding, from the number of its values, members and objects.
 func (s *shape) text(data []byte) int64 {
 	values, members, objects := int64(1), int64(0), int64(0)
-	quoted, opened := false, byte(0) // opened: what was opened has nothing in it yet
+	quoted, opened := false, byte(0) // opened: the bracket of a list or object that has no element yet
 	for i := 0; i < len(data); i++ {
 		c := data[i]
 		if quoted {
@@ -311,11 +317,11 @@ func (s *shape) text(data []byte) int64 {
 			opened = c
 		}
 	}
-	// Text is copied out of the tokens, and once more as canonical JSON.
+	// Strings are copied out of the tokens, and a second time as canonical JSON.
 	return s.most + values*valueCost + members*mapCost + objects*s.most + 3*int64(len(data))
 }
 
-// isJSON reports whether a content type is of JSON text.
+// isJSON reports whether a content type denotes JSON text.
 func isJSON(contentType string) bool {
 	kind, _, _ := strings.Cut(contentType, ";")
 	return strings.HasSuffix(strings.TrimSpace(strings.ToLower(kind)), "json")

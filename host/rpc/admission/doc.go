@@ -1,11 +1,12 @@
-// Package admission bounds what whoever reaches the API may take of a node,
-// and refuses what is not for it. Some bounds apply before a service sees the
-// call; services and streams take the others. Connections, streams and uploads
-// are shared out between addresses; bodies, the bytes that wait, and the time
-// of a call have limits. Refused are pages of other origins, calls for another
-// cluster, calls before the node is open, and what arrived before the process
-// stood still.
+// Package admission limits what callers of the API can use of a node, and
+// rejects requests that are not meant for it. Some limits apply before a service
+// sees the call; services and streams request the others themselves.
+// Connections, streams and uploads are shared between client addresses; bodies,
+// waiting bytes and the duration of calls have limits. The package rejects
+// requests from pages of other origins, calls for a different cluster, calls
+// before the node is open, and requests that arrived before a pause of the
+// process.
 //
-// It never looks into a message, and starts no goroutine. What it bounds gives
-// its place back itself.
+// It never interprets messages and starts no goroutine. Every resource has a
+// release function that its user calls.
 package admission

@@ -7,12 +7,12 @@ import (
 	"connectrpc.com/connect"
 )
 
-// errPlain is answered to who speaks to the node without TLS.
+// errPlain is the error for calls without TLS.
 var errPlain = errors.New("this node takes calls over TLS only: give its address as https://")
 
-// Encrypted refuses calls that come without TLS. Calls between nodes come
-// without it, and check who calls themselves; probes of health say nothing that
-// is secret, and come from where no certificate is.
+// Encrypted rejects calls without TLS. Exempt are calls between nodes, which
+// come without it and authenticate their caller themselves, and health probes,
+// which reveal nothing secret and come from systems that have no certificates.
 func Encrypted(next http.Handler, internal map[string]http.Handler) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

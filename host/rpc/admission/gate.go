@@ -12,20 +12,20 @@ import (
 	"github.com/hostd/hostd/host/network"
 )
 
-// Gate answers unavailable to every RPC but Initialize until the node can take
-// some, refuses calls that are for another cluster, and hands the node's own
-// services, which check and bound what they take themselves, what is meant for
-// them at any time.
+// Gate rejects RPCs, except Initialize, with unavailable until the node is open,
+// and rejects calls that are meant for a different cluster. It passes requests
+// for the node's internal services on at any time, because these check and limit
+// their requests themselves.
 type Gate struct {
-	Opened   func() error            // why the node takes no call yet; nil: it does
-	Cluster  func() string           // the id of the node's, empty while it has none; nil: none
-	Internal map[string]http.Handler // the node's own, by the prefix of their paths
-	// Authenticate has what is not between nodes pass it first; nil: nobody is
-	// asked who calls.
+	Opened   func() error            // why the node accepts no calls yet; a nil func or error: it does
+	Cluster  func() string           // the id of the node's cluster, "" if it has none; nil: none
+	Internal map[string]http.Handler // the internal services, by path prefix
+	// Authenticate wraps the handler of requests that are not internal; nil
+	// disables authentication.
 	Authenticate func(next http.Handler) http.Handler
 }
 
-// Wrap has calls pass the gate.
+// Wrap puts the gate in front of public.
 func (g Gate) Wrap(public http.Handler) http.Handler {
 	var calls http.Handler = g.admit(public)
 	if g.Authenticate != nil {
@@ -40,7 +40,7 @@ func (g Gate) Wrap(public http.Handler) http.Handler {
 	})
 }
 
-// admit lets calls through that the node can take and that are for its cluster.
+// admit passes on calls that the node accepts and that are for its cluster.
 func (g Gate) admit(public http.Handler) http.HandlerFunc {
 	refuse := connect.NewErrorWriter()
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -58,12 +58,12 @@ func (g Gate) admit(public http.Handler) http.HandlerFunc {
 	}
 }
 
-// clusterHeader names a cluster: in a call the one that it is for, in an answer
-// that of the node.
+// clusterHeader is the header with a cluster id: in a request the cluster that
+// it is meant for, in a response the cluster of the node.
 const clusterHeader = "Hostd-Cluster"
 
-// sameCluster puts the node's cluster into an answer, and refuses a call that is
-// for another.
+// sameCluster sets the header of the response, and fails if the call is for a
+// different cluster.
 func (g Gate) sameCluster(answer, call http.Header) error {
 	if g.Cluster == nil {
 		return nil
@@ -79,7 +79,8 @@ func (g Gate) sameCluster(answer, call http.Header) error {
 	return nil
 }
 
-// internalHandler is what serves a call between nodes, nil for any other.
+// internalHandler returns the handler of a call between nodes, nil for any
+// other.
 func internalHandler(r *http.Request, internal map[string]http.Handler) http.Handler {
 	for prefix, h := range internal {
 		if strings.HasPrefix(r.URL.Path, prefix) {
@@ -100,9 +101,9 @@ func Only(internal map[string]http.Handler) http.Handler {
 	})
 }
 
-// Referring serves calls between nodes while at is empty, but for those that
-// are for the other listener. After that it answers 404, with where they are
-// served.
+// Referring serves calls between nodes while at returns "", except those that
+// are only for the peer listener. When at returns an address, it answers 404
+// with a header that names the address.
 func Referring(internal map[string]http.Handler, at func() string) map[string]http.Handler {
 	out := make(map[string]http.Handler, len(internal))
 	for prefix, h := range internal {
@@ -122,8 +123,8 @@ func Referring(internal map[string]http.Handler, at func() string) map[string]ht
 	return out
 }
 
-// Health passes on what asks how the node is, its metrics too, and nothing
-// else.
+// Health passes on health probes and requests for metrics, and answers 404 to
+// everything else.
 func Health(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isProbe(r) || r.URL.Path == MetricsPath || strings.HasPrefix(r.URL.Path, "/"+grpchealth.HealthV1ServiceName+"/") {
@@ -134,14 +135,14 @@ func Health(next http.Handler) http.Handler {
 	})
 }
 
-// MetricsPath is that of the metrics.
+// MetricsPath is the path of the metrics.
 const MetricsPath = "/metrics"
 
-// The probes of health.
+// Paths of the health probes.
 const (
 	LivePath  = "/livez"
 	ReadyPath = "/readyz"
 )
 
-// isProbe reports whether somebody asks for the health of the node.
+// isProbe reports whether the request is a health probe.
 func isProbe(r *http.Request) bool { return r.URL.Path == LivePath || r.URL.Path == ReadyPath }

@@ -12,22 +12,22 @@ import (
 	"connectrpc.com/connect"
 )
 
-// Refusals of what a browser was made to send.
+// Errors for requests that a browser was made to send.
 var (
 	errForeignOrigin = errors.New("a page of another origin asks: browsers may call a node from its own origin and those of allow-origins")
 	errForeignHost   = errors.New("the node is not known by this Host: name it in allow-hosts")
 )
 
-// Origins refuses what a page of another site has a browser send. Where
-// callers are not authenticated, that a browser can reach the node would be all
-// that it takes.
+// Origins rejects requests that a page of a different site makes a browser send.
+// Without this check, if callers are not authenticated, any page could use the
+// node through a browser that can reach it.
 //
-// A page cannot keep a browser from saying where a request comes from, in
-// Sec-Fetch-Site or Origin. Programs send neither, and are let through. A page
-// whose own name was made to lead to this node, DNS rebinding, is of the same
-// origin as the node then: it is told by its Host, where there are any hosts.
-// Probes of health are answered to all, and pages of the origins that are
-// allowed are let through.
+// A page cannot prevent the browser from stating the origin of a request, in
+// Sec-Fetch-Site or Origin. Programs send neither header, and are admitted. A
+// page whose own host name was made to resolve to this node (DNS rebinding) has
+// the same origin as the node; it is recognized by its Host header, if hosts are
+// configured. Health probes are always answered, and pages of allowed origins
+// are admitted.
 func Origins(next http.Handler, hosts, allowed []string) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -50,13 +50,13 @@ func Origins(next http.Handler, hosts, allowed []string) http.Handler {
 	})
 }
 
-// foreignOrigin reports whether a browser says that another origin asks.
-// net/http has CrossOriginProtection for this; that lets every GET through, and
-// queries are answered to GET.
+// foreignOrigin reports whether a browser states that the request comes from a
+// different origin. http.CrossOriginProtection does the same but allows every
+// GET request, and queries can be sent by GET.
 func foreignOrigin(r *http.Request) bool {
 	switch r.Header.Get("Sec-Fetch-Site") {
 	case "":
-	case "same-origin", "none": // none: a person has typed the address
+	case "same-origin", "none": // none: the user entered the address
 		return false
 	default:
 		return true
@@ -69,9 +69,9 @@ func foreignOrigin(r *http.Request) bool {
 	return err != nil || from.Host == "" || !strings.EqualFold(from.Host, r.Host)
 }
 
-// known reports whether a node may be called by a Host: an IP address, which
-// no page can take for its name, localhost, or a host of the list. Only programs
-// send none.
+// known reports whether the Host header may be used for this node: an IP
+// address, which no page can have as its name, localhost, or a host of the list.
+// Only programs send no host.
 func known(host string, hosts []string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h

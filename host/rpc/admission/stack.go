@@ -2,14 +2,15 @@ package admission
 
 import "net/http"
 
-// stackBytes is what a request's goroutine has room for at once. HTTP/2 has one
-// for each request; it begins with 2 or 4 KiB and doubles, and each time what
-// is on the stack is copied. A call needs more than 8 KiB, most of them below
-// the interceptors, where there is much to copy.
+// stackBytes is the stack space that a request's goroutine gets at once. HTTP/2
+// uses one goroutine for each request. Its stack begins with 2 or 4 KiB and
+// doubles, and each time it grows, its contents are copied. A call needs more
+// than 8 KiB, most of it below the interceptors, where there is much to copy.
 const stackBytes = 12 << 10
 
-// RoomyStack has next run on a stack that is as large as a call needs, which
-// costs one copy of an almost empty one. (Of CockroachDB's growstack.)
+// RoomyStack runs next on a stack that is already as large as a call needs. This
+// costs one copy of an almost empty stack. The technique is that of
+// CockroachDB's growstack.
 func RoomyStack(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		growStack()
@@ -17,8 +18,9 @@ func RoomyStack(next http.Handler) http.Handler {
 	})
 }
 
-// growStack makes the runtime find room for its frame: stacks shrink only when
-// garbage is collected.
+// growStack makes the runtime grow the stack to the size of its frame. The stack
+// stays that large, because the runtime shrinks stacks only during garbage
+// collection.
 //
 //go:noinline
 func growStack() {

@@ -12,18 +12,18 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// ErrStopping ends streams when the server stops: another attempt reaches
-// another node, or this one after its start.
+// ErrStopping ends streams when the server stops. The next attempt reaches a
+// different node, or this one after its restart.
 var ErrStopping = status.New(connect.CodeUnavailable, "the node is stopping")
 
-// Streams knows the streams that are open: it bounds their number, ends
-// them when the server stops, and cuts those whose client stops reading.
+// Streams tracks the open streams: it limits their number, ends them when the
+// server stops, and resets those whose client stops reading.
 type Streams struct {
 	limit int
-	// conns bounds the streams of an address to limitOf.
+	// conns limits the streams of an address to limitOf.
 	conns   *Connections
 	limitOf int
-	stall   time.Duration // a write may take this long
+	stall   time.Duration // the maximum duration of a write
 
 	mu     sync.Mutex
 	open   map[*Stream]struct{}
@@ -31,25 +31,25 @@ type Streams struct {
 	stopCh chan struct{} // closed by StopAll
 }
 
-// NewStreams admits limit streams at a time, limitOf of an address, whose clients
-// leave no message unread for longer than stall.
+// NewStreams admits limit streams at a time, limitOf per address. A client must
+// not leave a message unread for longer than stall.
 func NewStreams(limit, limitOf int, stall time.Duration, conns *Connections) *Streams {
 	return &Streams{limit: limit, conns: conns, limitOf: limitOf, stall: stall, open: make(map[*Stream]struct{}), stopCh: make(chan struct{})}
 }
 
-// Stopping is closed when the server stops.
+// Stopping returns a channel that is closed when the server stops.
 func (g *Streams) Stopping() <-chan struct{} { return g.stopCh }
 
 // Stream is one open stream.
 type Stream struct {
 	owner *Streams
 	timer *time.Timer
-	given func() // gives the address's place back
+	given func() // releases the place of the address
 
-	// The controller must not be used once the handler has returned; mu is
-	// held over its calls, which set a deadline and do not wait.
+	// The controller must not be used after the handler has returned. mu is held
+	// during its calls, which set a deadline and do not block.
 	mu   sync.Mutex
-	conn *http.ResponseController // nil once the stream has ended
+	conn *http.ResponseController // nil after the stream has ended
 }
 
 // Enter admits a stream, or fails with request.ErrOverloaded or ErrStopping.
@@ -73,7 +73,7 @@ func (g *Streams) Enter(ctx context.Context) (*Stream, error) {
 	return s, nil
 }
 
-// Leave is called when the stream ends.
+// Leave must be called when the stream ends.
 func (s *Stream) Leave() {
 	s.timer.Stop()
 	s.mu.Lock()
@@ -85,12 +85,12 @@ func (s *Stream) Leave() {
 	s.owner.mu.Unlock()
 }
 
-// BeginWrite and EndWrite stand around every write: one that takes too long
+// BeginWrite and EndWrite must surround every write. A write that takes too long
 // resets the stream, because a client that does not read holds memory here.
 func (s *Stream) BeginWrite() { s.timer.Reset(s.owner.stall) }
 func (s *Stream) EndWrite()   { s.timer.Stop() }
 
-// AbortRead makes the read under way, and all after it, fail.
+// AbortRead makes the current read and all later ones fail.
 func (s *Stream) AbortRead() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,14 +108,14 @@ func (s *Stream) cut() {
 	}
 }
 
-// IsStopping reports whether the server stops.
+// IsStopping reports whether the server is stopping.
 func (g *Streams) IsStopping() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.stop
 }
 
-// StopAll lets no more streams in and makes the open ones take no more input.
+// StopAll admits no more streams and makes the open ones accept no more input.
 func (g *Streams) StopAll() {
 	g.mu.Lock()
 	var open []*Stream
@@ -132,12 +132,12 @@ func (g *Streams) StopAll() {
 	}
 }
 
-// Control has the deadlines of a request's connection, nil where it has none.
-// It must not be used once the handler has returned.
+// Control returns the deadline control of a stream's connection; nil if the
+// request is not a stream. It must not be used after the handler has returned.
 func Control(ctx context.Context) *http.ResponseController {
 	conn, _ := ctx.Value(connKey{}).(*http.ResponseController)
 	return conn
 }
 
-// connKey is the context's key for the *http.ResponseController of a stream.
+// connKey is the context key of the *http.ResponseController of a stream.
 type connKey struct{}

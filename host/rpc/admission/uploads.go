@@ -9,41 +9,41 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// Bounds of uploads that wait for their turn, beside those
-// that go on: of an address, and of all.
+// Limits of uploads that wait for their turn, per address and in total.
 const (
 	maxWaitingUploadsOf = 4
 	maxWaitingUploads   = 16
 )
 
-// Uploads gives uploads their turns: a module takes memory and, for up to a
-// minute, the one compiler of the node. One of an address goes on at a time, so
-// that who uploads without end takes no second turn while others wait for one,
-// and what else waits of an address goes behind the others when one of it ends.
+// Uploads schedules uploads, because a module takes memory and, for up to a
+// minute, the only compiler of the node. One address has at most one upload in
+// progress, so that a client that uploads endlessly gets no second turn while
+// others wait. When an upload of an address ends, the waiting uploads of that
+// address move behind those of the others.
 //
-//	enter --> goes on, as far as there is room and its address has none --> leave
-//	  └─────> waits, in turn ───────────────▲
+//	enter ──> runs, if there is room and its address has none ──> leave
+//	  └─────> waits for its turn ──▲
 //
 // It is safe for concurrent use.
 type Uploads struct {
 	most int
 
 	mu      sync.Mutex
-	under   map[string]bool // addresses with one that goes on
+	under   map[string]bool // addresses that have an upload in progress
 	waiting []*uploadTurn
 }
 
-// uploadTurn is an upload that goes on, or waits for its turn.
+// uploadTurn is an upload that is in progress or waits for its turn.
 type uploadTurn struct {
 	from  string
-	begun chan struct{} // closed when it may go on
+	begun chan struct{} // closed when the upload may begin
 }
 
-// NewUploads lets most of them go on at a time.
+// NewUploads allows most uploads in progress.
 func NewUploads(most int) *Uploads { return &Uploads{most: most} }
 
-// enter waits for the turn of an upload from an address, for as long as ctx
-// lasts. leave is called once. request.ErrOverloaded: it got none.
+// enter waits for the turn of an upload from an address until ctx ends, in which
+// case it fails with request.ErrOverloaded. leave must be called once.
 func (u *Uploads) enter(ctx context.Context, from string) (leave func(), err error) {
 	turn, err := u.queue(from)
 	if err != nil {
@@ -62,12 +62,12 @@ func (u *Uploads) enter(ctx context.Context, from string) (leave func(), err err
 	}
 	u.mu.Unlock()
 	if at < 0 {
-		leave() // it has just begun
+		leave() // its turn began at the same moment
 	}
 	return nil, fmt.Errorf("%w: uploads of others were under way all the time", request.ErrOverloaded)
 }
 
-// queue puts an upload behind those that wait.
+// queue appends an upload to the waiting ones.
 func (u *Uploads) queue(from string) (*uploadTurn, error) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -81,7 +81,7 @@ func (u *Uploads) queue(from string) (*uploadTurn, error) {
 		}
 	}
 	if of > maxWaitingUploadsOf || len(u.waiting) > maxWaitingUploads {
-		u.waiting = u.waiting[:len(u.waiting)-1] // the one that has come: it waits
+		u.waiting = u.waiting[:len(u.waiting)-1] // the new upload, which is last because it did not begin
 		return nil, fmt.Errorf("%w: too many uploads are waiting", request.ErrOverloaded)
 	}
 	return turn, nil
@@ -104,7 +104,7 @@ func (u *Uploads) leave(from string) {
 	u.begin()
 }
 
-// begin lets those go on that may.
+// begin starts the waiting uploads that may begin.
 func (u *Uploads) begin() {
 	u.waiting = slices.DeleteFunc(u.waiting, func(w *uploadTurn) bool {
 		if len(u.under) >= u.most || u.under[w.from] {
@@ -119,7 +119,8 @@ func (u *Uploads) begin() {
 	})
 }
 
-// Enter waits for the turn of a call that uploads; leave is called once.
+// Enter waits for the turn of a call that uploads, for at most compileDeadline;
+// leave must be called once.
 func (u *Uploads) Enter(ctx context.Context) (leave func(), err error) {
 	ctx, cancel := context.WithTimeout(ctx, compileDeadline)
 	defer cancel()

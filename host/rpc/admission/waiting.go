@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// WaitingBytesError: the requests that wait on this node, in memory, have used
-// up what they may take together. Nothing was done; retry after a moment. It is
-// a request.ErrOverloaded.
+// WaitingBytesError: the requests that wait in memory on this node have used up
+// their common budget. Nothing was done; retry after a moment. It wraps
+// request.ErrOverloaded.
 type WaitingBytesError struct{ Limit int64 }
 
 func (e *WaitingBytesError) Error() string {
@@ -18,34 +18,36 @@ func (e *WaitingBytesError) Error() string {
 
 func (e *WaitingBytesError) Unwrap() error { return request.ErrOverloaded }
 
-// Waiting counts the bytes of requests between the server and the runtime:
-// from when they are read until the runtime has let go of them, whether their
-// callers have gone or not. All streams and calls of a node share one.
+// Waiting is the budget of bytes for requests that wait between the server and
+// the runtime. A request counts from when it is read until the runtime has
+// released it, even if its caller has gone. All streams and calls of a node
+// share one Waiting.
 type Waiting struct {
 	limit   int64
 	used    atomic.Int64
 	refused atomic.Uint64
 }
 
-// NewWaiting lets limit bytes wait.
+// NewWaiting makes a budget of limit bytes.
 func NewWaiting(limit int64) *Waiting { return &Waiting{limit: limit} }
 
-// Used is what waits now.
+// Used returns the bytes in use.
 func (w *Waiting) Used() int64 { return w.used.Load() }
 
-// Refused counts what was refused.
+// Refused returns how many requests were rejected.
 func (w *Waiting) Refused() uint64 { return w.refused.Load() }
 
-// RequestBytes is about what a request takes beside its bytes.
+// RequestBytes is the approximate size of a request without its payload and
+// names.
 const RequestBytes = 512
 
-// BytesOf is what a single request counts for.
+// BytesOf returns the bytes that a request counts for.
 func BytesOf(r *request.Request) int64 {
 	return RequestBytes + int64(len(r.Payload)+len(r.Name)+len(r.ID)+len(r.Entity.Type)+len(r.Entity.ID))
 }
 
-// Take counts n bytes, or fails with a *WaitingBytesError when they are too
-// many together with what waits.
+// Take takes n bytes from the budget, or fails with a *WaitingBytesError if they
+// exceed it.
 func (w *Waiting) Take(n int64) error {
 	if w.used.Add(n) > w.limit {
 		w.used.Add(-n)
@@ -55,8 +57,9 @@ func (w *Waiting) Take(n int64) error {
 	return nil
 }
 
-// Count counts n bytes whatever waits. It is for what has a bound of its own.
+// Count takes n bytes even if they exceed the budget, for uses that are limited
+// otherwise.
 func (w *Waiting) Count(n int64) { w.used.Add(n) }
 
-// Give lets go of n bytes.
+// Give returns n bytes to the budget.
 func (w *Waiting) Give(n int64) { w.used.Add(-n) }
