@@ -1,7 +1,7 @@
-// Package codec is what payloads look like to callers: the JSON of calls and of
-// streams, the one text that a value has when it is a payload, and the forms that
-// a type's encoding allows.
+// Package codec converts payloads between callers and modules: the JSON form of
+// calls and streams, the canonical text of a JSON value that is a payload, and
+// the forms that a type's encoding allows.
 //
-// It knows messages and no services, and keeps nothing between calls.
-// The package starts no goroutine.
+// It knows messages but no services, keeps nothing between calls, and starts no
+// goroutine.
 package codec

@@ -15,25 +15,25 @@ import (
 	"github.com/hostd/hostd/api/jsonvalue"
 )
 
-// protojson reads and writes every number of a google.protobuf.Value as a
-// double, which changes integers beyond 2^53. So the values of a message go
-// past it: their places in the JSON text are found by walking the text and the
-// descriptor of the message side by side, protojson gets or has written the
-// rest, and package jsonvalue reads or writes what lies there.
+// protojson converts every number of a google.protobuf.Value to a double, which
+// changes integers beyond 2^53. So the values of a message bypass it: find walks
+// the JSON text and the message descriptor in parallel to locate the values,
+// protojson handles the rest of the text, and package jsonvalue reads or writes
+// the values.
 
 const (
 	valueName  protoreflect.FullName = "google.protobuf.Value"
 	structName protoreflect.FullName = "google.protobuf.Struct"
 )
 
-// place is where a value lies in the JSON text of a message, and the way to the
-// field of the message that has it.
+// place is the position of a value in the JSON text of a message, and the path
+// to the field that contains it.
 type place struct {
 	way        []step
 	start, end int
 }
 
-// field is the one that has the value.
+// field returns the field that contains the value.
 func (p *place) field() protoreflect.FieldDescriptor { return p.way[len(p.way)-1].field }
 
 // step leads from a message to a field, or to an element of a list.
@@ -42,10 +42,11 @@ type step struct {
 	index int // -1 if the field is not a list
 }
 
-// valueHolders says of messages whether their text may hold values.
-var valueHolders sync.Map // of bool, by protoreflect.FullName
+// valueHolders caches mayHold.
+var valueHolders sync.Map // message name to bool
 
-// mayHold reports whether a message, or one in it, has a field for values.
+// mayHold reports whether a message, or one nested in it, has a field for
+// values.
 func mayHold(m protoreflect.MessageDescriptor) bool {
 	if known, ok := valueHolders.Load(m.FullName()); ok {
 		return known.(bool)
@@ -76,13 +77,13 @@ func isValue(f protoreflect.FieldDescriptor) bool {
 	return f.Message().FullName() == valueName || f.Message().FullName() == structName
 }
 
-// isWellKnown reports whether a message has a JSON form of its own.
+// isWellKnown reports whether a message has its own JSON form.
 func isWellKnown(m protoreflect.MessageDescriptor) bool {
 	return m.ParentFile().Package() == "google.protobuf"
 }
 
-// find appends the places of the values in the text of a message, which begins
-// at offset.
+// find appends the places of the values in the JSON text of a message. offset is
+// the position of the text in the whole input.
 func find(text []byte, offset int, m protoreflect.MessageDescriptor, way []step, to []place) ([]place, error) {
 	if text[0] != '{' {
 		return to, nil
@@ -137,7 +138,7 @@ func findOne(text []byte, offset int, s step, way []step, to []place) ([]place, 
 	return find(text, offset, s.field.Message(), way, to)
 }
 
-// at is the message that a way leads to; nil if it is not there.
+// at returns the message at the end of a path; nil if it does not exist.
 func at(m protoreflect.Message, way []step) protoreflect.Message {
 	for _, s := range way {
 		if !m.Has(s.field) {
@@ -156,9 +157,9 @@ func at(m protoreflect.Message, way []step) protoreflect.Message {
 	return m
 }
 
-// takeValues reads the values in the text of a message. It returns the text
-// with null in their place, and what sets them once the message has been read
-// from that.
+// takeValues parses the values in the JSON text of a message. It returns the
+// text with null instead of the values, and a function that sets the values in
+// the message that was parsed from that text.
 func takeValues(data []byte, m protoreflect.MessageDescriptor) (rest []byte, set func(protoreflect.Message), err error) {
 	start := len(data) - len(bytes.TrimLeft(data, " \t\r\n"))
 	if start == len(data) {
@@ -195,7 +196,7 @@ func interfaceAt(m protoreflect.Message, way []step) proto.Message {
 	return m.Interface()
 }
 
-// appendJSON appends a message as JSON, in which numbers keep their digits.
+// appendJSON appends a message as JSON. Numbers of values keep their digits.
 func appendJSON(to []byte, m proto.Message) ([]byte, error) {
 	text, err := protojson.Marshal(m)
 	if err != nil || !mayHold(m.ProtoReflect().Descriptor()) {

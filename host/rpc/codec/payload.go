@@ -10,14 +10,14 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// What a module of a JSON type gets where the caller gave nothing: its input
-// is always JSON text.
+// null is the input of a module of a JSON type if the caller gave no payload,
+// because its input is always JSON text.
 var null = []byte("null")
 
 var errJSONValue = status.Argument("json was given, and the entity type's encoding is bytes: give data")
 
-// FromData checks a payload given as data and returns what the module gets: for
-// JSON types the canonical text of its value, which may be data itself.
+// FromData checks a payload given as data and returns the module's input: for
+// JSON types the canonical text of the value, which may share memory with data.
 func FromData(enc request.Encoding, data []byte) ([]byte, error) {
 	if enc == request.Bytes {
 		return data, nil
@@ -32,7 +32,7 @@ func FromData(enc request.Encoding, data []byte) ([]byte, error) {
 	return text, nil
 }
 
-// FromJSON turns a payload given as a JSON value into what the module gets.
+// FromJSON converts a payload given as a JSON value to the module's input.
 func FromJSON(enc request.Encoding, v *structpb.Value) ([]byte, error) {
 	if enc == request.Bytes {
 		return nil, errJSONValue
@@ -44,7 +44,7 @@ func FromJSON(enc request.Encoding, v *structpb.Value) ([]byte, error) {
 	return text, nil
 }
 
-// Empty is what the module gets when no payload was given.
+// Empty returns the module's input if no payload was given.
 func Empty(enc request.Encoding) []byte {
 	if enc == request.Bytes {
 		return nil
@@ -52,8 +52,8 @@ func Empty(enc request.Encoding) []byte {
 	return null
 }
 
-// AnswerKind is the form of an answer: that of the request's payload, or that
-// of the type's encoding where the request had none.
+// AnswerKind returns the form of a reply: the form of the request's payload, or
+// that of the type's encoding if the request had no payload.
 func AnswerKind(enc request.Encoding, asked wire.PayloadKind) wire.PayloadKind {
 	switch {
 	case enc == request.Bytes || asked == wire.DataPayload:
@@ -63,9 +63,9 @@ func AnswerKind(enc request.Encoding, asked wire.PayloadKind) wire.PayloadKind {
 	}
 }
 
-// Render splits an answer's bytes into the two forms it can have: a JSON
-// value, or data. What is empty is neither. Text that should be JSON and is
-// not stays data: the command it answers is durable, so failing would lie.
+// Render returns a reply in one of its two forms: a JSON value, or data. An
+// empty reply is neither. Text that should be JSON but is not is returned as
+// data, because the command is already durable, so an error would be misleading.
 func Render(kind wire.PayloadKind, payload []byte) (v *structpb.Value, data []byte) {
 	if kind == wire.JSONPayload && len(payload) > 0 {
 		if v, ok := jsonvalue.ParseAnswer(payload); ok {

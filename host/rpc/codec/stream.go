@@ -9,10 +9,10 @@ import (
 	"github.com/hostd/hostd/api/wire"
 )
 
-// Stream lets SendStream speak JSON: it translates between JSON text and
-// the encoded messages that the stream works on. It is for people and
-// browsers; the binary form is many times cheaper.
-type Stream struct{ As string } // its name, as in a content type
+// Stream is a codec that lets SendStream use JSON. It translates between JSON
+// text and the binary messages that the stream works on. It is meant for people
+// and browsers; the binary form is many times cheaper.
+type Stream struct{ As string } // the name in the content type
 
 func (c Stream) Name() string { return c.As }
 

@@ -15,16 +15,16 @@ import (
 	"github.com/hostd/hostd/abi/schema"
 )
 
-// Unary is JSON as the calls of one message speak it: a member that the message
-// does not have is refused, with the name that was probably meant, and so is a
-// value that a field cannot have. People write JSON, and what they misspell
-// would not be done otherwise. In the binary form, which programs write, fields
-// of later releases are passed over.
-type Unary struct{ As string } // its name, as in a content type
+// Unary is the JSON codec of unary calls. It rejects members that the message
+// does not have, and suggests a similar name, and it rejects values that a field
+// cannot have. JSON is often written by people, and a misspelled member would
+// otherwise be ignored silently. In the binary form, which programs write,
+// fields of later releases are ignored.
+type Unary struct{ As string } // the name in the content type
 
 func (c Unary) Name() string { return c.As }
 
-// IsBinary says that what is written is text.
+// IsBinary returns false, because the output is text.
 func (Unary) IsBinary() bool { return false }
 
 func (c Unary) Marshal(msg any) ([]byte, error) { return c.MarshalAppend(nil, msg) }
@@ -37,7 +37,7 @@ func (Unary) MarshalAppend(to []byte, msg any) ([]byte, error) {
 	return appendJSON(to, m)
 }
 
-// MarshalStable writes the same bytes for the same message.
+// MarshalStable returns the same bytes for equal messages.
 func (c Unary) MarshalStable(msg any) ([]byte, error) {
 	text, err := c.Marshal(msg)
 	if err != nil {
@@ -61,9 +61,8 @@ func (Unary) Unmarshal(data []byte, msg any) error {
 	return unmarshalJSON(data, m)
 }
 
-// unmarshalJSON parses a message, and refuses members that it does not have and
-// values that its fields cannot have. The numbers of JSON values keep their
-// digits.
+// unmarshalJSON parses a message. It rejects unknown members and invalid values.
+// The numbers of JSON values keep their digits.
 func unmarshalJSON(data []byte, m proto.Message) error {
 	if !mayHold(m.ProtoReflect().Descriptor()) {
 		return unmarshalRest(data, m)
@@ -86,7 +85,7 @@ func unmarshalRest(data []byte, m proto.Message) error {
 	if err := (protojson.UnmarshalOptions{DiscardUnknown: true}).Unmarshal(data, m); err != nil {
 		return err
 	}
-	proto.Reset(m) // the fault is found: what was decoded makes room for the look at it
+	proto.Reset(m) // only the error is left to find: free the decoded message first
 	var v any
 	if err := json.Unmarshal(data, &v); err != nil {
 		return err
@@ -97,12 +96,12 @@ func unmarshalRest(data []byte, m proto.Message) error {
 	return strict
 }
 
-// checkNames checks the names of members and of enumerations' values in the
-// JSON form of a message.
+// checkNames checks the names of members and of enum values in the JSON form of
+// a message.
 func checkNames(m protoreflect.MessageDescriptor, v any) error {
 	members, ok := v.(map[string]any)
 	if !ok || m.ParentFile().Package() == "google.protobuf" {
-		return nil // written in a form of its own
+		return nil // has its own JSON form
 	}
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		f := m.Fields().ByJSONName(name)
@@ -119,7 +118,7 @@ func checkNames(m protoreflect.MessageDescriptor, v any) error {
 	return nil
 }
 
-// unknown refuses a member that a message does not have.
+// unknown makes the error for an unknown member.
 func unknown(m protoreflect.MessageDescriptor, name string) error {
 	var fields []string
 	for i := range m.Fields().Len() {
@@ -163,7 +162,7 @@ func checkValues(f protoreflect.FieldDescriptor, value any) error {
 	return nil
 }
 
-// names lists the values of an enumeration.
+// names lists the values of an enum.
 func names(e protoreflect.EnumDescriptor) []string {
 	var out []string
 	for i := range e.Values().Len() {

@@ -9,8 +9,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Each adds up what look tells of the shards from 1 to last, of which it has
-// most at a time. Those of which look fails are unread, and told to failed.
+// Each calls look for the shards from 1 to last, at most `most` of them
+// concurrently, and returns the sum of the results. A shard for which look fails
+// counts as unread and is passed to failed.
 func Each(ctx context.Context, last uint32, most int, look func(context.Context, sharding.ShardID) (*modulev1.FitResponse, error), failed func(sharding.ShardID, error)) *modulev1.FitResponse {
 	var mu sync.Mutex
 	var all sync.WaitGroup
@@ -35,13 +36,13 @@ func Each(ctx context.Context, last uint32, most int, look func(context.Context,
 	return sum.Answer()
 }
 
-// Present asks the shards from 1 to last, of which it has most at a time,
-// whether one of them has entities, until one has. It is so too where one could
-// not be asked, which is an error then.
+// Present reports whether a shard from 1 to last has entities. It asks at most
+// `most` shards concurrently and stops at the first that has some. If a shard
+// could not be asked, it returns true and the error.
 func Present(ctx context.Context, last uint32, most int, look func(context.Context, sharding.ShardID) (*modulev1.FitResponse, error)) (bool, error) {
 	ctx, enough := context.WithCancel(ctx)
 	defer enough()
-	var first error // kept under the lock of Each
+	var first error // written while Each holds its lock
 	sum := Each(ctx, last, most, func(ctx context.Context, shard sharding.ShardID) (*modulev1.FitResponse, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()

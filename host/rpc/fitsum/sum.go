@@ -1,5 +1,5 @@
-// Package fitsum adds up what the shards tell of how a module fits what is
-// stored in them. Each waits for the goroutines that it starts.
+// Package fitsum sums the results of the compatibility checks of several shards.
+// Each joins the goroutines that it starts.
 package fitsum
 
 import (
@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/host/modules"
 )
 
-// Sum is that of several shards. It is not safe for concurrent use.
+// Sum is the sum of several shards. It is not safe for concurrent use.
 type Sum struct {
 	out     modulev1.FitResponse
 	missing map[string]uint64
@@ -19,10 +19,10 @@ type Sum struct {
 // New makes an empty sum.
 func New() *Sum { return &Sum{missing: map[string]uint64{}} }
 
-// Unread counts shards that were not looked at.
+// Unread counts shards that were not checked.
 func (s *Sum) Unread(shards int) { s.out.UnreadShards += uint32(shards) }
 
-// Add adds what one shard tells.
+// Add adds the result of one shard.
 func (s *Sum) Add(one *modulev1.FitResponse) {
 	for _, m := range one.GetMissing() {
 		if _, known := s.missing[m.GetEventType()]; known || len(s.missing) < modules.MaxFitMissing {
@@ -46,7 +46,7 @@ func (s *Sum) Add(one *modulev1.FitResponse) {
 	s.out.UnreadShards += one.GetUnreadShards()
 }
 
-// Answer is the sum, with its types of events in order.
+// Answer returns the sum, with its event types in order.
 func (s *Sum) Answer() *modulev1.FitResponse {
 	for _, name := range slices.Sorted(maps.Keys(s.missing)) {
 		s.out.Missing = append(s.out.Missing, &modulev1.FitResponse_MissingEvents{EventType: name, Count: s.missing[name]})

@@ -9,44 +9,46 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// peerKey is the context's key for the *principal.Said of a call that came from
-// another node.
+// peerKey is the context key of the *principal.Said of a call that a different
+// node forwarded.
 type peerKey struct{}
 
-// nodeKey is the context's key for the node from which a call came.
+// nodeKey is the context key of NodeOf.
 type nodeKey struct{}
 
-// WithNode notes the node from which a call comes.
+// WithNode records the node from which a call came.
 func WithNode(ctx context.Context, node sharding.NodeID) context.Context {
 	return context.WithValue(ctx, nodeKey{}, node)
 }
 
-// NodeOf is the node from which a call came; empty for a call of a client.
+// NodeOf returns the node from which a call came; empty for a call of a client.
 func NodeOf(ctx context.Context) sharding.NodeID {
 	node, _ := ctx.Value(nodeKey{}).(sharding.NodeID)
 	return node
 }
 
-// HeaderOf is what another node is told of who makes the calls of a context.
+// HeaderOf returns the header that identifies the caller of ctx to a different
+// node.
 func HeaderOf(ctx context.Context) string {
 	return principal.HeaderOf(principal.Said{Caller: Caller(ctx), Roles: RolesOf(ctx)})
 }
 
-// rolesKey is the context's key for the revision of roles that allow a call.
+// rolesKey is the context key of RolesOf.
 type rolesKey struct{}
 
-// FromPeer reports that a call came from another node, which has asked this one
-// for its caller: it must not go on to a third.
+// FromPeer reports whether a different node forwarded the call for its caller.
+// Such a call must not be forwarded again.
 func FromPeer(ctx context.Context) bool { return ctx.Value(peerKey{}) != nil }
 
-// SaidOf is what the node says from which a call came; nil for another call.
+// SaidOf returns what the forwarding node states about a call; nil if the call
+// was not forwarded.
 func SaidOf(ctx context.Context) *principal.Said {
 	s, _ := ctx.Value(peerKey{}).(*principal.Said)
 	return s
 }
 
-// Caller is who makes a call: by its credential or, where it came from another
-// node, by what that one says. It is nil where nobody was asked.
+// Caller returns the caller of a call: identified by its credential, or by what
+// the forwarding node states. It is nil if the caller was not authenticated.
 func Caller(ctx context.Context) *principal.Principal {
 	if s := SaidOf(ctx); s != nil {
 		return s.Caller
@@ -54,18 +56,19 @@ func Caller(ctx context.Context) *principal.Principal {
 	return authn.Asked(ctx)
 }
 
-// WithRoles notes the revision of the roles that allow a call.
+// WithRoles records the revision of the roles that allowed a call.
 func WithRoles(ctx context.Context, revision uint64) context.Context {
 	return context.WithValue(ctx, rolesKey{}, revision)
 }
 
-// RolesOf is the revision of the roles that allow a call; 0 where none decided.
+// RolesOf returns the revision of the roles that allowed a call; 0 if none
+// decided.
 func RolesOf(ctx context.Context) uint64 {
 	revision, _ := ctx.Value(rolesKey{}).(uint64)
 	return revision
 }
 
-// said reads what a node says of a call.
+// said parses what a forwarding node states about a call.
 func said(h http.Header) (*principal.Said, error) {
 	if len(h[principal.Header]) > 1 {
 		return nil, principal.ErrInvalid
@@ -74,7 +77,7 @@ func said(h http.Header) (*principal.Said, error) {
 	return &s, err
 }
 
-// Unsaid serves those who are no nodes: what they say of callers is not heard.
+// Unsaid removes the header that names a caller, for clients that are not nodes.
 func Unsaid(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		delete(r.Header, principal.Header)
@@ -82,8 +85,8 @@ func Unsaid(next http.Handler) http.Handler {
 	})
 }
 
-// Telling is an HTTP client to another node that tells it who makes the call of
-// a request's context.
+// Telling returns an HTTP client to a different node that sends the caller of
+// each request's context.
 func Telling(c *http.Client) *http.Client {
 	told := *c
 	if told.Transport == nil {

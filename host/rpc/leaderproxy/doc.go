@@ -1,7 +1,8 @@
-// Package leaderproxy takes a call of the API to the node that leads its shard,
-// tries it again at the next leader, and serves what other nodes bring so. A
-// call goes from one node to another once.
+// Package leaderproxy forwards an API call to the node that leads its shard,
+// retries it at the next leader, and serves the calls that other nodes forward.
+// A call is forwarded at most once.
 //
-// It never decides who leads. Each call to another node has a goroutine
-// that ends the call once that node falls silent, and ends with it.
+// It does not decide who leads. Each call to a different node has a goroutine
+// that cancels the call when that node is suspected to have failed; the
+// goroutine ends with the call.
 package leaderproxy

@@ -10,12 +10,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// errSilent ends a call to a node of which nothing is heard any more.
+// errSilent ends a call to a node that is suspected to have failed.
 var errSilent = errors.New("nothing is heard any more of the node that was asked")
 
-// hearing is Telling with calls that fail once the node falls silent. Without
-// it a call to a node that has lost its power, or the network, would wait for
-// an answer until its deadline.
+// hearing is Telling for calls that fail when the node stops sending heartbeats.
+// Without it a call to a node that has lost its power or its network would wait
+// until its deadline.
 func (p *Proxy) hearing(c *http.Client, node sharding.NodeID) *http.Client {
 	out := Telling(c)
 	out.Transport = &hearer{next: out.Transport, nodes: p.nodes, node: node}
@@ -60,8 +60,8 @@ func (h *hearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// silence is the error of a call that failed with err: that its node is not
-// heard, if the call was ended for that.
+// silence replaces the error of a call by errSilent if the call was cancelled
+// for that reason.
 func silence(ctx context.Context, err error) error {
 	if err != nil && errors.Is(context.Cause(ctx), errSilent) {
 		return errSilent
@@ -69,7 +69,8 @@ func silence(ctx context.Context, err error) error {
 	return err
 }
 
-// heardBody is the body of an answer, which fails once its node falls silent.
+// heardBody is a response body whose reads fail when the node is suspected to
+// have failed.
 type heardBody struct {
 	io.ReadCloser
 	ctx  context.Context

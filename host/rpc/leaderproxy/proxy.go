@@ -21,56 +21,57 @@ import (
 
 // Nodes finds the node that leads a shard and calls it. No method blocks.
 type Nodes interface {
-	// Leader names the node that leads the shard; self says that it is this
-	// one, which serves. known is false while no leader is known.
+	// Leader returns the node that leads the shard. self means that it is this
+	// node and that it is ready to serve. known is false if no leader is known.
 	Leader(shard sharding.ShardID) (node sharding.NodeID, self, known bool)
-	// Quorum is false if the shard can have no leader that this node reaches.
+	// Quorum is false if no majority of the shard's replicas is reachable from
+	// this node, so that no leader can be reached.
 	Quorum(shard sharding.ShardID) bool
 	// Missing says why the shard may have no leader.
 	Missing(shard sharding.ShardID) sharding.Missing
-	// Hears reports whether this node hears another one. Changed covers it.
+	// Hears reports whether this node receives heartbeats of the other node.
+	// Changed signals changes of it.
 	Hears(node sharding.NodeID) bool
-	// Changed returns a channel that gets a value, or is closed, when anything
-	// that was told before the call has changed.
+	// Changed returns a channel that receives a value, or is closed, when a
+	// result that was returned before the call changes.
 	Changed() <-chan struct{}
-	// Client returns an HTTP client of another node and the base of its URLs.
+	// Client returns an HTTP client for a node and its base URL.
 	Client(node sharding.NodeID) (client *http.Client, baseURL string, err error)
 }
 
-// Path is where a node serves what other nodes ask for their callers: Handler,
-// which those who mount it open to nodes alone. Nothing that arrives there goes
-// on to a third node.
+// Path is where a node serves the calls that other nodes forward, with Handler.
+// It must be mounted so that only nodes can reach it. A call that arrives there
+// is never forwarded to a third node.
 const Path = "/hostd.hop/"
 
-// Pauses between attempts at the leader of a shard, and how long one is looked
-// for in all.
+// Pauses between attempts at the leader of a shard, and the time limit for
+// finding one.
 const (
 	MinPause = 2 * time.Millisecond
 	MaxPause = 100 * time.Millisecond
 	Patience = request.LeaderPatience
 )
 
-// Proxy takes calls about a shard to the node that leads it. It is safe for
+// Proxy forwards calls about a shard to the node that leads it. It is safe for
 // concurrent use.
 type Proxy struct {
-	nodes Nodes // nil where this node leads every shard
+	nodes Nodes // nil if this node leads every shard
 
 	mu      sync.Mutex
 	clients map[sharding.NodeID]entityv1connect.EntityServiceClient
 }
 
-// New makes a proxy; without nodes it leads every shard itself.
+// New makes a proxy. If nodes is nil, this node leads every shard.
 func New(nodes Nodes) *Proxy { return &Proxy{nodes: nodes} }
 
-// Alone reports that there is no other node.
+// Alone reports whether there are no other nodes.
 func (p *Proxy) Alone() bool { return p.nodes == nil }
 
-// Quorum is false if the shard can have no leader that this node reaches.
+// Quorum is false if no leader of the shard can be reached from this node.
 func (p *Proxy) Quorum(shard sharding.ShardID) bool { return p.nodes == nil || p.nodes.Quorum(shard) }
 
-// Handler serves calls of other nodes with the handlers of the entity service,
-// of the cluster service for operations of the coordinator, and of Verify and
-// Fit.
+// Handler serves forwarded calls with the handlers of the entity service, of the
+// cluster service, and of Verify and Fit.
 func Handler(next http.Handler) http.Handler {
 	return http.StripPrefix(strings.TrimSuffix(Path, "/"), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasPrefix(r.URL.Path, "/"+entityv1connect.EntityServiceName+"/") && !strings.HasPrefix(r.URL.Path, "/"+clusterv1connect.ClusterServiceName+"/") &&
@@ -87,9 +88,10 @@ func Handler(next http.Handler) http.Handler {
 	}))
 }
 
-// Leader returns a client of the node that leads the shard, or nil when this
-// one does. It waits for a leader as long as ctx and Patience allow, but not
-// without a quorum, and not for a caller that is a node: that one asks again.
+// Leader returns a client of the node that leads the shard, or nil if this node
+// does. It waits for a leader until ctx ends or for Patience. It does not wait
+// if there is no quorum, or if the call was forwarded, because the forwarding
+// node retries.
 func (p *Proxy) Leader(ctx context.Context, shard sharding.ShardID) (entityv1connect.EntityServiceClient, error) {
 	node, err := p.find(ctx, shard)
 	if node == "" || err != nil {
@@ -98,8 +100,7 @@ func (p *Proxy) Leader(ctx context.Context, shard sharding.ShardID) (entityv1con
 	return p.Client(node)
 }
 
-// LeaderModules is Leader with a client of the module service, for Verify and
-// Fit.
+// LeaderModules is Leader for the module service, for Verify and Fit.
 func (p *Proxy) LeaderModules(ctx context.Context, shard sharding.ShardID) (modulev1connect.ModuleServiceClient, error) {
 	node, err := p.find(ctx, shard)
 	if node == "" || err != nil {
@@ -113,7 +114,7 @@ func (p *Proxy) LeaderModules(ctx context.Context, shard sharding.ShardID) (modu
 		connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxMessageBytes)), nil
 }
 
-// find names the node that leads the shard, "" when it is this one.
+// find returns the node that leads the shard, or "" if this node does.
 func (p *Proxy) find(ctx context.Context, shard sharding.ShardID) (sharding.NodeID, error) {
 	if p.nodes == nil {
 		return "", nil
@@ -141,19 +142,19 @@ func (p *Proxy) find(ctx context.Context, shard sharding.ShardID) (sharding.Node
 	}
 }
 
-// notLed says that this node knows no leader of a shard which it could ask.
+// notLed makes the error for a shard whose leader this node cannot ask.
 func (p *Proxy) notLed(shard sharding.ShardID) error {
 	node, _, _ := p.nodes.Leader(shard)
 	return &notLedError{&sharding.NotLeaderError{Shard: shard, Leader: node, Missing: p.nodes.Missing(shard)}}
 }
 
-// notLedError: a leader was looked for in vain, so that to look again is of no
-// use to a caller who waits.
+// notLedError: find has already waited for a leader, so Search.Again must not
+// wait a second time.
 type notLedError struct{ error }
 
 func (e *notLedError) Unwrap() error { return e.error }
 
-// Remote names the node that leads the shard, where that is another one.
+// Remote returns the node that leads the shard, if it is not this one.
 func (p *Proxy) Remote(shard sharding.ShardID) (node sharding.NodeID, known bool) {
 	if p.nodes == nil {
 		return "", false
@@ -171,7 +172,7 @@ func (p *Proxy) Leads(shard sharding.ShardID) bool {
 	return self && known
 }
 
-// Changed is a channel of Nodes, or one that never gets anything.
+// Changed returns the channel of Nodes.Changed, or one that never receives.
 func (p *Proxy) Changed() <-chan struct{} {
 	if p.nodes == nil {
 		return nil
@@ -179,8 +180,7 @@ func (p *Proxy) Changed() <-chan struct{} {
 	return p.nodes.Changed()
 }
 
-// Client returns a client of another node, or fails with
-// request.ErrUnreachable.
+// Client returns a client of a node, or fails with request.ErrUnreachable.
 func (p *Proxy) Client(node sharding.NodeID) (entityv1connect.EntityServiceClient, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -200,8 +200,8 @@ func (p *Proxy) Client(node sharding.NodeID) (entityv1connect.EntityServiceClien
 	return c, nil
 }
 
-// Cluster is Client with the cluster service, for TailLogs,
-// ProfileNode and ProfileGuests.
+// Cluster is Client for the cluster service, for TailLogs, ProfileNode and
+// ProfileGuests.
 func (p *Proxy) Cluster(node sharding.NodeID) (clusterv1connect.ClusterServiceClient, error) {
 	http, base, err := p.nodes.Client(node)
 	if err != nil {
@@ -211,11 +211,11 @@ func (p *Proxy) Cluster(node sharding.NodeID) (clusterv1connect.ClusterServiceCl
 		connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxMessageBytes)), nil
 }
 
-// maxMessageBytes bounds a message from another node.
+// maxMessageBytes limits a message from a different node.
 const maxMessageBytes = 4 << 20
 
-// Retry reports that a call may do better at the next leader: the node did not
-// lead the shard, or was not reached.
+// Retry reports whether a call may succeed at the next leader, because the node
+// did not lead the shard or was not reached.
 func Retry(err error) bool {
 	var notLeader *sharding.NotLeaderError
 	if errors.As(err, &notLeader) || errors.Is(err, request.ErrUnreachable) {
@@ -229,13 +229,13 @@ func Retry(err error) bool {
 	return code == connect.CodeUnavailable || !connect.IsWireError(err) && code != connect.CodeDeadlineExceeded && code != connect.CodeCanceled
 }
 
-// Ended reports that another node's stream was canceled: when it was not so
-// here, it was by the end of that node.
+// Ended reports whether the stream of a different node was cancelled. If it was
+// not cancelled here, that node is stopping.
 func Ended(err error) bool { return connect.CodeOf(err) == connect.CodeCanceled }
 
-// Proxied is another node's error as the caller gets it: that of a node as it
-// is, without what belongs to the call between the nodes, and of the way to it
-// that it could not be reached.
+// Proxied converts the error of a forwarded call for the caller. An error of the
+// other node is returned without the metadata of the call between the nodes; a
+// transport error becomes request.ErrUnreachable.
 func Proxied(err error) error {
 	var theirs *connect.Error
 	if !errors.As(err, &theirs) {
@@ -260,8 +260,8 @@ func Proxied(err error) error {
 	return out
 }
 
-// excluded says whether the other node takes this one for no member of its
-// cluster: that is nothing that the caller did.
+// excluded reports whether the other node does not accept this one as a member
+// of its cluster, which is not the caller's fault.
 func excluded(theirs *connect.Error) bool {
 	for _, d := range theirs.Details() {
 		value, err := d.Value()
@@ -273,10 +273,11 @@ func excluded(theirs *connect.Error) bool {
 	return false
 }
 
-// Backoff waits between attempts.
+// Backoff waits between attempts. Each wait is twice as long as the previous
+// one, from MinPause to MaxPause.
 type Backoff struct{ next time.Duration }
 
-// Wait takes no longer than ctx, and ends early when something changes.
+// Wait ends early if ctx ends, with its error, or if changed receives.
 func (b *Backoff) Wait(ctx context.Context, changed <-chan struct{}) error {
 	b.next = min(max(2*b.next, MinPause), MaxPause)
 	t := time.NewTimer(b.next)
@@ -290,20 +291,20 @@ func (b *Backoff) Wait(ctx context.Context, changed <-chan struct{}) error {
 	return nil
 }
 
-// Search counts the attempts at a shard's leader of which none came to
-// anything. It is for one goroutine.
+// Search tracks the successive failed attempts at a shard's leader. It must be
+// used by one goroutine.
 type Search struct {
 	began time.Time
 	pause Backoff
 }
 
-// Found notes an attempt that came to something.
+// Found records an attempt that made progress.
 func (s *Search) Found() { *s = Search{} }
 
 // Again waits before the next attempt at the leader of a shard, after one that
-// failed with err. It reports false, without a wait, if there is to be none:
-// another node asks, this node finds no leader, or for as long as Patience no
-// attempt has come to anything.
+// failed with err. It returns false immediately if there should be no further
+// attempt: the call was forwarded by a different node, no leader can be found,
+// or no attempt has made progress for longer than Patience.
 func (s *Search) Again(ctx context.Context, p *Proxy, shard sharding.ShardID, changed <-chan struct{}, err error) bool {
 	if _, vain := errors.AsType[*notLedError](err); vain || FromPeer(ctx) || !p.Quorum(shard) {
 		return false
@@ -316,9 +317,9 @@ func (s *Search) Again(ctx context.Context, p *Proxy, shard sharding.ShardID, ch
 	return s.pause.Wait(ctx, changed) == nil
 }
 
-// Do makes a call that may be repeated at the node that leads the shard: at
-// this one when client is nil. It goes to the next leader until ctx ends, and
-// as long as Patience while nothing answers.
+// Do makes a call, which must be safe to repeat, at the node that leads the
+// shard: at this node if client is nil. It retries at the next leader until ctx
+// ends, but for no longer than Patience without an answer.
 func Do[Res any](ctx context.Context, p *Proxy, shard sharding.ShardID,
 	do func(ctx context.Context, client entityv1connect.EntityServiceClient) (*Res, error)) (*Res, error) {
 	var search Search

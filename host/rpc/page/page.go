@@ -1,10 +1,10 @@
-// Package page ends the answers of listings where every client still takes
-// them. A client of gRPC refuses a message over 4 MiB unless it is configured
-// otherwise, so a page has a bound in bytes beside its bound in items, and a
-// token says where the next one starts.
+// Package page splits the responses of listings into pages that every client
+// accepts. A gRPC client rejects messages over 4 MiB unless it is configured
+// otherwise, so a page is limited in bytes as well as in items, and a token says
+// where the next page starts.
 //
-// It keeps nothing between two calls and has no goroutine: a token holds the
-// place where a page ended, not a reference to a listing of the node.
+// The package keeps nothing between two calls and starts no goroutine: a token
+// contains the place where a page ended, not a reference to state on the node.
 package page
 
 import (
@@ -21,32 +21,32 @@ import (
 )
 
 const (
-	// Bytes is where a page ends: with the item that brings it there. No item
-	// has more than 1 MiB.
+	// Bytes is the size at which a page ends; the item that reaches it is still
+	// included. No item is larger than 1 MiB.
 	Bytes = 1 << 20
-	// MaxItems is the most items that a page has if its listing has no smaller
-	// bound.
+	// MaxItems is the maximum number of items of a page if its listing has no
+	// smaller limit.
 	MaxItems = 4096
-	// MaxAnswer is what an answer may have at most: clients of gRPC take 4 MiB,
-	// with headers and trailers.
+	// MaxAnswer is the maximum size of a response. gRPC clients accept 4 MiB
+	// including headers and trailers.
 	MaxAnswer = 3 << 20
 )
 
-// Room is what is left of a page. It serves one goroutine.
+// Room is the remaining space of a page. It must be used by one goroutine.
 type Room struct {
 	items, bytes int
 }
 
-// NewRoom is the room of an empty page of so many items at most.
+// NewRoom returns the room of an empty page of at most items items.
 func NewRoom(items int) *Room { return &Room{items: items, bytes: Bytes} }
 
 // Full reports whether the page has ended.
 func (r *Room) Full() bool { return r.items <= 0 || r.bytes <= 0 }
 
-// Items is how many more items may be added.
+// Items returns how many more items may be added.
 func (r *Room) Items() int { return r.items }
 
-// Bytes is after how many more bytes the page ends.
+// Bytes returns after how many more bytes the page ends.
 func (r *Room) Bytes() int { return r.bytes }
 
 // Take counts an item that is added.
@@ -55,8 +55,8 @@ func (r *Room) Take(item proto.Message) {
 	r.bytes -= proto.Size(item)
 }
 
-// Filter tells listings with different filters apart: the token of one is none
-// of another.
+// Filter hashes the filter of a listing, so that a token is rejected by a
+// listing with a different filter.
 func Filter(parts ...string) uint32 {
 	h := fnv.New32a()
 	for _, part := range parts {
@@ -66,14 +66,13 @@ func Filter(parts ...string) uint32 {
 	return h.Sum32()
 }
 
-// Token hides a place of a listing from callers, who must not build on its
-// form.
+// Token encodes a place of a listing as an opaque token.
 func Token(filter uint32, place []byte) string {
 	return base64.RawURLEncoding.EncodeToString(append(binary.BigEndian.AppendUint32(make([]byte, 0, 4+len(place)), filter), place...))
 }
 
-// Parse returns the place of a token of a listing with the filter. It fails
-// with an argument error for any other token.
+// Parse returns the place in a token of a listing with the filter. It fails with
+// ErrToken for any other token.
 func Parse(token string, filter uint32) ([]byte, error) {
 	b, err := base64.RawURLEncoding.DecodeString(token)
 	if err != nil || len(b) < 4 || binary.BigEndian.Uint32(b) != filter {
@@ -82,21 +81,22 @@ func Parse(token string, filter uint32) ([]byte, error) {
 	return b[4:], nil
 }
 
-// ErrToken: the page token is not one of the listing that it was given to.
+// ErrToken: the page token belongs to a different listing.
 var ErrToken = status.Argument("the page token is not one of this listing")
 
-// Request is the part of a request that asks for a page. A size of 0 asks for
-// as many items as there is room for.
+// Request is the part of a request that asks for a page. Size 0 requests as many
+// items as fit.
 type Request interface {
 	GetPageSize() uint32
 	GetPageToken() string
 }
 
 // Of returns a page of items that are all in memory, and the token of the next
-// one, empty at the end. The items are in ascending order of their keys, which
-// are distinct; only the items of the page are made into messages. What is
-// added or removed between two pages is in the listing if its key is behind the
-// page that was read, so no other item comes twice or is missing.
+// page, which is empty at the end. The items must be in ascending order of their
+// keys, which must be unique. Only the items of the page are converted to
+// messages. If items are added or removed between two pages, no other item is
+// duplicated or omitted, because the next page continues after the key of the
+// last item.
 func Of[T any, M proto.Message](r Request, filter uint32, items []T, key func(*T) string, message func(*T) M) (out []M, next string, err error) {
 	first := 0
 	if token := r.GetPageToken(); token != "" {
@@ -106,7 +106,7 @@ func Of[T any, M proto.Message](r Request, filter uint32, items []T, key func(*T
 		}
 		after := string(place)
 		first, _ = slices.BinarySearchFunc(items, after, func(item T, after string) int {
-			return cmp.Or(strings.Compare(key(&item), after), -1) // the item itself was on the page before
+			return cmp.Or(strings.Compare(key(&item), after), -1) // the item itself was on the previous page
 		})
 	}
 	room := NewRoom(int(cmp.Or(min(r.GetPageSize(), MaxItems), MaxItems)))

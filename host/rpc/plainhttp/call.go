@@ -15,7 +15,9 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// call is a request of the API that is made of another request.
+// call makes an API request for procedure from a request to a plain path. It
+// keeps the caller's context, headers and connection, and replaces the method,
+// the path and the body.
 func call(r *http.Request, procedure, contentType string, body io.Reader) *http.Request {
 	inner := r.Clone(r.Context())
 	inner.Method = http.MethodPost
@@ -30,8 +32,8 @@ func call(r *http.Request, procedure, contentType string, body io.Reader) *http.
 	return inner
 }
 
-// lazy is a body that is made when it is first read: what a caller sends is not
-// read before the call has been let in.
+// lazy is a body that is made when it is first read, so that nothing of the
+// caller's body is read before the call was admitted.
 type lazy struct {
 	make func() (io.Reader, error)
 	rest io.Reader
@@ -48,27 +50,27 @@ func (l *lazy) Read(p []byte) (int, error) {
 	return l.rest.Read(p)
 }
 
-// Budget is what the bytes of requests are charged to, such as an
-// *admission.Waiting.
+// Budget is charged for the bytes of requests; an *admission.Waiting implements
+// it.
 type Budget interface {
-	// Take charges n bytes, or fails without charging any.
+	// Take charges n bytes, or fails and charges none.
 	Take(n int64) error
 	// Give ends the charge of n bytes.
 	Give(n int64)
 }
 
-// content is the body of a request as the last field of a message. Its length
-// stands before it: if the request does not say it, the body is read into
-// memory first, which is charged.
+// content passes the body of a request on as the last field of a message. The
+// field's length must precede it, so a body of unknown length is first read into
+// memory, and charged.
 type content struct {
 	h       *Handler
 	r       *http.Request
-	twice   bool // it may be asked for again
+	twice   bool // the body may be needed for another attempt
 	data    []byte
-	charged int64 // bytes that are charged
+	charged int64 // the bytes charged for data
 }
 
-// after appends the body to a message, as its field data.
+// after returns the encoded message m followed by the body as its field data.
 func (c *content) after(m proto.Message) (io.Reader, error) {
 	head, err := proto.Marshal(m)
 	if err != nil {
@@ -90,8 +92,8 @@ func (c *content) after(m proto.Message) (io.Reader, error) {
 	return io.MultiReader(bytes.NewReader(protowire.AppendVarint(head, uint64(len(data)))), bytes.NewReader(data)), nil
 }
 
-// whole reads the body. One over the bound is read no further: the bound of the
-// call, which is no larger, refuses it.
+// whole reads the body. It stops one byte after the limit, because the limit of
+// the API call, which is not larger, then rejects the body.
 func (c *content) whole() ([]byte, error) {
 	var data []byte
 	for body := io.LimitReader(c.r.Body, int64(c.h.opts.MaxBytes)+1); ; {
@@ -123,8 +125,8 @@ func (c *content) end() {
 	}
 }
 
-// answer is what a call was answered. It is the caller's connection to whoever
-// sets its deadlines.
+// answer records the response to an API call. It unwraps to the caller's
+// connection, so that deadlines can be set.
 type answer struct {
 	conn   http.ResponseWriter
 	header http.Header
@@ -149,34 +151,35 @@ func (a *answer) Write(p []byte) (int, error) {
 	return a.body.Write(p)
 }
 
-// Flush implements http.Flusher; everything is written at the end.
+// Flush implements http.Flusher. It does nothing, because the response is
+// written at the end.
 func (a *answer) Flush() {}
 
-// Unwrap is for http.ResponseController.
+// Unwrap is called by http.ResponseController.
 func (a *answer) Unwrap() http.ResponseWriter { return a.conn }
 
-// errTag is of a precondition that is none of an entity.
+// errTag is the error for a precondition that is not a tag of an entity.
 var errTag = errors.New(`the tag of an entity is its sequence in quotes, such as "3"`)
 
-// preconditions are what If-Match or If-None-Match says: any tag at all, or a
-// list of sequences. A weak tag counts as the strong one: a proxy that
-// compresses answers makes weak tags of ours, and a sequence names the state,
-// not its bytes.
+// preconditions is the value of If-Match or If-None-Match: any tag, or a list of
+// sequences. Weak tags are treated as strong ones, because a proxy that
+// compresses responses makes our tags weak, and a sequence identifies the state
+// rather than its bytes.
 type preconditions struct {
 	given     bool
 	any       bool
 	sequences []uint64
 }
 
-// match reports whether one of the tags is that of a sequence.
+// match reports whether one of the tags is that of the sequence.
 func (p preconditions) match(sequence uint64) bool {
 	return p.any || slices.Contains(p.sequences, sequence)
 }
 
-// maxTags bounds a list of tags.
+// maxTags limits the number of tags in a header.
 const maxTags = 64
 
-// preconditionsOf reads a header of tags.
+// preconditionsOf parses a header of tags.
 // https://www.rfc-editor.org/rfc/rfc9110#section-13.1
 func preconditionsOf(r *http.Request, name string) (p preconditions, err error) {
 	values := r.Header.Values(name)
@@ -199,7 +202,7 @@ func preconditionsOf(r *http.Request, name string) (p preconditions, err error) 
 		if !opened || !closed || strings.Contains(inner, `"`) {
 			return p, fmt.Errorf("%s: %w", name, errTag)
 		}
-		// A tag that is none of ours matches nothing.
+		// A tag in a different format matches nothing.
 		if n, err := strconv.ParseUint(inner, 10, 63); err == nil && inner == strconv.FormatUint(n, 10) {
 			p.sequences = append(p.sequences, n)
 		}
@@ -207,23 +210,22 @@ func preconditionsOf(r *http.Request, name string) (p preconditions, err error) 
 	return p, nil
 }
 
-// tag is the tag of an entity at a sequence.
+// tag returns the tag of an entity at a sequence.
 func tag(sequence uint64) string { return `"` + strconv.FormatUint(sequence, 10) + `"` }
 
-// expectation is where a command wants its entity: anywhere, or at one of some
-// sequences, 0 for an entity that is new.
+// expectation says at which sequences a command may find its entity: at any, or
+// at one of several, where 0 means that the entity must not exist.
 type expectation struct {
 	preconditions
-	// next is the sequence that the command is sent for, nil for none.
+	// next is the expected sequence of the next attempt; nil for none.
 	next *uint64
-	left int // attempts
+	left int // attempts left
 }
 
-// maxAttempts bounds how often a command is sent that may find its entity at
-// several sequences.
+// maxAttempts limits how often a command is sent that accepts several sequences.
 const maxAttempts = 8
 
-// expected reads If-Match, or If-None-Match: *.
+// expected parses If-Match, or If-None-Match: *.
 func expected(r *http.Request) (e expectation, err error) {
 	match, err := preconditionsOf(r, "If-Match")
 	if err != nil {
@@ -243,7 +245,7 @@ func expected(r *http.Request) (e expectation, err error) {
 		return e, nil
 	}
 	e = expectation{preconditions: match, left: maxAttempts - 1}
-	first := uint64(1) // of any: an entity that is there has some
+	first := uint64(1) // for "*": an existing entity has a sequence of at least 1
 	if !match.any {
 		if len(match.sequences) == 0 {
 			return e, fmt.Errorf("If-Match: %w", errTag)
@@ -256,8 +258,8 @@ func expected(r *http.Request) (e expectation, err error) {
 	return e, nil
 }
 
-// again reports whether the command may be sent once more, for the sequence at
-// which its entity was found.
+// again reports whether the command may be sent again with the sequence at which
+// its entity actually was, and sets next to it.
 func (e *expectation) again(actual string) bool {
 	at, err := strconv.ParseUint(actual, 10, 63)
 	if err != nil || at == 0 || e.left == 0 || !e.match(at) {

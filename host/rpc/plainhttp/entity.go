@@ -23,7 +23,7 @@ const (
 	bytesType = "application/octet-stream"
 )
 
-// command makes a Send of a request.
+// command converts a request to a Send.
 func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
 	req := &entityv1.SendRequest{EntityType: t.entityType, EntityId: t.id, Command: t.name}
 	_, err := parameters(r)
@@ -47,7 +47,7 @@ func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
 	var res entityv1.SendResponse
 	body := &content{h: h, r: r, twice: want.left > 0}
 	defer body.end()
-	// Answers mirror the request: the reply comes as bytes too.
+	// The reply has the form of the payload, which is bytes here.
 	ok := h.repeatedly(w, r, entityv1connect.EntityServiceSendProcedure, protoType, func() (io.Reader, error) {
 		req.ExpectedSequence = want.next
 		return body.after(req)
@@ -66,8 +66,8 @@ func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
 	h.reply(w, r, t.entityType, res.GetData())
 }
 
-// query makes a Query of a request. A small payload may be a parameter, a large
-// one is the body of a POST.
+// query converts a request to a Query. A small payload can be a URL parameter; a
+// large one is the body of a POST.
 func (h *Handler) query(w http.ResponseWriter, r *http.Request, t target) {
 	req := &entityv1.QueryRequest{EntityType: t.entityType, EntityId: t.id, Query: t.name}
 	given, err := parameters(r, "payload", "consistency")
@@ -108,7 +108,7 @@ func (h *Handler) query(w http.ResponseWriter, r *http.Request, t target) {
 	h.reply(w, r, t.entityType, res.GetData())
 }
 
-// state makes a GetState of a request.
+// state converts a request to a GetState.
 func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 	req := map[string]string{"entityType": t.entityType, "entityId": t.id}
 	given, err := parameters(r, "at")
@@ -136,7 +136,7 @@ func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 		Sequence uint64          `json:"sequence,string"`
 		Deleted  bool            `json:"deleted"`
 	}
-	// As JSON, in which numbers keep their digits.
+	// Use JSON, because the numbers of the state keep their digits in it.
 	if !h.ask(w, r, entityv1connect.EntityServiceGetStateProcedure, jsonType, func() (io.Reader, error) {
 		whole, err := json.Marshal(req)
 		return bytes.NewReader(whole), err
@@ -164,7 +164,7 @@ func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 	switch {
 	case res.JSON != nil:
 		write(w, jsonType, res.JSON)
-	case len(res.Data) > 0 && json.Valid(res.Data): // too large for a JSON value of the API
+	case len(res.Data) > 0 && json.Valid(res.Data): // JSON text that is too large for a JSON value of the API
 		write(w, h.contentType(r, t.entityType), res.Data)
 	case len(res.Data) > 0:
 		write(w, bytesType, res.Data)
@@ -173,19 +173,19 @@ func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 	}
 }
 
-// unary is ask with messages.
+// unary is ask for protobuf messages.
 func (h *Handler) unary(w http.ResponseWriter, r *http.Request, procedure string, into proto.Message, request func() (io.Reader, error)) bool {
 	return h.ask(w, r, procedure, protoType, request, func(body []byte) error { return proto.Unmarshal(body, into) })
 }
 
-// ask makes a call and reads its answer; false says that it failed, and that
-// the caller has been told.
+// ask makes a call and reads its response. It returns false if the call failed;
+// the error response is already written then.
 func (h *Handler) ask(w http.ResponseWriter, r *http.Request, procedure, contentType string, body func() (io.Reader, error), read func(body []byte) error) bool {
 	return h.repeatedly(w, r, procedure, contentType, body, read, func(string) bool { return false })
 }
 
-// repeatedly is ask for a call that is made again where its entity is at
-// another sequence than it wants, as long as again says so.
+// repeatedly is ask for a call that is retried if its entity is at a different
+// sequence than expected and again accepts that sequence.
 func (h *Handler) repeatedly(w http.ResponseWriter, r *http.Request, procedure, contentType string, body func() (io.Reader, error), read func(body []byte) error, again func(actual string) bool) bool {
 	for {
 		got := newAnswer(w)
@@ -205,7 +205,7 @@ func (h *Handler) repeatedly(w http.ResponseWriter, r *http.Request, procedure, 
 	}
 }
 
-// reply answers with what an entity has said.
+// reply writes the reply of an entity.
 func (h *Handler) reply(w http.ResponseWriter, r *http.Request, entityType string, data []byte) {
 	if len(data) == 0 {
 		w.WriteHeader(http.StatusNoContent)
@@ -217,12 +217,12 @@ func (h *Handler) reply(w http.ResponseWriter, r *http.Request, entityType strin
 func write(w http.ResponseWriter, contentType string, data []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
-	w.Header().Set("Cache-Control", "no-cache") // but for the tag
+	w.Header().Set("Cache-Control", "no-cache") // clients must revalidate, by the tag
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
-	_, _ = w.Write(data) // who has gone needs no answer
+	_, _ = w.Write(data) // an error means that the client has gone
 }
 
-// contentType is that of a type's payloads.
+// contentType returns the content type of a type's payloads.
 func (h *Handler) contentType(r *http.Request, entityType string) string {
 	if kind, err := h.opts.Encoding(r.Context(), entityType); err == nil && kind == request.JSON {
 		return jsonType
@@ -230,7 +230,7 @@ func (h *Handler) contentType(r *http.Request, entityType string) string {
 	return bytesType
 }
 
-// plainBody refuses a body that is not as it was meant.
+// plainBody returns an error if the body has a content encoding.
 func plainBody(r *http.Request) error {
 	if kind := r.Header.Get("Content-Encoding"); kind != "" && kind != "identity" {
 		return fmt.Errorf("the body has the Content-Encoding %q: send it plain", kind)
@@ -238,7 +238,7 @@ func plainBody(r *http.Request) error {
 	return nil
 }
 
-// idempotencyKey is the caller's name for a command, with or without quotes.
+// idempotencyKey returns the Idempotency-Key, which may be quoted.
 // https://datatracker.ietf.org/doc/draft-ietf-httpapi-idempotency-key-header/
 func idempotencyKey(r *http.Request) (string, error) {
 	values := r.Header.Values("Idempotency-Key")
@@ -258,8 +258,8 @@ func idempotencyKey(r *http.Request) (string, error) {
 	return key, nil
 }
 
-// firstAttempt is how long ago, in milliseconds, the command was first tried
-// under its key.
+// firstAttempt returns how long ago, in milliseconds, the command was first
+// tried under its key.
 func firstAttempt(r *http.Request) (uint64, error) {
 	text := r.Header.Get("Hostd-First-Attempt-Age")
 	if text == "" {

@@ -19,7 +19,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 )
 
-// Flags of a message of a stream of Connect, and the length of its prefix.
+// Flags of a Connect stream message, and the length of its prefix.
 // https://connectrpc.com/docs/protocol/#streaming-rpcs
 const (
 	flagCompressed = 1
@@ -27,29 +27,29 @@ const (
 	prefixBytes    = 5
 )
 
-// event is the data of one event that is sent to a browser.
+// event is the JSON data of an event that is sent to a browser.
 type event struct {
 	EntityID     string              `json:"entityId"`
 	Sequence     uint64              `json:"sequence,string"`
 	Type         string              `json:"type"`
-	StoredType   string              `json:"storedType,omitempty"` // before it was upcast
-	JSON         json.RawMessage     `json:"json,omitempty"`       // of a type with the encoding json
-	Data         []byte              `json:"data,omitempty"`       // of any other
+	StoredType   string              `json:"storedType,omitempty"` // the type before upcasting
+	JSON         json.RawMessage     `json:"json,omitempty"`       // if the type's encoding is JSON
+	Data         []byte              `json:"data,omitempty"`       // otherwise
 	CommandID    string              `json:"commandId"`
 	RecordedAt   string              `json:"recordedAt"`
 	Tags         []string            `json:"tags,omitempty"`
 	ModuleDigest string              `json:"moduleDigest"`
 	Principal    *entityv1.Principal `json:"principal,omitempty"`
-	Skipped      uint64              `json:"skipped,omitempty,string"` // events that were cut before it
+	Skipped      uint64              `json:"skipped,omitempty,string"` // compacted events before this one
 }
 
-// maxEventShards is of how many shards a stream has positions that fit into a
-// header, whatever they become. A place takes 12 bytes up to 2^35 entries of a
-// shard, so 16 characters of base64. Requests have 16 KiB for all headers, and
-// proxies often take 8 KiB of one.
+// maxEventShards is the largest number of shards of a stream whose cursor always
+// fits into the Last-Event-ID header. A position takes at most 12 bytes, or 16
+// characters of base64, up to 2^35 entries of a shard. Requests have 16 KiB for
+// all headers, and proxies often accept only 8 KiB for one.
 const maxEventShards = 500
 
-// eventShards is how many shards a stream has positions of.
+// eventShards returns how many shards the cursor of a stream has positions for.
 func (h *Handler) eventShards(asked []uint32) int {
 	if len(asked) > 0 {
 		return len(asked)
@@ -57,8 +57,8 @@ func (h *Handler) eventShards(asked []uint32) int {
 	return int(h.opts.Shards())
 }
 
-// events makes a Subscribe of a request, whose events are sent as a browser's
-// EventSource takes them.
+// events converts a request to a Subscribe, and sends the events in the format
+// of a browser's EventSource.
 // https://html.spec.whatwg.org/multipage/server-sent-events.html
 func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType string) {
 	given, err := parameters(r, "tag", "cursor", "follow", "skip_cut", "shards", "upcast")
@@ -104,7 +104,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType stri
 	s.close()
 }
 
-// flagOf reads a parameter that is true or false.
+// flagOf parses a boolean parameter.
 func flagOf(name, text string, standard bool) (bool, error) {
 	switch text {
 	case "":
@@ -117,9 +117,8 @@ func flagOf(name, text string, standard bool) (bool, error) {
 	return false, fmt.Errorf("%s is %q, must be true or false", name, text)
 }
 
-// shardsOf reads numbers of shards with commas between them; nothing is all
-// shards. The API bounds how many there are, and refuses those that there are
-// not.
+// shardsOf parses shard numbers separated by commas; an empty text means all
+// shards. The API limits their number and rejects shards that do not exist.
 func shardsOf(text string) (out []uint32, err error) {
 	if text == "" {
 		return nil, nil
@@ -134,21 +133,21 @@ func shardsOf(text string) (out []uint32, err error) {
 	return out, nil
 }
 
-// eventWriter gives the messages of a stream of Connect the form of events as
+// eventWriter converts the messages of a Connect stream to server-sent events as
 // they are written.
 type eventWriter struct {
 	conn   http.ResponseWriter
-	header http.Header // of the stream of Connect
+	header http.Header // of the Connect stream
 	isJSON func() bool // payloads are JSON
 
 	mu      sync.Mutex
 	status  int
-	began   bool // the caller has been told that events follow
-	wrote   bool // since the last look of keepAlive
+	began   bool // the response headers were sent
+	wrote   bool // since the last tick of keepAlive
 	ended   bool
 	json    bool
-	rest    bytes.Buffer // of a message that is not whole yet, or of a failure
-	trouble error        // the connection is of no use any more
+	rest    bytes.Buffer // an incomplete message, or the body of an error
+	trouble error        // the error that made the connection unusable
 }
 
 func (s *eventWriter) Header() http.Header         { return s.header }
@@ -162,8 +161,8 @@ func (s *eventWriter) WriteHeader(status int) {
 	}
 }
 
-// Write takes part of the stream. Messages are bounded by the server that
-// writes them.
+// Write takes a part of the stream. The server that writes them limits the size
+// of messages.
 func (s *eventWriter) Write(p []byte) (int, error) {
 	s.WriteHeader(http.StatusOK)
 	s.mu.Lock()
@@ -186,9 +185,9 @@ func (s *eventWriter) Write(p []byte) (int, error) {
 	return len(p), s.trouble
 }
 
-// Flush implements http.Flusher: what is known is sent, and that the stream has
-// begun. As with net/http it is a status of 200 if there is none yet: a stream
-// without events flushes its headers and writes nothing.
+// Flush implements http.Flusher. It sends the headers and everything complete.
+// Like net/http it assumes status 200 if none is set, because a stream without
+// events flushes its headers and writes nothing.
 func (s *eventWriter) Flush() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -207,7 +206,7 @@ func (s *eventWriter) flush() {
 	}
 }
 
-// message sends one message on.
+// message converts and sends one message.
 func (s *eventWriter) message(flags byte, data []byte) error {
 	if flags&flagCompressed != 0 {
 		return errors.New("a message is compressed")
@@ -237,8 +236,8 @@ func (s *eventWriter) message(flags byte, data []byte) error {
 	return s.send("id: " + m.GetCursor() + "\ndata: " + string(text) + "\n\n")
 }
 
-// end tells how the stream has ended: as any failure where nothing was sent
-// yet, and as an event of its own later.
+// end reports the end of the stream. An error becomes a normal error response if
+// no event was sent yet, and an event called "failure" otherwise.
 func (s *eventWriter) end(data []byte) error {
 	s.ended = true
 	var last struct {
@@ -265,7 +264,7 @@ func (s *eventWriter) end(data []byte) error {
 	return s.send("event: failure\ndata: " + string(text) + "\n\n")
 }
 
-// begin tells the caller that events follow, once.
+// begin sends the headers of an event stream, once.
 func (s *eventWriter) begin() {
 	if s.began {
 		return
@@ -274,7 +273,7 @@ func (s *eventWriter) begin() {
 	header := s.conn.Header()
 	header.Set("Content-Type", "text/event-stream")
 	header.Set("Cache-Control", "no-store")
-	header.Set("X-Accel-Buffering", "no") // a proxy that buffers sends nothing on
+	header.Set("X-Accel-Buffering", "no") // otherwise a buffering proxy would hold events back
 	header.Set("X-Content-Type-Options", "nosniff")
 	s.conn.WriteHeader(http.StatusOK)
 }
@@ -285,8 +284,8 @@ func (s *eventWriter) send(text string) error {
 	return err
 }
 
-// keepAlive sends a comment where nothing was sent for a while, so that what
-// lies between does not take the connection for dead, until ended is closed.
+// keepAlive sends a comment if nothing was sent for a period, so that proxies do
+// not close the idle connection. It returns when ended is closed.
 func (s *eventWriter) keepAlive(period time.Duration, ended <-chan struct{}) {
 	tick := time.NewTicker(period)
 	defer tick.Stop()
@@ -307,7 +306,7 @@ func (s *eventWriter) keepAlive(period time.Duration, ended <-chan struct{}) {
 	}
 }
 
-// close tells of a call that was refused before its stream began.
+// close writes the error of a call that was rejected before its stream began.
 func (s *eventWriter) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -316,7 +315,7 @@ func (s *eventWriter) close() {
 	}
 }
 
-// statusOf is the status of HTTP of a code.
+// statusOf returns the HTTP status of a Connect code.
 // https://connectrpc.com/docs/protocol/#error-codes
 func statusOf(code string) int {
 	for _, known := range []struct {

@@ -14,32 +14,33 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// prefix begins the paths of this package.
+// prefix is the prefix of the paths that this package serves.
 const prefix = "/e/"
 
-// Options say what a Handler needs of its node.
+// Options configure a Handler.
 type Options struct {
-	// Encoding is how payloads of an entity type are written.
+	// Encoding returns how payloads of an entity type are encoded.
 	Encoding func(ctx context.Context, entityType string) (request.Encoding, error)
 	// Shards is the number of shards of the cluster.
 	Shards func() uint32
-	// MaxBytes bounds the body of a request.
+	// MaxBytes limits the body of a request.
 	MaxBytes int
-	// Budget is charged for bodies that are read into memory here; nil is none.
+	// Budget is charged for bodies that are read into memory here; nil charges
+	// nothing.
 	Budget Budget
-	// KeepAlive is how often a stream of events without any says something; 0 is
+	// KeepAlive is how often an idle stream of events sends a comment; default
 	// 15 seconds.
 	KeepAlive time.Duration
 }
 
-// Handler makes calls of the API from requests under /e/.
+// Handler converts requests under /e/ to calls of the API.
 type Handler struct {
 	api  http.Handler
 	opts Options
 }
 
-// Wrap has requests under /e/ become calls of api; it gets all others as they
-// are.
+// Wrap converts requests under /e/ to calls of api, and passes all other
+// requests to api unchanged.
 func Wrap(api http.Handler, opts Options) http.Handler {
 	if opts.KeepAlive == 0 {
 		opts.KeepAlive = 15 * time.Second
@@ -54,17 +55,17 @@ func Wrap(api http.Handler, opts Options) http.Handler {
 	})
 }
 
-// target is what a path names.
+// target is what a path refers to.
 type target struct {
 	entityType, id string
-	name           string // of a command or a query; empty: the entity itself
+	name           string // of a command or query; empty for the entity itself
 	query          bool
-	garbled        bool // some of it is not UTF-8
+	garbled        bool // a part is not valid UTF-8
 }
 
-// targetOf reads a path: /e/TYPE/ID, /e/TYPE/ID/COMMAND or /e/TYPE/ID/q/QUERY.
-// It is split as it was sent, so that an id may hold any character, percent-
-// encoded. ok is false where it has another form.
+// targetOf parses a path: /e/TYPE/ID, /e/TYPE/ID/COMMAND or /e/TYPE/ID/q/QUERY.
+// It splits the escaped path, so that an id may contain any character,
+// percent-encoded. ok is false if the path has a different form.
 func targetOf(u *url.URL) (t target, ok bool) {
 	parts := strings.Split(strings.TrimPrefix(u.EscapedPath(), prefix), "/")
 	for i, p := range parts {
@@ -88,8 +89,7 @@ func targetOf(u *url.URL) (t target, ok bool) {
 	return t, true
 }
 
-// eventsID stands in the place of an id for the events of a type, where a
-// stream of events is asked for.
+// eventsID replaces the id in the path of a type's event stream.
 const eventsID = "events"
 
 // ServeHTTP implements http.Handler.
@@ -100,7 +100,8 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if t.garbled {
-		// Every writer of JSON would make U+FFFD of it, which is another entity.
+		// JSON encoders would replace the invalid bytes by U+FFFD, which would
+		// be the id of a different entity.
 		refusal(w, errors.New("the path is not UTF-8"))
 		return
 	}
@@ -128,7 +129,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// wantsEvents reports whether a stream of events is asked for.
+// wantsEvents reports whether the request accepts an event stream.
 func wantsEvents(r *http.Request) bool {
 	return slices.ContainsFunc(strings.Split(strings.Join(r.Header.Values("Accept"), ","), ","), func(kind string) bool {
 		kind, _, _ = strings.Cut(kind, ";")
@@ -136,7 +137,7 @@ func wantsEvents(r *http.Request) bool {
 	})
 }
 
-// checkHeaders refuses those that become part of a call and are not UTF-8.
+// checkHeaders rejects headers that become part of a call and are not UTF-8.
 func checkHeaders(h http.Header) error {
 	for _, name := range []string{"Idempotency-Key", "Last-Event-Id", "Hostd-First-Attempt-Age", "If-Match", "If-None-Match"} {
 		for _, value := range h[name] {
@@ -153,8 +154,8 @@ func refuseMethod(w http.ResponseWriter, allowed string) {
 	fail(w, http.StatusMethodNotAllowed, problem{Code: "unimplemented", Message: "the path takes " + allowed})
 }
 
-// parameters reads those of a request's query; one that is not among names, or
-// is given twice, is an error.
+// parameters parses the query of a URL. A parameter that is not in names, or is
+// given twice, is an error.
 func parameters(r *http.Request, names ...string) (url.Values, error) {
 	given, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

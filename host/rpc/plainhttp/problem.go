@@ -13,17 +13,18 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 )
 
-// problem is the body of an answer that is a failure.
+// problem is the body of an error response.
 type problem struct {
-	// Code is that of the API, such as not_found; of a rejection it is the
-	// module's own.
+	// Code is the code of the API, such as not_found; for a rejection it is the
+	// module's own code.
 	Code    string `json:"code"`
 	Message string `json:"message"`
-	// Reason names the failure for programs, such as INTERNAL_COMMAND.
+	// Reason identifies the error for programs, such as INTERNAL_COMMAND.
 	Reason string `json:"reason,omitempty"`
-	// ActualSequence is where the entity is that was expected elsewhere.
+	// ActualSequence is the sequence of the entity if a different one was
+	// expected.
 	ActualSequence string `json:"actualSequence,omitempty"`
-	// Violations are what a payload has that its schema does not allow.
+	// Violations are the mismatches between a payload and its schema.
 	Violations []violation `json:"violations,omitempty"`
 }
 
@@ -32,25 +33,25 @@ type violation struct {
 	Description string `json:"description"`
 }
 
-// fail answers with a problem.
+// fail writes an error response.
 func fail(w http.ResponseWriter, status int, p problem) {
 	body, err := json.Marshal(p)
 	if err != nil {
-		panic(err) // strings can be written
+		panic(err) // cannot happen: strings always encode
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write(append(body, '\n')) // who has gone needs no answer
+	_, _ = w.Write(append(body, '\n')) // an error means that the client has gone
 }
 
-// refusal is a request that cannot become a call.
+// refusal writes the error for a request that cannot be converted to a call.
 func refusal(w http.ResponseWriter, err error) {
 	fail(w, http.StatusBadRequest, problem{Code: "invalid_argument", Message: err.Error()})
 }
 
-// failed answers with what a call has failed of: status and body are those of
-// an error of Connect. Where they are not, they are passed on as they are.
+// failed writes the error of a call. status and body are those of a Connect
+// error; if they are not, they are passed on unchanged.
 func failed(w http.ResponseWriter, status int, header http.Header, body []byte) {
 	var wire wireError
 	if err := json.Unmarshal(body, &wire); err != nil || wire.Code == "" {
@@ -71,8 +72,8 @@ func failed(w http.ResponseWriter, status int, header http.Header, body []byte) 
 	fail(w, status, p)
 }
 
-// actualOf is where an entity is that was expected elsewhere, as an error says;
-// empty where it is another error.
+// actualOf returns the actual sequence of the entity if the error is a sequence
+// mismatch, and "" for any other error.
 func actualOf(status int, body []byte) string {
 	var wire wireError
 	if json.Unmarshal(body, &wire) != nil {
@@ -82,14 +83,14 @@ func actualOf(status int, body []byte) string {
 	return p.ActualSequence
 }
 
-// later says when another try is of use; 0 says nothing.
+// later sets Retry-After in seconds; 0 sets nothing.
 func later(w http.ResponseWriter, after int) {
 	if after > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(after))
 	}
 }
 
-// wireError is an error as Connect writes it.
+// wireError is the JSON form of a Connect error.
 type wireError struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -99,8 +100,8 @@ type wireError struct {
 	} `json:"details"`
 }
 
-// problem gives an error the form of HTTP. after is how many seconds to wait
-// before another try, 0 where one is of no use.
+// problem converts an error to plain HTTP. after is the number of seconds to
+// wait before a retry, 0 if a retry is useless.
 func (e wireError) problem(was int) (p problem, status, after int) {
 	p, status = problem{Code: e.Code, Message: e.Message}, was
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {

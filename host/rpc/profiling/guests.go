@@ -17,20 +17,21 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// messageBytes is about how many bytes of names and stacks a message has.
+// messageBytes is the approximate limit of names and stacks in one message, in
+// bytes.
 const messageBytes = 256 << 10
 
-// Sampler measures the guests of this node.
+// Sampler profiles the guests of this node.
 type Sampler interface {
-	// Profile samples the guests of a type for a time.
+	// Profile samples the guests of a type for the duration long.
 	Profile(ctx context.Context, entityType string, long time.Duration) ([]modules.GuestStack, error)
 }
 
-// Guests answers ProfileGuests. All its members are required.
+// Guests implements ProfileGuests. All fields are required.
 type Guests struct {
 	Self    string
 	Sampler Sampler
-	// Known fails where there is no such type.
+	// Known returns an error if the type does not exist.
 	Known   func(ctx context.Context, entityType string) error
 	Members func(ctx context.Context) ([]sharding.NodeID, error)
 	Proxy   *leaderproxy.Proxy
@@ -38,8 +39,8 @@ type Guests struct {
 	Log     *slog.Logger
 }
 
-// ProfileGuests measures the guests of a type on all nodes at the same time,
-// and sends what each has found.
+// ProfileGuests profiles the guests of a type on all nodes at the same time, and
+// sends the result of each.
 func (s *Guests) ProfileGuests(ctx context.Context, r *connect.Request[clusterv1.ProfileGuestsRequest], out *connect.ServerStream[clusterv1.ProfileGuestsResponse]) error {
 	if err := s.profile(ctx, r.Msg, out); err != nil {
 		return status.Public(s.Log, err)
@@ -95,11 +96,11 @@ func (s *Guests) profile(ctx context.Context, r *clusterv1.ProfileGuestsRequest,
 	}
 }
 
-// measuring is one call.
+// measuring is one call of ProfileGuests.
 type measuring struct {
 	messages chan *clusterv1.ProfileGuestsResponse
 	all      sync.WaitGroup
-	failed   error // of this node; read when all have ended
+	failed   error // of this node; read after all have ended
 }
 
 func (m *measuring) send(ctx context.Context, part *clusterv1.ProfileGuestsResponse) error {
@@ -111,7 +112,7 @@ func (m *measuring) send(ctx context.Context, part *clusterv1.ProfileGuestsRespo
 	}
 }
 
-// here measures this node.
+// here profiles this node.
 func (m *measuring) here(ctx context.Context, s *Guests, r *clusterv1.ProfileGuestsRequest, long time.Duration) {
 	stacks, err := s.Sampler.Profile(ctx, r.GetEntityType(), long)
 	for part := range parts(s.Self, stacks) {
@@ -122,7 +123,8 @@ func (m *measuring) here(ctx context.Context, s *Guests, r *clusterv1.ProfileGue
 	m.failed = err
 }
 
-// there has another node measure, and says where it does not.
+// there lets a different node profile its guests, and reports the node as
+// missing if it fails.
 func (m *measuring) there(ctx context.Context, s *Guests, r *clusterv1.ProfileGuestsRequest, node sharding.NodeID) {
 	err := func() error {
 		c, err := s.Proxy.Cluster(node)
@@ -147,8 +149,8 @@ func (m *measuring) there(ctx context.Context, s *Guests, r *clusterv1.ProfileGu
 	}
 }
 
-// parts are stacks as messages, at least one, each with the names that it
-// needs.
+// parts converts stacks to messages, at least one. Each message contains the
+// names that its stacks refer to.
 func parts(node string, stacks []modules.GuestStack) func(yield func(*clusterv1.ProfileGuestsResponse) bool) {
 	return func(yield func(*clusterv1.ProfileGuestsResponse) bool) {
 		part, size, known := &clusterv1.ProfileGuestsResponse{NodeId: node}, 0, map[string]uint32{}

@@ -11,8 +11,8 @@ import (
 // Path is where profiles are served over HTTP.
 const Path = "GET /debug/pprof/"
 
-// Local serves the profiles that Go's tools ask for, to callers on this machine
-// alone.
+// Local serves the profiles that Go's tools ask for, only to callers on this
+// machine.
 func Local() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !authn.FromThisMachine(r) {
@@ -25,7 +25,7 @@ func Local() http.Handler {
 		case "trace":
 			pprof.Trace(w, r)
 		case "cmdline":
-			http.NotFound(w, r) // it may have names of files
+			http.NotFound(w, r) // could reveal file names
 		case "symbol":
 			pprof.Symbol(w, r)
 		default:

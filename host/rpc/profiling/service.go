@@ -16,26 +16,27 @@ import (
 )
 
 const (
-	// standardSeconds is how long a profile takes where nobody says.
+	// standardSeconds is the duration of a profile if the caller sets none.
 	standardSeconds = 10
-	// partBytes is the most of a profile in one message.
+	// partBytes is the maximum number of bytes of a profile in one message.
 	partBytes = 256 << 10
-	// nodeTime is how much longer than the profile another node may take.
+	// nodeTime is how much longer than the profile itself a different node may
+	// take.
 	nodeTime = 30 * time.Second
 )
 
-// Service answers ProfileNode. All its members are required.
+// Service implements ProfileNode. All fields are required.
 type Service struct {
 	Self string
-	// Members names the nodes of the cluster.
+	// Members returns the nodes of the cluster.
 	Members func(ctx context.Context) ([]sharding.NodeID, error)
-	Unknown error // where a node is none of them
+	Unknown error // the error for a node that is not a member
 	Proxy   *leaderproxy.Proxy
 	Streams *admission.Streams
 	Log     *slog.Logger
 }
 
-// ProfileNode sends a profile of a node's process, in parts.
+// ProfileNode sends a profile of a node's process, in chunks.
 func (s *Service) ProfileNode(ctx context.Context, r *connect.Request[clusterv1.ProfileNodeRequest], out *connect.ServerStream[clusterv1.ProfileNodeResponse]) error {
 	if err := s.profile(ctx, r.Msg, out); err != nil {
 		return status.Public(s.Log, err)
@@ -49,7 +50,7 @@ func (s *Service) profile(ctx context.Context, r *clusterv1.ProfileNodeRequest, 
 		return err
 	}
 	defer open.Leave()
-	// Headers now: the first message may take long.
+	// Send the headers now, because the first message may take long.
 	if err := out.Send(nil); err != nil {
 		return err
 	}
@@ -88,7 +89,7 @@ func (s *Service) profile(ctx context.Context, r *clusterv1.ProfileNodeRequest, 
 	return nil
 }
 
-// relay has another node take its profile.
+// relay relays the profile of a different node.
 func (s *Service) relay(ctx context.Context, r *clusterv1.ProfileNodeRequest, send func(*clusterv1.ProfileNodeResponse) error) error {
 	members, err := s.Members(ctx)
 	if err != nil {

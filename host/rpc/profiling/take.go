@@ -16,23 +16,25 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// blockRate is how many nanoseconds a goroutine waits for each sample of a
-// profile of what blocks: less would cost more than a few percent.
+// blockRate is the sampling rate of block profiles: one sample per so many
+// nanoseconds of blocking. A smaller value would cost more than a few percent of
+// the processor.
 const blockRate = 10_000
 
-// mostBytes bounds a profile: one of a hundred thousand goroutines has a few
-// MiB.
+// mostBytes limits the size of a profile. A profile of a hundred thousand
+// goroutines has a few MiB.
 const mostBytes = 32 << 20
 
 var (
 	errSize = errors.New("the profile has more bytes than are sent")
 )
 
-// taking is held while a profile is taken: there is one profiler of a process.
+// taking is held while a profile is taken, because a process has only one
+// profiler.
 var taking sync.Mutex
 
-// Take returns a profile of this process, as pprof reads it. One of the
-// processor, and of what blocks, takes as many seconds, or until ctx ends.
+// Take returns a profile of this process in pprof format. A CPU or block profile
+// covers the given number of seconds. If ctx ends, Take returns its error.
 func Take(ctx context.Context, kind clusterv1.ProfileNodeRequest_Kind, seconds uint32) ([]byte, error) {
 	if !taking.TryLock() {
 		return nil, modules.ErrProfiling
@@ -74,12 +76,12 @@ func Take(ctx context.Context, kind clusterv1.ProfileNodeRequest_Kind, seconds u
 	return w.body.Bytes(), nil
 }
 
-// Lasts reports that a profile is of what happens for some time.
+// Lasts reports whether a kind of profile covers a period of time.
 func Lasts(kind clusterv1.ProfileNodeRequest_Kind) bool {
 	return kind == clusterv1.ProfileNodeRequest_KIND_CPU || kind == clusterv1.ProfileNodeRequest_KIND_BLOCK
 }
 
-// answer keeps what a handler writes, up to mostBytes.
+// answer collects what a handler writes, up to mostBytes.
 type answer struct {
 	header http.Header
 	code   int

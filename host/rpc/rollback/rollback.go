@@ -1,6 +1,6 @@
-// Package rollback looks at what entities have written before their types go
-// back to the module that served before, and says what that module fails on. It
-// starts no goroutine.
+// Package rollback checks, before a rollback, the entities that were written
+// since the previous module served their type, and reports on which of them that
+// module fails. It starts no goroutine.
 package rollback
 
 import (
@@ -15,19 +15,21 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// shownEntities bounds those that a refusal names.
+// shownEntities limits the entities that a rejection names.
 const shownEntities = 16
 
-// Looks are those of one rollback. They are for one goroutine at a time.
+// Looks has the checks of one rollback. It must be used by one goroutine at a
+// time.
 type Looks struct {
-	// Touched folds by the module all entities of the type that others than those
-	// before have written.
+	// Touched replays, with the previous module, all entities of the type that
+	// modules other than t.Before have written.
 	Touched func(ctx context.Context, t modules.RollbackType) (*modulev1.FitResponse, error)
 	Force   bool
-	Remarks []string // what was passed over because of Force
+	Remarks []string // the failures that Force overrides
 }
 
-// Check refuses a type that must not go back, or says who forces it.
+// Check returns an error if a type must not be rolled back, or the caller that
+// forces the rollback.
 func (l *Looks) Check(ctx context.Context, t modules.RollbackType) (forcedBy string, err error) {
 	refused, err := l.look(ctx, t)
 	switch {
@@ -43,7 +45,7 @@ func (l *Looks) Check(ctx context.Context, t modules.RollbackType) (forcedBy str
 	return authorize.Caller(ctx), nil
 }
 
-// look is nil where the module fails on none of the entities.
+// look returns nil if the module fails on none of the entities.
 func (l *Looks) look(ctx context.Context, t modules.RollbackType) (*status.RefusedError, error) {
 	found, err := l.Touched(ctx, t)
 	switch {
@@ -61,7 +63,7 @@ func (l *Looks) look(ctx context.Context, t modules.RollbackType) (*status.Refus
 	return nil, nil
 }
 
-// failing names the entities that a module fails on.
+// failing names the entities on which a module fails.
 func failing(entityType string, found *modulev1.FitResponse) *status.RefusedError {
 	var ids, shown []string
 	for _, f := range found.GetFaults()[:min(shownEntities, len(found.GetFaults()))] {
@@ -78,7 +80,7 @@ func failing(entityType string, found *modulev1.FitResponse) *status.RefusedErro
 	}
 }
 
-// Texts are digests as requests have them.
+// Texts returns digests in the form of API requests.
 func Texts(digests []journal.Digest) (out []string) {
 	for _, d := range digests {
 		out = append(out, d.String())

@@ -5,7 +5,7 @@ import (
 	"github.com/hostd/hostd/host/modules"
 )
 
-// Messages says what the parts are.
+// Messages converts the parts to API messages.
 func Messages(parts []modules.ServedPart) []*modulev1.Part {
 	out := make([]*modulev1.Part, len(parts))
 	for i, p := range parts {

@@ -1,5 +1,6 @@
-// Package rollout has a module serve a part of the entities of a type, on its
-// way to serve all of them. It starts no goroutine.
+// Package rollout implements the calls about rollouts, in which a module first
+// serves a part of the entities of a type and eventually all of them. It starts
+// no goroutine.
 package rollout
 
 import (
@@ -22,8 +23,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Rollouts are those of the cluster. All wait until what was decided before is
-// known here.
+// Rollouts manages the rollouts of the cluster. Every method first waits until
+// this node has applied all earlier decisions.
 type Rollouts interface {
 	Begin(ctx context.Context, b modules.RolloutBegin) (revision uint64, err error)
 	State(ctx context.Context, entityType string) (modules.RolloutState, error)
@@ -31,14 +32,14 @@ type Rollouts interface {
 	Change(ctx context.Context, o modules.RolloutOrder) (modules.RolloutState, error)
 }
 
-// Service answers the calls about rollouts; without Rollouts they are
+// Service implements the calls about rollouts. If Rollouts is nil, they are
 // unimplemented.
 type Service struct {
 	Rollouts Rollouts
 	Allow    modules.AllowRollout
 }
 
-// Get tells of a type's rollout.
+// Get returns the state of a type's rollout.
 func (s Service) Get(ctx context.Context, r *modulev1.GetRolloutRequest) (*modulev1.GetRolloutResponse, error) {
 	if s.Rollouts == nil {
 		return nil, request.ErrUnsupported
@@ -67,10 +68,10 @@ func (s Service) Get(ctx context.Context, r *modulev1.GetRolloutRequest) (*modul
 	return out, nil
 }
 
-// errNone: one module serves the type.
+// errNone: one module serves all of the type.
 var errNone = status.New(connect.CodeNotFound, "one module serves all of the type; 'hostd module activate TYPE DIGEST --percent 5' has another serve a part")
 
-// Change has something become of a type's rollout.
+// Change promotes, pauses, resumes or aborts a type's rollout.
 func (s Service) Change(ctx context.Context, r *modulev1.ChangeRolloutRequest) (*modulev1.ChangeRolloutResponse, error) {
 	if s.Rollouts == nil {
 		return nil, request.ErrUnsupported
@@ -111,7 +112,7 @@ func rolloutMessage(s modules.RolloutState) *modulev1.Rollout {
 	return out
 }
 
-// shadowMessage is nil where there is none.
+// shadowMessage returns nil if s is nil.
 func shadowMessage(s *modules.ShadowReport) *modulev1.Shadow {
 	if s == nil {
 		return nil
@@ -135,13 +136,13 @@ func counts(c *trial.Counts) *modulev1.VersionCounts {
 	return &modulev1.VersionCounts{Commands: c.Commands, Rejections: c.Rejections, Faults: c.Faults, P99: durationpb.New(c.P99())}
 }
 
-// minPause and maxPause bound the pause between two steps.
+// minPause and maxPause limit the pause between two steps.
 const (
 	minPause = time.Second
 	maxPause = 30 * 24 * time.Hour
 )
 
-// PlanOf is the plan that a request has.
+// PlanOf validates and converts the plan of a request.
 func PlanOf(p *modulev1.RolloutPlan) (modules.RolloutPlan, error) {
 	out := modules.RolloutPlan{Part: meta.Part{Share: p.GetShare(), Prefix: p.GetPrefix()}, Steps: p.GetSteps(), Pause: p.GetPause().AsDuration(), Rules: p.GetRules()}
 	if _, err := trial.ParseRules(out.Rules); err != nil {

@@ -1,5 +1,5 @@
-// Package verification replays the histories of a type with a module, shard
-// after shard, each where it is led, and tells how far it is.
+// Package verification replays the histories of a type with a module, one shard
+// after the other, each on the node that leads it, and reports its progress.
 //
 // It writes nothing and starts no goroutine.
 package verification
@@ -19,43 +19,44 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Verifications replay the histories of shards that this node leads.
+// Verifications replays the histories of shards that this node leads.
 type Verifications interface {
-	// Verify tells what came of each entity, and ends with the first error of
-	// tell.
+	// Verify calls tell with the result of each entity. It stops at the first
+	// error of tell and returns it.
 	Verify(ctx context.Context, r replay.VerifyRequest, tell func(replay.Verified) error) error
 }
 
 const (
-	// defaultSample is the scope of a caller that names none.
+	// defaultSample is the sample size if the caller sets no scope.
 	defaultSample = 100
-	// maxDifferences is how many are told.
+	// maxDifferences limits the differences that are reported.
 	maxDifferences = 100
-	// verifyEvery is between two messages that tell how far it is.
+	// verifyEvery is the interval between two progress messages.
 	verifyEvery = time.Second
 )
 
-// Run is one verification. Its fields with capital letters are set before Do,
-// and it is used by one goroutine.
+// Run is one verification. Its exported fields must be set before Do. It must be
+// used by one goroutine.
 type Run struct {
 	Verifications Verifications
 	Proxy         *leaderproxy.Proxy
 	Shards        uint32 // of the cluster
 	Request       *modulev1.VerifyRequest
 	Digest        journal.Digest
-	// Revision is that of the binding that all shards are compared with.
+	// Revision is the revision of the activation with which all shards are
+	// compared.
 	Revision uint64
-	// Tell sends how far it is.
+	// Tell sends a progress message.
 	Tell func(*modulev1.VerifyResponse) error
 
-	done   replayed        // of the shards that are through
-	now    replayed        // of the shard under way
-	known  map[string]bool // entities that were reported
+	done   replayed        // of the finished shards
+	now    replayed        // of the current shard
+	known  map[string]bool // entities whose difference was reported
 	unsent []*modulev1.VerifyResponse_Difference
 	sent   time.Time
 }
 
-// replayed counts.
+// replayed has the counts of a verification.
 type replayed struct{ entities, events, cut, uncompared, differing, faulty uint64 }
 
 func (r *replayed) add(more replayed) {
@@ -67,9 +68,9 @@ func (r *replayed) add(more replayed) {
 	r.faulty += more.faulty
 }
 
-// Do verifies one shard after the other, until ctx ends. Of a sample each has
-// about as many, in random order, so that those without entities leave theirs
-// to others.
+// Do verifies one shard after the other, until ctx ends. A sample is divided
+// about equally between the shards, which are taken in random order; the share
+// of shards with few entities goes to the shards after them.
 func (v *Run) Do(ctx context.Context) error {
 	first, last := 1, int(v.Shards)
 	if only := int(v.Request.GetShardId()); only != 0 {
@@ -102,7 +103,8 @@ func (v *Run) Do(ctx context.Context) error {
 	return nil
 }
 
-// shard verifies one where it is led, and again where the leader is lost.
+// shard verifies one shard on the node that leads it, and retries when the
+// leader is lost.
 func (v *Run) shard(ctx context.Context, shard sharding.ShardID, sample int) error {
 	var search leaderproxy.Search
 	for {
@@ -151,7 +153,7 @@ func (v *Run) attempt(ctx context.Context, shard sharding.ShardID, sample int) e
 	return in.Err()
 }
 
-// told is what came of one entity of this node.
+// told counts the result of one entity of this node.
 func (v *Run) told(e replay.Verified) error {
 	if e.Cut {
 		v.now.cut++
@@ -188,8 +190,8 @@ func differenceOf(e replay.Verified) *modulev1.VerifyResponse_Difference {
 	return d
 }
 
-// found keeps a difference until the next message, once for each entity, and of
-// so many.
+// found stores a difference for the next message, once for each entity, up to
+// maxDifferences.
 func (v *Run) found(d *modulev1.VerifyResponse_Difference) {
 	if v.known == nil {
 		v.known = map[string]bool{}
@@ -200,7 +202,7 @@ func (v *Run) found(d *modulev1.VerifyResponse_Difference) {
 	}
 }
 
-// progress sends how far it is, now and then.
+// progress sends the progress, at most once per verifyEvery.
 func (v *Run) progress() error {
 	if time.Since(v.sent) < verifyEvery {
 		return nil
@@ -208,7 +210,7 @@ func (v *Run) progress() error {
 	return v.tell(v.Report())
 }
 
-// Report is how far it is, with the differences that were not told yet.
+// Report returns the progress, with the differences that were not reported yet.
 func (v *Run) Report() *modulev1.VerifyResponse {
 	all := v.done
 	all.add(v.now)
