@@ -8,17 +8,17 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// shownActions bounds what is told of what operators did to an entity.
+// shownActions limits the operator actions that are reported for an entity.
 const shownActions = 16
 
-// actions are what operators did to an entity beside its commands, as its
-// records tell. They are in its history like everything else, on every replica.
+// actions collects what operators did to an entity, other than commands. Actions
+// are recorded in the entity's history, so every replica has them.
 type actions struct {
-	found   []AdminAction // the oldest first
+	found   []AdminAction // oldest first
 	scratch []byte
 }
 
-// look takes note of a record that an operator's request made.
+// look adds the action of a record, if an operator's request made the record.
 func (a *actions) look(r *journal.Record) {
 	action := AdminAction{Command: r.CommandID, RecordedAt: r.RecordedAt, Sequence: r.Last()}
 	switch {
@@ -44,26 +44,26 @@ func (a *actions) look(r *journal.Record) {
 	a.found = append(a.found, action)
 }
 
-// made reports that a record is that of a request which is remembered under
-// this name.
+// made reports whether the record was made by a request with this name, by its
+// command hash.
 func (a *actions) made(r *journal.Record, name string) bool {
 	var hash uint64
 	hash, a.scratch = journal.HashCommand(a.scratch, name, nil)
 	return r.CommandHash == hash
 }
 
-// newestFirst returns what was found.
+// newestFirst returns the collected actions.
 func (a *actions) newestFirst() []AdminAction {
 	slices.Reverse(a.found)
 	return a.found
 }
 
-// passivateAction is what an operator's request is called that lets an entity
-// leave memory. Its command id says so.
+// passivateAction is the prefix of the command id of an operator's request to
+// remove an entity from memory.
 const passivateAction = "passivate"
 
-// actionOf is what an operator ordered with a record, and of which timer; empty
-// where a client made it.
+// actionOf returns the operator action that made a record, and the name of its
+// timer, if any. It returns "" if a client made the record.
 func actionOf(r *journal.Record) (action, timer string) {
 	var a actions
 	if len(r.Events) == 0 && r.Flags&journal.FlagServerID != 0 && r.Flags&journal.FlagStopped != 0 && strings.HasPrefix(string(r.CommandID), passivateAction+"-") {

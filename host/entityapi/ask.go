@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// inspect asks the lanes what they know of entities; nil where this node does
-// not lead the entity's shard.
+// inspect asks the lanes what they know about entities. The result is nil for an
+// entity whose shard this node does not lead.
 func (p *Parts) inspect(ctx context.Context, ids []sharding.EntityID) ([]*request.Info, error) {
 	w := inspection{left: len(ids), done: make(chan struct{})}
 	reqs := make([]*request.Request, len(ids))
@@ -30,8 +30,8 @@ func (p *Parts) inspect(ctx context.Context, ids []sharding.EntityID) ([]*reques
 	return out, nil
 }
 
-// ask gives a request of an operator to its entity and waits for the outcome, as
-// long as ctx lasts.
+// ask submits an operator's request to its entity and waits for the outcome
+// until ctx ends.
 func (p *Parts) ask(ctx context.Context, q *request.Request) (request.Result, error) {
 	w := inspection{left: 1, done: make(chan struct{})}
 	q.ExpectedSequence, q.Done = request.NoExpectation, &w
@@ -47,8 +47,8 @@ func (p *Parts) ask(ctx context.Context, q *request.Request) (request.Result, er
 	}
 }
 
-// Post gives a request to a shard's lane and waits for the outcome, as long as
-// ctx lasts.
+// Post submits a request to a shard's lane and waits for the outcome until ctx
+// ends.
 func (p *Parts) Post(ctx context.Context, shard sharding.ShardID, q *request.Request) error {
 	w := inspection{left: 1, done: make(chan struct{})}
 	q.ExpectedSequence, q.Done = request.NoExpectation, &w
@@ -61,7 +61,7 @@ func (p *Parts) Post(ctx context.Context, shard sharding.ShardID, q *request.Req
 	}
 }
 
-// gaveUpOn is the outcome of a request whose caller waits no longer. A change
+// gaveUpOn returns the error of a request whose caller stopped waiting. A change
 // that was submitted may still take effect.
 func gaveUpOn(ctx context.Context, kind request.Kind) error {
 	if kind.Changes() {
@@ -70,7 +70,7 @@ func gaveUpOn(ctx context.Context, kind request.Kind) error {
 	return ctx.Err()
 }
 
-// inspection waits for a number of requests.
+// inspection is a Completer that waits for a number of requests.
 type inspection struct {
 	mu   sync.Mutex
 	left int

@@ -19,24 +19,26 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// DeadLetters are the dead letters of the shards that this node leads.
+// DeadLetters gives access to the dead letters of the shards that this node
+// leads.
 type DeadLetters interface {
-	// List returns up to limit dead letters of a shard after one, in the order
-	// in which they became some; the zero id is before the first. It ends with the
-	// one that brings them to so many bytes. more reports that there are others
-	// behind them.
+	// List returns up to limit dead letters of a shard after the one with id
+	// after, in the order in which they became dead letters; the zero id is
+	// before the first. It stops after the letter that reaches the number of
+	// bytes. more reports whether there are further ones.
 	List(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit, bytes int) (found []journal.DeadLetter, more bool, err error)
-	// Retry has a dead letter delivered again, or sent again where it never had
-	// a destination. It fails with ErrNoDeadLetter, or as the entity decides.
+	// Retry delivers a dead letter again, or sends it again if it never had a
+	// destination. It fails with ErrNoDeadLetter, or with the entity's error.
 	Retry(ctx context.Context, shard sharding.ShardID, id journal.ItemID) error
-	// Discard ends a dead letter. It fails with ErrNoDeadLetter.
+	// Discard removes a dead letter. It fails with ErrNoDeadLetter.
 	Discard(ctx context.Context, shard sharding.ShardID, id journal.ItemID) error
 }
 
-// ErrNoDeadLetter: there is no such dead letter, or not any more.
+// ErrNoDeadLetter: the dead letter does not exist, or not any more.
 var ErrNoDeadLetter = status.New(connect.CodeNotFound, "there is no such dead letter; hostd entity deadletters ls lists them")
 
-// deadLetterID names a dead letter to callers: its shard, and its id there.
+// deadLetterID encodes the API's id of a dead letter: its shard and its id
+// there.
 func deadLetterID(shard sharding.ShardID, id journal.ItemID) string {
 	return fmt.Sprintf("%d-%d-%d-%d", shard, id.Index, id.Ordinal, id.Item)
 }
@@ -51,7 +53,7 @@ func parseDeadLetterID(s string) (shard sharding.ShardID, id journal.ItemID, err
 // maxDeadLetters is the largest page of dead letters.
 const maxDeadLetters = 500
 
-// ListDeadLetters lists one page, shard after shard.
+// ListDeadLetters lists one page, one shard after the other.
 func (s *Handler) ListDeadLetters(ctx context.Context, r *connect.Request[entityv1.ListDeadLettersRequest]) (*connect.Response[entityv1.ListDeadLettersResponse], error) {
 	m := r.Msg
 	shard, last, after := sharding.ShardID(1), sharding.ShardID(s.Entities.Shards()), journal.ItemID{}
@@ -80,7 +82,7 @@ func (s *Handler) ListDeadLetters(ctx context.Context, r *connect.Request[entity
 	for ; shard <= last; shard, after = shard+1, (journal.ItemID{}) {
 		full, limit := room.Full(), room.Items()
 		if full {
-			limit = 1 // if there is one, there is another page
+			limit = 1 // to find out whether there is another page
 		}
 		found, more, err := s.deadLettersOf(ctx, shard, after, limit, room.Bytes())
 		if err != nil {
@@ -102,7 +104,7 @@ func (s *Handler) ListDeadLetters(ctx context.Context, r *connect.Request[entity
 	return connect.NewResponse(out), nil
 }
 
-// deadLettersOf lists dead letters of a shard, wherever it is led.
+// deadLettersOf lists dead letters of a shard, on the node that leads it.
 func (s *Handler) deadLettersOf(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit, bytes int) (found []*entityv1.DeadLetter, more bool, err error) {
 	res, err := leaderproxy.Do(ctx, s.Proxy, shard,
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.ListDeadLettersResponse], error) {
@@ -137,7 +139,7 @@ func (s *Handler) deadLetter(shard sharding.ShardID, l *journal.DeadLetter) *ent
 	}
 }
 
-// RetryDeadLetter has a dead letter delivered again.
+// RetryDeadLetter delivers a dead letter again.
 func (s *Handler) RetryDeadLetter(ctx context.Context, r *connect.Request[entityv1.RetryDeadLetterRequest]) (*connect.Response[entityv1.RetryDeadLetterResponse], error) {
 	err := s.withDeadLetter(ctx, r.Msg.GetId(), func(ctx context.Context, shard sharding.ShardID, id journal.ItemID, leader entityv1connect.EntityServiceClient) error {
 		if leader != nil {
@@ -152,7 +154,7 @@ func (s *Handler) RetryDeadLetter(ctx context.Context, r *connect.Request[entity
 	return connect.NewResponse(&entityv1.RetryDeadLetterResponse{}), nil
 }
 
-// DiscardDeadLetter ends a dead letter.
+// DiscardDeadLetter removes a dead letter.
 func (s *Handler) DiscardDeadLetter(ctx context.Context, r *connect.Request[entityv1.DiscardDeadLetterRequest]) (*connect.Response[entityv1.DiscardDeadLetterResponse], error) {
 	err := s.withDeadLetter(ctx, r.Msg.GetId(), func(ctx context.Context, shard sharding.ShardID, id journal.ItemID, leader entityv1connect.EntityServiceClient) error {
 		if leader != nil {
@@ -167,8 +169,8 @@ func (s *Handler) DiscardDeadLetter(ctx context.Context, r *connect.Request[enti
 	return connect.NewResponse(&entityv1.DiscardDeadLetterResponse{}), nil
 }
 
-// withDeadLetter calls do where the shard of a dead letter is led. Only those
-// who may change the cluster get so far.
+// withDeadLetter calls do for the node that leads the shard of a dead letter, if
+// the caller may change the cluster.
 func (s *Handler) withDeadLetter(ctx context.Context, name string,
 	do func(context.Context, sharding.ShardID, journal.ItemID, entityv1connect.EntityServiceClient) error) error {
 	if !s.Admin && !authorize.Decided(ctx) && !leaderproxy.FromPeer(ctx) {

@@ -8,53 +8,54 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Entities describes entities.
+// Entities describes and lists entities.
 type Entities interface {
-	// Get describes one entity; of an id without events it says Status
-	// "absent" and does not fail.
+	// Get describes one entity. For an id without events it returns the Status
+	// "absent" and no error.
 	Get(ctx context.Context, id sharding.EntityID) (EntityInfo, error)
 	// List returns up to q.Limit entities of one shard in the order of their
-	// ids, after q.After. It may return less than there are, and where to go on.
+	// ids, after q.After. It may return fewer than there are, with the id after
+	// which to continue.
 	List(ctx context.Context, shard sharding.ShardID, q EntityQuery) (EntityPage, error)
 	// Shards is the number of data shards; they are numbered from 1.
 	Shards() uint32
-	// ShardOf returns the shard of an entity; of a type that this node does not
-	// know it is the metadata shard.
+	// ShardOf returns the shard of an entity, or the metadata shard if this node
+	// does not know the type.
 	ShardOf(id sharding.EntityID) sharding.ShardID
-	// ShardOfPrefix returns the one shard of all entities of the type whose ids
-	// begin so, where that is one.
+	// ShardOfPrefix returns the shard of all entities of the type whose ids have
+	// this prefix, if they are all in one shard.
 	ShardOfPrefix(entityType, idPrefix string) (sharding.ShardID, bool)
 }
 
 // EntityInfo describes an entity.
 type EntityInfo struct {
-	Status           string // "absent", "active", "deleted" or "parked"
+	Status           string // "absent", "active", "deleted" or "parked" (quarantined)
 	Sequence         journal.Sequence
 	SnapshotSequence journal.Sequence
 	Shard            sharding.ShardID
-	Node             sharding.NodeID // that leads the shard; empty while none is known
-	Module           journal.Digest  // that serves the type; zero when none does
+	Node             sharding.NodeID // that leads the shard; empty if no leader is known
+	Module           journal.Digest  // that serves the type; zero if none does
 	Resident         bool
 	StateBytes       uint64
 	LastError        string
-	Faults           int       // in a row
-	ParkedUntil      time.Time // zero unless parked
-	Fuel             uint64    // of the commands of its last 65,536 events
+	Faults           int       // consecutive
+	ParkedUntil      time.Time // zero unless quarantined
+	Fuel             uint64    // used by the commands of its last 65,536 events
 	Timers           []journal.Timer
-	PendingMessages  uint64        // on their way
-	Actions          []AdminAction // of operators, the newest first
+	PendingMessages  uint64        // sent but not acknowledged
+	Actions          []AdminAction // of operators, newest first
 }
 
-// AdminAction is what an operator did to an entity beside its commands.
+// AdminAction is an action of an operator on an entity, other than a command.
 type AdminAction struct {
 	Kind       string // ActionDelete or ActionSkipTimer
-	Timer      string // that was skipped
+	Timer      string // the skipped timer
 	Command    journal.CommandID
-	RecordedAt int64            // unix nanoseconds of the shard's clock
-	Sequence   journal.Sequence // of the entity after it
+	RecordedAt int64            // Unix nanoseconds of the shard's log clock
+	Sequence   journal.Sequence // of the entity after the action
 }
 
-// Kinds of actions.
+// Kinds of AdminAction.
 const (
 	ActionDelete    = "delete"
 	ActionSkipTimer = "skip-timer"
@@ -65,8 +66,9 @@ type EntityQuery struct {
 	Type         string
 	IDPrefix     string
 	ResidentOnly bool
-	// Status: only entities that are "active", "deleted", "parked", "resident",
-	// "passivated" or "unproved"; empty is all but those that are deleted.
+	// Status selects entities that are "active", "deleted", "parked",
+	// "resident", "passivated" or "unproved"; empty selects all except deleted
+	// ones.
 	Status string
 	After  string // only ids greater than this
 	Limit  int    // at least 1
@@ -75,14 +77,14 @@ type EntityQuery struct {
 // EntityPage is a part of a listing.
 type EntityPage struct {
 	Entities []EntitySummary
-	Next     string // the id after which the listing goes on; empty at its end
+	Next     string // the id after which to continue; empty at the end
 }
 
-// EntitySummary is one line of a listing.
+// EntitySummary describes an entity in a listing.
 type EntitySummary struct {
 	ID       string
 	Sequence journal.Sequence
-	Status   string // "active", "deleted" or "parked"
+	Status   string // "active", "deleted" or "parked" (quarantined)
 	Resident bool
-	Takeover *journal.Takeover // of an "unproved" one
+	Takeover *journal.Takeover // for an "unproved" entity
 }

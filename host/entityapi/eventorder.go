@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// eventOrder reads whole shards of this node's journal.
+// eventOrder reads the events of whole shards from this node's journal.
 type eventOrder struct{ *Parts }
 
 // Rows implements subscription.EventOrder.
@@ -64,7 +64,8 @@ func (s eventOrder) Committed(ctx context.Context, shard sharding.ShardID) (uint
 	return out[0], err
 }
 
-// HasReplica implements subscription.EventOrder. A replica that has stopped stands still.
+// HasReplica implements subscription.EventOrder. A replica that has stopped does
+// not count, because it applies no further entries.
 func (s eventOrder) HasReplica(shard sharding.ShardID) bool {
 	return s.Leaders.HasReplica(shard) && s.Leaders.Stopped(shard) == sharding.NotStopped
 }

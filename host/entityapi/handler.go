@@ -28,15 +28,15 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options are what the EntityService of a node is answered from. Calls of
-// which States, Records, Pending, DeadLetters, EventOrder or Load is nil are
-// unimplemented; Auth, Quotas and Registerer may be nil too.
+// Options configure the EntityService of a node. If States, Records, Pending,
+// DeadLetters, EventOrder or Load is nil, the calls that need it are
+// unimplemented. Auth, Quotas and Registerer may be nil too.
 type Options struct {
 	Runtime   command.Runtime
 	Types     command.Types
 	Entities  Entities
 	Histories subscription.Histories
-	// Readers read whole shards, and upcast events.
+	// Readers read whole shards and upcast events.
 	subscription.Readers
 	States      States
 	Records     records.Histories
@@ -46,23 +46,23 @@ type Options struct {
 	View        clusterapi.View
 
 	Self       sharding.NodeID
-	Admin      bool // callers may change what they do not own
+	Admin      bool // callers may change things that have no owner
 	Proxy      *leaderproxy.Proxy
 	Streams    *admission.Streams
 	Waiting    *admission.Waiting
 	Arrivals   admission.Arrivals
 	Deadline   admission.Deadlines
-	Auth       *authorize.Authorizer // nil: everybody may do everything
+	Auth       *authorize.Authorizer // nil: every caller may do everything
 	Quotas     *quota.Quotas
 	Log        *slog.Logger
 	Registerer prometheus.Registerer
-	// MaxInFlight bounds the unanswered commands of a stream, and MaxBytes their
+	// MaxInFlight limits the unanswered commands of a stream, and MaxBytes their
 	// bytes.
 	MaxInFlight int
 	MaxBytes    int64
 }
 
-// Handler answers the EntityService, except SendStream. It is safe for
+// Handler implements the EntityService, except SendStream. It is safe for
 // concurrent use.
 type Handler struct {
 	entityv1connect.UnimplementedEntityServiceHandler
@@ -93,19 +93,19 @@ func NewHandler(o Options) *Handler {
 	return s
 }
 
-// Timers finds pending timers, wherever their shards are led.
+// Timers returns the service that finds pending timers on all nodes.
 func (s *Handler) Timers() *pending.Service { return &s.pending }
 
-// Commands answers SendStream, which has codecs of its own.
+// Commands returns the service for SendStream, which needs its own codecs.
 func (s *Handler) Commands() *sendstream.Service { return s.streams }
 
-// known fails if no module serves the type.
+// known returns an error if no module serves the type.
 func (s *Handler) known(ctx context.Context, entityType string) error {
 	_, err := s.Types.Encoding(ctx, entityType)
 	return err
 }
 
-// ranBy names the node that ran a request.
+// ranBy returns the node that ran a request.
 func (s *Handler) ranBy(node sharding.NodeID) string { return string(cmp.Or(node, s.Self)) }
 
 // ReadEvents streams an entity's events.
@@ -113,17 +113,17 @@ func (s *Handler) ReadEvents(ctx context.Context, r *connect.Request[entityv1.Re
 	return s.events.ReadEvents(ctx, r, stream)
 }
 
-// ReadRecords returns what commands did to an entity.
+// ReadRecords returns the records of an entity, which say what its commands did.
 func (s *Handler) ReadRecords(ctx context.Context, r *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error) {
 	return s.record.ReadRecords(ctx, r)
 }
 
-// ListTimers returns timers.
+// ListTimers lists pending timers.
 func (s *Handler) ListTimers(ctx context.Context, r *connect.Request[entityv1.ListTimersRequest]) (*connect.Response[entityv1.ListTimersResponse], error) {
 	return s.pending.ListTimers(ctx, r)
 }
 
-// ListSends returns sends that are on their way.
+// ListSends lists messages that are not acknowledged yet.
 func (s *Handler) ListSends(ctx context.Context, r *connect.Request[entityv1.ListSendsRequest]) (*connect.Response[entityv1.ListSendsResponse], error) {
 	return s.pending.ListSends(ctx, r)
 }
@@ -157,7 +157,7 @@ func (s *Handler) Send(ctx context.Context, r *connect.Request[entityv1.SendRequ
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	m.Payload = nil // the request is charged for its own form of it
+	m.Payload = nil // the converted payload is charged with the request
 	admission.ChargeOf(ctx).Settle()
 	res, err := s.calls.Run(ctx, func(req *request.Request) {
 		req.Kind = request.Command
@@ -190,7 +190,7 @@ func (s *Handler) Send(ctx context.Context, r *connect.Request[entityv1.SendRequ
 	return connect.NewResponse(out), nil
 }
 
-// Query answers one query.
+// Query runs one query.
 func (s *Handler) Query(ctx context.Context, r *connect.Request[entityv1.QueryRequest]) (*connect.Response[entityv1.QueryResponse], error) {
 	m := r.Msg
 	id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}

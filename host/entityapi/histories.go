@@ -16,9 +16,9 @@ func (s histories) Read(ctx context.Context, id sharding.EntityID, from journal.
 	return s.records(ctx, id, from, func(_ journal.Position, r *journal.Record) error { return fn(r) })
 }
 
-// Records implements records.Histories. A page may have 1 MiB and 60,000 events,
-// which fn makes messages of: 50 ms of a processor and more, so it has a place of
-// its own.
+// Records implements records.Histories. It takes a scan place, because a page
+// may have 1 MiB and 60,000 events, from which fn makes messages: 50 ms of CPU
+// time or more.
 func (s histories) Records(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(journal.Position, *journal.Record) error) error {
 	leave, err := s.scan(ctx)
 	if err != nil {
@@ -38,7 +38,7 @@ func (s histories) records(ctx context.Context, id sharding.EntityID, from journ
 	}
 	first := true
 	return s.Machine.Read(ctx, s.Region.ShardOf(id), id, from, func(at journal.Position, r *journal.Record) error {
-		if first && r.Expected >= max(from, 1) { // it was cut between the two readings
+		if first && r.Expected >= max(from, 1) { // compacted between the two reads
 			return &journal.CutError{First: r.Expected + 1}
 		}
 		first = false
@@ -55,15 +55,15 @@ func (s histories) Span(id sharding.EntityID) (first, last journal.Sequence, err
 // Action implements records.Histories.
 func (s histories) Action(r *journal.Record) (action, timer string) { return actionOf(r) }
 
-// followPeriod is how often a follower looks for records by itself when there
-// are too many to wake.
+// followPeriod is how often a follower polls for records if there are too many
+// followers to wake.
 const followPeriod = 200 * time.Millisecond
 
 func (s histories) Watch(id sharding.EntityID) (<-chan struct{}, func()) {
 	return watch(func() (<-chan struct{}, func(), error) { return s.Machine.Subscribe(s.Region.ShardOf(id), id) })
 }
 
-// watch subscribes, or wakes every now and then where that fails.
+// watch subscribes, or polls every followPeriod if the subscription fails.
 func watch(subscribe func() (wake <-chan struct{}, cancel func(), err error)) (<-chan struct{}, func()) {
 	wake, cancel, err := subscribe()
 	if err == nil {

@@ -15,23 +15,23 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Load tells what this node does.
+// Load reports the load of this node.
 type Load interface {
-	// Hot returns at least the limit hottest, in any order, where there are so
-	// many.
+	// Hot returns at least the limit hottest entities, in any order, if there
+	// are that many.
 	Hot(ctx context.Context, limit int) ([]HotEntity, error)
 }
 
-// HotEntity is one that is asked for often.
+// HotEntity is an entity that receives many requests.
 type HotEntity struct {
 	Entity               sharding.EntityID
 	Shard                sharding.ShardID
 	Node                 sharding.NodeID
-	Commands, Over, Fuel float64 // a second
-	FuelShare            float64 // of its node's
+	Commands, Over, Fuel float64 // per second
+	FuelShare            float64 // share of its node's fuel
 }
 
-// defaultHot is how many are told to a caller that does not say.
+// defaultHot is the number of entities if the caller sets no limit.
 const defaultHot = 20
 
 // HotEntities asks every node that is up.
@@ -67,7 +67,7 @@ func (s *Handler) HotEntities(ctx context.Context, r *connect.Request[entityv1.H
 	return connect.NewResponse(out), nil
 }
 
-// hotRemote adds what the other nodes tell.
+// hotRemote adds the hot entities of the other nodes.
 func (s *Handler) hotRemote(ctx context.Context, limit int, out *entityv1.HotEntitiesResponse) error {
 	o, err := s.View.Overview(ctx)
 	if err != nil {

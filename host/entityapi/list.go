@@ -20,7 +20,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// defaultPageSize is the page of a caller that asks for none.
+// defaultPageSize is the page size if the caller sets none.
 const defaultPageSize = 100
 
 // GetEntity describes an entity.
@@ -45,7 +45,7 @@ func (s *Handler) GetEntity(ctx context.Context, r *connect.Request[entityv1.Get
 	return connect.NewResponse(res.Msg), nil
 }
 
-// getEntity describes an entity of this node.
+// getEntity describes an entity whose shard this node leads.
 func (s *Handler) getEntity(ctx context.Context, id sharding.EntityID) (*connect.Response[entityv1.GetEntityResponse], error) {
 	info, err := s.Entities.Get(ctx, id)
 	if err != nil {
@@ -82,8 +82,9 @@ func (s *Handler) getEntity(ctx context.Context, id sharding.EntityID) (*connect
 	return connect.NewResponse(out), nil
 }
 
-// ListEntities lists one page: shard after shard, within a shard by id. Who may
-// see entities of some beginnings only is listed those, one after the other.
+// ListEntities lists one page: one shard after the other, and by id within a
+// shard. If the caller may see only entities with some id prefixes, these
+// prefixes are listed one after the other.
 func (s *Handler) ListEntities(ctx context.Context, r *connect.Request[entityv1.ListEntitiesRequest]) (*connect.Response[entityv1.ListEntitiesResponse], error) {
 	if visible := authorize.Narrowed(ctx); len(visible) > 0 {
 		return s.listVisible(ctx, r.Msg, visible)
@@ -133,7 +134,7 @@ func (s *Handler) list(ctx context.Context, m *entityv1.ListEntitiesRequest) (*c
 		out.Entities = append(out.Entities, page.entries...)
 		if page.next != "" {
 			at.after = page.next
-			break // a shard goes on when a page is full, or when it has looked at enough
+			break // the page is full, or the shard has examined enough entities for one page
 		}
 		at = position{shard: at.shard + 1}
 	}
@@ -143,7 +144,8 @@ func (s *Handler) list(ctx context.Context, m *entityv1.ListEntitiesRequest) (*c
 	return connect.NewResponse(out), nil
 }
 
-// checkListing refuses what the message's own rules let through.
+// checkListing rejects combinations that the validation rules of the message
+// allow.
 func checkListing(m *entityv1.ListEntitiesRequest) error {
 	switch s := m.GetStatus(); {
 	case m.GetResidentOnly() && (s == "deleted" || s == "passivated"):
@@ -160,8 +162,7 @@ type position struct {
 	after string
 }
 
-// token hides the position from callers, who must not build on its form. It
-// belongs to one filter.
+// token encodes the position as an opaque token that belongs to one filter.
 func (p position) token(filter uint32) string {
 	return page.Token(filter, append(binary.BigEndian.AppendUint32(nil, uint32(p.shard)), p.after...))
 }
@@ -178,7 +179,8 @@ func parseToken(token string, filter uint32, first, last sharding.ShardID) (posi
 	return p, nil
 }
 
-// filterHash tells listings with different filters apart.
+// filterHash hashes the filter of a listing, so that tokens of different
+// listings differ.
 func filterHash(m *entityv1.ListEntitiesRequest) uint32 {
 	h := fnv.New32a()
 	var shard [5]byte

@@ -18,30 +18,30 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// aheadShards is how many shards a listing asks at a time where their leaders
-// are other nodes.
+// aheadShards is how many shards a listing asks concurrently if other nodes lead
+// them.
 const aheadShards = 8
 
 type entry = entityv1.ListEntitiesResponse_Entity
 
-// listing reads the shards of one page of a listing, each where it is led. It
-// serves one goroutine.
+// listing reads the shards of one page of a listing, each on the node that leads
+// it. It must be used by one goroutine.
 type listing struct {
 	service *Handler
 	request *entityv1.ListEntitiesRequest
 	last    sharding.ShardID
-	ahead   map[sharding.ShardID]shardPage // asked before they are needed
+	ahead   map[sharding.ShardID]shardPage // prefetched pages
 }
 
-// shardPage is what one shard has for a page.
+// shardPage is the part of a page that comes from one shard.
 type shardPage struct {
 	entries []*entry
-	next    string // the id after which the shard goes on; empty at its end
+	next    string // the id after which to continue in the shard; empty at its end
 	err     error
 }
 
 // of returns up to limit entities of a shard after a position. A shard that was
-// asked ahead may have answered more.
+// prefetched may have returned more, which are dropped.
 func (l *listing) of(ctx context.Context, at position, limit int) shardPage {
 	page, ok := l.ahead[at.shard]
 	if !ok {
@@ -55,7 +55,8 @@ func (l *listing) of(ctx context.Context, at position, limit int) shardPage {
 	return page
 }
 
-// ask asks a shard and, where others lead, some of those behind it.
+// ask asks a shard and, if other nodes lead shards, prefetches some of the
+// shards after it.
 func (l *listing) ask(ctx context.Context, at position, limit int) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -112,7 +113,7 @@ func (l *listing) shard(ctx context.Context, at position, limit int) shardPage {
 	return page
 }
 
-// listLocal lists a shard of this node.
+// listLocal lists entities of a shard that this node leads.
 func (s *Handler) listLocal(ctx context.Context, at position, m *entityv1.ListEntitiesRequest) (shardPage, error) {
 	found, err := s.Entities.List(ctx, at.shard, EntityQuery{
 		Type: m.GetEntityType(), IDPrefix: m.GetIdPrefix(), ResidentOnly: m.GetResidentOnly(), Status: m.GetStatus(),
@@ -130,13 +131,13 @@ func (s *Handler) listLocal(ctx context.Context, at position, m *entityv1.ListEn
 	return page, err
 }
 
-// pageBeginnings bounds the beginnings of ids that one page looks for.
+// pageBeginnings limits how many id prefixes one page looks up.
 const pageBeginnings = 4
 
-// listVisible lists one page of the entities whose ids begin in one of some
-// ways. Nothing of others is read, so that neither the page nor its token tells
-// whether there are any. The token is for these beginnings alone, which are
-// what counts of the caller's rules: with others it is none.
+// listVisible lists one page of the entities whose ids have one of the visible
+// prefixes. It reads no other entities, so neither the page nor its token
+// reveals whether there are any. A token contains a hash of the prefixes and is
+// rejected if they change with the caller's roles.
 func (s *Handler) listVisible(ctx context.Context, m *entityv1.ListEntitiesRequest, visible []string) (*connect.Response[entityv1.ListEntitiesResponse], error) {
 	rules := fnv.New32a()
 	for _, v := range visible {

@@ -60,13 +60,14 @@ func (s entities) Get(ctx context.Context, id sharding.EntityID) (EntityInfo, er
 	return info, err
 }
 
-// sizedEvents bounds the events that are folded to tell how large a state is.
+// sizedEvents limits the events that are replayed to determine the size of a
+// state.
 const sizedEvents = 4096
 
-// size fills in where an entity's newest snapshot is, and how large its state
-// is: in that snapshot, or as the last of the states of a type that keeps only
-// these. One in memory without a snapshot is folded for it, where it has few
-// events and nobody waits for that.
+// size sets the sequence of an entity's newest snapshot and the size of its
+// state: the size of that snapshot, or of the last state if the type stores only
+// states. A resident entity without a snapshot is replayed, if it has few events
+// and a replay can run without waiting.
 func (s entities) size(ctx context.Context, shard sharding.ShardID, id sharding.EntityID, info *EntityInfo) error {
 	if t := s.Types.For(id); t != nil && t.Durable {
 		return s.Machine.Read(ctx, shard, id, max(info.Sequence, 1), func(_ journal.Position, r *journal.Record) error {

@@ -11,14 +11,14 @@ import (
 )
 
 const (
-	// listHeads bounds the entities that one part of a listing reads.
+	// listHeads limits the entities that one part of a listing reads.
 	listHeads = 8192
 	// listAtOnce is how many of them the lanes are asked about at a time.
 	listAtOnce = 512
 )
 
-// List implements Entities. What exists is read from the journal; who is in
-// memory or parked, the shard's lane says.
+// List implements Entities. It reads from the journal which entities exist, and
+// asks the shard's lane which of them are resident or quarantined.
 func (s entities) List(ctx context.Context, shard sharding.ShardID, q EntityQuery) (EntityPage, error) {
 	leave, err := s.scan(ctx)
 	if err != nil {
@@ -58,7 +58,8 @@ func (s entities) List(ctx context.Context, shard sharding.ShardID, q EntityQuer
 	}
 }
 
-// add adds what the query wants of a page, until the listing is full.
+// add adds the entities of a page that match the query, until the listing is
+// full.
 func (s entities) add(ctx context.Context, out *EntityPage, page eventlog.Page, q EntityQuery) (full bool, err error) {
 	ids := make([]sharding.EntityID, len(page.Entities))
 	for i := range page.Entities {
@@ -109,16 +110,16 @@ func wanted(sum EntitySummary, q EntityQuery) bool {
 const (
 	// unproved is the status of entities that a module may have misread.
 	unproved = "unproved"
-	// unprovedEntities bounds the truncated histories that one part of a listing
-	// looks into: each takes a record and up to four snapshots.
+	// unprovedEntities limits the compacted histories that one part of a listing
+	// examines, because each takes reading a record and up to four snapshots.
 	unprovedEntities = 64
 )
 
-// unproved lists the entities of a shard whose first events are gone and of
-// which a module has made a snapshot after another one had written them, if the
-// module served at a time when nobody compared what it made of the other's
-// snapshots. One part looks at few of them, so that whoever wants all of them
-// asks often, and others are served in between.
+// unproved lists the entities of a shard whose first events were compacted away
+// and of which a module made a snapshot after a different module had written
+// them, if that module was activated without comparing what it loads from the
+// other module's snapshots. One part examines few entities, so that a caller
+// that wants all of them asks often and other callers are served in between.
 func (s entities) unproved(ctx context.Context, shard sharding.ShardID, q EntityQuery) (out EntityPage, err error) {
 	view, left := s.Metadata.View(), unprovedEntities
 	page, err := s.Machine.Page(shard, eventlog.PageQuery{Type: q.Type, IDPrefix: q.IDPrefix, After: q.After, Limit: listAtOnce, Looks: listHeads})
@@ -149,11 +150,11 @@ func (s entities) unproved(ctx context.Context, shard sharding.ShardID, q Entity
 	return out, nil
 }
 
-// parked lists the parked entities of a shard: its lane knows them all.
+// parked lists the quarantined entities of a shard, all of which its lane knows.
 func (s entities) parked(ctx context.Context, shard sharding.ShardID, q EntityQuery) (EntityPage, error) {
 	var out EntityPage
 	if q.ResidentOnly {
-		return out, nil // what is parked is not in memory
+		return out, nil // quarantined entities are not resident
 	}
 	ids, err := s.Region.Parked(ctx, entity.ParkedQuery{Shard: shard, Type: q.Type, IDPrefix: q.IDPrefix, After: q.After, Limit: q.Limit + 1})
 	if err != nil {

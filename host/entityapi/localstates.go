@@ -31,8 +31,8 @@ func (s states) ClearFaults(ctx context.Context, id sharding.EntityID) error {
 	return err
 }
 
-// adminAction gives it a request that is not to take effect twice, and was
-// tried first then; zero is now.
+// adminAction submits a request that must not take effect twice. tried is when
+// it was first attempted; zero means now.
 func (s states) adminAction(ctx context.Context, q *request.Request, tried time.Time) (journal.Sequence, error) {
 	q.First, q.Again = tried, !tried.IsZero()
 	if !q.Again {
@@ -53,15 +53,15 @@ func (s states) Delete(ctx context.Context, id sharding.EntityID, command journa
 }
 
 const (
-	// shownTimers bounds the timers of an entity that are told of.
+	// shownTimers limits the timers of an entity that are reported.
 	shownTimers = 256
-	// countedEvents bounds the history that the fuel of an entity is summed over,
-	// and in which actions are looked for.
+	// countedEvents limits the events of an entity over which its fuel is summed
+	// and in which actions are searched.
 	countedEvents = 65536
 )
 
-// history sums what the commands of an entity's last events have cost, and finds
-// what operators did to it meanwhile.
+// history sums the fuel of the commands of an entity's last events, and collects
+// the operator actions among them.
 func (p *Parts) history(ctx context.Context, shard sharding.ShardID, id sharding.EntityID, last journal.Sequence) (fuel uint64, done []AdminAction, err error) {
 	from := journal.Sequence(0)
 	if last > countedEvents {

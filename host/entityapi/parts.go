@@ -16,18 +16,18 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Commits finds out what shards have committed.
+// Commits determines what shards have committed.
 type Commits interface {
-	// Confirm returns an index for each shard up to which its log is committed.
+	// Confirm returns for each shard an index up to which its log is committed.
 	Confirm(ctx context.Context, shards []sharding.ShardID) ([]uint64, error)
 }
 
-// Parts are the parts of a node that the EntityService is answered from.
-// All are required.
+// Parts are the parts of a node with which it implements the EntityService. All
+// are required.
 type Parts struct {
 	Self       sharding.NodeID
 	ClusterID  string
-	ShardCount uint32 // of data shards
+	ShardCount uint32 // number of data shards
 
 	Metadata *cluster.Metadata
 	Leaders  *cluster.Leaders
@@ -40,17 +40,17 @@ type Parts struct {
 	Upcasts  *replay.Upcasts
 	Commits  Commits
 
-	scans chan struct{} // a place for each scan that is under way; nil: no bound
+	scans chan struct{} // one element for each running scan; nil: unlimited
 }
 
-// Open fills the parts in.
+// Open sets the parts.
 func (p *Parts) Open(from Parts) {
 	*p = from
 	p.scans = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
 }
 
-// Options are those that the parts answer. The parts may be opened later, before
-// the first call that needs them.
+// Options returns the options that the parts implement. The parts may be opened
+// later, before the first call that needs them.
 func (p *Parts) Options() Options {
 	return Options{
 		Runtime: requests{p}, Entities: entities{p}, Histories: histories{p}, Readers: subscription.Readers{EventOrder: eventOrder{p}, Upcasts: upcasts{p}},
@@ -58,12 +58,15 @@ func (p *Parts) Options() Options {
 	}
 }
 
-// scan waits for a place to read through what a shard has, and returns how to
-// give it back. A call may look at 20,000 rows of each of 4,096 shards. As many
-// calls as callers like would share the processors with the executors, each of
-// which would wait for all of them; so no more read at a time than half
-// the processors can: with one on every processor, each of the goroutines that a
-// command passes would wait out a time slice of one. Nothing that waits for another node or for a client has a place.
+// scan waits for a scan place, which is required to read through the data of a
+// shard, and returns the function that releases it.
+//
+// A call may read 20,000 rows of each of 4,096 shards. Without a limit, many
+// such calls would share the processors with the executors, and every executor
+// would wait for all of them. So the number of concurrent scans is at most half
+// the number of processors: if every processor ran one, each of the goroutines
+// through which a command passes would wait for a time slice of a scan. Work
+// that waits for a different node or for a client holds no place.
 func (p *Parts) scan(ctx context.Context) (leave func(), err error) {
 	if p.scans == nil {
 		return func() {}, nil

@@ -20,29 +20,34 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// States folds and drops the states of entities that this node leads.
+// States computes and changes the states of entities that this node leads.
 type States interface {
-	// Fold returns the entity's state after the event with the sequence at, as the
-	// module that decided it snapshots it; of nil the state now, as the module
-	// that serves its type does. It fails with a *status.FutureSequenceError where
-	// that event has not happened, and with a *journal.CutError or a
-	// *status.StateCutError where it or what it stands on was cut.
+	// Fold replays the entity and returns its state after the event with
+	// sequence at, as the module that decided that event would snapshot it. If
+	// at is nil, it returns the current state, as the module that serves the
+	// type would snapshot it. It fails with a *status.FutureSequenceError if the
+	// event does not exist yet, and with a *journal.CutError or a
+	// *status.StateCutError if the event or the data it depends on was compacted
+	// away.
 	Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (replay.Folded, error)
-	// Passivate lets the entity leave memory.
+	// Passivate removes the entity from memory.
 	Passivate(ctx context.Context, id sharding.EntityID) error
-	// ClearFaults forgets the faults of the entity: it is not parked any more.
+	// ClearFaults resets the fault count of the entity and releases it from
+	// quarantine.
 	ClearFaults(ctx context.Context, id sharding.EntityID) error
-	// SkipTimer cancels a timer of the entity, set or not, and returns its
-	// sequence. tried is when that was tried first under the command id, zero for
-	// now: it fails with request.ErrForgotten where it may have been done since.
+	// SkipTimer cancels a timer of the entity, whether it is set or not, and
+	// returns the entity's sequence. tried is when this was first attempted
+	// under the command id, or zero for now; SkipTimer fails with
+	// request.ErrForgotten if an attempt since then may have taken effect
+	// outside the idempotency window.
 	SkipTimer(ctx context.Context, id sharding.EntityID, timer string, command journal.CommandID, tried time.Time) (journal.Sequence, error)
-	// Delete ends the entity's life with a tombstone under the command id and
-	// returns the tombstone's sequence; of one without a life its sequence. tried
-	// is as of SkipTimer.
+	// Delete deletes the entity with a tombstone under the command id and
+	// returns the tombstone's sequence. If the entity does not exist, it returns
+	// its sequence. tried is the same as for SkipTimer.
 	Delete(ctx context.Context, id sharding.EntityID, command journal.CommandID, tried time.Time) (journal.Sequence, error)
 }
 
-// GetState folds an entity's state.
+// GetState returns the state of an entity.
 func (s *Handler) GetState(ctx context.Context, r *connect.Request[entityv1.GetStateRequest]) (*connect.Response[entityv1.GetStateResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	kind, err := s.stateType(ctx, id)
@@ -66,7 +71,7 @@ func (s *Handler) GetState(ctx context.Context, r *connect.Request[entityv1.GetS
 			out := &entityv1.GetStateResponse{Sequence: uint64(folded.Sequence), ModuleDigest: folded.Module.String(), Deleted: folded.Deleted}
 			if v, data := codec.Render(codec.AnswerKind(kind, wire.JSONPayload), folded.State); v != nil && proto.Size(v) <= page.MaxAnswer {
 				out.Payload = &entityv1.GetStateResponse_Json{Json: v}
-			} else if v != nil || len(data) > 0 { // a JSON value may have five times the bytes of its text
+			} else if v != nil || len(data) > 0 { // as data, because a JSON value can be five times as large as its text
 				out.Payload = &entityv1.GetStateResponse_Data{Data: folded.State}
 			}
 			return connect.NewResponse(out), nil
@@ -77,7 +82,7 @@ func (s *Handler) GetState(ctx context.Context, r *connect.Request[entityv1.GetS
 	return connect.NewResponse(res.Msg), nil
 }
 
-// Passivate lets an entity leave memory.
+// Passivate removes an entity from memory.
 func (s *Handler) Passivate(ctx context.Context, r *connect.Request[entityv1.PassivateRequest]) (*connect.Response[entityv1.PassivateResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	if _, err := s.stateType(ctx, id); err != nil {
@@ -96,7 +101,7 @@ func (s *Handler) Passivate(ctx context.Context, r *connect.Request[entityv1.Pas
 	return connect.NewResponse(&entityv1.PassivateResponse{}), nil
 }
 
-// stateType checks the name of an entity whose state is asked for.
+// stateType validates the id of an entity and returns the encoding of its type.
 func (s *Handler) stateType(ctx context.Context, id sharding.EntityID) (request.Encoding, error) {
 	if err := id.Validate(); err != nil {
 		return 0, err

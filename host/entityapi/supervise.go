@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ClearFaults lets a parked entity run again.
+// ClearFaults releases an entity from quarantine.
 func (s *Handler) ClearFaults(ctx context.Context, r *connect.Request[entityv1.ClearFaultsRequest]) (*connect.Response[entityv1.ClearFaultsResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	if _, err := s.stateType(ctx, id); err != nil {
@@ -34,8 +34,9 @@ func (s *Handler) ClearFaults(ctx context.Context, r *connect.Request[entityv1.C
 	return connect.NewResponse(&entityv1.ClearFaultsResponse{}), nil
 }
 
-// SkipTimer cancels a timer in an operator's name. Like a deletion it has its
-// command id before the first attempt, so that no later one ends another timer.
+// SkipTimer cancels a timer for an operator. Like Delete it gets its command id
+// before the first attempt, so that a retry cannot cancel a timer that was set
+// later.
 func (s *Handler) SkipTimer(ctx context.Context, r *connect.Request[entityv1.SkipTimerRequest]) (*connect.Response[entityv1.SkipTimerResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	if err := command.CheckName("timer", r.Msg.GetTimer()); err != nil {
@@ -67,7 +68,7 @@ func (s *Handler) SkipTimer(ctx context.Context, r *connect.Request[entityv1.Ski
 	return connect.NewResponse(res.Msg), nil
 }
 
-// Delete ends an entity's life.
+// Delete deletes an entity.
 func (s *Handler) Delete(ctx context.Context, r *connect.Request[entityv1.DeleteRequest]) (*connect.Response[entityv1.DeleteResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	command, tried, err := s.adminRequest(r.Msg.GetCommandId(), r.Msg.GetFirstAttemptAgeMs())
@@ -96,7 +97,8 @@ func (s *Handler) Delete(ctx context.Context, r *connect.Request[entityv1.Delete
 	return connect.NewResponse(res.Msg), nil
 }
 
-// adminRequest names an operator's request before its first attempt.
+// adminRequest validates the command id of an operator's request, and makes one
+// if it is missing, before the first attempt.
 func (s *Handler) adminRequest(commandID string, firstAgeMs uint64) (journal.CommandID, attempts, error) {
 	if err := command.CheckID(commandID); err != nil {
 		return "", attempts{}, err
@@ -111,8 +113,8 @@ func (s *Handler) adminRequest(commandID string, firstAgeMs uint64) (journal.Com
 	return command, attemptsSince(firstAgeMs), nil
 }
 
-// attempts is when an operator's request was first tried, with an effect that
-// is not known; zero where it was not.
+// attempts is when an operator's request was first attempted with an unknown
+// outcome; zero if it was not.
 type attempts struct{ first time.Time }
 
 func attemptsSince(firstAgeMs uint64) (a attempts) {
@@ -122,7 +124,8 @@ func attemptsSince(firstAgeMs uint64) (a attempts) {
 	return a
 }
 
-// ageMs is how long ago the first was, as another node is told it.
+// ageMs returns how long ago the first attempt was, in milliseconds, for a
+// different node.
 func (a *attempts) ageMs() uint64 {
 	if a.first.IsZero() {
 		return 0
@@ -130,8 +133,8 @@ func (a *attempts) ageMs() uint64 {
 	return uint64(max(time.Since(a.first)+time.Millisecond-1, time.Millisecond) / time.Millisecond)
 }
 
-// ended notes the outcome of an attempt at another node: one without an answer
-// may have had an effect.
+// ended records the outcome of an attempt at a different node. An attempt
+// without a response may have taken effect.
 func (a *attempts) ended(began time.Time, err error) {
 	if err != nil && a.first.IsZero() && !connect.IsWireError(err) {
 		a.first = began
@@ -139,14 +142,15 @@ func (a *attempts) ended(began time.Time, err error) {
 }
 
 const (
-	// mostCleared bounds the entities that one call clears.
+	// mostCleared limits the entities that one call clears.
 	mostCleared = 10_000
-	// clearPage is how many are looked for at a time.
+	// clearPage is how many entities are listed at a time.
 	clearPage = 500
 )
 
-// ClearTypeFaults lets the parked entities of a type run again, shard after
-// shard where they are led; after an error those before it are cleared.
+// ClearTypeFaults releases the quarantined entities of a type, one shard after
+// the other, each on the node that leads it. After an error, the entities before
+// it are already released.
 func (s *Handler) ClearTypeFaults(ctx context.Context, r *connect.Request[entityv1.ClearTypeFaultsRequest]) (*connect.Response[entityv1.ClearTypeFaultsResponse], error) {
 	if s.States == nil {
 		return s.UnimplementedEntityServiceHandler.ClearTypeFaults(ctx, r)
@@ -175,7 +179,7 @@ func (s *Handler) ClearTypeFaults(ctx context.Context, r *connect.Request[entity
 	for shard := first; shard <= last && !out.More; shard++ {
 		m := &entityv1.ClearTypeFaultsRequest{EntityType: r.Msg.GetEntityType(), ShardId: shard, Limit: limit - out.GetCleared()}
 		if m.Limit == 0 {
-			out.More = true // there may be
+			out.More = true // there may be more
 			break
 		}
 		res, err := leaderproxy.Do(ctx, s.Proxy, sharding.ShardID(shard),
@@ -194,7 +198,7 @@ func (s *Handler) ClearTypeFaults(ctx context.Context, r *connect.Request[entity
 	return connect.NewResponse(out), nil
 }
 
-// clearShard clears the parked entities of a shard that this node leads.
+// clearShard releases the quarantined entities of a shard that this node leads.
 func (s *Handler) clearShard(ctx context.Context, m *entityv1.ClearTypeFaultsRequest) (*connect.Response[entityv1.ClearTypeFaultsResponse], error) {
 	out := &entityv1.ClearTypeFaultsResponse{}
 	shard := sharding.ShardID(m.GetShardId())

@@ -20,10 +20,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// errEnough ends the reading of a shard where a page has ended.
+// errEnough stops the reading of a shard at the end of a page.
 var errEnough = errors.New("enough sends")
 
-// sendPlace is where a listing of sends goes on: behind an item of a shard.
+// sendPlace is where a listing of sends continues: after an item of a shard.
 type sendPlace struct {
 	shard sharding.ShardID
 	after journal.ItemID
@@ -41,7 +41,7 @@ func parseSendToken(token string) (p sendPlace, err error) {
 	return p, nil
 }
 
-// ListSends returns a page of sends that are on their way.
+// ListSends returns a page of messages that are not acknowledged yet.
 func (s *Service) ListSends(ctx context.Context, r *connect.Request[entityv1.ListSendsRequest]) (*connect.Response[entityv1.ListSendsResponse], error) {
 	out, err := s.listSends(ctx, r.Msg)
 	if err != nil {
@@ -77,7 +77,7 @@ func (s *Service) listSends(ctx context.Context, m *entityv1.ListSendsRequest) (
 		}
 	}
 	if leaderproxy.FromPeer(ctx) {
-		last = at.shard // a node asks for one shard at a time
+		last = at.shard // a forwarded call is for one shard
 	}
 	room := page.NewRoom(pageSize(m.GetPageSize()))
 	out := &entityv1.ListSendsResponse{}
@@ -103,7 +103,7 @@ func (s *Service) listSends(ctx context.Context, m *entityv1.ListSendsRequest) (
 	return out, nil
 }
 
-// sendsOf returns a page of one shard's sends, wherever it is led.
+// sendsOf returns a page of one shard's sends, from the node that leads it.
 func (s *Service) sendsOf(ctx context.Context, m *entityv1.ListSendsRequest, at sendPlace, size int) (*entityv1.ListSendsResponse, error) {
 	return leaderproxy.Do(ctx, s.Proxy, at.shard, func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*entityv1.ListSendsResponse, error) {
 		if leader == nil {
@@ -122,8 +122,9 @@ func (s *Service) sendsOf(ctx context.Context, m *entityv1.ListSendsRequest, at 
 	})
 }
 
-// partOf is how many sends a reading may end after although there are more: of
-// those that were made last the source takes no more at once.
+// partOf is how many sends a read returns before it may end early: the source
+// returns at most that many of the newest sends at once, although there may be
+// more.
 const partOf = 4096
 
 // ownSends returns a page of the sends of a shard that this node leads.

@@ -1,7 +1,8 @@
-// Package pending tells what is to happen by itself: the timers of entities,
-// and the sends that are on their way. Timers are merged over the nodes that
-// lead the shards, sends are read shard after shard where each is led. It never
-// writes, and keeps nothing between two calls.
+// Package pending lists what will happen without a caller: the timers of
+// entities, and messages that are not acknowledged yet. Timers are merged from
+// all nodes that lead shards; sends are read one shard after the other, each on
+// the node that leads it. The package never writes, and keeps nothing between
+// two calls.
 package pending
 
 import (
@@ -18,20 +19,20 @@ import (
 )
 
 const (
-	// defaultPage is the page of a caller that asks for none.
+	// defaultPage is the page size if the caller sets none.
 	defaultPage = 100
-	// scanned bounds what one page looks at of a shard.
+	// scanned limits the items of a shard that one page examines.
 	scanned = 20_000
-	// scannedShards bounds the shards that one page of sends looks at.
+	// scannedShards limits the shards that one page of sends examines.
 	scannedShards = 64
-	// shownBytes is how much of a send's payload is told.
+	// shownBytes limits how many bytes of a send's payload are returned.
 	shownBytes = 4 << 10
 )
 
-// Place is where a timer stands among all that there are: they are in the order
-// of their times, and of their keys where these are the same.
+// Place is the position of a timer in the order of all timers of the cluster: by
+// time, and by key for equal times.
 type Place struct {
-	Due int64  // unix nanoseconds
+	Due int64  // Unix nanoseconds
 	Key string // not empty
 }
 
@@ -44,47 +45,47 @@ func (p Place) compare(q Place) int {
 
 // Query selects timers of a shard.
 type Query struct {
-	After *Place // those behind it; nil is all
-	By    int64  // those that are due no later
-	Type  string // those of entities of the type; empty is all
-	Limit int    // at most so many, at least 1
-	Scan  int    // at most so many are looked at, at least Limit
+	After *Place // only timers after it; nil for all
+	By    int64  // only timers due at or before this time
+	Type  string // only timers of entities of the type; empty for all
+	Limit int    // the maximum number of timers, at least 1
+	Scan  int    // the maximum number of timers to examine, at least Limit
 }
 
-// Page is some of a shard's timers, in order.
+// Page is a part of a shard's timers, in order.
 type Page struct {
 	Timers []journal.Timer
-	// More says that the reading ended at Last, and that there may be others.
+	// More means that the reading ended at Last and there may be more timers.
 	More bool
 	Last Place
 }
 
-// Source reads what shards have that this node leads.
+// Source reads timers and sends of the shards that this node leads.
 type Source interface {
 	// Timers returns a page of a shard's timers.
 	Timers(ctx context.Context, shard sharding.ShardID, q Query) (Page, error)
-	// Place returns where a timer stands, of any shard and node.
+	// Place returns the place of a timer of any shard and node.
 	Place(t *journal.Timer) Place
-	// Sends calls fn for the messages of a shard that are not acknowledged and
-	// were made after one, in the order they were made; the message is only lent.
-	// An error of fn ends it and is returned as it is.
+	// Sends calls fn for the unacknowledged messages of a shard after the one
+	// with id after, in the order in which they were sent. The message is valid
+	// only during fn. An error of fn stops it and is returned unchanged.
 	Sends(ctx context.Context, shard sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error
 }
 
-// Service answers ListTimers and ListSends. All members are required, but for
-// Source: without it the calls are unimplemented.
+// Service implements ListTimers and ListSends. All fields are required except
+// Source; without it the calls are unimplemented.
 type Service struct {
 	Self    string
 	Source  Source
-	Shards  func() uint32 // of data; they are numbered from 1
+	Shards  func() uint32 // number of data shards, which are numbered from 1
 	ShardOf func(id sharding.EntityID) sharding.ShardID
-	// Known fails where there is no such type.
+	// Known returns an error if the type does not exist.
 	Known func(ctx context.Context, entityType string) error
-	// Members names the nodes of the cluster.
+	// Members returns the nodes of the cluster.
 	Members func(ctx context.Context) ([]sharding.NodeID, error)
 	Proxy   *leaderproxy.Proxy
 	Log     *slog.Logger
 }
 
-// errOlderNode: the node that leads the shard cannot be asked for this.
+// errOlderNode: the leader's release does not support the call.
 var errOlderNode = connect.NewError(connect.CodeUnimplemented, errors.New("a node that leads a shard is of a release that does not tell sends"))

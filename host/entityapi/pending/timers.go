@@ -21,29 +21,31 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// nodeTime bounds how long another node may take for its timers.
+// nodeTime limits how long a different node may take to list its timers.
 const nodeTime = 3 * time.Second
 
-// placed is a timer with its place among all of the cluster.
+// placed is a timer with its place in the order of the cluster.
 type placed struct {
 	at    Place
 	timer *entityv1.ListTimersResponse_EntityTimer
 }
 
-// part is some timers, in order. With an end there may be others behind it.
+// part is a list of timers, in order. If end is set, there may be more timers
+// after it.
 type part struct {
 	timers []placed
 	end    *Place
 }
 
-// merge adds a part, and cuts what is behind the nearest end or beyond a page.
+// merge adds a part, and drops the timers after the nearest end or beyond a
+// page.
 func (p *part) merge(other part, size int) {
 	p.timers = append(p.timers, other.timers...)
 	if other.end != nil && (p.end == nil || other.end.Before(*p.end)) {
 		p.end = other.end
 	}
 	slices.SortFunc(p.timers, func(a, b placed) int { return a.at.compare(b.at) })
-	// A shard that changes its leader meanwhile may be told of by two nodes.
+	// Two nodes may both return a shard whose leader changes meanwhile.
 	p.timers = slices.CompactFunc(p.timers, func(a, b placed) bool { return a.at == b.at })
 	for n := range p.timers {
 		if p.end != nil && p.end.Before(p.timers[n].at) {
@@ -58,7 +60,7 @@ func (p *part) merge(other part, size int) {
 	}
 }
 
-// ListTimers returns a page of timers, of all nodes.
+// ListTimers returns a page of the timers of all nodes.
 func (s *Service) ListTimers(ctx context.Context, r *connect.Request[entityv1.ListTimersRequest]) (*connect.Response[entityv1.ListTimersResponse], error) {
 	out, err := s.listTimers(ctx, r.Msg)
 	if err != nil {
@@ -128,7 +130,8 @@ func (s *Service) listTimers(ctx context.Context, m *entityv1.ListTimersRequest)
 	return out, nil
 }
 
-// ownTimers are those of the shards that this node leads, and of how many.
+// ownTimers returns the timers of the shards that this node leads, and the
+// number of shards.
 func (s *Service) ownTimers(ctx context.Context, q Query) (of part, read uint32, err error) {
 	for shard := sharding.ShardID(1); shard <= sharding.ShardID(s.Shards()); shard++ {
 		if !s.Proxy.Leads(shard) {
@@ -139,7 +142,7 @@ func (s *Service) ownTimers(ctx context.Context, q Query) (of part, read uint32,
 			if ctx.Err() != nil {
 				return of, read, ctx.Err()
 			}
-			continue // it is not read: another node leads it now, or it has stopped
+			continue // the shard is not read: its leadership has moved, or it has stopped
 		}
 		read++
 		next := part{}
@@ -163,7 +166,7 @@ func (s *Service) place(shard sharding.ShardID, t *journal.Timer) placed {
 	}}
 }
 
-// remoteTimers are those of the shards that another node leads.
+// remoteTimers returns the timers of the shards that a different node leads.
 func (s *Service) remoteTimers(ctx context.Context, node sharding.NodeID, m *entityv1.ListTimersRequest) (of part, read uint32, err error) {
 	ctx, cancel := context.WithTimeout(ctx, nodeTime)
 	defer cancel()
@@ -201,7 +204,8 @@ func pageSize(asked uint32) int {
 	return int(asked)
 }
 
-// timerFilter tells listings with different filters apart.
+// timerFilter hashes the filter of a listing, so that tokens of different
+// listings differ.
 func timerFilter(m *entityv1.ListTimersRequest) uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(m.GetEntityType()))
@@ -211,7 +215,7 @@ func timerFilter(m *entityv1.ListTimersRequest) uint32 {
 	return h.Sum32()
 }
 
-// timerToken hides a place from callers, who must not build on its form.
+// timerToken encodes a place as an opaque token.
 func timerToken(m *entityv1.ListTimersRequest, at Place) string {
 	return page.Token(timerFilter(m), append(binary.BigEndian.AppendUint64(nil, uint64(at.Due)), at.Key...))
 }

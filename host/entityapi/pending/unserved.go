@@ -7,28 +7,30 @@ import (
 )
 
 const (
-	// unservedPage and unservedPages bound the timers that Unserved looks at. The
-	// page is the largest that other nodes give.
+	// unservedPage and unservedPages limit the timers that Unserved examines.
+	// The page is the largest that other nodes return.
 	unservedPage  = 500
 	unservedPages = 20
 	// unservedShown is how many timers Unserved names.
 	unservedShown = 3
-	// unservedCommands is how many commands Unserved tells apart.
+	// unservedCommands limits the commands that Unserved counts separately.
 	unservedCommands = 16
 )
 
-// Unserved is which timers of a type call commands that a module does not have.
+// Unserved counts the timers of a type that call commands which a module does
+// not have.
 type Unserved struct {
-	Timers   int                                        // how many
-	Commands map[string]int                             // of each command, of some
-	First    []*entityv1.ListTimersResponse_EntityTimer // those that are due first, few
-	// Partial says that not all timers of the type were looked at.
+	Timers   int                                        // number of such timers
+	Commands map[string]int                             // by command, for at most unservedCommands
+	First    []*entityv1.ListTimersResponse_EntityTimer // the first ones that are due, up to unservedShown
+	// Partial means that not all timers of the type were examined.
 	Partial bool
 }
 
-// Unserved looks at the timers of a type that are due first, up to a bound, on all
-// nodes. serves reports whether the module has a command. It reads by pages, like
-// ListTimers, and never on an executor or while entries are applied.
+// Unserved examines the timers of a type on all nodes, in the order of their due
+// times, up to a limit. serves reports whether the module has a command. It
+// reads pages, like ListTimers, and never runs on an executor or during the
+// apply of entries.
 func (s *Service) Unserved(ctx context.Context, entityType string, serves func(command string) bool) (out Unserved, err error) {
 	if s.Source == nil {
 		return out, nil

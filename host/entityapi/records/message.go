@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// weight is about how many bytes a record has.
+// weight returns the approximate size of a record in bytes.
 func weight(rec *journal.Record) int {
 	n := 200 + len(rec.Reply)
 	for i := range rec.Events {
@@ -31,7 +31,7 @@ func weight(rec *journal.Record) int {
 	return n
 }
 
-// message shows a record; it keeps nothing of it.
+// message converts a record to an API message that shares no memory with it.
 func (p *page) message(rec *journal.Record) (*entityv1.ReadRecordsResponse_Record, error) {
 	out := &entityv1.ReadRecordsResponse_Record{
 		Sequence: uint64(rec.Last()), EventCount: uint32(len(rec.Events)), CommandId: string(rec.CommandID),
@@ -77,7 +77,7 @@ func (p *page) message(rec *journal.Record) (*entityv1.ReadRecordsResponse_Recor
 	return out, nil
 }
 
-// render is codec.Render without what belongs to the record.
+// render is codec.Render with a result that shares no memory with the record.
 func (p *page) render(payload []byte) (*structpb.Value, []byte) {
 	v, data := codec.Render(p.kind, payload)
 	return v, slices.Clone(data)
@@ -98,7 +98,7 @@ func (p *page) event(rec *journal.Record, i int, short bool) *entityv1.ReadRecor
 	return out
 }
 
-// Kinds of sources.
+// Kinds of command sources.
 const (
 	fromClient     = "client"
 	fromTimer      = "timer"
@@ -107,7 +107,7 @@ const (
 	fromOperator   = "operator"
 )
 
-// source is what made the command of a record.
+// source returns what sent the command of a record.
 func (p *page) source(rec *journal.Record) (*entityv1.ReadRecordsResponse_Source, error) {
 	data := rec.Section(journal.SectionSource)
 	if len(data) == 0 {
@@ -128,10 +128,10 @@ func (p *page) source(rec *journal.Record) (*entityv1.ReadRecordsResponse_Source
 	return &entityv1.ReadRecordsResponse_Source{Kind: fromEntity, EntityType: string(s.Type), EntityId: string(s.ID), Number: s.Number, Hops: uint32(s.Hops)}, err
 }
 
-// timerChanges are the timers that a record sets and cancels.
+// timerChanges returns the timers that a record sets and cancels.
 func timerChanges(rec *journal.Record, short bool) (out []*entityv1.ReadRecordsResponse_TimerChange, err error) {
 	schedules := rec.Section(journal.SectionSchedules)
-	var next *journal.ScheduleOp // of an op that is to come
+	var next *journal.ScheduleOp // of a later timer op
 	for n, ops := 0, rec.Section(journal.SectionTimers); len(ops) > 0; n++ {
 		if short && n == longParts {
 			break
@@ -160,7 +160,7 @@ func timerChanges(rec *journal.Record, short bool) (out []*entityv1.ReadRecordsR
 	return out, nil
 }
 
-// sends are the messages that a record makes.
+// sends returns the messages that a record sends.
 func sends(rec *journal.Record, short bool) (out []*entityv1.ReadRecordsResponse_Send, err error) {
 	for n, ops := 0, rec.Section(journal.SectionMessages); len(ops) > 0; n++ {
 		if short && n == longParts {
@@ -181,7 +181,7 @@ func sends(rec *journal.Record, short bool) (out []*entityv1.ReadRecordsResponse
 	return out, nil
 }
 
-// Timer shows a timer that is set.
+// Timer converts a pending timer to an API message.
 func Timer(t *journal.Timer) *entityv1.Timer {
 	out := &entityv1.Timer{Name: t.Name, Due: at(t.Due), Command: string(t.Command)}
 	if s := t.Schedule; s != nil {

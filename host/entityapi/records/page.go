@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// errEnough ends the reading of a history where a page has ended.
+// errEnough stops the reading of a history at the end of a page.
 var errEnough = errors.New("enough records")
 
 // read returns the page.
@@ -19,9 +19,9 @@ func (p *page) read(ctx context.Context) (*entityv1.ReadRecordsResponse, error) 
 	if err != nil {
 		return nil, err
 	}
-	least := first // that can be read
+	least := first // the first sequence that can be read
 	if first <= 1 {
-		least = 0 // with the records before the first event
+		least = 0 // including records before the first event
 	}
 	if p.newest {
 		return p.readBack(ctx, least, last)
@@ -35,8 +35,8 @@ func (p *page) read(ctx context.Context) (*entityv1.ReadRecordsResponse, error) 
 	return p.readOn(ctx, from, after, nil)
 }
 
-// readOn returns the records after a position, up to and with a last one where
-// that is given, and otherwise as many as a page has.
+// readOn returns the records after a position: up to and including last if it is
+// not nil, and otherwise as many as fit a page.
 func (p *page) readOn(ctx context.Context, from journal.Sequence, after journal.Position, last *journal.Position) (*entityv1.ReadRecordsResponse, error) {
 	out := &entityv1.ReadRecordsResponse{}
 	bytes, end := 0, place{}
@@ -64,19 +64,20 @@ func (p *page) readOn(ctx context.Context, from journal.Sequence, after journal.
 	return out, nil
 }
 
-// mark is a record that was passed.
+// mark is a record that readBack has read.
 type mark struct {
 	at       journal.Position
 	expected journal.Sequence
 	weight   int
 }
 
-// readBack returns the newest records before a place, the newest first. A
-// record moves an entity by any number of events, and by none, so it looks
-// first where the page begins.
+// readBack returns the newest records before a place, newest first. Records can
+// only be read forwards, and a record has any number of events, including none,
+// so readBack first reads to find where the page begins, and then reads the
+// page.
 func (p *page) readBack(ctx context.Context, least, last journal.Sequence) (*entityv1.ReadRecordsResponse, error) {
 	newest, before := last, journal.Position{Index: math.MaxUint64}
-	wanted := journal.Sequence(math.MaxUint64) // the record before it, or with it, is the newest of the page
+	wanted := journal.Sequence(math.MaxUint64) // the page ends with the record that contains this sequence, or the last one before it
 	switch {
 	case p.after != nil:
 		newest, before = p.after.sequence, p.after.at
@@ -122,7 +123,7 @@ func (p *page) readBack(ctx context.Context, least, last journal.Sequence) (*ent
 	return out, nil
 }
 
-// previous is the position before one, which no record behind it has.
+// previous returns the largest position before at. There may be no record at it.
 func previous(at journal.Position) journal.Position {
 	if at.Ordinal > 0 {
 		return journal.Position{Index: at.Index, Ordinal: at.Ordinal - 1}

@@ -1,6 +1,6 @@
-// Package records tells what the commands of an entity did, a page at a time.
-// It reads at this node where that leads the entity's shard, and at the node
-// that does otherwise. It never writes, and keeps nothing between two calls.
+// Package records returns the records of an entity, which say what its commands
+// did, one page at a time. It reads them on the node that leads the entity's
+// shard. It never writes, and keeps nothing between two calls.
 package records
 
 import (
@@ -24,35 +24,37 @@ import (
 )
 
 const (
-	// defaultPage is the page of a caller that asks for none.
+	// defaultPage is the page size if the caller sets none.
 	defaultPage = 100
-	// pageBytes is where a page ends: with the record that takes it there.
+	// pageBytes is the size at which a page ends; the record that reaches it is
+	// still included.
 	pageBytes = 256 << 10
 	// longBytes is the size of a record above which it is shortened.
 	longBytes = 128 << 10
-	// longParts bounds the events, sends and timers of one that is.
+	// longParts limits the events, sends and timers of a shortened record.
 	longParts = 1000
 )
 
-// Histories reads what entities that this node leads went through.
+// Histories reads the histories of entities that this node leads.
 type Histories interface {
-	// Span returns the first sequence of an entity that is kept, at least 1, and
-	// its last, 0 for one without events.
+	// Span returns the first stored sequence of an entity, at least 1, and its
+	// last, which is 0 if the entity has no events.
 	Span(id sharding.EntityID) (first, last journal.Sequence, err error)
-	// Records calls fn for the entity's records in order, from the one that holds
-	// the event with sequence from on; from 0, which only an entity has that lost
-	// no event, from the first. The record is valid during fn. An error of fn ends
-	// it and is returned as it is. It fails with a *journal.CutError where what is
-	// asked for was cut.
+	// Records calls fn for the entity's records in order, from the one that
+	// contains the event with sequence from. If from is 0, which is allowed only
+	// if no event was compacted away, it begins with the first record. The
+	// record is valid only during fn. An error of fn stops it and is returned
+	// unchanged. It fails with a *journal.CutError if from was compacted away.
 	Records(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(at journal.Position, rec *journal.Record) error) error
-	// Action is what an operator ordered with a record, empty where none did.
+	// Action returns the operator action that made a record, or "" if there is
+	// none.
 	Action(rec *journal.Record) (action, timer string)
 }
 
-// Service answers ReadRecords. All members are required, but for Histories:
-// without them the call is unimplemented.
+// Service implements ReadRecords. All fields are required except Histories;
+// without it the call is unimplemented.
 type Service struct {
-	// Encoding finds how the payloads of an entity type are written.
+	// Encoding returns how the payloads of an entity type are encoded.
 	Encoding  func(ctx context.Context, entityType string) (request.Encoding, error)
 	ShardOf   func(id sharding.EntityID) sharding.ShardID
 	Histories Histories
@@ -60,7 +62,7 @@ type Service struct {
 	Log       *slog.Logger
 }
 
-// errOlderNode: the node that leads the shard cannot be asked for this.
+// errOlderNode: the leader's release does not support the call.
 var errOlderNode = connect.NewError(connect.CodeUnimplemented,
 	errors.New("the node that leads the entity's shard is of a release that does not tell records; its events can be read"))
 
@@ -89,15 +91,15 @@ func (s *Service) ReadRecords(ctx context.Context, r *connect.Request[entityv1.R
 	return connect.NewResponse(res.Msg), nil
 }
 
-// page is one that is asked for.
+// page is a requested page.
 type page struct {
 	*Service
 	id     sharding.EntityID
 	kind   wire.PayloadKind
 	size   int
-	newest bool             // first
-	from   journal.Sequence // of a page that follows no other
-	after  *place           // of one that does
+	newest bool             // newest records first
+	from   journal.Sequence // for the first page
+	after  *place           // for a page with a token
 }
 
 func (s *Service) page(ctx context.Context, id sharding.EntityID, m *entityv1.ReadRecordsRequest) (*page, error) {
@@ -126,14 +128,15 @@ func (s *Service) page(ctx context.Context, id sharding.EntityID, m *entityv1.Re
 	return p, nil
 }
 
-// place is where a page ended: at a record, and the sequence from which the
-// next one is read.
+// place is where a page ended: at a record, and the sequence from which to read
+// the next page.
 type place struct {
 	sequence journal.Sequence
 	at       journal.Position
 }
 
-// filter tells pages apart that do not follow one another.
+// filter hashes the entity and the direction, so that tokens of different
+// listings differ.
 func (p *page) filter() uint32 {
 	h := fnv.New32a()
 	h.Write([]byte(p.id.Type + "\x00" + p.id.ID))
@@ -145,7 +148,7 @@ func (p *page) filter() uint32 {
 
 const placeBytes = 8 + 8 + 4
 
-// token hides a place from callers, who must not build on its form.
+// token encodes a place as an opaque token.
 func (p *page) token(at place) string {
 	b := binary.BigEndian.AppendUint64(make([]byte, 0, placeBytes), uint64(at.sequence))
 	b = binary.BigEndian.AppendUint64(b, at.at.Index)
