@@ -15,8 +15,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// adminService answers the calls that move work within the cluster. It asks for
-// the operation, then looks at the cluster until it has had its effect.
+// adminService implements the calls that move work within the cluster. It
+// submits an operation to the coordinator and then polls the cluster until the
+// operation has taken effect.
 type adminService struct {
 	admin   Admin
 	cluster View
@@ -24,13 +25,14 @@ type adminService struct {
 }
 
 const (
-	// adminPoll is how often the effect of an operation is looked for.
+	// adminPoll is how often the effect of an operation is checked.
 	adminPoll = 20 * time.Millisecond
-	// answerTime is kept of a call's time to say how far the operation has come.
+	// answerTime is the part of a call's time that is reserved to report the
+	// progress of the operation.
 	answerTime = 250 * time.Millisecond
 )
 
-// MoveShard moves a shard's leadership.
+// MoveShard moves the leadership of a shard.
 func (s *adminService) MoveShard(ctx context.Context, req *connect.Request[clusterv1.MoveShardRequest]) (*connect.Response[clusterv1.MoveShardResponse], error) {
 	shard, to := sharding.ShardID(req.Msg.GetShardId()), sharding.NodeID(req.Msg.GetToNode())
 	if err := s.admin.MoveShard(ctx, shard, to); err != nil {
@@ -54,7 +56,7 @@ func (s *adminService) MoveShard(ctx context.Context, req *connect.Request[clust
 	return connect.NewResponse(&clusterv1.MoveShardResponse{}), nil
 }
 
-// Drain empties a node of leaders.
+// Drain moves all leaderships away from a node.
 func (s *adminService) Drain(ctx context.Context, req *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error) {
 	node := sharding.NodeID(req.Msg.GetNodeId())
 	before, err := s.leaders(ctx, node)
@@ -76,8 +78,9 @@ func (s *adminService) Drain(ctx context.Context, req *connect.Request[clusterv1
 	return connect.NewResponse(&clusterv1.DrainResponse{Moved: before}), nil
 }
 
-// pendingDrain says what the drain of a node that is not known to lead waits for;
-// empty where it is done. The coordinator may not hear the node, which leads on.
+// pendingDrain returns what the drain of a node that does not seem to lead any
+// more still waits for; empty if it is done. If the coordinator does not receive
+// the node's heartbeats, the node may still lead.
 func (s *adminService) pendingDrain(ctx context.Context, node sharding.NodeID) (string, error) {
 	o, err := s.cluster.Overview(ctx)
 	for _, p := range o.PendingOrders {
@@ -88,7 +91,7 @@ func (s *adminService) pendingDrain(ctx context.Context, node sharding.NodeID) (
 	return "", err
 }
 
-// Resume lets a node lead again.
+// Resume allows a node to lead again.
 func (s *adminService) Resume(ctx context.Context, req *connect.Request[clusterv1.ResumeRequest]) (*connect.Response[clusterv1.ResumeResponse], error) {
 	if err := s.admin.Resume(ctx, sharding.NodeID(req.Msg.GetNodeId())); err != nil {
 		return nil, status.Public(s.log, err)
@@ -96,7 +99,7 @@ func (s *adminService) Resume(ctx context.Context, req *connect.Request[clusterv
 	return connect.NewResponse(&clusterv1.ResumeResponse{}), nil
 }
 
-// Leave takes a node out of the cluster.
+// Leave removes a node from the cluster.
 func (s *adminService) Leave(ctx context.Context, req *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error) {
 	node := sharding.NodeID(req.Msg.GetNodeId())
 	err := s.admin.Leave(ctx, node)
@@ -115,7 +118,7 @@ func (s *adminService) Leave(ctx context.Context, req *connect.Request[clusterv1
 	return connect.NewResponse(&clusterv1.LeaveResponse{}), nil
 }
 
-// Down gives up a node.
+// Down declares a node dead.
 func (s *adminService) Down(ctx context.Context, req *connect.Request[clusterv1.DownRequest]) (*connect.Response[clusterv1.DownResponse], error) {
 	if err := s.admin.Down(ctx, sharding.NodeID(req.Msg.GetNodeId())); err != nil {
 		return nil, status.Public(s.log, err)
@@ -123,7 +126,7 @@ func (s *adminService) Down(ctx context.Context, req *connect.Request[clusterv1.
 	return connect.NewResponse(&clusterv1.DownResponse{}), nil
 }
 
-// Rebalance starts to even out the cluster.
+// Rebalance starts to balance the cluster.
 func (s *adminService) Rebalance(ctx context.Context, _ *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error) {
 	moves, err := s.admin.Rebalance(ctx)
 	if err != nil {
@@ -151,14 +154,14 @@ func (s *adminService) member(ctx context.Context, node sharding.NodeID) (Member
 	return Member{}, ErrUnknownNode
 }
 
-// await looks until pending is empty, which is what is left to do, or until
-// the call's time is nearly over, and then says what was left. A node that
-// passed the operation on waits itself.
+// await polls pending, which describes the remaining work, until it returns "".
+// If the call's time is nearly over, await fails with the last description. It
+// does not wait for a forwarded call, because the forwarding node waits itself.
 func await(ctx context.Context, pending func() (string, error)) error {
 	if leaderproxy.FromPeer(ctx) {
 		return nil
 	}
-	patience := time.Hour // every call has a deadline
+	patience := time.Hour // unused in practice: every call has a deadline
 	if until, ok := ctx.Deadline(); ok {
 		left := time.Until(until)
 		patience = max(left/2, left-answerTime)

@@ -16,50 +16,54 @@ import (
 )
 
 const (
-	// lookEvery is how often a call that goes on looks for nodes, and nodePause
-	// how long it leaves one alone that did not answer.
+	// memberPause is how often a call that continues looks for new nodes, and
+	// nodePause how long it waits before it asks a node again that did not
+	// answer.
 	memberPause = 2 * time.Second
 	nodePause   = time.Second
 )
 
-// allNodes is what calls need. All its members are required.
+// allNodes has what calls to all nodes need. All fields are required.
 type allNodes struct {
 	Self string
-	// Members names the nodes of the cluster.
+	// Members returns the nodes of the cluster.
 	Members func(ctx context.Context) ([]sharding.NodeID, error)
 	Proxy   *leaderproxy.Proxy
 	Streams *admission.Streams
 	Log     *slog.Logger
 }
 
-// Whole reports that a call is about all nodes: it is no node's for its caller,
-// and there are others.
+// Whole reports whether a call is for all nodes: it was not forwarded by a node,
+// and there are other nodes.
 func (s *allNodes) Whole(ctx context.Context) bool {
 	return !leaderproxy.FromPeer(ctx) && !s.Proxy.Alone()
 }
 
-// streamCall is one call, whose answers are M. All its members but Left are required.
+// streamCall is one call, whose responses have type M. All fields except Left
+// are required.
 type streamCall[M any] struct {
 	*allNodes
-	// GoesOn: it ends when the caller or the server ends it. Otherwise it ends
-	// when all nodes have, of which another one may take NodeTime.
+	// GoesOn means that the call continues until the caller or the server ends
+	// it. Otherwise it ends when all nodes have ended, and a remote node may
+	// take NodeTime.
 	GoesOn   bool
 	NodeTime time.Duration
-	// Here says what this node has to say, and returns when it has or send is
-	// false.
+	// Here sends the data of this node. It returns when it is done or send
+	// returns false.
 	Here func(ctx context.Context, send func(*M) bool)
-	// There asks another node.
+	// There calls a different node.
 	There func(ctx context.Context, c clusterv1connect.ClusterServiceClient) (*connect.ServerStreamForClient[M], error)
-	// Missing says that a node does not answer.
+	// Missing makes the message that a node does not answer.
 	Missing func(node string) *M
-	// Left says that a node has left the cluster, where the call goes on; nil:
-	// nothing does.
+	// Left makes the message that a node has left the cluster during a call that
+	// continues; nil: no message.
 	Left func(node string) *M
 }
 
-// Run answers the call, which is admitted as open.
+// Run runs the call, which was admitted as open.
 func (c *streamCall[M]) Run(ctx context.Context, open *admission.Stream, out *connect.ServerStream[M]) error {
-	// A client waits for the headers, which would come with the first message.
+	// Send the headers now, because the client waits for them and the first
+	// message may take long.
 	if err := out.Send(nil); err != nil {
 		return err
 	}
@@ -92,14 +96,15 @@ func (c *streamCall[M]) Run(ctx context.Context, open *admission.Stream, out *co
 	}
 }
 
-// running is a call while it runs.
+// running is a call in progress.
 type running[M any] struct {
 	*streamCall[M]
 	messages chan *M
 	all      sync.WaitGroup
 }
 
-// send hands a message over to the call.
+// send passes a message to the goroutine of the call. It returns false if ctx
+// ends.
 func (r *running[M]) send(ctx context.Context, m *M) bool {
 	select {
 	case r.messages <- m:
@@ -109,19 +114,19 @@ func (r *running[M]) send(ctx context.Context, m *M) bool {
 	}
 }
 
-// askedNode is another node that is asked.
+// askedNode is a different node that is being asked.
 type askedNode struct {
 	end   context.CancelFunc
 	ended chan struct{}
 }
 
-// others asks all other nodes, those too that come later, and no more those
-// that have left.
+// others asks all other nodes, including nodes that join later, and stops asking
+// nodes that have left.
 func (r *running[M]) others(ctx context.Context) {
 	known := map[sharding.NodeID]askedNode{}
 	for {
 		members, err := r.Members(ctx)
-		if err == nil && !r.leave(ctx, known, members) { // else a call that goes on looks again
+		if err == nil && !r.leave(ctx, known, members) { // after an error, a call that continues looks again
 			return
 		}
 		for _, node := range members {
@@ -135,7 +140,7 @@ func (r *running[M]) others(ctx context.Context) {
 	}
 }
 
-// ask begins to ask another node.
+// ask starts to ask a different node.
 func (r *running[M]) ask(ctx context.Context, node sharding.NodeID) askedNode {
 	ctx, end := context.WithCancel(ctx)
 	a := askedNode{end, make(chan struct{})}
@@ -147,8 +152,8 @@ func (r *running[M]) ask(ctx context.Context, node sharding.NodeID) askedNode {
 	return a
 }
 
-// leave asks nodes no more that are no members, and says so when the last of
-// what they have said is handed over. It is false when ctx ends.
+// leave stops asking nodes that are no longer members, and reports each after
+// its last message was passed on. It returns false if ctx ends.
 func (r *running[M]) leave(ctx context.Context, known map[sharding.NodeID]askedNode, members []sharding.NodeID) bool {
 	for node, a := range known {
 		if slices.Contains(members, node) {
@@ -164,7 +169,8 @@ func (r *running[M]) leave(ctx context.Context, known map[sharding.NodeID]askedN
 	return true
 }
 
-// node passes on what another node says, and says once that it does not answer.
+// node passes on what a different node sends, and reports once that it does not
+// answer.
 func (r *running[M]) node(ctx context.Context, node sharding.NodeID) {
 	missing := false
 	for {
@@ -184,7 +190,7 @@ func (r *running[M]) node(ctx context.Context, node sharding.NodeID) {
 	}
 }
 
-// once asks another node once. It calls heard when it answers.
+// once asks a different node once. It calls heard for each answer.
 func (r *running[M]) once(ctx context.Context, node sharding.NodeID, heard func()) error {
 	if !r.GoesOn {
 		var cancel context.CancelFunc
@@ -209,7 +215,7 @@ func (r *running[M]) once(ctx context.Context, node sharding.NodeID, heard func(
 	return in.Err()
 }
 
-// pause waits, and is false when ctx ends.
+// pause waits for d. It returns false if ctx ends.
 func pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -11,34 +11,35 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// View describes the cluster as this node sees it. Both calls answer from
-// memory: WatchCluster asks several times a second.
+// View describes the cluster as this node sees it. Overview and Leaders answer
+// from memory, because watches call them several times per second.
 type View interface {
 	// Overview describes every member, whichever node is asked.
 	Overview(ctx context.Context) (Overview, error)
-	// Shards describes every shard of the cluster, the metadata group first,
-	// whether this node has a replica of it or not.
+	// Shards describes every shard of the cluster, the metadata shard first,
+	// whether or not this node has a replica of it.
 	Shards(ctx context.Context) ([]Shard, error)
-	// Leaders names who leads each shard, by number from 0, empty where nobody
-	// is known to.
+	// Leaders returns the leader of each shard, by shard number from 0; empty if
+	// none is known.
 	Leaders() []sharding.NodeID
 }
 
-// Overview is the cluster's members.
+// Overview describes the cluster and its members.
 type Overview struct {
 	Members     []Member        // ordered by id
-	Coordinator sharding.NodeID // empty while none is known
-	Quorum      bool            // of the metadata group
+	Coordinator sharding.NodeID // empty if none is known
+	Quorum      bool            // the metadata shard has a quorum
 	ShardCount  uint32
 	ClusterID   string
 	Level       sharding.ClusterVersion
 	Policy      Policy
 	ShardKeys   []ShardKey // ordered by type
-	// PendingOrders were accepted and are not carried out yet.
+	// PendingOrders are operations that were accepted but are not carried out
+	// yet.
 	PendingOrders []*clusterv1.PendingOrder
 }
 
-// ShardKey is what decides the shard of a type's entities.
+// ShardKey is the rule that maps the entities of a type to shards.
 type ShardKey struct {
 	EntityType string
 	Rule       sharding.KeyRule
@@ -48,79 +49,79 @@ type ShardKey struct {
 type Member struct {
 	ID                sharding.NodeID
 	Address           string // host:port of its API
-	PeersAt           string // host:port where other nodes reach it
+	PeersAt           string // host:port for other nodes
 	Status            string
 	Reachable         bool
 	Roles             []string
 	Leaders, Replicas uint32
 	Draining          bool
 	Version, Zone     string
-	Skew              time.Duration         // of its clock
-	Trouble           *clusterv1.Trouble    // nil where it is given leaderships
-	Speaks            sharding.VersionRange // zero where it is not known
+	Skew              time.Duration         // the clock skew
+	Trouble           *clusterv1.Trouble    // nil if it may be given leaderships
+	Speaks            sharding.VersionRange // zero if it is not known
 }
 
 // Shard is one shard.
 type Shard struct {
 	ID       sharding.ShardID
-	Leader   sharding.NodeID // empty while none is known
+	Leader   sharding.NodeID // empty if none is known
 	Term     sharding.Term
 	Voters   []sharding.NodeID
 	Learners []sharding.NodeID
-	Lost     []sharding.NodeID // voters whose disks are lost, none of Voters
+	Lost     []sharding.NodeID // voters whose disks are lost; not in Voters
 	Entities uint64
 	Applied  uint64 // last log index applied on this node
 	Bytes    uint64 // estimated size on disk
 	Stopped  []StoppedReplica
 }
 
-// StoppedReplica is a replica that applies no more of its log.
+// StoppedReplica is a replica that does not apply its log any more.
 type StoppedReplica struct {
 	Node   sharding.NodeID
 	Reason sharding.StopReason
 }
 
-// Admin changes the cluster, from whichever node is asked. A call returns
-// once its operation stands and does not wait for the effect: the server does, by
-// looking at Cluster.
+// Admin changes the cluster; any node can be asked. A call returns when the
+// operation is accepted and does not wait for its effect: the server does that,
+// by polling View.
 //
-// They fail with ErrUnknownNode, ErrUnknownShard, a *RefusedError where the
-// operation cannot be carried out as things are, and a *sharding.NotLeaderError
-// while there is no coordinator. An operation may be asked for again. A node that is
-// not the coordinator's passes an operation on at leaderproxy.Path, unless it has
-// come that way itself.
+// The calls fail with ErrUnknownNode, ErrUnknownShard, a *status.RefusedError if
+// the current state does not allow the operation, and a *sharding.NotLeaderError
+// while there is no coordinator. An operation may be requested again. A node
+// that is not the coordinator's forwards an operation to leaderproxy.Path,
+// unless it was forwarded to this node itself.
 type Admin interface {
-	// MoveShard asks the coordinator to have the shard led by the node.
+	// MoveShard asks the coordinator to move the shard's leadership to the node.
 	MoveShard(ctx context.Context, shard sharding.ShardID, to sharding.NodeID) error
-	// Drain asks the coordinator that the node lead nothing and get nothing,
-	// until it starts again or is resumed.
+	// Drain asks the coordinator to move all leaderships away from the node and
+	// to assign nothing to it, until it restarts or is resumed.
 	Drain(ctx context.Context, node sharding.NodeID) error
-	// Resume takes Drain back, and Leave as long as the node is a member.
+	// Resume cancels Drain, and Leave if the node is still a member.
 	Resume(ctx context.Context, node sharding.NodeID) error
-	// Leave makes it durable that the node is to leave the cluster: it is no
-	// member any more when its replicas are elsewhere.
+	// Leave durably records that the node should leave the cluster. The node
+	// stops being a member when its replicas were moved to other nodes.
 	Leave(ctx context.Context, node sharding.NodeID) error
-	// Down makes it durable that the node is dead.
+	// Down durably records that the node is dead.
 	Down(ctx context.Context, node sharding.NodeID) error
-	// Rebalance evens out leaders and replicas without regard to the threshold
-	// and says how many moves that takes.
+	// Rebalance balances leaders and replicas without regard to the threshold,
+	// and returns how many moves that takes.
 	Rebalance(ctx context.Context) (moves uint32, err error)
 }
 
-// Settings is the replicated map. Reads are of this node's copy.
+// Settings is the replicated map of settings. Reads use this node's copy.
 type Settings interface {
-	// Get fails with ErrUnknownSetting where there is none, and with
-	// request.ErrNotReady until the node has caught up with the metadata group.
+	// Get fails with ErrUnknownSetting if the setting does not exist, and with
+	// request.ErrNotReady until the node has caught up with the metadata shard.
 	Get(ctx context.Context, key string) (Setting, error)
-	// List returns the settings whose names begin with prefix, ordered by name,
-	// and the number of the last change of any setting. It fails with
-	// request.ErrNotReady as Get does.
+	// List returns the settings whose keys begin with prefix, ordered by key,
+	// and the revision of the last change of any setting. It fails with
+	// request.ErrNotReady like Get.
 	List(prefix string) ([]Setting, uint64, error)
-	// Put writes a setting, removes it where value is empty, and returns the
-	// number of the change once it is durable.
+	// Put writes a setting, or deletes it if value is empty. It returns the
+	// revision of the change when it is durable.
 	Put(ctx context.Context, key, value string) (revision uint64, err error)
-	// Changed returns a channel that is closed at the next change of a
-	// setting; it may be closed without one.
+	// Changed returns a channel that is closed at the next change of a setting.
+	// It may be closed without one.
 	Changed() <-chan struct{}
 }
 
@@ -133,15 +134,15 @@ type Setting struct {
 
 // Errors of operations and settings.
 var (
-	// ErrUnknownNode: no member has this name.
+	// ErrUnknownNode: no member has this id.
 	ErrUnknownNode = status.New(connect.CodeNotFound, "the cluster has no such node; hostd node ls shows them")
 	// ErrUnknownShard: the cluster has fewer shards.
 	ErrUnknownShard = status.New(connect.CodeNotFound, "the cluster has no such shard; hostd shard ls shows them")
-	// ErrUnknownSetting: nothing is set under this name.
+	// ErrUnknownSetting: no setting has this key.
 	ErrUnknownSetting = status.New(connect.CodeNotFound, "there is no such setting; hostd setting ls shows them")
 )
 
-// InvalidSettingError says why a setting cannot have a value.
+// InvalidSettingError says why a value is invalid for a setting.
 type InvalidSettingError struct{ Reason string }
 
 func (e *InvalidSettingError) Error() string { return e.Reason }
@@ -149,8 +150,8 @@ func (e *InvalidSettingError) Error() string { return e.Reason }
 // Code implements status.Coded.
 func (e *InvalidSettingError) Code() connect.Code { return connect.CodeInvalidArgument }
 
-// unfinishedError: the operation stands, and its effect was not complete when the
-// caller's time was over. It says what is still going on.
+// unfinishedError: the operation was accepted, but had not taken full effect
+// when the caller's time was over. It describes the remaining work.
 type unfinishedError struct{ state string }
 
 func (e *unfinishedError) Error() string { return e.state }

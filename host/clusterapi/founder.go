@@ -6,11 +6,11 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// Founder has a node without a cluster found one.
+// Founder bootstraps a cluster from a node that has none.
 type Founder struct {
 	Control  *cluster.Control
-	Founding *cluster.Founding // nil for a node that belonged to a cluster at its start
-	Founded  func() bool       // in this start
+	Founding *cluster.Founding // nil if the node belonged to a cluster when it started
+	Founded  func() bool       // the node has bootstrapped since it started
 	Stopping func() bool
 	Proxy    bool
 }
@@ -19,7 +19,7 @@ type Founder struct {
 func (f Founder) Initialize() (Founding, error) {
 	out := Founding{Cluster: f.Control.Cluster(), Founded: f.Founded()}
 	switch {
-	case f.Founding == nil: // it belongs to one
+	case f.Founding == nil: // it belongs to a cluster
 	case out.Cluster != "":
 		out.Silent = f.Founding.Stage().Silent
 	case f.Stopping():

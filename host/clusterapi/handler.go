@@ -22,18 +22,18 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// clusterService answers the reads of the ClusterService.
+// clusterService implements the reads of the ClusterService.
 type clusterService struct {
 	cluster View
-	roles   *authorize.Authorizer // nil: everybody may do everything
+	roles   *authorize.Authorizer // nil: every caller may do everything
 	nodeID  string
 	log     *slog.Logger
 	guard   *admission.Streams
 	leaders *leaderVersions
 }
 
-// handler is the ClusterService of a node: reads, operations and settings.
-// What the node cannot do yet is unimplemented.
+// handler is the ClusterService of a node: reads, operations and settings. Calls
+// that the node does not support are unimplemented.
 type handler struct {
 	*clusterService
 	adminHandler
@@ -49,8 +49,8 @@ type handler struct {
 	guestProfileHandler
 }
 
-// adminHandler and settingHandler are parts of the service that a node may
-// lack.
+// adminHandler and the interfaces below are the parts of the service that a node
+// may lack.
 type adminHandler interface {
 	MoveShard(context.Context, *connect.Request[clusterv1.MoveShardRequest]) (*connect.Response[clusterv1.MoveShardResponse], error)
 	Drain(context.Context, *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error)
@@ -95,8 +95,9 @@ type settingHandler interface {
 	WatchSettings(context.Context, *connect.Request[clusterv1.WatchSettingsRequest], *connect.ServerStream[clusterv1.WatchSettingsResponse]) error
 }
 
-// Options are what the ClusterService of a node is answered from. View, Proxy,
-// Streams and Log are required; calls whose part is nil are unimplemented.
+// Options configure the ClusterService of a node. View, Proxy, Streams and Log
+// are required. If a different field is nil, the calls that need it are
+// unimplemented.
 type Options struct {
 	View     View
 	Admin    Admin
@@ -106,7 +107,7 @@ type Options struct {
 	Settings Settings
 	Roles    roles.Store
 	Owners   TypeOwners          // required with Settings and Roles
-	Lines    *modules.GuestLines // of the node's guests
+	Lines    *modules.GuestLines // the log lines of the node's guests
 	Known    func(ctx context.Context, entityType string) error
 	Counters Counters
 	Guests   profiling.Sampler
@@ -114,14 +115,14 @@ type Options struct {
 	Self    sharding.NodeID
 	Proxy   *leaderproxy.Proxy
 	Streams *admission.Streams
-	Auth    *authorize.Authorizer // nil: everybody may do everything
-	Callers *authn.Authenticator  // nil where Auth is
+	Auth    *authorize.Authorizer // nil: every caller may do everything
+	Callers *authn.Authenticator  // nil if Auth is nil
 	Log     *slog.Logger
 }
 
-// Counters are what a node counts.
+// Counters has the counters of a node.
 type Counters interface {
-	// Counted is what the node has counted until now.
+	// Counted returns the current values of the node's counters.
 	Counted() *Sample
 }
 
@@ -165,10 +166,10 @@ func NewHandler(o Options) clusterv1connect.ClusterServiceHandler {
 	return h
 }
 
-// Nodes names the nodes of the cluster.
+// Nodes lists the nodes of the cluster.
 type Nodes struct{ View View }
 
-// Members names the nodes of the cluster.
+// Members returns the ids of the members.
 func (n Nodes) Members(ctx context.Context) (out []sharding.NodeID, err error) {
 	o, err := n.View.Overview(ctx)
 	for _, m := range o.Members {
@@ -177,7 +178,7 @@ func (n Nodes) Members(ctx context.Context) (out []sharding.NodeID, err error) {
 	return out, err
 }
 
-// GetCluster describes the members.
+// GetCluster describes the cluster and its members.
 func (s *clusterService) GetCluster(ctx context.Context, _ *connect.Request[clusterv1.GetClusterRequest]) (*connect.Response[clusterv1.GetClusterResponse], error) {
 	o, err := s.cluster.Overview(ctx)
 	if err != nil {
@@ -197,8 +198,8 @@ func (s *clusterService) GetCluster(ctx context.Context, _ *connect.Request[clus
 	}), nil
 }
 
-// shardKeys are those of the types with which the caller may do anything: the
-// others it does not need, and it is not to learn of them.
+// shardKeys returns the shard keys of the types that the caller can reach. It
+// does not need the others, and must not learn that they exist.
 func (s *clusterService) shardKeys(ctx context.Context, o Overview) []*clusterv1.ShardKey {
 	out := make([]*clusterv1.ShardKey, 0, len(o.ShardKeys))
 	for _, k := range o.ShardKeys {
@@ -221,7 +222,7 @@ func members(o Overview) []*clusterv1.Member {
 	return out
 }
 
-// ListShards describes the shards, page by page.
+// ListShards describes the shards, in pages.
 func (s *clusterService) ListShards(ctx context.Context, r *connect.Request[clusterv1.ListShardsRequest]) (*connect.Response[clusterv1.ListShardsResponse], error) {
 	if r.Msg.GetLeadersOnly() {
 		out := &clusterv1.ListShardsResponse{}
@@ -248,7 +249,7 @@ func (s *clusterService) ListShards(ctx context.Context, r *connect.Request[clus
 	return connect.NewResponse(out), nil
 }
 
-// shards are all, as this node sees them.
+// shards returns all shards as this node sees them.
 func (s *clusterService) shards(ctx context.Context) (out []*clusterv1.Shard, err error) {
 	shards, err := s.cluster.Shards(ctx)
 	for _, sh := range shards {

@@ -11,29 +11,30 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// Initializer has this node found its cluster.
+// Initializer bootstraps the cluster of this node.
 type Initializer interface {
-	// Initialize orders it, unless the node belongs to a cluster, and says how
-	// far it is. It returns at once; the order holds until the node stops. It is
-	// a *RefusedError where the node may not found one.
+	// Initialize starts the bootstrap, unless the node belongs to a cluster, and
+	// returns its progress. It does not block. The request stays in force until
+	// the node stops. It fails with a *status.RefusedError if the node may not
+	// bootstrap a cluster.
 	Initialize() (Founding, error)
 }
 
-// Founding is how far a node has come on its way into a cluster.
+// Founding is the progress of a node's bootstrap.
 type Founding struct {
-	Cluster string   // empty while it belongs to none
-	Founded bool     // by the node, since it started
-	Silent  []string // seeds that did not answer last
-	Waits   string   // for what the node waits
+	Cluster string   // empty if it belongs to none
+	Founded bool     // the node bootstrapped the cluster since it started
+	Silent  []string // seeds that did not answer the last time
+	Waits   string   // what the node waits for
 }
 
-// initService answers Initialize.
+// initService implements Initialize.
 type initService struct {
 	founder Initializer
 	log     *slog.Logger
 }
 
-// Initialize has the node found its cluster.
+// Initialize makes the node bootstrap its cluster.
 func (s *initService) Initialize(ctx context.Context, _ *connect.Request[clusterv1.InitializeRequest]) (*connect.Response[clusterv1.InitializeResponse], error) {
 	looks := 0
 	var now Founding

@@ -11,13 +11,13 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// lookInterval is how long the leaders are not looked up again: clients ask
-// together, in a fail-over.
+// lookInterval is how long the looked-up leaders are reused, because many
+// clients ask at the same time during a fail-over.
 const lookInterval = 50 * time.Millisecond
 
-// leaderVersions numbers the changes of who leads what, so that a client which asks
-// again is told what has changed since. Its versions mean something to this
-// start of this node alone.
+// leaderVersions numbers the changes of shard leaders, so that a client can ask
+// for the changes since its last call. Its versions are valid only for this node
+// until it restarts.
 type leaderVersions struct {
 	epoch string
 
@@ -25,12 +25,12 @@ type leaderVersions struct {
 	looked  time.Time
 	change  uint64
 	leaders []sharding.NodeID // by shard
-	changed []uint64          // by shard: the change that made it what it is
+	changed []uint64          // by shard: the number of its last change
 }
 
 func newLeaderVersions() *leaderVersions { return &leaderVersions{epoch: rand.Text()} }
 
-// look takes who leads what as of now.
+// look updates the leaders, at most once per lookInterval.
 func (b *leaderVersions) look(now time.Time, leaders func() []sharding.NodeID) {
 	if !b.looked.IsZero() && now.Sub(b.looked) < lookInterval {
 		return
@@ -51,8 +51,9 @@ func (b *leaderVersions) look(now time.Time, leaders func() []sharding.NodeID) {
 	b.leaders, b.changed = fresh, changed
 }
 
-// since returns the leaders of the shards that have changed since a version, of
-// all where that is none of these, and the version that they make.
+// since returns the leaders that have changed since a version, and the current
+// version. If the version is not known, it returns all leaders and partial is
+// false.
 func (b *leaderVersions) since(version string, now time.Time, leaders func() []sharding.NodeID) (changed []Shard, to string, partial bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -11,40 +11,40 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Levels raises the level of the cluster, from whichever node is asked.
+// Levels raises the cluster version; any node can be asked.
 type Levels interface {
-	// RaiseLevel raises it to level, or to the highest that this node speaks
-	// where that is 0. A dry run changes nothing. It is a *RefusedError, and
-	// nothing is raised, where a member does not speak the level, does not
-	// answer, or is not reached where the level has nodes served; the report
-	// comes with the error.
+	// RaiseLevel raises the cluster version to level, or to the highest that
+	// this node supports if level is 0. A dry run changes nothing. It fails with
+	// a *status.RefusedError and raises nothing if a member does not support the
+	// version, does not answer, or cannot be reached at an address that the
+	// version requires; the report is returned with the error.
 	RaiseLevel(ctx context.Context, level sharding.ClusterVersion, dryRun bool) (LevelReport, error)
 }
 
-// LevelReport is the level of the cluster and what its members speak.
+// LevelReport has the cluster version and the versions that its members support.
 type LevelReport struct {
-	Level  sharding.ClusterVersion // now
+	Level  sharding.ClusterVersion // the current version
 	Wanted sharding.ClusterVersion
 	Nodes  []NodeLevels // by name
 }
 
-// NodeLevels is what a member speaks.
+// NodeLevels has the cluster versions that a member supports.
 type NodeLevels struct {
 	Node    sharding.NodeID
-	Version string // its release, empty where it is not known
+	Version string // its release; empty if it is not known
 	Speaks  sharding.VersionRange
-	// Obstacle says why the level cannot be raised because of the node; empty
-	// where it can.
+	// Obstacle says why the node prevents the cluster version from being raised;
+	// empty if it does not.
 	Obstacle string
 }
 
-// levelService answers RaiseLevel.
+// levelService implements RaiseLevel.
 type levelService struct {
 	levels Levels
 	log    *slog.Logger
 }
 
-// RaiseLevel raises the level of the cluster.
+// RaiseLevel raises the cluster version.
 func (s *levelService) RaiseLevel(ctx context.Context, req *connect.Request[clusterv1.RaiseLevelRequest]) (*connect.Response[clusterv1.RaiseLevelResponse], error) {
 	r, err := s.levels.RaiseLevel(ctx, sharding.ClusterVersion(req.Msg.GetLevel()), req.Msg.GetDryRun())
 	if err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/hostd/hostd/sharding/coordinator"
 )
 
-// localAdmin gives orders to the coordinator, here or on the node where it
-// is.
+// localAdmin submits operations to the coordinator, on this node or on the
+// coordinator's node.
 type localAdmin struct{ *Parts }
 
 func (s localAdmin) MoveShard(ctx context.Context, shard sharding.ShardID, to sharding.NodeID) error {
@@ -43,7 +43,7 @@ func (s localAdmin) Drain(ctx context.Context, node sharding.NodeID) error {
 	if err != nil || leaderproxy.FromPeer(ctx) {
 		return err
 	}
-	return s.Member.AwaitTold(ctx) // whether the order is pending is seen here next
+	return s.Member.AwaitTold(ctx) // the caller next checks on this node whether the operation is pending
 }
 
 func (s localAdmin) Resume(ctx context.Context, node sharding.NodeID) error {
@@ -55,7 +55,7 @@ func (s localAdmin) Resume(ctx context.Context, node sharding.NodeID) error {
 
 func (s localAdmin) Leave(ctx context.Context, node sharding.NodeID) error {
 	if err := s.known(ctx, node); errors.Is(err, ErrUnknownNode) && s.Metadata.View().HasLeft(node) {
-		return nil // the order is carried out
+		return nil // the operation is done
 	}
 	return s.aboutNode(ctx, coordinator.OperationLeave, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
 		_, err := c.Leave(ctx, connect.NewRequest(&clusterv1.LeaveRequest{NodeId: string(node)}))
@@ -70,7 +70,7 @@ func (s localAdmin) Down(ctx context.Context, node sharding.NodeID) error {
 	})
 }
 
-// aboutNode gives an order that concerns one member.
+// aboutNode submits an operation that concerns one member.
 func (s localAdmin) aboutNode(ctx context.Context, kind coordinator.OperationKind, node sharding.NodeID, elsewhere func(context.Context, clusterv1connect.ClusterServiceClient) error) error {
 	if err := s.known(ctx, node); err != nil {
 		return err
@@ -104,7 +104,7 @@ func (s localAdmin) known(ctx context.Context, node sharding.NodeID) error {
 	return nil
 }
 
-// give gives an order here, or calls the coordinator's node with it.
+// give submits an operation on this node, or calls the coordinator's node.
 func (s localAdmin) give(ctx context.Context, o coordinator.Operation, elsewhere func(context.Context, clusterv1connect.ClusterServiceClient) error) (remaining int, err error) {
 	remaining, err = s.Member.Operate(ctx, o)
 	var away *sharding.NotLeaderError

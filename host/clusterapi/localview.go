@@ -15,9 +15,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// localView describes the cluster: members and placement from the
-// metadata, shards with a replica here as this node sees them, all others as
-// the coordinator last told.
+// localView describes the cluster: members and placement from the metadata,
+// shards with a replica here as this node sees them, and all other shards as
+// last reported by the coordinator.
 type localView struct{ *Parts }
 
 func (s localView) Overview(context.Context) (Overview, error) {
@@ -30,8 +30,8 @@ func (s localView) Overview(context.Context) (Overview, error) {
 		o.Quorum = false
 	}
 	leaders, replicas := map[sharding.NodeID]uint32{}, map[sharding.NodeID]uint32{}
-	// Nobody is asked how much shards hold: who looks for leaders when nodes
-	// are gone would wait for the coordinator.
+	// Do not ask other nodes for the sizes of shards: a caller that looks for
+	// leaders while nodes have failed would have to wait for the coordinator.
 	shards, err := s.shards(func() map[sharding.ShardID]cluster.ShardState { return s.Member.ClusterView().Shards })
 	if err != nil {
 		return o, err
@@ -77,7 +77,7 @@ func (s localView) Overview(context.Context) (Overview, error) {
 	return o, nil
 }
 
-// troubleOf says why a node is given no leaderships; nil where it is.
+// troubleOf returns why a node is not given leaderships; nil if it may be.
 func troubleOf(n cluster.NodeState) *clusterv1.Trouble {
 	if n.Trouble == nil && !n.Full {
 		return nil
@@ -92,12 +92,13 @@ func troubleOf(n cluster.NodeState) *clusterv1.Trouble {
 	return out
 }
 
-// statusWeaklyUp is shown of a node that asks for admission and cannot be given
-// it now. It is no status of the metadata, which does not know of the node.
+// statusWeaklyUp is the status shown for a node that asks for admission and
+// cannot be admitted now. The metadata has no such status, because it does not
+// know the node.
 const statusWeaklyUp meta.MemberStatus = "weakly_up"
 
-// listed are the nodes to show, by name: the members, without this node where it
-// has left and cannot hear that, and those that wait to become some.
+// listed returns the nodes to show, by id: the members, except this node if it
+// has left but cannot read that in its metadata, and the applicants.
 func (s localView) listed(view *meta.View) []meta.Member {
 	out := slices.Clone(view.Members())
 	if s.Member.Left() {
@@ -115,8 +116,8 @@ func (s localView) Shards(ctx context.Context) ([]Shard, error) {
 	return s.shards(func() map[sharding.ShardID]cluster.ShardState { return s.Member.Sizes(ctx) })
 }
 
-// shards describes all shards: those with a replica here by that, others by
-// what told says.
+// shards describes all shards: those with a replica here from the replica,
+// others from what told returns.
 func (s localView) shards(told func() map[sharding.ShardID]cluster.ShardState) ([]Shard, error) {
 	view := s.Metadata.View()
 	statuses, err := s.Raft.Statuses()
@@ -124,7 +125,7 @@ func (s localView) shards(told func() map[sharding.ShardID]cluster.ShardState) (
 		return nil, err
 	}
 	here := make(map[sharding.ShardID]cluster.ShardState, len(statuses))
-	aside := map[sharding.ShardID]cluster.ShardState{} // of replicas that hear of no leader
+	aside := map[sharding.ShardID]cluster.ShardState{} // of stopped replicas, used only if there is no other source
 	for _, st := range statuses {
 		applied, _ := s.Machine.Applied(st.Shard)
 		node, _ := view.ReplicaNode(st.Shard, st.Leader)
@@ -132,7 +133,7 @@ func (s localView) shards(told func() map[sharding.ShardID]cluster.ShardState) (
 			Leader: node, Term: st.Term, Voters: st.Voters, Learners: st.Learners,
 			Entities: s.Machine.Entities(st.Shard), Applied: applied, Bytes: s.Machine.Bytes(st.Shard),
 		}
-		if st.Shard == sharding.MetaShard { // it has no records
+		if st.Shard == sharding.MetaShard { // it stores no records
 			s := here[st.Shard]
 			s.Bytes = uint64(st.Bytes)
 			here[st.Shard] = s
@@ -155,7 +156,7 @@ func (s localView) shards(told func() map[sharding.ShardID]cluster.ShardState) (
 				state = aside[id]
 			}
 		}
-		if len(state.Voters) == 0 { // nobody leads it, as far as is known here
+		if len(state.Voters) == 0 { // no leader is known here
 			state.Voters = votersOf(view, id)
 		}
 		sh := Shard{
@@ -177,8 +178,9 @@ func (s localView) Leaders() []sharding.NodeID {
 	return out
 }
 
-// votersOf are the voters of a shard by the metadata, with the replicas that leave
-// it: they vote until a leader takes them out.
+// votersOf returns the voters of a shard according to the metadata. It includes
+// replicas that are being removed, because they vote until a leader removes
+// them.
 func votersOf(view *meta.View, shard sharding.ShardID) (ids []sharding.ReplicaID) {
 	placement, _ := view.Placement(shard)
 	for _, r := range placement.Replicas {
@@ -189,8 +191,9 @@ func votersOf(view *meta.View, shard sharding.ShardID) (ids []sharding.ReplicaID
 	return ids
 }
 
-// nodesOf names the nodes of a shard's replicas: those whose disk is lost, or the
-// others. Raft counts lost ones until they are replaced, and no node has them.
+// nodesOf returns the nodes of a shard's replicas: those whose disk is lost, or
+// the others. Raft counts lost replicas until they are replaced, although no
+// node has them.
 func nodesOf(view *meta.View, shard sharding.ShardID, ids []sharding.ReplicaID, lost bool) []sharding.NodeID {
 	placement, _ := view.Placement(shard)
 	var out []sharding.NodeID
@@ -202,8 +205,9 @@ func nodesOf(view *meta.View, shard sharding.ShardID, ids []sharding.ReplicaID, 
 	return out
 }
 
-// stoppedReplicas are the replicas of the cluster that have stopped, or are
-// disputed: those here by their statuses, others as the coordinator last told.
+// stoppedReplicas returns the replicas of the cluster that have stopped or are
+// disputed: the local ones from their statuses, others as last reported by the
+// coordinator.
 func (s localView) stoppedReplicas(statuses []raftgroup.Status) map[sharding.ShardID][]StoppedReplica {
 	out := map[sharding.ShardID][]StoppedReplica{}
 	add := func(shard sharding.ShardID, node sharding.NodeID, why sharding.StopReason) {

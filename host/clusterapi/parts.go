@@ -12,18 +12,18 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Parts are the parts of a node that the ClusterService is answered
-// from. All but Now are required.
+// Parts are the parts of a node with which it implements the ClusterService. All
+// are required except Now.
 type Parts struct {
 	Self       sharding.NodeID
 	ClusterID  string
-	ShardCount uint32             // of data shards
-	Policy     meta.Policy        // by the node's own flags
+	ShardCount uint32             // number of data shards
+	Policy     meta.Policy        // from the node's own flags
 	Describe   func() meta.Member // this node as a member
 	SaveLevel  func(sharding.ClusterVersion) error
 	Now        func() time.Time // the wall clock; nil is time.Now
-	CaughtUp   func() bool      // with the metadata that the cluster had at the start
-	Measure    func() *Sample   // what the node has counted until now
+	CaughtUp   func() bool      // with the metadata that the cluster had when the node started
+	Measure    func() *Sample   // the current values of the node's counters
 
 	Metadata *cluster.Metadata
 	Member   *cluster.Member
@@ -36,7 +36,7 @@ type Parts struct {
 	Logger   *slog.Logger
 }
 
-// Open fills the parts in.
+// Open sets the parts.
 func (p *Parts) Open(from Parts) {
 	*p = from
 	if p.Now == nil {
@@ -44,8 +44,8 @@ func (p *Parts) Open(from Parts) {
 	}
 }
 
-// Options are those that the parts answer, with f for Initialize. The parts may
-// be opened later, before the first call that needs them.
+// Options returns the options that the parts implement, with f for Initialize.
+// The parts may be opened later, before the first call that needs them.
 func (p *Parts) Options(f Initializer) Options {
 	return Options{
 		View: localView{p}, Admin: localAdmin{p}, Levels: versions{p}, Founder: f, Policies: policyStore{p}, Settings: settingStore{p}, Roles: roleStore{p}, Counters: counters{p},

@@ -12,32 +12,32 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// Policies changes the policy of the cluster, from whichever node is asked.
+// Policies changes the policy of the cluster; any node can be asked.
 type Policies interface {
-	// SetPolicy changes what is not nil and returns the policy once that is
-	// durable. It fails with an *InvalidSettingError where a value is out of
-	// bounds, and with a *RefusedError where the cluster's level has no such
-	// value.
+	// SetPolicy changes the fields that are not nil and returns the policy when
+	// the change is durable. It fails with an *InvalidSettingError if a value is
+	// out of range, and with a *status.RefusedError if the cluster version does
+	// not support the value.
 	SetPolicy(ctx context.Context, c PolicyChange) (Policy, error)
 }
 
-// Policy is what the operators decided for the whole cluster.
+// Policy is what operators have set for the whole cluster.
 type Policy struct {
 	Replication int
 	MinMembers  int
 	Rebalance   bool
 	DeadAfter   time.Duration
-	Stored      bool // in the metadata; else it is of this node's flags
+	Stored      bool // stored in the metadata; otherwise it comes from this node's flags
 }
 
-// PolicyChange has what is to change.
+// PolicyChange has the fields to change; nil fields keep their values.
 type PolicyChange struct {
 	Replication, MinMembers *int
 	Rebalance               *bool
 	DeadAfter               *time.Duration
 }
 
-// policyService answers SetPolicy.
+// policyService implements SetPolicy.
 type policyService struct {
 	policies Policies
 	log      *slog.Logger

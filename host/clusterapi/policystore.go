@@ -14,15 +14,15 @@ func shownPolicy(p meta.Policy, stored bool) Policy {
 	return Policy{Replication: p.Replication, MinMembers: p.MinMembers, Rebalance: p.Rebalance, DeadAfter: p.DeadAfter, Stored: stored}
 }
 
-// policyStore changes the policy of the cluster.
+// policyStore implements Policies.
 type policyStore struct{ *Parts }
 
-// SetPolicy implements Policies. What is changed at the same time elsewhere
-// stays changed; a cluster of level 1 has only the whole policy to write, and of
-// two changes at once the second may undo the first.
+// SetPolicy implements Policies. Concurrent changes of different fields are all
+// kept. At cluster version 1 only the whole policy can be written, so the second
+// of two concurrent changes may revert the first.
 func (s policyStore) SetPolicy(ctx context.Context, c PolicyChange) (Policy, error) {
 	p, err := s.put(ctx, c)
-	for errors.Is(err, meta.ErrConflict) && ctx.Err() == nil { // another change was through
+	for errors.Is(err, meta.ErrConflict) && ctx.Err() == nil { // a concurrent change was applied first
 		p, err = s.put(ctx, c)
 	}
 	switch {
@@ -34,14 +34,14 @@ func (s policyStore) SetPolicy(ctx context.Context, c PolicyChange) (Policy, err
 		return Policy{}, err
 	}
 	s.Logger.Info("the policy of the cluster was set", "replication", p.Replication, "min_members", p.MinMembers, "rebalance", p.Rebalance, "dead_after", p.DeadAfter)
-	if err := s.Metadata.CatchUp(ctx); err != nil { // a caller may read it here next
+	if err := s.Metadata.CatchUp(ctx); err != nil { // the caller may read the policy on this node next
 		return Policy{}, err
 	}
 	now, stored := cluster.PolicyOf(s.Metadata.View(), s.Policy)
 	return shownPolicy(now, stored), nil
 }
 
-// put writes the change of the policy as it is now.
+// put applies the change to the current policy and writes it.
 func (s policyStore) put(ctx context.Context, c PolicyChange) (meta.Policy, error) {
 	if err := s.Metadata.CatchUp(ctx); err != nil {
 		return meta.Policy{}, err

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// roleStore implements the Store of the API's roles.
+// roleStore implements the Store of package roles.
 type roleStore struct{ *Parts }
 
 func (s roleStore) Roles() ([]access.Role, uint64, error) {
@@ -85,8 +85,9 @@ func (s roleStore) DeleteToken(ctx context.Context, name string) (uint64, error)
 	return s.do(ctx, meta.DeleteToken(name))
 }
 
-// do carries a change out, and returns the revision that there is then.
-// Replicas of the release before would stop at such a command.
+// do runs a change and returns its revision. It first checks the cluster
+// version, because replicas of the previous release would stop at such a
+// command.
 func (s roleStore) do(ctx context.Context, command []byte) (uint64, error) {
 	if err := s.Metadata.CatchUp(ctx); err != nil {
 		return 0, err
@@ -103,6 +104,7 @@ func (s roleStore) do(ctx context.Context, command []byte) (uint64, error) {
 	case err != nil:
 		return 0, err
 	}
-	// It is applied where it was decided; a caller may read it here next.
+	// The change is applied on the metadata leader. Wait until it is applied
+	// here too, because the caller may read it next.
 	return res.Revision, s.Metadata.CatchUp(ctx)
 }

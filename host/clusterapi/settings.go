@@ -12,16 +12,16 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// TypeOwners knows to whom entity types belong.
+// TypeOwners knows the owners of entity types.
 type TypeOwners interface {
-	// Owner returns the owner of an entity type; empty: nobody owns it.
+	// Owner returns the owner of an entity type; empty if it has none.
 	Owner(ctx context.Context, entityType string) (string, error)
-	// AllowSetting fails if the caller may not give the setting the value. An
-	// empty value removes it.
+	// AllowSetting returns an error if the caller may not set the key to the
+	// value. An empty value deletes the setting.
 	AllowSetting(ctx context.Context, key, value string) error
 }
 
-// settingService answers the calls about the replicated map.
+// settingService implements the calls about settings.
 type settingService struct {
 	settings Settings
 	owners   TypeOwners
@@ -45,7 +45,7 @@ func (s *settingService) PutSetting(ctx context.Context, req *connect.Request[cl
 	return connect.NewResponse(&clusterv1.PutSettingResponse{Revision: revision}), nil
 }
 
-// GetSetting reads one.
+// GetSetting reads a setting.
 func (s *settingService) GetSetting(ctx context.Context, req *connect.Request[clusterv1.GetSettingRequest]) (*connect.Response[clusterv1.GetSettingResponse], error) {
 	setting, err := s.settings.Get(ctx, req.Msg.GetKey())
 	if err != nil {
@@ -54,7 +54,7 @@ func (s *settingService) GetSetting(ctx context.Context, req *connect.Request[cl
 	return connect.NewResponse(&clusterv1.GetSettingResponse{Setting: settingMessage(setting)}), nil
 }
 
-// ListSettings lists those with a prefix, page by page.
+// ListSettings lists the settings with a prefix, in pages.
 func (s *settingService) ListSettings(_ context.Context, req *connect.Request[clusterv1.ListSettingsRequest]) (*connect.Response[clusterv1.ListSettingsResponse], error) {
 	list, revision, err := s.settings.List(req.Msg.GetKeyPrefix())
 	if err != nil {
@@ -69,22 +69,23 @@ func (s *settingService) ListSettings(_ context.Context, req *connect.Request[cl
 	return connect.NewResponse(out), nil
 }
 
-// WatchSettings sends every setting with a prefix, then every change. It keeps
-// the revisions of what it sent and compares: a client that is slow gets the
-// latest value of each, without those in between.
+// WatchSettings sends every setting with a prefix, and then every change. It
+// compares the revisions that it has sent with the current ones, so a slow
+// client gets the latest value of each setting but may miss values in between.
 func (s *settingService) WatchSettings(ctx context.Context, req *connect.Request[clusterv1.WatchSettingsRequest], out *connect.ServerStream[clusterv1.WatchSettingsResponse]) error {
 	open, err := s.guard.Enter(ctx)
 	if err != nil {
 		return status.Public(s.log, err)
 	}
 	defer open.Leave()
-	// A client waits for the headers, which would come with the first setting.
+	// Send the headers now, because the client waits for them and the first
+	// setting may take long.
 	if err := out.Send(nil); err != nil {
 		return err
 	}
 	sent := make(map[string]uint64)
 	for {
-		changed := s.settings.Changed() // before the look: what comes after is not missed
+		changed := s.settings.Changed() // before List, so that no later change is missed
 		list, revision, err := s.settings.List(req.Msg.GetKeyPrefix())
 		if err != nil {
 			return status.Public(s.log, err)
@@ -107,8 +108,9 @@ func (s *settingService) WatchSettings(ctx context.Context, req *connect.Request
 	}
 }
 
-// difference returns what is new in the list against what was sent, and brings
-// sent up to date. What is gone has no value and the number of the last change.
+// difference returns the settings of list that are new compared to sent, and
+// updates sent. A deleted setting has no value and the revision of the last
+// change.
 func difference(sent map[string]uint64, list []Setting, revision uint64) []Setting {
 	var out []Setting
 	have := make(map[string]bool, len(list))

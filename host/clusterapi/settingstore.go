@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// settingStore is the replicated map.
+// settingStore implements Settings.
 type settingStore struct{ *Parts }
 
 func (s settingStore) view() (*meta.View, error) {
@@ -58,7 +58,7 @@ func (s settingStore) Put(ctx context.Context, key, value string) (uint64, error
 	if err := modules.CheckRoom(s.Metadata.View(), key, value); err != nil {
 		return 0, &InvalidSettingError{Reason: err.Error()}
 	}
-	if modules.CheckShadow(s.Metadata.View(), key, value) != nil { // it may have come to the cluster just now
+	if modules.CheckShadow(s.Metadata.View(), key, value) != nil { // the module may have been uploaded just now
 		if err := s.Metadata.CatchUp(ctx); err != nil {
 			return 0, err
 		}
@@ -77,7 +77,8 @@ func (s settingStore) Put(ctx context.Context, key, value string) (uint64, error
 	if err != nil {
 		return 0, err
 	}
-	// It is applied where it was decided; a caller may read it here next.
+	// The change is applied on the metadata leader. Wait until it is applied
+	// here too, because the caller may read it next.
 	return res.Revision, s.Metadata.CatchUp(ctx)
 }
 

@@ -13,35 +13,34 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// mostTypes bounds the types that are told of.
+// mostTypes limits the types that are reported.
 const mostTypes = 200
 
-// Sample is what a node has counted by a moment. Who has got one does not
-// change it.
+// Sample has the counters of a node at a point in time. It must not be changed.
 type Sample struct {
 	At    time.Time
 	CPU   time.Duration // of the process
 	Types map[string]TypeCounts
-	// Stages are those of the types that are told apart.
+	// Stages has the stage histograms of the types that are measured separately.
 	Stages map[string]*[request.Stages]telemetry.HistogramSnapshot
 
 	Commands, Events, Queries, Rejections, Faults, Limited uint64
 	LogBytes, LogSyncs                                     uint64
 
-	// The rest is of the moment.
+	// The other fields are gauges.
 	Resident, Waiting          uint64
 	Led, Processors            uint32
 	Memory, GuestMemory, Space uint64 // bytes
 	ReadOnly                   bool
 }
 
-// TypeCounts is what was counted of a type.
+// TypeCounts has the counters of a type.
 type TypeCounts struct {
 	Commands, Events, Rejections, Faults, Fuel uint64
 	Resident                                   uint64
 }
 
-// between is what a node has done from one sample to a later one.
+// between returns the activity of a node between two samples.
 func between(node string, from, to *Sample) *clusterv1.WatchStatsResponse {
 	d := duration(to.At.Sub(from.At))
 	out := &clusterv1.WatchStatsResponse{
@@ -85,8 +84,8 @@ func between(node string, from, to *Sample) *clusterv1.WatchStatsResponse {
 // duration is the time between two samples.
 type duration time.Duration
 
-// rate is by how much a counter has risen, a second. One that began anew has
-// risen from nothing.
+// rate returns the increase of a counter per second. A counter that was reset
+// counts from 0.
 func (d duration) rate(was, is uint64) float64 {
 	if was > is {
 		was = 0
@@ -97,7 +96,7 @@ func (d duration) rate(was, is uint64) float64 {
 	return float64(is-was) / time.Duration(d).Seconds()
 }
 
-// stage is what a period has counted of a stage; nil for nothing.
+// stage returns the durations of a stage within a period; nil if there are none.
 func stage(s telemetry.HistogramSnapshot) *clusterv1.StageTime {
 	if s.Count() == 0 {
 		return nil
@@ -105,5 +104,6 @@ func stage(s telemetry.HistogramSnapshot) *clusterv1.StageTime {
 	return &clusterv1.StageTime{P50Micros: micros(s.Quantile(0.5)), P99Micros: micros(s.Quantile(0.99))}
 }
 
-// micros has two decimals at most: what is beyond is not known.
+// micros converts a duration to microseconds, rounded to two decimals, because
+// the histogram is not more precise.
 func micros(d time.Duration) float64 { return math.Round(float64(d)/10) / 100 }

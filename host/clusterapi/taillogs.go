@@ -16,21 +16,22 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// logNodeTime bounds how long another node may take for the lines that it has.
+// logNodeTime limits how long a different node may take to send the lines that
+// it has.
 const logNodeTime = 10 * time.Second
 
-// logTail answers TailLogs. All its members are required.
+// logTail implements TailLogs. All fields are required.
 type logTail struct {
 	allNodes
-	Lines *modules.GuestLines // of this node
-	// Known fails where there is no such type.
+	Lines *modules.GuestLines // the lines of this node
+	// Known returns an error if the type does not exist.
 	Known func(ctx context.Context, entityType string) error
 }
 
-// TailLogs sends the lines of a type that nodes have, and where that is asked
-// for those that come. It takes the next message when the one before is sent:
-// who reads slowly has nodes overwrite what was not sent yet, and is told how
-// many lines that were.
+// TailLogs sends the log lines of a type that nodes have and, on request, new
+// lines as they come. It fetches the next message only after the previous one
+// was sent. For a slow reader, nodes overwrite lines that were not sent yet, and
+// the reader gets the number of lost lines.
 func (s *logTail) TailLogs(ctx context.Context, r *connect.Request[clusterv1.TailLogsRequest], out *connect.ServerStream[clusterv1.TailLogsResponse]) error {
 	if err := s.tail(ctx, r.Msg, out); err != nil {
 		return status.Public(s.Log, err)

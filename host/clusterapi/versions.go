@@ -19,22 +19,24 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// askLevelTime bounds how long one member may take to say what it speaks.
+// askLevelTime limits how long one member may take to report the versions that
+// it supports.
 const askLevelTime = 3 * time.Second
 
-// versions raises the level of the cluster:
+// versions raises the cluster version:
 //
-//	ask every member ─▶ who reaches whom ─▶ every member makes its directory one of the level ─▶ raise_level
+//	ask every member ─▶ who reaches whom ─▶ every member stamps its directory with the version ─▶ raise_level
 //
-// A member may be stopped, or put back to an earlier release, between any two of
-// them. Once its directory is of the level no release opens it that does not
-// speak it, so that none misreads what is written after the raise; and the raise
-// names the start of each member that answered, so that another start of it, or
-// a node that has joined meanwhile, makes it void.
+// A member may be stopped, or downgraded to an earlier release, between any two
+// of these steps. After a directory is stamped with the version, a release that
+// does not support the version refuses to open it, so no release misreads what
+// is written after the raise. The raise command also names the incarnation of
+// each member that answered, so it has no effect if a member was restarted or a
+// node has joined meanwhile.
 //
-// Who reaches whom counts for the level from which on nodes are served on a
-// listener of their own: where only that of the clients is open to the others,
-// the raise would part the cluster.
+// Who reaches whom matters for the version from which nodes serve each other on
+// a separate listener: if other nodes can reach only a member's client listener,
+// the raise would partition the cluster.
 type versions struct{ *Parts }
 
 // RaiseLevel implements Levels.
@@ -87,11 +89,11 @@ func obstacle(nodes []NodeLevels) error {
 	return nil
 }
 
-// asked is what a member has said.
+// asked is what a member has answered.
 type asked struct {
 	NodeLevels
 	speaker meta.Speaker
-	peersAt string // where it serves nodes alone; empty where it has not said
+	peersAt string // the address of its peer listener; empty if it has not reported one
 }
 
 func said(members []asked) []NodeLevels {
@@ -102,8 +104,8 @@ func said(members []asked) []NodeLevels {
 	return out
 }
 
-// changedSince finds members that are not those that were asked before, by
-// their starts and addresses: it is not known who reaches them.
+// changedSince finds members that differ from the members asked before, by
+// incarnation and address, because it is not known which nodes reach them.
 func changedSince(before, now []asked) {
 	for i, a := range now {
 		if a.Obstacle == "" && !slices.ContainsFunc(before, func(b asked) bool {
@@ -114,8 +116,8 @@ func changedSince(before, now []asked) {
 	}
 }
 
-// ask asks all members what they speak, and has them make their directories ones
-// of the level prepare where that is not 0.
+// ask asks all members which versions they support and, if prepare is not 0,
+// makes them stamp their directories with that version.
 func (s versions) ask(ctx context.Context, wanted, prepare sharding.ClusterVersion) []asked {
 	ctx, cancel := context.WithTimeout(ctx, askLevelTime)
 	defer cancel()
@@ -158,12 +160,12 @@ func (s versions) askOne(ctx context.Context, m meta.Member, wanted, prepare sha
 	return out
 }
 
-// maxNamed bounds the nodes that an obstacle names beside its own.
+// maxNamed limits the nodes that an obstacle names in addition to its own.
 const maxNamed = 8
 
-// findUnreached has each of the members that speak the level look whether it
-// reaches the others where they serve nodes alone, and notes for each who does
-// not reach it, and why.
+// findUnreached makes each member that supports the version check whether it
+// reaches the peer listeners of the others. For each member that is not reached,
+// it records by which nodes and why.
 func (s versions) findUnreached(ctx context.Context, members []asked) {
 	ctx, cancel := context.WithTimeout(ctx, cluster.ReachTime+askLevelTime)
 	defer cancel()

@@ -12,20 +12,21 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// watchInterval is how often a watched cluster is looked at: changes within it
-// come as one, and a client gets at most so many messages.
+// watchInterval is how often a watched cluster is polled. Changes within an
+// interval are sent together, which limits the rate of messages.
 const watchInterval = 200 * time.Millisecond
 
-// WatchCluster sends the cluster, and again whenever it looks different. It
-// compares what it sent last, so it holds one message and no queue: a slow
-// client misses states in between and never the latest.
+// WatchCluster sends the state of the cluster, and sends it again whenever it
+// changes. It compares with the last message that it sent, so it holds one
+// message and no queue: a slow client may miss intermediate states but never the
+// latest.
 func (s *clusterService) WatchCluster(ctx context.Context, _ *connect.Request[clusterv1.WatchClusterRequest], out *connect.ServerStream[clusterv1.WatchClusterResponse]) error {
 	open, err := s.guard.Enter(ctx)
 	if err != nil {
 		return status.Public(s.log, err)
 	}
 	defer open.Leave()
-	// Headers now: the first message may take long.
+	// Send the headers now, because the first message may take long.
 	if err := out.Send(nil); err != nil {
 		return err
 	}

@@ -18,35 +18,34 @@ import (
 )
 
 const (
-	// lookEvery is how often a caller is sent something at most.
+	// lookEvery is the minimum interval between messages to a caller.
 	lookEvery = 200 * time.Millisecond
-	// listEvery is how often all shards are listed although nobody leads another
-	// one than before, and countEvery how often what they hold is told: that
-	// changes with each command.
+	// listEvery is how often all shards are listed if no leader has changed, and
+	// countEvery how often their sizes are sent, which change with each command.
 	listEvery  = time.Second
 	countEvery = 10 * time.Second
 )
 
-// shardWatch answers WatchShards. All its members are required.
+// shardWatch implements WatchShards. All fields are required.
 type shardWatch struct {
 	NodeID string
-	// Shards are all that there are, by number; the messages are the caller's.
+	// Shards returns all shards, by number. The caller owns the messages.
 	Shards func(ctx context.Context) ([]*clusterv1.Shard, error)
-	// Leaders are who leads the shards, by number. It is quick.
+	// Leaders returns the leaders of the shards, by number. It must be fast.
 	Leaders func() []sharding.NodeID
 	Streams *admission.Streams
 	Log     *slog.Logger
 }
 
-// WatchShards sends the shards, and what becomes of them, until the caller or
-// the server ends it.
+// WatchShards sends the shards and then their changes, until the caller or the
+// server ends it.
 func (s *shardWatch) WatchShards(ctx context.Context, _ *connect.Request[clusterv1.WatchShardsRequest], out *connect.ServerStream[clusterv1.WatchShardsResponse]) error {
 	open, err := s.Streams.Enter(ctx)
 	if err != nil {
 		return status.Public(s.Log, err)
 	}
 	defer open.Leave()
-	// Headers now: the first message may take long.
+	// Send the headers now, because the first message may take long.
 	if err := out.Send(nil); err != nil {
 		return err
 	}
@@ -76,8 +75,9 @@ func (s *shardWatch) WatchShards(ctx context.Context, _ *connect.Request[cluster
 	}
 }
 
-// shardParts are the messages that m is sent as, none for nil: each ends where a page
-// of a listing does, and those behind the first have changes.
+// shardParts splits m into the messages that are sent, none if m is nil. Each
+// ends where a page of a listing would, and all after the first are marked as
+// changes.
 func shardParts(m *clusterv1.WatchShardsResponse) iter.Seq[*clusterv1.WatchShardsResponse] {
 	return func(yield func(*clusterv1.WatchShardsResponse) bool) {
 		if m == nil {
@@ -97,15 +97,15 @@ func shardParts(m *clusterv1.WatchShardsResponse) iter.Seq[*clusterv1.WatchShard
 	}
 }
 
-// seen is what a caller was told.
+// seen is what a caller was sent.
 type seen struct {
 	shards  []*clusterv1.Shard
-	leaders []sharding.NodeID // when the shards were listed
+	leaders []sharding.NodeID // when the shards were last listed
 	listed  time.Time
 	counted time.Time
 }
 
-// look returns what a caller is to be told, or nil.
+// look returns the next message for a caller, or nil.
 func (s *shardWatch) look(ctx context.Context, sent *seen, now time.Time) (*clusterv1.WatchShardsResponse, error) {
 	leaders := s.Leaders()
 	first := sent.listed.IsZero()
@@ -135,8 +135,8 @@ func (s *shardWatch) look(ctx context.Context, sent *seen, now time.Time) (*clus
 	return out, nil
 }
 
-// differ tells whether a shard is not what it was; what it holds counts where
-// counts says so.
+// differ reports whether a shard has changed. Changes of its size only count if
+// counts is set.
 func differ(was, is *clusterv1.Shard, counts bool) bool {
 	if counts {
 		return !proto.Equal(was, is)

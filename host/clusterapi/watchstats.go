@@ -13,28 +13,29 @@ import (
 )
 
 const (
-	// standardInterval is that of callers who say none.
+	// standardInterval is the interval if the caller sets none.
 	standardInterval = 2 * time.Second
-	// nodeTime is how much longer than the interval another node may take.
+	// statsNodeTime is how much longer than the interval a different node may
+	// take.
 	statsNodeTime = 10 * time.Second
-	// freshFor is how old a sample may be that a caller is given: however many
-	// ask, a node takes so many a second.
+	// freshFor is how old a sample may be when it is reused, so that a node
+	// takes at most so many samples per second, however many callers there are.
 	freshFor = 200 * time.Millisecond
 )
 
-// statsWatch answers WatchStats. The members of allnodes.Service and Take are
+// statsWatch implements WatchStats. The fields of allNodes and Take are
 // required.
 type statsWatch struct {
 	allNodes
-	// Take is what the node has counted until now.
+	// Take returns the current values of the node's counters.
 	Take func() *Sample
 
 	mu   sync.Mutex
 	last *Sample
 }
 
-// WatchStats sends what each node does, until the caller or the server ends it,
-// or once.
+// WatchStats sends the activity of each node, once or until the caller or the
+// server ends it.
 func (s *statsWatch) WatchStats(ctx context.Context, r *connect.Request[clusterv1.WatchStatsRequest], out *connect.ServerStream[clusterv1.WatchStatsResponse]) error {
 	open, err := s.Streams.Enter(ctx)
 	if err != nil {
@@ -66,7 +67,7 @@ func (s *statsWatch) WatchStats(ctx context.Context, r *connect.Request[clusterv
 	return nil
 }
 
-// measure sends what this node does in each interval.
+// measure sends the activity of this node in each interval.
 func (s *statsWatch) measure(ctx context.Context, interval time.Duration, once bool, send func(*clusterv1.WatchStatsResponse) bool) {
 	from := s.sample()
 	for {
@@ -81,7 +82,7 @@ func (s *statsWatch) measure(ctx context.Context, interval time.Duration, once b
 	}
 }
 
-// sample is what the node has counted until now, or a moment ago.
+// sample returns a sample that is at most freshFor old.
 func (s *statsWatch) sample() *Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,22 +13,22 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Types finds how the payloads of an entity type are written. It is asked for
+// Types finds how the payloads of an entity type are encoded. It is asked for
 // every command.
 type Types interface {
-	// Encoding fails where the type is unknown, or the node cannot tell.
+	// Encoding fails if the type is unknown, or if the node cannot tell yet.
 	Encoding(ctx context.Context, entityType string) (request.Encoding, error)
 }
 
-// Given is a request's payload in the form it came.
+// Given is a request's payload in the form that the caller sent.
 type Given struct {
 	Kind wire.PayloadKind
 	JSON *structpb.Value
 	Data []byte
 }
 
-// Admit checks whom a request is for and what it brings. It returns the form
-// that the answer takes and the payload as the module gets it.
+// Admit validates the entity id and the payload of a request. It returns the
+// form of the reply and the payload in the form that the module gets.
 func Admit(ctx context.Context, types Types, id sharding.EntityID, p Given) (answer wire.PayloadKind, payload []byte, err error) {
 	if err := id.Validate(); err != nil {
 		return 0, nil, err
@@ -48,8 +48,8 @@ func Admit(ctx context.Context, types Types, id sharding.EntityID, p Given) (ans
 	return codec.AnswerKind(encoding, p.Kind), payload, err
 }
 
-// AdmitEncoded is Admit for a payload as it lies in a stream's message: a JSON
-// value is still encoded.
+// AdmitEncoded is Admit for a payload as it is in a stream's message, in which a
+// JSON value is still encoded.
 func AdmitEncoded(ctx context.Context, types Types, id sharding.EntityID, kind wire.PayloadKind, encoded []byte) (answer wire.PayloadKind, payload []byte, err error) {
 	if kind != wire.JSONPayload {
 		return Admit(ctx, types, id, Given{Kind: kind, Data: encoded})
@@ -61,7 +61,7 @@ func AdmitEncoded(ctx context.Context, types Types, id sharding.EntityID, kind w
 	return Admit(ctx, types, id, Given{Kind: kind, JSON: &v})
 }
 
-// Expectation turns an optional expected sequence into the runtime's form.
+// Expectation converts an optional expected sequence to the runtime's form.
 func Expectation(given bool, sequence uint64) (int64, error) {
 	if !given {
 		return request.NoExpectation, nil

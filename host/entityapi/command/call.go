@@ -16,10 +16,10 @@ import (
 
 // Runtime runs commands and queries.
 type Runtime interface {
-	// Submit hands requests to their entities. It never blocks and does not
+	// Submit submits requests to their entities. It never blocks and does not
 	// keep the slice. Every request is completed exactly once, possibly before
-	// Submit returns; requests of one caller to one entity run in the
-	// order submitted.
+	// Submit returns. Requests of one caller to one entity run in the order in
+	// which they were submitted.
 	Submit(reqs []*request.Request)
 }
 
@@ -29,20 +29,21 @@ type Calls struct {
 	Waiting  *admission.Waiting
 	Arrivals admission.Arrivals
 	Deadline admission.Deadlines
-	Quotas   *quota.Quotas // nil bounds nobody
+	Quotas   *quota.Quotas // nil: no limits
 
 	pool sync.Pool
 }
 
-// call is one request and the goroutine that waits for it. Whoever comes last,
-// the runtime's completion or the end of the wait, returns it to the pool.
+// call is one request and the goroutine that waits for it. Either the runtime's
+// completion or the end of the wait comes last, and that one returns the call to
+// the pool.
 type call struct {
 	owner *Calls
 	req   request.Request
 	one   [1]*request.Request
 	done  chan struct{}
 	timer *time.Timer
-	bytes int64 // counted as waiting
+	bytes int64 // bytes taken from Waiting
 	payer *quota.Account
 	state atomic.Uint32
 }
@@ -69,9 +70,9 @@ func (c *Calls) put(w *call) {
 	c.pool.Put(w)
 }
 
-// Run submits the request that fill makes and waits for its outcome, no
-// longer than ctx and the bounds on deadlines allow. A command that is in
-// flight when the wait ends goes on; its outcome is then unknown to the caller.
+// Run submits the request that fill makes and waits for its outcome, until ctx
+// ends or the deadline that Deadline allows. A command that is in flight when
+// the wait ends continues, and its outcome is then unknown to the caller.
 func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.Result, error) {
 	if err := c.Arrivals.Check(ctx); err != nil {
 		return request.Result{}, err
@@ -98,7 +99,7 @@ func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.R
 	w.req.Done = w
 	w.one[0] = &w.req
 	w.timer.Reset(deadline.Sub(now))
-	kind := w.req.Kind // the runtime has the request from here on
+	kind := w.req.Kind // read it now, because the runtime owns the request after Submit
 	c.Runtime.Submit(w.one[:])
 
 	var err error
@@ -116,15 +117,15 @@ func (c *Calls) Run(ctx context.Context, fill func(*request.Request)) (request.R
 		return request.Result{}, err
 	}
 	if err != nil {
-		<-w.done // completed at the same moment
+		<-w.done // it was completed at the same moment
 	}
 	res := w.req.Result
 	c.put(w)
 	return res, res.Err
 }
 
-// Late is the error of a request whose deadline passed while it was with its
-// entity. A query has no outcome that could be unknown.
+// Late returns the error of a request whose deadline passed after it was
+// submitted. A query changes nothing, so its outcome does not matter.
 func Late(kind request.Kind) error {
 	if kind == request.Query || kind == request.StaleQuery {
 		return status.ErrLate
@@ -136,7 +137,7 @@ func Late(kind request.Kind) error {
 func (w *call) Complete(r *request.Request) {
 	w.payer.Spend(r.Result.Fuel, len(r.Result.Payload))
 	if w.state.CompareAndSwap(callWaiting, callCompleted) {
-		w.done <- struct{}{} // has room: one value a round
+		w.done <- struct{}{} // has room: at most one value per use
 		return
 	}
 	w.owner.put(w)

@@ -9,10 +9,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// maxNameBytes bounds the name of a command or a query.
+// maxNameBytes limits the name of a command or a query.
 const maxNameBytes = 255
 
-// CheckName checks the name of a command or a query.
+// CheckName validates the name of a command or a query.
 func CheckName(what, name string) error {
 	if name == "" {
 		return status.Argument("the " + what + " is empty")
@@ -20,7 +20,7 @@ func CheckName(what, name string) error {
 	return checkText(what, name, maxNameBytes)
 }
 
-// CheckID checks a command id given by a caller.
+// CheckID validates a caller's command id.
 func CheckID(id string) error {
 	return checkText("command id", id, journal.MaxCommandIDBytes)
 }

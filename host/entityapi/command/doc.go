@@ -1,7 +1,7 @@
-// Package command makes requests of the commands and queries that callers send:
-// names and payloads are checked, command ids made where callers give none, and
-// a request is carried out while its caller waits.
+// Package command converts the commands and queries that callers send to
+// requests. It validates names and payloads, makes command ids for callers that
+// give none, and runs a request while its caller waits.
 //
-// It never decides what a request does, and starts no goroutine: Calls waits in
-// that of its caller.
+// It does not decide what a request does, and starts no goroutine: Calls waits
+// in its caller's goroutine.
 package command

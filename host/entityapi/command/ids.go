@@ -8,17 +8,18 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// IDs names commands whose callers did not: 16 random bytes in hex.
-// Randomness is drawn 1 KiB at a time. It is safe for concurrent use.
+// IDs makes command ids for callers that give none: 16 random bytes in hex. It
+// reads randomness in blocks of 1 KiB. It is safe for concurrent use.
 type IDs struct{ pool sync.Pool }
 
-// randomBytes are random bytes that were read ahead, of which some are left.
+// randomBytes is a block of random bytes, of which the first left bytes are
+// unused.
 type randomBytes struct {
 	buf  [1024]byte
 	left int
 }
 
-// Next makes a name.
+// Next makes an id.
 func (c *IDs) Next() journal.CommandID {
 	src, _ := c.pool.Get().(*randomBytes)
 	if src == nil {

@@ -7,10 +7,10 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// maxAge bounds how old an attempt is taken for.
+// maxAge limits the assumed age of an earlier attempt.
 const maxAge = 366 * 24 * time.Hour
 
-// CheckRetry refuses an age that names no attempt.
+// CheckRetry rejects the age of a first attempt if there is no command id.
 func CheckRetry(commandID string, firstAgeMs uint64) error {
 	if firstAgeMs > 0 && commandID == "" {
 		return status.Argument("first_attempt_age_ms is of an attempt with the same command_id, which is not given")
@@ -18,8 +18,8 @@ func CheckRetry(commandID string, firstAgeMs uint64) error {
 	return nil
 }
 
-// TriedBefore notes how long before r.First, when the command came here, it was
-// first tried; 0 where it was not.
+// TriedBefore records how long before r.First, which is when the command arrived
+// here, it was first attempted; 0 if it was not.
 func TriedBefore(r *request.Request, firstAgeMs uint64) {
 	if firstAgeMs == 0 {
 		return
@@ -28,7 +28,7 @@ func TriedBefore(r *request.Request, firstAgeMs uint64) {
 	r.First = r.First.Add(-Age(firstAgeMs))
 }
 
-// Age is how long ago something of an age was.
+// Age converts an age in milliseconds to a duration, of at most maxAge.
 func Age(ms uint64) time.Duration {
 	return time.Duration(min(ms, uint64(maxAge/time.Millisecond))) * time.Millisecond
 }

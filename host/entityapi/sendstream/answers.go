@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// maxAnswerBytes is where a message of answers is cut; an answer above it
-	// travels alone.
+	// maxAnswerBytes is the size at which a message of answers is split. A
+	// larger answer is sent alone.
 	maxAnswerBytes = 256 << 10
-	// expiryInterval is how late a missed deadline may be noticed.
+	// expiryInterval is how often missed deadlines are checked.
 	expiryInterval = 250 * time.Millisecond
 )
 
-// write sends answers until the input has ended and everything is answered,
-// ctx ends or the client is gone.
+// write sends answers until the input has ended and everything is answered, ctx
+// ends, or the client is gone.
 func (st *stream) write(ctx context.Context) error {
 	tick := time.NewTicker(expiryInterval)
 	defer tick.Stop()
@@ -59,9 +59,9 @@ func (st *stream) take(spare []*item) []*item {
 	return items
 }
 
-// expire takes over the items whose deadline has passed and appends them to
-// late: the runtime keeps their requests, and their outcome is unknown. A
-// second reference to the batch keeps it until they are written.
+// expire marks the items whose deadline has passed as expired and appends them
+// to late. The runtime keeps their requests, so their outcome is unknown. A
+// second reference to the batch keeps it alive until they are written.
 func (st *stream) expire(late []*item, now time.Time) []*item {
 	st.mu.Lock()
 	defer st.mu.Unlock()
@@ -116,8 +116,8 @@ func (st *stream) flush(out *wire.Message) error {
 	return err
 }
 
-// settle lets go of items that have been written and reports whether the
-// stream is complete.
+// settle releases items that were written, and reports whether the stream is
+// complete.
 func (st *stream) settle(items, late []*item) (ended bool) {
 	st.mu.Lock()
 	for _, list := range [2][]*item{items, late} {
@@ -140,11 +140,11 @@ func (st *stream) settle(items, late []*item) (ended bool) {
 	return ended
 }
 
-// answer fills a with the outcome of a completed item.
+// answer sets a to the outcome of a completed item.
 func (st *stream) answer(ctx context.Context, a *wire.Answer, it *item) {
 	res := &it.req.Result
 	if res.Err != nil {
-		if _, refused := errors.AsType[*request.DeniedError](res.Err); refused && it.req.Done != nil { // by the node that has the entity
+		if _, refused := errors.AsType[*request.DeniedError](res.Err); refused && it.req.Done != nil { // rejected by the node that leads the entity's shard
 			st.svc.Roles.Refused(ctx, it.req.Entity.Type, it.req.Entity.ID, string(it.req.ID))
 		}
 		st.failure(a, it.correlation, res.Err)
@@ -171,8 +171,8 @@ func (st *stream) answer(ctx context.Context, a *wire.Answer, it *item) {
 	}
 }
 
-// nodeName is the name of the node that ran a command, as bytes; the writer
-// keeps those of the nodes that it has met.
+// nodeName returns the name of the node that ran a command, as bytes. The writer
+// caches the names.
 func (st *stream) nodeName(node sharding.NodeID) []byte {
 	if node == "" {
 		return st.svc.nodeID
@@ -189,7 +189,7 @@ func (st *stream) nodeName(node sharding.NodeID) []byte {
 	return name
 }
 
-// failure fills a with an error.
+// failure sets a to an error.
 func (st *stream) failure(a *wire.Answer, correlation uint64, err error) {
 	public := status.Public(st.svc.Log, err)
 	st.svc.items.WithLabelValues(public.Code().String()).Inc()
@@ -207,7 +207,7 @@ func (st *stream) failure(a *wire.Answer, correlation uint64, err error) {
 	}
 }
 
-// endInput lets the writer end once everything read has been answered.
+// endInput lets the writer end after everything that was read is answered.
 func (st *stream) endInput() {
 	st.mu.Lock()
 	st.eof = true
@@ -218,7 +218,7 @@ func (st *stream) endInput() {
 	}
 }
 
-// close gives up what the writer did not write.
+// close releases the items that the writer did not write.
 func (st *stream) close() {
 	st.mu.Lock()
 	st.closed = true

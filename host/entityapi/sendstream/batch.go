@@ -16,13 +16,13 @@ type item struct {
 	batch       *batch
 	correlation uint64
 	answer      wire.PayloadKind
-	beside      bool      // the payload is not part of the message
+	beside      bool      // the payload is not part of the message's memory
 	state       itemState // guarded by the stream's mutex
 	req         request.Request
 }
 
-// itemState is where an item is between the runtime and the writer. The
-// transition that ends in released drops the item's reference to its batch.
+// itemState is the state of an item between the runtime and the writer. The
+// transition to released drops the item's reference to its batch.
 //
 //	          Complete             written
 //	pending -----------> completed -------> released
@@ -33,35 +33,35 @@ type itemState uint8
 const (
 	itemPending   itemState = iota
 	itemCompleted           // in the stream's list of answers to write
-	itemExpired             // answered for the runtime, which still has it
+	itemExpired             // answered with an error, while the runtime still has the request
 )
 
-// batch is the commands of one message. It owns the memory they lie in and
-// goes back to its pool when the last of them is released.
+// batch has the commands of one message. It owns their memory and returns to its
+// pool when the last of them is released.
 type batch struct {
 	stream   *stream
-	message  wire.Message // payloads alias it
+	message  wire.Message // payloads refer to its memory
 	items    []item
 	submit   []*request.Request
 	arrived  time.Time
 	deadline time.Time
-	bytes    int64 // counted as waiting
+	bytes    int64 // bytes taken from Waiting
 	payer    *quota.Account
 	refs     atomic.Int32
 
-	// Guarded by the stream's mutex: how many items are not yet written, and
-	// the batch's place in the stream's list while there are any.
+	// Guarded by the stream's mutex: how many items are not written yet, and the
+	// links of the stream's list, which contains the batch while there are any.
 	open       int
 	prev, next *batch
 }
 
-// Bounds of what a pooled batch may hold on to.
+// Limits of the memory that a pooled batch may keep.
 const (
 	maxPooledItems = 1024
 	maxPooledBytes = 256 << 10
 )
 
-// batches are batches of commands that are used again.
+// batches is a pool of batches.
 type batches struct{ pool sync.Pool }
 
 func (p *batches) get() *batch {
@@ -78,14 +78,15 @@ func (p *batches) put(b *batch) {
 	clear(b.items)
 	clear(b.submit)
 	b.items, b.submit = b.items[:0], b.submit[:0]
-	// An empty message is not decoded at all: it must not find the last one.
+	// An empty message is not decoded at all, so it must not contain the
+	// previous one.
 	b.message.Bytes = b.message.Bytes[:0]
 	b.stream, b.payer, b.prev, b.next, b.open = nil, nil, nil, nil, 0
 	p.pool.Put(b)
 }
 
-// size is what the batch counts for while it waits: payloads that were given as
-// JSON values lie beside the message.
+// size returns the bytes that the batch takes from Waiting. Payloads given as
+// JSON values are outside of the message.
 func (b *batch) size() int64 {
 	n := len(b.message.Bytes) + admission.RequestBytes*len(b.items)
 	for i := range b.items {
@@ -104,14 +105,15 @@ func (b *batch) release(n int32) {
 	}
 }
 
-// Complete implements request.Completer: it queues the answer and returns.
+// Complete implements request.Completer. It queues the answer and does not
+// block.
 func (b *batch) Complete(r *request.Request) {
 	b.payer.Spend(r.Result.Fuel, len(r.Result.Payload))
 	b.stream.completed(&b.items[r.Tag])
 }
 
-// batchList is a stream's batches with unwritten items, in order of arrival
-// and thereby of deadlines.
+// batchList is a list of a stream's batches with unwritten items, in order of
+// arrival and therefore of deadlines.
 type batchList struct{ first, last *batch }
 
 func (l *batchList) push(b *batch) {

@@ -1,9 +1,9 @@
-// Package sendstream carries the commands of a SendStream call. Each message is
-// a batch that goes to the runtime at once; answers go out together, as many as
-// there are when the client can take more. Bounded are a stream's commands and
-// bytes in flight: beyond them it reads no further.
+// Package sendstream runs the commands of a SendStream call. Each message is a
+// batch that is submitted to the runtime at once. Answers are sent together: as
+// many as are ready when the client can accept more. The commands and bytes in
+// flight of a stream are limited; at the limit it stops reading.
 //
-// A call has two goroutines, the caller's that reads and one that writes, which
-// is joined before the call ends. Completions come from whoever ends a request,
-// lanes mostly, and never block.
+// A call has two goroutines: the caller's reads, and a second one writes, which
+// is joined before the call ends. Completions are called by whichever goroutine
+// ends a request, mostly a lane's, and never block.
 package sendstream

@@ -1,7 +1,8 @@
 package sendstream
 
-// interner makes strings of bytes that repeat, such as entity types and the
-// names of commands. It serves one goroutine and holds on to a bounded number.
+// interner returns one shared string for equal bytes that repeat, such as entity
+// types and command names. It must be used by one goroutine, and keeps a limited
+// number of strings.
 type interner struct{ known map[string]string }
 
 const (

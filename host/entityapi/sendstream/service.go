@@ -19,8 +19,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options are what a service stands on, all of them needed but Roles,
-// Quotas and Registerer, and its bounds.
+// Options configure a service. All fields are required except Roles, Quotas and
+// Registerer.
 type Options struct {
 	Runtime  command.Runtime
 	Types    command.Types
@@ -28,27 +28,27 @@ type Options struct {
 	Streams  *admission.Streams
 	Waiting  *admission.Waiting
 	Arrivals admission.Arrivals
-	Deadline time.Duration         // of a command
-	Roles    *authorize.Authorizer // nil: everybody may send everything
-	Quotas   *quota.Quotas         // nil bounds nobody
+	Deadline time.Duration         // the default for a command
+	Roles    *authorize.Authorizer // nil: every caller may send everything
+	Quotas   *quota.Quotas         // nil: no limits
 	NodeID   sharding.NodeID
 	Log      *slog.Logger
-	// MaxInFlight bounds the commands of a stream that are read and not yet
-	// answered, MaxBytes the bytes of its messages that the runtime has not let
-	// go of. One message is always read.
+	// MaxInFlight limits the commands of a stream that were read but are not
+	// answered yet, and MaxBytes the bytes of its messages that the runtime has
+	// not released yet. One message is always read.
 	MaxInFlight int
 	MaxBytes    int64
-	// Registerer gets the metrics; nil drops them.
+	// Registerer registers the metrics; nil drops them.
 	Registerer prometheus.Registerer
 }
 
-// Service answers SendStream. Its messages pass through the codec as bytes and
-// are taken apart here.
+// Service implements SendStream. The codec passes its messages on as bytes, and
+// this package parses them.
 type Service struct {
 	Options
 	nodeID  []byte
 	batches batches
-	items   *prometheus.CounterVec // code
+	items   *prometheus.CounterVec // by code
 	done    prometheus.Counter     // items without an error
 }
 
@@ -65,14 +65,15 @@ func New(o Options) *Service {
 	return s
 }
 
-// Serve carries a call out.
+// Serve runs one call.
 func (s *Service) Serve(ctx context.Context, conn *connect.BidiStream[wire.Message, wire.Message]) error {
 	guard, err := s.Streams.Enter(ctx)
 	if err != nil {
 		return status.Public(s.Log, err)
 	}
 	defer guard.Leave()
-	// Headers now: the client may wait for them before its first command.
+	// Send the headers now, because the client may wait for them before its
+	// first command.
 	if err := conn.Send(nil); err != nil {
 		return err
 	}

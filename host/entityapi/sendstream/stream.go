@@ -19,40 +19,40 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// maxStreamItems bounds the commands of one message.
+// maxStreamItems limits the commands of one message.
 const maxStreamItems = 1024
 
-// stream is one SendStream call. The goroutine of the call reads: every
-// message becomes one batch and one Submit. A second one writes whatever has
-// been completed when it looks, as one message. Completions come from lanes
-// and only append to a list.
+// stream is one SendStream call. The goroutine of the call reads: every message
+// becomes one batch and one Submit. A second goroutine writes all answers that
+// are complete when it looks as one message. Completions come from lanes and
+// only append to a list, so that they never block.
 type stream struct {
 	svc      *Service
 	conn     *connect.BidiStream[wire.Message, wire.Message]
 	guard    *admission.Stream
-	charge   *admission.Charge // of the message that was read last
-	deadline time.Time         // of the whole stream; zero when it has none
+	charge   *admission.Charge // of the last message that was read
+	deadline time.Time         // of the whole stream; zero if it has none
 	who      *principal.Principal
 	trace    *request.Trace // the call's span
 	names    interner
 	scratch  []byte
 	stranger stranger
-	nodes    map[sharding.NodeID][]byte // the writer's
+	nodes    map[sharding.NodeID][]byte // used by the writer only
 
-	wake chan struct{} // one slot: something was completed, or input ended
-	room chan struct{} // one slot: commands in flight have become fewer
+	wake chan struct{} // one slot: an item was completed, or the input ended
+	room chan struct{} // one slot: the commands or bytes in flight have decreased
 	gone chan struct{} // closed when the writer has ended
 
 	mu       sync.Mutex
-	done     []*item   // completed and not yet taken by the writer
-	waiting  batchList // batches with items not yet written
-	inFlight int       // items read and not yet written
-	bytes    int64     // of batches that are not released
-	eof      bool      // no more input: end when inFlight is 0
-	closed   bool      // nobody writes any more: completions only release
+	done     []*item   // completed but not taken by the writer yet
+	waiting  batchList // batches with unwritten items
+	inFlight int       // items read but not written yet
+	bytes    int64     // of batches that are not released yet
+	eof      bool      // no more input: the stream ends when inFlight is 0
+	closed   bool      // the writer has ended: completions only release their items
 }
 
-// read takes messages until the client's half-close, which is no error.
+// read reads messages until the client closes its side, which is not an error.
 func (st *stream) read(ctx context.Context) error {
 	for {
 		b := st.svc.batches.get()
@@ -80,8 +80,8 @@ func (st *stream) read(ctx context.Context) error {
 	}
 }
 
-// parse turns a message into the items of its batch. What is wrong with one
-// command becomes the outcome of that item.
+// parse converts a message to the items of its batch. An error in one command
+// becomes the outcome of that item.
 func (st *stream) parse(ctx context.Context, b *batch) error {
 	st.stranger = stranger{}
 	b.payer = st.svc.Quotas.Of(ctx)
@@ -100,8 +100,8 @@ func (st *stream) parse(ctx context.Context, b *batch) error {
 	return err
 }
 
-// fill makes the request of one command. Entity and command id share one
-// allocation; the payload stays where it is, in the batch's message.
+// fill makes the request of one command. Entity id and command id share one
+// allocation; the payload stays in the batch's message.
 func (st *stream) fill(ctx context.Context, it *item, c *wire.Command) error {
 	r := &it.req
 	st.scratch = append(append(st.scratch[:0], c.EntityID...), c.CommandID...)
@@ -149,16 +149,17 @@ func (st *stream) fill(ctx context.Context, it *item, c *wire.Command) error {
 	return it.batch.payer.Take(len(r.Payload))
 }
 
-// stranger is a type that the node could not tell, of the commands of one
-// message: each that names it would wait for the metadata to be read again.
+// stranger is a type that the node could not look up for a command of the
+// current message. It is remembered so that further commands of the message with
+// this type do not each wait for the metadata to be read again.
 type stranger struct {
 	entityType string
 	err        error
 }
 
-// reserve waits until the batch fits among the commands in flight of its
-// stream, by number and by bytes. One that does not fit among what waits on the
-// node is answered with that, and its bytes are let go of at once.
+// reserve waits until the batch fits the stream's limits of commands and bytes
+// in flight. If it does not fit the node's budget of waiting bytes, its commands
+// are answered with that error and its memory is released immediately.
 func (st *stream) reserve(b *batch) error {
 	for {
 		st.mu.Lock()
@@ -185,15 +186,14 @@ func (st *stream) reserve(b *batch) error {
 	}
 }
 
-// fits is called with the lock held.
+// fits reports whether the batch fits the stream's limits. st.mu must be held.
 func (st *stream) fits(b *batch) bool {
 	return (st.inFlight == 0 || st.inFlight+len(b.items) <= st.svc.MaxInFlight) && (st.bytes == 0 || st.bytes+b.size() <= st.svc.MaxBytes)
 }
 
-// count counts what the batch holds, for the stream and for the node. It is
-// called with the lock held.
+// count charges the batch to the stream and the node. st.mu must be held.
 func (st *stream) count(b *batch) {
-	st.charge.Settle() // what follows is in its place
+	st.charge.Settle() // the batch is charged instead
 	bytes := b.size()
 	err := st.svc.Waiting.Take(bytes)
 	if err == nil {
@@ -210,7 +210,7 @@ func (st *stream) count(b *batch) {
 	b.message.Bytes = nil
 }
 
-// release takes note that the runtime has let go of a batch.
+// release ends the charge of a batch that the runtime has released.
 func (st *stream) release(b *batch) {
 	if b.bytes == 0 {
 		return
@@ -223,7 +223,8 @@ func (st *stream) release(b *batch) {
 	signal(st.room)
 }
 
-// submit hands the batch to the runtime and answers what is already decided.
+// submit submits the batch to the runtime and answers the items that are decided
+// already.
 func (st *stream) submit(ctx context.Context, b *batch) {
 	if err := st.svc.Arrivals.Check(ctx); err != nil {
 		for i := range b.items {
@@ -257,8 +258,7 @@ func (st *stream) submit(ctx context.Context, b *batch) {
 	b.release(1)
 }
 
-// completed queues an item's answer; it is called from lanes and does not
-// block.
+// completed queues the answer of an item. Lanes call it, so it does not block.
 func (st *stream) completed(it *item) {
 	st.mu.Lock()
 	if st.closed || it.state == itemExpired {

@@ -8,47 +8,48 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// EventOrder reads the events of shards in the order of their logs. What a
-// replica has applied is committed, so any replica's is good.
+// EventOrder reads the events of shards in the order of their logs. A replica
+// applies only committed entries, so any replica can be read.
 type EventOrder interface {
-	// Rows calls fn with the place of each record of q in the shard's order,
-	// from the entry of q.From on, and returns where to continue: before the
-	// first entry that it has not read, with the history up to there. An error
-	// of fn ends it and is returned as it is. It fails with
-	// journal.ErrOtherHistory if the log has another record before q.From than
-	// q.From.History says.
+	// Rows calls fn with the place of each record that q selects in the shard's
+	// order, from the entry of q.From on. It returns the position at which to
+	// continue, which is before the first unread entry and includes the history
+	// up to there. An error of fn stops it and is returned unchanged. It fails
+	// with journal.ErrOtherHistory if the record before q.From in the log does
+	// not match q.From.History.
 	Rows(ctx context.Context, shard sharding.ShardID, q OrderQuery, fn func(OrderRow) error) (next cursor.Position, err error)
-	// Applied is the index of the last entry that this node has applied of the
-	// shard, 0 where it has none.
+	// Applied returns the index of the last entry of the shard that this node
+	// has applied, 0 if there is none.
 	Applied(shard sharding.ShardID) uint64
-	// Committed is the index of the last entry that was committed at the call,
-	// or later, of a shard that this node leads. It waits until a quorum has
-	// said that it does, no longer than ctx.
+	// Committed returns the index of the last committed entry of a shard that
+	// this node leads, at the time of the call or later. It waits until a quorum
+	// confirms the leadership, or ctx ends.
 	Committed(ctx context.Context, shard sharding.ShardID) (uint64, error)
-	// HasReplica reports whether this node is to have a replica of the shard.
+	// HasReplica reports whether this node should have a replica of the shard.
 	HasReplica(shard sharding.ShardID) bool
-	// Watch makes a channel that gets a value, without blocking and at most
-	// one at a time, after records of the shards have become readable. stop
-	// ends it and is called once.
+	// Watch returns a channel that receives a value, without blocking the sender
+	// and at most one at a time, after records of the shards have become
+	// readable. stop ends it and must be called once.
 	Watch(shards []sharding.ShardID) (changed <-chan struct{}, stop func())
-	// Cluster names the cluster: positions of another are not for this one.
+	// Cluster identifies the cluster. Positions of a different cluster are not
+	// valid for this one.
 	Cluster() string
 }
 
 // OrderQuery selects records of a shard.
 type OrderQuery struct {
 	Type string
-	Tag  string // on any of the record's events; empty is all
+	Tag  string // on any of the record's events; empty selects all records
 	From cursor.Position
-	UpTo uint64 // the last index
+	UpTo uint64 // the last index, inclusive
 }
 
-// OrderRow is a record's place in its shard's order.
+// OrderRow is the place of a record in its shard's order.
 type OrderRow struct {
 	At     journal.Position
 	Entity sharding.EntityID
-	First  journal.Sequence // of its events
-	Events int              // how many of them are asked for
-	// History is the fingerprint of the record; 0: unknown.
+	First  journal.Sequence // sequence of its first event
+	Events int              // how many of its events match the query
+	// History is the fingerprint of the record; 0 if unknown.
 	History uint32
 }

@@ -20,17 +20,17 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// errEnough ends the reading of a history that has reached its end.
+// errEnough stops the reading of a history at the requested end.
 var errEnough = errors.New("enough events")
 
 // eventReader streams the events of one entity.
 type eventReader struct {
 	id     sharding.EntityID
-	next   journal.Sequence // the event to send next
+	next   journal.Sequence // the next event to send
 	last   journal.Sequence
 	shard  sharding.ShardID
 	kind   wire.PayloadKind
-	gone   bool // the caller
+	gone   bool // the caller is gone
 	upcast bool
 	guard  *admission.Stream
 	stream *connect.ServerStream[entityv1.ReadEventsResponse]
@@ -68,8 +68,8 @@ func (s *Service) ReadEvents(ctx context.Context, r *connect.Request[entityv1.Re
 	defer guard.Leave()
 	reader.guard = guard
 	if m.GetFollow() {
-		// Headers now: the caller sees that the stream stands before there is
-		// an event.
+		// Send the headers now, so that the caller knows that the stream is
+		// established before there is an event.
 		if err := stream.Send(nil); err != nil {
 			return err
 		}
@@ -81,9 +81,10 @@ func (s *Service) ReadEvents(ctx context.Context, r *connect.Request[entityv1.Re
 	return nil
 }
 
-// follow reads, waits for more and reads again, until the wanted end, the
-// caller's, the server's, or that of this node's leadership. It watches before
-// it reads: nothing falls between.
+// follow repeatedly reads and waits for more, until the requested end is
+// reached, the call is cancelled, the server stops, or this node loses the
+// leadership. It subscribes to changes before it reads, so that no event is
+// missed.
 func (s *Service) follow(ctx context.Context, reader *eventReader) error {
 	changed, stop := s.Histories.Watch(reader.id)
 	defer stop()
@@ -106,8 +107,8 @@ func (s *Service) follow(ctx context.Context, reader *eventReader) error {
 	}
 }
 
-// read sends the events from next to the last there is, or fails with
-// errEnough once the wanted end is sent.
+// read sends the events from next to the last existing one, or fails with
+// errEnough after the requested end was sent.
 func (e *eventReader) read(ctx context.Context, s *Service) error {
 	if e.next > e.last {
 		return errEnough
@@ -133,7 +134,7 @@ func (e *eventReader) read(ctx context.Context, s *Service) error {
 	})
 }
 
-// send sends event i of a record in a form.
+// send sends event i of a record in the given form.
 func (e *eventReader) send(rec *journal.Record, i int, f form) error {
 	out := &entityv1.ReadEventsResponse{
 		Sequence:     uint64(rec.Expected) + uint64(i) + 1,
@@ -153,7 +154,7 @@ func (e *eventReader) send(rec *journal.Record, i int, f form) error {
 	return e.write(out)
 }
 
-// pass sends an event that another node has made ready.
+// pass sends an event that a different node has prepared.
 func (e *eventReader) pass(m *entityv1.ReadEventsResponse) error {
 	if journal.Sequence(m.GetSequence()) != e.next {
 		return fmt.Errorf("event %d came from another node where %d was due", m.GetSequence(), e.next)

@@ -11,13 +11,13 @@ import (
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 )
 
-// readPatience is how long a subscription that does not follow waits for
-// another event while a reader of it fails.
+// readPatience is how long a subscription that does not follow waits for another
+// event while a reader of it fails.
 const readPatience = 10 * time.Second
 
-// readEvents sends events from wherever the shard is led: it goes on at the
-// next leader with the event behind the last that was sent, so that none is
-// missing and none comes twice.
+// readEvents sends events from the node that leads the shard. If the leader
+// changes, it continues at the next one with the event after the last that was
+// sent, so that no event is omitted or duplicated.
 func (s *Service) readEvents(ctx context.Context, m *entityv1.ReadEventsRequest, reader *eventReader) error {
 	var search leaderproxy.Search
 	var pause leaderproxy.Backoff
@@ -43,7 +43,7 @@ func (s *Service) readEvents(ctx context.Context, m *entityv1.ReadEventsRequest,
 	}
 }
 
-// readOnce reads from the leader of the moment, until the end or an error.
+// readOnce reads from the current leader, until the end or an error.
 func (s *Service) readOnce(ctx context.Context, m *entityv1.ReadEventsRequest, reader *eventReader) error {
 	leader, err := s.Proxy.Leader(ctx, reader.shard)
 	switch {
@@ -57,13 +57,13 @@ func (s *Service) readOnce(ctx context.Context, m *entityv1.ReadEventsRequest, r
 	return reader.read(ctx, s)
 }
 
-// relay passes on what another node sends.
+// relay passes on the events that a different node sends.
 func (s *Service) relay(ctx context.Context, leader entityv1connect.EntityServiceClient, m *entityv1.ReadEventsRequest, reader *eventReader) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	ended := make(chan struct{})
 	defer close(ended)
-	go func() { // the server's end is that of the call
+	go func() { // ends the call when the server stops
 		select {
 		case <-s.Streams.Stopping():
 			cancel()

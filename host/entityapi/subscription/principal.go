@@ -6,8 +6,9 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// PrincipalOf is who made the command of a record; nil where that is not kept.
-// What does not decode is of a later release.
+// PrincipalOf returns the caller whose command made a record; nil if it is not
+// stored, or if a later release has stored it in a form that this one cannot
+// decode.
 func PrincipalOf(rec *journal.Record) *entityv1.Principal {
 	p, err := principal.Parse(rec.Section(journal.SectionPrincipal))
 	if err != nil {

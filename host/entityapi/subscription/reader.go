@@ -23,21 +23,21 @@ import (
 // orderRows is how many rows of a shard are read at a time.
 const orderRows = 128
 
-// reader reads some shards at one node, in a goroutine of its own. It ends by
-// itself at the end of what is wanted, or with an error.
+// reader reads some shards at one node, in its own goroutine. It ends at the
+// requested end, or with an error.
 type reader struct {
 	sub    *subscription
-	node   sharding.NodeID // empty is this one
+	node   sharding.NodeID // empty for this node
 	shards []sharding.ShardID
 	cancel context.CancelFunc
-	gone   chan struct{} // closed at its end
+	gone   chan struct{} // closed when it has ended
 	err    error         // why it ended; set before gone is closed
 
-	from    cursor.Cursor // of its shards, at its start
-	skipped uint64        // events that were cut, since the last arrival
+	from    cursor.Cursor // the positions of its shards at the start
+	skipped uint64        // compacted events since the last arrival
 }
 
-// start starts a reader from where its shards stand.
+// start starts a reader at the current positions of the shards.
 func (s *subscription) start(ctx context.Context, node sharding.NodeID, shards []sharding.ShardID) {
 	ctx, cancel := context.WithCancel(ctx)
 	rdr := &reader{
@@ -71,7 +71,7 @@ func (rdr *reader) give(ctx context.Context, it arrival) error {
 	}
 }
 
-// readRemote passes on what another node reads.
+// readRemote passes on what a different node reads.
 func (rdr *reader) readRemote(ctx context.Context) error {
 	client, err := rdr.sub.service.Proxy.Client(rdr.node)
 	if err != nil {
@@ -117,11 +117,12 @@ func (rdr *reader) readRemote(ctx context.Context) error {
 	return request.ErrUnreachable
 }
 
-// errNoNewest: another node's release began at the first event.
+// errNoNewest: a node of an earlier release ignored from_newest and began at the
+// first event.
 var errNoNewest = status.New(connect.CodeUnimplemented, "a node of an earlier release cannot begin at the newest event")
 
-// readLocal reads this node's replicas, in turn. It watches before it reads: nothing
-// falls between.
+// readLocal reads this node's replicas, one after the other. It subscribes to
+// changes before it reads, so that no event is missed.
 func (rdr *reader) readLocal(ctx context.Context) error {
 	s := rdr.sub.service
 	at := make([]cursor.Position, len(rdr.shards))
@@ -183,7 +184,8 @@ func (rdr *reader) readLocal(ctx context.Context) error {
 	}
 }
 
-// toEnd reads a shard that is led here as far as it is applied now.
+// toEnd reads a shard that this node leads, up to the index that is applied when
+// it starts.
 func (rdr *reader) toEnd(ctx context.Context, shard sharding.ShardID, at cursor.Position) error {
 	s := rdr.sub.service
 	if err := rdr.check(ctx, shard, at); err != nil {
@@ -196,17 +198,18 @@ func (rdr *reader) toEnd(ctx context.Context, shard sharding.ShardID, at cursor.
 			return err
 		}
 	}
-	// A replica that has gone meanwhile reads as an empty one.
+	// A replica that was removed meanwhile reads as empty.
 	if !s.Proxy.Leads(shard) {
 		return &sharding.NotLeaderError{Shard: shard}
 	}
 	return nil
 }
 
-// check fails when the shard is not to be read here any more, or the position
-// is none of its log. Only the leader is sure to have all of the log; it may
-// have applied less than the replica that the position is of, and one that has
-// stood still may lead no more without knowing.
+// check returns an error if the shard should no longer be read here, or if the
+// position is not in its log. Only the leader is sure to have the whole log. It
+// may have applied less than the replica that the position comes from, and a
+// leader that was paused may have lost the leadership without knowing it, so the
+// commit index is confirmed by a quorum first.
 func (rdr *reader) check(ctx context.Context, shard sharding.ShardID, at cursor.Position) error {
 	s := rdr.sub.service
 	leads := s.Proxy.Leads(shard)
@@ -227,33 +230,35 @@ func (rdr *reader) check(ctx context.Context, shard sharding.ShardID, at cursor.
 	return nil
 }
 
-// Both errors mean that the position is of a history that is gone: the log has
-// fewer entries, or others. A new beginning is all that helps.
+// Both errors mean that the position belongs to a history that no longer exists:
+// the log has fewer entries, or different ones. The caller must start from the
+// beginning.
 var (
 	errAheadOfLog   = &historyLostError{"the cursor is ahead of the log"}
 	errOtherHistory = &historyLostError{"the log has other events before the cursor than the subscriber was sent"}
 )
 
-// historyLostError is what a caller is told who continues from such a position.
+// historyLostError is the error for a caller that continues from such a
+// position.
 type historyLostError struct{ what string }
 
 func (e *historyLostError) Error() string {
 	return e.what + ": the history that it was made of is gone, as after a restore from a backup; discard what was made of its events, and subscribe from the beginning"
 }
 
-// Code implements status.Coded. The position is out of the range of positions
-// that the log has, as is one before truncated events; the reason tells them
-// apart.
+// Code implements status.Coded. It is the code for positions outside of the log,
+// as for a position before compacted events; the reason in Detail distinguishes
+// the two.
 func (e *historyLostError) Code() connect.Code { return connect.CodeOutOfRange }
 
 // Detail implements status.Detailed.
 func (e *historyLostError) Detail() proto.Message { return status.Reason(status.ReasonHistoryLost) }
 
-// confirmTime bounds the wait for a quorum's word that this node leads.
+// confirmTime limits the wait until a quorum confirms that this node leads.
 const confirmTime = 5 * time.Second
 
-// rows calls fn with the rows of the subscription from a position on, up to the
-// index end. It compares the history before the position first.
+// rows calls fn with the rows of the subscription from a position up to the
+// index end. It first checks the history before the position.
 func (rdr *reader) rows(ctx context.Context, shard sharding.ShardID, at cursor.Position, end uint64, fn func(OrderRow) error) (next cursor.Position, err error) {
 	m := rdr.sub.request
 	next, err = rdr.sub.service.EventOrder.Rows(ctx, shard, OrderQuery{Type: m.GetEntityType(), Tag: m.GetTag(), From: at, UpTo: end}, fn)
@@ -263,8 +268,8 @@ func (rdr *reader) rows(ctx context.Context, shard sharding.ShardID, at cursor.P
 	return next, err
 }
 
-// stretch gives the events of the next rows up to the index end. It returns the
-// position behind them; all says that nothing is left.
+// stretch sends the events of the next rows up to the index end. It returns the
+// position after them; all means that no rows are left.
 func (rdr *reader) stretch(ctx context.Context, shard sharding.ShardID, at cursor.Position, end uint64) (_ cursor.Position, all bool, err error) {
 	rows := make([]OrderRow, 0, 8)
 	next, err := rdr.rows(ctx, shard, at, end, func(row OrderRow) error {
@@ -294,10 +299,10 @@ func (rdr *reader) stretch(ctx context.Context, shard sharding.ShardID, at curso
 	return at, all, err
 }
 
-// record gives the events of one row from the position on.
+// record sends the events of one row from a position on.
 func (rdr *reader) record(ctx context.Context, shard sharding.ShardID, row OrderRow, at cursor.Position) (cursor.Position, error) {
 	s := rdr.sub.service
-	var events []*entityv1.SubscribeResponse // nil where the tag is missing
+	var events []*entityv1.SubscribeResponse // nil entries for events without the tag
 	found := false
 	err := s.Histories.Read(ctx, row.Entity, row.First, func(rec *journal.Record) error {
 		found = rec.Expected+1 == row.First
@@ -337,8 +342,8 @@ func (rdr *reader) record(ctx context.Context, shard sharding.ShardID, row Order
 	return at, nil
 }
 
-// missing is the error of a row whose record is not there: the replica went
-// between the two readings, or the journal has lost it.
+// missing returns the error for a row whose record does not exist: the replica
+// was removed between the two reads, or the journal has lost the record.
 func (rdr *reader) missing(shard sharding.ShardID, row OrderRow) error {
 	o := rdr.sub.service.EventOrder
 	if o.HasReplica(shard) && o.Applied(shard) >= row.At.Index {
@@ -347,8 +352,8 @@ func (rdr *reader) missing(shard sharding.ShardID, row OrderRow) error {
 	return &sharding.NotLeaderError{Shard: shard}
 }
 
-// event makes the message of one event of a record; nil when the tag is not on
-// it.
+// event makes the message of one event of a record; nil if the event does not
+// have the requested tag.
 func (rdr *reader) event(ctx context.Context, rec *journal.Record, i int) (*entityv1.SubscribeResponse, error) {
 	event := &rec.Events[i]
 	if tag := rdr.sub.request.GetTag(); tag != "" && !slices.Contains(event.Tags, tag) {

@@ -15,9 +15,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// run keeps a reader for each node that shards are read at, and passes on what
-// they read, until the end, that of the caller or of the server. It returns
-// once all readers have ended.
+// run maintains a reader for each node from which shards are read, and sends
+// what they read, until the end, until the call is cancelled, or until the
+// server stops. It returns after all readers have ended.
 func (s *subscription) run(ctx context.Context) error {
 	defer func() {
 		for _, rdr := range s.readers {
@@ -74,9 +74,9 @@ func (s *subscription) run(ctx context.Context) error {
 	}
 }
 
-// assign gives every shard to the reader that reads it best, and replaces
-// readers whose shards have changed. again fires when it should be tried once
-// more although nothing changes.
+// assign assigns every shard to the node that can read it best, and replaces
+// readers whose shards have changed. again fires when assign should be called
+// again even if nothing changes.
 func (s *subscription) assign(ctx context.Context) (again <-chan time.Time, err error) {
 	want := make(map[sharding.NodeID][]sharding.ShardID)
 	for _, shard := range s.wanted {
@@ -117,13 +117,14 @@ func (s *subscription) assign(ctx context.Context) (again <-chan time.Time, err 
 	return again, nil
 }
 
-// followPatience is how long a subscription that follows stands still because
-// of this node: longer than an election takes.
+// followPatience is how long a subscription that follows may make no progress
+// because of this node. It is longer than an election.
 const followPatience = 5 * time.Second
 
-// cutOff says, of a subscription that follows, that for long now this node has
-// read nothing of a shard, or a replica that hears no quorum: its caller does
-// better at another node.
+// cutOff reports, for a subscription that follows, a shard that this node has
+// not been able to read for followPatience, either not at all or only from a
+// replica without a quorum. The caller should then subscribe at a different
+// node.
 func (s *subscription) cutOff(now time.Time) (sharding.ShardID, bool) {
 	if !s.follow {
 		return 0, false
@@ -138,7 +139,7 @@ func (s *subscription) cutOff(now time.Time) (sharding.ShardID, bool) {
 	return shard, still && now.Sub(s.stillSince) >= followPatience
 }
 
-// still returns a shard of which nothing new can be read now.
+// still returns a shard of which no new events can be read now.
 func (s *subscription) still() (sharding.ShardID, bool) {
 	read := 0
 	for node, rdr := range s.readers {
@@ -163,10 +164,10 @@ func (s *subscription) still() (sharding.ShardID, bool) {
 	return 0, false
 }
 
-// place says where a shard is read: here (the empty name) if this node leads it
-// or, for those who follow, has a replica that has applied what the caller has
-// seen; else at its leader. Only the leader can say that a position is ahead of
-// the log.
+// place returns the node at which to read a shard: this node (the empty name) if
+// it leads the shard or, for a subscription that follows, has a replica that has
+// applied what the caller has seen; otherwise the leader. Only the leader can
+// decide that a position is ahead of the log.
 func (s *subscription) place(shard sharding.ShardID) (node sharding.NodeID, known bool) {
 	order := s.service.EventOrder
 	if s.service.Proxy.Leads(shard) || s.follow && order.HasReplica(shard) && s.at[shard].Index <= order.Applied(shard)+1 {
@@ -178,14 +179,14 @@ func (s *subscription) place(shard sharding.ShardID) (node sharding.NodeID, know
 	return s.service.Proxy.Remote(shard)
 }
 
-// readerBackoff keeps a reader that has failed from being started again at once.
+// readerBackoff delays the restart of a reader that has failed.
 type readerBackoff struct {
 	pause time.Duration
 	until time.Time
 }
 
-// end takes note of a reader that has ended: its shards are read to the end, or
-// it is started again when it may do better then.
+// end handles a reader that has ended: its shards are finished, or it is
+// restarted later if its error is transient.
 func (s *subscription) end(ctx context.Context, rdr *reader) error {
 	<-rdr.gone
 	if s.readers[rdr.node] != rdr {
@@ -215,7 +216,7 @@ func (s *subscription) end(ctx context.Context, rdr *reader) error {
 	return nil
 }
 
-// transient reports that a reader may do better at its next start.
+// transient reports whether a restarted reader may succeed.
 func transient(err error) bool {
 	return leaderproxy.Retry(err) || leaderproxy.Ended(err) || errors.Is(err, journal.ErrInstalling) || errors.Is(err, journal.ErrStopped)
 }
@@ -224,7 +225,7 @@ func (s *subscription) finished() bool {
 	return !slices.ContainsFunc(s.wanted, func(shard sharding.ShardID) bool { return !s.done[shard] })
 }
 
-// missing is a shard that is not read to its end.
+// missing returns a shard that is not read to its end.
 func (s *subscription) missing() sharding.ShardID {
 	return s.wanted[slices.IndexFunc(s.wanted, func(shard sharding.ShardID) bool { return !s.done[shard] })]
 }

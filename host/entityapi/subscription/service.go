@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options are what a service stands on, all of it needed but Readers and
+// Options configure a service. All fields are required except Readers and
 // Registerer.
 type Options struct {
 	Types     Types
@@ -25,11 +25,11 @@ type Options struct {
 	Streams   *admission.Streams
 	Readers
 	Log *slog.Logger
-	// Registerer gets the metrics; nil drops them.
+	// Registerer registers the metrics; nil drops them.
 	Registerer prometheus.Registerer
 }
 
-// Types finds how the payloads of an entity type are written.
+// Types finds how the payloads of an entity type are encoded.
 type Types interface {
 	Encoding(ctx context.Context, entityType string) (request.Encoding, error)
 }
@@ -42,15 +42,16 @@ type Sharding interface {
 	ShardOf(id sharding.EntityID) sharding.ShardID
 }
 
-// Histories reads what entities went through.
+// Histories reads the histories of entities.
 type Histories interface {
-	// Read calls fn for the entity's records in order, from the one that holds
-	// the event with sequence from on. The record is valid during fn. An error
-	// of fn ends the reading and is returned as it is.
+	// Read calls fn for the entity's records in order, from the one that
+	// contains the event with sequence from. The record is valid only during fn.
+	// An error of fn stops it and is returned unchanged.
 	Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error
-	// Watch makes a channel that gets a value, without blocking and at most
-	// one at a time, after records of the entity have become readable. It may
-	// get more values than there are records. stop ends it and is called once.
+	// Watch returns a channel that receives a value, without blocking the sender
+	// and at most one at a time, after records of the entity have become
+	// readable. It may receive more values than there are records. stop ends it
+	// and must be called once.
 	Watch(id sharding.EntityID) (changed <-chan struct{}, stop func())
 }
 
@@ -60,7 +61,8 @@ type Service struct {
 	metrics metrics
 }
 
-// metrics count what subscribers are sent, without what other nodes are.
+// metrics counts the events that subscribers are sent, except those sent to
+// other nodes.
 type metrics struct {
 	subscribers prometheus.Gauge
 	lag         *telemetry.HistogramVec

@@ -19,12 +19,11 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// tellEvery is how often a stream with partial cursors tells of positions that
+// tellEvery is how often a stream with partial cursors sends positions that
 // moved without an event.
 const tellEvery = time.Second
 
-// Subscribe streams the events of a type, shard by shard in the order of the
-// logs.
+// Subscribe streams the events of a type, each shard in the order of its log.
 func (s *Service) Subscribe(ctx context.Context, r *connect.Request[entityv1.SubscribeRequest], stream *connect.ServerStream[entityv1.SubscribeResponse]) error {
 	sub, err := s.newSubscription(ctx, r.Msg)
 	if err != nil {
@@ -41,8 +40,8 @@ func (s *Service) Subscribe(ctx context.Context, r *connect.Request[entityv1.Sub
 		defer s.metrics.subscribers.Dec()
 	}
 	if sub.follow {
-		// Headers now: the caller sees that the stream stands before there is
-		// an event.
+		// Send the headers now, so that the caller knows that the stream is
+		// established before there is an event.
 		if err := stream.Send(nil); err != nil {
 			return err
 		}
@@ -53,14 +52,14 @@ func (s *Service) Subscribe(ctx context.Context, r *connect.Request[entityv1.Sub
 	return nil
 }
 
-// subscription is one stream. Readers read ahead of it by one message each;
-// it alone knows the positions and talks to the caller. It belongs to the
-// goroutine of its call.
+// subscription is one stream. Each of its readers reads at most one message
+// ahead; only the subscription knows the positions and sends to the caller. It
+// belongs to the goroutine of its call.
 type subscription struct {
 	service  *Service
 	request  *entityv1.SubscribeRequest
 	follow   bool
-	fromPeer bool // the caller is a node: nothing is read elsewhere
+	fromPeer bool // the caller is a node: read only from this node
 	kind     wire.PayloadKind
 	guard    *admission.Stream
 	stream   *connect.ServerStream[entityv1.SubscribeResponse]
@@ -69,31 +68,31 @@ type subscription struct {
 	all    []sharding.ShardID // of the cluster, in order
 	wanted []sharding.ShardID // in order
 	at     []cursor.Position  // by shard
-	done   []bool             // by shard: read to the end that was wanted
+	done   []bool             // by shard: read to the requested end
 	moved  map[sharding.ShardID]struct{}
-	begun  bool      // the caller was told where it begins
-	cut    uint64    // events that were passed over and not told of
-	told   time.Time // when moved was last told
+	begun  bool      // the caller was sent its first position
+	cut    uint64    // compacted events that were skipped and are not reported yet
+	told   time.Time // when moved was last sent
 
 	readers map[sharding.NodeID]*reader // the empty name is this node
 	items   chan arrival
 	ended   chan *reader
-	backoff map[sharding.NodeID]*readerBackoff // of readers that failed
-	failed  bool                               // one did since something arrived
+	backoff map[sharding.NodeID]*readerBackoff // of failed readers
+	failed  bool                               // a reader has failed since the last arrival
 
-	stillSince time.Time // since when nothing new of some shard can be read; zero where all can
+	stillSince time.Time // start of the time in which a shard could not be read; zero if all can
 }
 
-// arrival is what a reader has read: where its shards stand after it, and the
-// event, unless they stand there without one.
+// arrival is what a reader has read: the positions of its shards afterwards, and
+// the event, if there is one.
 type arrival struct {
 	places  []cursor.Place
 	event   *entityv1.SubscribeResponse
-	shard   sharding.ShardID // of the event
-	skipped uint64           // events before it that were cut
+	shard   sharding.ShardID // the shard of the event
+	skipped uint64           // compacted events before it
 }
 
-// newSubscription checks a request.
+// newSubscription validates a request.
 func (s *Service) newSubscription(ctx context.Context, m *entityv1.SubscribeRequest) (*subscription, error) {
 	kind := wire.JSONPayload
 	switch encoding, err := s.Types.Encoding(ctx, m.GetEntityType()); {
@@ -147,18 +146,19 @@ func (s *Service) newSubscription(ctx context.Context, m *entityv1.SubscribeRequ
 	return sub, nil
 }
 
-// placed reports whether all shards that are wanted have a position.
+// placed reports whether all wanted shards have a position.
 func (s *subscription) placed() bool {
 	return !slices.ContainsFunc(s.wanted, func(shard sharding.ShardID) bool { return s.at[shard] == cursor.Position{} })
 }
 
-// subscriptionMark tells cursors of different clusters, types and tags apart.
+// subscriptionMark hashes what a cursor belongs to, so that cursors of a
+// different cluster, type or tag are rejected.
 func subscriptionMark(cluster, entityType, tag string) uint32 {
 	return crc32.Checksum([]byte(cluster+"\x00"+entityType+"\x00"+tag), crc32.MakeTable(crc32.Castagnoli))
 }
 
-// take moves the positions on and sends the event. What is not ahead of them
-// was sent before.
+// take advances the positions and sends the event. An event that is not ahead of
+// its position was already sent.
 func (s *subscription) take(it arrival) error {
 	fresh, ahead := false, false
 	for _, p := range it.places {
@@ -192,7 +192,8 @@ func (s *subscription) tell(now time.Time) error {
 	return s.send(&entityv1.SubscribeResponse{Cursor: s.cursor()})
 }
 
-// cursor encodes the positions, or those that the caller does not have yet.
+// cursor encodes the positions, or only those that the caller does not have yet
+// if it accepts partial cursors.
 func (s *subscription) cursor() string {
 	c := cursor.Cursor{Mark: s.mark, Shards: uint32(len(s.at) - 1)}
 	if s.request.GetPartialCursors() {
@@ -208,7 +209,7 @@ func (s *subscription) cursor() string {
 	return c.Text()
 }
 
-// places are the positions of some shards, without those at the beginning.
+// places returns the positions of shards, without those at the beginning.
 func (s *subscription) places(shards []sharding.ShardID) []cursor.Place {
 	out := make([]cursor.Place, 0, len(shards))
 	for _, shard := range shards {

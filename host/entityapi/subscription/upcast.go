@@ -8,23 +8,23 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Readers are what events are read with beside the histories of entities.
+// Readers are the sources of events other than the histories of entities.
 type Readers struct {
-	EventOrder EventOrder // reads whole shards; nil: nothing is subscribed to
-	Upcasts    Upcasts    // nil: no events are upcast
+	EventOrder EventOrder // reads whole shards; nil: Subscribe is unimplemented
+	Upcasts    Upcasts    // nil: events cannot be upcast
 }
 
-// Upcasts make of stored events what they are today.
+// Upcasts converts stored events to the current form of their types.
 type Upcasts interface {
-	// Check refuses to do so for a type whose module cannot.
+	// Check returns an error if the module of a type cannot upcast.
 	Check(ctx context.Context, entityType string) error
-	// Upcast returns the type and the payload of an entity's event in the form of
-	// today; both may be those of the event.
+	// Upcast returns the type and payload of an entity's event in the current
+	// form, which may be those of the event.
 	Upcast(ctx context.Context, id sharding.EntityID, at journal.Sequence, recordedAt int64, e *journal.Event) (eventType string, payload []byte, err error)
 }
 
-// mayUpcast refuses a stream of events that cannot be upcast, where it asks for
-// that.
+// mayUpcast returns an error if a stream asks for upcasting that is not
+// possible.
 func (s *Service) mayUpcast(ctx context.Context, entityType string, asked bool) error {
 	switch {
 	case !asked:
@@ -35,10 +35,10 @@ func (s *Service) mayUpcast(ctx context.Context, entityType string, asked bool) 
 	return s.Upcasts.Check(ctx, entityType)
 }
 
-// form is an event as a stream gives it.
+// form is an event in the form in which a stream sends it.
 type form struct {
 	eventType string
-	stored    string // its type in the journal, where that is another
+	stored    string // its type in the journal, if that is different
 	payload   []byte
 }
 
