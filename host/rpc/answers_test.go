@@ -16,19 +16,20 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// many is how many elements a repeated field of an answer has at most, or how
-// many bytes all of them have together, and what holds it to that.
+// many is the maximum number of elements of a repeated field of a response, or
+// the maximum number of bytes of all of them together, and the reason for the
+// limit.
 type many struct {
 	elements, bytes int
 	why             string
 }
 
-// asJSON is how many times its text's bytes a JSON value may have as a message:
-// a digit and a comma are 11 bytes.
+// asJSON is the maximum ratio of the size of a JSON value as a message to the
+// size of its text: a digit and a comma take 11 bytes.
 const asJSON = 6
 
-// repeated are the bounds of all repeated fields that an answer may have, except
-// those that pages are made of.
+// repeated has the limits of all repeated fields that a response may have,
+// except those that are pages.
 var repeated = map[protoreflect.FullName]many{
 	"hostd.cluster.v1.CanIResponse.groups":                 {bytes: 16 << 10, why: "a credential is in a header of 16 KiB"},
 	"hostd.cluster.v1.CanIResponse.roles":                  {bytes: access.MaxBytes, why: "access.MaxBytes of all bindings"},
@@ -120,13 +121,13 @@ var repeated = map[protoreflect.FullName]many{
 	"hostd.peer.v1.VouchResponse.voters":                   {elements: meta.MaxMetaReplicas, why: "meta.MaxMetaReplicas"},
 }
 
-// texts are how many bytes the texts of answers have at most, by name of the
-// member; others have 512.
+// texts has the maximum number of bytes of the texts in responses, by field
+// name; other texts have 512.
 var texts = map[protoreflect.Name]int{
 	"entity_type": sharding.MaxEntityTypeBytes, "source_type": sharding.MaxEntityTypeBytes, "entity_types": sharding.MaxEntityTypeBytes, "active_for": sharding.MaxEntityTypeBytes,
 	"in_part": sharding.MaxEntityTypeBytes, "patterns": sharding.MaxEntityTypeBytes + 1, "group": sharding.MaxEntityTypeBytes, "until": sharding.MaxKeyUntilBytes,
 	"entity_id": sharding.MaxEntityIDBytes, "source_id": sharding.MaxEntityIDBytes, "stay": sharding.MaxEntityIDBytes,
-	// Names of nodes, at most 64 bytes each.
+	// Node ids, at most 64 bytes each.
 	"node_id": 64, "leader": 64, "voters": 64, "lost_voters": 64, "learners": 64, "coordinator": 64, "missing_nodes": 64, "left_nodes": 64, "from": 64, "to": 64,
 	"command": 255, "timer": 255, "event_type": 255, "on_reply": 255, "on_reject": 255, "name": 255, "prefix": 255, "command_id": 128, "zone": 128, "version": 128, "status": 16,
 	"schedule": 255, "time_zone": 255, "missed": 8, "kind": 16, "roles": access.MaxNameBytes, "token_name": access.MaxTokenNameBytes,
@@ -138,7 +139,7 @@ var texts = map[protoreflect.Name]int{
 	"import": 16,
 }
 
-// payloads are members whose bound differs from that of their name.
+// payloads has the fields whose limit differs from that of their name.
 var payloads = map[protoreflect.FullName]int{
 	"hostd.entity.v1.ListSendsResponse.PendingSend.data":  4 << 10,
 	"hostd.entity.v1.DeadLetter.data":                     64 << 10,
@@ -157,13 +158,13 @@ var payloads = map[protoreflect.FullName]int{
 	"hostd.module.v1.VerifyResponse.PatchOperation.value": asJSON * 4 << 10,
 }
 
-// measure computes how large answers may become.
+// measure computes the maximum size of responses.
 type measure struct {
 	t    *testing.T
 	used map[protoreflect.FullName]bool
 }
 
-// message is the most bytes that a message may have.
+// message returns the maximum size of a message in bytes.
 func (m *measure) message(d protoreflect.MessageDescriptor) (sum int) {
 	switch d.FullName() {
 	case "google.protobuf.Timestamp", "google.protobuf.Duration":
@@ -203,7 +204,8 @@ func (m *measure) field(f protoreflect.FieldDescriptor) int {
 	return b.elements * m.element(f)
 }
 
-// element is a field of one element, with its tag and length.
+// element returns the maximum size of one element of a field, with its tag and
+// length.
 func (m *measure) element(f protoreflect.FieldDescriptor) int {
 	tag, size := protowire.SizeTag(f.Number()), 0
 	if known, ok := payloads[f.FullName()]; ok {
@@ -228,11 +230,11 @@ func (m *measure) element(f protoreflect.FieldDescriptor) int {
 	return tag + protowire.SizeBytes(size)
 }
 
-// TestAnswersHaveABound: of every procedure, and every message of a stream, the
-// largest answer is one that a client of gRPC takes. Every repeated field of an
-// answer is bounded by construction, and says by what, or its call is one for a
-// page: then a page ends with the item that brings it to page.Bytes, so no item
-// may be larger than that.
+// TestAnswersHaveABound: the largest response of every procedure, and the
+// largest message of every stream, is small enough for a gRPC client. Every
+// repeated field of a response is limited by construction, and the table gives
+// the reason, or its call returns pages: a page ends with the item that reaches
+// page.Bytes, so no item may be larger than that.
 func TestAnswersHaveABound(t *testing.T) {
 	m := &measure{t: t, used: map[protoreflect.FullName]bool{}}
 	paged := 0
@@ -275,7 +277,7 @@ func TestAnswersHaveABound(t *testing.T) {
 	}
 }
 
-// procedures are those of all services, by name.
+// procedures returns the procedures of all services, by name.
 func procedures() map[string]protoreflect.MethodDescriptor {
 	out := map[string]protoreflect.MethodDescriptor{}
 	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 )
 
-// pauses are made by the test.
+// pauses is a Pauses that the test controls.
 type pauses struct {
 	epoch    atomic.Uint64
 	settling atomic.Bool
@@ -19,8 +19,8 @@ type pauses struct {
 func (p *pauses) Epoch() uint64  { return p.epoch.Load() }
 func (p *pauses) Settling() bool { return p.settling.Load() }
 
-// TestWhatArrivedBeforeAPauseIsRefused, unary and on a stream, and the next
-// connection is as good as any.
+// TestWhatArrivedBeforeAPauseIsRefused: unary calls and streams on connections
+// from before a pause are rejected, and the next connection works.
 func TestWhatArrivedBeforeAPauseIsRefused(t *testing.T) {
 	p := new(pauses)
 	s := serve(t, rpc.Options{Pauses: p})
@@ -32,7 +32,7 @@ func TestWhatArrivedBeforeAPauseIsRefused(t *testing.T) {
 	if err := stream.Send(message(1, add("b", 1))); err != nil {
 		t.Fatal(err)
 	}
-	// The server has it: what opens it is on its own way.
+	// The server has received it, because its response headers arrive.
 	if _, err := stream.Receive(); err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,8 @@ func TestWhatArrivedBeforeAPauseIsRefused(t *testing.T) {
 	}
 }
 
-// TestConnectionsOfAPauseAreClosed: what the kernel accepted while nobody did.
+// TestConnectionsOfAPauseAreClosed: connections that the kernel accepted during
+// the pause are closed.
 func TestConnectionsOfAPauseAreClosed(t *testing.T) {
 	p := new(pauses)
 	p.settling.Store(true)

@@ -28,7 +28,7 @@ func echoRequest(i int) *entityv1.SendRequest {
 	}
 }
 
-// clients runs fn from a number of goroutines until b.N calls are made.
+// clients calls fn from n goroutines until b.N calls are made.
 func clients(b *testing.B, n int, fn func(i int) error) {
 	var all sync.WaitGroup
 	b.ReportAllocs()
@@ -52,8 +52,8 @@ func clients(b *testing.B, n int, fn func(i int) error) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
 }
 
-// BenchmarkUnary compares Send, run by an asynchronous lane, with the least
-// that the RPC layer can do: an echo of bytes.
+// BenchmarkUnary compares Send, run by an asynchronous lane, with an echo of
+// bytes, which is the minimum work of the RPC layer.
 func BenchmarkUnary(b *testing.B) {
 	const parallel = 64
 	b.Run("echo", func(b *testing.B) {
@@ -96,8 +96,8 @@ func BenchmarkUnary(b *testing.B) {
 	})
 }
 
-// BenchmarkHandler is the server's part of a Send alone, without a network,
-// beside the same echo.
+// BenchmarkHandler measures the server's part of a Send without a network, and
+// the same echo for comparison.
 func BenchmarkHandler(b *testing.B) {
 	w := rpctest.New()
 	defer w.Close()
@@ -132,8 +132,8 @@ func BenchmarkHandler(b *testing.B) {
 	}
 }
 
-// BenchmarkRules is what evaluating the rules of the protos would cost on the
-// way of every command.
+// BenchmarkRules measures the evaluation of the protos' validation rules, which
+// would be the cost if every command were checked that way.
 func BenchmarkRules(b *testing.B) {
 	v, err := protovalidate.New()
 	if err != nil {

@@ -20,7 +20,7 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// forger says whom it asks for, as nodes do among themselves.
+// forger states a caller in the header that nodes use between each other.
 type forger struct {
 	value string
 	next  http.RoundTripper
@@ -33,7 +33,8 @@ func (f forger) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // TestRequestsSayWhoseTheyAre: commands, queries and the commands of streams
-// have their caller, whatever the caller says, and the roles that allow them.
+// carry their authenticated caller, whatever the client states, and the revision
+// of the roles that allow them.
 func TestRequestsSayWhoseTheyAre(t *testing.T) {
 	check := func(t *testing.T, what string, c entityv1connect.EntityServiceClient, want string) {
 		t.Helper()
@@ -79,9 +80,9 @@ func TestRequestsSayWhoseTheyAre(t *testing.T) {
 	check(t, "root", g.entitiesAs("root"), `{"kind":"token","name":"root","roles":1}`)
 }
 
-// TestWhatNodesPassOnIsDecidedAgain: what comes as from another node is held to
-// the roles of whom that one names. On the listener for clients nobody is
-// named, and who is not named may do nothing.
+// TestWhatNodesPassOnIsDecidedAgain: a forwarded call is checked against the
+// roles of the caller that the node states. The listener for clients ignores
+// such a statement, and a call without a caller may do nothing.
 func TestWhatNodesPassOnIsDecidedAgain(t *testing.T) {
 	var g *guarded
 	between := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { g.server.ForPeers().ServeHTTP(w, r) })
@@ -120,7 +121,7 @@ func TestWhatNodesPassOnIsDecidedAgain(t *testing.T) {
 			for events.Receive() {
 			}
 			read = events.Err()
-			_ = events.Close() // it has ended
+			_ = events.Close() // the stream has ended
 		}
 		return map[string]error{"GetEntity": get, "ReadEvents": read}
 	}

@@ -40,8 +40,8 @@ func TestCluster(t *testing.T) {
 	wantJSON(t, body, `{"shards":[`+shard(1, "n1")+`,`+shard(2, "n2")+`,`+shard(3, "n3")+`,`+shard(4, "n1")+`]}`)
 }
 
-// adminRows says of every rpc of the ClusterService whether it changes
-// something, with a request that is valid.
+// adminRows says for every rpc of the ClusterService whether it changes
+// something, with a valid request.
 var adminRows = map[string]struct {
 	changes bool
 	body    string
@@ -80,8 +80,8 @@ var adminRows = map[string]struct {
 	"CanI":              {false, `{"verb":"invoke"}`},
 }
 
-// Who may not change the cluster changes nothing, by any rpc: a new one needs
-// a row.
+// TestAdmin checks that a caller that may not change the cluster cannot do so by
+// any rpc. A new rpc needs a row.
 func TestAdmin(t *testing.T) {
 	service := clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0)
 	if service.Methods().Len() != len(adminRows) {
@@ -102,7 +102,7 @@ func TestAdmin(t *testing.T) {
 				t.Errorf("%s: the proto says that it only reads: %v, the table that it changes: %v", method.Name(), reads, row.changes)
 			}
 			if method.IsStreamingServer() {
-				continue // each has a test of its own
+				continue // each has its own test
 			}
 			status, body := s.post(t, clusterPath+string(method.Name()), row.body)
 			if row.changes && !admin {
@@ -121,7 +121,7 @@ func TestAdmin(t *testing.T) {
 	}
 }
 
-// stepping has the coordinator carry out orders until the test ends.
+// stepping makes the coordinator carry out operations until the test ends.
 func stepping(t *testing.T, s *site) {
 	t.Helper()
 	stop, done := make(chan struct{}), make(chan struct{})
@@ -142,7 +142,7 @@ func stepping(t *testing.T, s *site) {
 	})
 }
 
-// An order returns when it has had its effect.
+// An operation returns when it has taken effect.
 func TestOrders(t *testing.T) {
 	s := serve(t, rpc.Options{Admin: true})
 	stepping(t, s)
@@ -206,14 +206,15 @@ func TestOrders(t *testing.T) {
 	s.world.Nodes.Fail(&sharding.NotLeaderError{})
 	s.world.Kept.Fail(&sharding.NotLeaderError{})
 	for path, row := range adminRows {
-		if row.body != "" && path != "CanI" { // which the node itself answers
+		if row.body != "" && path != "CanI" { // CanI is answered by the node itself
 			_, body := s.post(t, clusterPath+path, row.body)
 			wantCode(t, body, connect.CodeUnavailable)
 		}
 	}
 }
 
-// An order that takes longer than the call says what is still going on.
+// An operation that takes longer than the call returns an error that describes
+// the remaining work.
 func TestOrdersThatTakeLonger(t *testing.T) {
 	s := serve(t, rpc.Options{Admin: true, DefaultDeadline: time.Second})
 	for _, order := range []struct{ path, body, want string }{
@@ -227,9 +228,9 @@ func TestOrdersThatTakeLonger(t *testing.T) {
 			t.Errorf("%s: %s", order.path, body)
 		}
 	}
-	for s.world.Nodes.Step() { // the orders stand
+	for s.world.Nodes.Step() { // the operations are still accepted
 	}
-	// Of n1, which nobody is known to hear, another node says that it leads nothing.
+	// n1 is suspected, so a different node reports that n1 leads nothing.
 	s.world.Nodes.Pend(&clusterv1.PendingOrder{Kind: "drain", NodeId: "n1", Remaining: 2, Reason: "nothing is heard of it"})
 	if _, body := s.post(t, clusterPath+"Drain", `{"nodeId":"n1"}`); !strings.Contains(body, "n1 may still lead 2 shards: nothing is heard of it") {
 		t.Errorf("the drain is pending: %s", body)
@@ -239,8 +240,8 @@ func TestOrdersThatTakeLonger(t *testing.T) {
 	}
 }
 
-// The node that a caller asks decides whether it may; the coordinator's node
-// takes the order from that one, and leaves the wait to it.
+// The node that a caller asks checks the permission. The coordinator's node
+// accepts the forwarded operation, and the forwarding node waits for its effect.
 func TestOrdersOfOtherNodes(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -262,8 +263,8 @@ func TestOrdersOfOtherNodes(t *testing.T) {
 	}
 }
 
-// A watch shows the cluster as it is, then what became of it, and many
-// changes between two looks as one.
+// A watch sends the current state of the cluster and then its changes; several
+// changes between two polls are sent as one.
 func TestWatchCluster(t *testing.T) {
 	s := serve(t, rpc.Options{Admin: true})
 	watch, err := s.cluster().WatchCluster(t.Context(), connect.NewRequest(&clusterv1.WatchClusterRequest{}))
@@ -328,7 +329,7 @@ func TestSettings(t *testing.T) {
 		}
 	}
 	next("a.one=1@1")
-	put("b.three", "3", 3) // not asked for
+	put("b.three", "3", 3) // outside of the watched prefix
 	put("a.one", "11", 4)
 	next("a.one=11@4")
 	put("a.one", "", 5)
@@ -341,7 +342,7 @@ func TestSettings(t *testing.T) {
 	wantJSON(t, body, `{"settings":[{"key":"b.three","value":"3","revision":"3"},{"key":"b.two","value":"2","revision":"2"}],"revision":"6"}`)
 }
 
-// A watch of nothing yet begins at once, over HTTP/1.1 too.
+// A watch without settings sends its headers immediately, over HTTP/1.1 too.
 func TestWatchOfNothing(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	client := clusterv1connect.NewClusterServiceClient(http.DefaultClient, s.url)
@@ -356,7 +357,8 @@ func TestWatchOfNothing(t *testing.T) {
 	}
 }
 
-// A watch ends when the server stops, so that its client goes elsewhere.
+// A watch ends when the server stops, so that its client reconnects to a
+// different node.
 func TestWatchesAreBounded(t *testing.T) {
 	s := serve(t, rpc.Options{MaxStreams: 2, MaxAddressStreams: 2})
 	one, err := s.cluster().WatchCluster(t.Context(), connect.NewRequest(&clusterv1.WatchClusterRequest{}))

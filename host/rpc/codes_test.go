@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// TestCodes: callers are told the errors of the server's own, with these codes.
+// TestCodes checks the codes of the server's own errors.
 func TestCodes(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 )
 
-// TestPagesOfAllowedOrigins: a browser is told of the origins whose pages may
-// call the node, and lets them; the services between nodes are not among what
-// they may call.
+// TestPagesOfAllowedOrigins: a browser learns which origins may call the node,
+// and allows their pages. The services between nodes are not among what they may
+// call.
 func TestPagesOfAllowedOrigins(t *testing.T) {
 	const app = "https://app.example"
 	between := "/hostd.peer.v1.PeerService/"

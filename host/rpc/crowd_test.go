@@ -20,7 +20,7 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 )
 
-// caller calls a site over connections of its own from an address.
+// caller calls a site over its own connections from one address.
 type caller struct {
 	t    *testing.T
 	site *site
@@ -34,7 +34,7 @@ func (s *site) callerFrom(t *testing.T, ip string) *caller {
 	return &caller{t, s, &http.Client{Transport: transport, Timeout: time.Minute}}
 }
 
-// get returns the status of an answer, 0 without one.
+// get returns the status of a response, 0 without one.
 func (c *caller) get(path string) int {
 	res, err := c.http.Get(c.site.url + path)
 	if err != nil {
@@ -55,7 +55,7 @@ func (c *caller) sends() int {
 	return res.StatusCode
 }
 
-// stream opens a connection with a stream that goes on until the returned end.
+// stream opens a connection with a stream that continues until end is called.
 func (c *caller) stream() (end func()) {
 	c.t.Helper()
 	protocols := new(http.Protocols)
@@ -74,7 +74,7 @@ func (c *caller) stream() (end func()) {
 	})
 }
 
-// occupy opens a connection whose request goes on until the returned end.
+// occupy opens a connection whose request continues until end is called.
 func (c *caller) occupy() (end func()) {
 	c.t.Helper()
 	ctx, cancel := context.WithCancel(c.t.Context())
@@ -97,8 +97,8 @@ func (c *caller) occupy() (end func()) {
 	return end
 }
 
-// TestIdleConnectionsMakeRoom: connections that do nothing keep nobody out,
-// neither of their own address nor of others.
+// TestIdleConnectionsMakeRoom: idle connections do not keep out new ones,
+// neither from their own address nor from others.
 func TestIdleConnectionsMakeRoom(t *testing.T) {
 	s := serve(t, rpc.Options{MaxConns: 12, MaxAddressConns: 8})
 	for i := range 40 {
@@ -111,7 +111,7 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 			t.Errorf("address %d: %d", i, status)
 		}
 	}
-	// They have their places for requests that go on.
+	// Idle connections make room for requests that continue.
 	occupied := s.callerFrom(t, "127.0.0.1")
 	for range 7 {
 		defer occupied.stream()()
@@ -121,8 +121,8 @@ func TestIdleConnectionsMakeRoom(t *testing.T) {
 	}
 }
 
-// TestOneAddressTakesNotAll: when an address has all that it may, others are
-// served, and the address itself gets probes of health answered and no more.
+// TestOneAddressTakesNotAll: when an address has reached its limit, other
+// addresses are served, and the address itself gets only health probes answered.
 func TestOneAddressTakesNotAll(t *testing.T) {
 	s := serve(t, rpc.Options{MaxConns: 12, MaxAddressConns: 8, Internal: map[string]http.Handler{"/between/": http.NotFoundHandler()}})
 	crowd := s.callerFrom(t, "127.0.0.1")
@@ -141,7 +141,7 @@ func TestOneAddressTakesNotAll(t *testing.T) {
 	if status := s.callerFrom(t, "127.0.0.2").sends(); status != http.StatusOK {
 		t.Errorf("another address: %d", status)
 	}
-	for range 64 { // beyond the reserve too
+	for range 64 { // more than the reserve
 		more.occupy()
 	}
 	wait("another address to be served still", func() bool { return s.callerFrom(t, "127.0.0.3").sends() == http.StatusOK })
@@ -151,9 +151,10 @@ func TestOneAddressTakesNotAll(t *testing.T) {
 	wait("the address to be served again", func() bool { return s.callerFrom(t, "127.0.0.1").sends() == http.StatusOK })
 }
 
-// TestCallsBetweenNodesHoldNoPlaceOfClients: where nodes have a listener of
-// their own, a path between nodes keeps no place beyond those of clients, so
-// that probes get one. Where they have none it does, as other nodes come there.
+// TestCallsBetweenNodesHoldNoPlaceOfClients: if nodes have their own listener, a
+// request to an internal path does not keep a reserve connection of the client
+// listener, so that probes get one. If they have none, it keeps the connection,
+// because other nodes use that listener.
 func TestCallsBetweenNodesHoldNoPlaceOfClients(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:7", ""} {
 		between := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "for nodes") })
@@ -174,7 +175,7 @@ func TestCallsBetweenNodesHoldNoPlaceOfClients(t *testing.T) {
 			return strings.TrimSpace(string(text))
 		}
 		kept := 0
-		for i := range 40 { // more than an address has beyond those of clients
+		for i := range 40 { // more than the reserve of an address
 			conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
 			if err != nil {
 				t.Fatal(err)
@@ -191,7 +192,7 @@ func TestCallsBetweenNodesHoldNoPlaceOfClients(t *testing.T) {
 			if at != "" {
 				want = "404 page not found"
 			}
-			if at != "" && i%2 == 1 { // what does not come is not waited for either
+			if at != "" && i%2 == 1 { // the server must not wait for a body that does not come
 				rest = "Content-Length: 9\r\n\r\n"
 			}
 			if said := ask(conn, rest); said != want {
@@ -212,7 +213,7 @@ func TestCallsBetweenNodesHoldNoPlaceOfClients(t *testing.T) {
 	}
 }
 
-// TestOneAddressTakesNotAllStreams: others can open streams meanwhile.
+// TestOneAddressTakesNotAllStreams: other addresses can still open streams.
 func TestOneAddressTakesNotAllStreams(t *testing.T) {
 	s := serve(t, rpc.Options{MaxStreams: 4, MaxAddressStreams: 3})
 	var open []*sendStream
@@ -243,8 +244,8 @@ func TestOneAddressTakesNotAllStreams(t *testing.T) {
 	}
 }
 
-// TestResetsEndAConnection: a client that resets one stream after the other
-// loses its connection; one that cancels a few calls keeps it.
+// TestResetsEndAConnection: a client that resets streams continually loses its
+// connection; a client that cancels a few calls keeps it.
 func TestResetsEndAConnection(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	resets := func(n int) (lost bool) {
@@ -304,11 +305,12 @@ func TestResetsEndAConnection(t *testing.T) {
 }
 
 // TestCallsAtATimeAreShared: calls that wait for the rest of their message take
-// memory, and 250 of them fit on a connection. An address has half of what there
-// may be, others and probes are served, and room is made when calls end.
+// memory, and a connection can have 250 of them. An address may have half of the
+// allowed calls, other addresses and probes are served, and calls that end make
+// room.
 func TestCallsAtATimeAreShared(t *testing.T) {
 	s := serve(t, rpc.Options{MaxConns: 12, MaxAddressConns: 8})
-	const share = 512 // the least that an address has
+	const share = 512 // the minimum for an address
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var transports []*http.Transport
@@ -321,7 +323,7 @@ func TestCallsAtATimeAreShared(t *testing.T) {
 				dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}
 				transports = append(transports, &http.Transport{Protocols: protocols, DialContext: dialer.DialContext})
 				r, _ := http.NewRequestWithContext(ctx, http.MethodGet, s.url+"/livez", nil)
-				if res, err := transports[len(transports)-1].RoundTrip(r); err != nil { // so that there is one connection
+				if res, err := transports[len(transports)-1].RoundTrip(r); err != nil { // opens the connection
 					t.Fatal(err)
 				} else {
 					res.Body.Close()
@@ -329,7 +331,7 @@ func TestCallsAtATimeAreShared(t *testing.T) {
 			}
 			transport := transports[len(transports)-1]
 			go func() {
-				body, _ := io.Pipe() // nothing comes
+				body, _ := io.Pipe() // never sends a byte
 				r, _ := http.NewRequestWithContext(ctx, http.MethodPost, s.url+entityPath+"Send", body)
 				r.Header.Set("Content-Type", "application/json")
 				res, err := transport.RoundTrip(r)
@@ -352,7 +354,7 @@ func TestCallsAtATimeAreShared(t *testing.T) {
 			}
 		}
 	}
-	until(http.StatusTooManyRequests) // when all have come
+	until(http.StatusTooManyRequests) // after all have arrived
 	if status := one.get("/readyz"); status != http.StatusOK {
 		t.Errorf("a probe: %d", status)
 	}

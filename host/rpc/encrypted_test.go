@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 )
 
-// Where TLS is required a call without it is answered by nothing but what other
-// nodes ask, and the probes of health.
+// If TLS is required, a call without it is rejected, except calls of other nodes
+// and health probes.
 func TestCallsWithoutTLSAreRefused(t *testing.T) {
 	internal := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "internal") })
 	s := serve(t, rpc.Options{TLSOnly: true, Metrics: internal, Internal: map[string]http.Handler{"/hostd.peer.v1.PeerService/": internal, leaderproxy.Path: internal}})

@@ -16,7 +16,7 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// send runs a command that has to succeed.
+// send runs a command that must succeed.
 func (s *site) send(t testing.TB, r *entityv1.SendRequest) *entityv1.SendResponse {
 	t.Helper()
 	res, err := s.entities().Send(t.Context(), connect.NewRequest(r))
@@ -26,7 +26,7 @@ func (s *site) send(t testing.TB, r *entityv1.SendRequest) *entityv1.SendRespons
 	return res.Msg
 }
 
-// events reads a stretch of history to its end.
+// events reads a range of a history to its end.
 func (s *site) events(t testing.TB, r *entityv1.ReadEventsRequest) ([]*entityv1.ReadEventsResponse, error) {
 	t.Helper()
 	stream, err := s.entities().ReadEvents(t.Context(), connect.NewRequest(r))
@@ -100,8 +100,8 @@ func TestReadEvents(t *testing.T) {
 	}
 }
 
-// TestFollowEvents: a following stream sends what there is, then what comes,
-// and ends where it was told to.
+// TestFollowEvents: a following stream sends the existing events, then new ones,
+// and ends at the requested sequence.
 func TestFollowEvents(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	s.send(t, add("a", 1))
@@ -126,8 +126,8 @@ func TestFollowEvents(t *testing.T) {
 	eventually(t, "the watch to end", func() bool { return s.world.Watchers(counter("a")) == 0 })
 }
 
-// TestFollowEndsWithItsCaller: a caller that goes away, before there is any
-// event, leaves nothing behind.
+// TestFollowEndsWithItsCaller: a caller that disconnects before there is any
+// event leaves no resources behind.
 func TestFollowEndsWithItsCaller(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -143,12 +143,12 @@ func TestFollowEndsWithItsCaller(t *testing.T) {
 	eventually(t, "the watch to end", func() bool { return s.world.Watchers(counter("a")) == 0 })
 }
 
-// TestSlowReaderIsCut: a client that does not read what it asked for cannot
-// hold the server's memory for ever.
+// TestSlowReaderIsCut: a client that does not read its responses cannot hold the
+// server's memory forever.
 func TestSlowReaderIsCut(t *testing.T) {
 	s := serve(t, rpc.Options{WriteStall: 100 * time.Millisecond})
 	payload := &entityv1.SendRequest_Data{Data: make([]byte, 900<<10)}
-	for range 16 { // more than windows and socket buffers take
+	for range 16 { // more than flow-control windows and socket buffers hold
 		s.send(t, &entityv1.SendRequest{EntityType: "blob", EntityId: "b", Command: "set", Payload: payload})
 	}
 	stream, err := s.entities().ReadEvents(t.Context(), connect.NewRequest(&entityv1.ReadEventsRequest{
@@ -237,7 +237,7 @@ func TestListEntities(t *testing.T) {
 	}
 }
 
-// TestAnswerFollowsTheRequest: a reply comes back the way the payload came.
+// TestAnswerFollowsTheRequest: a reply has the same form as the payload.
 func TestAnswerFollowsTheRequest(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	asJSON := &entityv1.SendRequest_Json{Json: structpb.NewNumberValue(5)}

@@ -16,10 +16,10 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// TestListenersAreApart: the peers' listener has what is between nodes and
-// nothing else, and places that clients do not take. The clients' has it too,
-// until it is said where other nodes are served: then it refers to that, and
-// connections that were used for it are closed.
+// TestListenersAreApart: the peer listener serves only the internal services, on
+// connections that clients cannot use up. The client listener serves them too,
+// until the peer listener's address is known: then it refers to that address,
+// and connections that were used for internal services are closed.
 func TestListenersAreApart(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -79,7 +79,7 @@ func TestListenersAreApart(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	// Well before the server ends what is idle.
+	// Well before the server closes idle connections.
 	conn.SetDeadline(time.Now().Add(30 * time.Second))
 	io.WriteString(conn, "GET "+between[0]+" HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n")
 	answer := make([]byte, 1<<10)
@@ -88,7 +88,7 @@ func TestListenersAreApart(t *testing.T) {
 	}
 	at.Store(&peers)
 	server.Part()
-	for err == nil { // what is left of the answer
+	for err == nil { // the rest of the response
 		_, err = conn.Read(answer)
 	}
 	if err != io.EOF {
@@ -107,7 +107,7 @@ func TestListenersAreApart(t *testing.T) {
 			t.Errorf("%s on the peers' listener: %d", path, status)
 		}
 	}
-	// Nobody else has a place where clients are served.
+	// No further client gets a connection.
 	refused := func() bool {
 		conn, err := net.Dial("tcp", clients)
 		if err != nil {
@@ -121,7 +121,7 @@ func TestListenersAreApart(t *testing.T) {
 		return strings.Contains(string(answer[:n]), "503")
 	}
 	eventually(t, "clients to be refused", refused)
-	for range 40 { // more than an address has of the reserve
+	for range 40 { // more than the reserve of an address
 		conn, err := net.Dial("tcp", peers)
 		if err != nil {
 			t.Fatal(err)

@@ -18,8 +18,8 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// looks notes the types whose entities a module was run on, and shows what it
-// makes of them.
+// looks records the types on whose entities a module was run, and returns
+// results that contain their state.
 type looks struct {
 	mu    sync.Mutex
 	types []string
@@ -50,7 +50,7 @@ func (l *looks) Verify(_ context.Context, r replay.VerifyRequest, tell func(repl
 	return tell(replay.Verified{EntityID: "e", Events: 1, Difference: "balance 12"})
 }
 
-// Begin implements rollout.Rollouts as far as a call of it is one of Check.
+// Begin implements rollout.Rollouts as far as it calls Check.
 func (l *looks) Begin(ctx context.Context, b modules.RolloutBegin) (uint64, error) {
 	_, err := b.Check(ctx, b.EntityType)
 	return 1, err
@@ -64,9 +64,10 @@ func (*looks) Change(context.Context, modules.RolloutOrder) (modules.RolloutStat
 	return modules.RolloutState{}, nil
 }
 
-// TestModulesOfOthersAreNotRunOnAType: who does not own a type has no module of
-// theirs run on its entities, whatever came of it: by a verification, a
-// comparison, or an activation or a rollout that would be refused afterwards.
+// TestModulesOfOthersAreNotRunOnAType: a caller that does not own a type cannot
+// have its module run on the type's entities, by a verification, a comparison,
+// an activation or a rollout, even if the operation would be rejected
+// afterwards.
 func TestModulesOfOthersAreNotRunOnAType(t *testing.T) {
 	var ran looks
 	g := guardWith(t, rpc.Options{Admin: true}, func(d *rpc.Deps) { d.Fits, d.Verifications, d.Rollouts = &ran, &ran, &ran }, "root", "ann", "bo")
@@ -137,9 +138,9 @@ func TestModulesOfOthersAreNotRunOnAType(t *testing.T) {
 	}
 }
 
-// TestShadowsNeedDeploy: to have another module decide commands of a type takes
-// deploy, besides the verb for settings by which that is said; to end it does
-// not.
+// TestShadowsNeedDeploy: a setting that lets a second module decide commands of
+// a type requires the verb deploy in addition to the verb for settings. Deleting
+// the setting does not.
 func TestShadowsNeedDeploy(t *testing.T) {
 	g := guard(t, rpc.Options{Admin: true}, "root", "op", "both")
 	g.begin(t)
@@ -156,9 +157,9 @@ func TestShadowsNeedDeploy(t *testing.T) {
 	wantDenied(t, "the end of one by who has settings", put("op", shadow, ""), false)
 }
 
-// TestModulesWithTypesOfOthersAreNotRun: who may deploy one type of a module does
-// not have it run on entities of that type either, as it may not activate it: by
-// a verification, a comparison or a shadow.
+// TestModulesWithTypesOfOthersAreNotRun: a caller that may deploy only one of a
+// module's types cannot run the module on entities of that type, by a
+// verification, a comparison or a shadow, because it may not activate it either.
 func TestModulesWithTypesOfOthersAreNotRun(t *testing.T) {
 	var ran looks
 	g := guardWith(t, rpc.Options{Admin: true}, func(d *rpc.Deps) { d.Fits, d.Verifications, d.Rollouts = &ran, &ran, &ran }, "root", "ann")
@@ -212,9 +213,9 @@ func TestModulesWithTypesOfOthersAreNotRun(t *testing.T) {
 	}
 }
 
-// TestSignaturesOfOthersModulesStay: a signature takes the place of another one
-// on the word of who may deploy what the module serves, since it decides on
-// which nodes that is served.
+// TestSignaturesOfOthersModulesStay: only a caller that may deploy the module's
+// types can replace its signature, because the signature decides on which nodes
+// the module is served.
 func TestSignaturesOfOthersModulesStay(t *testing.T) {
 	g := guard(t, rpc.Options{Admin: true}, "root", "ann", "bo")
 	g.begin(t)

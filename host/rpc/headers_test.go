@@ -25,7 +25,8 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// untouched is the body of a call that is to be refused by its headers.
+// untouched is the body of a call that must be rejected by its headers, so it
+// must not be read.
 type untouched struct{ t *testing.T }
 
 func (u untouched) Read([]byte) (int, error) {
@@ -35,7 +36,7 @@ func (u untouched) Read([]byte) (int, error) {
 
 func (u untouched) Close() error { return nil }
 
-// refusedByHeaders reports whether an answer is permission_denied, in the form
+// refusedByHeaders reports whether a response is permission_denied, in the form
 // of its protocol.
 func refusedByHeaders(res *http.Response) bool {
 	body, _ := io.ReadAll(res.Body)
@@ -48,9 +49,9 @@ func refusedByHeaders(res *http.Response) bool {
 	return res.StatusCode == http.StatusForbidden && bytes.Contains(body, []byte("permission_denied"))
 }
 
-// TestCallersWithoutARuleAreRefusedByTheirHeaders: at every door a caller who
-// has no rule for the procedure's verb is refused before a byte of the body is
-// read, and the refusal is counted as any other.
+// TestCallersWithoutARuleAreRefusedByTheirHeaders: on every way into the API, a
+// caller that has no rule for the procedure's verb is rejected before a byte of
+// the body is read, and the rejection is counted like any other.
 func TestCallersWithoutARuleAreRefusedByTheirHeaders(t *testing.T) {
 	g := guard(t, rpc.Options{}, "root", "none", "reader")
 	g.begin(t)
@@ -97,7 +98,7 @@ func TestCallersWithoutARuleAreRefusedByTheirHeaders(t *testing.T) {
 			}
 		}
 	}
-	// What another node passes on for its caller.
+	// A call that a different node forwards for its caller.
 	r := httptest.NewRequest("POST", strings.TrimSuffix(leaderproxy.Path, "/")+entityPath+"Delete", untouched{t})
 	r.Header.Set("Content-Type", "application/proto")
 	r.Header.Set(principal.Header, principal.HeaderOf(principal.Said{Caller: &principal.Principal{Kind: principal.Token, Name: "none"}}))
@@ -106,7 +107,7 @@ func TestCallersWithoutARuleAreRefusedByTheirHeaders(t *testing.T) {
 	if !refusedByHeaders(w.Result()) {
 		t.Errorf("by another node: %d %v", w.Code, w.Result().Header)
 	}
-	// A message in the path of a GET.
+	// A message in the URL of a GET.
 	r = httptest.NewRequest("GET", entityPath+"Query?connect=v1&encoding=json&message=%7Bmalformed", nil)
 	r.Header.Set("Authorization", "Bearer "+g.tokens["reader"])
 	w = httptest.NewRecorder()
@@ -116,8 +117,8 @@ func TestCallersWithoutARuleAreRefusedByTheirHeaders(t *testing.T) {
 	}
 }
 
-// TestCallsWithoutARoleChargeNothing: 240 calls of 1 MB by a caller without any
-// role wait for each other's end, and no byte of theirs is charged.
+// TestCallsWithoutARoleChargeNothing: 240 concurrent calls of 1 MB by a caller
+// without any role charge no bytes.
 func TestCallsWithoutARoleChargeNothing(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	g := guard(t, rpc.Options{Registerer: registry}, "root", "none")
@@ -149,7 +150,7 @@ func TestCallsWithoutARoleChargeNothing(t *testing.T) {
 	calls.Wait()
 }
 
-// gauge is the value of a metric without labels.
+// gauge returns the value of a metric without labels.
 func gauge(t *testing.T, from *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := from.Gather()
@@ -165,9 +166,9 @@ func gauge(t *testing.T, from *prometheus.Registry, name string) float64 {
 	return 0
 }
 
-// TestLargeMessagesAreChargedBeforeTheyAreDecoded: callers who may send share
-// what may wait on the node. The memory that their messages take once they are
-// decoded never passes it, whatever the protocol, and all of it is given back.
+// TestLargeMessagesAreChargedBeforeTheyAreDecoded: callers that may send share
+// the budget of waiting bytes. The memory that their messages take after
+// decoding never exceeds it, whatever the protocol, and all of it is released.
 func TestLargeMessagesAreChargedBeforeTheyAreDecoded(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	const limit = 32 << 20
@@ -200,7 +201,7 @@ func TestLargeMessagesAreChargedBeforeTheyAreDecoded(t *testing.T) {
 			case 3:
 				path, body = "/e/counter/a/add", []byte("["+list+"]")
 			}
-			r, err := http.NewRequest("POST", s.url+path, io.MultiReader(bytes.NewReader(body))) // without its length
+			r, err := http.NewRequest("POST", s.url+path, io.MultiReader(bytes.NewReader(body))) // hides the length
 			if err != nil {
 				t.Error(err)
 				return
@@ -220,7 +221,7 @@ func TestLargeMessagesAreChargedBeforeTheyAreDecoded(t *testing.T) {
 	watch.Wait()
 	eventually(t, "all charges to end", func() bool { return gauge(t, registry, "hostd_rpc_waiting_bytes") == 0 })
 
-	// One that could never be let in is the caller's fault.
+	// A message that could never be admitted is the caller's fault.
 	status, answer := s.post(t, entityPath+"Send", `{"entityType":"counter","entityId":"a","command":"add","json":[`+strings.Repeat("[],", 330_000)+`[]]}`)
 	if status != http.StatusBadRequest {
 		t.Errorf("%d %s", status, answer)
@@ -228,8 +229,8 @@ func TestLargeMessagesAreChargedBeforeTheyAreDecoded(t *testing.T) {
 	wantCode(t, answer, connect.CodeInvalidArgument)
 }
 
-// TestContentTypesAreOneInAnyCase: a message that could never be let in is
-// refused before it is decoded, however its content type is written.
+// TestContentTypesAreOneInAnyCase: a message that could never be admitted is
+// rejected before it is decoded, whatever the case of its content type.
 func TestContentTypesAreOneInAnyCase(t *testing.T) {
 	s := serve(t, rpc.Options{MaxWaitingBytes: 8 << 20})
 	list := &structpb.ListValue{}
@@ -274,8 +275,8 @@ func TestContentTypesAreOneInAnyCase(t *testing.T) {
 	}
 }
 
-// TestTextThatIsNotUTF8IsRefusedAtEveryDoor: bytes that are no UTF-8 are the
-// caller's fault, and never another name than the one that was sent.
+// TestTextThatIsNotUTF8IsRefusedAtEveryDoor: invalid UTF-8 is rejected as the
+// caller's fault, and never becomes a name other than the one that was sent.
 func TestTextThatIsNotUTF8IsRefusedAtEveryDoor(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	envelope := func(m []byte) []byte { return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(len(m))), m...) }

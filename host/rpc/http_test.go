@@ -19,8 +19,7 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// TestSendOverPlainHTTP fixes the JSON shapes that callers without a library
-// see.
+// TestSendOverPlainHTTP fixes the JSON that callers without a library see.
 func TestSendOverPlainHTTP(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	for _, step := range []struct {
@@ -73,7 +72,7 @@ func TestSendOverPlainHTTP(t *testing.T) {
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
-// TestErrorsOverPlainHTTP: every refusal has its code and HTTP status.
+// TestErrorsOverPlainHTTP: every error has its code and HTTP status.
 func TestErrorsOverPlainHTTP(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	s.world.Fail = map[string]error{"busy": request.ErrBusy, "broken": rpctest.ErrInternal, "unknown-outcome": request.ErrOutcomeUnknown}
@@ -137,8 +136,8 @@ func TestErrorsOverPlainHTTP(t *testing.T) {
 	}
 }
 
-// TestErrorDetails: what a handler returned and where an entity is are details
-// of the error, readable without a library through their debug form.
+// TestErrorDetails: a handler's rejection and the sequence of an entity are
+// details of the error, readable without a library through their debug form.
 func TestErrorDetails(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	for _, c := range []struct{ body, kind, debug string }{
@@ -173,7 +172,8 @@ func TestNotReadyIsUnavailable(t *testing.T) {
 	wantCode(t, body, connect.CodeUnavailable)
 }
 
-// TestQueryByGET: reads answer GET, in JSON and in binary; a command does not.
+// TestQueryByGET: reads can be sent by GET, in JSON and in binary; commands
+// cannot.
 func TestQueryByGET(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	s.post(t, entityPath+"Send", `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":3}}`)

@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// A node that belongs to no cluster is told to found one, and takes no other
-// call. Whoever is not patient hears what it waits for.
+// A node without a cluster can be told to bootstrap one, and accepts no other
+// call. An impatient caller learns what the bootstrap waits for.
 func TestInitialize(t *testing.T) {
 	s := serve(t, rpc.Options{Admin: true, Opened: func() error { return errors.New("no cluster") }})
 	s.world.Nodes.Found(clusterapi.Founding{Waits: "seeds are silent", Silent: []string{"b:1"}})
@@ -42,7 +42,7 @@ func TestInitialize(t *testing.T) {
 	wantCode(t, said, connect.CodeFailedPrecondition)
 }
 
-// Who may not change a cluster founds none either.
+// A caller that may not change a cluster may not bootstrap one either.
 func TestInitializeNeedsAdmin(t *testing.T) {
 	s := serve(t, rpc.Options{Opened: func() error { return errors.New("no cluster") }})
 	_, said := s.post(t, clusterPath+"Initialize", `{}`)

@@ -19,9 +19,9 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 )
 
-// TestEveryDoorReadsTheSameJSON sends the corner cases of package jsontext in
-// through each door of the API: the module gets the canonical text of each, the
-// caller gets that back, and what is refused is refused at every door.
+// TestEveryDoorReadsTheSameJSON sends the corner cases of package jsontext on
+// each way into the API: the module gets the canonical text of each, the caller
+// gets the same text back, and what one way rejects, every way rejects.
 func TestEveryDoorReadsTheSameJSON(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	member := func(t *testing.T, body string) (string, bool) {
@@ -134,8 +134,8 @@ func TestEveryDoorReadsTheSameJSON(t *testing.T) {
 	}
 }
 
-// sameJSON compares texts of which one may be written in another way, such as
-// with spaces; digits all count.
+// sameJSON compares JSON texts that may differ in spacing; all digits of numbers
+// count.
 func sameJSON(t *testing.T, got, want string) bool {
 	decode := func(text string) string {
 		d := json.NewDecoder(strings.NewReader(text))
@@ -186,9 +186,9 @@ func (s *site) sendInJSON(t *testing.T, text string) (out streamed) {
 	return out
 }
 
-// TestProgramsWithoutMarksReadDigitsAsText: a binary client that knows
-// google.protobuf.Value alone gets an integer beyond 2^53 as a string of its
-// digits, and what it sends as a double is the integer that the double is.
+// TestProgramsWithoutMarksReadDigitsAsText: a binary client that only knows
+// google.protobuf.Value gets an integer beyond 2^53 as a string of digits, and a
+// double that it sends is taken as the integer that the double represents.
 func TestProgramsWithoutMarksReadDigitsAsText(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	v, err := jsonvalue.Parse([]byte(`{"n":1234567890123456789}`))

@@ -17,7 +17,8 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// serveFleet runs nodes until the test ends; they leave no goroutine.
+// serveFleet runs nodes until the test ends, and checks that they leave no
+// goroutine behind.
 func serveFleet(t *testing.T, n int) (*rpctest.Fleet, *http.Client) {
 	t.Helper()
 	before := runtime.NumGoroutine()
@@ -47,8 +48,8 @@ func addTo(t *testing.T, c entityv1connect.EntityServiceClient, id string, n int
 	}
 }
 
-// TestAnyNodeAnswers: what is asked of one node about a shard that another
-// leads is answered by that one.
+// TestAnyNodeAnswers: a call about a shard that a different node leads is
+// forwarded to that node.
 func TestAnyNodeAnswers(t *testing.T) {
 	c, h2 := serveFleet(t, 3)
 	c.Forwards = true
@@ -77,7 +78,7 @@ func TestAnyNodeAnswers(t *testing.T) {
 			}
 		}
 	}
-	// A page's token is good at the next node.
+	// A page token is valid at the next node.
 	seen, token := map[string]int{}, ""
 	for page := 0; page == 0 || token != ""; page++ {
 		res, err := clients[page%3].ListEntities(t.Context(), connect.NewRequest(&entityv1.ListEntitiesRequest{EntityType: rpctest.Counter, PageSize: 7, PageToken: token}))
@@ -99,7 +100,8 @@ func TestAnyNodeAnswers(t *testing.T) {
 	}
 }
 
-// TestNoThirdNode: what arrives from a node is answered or refused there.
+// TestNoThirdNode: a forwarded call is answered or rejected, but not forwarded
+// again.
 func TestNoThirdNode(t *testing.T) {
 	c, h2 := serveFleet(t, 2)
 	peer := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(2).Addr+leaderproxy.Path[:len(leaderproxy.Path)-1])
@@ -110,7 +112,8 @@ func TestNoThirdNode(t *testing.T) {
 	if _, err := peer.GetEntity(t.Context(), connect.NewRequest(&entityv1.GetEntityRequest{EntityType: rpctest.Counter, EntityId: "a"})); err != nil {
 		t.Errorf("at the right node: %v", err)
 	}
-	// Two nodes that hold each other for the leader end at the deadline.
+	// If two nodes each take the other for the leader, the call ends at the
+	// deadline.
 	c.Move(1, "")
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -119,14 +122,14 @@ func TestNoThirdNode(t *testing.T) {
 	if _, err := other.GetEntity(ctx, connect.NewRequest(&entityv1.GetEntityRequest{EntityType: rpctest.Counter, EntityId: id})); err == nil {
 		t.Error("an entity without a leader was described")
 	}
-	// With a leader again the same node finds it.
+	// When there is a leader again, the same node finds it.
 	time.AfterFunc(10*time.Millisecond, func() { c.Move(1, "n1") })
 	if _, err := other.GetEntity(t.Context(), connect.NewRequest(&entityv1.GetEntityRequest{EntityType: rpctest.Counter, EntityId: id})); err != nil {
 		t.Errorf("after an election: %v", err)
 	}
 }
 
-// inShard returns an entity id of a shard.
+// inShard returns an entity id in a shard.
 func inShard(shard sharding.ShardID) string {
 	for i := 0; ; i++ {
 		if id := fmt.Sprint("x", i); sharding.ShardOf(sharding.EntityID{Type: rpctest.Counter, ID: id}, rpctest.Shards) == shard {
@@ -135,8 +138,8 @@ func inShard(shard sharding.ShardID) string {
 	}
 }
 
-// TestEventsFollowTheLeader: a follower at one node sees each event once, in
-// order, while the entity's leader moves and nodes die.
+// TestEventsFollowTheLeader: a follower at one node gets each event once, in
+// order, while the entity's leader moves and nodes fail.
 func TestEventsFollowTheLeader(t *testing.T) {
 	c, h2 := serveFleet(t, 3)
 	c.Forwards = true

@@ -25,12 +25,12 @@ import (
 
 func counter(id string) sharding.EntityID { return sharding.EntityID{Type: "counter", ID: id} }
 
-// TestMessageLimit: a message of the limit's length is taken and one byte more
-// is the caller's fault, in every protocol and encoding.
+// TestMessageLimit: a message at the limit is accepted, and one byte more is
+// rejected as the caller's fault, in every protocol and encoding.
 func TestMessageLimit(t *testing.T) {
 	const limit = 64 << 10
 	s := serve(t, rpc.Options{MaxMessageBytes: limit})
-	// Spaces around JSON give every length.
+	// Spaces after the JSON pad it to any length.
 	jsonBody := func(n int) string {
 		body := `{"entityType":"counter","entityId":"a","command":"echo"}`
 		return body + strings.Repeat(" ", n-len(body))
@@ -95,7 +95,8 @@ func protocols() map[string][]connect.ClientOption {
 	}
 }
 
-// TestNameLimits: names at their limits are taken and one byte more is not.
+// TestNameLimits: names at their limits are accepted, and one byte more is
+// rejected.
 func TestNameLimits(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	for _, c := range []struct {
@@ -142,8 +143,8 @@ func codeName(c connect.Code) string {
 	return c.String()
 }
 
-// TestCompressedInputIsRefused: a small body that would unpack to a large one
-// costs nothing, because nothing is unpacked.
+// TestCompressedInputIsRefused: a small body that would decompress to a large
+// one costs nothing, because nothing is decompressed.
 func TestCompressedInputIsRefused(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	var bomb bytes.Buffer
@@ -177,8 +178,8 @@ func TestHeaderLimit(t *testing.T) {
 	}
 }
 
-// TestModuleLimit: modules up to their limit arrive whole, in one message or
-// in pieces; longer ones are refused.
+// TestModuleLimit: modules up to their limit are accepted, in one message or in
+// several; larger ones are rejected.
 func TestModuleLimit(t *testing.T) {
 	const limit = 16 << 20
 	s := serve(t, rpc.Options{})
@@ -194,7 +195,7 @@ func TestModuleLimit(t *testing.T) {
 			piece := rest[:min(len(rest), 1<<19)]
 			rest = rest[len(piece):]
 			if stream.Send(&modulev1.UploadStreamRequest{Wasm: piece}) != nil {
-				break // the error comes with the answer
+				break // the error comes with the response
 			}
 		}
 		_, err = stream.CloseAndReceive()
@@ -204,7 +205,7 @@ func TestModuleLimit(t *testing.T) {
 	}
 }
 
-// TestUploadsAtATime: one more upload than may go on waits until another ends.
+// TestUploadsAtATime: an upload beyond the limit waits until another one ends.
 func TestUploadsAtATime(t *testing.T) {
 	s := serve(t, rpc.Options{MaxUploads: 1})
 	c := modulev1connect.NewModuleServiceClient(s.h2, s.url)
@@ -231,8 +232,8 @@ func TestUploadsAtATime(t *testing.T) {
 	}
 }
 
-// TestDeadlines: the server ends the wait of a call that brings no deadline,
-// and honours a shorter one; the command itself goes on.
+// TestDeadlines: the server limits the wait of a call without a deadline and
+// respects a shorter one; the command itself continues.
 func TestDeadlines(t *testing.T) {
 	s := serve(t, rpc.Options{DefaultDeadline: 50 * time.Millisecond, MaxDeadline: 200 * time.Millisecond})
 	body := `{"entityType":"counter","entityId":"a","command":"add","json":{"amount":1},"commandId":"%s"}`

@@ -16,9 +16,10 @@ import (
 	"github.com/hostd/hostd/host/rpc/page"
 )
 
-// TestListingsComeInPages: whatever size of pages is asked for, settings, shards
-// and modules come once each and in order; a page that nobody gave a size has
-// what a client of gRPC takes; and a token of one listing is refused by others.
+// TestListingsComeInPages: whatever the page size, settings, shards and modules
+// are listed once each and in order; a page without a requested size is small
+// enough for a gRPC client; and a token of one listing is rejected by the
+// others.
 func TestListingsComeInPages(t *testing.T) {
 	s := serve(t, rpc.Options{Admin: true})
 	modules := modulev1connect.NewModuleServiceClient(s.h2, s.url)
@@ -39,7 +40,7 @@ func TestListingsComeInPages(t *testing.T) {
 	for _, listing := range []struct {
 		name   string
 		sizes  []uint32
-		pages  int // without a size
+		pages  int // without a requested size
 		ask    func(size uint32, token string) (answer, error)
 		listed func(answer) []string
 	}{
@@ -103,7 +104,7 @@ func TestListingsComeInPages(t *testing.T) {
 	}
 }
 
-// msg is the message of an answer, if there is one.
+// msg returns the message of a response, or nil.
 func msg[T any](res *connect.Response[T]) *T {
 	if res == nil {
 		return nil

@@ -32,8 +32,8 @@ func TestMetrics(t *testing.T) {
 		{2, "hostd_rpc_seconds", "procedure=" + send},
 		{0, "hostd_rpc_streams", ""},
 	} {
-		// A stream is counted when its handler has returned, a moment after
-		// its client has seen the end.
+		// A stream is counted after its handler has returned, which is slightly
+		// after its client has seen the end.
 		eventually(t, c.name+" "+c.labels, func() bool { return sample(t, registry, c.name, c.labels) == c.want })
 	}
 }

@@ -13,10 +13,10 @@ import (
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 )
 
-// TestForeignPagesAreRefused: on every path but the probes of health, a request
-// that a browser sends for a page of another origin is refused, and one that
-// comes by a name that is not the node's. Programs and the node's own origin are
-// served.
+// TestForeignPagesAreRefused: on every path except the health probes, the server
+// rejects requests that a browser sends for a page of a different origin, and
+// requests with a Host that is not the node's. Programs and the node's own
+// origin are served.
 func TestForeignPagesAreRefused(t *testing.T) {
 	named := serve(t, rpc.Options{Hosts: []string{"node.example", "lb.example"}, Metrics: http.NotFoundHandler(), Internal: map[string]http.Handler{
 		"/hostd.peer.v1.PeerService/": http.NotFoundHandler()}})
@@ -24,7 +24,7 @@ func TestForeignPagesAreRefused(t *testing.T) {
 	address := strings.TrimPrefix(named.url, "http://")
 	for _, c := range []struct {
 		name, host, origin, site string
-		refused, refusedOpen     bool // by the node that knows its names, by the other one
+		refused, refusedOpen     bool // by the node that has host names, by the node that has none
 	}{
 		{name: "a program"},
 		{name: "a program by localhost", host: "localhost:7070"},
@@ -73,7 +73,7 @@ func TestForeignPagesAreRefused(t *testing.T) {
 			}
 		}
 	}
-	// A proxy in front that calls the node by its address.
+	// A reverse proxy that calls the node by its address.
 	target := &url.URL{Scheme: "http", Host: address}
 	proxy := httptest.NewServer(&httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target); r.SetXForwarded() }})
 	defer proxy.Close()

@@ -15,8 +15,9 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// A type is whoever activated a module for it first: nobody else changes what
-// serves it, how its entities are kept, or whose it is, but who may admin it.
+// A type belongs to the caller that first activated a module for it. Other
+// callers may not change its module, its settings or its owner, except callers
+// that may admin the type.
 func TestTypesBelongToWhoTookThem(t *testing.T) {
 	g := guard(t, rpc.Options{Admin: true}, "root", "ann", "bo")
 	g.begin(t)
@@ -115,7 +116,8 @@ func errorInfo(err error) (*errdetails.ErrorInfo, bool) {
 	return nil, false
 }
 
-// Who may deploy one type of a module has it serve none, whoever owns that.
+// A caller that may deploy only one of a module's types cannot activate the
+// module for any, whoever owns the type.
 func TestActivationNeedsAllTypes(t *testing.T) {
 	g := guard(t, rpc.Options{}, "root", "ann")
 	g.begin(t)
@@ -149,7 +151,8 @@ func TestActivationNeedsAllTypes(t *testing.T) {
 	}
 }
 
-// An upload that activates binds no type where it may not bind all.
+// An upload that activates a module activates no type unless it may activate
+// all.
 func TestUploadsActivateAllTypesOrNone(t *testing.T) {
 	g := guard(t, rpc.Options{}, "root", "ann", "bo")
 	g.begin(t)
@@ -183,8 +186,9 @@ func TestUploadsActivateAllTypesOrNone(t *testing.T) {
 	}
 }
 
-// A rule about a type reaches what names the type by a module's digest or by the
-// key of a setting, and settings can be given for some types alone.
+// A rule about a type also applies to calls that name the type by a module's
+// digest or by the key of a setting, and settings can be granted for some types
+// only.
 func TestRulesReachTypesNamedOtherwise(t *testing.T) {
 	g := guard(t, rpc.Options{Admin: true}, "root", "ann", "bo")
 	g.begin(t)
@@ -215,7 +219,7 @@ func TestRulesReachTypesNamedOtherwise(t *testing.T) {
 	}
 	for _, c := range []struct {
 		what    string
-		ann, bo bool // are refused
+		ann, bo bool // whether the call is rejected
 		call    func(name string) error
 	}{
 		{"describe by digest", true, true, func(name string) error {

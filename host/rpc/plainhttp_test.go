@@ -21,14 +21,14 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// plainCall is a request under /e/ and what is answered.
+// plainCall is a request under /e/ and the expected response.
 type plainCall struct {
 	line    string // method and path
 	body    string
-	headers string // name=value, with spaces between them
+	headers string // name=value, separated by spaces
 	status  int
-	want    string // the body; of a failure a part of it
-	answers string // headers of the answer
+	want    string // the body; for an error a part of it
+	answers string // response headers
 }
 
 func (s *site) plain(t *testing.T, c plainCall) {
@@ -66,7 +66,7 @@ func (s *site) plain(t *testing.T, c plainCall) {
 	}
 }
 
-// TestEntitiesUnderPlainPaths: what curl sends without a library.
+// TestEntitiesUnderPlainPaths sends what curl sends without a library.
 func TestEntitiesUnderPlainPaths(t *testing.T) {
 	s := serve(t, rpc.Options{MaxMessageBytes: 4 << 10})
 	s.world.Fail = map[string]error{"busy": request.ErrBusy, "broken": rpctest.ErrInternal}
@@ -138,8 +138,8 @@ func TestEntitiesUnderPlainPaths(t *testing.T) {
 	}
 }
 
-// TestPlainPathsAskWhoCalls: a call is let in before its body is read, as any
-// other, and with the same credentials.
+// TestPlainPathsAskWhoCalls: a call on a plain path is authenticated like any
+// other, before its body is read.
 func TestPlainPathsAskWhoCalls(t *testing.T) {
 	token := authn.NewToken()
 	file := filepath.Join(t.TempDir(), "tokens")
@@ -159,7 +159,7 @@ func TestPlainPathsAskWhoCalls(t *testing.T) {
 	s.plain(t, plainCall{"GET /e/counter/a/q/total", ``, "", 401, `"code":"unauthenticated"`, ""})
 	s.plain(t, plainCall{"GET /e/counter/events", ``, "Accept=text/event-stream", 401, `"code":"unauthenticated"`, ""})
 
-	// The body never comes.
+	// The body never arrives.
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
 	body, never := io.Pipe()
@@ -218,7 +218,7 @@ func (s *site) eventStream(ctx context.Context, t *testing.T, path, last string)
 	return &eventStream{res, bufio.NewScanner(res.Body)}
 }
 
-// next is the next event; ok is false at the end of the stream.
+// next returns the next event; ok is false at the end of the stream.
 func (e *eventStream) next(t *testing.T) (id, text string, ok bool) {
 	t.Helper()
 	for e.lines.Scan() {
@@ -268,7 +268,7 @@ func TestEventsForBrowsers(t *testing.T) {
 	if len(cursors) != 2 {
 		t.Fatalf("%d events", len(cursors))
 	}
-	// A browser comes back with the last id that it has seen.
+	// A browser reconnects with the last id that it has seen.
 	live := s.eventStream(ctx, t, "/e/counter/events", cursors[0])
 	if id, text, ok := live.next(t); !ok || id != cursors[1] || !strings.Contains(text, `"sequence":"2"`) {
 		t.Errorf("%s %s %v", id, text, ok)
@@ -292,9 +292,9 @@ func TestEventsForBrowsers(t *testing.T) {
 	}
 }
 
-// TestEventsOfShards: a stream of some shards has their events alone, and a
-// cursor that is short however many shards there are. All streams together have
-// each event once.
+// TestEventsOfShards: a stream of some shards sends only their events, with a
+// cursor that is short however many shards the cluster has. All such streams
+// together send each event once.
 func TestEventsOfShards(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	const entities = 40
@@ -353,8 +353,8 @@ func TestEventsOfShards(t *testing.T) {
 	}
 }
 
-// TestMalformedBodiesAreTheCallersFault: bytes that are no chunked body, and a
-// body that is cut short, are answered with invalid_argument.
+// TestMalformedBodiesAreTheCallersFault: malformed chunked encoding and a
+// truncated body are answered with invalid_argument.
 func TestMalformedBodiesAreTheCallersFault(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	for _, path := range []string{"/e/counter/a/add", entityPath + "Send"} {
@@ -379,8 +379,8 @@ func TestMalformedBodiesAreTheCallersFault(t *testing.T) {
 	}
 }
 
-// TestUncleanPathsAreNotRedirected: a redirect escapes an id once more, so that
-// the caller would come to another entity.
+// TestUncleanPathsAreNotRedirected: a redirect would escape an id a second time,
+// so that the caller would reach a different entity.
 func TestUncleanPathsAreNotRedirected(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	for _, path := range []string{"//e/counter/a%2Fb/add", "/x/../e/counter/a%2Fb/add", "/./e/counter/a/add", "//hostd.entity.v1.EntityService/Send", "/livez/../e/counter/a"} {

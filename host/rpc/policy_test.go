@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 )
 
-// What is not in the request stays as it is; what asks for nothing, or for
-// something that cannot be meant, is refused.
+// Fields that are not in the request keep their values. A request that changes
+// nothing, or sets a useless value, is rejected.
 func TestSetPolicy(t *testing.T) {
 	s := serve(t, rpc.Options{Admin: true})
 	_, body := s.post(t, clusterPath+"SetPolicy", `{"replication":5}`)

@@ -22,20 +22,20 @@ func (g *guarded) allot(t *testing.T, name string, q access.Quotas) {
 	g.bind(t, "token:"+name, name, "invoker")
 }
 
-// overQuota reports whether an error names the quota that refuses it.
+// overQuota reports whether an error names the quota.
 func overQuota(err error, which access.Quota) bool {
 	refused, ok := errors.AsType[*connect.Error](err)
 	return ok && refused.Code() == connect.CodeResourceExhausted && strings.Contains(refused.Message(), "over the quota "+which.String()+"=") && len(refused.Details()) == 1
 }
 
-// TestQuotasOfASecond: on a clock that stands, calls and each command of a
-// stream are let in up to what their caller may do in a second.
+// TestQuotasOfASecond: while the clock is stopped, calls and each command of a
+// stream are admitted up to the caller's quota of one second.
 func TestQuotasOfASecond(t *testing.T) {
 	payload, reply := int64(len(add("x", 1).GetData())), int64(len(`{"total":1}`))
 	for _, tt := range []struct {
 		which access.Quota
 		q     access.Quotas
-		most  int // commands at once; what one has cost is known when it has ended
+		most  int // admitted commands; the cost of a command is known only when it has ended
 	}{
 		{access.CommandsPerSecond, access.Quotas{CommandsPerSecond: 6}, 6},
 		{access.FuelPerSecond, access.Quotas{FuelPerSecond: 5001}, 6},
@@ -49,8 +49,8 @@ func TestQuotasOfASecond(t *testing.T) {
 			_, err := g.entitiesAs("ann").Send(t.Context(), connect.NewRequest(add("x", 1)))
 			return err
 		}
-		// Half of them by calls, half on a stream, one after the other: each is
-		// charged when it is answered.
+		// Half of them are calls and half are commands on a stream, one after
+		// the other, because each is charged when it is answered.
 		for i := range tt.most / 2 {
 			if err := send(); err != nil {
 				t.Fatalf("%s: call %d: %v", tt.which, i, err)
@@ -89,7 +89,7 @@ func TestQuotasOfASecond(t *testing.T) {
 	}
 }
 
-// TestQuotaOfStreams: what has ended does not count.
+// TestQuotaOfStreams: streams that have ended do not count.
 func TestQuotaOfStreams(t *testing.T) {
 	g := guard(t, rpc.Options{}, "root", "ann")
 	g.begin(t)

@@ -33,15 +33,15 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// guarded is a site that asks who calls, and holds them to their roles.
+// guarded is a site that authenticates callers and enforces their roles.
 type guarded struct {
 	*site
 	tokens  map[string]string
 	auth    *authorize.Authorizer
 	known   atomic.Bool
-	time    atomic.Int64 // of quotas
+	time    atomic.Int64 // the clock of the quotas
 	mu      sync.Mutex
-	refused []string // commands of streams: type/id#command id
+	refused []string // rejected commands of streams: type/id#command id
 }
 
 // bearer sends a token with every call.
@@ -58,14 +58,14 @@ func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
 	return b.next.RoundTrip(r)
 }
 
-// guard serves a world to the named tokens and to the anonymous. Nobody has a
-// role yet.
+// guard serves a world to the named tokens and to anonymous callers. No caller
+// has a role yet.
 func guard(t *testing.T, opts rpc.Options, names ...string) *guarded {
 	t.Helper()
 	return guardWith(t, opts, func(*rpc.Deps) {}, names...)
 }
 
-// guardWith is guard on other dependencies.
+// guardWith is guard with different dependencies.
 func guardWith(t *testing.T, opts rpc.Options, change func(*rpc.Deps), names ...string) *guarded {
 	t.Helper()
 	g := &guarded{tokens: map[string]string{}}
@@ -107,7 +107,7 @@ func guardWith(t *testing.T, opts rpc.Options, change func(*rpc.Deps), names ...
 	return g
 }
 
-// begin has roles decide: root is admin.
+// begin puts roles in force: root is admin.
 func (g *guarded) begin(t *testing.T) {
 	t.Helper()
 	g.auth.Set(authz.Compile(0, nil, nil))
@@ -213,8 +213,8 @@ func TestRolesDecideCalls(t *testing.T) {
 	}
 	wantDenied(t, "events of all", err, true)
 
-	// The node lets nobody change the cluster by its configuration: who is admin
-	// may all the same.
+	// The node's configuration does not allow changes of the cluster, but an
+	// admin may make them nevertheless.
 	_, err = g.clusterAs("root").PutSetting(t.Context(), connect.NewRequest(&clusterv1.PutSettingRequest{Key: "a", Value: "b"}))
 	wantDenied(t, "setting by admin", err, false)
 	_, err = g.clusterAs("ann").PutSetting(t.Context(), connect.NewRequest(&clusterv1.PutSettingRequest{Key: "a", Value: "c"}))
@@ -239,7 +239,7 @@ func TestRolesDecideEachCommandOfAStream(t *testing.T) {
 	if len(codes) != 3 || codes[1] != "" || codes[2] != "permission_denied" || codes[3] != "" {
 		t.Errorf("answers: %v", codes)
 	}
-	// The next command is decided by what is so then.
+	// The next command is decided by the new roles.
 	g.role(t, "clerk", access.Rule{Effect: access.Allow, Verbs: []string{access.Invoke}, IDPrefixes: []string{"bo/"}})
 	if err := stream.Send(message(4, add("ann/1", 1), add("bo/1", 1))); err != nil {
 		t.Fatal(err)
@@ -300,7 +300,7 @@ func TestStreamsEndWhenRolesAreTaken(t *testing.T) {
 	if err != nil || !kept.Receive() {
 		t.Fatal(err)
 	}
-	g.bind(t, "token:ann", "deployer") // which may read, and no more
+	g.bind(t, "token:ann", "deployer") // which may only read
 	_, err = commands.Receive()
 	wantDenied(t, "the commands", err, true)
 	commands.CloseRequest()
@@ -333,8 +333,8 @@ func TestStreamsEndWhenRolesAreTaken(t *testing.T) {
 	kept.Close()
 }
 
-// Before the node has heard of the roles of its cluster there may be some: it
-// shows what it is, and no more. Once it knows that nobody is admin, everybody
+// Until the node knows the roles of its cluster, it only shows its own state,
+// because there may be roles. When it knows that there is no admin, every caller
 // may do everything.
 func TestRolesThatAreNotKnownYet(t *testing.T) {
 	g := guard(t, rpc.Options{Admin: true}, "root")
@@ -360,7 +360,7 @@ func TestRolesThatAreNotKnownYet(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	// A table that is in force is gone by, however old it is.
+	// A table in force is applied, however old it is.
 	g.bind(t, "token:root", access.RoleAdmin)
 	g.known.Store(false)
 	_, err := g.entitiesAs("root").Send(t.Context(), connect.NewRequest(add("a", 1)))
@@ -413,8 +413,8 @@ func TestFirstAdminIsWhoAsks(t *testing.T) {
 	}
 }
 
-// TestNobodyGivesWhatItDoesNotHold: who may give roles gives no more than it
-// has, by any call, unless it is admin.
+// TestNobodyGivesWhatItDoesNotHold: a caller that may give roles cannot give
+// more than it has, by any call, unless it is admin.
 func TestNobodyGivesWhatItDoesNotHold(t *testing.T) {
 	g := guard(t, rpc.Options{Admin: true}, "root", "ann")
 	g.begin(t)
@@ -453,15 +453,15 @@ func TestNobodyGivesWhatItDoesNotHold(t *testing.T) {
 		wantDenied(t, who+" gives all that is built in", bind("token:cy", "admin"), limited)
 		wantDenied(t, who+" gives a role that nobody knows", bind("token:cy", "unheard-of"), limited)
 		wantDenied(t, who+" makes a token of everything", token(who+"-all", "everything"), limited)
-		if limited { // root has the role deny something else by now
+		if limited { // root has changed what the role denies by now
 			wantDenied(t, who+" gives itself what is left without what denies", bind("token:ann", "officer"), true)
 			wantDenied(t, who+" takes a binding away that denies", unbind("token:bo"), true)
 		}
 	}
 }
 
-// Who may deploy some types activates a module of those alone. What is refused
-// changes nothing of what serves.
+// A caller that may deploy some types can only activate modules of those types.
+// A rejected activation changes nothing.
 func TestUploadsActivateWhatMayBeDeployed(t *testing.T) {
 	g := guard(t, rpc.Options{}, "root", "ann")
 	g.begin(t)
@@ -499,7 +499,7 @@ func TestUploadsActivateWhatMayBeDeployed(t *testing.T) {
 	wantDenied(t, "a stream", stream(), true)
 }
 
-// Each refusal has its line in the audit log, of a command of a stream too.
+// Each rejection is recorded in the audit log, for a command of a stream too.
 func TestRefusalsByRolesAreWritten(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	log, err := audit.Open(audit.Options{Path: path, Node: "n1"})
@@ -553,8 +553,8 @@ func TestRefusalsByRolesAreWritten(t *testing.T) {
 	}
 }
 
-// TestProfilesOverHTTPAreForAdmins: what /debug/pprof/ serves is what
-// ProfileNode does, to the same callers.
+// TestProfilesOverHTTPAreForAdmins: /debug/pprof/ serves the same profiles as
+// ProfileNode, to the same callers.
 func TestProfilesOverHTTPAreForAdmins(t *testing.T) {
 	g := guard(t, rpc.Options{Admin: true, Debug: true}, "root", "op")
 	get := func(name string) int {

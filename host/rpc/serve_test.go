@@ -41,7 +41,7 @@ func serve(t testing.TB, opts rpc.Options) *site {
 	return serveWith(t, opts, func(*rpc.Deps) {})
 }
 
-// serveWith is serve on other dependencies.
+// serveWith is serve with different dependencies.
 func serveWith(t testing.TB, opts rpc.Options, change func(*rpc.Deps)) *site {
 	t.Helper()
 	before := runtime.NumGoroutine()
@@ -78,7 +78,7 @@ func serveWith(t testing.TB, opts rpc.Options, change func(*rpc.Deps)) *site {
 	return s
 }
 
-// entities is a client over HTTP/2.
+// entities returns a client over HTTP/2.
 func (s *site) entities(opts ...connect.ClientOption) entityv1connect.EntityServiceClient {
 	return entityv1connect.NewEntityServiceClient(s.h2, s.url, opts...)
 }

@@ -74,7 +74,8 @@ func TestModules(t *testing.T) {
 	if err := download.Err(); err != nil || string(wasm) != "\x00asm-two" {
 		t.Errorf("download: %q, %v", wasm, err)
 	}
-	// Protobuf's JSON has spaces or none, by the program that it is in.
+	// Protobuf's JSON encoder randomly adds spaces, depending on the program's
+	// build.
 	if _, body := s.post(t, modulePath+"Quotas", `{}`); !strings.Contains(strings.ReplaceAll(string(body), " ", ""), `"most":{"modules":"100","bytes":"1048576","ownModules":"10"}`) || !strings.Contains(strings.ReplaceAll(string(body), " ", ""), `"retentionSeconds":"3600"`) {
 		t.Errorf("quotas: %s", body)
 	}
@@ -103,8 +104,8 @@ func TestModules(t *testing.T) {
 	}
 }
 
-// TestLargeModulesAreDownloadedInPieces: a client of gRPC takes 4 MiB a message
-// if it does not ask for more, and a module may have 16.
+// TestLargeModulesAreDownloadedInPieces: a gRPC client accepts 4 MiB per message
+// by default, and a module may have 16.
 func TestLargeModulesAreDownloadedInPieces(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	wasm := append([]byte("\x00asm-large"), bytes.Repeat([]byte("x"), 15<<20)...)
@@ -134,8 +135,8 @@ func TestLargeModulesAreDownloadedInPieces(t *testing.T) {
 	}
 }
 
-// TestEveryProcedureIsServed: each rpc of the protos answers, and reads answer
-// GET too: what is not built says so.
+// TestEveryProcedureIsServed: each rpc of the protos is served, and reads also
+// by GET. Calls that the node does not support are unimplemented.
 func TestEveryProcedureIsServed(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	for _, file := range []protoreflect.FileDescriptor{
@@ -173,8 +174,8 @@ func TestReflection(t *testing.T) {
 	}
 }
 
-// TestShutdown: calls in flight are answered, streams end once what they have
-// read is answered, and following ones are told to go elsewhere.
+// TestShutdown: calls in flight are answered, streams end after what they have
+// read is answered, and following streams end with unavailable.
 func TestShutdown(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -243,7 +244,7 @@ func TestOptionsValidate(t *testing.T) {
 	}
 }
 
-// panics is a registry of types with a fault.
+// panics is a registry of types whose lookup panics.
 type panics struct{}
 
 func (panics) Names() []string { return nil }
@@ -252,8 +253,8 @@ func (panics) Lookup(context.Context, string) (modules.Type, error) {
 	panic("index out of range in types.go")
 }
 
-// TestPanicIsInternal: a fault of a handler fails its call, tells the caller
-// nothing, and leaves the server running.
+// TestPanicIsInternal: a panic in a handler fails its call, reveals nothing to
+// the caller, and leaves the server running.
 func TestPanicIsInternal(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -276,8 +277,8 @@ func TestPanicIsInternal(t *testing.T) {
 	}
 }
 
-// TestStreamsOutliveTimeouts: what bounds a call does not bound a stream that
-// is idle for longer.
+// TestStreamsOutliveTimeouts: the time limits of calls do not apply to a stream
+// that is idle for longer.
 func TestStreamsOutliveTimeouts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits longer than the server's timeouts")
@@ -303,7 +304,7 @@ func TestStreamsOutliveTimeouts(t *testing.T) {
 	follow.Close()
 }
 
-// Each rpc of the public API says what it does.
+// Each rpc of the public API declares its verb.
 func TestEachCallHasAVerb(t *testing.T) {
 	n := 0
 	for _, s := range rpc.Audited(false, false).Services {

@@ -19,7 +19,7 @@ import (
 
 type sendStream = connect.BidiStreamForClient[entityv1.SendStreamRequest, entityv1.SendStreamResponse]
 
-// add makes a command of which the world keeps the payload.
+// add makes a command whose payload the world stores.
 func add(id string, amount int) *entityv1.SendRequest {
 	return &entityv1.SendRequest{
 		EntityType: "counter", EntityId: id, Command: "add",
@@ -35,7 +35,7 @@ func message(first uint64, requests ...*entityv1.SendRequest) *entityv1.SendStre
 	return m
 }
 
-// collect receives until n answers are in, or until the end where n is 0.
+// collect receives until n answers have arrived, or until the end if n is 0.
 func collect(t testing.TB, stream *sendStream, n int) []*entityv1.SendStreamResponse_Item {
 	t.Helper()
 	var out []*entityv1.SendStreamResponse_Item
@@ -52,7 +52,7 @@ func collect(t testing.TB, stream *sendStream, n int) []*entityv1.SendStreamResp
 	return out
 }
 
-// sendOne sends one command over a stream of its own.
+// sendOne sends one command over its own stream.
 func (s *site) sendOne(t testing.TB, r *entityv1.SendRequest, opts ...connect.ClientOption) *entityv1.SendStreamResponse_Item {
 	t.Helper()
 	stream := s.entities(opts...).SendStream(t.Context())
@@ -70,9 +70,9 @@ func (s *site) sendOne(t testing.TB, r *entityv1.SendRequest, opts ...connect.Cl
 	return answers[0]
 }
 
-// TestStreamAsksOnceForATypeThatIsNotThere: whether a type exists may take a
-// while to be told, and one message can name it a thousand times. The next
-// message asks again.
+// TestStreamAsksOnceForATypeThatIsNotThere: finding out whether a type exists
+// may take a while, and one message can name it a thousand times, so a stream
+// looks it up once per message. The next message looks it up again.
 func TestStreamAsksOnceForATypeThatIsNotThere(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	stream := s.entities().SendStream(t.Context())
@@ -97,13 +97,13 @@ func TestStreamAsksOnceForATypeThatIsNotThere(t *testing.T) {
 	stream.CloseResponse()
 }
 
-// TestStreamProtocols: the stream speaks every protocol and encoding, and a
-// failed command is an item among others.
+// TestStreamProtocols: the stream works with every protocol and encoding, and a
+// failed command does not affect the others.
 func TestStreamProtocols(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	for name, opts := range protocols() {
 		if strings.HasPrefix(name, "grpc-web") {
-			continue // has no bidirectional streams in browsers
+			continue // browsers have no bidirectional streams
 		}
 		t.Run(name, func(t *testing.T) {
 			id := strings.ReplaceAll(name, " ", "-")
@@ -127,7 +127,7 @@ func TestStreamProtocols(t *testing.T) {
 			if err := stream.Send(message(100, requests...)); err != nil {
 				t.Fatal(err)
 			}
-			if err := stream.Send(&entityv1.SendStreamRequest{}); err != nil { // carries nothing
+			if err := stream.Send(&entityv1.SendStreamRequest{}); err != nil { // an empty message
 				t.Fatal(err)
 			}
 			stream.CloseRequest()
@@ -168,8 +168,8 @@ func TestStreamProtocols(t *testing.T) {
 	}
 }
 
-// TestStreamOrder: commands to one entity run in the order of arrival, one
-// Submit a message.
+// TestStreamOrder: commands to one entity run in the order of arrival, with one
+// Submit for each message.
 func TestStreamOrder(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	const entities, each = 7, 300
@@ -204,8 +204,8 @@ func TestStreamOrder(t *testing.T) {
 	}
 }
 
-// TestStreamStopsReadingWhenFull: commands in flight are bounded, and reading
-// goes on when some are answered.
+// TestStreamStopsReadingWhenFull: commands in flight are limited, and reading
+// continues when some are answered.
 func TestStreamStopsReadingWhenFull(t *testing.T) {
 	const bound, messages, each = 64, 40, 8
 	s := serve(t, rpc.Options{MaxStreamInFlight: bound})
@@ -239,7 +239,7 @@ func TestStreamStopsReadingWhenFull(t *testing.T) {
 }
 
 // TestStreamMessageLimits: a message of too many commands or bytes ends the
-// stream, after what came before it has been answered.
+// stream, after the messages before it were answered.
 func TestStreamMessageLimits(t *testing.T) {
 	s := serve(t, rpc.Options{MaxMessageBytes: 512 << 10})
 	for _, n := range []int{1023, 1024, 1025} {
@@ -272,9 +272,9 @@ func TestStreamMessageLimits(t *testing.T) {
 }
 
 // TestStreamExpiry: a command without an outcome at its deadline is answered
-// for, others are not held up, and its late outcome does no harm.
+// with an error, does not delay others, and its late outcome does no harm.
 func TestStreamExpiry(t *testing.T) {
-	s := serve(t, rpc.Options{DefaultDeadline: 2 * time.Second}) // in which the last one runs
+	s := serve(t, rpc.Options{DefaultDeadline: 2 * time.Second}) // enough time for the last command
 	s.world.Pause()
 	stream := s.entities().SendStream(t.Context())
 	stream.Send(message(1, add("a", 1), add("a", 2), &entityv1.SendRequest{EntityType: "nothing", EntityId: "x", Command: "y"}))
@@ -296,7 +296,8 @@ func TestStreamExpiry(t *testing.T) {
 	}
 }
 
-// TestStreamClientGone: commands of a client that left complete into nothing.
+// TestStreamClientGone: the completions of commands whose client has
+// disconnected are dropped.
 func TestStreamClientGone(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	s.world.Pause()
@@ -313,7 +314,8 @@ func TestStreamClientGone(t *testing.T) {
 	}
 }
 
-// TestStreamsAtATime: one more stream than allowed is told to come back.
+// TestStreamsAtATime: a stream over the limit is rejected with an error that
+// allows a retry.
 func TestStreamsAtATime(t *testing.T) {
 	s := serve(t, rpc.Options{MaxStreams: 2, MaxAddressStreams: 2})
 	var open []*sendStream
@@ -337,7 +339,7 @@ func TestStreamsAtATime(t *testing.T) {
 	collect(t, open[1], 0)
 }
 
-// TestStreamLargeAnswers: answers are cut into messages that clients take.
+// TestStreamLargeAnswers: answers are split into messages that clients accept.
 func TestStreamLargeAnswers(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	stream := s.entities(connect.WithReadMaxBytes(300 << 10)).SendStream(t.Context())
@@ -355,7 +357,7 @@ func TestStreamLargeAnswers(t *testing.T) {
 	}
 }
 
-// TestStreamServerIDs: a command without an id gets one, its own.
+// TestStreamServerIDs: a command without an id gets a unique one.
 func TestStreamServerIDs(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	stream := s.entities().SendStream(t.Context())
@@ -375,7 +377,8 @@ func TestStreamServerIDs(t *testing.T) {
 	}
 }
 
-// TestStreamFailures: outcomes of the runtime reach their items.
+// TestStreamFailures: errors of the runtime become the outcomes of their
+// commands.
 func TestStreamFailures(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	s.world.Fail = map[string]error{"busy": request.ErrBusy}

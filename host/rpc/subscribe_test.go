@@ -22,7 +22,7 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// subscribed is what a stream gave, event by event.
+// subscribed is what a stream sent, event by event.
 type subscribed []*entityv1.SubscribeResponse
 
 // subscribe reads a subscription that does not follow.
@@ -40,8 +40,8 @@ func subscribe(t testing.TB, c entityv1connect.EntityServiceClient, r *entityv1.
 	return out, stream.Err()
 }
 
-// once demands each of the entities' events once and in the order of its
-// entity; want is how many events each has.
+// once checks that each of the entities' events was sent once and in the order
+// of its entity; want is the number of events of each entity.
 func (s subscribed) once(t testing.TB, want map[string]uint64) {
 	t.Helper()
 	last := map[string]uint64{}
@@ -61,7 +61,7 @@ func (s subscribed) once(t testing.TB, want map[string]uint64) {
 	}
 }
 
-// fill gives some entities events, in turns, and says how many each has.
+// fill gives some entities events, in turns, and returns how many each has.
 func fill(t *testing.T, c entityv1connect.EntityServiceClient, rounds int) map[string]uint64 {
 	t.Helper()
 	want := map[string]uint64{}
@@ -83,8 +83,8 @@ func fill(t *testing.T, c entityv1connect.EntityServiceClient, rounds int) map[s
 	return want
 }
 
-// TestSubscribe: each event comes once, in the order of its entity; the stream
-// goes on after every cursor that it gave, within a record too.
+// TestSubscribe: each event is sent once, in the order of its entity, and a
+// stream can continue after every cursor that it sent, even within a record.
 func TestSubscribe(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	c := s.entities()
@@ -134,8 +134,8 @@ func (s subscribed) cursors() (out []string) {
 	return out
 }
 
-// TestPartialCursors: joined in order, partial cursors are the whole ones, and
-// the last covers what was not wanted.
+// TestPartialCursors: joined in order, partial cursors are equal to whole ones,
+// and the last one covers events that did not match.
 func TestPartialCursors(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	c := s.entities()
@@ -171,7 +171,7 @@ func TestPartialCursors(t *testing.T) {
 	}
 }
 
-// TestForeignCursors: what is not a cursor of this subscription is refused.
+// TestForeignCursors: a cursor of a different subscription is rejected.
 func TestForeignCursors(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	c := s.entities()
@@ -212,10 +212,11 @@ func TestForeignCursors(t *testing.T) {
 	}
 }
 
-// TestCursorsOfALostHistory: two clusters of one name have as many events, such
-// as one and the copy of its data that was put back and went another way. No
-// cursor of one is taken by the other, whatever it asks by. One of an earlier
-// release, which names no history, is.
+// TestCursorsOfALostHistory: two clusters with the same name have the same
+// number of events, for example a cluster and a restored copy of its data that
+// has diverged. A cursor of one is rejected by the other, for every form of
+// request. A cursor of an earlier release, which does not identify its history,
+// is accepted.
 func TestCursorsOfALostHistory(t *testing.T) {
 	first := serve(t, rpc.Options{})
 	want := fill(t, first.entities(), 1)
@@ -270,9 +271,10 @@ func TestCursorsOfALostHistory(t *testing.T) {
 	all.once(t, want)
 }
 
-// TestCursorsAheadAreRefusedByTheLeader: a follower's replica cannot tell that a
-// log was cut from that it has not got all of it, so who follows with a cursor
-// ahead of it is served by the leader, who can.
+// TestCursorsAheadAreRefusedByTheLeader: a follower's replica cannot distinguish
+// a log that was truncated from one that it has not received completely, so a
+// subscription whose cursor is ahead of the replica is served by the leader,
+// which can.
 func TestCursorsAheadAreRefusedByTheLeader(t *testing.T) {
 	c, h2 := serveFleet(t, 2)
 	c.Forwards = true
@@ -302,9 +304,8 @@ func TestCursorsAheadAreRefusedByTheLeader(t *testing.T) {
 	}
 }
 
-// TestCursorsOfFasterNodes: a position that another replica gave is no foreign
-// one where the leader has not applied as much yet; the reader goes on when it
-// has.
+// TestCursorsOfFasterNodes: a position from a different replica is valid even if
+// the leader has not applied as much yet; the reader continues when it has.
 func TestCursorsOfFasterNodes(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	c := s.entities()
@@ -330,13 +331,13 @@ func TestCursorsOfFasterNodes(t *testing.T) {
 	}
 }
 
-// TestSubscribersBeginAtTheNewest: who asks for it is told where the stream
-// begins, gets each event that is committed after that, and none of before;
-// with its cursor it goes on after what it got.
+// TestSubscribersBeginAtTheNewest: a subscription from the newest event is sent
+// its start position, then each event that is committed later, and no earlier
+// one. It can continue with its cursor.
 func TestSubscribersBeginAtTheNewest(t *testing.T) {
 	c, h2 := serveFleet(t, 3)
 	c.Forwards = true
-	for _, local := range []bool{true, false} { // by the node that is asked
+	for _, local := range []bool{true, false} { // whether the asked node has replicas
 		t.Run(fmt.Sprint("local ", local), func(t *testing.T) {
 			c.Holds = func(n sharding.NodeID, _ sharding.ShardID) bool { return local || n != "n3" }
 			entry := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(3).Addr)
@@ -375,7 +376,7 @@ func TestSubscribersBeginAtTheNewest(t *testing.T) {
 				}
 				return got
 			}
-			const round = 8 + 4*5 // events
+			const round = 8 + 4*5 // number of events
 			got := follow("", round)
 			got.after(t, maps.Clone(known))
 			fill(t, entry, 1)
@@ -390,7 +391,7 @@ func TestSubscribersBeginAtTheNewest(t *testing.T) {
 	}
 }
 
-// after demands that events follow each other from known ones on.
+// after checks that events follow known ones without gaps.
 func (s subscribed) after(t testing.TB, known map[string]uint64) {
 	t.Helper()
 	for _, e := range s {
@@ -401,9 +402,9 @@ func (s subscribed) after(t testing.TB, known map[string]uint64) {
 	}
 }
 
-// TestSubscribersGoOn: a follower at one node sees each event once while the
-// shards move and nodes die, and one that starts later at another node goes on
-// after its cursor.
+// TestSubscribersGoOn: a follower at one node gets each event once while the
+// shards move and nodes fail, and a subscription that starts later at a
+// different node continues after its cursor.
 func TestSubscribersGoOn(t *testing.T) {
 	for _, partial := range []bool{false, true} {
 		t.Run(fmt.Sprint("held ", partial), func(t *testing.T) {
@@ -454,7 +455,7 @@ func TestSubscribersGoOn(t *testing.T) {
 				t.Fatalf("%d of %d events, %v", len(got), total, stream.Err())
 			}
 			got.once(t, want)
-			// The cursor holds at any node.
+			// The cursor is valid at any node.
 			half := len(got) / 2
 			other := entityv1connect.NewEntityServiceClient(h2, "http://"+c.Node(2).Addr)
 			rest, err := subscribe(t, other, &entityv1.SubscribeRequest{EntityType: rpctest.Counter, Cursor: got[half].GetCursor()})
@@ -489,9 +490,9 @@ func TestSubscriptionsEndAtStop(t *testing.T) {
 	}
 }
 
-// TestFollowersOfACutOffNodeAreSentAway: a stream that follows ends with
-// unavailable where its node hears no quorum of a shard, or nobody is known to
-// lead one, and stays where that lasts a moment only.
+// TestFollowersOfACutOffNodeAreSentAway: a following stream ends with
+// unavailable if its node has no quorum of a shard, or no leader is known, and
+// continues if that lasts only for a moment.
 func TestFollowersOfACutOffNodeAreSentAway(t *testing.T) {
 	for name, cut := range map[string]func(*rpctest.Fleet){
 		"no quorum": func(c *rpctest.Fleet) { c.Node(2).CutOff.Store(true) },
@@ -529,8 +530,8 @@ func TestFollowersOfACutOffNodeAreSentAway(t *testing.T) {
 	}
 }
 
-// TestSlowSubscribersHoldNothingUp: one that does not read costs a bounded
-// amount, and others go on.
+// TestSlowSubscribersHoldNothingUp: a subscriber that does not read uses a
+// limited amount of memory, and others continue.
 func TestSlowSubscribersHoldNothingUp(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	s := serve(t, rpc.Options{WriteStall: 2 * time.Second, Registerer: registry})
@@ -543,7 +544,7 @@ func TestSlowSubscribersHoldNothingUp(t *testing.T) {
 	}
 	defer slow.Close()
 	big := make([]byte, 64<<10)
-	const events = 200 // more than connections hold
+	const events = 200 // more than connections buffer
 	for i := range events {
 		s.send(t, &entityv1.SendRequest{EntityType: rpctest.Blob, EntityId: fmt.Sprint(i), Command: "set", Payload: &entityv1.SendRequest_Data{Data: big}})
 	}
@@ -567,7 +568,7 @@ func TestSlowSubscribersHoldNothingUp(t *testing.T) {
 	}
 }
 
-// metric returns what a metric without labels counts.
+// metric returns the value of a metric without labels.
 func metric(t testing.TB, registry *prometheus.Registry, name string) float64 {
 	t.Helper()
 	families, err := registry.Gather()

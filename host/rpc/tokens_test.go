@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 )
 
-// make has the cluster keep a token that somebody asks for.
+// make creates a token on behalf of a caller.
 func (g *guarded) make(t *testing.T, as, name string, roles ...string) error {
 	t.Helper()
 	token := authn.NewToken()
@@ -55,7 +55,7 @@ func TestTokensAreMadeWithTheRolesOfTheirBearers(t *testing.T) {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
-	// Its bearer has the role at once.
+	// Its bearer has the role immediately.
 	me, err := g.clusterAs("bo").CanI(t.Context(), connect.NewRequest(&clusterv1.CanIRequest{Verb: "query", EntityType: "counter"}))
 	if err != nil || !me.Msg.GetAllowed() || me.Msg.GetName() != "bo" || !slices.Equal(me.Msg.GetRoles(), []string{"viewer"}) {
 		t.Errorf("its bearer is %v, %v", me, err)

@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 )
 
-// TestUnreadBodiesEndTheConnection: what is left of a body whose request was
-// answered early is not the connection's next request.
+// TestUnreadBodiesEndTheConnection: the unread rest of a body whose request was
+// answered early is not parsed as the connection's next request.
 func TestUnreadBodiesEndTheConnection(t *testing.T) {
 	s := serve(t, rpc.Options{})
 	inner := "POST " + entityPath + "Send HTTP/1.1\r\nHost: node\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}"
@@ -22,14 +22,14 @@ func TestUnreadBodiesEndTheConnection(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	conn.SetDeadline(time.Now().Add(time.Minute)) // of a server that hangs
+	conn.SetDeadline(time.Now().Add(time.Minute)) // in case the server hangs
 	go fmt.Fprintf(conn, "POST %sSend HTTP/1.1\r\nHost: node\r\nContent-Type: application/json\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n%s", entityPath, len(body), body)
 	var answers []byte
 	for buf := make([]byte, 4096); strings.Count(string(answers), "HTTP/1.1 ") < 2; {
 		n, err := conn.Read(buf)
 		answers = append(answers, buf[:n]...)
 		if err != nil {
-			break // the connection may be reset behind the answer
+			break // the connection may be reset after the response
 		}
 	}
 	if n := strings.Count(string(answers), "HTTP/1.1 "); n != 1 {

@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// list follows a listing of counters to its end.
+// list reads a listing of counters to its end.
 func (g *guarded) list(t *testing.T, as, prefix, token string, size uint32) (ids []string, pages []*entityv1.ListEntitiesResponse, err error) {
 	t.Helper()
 	for {
@@ -38,7 +38,8 @@ func reads(prefixes ...string) access.Rule {
 	return access.Rule{Effect: access.Allow, Verbs: []string{access.Read}, Types: []string{"counter"}, IDPrefixes: prefixes}
 }
 
-// TestListingsShowWhatTheirCallersMaySee: not all, and not a word of the rest.
+// TestListingsShowWhatTheirCallersMaySee: a listing contains only entities that
+// its caller may see, and reveals nothing about the others.
 func TestListingsShowWhatTheirCallersMaySee(t *testing.T) {
 	g := guard(t, rpc.Options{}, "root", "ann", "bo", "cy")
 	g.begin(t)
@@ -71,7 +72,8 @@ func TestListingsShowWhatTheirCallersMaySee(t *testing.T) {
 		}
 		alone[size] = pages
 	}
-	// Others are there now, before, between and behind those: nothing tells.
+	// Now other entities exist before, between and after those; the listing must
+	// not reveal that.
 	fill("aa", "ann", "anna/1", "bo/1", "open", "opens/1", "z")
 	for size, before := range alone {
 		ids, pages, err := g.list(t, "ann", "", "", size)
@@ -94,7 +96,7 @@ func TestListingsShowWhatTheirCallersMaySee(t *testing.T) {
 		_, _, err := g.list(t, who, prefix, "", 3)
 		wantDenied(t, who+" lists "+prefix, err, true)
 	}
-	// The token is for what its caller may see.
+	// The token is only valid for the same visible prefixes.
 	token := alone[3][0].GetNextPageToken()
 	if _, _, err := g.list(t, "root", "", token, 3); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("of one who may see all: %v", err)
@@ -124,7 +126,7 @@ func (k keyed) Overview(ctx context.Context) (clusterapi.Overview, error) {
 }
 
 // TestTypesOutOfReachAreNotListed: the description of a cluster names the types
-// with which its caller may do anything, and no others.
+// that its caller can reach, and no others.
 func TestTypesOutOfReachAreNotListed(t *testing.T) {
 	g := guardWith(t, rpc.Options{}, func(d *rpc.Deps) { d.Cluster.View = keyed{d.Cluster.View} }, "root", "ann", "bo", "cy", "di")
 	g.begin(t)

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/host/rpc"
 )
 
-// echo is a command that counts for so many bytes while it waits as a call.
+// echo makes a command that counts for so many bytes while it waits as a call.
 func echo(t *testing.T, cost int) *entityv1.SendRequest {
 	t.Helper()
 	const beside = 512 + len("echo") + len("id") + len("blob") + len("b")
@@ -34,9 +34,9 @@ func (s *site) queued(t *testing.T, want int) {
 	t.Fatalf("%d requests are queued, want %d", now, want)
 }
 
-// TestBytesThatWaitOnTheNode: calls fill the bytes that may wait on the node.
-// Past them calls and commands of streams are refused by name, and nothing is
-// done; what was answered makes room.
+// TestBytesThatWaitOnTheNode: calls fill the budget of waiting bytes. Beyond it,
+// calls and commands of streams are rejected with the limit's error and nothing
+// is done; answered ones make room.
 func TestBytesThatWaitOnTheNode(t *testing.T) {
 	const limit, each = 5 << 20, 900 << 10
 	s := serve(t, rpc.Options{MaxWaitingBytes: limit})
@@ -48,7 +48,7 @@ func TestBytesThatWaitOnTheNode(t *testing.T) {
 		_, err := s.entities().Send(t.Context(), connect.NewRequest(m))
 		done <- err
 	}
-	// Of one that comes, more is charged while it is read and decoded.
+	// While a call is read and decoded, more is charged for it.
 	go send("a")
 	s.queued(t, 1)
 	go send("b")
@@ -56,7 +56,7 @@ func TestBytesThatWaitOnTheNode(t *testing.T) {
 	if send("c"); connect.CodeOf(<-done) != connect.CodeResourceExhausted {
 		t.Error("a call past the limit is not refused")
 	}
-	// A large message of a stream ends it.
+	// A large message ends the stream.
 	stream := s.entities().SendStream(t.Context())
 	if err := stream.Send(message(1, echo(t, each))); err != nil {
 		t.Fatal(err)
@@ -77,9 +77,9 @@ func TestBytesThatWaitOnTheNode(t *testing.T) {
 	}
 }
 
-// TestCommandsOfASmallMessageAreRefusedByThemselves: while too many bytes wait
-// small messages of a stream are read, so that each of their commands gets its
-// answer.
+// TestCommandsOfASmallMessageAreRefusedByThemselves: when the budget of waiting
+// bytes is exhausted, small messages of a stream are still read, so that each of
+// their commands gets an answer.
 func TestCommandsOfASmallMessageAreRefusedByThemselves(t *testing.T) {
 	const limit, each, sent = 256 << 10, 12 << 10, 40
 	s := serve(t, rpc.Options{MaxWaitingBytes: limit, MaxMessageBytes: 64 << 10})
@@ -114,8 +114,9 @@ func TestCommandsOfASmallMessageAreRefusedByThemselves(t *testing.T) {
 	}
 }
 
-// TestBytesOfAStreamThatWait: a stream is read up to its bytes, at one below
-// them and at them, and no further until some are answered; nothing is refused.
+// TestBytesOfAStreamThatWait: a stream is read up to its limit of bytes, tested
+// one below it, at it and above it, and no further until some are answered;
+// nothing is rejected.
 func TestBytesOfAStreamThatWait(t *testing.T) {
 	const limit = 256 << 10
 	for _, tt := range []struct{ over, read int }{{-1, 2}, {0, 2}, {1, 1}} {
@@ -127,7 +128,7 @@ func TestBytesOfAStreamThatWait(t *testing.T) {
 			one := message(1, echo(t, limit/2))
 			rest := limit + tt.over - size(one)
 			two := message(2, echo(t, rest))
-			two.Requests[0].Request.CommandId = "je" // another
+			two.Requests[0].Request.CommandId = "je" // a different id
 			for size(two) != rest {
 				data := two.Requests[0].Request.GetData()
 				two.Requests[0].Request.Payload = &entityv1.SendRequest_Data{Data: bytes.Repeat([]byte{1}, len(data)+rest-size(two))}
@@ -138,7 +139,7 @@ func TestBytesOfAStreamThatWait(t *testing.T) {
 				}
 			}
 			s.queued(t, tt.read)
-			time.Sleep(20 * time.Millisecond) // one that is read too early would come
+			time.Sleep(20 * time.Millisecond) // a message that is read too early would arrive
 			s.queued(t, tt.read)
 			s.world.Resume()
 			stream.CloseRequest()
