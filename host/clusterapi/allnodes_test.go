@@ -16,10 +16,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// patience is longer than what is awaited takes on any machine.
+// patience is longer than any expected event takes on any machine.
 const patience = time.Minute
 
-// fleet has nodes whose addresses are known, and which do not answer.
+// fleet has nodes whose addresses are known but that do not answer.
 type fleet struct{}
 
 func (fleet) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) { return "", false, false }
@@ -31,13 +31,13 @@ func (fleet) Client(sharding.NodeID) (*http.Client, string, error) {
 	return http.DefaultClient, "http://127.0.0.1:1", nil
 }
 
-// TestNodesThatLeaveAreNotAskedOn: they are named once nothing of theirs comes
-// any more, and asked again when they are back.
+// TestNodesThatLeaveAreNotAskedOn: nodes that have left are reported after their
+// last message, and asked again when they are back.
 func TestNodesThatLeaveAreNotAskedOn(t *testing.T) {
 	var members atomic.Pointer[[]sharding.NodeID]
 	of := func(all ...sharding.NodeID) { members.Store(&all) }
 	of("n1", "n2", "n3")
-	var asking sync.Map // whoever is asked now
+	var asking sync.Map // the nodes that are being asked
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	r := &running[string]{messages: make(chan *string), streamCall: &streamCall[string]{
@@ -72,7 +72,7 @@ func TestNodesThatLeaveAreNotAskedOn(t *testing.T) {
 		}
 	}
 	told("n2 is missing", "n3 is missing")
-	of() // nobody is taken for gone because nobody is known
+	of() // an empty list of members is not taken to mean that all have left
 	time.Sleep(memberPause + memberPause/2)
 	of("n1", "n2")
 	told("n3 has left")

@@ -10,8 +10,7 @@ import (
 	"github.com/hostd/hostd/host/status"
 )
 
-// TestErrorCodes checks the codes with which callers get the errors of this
-// package.
+// TestErrorCodes checks the API codes of the errors of this package.
 func TestErrorCodes(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestLeadersSince: whoever is told what has changed since the version that he
-// has knows what they know.
+// TestLeadersSince: a client that applies the changes since its version has the
+// current leaders.
 func TestLeadersSince(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	b, now := newLeaderVersions(), time.Unix(100, 0)

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// counted is a sample of a node with one histogram for all stages.
+// counted returns a sample of a node with one histogram for all stages.
 func counted(at time.Time, h *telemetry.Histogram, commands uint64) *Sample {
 	var of [request.Stages]telemetry.HistogramSnapshot
 	for stage := range of {
@@ -25,8 +25,8 @@ func counted(at time.Time, h *telemetry.Histogram, commands uint64) *Sample {
 	}
 }
 
-// TestRatesAreThoseOfThePeriod: what was counted before it does not show, in
-// latencies neither.
+// TestRatesAreThoseOfThePeriod: rates and latencies do not include anything
+// before the period.
 func TestRatesAreThoseOfThePeriod(t *testing.T) {
 	h := telemetry.NewHistogram(telemetry.NewHistogramBounds(telemetry.LatencyBuckets()))
 	for range 1_000 {
@@ -64,23 +64,23 @@ func TestRatesAreThoseOfThePeriod(t *testing.T) {
 			t.Errorf("%v", s)
 		}
 	}
-	// Of a period without commands no latency is known.
+	// A period without commands has no latencies.
 	idle := between("n1", to, counted(to.At.Add(time.Second), h, 500)).GetTypes()[0]
 	if idle.GetQueue() != nil || idle.GetCommandsPerSecond() != 0 {
 		t.Errorf("%v", idle)
 	}
-	// A type that is new has all that it has done in its rates.
+	// The rates of a new type include everything that it has done.
 	from.Types, from.Stages = nil, nil
 	if o := between("n1", from, to).GetTypes()[0]; o.GetCommandsPerSecond() != 125 || o.GetQueue().GetP50Micros() < 900_000 {
 		t.Errorf("%v", o)
 	}
-	// Two samples of one moment say nothing, and no number that is none.
+	// Two samples at the same time give rates of 0, not NaN.
 	if n := between("n1", from, from).GetNode(); n.GetCommandsPerSecond() != 0 || n.GetProcessorsUsed() != 0 {
 		t.Errorf("%v", n)
 	}
 }
 
-// TestTypesAreBounded: those with the most commands are told of.
+// TestTypesAreBounded: the types with the most commands are reported.
 func TestTypesAreBounded(t *testing.T) {
 	from, to := &Sample{At: time.Unix(1, 0)}, &Sample{At: time.Unix(2, 0), Types: map[string]TypeCounts{}}
 	for i := range 250 {
@@ -92,12 +92,12 @@ func TestTypesAreBounded(t *testing.T) {
 	}
 }
 
-// TestManyCallersTakeFewSamples: a sample is taken once for those who ask at
-// the same time, and anew for those who ask later.
+// TestManyCallersTakeFewSamples: concurrent callers share one sample, and later
+// ones get a new one.
 func TestManyCallersTakeFewSamples(t *testing.T) {
 	taken, at := 0, time.Now()
 	s := &statsWatch{Take: func() *Sample { taken++; return &Sample{At: at} }}
-	at = time.Now().Add(time.Hour) // however slow the machine is
+	at = time.Now().Add(time.Hour) // even on a slow machine
 	first := s.sample()
 	if second := s.sample(); second != first || taken != 1 {
 		t.Errorf("%d samples were taken", taken)

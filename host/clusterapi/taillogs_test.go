@@ -25,11 +25,11 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// logPatience is for what comes, sooner or later, on a loaded machine.
+// logPatience is the time limit for events that must come eventually, even on a
+// loaded machine.
 const logPatience = time.Minute
 
-// nodes are services that reach each other over HTTP. They have leaders for
-// nothing.
+// nodes are services that reach each other over HTTP. No shard has a leader.
 type nodes struct {
 	t    *testing.T
 	all  []*node
@@ -41,11 +41,11 @@ type node struct {
 	*logTail
 	id     sharding.NodeID
 	server *httptest.Server
-	down   atomic.Bool // it answers nothing
+	down   atomic.Bool // it answers no request
 	client clusterv1connect.ClusterServiceClient
 }
 
-// TailLogs implements the service: both that are embedded have it.
+// TailLogs implements the service, because both embedded types have the method.
 func (n *node) TailLogs(ctx context.Context, r *connect.Request[clusterv1.TailLogsRequest], out *connect.ServerStream[clusterv1.TailLogsResponse]) error {
 	return n.logTail.TailLogs(ctx, r, out)
 }
@@ -124,7 +124,7 @@ func (n *node) say(entityType, id, text string) {
 	n.Lines.Add(sharding.EntityID{Type: entityType, ID: id}, journal.Digest{1}, modules.LineInfo, []byte(text))
 }
 
-// told is what a call has told until now.
+// told collects what a call has sent so far.
 type told struct {
 	t       *testing.T
 	stream  *connect.ServerStreamForClient[clusterv1.TailLogsResponse]
@@ -145,7 +145,7 @@ func (f *nodes) tail(at int, r *clusterv1.TailLogsRequest) *told {
 	return &told{f.t, stream, map[string]bool{}, map[string]int{}}
 }
 
-// next takes one message in; it is false at the end.
+// next reads one message; it returns false at the end.
 func (w *told) next() bool {
 	if !w.stream.Receive() {
 		return false
@@ -160,7 +160,7 @@ func (w *told) next() bool {
 	return true
 }
 
-// until takes messages in until something was told.
+// until reads messages until the condition holds.
 func (w *told) until(what string, is func() bool) {
 	w.t.Helper()
 	for !is() {
@@ -176,8 +176,8 @@ func (w *told) line(line string) {
 }
 
 // TestLinesOfAllNodes: whichever node is asked, a call that does not follow
-// tells what all have of the type, or of the entity, says which do not answer,
-// and ends.
+// sends the lines of the type, or of the entity, from all nodes, reports nodes
+// that do not answer, and ends.
 func TestLinesOfAllNodes(t *testing.T) {
 	f := start(t, 3)
 	for _, n := range f.all {
@@ -218,8 +218,8 @@ func TestLinesOfAllNodes(t *testing.T) {
 	}
 }
 
-// TestLinesAreFollowed: what comes on any node is told, and a node that ends is
-// named once, and told again when it is back.
+// TestLinesAreFollowed: new lines of any node are sent. A node that stops is
+// reported once, and its lines are sent again when it is back.
 func TestLinesAreFollowed(t *testing.T) {
 	f := start(t, 3)
 	f.all[2].say("teller", "a", "before")

@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// shelf is a cluster that changes by hand.
+// shelf is a cluster that the test changes.
 type shelf struct {
 	shards []*clusterv1.Shard
 	lists  int
@@ -40,9 +40,9 @@ func (s *shelf) service() *shardWatch {
 	}
 }
 
-// TestWatchersAreToldWhatChanged: all shards at first, then those alone of
-// which something is different: who leads at once, other things within a
-// second, and what a shard holds each ten seconds.
+// TestWatchersAreToldWhatChanged: all shards are sent first, then only changed
+// ones: a new leader immediately, other changes within a second, and sizes every
+// ten seconds.
 func TestWatchersAreToldWhatChanged(t *testing.T) {
 	s := &shelf{}
 	for i := range uint32(4) {
@@ -97,9 +97,9 @@ func TestWatchersAreToldWhatChanged(t *testing.T) {
 	}
 }
 
-// TestFirstMessagesArePages: all shards of the largest cluster are more than a
-// message may have. Each message ends as a page does, all but the first have
-// changes, and together they have every shard once.
+// TestFirstMessagesArePages: all shards of the largest cluster exceed the size
+// of a message. Each message ends as a page does, all but the first are marked
+// as changes, and together they have every shard once.
 func TestFirstMessagesArePages(t *testing.T) {
 	name := func(i int) string { return fmt.Sprintf("%064d", i) }
 	whole := &clusterv1.WatchShardsResponse{NodeId: "n1"}

@@ -8,7 +8,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestChangesThatNobodyWaitsForAreUnknown: what was submitted may take effect
+// TestChangesThatNobodyWaitsForAreUnknown: a submitted change may take effect
 // after its caller's deadline.
 func TestChangesThatNobodyWaitsForAreUnknown(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())

@@ -15,14 +15,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// graveyard has so many dead letters of a size in each shard.
+// graveyard has a number of dead letters of a size in each shard.
 type graveyard struct {
 	DeadLetters
 	each int
 	size int
 }
 
-// fiveShards are entities in as many shards.
+// fiveShards are Entities with five shards.
 type fiveShards struct{ Entities }
 
 func (fiveShards) Shards() uint32 { return 5 }
@@ -38,8 +38,8 @@ func (g graveyard) List(_ context.Context, _ sharding.ShardID, after journal.Ite
 	return out, false, nil
 }
 
-// TestPagesOfDeadLettersAreBoundedInBytes: whatever size is asked for, a page
-// is one that a client of gRPC takes, every letter comes once, and no page is
+// TestPagesOfDeadLettersAreBoundedInBytes: whatever the requested size, a page
+// is small enough for a gRPC client, every letter is listed once, and no page is
 // empty.
 func TestPagesOfDeadLettersAreBoundedInBytes(t *testing.T) {
 	const largest = 256 << 10

@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestScansHaveABound: calls that read through shards wait for each other,
-// until their deadlines, before they read anything.
+// TestScansHaveABound: scans wait for a place, until their deadlines, before
+// they read anything.
 func TestScansHaveABound(t *testing.T) {
 	p := &Parts{scans: make(chan struct{}, 1)}
 	leave, err := p.scan(t.Context())

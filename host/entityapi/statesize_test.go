@@ -28,7 +28,7 @@ func (f folded) Fold(context.Context, sharding.EntityID, *journal.Sequence) (rep
 	return replay.Folded{State: []byte(f.state), Sequence: 1}, nil
 }
 
-// jsonTypes are entity types, all of JSON.
+// jsonTypes are entity types that all have the encoding JSON.
 type jsonTypes struct{}
 
 func (jsonTypes) Encoding(context.Context, string) (request.Encoding, error) {
@@ -37,8 +37,9 @@ func (jsonTypes) Encoding(context.Context, string) (request.Encoding, error) {
 
 func (fiveShards) ShardOf(sharding.EntityID) sharding.ShardID { return 1 }
 
-// TestLargeStatesAreBytes: a JSON value has up to six times the bytes of its
-// text. One that no client of gRPC would take is the text itself.
+// TestLargeStatesAreBytes: a JSON value can have up to six times as many bytes
+// as its text. If a gRPC client would not accept it, the text is returned as
+// data.
 func TestLargeStatesAreBytes(t *testing.T) {
 	for text, asJSON := range map[string]bool{
 		`{"a":1}`: true,

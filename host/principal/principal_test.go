@@ -18,7 +18,7 @@ func make1(t testing.TB, kind Kind, name string, groups ...string) *Principal {
 	return p
 }
 
-// TestBytes pins what nodes, guests and the journal are told.
+// TestBytes fixes the bytes that nodes, guests and the journal receive.
 func TestBytes(t *testing.T) {
 	for want, p := range map[string]*Principal{
 		"0900" + hex.EncodeToString([]byte("anonymous")) + "0000":                                                                                             OfNobody(),
@@ -80,7 +80,8 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// FuzzParse: what is taken is taken alike when it is told again.
+// FuzzParse: a principal that parses is the same after it is encoded and parsed
+// again.
 func FuzzParse(f *testing.F) {
 	f.Add(OfNobody().Encoded(), `{"kind":"jwt","name":"a","groups":["x"],"roles":7}`)
 	f.Fuzz(func(t *testing.T, b []byte, header string) {

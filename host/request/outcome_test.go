@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestEveryErrorHasAnOutcome: an error that this package exports is in the
-// table, and every number is there once.
+// TestEveryErrorHasAnOutcome: every exported error of this package is in the
+// table, and every wire number is unique.
 func TestEveryErrorHasAnOutcome(t *testing.T) {
 	file, err := parser.ParseFile(token.NewFileSet(), "errors.go", nil, 0)
 	if err != nil {
@@ -21,7 +21,7 @@ func TestEveryErrorHasAnOutcome(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	used := map[string]bool{"ErrMayComeThrough": true} // an ErrOutcomeUnknown
+	used := map[string]bool{"ErrMayComeThrough": true} // it wraps ErrOutcomeUnknown
 	ast.Inspect(table, func(n ast.Node) bool {
 		if id, ok := n.(*ast.Ident); ok {
 			used[id.Name] = true
@@ -59,8 +59,8 @@ func TestEveryErrorHasAnOutcome(t *testing.T) {
 	}
 }
 
-// TestFirstOutcomeCounts: of an error that wraps several, the one that says how
-// far the request came is the outcome.
+// TestFirstOutcomeCounts: if an error wraps several, the outcome is that of the
+// one that says how far the request came.
 func TestFirstOutcomeCounts(t *testing.T) {
 	for _, c := range []struct {
 		err  error

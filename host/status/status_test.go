@@ -22,7 +22,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestCodes gives every error that can reach a caller its code.
+// TestCodes checks the code of every error that can reach a caller.
 func TestCodes(t *testing.T) {
 	cases := []struct {
 		name string
@@ -147,7 +147,8 @@ func errorNames(d ast.Decl) (out []string) {
 	return out
 }
 
-// TestInternalErrorsStayInside: what has no code is told to the log alone.
+// TestInternalErrorsStayInside: the text of an error without a code only goes to
+// the log.
 func TestInternalErrorsStayInside(t *testing.T) {
 	var logged strings.Builder
 	log := slog.New(slog.NewTextHandler(&logged, nil))
@@ -160,7 +161,8 @@ func TestInternalErrorsStayInside(t *testing.T) {
 	}
 }
 
-// TestInternalCommandsAreNamed: a client tells this refusal from that of roles.
+// TestInternalCommandsAreNamed: a client can distinguish this rejection from one
+// by roles.
 func TestInternalCommandsAreNamed(t *testing.T) {
 	info, ok := status.Detail(fmt.Errorf("wrapped: %w", request.ErrInternalCommand)).(*errdetails.ErrorInfo)
 	if !ok || info.GetReason() != "INTERNAL_COMMAND" || info.GetDomain() != "hostd" {
@@ -168,8 +170,8 @@ func TestInternalCommandsAreNamed(t *testing.T) {
 	}
 }
 
-// TestStaleRolesAreNamed: a client tells them from a node that cannot be
-// reached.
+// TestStaleRolesAreNamed: a client can distinguish stale roles from a node that
+// cannot be reached.
 func TestStaleRolesAreNamed(t *testing.T) {
 	info, ok := status.Detail(fmt.Errorf("wrapped: %w", request.ErrRolesStale)).(*errdetails.ErrorInfo)
 	if !ok || info.GetReason() != "STALE_ROLES" || info.GetDomain() != "hostd" {
@@ -177,8 +179,8 @@ func TestStaleRolesAreNamed(t *testing.T) {
 	}
 }
 
-// TestViolationsAreDetails: a client finds what is wrong with a payload without
-// reading a text.
+// TestViolationsAreDetails: a client finds the violations of a payload without
+// parsing a text.
 func TestViolationsAreDetails(t *testing.T) {
 	err := fmt.Errorf("wrapped: %w", &request.InvalidPayloadError{Violations: []request.Violation{{Field: "amout", Text: "unknown member"}, {Text: "is null"}}})
 	if code := status.Public(nil, err).Code(); code != connect.CodeInvalidArgument {

@@ -11,11 +11,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestNamesAreJudgedAlike: what a guest may name, a caller may, and a journal
-// may hold, is the same for every code point, and so are the rules of the
-// messages.
+// TestNamesAreJudgedAlike: for every code point, the rules for names are the
+// same for guests, callers, the journal and the validation of messages.
 func TestNamesAreJudgedAlike(t *testing.T) {
-	var edges []rune // where the answer changes, and some more
+	var edges []rune // code points where the result changes, and some more
 	last := false
 	for r := rune(0); r <= utf8.MaxRune; r++ {
 		if !utf8.ValidRune(r) {

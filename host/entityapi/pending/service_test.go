@@ -23,9 +23,9 @@ import (
 
 // shelf has the timers and sends of some shards.
 type shelf struct {
-	timers map[sharding.ShardID][]journal.Timer // in order
+	timers map[sharding.ShardID][]journal.Timer // in order of their due times
 	sends  map[sharding.ShardID][]journal.Message
-	broken sharding.ShardID // cannot be read
+	broken sharding.ShardID // a shard that cannot be read
 }
 
 func (s *shelf) Timers(_ context.Context, shard sharding.ShardID, q Query) (p Page, err error) {
@@ -80,8 +80,8 @@ func (s *shelf) service() *Service {
 	}
 }
 
-// TestTimersComeAsTheyAreDue: pages have the timers of all shards, each once,
-// in the order in which they are due.
+// TestTimersComeAsTheyAreDue: pages contain the timers of all shards, each once,
+// in the order of their due times.
 func TestTimersComeAsTheyAreDue(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -140,8 +140,8 @@ func TestTimersComeAsTheyAreDue(t *testing.T) {
 	}
 }
 
-// TestPartsAreMergedUpToTheNearestEnd: what is behind the end of one part is
-// not told, as others may come before it.
+// TestPartsAreMergedUpToTheNearestEnd: timers after the end of one part are
+// omitted, because others may come before them.
 func TestPartsAreMergedUpToTheNearestEnd(t *testing.T) {
 	of := func(end int64, dues ...int64) (p part) {
 		for _, due := range dues {
@@ -167,11 +167,11 @@ func TestPartsAreMergedUpToTheNearestEnd(t *testing.T) {
 		want     string
 	}{
 		{of(0, 1, 3), of(0, 2), 9, "1 2 3"},
-		{of(0, 1, 3), of(0, 2, 3), 9, "1 2 3"}, // one that two nodes tell of
+		{of(0, 1, 3), of(0, 2, 3), 9, "1 2 3"}, // one timer that two nodes return
 		{of(0, 1, 3, 5), of(2, 2), 9, "1 2 to 2"},
 		{of(4, 1, 4), of(3, 2, 3), 9, "1 2 3 to 3"},
 		{of(0, 1, 2, 3), of(0, 4), 2, "1 2 to 2"},
-		{of(0, 1, 2, 3), of(1), 2, "1 to 1"}, // a part that looked at much and found nothing
+		{of(0, 1, 2, 3), of(1), 2, "1 to 1"}, // a part that examined many timers and found none
 		{of(0, 1, 2), of(0), 2, "1 2"},
 	} {
 		if c.one.merge(c.two, c.size); text(c.one) != c.want {
@@ -210,8 +210,8 @@ func TestListingsRefuseWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestSendsComeInTheirOrder: pages have the sends of all shards, of a type or
-// of an entity, each once, in the order in which they were made.
+// TestSendsComeInTheirOrder: pages contain the sends of all shards, of a type or
+// of an entity, each once, in the order in which they were sent.
 func TestSendsComeInTheirOrder(t *testing.T) {
 	s := &shelf{sends: map[sharding.ShardID][]journal.Message{}}
 	want := map[string][]string{}
@@ -252,8 +252,8 @@ func TestSendsComeInTheirOrder(t *testing.T) {
 	}
 }
 
-// TestTimersWithoutACommandAreCounted: by their commands, over all pages, and few
-// are named. What is not looked at is reported.
+// TestTimersWithoutACommandAreCounted: timers are counted by command over all
+// pages, and few are named. Timers that were not examined are reported.
 func TestTimersWithoutACommandAreCounted(t *testing.T) {
 	s := &shelf{timers: map[sharding.ShardID][]journal.Timer{}}
 	fill := func(entityType string, timers int) {

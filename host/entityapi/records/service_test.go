@@ -23,7 +23,8 @@ import (
 
 var counter = sharding.EntityID{Type: "counter", ID: "a"}
 
-// shelf is the history of one entity, from an event on that is kept.
+// shelf is the stored history of one entity, which may begin after its first
+// event.
 type shelf struct {
 	records []journal.Record
 	first   journal.Sequence
@@ -61,7 +62,7 @@ func (s *shelf) Action(r *journal.Record) (action, timer string) {
 	return "", ""
 }
 
-// add appends a record with so many events; its command id is its number.
+// add appends a record with so many events. Its command id is its number.
 func (s *shelf) add(events int, change func(*journal.Record)) {
 	_, last, _ := s.Span(counter)
 	r := journal.Record{Entity: counter, Expected: last, RecordedAt: int64(len(s.records)), CommandID: journal.CommandID(fmt.Sprint(len(s.records)))}
@@ -116,8 +117,8 @@ func (s *shelf) all(t *testing.T, m *entityv1.ReadRecordsRequest) (ids []string,
 	}
 }
 
-// TestPagesHaveEachRecordOnce: in both directions and whatever their size,
-// pages have every record once and in order, also those that moved no entity.
+// TestPagesHaveEachRecordOnce: in both directions and for every page size, pages
+// contain every record once and in order, including records without events.
 func TestPagesHaveEachRecordOnce(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -185,8 +186,8 @@ func TestPagesBeginWhereTheyAreAsked(t *testing.T) {
 	}
 }
 
-// TestPagesAreBounded: a page ends where its records have many bytes, and one
-// record with more is shortened.
+// TestPagesAreBounded: a page ends when its records reach the limit in bytes,
+// and a larger record is shortened.
 func TestPagesAreBounded(t *testing.T) {
 	s := &shelf{}
 	fill := func(bytes int) func(*journal.Record) {
@@ -222,7 +223,8 @@ func TestPagesAreBounded(t *testing.T) {
 	}
 }
 
-// TestRecordsSayWhatTheyDid: where a command came from, what it made and cost.
+// TestRecordsSayWhatTheyDid: records show the source of a command, its effects
+// and its cost.
 func TestRecordsSayWhatTheyDid(t *testing.T) {
 	section := func(kind journal.SectionKind, data []byte) func(*journal.Record) {
 		return func(r *journal.Record) { r.Sections = append(r.Sections, journal.Section{Kind: kind, Data: data}) }
