@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// TestConnectionsAreCountedUntilTheyEnd: what counts a connection is asked
-// until it counts it, and told once when it ends.
+// TestConnectionsAreCountedUntilTheyEnd: take is called until it counts the
+// connection, and gone is called once when the connection ends.
 func TestConnectionsAreCountedUntilTheyEnd(t *testing.T) {
 	conns := NewConnections(8, 8)
 	near, far := net.Pipe()

@@ -21,7 +21,7 @@ func field(number protowire.Number, content []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), content)
 }
 
-// live is the memory that decode leaves in use.
+// live returns the memory that decode's result keeps in use.
 func live(t *testing.T, decode func() any) int64 {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -34,9 +34,9 @@ func live(t *testing.T, decode func() any) int64 {
 	return int64(after.HeapAlloc) - int64(before.HeapAlloc)
 }
 
-// TestDecodedBoundCoversTheMemory decodes the messages that take the most
-// memory for their length, and compares it with the bound. The bound must not
-// be far above it either: honest commands are charged by it.
+// TestDecodedBoundCoversTheMemory decodes the messages that take the most memory
+// for their length, and compares it with the bound. The bound must not be far
+// above the memory either, because honest commands are charged by it.
 func TestDecodedBoundCoversTheMemory(t *testing.T) {
 	const size = 256 << 10
 	list := func(element []byte) []byte {
@@ -49,7 +49,7 @@ func TestDecodedBoundCoversTheMemory(t *testing.T) {
 		message proto.Message
 		binary  []byte
 		text    string
-		most    int64 // the bound is at most so many times the memory
+		most    int64 // the maximum ratio of the bound to the memory
 	}{
 		"empty values":    {&entityv1.SendRequest{}, payload(nil), "", 2},
 		"lists":           {&entityv1.SendRequest{}, payload(field(6, nil)), "", 3},
@@ -105,8 +105,8 @@ func TestDecodedBoundCoversTheMemory(t *testing.T) {
 	}
 }
 
-// TestRepeatedFieldsAreBoundedBeforeDecoding: one element more than the rules
-// of a field allow, and every field without rules has a bound too.
+// TestRepeatedFieldsAreBoundedBeforeDecoding: one element more than the rules of
+// a field allow is rejected, and every field without rules has a limit too.
 func TestRepeatedFieldsAreBoundedBeforeDecoding(t *testing.T) {
 	var all shapes
 	for _, tt := range []struct {
@@ -131,7 +131,7 @@ func TestRepeatedFieldsAreBoundedBeforeDecoding(t *testing.T) {
 	}
 }
 
-// FuzzDecodedBound: whatever the bytes are, the walk ends, and no message that
+// FuzzDecodedBound: whatever the bytes, the walk terminates, and no message that
 // decodes has more elements than were counted.
 func FuzzDecodedBound(f *testing.F) {
 	f.Add([]byte(`{"json":[{"a":[1,"\"",{}]}]}`))

@@ -11,8 +11,8 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// TestStreamsOutliveTimeouts: what the server sends may come as long as
-// somebody reads it, of every procedure that streams.
+// TestStreamsOutliveTimeouts: in every streaming procedure, the server may send
+// for as long as the client reads.
 func TestStreamsOutliveTimeouts(t *testing.T) {
 	streams := 0
 	for _, file := range []protoreflect.FileDescriptor{

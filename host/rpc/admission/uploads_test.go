@@ -10,10 +10,10 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestUploadsTakeTurns: of an address one upload goes on at a time, of all no
-// more than there may be; who comes to busy uploaders is next, however many of
-// theirs wait; what is beyond the bounds, or waits in vain, is refused and takes
-// no turn.
+// TestUploadsTakeTurns: an address has at most one upload in progress, and all
+// together at most the limit. A new address is next after busy uploaders,
+// however many of their uploads wait. An upload beyond the limits, or one that
+// waits in vain, is rejected and takes no turn.
 func TestUploadsTakeTurns(t *testing.T) {
 	u := &Uploads{most: 2}
 	type call struct {
@@ -94,7 +94,8 @@ func TestUploadsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestUploadTurnsAreGivenBack: whatever comes, waits in vain and leaves, at once.
+// TestUploadTurnsAreGivenBack: concurrent uploads that arrive, time out and
+// leave release all their turns.
 func TestUploadTurnsAreGivenBack(t *testing.T) {
 	u := &Uploads{most: 2}
 	done := make(chan struct{})

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestClosedUntilSomebodyIsAdmin: a credential alone is no right.
+// TestClosedUntilSomebodyIsAdmin: a credential alone gives no rights.
 func TestClosedUntilSomebodyIsAdmin(t *testing.T) {
 	closed := true
 	a := New(Options{Known: func(uint64) bool { return true }, Closed: func() bool { return closed }, Logger: slog.New(slog.DiscardHandler)})

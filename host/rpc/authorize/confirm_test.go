@@ -25,7 +25,7 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// lagging is a node that has not heard yet that ann lost her roles.
+// lagging makes a node that does not know yet that ann lost her roles.
 func lagging(t *testing.T, confirm func(a *Authorizer) error) (a *Authorizer, ann *principal.Principal) {
 	t.Helper()
 	a = New(Options{
@@ -37,14 +37,14 @@ func lagging(t *testing.T, confirm func(a *Authorizer) error) (a *Authorizer, an
 	return a, who(t, principal.Token, "ann")
 }
 
-// without is what the metadata says by now.
+// without is the current table of the metadata.
 func without() *authz.Table {
 	return authz.Compile(2, nil, []access.Binding{{Subject: "token:root", Roles: []string{access.RoleAdmin}}})
 }
 
 // TestChangesOfTheMetadataAreDecidedByTheRolesOfNow: a node that lags behind
-// lets nobody change modules, settings, roles or the cluster by rights that
-// were taken away before the call. Calls about entities do not wait for that.
+// allows no change of modules, settings, roles or the cluster with rights that
+// were revoked before the call. Calls about entities do not read the metadata.
 func TestChangesOfTheMetadataAreDecidedByTheRolesOfNow(t *testing.T) {
 	a, ann := lagging(t, func(a *Authorizer) error { a.Set(without()); return nil })
 	ctx := by(t, ann)
@@ -76,7 +76,8 @@ func TestChangesOfTheMetadataAreDecidedByTheRolesOfNow(t *testing.T) {
 	}
 }
 
-// TestChangesWaitForTheMetadata: without it nobody says whose rights they are.
+// TestChangesWaitForTheMetadata: if the metadata cannot be read, such a change
+// fails, because the caller's current rights are not known.
 func TestChangesWaitForTheMetadata(t *testing.T) {
 	a, ann := lagging(t, func(*Authorizer) error { return request.ErrNotReady })
 	ctx := by(t, ann)
@@ -96,7 +97,7 @@ func TestChangesWaitForTheMetadata(t *testing.T) {
 	}
 }
 
-// by is the context of a call of somebody, as another node passes it on.
+// by returns the context of a call that a different node forwards for a caller.
 func by(t *testing.T, p *principal.Principal) (ctx context.Context) {
 	t.Helper()
 	r := httptest.NewRequest(http.MethodPost, leaderproxy.Path+strings.TrimPrefix(clusterv1connect.ClusterServiceCanIProcedure, "/"), nil)
@@ -105,7 +106,7 @@ func by(t *testing.T, p *principal.Principal) (ctx context.Context) {
 	return ctx
 }
 
-// asked is a call.
+// asked is a request of a procedure.
 type asked struct {
 	connect.AnyRequest
 	message   any

@@ -13,8 +13,9 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestWhoOwns: an owner, those of a group that is one, and who may admin the
-// type; nobody's type is whoever takes it.
+// TestWhoOwns: a type may be changed by its owner, by members of a group that
+// owns it, and by callers that may admin the type. A type without an owner
+// belongs to the first caller that takes it.
 func TestWhoOwns(t *testing.T) {
 	ann, bo := &principal.Principal{Kind: principal.Token, Name: "ann"}, &principal.Principal{Kind: principal.JWT, Name: "bo", Groups: []string{"team-a"}}
 	root, half := &principal.Principal{Kind: principal.Token, Name: "root"}, &principal.Principal{Kind: principal.Token, Name: "half"}

@@ -23,8 +23,8 @@ func who(t testing.TB, kind principal.Kind, name string, groups ...string) *prin
 	return p
 }
 
-// rolesAt are roles of a revision: root is admin, ann sends add to counters,
-// staff ask.
+// rolesAt returns roles of a revision: root is admin, ann sends add to counters,
+// staff query.
 func rolesAt(revision uint64, bindings ...access.Binding) *authz.Table {
 	roles := []access.Role{
 		{Name: "clerk", Rules: []access.Rule{{Effect: access.Allow, Verbs: []string{access.Invoke}, Types: []string{"counter"}, IDPrefixes: []string{"${principal.name}/"}, Commands: []string{"add"}}}},
@@ -37,8 +37,8 @@ var inForce = []access.Binding{
 	{Subject: "token:root", Roles: []string{access.RoleAdmin}}, {Subject: "token:ann", Roles: []string{"clerk"}}, {Subject: "group:staff", Roles: []string{"asker"}},
 }
 
-// TestWhatNodesPassOnIsDecidedAgain: by the roles of the node that carries it
-// out, whatever the node has decided that was asked.
+// TestWhatNodesPassOnIsDecidedAgain: a forwarded call is decided by the roles of
+// the node that carries it out, whatever the forwarding node has decided.
 func TestWhatNodesPassOnIsDecidedAgain(t *testing.T) {
 	known := true
 	a := New(Options{Known: func(uint64) bool { return known }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
@@ -92,8 +92,8 @@ func TestWhatNodesPassOnIsDecidedAgain(t *testing.T) {
 	check("the other node has newer roles, and these allow it too", of(ann, 6, nil), allowed)
 }
 
-// TestADenialIsTheSameEverywhere: what the node says that carries a request out
-// is what the one says that was asked.
+// TestADenialIsTheSameEverywhere: the node that carries a request out and the
+// node that was asked return the same error.
 func TestADenialIsTheSameEverywhere(t *testing.T) {
 	a := New(Options{Known: func(uint64) bool { return true }, Logger: slog.New(slog.DiscardHandler)})
 	a.Set(rolesAt(1, inForce...))
@@ -105,7 +105,7 @@ func TestADenialIsTheSameEverywhere(t *testing.T) {
 	}
 }
 
-// BenchmarkPassed is the decision of the node that carries a request out.
+// BenchmarkPassed measures the decision of the node that carries a request out.
 func BenchmarkPassed(b *testing.B) {
 	a := New(Options{Known: func(uint64) bool { return true }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	a.Set(rolesAt(1, inForce...))

@@ -19,8 +19,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestOldRolesAllowNoChanges: reads go on by them, and what they refuse is
-// refused as ever.
+// TestOldRolesAllowNoChanges: outdated roles still allow reads, and still deny
+// what they denied.
 func TestOldRolesAllowNoChanges(t *testing.T) {
 	fresh := true
 	a := New(Options{
@@ -70,7 +70,7 @@ func TestOldRolesAllowNoChanges(t *testing.T) {
 				t.Errorf("fresh %v, %s: %v", fresh, procedure, err)
 			}
 		}
-		ctx := t.Context() // nobody was asked, which decides before the age does
+		ctx := t.Context() // not authenticated, which is checked before the age of the roles
 		if err := a.Command(ctx, "counter", "x", "add", ""); !errors.As(err, &denied) {
 			t.Errorf("fresh %v, nobody's: %v", fresh, err)
 		}
@@ -86,8 +86,9 @@ func TestOldRolesAllowNoChanges(t *testing.T) {
 	}
 }
 
-// TestOpenStreamsOutliveOldRoles: a change that comes late ends the streams
-// that it does not allow, and none for the age of what was known before.
+// TestOpenStreamsOutliveOldRoles: a change of roles that arrives late ends the
+// streams that it does not allow, and no stream ends because the roles before it
+// were outdated.
 func TestOpenStreamsOutliveOldRoles(t *testing.T) {
 	a := New(Options{
 		Known: func(uint64) bool { return true }, Fresh: func() bool { return false },

@@ -18,13 +18,13 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// naming are the members of requests that name an entity type, or something of
-// one.
+// naming are the fields of requests that name an entity type, or something that
+// belongs to one.
 var naming = []protoreflect.Name{"entity_type", "entity_id", "digest", "key", "key_prefix"}
 
-// TestProceduresSayWhatTheyAreAbout: every procedure has a line that says it in
-// one way, and one whose request names a type, a module or a setting is not
-// about nothing.
+// TestProceduresSayWhatTheyAreAbout: every procedure has exactly one kind of
+// target, and a procedure whose request names a type, a module or a setting must
+// not have the target nothing.
 func TestProceduresSayWhatTheyAreAbout(t *testing.T) {
 	all := targets()
 	for name := range about {
@@ -61,7 +61,7 @@ func TestProceduresSayWhatTheyAreAbout(t *testing.T) {
 	}
 }
 
-// procedures are those of all services, by name.
+// procedures returns the procedures of all services, by name.
 func procedures() map[string]protoreflect.MethodDescriptor {
 	out := map[string]protoreflect.MethodDescriptor{}
 	for _, s := range services() {
@@ -73,7 +73,7 @@ func procedures() map[string]protoreflect.MethodDescriptor {
 	return out
 }
 
-// values are what the members of requests are filled with, "" among them.
+// values are the values for the fields of requests, including "".
 var values = map[protoreflect.Name][]string{
 	"entity_type": {"", "open", "shut"},
 	"entity_id":   {"", "mine/1", "other/1"},
@@ -84,7 +84,7 @@ var values = map[protoreflect.Name][]string{
 	"query":       {"add", "get-all"},
 }
 
-// requests are those of a procedure with every mix of values.
+// requests returns the requests of a procedure with every combination of values.
 func requests(t *testing.T, m protoreflect.MethodDescriptor) []any {
 	kind, err := protoregistry.GlobalTypes.FindMessageByName(m.Input().FullName())
 	if err != nil {
@@ -116,7 +116,7 @@ func requests(t *testing.T, m protoreflect.MethodDescriptor) []any {
 	return messages
 }
 
-// roleSets are rules that a caller may have for a verb.
+// roleSets returns rules that a caller may have for a verb.
 func roleSets(verb string) map[string][]access.Rule {
 	allow := func(types, ids, commands []string) access.Rule {
 		return access.Rule{Effect: access.Allow, Verbs: []string{verb}, Types: types, IDPrefixes: ids, Commands: commands}
@@ -145,7 +145,7 @@ func typesOf(digest string) []string {
 }
 
 // TestCanIAgreesWithCalls: whatever a request is about, and whatever the roles
-// say, asking whether it may be made gives the answer that the call gets.
+// are, CanI gives the same answer as the call.
 func TestCanIAgreesWithCalls(t *testing.T) {
 	who := &principal.Principal{Kind: principal.Token, Name: "ann"}
 	for verb := range authv1.Verb_name {
@@ -163,7 +163,7 @@ func TestCanIAgreesWithCalls(t *testing.T) {
 					calls := a.calls(about, request)
 					asked := true
 					for _, c := range calls {
-						_, err := a.decide(maker{who: who}, target{verb: c.Verb}, question(t, c)) // as Explain does
+						_, err := a.decide(maker{who: who}, target{verb: c.Verb}, question(t, c)) // as in Explain
 						asked = asked && err == nil
 					}
 					if allowed := a.decideAll(maker{who: who}, about, calls) == nil; allowed != asked {
@@ -175,7 +175,7 @@ func TestCanIAgreesWithCalls(t *testing.T) {
 	}
 }
 
-// question asks about a call as a person would.
+// question converts a call to the CanI question that a person would ask.
 func question(t *testing.T, c authz.Call) authz.Call {
 	m := &clusterv1.CanIRequest{Verb: authz.VerbText(c.Verb), EntityType: c.Type, Command: c.Command}
 	if c.Types == authz.Beginning {
@@ -191,8 +191,9 @@ func question(t *testing.T, c authz.Call) authz.Call {
 	return q
 }
 
-// TestDenyRulesReachWhatNamesATypeOtherwise: a rule that denies a type denies
-// what names it by a digest, by a setting or not at all.
+// TestDenyRulesReachWhatNamesATypeOtherwise: a rule that denies a type also
+// denies requests that name it by a digest, by a setting, or that concern
+// everything.
 func TestDenyRulesReachWhatNamesATypeOtherwise(t *testing.T) {
 	who := &principal.Principal{Kind: principal.Token, Name: "ann"}
 	for verb := range authv1.Verb_name {
@@ -218,14 +219,15 @@ func TestDenyRulesReachWhatNamesATypeOtherwise(t *testing.T) {
 	}
 }
 
-// harmless are requests that name no type, but a setting of the cluster.
+// harmless reports whether a request names only a setting of the cluster, and no
+// type.
 func harmless(request any) bool {
 	r, ok := request.(interface{ GetKey() string })
 	return ok && !strings.HasPrefix(r.GetKey(), "entity.")
 }
 
-// TestDenyRulesReachTypesOfTheSameModule: a module that is named by a type that
-// it serves is about its other types too.
+// TestDenyRulesReachTypesOfTheSameModule: a request that names a module by one
+// of its types is about its other types too.
 func TestDenyRulesReachTypesOfTheSameModule(t *testing.T) {
 	a := New(Options{Logger: slog.New(slog.DiscardHandler), Known: func(uint64) bool { return true }, TypesOf: typesOf,
 		ServedWith: func(entityType string) []string {

@@ -42,8 +42,8 @@ func TestJSONNamesOfValues(t *testing.T) {
 	}
 }
 
-// TestUnknownMembersAreNamed: what is misspelt is refused by name, with what was
-// probably meant; the binary form passes fields over that it does not know.
+// TestUnknownMembersAreNamed: the JSON form rejects a misspelled member by name
+// and suggests the right one; the binary form ignores unknown fields.
 func TestUnknownMembersAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"entityTyp":"counter","entityId":"a"}`: `QueryRequest: unknown member "entityTyp", did you mean "entityType"?`,

@@ -12,10 +12,10 @@ import (
 	"github.com/hostd/hostd/host/rpc/leaderproxy"
 )
 
-// TestCallersTravel: a node tells another one for whom it asks, which believes
-// it on what serves nodes alone.
+// TestCallersTravel: a node states to a different node for which caller it asks.
+// Only the handler for nodes trusts that statement.
 func TestCallersTravel(t *testing.T) {
-	var on *http.Client // of the next hop; nil: this is the last
+	var on *http.Client // the client for the next hop; nil: this is the last
 	var where string
 	last := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		said := leaderproxy.SaidOf(r.Context())
@@ -62,7 +62,8 @@ func TestCallersTravel(t *testing.T) {
 			t.Errorf("%s: %d, %s", bad, code, said)
 		}
 	}
-	// What came from a node is told to the next one, with the roles that allow it.
+	// A forwarded caller is passed to the next hop, with the roles that allow
+	// the call.
 	on = leaderproxy.Telling(&http.Client{})
 	passing := httptest.NewServer(leaderproxy.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx := r.Context()

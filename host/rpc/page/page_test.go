@@ -9,7 +9,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// asked is what a request says of pages.
+// asked is the page that a request asks for.
 type asked struct {
 	size  uint32
 	token string
@@ -18,7 +18,7 @@ type asked struct {
 func (a asked) GetPageSize() uint32  { return a.size }
 func (a asked) GetPageToken() string { return a.token }
 
-// entries are so many items of a size.
+// entries returns many items of a size.
 func entries(many, size int) []string {
 	out := make([]string, many)
 	for i := range out {
@@ -31,9 +31,9 @@ func key(s *string) string { return (*s)[:4] }
 
 func message(s *string) *wrapperspb.StringValue { return wrapperspb.String(*s) }
 
-// TestPagesHoldTheirBounds: whatever size is asked for, a page has at most that
-// many items, ends with the item that brings it to Bytes, is never empty, and
-// all pages together have every item once and in order.
+// TestPagesHoldTheirBounds: whatever the requested size, a page has at most that
+// many items, ends with the item that reaches Bytes, is never empty, and all
+// pages together contain every item once and in order.
 func TestPagesHoldTheirBounds(t *testing.T) {
 	for _, c := range []struct {
 		many, size int
@@ -71,8 +71,8 @@ func TestPagesHoldTheirBounds(t *testing.T) {
 	}
 }
 
-// TestPagesFollowAListingThatChanges: the last item of a page may be gone when
-// the next one is asked for, and others may have come.
+// TestPagesFollowAListingThatChanges: the last item of a page may be deleted
+// before the next page is read, and other items may be added.
 func TestPagesFollowAListingThatChanges(t *testing.T) {
 	items := []string{"0002", "0004", "0006"}
 	out, next, err := Of(asked{size: 2}, 0, items, key, message)
@@ -85,8 +85,8 @@ func TestPagesFollowAListingThatChanges(t *testing.T) {
 	}
 }
 
-// TestTokensBelongToAListing: the token of one is refused by another, and so is
-// what is none.
+// TestTokensBelongToAListing: a token of one listing is rejected by another one,
+// and so is an invalid token.
 func TestTokensBelongToAListing(t *testing.T) {
 	if Filter("a", "b") == Filter("ab") || Filter("a", "") == Filter("a") {
 		t.Error("two filters are the same")

@@ -18,7 +18,7 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// envelope is a message of a stream as the API writes it.
+// envelope encodes a stream message as the API writes it.
 func envelope(flags byte, data []byte) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(data))), data...)
 }
@@ -46,9 +46,9 @@ func serve(t *testing.T, api http.HandlerFunc) *http.Response {
 	return res
 }
 
-// TestStreamsOfEventsStayAliveAndTellTheirEnd: messages are told whole however
-// they are cut, a stream without any says something, and one that fails on the
-// way tells why.
+// TestStreamsOfEventsStayAliveAndTellTheirEnd: messages are sent whole, however
+// they are split; an idle stream sends comments; and a stream that fails later
+// sends the error.
 func TestStreamsOfEventsStayAliveAndTellTheirEnd(t *testing.T) {
 	heard := make(chan struct{})
 	res := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -82,8 +82,8 @@ func TestStreamsOfEventsStayAliveAndTellTheirEnd(t *testing.T) {
 	}
 }
 
-// TestStreamsThatFailAtOnceAreFailures: before any event a failure has its
-// status, so that a browser does not come back for ever.
+// TestStreamsThatFailAtOnceAreFailures: an error before any event has its HTTP
+// status, so that a browser does not reconnect forever.
 func TestStreamsThatFailAtOnceAreFailures(t *testing.T) {
 	for code, status := range map[string]int{"not_found": 404, "permission_denied": 403, "resource_exhausted": 429, "unheard_of": 500} {
 		res := serve(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -99,7 +99,7 @@ func TestStreamsThatFailAtOnceAreFailures(t *testing.T) {
 }
 
 // TestQuietStreamsBeginAtOnce: a stream that flushes its headers and has no
-// events yet sends them on, and comments that keep it alive.
+// events yet sends the headers, and comments that keep the connection alive.
 func TestQuietStreamsBeginAtOnce(t *testing.T) {
 	end := make(chan struct{})
 	res := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -118,8 +118,8 @@ func TestQuietStreamsBeginAtOnce(t *testing.T) {
 	}
 }
 
-// TestStatesByTheirTags: a state is sent, or not, as the tags that its caller
-// has say, weak ones and lists too.
+// TestStatesByTheirTags: a state is sent or not according to the caller's tags,
+// including weak ones and lists.
 func TestStatesByTheirTags(t *testing.T) {
 	s := httptest.NewServer(Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = w.Write([]byte(`{"json":{"n":1},"sequence":"4"}`))
@@ -158,8 +158,9 @@ func TestStatesByTheirTags(t *testing.T) {
 	}
 }
 
-// TestStreamsWhoseCursorsFitNoHeaderAreRefused: before they begin, with what to do.
-// What may stay open can be continued by a browser, whatever its positions become.
+// TestStreamsWhoseCursorsFitNoHeaderAreRefused: they are rejected before they
+// begin, with advice. A browser can continue every stream that is admitted,
+// whatever its positions become.
 func TestStreamsWhoseCursorsFitNoHeaderAreRefused(t *testing.T) {
 	asked := 0
 	h := Wrap(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

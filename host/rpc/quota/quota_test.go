@@ -22,12 +22,12 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// world is quotas on a clock that stands until it is set, and callers.
+// world has quotas on a clock that the test sets, and callers.
 type world struct {
 	*Quotas
 	now     time.Time
 	table   *authz.Table
-	callers map[string]context.Context // by name; "" is who has no credential
+	callers map[string]context.Context // by name; "" has no credential
 	metrics *prometheus.Registry
 }
 
@@ -46,7 +46,7 @@ func newWorld(t testing.TB, anonymous bool, roles []access.Role, bindings ...acc
 	return w
 }
 
-// set has roles decide; root is admin.
+// set puts roles in force; root is admin.
 func (w *world) set(roles []access.Role, bindings ...access.Binding) {
 	w.table = authz.Compile(1, roles, append(bindings, access.Binding{Subject: "token:root", Roles: []string{access.RoleAdmin}}))
 }
@@ -83,7 +83,7 @@ func (w *world) know(t testing.TB, names ...string) {
 	}
 }
 
-// refused says which quota an error names and for how long to wait.
+// refused returns the quota that an error names and how long to wait.
 func refused(t testing.TB, err error) (which access.Quota, wait time.Duration) {
 	t.Helper()
 	over, ok := errors.AsType[*Error](err)
@@ -101,8 +101,8 @@ func small(q access.Quotas) ([]access.Role, access.Binding) {
 	return []access.Role{{Name: "small", Quotas: q}}, access.Binding{Subject: "token:a", Roles: []string{"small", "invoker"}}
 }
 
-// TestCommandsPerSecond: as many at once as a second has, no more, and one more
-// for each part of a second that goes by.
+// TestCommandsPerSecond: as many commands as the quota are admitted at once, no
+// more, and then one more for each fraction of a second.
 func TestCommandsPerSecond(t *testing.T) {
 	for _, perSecond := range []int{1, 7, 1000} {
 		roles, a := small(access.Quotas{CommandsPerSecond: int64(perSecond)})
@@ -137,15 +137,15 @@ func TestCommandsPerSecond(t *testing.T) {
 	}
 }
 
-// TestWhatIsSpentIsPaid: fuel and bytes are known when they are used, and
-// nothing begins until what is over the quota is paid.
+// TestWhatIsSpentIsPaid: the cost in fuel and bytes is known only afterwards,
+// and nothing more is admitted until an overdraft is paid.
 func TestWhatIsSpentIsPaid(t *testing.T) {
 	roles, a := small(access.Quotas{FuelPerSecond: 1000, BytesPerSecond: 500})
 	for _, tt := range []struct {
 		payload, reply int
 		fuel           uint64
 		which          access.Quota
-		wait           time.Duration // 0: the next one begins at once
+		wait           time.Duration // 0: the next one is admitted at once
 	}{
 		{500, 0, 1000, 0, 0},
 		{250, 250, 1000, 0, 0},
@@ -153,7 +153,7 @@ func TestWhatIsSpentIsPaid(t *testing.T) {
 		{0, 0, 4000, access.FuelPerSecond, 3 * time.Second},
 		{1000, 0, 0, access.BytesPerSecond, time.Second},
 		{0, 1000, 0, access.BytesPerSecond, time.Second},
-		{0, 0, 1 << 60, access.FuelPerSecond, time.Minute}, // nobody waits for longer
+		{0, 0, 1 << 60, access.FuelPerSecond, time.Minute}, // the maximum wait
 	} {
 		w := newWorld(t, false, roles, a)
 		account := w.Of(w.callers["a"])
@@ -182,8 +182,8 @@ func TestWhatIsSpentIsPaid(t *testing.T) {
 	}
 }
 
-// TestAtATime: what there is at a time, up to the limit and no more, and again
-// what has ended.
+// TestAtATime: connections, streams and uploads are admitted up to the limit,
+// and again after some have ended.
 func TestAtATime(t *testing.T) {
 	roles, a := small(access.Quotas{Streams: 3})
 	w := newWorld(t, false, roles, a, access.Binding{Subject: "token:b", Roles: []string{"viewer"}}, access.Binding{Subject: "token:c", Roles: []string{"viewer"}})
@@ -230,7 +230,7 @@ func TestAtATime(t *testing.T) {
 	if len(w.accounts) != 0 {
 		t.Errorf("%d accounts are kept of which nothing is left", len(w.accounts))
 	}
-	for range 200 { // who is admin has no quota
+	for range 200 { // an admin has no quota
 		if _, err := open("root", access.Uploads); err != nil {
 			t.Fatal(err)
 		}
@@ -245,8 +245,8 @@ func TestAtATime(t *testing.T) {
 	}
 }
 
-// TestCompilerTime: as much as a minute has at once, and what is over it is
-// waited for.
+// TestCompilerTime: the quota of a minute is available at once, and an overdraft
+// must be waited for.
 func TestCompilerTime(t *testing.T) {
 	w := newWorld(t, false, nil, access.Binding{Subject: "token:a", Roles: []string{"deployer"}})
 	account := w.open(w.callers["a"])
@@ -269,7 +269,8 @@ func TestCompilerTime(t *testing.T) {
 	}
 }
 
-// TestChangedRolesCountAtOnce: for the next call, and what was used counts on.
+// TestChangedRolesCountAtOnce: changed roles apply to the next call, and earlier
+// usage still counts.
 func TestChangedRolesCountAtOnce(t *testing.T) {
 	roles, a := small(access.Quotas{CommandsPerSecond: 2})
 	w := newWorld(t, false, roles, a)
@@ -280,7 +281,7 @@ func TestChangedRolesCountAtOnce(t *testing.T) {
 	refused(t, take())
 	roles[0].Quotas.CommandsPerSecond = 20
 	w.set(roles, a)
-	refused(t, take()) // the second is used up
+	refused(t, take()) // this second's quota is used up
 	w.now = w.now.Add(time.Second / 2)
 	for range 10 {
 		if err := take(); err != nil {
@@ -302,7 +303,8 @@ func TestChangedRolesCountAtOnce(t *testing.T) {
 	}
 }
 
-// TestAnonymousHaveQuotas where they call beside those who have a credential.
+// TestAnonymousHaveQuotas if they call a node that also has callers with
+// credentials.
 func TestAnonymousHaveQuotas(t *testing.T) {
 	for _, beside := range []bool{true, false} {
 		w := newWorld(t, beside, nil, access.Binding{Subject: "anonymous", Roles: []string{"invoker"}})
@@ -323,8 +325,8 @@ func TestAnonymousHaveQuotas(t *testing.T) {
 	}
 }
 
-// TestAccountsAreBounded: those go first of which nothing would be lost, and
-// who has something open stays.
+// TestAccountsAreBounded: accounts whose buckets are full are removed first, and
+// accounts with something open stay.
 func TestAccountsAreBounded(t *testing.T) {
 	roles, _ := small(access.Quotas{CommandsPerSecond: 1})
 	w := newWorld(t, false, roles)
@@ -336,7 +338,7 @@ func TestAccountsAreBounded(t *testing.T) {
 	opened := limits
 	w.account(caller(-1), &opened, 1)
 	for i := range maxIdle {
-		if i != 3 { // of whom nothing would be lost
+		if i != 3 { // this account's buckets are full
 			if err := use(i); err != nil {
 				t.Fatal(i, err)
 			}
@@ -378,7 +380,7 @@ func TestCallersWithoutQuotaCostNothing(t *testing.T) {
 	}
 }
 
-// costs are worlds in which b has no quota of a second.
+// costs returns worlds in which b has no per-second quota.
 func costs(t testing.TB) map[string]*world {
 	roles, a := small(access.Quotas{CommandsPerSecond: 1 << 40, FuelPerSecond: 1 << 40, BytesPerSecond: 1 << 40})
 	b := access.Binding{Subject: "token:b", Roles: []string{"invoker"}}

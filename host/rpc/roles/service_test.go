@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// shelf is a Store that has these.
+// shelf is a Store with fixed contents.
 type shelf struct {
 	Store
 	roles    []access.Role
@@ -28,8 +28,8 @@ func (s *shelf) RoleBindings() ([]access.Binding, uint64, error) {
 	return s.bindings, math.MaxUint64, nil
 }
 
-// TestRolesFitInAnAnswer: all that a cluster keeps of roles, or of bindings, is
-// one answer, whatever it is made of.
+// TestRolesFitInAnAnswer: all roles of a cluster, or all bindings, fit into one
+// response, whatever they contain.
 func TestRolesFitInAnAnswer(t *testing.T) {
 	for _, pattern := range []int{1, 8, 100, access.MaxPatternBytes} {
 		s, size := &shelf{}, 0

@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// rollouts has one state.
+// rollouts is a Rollouts with one fixed state.
 type rollouts struct{ now modules.RolloutState }
 
 func (r rollouts) Begin(context.Context, modules.RolloutBegin) (uint64, error) { return 0, nil }
@@ -25,7 +25,7 @@ func (r rollouts) Change(context.Context, modules.RolloutOrder) (modules.Rollout
 	return r.now, nil
 }
 
-// TestAbortsAreTold, whether another module decides commands too or not.
+// TestAbortsAreTold, with and without a shadow: the response reports an abort.
 func TestAbortsAreTold(t *testing.T) {
 	const want = "aborted by the rule faults>1% at 1970-01-01 00:00:05"
 	get := func(now modules.RolloutState) (*modulev1.GetRolloutResponse, error) {
