@@ -117,9 +117,10 @@ const (
 
 // unproved lists the entities of a shard whose first events were compacted away
 // and of which a module made a snapshot after a different module had written
-// them, if that module was activated without comparing what it loads from the
-// other module's snapshots. One part examines few entities, so that a caller
-// that wants all of them asks often and other callers are served in between.
+// them (a takeover), unless the metadata proves that this module loaded
+// snapshots of other modules only after they were compared. One part examines
+// few entities, so that a caller that wants all of them asks often and other
+// callers are served in between.
 func (s entities) unproved(ctx context.Context, shard sharding.ShardID, q EntityQuery) (out EntityPage, err error) {
 	view, left := s.Metadata.View(), unprovedEntities
 	page, err := s.Machine.Page(shard, eventlog.PageQuery{Type: q.Type, IDPrefix: q.IDPrefix, After: q.After, Limit: listAtOnce, Looks: listHeads})

@@ -63,9 +63,9 @@ const (
 	CodeNotFound    = "not_found"     // the type or command does not exist
 	CodeInternal    = "internal"      // the guest failed at every attempt
 	CodeTooManyHops = "too_many_hops" // the chain of messages that led to this one is too long
-	// CodeTransient: the message was sent to a type whose entities store
-	// nothing, or it is a dead letter of such a type that was to be delivered
-	// again.
+	// CodeTransient: the entities of the destination type store nothing, so a
+	// message to them could be lost. It is also the code if a dead letter to
+	// such a type is to be delivered again.
 	CodeTransient = "transient"
 	// CodeNotAccepted: the destination type does not accept messages from the
 	// type of the sender.

@@ -22,10 +22,35 @@ import (
 // maxStreamItems limits the commands of one message.
 const maxStreamItems = 1024
 
-// stream is one SendStream call. The goroutine of the call reads: every message
-// becomes one batch and one Submit. A second goroutine writes all answers that
-// are complete when it looks as one message. Completions come from lanes and
-// only append to a list, so that they never block.
+// stream is one SendStream call.
+//
+// A stream carries many small commands, so the costs for each command decide
+// how fast it is. At the same time a client that sends without reading, or a
+// runtime that is slow, must not fill the node's memory.
+//
+// The unit of work is therefore the batch, which has the commands of one
+// message. The goroutine of the call reads a message, parses it into the items
+// of a batch without copying binary payloads, waits until the batch fits the
+// limits, and submits it with one Submit, which keeps the order of commands.
+// Completions come from lanes, in any order; they only append the item to done
+// and wake the writer. A second goroutine, the writer, takes the whole list
+// each time and sends it in as few messages as possible, so answers are
+// combined more, the busier the stream is.
+//
+// Invariants:
+//
+//   - Every item is answered exactly once: after its completion, or at its
+//     deadline by expire. itemState decides which comes first.
+//   - A batch and its memory stay valid until its last reference is dropped.
+//     There is one reference for each item, one for the reader during submit,
+//     and one more for each expired item, because the writer and the late
+//     completion both release it.
+//   - inFlight falls when an answer is written, and bytes falls when a batch is
+//     released. So both a client that does not read and a runtime that is slow
+//     stop the reader.
+//
+// A goroutine for each command would be simpler, but it would cost more than
+// the command itself, and it would lose the order of commands.
 type stream struct {
 	svc      *Service
 	conn     *connect.BidiStream[wire.Message, wire.Message]

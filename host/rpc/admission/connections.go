@@ -45,13 +45,22 @@ var errCrowded = errors.New("the node has too many connections, or too many from
 // Connections limits the connections of a server and shares them fairly between
 // client addresses. It is safe for concurrent use.
 //
-// If an address is at its limit, or the server is, the connection that has been
-// idle for longest is closed to make room: one of the same address in the first
-// case, and preferably one of the address with the most connections in the
-// second. If no connection is idle, a small reserve admits more connections, on
-// which the node answers only health probes and, if it serves them there, calls
-// between nodes. So a node that is overloaded by clients is not mistaken for a
+// One limit for all clients would let a single client occupy the whole server,
+// and a limit for each address alone would not bound the total. So there are
+// both, and a new connection over a limit does not simply fail: the connection
+// that has been idle for longest is closed to make room, because clients keep
+// idle connections in pools and reopen them without an error. It is a
+// connection of the same address if that address is at its limit. If the server
+// is at its limit, it is preferably one of the address with the most
+// connections.
+//
+// If no connection is idle, a small reserve admits more connections. On these
+// the node answers only health probes and, if it serves them there, calls
+// between nodes, so a node that is overloaded by clients is not mistaken for a
 // failed one. Connections beyond the reserve are closed immediately.
+//
+// The number of calls is limited separately, because HTTP/2 allows many calls
+// on each connection and each takes memory before its message is read.
 type Connections struct {
 	most, mostOf           int
 	mostCalls, mostCallsOf int

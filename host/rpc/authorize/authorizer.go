@@ -57,6 +57,31 @@ type Options struct {
 
 // Authorizer checks calls against the roles of their callers. It is safe for
 // concurrent use.
+//
+// A call is checked in up to three places:
+//
+//   - ByHeaders, before its body is read, rejects callers that have no rule at
+//     all for the procedure's verb.
+//   - Interceptor resolves what the request is about (targets) and decides
+//     about it. Commands of a SendStream are decided one by one (Command), and
+//     uploads after their types are known (Deploy).
+//   - The node that carries out a forwarded request decides again (Passed and
+//     decide), because the forwarding node may know older roles.
+//
+// Roles are part of the metadata, so a node learns of a change a moment later
+// than the metadata leader. A read of the metadata before every call would add
+// a network round trip to every command. So the required freshness depends on
+// what a call can do:
+//
+//   - Reads are decided by the table that the node has.
+//   - Changes are also decided by that table, but they are rejected with
+//     request.ErrRolesStale if Fresh reports that it may be outdated.
+//   - Changes of the metadata, such as modules, settings and roles, first read
+//     the current metadata (Confirm), because a later change of roles does not
+//     undo them.
+//
+// Set replaces the table atomically, so a decision takes no lock. It also
+// decides all open streams again and ends those that are no longer allowed.
 type Authorizer struct {
 	opts    Options
 	targets map[string]target

@@ -13,9 +13,9 @@ import (
 // errSilent ends a call to a node that is suspected to have failed.
 var errSilent = errors.New("nothing is heard any more of the node that was asked")
 
-// hearing is Telling for calls that fail when the node stops sending heartbeats.
-// Without it a call to a node that has lost its power or its network would wait
-// until its deadline.
+// hearing is Telling for calls that fail when the node is suspected to have
+// failed. Without it a call to a node that has lost its power or its network
+// would wait until its deadline.
 func (p *Proxy) hearing(c *http.Client, node sharding.NodeID) *http.Client {
 	out := Telling(c)
 	out.Transport = &hearer{next: out.Transport, nodes: p.nodes, node: node}

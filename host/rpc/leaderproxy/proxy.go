@@ -29,8 +29,8 @@ type Nodes interface {
 	Quorum(shard sharding.ShardID) bool
 	// Missing says why the shard may have no leader.
 	Missing(shard sharding.ShardID) sharding.Missing
-	// Hears reports whether this node receives heartbeats of the other node.
-	// Changed signals changes of it.
+	// Hears reports whether this node considers the other node alive. Changed
+	// signals changes of it.
 	Hears(node sharding.NodeID) bool
 	// Changed returns a channel that receives a value, or is closed, when a
 	// result that was returned before the call changes.
