@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// inspect asks the lanes what they know about entities. The result is nil for an
-// entity whose shard this node does not lead.
+// inspect asks the executors what they know about entities. The result is nil
+// for an entity whose shard this node does not lead.
 func (p *Parts) inspect(ctx context.Context, ids []sharding.EntityID) ([]*request.Info, error) {
 	w := inspection{left: len(ids), done: make(chan struct{})}
 	reqs := make([]*request.Request, len(ids))
@@ -47,8 +47,8 @@ func (p *Parts) ask(ctx context.Context, q *request.Request) (request.Result, er
 	}
 }
 
-// Post submits a request to a shard's lane and waits for the outcome until ctx
-// ends.
+// Post submits a request to a shard's executor and waits for the outcome until
+// ctx ends.
 func (p *Parts) Post(ctx context.Context, shard sharding.ShardID, q *request.Request) error {
 	w := inspection{left: 1, done: make(chan struct{})}
 	q.ExpectedSequence, q.Done = request.NoExpectation, &w
@@ -61,8 +61,8 @@ func (p *Parts) Post(ctx context.Context, shard sharding.ShardID, q *request.Req
 	}
 }
 
-// gaveUpOn returns the error of a request whose caller stopped waiting. A change
-// that was submitted may still take effect.
+// gaveUpOn returns the error of a request whose caller stopped waiting. A
+// change that was submitted may still take effect.
 func gaveUpOn(ctx context.Context, kind request.Kind) error {
 	if kind.Changes() {
 		return fmt.Errorf("%w: %w", request.ErrOutcomeUnknown, ctx.Err())

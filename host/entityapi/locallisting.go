@@ -13,12 +13,12 @@ import (
 const (
 	// listHeads limits the entities that one part of a listing reads.
 	listHeads = 8192
-	// listAtOnce is how many of them the lanes are asked about at a time.
+	// listAtOnce is how many of them the executors are asked about at a time.
 	listAtOnce = 512
 )
 
 // List implements Entities. It reads from the journal which entities exist, and
-// asks the shard's lane which of them are resident or quarantined.
+// asks the shard's executor which of them are resident or quarantined.
 func (s entities) List(ctx context.Context, shard sharding.ShardID, q EntityQuery) (EntityPage, error) {
 	leave, err := s.scan(ctx)
 	if err != nil {
@@ -110,8 +110,9 @@ func wanted(sum EntitySummary, q EntityQuery) bool {
 const (
 	// unproved is the status of entities that a module may have misread.
 	unproved = "unproved"
-	// unprovedEntities limits the compacted histories that one part of a listing
-	// examines, because each takes reading a record and up to four snapshots.
+	// unprovedEntities limits the compacted histories that one part of a
+	// listing examines, because each takes reading a record and up to four
+	// snapshots.
 	unprovedEntities = 64
 )
 
@@ -151,7 +152,8 @@ func (s entities) unproved(ctx context.Context, shard sharding.ShardID, q Entity
 	return out, nil
 }
 
-// parked lists the quarantined entities of a shard, all of which its lane knows.
+// parked lists the quarantined entities of a shard, all of which its executor
+// knows.
 func (s entities) parked(ctx context.Context, shard sharding.ShardID, q EntityQuery) (EntityPage, error) {
 	var out EntityPage
 	if q.ResidentOnly {

@@ -13,9 +13,9 @@ import (
 type Delivery struct {
 	// Source is the sender of the message, for Deliver and Redeliver. The other
 	// fields up to OnReject are for Deliver: Number is the message's number in
-	// the sequence of messages from Source to the request's Entity, After is the
-	// number of the message before it in that sequence, and OnReply and OnReject
-	// are the commands of Source that get the outcome, empty for none.
+	// the sequence of messages from Source to the request's Entity, After is
+	// the number of the message before it in that sequence, and OnReply and
+	// OnReject are the commands of Source that get the outcome, empty for none.
 	Source        sharding.EntityID
 	Number, After uint64
 	// SentAt is when the message was sent, by the log clock of the sender's
@@ -24,12 +24,12 @@ type Delivery struct {
 	SentAt            int64
 	Hops              uint8
 	OnReply, OnReject string
-	// Answer means that the message carries the outcome of an earlier message of
-	// the request's Entity.
+	// Answer means that the message carries the outcome of an earlier message
+	// of the request's Entity.
 	Answer bool
 	// Refuse, for Deliver, is set if the entity cannot carry out the message:
-	// the message is rejected with this error and its number is used up, without
-	// a guest call.
+	// the message is rejected with this error and its number is used up,
+	// without a guest call.
 	Refuse *RejectedError
 	// DeadLetter identifies the dead letter, for Redeliver, SendAgain and
 	// Discard.
@@ -41,15 +41,15 @@ type Delivery struct {
 	// delivered because their destination type does not exist.
 	GaveUp []Arrived
 
-	// Lane is private to the lane that handles the request.
+	// Lane is private to the executor that handles the request.
 	Lane DeliveryState
 }
 
-// DeliveryState is what a lane stores in a Delivery. Other packages must not use
-// it.
+// DeliveryState is what an executor stores in a Delivery. Other packages must
+// not use it.
 type DeliveryState struct {
 	Hops   uint8 // of the messages that this one causes, if hops are counted
-	Intake uint8 // the message's state in the lane's intake
+	Intake uint8 // the message's state in the executor's intake
 }
 
 // Arrived is a message that its destination has stored, and its sender.

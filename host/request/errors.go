@@ -13,7 +13,7 @@ import (
 // definite: nothing was written, and nothing will be.
 //
 // Three of them decide what a router may do. A *sharding.NotLeaderError says
-// that this lane does not lead the shard, or lost the leadership before the
+// that this executor does not lead the shard, or lost the leadership before the
 // request was proposed; the request can be sent to the leader under any command
 // id. ErrNotApplied says that the request was proposed and the log rejected it,
 // as happens during a leadership transfer: again any command id is safe.
@@ -44,8 +44,8 @@ var (
 	// ErrCommandIDReused: the command id was used before with a different
 	// command or payload.
 	ErrCommandIDReused = errors.New("the command id was used before for something else")
-	// ErrForgotten: an earlier attempt of the command may have taken effect, and
-	// it is older than the entity's idempotency window. The command was not
+	// ErrForgotten: an earlier attempt of the command may have taken effect,
+	// and it is older than the entity's idempotency window. The command was not
 	// executed again. Only the entity's state can show whether it was ever
 	// executed.
 	ErrForgotten = errors.New("an earlier attempt may have taken effect, and the entity does not remember its commands for so long; look at its state")
@@ -63,8 +63,8 @@ var (
 	// ErrStopped: the node is stopping. Retry at a different node with the same
 	// command id.
 	ErrStopped = errors.New("the node is stopping")
-	// ErrDeadline: the deadline passed before the outcome was known. The command
-	// may have been proposed, so its outcome is unknown.
+	// ErrDeadline: the deadline passed before the outcome was known. The
+	// command may have been proposed, so its outcome is unknown.
 	ErrDeadline = errors.New("the deadline passed while the command waited")
 	// ErrParked: the entity is quarantined because it faulted repeatedly.
 	ErrParked = errors.New("the entity faulted repeatedly and is parked")
@@ -95,7 +95,7 @@ var (
 	ErrUnsupported = errors.New("the guest used an output that this release does not support")
 )
 
-// Errors of requests that did not reach a lane.
+// Errors of requests that did not reach an executor.
 var (
 	// ErrUnreachable: the request could not be sent to the node that leads the
 	// shard. It did not run; the router sends it again.
@@ -109,8 +109,8 @@ var (
 	// so it cannot tell what exists. Retry after a moment.
 	ErrNotReady = errors.New("this node has not caught up with the cluster yet")
 	// ErrModuleNotLoaded: a module serves the type, but this node cannot load
-	// it, or has not loaded it yet. Retry after a moment; if the error persists,
-	// push the module again.
+	// it, or has not loaded it yet. Retry after a moment; if the error
+	// persists, push the module again.
 	ErrModuleNotLoaded = errors.New("the module of this entity type is not loaded on this node; if it lasts, push it again with hostd module push")
 	// ErrUnknownModule: no module with this digest is stored.
 	ErrUnknownModule = errors.New("no module with this digest is stored")

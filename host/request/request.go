@@ -20,7 +20,7 @@ const (
 	// leads the shard, so it may miss writes that a newer leader has
 	// acknowledged.
 	StaleQuery
-	// Inspect returns what the lane knows about the entity (Result.Info),
+	// Inspect returns what the executor knows about the entity (Result.Info),
 	// without loading it.
 	Inspect
 	// Passivate removes the entity from memory after the requests before it are
@@ -52,7 +52,7 @@ const (
 	Redeliver
 	// Discard removes a dead letter of a shard, for an operator. It succeeds if
 	// the dead letter does not exist. Like SendAgain and Acknowledge it is
-	// addressed to a lane by its Shard, not to an entity.
+	// addressed to an executor by its Shard, not to an entity.
 	Discard
 	// SendAgain turns an undeliverable dead letter of the source into a new
 	// message, for an operator.
@@ -66,7 +66,7 @@ const (
 	// node. It is not addressed to an entity.
 	Fence
 
-	// Start loads an entity into memory. Only the lane uses it.
+	// Start loads an entity into memory. Only the executor uses it.
 	Start
 )
 
@@ -113,9 +113,9 @@ type Request struct {
 	// sequence; NoExpectation accepts any.
 	ExpectedSequence int64
 	// Principal is the authenticated caller. It is shared between requests and
-	// must not be changed. It is nil for requests of entities and timers, and on
-	// a node that does not authenticate callers. Roles is the revision of the
-	// roles that allowed the request, or 0 if roles did not decide.
+	// must not be changed. It is nil for requests of entities and timers, and
+	// on a node that does not authenticate callers. Roles is the revision of
+	// the roles that allowed the request, or 0 if roles did not decide.
 	Principal *principal.Principal
 	Roles     uint64
 	// Trace is the span to which the request belongs, if its trace is sampled,
@@ -138,13 +138,13 @@ type Request struct {
 	// Shard is the entity's shard; the shard router sets it.
 	Shard sharding.ShardID
 
-	// Route is private to the router, and Lane to the lane.
+	// Route is private to the router, and Lane to the executor.
 	Route Route
 	Lane  LaneState
 }
 
-// LaneState is what a lane stores in a Request that it handles. Routers and
-// callers must not use it.
+// LaneState is what an executor stores in a Request that it handles. Routers
+// and callers must not use it.
 type LaneState struct {
 	// Gate is the proposal whose commit releases the outcome (the commit
 	// barrier).
@@ -152,12 +152,12 @@ type LaneState struct {
 	// Round is the ReadIndex round that must be confirmed first; 0 if none is
 	// needed.
 	Round uint64
-	// Asks means that the request needs a ReadIndex round that was not requested
-	// yet.
+	// Asks means that the request needs a ReadIndex round that was not
+	// requested yet.
 	Asks bool
 	// Next is the next request in the queue.
 	Next *Request
-	// Since is when the lane received the request.
+	// Since is when the executor received the request.
 	Since time.Time
 
 	took    *Took           // counts the commands of the type
@@ -168,7 +168,7 @@ type LaneState struct {
 }
 
 // Completer receives completed requests. Complete must not block and must not
-// call back into the runtime, because a lane calls it.
+// call back into the runtime, because an executor calls it.
 type Completer interface {
 	Complete(*Request)
 }
@@ -186,7 +186,7 @@ type Result struct {
 	Err  error
 }
 
-// Info is what a lane knows about an entity.
+// Info is what an executor knows about an entity.
 type Info struct {
 	Sequence journal.Sequence
 	Status   string // "active", "loading", "parked" (quarantined); "passive" if not resident

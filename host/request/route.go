@@ -7,7 +7,7 @@ import (
 )
 
 // Route is what a router stores in a Request on its way through the cluster.
-// Lanes and callers must not use it. It is zero until a router takes the
+// Executors and callers must not use it. It is zero until a router takes the
 // request.
 type Route struct {
 	// Done is the caller's completer, which the router replaces with its own
@@ -20,10 +20,10 @@ type Route struct {
 	// request of that round may be sent to that node, because it would overtake
 	// them.
 	Round uint64
-	// Ordered means that the caller may send later requests to the entity before
-	// this one is answered. If the router gave this one up while later ones wait
-	// and run, it could not be sent again in its place, so it waits for a leader
-	// until its deadline.
+	// Ordered means that the caller may send later requests to the entity
+	// before this one is answered. If the router gave this one up while later
+	// ones wait and run, it could not be sent again in its place, so it waits
+	// for a leader until its deadline.
 	Ordered bool
 	// Until is when the router gives the request up if it finds no leader by
 	// then and the request certainly did not run. It is zero until the request

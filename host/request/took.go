@@ -10,7 +10,7 @@ import (
 type Stage uint8
 
 const (
-	// StageQueue lasts until the command's lane starts the guest call.
+	// StageQueue lasts until the command's executor starts the guest call.
 	StageQueue Stage = iota
 	// StageGuest is the guest call.
 	StageGuest

@@ -12,8 +12,8 @@ import (
 // after a Request refers to it. Nil means no span, or one that is not sampled.
 type Trace struct{ journal.TraceContext }
 
-// Recorded returns the trace context that the record of a request stores; nil if
-// there is no span or the cluster version does not store traces yet.
+// Recorded returns the trace context that the record of a request stores; nil
+// if there is no span or the cluster version does not store traces yet.
 func (t *Trace) Recorded(level sharding.ClusterVersion) *journal.TraceContext {
 	if t == nil || level < sharding.VersionRecordTrace {
 		return nil
@@ -31,20 +31,20 @@ func (t *Trace) Logged(attributes ...any) []any {
 	return append(attributes, "trace_id", hex.EncodeToString(t.TraceContext.Trace[:]), "span_id", hex.EncodeToString(t.Span[:]))
 }
 
-// Visit has the times of a request's stages at its lane. Times of stages that it
-// did not reach are zero.
+// Visit has the times of a request's stages at its executor. Times of stages
+// that it did not reach are zero.
 type Visit struct {
 	Since, Loaded, Began, Ended time.Time
 	Module                      *journal.Digest // of the guest; nil if no guest was called
 }
 
-// Leave clears what the lane stored in a request that is decided, except the
-// times of its stages.
+// Leave clears what the executor stored in a request that is decided, except
+// the times of its stages.
 func (l *LaneState) Leave() {
 	*l = LaneState{Since: l.Since, loaded: l.loaded, began: l.began, decided: l.decided, module: l.module}
 }
 
-// Visit returns when the lane received the request, when its entity was in
+// Visit returns when the executor received the request, when its entity was in
 // memory if the request had to wait for that, and when the guest call began and
 // ended. A time before Since belongs to an earlier attempt.
 func (l *LaneState) Visit() Visit {

@@ -52,8 +52,8 @@ func clients(b *testing.B, n int, fn func(i int) error) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "calls/s")
 }
 
-// BenchmarkUnary compares Send, run by an asynchronous lane, with an echo of
-// bytes, which is the minimum work of the RPC layer.
+// BenchmarkUnary compares Send, run by an asynchronous executor, with an echo
+// of bytes, which is the minimum work of the RPC layer.
 func BenchmarkUnary(b *testing.B) {
 	const parallel = 64
 	b.Run("echo", func(b *testing.B) {

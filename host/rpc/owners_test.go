@@ -117,7 +117,7 @@ func errorInfo(err error) (*errdetails.ErrorInfo, bool) {
 }
 
 // A caller that may deploy only one of a module's types cannot activate the
-// module for any, whoever owns the type.
+// module for any, regardless of who owns the type.
 func TestActivationNeedsAllTypes(t *testing.T) {
 	g := guard(t, rpc.Options{}, "root", "ann")
 	g.begin(t)

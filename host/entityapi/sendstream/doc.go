@@ -5,5 +5,5 @@
 //
 // A call has two goroutines: the caller's reads, and a second one writes, which
 // is joined before the call ends. Completions are called by whichever goroutine
-// ends a request, mostly a lane's, and never block.
+// ends a request, mostly an executor's, and never block.
 package sendstream

@@ -32,9 +32,9 @@ const maxStreamItems = 1024
 // message. The goroutine of the call reads a message, parses it into the items
 // of a batch without copying binary payloads, waits until the batch fits the
 // limits, and submits it with one Submit, which keeps the order of commands.
-// Completions come from lanes, in any order; they only append the item to done
-// and wake the writer. A second goroutine, the writer, takes the whole list
-// each time and sends it in as few messages as possible, so answers are
+// Completions come from executors, in any order; they only append the item to
+// done and wake the writer. A second goroutine, the writer, takes the whole
+// list each time and sends it in as few messages as possible, so answers are
 // combined more, the busier the stream is.
 //
 // Invariants:
@@ -175,16 +175,16 @@ func (st *stream) fill(ctx context.Context, it *item, c *wire.Command) error {
 }
 
 // stranger is a type that the node could not look up for a command of the
-// current message. It is remembered so that further commands of the message with
-// this type do not each wait for the metadata to be read again.
+// current message. It is remembered so that further commands of the message
+// with this type do not each wait for the metadata to be read again.
 type stranger struct {
 	entityType string
 	err        error
 }
 
 // reserve waits until the batch fits the stream's limits of commands and bytes
-// in flight. If it does not fit the node's budget of waiting bytes, its commands
-// are answered with that error and its memory is released immediately.
+// in flight. If it does not fit the node's budget of waiting bytes, its
+// commands are answered with that error and its memory is released immediately.
 func (st *stream) reserve(b *batch) error {
 	for {
 		st.mu.Lock()
@@ -248,8 +248,8 @@ func (st *stream) release(b *batch) {
 	signal(st.room)
 }
 
-// submit submits the batch to the runtime and answers the items that are decided
-// already.
+// submit submits the batch to the runtime and answers the items that are
+// decided already.
 func (st *stream) submit(ctx context.Context, b *batch) {
 	if err := st.svc.Arrivals.Check(ctx); err != nil {
 		for i := range b.items {
@@ -283,7 +283,8 @@ func (st *stream) submit(ctx context.Context, b *batch) {
 	b.release(1)
 }
 
-// completed queues the answer of an item. Lanes call it, so it does not block.
+// completed queues the answer of an item. Executors call it, so it does not
+// block.
 func (st *stream) completed(it *item) {
 	st.mu.Lock()
 	if st.closed || it.state == itemExpired {

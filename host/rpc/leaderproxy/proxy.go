@@ -319,7 +319,7 @@ func (s *Search) Again(ctx context.Context, p *Proxy, shard sharding.ShardID, ch
 
 // Do makes a call, which must be safe to repeat, at the node that leads the
 // shard: at this node if client is nil. It retries at the next leader until ctx
-// ends, but for no longer than Patience without an answer.
+// ends, for at most Patience without an answer.
 func Do[Res any](ctx context.Context, p *Proxy, shard sharding.ShardID,
 	do func(ctx context.Context, client entityv1connect.EntityServiceClient) (*Res, error)) (*Res, error) {
 	var search Search
