@@ -228,6 +228,29 @@ type Server struct {
 }
 
 // NewServer makes a server and starts nothing. opts must be valid.
+//
+// A request of a client passes these layers, from the outermost inwards. The
+// order matters: a layer may rely on the checks of the layers before it, and
+// cheap rejections come before the body is read.
+//
+//   - RoomyStack and Connections: stack, reserve connections, concurrent calls.
+//   - leaderproxy.Unsaid: a client cannot state a caller other than itself.
+//   - Encrypted, certs.Reloader and the console, if they are configured.
+//   - CrossOrigin and Origins: pages of foreign origins, DNS rebinding.
+//   - plainhttp: a request under /e/ becomes an API call.
+//   - Gate: internal services branch off here. Other requests are
+//     authenticated, count for their caller's quota of connections, and are
+//     rejected until the node is open or if they are for a different cluster.
+//   - Arrivals: requests from before a pause of the process.
+//   - ContentTypes, Authorizer.ByHeaders and Bodies: callers without any rule
+//     are rejected before a byte of the body is read. Then the message is read,
+//     limited and charged.
+//
+// The interceptors of newHandler follow: metrics, traces, audit log, roles,
+// quotas, deadlines, validation and permission.
+//
+// Peers and health probes have their own listeners, with their own limits, so
+// clients cannot use up their connections.
 func NewServer(deps Deps, opts Options) *Server {
 	opts = opts.withDefaults()
 	clients := admission.NewConnections(opts.MaxConns, opts.MaxAddressConns)

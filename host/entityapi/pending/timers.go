@@ -39,6 +39,12 @@ type part struct {
 
 // merge adds a part, and drops the timers after the nearest end or beyond a
 // page.
+//
+// Each part is sorted, but a part with an end was truncated there and may have
+// more timers after it. Timers of other parts that are later than that end must
+// wait for the next page, because the missing ones may come before them. So the
+// merged part ends at the nearest end, and the next page starts there on all
+// nodes.
 func (p *part) merge(other part, size int) {
 	p.timers = append(p.timers, other.timers...)
 	if other.end != nil && (p.end == nil || other.end.Before(*p.end)) {

@@ -54,6 +54,14 @@ const (
 
 // Proxy forwards calls about a shard to the node that leads it. It is safe for
 // concurrent use.
+//
+// A call is forwarded at most once. The view of who leads may be outdated on
+// every node, so with longer chains two nodes that each take the other for the
+// leader would send a call back and forth. Instead, a node that receives a
+// forwarded call and does not lead the shard rejects it, and the first node
+// tries again when its view has changed (Search and Do). It stops after
+// Patience without an answer, because an election is over by then, or the shard
+// has no majority.
 type Proxy struct {
 	nodes Nodes // nil if this node leads every shard
 
