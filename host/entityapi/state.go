@@ -38,8 +38,8 @@ type States interface {
 	// SkipTimer cancels a timer of the entity, whether it is set or not, and
 	// returns the entity's sequence. tried is when this was first attempted
 	// under the command id, or zero for now; SkipTimer fails with
-	// request.ErrForgotten if an attempt since then may have taken effect
-	// outside the idempotency window.
+	// request.ErrForgotten if the idempotency window does not reach back to
+	// tried, because an earlier attempt may then have taken effect.
 	SkipTimer(ctx context.Context, id sharding.EntityID, timer string, command journal.CommandID, tried time.Time) (journal.Sequence, error)
 	// Delete deletes the entity with a tombstone under the command id and
 	// returns the tombstone's sequence. If the entity does not exist, it returns

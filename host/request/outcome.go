@@ -8,7 +8,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Code is the API code of an error. The numbers are those of gRPC.
+// Code is the API code of an error, with the numbers that gRPC uses.
 type Code uint32
 
 const (

@@ -213,7 +213,8 @@ func TestCallsBetweenNodesHoldNoPlaceOfClients(t *testing.T) {
 	}
 }
 
-// TestOneAddressTakesNotAllStreams: other addresses can still open streams.
+// TestOneAddressTakesNotAllStreams: when an address has as many streams as it
+// may have, other addresses can still open some.
 func TestOneAddressTakesNotAllStreams(t *testing.T) {
 	s := serve(t, rpc.Options{MaxStreams: 4, MaxAddressStreams: 3})
 	var open []*sendStream

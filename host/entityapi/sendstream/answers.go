@@ -140,7 +140,7 @@ func (st *stream) settle(items, late []*item) (ended bool) {
 	return ended
 }
 
-// answer sets a to the outcome of a completed item.
+// answer fills *a with the outcome of a completed item.
 func (st *stream) answer(ctx context.Context, a *wire.Answer, it *item) {
 	res := &it.req.Result
 	if res.Err != nil {
@@ -189,7 +189,7 @@ func (st *stream) nodeName(node sharding.NodeID) []byte {
 	return name
 }
 
-// failure sets a to an error.
+// failure fills *a with the error err.
 func (st *stream) failure(a *wire.Answer, correlation uint64, err error) {
 	public := status.Public(st.svc.Log, err)
 	st.svc.items.WithLabelValues(public.Code().String()).Inc()

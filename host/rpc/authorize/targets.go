@@ -34,8 +34,8 @@ type target struct {
 	modules bool
 	// nothing: the request is about no entity type.
 	nothing bool
-	// later: the request is known only later, when the service asks Check. Until
-	// then the caller needs a rule for the verb, whatever the rule is about.
+	// later: what the request is about is known only later, when the service asks
+	// Command or Deploy. Until then the caller needs some rule for the verb.
 	later bool
 	// frequent: the context of the calls is not marked as Decided.
 	frequent bool

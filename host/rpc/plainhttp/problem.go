@@ -50,8 +50,8 @@ func refusal(w http.ResponseWriter, err error) {
 	fail(w, http.StatusBadRequest, problem{Code: "invalid_argument", Message: err.Error()})
 }
 
-// failed writes the error of a call. status and body are those of a Connect
-// error; if they are not, they are passed on unchanged.
+// failed writes the error of a call from a Connect error with this status and
+// body. If the body is not a Connect error, it is passed on unchanged.
 func failed(w http.ResponseWriter, status int, header http.Header, body []byte) {
 	var wire wireError
 	if err := json.Unmarshal(body, &wire); err != nil || wire.Code == "" {
