@@ -1,4 +1,5 @@
-// Package collector takes spans by OTLP over HTTP, for tests, and keeps them.
+// Package collector is an OTLP/HTTP server for tests that stores the spans it
+// receives.
 package collector
 
 import (
@@ -17,7 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Span is a span that has come. Ids are in hex.
+// Span is a received span. IDs are in hex.
 type Span struct {
 	Trace, ID, Parent string
 	Name, Node        string
@@ -27,7 +28,7 @@ type Span struct {
 	Links             []Link
 }
 
-// Link is what a span is linked to.
+// Link is a reference from a span to another span.
 type Link struct{ Trace, ID string }
 
 // Collector is an OTLP server. It is safe for concurrent use.
@@ -36,10 +37,10 @@ type Collector struct {
 
 	mu      sync.Mutex
 	spans   []Span
-	headers http.Header // of the last request
+	headers http.Header // of the latest request
 }
 
-// Start starts a collector that ends with the test.
+// Start starts a collector that stops when the test ends.
 func Start(t testing.TB) *Collector {
 	c := &Collector{}
 	s := httptest.NewServer(http.HandlerFunc(c.serve))
@@ -107,22 +108,22 @@ func attributes(list []*commonv1.KeyValue) map[string]any {
 	return out
 }
 
-// Spans are those that have come so far.
+// Spans returns the spans received so far.
 func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return append([]Span(nil), c.spans...)
 }
 
-// Header is one of the last request's.
+// Header returns a header of the latest request.
 func (c *Collector) Header(name string) string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.headers.Get(name)
 }
 
-// Await returns the first span that fits, once it has come; the test ends where
-// it does not within three minutes.
+// Await waits for a span for which fits returns true and returns it. It fails
+// the test after three minutes.
 func (c *Collector) Await(t testing.TB, what string, fits func(*Span) bool) Span {
 	t.Helper()
 	for end := time.Now().Add(3 * time.Minute); ; time.Sleep(5 * time.Millisecond) {

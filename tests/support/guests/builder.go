@@ -16,20 +16,21 @@ import (
 	"github.com/hostd/hostd/host/guest"
 )
 
-// Builder is what builds guests in a language.
+// Builder builds guests in one language.
 type Builder struct {
 	Build   func(ctx context.Context, dir, out string, log io.Writer) error
-	Missing error // what Build's error is where a tool is not installed
+	Missing error // returned by Build if a tool is not installed
 
 	built sync.Map // by directory
 }
 
-// buildTimeout is generous: the first build of a machine may have to wait.
+// buildTimeout is long because the first build on a machine may download or
+// compile dependencies.
 const buildTimeout = 5 * time.Minute
 
-// Module builds the project in a directory, once for all tests, and compiles
-// it. The compiler may not warn. Where there is none the test is skipped, and
-// so it is in short mode.
+// Module builds the project in a directory, once per test process, and compiles
+// the result. It fails the test if the build prints a warning, and skips it if
+// the compiler is missing or in short mode.
 func (b *Builder) Module(t *testing.T, dir string) *guest.Module {
 	t.Helper()
 	skipShort(t)
@@ -57,8 +58,8 @@ func (b *Builder) Module(t *testing.T, dir string) *guest.Module {
 	return Compile(t, wasm, nil)
 }
 
-// skipShort skips what runs compilers of other languages: what they make is the
-// same in every mode.
+// skipShort skips a test that runs compilers of other languages in short mode.
+// Their output is the same in every mode.
 func skipShort(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -66,15 +67,15 @@ func skipShort(t *testing.T) {
 	}
 }
 
-// Mistake is a file of a project that is wrong.
+// Mistake is a project file with an error.
 type Mistake struct {
 	File, Text string
-	Without    bool   // without the source that projects have
-	Want       string // what is said of it
+	Without    bool   // omit the source file that every project has
+	Want       string // expected in the error
 }
 
-// ToldMistakes builds projects, each with a source and a mistake: what is said
-// names it, and no module is left.
+// ToldMistakes builds one project for each mistake. It checks that the build
+// reports the mistake and leaves no module behind.
 func (b *Builder) ToldMistakes(t *testing.T, name, source string, mistakes []Mistake) {
 	t.Helper()
 	skipShort(t)

@@ -20,10 +20,10 @@ const (
 	cartStart    = 1_767_225_600_000_000_000 // 1 January 2026
 )
 
-// CartsAreEqual gives the same 10,000 commands to the cart in Go and to
-// another one: every answer and every state is the same, through loads from
-// snapshots and from events. What examples/wasm/cart/README.md says of carts
-// comes up.
+// CartsAreEqual sends the same 10,000 commands to the cart in Go and to a cart
+// in another language. Every answer and every state must be the same, also
+// after the carts were loaded from snapshots or from events. It also checks
+// that the commands cover every case in examples/wasm/cart/README.md.
 func CartsAreEqual(t *testing.T, goCart, other *guest.Module) {
 	t.Helper()
 	const seed = 20
@@ -43,8 +43,8 @@ func CartsAreEqual(t *testing.T, goCart, other *guest.Module) {
 	}
 }
 
-// CompareCarts runs commands, drawn by seed, on two carts, and returns what
-// came up, counted. The error is the first difference, or a fault.
+// CompareCarts sends random commands, drawn with seed, to two carts. It returns
+// how often each case occurred. The error is the first difference or a fault.
 func CompareCarts(t *testing.T, a, b *guest.Module, seed uint64, commands int) (seen map[string]int, err error) {
 	if one, two := describeCart(a.Manifest()), describeCart(b.Manifest()); one != two {
 		return nil, fmt.Errorf("manifests differ:\n%s\n%s", one, two)
@@ -76,7 +76,8 @@ func CompareCarts(t *testing.T, a, b *guest.Module, seed uint64, commands int) (
 	return run.seen, nil
 }
 
-// describeCart is what two carts say of themselves alike.
+// describeCart returns the part of a cart's manifest that must be the same in
+// every language.
 func describeCart(m *manifest.Manifest) string {
 	var text strings.Builder
 	for _, t := range m.EntityTypes {
@@ -97,7 +98,7 @@ func describeCart(m *manifest.Manifest) string {
 	return text.String()
 }
 
-// cartRun is one comparison.
+// cartRun is one comparison of two carts.
 type cartRun struct {
 	random *rand.Rand
 	guests [2]*guest.Instance
@@ -106,26 +107,26 @@ type cartRun struct {
 	seen   map[string]int
 }
 
-// cart is an entity and what a node would have stored of it.
+// cart is one entity with the data that a node would have stored for it.
 type cart struct {
 	handle   uint64
 	id       string
 	history  []byte // input frames of its events
 	events   uint64
-	snapshot []byte // as of the event covered
+	snapshot []byte // state after event covered
 	covered  uint64
-	behind   []byte // input frames of the events behind the snapshot
+	behind   []byte // input frames of the events after the snapshot
 	commands int
 }
 
-// begin puts a new entity in the place of one.
+// begin replaces an entity by a new one.
 func (r *cartRun) begin(e *cart) error {
 	r.begun++
 	*e = cart{handle: e.handle, id: fmt.Sprintf(`cart "%d\ü😀`, r.begun)}
 	return r.load(e)
 }
 
-// step gives both carts a command or a query.
+// step sends one command or query to both carts.
 func (r *cartRun) step(e *cart, i int) error {
 	name, payload := r.command(e)
 	env := guest.Env{Now: cartStart + int64(i)*1_000_000_007, Seed: r.random.Uint64()}
@@ -178,7 +179,7 @@ func (r *cartRun) step(e *cart, i int) error {
 	return nil
 }
 
-// store keeps the events of a command, as a node does.
+// store appends the events of a command to the history, as a node does.
 func (r *cartRun) store(e *cart, out *abi.Output, now int64) error {
 	if out.Rejected {
 		if len(out.Events) > 0 {
@@ -194,7 +195,8 @@ func (r *cartRun) store(e *cart, out *abi.Output, now int64) error {
 	return nil
 }
 
-// states compares the states, and keeps one as the snapshot now and then.
+// states compares the states of both carts and sometimes keeps one as the
+// snapshot.
 func (r *cartRun) states(e *cart) error {
 	var states [2][]byte
 	for i, g := range r.guests {
@@ -213,8 +215,8 @@ func (r *cartRun) states(e *cart) error {
 	return nil
 }
 
-// load drops the entity of both and loads it anew: from its snapshot and the
-// events behind it, or from all events.
+// load drops the entity in both guests and loads it again, either from its
+// snapshot and the events after it or from all events.
 func (r *cartRun) load(e *cart) error {
 	input, events := abi.AppendEntityID(nil, e.id), e.history
 	if e.snapshot != nil && r.random.IntN(2) == 0 {
@@ -240,8 +242,8 @@ func (r *cartRun) load(e *cart) error {
 	return r.states(e)
 }
 
-// describeOutput is an answer as text. The message of a payload that cannot be
-// read is each SDK's own.
+// describeOutput formats an answer as text. It omits the message about an
+// unreadable payload, because each SDK words it in its own way.
 func describeOutput(out *abi.Output) string {
 	var text strings.Builder
 	for _, event := range out.Events {
@@ -294,7 +296,7 @@ func (r *cartRun) count(out *abi.Output) {
 }
 
 // command draws a command or a query. Some carts have few SKUs and are checked
-// out soon; some get as many SKUs as there may be.
+// out soon; others reach the maximum number of SKUs.
 func (r *cartRun) command(e *cart) (name string, payload []byte) {
 	large := e.handle%4 == 0
 	skus := 4
@@ -328,7 +330,7 @@ func (r *cartRun) command(e *cart) (name string, payload []byte) {
 	return "add", fmt.Appendf(nil, `{"price":%d,"quantity":%d,"sku":"%s"}`, price, quantity, sku)
 }
 
-// oddPayloads are those that a client may make by mistake.
+// oddPayloads are payloads that a client may send by mistake.
 var oddPayloads = []string{
 	"", "null", "{}", "[]", "1", `"text"`, "true", "{", "}", `{"sku"}`, `{"sku":}`, `{"sku":"a",}`, `{"sku":"a"} x`, "\xff", `{"sku":"a`,
 	`{"sku":1}`, `{"sku":["a"]}`, `{"sku":{}}`, `{"sku":true}`, `{"sku":null}`, `{"sku":""}`, `{"sku":"A"}`, `{"sku":"sku-1 "}`, `{"sku":"ü"}`,

@@ -1,6 +1,6 @@
-// Package guests judges guests in any language, run by the engine as a node
-// runs them: whether they keep the contract, and whether a cart of one SDK
-// behaves as that of another. It builds nothing and starts no goroutine.
+// Package guests tests guests in any language, run by the engine as on a node:
+// it checks that they conform to the ABI and that the carts of two SDKs behave
+// in the same way. It builds nothing and starts no goroutine.
 package guests
 
 import (
@@ -18,8 +18,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// CacheDir keeps compiled guests for the next run; what is in it is named by
-// its content.
+// CacheDir returns the directory in which compiled guests are kept between
+// runs. Files are named by the hash of their content.
 func CacheDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.UserCacheDir()
@@ -29,16 +29,16 @@ func CacheDir(t testing.TB) string {
 	return filepath.Join(dir, "hostd-conformance")
 }
 
-// Compile compiles a module, metered as in a node, until the test ends. Its
-// guests log to logger, which may be nil.
+// Compile compiles a module with fuel metering, as a node does, and closes it
+// when the test ends. Its guests log to logger, which may be nil.
 func Compile(t testing.TB, wasm []byte, logger *slog.Logger) *guest.Module {
 	t.Helper()
 	dir := CacheDir(t)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	// One engine at a time has the directory: each removes what another is
-	// about to name.
+	// The lock admits one engine at a time, because an engine removes files
+	// that another engine is about to rename.
 	var m *guest.Module
 	if err := testkit.Locked(filepath.Dir(dir), filepath.Base(dir), func() error {
 		m = compile(t, wasm, guest.Options{CacheDir: dir, Logger: logger})
@@ -72,13 +72,13 @@ func compile(t testing.TB, wasm []byte, options guest.Options) *guest.Module {
 	return m
 }
 
-// Opener puts a compiled module under the conformance suite.
+// Opener adapts a compiled module to the conformance suite.
 type Opener struct{ Module *guest.Module }
 
 // Describe returns the module's manifest.
 func (o Opener) Describe() ([]byte, error) { return json.Marshal(o.Module.Manifest()) }
 
-// Open makes an instance whose clock and random numbers depend on seed.
+// Open creates an instance whose clock and random numbers depend on seed.
 func (o Opener) Open(ctx context.Context, seed uint64) (abitest.Instance, error) {
 	g, err := o.Module.InstantiateVaried(ctx, 1+int64(seed>>1), seed)
 	if err != nil {
@@ -97,7 +97,7 @@ func (i instance) Query(handle uint64, frames []byte, env abitest.Env) ([]byte, 
 	return i.Instance.Query(handle, frames, guest.Env{Now: env.Now, Seed: env.Seed})
 }
 
-// samples are payloads that the example entities can use, by entity type.
+// samples are valid payloads of the example entities, by entity type.
 var samples = abitest.Samples{
 	"counter": {"add": {[]byte(`{"amount":1}`), []byte(`{"amount":-3}`), []byte(`{"amount":"7"}`)}},
 	"account": {"deposit": {[]byte(`{"amount":5}`)}, "withdraw": {[]byte(`{"amount":3}`)}},
@@ -111,9 +111,9 @@ var samples = abitest.Samples{
 	},
 }
 
-// Conforms runs the whole conformance suite on an example: with payloads that
-// it can use, with some of its schemas, and with guesses. No check may fail;
-// with guesses alone, some have nothing to look at.
+// Conforms runs the conformance suite on an example three times: with valid
+// payloads, with schemas, and with guessed payloads only. No check may fail.
+// With guesses only, some checks have nothing to check.
 func Conforms(t *testing.T, module *guest.Module) {
 	t.Helper()
 	for _, options := range []abitest.Options{{Seed: 1, Samples: samples}, {Seed: 2}, {Seed: 3, Samples: abitest.Samples{}}} {

@@ -11,11 +11,11 @@ import (
 	"github.com/hostd/hostd/host/guest"
 )
 
-// Rest is the guest in Go that uses what the cart leaves out.
+// Rest is the directory of a guest in Go that uses the SDK features that the
+// cart does not use.
 const Rest = "tests/support/guests/testdata/rest"
 
-// RestsAreEqual compares Rest with one of another SDK,
-// which does the same: what the cart leaves out.
+// RestsAreEqual compares Rest with the same guest in another language.
 func RestsAreEqual(t *testing.T, goRest, other *guest.Module) {
 	t.Helper()
 	if one, two := optionsOf(t, goRest), optionsOf(t, other); one != two {
@@ -59,7 +59,7 @@ func RestsAreEqual(t *testing.T, goRest, other *guest.Module) {
 	}
 	r.query(5, "absent", "", nil)
 
-	// Events of both forms, and a handle further on.
+	// Events of both versions, with a larger handle.
 	r.load(0, 900, abi.AppendEntityID(nil, id))
 	events := abi.AppendInputEvent(nil, 1, 1, "placed", []byte(`{"item":"old"}`))
 	events = abi.AppendInputEvent(events, 2, 2, "placed.v2", []byte(`{"count":5,"item":"new"}`))
@@ -84,7 +84,7 @@ func RestsAreEqual(t *testing.T, goRest, other *guest.Module) {
 	restConforms(t, other)
 }
 
-// drafts loads states of all versions, and some that are none.
+// drafts loads states of all versions, and invalid states.
 func (r *restRun) drafts() {
 	r.t.Helper()
 	const draft = 7
@@ -109,7 +109,8 @@ func (r *restRun) drafts() {
 	}
 }
 
-// upcasts asks for events and states of all forms as readers do.
+// upcasts requests the upcast of events and states of all versions, as readers
+// do.
 func (r *restRun) upcasts() {
 	r.t.Helper()
 	for _, e := range []struct {
@@ -127,8 +128,8 @@ func (r *restRun) upcasts() {
 	}
 }
 
-// restConforms runs the conformance suite, and looks for what it says of older
-// forms.
+// restConforms runs the conformance suite and checks its results for older
+// versions.
 func restConforms(t *testing.T, module *guest.Module) {
 	t.Helper()
 	report, err := abitest.Run(t.Context(), Opener{module}, abitest.Options{Seed: 4})
@@ -143,7 +144,7 @@ func restConforms(t *testing.T, module *guest.Module) {
 	}
 }
 
-// optionsOf is a manifest without its name and its schemas, which each SDK
+// optionsOf formats a manifest without its name and schemas, which each SDK
 // derives in its own way.
 func optionsOf(t *testing.T, m *guest.Module) string {
 	t.Helper()
@@ -179,7 +180,7 @@ func withoutSchemas(value any) any {
 	return value
 }
 
-// restRun has two guests do the same.
+// restRun calls two guests with the same input.
 type restRun struct {
 	t        *testing.T
 	guests   [2]*guest.Instance
@@ -209,8 +210,9 @@ func (r *restRun) load(typ uint32, handle uint64, input []byte) {
 	})
 }
 
-// apply compares whether events are taken; what each says of those that are
-// not is its own. A guest that has refused some is not called again.
+// apply compares whether both guests accept the events. Error texts may differ.
+// A guest that rejected events is replaced, because it must not be called
+// again.
 func (r *restRun) apply(handle uint64, input []byte) {
 	r.t.Helper()
 	r.both(fmt.Sprintf("apply of %q", input), func(g *guest.Instance) (string, error) {
@@ -265,7 +267,8 @@ func (r *restRun) query(handle uint64, name, payload string, more []byte) {
 	})
 }
 
-// request begins with a kind of a later version, which is passed over.
+// request builds an input that begins with a frame kind of a later ABI version,
+// which guests skip.
 func (r *restRun) request(name, payload string, more []byte) []byte {
 	input := append(abi.AppendFrame(nil, 250, "new"), more...)
 	input = abi.AppendName(abi.AppendSequence(input, uint64(r.commands)), name)

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Schedules are expressions of schedules, and texts that are near to some.
+// Schedules returns schedule expressions, valid ones and near misses.
 func Schedules() []string {
 	all := []string{
 		"* * * * *", " 0\t3 * * mon-fri ", "*/15 8-18/2 1,15 JAN-Mar,dec 7", "0 0 29 2 *", "0 0 31 2 mon", "0 0 */31 2 tue", "5/10 * * * *",
@@ -21,7 +21,7 @@ func Schedules() []string {
 	for _, name := range strings.Fields("jan feb mar apr may jun jul aug sep oct nov dec sun mon tue wed thu fri sat") {
 		all = append(all, "0 0 1 "+name+" *", "0 0 1 1 "+name)
 	}
-	// Each day in each month, on each weekday.
+	// Each day of the month in each month, on each weekday.
 	for _, month := range []string{"2", "4", "1"} {
 		for _, day := range []string{"*/28", "*/29", "*/30", "*/31", "28", "29", "30", "31"} {
 			for _, weekday := range strings.Split("0123456*", "") {

@@ -1,8 +1,8 @@
-// Package history records what the callers of a cluster were told, and checks
-// that it can be true: that each entity behaved as if it ran one command at a
-// time, and that its events are exactly the commands that were acknowledged,
-// once each and in order. It knows the rules of the example entities and
-// nothing of the program under test, and starts no goroutine.
+// Package history records the answers that callers of a cluster received and
+// checks that they are consistent: each entity behaves as if it ran one command
+// at a time, and its events are exactly the acknowledged commands, each once
+// and in order. It knows the rules of the example entities but nothing about
+// the program under test, and starts no goroutine.
 package history
 
 import (
@@ -19,17 +19,19 @@ type Entity struct{ Type, ID string }
 
 func (e Entity) String() string { return e.Type + "/" + e.ID }
 
-// Outcome is what a caller learned of one attempt.
+// Outcome is what a caller learned from one attempt.
 type Outcome uint8
 
 const (
-	// Unknown: the command may have taken effect, or may still.
+	// Unknown: the command may have taken effect, or may still take effect.
 	Unknown Outcome = iota
 	// OK: the command took effect, or the query was answered.
 	OK
-	// Rejected: the entity's handler refused, on the state it saw. No effect.
+	// Rejected: the entity's handler rejected the command in its current state.
+	// The command has no effect.
 	Rejected
-	// Failed: the command has no effect, and nothing is learned of the state.
+	// Failed: the command has no effect, and the attempt reveals nothing about
+	// the state.
 	Failed
 )
 
@@ -37,16 +39,16 @@ func (o Outcome) String() string {
 	return [...]string{"unknown", "ok", "rejected", "failed"}[o]
 }
 
-// Attempt is one call by one caller: a query, or one sending of a command,
-// which others with the same command id may come before and after.
+// Attempt is one call by one caller: a query or one delivery of a command.
+// Other attempts may carry the same command ID.
 type Attempt struct {
 	Entity    Entity
 	Name      string // of the command or query
 	Query     bool
 	CommandID string
-	Number    int64 // what a command carries: the amount, or n
-	// Start and End are from the start of the history; End is when the outcome
-	// was learned.
+	Number    int64 // argument of the command: the amount, or n
+	// Start and End are relative to the start of the history. End is when the
+	// caller learned the outcome.
 	Start, End time.Duration
 	Outcome    Outcome
 	Code       string // of a rejection, or of a failure
@@ -61,26 +63,27 @@ func (a Attempt) String() string {
 		a.Entity, a.Name, a.Number, a.CommandID, a.Outcome, a.Code, a.Reply, a.Sequence, a.EventCount, a.Duplicate)
 }
 
-// History is what all callers were told. It is safe for concurrent use.
+// History holds the answers that all callers received. It is safe for
+// concurrent use.
 type History struct {
 	began time.Time
 
 	mu       sync.Mutex
 	attempts map[Entity][]Attempt
-	order    map[Entity]map[string]uint64 // of commands, where the events have been read
+	order    map[Entity]map[string]uint64 // sequence by command ID, for entities whose events were read
 	counts   [Failed + 1]int
 	resent   int
 }
 
-// New returns an empty history that begins now.
+// New returns an empty history that starts now.
 func New() *History {
 	return &History{began: time.Now(), attempts: map[Entity][]Attempt{}, order: map[Entity]map[string]uint64{}}
 }
 
-// Now is the time since the history began.
+// Now returns the time since the history started.
 func (h *History) Now() time.Duration { return time.Since(h.began) }
 
-// Add records an attempt that has ended.
+// Add records a completed attempt.
 func (h *History) Add(a Attempt) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -91,21 +94,22 @@ func (h *History) Add(a Attempt) {
 	}
 }
 
-// Count returns how many attempts had the outcome.
+// Count returns the number of attempts with an outcome.
 func (h *History) Count(o Outcome) int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.counts[o]
 }
 
-// Duplicates returns how many attempts were answered with a stored reply.
+// Duplicates returns the number of attempts that were answered with a stored
+// reply.
 func (h *History) Duplicates() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.resent
 }
 
-// Entities returns every entity that was called, in order.
+// Entities returns every entity that was called, sorted.
 func (h *History) Entities() []Entity {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -113,14 +117,14 @@ func (h *History) Entities() []Entity {
 }
 
 // Attempts returns the attempts on an entity, in the order in which they
-// ended.
+// completed.
 func (h *History) Attempts(e Entity) []Attempt {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return slices.Clone(h.attempts[e])
 }
 
-// settle remembers at which sequence each command of an entity was found.
+// settle stores the sequence at which each command of an entity was found.
 func (h *History) settle(e Entity, at map[string]uint64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

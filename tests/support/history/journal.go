@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Event is one event of an entity as the cluster serves it.
+// Event is one event of an entity, as the cluster returns it.
 type Event struct {
 	Sequence  uint64
 	Type      string
@@ -13,10 +13,10 @@ type Event struct {
 	Data      []byte
 }
 
-// maxFaults bounds what is said of one entity.
+// maxFaults bounds the number of faults reported for one entity.
 const maxFaults = 20
 
-// faults collects what is wrong with one entity.
+// faults collects the faults of one entity.
 type faults struct {
 	entity Entity
 	errs   []error
@@ -28,18 +28,19 @@ func (f *faults) add(format string, args ...any) {
 	}
 }
 
-// CheckEvents holds an entity's events to what its callers were told:
+// CheckEvents compares an entity's events with the answers that its callers
+// received:
 //
 //   - sequences are 1..n without a gap;
-//   - each acknowledged command is there once, with as many events as it was
-//     said to have, and its reply is the state after them;
-//   - no command is there twice, none that only failed is there, and none that
-//     nobody sent;
+//   - each acknowledged command occurs once, with the acknowledged number of
+//     events, and its reply is the state after them;
+//   - no command occurs twice, no command occurs that only failed, and no
+//     command occurs that nobody sent;
 //   - all acknowledgements of one command are the same, and each after the
 //     first is marked as a duplicate.
 //
-// It returns the reply of a query on the state that the events make, and
-// remembers the events' order for Linearizable.
+// It returns the reply of a query on the state after all events, and stores the
+// order of the events for Linearizable.
 func (h *History) CheckEvents(e Entity, events []Event) (now string, err error) {
 	f := &faults{entity: e}
 	first := checkReplies(f, h.Attempts(e))
@@ -76,8 +77,8 @@ func (h *History) CheckEvents(e Entity, events []Event) (now string, err error) 
 	return states[len(states)-1].reply(e.Type), errors.Join(f.errs...)
 }
 
-// checkReplies returns what is known of each command: its first
-// acknowledgement or, where there is none, an unknown attempt before any other.
+// checkReplies returns one attempt for each command: its first acknowledgement
+// or, if it was never acknowledged, its first attempt with an unknown outcome.
 func checkReplies(f *faults, attempts []Attempt) map[string]Attempt {
 	first := map[string]Attempt{}
 	for _, a := range attempts {
@@ -106,8 +107,8 @@ func checkReplies(f *faults, attempts []Attempt) map[string]Attempt {
 	return first
 }
 
-// fold returns the states before and after each event, and at which sequence
-// each command is.
+// fold replays events. It returns the states before and after each event, and
+// the sequence of each command.
 func fold(f *faults, events []Event) ([]state, map[string]uint64) {
 	states, at := make([]state, 1, len(events)+1), map[string]uint64{}
 	for i, e := range events {

@@ -12,29 +12,30 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// call is the input of an operation: what was asked of which type of entity.
+// call is the input of an operation: the command or query and the entity type.
 type call struct {
 	entityType, name string
 	query            bool
 	number           int64
 	commandID        string
-	final            bool // the query that ends the history
+	final            bool // the last query of the history
 	seen             *seen
 }
 
-// seen is what all answers of one entity's history say about its sequence. It
-// bounds the search: without it the checker tries the unknown operations in
-// every order.
+// seen is what all answers in one entity's history reveal about its sequence.
+// It bounds the search, because without it the checker would try the unknown
+// operations in every order.
 type seen struct {
-	claimed map[uint64]bool // sequences that known commands gave the entity
-	last    uint64          // the sequence once everything known had ended
-	final   time.Duration   // when the last query began
-	// order is where commands were found when the events were read at the end;
-	// nil when they were not.
+	claimed map[uint64]bool // sequences that acknowledged commands used
+	last    uint64          // sequence after every known operation
+	final   time.Duration   // start of the last query
+	// order is the sequence of each command, read from the events at the end;
+	// nil if the events were not read.
 	order map[string]uint64
 }
 
-// answer is the output of an operation. An unknown one may be anything.
+// answer is the output of an operation. If the outcome is unknown, any output
+// is possible.
 type answer struct {
 	outcome    Outcome
 	code       string
@@ -43,7 +44,7 @@ type answer struct {
 	eventCount int
 }
 
-// model is the example entities as a porcupine model, for one entity.
+// model describes the example entities as a porcupine model for one entity.
 var model = porcupine.Model{
 	Init: func() any { return state{} },
 	Step: func(before, input, output any) (bool, any) {
@@ -52,7 +53,8 @@ var model = porcupine.Model{
 	DescribeOperation: func(input, output any) string { return fmt.Sprintf("%+v -> %+v", input, output) },
 }
 
-// step reports whether the state allows the answer, and the state after it.
+// step reports whether the answer is possible in the state, and returns the
+// next state.
 func step(s state, in call, out answer) (bool, state) {
 	if in.query {
 		after := s
@@ -70,11 +72,13 @@ func step(s state, in call, out answer) (bool, state) {
 	return out.sequence == after.sequence && out.eventCount == events && out.reply == after.reply(in.entityType), after
 }
 
-// stepUnknown is the step of a command that may or may not have taken effect.
-// Its operation never ends, so one without an effect is put at the end, behind
-// all that is known. One with an effect is put where it makes an event that no
-// known command has made; where that is has been read at the end, or is tried
-// out.
+// stepUnknown is the step of a command with an unknown outcome.
+//
+// Its operation never ends. A command without effect can therefore be placed at
+// the end, after all known operations. A command with an effect is placed where
+// it emits an event that no acknowledged command emitted. If the events were
+// read at the end, that place is known; otherwise the checker tries every
+// place.
 func stepUnknown(s state, in call) (bool, state) {
 	if at, found := in.seen.order[in.commandID]; in.seen.order != nil && (!found || at != s.sequence+1) {
 		return s.over && !found, s
@@ -94,20 +98,20 @@ func (s state) emit(in call, emitted string) (after state, events int) {
 	}
 	after, err := s.apply(in.entityType, event{name: emitted, number: in.number, commandID: in.commandID})
 	if err != nil {
-		panic(err) // the model decides on an event that it does not know
+		panic(err) // the model must know every event that it emits
 	}
 	return after, 1
 }
 
-// operations turns the attempts on one entity into operations. All attempts of
-// one command make one operation, because they take effect once: it begins
-// with the first that may have had an effect and ends with the first
-// acknowledgement, or never. A rejection is an operation of its own, since a
-// command that was rejected is decided anew when it is sent again. Attempts
-// that had no effect are none.
+// operations converts the attempts on one entity into operations. All attempts
+// of one command form one operation, because the command takes effect once: the
+// operation begins with the first attempt that may have had an effect and ends
+// with the first acknowledgement, or never. A rejection is an operation of its
+// own, because a rejected command is decided again when it is resent. Attempts
+// without an effect are omitted.
 //
 // The last known operation must be a query that begins after all others have
-// ended: it says which sequence the history ends with.
+// ended, because it reveals the sequence at the end of the history.
 func operations(attempts []Attempt, order map[string]uint64) ([]porcupine.Operation, error) {
 	s, err := whatIsSeen(attempts)
 	if err != nil {
@@ -175,15 +179,14 @@ func whatIsSeen(attempts []Attempt) (*seen, error) {
 	return s, nil
 }
 
-// Linearizable checks that what was told of each entity of the types can have
-// happened one operation at a time, each between its start and its end. It
-// gives an entity that long; to come to no verdict is an error, too. It returns
-// how many operations it has checked.
+// Linearizable checks that the answers of each entity of the types are possible
+// if the entity runs one operation at a time, each between its start and its
+// end. It spends at most perEntity on one entity, and fails if that is not
+// enough. It returns the number of operations that it checked.
 //
-// Where CheckEvents has been given an entity's events they count as one more
-// reading at the end, which tells what became of the commands with an unknown
-// outcome. Without it all possibilities are tried, which takes a long time when
-// there are many.
+// If CheckEvents was called for an entity, its events count as another read at
+// the end, which reveals the outcome of each unknown command. Otherwise all
+// possibilities are tried, which takes long if there are many.
 func (h *History) Linearizable(perEntity time.Duration, types ...string) (checked int, err error) {
 	for _, e := range h.Entities() {
 		if !slices.Contains(types, e.Type) {
@@ -202,7 +205,7 @@ func (h *History) Linearizable(perEntity time.Duration, types ...string) (checke
 	return checked, nil
 }
 
-// excerptLines bounds what a report shows of one entity.
+// excerptLines bounds the excerpt of one entity's history in a report.
 const excerptLines = 60
 
 func excerpt(attempts []Attempt) string {
@@ -217,11 +220,11 @@ func excerpt(attempts []Attempt) string {
 	return b.String()
 }
 
-// contradictions names pairs of known operations whose order in the entity's
-// sequence is against their order in time: what most wrong histories have, and
-// easier to read than a verdict.
+// contradictions describes pairs of known operations whose order in the
+// entity's sequence contradicts their order in time. Most incorrect histories
+// have such a pair, and it is easier to read than the checker's report.
 func contradictions(ops []porcupine.Operation) string {
-	// By place in the sequence, a query behind the command that it sees.
+	// Sorted by sequence, with a query after the command that it sees.
 	var known []porcupine.Operation
 	for _, op := range ops {
 		if out := op.Output.(answer); out.outcome == OK && (op.Input.(call).query || out.eventCount > 0) {

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// state is what an example entity must be in. It is comparable.
+// state is the expected state of an example entity. It is comparable.
 type state struct {
 	sequence uint64
 	balance  int64  // of an account, or the total of a counter
@@ -16,14 +16,14 @@ type state struct {
 	over     bool   // the last query of the history has been answered
 }
 
-// event is the type and number of an event: what folds a state.
+// event is the name and argument of an event, which determine the next state.
 type event struct {
 	name      string
 	number    int64
 	commandID string
 }
 
-// apply folds one event.
+// apply returns the state after an event.
 func (s state) apply(entityType string, e event) (state, error) {
 	s.sequence++
 	switch entityType + "." + e.name {
@@ -44,7 +44,7 @@ func (s state) apply(entityType string, e event) (state, error) {
 	return s, nil
 }
 
-// decide says what a command must do: its event, if any, or its rejection.
+// decide returns the event that a command must emit, if any, or its rejection.
 func (s state) decide(entityType, command string, number int64) (emitted string, rejection string) {
 	switch entityType + "." + command {
 	case "account.open":
@@ -69,7 +69,7 @@ func (s state) decide(entityType, command string, number int64) (emitted string,
 	return "", "no such command"
 }
 
-// reply is what commands and queries answer on the state.
+// reply returns the reply of commands and queries in the state.
 func (s state) reply(entityType string) string {
 	switch entityType {
 	case "account":
@@ -80,7 +80,7 @@ func (s state) reply(entityType string) string {
 	return fmt.Sprintf(`{"sequence":%d,"hash":"%x"}`, s.sequence, s.hash)
 }
 
-// parseEvent reads the content of an event.
+// parseEvent decodes the payload of an event.
 func parseEvent(name string, data []byte) (event, error) {
 	var content struct {
 		Amount    int64  `json:"amount"`

@@ -1,5 +1,5 @@
-// Package loopback has addresses of this machine for servers of tests that
-// others are to find again.
+// Package loopback returns loopback addresses for test servers that restart on
+// the same address.
 package loopback
 
 import (
@@ -7,9 +7,9 @@ import (
 	"math/rand/v2"
 )
 
-// Host returns an address of the caller's own within 127.0.0.0/8. Nothing else
-// takes its ports while nobody listens there: neither another test that asks
-// for any port, nor a client that dials.
+// Host returns a random address within 127.0.0.0/8. Because no other test uses
+// the address, its ports stay free while the server is down: neither a test
+// that listens on port 0 nor an outgoing connection takes them.
 func Host() string {
 	return fmt.Sprintf("127.%d.%d.%d", 1+rand.IntN(250), rand.IntN(256), 1+rand.IntN(250))
 }

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// pipeBytes is what one direction of a connection holds; more waits, as with
-// TCP's buffers. It is above what HTTP/2 lets be under way: its implementation
-// writes with a mutex held, and the clock of a bubble stands still while a
-// goroutine waits for one.
+// pipeBytes is the buffer size of one direction of a connection. Writes beyond
+// it block, as with TCP. It exceeds what HTTP/2 flow control allows in flight,
+// because Go's HTTP/2 implementation writes with a mutex held, and the clock of
+// a synctest bubble does not advance while a goroutine waits for a mutex.
 const pipeBytes = 16 << 20
 
 // pipe is one direction of a connection. Its fields are guarded by the lock of
@@ -25,22 +25,22 @@ type pipe struct {
 
 	segments []segment
 	size     int
-	end      error // what the reader gets behind the last segment, once it is sent
+	end      error // returned to the reader after the last segment; set when the writer has closed
 	endAt    time.Time
-	gone     bool      // the reader is
-	broken   bool      // reset: nothing more is read or written
-	retryAt  time.Time // nothing arrives before; after a cut
+	gone     bool      // the reader has closed
+	broken   bool      // reset: reads and writes fail
+	retryAt  time.Time // nothing arrives earlier; set when a cut ends
 
 	readBy, writeBy deadline
 }
 
-// segment is bytes under way.
+// segment is data in flight.
 type segment struct {
 	data []byte
-	at   time.Time // they arrive
+	at   time.Time // of arrival
 }
 
-// deadline wakes a pipe when it passes.
+// deadline wakes the waiters of a pipe when it expires.
 type deadline struct {
 	at    time.Time
 	timer *time.Timer
@@ -48,7 +48,7 @@ type deadline struct {
 
 func (d *deadline) passed() bool { return !d.at.IsZero() && !time.Now().Before(d.at) }
 
-// set is called with the lock held.
+// set changes the deadline. The caller holds the lock.
 func (d *deadline) set(p *pipe, at time.Time) {
 	if d.timer != nil {
 		d.timer.Stop()
@@ -71,7 +71,8 @@ func (p *pipe) wake() {
 	p.changed.Broadcast()
 }
 
-// arrival is when something sent now arrives; the reader is woken then.
+// arrival returns the arrival time of data sent now and schedules a wake-up of
+// the reader.
 func (p *pipe) arrival() time.Time {
 	delay := p.net.link(p.from, p.to).delay
 	if delay > 0 {
@@ -120,7 +121,7 @@ func (c *Conn) Read(b []byte) (int, error) {
 	}
 }
 
-// take moves what has arrived into b.
+// take moves arrived data into b.
 func (p *pipe) take(b []byte) (n int) {
 	for n < len(b) && len(p.segments) > 0 && p.arrived(p.segments[0].at) {
 		s := &p.segments[0]
@@ -167,7 +168,7 @@ func (c *Conn) fault(op string, err error) error {
 	return &net.OpError{Op: op, Net: "mem", Source: c.local, Addr: c.remote, Err: err}
 }
 
-// Close implements net.Conn. What was written still arrives.
+// Close implements net.Conn. Data already written still arrives.
 func (c *Conn) Close() error {
 	c.net.mu.Lock()
 	defer c.net.mu.Unlock()
@@ -178,7 +179,8 @@ func (c *Conn) Close() error {
 	return nil
 }
 
-// close is called with the lock held; end is what the other end reads last.
+// close closes the connection. The other end reads the error end after all
+// data. The caller holds the lock.
 func (c *Conn) close(end error) {
 	if c.closed {
 		return
@@ -194,7 +196,7 @@ func (c *Conn) close(end error) {
 	delete(c.net.conns, c)
 }
 
-// reset breaks the connection at both ends; it is called with the lock held.
+// reset breaks the connection at both ends. The caller holds the lock.
 func (c *Conn) reset() {
 	for _, p := range []*pipe{c.in, c.out} {
 		p.broken = true

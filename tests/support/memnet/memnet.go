@@ -1,13 +1,13 @@
-// Package memnet is a network in memory for tests of whole clusters: hosts that
-// listen and dial, and links between them that a test cuts, one way or both,
-// delays, or breaks, and hosts that it kills or freezes. Connections behave
-// like TCP's: bytes written over a cut link arrive after it is healed, later
-// the longer it was cut, because TCP tries again ever more seldom; a dial over
-// one waits, and the kernel of a frozen host still accepts. It works inside a
-// testing/synctest bubble, on its clock.
+// Package memnet is an in-memory network for tests of whole clusters. Hosts
+// listen and dial. A test can cut a link in one or both directions, delay or
+// break it, and kill or freeze a host. Connections behave like TCP: data
+// written over a cut link arrives after the link is healed, and later the
+// longer the cut lasted, because TCP backs off between retransmissions. A dial
+// over a cut link waits, and the kernel of a frozen host still accepts
+// connections. The package works inside a testing/synctest bubble, on its
+// clock.
 //
-// It never loses or reorders bytes within a connection, and starts no
-// goroutine.
+// It never loses or reorders data within a connection, and starts no goroutine.
 package memnet
 
 import (
@@ -24,7 +24,7 @@ import (
 type Network struct {
 	mu    sync.Mutex
 	hosts map[string]*Host
-	links map[[2]string]*link // by from and to
+	links map[[2]string]*link // by source and destination
 	conns map[*Conn]struct{}
 	moved *sync.Cond // broadcast when something that a dial waits for changes
 }
@@ -32,11 +32,11 @@ type Network struct {
 // link is one direction between two hosts.
 type link struct {
 	cut   bool
-	since time.Time // of the cut
+	since time.Time // start of the cut
 	delay time.Duration
 }
 
-// maxRetry bounds what TCP waits between two attempts to send.
+// maxRetry bounds the time between two retransmissions of TCP.
 const maxRetry = 2 * time.Minute
 
 // New returns a network without hosts.
@@ -46,18 +46,18 @@ func New() *Network {
 	return n
 }
 
-// Host is one machine; it implements network.Network. Its name is the host of
-// its addresses.
+// Host is one machine. It implements network.Network. Its name is the host part
+// of its addresses.
 type Host struct {
 	net       *Network
 	name      string
 	listeners map[string]*listener // by address
 	port      int
 	frozen    bool
-	dead      bool // killed, and nothing has listened since
+	dead      bool // killed, and not listening again yet
 }
 
-// Host returns the host of a name, a new one the first time.
+// Host returns the host with a name, and creates it on the first call.
 func (n *Network) Host(name string) *Host {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -69,7 +69,7 @@ func (n *Network) Host(name string) *Host {
 	return h
 }
 
-// link is called with the lock held.
+// link returns the link from one host to another. The caller holds the lock.
 func (n *Network) link(from, to string) *link {
 	l := n.links[[2]string{from, to}]
 	if l == nil {
@@ -79,8 +79,8 @@ func (n *Network) link(from, to string) *link {
 	return l
 }
 
-// wake is called with the lock held after a change that blocked parties may
-// wait for.
+// wake wakes blocked readers, writers and dials after a change. The caller
+// holds the lock.
 func (n *Network) wake() {
 	n.moved.Broadcast()
 	for c := range n.conns {
@@ -89,8 +89,8 @@ func (n *Network) wake() {
 	}
 }
 
-// held is called with the lock held: whether nothing arrives from one host at
-// another for now.
+// held reports whether data from one host currently does not arrive at another.
+// The caller holds the lock.
 func (n *Network) held(from, to string) bool {
 	return n.link(from, to).cut || n.hosts[from].frozen || n.hosts[to].frozen
 }
@@ -102,8 +102,9 @@ func (n *Network) change(fn func()) {
 	n.wake()
 }
 
-// setCut is called with the lock held. Where bytes wait, the attempt to send
-// them that comes after the end of the cut is as far away as the cut was long.
+// setCut cuts or heals a link. If data waits when the cut ends, its next
+// retransmission is as far away as the cut was long, because TCP doubles the
+// time between retransmissions. The caller holds the lock.
 func (n *Network) setCut(from, to string, cut bool) {
 	l := n.link(from, to)
 	if cut && !l.cut {
@@ -121,15 +122,15 @@ func (n *Network) setCut(from, to string, cut bool) {
 	l.cut = cut
 }
 
-// Cut stops what goes from one host to another, in that direction only.
+// Cut stops traffic from one host to another, in that direction only.
 func (n *Network) Cut(from, to string) { n.change(func() { n.setCut(from, to, true) }) }
 
-// Heal ends a Cut. What was written meanwhile arrives, after as long again as
-// the cut has lasted, two minutes at most; new connections are not delayed.
+// Heal ends a Cut. Data written during the cut arrives after a further delay as
+// long as the cut, at most two minutes. New connections are not delayed.
 func (n *Network) Heal(from, to string) { n.change(func() { n.setCut(from, to, false) }) }
 
-// Partition cuts, both ways, between hosts of different groups. Links within a
-// group are healed.
+// Partition cuts the links between hosts of different groups in both
+// directions, and heals the links within each group.
 func (n *Network) Partition(groups ...[]string) {
 	n.change(func() {
 		for i, a := range groups {
@@ -153,7 +154,8 @@ func (n *Network) HealAll() {
 	})
 }
 
-// Delay makes bytes from one host to another take d, from now on.
+// Delay sets the latency from one host to another to d, for data sent from now
+// on.
 func (n *Network) Delay(from, to string, d time.Duration) {
 	n.change(func() { n.link(from, to).delay = d })
 }
@@ -169,9 +171,9 @@ func (n *Network) Break(a, b string) {
 	})
 }
 
-// Kill ends the host's process: its listeners are closed, and its connections
-// are reset, which the other ends see unless their link is cut. It dials nobody
-// any more until something listens on the host again.
+// Kill ends the host's process: it closes the listeners and resets the
+// connections, which the other ends notice unless the link is cut. The host
+// cannot dial until something listens on it again.
 func (h *Host) Kill() {
 	h.net.change(func() {
 		h.dead = true
@@ -186,14 +188,14 @@ func (h *Host) Kill() {
 	})
 }
 
-// Freeze stops the host as SIGSTOP does: what it writes is not sent and what is
-// sent to it is not read, but its kernel accepts connections. Its timers go on.
+// Freeze stops the host as SIGSTOP does: it sends and reads nothing, but its
+// kernel accepts connections. Its timers continue.
 func (h *Host) Freeze() { h.net.change(func() { h.frozen = true }) }
 
 // Thaw ends a Freeze.
 func (h *Host) Thaw() { h.net.change(func() { h.frozen = false }) }
 
-// Listen implements network.Network. An empty host means this one.
+// Listen implements network.Network. An empty host part means this host.
 func (h *Host) Listen(address string) (net.Listener, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {
@@ -252,7 +254,7 @@ func (h *Host) Dial(ctx context.Context, address string) (net.Conn, error) {
 	}
 }
 
-// connect is called with the lock held.
+// connect creates a connection to a listener. The caller holds the lock.
 func (h *Host) connect(l *listener) *Conn {
 	h.port++
 	from := addr(net.JoinHostPort(h.name, strconv.Itoa(h.port)))
@@ -265,7 +267,7 @@ func (h *Host) connect(l *listener) *Conn {
 	return near
 }
 
-// maxBacklog bounds the connections of a listener that are not accepted; a
+// maxBacklog bounds the connections of a listener that are not accepted yet. A
 // dial waits for room.
 const maxBacklog = 128
 
@@ -308,7 +310,8 @@ func (l *listener) Close() error {
 	return nil
 }
 
-// close is called with the lock held.
+// close closes the listener and resets the connections in its backlog. The
+// caller holds the lock.
 func (l *listener) close() {
 	l.closed = true
 	delete(l.host.listeners, string(l.address))

@@ -15,34 +15,35 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Cluster is three nodes with four shards, and a coordinator that carries
-// orders out one step at a time: Step does the next. It implements clusterapi.View,
-// clusterapi.Admin, clusterapi.Levels, clusterapi.Initializer, clusterapi.Policies and clusterapi.Settings. Its
-// methods are safe for concurrent use.
+// Cluster is three nodes with four shards and a coordinator that executes
+// operations one at a time: Step executes the next one. It implements
+// clusterapi.View, clusterapi.Admin, clusterapi.Levels, clusterapi.Initializer,
+// clusterapi.Policies and clusterapi.Settings. Its methods are safe for
+// concurrent use.
 type Cluster struct {
 	mu       sync.Mutex
 	members  []clusterapi.Member
 	shards   []clusterapi.Shard
-	moves    []move // that are ordered and not done
+	moves    []move // accepted and not yet executed
 	settings map[string]clusterapi.Setting
 	revision uint64
 	changed  chan struct{}
 	policy   clusterapi.Policy
-	err      error // of every call
+	err      error // returned by every call if not nil
 	founding clusterapi.Founding
-	ordered  int // calls of Initialize
+	ordered  int // number of calls of Initialize
 	pending  []*clusterv1.PendingOrder
 }
 
-// move is a shard that gets another leader, or, without a shard, a member that
-// goes.
+// move transfers a shard's leadership to a member or, if shard is 0, removes
+// the member.
 type move struct {
 	shard sharding.ShardID
 	to    sharding.NodeID
 }
 
-// NewCluster returns the cluster as it begins: n1 leads shards 1 and 4, n2
-// shard 2, n3 shard 3.
+// NewCluster returns a cluster in which n1 leads shards 1 and 4, n2 leads shard
+// 2 and n3 leads shard 3.
 func NewCluster() *Cluster {
 	c := &Cluster{settings: make(map[string]clusterapi.Setting), changed: make(chan struct{}), founding: clusterapi.Founding{Cluster: "c1"},
 		policy: clusterapi.Policy{Replication: 3, MinMembers: 1, Rebalance: true, DeadAfter: 5 * time.Minute}}
@@ -59,14 +60,14 @@ func NewCluster() *Cluster {
 	return c
 }
 
-// Fail makes every call fail with err, or none when it is nil.
+// Fail makes every call return err. Nil lets calls succeed again.
 func (c *Cluster) Fail(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err
 }
 
-// Step carries out the next order and reports whether there was one.
+// Step executes the next operation. It returns false if there is none.
 func (c *Cluster) Step() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -85,7 +86,7 @@ func (c *Cluster) Step() bool {
 	return true
 }
 
-// Pend has orders pending.
+// Pend sets the operations that the cluster reports as pending.
 func (c *Cluster) Pend(orders ...*clusterv1.PendingOrder) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -179,7 +180,8 @@ func (c *Cluster) Leave(_ context.Context, node sharding.NodeID) error {
 	return nil
 }
 
-// empty gives a member a status and all that it leads to the first that is up.
+// empty sets a member's status and transfers every shard that it leads to the
+// first member that is up.
 func (c *Cluster) empty(node sharding.NodeID, status string) error {
 	m, err := c.member(node)
 	if err != nil {
@@ -205,7 +207,7 @@ func (c *Cluster) Down(_ context.Context, node sharding.NodeID) error {
 	return err
 }
 
-// Rebalance implements clusterapi.Admin: it moves the last shard to n2.
+// Rebalance implements clusterapi.Admin. It transfers the last shard to n2.
 func (c *Cluster) Rebalance(context.Context) (uint32, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -213,8 +215,8 @@ func (c *Cluster) Rebalance(context.Context) (uint32, error) {
 	return 1, c.err
 }
 
-// Found says how far the node is on its way into a cluster, and returns how
-// often it was told to found one.
+// Found sets the state of the node's bootstrap that Initialize reports, and
+// returns how often Initialize was called.
 func (c *Cluster) Found(f clusterapi.Founding) (ordered int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -230,7 +232,8 @@ func (c *Cluster) Initialize() (clusterapi.Founding, error) {
 	return c.founding, c.err
 }
 
-// RaiseLevel implements clusterapi.Levels: every member speaks levels 1 and 2.
+// RaiseLevel implements clusterapi.Levels. Every member supports cluster
+// versions 1 and 2.
 func (c *Cluster) RaiseLevel(_ context.Context, level sharding.ClusterVersion, dryRun bool) (clusterapi.LevelReport, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

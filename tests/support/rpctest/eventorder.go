@@ -9,13 +9,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// eventOrder is the world as the logs of its shards: each record is an entry.
+// eventOrder presents the world as the logs of its shards. Each record is one
+// entry.
 type eventOrder struct {
 	*World
 	hasReplica func(sharding.ShardID) bool
 }
 
-// note puts a record into its shard's order; the mutex is held.
+// note appends a record to the log of its shard. The caller holds the mutex.
 func (w *World) note(rec *journal.Record) {
 	shard := sharding.ShardOf(rec.Entity, Shards)
 	w.order[shard] = append(w.order[shard], rec)
@@ -27,7 +28,8 @@ func (w *World) note(rec *journal.Record) {
 	}
 }
 
-// fingerprintBefore is that of the last record before a position.
+// fingerprintBefore returns the fingerprint of the last record with events
+// before a position.
 func fingerprintBefore(log []*journal.Record, at cursor.Position) uint32 {
 	last := min(uint64(len(log)), at.Index)
 	if at.Events == 0 {
@@ -75,8 +77,8 @@ func (o eventOrder) Applied(shard sharding.ShardID) uint64 {
 	return n - min(n, o.unapplied)
 }
 
-// SetUnapplied makes nodes late: of each shard they have not applied its last
-// entries, so many.
+// SetUnapplied makes every node lag behind: it has not applied the last entries
+// of each shard.
 func (w *World) SetUnapplied(entries uint64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

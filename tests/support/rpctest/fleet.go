@@ -24,21 +24,22 @@ import (
 const Shards = 4
 
 // Fleet is a few nodes with real servers in front of one world, which stands
-// for the log that they share. A node takes requests of the shards that it
-// leads; those of others it refuses or, where Forwards says so, runs as if the
-// leader had.
+// for their replicated log. A node runs requests for the shards that it leads.
+// It rejects requests for other shards or, if Forwards is set, runs them as if
+// it had forwarded them to the leader.
 type Fleet struct {
 	World    *World
 	Forwards bool
-	// Holds says which nodes have a replica of a shard beside its leader; nil
-	// is none. It is set before the first request.
+	// Holds reports whether a node has a replica of a shard that it does not
+	// lead. Nil means that only leaders have replicas. Set it before the first
+	// request.
 	Holds func(sharding.NodeID, sharding.ShardID) bool
 
-	// ClusterID is that of the nodes, "world" when nothing else is set. It is set
-	// before a node starts.
+	// ClusterID is the cluster ID that the nodes report, "world" by default.
+	// Set it before a node starts.
 	ClusterID string
 
-	// Untold keeps the counters' shard key from callers.
+	// Untold hides the shard key of the counters from callers.
 	Untold atomic.Bool
 
 	client *http.Client
@@ -49,14 +50,14 @@ type Fleet struct {
 	changed chan struct{}
 }
 
-// Node is one of them.
+// Node is one node of a Fleet.
 type Node struct {
 	ID   sharding.NodeID
 	Addr string
-	// Requests counts what arrived for the shards that the node leads, Strays
-	// the rest.
+	// Requests counts the requests for shards that the node leads, Strays the
+	// requests for other shards.
 	Requests, Strays atomic.Int64
-	// CutOff has the node hear no quorum of any shard.
+	// CutOff makes the node report that it reaches no quorum of any shard.
 	CutOff atomic.Bool
 
 	fleet  *Fleet
@@ -64,7 +65,7 @@ type Node struct {
 	ended  chan error
 }
 
-// NewFleet starts n nodes, n1 to nN, of which the first leads every shard.
+// NewFleet starts n nodes, named n1 to nN. n1 leads every shard.
 func NewFleet(n int) (*Fleet, error) {
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
@@ -83,7 +84,7 @@ func NewFleet(n int) (*Fleet, error) {
 	return c, nil
 }
 
-// Close stops what runs.
+// Close kills the nodes and closes the world.
 func (c *Fleet) Close() {
 	for _, n := range c.nodes {
 		n.Kill()
@@ -92,10 +93,11 @@ func (c *Fleet) Close() {
 	c.World.Close()
 }
 
-// Node returns one by its number, from 1.
+// Node returns the i-th node, counted from 1.
 func (c *Fleet) Node(i int) *Node { return c.nodes[i-1] }
 
-// Move gives a shard to a node; an empty name leaves it without a leader.
+// Move makes a node the leader of a shard. An empty ID leaves the shard without
+// a leader.
 func (c *Fleet) Move(shard sharding.ShardID, to sharding.NodeID) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,20 +106,21 @@ func (c *Fleet) Move(shard sharding.ShardID, to sharding.NodeID) {
 	c.changed = make(chan struct{})
 }
 
-// Leader names the leader of a shard.
+// Leader returns the ID of a shard's leader; empty if there is none.
 func (c *Fleet) Leader(shard sharding.ShardID) sharding.NodeID {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.leader[shard]
 }
 
-// Start serves, at the address that the node had before.
+// Start starts the server, at the address of the previous start if there was
+// one.
 func (n *Node) Start() error {
 	l, err := net.Listen("tcp", n.Addr)
 	if err != nil {
 		return err
 	}
-	if at := l.Addr().String(); at != n.Addr { // only the first time: others read it from then on
+	if at := l.Addr().String(); at != n.Addr { // only on the first start, because Addr is read concurrently later
 		n.Addr = at
 	}
 	deps := n.fleet.World.Deps()
@@ -135,7 +138,8 @@ func (n *Node) Start() error {
 	return nil
 }
 
-// Kill cuts every connection and stops serving; it may be called twice.
+// Kill closes every connection at once and stops the server. Further calls do
+// nothing.
 func (n *Node) Kill() {
 	if n.server == nil {
 		return
@@ -147,7 +151,7 @@ func (n *Node) Kill() {
 	n.server = nil
 }
 
-// Stop lets what is under way end, as a node does that is told to stop.
+// Stop stops the server gracefully: requests in progress may complete.
 func (n *Node) Stop() {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()
@@ -190,7 +194,7 @@ func (n *Node) holds(shard sharding.ShardID) bool {
 	return n.fleet.Leader(shard) == n.ID || n.fleet.Holds != nil && n.fleet.Holds(n.ID, shard)
 }
 
-// forwarded names the node that ran a request.
+// forwarded adds the ID of the node that ran the request to its result.
 type forwarded struct {
 	done request.Completer
 	node sharding.NodeID
@@ -201,7 +205,7 @@ func (f *forwarded) Complete(q *request.Request) {
 	q.Done.Complete(q)
 }
 
-// nodeView is what a node knows of the cluster.
+// nodeView is a node's view of the cluster.
 type nodeView struct{ *Node }
 
 func (v nodeView) Leader(shard sharding.ShardID) (node sharding.NodeID, self, known bool) {
@@ -211,7 +215,7 @@ func (v nodeView) Leader(shard sharding.ShardID) (node sharding.NodeID, self, kn
 
 func (v nodeView) Quorum(sharding.ShardID) bool { return !v.CutOff.Load() }
 
-// Unheard implements leaderproxy.Nodes.
+// Missing implements leaderproxy.Nodes.
 func (v nodeView) Missing(sharding.ShardID) sharding.Missing { return sharding.Missing{} }
 
 // Hears implements leaderproxy.Nodes.
@@ -262,7 +266,7 @@ func (v nodeView) Shards(context.Context) ([]clusterapi.Shard, error) {
 	return out, nil
 }
 
-// ErrNotHere is what a node fails with that is asked for what it does not lead.
+// ErrNotHere is the error of a request for a shard that the node does not lead.
 var ErrNotHere = errors.New("this node was asked for what it does not lead")
 
 type nodeHistories struct {

@@ -12,17 +12,17 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Kept is the metadata of a cluster of one node, at the highest level, which
-// keeps roles. It implements roles.Store and is safe for concurrent use.
+// Kept is the metadata of a cluster of one node at the highest cluster version,
+// and stores roles. It implements roles.Store and is safe for concurrent use.
 type Kept struct {
 	mu    sync.Mutex
 	state *meta.State
-	err   error // of every call
-	// Changed is called after each change, with the lock held; nil is not.
+	err   error // returned by every call if not nil
+	// Changed is called after each change with the lock held; it may be nil.
 	Changed func(*meta.View)
 }
 
-// NewKept returns the metadata as it begins.
+// NewKept returns the metadata of a new cluster.
 func NewKept() *Kept {
 	k := &Kept{state: meta.New()}
 	_, _, err := k.state.Apply(1, meta.CreateCluster(meta.Cluster{ID: "c1", Format: 1, Shards: 4, CreatedAt: 1},
@@ -33,7 +33,7 @@ func NewKept() *Kept {
 	return k
 }
 
-// Fail makes every call fail with err, or none when it is nil.
+// Fail makes every call return err. Nil lets calls succeed again.
 func (k *Kept) Fail(err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

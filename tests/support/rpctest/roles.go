@@ -40,7 +40,7 @@ func (w *World) Lookup(_ context.Context, entityType string) (modules.Type, erro
 	return t, nil
 }
 
-// Looks counts the look-ups of types that are not there.
+// Looks returns how many look-ups asked for a type that does not exist.
 func (w *World) Looks() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -82,7 +82,7 @@ func (w *World) Watch(id sharding.EntityID) (<-chan struct{}, func()) {
 	}
 }
 
-// Watchers returns how many streams follow an entity.
+// Watchers returns the number of streams that follow an entity.
 func (w *World) Watchers(id sharding.EntityID) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -123,7 +123,7 @@ func (w roleEntities) List(_ context.Context, shard sharding.ShardID, q entityap
 	return entityapi.EntityPage{Entities: out}, nil
 }
 
-// TypesOf lists the types of a module, none if its digest is unknown.
+// TypesOf lists the types of a module; nil if no module has the digest.
 func (w *World) TypesOf(digest string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -137,8 +137,8 @@ func (w *World) TypesOf(digest string) []string {
 
 type roleModules struct{ *World }
 
-// Upload takes any bytes that begin as WebAssembly does. Words behind the first
-// are types of the module, beside "uploaded".
+// Upload accepts any bytes that begin with WebAssembly's magic number. The
+// words after it name the types of the module, in addition to "uploaded".
 func (w roleModules) Upload(ctx context.Context, u modules.Upload) (modules.Module, error) {
 	wasm := u.Wasm
 	if !strings.HasPrefix(string(wasm), "\x00asm") {
@@ -252,7 +252,7 @@ func (w roleModules) Changes(ctx context.Context, entityType string) ([]modules.
 	return []modules.BindingChange{{Revision: 7, Kind: "activate"}}, err
 }
 
-// Remove removes a module that serves nothing.
+// Remove removes a module unless it serves a type.
 func (w roleModules) Remove(ctx context.Context, digest journal.Digest, allow func(context.Context, []string) error) error {
 	w.mu.Lock()
 	m, err := w.find(digest)
@@ -276,7 +276,7 @@ func (w roleModules) Remove(ctx context.Context, digest journal.Digest, allow fu
 	return nil
 }
 
-// Quotas has all modules, and allows a hundred; nobody has uploaded any.
+// Quotas counts all modules against a quota of one hundred, for every caller.
 func (w roleModules) Quotas(by string) modules.Quotas {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -300,7 +300,7 @@ func (w roleModules) SetOwner(ctx context.Context, entityType, owner string, all
 	return nil
 }
 
-// typesOf are those of the module that serves a type.
+// typesOf lists the types of the module that serves a type.
 func (w roleModules) typesOf(entityType string) []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -314,12 +314,12 @@ func (w roleModules) setOwner(entityType, owner string) {
 	w.owners[entityType] = owner
 }
 
-// Verified says that nothing is asked for.
+// Verified returns no stored result of a compatibility check.
 func (w roleModules) Verified(context.Context, string, journal.Digest) (modules.KeptVerification, error) {
 	return modules.KeptVerification{}, nil
 }
 
-// KeepVerified keeps nothing.
+// KeepVerified discards the result.
 func (w roleModules) KeepVerified(context.Context, string, modules.VerifyResult) error { return nil }
 
 func (w roleModules) Rollback(ctx context.Context, back modules.TakeBack) (modules.Rollback, error) {

@@ -1,9 +1,9 @@
-// Package rpctest is a small world behind the API for tests: entities that
-// count, keep their history and know the commands they have seen, all in
-// memory and run by one goroutine, as a lane would. It is no simulation of a
-// node: nothing is durable and there is one shard.
+// Package rpctest implements what the API servers depend on for tests: entities
+// that count, keep their history and deduplicate commands by ID. Everything is
+// in memory and runs in one goroutine, as it would on one executor. It does not
+// simulate a node, because nothing is durable and there is one shard.
 //
-// World owns its goroutine; Close joins it.
+// World owns its goroutine; Close waits for it to end.
 package rpctest
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Entity types of the world, and the module that serves both.
+// Entity types of the world, and the digest of the module that serves both.
 const (
 	Counter = "counter" // encoding json
 	Blob    = "blob"    // encoding bytes
@@ -35,19 +35,20 @@ const (
 // ModuleDigest is the digest of the module that serves the world's types.
 var ModuleDigest = journal.Digest{1, 2, 3}
 
-// World implements every interface that the server stands on.
+// World implements every interface that the API servers depend on.
 //
-// Commands: add {"amount"} answers {"total"}; echo answers its payload and
-// writes nothing; burst emits as many events as its payload says; reject and
-// fault fail. A command whose name begins with an error's text set in Fail
-// fails with that error. Queries: total, echo.
+// Commands: add {"amount"} returns {"total"}; echo returns its payload and
+// writes nothing; burst emits the number of events in its payload; reject and
+// fault fail. A command whose name begins with a key of Fail fails with that
+// error. Queries: total, echo.
 type World struct {
-	// Fail maps names of commands to the errors they fail with. It is set
-	// before the first request.
+	// Fail maps command names to the errors that they fail with. Set it before
+	// the first request.
 	Fail map[string]error
-	// CommandFuel is what each command costs, set as Fail is.
+	// CommandFuel is the fuel that each command consumes. Set it before the
+	// first request.
 	CommandFuel uint64
-	// Nodes is the cluster that the world is in, Kept what it keeps of roles.
+	// Nodes is the cluster that the world reports, and Kept stores its roles.
 	Nodes *Cluster
 	Kept  *Kept
 
@@ -56,16 +57,16 @@ type World struct {
 	arrived   *sync.Cond
 	paused    bool
 	closed    bool
-	most      int // requests in the queue at a time
-	batches   int // calls of Submit
+	most      int // longest queue so far
+	batches   int // number of calls of Submit
 	entities  map[sharding.EntityID]*state
 	watchers  map[sharding.EntityID]map[chan struct{}]struct{}
-	order     [Shards + 1][]*journal.Record // by shard, as its log has them
-	unapplied uint64                        // entries of each shard
+	order     [Shards + 1][]*journal.Record // by shard, in log order
+	unapplied uint64                        // number of entries at the end of each shard's log that nodes have not applied
 	types     map[string]modules.Type
-	owners    map[string]string // of types
+	owners    map[string]string // by entity type
 	typesErr  error
-	looks     int // for types that are not there
+	looks     int // look-ups of unknown types
 	modules   []stored
 	done      chan struct{}
 
@@ -89,7 +90,7 @@ type stored struct {
 	wasm, signature []byte
 }
 
-// New starts a world with the two types.
+// New starts a world with the types Counter and Blob.
 func New() *World {
 	w := &World{
 		entities: make(map[sharding.EntityID]*state),
@@ -110,7 +111,8 @@ func New() *World {
 	return w
 }
 
-// Deps returns the world in every role.
+// Deps returns the dependencies of an API server, all of them implemented by
+// the world.
 func (w *World) Deps() rpc.Deps {
 	return rpc.Deps{
 		Types: w, Modules: roleModules{w},
@@ -121,7 +123,8 @@ func (w *World) Deps() rpc.Deps {
 	}
 }
 
-// Close ends the world; requests in it fail with an unknown outcome.
+// Close ends the world. Requests that have not completed fail with an unknown
+// outcome.
 func (w *World) Close() {
 	w.mu.Lock()
 	w.closed = true
@@ -130,7 +133,7 @@ func (w *World) Close() {
 	<-w.done
 }
 
-// Pause keeps the lane from taking requests until Resume.
+// Pause stops the executor from taking requests until Resume.
 func (w *World) Pause() { w.setPaused(true) }
 
 // Resume undoes Pause.
@@ -143,15 +146,15 @@ func (w *World) setPaused(p bool) {
 	w.arrived.Broadcast()
 }
 
-// SetTypesError makes Lookup fail, or work again.
+// SetTypesError makes Lookup fail with err. Nil lets it succeed again.
 func (w *World) SetTypesError(err error) {
 	w.mu.Lock()
 	w.typesErr = err
 	w.mu.Unlock()
 }
 
-// Queued returns how many requests wait, the most that ever did, and how often
-// Submit was called.
+// Queued returns the current and the greatest length of the queue, and the
+// number of calls of Submit.
 func (w *World) Queued() (now, most, batches int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -196,7 +199,7 @@ func (w *World) lane() {
 	}
 }
 
-// decide runs one request; the mutex is held.
+// decide runs one request. The caller holds the mutex.
 func (w *World) decide(r *request.Request, now time.Time) request.Result {
 	if !r.Deadline.IsZero() && now.After(r.Deadline) {
 		return request.Result{Err: request.ErrDeadline}
@@ -204,7 +207,7 @@ func (w *World) decide(r *request.Request, now time.Time) request.Result {
 	if r.Name == "echo" {
 		return request.Result{Payload: slices.Clone(r.Payload)}
 	}
-	if r.Name == "who" { // makes it, as the header between nodes says it
+	if r.Name == "who" { // returns the caller, as the header between nodes names it
 		return request.Result{Payload: []byte(cmp.Or(principal.HeaderOf(principal.Said{Caller: r.Principal, Roles: r.Roles}), "null"))}
 	}
 	s := w.entities[r.Entity]
@@ -282,7 +285,7 @@ func (w *World) handle(s *state, r *request.Request) (events []journal.Event, re
 
 func totalOf(s *state) []byte { return fmt.Appendf(nil, `{"total":%d}`, s.total) }
 
-// Total returns what a counter holds.
+// Total returns the total of a counter; 0 if it does not exist.
 func (w *World) Total(id string) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -308,5 +311,5 @@ func (w *World) Commands(id sharding.EntityID) []string {
 	return out
 }
 
-// ErrInternal is an error that no code is given to.
+// ErrInternal is an error without a code of its own.
 var ErrInternal = errors.New("/var/lib/hostd/secret: input/output error")

@@ -1,4 +1,5 @@
-// Package spans says where the time of requests goes, from a trace of Go's
-// scheduler: who ran, who was woken and did not run yet, and who was in a call
-// of the system. The program that is traced needs no code for it.
+// Package spans analyzes a trace of the Go scheduler and reports where requests
+// spend their time: which goroutines ran, which were runnable but waited for a
+// processor, and which were in a system call. The traced program needs no
+// instrumentation.
 package spans

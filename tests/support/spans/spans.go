@@ -11,62 +11,64 @@ import (
 	"golang.org/x/exp/trace"
 )
 
-// Doing is what a goroutine did in a Span.
+// Doing is the state of a goroutine during a Span.
 type Doing uint8
 
 const (
-	// Waits: it was blocked, and no goroutine of the trace ended that, as with the
-	// network and timers.
+	// Waits: it was blocked, and no goroutine in the trace unblocked it. The
+	// network and timers do so.
 	Waits Doing = iota
-	// Woken: it could run and had no processor yet.
+	// Woken: it was runnable but had no processor yet.
 	Woken
-	// Runs: it had a processor.
+	// Runs: it ran on a processor.
 	Runs
-	// Calls: it was in a call of the system.
+	// Calls: it was in a system call.
 	Calls
 )
 
-// Span is a part of a request's time.
+// Span is a part of the time of a request.
 type Span struct {
-	// Role is of the goroutine that the request waited for; empty of one that no
-	// role was found for.
+	// Role is the role of the goroutine that the request waited for; empty if
+	// it has none.
 	Role string
-	// Next is the role of who was woken at the end; Role where it went on itself.
+	// Next is the role of the goroutine that was woken at the end of the span,
+	// or Role if the same goroutine continued.
 	Next  string
 	Doing Doing
-	// Call is the function of the program that called the system, for Calls.
+	// Call is the function of the program that made the system call, if Doing
+	// is Calls.
 	Call string
 	Time time.Duration
 }
 
-// Usage is what all goroutines of a role did.
+// Usage adds up the time of all goroutines of a role.
 type Usage struct {
 	Runs, Calls, Woken time.Duration
-	Wakes              int // from blocked
+	Wakes              int // transitions from blocked to runnable
 }
 
-// Trace is what was read of one.
+// Trace is an analyzed trace.
 type Trace struct {
 	goroutines map[trace.GoID]*goroutine
 	length     time.Duration
 }
 
-// goroutine is the life of one, as far as the trace goes.
+// goroutine is the history of one goroutine within the trace.
 type goroutine struct {
 	role   string
 	states []state
 }
 
-// state lasts from its beginning to that of the next.
+// state lasts until the next state begins.
 type state struct {
 	began trace.Time
 	is    trace.GoState
-	by    trace.GoID // who made it runnable
+	by    trace.GoID // goroutine that made it runnable
 	call  string
 }
 
-// Read reads a trace. Role names a goroutine by a function on its stack, the
-// outermost first; empty asks for the next one.
+// Read reads a trace. It calls role with the functions on a goroutine's stack,
+// outermost first, until role returns a name that is not empty.
 func Read(r io.Reader, role func(function string) string) (*Trace, error) {
 	events, err := trace.NewReader(r)
 	if err != nil {
@@ -112,7 +114,7 @@ func (t *Trace) note(ev trace.Event, st trace.StateTransition, role func(string)
 		g.role = role(functions[i])
 	}
 	if from == to && len(g.states) > 0 {
-		return // its state, once more
+		return // the trace repeats the current state
 	}
 	s := state{began: ev.Time(), is: to, by: trace.NoGoroutine}
 	switch {
@@ -129,7 +131,7 @@ func (t *Trace) note(ev trace.Event, st trace.StateTransition, role func(string)
 	g.states = append(g.states, s)
 }
 
-// stack is the functions of a stack, the innermost first.
+// stack returns the functions of a stack, innermost first.
 func stack(s trace.Stack) (functions []string) {
 	for f := range s.Frames() {
 		functions = append(functions, f.Func)
@@ -137,7 +139,7 @@ func stack(s trace.Stack) (functions []string) {
 	return functions
 }
 
-// Usage adds up what the goroutines of each role did.
+// Usage returns the usage of each role.
 func (t *Trace) Usage() map[string]Usage {
 	sum := map[string]Usage{}
 	for _, g := range t.goroutines {
@@ -164,10 +166,11 @@ func (t *Trace) Usage() map[string]Usage {
 	return sum
 }
 
-// Requests divides the lives of the goroutines of a role that began and ended
-// in the trace, each of one request. From the end back, a span is of the
-// goroutine that was waited for: where that was blocked, of the one that woke
-// it. So the spans of a request, in order, fill its time without a gap.
+// Requests splits the time of each request into spans. A request is a goroutine
+// of the role that began and ended within the trace. Walking back from its end,
+// each span belongs to the goroutine that the request waited for: while a
+// goroutine was blocked, that is the goroutine that unblocked it. The spans of
+// a request therefore cover its time without a gap.
 func (t *Trace) Requests(role string) [][]Span {
 	var all [][]Span
 	for id, g := range t.goroutines {
@@ -186,7 +189,7 @@ func (t *Trace) path(id trace.GoID, begin, end trace.Time) (spans []Span) {
 		g := t.goroutines[id]
 		i := sort.Search(len(g.states), func(i int) bool { return g.states[i].began >= at }) - 1
 		if i < 0 {
-			spans = append(spans, Span{Role: g.role, Next: next, Time: at.Sub(begin)}) // of before the trace
+			spans = append(spans, Span{Role: g.role, Next: next, Time: at.Sub(begin)}) // before the trace began
 			break
 		}
 		s := g.states[i]

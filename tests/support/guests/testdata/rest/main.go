@@ -1,5 +1,6 @@
-// Rest uses what the cart leaves out of an SDK: answers, schedules, what a call
-// knows, upcasters, durable states, and the ends of an entity.
+// Rest uses the SDK features that the cart does not use: replies, schedules,
+// call information, upcasters, durable states, and entities that stop or delete
+// themselves.
 package main
 
 import (
@@ -23,7 +24,7 @@ type placed struct {
 	Item  string `json:"item"`
 }
 
-// call is what a command or a query knows.
+// call is the call information of a command or query.
 type call struct {
 	Command   string `json:"command"`
 	Due       int64  `json:"due"`
