@@ -40,8 +40,8 @@ func unknown(a Attempt) Attempt {
 	return with(a, func(a *Attempt) { a.Outcome, a.Reply, a.Sequence, a.EventCount = Unknown, "", 0, 0 })
 }
 
-// TestLinearizable plants wrong histories among right ones: the checker must
-// tell them apart.
+// TestLinearizable checks that the checker accepts valid histories and rejects
+// histories with a planted error.
 func TestLinearizable(t *testing.T) {
 	for name, test := range map[string]struct {
 		wrong    bool
@@ -89,8 +89,8 @@ func withdrawn(id string, start, end int, number, left int64, sequence uint64) A
 	return with(deposit(id, start, end, number, left, sequence), func(a *Attempt) { a.Name = "withdraw" })
 }
 
-// TestEventsSettleTheUnknown checks that the order of the events is part of
-// what must be possible.
+// TestEventsSettleTheUnknown checks that the checker takes the order of the
+// events into account.
 func TestEventsSettleTheUnknown(t *testing.T) {
 	for name, test := range map[string]struct {
 		wrong  bool
@@ -106,14 +106,15 @@ func TestEventsSettleTheUnknown(t *testing.T) {
 		for _, a := range append(test.reads, deposit("1", 0, 10, 5, 5, 1), unknown(deposit("2", 20, 30, 5, 0, 0))) {
 			h.Add(a)
 		}
-		_, _ = h.CheckEvents(acc, test.events) // what it says is not of interest here
+		_, _ = h.CheckEvents(acc, test.events) // only the order of the events matters here
 		if _, err := h.Linearizable(verdictTime, "account"); test.wrong != (err != nil) {
 			t.Errorf("%s: wrong is %t, the checker says: %v", name, test.wrong, err)
 		}
 	}
 }
 
-// TestChainStaleRead is the same for chains, in a history of many callers.
+// TestChainStaleRead checks that a stale read is found in a chain's history
+// with many callers.
 func TestChainStaleRead(t *testing.T) {
 	record := func(stale bool) *History {
 		h, s := New(), state{}
@@ -154,7 +155,7 @@ func TestCheckEvents(t *testing.T) {
 	one, two := deposit("1", 0, 10, 5, 5, 1), deposit("2", 20, 30, 5, 10, 2)
 	again := with(one, func(a *Attempt) { a.Start, a.End, a.Duplicate = 40, 50, true })
 	tests := map[string]struct {
-		fault    string // empty: nothing is wrong
+		fault    string // empty if the history is valid
 		attempts []Attempt
 		events   []Event
 	}{

@@ -41,7 +41,7 @@ func inBubble(t *testing.T, test func(t *testing.T, n *memnet.Network)) {
 	synctest.Test(t, func(t *testing.T) { test(t, memnet.New()) })
 }
 
-// read reads once, waiting for at most d.
+// read calls Read once and waits for at most d.
 func read(c net.Conn, d time.Duration) (string, error) {
 	c.SetReadDeadline(time.Now().Add(d))
 	b := make([]byte, 100)
@@ -52,7 +52,7 @@ func read(c net.Conn, d time.Duration) (string, error) {
 func TestBytesArriveInOrder(t *testing.T) {
 	inBubble(t, func(t *testing.T, n *memnet.Network) {
 		near, far, _ := dial(t, n)
-		want := make([]byte, 40<<20) // more than a pipe holds
+		want := make([]byte, 40<<20) // more than the buffer of a pipe
 		rand.NewChaCha8([32]byte{}).Read(want)
 		go func() {
 			for rest := want; len(rest) > 0; {

@@ -16,8 +16,9 @@ func answers(questions <-chan int, answers chan<- int) {
 	close(answers)
 }
 
-// TestRequestsAreFollowedToWhoAnswers: the time of a goroutine that asks
-// another one is divided without a gap, and what it waited for is the other's.
+// TestRequestsAreFollowedToWhoAnswers checks that the time of a goroutine that
+// waits for another goroutine is split without a gap, and that its waiting time
+// is attributed to the other goroutine.
 func TestRequestsAreFollowedToWhoAnswers(t *testing.T) {
 	const requests = 100
 	var text bytes.Buffer

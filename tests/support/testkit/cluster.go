@@ -19,27 +19,27 @@ import (
 	"github.com/hostd/hostd/tests/support/loopback"
 )
 
-// ClusterOptions say which cluster a test wants. The zero value is one of 3
-// shards.
+// ClusterOptions describe a cluster. The zero value is a cluster with 3 shards.
 type ClusterOptions struct {
 	Shards  int      // 3 when 0
-	Program string   // another than that of this repository, by its path
-	Planted []string // faults of the program, by their names under tests
-	Flags   []string // more flags of serve, for every node
-	Token   string   // that clients send unless they are given one
-	// NodeFlags are more flags of some nodes, by place.
+	Program string   // path of a program to run instead of this repository's
+	Planted []string // faults to plant in the program, by their names under tests
+	Flags   []string // additional flags of serve, for every node
+	Token   string   // default token of clients
+	// NodeFlags are additional flags of some nodes, by the node's place.
 	NodeFlags map[int][]string
-	// TLS is how clients know the nodes once they take calls over TLS only.
+	// TLS configures clients once the nodes accept only TLS.
 	TLS *tls.Config
-	// NodePlanted are faults of the programs of some nodes, by place.
+	// NodePlanted are faults to plant in the programs of some nodes, by place.
 	NodePlanted map[int][]string
-	// DataDirs are the directories of some nodes, by place; made by the node.
+	// DataDirs are the data directories of some nodes, by place. The nodes
+	// create them.
 	DataDirs map[int]string
 }
 
-// Cluster is several nodes, each a process of its own at an address of its
-// own: n1 at place 0 and so on. Its methods are for the goroutine of the test,
-// except Client's result.
+// Cluster is several nodes, each a separate process with its own address. The
+// node at place 0 is n1, and so on. Only the test's goroutine may call its
+// methods, except for the client that Client returns.
 type Cluster struct {
 	t     testing.TB
 	opts  ClusterOptions
@@ -48,16 +48,15 @@ type Cluster struct {
 	nodes []*Node
 }
 
-// clusterPort is the port of every node for clients, peerPort that for other
-// nodes by default; their hosts differ.
+// clusterPort is the port of every node for clients, and peerPort its default
+// port for other nodes. Nodes differ in their hosts.
 const (
 	clusterPort = "7070"
 	peerPort    = "7071"
 )
 
-// NewCluster returns a cluster of n nodes that are not started yet. They are
-// killed at the end of the test, and the ends of their logs are shown when it
-// has failed.
+// NewCluster returns a cluster of n nodes that are not started yet. The end of
+// the test kills them and, if the test failed, prints the ends of their logs.
 func NewCluster(t testing.TB, n int, opts ClusterOptions) *Cluster {
 	t.Helper()
 	if opts.Shards == 0 {
@@ -98,17 +97,18 @@ func (c *Cluster) add(i int, flags []string) *Node {
 	return n
 }
 
-// Seed is the address by which the others know a node before it has served.
+// Seed returns the address at which other nodes can reach a node that has not
+// served yet.
 func (c *Cluster) Seed(i int) string {
 	host, _, err := net.SplitHostPort(c.addrs[i])
 	if err != nil || c.opts.Program != "" {
-		return c.addrs[i] // the release before knows no other
+		return c.addrs[i] // the previous release has only this address
 	}
 	return net.JoinHostPort(host, peerPort)
 }
 
-// StartCluster returns a cluster of n nodes that serves: every shard has all
-// its replicas and a leader, and every node leads some.
+// StartCluster returns a cluster of n nodes that is ready: every shard has all
+// its replicas and a leader, and every node leads a shard.
 func StartCluster(t testing.TB, n int, opts ClusterOptions) *Cluster {
 	t.Helper()
 	c := NewCluster(t, n, opts)
@@ -116,8 +116,8 @@ func StartCluster(t testing.TB, n int, opts ClusterOptions) *Cluster {
 	return c
 }
 
-// Start starts every node that does not run, all at once, and waits until the
-// cluster serves.
+// Start starts every node that is not running, all at once, and waits until the
+// cluster is ready.
 func (c *Cluster) Start() {
 	c.t.Helper()
 	for _, n := range c.nodes {
@@ -135,8 +135,8 @@ func (c *Cluster) Start() {
 	c.AwaitSpread()
 }
 
-// Add starts a further node, which joins through the others, and returns it
-// once it serves.
+// Add starts another node, which joins through the existing ones, and returns
+// it once it is ready.
 func (c *Cluster) Add(flags ...string) *Node {
 	c.t.Helper()
 	c.addrs = append(c.addrs, net.JoinHostPort(loopback.Host(), clusterPort))
@@ -151,7 +151,7 @@ func (c *Cluster) Nodes() []*Node { return c.nodes }
 // Node returns the node at a place.
 func (c *Cluster) Node(i int) *Node { return c.nodes[i] }
 
-// Place finds a node by its name.
+// Place returns the place of the node with an ID.
 func (c *Cluster) Place(id string) int {
 	c.t.Helper()
 	i := slices.IndexFunc(c.nodes, func(n *Node) bool { return n.ID() == id })
@@ -161,10 +161,10 @@ func (c *Cluster) Place(id string) int {
 	return i
 }
 
-// Kill kills a node; see Node for what the others do.
+// Kill kills a node with SIGKILL.
 func (c *Cluster) Kill(i int) { c.nodes[i].Kill() }
 
-// Stop stops a node in order.
+// Stop stops a node gracefully.
 func (c *Cluster) Stop(i int) { c.t.Helper(); c.nodes[i].Stop() }
 
 // Pause stops a node's process with SIGSTOP.
@@ -180,8 +180,8 @@ func (c *Cluster) Restart(i int) {
 	c.nodes[i].Start()
 }
 
-// StopAll stops every node that runs, all at once, and demands that they do so
-// in order.
+// StopAll stops every running node, all at once, and fails the test unless they
+// stop gracefully.
 func (c *Cluster) StopAll() {
 	c.t.Helper()
 	errs := make([]error, len(c.nodes))
@@ -204,8 +204,8 @@ func (c *Cluster) forRunning(do func(int, *Node)) {
 	all.Wait()
 }
 
-// Client returns a client of every node, whether it runs or not, that is
-// closed with the test.
+// Client returns a client that knows every node, running or not. It is closed
+// when the test ends.
 func (c *Cluster) Client(opts client.Options) *client.Client {
 	c.t.Helper()
 	if opts.TLS == nil && slices.ContainsFunc(c.nodes, func(n *Node) bool { return n.scheme == "https" }) {
@@ -233,7 +233,7 @@ func (c *Cluster) Push(examples ...string) {
 	}
 }
 
-// Await waits for a condition.
+// Await waits until a condition holds, for at most Patience.
 func (c *Cluster) Await(what string, condition func() bool) {
 	c.t.Helper()
 	for deadline := time.Now().Add(Patience); !condition(); time.Sleep(10 * time.Millisecond) {
@@ -243,12 +243,14 @@ func (c *Cluster) Await(what string, condition func() bool) {
 	}
 }
 
-// Shards asks a node for the shards; nil when it does not answer.
+// Shards asks a node for the shards. It returns nil if the node does not
+// answer.
 func (c *Cluster) Shards(i int) []*clusterv1.Shard {
 	return ask(c.nodes[i], func(ctx context.Context, cl *client.Client) ([]*clusterv1.Shard, error) { return cl.Shards(ctx) })
 }
 
-// Overview asks a node for the members; nil when it does not answer.
+// Overview asks a node for the members. It returns nil if the node does not
+// answer.
 func (c *Cluster) Overview(i int) *clusterv1.GetClusterResponse {
 	return ask(c.nodes[i], func(ctx context.Context, cl *client.Client) (*clusterv1.GetClusterResponse, error) {
 		return cl.Cluster(ctx)
@@ -273,8 +275,8 @@ func ask[T any](n *Node, call func(context.Context, *client.Client) (T, error)) 
 	return out
 }
 
-// Leader returns the place of the node that leads a shard, as a node that runs
-// sees it; -1 while there is none.
+// Leader returns the place of the node that leads a shard according to a
+// running node, or -1 if there is none.
 func (c *Cluster) Leader(shard uint32) int {
 	c.t.Helper()
 	for i, n := range c.nodes {
@@ -290,9 +292,8 @@ func (c *Cluster) Leader(shard uint32) int {
 	return -1
 }
 
-// AwaitSpread waits until every node that runs sees every shard with its
-// replicas and a leader, and each node that runs leads something, as far as
-// there are shards.
+// AwaitSpread waits until every running node sees all replicas and a leader of
+// every shard, and every running node leads a shard if there are enough shards.
 func (c *Cluster) AwaitSpread() {
 	c.t.Helper()
 	what := ""

@@ -8,12 +8,12 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// counters is how many entities AddToCounters and CheckCounters take: enough
-// for several shards.
+// counters is the number of entities that AddToCounters and CheckCounters use:
+// enough for several shards.
 const counters = 9
 
-// AddToCounters adds one to each of some counters of the example of that name,
-// and demands that all of them hold want then.
+// AddToCounters adds one to each counter of the example module, and fails the
+// test unless each total is then want.
 func AddToCounters(t *testing.T, c *client.Client, want int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)
@@ -26,7 +26,8 @@ func AddToCounters(t *testing.T, c *client.Client, want int) {
 	}
 }
 
-// CheckCounters demands that the counters of AddToCounters hold want.
+// CheckCounters fails the test unless the counters of AddToCounters have the
+// total want.
 func CheckCounters(t *testing.T, c *client.Client, want int) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), Patience)

@@ -12,7 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// needRoot skips a test that cannot be run, and says why.
+// needRoot skips a test in short mode, without root, or if a tool is missing,
+// and reports the reason.
 func needRoot(t testing.TB, what string, tools ...string) {
 	t.Helper()
 	if testing.Short() {
@@ -35,8 +36,8 @@ func command(name string, args ...string) error {
 	return nil
 }
 
-// PowerDisk is an ext4 file system of its own in a file, whose power can be
-// cut: what was not synced is then gone.
+// PowerDisk is an ext4 file system in a loop-mounted file. A test can cut its
+// power, which loses all data that was not synced.
 type PowerDisk struct {
 	t       testing.TB
 	device  string
@@ -44,9 +45,10 @@ type PowerDisk struct {
 	mounted bool
 }
 
-// NewPowerDisk makes a file system of that size and mounts it until the end of
-// the test. It skips the test, with the reason, where that is not possible.
-// Nodes on it must be made after it, so that they end before it.
+// NewPowerDisk creates a file system of the given size and mounts it until the
+// end of the test. If that is not possible it skips the test and reports the
+// reason. Create nodes on it afterwards, so that they end before it is
+// unmounted.
 func NewPowerDisk(t testing.TB, bytes int64) *PowerDisk {
 	t.Helper()
 	const what = "power loss on a real file system"
@@ -87,11 +89,11 @@ func NewPowerDisk(t testing.TB, bytes int64) *PowerDisk {
 	return d
 }
 
-// Dir is where the file system is mounted.
+// Dir returns the mount point.
 func (d *PowerDisk) Dir() string { return d.mount }
 
-// Cut stops the file system without writing anything back, neither its journal
-// nor its page cache. Whoever writes afterwards gets an error.
+// Cut shuts the file system down without writing back its journal or its page
+// cache. Later writes fail.
 func (d *PowerDisk) Cut() {
 	d.t.Helper()
 	const (
@@ -108,8 +110,8 @@ func (d *PowerDisk) Cut() {
 	}
 }
 
-// Restore mounts the file system again, as after a power cut. Every file on it
-// must have been closed.
+// Restore mounts the file system again, as after a power cut. All files on it
+// must be closed.
 func (d *PowerDisk) Restore() {
 	d.t.Helper()
 	if err := command("umount", d.mount); err != nil {
@@ -122,14 +124,14 @@ func (d *PowerDisk) Restore() {
 	d.mounted = true
 }
 
-// SmallDisk is a file system in memory that can be filled.
+// SmallDisk is a tmpfs that a test can fill.
 type SmallDisk struct {
 	t     testing.TB
 	mount string
 }
 
-// NewSmallDisk mounts one of that size until the end of the test. It skips the
-// test, with the reason, where that is not possible.
+// NewSmallDisk mounts a SmallDisk of the given size until the end of the test.
+// If that is not possible it skips the test and reports the reason.
 func NewSmallDisk(t testing.TB, bytes int64) *SmallDisk {
 	t.Helper()
 	const what = "a full disk"
@@ -149,11 +151,11 @@ func NewSmallDisk(t testing.TB, bytes int64) *SmallDisk {
 	return d
 }
 
-// Dir is where the file system is mounted.
+// Dir returns the mount point.
 func (d *SmallDisk) Dir() string { return d.mount }
 
-// Resize changes the size of the file system; to less than is used leaves no
-// space at all.
+// Resize changes the size of the file system. If more than that is used, no
+// space is left.
 func (d *SmallDisk) Resize(bytes int64) {
 	d.t.Helper()
 	if err := command("mount", "-o", fmt.Sprintf("remount,size=%d", bytes), d.mount); err != nil {
@@ -161,7 +163,7 @@ func (d *SmallDisk) Resize(bytes int64) {
 	}
 }
 
-// Free is the space that is left, in bytes.
+// Free returns the free space in bytes.
 func (d *SmallDisk) Free() int64 {
 	d.t.Helper()
 	var s unix.Statfs_t
@@ -171,7 +173,7 @@ func (d *SmallDisk) Free() int64 {
 	return int64(s.Bavail) * s.Bsize
 }
 
-// FillAtOnce takes all the space that is left, for a file of the name.
+// FillAtOnce allocates all free space for a file with the given name.
 func (d *SmallDisk) FillAtOnce(name string) {
 	d.t.Helper()
 	f, err := os.Create(filepath.Join(d.mount, name))
@@ -180,7 +182,8 @@ func (d *SmallDisk) FillAtOnce(name string) {
 	}
 	defer f.Close()
 	for size := int64(0); d.Free() > 0; {
-		// Somebody else may have taken some of it: then the rest.
+		// Other processes may have taken some of the space. Then the loop
+		// allocates the rest.
 		err := unix.Fallocate(int(f.Fd()), 0, size, d.Free())
 		if err != nil && !errors.Is(err, unix.ENOSPC) {
 			d.t.Fatal(err)
@@ -193,7 +196,7 @@ func (d *SmallDisk) FillAtOnce(name string) {
 	}
 }
 
-// Fill writes a file of the name until that many bytes are left.
+// Fill writes a file with the given name until left bytes are free.
 func (d *SmallDisk) Fill(name string, left int64) {
 	d.t.Helper()
 	f, err := os.Create(filepath.Join(d.mount, name))

@@ -1,9 +1,9 @@
-// Package testkit is what tests of several packages share: the example guests
-// as Wasm, the program, nodes as processes, and file systems whose power can
-// be cut or which can be filled.
+// Package testkit is shared by the tests of several packages. It builds the
+// example guests and the program, runs nodes as processes, and provides file
+// systems that a test can fill or whose power it can cut.
 //
-// It is imported by tests only, never by the product. A Node waits for its
-// process in a goroutine that ends with it.
+// Only tests import it, never the product. A Node waits for its process in a
+// goroutine that ends with the process.
 package testkit
 
 import (
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// buildTimeout is generous: the first build of a machine compiles the
+// buildTimeout is long because the first build on a machine compiles Go's
 // runtime for Wasm.
 const buildTimeout = 5 * time.Minute
 
@@ -29,11 +29,11 @@ type guest struct {
 	log  string
 }
 
-// guests holds what this test process has built, by package.
+// guests caches the guests that this test process has built, by package.
 var guests sync.Map
 
-// BuildExample returns examples/wasm/<name> as a Wasm module. See BuildGuest,
-// and BuildSource for those in other languages than Go.
+// BuildExample returns examples/wasm/<name> as a Wasm module. See BuildGuest
+// for examples in Go and BuildSource for other languages.
 func BuildExample(t testing.TB, name string) []byte {
 	t.Helper()
 	if source, ok := foreign[name]; ok {
@@ -42,10 +42,9 @@ func BuildExample(t testing.TB, name string) []byte {
 	return BuildGuest(t, "examples/wasm/"+name)
 }
 
-// BuildGuest returns the package in dir, relative to the repository's root,
-// as a Wasm module, built with the toolchain in the path, once a process. The
-// toolchain's own cache makes the next process quick. Callers must not change
-// the bytes.
+// BuildGuest compiles the package in dir, relative to the root of the
+// repository, to a Wasm module, once per process. The go command's cache makes
+// later processes fast. Callers must not modify the bytes.
 func BuildGuest(t testing.TB, dir string) []byte {
 	t.Helper()
 	entry, _ := guests.LoadOrStore(dir, new(guest))
@@ -80,7 +79,7 @@ func (g *guest) build(dir string) error {
 	return err
 }
 
-// repositoryRoot is the nearest directory above the test's own that has a
+// repositoryRoot returns the nearest parent directory of the test that has a
 // go.mod.
 func repositoryRoot() (string, error) {
 	dir, err := os.Getwd()

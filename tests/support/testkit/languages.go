@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// foreign are the examples that are not in Go.
+// foreign are the examples in languages other than Go.
 var foreign = map[string]string{
 	"counter-c":    "examples/wasm/counter-c/counter.c",
 	"counter-rust": "examples/wasm/counter-rust/counter.rs",
@@ -21,20 +21,21 @@ var foreign = map[string]string{
 	"cart-ts":      "examples/wasm/cart-ts",
 }
 
-// errNoCompiler is returned where the compiler of a language, or what it takes
-// to compile for wasm32, is not installed.
+// errNoCompiler is returned if the compiler of a language, or its support for
+// wasm32, is not installed.
 var errNoCompiler = errors.New("not installed")
 
-// sources holds what this test process has compiled, by file.
+// sources caches the modules that this test process has compiled, by file.
 var sources sync.Map
 
-// BuildSource returns one file in C, Rust or AssemblyScript, or a project that
-// hostd builds itself, relative to the repository's root, as a Wasm module,
-// compiled once a process as the READMEs of the examples say. The test is
-// skipped where the compiler is missing: Debian has clang and lld, rustc and
-// libstd-rust-dev-wasm32; asc comes from npm, by `npm ci` in
-// examples/wasm/counter-as or named by HOSTD_TEST_ASC, and what a project takes
-// of npm by `npm ci` in its directory. Callers must not change the bytes.
+// BuildSource compiles a file in C, Rust or AssemblyScript, or a project that
+// hostd builds, to a Wasm module, as the READMEs of the examples describe. The
+// path is relative to the root of the repository. It compiles each source once
+// per process. It skips the test if the compiler is missing: Debian packages
+// clang and lld, and rustc with libstd-rust-dev-wasm32; `npm ci` in
+// examples/wasm/counter-as installs asc, or HOSTD_TEST_ASC names it; `npm ci`
+// in a project's directory installs its dependencies. Callers must not modify
+// the bytes.
 func BuildSource(t testing.TB, source string) []byte {
 	t.Helper()
 	entry, _ := sources.LoadOrStore(source, new(guest))
@@ -77,7 +78,7 @@ func (g *guest) compile(source string) error {
 	return err
 }
 
-// compiler is the command that compiles a source into out.
+// compiler returns the command that compiles a source to out.
 func compiler(root, source, out string) ([]string, error) {
 	switch filepath.Ext(source) {
 	case "": // a directory
@@ -93,7 +94,7 @@ func compiler(root, source, out string) ([]string, error) {
 		clang, err := installed("clang")
 		return []string{clang, "--target=wasm32", "-O2", "-nostdlib", "-fno-builtin", "-Wl,--no-entry", "-Wl,--strip-all", "-o", out, source}, err
 	case ".rs":
-		// Debian's, which has the library for wasm32, before another in the path.
+		// Debian's rustc comes first because it has the library for wasm32.
 		rustc, err := installed("/usr/bin/rustc", "rustc")
 		return []string{rustc, "--edition", "2021", "--target", "wasm32-unknown-unknown", "-C", "opt-level=3", "-C", "panic=abort",
 			"-C", "lto=fat", "-C", "strip=symbols", "--crate-type", "cdylib", "-o", out, source}, err
@@ -104,7 +105,7 @@ func compiler(root, source, out string) ([]string, error) {
 	return nil, fmt.Errorf("no compiler for %s", source)
 }
 
-// installed finds the first program that is there.
+// installed returns the path of the first program that is installed.
 func installed(programs ...string) (path string, err error) {
 	for _, program := range programs {
 		if path, err = exec.LookPath(program); err == nil {

@@ -5,9 +5,8 @@ import (
 	"testing"
 )
 
-// Long skips a test that takes longer than a person waits for all of them,
-// unless tests were asked for by name, with -run. target is the target of make
-// that runs it; the continuous run makes it.
+// Long skips a slow test unless tests are selected by name with -run. target is
+// the make target that runs the test; the continuous run makes that target.
 func Long(t testing.TB, target string) {
 	t.Helper()
 	if run := flag.Lookup("test.run"); run == nil || run.Value.String() == "" {

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// Metrics are the values of the running node's metrics, each under its name
-// with its labels as the node writes them.
+// Metrics returns the metrics of the running node. A key is the name with its
+// labels, as the node prints it.
 func (n *Node) Metrics() map[string]float64 {
 	n.t.Helper()
 	res, err := http.Get(n.API() + "/metrics")

@@ -16,18 +16,19 @@ import (
 	"testing"
 )
 
-// cacheDir is the directory of compiled modules, among the builds and in a
-// data directory; seals is its list of files, and passed has a mark for each
-// module that has passed its trial.
+// cacheDir is the directory of compiled modules, both in a data directory and
+// in the shared build directory. Its file seals lists the compiled files with
+// their seals, and its directory passed has a file for each module that passed
+// its trial.
 const (
 	cacheDir = "cache"
 	seals    = "seals"
 	passed   = "passed"
-	cacheKey = "cache.key" // beside the directory of the cache
-	makers   = "makers"    // among the builds: which packages have compiled a file
+	cacheKey = "cache.key" // in the parent directory of the cache
+	makers   = "makers"    // in the build directory: the packages whose nodes compiled each file
 )
 
-// testPackage is the import path of the tests that run.
+// testPackage returns the import path of the running tests.
 var testPackage = sync.OnceValue(func() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok || info.Path == "" {
@@ -36,13 +37,14 @@ var testPackage = sync.OnceValue(func() string {
 	return info.Path
 })
 
-// given has, by data directory, the files of compiled modules that a node began
-// with.
+// given holds the compiled files that each node started with, by data
+// directory.
 var given sync.Map
 
-// ShareCache lets a node that is not started yet begin with what others have
-// compiled, and keeps what it compiles itself. Its data directory is of the
-// test's own, and it has stopped when the test ends.
+// ShareCache gives a node that is not started yet the modules that other nodes
+// have compiled, and shares the modules that it compiles itself when the test
+// ends. The data directory must belong to the test, and the node must have
+// stopped when the test ends.
 func ShareCache(t testing.TB, dataDir string) {
 	t.Helper()
 	if err := giveCache(testPackage(), dataDir); err != nil {
@@ -55,8 +57,8 @@ func ShareCache(t testing.TB, dataDir string) {
 	})
 }
 
-// ModuleCache returns the directory of compiled modules, and their key, for an
-// engine that the test closes: ShareCache without a node.
+// ModuleCache returns a directory of compiled modules and its key, for an
+// engine that the test closes. It is ShareCache without a node.
 func ModuleCache(t testing.TB) (dir string, key []byte) {
 	t.Helper()
 	data := t.TempDir()
@@ -68,11 +70,14 @@ func ModuleCache(t testing.TB) (dir string, key []byte) {
 	return filepath.Join(data, cacheDir), key
 }
 
-// giveCache gives a data directory that no node has used yet the modules that
-// nodes of this package's tests have compiled, and those that two packages
-// have: it begins as after a restart. Compiling is most of what a node does
-// that serves a short test. A node reads all that it is given, and in a long
-// run hundreds of megabytes are compiled: the rest would be for nothing.
+// giveCache copies compiled modules into a data directory that no node has used
+// yet, so that the node starts as after a restart. Compilation is most of the
+// work of a node in a short test.
+//
+// It copies only the modules that nodes of this package's tests have compiled
+// and those that at least two packages have compiled. A node reads every module
+// that it finds, and a long run compiles hundreds of megabytes, most of which
+// this node does not need.
 func giveCache(pkg, dataDir string) error {
 	dir, err := builds()
 	if err != nil {
@@ -118,10 +123,11 @@ func giveCache(pkg, dataDir string) error {
 	})
 }
 
-// linkAll makes the files of one directory files of another one as well: nodes
-// replace files of compiled modules and do not write to them. Between file
-// systems it copies them, when that takes an eighth of the free space at most:
-// what a small disk of a test holds, the test says.
+// linkAll hard-links the files of one directory into another. That is safe
+// because nodes replace files of compiled modules and never write to them.
+// Between file systems it copies the files, if they take at most an eighth of
+// the free space, because tests with small disks decide themselves what fills
+// them.
 func linkAll(from, to string, names []string) (bool, error) {
 	size := int64(0)
 	for _, name := range names {
@@ -155,8 +161,8 @@ func linkAll(from, to string, names []string) (bool, error) {
 	return true, nil
 }
 
-// copyFile copies a file in place of one that may be there, which others may
-// have open or linked.
+// copyFile copies a file. It replaces an existing file instead of writing to
+// it, because other processes may have it open or linked.
 func copyFile(from, to string) error {
 	data, err := os.ReadFile(from)
 	if err != nil {
@@ -175,7 +181,7 @@ func replaceFile(name string, data []byte) error {
 	return os.Rename(name+".tmp", name)
 }
 
-// readSeals returns the lines of a list of files, by the name in them.
+// readSeals returns the lines of a seals file, by file name.
 func readSeals(dir string) (map[string]string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, seals))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -198,7 +204,7 @@ func writeSeals(dir string, list map[string]string) error {
 	return replaceFile(filepath.Join(dir, seals), []byte(text.String()))
 }
 
-// readMakers returns the packages whose nodes have compiled a file, by file.
+// readMakers returns the packages whose nodes compiled each file.
 func readMakers(dir string) (map[string][]string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, makers))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -213,8 +219,8 @@ func readMakers(dir string) (map[string][]string, error) {
 	return made, nil
 }
 
-// giveKey gives a data directory the key that all of the run seal what they
-// compile with.
+// giveKey gives a data directory the key with which all nodes of the run seal
+// compiled modules.
 func giveKey(dir, dataDir string) error {
 	key, err := os.ReadFile(filepath.Join(dir, cacheKey))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -228,8 +234,8 @@ func giveKey(dir, dataDir string) error {
 	return errors.Join(os.MkdirAll(dataDir, 0o700), os.WriteFile(filepath.Join(dataDir, cacheKey), key, 0o600))
 }
 
-// keepCache keeps the modules that a node has compiled, which is stopped now,
-// for those to come.
+// keepCache adds the modules that a stopped node has compiled to the shared
+// build directory.
 func keepCache(pkg, dataDir string) error {
 	dir, err := builds()
 	if err != nil {
@@ -250,7 +256,7 @@ func keepCache(pkg, dataDir string) error {
 		own, err := os.ReadFile(filepath.Join(dataDir, cacheKey))
 		shared, missing := os.ReadFile(filepath.Join(dir, cacheKey))
 		if err != nil || missing != nil || !bytes.Equal(own, shared) {
-			return nil // nobody else could use it
+			return nil // nobody else can use modules sealed with a different key
 		}
 		kept, err := readSeals(to)
 		if err != nil {

@@ -8,13 +8,15 @@ import (
 	"testing"
 )
 
-// TestModulesAreGivenToWhoeverNeedsThem: a node begins with what its package's
-// nodes have compiled, and with what those of two packages have. To begin with
-// a module does not count as having compiled it.
+// TestModulesAreGivenToWhoeverNeedsThem checks that a node starts with the
+// modules that nodes of its own package have compiled and with those that two
+// packages have compiled. Starting with a module does not count as having
+// compiled it.
 func TestModulesAreGivenToWhoeverNeedsThem(t *testing.T) {
 	t.Setenv(buildsVariable, t.TempDir())
 	const one, other = "wazero-v/one", "wazero-v/other"
-	// node is a node of a package, which compiles those that it lacks.
+	// node simulates a node of a package that compiles the modules it needs and
+	// lacks.
 	node := func(pkg string, needs ...string) (dir string, had []string) {
 		t.Helper()
 		dir = filepath.Join(t.TempDir(), "data")
@@ -59,7 +61,7 @@ func TestModulesAreGivenToWhoeverNeedsThem(t *testing.T) {
 		{"a", one, one + " " + other},
 		{"b", one, ""},
 		{"c", "", one},
-		{"c", "", one}, // the first has not compiled anything
+		{"c", "", one}, // the first one has compiled nothing
 		{"b", other, one},
 		{"d", "", one + " " + other},
 	} {
@@ -68,7 +70,7 @@ func TestModulesAreGivenToWhoeverNeedsThem(t *testing.T) {
 		}
 	}
 
-	// Nothing is copied within a file system.
+	// Within a file system, files are linked instead of copied.
 	first, _ := node("a")
 	second, _ := node("b")
 	for _, name := range []string{one, filepath.Join(passed, "one")} {
@@ -79,7 +81,7 @@ func TestModulesAreGivenToWhoeverNeedsThem(t *testing.T) {
 		}
 	}
 
-	// A node with a key of its own has sealed what nobody else can use.
+	// Nobody else can use modules that a node sealed with a key of its own.
 	dir := filepath.Join(t.TempDir(), "data")
 	mine := filepath.Join(dir, cacheDir, "wazero-v/mine")
 	if err := errors.Join(replaceFile(mine, nil), os.WriteFile(filepath.Join(dir, cacheKey), []byte("own"), 0o600),

@@ -25,30 +25,30 @@ import (
 // Patience bounds every wait of this package for something that must happen.
 const Patience = time.Minute
 
-// NodeOptions say which node a test wants. The zero value is a node of 8
-// shards in a directory of the test's own.
+// NodeOptions describe a node. The zero value is a node with 8 shards and a
+// data directory of its own.
 type NodeOptions struct {
-	DataDir string   // made by the node; a directory of the test's when empty
-	Program string   // another than that of this repository, by its path
-	Planted []string // faults of the program, by their names under tests
+	DataDir string   // the node creates it; a temporary directory if empty
+	Program string   // path of a program to run instead of this repository's
+	Planted []string // faults to plant in the program, by their names under tests
 	Shards  int      // 8 when 0
-	Flags   []string // more flags of serve
-	ID      string   // its name; that of serve when empty
-	Listen  string   // its address; one of its own when empty
-	Token   string   // that its clients send unless they are given one
-	// TLS is how clients know the node once it takes calls over TLS only.
+	Flags   []string // additional flags of serve
+	ID      string   // node ID; the default of serve if empty
+	Listen  string   // address; a free one if empty
+	Token   string   // default token of clients
+	// TLS configures clients once the node accepts only TLS.
 	TLS *tls.Config
 }
 
-// Node is one node as a process of its own. It is started, killed and started
-// again on the same data and address. Its methods are for the goroutine of the
-// test, except API and Client's result.
+// Node is one node in a process of its own. A test can start and kill it
+// repeatedly on the same data and address. Only the test's goroutine may call
+// its methods, except for API and the client that Client returns.
 type Node struct {
 	t      testing.TB
 	opts   NodeOptions
 	path   string
 	listen string
-	peer   string // where it serves other nodes; that of clients in the release before
+	peer   string // address for other nodes; in the previous release, the address for clients
 	ports  string // file that the process writes when it is ready
 	scheme string // of its URL
 	log    tail
@@ -56,8 +56,8 @@ type Node struct {
 	ended  chan struct{} // closed when the process has been waited for
 }
 
-// NewNode returns a node that is not started yet. It is killed at the end of
-// the test, and the end of its log is shown when the test has failed.
+// NewNode returns a node that is not started yet. The end of the test kills it
+// and, if the test failed, prints the end of its log.
 func NewNode(t testing.TB, opts NodeOptions) *Node {
 	t.Helper()
 	if opts.DataDir == "" {
@@ -86,7 +86,7 @@ func NewNode(t testing.TB, opts NodeOptions) *Node {
 	return n
 }
 
-// StartNode returns a node that serves.
+// StartNode returns a node that is ready.
 func StartNode(t testing.TB, opts NodeOptions) *Node {
 	t.Helper()
 	n := NewNode(t, opts)
@@ -102,8 +102,8 @@ func (n *Node) Start() {
 	}
 }
 
-// TryStart is Start for a node that may refuse: the error says how the process
-// ended, and Log why.
+// TryStart is Start for a node that may fail to start. The error describes how
+// the process ended, and Log returns the reason.
 func (n *Node) TryStart() error {
 	n.t.Helper()
 	if err := n.Launch(); err != nil {
@@ -112,7 +112,7 @@ func (n *Node) TryStart() error {
 	return n.AwaitReady()
 }
 
-// Use has the node run another program from its next start on.
+// Use makes the node run a different program from its next start.
 func (n *Node) Use(program string) { n.path = program }
 
 // Launch starts the process and returns at once.
@@ -131,8 +131,8 @@ func (n *Node) Launch() error {
 		args = append(args, "--node-id", n.opts.ID)
 	}
 	n.cmd = exec.Command(n.path, append(args, n.opts.Flags...)...)
-	// Tests stop and slow down nodes so often that they would lead nothing for
-	// minutes.
+	// Tests stop and slow down nodes so often that with the default cooldown
+	// they would lead no shard for minutes.
 	cooldown := "HOSTD_LEADERSHIP_COOLDOWN"
 	if isRelease(n.path) {
 		cooldown = "HOSTD_LEAD_AGAIN_AFTER" // its name before 0.2.0
@@ -152,7 +152,7 @@ func (n *Node) Launch() error {
 	return nil
 }
 
-// AwaitReady waits until the node that was launched serves.
+// AwaitReady waits until the launched node is ready.
 func (n *Node) AwaitReady() error {
 	var file struct{ Nodes []struct{ API, Peer string } }
 	if err := n.wait(func() bool {
@@ -164,7 +164,7 @@ func (n *Node) AwaitReady() error {
 	n.scheme, n.listen, _ = strings.Cut(file.Nodes[0].API, "://")
 	n.peer = cmp.Or(file.Nodes[0].Peer, n.listen)
 	return n.wait(func() bool {
-		res, err := http.Get("http://" + n.listen + "/readyz") // which needs no TLS
+		res, err := http.Get("http://" + n.listen + "/readyz") // served without TLS
 		if err != nil {
 			return false
 		}
@@ -174,7 +174,7 @@ func (n *Node) AwaitReady() error {
 	})
 }
 
-// wait waits for a condition while the process lives.
+// wait waits until a condition holds. It fails if the process ends.
 func (n *Node) wait(condition func() bool) error {
 	for deadline := time.Now().Add(Patience); !condition(); time.Sleep(2 * time.Millisecond) {
 		if !n.Running() {
@@ -187,7 +187,7 @@ func (n *Node) wait(condition func() bool) error {
 	return nil
 }
 
-// Await waits for a condition while the node runs.
+// Await waits until a condition holds, and fails the test if the process ends.
 func (n *Node) Await(what string, condition func() bool) {
 	n.t.Helper()
 	if err := n.wait(condition); err != nil {
@@ -195,8 +195,8 @@ func (n *Node) Await(what string, condition func() bool) {
 	}
 }
 
-// Until waits, while the node runs, until a condition has nothing to object.
-// What it objected to last is in the failure.
+// Until waits until a condition returns nil, and fails the test if the process
+// ends. The failure includes the condition's last error.
 func (n *Node) Until(what string, condition func() error) {
 	n.t.Helper()
 	var last error
@@ -205,7 +205,7 @@ func (n *Node) Until(what string, condition func() error) {
 	}
 }
 
-// Running reports whether the process lives.
+// Running reports whether the process is running.
 func (n *Node) Running() bool {
 	if n.cmd == nil {
 		return false
@@ -218,17 +218,17 @@ func (n *Node) Running() bool {
 	}
 }
 
-// Kill ends the process with SIGKILL and returns when it is gone. It does
-// nothing to a node that does not run.
+// Kill ends the process with SIGKILL and waits until it is gone. It does
+// nothing if the node is not running.
 func (n *Node) Kill() {
 	if n.cmd == nil {
 		return
 	}
-	_ = n.cmd.Process.Kill() // it may have ended
+	_ = n.cmd.Process.Kill() // the process may have ended already
 	<-n.ended
 }
 
-// Stop asks the node to stop, and demands that it does so in order.
+// Stop stops the node, and fails the test unless it stops gracefully.
 func (n *Node) Stop() {
 	n.t.Helper()
 	if err := n.stop(); err != nil {
@@ -236,7 +236,7 @@ func (n *Node) Stop() {
 	}
 }
 
-// stop is Stop for any goroutine.
+// stop is Stop for use in any goroutine.
 func (n *Node) stop() error {
 	if err := n.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		return fmt.Errorf("stop %s: %w", n.ID(), err)
@@ -252,9 +252,10 @@ func (n *Node) stop() error {
 	return nil
 }
 
-// Pause stops the process with SIGSTOP: it holds its connections and answers
-// nothing until Continue. It returns when every thread has stopped: on a busy
-// machine some go on for a moment after the signal, and answer what comes.
+// Pause stops the process with SIGSTOP: it keeps its connections but answers
+// nothing until Continue. Pause returns when every thread has stopped, because
+// on a busy machine some threads run on for a moment after the signal and still
+// answer requests.
 func (n *Node) Pause() {
 	n.t.Helper()
 	n.signal(syscall.SIGSTOP)
@@ -266,14 +267,14 @@ func (n *Node) Pause() {
 				return false
 			}
 		}
-		return true // also where there is no /proc
+		return true // also if there is no /proc
 	})
 }
 
 // Continue undoes Pause.
 func (n *Node) Continue() { n.signal(syscall.SIGCONT) }
 
-// Hangup has the process read its files again, with SIGHUP.
+// Hangup makes the process reload its files, with SIGHUP.
 func (n *Node) Hangup() { n.signal(syscall.SIGHUP) }
 
 func (n *Node) signal(s syscall.Signal) {
@@ -283,11 +284,12 @@ func (n *Node) signal(s syscall.Signal) {
 	}
 }
 
-// ExitCode is that of the process that ended last, -1 when a signal ended it.
+// ExitCode returns the exit code of the latest process, or -1 if a signal ended
+// it.
 func (n *Node) ExitCode() int { return n.cmd.ProcessState.ExitCode() }
 
-// Run runs another command of the node's program and returns what it printed
-// and its exit code.
+// Run runs another command of the node's program. It returns its output and its
+// exit code.
 func (n *Node) Run(args ...string) (string, int) {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), Patience)
@@ -300,17 +302,17 @@ func (n *Node) Run(args ...string) (string, int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// Program is the path of the node's program.
+// Program returns the path of the node's program.
 func (n *Node) Program() string { return n.path }
 
-// Verify runs the offline check over the data of the stopped node and returns
-// what it printed and its exit code.
+// Verify runs `hostd verify` on the data directory of the stopped node. It
+// returns the output and the exit code.
 func (n *Node) Verify() (string, int) {
 	n.t.Helper()
 	return n.Run("verify", n.opts.DataDir)
 }
 
-// MustVerify demands that the offline check finds nothing.
+// MustVerify fails the test unless `hostd verify` finds no damage.
 func (n *Node) MustVerify() {
 	n.t.Helper()
 	if out, code := n.Verify(); code != 0 {
@@ -318,32 +320,33 @@ func (n *Node) MustVerify() {
 	}
 }
 
-// PeerAPI is the URL of its services for other nodes, once it has served.
+// PeerAPI returns the URL of the services for other nodes. The node must have
+// served once.
 func (n *Node) PeerAPI() string { return "http://" + n.peer }
 
-// API is the node's URL once it has served, without a slash at its end.
+// API returns the URL of the node without a trailing slash. The node must have
+// served once.
 func (n *Node) API() string { return n.scheme + "://" + n.listen }
 
-// Address is the node's host and port once it has served.
+// Address returns host and port of the node. The node must have served once.
 func (n *Node) Address() string { return n.listen }
 
 // Signal sends the process a signal.
 func (n *Node) Signal(s syscall.Signal) { n.t.Helper(); n.signal(s) }
 
-// SetFlags has the node run with other flags of NodeOptions.Flags from its next
-// start on.
+// SetFlags replaces NodeOptions.Flags from the node's next start.
 func (n *Node) SetFlags(flags ...string) { n.opts.Flags = flags }
 
-// Flags are those of NodeOptions.Flags.
+// Flags returns NodeOptions.Flags.
 func (n *Node) Flags() []string { return slices.Clone(n.opts.Flags) }
 
-// DataDir is the node's data directory.
+// DataDir returns the node's data directory.
 func (n *Node) DataDir() string { return n.opts.DataDir }
 
-// Log is the end of what the process that was started last has written.
+// Log returns the log of the latest process: its beginning and its end.
 func (n *Node) Log() string { return n.log.String() }
 
-// ID is the node's name.
+// ID returns the node's ID.
 func (n *Node) ID() string {
 	if n.opts.ID == "" {
 		return "n1" // the default of serve
@@ -351,7 +354,7 @@ func (n *Node) ID() string {
 	return n.opts.ID
 }
 
-// Client returns a client of the node that is closed with the test.
+// Client returns a client of the node that is closed when the test ends.
 func (n *Node) Client(opts client.Options) *client.Client {
 	n.t.Helper()
 	if opts.TLS == nil && n.scheme == "https" {

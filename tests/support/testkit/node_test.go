@@ -9,7 +9,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(Main(m)) }
 
-// TestNode takes a node through everything that other tests do to one.
+// TestNode exercises every operation that other tests perform on a node.
 func TestNode(t *testing.T) {
 	n := StartNode(t, NodeOptions{})
 	n.Push("counter")

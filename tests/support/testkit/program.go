@@ -19,13 +19,13 @@ type program struct {
 	err  error
 }
 
-// programs holds what this test process has built, by the faults
-// planted in it.
+// programs caches the programs that this test process has built, by the faults
+// planted in them.
 var programs sync.Map
 
-// Program returns the path of the program, built once a process: as users get
-// it, or with the faults given, which are texts as package mutants describes
-// them, by their names under tests.
+// Program returns the path of the program, built once per process: as users get
+// it, or with faults planted. A fault is a text as package mutants describes
+// it, given by its name under tests.
 func Program(t testing.TB, faults ...string) string {
 	t.Helper()
 	key := strings.Join(faults, ",")

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// ErrNoCommit: the checkout does not have the commit of a release, and its
-// origin does not give it, as where a clone is shallow.
+// ErrNoCommit: the checkout lacks the commit of a release and its origin does
+// not provide it, for example in a shallow clone.
 var ErrNoCommit = errors.New("the checkout has no such commit")
 
 // fetchTime bounds the download of a commit.
 const fetchTime = time.Minute
 
-// Release returns the path of the program as of a commit, built once a run from
-// the sources that git has of it.
+// Release returns the path of the program at a commit. It is built once per run
+// from the sources in git.
 func Release(commit string) (string, error) {
 	root, err := repositoryRoot()
 	if err != nil {
@@ -55,7 +55,7 @@ func Release(commit string) (string, error) {
 	return path, err
 }
 
-// releases has the paths of the programs that Release has returned.
+// releases holds the paths that Release has returned.
 var releases sync.Map
 
 // isRelease reports whether a program is an earlier release.
@@ -64,7 +64,7 @@ func isRelease(path string) bool {
 	return ok
 }
 
-// haveCommit fetches the commit where it is missing.
+// haveCommit fetches the commit if it is missing.
 func haveCommit(root, commit string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), fetchTime)
 	defer cancel()

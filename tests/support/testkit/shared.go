@@ -10,14 +10,15 @@ import (
 	"testing"
 )
 
-// buildsVariable names a directory that the test processes of one run share:
-// what one of them has built is not built again by the others. Nobody looks
-// whether it is still what the sources give, so it lives no longer than a run.
-// Without it the processes that one go command starts share a directory.
+// buildsVariable names a directory that the test processes of one run share, so
+// that each program and guest is built once. Nothing checks that a build still
+// matches its sources, so the directory must not outlive the run. If the
+// variable is unset, the processes that one go command starts share a
+// directory.
 const buildsVariable = "HOSTD_TEST_BUILDS"
 
-// A run is the directory that the processes of one go command share. Each of
-// them holds its lock; whoever ends last removes it.
+// A run is the directory that the processes of one go command share. Each
+// process holds a shared lock; the last one to end removes the directory.
 type run struct {
 	dir  string
 	lock *os.File
@@ -33,9 +34,10 @@ var thisRun = sync.OnceValues(func() (*run, error) {
 	}
 })
 
-// join takes the run's lock and makes its directory; false when another process
-// has removed the lock meanwhile. Nobody holds the lock of a directory that a
-// killed run left behind: it begins empty.
+// join takes the run's lock and creates its directory. It returns false if
+// another process has removed the lock file in the meantime. If nobody else
+// holds the lock, the directory is left over from a killed run, and join
+// empties it.
 func (r *run) join() (bool, error) {
 	lock, err := os.OpenFile(r.dir+".lock", os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -62,7 +64,8 @@ func (r *run) join() (bool, error) {
 	return true, errors.Join(err, os.MkdirAll(r.dir, 0o700))
 }
 
-// leave removes the directory and the lock when no other process holds it.
+// leave removes the directory and the lock file unless another process holds
+// the lock.
 func (r *run) leave() {
 	if syscall.Flock(int(r.lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB) == nil {
 		os.RemoveAll(r.dir)
@@ -71,9 +74,9 @@ func (r *run) leave() {
 	r.lock.Close()
 }
 
-// Main runs the tests of a package and removes what was built for them, unless
-// others of the same run go on. Packages that start nodes call it from their
-// TestMain:
+// Main runs the tests of a package and removes the builds unless other
+// processes of the same run still use them. Packages that start nodes call it
+// from their TestMain:
 //
 //	func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 func Main(m *testing.M) int {
@@ -86,7 +89,7 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// builds is where what is built for tests is kept.
+// builds returns the directory of builds for tests.
 func builds() (string, error) {
 	if dir := os.Getenv(buildsVariable); dir != "" {
 		return dir, os.MkdirAll(dir, 0o700)
@@ -98,8 +101,8 @@ func builds() (string, error) {
 	return r.dir, nil
 }
 
-// builtOnce returns the file of a name among the builds, made by build into
-// the path it is given unless it is there.
+// builtOnce returns the path of the named file in the build directory. If the
+// file does not exist, build creates it at the path that it is given.
 func builtOnce(name string, build func(path string) error) (string, error) {
 	dir, err := builds()
 	if err != nil {
@@ -118,7 +121,8 @@ func builtOnce(name string, build func(path string) error) (string, error) {
 	return path, err
 }
 
-// Locked holds a lock, a file name.lock in dir, against other test processes.
+// Locked calls do while holding the lock file name.lock in dir, which excludes
+// other test processes.
 func Locked(dir, name string, do func() error) error {
 	lock, err := os.OpenFile(filepath.Join(dir, name+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {

@@ -8,8 +8,9 @@ import (
 	"testing"
 )
 
-// TestRunsAreRemovedByTheLast: those that hold a run share its directory, the
-// last one removes it, and what a killed run left behind is not used.
+// TestRunsAreRemovedByTheLast checks that processes that hold a run share its
+// directory, that the last one removes it, and that files of a killed run are
+// not reused.
 func TestRunsAreRemovedByTheLast(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	stale := filepath.Join(dir, "stale")

@@ -9,17 +9,17 @@ import (
 	"time"
 )
 
-// NeedStrace skips a test that cannot interfere with the system calls of a
-// node, and says why.
+// NeedStrace skips a test if strace cannot manipulate the system calls of a
+// node, and reports the reason.
 func NeedStrace(t testing.TB) {
 	t.Helper()
 	needRoot(t, "a fault of the disk under a node", "strace")
 }
 
-// InjectSyncs has every fdatasync of the node's process treated as strace's
-// -e inject says, such as "delay_enter=200000" (microseconds) or "error=EIO",
-// until the returned function is called or the process ends. It is attached
-// when it returns.
+// InjectSyncs manipulates every fdatasync of the node's process as strace's -e
+// inject describes, such as "delay_enter=200000" (microseconds) or "error=EIO".
+// It returns when strace is attached. The effect ends when the returned
+// function is called or the process ends.
 func (n *Node) InjectSyncs(inject string) (end func()) {
 	n.t.Helper()
 	var log tail
@@ -31,7 +31,7 @@ func (n *Node) InjectSyncs(inject string) (end func()) {
 	}
 	ended := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // it ends by a signal, or with the process
+		_ = cmd.Wait() // strace ends by a signal or with the process
 		close(ended)
 	}()
 	n.Await("strace is attached", func() bool {
@@ -52,7 +52,7 @@ func (n *Node) InjectSyncs(inject string) (end func()) {
 		select {
 		case <-ended:
 		case <-time.After(2 * time.Second):
-			_ = cmd.Process.Kill() // it waits for a call that it holds; the kernel lets go of that
+			_ = cmd.Process.Kill() // strace waits for a call that it delays; the kernel then resumes that call
 			<-ended
 		}
 	}

@@ -5,8 +5,8 @@ import (
 	"sync"
 )
 
-// How much of a process's output is kept: its beginning and its end. What a
-// runtime says first of a crash is worth more than the stacks behind it.
+// Sizes of the beginning and the end of a process's output that are kept. The
+// first lines of a Go crash are worth more than the stacks after them.
 const (
 	headBytes = 16 << 10
 	tailBytes = 64 << 10
@@ -17,7 +17,7 @@ const (
 type tail struct {
 	mu   sync.Mutex
 	text []byte
-	lost int // bytes between the two
+	lost int // bytes dropped between the beginning and the end
 }
 
 // Write never fails.

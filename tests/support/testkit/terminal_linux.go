@@ -8,8 +8,8 @@ import (
 	"unsafe"
 )
 
-// Terminal opens a terminal and the end at which somebody types, and reads. The
-// test is skipped where there are none.
+// Terminal opens a pseudo-terminal: screen is for the program, keys is for the
+// test to type and read. It skips the test if there are no pseudo-terminals.
 func Terminal(t testing.TB) (screen, keys *os.File) {
 	t.Helper()
 	keys, err := os.OpenFile("/dev/ptmx", os.O_RDWR|syscall.O_NOCTTY, 0)

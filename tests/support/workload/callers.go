@@ -28,7 +28,7 @@ func (l *Load) call(rng *rand.Rand) {
 	}
 }
 
-// rest pauses before a call; false when the load is stopped.
+// rest pauses before a call. It returns false if the load is stopped.
 func (l *Load) rest(rng *rand.Rand) bool {
 	mean := l.pause.Load()
 	if mean == 0 {
@@ -44,8 +44,8 @@ func (l *Load) rest(rng *rand.Rand) bool {
 	}
 }
 
-// try makes one attempt. It does not end with the load, so that most outcomes
-// become known.
+// try makes one attempt. Stopping the load does not cancel it, so that most
+// outcomes become known.
 func (l *Load) try(a history.Attempt, patience time.Duration) history.Outcome {
 	ctx, cancel := context.WithTimeout(l.calls, patience)
 	defer cancel()
@@ -58,12 +58,12 @@ func (l *Load) try(a history.Attempt, patience time.Duration) history.Outcome {
 	return l.record(a, reply, err)
 }
 
-// refusedPause is how long a stream waits after a node refused a command: a
-// node that is not ready yet refuses thousands a second.
+// refusedPause is how long a stream waits after a node refused a command,
+// because a node that is not ready yet refuses thousands per second.
 const refusedPause = 5 * time.Millisecond
 
-// stream keeps commands in flight on one stream until the load is stopped,
-// then waits for what is left.
+// stream keeps several commands in flight on one stream until the load is
+// stopped, then waits for the remaining ones.
 func (l *Load) stream(rng *rand.Rand) {
 	var refused atomic.Bool
 	s := l.opts.Client.Stream(client.StreamOptions{Outstanding: l.opts.Outstanding, ResendFor: l.opts.Patience})
@@ -87,5 +87,5 @@ func (l *Load) stream(rng *rand.Rand) {
 	}
 	ctx, cancel := context.WithTimeout(l.calls, l.opts.Patience)
 	defer cancel()
-	_ = s.Close(ctx) // what was not answered has been recorded as unknown
+	_ = s.Close(ctx) // unanswered commands were recorded as unknown
 }

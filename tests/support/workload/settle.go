@@ -10,10 +10,10 @@ import (
 	"github.com/hostd/hostd/tests/support/history"
 )
 
-// ReadBack reads every entity of the history from a cluster that is left
-// alone: first its events, which are held to what its callers were told, then
-// its state, which must be what the events make. The query is added to the
-// history. It returns the number of events.
+// ReadBack reads every entity of the history from a cluster without load. It
+// checks the events against the answers that callers received, and the state
+// against the events. It adds the query of the state to the history. It returns
+// the number of events.
 func ReadBack(ctx context.Context, c *client.Client, h *history.History) (events int, err error) {
 	var errs []error
 	for _, e := range h.Entities() {

@@ -1,8 +1,8 @@
-// Package workload puts a cluster under a load that shows lost, repeated and
-// stale work: many callers, few entities, commands sent again long after their
-// first reply, calls given up half-way. It records everything it is told and
-// judges nothing. Load.Stop and Load.Abandon join the goroutines that Start
-// starts.
+// Package workload puts a cluster under a load that reveals lost, repeated and
+// stale operations: many callers, few entities, commands that are resent long
+// after their first reply, and calls that are cancelled. It records all answers
+// and checks none. Load.Stop and Load.Abandon wait for the goroutines that
+// Start starts.
 package workload
 
 import (
@@ -20,64 +20,65 @@ import (
 	"github.com/hostd/hostd/tests/support/history"
 )
 
-// Options of a load.
+// Options configure a load.
 type Options struct {
 	Client  *client.Client
 	History *history.History
 	Seed    uint64
-	Callers int // that send one command after another; 16 when 0
-	Streams int // that keep many commands in flight; 4 when 0
-	// Entities of each type at a time; 8 when 0. Most calls go to few of them.
+	Callers int // each sends one command at a time; 16 if 0
+	Streams int // each keeps many commands in flight; 4 if 0
+	// Entities is the number of entities of each type in use at a time; 8 if 0.
+	// Most calls go to few of them.
 	Entities int
-	// Outstanding commands a stream; 16 when 0.
+	// Outstanding is the number of commands in flight per stream; 16 if 0.
 	Outstanding int
-	// Patience is how long a call is tried that is not given up on purpose;
-	// 30 s when 0.
+	// Patience is how long a call is retried unless it is cancelled on purpose;
+	// 30 s if 0.
 	Patience time.Duration
-	// Pause lies before each call of a caller, and before each command of a
-	// stream, at random between half and one and a half of it; none when 0.
+	// Pause is the mean pause before each call of a caller and each command of
+	// a stream. A pause is drawn between half and one and a half times the
+	// mean. No pause if 0.
 	Pause time.Duration
-	// Types are the entity types; Types of this package when nil.
+	// Types are the entity types; the variable Types if nil.
 	Types []string
-	// Prefix begins the command ids and the entities' ids of this load, where a
-	// history has several.
+	// Prefix is prepended to command IDs and entity IDs, so that one history
+	// can hold several loads.
 	Prefix string
-	// Refused are codes of definite failures that the test expects.
+	// Refused are the codes of definite failures that the test expects.
 	Refused []connect.Code
 }
 
-// Types are the entity types that a load uses unless it is told others: those
-// of the example modules.
+// Types are the default entity types: those of the example modules.
 var Types = []string{"account", "chain", "counter"}
 
-// Shares of calls, in percent.
+// Shares in percent.
 const (
-	resendShare  = 20 // commands that were acknowledged before are sent again
+	resendShare  = 20 // acknowledged commands that are resent
 	queryShare   = 20
 	giveUpShare  = 10 // calls with a short deadline
-	persistShare = 70 // commands with an unknown outcome that are sent until it is known
+	persistShare = 70 // commands with an unknown outcome that are resent until it is known
 )
 
-// Load is a load that runs.
+// Load is a running load.
 type Load struct {
 	opts       Options
-	generation atomic.Int64    // of entities
-	serial     atomic.Int64    // of command ids
-	pause      atomic.Int64    // as Options.Pause, in ns
-	cutShort   atomic.Int64    // calls that failed and were given up on purpose
-	ctx        context.Context // ends when no more is sent
+	generation atomic.Int64    // of the entities
+	serial     atomic.Int64    // of the latest command ID
+	pause      atomic.Int64    // Options.Pause in ns
+	cutShort   atomic.Int64    // calls that failed and had been cancelled on purpose
+	ctx        context.Context // ends when nothing more is sent
 	stop       context.CancelFunc
-	calls      context.Context // ends when what was sent is given up
+	calls      context.Context // ends when calls in flight are abandoned
 	giveUp     context.CancelFunc
 	workers    sync.WaitGroup
 
 	mu    sync.Mutex
-	fault error // the first answer that should never be given
+	fault error // first answer that no node may give
 	past  []history.Attempt
-	rng   *rand.Rand // of past
+	rng   *rand.Rand // for choosing from past
 }
 
-// Start starts the load. It runs until Stop.
+// Start starts the load, which runs until Stop or Abandon.
 func Start(opts Options) *Load {
 	setDefault(&opts.Callers, 16)
 	setDefault(&opts.Streams, 4)
@@ -110,24 +111,25 @@ func setDefault(value *int, to int) {
 	}
 }
 
-// NextEntities goes on with other entities, so that the history of each stays
-// short. Commands to the former ones are still sent again.
+// NextEntities continues with other entities, so that the history of each stays
+// short. Commands to the previous ones are still resent.
 func (l *Load) NextEntities() { l.generation.Add(1) }
 
 // SetPause changes Options.Pause, from each caller's next call on.
 func (l *Load) SetPause(pause time.Duration) { l.pause.Store(int64(pause)) }
 
-// Failed is how many calls failed that were tried for as long as Patience: not
-// those that were given up on purpose before another node could answer.
+// Failed returns the number of calls that failed although they were retried for
+// Patience. It excludes calls that were cancelled on purpose before another
+// node could answer.
 func (l *Load) Failed() int {
 	return l.opts.History.Count(history.Failed) - int(l.cutShort.Load())
 }
 
-// Acknowledged is how many commands and queries have been answered.
+// Acknowledged returns the number of commands and queries that succeeded.
 func (l *Load) Acknowledged() int { return l.opts.History.Count(history.OK) }
 
 // Stop ends the load and returns when every call has ended. The error is the
-// first answer that no node should give, whatever happens to it.
+// first answer that no node may give under any fault.
 func (l *Load) Stop() error {
 	l.stop()
 	l.workers.Wait()
@@ -135,24 +137,25 @@ func (l *Load) Stop() error {
 	return l.Fault()
 }
 
-// Abandon ends the load when nobody is left to answer it. The outcome of what
-// was sent is unknown.
+// Abandon ends the load if no node is left to answer it. The outcome of calls
+// in flight is unknown.
 func (l *Load) Abandon() {
 	l.giveUp()
 	l.workers.Wait()
 }
 
-// Fault is the error that Stop would return now.
+// Fault returns the error that Stop would return now.
 func (l *Load) Fault() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.fault
 }
 
-// maxPast bounds the commands that are kept to be sent again.
+// maxPast bounds the number of commands that are kept for resending.
 const maxPast = 4096
 
-// remember keeps an acknowledged command, one of all so far by chance.
+// remember keeps an acknowledged command. If maxPast are kept, it replaces one
+// so that the kept commands are a random sample of all.
 func (l *Load) remember(a history.Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -163,7 +166,7 @@ func (l *Load) remember(a history.Attempt) {
 	l.past[l.rng.IntN(maxPast)] = a
 }
 
-// next decides what to send: something new, or something again.
+// next chooses between a new call and a resent command.
 func (l *Load) next(rng *rand.Rand) history.Attempt {
 	if rng.IntN(100) < resendShare {
 		l.mu.Lock()
@@ -176,8 +179,8 @@ func (l *Load) next(rng *rand.Rand) history.Attempt {
 	return l.fresh(rng)
 }
 
-// fresh makes a new command or query. Entities are drawn so that half the
-// calls go to the first of each type.
+// fresh makes a new command or query. It draws entities so that half the calls
+// go to the first entity of each type.
 func (l *Load) fresh(rng *rand.Rand) history.Attempt {
 	entityType := l.opts.Types[rng.IntN(len(l.opts.Types))]
 	place := 0
@@ -209,12 +212,13 @@ func (l *Load) fresh(rng *rand.Rand) history.Attempt {
 	return a
 }
 
-// Query is the query of an example entity type that tells its state.
+// Query returns the name of the query that reads the state of an example entity
+// type.
 func Query(entityType string) string {
 	return map[string]string{"account": "balance", "chain": "head", "counter": "total"}[entityType]
 }
 
-// command makes the client's form of a command.
+// command converts an attempt to the client's command.
 func command(a history.Attempt) client.Command {
 	payload := fmt.Appendf(nil, `{"amount":%d}`, a.Number)
 	switch a.Name {
@@ -226,7 +230,7 @@ func command(a history.Attempt) client.Command {
 	return client.Command{EntityType: a.Entity.Type, EntityID: a.Entity.ID, Name: a.Name, Data: payload, ID: a.CommandID}
 }
 
-// record writes down how an attempt ended and returns its outcome.
+// record adds a completed attempt to the history and returns its outcome.
 func (l *Load) record(a history.Attempt, reply client.Reply, err error) history.Outcome {
 	a.End = l.opts.History.Now()
 	a.Outcome, a.Code = l.outcome(err)
@@ -240,7 +244,7 @@ func (l *Load) record(a history.Attempt, reply client.Reply, err error) history.
 	return a.Outcome
 }
 
-// outcome reads what an error says of a command.
+// outcome derives the outcome and the code of a command from an error.
 func (l *Load) outcome(err error) (history.Outcome, string) {
 	var rejected *client.RejectedError
 	switch code := client.CodeOf(err); {
