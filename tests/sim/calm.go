@@ -7,31 +7,33 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Bounds of a cluster without faults, in steps; a tick is 4 steps and a link
-// takes up to 3.
+// Time bounds of a cluster without faults, in steps. A tick takes 4 steps and a
+// link at most 3.
 const (
-	// dozes: groups without work are all asleep.
+	// dozes: all groups without work are asleep.
 	dozes = 60 * 4
-	// answers: a command at a group that sleeps is answered.
+	// answers: a command to a sleeping group is answered.
 	answers = 12 * 4
-	// failsOver: after a node's death, while all slept, every shard takes a
-	// command elsewhere: 7 ticks until the node counts as silent, and the
-	// elections.
+	// failsOver: after a node died while all groups were asleep, every shard
+	// accepts a command on another node. It takes 7 ticks until the node is
+	// suspected, and then the elections.
 	failsOver = 25 * 4
-	// standsOver is the same of a node whose loop stands still while its links
-	// live, which is noticed later.
+	// standsOver is failsOver for a node whose loop is stuck while its links
+	// work, which is noticed later.
 	standsOver = failsOver + 8*4
-	// returns: the node is back and everybody has caught up; it may have to
-	// apply its logs again, for which it gets a step an entry.
+	// returns: a restarted node is back and all replicas have caught up. The
+	// node may have to apply its logs again, for which it gets a step per entry
+	// in addition.
 	returns = 40 * 4
 )
 
-// calm checks, once all is well, that groups without work fall asleep and that
-// work, a node's death and its return wake those they must.
+// calm checks, once all faults are healed, that groups without work fall
+// asleep, and that commands and the failure and return of a node wake the
+// groups that they must wake.
 func (w *World) calm() {
 	w.note("calm")
 	if w.meta != nil {
-		w.meta.still = true // nobody is to be replaced now
+		w.meta.still = true // so that the coordinator replaces no node now
 	}
 	w.doze("after the faults", quiet) // learners may have much to fetch
 	w.ask("asleep", answers)
@@ -49,7 +51,7 @@ func (w *World) calm() {
 	w.doze("with the node back", dozes)
 	w.oversleep()
 	w.standStill()
-	// A process that is back before its silence is noticed.
+	// A process that restarts before the other nodes suspect it.
 	if n = w.spare(); n == nil || w.first != nil {
 		return
 	}
@@ -60,9 +62,10 @@ func (w *World) calm() {
 	w.doze("in the end", dozes)
 }
 
-// oversleep stops a process and cuts it off while its groups sleep. What it
-// led gets other leaders; then it goes on, with its clock where it was, and is
-// read from: it must find out that it leads no more before it answers.
+// oversleep pauses and isolates a process while its groups are asleep, until
+// other nodes lead the shards that it led. Then the process continues, with its
+// clock where it stopped, and receives reads. It must find out that it no
+// longer leads before it answers.
 func (w *World) oversleep() {
 	n := w.spare()
 	if n == nil || w.first != nil {
@@ -103,8 +106,8 @@ func (w *World) oversleep() {
 	w.doze("after oversleeping", dozes)
 }
 
-// standStill stops a node's loop and nothing else while its groups sleep. What
-// it led is led elsewhere, although bytes of it arrive all the time.
+// standStill stops only a node's loop while its groups are asleep. Other nodes
+// must take over its shards although heartbeats still arrive from it.
 func (w *World) standStill() {
 	n := w.spare()
 	if n == nil || w.first != nil {
@@ -119,7 +122,7 @@ func (w *World) standStill() {
 	w.doze("after standing still", dozes)
 }
 
-// isolate cuts a node off.
+// isolate cuts all links of a node.
 func (w *World) isolate(id int) {
 	for other := range w.nodes {
 		if other != id {
@@ -136,7 +139,7 @@ func (w *World) returns() int {
 	return bound
 }
 
-// within passes steps until a condition holds.
+// within runs steps until a condition holds.
 func (w *World) within(what string, bound int, ok func() bool) {
 	for end := w.step + bound; w.first == nil && !ok(); w.step++ {
 		if w.step == end {
@@ -147,7 +150,7 @@ func (w *World) within(what string, bound int, ok func() bool) {
 	}
 }
 
-// doze waits until every group sleeps on all nodes that are up.
+// doze waits until every group is asleep on all nodes that are up.
 func (w *World) doze(when string, bound int) {
 	w.within("asleep "+when, bound, func() bool {
 		for _, s := range w.shards {
@@ -166,7 +169,7 @@ func (w *World) doze(when string, bound int) {
 	w.note("asleep %s", when)
 }
 
-// ask has a command of each entity answered.
+// ask sends a command to each entity and waits for the answers.
 func (w *World) ask(when string, bound int) {
 	w.asked++
 	var clients []*client
@@ -188,8 +191,7 @@ func (w *World) ask(when string, bound int) {
 	w.clients = before
 }
 
-// spare returns a node without which every shard has its quorum, nil if there
-// is none.
+// spare returns a node without which every shard has a quorum, or nil.
 func (w *World) spare() *node {
 	for _, i := range w.rng.Perm(len(w.nodes)) {
 		n := w.nodes[i]

@@ -7,17 +7,17 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// shardOf spreads the entities over the shards.
+// shardOf distributes the entities over the shards.
 func (w *World) shardOf(entity string) sharding.ShardID {
 	return w.shards[int(entity[1]-'0')%len(w.shards)]
 }
 
-// quiet is the number of steps in which everything must be well again once all
-// faults ended: some elections of 10 to 20 ticks, of 4 steps each.
+// quiet is the number of steps after the end of all faults within which the
+// cluster must recover: several elections of 10 to 20 ticks, of 4 steps each.
 const quiet = 4000
 
-// heal ends all faults and waits until every operation is finished, every
-// shard takes a new command and every replica has applied the same.
+// heal ends all faults and waits until every operation is finished, every shard
+// has accepted a new command, and every replica has applied the same entries.
 func (w *World) heal() {
 	w.healing = true
 	w.note("heal")
@@ -37,7 +37,7 @@ func (w *World) heal() {
 	for deadline := w.step + quiet; w.step < deadline && w.first == nil; w.step++ {
 		for _, n := range w.nodes {
 			if !n.up {
-				n.restart() // it noticed only now that its power had gone
+				n.restart() // the process noticed only now that its power had failed
 			}
 		}
 		w.pass()
@@ -56,8 +56,8 @@ func (w *World) heal() {
 	}
 }
 
-// probes are clients with one command for each shard, to be finished at any
-// price.
+// probes returns clients that each send one command, retried until it succeeds,
+// so that every shard gets one.
 func (w *World) probes() (out []*client) {
 	for range w.entity {
 		out = append(out, &client{w: w, id: 1000 + len(out), patience: 80})
@@ -72,7 +72,7 @@ func (c *client) begin() {
 	c.op = &operation{entity: name, id: journal.CommandID(fmt.Sprintf("probe%d", c.id)), must: true, floor: c.w.entity[name].known}
 }
 
-// settled says whether all clients are done and all replicas agree.
+// settled reports whether all clients are done and all replicas agree.
 func (w *World) settled() bool {
 	for _, c := range w.clients {
 		if c.op != nil {
@@ -98,7 +98,8 @@ func (w *World) settled() bool {
 	return true
 }
 
-// outside says whether a node has no replica that became a member of the shard.
+// outside reports whether a node has no replica that became a member of the
+// shard.
 func (w *World) outside(s sharding.ShardID, node int) bool {
 	if w.meta != nil {
 		return w.replica(s, node) == 0
@@ -131,7 +132,7 @@ func (w *World) describe() string {
 	return text
 }
 
-// verify checks what every replica holds in the end.
+// verify checks the final state of every replica.
 func (w *World) verify() {
 	w.messages.verify()
 	for _, n := range w.nodes {
@@ -172,7 +173,8 @@ func (w *World) verifyReplica(n *node, s sharding.ShardID) {
 	}
 }
 
-// verifyEntity checks an entity's records against what clients were told.
+// verifyEntity compares an entity's records with the answers that clients
+// received.
 func (w *World) verifyEntity(n *node, name string, e *entity, h *history) {
 	at := map[journal.CommandID]journal.Sequence{}
 	term := sharding.Term(0)

@@ -6,15 +6,15 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// outcome is what a call came to.
+// outcome is the result of a call.
 type outcome int
 
 const (
 	// done: the command is committed, or the read is answered.
 	done outcome = iota
-	// refused: this call had no effect and never will.
+	// refused: this call had no effect and will never have one.
 	refused
-	// unknown: it may have had an effect, or may still.
+	// unknown: it may have had an effect, or may still have one.
 	unknown
 )
 
@@ -24,19 +24,20 @@ type call struct {
 	id      journal.CommandID
 	payload []byte
 	read    bool
-	serves  uint64 // the revision under which it ran
+	serves  uint64 // revision of activations under which it ran
 	sends   []journal.MessageOp
 	timers  timerOps
-	timer   *journal.Timer // that made it
-	// Of a message that is carried out, or rejected.
+	timer   *journal.Timer // timer that caused it
+	// For a message that is delivered or rejected.
 	send     *delivery
 	rejected bool
-	// key is the call's among what its lane has in flight; the id of a client's.
+	// key identifies the call among the calls in flight on its executor. For a
+	// client's call it is the command ID.
 	key    journal.CommandID
 	answer func(outcome, head)
 }
 
-// finish answers once; later answers are of nobody's interest.
+// finish answers the call. Later answers are ignored.
 func (c *call) finish(o outcome, h head) {
 	if c.answer != nil {
 		answer := c.answer
@@ -45,7 +46,7 @@ func (c *call) finish(o outcome, h head) {
 	}
 }
 
-// operation is what a client wants, over as many calls as it takes.
+// operation is a command or a read of a client, which may take several calls.
 type operation struct {
 	entity  string
 	id      journal.CommandID
@@ -53,38 +54,40 @@ type operation struct {
 	sends   []journal.MessageOp
 	timers  timerOps
 	read    bool
-	again   bool // a command that was acknowledged before
-	must    bool // never given up
-	// floor is the highest sequence that anyone knew when the operation was
-	// first called: a linearizable answer is above it, or for a read at it.
+	again   bool // resends a command that was acknowledged before
+	must    bool // retry until it succeeds
+	// floor is the highest sequence that any client knew when the operation was
+	// first called. A linearizable command must get a higher sequence; a read
+	// must return at least this sequence.
 	floor journal.Sequence
-	// maybe: an attempt has an unknown outcome.
+	// maybe reports whether an attempt has an unknown outcome.
 	maybe bool
 }
 
-// client does one operation at a time and gives a node some time to answer.
+// client executes one operation at a time and waits a limited time for each
+// answer.
 type client struct {
 	w      *World
 	id     int
 	number int
-	node   int // where to call next
+	node   int // node to call next
 
 	op    *operation
 	call  *call
-	since int // of the call
-	// patience is how long it waits for an answer, in steps, and wander that it
-	// calls another node than the last one in a hundred operations.
+	since int // step of the call
+	// patience is how many steps it waits for an answer. wander is the
+	// percentage of operations for which it moves to a random node.
 	patience, wander int
 	pause            int // no call before this step
-	// wise: it calls the node that leads, as far as anybody can know.
+	// wise: it calls the current leader if there is one.
 	wise bool
 }
 
-// history is what the clients know of an entity.
+// history is what the clients know about an entity.
 type history struct {
 	known  journal.Sequence
 	acked  map[journal.CommandID]journal.Sequence
-	order  []journal.CommandID // of acked
+	order  []journal.CommandID // keys of acked in order
 	failed map[journal.CommandID]bool
 	maybe  map[journal.CommandID]bool
 	reads  []head
@@ -114,7 +117,7 @@ func (c *client) act() {
 	}
 }
 
-// resting says whether this is a time in which clients leave all alone.
+// resting reports whether clients currently start no operations.
 func (w *World) resting() bool {
 	return w.profile.calm > 0 && w.step/w.profile.calm%2 == 1
 }
@@ -122,7 +125,7 @@ func (w *World) resting() bool {
 func (c *client) choose() *operation {
 	r := c.w.rng
 	names := sorted(c.w.entity)
-	name := names[r.IntN(1+r.IntN(len(names)))] // the first are hot
+	name := names[r.IntN(1+r.IntN(len(names)))] // the first ones are hot
 	h := c.w.entity[name]
 	op := &operation{entity: name, floor: h.known}
 	switch k := r.IntN(10); {
@@ -140,7 +143,7 @@ func (c *client) choose() *operation {
 	return op
 }
 
-// try calls a node; some answers never arrive.
+// try calls a node. Some answers are lost.
 func (c *client) try() {
 	w := c.w
 	op := c.op
@@ -166,7 +169,7 @@ func (c *client) try() {
 	n.lanes[w.shardOf(op.entity)].handle(k)
 }
 
-// settle takes an answer.
+// settle handles an answer.
 func (c *client) settle(o outcome, h head) {
 	w, op := c.w, c.op
 	c.call = nil
@@ -195,7 +198,8 @@ func (c *client) settle(o outcome, h head) {
 	}
 }
 
-// answered checks an answer against what was known when it was asked for.
+// answered compares an answer with what was known when the operation was first
+// called.
 func (w *World) answered(op *operation, h head) {
 	e := w.entity[op.entity]
 	switch {

@@ -10,22 +10,22 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// The part of a lane that is about timers, and about snapshots of entities,
-// which have their first events cut. Time is counted in steps.
+// The timers of a lane, and its snapshots of entities, which may compact an
+// entity's history. Time is counted in steps.
 
-// timerName names a timer.
+// timerName identifies a timer.
 type timerName struct {
 	entity sharding.EntityID
 	name   string
 }
 
-// timerOps are the timers that a command sets and cancels.
+// timerOps are the timers and schedules that a command sets and cancels.
 type timerOps struct{ ops, schedules []byte }
 
-// ticks is how often a schedule fires in all.
+// ticks is how often a schedule fires in total.
 const ticks = 3
 
-// timers are those of a command.
+// timers draws the timer operations of a command.
 func (m *messages) timers() (t timerOps) {
 	if m == nil || !m.w.chance(2*m.often) {
 		return t
@@ -43,8 +43,8 @@ func (m *messages) timers() (t timerOps) {
 	return t
 }
 
-// ring makes commands of the timers that are due. Now and then one is taken for
-// another.
+// ring enqueues a command for each due timer. Sometimes it changes the due
+// time, which the state machine must reject.
 func (l *lane) ring() {
 	w := l.n.w
 	if w.messages == nil || !l.active || l.broken || l.n.serves > l.bound || w.rng.IntN(3) > 0 {
@@ -56,7 +56,7 @@ func (l *lane) ring() {
 	skip := func(e sharding.EntityID, name string, _ int64) bool { return l.flight[key(e, name)] != nil }
 	due, _, err := l.n.machine.product.machine.DueTimers(context.Background(), l.shard, int64(w.step), 4, skip)
 	if err != nil {
-		return // a snapshot is being read in
+		return // a snapshot is being installed
 	}
 	for i := range due {
 		t := &due[i]
@@ -76,7 +76,8 @@ func (l *lane) ring() {
 	}
 }
 
-// snapshot takes one of some entity, which may have its first events cut.
+// snapshot proposes a snapshot of a random entity, after which the first events
+// of the entity may be compacted.
 func (l *lane) snapshot() {
 	w := l.n.w
 	if w.messages == nil || w.healing || !l.active || l.broken || !w.chance(60) {
@@ -104,7 +105,7 @@ func (l *lane) snapshot() {
 	}
 }
 
-// judgeSnapshot: it must be of the entity's last event.
+// judgeSnapshot checks that the snapshot is of the entity's last event.
 func (s *state) judgeSnapshot(body []byte) error {
 	var snap journal.Snapshot
 	if err := snap.Decode(body); err != nil {
@@ -116,7 +117,7 @@ func (s *state) judgeSnapshot(body []byte) error {
 	return nil
 }
 
-// ringer is the timer that made a record, if one did.
+// ringer returns the timer that caused a record, if any.
 func ringer(r *journal.Record) (t journal.TimerSource, ok bool, err error) {
 	data := r.Section(journal.SectionSource)
 	if data == nil || data[0] != journal.SourceTimer {
@@ -126,7 +127,7 @@ func ringer(r *journal.Record) (t journal.TimerSource, ok bool, err error) {
 	return t, true, err
 }
 
-// rings takes what a record does to timers.
+// rings applies a record to the ledger's timers.
 func (l *ledger) rings(a *account, r *journal.Record) {
 	if t, ok, _ := ringer(r); ok {
 		if r.RecordedAt < t.Due {
@@ -150,8 +151,8 @@ func (l *ledger) rings(a *account, r *journal.Record) {
 	}
 }
 
-// verifyHistory reads what a replica has of an entity: the end of the history
-// that all have, from where it was cut.
+// verifyHistory reads the history of an entity from a replica. It must be a
+// suffix of the common history, and begin at the same event on all replicas.
 func (m *messages) verifyHistory(machine *eventlog.Machine, s sharding.ShardID, name string, e *entity) {
 	w := m.w
 	last, after := journal.Sequence(0), journal.Hash{}

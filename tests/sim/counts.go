@@ -23,7 +23,7 @@ func (c *Counts) add(o *Counts) {
 	}
 }
 
-// missing names what never happened and should have.
+// missing returns the names of the counters that are zero.
 func (c *Counts) missing() string {
 	var names []string
 	for _, name := range sorted(c.fields()) {

@@ -8,12 +8,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// The part of a lane that is about messages, by the rules of the product's own:
-// it carries a message out only in its turn, refuses what its entity will not
-// do, and acknowledges what has arrived elsewhere. Now and then it is wrong
-// about the turn, which the machine has to see.
+// The messages of a lane, by the same rules as the product: it runs a message
+// only in its turn, rejects a message if its entity would, and acknowledges
+// messages that have arrived. Sometimes it ignores the turn on purpose, which
+// the state machine has to detect.
 
-// delivery is a message at the lane of its destination.
+// delivery is a message at the executor of its destination.
 type delivery struct {
 	request.Delivery
 	to      sharding.EntityID
@@ -33,25 +33,26 @@ func (d *delivery) source() journal.MessageSource {
 	return journal.MessageSource{Type: []byte(d.Source.Type), ID: []byte(d.Source.ID), Number: d.Number, After: d.After}
 }
 
-// failure is the error of a call that came to this outcome.
+// failure returns the error for an outcome.
 func failure(o outcome) error {
 	return [...]error{done: nil, refused: request.ErrNotApplied, unknown: request.ErrOutcomeUnknown}[o]
 }
 
-// receipt is the highest number that an entity has from another, and what takes
-// it; nil when it is applied.
+// receipt is the highest message number that an entity has received from
+// another entity, and the call that receives it; nil if it is applied.
 type receipt struct {
 	number uint64
 	by     *call
 }
 
-// posting is an entry of steps on its way, and who waits for it.
+// posting is a proposed entry of outbox operations, with the callback for its
+// result.
 type posting struct {
 	finish func(error)
-	forget route // of a refusal
+	forget route // route of a rejected message whose receipt becomes invalid
 }
 
-// deliver takes a message.
+// deliver accepts a message.
 func (l *lane) deliver(d *delivery) {
 	switch {
 	case !l.active || l.broken:
@@ -100,13 +101,13 @@ func (l *lane) receive(d *delivery) {
 	}
 }
 
-// keyOf is the delivery's among what the lane has in flight.
+// keyOf returns the key of a delivery among the calls in flight.
 func keyOf(d *delivery) journal.CommandID {
 	return request.SendCommand(d.Source, d.Number) + journal.CommandID("@"+d.to.ID)
 }
 
-// carryOut makes the record of a message, after which its entity has received
-// as much as then says.
+// carryOut makes the record of a message. Once it is proposed, the receipt of
+// its route is then.
 func (l *lane) carryOut(d *delivery, k route, then receipt) {
 	m := l.n.w.messages
 	c := &call{entity: d.to.ID, id: request.SendCommand(d.Source, d.Number), key: keyOf(d), send: d, serves: l.n.serves, payload: make([]byte, 8)}
@@ -139,7 +140,8 @@ func (l *lane) carryOut(d *delivery, k route, then receipt) {
 	}
 }
 
-// room reports whether what a call messages fits beside what is on its way.
+// room reports whether the messages of a call fit within the limits of pending
+// messages.
 func (l *lane) room(c *call, most int) bool {
 	if len(c.sends) == 0 {
 		return true
@@ -164,7 +166,7 @@ func (l *lane) deadLettersFull() bool {
 	return int(l.n.machine.product.machine.MessageTotals(l.shard).DeadLetters) >= l.n.w.messages.deadLetters
 }
 
-// refuse takes a message's number without its entity.
+// refuse rejects a message by consuming its number, without calling its entity.
 func (l *lane) refuse(d *delivery) {
 	number, err := l.n.machine.product.machine.Received(l.shard, d.to, d.Source)
 	switch {
@@ -192,10 +194,10 @@ func (l *lane) refuse(d *delivery) {
 	l.proposeSteps(&posting{finish: d.finish, forget: route{d.Source, d.to}}, step)
 }
 
-// maxSteps of an entry, so that it fits into one.
+// maxSteps bounds the outbox operations of one entry, so that they fit.
 const maxSteps = 40
 
-// acknowledge ends messages that have arrived, or never will.
+// acknowledge ends messages that have arrived or never will.
 func (l *lane) acknowledge(r *request.Request) {
 	finish := func(err error) {
 		r.Result = request.Result{Err: err}
@@ -229,7 +231,7 @@ func (l *lane) acknowledge(r *request.Request) {
 	}
 }
 
-// proposeSteps proposes an entry of steps.
+// proposeSteps proposes an entry of outbox operations.
 func (l *lane) proposeSteps(p *posting, steps ...journal.OutboxOp) {
 	l.number++
 	data := journal.AppendEntryHeader(nil, journal.EntryOutbox, l.term, l.number)
@@ -242,7 +244,8 @@ func (l *lane) proposeSteps(p *posting, steps ...journal.OutboxOp) {
 	}
 }
 
-// posted takes what became of an entry of steps, and reports that it was one.
+// posted handles the result of a posting. It returns false if the proposal is
+// none.
 func (l *lane) posted(number uint64, err error) bool {
 	p := l.proposed[number]
 	if p == nil {

@@ -7,10 +7,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// chance is true once in n times, never for 0.
+// chance returns true once in n calls on average, and never if n is 0.
 func (w *World) chance(n int) bool { return n > 0 && w.rng.IntN(n) == 0 }
 
-// faults breaks something, now and then.
+// faults sometimes injects a fault.
 func (w *World) faults() {
 	p := &w.profile
 	if w.chance(p.crash) {
@@ -60,8 +60,8 @@ func (w *World) faults() {
 	}
 }
 
-// breakNode kills a process, cuts its power, or has the power go in the middle
-// of what it writes next.
+// breakNode kills a process, cuts its power, or cuts the power in the middle of
+// one of its next writes.
 func (w *World) breakNode(n *node) {
 	if !n.up {
 		return
@@ -76,7 +76,8 @@ func (w *World) breakNode(n *node) {
 	}
 }
 
-// partition cuts the links of a random side, sometimes in one direction only.
+// partition cuts the links between a random set of nodes and the rest,
+// sometimes in one direction only.
 func (w *World) partition() {
 	w.count.cuts++
 	clear(w.cut)
@@ -98,8 +99,8 @@ func (w *World) partition() {
 	w.note("partition %b %v", side, oneWay)
 }
 
-// leader returns a node whose lane is active for the shard, the one with the
-// highest term.
+// leader returns the node whose lane is active for the shard, or the one with
+// the highest term if there are several.
 func (w *World) leader(s sharding.ShardID) *node {
 	var best *node
 	for _, n := range w.nodes {
@@ -117,12 +118,13 @@ func (w *World) transfer(s sharding.ShardID) {
 			return
 		}
 		w.count.transfers++
-		// The lane may be behind: then there is nothing to hand over.
+		// The raft core may no longer be the leader although the lane still is;
+		// then the call fails.
 		_ = n.driver.Core().TransferLeader(s, to)
 	}
 }
 
-// changeMembers takes a shard from one voter to all of them by way of learners
+// changeMembers takes a shard from one voter to all of them through learners
 // and one joint change, then makes a voter a learner and back.
 func (w *World) changeMembers(s sharding.ShardID) {
 	n := w.leader(s)
@@ -149,7 +151,7 @@ func (w *World) changeMembers(s sharding.ShardID) {
 	case !caughtUp:
 		return
 	case len(status.Learners) > 0:
-		delete(w.joining, s) // from here on every replica has what a leader may cut
+		delete(w.joining, s) // from here on, every replica has the entries that a leader may truncate
 		w.joined[s] = true
 		change.AddVoters = status.Learners
 	default:

@@ -2,27 +2,28 @@ package sim
 
 import "math/rand/v2"
 
-// hints are words that a node's process has ended. Those about one that has are
-// right; the others are what a firewall says that resets and refuses. They come
-// from a source of their own: a world without them goes as before.
+// hints report to nodes that the process of another node has ended. Hints about
+// a process that has ended are right. The others imitate a firewall that resets
+// and refuses connections. They use a random source of their own, so that a
+// world without hints is unchanged.
 type hints struct {
-	often int // one in so many steps; 0: none
+	often int // a wrong hint once in ten times this many steps; 0: no hints
 	rng   *rand.Rand
 
-	right, wrong int // that were given
+	right, wrong int // number of hints given
 }
 
-// UseHints gives hints from now on.
+// UseHints makes the world give hints.
 func (w *World) UseHints() {
 	r := rand.New(rand.NewPCG(w.Seed, 7))
 	w.hints = hints{often: []int{3, 20, 80}[r.IntN(3)], rng: r}
 }
 
-// Hints are how many right and wrong ones were given.
+// Hints returns the numbers of right and wrong hints.
 func (w *World) Hints() (right, wrong int) { return w.hints.right, w.hints.wrong }
 
-// hint tells a node now and then that another one's process has ended. What
-// arrives from that one shows that it has not.
+// hint sometimes reports to a node that another node's process has ended. If
+// that is wrong, the next arrival from the process corrects it.
 func (w *World) hint() {
 	h := &w.hints
 	if h.often == 0 || len(w.nodes) == 1 {

@@ -8,7 +8,7 @@ import (
 )
 
 // judge decodes the records of an entry and checks that each continues its
-// entity's chain. An entry has at most one record of an entity.
+// entity's chain. An entry holds at most one record of each entity.
 func (s *state) judge(body []byte) ([]journal.Record, error) {
 	var out []journal.Record
 	for len(body) > 0 {

@@ -8,14 +8,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// lane is a shard's single writer on the node that leads it. It runs ahead of
-// the commit on heads that are proposed and not applied yet, and answers
-// behind the commit.
+// lane is the executor of one shard on the node that leads it, and the shard's
+// only writer. It runs commands on proposed states before they commit, and
+// answers after the commit.
 //
 //	                                        no-op of the term applied, and the
-//	                                        node serves the shard's bindings
+//	                                        node serves the shard's activations
 //	idle ─ LeaderChanged(self) ─▶ leading ────────────────────────────────────▶ active
-//	  ▲──────────────── LeaderChanged: what is pending is unknown ────────────────┘
+//	  ▲──── LeaderChanged: the outcome of pending proposals becomes unknown ────────┘
 type lane struct {
 	n     *node
 	shard sharding.ShardID
@@ -24,24 +24,26 @@ type lane struct {
 	leading bool
 	started bool // the no-op of the term is applied
 	active  bool
-	// bound is the binding revision in the shard's log, under which commands
-	// run; asked and asking are of a proposal of a newer one.
+	// bound is the revision of activations in the shard's log, under which
+	// commands run. asked is the number of the proposal of a newer revision,
+	// and asking that revision.
 	bound, asking uint64
 	asked         uint64
-	// broken: a proposal was dropped, and what was built on it will be refused.
+	// broken: a proposal was dropped, so proposals based on it will be
+	// rejected.
 	broken bool
 
 	heads    map[string]head
 	flight   map[journal.CommandID][]*call
 	pending  map[uint64][]journal.CommandID
-	batch    []*call // to be proposed together
-	size     int     // of the batch, about
+	batch    []*call // to be proposed in one entry
+	size     int     // approximate bytes of the batch
 	number   uint64
 	inbox    map[route]receipt
 	proposed map[uint64]*posting
 
-	tokens map[uint64]*call // reads not confirmed
-	reads  []confirmed      // reads that wait for an index
+	tokens map[uint64]*call // reads that are not confirmed yet
+	reads  []confirmed      // confirmed reads that wait until their index is applied
 }
 
 type head struct {
@@ -70,13 +72,14 @@ func (l *lane) reset() {
 	l.batch, l.size, l.reads = nil, 0, nil
 }
 
-// leader follows the loop's report. Everything pending has an unknown outcome.
+// leader handles a change of leadership. The outcome of everything pending
+// becomes unknown.
 func (l *lane) leader(term sharding.Term, self bool) {
 	l.abandon()
 	l.term, l.leading = term, self
 }
 
-// abandon answers everything that waits: a command that was proposed may still
+// abandon answers everything that waits. A command that was proposed may still
 // commit.
 func (l *lane) abandon() {
 	for _, number := range sorted(l.pending) {
@@ -106,7 +109,8 @@ func (l *lane) noop(term sharding.Term, bound uint64) {
 	}
 }
 
-// activate lets the lane work once its node serves what the shard has run.
+// activate makes the lane active once the no-op is applied and the node serves
+// the revision in the shard's log.
 func (l *lane) activate() {
 	l.active = l.active || l.started && l.n.serves >= l.bound
 }
@@ -124,7 +128,7 @@ func (l *lane) bind() {
 	}
 }
 
-// handle takes a call from a client.
+// handle accepts a call from a client.
 func (l *lane) handle(c *call) {
 	switch {
 	case !l.active || l.broken:
@@ -163,10 +167,10 @@ func (l *lane) command(c *call) {
 	l.enqueue(c)
 }
 
-// batchBytes of payloads go into one entry, about.
+// batchBytes is the approximate number of payload bytes in one entry.
 const batchBytes = 800
 
-// enqueue puts a call into the batch, and says whether there was room.
+// enqueue adds a call to the batch. It returns false if there is no room.
 func (l *lane) enqueue(c *call) bool {
 	for _, o := range l.batch {
 		if o.entity == c.entity && l.n.stalled > l.n.w.step {
@@ -188,7 +192,7 @@ func (l *lane) enqueue(c *call) bool {
 	return true
 }
 
-// propose makes one entry of the batch.
+// propose proposes the batch as one entry.
 func (l *lane) propose() {
 	if len(l.batch) == 0 {
 		return
@@ -223,7 +227,7 @@ func (l *lane) append(data []byte, c *call) []byte {
 	return journal.AppendRecord(data, &r)
 }
 
-// sections gives a record what concerns messages and timers.
+// sections adds the sections for messages and timers to a record.
 func (l *lane) sections(r *journal.Record, c *call) {
 	add := func(kind journal.SectionKind, data []byte) {
 		r.Sections = append(r.Sections, journal.Section{Kind: kind, Data: data})
@@ -256,13 +260,14 @@ func (l *lane) sections(r *journal.Record, c *call) {
 	}
 }
 
-// digest stands for the module of a binding revision.
+// digest returns the module digest that stands for a revision.
 func digest(bound uint64) (d journal.Digest) {
 	binary.BigEndian.PutUint64(d[:], bound)
 	return d
 }
 
-// verdict follows an applied entry; the machine already holds it.
+// verdict handles the apply result of an entry. The state machine has applied
+// the entry already.
 func (l *lane) verdict(fence sharding.Term, number uint64, err error) {
 	if l.leading && fence == l.term && l.posted(number, err) {
 		return
@@ -285,7 +290,7 @@ func (l *lane) verdict(fence sharding.Term, number uint64, err error) {
 				continue
 			}
 			e := l.n.machine.shards[l.shard].entities[c.entity]
-			if e == nil { // the replica has gone since
+			if e == nil { // the replica has been removed since
 				c.finish(unknown, head{})
 				continue
 			}
@@ -300,7 +305,7 @@ func (l *lane) verdict(fence sharding.Term, number uint64, err error) {
 	l.mend()
 }
 
-// dropped follows a proposal that will never commit.
+// dropped handles a proposal that will never commit.
 func (l *lane) dropped(fence sharding.Term, number uint64) {
 	if fence == l.term && number == l.asked {
 		l.asked = 0
@@ -325,7 +330,7 @@ func (l *lane) dropped(fence sharding.Term, number uint64) {
 	l.mend()
 }
 
-// mend begins again from what is applied once nothing is pending.
+// mend restarts a broken lane from the applied state once nothing is pending.
 func (l *lane) mend() {
 	if !l.broken || len(l.pending) > 0 {
 		return
@@ -335,7 +340,7 @@ func (l *lane) mend() {
 	l.broken = false
 }
 
-// refuseBatch answers what was not proposed.
+// refuseBatch rejects the calls that were not proposed.
 func (l *lane) refuseBatch() {
 	for _, b := range l.batch {
 		for _, c := range l.flight[b.key] {

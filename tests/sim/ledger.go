@@ -9,31 +9,32 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// ledger is what the committed entries of all shards make of messages and
-// timers, by the rules and nothing else. Each entry is judged once, when the
-// first node applies it; what every node's machine says of it must be the same.
+// ledger computes independently what the committed entries of all shards do to
+// messages and timers. It judges each entry once, when the first node applies
+// it. The state machine of every node must come to the same result.
 type ledger struct {
 	w      *World
 	shards map[sharding.ShardID]*account
 	fates  map[sendName]*fate
 }
 
-// account is one shard's part of it.
+// account is the ledger's state of one shard.
 type account struct {
-	verdicts    []error // of the entry at each index
+	verdicts    []error // apply result of the entry at each index
 	counts      map[route]journal.PairCount
 	received    map[route]uint64
 	outbox      map[journal.ItemID]sendName
 	deadLetters map[journal.ItemID]sendName
-	timers      map[timerName]int64 // when they are due
-	// asking are the messages of an entity on their way that are no answers.
+	timers      map[timerName]int64 // due times
+	// asking counts, by entity, the messages in the outbox that are not
+	// answers.
 	asking map[sharding.EntityID]int
 }
 
-// route is who sends and who gets it.
+// route is the source and the destination of a message.
 type route struct{ from, to sharding.EntityID }
 
-// sendName names a message for ever.
+// sendName identifies a message permanently.
 type sendName struct {
 	route
 	number uint64
@@ -41,12 +42,12 @@ type sendName struct {
 
 func (n sendName) String() string { return fmt.Sprintf("%s>%s>%d", n.from.ID, n.to.ID, n.number) }
 
-// fate is what became of a message.
+// fate is what happened to a message.
 type fate struct {
 	how     string // "" until it is decided
-	wants   bool   // an answer
-	answer  bool   // it is one
-	answers int    // that were sent
+	wants   bool   // the sender wants an answer
+	answer  bool   // the message is an answer
+	answers int    // number of answers that were sent
 }
 
 func newLedger(w *World) *ledger {
@@ -62,7 +63,8 @@ func newLedger(w *World) *ledger {
 
 var errTurn = errors.New("a send is not the next of its source, or a timer is not set")
 
-// judge returns the verdict on an entry that is otherwise in order, or not.
+// judge returns the apply result of an entry: the given error, or the error of
+// its messages and timers.
 func (l *ledger) judge(shard sharding.ShardID, c journal.Committed, kind journal.EntryKind, body []byte, records []journal.Record, err error) error {
 	a := l.shards[shard]
 	if int(c.Index) <= len(a.verdicts) {
@@ -76,14 +78,14 @@ func (l *ledger) judge(shard sharding.ShardID, c journal.Committed, kind journal
 	default:
 		err = l.records(a, c.Index, records)
 	}
-	for len(a.verdicts) < int(c.Index)-1 { // entries that are none of the lanes'
+	for len(a.verdicts) < int(c.Index)-1 { // entries that no executor proposed
 		a.verdicts = append(a.verdicts, nil)
 	}
 	a.verdicts = append(a.verdicts, err)
 	return err
 }
 
-// sender is the message that made a record, if one did.
+// sender returns the message that caused a record, if any.
 func sender(r *journal.Record) (source journal.MessageSource, k route, ok bool, err error) {
 	data := r.Section(journal.SectionSource)
 	if data == nil || data[0] != journal.SourceEntity {
@@ -129,7 +131,7 @@ func (l *ledger) records(a *account, index uint64, records []journal.Record) err
 	return nil
 }
 
-// made takes what a record sends.
+// made adds the messages that a record sends.
 func (l *ledger) made(a *account, r *journal.Record, id journal.ItemID, sent bool) {
 	asked := false
 	for ops := r.Section(journal.SectionMessages); len(ops) > 0; id.Item++ {
@@ -150,8 +152,8 @@ func (l *ledger) made(a *account, r *journal.Record, id journal.ItemID, sent boo
 	}
 }
 
-// add puts a message into the outbox. The payload of an answer names what it
-// answers.
+// add puts a message into the outbox. The payload of an answer names the
+// message that it answers.
 func (l *ledger) add(a *account, from sharding.EntityID, op *journal.MessageOp, id journal.ItemID) *fate {
 	k := route{from, sharding.EntityID{Type: string(op.Type), ID: string(op.ID)}}
 	c := a.counts[k]
@@ -176,7 +178,8 @@ func (l *ledger) add(a *account, from sharding.EntityID, op *journal.MessageOp, 
 	return f
 }
 
-// answered is the message that an answer is about: it went the other way.
+// answered returns the message that an answer refers to, which went in the
+// opposite direction.
 func (l *ledger) answered(k route, of string) (n sendName) {
 	var typ, id string
 	if _, err := fmt.Sscanf(of, "%s %s %d", &typ, &id, &n.number); err != nil {
@@ -186,7 +189,7 @@ func (l *ledger) answered(k route, of string) (n sendName) {
 	return n
 }
 
-// answerTo is the payload of an answer.
+// answerTo returns the payload of an answer.
 func answerTo(to sharding.EntityID, number uint64) []byte {
 	return fmt.Appendf(nil, "%s %s %d", to.Type, to.ID, number)
 }
@@ -214,7 +217,8 @@ func (l *ledger) remove(a *account, id journal.ItemID) (n sendName, there bool) 
 	return n, there
 }
 
-// outboxOps takes an entry of steps. One that takes a number is alone.
+// outboxOps applies an entry of outbox operations. An operation that consumes a
+// message number is alone in its entry.
 func (l *ledger) outboxOps(a *account, index uint64, body []byte) error {
 	for at := uint32(0); len(body) > 0; at++ {
 		p, rest, err := journal.NextOutboxOp(body)
@@ -251,8 +255,8 @@ func (l *ledger) outboxOps(a *account, index uint64, body []byte) error {
 	return nil
 }
 
-// giveUp ends a message to a type that does not exist; its source hears of it
-// from itself.
+// giveUp ends a message to an entity type that does not exist. The source
+// receives the rejection from its own shard.
 func (l *ledger) giveUp(a *account, p *journal.OutboxOp, id journal.ItemID) {
 	n, there := l.remove(a, p.ID)
 	if !there {
@@ -276,7 +280,7 @@ func (l *ledger) giveUp(a *account, p *journal.OutboxOp, id journal.ItemID) {
 	l.fates[answer], a.outbox[id] = &fate{answer: true}, answer
 }
 
-// set is how many timers are set.
+// set returns the number of timers that are set.
 func (l *ledger) set() (n int) {
 	for _, a := range l.shards {
 		n += len(a.timers)
@@ -284,7 +288,7 @@ func (l *ledger) set() (n int) {
 	return n
 }
 
-// waiting is how many messages are on their way.
+// waiting returns the number of messages in the outboxes.
 func (l *ledger) waiting() (n int) {
 	for _, a := range l.shards {
 		n += len(a.outbox)

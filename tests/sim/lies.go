@@ -7,21 +7,22 @@ import (
 	"github.com/hostd/hostd/journal/store"
 )
 
-// liars are what reads of stores that lie are drawn from. A bad block hides the
-// rows that are in it, or shows what they were before: now and then a lookup
-// does not find a row that is there, or finds an older one, and a scan leaves
-// rows out. The state machine has to stop the shard on that node for each lie,
-// and to answer nothing by it: its verdicts and what it knows of messages are
-// held to the model and the ledger. The process is ended then, and the next one
-// reads what was written.
+// liars draws the lies of stores. On a real disk, a bad block hides rows or
+// returns their earlier versions. Here a lookup sometimes misses an existing
+// row or returns an older version, and a scan omits rows. For each lie the
+// state machine has to stop the shard on that node and must not answer from it.
+// Its apply results and what it knows about messages are compared with the
+// model and the ledger. The process then ends, and the next one reads the
+// correct data.
 type liars struct {
 	rng *rand.Rand
-	// often: one lookup in so many is answered by a lie, 0 for none.
+	// often: one in this many lookups is answered with a lie; 0 is none.
 	often int
-	scans *rand.Rand // the same, for rows that scans leave out
+	scans *rand.Rand // random source for the rows that scans omit
 }
 
-// chooseLies draws, from a source of its own, how often a world's stores lie.
+// chooseLies draws, from a random source of its own, how often the stores of a
+// world lie.
 func (w *World) chooseLies() {
 	r := rand.New(rand.NewPCG(w.Seed, 4))
 	w.liars = liars{rng: r, scans: rand.New(rand.NewPCG(w.Seed, 6))}
@@ -30,7 +31,7 @@ func (w *World) chooseLies() {
 	}
 }
 
-// lie answers a lookup of a row that is there with another answer, or not.
+// lie may answer a lookup of an existing row with a lie.
 func (v *memView) lie(key string, body []byte) (other []byte, found, lied bool) {
 	s := v.s
 	l := &s.w.liars
@@ -44,7 +45,8 @@ func (v *memView) lie(key string, body []byte) (other []byte, found, lied bool) 
 	if _, proven := store.SumOf(k); !proven {
 		return nil, false, false
 	}
-	// What the command of a timer is, the state machine does not know.
+	// The state machine cannot verify the command of a timer, so timers are
+	// only hidden.
 	if k.Class != store.ClassTimer && l.rng.IntN(2) == 0 {
 		if older, was := s.before(key, v.version); was && s.differs(k, older, body) {
 			other, found = older, true
@@ -56,7 +58,7 @@ func (v *memView) lie(key string, body []byte) (other []byte, found, lied bool) 
 	return other, found, true
 }
 
-// before is what a key held before it was written last.
+// before returns the body of a key before its last write.
 func (s *memStore) before(key string, version uint64) (body []byte, was bool) {
 	list := s.versions[key]
 	for i := len(list) - 1; i > 0; i-- {
@@ -67,7 +69,7 @@ func (s *memStore) before(key string, version uint64) (body []byte, was bool) {
 	return nil, false
 }
 
-// differs says whether two bodies of a row are not alike in what counts.
+// differs reports whether the checksums of two bodies of a row differ.
 func (s *memStore) differs(k store.Key, a, b []byte) bool {
 	var w store.RowHasher
 	x, err := w.Any(k, a)
@@ -78,13 +80,14 @@ func (s *memStore) differs(k store.Key, a, b []byte) bool {
 	return err == nil && x != y
 }
 
-// StrictGet implements kv.StrictView: the files themselves are whole.
+// StrictGet implements kv.StrictView. It never lies, because the files
+// themselves are undamaged.
 func (v *memView) StrictGet(key []byte) (found bool, err error) {
 	_, found = v.s.read(string(key), v.version)
 	return found, nil
 }
 
-// stoppedByLie follows a shard that the machine has stopped.
+// stoppedByLie handles a shard that the machine has stopped.
 func (n *node) stoppedByLie(stopped eventlog.Stopped) {
 	n.w.note("stopped %d %d", n.id, stopped.Shard)
 	if !n.store.lied[stopped.Shard] && !n.store.hid[stopped.Shard] {
@@ -94,15 +97,15 @@ func (n *node) stoppedByLie(stopped eventlog.Stopped) {
 	n.w.count.caught++
 }
 
-// deceit ends a process whose machine found that its store lies. A lie that it
-// did not find is a fault.
+// deceit ends a process whose machine found a lie of its store. It fails the
+// run if the machine did not find a lie.
 func (n *node) deceit() {
 	if len(n.store.lied)+len(n.store.hid) == 0 || !n.up {
 		return
 	}
 	real := n.machine.product.machine
 	for _, s := range sorted(n.store.lied) {
-		real.Apply(s, nil) // it takes up what reads have met
+		real.Apply(s, nil) // handles what reads have found
 		if real.StopError(s) == nil {
 			n.w.fail("I9: node %d: the store lied of shard %d, and was believed", n.id, s)
 		}
@@ -117,9 +120,9 @@ func (n *node) deceit() {
 	}
 }
 
-// hides leaves a row out of a scan of messages, or of due timers, or not. A
-// scan that ends before it could notice has not read behind the row: then
-// nothing need be found, and the ledger says whether all came in its order.
+// hides reports whether a scan of messages or due timers omits a row. A scan
+// that ends before the rows after it cannot notice, so the machine need not
+// find this lie; the ledger checks that messages still arrive in order.
 func (v *memView) hides(key string) bool {
 	s := v.s
 	l := &s.w.liars

@@ -9,27 +9,29 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// machine is a node's state machine. Like the real one it applies behind the
-// loop, writes batches that become durable some time later, and comes back
-// from a power cut as of the watermark that the log recorded.
+// machine is the state machine of a node, the model. Like the real one it
+// applies entries after the loop has committed them, writes batches that become
+// durable some time later, and recovers from a power cut at the durable version
+// that the log recorded.
 type machine struct {
 	n      *node
 	shards map[sharding.ShardID]*state
 	queue  []batch
 	bytes  int64
-	// generations are those that the log has begun; shards may be behind.
+	// generations are the current generations according to the log. The state
+	// of a shard may be of an earlier one.
 	generations map[sharding.ShardID]uint32
-	pins        int // states that are being sent
+	pins        int // states that are being sent as snapshots
 
-	// versions are the batches written: the applied indexes as of each. Those
-	// up to durable survive.
+	// versions are the written batches, with the applied indexes as of each.
+	// Versions up to durable survive a power cut.
 	versions []version
 	durable  uint64
 
 	product *product // nil without a store
 }
 
-// batch is something to be applied: entries, or the beginning or end of a
+// batch is work for the state machine: entries, or the beginning or end of a
 // generation.
 type batch struct {
 	shard   sharding.ShardID
@@ -46,19 +48,19 @@ type version struct {
 	applied map[sharding.ShardID]mark
 }
 
-// mark is how far a generation of a shard is applied.
+// mark is the applied index of a generation of a shard.
 type mark struct {
 	generation uint32
 	index      uint64
 }
 
-// state is what is applied of one shard.
+// state is the applied state of one shard.
 type state struct {
 	generation uint32
 	index      uint64
-	bound      uint64 // highest binding revision
+	bound      uint64 // highest revision of activations
 	entities   map[string]*entity
-	log        []journal.Committed // all that was applied, log[i].Index = i+1
+	log        []journal.Committed // all applied entries; log[i].Index = i+1
 }
 
 type entity struct {
@@ -69,13 +71,13 @@ type entity struct {
 	byID     map[journal.CommandID]journal.Sequence
 }
 
-// record is what the checks need of a journal.Record.
+// record holds the parts of a journal.Record that the checks need.
 type record struct {
 	id       journal.CommandID
 	sequence journal.Sequence
-	term     sharding.Term // in which its writer was activated
-	entry    sharding.Term // of the raft entry it came in
-	hash     journal.Hash  // of the entity after it
+	term     sharding.Term // term of its writer
+	entry    sharding.Term // term of the raft entry that contained it
+	hash     journal.Hash  // chain hash of the entity after it
 }
 
 func newMachine(n *node) *machine {
@@ -86,13 +88,13 @@ func newMachine(n *node) *machine {
 	return m
 }
 
-// begin begins a generation of a shard with nothing.
+// begin begins an empty generation of a shard.
 func (m *machine) begin(s sharding.ShardID, generation uint32) {
 	m.shards[s] = &state{generation: generation, entities: map[string]*entity{}}
 }
 
-// reopen is the machine after the end of its process, as of a watermark, with
-// the generations that the log tells of.
+// reopen returns the machine as it is after a restart, at a durable version and
+// with the generations that the log recorded.
 func (m *machine) reopen(watermark uint64, generations []statefile.Generation) (*machine, error) {
 	out := newMachine(m.n)
 	out.durable = watermark
@@ -110,7 +112,7 @@ func (m *machine) reopen(watermark uint64, generations []statefile.Generation) (
 	return out, nil
 }
 
-// revive is what there is of a generation: what was written, or the snapshot
+// revive restores a generation from the written versions, or from the snapshot
 // that it began with.
 func (m *machine) revive(l *statefile.Generation, watermark uint64) error {
 	m.begin(l.Shard, l.Generation)
@@ -130,7 +132,8 @@ func (m *machine) revive(l *statefile.Generation, watermark uint64) error {
 	return nil
 }
 
-// replay applies what the log has up to an index, of which nobody is told.
+// replay applies the entries of the log up to an index, without reporting their
+// results.
 func (m *machine) replay(s sharding.ShardID, index uint64) {
 	product := m.product
 	m.product = nil
@@ -140,7 +143,8 @@ func (m *machine) replay(s sharding.ShardID, index uint64) {
 	m.product = product
 }
 
-// appliedAt is how far a generation of a shard is applied as of a version.
+// appliedAt returns the applied index of a generation of a shard as of a
+// version.
 func (m *machine) appliedAt(number uint64, s sharding.ShardID, generation uint32) (index uint64) {
 	if m.n.w.messages != nil {
 		return m.n.store.applied(s, generation, number)
@@ -177,7 +181,7 @@ func (m *machine) Durable(dst map[sharding.ShardID]uint64) uint64 {
 	return m.durable
 }
 
-// flush writes a batch; settle makes some of those written durable.
+// flush writes a batch. settle makes written versions durable later.
 func (m *machine) flush() {
 	v := version{number: 1, applied: map[sharding.ShardID]mark{}}
 	if n := len(m.versions); n > 0 {
@@ -205,7 +209,7 @@ func (m *machine) settle() {
 	}
 }
 
-// pump applies what waits, at most n batches.
+// pump applies at most n queued batches.
 func (m *machine) pump(n int) {
 	m.work()
 	for ; n > 0 && len(m.queue) > 0; n-- {
@@ -229,7 +233,8 @@ func (m *machine) pump(n int) {
 	}
 }
 
-// apply judges one entry, the same on every node. The lane learns the verdict.
+// apply judges one entry. The result is the same on every node and is passed to
+// the lane.
 func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 	s := m.shards[shard]
 	if c.Index != s.index+1 {
@@ -281,8 +286,8 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 	}
 }
 
-// checkModule: no entity runs a newer module and then an older one, and none
-// that its shard's log does not name.
+// checkModule checks that no entity runs an older module after a newer one, and
+// no module that is newer than the shard's log.
 func (m *machine) checkModule(s *state, r *journal.Record) {
 	named := digest(s.bound)
 	if bytes.Compare(r.Module[:], named[:]) > 0 {

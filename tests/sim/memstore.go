@@ -13,24 +13,25 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// memStore is a store of versions in memory, for the product's state machine.
-// What is above its watermark is lost with the power, any part of it.
+// memStore is an in-memory multi-version store for the product's state machine.
+// A power cut loses an arbitrary part of the versions above the durable one.
 type memStore struct {
 	w        *World
-	keys     []string // in order
+	keys     []string // sorted
 	versions map[string][]written
 	highest  uint64
 	durable  uint64
 	discard  uint64
 	pruned   uint64
-	start    int            // of the process: views of an earlier one are gone
-	views    map[uint64]int // open views by version
-	running  bool           // the process is, and its machine is open
+	start    int            // counts starts of the process; views of an earlier start are invalid
+	views    map[uint64]int // number of open views by version
+	running  bool           // the process runs and its machine is open
 	lied     map[sharding.ShardID]bool
-	hid      map[sharding.ShardID]bool // a scan left out a row
+	hid      map[sharding.ShardID]bool // shards of which a scan left out a row
 }
 
-// written is what one version made of a key; a nil body took it away.
+// written is the body of a key as of one version; nil if the version deleted
+// the key.
 type written struct {
 	version uint64
 	body    []byte
@@ -40,7 +41,8 @@ func newMemStore(w *World) *memStore {
 	return &memStore{w: w, versions: map[string][]written{}, views: map[uint64]int{}, lied: map[sharding.ShardID]bool{}, hid: map[sharding.ShardID]bool{}}
 }
 
-// crash ends the process. With the power goes some of what is not durable.
+// crash ends the process. A power cut also loses some of the versions that are
+// not durable.
 func (s *memStore) crash(power bool) {
 	s.start++
 	s.running = false
@@ -68,7 +70,7 @@ func (s *memStore) Watermark() uint64 { return s.durable }
 
 func (s *memStore) SetDiscard(version uint64) { s.discard = max(s.discard, version) }
 
-// prune forgets what nobody can read any more.
+// prune removes versions that no view can read any more.
 func (s *memStore) prune() {
 	upTo := s.discard
 	for v := range s.views {
@@ -108,7 +110,8 @@ func (s *memStore) Write(b *store.Batch, version uint64) error {
 	return nil
 }
 
-// put adds a version of a key; of one version the last counts.
+// put adds a version of a key. Of several writes in the same version, the last
+// one wins.
 func (s *memStore) put(key string, v written) {
 	list, there := s.versions[key]
 	if !there {
@@ -153,7 +156,7 @@ func (s *memStore) read(key string, version uint64) (body []byte, found bool) {
 	return nil, false
 }
 
-// applied is the index that a generation of a shard has as of a version.
+// applied returns the applied index of a generation of a shard as of a version.
 func (s *memStore) applied(shard sharding.ShardID, generation uint32, version uint64) (index uint64) {
 	body, found := s.read(string(store.AppendPrefix(nil, shard, generation, store.ClassApplied)), version)
 	if found {
@@ -202,7 +205,7 @@ func (v *memView) Get(key []byte, fn func(body []byte) error) (bool, error) {
 	return true, fn(body)
 }
 
-// after returns the next key with the prefix that is not before from.
+// after returns the first key with the prefix that is not less than from.
 func (v *memView) after(prefix, from string) (key string, body []byte, ok bool) {
 	i, _ := slices.BinarySearch(v.s.keys, from)
 	for ; i < len(v.s.keys) && strings.HasPrefix(v.s.keys[i], prefix); i++ {

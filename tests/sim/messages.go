@@ -15,33 +15,34 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// messages are those of a world whose entities send. Its nodes run the
-// product's state machine, on stores in memory, and its pump, beside the model.
+// messages is the state of messages in a world whose entities send them. Its
+// nodes run the product's state machine, on in-memory stores, and its outbox
+// dispatcher in addition to the model.
 type messages struct {
 	w      *World
 	ledger *ledger
-	// often: one command in so many messages.
+	// often: one in this many commands sends messages.
 	often int
-	// Bounds: messages on their way of an entity and of a shard, dead letters of a
-	// shard, and those of the pumps.
+	// Limits: pending messages of an entity and of a shard, dead letters of a
+	// shard, and the options of the dispatchers.
 	entitySends, shardSends, deadLetters int
 	pump                                 deliver.Options
 	parcels                              []parcel
-	firsts                               map[string]journal.Sequence // of each entity, that every replica has in the end
-	links                                map[[2]int]int              // when the last parcel of a link arrives
+	firsts                               map[string]journal.Sequence // first event of each entity, which must be the same on all replicas at the end
+	links                                map[[2]int]int              // arrival time of the last parcel of a link
 }
 
-// parcel is a message, or the answer of the lane that it came to, on its way
-// between two nodes.
+// parcel is a message, or the answer of the executor that received it, in
+// flight between two nodes.
 type parcel struct {
 	at, from, to int
 	number       uint64 // of the trip
-	start        int    // of the process that sent it out
+	start        int    // number of the process that sent it
 	d            *delivery
 	err          error
 }
 
-// trip is a request that a node's router has.
+// trip is a request in a node's shard router.
 type trip struct {
 	number  uint64
 	request *request.Request
@@ -50,7 +51,7 @@ type trip struct {
 
 func chainEntity(id string) sharding.EntityID { return sharding.EntityID{Type: "chain", ID: id} }
 
-// chooseMessages draws whether the entities of a world send, and how.
+// chooseMessages draws whether the entities of a world send messages, and how.
 func (w *World) chooseMessages() {
 	r := rand.New(rand.NewPCG(w.Seed, 3))
 	pick := func(v ...int) int { return v[r.IntN(len(v))] }
@@ -67,7 +68,8 @@ func (w *World) chooseMessages() {
 	}
 }
 
-// anyone is an entity to send to; few have most of it. Some do not exist.
+// anyone draws the destination of a message. A few entities get most messages,
+// and some destinations do not exist.
 func (m *messages) anyone() sharding.EntityID {
 	names := sorted(m.w.entity)
 	e := chainEntity(names[m.w.rng.IntN(1+m.w.rng.IntN(len(names)))])
@@ -85,7 +87,7 @@ func (m *messages) op(to sharding.EntityID, command string) journal.MessageOp {
 	return op
 }
 
-// messages are those of a command.
+// sends draws the messages of a command.
 func (m *messages) sends() (ops []journal.MessageOp) {
 	if m == nil || !m.w.chance(m.often) {
 		return nil
@@ -97,7 +99,7 @@ func (m *messages) sends() (ops []journal.MessageOp) {
 	return ops
 }
 
-// startPump begins what the node's process does about messages.
+// startPump starts the outbox dispatcher of a new process.
 func (n *node) startPump() {
 	if n.w.messages == nil {
 		return
@@ -107,7 +109,7 @@ func (n *node) startPump() {
 	n.pump, n.trips, n.parcels = deliver.NewCore(opts), nil, nil
 }
 
-// runPump is the pump's part of a pass.
+// runPump is the dispatcher's part of a pass.
 func (n *node) runPump() {
 	if n.pump == nil || n.w.rng.IntN(4) == 0 {
 		return
@@ -125,7 +127,7 @@ func (n *node) runPump() {
 	n.pump.Step(time.Unix(0, int64(n.w.step)*int64(20*time.Millisecond)))
 }
 
-// receive takes a parcel that has arrived.
+// receive handles a parcel that has arrived.
 func (n *node) receive(p parcel) {
 	if p.d == nil {
 		if p.start == n.process {
@@ -133,7 +135,7 @@ func (n *node) receive(p parcel) {
 		}
 		return
 	}
-	d := *p.d // it may come twice
+	d := *p.d // copied, because the parcel may arrive twice
 	d.answer = func(err error) {
 		if n.up {
 			n.w.messages.fly(parcel{from: n.id, to: p.from, number: p.number, start: p.start, err: err})
@@ -142,7 +144,7 @@ func (n *node) receive(p parcel) {
 	n.lanes[n.w.shardOf(d.to.ID)].deliver(&d)
 }
 
-// home ends a trip; one that has ended is of nobody's interest.
+// home ends a trip. It ignores a trip that has ended already.
 func (n *node) home(number uint64, err error) {
 	i := slices.IndexFunc(n.trips, func(t trip) bool { return t.number == number })
 	if i < 0 {
@@ -154,8 +156,8 @@ func (n *node) home(number uint64, err error) {
 	r.Done.Complete(r)
 }
 
-// Submit implements deliver.Router: a request goes to a node that may lead, and
-// its outcome comes back, or does not.
+// Submit implements deliver.Router. A request goes to a random node, which may
+// be the leader, and its outcome comes back unless it is lost.
 func (n *node) Submit(requests []*request.Request) {
 	w := n.w
 	for _, r := range requests {
@@ -169,7 +171,7 @@ func (n *node) Submit(requests []*request.Request) {
 	}
 }
 
-// fly puts a parcel on its way. Most keep their order.
+// fly puts a parcel on its way. Most parcels of a link stay in order.
 func (m *messages) fly(p parcel) {
 	w := m.w
 	copies := 1
@@ -193,7 +195,8 @@ func (m *messages) fly(p parcel) {
 	}
 }
 
-// carry hands over what has arrived, and lets an operator end dead letters.
+// carry delivers the parcels that have arrived. It also discards dead letters,
+// as an operator would.
 func (m *messages) carry() {
 	if m == nil {
 		return
@@ -218,7 +221,7 @@ func (m *messages) carry() {
 	}
 }
 
-// discard ends a dead letter, as an operator would.
+// discard discards a dead letter, as an operator would.
 func (m *messages) discard(s sharding.ShardID) {
 	n := m.w.leader(s)
 	if n == nil || n.lanes[s].broken {
@@ -229,7 +232,7 @@ func (m *messages) discard(s sharding.ShardID) {
 	}
 }
 
-// oldest is a shard's oldest dead letter, if it has one.
+// oldest returns a shard's oldest dead letter, if there is one.
 func (m *messages) oldest(s sharding.ShardID) (first journal.ItemID, ok bool) {
 	for id := range m.ledger.shards[s].deadLetters {
 		if !ok || id.Less(first) {
@@ -249,7 +252,7 @@ func (n *node) Led() (led []deliver.Lead) {
 	return led
 }
 
-// Changed implements deliver.Shards; nobody asks.
+// Changed implements deliver.Shards. Nothing in the simulation uses it.
 func (n *node) Changed() <-chan struct{} { return nil }
 
 // Propose implements deliver.Shards.
@@ -261,7 +264,8 @@ func (n *node) Served(entityType string) bool { return entityType == "chain" }
 // Unknown implements deliver.Types.
 func (n *node) Unknown(entityType string) bool { return !n.Served(entityType) }
 
-// delivered says whether every message has ended and nobody is at it any more.
+// delivered reports whether every message has ended and nothing about messages
+// is in flight.
 func (m *messages) delivered() bool {
 	if m == nil {
 		return true
@@ -291,7 +295,7 @@ func (m *messages) describe() (text string) {
 	return text
 }
 
-// verify checks what all replicas know of messages in the end.
+// verify compares at the end what all replicas know about messages.
 func (m *messages) verify() {
 	if m == nil {
 		return

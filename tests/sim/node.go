@@ -27,50 +27,51 @@ type node struct {
 	disk *disktest.Crashable
 
 	up      bool
-	process int // counts its starts
+	process int // counts the starts of the process
 	paused  int // until this step
 	log     *wal.Log
 	driver  *raftgroup.Driver
 	machine *machine
 	lanes   map[sharding.ShardID]*lane
-	serves  uint64 // the binding revision of the modules that it has loaded
+	serves  uint64 // revision of the activations whose modules it has loaded
 	inbox   []arrival
-	// turns is how often the loop has gone round. Where beats is set, the links
-	// live while the process is paused: its loop stands still.
+	// turns counts the turns of the loop. If beats is set, the links send
+	// heartbeats while the process is paused, as if only its loop were stuck.
 	turns uint64
 	beats bool
-	// ticks are the process's own, signs what it saw of each other node, and
-	// quiet are those that count as silent: what the process does that pings.
+	// The state of failure detection: ticks of the process's own clock, what it
+	// knows about each other node, and the nodes that it suspects.
 	ticks  int64
 	signs  []peer.Signs
 	quiet  map[int]bool
-	met    map[int]int // the start of each other node's process that was heard last
+	met    map[int]int // process of each other node from which something arrived last
 	quorum map[sharding.ShardID]bool
-	// events wait for the lanes, which learn everything a little later than it
-	// happens, in order.
+	// events are not delivered to the lanes yet. Lanes learn about events with
+	// a delay, in order.
 	events []func()
-	// stalled: the lanes are busy with something until this step.
+	// stalled: the lanes are busy until this step.
 	stalled int
-	// slow is how many steps the node's tick takes: clocks differ.
+	// slow is the number of steps per tick. It differs between nodes because
+	// clocks do.
 	slow int
 	gov  governed
-	// Of a world whose entities send.
+	// For a world whose entities send messages.
 	store   *memStore
 	pump    *deliver.Core
 	trips   []trip
-	number  uint64   // of the last trip
-	parcels []parcel // that have arrived
-	// learns: from this step on it knows where all replicas are.
+	number  uint64   // of the latest trip
+	parcels []parcel // arrived and not handled yet
+	// learns: from this step on, the node knows where all replicas are.
 	learns int
-	// Of a world whose disks go back in time. trial: others have not vouched for
-	// this start yet. behind: its disk is an older one.
+	// For a world with old disks. trial: the stale-disk check of this start
+	// while it is not complete. behind: the disk is an old one.
 	starts starts
 	trial  *staledisk.Check
 	copied *copied
 	behind bool
 }
 
-// arrival is what came from another node: a frame, or a ping if it is nil.
+// arrival is a frame from another node, or a heartbeat if frame is nil.
 type arrival struct {
 	from  int
 	frame []byte
@@ -87,7 +88,8 @@ func newNode(w *World, id int) *node {
 	return n
 }
 
-// start opens what the disk holds; groups that it does not hold are created.
+// start opens the data on the disk, and creates the groups that the disk does
+// not have.
 func (n *node) start() error {
 	log, err := wal.Open(n.disk, "wal", wal.Options{
 		SegmentBytes: n.w.profile.segment,
@@ -125,7 +127,7 @@ func (n *node) start() error {
 		MaxMessageBytes: p.message, MaxInflightMessages: 4, MaxInflightBytes: 1 << 20,
 		MaxApplyBytes:       p.apply,
 		MaxUncommittedBytes: p.uncommitted,
-		RetainBytes:         1 << 40, // followers that are behind are not helped by snapshots
+		RetainBytes:         1 << 40, // snapshots do not help followers that fall behind
 		MaxPinnedSegments:   2,
 	}
 	opts.AwaitAttestation = n.w.older.often > 0
@@ -165,7 +167,7 @@ func (n *node) create(rec *recovery.Recovered) error {
 	return err
 }
 
-// run is one pass of the node's loop: messages, then a turn.
+// run is one pass of the node's loop: arrivals first, then a turn.
 func (n *node) run() {
 	if !n.up {
 		return
@@ -246,7 +248,7 @@ func (n *node) run() {
 	n.deceit()
 }
 
-// tell lets the lanes know of some of what happened.
+// tell delivers some of the pending events to the lanes.
 func (n *node) tell() {
 	for n.stalled <= n.w.step && len(n.events) > 0 && n.w.rng.IntN(10) > 0 {
 		event := n.events[0]
@@ -255,7 +257,7 @@ func (n *node) tell() {
 	}
 }
 
-// check ends the process when its log failed.
+// check ends the process if its log failed.
 func (n *node) check(err error) {
 	if err == nil || !n.up {
 		return
@@ -266,7 +268,7 @@ func (n *node) check(err error) {
 	n.crash(true)
 }
 
-// crash ends the process. With the power goes what was not synced.
+// crash ends the process. A power cut also loses data that was not synced.
 func (n *node) crash(power bool) {
 	n.w.note("crash %d %v", n.id, power)
 	n.w.count.crashes++
@@ -287,7 +289,7 @@ func (n *node) crash(power bool) {
 	}
 }
 
-// tally adds what the process counted.
+// tally adds the counters of the process to those of the run.
 func (n *node) tally() {
 	if n.up {
 		s := n.driver.Core().Stats()
@@ -297,12 +299,12 @@ func (n *node) tally() {
 	}
 }
 
-// restart starts the process again. The power may go while it does.
+// restart starts the process again. The power may fail during the start.
 func (n *node) restart() {
 	if !n.w.healing && n.w.rng.IntN(6) == 0 {
 		n.disk.CutAfter(n.w.rng.IntN(8))
 	}
-	n.serves -= min(n.serves, n.w.rng.Uint64N(3)) // it loads them again
+	n.serves -= min(n.serves, n.w.rng.Uint64N(3)) // it loads newer ones again
 	before := n.machine
 	err := n.start()
 	if err == nil {
@@ -363,8 +365,9 @@ func (w *World) name(id int) sharding.NodeID { return sharding.NodeID(fmt.Sprint
 
 func (w *World) index(name sharding.NodeID) int { return int(name[1] - '0') }
 
-// replica numbers the replicas: shard and node, from 1. Where they move it is
-// the one that the node holds or is to hold, 0 for none.
+// replica returns the ID of a shard's replica on a node. If placements are
+// fixed, it is computed from shard and node. Otherwise it is the ID of the
+// placed replica, or 0.
 func (w *World) replica(s sharding.ShardID, node int) sharding.ReplicaID {
 	if w.meta != nil {
 		p, _ := w.meta.state.View().Placement(s)
@@ -374,8 +377,8 @@ func (w *World) replica(s sharding.ShardID, node int) sharding.ReplicaID {
 	return sharding.ReplicaID(uint64(s)*10 + uint64(node) + 1)
 }
 
-// strange says of a replica that the metadata which this node has would place
-// it. Of shard 0 a later one may lead.
+// strange reports whether the node's view of the metadata shows that a replica
+// is not placed. A replica of shard 0 that is newer than the view may be valid.
 func (n *node) strange(s sharding.ShardID, r sharding.ReplicaID) bool {
 	if n.w.meta == nil {
 		return false
@@ -384,7 +387,7 @@ func (n *node) strange(s sharding.ShardID, r sharding.ReplicaID) bool {
 	return !placed && (s != sharding.MetaShard || r < n.gov.view.NextReplica())
 }
 
-// locate knows where replicas are, on some nodes only after a while.
+// locate returns the node of a replica. Some nodes learn it only after a while.
 func (n *node) locate(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID, bool) {
 	if n.w.meta != nil {
 		return n.gov.view.ReplicaNode(s, r)
@@ -392,5 +395,6 @@ func (n *node) locate(s sharding.ShardID, r sharding.ReplicaID) (sharding.NodeID
 	return n.w.name(int(r%10) - 1), n.w.step >= n.learns || n.w.healing
 }
 
-// sorted returns a map's keys in order: nothing may depend on the map's own.
+// sorted returns the keys of a map in order, because a run must not depend on
+// the order of maps.
 func sorted[K cmp.Ordered, V any](m map[K]V) []K { return slices.Sorted(maps.Keys(m)) }

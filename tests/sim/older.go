@@ -11,18 +11,19 @@ import (
 	"github.com/hostd/hostd/sharding/staledisk"
 )
 
-// older is what disks that go back in time are drawn from. Now and then a node
-// comes back with its disk as it was some starts ago, and nothing on it shows
-// that. The others know of a later start of the node: it has to find that out
-// before its groups vote, give the disk up, and return with an empty one.
+// older draws old disks: sometimes a node comes back with a copy of its disk
+// from some starts ago, and nothing on the disk shows that. The other nodes
+// know of a later start. The node has to learn that from them before its groups
+// vote, discard the disk, and return with an empty one.
 type older struct {
 	rng *rand.Rand
-	// often: in one step of so many a disk is put back, 0 for never.
+	// often: a disk is replaced by its copy once in this many steps; 0 is
+	// never.
 	often int
 }
 
-// chooseOlder draws, from a source of its own, whether disks go back in a
-// world.
+// chooseOlder draws, from a random source of its own, whether a world has old
+// disks.
 func (w *World) chooseOlder() {
 	r := rand.New(rand.NewPCG(w.Seed, 5))
 	w.older = older{rng: r}
@@ -32,27 +33,29 @@ func (w *World) chooseOlder() {
 	}
 }
 
-// starts is what a node's directory has of its starts and of those of others.
+// starts is what a node's directory records about its own starts and those of
+// other nodes.
 type starts struct {
 	vouched, asked uint64
 	witness        staledisk.Witness // never modified
 }
 
-// copied is all that a stopped node has on its disk.
+// copied is a copy of everything on the disk of a stopped node.
 type copied struct {
 	disk    *disktest.Crashable
 	store   *memStore
-	machine *machine // that has ended
+	machine *machine // of the process that has ended
 	gov     governed
 	starts  starts
 }
 
-// perStep is more than the starts that a node can have in a step: their numbers
-// grow with the time, as by a clock.
+// perStep exceeds the number of starts that a node can have in one step, so
+// that incarnations grow with time, as if they came from a clock.
 const perStep = 1000
 
-// beginProbation gives a start its number, and leaves it to others whether
-// its groups vote. A node whose disk is new has promised nothing.
+// beginProbation begins the stale-disk check of a start: the node's groups do
+// not vote until the other nodes attest the start. A node with a new disk needs
+// no check, because it has promised nothing.
 func (n *node) beginProbation() {
 	if n.w.older.often == 0 {
 		return
@@ -85,8 +88,8 @@ func metaVoters(view *meta.View) (nodes []sharding.NodeID) {
 	return nodes
 }
 
-// prove asks the others about the start, now and then, until they have said
-// enough.
+// prove sometimes asks the other nodes about the start, until they have given
+// enough answers.
 func (n *node) prove() {
 	w := n.w
 	if n.trial == nil || !w.healing && w.older.rng.IntN(6) > 0 {
@@ -126,14 +129,14 @@ func (n *node) prove() {
 	}
 }
 
-// knows is the start of another node that the metadata of this one names.
+// knows returns the incarnation of another node in this node's view of the
+// metadata.
 func (n *node) knows(other *node) uint64 {
 	m, _ := n.gov.view.Member(n.w.name(other.id))
 	return m.Incarnation
 }
 
-// keepCopy has somebody copy the disk of a node whose power has just gone, now
-// and then.
+// keepCopy sometimes copies the disk of a node that has just lost power.
 func (n *node) keepCopy() {
 	if n.w.older.often == 0 || n.trial != nil || n.starts.vouched == 0 || n.w.older.rng.IntN(2) > 0 {
 		return
@@ -141,9 +144,9 @@ func (n *node) keepCopy() {
 	n.copied = &copied{disk: n.disk.Clone(), store: n.store.clone(), machine: n.machine, gov: n.gov, starts: n.starts}
 }
 
-// putBack gives a node its disk as it was when it was copied, where every shard
-// can do without the disk that it has, and all others know of a later start. A
-// start that only lost disks knew cannot be noticed.
+// putBack replaces a node's disk by the copy, if every shard can do without the
+// current disk and all other nodes know of a later start. Otherwise nobody
+// could notice the old disk, because only lost disks knew of the later start.
 func (w *World) putBack(n *node) {
 	k := n.copied
 	if k == nil || !n.up || n.trial != nil || k.starts.vouched >= n.starts.vouched || w.anyBehind() || !w.doesWithout(n) || len(metaVoters(k.gov.view)) == 1 {
@@ -161,7 +164,8 @@ func (w *World) putBack(n *node) {
 	w.note("put back %d", n.id)
 }
 
-// anyBehind: some node has an older disk and does not know yet.
+// anyBehind reports whether a node has an old disk that it has not detected
+// yet.
 func (w *World) anyBehind() bool {
 	return slices.ContainsFunc(w.nodes, func(n *node) bool { return n.behind })
 }

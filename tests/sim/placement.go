@@ -12,47 +12,49 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// registry is the metadata and its coordinator, which decide where replicas
-// live. It is in one place and never fails; what nodes know of it is behind.
+// registry is the metadata with its coordinator, which decides where replicas
+// are placed. It has a single copy and never fails, but nodes see it with a
+// delay.
 type registry struct {
 	state     *meta.State
 	index     uint64
 	coord     *coordinator.Coordinator
-	at        int // the node that it is beside
+	at        int // node where the coordinator runs
 	term      sharding.Term
 	reports   []report
 	transfers map[sharding.NodeID][]coordinator.Transfer
-	number    uint64 // of orders
+	number    uint64 // of the latest operation
 	still     bool
 }
 
-// report is one on its way.
+// report is a coordinator report in flight.
 type report struct {
 	at int
 	coordinator.Report
 }
 
-// governed is what a node knows of the metadata.
+// governed is a node's view of the metadata.
 type governed struct {
-	disk        int // that it has; it gets another when it loses one
+	disk        int // number of the disk; a new one replaces a lost disk
 	incarnation uint64
 	seq         uint64
 	view        *meta.View
-	fresh       bool // the view was caught up with since the start
+	fresh       bool // the view has been caught up since the start of the process
 	announced   bool
-	passed      uint64 // the view of the last pass
-	// confirmed are the elections since which it has caught up.
+	passed      uint64 // index of the view in the last pass
+	// confirmed holds, by shard, the term of the last election after which the
+	// node caught up with the metadata.
 	confirmed map[sharding.ShardID]sharding.Term
 }
 
-// begin is the start of a process.
+// begin resets the state for a new process.
 func (g *governed) begin() {
 	g.incarnation++
 	g.seq, g.passed, g.fresh, g.announced = 0, 0, false, false
 	g.confirmed = map[sharding.ShardID]sharding.Term{}
 }
 
-// found creates the cluster; the coordinator places its shards.
+// found creates the cluster. The coordinator then places its shards.
 func (w *World) found() {
 	w.meta = &registry{state: meta.New(), term: 1}
 	w.recoordinate()
@@ -75,7 +77,7 @@ func (n *node) describe() meta.Member {
 	}
 }
 
-// do carries a command out.
+// do applies a metadata command.
 func (w *World) do(command []byte) {
 	w.meta.index++
 	_, result, err := w.meta.state.Apply(w.meta.index, command)
@@ -85,7 +87,7 @@ func (w *World) do(command []byte) {
 	w.note("meta %s %v", command, err)
 }
 
-// recoordinate begins anew beside some node.
+// recoordinate replaces the coordinator by a new one on a random node.
 func (w *World) recoordinate() {
 	m := w.meta
 	m.at, m.term = w.rng.IntN(len(w.nodes)), m.term+1
@@ -93,7 +95,7 @@ func (w *World) recoordinate() {
 	m.coord = coordinator.New(coordinator.Options{DeadAfter: 3 * time.Second, Fresh: 2 * time.Second, TransferTimeout: time.Second})
 }
 
-// govern lets the coordinator decide, now and then.
+// govern lets the coordinator decide periodically.
 func (w *World) govern() {
 	m := w.meta
 	if !w.healing && w.chance(600) {
@@ -119,7 +121,7 @@ func (w *World) govern() {
 		in.Operations = append(in.Operations, w.order())
 	}
 	for _, member := range in.View.Members() {
-		if w.healing && member.Draining { // nobody else resumes it
+		if w.healing && member.Draining { // during healing nothing else resumes a drained member
 			m.number++
 			in.Operations = append(in.Operations, coordinator.Operation{ID: m.number, Kind: coordinator.OperationResume, Node: member.Node})
 		}
@@ -136,7 +138,7 @@ func (w *World) govern() {
 	}
 }
 
-// order is what an operator may want.
+// order draws an operation that an operator may request.
 func (w *World) order() coordinator.Operation {
 	w.meta.number++
 	o := coordinator.Operation{ID: w.meta.number, Kind: coordinator.OperationMove, Shard: w.shards[w.rng.IntN(len(w.shards))], Node: w.name(w.rng.IntN(len(w.nodes)))}
@@ -154,12 +156,13 @@ func (w *World) order() coordinator.Operation {
 	return o
 }
 
-// reaches says whether a node and the coordinator hear each other.
+// reaches reports whether a node and the coordinator's node are connected in
+// both directions.
 func (w *World) reaches(i int) bool {
 	return !w.cut[[2]int{i, w.meta.at}] && !w.cut[[2]int{w.meta.at, i}]
 }
 
-// govern is what a node does about its placements.
+// govern runs a node's part of placement.
 func (n *node) govern() {
 	w, g := n.w, &n.gov
 	if w.meta.still || !w.reaches(n.id) {
@@ -185,7 +188,7 @@ func (n *node) govern() {
 
 func (n *node) catchUp() { n.gov.view, n.gov.fresh = n.w.meta.state.View(), true }
 
-// statuses are the node's replicas.
+// statuses returns the status of each of the node's replicas.
 func (n *node) statuses() (out []raftgroup.Status) {
 	for _, s := range n.w.shards {
 		if st, err := n.driver.Core().Status(s); err == nil {
@@ -195,9 +198,9 @@ func (n *node) statuses() (out []raftgroup.Status) {
 	return out
 }
 
-// converge is one look at all replicas, as a node takes it: what is placed is
-// made, what is forgotten is removed, and the groups that it leads are brought
-// to their placements.
+// converge is one pass over all replicas, as a node makes it: it creates placed
+// replicas, removes replicas that are no longer placed, and moves the groups
+// that it leads towards their placements.
 func (n *node) converge() {
 	statuses := n.statuses()
 	for _, st := range statuses {
@@ -227,7 +230,8 @@ func (n *node) converge() {
 	n.gov.passed = view.Index()
 }
 
-// createPlaced makes the replicas that are placed here.
+// createPlaced creates the replicas that are placed on this node and do not
+// exist yet.
 func (n *node) createPlaced(view *meta.View, statuses []raftgroup.Status) {
 	for _, h := range view.HostedBy(n.w.name(n.id)) {
 		there := slices.ContainsFunc(statuses, func(st raftgroup.Status) bool { return st.Shard == h.Shard })
@@ -242,7 +246,7 @@ func (n *node) createPlaced(view *meta.View, statuses []raftgroup.Status) {
 	}
 }
 
-// changed follows a creation or a removal.
+// changed handles the result of creating or removing a replica.
 func (n *node) changed(what string, s sharding.ShardID, r sharding.ReplicaID, err error, logged bool) {
 	n.w.note("%s %d %d %d %v", what, n.id, s, r, err)
 	if logged {
@@ -252,7 +256,7 @@ func (n *node) changed(what string, s sharding.ShardID, r sharding.ReplicaID, er
 	}
 }
 
-// step takes the next step of a group's membership.
+// step takes the next step of a membership change.
 func (n *node) step(view *meta.View, st *raftgroup.Status) {
 	p, placed := view.Placement(st.Shard)
 	if !placed {
@@ -287,7 +291,8 @@ func (n *node) step(view *meta.View, st *raftgroup.Status) {
 	}
 }
 
-// report tells the coordinator what the node sees, and takes its wishes.
+// report sends the coordinator a report and executes the leadership transfers
+// that it requested.
 func (n *node) report() {
 	w, m := n.w, n.w.meta
 	n.gov.seq++
@@ -311,13 +316,13 @@ func (n *node) report() {
 	m.reports = append(m.reports, report{w.step + w.rng.IntN(10), r})
 	for _, t := range m.transfers[r.Node] {
 		if to := w.replica(t.Shard, w.index(t.To)); to != 0 && t.Shard != sharding.MetaShard {
-			_ = n.driver.Core().TransferLeader(t.Shard, to) // it may lead no more
+			_ = n.driver.Core().TransferLeader(t.Shard, to) // fails if the node is no longer the leader
 		}
 	}
 	delete(m.transfers, r.Node)
 }
 
-// metaReport tells of the metadata shard as if it always were as it should be.
+// metaReport reports the metadata shard as always healthy.
 func (w *World) metaReport(node int) (r coordinator.ShardReport, ok bool) {
 	p, _ := w.meta.state.View().Placement(sharding.MetaShard)
 	self, here := p.ReplicaOn(w.name(node))
@@ -337,7 +342,8 @@ func (w *World) metaReport(node int) (r coordinator.ShardReport, ok bool) {
 	return r, true
 }
 
-// metaLead is the first voter that runs, from the coordinator's node on.
+// metaLead returns the first running voter of the metadata shard, starting at
+// the coordinator's node.
 func (w *World) metaLead(p meta.Placement) (int, bool) {
 	for i := range w.nodes {
 		at := (w.meta.at + i) % len(w.nodes)

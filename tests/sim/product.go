@@ -13,25 +13,26 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// product is the product's state machine beside the simulator's own: it gets
-// the same entries, makes the batches durable, and must judge, recover and
-// answer the same. Its store is Badger in a real directory, whose tables appear
-// when its own goroutines make them, so a run with it does not repeat exactly.
+// product is the product's state machine, which runs next to the model. It gets
+// the same entries, makes the same batches durable, and must return the same
+// results, also after recovery. Its store is Badger in a real directory.
+// Badger's goroutines decide when tables are written, so a run with it is not
+// exactly repeatable.
 //
-// Where entities send, its store is one in memory, and all is decided by the
-// seed.
+// If entities send messages, its store is in memory and the seed determines
+// everything.
 type product struct {
-	store   *store.Store // nil for the node's own
+	store   *store.Store // nil if it uses the node's memStore
 	machine *eventlog.Machine
 }
 
-// UseStore makes the nodes of a plain world run the product's state machine
-// too, with stores below dir. Snapshots are tested with stores in
+// UseStore makes the nodes of a plain world run the product's state machine,
+// too, with stores below dir. Snapshots with real stores are tested in
 // tests/replicas.
 func (w *World) UseStore(dir string) { w.dir = dir }
 
-// openProduct opens the product's machine as of the watermark that the log
-// recorded, and checks that it is where the model is.
+// openProduct opens the product's machine at the durable index that the log
+// recorded, and checks that its state matches the model.
 func (n *node) openProduct(rec *recovery.Recovered) (t *product, err error) {
 	t = &product{}
 	if n.w.messages != nil {
@@ -71,7 +72,8 @@ func (t *product) close(w *World) {
 	}
 }
 
-// apply gives the product an entry that the model has judged.
+// apply passes an entry to the product that the model has judged, and compares
+// the results.
 func (t *product) apply(n *node, shard sharding.ShardID, c journal.Committed, model error) {
 	for _, v := range t.machine.Apply(shard, []journal.Committed{c}) {
 		if errors.Is(v.Err, eventlog.ErrStopped) && (n.store.lied[shard] || n.store.hid[shard]) {
@@ -89,7 +91,8 @@ func (t *product) apply(n *node, shard sharding.ShardID, c journal.Committed, mo
 	}
 }
 
-// flush writes a batch and returns its version, false if there was nothing.
+// flush writes a batch and returns its version. It returns false if there is
+// nothing to write.
 func (t *product) flush(n *node) (uint64, bool) {
 	if !t.machine.HasPending() {
 		return 0, false
@@ -110,7 +113,8 @@ func (t *product) flush(n *node) (uint64, bool) {
 	return b.Version, true
 }
 
-// durable asks the product what survives, and checks it against the batches.
+// durable returns the version that the product reports as durable, and checks
+// it against the written batches.
 func (t *product) durable(m *machine, dst map[sharding.ShardID]uint64) uint64 {
 	w := t.machine.Durable(dst)
 	for _, s := range m.n.w.shards {
@@ -124,8 +128,8 @@ func (t *product) durable(m *machine, dst map[sharding.ShardID]uint64) uint64 {
 	return w
 }
 
-// work lets the product's machine read snapshots in; the model follows when one
-// is there.
+// work lets the product's machine install snapshots. When it has installed one,
+// the model follows.
 func (m *machine) work() {
 	if m.n.w.messages == nil || m.product == nil || m.n.w.rng.IntN(3) == 0 {
 		return
@@ -150,7 +154,7 @@ func (m *machine) work() {
 	}
 }
 
-// verify compares every entity's head.
+// verify compares the sequence and hash of every entity.
 func (t *product) verify(n *node, shard sharding.ShardID, name string, e *entity) {
 	sequence, hash, _, err := t.machine.Head(shard, sharding.EntityID{Type: "chain", ID: name})
 	if err != nil || sequence != e.sequence || hash != e.hash {

@@ -2,13 +2,13 @@ package sim
 
 import "github.com/hostd/hostd/host/peer"
 
-// patience is how long a node counts another one as heard, in its own ticks:
-// without a byte of it, and while its loop stands still. Clocks and links
-// differ so much that it is wrong about that now and then.
+// patience is how long a node considers another node alive, in ticks of its own
+// clock: without receiving anything from it, and while its loop makes no
+// progress. Clocks and links differ so much that a node is sometimes wrong.
 var patience = peer.Patience{Silent: 7, Stands: 12}
 
-// ping lets the others know that the node lives, and looks who is silent. It
-// goes over the same links as the frames.
+// ping sends a heartbeat to every other node and suspects nodes from which
+// nothing arrived for too long. Heartbeats use the same links as frames.
 func (n *node) ping() {
 	n.ticks++
 	for other := range n.w.nodes {
@@ -25,8 +25,8 @@ func (n *node) ping() {
 	}
 }
 
-// stand is a pass of a process whose loop does not go round, as on a disk that
-// does not answer: where its links live, they ping all the same.
+// stand is one pass of a process whose loop is stuck, for example on a disk
+// that does not answer. If n.beats is set, its links still send heartbeats.
 func (n *node) stand() {
 	if !n.beats || n.w.step%n.slow != 0 {
 		return
@@ -38,8 +38,9 @@ func (n *node) stand() {
 	}
 }
 
-// hear follows anything that came from another node. What counted on an older
-// process of it hears that this one is gone, however soon the new one came.
+// hear handles an arrival from another node. If that node has restarted, the
+// raft core first learns that the previous process has failed, however soon the
+// new process appeared.
 func (n *node) hear(a arrival) {
 	from, signs := a.from, &n.signs[a.from]
 	if start := n.w.nodes[from].process; n.met[from] != start {

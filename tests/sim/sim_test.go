@@ -18,7 +18,7 @@ var (
 )
 
 // run runs one seed. Raft draws its election timeouts from crypto/rand, which
-// is made to follow the seed too.
+// is therefore made to depend on the seed, too.
 func run(t *testing.T, seed uint64, plain bool, store string, more ...func(*World)) (w *World, err error) {
 	cryptotest.SetGlobalRandom(t, seed)
 	defer func() {
@@ -38,7 +38,8 @@ func run(t *testing.T, seed uint64, plain bool, store string, more ...func(*Worl
 	return w, w.Run()
 }
 
-// seeds are those to run, and saved those that failed once, in plain worlds.
+// seeds returns the seeds to run, and the saved seeds, which run in plain
+// worlds.
 func seeds(t *testing.T) (out, saved []uint64) {
 	first, n := *seedFlag, *seedsFlag
 	if first == 0 {
@@ -57,7 +58,7 @@ func seeds(t *testing.T) (out, saved []uint64) {
 	return out, saved
 }
 
-// savedSeeds are those that failed once.
+// savedSeeds returns the seeds that failed once.
 func savedSeeds(t *testing.T) (out []uint64) {
 	text, err := os.ReadFile("testdata/seeds.txt")
 	if err != nil {
@@ -122,8 +123,8 @@ func TestSameSeedSameTrace(t *testing.T) {
 	}
 }
 
-// TestSeedsWithStore runs the product's state machine on its store beside the
-// model.
+// TestSeedsWithStore runs the product's state machine on a real store in
+// addition to the model.
 func TestSeedsWithStore(t *testing.T) {
 	n := 5
 	if *seedsFlag > 0 {
@@ -143,8 +144,8 @@ func TestSeedsWithStore(t *testing.T) {
 	}
 }
 
-// TestHintsOfEnds: words that a process has ended, right or wrong, begin
-// elections and do no more.
+// TestHintsOfEnds checks that reports of ended processes, right or wrong, start
+// elections and do no harm.
 func TestHintsOfEnds(t *testing.T) {
 	n := 20
 	if *seedsFlag > 0 {

@@ -14,10 +14,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// A snapshot of the model's state is every entry that was applied to it: what
-// is read in is then held to what all others applied.
+// A snapshot of the model's state contains every entry applied to it, so that
+// an installed state can be compared with the entries that other replicas
+// applied.
 
-// flushed is the last version written of a shard's present generation.
+// flushed returns the applied index of a shard's current generation in the
+// latest written version.
 func (m *machine) flushed(shard sharding.ShardID) uint64 {
 	if n := len(m.versions); n > 0 {
 		if at := m.versions[n-1].applied[shard]; at.generation == m.generations[shard] && m.shards[shard].generation == at.generation {
@@ -64,7 +66,8 @@ type pinned struct {
 	value  []byte
 }
 
-// counted is a state of the product's machine that is held.
+// counted is a pinned state of the product's machine. It counts as one of the
+// model's pins until it is closed.
 type counted struct {
 	statefile.Pinned
 	m      *machine
@@ -135,7 +138,7 @@ func (m *machine) Drop(shard sharding.ShardID, next uint32) {
 	m.n.events = append(m.n.events, func() { l.leader(l.term, false) })
 }
 
-// turnOver ends a generation and begins the next one.
+// turnOver ends a generation of a shard and begins the next one.
 func (m *machine) turnOver(b batch) {
 	if m.n.w.messages != nil {
 		m.begin(b.shard, b.generation)
@@ -197,16 +200,16 @@ func (m *machine) readIn(shard sharding.ShardID, generation uint32, in *statefil
 	return nil
 }
 
-// shipment is a snapshot on its way.
+// shipment is a snapshot in flight.
 type shipment struct {
-	at             int // it arrives
+	at             int // step of arrival
 	from, to       int
-	sender, taker  int // their starts
+	sender, taker  int // numbers of their processes
 	out            *transfer.Outgoing
 	arrived, ended bool
 }
 
-// ship puts what a node wants sent on its way.
+// ship sends the snapshots that a node has ready.
 func (n *node) ship() {
 	for _, o := range n.driver.TakeSnapshots() {
 		at := n.w.step + 1 + n.w.rng.IntN(40)
@@ -215,7 +218,7 @@ func (n *node) ship() {
 	}
 }
 
-// carry moves the snapshots on their way.
+// carry delivers the snapshots that have arrived.
 func (w *World) carry() {
 	under := w.shipping
 	w.shipping = nil
@@ -223,7 +226,7 @@ func (w *World) carry() {
 		switch from, to := w.nodes[s.from], w.nodes[s.to]; {
 		case s.ended:
 		case !from.up || from.process != s.sender:
-			s.out.Release() // nobody waits for it
+			s.out.Release() // the process that sent it has ended
 		case s.arrived && (!to.up || to.process != s.taker):
 			w.sent(s, errors.New("the node stopped"))
 		case s.arrived || s.at > w.step:
@@ -239,7 +242,7 @@ func (w *World) carry() {
 
 var errLost = errors.New("the snapshot was lost")
 
-// arrive hands a snapshot over. Some streams end early.
+// arrive delivers a snapshot. Some streams end early.
 func (w *World) arrive(s *shipment) {
 	to := w.nodes[s.to]
 	if !to.up || to.paused > w.step || w.cut[[2]int{s.from, s.to}] || !w.healing && w.rng.Float64() < w.profile.loss {
@@ -275,7 +278,8 @@ func (w *World) arrive(s *shipment) {
 	})
 }
 
-// question asks the receiver what it has of a snapshot that was sent before.
+// question asks the receiver which part of a snapshot it has from an earlier
+// attempt.
 func (w *World) question(s *shipment) error {
 	head, question := s.out.Question()
 	if question == nil {
@@ -292,8 +296,8 @@ func (w *World) question(s *shipment) error {
 	return s.out.Resume(answer, err)
 }
 
-// sent tells the sender what became of its snapshot, or that it was lost: the
-// answer may be.
+// sent reports the result of a snapshot to its sender. The report itself may be
+// lost.
 func (w *World) sent(s *shipment, err error) {
 	if s.ended {
 		return

@@ -9,13 +9,14 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// absence is how long a node stays away, one step in so many.
+// absence returns the mean number of steps that a node stays down.
 func (p *profile) absence() int { return max(60, p.away) }
 
-// wipe takes a node's disk, where every shard can do without it for good: its
-// replicas never come back, and more than a quorum is left, which has applied
-// that it is one: who knows of the last change only that it was proposed needs
-// the voters before it too. The node returns empty.
+// wipe destroys a node's disk if every shard can permanently do without it; the
+// node returns with an empty disk. Its old replicas never come back. More than
+// a quorum of the new membership must therefore remain and must have applied
+// that membership, because a replica that has only received the proposal of the
+// last change still needs a quorum of the previous voters.
 func (w *World) wipe(n *node) {
 	if !n.up || w.anyBehind() || !w.doesWithout(n) {
 		return
@@ -34,15 +35,17 @@ func (n *node) renew() {
 	n.store = newMemStore(w)
 	n.machine = newMachine(n)
 	if w.older.often > 0 {
-		n.gov.incarnation += perStep // above all that it was asked about
+		n.gov.incarnation += perStep // greater than any incarnation that the node asked about
 		n.starts, n.copied, n.behind = starts{}, nil, false
 	}
 }
 
-// doesWithout says whether every shard can do without a node's disk for good.
+// doesWithout reports whether every shard can permanently do without a node's
+// disk.
 func (w *World) doesWithout(n *node) bool {
 	for i, other := range w.nodes {
-		// What another has lost is not known before it has returned.
+		// Until a node with a new disk has reported it, the metadata does not
+		// show which replicas that node has lost.
 		if m, _ := w.meta.state.View().Member(w.name(i)); m.Disk != other.describe().Disk {
 			return false
 		}
@@ -71,7 +74,7 @@ func (w *World) doesWithout(n *node) bool {
 	return true
 }
 
-// asPlaced says whether a shard's group is what its placement says.
+// asPlaced reports whether the members of a shard's group match its placement.
 func (w *World) asPlaced(s sharding.ShardID) bool {
 	p, placed := w.meta.state.View().Placement(s)
 	leader := w.leader(s)
@@ -85,7 +88,8 @@ func (w *World) asPlaced(s sharding.ShardID) bool {
 	return err == nil && len(st.Outgoing)+len(st.Learners) == 0 && slices.Equal(want, have)
 }
 
-// inPlace says whether all replicas are where they belong, and nowhere else.
+// inPlace reports whether every replica is on the node where the metadata
+// places it, and on no other node.
 func (w *World) inPlace() bool {
 	for _, m := range w.meta.state.View().Members() {
 		if m.Status != meta.StatusUp {
@@ -106,8 +110,8 @@ func (w *World) inPlace() bool {
 	return true
 }
 
-// pardon starts the nodes anew that an operator has put down, members still or
-// removed since: nothing else brings them back.
+// pardon restarts the nodes that an operator has marked down, whether they are
+// still members or were removed since, because nothing else brings them back.
 func (w *World) pardon() {
 	for i, n := range w.nodes {
 		if n.up && w.meta.state.View().IsDowned(w.name(i), n.gov.incarnation) {

@@ -13,38 +13,39 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// World is one run. It belongs to one goroutine.
+// World is one run of the simulation. Only one goroutine may use it.
 type World struct {
 	Seed uint64
-	// Story gets a line for everything that happens, unless it is nil.
+	// Story receives a line for each event of the run, unless it is nil.
 	Story   io.Writer
 	rng     *rand.Rand
 	profile profile
 	step    int
-	dir     string // of the stores, empty without
+	dir     string // directory of the stores; empty if there are none
 	shards  []sharding.ShardID
 	nodes   []*node
 	clients []*client
 	entity  map[string]*history
 
 	flights  []flight
-	meta     *registry // nil where placements are fixed
-	messages *messages // nil where entities send nothing
+	meta     *registry // nil if placements are fixed
+	messages *messages // nil if entities send no messages
 	liars    liars
 	older    older
 	hints    hints
-	// shipping are the snapshots on their way.
+	// shipping are the snapshots in flight.
 	shipping []*shipment
-	cut      map[[2]int]bool // links that lose everything, from, to
+	cut      map[[2]int]bool // links, by source and destination, that lose everything
 	healing  bool
-	bound    uint64 // the newest binding revision
-	// joining shards began with one voter and get the others as they go.
+	bound    uint64 // newest revision of activations
+	// joining are the shards that began with one voter and get the other voters
+	// during the run.
 	joining map[sharding.ShardID]bool
 	joined  map[sharding.ShardID]bool
 
 	leaders map[leadership]int
 	log     map[sharding.ShardID][]journal.Committed
-	asked   int // rounds of commands in the calm
+	asked   int // number of calls of ask
 	first   error
 	trace   hash.Hash64
 	count   Counts
@@ -55,8 +56,8 @@ type leadership struct {
 	term  sharding.Term
 }
 
-// flight is a frame on its way, or a ping if it is nil. It tells how often the
-// sender's loop had gone round.
+// flight is a frame in flight, or a heartbeat if frame is nil. turns is the
+// number of turns of the sender's loop so far.
 type flight struct {
 	at       int
 	from, to int
@@ -64,7 +65,8 @@ type flight struct {
 	turns    uint64
 }
 
-// Counts says what a run met: a fault that never happens tests nothing.
+// Counts are the numbers of faults and events in a run. Zero means that the run
+// did not test that case.
 type Counts struct {
 	Frames, Lost, Doubled                  int
 	crashes, cuts, pauses, stalls          int
@@ -87,7 +89,7 @@ func (c *Counts) String() string {
 		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.bindings, c.acked, c.reads, c.unknown, c.resent, c.snapshots, c.refusals, c.resumed, c.installs, c.created, c.removed, c.wiped, c.sends, c.dead, c.turned, c.strayed, c.repeated, c.fired, c.shortened, c.lies, c.caught, c.stands, c.back, c.found, c.hidden)
 }
 
-// profile is how one seed's world behaves; seeds differ in everything.
+// profile is the behavior of a seed's world.
 type profile struct {
 	nodes, shards, clients, entities, steps int
 	segment                                 int64
@@ -95,18 +97,22 @@ type profile struct {
 	message, apply, uncommitted             uint64
 	loss, double                            float64
 	delay                                   int
-	// one in so many steps; 0 never
+	// Each happens once in this many steps on average; 0 is never.
 	crash, partition, heal, pause, stall, transfer, members int
-	// blind: some nodes do not know where replicas are for so many steps.
+	// blind is the number of steps in which some nodes do not know where
+	// replicas are.
 	blind int
-	// snapshots help followers that are behind; logs are cut behind as many
-	// bytes.
+	// snapshots reports whether followers that fell behind get snapshots.
+	// retain and retainTotal bound the bytes that a log keeps for followers
+	// before it is truncated.
 	snapshots           bool
 	retain, retainTotal int64
-	// moves: replicas are placed and moved by the metadata. away: a node that
-	// is down is so for longer. wipe: disks are lost.
+	// moves: the metadata places and moves replicas, with an operation once in
+	// this many steps. away: mean number of steps that a node stays down. wipe:
+	// a disk is lost once in this many steps.
 	moves, away, wipe int
-	// calm: the clients rest every other so many steps, never for 0.
+	// calm: the clients pause during every second period of this many steps;
+	// never if 0.
 	calm int
 }
 
@@ -125,8 +131,8 @@ func (w *World) choose() profile {
 	return p
 }
 
-// chooseMore draws what came later from a source of its own: the older part of
-// a seed's world stays as it was.
+// chooseMore draws settings that were added later from a random source of its
+// own, so that the original settings of a seed stay the same.
 func (w *World) chooseMore() {
 	r := rand.New(rand.NewPCG(w.Seed, 2))
 	p := &w.profile
@@ -139,7 +145,8 @@ func (w *World) chooseMore() {
 	}
 }
 
-// New makes the world of a seed; a plain one leaves out what came later.
+// New creates the world of a seed. A plain world omits the settings that were
+// added later.
 func New(seed uint64, plain bool) *World {
 	w := &World{
 		Seed: seed, rng: rand.New(rand.NewPCG(seed, 1)), entity: map[string]*history{}, cut: map[[2]int]bool{},
@@ -184,14 +191,14 @@ func (w *World) firstVoters(s sharding.ShardID) (ids []sharding.ReplicaID) {
 	return ids
 }
 
-// fail keeps the first violation; the run ends.
+// fail records the first violation, which ends the run.
 func (w *World) fail(format string, args ...any) {
 	if w.first == nil {
 		w.first = fmt.Errorf("seed %d step %d: %s", w.Seed, w.step, fmt.Sprintf(format, args...))
 	}
 }
 
-// note makes something part of the trace.
+// note adds a line to the trace.
 func (w *World) note(format string, args ...any) {
 	fmt.Fprintf(w.trace, "%d ", w.step)
 	fmt.Fprintf(w.trace, format, args...)
@@ -202,10 +209,10 @@ func (w *World) note(format string, args ...any) {
 	}
 }
 
-// Trace is the hash of everything that happened.
+// Trace returns the hash of everything that happened.
 func (w *World) Trace() uint64 { return w.trace.Sum64() }
 
-// Counts says what the run met.
+// Counts returns the counters of the run.
 func (w *World) Counts() *Counts { return &w.count }
 
 // Run runs the world to its end and returns the first violation.
@@ -235,7 +242,7 @@ func (w *World) Run() error {
 	return w.first
 }
 
-// Close gives the stores back.
+// Close closes the stores.
 func (w *World) Close() {
 	for _, n := range w.nodes {
 		if n.up {
@@ -245,7 +252,7 @@ func (w *World) Close() {
 	}
 }
 
-// pass moves everything on by one step.
+// pass advances the world by one step.
 func (w *World) pass() {
 	w.deliver()
 	w.carry()
@@ -271,7 +278,7 @@ func (w *World) send(from, to int, frame []byte) {
 	w.fly(from, to, frame)
 }
 
-// fly puts a frame or a ping on a link.
+// fly puts a frame or a heartbeat on a link.
 func (w *World) fly(from, to int, frame []byte) {
 	copies := 1
 	if w.cut[[2]int{from, to}] {
@@ -293,13 +300,14 @@ func (w *World) fly(from, to int, frame []byte) {
 		delay = min(delay, 3)
 	}
 	for range copies {
-		// Each copy is its own: entries keep pointing into the frame.
+		// Each copy gets its own bytes, because decoded entries point into the
+		// frame.
 		at := w.step + 1 + w.rng.IntN(delay)
 		w.flights = append(w.flights, flight{at, from, to, bytes.Clone(frame), w.nodes[from].turns})
 	}
 }
 
-// deliver hands out what has arrived, in any order.
+// deliver hands out the frames that have arrived, in random order.
 func (w *World) deliver() {
 	var due []flight
 	kept := w.flights[:0]
@@ -322,7 +330,7 @@ func (w *World) deliver() {
 	}
 }
 
-// leads checks that a shard has one writer in a term.
+// leads checks that a shard has at most one leader in a term.
 func (w *World) leads(n *node, shard sharding.ShardID, term sharding.Term) {
 	w.count.leads++
 	key := leadership{shard, term}

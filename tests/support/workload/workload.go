@@ -154,8 +154,8 @@ func (l *Load) Fault() error {
 // maxPast bounds the number of commands that are kept for resending.
 const maxPast = 4096
 
-// remember keeps an acknowledged command. If maxPast are kept, it replaces one
-// so that the kept commands are a random sample of all.
+// remember keeps an acknowledged command for resending. If maxPast are kept
+// already, it replaces a random one.
 func (l *Load) remember(a history.Attempt) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
