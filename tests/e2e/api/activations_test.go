@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestActivationsAtOnce: each of many that come at once has an answer, and the
-// one of the highest revision serves.
+// TestActivationsAtOnce checks that each of several concurrent activations gets
+// an answer, and that the module of the highest revision is then active.
 func TestActivationsAtOnce(t *testing.T) {
 	s := start(t, testkit.NodeOptions{})
 	s.upload(t, release("0"))

@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestArchivesGoThroughPipes: an export to standard output is what an export to
-// a file is, an import from standard input brings it into another cluster, and
-// one that was cut short brings nothing.
+// TestArchivesGoThroughPipes checks that an export to standard output equals an
+// export to a file, that an import from standard input restores it in another
+// cluster, and that a truncated archive imports nothing.
 func TestArchivesGoThroughPipes(t *testing.T) {
 	testkit.Long(t, "long")
 	from := testkit.StartNode(t, testkit.NodeOptions{})

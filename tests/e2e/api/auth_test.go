@@ -29,11 +29,11 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// credentials are those of a test, and the file that a node knows them by.
+// credentials are the tokens of a test and the node's credentials file.
 type credentials struct {
 	t    *testing.T
 	file string
-	good string // for ever
+	good string // never expires
 	past string // expired
 }
 
@@ -53,7 +53,7 @@ func (c *credentials) line(name, token string, expires time.Time) string {
 	return line
 }
 
-// write replaces the file in one step.
+// write replaces the file atomically.
 func (c *credentials) write(lines ...string) {
 	c.t.Helper()
 	if err := os.WriteFile(c.file+".new", []byte(strings.Join(lines, "\n")), 0o600); err != nil {
@@ -68,13 +68,13 @@ func (c *credentials) flags(mode string) []string {
 	return []string{"--auth", mode, "--token-file", c.file}
 }
 
-// procedure is one that clients may call.
+// procedure is an RPC that clients may call.
 type procedure struct {
 	path   string
 	stream bool
 }
 
-// procedures are all of the client services.
+// procedures returns all procedures of the client services.
 func procedures() (out []procedure) {
 	for _, file := range []protoreflect.FileDescriptor{
 		entityv1.File_hostd_entity_v1_entity_proto, modulev1.File_hostd_module_v1_module_proto,
@@ -94,8 +94,8 @@ func procedures() (out []procedure) {
 	return append(out, procedure{"/hostd.entity.v1.EntityService/NoSuchProcedure", false})
 }
 
-// attempt makes a call of a procedure with an empty message, and returns the
-// status and the beginning of the answer.
+// attempt calls a procedure with an empty message. It returns the status and
+// the beginning of the response body.
 func (s *surface) attempt(t *testing.T, p procedure, token string) (status int, answer string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
@@ -118,12 +118,12 @@ func (s *surface) attempt(t *testing.T, p procedure, token string) (status int, 
 	}
 	defer res.Body.Close()
 	text := make([]byte, 4<<10)
-	n, _ := res.Body.Read(text) // a stream may have no end
+	n, _ := res.Body.Read(text) // a stream may never end
 	return res.StatusCode, string(text[:n])
 }
 
-// TestEveryProcedureAsksWhoCalls: no procedure answers whom the node is not to
-// let in, and every one answers whom it is.
+// TestEveryProcedureAsksWhoCalls checks that every procedure rejects a caller
+// without a valid credential and answers a caller with one.
 func TestEveryProcedureAsksWhoCalls(t *testing.T) {
 	all := procedures()
 	if len(all) < 40 {
@@ -144,7 +144,7 @@ func TestEveryProcedureAsksWhoCalls(t *testing.T) {
 				flags = with.flags(c.mode)
 			}
 			s := start(t, testkit.NodeOptions{Flags: flags, Token: with.good})
-			// A watch of settings answers once there is one.
+			// A watch of settings answers only if there is a setting.
 			if _, err := s.node.Client(client.Options{}).PutSetting(t.Context(), "a", "b"); err != nil {
 				t.Fatal(err)
 			}
@@ -157,7 +157,8 @@ func TestEveryProcedureAsksWhoCalls(t *testing.T) {
 					{"a token that nobody has", authn.NewToken(), c.bad}, {"an expired token", with.past, c.past},
 				} {
 					status, answer := s.attempt(t, p, k.token)
-					// Those who are refused too often are told to wait, and are refused.
+					// Callers that were refused too often are rejected with a
+					// rate limit.
 					refused := strings.Contains(answer, `"code":"unauthenticated"`) && (status == http.StatusUnauthorized || p.stream) ||
 						strings.Contains(answer, "were refused for their credential") && (status == http.StatusTooManyRequests || p.stream)
 					if refused == k.in {
@@ -170,7 +171,7 @@ func TestEveryProcedureAsksWhoCalls(t *testing.T) {
 	}
 }
 
-// checkOpen checks what a node answers to plain requests without a credential.
+// checkOpen checks how a node answers plain requests without a credential.
 func (s *surface) checkOpen(t *testing.T, anonymous bool) {
 	t.Helper()
 	for path, open := range map[string]bool{"/livez": true, "/readyz": true, "/metrics": true, "/": anonymous, "/nothing": anonymous} {
@@ -191,7 +192,8 @@ func (s *surface) checkOpen(t *testing.T, anonymous bool) {
 	}
 }
 
-// TestRefusedInEveryProtocol: callers of every protocol are told the code.
+// TestRefusedInEveryProtocol checks that callers receive the error code in
+// every protocol.
 func TestRefusedInEveryProtocol(t *testing.T) {
 	with := newCredentials(t)
 	s := start(t, testkit.NodeOptions{Flags: with.flags("required")})
@@ -209,7 +211,7 @@ func TestRefusedInEveryProtocol(t *testing.T) {
 	}
 }
 
-// endless is a body that counts what is read of it.
+// endless is a request body that counts the bytes read from it.
 type endless struct{ read atomic.Int64 }
 
 func (e *endless) Read(p []byte) (int, error) {
@@ -217,8 +219,9 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestBodyOfStrangersIsNotRead: of a body of 1 GiB nothing is read but what was
-// on its way when the header came.
+// TestBodyOfStrangersIsNotRead checks that of a body of 1 GiB from an
+// unauthenticated caller, the node receives only what was in flight when it
+// read the header.
 func TestBodyOfStrangersIsNotRead(t *testing.T) {
 	const whole = 1 << 30
 	with := newCredentials(t)
@@ -245,15 +248,16 @@ func TestBodyOfStrangersIsNotRead(t *testing.T) {
 			continue
 		}
 		res.Body.Close()
-		// What the kernel and the window of HTTP/2 have room for leaves the client.
+		// The client can send as much as fits into the kernel's buffers and
+		// HTTP/2's flow control window.
 		if n := body.read.Load(); res.StatusCode != http.StatusUnauthorized || n > 32<<20 {
 			t.Errorf("%s: %s after %d bytes", c.name, res.Status, n)
 		}
 	}
 }
 
-// TestRevokedTokensEndStreams: who loses its token is told so on the streams
-// that it has open, and in its next call.
+// TestRevokedTokensEndStreams checks that revoking a token ends the caller's
+// open streams and rejects its next call.
 func TestRevokedTokensEndStreams(t *testing.T) {
 	with := newCredentials(t)
 	other := authn.NewToken()
@@ -308,7 +312,7 @@ func TestRevokedTokensEndStreams(t *testing.T) {
 	if err := <-ended; client.CodeOf(err) != connect.CodeUnauthenticated {
 		t.Errorf("the stream of a token that was removed ended with %v", err)
 	}
-	if err := send(); err == nil { // one that was on its way has no outcome
+	if err := send(); err == nil { // a command in flight has an unknown outcome
 		t.Error("a command on the stream of a token that was removed is answered")
 	}
 	if err := send(); client.CodeOf(err) != connect.CodeUnauthenticated {
@@ -332,8 +336,8 @@ func TestRevokedTokensEndStreams(t *testing.T) {
 	}
 }
 
-// TestNodesForwardForTheirCallers: a cluster whose nodes ask who calls works as
-// one does that asks nobody, at whichever node a call arrives.
+// TestNodesForwardForTheirCallers checks that a cluster with authentication
+// serves every call at every node, as a cluster without it does.
 func TestNodesForwardForTheirCallers(t *testing.T) {
 	with := newCredentials(t)
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 8, Flags: with.flags("required"), Token: with.good})
@@ -371,8 +375,8 @@ func TestNodesForwardForTheirCallers(t *testing.T) {
 	}
 }
 
-// TestAuthIsToldApart: a configuration that would let nobody in, or looks safer
-// than it is, is refused.
+// TestAuthIsToldApart checks that serve rejects a configuration that would let
+// nobody in, or that looks safer than it is.
 func TestAuthIsToldApart(t *testing.T) {
 	with := newCredentials(t)
 	for _, c := range []struct {

@@ -18,12 +18,12 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// clusterOf is the ClusterService of a node.
+// clusterOf returns a client of a node's ClusterService.
 func clusterOf(n *testkit.Node) clusterv1connect.ClusterServiceClient {
 	return clusterv1connect.NewClusterServiceClient(http.DefaultClient, n.API())
 }
 
-// postJSON makes a call as curl does and decodes what it answers.
+// postJSON makes a call as curl would and decodes the response.
 func postJSON(t *testing.T, n *testkit.Node, procedure, body string, out any) int {
 	t.Helper()
 	res, err := http.Post(n.API()+procedure, "application/json", strings.NewReader(body))
@@ -41,7 +41,7 @@ func postJSON(t *testing.T, n *testkit.Node, procedure, body string, out any) in
 	return res.StatusCode
 }
 
-// answerJSON is what Send and Query answer over plain HTTP, or an error.
+// answerJSON is a response of Send or Query over plain HTTP, or an error.
 type answerJSON struct {
 	JSON      struct{ Total int } `json:"json"`
 	Sequence  string              `json:"sequence"`
@@ -51,8 +51,8 @@ type answerJSON struct {
 	Message   string              `json:"message"`
 }
 
-// Any node takes any command: the entity runs where its shard is led, whoever
-// is asked, and everybody says the same of it.
+// Any node accepts any command. The entity runs where its shard is led, and
+// every node reports the same state.
 func TestAnyNodeTakesAnyCommand(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
@@ -98,7 +98,7 @@ func TestAnyNodeTakesAnyCommand(t *testing.T) {
 	}
 }
 
-// Every node describes the whole cluster, and they agree.
+// Every node describes the whole cluster, and all descriptions agree.
 func TestEveryNodeDescribesTheCluster(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 6})
@@ -130,7 +130,8 @@ func TestEveryNodeDescribesTheCluster(t *testing.T) {
 	}
 }
 
-// A setting written at one node is read at all, from their own copies.
+// A setting written through one node can be read on every node, from its own
+// copy.
 func TestSettingsAreEverywhere(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 1, NodeFlags: map[int][]string{2: {"--admin", "read-only"}}})
@@ -191,7 +192,7 @@ func TestSettingsAreEverywhere(t *testing.T) {
 	}
 }
 
-// leads is how many data shards a node leads, as another sees it.
+// leads returns how many data shards a node leads according to another node.
 func leads(c *testkit.Cluster, node int, id string) int {
 	n := 0
 	for _, s := range c.Shards(node) {

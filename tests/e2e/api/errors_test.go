@@ -23,10 +23,10 @@ type refusal struct {
 	name    string
 	request proto.Message
 	code    connect.Code
-	say     string // part of the message: what is wrong, or what to do
+	say     string // part of the message: what is wrong or what to do
 }
 
-// TestErrors runs every refusal over every protocol.
+// TestErrors makes every failing call over every protocol.
 func TestErrors(t *testing.T) {
 	s := start(t, testkit.NodeOptions{}, "counter", "account")
 	first := command("counter", "a", "add", `{"amount":3}`)
@@ -89,7 +89,7 @@ func TestErrors(t *testing.T) {
 	} {
 		for _, p := range protocols {
 			if p.name == "connect json" && (r.name == "data that is not UTF-8" || r.name == "message over the limit") {
-				continue // base64 makes other bytes of these
+				continue // base64 encodes these bytes differently
 			}
 			t.Run(r.name+"/"+p.name, func(t *testing.T) {
 				s.unchanged(t, []string{"counter", "account"}, func() {
@@ -102,13 +102,13 @@ func TestErrors(t *testing.T) {
 			})
 		}
 	}
-	// The node is as good as before.
+	// The node still works.
 	if res := s.send(t, command("counter", "a", "add", `{"amount":1}`)); string(res.GetData()) != `{"total":4}` || res.GetSequence() != 2 {
 		t.Errorf("the next command gave %v", res)
 	}
 }
 
-// wantDetail checks the details that refusals of commands carry.
+// wantDetail checks the error details of rejected commands.
 func wantDetail(t *testing.T, r refusal, err error) {
 	t.Helper()
 	want := map[string]proto.Message{
@@ -139,7 +139,7 @@ func wantDetail(t *testing.T, r refusal, err error) {
 	}
 }
 
-// TestPlainHTTP is what a caller with nothing but curl sees.
+// TestPlainHTTP checks the responses that a caller with curl sees.
 func TestPlainHTTP(t *testing.T) {
 	s := start(t, testkit.NodeOptions{}, "counter", "account")
 	s.send(t, command("counter", "a", "add", `{"amount":3}`))
@@ -208,7 +208,7 @@ func TestPlainHTTP(t *testing.T) {
 	})
 }
 
-// TestSuccessOverEveryProtocol sends and asks over each.
+// TestSuccessOverEveryProtocol sends a command and a query over every protocol.
 func TestSuccessOverEveryProtocol(t *testing.T) {
 	s := start(t, testkit.NodeOptions{}, "counter")
 	amount, err := structpb.NewValue(map[string]any{"amount": 2})
@@ -237,7 +237,8 @@ func TestSuccessOverEveryProtocol(t *testing.T) {
 	}
 }
 
-// unmetered takes out what a call cost, which is the build's own affair.
+// unmetered removes the fuel from an answer, because it depends on the guest's
+// build.
 func unmetered(text string) string { return fuel.ReplaceAllString(text, "") }
 
 var fuel = regexp.MustCompile(`,?"fuel":"[0-9]+"`)

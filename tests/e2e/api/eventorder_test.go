@@ -14,7 +14,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// Orders may be given to any node, and are seen from any other.
+// Any node accepts administrative operations, and their effects are visible on
+// any other node.
 func TestOrders(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 6})
@@ -70,7 +71,7 @@ func TestOrders(t *testing.T) {
 	}
 }
 
-// leaderAt is who leads a shard as a node sees it.
+// leaderAt returns the leader of a shard according to a node.
 func leaderAt(c *testkit.Cluster, node int, shard uint32) string {
 	for _, s := range c.Shards(node) {
 		if s.GetShardId() == shard {
@@ -80,7 +81,7 @@ func leaderAt(c *testkit.Cluster, node int, shard uint32) string {
 	return ""
 }
 
-// Every node describes every entity, with what its leader knows.
+// Every node describes every entity, with the information that its leader has.
 func TestEveryNodeDescribesEntities(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
@@ -109,9 +110,9 @@ func TestEveryNodeDescribesEntities(t *testing.T) {
 	}
 }
 
-// Every replica names the history of a shard in the same way: a cursor is the
-// same text whichever node gave it, also after the shard has another leader and
-// after a replica was made from another one's state.
+// Every replica identifies the history of a shard in the same way. The same
+// position gives the same cursor on every node, also after a leadership
+// transfer and after a replica was created from a snapshot.
 func TestEveryNodeGivesTheSameCursors(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 4})

@@ -13,8 +13,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestModulesMustFitOnThreeNodes: what is stored is looked at where it is led,
-// whichever node is asked to activate a module.
+// TestModulesMustFitOnThreeNodes checks that an activation compares the module
+// with stored entities on all nodes that lead their shards, whichever node
+// receives the request.
 func TestModulesMustFitOnThreeNodes(t *testing.T) {
 	const entities = 24
 	v := verifying{Cluster: testkit.StartCluster(t, 3, testkit.ClusterOptions{}), t: t}
@@ -34,7 +35,7 @@ func TestModulesMustFitOnThreeNodes(t *testing.T) {
 	}
 	lacking := v.upload(listing("renamed").Build(), false)
 	failing := listing("happened")
-	failing.Apply = []byte{0x20, 1, 0x04, 0x40, 0x00, 0x0b, 0x41, 0} // traps if there is an event
+	failing.Apply = []byte{0x20, 1, 0x04, 0x40, 0x00, 0x0b, 0x41, 0} // traps on any event
 	broken := v.upload(failing.Build(), false)
 	for at := range 3 {
 		n := v.Node(at)

@@ -14,9 +14,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestHistorySaysWhoForcedByToken: where nodes ask who calls, a module that was
-// forced is in the history of its type with the name of the token that did it,
-// and another one with the name of its own.
+// TestHistorySaysWhoForcedByToken checks that with authentication, the history
+// of a type names the token that forced a module, and for each other module the
+// token that activated it.
 func TestHistorySaysWhoForcedByToken(t *testing.T) {
 	with := newCredentials(t)
 	boss := authn.NewToken()

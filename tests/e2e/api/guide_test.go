@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestEveryCommandOfChangingAType runs the commands of the guide as they are on
-// the page, from the first to the last. What begins with ! has to fail.
+// TestEveryCommandOfChangingAType runs the commands of the guide as written,
+// from first to last. A command that begins with ! must fail.
 func TestEveryCommandOfChangingAType(t *testing.T) {
 	const root = "../../../"
 	page, err := os.ReadFile(root + "docs/guide/changing-a-type.md")

@@ -16,8 +16,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestFullQueue: commands beyond a queue's bound are refused, each by itself,
-// and leave nothing; those that are taken are carried out in order.
+// TestFullQueue checks that commands beyond the limit of a queue are rejected
+// individually and leave nothing behind, and that accepted commands run in
+// order.
 func TestFullQueue(t *testing.T) {
 	s := start(t, testkit.NodeOptions{Flags: []string{"--max-entity-in-flight", "4"}}, "counter")
 	const commands = 512
@@ -71,8 +72,8 @@ func TestFullQueue(t *testing.T) {
 	}
 }
 
-// TestStreamItems: a wrong command on a stream fails its own item, the stream
-// goes on.
+// TestStreamItems checks that an invalid command on a stream fails only its own
+// item, and that the stream continues.
 func TestStreamItems(t *testing.T) {
 	s := start(t, testkit.NodeOptions{}, "counter", "account")
 	items := []struct {
@@ -131,8 +132,8 @@ func TestStreamItems(t *testing.T) {
 	}
 }
 
-// TestNotAllowed: a node whose admin is read-only takes no changes of the
-// cluster, and what is not built says so.
+// TestNotAllowed checks that a node with read-only admin rejects changes of the
+// cluster, and that calls that are not implemented return that code.
 func TestNotAllowed(t *testing.T) {
 	s := start(t, testkit.NodeOptions{Flags: []string{"--admin", "read-only"}})
 	for _, r := range []proto.Message{

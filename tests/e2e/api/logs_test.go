@@ -16,9 +16,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestLinesOfGuestsAreFollowed: whichever node is asked, the lines that guests
-// write on all nodes are told: those that were written before, and those that
-// come. What another type or entity writes is not among them.
+// TestLinesOfGuestsAreFollowed checks that any node returns the log lines that
+// guests write on all nodes, earlier ones and new ones, and excludes the lines
+// of other types and entities.
 func TestLinesOfGuestsAreFollowed(t *testing.T) {
 	const entities = 12
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})

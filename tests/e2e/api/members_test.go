@@ -11,7 +11,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// memberAt is a member as a node sees it; nil when it is none.
+// memberAt returns a member as a node sees it; nil if the node does not list
+// it.
 func memberAt(c *testkit.Cluster, node int, id string) *clusterv1.Member {
 	for _, m := range c.Overview(node).GetMembers() {
 		if m.GetNodeId() == id {
@@ -21,7 +22,8 @@ func memberAt(c *testkit.Cluster, node int, id string) *clusterv1.Member {
 	return nil
 }
 
-// holds is how many data shards have a replica on a node, as another sees it.
+// holds returns how many data shards have a replica on a node, according to
+// another node.
 func holds(c *testkit.Cluster, node int, id string) int {
 	n := 0
 	for _, s := range c.Shards(node) {
@@ -32,8 +34,8 @@ func holds(c *testkit.Cluster, node int, id string) int {
 	return n
 }
 
-// A fourth node joins, gets its share of the shards, and gives it back when it
-// leaves.
+// A fourth node joins, receives its share of the shards, and gives it back when
+// it leaves.
 func TestNodeJoinsAndLeaves(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -55,7 +57,7 @@ func TestNodeJoinsAndLeaves(t *testing.T) {
 	}
 	c.Await("every node knows that n4 has left", func() bool { return memberAt(c, 1, "n4") == nil && holds(c, 1, "n4") == 0 })
 	c.Stop(3)
-	for name, want := range map[string]int{"n4": 0, "n44": 1} { // it has left, it never was
+	for name, want := range map[string]int{"n4": 0, "n44": 1} { // n4 has left; n44 never existed
 		if out, code := c.Node(1).Run("node", "leave", name, "--addr", c.Node(1).API()); code != want || want == 1 && !strings.Contains(out, "no such node") {
 			t.Errorf("node leave %s: exit code %d, %s", name, code, out)
 		}
@@ -71,9 +73,9 @@ func TestNodeJoinsAndLeaves(t *testing.T) {
 	}
 }
 
-// A node that is drained leads nothing while it is stopped, and leads again
-// after its start; one that is put down is replaced by nobody where there is
-// nobody, and comes back.
+// A drained node leads nothing, also while it is stopped, and leads again after
+// its next start. A node that is marked down is not replaced if no other node
+// can take its replicas, and can come back.
 func TestNodeIsDrainedAndPutDown(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -110,7 +112,7 @@ func TestNodeIsDrainedAndPutDown(t *testing.T) {
 	testkit.AddToCounters(t, c.Node(1).Client(client.Options{Timeout: testkit.Patience}), 5)
 }
 
-// A proxy takes every command and holds no shard.
+// A proxy accepts every command and stores no shard.
 func TestProxy(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -127,15 +129,16 @@ func TestProxy(t *testing.T) {
 	leader := c.Leader(1)
 	c.Kill(leader)
 	testkit.AddToCounters(t, n.Client(client.Options{Timeout: testkit.Patience}), 2)
-	// Two of three hold data and take a module; that the proxy has stopped too
-	// takes nothing from them.
+	// Two of the three storage nodes are running, which is enough to activate a
+	// module. The stopped proxy does not count.
 	n.Kill()
 	if _, err := c.Client(client.Options{Timeout: testkit.Patience}).Upload(t.Context(), testkit.BuildExample(t, "account"), true); err != nil {
 		t.Errorf("a module without the proxy: %v", err)
 	}
 }
 
-// A second node under a name that is in use is refused, and the first goes on.
+// A second node with an ID that is in use is rejected, and the first node
+// continues.
 func TestNameIsInUse(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

@@ -10,10 +10,11 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// The metadata shard loses its majority for good, the data does not: one node
-// of three loses its disk, another its replica of shard 0. Metadata is made
-// anew from what two nodes record, everything acknowledged is there, and the
-// cluster takes the third node and places on.
+// The metadata shard permanently loses its majority, but the data shards do
+// not: one node of three loses its disk, and another node its replica of shard
+// 0. The metadata is rebuilt from the records of two nodes. All acknowledged
+// data is still there, and the cluster accepts the third node and continues to
+// place replicas.
 func TestLostMetadataIsRebuilt(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {
@@ -39,7 +40,7 @@ func TestLostMetadataIsRebuilt(t *testing.T) {
 	refused(t, c.Node(0), "was not found", "--rebuild-metadata", "--from", files[0])
 	refused(t, c.Node(0), "there is no file of this node", "--rebuild-metadata", "--from", files[1])
 	refused(t, c.Node(0), "belongs to cluster another", "--rebuild-metadata", "--from", files[0], another(t, files[1]))
-	for range 2 { // a repetition changes nothing
+	for range 2 { // running it again changes nothing
 		recovered(t, c.Node(0), "--rebuild-metadata", "--from", files[0], files[1])
 	}
 	recovered(t, c.Node(1), "--rejoin-metadata")
@@ -53,12 +54,13 @@ func TestLostMetadataIsRebuilt(t *testing.T) {
 	if o := c.Overview(0); len(o.GetMembers()) != 3 {
 		t.Errorf("the cluster is %v", o)
 	}
-	// Modules are bound as before, others can be, and every node counts.
+	// The activations are as before, new modules can be activated, and every
+	// node works.
 	c.Push("account")
 	c.Kill(0)
 	testkit.AddToCounters(t, c.Node(2).Client(client.Options{Timeout: testkit.Patience}), 3)
 	c.Node(0).Start()
-	// A node whose files are old by now is not taken back.
+	// A rebuild from outdated files is rejected.
 	c.StopAll()
 	refused(t, c.Node(0), "inspect", "--rebuild-metadata", "--from", files[0], files[1])
 	for _, n := range c.Nodes() {
@@ -94,7 +96,7 @@ func refused(t *testing.T, n *testkit.Node, because string, args ...string) {
 	}
 }
 
-// another is the file as if it were of another cluster.
+// another returns the file with its cluster ID changed.
 func another(t *testing.T, name string) string {
 	t.Helper()
 	data, err := os.ReadFile(name)

@@ -30,7 +30,7 @@ func (s *surface) digests(t *testing.T) []string {
 	return all
 }
 
-// upload activates a module that must be taken.
+// upload uploads and activates a module, which must succeed.
 func (s *surface) upload(t *testing.T, m guest.Module) {
 	t.Helper()
 	if _, err := s.call(t.Context(), &modulev1.UploadRequest{Wasm: m.Build(), Activate: true}); err != nil {
@@ -38,8 +38,8 @@ func (s *surface) upload(t *testing.T, m guest.Module) {
 	}
 }
 
-// TestBadModules: what is no guest is refused with its first fault, and leaves
-// nothing.
+// TestBadModules checks that a file that is not a valid guest is rejected with
+// its first fault and is not stored.
 func TestBadModules(t *testing.T) {
 	s := start(t, testkit.NodeOptions{})
 	s.upload(t, guest.Module{Good: "good"})
@@ -98,9 +98,9 @@ func TestBadModules(t *testing.T) {
 	s.send(t, command("good", "a", "go", ""))
 }
 
-// TestGuestFaults: a module that breaks the contract fails its own command and
-// nothing else: not the entity's past, not its neighbours in the same
-// instance, not other modules.
+// TestGuestFaults checks that a module that violates the ABI fails only the
+// current command. It must not affect the entity's history, other entities in
+// the same instance, or other modules.
 func TestGuestFaults(t *testing.T) {
 	s := start(t, testkit.NodeOptions{}, "counter")
 	s.send(t, command("counter", "neighbour", "add", `{"amount":1}`))
@@ -111,7 +111,7 @@ func TestGuestFaults(t *testing.T) {
 		handle []byte
 		frames []byte
 		say    string
-		code   connect.Code // internal if 0
+		code   connect.Code // CodeInternal if 0
 	}{
 		{"trap", guest.Unreachable, nil, "unreachable", 0},
 		{"span-outside", guest.Span(guest.MemoryBytes-4, 8), nil, "memory", 0},
@@ -133,7 +133,7 @@ func TestGuestFaults(t *testing.T) {
 			s.upload(t, m)
 			s.send(t, command(good, "neighbour", "go", ""))
 			s.unchanged(t, []string{"counter", good, f.name}, func() {
-				for range 3 { // again and again: it may be parked, it may not be let through
+				for range 3 { // repeated: the entity may be quarantined, and then its commands are rejected
 					r := command(f.name, "a", "go", "")
 					r.CommandId = "same"
 					_, err := s.call(t.Context(), r)
@@ -153,8 +153,8 @@ func TestGuestFaults(t *testing.T) {
 	}
 }
 
-// TestDeadline: a command that takes longer than its caller waits is carried
-// out, and sending it again gives the one true reply.
+// TestDeadline checks that a command that takes longer than its deadline is
+// still executed, and that resending it returns its reply.
 func TestDeadline(t *testing.T) {
 	s := start(t, testkit.NodeOptions{})
 	s.upload(t, guest.Module{Good: "quick", Bad: "slow", Handle: guest.Count(20_000_000)})

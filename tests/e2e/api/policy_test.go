@@ -13,8 +13,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// The policy of a cluster is that of its founder's flags, whatever the others
-// are started with, until an operator sets another one at any node.
+// The policy of a cluster comes from the flags of the node that bootstraps it,
+// whatever the flags of other nodes, until an operator changes it through any
+// node.
 func TestPolicyIsSet(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -58,7 +59,8 @@ func TestPolicyIsSet(t *testing.T) {
 	}
 	setTogether(t, c)
 	const want = "replication 1, min-members 2, rebalance off, dead-after 1m30s\n"
-	// It outlives the processes, and their flags, whoever coordinates.
+	// The policy outlives the processes and ignores their flags, whichever node
+	// is the coordinator.
 	c.Restart(c.Leader(0))
 	for i := range c.Nodes() {
 		c.Await("the policy is known", func() bool { return strings.Contains(status(i), want) })
@@ -66,8 +68,8 @@ func TestPolicyIsSet(t *testing.T) {
 	c.Await("one voter of each shard, whatever the flags are", single)
 }
 
-// setTogether changes three parts of the policy at three nodes at once, again
-// and again, and ends with what TestPolicyIsSet has set.
+// setTogether repeatedly changes three parts of the policy through three nodes
+// at once, and ends with the values that TestPolicyIsSet has set.
 func setTogether(t *testing.T, c *testkit.Cluster) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -89,7 +91,7 @@ func setTogether(t *testing.T, c *testkit.Cluster) {
 		}
 		all.Wait()
 		one := uint32(1)
-		p, err := clients[0].SetPolicy(ctx, &clusterv1.SetPolicyRequest{Replication: &one}) // as it is
+		p, err := clients[0].SetPolicy(ctx, &clusterv1.SetPolicyRequest{Replication: &one}) // unchanged
 		if err != nil || p.GetMinMembers() != members || p.GetRebalance() != on || p.GetDeadAfterMillis() != after {
 			t.Fatalf("round %d: %v, %v; min-members %d, rebalance %v, dead-after %d ms were set at once", round, p, err, members, on, after)
 		}

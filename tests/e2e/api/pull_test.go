@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// stepped is a line of 'hostd step -o json'.
+// stepped is an output line of 'hostd step -o json'.
 type stepped struct {
 	Sequence uint64
 	Command  string
@@ -26,9 +26,10 @@ type stepped struct {
 	Rejection struct{ Code string }
 }
 
-// TestHistoriesAreTakenHome: whichever node is asked, an entity's history and
-// its module come in one file, which is folded event by event without a node:
-// up to any event, by another module, and with commands on top that go nowhere.
+// TestHistoriesAreTakenHome checks that any node exports the history of an
+// entity and its module in one file, which can be replayed without a node: step
+// by step, up to any event, with a different module, and with additional
+// commands that are not stored.
 func TestHistoriesAreTakenHome(t *testing.T) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	callers := c.Client(client.Options{Timeout: testkit.Patience})
@@ -83,7 +84,7 @@ func TestHistoriesAreTakenHome(t *testing.T) {
 		}
 		for text := range strings.Lines(out) {
 			if !strings.HasPrefix(text, "{") {
-				continue // talk
+				continue // a log line
 			}
 			var l stepped
 			if err := json.Unmarshal([]byte(text), &l); err != nil {

@@ -17,8 +17,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestEntitiesAreSeenWhole: whichever node is asked, in pages of any size, what
-// the commands of entities did and what is to happen by itself are the same.
+// TestEntitiesAreSeenWhole checks that the commands of entities and their
+// pending timers and messages are the same on every node and for every page
+// size.
 func TestEntitiesAreSeenWhole(t *testing.T) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 4, Flags: []string{"--admin", "full"}})
 	c.Push("cart")
@@ -31,7 +32,7 @@ func TestEntitiesAreSeenWhole(t *testing.T) {
 	t.Run("sends", func(t *testing.T) { seeSends(t, c, cl) })
 }
 
-// seeTimers fills carts, each of which has a timer.
+// seeTimers fills carts, each of which sets a timer.
 func seeTimers(t *testing.T, c *testkit.Cluster, cl *client.Client) {
 	for i := range 12 {
 		if _, err := cl.Send(t.Context(), client.Command{EntityType: "cart", EntityID: fmt.Sprint("t", i), Name: "add", Data: []byte(`{"sku":"pear","price":45,"quantity":1}`)}); err != nil {
@@ -75,8 +76,8 @@ func seeTimers(t *testing.T, c *testkit.Cluster, cl *client.Client) {
 	}
 }
 
-// seeSends has entities send to a type that is suspended, so that what they
-// send stays on its way.
+// seeSends makes entities send messages to a suspended type, so that the
+// messages stay pending.
 func seeSends(t *testing.T, c *testkit.Cluster, cl *client.Client) {
 	if out, code := c.Node(0).Run("type", "suspend", "sink", "--addr", c.Node(0).Address()); code != 0 {
 		t.Fatal(out)

@@ -17,8 +17,8 @@ func listCounters() *entityv1.ListEntitiesRequest {
 	return &entityv1.ListEntitiesRequest{EntityType: "counter", PageSize: 1000}
 }
 
-// The node that leads an entity's shard dies: others take its shards over, it
-// stays dead, and comes back as a follower with everything.
+// The leader of an entity's shard dies and stays down. Other nodes take over
+// its shards. It then comes back as a follower with all data.
 func TestLeaderDies(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -48,7 +48,7 @@ func TestLeaderDies(t *testing.T) {
 	testkit.AddToCounters(t, c.Node(dead).Client(client.Options{Timeout: testkit.Patience}), 3)
 }
 
-// All nodes go down at once, in order or not, and come back with everything.
+// All nodes stop at once, gracefully or not, and come back with all data.
 func TestAllNodesRestart(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -74,7 +74,7 @@ func TestAllNodesRestart(t *testing.T) {
 	}
 }
 
-// A node whose directory is empty again joins under its name and gets copies.
+// A node with an empty directory rejoins under its ID and receives copies.
 func TestWipedNodeRejoins(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -84,7 +84,8 @@ func TestWipedNodeRejoins(t *testing.T) {
 	c.Push("counter")
 	cl := c.Client(client.Options{Timeout: testkit.Patience})
 	testkit.AddToCounters(t, cl, 1)
-	// Not the first node: that one is told to found a cluster.
+	// Not the first node, because that one is configured to bootstrap a
+	// cluster.
 	c.Kill(2)
 	if err := os.RemoveAll(c.Node(2).DataDir()); err != nil {
 		t.Fatal(err)
@@ -93,7 +94,7 @@ func TestWipedNodeRejoins(t *testing.T) {
 	c.Node(2).Start()
 	rejoined(t, c, 2)
 	testkit.AddToCounters(t, c.Node(2).Client(client.Options{Timeout: testkit.Patience}), 3)
-	// The copies carry the cluster when another node is away.
+	// The copies are enough to serve when another node is down.
 	c.Kill(1)
 	testkit.AddToCounters(t, c.Node(2).Client(client.Options{Timeout: testkit.Patience}), 4)
 }
@@ -113,9 +114,9 @@ func rejoined(t *testing.T, c *testkit.Cluster, place int) {
 	})
 }
 
-// A node whose log is damaged does not serve from it: its data is put aside,
-// not deleted, and it is rebuilt from the others. It does so by itself where
-// they grant it, or an operator does it.
+// A node whose log is damaged does not serve from it: its data is moved aside,
+// not deleted, and is rebuilt from the other nodes. The node does so by itself
+// if the other nodes permit it; otherwise an operator does it.
 func TestDamagedNodeRejoins(t *testing.T) {
 	testkit.Long(t, "long")
 	t.Parallel()
@@ -143,7 +144,7 @@ func damagedNodeRejoins(t *testing.T, how string) {
 		if out, code := n.Run("recover", n.DataDir(), "--rejoin"); code != 0 {
 			t.Fatalf("recover --rejoin: exit code %d\n%s", code, out)
 		}
-	case "interrupted": // a part was moved, and a start goes on
+	case "interrupted": // part of the data was moved, and the next start continues
 		moving := filepath.Join(n.DataDir(), "damaged-20260101T000000Z.moving")
 		if err := os.Mkdir(moving, 0o700); err != nil {
 			t.Fatal(err)
@@ -173,7 +174,7 @@ func damagedNodeRejoins(t *testing.T, how string) {
 	}
 }
 
-// replicasOn are the ids of a stopped node's replicas.
+// replicasOn returns the IDs of a stopped node's replicas.
 func replicasOn(t *testing.T, n *testkit.Node) (ids []uint64) {
 	t.Helper()
 	name := filepath.Join(t.TempDir(), "remains.json")
@@ -206,7 +207,7 @@ func damageLog(t *testing.T, dir string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	const at = 4096 + 100 // behind the segment's header
+	const at = 4096 + 100 // after the segment's header
 	var b [1]byte
 	if _, err := f.ReadAt(b[:], at); err != nil {
 		t.Fatal(err)

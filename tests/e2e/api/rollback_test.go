@@ -15,14 +15,15 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// release is a module whose type "shop" replies with the text.
+// release returns a module whose type "shop" replies with the text.
 func release(text string) guest.Module {
 	frames := abi.AppendFrame(nil, abi.OutReply, []byte(text))
 	return guest.Module{Bad: "shop", Handle: guest.Span(guest.FramesAt, uint32(len(frames))), Frames: frames}
 }
 
-// TestRollback: the module before serves again, one step each time; a step that
-// is asked for again is not taken twice, and none is taken in place of another.
+// TestRollback checks that a rollback activates the previous module, one step
+// at a time, that a repeated request takes no second step, and that a step is
+// not taken if the active module is not the expected one.
 func TestRollback(t *testing.T) {
 	s := start(t, testkit.NodeOptions{})
 	replies := func(want string) {
@@ -53,7 +54,7 @@ func TestRollback(t *testing.T) {
 		replies(next)
 	}
 	three := revision()
-	for range 2 { // the second is the retry of a caller who got no answer
+	for range 2 { // the second is a retry of a caller that got no answer
 		res, err := s.call(t.Context(), &modulev1.RollbackRequest{EntityType: "shop", Revision: three})
 		if err != nil || res.(*modulev1.RollbackResponse).GetRevision() != revision() {
 			t.Fatalf("rollback: %v, %v", res, err)

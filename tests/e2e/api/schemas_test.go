@@ -16,9 +16,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestMisspeltMembersAreRefused: the counter's schema, which its SDK has made
-// of its types, keeps what is misspelt from it, by every protocol and a stream.
-// The name that was meant is told, and nothing is written.
+// TestMisspeltMembersAreRefused checks that the schema that the SDK generated
+// for the counter rejects misspelt members, over every protocol and on a
+// stream. The error suggests the correct name, and nothing is written.
 func TestMisspeltMembersAreRefused(t *testing.T) {
 	s := start(t, testkit.NodeOptions{}, "counter")
 	const want = `the payload does not fit the schema: amout: unknown member "amout", did you mean "amount"?`
@@ -87,7 +87,8 @@ func TestMisspeltMembersAreRefused(t *testing.T) {
 	})
 }
 
-// TestBadSchemasAreRefused: where they are is told, and nothing is kept.
+// TestBadSchemasAreRefused checks that the error names the place of an invalid
+// schema, and that the module is not stored.
 func TestBadSchemasAreRefused(t *testing.T) {
 	s := start(t, testkit.NodeOptions{})
 	for schema, want := range map[string]string{

@@ -11,8 +11,7 @@ import (
 
 func asError(err error, to **connect.Error) bool { return errors.As(err, to) }
 
-// compact is JSON without spaces, which the printer of answers puts in by
-// chance.
+// compact removes spaces from JSON, because protojson inserts them at random.
 func compact(t *testing.T, text string) string {
 	t.Helper()
 	var out bytes.Buffer

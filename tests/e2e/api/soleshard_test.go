@@ -16,9 +16,9 @@ import (
 
 const soleShards = 5
 
-// bereft chooses a shard and, of its three nodes, which is left when the other
-// two lose their disks: no other shard loses its majority with them, and at
-// most one of them votes on the metadata.
+// bereft chooses a shard and which of its three replicas survives when the
+// other two nodes lose their disks. No other shard may lose its majority with
+// them, and at most one of the two nodes may be a voter of the metadata shard.
 func bereft(t *testing.T, c *testkit.Cluster) (shard uint32, left int, lost [2]int) {
 	t.Helper()
 	shards := c.Shards(0)
@@ -41,7 +41,7 @@ func bereft(t *testing.T, c *testkit.Cluster) (shard uint32, left int, lost [2]i
 	return
 }
 
-// shownShard is a shard as a node shows it.
+// shownShard returns a shard as a node reports it.
 func shownShard(c *testkit.Cluster, place int, shard uint32) *clusterv1.Shard {
 	for _, s := range c.Shards(place) {
 		if s.GetShardId() == shard {
@@ -51,11 +51,11 @@ func shownShard(c *testkit.Cluster, place int, shard uint32) *clusterv1.Shard {
 	return nil
 }
 
-// Two of the three disks of a shard are gone for good. What the third has of it
-// is served when an operator says so, and not before, and the others get
-// replicas of it again; what only the lost ones had is lost. A shard that has
-// its majority takes nothing from a replica that an operator chose, and goes
-// on.
+// Two of three disks of a shard are lost permanently. The shard serves the data
+// of the third replica only after an operator confirms it, and then gets new
+// replicas on the other nodes. Data that only the lost replicas had is lost. A
+// shard that has its majority ignores a replica that an operator made the only
+// one, and continues.
 func TestShardWithoutItsMajorityGoesOn(t *testing.T) {
 	testkit.Long(t, "long")
 	t.Parallel()
@@ -87,7 +87,7 @@ func TestShardWithoutItsMajorityGoesOn(t *testing.T) {
 		return s.GetAppliedIndex() >= leader.GetAppliedIndex()
 	})
 	c.Kill(left)
-	add(2) // acknowledged by those that will be lost
+	add(2) // acknowledged by the replicas that will be lost
 	c.Kill(lost[0])
 	c.Kill(lost[1])
 
@@ -101,7 +101,7 @@ func TestShardWithoutItsMajorityGoesOn(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// One comes back with an empty disk, the other never.
+	// One node comes back with an empty disk, the other never does.
 	if err := c.Node(lost[0]).Launch(); err != nil {
 		t.Fatal(err)
 	}
@@ -128,22 +128,22 @@ func TestShardWithoutItsMajorityGoesOn(t *testing.T) {
 
 	survivor.Stop()
 	refused(t, survivor, "Repeat the command with --yes", "--unsafe-shard", arg)
-	for range 2 { // a repetition changes nothing
+	for range 2 { // running it again changes nothing
 		recovered(t, survivor, "--unsafe-shard", arg, "--yes")
 	}
 	survivor.MustVerify()
 	if err := survivor.Launch(); err != nil {
 		t.Fatal(err)
 	}
-	add(2) // the second one is lost, and the shard serves
+	add(2) // the second addition is lost, and the shard serves
 	c.Await("three vote on the shard", func() bool {
 		s := shownShard(c, left, shard)
 		return s.GetLeader() != "" && len(s.GetVoters()) == 3 && !slices.Contains(s.GetVoters(), c.Node(lost[1]).ID())
 	})
 	add(3)
 
-	// It has a majority again: a replica that is made the only one by hand is
-	// not taken, and is replaced.
+	// The shard has a majority again. A replica that an operator makes the only
+	// one is therefore not accepted, and is replaced.
 	survivor.Stop()
 	refused(t, survivor, "has a majority of its 3 voters", "--unsafe-shard", arg, "--yes")
 	recovered(t, survivor, "--unsafe-shard", arg, "--yes", "--metadata-lost")
@@ -167,8 +167,9 @@ func TestShardWithoutItsMajorityGoesOn(t *testing.T) {
 	}
 }
 
-// Two of three nodes are gone for good, and the metadata with them: the third
-// goes on with what it has, and the others begin with empty disks.
+// Two of three nodes are lost permanently, and with them the majority of the
+// metadata. The third node continues with its data, and the other two start
+// with empty disks.
 func TestOneNodeOfThreeGoesOn(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

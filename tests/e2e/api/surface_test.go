@@ -1,7 +1,6 @@
-// Package api uses a running node as strangers do, over plain HTTP and
-// over each protocol, with right and with wrong input, and checks the codes,
-// the messages and that nothing was written that should not be. It has tests
-// only.
+// Package api tests a running node from outside, over plain HTTP and every
+// protocol, with valid and invalid input. It checks codes and messages, and
+// that rejected calls wrote nothing. It contains only tests.
 package api
 
 import (
@@ -29,7 +28,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// surface is a node as its callers see it.
+// surface is a node with the clients of its API.
 type surface struct {
 	node *testkit.Node
 	http *http.Client
@@ -46,7 +45,7 @@ func start(t *testing.T, opts testkit.NodeOptions, examples ...string) *surface 
 	return s
 }
 
-// protocols are the ways of calling a procedure.
+// protocols are the protocols in which a procedure can be called.
 var protocols = []struct {
 	name string
 	opts []connect.ClientOption
@@ -70,7 +69,7 @@ func (s *surface) cluster() clusterv1connect.ClusterServiceClient {
 	return clusterv1connect.NewClusterServiceClient(s.http, s.node.API())
 }
 
-// call makes a unary call; what the message is says which.
+// call makes a unary call. The type of the message selects the procedure.
 func (s *surface) call(ctx context.Context, message proto.Message, opts ...connect.ClientOption) (proto.Message, error) {
 	e, m, c := s.entities(opts...), s.modules(), s.cluster()
 	switch r := message.(type) {
@@ -128,7 +127,7 @@ func answer[T any, P interface {
 	return P(res.Msg), nil
 }
 
-// post makes a call as curl does, with HTTP/1.1 and a body.
+// post makes a call as curl would, with HTTP/1.1 and a body.
 func (s *surface) post(t *testing.T, procedure, contentType, body string) (status int, answer string) {
 	t.Helper()
 	res, err := http.Post(s.node.API()+procedure, contentType, strings.NewReader(body))
@@ -143,7 +142,7 @@ func (s *surface) post(t *testing.T, procedure, contentType, body string) (statu
 	return res.StatusCode, string(text)
 }
 
-// failure is an error as plain HTTP shows it.
+// failure is an error in plain HTTP.
 type failure struct {
 	Code    string
 	Message string
@@ -162,8 +161,8 @@ func parseFailure(t *testing.T, text string) failure {
 	return f
 }
 
-// written is everything that is stored of some entity types: each entity and
-// its events, as text.
+// written returns everything that is stored for some entity types: each entity
+// and its events, as text.
 func (s *surface) written(t *testing.T, types ...string) []string {
 	t.Helper()
 	var all []string
@@ -192,7 +191,7 @@ func (s *surface) written(t *testing.T, types ...string) []string {
 	return all
 }
 
-// unchanged runs a test that must not write anything of the types.
+// unchanged runs a test that must write nothing for the types.
 func (s *surface) unchanged(t *testing.T, types []string, run func()) {
 	t.Helper()
 	before := s.written(t, types...)

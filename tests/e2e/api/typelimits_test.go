@@ -16,13 +16,13 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestLimitsOfAType: a type is held to limits of its own, which change while it
-// is used, stay when another node process takes over, and go when they are
-// lifted. What passes one leaves nothing.
+// TestLimitsOfAType checks that a type has limits of its own that can change
+// while it is in use, persist over a restart, and no longer apply after they
+// are removed. A command that exceeds a limit writes nothing.
 func TestLimitsOfAType(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	c := node.Client(client.Options{Timeout: testkit.Patience})
-	frames := guest.Happened() // an event of 2 bytes, a reply of 4
+	frames := guest.Happened() // an event of 2 bytes and a reply of 4 bytes
 	up, err := c.Upload(t.Context(), guest.Module{
 		Bad: "calm", Frames: frames,
 		Handle: slices.Concat(guest.Count(1000), []byte{0x1a}, guest.Span(guest.FramesAt, uint32(len(frames)))),
@@ -46,7 +46,7 @@ func TestLimitsOfAType(t *testing.T) {
 	}
 	for _, step := range []struct {
 		limit  string
-		passed string // what the error says; empty where the command works
+		passed string // expected error; empty if the command succeeds
 		code   connect.Code
 	}{
 		{"reply-bytes=4,event-bytes=2,max-events=1", "", 0},
@@ -140,7 +140,7 @@ func TestLimitsOfAType(t *testing.T) {
 	node.MustVerify()
 }
 
-// binding is how the module that serves calm does so.
+// binding returns the activation of the module that serves the type calm.
 func binding(t *testing.T, c *client.Client) *modulev1.Binding {
 	t.Helper()
 	res, err := c.ActiveModule(t.Context(), "calm")

@@ -16,7 +16,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// replayed is what module verify prints as JSON.
+// replayed is the JSON output of module verify.
 type replayed struct {
 	Entities, Events    uint64
 	Faults, Differences []difference
@@ -33,7 +33,7 @@ type difference struct {
 	}
 }
 
-// verifying is a cluster whose modules are tried.
+// verifying is a cluster on which modules are verified.
 type verifying struct {
 	*testkit.Cluster
 	t *testing.T
@@ -49,7 +49,8 @@ func (v verifying) upload(wasm []byte, activate bool) string {
 	return up.Digest
 }
 
-// verify runs the command on a node; its exit code says whether all agreed.
+// verify runs module verify on a node. Its exit code says whether all replays
+// agreed.
 func (v verifying) verify(at int, args ...string) (out replayed, code int) {
 	v.t.Helper()
 	n := v.Node(at)
@@ -62,10 +63,11 @@ func (v verifying) verify(at int, args ...string) (out replayed, code int) {
 	return out, code
 }
 
-// TestVerifyModules: a module that makes the same of all histories agrees, from
-// whichever node that is asked; one that makes something else is found in each
-// entity, at the first event that it takes otherwise; one that fails is told
-// from it; and entities go on meanwhile with the module that serves.
+// TestVerifyModules checks the verification of modules through any node. A
+// module that replays all histories to the same states agrees. A module that
+// makes other states is reported for each entity, with the first event at which
+// it differs. A module that fails is reported separately. During all of that,
+// entities are served by the active module.
 func TestVerifyModules(t *testing.T) {
 	const entities = 24
 	v := verifying{Cluster: testkit.StartCluster(t, 3, testkit.ClusterOptions{}), t: t}
@@ -77,11 +79,12 @@ func TestVerifyModules(t *testing.T) {
 	v.upload(good.Build(), true)
 	session := v.upload(testkit.BuildExample(t, "session"), true)
 	failing := good
-	failing.Apply = []byte{0x20, 1, 0x04, 0x40, 0x00, 0x0b, 0x41, 0} // traps if there is an event
+	failing.Apply = []byte{0x20, 1, 0x04, 0x40, 0x00, 0x0b, 0x41, 0} // traps on any event
 	broken := v.upload(failing.Build(), false)
 	for i := range entities {
 		id := fmt.Sprint("e", i)
-		// The first event adds nothing: both modules make the same of it.
+		// The first event adds nothing, so both modules make the same state of
+		// it.
 		for _, amount := range []int{0, 1, 2} {
 			if _, err := v.c.Send(t.Context(), client.Command{EntityType: "trail", EntityID: id, Name: "add", Data: fmt.Appendf(nil, `{"amount":%d}`, amount)}); err != nil {
 				t.Fatal(err)
@@ -91,7 +94,8 @@ func TestVerifyModules(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// One ends and begins again; the events of both lives are replayed.
+	// One entity is deleted and created again. The events of both lives are
+	// replayed.
 	if out, code := v.Node(0).Run("entity", "delete", "trail", "e0", "--addr", v.Node(0).API()); code != 0 {
 		t.Fatalf("entity delete ends with %d: %s", code, out)
 	}
@@ -148,15 +152,15 @@ func TestVerifyModules(t *testing.T) {
 	}
 }
 
-// TestVerifyHoldsToTheLimitsOfMemory: a module is tried within the limits of
-// memory that its type would have.
+// TestVerifyHoldsToTheLimitsOfMemory checks that a module is verified within
+// the memory limits of its type.
 func TestVerifyHoldsToTheLimitsOfMemory(t *testing.T) {
 	v := verifying{Cluster: testkit.StartCluster(t, 1, testkit.ClusterOptions{}), t: t}
 	v.c = v.Client(client.Options{Timeout: testkit.Patience})
 	frames := guest.Happened()
 	good := guest.Module{Bad: "shop", Frames: frames, Handle: guest.Span(guest.FramesAt, uint32(len(frames)))}
 	serves := v.upload(good.Build(), true)
-	grows := good // by 32 pages of 64 KiB with each batch of events, and traps where it does not get them
+	grows := good // grows by 32 pages of 64 KiB with each batch of events, and traps if it does not get them
 	grows.Apply = []byte{0x41, 32, 0x40, 0, 0x41, 0x7f, 0x46, 0x04, 0x40, 0x00, 0x0b, 0x41, 0}
 	tried := v.upload(grows.Build(), false)
 	large := good
@@ -171,7 +175,7 @@ func TestVerifyHoldsToTheLimitsOfMemory(t *testing.T) {
 	for _, tt := range []struct {
 		limit       string
 		differences int
-		starts      bool // the module that needs 2 MiB to start
+		starts      bool // use the module that needs 2 MiB to start
 	}{
 		{"", 0, true},
 		{"memory-bytes=4194304", 0, true},
@@ -192,7 +196,7 @@ func TestVerifyHoldsToTheLimitsOfMemory(t *testing.T) {
 	}
 }
 
-// TestVerifyRefuses what it cannot do, by name.
+// TestVerifyRefuses checks the error of each verification that is impossible.
 func TestVerifyRefuses(t *testing.T) {
 	s := start(t, testkit.NodeOptions{})
 	s.upload(t, release("one"))

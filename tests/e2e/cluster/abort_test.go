@@ -16,10 +16,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// tooMuch is a payload that the modules of failing trap on.
+// tooMuch is a payload on which the modules of failing trap.
 var tooMuch = bytes.Repeat([]byte{'x'}, 8<<10)
 
-// failing is a version that traps where the input of a command has more than
+// failing returns a version that traps if the input of a command is larger than
 // 4 KiB.
 func failing(n int) guest.Module {
 	m := version(n)
@@ -27,10 +27,10 @@ func failing(n int) guest.Module {
 	return m
 }
 
-// TestAbortsByRulesGoOnElsewhere kills the node that aborts a rollout for a
-// rule: once before it has seen that the rule is broken, and once when it has
-// begun. It demands that another one aborts, once, that the older module serves
-// all entities then, and that no command is lost or done twice.
+// TestAbortsByRulesGoOnElsewhere kills the node that aborts a rollout because
+// of a rule: once before it has noticed that the rule is violated, and once
+// after the abort has begun. Another node must abort, once; then the older
+// module must serve all entities, and no command may be lost or executed twice.
 func TestAbortsByRulesGoOnElsewhere(t *testing.T) {
 	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: 3})
 	c := cluster.Client(client.Options{Timeout: testkit.Patience})
@@ -44,7 +44,7 @@ func TestAbortsByRulesGoOnElsewhere(t *testing.T) {
 	}
 	const share = 5000
 	var sent [12]uint64
-	part := 0 // one of those that the newer module serves; it is only made to fail
+	part := 0 // one of the entities that the newer module serves; its commands are only made to fail
 	for (sharding.EntityID{Type: "versioned", ID: fmt.Sprint("e", part)}).Bucket() >= share {
 		part++
 	}
@@ -82,7 +82,8 @@ func TestAbortsByRulesGoOnElsewhere(t *testing.T) {
 		}
 		other := (at + 1) % nodes
 		if begun {
-			// What it leads cannot be looked at, so that the abort goes on for a while.
+			// The entities whose shards it leads cannot be checked, so the
+			// abort takes a while.
 			cluster.Pause(other)
 		}
 		here, err := client.New([]string{cluster.Node(at).API()}, client.Options{Timeout: testkit.Patience})
@@ -104,7 +105,7 @@ func TestAbortsByRulesGoOnElsewhere(t *testing.T) {
 			cluster.Continue(other)
 		}
 		cluster.Await("the older module serves all", func() bool {
-			_ = fails() // the count of a node that was killed is lost
+			_ = fails() // the counters of a killed node are lost
 			write()
 			_, err := client.Rollout(ctx, c, "versioned")
 			return client.CodeOf(err) == connect.CodeNotFound
@@ -138,7 +139,7 @@ func TestAbortsByRulesGoOnElsewhere(t *testing.T) {
 	}
 }
 
-// newest is the type of an entity's newest event.
+// newest returns the type of an entity's newest event.
 func newest(ctx context.Context, t *testing.T, c *client.Client, id string) (last string) {
 	t.Helper()
 	for e, err := range c.ReadEvents(ctx, client.EventRange{EntityType: "versioned", EntityID: id}) {

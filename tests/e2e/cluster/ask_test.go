@@ -14,19 +14,19 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 )
 
-// answerTime is the deadline of a request to a node that is cut off: it must
-// say by itself that it cannot answer, well before that.
+// answerTime is the deadline of a request to an isolated node. The node must
+// report much earlier that it cannot answer.
 const answerTime = 5 * time.Second
 
-// askAll asks one node about an entity of every shard, all at once, as a
-// caller who knows no other node. It returns what the requests were answered
-// and how long the slowest took.
+// askAll sends one node concurrent requests for entities of every shard, like a
+// caller that knows no other node. It returns the codes and the time of the
+// slowest request.
 func (w *world) askAll(place int) (codes []connect.Code, slowest time.Duration) {
 	w.t.Helper()
 	c := entityv1connect.NewEntityServiceClient(http.DefaultClient, w.Node(place).API())
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	for i := range 4 * shards { // whatever shards they are in
+	for i := range 4 * shards { // enough to reach every shard
 		all.Go(func() {
 			ctx, cancel := context.WithTimeout(w.t.Context(), answerTime)
 			defer cancel()
@@ -46,7 +46,7 @@ func (w *world) askAll(place int) (codes []connect.Code, slowest time.Duration) 
 	return codes, slowest
 }
 
-// serves waits until a node answers about every shard.
+// serves waits until a node answers requests for every shard.
 func (w *world) serves(place int) {
 	w.t.Helper()
 	w.Await(w.Node(place).ID()+" answers about every shard", func() bool {

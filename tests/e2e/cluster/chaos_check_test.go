@@ -18,20 +18,21 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// reporter is told of what is wrong: a test.
+// reporter receives the faults that a check finds. A test implements it.
 type reporter interface {
 	Errorf(format string, args ...any)
 }
 
-// kept is what a journal has of an entity, and what that says of the rules.
+// kept is the data of an entity in a journal, with the violations of rules
+// found in it.
 type kept struct {
-	first    uint64 // sequence of the first of events
+	first    uint64 // sequence of the first event
 	events   []told
 	at       map[string]uint64   // last sequence of each client's command
 	taken    map[string][]string // tokens by source, in order
 	answered []string
 	armed    map[string]armed // by timer
-	set      int              // timers
+	set      int              // number of timers set
 	rang     int
 	faults   []string
 }
@@ -45,7 +46,7 @@ type armed struct {
 	due   int64
 }
 
-// content of the guest's events that the rules are about.
+// chaosEvent is the part of a guest's event that the rules use.
 type chaosEvent struct {
 	Timer, Token, Cancel, From, Name string
 	Due                              int64
@@ -54,8 +55,8 @@ type chaosEvent struct {
 // isChaos reports whether a type is one of the two whose journals are read.
 func isChaos(entityType string) bool { return entityType == "whole" || entityType == "brief" }
 
-// readKept reads what a node that was stopped in order has of all entities of
-// these.
+// readKept reads all entities of these types from the data of a node that was
+// stopped gracefully.
 func readKept(t *testing.T, dir string) map[dest]*kept {
 	t.Helper()
 	out := map[dest]*kept{}
@@ -103,8 +104,9 @@ func (k *kept) record(rec *journal.Record) error {
 	return nil
 }
 
-// event follows the rules of timers and notes what is held to the other side
-// later. Of an entity whose events were cut a timer may have been set before.
+// event applies the rules of timers to an event and records what is compared
+// with the other side later. If the first events of the entity were compacted,
+// a timer may have been set before.
 func (k *kept) event(rec *journal.Record, kind string, e *chaosEvent) {
 	switch kind {
 	case "acted":
@@ -131,8 +133,8 @@ func (k *kept) event(rec *journal.Record, kind string, e *chaosEvent) {
 	}
 }
 
-// settle finds out from what followers got which of the commands were carried
-// out of which nobody could tell their callers.
+// settle finds out, from the events that followers received, which commands
+// with an unknown outcome were executed.
 func (l *chaosLoad) settle(f *streams) {
 	for _, a := range l.unknown {
 		var found *stream
@@ -152,7 +154,7 @@ func (l *chaosLoad) settle(f *streams) {
 	}
 }
 
-// ledger is what must have come of what callers were told.
+// ledger is the result that the answers to callers imply.
 type ledger struct {
 	acts    map[dest]int
 	takes   map[dest]map[string][]string // by destination and source: tokens in order
@@ -185,9 +187,10 @@ func (l *chaosLoad) ledger() *ledger {
 	return b
 }
 
-// checkKept holds a journal to what callers were told: each command once and
-// where it was said to be, each timer's command once or, as it was cancelled,
-// never, each message once and in order, each answer once.
+// checkKept compares a journal with the answers that callers received: each
+// command occurs once and at the acknowledged sequence; each timer's command
+// occurs once, or never if the timer was cancelled; each message arrives once
+// and in order; and each reply arrives once.
 func (l *chaosLoad) checkKept(t reporter, have map[dest]*kept) (timers, sends int) {
 	want := l.ledger()
 	for d, k := range have {
@@ -211,7 +214,7 @@ func (l *chaosLoad) checkKept(t reporter, have map[dest]*kept) (timers, sends in
 			}
 		}
 		if k.first > 1 {
-			continue // what is left of its events says no more
+			continue // the remaining events reveal no more
 		}
 		for from, tokens := range want.takes[d] {
 			sends += len(tokens)
@@ -230,7 +233,7 @@ func (l *chaosLoad) checkKept(t reporter, have map[dest]*kept) (timers, sends in
 	return timers, sends
 }
 
-// mix is the guest's digest of what came.
+// mix computes the guest's digest of the received tokens.
 func mix(tokens []string) (digest int64) {
 	for _, token := range tokens {
 		h := uint64(digest)
@@ -242,9 +245,9 @@ func mix(tokens []string) (digest int64) {
 	return digest
 }
 
-// checkStates reads every entity's state and holds it to the rules, and that
-// of one that is never deleted to what callers were told, whether its events
-// are there or not.
+// checkStates reads every entity's state and checks it against the rules. The
+// state of an entity that is never deleted is also compared with the answers to
+// callers, even if its events were compacted.
 func (l *chaosLoad) checkStates(t *testing.T) map[dest][]byte {
 	t.Helper()
 	want, out := l.ledger(), map[dest][]byte{}
@@ -278,11 +281,11 @@ func (l *chaosLoad) checkStates(t *testing.T) map[dest][]byte {
 	return out
 }
 
-// sampled is one of how many entities is interpreted, too.
+// sampled: one in this many entities is also replayed by the interpreter.
 const sampled = 4
 
-// checkReplays demands on every replica that each entity's snapshots and events
-// make what it answered when it lived.
+// checkReplays checks on every replica that replaying each entity's snapshots
+// and events gives the state that the entity reported while it ran.
 func checkReplays(t *testing.T, w *world, wasm []byte, lived map[dest][]byte) (snapshots int) {
 	t.Helper()
 	both := []*replayer{newReplayer(t, wasm, guest.Options{}), newReplayer(t, wasm, guest.Options{Interpreter: true})}
@@ -309,8 +312,8 @@ func checkReplays(t *testing.T, w *world, wasm []byte, lived map[dest][]byte) (s
 	return snapshots
 }
 
-// quiet waits until no timer is set and no message is on its way, and returns
-// how far every entity is then.
+// quiet waits until no timer is set and no message is pending. It returns the
+// sequence of every entity.
 func (w *world) quiet() map[dest]uint64 {
 	w.t.Helper()
 	var last map[dest]uint64
@@ -330,14 +333,14 @@ func (w *world) quiet() map[dest]uint64 {
 			}
 			now[d] = info.GetSequence()
 		}
-		same := maps.Equal(now, last) // what arrived between two looks shows in the next
+		same := maps.Equal(now, last) // a message that arrived between two passes changes the sequences of the next pass
 		last = now
 		return same
 	})
 	return last
 }
 
-// wasCut reports whether the first events of an entity are gone.
+// wasCut reports whether the first events of an entity were compacted.
 func wasCut(ctx context.Context, c *client.Client, d dest) bool {
 	for _, err := range c.ReadEvents(ctx, client.EventRange{EntityType: d.Type, EntityID: d.ID, From: 1}) {
 		_, cut := err.(*client.CutError)

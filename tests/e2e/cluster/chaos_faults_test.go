@@ -9,14 +9,14 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// notes keeps what a check says.
+// notes collects the faults that a check reports.
 type notes []string
 
 func (n *notes) Errorf(format string, args ...any) { *n = append(*n, fmt.Sprintf(format, args...)) }
 
-// smallChaos is a history that keeps every rule: what callers were told, the
-// journal of it, and what a follower got. y's first event was cut, and the
-// follower came to it too late.
+// smallChaos is a history that follows every rule: the answers to callers, the
+// journal, and the events that a follower received. The first event of y was
+// compacted before the follower reached it.
 type smallChaos struct {
 	load    chaosLoad
 	records []journal.Record // of x
@@ -47,7 +47,7 @@ func newSmallChaos() *smallChaos {
 	return c
 }
 
-// told is what the checks say of it.
+// told returns the faults that the checks report.
 func (c *smallChaos) told(t *testing.T) notes {
 	var n notes
 	x := c.have[dest{"whole", "x"}]
@@ -64,8 +64,8 @@ func (c *smallChaos) told(t *testing.T) notes {
 	return n
 }
 
-// TestChaosIsChecked: the checks of TestChaos find each kind of fault, and
-// nothing where there is none.
+// TestChaosIsChecked checks that the checks of TestChaos find each kind of
+// fault, and report nothing for a correct history.
 func TestChaosIsChecked(t *testing.T) {
 	if n := newSmallChaos().told(t); len(n) > 0 {
 		t.Fatalf("without a fault: %q", n)

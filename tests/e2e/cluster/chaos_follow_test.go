@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// told is one event as a reader gets it, and as the journal has it.
+// told is one event as a reader received it and as the journal has it.
 type told struct {
 	sequence uint64
 	text     string
@@ -31,14 +31,14 @@ func storedEvent(rec *journal.Record, i int) told {
 		fmt.Sprintf("%s|%x|%x|%d|%q|%s", e.Type, e.Payload, rec.CommandID, rec.RecordedAt, e.Tags, rec.Module), string(rec.CommandID)}
 }
 
-// stream is what a program that follows a type has got, with where it was
-// when it got the last of it: it starts with that again.
+// stream is a program that follows a type: the events that it received, and the
+// cursor after the last of them. It resumes from that cursor.
 type stream struct {
-	of      string // type
+	of      string // entity type
 	mu      sync.Mutex
-	events  map[string][]told // by entity, as they came
+	events  map[string][]told // by entity, in the order received
 	count   int
-	skipped uint64 // events that were cut before it came to them
+	skipped uint64 // events that were compacted before it reached them
 	cursor  string
 	lives   int
 	err     error
@@ -46,9 +46,9 @@ type stream struct {
 
 func newStream(of string) *stream { return &stream{of: of, events: map[string][]told{}} }
 
-// read reads from the cursor on until ctx or the subscription ends.
+// read reads from the cursor until ctx or the subscription ends.
 func (s *stream) read(ctx context.Context, c *client.Client, follow bool) {
-	var pending uint64 // what was passed over since the last event is not done with
+	var pending uint64 // events skipped since the last event that was handled
 	for e, err := range c.Subscribe(ctx, client.Subscription{
 		EntityType: s.of, Cursor: s.cursor, Follow: follow, SkipCut: s.of == "brief", Skipped: func(events uint64) { pending += events },
 	}) {
@@ -68,13 +68,14 @@ func (s *stream) read(ctx context.Context, c *client.Client, follow bool) {
 	}
 }
 
-// streams are some of each type, each of many lives at changing nodes. The last
-// rests between them, so that what it comes to may have been cut.
+// streams are several streams of each type. Each resumes repeatedly at
+// different nodes. The last one pauses in between, so that its next events may
+// have been compacted.
 type streams struct {
 	all     []*stream
 	stop    context.CancelFunc
 	running sync.WaitGroup
-	hurry   atomic.Bool // nobody rests
+	hurry   atomic.Bool // no stream pauses any more
 }
 
 func follow(w *world, l *chaosLoad) *streams {
@@ -102,8 +103,8 @@ func follow(w *world, l *chaosLoad) *streams {
 	return f
 }
 
-// awaitAll waits until the streams have the last event of every entity, and
-// ends them.
+// awaitAll waits until the streams have received the last event of every
+// entity, and ends them.
 func (f *streams) awaitAll(w *world, last map[dest]uint64) {
 	w.t.Helper()
 	f.hurry.Store(true)
@@ -134,7 +135,7 @@ func (s *stream) hasAll(t *testing.T, last map[dest]uint64) bool {
 	return true
 }
 
-// readOnce reads all of a type from the beginning.
+// readOnce reads all events of a type from the beginning.
 func readOnce(t *testing.T, c *client.Client, entityType string) *stream {
 	t.Helper()
 	s := newStream(entityType)
@@ -146,9 +147,10 @@ func readOnce(t *testing.T, c *client.Client, entityType string) *stream {
 	return s
 }
 
-// check holds a stream to the events that a journal has, from where each
-// entity's begin: the same, each once, in order. What is behind a cut may be
-// missing, and is as much as the stream was told.
+// check compares a stream with the events of a journal, from the first event
+// that the journal has of each entity: the events must be the same, each once,
+// in order. Compacted events may be missing, and their number must be the
+// number that the stream was told it skipped.
 func (s *stream) check(t reporter, name string, have map[dest]*kept) {
 	missing := uint64(0)
 	for d, k := range have {

@@ -19,8 +19,8 @@ import (
 // tickEvery is the period of the schedules.
 const tickEvery = time.Second
 
-// kindsLoad is entities of types that are not like most, each with a caller of
-// its own, who knows what the answer must be.
+// kindsLoad is a load on entities of special kinds. Each entity has one caller,
+// which knows what each answer must be.
 type kindsLoad struct {
 	c       *client.Client
 	stop    context.CancelFunc
@@ -28,11 +28,11 @@ type kindsLoad struct {
 	all     []*sole
 }
 
-// sole is the caller of an entity.
+// sole is the only caller of an entity.
 type sole struct {
 	of    dest
-	least int64 // commands that were carried out
-	maybe int64 // commands of which nobody could say
+	least int64 // commands that were executed
+	maybe int64 // commands with an unknown outcome
 	fault error
 }
 
@@ -57,7 +57,7 @@ func startKinds(w *world) *kindsLoad {
 			}
 			for ctx.Err() == nil && s.fault == nil {
 				s.add(l.c)
-				time.Sleep(time.Duration(rng.Int64N(int64(150 * time.Millisecond)))) // now and then it leaves memory
+				time.Sleep(time.Duration(rng.Int64N(int64(150 * time.Millisecond)))) // long enough, sometimes, for the entity to leave memory
 			}
 			for s.of.Type == "clock" && s.fault == nil {
 				if _, known := s.send(l.c, "rest", nil); known {
@@ -70,7 +70,7 @@ func startKinds(w *world) *kindsLoad {
 	return l
 }
 
-// send carries a command out; false when nobody can say whether it was.
+// send executes a command. It returns false if the outcome stays unknown.
 func (s *sole) send(c *client.Client, name string, data []byte) (answer []byte, known bool) {
 	cmd := client.Command{EntityType: s.of.Type, EntityID: s.of.ID, Name: name, ID: client.NewCommandID(), Data: data}
 	for end := time.Now().Add(2 * testkit.Patience); ; time.Sleep(time.Millisecond) {
@@ -91,7 +91,7 @@ func (s *sole) send(c *client.Client, name string, data []byte) (answer []byte, 
 	}
 }
 
-// add adds one, and holds the answer to those before it.
+// add adds one and checks the answer against the earlier ones.
 func (s *sole) add(c *client.Client) {
 	answer, known := s.send(c, "add", nil)
 	switch {
@@ -104,8 +104,8 @@ func (s *sole) add(c *client.Client) {
 	}
 }
 
-// holds holds a total to what was carried out. What keeps nothing may have
-// begun again.
+// holds compares a total with the number of executed commands. An entity that
+// stores nothing may have started again from zero.
 func (s *sole) holds(does string, answer []byte) {
 	var got struct{ Total int64 }
 	err := json.Unmarshal(answer, &got)
@@ -119,7 +119,8 @@ func (s *sole) holds(does string, answer []byte) {
 	s.least, s.maybe = got.Total, s.maybe-(got.Total-s.least)
 }
 
-// end lets the callers learn what they are waiting for.
+// end stops the callers, waits until they know the outcomes of their commands,
+// and checks the entities.
 func (l *kindsLoad) end(t *testing.T) {
 	t.Helper()
 	l.stop()
@@ -146,7 +147,8 @@ func (l *kindsLoad) check(t *testing.T) {
 	}
 }
 
-// ticks demands that each schedule fired at every time that it was due, once.
+// ticks checks that each schedule fired exactly once for each due time. It
+// returns the number of ticks.
 func (l *kindsLoad) ticks(t *testing.T) (n int) {
 	t.Helper()
 	for _, s := range l.all {
@@ -175,7 +177,7 @@ func (l *kindsLoad) ticks(t *testing.T) (n int) {
 	return n
 }
 
-// onGrid demands that each tick was due a period after the one before.
+// onGrid checks that each tick was due one period after the previous one.
 func onGrid(due []int64) error {
 	for i := 1; i < len(due); i++ {
 		if due[i] != due[i-1]+int64(tickEvery) {
@@ -185,8 +187,8 @@ func onGrid(due []int64) error {
 	return nil
 }
 
-// awaitStarted waits until what is in memory at all times is, without having
-// been asked for.
+// awaitStarted waits until the always-on entities are in memory without a
+// request.
 func (l *kindsLoad) awaitStarted(w *world) {
 	w.t.Helper()
 	for _, s := range l.all {
@@ -200,8 +202,8 @@ func (l *kindsLoad) awaitStarted(w *world) {
 	}
 }
 
-// TestKindsAreChecked: what TestChaos demands of these entities is refused when
-// a command is lost or doubled, or a tick.
+// TestKindsAreChecked checks that the checks of these entities in TestChaos
+// find a lost or repeated command or tick.
 func TestKindsAreChecked(t *testing.T) {
 	for _, tt := range []struct {
 		of                  string

@@ -14,14 +14,15 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestChaos: nodes are killed, frozen, stopped, parted, emptied, and shards are
-// moved while entities live through all that they can: snapshots that cut their
-// events, timers, messages and answers, deletions, passivation at every turn,
-// and while followers of their types come and go. Each command, timer, message
-// and answer has its effect once, all replicas hold the same, what lives is
-// what is replayed, and the followers got what the journals have. So it is with
-// entities of kinds that are not like most: durable states, singletons,
-// remembered ones, schedules, and such as keep nothing.
+// TestChaos kills, freezes, stops, partitions and wipes nodes and moves shards,
+// while entities use all features: snapshots that compact their events, timers,
+// messages and replies, deletion, and passivation after every command.
+// Followers of their types connect and disconnect. Each command, timer, message
+// and reply must take effect once. All replicas must be equal. The state in
+// memory must equal the replayed state, and the followers must have received
+// the events in the journals. The same holds for entities of special kinds:
+// durable states, singletons, always-on entities, schedules, and entities that
+// store nothing.
 func TestChaos(t *testing.T) {
 	testkit.Long(t, "chaos")
 	parted := canPart()
@@ -37,14 +38,14 @@ func TestChaos(t *testing.T) {
 	if parted {
 		kinds = append(kinds, w.cuts())
 	}
-	for i := range *chaosFaults { // of each kind in turn, each once before any again
+	for i := range *chaosFaults { // each kind once before any kind repeats
 		w.goesOn(100 + w.rng.IntN(200))
 		of := kinds[i%len(kinds)]
 		n := i / len(kinds) % len(of)
 		if n == 0 {
 			w.rng.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
 		}
-		if i == 0 { // every run has one
+		if i == 0 { // every run has this fault
 			n = slices.IndexFunc(of, func(k kind) bool { return k.name == "kill" })
 			of[0], of[n] = of[n], of[0]
 			n = 0
@@ -53,9 +54,9 @@ func TestChaos(t *testing.T) {
 	}
 	cut, _ := chaosEntity(wholes)
 	w.Await("events are cut", func() bool { return wasCut(t.Context(), w.c, cut) })
-	// What is cut, and all else, comes to a node that has lost its disk from the
-	// others. It is the last fault: another disk may be lost only when they have
-	// given it all.
+	// A node that has lost its disk gets all data from the other nodes,
+	// including what is left of compacted histories. This is the last fault,
+	// because another disk may be lost only when the copy is complete.
 	w.do(kind{"empty", w.empty})
 	w.endChaos(l, f, others, wasm)
 }
@@ -88,13 +89,13 @@ func beginChaos(t *testing.T) (*world, []byte) {
 	return w, wasm
 }
 
-// canPart reports whether nodes can be cut from each other here.
+// canPart reports whether this test can cut links between nodes.
 func canPart() bool {
 	_, err := exec.LookPath("ip")
 	return err == nil && os.Geteuid() == 0
 }
 
-// cuts are the faults that part the nodes.
+// cuts returns the partitions, as faults.
 func (w *world) cuts() (out []kind) {
 	net := newNetwork(w)
 	for _, s := range partitions {
@@ -108,7 +109,7 @@ func (w *world) cuts() (out []kind) {
 	return out
 }
 
-// endChaos heals everything and checks all that was seen.
+// endChaos heals everything and checks all results.
 func (w *world) endChaos(l *chaosLoad, f *streams, others *kindsLoad, wasm []byte) {
 	t := w.t
 	t.Helper()

@@ -19,27 +19,28 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// How many entities of each type there are, of how many callers, and how many
-// of them are deleted now and then.
+// Numbers of entities by type, of briefs that are sometimes deleted, and of
+// callers, and the pause between calls.
 const (
 	wholes, briefs, mortalBriefs = 24, 3, 1
 	chaosCallers                 = 16
 	chaosPause                   = 20 * time.Millisecond
-	// fatReply is one that fills an entity's window of replies soon, so that
-	// events can be cut.
+	// fatReply is the size of a reply that soon fills an entity's idempotency
+	// window, so that events can be compacted.
 	fatReply = 200 << 10
-	// fatEvery is how often there is one: all of them are stored.
+	// fatEvery is the interval between such replies, because all of them are
+	// stored.
 	fatEvery = 100 * time.Millisecond
 )
 
 var chaosFaults = flag.Int("chaos.faults", 3, "how many faults TestChaos has, beside the last")
 
-// dest is an entity.
+// dest identifies an entity.
 type dest struct{ Type, ID string }
 
 func (d dest) String() string { return d.Type + "/" + d.ID }
 
-// chaosEntity is the i-th of all, and how long its lives are.
+// chaosEntity returns the i-th entity, and whether it is sometimes deleted.
 func chaosEntity(i int) (d dest, mortal bool) {
 	if i < wholes {
 		return dest{"whole", strconv.Itoa(i)}, true
@@ -47,7 +48,7 @@ func chaosEntity(i int) (d dest, mortal bool) {
 	return dest{"brief", strconv.Itoa(i - wholes)}, i-wholes >= briefs-mortalBriefs
 }
 
-// act is the command of the guest, as it is sent.
+// act is the guest's command as it is sent.
 type act struct {
 	Sends   []to   `json:"sends"`
 	Timer   string `json:"timer"`
@@ -64,17 +65,17 @@ type to struct {
 	Answer bool   `json:"answer"`
 }
 
-// ack is a command that was answered.
+// ack is an acknowledged command.
 type ack struct {
 	command  client.Command
 	of       dest
-	act      *act // nil of a deletion
+	act      *act // nil for a deletion
 	sequence uint64
 	events   int
 	reply    uint64 // checksum
 }
 
-// chaosState is what the guest answers.
+// chaosState is the guest's answer.
 type chaosState struct {
 	Acts, Set, Ended, Rang, Awaited, Answered, Stray int64
 
@@ -82,22 +83,22 @@ type chaosState struct {
 	Heard map[string]struct{ Count, Digest int64 }
 }
 
-// chaosLoad is callers of all entities, each of which goes on with a command
-// until it knows what became of it, and what they were told.
+// chaosLoad is the callers of all entities and the answers that they received.
+// A caller retries a command until it knows the outcome.
 type chaosLoad struct {
 	t       *testing.T
-	clients []*client.Client // of one node each
-	every   *client.Client   // of all
+	clients []*client.Client // one for each node
+	every   *client.Client   // knows all nodes
 	ctx     context.Context
 	stop    context.CancelFunc
 	callers sync.WaitGroup
 	answers atomic.Int64
 	resent  atomic.Int64
-	fattest atomic.Int64 // when the last fat reply was asked for, unix nanoseconds
+	fattest atomic.Int64 // when the last fat reply was requested, in unix nanoseconds
 
 	mu      sync.Mutex
 	acks    map[dest][]ack
-	unknown []ack // nobody could say whether they were carried out
+	unknown []ack // commands whose outcome stays unknown
 	fault   error
 }
 
@@ -122,7 +123,7 @@ func startChaosLoad(w *world) *chaosLoad {
 
 func (l *chaosLoad) Acknowledged() int { return int(l.answers.Load()) }
 
-// Fault is the first thing that a caller should not have been told.
+// Fault returns the first answer that no caller should receive.
 func (l *chaosLoad) Fault() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -137,17 +138,18 @@ func (l *chaosLoad) failed(format string, args ...any) {
 	}
 }
 
-// Stop lets the callers learn what they are waiting for.
+// Stop stops the load and waits until the callers know the outcomes of their
+// commands.
 func (l *chaosLoad) Stop() error {
 	l.stop()
 	l.callers.Wait()
 	return l.Fault()
 }
 
-// one makes a call.
+// one makes one call.
 func (l *chaosLoad) one(rng *rand.Rand) {
 	of, mortal := chaosEntity(rng.IntN(wholes + briefs))
-	if rng.IntN(4) == 0 { // few entities, much asked
+	if rng.IntN(4) == 0 { // few entities with many calls
 		of, mortal = chaosEntity(wholes + rng.IntN(briefs))
 	}
 	switch p := rng.IntN(100); {
@@ -166,7 +168,8 @@ func (l *chaosLoad) one(rng *rand.Rand) {
 			a.Cancel = "t" + strconv.Itoa(rng.IntN(4))
 		}
 		for range rng.IntN(6) {
-			// What is sent to an entity that is deleted shows in its events alone.
+			// A message to an entity that is sometimes deleted can be checked
+			// only in its events.
 			if d, mortal := chaosEntity(rng.IntN(wholes + briefs)); d.Type == "whole" || !mortal {
 				a.Sends = append(a.Sends, to{d.Type, d.ID, rng.IntN(2) == 0})
 			}
@@ -183,7 +186,7 @@ func (l *chaosLoad) one(rng *rand.Rand) {
 	}
 }
 
-// settledCode reports that an attempt's outcome is known.
+// settledCode reports whether an error determines the outcome of an attempt.
 func settledCode(err error) bool {
 	switch client.CodeOf(err) {
 	case connect.CodeUnavailable, connect.CodeResourceExhausted, connect.CodeDeadlineExceeded, connect.CodeCanceled, connect.CodeUnknown:
@@ -192,8 +195,8 @@ func settledCode(err error) bool {
 	return true
 }
 
-// send carries a command out: some attempts are given up early, others go to
-// one node alone.
+// send executes a command. Some attempts are cancelled early, others go to only
+// one node.
 func (l *chaosLoad) send(rng *rand.Rand, a ack) {
 	a.command.EntityType, a.command.EntityID, a.command.ID = a.of.Type, a.of.ID, client.NewCommandID()
 	patience := testkit.Patience
@@ -210,7 +213,7 @@ func (l *chaosLoad) send(rng *rand.Rand, a ack) {
 		r, err := c.Send(ctx, a.command)
 		cancel()
 		if a.command.FirstTried.IsZero() {
-			a.command.FirstTried = began // of the attempts to come
+			a.command.FirstTried = began // for the following attempts
 		}
 		switch {
 		case err == nil:
@@ -235,8 +238,8 @@ func (l *chaosLoad) send(rng *rand.Rand, a ack) {
 
 func checksum(b []byte) uint64 { return crc64.Checksum(b, crc64.MakeTable(crc64.ECMA)) }
 
-// again sends one of an entity's last commands once more, anywhere: the answer
-// is what it was.
+// again resends one of an entity's last commands to any node. The answer must
+// be the same.
 func (l *chaosLoad) again(rng *rand.Rand, of dest) {
 	l.mu.Lock()
 	acks := l.acks[of]

@@ -13,7 +13,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// otherClock sets a node's clock wrong by what a file in its directory says.
+// otherClock is a planted fault: a file in the node's directory sets the error
+// of the node's clock.
 const otherClock = "e2e/cluster/planted/other-clock.txt"
 
 func setClock(t *testing.T, n *testkit.Node, ahead string) {
@@ -26,7 +27,8 @@ func setClock(t *testing.T, n *testkit.Node, ahead string) {
 	}
 }
 
-// awaitReason waits until a node is not ready and names all of reasons.
+// awaitReason waits until a node is not ready and reports all the given
+// reasons.
 func awaitReason(t *testing.T, n *testkit.Node, reasons ...string) {
 	t.Helper()
 	n.Until("readyz names the cause", func() error {
@@ -43,8 +45,8 @@ func awaitReason(t *testing.T, n *testkit.Node, reasons ...string) {
 	})
 }
 
-// TestClockThatIsWrongIsNamed: whoever waits for a node that starts with a wrong
-// clock learns that from the node itself, with the difference.
+// TestClockThatIsWrongIsNamed checks that a node that starts with a wrong clock
+// reports the cause and the difference on /readyz.
 func TestClockThatIsWrongIsNamed(t *testing.T) {
 	c := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Planted: []string{otherClock}})
 	last := c.Node(nodes - 1)
@@ -87,12 +89,13 @@ func TestClockThatIsWrongIsNamed(t *testing.T) {
 	}
 }
 
-// twoHours is how far a clock is said to be off by two hours: a start is up to
-// four seconds ahead of its clock, and what is left of the two hours shrinks.
+// twoHours matches the reported error of a clock that is two hours ahead: a
+// start is up to four seconds ahead of its clock, and the remaining time
+// decreases.
 var twoHours = regexp.MustCompile(`in the future, (2h0m|1h5\dm)`)
 
-// TestNodeThatLeavesIsNotReady: when an order to leave returns, load balancers
-// have been told.
+// TestNodeThatLeavesIsNotReady checks that a leaving node reports not ready to
+// load balancers by the time the leave command returns.
 func TestNodeThatLeavesIsNotReady(t *testing.T) {
 	c := testkit.StartCluster(t, nodes, testkit.ClusterOptions{})
 	n := c.Add()

@@ -17,12 +17,12 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestComparisonsOutliveLeaders kills the node that leads the metadata, and one
-// that leads a shard of the type, while a module is compared with the snapshots
-// that are left of truncated histories. A module that loses their states never
-// serves; one that keeps them does serve in the end, without another call if the
-// first one was answered; commands wait no longer than a comparison may hold
-// them.
+// TestComparisonsOutliveLeaders kills the leader of the metadata shard, or the
+// leader of a shard of the type, while a module is compared with the snapshots
+// that remain of compacted histories. A module that loses their states must
+// never become active. A module that keeps them must become active in the end,
+// without another call if the first call was answered. Commands must not wait
+// longer than a comparison may write-pause their shard.
 func TestComparisonsOutliveLeaders(t *testing.T) {
 	testkit.Long(t, "long")
 	seed := uint64(time.Now().UnixNano())
@@ -46,7 +46,8 @@ func TestComparisonsOutliveLeaders(t *testing.T) {
 		t.Helper()
 		for i := range ledgers {
 			for range times {
-				// A hold lasts 15 s at most, and an election a few.
+				// A write-pause lasts 15 s at most, and an election a few
+				// seconds.
 				ctx, cancel := context.WithTimeout(t.Context(), 25*time.Second)
 				_, err := c.Send(ctx, client.Command{EntityType: "ledger", EntityID: fmt.Sprint("l", i), Name: "add", Data: []byte(`{"amount":1}`)})
 				cancel()
@@ -80,7 +81,7 @@ func TestComparisonsOutliveLeaders(t *testing.T) {
 
 	for round := range 4 {
 		for _, digest := range []string{renamed, slow} {
-			victim := cluster.Leader(uint32(round % 2 * (1 + round/2))) // the metadata, and each shard
+			victim := cluster.Leader(uint32(round % 2 * (1 + round/2))) // leader of the metadata shard, and of each data shard in turn
 			if victim < 0 {
 				t.Fatal("a shard has no leader")
 			}

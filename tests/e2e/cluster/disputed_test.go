@@ -18,13 +18,14 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// otherRows lets a node's replica differ from the others when a file says so.
+// otherRows is a planted fault: a file makes a node's replica differ from the
+// others.
 const otherRows = "e2e/cluster/planted/other-rows.txt"
 
-// TestDisputedShardIsRefused: two replicas of three have other rows, and the third
-// is away, so nobody knows which of the two is right. The shard is refused by its
-// name until the third is back. It knows: the wrong one is replaced, and
-// everything that was acknowledged is there.
+// TestDisputedShardIsRefused checks that if two of three replicas differ and
+// the third is down, so that neither can be trusted, requests to the shard are
+// rejected with the reason until the third replica is back. Then the wrong
+// replica is replaced, and all acknowledged data is there.
 func TestDisputedShardIsRefused(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: 1, Planted: []string{otherRows}})
@@ -36,7 +37,7 @@ func TestDisputedShardIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// Digests are taken a thousand entries apart.
+	// Replica checksums are taken a thousand entries apart.
 	caller := c.Client(client.Options{Timeout: testkit.Patience})
 	var acknowledged [8]atomic.Uint64
 	load, end := context.WithCancel(t.Context())
@@ -61,7 +62,7 @@ func TestDisputedShardIsRefused(t *testing.T) {
 		got := shownStopped(c, i)
 		return strings.Contains(got, "n1 disputed") && strings.Contains(got, "n2 disputed")
 	}
-	// The load may take its time, as long as it goes on.
+	// The load may be slow, as long as it makes progress.
 	for last, at := uint64(0), time.Now(); !disputed(0) || !disputed(1); time.Sleep(20 * time.Millisecond) {
 		sum := uint64(0)
 		for i := range acknowledged {
@@ -90,7 +91,7 @@ func TestDisputedShardIsRefused(t *testing.T) {
 		}
 	}
 
-	if err := os.Remove(mark); err != nil { // what n2 has from now on is right
+	if err := os.Remove(mark); err != nil { // from now on, n2's rows are correct
 		t.Fatal(err)
 	}
 	if err := c.Node(2).Launch(); err != nil {

@@ -18,17 +18,17 @@ var (
 	failoverShards = flag.Int("failover-shards", 12, "shards of the cluster that figures of fail-over are taken from")
 )
 
-// failover is what one kill has cost.
+// failover is the effect of one kill on callers.
 type failover struct {
 	victim                    string
 	led                       int
-	gaps, others              []time.Duration // of entities whose leader was killed, and of the rest
+	gaps, others              []time.Duration // of entities whose leader was killed, and of all others
 	allLed, started, caughtUp time.Duration
 }
 
-// TestFailOver kills a node that leads its share under load and starts it
-// again. It prints what callers saw of it: run it with -v and many -kills for
-// figures. It demands that no command fails, is lost or is done twice.
+// TestFailOver kills a node that leads its share of shards under load, and
+// starts it again. It prints the gaps that callers saw; use -v and many -kills
+// for measurements. No command may fail, be lost or be executed twice.
 func TestFailOver(t *testing.T) {
 	testkit.Long(t, "long")
 	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: *failoverShards})
@@ -46,7 +46,7 @@ func TestFailOver(t *testing.T) {
 	t.Logf("%d shards, %d kills, %d events, each once\n%s", *failoverShards, *kills, events, failoverTable(runs))
 }
 
-// awaitBalance waits until every node leads about its share.
+// awaitBalance waits until leaderships are balanced over the nodes.
 func awaitBalance(cluster *testkit.Cluster, c *client.Client, shards int) {
 	cluster.AwaitSpread()
 	cluster.Await("leaderships are shared out", func() bool {
@@ -63,8 +63,8 @@ func awaitBalance(cluster *testkit.Cluster, c *client.Client, shards int) {
 	})
 }
 
-// failOver kills a node, waits until all is led, starts it again and waits
-// until its replicas have what the others have.
+// failOver kills a node, waits until every shard has a leader, starts the node
+// again, and waits until its replicas have caught up.
 func failOver(cluster *testkit.Cluster, ps *probes, victim int) failover {
 	f := failover{victim: cluster.Node(victim).ID()}
 	witness := (victim + 1) % nodes
@@ -97,7 +97,7 @@ func failOver(cluster *testkit.Cluster, ps *probes, victim int) failover {
 	f.allLed = ps.h.Now() - from
 	led := ps.h.Now()
 	cluster.Await("every probe is answered again", func() bool { return ps.allAnswered(led) })
-	time.Sleep(time.Second) // what comes late shows in the gaps
+	time.Sleep(time.Second) // late answers show in the gaps
 	to := ps.h.Now()
 	f.gaps = ps.gaps(from, to, func(shard int) bool { return lost[shard] })
 	f.others = ps.gaps(from, to, func(shard int) bool { return !lost[shard] })

@@ -19,8 +19,8 @@ import (
 
 var freeze = flag.Duration("freeze", 5*time.Second, "how long a leading node is frozen")
 
-// readers ask every node, whether it leads or not, runs or not, about the
-// entities of a history, and write down what they are told.
+// readers query every node, leader or not and running or not, about the
+// entities of a history, and record the answers.
 type readers struct {
 	w       *world
 	ctx     context.Context
@@ -28,8 +28,8 @@ type readers struct {
 	callers sync.WaitGroup
 }
 
-// readersPerNode ask at a time: a frozen node has that many questions to answer
-// when it goes on.
+// readersPerNode is the number of concurrent queries to a node. A frozen node
+// has that many to answer when it continues.
 const readersPerNode = 4
 
 const readerRest = 10 * time.Millisecond
@@ -48,8 +48,8 @@ func startReaders(w *world) *readers {
 	return r
 }
 
-// run asks about one entity after the other. A question is given up when the
-// readers end, not before: one that a node answers late is the one to check.
+// run sends one query at a time. A query is cancelled only when the readers
+// end, because a late answer of a node is the one to check.
 func (r *readers) run(c entityv1connect.EntityServiceClient, turn int) {
 	for r.ctx.Err() == nil {
 		entities := r.w.h.Entities()
@@ -84,10 +84,10 @@ func (r *readers) end() {
 	r.callers.Wait()
 }
 
-// TestFrozenLeader stops the process of a node that leads shards for longer
-// than the others wait for it, and lets it go on as if nothing had happened: it
-// must not answer from what it knew, nor have a command accepted as the leader
-// that it no longer is. Every node is asked about every entity all the while.
+// TestFrozenLeader stops the process of a leader for longer than the failure
+// timeout and then continues it. The node must neither answer from outdated
+// state nor have a command accepted as the leader that it no longer is.
+// Meanwhile every node is queried about every entity.
 func TestFrozenLeader(t *testing.T) {
 	testkit.Long(t, "long")
 	w := begin(t)

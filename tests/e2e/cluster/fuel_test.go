@@ -11,12 +11,12 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// fuelShards is how many shards the three nodes share.
+// fuelShards is the number of shards on the three nodes.
 const fuelShards = 6
 
-// TestFuelIsEqualOnAllNodes: the same commands, on instances that have done
-// nothing before, cost the same on three nodes, whatever else differs between
-// them: ids of commands, the time, the seeds of randomness.
+// TestFuelIsEqualOnAllNodes checks that the same commands on new guest
+// instances consume the same fuel on three nodes, although command IDs, time
+// and random seeds differ.
 func TestFuelIsEqualOnAllNodes(t *testing.T) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: fuelShards})
 	c.Push("counter", "account")
@@ -31,14 +31,14 @@ func TestFuelIsEqualOnAllNodes(t *testing.T) {
 		if attempt == 5 {
 			t.Fatal("shards go on changing their leaders")
 		}
-		// Nobody has used an instance of a node that has just started.
+		// After a restart every node uses new instances.
 		c.StopAll()
 		c.Start()
 	}
 }
 
 // compareFuel sends the same commands to an entity on each node and compares
-// what they cost; it is false when a shard has changed its leader meanwhile.
+// the fuel. It returns false if a shard changed its leader meanwhile.
 func compareFuel(t *testing.T, c *testkit.Cluster, attempt int) bool {
 	t.Helper()
 	cl := c.Client(client.Options{Timeout: testkit.Patience})
@@ -75,7 +75,8 @@ func compareFuel(t *testing.T, c *testkit.Cluster, attempt int) bool {
 	return true
 }
 
-// entityAt names an entity whose shard a node leads; all names are as long.
+// entityAt returns the ID of an entity whose shard a node leads. All IDs have
+// the same length.
 func entityAt(t *testing.T, c *testkit.Cluster, typ string, attempt, place int) string {
 	t.Helper()
 	for i := range 1000 {

@@ -31,7 +31,7 @@ func (l onlyReplay) Replay(fn func(wal.Position, byte, []byte) error) error {
 	return errors.Join(err, first)
 }
 
-// shardJournal is what a stopped node holds of a shard.
+// shardJournal is the stored data of a shard on a stopped node.
 type shardJournal struct {
 	view       *store.View
 	shard      sharding.ShardID
@@ -39,8 +39,8 @@ type shardJournal struct {
 	heads      map[sharding.EntityID]store.Head
 }
 
-// eachJournal reads the journal of a node that was stopped in order, without
-// the code that serves it, shard by shard.
+// eachJournal reads the journal of a node that was stopped gracefully, shard by
+// shard, without using the code that serves it.
 func eachJournal(t *testing.T, dir string, fn func(*shardJournal)) {
 	t.Helper()
 	recovered, err := recovery.Recover(onlyReplay{dir: filepath.Join(dir, "wal")})
@@ -75,15 +75,16 @@ func eachJournal(t *testing.T, dir string, fn func(*shardJournal)) {
 	}
 }
 
-// scan calls fn with what of each key of a class is behind the class.
+// scan calls fn with each row of a class. rest is the part of the key after the
+// class.
 func (s *shardJournal) scan(class store.Class, start []byte, fn func(rest, body []byte) error) error {
 	prefix := store.AppendPrefix(nil, s.shard, s.generation, class)
 	n := len(prefix)
 	return s.view.Scan(append(prefix, start...), nil, func(key, body []byte) error { return fn(key[n:], body) })
 }
 
-// records calls fn with the records of one entity after the other, each once
-// and in order, from where they begin.
+// records calls fn with the records of one entity after the other, each record
+// once and in order, beginning with the first that is stored.
 func (s *shardJournal) records(fn func(id sharding.EntityID, at journal.Position, raw []byte) error) error {
 	var id sharding.EntityID
 	var last journal.Position
@@ -99,7 +100,7 @@ func (s *shardJournal) records(fn func(id sharding.EntityID, at journal.Position
 		}
 		p, err := store.OpenPack(body)
 		if err != nil || last.Less(p.Previous) {
-			return err // it leaves something out: another pack has that
+			return err // the block skips records that another block has
 		}
 		for {
 			at, raw, err := p.Next()
@@ -107,7 +108,7 @@ func (s *shardJournal) records(fn func(id sharding.EntityID, at journal.Position
 				return err
 			}
 			if !last.Less(at) {
-				continue // cut, or in a pack before
+				continue // compacted, or in an earlier block
 			}
 			last = at
 			if err := fn(id, at, raw); err != nil {

@@ -19,8 +19,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// codesOf asks one node, and no other, for a query and a command about an
-// entity, with a deadline that it does not need.
+// codesOf sends a query and a command for an entity to only one node. Both must
+// return long before the deadline.
 func codesOf(n *testkit.Node, entity string) (codes []connect.Code) {
 	ctx, cancel := context.WithTimeout(context.Background(), testkit.Patience)
 	defer cancel()
@@ -37,8 +37,8 @@ func codesOf(n *testkit.Node, entity string) (codes []connect.Code) {
 	return codes
 }
 
-// losable finds a shard, and the places of two of its voters whose loss leaves
-// the metadata a majority.
+// losable returns a shard and the places of two of its voters whose loss leaves
+// the metadata shard a majority.
 func losable(c *testkit.Cluster) (shard uint32, voters []int, dead []int) {
 	all := c.Shards(0)
 	var metadata []string
@@ -72,9 +72,9 @@ func losable(c *testkit.Cluster) (shard uint32, voters []int, dead []int) {
 }
 
 // TestShardWithoutMajorityIsUnavailable kills two of five nodes, and with them
-// the majority of a shard. Every node that is left says so to whoever asks it
-// about the shard, also one without a replica; each stays ready, and those that
-// have a replica name the shard.
+// the majority of a shard. Every remaining node must reject requests to the
+// shard with that reason, with or without a replica. Each stays ready, and
+// those with a replica name the shard.
 func TestShardWithoutMajorityIsUnavailable(t *testing.T) {
 	const shards = 10
 	c := testkit.StartCluster(t, 5, testkit.ClusterOptions{Shards: shards})
@@ -101,7 +101,8 @@ func TestShardWithoutMajorityIsUnavailable(t *testing.T) {
 		if slices.Contains(dead, place) {
 			continue
 		}
-		// A leader that was just killed may still be asked, with an unknown outcome.
+		// A request may still be sent to the killed leader and have an unknown
+		// outcome.
 		n.Await("it refuses the shard's requests", func() bool {
 			return slices.Equal(codesOf(n, entity), []connect.Code{connect.CodeUnavailable, connect.CodeUnavailable})
 		})
@@ -128,8 +129,9 @@ func TestShardWithoutMajorityIsUnavailable(t *testing.T) {
 	}
 }
 
-// TestNodesWithOneSeedsListFindEachOther starts three nodes on loopback addresses
-// of their own, each with the same list, which names it too.
+// TestNodesWithOneSeedsListFindEachOther starts three nodes at different
+// loopback addresses with the same list of seeds, which contains each node's
+// own address.
 func TestNodesWithOneSeedsListFindEachOther(t *testing.T) {
 	var hosts, seeds []string
 	for range 3 {

@@ -13,7 +13,7 @@ import (
 )
 
 // TestMembersComeAndGo lets nodes join, die and be replaced, come back, leave
-// and lose their data, under load. No caller is told of any of it.
+// and lose their data, under load. No call may fail.
 func TestMembersComeAndGo(t *testing.T) {
 	testkit.Long(t, "long")
 	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: shards})
@@ -78,8 +78,8 @@ func TestMembersComeAndGo(t *testing.T) {
 	t.Logf("%d records alike on all replicas", compared)
 }
 
-// holds says whether a node holds that many replicas and leads that many
-// shards.
+// holds reports whether a node has the given number of replicas and leads the
+// given number of shards.
 func holds(cluster *testkit.Cluster, n *testkit.Node, replicas, leads int) bool {
 	held, led := 0, 0
 	for _, s := range cluster.Shards(0) {
@@ -93,9 +93,9 @@ func holds(cluster *testkit.Cluster, n *testkit.Node, replicas, leads int) bool 
 	return held >= replicas-1 && led >= leads
 }
 
-// TestAllDieAndComeBack kills all nodes at once and starts them in each order,
-// one a moment behind the other: all that was acknowledged is back, and there
-// is one cluster. It tries half as many orders as there are faults.
+// TestAllDieAndComeBack kills all nodes at once and starts them in several
+// orders, one shortly after the other. All acknowledged data must be back, in
+// one cluster. It tries half as many orders as there are faults.
 func TestAllDieAndComeBack(t *testing.T) {
 	testkit.Long(t, "long")
 	w := begin(t)

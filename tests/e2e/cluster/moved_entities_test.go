@@ -10,10 +10,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestEntitiesOverMoves: while leaderships move and a leader is killed,
-// sessions keep the latest state of each command, remembered entities come into
-// memory wherever their shard is led, and a schedule that makes up for all
-// ticks misses none.
+// TestEntitiesOverMoves checks, while leaderships move and a leader is killed,
+// that sessions keep the state of the latest command, always-on entities are
+// resident wherever their shard is led, and a schedule that catches up misses
+// no tick.
 func TestEntitiesOverMoves(t *testing.T) {
 	testkit.Long(t, "long")
 	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: 3})
@@ -65,7 +65,7 @@ func TestEntitiesOverMoves(t *testing.T) {
 
 func id(i int) string { return fmt.Sprintf("mall%d-user%d", i%3, i) }
 
-// movedEntities is what a program sees of the entities.
+// movedEntities is a client's view of the entities.
 type movedEntities struct {
 	t *testing.T
 	c *client.Client
@@ -88,7 +88,7 @@ func (w *movedEntities) inMemory(entities int) bool {
 	return true
 }
 
-// cart checks how much a session holds, at which revision.
+// cart checks the quantity in a session and its revision.
 func (w *movedEntities) cart(id string, quantity int) {
 	w.t.Helper()
 	a, err := w.c.Query(w.t.Context(), client.Query{EntityType: "session", EntityID: id, Name: "cart"})
@@ -101,7 +101,7 @@ func (w *movedEntities) cart(id string, quantity int) {
 	}
 }
 
-// ticks are when the ticks of the schedule were due.
+// ticks returns the due times of the schedule's ticks.
 func (w *movedEntities) ticks() (due []int64) {
 	w.t.Helper()
 	for e, err := range w.c.ReadEvents(w.t.Context(), client.EventRange{EntityType: "alarm", EntityID: "clock"}) {

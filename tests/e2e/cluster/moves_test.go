@@ -15,16 +15,16 @@ import (
 var moves = flag.Int("moves", 12, "how many shards are moved")
 
 const (
-	// moveRest is between two commands of a probe while shards are moved: what
-	// a move costs shows only where somebody calls meanwhile.
+	// moveRest is the pause between two commands of a probe while shards are
+	// moved. It is short because the cost of a move shows only if somebody
+	// calls during the move.
 	moveRest = 10 * time.Millisecond
-	// movesPerKill is how many moves there are between two kills.
+	// movesPerKill is the number of moves between two kills.
 	movesPerKill = 10
 )
 
-// TestMoves moves leaderships under load and prints how long the callers of a
-// moved shard waited. It demands that no command fails, is lost or is done
-// twice.
+// TestMoves transfers leaderships under load and prints how long the callers of
+// a moved shard waited. No command may fail, be lost or be executed twice.
 func TestMoves(t *testing.T) {
 	testkit.Long(t, "nemesis")
 	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: shards})
@@ -58,8 +58,8 @@ func TestMoves(t *testing.T) {
 		quantile(orders, 0.5), quantile(orders, 0.99), quantile(others, 0.5), quantile(others, 0.99))
 }
 
-// TestMovesAndKills moves leaderships while nodes are killed, and checks all
-// that callers saw.
+// TestMovesAndKills transfers leaderships while nodes are killed, and checks
+// all answers.
 func TestMovesAndKills(t *testing.T) {
 	testkit.Long(t, "long")
 	w := begin(t)
@@ -82,7 +82,7 @@ func TestMovesAndKills(t *testing.T) {
 	w.end()
 }
 
-// moveTo moves some shard to a node, whether that leads it already or not.
+// moveTo transfers a random shard to a node, which may already lead it.
 func (w *world) moveTo(place int) {
 	w.t.Helper()
 	shard, to := 1+w.rng.IntN(shards), w.Node(place).ID()
@@ -94,8 +94,8 @@ func (w *world) moveTo(place int) {
 	w.done["move"]++
 }
 
-// TestOrderlyStops drains each node and takes it back, then stops each in order
-// and starts it again, under load: no caller is told of any of it.
+// TestOrderlyStops drains and resumes each node, then stops each gracefully and
+// starts it again, under load. No call may fail.
 func TestOrderlyStops(t *testing.T) {
 	testkit.Long(t, "long")
 	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: shards})

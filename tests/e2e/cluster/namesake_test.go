@@ -9,8 +9,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// A process whose name another one took while nobody heard it ends when it is
-// heard again: with exit code 1, and a line that names the other.
+// A process whose ID another process took over while it could not be reached
+// ends when it is reachable again, with exit code 1 and a log line that names
+// the other process.
 func TestReplacedProcessEnds(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})

@@ -1,7 +1,7 @@
 // Package cluster runs clusters of real processes under load while nodes are
-// killed, frozen, stopped, emptied, cut off and shards are moved, and checks
-// that everything acknowledged is there, once and in order, and that nobody
-// was told what cannot be. It has tests only.
+// killed, frozen, stopped, wiped and isolated and shards are moved. It checks
+// that everything acknowledged is there, once and in order, and that no caller
+// received an impossible answer. It contains only tests.
 package cluster
 
 import (
@@ -27,12 +27,12 @@ var (
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
 const (
-	// faultsPerEntities is after how many faults the load goes on with other
-	// entities: a history that grows for long is slow to check.
+	// faultsPerEntities is the number of faults after which the load continues
+	// with other entities, because a long history is slow to check.
 	faultsPerEntities = 4
-	// verdictTime is what the checker of histories gets for one entity.
+	// verdictTime bounds the time to check the history of one entity.
 	verdictTime = time.Minute
-	// nodes and shards of the clusters here.
+	// nodes and shards are the sizes of the clusters.
 	nodes, shards = 3, 12
 )
 
@@ -44,15 +44,15 @@ type world struct {
 	h    *history.History
 	load *workload.Load
 	c    *client.Client
-	done map[string]int // faults by kind
+	done map[string]int // number of faults by kind
 
 	progress progress // of the load
 }
 
-// progress is how a load gets on.
+// progress reports the progress of a load.
 type progress interface {
 	Acknowledged() int
-	Fault() error // what a caller should not have been told
+	Fault() error // an answer that no caller should receive
 }
 
 // begin starts a cluster and the load.
@@ -81,7 +81,7 @@ func begin(t *testing.T) *world {
 	return w
 }
 
-// goesOn waits until the load has got a number of answers.
+// goesOn waits until the load has received the given number of answers.
 func (w *world) goesOn(answers int) {
 	w.t.Helper()
 	target := w.progress.Acknowledged() + answers
@@ -91,10 +91,10 @@ func (w *world) goesOn(answers int) {
 	}
 }
 
-// pause is a random time up to most.
+// pause sleeps for a random time below most.
 func (w *world) pause(most time.Duration) { time.Sleep(time.Duration(w.rng.Int64N(int64(most)))) }
 
-// kind is something that is done to the cluster, and undone.
+// kind is a fault that is injected into the cluster and healed.
 type kind struct {
 	name string
 	do   func(victim int)
@@ -110,7 +110,7 @@ func (w *world) kinds() []kind {
 	}
 }
 
-// fault does one thing to the cluster, and undoes it.
+// fault injects one fault and heals it.
 func (w *world) fault() {
 	w.t.Helper()
 	kinds := w.kinds()
@@ -125,7 +125,7 @@ func (w *world) do(k kind) {
 	k.do(victim)
 }
 
-// move moves shards to nodes, whether they lead them or not.
+// move transfers random shards to nodes, which may already lead them.
 func (w *world) move(times int) {
 	w.t.Helper()
 	for range times {
@@ -137,7 +137,7 @@ func (w *world) move(times int) {
 	}
 }
 
-// end heals everything and checks all that was seen.
+// end heals everything and checks all answers.
 func (w *world) end() {
 	w.t.Helper()
 	w.AwaitSpread()
@@ -168,8 +168,8 @@ func (w *world) end() {
 		events, len(w.h.Entities()), checked, compared)
 }
 
-// TestFaultsUnderLoad: whatever happens to single nodes, or to all at once,
-// what was acknowledged stays, and reads are never stale.
+// TestFaultsUnderLoad checks that under faults of single nodes and of all nodes
+// at once, acknowledged data is kept and reads are never stale.
 func TestFaultsUnderLoad(t *testing.T) {
 	testkit.Long(t, "nemesis")
 	w := begin(t)

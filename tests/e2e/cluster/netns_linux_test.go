@@ -13,15 +13,15 @@ import (
 	"time"
 )
 
-// insideVar tells the test's process that it is in a network namespace of its
-// own, where it may cut the nodes from each other.
+// insideVar is set in the test process that runs in a network namespace of its
+// own, in which it may cut links between nodes.
 const insideVar = "HOSTD_TEST_INSIDE"
 
 // insideTime bounds a test in a network namespace.
 const insideTime = 30 * time.Minute
 
 // inside runs the test again in a network namespace of its own, and reports
-// whether this is that run.
+// whether this process is that run.
 func inside(t *testing.T) bool {
 	t.Helper()
 	if os.Getenv(insideVar) != "" {
@@ -62,7 +62,7 @@ func inside(t *testing.T) bool {
 	return false
 }
 
-// logLines is a writer that logs whole lines as they come.
+// logLines is a writer that logs complete lines immediately.
 type logLines struct {
 	t       *testing.T
 	part    []byte
@@ -92,21 +92,21 @@ func (l *logLines) flush() {
 	}
 }
 
-// link is the way from one node to another, by place.
+// link is the direction from one node to another, by place.
 type link struct{ from, to int }
 
-// between are both ways between two nodes.
+// between returns the links between two nodes in both directions.
 func between(a, b int) []link { return []link{{a, b}, {b, a}} }
 
-// network is what of the loopback network is cut. What a node sends to one
-// behind a cut is dropped where it is sent; connections stay and do not know.
+// network cuts links in the loopback network. Packets over a cut link are
+// dropped at the sender, so connections stay open and are not notified.
 type network struct{ w *world }
 
 func newNetwork(w *world) *network {
 	w.t.Helper()
 	n := &network{w}
-	// Addresses of this machine are looked up before all other rules; put
-	// behind those of the cuts they can be cut.
+	// By default the kernel looks up local addresses before all other rules.
+	// Moved after the rules of the cuts, they can be cut.
 	n.ip("rule", "add", "pref", "1000", "lookup", "local")
 	n.ip("rule", "del", "pref", "0")
 	return n
@@ -131,8 +131,8 @@ func (n *network) host(place int) string {
 	return host
 }
 
-// cut cuts ways between nodes; heal undoes it. Callers are not nodes: they
-// reach every one.
+// cut cuts links between nodes until heal is called. Test clients are not
+// affected.
 func (n *network) cut(links ...link) (heal func()) {
 	n.w.t.Helper()
 	for _, l := range links {

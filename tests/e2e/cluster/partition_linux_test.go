@@ -10,9 +10,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// refuses demands that a node which hears no quorum answers every request with
-// unavailable: those that arrive before it has noticed, too, unless they were
-// still answered before the cut.
+// refuses checks that a node without a quorum answers every request with
+// unavailable, including requests that arrive before it has noticed, unless
+// they were answered before the cut.
 func (w *world) refuses(place int) {
 	w.t.Helper()
 	first, noticing := w.askAll(place)
@@ -28,8 +28,9 @@ func (w *world) refuses(place int) {
 	w.t.Logf("%s is cut off and says so within %s, later within %s", w.Node(place).ID(), noticing.Round(time.Millisecond), knowing.Round(time.Millisecond))
 }
 
-// answersOrRefuses demands that a node which hears a quorum, but not every
-// leader, answers about the other shards and refuses those of that leader.
+// answersOrRefuses checks that a node that has a quorum but cannot reach every
+// leader answers requests for the other shards and rejects those for the shards
+// of that leader.
 func (w *world) answersOrRefuses(place int) {
 	w.t.Helper()
 	codes, slowest := w.askAll(place)
@@ -40,8 +41,8 @@ func (w *world) answersOrRefuses(place int) {
 	}
 }
 
-// goOn demands that the nodes which hear a quorum answer about every shard, go
-// on to do so while the cut lasts, and that callers get on.
+// goOn checks that the nodes with a quorum answer requests for every shard,
+// also during the rest of the cut, and that the load makes progress.
 func (w *world) goOn(places ...int) {
 	w.t.Helper()
 	for _, place := range places {
@@ -54,7 +55,7 @@ func (w *world) goOn(places ...int) {
 	w.goesOn(100)
 }
 
-// shape is a way to part the nodes, with what must hold meanwhile.
+// shape is a partition and what must hold while it lasts.
 type shape struct {
 	name  string
 	links func(victim, b, c int) []link
@@ -88,9 +89,10 @@ var partitions = []shape{
 	}},
 }
 
-// TestPartitions: the side with a quorum goes on, the other says that it
-// cannot, nobody is told what cannot be, and after the cut every node answers
-// about every shard again.
+// TestPartitions checks that the side with a quorum continues, that the other
+// side reports that it cannot, that no caller receives an impossible answer,
+// and that after the partition every node answers requests for every shard
+// again.
 func TestPartitions(t *testing.T) {
 	testkit.Long(t, "long")
 	if !inside(t) {

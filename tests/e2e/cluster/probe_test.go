@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/tests/support/workload"
 )
 
-// probes are callers with an entity each, one in every shard: what they wait
-// for is what a user of the shard waits for.
+// probes are callers with one entity in each shard. They measure how long a
+// user of a shard waits.
 type probes struct {
 	t       *testing.T
 	h       *history.History
@@ -26,13 +26,13 @@ type probes struct {
 	all     []*probe
 }
 
-// probe sends a command, waits for the answer and rests.
+// probe sends a command, waits for the answer and pauses.
 type probe struct {
 	shard  int
 	entity history.Entity
 	mu     sync.Mutex
-	acked  []time.Duration // since the history's begin
-	failed error           // the first failure: none should come through the client
+	acked  []time.Duration // relative to the start of the history
+	failed error           // first failure; the client should hide all of them
 }
 
 // sender sends a command and waits for the reply.
@@ -48,7 +48,7 @@ func startProbes(t *testing.T, c *client.Client, shards int, rest time.Duration)
 	return ps
 }
 
-// startStream adds a probe for each shard whose callers share one stream and
+// startStream adds a probe for each shard. All of them share one stream and
 // send several commands to an entity before the first is answered.
 func (ps *probes) startStream(c *client.Client, shards int, rest time.Duration) {
 	s := c.Stream(client.StreamOptions{})
@@ -70,7 +70,7 @@ func (ps *probes) start(name string, send sender, callers, shards int, rest time
 	}
 }
 
-// inShard finds an entity's id whose shard it is.
+// inShard returns the ID of an entity that is in the shard.
 func inShard(name, entityType string, shard, shards int) string {
 	for i := 0; ; i++ {
 		id := fmt.Sprintf("%s-%d", name, i)
@@ -109,8 +109,8 @@ func (ps *probes) run(p *probe, caller int, send sender, rest time.Duration) {
 	}
 }
 
-// gaps returns, for each shard that the filter picks, the longest time without
-// an answer between two moments, in ascending order.
+// gaps returns, for each selected shard, the longest time without an answer
+// between two points in time, in ascending order.
 func (ps *probes) gaps(from, to time.Duration, pick func(shard int) bool) (out []time.Duration) {
 	for _, p := range ps.all {
 		if !pick(p.shard) {
@@ -133,12 +133,13 @@ func (ps *probes) gaps(from, to time.Duration, pick func(shard int) bool) (out [
 	return out
 }
 
-// allAnswered reports whether every probe has had an answer after the moment.
+// allAnswered reports whether every probe has received an answer after a point
+// in time.
 func (ps *probes) allAnswered(after time.Duration) bool {
 	return ps.answered(after, func(int) bool { return true })
 }
 
-// answered is allAnswered for the shards that the filter picks.
+// answered is allAnswered for the selected shards.
 func (ps *probes) answered(after time.Duration, pick func(shard int) bool) bool {
 	for _, p := range ps.all {
 		if !pick(p.shard) {
@@ -155,7 +156,7 @@ func (ps *probes) answered(after time.Duration, pick func(shard int) bool) bool 
 	return true
 }
 
-// noneFailed demands that no command has failed.
+// noneFailed checks that no command has failed.
 func (ps *probes) noneFailed() {
 	ps.t.Helper()
 	for _, p := range ps.all {
@@ -168,7 +169,7 @@ func (ps *probes) noneFailed() {
 	}
 }
 
-// end stops the probes and checks what they were told.
+// end stops the probes and checks the answers that they received.
 func (ps *probes) end(c *client.Client) (events int) {
 	ps.t.Helper()
 	ps.stop()
@@ -180,7 +181,7 @@ func (ps *probes) end(c *client.Client) (events int) {
 	return events
 }
 
-// quantile of ascending values; 0 of none.
+// quantile returns the q-quantile of ascending values; 0 if there are none.
 func quantile(sorted []time.Duration, q float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0

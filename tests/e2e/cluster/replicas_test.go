@@ -15,29 +15,30 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// replica is what a stopped node holds of a shard.
+// replica is the stored data of a shard on a stopped node.
 type replica struct {
 	entities map[sharding.EntityID]content
-	rest     map[store.Class][sha256.Size]byte // what is beside heads and records
+	rest     map[store.Class][sha256.Size]byte // digests of the rows other than entity rows and records
 }
 
-// content is what is held of an entity, and what of that are records.
+// content is the stored data of an entity.
 type content struct {
 	head     store.Head
 	records  int
 	last     journal.Sequence
-	link     journal.Hash      // of the chain, at last
+	link     journal.Hash      // last chain hash
 	digest   [sha256.Size]byte // of all records
-	commands map[string]bool   // by id, those with events
+	commands map[string]bool   // IDs of the commands with events
 }
 
-// beside are the classes of keys that are the same on every replica; packs of
-// records and of order are not.
+// beside are the other row classes that are equal on every replica. Event
+// blocks and the blocks of the event order are not among them, because replicas
+// may divide them differently.
 var beside = []store.Class{
 	store.ClassSnapshot, store.ClassTimer, store.ClassDue, store.ClassOutbox, store.ClassInbox, store.ClassCount, store.ClassDeadLetter,
 }
 
-// readReplicas reads the journal of a node that was stopped in order.
+// readReplicas reads the journal of a node that was stopped gracefully.
 func readReplicas(t *testing.T, dir string) map[sharding.ShardID]replica {
 	t.Helper()
 	out := map[sharding.ShardID]replica{}
@@ -107,8 +108,8 @@ func (r *reader) record(of sharding.EntityID, at journal.Position, raw []byte) e
 	return nil
 }
 
-// checkTerms demands one writer at a time: along the log no record of a term is
-// behind one of a later term.
+// checkTerms checks that there was one writer at a time: in the log, no record
+// is followed by a record of an earlier term.
 func (r *reader) checkTerms(t *testing.T, shard sharding.ShardID) {
 	var last sharding.Term
 	for _, index := range slices.Sorted(maps.Keys(r.terms)) {
@@ -119,7 +120,7 @@ func (r *reader) checkTerms(t *testing.T, shard sharding.ShardID) {
 	}
 }
 
-// awaitLevel waits until every node has applied what every other has.
+// awaitLevel waits until every node has applied the same entries.
 func awaitLevel(cluster *testkit.Cluster) {
 	cluster.Await("all replicas are level", func() bool {
 		applied := map[uint32]uint64{}
@@ -142,10 +143,11 @@ func awaitLevel(cluster *testkit.Cluster) {
 	})
 }
 
-// compareReplicas demands of a cluster whose nodes were level and then stopped
-// in order that all replicas of a shard hold the same: records from the same
-// cut on, snapshots, timers, messages and what is remembered of them. It
-// returns one replica of each shard and how many records it has compared.
+// compareReplicas checks that all replicas of a shard are equal: records,
+// beginning at the same sequence, snapshots, timers, messages and the state of
+// channels. The nodes must have applied the same entries and been stopped
+// gracefully. It returns one replica of each shard and the number of records it
+// has compared.
 func compareReplicas(t *testing.T, cluster *testkit.Cluster, shards int) (first map[sharding.ShardID]replica, compared int) {
 	t.Helper()
 	copies := map[sharding.ShardID]int{}
@@ -181,8 +183,8 @@ func compareReplicas(t *testing.T, cluster *testkit.Cluster, shards int) (first 
 	return first, compared
 }
 
-// checkReplicas is compareReplicas, and demands that every command is there
-// that was acknowledged with events. It returns how many records it has
+// checkReplicas is compareReplicas, and also checks that every command is there
+// that was acknowledged with events. It returns the number of records it has
 // compared.
 func checkReplicas(t *testing.T, cluster *testkit.Cluster, shards int, h *history.History) (compared int) {
 	t.Helper()

@@ -15,12 +15,13 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// stepPause is between the steps of a rollout, by the clocks of the nodes.
+// stepPause is the pause between steps of a rollout, by the clocks of the
+// nodes.
 const stepPause = time.Second
 
-// TestStepsGoOnElsewhere kills the node that takes the steps of a rollout, two
-// times. It demands that another one takes those that are left: each once, in
-// their order, and none before its pause is over.
+// TestStepsGoOnElsewhere kills the node that takes the steps of a rollout,
+// twice. Another node must take the remaining steps, each once, in order, and
+// none before its pause is over.
 func TestStepsGoOnElsewhere(t *testing.T) {
 	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: 3})
 	c := cluster.Client(client.Options{Timeout: testkit.Patience})
@@ -76,7 +77,7 @@ func TestStepsGoOnElsewhere(t *testing.T) {
 	})
 	slices.Reverse(changes)
 	wanted := append([]uint32{0, plan.Share}, plan.Steps...)
-	wanted[len(wanted)-1] = 0 // it is bound then
+	wanted[len(wanted)-1] = 0 // then it is activated
 	var got []uint32
 	for i, change := range changes {
 		got = append(got, change.GetShare())
@@ -89,8 +90,8 @@ func TestStepsGoOnElsewhere(t *testing.T) {
 	}
 }
 
-// shareOf is how many of 10,000 entities the newer module serves; 0 where that
-// is not known.
+// shareOf returns how many of 10,000 entities the newer module serves; 0 if
+// that is unknown.
 func shareOf(ctx context.Context, c *client.Client) uint32 {
 	r, err := client.Rollout(ctx, c, "versioned")
 	switch {
@@ -98,7 +99,7 @@ func shareOf(ctx context.Context, c *client.Client) uint32 {
 		return 10_000
 	case err != nil:
 		return 0
-	case r == nil: // one serves, and another one decides too
+	case r == nil: // one module serves, and a shadow module runs, too
 		return 10_000
 	}
 	return r.GetShare()

@@ -17,9 +17,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestNewestStateWhileEventsAreCut: who asks for an entity's newest state gets
-// it, and never an older one than before, however often what was the newest is
-// cut before it has been read.
+// TestNewestStateWhileEventsAreCut checks that a request for an entity's newest
+// state succeeds and never returns an older state than before, however often
+// the newest state is compacted while it is read.
 func TestNewestStateWhileEventsAreCut(t *testing.T) {
 	testkit.Long(t, "long")
 	const cuts = 12

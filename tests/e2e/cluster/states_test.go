@@ -28,10 +28,11 @@ var (
 	stateSample   = flag.Int("states.sample", 20, "entities of each replica that are interpreted, too")
 )
 
-// TestStatesAreReplays: on every replica the state of each entity, replayed
-// from its first event, is what its snapshots say, what its newest snapshot and
-// the events behind it make, and what the entity answered when it lived. Of a
-// sample the same holds when the guest is interpreted and not compiled.
+// TestStatesAreReplays checks, on every replica, that the state of each entity
+// replayed from its first event equals its snapshots, equals its newest
+// snapshot with the later events applied, and equals the entity's answer while
+// it ran. For a sample of the entities, the same must hold if the guest is
+// interpreted instead of compiled.
 func TestStatesAreReplays(t *testing.T) {
 	testkit.Long(t, "long")
 	seed := rand.Uint64()
@@ -94,8 +95,8 @@ func TestStatesAreReplays(t *testing.T) {
 	}
 }
 
-// sendEvents gives every entity its events, all entities in turns. What a
-// machine that is busy gives up is sent again.
+// sendEvents gives every entity its events, alternating between entities. It
+// resends commands that time out on a busy machine.
 func sendEvents(t *testing.T, ctx context.Context, c *client.Client, rnd *rand.Rand) {
 	t.Helper()
 	s := c.Stream(client.StreamOptions{Outstanding: 1024})
@@ -142,19 +143,19 @@ func sameJSON(a, b []byte) bool {
 // replayEvent is one event of a history, as a frame for the guest.
 type replayEvent []byte
 
-// lifetime is what a stopped node holds of an entity's present life.
+// lifetime is the stored data of an entity's current life on a stopped node.
 type lifetime struct {
-	begins journal.Sequence // behind this: the end of the life before, or what was cut of this one
-	cut    bool             // of this life the first events are not there
-	lives  bool             // it has not ended
+	begins journal.Sequence // sequence before its first event: the end of the previous life, or the end of the compacted events
+	cut    bool             // the first events of this life were compacted
+	lives  bool             // not deleted
 	events []replayEvent
 	snaps  []*journal.Snapshot
 }
 
-// behind are the events after a sequence.
+// behind returns the events after a sequence.
 func (l *lifetime) behind(at journal.Sequence) []replayEvent { return l.events[at-l.begins:] }
 
-// eachHistory calls fn with every entity that a stopped node holds.
+// eachHistory calls fn with every entity that a stopped node stores.
 func eachHistory(t *testing.T, dir string, fn func(sharding.EntityID, *lifetime)) {
 	t.Helper()
 	eachJournal(t, dir, func(s *shardJournal) {
@@ -183,7 +184,7 @@ func eachHistory(t *testing.T, dir string, fn func(sharding.EntityID, *lifetime)
 	})
 }
 
-// histories are those of a shard's entities.
+// histories are the histories of the entities of a shard.
 type histories struct {
 	lives map[sharding.EntityID]*lifetime
 	rec   journal.Record
@@ -208,11 +209,11 @@ func (h *histories) record(id sharding.EntityID, _ journal.Position, raw []byte)
 	return nil
 }
 
-// replayer is a guest beside the nodes.
+// replayer is a guest that runs in the test, without a node.
 type replayer struct {
 	t     *testing.T
 	guest *guest.Instance
-	types map[string]uint32 // what number the module gives them; 0 for those that are not there
+	types map[string]uint32 // the module's index of each type; 0 for missing types
 }
 
 func newReplayer(t *testing.T, wasm []byte, opts guest.Options) *replayer {
@@ -235,9 +236,9 @@ func newReplayer(t *testing.T, wasm []byte, opts guest.Options) *replayer {
 	return &replayer{t: t, guest: g}
 }
 
-// check demands that every snapshot of a life is what the events make, as far
-// as they are there, and that all of them lead to the same state. It returns
-// that, and what it answers.
+// check checks that every snapshot of a life equals the replayed events, as far
+// as they are stored, and that all of them lead to the same final state. It
+// returns that state and the guest's answer for it.
 func (r *replayer) check(node string, id sharding.EntityID, l *lifetime) (state, answer []byte) {
 	r.t.Helper()
 	if !l.cut {
@@ -267,8 +268,8 @@ func (r *replayer) check(node string, id sharding.EntityID, l *lifetime) (state,
 	return state, answer
 }
 
-// replay makes an entity from a snapshot at a sequence, or from nothing behind
-// it, and the events from there on, and returns its state and what it answers.
+// replay creates an entity from a snapshot, or empty at sequence behind, and
+// applies the events. It returns its state and its answer.
 func (r *replayer) replay(id sharding.EntityID, behind journal.Sequence, from *journal.Snapshot, events []replayEvent) (state, answer []byte) {
 	r.t.Helper()
 	const handle = 1

@@ -14,10 +14,11 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// stopsOnFile lets a node stop its replica of a shard when a file says so.
+// stopsOnFile is a planted fault: a file makes the node stop its replica of a
+// shard.
 const stopsOnFile = "e2e/cluster/planted/stop-on-file.txt"
 
-// stopReplica lets the node stop its replica of shard 1 at the next entry.
+// stopReplica makes the node stop its replica of shard 1 at the next entry.
 func stopReplica(t *testing.T, n *testkit.Node, why string) {
 	t.Helper()
 	if err := os.WriteFile(filepath.Join(n.DataDir(), "stop-1"), []byte(why), 0o600); err != nil {
@@ -25,7 +26,7 @@ func stopReplica(t *testing.T, n *testkit.Node, why string) {
 	}
 }
 
-// readyz is what the node says of being ready.
+// readyz returns the response of the node's /readyz.
 func readyz(t *testing.T, n *testkit.Node) (status int, text string) {
 	t.Helper()
 	res, err := http.Get(n.API() + "/readyz")
@@ -40,7 +41,7 @@ func readyz(t *testing.T, n *testkit.Node) (status int, text string) {
 	return res.StatusCode, string(body)
 }
 
-// shownStopped is what a node shows of replicas of shard 1 that have stopped.
+// shownStopped returns the stopped replicas of shard 1 that a node reports.
 func shownStopped(c *testkit.Cluster, i int) (out string) {
 	for _, s := range c.Shards(i) {
 		if s.GetShardId() == 1 {
@@ -56,9 +57,10 @@ func leads(c *testkit.Cluster, place int) func() bool {
 	return func() bool { return c.Leader(1) == place }
 }
 
-// TestStoppedReplicaDoesNotLead: the replica of n1 leads and meets an entry
-// that it cannot read. Commands go on elsewhere; then n2 is killed, and n3
-// leads with the vote and the log of n1, which does not. No command fails.
+// TestStoppedReplicaDoesNotLead stops the leader's replica on n1 at an entry
+// that it cannot read. Commands continue on another node. Then n2 is killed,
+// and n3 leads with the vote and the log of n1, which does not lead. No command
+// may fail.
 func TestStoppedReplicaDoesNotLead(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Planted: []string{stopsOnFile}})
@@ -100,9 +102,10 @@ func TestStoppedReplicaDoesNotLead(t *testing.T) {
 	ps.end(caller)
 }
 
-// TestStoppedReplicaIsReplaced: damage at the leader of a shard; the others go
-// on at once, and the node gets another replica of it without anybody's help,
-// which leads like any other. No command fails, and all replicas are alike.
+// TestStoppedReplicaIsReplaced damages the leader of a shard. The other
+// replicas must continue at once, and the node must get a new replica without
+// an operator, which can lead like any other. No command may fail, and all
+// replicas must be equal at the end.
 func TestStoppedReplicaIsReplaced(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Planted: []string{stopsOnFile}})
@@ -143,8 +146,9 @@ func TestStoppedReplicaIsReplaced(t *testing.T) {
 	}
 }
 
-// TestStoppedLoneReplicaRefuses: callers of the shard are told at once why they
-// are not served, and the node's other shards go on.
+// TestStoppedLoneReplicaRefuses checks that requests to a shard whose only
+// replica is stopped are rejected at once with the reason, and that the node's
+// other shards continue.
 func TestStoppedLoneReplicaRefuses(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, 1, testkit.ClusterOptions{Planted: []string{stopsOnFile}})

@@ -13,20 +13,20 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// subscribeRest is between two commands of a probe.
+// subscribeRest is the pause between two commands of a probe.
 const subscribeRest = 10 * time.Millisecond
 
-// follower is a program that follows a type and keeps what it got, with the
-// cursor after it.
+// follower is a program that follows a type and keeps the received events and
+// the cursor after them.
 type follower struct {
 	mu     sync.Mutex
-	order  map[string][]uint64 // sequences by entity, as they came
+	order  map[string][]uint64 // sequences by entity, in the order received
 	events int
 	cursor string
 	err    error
 }
 
-// run follows at its nodes, from its cursor on, until ctx ends.
+// run follows the type from its cursor until ctx ends.
 func (f *follower) run(ctx context.Context, c *client.Client) {
 	for e, err := range c.Subscribe(ctx, client.Subscription{EntityType: "counter", Cursor: f.cursor, Follow: true}) {
 		f.mu.Lock()
@@ -54,9 +54,9 @@ func (f *follower) seen(t *testing.T) int {
 	return f.events
 }
 
-// TestSubscribersMissNothing: followers see each event once, in the order of
-// its entity, while leaders are killed, shards are moved and a follower begins
-// anew at other nodes. The streams equal the journals read back.
+// TestSubscribersMissNothing checks that followers receive each event once, in
+// the order of its entity, while leaders are killed, shards are moved and a
+// follower reconnects to other nodes. The streams must equal the journals.
 func TestSubscribersMissNothing(t *testing.T) {
 	testkit.Long(t, "long")
 	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: shards})
@@ -80,7 +80,7 @@ func TestSubscribersMissNothing(t *testing.T) {
 	for i := range 2 {
 		for shard := uint32(1); shard <= 3; shard++ {
 			node := cluster.Node((cluster.Leader(shard) + 1) % nodes).ID()
-			// One that is not done in time goes on.
+			// A move that times out still continues.
 			if err := c.MoveShard(t.Context(), shard, node); err != nil && client.CodeOf(err) != connect.CodeDeadlineExceeded {
 				t.Fatal(err)
 			}
@@ -124,7 +124,8 @@ func TestSubscribersMissNothing(t *testing.T) {
 	t.Logf("%d events of %d shards, each once to three readers", events, shards)
 }
 
-// journalsEqual compares what a follower got with the histories.
+// journalsEqual compares the events that a follower received with the
+// histories.
 func journalsEqual(ctx context.Context, c *client.Client, f *follower) error {
 	for id, got := range f.order {
 		n := 0

@@ -25,28 +25,26 @@ var (
 	changesTime = flag.Duration("changes-time", 80*time.Second, "after which no more changes are made")
 )
 
-// changesPerKill is how many changes there are between two kills.
+// changesPerKill is the number of changes between two kills.
 const changesPerKill = 8
 
-// TestModulesChangeUnderLoad is TestManyModulesChangeUnderLoad for as long as a
-// person waits.
+// TestModulesChangeUnderLoad is a short TestManyModulesChangeUnderLoad.
 func TestModulesChangeUnderLoad(t *testing.T) {
 	changeModules(t, changesPerKill+2, time.Hour)
 }
 
-// TestManyModulesChangeUnderLoad activates modules, at once or for a part of
-// the entities first, in steps that the cluster takes too, and aborts that and
-// rolls them back under load, while nodes are killed and other modules decide
-// the commands too, for nothing. It demands that no command fails or is done
-// twice, and that no entity comes back to a module that served before another
-// one that it has run, but where that was rolled back to or aborted for.
+// TestManyModulesChangeUnderLoad changes modules under load while nodes are
+// killed and shadow modules run. It activates modules for all entities or first
+// for a part of them, in steps that the cluster takes, and aborts and rolls
+// back some of these changes. No command may fail or be executed twice. No
+// entity may return to an older module, except by a rollback or an abort.
 func TestManyModulesChangeUnderLoad(t *testing.T) {
 	testkit.Long(t, "long")
 	changeModules(t, *changes, *changesTime)
 }
 
-// version is a module of the type "versioned" whose commands emit an event that
-// is named for it.
+// version returns a module of the type "versioned" whose commands emit an event
+// named after the version.
 func version(n int) guest.Module {
 	name := fmt.Sprintf("v%d", n)
 	event := append(binary.LittleEndian.AppendUint16(nil, uint16(len(name))), name...)
@@ -75,9 +73,9 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 		persist(t, func() error { _, err := c.Activate(ctx, "versioned", digests[n]); return err })
 	}
 	serve(0)
-	served := []int{0} // which module, in order
+	served := []int{0} // the active modules in order
 
-	var sent [12]atomic.Uint64 // commands that were answered, by entity
+	var sent [12]atomic.Uint64 // answered commands by entity
 	var load sync.WaitGroup
 	for i := range sent {
 		load.Go(func() {
@@ -95,7 +93,7 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 			}
 		})
 	}
-	// beside has a module decide a share of the commands too; 0 ends that.
+	// beside runs a shadow module for a percentage of the commands; 0 ends it.
 	beside := func(n, percent int) {
 		t.Helper()
 		value := ""
@@ -120,7 +118,7 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 		})
 	}
 	made, down := 0, -1
-	var back []int // what a rollback comes to, the last one first
+	var back []int // the modules that rollbacks return to, the last one first
 	for begun := time.Now(); made < most && time.Since(begun) < within && !t.Failed(); made++ {
 		if made%changesPerKill == changesPerKill/2 {
 			down = (made / changesPerKill) % nodes
@@ -188,7 +186,8 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 	beside((served[len(served)-1]+1)%len(digests), 100)
 	var compared *modulev1.Shadow
 	cluster.Await("another module decides too, and otherwise", func() bool {
-		// Histories that are too long by now are passed over: this one is new.
+		// Shadow modules skip entities whose histories are too long by now;
+		// this entity is new.
 		if _, err := c.Send(ctx, client.Command{EntityType: "versioned", EntityID: "young", Name: "go"}); err != nil {
 			t.Fatalf("a command of another entity failed: %v", err)
 		}
@@ -211,8 +210,9 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 	t.Logf("%d changes, %d events, each once; compared at last: %v", made, events, compared)
 }
 
-// checkVersions demands that the modules that have run an entity are some of
-// those that served, in their order, and that each command has one event.
+// checkVersions checks that the modules that an entity ran under are a
+// subsequence of the active modules, in order, and that each command has one
+// event.
 func checkVersions(t *testing.T, c *client.Client, id string, served []int, want uint64) (events int) {
 	t.Helper()
 	at := 0
@@ -233,7 +233,8 @@ func checkVersions(t *testing.T, c *client.Client, id string, served []int, want
 	return events
 }
 
-// persist does what may be done again until it is done: nodes are down.
+// persist retries an idempotent operation until it succeeds, because nodes are
+// down.
 func persist(t *testing.T, do func() error) {
 	t.Helper()
 	var err error
@@ -249,7 +250,8 @@ func persist(t *testing.T, do func() error) {
 	t.Fatal(err)
 }
 
-// servedUnder is the revision of a type's binding, by all that was decided.
+// servedUnder returns the current revision of a type's activation, according to
+// the history.
 func servedUnder(t *testing.T, c *client.Client, entityType string) (revision uint64) {
 	t.Helper()
 	persist(t, func() error {

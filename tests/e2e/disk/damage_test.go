@@ -19,11 +19,11 @@ import (
 
 var allDamages = flag.Bool("damages", false, "damage every file in every way, not in one or two")
 
-// fewDamages says which share of the damages is tried unless all are asked
-// for; each kind of file gets others.
+// fewDamages: one in this many kinds of damage is tried by default. Each kind
+// of file gets different ones.
 const fewDamages = 8
 
-// damages are what is done to a file.
+// damages are the ways to damage a file.
 var damages = []struct {
 	name string
 	do   func([]byte) []byte
@@ -43,27 +43,27 @@ var damages = []struct {
 	{"missing", nil},
 }
 
-// used is the length of a file without the zeros at its end.
+// used returns the length of a file without its trailing zeros.
 func used(b []byte) int { return max(1, len(bytes.TrimRight(b, "\x00"))) }
 
-// The outcomes of damage that are right.
+// The valid outcomes of damage.
 const (
-	refused  = "refused at the start" // says what is damaged and what to do
-	partly   = "refused when read"    // the damaged part alone, with an error
+	refused  = "refused at the start" // the error says what is damaged and what to do
+	partly   = "refused when read"    // only the damaged part, with an error
 	harmless = "everything is served"
-	// unverified is wrong, except where it is said: what is refused should be
-	// found by the offline check.
+	// unverified is an invalid outcome unless a case permits it, because the
+	// offline check should find all damage that the node finds.
 	unverified = "refused when read, and verify finds nothing"
 )
 
-// kinds are the kinds of files of a data directory, and what may come of damage
-// to one.
+// kinds are the kinds of files in a data directory, with the permitted outcomes
+// of damage.
 var kinds = []struct {
 	name, pattern string
-	last          bool   // the newest of the files, not the oldest
-	state         string // of the directory: "stopped" in order or "killed"
+	last          bool   // damage the newest file instead of the oldest
+	state         string // of the directory: "stopped" gracefully or "killed"
 	allowed       []string
-	say           string // what a refusal names
+	say           string // expected in the error
 }{
 	{"oldest log segment", "wal/*.wal", false, "stopped", []string{refused, harmless}, "write-ahead log"},
 	{"newest log segment", "wal/*.wal", true, "stopped", []string{refused, harmless}, "write-ahead log"},
@@ -82,8 +82,8 @@ var kinds = []struct {
 	{"compile cache", "cache/wazero-*/*", false, "stopped", []string{harmless}, ""},
 }
 
-// TestDamage damages one file after another of a node's data directory. Wrong
-// data must never be served, and a refusal must say why.
+// TestDamage damages one file of a node's data directory at a time. Wrong data
+// must never be served, and an error must name the cause.
 func TestDamage(t *testing.T) {
 	testkit.Long(t, "powerloss")
 	if testing.Short() {
@@ -103,7 +103,7 @@ func TestDamage(t *testing.T) {
 				outcome, text := observe(t, dir, truth, k.say)
 				fmt.Fprintf(&table, "%-26s %-26s %s%s\n", k.name, d.name, outcome, text)
 				if k.name == "module" && d.do == nil && outcome == unverified {
-					return // the offline check does not know which modules there should be
+					return // the offline check does not know which modules should exist
 				}
 				if !slices.Contains(k.allowed, outcome) {
 					t.Errorf("%s %s: %s%s", file, d.name, outcome, text)
@@ -114,8 +114,9 @@ func TestDamage(t *testing.T) {
 	t.Logf("outcomes:\n%s", table.String())
 }
 
-// prepare writes a data directory whose oldest data is in the store alone, and
-// returns it as it is after a stop and after a kill, and what is in it.
+// prepare writes a data directory whose oldest data is only in the store. It
+// returns the directory after a graceful stop and after a kill, and the data in
+// it.
 func prepare(t *testing.T) (map[string]string, ledger) {
 	t.Helper()
 	node := testkit.StartNode(t, testkit.NodeOptions{Shards: 2})
@@ -138,7 +139,7 @@ func prepare(t *testing.T) (map[string]string, ledger) {
 	return dirs, truth
 }
 
-// copyDir copies a directory, without writing out its files' holes.
+// copyDir copies a directory and keeps holes in files.
 func copyDir(t *testing.T, from, to string) {
 	t.Helper()
 	if out, err := exec.Command("cp", "-r", "--sparse=always", "--reflink=auto", from, to).CombinedOutput(); err != nil {
@@ -146,7 +147,7 @@ func copyDir(t *testing.T, from, to string) {
 	}
 }
 
-// damage damages the first or last file that matches and returns its name.
+// damage damages the first or last matching file and returns its name.
 func damage(t *testing.T, dir, pattern string, last bool, do func([]byte) []byte) string {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(dir, pattern))
@@ -174,11 +175,11 @@ func damage(t *testing.T, dir, pattern string, last bool, do func([]byte) []byte
 	return file
 }
 
-// advice is what a refusal tells an operator to do: one of these.
+// advice lists the actions of which an error must suggest one.
 var advice = []string{"hostd verify", "hostd recover", "backup", "remove it"}
 
-// observe starts a node on the directory and says what became of the damage.
-// Anything but the outcomes above is wrong.
+// observe starts a node on the directory and returns the outcome of the damage.
+// Any other outcome than those above fails the test.
 func observe(t *testing.T, dir string, truth ledger, say string) (outcome, text string) {
 	t.Helper()
 	node := testkit.NewNode(t, testkit.NodeOptions{DataDir: dir, Shards: 2})
@@ -234,8 +235,8 @@ func lastLine(text string) string {
 
 func shorten(text string) string { return text[:min(len(text), 300)] }
 
-// TestDamagedModuleIsReplaced: while a module's file is damaged its entities
-// are not served, and pushing the module again brings them back.
+// TestDamagedModuleIsReplaced checks that while a module's file is damaged its
+// entities are not served, and that uploading the module again restores them.
 func TestDamagedModuleIsReplaced(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{Shards: 2})
 	c := patient(node)

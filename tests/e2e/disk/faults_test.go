@@ -1,6 +1,6 @@
-// Package disk takes from a node what it stands on, power, disk space and
-// whole files, and checks that it serves what it acknowledged or refuses to
-// serve, and never anything else. It has tests only.
+// Package disk takes power, disk space and whole files away from a node, and
+// checks that it serves what it acknowledged or refuses to serve, and never
+// serves wrong data. It contains only tests.
 package disk
 
 import (
@@ -16,10 +16,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// verdictTime is what the checker of histories gets for one entity.
+// verdictTime bounds the time to check the history of one entity.
 const verdictTime = time.Minute
 
-// goesOn waits until that many more calls have been answered.
+// goesOn waits until the load has received the given number of further answers.
 func goesOn(t *testing.T, node *testkit.Node, load *workload.Load, more int) {
 	t.Helper()
 	target := load.Acknowledged() + more
@@ -29,12 +29,12 @@ func goesOn(t *testing.T, node *testkit.Node, load *workload.Load, more int) {
 	}
 }
 
-// patient is a client for the time after a fault.
+// patient returns a client that retries until a fault is over.
 func patient(node *testkit.Node) *client.Client {
 	return node.Client(client.Options{Timeout: testkit.Patience, MaxBackoff: 50 * time.Millisecond})
 }
 
-// settled checks a whole history against a node that is left alone.
+// settled checks a complete history against a node without load.
 func settled(t *testing.T, c *client.Client, h *history.History) {
 	t.Helper()
 	if _, err := workload.ReadBack(t.Context(), c, h); err != nil {

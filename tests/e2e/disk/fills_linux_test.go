@@ -16,9 +16,9 @@ import (
 
 var fills = flag.Int("fills", 2, "how many times a disk is filled up at once under a node with load")
 
-// TestDiskFillsAtOnce fills a loaded node's disk to the last byte, as fast as
-// it goes: the node refuses writes and lives on, and so it does until there is
-// space again.
+// TestDiskFillsAtOnce fills the disk of a node under load to the last byte at
+// once. The node must reject writes and keep running, until there is space
+// again.
 func TestDiskFillsAtOnce(t *testing.T) {
 	testkit.Long(t, "long")
 	disk := testkit.NewSmallDisk(t, diskBytes)

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// filling writes large events to entities until it is stopped, each command
+// filling writes large events until it is stopped. It retries each command
 // until it is acknowledged.
 type filling struct {
 	round   int
@@ -56,7 +56,7 @@ func fill(t *testing.T, c *client.Client, round int) *filling {
 
 func filler(round, w int) string { return fmt.Sprintf("%d-%d", round, w) }
 
-// end stops it.
+// end stops the load and waits for its callers.
 func (f *filling) end(t *testing.T) {
 	t.Helper()
 	close(f.stop)
@@ -66,7 +66,7 @@ func (f *filling) end(t *testing.T) {
 	}
 }
 
-// check demands that each acknowledged command is one event.
+// check checks that each acknowledged command has one event.
 func (f *filling) check(t *testing.T, c *client.Client) {
 	t.Helper()
 	total := 0
@@ -80,7 +80,7 @@ func (f *filling) check(t *testing.T, c *client.Client) {
 	t.Logf("%d large events, %d refused since what is stored is damaged", total, f.refused.Load())
 }
 
-// tablesOf are the tables of a store, by their names.
+// tablesOf returns the names of the tables of a store.
 func tablesOf(t *testing.T, store string) map[string]bool {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(store, "*.sst"))
@@ -94,7 +94,7 @@ func tablesOf(t *testing.T, store string) map[string]bool {
 	return tables
 }
 
-// gone counts the tables of before that are no more.
+// gone returns how many of the earlier tables no longer exist.
 func gone(before, now map[string]bool) (n int) {
 	for name := range before {
 		if !now[name] {
@@ -104,12 +104,13 @@ func gone(before, now map[string]bool) (n int) {
 	return n
 }
 
-// awaitMerge waits until a node's store merges: tables of its go.
+// awaitMerge waits until a node's store compacts, which removes some of its
+// tables.
 func awaitMerge(t *testing.T, c *testkit.Cluster, n *testkit.Node) {
 	t.Helper()
 	store := filepath.Join(n.DataDir(), "store")
 	before := tablesOf(t, store)
-	for range 5 { // as much is to be written before the first merge
+	for range 5 { // enough writes for the first compaction
 		for end := time.Now().Add(testkit.Patience); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 			now := tablesOf(t, store)
 			if gone(before, now) > 0 {
@@ -121,10 +122,10 @@ func awaitMerge(t *testing.T, c *testkit.Cluster, n *testkit.Node) {
 	t.Fatalf("%s never merges", n.ID())
 }
 
-// TestFlippedBitsInMergesAreMended: bits of one node's tables go bad while a
-// load makes its store merge them, on a node that has its entities in memory
-// and on one that was just started. No answer is wrong, no acknowledged command
-// is lost, and the node is whole again by itself.
+// TestFlippedBitsInMergesAreMended flips bits in the tables of one node while
+// the load makes its store compact them, on a node that has its entities in
+// memory and on one that was just restarted. No answer may be wrong, no
+// acknowledged command may be lost, and the node must repair itself.
 func TestFlippedBitsInMergesAreMended(t *testing.T) {
 	testkit.Long(t, "flips")
 	const n = 2000

@@ -22,12 +22,11 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// flipped is how many bits go bad.
+// flipped is the number of bits to flip.
 const flipped = 1000
 
-// flipTables turns bits of the tables of a node's store, each in a place of its
-// own. Tables that a merge has removed or not finished meanwhile are passed
-// over.
+// flipTables flips bits in the tables of a node's store, at most one per
+// position. It skips tables that a compaction has removed or not finished.
 func flipTables(t *testing.T, n *testkit.Node, rng *rand.Rand, bits int) {
 	t.Helper()
 	for bits > 0 {
@@ -63,9 +62,9 @@ func flipTables(t *testing.T, n *testkit.Node, rng *rand.Rand, bits int) {
 	}
 }
 
-// counters sends each counter a command and returns those whose total is not
-// the one that the commands before it and this one make. Who is told that what
-// is stored is damaged asks again: nothing was done.
+// counters sends each counter a command and returns the counters whose total is
+// wrong. It resends a command that was rejected because of damaged data,
+// because that command has no effect.
 func counters(t *testing.T, c *client.Client, n, want int) (wrong []string) {
 	t.Helper()
 	var mu sync.Mutex
@@ -100,9 +99,9 @@ func counters(t *testing.T, c *client.Client, n, want int) (wrong []string) {
 	return wrong
 }
 
-// refusedAsDamaged says whether the last attempt at a command met damage. Of an
-// attempt before that, whose outcome is unknown, the command's ID keeps apart
-// what it did.
+// refusedAsDamaged reports whether the last attempt at a command met damaged
+// data. If an earlier attempt has an unknown outcome, the command ID
+// deduplicates it.
 func refusedAsDamaged(err error) bool {
 	if err == nil {
 		return false
@@ -111,7 +110,7 @@ func refusedAsDamaged(err error) bool {
 	return code == connect.CodeDataLoss || code == connect.CodeUnknown && strings.Contains(err.Error(), connect.CodeDataLoss.String())
 }
 
-// aside says whether a node has put damaged data aside.
+// aside reports whether a node has moved damaged data aside.
 func aside(t *testing.T, n *testkit.Node) bool {
 	t.Helper()
 	found, err := filepath.Glob(filepath.Join(n.DataDir(), "damaged-*"))
@@ -121,12 +120,13 @@ func aside(t *testing.T, n *testkit.Node) bool {
 	return len(found) > 0 && !strings.HasSuffix(found[0], ".moving")
 }
 
-// scrubPass is how far the beginnings of two looks at all tables are apart. Bits
-// that go bad behind one look, in rows that nobody reads, are met by the next.
+// scrubPass is the time between the starts of two scrubs of all tables. The
+// next scrub finds bits that are flipped after the current scrub has read them,
+// even in rows that nobody reads.
 const scrubPass = time.Minute
 
-// damageMet waits until a node has met its damage: its process has ended, as by
-// a merge of tables, or it has put its data aside.
+// damageMet waits until a node has found its damage: its process has ended, for
+// example because of a compaction, or it has moved its data aside.
 func damageMet(t *testing.T, n *testkit.Node) {
 	t.Helper()
 	for deadline := time.Now().Add(scrubPass + testkit.Patience); n.Running() && !aside(t, n); time.Sleep(10 * time.Millisecond) {
@@ -136,9 +136,10 @@ func damageMet(t *testing.T, n *testkit.Node) {
 	}
 }
 
-// killAllowed begins to watch a node and kills it once it may put its data
-// aside, most often before it has: it stops in order first. What it returns
-// waits until that was done, or the node has met its damage otherwise.
+// killAllowed watches a node and kills it when the others have permitted it to
+// move its data aside, usually before it has done so, because it stops
+// gracefully first. wait returns when the node was killed or has found its
+// damage otherwise.
 func killAllowed(t *testing.T, n *testkit.Node) (wait func()) {
 	t.Helper()
 	var watching sync.WaitGroup
@@ -154,8 +155,8 @@ func killAllowed(t *testing.T, n *testkit.Node) (wait func()) {
 	return watching.Wait
 }
 
-// renewed waits until a node has put its data aside and serves again. What
-// keeps nodes running starts it again where its process ends.
+// renewed waits until a node has moved its data aside and serves again. If the
+// process has ended, renewed starts it again, as a process manager would.
 func renewed(t *testing.T, c *testkit.Cluster, n *testkit.Node) {
 	t.Helper()
 	damageMet(t, n)
@@ -171,7 +172,7 @@ func renewed(t *testing.T, c *testkit.Cluster, n *testkit.Node) {
 	c.AwaitSpread()
 }
 
-// lastLines are the last n lines of a log.
+// lastLines returns the last n lines of a log.
 func lastLines(log string, n int) string {
 	lines := strings.Split(strings.TrimSpace(log), "\n")
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
@@ -186,11 +187,11 @@ func ready(n *testkit.Node) bool {
 	return res.StatusCode == http.StatusOK
 }
 
-// TestFlippedBitsAreMended: bits of one node's tables go bad while it runs. No
-// answer is wrong and no acknowledged command is lost; the node puts its store
-// aside and is whole again by itself, also when it is killed in between. Then
-// the tables of another one go bad while it is stopped: its start mends it in
-// the same way.
+// TestFlippedBitsAreMended flips bits in the tables of a running node. No
+// answer may be wrong and no acknowledged command may be lost. The node must
+// move its store aside and repair itself, also if it is killed in between. Then
+// it flips bits in the tables of another node while that node is stopped; its
+// next start must repair it in the same way.
 func TestFlippedBitsAreMended(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {
@@ -206,7 +207,7 @@ func TestFlippedBitsAreMended(t *testing.T) {
 	if wrong := counters(t, caller, n, 1); len(wrong) > 0 {
 		t.Fatalf("before any fault: %q", wrong)
 	}
-	for i := range c.Nodes() { // what is in memory goes into tables
+	for i := range c.Nodes() { // flushes memory into tables
 		c.Restart(i)
 		c.AwaitSpread()
 	}

@@ -15,14 +15,14 @@ import (
 	"github.com/hostd/hostd/tests/support/workload"
 )
 
-// A node takes no writes below the default mark of 512 MiB, which is enough
+// A node rejects writes below 512 MiB of free space by default, which is enough
 // for what it must still write then.
 const (
 	diskBytes = 1 << 30
 	belowMark = 480 << 20
 )
 
-// attempt sends one command and one query to a node and returns what it says.
+// attempt sends one command and one query to a node and returns their errors.
 func attempt(t *testing.T, node *testkit.Node, id string) (send, query error) {
 	t.Helper()
 	c := patient(node)
@@ -32,7 +32,8 @@ func attempt(t *testing.T, node *testkit.Node, id string) (send, query error) {
 	return send, query
 }
 
-// stored reports whether the node has written to its store all that it took.
+// stored reports whether the node has written everything that it accepted to
+// its store.
 func stored(t *testing.T, node *testkit.Node) bool {
 	t.Helper()
 	backlog, told := node.Metrics()["hostd_apply_backlog_bytes"]
@@ -42,9 +43,10 @@ func stored(t *testing.T, node *testkit.Node) bool {
 	return backlog == 0
 }
 
-// fullThenFree fills the disk to below the mark, waits until the node refuses
-// writes and has stored what it took before, and fills the disk to what may be
-// left: it answers reads, and refuses writes, until there is space again.
+// fullThenFree fills the disk below the threshold, waits until the node rejects
+// writes and has stored everything that it accepted, and then fills the disk
+// until left bytes are free. The node must answer reads and reject writes until
+// there is space again.
 func fullThenFree(t *testing.T, disk *testkit.SmallDisk, node *testkit.Node, left int64, round int) {
 	t.Helper()
 	disk.Fill("filler", belowMark)
@@ -87,8 +89,8 @@ func remove(t *testing.T, disk *testkit.SmallDisk, names ...string) {
 	}
 }
 
-// TestFullDisk fills the disk of a loaded node, to just below the mark and
-// completely.
+// TestFullDisk fills the disk of a node under load, just below the threshold
+// and completely.
 func TestFullDisk(t *testing.T) {
 	disk := testkit.NewSmallDisk(t, diskBytes)
 	node := testkit.StartNode(t, testkit.NodeOptions{DataDir: filepath.Join(disk.Dir(), "data")})
@@ -114,9 +116,9 @@ func TestFullDisk(t *testing.T) {
 	settled(t, c, h)
 }
 
-// TestRestartOnFullDisk kills a node whose disk is full and starts it there:
-// it serves what it has or refuses to start with a reason, and is as good as
-// before once there is space.
+// TestRestartOnFullDisk kills a node whose disk is full and starts it again. It
+// must serve its data or refuse to start with a reason, and work as before once
+// there is space.
 func TestRestartOnFullDisk(t *testing.T) {
 	disk := testkit.NewSmallDisk(t, diskBytes)
 	node := testkit.StartNode(t, testkit.NodeOptions{DataDir: filepath.Join(disk.Dir(), "data")})

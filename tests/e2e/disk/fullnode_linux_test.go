@@ -8,12 +8,12 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// A node of several whose disk is full is given no replicas and leads nothing:
-// commands go on through the others, and it has its share again when it has
-// space.
+// In a cluster, a node with a full disk gets no replicas and leads no shards.
+// Commands continue on the other nodes, and the node gets its share again when
+// it has space.
 func TestFullNodeOfSeveral(t *testing.T) {
 	testkit.Long(t, "long")
-	const fullBytes, roomyBytes = belowMark, 3 << 30 // the mark is 512 MiB of free space
+	const fullBytes, roomyBytes = belowMark, 3 << 30 // the threshold is 512 MiB of free space
 	disk := testkit.NewSmallDisk(t, fullBytes)
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Flags: []string{"--min-members", "2"}, DataDirs: map[int]string{1: disk.Dir() + "/data"}})
 	for _, n := range c.Nodes() {

@@ -1,6 +1,6 @@
-// The tests of this file give the nodes of a cluster disks that hang, fail and
-// are slow, and check what callers of the cluster see. They interfere with
-// system calls by strace, and need root.
+// The tests in this file give nodes of a cluster disks that hang, fail or are
+// slow, and check what callers see. They manipulate system calls with strace,
+// which needs root.
 
 package disk
 
@@ -22,12 +22,12 @@ import (
 
 const shards = 8
 
-// world is a cluster of three with an entity in every shard.
+// world is a cluster of three nodes with an entity in every shard.
 type world struct {
 	*testkit.Cluster
 	t        *testing.T
 	entities []string // by shard, from 1
-	sent     int      // to each entity
+	sent     int      // number of commands sent to each entity
 }
 
 func start(t *testing.T, flags ...string) *world {
@@ -48,7 +48,7 @@ func start(t *testing.T, flags ...string) *world {
 	return w
 }
 
-// patient is a client that knows all nodes but one.
+// patient returns a client that knows all nodes except one.
 func (w *world) patient(but int) *client.Client {
 	w.t.Helper()
 	var to []string
@@ -65,8 +65,8 @@ func (w *world) patient(but int) *client.Client {
 	return c
 }
 
-// everyShardAnswers sends a command to every shard and returns how long the
-// last of them took.
+// everyShardAnswers sends a command to every shard and returns the time until
+// the last one is answered.
 func (w *world) everyShardAnswers(but ...int) time.Duration {
 	w.t.Helper()
 	c := w.patient(append(but, -1)[0])
@@ -90,7 +90,7 @@ func (w *world) everyShardAnswers(but ...int) time.Duration {
 	return time.Since(began)
 }
 
-// asleep waits until every group of every node sleeps.
+// asleep waits until every raft group of every node is asleep.
 func (w *world) asleep() {
 	w.t.Helper()
 	for i, n := range w.Nodes() {
@@ -100,8 +100,8 @@ func (w *world) asleep() {
 	}
 }
 
-// get is what a node answers, with its status in front where that is not 200;
-// empty where it does not.
+// get returns a node's response, prefixed with its status unless that is 200.
+// It returns "" if the node does not answer.
 func (w *world) get(i int, path string) string {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
 	defer cancel()
@@ -121,7 +121,7 @@ func (w *world) get(i int, path string) string {
 	return string(body)
 }
 
-// leader is the node that leads shard 1.
+// leader returns the place of the node that leads shard 1.
 func (w *world) leader() int {
 	w.t.Helper()
 	at := -1
@@ -129,8 +129,8 @@ func (w *world) leader() int {
 	return at
 }
 
-// leads counts the shards that a node leads, that of metadata included, as
-// another one sees it.
+// leads returns how many shards a node leads according to another node,
+// including the metadata shard.
 func (w *world) leads(node, seenBy int) int {
 	n := 0
 	for _, s := range w.Shards(seenBy) {
@@ -143,8 +143,8 @@ func (w *world) leads(node, seenBy int) int {
 
 func other(i int) int { return (i + 1) % 3 }
 
-// fdatasync of the node that leads sleeping shards hangs. All of them answer
-// elsewhere, and the process ends.
+// fdatasync hangs on the node that leads sleeping shards. All of them must be
+// served elsewhere, and the process must end.
 func TestSyncHangsUnderSleepingShards(t *testing.T) {
 	testkit.Long(t, "long")
 	w := start(t)
@@ -159,7 +159,7 @@ func TestSyncHangsUnderSleepingShards(t *testing.T) {
 	t.Logf("/readyz of the node: %s", w.get(old, "/readyz"))
 	w.Await("its port is closed", func() bool { return w.get(old, "/livez") == "" })
 	t.Logf("its port was closed %v after the fault", time.Since(began))
-	end() // a thread that hangs in the kernel keeps the process until then
+	end() // until then, a thread that hangs in the kernel keeps the process alive
 	w.Await("the process ends", func() bool { return !node.Running() })
 	if code := node.ExitCode(); code != 1 || !strings.Contains(node.Log(), "the disk of the write-ahead log does not answer") {
 		t.Errorf("it ended with %d", code)
@@ -170,9 +170,10 @@ func TestSyncHangsUnderSleepingShards(t *testing.T) {
 	w.settled()
 }
 
-// A node whose disk hangs is put down by an operator: that returns, and the
-// shards are led elsewhere. When the disk answers again the node has lost
-// nothing that it acknowledged and answers nothing that is old.
+// An operator marks a node with a hanging disk as down. The command must
+// return, and other nodes must lead the shards. When the disk answers again,
+// the node must have lost nothing that it acknowledged, and must return no
+// stale answer.
 func TestNodeWithAHangingDiskIsPutDown(t *testing.T) {
 	testkit.Long(t, "long")
 	w := start(t, "--disk-stall-after", "1h")
@@ -196,7 +197,8 @@ func TestNodeWithAHangingDiskIsPutDown(t *testing.T) {
 	w.everyShardAnswers(old)
 }
 
-// A failed fdatasync ends the process at once: others lead what it led.
+// A failed fdatasync ends the process at once. Other nodes take over its
+// shards.
 func TestSyncFails(t *testing.T) {
 	testkit.Long(t, "long")
 	w := start(t)
@@ -213,8 +215,8 @@ func TestSyncFails(t *testing.T) {
 	w.settled()
 }
 
-// A process that is stopped by a signal for longer than its disk may hang goes
-// on when it is continued.
+// A process that is stopped by a signal for longer than the limit for hanging
+// disks continues when it is resumed.
 func TestStoppedProcessIsNoHangingDisk(t *testing.T) {
 	testkit.Long(t, "long")
 	w := start(t, "--disk-stall-after", "3s")
@@ -236,8 +238,9 @@ func TestStoppedProcessIsNoHangingDisk(t *testing.T) {
 	}
 }
 
-// Every fdatasync of one node takes 200 ms: under load it gives its leaderships
-// away and takes none back; when its disk is quick again it gets some later.
+// Every fdatasync of one node takes 200 ms. Under load, the node gives its
+// leaderships away and takes none back. When its disk is fast again, it gets
+// some back later.
 func TestSyncsAreSlow(t *testing.T) {
 	testkit.Long(t, "long")
 	w := start(t)
@@ -282,7 +285,7 @@ func TestSyncsAreSlow(t *testing.T) {
 	w.settled()
 }
 
-// settled stops the cluster and checks what its nodes hold.
+// settled stops the cluster and verifies the data of its nodes.
 func (w *world) settled() {
 	w.t.Helper()
 	w.StopAll()

@@ -17,15 +17,15 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// The types of the module that the ledger uses: each command of a bulk entity
-// writes an event of bulkBytes, so that a log fills quickly.
+// The types of the ledger's module. Each command to a bulk entity writes an
+// event of bulkBytes, so that a log fills quickly.
 const (
 	noteType  = "note"
 	bulkType  = "bulk"
 	bulkBytes = 60 << 10
 )
 
-// ledgerModule is small, so that nodes start quickly.
+// ledgerModule returns a small module, so that nodes start quickly.
 func ledgerModule() []byte {
 	event := append([]byte{4, 0}, "bulk"...)
 	for i := range bulkBytes {
@@ -38,11 +38,11 @@ func ledgerModule() []byte {
 	}.Build()
 }
 
-// ledger is what a node has served while it was whole: each entity's events,
-// as text.
+// ledger is the data that a node served before the damage: the events of each
+// entity, as text.
 type ledger map[string][]string
 
-// write sends commands to entities of a type and demands that all succeed.
+// write sends commands to entities of a type. All of them must succeed.
 func write(t *testing.T, c *client.Client, entityType string, entities, commands int) {
 	t.Helper()
 	s := c.Stream(client.StreamOptions{Outstanding: 64})
@@ -70,8 +70,8 @@ func write(t *testing.T, c *client.Client, entityType string, entities, commands
 	}
 }
 
-// read reads everything that a node serves of the ledger's types. Entities
-// whose events cannot be read are not in the result; their errors are.
+// read reads all entities of the ledger's types from a node. The ledger omits
+// entities whose events cannot be read; their errors are returned.
 func read(ctx context.Context, c *client.Client) (ledger, []error) {
 	l, failures := ledger{}, []error(nil)
 	for _, entityType := range []string{noteType, bulkType} {
@@ -103,8 +103,9 @@ func readEntity(ctx context.Context, c *client.Client, entityType, id string) ([
 	return events, nil
 }
 
-// compare says where what a node serves differs from what it served before.
-// Entities that failed to be read are no difference: they were refused.
+// compare returns the differences between what a node serves now and what it
+// served before. An entity that could not be read is not a difference, because
+// the node rejected the read.
 func (l ledger) compare(now ledger, failures []error) error {
 	failed := func(name string) bool {
 		return slices.ContainsFunc(failures, func(err error) bool {
@@ -124,8 +125,8 @@ func (l ledger) compare(now ledger, failures []error) error {
 	return nil
 }
 
-// refusals are the codes with which a node may refuse to serve what is
-// damaged; the last is what a client says whose tries have all been refused.
+// refusals are the codes with which a node may refuse to serve damaged data.
+// The client returns the last one when all its retries were rejected.
 var refusals = []connect.Code{connect.CodeDataLoss, connect.CodeUnavailable, connect.CodeDeadlineExceeded}
 
 func pushLedger(t *testing.T, node *testkit.Node, c *client.Client) {

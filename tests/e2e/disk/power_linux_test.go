@@ -21,8 +21,8 @@ var (
 	seed = flag.Uint64("seed", 0, "of the load and of the moments of the cuts; 0 draws one")
 )
 
-// powerCuts cuts the power under a loaded node that many times and checks
-// after each cut what is left. The error is what was wrong with it.
+// powerCuts cuts the power of a node under load repeatedly, and checks the
+// remaining data after each cut. The error describes the first fault.
 func powerCuts(t *testing.T, h *history.History, cuts int, planted ...string) error {
 	t.Helper()
 	if *seed == 0 {
@@ -41,10 +41,10 @@ func powerCuts(t *testing.T, h *history.History, cuts int, planted ...string) er
 	for i := range cuts {
 		load := workload.Start(workload.Options{
 			Client: c, History: h, Seed: rng.Uint64(), Patience: testkit.Patience, Prefix: fmt.Sprintf("cut%d-", i),
-			Refused: []connect.Code{connect.CodeResourceExhausted}, // a file system that was shut down has no space
+			Refused: []connect.Code{connect.CodeResourceExhausted}, // a file system that was shut down reports no space
 		})
 		goesOn(t, node, load, 200+rng.IntN(600))
-		time.Sleep(time.Duration(rng.Int64N(int64(20 * time.Millisecond)))) // into any part of a turn
+		time.Sleep(time.Duration(rng.Int64N(int64(20 * time.Millisecond)))) // a random part of a turn
 		disk.Cut()
 		node.Kill()
 		disk.Restore()
@@ -84,8 +84,9 @@ func TestPowerLoss(t *testing.T) {
 		*cuts, h.Count(history.OK), h.Count(history.Unknown), h.Duplicates(), checked)
 }
 
-// TestPowerLossNoticesMissingSync shows that the power is really cut: a node
-// whose log is not synced loses what it acknowledged, and that is noticed.
+// TestPowerLossNoticesMissingSync checks that the power is really cut: a node
+// that does not sync its log must lose acknowledged data, and the check must
+// notice it.
 func TestPowerLossNoticesMissingSync(t *testing.T) {
 	testkit.Long(t, "powerloss")
 	const within = 3

@@ -18,13 +18,13 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// rotKeys are counters: their rows are more than the store keeps of its blocks
-// in memory.
+// rotKeys is the number of counters. Their rows do not fit into the store's
+// block cache.
 const rotKeys = 20_000
 
-// TestRotUnderALoneNodeIsRefused: bits change in the tables of a node that
-// runs, of entities that are in memory and of others. No answer is wrong, the
-// node says that it is damaged, and its next start names the file.
+// TestRotUnderALoneNodeIsRefused flips bits in the tables of a running node, in
+// rows of resident and of other entities. No answer may be wrong, the node must
+// report the damage, and its next start must name the file.
 func TestRotUnderALoneNodeIsRefused(t *testing.T) {
 	testkit.Long(t, "long")
 	n := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--scrub-bytes-per-second", "64MiB"}})
@@ -34,7 +34,7 @@ func TestRotUnderALoneNodeIsRefused(t *testing.T) {
 			t.Fatalf("counter %d: %+v", key, r)
 		}
 	}
-	n.Stop() // all is in tables
+	n.Stop() // flushes memory into tables
 	n.Start()
 	warm := addAll(t, n, 0, rotKeys/4)
 	flips(t, filepath.Join(n.DataDir(), "store"), 150)
@@ -78,7 +78,7 @@ type added struct {
 	err error
 }
 
-// addAll adds its number to each counter, and returns what was answered.
+// addAll adds its number to each counter and returns the answers.
 func addAll(t *testing.T, n *testkit.Node, from, to int) map[int]added {
 	t.Helper()
 	var mu sync.Mutex
@@ -91,7 +91,7 @@ func addAll(t *testing.T, n *testkit.Node, from, to int) map[int]added {
 		done := func(r client.Reply, err error) {
 			mu.Lock()
 			defer mu.Unlock()
-			r.Data = slices.Clone(r.Data) // it is lent
+			r.Data = slices.Clone(r.Data) // the buffer is reused
 			out[key] = added{r, err}
 		}
 		err := s.Send(ctx, client.Command{
@@ -101,14 +101,14 @@ func addAll(t *testing.T, n *testkit.Node, from, to int) map[int]added {
 			done(client.Reply{}, err)
 		}
 	}
-	_ = s.Close(ctx) // what failed is in out
+	_ = s.Close(ctx) // failures are in out
 	mu.Lock()
 	defer mu.Unlock()
 	return out
 }
 
-// flips changes bits of tables in a directory that is in use, but for their
-// last thirds, which hold the indexes.
+// flips flips bits in tables of a directory in use, except in the last third of
+// each table, which holds the indexes.
 func flips(t *testing.T, dir string, n int) {
 	t.Helper()
 	rng := rand.New(rand.NewPCG(1, uint64(n)))
@@ -119,7 +119,7 @@ func flips(t *testing.T, dir string, n int) {
 		}
 		f, err := os.OpenFile(names[rng.IntN(len(names))], os.O_RDWR, 0)
 		if errors.Is(err, os.ErrNotExist) {
-			continue // merged meanwhile
+			continue // removed by a compaction
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -133,7 +133,8 @@ func flips(t *testing.T, dir string, n int) {
 			at := rng.Int64N(size * 2 / 3)
 			if _, err := f.ReadAt(b, at); err == nil {
 				b[0] ^= 1 << rng.IntN(8)
-				// Nothing is made longer: a merge may cut the file.
+				// The write must not extend the file, because a compaction may
+				// truncate it concurrently.
 				if _, err := f.WriteAt(b, at); err != nil {
 					t.Fatal(err)
 				}

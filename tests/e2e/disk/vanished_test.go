@@ -27,7 +27,7 @@ func addOne(c *client.Client, patience time.Duration) (total int, err error) {
 	return said.Total, err
 }
 
-// ended waits until the process is gone.
+// ended waits until the process has ended.
 func ended(t *testing.T, n *testkit.Node) {
 	t.Helper()
 	for deadline := time.Now().Add(testkit.Patience); n.Running(); time.Sleep(10 * time.Millisecond) {
@@ -38,7 +38,7 @@ func ended(t *testing.T, n *testkit.Node) {
 }
 
 // awaitEnd waits until the process has ended by itself, with an error that
-// names the cause once.
+// names the cause exactly once.
 func awaitEnd(t *testing.T, n *testkit.Node) {
 	t.Helper()
 	ended(t, n)
@@ -51,8 +51,8 @@ func awaitEnd(t *testing.T, n *testkit.Node) {
 	}
 }
 
-// TestDirectoryIsMovedAway moves the data directory away from a node that runs:
-// it acknowledges nothing that is not in the directory, and ends.
+// TestDirectoryIsMovedAway moves the data directory of a running node away. The
+// node must acknowledge nothing that is not in the directory, and must end.
 func TestDirectoryIsMovedAway(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("open files cannot be moved")
@@ -76,7 +76,7 @@ func TestDirectoryIsMovedAway(t *testing.T) {
 		t.Errorf("the node has acknowledged %d without a directory", total)
 	}
 	awaitEnd(t, n)
-	_ = os.RemoveAll(n.DataDir()) // what it may have made since
+	_ = os.RemoveAll(n.DataDir()) // what the node may have created since
 	if err := os.Rename(away, n.DataDir()); err != nil {
 		t.Fatal(err)
 	}
@@ -86,8 +86,8 @@ func TestDirectoryIsMovedAway(t *testing.T) {
 	}
 }
 
-// TestDirectoryIsRemoved removes the data directory of a node that nobody asks
-// for anything, and of one that is told to stop at the same time.
+// TestDirectoryIsRemoved removes the data directory of an idle node, and of a
+// node that is stopped at the same time.
 func TestDirectoryIsRemoved(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("open files cannot be removed")

@@ -1,5 +1,5 @@
-// Teller is an entity that writes lines in every way in which a guest can, and
-// tells another one what it was told.
+// Teller is an entity that writes log lines in every way that a guest can, and
+// forwards each word to another entity.
 package main
 
 import (
@@ -10,23 +10,23 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// State of a teller.
+// State is the state of a teller.
 type State struct {
 	Words []string `json:"words"`
 }
 
-// Say is a command, and what it says.
+// Say is the command with the word to log.
 type Say struct {
 	Word string `json:"word"`
 	To   string `json:"to,omitempty"`
 }
 
-// Said is its event.
+// Said is the event of a Say command.
 type Said struct {
 	Word string `json:"word"`
 }
 
-// Count is what commands and the query answer.
+// Count is the reply of commands and of the query.
 type Count struct {
 	Words int `json:"words"`
 }

@@ -1,5 +1,5 @@
-// Guest is two entity types that use all that an entity's life has, and note
-// whether it kept its rules: "whole" keeps its events, "brief" few of them.
+// Guest has two entity types that use every feature of an entity's lifecycle
+// and check its rules: "whole" keeps all its events, "brief" only a few.
 package main
 
 import (
@@ -9,50 +9,51 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// State of either type.
+// State is the state of either type.
 type State struct {
 	Acts     int64             `json:"acts"`
-	Armed    map[string]string `json:"armed"` // tokens of timers that are set, by name
-	Set      int64             `json:"set"`   // timers
+	Armed    map[string]string `json:"armed"` // tokens of pending timers, by name
+	Set      int64             `json:"set"`   // timers set
 	Ended    int64             `json:"ended"` // timers that were cancelled or replaced
 	Rang     int64             `json:"rang"`
-	Heard    map[string]Line   `json:"heard"` // takes by source
+	Heard    map[string]Line   `json:"heard"` // received messages by source
 	Awaited  int64             `json:"awaited"`
 	Answered int64             `json:"answered"`
-	Stray    int64             `json:"stray"` // what should not have come
+	Stray    int64             `json:"stray"` // messages and timers that should not have arrived
 }
 
-// Line is what came from one source: how much, and a digest of it in order.
+// Line is the number of messages from one source, and a digest of them in
+// order.
 type Line struct {
 	Count  int64 `json:"count"`
 	Digest int64 `json:"digest"`
 }
 
-// Act is a command that does one of everything, as far as it is wanted.
+// Act is a command that does one of everything that its fields ask for.
 type Act struct {
 	Sends   []To   `json:"sends"`
 	Timer   string `json:"timer"`
 	AfterMs int64  `json:"afterMs"`
 	Cancel  string `json:"cancel"`
-	More    int64  `json:"more"`  // events beside the first
-	Reply   int64  `json:"reply"` // bytes
-	Leave   bool   `json:"leave"` // memory
+	More    int64  `json:"more"`  // additional events
+	Reply   int64  `json:"reply"` // size of the reply in bytes
+	Leave   bool   `json:"leave"` // leave memory
 }
 
-// To is where an act sends.
+// To is a message of an act.
 type To struct {
 	Type   string `json:"type"`
 	ID     string `json:"id"`
 	Answer bool   `json:"answer"`
 }
 
-// Reply is the answer to an act.
+// Reply is the reply to an act.
 type Reply struct {
 	Acts int64  `json:"acts"`
 	Pad  string `json:"pad"`
 }
 
-// Take is what is sent.
+// Take is the payload of a message.
 type Take struct {
 	From  string `json:"from"`
 	Token string `json:"token"`
@@ -79,13 +80,13 @@ type (
 	Answered Take
 )
 
-// Mix goes on with a digest.
+// Mix adds a token to a digest.
 func Mix(digest int64, token string) int64 {
 	h := uint64(digest)
 	for i := range len(token) {
 		h = (h ^ uint64(token[i])) * 1099511628211
 	}
-	return int64(h >> 1) // what JSON holds in any language
+	return int64(h >> 1) // an integer that JSON can represent in any language
 }
 
 func (s *State) end(timer string) {

@@ -1,16 +1,16 @@
-// Kinds is an entity type of each kind that is not like most: one that keeps
-// its state and no events, one with a single entity, one whose entities are
-// started again, one that has a schedule, and one that keeps nothing.
+// Kinds has an entity type of each special kind: one that stores its state and
+// no events, one with a single entity, one whose entities are always on, one
+// with a schedule, and one that stores nothing.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// Count is the state, and the answer.
+// Count is the state and the reply.
 type Count struct {
 	Total int64 `json:"total"`
 }
 
-// Added is the event of an addition, Ticked that of a tick.
+// Added is the event of an addition, and Ticked the event of a tick.
 type (
 	Added  struct{}
 	Ticked struct {
@@ -18,7 +18,7 @@ type (
 	}
 )
 
-// Repeat begins a schedule.
+// Repeat starts a schedule.
 type Repeat struct {
 	EveryMs int64 `json:"everyMs"`
 }
@@ -28,7 +28,7 @@ func total(t *hostd.Type[Count]) *hostd.Type[Count] {
 	return t
 }
 
-// sourced keeps events.
+// sourced declares an event-sourced type.
 func sourced(name string, options ...hostd.Option) *hostd.Type[Count] {
 	t := hostd.Entity[Count](name, hostd.JSON, append(options, hostd.SnapshotEvery(20))...)
 	hostd.Event(t, "added", func(s *Count, _ Added) { s.Total++ })
@@ -52,7 +52,7 @@ func sourced(name string, options ...hostd.Option) *hostd.Type[Count] {
 	return total(t)
 }
 
-// changed has its state changed in place.
+// changed adds commands that change the state in place.
 func changed(t *hostd.Type[Count]) *hostd.Type[Count] {
 	hostd.Command(t, "add", func(_ *hostd.Context, s *Count, _ hostd.None) (Count, error) {
 		s.Total++
