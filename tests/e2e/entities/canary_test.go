@@ -20,8 +20,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// canaries is a type of notes that one module serves, and another one a part
-// of. Events of the second are of another type.
+// canaries is a node with entities of the type note, which module one serves,
+// and module two for a part of them. Commands of module two emit events of a
+// different type.
 type canaries struct {
 	*node
 	one, two string
@@ -43,7 +44,8 @@ func newCanaries(t *testing.T, oneLists, twoLists string) *canaries {
 	return c
 }
 
-// of are the entities of a share, besides those whose ids begin so.
+// of returns the entities of a share, and those whose IDs begin with the
+// prefix.
 func (c *canaries) of(share uint32, prefix string) (ids []string) {
 	for _, id := range c.ids {
 		if (sharding.EntityID{Type: "note", ID: id}).Bucket() < share || prefix != "" && strings.HasPrefix(id, prefix) {
@@ -63,8 +65,8 @@ func (c *canaries) change(action modulev1.ChangeRolloutRequest_Action, force boo
 	return res.GetRollout(), err
 }
 
-// written writes to the entities, and asserts that the second module serves
-// just those, whichever wrote to them before.
+// written sends a command to each entity, and checks that module two serves
+// exactly byTwo, whichever module wrote to them before.
 func (c *canaries) written(byTwo []string, ids ...string) {
 	c.t.Helper()
 	for _, id := range ids {
@@ -91,8 +93,9 @@ func (c *canaries) written(byTwo []string, ids ...string) {
 
 const bothEvents = `[{"type":"happened"},{"type":"new"}]`
 
-// TestPartsAreServedByAnotherModule: just the entities of the part are, more
-// when it grows, and never fewer; in the end all are.
+// TestPartsAreServedByAnotherModule checks that the newer module serves exactly
+// the entities of its part, that the part can grow but not shrink, and that in
+// the end it serves all.
 func TestPartsAreServedByAnotherModule(t *testing.T) {
 	c := newCanaries(t, bothEvents, bothEvents)
 	if err := c.begin(c.one, 100, ""); client.CodeOf(err) != connect.CodeFailedPrecondition {
@@ -129,7 +132,7 @@ func TestPartsAreServedByAnotherModule(t *testing.T) {
 	if err := client.RemoveModule(t.Context(), c.c, c.two); err == nil {
 		t.Error("a module that serves a part is removed")
 	}
-	for range 2 { // the second time it is so already
+	for range 2 { // the second time it changes nothing
 		if r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_PROMOTE, false); err != nil || r != nil {
 			t.Fatal(r, err)
 		}
@@ -141,7 +144,7 @@ func TestPartsAreServedByAnotherModule(t *testing.T) {
 	if got := c.kinds(); got != "promote canary canary activate" {
 		t.Errorf("the history is %s", got)
 	}
-	// Those that the part had first were written longest ago.
+	// The entities that joined the part first were written longest ago.
 	if n := c.touched(c.two, c.one); n != uint64(len(c.ids)) {
 		t.Errorf("%d entities were written by the newer module, want %d", n, len(c.ids))
 	}
@@ -151,7 +154,7 @@ func TestPartsAreServedByAnotherModule(t *testing.T) {
 	c.written(nil, c.ids...)
 }
 
-// kinds are the last changes of the notes, newest first.
+// kinds returns the kinds of the type's last changes, newest first.
 func (c *canaries) kinds() string {
 	c.t.Helper()
 	changes, err := client.ModuleHistory(c.t.Context(), c.c, "note")
@@ -165,9 +168,9 @@ func (c *canaries) kinds() string {
 	return strings.Join(out, " ")
 }
 
-// TestAbortsTakeBackWhatCanGoBack: all entities that the older module can read
-// go back, those that it cannot stay and are named, and nothing else moves for
-// them, until somebody decides.
+// TestAbortsTakeBackWhatCanGoBack checks that an abort moves back all entities
+// that the older module can read. The others stay with the newer module and are
+// listed, and no other entity joins them until an operator decides.
 func TestAbortsTakeBackWhatCanGoBack(t *testing.T) {
 	c := newCanaries(t, `[{"type":"happened"}]`, bothEvents)
 	if err := c.begin(c.two, 3000, ""); err != nil {
@@ -193,7 +196,7 @@ func TestAbortsTakeBackWhatCanGoBack(t *testing.T) {
 			t.Errorf("%v of what stays: %v", a, err)
 		}
 	}
-	// Another attempt takes more, and keeps those.
+	// Another rollout takes a larger part, and keeps those entities.
 	if err := c.begin(c.two, 6000, ""); err != nil {
 		t.Fatal(err)
 	}
@@ -209,8 +212,8 @@ func TestAbortsTakeBackWhatCanGoBack(t *testing.T) {
 	c.written(nil, "fresh")
 }
 
-// imported is a cluster of another size with what a file holds. The import is
-// interrupted again and again, each time a little later.
+// imported imports a file into a cluster with a different number of shards. It
+// interrupts the import repeatedly, each time a little later.
 func (c *canaries) imported(file []byte) (*canaries, client.Imported) {
 	c.t.Helper()
 	in := &canaries{node: &node{t: c.t, dir: c.t.TempDir(), shards: 5}, one: c.one, two: c.two, ids: c.ids}
@@ -220,7 +223,7 @@ func (c *canaries) imported(file []byte) (*canaries, client.Imported) {
 	for lasts := 5 * time.Millisecond; ; lasts += 15 * time.Millisecond {
 		ctx, cancel := context.WithTimeout(c.t.Context(), lasts)
 		got, err := in.c.Import(ctx, bytes.NewReader(file))
-		interrupted := ctx.Err() != nil || client.CodeOf(err) == connect.CodeResourceExhausted // the one before has not ended
+		interrupted := ctx.Err() != nil || client.CodeOf(err) == connect.CodeResourceExhausted // the previous import has not ended yet
 		cancel()
 		switch {
 		case err == nil:
@@ -237,9 +240,9 @@ func (c *canaries) imported(file []byte) (*canaries, client.Imported) {
 	}
 }
 
-// TestBackupsKeepWhoServesWhom: entities that a second module has written are
-// served by it in the cluster that a backup is brought into, and nothing moves
-// there by itself.
+// TestBackupsKeepWhoServesWhom checks that a cluster restored from a backup
+// serves each entity with the module that served it before, and that no entity
+// changes its module by itself.
 func TestBackupsKeepWhoServesWhom(t *testing.T) {
 	c := newCanaries(t, `[{"type":"happened"}]`, bothEvents)
 	export := func() []byte {
@@ -299,7 +302,8 @@ func TestBackupsKeepWhoServesWhom(t *testing.T) {
 	}
 }
 
-// TestTooManyToStayGoOn: more than can be named go nowhere.
+// TestTooManyToStayGoOn checks that an abort is rejected if more entities would
+// have to stay than can be listed.
 func TestTooManyToStayGoOn(t *testing.T) {
 	c := newCanaries(t, `[{"type":"happened"}]`, bothEvents)
 	if err := c.begin(c.two, 1, "many"); err != nil {
@@ -317,7 +321,8 @@ func TestTooManyToStayGoOn(t *testing.T) {
 	}
 }
 
-// TestPartsOfAnotherKindAreRefused: what could not go back does not go.
+// TestPartsOfAnotherKindAreRefused checks that a rollout is rejected if its
+// entities could not go back.
 func TestPartsOfAnotherKindAreRefused(t *testing.T) {
 	c := newCanaries(t, "", "")
 	for _, kind := range []string{"durable-state", "transient"} {
@@ -335,8 +340,9 @@ func TestPartsOfAnotherKindAreRefused(t *testing.T) {
 	}
 }
 
-// TestOldestWritesOfAPartAreFound: what the newer module has written counts,
-// however much the older one has written since, of other entities.
+// TestOldestWritesOfAPartAreFound checks that events that the newer module
+// wrote are found, however many events of other entities the older module has
+// written since.
 func TestOldestWritesOfAPartAreFound(t *testing.T) {
 	c := &canaries{node: &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/guest", shards: 1}}
 	c.open()
@@ -358,7 +364,7 @@ func TestOldestWritesOfAPartAreFound(t *testing.T) {
 	if err != nil || !slices.Equal(r.GetStay(), []string{"newer"}) {
 		t.Fatal(r, err)
 	}
-	// Once it serves all, a rollback finds it too.
+	// A rollback after the newer module serves all entities finds it, too.
 	if _, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, true); err != nil {
 		t.Fatal(err)
 	}
@@ -377,8 +383,9 @@ func TestOldestWritesOfAPartAreFound(t *testing.T) {
 	}
 }
 
-// TestTypesOfAModuleGoToAPartTogether: two types that one module serves go to
-// another one together, and back, but for what stays.
+// TestTypesOfAModuleGoToAPartTogether checks that two types of one module are
+// rolled out to another module together, and are aborted together, except for
+// entities that must stay.
 func TestTypesOfAModuleGoToAPartTogether(t *testing.T) {
 	c := &canaries{node: newNode(t)}
 	two := func(version, events string) []byte {
@@ -418,8 +425,9 @@ func TestTypesOfAModuleGoToAPartTogether(t *testing.T) {
 	}
 }
 
-// TestStepsAreTakenByTheCluster: one after the other until all is served, over
-// a start of the node too; a pause stops them, and what is due then waits.
+// TestStepsAreTakenByTheCluster checks that the cluster takes the steps of a
+// rollout in order until all entities are served, also across a restart of the
+// node. A paused rollout takes no step, and due steps wait.
 func TestStepsAreTakenByTheCluster(t *testing.T) {
 	c := newCanaries(t, bothEvents, bothEvents)
 	plan := func(pause time.Duration, share uint32, steps ...uint32) error {
@@ -441,7 +449,7 @@ func TestStepsAreTakenByTheCluster(t *testing.T) {
 	if err != nil || r.GetState() != modulev1.Rollout_STATE_RUNNING || time.Until(r.GetDueAt().AsTime()) < 30*time.Minute || !slices.Equal(r.GetSteps(), []uint32{3000, 10_000}) {
 		t.Fatal(r, err)
 	}
-	// The same call again changes nothing: no pause begins anew.
+	// Repeating the call changes nothing, and no pause starts again.
 	if err := plan(time.Hour, 500, 3000, 10_000); err != nil {
 		t.Fatal(err)
 	}
@@ -451,7 +459,7 @@ func TestStepsAreTakenByTheCluster(t *testing.T) {
 	if r, err = c.change(modulev1.ChangeRolloutRequest_ACTION_PAUSE, false); err != nil || r.GetState() != modulev1.Rollout_STATE_PAUSED || r.GetDueAt() != nil {
 		t.Fatal(r, err)
 	}
-	// Another plan for the same module goes on from where it is.
+	// A different plan for the same module continues from the current share.
 	if err := plan(time.Second, 600, 3000, 10_000); err != nil {
 		t.Fatal(err)
 	}

@@ -16,7 +16,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// trapping and rejecting are notes that do nothing but that.
+// trapping and rejecting return modules of the type note whose commands only
+// trap or are only rejected.
 func trapping(m guest.Module) guest.Module {
 	m.Handle = []byte{0} // unreachable
 	return m
@@ -28,8 +29,8 @@ func rejecting(m guest.Module) guest.Module {
 	return m
 }
 
-// newRules are notes of which another module serves those with the prefix
-// "new", for as long as the rules are not broken.
+// newRules starts a rollout in which the newer module serves the notes with the
+// prefix "new" as long as the rules are not violated.
 func newRules(t *testing.T, newer guest.Module, plan *modulev1.RolloutPlan) (c *canaries, log *lines) {
 	log = &lines{}
 	c = &canaries{node: &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/guest", log: log}}
@@ -47,8 +48,9 @@ func newRules(t *testing.T, newer guest.Module, plan *modulev1.RolloutPlan) (c *
 	return c, log
 }
 
-// TestRulesAbort: what the newer module does breaks a rule, and its entities go
-// back. The rollout, the history and the log say so.
+// TestRulesAbort checks that a rollout is aborted and its entities go back when
+// the newer module violates a rule. The rollout, the history and the log must
+// say so.
 func TestRulesAbort(t *testing.T) {
 	for rule, newer := range map[string]guest.Module{
 		"faults>0":        trapping(noter("2", bothEvents)),
@@ -61,7 +63,7 @@ func TestRulesAbort(t *testing.T) {
 				if rule == "faults>0" && i > 0 {
 					continue
 				}
-				_ = c.note(fmt.Sprint("new", i%10)) // it fails, until it is the older module's
+				_ = c.note(fmt.Sprint("new", i%10)) // fails until the older module serves it again
 			}
 			var err error
 			for deadline := time.Now().Add(testkit.Patience); client.CodeOf(err) != connect.CodeNotFound; time.Sleep(20 * time.Millisecond) {
@@ -85,8 +87,9 @@ func TestRulesAbort(t *testing.T) {
 	}
 }
 
-// TestRulesLetStepsBeTaken: a module that does what the older one does serves
-// all in the end. What both did is shown, and is a metric.
+// TestRulesLetStepsBeTaken checks that a module that behaves like the older one
+// serves all entities in the end, and that the rollout and the metrics show the
+// counts of both.
 func TestRulesLetStepsBeTaken(t *testing.T) {
 	const rules = "faults>0,rejections>+20%,p99>30s"
 	c, _ := newRules(t, emits(noter("2", bothEvents), "new"), &modulev1.RolloutPlan{Rules: rules, Steps: []uint32{5000, 10_000}, Pause: durationpb.New(time.Hour)})
@@ -107,7 +110,7 @@ func TestRulesLetStepsBeTaken(t *testing.T) {
 			t.Errorf("%s is missing", want)
 		}
 	}
-	// The same part with another pause goes on.
+	// The same part with a different pause continues.
 	plan := &modulev1.RolloutPlan{Rules: rules, Prefix: "new", Steps: []uint32{5000, 10_000}, Pause: durationpb.New(time.Second)}
 	if _, err := client.ActivateModule(t.Context(), c.c, &modulev1.ActivateRequest{EntityType: "note", Digest: c.two, Rollout: plan}); err != nil {
 		t.Fatal(err)

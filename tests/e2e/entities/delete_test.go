@@ -13,8 +13,9 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 )
 
-// TestDeletionsAreSeen: who deletes an entity by request leaves one event,
-// under the request's id, that readers and subscribers see between two lives.
+// TestDeletionsAreSeen checks that deleting an entity by request leaves one
+// event with the ID of the request, which readers and subscribers see between
+// the entity's two lives.
 func TestDeletionsAreSeen(t *testing.T) {
 	n := newNode(t)
 	const history = "added added hostd.deleted(by-ann) added"
@@ -84,7 +85,7 @@ func (n *node) remove(id, command string) uint64 {
 	return res.Msg.GetSequence()
 }
 
-// plain asks for an entity under its plain path.
+// plain requests an entity at its plain HTTP path.
 func (n *node) plain(id string) (status int, body string) {
 	n.t.Helper()
 	res, err := http.Get("http://" + n.n.Addr() + "/e/alarm/" + id)
@@ -115,7 +116,7 @@ func (n *node) folded(id string, at *uint64) string {
 	return strings.ReplaceAll(string(text), " ", "")
 }
 
-// event is what the tests tell events by.
+// event returns the form in which these tests compare events.
 func event(kind, command string) string {
 	if kind == "hostd.deleted" {
 		return kind + "(" + command + ")"

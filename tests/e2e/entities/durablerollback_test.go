@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// drafts uploads a version of the type of drafts.
+// drafts uploads a version of the type draft.
 func (n *node) drafts(version string, activate bool) (digest string) {
 	n.t.Helper()
 	up, err := n.c.Upload(n.t.Context(), testkit.BuildGuest(n.t, "tests/e2e/entities/drafts/"+version), activate)
@@ -20,7 +20,7 @@ func (n *node) drafts(version string, activate bool) (digest string) {
 	return up.Digest
 }
 
-// draft is the state of a draft, as the module that serves answers it.
+// draft returns the state of a draft according to the active module.
 func (n *node) draft(id string) (string, error) {
 	r, err := n.c.Query(n.t.Context(), client.Query{EntityType: "draft", EntityID: id, Name: "state"})
 	return string(r.Data), err
@@ -33,10 +33,10 @@ func (n *node) draftIs(id, want string) {
 	}
 }
 
-// TestRollbacksOfDurableStates: a module reads the states that the one before
-// has written; a rollback is refused, and names the entities, where the module
-// before does not read what was written since, and leaves states of before
-// alone. Forced, those entities fail, and nothing of them is lost.
+// TestRollbacksOfDurableStates checks that a module reads the states of the
+// previous module. A rollback is rejected, and the error lists the entities, if
+// the previous module cannot read states written since; older states do not
+// matter. After a forced rollback those entities fail, but lose nothing.
 func TestRollbacksOfDurableStates(t *testing.T) {
 	n := newNode(t)
 	before := n.drafts("before", true)

@@ -1,5 +1,6 @@
-// Package entities tests an entity's life on a whole node with a real guest:
-// snapshots, timers and deletion, across stops and kills of the node.
+// Package entities tests the lifecycle of entities on a complete node with a
+// real guest: snapshots, timers and deletion, across stops and kills of the
+// node.
 package entities
 
 import (
@@ -21,19 +22,19 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// node is a node in this process that can be stopped and started again.
+// node is a node in the test's process that can be stopped and started again.
 type node struct {
 	t   *testing.T
 	dir string
 	n   *host.Node
 	c   *client.Client
 
-	shards int                // 0 is 8
-	module string             // that is uploaded
-	checks int                // of how many stays in memory one is checked; 0 is the default
-	tell   bool               // callers are told what guests wrote
-	log    *lines             // what it says; nil where nobody reads it
-	seen   map[string]float64 // states that were compared, by type
+	shards int                // 8 if 0
+	module string             // to upload
+	checks int                // one in this many evictions is checked by a replay; the default if 0
+	tell   bool               // return the output of guests to callers
+	log    *lines             // of the node; nil if no test reads it
+	seen   map[string]float64 // number of compared states by type
 }
 
 func newNode(t *testing.T) *node {
@@ -42,7 +43,7 @@ func newNode(t *testing.T) *node {
 	return n
 }
 
-// open starts the node for the first time, with its module.
+// open starts the node for the first time, and uploads its module.
 func (n *node) open() {
 	n.t.Helper()
 	testkit.ShareCache(n.t, n.dir)
@@ -61,7 +62,7 @@ func (n *node) open() {
 	}
 }
 
-// metrics are the node's, as text.
+// metrics returns the node's metrics as text.
 func (n *node) metrics() string {
 	n.t.Helper()
 	res, err := http.Get("http://" + n.n.Addr() + "/metrics")
@@ -146,14 +147,14 @@ type arm struct {
 	Times   int64  `json:"times"`
 }
 
-// TestTimersOutliveStops: timers set before a stop, due before and after the
-// next start, each have their effect once; cancelled, replaced and refused
-// ones have none.
+// TestTimersOutliveStops checks that timers set before a stop, due before and
+// after the next start, take effect exactly once, and that cancelled, replaced
+// and rejected timers have no effect.
 func TestTimersOutliveStops(t *testing.T) {
 	n := newNode(t)
 	const entities = 40
 	const want = 1 + 5 + 1
-	var most [entities]int64 // a timer may ring before a late test has cancelled it
+	var most [entities]int64 // on a slow machine a timer may fire before the test has cancelled it
 	for i := range entities {
 		id := fmt.Sprintf("e%d", i)
 		n.send(id, "arm", arm{"once", int64(i * 20), 1})
@@ -185,7 +186,7 @@ func TestTimersOutliveStops(t *testing.T) {
 			}
 		}
 	}
-	n.stop() // nothing is left to fire
+	n.stop() // no timer is left
 	n.start()
 	for i := range entities {
 		if s, _ := n.state(fmt.Sprintf("e%d", i)); s.Rung < want || s.Rung > most[i] {
@@ -194,7 +195,7 @@ func TestTimersOutliveStops(t *testing.T) {
 	}
 }
 
-// timers counts what an entity has set.
+// timers returns the number of an entity's timers.
 func (n *node) timers(id string) int {
 	n.t.Helper()
 	e, err := n.c.Entity(n.t.Context(), "alarm", id)
@@ -204,8 +205,9 @@ func (n *node) timers(id string) int {
 	return len(e.GetTimers())
 }
 
-// TestSnapshotsOutliveStops: what is loaded from a snapshot and the events
-// after it is what all the events make, and command ids are remembered.
+// TestSnapshotsOutliveStops checks that an entity loaded from a snapshot and
+// the events after it equals an entity replayed from all events, and that
+// command IDs are still deduplicated.
 func TestSnapshotsOutliveStops(t *testing.T) {
 	n := newNode(t)
 	total := int64(0)
@@ -232,8 +234,9 @@ func TestSnapshotsOutliveStops(t *testing.T) {
 	}
 }
 
-// TestDeletedEntitiesLiveAgain: a deletion ends the state and the timers; the
-// next command begins anew with the next sequence, before and after a stop.
+// TestDeletedEntitiesLiveAgain checks that a deletion removes the state and the
+// timers, and that the next command starts from the empty state with the next
+// sequence, before and after a stop.
 func TestDeletedEntitiesLiveAgain(t *testing.T) {
 	n := newNode(t)
 	id, due := "", 50*time.Millisecond
@@ -248,7 +251,7 @@ func TestDeletedEntitiesLiveAgain(t *testing.T) {
 		n.send(id, "remove", nil)
 		inTime = time.Since(armed) < due
 	}
-	if s, sequence := n.state(id); s.Total != 0 || sequence != 26 { // the last is the tombstone
+	if s, sequence := n.state(id); s.Total != 0 || sequence != 26 { // the last one is the tombstone
 		t.Fatalf("deleted: %+v at %d", s, sequence)
 	}
 	if r := n.send(id, "add", map[string]int{"amount": 7}); r.Sequence != 27 {
@@ -259,7 +262,7 @@ func TestDeletedEntitiesLiveAgain(t *testing.T) {
 	if s, sequence := n.state(id); s.Total != 7 || sequence != 27 {
 		t.Fatalf("after a stop: %+v at %d", s, sequence)
 	}
-	n.send("y", "arm", arm{"later", due.Milliseconds(), 1}) // set after the dead one was due
+	n.send("y", "arm", arm{"later", due.Milliseconds(), 1}) // due after the timer of the deleted life was due
 	for end := time.Now().Add(testkit.Patience); ; time.Sleep(5 * time.Millisecond) {
 		if s, _ := n.state("y"); s.Rung == 1 {
 			break

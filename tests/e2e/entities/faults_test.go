@@ -17,8 +17,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// faulty is a node with the guest in C that commits every fault of the
-// contract on command. All its entities are in one lane.
+// faulty is a node with the guest in C whose commands commit every fault of the
+// ABI. All its entities run on one executor.
 type faulty struct {
 	*node
 	api entityv1connect.EntityServiceClient
@@ -43,7 +43,7 @@ func (f faulty) add(id string) uint64 {
 	return r.Sequence
 }
 
-// ask answers with the number of a query.
+// ask returns the number that a query answers.
 func (f faulty) ask(id, query string) uint64 {
 	f.t.Helper()
 	r, err := f.c.Query(f.t.Context(), client.Query{EntityType: "faulty", EntityID: id, Name: query})
@@ -62,7 +62,7 @@ func (f faulty) get(id string) *entityv1.GetEntityResponse {
 	return e
 }
 
-// parked lists the entities that are.
+// parked returns the IDs of the quarantined entities.
 func (f faulty) parked() (ids []string) {
 	f.t.Helper()
 	list, err := f.api.ListEntities(f.t.Context(), connect.NewRequest(&entityv1.ListEntitiesRequest{EntityType: "faulty", Status: "parked"}))
@@ -82,7 +82,7 @@ func (f faulty) clear(id string) {
 	}
 }
 
-// internal demands that a call failed as a fault of the guest does.
+// internal checks that a call failed because of a fault of the guest.
 func internal(t *testing.T, what string, err error, text string) {
 	t.Helper()
 	var failed *client.Error
@@ -91,9 +91,9 @@ func internal(t *testing.T, what string, err error, text string) {
 	}
 }
 
-// TestFaultsOfAGuestInC: on each fault that the contract names the caller gets
-// internal, nothing is stored, the instance is closed and its other entity is
-// loaded into another; the next command of the entity runs.
+// TestFaultsOfAGuestInC checks each fault that the ABI names: the caller gets
+// internal, nothing is stored, the instance is closed, its other entity is
+// loaded into a new instance, and the next command of the entity runs.
 func TestFaultsOfAGuestInC(t *testing.T) {
 	f := newFaulty(t)
 	const other = "other"
@@ -140,8 +140,8 @@ func TestFaultsOfAGuestInC(t *testing.T) {
 	}
 }
 
-// TestOutputsOfAGuestInCThatCannotBeStored: they reject their command, however
-// often it comes, and leave nothing behind.
+// TestOutputsOfAGuestInCThatCannotBeStored checks that outputs that exceed
+// limits reject their command, each time it is sent, and leave nothing behind.
 func TestOutputsOfAGuestInCThatCannotBeStored(t *testing.T) {
 	f := newFaulty(t)
 	for command, want := range map[string]struct {
@@ -175,7 +175,7 @@ func TestOutputsOfAGuestInCThatCannotBeStored(t *testing.T) {
 	}
 }
 
-// TestNoFaultsOfAGuestInC: what only looks like a fault is none.
+// TestNoFaultsOfAGuestInC checks outputs that look like faults but are valid.
 func TestNoFaultsOfAGuestInC(t *testing.T) {
 	f := newFaulty(t)
 	f.add("a")
@@ -197,8 +197,9 @@ func TestNoFaultsOfAGuestInC(t *testing.T) {
 	}
 }
 
-// TestEventsThatCannotBeApplied: an event is never skipped. Its entity is
-// stopped and then parked; its history is there, and so are all others.
+// TestEventsThatCannotBeApplied checks that an event that cannot be applied is
+// never skipped. Its entity is stopped and then quarantined. Its history can
+// still be read, and other entities are not affected.
 func TestEventsThatCannotBeApplied(t *testing.T) {
 	f := newFaulty(t)
 	f.add("other")
@@ -209,7 +210,7 @@ func TestEventsThatCannotBeApplied(t *testing.T) {
 		if r, err := f.try(id, command); err != nil || r.Sequence != 2 {
 			t.Fatalf("%s: %+v, %v", command, r, err)
 		}
-		_, err := f.try("breaker-of-"+command, "trap") // everyone is loaded anew
+		_, err := f.try("breaker-of-"+command, "trap") // makes all entities load again
 		internal(t, "trap", err, "unreachable")
 		for range 3 {
 			_, err := f.c.Query(t.Context(), client.Query{EntityType: "faulty", EntityID: id, Name: "count"})
@@ -228,9 +229,10 @@ func TestEventsThatCannotBeApplied(t *testing.T) {
 	}
 }
 
-// TestFaultLadder climbs it: the first fault closes the instance, the second
-// has the entity run alone, the third parks it for a while. An operator sees
-// that and ends it.
+// TestFaultLadder checks the consequences of repeated faults: the first one
+// closes the instance, after the second the entity runs in an instance of its
+// own, and the third quarantines it for a while. An operator can see and end
+// the quarantine.
 func TestFaultLadder(t *testing.T) {
 	f := newFaulty(t)
 	for _, id := range []string{"a", "b", "c"} {
@@ -272,8 +274,9 @@ func TestFaultLadder(t *testing.T) {
 	}
 }
 
-// TestPoisonedTimerIsSkipped: a timer whose command faults parks its entity; a
-// operator sees it, skips it, and that is on record.
+// TestPoisonedTimerIsSkipped checks that a timer whose command faults
+// quarantines its entity, that an operator can see and skip the timer, and that
+// the skip is recorded.
 func TestPoisonedTimerIsSkipped(t *testing.T) {
 	f := newFaulty(t)
 	f.add("a")
@@ -288,7 +291,7 @@ func TestPoisonedTimerIsSkipped(t *testing.T) {
 	if e := f.get("a"); len(e.GetTimers()) != 1 || e.GetTimers()[0].GetName() != "bomb" || e.GetTimers()[0].GetCommand() != "trap" {
 		t.Fatalf("the timers are %v", e.GetTimers())
 	}
-	for range 2 { // the second time nothing is left to do
+	for range 2 { // the second time there is nothing left to do
 		skip := &entityv1.SkipTimerRequest{EntityType: "faulty", EntityId: "a", Timer: "bomb", CommandId: "by-ann"}
 		if _, err := f.api.SkipTimer(t.Context(), connect.NewRequest(skip)); err != nil {
 			t.Fatal(err)

@@ -16,8 +16,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// noter is a module of the type "note", whose commands emit "happened"; events
-// is what its manifest lists, as JSON, or empty.
+// noter returns a module of the type note whose commands emit "happened".
+// events is the list of event types in its manifest as JSON; empty omits the
+// list.
 func noter(version, events string) guest.Module {
 	m := kept("note", "event-sourced", "bytes", version)
 	if events != "" {
@@ -36,7 +37,8 @@ func (n *node) push(m guest.Module, force bool) (*modulev1.UploadResponse, error
 	return client.UploadModule(n.t.Context(), n.c, &modulev1.UploadRequest{Wasm: m.Build(), Activate: true, Force: force})
 }
 
-// forcedBy is who forced what serves the notes.
+// forcedBy returns who forced the activation of the module that serves the
+// notes.
 func (n *node) forcedBy() string {
 	n.t.Helper()
 	m, err := n.c.ActiveModule(n.t.Context(), "note")
@@ -46,10 +48,10 @@ func (n *node) forcedBy() string {
 	return m.GetModule().GetBindings()[0].GetForcedBy()
 }
 
-// TestStoredEventTypesMustBeListed: a module that no longer lists a type of
-// events that is stored is refused when it is activated, and not when the first
-// caller needs it; what the deleted had does not count, and a start forgets
-// nothing.
+// TestStoredEventTypesMustBeListed checks that a module that does not list a
+// stored event type is rejected on activation, not when the first caller needs
+// it. Events of deleted entities do not count, and the stored types survive a
+// restart.
 func TestStoredEventTypesMustBeListed(t *testing.T) {
 	n := newNode(t)
 	if _, err := n.push(noter("1", `[{"type":"happened"}]`), false); err != nil {
@@ -73,7 +75,7 @@ func TestStoredEventTypesMustBeListed(t *testing.T) {
 	if err := n.note("e0"); err != nil {
 		t.Fatal(err)
 	}
-	refused(fmt.Sprintf("happened (%d)", many+1)) // what came since
+	refused(fmt.Sprintf("happened (%d)", many+1)) // including later events
 	n.stop()
 	n.start()
 	refused(fmt.Sprintf("happened (%d)", many+1))
@@ -101,8 +103,9 @@ func TestStoredEventTypesMustBeListed(t *testing.T) {
 	}
 }
 
-// TestModulesThatFailOnEntitiesAreRefused: where a few that there are do not
-// replay, the refusal names one with the event.
+// TestModulesThatFailOnEntitiesAreRefused checks that a module is rejected if
+// it fails to replay a few existing entities, and that the error names one of
+// them and the event.
 func TestModulesThatFailOnEntitiesAreRefused(t *testing.T) {
 	n := newNode(t)
 	if _, err := n.push(noter("1", ""), false); err != nil {

@@ -16,11 +16,11 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestOldStatesAreFoldedByTheirModule: after a module that evolves states in
-// another way has taken a type over, the entity's state is what the new one
-// makes of all events; the states of before are what the old one made of them,
-// from a snapshot or from the first event, also after a stop and after the old
-// one was activated again.
+// TestOldStatesAreFoldedByTheirModule checks the states of an entity after a
+// module with a different evolution takes over its type. The current state is
+// the result of the new module for all events. Earlier states are the result of
+// the old module, from a snapshot or from the first event, also after a stop
+// and after the old module was activated again.
 func TestOldStatesAreFoldedByTheirModule(t *testing.T) {
 	n := newNode(t)
 	n.fill("trail", 0, 60)
@@ -70,8 +70,8 @@ func TestOldStatesAreFoldedByTheirModule(t *testing.T) {
 	}
 }
 
-// TestStatesThatCannotBeFolded: who asks for a state that the module fails to
-// make is told how it fails.
+// TestStatesThatCannotBeFolded checks that a request for a state that the
+// module fails to compute returns the failure.
 func TestStatesThatCannotBeFolded(t *testing.T) {
 	n := newNode(t)
 	n.pushed(noter("1", bothEvents))
@@ -87,8 +87,8 @@ func TestStatesThatCannotBeFolded(t *testing.T) {
 	}
 }
 
-// TestIdleTimeIsTheTypes: an entity leaves memory when it was idle for as long
-// as its type says, which is what the module that serves it now says.
+// TestIdleTimeIsTheTypes checks that an entity leaves memory after the idle
+// time that the active module declares for its type.
 func TestIdleTimeIsTheTypes(t *testing.T) {
 	n := newNode(t)
 	n.fill("trail", 0, 3)
@@ -117,9 +117,9 @@ func TestIdleTimeIsTheTypes(t *testing.T) {
 	}
 }
 
-// TestStatesOfCutHistories: of an entity whose first events were cut, states
-// are folded from its oldest snapshot on, by a later module too; what is before
-// says where they begin.
+// TestStatesOfCutHistories checks that states of an entity whose first events
+// were compacted are replayed from its oldest snapshot, also by a later module,
+// and that the error for an earlier state says where states begin.
 func TestStatesOfCutHistories(t *testing.T) {
 	n := newNode(t)
 	commands := uint64(10_100)
@@ -137,7 +137,8 @@ func TestStatesOfCutHistories(t *testing.T) {
 	if _, err := n.fold("trail", oldest-1); connect.CodeOf(err) != connect.CodeOutOfRange {
 		t.Errorf("the state at %d: %v", oldest-1, err)
 	}
-	// It makes another state of the snapshots, so it has to be forced.
+	// The module computes a different state from the snapshots, so it has to be
+	// forced.
 	later := &modulev1.UploadRequest{Wasm: testkit.BuildGuest(t, "tests/e2e/entities/later"), Activate: true, Force: true}
 	if _, err := client.UploadModule(t.Context(), n.c, later); err != nil {
 		t.Fatal(err)
@@ -149,7 +150,7 @@ func TestStatesOfCutHistories(t *testing.T) {
 	}
 }
 
-// fold is the state of x of a type as of a sequence.
+// fold returns the state of entity x of a type as of a sequence.
 func (n *node) fold(entityType string, at uint64) (s state, err error) {
 	n.t.Helper()
 	res, err := n.api().GetState(n.t.Context(), connect.NewRequest(&entityv1.GetStateRequest{EntityType: entityType, EntityId: "x", AtSequence: &at}))
@@ -163,8 +164,8 @@ func (n *node) fold(entityType string, at uint64) (s state, err error) {
 	return s, err
 }
 
-// stateNow is the state of x of a type as the module that serves it sees it,
-// and the digest that is told of that module.
+// stateNow returns the state of entity x of a type according to the active
+// module, and the digest of that module in the response.
 func (n *node) stateNow(entityType string) (s state, digest string) {
 	n.t.Helper()
 	res, err := n.api().GetState(n.t.Context(), connect.NewRequest(&entityv1.GetStateRequest{EntityType: entityType, EntityId: "x"}))
@@ -181,7 +182,7 @@ func (n *node) stateNow(entityType string) (s state, digest string) {
 	return s, res.Msg.GetModuleDigest()
 }
 
-// active is the digest of the module that serves a type.
+// active returns the digest of a type's active module.
 func (n *node) active(entityType string) string {
 	n.t.Helper()
 	e, err := n.c.Entity(n.t.Context(), entityType, "x")

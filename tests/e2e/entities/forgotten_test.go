@@ -14,10 +14,11 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 )
 
-// TestForgottenRetries: what an entity has carried out and forgotten is not
-// carried out again for a caller that says how long ago it tried, before and
-// after the node started again; what is remembered is answered, and what was
-// never tried is carried out.
+// TestForgottenRetries checks commands that are older than the idempotency
+// window: a command that the entity may have executed and forgotten is not
+// executed again if the caller says how long ago it first tried, before and
+// after a restart. A command inside the window gets its reply, and a command on
+// its first attempt is executed.
 func TestForgottenRetries(t *testing.T) {
 	const commands, window = 10_200, 10_000
 	began := time.Now()
@@ -31,7 +32,7 @@ func TestForgottenRetries(t *testing.T) {
 		return c
 	}
 	for life := range 2 {
-		for _, i := range []int{5, commands + 1000} { // forgotten, and never seen
+		for _, i := range []int{5, commands + 1000} { // outside the window, and never sent
 			if r, err := n.c.Send(t.Context(), retry(i)); client.CodeOf(err) != connect.CodeAborted || !client.OutcomeUnknown(err) {
 				t.Errorf("life %d, a retry of command %d: %+v %v", life, i, r, err)
 			}
@@ -51,7 +52,8 @@ func TestForgottenRetries(t *testing.T) {
 			t.Errorf("life %d: the metrics do not say that 3 retries were refused", life)
 		}
 		n.refusesActs("x", "long-ago", time.Since(began))
-		// First attempts, here and where nothing is forgotten.
+		// First attempts, over this path and on an entity that has forgotten
+		// nothing.
 		if code, text := n.post(2*commands+life, 0); code != http.StatusOK {
 			t.Errorf("life %d, a first attempt over HTTP: %d %s", life, code, text)
 		}
@@ -68,8 +70,8 @@ func TestForgottenRetries(t *testing.T) {
 	}
 }
 
-// post sends a command of adding to x over plain HTTP, which was first tried
-// some time ago, or never.
+// post sends an adding command to x over plain HTTP. It was first tried the
+// given time ago, or never.
 func (n *node) post(i int, ago time.Duration) (code int, text string) {
 	n.t.Helper()
 	cmd := adding("alarm")(i)
@@ -86,8 +88,8 @@ func (n *node) post(i int, ago time.Duration) (code int, text string) {
 	return res.StatusCode, string(answer)
 }
 
-// refusesActs: a deletion and a skipped timer of so long ago, of which an
-// entity does not know any more, are not carried out.
+// refusesActs checks that a deletion and a skipped timer from so long ago,
+// which the entity may have forgotten, are not executed.
 func (n *node) refusesActs(id, command string, ago time.Duration) {
 	n.t.Helper()
 	before, _ := n.state(id)

@@ -11,9 +11,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestVerifyFindsTheOrderOfAMap: a module whose state depends on the order of a
-// map fails, whether it is compared with another or with itself, is not
-// activated unforced, and is nothing to compare another with.
+// TestVerifyFindsTheOrderOfAMap checks that a module whose state depends on the
+// iteration order of a map fails a verification, whether it is compared with
+// another module or with itself, is not activated unless forced, and cannot be
+// the reference of a comparison.
 func TestVerifyFindsTheOrderOfAMap(t *testing.T) {
 	const entities = 4
 	n := newNode(t)
@@ -50,8 +51,8 @@ func TestVerifyFindsTheOrderOfAMap(t *testing.T) {
 	}
 }
 
-// TestVerifyFindsBatches: a module that counts the batches that it gets its
-// events in fails.
+// TestVerifyFindsBatches checks that a module whose state depends on how its
+// events are batched fails.
 func TestVerifyFindsBatches(t *testing.T) {
 	const countAt = 100
 	n := newNode(t)
@@ -78,7 +79,7 @@ func TestVerifyFindsBatches(t *testing.T) {
 	}
 }
 
-// force has a module serve whatever is known of it.
+// force activates a module whatever is known about it.
 func (n *node) force(digest string) {
 	n.t.Helper()
 	if _, err := n.modules().Activate(n.t.Context(), connect.NewRequest(&modulev1.ActivateRequest{EntityType: "order", Digest: digest, Force: true})); err != nil {

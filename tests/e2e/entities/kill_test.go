@@ -14,8 +14,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// TestTimersOutliveKills: while a node is killed again and again, each of many
-// repeating timers rings as often as it should and no more, and what is on the
+// TestTimersOutliveKills kills a node repeatedly and checks that each of many
+// repeating timers fires exactly as often as it should, and that the data on
 // disk verifies after each kill.
 func TestTimersOutliveKills(t *testing.T) {
 	testkit.Long(t, "long")

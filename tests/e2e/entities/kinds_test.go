@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// kept is a module of one type that is kept in a way; each version has another
+// kept returns a module with one type of a kind. Each version has a different
 // digest.
 func kept(name, kind, encoding, version string) guest.Module {
 	frames := guest.Happened()
@@ -27,7 +27,7 @@ func kept(name, kind, encoding, version string) guest.Module {
 	}
 }
 
-// reason is the name that an error has for programs.
+// reason returns the machine-readable reason of an error.
 func reason(err error) string {
 	var e *client.Error
 	if errors.As(err, &e) {
@@ -36,9 +36,9 @@ func reason(err error) string {
 	return ""
 }
 
-// TestKindsOfStoredEntitiesStay: a module that would read what is stored in
-// another way than it was written serves nothing, whether it is pushed, or
-// activated or rolled back to; where nothing is stored it may.
+// TestKindsOfStoredEntitiesStay checks that a module that would interpret
+// stored data differently than it was written cannot be activated by an upload,
+// an activation or a rollback. It can if nothing is stored.
 func TestKindsOfStoredEntitiesStay(t *testing.T) {
 	n := newNode(t)
 	push := func(name, kind, encoding, version string) error {
@@ -81,7 +81,7 @@ func TestKindsOfStoredEntitiesStay(t *testing.T) {
 	if err := push("note", "durable-state", "json", "7"); err != nil {
 		t.Errorf("of deleted entities alone: %v", err)
 	}
-	// What keeps nothing may become anything.
+	// A transient type stores nothing and may change its kind.
 	for version, kind := range []string{"transient", "event-sourced"} {
 		if err := push("room", kind, "bytes", fmt.Sprint(version)); err != nil {
 			t.Errorf("of a transient type: %v", err)

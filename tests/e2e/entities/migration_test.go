@@ -13,11 +13,11 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// TestStatesAreMigrated: a module reads the states of a type that keeps its
-// latest in the form that the one before wrote, until a command writes them
-// anew; a module that does not read a stored version is refused by its name,
-// whether it is activated or rolled back to, and forced it reads nothing
-// wrongly.
+// TestStatesAreMigrated checks that a module reads the durable states in the
+// format of the previous module until a command writes them again. A module
+// that does not read a stored state version is rejected with the version named,
+// whether it is activated or rolled back to. If it is forced, it misreads
+// nothing.
 func TestStatesAreMigrated(t *testing.T) {
 	n := newNode(t)
 	before := n.drafts("before", true)
@@ -78,8 +78,8 @@ func TestStatesAreMigrated(t *testing.T) {
 	n.draftIs("d1", `{"english":3,"french":2}`)
 }
 
-// verifyDrafts replays all drafts with a module, and returns the last report
-// with the differences of all.
+// verifyDrafts verifies a module on all drafts. It returns the last report with
+// the differences of all reports.
 func (n *node) verifyDrafts(digest string) *modulev1.VerifyResponse {
 	n.t.Helper()
 	stream, err := n.modules().Verify(n.t.Context(), connect.NewRequest(&modulev1.VerifyRequest{EntityType: "draft", Digest: digest, Scope: &modulev1.VerifyRequest_All{All: true}}))

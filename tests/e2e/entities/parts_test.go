@@ -11,7 +11,8 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// parts are what the list of modules says of one, beside what it is active for.
+// parts returns the types for which the list of modules shows a module as
+// active, and the types that it serves in part.
 func (c *canaries) parts(digest string) (active, parts []string) {
 	c.t.Helper()
 	modules, err := c.c.Modules(c.t.Context())
@@ -31,9 +32,10 @@ func (c *canaries) parts(digest string) (active, parts []string) {
 	return nil, nil
 }
 
-// TestModulesSayWhatTheyServeInPart: the list of modules has what one does of a
-// type that another one serves: a share, what stays with it when that is
-// aborted, and commands that it decides too.
+// TestModulesSayWhatTheyServeInPart checks that the list of modules shows a
+// module's part in a type that another module serves: the share of a rollout,
+// the entities that stay after an abort, and the commands that it runs as a
+// shadow.
 func TestModulesSayWhatTheyServeInPart(t *testing.T) {
 	c := newCanaries(t, `[{"type":"happened"}]`, bothEvents)
 	serves := func(when string, want ...string) {

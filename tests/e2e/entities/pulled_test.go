@@ -11,9 +11,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestCutHistoriesAreTakenHome: of an entity whose first events were cut, the
-// earliest state that there is comes first, and what happened after it is
-// folded from it without the node.
+// TestCutHistoriesAreTakenHome checks that the exported history of an entity
+// whose first events were compacted begins with its earliest stored state, and
+// that the later events can be replayed from it without the node.
 func TestCutHistoriesAreTakenHome(t *testing.T) {
 	n := newNode(t)
 	n.fill("trail", 0, 40)
@@ -47,7 +47,7 @@ func TestCutHistoriesAreTakenHome(t *testing.T) {
 		t.Helper()
 		for text := range strings.Lines(run(0, append([]string{"step", file, "-o", "json"}, args...)...)) {
 			if !strings.HasPrefix(text, "{") {
-				continue // talk
+				continue // a log line
 			}
 			var l stepped
 			if err := json.Unmarshal([]byte(text), &l); err != nil {

@@ -16,7 +16,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// lines is what a node has logged. It is safe for concurrent use.
+// lines is the log of a node. It is safe for concurrent use.
 type lines struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -28,14 +28,14 @@ func (l *lines) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// of is the lines that have a word.
+// of returns the lines that contain a word.
 func (l *lines) of(word string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.DeleteFunc(strings.Split(l.text.String(), "\n"), func(line string) bool { return !strings.Contains(line, word) })
 }
 
-// counted is a counter of a type.
+// counted returns a counter of an entity type.
 func (n *node) counted(metric, entityType string) (count float64) {
 	n.t.Helper()
 	for line := range strings.Lines(n.metrics()) {
@@ -51,8 +51,8 @@ const (
 	diverged = "hostd_guest_divergence_total"
 )
 
-// checked waits until so many more states of a type were compared, and returns
-// how many of all differ.
+// checked waits until the given number of further states of a type were
+// compared. It returns how many states differ in total.
 func (n *node) checked(entityType string, more float64) (differ float64) {
 	n.t.Helper()
 	want := n.seen[entityType] + more
@@ -89,16 +89,16 @@ func (n *node) query(entityType, id string) {
 	}
 }
 
-// TestImpureGuestsAreNamed: a type that keeps in its state what no event says
-// is counted and named once in the log, however its entities leave, and
-// although snapshots were taken of such states meanwhile; another type of its
-// module is not.
+// TestImpureGuestsAreNamed checks that a type whose state contains data that is
+// not in its events is counted, and named once in the log, however its entities
+// leave memory, and although snapshots were taken of such states. A conforming
+// type of the same module is not named.
 func TestImpureGuestsAreNamed(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/impure", checks: 1, log: &lines{}}
 	n.open()
 	work := func(entityType, id string) {
 		t.Helper()
-		for range 4 { // a snapshot is taken of each second state
+		for range 4 { // every second state gets a snapshot
 			n.command(entityType, id, "add", `{"amount":1}`)
 		}
 		n.query(entityType, id)
@@ -120,8 +120,8 @@ func TestImpureGuestsAreNamed(t *testing.T) {
 			}
 		}
 	}
-	// On a slow machine an entity is idle, and leaves, between any two calls, and
-	// one that is called while it is looked at is not compared.
+	// On a slow machine an entity may be evicted between any two calls, and an
+	// entity that is called during its check is not compared.
 	for _, entityType := range []string{"idlelucky", "idlewatched", "idlefair"} {
 		counts := diverged
 		if entityType == "idlefair" {
@@ -147,11 +147,11 @@ func TestImpureGuestsAreNamed(t *testing.T) {
 	}
 }
 
-// TestHonestGuestsAreNotNamed: entities that evolve by their events alone are
-// compared again and again and never differ: with snapshots and without, with
-// timers and schedules, deleted and come to life again, cut, of a type that
-// keeps its latest state, and read by a later module that evolves old events
-// otherwise.
+// TestHonestGuestsAreNotNamed checks that entities that evolve only by their
+// events never differ when they are compared repeatedly: with and without
+// snapshots, with timers and schedules, after deletion and re-creation, with
+// compacted events, of a durable-state type, and read by a later module that
+// evolves old events differently.
 func TestHonestGuestsAreNotNamed(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/guest", checks: 1, log: &lines{}}
 	n.open()

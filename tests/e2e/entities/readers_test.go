@@ -12,14 +12,14 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// seen is an event as a reader gets it.
+// seen formats an event as a reader receives it.
 func seen(e client.Event) string { return e.Type + "<" + e.StoredType + " " + string(e.Data) }
 
-// TestReadersGetTodaysForms: who asks for it gets the events of older forms as
-// the module that serves reads them, of one entity or of a type, and states of
-// a type that keeps its latest likewise; others get what is stored. A module
-// that has older forms and no export for that is named, and so is one that
-// fails.
+// TestReadersGetTodaysForms checks that readers that ask for it receive older
+// events upcast by the active module, of an entity or of a type, and states of
+// a durable-state type likewise. Other readers receive the stored form. A
+// module that has older versions but does not export the upcast function is
+// named in the error, and so is a module that fails.
 func TestReadersGetTodaysForms(t *testing.T) {
 	n := newNode(t)
 	n.orders("before", true)
@@ -55,7 +55,7 @@ func TestReadersGetTodaysForms(t *testing.T) {
 			t.Errorf("%s: %q, %v, want %q", what, got, err, want)
 		}
 	}
-	for range 2 { // the second time by an instance that is there
+	for range 2 { // the second time by an existing instance
 		got, err := read("order", "o1", true)
 		is("an entity, upcast", got, err, "placed.v2<placed "+today, newer)
 		got, err = subscribe("order", true)

@@ -16,9 +16,9 @@ import (
 
 var rememberEntities = flag.Int("remember.entities", 2000, "how many entities of one shard the test of remembered entities starts again")
 
-// TestRememberedEntitiesOutliveStops: after a stop the entities of a type that
-// remembers them are in memory without being asked, but for those that were
-// deleted or let go.
+// TestRememberedEntitiesOutliveStops checks that after a restart the always-on
+// entities of a type are resident without a request, except those that were
+// deleted or stopped.
 func TestRememberedEntitiesOutliveStops(t *testing.T) {
 	entities := *rememberEntities
 	if testing.Short() {
@@ -82,7 +82,8 @@ func TestRememberedEntitiesOutliveStops(t *testing.T) {
 	}
 }
 
-// residents counts the entities of a type that are in memory, by the metrics.
+// residents returns the number of resident entities of a type, according to the
+// metrics.
 func (n *node) residents(entityType string) (count int) {
 	n.t.Helper()
 	const name = "hostd_type_entities_resident{"
@@ -98,7 +99,7 @@ func (n *node) residents(entityType string) (count int) {
 	return count
 }
 
-// footprint is the memory of this process.
+// footprint returns the resident memory of this process.
 func footprint() string {
 	text, _ := os.ReadFile("/proc/self/status")
 	for _, line := range strings.Split(string(text), "\n") {

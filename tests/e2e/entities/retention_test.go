@@ -18,20 +18,21 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestRetentionCutsEvents: of an entity whose type retains little, the events
-// behind the window of command ids are gone after snapshots; what asks for them
-// is told where to begin, nothing else changes, and what is on disk verifies.
+// TestRetentionCutsEvents checks that snapshots compact the events outside the
+// idempotency window of an entity whose type retains few events. A request for
+// compacted events is told where to begin, nothing else changes, and the data
+// on disk verifies.
 func TestRetentionCutsEvents(t *testing.T) {
 	testkit.Long(t, "long")
 	const commands, window = 10_700, 10_000
 	n := newNode(t)
 	cmd := adding("trail")
-	const last = 420 // one after the other: while commands are in flight a snapshot keeps more, and two are kept
+	const last = 420 // one at a time, because a snapshot retains more while commands are in flight, and two snapshots are kept
 	n.fill("trail", 0, commands-last)
 	for i := range last {
 		n.fill("trail", commands-last+i, 1)
 	}
-	n.send("other", "add", map[string]int{"amount": 1}) // of a type that retains all
+	n.send("other", "add", map[string]int{"amount": 1}) // of a type that retains all events
 	n.awaitCut("trail", 300)
 	for range 2 {
 		first := n.begins("trail")
@@ -74,9 +75,9 @@ func TestRetentionCutsEvents(t *testing.T) {
 	}
 }
 
-// TestRetentionIsASetting: a setting takes the place of what the type says of
-// its events, from the next snapshot on, and no longer than it is there; what
-// was cut stays away.
+// TestRetentionIsASetting checks that a setting overrides the type's retention
+// of events, from the next snapshot and for as long as the setting exists.
+// Compacted events do not come back.
 func TestRetentionIsASetting(t *testing.T) {
 	const commands, key = 10_300, "entity.alarm.retain-events"
 	n := newNode(t)
@@ -101,7 +102,7 @@ func TestRetentionIsASetting(t *testing.T) {
 	if _, err := n.c.PutSetting(t.Context(), key, ""); err != nil {
 		t.Fatal(err)
 	}
-	more() // its snapshots may have been under way
+	more() // its snapshots may have been in progress
 	first := n.begins("alarm")
 	for range 5 {
 		more()
@@ -124,14 +125,15 @@ func TestRetentionIsASetting(t *testing.T) {
 	}
 }
 
-// adding makes the commands that add to x of a type.
+// adding returns a function that makes the i-th adding command to entity x of a
+// type.
 func adding(entityType string) func(i int) client.Command {
 	return func(i int) client.Command {
 		return client.Command{EntityType: entityType, EntityID: "x", Name: "add", ID: fmt.Sprint("c", i), Data: []byte(`{"amount":1}`)}
 	}
 }
 
-// fill sends a number of commands to x of a type.
+// fill sends commands to entity x of a type.
 func (n *node) fill(entityType string, from, commands int) {
 	n.t.Helper()
 	cmd := adding(entityType)
@@ -152,8 +154,8 @@ func (n *node) fill(entityType string, from, commands int) {
 	}
 }
 
-// fillUntilCut sends commands to x of a type until its first hundred events are
-// gone, and returns how many.
+// fillUntilCut sends commands to entity x of a type until its first hundred
+// events are compacted. It returns the number of commands.
 func (n *node) fillUntilCut(entityType string, from int) (sent int) {
 	n.t.Helper()
 	for end := time.Now().Add(60 * time.Second); n.begins(entityType) < 100; sent += 40 {
@@ -164,7 +166,8 @@ func (n *node) fillUntilCut(entityType string, from int) (sent int) {
 	return sent
 }
 
-// awaitCut waits until the events of x of a type begin at a sequence or later.
+// awaitCut waits until the events of entity x of a type begin at the sequence
+// least or later.
 func (n *node) awaitCut(entityType string, least uint64) (first uint64) {
 	n.t.Helper()
 	for end := time.Now().Add(60 * time.Second); first < least; time.Sleep(20 * time.Millisecond) {
@@ -176,7 +179,7 @@ func (n *node) awaitCut(entityType string, least uint64) (first uint64) {
 	return first
 }
 
-// begins is the first sequence of x of a type that can be read.
+// begins returns the first readable sequence of entity x of a type.
 func (n *node) begins(entityType string) uint64 {
 	n.t.Helper()
 	for e, err := range n.c.ReadEvents(n.t.Context(), client.EventRange{EntityType: entityType, EntityID: "x"}) {
@@ -195,7 +198,7 @@ func (n *node) begins(entityType string) uint64 {
 	return math.MaxUint64
 }
 
-// streams checks what subscribers of a type see whose events were cut.
+// streams checks what subscribers of a type with compacted events receive.
 func (n *node) streams(first, last uint64) {
 	n.t.Helper()
 	for _, skip := range []bool{false, true} {
@@ -224,7 +227,7 @@ func (n *node) streams(first, last uint64) {
 	}
 }
 
-// follows checks the same of the Go client.
+// follows checks the same through the Go client.
 func (n *node) follows(skip bool, first, last uint64) {
 	n.t.Helper()
 	skipped, next := uint64(0), first

@@ -18,7 +18,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// emits makes a module's commands emit an event of the type in place of
+// emits makes a module's commands emit an event of the given type instead of
 // "happened".
 func emits(m guest.Module, eventType string) guest.Module {
 	event := append(binary.LittleEndian.AppendUint16(nil, uint16(len(eventType))), eventType...)
@@ -27,7 +27,7 @@ func emits(m guest.Module, eventType string) guest.Module {
 	return m
 }
 
-// pushed uploads and activates a module that fits.
+// pushed uploads and activates a module that passes the compatibility check.
 func (n *node) pushed(m guest.Module) (digest string) {
 	n.t.Helper()
 	res, err := n.push(m, false)
@@ -37,7 +37,7 @@ func (n *node) pushed(m guest.Module) (digest string) {
 	return res.GetDigest()
 }
 
-// serves is the digest of the module that serves the type.
+// serves returns the digest of a type's active module.
 func (n *node) serves(entityType string) string {
 	n.t.Helper()
 	m, err := n.c.ActiveModule(n.t.Context(), entityType)
@@ -60,7 +60,8 @@ func (n *node) rollback(force bool) (*modulev1.RollbackResponse, error) {
 	return client.RollbackModule(n.t.Context(), n.c, &modulev1.RollbackRequest{EntityType: "note", Force: force})
 }
 
-// unfit asserts that a rollback changes nothing and names just these entities.
+// unfit checks that a rollback changes nothing and that its error names exactly
+// these entities.
 func (n *node) unfit(what string, ids ...string) {
 	n.t.Helper()
 	before := n.serves("note")
@@ -79,8 +80,8 @@ func (n *node) unfit(what string, ids ...string) {
 	}
 }
 
-// touched is how many notes were written since a module served, of which the
-// other one must not fail on any.
+// touched returns how many notes were written since a module served. The
+// compatibility check of the other module must not fail on any of them.
 func (n *node) touched(by, since string) uint64 {
 	n.t.Helper()
 	res, err := modulev1connect.NewModuleServiceClient(http.DefaultClient, "http://"+n.n.Addr()).Fit(n.t.Context(),
@@ -91,7 +92,8 @@ func (n *node) touched(by, since string) uint64 {
 	return res.Msg.GetEntities()
 }
 
-// TestWhatWasWrittenSinceIsFound: however much was written since, and before.
+// TestWhatWasWrittenSinceIsFound checks that entities written since the switch
+// are found, however much was written since and before.
 func TestWhatWasWrittenSinceIsFound(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/guest", shards: 1}
 	n.open()
@@ -118,9 +120,9 @@ func TestWhatWasWrittenSinceIsFound(t *testing.T) {
 	}
 }
 
-// TestRollbacksReadWhatWasWrittenSince: the module before must know what was
-// written since it served, of exactly those entities; else nothing goes back
-// and they are named, unless it is forced.
+// TestRollbacksReadWhatWasWrittenSince checks that the previous module must be
+// able to read exactly the entities written since it was active. Otherwise the
+// rollback changes nothing and names them, unless it is forced.
 func TestRollbacksReadWhatWasWrittenSince(t *testing.T) {
 	n := newNode(t)
 	const both = `[{"type":"happened"},{"type":"new"}]`
@@ -139,17 +141,17 @@ func TestRollbacksReadWhatWasWrittenSince(t *testing.T) {
 	n.unfit("events of type new", "e1", "e3")
 	n.stop()
 	n.start()
-	n.unfit("at event 2 (new)", "e1", "e3") // from the store as well
+	n.unfit("at event 2 (new)", "e1", "e3") // also from the store
 	if _, err := n.api().Delete(t.Context(), connect.NewRequest(&entityv1.DeleteRequest{EntityType: "note", EntityId: "e1"})); err != nil {
 		t.Fatal(err)
 	}
-	n.unfit("of 1 entities", "e3") // what is deleted reads nobody
+	n.unfit("of 1 entities", "e3") // nobody reads a deleted entity
 
 	res, err := n.rollback(true)
 	if err != nil || len(res.GetRemarks()) != 1 || !strings.Contains(res.GetRemarks()[0], "e3 at event 1") || n.serves("note") != one || n.forcedBy() != "anonymous" {
 		t.Fatalf("forced: %v by %q, %v", res, n.forcedBy(), err)
 	}
-	n.notes("e0") // not written since, and not touched by it
+	n.notes("e0") // not written since, so the fault does not affect it
 	if _, err := n.push(emits(noter("2", both), "new"), false); err != nil {
 		t.Fatal(err)
 	}
@@ -161,19 +163,21 @@ func TestRollbacksReadWhatWasWrittenSince(t *testing.T) {
 	if res, err = n.rollback(false); err != nil || len(res.GetRemarks()) > 0 || n.serves("note") != two || n.forcedBy() != "" {
 		t.Fatalf("back to one that knows the events: %v by %q, %v", res, n.forcedBy(), err)
 	}
-	// What the one in between has written counts too, and only what is new in it.
+	// Events that the module in between has written count, too, but only event
+	// types that are new in it.
 	if res, err = n.rollback(false); err != nil || n.serves("note") != one {
 		t.Errorf("back to the first, which knows all that is left: %v, %v", res, err)
 	}
 }
 
-// TestRollbacksOfModulesThatFail: a module that traps on what was written since
-// is not gone back to, and what failed in one entity is not told of another.
+// TestRollbacksOfModulesThatFail checks that a rollback to a module that traps
+// on newer events is rejected, and that a failure in one entity is not reported
+// for another.
 func TestRollbacksOfModulesThatFail(t *testing.T) {
 	n := newNode(t)
 	broken := noter("1", "")
 	broken.Apply = guest.Unreachable
-	n.pushed(broken) // there is nothing yet that it could fail on
+	n.pushed(broken) // no entity exists yet on which it could fail
 	n.pushed(noter("2", ""))
 	n.notes("e0", "e4", "e5", "e5")
 	n.unfit("of 3 entities", "e0", "e4", "e5")
@@ -186,8 +190,9 @@ func TestRollbacksOfModulesThatFail(t *testing.T) {
 	n.unfit("of 3 entities", "e0", "e4", "e5") // what two modules have written since
 }
 
-// TestTypesOfAModuleGoBackTogether: two types that went from one module to
-// another go back at once, also when just one of them must not.
+// TestTypesOfAModuleGoBackTogether checks that two types that changed from one
+// module to another are rolled back together, and that neither is if one of
+// them must not be.
 func TestTypesOfAModuleGoBackTogether(t *testing.T) {
 	n := newNode(t)
 	two := func(version, events string) guest.Module {
@@ -214,7 +219,7 @@ func TestTypesOfAModuleGoBackTogether(t *testing.T) {
 	if err != nil || !slices.Equal(res.GetEntityTypes(), []string{"note", "other"}) || n.serves("other") != one || n.serves("note") != one {
 		t.Fatalf("back: %v, %v", res, err)
 	}
-	// A type that went on alone goes back alone.
+	// A type that changed its module alone is rolled back alone.
 	n.pushed(two("3", `[{"type":"new"}]`))
 	n.pushed(noter("4", ""))
 	if res, err = n.rollback(false); err != nil || !slices.Equal(res.GetEntityTypes(), []string{"note"}) {

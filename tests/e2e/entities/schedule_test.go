@@ -16,7 +16,7 @@ type repeat struct {
 	Missed  int64  `json:"missed"`
 }
 
-// due are the times that the ticks of an entity's schedules were due.
+// due returns the due times of the ticks of an entity's schedules, by schedule.
 func (n *node) due(id string) map[string][]int64 {
 	n.t.Helper()
 	out := map[string][]int64{}
@@ -38,9 +38,9 @@ func (n *node) due(id string) map[string][]int64 {
 	return out
 }
 
-// TestSchedulesOutliveStops: schedules tick on their grid before and after
-// stops of the node, each tick once; the one that makes up for all misses
-// none, and one that is cancelled ends.
+// TestSchedulesOutliveStops checks that schedules tick on their grid before and
+// after restarts of the node, each tick once, that the schedule that catches up
+// misses no tick, and that a cancelled schedule ends.
 func TestSchedulesOutliveStops(t *testing.T) {
 	n := newNode(t)
 	const period = 400
@@ -85,7 +85,7 @@ func TestSchedulesOutliveStops(t *testing.T) {
 	}
 }
 
-// tick waits until each schedule has ticked so often since now.
+// tick waits until each schedule has ticked the given number of further times.
 func (n *node) tick(id string, times int) {
 	n.t.Helper()
 	before := n.due(id)

@@ -23,9 +23,10 @@ func (n *node) visit(id, name, payload string) client.Reply {
 	return r
 }
 
-// TestDurableStatesOutliveStops: a type that keeps its latest state is as it
-// was after stops; its sequence is the revision of the state, readers and
-// subscribers see each revision whole, and what changes nothing makes none.
+// TestDurableStatesOutliveStops checks that a durable-state type keeps its
+// state over restarts. Its sequence is the revision of the state, readers and
+// subscribers receive each revision complete, and a command that changes
+// nothing makes no revision.
 func TestDurableStatesOutliveStops(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir(), module: "examples/wasm/session"}
 	n.open()
@@ -71,7 +72,8 @@ func TestDurableStatesOutliveStops(t *testing.T) {
 	}
 }
 
-// revisions checks what readers, subscribers and GetState see of each.
+// revisions checks what readers, subscribers and GetState return for each
+// revision.
 func (n *node) revisions(id string, carts []string) {
 	n.t.Helper()
 	cart := func(state []byte) string {
@@ -126,9 +128,9 @@ func compact(t *testing.T, text []byte) []byte {
 	return out
 }
 
-// TestIdleTimesAreSettings: how long a session may be idle is a setting, for
-// those that are in memory too; it outlives a stop. A session that logs out
-// leaves at once.
+// TestIdleTimesAreSettings checks that the idle time of sessions is a setting
+// that also applies to resident sessions and survives a restart. A session that
+// logs out leaves memory at once.
 func TestIdleTimesAreSettings(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir(), module: "examples/wasm/session"}
 	n.open()

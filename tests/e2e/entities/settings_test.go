@@ -19,7 +19,7 @@ func (n *node) put(key, value string) {
 	}
 }
 
-// awaitSetting waits until queries of alarms read a value.
+// awaitSetting waits until queries of alarms read a value of the setting.
 func (n *node) awaitSetting(want string) {
 	n.t.Helper()
 	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(5 * time.Millisecond) {
@@ -33,9 +33,9 @@ func (n *node) awaitSetting(want string) {
 	}
 }
 
-// Commands and queries read what operators set for their type, and for no
-// other. What came of it stays as it was when the value changes, is removed, or
-// the entity is built anew.
+// Commands and queries read the values that operators set for their type, and
+// only those. The effects of a command stay the same when the value is changed
+// or removed, or when the entity is replayed.
 func TestGuestsReadSettings(t *testing.T) {
 	n := newNode(t)
 	n.put("entity.keeper.value.amount", "100")
@@ -71,7 +71,8 @@ func TestGuestsReadSettings(t *testing.T) {
 	rejected()
 }
 
-// The values of a type are bounded together, so that they fit into each call.
+// The total size of a type's values is limited, so that they fit into each
+// call.
 func TestSettingsOfGuestsAreBounded(t *testing.T) {
 	n := newNode(t)
 	for _, name := range []string{"a", "b", "c"} {

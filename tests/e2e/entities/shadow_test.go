@@ -18,10 +18,11 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// shadowKey is the setting by which another module decides commands of notes.
+// shadowKey is the setting that makes a shadow module run the commands of
+// notes.
 const shadowKey = "entity.note.shadow"
 
-// beside has a module decide all commands of the notes too.
+// beside makes a module the shadow for all commands of the notes.
 func (n *node) beside(m guest.Module) (digest string) {
 	n.t.Helper()
 	up, err := n.c.Upload(n.t.Context(), m.Build(), false)
@@ -34,7 +35,7 @@ func (n *node) beside(m guest.Module) (digest string) {
 	return up.Digest
 }
 
-// compared is what came of that.
+// compared returns the result of the shadow's comparison.
 func (n *node) compared() *modulev1.Shadow {
 	n.t.Helper()
 	res, err := client.RolloutState(n.t.Context(), n.c, "note")
@@ -44,8 +45,8 @@ func (n *node) compared() *modulev1.Shadow {
 	return res.GetShadow()
 }
 
-// untilCompared sends commands to the entity until one of them is compared at
-// least, and returns how many it sent, and what came of it.
+// untilCompared sends commands to the entity until at least one of them is
+// compared. It returns the number of commands and the result.
 func (n *node) untilCompared(id string) (sent int, s *modulev1.Shadow) {
 	n.t.Helper()
 	for deadline := time.Now().Add(testkit.Patience); ; time.Sleep(5 * time.Millisecond) {
@@ -60,16 +61,16 @@ func (n *node) untilCompared(id string) (sent int, s *modulev1.Shadow) {
 	}
 }
 
-// sendsTo is a note that sends to another one besides.
+// sendsTo makes the module's commands also send a message to a note.
 func sendsTo(m guest.Module, id string) guest.Module {
 	m.Frames = abi.AppendSend(m.Frames, abi.Send{EntityType: []byte("note"), EntityID: []byte(id), Command: []byte("go")})
 	m.Handle = guest.Span(guest.FramesAt, uint32(len(m.Frames)))
 	return m
 }
 
-// TestShadowsNameWhatDiffers: a module that decides otherwise is found, and in
-// what; nothing of it comes to be, not an event, a reply, a rejection or a
-// send.
+// TestShadowsNameWhatDiffers checks that a shadow module that decides
+// differently is reported with what differs, and that nothing it decides takes
+// effect: no event, reply, rejection or message.
 func TestShadowsNameWhatDiffers(t *testing.T) {
 	n := newNode(t)
 	n.pushed(noter("1", bothEvents))
@@ -77,7 +78,7 @@ func TestShadowsNameWhatDiffers(t *testing.T) {
 	replies.Frames = abi.AppendReply(abi.AppendEvent(nil, "happened", []byte("it")), []byte("gone"))
 	replies.Handle = guest.Span(guest.FramesAt, uint32(len(replies.Frames)))
 	slower := noter("6", bothEvents)
-	slower.Handle = slices.Concat(guest.Count(1000), []byte{0x1a}, slower.Handle) // counts, drops what that leaves
+	slower.Handle = slices.Concat(guest.Count(1000), []byte{0x1a}, slower.Handle) // counts first and drops the result
 	sent := map[string]int{}
 	for _, c := range []struct {
 		name  string
@@ -149,13 +150,15 @@ func TestShadowsNameWhatDiffers(t *testing.T) {
 	}
 }
 
-// TestShadowsDropWhatTheyCannotKeepUpWith, and say how many: callers do not
-// wait for them. What nobody wants any more ends, and a node stops with it.
+// TestShadowsDropWhatTheyCannotKeepUpWith checks that commands that a shadow
+// cannot keep up with are dropped and counted, because callers do not wait for
+// a shadow. A shadow whose setting is removed ends, and a node with a busy
+// shadow can stop.
 func TestShadowsDropWhatTheyCannotKeepUpWith(t *testing.T) {
 	n := newNode(t)
 	n.pushed(noter("1", bothEvents))
 	endless := noter("2", bothEvents)
-	endless.Handle = guest.Count(1 << 30) // more than it has fuel for
+	endless.Handle = guest.Count(1 << 30) // more than its fuel allows
 	n.beside(endless)
 	var mu sync.Mutex
 	sent := map[string]int{}
@@ -196,13 +199,14 @@ func TestShadowsDropWhatTheyCannotKeepUpWith(t *testing.T) {
 	if _, err := client.RolloutState(t.Context(), n.c, "note"); client.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("after its end: %v", err)
 	}
-	n.stop() // though commands wait
+	n.stop() // although commands wait for the shadow
 	n.start()
 	n.notes("e0")
 }
 
-// TestShadowsAreRefused where there is no such module, or it does not serve the
-// type; one that keeps it in another way says so.
+// TestShadowsAreRefused checks that a shadow is rejected if its module does not
+// exist or does not serve the type, and that a module with a different kind
+// gets an error that says so.
 func TestShadowsAreRefused(t *testing.T) {
 	n := newNode(t)
 	one := n.pushed(noter("1", bothEvents))

@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 )
 
-// TestTimersAreSeenAndSkipped: an operator sees what is set, and cancels one of
-// it by name; the same request again changes nothing, a name that is not set
-// is no error. What operators did is told afterwards.
+// TestTimersAreSeenAndSkipped checks that an operator can list timers and
+// cancel one by name. Repeating the request changes nothing, and a name that is
+// not set is no error. The audit log shows what operators did.
 func TestTimersAreSeenAndSkipped(t *testing.T) {
 	n := newNode(t)
 	const hour = 3_600_000

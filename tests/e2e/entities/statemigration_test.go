@@ -5,9 +5,10 @@ import (
 	"testing"
 )
 
-// TestStatesOfTruncatedHistoriesAreMigrated: a module whose states have another
-// form reads the snapshots that are left by its migration, with all states;
-// what it has written the module before does not read, and does not get.
+// TestStatesOfTruncatedHistoriesAreMigrated checks that a module with a new
+// state version reads the remaining snapshots of compacted histories by its
+// migration and keeps all states. The previous module cannot read the states
+// that it writes, and does not get them.
 func TestStatesOfTruncatedHistoriesAreMigrated(t *testing.T) {
 	l := newLedgers(t)
 	migrated, forgetful, fixed := l.upload("migrated"), l.upload("forgetful"), l.upload("fixed")
@@ -23,7 +24,8 @@ func TestStatesOfTruncatedHistoriesAreMigrated(t *testing.T) {
 	l.stop()
 	l.start()
 	l.whole()
-	// Of entities that it has not written the module before has its snapshots.
+	// The previous module still has its own snapshots of entities to which the
+	// newer module has not written.
 	if err := l.back(false); err != nil {
 		t.Fatal(err)
 	}

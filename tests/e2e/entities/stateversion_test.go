@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// snapshotLoads is how many entities were loaded from snapshots.
+// snapshotLoads returns how many entities were loaded from snapshots.
 func (n *node) snapshotLoads() (loads int) {
 	n.t.Helper()
 	for line := range strings.Lines(n.metrics()) {
@@ -23,10 +23,10 @@ func (n *node) snapshotLoads() (loads int) {
 	return 0
 }
 
-// TestSnapshotsOfTheModuleBefore: a module that says the version of the state
-// that the one before has loads that one's snapshots, once a verification of
-// all has found that it makes the same of them, and not without; one that makes
-// something else of a snapshot is found by it.
+// TestSnapshotsOfTheModuleBefore checks that a module that declares the state
+// version of the previous module loads its snapshots, but only after a
+// verification of all entities found that it computes the same states. A
+// verification finds a module that computes different states from a snapshot.
 func TestSnapshotsOfTheModuleBefore(t *testing.T) {
 	const entities = 4
 	n := newNode(t)
@@ -36,7 +36,7 @@ func TestSnapshotsOfTheModuleBefore(t *testing.T) {
 			n.place(fmt.Sprint("o", i), `{"sku":"tea","count":1,"cents":7}`)
 		}
 	}
-	// Until each has a snapshot, and an event after it.
+	// Until each entity has a snapshot and an event after it.
 	var found *modulev1.VerifyResponse
 	for deadline := time.Now().Add(testkit.Patience); found.GetDifferingEntities() < entities; {
 		if time.Now().After(deadline) {
@@ -50,8 +50,8 @@ func TestSnapshotsOfTheModuleBefore(t *testing.T) {
 			t.Errorf("a difference is %v", d)
 		}
 	}
-	// count asks every entity, so that each is loaded by the module that serves,
-	// and tells how many of them began with a snapshot.
+	// count queries every entity, so that the active module loads each of them,
+	// and returns how many began with a snapshot.
 	count := func() int {
 		t.Helper()
 		was := n.snapshotLoads()

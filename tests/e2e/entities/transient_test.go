@@ -11,8 +11,9 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 )
 
-// TestTransientEntitiesAreLost: an entity that keeps nothing goes on while it
-// is in memory, is seen there, leaves no events, and begins anew after a stop.
+// TestTransientEntitiesAreLost checks that a transient entity keeps its state
+// while it is resident, can be listed, leaves no events, and starts empty after
+// a restart.
 func TestTransientEntitiesAreLost(t *testing.T) {
 	n := newNode(t)
 	add := func(id, command string) (s state, r client.Reply) {
@@ -52,8 +53,9 @@ func TestTransientEntitiesAreLost(t *testing.T) {
 	}
 }
 
-// TestSingletonsAreThere: the one entity of its type is in memory before it is
-// asked for, after a stop too, and there is no other.
+// TestSingletonsAreThere checks that the only entity of a singleton type is
+// resident before the first request, also after a restart, and that the type
+// has no other entity.
 func TestSingletonsAreThere(t *testing.T) {
 	n := newNode(t)
 	for range 2 {
@@ -85,8 +87,9 @@ func TestSingletonsAreThere(t *testing.T) {
 	}
 }
 
-// TestStraySendsBecomeDeadLetters: what is sent to an entity that a singleton
-// type does not have, or to one that keeps nothing, is kept for an operator.
+// TestStraySendsBecomeDeadLetters checks that a message to an entity that a
+// singleton type does not have, or to a transient entity, becomes a dead
+// letter.
 func TestStraySendsBecomeDeadLetters(t *testing.T) {
 	n := newNode(t)
 	n.send("a", "stray", map[string]int{"amount": 1})

@@ -11,11 +11,11 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// ledgers is a node with ledgers whose first events are gone.
+// ledgers is a node with ledgers whose first events were compacted.
 type ledgers struct {
 	*node
 	before string
-	total  int64 // of each
+	total  int64 // of each ledger
 }
 
 const manyLedgers = 3
@@ -33,7 +33,7 @@ func newLedgers(t *testing.T) *ledgers {
 	return l
 }
 
-// fillLedgers adds 1 to each so many times.
+// fillLedgers adds 1 to each ledger the given number of times.
 func (l *ledgers) fillLedgers(times int) {
 	l.t.Helper()
 	for i := range manyLedgers {
@@ -46,7 +46,7 @@ func (l *ledgers) fillLedgers(times int) {
 	l.total += int64(times)
 }
 
-// cut reports that the first events of a ledger are gone.
+// cut reports whether the first events of a ledger were compacted.
 func (l *ledgers) cut(i int) bool {
 	for _, err := range l.c.ReadEvents(l.t.Context(), client.EventRange{EntityType: "ledger", EntityID: fmt.Sprint("l", i)}) {
 		return err != nil && strings.Contains(err.Error(), "before sequence ")
@@ -84,7 +84,7 @@ func (l *ledgers) ask(i int) (total int64, err error) {
 	return total, err
 }
 
-// whole asserts that no ledger has lost anything.
+// whole checks that no ledger has lost anything.
 func (l *ledgers) whole() {
 	l.t.Helper()
 	for i := range manyLedgers {
@@ -94,7 +94,7 @@ func (l *ledgers) whole() {
 	}
 }
 
-// faulted asserts that every ledger says that it cannot be built.
+// faulted checks that every ledger reports that it cannot be loaded.
 func (l *ledgers) faulted() {
 	l.t.Helper()
 	for i := range manyLedgers {
@@ -107,9 +107,10 @@ func (l *ledgers) faulted() {
 	}
 }
 
-// TestStatesOfTruncatedHistoriesAreKept: a module that makes another state of
-// the snapshots that are left is refused; forced it makes no state at all of
-// them, and writes nothing, so that the module before has all when it is back.
+// TestStatesOfTruncatedHistoriesAreKept checks that a module that computes
+// different states from the remaining snapshots is rejected. If it is forced,
+// it loads none of these entities and writes nothing, so that the previous
+// module finds all states when it is active again.
 func TestStatesOfTruncatedHistoriesAreKept(t *testing.T) {
 	l := newLedgers(t)
 	renamed := l.upload("renamed")
@@ -120,7 +121,7 @@ func TestStatesOfTruncatedHistoriesAreKept(t *testing.T) {
 		t.Fatalf("%s serves", now)
 	}
 	l.whole()
-	l.fillLedgers(1) // the hold is over
+	l.fillLedgers(1) // the shards are no longer write-paused
 	if err := l.activate(renamed, true, false); err != nil {
 		t.Fatal(err)
 	}
@@ -136,12 +137,13 @@ func TestStatesOfTruncatedHistoriesAreKept(t *testing.T) {
 	l.whole()
 }
 
-// TestRollbackKeepsStatesOfTruncatedHistories: what the newer module has
-// written is not loaded as something else by the one before, forced or not.
+// TestRollbackKeepsStatesOfTruncatedHistories checks that the previous module
+// never misreads what the newer module has written, forced or not.
 func TestRollbackKeepsStatesOfTruncatedHistories(t *testing.T) {
 	l := newLedgers(t)
 	renamed := l.upload("renamed")
-	// By accepting another state the caller says that this is meant.
+	// By accepting differences the caller says that the different states are
+	// intended.
 	if err := l.activate(renamed, false, true); err != nil {
 		t.Fatal(err)
 	}
@@ -165,8 +167,9 @@ func TestRollbackKeepsStatesOfTruncatedHistories(t *testing.T) {
 	l.whole()
 }
 
-// TestAModuleThatReadsTheSnapshotsIsProved: it serves with all states, also of
-// what is written later and after a start, and goes back with all of them.
+// TestAModuleThatReadsTheSnapshotsIsProved checks that a module that reads the
+// snapshots serves with all states, also after further writes and a restart,
+// and that a rollback keeps all states.
 func TestAModuleThatReadsTheSnapshotsIsProved(t *testing.T) {
 	l := newLedgers(t)
 	fixed := l.upload("fixed")
@@ -187,8 +190,9 @@ func TestAModuleThatReadsTheSnapshotsIsProved(t *testing.T) {
 	l.whole()
 }
 
-// TestRolloutsKeepStatesOfTruncatedHistories: a module serves no part that it
-// does not read, and what it has written is not lost when it is aborted.
+// TestRolloutsKeepStatesOfTruncatedHistories checks that a module cannot serve
+// a part that it does not read, and that an abort loses nothing that it has
+// written.
 func TestRolloutsKeepStatesOfTruncatedHistories(t *testing.T) {
 	l := newLedgers(t)
 	renamed, fixed := l.upload("renamed"), l.upload("fixed")

@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// imported is an empty node into which everything of l was exported.
+// imported exports everything of l into a new node.
 func (l *ledgers) imported() *ledgers {
 	l.t.Helper()
 	var file bytes.Buffer
@@ -17,7 +17,7 @@ func (l *ledgers) imported() *ledgers {
 	return l.importedFrom(&file)
 }
 
-// importedFrom is an empty node into which a file was imported.
+// importedFrom imports a file into a new node.
 func (l *ledgers) importedFrom(file *bytes.Buffer) *ledgers {
 	l.t.Helper()
 	to := &ledgers{node: &node{t: l.t, dir: l.t.TempDir(), shards: 3}, before: l.before, total: l.total}
@@ -30,9 +30,9 @@ func (l *ledgers) importedFrom(file *bytes.Buffer) *ledgers {
 	return to
 }
 
-// TestImportKeepsStatesOfTruncatedHistories: a cluster that gets entities whose
-// first events are gone has their states, and needs a proof for another module
-// as the one that they come from does.
+// TestImportKeepsStatesOfTruncatedHistories checks that a cluster that imports
+// entities with compacted histories has their states, and requires a comparison
+// before another module serves them, like the original cluster.
 func TestImportKeepsStatesOfTruncatedHistories(t *testing.T) {
 	from := newLedgers(t)
 	renamed, fixed := from.upload("renamed"), from.upload("fixed")
@@ -54,9 +54,9 @@ func TestImportKeepsStatesOfTruncatedHistories(t *testing.T) {
 	to.faulted()
 }
 
-// TestImportTakesProofsAlong: what a module was proved to read where the file
-// was made it reads in the cluster that gets it, and what it was forced over it
-// does not.
+// TestImportTakesProofsAlong checks that an import includes the results of
+// comparisons: a module that was proved to read the snapshots in the original
+// cluster reads them in the new one, and a module that was forced does not.
 func TestImportTakesProofsAlong(t *testing.T) {
 	from := newLedgers(t)
 	renamed, fixed := from.upload("renamed"), from.upload("fixed")
@@ -64,10 +64,10 @@ func TestImportTakesProofsAlong(t *testing.T) {
 		t.Fatal(err)
 	}
 	proved := from.imported()
-	proved.whole() // by snapshots of the module before
+	proved.whole() // from snapshots of the previous module
 	proved.fillLedgers(30)
 	proved.whole()
-	if err := proved.back(false); err != nil { // nothing that was proved there counts here
+	if err := proved.back(false); err != nil { // the results in the original cluster after the export do not count here
 		t.Fatal(err)
 	}
 	proved.whole()

@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// unproved are the entities that may lack a part of their state, by id, with
-// what is said of them.
+// unproved returns the entities that may lack a part of their state, by ID,
+// with the details of the takeover.
 func (l *ledgers) unproved() map[string]*entityv1.ListEntitiesResponse_Takeover {
 	l.t.Helper()
 	out := map[string]*entityv1.ListEntitiesResponse_Takeover{}
@@ -29,7 +29,8 @@ func (l *ledgers) unproved() map[string]*entityv1.ListEntitiesResponse_Takeover 
 	return out
 }
 
-// earlier copies an archive as if its cluster had never recorded a proof.
+// earlier copies an archive as if its cluster had never recorded the result of
+// a comparison.
 type earlier struct {
 	t *testing.T
 	*archive.Writer
@@ -57,9 +58,10 @@ func (e *earlier) Cluster(id archive.ID, text []byte) (err error) {
 
 func (e *earlier) End(archive.Shard) error { return e.Writer.End() }
 
-// TestTakeoversWithoutProofAreListed: entities of which a module has made
-// snapshots after another one are listed if nobody compared what it read, by a
-// node that serves and by the check of its files, and no others are.
+// TestTakeoversWithoutProofAreListed checks that entities of which a module
+// made snapshots after another module are listed if nobody compared the states
+// that it read, both by a running node and by the offline check. Other entities
+// are not listed.
 func TestTakeoversWithoutProofAreListed(t *testing.T) {
 	from := newLedgers(t)
 	if found := from.unproved(); len(found) > 0 {
@@ -69,7 +71,7 @@ func TestTakeoversWithoutProofAreListed(t *testing.T) {
 	if err := from.activate(renamed, false, true); err != nil {
 		t.Fatal(err)
 	}
-	from.fillLedgers(6) // a snapshot of the module, and the window of the one before
+	from.fillLedgers(6) // a snapshot of the new module, and the idempotency window of the previous one
 	if found := from.unproved(); len(found) > 0 {
 		t.Fatalf("of a module that was compared: %v", found)
 	}
@@ -96,7 +98,8 @@ func TestTakeoversWithoutProofAreListed(t *testing.T) {
 	if len(found) != manyLedgers {
 		t.Errorf("%d are listed", len(found))
 	}
-	// The check reads the store as of the last cut of the log, which a start makes.
+	// The offline check reads the store at the last checkpoint of the log,
+	// which a start writes.
 	var said bytes.Buffer
 	var notes []string
 	for deadline := time.Now().Add(testkit.Patience); len(notes) == 0 && time.Now().Before(deadline); {

@@ -12,8 +12,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// A module that lacks the command of pending timers is activated, with a remark
-// that names them, however it is activated. One that has the command gets none.
+// A module that lacks the command of pending timers is activated with a warning
+// that names them, however it is activated. A module that has the command gets
+// no warning.
 func TestActivationsNameTimersWithoutACommand(t *testing.T) {
 	n := newNode(t)
 	first, err := n.c.Upload(t.Context(), testkit.BuildGuest(t, n.module), false)

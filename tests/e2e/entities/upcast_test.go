@@ -16,12 +16,12 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// modules is the node's service of modules.
+// modules returns a client of the node's ModuleService.
 func (n *node) modules() modulev1connect.ModuleServiceClient {
 	return modulev1connect.NewModuleServiceClient(http.DefaultClient, "http://"+n.n.Addr())
 }
 
-// orders uploads a version of the type of orders.
+// orders uploads a version of the type order.
 func (n *node) orders(version string, activate bool) (digest string) {
 	n.t.Helper()
 	up, err := n.c.Upload(n.t.Context(), testkit.BuildGuest(n.t, "tests/e2e/entities/orders/"+version), activate)
@@ -40,8 +40,8 @@ func (n *node) place(id, item string) (state string) {
 	return string(r.Data)
 }
 
-// verify replays all orders with a module, and returns the last report with the
-// differences of all.
+// verify verifies a module on all orders. It returns the last report with the
+// differences of all reports.
 func (n *node) verify(digest string) *modulev1.VerifyResponse {
 	n.t.Helper()
 	return n.verifyTo(digest, &modulev1.VerifyRequest{Scope: &modulev1.VerifyRequest_All{All: true}})
@@ -72,16 +72,17 @@ func (n *node) activate(digest string) error {
 	return err
 }
 
-// TestUpcastersAreVerified: a module that upcasts stored events agrees with the
-// one before on all histories, one whose upcaster swaps two fields is found at
-// the first event that it takes otherwise, and the one before does not come
-// back once events of the newer form are stored.
+// TestUpcastersAreVerified checks that a module that upcasts stored events
+// agrees with the previous one on all histories, and that a module whose
+// upcaster swaps two fields is reported with the first event that it reads
+// differently. A rollback is rejected once events of the newer version are
+// stored.
 func TestUpcastersAreVerified(t *testing.T) {
 	const entities = 5
 	n := newNode(t)
 	before, now, swapped := n.orders("before", true), n.orders("now", false), n.orders("swapped", false)
 	for i := range entities {
-		// Of the first event both fields are the same.
+		// Both fields of the first event are equal.
 		for _, count := range []int{7, 1, 2, 3, 4, 5} {
 			n.place(fmt.Sprint("o", i), fmt.Sprintf(`{"sku":"tea","count":%d,"cents":7}`, count))
 		}
@@ -120,9 +121,10 @@ func TestUpcastersAreVerified(t *testing.T) {
 	}
 }
 
-// TestVerifiedModulesAlone: where a type asks for a verification, a module
-// serves once it has passed one of as many entities as are asked for, under the
-// revision that serves; force passes that over, with who forced it.
+// TestVerifiedModulesAlone checks that if a type requires a verification, a
+// module can be activated only after it passed a verification of enough
+// entities against the currently active revision. Force overrides that and
+// records who forced it.
 func TestVerifiedModulesAlone(t *testing.T) {
 	n := newNode(t)
 	before, now, swapped := n.orders("before", true), n.orders("now", false), n.orders("swapped", false)
@@ -175,7 +177,7 @@ func TestVerifiedModulesAlone(t *testing.T) {
 	if v := m.GetModule().GetVerifications()[0]; v.GetEntityType() != "order" || !v.GetAll() || v.GetEntities() != 3 || v.GetVerifiedBy() != "anonymous" || v.GetDifferences() != 0 || v.GetVerifiedAt().AsTime().Unix() == 0 {
 		t.Errorf("kept is %v", v)
 	}
-	// What was verified before another module served counts no more.
+	// A verification against an earlier revision no longer counts.
 	refused(before, "VERIFY_REQUIRED")
 	refused(swapped, "VERIFY_REQUIRED")
 	if m := n.verify(swapped); !m.GetKept() || m.GetDifferingEntities() != 3 {

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// park has an entity of the guest fault until it is held back.
+// park makes an entity of the guest fault until it is quarantined.
 func (n *node) park(id string) {
 	n.t.Helper()
 	for range 3 {
@@ -24,14 +24,14 @@ func (n *node) park(id string) {
 	}
 }
 
-// TestParkedEntitiesWakeForAnotherModule: who mends a module and activates it
-// does not wait for entities that the one before has parked.
+// TestParkedEntitiesWakeForAnotherModule checks that activating a fixed module
+// releases the entities that were quarantined under the previous one.
 func TestParkedEntitiesWakeForAnotherModule(t *testing.T) {
 	n := newNode(t)
 	n.send("a", "add", map[string]int{"amount": 1})
 	n.park("a")
 	wasm := testkit.BuildGuest(t, n.module)
-	mended := append(wasm[:len(wasm):len(wasm)], 0, 2, 1, 'x') // a section that means nothing
+	mended := append(wasm[:len(wasm):len(wasm)], 0, 2, 1, 'x') // an empty custom section
 	if _, err := n.c.Upload(t.Context(), mended, true); err != nil {
 		t.Fatal(err)
 	}
@@ -44,7 +44,8 @@ func TestParkedEntitiesWakeForAnotherModule(t *testing.T) {
 	}
 }
 
-// TestParkedEntitiesOfATypeAreCleared: those of all shards, with one call.
+// TestParkedEntitiesOfATypeAreCleared checks that one call releases the
+// quarantined entities of a type in all shards.
 func TestParkedEntitiesOfATypeAreCleared(t *testing.T) {
 	n := newNode(t)
 	const many = 12

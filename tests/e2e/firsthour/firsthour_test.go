@@ -1,5 +1,5 @@
-// Package firsthour goes the way of somebody who has the program and an empty
-// folder: a project in each language, its module, and the first reply of its
+// Package firsthour follows a new user who has the program and an empty
+// directory: a project in each language, its module, and the first reply of its
 // entity from a node. The processes that it starts end with their test.
 package firsthour
 
@@ -21,10 +21,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// patience is for what takes seconds on an idle machine.
+// patience is for operations that take seconds on an idle machine.
 const patience = 5 * time.Minute
 
-// folder is a directory in which somebody calls the program.
+// folder is the directory in which the user runs the program.
 type folder struct {
 	t       *testing.T
 	program string
@@ -36,18 +36,18 @@ func newFolder(t *testing.T) folder {
 	if testing.Short() {
 		t.Skip("builds a project and starts a node")
 	}
-	// Whatever is fetched, it is not by us.
+	// The tests must not download anything.
 	t.Setenv("GOPROXY", "off")
 	t.Setenv("PATH", ascDir(t)+string(os.PathListSeparator)+os.Getenv("PATH"))
 	t.Setenv("GOTOOLCHAIN", "local")
 	t.Setenv("HOSTD_ADDR", "")
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
-	os.Unsetenv("HOSTD_ADDR") // t.Setenv puts back what it was
+	os.Unsetenv("HOSTD_ADDR") // t.Setenv restores the previous value
 	return folder{t, testkit.Program(t), t.TempDir()}
 }
 
-// ascDir is where the compiler of AssemblyScript is, which npm ci has brought
-// for the example counter-as, or which HOSTD_TEST_ASC names.
+// ascDir returns the directory of the AssemblyScript compiler, which npm ci
+// installs for the example counter-as, or which HOSTD_TEST_ASC names.
 func ascDir(t *testing.T) string {
 	t.Helper()
 	dir, err := filepath.Abs("../../../examples/wasm/counter-as/node_modules/.bin")
@@ -60,8 +60,8 @@ func ascDir(t *testing.T) string {
 	return dir
 }
 
-// hostd runs one command that has to work, and returns what it prints. Where a
-// tool of a language is missing the test is skipped.
+// hostd runs one command, which must succeed, and returns its output. It skips
+// the test if a tool of the language is missing.
 func (f folder) hostd(args ...string) string {
 	f.t.Helper()
 	ctx, cancel := context.WithTimeout(f.t.Context(), patience)
@@ -79,7 +79,7 @@ func (f folder) hostd(args ...string) string {
 	return string(out)
 }
 
-// npm runs the package manager, which has to work.
+// npm runs npm, which must succeed.
 func (f folder) npm(args ...string) {
 	f.t.Helper()
 	npm, err := exec.LookPath("npm")
@@ -95,8 +95,8 @@ func (f folder) npm(args ...string) {
 	}
 }
 
-// dev starts nodes for development, with more flags, and returns the URL of the
-// first once it serves.
+// dev starts development nodes with additional flags, and returns the URL of
+// the first node once it is ready.
 func (f folder) dev(args ...string) string {
 	f.t.Helper()
 	ports := filepath.Join(f.t.TempDir(), "ports.json")
@@ -109,10 +109,10 @@ func (f folder) dev(args ...string) string {
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = cmd.Wait() // its exit code is no matter of this test
+		_ = cmd.Wait() // the exit code does not matter
 	}()
 	f.t.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // it may have ended
+		_ = cmd.Process.Signal(syscall.SIGTERM) // the process may have ended
 		<-ended
 		if f.t.Failed() {
 			f.t.Logf("hostd dev:\n%s", talk.Bytes())
@@ -138,8 +138,8 @@ func (f folder) dev(args ...string) string {
 	}
 }
 
-// TestFirstReply: from an empty folder to the first reply, in each language.
-// How long it takes is told, and nothing is asserted of it.
+// TestFirstReply goes from an empty directory to the first reply in each
+// language. It logs how long that takes but checks no limit.
 func TestFirstReply(t *testing.T) {
 	for _, lang := range []string{"go", "rust", "c", "as", "ts"} {
 		t.Run(lang, func(t *testing.T) {
@@ -169,8 +169,8 @@ func TestFirstReply(t *testing.T) {
 	}
 }
 
-// pages are where the page of an SDK is, what its blocks of code are marked
-// with, and where a project has its source.
+// pages holds, for each language, the directory of the SDK's README, the
+// language tag of its code blocks, and the source file of a project.
 var pages = map[string]struct{ dir, mark, source string }{
 	"go":   {"go", "go", "main.go"},
 	"rust": {"rust", "rust", "src/lib.rs"},
@@ -179,8 +179,8 @@ var pages = map[string]struct{ dir, mark, source string }{
 	"ts":   {"typescript", "ts", "src/index.ts"},
 }
 
-// page puts what the page of the SDK begins with in the place of the project's
-// source, and its cases in the place of the project's: they pass.
+// page replaces the project's source and its test cases by those at the
+// beginning of the SDK's README, and checks that the cases pass.
 func (f folder) page(lang string) {
 	f.t.Helper()
 	of := pages[lang]
@@ -207,7 +207,7 @@ func (f folder) page(lang string) {
 	}
 }
 
-// TestProjectsInGoTestThemselves: the test of a new project passes.
+// TestProjectsInGoTestThemselves checks that the test of a new project passes.
 func TestProjectsInGoTestThemselves(t *testing.T) {
 	f := newFolder(t)
 	f.hostd("new", "--lang", "go", "lamp")

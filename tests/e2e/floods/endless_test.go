@@ -26,12 +26,12 @@ import (
 var endlessFor = flag.Duration("endless", 2*time.Second, "how long endless loops are sent to a node")
 
 const (
-	spinners  = 8 // callers whose commands never end
+	spinners  = 8 // callers of the endless commands
 	neighbour = 4 // callers of another type
-	loaders   = 8 // goroutines of a lane that stay once they have been needed
+	loaders   = 8 // goroutines of an executor that remain after they were needed once
 )
 
-// spin is a guest whose first command works. From then on, and wherever the
+// spin returns a guest whose first command works. After that, also when the
 // entity is loaded again, every command is an endless loop.
 func spin() []byte {
 	flagAt := []byte{0x41, 0x80, 0x20} // i32.const 4096
@@ -46,8 +46,9 @@ func spin() []byte {
 	}.Build()
 }
 
-// TestEndlessLoops: commands that never end fail and are held back, while the
-// commands to another type all succeed; nothing of them stays in the node.
+// TestEndlessLoops checks that endless commands fail and their entities are
+// quarantined, that all commands to another type succeed meanwhile, and that
+// the node keeps none of their resources.
 func TestEndlessLoops(t *testing.T) {
 	testkit.Long(t, "long")
 	node := testkit.StartNode(t, testkit.NodeOptions{})
@@ -74,8 +75,8 @@ func TestEndlessLoops(t *testing.T) {
 
 	checkParked(t, node, c)
 	stay(t, node, c)
-	// What is in memory keeps its instance for as long as it may be idle, and how
-	// many instances that are is chance: so everything leaves.
+	// A resident entity keeps its instance until it is evicted, so the number
+	// of instances depends on chance. Therefore all entities are evicted.
 	for _, entityType := range []string{"calm", "spin"} {
 		if _, err := c.PutSetting(t.Context(), "entity."+entityType+".passivate-after", "100ms"); err != nil {
 			t.Fatal(err)
@@ -98,7 +99,8 @@ func TestEndlessLoops(t *testing.T) {
 }
 
 // stay leaves entities in memory whose next command would not end, two of them
-// in a lane: one that faulted twice and then worked has an instance of its own.
+// on one executor: an entity that faulted twice and then worked has an instance
+// of its own.
 func stay(t *testing.T, node *testkit.Node, c *client.Client) {
 	works := func(id string) bool {
 		_, err := c.Send(t.Context(), client.Command{EntityType: "spin", EntityID: "stays-" + id, Name: "x"})
@@ -108,13 +110,14 @@ func stay(t *testing.T, node *testkit.Node, c *client.Client) {
 		}
 		return err == nil
 	}
-	// A first command works in an instance where none has worked before.
+	// A first command works in an instance in which no command has worked
+	// before.
 	first := 0
 	share := func() bool { first++; return works(fmt.Sprint("first-", first)) }
 	for range 2 {
 		for tries := 0; !share() && tries < 10; tries++ {
 		}
-		works("alone") // fails, unless it is of another lane
+		works("alone") // fails, unless it is on another executor
 	}
 	for tries := 0; !share() && tries < 10; tries++ {
 	}
@@ -123,7 +126,8 @@ func stay(t *testing.T, node *testkit.Node, c *client.Client) {
 	t.Logf("%v instances; %v entities in memory whose next command does not end", now["hostd_engine_instances"], now[`hostd_type_entities_resident{entity_type="spin"}`])
 }
 
-// atMost says which of the figures is more than it may be.
+// atMost returns an error if one of the figures exceeds its maximum or is
+// missing.
 func atMost(figures map[string]float64, most float64, names ...string) error {
 	for _, name := range names {
 		if v, there := figures[name]; !there || v > most {
@@ -133,8 +137,9 @@ func atMost(figures map[string]float64, most float64, names ...string) error {
 	return nil
 }
 
-// attack has spinners send endless commands while neighbours use another type.
-// It returns how many commands failed, and how long the neighbours' took.
+// attack makes spinners send endless commands while neighbours use another
+// type. It returns how many commands failed, and the latencies of the
+// neighbours.
 func attack(t *testing.T, node *testkit.Node, c *client.Client) (failed int64, took []time.Duration) {
 	ctx, cancel := context.WithTimeout(t.Context(), *endlessFor)
 	defer cancel()
@@ -144,7 +149,8 @@ func attack(t *testing.T, node *testkit.Node, c *client.Client) (failed int64, t
 	for i := range spinners {
 		all.Go(func() {
 			for n := 0; ctx.Err() == nil; n++ {
-				// The first entity has had its command; the others never have one that works.
+				// The first entity has already run its working command; the
+				// others never have a working one.
 				_, err := other.Send(ctx, client.Command{EntityType: "spin", EntityID: fmt.Sprint(i % 2 * (n + 1)), Name: "x", ID: fmt.Sprintf("%d-%d", i, n)})
 				var public *client.Error
 				if err == nil && i%2 == 0 {
@@ -181,10 +187,10 @@ func attack(t *testing.T, node *testkit.Node, c *client.Client) (failed int64, t
 	return failures.Load(), took
 }
 
-// checkParked demands that the entity is seen to be held back, and that an
-// operator can let it go.
+// checkParked checks that the quarantined entity is visible and that an
+// operator can release it.
 func checkParked(t *testing.T, node *testkit.Node, c *client.Client) {
-	// Callers may have ended before it had its three faults in a row.
+	// The callers may have ended before it had three faults in a row.
 	node.Await("the entity is parked", func() bool {
 		e, err := c.Entity(t.Context(), "spin", "0")
 		if err != nil {

@@ -1,7 +1,7 @@
-// Package floods tests with the program itself what the neighbours of a type
-// notice whose entities make ever more work, or whose commands never end: they
-// are served, and honest work beside it is carried out. Nothing is measured in time; what is compared
-// was counted in the same run.
+// Package floods tests, with the real program, how a type whose entities create
+// ever more work, or whose commands never end, affects other types: they must
+// still be served. Nothing is measured in time; the tests compare counts of the
+// same run.
 package floods
 
 import (
@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// site is one node with the guest of the floods and a neighbour.
+// site is one node with the guest of the floods and a neighbour type.
 type site struct {
 	*testkit.Node
 	t *testing.T
@@ -50,7 +50,7 @@ func (s *site) must(err error) {
 	}
 }
 
-// count is how often an entity has done something.
+// count returns how often an entity has done something.
 func (s *site) count(entityType, id string) int {
 	s.t.Helper()
 	var out struct{ N int }
@@ -62,7 +62,7 @@ func (s *site) count(entityType, id string) int {
 	return out.N
 }
 
-// metric is the sum of a metric over its labels.
+// metric returns the sum of a metric over its labels.
 func (s *site) metric(name string) (sum float64) {
 	s.t.Helper()
 	for series, v := range s.Metrics() {
@@ -73,7 +73,7 @@ func (s *site) metric(name string) (sum float64) {
 	return sum
 }
 
-// neighbour sends commands of another type, one after another.
+// neighbour sends commands to another type, one at a time.
 func (s *site) neighbour(from, n int) {
 	s.t.Helper()
 	for i := range n {
@@ -83,9 +83,10 @@ func (s *site) neighbour(from, n int) {
 	}
 }
 
-// TestForksLeaveTheNeighbours: one command leads to ever more messages. The
-// neighbour's commands are all carried out, and between two of them no more
-// deliveries than a few rounds of the log carry; the forks go on as well.
+// TestForksLeaveTheNeighbours sends one command that leads to ever more
+// messages. All commands of the neighbour must be executed, and between two of
+// them no more deliveries than fit into a few raft entries. The forks must
+// continue, too.
 func TestForksLeaveTheNeighbours(t *testing.T) {
 	testkit.Long(t, "long")
 	s := start(t)
@@ -102,10 +103,10 @@ func TestForksLeaveTheNeighbours(t *testing.T) {
 	}
 }
 
-// TestTimersThatSetThemselvesAgain: timers that are due at once, set again by
-// each other, leave little; 10,000 timers of another type that are due in the
-// same second all fire beside them, and the neighbour's commands are carried
-// out.
+// TestTimersThatSetThemselvesAgain checks that timers that are due at once and
+// set each other again use bounded resources, that 10,000 timers of another
+// type that are due in the same second all fire, and that the neighbour's
+// commands are executed.
 func TestTimersThatSetThemselvesAgain(t *testing.T) {
 	testkit.Long(t, "long")
 	s := start(t)
@@ -131,9 +132,9 @@ func TestTimersThatSetThemselvesAgain(t *testing.T) {
 	}
 }
 
-// TestLongChainsArriveAndEndlessOnesEnd: of a saga of 60 hops every one is
-// carried out; one that would go on ends after 64, and its next message is a
-// dead letter.
+// TestLongChainsArriveAndEndlessOnesEnd checks that every hop of a saga of 60
+// hops is executed, and that an endless chain ends after 64 hops with its next
+// message as a dead letter.
 func TestLongChainsArriveAndEndlessOnesEnd(t *testing.T) {
 	s := start(t)
 	s.must(s.send("pass", "100", "pass", `{"left":60}`))
@@ -151,9 +152,9 @@ func TestLongChainsArriveAndEndlessOnesEnd(t *testing.T) {
 	}
 }
 
-// TestSuspendedTypesWait: a flood stands still when its type is suspended:
-// commands are refused by name, messages and timers wait, queries and
-// neighbours go on. Nothing is lost when it is resumed.
+// TestSuspendedTypesWait checks that a flood stops when its type is suspended:
+// commands are rejected with that reason, messages and timers wait, and queries
+// and other types continue. Nothing is lost when the type is resumed.
 func TestSuspendedTypesWait(t *testing.T) {
 	s := start(t)
 	if text, code := s.Run("type", "suspend", "pass", "--addr", s.API()); code != 0 {
@@ -195,9 +196,9 @@ func TestSuspendedTypesWait(t *testing.T) {
 	s.Await("the timers fire", func() bool { return s.count("bell", "b") == 5 })
 }
 
-// TestBudgetsHoldFloods: a type beyond what it may compute or write in a second
-// carries out no message and no timer until that is made up for; the neighbour
-// goes on, and nothing that waited is lost.
+// TestBudgetsHoldFloods checks that a type over its budget of compute or writes
+// receives no messages and timers until it is within the budget again. The
+// neighbour continues, and nothing that waited is lost.
 func TestBudgetsHoldFloods(t *testing.T) {
 	testkit.Long(t, "long")
 	s := start(t)
@@ -217,8 +218,8 @@ func TestBudgetsHoldFloods(t *testing.T) {
 	s.must(s.send("fork", "first", "fork", ""))
 	s.must(s.send("alarm", "a", "ring", `{"timers":128,"pad":""}`))
 	s.neighbour(0, 300)
-	// A command of either takes more than a minute's worth: one that was on its
-	// way beside the first, on another lane, may be carried out too.
+	// A command of either type exceeds a minute's budget. A message that was in
+	// flight at the same time on another executor may be executed, too.
 	if n := s.metric("hostd_send_deliveries_total"); n > 8 {
 		t.Errorf("%.0f sends of a type that owes were carried out", n)
 	}

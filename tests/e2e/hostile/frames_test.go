@@ -15,21 +15,21 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// Types of Raft's messages, as journal/raftgroup/FORMAT.md numbers them.
+// Types of raft messages, as numbered in journal/raftgroup/FORMAT.md.
 const (
 	msgApp        = 3
 	msgAppResp    = 4
 	msgVote       = 5
 	msgVoteResp   = 6
 	msgTimeoutNow = 14
-	msgHeartbeat  = 100 // a form of its own
-	msgSleep      = 101 // likewise
+	msgHeartbeat  = 100 // has its own form
+	msgSleep      = 101 // has its own form
 )
 
-// far is beyond whatever a log comes to.
+// far is greater than any index of a log.
 const far = uint64(1) << 50
 
-// forged is a message of Raft that nobody sent.
+// forged is a forged raft message.
 type forged struct {
 	shard                        uint32
 	from, to                     uint64
@@ -40,11 +40,11 @@ type forged struct {
 
 type forgedEntry struct {
 	term   uint64
-	change bool // of the members
+	change bool // the entry changes the members
 	data   []byte
 }
 
-// frame is a frame of the messages, after the format page.
+// frame encodes messages as a frame, as specified in FORMAT.md.
 func frame(messages ...forged) []byte {
 	le := binary.LittleEndian
 	b := make([]byte, 8)
@@ -80,15 +80,15 @@ func frame(messages ...forged) []byte {
 	return b
 }
 
-// What nodes count of what they do not take.
+// Metrics of rejected frames and messages.
 const (
 	framesRefused   = "hostd_raft_frames_refused_total"
 	messagesRefused = "hostd_raft_messages_refused_total"
 	messagesForged  = "hostd_raft_messages_forged_total"
 )
 
-// link sends frames to a node, over a link in another node's name: the first
-// number that the node takes for a new link.
+// link sends frames to a node over a link in the name of another node. It
+// returns the first link number that the node accepts.
 func (i *impostor) link(to int, as string, incarnation uint64, frames ...[]byte) {
 	i.t.Helper()
 	protocols := new(http.Protocols)
@@ -113,7 +113,7 @@ func (i *impostor) link(to int, as string, incarnation uint64, frames ...[]byte)
 		if err == nil {
 			err = stream.Send(&peerv1.LinkRequest{Frames: frames})
 		}
-		for beats := uint64(2); err == nil; beats++ { // until the beat behind the frames has come back
+		for beats := uint64(2); err == nil; beats++ { // until the heartbeat after the frames is answered
 			if err = stream.Send(&peerv1.LinkRequest{Beat: beats}); err == nil {
 				var echo *peerv1.LinkResponse
 				if echo, err = stream.Receive(); err == nil && echo.GetBeat() > 1 {
@@ -128,8 +128,8 @@ func (i *impostor) link(to int, as string, incarnation uint64, frames ...[]byte)
 	}
 }
 
-// to makes a message for each replica that may be the one of its shard: who is
-// no member is not told which that is.
+// to copies a message for each possible replica ID, because a node that is not
+// a member does not know which one is valid.
 func to(replicas uint64, m forged) (all []forged) {
 	for id := range replicas {
 		if m.to = id + 1; m.to != m.from {
@@ -139,19 +139,19 @@ func to(replicas uint64, m forged) (all []forged) {
 	return all
 }
 
-// removal is the change of members that takes a replica out.
+// removal encodes a membership change that removes a replica.
 func removal(replica byte) []byte { return []byte{0x12, 4, 8, 1, 16, replica} }
 
-// TestForgedFrames: what a stranger puts on the link of a lone node is refused
-// and counted, whatever it says. The node goes on, is whole after a start, and
-// nothing that is no entry came into its log.
+// TestForgedFrames checks that a lone node rejects and counts all frames of a
+// stranger. The node must continue, verify after a restart, and have no invalid
+// entry in its log.
 func TestForgedFrames(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.NewCluster(t, 1, testkit.ClusterOptions{})
 	c.Start()
 	c.Push("counter")
 	i, node := newImpostor(t, c), c.Node(0)
-	const replicas = 4 // of three shards and the metadata
+	const replicas = 4 // of three shards and the metadata shard
 	torn := frame(forged{shard: 1, from: 4711, to: 2, kind: msgHeartbeat, term: 5})
 	torn = torn[:len(torn)-2]
 	binary.LittleEndian.PutUint32(torn[4:], crc32.Checksum(torn[8:], crc32.MakeTable(crc32.Castagnoli)))
@@ -163,7 +163,7 @@ func TestForgedFrames(t *testing.T) {
 		name    string
 		frame   []byte
 		counted string
-		lost    bool // no group is asked
+		lost    bool // rejected before it reaches a group
 	}{
 		{"a heartbeat beyond the log, of a term beyond all", frame(to(replicas, forged{shard: 1, from: 4711, kind: msgHeartbeat, term: 1 << 40, commit: far})...), messagesForged, false},
 		{"a heartbeat beyond the log", frame(to(replicas, forged{shard: 2, from: 4711, kind: msgHeartbeat, term: 1 << 20, commit: far})...), messagesForged, false},
@@ -209,16 +209,17 @@ func TestForgedFrames(t *testing.T) {
 	}
 }
 
-// TestFramesForgedAsMembers: who calls itself a member gets nothing past the
-// leader or a follower of a cluster of three that the member could not have
-// sent; who speaks for the replica of another node gets nothing past them.
+// TestFramesForgedAsMembers sends frames in the name of a member to the leader
+// and a follower of a cluster of three nodes. Only frames that the member could
+// have sent may be accepted, and no frame in the name of another node's
+// replica.
 func TestFramesForgedAsMembers(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	c.Push("counter")
 	i := newImpostor(t, c)
 	beside := c.Client(client.Options{})
-	const replicas = 12 // of three shards and the metadata
+	const replicas = 12 // of three shards and the metadata shard
 	from := func(m forged) (all []forged) {
 		for id := range uint64(replicas) {
 			m.from = id + 1
@@ -273,7 +274,7 @@ func TestFramesForgedAsMembers(t *testing.T) {
 	}
 }
 
-// ready asks a node whether it is ready.
+// ready requests a node's /readyz.
 func ready(t testing.TB, n *testkit.Node) (text string, status int) {
 	t.Helper()
 	res, err := (&http.Client{Timeout: testkit.Patience}).Get(n.API() + "/readyz")

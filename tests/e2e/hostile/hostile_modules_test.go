@@ -14,34 +14,35 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// harmful is a guest whose commands do harm.
+// harmful is a guest with a harmful command.
 type harmful struct {
 	name string
 	guest.Module
-	ends string // in the error of its command; "" succeeds
+	ends string // expected in the error of its command; "" if the command succeeds
 }
 
-// answering is a guest that answers its commands with these frames, behind an
-// event.
+// answering returns a guest whose commands answer with an event and these
+// frames.
 func answering(name string, frames []byte, ends string) harmful {
 	all := slices.Concat(abi.AppendEvent(nil, "happened", nil), frames)
 	return harmful{name, guest.Module{Frames: all, MemoryPages: 16, Handle: guest.Span(guest.FramesAt, uint32(len(all)))}, ends}
 }
 
-// hostileGuests are guests that are accepted, and do harm when they are called.
+// hostileGuests returns guests that are accepted but do harm when they are
+// called.
 func hostileGuests() []harmful {
 	code := func(name, ends string, parts ...[]byte) harmful {
 		return harmful{name, guest.Module{Handle: slices.Concat(parts...)}, ends}
 	}
 	const end = guest.MemoryBytes
 	nothing := []byte{0x42, 0x00}                               // i64.const 0
-	both := []byte{0x20, 0x00, 0x20, 0x01}                      // its parameters
+	both := []byte{0x20, 0x00, 0x20, 0x01}                      // its two parameters
 	grown := []byte{0x41, 0xde, 0x07, 0x40, 0x00, 0x1a}         // i32.const 990, memory.grow, drop
 	forever := []byte{0x03, 0x40, 0x0c, 0x00, 0x0b, 0x42, 0x00} // loop br 0 end, i64.const 0
-	// If there are events: loop br 0 end end, and i32.const 0 behind.
+	// If there are events: loop br 0 end end; then i32.const 0.
 	applying := guest.Module{Apply: []byte{0x20, 0x01, 0x04, 0x40, 0x03, 0x40, 0x0c, 0x00, 0x0b, 0x0b, 0x41, 0x00}}
 	deciding := []byte{0x10, 0x05}             // call hostd_handle
-	dropping := []byte{0x20, 0x00, 0x10, 0x08} // its entity's state
+	dropping := []byte{0x20, 0x00, 0x10, 0x08} // drops its entity's state
 	schedule := func(expression, zone string) []byte {
 		return abi.AppendSetSchedule(nil, abi.Timer{Name: []byte("t"), Expression: []byte(expression), Zone: []byte(zone), Command: []byte("c")})
 	}
@@ -76,8 +77,9 @@ func hostileGuests() []harmful {
 	}
 }
 
-// TestHostileGuests: a guest that does harm is answered or fails, by name, and
-// its neighbour's commands succeed meanwhile and afterwards.
+// TestHostileGuests checks that the command of a harmful guest is answered or
+// fails with its cause, and that a neighbour's commands succeed meanwhile and
+// afterwards.
 func TestHostileGuests(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	beside := newNeighbour(t, node)

@@ -30,14 +30,15 @@ import (
 
 const peerPath = "/hostd.peer.v1.PeerService/"
 
-// levels are those that a node of this release says that it speaks.
+// levels is the range of cluster versions that this release supports.
 var levels = fmt.Sprintf("%d-%d", sharding.SupportedVersions.Min, sharding.SupportedVersions.Max)
 
-// impostor calls nodes as another node would, with what anybody is told.
+// impostor calls nodes as another node would, with information that anybody can
+// get.
 type impostor struct {
 	t       testing.TB
 	cluster *testkit.Cluster
-	id      string // of the cluster
+	id      string // cluster ID
 }
 
 func newImpostor(t testing.TB, c *testkit.Cluster) *impostor {
@@ -46,7 +47,7 @@ func newImpostor(t testing.TB, c *testkit.Cluster) *impostor {
 	return i
 }
 
-// call calls a node in another's name.
+// call calls a node in the name of another node.
 func (i *impostor) call(to int, as string, incarnation uint64, procedure string, request, answer proto.Message) (status int, text string) {
 	i.t.Helper()
 	body, err := protojson.Marshal(request)
@@ -96,7 +97,7 @@ func (i *impostor) probe(node int) *peerv1.ProbeResponse {
 	return r
 }
 
-// member is a node as the others have it.
+// member returns a node's entry in the list of members.
 func (i *impostor) member(id string) *peerv1.Member {
 	i.t.Helper()
 	for _, m := range i.probe(0).GetMembers() {
@@ -108,7 +109,7 @@ func (i *impostor) member(id string) *peerv1.Member {
 	return nil
 }
 
-// serves has a command run in every shard.
+// serves runs a command in every shard.
 func serves(t testing.TB, c *client.Client) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -120,8 +121,8 @@ func serves(t testing.TB, c *client.Client) {
 	}
 }
 
-// hears waits until a node gets frames of raft from another that were sent
-// after the call.
+// hears waits until a node receives raft frames from another node that were
+// sent after the call.
 func hears(c *testkit.Cluster, node int, from string, load func()) {
 	received := func() (n float64) {
 		res, err := http.Get(c.Node(node).API() + "/metrics")
@@ -146,8 +147,9 @@ func hears(c *testkit.Cluster, node int, from string, load func()) {
 
 func soon() uint64 { return uint64(time.Now().Add(59 * time.Minute).UnixMilli()) }
 
-// TestForgedStartsKeepNobodyOut: whoever calls itself a member, with whatever
-// start, the member itself is heard, and its next start is.
+// TestForgedStartsKeepNobodyOut checks that a stranger that calls itself a
+// member, with any incarnation, does not keep out the member itself, nor its
+// next start.
 func TestForgedStartsKeepNobodyOut(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
@@ -170,8 +172,9 @@ func TestForgedStartsKeepNobodyOut(t *testing.T) {
 	hears(c, 0, "n2", func() { serves(t, beside) })
 }
 
-// TestForgedAdmissions: nobody is admitted in another's name, by a command of
-// the metadata neither, and the member goes on, now and in its next start.
+// TestForgedAdmissions checks that a stranger is not admitted in the name of a
+// member, not even by a metadata command, and that the member continues, now
+// and after its next start.
 func TestForgedAdmissions(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
@@ -228,7 +231,8 @@ func TestForgedAdmissions(t *testing.T) {
 	hears(c, 0, "n3", func() { serves(t, beside) })
 }
 
-// stranger answers probes as a member, with what anybody is told of it.
+// stranger answers probes as if it were a member, with information that anybody
+// can get.
 type stranger struct {
 	peerv1connect.UnimplementedPeerServiceHandler
 	cluster string
@@ -265,8 +269,8 @@ func (s *stranger) Probe(context.Context, *connect.Request[peerv1.ProbeRequest])
 	return connect.NewResponse(&peerv1.ProbeResponse{NodeId: m.GetNodeId(), Incarnation: m.GetIncarnation(), ClusterId: s.cluster, Address: m.GetAddress()}), nil
 }
 
-// TestGossipMovesNobody: a stranger that gossips as a member, at an address of
-// its own, gets nothing of what is meant for the member.
+// TestGossipMovesNobody checks that a stranger that gossips as a member, at an
+// address of its own, receives nothing that is meant for the member.
 func TestGossipMovesNobody(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
@@ -322,12 +326,12 @@ func TestGossipMovesNobody(t *testing.T) {
 	}
 }
 
-// TestModulesTakeMemoryAsTheyCome: a module that is announced and does not come
-// takes nothing.
+// TestModulesTakeMemoryAsTheyCome checks that a module that is announced but
+// not sent allocates no memory.
 func TestModulesTakeMemoryAsTheyCome(t *testing.T) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	i := newImpostor(t, c)
-	member := i.member("n2") // nobody else is heard
+	member := i.member("n2") // other callers are rejected
 	protocols := new(http.Protocols)
 	protocols.SetUnencryptedHTTP2(true)
 	transport := &http.Transport{Protocols: protocols}
@@ -360,7 +364,7 @@ func metric(t testing.TB, n *testkit.Node, name string) float64 {
 	return metricFrom(t, n, "127.0.0.1", name)
 }
 
-// metricFrom reads it on a connection of its own from an address.
+// metricFrom is metric over a separate connection from a given IP address.
 func metricFrom(t testing.TB, n *testkit.Node, ip, name string) float64 {
 	t.Helper()
 	transport := transportFrom(t, ip)

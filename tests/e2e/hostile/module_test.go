@@ -12,8 +12,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestRefusedModulesAreNotTriedAgain: one that costs a compilation or a trial
-// does so once, and neighbours are served meanwhile.
+// TestRefusedModulesAreNotTriedAgain checks that a module that is rejected by a
+// compilation or a trial costs that only once, and that other users are served
+// meanwhile.
 func TestRefusedModulesAreNotTriedAgain(t *testing.T) {
 	t.Parallel()
 	node := testkit.StartNode(t, testkit.NodeOptions{})
@@ -50,15 +51,15 @@ func TestRefusedModulesAreNotTriedAgain(t *testing.T) {
 	}
 }
 
-// TestLargeHonestModule: a module as large as modules may be is taken and
-// serves, and its neighbours are served meanwhile.
+// TestLargeHonestModule checks that a module of the maximum size is accepted
+// and serves, and that other users are served meanwhile.
 func TestLargeHonestModule(t *testing.T) {
 	const size = 16 << 20
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	beside := newNeighbour(t, node)
 	m := guest.Module{Good: "large", Frames: make([]byte, size), MemoryPages: size>>16 + 8}
 	for i := range m.Frames {
-		m.Frames[i] = byte(i*i>>8) | 1 // none is left out
+		m.Frames[i] = byte(i*i>>8) | 1 // not zero, so that no part is omitted
 	}
 	m.Frames = m.Frames[:size-(len(m.Build())-size)-64]
 	wasm := m.Build()

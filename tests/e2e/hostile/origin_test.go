@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestPagesOfOthersReachNothing: a page in a browser on the node's machine,
-// also one whose name was made to lead to the node, writes nothing.
+// TestPagesOfOthersReachNothing checks that a web page in a browser on the
+// node's machine can write nothing, even if its host name resolves to the node.
 func TestPagesOfOthersReachNothing(t *testing.T) {
 	t.Parallel()
 	node := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--allow-hosts", "lb.example"}})

@@ -22,9 +22,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// front is a proxy before a node: it lets callers send and subscribe and
-// nothing else, says who asks in the usual headers, and has few connections
-// that it keeps and shares between callers.
+// front is a reverse proxy in front of a node. It permits only sending and
+// subscribing, names the caller in the usual headers, and reuses a few
+// connections for all callers.
 func front(t testing.TB, n *testkit.Node, passHost bool) *httptest.Server {
 	to, err := url.Parse(n.API())
 	if err != nil {
@@ -48,8 +48,9 @@ func front(t testing.TB, n *testkit.Node, passHost bool) *httptest.Server {
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case entityPath + "Subscribe":
-			// net/http takes what of a request is not passed on yet away when the
-			// answer begins, and the transport would close the connection to the node.
+			// net/http discards the rest of a request body when the response
+			// begins, and the transport would then close the connection to the
+			// node.
 			body, err := io.ReadAll(r.Body)
 			if err != nil {
 				http.Error(w, err.Error(), http.StatusBadRequest)
@@ -67,11 +68,12 @@ func front(t testing.TB, n *testkit.Node, passHost bool) *httptest.Server {
 	return s
 }
 
-// TestProxyInFront: through a proxy with connections of HTTP/1.1 that it keeps,
-// every caller gets its own answers, each command takes effect once, and
-// subscribers their events, also while others try to smuggle; what the proxy
-// refuses stays out. The node is called by a load balancer's name in
-// allow-hosts, and by its address where the proxy does not pass the name on.
+// TestProxyInFront checks that through a proxy with persistent HTTP/1.1
+// connections every caller receives its own answers, each command takes effect
+// once, and subscribers receive their events, also while other callers try
+// request smuggling. What the proxy rejects must not reach the node. The node
+// is called by a load balancer's name in allow-hosts, or by its address if the
+// proxy does not pass the name on.
 func TestProxyInFront(t *testing.T) {
 	t.Parallel()
 	for _, passHost := range []bool{true, false} {
@@ -169,7 +171,7 @@ func TestProxyInFront(t *testing.T) {
 	}
 }
 
-// named has requests go by a name.
+// named sets the host of requests.
 type named struct {
 	http.RoundTripper
 	host string
@@ -181,8 +183,8 @@ func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
 	return n.RoundTripper.RoundTrip(r)
 }
 
-// TestConnectionsAreKept: honest requests of HTTP/1.1, answered and refused
-// alike, do not cost a proxy its connection.
+// TestConnectionsAreKept checks that a proxy keeps its connection after valid
+// HTTP/1.1 requests, whether they succeed or are rejected.
 func TestConnectionsAreKept(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	node.Push("counter")

@@ -15,9 +15,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestHostileRequests: requests that are made to cost, confuse or lead astray
-// are answered for what they are, and a neighbour's commands succeed after
-// each.
+// TestHostileRequests checks that expensive, confusing or misleading requests
+// are answered correctly, and that a neighbour's command succeeds after each.
 func TestHostileRequests(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	beside := newNeighbour(t, node)
@@ -42,7 +41,7 @@ func TestHostileRequests(t *testing.T) {
 		name, path, body string
 		header           [2]string
 		want             int
-		unread           bool // the server answers and ends the connection before it has read the body
+		unread           bool // the server answers and closes the connection before it has read the body
 	}{
 		{name: "an honest one", body: id("a"), want: 200},
 		{name: "a name that looks like a path", body: id("../../../etc/passwd"), want: 200},
@@ -76,7 +75,7 @@ func TestHostileRequests(t *testing.T) {
 		client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 		res, err := client.Do(r)
 		if c.unread && (errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE)) {
-			beside.adds() // who still writes may see the end and not the answer
+			beside.adds() // a client that still writes may see the close instead of the answer
 			continue
 		}
 		if err != nil {

@@ -16,12 +16,13 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// enough is more of anything than a connection may do that costs the node.
+// enough exceeds the number of any costly operation that a connection may do.
 const enough = 1_000_000
 
-// TestConnectionsThatCostAreEnded: clients that send a byte now and then, or
-// frames without end, or read nothing, lose their connections after a bounded
-// number of them, and the neighbour's commands succeed meanwhile.
+// TestConnectionsThatCostAreEnded checks that clients that send single bytes
+// slowly, send frames without end, or read nothing lose their connections after
+// a bounded number of operations, and that a neighbour's commands succeed
+// meanwhile.
 func TestConnectionsThatCostAreEnded(t *testing.T) {
 	testkit.Long(t, "long")
 	node := testkit.StartNode(t, testkit.NodeOptions{})
@@ -31,8 +32,8 @@ func TestConnectionsThatCostAreEnded(t *testing.T) {
 	for _, row := range []struct {
 		name  string
 		conns int
-		// spend costs the node something on a connection until that fails; what
-		// it returns is how often it did.
+		// spend repeats a costly operation on a connection until it fails. It
+		// returns the number of operations.
 		spend func(net.Conn) int
 	}{
 		{"nothing is ever sent", 100, func(c net.Conn) int { return drip(c, "", "") }},
@@ -73,8 +74,8 @@ func TestConnectionsThatCostAreEnded(t *testing.T) {
 	}
 }
 
-// drip sends a beginning and then the same again and again, slowly, until the
-// other end has gone.
+// drip sends begin and then repeats again slowly, until the other end has
+// closed the connection.
 func drip(c net.Conn, begin, again string) (times int) {
 	io.WriteString(c, begin)
 	gone := make(chan struct{})
@@ -95,7 +96,7 @@ func drip(c net.Conn, begin, again string) (times int) {
 	}
 }
 
-// open begins HTTP/2 on a connection.
+// open starts HTTP/2 on a connection.
 func open(c net.Conn) *http2.Framer {
 	io.WriteString(c, http2.ClientPreface)
 	f := http2.NewFramer(c, c)
@@ -103,7 +104,7 @@ func open(c net.Conn) *http2.Framer {
 	return f
 }
 
-// head is the encoded headers of a command.
+// head returns the encoded headers of a command.
 func head() []byte {
 	var b bytes.Buffer
 	e := hpack.NewEncoder(&b)
@@ -129,7 +130,7 @@ func continuations(c net.Conn) (times int) {
 	return times
 }
 
-// resets asks and takes it back.
+// resets starts requests and resets them at once.
 func resets(c net.Conn) (times int) {
 	go io.Copy(io.Discard, c)
 	f, block := open(c), head()
@@ -142,8 +143,8 @@ func resets(c net.Conn) (times int) {
 	return times
 }
 
-// pings asks for answers and reads none: the node stops reading, and ends the
-// connection when nobody takes what it wrote.
+// pings sends pings and reads no answers. The node must stop reading, and close
+// the connection when nobody reads what it wrote.
 func pings(c net.Conn) (times int) {
 	for f := open(c); times < enough; times++ {
 		if f.WritePing(false, [8]byte{1}) != nil {

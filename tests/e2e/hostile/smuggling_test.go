@@ -13,18 +13,18 @@ import (
 
 var statusLine = regexp.MustCompile(`HTTP/1\.1 (\d+) `)
 
-// TestRequestsAreNotSmuggled: what is left of a body whose request was
-// answered early is never taken for another request. The connection ends with
-// that one answer, so a proxy that goes on using its connections cannot be
-// made to ask for what it refuses, nor to give one caller another's answer.
+// TestRequestsAreNotSmuggled checks that the rest of a body whose request was
+// answered early is never parsed as another request. The connection ends after
+// that answer, so that a proxy that reuses connections cannot be made to send a
+// request that it rejects, or to give one caller the answer of another.
 func TestRequestsAreNotSmuggled(t *testing.T) {
 	testkit.Long(t, "long")
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	beside := newNeighbour(t, node)
 	const inner = `{"entityType":"counter","entityId":"smuggled","command":"add","json":{"amount":7}}`
 	smuggled := fmt.Sprintf("POST %sSend HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n%s", entityPath, len(inner), inner)
-	// Wherever the reading of a body stops, at its first byte or one byte beyond
-	// the limit, there begins one.
+	// Wherever the node stops reading the body, at its first byte or one byte
+	// beyond the limit, a smuggled request begins.
 	padded := strings.Replace(smuggled, "Host: 127.0.0.1", "Host: 127.0.0.1"+strings.Repeat(" ", 512-len(smuggled)), 1)
 	body := strings.Repeat(padded, 1<<20/512) + " " + strings.Repeat(padded, 1<<20/512)
 
@@ -51,7 +51,7 @@ func TestRequestsAreNotSmuggled(t *testing.T) {
 				} else {
 					head += fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", len(body), body)
 				}
-				go io.WriteString(conn, head) // the node may end the connection first
+				go io.WriteString(conn, head) // the node may close the connection first
 				answer, err := io.ReadAll(conn)
 				lines := statusLine.FindAllString(string(answer), -1)
 				if len(lines) != 1 {

@@ -1,6 +1,6 @@
-// Package hostile sends to running nodes what anybody can who reaches their
-// ports, and checks what becomes of it and what everybody else sees meanwhile.
-// It has tests only.
+// Package hostile sends running nodes what anybody with access to their ports
+// can send, and checks the effect on the node and on other users. It contains
+// only tests.
 package hostile
 
 import (
@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
 const entityPath = "/hostd.entity.v1.EntityService/"
 
-// dial opens a connection to a node that is closed with the test.
+// dial opens a connection to a node that is closed when the test ends.
 func dial(t testing.TB, n *testkit.Node) net.Conn {
 	t.Helper()
 	c, err := net.Dial("tcp", strings.TrimPrefix(n.API(), "http://"))
@@ -33,7 +33,7 @@ func dial(t testing.TB, n *testkit.Node) net.Conn {
 	return c
 }
 
-// neighbour is another user of a node: it adds to a counter of its own.
+// neighbour is another user of a node, with a counter of its own.
 type neighbour struct {
 	t      testing.TB
 	client *client.Client
@@ -46,7 +46,7 @@ func newNeighbour(t testing.TB, n *testkit.Node) *neighbour {
 	return &neighbour{t: t, client: n.Client(client.Options{})}
 }
 
-// adds runs a command, which must succeed, and have its effect once.
+// adds runs a command, which must succeed and take effect once.
 func (n *neighbour) adds() {
 	n.t.Helper()
 	ctx, cancel := context.WithTimeout(n.t.Context(), testkit.Patience)

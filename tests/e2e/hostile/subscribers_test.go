@@ -20,7 +20,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// transportFrom makes connections from an address of the loopback network.
+// transportFrom returns a transport that connects from a loopback IP address.
 func transportFrom(t testing.TB, ip string) *http.Transport {
 	dialer := &net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
 	transport := &http.Transport{DialContext: dialer.DialContext}
@@ -28,8 +28,8 @@ func transportFrom(t testing.TB, ip string) *http.Transport {
 	return transport
 }
 
-// entitiesFrom calls a node over HTTP/2 from an address, over a connection of
-// its own.
+// entitiesFrom returns a client over HTTP/2 from an IP address, with a
+// connection of its own.
 func entitiesFrom(t testing.TB, n *testkit.Node, ip string) entityv1connect.EntityServiceClient {
 	transport := transportFrom(t, ip)
 	transport.Protocols = new(http.Protocols)
@@ -37,7 +37,7 @@ func entitiesFrom(t testing.TB, n *testkit.Node, ip string) entityv1connect.Enti
 	return entityv1connect.NewEntityServiceClient(&http.Client{Transport: transport}, n.API())
 }
 
-// addsFrom runs a command on a connection of its own from an address.
+// addsFrom runs a command over a connection of its own from an IP address.
 func addsFrom(t testing.TB, n *testkit.Node, ip, id string) error {
 	transport := transportFrom(t, ip)
 	defer transport.CloseIdleConnections()
@@ -55,8 +55,9 @@ func addsFrom(t testing.TB, n *testkit.Node, ip, id string) error {
 	return err
 }
 
-// TestDamagedCursors: a cursor that was cut, changed or made up is refused as
-// such, an empty one begins, and the true one goes on where it was.
+// TestDamagedCursors checks that a truncated, modified or invented cursor is
+// rejected as such, that an empty one starts at the beginning, and that a valid
+// one continues.
 func TestDamagedCursors(t *testing.T) {
 	t.Parallel()
 	node := testkit.StartNode(t, testkit.NodeOptions{})
@@ -116,13 +117,13 @@ func TestDamagedCursors(t *testing.T) {
 	}
 }
 
-// TestUnreadSubscribers: 1,100 subscriptions from one address that nobody reads
-// are as many as one address may have, and no more; the neighbour's commands,
-// and its own subscription, go on beside them, and when they end there is room
-// again.
+// TestUnreadSubscribers opens 1,100 subscriptions from one address without
+// reading them. Only as many as one address may have are accepted. A
+// neighbour's commands and its own subscription must continue meanwhile, and
+// new subscriptions must be possible when these have ended.
 func TestUnreadSubscribers(t *testing.T) {
 	t.Parallel()
-	const asked, most = 1100, 512 // half of what a node has
+	const asked, most = 1100, 512 // half of the node's maximum
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	beside := newNeighbour(t, node)
 	for range 20 {
@@ -182,10 +183,10 @@ func TestUnreadSubscribers(t *testing.T) {
 	})
 }
 
-// TestOneAddressTakesNoCluster: with idle connections from one address on a
-// node and 4,096 whose requests go on, commands from other addresses
-// are carried out by each node, probes of health are answered to the address
-// itself, and the links between the nodes, old and new, stay.
+// TestOneAddressTakesNoCluster opens idle connections and 4,096 with unfinished
+// requests to a node from one address. Each node must still execute commands
+// from other addresses, health probes from the same address must be answered,
+// and old and new links between the nodes must work.
 func TestOneAddressTakesNoCluster(t *testing.T) {
 	const idle, conns = 1024, 1024 + 4096
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
@@ -205,7 +206,7 @@ func TestOneAddressTakesNoCluster(t *testing.T) {
 			conn.Close()
 		}
 	}()
-	// Nodes call each other from 127.0.0.1 too.
+	// Nodes call each other from 127.0.0.1, too.
 	for i := range conns {
 		conn, err := net.Dial("tcp", at)
 		if err != nil {
@@ -223,8 +224,9 @@ func TestOneAddressTakesNoCluster(t *testing.T) {
 					t.Errorf("with %d connections, another address at node %d: %v", i+1, n, err)
 				}
 			}
-			// A connection is idle until its request has come, and those that the
-			// node has yet to accept may push it out by then: a prober tries again.
+			// A connection is idle until its request has arrived. Connections
+			// that the node has not accepted yet may displace it before that,
+			// so a prober retries.
 			node.Until(fmt.Sprintf("a probe beside %d connections is answered", i+1), func() error {
 				res, err := (&http.Client{Transport: transportFrom(t, "127.0.0.1"), Timeout: testkit.Patience}).Get(node.API() + "/livez")
 				if err != nil {
@@ -248,7 +250,7 @@ func TestOneAddressTakesNoCluster(t *testing.T) {
 	if n := elections() - before; n != 0 {
 		t.Errorf("%.0f elections", n)
 	}
-	c.Restart(1) // whose links come anew
+	c.Restart(1) // its links are created again
 	c.Await("the node that was started is heard", func() bool {
 		o := c.Overview(2)
 		if o == nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestGuestsWriteNoTerminal: what a guest says in a rejection, to its caller
-// and in a dead letter, is shown with its control characters as text.
+// TestGuestsWriteNoTerminal checks that the control characters in a guest's
+// rejection are printed as text, for its caller and in a dead letter.
 func TestGuestsWriteNoTerminal(t *testing.T) {
 	t.Parallel()
 	const hostile = "\x1b]0;owned\x07\x1b[31m\nhostd: all is well\u009b\u202e\x7f"

@@ -16,9 +16,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestUploadsWithoutEndLeaveTurns: two addresses upload modules that take long
-// to compile, each several at a time, without end; a third one's modules are
-// taken all the same, in their turn, and the neighbour's commands succeed.
+// TestUploadsWithoutEndLeaveTurns uploads modules that take long to compile
+// from two addresses, several at a time without end. The modules of a third
+// address must still be accepted in their turn, and the neighbour's commands
+// must succeed.
 func TestUploadsWithoutEndLeaveTurns(t *testing.T) {
 	t.Parallel()
 	node := testkit.StartNode(t, testkit.NodeOptions{})
@@ -29,7 +30,7 @@ func TestUploadsWithoutEndLeaveTurns(t *testing.T) {
 	ctx, end := context.WithCancel(t.Context())
 	defer end()
 	var made atomic.Int32
-	module := func(loops int) []byte { // another one at each call
+	module := func(loops int) []byte { // a different module on each call
 		return guest.Module{Bad: "slow", Handle: slices.Concat(
 			slices.Repeat([]byte{0x03, 0x40}, loops), slices.Repeat([]byte{0x0b}, loops), guest.Count(1000+made.Add(1)))}.Build()
 	}
@@ -61,8 +62,8 @@ func TestUploadsWithoutEndLeaveTurns(t *testing.T) {
 		if _, err := honest.Upload(t.Context(), connect.NewRequest(&modulev1.UploadRequest{Wasm: module(1)})); err != nil {
 			t.Errorf("the neighbour's upload %d: %v", i, err)
 		}
-		// One of each address may have been under way, and the answers of these
-		// and of those behind them may come before its own.
+		// One upload of each address may have been in progress, and the answers
+		// to these and to the next ones may arrive before its own.
 		if n := uploads.Load() - before; n > 8 {
 			t.Errorf("%d uploads of others were ended before the neighbour's", n)
 		}

@@ -15,9 +15,9 @@ type deadLetter struct {
 	ID, Source, Entity, Command, Data, Code string
 }
 
-// TestDeadLetters: a message that is refused, or that is for what does not
-// exist, is listed with the reason; it is delivered again or discarded when
-// somebody says so, and outlives the node.
+// TestDeadLetters checks that a rejected message, or a message to a destination
+// that does not exist, is listed with the reason, is redelivered or discarded
+// when an operator says so, and survives a restart.
 func TestDeadLetters(t *testing.T) {
 	t.Parallel()
 	n := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--admin", "full"}})
@@ -86,7 +86,7 @@ func TestDeadLetters(t *testing.T) {
 	if s := queryNode[sinkState](t, c, "sink", "x"); s.Heard["s"] != 2 {
 		t.Errorf("%+v", s)
 	}
-	act("retry", ghost.ID, "") // it is sent again, and there is still no such type
+	act("retry", ghost.ID, "") // it is sent again, and the type still does not exist
 	again := deadLetter{}
 	n.Await("it comes back", func() bool { again = find("ghost/g"); return again.ID != ghost.ID })
 	act("discard", again.ID, "")
@@ -103,8 +103,8 @@ func TestDeadLetters(t *testing.T) {
 	n.MustVerify()
 }
 
-// TestOnlyAdministratorsActOnDeadLetters: a node without admin: full lists
-// them, and no more.
+// TestOnlyAdministratorsActOnDeadLetters checks that a node without admin: full
+// only lists dead letters.
 func TestOnlyAdministratorsActOnDeadLetters(t *testing.T) {
 	n := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--admin", "read-only"}})
 	if text, code := n.Run("entity", "deadletters", "ls", "--addr", n.API()); code != 0 {

@@ -24,13 +24,13 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// archived is what the command line says of the file of an export.
+// archived is the summary that the command line prints about an export file.
 type archived struct {
 	Entities, Sends, Timers, DeadLetters uint64
 	Digest                               string
 }
 
-// journal is a run of hostd journal on its own; it may be killed.
+// journal is a running hostd journal command that may be killed.
 type journal struct {
 	cmd         *exec.Cmd
 	out, errOut bytes.Buffer
@@ -46,16 +46,16 @@ func (b *bed) journal(args ...string) *journal {
 	}
 	go func() {
 		defer close(j.ended)
-		_ = j.cmd.Wait() // its outcome is in ProcessState
+		_ = j.cmd.Wait() // the outcome is in ProcessState
 	}()
 	b.t.Cleanup(func() { j.kill(); <-j.ended })
 	return j
 }
 
-func (j *journal) kill() { _ = j.cmd.Process.Kill() } // it may have ended
+func (j *journal) kill() { _ = j.cmd.Process.Kill() } // the process may have ended
 
-// archived waits for the end of a run, and returns what it says of a file; ok
-// is false when it has failed.
+// archived waits for the end of the command and returns its summary. ok is
+// false if the command failed.
 func (j *journal) archived(b *bed) (a archived, ok bool) {
 	b.t.Helper()
 	select {
@@ -72,8 +72,9 @@ func (j *journal) archived(b *bed) (a archived, ok bool) {
 	return a, true
 }
 
-// interrupt kills, in turn and after some time, the command itself, the node
-// that it asked, and another one; the node starts again.
+// interrupt kills, alternating by round and after a random time, the command
+// itself, the node that it called, or another node. It then starts the node
+// again.
 func (b *bed) interrupt(j *journal, round, asked int) {
 	b.t.Helper()
 	select {
@@ -95,7 +96,7 @@ func (b *bed) interrupt(j *journal, round, asked int) {
 	b.cluster.Node(victim).Start()
 }
 
-// exported exports the cluster, interrupted some times before.
+// exported exports the cluster, after several interrupted attempts.
 func (b *bed) exported(dir string) (file string, a archived) {
 	b.t.Helper()
 	file = filepath.Join(dir, "cluster.hostd")
@@ -103,7 +104,7 @@ func (b *bed) exported(dir string) (file string, a archived) {
 		asked := b.rng.IntN(len(b.cluster.Nodes()))
 		j := b.journal("export", file, "-o", "json", "--addr", b.cluster.Node(asked).API())
 		b.interrupt(j, round, asked)
-		if _, err := os.Stat(file); err == nil { // it was faster, or it went on
+		if _, err := os.Stat(file); err == nil { // the export was faster, or it continued
 			b.verifyArchive(file)
 			if err := os.Remove(file); err != nil {
 				b.t.Fatal(err)
@@ -134,7 +135,8 @@ func (b *bed) verifyArchive(file string) archived {
 	return a
 }
 
-// imported imports a file, interrupted some times: each time it goes on.
+// imported imports a file, after several interruptions. Each attempt continues
+// the previous one.
 func (b *bed) imported(file string, want archived) {
 	b.t.Helper()
 	for round := range 3 * *faults / 2 {
@@ -160,7 +162,7 @@ func (b *bed) imported(file string, want archived) {
 	}
 }
 
-// listed is how many entities there are of some types.
+// listed returns the number of entities of some types.
 func (b *bed) listed(types ...string) (n uint64, err error) {
 	ctx, cancel := context.WithTimeout(b.t.Context(), 5*time.Second)
 	defer cancel()
@@ -175,9 +177,10 @@ func (b *bed) listed(types ...string) (n uint64, err error) {
 	return n, nil
 }
 
-// TestExportsAndImportsOutliveKills: an export that succeeds, whoever was
-// killed before and while money moves, holds all of it; so does the cluster
-// that it is imported into, however often that was interrupted.
+// TestExportsAndImportsOutliveKills checks that a successful export contains
+// all money, whatever was killed before and although money is transferred
+// meanwhile, and so does the cluster that imports it, however often the import
+// was interrupted.
 func TestExportsAndImportsOutliveKills(t *testing.T) {
 	testkit.Long(t, "long")
 	const accounts, start, workers = 12, 100, 4
@@ -242,7 +245,7 @@ func TestExportsAndImportsOutliveKills(t *testing.T) {
 	to.verify()
 }
 
-// oldCursor is a place in the events of accounts.
+// oldCursor returns a cursor in the events of accounts.
 func oldCursor(b *bed) string {
 	b.t.Helper()
 	for d, err := range b.c.Subscribe(b.t.Context(), client.Subscription{EntityType: "account"}) {
@@ -255,8 +258,8 @@ func oldCursor(b *bed) string {
 	return ""
 }
 
-// money waits until every transfer has ended, and returns what is in all
-// accounts, and how many transfers there are.
+// money waits until every transfer has ended. It returns the total of all
+// accounts and the number of transfers.
 func (b *bed) money(accounts int) (sum int64, transfers int) {
 	b.t.Helper()
 	ctx, cancel := context.WithTimeout(b.t.Context(), 4*testkit.Patience)
@@ -279,8 +282,8 @@ type transferStatus struct {
 	TimedOut                bool
 }
 
-// awaitEnd waits until a transfer has ended. Where it never does, the test
-// tells what its three entities wait for.
+// awaitEnd waits until a transfer has ended. If it never does, the test logs
+// what its three entities wait for.
 func (b *bed) awaitEnd(id string) {
 	b.t.Helper()
 	var s transferStatus

@@ -18,10 +18,10 @@ type namedState struct {
 	Saga, Reason string
 }
 
-// TestTypesSayWhomTheySendTo: on three nodes a saga whose step is not accepted
-// puts back what it took. What sends to a type that its manifest does not name
-// fails and leaves nothing, whether a client or a timer made it. What a type
-// does not accept is a dead letter.
+// TestTypesSayWhomTheySendTo checks, on three nodes, that a saga whose step is
+// not accepted puts back what it took. A command that sends to a type that its
+// manifest does not name fails and writes nothing, whether a client or a timer
+// caused it. A message that a type does not accept becomes a dead letter.
 func TestTypesSayWhomTheySendTo(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.StartCluster(t, 3, testkit.ClusterOptions{Flags: []string{"--admin", "full"}})
@@ -39,7 +39,7 @@ func TestTypesSayWhomTheySendTo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for i := range 9 { // over shards of all nodes
+	for i := range 9 { // in shards of all nodes
 		_, err := c.Send(t.Context(), client.Command{EntityType: "saga", EntityID: fmt.Sprint(i), Name: "start"})
 		must(err)
 	}

@@ -13,12 +13,13 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// entitySends is how many messages of an entity may be on their way.
+// entitySends is the maximum number of pending messages of an entity.
 const entitySends = 1024
 
-// TestFullOutboxesRefuse: a command whose messages have no room is refused, and
-// nothing of it is written; others' are carried out meanwhile, and its own when
-// there is room again. The room is kept count of over a stop.
+// TestFullOutboxesRefuse checks that a command whose messages do not fit is
+// rejected and writes nothing. Commands of other entities are executed
+// meanwhile, and its own when there is room again. The count of pending
+// messages survives a restart.
 func TestFullOutboxesRefuse(t *testing.T) {
 	testkit.Long(t, "long")
 	t.Parallel()
@@ -32,7 +33,7 @@ func TestFullOutboxesRefuse(t *testing.T) {
 		_, err := c.Send(t.Context(), client.Command{EntityType: "source", EntityID: source, Name: "to", Data: data})
 		return err
 	}
-	// Those that come after one which faults wait for it.
+	// Messages behind one that faults wait for it.
 	if err := to("full", "stuck", "trap"); err != nil {
 		t.Fatal(err)
 	}
@@ -49,7 +50,7 @@ func TestFullOutboxesRefuse(t *testing.T) {
 	if err != nil || sent > entitySends || !isFull(full) || int(before.GetSequence()) != sent {
 		t.Fatalf("%d sends were taken, the entity is at %d: %v %v", sent, before.GetSequence(), full, err)
 	}
-	if before.GetPendingSends() == entitySends { // else the one that faulted is gone already
+	if before.GetPendingSends() == entitySends { // otherwise the message that faulted is gone already
 		if err := to("full", "free", "take"); !isFull(err) {
 			t.Errorf("to another one: %v", err)
 		}
@@ -62,7 +63,7 @@ func TestFullOutboxesRefuse(t *testing.T) {
 	n.Start()
 	cleared := time.Now()
 	n.Await("there is room again", func() bool {
-		if time.Since(cleared) > time.Second { // it is parked after some faults
+		if time.Since(cleared) > time.Second { // after some faults the entity is quarantined
 			n.Run("entity", "clear", "sink", "stuck", "--addr", n.API())
 			cleared = time.Now()
 		}
@@ -76,7 +77,7 @@ func TestFullOutboxesRefuse(t *testing.T) {
 		info, err := c.Entity(t.Context(), "source", "full")
 		return err == nil && info.GetPendingSends() == 0
 	})
-	// All but the first, which is a dead letter.
+	// All except the first, which is a dead letter.
 	if s := queryNode[sinkState](t, c, "sink", "stuck"); int(s.Heard["full"]) != sent {
 		t.Errorf("%d arrived, %d were sent", s.Heard["full"], sent)
 	}

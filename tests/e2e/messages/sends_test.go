@@ -1,7 +1,7 @@
-// Package messages tests messages between entities with the program itself:
-// nodes are killed and leaderships moved while entities send, and each message
-// must have had its effect once and in order. It never runs a node in the
-// test's process; what it starts ends with the test.
+// Package messages tests messages between entities with the real program: nodes
+// are killed and leaderships transferred while entities send, and each message
+// must take effect once and in order. It never runs a node in the test's
+// process; the processes that it starts end with the test.
 package messages
 
 import (
@@ -47,7 +47,7 @@ type bed struct {
 	rng     *rand.Rand
 	moved   int
 	killed  int
-	unsure  atomic.Int64 // commands of which nobody can say whether they took effect
+	unsure  atomic.Int64 // commands with an unknown outcome
 }
 
 func newBed(t *testing.T) *bed {
@@ -62,9 +62,9 @@ func newBed(t *testing.T) *bed {
 	return b
 }
 
-// send sends a command until its outcome is known: too many messages on their
-// way are no failure. After errUnsure only the entity's state tells what became
-// of it.
+// send retries a command until its outcome is known. It treats too many pending
+// messages as a reason to retry. After errUnsure only the entity's state shows
+// the outcome.
 func (b *bed) send(entityType, id, command string, payload any) error {
 	data, err := json.Marshal(payload)
 	if err != nil {
@@ -88,8 +88,8 @@ func (b *bed) send(entityType, id, command string, payload any) error {
 	}
 }
 
-// errUnsure says that the entity has forgotten whether an earlier attempt took
-// effect.
+// errUnsure means that the entity no longer knows whether an earlier attempt
+// took effect.
 var errUnsure = errors.New("the command may have taken effect")
 
 func query[T any](b *bed, entityType, id, name string) (out T) {
@@ -105,7 +105,7 @@ func query[T any](b *bed, entityType, id, name string) (out T) {
 }
 
 // disturb kills nodes and moves shards until it has done so often enough and
-// the load is over; a node that is killed starts again.
+// the load has ended. It restarts the killed nodes.
 func (b *bed) disturb(over <-chan struct{}) {
 	for b.killed < *faults {
 		time.Sleep(time.Duration(300+b.rng.IntN(500)) * time.Millisecond)
@@ -120,7 +120,7 @@ func (b *bed) disturb(over <-chan struct{}) {
 	<-over
 }
 
-// move gives some shard to another node, where that can be done now.
+// move transfers a random shard to another node, if that is currently possible.
 func (b *bed) move() {
 	shard := uint32(1 + b.rng.IntN(shards))
 	ctx, cancel := context.WithTimeout(b.t.Context(), 5*time.Second)
@@ -136,7 +136,7 @@ func (b *bed) restartAll() {
 	b.cluster.Start()
 }
 
-// verify holds what is on the disks of all nodes against itself.
+// verify stops all nodes and verifies their data.
 func (b *bed) verify() {
 	b.cluster.StopAll()
 	for _, n := range b.cluster.Nodes() {
@@ -155,8 +155,9 @@ type sinkState struct {
 	Disorder int64            `json:"disorder"`
 }
 
-// TestSendsOutliveKills: whoever is killed and whatever moves, each message has
-// its effect once, and in order for each pair; every answer comes back.
+// TestSendsOutliveKills checks that, whatever is killed or moved, each message
+// takes effect once and in the order of its channel, and that every reply
+// arrives.
 func TestSendsOutliveKills(t *testing.T) {
 	t.Parallel()
 	const sources, sinks, workers = 12, 20, 6
@@ -192,7 +193,8 @@ func TestSendsOutliveKills(t *testing.T) {
 	b.verify()
 }
 
-// awaitSends waits until the sinks have what the sources sent, and checks it.
+// awaitSends waits until the sinks have received all messages of the sources,
+// and checks them.
 func awaitSends(b *bed, sources, sinks int) (total int64) {
 	t := b.t
 	want := map[string]map[string]int64{}
@@ -236,8 +238,9 @@ func awaitSends(b *bed, sources, sinks int) (total int64) {
 	return total
 }
 
-// TestTransfersKeepMoney: however transfers between accounts are interrupted,
-// refused and timed out, the money stays the same, and each ends.
+// TestTransfersKeepMoney checks that however transfers between accounts are
+// interrupted, rejected and timed out, the total stays the same and each
+// transfer ends.
 func TestTransfersKeepMoney(t *testing.T) {
 	testkit.Long(t, "long")
 	t.Parallel()
@@ -246,7 +249,7 @@ func TestTransfersKeepMoney(t *testing.T) {
 	b.cluster.Push("account", "transfer")
 	for i := range accounts {
 		id := "a" + strconv.Itoa(i)
-		if i > 0 { // nobody opens the first
+		if i > 0 { // the first account is never opened
 			if err := b.send("account", id, "open", nil); err != nil {
 				t.Fatal(err)
 			}
@@ -257,7 +260,7 @@ func TestTransfersKeepMoney(t *testing.T) {
 	}
 	began := time.Now()
 	var next atomic.Int64
-	var unsure sync.Map // numbers of transfers that may not have begun
+	var unsure sync.Map // numbers of transfers that may not have started
 	var load sync.WaitGroup
 	for w := range workers {
 		rng := rand.New(rand.NewPCG(uint64(w), b.rng.Uint64()))

@@ -21,8 +21,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// provider takes money, once for each key. The first answer to each is lost on
-// its way.
+// provider charges money, once for each key. Its first answer to each key is
+// lost.
 type provider struct {
 	mu     sync.Mutex
 	taken  map[string]int
@@ -44,8 +44,8 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"receipt":"of %s"}`, key)
 }
 
-// TestTheProgramsOfTheGuide: what is on the page is what runs here, where each
-// program ends and starts again between all that it does.
+// TestTheProgramsOfTheGuide runs the programs on the page. Each program ends
+// and starts again between any two of its steps.
 func TestTheProgramsOfTheGuide(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/guide/outside.md")
 	if err != nil {
@@ -89,7 +89,7 @@ func TestTheProgramsOfTheGuide(t *testing.T) {
 		if _, err := cl.Send(ctx, client.Command{EntityType: "payment", EntityID: fmt.Sprint("p", i), Name: "pay", Data: fmt.Appendf(nil, `{"cents":%d}`, i+1)}); err != nil {
 			t.Fatal(err)
 		}
-		// It ends at each payment, as the answer is lost on its way.
+		// The program ends at each payment, because the answer is lost.
 		if err := act(ctx, cl, server.URL, place); err == nil || ctx.Err() != nil {
 			t.Fatalf("the first answer was not lost: %v", err)
 		}
@@ -104,7 +104,8 @@ func TestTheProgramsOfTheGuide(t *testing.T) {
 				return load(table, &got) == nil && len(got.Asked) == i+1
 			})
 	}
-	// One that begins anew, as its place was lost, does nothing twice either.
+	// A program that starts from the beginning because its cursor was lost does
+	// nothing twice either.
 	if err := os.Remove(place); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +139,7 @@ func TestTheProgramsOfTheGuide(t *testing.T) {
 	}
 }
 
-// run runs a program until something is so, and ends it.
+// run runs a program until a condition holds, and ends it.
 func run(t *testing.T, ctx context.Context, program func(context.Context) error, what string, until func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, testkit.Patience)
@@ -158,7 +159,7 @@ func run(t *testing.T, ctx context.Context, program func(context.Context) error,
 	}
 }
 
-// eventsOf are the events of a payment.
+// eventsOf returns the events of a payment.
 func eventsOf(ctx context.Context, c *client.Client, id string) (out []string, err error) {
 	for e, err := range c.ReadEvents(ctx, client.EventRange{EntityType: "payment", EntityID: id}) {
 		if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// unfounded is a cluster of nodes that nothing tells to found one; those at the
-// places run, and wait for an operator.
+// unfounded returns a cluster of nodes that are not configured to bootstrap it.
+// The nodes at the given places run and wait for an operator.
 func unfounded(t *testing.T, places ...int) *testkit.Cluster {
 	t.Helper()
 	if testing.Short() {
@@ -33,8 +33,8 @@ func unfounded(t *testing.T, places ...int) *testkit.Cluster {
 	return c
 }
 
-// Nodes with seeds that nothing tells to found wait for an operator, who has to
-// say it to one of them.
+// Nodes with seeds that are not configured to bootstrap wait for an operator to
+// initialize the cluster on one of them.
 func TestInitFoundsACluster(t *testing.T) {
 	c := unfounded(t, 0, 1, 2)
 	if _, err := c.Node(1).Client(client.Options{Timeout: time.Second}).Cluster(t.Context()); err == nil {
@@ -56,7 +56,8 @@ func TestInitFoundsACluster(t *testing.T) {
 	}
 }
 
-// Several nodes may be told so at once: one founds, and all name its cluster.
+// Several nodes may be told to initialize at once. One bootstraps the cluster,
+// and all report its ID.
 func TestInitOnSeveralNodesAtOnce(t *testing.T) {
 	testkit.Long(t, "long")
 	for range 3 {
@@ -85,13 +86,14 @@ func TestInitOnSeveralNodesAtOnce(t *testing.T) {
 	}
 }
 
-// A cluster is founded without a minority that is silent. A node that hears no
-// majority says whom it misses, and founds when that is there.
+// A cluster is bootstrapped even if a minority is not reachable. A node that
+// reaches no majority reports the missing nodes, and bootstraps when they are
+// there.
 func TestInitNeedsAMajority(t *testing.T) {
 	testkit.Long(t, "long")
 	c := unfounded(t, 0)
 	first := c.Node(0).Client(client.Options{Timeout: 4 * time.Second})
-	// Its first answer may come before it has asked all seeds.
+	// Its first answer may be sent before it has asked all seeds.
 	c.Node(0).Until("n1 says whom it misses", func() error {
 		said, err := first.Initialize(t.Context())
 		if err == nil {
@@ -108,7 +110,7 @@ func TestInitNeedsAMajority(t *testing.T) {
 	c.Await("the order has stood, and n1 has founded", func() bool {
 		return strings.Contains(c.Node(0).Log(), "founding a cluster")
 	})
-	// Who is silent is in the answer of who waits.
+	// The answer of a waiting node lists the nodes that do not answer.
 	other := unfounded(t, 0, 1)
 	said, err := other.Node(1).Client(client.Options{Timeout: testkit.Patience}).Initialize(t.Context())
 	if missing := other.Seed(2); err != nil || !said.GetFounded() || !slices.Equal(said.GetSilentSeeds(), []string{missing}) {

@@ -11,9 +11,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// A directory that is put back as it was some starts ago has forgotten what its
-// node promised since. It must not vote: what was acknowledged without it and
-// with it survives, and it gets new replicas from the others.
+// A data directory that is replaced by a copy from some starts ago has
+// forgotten what its node promised since. The node must not vote with it. Data
+// acknowledged without and with the node survives, and the node gets new
+// replicas from the others.
 func TestOldCopyOfADirectory(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {
@@ -30,7 +31,7 @@ func TestOldCopyOfADirectory(t *testing.T) {
 	c.Node(0).Start()
 	c.AwaitSpread()
 	c.Stop(2)
-	testkit.AddToCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 2) // on n1 and n2 alone
+	testkit.AddToCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 2) // only on n1 and n2
 	c.KillAll()
 	if err := os.RemoveAll(c.Node(0).DataDir()); err != nil {
 		t.Fatal(err)
@@ -46,7 +47,7 @@ func TestOldCopyOfADirectory(t *testing.T) {
 	c.Await("n1 says that its disk went back in time", func() bool {
 		return strings.Contains(notReady(t, c.Node(0)), "older copy")
 	})
-	// n1 and n3 are a majority of the voters, and do not make one.
+	// n1 and n3 would be a majority of the voters, but must not act as one.
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
 	defer cancel()
 	for _, i := range []int{0, 2} {
@@ -74,13 +75,13 @@ func TestOldCopyOfADirectory(t *testing.T) {
 	c.AwaitSpread()
 	testkit.CheckCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 2)
 	votes(t, c, 0)
-	// What n1 has now is whole.
+	// The data on n1 is complete now.
 	c.Kill(1)
 	testkit.AddToCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), 3)
 }
 
-// A node of several votes without delay when all start at once, also after
-// kills, and when one of them is away.
+// In a cluster, a node votes without delay if all nodes start at once, also
+// after kills and if one node is down.
 func TestStartsAreVouchedFor(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {

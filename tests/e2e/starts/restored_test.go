@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// A directory is put back as it was 15 events ago, and 15 others are made. The
-// cursor behind the lost events is refused although there are as many again, so
-// that no subscriber skips events in silence. One from before the copy was made
-// gets exactly the new ones.
+// A directory is restored to a state 15 events ago, and 15 other events are
+// written. A cursor after the lost events is rejected although there are as
+// many events again, because otherwise the subscriber would silently skip
+// events. A cursor from before the copy gets exactly the new events.
 func TestSubscribersOfARestoredDirectoryAreRefused(t *testing.T) {
 	t.Parallel()
 	n := testkit.StartNode(t, testkit.NodeOptions{})

@@ -1,6 +1,6 @@
-// Package starts has nodes start that nothing, too much or an old copy of their
-// directory tells what they are to do: who founds a cluster, and who may vote.
-// It has tests only.
+// Package starts starts nodes whose configuration says nothing or too much
+// about who bootstraps the cluster, or with an old copy of their directory. It
+// checks who bootstraps the cluster and who may vote. It contains only tests.
 package starts
 
 import (
@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// notReady is what a node gives as the reason that it is not ready; empty when
-// it is, or does not answer.
+// notReady returns the reason why a node is not ready; empty if it is ready or
+// does not answer.
 func notReady(t *testing.T, n *testkit.Node) string {
 	t.Helper()
 	res, err := http.Get(n.API() + "/readyz")
@@ -46,7 +46,7 @@ func votes(t *testing.T, c *testkit.Cluster, place int) {
 	})
 }
 
-// A node that follows no file survives a SIGHUP.
+// A node without files to reload survives a SIGHUP.
 func TestHangupWithoutFilesIsLogged(t *testing.T) {
 	n := testkit.NewNode(t, testkit.NodeOptions{})
 	n.Start()

@@ -17,10 +17,10 @@ import (
 
 var foundings = flag.Int("foundings", 1, "how often a node that was told to found loses its disk")
 
-// A node that was told to found the cluster, by its configuration or by an
-// operator too, loses its disk and starts while the others are away: it founds
-// no second cluster beside theirs, and joins when they are back. Whoever asks
-// the nodes meanwhile never hears of two clusters.
+// A node that is configured, or told by an operator, to bootstrap the cluster
+// loses its disk and starts while the other nodes are down. It must not
+// bootstrap a second cluster, and must join when they are back. No caller may
+// see two clusters meanwhile.
 func TestLeftOverBootstrapFoundsNothing(t *testing.T) {
 	testkit.Long(t, "founding")
 	if testing.Short() {
@@ -46,7 +46,7 @@ func TestLeftOverBootstrapFoundsNothing(t *testing.T) {
 			}
 			cancel()
 		}
-		// As long as the others are away, and a while longer than a probe takes.
+		// While the others are down, for longer than a probe takes.
 		for until := time.Now().Add(2 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
 			if log := c.Node(0).Log(); strings.Contains(log, "founding a cluster") {
 				t.Fatalf("round %d: n1 founds a second cluster:\n%s", round, log)
@@ -71,9 +71,9 @@ func TestLeftOverBootstrapFoundsNothing(t *testing.T) {
 	}
 }
 
-// hear asks all nodes all the time who they are, until its result is called,
-// which returns the clusters that they named and whether a node of each was
-// ready, and how many answers there were.
+// hear repeatedly asks all nodes for their cluster until stop is called. stop
+// returns the cluster IDs, whether a node of each cluster was ready, and the
+// number of answers.
 func hear(c *testkit.Cluster) (stop func() (ids map[string]bool, answers int)) {
 	ids, answers := map[string]bool{}, 0
 	var mu sync.Mutex
@@ -108,8 +108,8 @@ func hear(c *testkit.Cluster) (stop func() (ids map[string]bool, answers int)) {
 	}
 }
 
-// All nodes may be told how many there are to be: one of them founds, the
-// others join it, and no shard begins with fewer voters.
+// All nodes may be configured with the expected number of nodes. One of them
+// bootstraps, the others join it, and no shard starts with fewer voters.
 func TestAllMayBeToldToFound(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {

@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// door is a port in front of a node, as a firewall or a load balancer is. It
-// leads to one address, and closes what comes while that is empty.
+// door is a port in front of a node, like a firewall or a load balancer. It
+// forwards connections to one address, and closes them if that is empty.
 type door struct {
 	listener net.Listener
 	mu       sync.Mutex
@@ -49,7 +49,7 @@ func openDoor(t *testing.T) *door {
 	return d
 }
 
-// leadTo has the door lead to an address, and closes what goes elsewhere.
+// leadTo sets the destination and closes connections to any other one.
 func (d *door) leadTo(address string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -61,7 +61,8 @@ func (d *door) leadTo(address string) {
 
 func (d *door) address() string { return d.listener.Addr().String() }
 
-// keep has leadTo close a connection that was made for an address.
+// keep registers a connection. It returns false if the destination has changed
+// meanwhile.
 func (d *door) keep(conn net.Conn, to string) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -101,9 +102,10 @@ func (d *door) pass(conn net.Conn) {
 	delete(d.open, inside)
 }
 
-// TestRaiseNeedsPeersToBeReached: the level is not raised while a node's port
-// for nodes alone, by which they go from then on, is closed to the others or
-// leads elsewhere. Nodes and address are named.
+// TestRaiseNeedsPeersToBeReached checks that the cluster version is not raised
+// while the port of a node that only nodes use, and that they use from then on,
+// is closed to the others or leads elsewhere. The report names the nodes and
+// the address.
 func TestRaiseNeedsPeersToBeReached(t *testing.T) {
 	testkit.Long(t, "upgrade")
 	old, err := testkit.Release(strings.TrimSpace(previous))
@@ -130,7 +132,8 @@ func TestRaiseNeedsPeersToBeReached(t *testing.T) {
 		"a port that is closed": "", "its own port for clients": behind.Address(), "the port of another node": strings.TrimPrefix(n2.PeerAPI(), "http://"),
 	} {
 		d.leadTo(to)
-		// A member that is slow to answer stands in the way too, for a moment.
+		// A member that answers slowly is also reported as an obstacle, for a
+		// moment.
 		n1.Until("the node and nothing else stands in the way, with "+what, func() error {
 			said, err := asks.RaiseLevel(t.Context(), 0, true)
 			if err != nil || said.GetLevel() != 1 || len(said.GetNodes()) != nodes {
@@ -171,6 +174,6 @@ func TestRaiseNeedsPeersToBeReached(t *testing.T) {
 	c.Await("every node knows of the level", func() bool {
 		return !slices.ContainsFunc([]int{0, 1, 2}, func(i int) bool { return c.Overview(i).GetLevel() != uint32(sharding.MaxVersion) })
 	})
-	c.Restart(1) // it finds the node behind the door
+	c.Restart(1) // it finds the node through the door
 	c.AwaitSpread()
 }

@@ -1,6 +1,6 @@
-// Package upgrade runs clusters of the release before mixed with this one,
-// under load, while their nodes are upgraded, put back and upgraded again, and
-// the level is raised. It has tests only.
+// Package upgrade runs clusters with nodes of the previous release and of this
+// one under load, while nodes are upgraded, downgraded and upgraded again, and
+// the cluster version is raised. It contains only tests.
 package upgrade
 
 import (
@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// previous is the commit of the release before this one.
+// previous is the commit of the previous release.
 //
 //go:embed previous.txt
 var previous string
@@ -35,9 +35,10 @@ var both = flag.Bool("both", false, "upgrade in both orders, not only from the c
 
 const (
 	nodes, shards = 3, 6
-	// verdictTime is what the checker of histories gets for one entity.
+	// verdictTime bounds the time to check the history of one entity.
 	verdictTime = time.Minute
-	// rest lies before each call: what is acknowledged has to be checked.
+	// rest is the pause before each call, because everything acknowledged has
+	// to be checked.
 	rest = 20 * time.Millisecond
 )
 
@@ -45,11 +46,11 @@ const (
 type world struct {
 	*testkit.Cluster
 	t        *testing.T
-	old, new string // programs
+	old, new string // paths of the programs
 	h        *history.History
 	load     *workload.Load
 	c        *client.Client
-	settings int // that were put
+	settings int // number of settings written
 }
 
 func begin(t *testing.T, old string) *world {
@@ -72,8 +73,8 @@ func begin(t *testing.T, old string) *world {
 	return w
 }
 
-// goesOn waits until the load has got answers, each of them right and none of
-// them a failure, and then has the metadata and its coordinator do something.
+// goesOn waits until the load has received answers, all of them correct and
+// none a failure, and then makes the metadata and its coordinator do something.
 func (w *world) goesOn() {
 	w.t.Helper()
 	target := w.load.Acknowledged() + 100
@@ -92,7 +93,7 @@ func (w *world) goesOn() {
 		w.t.Fatalf("%d calls failed", n)
 	}
 	w.settings++
-	for i := range nodes { // from nodes of both releases
+	for i := range nodes { // through nodes of both releases
 		c := w.Node(i).Client(client.Options{Timeout: testkit.Patience})
 		if _, err := c.PutSetting(w.t.Context(), fmt.Sprintf("test.n%d", i+1), fmt.Sprint(w.settings)); err != nil {
 			w.t.Fatalf("put a setting by n%d: %v", i+1, err)
@@ -105,7 +106,7 @@ func (w *world) goesOn() {
 	}
 }
 
-// change stops a node in order and starts it with a program.
+// change stops a node gracefully and starts it with a program.
 func (w *world) change(i int, program string) {
 	w.t.Helper()
 	w.Stop(i)
@@ -115,7 +116,7 @@ func (w *world) change(i int, program string) {
 	w.goesOn()
 }
 
-// order lists the nodes, the coordinator's first or last.
+// order lists the nodes with the coordinator's node first or last.
 func (w *world) order(coordinatorFirst bool) []int {
 	w.t.Helper()
 	leads := -1
@@ -133,9 +134,9 @@ func (w *world) order(coordinatorFirst bool) []int {
 	return out
 }
 
-// TestUpgrade upgrades a cluster of the release before in both orders, and
-// raises its level. Up to then every node can be put back. No call fails, and
-// all that was acknowledged is there, once.
+// TestUpgrade upgrades a cluster of the previous release in both orders and
+// raises its cluster version. Until then every node can be downgraded. No call
+// may fail, and everything acknowledged must be there, once.
 func TestUpgrade(t *testing.T) {
 	testkit.Long(t, "upgrade")
 	old, err := testkit.Release(strings.TrimSpace(previous))
@@ -155,10 +156,10 @@ func TestUpgrade(t *testing.T) {
 			w.change(order[0], w.new)
 			w.refusesToRaise(order[0], w.Node(order[1]).ID())
 			w.change(order[1], w.new)
-			w.change(order[0], w.old) // back, while releases are mixed
+			w.change(order[0], w.old) // a downgrade while the releases are mixed
 			w.change(order[0], w.new)
 			w.change(order[2], w.new)
-			w.change(order[1], w.old) // back, with none of the release before left
+			w.change(order[1], w.old) // a downgrade when no node of the previous release is left
 			w.change(order[1], w.new)
 			w.servesNodes(http.StatusOK)
 			w.raise(order[2])
@@ -170,7 +171,8 @@ func TestUpgrade(t *testing.T) {
 	}
 }
 
-// refusesToRaise asks a node that has been upgraded, while another has not.
+// refusesToRaise asks an upgraded node to raise the cluster version while
+// another node is not upgraded.
 func (w *world) refusesToRaise(node int, inTheWay string) {
 	w.t.Helper()
 	c := w.Node(node).Client(client.Options{Timeout: testkit.Patience})
@@ -204,8 +206,8 @@ func (w *world) raise(node int) {
 	})
 }
 
-// raiseLevel raises the level by a node. A member that is slow to answer stands
-// in the way for a moment; nothing else does.
+// raiseLevel raises the cluster version through a node. A member that answers
+// slowly may be an obstacle for a moment, but nothing else.
 func raiseLevel(t *testing.T, by *testkit.Node) {
 	t.Helper()
 	c := by.Client(client.Options{Timeout: testkit.Patience})
@@ -218,9 +220,10 @@ func raiseLevel(t *testing.T, by *testkit.Node) {
 	})
 }
 
-// servesNodes demands that every node serves others on the listener for them,
-// and answers with the status on that for clients: up to the raise nodes of the
-// release before know that one alone.
+// servesNodes checks that every node serves other nodes on the listener for
+// nodes, and answers them with the given status on the listener for clients.
+// Nodes of the previous release know only the listener for clients until the
+// cluster version is raised.
 func (w *world) servesNodes(byClients int) {
 	w.t.Helper()
 	for i := range nodes {
@@ -243,8 +246,8 @@ func (w *world) servesNodes(byClients int) {
 	}
 }
 
-// neverBack starts a node with the release before, which does not open the
-// directory any more, and then as it was.
+// neverBack starts a node with the previous release, which must refuse to open
+// the directory, and then with the current release again.
 func (w *world) neverBack(node int) {
 	w.t.Helper()
 	w.Stop(node)
@@ -258,7 +261,7 @@ func (w *world) neverBack(node int) {
 	w.goesOn()
 }
 
-// end checks all that was seen, and that all replicas of the metadata agree.
+// end checks all answers, and that all replicas of the metadata are equal.
 func (w *world) end() {
 	w.t.Helper()
 	if err := w.load.Stop(); err != nil {

@@ -1,5 +1,5 @@
-// Guest is an entity that does what the tests of an entity's life need: it
-// counts, sets and cancels timers, and deletes itself.
+// Guest has entities with the features that the lifecycle tests need: they
+// count, set and cancel timers, and delete themselves.
 package main
 
 import (
@@ -8,25 +8,25 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// State of an alarm.
+// State is the state of an alarm.
 type State struct {
 	Total int64 `json:"total"`
 	Rung  int64 `json:"rung"`
 }
 
-// Add is a command that adds an amount.
+// Add is the command that adds an amount.
 type Add struct {
 	Amount int64 `json:"amount"`
 }
 
-// Arm sets a timer, again and again for so many times.
+// Arm sets a timer, which repeats a number of times.
 type Arm struct {
 	Name    string `json:"name"`
 	AfterMs int64  `json:"afterMs"`
 	Times   int64  `json:"times"`
 }
 
-// Repeat sets a schedule, whose ticks leave when they were due.
+// Repeat sets a schedule whose ticks record when they were due.
 type Repeat struct {
 	Name    string `json:"name"`
 	EveryMs int64  `json:"everyMs"`
@@ -111,7 +111,8 @@ func Alarm() *hostd.Type[State] {
 		c.Delete()
 		return *s, nil
 	})
-	// The event has what was added: replay knows nothing of settings.
+	// The event records the amount, because a replay does not know the
+	// settings.
 	hostd.Command(alarm, "add-setting", func(c *hostd.Context, s *State, _ hostd.None) (State, error) {
 		text, ok := c.Setting("amount")
 		if !ok {
@@ -131,7 +132,7 @@ func Alarm() *hostd.Type[State] {
 	return alarm
 }
 
-// Keeper declares a type whose entities stay in memory.
+// Keeper declares a type with always-on entities.
 func Keeper() *hostd.Type[State] {
 	keeper := hostd.Entity[State]("keeper", hostd.JSON, hostd.RememberEntities())
 	hostd.Event(keeper, "added", func(s *State, e Added) { s.Total += e.Amount })
@@ -147,7 +148,7 @@ func Keeper() *hostd.Type[State] {
 	return keeper
 }
 
-// Trail declares a type that keeps its last events only.
+// Trail declares a type that retains only its last events.
 func Trail() *hostd.Type[State] {
 	trail := hostd.Entity[State]("trail", hostd.JSON, hostd.SnapshotEvery(50), hostd.RetainSnapshots(2), hostd.RetainEvents(100))
 	hostd.Event(trail, "added", func(s *State, e Added) { s.Total += e.Amount })
@@ -159,14 +160,14 @@ func Trail() *hostd.Type[State] {
 	return trail
 }
 
-// Hub declares a type that keeps nothing, Chief one with one entity.
+// Hub declares a transient type.
 func Hub() *hostd.Type[State] {
 	hub := hostd.Transient[State]("hub", hostd.JSON)
 	adds(hub)
 	return hub
 }
 
-// Chief declares a type with one entity.
+// Chief declares a transient type with a single entity.
 func Chief() *hostd.Type[State] {
 	chief := hostd.Transient[State]("chief", hostd.JSON, hostd.Singleton())
 	adds(chief)

@@ -1,16 +1,16 @@
-// Impure is a module with types that break the contract, each in its way: what
-// is in their state is not in their events. One of them keeps it.
+// Impure is a module with types that violate the ABI in different ways, because
+// parts of their states are not in their events, and one type that conforms.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// State of an entity.
+// State is the state of an entity.
 type State struct {
 	Total int64  `json:"total"`
 	Luck  uint64 `json:"luck"`
 }
 
-// Add is a command that adds an amount, and its event.
+// Add is the command that adds an amount.
 type Add struct {
 	Amount int64 `json:"amount"`
 }
@@ -45,7 +45,7 @@ func luck(c *hostd.Context, s *State) { s.Luck = c.Random() }
 
 func count(s *State) { s.Luck++ }
 
-// Lucky keeps a random number in its state.
+// Lucky stores a random number in its state.
 func Lucky() *hostd.Type[State] { return entity("lucky", luck, nothing) }
 
 // Watched counts the queries that it has answered.
@@ -53,13 +53,13 @@ func Watched() *hostd.Type[State] {
 	return entity("watched", func(*hostd.Context, *State) {}, count)
 }
 
-// Fair keeps the contract.
+// Fair conforms to the ABI.
 func Fair() *hostd.Type[State] {
 	return entity("fair", func(*hostd.Context, *State) {}, nothing)
 }
 
-// Idle are the same three under names that begin with idle, and leave memory
-// soon.
+// Idle returns the same three types with the prefix idle. Their entities leave
+// memory soon.
 func Idle() []hostd.Registration {
 	soon := hostd.PassivateAfter(20 * hostd.Millisecond)
 	return []hostd.Registration{

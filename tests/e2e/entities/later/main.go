@@ -1,16 +1,16 @@
-// Later is another version of a type of the tests' guest: an amount counts
-// twice, and entities leave memory soon.
+// Later is another version of the type trail of the tests' guest: an amount
+// counts twice, and entities leave memory soon.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// State of a trail.
+// State is the state of a trail.
 type State struct {
 	Total int64 `json:"total"`
 	Rung  int64 `json:"rung"`
 }
 
-// Amount is a command's and an event's.
+// Amount is the payload of a command.
 type Amount struct {
 	Amount int64 `json:"amount"`
 }

@@ -1,10 +1,10 @@
-// Silent is another version of the alarm of the tests' guest: it does not have the
-// commands that its timers call.
+// Silent is another version of the alarm of the tests' guest. It lacks the
+// commands that the alarm's timers call.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// State of an alarm.
+// State is the state of an alarm.
 type State struct {
 	Total int64 `json:"total"`
 	Rung  int64 `json:"rung"`

@@ -1,7 +1,7 @@
-// Guest is five entity types for the tests of floods: fork, whose command leads
-// to two more; alarm, whose timers set themselves again; bell, which has honest
-// ones; pass, a chain of messages that ends; and heavy, whose commands take and
-// leave as much as commands may.
+// Guest has five entity types for the tests of floods: fork, whose command
+// sends two messages to forks; alarm, whose timers set themselves again; bell,
+// which has ordinary timers; pass, a chain of messages that ends; and heavy,
+// whose commands use as much as commands may.
 package main
 
 import (
@@ -11,7 +11,7 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// Count is the state of all of them: how often something was done.
+// Count is the state of all types: how often something was done.
 type Count struct {
 	N int64 `json:"n"`
 }
@@ -19,14 +19,14 @@ type Count struct {
 // Done is the event that counts.
 type Done struct{}
 
-// Ring sets timers, due after so many milliseconds.
+// Ring sets timers that are due after AfterMs milliseconds.
 type Ring struct {
 	Timers  int64  `json:"timers"`
 	AfterMs int64  `json:"afterMs"`
 	Pad     string `json:"pad"`
 }
 
-// Hop is a command that goes on so often.
+// Hop is a command that sends itself on the given number of times.
 type Hop struct {
 	Left int64 `json:"left"`
 }
@@ -90,14 +90,14 @@ func pass() *hostd.Type[Count] {
 	return t
 }
 
-// Item is one of many in the payload of a heavy command, with a schema that
-// every one of them is checked against.
+// Item is one of many in the payload of a heavy command. Its schema is checked
+// for each item.
 type Item struct {
 	SKU      string `json:"sku"`
 	Quantity int64  `json:"quantity"`
 }
 
-// Load is what a heavy command takes, and what it is to leave.
+// Load is the payload of a heavy command and says how much it writes.
 type Load struct {
 	Items  []Item `json:"items"`
 	Pad    string `json:"pad"`
@@ -105,8 +105,8 @@ type Load struct {
 	Bytes  int64  `json:"bytes"` // of each event
 	Sends  int64  `json:"sends"`
 	Timers int64  `json:"timers"`
-	Reply  int64  `json:"reply"` // its bytes
-	Spin   int64  `json:"spin"`  // rounds of a loop
+	Reply  int64  `json:"reply"` // size in bytes
+	Spin   int64  `json:"spin"`  // iterations of a loop
 }
 
 // Much is the event of a heavy command.

@@ -1,6 +1,6 @@
-// Guest is two entity types for the tests of messages: a source counts what it
-// sends to each sink, and a sink notes whether all of it came once and in
-// order.
+// Guest has two entity types for the tests of messages: a source counts the
+// messages that it sends to each sink, and a sink records whether all of them
+// arrived once and in order.
 package main
 
 import (
@@ -9,16 +9,16 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// Source is the state of a source: how much it has sent to each sink, and how
-// many answers it got.
+// Source is the state of a source: the number of messages to each sink, and the
+// number of replies.
 type Source struct {
 	Sent     map[string]int64 `json:"sent"`
 	Answers  int64            `json:"answers"`
 	Disorder int64            `json:"disorder"`
 }
 
-// Emit is a command that sends to as many sinks, one after another, from the
-// first on; to each a few.
+// Emit is a command that sends a few messages to each of several sinks,
+// beginning with the first.
 type Emit struct {
 	First  int64 `json:"first"`
 	Sinks  int64 `json:"sinks"`
@@ -26,14 +26,14 @@ type Emit struct {
 	Answer bool  `json:"answer"`
 }
 
-// Take is what a sink gets.
+// Take is the message to a sink.
 type Take struct {
 	From   string `json:"from"`
 	Number int64  `json:"number"`
 }
 
 // Sink is the state of a sink: the last number from each source, and how often
-// another than the next one came.
+// a message was not the next one.
 type Sink struct {
 	Heard    map[string]int64 `json:"heard"`
 	Disorder int64            `json:"disorder"`
@@ -99,7 +99,7 @@ func source() *hostd.Type[Source] {
 	return t
 }
 
-// Addressed is a command that sends to whatever it names.
+// Addressed is a command that sends a message to the given destination.
 type Addressed struct {
 	Type    string `json:"type"`
 	ID      string `json:"id"`

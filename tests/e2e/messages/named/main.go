@@ -1,23 +1,23 @@
-// Named is a module for the tests of types that say to whom they send and from
-// whom they accept messages: a saga whose second step is not accepted, and what
-// tries to get round it.
+// Named is a module for the tests of types that declare where they send
+// messages and from whom they accept them: a saga whose second step is not
+// accepted, and attempts to get around that.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// State is how much there is, and what became of it.
+// State is the amount, and the state of the saga.
 type State struct {
 	Amount int64  `json:"amount"`
 	Saga   string `json:"saga"`
 	Reason string `json:"reason"`
 }
 
-// Refusal is what a step that is refused brings back.
+// Refusal is the payload of a rejected step.
 type Refusal struct {
 	Code string `json:"code"`
 }
 
-// Address is where a command sends to.
+// Address is the destination of a command's message.
 type Address struct {
 	Type    string `json:"type"`
 	ID      string `json:"id"`
@@ -64,7 +64,8 @@ func entity(name string, options ...hostd.Option) *hostd.Type[State] {
 	return t
 }
 
-// saga takes from a purse and puts into a vault, or back into the purse.
+// saga takes an amount from a purse and puts it into a vault, or back into the
+// purse.
 func saga() *hostd.Type[State] {
 	t := entity("saga", hostd.Sends("purse", "vault-*"), hostd.AcceptsFrom("purse", "vault-*"))
 	hostd.Command(t, "start", func(c *hostd.Context, s *State, _ hostd.None) (hostd.None, error) {

@@ -1,10 +1,10 @@
-// Before is the first version of a type that keeps its latest state: drafts
-// with a number of words.
+// Before is the first version of a durable-state type: drafts with a number of
+// words.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// State of a draft.
+// State is the state of a draft.
 type State struct {
 	Words int64 `json:"words"`
 }

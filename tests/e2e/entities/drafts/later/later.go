@@ -1,15 +1,15 @@
-// Later is the version after Before whose states have another form: it reads
-// those of before by a migration, and writes what Before does not read.
+// Later is a version after Before with a new state version. It reads the states
+// of Before by a migration, and writes states that Before does not read.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// StateV1 is how Before wrote a draft.
+// StateV1 is the state of a draft in Before.
 type StateV1 struct {
 	Words int64 `json:"words"`
 }
 
-// State of a draft: its words by language.
+// State is the state of a draft: its words by language.
 type State struct {
 	English int64 `json:"english"`
 	French  int64 `json:"french"`

@@ -1,4 +1,4 @@
-// Now is the version after Before: it reads the states of that one, and writes
+// Now is the version after Before. It reads the states of Before, and writes
 // some that Before does not read.
 package main
 
@@ -8,7 +8,7 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// State of a draft: its words are a number, or a text.
+// State is the state of a draft. Its words are a number or a text.
 type State struct {
 	Words hostd.RawJSON `json:"words"`
 }
@@ -22,7 +22,7 @@ type Write struct {
 func Type() *hostd.Type[State] {
 	drafts := hostd.Durable[State]("draft", hostd.JSON)
 	hostd.Command(drafts, "write", func(_ *hostd.Context, s *State, w Write) (State, error) {
-		were, _ := strconv.ParseInt(string(s.Words), 10, 64) // a text counts as none
+		were, _ := strconv.ParseInt(string(s.Words), 10, 64) // a text counts as zero
 		s.Words = hostd.RawJSON(strconv.FormatInt(were+w.Words, 10))
 		return *s, nil
 	})

@@ -1,4 +1,4 @@
-// Migrated is Renamed that reads the states of Before by a migration.
+// Migrated is Renamed with a migration that reads the states of Before.
 package main
 
 import (
@@ -7,12 +7,12 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// StateV1 is what a ledger was.
+// StateV1 is the previous state of a ledger.
 type StateV1 struct {
 	Total int64 `json:"total"`
 }
 
-// State of a ledger.
+// State is the state of a ledger.
 type State struct {
 	Sum int64 `json:"sum"`
 }
@@ -22,8 +22,8 @@ type Added struct {
 	Amount int64 `json:"amount"`
 }
 
-// reply is so long that a few of them fill what is remembered of commands, so
-// that events are cut early.
+// reply is so long that a few replies fill the idempotency window, so that
+// events are compacted early.
 var reply = strings.Repeat("x", 200_000)
 
 // Type declares the entity type.

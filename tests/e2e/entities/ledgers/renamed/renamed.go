@@ -1,5 +1,5 @@
-// Renamed is Before with another name for the one field of its state: it loads
-// a snapshot of Before without an error, as nothing.
+// Renamed is Before with the only field of its state renamed. It loads a
+// snapshot of Before without an error, but as an empty state.
 package main
 
 import (
@@ -8,7 +8,7 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// State of a ledger.
+// State is the state of a ledger.
 type State struct {
 	Sum int64 `json:"sum"`
 }
@@ -18,8 +18,8 @@ type Added struct {
 	Amount int64 `json:"amount"`
 }
 
-// reply is so long that a few of them fill what is remembered of commands, so
-// that events are cut early.
+// reply is so long that a few replies fill the idempotency window, so that
+// events are compacted early.
 var reply = strings.Repeat("x", 200_000)
 
 // Type declares the entity type.

@@ -1,4 +1,4 @@
-// Slow is Fixed whose events take long to evolve: it makes the same states.
+// Slow is Fixed with events that take long to evolve. The states are the same.
 package main
 
 import (
@@ -7,7 +7,7 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// State of a ledger.
+// State is the state of a ledger.
 type State struct {
 	Total int64 `json:"total"`
 }
@@ -17,8 +17,8 @@ type Added struct {
 	Amount int64 `json:"amount"`
 }
 
-// reply is so long that a few of them fill what is remembered of commands, so
-// that events are cut early.
+// reply is so long that a few replies fill the idempotency window, so that
+// events are compacted early.
 var reply = strings.Repeat("x", 200_000)
 
 // Type declares the entity type.

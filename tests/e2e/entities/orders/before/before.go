@@ -1,16 +1,16 @@
-// Before is the first version of a type of orders: an event has one item.
+// Before is the first version of the type order: an event has one item.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// Item is what was ordered.
+// Item is an ordered item.
 type Item struct {
 	SKU   string `json:"sku"`
 	Count int64  `json:"count"`
-	Cents int64  `json:"cents"` // of one
+	Cents int64  `json:"cents"` // price of one
 }
 
-// State of an order.
+// State is the state of an order.
 type State struct {
 	Items []Item `json:"items"`
 }

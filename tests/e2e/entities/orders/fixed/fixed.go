@@ -1,16 +1,16 @@
-// Fixed is Before with another query: the form of the state is the same.
+// Fixed is Before with a different query. The format of the state is the same.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// Item is what was ordered.
+// Item is an ordered item.
 type Item struct {
 	SKU   string `json:"sku"`
 	Count int64  `json:"count"`
-	Cents int64  `json:"cents"` // of one
+	Cents int64  `json:"cents"` // price of one
 }
 
-// State of an order.
+// State is the state of an order.
 type State struct {
 	Items []Item `json:"items"`
 }

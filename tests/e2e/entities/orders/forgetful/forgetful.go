@@ -1,17 +1,17 @@
-// Forgetful is Before, but for a fault: what its events make depends on a field
-// that no snapshot has.
+// Forgetful is Before with a fault: the effect of its events depends on a field
+// that no snapshot contains.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// Item is what was ordered.
+// Item is an ordered item.
 type Item struct {
 	SKU   string `json:"sku"`
 	Count int64  `json:"count"`
-	Cents int64  `json:"cents"` // of one
+	Cents int64  `json:"cents"` // price of one
 }
 
-// State of an order.
+// State is the state of an order.
 type State struct {
 	Items []Item `json:"items"`
 

@@ -1,22 +1,22 @@
-// Now is a later version of the type of orders: an event has several items, and
-// those of before are upcast.
+// Now is a later version of the type order: an event has several items, and the
+// events of Before are upcast.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// Item is what was ordered.
+// Item is an ordered item.
 type Item struct {
 	SKU   string `json:"sku"`
 	Count int64  `json:"count"`
-	Cents int64  `json:"cents"` // of one
+	Cents int64  `json:"cents"` // price of one
 }
 
-// State of an order.
+// State is the state of an order.
 type State struct {
 	Items []Item `json:"items"`
 }
 
-// PlacedV1 was the event before.
+// PlacedV1 is the event of Before.
 type PlacedV1 Item
 
 // Placed is the event: several items at once.

@@ -1,21 +1,21 @@
-// Swapped is Now, but for a fault: its upcaster swaps two fields.
+// Swapped is Now with a fault: its upcaster swaps two fields.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// Item is what was ordered.
+// Item is an ordered item.
 type Item struct {
 	SKU   string `json:"sku"`
 	Count int64  `json:"count"`
-	Cents int64  `json:"cents"` // of one
+	Cents int64  `json:"cents"` // price of one
 }
 
-// State of an order.
+// State is the state of an order.
 type State struct {
 	Items []Item `json:"items"`
 }
 
-// PlacedV1 was the event before.
+// PlacedV1 is the event of Before.
 type PlacedV1 Item
 
 // Placed is the event: several items at once.
