@@ -17,9 +17,9 @@ import (
 
 // source is one Go file of the repository.
 type source struct {
-	path      string // from the root, with slashes
-	pkg       string // folder from the root
-	name      string // of the package clause
+	path      string // relative to the root, with slashes
+	pkg       string // directory relative to the root
+	name      string // package name
 	test      bool
 	generated bool
 
@@ -29,8 +29,8 @@ type source struct {
 
 const root = "../.."
 
-// sources parses every Go file that git knows or would add, so that ignored
-// build output does not count. Outside a checkout it walks the folder.
+// sources parses every Go file that is tracked by git or not ignored, so that
+// ignored build output is excluded. Outside a checkout it walks the directory.
 func sources(t *testing.T) []source {
 	t.Helper()
 	var out []source
@@ -125,7 +125,7 @@ func TestImportTable(t *testing.T) {
 	}
 }
 
-// What ships holds no double of anything: a package for tests lies below tests.
+// The product contains no test doubles: packages for tests lie below tests.
 func TestProductHoldsNoTestDoubles(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.test || under(s.pkg, "tests") || underAny(s.pkg, testingImporters) {
@@ -139,8 +139,8 @@ func TestProductHoldsNoTestDoubles(t *testing.T) {
 	}
 }
 
-// A planted fault is a text below tests/mutants. What ships has no seam for
-// one, and its own tests call nothing by that name.
+// Planted faults are texts below tests/mutants. The product has no hook for
+// them, and its own tests do not mention them.
 func TestProductHoldsNoPlantedFaults(t *testing.T) {
 	named := regexp.MustCompile(`(?i)mutant|planted`)
 	for _, path := range paths(t) {
@@ -204,7 +204,7 @@ func TestNoBannedNames(t *testing.T) {
 	}
 }
 
-// The tests above prove nothing if their rules cannot fire.
+// The tests above prove nothing if their rules never match.
 func TestRulesFire(t *testing.T) {
 	for _, tt := range []struct {
 		pkg, imported string

@@ -15,7 +15,7 @@ import (
 	"unicode"
 )
 
-// pages are the Markdown files of the repository with their text.
+// pages returns the text of each Markdown file of the repository, by path.
 func pages(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -38,7 +38,7 @@ func pages(t *testing.T) map[string]string {
 	return out
 }
 
-// prose is a page without its blocks of code.
+// prose returns the lines of a page without its code blocks.
 func prose(text string) []string {
 	var out []string
 	fenced := false
@@ -63,8 +63,7 @@ var (
 	makePattern   = regexp.MustCompile("`make ([a-z-]+)`")
 )
 
-// anchors are the names by which the headings of a page can be linked, as
-// GitHub makes them.
+// anchors returns the anchors of a page's headings, as GitHub makes them.
 func anchors(text string) []string {
 	var out []string
 	count := map[string]int{}
@@ -118,7 +117,7 @@ func TestLinksLeadSomewhere(t *testing.T) {
 	}
 }
 
-// functions are the names of all functions of test files.
+// functions returns the names of all functions in test files.
 func functions(t *testing.T) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
@@ -143,7 +142,7 @@ func TestPagesNameTestsThatExist(t *testing.T) {
 	known := functions(t)
 	for from, text := range pages(t) {
 		if from == "CHANGELOG.md" {
-			continue // it speaks of what was
+			continue // it describes the past
 		}
 		for n, line := range prose(text) {
 			for _, m := range testPattern.FindAllStringSubmatch(line, -1) {
@@ -170,7 +169,7 @@ func TestPagesNameMetricsThatExist(t *testing.T) {
 	product := code.String()
 	for from, text := range pages(t) {
 		if from == "CHANGELOG.md" || strings.HasPrefix(from, "abi/") || strings.HasPrefix(from, "guest-sdk/") {
-			continue // the guest's functions have the prefix too
+			continue // the guest's functions have the prefix, too
 		}
 		for n, line := range prose(text) {
 			for _, m := range metricPattern.FindAllStringSubmatch(line, -1) {
@@ -198,7 +197,7 @@ func TestPagesNameTargetsThatExist(t *testing.T) {
 	}
 }
 
-// sentenceEnd is where a second sentence begins on a line of prose.
+// sentenceEnd matches the beginning of a second sentence on a line of prose.
 var sentenceEnd = regexp.MustCompile(`[a-z0-9)\x60"*][.?!] +["(\x60*\[]*[A-Z]`)
 
 func TestASentenceALine(t *testing.T) {
@@ -209,7 +208,7 @@ func TestASentenceALine(t *testing.T) {
 		for n, line := range prose(text) {
 			trimmed := strings.TrimSpace(line)
 			if strings.HasPrefix(trimmed, "|") || strings.HasPrefix(trimmed, "- ") || strings.HasPrefix(trimmed, "#") || numbered.MatchString(trimmed) {
-				continue // rows and items are read as one
+				continue // rows and items are read as a whole
 			}
 			if at := sentenceEnd.FindString(trimmed); at != "" {
 				t.Errorf("%s:%d: a second sentence begins at %q", name, n+1, at)
@@ -218,11 +217,11 @@ func TestASentenceALine(t *testing.T) {
 	}
 }
 
-// releaseEntry is the link at the end of an entry of the changelog.
+// releaseEntry matches the link at the end of an entry of the changelog.
 var releaseEntry = regexp.MustCompile(`\]\([^)]*\)`)
 
-// The page of a release is one that a person reads: its details are in the
-// pages that it links to, and in the history.
+// The page of a release must be short enough to read: details belong to the
+// pages that it links to, and to the git history.
 func TestReleasePageIsShort(t *testing.T) {
 	const maxLines, maxWords = 120, 25
 	text := pages(t)["CHANGELOG.md"]
@@ -233,7 +232,7 @@ func TestReleasePageIsShort(t *testing.T) {
 	page, _, _ = strings.Cut(page, "\n## ")
 	lines := 0
 	for line := range strings.Lines(page) {
-		if !strings.HasPrefix(line, "|") { // renames have as many rows as there are
+		if !strings.HasPrefix(line, "|") { // tables of renamed keys may be long
 			lines++
 		}
 		if !strings.HasPrefix(line, "- ") {
@@ -256,7 +255,7 @@ func TestReleasePageIsShort(t *testing.T) {
 
 var numbered = regexp.MustCompile(`^[0-9]+\. `)
 
-// The tests above prove nothing if their rules cannot fire.
+// The tests above prove nothing if their rules never match.
 func TestRulesOfPagesFire(t *testing.T) {
 	if got := anchors("# A `b` c: d\n\n```\n# no\n```\n## A b c d\n"); !slices.Equal(got, []string{"a-b-c-d", "a-b-c-d-1"}) {
 		t.Errorf("anchors %q", got)

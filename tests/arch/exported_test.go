@@ -16,7 +16,8 @@ import (
 	"testing"
 )
 
-// mostExported bounds the names of one package that a reader has to tell apart.
+// mostExported bounds the number of exported names in one package, because a
+// reader has to tell them apart.
 const mostExported = 250
 
 const exportedFile = "testdata/exported.txt"
@@ -73,9 +74,9 @@ func exportedNames(f *ast.File, yield func(name string)) {
 	}
 }
 
-// overBudget says what is wrong with the exported names of packages. The budget
-// of a package that is gone belongs to all packages of its top-level folder, so
-// that a merge or a move needs no new budget.
+// overBudget describes packages with more exported names than their budget. The
+// budget of a removed package belongs to all packages of its top-level folder,
+// so that merging or moving a package needs no new budget.
 func overBudget(count, budget map[string]int) (wrong []string) {
 	area := func(pkg string) string { top, _, _ := strings.Cut(pkg, "/"); return top }
 	freed, above := map[string]int{}, map[string]int{}
@@ -104,8 +105,8 @@ func overBudget(count, budget map[string]int) (wrong []string) {
 	return wrong
 }
 
-// Each package exports no more names than it did. The budget falls by
-// go test ./tests/arch -run TestExportedNames -write-exported.
+// No package exports more names than its budget. To lower the budgets, run go
+// test ./tests/arch -run TestExportedNames -write-exported.
 func TestExportedNamesOnlyBecomeFewer(t *testing.T) {
 	count := map[string]int{}
 	for _, s := range sources(t) {

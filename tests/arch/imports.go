@@ -1,8 +1,8 @@
-// Package arch is the architecture of the repository as data, and the tests
-// that hold the code to it: who may import whom, which library has which one
-// importer, what lies at the top level, how many names a package exports, and that every
-// package says what it is for. It never runs the code that it reads and starts
-// no goroutine.
+// Package arch describes the architecture of the repository as data and tests
+// that the code conforms to it: which packages may import which, which
+// libraries have a sole importer, what lies at the top level, how many names a
+// package exports, and that every package has a doc comment. It never runs the
+// code that it reads and starts no goroutine.
 package arch
 
 import (
@@ -10,22 +10,22 @@ import (
 	"strings"
 )
 
-// A ban forbids the packages under from to import what lies under to. Paths are
+// A ban forbids packages under from to import packages under to. Paths are
 // relative to the root of the repository.
 type ban struct {
 	from   []string
 	to     []string
-	except []string // packages under from that may
+	except []string // packages under from that are exempt
 	but    []string // packages under to that may be imported
-	exact  bool     // to means those packages, not what lies under them
-	tests  bool     // test files may
+	exact  bool     // to means only those packages, not the packages below them
+	tests  bool     // test files are exempt
 	reason string
 }
 
 // repository is the module path.
 const repository = "github.com/hostd/hostd"
 
-// bans is the import table. A path covers what lies under it.
+// bans is the import table. A path includes the packages below it.
 var bans = []ban{
 	{
 		from:   []string{"sharding"},
@@ -315,12 +315,12 @@ var bans = []ban{
 	},
 }
 
-// soleImporters names the packages that alone may import a library, tests
+// soleImporters lists libraries that only the named packages may import, tests
 // included.
 var soleImporters = []struct {
 	library   string
 	importers []string
-	exact     bool // what lies under the importers may not
+	exact     bool // packages below the importers may not import it
 	reason    string
 }{
 	{library: "github.com/dgraph-io/badger", importers: []string{"journal/store"}, reason: "the store's layout and its checks are one place"},
@@ -334,13 +334,13 @@ var soleImporters = []struct {
 	{library: "github.com/spf13/cobra", importers: []string{"cmd/hostd", "deploy/release"}, reason: "there is one command line, and manual pages of it"},
 }
 
-// testingImporters are the packages below product folders that may import what
-// the standard library has for tests: they are doubles, and lie there since
-// those who use them find them there. All others lie below tests/support.
+// testingImporters are the packages in product folders that may import the
+// standard library's packages for tests. They are test doubles for users, who
+// expect them there. All other test doubles lie below tests/support.
 var testingImporters = []string{"guest-sdk/go/hostdtest"}
 
-// standardOnly lists packages that import the standard library and the named
-// packages only, so that they can be used anywhere.
+// standardOnly lists packages that may import only the standard library and the
+// named packages, so that they can be used anywhere.
 var standardOnly = []struct {
 	pkg   string
 	allow []string
@@ -351,25 +351,27 @@ var standardOnly = []struct {
 	{"examples", []string{"abi", "guest-sdk", "examples"}},
 }
 
-// standardOnlyExcept are packages below those, with libraries of their own.
+// standardOnlyExcept are packages below those that may import other libraries.
 var standardOnlyExcept = []string{"abi/abitest", "sharding/membership"}
 
-// topLevel is everything that may lie at the root of the repository; names
-// that begin with a dot may too.
+// topLevel lists what may lie at the root of the repository. Names that begin
+// with a dot may, too.
 var topLevel = []string{
 	"go.mod", "go.sum", "tools.mod", "tools.sum", "Makefile",
 	"README.md", "CHANGELOG.md", "CONTRIBUTING.md", "LICENSE",
-	"sources.go", // no other folder has both the SDK and the contract below it
+	"sources.go", // no other folder contains both the SDK and the contract
 	"cmd", "host", "abi", "sharding", "journal", "guest-sdk", "examples", "api", "tests", "docs", "deploy",
 }
 
-// under reports whether pkg is path or lies below it; "" covers everything.
+// under reports whether pkg is path or lies below it. An empty path includes
+// everything.
 func under(pkg, path string) bool {
 	return path == "" || pkg == path || strings.HasPrefix(pkg, path+"/")
 }
 
-// banned returns why a package may not import one of this repository; "" when
-// it may. test says that a test file does.
+// banned returns the reason why a package may not import another package of
+// this repository; "" if it may. test reports whether the importer is a test
+// file.
 func banned(pkg, imported string, test bool) string {
 	for _, b := range bans {
 		if b.tests && test || !underAny(pkg, b.from) || underAny(pkg, b.except) || underAny(imported, b.but) || pkg == imported {
@@ -382,7 +384,8 @@ func banned(pkg, imported string, test bool) string {
 	return ""
 }
 
-// notSole returns why a package may not import a library; "" when it may.
+// notSole returns the reason why a package may not import a library; "" if it
+// may.
 func notSole(pkg, imported string) string {
 	for _, sole := range soleImporters {
 		allowed := underAny(pkg, sole.importers)
@@ -396,14 +399,14 @@ func notSole(pkg, imported string) string {
 	return ""
 }
 
-// testingLibrary reports whether an import is one for tests of the standard
-// library.
+// testingLibrary reports whether an import is one of the standard library's
+// packages for tests.
 func testingLibrary(imported string) bool {
 	return underAny(imported, []string{"testing", "net/http/httptest"})
 }
 
-// notStandard returns the rule by which a package may not import another; nil
-// when it may.
+// notStandard returns the rule that forbids a package to import another; nil if
+// it may.
 func notStandard(pkg, imported string, own bool) []string {
 	for _, rule := range standardOnly {
 		if !under(pkg, rule.pkg) || underAny(pkg, standardOnlyExcept) {

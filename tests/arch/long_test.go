@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// A test that `go test ./...` skips because it takes long runs in the
-// continuous run: its target of make is one of the suites there, and picks it.
+// Every test that `go test ./...` skips because it is slow runs in the
+// continuous run: its make target is one of the suites there, and selects it.
 func TestLongTestsRunInTheContinuousRun(t *testing.T) {
 	read := func(name string) string {
 		text, err := os.ReadFile(filepath.Join(root, name))
@@ -53,8 +53,8 @@ func TestLongTestsRunInTheContinuousRun(t *testing.T) {
 	}
 }
 
-// picks reports whether a target of make runs a test, as the continuous run
-// makes it.
+// picks reports whether a make target runs a test when the continuous run makes
+// it.
 func picks(t *testing.T, makefile, run, target, name string) bool {
 	t.Helper()
 	_, recipe, found := strings.Cut(makefile, "\n"+target+": ")

@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// networkOpeners are what makes listeners and connections, by import path:
-// functions that are called and types that are made.
+// networkOpeners lists the functions and types that create listeners and
+// connections, by import path.
 var networkOpeners = map[string][]string{
 	"net": {
 		"Dial", "DialTimeout", "DialTCP", "DialUDP", "DialUnix", "DialIP", "Dialer",
@@ -24,12 +24,12 @@ var networkOpeners = map[string][]string{
 	"golang.org/x/net/http2": {"Transport"},
 }
 
-// networkUsers are the packages whose network is a seam, so that whole clusters
-// run over one in memory.
+// networkUsers are the packages that must reach the network through an
+// interface, so that whole clusters can run over an in-memory network.
 var networkUsers = []string{"host", "sharding", "cmd"}
 
-// networkExcept are the files that may make connections by themselves all the
-// same, each with the reason.
+// networkExcept are the files that may create connections directly, with the
+// reasons.
 var networkExcept = map[string]string{
 	"host/network":                                "the place where listeners and dialers are made",
 	"cmd/hostd/internal/bench/child.go":           "the echo that figures are compared with is a process of its own, no node",
@@ -39,14 +39,14 @@ var networkExcept = map[string]string{
 	"cmd/hostd/internal/devcluster/hold_other.go": "the command line looks whether a port is free before it starts nodes on it",
 }
 
-// opened lists what a file opens by itself, as "net.Listen".
+// opened lists the openers that a file uses directly, such as "net.Listen".
 func opened(t *testing.T, name string, text any) []string {
 	t.Helper()
 	f, err := parser.ParseFile(token.NewFileSet(), name, text, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	paths := map[string]string{} // by the name in the file
+	paths := map[string]string{} // import paths by their name in the file
 	for _, imp := range f.Imports {
 		path, err := strconv.Unquote(imp.Path.Value)
 		if err != nil {

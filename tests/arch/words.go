@@ -1,27 +1,27 @@
 package arch
 
-// An oldWord is a word that had several meanings, or one that the field has a
-// better name for. It names nothing new: no identifier that is declared in its
-// packages, and no file.
+// An oldWord is a word that had several meanings, or that the field has a
+// better term for. In its packages, no declared identifier and no file may use
+// it.
 type oldWord struct {
-	// say matches a name by one word of it, in identifiers and files: in
-	// ShardLetters there are the words shard and letters.
+	// say matches single words within a name, in identifiers and file names.
+	// The name ShardLetters has the words shard and letters.
 	say []string
-	// name matches a whole name, letter by letter.
+	// name matches a complete name exactly.
 	name []string
-	// file matches the name of a file without its ending and without _test.
+	// file matches the name of a file without its extension and without _test.
 	file []string
-	// in are the packages; with "/..." at the end those below it, too.
+	// in lists the packages; "/..." at the end includes the packages below.
 	in []string
-	// after are words that give it a good meaning when they are before it.
+	// after lists words that make the word acceptable if they come before it.
 	after []string
-	// instead is what to say.
+	// instead is what to use instead.
 	instead string
 }
 
-// oldWords is the deny list. What the public API, metrics and configuration
-// call things is not in it: they are promises. English is not in it, either:
-// a stream is held open, and a list is sorted.
+// oldWords is the deny list. It excludes names in the public API, metrics and
+// configuration, because they are stable, and ordinary English: a stream is
+// held open, and a list is sorted.
 var oldWords = []oldWord{
 	{say: []string{"send", "sends"}, in: []string{"journal", "journal/eventlog/...", "journal/store/...", "host/deliver/..."},
 		instead: "message, outbox, inbox; Send is the command of a client"},

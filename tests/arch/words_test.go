@@ -12,7 +12,7 @@ import (
 	"unicode"
 )
 
-// words are the words of a camel-case name, in lower case.
+// words splits a camel-case name into words in lower case.
 func words(name string) []string {
 	var out []string
 	runes := []rune(name)
@@ -37,7 +37,7 @@ func words(name string) []string {
 	return out
 }
 
-// names says whether an identifier of the package has the old word.
+// names reports whether an identifier contains the old word.
 func (w oldWord) names(identifier string) bool {
 	if slices.Contains(w.name, identifier) {
 		return true
@@ -51,13 +51,13 @@ func (w oldWord) names(identifier string) bool {
 	return false
 }
 
-// files says whether a file of the package has the old word.
+// files reports whether a file name contains the old word.
 func (w oldWord) files(name string) bool {
 	name = strings.TrimSuffix(strings.TrimSuffix(name, ".go"), "_test")
 	return slices.Contains(w.file, name) || len(w.say) > 0 && oldWord{say: w.say, after: w.after}.names(name)
 }
 
-// covers says whether the old word is denied in the package.
+// covers reports whether the old word is denied in the package.
 func (w oldWord) covers(pkg string) bool {
 	return slices.ContainsFunc(w.in, func(in string) bool {
 		folder, below := strings.CutSuffix(in, "...")
@@ -105,8 +105,8 @@ func declared(f *ast.File, yield func(name string)) {
 	})
 }
 
-// usesOf calls found with each file and each declared name of a source that
-// has an old word.
+// usesOf calls found with each declared name and file name of a source that
+// contains an old word.
 func usesOf(s source, f *ast.File, found func(w oldWord, name string)) {
 	for _, w := range oldWords {
 		if !w.covers(s.pkg) {

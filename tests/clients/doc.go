@@ -1,7 +1,7 @@
-// Package clients has every kind of client tell one story to a cluster, in
-// which a leader is killed: the client in Go, generated ones, in Node and in
-// Chromium too, and requests of plain HTTP. What is generated is compiled as
-// users do.
+// Package clients runs one story with every kind of client on a cluster whose
+// leader is killed: the Go client, generated clients, also in Node.js and
+// Chromium, and plain HTTP requests. Generated code is compiled as users
+// compile it.
 //
-// It holds tests only.
+// It contains only tests.
 package clients

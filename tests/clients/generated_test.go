@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestGeneratedClientIsSmall: what a browser gets to load stays small.
+// TestGeneratedClientIsSmall checks the size of the client that a browser
+// loads.
 func TestGeneratedClientIsSmall(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join(compiled(t), "hostd.js"))
 	if err != nil {
@@ -31,7 +32,8 @@ func TestGeneratedClientIsSmall(t *testing.T) {
 	}
 }
 
-// TestOpenAPICompiles: types can be made of the document.
+// TestOpenAPICompiles checks that types can be generated from the OpenAPI
+// document.
 func TestOpenAPICompiles(t *testing.T) {
 	maker, tsc, dir := tool(t, "openapi-typescript"), tool(t, "tsc"), t.TempDir()
 	generate(t, "openapi", dir)

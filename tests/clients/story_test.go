@@ -23,7 +23,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// want is what every client has to tell, of an account of its own.
+// want is the output that every client must produce for an account of its own.
 var want = []string{
 	"open: balance 0, sequence 1, events 1, duplicate false",
 	"deposit 100: balance 100, sequence 2",
@@ -39,24 +39,25 @@ var want = []string{
 	"events: 23, in order true, the first opened, deposited 125",
 }
 
-// wantOfTyped is what clients with projections tell beside that. The first run of
-// the view fails in its third batch.
+// wantOfTyped is the additional output of clients with projections. The first
+// run of the view fails in its third batch.
 var wantOfTyped = []string{
 	"view: enough, all false",
 	"view: 23 events, deposited 125",
 	"from newest: only later events true",
 }
 
-// config is what a client is told.
+// config is the input of a client.
 type config struct {
 	Addresses []string `json:"addresses"` // the leader's first
 	ID        string   `json:"id"`
 	Kill      string   `json:"kill"`
-	Shard     uint32   `json:"shard"` // of the entity
+	Shard     uint32   `json:"shard"` // shard of the entity
 }
 
-// TestOneStory has every kind of client tell one story to one cluster, in which
-// the leader of its entity, from which it has its events too, is killed.
+// TestOneStory runs the same story with every kind of client on one cluster. In
+// it, the leader of the entity, from which the client also receives events, is
+// killed.
 func TestOneStory(t *testing.T) {
 	for _, s := range []struct {
 		name string
@@ -68,20 +69,20 @@ func TestOneStory(t *testing.T) {
 		{"curl", storyByCurl, nil},
 	} {
 		t.Run(s.name, func(t *testing.T) {
-			tell := s.tell(t) // or skip, before nodes are started
+			tell := s.tell(t) // may skip, before nodes are started
 			stage := newTheatre(t)
 			stage.play(t, strings.ReplaceAll(s.name, " ", "-"), append(slices.Clone(want), s.more...), tell)
 		})
 	}
 }
 
-// TestOneStoryInChromium is TestOneStory in a page of another origin.
+// TestOneStoryInChromium is TestOneStory in a web page of a different origin.
 func TestOneStoryInChromium(t *testing.T) {
 	tell := storyInChromium(t)
 	newTheatre(t).play(t, "chromium", append(slices.Clone(want), wantOfTyped...), tell)
 }
 
-// theatre is a cluster, and the server by which a client has a leader killed.
+// theatre is a cluster, and a server through which a client kills a leader.
 type theatre struct {
 	cluster *testkit.Cluster
 	client  *client.Client
@@ -123,7 +124,7 @@ try { window.told = await story(config); } catch (e) { window.told = [String(e) 
 	return s
 }
 
-// leader is the place of the node that leads an account.
+// leader returns the place of the node that leads an account's shard.
 func (s *theatre) leader(ctx context.Context, id string) (int, error) {
 	for {
 		e, err := s.client.Entity(ctx, "account", id)
@@ -136,14 +137,14 @@ func (s *theatre) leader(ctx context.Context, id string) (int, error) {
 			}
 		}
 		select {
-		case <-time.After(20 * time.Millisecond): // it is elected
+		case <-time.After(20 * time.Millisecond): // until there is a leader
 		case <-ctx.Done():
 			return 0, ctx.Err()
 		}
 	}
 }
 
-// play has a client tell the story, and compares.
+// play runs the story with a client and compares the output.
 func (s *theatre) play(t *testing.T, id string, want []string, tell func(context.Context, config) ([]string, error)) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -190,7 +191,7 @@ func (s *theatre) play(t *testing.T, id string, want []string, tell func(context
 	}
 }
 
-// killed has the leader killed.
+// killed kills the leader.
 func killed(ctx context.Context, c config) error {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, c.Kill, nil)
 	if err != nil {
@@ -207,7 +208,7 @@ func killed(ctx context.Context, c config) error {
 	return nil
 }
 
-// node is the runtime of JavaScript.
+// node returns the path of Node.js, or skips the test.
 func node(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("node")
@@ -266,12 +267,12 @@ func storyInChromium(t *testing.T) func(context.Context, config) ([]string, erro
 	}
 }
 
-// digestLine names a module, whose bytes differ from one release of Go to the
-// next.
+// digestLine matches the digest of a module, which differs between releases of
+// Go.
 var digestLine = regexp.MustCompile(`SHA-256 [0-9a-f]{64}`)
 
-// TestGoClientIsAsGenerated: the client that tells the story is the one that is
-// generated.
+// TestGoClientIsAsGenerated checks that the client in the folder account is the
+// generated one.
 func TestGoClientIsAsGenerated(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "account")
 	generate(t, "go", dir)

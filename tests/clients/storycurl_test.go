@@ -15,7 +15,7 @@ import (
 	"time"
 )
 
-// storyByCurl tells the story with requests of plain HTTP, which curl sends.
+// storyByCurl runs the story with plain HTTP requests, sent by curl.
 func storyByCurl(t *testing.T) func(context.Context, config) ([]string, error) {
 	path, err := exec.LookPath("curl")
 	if err != nil {
@@ -26,15 +26,15 @@ func storyByCurl(t *testing.T) func(context.Context, config) ([]string, error) {
 	}
 }
 
-// curl sends requests to one node after another, as the page about plain HTTP
-// says.
+// curl sends requests to one node after another, as described on the page about
+// plain HTTP.
 type curl struct {
 	path string
 	config
 	at, sent int
 }
 
-// httpAnswer is what came of a request.
+// httpAnswer is the response to a request.
 type httpAnswer struct {
 	status int
 	header http.Header
@@ -49,7 +49,7 @@ type httpAnswer struct {
 
 func (a httpAnswer) sequence() string { return strings.Trim(a.header.Get("ETag"), `"`) }
 
-// refusal is what a command was answered that did not take effect.
+// refusal describes the response to a command that did not take effect.
 func (a httpAnswer) refusal() string {
 	switch a.status {
 	case http.StatusUnprocessableEntity:
@@ -66,8 +66,8 @@ func (a httpAnswer) refusal() string {
 	return out
 }
 
-// ask sends a request until a node answers. A command has a key, and says when
-// it was first sent.
+// ask sends a request until a node answers. A command has an idempotency key,
+// and says when it was first sent.
 func (c *curl) ask(ctx context.Context, path string, arguments ...string) (a httpAnswer, err error) {
 	first := time.Time{}
 	for {
@@ -95,14 +95,14 @@ func (c *curl) ask(ctx context.Context, path string, arguments ...string) (a htt
 		}
 		c.at = (c.at + 1) % len(c.Addresses)
 		select {
-		case <-time.After(50 * time.Millisecond): // not to hold up the nodes
+		case <-time.After(50 * time.Millisecond): // so that the nodes are not flooded
 		case <-ctx.Done():
 			return a, errors.Join(ctx.Err(), failed)
 		}
 	}
 }
 
-// send sends a command under a key of its own, unless it is given one.
+// send sends a command with a new idempotency key, unless it is given one.
 func (c *curl) send(ctx context.Context, command, payload string, headers ...string) (httpAnswer, error) {
 	c.sent++
 	args := []string{"--data-binary", payload}
@@ -136,7 +136,7 @@ func (c *curl) story(ctx context.Context) (told []string, err error) {
 	tell("deposit 0: %s", a.refusal())
 	c.sent++
 	for range 2 {
-		c.sent-- // under one key
+		c.sent-- // the same key again
 		if a, err = c.send(ctx, "deposit", `{"amount":5}`); err != nil {
 			return told, err
 		}
@@ -179,8 +179,8 @@ func (c *curl) story(ctx context.Context) (told []string, err error) {
 	}
 }
 
-// follow has the events of the type, and goes on behind the last one where a
-// node goes away, as a browser does.
+// follow receives the events of the type. If a node goes away, it continues
+// after the last event at another node, as a browser does.
 func (c *curl) follow(ctx context.Context) string {
 	n, sum, inOrder, first, last := 0, 0, true, "", ""
 	for at := 0; ctx.Err() == nil; at = (at + 1) % len(c.Addresses) {
@@ -225,12 +225,12 @@ func (c *curl) follow(ctx context.Context) string {
 			done = n >= 23
 		}
 		cancel()
-		_ = cmd.Wait() // it ends as its node does, or when it is told to
+		_ = cmd.Wait() // it ends with its node or when it is stopped
 		if done {
 			break
 		}
 		select {
-		case <-time.After(50 * time.Millisecond): // not to hold up the nodes
+		case <-time.After(50 * time.Millisecond): // so that the nodes are not flooded
 		case <-ctx.Done():
 		}
 	}

@@ -19,7 +19,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the generated client in Go anew")
 
-// storyInGo tells the story with the client that is generated for Go.
+// storyInGo runs the story with the generated Go client.
 func storyInGo(ctx context.Context, c config) (told []string, err error) {
 	conn, err := client.New(c.Addresses, client.Options{Timeout: patience})
 	if err != nil {
@@ -95,7 +95,8 @@ func storyInGo(ctx context.Context, c config) (told []string, err error) {
 	return append(told, line), err
 }
 
-// viewInGo makes a view in two runs: the second continues where the first failed.
+// viewInGo builds a view in two runs. The second run continues where the first
+// failed.
 func viewInGo(ctx context.Context, conn *client.Client, c config) (told []string, err error) {
 	cursor, events, deposited := "", 0, 0
 	run := func(most, batches int) error {
@@ -132,7 +133,7 @@ func viewInGo(ctx context.Context, conn *client.Client, c config) (told []string
 	return append(told, fmt.Sprintf("view: %d events, deposited %d", events, deposited)), err
 }
 
-// newestInGo follows from the newest event, while others are made.
+// newestInGo follows from the newest event while other events are written.
 func newestInGo(ctx context.Context, conn *client.Client, c config, before uint64) (string, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -170,7 +171,7 @@ func refusalInGo(err error) string {
 	case errors.As(err, &mismatch):
 		return fmt.Sprintf("it is at %d", mismatch.Actual)
 	case errors.As(err, &other):
-		// The client has the violations in the message.
+		// The client includes the violations in the message.
 		field, _, _ := strings.Cut(other.Message[strings.LastIndex(other.Message, "unknown member"):], ",")
 		return other.Code.String() + " " + strings.Trim(strings.TrimPrefix(field, "unknown member "), `"`)
 	}
@@ -200,8 +201,8 @@ func followInGo(ctx context.Context, c *client.Client, id string) string {
 	return fmt.Sprintf("events: %d, in order %v, the first %s, deposited %d", n, inOrder, first, sum)
 }
 
-// stateInGo asks for the state, for which the client has no method, at one node
-// after another.
+// stateInGo requests the state from one node after another, because the client
+// has no method for it.
 func stateInGo(ctx context.Context, conn *client.Client, c config) (state account.AccountState, err error) {
 	for _, address := range c.Addresses {
 		nodes := entityv1connect.NewEntityServiceClient(conn.HTTPClient(), address)

@@ -14,10 +14,11 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// patience bounds a compiler or a script.
+// patience bounds the run of a compiler or a script.
 const patience = 3 * time.Minute
 
-// tool is a program that npm installs for these tests, as package.json pins it.
+// tool returns the path of a program that npm installs for these tests, as
+// pinned in package.json.
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := filepath.Abs(filepath.Join("node_modules", ".bin", name))
@@ -30,7 +31,7 @@ func tool(t *testing.T, name string) string {
 	return path
 }
 
-// run runs a program in a directory and returns what it printed.
+// run runs a program in a directory and returns its output.
 func run(t *testing.T, dir, name string, args ...string) []byte {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -46,7 +47,7 @@ func run(t *testing.T, dir, name string, args ...string) []byte {
 	return out
 }
 
-// accountModule is the module of the example account as a file.
+// accountModule writes the module of the example account to a file.
 func accountModule(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "account.wasm")
@@ -56,21 +57,21 @@ func accountModule(t *testing.T) string {
 	return path
 }
 
-// generate has the program write a client of the example account.
+// generate runs the client generator for the example account.
 func generate(t *testing.T, lang, dir string, more ...string) {
 	t.Helper()
 	run(t, ".", testkit.Program(t), append([]string{"client", "generate", accountModule(t), "--lang", lang, "-o", dir}, more...)...)
 }
 
-// script is what was compiled once for all tests: the generated client and the
-// scripts of this folder, as JavaScript.
+// script is compiled once for all tests: the generated client and the scripts
+// of this folder, as JavaScript.
 var script struct {
 	once sync.Once
 	dir  string
 }
 
-// compiled returns the directory of the scripts as JavaScript. They have passed
-// the strictest look of the compiler.
+// compiled returns the directory of the compiled scripts. They have passed the
+// compiler's strictest checks.
 func compiled(t *testing.T) string {
 	t.Helper()
 	tsc := tool(t, "tsc")
@@ -121,7 +122,7 @@ func compiled(t *testing.T) string {
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if script.dir != "" {
-		_ = os.RemoveAll(script.dir) // it is of no more use, and in a directory for such
+		_ = os.RemoveAll(script.dir) // a temporary directory that is no longer needed
 	}
 	os.Exit(code)
 }

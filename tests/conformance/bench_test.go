@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// request is a command as a node writes it.
+// request builds the input of a command as a node does.
 func request(sequence uint64, command, payload string) []byte {
 	input := abi.AppendSequence(nil, sequence)
 	input = abi.AppendName(input, command)
@@ -26,7 +26,7 @@ func request(sequence uint64, command, payload string) []byte {
 	return abi.AppendSource(input, abi.Source{Kind: abi.SourceClient})
 }
 
-// benchmarkGuest is an example with entity 0 loaded.
+// benchmarkGuest returns an instance of an example with entity 0 loaded.
 func benchmarkGuest(b *testing.B, name string) *guest.Instance {
 	b.Helper()
 	m := guests.Compile(b, testkit.BuildExample(b, name), nil)
@@ -45,8 +45,9 @@ func benchmarkGuest(b *testing.B, name string) *guest.Instance {
 	return g
 }
 
-// BenchmarkGuestHandle is a whole command inside Wasm: frames read, payload
-// decoded, event encoded, read back and applied, reply encoded.
+// BenchmarkGuestHandle measures a whole command inside Wasm: reading frames,
+// decoding the payload, encoding the event, reading it back, applying it, and
+// encoding the reply.
 func BenchmarkGuestHandle(b *testing.B) {
 	for _, c := range []struct{ guest, command, payload string }{
 		{"counter", "add", `{"amount":3}`},
@@ -68,7 +69,7 @@ func BenchmarkGuestHandle(b *testing.B) {
 	}
 }
 
-// BenchmarkGuestApply is the replay of one event, in batches of 64.
+// BenchmarkGuestApply measures the replay of one event, in batches of 64.
 func BenchmarkGuestApply(b *testing.B) {
 	g := benchmarkGuest(b, "counter")
 	const batch = 64
@@ -85,7 +86,7 @@ func BenchmarkGuestApply(b *testing.B) {
 	b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/batch, "ns/event")
 }
 
-// BenchmarkGuestQuery answers from a small state.
+// BenchmarkGuestQuery measures a query on a small state.
 func BenchmarkGuestQuery(b *testing.B) {
 	g := benchmarkGuest(b, "counter")
 	input := request(1, "total", "")
@@ -97,8 +98,8 @@ func BenchmarkGuestQuery(b *testing.B) {
 	}
 }
 
-// BenchmarkGuestEntities is what entities of a small state take in an instance
-// that has some already.
+// BenchmarkGuestEntities measures the memory of further small entities in an
+// instance.
 func BenchmarkGuestEntities(b *testing.B) {
 	const entities = 10_000
 	for _, name := range []string{"counter", "counter-ts"} {
@@ -126,7 +127,8 @@ func BenchmarkGuestEntities(b *testing.B) {
 	}
 }
 
-// BenchmarkGuestInstantiate is what a lane pays for another instance.
+// BenchmarkGuestInstantiate measures the cost of another instance for an
+// executor.
 func BenchmarkGuestInstantiate(b *testing.B) {
 	m := benchmarkGuest(b, "counter").Module()
 	for b.Loop() {
@@ -140,9 +142,9 @@ func BenchmarkGuestInstantiate(b *testing.B) {
 	}
 }
 
-// BenchmarkGuestInstances is what another instance costs, in time of its thread
-// and in memory that is its own, when it begins with the image of the first and
-// when it runs its _initialize: idle, and after a command.
+// BenchmarkGuestInstances measures another instance, in time of its thread and
+// in private memory, when it starts from the image of the first instance and
+// when it runs _initialize, both idle and after a command.
 func BenchmarkGuestInstances(b *testing.B) {
 	for _, name := range []string{"counter", "counter-ts"} {
 		b.Run(name, func(b *testing.B) { benchmarkInstances(b, guests.Compile(b, testkit.BuildExample(b, name), nil)) })
@@ -200,7 +202,7 @@ func benchmarkInstances(b *testing.B, m *guest.Module) {
 	}
 }
 
-// privateKB is the memory that the process shares with nobody.
+// privateKB returns the private memory of the process in KiB.
 func privateKB(b *testing.B) (kb int) {
 	runtime.GC()
 	status, err := os.ReadFile("/proc/self/status")

@@ -7,8 +7,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestCartsAreEqual compares two instances of the cart in Go; the builders of
-// other languages compare theirs with it. What they hold it to comes up.
+// TestCartsAreEqual compares the carts in other languages with the cart in Go,
+// and that cart with another instance of itself. It also checks that the
+// commands cover every case.
 func TestCartsAreEqual(t *testing.T) {
 	cart := guests.Compile(t, testkit.BuildExample(t, "cart"), nil)
 	t.Run("go", func(t *testing.T) { guests.CartsAreEqual(t, cart, cart) })

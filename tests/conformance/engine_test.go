@@ -10,16 +10,16 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestExamplesConform runs each example, compiled and metered as in a node,
-// through the suite.
+// TestExamplesConform runs the suite on each example, compiled and metered as
+// on a node.
 func TestExamplesConform(t *testing.T) {
 	for _, name := range []string{"counter", "account", "chain", "session", "cart"} {
 		t.Run(name, func(t *testing.T) { guests.Conforms(t, compile(t, "examples/wasm/"+name)) })
 	}
 }
 
-// TestSendersConform: so do types whose commands send, once they are given
-// payloads that mean something to them.
+// TestSendersConform runs the suite on types whose commands send messages, with
+// payloads that are valid for them.
 func TestSendersConform(t *testing.T) {
 	for dir, samples := range map[string]abitest.Samples{
 		"examples/wasm/transfer":   {"transfer": {"start": {[]byte(`{"from":"a","to":"b","amount":3}`)}}},
@@ -37,8 +37,8 @@ func TestSendersConform(t *testing.T) {
 	}
 }
 
-// TestTransientTypesConform: so do types that keep nothing; what is about
-// histories does not apply to them.
+// TestTransientTypesConform runs the suite on transient types, to which the
+// checks of histories do not apply.
 func TestTransientTypesConform(t *testing.T) {
 	report, err := abitest.Run(t.Context(), guests.Opener{Module: compile(t, "tests/e2e/entities/guest")}, abitest.Options{})
 	if err != nil {
@@ -62,8 +62,9 @@ func TestTransientTypesConform(t *testing.T) {
 	}
 }
 
-// TestMapOrderIsFound: the classic fault of a Go guest is to evolve by the
-// order of a map, which differs between instances.
+// TestMapOrderIsFound checks that the suite finds the classic fault of a Go
+// guest: a state that depends on the iteration order of a map, which differs
+// between instances.
 func TestMapOrderIsFound(t *testing.T) {
 	module := compile(t, "tests/conformance/testdata/maporder")
 	samples := abitest.Samples{"bag": {"put": {[]byte(`{"item":"a"}`), []byte(`{"item":"b"}`), []byte(`{"item":"c"}`), []byte(`{"item":"d"}`)}}}
@@ -90,16 +91,16 @@ func compileWith(t testing.TB, dir string, logger *slog.Logger) *guest.Module {
 	return guests.Compile(t, testkit.BuildGuest(t, dir), logger)
 }
 
-// TestGuestsInTypeScriptConform runs what is made of scripts and an engine for
-// JavaScript through the suite.
+// TestGuestsInTypeScriptConform runs the suite on guests that consist of a
+// script and a JavaScript engine.
 func TestGuestsInTypeScriptConform(t *testing.T) {
 	for _, name := range []string{"counter-ts", "cart-ts"} {
 		t.Run(name, func(t *testing.T) { guests.Conforms(t, guests.Compile(t, testkit.BuildExample(t, name), nil)) })
 	}
 }
 
-// TestGuestsWithoutSDKConform runs the counters in other languages, written
-// from the contract alone.
+// TestGuestsWithoutSDKConform runs the suite on the counters in other
+// languages, written only from the contract.
 func TestGuestsWithoutSDKConform(t *testing.T) {
 	for _, name := range []string{"counter-c", "counter-rust", "counter-as"} {
 		t.Run(name, func(t *testing.T) { guests.Conforms(t, guests.Compile(t, testkit.BuildExample(t, name), nil)) })

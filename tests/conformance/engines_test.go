@@ -13,10 +13,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestCompilerAndInterpreterAgree runs one history of each example compiled
-// and interpreted: every output and the state after every tenth command must
-// be the same bytes. The compiler has miscompiled before, and the interpreter
-// shares no code with it.
+// TestCompilerAndInterpreterAgree runs the same history of each example
+// compiled and interpreted. Every output, and the state after every tenth
+// command, must be equal byte for byte. The compiler has miscompiled before,
+// and the interpreter shares no code with it.
 func TestCompilerAndInterpreterAgree(t *testing.T) {
 	const seed, commands = 11, 200
 	t.Logf("seed %d", seed)

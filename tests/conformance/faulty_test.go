@@ -14,15 +14,15 @@ import (
 	"github.com/hostd/hostd/host/guest"
 )
 
-// TestFaultyGoGuest: whatever a Go guest does wrong ends its call within the
-// fuel of a few commands, as a fault that kills the instance and nothing else.
+// TestFaultyGoGuest checks that any fault of a Go guest ends its call within
+// the fuel of a few commands, as a fault that kills only the instance.
 func TestFaultyGoGuest(t *testing.T) {
 	var log bytes.Buffer
 	module := compileWith(t, "tests/conformance/testdata/faulty", slog.New(slog.NewTextHandler(&log, nil)))
 	goroutines := runtime.NumGoroutine()
 	for _, test := range []struct {
 		command string
-		kinds   []guest.FaultKind // none: it lives
+		kinds   []guest.FaultKind // empty if the instance survives
 		text    string
 	}{
 		{command: "count"},
@@ -37,7 +37,7 @@ func TestFaultyGoGuest(t *testing.T) {
 	} {
 		t.Run(test.command, func(t *testing.T) {
 			g := instantiate(t, module)
-			// A goroutine that is left behind runs in a later call at the latest.
+			// A goroutine that is left behind runs in one of the next calls.
 			var err error
 			for range 3 {
 				if _, err = g.Handle(0, request(0, test.command, ""), guest.Env{Now: 1, Seed: 2}); err != nil {
@@ -69,7 +69,7 @@ func TestFaultyGoGuest(t *testing.T) {
 	}
 }
 
-// instantiate makes an instance with entity 0 loaded.
+// instantiate returns an instance with entity 0 loaded.
 func instantiate(t testing.TB, module *guest.Module) *guest.Instance {
 	t.Helper()
 	g, err := module.Instantiate(t.Context())

@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/tests/support/guests"
 )
 
-// TestValidSchedules: what the SDK takes for a schedule is what the host takes
-// for one.
+// TestValidSchedules checks that the SDK and the host accept the same
+// schedules.
 func TestValidSchedules(t *testing.T) {
 	for _, expression := range guests.Schedules() {
 		_, err := cron.Parse(expression, "")

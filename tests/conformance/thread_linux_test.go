@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// threadTime is the time that this thread has had a processor.
+// threadTime returns the processor time of this thread.
 func threadTime(b *testing.B) time.Duration {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t); err != nil {

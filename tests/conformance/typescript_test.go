@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestTypeScriptIsStrict: the examples in TypeScript, and with them the SDK,
-// pass the strictest checks of the compiler, which finds what is wrong with a
-// type or a payload.
+// TestTypeScriptIsStrict checks that the TypeScript examples, and the SDK with
+// them, pass the compiler's strictest checks, which find errors in types and
+// payloads.
 func TestTypeScriptIsStrict(t *testing.T) {
 	examples, err := filepath.Abs("../../examples/wasm")
 	if err != nil {

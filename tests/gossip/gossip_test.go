@@ -32,7 +32,8 @@ func TestJoinThroughAnySeed(t *testing.T) {
 	}
 }
 
-// A chain of seeds is one cluster: gossip passes names on.
+// Nodes whose seeds form a chain become one cluster, because gossip spreads the
+// names.
 func TestJoinThroughAChain(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := 5; i >= 1; i-- {
@@ -66,8 +67,7 @@ func TestCrashIsSeen(t *testing.T) {
 	}
 }
 
-// A node that is frozen, and not gone, is seen as lost, and again when it goes
-// on.
+// A frozen node is considered lost, and alive again when it continues.
 func TestFrozenNodeComesBack(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := 1; i <= 3; i++ {
@@ -82,9 +82,9 @@ func TestFrozenNodeComesBack(t *testing.T) {
 	})
 }
 
-// A starved node, that works for half a second and then does nothing for three,
-// stays: who is told what is drawn at random, so of forty rounds some may end
-// with a node lost, but few, and not for long.
+// A starved node that runs for half a second and then stops for three seconds
+// stays alive. The recipients of gossip are random, so in a few of forty rounds
+// it may be considered lost, but not for long.
 func TestStarvedNodeDoesNotFlap(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := 1; i <= 5; i++ {
@@ -115,8 +115,8 @@ func TestStarvedNodeDoesNotFlap(t *testing.T) {
 	})
 }
 
-// A node comes back under its id with a newer incarnation, at once or after the
-// others have forgotten it, at its address or at another one.
+// A node restarts under its ID with a newer incarnation, at once or after the
+// others have forgotten it, at the same address or at a different one.
 func TestRestart(t *testing.T) {
 	for _, pause := range []time.Duration{0, 2 * time.Second, time.Minute} {
 		inBubble(t, func(w *world) {
@@ -128,7 +128,7 @@ func TestRestart(t *testing.T) {
 			time.Sleep(pause)
 			w.start(3, 2, seeds(1, 2, 3))
 			w.allSee(map[int]uint64{1: 1, 2: 1, 3: 2}, 10*time.Second)
-			// The death of the older start changes nothing any more.
+			// The failure of the older incarnation no longer has an effect.
 			time.Sleep(time.Minute)
 			w.allSee(map[int]uint64{1: 1, 2: 1, 3: 2}, 0)
 		})
@@ -152,8 +152,8 @@ func TestRestartElsewhere(t *testing.T) {
 	})
 }
 
-// However all nodes stop and start, they find each other, also when only one
-// seed of two comes back.
+// In whatever order all nodes stop and start, they find each other, also if
+// only one of two seeds comes back.
 func TestAllRestartInAnyOrder(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	rounds := 12
@@ -174,7 +174,7 @@ func TestAllRestartInAnyOrder(t *testing.T) {
 			want := map[int]uint64{}
 			for _, i := range rng.Perm(n) {
 				if i == 0 && round%2 == 0 {
-					continue // the first seed stays away
+					continue // the first seed stays down
 				}
 				want[i+1] = 2
 				w.start(i+1, 2, seeds(1, 2))
@@ -185,8 +185,8 @@ func TestAllRestartInAnyOrder(t *testing.T) {
 	}
 }
 
-// Nodes of another cluster, by name, by key or by id, see nothing and are not
-// seen, though they know the seeds.
+// Nodes with a different label, key or cluster ID neither see the others nor
+// are seen by them, although they know the seeds.
 func TestOthersAreRefused(t *testing.T) {
 	key := []byte("0123456789abcdef")
 	for name, change := range map[string]setting{
@@ -216,8 +216,8 @@ func TestOthersAreRefused(t *testing.T) {
 	}
 }
 
-// A node that is of no cluster yet is seen, and sees; once it is of another it
-// is gone.
+// A node without a cluster sees the others and is seen. Once it belongs to a
+// different cluster, it is gone.
 func TestClusterIsLearnt(t *testing.T) {
 	for _, cluster := range []string{"c1", "c2"} {
 		inBubble(t, func(w *world) {
@@ -242,8 +242,8 @@ func TestClusterIsLearnt(t *testing.T) {
 	}
 }
 
-// Both halves of a cluster that was cut for long find each other when it is
-// healed, though only one has the seeds.
+// Both halves of a long partition find each other after it is healed, although
+// only one half has the seeds.
 func TestPartitionHeals(t *testing.T) {
 	for _, length := range []time.Duration{3 * time.Second, 20 * time.Second, 10 * time.Minute} {
 		inBubble(t, func(w *world) {
@@ -263,8 +263,9 @@ func TestPartitionHeals(t *testing.T) {
 	}
 }
 
-// The seed that all came through is gone for good, and no half knows another
-// one: they find each other by what they remember.
+// The seed through which all nodes joined is gone permanently, and neither half
+// of the partition has another seed. They find each other because they remember
+// each other's addresses.
 func TestPartitionHealsWithoutSeeds(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := 1; i <= 6; i++ {
@@ -281,7 +282,8 @@ func TestPartitionHealsWithoutSeeds(t *testing.T) {
 	})
 }
 
-// One direction between two nodes is cut: the third speaks for both.
+// If one direction between two nodes is cut, they stay alive, because the third
+// node probes on behalf of both.
 func TestOneWayCutIsNoDeath(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := 1; i <= 3; i++ {
@@ -319,7 +321,8 @@ func TestLeave(t *testing.T) {
 	})
 }
 
-// A seed that is a name stands for all its addresses, as of each attempt.
+// A seed that is a DNS name stands for all its addresses at the time of each
+// attempt.
 func TestSeedIsAName(t *testing.T) {
 	for _, seed := range []string{"cluster.test:7000", "srv+_hostd._tcp.cluster.test"} {
 		t.Run(seed, func(t *testing.T) { seedIsAName(t, seed) })
@@ -329,7 +332,7 @@ func TestSeedIsAName(t *testing.T) {
 func seedIsAName(t *testing.T, seed string) {
 	inBubble(t, func(w *world) {
 		var known atomic.Pointer[[]string]
-		known.Store(&[]string{host(9)}) // nobody is there
+		known.Store(&[]string{host(9)}) // nobody listens there
 		named := func(o *membership.Options) {
 			o.Seeds = []string{seed}
 			o.Lookup.Host = func(_ context.Context, name string) ([]string, error) {

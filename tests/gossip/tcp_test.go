@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/sharding/membership"
 )
 
-// Three nodes find each other over TCP, on ports that also serve HTTP, with a
-// key; one leaves.
+// Three nodes find each other over TCP, with a key and on ports that also serve
+// HTTP. Then one leaves.
 func TestOverTCP(t *testing.T) {
 	var nodes []*membership.Membership
 	var first string

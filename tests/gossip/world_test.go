@@ -1,5 +1,5 @@
-// Package gossip tests package membership with several nodes at once, over a
-// network in memory and on a clock that the tests own.
+// Package gossip tests package membership with several nodes at once, over an
+// in-memory network and on a simulated clock.
 package gossip
 
 import (
@@ -17,7 +17,7 @@ import (
 	"github.com/hostd/hostd/tests/support/memnet"
 )
 
-// world is some nodes on one network.
+// world is several nodes on one network.
 type world struct {
 	t     *testing.T
 	net   *memnet.Network
@@ -33,11 +33,11 @@ func newWorld(t *testing.T) *world {
 	return &world{t: t, net: memnet.New(), nodes: map[int]*node{}}
 }
 
-// lastProbe is how long a probe of memberlist can outlive its end: it cannot be
-// cancelled, and a node that takes itself for slow waits for eight seconds.
+// lastProbe is how long a probe of memberlist can outlive its node: it cannot
+// be cancelled, and a node that considers itself slow waits for eight seconds.
 const lastProbe = 10 * time.Second
 
-// inBubble runs a test on a clock of its own, and fails it when a goroutine is
+// inBubble runs a test on a simulated clock, and fails it if a goroutine is
 // left.
 func inBubble(t *testing.T, test func(w *world)) {
 	synctest.Test(t, func(t *testing.T) {
@@ -67,7 +67,7 @@ func addresses(nodes []int) []string {
 
 type setting func(*membership.Options)
 
-// start starts a node; its incarnation counts its starts.
+// start starts a node. The incarnation counts its starts.
 func (w *world) start(i int, incarnation uint64, settings ...setting) *node {
 	w.t.Helper()
 	on := w.net.Host(host(i))
@@ -96,7 +96,7 @@ func (w *world) start(i int, incarnation uint64, settings ...setting) *node {
 	return n
 }
 
-// stop ends a node without a word to the others.
+// stop ends a node without notifying the others.
 func (w *world) stop(i int) {
 	w.t.Helper()
 	n := w.nodes[i]
@@ -118,8 +118,8 @@ func (w *world) crash(i int) {
 	w.stop(i)
 }
 
-// sees describes what a node sees: the names of the reachable, then those of
-// others with what is known of them.
+// sees describes a node's view: the names of the reachable nodes, then those of
+// other nodes with their status.
 func (w *world) sees(i int) string {
 	var out []string
 	for _, p := range w.nodes[i].Nodes() {
@@ -135,7 +135,8 @@ func (w *world) sees(i int) string {
 	return strings.Join(out, " ")
 }
 
-// until lets time pass until a node sees what it should, and returns how much.
+// until lets time pass until a node's view is want, and returns the elapsed
+// time.
 func (w *world) until(i int, want string, limit time.Duration) time.Duration {
 	w.t.Helper()
 	began := time.Now()
@@ -156,7 +157,7 @@ func (w *world) allSee(incarnations map[int]uint64, limit time.Duration) {
 	}
 }
 
-// others is what a node sees when all is well.
+// others returns the expected view of a node when all nodes are alive.
 func others(of int, incarnations map[int]uint64) string {
 	var out []string
 	for i := range 10 {
@@ -167,7 +168,7 @@ func others(of int, incarnations map[int]uint64) string {
 	return strings.Join(out, " ")
 }
 
-// upTo is nodes 1 to n in their first start.
+// upTo returns the incarnations of nodes 1 to n in their first start.
 func upTo(n int) map[int]uint64 {
 	all := map[int]uint64{}
 	for i := 1; i <= n; i++ {

@@ -21,20 +21,20 @@ import (
 	"strings"
 )
 
-// builder says whether packages still compile with a fault in them. It checks
-// their types from the source, against what the go command has compiled of
-// what they import, so that nothing is linked and nothing is compiled twice. It
-// is used by one goroutine.
+// builder checks whether packages still compile with a fault. It type-checks
+// their sources against the export data that the go command has compiled for
+// their imports, so that nothing is linked and nothing is compiled twice. Only
+// one goroutine may use it.
 type builder struct {
 	root     string
 	set      *token.FileSet
 	imports  types.Importer
-	packages map[string]*listed // by folder, relative to the root
+	packages map[string]*listed // by directory, relative to the root
 	parsed   map[string]*ast.File
-	sound    map[string]bool // by folder: its tests compile without a fault
+	sound    map[string]bool // by directory: whether its tests compile without a fault
 }
 
-// listed is what the go command says of a package.
+// listed is the output of go list for a package.
 type listed struct {
 	ImportPath, Dir, Export string
 	GoFiles, TestGoFiles    []string
@@ -42,8 +42,8 @@ type listed struct {
 	Module                  *struct{ GoVersion string }
 }
 
-// list returns what the go command says of packages; with export, what they
-// import too, all of it compiled.
+// list returns the output of go list for packages. With export, it includes
+// everything that they import, compiled.
 func list(root string, export bool, packages ...string) ([]listed, error) {
 	args := []string{"list", "-json=ImportPath,Dir,Export,GoFiles,TestGoFiles,TestImports,Module"}
 	if export {
@@ -71,7 +71,7 @@ func list(root string, export bool, packages ...string) ([]listed, error) {
 	}
 }
 
-// newBuilder is for faults of the Go code at root.
+// newBuilder returns a builder for faults in the Go code at root.
 func newBuilder(root string, faults []fault) (*builder, error) {
 	folders := map[string]bool{}
 	for _, f := range faults {
@@ -120,8 +120,8 @@ func newBuilder(root string, faults []fault) (*builder, error) {
 	return b, nil
 }
 
-// check returns what a compiler has against the packages of a fault. Code in
-// other languages, and for other systems than this one, is not looked at.
+// check returns the type errors of a fault's packages. It ignores code in other
+// languages and for other systems.
 func (b *builder) check(f fault) error {
 	files := map[string]string{}
 	if err := f.plant(b.root, files); err != nil {
@@ -141,8 +141,8 @@ func (b *builder) check(f fault) error {
 		}
 		sound, known := b.sound[folder]
 		if !known {
-			// Where tests import what imports their own package, its types are
-			// there twice; then they are left out.
+			// If tests import a package that imports their own package, the
+			// types of that package exist twice, so the tests are omitted.
 			sound = b.types(folder, l, append(slices.Clone(l.GoFiles), l.TestGoFiles...), nil) == nil
 			b.sound[folder] = sound
 		}
@@ -157,7 +157,7 @@ func (b *builder) check(f fault) error {
 	return errors.Join(errs...)
 }
 
-// types checks the types of a package, some of whose files have another text.
+// types type-checks a package with some of its files replaced.
 func (b *builder) types(folder string, l *listed, names []string, planted map[string]string) error {
 	var files []*ast.File
 	for _, name := range names {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestFaultsBuild: a fault that does not compile is found by the compiler,
-// which says nothing of the tests.
+// TestFaultsBuild checks that each fault compiles, because a fault that only
+// the compiler finds says nothing about the tests.
 func TestFaultsBuild(t *testing.T) {
 	all, err := catalog(root)
 	if err != nil {
@@ -38,7 +38,7 @@ func TestFaultsThatDoNotBuildAreFound(t *testing.T) {
 		"import \"os\"":                     "imported and not used",
 		"func more() { a := 1 }":            "declared and not used",
 		"func more() { parse(1) }":          "not enough arguments",
-		"func root() {}":                    "redeclared", // in a test
+		"func root() {}":                    "redeclared", // in a test file
 		"func more( {":                      "expected",
 	} {
 		switch err := b.check(plant(text)); {

@@ -18,13 +18,14 @@ import (
 	"strings"
 )
 
-// hashesFile has, for each fault that was found, the hash of its text and of
-// the code that it changes as it was then. As long as they are the same, a
-// fault is planted again only when it is its turn. Comments do not count,
-// because no test can depend on them.
+// hashesFile has, for each fault that was found, a hash of its text and of the
+// code in the files that it changes. While the hash is the same, the fault is
+// planted again only when it is its turn. Comments do not count, because no
+// test can depend on them.
 const hashesFile = "tests/mutants/testdata/hashes.txt"
 
-// hash is of a fault's text and of the code in the files that it changes.
+// hash returns the hash of a fault's text and of the code in the files that it
+// changes.
 func (f fault) hash(root string) (string, error) {
 	h := sha256.New()
 	fmt.Fprintf(h, "%d\n%s", len(f.text), f.text)
@@ -81,8 +82,8 @@ func readHashes(root string) (map[string]string, error) {
 	return hashes, nil
 }
 
-// writeHashes adds those that were found to the table, which keeps the others
-// of the catalog as they are in it.
+// writeHashes adds the hashes of found faults to the table. Other faults of the
+// catalog keep their hashes.
 func writeHashes(root string, all []fault, found map[string]string) error {
 	hashes, err := readHashes(root)
 	if err != nil {
@@ -98,12 +99,12 @@ func writeHashes(root string, all []fault, found map[string]string) error {
 	return os.WriteFile(filepath.Join(root, hashesFile), b.Bytes(), 0o644)
 }
 
-// turns is among how many commits each fault has its turn once.
+// turns is the number of commits within which each fault has its turn once.
 const turns = 10
 
-// due returns why a fault is planted now: the code that it changes, or its
-// text, is another than when it was found last, or it is its turn. It is empty
-// for a fault that is not planted.
+// due returns why a fault is planted now: its text or the code that it changes
+// has changed since it was last found, or it is its turn. It returns "" if the
+// fault is not planted.
 func due(i int, hash, before string, turn int) string {
 	switch {
 	case before == "":
@@ -116,8 +117,8 @@ func due(i int, hash, before string, turn int) string {
 	return ""
 }
 
-// turnOf returns whose turn it is at a commit. Where its ancestors cannot be
-// counted, its own id says so; without either, the first have it.
+// turnOf returns the turn of a commit: the number of its ancestors or, if they
+// cannot be counted, a number derived from its ID; 0 without either.
 func turnOf(root string) int {
 	git := func(args ...string) string {
 		cmd := exec.Command("git", args...)

@@ -14,11 +14,12 @@ const root = "../.."
 
 var plant = flag.String("plant", "", "plant `which` faults of the catalog in turn, all or changed; tests must fail on each")
 
-// violation is what the simulator prints of a seed that failed.
+// violation matches the simulator's output for a seed that failed.
 var violation = regexp.MustCompile(`seed \d+ step \d+: \S.*`)
 
-// TestMutantsAreCaught plants all faults of the catalog, and notes the hashes
-// of those that were found; or those that have changed since, and a tenth.
+// TestMutantsAreCaught plants the faults of the catalog and records the hashes
+// of those that were found. With -plant=changed it plants only the faults that
+// have changed since, and a tenth of the others.
 func TestMutantsAreCaught(t *testing.T) {
 	if *plant == "" {
 		t.Skip("needs -plant: builds the tests once for each fault")
@@ -92,10 +93,9 @@ func (f fault) mustBeFound(t *testing.T) {
 	}
 }
 
-// run runs tests with what the overlay replaces, and reports what they printed
-// and whether one of them failed. A program is linked without what debuggers
-// need, and vet, which could find nothing but the fault's text, is left out:
-// each is a fifth of what a fault costs.
+// run runs tests with the overlay, and returns their output and whether one
+// failed. It links without debug information and skips vet, which could only
+// find the fault itself. Each of these saves a fifth of the time for a fault.
 func run(t *testing.T, overlay string, args ...string) (out []byte, failed bool) {
 	t.Helper()
 	args = append([]string{"test", "-count=1", "-failfast", "-timeout=10m", "-vet=off", "-ldflags=-w", "-overlay", overlay}, args...)
@@ -105,7 +105,7 @@ func run(t *testing.T, overlay string, args ...string) (out []byte, failed bool)
 	if err == nil {
 		return out, false
 	}
-	// A fault that does not build would be found by the compiler only.
+	// Otherwise the compiler would find a fault that does not build.
 	if bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")) {
 		t.Fatalf("go %v: the fault does not build:\n%s", args, out)
 	}
@@ -115,5 +115,5 @@ func run(t *testing.T, overlay string, args ...string) (out []byte, failed bool)
 	return out, true
 }
 
-// tail is the end of what a command printed.
+// tail returns the end of a command's output.
 func tail(out []byte) []byte { return out[max(0, len(out)-4096):] }

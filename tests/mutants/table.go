@@ -11,20 +11,20 @@ import (
 	"strings"
 )
 
-// areas are what faults break that is no invariant of its own.
+// areas are the subjects that a fault can break in addition to invariants.
 var areas = []string{
 	"audit", "authentication", "authorization", "backups", "certificates", "cluster",
 	"fairness", "founding", "history", "limits", "modules", "schemas",
 }
 
-// The table of the faults in README.md lies between these lines.
+// The table of faults in README.md lies between these lines.
 const (
 	tableBegins = "<!-- faults: begin (by go test ./tests/mutants -run TestFaultsAreListed -write) -->\n"
 	tableEnds   = "<!-- faults: end -->\n"
 )
 
-// table is the table of the faults: what they break first, since that is what
-// a reader looks for.
+// table formats the table of faults. It begins with what a fault breaks,
+// because readers look for that.
 func table(all []fault) string {
 	type row struct{ holds, text string }
 	var rows []row
@@ -54,7 +54,7 @@ func table(all []fault) string {
 	return b.String()
 }
 
-// rank orders invariants by their numbers, before areas.
+// rank sorts invariants by their numbers, before areas.
 func rank(holds string) int {
 	n, err := strconv.Atoi(strings.TrimPrefix(holds, "I"))
 	if err != nil {
@@ -63,7 +63,8 @@ func rank(holds string) int {
 	return n
 }
 
-// invariants returns the numbers of the invariants in the page about them.
+// invariants returns the numbers of the invariants in
+// docs/internals/invariants.md.
 func invariants(root string) ([]string, error) {
 	page, err := os.ReadFile(filepath.Join(root, "docs/internals/invariants.md"))
 	if err != nil {

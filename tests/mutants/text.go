@@ -11,9 +11,9 @@ import (
 	"strings"
 )
 
-// A fault is a text in the catalog. Its first lines say what is wrong with the
-// code that has it; then come what it breaks, who must find it and what it
-// replaces:
+// A fault is a text in the catalog. Its first lines describe the faulty
+// behavior. Then follow what it breaks, which tests must find it, and the
+// replacements:
 //
 //	A node acknowledges what its disk may still lose.
 //
@@ -29,20 +29,20 @@ import (
 //		if err := error(nil); err != nil {
 //	>>>>
 //
-// holds names what does not hold with the fault: invariants by their numbers in
-// docs/internals/invariants.md, or subjects of areas. seeds, where given, is
-// within how many the simulator must find the fault.
-// Each line of tests is a package and flags for its tests; those of one line
-// must fail, and the lines are tried in this order. There may be several
-// replacements, of one file or more; each old text occurs exactly once in its
-// file as it is after the replacements before.
+// holds names what the fault breaks: invariants by their numbers in
+// docs/internals/invariants.md, or subjects in areas. seeds, if present, is the
+// number of seeds within which the simulator must find the fault. Each line of
+// tests is a package and flags for its tests. Some test of one line must fail;
+// the lines are tried in order. There may be several replacements, in one file
+// or more. Each old text occurs exactly once in its file, as it is after the
+// previous replacements.
 type fault struct {
-	name  string // of its file, without .txt
-	text  string // of its file
+	name  string // name of its file without .txt
+	text  string // content of its file
 	says  string
-	holds []string   // invariants, or areas
-	tests [][]string // a package with a leading ./, and flags
-	seeds int        // 0 where the simulator is not asked
+	holds []string   // invariants or areas
+	tests [][]string // each a package with a leading ./, and flags
+	seeds int        // 0 if the simulator is not used
 	edits []edit
 }
 
@@ -127,8 +127,8 @@ func read(root, pattern string) ([]fault, error) {
 	return all, nil
 }
 
-// plant puts the files of root as they are with the fault into files, which has
-// those that differ already, by their path relative to root.
+// plant adds the changed files to files, by path relative to root. Files that
+// are in the map already, because of another fault, are changed there.
 func (f fault) plant(root string, files map[string]string) error {
 	for _, e := range f.edits {
 		text, ok := files[e.file]
@@ -147,9 +147,9 @@ func (f fault) plant(root string, files map[string]string) error {
 	return nil
 }
 
-// Overlay writes the code of the repository at root as it is with some faults
-// into dir, and returns the name of the file there that go's -overlay takes.
-// The faults are texts by their names under tests, planted in turn.
+// Overlay writes the files of the repository at root with some faults planted
+// to dir, and returns the path of the file for go's -overlay flag. The faults
+// are texts given by their names under tests, planted in order.
 func Overlay(root, dir string, names ...string) (string, error) {
 	files := map[string]string{}
 	for _, name := range names {

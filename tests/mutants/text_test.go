@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestFaultsCanBePlanted finds a fault whose code has changed beneath it, in
-// the catalog or beside tests of processes.
+// TestFaultsCanBePlanted finds faults whose code has changed, in the catalog
+// and in the planted folders of tests.
 func TestFaultsCanBePlanted(t *testing.T) {
 	var all []fault
 	for _, pattern := range []string{"tests/mutants/catalog/*.txt", "tests/e2e/*/planted/*.txt", "tests/security/planted/*.txt"} {
@@ -38,8 +38,8 @@ func TestFaultsCanBePlanted(t *testing.T) {
 
 var write = flag.Bool("write", false, "write the table of the faults into README.md")
 
-// TestFaultsAreListed holds the table of the faults to the catalog. Each number
-// is one fault's, and each fault says what it breaks.
+// TestFaultsAreListed checks that the table of faults matches the catalog. Each
+// number belongs to one fault, and each fault says what it breaks.
 func TestFaultsAreListed(t *testing.T) {
 	all, err := catalog(root)
 	if err != nil {
@@ -88,9 +88,9 @@ func TestFaultsAreListed(t *testing.T) {
 	}
 }
 
-// TestInvariantsHaveFaults: a test that finds a fault in a double of the
-// product shows nothing of the product, so each fault is one of what ships, and
-// each invariant has one.
+// TestInvariantsHaveFaults checks that each invariant has a fault, and that
+// each fault is in the product, because a fault in a test double proves nothing
+// about the product.
 func TestInvariantsHaveFaults(t *testing.T) {
 	all, err := catalog(root)
 	if err != nil {
@@ -179,7 +179,7 @@ func TestPlant(t *testing.T) {
 	if err := f.plant(root, got); err != nil || got["a.go"] != "four\ntwo\n" {
 		t.Errorf("planted: %q", got)
 	}
-	for _, old := range []string{"t", "five\n"} { // twice, never
+	for _, old := range []string{"t", "five\n"} { // occurs twice, occurs never
 		f := fault{name: "f", edits: []edit{{"a.go", old, ""}}}
 		if err := f.plant(root, map[string]string{}); err == nil {
 			t.Errorf("%q was replaced", old)

@@ -1,13 +1,14 @@
-// Command cross type-checks the program and its clients for every system and
-// processor that they are built for, or for those that are named:
+// Command cross type-checks the program and its clients for every platform that
+// they are built for, or for the given ones:
 //
 //	cross [-build] [-vet] [SYSTEM/PROCESSOR...]
 //
-// The compiler needs minutes of processor time for each pair if its cache is
-// empty, and nearly all mistakes of portability are of types: a function or a
-// constant that one system lacks. So it reads the sources once and checks the
-// types of all pairs in seconds. With -build and -vet it also runs go build and
-// go vet for each pair. It starts the go command and no goroutine.
+// With an empty cache, compiling takes minutes of processor time for each
+// platform. Nearly all portability errors are type errors, such as a function
+// or a constant that one system lacks. cross therefore reads the sources once
+// and checks the types for all platforms in seconds. With -build and -vet it
+// also runs go build and go vet for each platform. It runs the go command and
+// starts no goroutine.
 package main
 
 import (
@@ -28,11 +29,11 @@ import (
 	"time"
 )
 
-// pairs are the systems and processors of a release.
+// pairs are the platforms of a release.
 var pairs = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
 
-// checked are the packages that must compile everywhere, with all that they
-// import.
+// checked are the packages that must compile everywhere, including everything
+// that they import.
 var checked = []string{"./cmd/hostd", "./api/..."}
 
 func main() {
@@ -92,7 +93,7 @@ func goCommand(env []string, args ...string) error {
 	return nil
 }
 
-// listed is what go list says about a package.
+// listed is the output of go list for a package.
 type listed struct {
 	ImportPath, Dir string
 	GoFiles         []string
@@ -104,14 +105,15 @@ type listed struct {
 	}
 }
 
-// checker keeps parsed files, as most are the same for all pairs.
+// checker caches parsed files, because most of them are the same on all
+// platforms.
 type checker struct {
 	fset   *token.FileSet
 	parsed map[string]*ast.File
 }
 
-// check type-checks packages and all that they import. Of packages of other
-// modules only the declarations are checked.
+// check type-checks packages and everything that they import. In packages of
+// other modules it checks only the declarations.
 func (c *checker) check(env []string, processor string, packages ...string) error {
 	cmd := exec.Command("go", append([]string{"list", "-deps", "-json=ImportPath,Dir,GoFiles,ImportMap,Standard,Module"}, packages...)...)
 	cmd.Env, cmd.Stderr = env, os.Stderr
@@ -143,7 +145,7 @@ func (c *checker) check(env []string, processor string, packages ...string) erro
 		if p.Module != nil && p.Module.GoVersion != "" {
 			conf.GoVersion = "go" + p.Module.GoVersion
 		}
-		done[p.ImportPath], _ = conf.Check(p.ImportPath, c.fset, files, nil) // Error has them all
+		done[p.ImportPath], _ = conf.Check(p.ImportPath, c.fset, files, nil) // conf.Error collects all errors
 	}
 	return errors.Join(errs[:min(len(errs), 20)]...)
 }
@@ -165,11 +167,11 @@ func (c *checker) parse(p listed) ([]*ast.File, error) {
 	return files, nil
 }
 
-// imported holds the packages that are checked, by import path.
+// imported holds the packages that have been checked, by import path.
 type imported map[string]*types.Package
 
-// renamed imports for one package, which may have a path of its own for an
-// import: the standard library vendors packages.
+// renamed resolves the imports of one package. Its import paths may differ from
+// the real ones, because the standard library vendors packages.
 type renamed struct {
 	done  imported
 	paths map[string]string

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A function that one system lacks is an error on that system alone.
+// A function that one system lacks is an error only on that system.
 func TestCheckFindsWhatOneSystemLacks(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range map[string]string{

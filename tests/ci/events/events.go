@@ -1,5 +1,5 @@
-// Package events reads what `go test -json` writes. It keeps nothing and starts
-// no goroutine.
+// Package events reads the output of `go test -json`. It keeps no state and
+// starts no goroutine.
 package events
 
 import (
@@ -13,17 +13,17 @@ import (
 type Event struct {
 	Action     string
 	Package    string  `json:",omitempty"`
-	ImportPath string  `json:",omitempty"` // of build output and build failures
+	ImportPath string  `json:",omitempty"` // for build output and build failures
 	Test       string  `json:",omitempty"`
 	Output     string  `json:",omitempty"`
 	Elapsed    float64 `json:",omitempty"` // seconds
 }
 
-// Again is an action of this project's own: the test that the event names
-// failed in this stream, and the events that follow are of a run of it alone.
+// Again is an action that only this project uses: the named test failed in this
+// stream, and the following events belong to a run of it alone.
 const Again = "again"
 
-// Test is a test, or a package where the name is empty.
+// Test is a test, or a package if the name is empty.
 type Test struct{ Package, Name string }
 
 func (t Test) String() string {
@@ -33,13 +33,14 @@ func (t Test) String() string {
 	return t.Package + " " + t.Name
 }
 
-// Top is the test itself where t is one of its subtests.
+// Top returns the top-level test of a subtest.
 func (t Test) Top() Test {
 	t.Name, _, _ = strings.Cut(t.Name, "/")
 	return t
 }
 
-// Of is the test that an event is of; for builds, what was built.
+// Of returns the test that an event belongs to; for builds, the import path
+// that was built.
 func (e *Event) Of() Test {
 	if e.Package == "" {
 		return Test{e.ImportPath, e.Test}
@@ -47,11 +48,12 @@ func (e *Event) Of() Test {
 	return Test{e.Package, e.Test}
 }
 
-// BuildOf names the build of a package's tests as build failures do.
+// BuildOf returns the name that build failures give to the build of a package's
+// tests.
 func BuildOf(pkg string) string { return pkg + " [" + pkg + ".test]" }
 
-// Read calls fn with each event of a stream. What go test writes as plain
-// lines, since it cannot say what they are of, is output of nothing.
+// Read calls fn with each event of a stream. go test writes plain lines if it
+// cannot attribute them; they become output events without a test.
 func Read(r io.Reader, fn func(*Event)) error {
 	lines := bufio.NewReader(r)
 	for {
@@ -72,10 +74,10 @@ func Read(r io.Reader, fn func(*Event)) error {
 	}
 }
 
-// MaxOutput bounds what is kept of one test's output.
+// MaxOutput bounds the output that is kept of one test, in bytes.
 const MaxOutput = 32 << 10
 
-// Keep adds to a test's output, of which the end is what matters.
+// Keep appends to the output of a test and keeps its end.
 func Keep(kept, more string) string {
 	kept += more
 	return kept[max(0, len(kept)-MaxOutput):]

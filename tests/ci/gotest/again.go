@@ -12,21 +12,22 @@ import (
 	"github.com/hostd/hostd/tests/ci/events"
 )
 
-// mostAgain is how many tests of one go test are run again. Where more fail,
-// the run fails whatever comes of a second try.
+// mostAgain is the maximum number of tests of one go test that are run again.
+// If more fail, the run fails whatever a second attempt would give.
 const mostAgain = 2
 
-// always are signs that a failure is none of a slow machine: it counts however
-// often the test passes. Leaks are told by their goroutines, as are panics.
+// always matches output that a slow machine does not explain. A failure with
+// such output counts even if the test passes later. Goroutine stacks indicate
+// leaks and panics.
 var always = regexp.MustCompile(`(?i)data race|race detected|goroutine|(?m:^(panic|fatal error): )`)
 
-// outcome is what a run of go test came to.
+// outcome is the result of a run of go test.
 type outcome struct {
 	output      map[events.Test]string
 	running     map[events.Test]bool
-	failed      map[events.Test]string // tests without subtests, with the output of all of it
+	failed      map[events.Test]string // tests without their subtests, with the output of all subtests
 	passed      map[events.Test]bool
-	broken      map[string]string // packages that failed otherwise, and how
+	broken      map[string]string // packages that failed for other reasons, and the reasons
 	failedAtAll bool
 }
 
@@ -75,8 +76,8 @@ func (o *outcome) anyFailed(pkg string) bool {
 	return false
 }
 
-// again picks the tests that are run once more: all that failed, or none, and
-// then it says why not. One failure that counts is enough for the run to fail.
+// again returns the tests to run once more: all that failed, or none with the
+// reason. If one failure counts, the run fails anyway, so none is run again.
 func (o *outcome) again(g guarantees) (tests []events.Test, why string) {
 	for pkg, how := range o.broken {
 		return nil, pkg + ": " + how
@@ -99,8 +100,8 @@ func (o *outcome) again(g guarantees) (tests []events.Test, why string) {
 	return tests, "none failed"
 }
 
-// guarantees are tests of what hostd promises whatever fails. They draw seeds
-// and kill nodes: that one passes the next time says nothing.
+// guarantees are tests of guarantees that hostd gives under any fault. They
+// draw seeds and kill nodes, so a pass on the second run proves nothing.
 type guarantees []guarantee
 
 type guarantee struct {
@@ -109,8 +110,8 @@ type guarantee struct {
 	what string
 }
 
-// readGuarantees reads lines of a package, a pattern of tests' names, and what
-// they are tests of.
+// readGuarantees reads lines of a package, a pattern of test names, and the
+// guarantee that they test.
 func readGuarantees(r io.Reader) (guarantees, error) {
 	var g guarantees
 	lines := bufio.NewScanner(r)
@@ -133,7 +134,7 @@ func readGuarantees(r io.Reader) (guarantees, error) {
 	return g, lines.Err()
 }
 
-// of returns what a test is one of, if it is of a guarantee.
+// of returns the guarantee that a test checks; "" if it checks none.
 func (g guarantees) of(test events.Test) string {
 	for _, one := range g {
 		if (one.pkg == "" || one.pkg == test.Package) && one.name.MatchString(test.Name) {

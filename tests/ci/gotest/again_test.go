@@ -16,7 +16,7 @@ func event(action, pkg, name, output string) *events.Event {
 	return &events.Event{Action: action, Package: pkg, Test: name, Output: output}
 }
 
-// failing are the events of a test that fails.
+// failing returns the events of a failing test.
 func failing(pkg, name, output string) []*events.Event {
 	return []*events.Event{event("run", pkg, name, ""), event("output", pkg, name, output), event("fail", pkg, name, "")}
 }
@@ -89,7 +89,8 @@ func TestGuaranteesNeedWhatTheyAreOf(t *testing.T) {
 	}
 }
 
-// TestGuaranteesExist: a line that names no test protects none.
+// TestGuaranteesExist checks that each line names an existing test, because
+// otherwise it has no effect.
 func TestGuaranteesExist(t *testing.T) {
 	const root = "../../.."
 	f, err := os.Open("../guarantees.txt")
@@ -127,7 +128,7 @@ func TestGuaranteesExist(t *testing.T) {
 }
 
 // TestTestsAreRunAgain runs go test on a module of its own, whose tests fail
-// the first time, always, or as guarantees do.
+// only the first time, always, or as guarantees do.
 func TestTestsAreRunAgain(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("needs the go command")

@@ -1,11 +1,11 @@
-// Command gotest is `go test` for the continuous run. It keeps what go test
-// -json writes as one more file of a folder, and runs a test that failed once
-// more, alone, unless a failure of it always counts:
+// Command gotest runs `go test` for the continuous run. It stores the output of
+// go test -json in a new file of a folder. It runs failed tests once more, each
+// alone, unless their failure always counts:
 //
 //	gotest -results DIR -guarantees FILE -- GO-TEST-ARGUMENTS...
 //
-// It exits as go test does, and 0 too where every test that failed has passed
-// the second time; the totals name these. Its goroutines are those of the go
+// It exits like go test, except that it exits 0 if every failed test passed on
+// the second run; the totals name these tests. Its goroutines belong to the go
 // commands that it waits for.
 package main
 
@@ -62,8 +62,8 @@ func run(results, guaranteesFile string, args []string) (code int, err error) {
 		return 0, nil
 	}
 	if !first.failedAtAll {
-		// Under fuzzing, go test writes plain lines; a failure there has no
-		// event of its own.
+		// For fuzzing, go test writes plain lines, and a failure has no event
+		// of its own.
 		name := "go test " + strings.Join(args, " ")
 		err := write(out, events.Event{Action: "output", Package: name, Output: "it failed\n"}, events.Event{Action: "fail", Package: name})
 		return 1, err
@@ -90,7 +90,7 @@ func run(results, guaranteesFile string, args []string) (code int, err error) {
 	return 0, nil
 }
 
-// goTest runs go test -json, copies its events and notes them.
+// goTest runs go test -json, copies its events and records them.
 func goTest(args []string, to io.Writer, note *outcome) (ok bool, err error) {
 	cmd := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	cmd.Stderr = os.Stderr
@@ -125,8 +125,9 @@ func write(to io.Writer, list ...events.Event) error {
 	return nil
 }
 
-// alone makes of the arguments of go test those for one test of them. All that
-// is no package and does not pick tests stays, such as -race.
+// alone changes the arguments of go test so that it runs only one of the tests.
+// It keeps all arguments that are neither packages nor select tests, such as
+// -race.
 func alone(args []string, test events.Test) []string {
 	var out []string
 	placed := false
@@ -147,7 +148,7 @@ func alone(args []string, test events.Test) []string {
 	return out
 }
 
-// isPackage tells packages from flags and their values.
+// isPackage reports whether an argument is a package, not a flag or its value.
 func isPackage(arg string) bool {
 	return strings.HasPrefix(arg, "./") || strings.HasPrefix(arg, "github.com/hostd/hostd")
 }

@@ -1,6 +1,6 @@
-// Command prose prints, for each page of Markdown that it is given, how long
-// its sentences are: their mean and the longest, in words. Code, tables and
-// headings do not count.
+// Command prose prints the mean and the maximum sentence length of each
+// Markdown page that it is given, in words. It ignores code, tables and
+// headings.
 package main
 
 import (
@@ -37,8 +37,8 @@ func main() {
 	}
 }
 
-// sentences returns the length of each sentence, in words. A paragraph and an
-// item of a list end one too.
+// sentences returns the length of each sentence in words. The end of a
+// paragraph or list item also ends a sentence.
 func sentences(text string) []int {
 	var out []int
 	paragraph := ""

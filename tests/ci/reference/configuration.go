@@ -23,7 +23,7 @@ const configurationTable = `
 |---|---|---|---|
 `
 
-// configuration lists every key with its default, by subject.
+// configuration returns a table of every key with its default, by subject.
 func configuration(string) (string, error) {
 	c := config.Default()
 	var b strings.Builder

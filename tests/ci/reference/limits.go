@@ -16,8 +16,8 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// limitsTemplate has the sentences of the page. Where it wants a number it
-// names who has it, such as {{abi.EventBytes bytes}}.
+// limitsTemplate is the text of the page. For a number it names the source of
+// the value, such as {{abi.EventBytes bytes}}.
 const limitsTemplate = "tests/ci/reference/limits.tmpl"
 
 var wanted = regexp.MustCompile(`\{\{([a-z0-9/]+)\.([A-Za-z0-9-]+)( bytes| time)?\}\}`)
@@ -64,7 +64,7 @@ func limits(root string) (string, error) {
 	return out, err
 }
 
-// key shows the default of a key of the configuration.
+// key formats the default of a configuration key.
 func key(value string) string {
 	if d, err := time.ParseDuration(value); err == nil && value != "0" {
 		return show(int64(d), "time")
@@ -81,7 +81,7 @@ func key(value string) string {
 	return value
 }
 
-// show writes a number with its unit: that of the reader, not of the code.
+// show formats a number with a unit that suits readers.
 func show(n int64, unit string) string {
 	switch unit {
 	case "time":
@@ -113,8 +113,8 @@ func show(n int64, unit string) string {
 	return text
 }
 
-// numbers are what a package says of its limits: constants, defaults that
-// fill in the fields of options, and fields of literals.
+// numbers are the limits in a package: constants, defaults that fill in fields
+// of options, and fields of literals.
 type numbers struct {
 	constants map[string]ast.Expr
 	defaults  map[string][]ast.Expr
@@ -139,7 +139,7 @@ func numbersOf(dir string) (*numbers, error) {
 	return n, nil
 }
 
-// read notes the constants, the fields of literals, and calls such as
+// read records the constants, the fields of literals, and calls such as
 // def(&o.Field, value).
 func (n *numbers) read(node ast.Node) bool {
 	switch d := node.(type) {
@@ -170,7 +170,7 @@ func (n *numbers) read(node ast.Node) bool {
 	return true
 }
 
-// value is the one number that the package has under a name.
+// value returns the only number that the package has under a name.
 func (n *numbers) value(name string) (int64, error) {
 	exprs := n.defaults[name]
 	if e, ok := n.constants[name]; ok {
@@ -190,8 +190,9 @@ func (n *numbers) value(name string) (int64, error) {
 	return out, nil
 }
 
-// number computes an expression of literals, constants of the package and
-// units of time; what it does not know has no kind.
+// number evaluates an expression of literals, constants of the package and
+// units of time. The kind of the result is unknown if the expression contains
+// anything else.
 func (n *numbers) number(e ast.Expr, depth int) constant.Value {
 	unknown := constant.MakeUnknown()
 	if depth > 8 {

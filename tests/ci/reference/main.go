@@ -1,6 +1,6 @@
-// Command reference writes the pages of docs/reference that the code knows
-// best: the configuration, the limits and the metrics. A test holds the
-// committed pages to what it writes. It reads the sources and starts nothing.
+// Command reference generates the pages of docs/reference whose facts are in
+// the code: the configuration, the limits and the metrics. A test compares the
+// committed pages with its output. It reads the sources and runs nothing.
 package main
 
 import (
@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 )
 
-// generated are the pages and who writes them, from the repository's root.
+// generated maps each page, relative to the repository's root, to its
+// generator.
 var generated = map[string]func(root string) (string, error){
 	"docs/reference/configuration.md": configuration,
 	"docs/reference/limits.md":        limits,

@@ -26,13 +26,13 @@ Beside these there are the metrics of Go and of the process, as Prometheus' libr
 |---|---|---|---|
 `
 
-// A metric is one that the product exports.
+// metric is a metric that the product exports.
 type metric struct {
 	name, kind, help string
 	labels           []string
 }
 
-// metrics lists every metric, by name.
+// metrics returns a table of all metrics, sorted by name.
 func metrics(root string) (string, error) {
 	found := map[string]metric{}
 	for _, dir := range []string{"host", "journal", "sharding"} {
@@ -69,11 +69,11 @@ func metrics(root string) (string, error) {
 	return b.String(), nil
 }
 
-// metricsOf finds the metrics that a file names: in a literal of options, in a
-// row of a table, or in the arguments of a call.
+// metricsOf finds the metrics in a file: in literals of options, in rows of
+// tables, and in arguments of calls.
 func metricsOf(f *ast.File) []metric {
 	var out []metric
-	labels := map[ast.Node][]string{} // of the options within a call
+	labels := map[ast.Node][]string{} // labels of the option literals within a call
 	lists := listsOf(f)
 	ast.Inspect(f, func(n ast.Node) bool {
 		var parts []ast.Expr
@@ -132,7 +132,7 @@ func metricsOf(f *ast.File) []metric {
 	return out
 }
 
-// textOf is the value of a literal string, or of several added up.
+// textOf returns the value of a string literal or of a concatenation of them.
 func textOf(e ast.Expr) (string, bool) {
 	switch e := e.(type) {
 	case *ast.BasicLit:
@@ -148,7 +148,7 @@ func textOf(e ast.Expr) (string, bool) {
 	return "", false
 }
 
-// lists are the variables of a file that hold lists of strings, by name.
+// lists are the variables of a file that hold string lists, by name.
 type lists map[string][]string
 
 func listsOf(f *ast.File) lists {
@@ -166,7 +166,7 @@ func listsOf(f *ast.File) lists {
 	return out
 }
 
-// of is the value of a literal []string, or of a variable that holds one.
+// of returns the value of a literal []string, or of a variable that holds one.
 func (l lists) of(e ast.Expr) []string {
 	if id, ok := e.(*ast.Ident); ok {
 		return l[id.Name]
@@ -174,7 +174,7 @@ func (l lists) of(e ast.Expr) []string {
 	return stringsOf(e)
 }
 
-// keysOf are the keys of a literal map.
+// keysOf returns the keys of a map literal.
 func keysOf(e ast.Expr) (out []string) {
 	lit, ok := e.(*ast.CompositeLit)
 	if !ok {
@@ -190,7 +190,7 @@ func keysOf(e ast.Expr) (out []string) {
 	return out
 }
 
-// stringsOf is the value of a literal []string.
+// stringsOf returns the value of a literal []string.
 func stringsOf(e ast.Expr) []string {
 	lit, ok := e.(*ast.CompositeLit)
 	if !ok {

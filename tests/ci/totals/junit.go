@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// The elements of JUnit XML, as the readers of build servers take them; flaky
-// tests are told as Maven tells them.
+// The elements of JUnit XML in the form that build servers read. Flaky tests
+// are reported in Maven's form.
 type (
 	xmlSuites struct {
 		XMLName xml.Name   `xml:"testsuites"`
@@ -101,7 +101,7 @@ func (t *totals) writeJUnit(w io.Writer) error {
 	return err
 }
 
-// printable leaves out of a test's output what XML cannot hold.
+// printable removes characters that XML cannot represent.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\t' && r != '\n' || r == 0xfffe || r == 0xffff {

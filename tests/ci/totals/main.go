@@ -1,14 +1,13 @@
-// Command totals adds up what `go test -json` wrote: it lists every skip, what
-// took the longest, every test that passed only when it was run again, and
-// every failure with its output, and ends with the line
+// Command totals summarizes the output of `go test -json`. It lists every
+// skipped test, the slowest tests, every test that passed only on a second run,
+// and every failure with its output, and ends with the line
 //
 //	N passed, N failed, N skipped
 //
-// Every test counts once for each run of it, subtests included. It exits 1 on
-// a failure, on a package that did not finish, on a test that every run
-// skipped and the list of allowed skips gives no reason for, on too many flaky
-// tests, and when nothing was run. It never runs tests itself and starts no
-// goroutine.
+// Every test counts once for each run, subtests included. It exits 1 if there
+// is a failure, a package that did not finish, a test that every run skipped
+// without a reason in the list of allowed skips, too many flaky tests, or no
+// test at all. It never runs tests itself and starts no goroutine.
 package main
 
 import (

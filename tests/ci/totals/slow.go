@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/tests/ci/events"
 )
 
-// slowest is how many steps, packages and tests the report names for their
-// time, each.
+// slowest bounds each of the lists of slowest steps, packages and tests in the
+// report.
 const slowest = 10
 
 // took is one run of a test or a package.
@@ -22,14 +22,14 @@ type took struct {
 	seconds float64
 }
 
-// step is one of the continuous run.
+// step is a step of the continuous run.
 type step struct {
 	name    string
 	seconds float64
 	ok      bool
 }
 
-// readSteps reads what the continuous run notes of its steps.
+// readSteps reads the log of steps that the continuous run writes.
 func (t *totals) readSteps(r io.Reader) error {
 	lines := bufio.NewScanner(r)
 	for n := 1; lines.Scan(); n++ {
@@ -46,8 +46,8 @@ func (t *totals) readSteps(r io.Reader) error {
 	return lines.Err()
 }
 
-// note keeps the time of a test or a package that takes a second or more; that
-// of a subtest is part of its test's.
+// note records the time of a test or a package that takes a second or more. The
+// time of a subtest is part of its test's time.
 func (t *totals) note(k events.Test, seconds float64) {
 	switch {
 	case seconds < 1:
@@ -58,7 +58,7 @@ func (t *totals) note(k events.Test, seconds float64) {
 	}
 }
 
-// reportTimes writes where the time went, the longest first.
+// reportTimes writes the lists, slowest first.
 func (t *totals) reportTimes(w io.Writer) {
 	for _, list := range [][]took{t.times, t.packages} {
 		slices.SortStableFunc(list, func(a, b took) int { return cmp.Compare(b.seconds, a.seconds) })

@@ -11,16 +11,16 @@ import (
 	"github.com/hostd/hostd/tests/ci/events"
 )
 
-// tooFlaky is how many tests that fail now and then are a fault of their own.
+// tooFlaky is the number of flaky tests that fails the run.
 const tooFlaky = 3
 
-// result is what came of one run of one test, or of a package that failed
-// without one.
+// result is the result of one run of one test, or of a package that failed
+// without a failed test.
 type result struct {
 	events.Test
 	status  status
 	seconds float64
-	output  string // of one that did not pass at once
+	output  string // if it did not pass at once
 }
 
 type status int
@@ -29,7 +29,7 @@ const (
 	passed status = iota
 	failed
 	skipped
-	flaky // failed, and passed when it was run again
+	flaky // failed, and passed on the second run
 )
 
 type totals struct {
@@ -59,14 +59,15 @@ func (t *totals) allow(r io.Reader) error {
 	return lines.Err()
 }
 
-// stream is one invocation of go test: what it starts, it must finish.
+// stream is the output of one go test. Everything that starts in it must finish
+// in it.
 type stream struct {
 	*totals
-	first   int // its first result
+	first   int // index of its first result
 	output  map[events.Test]string
 	running map[events.Test]bool
 	broken  map[string]bool      // packages with a failed test
-	again   map[events.Test]bool // tests that are run once more
+	again   map[events.Test]bool // tests that are run a second time
 }
 
 // add counts one stream.
@@ -115,7 +116,7 @@ func (s *stream) count(e *events.Event) {
 		s.results = append(s.results, result{k, failed, 0, s.output[k]})
 		s.broken[k.Package] = true
 	case "fail":
-		// A package that fails because of its tests is not one more failure.
+		// A package that fails because of its tests is not another failure.
 		if k.Name != "" || !s.broken[k.Package] && !s.broken[events.BuildOf(k.Package)] {
 			s.results = append(s.results, result{k, failed, e.Elapsed, s.output[k]})
 		}
@@ -128,8 +129,8 @@ func (s *stream) count(e *events.Event) {
 	s.note(k, e.Elapsed)
 }
 
-// forgive takes back the failures of a test, and of its subtests, that has
-// passed since. What it was before counts no more; it is named as flaky.
+// forgive removes the failures of a test and its subtests after the test has
+// passed on its second run, and marks it as flaky.
 func (s *stream) forgive(k events.Test) {
 	before := s.results[s.first:]
 	kept := before[:0]
@@ -151,13 +152,13 @@ func (s *stream) forgive(k events.Test) {
 
 func byName(a, b events.Test) int { return strings.Compare(a.String(), b.String()) }
 
-// later is what a test says that takes long and was not asked for: the
-// continuous run asks for each of them in one of its next runs.
+// later is the skip message of slow tests that were not selected. The
+// continuous run runs each of them in one of its next runs.
 const later = "takes long: run it by its name"
 
-// report writes everything and reports whether all is well. A test that was
-// skipped in one run and not in another was not left out: short runs may skip
-// what a full run has.
+// report writes the summary and reports whether the run is successful. A test
+// that only some runs skipped counts as run, because short runs may skip what a
+// full run includes.
 func (t *totals) report(w io.Writer) bool {
 	n := map[status]int{}
 	ran, skips := map[events.Test]bool{}, map[events.Test]string{}

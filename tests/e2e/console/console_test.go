@@ -1,5 +1,4 @@
-// Package console uses the web console as a person does: in a browser, on real
-// nodes.
+// Package console tests the web console in a browser on real nodes.
 package console
 
 import (
@@ -30,10 +29,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// programs are the names of the browser, the first that is found is used.
+// programs are the possible names of the browser. The first one found is used.
 var programs = []string{"chromium", "chromium-browser", "google-chrome"}
 
-// browser starts a browser for a test, and skips the test where there is none.
+// browser starts a browser for a test, or skips the test if there is none.
 func browser(t *testing.T) context.Context {
 	t.Helper()
 	path := ""
@@ -52,17 +51,17 @@ func browser(t *testing.T) context.Context {
 	return ctx
 }
 
-// page is a tab, and what it has asked for and complained about.
+// page is a tab, with its requests and errors.
 type page struct {
 	t   *testing.T
 	ctx context.Context
 
 	mu     sync.Mutex
 	asked  []string // URLs
-	faults []string // exceptions, and what its policy has refused
+	faults []string // exceptions and violations of the content security policy
 }
 
-// open opens a tab. in is a browser, or a tab of the one to open it in.
+// open opens a tab. in is a browser, or a tab of the browser to use.
 func open(t *testing.T, in context.Context) *page {
 	t.Helper()
 	ctx, stop := chromedp.NewContext(in)
@@ -102,7 +101,7 @@ func (p *page) run(what string, actions ...chromedp.Action[chromedp.Void]) {
 	}
 }
 
-// eval returns the value of an expression.
+// eval returns the value of a JavaScript expression.
 func eval[T any](p *page, expression string) T {
 	p.t.Helper()
 	out, err := chromedp.Run(p.ctx, chromedp.Evaluate[T](expression))
@@ -112,7 +111,7 @@ func eval[T any](p *page, expression string) T {
 	return out
 }
 
-// await waits until an expression is true.
+// await waits until a JavaScript expression is true.
 func (p *page) await(what, expression string) {
 	p.t.Helper()
 	for deadline := time.Now().Add(testkit.Patience); !eval[bool](p, "!!("+expression+")"); time.Sleep(20 * time.Millisecond) {
@@ -122,7 +121,7 @@ func (p *page) await(what, expression string) {
 	}
 }
 
-// shot keeps a screenshot of the page in the directory of HOSTD_TEST_SHOTS.
+// shot saves a screenshot of the page in the directory HOSTD_TEST_SHOTS.
 func (p *page) shot(name string) {
 	p.t.Helper()
 	screenshot, err := chromedp.Run(p.ctx, chromedp.CaptureScreenshot())
@@ -136,8 +135,8 @@ func (p *page) shot(name string) {
 	}
 }
 
-// clean fails the test where the page has thrown, or has asked anybody but the
-// node.
+// clean fails the test if the page had an error or sent a request to anything
+// except the node.
 func (p *page) clean(node string) {
 	p.t.Helper()
 	p.mu.Lock()
@@ -155,8 +154,8 @@ func (p *page) clean(node string) {
 	}
 }
 
-// TestMapFollowsACluster: the map shows who leads what, and changes by itself
-// when a node is killed.
+// TestMapFollowsACluster checks that the map shows the leader of each shard,
+// and updates itself when a node is killed.
 func TestMapFollowsACluster(t *testing.T) {
 	tab := browser(t)
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 16, Flags: []string{"--admin", "full"}})
@@ -174,7 +173,7 @@ func TestMapFollowsACluster(t *testing.T) {
 	p.await("the node that was killed is shown as gone, and others lead its shards",
 		`document.querySelector("[data-node=n3]").dataset.reachable === "false" && document.querySelector("[data-node=n3]").dataset.led === "0" && `+led+`.reduce((a, b) => a + b) === 16`)
 	p.shot("cluster-without-a-node")
-	// Eight tabs share the connections that a browser has to a node.
+	// Eight tabs share the connections of a browser to a node.
 	tabs := []*page{p}
 	for range 7 {
 		next := open(t, p.ctx)
@@ -190,7 +189,7 @@ func TestMapFollowsACluster(t *testing.T) {
 	}
 }
 
-// evalAsync returns what a promise comes to, as JSON.
+// evalAsync returns the result of a promise as JSON.
 func evalAsync(p *page, expression string) string {
 	p.t.Helper()
 	out, err := chromedp.Run(p.ctx, chromedp.Evaluate[[]byte](expression, chromedp.EvalAwaitPromise))
@@ -200,8 +199,9 @@ func evalAsync(p *page, expression string) string {
 	return string(out)
 }
 
-// TestFormsNameWhatIsWrong: a form is made of the schema of a command; what it
-// refuses is named at its field, and what it sends is done.
+// TestFormsNameWhatIsWrong checks that a form is built from the schema of a
+// command, that an invalid value is reported at its field, and that a submitted
+// command is executed.
 func TestFormsNameWhatIsWrong(t *testing.T) {
 	tab := browser(t)
 	c := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 3})
@@ -219,7 +219,7 @@ func TestFormsNameWhatIsWrong(t *testing.T) {
 		`document.querySelector(".answer.good") && document.querySelector("table.events tbody tr") && document.querySelector("[data-state='1']")?.textContent.includes("apple")`)
 	p.shot("entity")
 	p.clean(node)
-	// One tab of a browser follows a stream of its own.
+	// One tab of a browser follows the stream for all of them.
 	one, two := open(t, p.ctx), open(t, p.ctx)
 	one.run("open", chromedp.Navigate(node+"/console/logs/cart"))
 	one.await("it follows", `document.querySelector(".empty")`)
@@ -238,11 +238,11 @@ func TestFormsNameWhatIsWrong(t *testing.T) {
 	}
 }
 
-// history is how many events TestLongHistory makes: enough for pages.
+// history is the number of events in TestLongHistory: enough for several pages.
 const history = 3_000
 
-// TestDeadLetterIsRetried: the page lists what was refused, and delivers it
-// again.
+// TestDeadLetterIsRetried checks that the page lists a dead letter and
+// redelivers it.
 func TestDeadLetterIsRetried(t *testing.T) {
 	tab := browser(t)
 	c := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 3, Flags: []string{"--admin", "full"}})
@@ -269,9 +269,8 @@ func TestDeadLetterIsRetried(t *testing.T) {
 	p.clean(node)
 }
 
-// TestRolloutIsPromoted: the page shows a module that serves a part, and what
-// it asks the nodes to make of that, they do. The load of the type is shown
-// beside.
+// TestRolloutIsPromoted checks that the page shows a rollout and the load of
+// its type, and that its buttons change the rollout.
 func TestRolloutIsPromoted(t *testing.T) {
 	tab := browser(t)
 	c := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 3, Flags: []string{"--admin", "full"}})
@@ -337,7 +336,7 @@ func TestRolloutIsPromoted(t *testing.T) {
 	}
 	p.await("the event that came is shown, and none of before", `document.querySelector("[data-event=later]") && !document.querySelector("[data-event=e]")`)
 	p.shot("tail")
-	// More than a page shows in a second.
+	// More lines than a page shows in a second.
 	var senders sync.WaitGroup
 	sending, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -367,8 +366,8 @@ func TestRolloutIsPromoted(t *testing.T) {
 	p.clean(node)
 }
 
-// TestLinkSignsIn: without a token the page asks for one; a link that has one
-// signs in, and the address does not keep it.
+// TestLinkSignsIn checks that the page asks for a token, and that a link with a
+// token signs in and the token does not stay in the address.
 func TestLinkSignsIn(t *testing.T) {
 	tab := browser(t)
 	dir := t.TempDir()
@@ -394,8 +393,8 @@ func TestLinkSignsIn(t *testing.T) {
 	}
 }
 
-// TestButtonsAreForThoseWhoMay: a button for what the caller may not do is
-// disabled and says why, and the same button of who may is not.
+// TestButtonsAreForThoseWhoMay checks that a button is disabled, with the
+// reason, exactly if the caller lacks the permission.
 func TestButtonsAreForThoseWhoMay(t *testing.T) {
 	tab := browser(t)
 	dir := t.TempDir()
@@ -432,7 +431,7 @@ func TestButtonsAreForThoseWhoMay(t *testing.T) {
 	p.await("the button is enabled", `!`+drain+`.disabled`)
 }
 
-// scheme has the page shown in the light or in the dark.
+// scheme sets the color scheme of the page, light or dark.
 func scheme(name string) chromedp.Action[chromedp.Void] {
 	return chromedp.Func(func(ctx context.Context, tab *chromedp.Target) error {
 		_, err := cdp.Call(ctx, tab, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: name}}})
@@ -440,8 +439,9 @@ func scheme(name string) chromedp.Action[chromedp.Void] {
 	})
 }
 
-// TestPagesAreForEverybody: each view is used by keyboard, read by machines,
-// and shown on a small screen and in the dark.
+// TestPagesAreForEverybody checks that each view works with the keyboard, is
+// accessible to screen readers, and fits a small screen and the dark color
+// scheme.
 func TestPagesAreForEverybody(t *testing.T) {
 	tab := browser(t)
 	axe, err := os.ReadFile("../../../host/console/web/node_modules/axe-core/axe.min.js")
@@ -477,7 +477,7 @@ func TestPagesAreForEverybody(t *testing.T) {
 			}
 		}
 	}
-	// By keyboard alone: from the top of the first page to an entity.
+	// With the keyboard only: from the top of the first page to an entity.
 	p.run("open", chromedp.Navigate(node+"/console/"))
 	p.await("the view is there", "document.querySelector('[data-node]')")
 	press := func(what, until string) {

@@ -19,13 +19,13 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestLongHistory: an entity with many events is shown a page at a time, and
-// its state at any of them is what the API says.
+// TestLongHistory checks that the console shows an entity with many events in
+// pages, and that its state at any event equals the state that the API returns.
 func TestLongHistory(t *testing.T) {
 	showHistory(t, history)
 }
 
-// TestHistoryOf100000: likewise with a hundred thousand.
+// TestHistoryOf100000 is TestLongHistory with a hundred thousand events.
 func TestHistoryOf100000(t *testing.T) {
 	testkit.Long(t, "long")
 	showHistory(t, 100_000)
@@ -33,8 +33,8 @@ func TestHistoryOf100000(t *testing.T) {
 
 func squeeze(text string) string { return strings.Join(strings.Fields(text), "") }
 
-// state asks a node for a state, as JSON. A node that stood still is asked
-// again.
+// state requests a state from a node as JSON. It retries while the node is
+// unavailable.
 func state(t *testing.T, node string, req *entityv1.GetStateRequest) string {
 	t.Helper()
 	for deadline := time.Now().Add(testkit.Patience); ; time.Sleep(20 * time.Millisecond) {
@@ -53,7 +53,7 @@ func state(t *testing.T, node string, req *entityv1.GetStateRequest) string {
 	}
 }
 
-// fill gives the counter "long" so many events.
+// fill gives the counter "long" the given number of events.
 func fill(t *testing.T, c *client.Client, events int) {
 	t.Helper()
 	s := c.Stream(client.StreamOptions{})

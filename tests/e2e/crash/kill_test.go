@@ -1,6 +1,6 @@
-// Package crash kills a node with SIGKILL again and again while callers use it,
-// and checks that everything it acknowledged is there, once and in order, and
-// that nobody was told what cannot be. It has tests only.
+// Package crash repeatedly kills a node with SIGKILL under load. It checks that
+// everything acknowledged is there, once and in order, and that no caller
+// received an impossible answer. It contains only tests.
 package crash
 
 import (
@@ -24,10 +24,10 @@ var (
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
 const (
-	// cyclesPerEntities is after how many kills the load goes on with other
-	// entities.
+	// cyclesPerEntities is the number of kills after which the load continues
+	// with other entities.
 	cyclesPerEntities = 5
-	// verdictTime is what the checker of histories gets for one entity.
+	// verdictTime bounds the time to check the history of one entity.
 	verdictTime = time.Minute
 )
 
@@ -63,7 +63,7 @@ func TestKillUnderLoad(t *testing.T) {
 	}
 	for i := range *cycles {
 		goesOn()
-		time.Sleep(time.Duration(rng.Int64N(int64(20 * time.Millisecond)))) // into any part of a turn
+		time.Sleep(time.Duration(rng.Int64N(int64(20 * time.Millisecond)))) // a random part of a turn
 		node.Kill()
 		node.MustVerify()
 		if i%cyclesPerEntities == cyclesPerEntities-1 {

@@ -67,7 +67,7 @@ func TestImportTakesProofsAlong(t *testing.T) {
 	proved.whole() // from snapshots of the previous module
 	proved.fillLedgers(30)
 	proved.whole()
-	if err := proved.back(false); err != nil { // the results in the original cluster after the export do not count here
+	if err := proved.back(false); err != nil { // results of comparisons in the original cluster do not apply to a rollback here
 		t.Fatal(err)
 	}
 	proved.whole()

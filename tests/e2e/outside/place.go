@@ -1,5 +1,5 @@
-// Package outside has the programs of the guide to what goes on outside of
-// entities: one that acts for them, and one that keeps a view of them.
+// Package outside contains the programs of the guide on effects outside of
+// entities: one that performs them, and one that maintains a view.
 package outside
 
 import (
@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 )
 
-// load reads what store wrote; where nothing is stored into stays as it is.
+// load reads a value that store wrote. If the file does not exist, into is
+// unchanged.
 func load(file string, into any) error {
 	text, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -22,8 +23,7 @@ func load(file string, into any) error {
 	return json.Unmarshal(text, into)
 }
 
-// store puts a value in the place of the one before, whole and on the disk, or
-// not at all.
+// store replaces the value in a file atomically, and syncs it to disk.
 func store(file string, value any) (err error) {
 	text, err := json.Marshal(value)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Faulty is a guest whose commands do what a runtime with goroutines, a heap
-// and an exit can do wrong.
+// Faulty is a guest whose commands do everything that a runtime with
+// goroutines, a heap and an exit can do wrong.
 package main
 
 import (
@@ -15,7 +15,7 @@ type state struct {
 
 type counted struct{}
 
-// kept keeps what allocate allocates.
+// kept keeps the allocations of the command allocate alive.
 var kept [][]byte
 
 func declare() *hostd.Type[state] {

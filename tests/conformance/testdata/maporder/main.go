@@ -1,5 +1,5 @@
-// Maporder is a guest with a fault: what it evolves to depends on the order
-// in which it walks a map.
+// Maporder is a guest with a fault: its state depends on the iteration order of
+// a map.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
