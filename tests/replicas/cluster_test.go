@@ -16,8 +16,8 @@ func newCluster(t *testing.T, seed uint64) (*world, *load) {
 	return w, newLoad(w)
 }
 
-// cutOff cuts the log of the shard's leader until a follower that has less
-// than is applied now needs a snapshot.
+// cutOff truncates the log of the shard's leader until a follower that lacks an
+// entry that is applied now needs a snapshot.
 func (l *load) cutOff(s sharding.ShardID) {
 	l.w.t.Helper()
 	at, _ := l.w.leader(s)
@@ -68,7 +68,7 @@ func TestNewLearnersBeginWithASnapshot(t *testing.T) {
 			return len(st.Voters) == 3 && len(st.Outgoing) == 0
 		})
 		l.write(s, 10, 100)
-		for i := range 3 { // each in turn crashes, with the others serving
+		for i := range 3 { // each node in turn crashes while the others serve
 			w.nodes[i].crash()
 			l.write(s, 5, 100)
 			w.nodes[i].restart()

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// copyStore copies a store that is in use as a kill would leave it.
+// copyStore copies a store that is in use, as a kill would leave it.
 func copyStore(t *testing.T, from, to string) {
 	t.Helper()
 	for {
@@ -39,7 +39,7 @@ func copyStore(t *testing.T, from, to string) {
 	}
 }
 
-// copyFile leaves out blocks of zeros: most of a memtable's log is a hole.
+// copyFile skips blocks of zeros, because most of a memtable's log is a hole.
 func copyFile(t *testing.T, from, to string) {
 	t.Helper()
 	data, err := os.ReadFile(from)

@@ -1,4 +1,4 @@
-// Package replicas tests what becomes of a shard's state when replicas come and
-// go: snapshots between nodes, removal, and power cuts in all of it, with the
-// real log, state machine and store of each node in one goroutine.
+// Package replicas tests the state of a shard while replicas are created and
+// removed: snapshots between nodes, removal, and power cuts during both, with
+// the real log, state machine and store of each node in one goroutine.
 package replicas

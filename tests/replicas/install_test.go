@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// lagging is a cluster in which a follower needs a snapshot of the shard, and
-// gets it when the world steps on.
+// lagging returns a cluster in which a follower needs a snapshot of the shard.
+// It gets the snapshot when the world continues.
 func lagging(t *testing.T, seed uint64, s sharding.ShardID, entries int) (w *world, l *load, follower *node) {
 	w, l = newCluster(t, seed)
 	w.create(s, 10, 11, 12)
@@ -50,7 +50,7 @@ func TestPowerCutsUnderAnInstall(t *testing.T) {
 			w.until("the file's end", func() bool { return w.crashes > 0 || w.sent > 0 && len(n.files()) == 0 })
 			done := w.crashes == 0
 			if done {
-				n.crash() // forgets the cut that was not met
+				n.crash() // cancels a cut that was not reached
 				n.restart()
 			}
 			places++
@@ -71,8 +71,8 @@ func TestPowerCutsUnderAnInstall(t *testing.T) {
 	}
 }
 
-// TestFileStaysUntilTheWatermark: a restart reads the snapshot in again as
-// long as the recorded watermark is before its install.
+// TestFileStaysUntilTheWatermark checks that a restart installs the snapshot
+// again as long as the recorded durable index is before the install.
 func TestFileStaysUntilTheWatermark(t *testing.T) {
 	w, l, n := lagging(t, 11, 1, 40)
 	w.until("the install", func() bool { return w.sent > 0 && !n.machine.HasWork() && n.machine.Unflushed() == 0 })
@@ -144,8 +144,8 @@ func TestMissingOrDamagedFilesAreDamage(t *testing.T) {
 	}
 }
 
-// TestEntriesWaitForTheSnapshot: what commits while a snapshot is read in is
-// applied after it, and until then nobody reads half of it.
+// TestEntriesWaitForTheSnapshot checks that entries committed during an install
+// are applied after it, and that nobody reads a partly installed state.
 func TestEntriesWaitForTheSnapshot(t *testing.T) {
 	for _, s := range []sharding.ShardID{0, 1} {
 		w, l, n := lagging(t, 13, s, 40)
@@ -186,8 +186,8 @@ func TestEntriesWaitForTheSnapshot(t *testing.T) {
 	}
 }
 
-// TestOrderHasNoGapAndNoRepeat: a reader of the order goes on behind the
-// snapshot where it was before it.
+// TestOrderHasNoGapAndNoRepeat checks that a reader of the event order
+// continues after an install where it was before.
 func TestOrderHasNoGapAndNoRepeat(t *testing.T) {
 	w, l, n := lagging(t, 14, 1, 40)
 	var rows []string
@@ -240,7 +240,7 @@ func TestLeaderChangesUnderASnapshot(t *testing.T) {
 			}
 			return false
 		})
-		for _, s := range stale { // of the leader that is none any more
+		for _, s := range stale { // of the leader that no longer exists
 			w.isolate()
 			w.deliver(s)
 		}
@@ -254,16 +254,16 @@ func TestLeaderChangesUnderASnapshot(t *testing.T) {
 	}
 }
 
-// TestSecondInstallOverAnUnfinishedOne: the first one's generation is given up
-// with what it had written.
+// TestSecondInstallOverAnUnfinishedOne checks that a second install discards
+// the generation of the first with everything that it had written.
 func TestSecondInstallOverAnUnfinishedOne(t *testing.T) {
 	for _, s := range []sharding.ShardID{0, 1} {
 		for _, crash := range []string{"", "before", "after"} {
 			w, l, n := lagging(t, 30, s, 40)
-			n.idle = true // it never reads the first
+			n.idle = true // it never installs the first one
 			w.until("the first", func() bool { return w.sent > 0 })
 			if s == 1 {
-				n.machine.Work() // but a piece of it
+				n.machine.Work() // except a part of it
 				n.flush()
 			}
 			w.isolate(n.id)
@@ -314,8 +314,9 @@ func TestRemovedUnderAnInstall(t *testing.T) {
 	l.agree(1, 0, 1, 2)
 }
 
-// TestEntriesBehindASnapshotAreHeld: while a snapshot is under way the leader
-// keeps what follows it, on disk and not in memory, so that one is enough.
+// TestEntriesBehindASnapshotAreHeld checks that while a snapshot is sent, the
+// leader keeps the following entries, on disk and not in memory, so that one
+// snapshot is enough.
 func TestEntriesBehindASnapshotAreHeld(t *testing.T) {
 	w, l, _ := lagging(t, 60, 1, 40)
 	w.hold = true
@@ -343,7 +344,7 @@ func TestEntriesBehindASnapshotAreHeld(t *testing.T) {
 	}
 }
 
-// held are the files of entries that are held for followers.
+// held returns the files of entries that are kept for followers.
 func (n *node) held(t *testing.T) []string {
 	names, err := n.fs.List("snapshots")
 	if err != nil {
@@ -352,9 +353,9 @@ func (n *node) held(t *testing.T) []string {
 	return slices.DeleteFunc(names, func(s string) bool { return filepath.Ext(s) != ".catchup" })
 }
 
-// TestSnapshotsBeginAnew: where the log behind a snapshot cannot be held, for
-// want of room or since its file is damaged, another snapshot brings the
-// follower there.
+// TestSnapshotsBeginAnew checks that if the log after a snapshot cannot be
+// kept, because there is no room or its file is damaged, the follower gets
+// another snapshot.
 func TestSnapshotsBeginAnew(t *testing.T) {
 	for _, fault := range []string{"no room", "damage"} {
 		t.Run(fault, func(t *testing.T) {
@@ -402,8 +403,9 @@ func TestSnapshotsBeginAnew(t *testing.T) {
 	}
 }
 
-// TestLateRejectionsAskForNoSnapshot: what a follower said before it had its
-// snapshot may come after it, once and again.
+// TestLateRejectionsAskForNoSnapshot checks that rejections that a follower
+// sent before it got its snapshot, and that arrive after it, also repeatedly,
+// cause no other snapshot.
 func TestLateRejectionsAskForNoSnapshot(t *testing.T) {
 	w, l := newCluster(t, 61)
 	w.create(1, 10, 11, 12)
@@ -441,7 +443,8 @@ func TestLateRejectionsAskForNoSnapshot(t *testing.T) {
 	}
 }
 
-// TestFailedSnapshotsAreTriedLessAndLessOften: by ticks of the leader's clock.
+// TestFailedSnapshotsAreTriedLessAndLessOften checks that retries back off,
+// measured in ticks of the leader's clock.
 func TestFailedSnapshotsAreTriedLessAndLessOften(t *testing.T) {
 	w, l, _ := lagging(t, 70, 1, 40)
 	w.refuse = true

@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// registry is a metadata machine: every command is a key and a value.
+// registry is a metadata state machine. Every command is a key and a value.
 type registry struct {
 	pairs map[string]string
 	index uint64
@@ -43,7 +43,7 @@ func (r *registry) Replace(index uint64, restore func(put func(key, value []byte
 	return nil
 }
 
-// load writes to shards of a world, one entry at a time, and knows what was
+// load writes to shards of a world, one entry at a time, and records what was
 // acknowledged.
 type load struct {
 	w     *world
@@ -57,7 +57,7 @@ func newLoad(w *world) *load {
 
 func entity(id string) sharding.EntityID { return sharding.EntityID{Type: "thing", ID: id} }
 
-// entry makes an entry for the state of the node's machine.
+// entry makes an entry that continues the state of the node's machine.
 func (l *load) entry(n *node, s sharding.ShardID, term sharding.Term, size int) (data []byte, ids []string) {
 	l.n++
 	if s == sharding.MetaShard {
@@ -89,7 +89,7 @@ func (l *load) entry(n *node, s sharding.ShardID, term sharding.Term, size int) 
 	return data, ids
 }
 
-// write gets entries into a shard, each before the next.
+// write writes entries to a shard, one at a time.
 func (l *load) write(s sharding.ShardID, entries, size int) {
 	l.w.t.Helper()
 	for range entries {
@@ -140,8 +140,8 @@ func (l *load) writeOne(s sharding.ShardID, size int) {
 	})
 }
 
-// state is all of a shard on a node that two replicas must have in common, as
-// text.
+// state returns everything about a shard on a node that must be equal on two
+// replicas, as text.
 func state(t *testing.T, n *node, s sharding.ShardID) (out []string, err error) {
 	t.Helper()
 	index, term := n.machine.Applied(s)
@@ -183,8 +183,9 @@ func state(t *testing.T, n *node, s sharding.ShardID) (out []string, err error) 
 	return out, err
 }
 
-// agree steps until the nodes have the same state of a shard, and checks it
-// against what was acknowledged, and the stores byte by byte.
+// agree runs steps until the nodes have the same state of a shard. It checks
+// that state against the acknowledged entries, and compares the stores byte by
+// byte.
 func (l *load) agree(s sharding.ShardID, nodes ...int) {
 	t := l.w.t
 	t.Helper()
@@ -257,8 +258,8 @@ func (l *load) verify(n *node) {
 	}
 }
 
-// settle makes what the nodes have applied durable in their tables: entries of
-// a shard of their own fill the memtables.
+// settle makes everything that the node has applied durable in tables: it fills
+// the memtables with entries of a separate shard.
 func (l *load) settle(n *node) {
 	l.w.t.Helper()
 	s := fillerShard(n)
@@ -273,7 +274,7 @@ func (l *load) settle(n *node) {
 		return false
 	})
 	for range 12 {
-		l.w.step() // the log is cut
+		l.w.step() // truncates the log
 	}
 }
 
@@ -285,7 +286,7 @@ func readAll(r io.ReadCloser) ([]byte, error) {
 	return data, errors.Join(err, r.Close())
 }
 
-// reads are the errors of all ways to read a shard's state.
+// reads returns the errors of all ways to read a shard's state.
 func reads(n *node, s sharding.ShardID) map[string]error {
 	_, _, _, head := n.machine.Head(s, entity("e1"))
 	_, list := n.machine.List(s, "thing", "", "", 10)

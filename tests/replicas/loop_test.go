@@ -22,20 +22,20 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// many is how many groups grow at once.
+// many is the number of groups that grow at the same time.
 var many = flag.Int("groups", 64, "groups that grow from one member to three")
 
-// hosts are nodes with the loop, the applier and all their goroutines, on
-// directories, with a network of function calls.
+// hosts are nodes with the loop, the applier and all their goroutines, on real
+// directories. Their network is function calls.
 type hosts struct {
 	tb  testing.TB
 	all []*host
 	// memTable is the size of the stores' memtables.
 	memTable int64
-	sends    atomic.Int64              // snapshots accepted
-	bytes    atomic.Int64              // of snapshots
-	most     atomic.Int64              // snapshots that one node sent at a time
-	broken   func(io.Reader) io.Reader // what becomes of a stream on its way
+	sends    atomic.Int64              // accepted snapshots
+	bytes    atomic.Int64              // bytes of snapshots
+	most     atomic.Int64              // maximum number of snapshots that one node sent at a time
+	broken   func(io.Reader) io.Reader // wraps each stream
 }
 
 type host struct {
@@ -54,7 +54,7 @@ type host struct {
 
 	mu    sync.Mutex
 	leads map[sharding.ShardID]sharding.Term
-	done  map[sharding.ShardID]uint64 // proposals applied
+	done  map[sharding.ShardID]uint64 // applied proposals
 	fails []error
 }
 
@@ -159,7 +159,7 @@ func (n *host) Send(to sharding.NodeID, frame []byte) {
 	}
 }
 
-// SendSnapshot is of raftgroup.SnapshotSender.
+// SendSnapshot implements raftgroup.SnapshotSender.
 func (n *host) SendSnapshot(ctx context.Context, to sharding.NodeID, head []byte, stream io.Reader) ([]byte, error) {
 	now := n.sending.Add(1)
 	defer n.sending.Add(-1)
@@ -211,7 +211,7 @@ func (n *host) Applied(vs []eventlog.Verdict) {
 	}
 }
 
-// eventually waits for what is bound to come.
+// eventually waits until a condition holds.
 func eventually(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	for deadline := time.Now().Add(60 * time.Second); !ok(); time.Sleep(time.Millisecond) {
@@ -227,7 +227,7 @@ func (n *host) term(s sharding.ShardID) sharding.Term {
 	return n.leads[s]
 }
 
-// fill writes entities that have one record each, many to an entry.
+// fill writes entities with one record each, many in an entry.
 func (n *host) fill(s sharding.ShardID, entities, size int) {
 	n.h.tb.Helper()
 	var term sharding.Term
@@ -265,7 +265,7 @@ func (h *hosts) join(s sharding.ShardID, replicas ...sharding.ReplicaID) {
 	}
 }
 
-// grow makes a group of one a group of three.
+// grow makes a group of one member a group of three.
 func (h *hosts) grow(shards ...sharding.ShardID) {
 	h.tb.Helper()
 	first := h.all[0]
@@ -336,9 +336,9 @@ func TestManyGroupsGrowAtOnce(t *testing.T) {
 	h.stop()
 }
 
-// cut waits until the groups' logs begin behind their first entries: writes to
-// other shards fill memtables until there are tables. What the groups have may
-// be behind the first of these in a batch, and then needs more of them.
+// cut waits until the logs of the groups are truncated: writes to other shards
+// fill memtables until there are tables. The last entries of a group may be in
+// the same batch as the first of these writes, and then need more of them.
 func (n *host) cut(shards ...sharding.ShardID) {
 	n.h.tb.Helper()
 	isCut := func(s sharding.ShardID) bool {

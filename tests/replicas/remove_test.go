@@ -69,7 +69,7 @@ func TestRemoveAndCreateAgain(t *testing.T) {
 }
 
 // TestPowerCutsAroundRemovals cuts the power at every operation of the disk
-// under a generation, its end and the next generation.
+// during a generation, its end and the next generation.
 func TestPowerCutsAroundRemovals(t *testing.T) {
 	places := 0
 	for at := 0; ; at += *every {
@@ -125,8 +125,8 @@ func TestPowerCutsAroundRemovals(t *testing.T) {
 	}
 }
 
-// TestDropWhileBatchesAreOnTheirWay: what a batch that was taken before the
-// drop writes after it is deleted too.
+// TestDropWhileBatchesAreOnTheirWay checks that rows that a batch taken before
+// the drop writes after it are deleted, too.
 func TestDropWhileBatchesAreOnTheirWay(t *testing.T) {
 	w, l := newCluster(t, 5)
 	n := w.nodes[0]
@@ -135,7 +135,7 @@ func TestDropWhileBatchesAreOnTheirWay(t *testing.T) {
 	n.lazy = true
 	l.write(1, 10, 100)
 	b := n.machine.TakeBatch()
-	l.write(1, 10, 100) // applied, and in no batch
+	l.write(1, 10, 100) // applied, but in no batch
 	if err := remove(n, 1, 10); err != nil {
 		t.Fatal(err)
 	}

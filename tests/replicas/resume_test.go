@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// breaks lets the first n streams of a world end after some bytes.
+// breaks makes the first n streams of a world end after some bytes.
 func (w *world) breaks(n int, after int64) {
 	w.broken = func(stream io.Reader) io.Reader {
 		if n--; n < 0 {
@@ -22,9 +22,9 @@ func (w *world) breaks(n int, after int64) {
 	}
 }
 
-// behind is a cluster in which a follower needs a snapshot of about 6 MB of
-// shard 1, and gets it when the world steps on. Room is what its nodes may
-// keep.
+// behind returns a cluster in which a follower needs a snapshot of shard 1,
+// about 6 MB. It gets the snapshot when the world continues. room is the space
+// that the nodes may use for kept entries and snapshots.
 func behind(t *testing.T, seed uint64, room *int64) (w *world, l *load, leader, follower *node) {
 	w = newWorld(t, 3, seed)
 	w.opts = func(o *raftgroup.Options) { o.CatchUpSpace = func() int64 { return *room } }
@@ -45,7 +45,7 @@ func behind(t *testing.T, seed uint64, room *int64) (w *world, l *load, leader, 
 	return w, l, leader, follower
 }
 
-// with are the files of snapshots on a node's disk that have the suffix.
+// with returns the files of snapshots on a node's disk that have the suffix.
 func (n *node) with(suffix string) []string {
 	n.w.t.Helper()
 	names, err := n.fs.List("snapshots")
@@ -55,15 +55,14 @@ func (n *node) with(suffix string) []string {
 	return slices.DeleteFunc(names, func(s string) bool { return filepath.Ext(s) != suffix })
 }
 
-// partial steps until the follower has part of the snapshot, and the link
-// broke.
+// partial runs steps until the follower has a part of the snapshot and the link
+// has broken.
 func (w *world) partial(follower *node) {
 	w.t.Helper()
 	w.until("part of a snapshot", func() bool { return w.refused > 0 && len(follower.with(".partial")) == 1 })
 }
 
-// arrives steps until the followers are there, and checks that all is well
-// then.
+// arrives runs steps until the followers have caught up, and checks the result.
 func (l *load) arrives(followers ...*node) {
 	l.w.t.Helper()
 	l.agree(1, 0, 1, 2)
@@ -84,8 +83,8 @@ func (l *load) arrives(followers ...*node) {
 
 const manyBytes = 1 << 40
 
-// TestSnapshotsGoOnWhereTheyBrokeOff: what the follower has is not sent again,
-// whether the link breaks or the follower is started anew.
+// TestSnapshotsGoOnWhereTheyBrokeOff checks that the part that the follower has
+// is not sent again, whether the link breaks or the follower restarts.
 func TestSnapshotsGoOnWhereTheyBrokeOff(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		room := int64(manyBytes)
@@ -105,7 +104,7 @@ func TestSnapshotsGoOnWhereTheyBrokeOff(t *testing.T) {
 			follower.fs.Kill()
 			follower.restart()
 		}
-		l.write(1, 20, 1000) // the snapshot is the same
+		l.write(1, 20, 1000) // the snapshot stays the same
 		w.until("the snapshot", func() bool { return w.sent == 1 })
 		stats := leader.driver.Core().Stats()
 		if stats.SnapshotsResumed != 3 || float64(w.bytes) > 1.3*float64(info.Size) || w.bytes < info.Size {
@@ -117,13 +116,13 @@ func TestSnapshotsGoOnWhereTheyBrokeOff(t *testing.T) {
 	}
 }
 
-// TestAnotherSnapshotMeanwhile: where the first one cannot be gone on with,
-// since its sender was started anew, another one is sent from its beginning,
-// and nothing of the first one is in it.
+// TestAnotherSnapshotMeanwhile checks that if the first snapshot cannot be
+// resumed, for example because its sender restarted, a different one is sent
+// from its beginning and contains nothing of the first.
 func TestAnotherSnapshotMeanwhile(t *testing.T) {
 	reasons := []string{"sender restarted", "outrun", "members changed", "file is damaged", "part is damaged"}
 	if testing.Short() {
-		reasons = reasons[:2] // all goroutines take part in TestLoopsGoOnWhereSnapshotsBrokeOff
+		reasons = reasons[:2] // TestLoopsGoOnWhereSnapshotsBrokeOff runs with all goroutines
 	}
 	for _, why := range reasons {
 		t.Run(why, func(t *testing.T) {
@@ -183,8 +182,8 @@ func TestAnotherSnapshotMeanwhile(t *testing.T) {
 	}
 }
 
-// TestSnapshotsWithoutAFile: where there is no room for one, the state is sent
-// as it is read, from its beginning each time.
+// TestSnapshotsWithoutAFile checks that if there is no room for a file, the
+// state is streamed while it is read, each time from its beginning.
 func TestSnapshotsWithoutAFile(t *testing.T) {
 	room := int64(1 << 20)
 	w, l, leader, follower := behind(t, 220, &room)
@@ -201,7 +200,8 @@ func TestSnapshotsWithoutAFile(t *testing.T) {
 	l.arrives(follower)
 }
 
-// TestOneFileForTwoFollowers: what two followers need is written once.
+// TestOneFileForTwoFollowers checks that the snapshot for two followers is
+// written once.
 func TestOneFileForTwoFollowers(t *testing.T) {
 	room := int64(manyBytes)
 	w := newWorld(t, 3, 230)
@@ -226,8 +226,8 @@ func TestOneFileForTwoFollowers(t *testing.T) {
 	l.arrives(w.nodes[1:]...)
 }
 
-// carry takes a snapshot to a node. An error means that report will not be
-// called.
+// carry delivers a snapshot to a node. If it returns an error, report will not
+// be called.
 func (w *world) carry(o *transfer.Outgoing, from sharding.NodeID, to *node, report func(error)) error {
 	if head, question := o.Question(); question != nil {
 		var answer []byte
@@ -250,12 +250,12 @@ func (w *world) carry(o *transfer.Outgoing, from sharding.NodeID, to *node, repo
 	return nil
 }
 
-// total counts what was written to it.
+// total counts the bytes written to it.
 type total int64
 
 func (t *total) Write(p []byte) (int, error) { *t += total(len(p)); return len(p), nil }
 
-// TestLoopsGoOnWhereSnapshotsBrokeOff: with all their goroutines too.
+// TestLoopsGoOnWhereSnapshotsBrokeOff checks the same with all goroutines.
 func TestLoopsGoOnWhereSnapshotsBrokeOff(t *testing.T) {
 	h := newHosts(t, 3, 1<<20)
 	first := h.all[0]

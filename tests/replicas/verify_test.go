@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// problems verifies a stopped node as of the watermark in its log.
+// problems verifies a stopped node at the durable index in its log.
 func problems(t *testing.T, n *node) []store.DamageError {
 	t.Helper()
 	log, err := wal.Open(n.fs, "wal", wal.Options{SegmentBytes: 256 << 10, Rand: func() uint64 { return 5 }})
@@ -32,7 +32,7 @@ func problems(t *testing.T, n *node) []store.DamageError {
 	for _, g := range rec.Groups {
 		cuts[g.Shard] = g.TruncatedIndex
 	}
-	n.starts++ // a copy: to look may mend what a crash left
+	n.starts++ // a copy, because opening a store may repair the effects of a crash
 	copyStore(t, filepath.Join(n.base, fmt.Sprint("store", n.starts-1)), n.dir())
 	r, err := store.VerifyDir(t.Context(), n.dir(), rec.Watermark, store.Options{MemTableBytes: memTable, Leftover: eventlog.Leftovers(generations)})
 	if err != nil {
@@ -41,9 +41,9 @@ func problems(t *testing.T, n *node) []store.DamageError {
 	return append(r.Problems, eventlog.VerifyGenerations(r, generations, cuts)...)
 }
 
-// TestVerifyKnowsGenerations: a snapshot that is still to be read in, and one
-// that was, are sound; without its file, or without a mark, a generation is
-// not.
+// TestVerifyKnowsGenerations checks that a snapshot that is not installed yet
+// and one that is are both valid, and that a generation without its file or
+// without an applied index is reported.
 func TestVerifyKnowsGenerations(t *testing.T) {
 	for _, settled := range []bool{false, true} {
 		w, l, n := lagging(t, 50, 1, 40)

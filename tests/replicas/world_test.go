@@ -26,35 +26,35 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// every is the step between two places where tests cut the power; each place
-// costs the start of a store.
+// every is the step between two places where tests cut the power, because each
+// place costs a start of the store.
 var every = flag.Int("every", 25, "cut the power at every n-th operation of the disk; 1 takes a minute")
 
-// world is some nodes with the real driver, log, state machine and store, all
-// in one goroutine. The disk under logs and snapshots loses what was not
-// synced; the store's directory is copied as a crash would leave it. The same
-// seed makes the same run, however the machine is loaded.
+// world is several nodes with the real driver, log, state machine and store,
+// all in one goroutine. The disk under logs and snapshots loses unsynced data;
+// the store's directory is copied as a crash would leave it. The same seed
+// makes the same run, however busy the machine is.
 type world struct {
 	t     *testing.T
 	rng   *rand.Rand
 	nodes []*node
 	cut   map[[2]int]bool
-	// shipping are snapshots under way.
+	// shipping are the snapshots in flight.
 	shipping []shipment
-	// sent counts those that were accepted, refused the others.
+	// sent counts accepted snapshots, and refused the others.
 	sent, refused int
 	// hold keeps snapshots from arriving.
 	hold bool
 	// refuse makes snapshots fail.
 	refuse bool
-	// revive starts nodes whose power was cut; crashes counts the cuts.
+	// revive restarts nodes whose power was cut; crashes counts the cuts.
 	revive  bool
 	crashes int
 	opts    func(*raftgroup.Options)
-	// broken is what becomes of a stream on its way; bytes are those of all.
+	// broken wraps each stream; bytes is the total size of all streams.
 	broken func(io.Reader) io.Reader
 	bytes  int64
-	// tap sees every frame on its way to a node.
+	// tap receives every frame on its way to a node.
 	tap func(to *node, m sentFrame)
 }
 
@@ -63,13 +63,14 @@ type shipment struct {
 	o        *transfer.Outgoing
 }
 
-// node is one of them. It is its driver's machine, sink and transport.
+// node is one node. It implements the state machine, sink and transport of its
+// driver.
 type node struct {
 	w       *world
 	id      int
 	fs      *disktest.Crashable
 	base    string
-	starts  int // of the process, for the store's directory
+	starts  int // of the process; names the store's directory
 	up      bool
 	lazy    bool // its machine writes no batches
 	idle    bool // its machine does no background work
@@ -79,9 +80,9 @@ type node struct {
 	meta    *registry
 	driver  *raftgroup.Driver
 	leads   map[sharding.ShardID]sharding.Term
-	ready   map[sharding.ShardID]sharding.Term // of the last no-op applied
+	ready   map[sharding.ShardID]sharding.Term // term of the last applied no-op
 	inbox   []sentFrame
-	failed  []error // verdicts
+	failed  []error // failed apply results
 }
 
 type sentFrame struct {
@@ -90,7 +91,7 @@ type sentFrame struct {
 }
 
 func newWorld(t *testing.T, nodes int, seed uint64) *world {
-	cryptotest.SetGlobalRandom(t, seed) // raft draws when to ask for votes
+	cryptotest.SetGlobalRandom(t, seed) // raft draws its election timeouts from it
 	w := &world{t: t, rng: rand.New(rand.NewPCG(seed, 99)), cut: map[[2]int]bool{}}
 	for i := range nodes {
 		w.nodes = append(w.nodes, &node{w: w, id: i, base: filepath.Join(t.TempDir(), fmt.Sprint("n", i)), fs: disktest.NewCrashable(rand.New(rand.NewPCG(seed, uint64(i))))})
@@ -118,7 +119,7 @@ func (w *world) stop() {
 
 func name(i int) sharding.NodeID { return sharding.NodeID(fmt.Sprint("n", i)) }
 
-// replica ids name their node: the last digit.
+// The last digit of a replica ID names its node.
 func home(r sharding.ReplicaID) int { return int(r % 10) }
 
 func (n *node) dir() string { return filepath.Join(n.base, fmt.Sprint("store", n.starts)) }
@@ -179,7 +180,7 @@ func (n *node) start() (err error) {
 	return nil
 }
 
-// end lets go of the node's process; what it holds in the store is closed.
+// end ends the node's process and closes its store.
 func (n *node) end() {
 	n.up = false
 	kept := n.w.shipping[:0]
@@ -200,8 +201,8 @@ func (n *node) end() {
 	n.store = nil
 }
 
-// crash cuts the node's power: of the store it keeps the tables, and any part
-// of what was not in one yet.
+// crash cuts the node's power. The store keeps its tables and an arbitrary part
+// of the memtables.
 func (n *node) crash() {
 	n.w.t.Helper()
 	from := n.dir()
@@ -218,7 +219,7 @@ func (n *node) crash() {
 	n.fs.Crash()
 }
 
-// lost is the end of a node whose power was cut.
+// lost handles the power cut of a node.
 func (n *node) lost() {
 	n.w.t.Helper()
 	n.crash()
@@ -228,7 +229,7 @@ func (n *node) lost() {
 	}
 }
 
-// restart starts a node that crashed.
+// restart starts a crashed node.
 func (n *node) restart() {
 	n.w.t.Helper()
 	if err := n.start(); err != nil {
@@ -236,7 +237,7 @@ func (n *node) restart() {
 	}
 }
 
-// Of raftgroup.StateMachine and raftgroup.Snapshots: all at once.
+// Apply implements raftgroup.StateMachine; it applies the entries at once.
 func (n *node) Apply(s sharding.ShardID, entries []journal.Committed) {
 	n.told(n.machine.Apply(s, entries))
 }
@@ -259,7 +260,7 @@ func (n *node) Install(s sharding.ShardID, g uint32, in statefile.Install) {
 	n.machine.Install(s, g, in)
 }
 
-// Of raftgroup.Sink.
+// LeaderChanged implements raftgroup.Sink.
 func (n *node) LeaderChanged(s sharding.ShardID, term sharding.Term, _ sharding.ReplicaID, self bool) {
 	delete(n.leads, s)
 	if self {
@@ -271,7 +272,7 @@ func (n *node) ProposalDropped(sharding.ShardID, sharding.Term, uint64, error) {
 func (n *node) ReadConfirmed(sharding.ShardID, uint64, uint64)                 {}
 func (n *node) ReadFailed(sharding.ShardID, uint64, error)                     {}
 
-// Send is of raftgroup.Transport.
+// Send implements raftgroup.Transport.
 func (n *node) Send(to sharding.NodeID, frame []byte) {
 	for _, other := range n.w.nodes {
 		if name(other.id) == to && other.up && !n.w.cut[[2]int{n.id, other.id}] {
@@ -284,7 +285,7 @@ func (n *node) Send(to sharding.NodeID, frame []byte) {
 	}
 }
 
-// flush writes what was applied to the store.
+// flush writes everything applied to the store.
 func (n *node) flush() {
 	wrote := false
 	for range 100 {
@@ -303,8 +304,8 @@ func (n *node) flush() {
 	}
 }
 
-// awaitTables waits until the store's own goroutines have made tables of full
-// memtables: when they find the time for it must not decide what happens next.
+// awaitTables waits until the store's own goroutines have written full
+// memtables as tables, so that their timing does not influence the run.
 func (n *node) awaitTables() {
 	for deadline := time.Now().Add(time.Minute); len(n.memtables()) > 1; time.Sleep(100 * time.Microsecond) {
 		if time.Now().After(deadline) {
@@ -313,8 +314,8 @@ func (n *node) awaitTables() {
 	}
 }
 
-// memtables are the files of the store's memtables: that which is filled, and
-// those that are becoming tables.
+// memtables returns the files of the store's memtables: the active one and
+// those being written as tables.
 func (n *node) memtables() []string {
 	files, err := filepath.Glob(filepath.Join(n.dir(), "*.mem"))
 	if err != nil {
@@ -323,7 +324,7 @@ func (n *node) memtables() []string {
 	return files
 }
 
-// run is one pass of a node. An error means that its disk is gone.
+// run is one pass of a node. An error means that its disk has failed.
 func (n *node) run(tick bool) error {
 	if tick {
 		if err := n.driver.Tick(); err != nil {
@@ -410,7 +411,7 @@ func (w *world) deliver(s shipment) {
 	}
 }
 
-// until steps until the condition holds.
+// until runs steps until the condition holds.
 func (w *world) until(what string, ok func() bool) {
 	w.t.Helper()
 	for i := 0; !ok(); i++ {
@@ -418,13 +419,13 @@ func (w *world) until(what string, ok func() bool) {
 			w.t.Fatalf("did not happen: %s", what)
 		}
 		if i > 2000 && i%1000 == 0 {
-			time.Sleep(time.Millisecond) // the store's own goroutines
+			time.Sleep(time.Millisecond) // for the store's own goroutines
 		}
 		w.step()
 	}
 }
 
-// isolate cuts nodes off from all others.
+// isolate cuts all links of the nodes.
 func (w *world) isolate(nodes ...int) {
 	clear(w.cut)
 	for _, a := range nodes {
@@ -436,7 +437,7 @@ func (w *world) isolate(nodes ...int) {
 	}
 }
 
-// create makes a group on the nodes of the voters.
+// create creates a group on the nodes of the voters.
 func (w *world) create(s sharding.ShardID, voters ...sharding.ReplicaID) {
 	w.t.Helper()
 	for _, v := range voters {
@@ -444,7 +445,7 @@ func (w *world) create(s sharding.ShardID, voters ...sharding.ReplicaID) {
 	}
 }
 
-// join makes a replica on its node.
+// join creates a replica on its node.
 func (w *world) join(s sharding.ShardID, r sharding.ReplicaID, first ...sharding.ReplicaID) {
 	w.t.Helper()
 	if err, _ := w.nodes[home(r)].driver.Create([]raftgroup.GroupConfig{{Shard: s, Replica: r, Voters: first}}); err != nil {
@@ -452,7 +453,8 @@ func (w *world) join(s sharding.ShardID, r sharding.ReplicaID, first ...sharding
 	}
 }
 
-// leader steps until a node leads the shard and has applied its term's no-op.
+// leader runs steps until a node leads the shard and has applied the no-op of
+// its term.
 func (w *world) leader(s sharding.ShardID) (at *node, term sharding.Term) {
 	w.t.Helper()
 	w.until(fmt.Sprintf("a leader of shard %d", s), func() bool {
@@ -466,7 +468,7 @@ func (w *world) leader(s sharding.ShardID) (at *node, term sharding.Term) {
 	return at, term
 }
 
-// change makes a change of members happen.
+// change runs steps until a membership change is done.
 func (w *world) change(s sharding.ShardID, c raftgroup.Change, done func(raftgroup.Status) bool) {
 	w.t.Helper()
 	w.until("change of members", func() bool {
@@ -481,8 +483,8 @@ func (w *world) change(s sharding.ShardID, c raftgroup.Change, done func(raftgro
 	})
 }
 
-// files are the snapshots that lie on a node's disk. To look may be what the
-// power does not last for.
+// files returns the snapshot files on a node's disk. The listing itself may
+// meet the power cut.
 func (n *node) files() []string {
 	names, err := n.fs.List("snapshots")
 	if errors.Is(err, disktest.ErrPowerCut) {

@@ -18,7 +18,7 @@ func total(entity string) client.Query {
 	return client.Query{EntityType: "counter", EntityID: entity, Name: "total"}
 }
 
-// Whoever comes first waits for the founder, and the founder for nobody.
+// Nodes that start before the bootstrapping node wait for it, in any order.
 func TestJoinInAnyOrder(t *testing.T) {
 	for _, order := range [][]int{{1, 2, 3}, {3, 2, 1}, {2, 1, 3}} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
@@ -41,7 +41,8 @@ func TestJoinInAnyOrder(t *testing.T) {
 	}
 }
 
-// Any node takes a module and any request, and all answer the same.
+// Any node accepts an upload and any request, and all nodes give the same
+// answers.
 func TestServeThroughEachNode(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.found()
@@ -84,7 +85,7 @@ func TestServeThroughEachNode(t *testing.T) {
 	})
 }
 
-// A node that comes later gets its share of the work.
+// A node that joins later gets its share of the shards.
 func TestFourthNodeJoins(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(pace)

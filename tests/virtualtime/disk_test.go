@@ -12,12 +12,12 @@ import (
 	"github.com/hostd/hostd/journal/disk"
 )
 
-// hangingDisk is a node's disk, on which a sync can be made not to return.
+// hangingDisk is a node's disk, whose syncs a test can block.
 type hangingDisk struct {
 	disk.OS
 	hold  atomic.Pointer[chan struct{}]
-	ended chan int     // the code with which the process ended
-	ahead atomic.Int64 // of its wall clock, nanoseconds
+	ended chan int     // exit code of the process
+	ahead atomic.Int64 // error of the node's wall clock in nanoseconds
 }
 
 type hangingFile struct {
@@ -25,13 +25,13 @@ type hangingFile struct {
 	disk *hangingDisk
 }
 
-// disk is that of a node, whichever life it is in.
+// disk returns the disk of a node. It is the same for all its processes.
 func (w *world) disk(i int) *hangingDisk {
 	d, _ := w.disks.LoadOrStore(i, &hangingDisk{ended: make(chan int, 1)})
 	return d.(*hangingDisk)
 }
 
-// hang lets no sync return before the end is called.
+// hang blocks all syncs until end is called.
 func (d *hangingDisk) hang() (end func()) {
 	held := make(chan struct{})
 	d.hold.Store(&held)
@@ -65,11 +65,12 @@ func (f *hangingFile) Sync() error {
 	return f.File.Sync()
 }
 
-// asleep lets every group fall asleep: the links are all that is heard then.
+// asleep waits until every raft group is asleep, so that only heartbeats of
+// links are sent.
 func (w *world) asleep() { time.Sleep(10 * time.Second) }
 
-// ledBut reports whether every shard is led by another node than one, as a node
-// sees it.
+// ledBut reports whether, according to a node, every shard is led by a node
+// other than old.
 func (w *world) ledBut(seenBy, old int) bool {
 	for _, s := range w.shards(seenBy) {
 		if w.place(s.GetLeader()) == old {
@@ -80,7 +81,8 @@ func (w *world) ledBut(seenBy, old int) bool {
 }
 
 // A node's disk hangs while most of the shards that it leads are asleep. Its
-// links go on. The others lead all of them before long, and the process ends.
+// links still work. The other nodes must soon lead all of its shards, and the
+// process must end.
 func TestDiskHangs(t *testing.T) {
 	run(t, options{nodes: 3, shards: 12}, func(t *testing.T, w *world) {
 		w.found()
@@ -127,8 +129,8 @@ func TestDiskHangs(t *testing.T) {
 	})
 }
 
-// A disk hangs for some seconds, again and again: the process lives, and serves
-// again once it answers.
+// A disk repeatedly hangs for some seconds. The process must survive, and serve
+// again when the disk answers.
 func TestDiskHangsForAWhile(t *testing.T) {
 	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
 		w.loaded(pace)
@@ -145,7 +147,8 @@ func TestDiskHangsForAWhile(t *testing.T) {
 	})
 }
 
-// A node whose wall clock is wrong leads nothing until it is right again.
+// A node whose wall clock is wrong must lead nothing until the clock is right
+// again.
 func TestClockIsWrong(t *testing.T) {
 	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
 		w.loaded(pace)

@@ -16,7 +16,7 @@ import (
 
 var seed = flag.Uint64("seed", 0, "of the loads and of the random faults; 0 draws one")
 
-// TestMain draws the seed, and removes what was compiled.
+// TestMain draws the seed, and removes the compiled modules at the end.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if *seed == 0 {
@@ -27,8 +27,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// long skips a test of minutes of virtual time in short runs: the race detector
-// takes minutes of real time for it.
+// long skips a test that takes minutes of virtual time in short mode, because
+// it takes minutes of real time under the race detector.
 func long(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -36,11 +36,11 @@ func long(t *testing.T) {
 	}
 }
 
-// failOver bounds how long a shard may be without a leader that serves.
+// failOver bounds the time that a shard may be without a leader that serves.
 const failOver = 10 * time.Second
 
-// The shards of a node that was killed are led by others, and when it returns
-// it has what it promised.
+// Other nodes take over the shards of a killed node. When it returns, it still
+// has everything that it acknowledged.
 func TestLeaderIsKilled(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(pace)
@@ -54,13 +54,14 @@ func TestLeaderIsKilled(t *testing.T) {
 	})
 }
 
-// A process that has ended is noticed before its silence is, and takes no part
-// of its node from it: to the others it is heard until it is silent.
+// The end of a process is noticed before the failure timeout, and elections
+// start at once. Apart from that, the others consider the node alive until the
+// failure timeout.
 func TestEndedProcessIsNoticedAtOnce(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(4 * pace)
 		w.acknowledged(30)
-		time.Sleep(4 * time.Second) // links that have lasted
+		time.Sleep(4 * time.Second) // until the links have lasted long enough
 		victim := w.leader(1, 1)
 		w.kill(victim)
 		other := w.others(victim)[0]
@@ -72,10 +73,10 @@ func TestEndedProcessIsNoticedAtOnce(t *testing.T) {
 	})
 }
 
-// silence is how long nothing arrives of a node that counts as silent.
+// silence is how long nothing must arrive from a node before it is suspected.
 const silence = 700 * time.Millisecond
 
-// The coordinator is a node like any other.
+// The node of the coordinator can be lost like any other.
 func TestCoordinatorIsKilled(t *testing.T) {
 	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
 		w.loaded(pace)
@@ -88,11 +89,12 @@ func TestCoordinatorIsKilled(t *testing.T) {
 	})
 }
 
-// refusedSoon bounds how long a node without a quorum takes to say so.
+// refusedSoon bounds the time in which a node without a quorum must reject a
+// call.
 const refusedSoon = 3 * time.Second
 
-// A leader that is cut off answers nobody; the others go on without it, and
-// what it did not acknowledge does not come back as more than one effect.
+// An isolated leader answers nobody. The other nodes continue without it, and
+// commands that it did not acknowledge take effect at most once.
 func TestLeaderIsCutOff(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(pace)
@@ -137,15 +139,15 @@ func TestLeaderIsCutOff(t *testing.T) {
 	})
 }
 
-// attempt sends one command through a node, and waits a little.
+// attempt sends one command through a node and waits at most refusedSoon.
 func (w *world) attempt(through int, c client.Command) (client.Reply, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), refusedSoon)
 	defer cancel()
 	return w.beside(through).Send(ctx, c)
 }
 
-// One direction alone is cut: a leader that is heard and hears nobody steps
-// aside, and one that hears and is not heard is replaced.
+// Only one direction is cut: a leader that sends but does not receive steps
+// down, and a leader that receives but does not send is replaced.
 func TestOneWayCuts(t *testing.T) {
 	for name, cut := range map[string]func(w *world, from, to string){
 		"hears nobody":   func(w *world, node, other string) { w.net.Cut(other, node) },
@@ -172,8 +174,8 @@ func TestOneWayCuts(t *testing.T) {
 	}
 }
 
-// A node that stands still for half a minute has lost its leaderships when it
-// goes on, and knows it before it answers anybody.
+// A node that is frozen for half a minute has lost its leaderships when it
+// continues, and must know that before it answers anybody.
 func TestLeaderIsFrozen(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(pace)
@@ -209,7 +211,7 @@ func TestAllNodesDieAtOnce(t *testing.T) {
 	})
 }
 
-// Two of three die: the third serves nothing, and everything when one is back.
+// Two of three nodes die. The third serves nothing until one of them is back.
 func TestMajorityDies(t *testing.T) {
 	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
 		w.loaded(pace)

@@ -10,10 +10,10 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// A node that is cut off while it leaves is removed without hearing of it. When
-// it hears others again it says that it has left, even if no node leads the
-// metadata shard by then, and a new start on its data directory says so too. It
-// joins with an empty one.
+// A node that is isolated while it leaves is removed without learning of it.
+// When it reaches the others again it must report that it has left, even if the
+// metadata shard has no leader then, and so must a restart on its data
+// directory. It can join with an empty directory.
 func TestNodeThatLeftUnheardIsTold(t *testing.T) {
 	for name, leaderless := range map[string]bool{"with a leader": false, "without a leader": true} {
 		t.Run(name, func(t *testing.T) {
@@ -68,14 +68,14 @@ func TestNodeThatLeftUnheardIsTold(t *testing.T) {
 	}
 }
 
-// A node that dies while it leaves and comes back with its directory leaves, if
-// it was not removed meanwhile.
+// A leaving node that dies and comes back with its directory continues to
+// leave, unless it was removed in the meantime.
 func TestNodeThatDiesWhileItLeaves(t *testing.T) {
 	run(t, options{nodes: 4, shards: 3}, func(t *testing.T, w *world) {
 		w.found()
 		victim := w.others(w.leader(0, 1))[0]
 		rest := w.others(victim)
-		w.kill(rest[2]) // nobody can take a replica of the victim: it cannot leave yet
+		w.kill(rest[2]) // no other node can take a replica of the victim, so it cannot leave yet
 		caller := w.caller(callersHost, false, rest[0], rest[1], victim)
 		if err := caller.Leave(t.Context(), string(id(victim))); client.CodeOf(err) != connect.CodeDeadlineExceeded {
 			t.Fatalf("it leaves while nothing can take its replicas: %v", err)
@@ -90,9 +90,9 @@ func TestNodeThatDiesWhileItLeaves(t *testing.T) {
 	})
 }
 
-// The link between the coordinator and one other node is cut for longer than a
-// node must be silent to be dead: another node that hears all coordinates, and
-// nobody loses a replica.
+// The link between the coordinator and one other node is cut for longer than
+// dead-after. A node that reaches all others must become the coordinator, and
+// no node may lose a replica.
 func TestNodeCutFromTheCoordinatorAloneStays(t *testing.T) {
 	run(t, options{nodes: 4, shards: 4, config: func(_ int, c *config.Config) { c.DeadAfter = 30 * time.Second }}, func(t *testing.T, w *world) {
 		w.loaded(pace)
@@ -117,9 +117,9 @@ func TestNodeCutFromTheCoordinatorAloneStays(t *testing.T) {
 	})
 }
 
-// A node that left hears no more that the coordinator misses it, since its
-// reports are refused: that its own replica of the metadata still knows a leader
-// does not keep it from looking what became of it.
+// A node that has left gets no error from the coordinator except that its
+// reports are rejected. It must find out that it has left, although its own
+// replica of the metadata shard still knows a leader.
 func TestNodeThatLeavesSaysThatItHasLeft(t *testing.T) {
 	run(t, options{nodes: 4, shards: 3}, func(t *testing.T, w *world) {
 		w.found()

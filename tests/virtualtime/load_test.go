@@ -12,14 +12,13 @@ import (
 	"github.com/hostd/hostd/tests/support/workload"
 )
 
-// verdictTime is what the checker of histories gets for one entity, in real
-// time.
+// verdictTime bounds the real time to check the history of one entity.
 const verdictTime = 20 * time.Second
 
-// pace is the rest of a caller between two calls.
+// pace is the pause of a caller between two calls.
 const pace = 40 * time.Millisecond
 
-// push uploads the guests and activates them.
+// push uploads and activates the guests.
 func (w *world) push() {
 	w.t.Helper()
 	for _, name := range guests {
@@ -29,7 +28,8 @@ func (w *world) push() {
 	}
 }
 
-// loaded founds a cluster and puts it under a load that rests as long.
+// loaded bootstraps a cluster and starts a load with the given pause between
+// calls.
 func (w *world) loaded(rest time.Duration) {
 	w.t.Helper()
 	w.found()
@@ -37,7 +37,7 @@ func (w *world) loaded(rest time.Duration) {
 	w.begin(rest)
 }
 
-// begin begins the load.
+// begin starts the load.
 func (w *world) begin(rest time.Duration) {
 	w.history = history.New()
 	w.load = workload.Start(workload.Options{
@@ -46,15 +46,16 @@ func (w *world) begin(rest time.Duration) {
 	w.acknowledged(20)
 }
 
-// acknowledged lets time pass until so many more calls have succeeded.
+// acknowledged lets time pass until the given number of further calls have
+// succeeded.
 func (w *world) acknowledged(more int) {
 	w.t.Helper()
 	want := w.load.Acknowledged() + more
 	w.until("calls are answered", func() bool { return w.load.Acknowledged() >= want })
 }
 
-// judge ends the load and holds what the callers were told to what the cluster
-// holds, on every replica. What remains is checked after the bubble.
+// judge ends the load and compares the answers that callers received with the
+// data on every replica. The rest is checked after the bubble has ended.
 func (w *world) judge() {
 	w.t.Helper()
 	w.acknowledged(20)
@@ -74,7 +75,7 @@ func (w *world) judge() {
 		w.history.Duplicates(), w.history.Count(history.Rejected), w.history.Count(history.Failed), w.history.Count(history.Unknown))
 }
 
-// level waits until all replicas of each shard have applied the same.
+// level waits until all replicas of each shard have applied the same entries.
 func (w *world) level() {
 	w.t.Helper()
 	w.until("all replicas of a shard are as far", func() bool {
@@ -91,7 +92,8 @@ func (w *world) level() {
 	})
 }
 
-// check judges a history outside of the bubble: the search has no bound there.
+// check checks that a history is linearizable. It runs outside of the bubble,
+// because inside it the time limit of the search would have no effect.
 func check(t *testing.T, h *history.History) {
 	t.Helper()
 	if h == nil {
@@ -104,8 +106,8 @@ func check(t *testing.T, h *history.History) {
 	t.Logf("%d operations are linearizable", checked)
 }
 
-// verify checks all that the stopped nodes have on disk: the chain of every
-// entity, checksums, and that logs and stores agree.
+// verify runs the offline check on the data directories of the stopped nodes:
+// the chain of every entity, checksums, and the agreement of logs and stores.
 func verify(t *testing.T, dirs []string) {
 	t.Helper()
 	for _, dir := range dirs {

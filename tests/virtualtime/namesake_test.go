@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// A node that another process has replaced under its name, while nobody heard
-// it, ends when it is heard again: nothing of it is taken any more.
+// A node whose ID another process took over while it could not be reached ends
+// when it is reachable again, and nothing that it sends is accepted.
 func TestReplacedNodeEnds(t *testing.T) {
 	name := func(i int, c *config.Config) {
 		if i == 5 {

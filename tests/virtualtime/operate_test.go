@@ -15,7 +15,7 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
 
-// A node that is drained leads nothing, and nobody is told of an error.
+// A drained node leads nothing, and no call fails.
 func TestDrain(t *testing.T) {
 	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
 		w.loaded(pace)
@@ -48,8 +48,8 @@ func TestDrain(t *testing.T) {
 	})
 }
 
-// A node that stays away longer than dead-after is replaced. When it returns it
-// is a member again, with replicas that have new names.
+// A node that stays down longer than dead-after is replaced. When it returns it
+// is a member again, with replicas that have new IDs.
 func TestNodeIsReplaced(t *testing.T) {
 	long(t)
 	run(t, options{nodes: 4, shards: 3}, func(t *testing.T, w *world) {
@@ -73,8 +73,8 @@ func TestNodeIsReplaced(t *testing.T) {
 	})
 }
 
-// A running node that an operator puts down is replaced and stays out, until it
-// is started anew.
+// A running node that an operator marks as down is replaced and stays out until
+// it is restarted.
 func TestPutDownNodeStaysOut(t *testing.T) {
 	run(t, options{nodes: 4, shards: 6}, func(t *testing.T, w *world) {
 		w.loaded(pace)
@@ -109,8 +109,8 @@ func TestPutDownNodeStaysOut(t *testing.T) {
 	})
 }
 
-// Settings are seen in order by whoever watches, through the loss of the node
-// that one watches at.
+// A watcher receives changes of settings in order, even if the node that it
+// watches is lost.
 func TestSettingsAreWatched(t *testing.T) {
 	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
 		w.found()
@@ -157,7 +157,7 @@ func TestSettingsAreWatched(t *testing.T) {
 		wait("a.x=1")
 		put("a.x", "2")
 		wait("a.x=2")
-		w.kill(1) // where the watch began
+		w.kill(1) // the node of the watch
 		put("a.y", "3")
 		wait("a.y=3")
 		w.start(1)
@@ -170,8 +170,7 @@ func TestSettingsAreWatched(t *testing.T) {
 	})
 }
 
-// One node after the other is stopped and started, and nobody is told of an
-// error.
+// One node after another is stopped and started, and no call fails.
 func TestRollingRestart(t *testing.T) {
 	long(t)
 	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
@@ -190,8 +189,8 @@ func TestRollingRestart(t *testing.T) {
 	})
 }
 
-// A node whose disk is gone returns under its name with nothing, and gets
-// replicas that never promised anything.
+// A node that has lost its disk returns under its ID with no data, and gets new
+// replicas that have never voted or promised anything.
 func TestDiskIsLost(t *testing.T) {
 	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
 		w.loaded(pace)
@@ -202,7 +201,7 @@ func TestDiskIsLost(t *testing.T) {
 		w.start(victim)
 		others := w.others(victim)
 		w.until("its new replicas vote", func() bool { return w.allVoted(3) })
-		w.kill(others[0]) // now the new replicas count
+		w.kill(others[0]) // now the new replicas are needed
 		w.within(2*failOver, "two of three lead every shard", func() bool { return w.led(victim) })
 		w.acknowledged(50)
 		w.start(others[0])
@@ -210,12 +209,12 @@ func TestDiskIsLost(t *testing.T) {
 	})
 }
 
-// A node that leads sleeping shards comes back without its disk before anybody
-// missed it: nobody waits for a leader that there is no more.
+// The leader of sleeping shards comes back without its disk before the other
+// nodes suspect it. They must not wait for a leader that no longer exists.
 func TestLeaderIsBackAtOnceWithoutItsDisk(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.found()
-		time.Sleep(10 * time.Second) // the shards sleep
+		time.Sleep(10 * time.Second) // until the shards are asleep
 		for _, victim := range []int{w.leader(0, 1), w.leader(1, 1)} {
 			w.kill(victim)
 			w.forget(victim)
@@ -235,8 +234,9 @@ func TestLeaderIsBackAtOnceWithoutItsDisk(t *testing.T) {
 	})
 }
 
-// A node that lost its disk comes back with a clock behind that of its former
-// self: it is admitted at once, under a later start than any that was seen.
+// A node that lost its disk comes back with a clock behind that of its previous
+// process. It must be admitted at once, with an incarnation greater than any
+// that the others have seen.
 func TestReplacedNodeWithAnEarlierClock(t *testing.T) {
 	long(t)
 	for name, ahead := range map[string]time.Duration{"a little": 50 * time.Minute, "a day": 24 * time.Hour} {
@@ -272,8 +272,7 @@ func replacedWithAnEarlierClock(t *testing.T, ahead time.Duration) {
 	})
 }
 
-// A node that is asked to leave gives everything away first, and nobody is
-// told of an error.
+// A leaving node first gives everything away, and no call fails.
 func TestNodeLeaves(t *testing.T) {
 	long(t)
 	run(t, options{nodes: 4, shards: 4}, func(t *testing.T, w *world) {
@@ -295,9 +294,10 @@ func TestNodeLeaves(t *testing.T) {
 	})
 }
 
-// The node that leaves is asked itself, and can tell when it has left, although
-// nobody speaks to it then. It does so right after another node came back as a
-// new one and has no vote on the metadata yet.
+// The leave request is sent to the leaving node itself, which must report when
+// it has left, although no other node talks to it then. This happens just after
+// another node came back as a new one and has no vote in the metadata shard
+// yet.
 func TestLeaverIsAskedItself(t *testing.T) {
 	long(t)
 	run(t, options{nodes: 4, shards: 4}, func(t *testing.T, w *world) {
@@ -332,8 +332,8 @@ func TestLeaverIsAskedItself(t *testing.T) {
 	})
 }
 
-// A drain is shown on every node and goes on when the coordinator dies; a new
-// start of the node ends it.
+// A drain is shown on every node and continues when the coordinator dies. A
+// restart of the node ends it.
 func TestDrainOutlivesTheCoordinator(t *testing.T) {
 	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
 		w.loaded(pace)
@@ -384,9 +384,9 @@ func TestDrainOutlivesTheCoordinator(t *testing.T) {
 	})
 }
 
-// A node that asks for admission while the metadata has no quorum is shown by
-// those it asks, and by its own word it waits. It is admitted when the others
-// are back.
+// A node that asks for admission while the metadata has no quorum is listed by
+// the nodes that it asks, and reports that it waits. It is admitted when the
+// others are back.
 func TestWaitingNodeIsShown(t *testing.T) {
 	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
 		w.found()
@@ -406,8 +406,8 @@ func TestWaitingNodeIsShown(t *testing.T) {
 	})
 }
 
-// Nodes that stop all at once do not wait for each other to take what they
-// lead.
+// Nodes that stop at the same time must not wait for each other to take over
+// their shards.
 func TestAllStopAtOnce(t *testing.T) {
 	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
 		w.loaded(pace)
@@ -424,8 +424,8 @@ func TestAllStopAtOnce(t *testing.T) {
 	})
 }
 
-// A module that no type is bound to is copied to a node that joins later: it
-// outlives all the nodes that it was uploaded to.
+// A module that is not active for any type is copied to a node that joins
+// later, so that it outlives all the nodes to which it was uploaded.
 func TestUnboundModulesAreCopied(t *testing.T) {
 	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
 		w.found()
@@ -445,9 +445,10 @@ func TestUnboundModulesAreCopied(t *testing.T) {
 	})
 }
 
-// Five replicas with two dead bear no further death. Once an operator gives the
-// two up they leave every shard, and a third node may die. Until another node
-// joins, the policy is shown as an order that waits for one.
+// A shard with five replicas of which two are dead survives no further failure.
+// After an operator marks their nodes as down they leave every shard, and a
+// third node may die. Until another node joins, the replication policy is shown
+// as a pending operation.
 func TestVotersOfDownedNodesLeave(t *testing.T) {
 	run(t, options{nodes: 5, shards: 3}, func(t *testing.T, w *world) {
 		w.loaded(10 * pace)

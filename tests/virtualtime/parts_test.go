@@ -23,16 +23,16 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// guests are the modules of the scenarios, compiled once a process: every node
-// begins with the compiled code in its cache, as after a restart.
+// guests are the modules of the scenarios, compiled once per process. Every
+// node starts with the compiled code in its cache, as after a restart.
 var guests = []string{"counter"}
 
-// modules are the guests' bytes.
+// modules holds the Wasm of the guests by name.
 var modules = map[string][]byte{}
 
 var compiled struct {
 	once sync.Once
-	dir  string // a data directory with nothing but the cache and its key
+	dir  string // a data directory that contains only the cache and its key
 	err  error
 }
 
@@ -78,14 +78,14 @@ func compileGuests(t *testing.T) (err error) {
 	return nil
 }
 
-// warm makes a data directory whose cache is filled, with the key of its seals.
+// warm creates a data directory with a filled cache and the key of its seals.
 func warm(t *testing.T, dir string) {
 	t.Helper()
 	copyDir(t, compiled.dir, dir)
 }
 
-// checkWarm holds that a node compiled nothing, which is most of what it does
-// under the race detector: the seals of its cache are those that it began with.
+// checkWarm checks that a node compiled nothing, because compilation is most of
+// its work under the race detector: the seals of its cache must be unchanged.
 func checkWarm(t *testing.T, dir string) {
 	t.Helper()
 	seals := filepath.Join(datadir.CacheDir, guest.SealsName)
@@ -96,8 +96,8 @@ func checkWarm(t *testing.T, dir string) {
 	}
 }
 
-// copyDir copies a directory that nobody writes. Files stay sparse: logs and
-// memory tables are mostly empty.
+// copyDir copies a directory that nobody writes to. It keeps files sparse,
+// because logs and memtables are mostly empty.
 func copyDir(t *testing.T, from, to string) {
 	t.Helper()
 	err := filepath.WalkDir(from, func(path string, entry fs.DirEntry, err error) error {
@@ -157,18 +157,18 @@ func copyFile(from, to string) error {
 	return out.Close()
 }
 
-// tailLines is how much of the log a failed scenario shows.
+// tailLines is the number of log lines that a failed scenario prints.
 const tailLines = 400
 
-// What scenarios wait to be logged.
+// Log messages that scenarios wait for.
 const (
 	saysDisk    = "the disk of the write-ahead log does not answer"
 	saysPutDown = "an operator put this node down"
 	saysLeft    = "this node has left the cluster"
 )
 
-// tail keeps the end of the log of all nodes, and which of these texts it had
-// before.
+// tail keeps the end of the log of all nodes, and records which of these
+// messages were logged.
 type tail struct {
 	mu    sync.Mutex
 	lines []string
@@ -186,19 +186,19 @@ func (l *tail) Write(line []byte) (int, error) {
 		l.had[text] = l.had[text] || strings.Contains(string(line), text)
 	}
 	if strings.Contains(string(line), "the process ends") {
-		fmt.Fprint(os.Stderr, string(line)) // and with it this test
+		fmt.Fprint(os.Stderr, string(line)) // which contains the output of this test
 	}
 	return len(line), nil
 }
 
-// said reports whether a text was logged, however long ago.
+// said reports whether a message was logged, however long ago.
 func (l *tail) said(text string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.had[text]
 }
 
-// forget makes as if a text had not been logged yet.
+// forget resets the record of a message.
 func (l *tail) forget(text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

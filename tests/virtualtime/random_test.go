@@ -10,17 +10,18 @@ import (
 
 var scenarios = flag.Int("scenarios", 1, "how many scenarios of random faults are run")
 
-// faultsAScenario is how many faults a random scenario has.
+// faultsAScenario is the number of faults in a random scenario.
 const faultsAScenario = 6
 
-// nemesis breaks a cluster, and mends it again.
+// nemesis injects faults into a cluster and heals them.
 type nemesis struct {
 	*world
 	rng *rand.Rand
 }
 
-// TestRandomFaults has one fault after the other, of which some overlap. The
-// seed repeats the faults and the calls; threads run as they do.
+// TestRandomFaults injects one fault after the other; some of them overlap. The
+// seed determines the faults and the calls, but not the scheduling of
+// goroutines.
 func TestRandomFaults(t *testing.T) {
 	for i := range *scenarios {
 		s := *seed + uint64(i)
@@ -40,7 +41,8 @@ func TestRandomFaults(t *testing.T) {
 	}
 }
 
-// strike breaks something, waits, mends it and waits until all is well.
+// strike injects a fault, waits, heals it and waits until the cluster has
+// recovered.
 func (n nemesis) strike() {
 	n.t.Helper()
 	name, mend := n.fault()
@@ -63,10 +65,10 @@ func (n nemesis) strike() {
 
 func (n nemesis) sleep(most time.Duration) { time.Sleep(time.Duration(n.rng.Int64N(int64(most)))) }
 
-// any is some node.
+// any returns a random node.
 func (n nemesis) any() int { return 1 + n.rng.IntN(n.opts.nodes) }
 
-// some is a random set of nodes, at least one.
+// some returns a random set of nodes, at least one.
 func (n nemesis) some(most int) (nodes []int) {
 	for _, k := range n.rng.Perm(n.opts.nodes)[:1+n.rng.IntN(most)] {
 		nodes = append(nodes, 1+k)
@@ -108,7 +110,7 @@ func (n nemesis) fault() (name string, mend func()) {
 	}
 }
 
-// lesser is a fault that can come on top of another.
+// lesser returns a fault that can be combined with another fault.
 func (n nemesis) lesser() (name string, mend func()) {
 	nothing := func() {}
 	switch n.rng.IntN(3) {
@@ -131,7 +133,7 @@ func (n nemesis) lesser() (name string, mend func()) {
 	}
 }
 
-// cut cuts nodes off from the others and from the callers.
+// cut isolates nodes from the other nodes and from the callers.
 func (n nemesis) cut(side []int, oneWay bool) {
 	within := map[string]bool{}
 	for _, i := range side {

@@ -15,10 +15,10 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// TestANodeThatMissesTheRolesChangesNothing: a node that leads its shards
-// alone, and is cut off from the metadata, carries out no command of a caller
-// whose roles may have been taken away meanwhile. It goes on answering queries,
-// and is as before once it hears the others.
+// TestANodeThatMissesTheRolesChangesNothing isolates a node, which leads shards
+// on its own, from the metadata. It must execute no command of a caller whose
+// roles may have been revoked in the meantime. It must still answer queries,
+// and work as before once it reaches the others.
 func TestANodeThatMissesTheRolesChangesNothing(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	const root = "hst_rootrootrootrootrootrootrootrootrootrootroot"
@@ -53,7 +53,7 @@ func TestANodeThatMissesTheRolesChangesNothing(t *testing.T) {
 				t.Errorf("%s: the node does not say what it knows of the cluster", when)
 			}
 		}
-		time.Sleep(5 * time.Minute) // nobody asks for anything
+		time.Sleep(5 * time.Minute) // without any request
 		if _, err := command(); err != nil {
 			t.Fatalf("a cluster that was idle: %v", err)
 		}
@@ -73,9 +73,9 @@ func TestANodeThatMissesTheRolesChangesNothing(t *testing.T) {
 	})
 }
 
-// TestALaggingNodeChangesNothingByOldRoles: a node that hears of the metadata
-// late decides a change of it by the roles of now. What it knows itself still
-// allows the call when that arrives.
+// TestALaggingNodeChangesNothingByOldRoles checks that a node whose view of the
+// metadata lags decides a change of the metadata by the current roles, although
+// its own view still permits the call when it arrives.
 func TestALaggingNodeChangesNothingByOldRoles(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	const root, ann = "hst_rootrootrootrootrootrootrootrootrootrootroot", "hst_annannannannannannannannannannannannannanna"
@@ -115,7 +115,7 @@ func TestALaggingNodeChangesNothingByOldRoles(t *testing.T) {
 	})
 }
 
-// leadsSome says whether a node leads a shard of entities, as it sees it.
+// leadsSome reports whether a node considers itself the leader of a data shard.
 func (w *world) leadsSome(i int) bool {
 	for _, s := range w.shards(i) {
 		if s.GetShardId() != 0 && w.place(s.GetLeader()) == i {
@@ -125,7 +125,7 @@ func (w *world) leadsSome(i int) bool {
 	return false
 }
 
-// reasonOf is the name that an error gives to programs.
+// reasonOf returns the machine-readable reason of an error.
 func reasonOf(err error) string {
 	if e, ok := errors.AsType[*client.Error](err); ok {
 		return e.Reason

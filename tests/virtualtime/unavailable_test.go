@@ -19,11 +19,12 @@ import (
 	"github.com/hostd/hostd/host/network"
 )
 
-// saidBy is how long a node may take to say that nothing can come of a call.
+// saidBy bounds the time in which a node must report that it cannot serve a
+// call.
 const saidBy = time.Second
 
-// plain calls one node and never another one, and tries nothing again: it hears
-// what that node says.
+// plain calls only one node and never retries, so that it receives that node's
+// own answer.
 type plain struct {
 	w  *world
 	at string
@@ -38,7 +39,7 @@ func (w *world) plain(i int) *plain {
 	return &plain{w, string(id(i)), entityv1connect.NewEntityServiceClient(over, base), clusterv1connect.NewClusterServiceClient(over, base)}
 }
 
-// about are calls of each kind about an entity and its shard.
+// about returns calls of each kind about an entity and its shard.
 func (p *plain) about(entity string) func(context.Context) map[string]func() error {
 	return func(ctx context.Context) map[string]func() error { return p.calls(ctx, entity) }
 }
@@ -79,7 +80,7 @@ func (p *plain) calls(ctx context.Context, entity string) map[string]func() erro
 	}
 }
 
-// ofMetadata are calls that need a majority of the metadata.
+// ofMetadata returns calls that need a majority of the metadata shard.
 func (p *plain) ofMetadata(ctx context.Context) map[string]func() error {
 	return map[string]func() error{
 		"PutSetting": func() error {
@@ -93,7 +94,7 @@ func (p *plain) ofMetadata(ctx context.Context) map[string]func() error {
 	}
 }
 
-// refused makes every call and demands that each is unavailable soon.
+// refused makes every call and checks that each fails as unavailable soon.
 func (p *plain) refused(calls func(context.Context) map[string]func() error) {
 	p.w.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -107,7 +108,7 @@ func (p *plain) refused(calls func(context.Context) map[string]func() error) {
 	}
 }
 
-// entityOf is an entity of a shard.
+// entityOf returns the ID of an entity in a shard.
 func (w *world) entityOf(shard uint32) string {
 	for n := 0; ; n++ {
 		if name := nameOf(n); client.ShardOf("counter", name, w.opts.shards) == shard {
@@ -116,8 +117,8 @@ func (w *world) entityOf(shard uint32) string {
 	}
 }
 
-// majorityBesideMetadata is a shard with its voters, and two nodes of those
-// that are its majority and not the metadata's.
+// majorityBesideMetadata returns a shard, its voters, and two nodes that are a
+// majority of its voters but not of the metadata shard's.
 func (w *world) majorityBesideMetadata() (shard uint32, voters []string, nodes []int) {
 	w.t.Helper()
 	shards := w.shards(1)
@@ -133,9 +134,9 @@ func (w *world) majorityBesideMetadata() (shard uint32, voters []string, nodes [
 	return 0, nil, nil
 }
 
-// Of five nodes two die, and with them the majority of some shards. Every node
-// says so soon, also those without a replica of such a shard, and names the
-// nodes that are missing.
+// Two of five nodes die, and with them the majority of some shards. Every node,
+// also one without a replica of such a shard, must report that soon and name
+// the missing nodes.
 func TestShardWithoutMajorityIsRefusedEverywhere(t *testing.T) {
 	run(t, options{nodes: 5, shards: 6}, func(t *testing.T, w *world) {
 		w.found()
@@ -175,8 +176,8 @@ func TestShardWithoutMajorityIsRefusedEverywhere(t *testing.T) {
 	})
 }
 
-// Without a majority of the nodes nothing of the metadata can be changed, or
-// known for sure, and the last node says so soon.
+// Without a majority of the nodes, metadata can be neither changed nor read
+// linearizably. The last node must report that soon.
 func TestMetadataWithoutMajorityIsRefused(t *testing.T) {
 	run(t, options{nodes: 3, shards: 2}, func(t *testing.T, w *world) {
 		w.found()
@@ -190,8 +191,9 @@ func TestMetadataWithoutMajorityIsRefused(t *testing.T) {
 	})
 }
 
-// One link of three is cut. Both ends have a majority with the third node, and
-// say soon of shards that the other end leads that they do not reach it.
+// One of three links is cut. Both ends have a majority with the third node, and
+// must report soon that they cannot reach the leader of a shard if that is the
+// other end.
 func TestCutLinkIsNamed(t *testing.T) {
 	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
 		w.found()
@@ -220,9 +222,9 @@ func TestCutLinkIsNamed(t *testing.T) {
 	})
 }
 
-// Two nodes come back with empty disks that were a majority of a shard's voters.
-// Their nodes are heard, and the shard gets no leader all the same: every node says
-// so, to callers and to people.
+// Two nodes that were a majority of a shard's voters come back with empty
+// disks. They are reachable, but the shard has no leader. Every node must
+// report that to callers and operators.
 func TestLostMajorityIsSaid(t *testing.T) {
 	run(t, options{nodes: 5, shards: 8}, func(t *testing.T, w *world) {
 		w.found()

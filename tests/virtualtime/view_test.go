@@ -10,10 +10,11 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
 
-// askTimeout bounds a question to one node.
+// askTimeout bounds a request to one node.
 const askTimeout = 2 * time.Second
 
-// shards asks a node for the shards; nil when it does not answer.
+// shards asks a node for the shards. It returns nil if the node does not
+// answer.
 func (w *world) shards(i int) []*clusterv1.Shard {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
@@ -24,7 +25,8 @@ func (w *world) shards(i int) []*clusterv1.Shard {
 	return shards
 }
 
-// overview asks a node for the members; nil when it does not answer.
+// overview asks a node for the members. It returns nil if the node does not
+// answer.
 func (w *world) overview(i int) *clusterv1.GetClusterResponse {
 	ctx, cancel := context.WithTimeout(context.Background(), askTimeout)
 	defer cancel()
@@ -35,7 +37,7 @@ func (w *world) overview(i int) *clusterv1.GetClusterResponse {
 	return c
 }
 
-// status is a member's status as a node sees it.
+// status returns a member's status according to a node.
 func (w *world) status(of, seenBy int) string {
 	for _, m := range w.overview(seenBy).GetMembers() {
 		if m.GetNodeId() == string(id(of)) {
@@ -45,8 +47,8 @@ func (w *world) status(of, seenBy int) string {
 	return ""
 }
 
-// leader is the node that leads a shard, as another sees it, once one that runs
-// does.
+// leader waits until a node sees a running node as the leader of a shard, and
+// returns that leader.
 func (w *world) leader(shard uint32, seenBy int) (leads int) {
 	w.t.Helper()
 	w.until(fmt.Sprintf("%s sees a leader of shard %d", id(seenBy), shard), func() bool {
@@ -60,7 +62,7 @@ func (w *world) leader(shard uint32, seenBy int) (leads int) {
 	return leads
 }
 
-// place is the number of a node.
+// place returns the number of a node.
 func (w *world) place(name string) int {
 	for i := 1; i <= w.opts.nodes+spare; i++ {
 		if name == string(id(i)) {
@@ -70,7 +72,7 @@ func (w *world) place(name string) int {
 	return 0
 }
 
-// led reports whether every shard is led by a node that runs, as one sees it.
+// led reports whether, according to a node, every shard has a running leader.
 func (w *world) led(seenBy int) bool {
 	shards := w.shards(seenBy)
 	for _, s := range shards {
@@ -81,8 +83,9 @@ func (w *world) led(seenBy int) bool {
 	return len(shards) > int(w.opts.shards)
 }
 
-// voted reports whether, as a node sees it, every shard has as many voters,
-// that of metadata included, and none of them among those that are gone.
+// voted reports whether, according to a node, every shard including the
+// metadata shard has the given number of voters, and none of them is on a node
+// that is gone.
 func (w *world) voted(seenBy, voters int, gone ...int) bool {
 	return w.haveVoted(w.shards(seenBy), voters, gone...)
 }
@@ -101,10 +104,11 @@ func (w *world) haveVoted(shards []*clusterv1.Shard, voters int, gone ...int) bo
 	return len(shards) > int(w.opts.shards)
 }
 
-// allVoted reports whether every node that runs knows of as many voters of
-// every shard, from the same metadata: then a node can be lost. A replica goes
-// by the voters before until it hears that a change is committed. Where the
-// leader alone knows and is lost, the others may need one that is gone.
+// allVoted reports whether every running node sees the given number of voters
+// of every shard in the same version of the metadata. Only then can a node be
+// lost: a replica uses the previous voters until it learns that a change is
+// committed. If only the leader knows that and is lost, the others may need a
+// voter that is gone.
 func (w *world) allVoted(voters int) bool {
 	var metadata uint64
 	for i := range w.nodes {
@@ -117,7 +121,7 @@ func (w *world) allVoted(voters int) bool {
 	return true
 }
 
-// others are the nodes that run, without one.
+// others returns the running nodes except one.
 func (w *world) others(than int) (nodes []int) {
 	for i := range w.nodes {
 		if i != than {
@@ -128,7 +132,7 @@ func (w *world) others(than int) (nodes []int) {
 	return nodes
 }
 
-// heldBy returns an entity of the counter whose shard a node leads.
+// heldBy returns the ID of a counter whose shard a node leads.
 func (w *world) heldBy(i int) string {
 	w.t.Helper()
 	for n := range 1000 {
@@ -141,7 +145,8 @@ func (w *world) heldBy(i int) string {
 	return ""
 }
 
-// soon is a context that ends when a node without a quorum must have said so.
+// soon returns a context that ends when a node without a quorum must have
+// rejected a call.
 func (w *world) soon() context.Context {
 	ctx, cancel := context.WithTimeout(context.Background(), refusedSoon)
 	w.ends = append(w.ends, cancel)

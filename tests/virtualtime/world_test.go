@@ -25,45 +25,45 @@ import (
 	"github.com/hostd/hostd/tests/support/workload"
 )
 
-// The clock's part of a scenario.
+// Durations of a scenario.
 const (
-	// hop is how long bytes take from one host to another. It keeps a history's
-	// operations apart, and lets time pass for callers that never rest.
+	// hop is the latency between hosts. It separates the operations of a
+	// history, and lets time pass for callers that never pause.
 	hop = 200 * time.Microsecond
 	// patience bounds every wait for the cluster.
 	patience = 2 * time.Minute
-	// lastProbe is how long a probe of memberlist can outlive its end.
+	// lastProbe is how long a probe of memberlist can outlive its node.
 	lastProbe = 10 * time.Second
 )
 
-// options say which cluster a scenario wants.
+// options describe the cluster of a scenario.
 type options struct {
 	nodes  int
 	shards uint32
 	config func(i int, c *config.Config) // changes a node's configuration
 }
 
-// world is a cluster in a bubble. Its methods are for the goroutine of the
-// test; nodes are counted from 1.
+// world is a cluster in a bubble. Only the test's goroutine may call its
+// methods. Nodes are numbered from 1.
 type world struct {
 	t       *testing.T
 	opts    options
 	dir     string
 	net     *memnet.Network
 	nodes   map[int]*node
-	disks   sync.Map // *hangingDisk of each node
+	disks   sync.Map // *hangingDisk by node number
 	log     *tail
-	stops   sync.WaitGroup // of nodes that died and are taken apart
+	stops   sync.WaitGroup // waits for nodes that died and are still shutting down
 	clients []*caller
-	local   map[int]*caller // beside each node
-	ends    []func()        // of contexts
-	stopped []string        // directories of nodes that ran to the end
+	local   map[int]*caller // client on each node's host
+	ends    []func()        // cancel functions of contexts
+	stopped []string        // directories of nodes that stopped gracefully
 	load    *workload.Load
 	history *history.History
-	token   string // of the clients
+	token   string // token of the clients
 }
 
-// node is one life of a node.
+// node is one process of a node.
 type node struct {
 	*host.Node
 	i    int
@@ -71,7 +71,7 @@ type node struct {
 	port *port
 }
 
-// port is a process's way to the network: the host outlives the process.
+// port is a process's access to the network. The host outlives the process.
 type port struct {
 	*memnet.Host
 	dead atomic.Bool
@@ -93,9 +93,9 @@ func (p *port) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return p.Host.Dial(ctx, address)
 }
 
-// run runs a scenario in a bubble, beside others: each has a clock and a network
-// of its own. Nothing outside may wait for anything inside, so guests are built
-// before.
+// run runs a scenario in a bubble with its own clock and network, in parallel
+// with others. Nothing outside the bubble may wait for anything inside, so
+// guests are built before.
 func run(t *testing.T, opts options, scenario func(t *testing.T, w *world)) {
 	t.Helper()
 	t.Parallel()
@@ -122,9 +122,10 @@ func run(t *testing.T, opts options, scenario func(t *testing.T, w *world)) {
 	t.Logf("real time: %v", time.Since(began).Round(time.Millisecond))
 }
 
-// close stops what runs. Time goes on until the last goroutine has ended.
+// close stops all nodes and clients. Time passes until the last goroutine has
+// ended.
 func (w *world) close() {
-	if w.load != nil { // the scenario failed
+	if w.load != nil { // the scenario failed before judge
 		w.load.Abandon()
 	}
 	for _, end := range w.ends {
@@ -145,10 +146,10 @@ func (w *world) close() {
 	time.Sleep(lastProbe)
 }
 
-// callersHost is where clients are that are not beside a node.
+// callersHost is the host of clients that do not run on a node's host.
 const callersHost = "127.0.2.1"
 
-// spare is how many nodes may come on top of those a cluster begins with.
+// spare is the number of nodes that may join in addition to the initial ones.
 const spare = 2
 
 func hostOf(i int) string         { return fmt.Sprintf("127.0.1.%d", i) }
@@ -156,7 +157,7 @@ func address(i int) string        { return hostOf(i) + ":7000" }
 func id(i int) sharding.NodeID    { return sharding.NodeID(fmt.Sprintf("n%d", i)) }
 func (w *world) host(i int) *port { return &port{Host: w.net.Host(hostOf(i))} }
 
-// configure is the configuration of a node.
+// configure returns the configuration of a node.
 func (w *world) configure(i int, dir string) config.Config {
 	c := config.Default()
 	c.DataDir, c.Listen, c.NodeID, c.Shards = dir, address(i), id(i), w.opts.shards
@@ -174,7 +175,7 @@ func (w *world) configure(i int, dir string) config.Config {
 	return c
 }
 
-// launch starts a node and returns at once; await waits for it.
+// launch starts a node and returns at once; await waits until it is ready.
 func (w *world) launch(i int) (await func()) {
 	w.t.Helper()
 	dir := w.dirOf(i)
@@ -205,7 +206,7 @@ func (w *world) launch(i int) (await func()) {
 	}
 }
 
-// dirOf is the newest directory of a node; empty where it has none.
+// dirOf returns the newest data directory of a node; "" if it has none.
 func (w *world) dirOf(i int) string {
 	for life := 99; life > 0; life-- {
 		dir := filepath.Join(w.dir, fmt.Sprintf("%s.%d", id(i), life))
@@ -216,7 +217,8 @@ func (w *world) dirOf(i int) string {
 	return ""
 }
 
-// start starts nodes at once and waits until each belongs to its cluster.
+// start starts nodes at the same time and waits until each has joined the
+// cluster.
 func (w *world) start(nodes ...int) {
 	w.t.Helper()
 	var all []func()
@@ -228,7 +230,8 @@ func (w *world) start(nodes ...int) {
 	}
 }
 
-// found starts all nodes and waits until the cluster serves and can lose one.
+// found starts all nodes and waits until the cluster serves and survives the
+// loss of one node.
 func (w *world) found() {
 	w.t.Helper()
 	w.start(w.all()...)
@@ -236,7 +239,7 @@ func (w *world) found() {
 	w.until("every shard has its voters", func() bool { return w.allVoted(min(3, w.opts.nodes)) })
 }
 
-// all are the nodes of the cluster as it was planned.
+// all returns the initial nodes of the cluster.
 func (w *world) all() (nodes []int) {
 	for i := 1; i <= w.opts.nodes; i++ {
 		nodes = append(nodes, i)
@@ -244,7 +247,7 @@ func (w *world) all() (nodes []int) {
 	return nodes
 }
 
-// link gives a host the delay to and from all others that there are.
+// link sets the latency between a host and all other hosts.
 func (w *world) link(name string) {
 	w.net.Host(name)
 	others := []string{callersHost}
@@ -259,7 +262,7 @@ func (w *world) link(name string) {
 	}
 }
 
-// stop stops a node in order.
+// stop stops a node gracefully.
 func (w *world) stop(i int) {
 	w.t.Helper()
 	n := w.nodes[i]
@@ -275,7 +278,7 @@ func (n *node) end() error {
 	return n.Stop(ctx)
 }
 
-// stopAll stops all nodes at once.
+// stopAll stops all nodes at the same time.
 func (w *world) stopAll() {
 	var all sync.WaitGroup
 	for i, n := range w.nodes {
@@ -289,9 +292,9 @@ func (w *world) stopAll() {
 	all.Wait()
 }
 
-// kill ends processes as SIGKILL does: their connections break, nothing more
-// leaves them, and their next lives find on disk what they had written by then.
-// What is left of a process is taken apart behind everybody's back.
+// kill ends processes as SIGKILL does: their connections break, they send
+// nothing more, and their next processes find on disk what they had written by
+// then. The remains of a killed process shut down in the background.
 func (w *world) kill(nodes ...int) {
 	w.t.Helper()
 	for _, i := range nodes {
@@ -304,12 +307,12 @@ func (w *world) kill(nodes ...int) {
 		n := w.nodes[i]
 		delete(w.nodes, i)
 		copyDir(w.t, n.dir, w.nextDir(i))
-		w.stops.Go(func() { _ = n.end() }) // it finds its listeners closed
+		w.stops.Go(func() { _ = n.end() }) // the listeners are closed already
 	}
 }
 
-// forget leaves a node that was killed without a disk: its next life finds
-// nothing.
+// forget removes the disk of a killed node, so that its next process finds no
+// data.
 func (w *world) forget(i int) {
 	w.t.Helper()
 	dir := w.dirOf(i)
@@ -319,7 +322,7 @@ func (w *world) forget(i int) {
 	warm(w.t, dir)
 }
 
-// nextDir is the directory of a node's next life.
+// nextDir returns the directory of a node's next process.
 func (w *world) nextDir(i int) string {
 	var life int
 	if _, err := fmt.Sscanf(filepath.Ext(w.dirOf(i)), ".%d", &life); err != nil {
@@ -334,7 +337,7 @@ func (w *world) until(what string, condition func() bool) {
 	w.within(patience, what, condition)
 }
 
-// within is until with a bound, and returns how long it took.
+// within is until with a limit. It returns the elapsed time.
 func (w *world) within(limit time.Duration, what string, condition func() bool) time.Duration {
 	w.t.Helper()
 	began := time.Now()
@@ -347,8 +350,9 @@ func (w *world) within(limit time.Duration, what string, condition func() bool) 
 	return time.Since(began)
 }
 
-// settled waits until every node that runs is ready and sees a leader of every
-// shard: one that was ready stays so while it serves anything.
+// settled waits until every running node is ready and sees a leader of every
+// shard. Waiting for readiness is not enough, because a node stays ready while
+// it serves any shard.
 func (w *world) settled() {
 	w.t.Helper()
 	for i, n := range w.nodes {
@@ -357,19 +361,19 @@ func (w *world) settled() {
 	}
 }
 
-// logger writes a node's log into the world's.
+// logger returns a logger that writes a node's log to the world's log.
 func (w *world) logger(i int) *slog.Logger {
 	return slog.New(slog.NewTextHandler(w.log, &slog.HandlerOptions{Level: slog.LevelDebug})).With("node", id(i))
 }
 
-// caller is a client at a place of its own.
+// caller is a client on a particular host.
 type caller struct {
 	*client.Client
 	close func()
 }
 
-// caller returns a client on a host that knows the given nodes; it learns of
-// others unless only is set.
+// caller returns a client on a host that knows the given nodes. Unless only is
+// set, it learns the addresses of other nodes.
 func (w *world) caller(on string, only bool, nodes ...int) *caller {
 	w.t.Helper()
 	w.link(on)
@@ -387,11 +391,11 @@ func (w *world) caller(on string, only bool, nodes ...int) *caller {
 	return c
 }
 
-// client is a client on a machine of its own, which knows all nodes.
+// client returns a client on a host of its own that knows all nodes.
 func (w *world) client() *caller { return w.caller(callersHost, false, w.all()...) }
 
-// beside is a client on a node's host, which speaks to no other node: no
-// partition comes between them.
+// beside returns a client on a node's host that talks only to this node, so
+// that partitions do not affect it.
 func (w *world) beside(i int) *caller {
 	if w.local[i] == nil {
 		w.local[i] = w.caller(hostOf(i), true, i)
