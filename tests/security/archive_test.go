@@ -13,9 +13,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestArchivesKeepWhoDidWhat: a cluster that is made of an archive knows who
-// signed its modules and who made the commands of its events. What callers may
-// do it says itself, where it has an admin.
+// TestArchivesKeepWhoDidWhat checks that a cluster restored from an archive
+// knows who signed its modules and who made the commands of its events. If it
+// has an admin, its own roles decide what callers may do.
 func TestArchivesKeepWhoDidWhat(t *testing.T) {
 	token, file := tokens(t, "root", "ann", "bo")
 	dir := t.TempDir()

@@ -1,3 +1,3 @@
-// Package security holds tests of what a node lets whom do: on each of its
-// listeners, by what a caller shows of itself.
+// Package security tests the access control of nodes: what each listener
+// permits, depending on the caller's credential.
 package security

@@ -15,9 +15,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestAClusterBeginsWithItsFirstAdmin: three nodes that ask for a credential
-// from the start take that of their files, and nobody else's; once somebody is
-// admin the file says nothing any more.
+// TestAClusterBeginsWithItsFirstAdmin checks that three nodes that require
+// credentials from the start accept only the token in their bootstrap files.
+// Once there is an admin, the files have no effect.
 func TestAClusterBeginsWithItsFirstAdmin(t *testing.T) {
 	token, file := tokens(t, "first")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["first"], Flags: []string{"--auth", "required", "--auth-bootstrap-file", file}})
@@ -60,9 +60,9 @@ func TestAClusterBeginsWithItsFirstAdmin(t *testing.T) {
 	}
 }
 
-// TestNodeStartsByTheClustersTokens: a node whose configuration no longer says
-// who callers are starts as long as it belongs to a cluster, whose tokens it
-// accepts.
+// TestNodeStartsByTheClustersTokens checks that a node whose configuration no
+// longer has credentials starts as long as it belongs to a cluster, and accepts
+// the cluster's tokens.
 func TestNodeStartsByTheClustersTokens(t *testing.T) {
 	token, file := tokens(t, "first")
 	n := testkit.NewNode(t, testkit.NodeOptions{Token: token["first"], Flags: []string{"--auth", "required", "--auth-bootstrap-file", file}})
@@ -82,8 +82,9 @@ func TestNodeStartsByTheClustersTokens(t *testing.T) {
 	}
 }
 
-// TestNobodyGetsInBeforeTheFirstAdmin: nodes that ask who calls let nobody do
-// anything until somebody is admin, unless they are told to.
+// TestNobodyGetsInBeforeTheFirstAdmin checks that nodes that require
+// credentials let nobody do anything until there is an admin, unless they are
+// configured to.
 func TestNobodyGetsInBeforeTheFirstAdmin(t *testing.T) {
 	token, file := tokens(t, "ann")
 	first, bootstrap := tokens(t, "first")

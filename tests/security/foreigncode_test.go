@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// shown makes calls with a token, unary ones too.
+// shown adds a token to calls, including unary ones.
 type shown string
 
 // RoundTrip implements http.RoundTripper.
@@ -25,7 +25,7 @@ func (s shown) RoundTrip(r *http.Request) (*http.Response, error) {
 	return http.DefaultTransport.RoundTrip(r)
 }
 
-// refusalOf is the reason that an error of the API names.
+// refusalOf returns the reason of an API error.
 func refusalOf(err error) string {
 	var e *connect.Error
 	if !errors.As(err, &e) {
@@ -41,9 +41,9 @@ func refusalOf(err error) string {
 	return ""
 }
 
-// TestModulesOfOthersSeeNoEntities: the module of somebody who does not own a
-// type is not run on its entities, nor on those of a type that would go along
-// in a rollout. What it makes of them would tell of them.
+// TestModulesOfOthersSeeNoEntities checks that the module of a caller who does
+// not own a type is not run on its entities, nor on those of another type in
+// the same rollout, because its results would reveal their data.
 func TestModulesOfOthersSeeNoEntities(t *testing.T) {
 	t.Parallel()
 	token, file := tokens(t, "root", "ann", "bo")
@@ -72,7 +72,7 @@ func TestModulesOfOthersSeeNoEntities(t *testing.T) {
 		_, err := root.Send(ctx, client.Command{EntityType: name, EntityID: "e", Name: "do"})
 		must(err)
 	}
-	// It does not list the events that are stored.
+	// Its manifest does not list the stored events.
 	unfit := guest.Module{Manifest: `{"abi":1,"name":"m","version":"2","entityTypes":[
 		{"name":"one","kind":"event-sourced","encoding":"bytes","events":[{"type":"else"}]},{"name":"two","kind":"event-sourced","encoding":"bytes","events":[{"type":"else"}]}]}`}.Build()
 	up, err := as("bo").Upload(ctx, unfit, false)
@@ -100,7 +100,7 @@ func TestModulesOfOthersSeeNoEntities(t *testing.T) {
 	}
 	refused("verify", stream.Err())
 
-	// The owner is told that the module does not fit.
+	// The owner gets the result of the compatibility check.
 	if err := activate("ann", "one", nil); connect.CodeOf(err) != connect.CodeFailedPrecondition {
 		t.Errorf("activate by the owner: %v", err)
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// take has the caller take a deed, and says which node carried it out.
+// take sends the command take to a deed, and returns the reply and the node
+// that executed it.
 func (a at) take(id string) (reply, node string, err error) {
 	res, err := a.Send(a.ctx, connect.NewRequest(&entityv1.SendRequest{EntityType: "deed", EntityId: id, Command: "take", Payload: &entityv1.SendRequest_Data{Data: []byte("{}")}}))
 	if err != nil {
@@ -34,7 +35,7 @@ func (a at) caller(id string) (string, error) {
 	return string(res.Msg.GetData()), nil
 }
 
-// code is that of a handler's rejection.
+// code returns the code of a handler's rejection.
 func code(err error) string {
 	var e *connect.Error
 	if !errors.As(err, &e) {
@@ -50,9 +51,9 @@ func code(err error) string {
 	return ""
 }
 
-// TestGuestsKnowWhoCalls: whichever node is asked, and whichever carries it out,
-// a handler is told who calls, and decides by that. What a client says in a
-// header does not reach it.
+// TestGuestsKnowWhoCalls checks that a handler receives the authenticated
+// caller and can decide by it, whichever nodes receive and execute the call. A
+// client cannot set the caller by a header.
 func TestGuestsKnowWhoCalls(t *testing.T) {
 	token, file := tokens(t, "ann", "bo")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["ann"], Flags: []string{"--auth", "allow", "--token-file", file, "--admin", "full"}})
@@ -64,7 +65,7 @@ func TestGuestsKnowWhoCalls(t *testing.T) {
 	}
 	call := calls(t, ctx)
 	const ann, anonymous = `{"groups":null,"kind":"token","known":true,"name":"ann"}`, `{"groups":null,"kind":"anonymous","known":true,"name":""}`
-	by := map[string][]string{} // nodes that carried out, by the node that was asked
+	by := map[string][]string{} // nodes that executed calls, by the node that received them
 	for i := range 12 {
 		for _, node := range c.Nodes() {
 			id := fmt.Sprintf("%s-%d", node.ID(), i)
@@ -101,7 +102,8 @@ func sameJSON(a, b string) bool {
 	return json.Unmarshal([]byte(a), &x) == nil && json.Unmarshal([]byte(b), &y) == nil && reflect.DeepEqual(x, y)
 }
 
-// made is who made the commands of an entity's events, as a node shows them.
+// made returns who made the commands of an entity's events, as a node reports
+// it.
 func (a at) made(id string) (string, error) {
 	events, err := a.ReadEvents(a.ctx, connect.NewRequest(&entityv1.ReadEventsRequest{EntityType: "deed", EntityId: id}))
 	if err != nil {
@@ -116,8 +118,9 @@ func (a at) made(id string) (string, error) {
 	return strings.Join(out, " "), events.Err()
 }
 
-// TestWhoCalledIsKept: with the record, over forwards, the death of the node
-// that carried it out, and a start of all. Subscribers are told too.
+// TestWhoCalledIsKept checks that the caller is stored with the record and
+// survives forwarding, the failure of the node that executed the command, and a
+// restart of all nodes. Subscribers receive it, too.
 func TestWhoCalledIsKept(t *testing.T) {
 	token, file := tokens(t, "ann")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["ann"], Flags: []string{"--auth", "allow", "--token-file", file, "--admin", "full"}})

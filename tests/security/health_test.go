@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestHealthHasAListener: a node that asks its callers who they are tells
-// everybody how it is, on a listener where nothing else is answered.
+// TestHealthHasAListener checks that a node that requires credentials answers
+// health probes without one on a separate listener, which answers nothing else.
 func TestHealthHasAListener(t *testing.T) {
 	at := fmt.Sprintf("127.%d.%d.%d:7072", 1+rand.IntN(250), rand.IntN(256), 1+rand.IntN(250))
 	dir := t.TempDir()

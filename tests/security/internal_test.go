@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestInternalCommandsAreRefused: whichever node a client asks, and by a call
-// or a stream, no step of a saga is taken from it; the saga goes its way.
+// TestInternalCommandsAreRefused checks that no node accepts an internal step
+// of a saga from a client, by a call or a stream, and that the saga continues.
 func TestInternalCommandsAreRefused(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})

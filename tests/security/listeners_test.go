@@ -34,7 +34,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// procedures are all that are registered.
+// procedures returns all registered procedures.
 func procedures() (out []string) {
 	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
 		if !strings.HasPrefix(string(f.Package()), "hostd.") {
@@ -52,8 +52,8 @@ func procedures() (out []string) {
 	return out
 }
 
-// TestTheTableHasEveryProcedure: those of the registry, which has those of all
-// our protos.
+// TestTheTableHasEveryProcedure compares the table with the registry, which has
+// the procedures of all protos.
 func TestTheTableHasEveryProcedure(t *testing.T) {
 	all := procedures()
 	for _, p := range all {
@@ -87,9 +87,9 @@ func TestTheTableHasEveryProcedure(t *testing.T) {
 	}
 }
 
-// TestEachListenerHasItsProcedures calls everything on each listener of a node.
-// The body is of a kind that no procedure takes: what is reached says so, and
-// does nothing.
+// TestEachListenerHasItsProcedures calls every procedure on each listener of a
+// node. The body has a content type that no procedure accepts, so a procedure
+// that is reached returns that error and does nothing.
 func TestEachListenerHasItsProcedures(t *testing.T) {
 	two := testkit.NewCluster(t, 2, testkit.ClusterOptions{})
 	two.Start()
@@ -101,7 +101,7 @@ func TestEachListenerHasItsProcedures(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	calls := &http.Client{Transport: transport}
 	cluster, other := clusterOf(t, node), two.Node(1-two.Place(node.ID())).ID()
-	two.Kill(two.Place(other)) // its links would come between
+	two.Kill(two.Place(other)) // its links would interfere
 	want := map[string]rule{}
 	for p, r := range table {
 		want[p] = r
@@ -132,7 +132,7 @@ func TestEachListenerHasItsProcedures(t *testing.T) {
 	}
 }
 
-// clusterOf is the id of a node's cluster, which anybody is told.
+// clusterOf returns the ID of a node's cluster, which anybody can get.
 func clusterOf(t *testing.T, node *testkit.Node) string {
 	t.Helper()
 	res, err := http.Get(node.API() + "/nothing")
@@ -147,7 +147,7 @@ func clusterOf(t *testing.T, node *testkit.Node) string {
 	return id
 }
 
-// call returns the status of a call, with what the caller shows.
+// call makes a call with a credential and returns the status.
 func call(t *testing.T, calls *http.Client, url string, as credential, cluster, joined string) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -170,8 +170,8 @@ func call(t *testing.T, calls *http.Client, url string, as credential, cluster, 
 		if as == member {
 			r.Header.Set("Hostd-Node", joined)
 		}
-		// A node's first start has a number of up to seconds ahead of the clock, and
-		// who says an earlier one is refused.
+		// The first incarnation of a node is up to some seconds ahead of the
+		// clock, and a lower one is rejected.
 		r.Header.Set("Hostd-Incarnation", strconv.FormatInt(time.Now().Add(time.Minute).UnixMilli(), 10))
 		r.Header.Set("Hostd-Cluster", cluster)
 	default:
@@ -189,8 +189,8 @@ func call(t *testing.T, calls *http.Client, url string, as credential, cluster, 
 	return res.StatusCode
 }
 
-// TestGossipIsForNodes: the listener for clients closes a gossip connection,
-// the other one waits for what it says.
+// TestGossipIsForNodes checks that the listener for clients closes a gossip
+// connection, and that the listener for nodes waits for its messages.
 func TestGossipIsForNodes(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	dial := func(url string) net.Conn {
@@ -207,16 +207,17 @@ func TestGossipIsForNodes(t *testing.T) {
 	if _, err := refused.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("gossip on the listener for clients: %v", err)
 	}
-	// Which was dialed later, and is closed by now.
+	// It was dialed later, and is closed already.
 	spoken.SetReadDeadline(time.Now().Add(time.Millisecond))
 	if _, err := spoken.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("gossip on the listener for other nodes: %v", err)
 	}
 }
 
-// TestClientsKeepNoNodeOut: with every connection taken that clients can have,
-// and further ones that ask for what is between nodes, a node joins by the
-// listener for nodes, and probes of health are answered where clients are.
+// TestClientsKeepNoNodeOut checks that while clients hold every connection that
+// they can have, and others on the same listener request calls for nodes, a
+// node can join through the listener for nodes, and health probes on the
+// listener for clients are answered.
 func TestClientsKeepNoNodeOut(t *testing.T) {
 	c := testkit.NewCluster(t, 1, testkit.ClusterOptions{})
 	c.Start()
@@ -224,7 +225,7 @@ func TestClientsKeepNoNodeOut(t *testing.T) {
 	defer f.end()
 	c.Node(0).Await("no client has a place any more", func() bool { return f.occupy(1024) })
 	f.knock()
-	// Places that become free are taken again, until the node is in.
+	// Connections that become free are taken again until the node has joined.
 	stop := make(chan struct{})
 	var filling sync.WaitGroup
 	filling.Go(func() {
@@ -256,8 +257,8 @@ func TestClientsKeepNoNodeOut(t *testing.T) {
 	joined(t, n2, 2)
 }
 
-// flood takes connections of a node for clients, from addresses of its own. Its
-// methods are for one goroutine at a time.
+// flood opens client connections to a node from many addresses. Only one
+// goroutine at a time may call its methods.
 type flood struct {
 	t    *testing.T
 	at   string
@@ -271,8 +272,8 @@ func (f *flood) end() {
 	}
 }
 
-// ask opens a connection with the beginning of a request; nil where the node
-// closes it at once.
+// ask opens a connection and sends the beginning of a request. It returns nil
+// if the node closes the connection at once.
 func (f *flood) ask(host int, request string) net.Conn {
 	dialer := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 99, byte(host))}}
 	conn, err := dialer.DialContext(f.t.Context(), "tcp", f.at)
@@ -284,8 +285,8 @@ func (f *flood) ask(host int, request string) net.Conn {
 	return conn
 }
 
-// occupy takes n places for requests that go on, or fewer where a client gets
-// none any more, which it reports.
+// occupy opens n connections with unfinished requests. It reports whether
+// clients can get no further connection.
 func (f *flood) occupy(n int) (full bool) {
 	for range n {
 		f.from++
@@ -295,26 +296,26 @@ func (f *flood) occupy(n int) (full bool) {
 	if conn == nil {
 		return false
 	}
-	// What has a place is not answered before its body has come.
+	// An accepted request is not answered before its body has arrived.
 	conn.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
 	_, err := conn.Read(make([]byte, 1))
 	return !errors.Is(err, os.ErrDeadlineExceeded)
 }
 
-// knock asks for what is between nodes, on more connections than there are
-// beyond those of clients, waits for the answers, and ends none of them.
+// knock requests a call for nodes on more connections than the node has in
+// reserve, waits for the answers, and keeps the connections open.
 func (f *flood) knock() {
 	for i := range 9 {
 		for range 32 {
 			if conn := f.ask(101+i, "GET /hostd.peer.v1.PeerService/Probe HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"); conn != nil {
 				conn.SetReadDeadline(time.Now().Add(testkit.Patience))
-				_, _ = conn.Read(make([]byte, 1)) // answered, or closed at once
+				_, _ = conn.Read(make([]byte, 1)) // answered or closed at once
 			}
 		}
 	}
 }
 
-// joined waits until a node sees that all members of its cluster are up.
+// joined waits until a node sees all members of its cluster as up.
 func joined(t *testing.T, n *testkit.Node, members int) {
 	t.Helper()
 	cl := n.Client(client.Options{Timeout: testkit.Patience})
@@ -335,8 +336,8 @@ func joined(t *testing.T, n *testkit.Node, members int) {
 	})
 }
 
-// TestSeedsMayBeAddressesForClients: where clients are served a node says where
-// it serves other nodes.
+// TestSeedsMayBeAddressesForClients checks that seeds may be addresses for
+// clients, where a node returns its address for nodes.
 func TestSeedsMayBeAddressesForClients(t *testing.T) {
 	c := testkit.NewCluster(t, 1, testkit.ClusterOptions{})
 	c.Start()
@@ -357,11 +358,12 @@ func TestSeedsMayBeAddressesForClients(t *testing.T) {
 	}
 }
 
-// peerAddress is where a node serves other nodes.
+// peerAddress returns the address at which a node serves other nodes.
 func peerAddress(n *testkit.Node) string { return strings.TrimPrefix(n.PeerAPI(), "http://") }
 
-// TestUnguardedListenersAreNamed: a configuration of the release before goes
-// on, and the log says what guards neither listener, and which flag is new.
+// TestUnguardedListenersAreNamed checks that a configuration of the previous
+// release still works, and that the log says which protection each listener
+// lacks and which flag is new.
 func TestUnguardedListenersAreNamed(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--advertise", "192.0.2.1:0", "--insecure-listen"}})
 	for _, want := range []string{"clients may connect without TLS", "clients do not have to authenticate", "nodes may connect to each other without TLS", "set insecure-peers"} {

@@ -17,10 +17,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// oneVerbEach looks, on each node of a cluster with the counter, at callers
-// who have one verb for it: what they ask for is done in all shards, whoever
-// leads them, and they have no other verb there. A payload that does not fit is
-// refused alike whichever node is asked.
+// oneVerbEach checks, on each node of a cluster with the counter, callers that
+// have one verb for it: what the verb permits works in all shards, whichever
+// node leads them, and all other verbs are denied. An invalid payload gets the
+// same error from every node.
 func oneVerbEach(t *testing.T, c *testkit.Cluster, root *client.Client, token map[string]string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*testkit.Patience)

@@ -21,8 +21,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// serving is a module that serves the types and does nothing. Each version has
-// another digest.
+// serving returns a module with the types, which does nothing. Each version has
+// a different digest.
 func serving(version string, types ...string) []byte {
 	var list []string
 	for _, t := range types {
@@ -31,7 +31,7 @@ func serving(version string, types ...string) []byte {
 	return guest.Module{Manifest: fmt.Sprintf(`{"abi":1,"name":"m","version":%q,"entityTypes":[%s]}`, version, strings.Join(list, ","))}.Build()
 }
 
-// refusedFor checks that a call was denied, by its reason.
+// refusedFor checks that a call was denied with a reason.
 func refusedFor(t *testing.T, what, reason string, err error) {
 	t.Helper()
 	var e *client.Error
@@ -40,8 +40,9 @@ func refusedFor(t *testing.T, what, reason string, err error) {
 	}
 }
 
-// TestTeamsKeepTheirTypes: each team deploys its own types, neither those of the
-// other, through whichever node, and after all nodes were started anew.
+// TestTeamsKeepTheirTypes checks that each team can deploy its own types and
+// not those of the other team, through any node, also after all nodes were
+// restarted.
 func TestTeamsKeepTheirTypes(t *testing.T) {
 	t.Parallel()
 	token, file := tokens(t, "root", "ann", "bo")
@@ -62,7 +63,7 @@ func TestTeamsKeepTheirTypes(t *testing.T) {
 		return up.Digest, err
 	}
 	root := as(0, "root")
-	_, err := push(0, "bo", serving("1", "old")) // while nobody is admin
+	_, err := push(0, "bo", serving("1", "old")) // while there is no admin
 	must(err)
 	bind(t, root, "token:root", "admin")
 	bind(t, root, "token:ann", "deployer", "operator")
@@ -110,14 +111,15 @@ func TestTeamsKeepTheirTypes(t *testing.T) {
 				must(err)
 			}
 		}
-		_, err := as(2, "root").Activate(ctx, "a-order", teams[0].first) // who is admin may
+		_, err := as(2, "root").Activate(ctx, "a-order", teams[0].first) // an admin may
 		must(err)
 		_, err = as(2, "ann").Activate(ctx, "a-order", teams[0].second)
 		must(err)
 	}
 	look()
 
-	// What was nobody's is whoever deploys it next; what is given is another's.
+	// A type without an owner belongs to whoever deploys it next; an assigned
+	// type belongs to its owner.
 	_, err = push(1, "ann", serving("2", "old"))
 	must(err)
 	_, err = push(2, "bo", serving("3", "old"))
@@ -155,8 +157,9 @@ func TestTeamsKeepTheirTypes(t *testing.T) {
 	}
 }
 
-// TestActivationNeedsAllTypesOfTheModule: who may deploy one type of a module
-// has it serve none, by an upload, an activation or a rollback.
+// TestActivationNeedsAllTypesOfTheModule checks that a caller who may deploy
+// only one type of a module can activate none of its types, by an upload, an
+// activation or a rollback.
 func TestActivationNeedsAllTypesOfTheModule(t *testing.T) {
 	t.Parallel()
 	token, file := tokens(t, "root", "ann")
@@ -193,7 +196,8 @@ func TestActivationNeedsAllTypesOfTheModule(t *testing.T) {
 	}
 	_, err = ann.Rollback(ctx, "one")
 	refusedFor(t, "roll back", "ROLE_REQUIRED", err)
-	// A module is removed by who may deploy each of its types, and owns it.
+	// A module may be removed by a caller who may deploy all its types and owns
+	// it.
 	store := func(types ...string) string {
 		t.Helper()
 		stored, err := root.Upload(ctx, serving("9", types...), false)
@@ -230,7 +234,7 @@ func TestActivationNeedsAllTypesOfTheModule(t *testing.T) {
 	}
 }
 
-// signedToken makes a token of who the issuer says is in the groups.
+// signedToken returns a token in which the issuer names the groups of a caller.
 func signedToken(t *testing.T, key ed25519.PrivateKey, name string, groups ...string) string {
 	t.Helper()
 	part := func(v any) string {
@@ -246,8 +250,8 @@ func signedToken(t *testing.T, key ed25519.PrivateKey, name string, groups ...st
 	return text + "." + base64.RawURLEncoding.EncodeToString(ed25519.Sign(key, []byte(text)))
 }
 
-// TestGroupsOwnTypes: who takes a type gives it to the team, and whoever is in
-// the team deploys it from then on, nobody else.
+// TestGroupsOwnTypes checks that a member of a team can give a type to the
+// team, and that only the members of the team can deploy it then.
 func TestGroupsOwnTypes(t *testing.T) {
 	t.Parallel()
 	public, key, err := ed25519.GenerateKey(nil)

@@ -19,7 +19,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// headers are sent with each call.
+// headers adds headers to each call.
 type headers struct {
 	set  map[string]string
 	next http.RoundTripper
@@ -35,14 +35,15 @@ func (h headers) RoundTrip(r *http.Request) (*http.Response, error) {
 	return h.next.RoundTrip(r)
 }
 
-// at is a client of one node, which goes to no other by itself.
+// at is a client of one node, which does not try other nodes.
 type at struct {
 	entityv1connect.EntityServiceClient
 	t   *testing.T
 	ctx context.Context
 }
 
-// calls makes clients of a node until the test ends.
+// calls returns a function that creates clients of a node, which are closed
+// when the test ends.
 func calls(t *testing.T, ctx context.Context) func(url, token, says string) at {
 	transport := network.NewHTTPTransport(network.TCP{}, network.HTTPOptions{})
 	t.Cleanup(transport.CloseIdleConnections)
@@ -63,8 +64,8 @@ func (a at) add(id string) (node string, err error) {
 	return res.Msg.GetNodeId(), nil
 }
 
-// everything asks for all that is answered by the node that leads an entity's
-// shard, and returns what came of it.
+// everything makes each kind of call that the leader of an entity's shard
+// answers, and returns the errors.
 func (a at) everything(id string) map[string]error {
 	out := map[string]error{}
 	_, out["Send"] = a.add(id)
@@ -78,7 +79,7 @@ func (a at) everything(id string) map[string]error {
 		for events.Receive() {
 		}
 		err = errors.Join(events.Err())
-		_ = events.Close() // it has ended
+		_ = events.Close() // already ended
 	}
 	out["ReadEvents"] = err
 	_, out["ReadRecords"] = a.ReadRecords(a.ctx, connect.NewRequest(&entityv1.ReadRecordsRequest{EntityType: "counter", EntityId: id}))
@@ -99,14 +100,14 @@ func (a at) stream(id string) error {
 	if err != nil {
 		return err
 	}
-	_ = s.CloseRequest() // the answer is here
+	_ = s.CloseRequest() // the answer has arrived
 	if e := m.GetResponses()[0].GetError(); e != nil {
 		return fmt.Errorf("%s: %s", e.GetCode(), e.GetMessage())
 	}
 	return nil
 }
 
-// role is what an error says of the verb and the type that it denies.
+// role returns the verb and the type that an error denies.
 func role(err error) string {
 	var e *connect.Error
 	if !errors.As(err, &e) || e.Code() != connect.CodePermissionDenied {
@@ -128,9 +129,10 @@ func roleOf(err error, verb string) bool {
 	return role(err) == verb+" counter" || role(err) == verb+" "
 }
 
-// TestTheNodeThatCarriesOutDecidesAgain: of three nodes one asks who calls and
-// decides nothing, one asks nobody. What comes through them is refused by the
-// node that leads the shard, and a client does not say who it is by a header.
+// TestTheNodeThatCarriesOutDecidesAgain uses three nodes, one of which
+// authenticates callers but does not check roles, and one of which does
+// neither. The leader of a shard must reject forbidden calls that they forward,
+// and a client cannot name itself in a header.
 func TestTheNodeThatCarriesOutDecidesAgain(t *testing.T) {
 	token, file := tokens(t, "root", "ann", "bo")
 	asks := []string{"--auth", "required", "--token-file", file, "--admin", "full"}
@@ -149,8 +151,8 @@ func TestTheNodeThatCarriesOutDecidesAgain(t *testing.T) {
 	bind(t, root, "token:ann", "clerk")
 	call := calls(t, ctx)
 	sees, decidesNot, asksNot := c.Node(0), c.Node(1), c.Node(2)
-	// One entity of ann's for each leader. Later changes of leaders would only
-	// have a node be asked that is not meant.
+	// One entity of ann's for each leader. If leaders change later, a call may
+	// only be executed by a node other than the intended one.
 	led := map[string]string{}
 	for i := 0; len(led) < 3 && i < 200; i++ {
 		id := fmt.Sprintf("ann/%d", i)
@@ -193,7 +195,8 @@ func TestTheNodeThatCarriesOutDecidesAgain(t *testing.T) {
 		t.Errorf("a command of a stream of who may: %v", err)
 	}
 
-	// Who reaches a node that asks nobody has what that node leads, and no more.
+	// A caller of the node without authentication can use only the shards that
+	// this node leads.
 	nobody := call(asksNot.API(), "", "")
 	if node, err := nobody.add(led[asksNot.ID()]); err != nil || node != asksNot.ID() {
 		t.Errorf("a node that asks nobody: %s, %v", node, err)
@@ -206,7 +209,8 @@ func TestTheNodeThatCarriesOutDecidesAgain(t *testing.T) {
 		}
 	}
 
-	// A header is no credential, and what is between nodes is not served.
+	// A header is no credential, and procedures for nodes are not served to
+	// clients.
 	forged := call(sees.API(), token["bo"], `{"kind":"token","name":"root"}`)
 	for id := range map[string]bool{here: true, led[decidesNot.ID()]: true} {
 		for what, err := range forged.everything(id) {

@@ -24,7 +24,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// limited is a node, and callers who have quotas there.
+// limited is a node with callers that have quotas.
 type limited struct {
 	*testkit.Node
 	t     *testing.T
@@ -32,7 +32,7 @@ type limited struct {
 	root  *client.Client
 }
 
-// limit starts a node for callers by their quotas.
+// limit starts a node with a caller for each quota.
 func limit(t *testing.T, quotas map[string]*clusterv1.RoleQuotas) *limited {
 	t.Helper()
 	names := []string{"root"}
@@ -56,7 +56,7 @@ func limit(t *testing.T, quotas map[string]*clusterv1.RoleQuotas) *limited {
 	return l
 }
 
-// calls makes what an address's calls go through.
+// calls returns an HTTP client that connects from an IP address.
 func (l *limited) calls(ip string) *http.Client {
 	from := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(ip)}}
 	transport := &http.Transport{DialContext: from.DialContext, Protocols: new(http.Protocols)}
@@ -65,8 +65,8 @@ func (l *limited) calls(ip string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// over reports whether an error refuses what is over a quota, and says when to
-// come again.
+// over reports whether an error rejects a call because of a quota and says when
+// to retry.
 func over(t *testing.T, err error, quota string) bool {
 	t.Helper()
 	refused, ok := errors.AsType[*connect.Error](err)
@@ -88,8 +88,9 @@ func (l *limited) refusals(quota, role string) float64 {
 	return l.Metrics()[fmt.Sprintf(`hostd_quota_refusals_total{quota=%q,role=%q}`, quota, role)]
 }
 
-// TestStreamsAreOfAQuota: as many as the role says are open at a time, no more,
-// and again when one has ended. Another caller has its own.
+// TestStreamsAreOfAQuota checks that a caller may have as many open streams as
+// its role permits, and another one when one has ended. Other callers have
+// quotas of their own.
 func TestStreamsAreOfAQuota(t *testing.T) {
 	l := limit(t, map[string]*clusterv1.RoleQuotas{"narrow": {Streams: 2}, "other": {Streams: 1}})
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -129,7 +130,7 @@ func TestStreamsAreOfAQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Until("one has ended, and another one begins", func() error { return open("narrow") })
-	// A change of the role counts for what begins then.
+	// A change of the role applies to streams opened later.
 	if _, err := client.PutRoleWithQuotas(ctx, l.root, "narrow", &clusterv1.RoleQuotas{Streams: 3}); err != nil {
 		t.Fatal(err)
 	}
@@ -141,8 +142,9 @@ func TestStreamsAreOfAQuota(t *testing.T) {
 	}
 }
 
-// TestUploadsAreOfAQuota: one at a time where no role says more, whatever
-// address it comes from; with two of two under way a third one is refused.
+// TestUploadsAreOfAQuota checks that a caller may make one upload at a time
+// unless its role permits more, whatever addresses it uses. With two permitted
+// and two in progress, a third is rejected.
 func TestUploadsAreOfAQuota(t *testing.T) {
 	l := limit(t, map[string]*clusterv1.RoleQuotas{"standard": {Streams: 64}, "two": {Uploads: 2}})
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -157,9 +159,10 @@ func TestUploadsAreOfAQuota(t *testing.T) {
 		_, err := modules(who, ip).Upload(ctx, connect.NewRequest(&modulev1.UploadRequest{Wasm: wasm}))
 		return err
 	}
-	// begin begins an upload that does not end before it is closed, and waits
-	// until one more is refused. Where that one came first it was taken, and
-	// the upload may be the one that was refused: another one is begun.
+	// begin starts an upload that continues until end is called, and waits
+	// until one more upload is rejected. If that one started first, it was
+	// accepted and the upload itself may be rejected; then begin starts
+	// another.
 	begin := func(who, ip, more string) (end func()) {
 		var begun []*connect.ClientStreamForClient[modulev1.UploadStreamRequest, modulev1.UploadStreamResponse]
 		l.Until("one more upload is refused", func() error {
@@ -200,14 +203,15 @@ func TestUploadsAreOfAQuota(t *testing.T) {
 	if err := upload("two", "127.0.0.3"); err != nil {
 		t.Errorf("the second upload of two: %v", err)
 	}
-	// From an address of its own a third one would wait for its turn otherwise.
+	// Without the quota, a third upload from a different address would wait for
+	// its turn.
 	begin("two", "127.0.0.3", "127.0.0.4")()
 	if _, err := first.CloseAndReceive(); connect.CodeOf(err) != connect.CodeInvalidArgument {
 		t.Errorf("the first upload of two: %v", err)
 	}
 }
 
-// authorization has unary calls show a token.
+// authorization adds a token to unary calls.
 func authorization(token string) connect.Interceptor {
 	return connect.UnaryInterceptorFunc(func(next connect.UnaryFunc) connect.UnaryFunc {
 		return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
@@ -217,9 +221,9 @@ func authorization(token string) connect.Interceptor {
 	})
 }
 
-// TestRatesAreQuotas: what a caller may do in a second is refused beyond that,
-// each command of a stream by itself, and nothing is written of it. Compilers'
-// time is of a minute.
+// TestRatesAreQuotas checks that what exceeds a caller's rate per second is
+// rejected, each command of a stream individually, and that nothing of it is
+// written. Compile time is limited per minute.
 func TestRatesAreQuotas(t *testing.T) {
 	l := limit(t, map[string]*clusterv1.RoleQuotas{
 		"commands-per-second": {CommandsPerSecond: 1}, "fuel-per-second": {FuelPerSecond: 1}, "bytes-per-second": {BytesPerSecond: 1},

@@ -19,14 +19,15 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// opened are the streams of one caller at one node, which do not go elsewhere.
+// opened are the streams of one caller at one node. They do not reconnect to
+// other nodes.
 type opened struct {
 	commands *connect.BidiStreamForClient[entityv1.SendStreamRequest, entityv1.SendStreamResponse]
 	events   *connect.ServerStreamForClient[entityv1.SubscribeResponse]
 }
 
-// open opens both streams as one who has a token, and waits until both have
-// brought something.
+// open opens both streams with a token, and waits until both have received
+// something.
 func open(t *testing.T, ctx context.Context, calls connect.HTTPClient, node *testkit.Node, token, id string) opened {
 	t.Helper()
 	header := connect.WithInterceptors(bearer(token))
@@ -50,7 +51,7 @@ func open(t *testing.T, ctx context.Context, calls connect.HTTPClient, node *tes
 	return o
 }
 
-// bearer has every call show a token.
+// bearer adds a token to every call.
 func bearer(token string) connect.Interceptor { return shows(token) }
 
 type shows string
@@ -69,7 +70,8 @@ func (s shows) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.S
 	return next
 }
 
-// ended waits for the ends of both streams, and says by what and when.
+// ended waits for the ends of both streams, and returns the time and their
+// errors.
 func (o opened) ended() (at time.Time, commands, events error) {
 	var both sync.WaitGroup
 	both.Go(func() {
@@ -88,10 +90,11 @@ func (o opened) ended() (at time.Time, commands, events error) {
 	return time.Now(), commands, events
 }
 
-// TestRevocationEndsOpenStreams: who loses its roles by a call to one node has
-// none on any, and its subscriptions and streams of commands end on each. That
-// comes of the log of the metadata and of no clock: how long it took is logged
-// and not judged.
+// TestRevocationEndsOpenStreams checks that roles revoked by a call to one node
+// are revoked on all nodes, and that the caller's subscriptions and command
+// streams end on all of them. The revocation spreads through the metadata log
+// and depends on no clock, so the test logs the time that it took but checks no
+// limit.
 func TestRevocationEndsOpenStreams(t *testing.T) {
 	token, file := tokens(t, "root", "ann", "bo")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["root"], Flags: []string{"--auth", "required", "--token-file", file, "--admin", "full"}})
@@ -107,7 +110,7 @@ func TestRevocationEndsOpenStreams(t *testing.T) {
 	defer transport.CloseIdleConnections()
 	calls := &http.Client{Transport: transport}
 	var hers, his []opened
-	// A node decides what others pass on, too: all are to know the roles.
+	// A node also checks forwarded calls, so all nodes must know the roles.
 	for _, node := range c.Nodes() {
 		node.Until("bo has roles", func() error {
 			his, err := node.Client(client.Options{Token: token["bo"], Timeout: testkit.Patience}).CanI(ctx, &clusterv1.CanIRequest{})
@@ -150,7 +153,7 @@ func TestRevocationEndsOpenStreams(t *testing.T) {
 		if _, err := ann.Send(ctx, client.Command{EntityType: "counter", EntityID: "a", Name: "add", Data: []byte(`{"amount":1}`)}); client.CodeOf(err) != connect.CodePermissionDenied {
 			t.Errorf("%s: a command: %v", node.ID(), err)
 		}
-		// Of who keeps its roles the streams go on.
+		// The streams of a caller that keeps its roles continue.
 		if err := his[i].commands.Send(&entityv1.SendStreamRequest{Requests: []*entityv1.SendStreamRequest_Item{{
 			CorrelationId: 2, Request: &entityv1.SendRequest{EntityType: "counter", EntityId: "last-" + node.ID(), Command: "add", Payload: &entityv1.SendRequest_Data{Data: []byte(`{"amount":1}`)}},
 		}}}); err != nil {
@@ -170,6 +173,6 @@ func TestRevocationEndsOpenStreams(t *testing.T) {
 		if _, err := o.commands.Receive(); err == nil || errors.Is(err, io.EOF) {
 			t.Errorf("a stream that was cancelled: %v", err)
 		}
-		_ = o.events.Close() // it was cancelled
+		_ = o.events.Close() // already cancelled
 	}
 }

@@ -25,7 +25,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// tokens makes a token for each name, and the file that nodes know them by.
+// tokens creates a token for each name, and a token file for nodes.
 func tokens(t *testing.T, names ...string) (token map[string]string, file string) {
 	t.Helper()
 	token = map[string]string{}
@@ -45,11 +45,11 @@ func tokens(t *testing.T, names ...string) (token map[string]string, file string
 	return token, file
 }
 
-// streaming are the procedures that stream.
+// streaming are the streaming procedures.
 var streaming = []string{"SendStream", "ReadEvents", "Subscribe", "UploadStream", "Download", "Verify", "WatchCluster", "WatchShards", "WatchStats", "WatchSettings", "TailLogs", "ProfileNode", "ProfileGuests", "Export", "Import"}
 
-// asked makes a call with an empty message and returns the code of the answer:
-// empty where the procedure has begun to answer.
+// asked makes a call with an empty message and returns the status and the error
+// code; the code is empty if the procedure has begun to answer.
 func asked(t *testing.T, calls *http.Client, url, procedure, token string) (status int, code string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -94,7 +94,7 @@ func asked(t *testing.T, calls *http.Client, url, procedure, token string) (stat
 		t.Fatalf("%s: %v", procedure, err)
 	}
 	if head[0]&2 == 0 {
-		return res.StatusCode, "" // a message
+		return res.StatusCode, "" // the first message
 	}
 	text := make([]byte, binary.BigEndian.Uint32(head[1:]))
 	if _, err := io.ReadFull(res.Body, text); err != nil || json.Unmarshal(text, &answer) != nil {
@@ -104,7 +104,7 @@ func asked(t *testing.T, calls *http.Client, url, procedure, token string) (stat
 }
 
 // TestEachRoleHasItsProcedures calls every procedure on each listener, without
-// a credential and as one who has each of the roles.
+// a credential and as a caller with each of the roles.
 func TestEachRoleHasItsProcedures(t *testing.T) {
 	var names []string
 	for role := range roleVerbs {
@@ -113,7 +113,7 @@ func TestEachRoleHasItsProcedures(t *testing.T) {
 	token, file := tokens(t, names...)
 	node := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--auth", "required", "--token-file", file, "--admin", "full"}})
 	admin := node.Client(client.Options{Token: token["admin"], Timeout: testkit.Patience})
-	if _, err := admin.PutSetting(t.Context(), "a", "b"); err != nil { // that watchers are told of
+	if _, err := admin.PutSetting(t.Context(), "a", "b"); err != nil { // so that watchers receive something
 		t.Fatal(err)
 	}
 	bind(t, admin, "token:admin", "admin")
@@ -153,7 +153,7 @@ func TestEachRoleHasItsProcedures(t *testing.T) {
 		if forNodes {
 			continue
 		}
-		// An address that shows nothing again and again is told to come later.
+		// An address that repeatedly sends no credential is rate-limited.
 		if status, code := asked(t, calls, node.API(), procedure, ""); code != "unauthenticated" && code != "resource_exhausted" {
 			t.Errorf("%s answers who shows nothing with %d %q", procedure, status, code)
 		}
@@ -170,8 +170,8 @@ func bind(t *testing.T, as *client.Client, subject string, roles ...string) {
 	}
 }
 
-// TestRolesAreTakenOnEveryNode: what one node is told of roles all go by, for
-// calls and for streams that are open; and so does a node that starts.
+// TestRolesAreTakenOnEveryNode checks that roles changed through one node apply
+// on all nodes, to calls and to open streams, also on a node that starts later.
 func TestRolesAreTakenOnEveryNode(t *testing.T) {
 	token, file := tokens(t, "root", "ann", "stranger", "op", "dep")
 	account := filepath.Join(t.TempDir(), "audit.log")
@@ -262,8 +262,9 @@ func TestRolesAreTakenOnEveryNode(t *testing.T) {
 	}
 }
 
-// TestANodeThatAsksNobodyIsTheWayBack: where nobody can be admin any more, who
-// may start a node says who is.
+// TestANodeThatAsksNobodyIsTheWayBack checks that if nobody can be admin any
+// more, an operator can start a node without authentication and assign the
+// role.
 func TestANodeThatAsksNobodyIsTheWayBack(t *testing.T) {
 	token, file := tokens(t, "lost", "found")
 	asks := []string{"--auth", "required", "--token-file", file, "--admin", "full"}

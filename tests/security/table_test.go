@@ -1,6 +1,6 @@
 package security
 
-// listener is one of a node's.
+// listener is one of a node's listeners.
 type listener string
 
 const (
@@ -8,13 +8,14 @@ const (
 	peers   listener = "peers"
 )
 
-// credential is what a caller shows of itself.
+// credential is the credential of a caller.
 type credential string
 
 const (
-	anonymous credential = "anonymous" // nothing
-	// hello is the name of a node, in the headers of calls between nodes. Anybody
-	// can say it. The node has not joined the cluster; member has.
+	anonymous credential = "anonymous" // none
+	// hello is the ID of a node in the headers of calls between nodes, which
+	// anybody can claim. The node of hello has not joined the cluster; the node
+	// of member has.
 	hello  credential = "hello"
 	member credential = "member"
 )
@@ -24,35 +25,35 @@ var (
 	credentials = []credential{anonymous, hello, member}
 )
 
-// access is what becomes of a call.
+// access is the result of a call.
 type access string
 
 const (
-	reached access = "reached" // the procedure itself judges what is asked
-	refused access = "refused" // whoever calls has to be somebody else
-	absent  access = "absent"  // there is no such thing: 404
+	reached access = "reached" // the procedure itself decides about the call
+	refused access = "refused" // the caller must authenticate as somebody else
+	absent  access = "absent"  // there is no such procedure: 404
 )
 
-// rule is what becomes of calls of a procedure.
+// rule is the expected access to a procedure.
 type rule map[listener]map[credential]access
 
-// all is the same for whoever calls.
+// all returns the same access for every caller.
 func all(a access) map[credential]access {
 	return map[credential]access{anonymous: a, hello: a, member: a}
 }
 
 var (
-	// forClients: clients call it, and no node does.
+	// forClients: clients may call it, and no node does.
 	forClients = rule{clients: all(reached), peers: all(absent)}
-	// betweenNodes: members call it, and no client does.
+	// betweenNodes: only members may call it.
 	betweenNodes = rule{clients: all(absent), peers: {anonymous: refused, hello: refused, member: reached}}
-	// ofAnyNode: nodes call it that have not joined too.
+	// ofAnyNode: nodes that have not joined may call it, too.
 	ofAnyNode = rule{clients: all(absent), peers: {anonymous: refused, hello: reached, member: reached}}
-	// ofNoNode: there is no such thing, which members are told.
+	// ofNoNode: the procedure does not exist, which only members learn.
 	ofNoNode = rule{clients: all(absent), peers: {anonymous: refused, hello: refused, member: absent}}
 )
 
-// table has every procedure and endpoint. One that is missing fails the test.
+// table has every procedure and endpoint. The test fails if one is missing.
 var table = map[string]rule{
 	"/hostd.entity.v1.EntityService/Send":              forClients,
 	"/hostd.entity.v1.EntityService/SendStream":        forClients,
@@ -159,12 +160,12 @@ var table = map[string]rule{
 	"/hostd.peer.v1.TransferService/ImportChunk": betweenNodes,
 }
 
-// hopped are the services that nodes call for their callers, below hopPath.
+// hopped are the services that nodes call for their clients, below hopPath.
 var hopped = []string{"hostd.entity.v1.EntityService", "hostd.cluster.v1.ClusterService"}
 
 const hopPath = "/hostd.hop"
 
-// plain are the endpoints that are no procedures of ours.
+// plain are the endpoints that are not RPC procedures.
 var plain = map[string]rule{
 	"/livez":                       forClients,
 	"/readyz":                      forClients,

@@ -16,9 +16,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestTokensOfTheClusterCountOnEveryNode: a token that one node is told of is
-// taken by all, and by one that starts. When it is removed by a call to one its
-// streams end on all.
+// TestTokensOfTheClusterCountOnEveryNode checks that a token created through
+// one node is accepted by all nodes, also by one that starts later. When it is
+// removed through one node, its streams end on all nodes.
 func TestTokensOfTheClusterCountOnEveryNode(t *testing.T) {
 	token, file := tokens(t, "root")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["root"], Flags: []string{"--auth", "required", "--token-file", file, "--admin", "full"}})
@@ -55,7 +55,7 @@ func TestTokensOfTheClusterCountOnEveryNode(t *testing.T) {
 		t.Fatal(err)
 	}
 	var waiting sync.WaitGroup
-	for i, o := range hers[:2] { // the third node was started anew
+	for i, o := range hers[:2] { // the third node was restarted
 		waiting.Go(func() {
 			at, commands, events := o.ended()
 			for what, err := range map[string]error{"stream of commands": commands, "subscription": events} {
@@ -80,7 +80,7 @@ func TestTokensOfTheClusterCountOnEveryNode(t *testing.T) {
 	}
 }
 
-// still says that a token is taken yet.
+// still is the error that a token is still accepted.
 type still struct{ err error }
 
 func (s *still) Error() string {

@@ -1,21 +1,21 @@
 package security
 
-// roleVerbs has what each role may do, as operators are told: it is written
-// apart from the program.
+// roleVerbs lists the verbs of each role, as documented for operators. It is
+// written independently of the program.
 var roleVerbs = map[string][]string{
 	"viewer":   {"query", "read"},
 	"invoker":  {"invoke", "query"},
 	"operator": {"query", "read", "operate", "settings"},
 	"deployer": {"read", "deploy", "download"},
 	"admin":    {"invoke", "query", "read", "operate", "deploy", "download", "settings", "admin", "export", "security"},
-	"stranger": nil, // who has no role
+	"stranger": nil, // a caller without a role
 }
 
-// self is the verb of what nobody is refused who is known.
+// self is the verb of procedures that every known caller may call.
 const self = "self"
 
-// procedureVerbs has the verb of every procedure that clients call. One that is
-// missing fails the test.
+// procedureVerbs has the verb of every client procedure. The test fails if one
+// is missing.
 var procedureVerbs = map[string]string{
 	"/hostd.entity.v1.EntityService/Send":              "invoke",
 	"/hostd.entity.v1.EntityService/SendStream":        "invoke",

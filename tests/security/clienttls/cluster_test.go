@@ -25,7 +25,7 @@ type world struct {
 	loads []*workload.Load
 }
 
-// load begins a load of a client.
+// load starts a load with the TLS configuration of a client.
 func (w *world) load(prefix string, config *tls.Config) *workload.Load {
 	w.t.Helper()
 	l := workload.Start(workload.Options{
@@ -41,7 +41,7 @@ func (w *world) load(prefix string, config *tls.Config) *workload.Load {
 	return l
 }
 
-// goesOn waits until a load has got answers, none of them a failure.
+// goesOn waits until the loads have received answers, none of them a failure.
 func (w *world) goesOn(when string, loads ...*workload.Load) {
 	w.t.Helper()
 	for _, l := range loads {
@@ -56,7 +56,7 @@ func (w *world) goesOn(when string, loads ...*workload.Load) {
 	}
 }
 
-// change starts a node with other flags.
+// change restarts a node with different TLS flags.
 func (w *world) change(i int, mode, auth string) {
 	w.t.Helper()
 	w.Stop(i)
@@ -65,7 +65,7 @@ func (w *world) change(i int, mode, auth string) {
 	w.AwaitSpread()
 }
 
-// common is how many flags of a node are not of TLS.
+// common returns the number of a node's flags that do not concern TLS.
 func (w *world) common(i int) int {
 	flags := w.Node(i).Flags()
 	for at, f := range flags {
@@ -76,8 +76,8 @@ func (w *world) common(i int) int {
 	return len(flags)
 }
 
-// A cluster goes from no TLS to TLS alone one node at a time, and then to other
-// certificates and another authority, and no call fails.
+// A cluster changes from no TLS to TLS only, one node at a time, and then to
+// other certificates and another authority. No call may fail.
 func TestClusterTakesOnTLSAndRotatesUnderLoad(t *testing.T) {
 	testkit.Long(t, "long")
 	first, second := newAuthority(t), newAuthority(t)
@@ -112,11 +112,12 @@ func TestClusterTakesOnTLSAndRotatesUnderLoad(t *testing.T) {
 		}
 	}
 
-	// Other pairs of the same authority.
+	// New key pairs from the same authority.
 	w.renew(first)
 	w.goesOn("with other pairs", over)
 
-	// Another authority: add it, roll, and remove the one before.
+	// A new authority: add it to all bundles, issue new pairs, and remove the
+	// old one.
 	for _, f := range w.files {
 		f.believe(first, second)
 	}
@@ -148,7 +149,7 @@ func TestClusterTakesOnTLSAndRotatesUnderLoad(t *testing.T) {
 
 func (w *world) host(i int) string { return hostOf(w.t, w.Node(i).Address()) }
 
-// renew has every node show another pair.
+// renew gives every node a new key pair.
 func (w *world) renew(of authority) {
 	w.t.Helper()
 	for i, f := range w.files {
@@ -168,7 +169,8 @@ func (w *world) renew(of authority) {
 	}
 }
 
-// reload signals every node, and waits until a condition holds of each.
+// reload sends SIGHUP to every node, and waits until a condition holds for
+// each.
 func (w *world) reload(what string, condition func(i int) bool) {
 	w.t.Helper()
 	for i := range w.Nodes() {

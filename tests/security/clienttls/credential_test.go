@@ -20,9 +20,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// A node that goes by the names of certificates lets their bearers in, and
-// writes who made a change. A node's own certificate is no client's, though the
-// same authority issued it.
+// A node that authenticates clients by certificate accepts them, and its audit
+// log names the client that made a change. It rejects the certificate of a node
+// as a client's, although the same authority issued it.
 func TestCertificatesAreCredentials(t *testing.T) {
 	of := newAuthority(t)
 	f := newFiles(t, of, of)
@@ -64,9 +64,9 @@ func TestCertificatesAreCredentials(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreOfAQuota: a caller who is known by a certificate has as
-// many connections as its role says, and another one when one of them has
-// ended. Who shows another certificate has its own.
+// TestConnectionsAreOfAQuota checks that a caller identified by a certificate
+// may have as many connections as its role permits, and another one when one of
+// them has ended. A caller with a different certificate has a quota of its own.
 func TestConnectionsAreOfAQuota(t *testing.T) {
 	of := newAuthority(t)
 	f := newFiles(t, of, of)
@@ -85,7 +85,7 @@ func TestConnectionsAreOfAQuota(t *testing.T) {
 		t.Fatal(err)
 	}
 	caller := func(config *tls.Config) (*http.Client, func() int) {
-		transport := &http.Transport{TLSClientConfig: config.Clone()} // one connection at a time, kept
+		transport := &http.Transport{TLSClientConfig: config.Clone()} // one persistent connection
 		t.Cleanup(transport.CloseIdleConnections)
 		c := &http.Client{Transport: transport}
 		return c, func() int {
@@ -107,7 +107,7 @@ func TestConnectionsAreOfAQuota(t *testing.T) {
 	first, askFirst := caller(bob)
 	_, askSecond := caller(bob)
 	_, askThird := caller(bob)
-	for range 3 { // calls on a connection are one connection
+	for range 3 { // several calls use one connection
 		if a, b := askFirst(), askSecond(); a != http.StatusOK || b != http.StatusOK {
 			t.Fatalf("two connections of two: %d, %d", a, b)
 		}

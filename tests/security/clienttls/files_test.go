@@ -1,5 +1,5 @@
 // Package clienttls calls real nodes with and without TLS, with certificates
-// that are good, bad and replaced meanwhile. It has tests only.
+// that are valid, invalid, or replaced during the test. It contains only tests.
 package clienttls
 
 import (
@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// authority issues certificates of a test.
+// authority is a certificate authority of a test.
 type authority struct {
 	*certs.Authority
 	t    testing.TB
@@ -57,14 +57,14 @@ func (a authority) issue(r certs.Request) *tls.Certificate {
 	return &pair
 }
 
-// nodeFiles are the files of one node.
+// nodeFiles are the TLS files of one node.
 type nodeFiles struct {
 	certs.Files
 	t testing.TB
 }
 
-// newFiles makes those of a node of an authority, which lets the clients of
-// some in.
+// newFiles creates the files of a node with a certificate of an authority. The
+// node accepts client certificates of the authorities in clients.
 func newFiles(t testing.TB, of authority, clients ...authority) nodeFiles {
 	dir := t.TempDir()
 	f := nodeFiles{certs.Files{Cert: filepath.Join(dir, "tls.crt"), Key: filepath.Join(dir, "tls.key"), ClientCA: filepath.Join(dir, "ca.crt")}, t}
@@ -73,7 +73,7 @@ func newFiles(t testing.TB, of authority, clients ...authority) nodeFiles {
 	return f
 }
 
-// renew puts another pair in place.
+// renew replaces the key pair.
 func (f nodeFiles) renew(of authority, node string, hosts ...string) {
 	f.t.Helper()
 	cert, key := certs.NodeFiles(f.t.TempDir(), "new")
@@ -85,7 +85,7 @@ func (f nodeFiles) renew(of authority, node string, hosts ...string) {
 	}
 }
 
-// believe puts another bundle of authorities in place.
+// believe replaces the bundle of trusted authorities.
 func (f nodeFiles) believe(clients ...authority) {
 	f.t.Helper()
 	var bundle []byte
@@ -101,13 +101,13 @@ func (f nodeFiles) believe(clients ...authority) {
 	}
 }
 
-// flags are those of a node with these files.
+// flags returns the flags of a node with these files.
 func (f nodeFiles) flags(mode, auth string) []string {
 	return []string{"--tls-mode", mode, "--tls-cert-file", f.Cert, "--tls-key-file", f.Key, "--tls-client-ca-file", f.ClientCA, "--tls-client-auth", auth}
 }
 
-// trust is the configuration of a client that believes authorities and shows
-// what shows holds, if anything.
+// trust returns the configuration of a client that trusts authorities and shows
+// the certificate in shows, if any.
 func trust(shows *atomic.Pointer[tls.Certificate], nodes ...authority) *tls.Config {
 	config := &tls.Config{RootCAs: x509.NewCertPool()}
 	for _, a := range nodes {
@@ -119,14 +119,14 @@ func trust(shows *atomic.Pointer[tls.Certificate], nodes ...authority) *tls.Conf
 	return config
 }
 
-// holding is a holder of a certificate.
+// holding returns a pointer that holds a certificate.
 func holding(c *tls.Certificate) *atomic.Pointer[tls.Certificate] {
 	p := &atomic.Pointer[tls.Certificate]{}
 	p.Store(c)
 	return p
 }
 
-// hostOf is the host of an address.
+// hostOf returns the host of an address.
 func hostOf(t testing.TB, address string) string {
 	t.Helper()
 	host, _, err := net.SplitHostPort(address)
@@ -136,5 +136,5 @@ func hostOf(t testing.TB, address string) string {
 	return host
 }
 
-// contains reports an error with a text.
+// contains reports whether an error is not nil and contains a text.
 func contains(err error, text string) bool { return err != nil && strings.Contains(err.Error(), text) }

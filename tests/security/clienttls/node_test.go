@@ -21,10 +21,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// get asks for a path of a node and returns the status and what it answers.
+// get requests a path of a node and returns the status and the body.
 func get(url string, config *tls.Config) (status int, body string, err error) {
 	if config != nil {
-		config = config.Clone() // the transport changes it
+		config = config.Clone() // the transport modifies it
 	}
 	transport := &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: config != nil && config.NextProtos == nil, DisableKeepAlives: true}
 	res, err := (&http.Client{Transport: transport, Timeout: testkit.Patience}).Get(url)
@@ -36,16 +36,16 @@ func get(url string, config *tls.Config) (status int, body string, err error) {
 	return res.StatusCode, string(text), err
 }
 
-// refusedTime is how long a call is tried that must not be answered.
+// refusedTime is how long a call is retried that must not be answered.
 const refusedTime = time.Second
 
-// call has the node do something.
+// call makes a call to the node that must reach the API.
 func call(t testing.TB, address string, config *tls.Config) error {
 	t.Helper()
 	return callFor(t, testkit.Patience, address, config)
 }
 
-// callFor has the node do something within a time.
+// callFor is call with a time limit.
 func callFor(t testing.TB, patience time.Duration, address string, config *tls.Config) error {
 	t.Helper()
 	c, err := client.New([]string{address}, client.Options{TLS: config})
@@ -59,8 +59,8 @@ func callFor(t testing.TB, patience time.Duration, address string, config *tls.C
 	return err
 }
 
-// A node that requires TLS answers nothing without it but probes of health, and
-// what other nodes ask.
+// A node that requires TLS answers plain requests only if they are health
+// probes or calls of other nodes.
 func TestRequire(t *testing.T) {
 	own, clients, strange := newAuthority(t), newAuthority(t), newAuthority(t)
 	f := newFiles(t, own, clients)
@@ -91,7 +91,8 @@ func TestRequire(t *testing.T) {
 			t.Errorf("%s without TLS: %d %q, %v, wanted %d", path, status, body, err, want)
 		}
 	}
-	// Other nodes come without TLS, and have a check of their own.
+	// Other nodes connect without TLS to their own listener, which has its own
+	// check.
 	status, body, err := get(plain+"/hostd.peer.v1.PeerService/Probe", nil)
 	if err != nil || strings.Contains(body, "TLS") {
 		t.Errorf("another node: %d %q, %v", status, body, err)
@@ -99,7 +100,7 @@ func TestRequire(t *testing.T) {
 	if status, _, err := get("https://"+n.Address()+"/metrics", bob); err != nil || status != 200 {
 		t.Errorf("metrics over TLS: %d, %v", status, err)
 	}
-	// Both protocols are spoken, as the client chooses.
+	// Clients can choose either protocol.
 	for proto, want := range map[string]string{"http/1.1": "http/1.1", "h2": "h2", "": ""} {
 		config := bob.Clone()
 		if proto != "" {
@@ -137,8 +138,7 @@ func TestRequire(t *testing.T) {
 			t.Errorf("%s: a call is answered", name)
 		}
 	}
-	// A handshake that breaks off costs the node a connection for a while, and
-	// nothing else.
+	// An aborted handshake only costs the node a connection for a while.
 	for _, begins := range []string{"\x16", "\x16\x03\x01\xff\xff", "\x16\x03\x01\x00\x05hello", "\x80\x2e\x01\x00\x02"} {
 		conn, err := net.Dial("tcp", n.Address())
 		if err != nil {
@@ -156,8 +156,8 @@ func TestRequire(t *testing.T) {
 	n.Stop()
 }
 
-// A node that allows TLS takes both on one port; one without it answers no
-// handshake.
+// A node that allows TLS accepts connections with and without TLS on one port.
+// A node without TLS answers no handshake.
 func TestAllowAndOff(t *testing.T) {
 	own := newAuthority(t)
 	f := newFiles(t, own, own)
@@ -185,8 +185,8 @@ func TestAllowAndOff(t *testing.T) {
 	}
 }
 
-// A node reads its files when it starts and at a SIGHUP, says what is wrong with
-// them, and serves on with what it has.
+// A node reads its files at its start and on SIGHUP. If they are invalid it
+// reports why, and continues with the previous ones.
 func TestFilesOfANode(t *testing.T) {
 	own := newAuthority(t)
 	f := newFiles(t, own, own)
@@ -242,7 +242,7 @@ func TestFilesOfANode(t *testing.T) {
 	}
 }
 
-// serial is the serial number of what a node shows.
+// serial returns the serial number of the certificate that a node shows.
 func serial(t testing.TB, address string, config *tls.Config) string {
 	t.Helper()
 	conn, err := tls.Dial("tcp", address, config)
@@ -253,7 +253,7 @@ func serial(t testing.TB, address string, config *tls.Config) string {
 	return conn.ConnectionState().PeerCertificates[0].SerialNumber.String()
 }
 
-// serialOf is that of the pair in the files.
+// serialOf returns the serial number of the certificate in the files.
 func serialOf(t testing.TB, f nodeFiles) string {
 	t.Helper()
 	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
@@ -263,7 +263,7 @@ func serialOf(t testing.TB, f nodeFiles) string {
 	return pair.Leaf.SerialNumber.String()
 }
 
-// The command line says what is missing, at once.
+// The command line reports at once what is missing.
 func TestCommandLine(t *testing.T) {
 	own, strange := newAuthority(t), newAuthority(t)
 	f := newFiles(t, own, own)

@@ -1,10 +1,10 @@
-// Deed is an entity that belongs to whom first took it: it goes by who calls,
-// which the node tells.
+// Deed is an entity that belongs to the first caller that takes it. It uses the
+// authenticated caller that the node passes to it.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// State of a deed.
+// State is the state of a deed.
 type State struct {
 	Owner string `json:"owner"`
 }
@@ -14,7 +14,7 @@ type Taken struct {
 	By string `json:"by"`
 }
 
-// Caller is who calls, as the guest is told.
+// Caller is the caller as the guest receives it.
 type Caller struct {
 	Kind   string   `json:"kind"`
 	Name   string   `json:"name"`

@@ -1,5 +1,5 @@
-// Package guide runs the commands of the guide to security, as they are on the
-// page, on real nodes. It has tests only.
+// Package guide runs the commands of the security guide, as written on the
+// page, on real nodes. It contains only tests.
 package guide
 
 import (
@@ -25,8 +25,8 @@ const (
 	page = "docs/operating/security-guide.md"
 )
 
-// commands are the page's blocks of commands as a script for bash that ends
-// with the first that fails. One that begins with ! has to fail.
+// commands returns the command blocks of the page as a bash script that ends at
+// the first failing command. A command that begins with ! must fail.
 func commands(t *testing.T) string {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(root, page))
@@ -54,8 +54,8 @@ func commands(t *testing.T) string {
 
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// TestEveryCommandOfTheGuide: they do what the page says, from the first to the
-// last.
+// TestEveryCommandOfTheGuide checks that the commands do what the page says,
+// from first to last.
 func TestEveryCommandOfTheGuide(t *testing.T) {
 	script := commands(t)
 	for what, n := range map[string]int{"hostd serve": 3, "\necho '! ": 10, "hostd ": 50} {
@@ -73,7 +73,8 @@ func TestEveryCommandOfTheGuide(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// What differs from the page: whose addresses they are, and the provider's.
+	// The script differs from the page in the addresses and the identity
+	// provider.
 	script = strings.ReplaceAll(script, "127.7.1.", fmt.Sprintf("127.%d.%d.", 8+rand.IntN(200), 1+rand.IntN(250)))
 	script = strings.ReplaceAll(script, "https://accounts.example.org", p.URL)
 
@@ -91,7 +92,7 @@ func TestEveryCommandOfTheGuide(t *testing.T) {
 		shell.Env = append(shell.Env, key+"="+strings.TrimSpace(string(value)))
 	}
 	shell.Env = append(shell.Env, "GOFLAGS=-buildvcs=false")
-	// The nodes are of the shell's group, and end with it.
+	// The nodes belong to the shell's process group, and end with it.
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	shell.Cancel = func() error { return syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) }
 	shell.WaitDelay = time.Second
@@ -99,8 +100,8 @@ func TestEveryCommandOfTheGuide(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer syscall.Kill(-shell.Process.Pid, syscall.SIGKILL)
-	// The nodes have their own place for errors, and none of the shell's pipes
-	// outlives it but theirs for what they print, which is nothing.
+	// The nodes write errors to their own log files. They keep only the shell's
+	// pipe for standard output open, and print nothing to it.
 	err := shell.Wait()
 	if err != nil && shell.ProcessState.ExitCode() != 0 {
 		logs, _ := filepath.Glob(filepath.Join(home, "*", "n*.log"))
@@ -110,7 +111,7 @@ func TestEveryCommandOfTheGuide(t *testing.T) {
 		}
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	// Every command is refused for the reason that the page gives.
+	// Every command is rejected with the reason on the page.
 	for _, want := range []string{"unauthenticated", "permission_denied"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("nothing was refused as %s:\n%s", want, out.String())

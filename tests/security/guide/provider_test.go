@@ -39,7 +39,7 @@ func newProvider(t testing.TB) *provider {
 	return p
 }
 
-// token signs one for an hour.
+// token returns a signed token that is valid for an hour.
 func (p *provider) token(name string, groups ...string) string {
 	part := func(v any) string {
 		text, err := json.Marshal(v)

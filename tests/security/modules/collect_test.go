@@ -13,10 +13,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestUnneededModulesAreCollected: three nodes remove a module that nothing
-// needs when it was not needed for as long as is set, and say so. What serves,
-// and what a rollback comes back to, stays, and one that nothing needs is shown
-// with since when before.
+// TestUnneededModulesAreCollected checks that three nodes remove a module after
+// it has not been needed for the configured time, and record that in the audit
+// log. Active modules and the targets of rollbacks stay. Before the removal,
+// the list of modules shows since when a module has not been needed.
 func TestUnneededModulesAreCollected(t *testing.T) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Flags: []string{"--audit=changes"}})
 	f := newFiles(t, c.Node(0))

@@ -1,5 +1,5 @@
-// Package modules holds tests of whose modules nodes take and serve: nodes that
-// are processes of their own, and the keys and signatures that operators make.
+// Package modules tests whose modules nodes accept and run, with nodes as
+// processes and keys and signatures made by the command line.
 package modules
 
 import (
@@ -18,12 +18,12 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// files are keys, and what is signed with them.
+// files are keys, modules and signatures.
 type files struct {
 	t     *testing.T
 	dir   string
-	node  *testkit.Node // whose program makes them
-	trust string        // the file that nodes trust
+	node  *testkit.Node // its program makes the keys and signatures
+	trust string        // trust file of the nodes
 }
 
 func newFiles(t *testing.T, node *testkit.Node) *files {
@@ -53,7 +53,7 @@ func (f *files) run(args ...string) string {
 	return out
 }
 
-// key makes a key, and returns the line by which nodes trust it.
+// key creates a key, and returns its line for the trust file.
 func (f *files) key(name string) (line string) {
 	f.t.Helper()
 	line = f.run("module", "keygen", "--out", f.path(name+".key"))
@@ -63,7 +63,7 @@ func (f *files) key(name string) (line string) {
 	return line
 }
 
-// module writes a module that serves a type, and returns its path.
+// module writes a module with one type, and returns its path.
 func (f *files) module(entityType string) string {
 	f.t.Helper()
 	f.write(f.path(entityType+".wasm"), string(guest.Module{Good: entityType}.Build()))
@@ -78,8 +78,9 @@ func (f *files) sign(module, key string) string {
 	return out
 }
 
-// push pushes a module by the command line to one node and returns what it
-// said; it must succeed where reason is empty, and be refused for it otherwise.
+// push uploads a module to one node with the command line and returns its
+// output. If reason is empty the command must succeed; otherwise it must be
+// rejected with that reason.
 func (f *files) push(n *testkit.Node, module, signature string, more ...string) string {
 	f.t.Helper()
 	args := append([]string{"module", "push", module, "--addr", n.Address()}, more...)
@@ -89,8 +90,8 @@ func (f *files) push(n *testkit.Node, module, signature string, more ...string) 
 	return f.run(args...)
 }
 
-// uploaded pushes a module and returns by which reason it was refused; empty
-// where it was taken.
+// uploaded uploads a module and returns its digest, or the reason of its
+// rejection.
 func uploaded(t *testing.T, n *testkit.Node, module, signature string, activate bool) (digest, reason string) {
 	t.Helper()
 	wasm, err := os.ReadFile(module)
@@ -103,7 +104,7 @@ func uploaded(t *testing.T, n *testkit.Node, module, signature string, activate 
 	return up.Digest, reasonOf(t, err)
 }
 
-// ready is what the probe of readiness says of a node that is ready.
+// ready returns the response of /readyz of a node that is ready.
 func ready(t *testing.T, n *testkit.Node) string {
 	t.Helper()
 	res, err := http.Get(n.API() + "/readyz")

@@ -12,8 +12,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestQuotasOfModulesAreSettings: a quota below what there is refuses what is
-// new, takes nothing away, and is shown.
+// TestQuotasOfModulesAreSettings checks that a quota below the current usage
+// rejects new modules, removes none, and is shown.
 func TestQuotasOfModulesAreSettings(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	f := newFiles(t, node)

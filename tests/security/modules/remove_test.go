@@ -16,12 +16,12 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// file is a module's file on a node.
+// file returns the path of a module's file on a node.
 func file(n *testkit.Node, digest string) string {
 	return filepath.Join(n.DataDir(), "modules", digest+".wasm")
 }
 
-// age has the file of a module look as if it was put long ago.
+// age makes a module's file look as if it was written long ago.
 func age(t *testing.T, n *testkit.Node, digest string) {
 	t.Helper()
 	old := time.Now().Add(-3 * time.Hour)
@@ -30,9 +30,10 @@ func age(t *testing.T, n *testkit.Node, digest string) {
 	}
 }
 
-// TestModulesAreRemoved: what nothing needs is removed, on all nodes and for
-// good; what serves, and what a rollback comes back to, is not. A module that
-// comes again meanwhile stays, and a file that is gone is fetched.
+// TestModulesAreRemoved checks that a module that nothing needs is removed
+// permanently from all nodes, but not active modules and targets of rollbacks.
+// A module that is uploaded again meanwhile stays, and a missing file is
+// fetched from another node.
 func TestModulesAreRemoved(t *testing.T) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	f := newFiles(t, c.Node(0))
@@ -80,7 +81,7 @@ func TestModulesAreRemoved(t *testing.T) {
 			return errors.Join(a, b)
 		})
 	}
-	// It comes again, is removed and comes again at once: it stays.
+	// The module is uploaded, removed and uploaded again at once: it must stay.
 	for range 3 {
 		if again, _ := uploaded(t, c.Node(0), f.path("unused.wasm"), "", false); again != unused {
 			t.Fatalf("uploaded again as %s", again)
@@ -103,7 +104,8 @@ func TestModulesAreRemoved(t *testing.T) {
 	}
 }
 
-// varied is the module of a file with other bytes.
+// varied returns the module in a file with one more custom section, so that its
+// digest differs.
 func varied(t *testing.T, path string) []byte {
 	t.Helper()
 	wasm, err := os.ReadFile(path)

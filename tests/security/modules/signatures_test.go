@@ -22,7 +22,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// read returns the bytes of a signature; no path is none.
+// read returns the content of a signature file; nil if the path is empty.
 func read(t *testing.T, path string) []byte {
 	t.Helper()
 	if path == "" {
@@ -39,7 +39,7 @@ func read(t *testing.T, path string) []byte {
 	return signature
 }
 
-// reasonOf is the reason of a refusal, which is permission_denied.
+// reasonOf returns the reason of an error, which must be permission_denied.
 func reasonOf(t *testing.T, err error) string {
 	t.Helper()
 	if err == nil {
@@ -52,9 +52,10 @@ func reasonOf(t *testing.T, err error) string {
 	return e.Reason
 }
 
-// TestSignaturesByMode: of three nodes the first asks for no signatures, the
-// second warns, the third requires them. What each takes is decided by what it
-// asks for, and what is activated by all of them.
+// TestSignaturesByMode checks three nodes of which the first ignores
+// signatures, the second warns, and the third requires them. A node's own mode
+// decides about uploads to it, but the modes of all nodes decide about an
+// activation.
 func TestSignaturesByMode(t *testing.T) {
 	trust := filepath.Join(t.TempDir(), "trust")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{NodeFlags: map[int][]string{
@@ -102,9 +103,9 @@ func TestSignaturesByMode(t *testing.T) {
 	}
 }
 
-// TestUnsignedModulesOfAStart: nodes that require signatures, of a cluster that
-// serves a type by a module without one, start without it. A signature that
-// comes later, and one that is trusted no more, count at once.
+// TestUnsignedModulesOfAStart checks that nodes that require signatures start
+// in a cluster with an active unsigned module, but do not run that module. A
+// signature added later, and the loss of trust in a key, take effect at once.
 func TestUnsignedModulesOfAStart(t *testing.T) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	f := newFiles(t, c.Node(0))
@@ -116,7 +117,7 @@ func TestUnsignedModulesOfAStart(t *testing.T) {
 	send := func(n *testkit.Node, entityType, id string) error {
 		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience/4)
 		defer cancel()
-		// One attempt: the client would try again while it is unavailable.
+		// One attempt, because the client would retry an unavailable call.
 		_, err := entityv1connect.NewEntityServiceClient(http.DefaultClient, n.API()).Send(ctx, connect.NewRequest(&entityv1.SendRequest{
 			EntityType: entityType, EntityId: id, Command: "any", Payload: &entityv1.SendRequest_Data{Data: []byte("x")},
 		}))
@@ -168,9 +169,10 @@ func TestUnsignedModulesOfAStart(t *testing.T) {
 	served("vouched", true)
 }
 
-// TestUntrustedModulesAreNotRun: a module whose signature counts no more is not
-// run on entities before it serves them either: not to verify it, nor to compare
-// it, by itself or before an activation.
+// TestUntrustedModulesAreNotRun checks that a module whose signature is no
+// longer trusted is not run on entities before it is active either: neither by
+// a verification nor by a comparison, whether it is requested or part of an
+// activation.
 func TestUntrustedModulesAreNotRun(t *testing.T) {
 	node := testkit.NewNode(t, testkit.NodeOptions{})
 	f := newFiles(t, node)

@@ -13,8 +13,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestSignaturesOfModulesInPieces: a module that comes in pieces is held to its
-// signature as one that comes whole is, whichever piece has it; two are none.
+// TestSignaturesOfModulesInPieces checks that the signature of a module
+// uploaded in pieces is checked like that of a module uploaded whole, whichever
+// piece carries it, and that two signatures are rejected.
 func TestSignaturesOfModulesInPieces(t *testing.T) {
 	node := testkit.NewNode(t, testkit.NodeOptions{})
 	f := newFiles(t, node)
@@ -32,7 +33,7 @@ func TestSignaturesOfModulesInPieces(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		pieces []*modulev1.UploadStreamRequest
-		want   connect.Code // 0: it is taken
+		want   connect.Code // 0 if it is accepted
 	}{
 		{"none", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half]}, {Wasm: wasm[half:]}}, connect.CodePermissionDenied},
 		{"a stranger's", []*modulev1.UploadStreamRequest{{Wasm: wasm[:half], Signature: bad}, {Wasm: wasm[half:]}}, connect.CodePermissionDenied},
@@ -46,7 +47,7 @@ func TestSignaturesOfModulesInPieces(t *testing.T) {
 		stream := modulev1connect.NewModuleServiceClient(http.DefaultClient, node.API()).UploadStream(ctx)
 		for _, piece := range c.pieces {
 			if err := stream.Send(piece); err != nil {
-				break // the answer says why
+				break // the response has the error
 			}
 		}
 		_, err := stream.CloseAndReceive()

@@ -18,7 +18,7 @@ type world struct {
 	*testkit.Cluster
 	t     *testing.T
 	files []nodeFiles
-	flags [][]string // of each node, without those of TLS
+	flags [][]string // flags of each node, except those for TLS
 	load  *workload.Load
 }
 
@@ -32,12 +32,12 @@ func newWorld(t *testing.T, of authority) *world {
 	return w
 }
 
-// mode has a node start in another mode the next time.
+// mode sets the TLS mode of a node's next start.
 func (w *world) mode(i int, mode string) {
 	w.Node(i).SetFlags(append(w.flags[i][:len(w.flags[i]):len(w.flags[i])], w.files[i].flags(mode)...)...)
 }
 
-// change starts a node in another mode.
+// change restarts a node in a different TLS mode.
 func (w *world) change(i int, mode string) {
 	w.t.Helper()
 	w.Stop(i)
@@ -46,7 +46,7 @@ func (w *world) change(i int, mode string) {
 	w.AwaitSpread()
 }
 
-// begin begins the load.
+// begin starts the load.
 func (w *world) begin(types ...string) {
 	w.t.Helper()
 	w.Push(types...)
@@ -61,7 +61,7 @@ func (w *world) begin(types ...string) {
 	})
 }
 
-// goesOn waits until the load has got answers, none of them a failure.
+// goesOn waits until the load has received answers, none of them a failure.
 func (w *world) goesOn(when string) {
 	w.t.Helper()
 	target := w.load.Acknowledged() + 100
@@ -74,7 +74,7 @@ func (w *world) goesOn(when string) {
 	}
 }
 
-// end ends the load.
+// end ends the load and checks that no call failed.
 func (w *world) end() {
 	w.t.Helper()
 	if err := w.load.Stop(); err != nil {
@@ -85,7 +85,8 @@ func (w *world) end() {
 	}
 }
 
-// reload signals every node, and waits until a condition holds of each.
+// reload sends SIGHUP to every node, and waits until a condition holds for
+// each.
 func (w *world) reload(what string, condition func(i int) bool) {
 	w.t.Helper()
 	for i := range w.Nodes() {
@@ -94,7 +95,8 @@ func (w *world) reload(what string, condition func(i int) bool) {
 	}
 }
 
-// takes says whether a node takes who shows a certificate of an authority.
+// takes reports whether a node accepts a caller with a certificate of an
+// authority.
 func (w *world) takes(i int, of, nodes authority) bool {
 	config := as(of.pair(request("n9")), nodes)
 	config.ServerName = w.Node(i).ID() + ".example"
@@ -102,8 +104,8 @@ func (w *world) takes(i int, of, nodes authority) bool {
 	return err == nil
 }
 
-// A cluster whose nodes require TLS of each other from the start is founded
-// and serves.
+// A cluster whose nodes require TLS of each other from the start is
+// bootstrapped and serves.
 func TestClusterOverTLS(t *testing.T) {
 	own := newAuthority(t)
 	w := newWorld(t, own)
@@ -121,8 +123,8 @@ func TestClusterOverTLS(t *testing.T) {
 	}
 }
 
-// A cluster goes from no TLS between its nodes to TLS alone one node at a time,
-// and then to other certificates and another authority, and no call fails.
+// A cluster changes from no TLS between its nodes to TLS only, one node at a
+// time, and then to other certificates and another authority. No call may fail.
 func TestClusterTakesOnTLSAndRotatesUnderLoad(t *testing.T) {
 	testkit.Long(t, "long")
 	first, second := newAuthority(t), newAuthority(t)
@@ -151,11 +153,12 @@ func TestClusterTakesOnTLSAndRotatesUnderLoad(t *testing.T) {
 		}
 	}
 
-	// Other pairs of the same authority.
+	// New key pairs from the same authority.
 	w.renew(first, first)
 	w.goesOn("with other pairs")
 
-	// Another authority: add it, roll, and remove the one before.
+	// A new authority: add it to all bundles, issue new pairs, and remove the
+	// old one.
 	for _, f := range w.files {
 		f.believe(first, second)
 	}
@@ -173,7 +176,7 @@ func TestClusterTakesOnTLSAndRotatesUnderLoad(t *testing.T) {
 	w.end()
 }
 
-// renew has every node show another pair.
+// renew gives every node a new key pair.
 func (w *world) renew(of, nodes authority) {
 	w.t.Helper()
 	for _, f := range w.files {
@@ -181,7 +184,7 @@ func (w *world) renew(of, nodes authority) {
 	}
 	for i, f := range w.files {
 		config := as(nodes.pair(request("n9")), nodes)
-		config.InsecureSkipVerify = true // what is shown is looked at by its number
+		config.InsecureSkipVerify = true // only the serial number of the certificate matters
 		w.Await("another pair is shown", func() bool { return shown(w.t, w.Node(i), config) == f.serial() })
 	}
 }

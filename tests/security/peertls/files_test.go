@@ -1,6 +1,6 @@
-// Package peertls has real nodes speak TLS to each other, and strangers call
-// them with certificates that are good, bad and replaced meanwhile. It has
-// tests only.
+// Package peertls tests TLS between real nodes, and calls from strangers with
+// certificates that are valid, invalid, or replaced during the test. It
+// contains only tests.
 package peertls
 
 import (
@@ -24,7 +24,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// authority issues certificates of a test.
+// authority is a certificate authority of a test.
 type authority struct {
 	*certs.Authority
 	t    testing.TB
@@ -42,7 +42,8 @@ func newAuthority(t testing.TB) authority {
 	return authority{a, t, file}
 }
 
-// request is a node's. Its certificate says which node it is, not where.
+// request returns the certificate request of a node. The certificate names the
+// node, not its address.
 func request(node string) certs.Request {
 	return certs.Request{Name: node, Cluster: "hostd", Hosts: []string{node + ".example"}}
 }
@@ -61,14 +62,15 @@ func (a authority) pair(q certs.Request) tls.Certificate {
 	return pair
 }
 
-// nodeFiles are the files of one node.
+// nodeFiles are the TLS files of one node.
 type nodeFiles struct {
 	certs.Files
 	t    testing.TB
 	node string
 }
 
-// newFiles makes those of a node of an authority, which it believes.
+// newFiles creates the files of a node with a certificate of an authority,
+// which the node also trusts.
 func newFiles(of authority, node string) nodeFiles {
 	dir := of.t.TempDir()
 	f := nodeFiles{certs.Files{Cert: filepath.Join(dir, "peer.crt"), Key: filepath.Join(dir, "peer.key"), ClientCA: filepath.Join(dir, "ca.crt")}, of.t, node}
@@ -77,7 +79,7 @@ func newFiles(of authority, node string) nodeFiles {
 	return f
 }
 
-// renew puts another pair in place.
+// renew replaces the key pair.
 func (f nodeFiles) renew(of authority) {
 	f.t.Helper()
 	cert, key := certs.NodeFiles(f.t.TempDir(), "new")
@@ -89,7 +91,7 @@ func (f nodeFiles) renew(of authority) {
 	}
 }
 
-// believe puts another bundle of authorities in place.
+// believe replaces the bundle of trusted authorities.
 func (f nodeFiles) believe(all ...authority) {
 	f.t.Helper()
 	var bundle []byte
@@ -105,7 +107,7 @@ func (f nodeFiles) believe(all ...authority) {
 	}
 }
 
-// serial is the serial number of the pair in the files.
+// serial returns the serial number of the certificate in the files.
 func (f nodeFiles) serial() string {
 	f.t.Helper()
 	pair, err := tls.LoadX509KeyPair(f.Cert, f.Key)
@@ -115,13 +117,13 @@ func (f nodeFiles) serial() string {
 	return pair.Leaf.SerialNumber.String()
 }
 
-// flags are those of a node with these files.
+// flags returns the flags of a node with these files.
 func (f nodeFiles) flags(mode string) []string {
 	return []string{"--peer-tls-mode", mode, "--peer-cert-file", f.Cert, "--peer-key-file", f.Key, "--peer-ca-file", f.ClientCA}
 }
 
-// as is the configuration of a caller that shows a certificate and takes those
-// of nodes of an authority.
+// as returns the TLS configuration of a caller that shows a certificate and
+// trusts the certificates of an authority's nodes.
 func as(shows tls.Certificate, nodes authority) *tls.Config {
 	c := &tls.Config{RootCAs: x509.NewCertPool(), NextProtos: []string{certs.PeerProtocol}}
 	c.RootCAs.AddCert(nodes.Cert)
@@ -129,8 +131,8 @@ func as(shows tls.Certificate, nodes authority) *tls.Config {
 	return c
 }
 
-// over is a network whose connections are of a configuration; without any they
-// are without TLS.
+// over is a network whose connections use a TLS configuration; nil is without
+// TLS.
 type over struct {
 	network.TCP
 	config *tls.Config
@@ -143,8 +145,9 @@ func (o over) Dial(ctx context.Context, address string) (net.Conn, error) {
 	return (&tls.Dialer{Config: o.config}).DialContext(ctx, "tcp", address)
 }
 
-// callAs makes a call between nodes, as a node of a cluster, and returns the
-// status: 415 where the procedure was reached, which takes no such body.
+// callAs makes a call to a node as another node of the cluster, and returns the
+// status. It is 415 if the procedure was reached, because no procedure accepts
+// the content type of the body.
 func callAs(t testing.TB, config *tls.Config, url, path, node, cluster string) (status int, err error) {
 	t.Helper()
 	transport := network.NewHTTPTransport(over{config: config}, network.HTTPOptions{DialTimeout: testkit.Patience, Idle: testkit.Patience})

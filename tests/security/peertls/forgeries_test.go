@@ -21,8 +21,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// forgers are three nodes that require TLS of each other, and a certificate of
-// one that neither founded them nor leads the metadata.
+// forgers returns three nodes that require TLS of each other, and a forger with
+// the certificate of a node that neither bootstrapped the cluster nor leads the
+// metadata shard.
 func forgers(t *testing.T) (w *world, f forger, forging int) {
 	t.Helper()
 	own := newAuthority(t)
@@ -41,7 +42,7 @@ func forgers(t *testing.T) (w *world, f forger, forging int) {
 	return w, f, forging
 }
 
-// hello are the headers of the forger's own calls.
+// hello adds the headers of the forger's own calls.
 func (f forger) hello(to http.Header) {
 	for name, value := range map[string]string{
 		"Hostd-Format": "1", "Hostd-Levels": fmt.Sprintf("%d-%d", sharding.SupportedVersions.Min, sharding.SupportedVersions.Max), "Hostd-Node": f.node,
@@ -51,7 +52,7 @@ func (f forger) hello(to http.Header) {
 	}
 }
 
-// transport is one of its connections to a node.
+// transport returns a transport from the forger to a node.
 func (f forger) transport(to *testkit.Node) http.RoundTripper {
 	config := f.config.Clone()
 	config.ServerName = to.ID() + ".example"
@@ -60,8 +61,8 @@ func (f forger) transport(to *testkit.Node) http.RoundTripper {
 	return transport
 }
 
-// forward asks a node for one thing on a stream of its own, and returns the
-// failure, nil for none.
+// forward sends a node one item on a new stream, and returns the failure; nil
+// if it succeeds.
 func (f forger) forward(to *testkit.Node, item *peerv1.ForwardRequest_Item) (failure *peerv1.ForwardError) {
 	f.t.Helper()
 	calls := peerv1connect.NewForwardServiceClient(&http.Client{Transport: f.transport(to)}, to.PeerAPI())
@@ -89,7 +90,7 @@ func (f forger) forward(to *testkit.Node, item *peerv1.ForwardRequest_Item) (fai
 	return failure
 }
 
-// entity is a counter of a shard.
+// entity returns a counter in a shard.
 func entity(name string, shard sharding.ShardID, shards uint32) sharding.EntityID {
 	for n := 0; ; n++ {
 		if e := (sharding.EntityID{Type: "counter", ID: name + strconv.Itoa(n)}); sharding.ShardOf(e, shards) == shard {
@@ -98,8 +99,8 @@ func entity(name string, shard sharding.ShardID, shards uint32) sharding.EntityI
 	}
 }
 
-// A node brings messages of entities whose shards it leads, and of no others:
-// one that it made up would count, and the one in whose place it came would
+// A node may deliver messages only from entities whose shards it leads. A
+// forged message would take effect, and the real message with its number would
 // never arrive.
 func TestMessagesComeFromWhoLeadsTheirShard(t *testing.T) {
 	w, f, forging := forgers(t)
@@ -129,7 +130,7 @@ func TestMessagesComeFromWhoLeadsTheirShard(t *testing.T) {
 				Send: &peerv1.ForwardRequest_Send{SourceType: source.Type, SourceId: source.ID, Number: 1},
 			})
 			if fmt.Sprint(leaders()) != fmt.Sprint(before) {
-				continue // it may lead meanwhile what it did not
+				continue // it may have become the leader meanwhile
 			}
 			leads := before[from] == forging
 			tried[leads]++
@@ -147,8 +148,8 @@ func TestMessagesComeFromWhoLeadsTheirShard(t *testing.T) {
 	}
 }
 
-// What becomes of members and replicas is the coordinator's to say: another
-// node neither proposes it nor takes leaderships away.
+// Only the coordinator decides about members and replicas. Another node can
+// neither propose changes nor request leadership transfers.
 func TestNobodyCoordinatesButTheCoordinator(t *testing.T) {
 	w, f, forging := forgers(t)
 	victim := w.Node(3 - forging).ID()
@@ -172,7 +173,7 @@ func TestNobodyCoordinatesButTheCoordinator(t *testing.T) {
 	} {
 		for i, n := range w.Nodes() {
 			if i == forging {
-				continue // it takes nobody for itself
+				continue // it does not accept calls in its own name
 			}
 			if status, text := f.call(n, f.node, f.starts[f.node], tt.path, tt.request); status == http.StatusOK || !strings.Contains(text, tt.fault) {
 				t.Errorf("%s on %s: %d, %s", tt.name, n.ID(), status, text)
@@ -186,13 +187,13 @@ func TestNobodyCoordinatesButTheCoordinator(t *testing.T) {
 	}
 }
 
-// A message of raft comes from the node that has the replica which it is from.
+// A raft message must come from the node that has the sending replica.
 func TestReplicasSpeakFromTheirNodes(t *testing.T) {
 	w, f, forging := forgers(t)
 	victim := w.Node(3 - forging)
 	const ids, term = 16, 1 << 20
 	frame := make([]byte, 8)
-	frame[0] = 2 // the version
+	frame[0] = 2 // version
 	for to := uint64(2); to < ids; to++ {
 		frame = append(frame, 1) // a heartbeat
 		for _, v := range []uint64{0, uint64(meta.BootstrapReplica), to, term, 0} {
@@ -207,7 +208,7 @@ func TestReplicasSpeakFromTheirNodes(t *testing.T) {
 	victim.Until("a link is taken", func() error {
 		ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 		defer cancel()
-		number++ // until it is above that of the node's own link
+		number++ // until it exceeds that of the node's own link
 		stream := calls.Link(ctx)
 		f.hello(stream.RequestHeader())
 		stream.RequestHeader().Set("Hostd-Link", strconv.Itoa(number))
@@ -228,8 +229,8 @@ func TestReplicasSpeakFromTheirNodes(t *testing.T) {
 	}
 }
 
-// A node's streams are its own: another one that calls its stream by the same
-// name takes nobody's place.
+// Streams are identified per node. A stream of another node with the same ID
+// does not replace a node's stream.
 func TestStreamsAreOfTheirNode(t *testing.T) {
 	w, f, forging := forgers(t)
 	victim := w.Node(3 - forging)
@@ -242,7 +243,7 @@ func TestStreamsAreOfTheirNode(t *testing.T) {
 	if err := stream.Send(nil); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := stream.Receive(); err != nil { // the greeting
+	if _, err := stream.Receive(); err != nil { // greeting
 		t.Fatal(err)
 	}
 	query := &peerv1.ForwardRequest_Item{Correlation: 7, Kind: peerv1.ForwardKind_QUERY, EntityType: "counter", EntityId: "x", Name: "total", RemainingMicros: uint64(testkit.Patience.Microseconds())}

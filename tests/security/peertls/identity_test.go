@@ -29,8 +29,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// betweenNodes are all procedures that nodes call, and one of clients that a
-// node passes on.
+// betweenNodes returns all procedures that nodes call, and one client procedure
+// that nodes forward.
 func betweenNodes() (paths []string) {
 	services := peerv1.File_hostd_peer_v1_peer_proto.Services()
 	for i := range services.Len() {
@@ -42,19 +42,19 @@ func betweenNodes() (paths []string) {
 	return append(paths, "/hostd.hop/hostd.cluster.v1.ClusterService/PutSetting")
 }
 
-// forger is a node with a certificate of its own that says what it likes.
+// forger is a node with a valid certificate of its own that makes false claims.
 type forger struct {
 	t       *testing.T
 	config  *tls.Config
 	cluster string
-	node    string            // whose certificate it is
-	starts  map[string]uint64 // of the members
+	node    string            // node of its certificate
+	starts  map[string]uint64 // incarnations of the members
 	own     authority
 
-	principal string // the caller that it names, where it is not empty
+	principal string // principal that it claims for the caller; none if empty
 }
 
-// call calls a node as another one, and returns what comes of it.
+// call calls a node in the name of another node, and returns the response.
 func (f forger) call(to *testkit.Node, as string, incarnation uint64, path string, request proto.Message) (status int, text string) {
 	f.t.Helper()
 	body, err := protojson.Marshal(request)
@@ -93,7 +93,7 @@ func (f forger) call(to *testkit.Node, as string, incarnation uint64, path strin
 	return status, text
 }
 
-// members are the starts of the nodes that a node knows.
+// members returns the incarnations of the nodes that a node knows.
 func (f *forger) members(of *testkit.Node) map[string]uint64 {
 	f.t.Helper()
 	status, text := f.call(of, f.node, 1, probe, &peerv1.ProbeRequest{})
@@ -109,8 +109,8 @@ func (f *forger) members(of *testkit.Node) map[string]uint64 {
 	return starts
 }
 
-// A node with a certificate of its own speaks for itself alone: it calls nobody
-// as another node, admits and raises none, and keeps none out.
+// A node with a certificate can speak only for itself: it cannot make calls in
+// the name of another node, admit or raise a node, or keep a node out.
 func TestNobodySpeaksForAnother(t *testing.T) {
 	own := newAuthority(t)
 	w := newWorld(t, own)
@@ -137,7 +137,7 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 			}
 		}
 		if i == 1 {
-			continue // n2 takes nobody for itself
+			continue // n2 does not accept calls in its own name
 		}
 		for _, tt := range []struct {
 			name, path, fault string
@@ -164,11 +164,11 @@ func TestNobodySpeaksForAnother(t *testing.T) {
 	w.end()
 }
 
-// answering is a server of what a node is asked, over TLS.
+// answering is a server with false answers to a node's calls, over TLS.
 type answering struct {
 	peerv1connect.UnimplementedPeerServiceHandler
-	hello string // what it calls itself in headers
-	node  string // and in answers
+	hello string // node ID in its headers
+	node  string // node ID in its answers
 	start uint64
 }
 
@@ -188,7 +188,7 @@ func (a answering) ReadMeta(context.Context, *connect.Request[peerv1.ReadMetaReq
 	return connect.NewResponse(&peerv1.ReadMetaResponse{Index: 7}), nil
 }
 
-// serve serves it with the certificate of a node.
+// serve starts the server with the certificate of a node.
 func (a answering) serve(t *testing.T, of authority, certified string) (address string) {
 	t.Helper()
 	l, err := network.TCP{}.Listen("127.0.0.1:0")
@@ -244,8 +244,8 @@ func openPeers(t *testing.T, f nodeFiles) *certs.Peers {
 	return p
 }
 
-// A node with a certificate of its own answers for itself alone: what it says
-// in another's name is not taken, and keeps that one out from nowhere.
+// A node with a certificate can answer only for itself: answers in the name of
+// another node are rejected, and do not keep that node out.
 func TestNobodyAnswersForAnother(t *testing.T) {
 	own := newAuthority(t)
 	p, err := peer.New(peer.Options{

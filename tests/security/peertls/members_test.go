@@ -25,15 +25,15 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// anybodys are the procedures that nodes serve to each other before they are
-// members of one cluster.
+// anybodys are the procedures that nodes serve to nodes that are not members of
+// their cluster yet.
 var anybodys = []string{
 	peerv1connect.PeerServiceProbeProcedure, peerv1connect.PeerServicePledgeProcedure, peerv1connect.PeerServiceVouchProcedure,
 	peerv1connect.PeerServiceJoinProcedure, peerv1connect.PeerServiceRenewProcedure, peerv1connect.PeerServiceLinkProcedure, peerv1connect.PeerServiceSendSnapshotProcedure,
 }
 
-// allBetweenNodes are all that a node is served by another: what nodes ask by
-// themselves, and what they pass on for their callers.
+// allBetweenNodes are all procedures that nodes serve to nodes: their own calls
+// and the calls that they forward for clients.
 func allBetweenNodes() (paths []string) {
 	for _, file := range []protoreflect.FileDescriptor{
 		peerv1.File_hostd_peer_v1_peer_proto, peerv1.File_hostd_peer_v1_forward_proto, peerv1.File_hostd_peer_v1_transfer_proto,
@@ -53,13 +53,13 @@ func allBetweenNodes() (paths []string) {
 	return paths
 }
 
-// start are the headers of a forger's calls.
+// as returns a forger with the certificate of a node.
 func (f forger) as(node string) forger {
 	f.node, f.config = node, as(f.own.pair(request(node)), f.own)
 	return f
 }
 
-// audited are three nodes with audit logs that require TLS of each other.
+// audited returns three nodes with audit logs that require TLS of each other.
 func audited(t *testing.T) (*world, forger) {
 	t.Helper()
 	return auditing(t, "changes")
@@ -81,8 +81,8 @@ func auditing(t *testing.T, level string) (*world, forger) {
 	return w, f
 }
 
-// refusals are the procedures of which a node's audit log says that it refused a
-// node.
+// refusals returns the procedures for which a node's audit log records the
+// rejection of a node.
 func refusals(t *testing.T, n *testkit.Node, node string) (procedures []string) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(n.DataDir(), "audit", "audit.log"))
@@ -100,8 +100,8 @@ func refusals(t *testing.T, n *testkit.Node, node string) (procedures []string) 
 	return procedures
 }
 
-// A certificate of the cluster's authority is obeyed in nothing until its node
-// has joined, and each refusal is in the audit log.
+// A node with a certificate of the cluster's authority may do nothing until it
+// has joined, and each rejection is in the audit log.
 func TestStrangersAreNotServed(t *testing.T) {
 	w, f := audited(t)
 	for i, n := range w.Nodes() {
@@ -126,7 +126,8 @@ func TestStrangersAreNotServed(t *testing.T) {
 	}
 }
 
-// hangs opens a link as a node and returns what ends with it.
+// hangs opens a link as a node and returns a channel that receives the error
+// when the link ends.
 func (f forger) hangs(to *testkit.Node) (ended <-chan error) {
 	f.t.Helper()
 	calls := peerv1connect.NewPeerServiceClient(&http.Client{Transport: f.transport(to)}, to.PeerAPI())
@@ -158,8 +159,9 @@ func (f forger) hangs(to *testkit.Node) (ended <-chan error) {
 	return out
 }
 
-// A node that an operator put down is cut off at once, on every node, although
-// its process runs and its certificate is good. Another start of it is admitted.
+// A node that an operator marked as down is disconnected at once by every node,
+// although its process runs and its certificate is valid. Its next start is
+// admitted.
 func TestPutDownNodesAreNotServed(t *testing.T) {
 	w, f := audited(t)
 	put := 1
@@ -175,7 +177,7 @@ func TestPutDownNodesAreNotServed(t *testing.T) {
 	if status, text := mine(other, f.starts[f.node], peerv1connect.PeerServiceCountsProcedure); status != http.StatusOK {
 		t.Fatalf("before: %d, %s", status, text)
 	}
-	down.Pause() // so that the links that are open are the forger's
+	down.Pause() // so that all open links are the forger's
 	var links []<-chan error
 	for i, n := range w.Nodes() {
 		if i != put {
@@ -231,8 +233,9 @@ func TestPutDownNodesAreNotServed(t *testing.T) {
 	}
 }
 
-// A node whose metadata is old takes raft from nodes that it does not know, and
-// catches up: they have joined, and lead, while it was away.
+// A node with outdated metadata accepts raft messages from nodes that it does
+// not know, and catches up: they have joined, and lead shards, while it was
+// down.
 func TestNodeWithOldMetadataCatchesUp(t *testing.T) {
 	own := newAuthority(t)
 	w := newWorld(t, own)
@@ -273,8 +276,8 @@ func TestNodeWithOldMetadataCatchesUp(t *testing.T) {
 	w.end()
 }
 
-// All nodes start at once and none leads yet: what they know of each other is
-// enough to elect a leader.
+// All nodes start at once, and there is no leader yet. What they know about
+// each other is enough to elect one.
 func TestClusterStartsWithoutALeader(t *testing.T) {
 	own := newAuthority(t)
 	w := newWorld(t, own)
@@ -299,7 +302,8 @@ func TestClusterStartsWithoutALeader(t *testing.T) {
 	w.end()
 }
 
-// lines are those of a node's audit log that have all of some texts.
+// lines returns the number of lines in a node's audit log that contain all the
+// texts.
 func lines(t *testing.T, n *testkit.Node, texts ...string) (found int) {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(n.DataDir(), "audit", "audit.log"))
@@ -314,9 +318,9 @@ func lines(t *testing.T, n *testkit.Node, texts ...string) (found int) {
 	return found
 }
 
-// Whatever a node does for another one is in its audit log, with the caller that
-// the other one names and with its own name: a member that makes callers up is
-// found out.
+// Every change that a node makes for another node is in its audit log, with the
+// caller that the other node names and with that node's own ID. A member that
+// invents callers can therefore be identified.
 func TestForgedCallersLeaveALine(t *testing.T) {
 	w, f := audited(t)
 	leader := w.Leader(uint32(sharding.MetaShard))
@@ -349,8 +353,8 @@ func TestForgedCallersLeaveALine(t *testing.T) {
 	}
 }
 
-// Where every call is written, so are the commands and queries that a node
-// brings for its callers.
+// If all calls are audited, so are the commands and queries that a node
+// forwards for its callers.
 func TestForwardedCallsAreAudited(t *testing.T) {
 	w, f := auditing(t, "all")
 	at := w.Node(w.Leader(1))
@@ -364,8 +368,9 @@ func TestForwardedCallsAreAudited(t *testing.T) {
 	})
 }
 
-// A change that a client asks of a node which does not lead the metadata has its
-// lines there, and one pair where it is carried out.
+// A change requested at a node that does not lead the metadata shard has its
+// lines in the audit log there, and one pair of lines at the node that makes
+// the change.
 func TestChangesAreAuditedWhereTheyAreMade(t *testing.T) {
 	w, _ := audited(t)
 	leader := w.Leader(uint32(sharding.MetaShard))
@@ -381,9 +386,9 @@ func TestChangesAreAuditedWhereTheyAreMade(t *testing.T) {
 	}
 }
 
-// A node that was put down, and whose vote a shard cannot do without, is heard
-// again from its next start on: that start may vote before it is admitted, since
-// nobody could admit it otherwise. Its running start stays out.
+// If a shard needs the vote of a node that was marked as down, the node's next
+// start is accepted before it is admitted, because otherwise nobody could admit
+// it. Its current process stays out.
 func TestPutDownNodeWhoseVoteIsNeededComesBack(t *testing.T) {
 	w, _ := audited(t)
 	first, put := w.Leader(0), 1

@@ -20,13 +20,14 @@ import (
 
 const probe = "/hostd.peer.v1.PeerService/Probe"
 
-// startNode starts a node with peer TLS.
+// startNode starts a node with TLS between nodes.
 func startNode(t *testing.T, mode string, f nodeFiles) *testkit.Node {
 	t.Helper()
 	return testkit.StartNode(t, testkit.NodeOptions{Flags: f.flags(mode)})
 }
 
-// asNode is a caller that the node takes for another one.
+// asNode returns the configuration of a caller that node n1 accepts as another
+// node.
 func asNode(t *testing.T, q certs.Request, shows, nodes authority) *tls.Config {
 	t.Helper()
 	c := as(shows.pair(q), nodes)
@@ -34,8 +35,8 @@ func asNode(t *testing.T, q certs.Request, shows, nodes authority) *tls.Config {
 	return c
 }
 
-// answers waits until a node answers a call of another one with a status. One
-// that stood still for a moment closes what came meanwhile.
+// answers waits until a node answers a call from another node with a status. It
+// retries, because a node that was stalled for a moment closes new connections.
 func answers(t *testing.T, n *testkit.Node, config *tls.Config, url, path string, want int) {
 	t.Helper()
 	n.Until(path+" is answered", func() error {
@@ -47,7 +48,7 @@ func answers(t *testing.T, n *testkit.Node, config *tls.Config, url, path string
 	})
 }
 
-// metrics are the lines of a node's metrics that begin with a text.
+// metrics returns the lines of a node's metrics that begin with a text.
 func metrics(t *testing.T, n *testkit.Node, begin string) (lines []string) {
 	t.Helper()
 	var text []byte
@@ -70,7 +71,8 @@ func metrics(t *testing.T, n *testkit.Node, begin string) (lines []string) {
 	return lines
 }
 
-// counted is the number of connections that came in a way.
+// counted returns the counter of connections that were accepted in the given
+// way.
 func counted(t *testing.T, n *testkit.Node, how string) string {
 	t.Helper()
 	name := `hostd_peer_accepted_total{how="` + how + `"} `
@@ -90,8 +92,8 @@ func ended(t *testing.T, conn net.Conn) {
 	}
 }
 
-// A node that requires TLS takes nothing from who shows no certificate of a
-// node, on either listener.
+// A node that requires TLS rejects, on both listeners, callers without a
+// certificate of a node.
 func TestRequire(t *testing.T) {
 	own, strange := newAuthority(t), newAuthority(t)
 	n := startNode(t, "require", newFiles(own, "n1"))
@@ -158,8 +160,8 @@ func TestRequire(t *testing.T) {
 	}
 }
 
-// A node that allows TLS takes both on its port, and no certificate that is not
-// good.
+// A node that allows TLS accepts connections with and without TLS on its port,
+// but no invalid certificate.
 func TestAllow(t *testing.T) {
 	own := newAuthority(t)
 	n := startNode(t, "allow", newFiles(own, "n1"))
@@ -178,8 +180,8 @@ func TestAllow(t *testing.T) {
 	}
 }
 
-// A node reads its files when it starts and at a SIGHUP, says what is wrong
-// with them, and serves on with what it has.
+// A node reads its files at its start and on SIGHUP. If they are invalid it
+// reports why, and continues with the previous ones.
 func TestFilesOfANode(t *testing.T) {
 	own := newAuthority(t)
 	f := newFiles(own, "n1")
@@ -214,7 +216,8 @@ func TestFilesOfANode(t *testing.T) {
 	}
 }
 
-// shown is the serial number of what a node shows to another.
+// shown returns the serial number of the certificate that a node shows to other
+// nodes.
 func shown(t testing.TB, n *testkit.Node, config *tls.Config) (serial string) {
 	t.Helper()
 	n.Until("a certificate is shown", func() error {

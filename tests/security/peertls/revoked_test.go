@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// An operator revokes a certificate with the command line alone: it writes the
-// list over the one that the node has, and the node takes it without a signal.
+// An operator revokes a certificate with the command line only: it overwrites
+// the node's revocation list, and the node reloads it without a signal.
 func TestRevokedOnTheCommandLine(t *testing.T) {
 	own := newAuthority(t)
 	crl := filepath.Join(t.TempDir(), "peers.crl")
@@ -48,8 +48,8 @@ func TestRevokedOnTheCommandLine(t *testing.T) {
 	})
 }
 
-// A node refuses revoked certificates from the moment that its list names them,
-// and closes what they have open. It does not start with a list that has ended.
+// A node rejects revoked certificates as soon as its list contains them, and
+// closes their open connections. It does not start with an expired list.
 func TestRevokedCertificatesAreRefused(t *testing.T) {
 	own := newAuthority(t)
 	files := newFiles(own, "n1")
