@@ -14,19 +14,20 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// modelPair is two entities: who sends, and who gets it.
+// modelPair is a channel: the source and the destination of messages.
 type modelPair struct{ source, destination sharding.EntityID }
 
-// modelMessages is what a shard must have of messages.
+// modelMessages is the expected state of a shard's messages.
 type modelMessages struct {
 	outbox      []journal.Message
 	deadLetters []journal.DeadLetter
 	last        map[modelPair]journal.PairCount
 	received    map[modelPair]uint64
-	owned       bool // by an entry that is being applied
+	owned       bool // copied for the entry that is being applied
 }
 
-// own makes it the entry's, to be changed.
+// own copies the state for the current entry, which may then modify it. If the
+// entry is rejected, the copy is dropped.
 func (p *modelMessages) own() {
 	if p.owned {
 		return
@@ -37,7 +38,8 @@ func (p *modelMessages) own() {
 	}
 }
 
-// record applies what a record says; false refuses its entry.
+// record applies the messages of a record. It returns false if the entry must
+// be rejected.
 func (p *modelMessages) record(r *journal.Record, at journal.ItemID) bool {
 	var from journal.MessageSource
 	if data := r.Section(journal.SectionSource); data != nil {
@@ -100,7 +102,7 @@ func (p *modelMessages) addMessage(from sharding.EntityID, op *journal.MessageOp
 	})
 }
 
-// steps applies an entry of steps.
+// steps applies an entry of outbox operations.
 func (sh *modelShard) steps(p modelMessages, index uint64, body []byte) error {
 	clock := sh.clock
 	p.own()
@@ -166,7 +168,8 @@ func (sh *modelShard) steps(p modelMessages, index uint64, body []byte) error {
 	return nil
 }
 
-// addMessages makes a record send, or be made by a message or a dead letter.
+// addMessages makes a record send messages, or adds a message or a dead letter
+// as its cause.
 func (s *source) addMessages(r *journal.Record, sh *modelShard, taken map[modelPair]uint64) {
 	switch made := r.Section(journal.SectionSource) != nil; {
 	case made:
@@ -211,8 +214,8 @@ func (s *source) addMessages(r *journal.Record, sh *modelShard, taken map[modelP
 	}
 }
 
-// outboxEntry is an entry of steps: messages that are acknowledged, some again,
-// refusals and dead letters that are discarded.
+// outboxEntry makes an entry of outbox operations: acknowledgements of
+// messages, some of them repeated, rejections, and discards of dead letters.
 func (s *source) outboxEntry(sh *modelShard, fence sharding.Term) []byte {
 	b := journal.AppendEntryHeader(nil, journal.EntryOutbox, fence, s.number)
 	taken := make(map[modelPair]uint64)
@@ -249,7 +252,7 @@ func (s *source) outboxEntry(sh *modelShard, fence sharding.Term) []byte {
 	return b
 }
 
-// giveUp gives up the first message of a pair.
+// giveUp makes the operation that gives up the first message of a channel.
 func (s *source) giveUp(sh *modelShard) journal.OutboxOp {
 	o := sh.messages.outbox[s.rng.IntN(len(sh.messages.outbox))]
 	for _, first := range sh.messages.outbox {
@@ -261,7 +264,7 @@ func (s *source) giveUp(sh *modelShard) journal.OutboxOp {
 	return journal.OutboxOp{Kind: journal.OutboxGivenUp, ID: o.ID, At: s.clock + 200, Code: []byte("not_found"), Message: []byte("no such type"), Answer: []byte("{}")}
 }
 
-// traceOf is the span that a record names; nil for none.
+// traceOf returns the trace context of a record; nil if it has none.
 func traceOf(r *journal.Record) *journal.TraceContext {
 	in, err := journal.DecodeTraceContext(r.Section(journal.SectionTrace))
 	if err != nil {
@@ -279,7 +282,8 @@ func messageText(s journal.Message) string {
 	return fmt.Sprint(s, " ", in)
 }
 
-// checkMessages compares all that can be read of messages.
+// checkMessages compares everything that can be read about messages with the
+// model.
 func checkMessages(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *modelShard, rng *rand.Rand) {
 	t.Helper()
 	var totals journal.MessageTotals

@@ -17,8 +17,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// model is what the Machine must be, said in the plainest way: it keeps every
-// record of every entity in memory, decoded.
+// model specifies Machine in the simplest way: it keeps every record of every
+// entity decoded in memory.
 type model struct {
 	shards map[sharding.ShardID]*modelShard
 }
@@ -29,12 +29,12 @@ type modelShard struct {
 	clock    int64
 	revision uint64
 	entities map[sharding.EntityID]*modelEntity
-	rows     []string // order, as text
+	rows     []string // event order, as text
 	rowIndex []uint64
 	rowAt    []journal.Position
-	rowMark  []uint32 // fingerprints
+	rowMark  []uint32 // chain fingerprints
 	messages modelMessages
-	changes  int // of timers, by the entry
+	changes  int // timer changes of the current entry
 }
 
 type modelEntity struct {
@@ -42,12 +42,12 @@ type modelEntity struct {
 	hash    journal.Hash
 	deleted bool
 	stopped bool
-	cut     int // how many of the records are gone
+	cut     int // number of truncated records
 	snaps   []journal.Snapshot
 	timers  map[string]journal.Timer
-	lives   modelLives       // while an entry is judged
-	left    int              // timers of earlier lives that are not removed
-	cutTo   journal.Sequence // records are to be truncated up to there
+	lives   modelLives       // used while an entry is judged
+	left    int              // timers of earlier lives that are not deleted yet
+	cutTo   journal.Sequence // records before it are to be truncated
 	records [][]byte
 	at      []journal.Position
 	last    []journal.Sequence
@@ -62,8 +62,9 @@ func (t *model) shard(id sharding.ShardID) *modelShard {
 	return t.shards[id]
 }
 
-// apply returns the sentinel that the verdict must wrap, nil for success. Then
-// the entry works off what earlier ones have left.
+// apply applies an entry and returns the error that its apply result must wrap;
+// nil for success. Like Machine, it then does a part of the deletions that
+// earlier entries have left.
 func (t *model) apply(id sharding.ShardID, c journal.Committed) error {
 	sh := t.shard(id)
 	sh.changes = 0
@@ -75,7 +76,8 @@ func (t *model) apply(id sharding.ShardID, c journal.Committed) error {
 	return err
 }
 
-// workOff is for the first entity by its key that has something left.
+// workOff does deferred deletions for the first entity, in key order, that has
+// any.
 func (sh *modelShard) workOff() {
 	var first *modelEntity
 	key := ""
@@ -93,8 +95,8 @@ func (sh *modelShard) workOff() {
 	}
 }
 
-// truncate cuts all records up to cutTo: those of a test are fewer than a
-// slice.
+// truncate truncates all records before cutTo. Tests have fewer records than
+// Machine truncates for one entry.
 func (t *modelEntity) truncate() {
 	cut := t.cut
 	for n := t.cut; n < len(t.last) && t.last[n] < t.cutTo; n++ {
@@ -209,7 +211,8 @@ func (sh *modelShard) applyEntry(c journal.Committed) error {
 	return nil
 }
 
-// fires reports that the timer that made a record is set before its entry.
+// fires reports whether the timer that caused a record was set before the
+// entry. It returns true for other records.
 func (l *modelLives) fires(t *modelEntity, r *journal.Record) bool {
 	data := r.Section(journal.SectionSource)
 	if data == nil || data[0] != journal.SourceTimer {
@@ -226,7 +229,7 @@ func (l *modelLives) fires(t *modelEntity, r *journal.Record) bool {
 	return ok && timer.Due == s.Due
 }
 
-// changeTimers returns how many changes the record says.
+// changeTimers applies the timer changes of a record and returns their number.
 func (t *modelEntity) changeTimers(r *journal.Record, paced bool) (changes int) {
 	if t.timers == nil {
 		t.timers = make(map[string]journal.Timer)
@@ -270,11 +273,11 @@ func (t *modelEntity) changeTimers(r *journal.Record, paced bool) (changes int) 
 	return changes
 }
 
-// modelLives says whether a deletion leaves an entity's timers to later
-// entries.
+// modelLives determines whether a deletion leaves an entity's timers to later
+// entries because there are too many.
 type modelLives struct {
-	before int // timers before the entry, of the life
-	said   int // changes of the life's timers that the entry says
+	before int // timers of this life before the entry
+	said   int // timer changes of this life in the entry
 	ended  bool
 }
 
@@ -323,8 +326,8 @@ func (sh *modelShard) snapshot(body []byte, paced bool) error {
 	return nil
 }
 
-// retain cuts what nobody needs: what the oldest snapshot kept reads stays, and
-// so do the last events.
+// retain truncates records that nothing needs. It keeps the idempotency window
+// of the oldest kept snapshot, and the last events.
 func (t *modelEntity) retain(retain uint64) {
 	if retain == 0 {
 		return
@@ -338,7 +341,7 @@ func (t *modelEntity) retain(retain uint64) {
 	}
 }
 
-// gone is the sequence of the last event that was cut.
+// gone returns the sequence of the last truncated event.
 func (t *modelEntity) gone() journal.Sequence {
 	if t.cut == 0 {
 		return 0
@@ -364,7 +367,7 @@ func rowText(r *store.OrderRow) string {
 	return b.String()
 }
 
-// checkVerdict compares what the Machine said with what it had to.
+// checkVerdict compares an apply result with the expected one.
 func checkVerdict(t *testing.T, v eventlog.Verdict, want error) {
 	t.Helper()
 	if want == nil && v.Err != nil || want != nil && !errors.Is(v.Err, want) {
@@ -403,8 +406,8 @@ func checkMachine(t *testing.T, m *eventlog.Machine, want *model, rng *rand.Rand
 	}
 }
 
-// checkAbsent: who never had a record is known to be absent, and nobody else,
-// those that are deleted included.
+// checkAbsent checks that IsAbsent returns true only for entities that never
+// had a record. Deleted entities are not absent.
 func checkAbsent(t *testing.T, m *eventlog.Machine, id sharding.ShardID, want *modelShard, rng *rand.Rand) {
 	t.Helper()
 	for e := range want.entities {
@@ -455,7 +458,7 @@ func checkEntity(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e shard
 	}
 }
 
-// checkSnapshots compares every snapshot that a load could ask for.
+// checkSnapshots compares every snapshot that a load could request.
 func checkSnapshots(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sharding.EntityID, want *modelEntity) {
 	t.Helper()
 	for module := range byte(2) {
@@ -488,7 +491,7 @@ func checkSnapshots(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sh
 	}
 }
 
-// checkSince compares what is read behind the newest snapshot.
+// checkSince compares the records that are read after the newest snapshot.
 func checkSince(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sharding.EntityID, s *journal.Snapshot, want *modelEntity) {
 	t.Helper()
 	if stands := want.snaps[len(want.snaps)-1].Stands; s.Stands != stands {
@@ -550,8 +553,8 @@ func checkList(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *model
 	}
 }
 
-// checkRange reads from any place, and with a fingerprint that is right or not.
-// Rows that were written below the level have none.
+// checkRange reads the event order from any position, with a correct or a wrong
+// fingerprint. Rows written at an earlier cluster version have none.
 func checkRange(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *modelShard, rng *rand.Rand) {
 	t.Helper()
 	before := func(p eventlog.OrderPlace) (uint32, int) {

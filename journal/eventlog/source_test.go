@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// source makes entries that follow a model's state, and some that do not.
+// source generates entries that continue a model's state, and some that do not.
 type source struct {
 	rng    *rand.Rand
 	model  *model
@@ -19,8 +19,8 @@ type source struct {
 	names  int
 	clock  int64
 	number uint64
-	wrong  bool // some entries must be refused
-	many   bool // many timers and deletions
+	wrong  bool // generate some entries that must be rejected
+	many   bool // generate many timers and deletions
 }
 
 func newSource(seed uint64, shards, names int) *source {
@@ -32,8 +32,8 @@ func (s *source) entity() sharding.EntityID {
 	return sharding.EntityID{Type: []string{"account", "cart", "a"}[n%3], ID: fmt.Sprintf("e %d", n)}
 }
 
-// next makes the next entry of a random shard, applies it to the model and
-// returns what the verdict must be.
+// next generates the next entry of a random shard, applies it to the model, and
+// returns the error that its apply result must wrap.
 func (s *source) next() (sharding.ShardID, journal.Committed, error) {
 	id := sharding.ShardID(1 + s.rng.IntN(s.shards))
 	sh := s.model.shard(id)
@@ -98,12 +98,14 @@ func (s *source) data(sh *modelShard, term sharding.Term) []byte {
 	return b
 }
 
-// level is that of a cluster which had entries of each.
+// level returns one of two cluster versions, so that a log contains entries of
+// both.
 func (s *source) level() sharding.ClusterVersion {
 	return sharding.Version2 + sharding.ClusterVersion(min(1, s.rng.IntN(4)))
 }
 
-// bindings is an entry with a revision that is higher than the shard's, or not.
+// bindings generates an entry with a revision that may or may not be higher
+// than the shard's.
 func (s *source) bindings(sh *modelShard, fence sharding.Term) []byte {
 	b := journal.AppendBindingsEntry(nil, fence, s.number, max(1, sh.revision+s.rng.Uint64N(5))-1)
 	if s.wrong && s.rng.IntN(4) == 0 {
@@ -112,8 +114,9 @@ func (s *source) bindings(sh *modelShard, fence sharding.Term) []byte {
 	return b
 }
 
-// snapshot is an entry with a snapshot of some entity that has events, at its
-// head or not.
+// snapshot generates an entry with a snapshot of an entity that has events,
+// which may or may not be of its last event. It returns nil if the drawn entity
+// has no events.
 func (s *source) snapshot(sh *modelShard, fence sharding.Term) []byte {
 	e := s.entity()
 	ent := sh.entities[e]
@@ -162,7 +165,7 @@ func (s *source) record(e sharding.EntityID, term sharding.Term) journal.Record 
 	return r
 }
 
-// timers makes a record set and cancel timers, or be made by one.
+// timers makes a record set and cancel timers, or adds a timer as its cause.
 func (s *source) timers(r *journal.Record, cur *modelEntity) {
 	if s.rng.IntN(3) > 0 {
 		return
@@ -183,10 +186,10 @@ func (s *source) timers(r *journal.Record, cur *modelEntity) {
 	}
 	var ops, schedules []byte
 	n, names := s.rng.IntN(4), 8
-	if s.rng.IntN(6) == 0 { // more than a deletion ends at once
+	if s.rng.IntN(6) == 0 { // more timers than a deletion removes at once
 		n, names = 10+s.rng.IntN(20), 30
 	}
-	if s.rng.IntN(60) == 0 { // more than an entry removes
+	if s.rng.IntN(60) == 0 { // more timers than one entry removes
 		n, names = 400, 400
 	}
 	if s.many && s.rng.IntN(3) == 0 {

@@ -106,7 +106,8 @@ func TestDrainOfUnreachableNodeWaits(t *testing.T) {
 	w.hosts[at].apart = false
 	w.until(t, "drained", func() bool { return w.done[id].Done && w.led(w.hosts[at].id) == 0 })
 
-	// A dead node leads nothing as soon as others do.
+	// A dead node counts as leading nothing as soon as other nodes lead its
+	// shards.
 	w = calmWorld(t, 5, 3)
 	w.until(t, "whole", w.whole)
 	at = slices.IndexFunc(w.hosts, func(h *host) bool { return h != w.at && w.led(h.id) > 0 })
@@ -131,7 +132,7 @@ func TestRebalanceWaitsForUnreachableNode(t *testing.T) {
 		t.Errorf("asked while n4 is not heard: %v", err)
 	}
 
-	// One that is in progress waits.
+	// A rebalance that is in progress waits, too.
 	w = calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
 	w.propose(meta.PutPolicy(meta.Policy{Replication: 3, MinMembers: 3}))

@@ -72,7 +72,8 @@ func TestReplicaWithUnreadableLogStays(t *testing.T) {
 	})
 }
 
-// Its vote goes to a learner, and it stays.
+// A metadata replica that cannot read its log loses its vote to a learner, and
+// stays.
 func TestStoppedMetadataReplicaLosesItsVote(t *testing.T) {
 	w := calmWorld(t, 4, 4)
 	w.until(t, "whole", w.whole)
@@ -113,8 +114,8 @@ func TestTermOfStoppedReplicaIsIgnored(t *testing.T) {
 	})
 }
 
-// Learners on such a node are built on another node instead, and damage
-// elsewhere is repaired meanwhile.
+// Learners on nodes that cannot read the log are built on other nodes instead,
+// and damage elsewhere is repaired meanwhile.
 func TestNoReplicaIsBuiltOnNodeThatCannotReadTheLog(t *testing.T) {
 	w := calmWorld(t, 3, 3)
 	w.until(t, "whole", w.whole)
@@ -129,8 +130,8 @@ func TestNoReplicaIsBuiltOnNodeThatCannotReadTheLog(t *testing.T) {
 	})
 }
 
-// If no other node can take them, they stay, never catch up, and do not count
-// as being built.
+// If no other node can take such learners, they stay, never catch up, and do
+// not count as being built.
 func TestStuckLearnersDoNotBlockOthers(t *testing.T) {
 	w := calmWorld(t, 5, 5)
 	w.propose(meta.PutPolicy(meta.Policy{Replication: 5, MinMembers: 5, Rebalance: true}))

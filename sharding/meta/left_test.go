@@ -20,7 +20,7 @@ func leave(t *testing.T, s *meta.State, m meta.Member) {
 }
 
 // Former members are remembered until they join again, across restores, from
-// the cluster version on.
+// cluster version VersionFormerMembers on.
 func TestFormerMembersAreRemembered(t *testing.T) {
 	for level, want := range map[sharding.ClusterVersion]bool{sharding.Version2: false, sharding.VersionFormerMembers: true} {
 		s := created(t)

@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// putRollout returns a rollout of the type over a revision, to 5 percent and to
-// ids with prefix p, modified by change.
+// putRollout returns a rollout of the type that starts over a revision, for 5
+// percent of the entities and IDs with prefix p, modified by change.
 func putRollout(entityType string, over uint64, change func(*meta.Rollout)) meta.PutRollout {
 	part := meta.Part{Share: 500, Prefix: "p"}
 	r := &meta.Rollout{Digest: digest(0xb2), State: meta.RolloutRunning, Part: part, First: part, Types: []string{entityType}}

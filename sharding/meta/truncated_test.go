@@ -114,10 +114,10 @@ func TestRolloutsNeedAProof(t *testing.T) {
 	readsTruncated(t, s, 2)
 	put(meta.RolloutRunning, meta.RolloutAborting, meta.RolloutHeld)
 	run(t, s, back(""))
-	readsTruncated(t, s) // what it has written since was not proved
+	readsTruncated(t, s) // nothing proved the snapshots that it has written since
 	put(meta.RolloutRunning, meta.RolloutAborting, meta.RolloutHeld)
 	run(t, s, proved(s, 1, 2), back("token:ci"))
-	readsTruncated(t, s) // some were not, and were forced back
+	readsTruncated(t, s) // some entities were not proved, and were forced back
 
 	run(t, s, proved(s, 2, 1))
 	put(meta.RolloutRunning)
@@ -144,8 +144,8 @@ func TestOldBindingsKeepLoadingSnapshots(t *testing.T) {
 }
 
 // A module that served before proofs existed may have loaded any snapshot. That
-// is remembered, also where its entities are imported. A module that has only
-// served since has not.
+// is recorded, also when its entities are imported. A module that has served
+// only since then cannot have loaded an unproved snapshot.
 func TestModulesBoundBeforeProofsAreTracked(t *testing.T) {
 	s := level2(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2))
 	check := func(step string, want ...bool) {
