@@ -83,7 +83,7 @@ func TestProofsDoNotCoverLaterSnapshots(t *testing.T) {
 	readsTruncated(t, s, 1, 2)
 }
 
-// Rollouts, and what goes back from them, need a proof too.
+// A rollout needs a proof, and so does its abort.
 func TestRolloutsNeedAProof(t *testing.T) {
 	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1))
 	binding := func() meta.Binding { b, _ := s.View().Binding("a"); return b }

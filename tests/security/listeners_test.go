@@ -336,8 +336,8 @@ func joined(t *testing.T, n *testkit.Node, members int) {
 	})
 }
 
-// TestSeedsMayBeAddressesForClients checks that seeds may be addresses for
-// clients, where a node returns its address for nodes.
+// TestSeedsMayBeAddressesForClients checks that a seed may be a node's address
+// for clients: the node then returns its address for nodes.
 func TestSeedsMayBeAddressesForClients(t *testing.T) {
 	c := testkit.NewCluster(t, 1, testkit.ClusterOptions{})
 	c.Start()

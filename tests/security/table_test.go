@@ -29,8 +29,8 @@ var (
 type access string
 
 const (
-	reached access = "reached" // the procedure itself decides about the call
-	refused access = "refused" // the caller must authenticate as somebody else
+	reached access = "reached" // the procedure itself checks the request
+	refused access = "refused" // this caller is rejected, whatever it requests
 	absent  access = "absent"  // there is no such procedure: 404
 )
 

@@ -39,7 +39,7 @@ func act(ctx context.Context, c *client.Client, provider, placeFile string) erro
 	return ctx.Err()
 }
 
-// charge calls the provider, who does for one key one thing.
+// charge calls the provider, which charges at most once per key.
 func charge(ctx context.Context, provider, key string, body []byte) (json.RawMessage, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, provider, bytes.NewReader(body))
 	if err != nil {

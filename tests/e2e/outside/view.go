@@ -7,15 +7,15 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// totals is a view of all payments: what each asks for, what they come to, and
-// behind which events that is so.
+// totals is a view of all payments: the amount of each, their sum, and the
+// cursor after the last event in the view.
 type totals struct {
 	Cursor string           `json:"cursor"`
 	Asked  map[string]int64 `json:"asked"` // cents by payment
-	Cents  int64            `json:"cents"` // of all
+	Cents  int64            `json:"cents"` // sum of all payments
 }
 
-// view keeps the totals in a file until ctx ends or something fails.
+// view maintains the totals in a file until ctx ends or something fails.
 func view(ctx context.Context, c *client.Client, file string) error {
 	now := totals{Asked: map[string]int64{}}
 	if err := load(file, &now); err != nil {

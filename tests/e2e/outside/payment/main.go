@@ -1,31 +1,31 @@
-// Payment is an entity that has something done outside: it says what in an
-// event, and is told what came of it by a command.
+// Payment is an entity with an effect outside of the cluster: it requests the
+// effect with an event and learns the result from a command.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// State of a payment: what was asked for, and what came of it.
+// State is the state of a payment: the requested amount and its receipt.
 type State struct {
 	Cents   int64  `json:"cents"`
 	Receipt string `json:"receipt,omitempty"`
 }
 
-// Pay asks for a payment.
+// Pay is the command that requests a payment.
 type Pay struct {
 	Cents int64 `json:"cents"`
 }
 
-// Settle tells what came of it.
+// Settle is the command with the result of the payment.
 type Settle struct {
 	Receipt string `json:"receipt"`
 }
 
-// Requested is what is read outside.
+// Requested is the event that the program outside reads.
 type Requested struct {
 	Cents int64 `json:"cents"`
 }
 
-// Settled ends it.
+// Settled is the event that ends the payment.
 type Settled struct {
 	Receipt string `json:"receipt"`
 }

@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// function is one function of a module: its export, if any, its type, and its
-// code without the end.
+// function is one function of a module: its export name, if any, its type, and
+// its code without the end opcode.
 type function struct {
 	export, params, results string
 	code                    []byte
@@ -40,13 +40,13 @@ func section(id byte, content []byte) []byte {
 	return slices.Concat([]byte{id}, uleb(uint64(len(content))), content)
 }
 
-// data is an active segment.
+// data encodes an active data segment.
 func data(at int32, content []byte) []byte {
 	return slices.Concat([]byte{0}, i32Const(at), []byte{0x0b}, name(string(content)))
 }
 
-// assemble puts the sections together. Each function has a type of its own
-// and one i32 local.
+// assemble encodes the sections of a module. Each function has a type of its
+// own and one i32 local.
 func (m Module) assemble(functions []function, segments [][]byte) []byte {
 	const kindFunction, kindMemory = 0, 2
 	var types, imports, declared, exports, bodies [][]byte

@@ -1,6 +1,6 @@
-// Package guest puts Wasm modules together byte by byte: guests that keep the
-// contract in all but one place, which no compiler would make. It never runs
-// them and starts no goroutine.
+// Package guest assembles Wasm modules byte by byte: guests that conform to the
+// ABI except in one place, which no compiler would produce. It never runs them
+// and starts no goroutine.
 package guest
 
 import (
@@ -11,40 +11,41 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// Module is a guest with two entity types: on entities of the type Good each
-// command emits the event "happened" and replies "done", on those of the type
-// Bad the code of Handle runs. The zero value of a field keeps the contract.
+// Module is a guest with two entity types. On entities of the type Good, each
+// command emits the event "happened" and replies "done". On entities of the
+// type Bad, the code in Handle runs. With zero values in all fields the guest
+// conforms to the ABI.
 type Module struct {
-	Good, Bad string // names of the types; Good may be empty
+	Good, Bad string // names of the entity types; Good may be empty
 
-	Handle []byte  // code that leaves an i64; a command of Bad replies when nil
+	Handle []byte  // code that leaves an i64; if nil, a command of Bad succeeds
 	Apply  []byte  // code that leaves an i32
 	State  []byte  // code that leaves an i64: the span of the snapshot
-	Upcast []byte  // code that leaves an i64: the span of an event; the export is left out when nil
-	Frames []byte  // placed in memory at FramesAt
-	ABI    int32   // what hostd_abi returns; 1 when 0
-	Omit   string  // an export that is left out
-	Import *Import // of a function () -> ()
-	Start  bool    // has a start section
+	Upcast []byte  // code that leaves an i64: the span of an event; if nil, it is not exported
+	Frames []byte  // copied to memory at FramesAt
+	ABI    int32   // result of hostd_abi; 1 if 0
+	Omit   string  // name of an export to omit
+	Import *Import // function of type () -> () to import
+	Start  bool    // add a start section
 
-	MemoryPages uint32 // 2 when 0
-	Manifest    string // replaces the one that describes the two types
+	MemoryPages uint32 // memory size; 2 if 0
+	Manifest    string // replaces the manifest with the two types
 }
 
-// Import names a function of the host.
+// Import names an imported function.
 type Import struct{ Module, Name string }
 
 // FramesAt is the address of Frames.
 const FramesAt = 40 << 10
 
-// MemoryBytes is the memory of a Module that leaves MemoryPages alone.
+// MemoryBytes is the memory size of a Module with MemoryPages 0.
 const MemoryBytes = 2 * pageBytes
 
-// Where a guest keeps things.
+// Memory layout of a guest.
 const (
 	pageBytes  = 64 << 10
-	typesAt    = 0       // the type number of each handle, a byte each
-	manifestAt = 8 << 10 // its length is known to the module
+	typesAt    = 0       // type number of each handle, one byte each
+	manifestAt = 8 << 10 // the length is a constant in the module
 	goodAt     = 32 << 10
 	bufferAt   = pageBytes // to the end of memory
 )
@@ -52,10 +53,10 @@ const (
 // Unreachable is code that traps.
 var Unreachable = []byte{0x00}
 
-// Span is code that leaves the span of length bytes at address.
+// Span returns code that leaves the span of length bytes at address.
 func Span(address, length uint32) []byte { return i64Const(int64(abi.PackSpan(address, length))) }
 
-// Count is code that counts down from n, and then leaves the empty span.
+// Count returns code that counts down from n and then leaves an empty span.
 func Count(n int32) []byte {
 	return slices.Concat(
 		i32Const(n), []byte{0x21, 0x02}, // local 2 = n
@@ -64,18 +65,18 @@ func Count(n int32) []byte {
 		[]byte{0x0b}, i64Const(0))
 }
 
-// Happened are the frames of a command that works.
+// Happened returns the output frames of a successful command.
 func Happened() []byte {
 	event := append(binary.LittleEndian.AppendUint16(nil, uint16(len("happened"))), "happened"...)
 	return abi.AppendFrame(abi.AppendFrame(nil, abi.OutEvent, append(event, "it"...)), abi.OutReply, "done")
 }
 
-// Build returns the module.
+// Build returns the encoded module.
 func (m Module) Build() []byte {
 	manifest, good := m.manifest(), Happened()
 	handle := Span(goodAt, uint32(len(good)))
 	if m.Handle != nil {
-		// Bad is the last type: number 1, or 0 when there is no Good.
+		// Bad is the last type: number 1, or 0 if there is no Good.
 		typeOf := slices.Concat([]byte{0x20, 0x00, 0xa7}, []byte{0x2d, 0x00, 0x00}) // load8_u(handle)
 		condition := typeOf
 		if m.Good == "" {
@@ -110,7 +111,7 @@ func (m Module) Build() []byte {
 	if m.Upcast != nil {
 		functions = append(functions, function{abi.ExportUpcast, "\x7f\x7f", "\x7e", m.Upcast})
 	}
-	functions = append(functions, function{}) // what a start section names
+	functions = append(functions, function{}) // called by the start section
 	return m.assemble(functions, [][]byte{data(manifestAt, []byte(manifest)), data(goodAt, good), data(FramesAt, m.Frames)})
 }
 
