@@ -93,7 +93,7 @@ func (f fault) mustBeFound(t *testing.T) {
 	}
 }
 
-// run runs tests with the overlay, and returns their output and whether one
+// run runs tests with a fault planted, and returns their output and whether one
 // failed. It links without debug information and skips vet, which could only
 // find the fault itself. Each of these saves a fifth of the time for a fault.
 func run(t *testing.T, overlay string, args ...string) (out []byte, failed bool) {

@@ -118,8 +118,8 @@ func TestTeamsKeepTheirTypes(t *testing.T) {
 	}
 	look()
 
-	// A type without an owner belongs to whoever deploys it next; an assigned
-	// type belongs to its owner.
+	// A type without an owner belongs to the next caller who deploys it; an
+	// assigned type belongs to its owner.
 	_, err = push(1, "ann", serving("2", "old"))
 	must(err)
 	_, err = push(2, "bo", serving("3", "old"))

@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// The timers of a lane, and its snapshots of entities, which may compact an
-// entity's history. Time is counted in steps.
+// The timers of an executor, and its snapshots of entities, which may compact
+// an entity's history. Time is counted in steps.
 
 // timerName identifies a timer.
 type timerName struct {

@@ -8,10 +8,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// The messages of a lane, by the same rules as the product: it runs a message
-// only in its turn, rejects a message if its entity would, and acknowledges
-// messages that have arrived. Sometimes it ignores the turn on purpose, which
-// the state machine has to detect.
+// The messages of an executor, by the same rules as the product: it runs a
+// message only in its turn, rejects a message if its entity would, and
+// acknowledges messages that have arrived. Sometimes it ignores the turn on
+// purpose, which the state machine has to detect.
 
 // delivery is a message at the executor of its destination.
 type delivery struct {

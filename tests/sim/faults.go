@@ -99,8 +99,8 @@ func (w *World) partition() {
 	w.note("partition %b %v", side, oneWay)
 }
 
-// leader returns the node whose lane is active for the shard, or the one with
-// the highest term if there are several.
+// leader returns the node whose executor is active for the shard, or the one
+// with the highest term if there are several.
 func (w *World) leader(s sharding.ShardID) *node {
 	var best *node
 	for _, n := range w.nodes {
@@ -118,8 +118,8 @@ func (w *World) transfer(s sharding.ShardID) {
 			return
 		}
 		w.count.transfers++
-		// The raft core may no longer be the leader although the lane still is;
-		// then the call fails.
+		// The raft core may no longer be the leader although the executor still
+		// is active; then the call fails.
 		_ = n.driver.Core().TransferLeader(s, to)
 	}
 }

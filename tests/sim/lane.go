@@ -109,8 +109,8 @@ func (l *lane) noop(term sharding.Term, bound uint64) {
 	}
 }
 
-// activate makes the lane active once the no-op is applied and the node serves
-// the revision in the shard's log.
+// activate makes the executor active once the no-op is applied and the node
+// serves the revision in the shard's log.
 func (l *lane) activate() {
 	l.active = l.active || l.started && l.n.serves >= l.bound
 }
@@ -330,7 +330,8 @@ func (l *lane) dropped(fence sharding.Term, number uint64) {
 	l.mend()
 }
 
-// mend restarts a broken lane from the applied state once nothing is pending.
+// mend restarts a broken executor from the applied state once nothing is
+// pending.
 func (l *lane) mend() {
 	if !l.broken || len(l.pending) > 0 {
 		return

@@ -234,7 +234,7 @@ func (m *machine) pump(n int) {
 }
 
 // apply judges one entry. The result is the same on every node and is passed to
-// the lane.
+// the executor.
 func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 	s := m.shards[shard]
 	if c.Index != s.index+1 {

@@ -46,10 +46,10 @@ type node struct {
 	quiet  map[int]bool
 	met    map[int]int // process of each other node from which something arrived last
 	quorum map[sharding.ShardID]bool
-	// events are not delivered to the lanes yet. Lanes learn about events with
-	// a delay, in order.
+	// events are not delivered to the executors yet. Executors learn about
+	// events with a delay, in order.
 	events []func()
-	// stalled: the lanes are busy until this step.
+	// stalled: the executors are busy until this step.
 	stalled int
 	// slow is the number of steps per tick. It differs between nodes because
 	// clocks do.
@@ -248,7 +248,7 @@ func (n *node) run() {
 	n.deceit()
 }
 
-// tell delivers some of the pending events to the lanes.
+// tell delivers some of the pending events to the executors.
 func (n *node) tell() {
 	for n.stalled <= n.w.step && len(n.events) > 0 && n.w.rng.IntN(10) > 0 {
 		event := n.events[0]

@@ -198,7 +198,7 @@ func (n *node) statuses() (out []raftgroup.Status) {
 	return out
 }
 
-// converge is one pass over all replicas, as a node makes it: it creates placed
+// converge visits all replicas once, as a node does: it creates placed
 // replicas, removes replicas that are no longer placed, and moves the groups
 // that it leads towards their placements.
 func (n *node) converge() {

@@ -19,9 +19,9 @@ import (
 )
 
 // TestRetentionCutsEvents checks that snapshots compact the events outside the
-// idempotency window of an entity whose type retains few events. A request for
-// compacted events is told where to begin, nothing else changes, and the data
-// on disk verifies.
+// idempotency window of an entity whose type retains few events. The error for
+// a request for compacted events says where the events begin, nothing else
+// changes, and the data on disk verifies.
 func TestRetentionCutsEvents(t *testing.T) {
 	testkit.Long(t, "long")
 	const commands, window = 10_700, 10_000

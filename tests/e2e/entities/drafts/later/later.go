@@ -1,5 +1,5 @@
-// Later is a version after Before with a new state version. It reads the states
-// of Before by a migration, and writes states that Before does not read.
+// Later is a version after Before with a new state version. It reads Before's
+// states by a migration, and writes states that Before does not read.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"

@@ -1,5 +1,5 @@
-// Now is the version after Before. It reads the states of Before, and writes
-// some that Before does not read.
+// Now is the version after Before. It reads Before's states, and writes some
+// that Before does not read.
 package main
 
 import (

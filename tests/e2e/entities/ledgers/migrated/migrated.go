@@ -1,4 +1,4 @@
-// Migrated is Renamed with a migration that reads the states of Before.
+// Migrated is Renamed with a migration that reads Before's states.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Renamed is Before with the only field of its state renamed. It loads a
-// snapshot of Before without an error, but as an empty state.
+// Renamed is Before with the only field of its state renamed. It loads Before's
+// snapshots without an error, but as empty states.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Now is a later version of the type order: an event has several items, and the
-// events of Before are upcast.
+// Now is a later version of the type order: an event has several items, and
+// Before's events are upcast.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
@@ -16,7 +16,7 @@ type State struct {
 	Items []Item `json:"items"`
 }
 
-// PlacedV1 is the event of Before.
+// PlacedV1 is Before's event.
 type PlacedV1 Item
 
 // Placed is the event: several items at once.

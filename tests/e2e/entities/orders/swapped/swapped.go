@@ -15,7 +15,7 @@ type State struct {
 	Items []Item `json:"items"`
 }
 
-// PlacedV1 is the event of Before.
+// PlacedV1 is Before's event.
 type PlacedV1 Item
 
 // Placed is the event: several items at once.
