@@ -118,8 +118,8 @@ func TestTeamsKeepTheirTypes(t *testing.T) {
 	}
 	look()
 
-	// A type without an owner belongs to the next caller who deploys it; an
-	// assigned type belongs to its owner.
+	// A type without an owner belongs to the next caller who deploys it. After
+	// an admin gives it to a group, only the group can deploy it.
 	_, err = push(1, "ann", serving("2", "old"))
 	must(err)
 	_, err = push(2, "bo", serving("3", "old"))

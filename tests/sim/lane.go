@@ -29,8 +29,8 @@ type lane struct {
 	// and asking that revision.
 	bound, asking uint64
 	asked         uint64
-	// broken: a proposal was dropped, so proposals based on it will be
-	// rejected.
+	// broken: a proposal was dropped or rejected, so proposals based on it will
+	// be rejected.
 	broken bool
 
 	heads    map[string]head

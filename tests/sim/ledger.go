@@ -12,6 +12,19 @@ import (
 // ledger computes independently what the committed entries of all shards do to
 // messages and timers. It judges each entry once, when the first node applies
 // it. The state machine of every node must come to the same result.
+//
+// It is the oracle for the invariants I11 and I12. Comparing the nodes with each
+// other is not enough, because a fault in the state machine is the same on all
+// of them. The ledger therefore knows nothing but the committed entries and the
+// rules, and keeps its state in plain maps.
+//
+// A message gets its fate when an entry of its destination's shard consumes its
+// number, or when its source's shard gives it up. decide fails the run if a
+// message that was never sent gets a fate, or if a message gets two. A message
+// is always sent before its fate is decided, although their entries are in
+// different shards: the dispatcher delivers only messages of entries that a node
+// has applied, and the ledger has judged these by then. Nodes that apply an
+// entry later, or again after a crash, get the stored result.
 type ledger struct {
 	w      *World
 	shards map[sharding.ShardID]*account

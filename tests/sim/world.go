@@ -14,6 +14,21 @@ import (
 )
 
 // World is one run of the simulation. Only one goroutine may use it.
+//
+// Time is a number of steps. In each step, arrived frames and snapshots are
+// delivered, every node makes one pass of its loop, in random order, and every
+// client acts. A run has four phases: random faults for a number of steps; then
+// heal ends them and waits until all operations are finished and all replicas
+// agree; then calm checks sleeping groups, with bounds on the time of each
+// reaction; and finally verify compares all replicas with each other and with
+// the answers that clients received.
+//
+// A run must be a function of its seed, so that a failure can be repeated. All
+// randomness comes from rng or from sources derived from the seed, nothing reads
+// the real time, and maps are iterated in sorted order if the order matters.
+// Settings that were added later draw from sources of their own, because an
+// additional draw from rng would change all existing seeds. note adds every
+// event to a hash, which a test compares between two runs of the same seed.
 type World struct {
 	Seed uint64
 	// Story receives a line for each event of the run, unless it is nil.

@@ -45,6 +45,24 @@ type answer struct {
 }
 
 // model describes the example entities as a porcupine model for one entity.
+//
+// Linearizability is local: a history is linearizable if the history of each
+// entity is. Entities are therefore checked one at a time, which keeps each
+// search small. What remains expensive are commands with an unknown outcome.
+// Their operations never end, so the checker may place each of them anywhere or
+// nowhere, and the number of orders grows exponentially. Dropping them from the
+// history is no alternative, because later answers contain their effects.
+//
+// The search is bounded by the sequence in each answer (seen):
+//
+//   - An acknowledged command claims the sequence of its event, so an unknown
+//     command can only emit an event that no acknowledged command has emitted.
+//   - The last query of the history returns the final sequence. Before it, the
+//     events of unknown commands must fill exactly the gaps; after it, commands
+//     without an effect may be placed in any order, because none of them changes
+//     the state.
+//   - If the events were read at the end, the sequence of each command is known,
+//     and there is nothing left to search.
 var model = porcupine.Model{
 	Init: func() any { return state{} },
 	Step: func(before, input, output any) (bool, any) {
