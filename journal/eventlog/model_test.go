@@ -19,6 +19,18 @@ import (
 
 // model specifies Machine in the simplest way: it keeps every record of every
 // entity decoded in memory.
+//
+// Machine divides the same state between rows in its memtable, batches in
+// flight and the store, packs records into blocks, and evicts entity rows. None
+// of that may be visible. The model therefore has no rows, blocks, batches or
+// caches, so that it is easy to see that it is right. Tests apply the entries of
+// a source to both, flush or crash the Machine at any point, and compare every
+// apply result and everything that can be read (checkMachine).
+//
+// Two things that the Machine defers are part of its specification, because
+// replicas must do them at the same entry: the deletion of many timers of a
+// deleted entity (left), and the truncation of a history (cutTo). An entry does
+// a bounded part of them, after its own changes (workOff).
 type model struct {
 	shards map[sharding.ShardID]*modelShard
 }
