@@ -94,7 +94,7 @@ func asked(t *testing.T, calls *http.Client, url, procedure, token string) (stat
 		t.Fatalf("%s: %v", procedure, err)
 	}
 	if head[0]&2 == 0 {
-		return res.StatusCode, "" // the first message
+		return res.StatusCode, "" // a message, not the end of the stream
 	}
 	text := make([]byte, binary.BigEndian.Uint32(head[1:]))
 	if _, err := io.ReadFull(res.Body, text); err != nil || json.Unmarshal(text, &answer) != nil {

@@ -157,7 +157,7 @@ func TestSettingsAreWatched(t *testing.T) {
 		wait("a.x=1")
 		put("a.x", "2")
 		wait("a.x=2")
-		w.kill(1) // the node of the watch
+		w.kill(1) // the node to which the watch is connected
 		put("a.y", "3")
 		wait("a.y=3")
 		w.start(1)

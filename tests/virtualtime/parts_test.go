@@ -186,7 +186,7 @@ func (l *tail) Write(line []byte) (int, error) {
 		l.had[text] = l.had[text] || strings.Contains(string(line), text)
 	}
 	if strings.Contains(string(line), "the process ends") {
-		fmt.Fprint(os.Stderr, string(line)) // which contains the output of this test
+		fmt.Fprint(os.Stderr, string(line)) // this test is in the process, so it cannot print the log later
 	}
 	return len(line), nil
 }

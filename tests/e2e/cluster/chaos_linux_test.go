@@ -45,7 +45,7 @@ func TestChaos(t *testing.T) {
 		if n == 0 {
 			w.rng.Shuffle(len(of), func(i, j int) { of[i], of[j] = of[j], of[i] })
 		}
-		if i == 0 { // every run has this fault
+		if i == 0 { // every run begins with a kill
 			n = slices.IndexFunc(of, func(k kind) bool { return k.name == "kill" })
 			of[0], of[n] = of[n], of[0]
 			n = 0

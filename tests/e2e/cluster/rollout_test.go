@@ -77,7 +77,7 @@ func TestStepsGoOnElsewhere(t *testing.T) {
 	})
 	slices.Reverse(changes)
 	wanted := append([]uint32{0, plan.Share}, plan.Steps...)
-	wanted[len(wanted)-1] = 0 // then it is activated
+	wanted[len(wanted)-1] = 0 // the last step is an activation, which has no share
 	var got []uint32
 	for i, change := range changes {
 		got = append(got, change.GetShare())
