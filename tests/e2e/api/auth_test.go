@@ -122,8 +122,8 @@ func (s *surface) attempt(t *testing.T, p procedure, token string) (status int, 
 	return res.StatusCode, string(text[:n])
 }
 
-// TestEveryProcedureAsksWhoCalls checks that every procedure rejects a caller
-// without a valid credential and answers a caller with one.
+// TestEveryProcedureAsksWhoCalls checks for each auth mode that every procedure
+// answers the callers that the mode admits and rejects all others.
 func TestEveryProcedureAsksWhoCalls(t *testing.T) {
 	all := procedures()
 	if len(all) < 40 {

@@ -14,7 +14,8 @@ import (
 
 // TestTimersAreSeenAndSkipped checks that an operator can list timers and
 // cancel one by name. Repeating the request changes nothing, and a name that is
-// not set is no error. The audit log shows what operators did.
+// not set is no error. The entity lists what operators did, also after a
+// deletion and a restart.
 func TestTimersAreSeenAndSkipped(t *testing.T) {
 	n := newNode(t)
 	const hour = 3_600_000

@@ -100,8 +100,9 @@ func refusals(t *testing.T, n *testkit.Node, node string) (procedures []string) 
 	return procedures
 }
 
-// A node with a certificate of the cluster's authority may do nothing until it
-// has joined, and each rejection is in the audit log.
+// A node with a certificate of the cluster's authority may call only the
+// procedures for joining until it has joined, and each rejection is in the
+// audit log.
 func TestStrangersAreNotServed(t *testing.T) {
 	w, f := audited(t)
 	for i, n := range w.Nodes() {
@@ -387,7 +388,7 @@ func TestChangesAreAuditedWhereTheyAreMade(t *testing.T) {
 }
 
 // If a shard needs the vote of a node that was marked as down, the node's next
-// start is accepted before it is admitted, because otherwise nobody could admit
+// start may vote before it is admitted, because otherwise nobody could admit
 // it. Its current process stays out.
 func TestPutDownNodeWhoseVoteIsNeededComesBack(t *testing.T) {
 	w, _ := audited(t)

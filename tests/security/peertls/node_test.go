@@ -181,7 +181,8 @@ func TestAllow(t *testing.T) {
 }
 
 // A node reads its files at its start and on SIGHUP. If they are invalid it
-// reports why, and continues with the previous ones.
+// reports why. A start then fails, and a running node continues with the
+// previous files.
 func TestFilesOfANode(t *testing.T) {
 	own := newAuthority(t)
 	f := newFiles(own, "n1")
