@@ -9,10 +9,10 @@ import (
 	"connectrpc.com/connect"
 )
 
-// idleCheck is how often a stream looks whether leaders are to be asked for.
+// idleCheck is how often a stream checks whether it should ask for the leaders.
 const idleCheck = time.Second
 
-// run gives routes that wait to the nodes that lead their shards, until the
+// run assigns waiting routes to the nodes that lead their shards, until the
 // stream is closed.
 func (s *Stream) run(ctx context.Context) {
 	defer close(s.gone)
@@ -50,9 +50,10 @@ func (s *Stream) reasonToEnd() error {
 	return s.fatal
 }
 
-// learn finds out the shards before the first command leaves: which command
-// goes where decides the routes. A cluster that does not tell gets everything
-// through one. It reports false when the stream ends before.
+// learn fetches the shards before the first command leaves, because they
+// determine the route of each command. If the cluster does not report its
+// shards, one route carries everything. It returns false if the stream ends
+// first.
 func (s *Stream) learn(ctx context.Context, timer *time.Timer) bool {
 	c := s.c
 	pause := newBackoff(c.opts)
@@ -84,7 +85,7 @@ func (s *Stream) learn(ctx context.Context, timer *time.Timer) bool {
 		}
 		if connect.IsWireError(err) {
 			if refused++; refused > 100 {
-				break // nodes answer and do not tell
+				break // nodes answer, but do not report their shards
 			}
 		}
 		c.next(at)
@@ -99,7 +100,7 @@ func (s *Stream) learn(ctx context.Context, timer *time.Timer) bool {
 	return true
 }
 
-// shape makes a route for each shard, where the shards are known.
+// shape makes a route for each shard, if the shards are known.
 func (s *Stream) shape() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -121,7 +122,7 @@ func (s *Stream) shape() {
 	}
 }
 
-// routeOf returns the route of a command; the mutex is held.
+// routeOf returns the route of a command. The caller holds the mutex.
 func (s *Stream) routeOf(cmd *Command) *shardRoute {
 	if len(s.routes) == 1 {
 		return &s.routes[0]
@@ -135,8 +136,9 @@ func (s *Stream) routeOf(cmd *Command) *shardRoute {
 	return &s.routes[0]
 }
 
-// key returns the shard key that the stream goes by for a type: it stays what
-// it was first, so that no entity changes its route. The mutex is held.
+// key returns the shard key that the stream uses for a type. It keeps the first
+// one, even if a later one differs, so that no entity changes its route. The
+// caller holds the mutex.
 func (s *Stream) key(entityType string) (ShardKey, bool) {
 	if key, settled := s.keys[entityType]; settled {
 		return key, true
@@ -151,8 +153,8 @@ func (s *Stream) key(entityType string) (ShardKey, bool) {
 	return key, true
 }
 
-// refresh asks for the leaders where that has shown to be needed, and takes
-// routes away from nodes that no longer lead them.
+// refresh asks for the leaders if something has shown that they may have
+// changed, and takes routes away from nodes that no longer lead them.
 func (s *Stream) refresh(ctx context.Context) {
 	s.c.freshen(ctx)
 	known := s.c.learner.known.Load()
@@ -170,9 +172,9 @@ func (s *Stream) refresh(ctx context.Context) {
 	}
 }
 
-// ranAt notes where a command ran, and takes its route away from a node that
-// passes its commands on. It reports whether the route waits now; the mutex is
-// held.
+// ranAt records where a command ran, and takes its route away from a node that
+// forwards its commands. It reports whether the route waits now. The caller
+// holds the mutex.
 func (s *Stream) ranAt(p *pending, w *nodeStream, nodeID string) bool {
 	l := p.route
 	if name := w.n.id.Load(); l.shard == 0 || name == nil || *name == nodeID || l.stream != w {
@@ -181,17 +183,17 @@ func (s *Stream) ranAt(p *pending, w *nodeStream, nodeID string) bool {
 	about := route{p.cmd.EntityType, p.cmd.EntityID}
 	s.c.answeredBy(about, w.n, nodeID)
 	if s.c.learner.known.Load().shard(about) != l.shard {
-		return false // the stream goes by a guess for this type
+		return false // the stream guessed the shard key of this type
 	}
 	if leader := s.c.learner.known.Load().leader(l.shard); leader == nil || leader == w.n {
 		return s.c.learner.stale.Load()
 	}
-	l.stream = nil // p itself is still out
+	l.stream = nil // p itself is still outstanding
 	return true
 }
 
-// assign gives every route that waits to a node, and answers what has waited
-// too long. It returns when to look again.
+// assign gives every waiting route to a node, and fails the commands that have
+// waited too long. It returns the time of the next check.
 func (s *Stream) assign(ctx context.Context, now time.Time, streams *sync.WaitGroup) time.Duration {
 	s.expire(now, nil)
 	wait := idleCheck
@@ -221,7 +223,7 @@ func (s *Stream) assign(ctx context.Context, now time.Time, streams *sync.WaitGr
 	return wait
 }
 
-// broke hands the commands of a connection that ended back to their routes.
+// broke returns the commands of a connection that ended to their routes.
 func (s *Stream) broke(w *nodeStream, at uint32, answered bool, err error) {
 	if isFatal(err) {
 		s.fail(typed(err))
@@ -230,7 +232,7 @@ func (s *Stream) broke(w *nodeStream, at uint32, answered bool, err error) {
 	if err == nil {
 		err = errors.New("the node ended the stream")
 	}
-	// Without a connection nothing has left.
+	// Without a connection no command has been sent.
 	connected := connect.IsWireError(err) || judge(err).carried
 	now := time.Now()
 	s.mu.Lock()
@@ -243,7 +245,7 @@ func (s *Stream) broke(w *nodeStream, at uint32, answered bool, err error) {
 		s.c.lostLeader(p.route.shard, w.n)
 		p.route.cameBack(p, typed(err), now, &s.c.opts)
 	}
-	// A route with nothing out must not go on to a node that is gone.
+	// A route without outstanding commands must not stay with a failed node.
 	for i := range s.routes {
 		if s.routes[i].stream == w {
 			s.routes[i].leave()
@@ -254,8 +256,8 @@ func (s *Stream) broke(w *nodeStream, at uint32, answered bool, err error) {
 	signal(s.wake)
 }
 
-// expire answers commands that are not tried again. cause, where it is given,
-// is why nothing leaves.
+// expire fails the commands that are not tried again. cause, if set, is why
+// nothing can be sent.
 func (s *Stream) expire(now time.Time, cause error) {
 	s.drop(func(p *pending) (error, bool) {
 		if cause != nil {
@@ -270,8 +272,8 @@ func (s *Stream) expire(now time.Time, cause error) {
 	})
 }
 
-// abandon fails every command that is left: with why the stream ended those
-// that never left, with err the others.
+// abandon fails every remaining command: those that were never sent with the
+// reason why the stream ended, the others with err.
 func (s *Stream) abandon(err error) {
 	why := s.reasonToEnd()
 	s.drop(func(p *pending) (error, bool) {
@@ -282,7 +284,7 @@ func (s *Stream) abandon(err error) {
 	})
 }
 
-// drop answers held commands for which which gives an error.
+// drop fails the held commands for which which returns an error.
 func (s *Stream) drop(which func(*pending) (error, bool)) {
 	type ended struct {
 		p    *pending

@@ -22,36 +22,39 @@ import (
 	"github.com/hostd/hostd/api/wire"
 )
 
-// Options shape a Client. The zero value is ready to use.
+// Options configure a Client. The zero value is ready to use.
 type Options struct {
-	// Timeout bounds a call whose context has no deadline, all its attempts
-	// together (10 s). Uploads and activations get three times as much.
+	// Timeout limits a call whose context has no deadline, including all its
+	// attempts; default 10 s. Uploads and activations get three times as much.
 	Timeout time.Duration
-	// MinBackoff and MaxBackoff bound the pause before another attempt (10 ms,
-	// 500 ms); it doubles from one to the other, less a random part.
+	// MinBackoff and MaxBackoff limit the pause before another attempt;
+	// defaults 10 ms and 500 ms. The pause doubles from one to the other, and a
+	// random part is subtracted.
 	MinBackoff, MaxBackoff time.Duration
-	// GivenOnly keeps to the given addresses: the client does not ask for the
-	// other nodes and their shards. It is for addresses in front of which
-	// something shares calls out, and for nodes that cannot be reached under
-	// the addresses that they give each other.
+	// GivenOnly restricts the client to the given addresses: it does not ask
+	// for the other nodes and their shards. Use it behind a load balancer, and
+	// for nodes that cannot be reached at the addresses that they advertise.
 	GivenOnly bool
-	// TLS is how the nodes are known, and the certificate that is shown to them;
-	// nil goes by the authorities of the system where an address says https.
-	// With it addresses are https without saying so, and http is refused. It is
-	// copied; GetClientCertificate of it may read a certificate anew.
+	// TLS configures how nodes are verified and which certificate the client
+	// presents. If it is nil, https addresses are verified against the system's
+	// certificate authorities. If it is set, addresses without a scheme are
+	// https, and http is rejected. New copies it; its GetClientCertificate may
+	// reread a certificate.
 	TLS *tls.Config
-	// Token is sent with every call as its bearer token; empty is none. It is sent
-	// over https, and over http to this machine alone: see InsecureToken.
+	// Token is sent with every call as its bearer token; empty sends none. It
+	// is sent over https, and over http only to this machine: see
+	// InsecureToken.
 	Token string
-	// TokenSource gives the token of each request in the place of Token. It is
-	// called by many goroutines at once and should know its token without asking
-	// somebody each time. An error of it fails the request before it is sent.
+	// TokenSource returns the token of each request and replaces Token. It is
+	// called concurrently by many goroutines and should cache its token instead
+	// of fetching it for each call. If it returns an error, the request fails
+	// without being sent.
 	TokenSource func(ctx context.Context) (string, error)
-	// InsecureToken has the token sent over http wherever to: everybody on the
-	// way can read it.
+	// InsecureToken allows sending the token over http to any machine:
+	// everybody on the path can read it.
 	InsecureToken bool
 	// HTTPClient replaces the client's own HTTP/2 transport. It must speak
-	// HTTP/2 for Stream to work. Close does not touch it.
+	// HTTP/2 for Stream to work. Close does not close it.
 	HTTPClient *http.Client
 }
 
@@ -68,22 +71,22 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// maxAnswerBytes bounds a message from a server; none sends more.
+// maxAnswerBytes limits a message from a server; no server sends a larger one.
 const maxAnswerBytes = 4 << 20
 
-// Client calls the nodes of one cluster: the first of which a node has
-// answered. A node of another one refuses its calls, and they go to the other
-// nodes; where there are none, they fail with an *OtherClusterError. It is safe
-// for concurrent use.
+// Client calls the nodes of one cluster. The first node that answers determines
+// which cluster that is. A node of another cluster rejects the client's calls,
+// which are then sent to other nodes; if there are none, they fail with an
+// *OtherClusterError. A Client is safe for concurrent use.
 type Client struct {
 	opts    Options
 	http    *http.Client
 	scheme  string                  // of the first address
-	mu      sync.Mutex              // of changes to nodes
-	nodes   atomic.Pointer[[]*node] // the given ones, then those learned of
-	at      atomic.Uint32           // the node that calls go to, modulo their number
+	mu      sync.Mutex              // guards changes to nodes
+	nodes   atomic.Pointer[[]*node] // the given nodes, then the discovered ones
+	at      atomic.Uint32           // index of the node that is called, modulo their number
 	learner learner
-	cluster atomic.Pointer[string] // the first that a node named, for good
+	cluster atomic.Pointer[string] // the first that a node reported; never changes
 }
 
 // node is one address and the services behind it.
@@ -91,7 +94,7 @@ type node struct {
 	url      string
 	id       atomic.Pointer[string] // nil until it is known
 	avoidTo  atomic.Int64           // unix nanoseconds
-	other    atomic.Bool            // the last answer was of another cluster
+	other    atomic.Bool            // the last answer came from another cluster
 	entities entityv1connect.EntityServiceClient
 	modules  modulev1connect.ModuleServiceClient
 	cluster  clusterv1connect.ClusterServiceClient
@@ -99,14 +102,14 @@ type node struct {
 	stream   *connect.Client[wire.Message, wire.Message]
 }
 
-// Dial makes a client of one node with the default options. Like New it does
-// not connect yet.
+// Dial returns a client of one node with the default options. Like New, it does
+// not connect.
 func Dial(addr string) (*Client, error) { return New([]string{addr}, Options{}) }
 
-// New makes a client of the nodes of a cluster. An address is host:port or a
-// URL with the scheme http or https; without one it is http, and with
-// Options.TLS https. It does not connect: calls do. It fails with an
-// *InsecureTokenError where a token would go over http to another machine.
+// New returns a client for the nodes of a cluster. An address is host:port or a
+// URL with the scheme http or https; without a scheme it is http, or https if
+// Options.TLS is set. New does not connect: the first call does. It fails with
+// an *InsecureTokenError if a token would be sent over http to another machine.
 func New(addrs []string, opts Options) (*Client, error) {
 	if len(addrs) == 0 {
 		return nil, errors.New("no address is given")
@@ -143,7 +146,7 @@ func New(addrs []string, opts Options) (*Client, error) {
 func (c *Client) newNode(base string) *node {
 	n := &node{url: base}
 	doer := envelopeDoer{c, n}
-	// Answers come uncompressed: see the server.
+	// Answers arrive uncompressed: see the server.
 	plain := connect.WithClientOptions(connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxAnswerBytes))
 	n.entities = entityv1connect.NewEntityServiceClient(doer, base, plain)
 	n.modules = modulev1connect.NewModuleServiceClient(doer, base, plain)
@@ -156,7 +159,7 @@ func (c *Client) newNode(base string) *node {
 
 func (n *node) name(id string) { n.id.Store(&id) }
 
-// avoid keeps the node from being chosen as a leader for a while.
+// avoid keeps the node from being chosen as a leader for avoidFor.
 func (n *node) avoid() { n.avoidTo.Store(time.Now().Add(avoidFor).UnixNano()) }
 
 func (n *node) avoided() bool {
@@ -164,8 +167,8 @@ func (n *node) avoided() bool {
 	return to != 0 && time.Now().UnixNano() < to
 }
 
-// memberURL is the URL of an address that nodes give each other. There is none
-// of a node that the token must not be sent to.
+// memberURL returns the URL of an address that nodes advertise. It fails for a
+// node that the token must not be sent to.
 func (c *Client) memberURL(address string) (string, error) {
 	if _, _, err := net.SplitHostPort(address); err != nil {
 		return "", err
@@ -188,7 +191,7 @@ func baseURL(addr string) (string, error) {
 	return strings.TrimSuffix(addr, "/"), nil
 }
 
-// Close lets go of idle connections. Streams are closed by their owners.
+// Close closes idle connections. It does not close streams; their owners do.
 func (c *Client) Close() error {
 	if c.opts.HTTPClient == nil {
 		c.http.CloseIdleConnections()
@@ -196,15 +199,15 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// current returns the node that calls go to.
+// current returns the node that calls are sent to.
 func (c *Client) current() (n *node, at uint32) {
 	at = c.at.Load()
 	nodes := *c.nodes.Load()
 	return nodes[at%uint32(len(nodes))], at
 }
 
-// next moves on from a node that did not answer, unless another call has, to
-// one that has not failed just now, if there is any.
+// next moves on from a node that did not answer, unless another call has done
+// so, and prefers a node that has not just failed.
 func (c *Client) next(from uint32) {
 	nodes := *c.nodes.Load()
 	to := from + 1

@@ -8,7 +8,7 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
 
-// Cluster describes the members as the answering node sees them.
+// Cluster returns the members as the answering node sees them.
 func (c *Client) Cluster(ctx context.Context) (*clusterv1.GetClusterResponse, error) {
 	return call(ctx, c, c.opts.Timeout, &clusterv1.GetClusterRequest{},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.GetClusterRequest]) (*connect.Response[clusterv1.GetClusterResponse], error) {
@@ -16,7 +16,7 @@ func (c *Client) Cluster(ctx context.Context) (*clusterv1.GetClusterResponse, er
 		})
 }
 
-// Shards describes the shards as the answering node sees them.
+// Shards returns the shards as the answering node sees them.
 func (c *Client) Shards(ctx context.Context) ([]*clusterv1.Shard, error) {
 	return pages(func(token string) ([]*clusterv1.Shard, string, error) {
 		res, err := call(ctx, c, c.opts.Timeout, &clusterv1.ListShardsRequest{PageToken: token},
@@ -27,9 +27,9 @@ func (c *Client) Shards(ctx context.Context) ([]*clusterv1.Shard, error) {
 	})
 }
 
-// order is call for an order to the cluster. What a node says of one that is
-// still under way when the time is over is the answer, and no reason to ask
-// another.
+// order is call for an order to the cluster. If a node reports that an order is
+// still running when the time is over, that is the answer and not a reason to
+// ask another node.
 func order[Req, Res any](ctx context.Context, c *Client, req *Req,
 	do func(*node, context.Context, *connect.Request[Req]) (*connect.Response[Res], error)) (*Res, error) {
 	if _, ok := ctx.Deadline(); !ok {
@@ -54,8 +54,9 @@ func order[Req, Res any](ctx context.Context, c *Client, req *Req,
 	return res, err
 }
 
-// MoveShard moves a shard's leadership to a node. When the time is over before
-// it leads, the error has the code deadline_exceeded and the order stands.
+// MoveShard moves the leadership of a shard to a node. If the time is over
+// before that node leads, the error has the code deadline_exceeded and the
+// order remains in effect.
 func (c *Client) MoveShard(ctx context.Context, shard uint32, toNode string) error {
 	_, err := order(ctx, c, &clusterv1.MoveShardRequest{ShardId: shard, ToNode: toNode},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.MoveShardRequest]) (*connect.Response[clusterv1.MoveShardResponse], error) {
@@ -64,9 +65,9 @@ func (c *Client) MoveShard(ctx context.Context, shard uint32, toNode string) err
 	return err
 }
 
-// Drain moves everything a node leads to other nodes and returns how much. When
-// the time is over before that is done, the error has the code
-// deadline_exceeded and the order stands.
+// Drain moves all leaderships of a node to other nodes and returns their
+// number. If the time is over before that is done, the error has the code
+// deadline_exceeded and the order remains in effect.
 func (c *Client) Drain(ctx context.Context, nodeID string) (moved uint32, err error) {
 	res, err := order(ctx, c, &clusterv1.DrainRequest{NodeId: nodeID},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error) {
@@ -75,7 +76,7 @@ func (c *Client) Drain(ctx context.Context, nodeID string) (moved uint32, err er
 	return res.GetMoved(), err
 }
 
-// Resume takes Drain back, and Leave as long as the node is a member.
+// Resume cancels Drain, and cancels Leave while the node is still a member.
 func (c *Client) Resume(ctx context.Context, nodeID string) error {
 	_, err := order(ctx, c, &clusterv1.ResumeRequest{NodeId: nodeID},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.ResumeRequest]) (*connect.Response[clusterv1.ResumeResponse], error) {
@@ -84,9 +85,9 @@ func (c *Client) Resume(ctx context.Context, nodeID string) error {
 	return err
 }
 
-// Leave takes a node out of the cluster for good. When the time is over before
-// it is no member any more, the error has the code deadline_exceeded and the
-// order stands.
+// Leave removes a node from the cluster for good. If the node is still a member
+// when the time is over, the error has the code deadline_exceeded and the order
+// remains in effect.
 func (c *Client) Leave(ctx context.Context, nodeID string) error {
 	_, err := order(ctx, c, &clusterv1.LeaveRequest{NodeId: nodeID},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error) {
@@ -104,9 +105,10 @@ func (c *Client) Down(ctx context.Context, nodeID string) error {
 	return err
 }
 
-// RaiseLevel raises the level of the cluster for good, to the highest that the
-// asked node speaks where level is 0. A dry run changes nothing. The answer
-// says what each member speaks, and what stands in the way.
+// RaiseLevel raises the cluster version for good: to level, or to the highest
+// that the asked node supports if level is 0. A dry run changes nothing. The
+// response has the version that each member supports, and what prevents the
+// upgrade.
 func (c *Client) RaiseLevel(ctx context.Context, level uint32, dryRun bool) (*clusterv1.RaiseLevelResponse, error) {
 	return order(ctx, c, &clusterv1.RaiseLevelRequest{Level: level, DryRun: dryRun},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.RaiseLevelRequest]) (*connect.Response[clusterv1.RaiseLevelResponse], error) {
@@ -114,9 +116,10 @@ func (c *Client) RaiseLevel(ctx context.Context, level uint32, dryRun bool) (*cl
 		})
 }
 
-// Initialize has the asked node found its cluster, unless it or one of its
-// seeds belongs to one. When the time is over before it has, the error has the
-// code deadline_exceeded and the order stands until the node stops.
+// Initialize makes the asked node bootstrap its cluster, unless the node or one
+// of its seeds belongs to a cluster already. If the time is over before that is
+// done, the error has the code deadline_exceeded and the order remains in
+// effect until the node stops.
 func (c *Client) Initialize(ctx context.Context) (*clusterv1.InitializeResponse, error) {
 	return order(ctx, c, &clusterv1.InitializeRequest{},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.InitializeRequest]) (*connect.Response[clusterv1.InitializeResponse], error) {
@@ -124,8 +127,8 @@ func (c *Client) Initialize(ctx context.Context) (*clusterv1.InitializeResponse,
 		})
 }
 
-// SetPolicy changes what is in the request of the cluster's policy, and returns
-// the policy once that is durable.
+// SetPolicy changes those parts of the cluster's policy that the request sets,
+// and returns the policy once it is durable.
 func (c *Client) SetPolicy(ctx context.Context, change *clusterv1.SetPolicyRequest) (*clusterv1.Policy, error) {
 	res, err := order(ctx, c, change,
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.SetPolicyRequest]) (*connect.Response[clusterv1.SetPolicyResponse], error) {
@@ -134,7 +137,7 @@ func (c *Client) SetPolicy(ctx context.Context, change *clusterv1.SetPolicyReque
 	return res.GetPolicy(), err
 }
 
-// Rebalance starts to even out the cluster and returns how many moves that
+// Rebalance starts to balance the cluster and returns how many moves that
 // takes.
 func (c *Client) Rebalance(ctx context.Context) (moves uint32, err error) {
 	res, err := order(ctx, c, &clusterv1.RebalanceRequest{},

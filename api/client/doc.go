@@ -1,10 +1,10 @@
-// Package client is the Go client of the public API. It names every command
-// before its first attempt and tries again with the same name, so a retry
-// never has a second effect. It learns which node leads which shard and goes
-// straight there; where it does not know, any node passes the call on, and when
-// one does not answer it goes on to the next.
+// Package client is the Go client of the public API. It gives every command an
+// id before the first attempt and retries it with the same id, so that a retry
+// never has a second effect. It learns which node leads which shard and calls
+// that node directly. If it does not know the leader, any node forwards the
+// call; if a node does not answer, the client calls the next one.
 //
-// It never interprets a payload: what goes in and comes out is bytes. A Client
-// starts no goroutine of its own; a Stream owns one, and two for each node that
-// it sends to, and joins them in Close.
+// It never interprets a payload: payloads are opaque bytes. A Client starts no
+// goroutine; a Stream owns one, and two for each node that it sends to, and
+// waits for them in Close.
 package client

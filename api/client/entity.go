@@ -14,48 +14,49 @@ import (
 	"github.com/hostd/hostd/api/jsonvalue"
 )
 
-// Command is one command to one entity.
+// Command is a command to an entity.
 type Command struct {
 	EntityType string
 	EntityID   string
 	Name       string
-	// Data is the payload; JSON text for a type with the encoding "json".
-	// Empty is null there.
+	// Data is the payload: JSON text if the type has the encoding "json", for
+	// which empty means null.
 	Data []byte
-	// ID names the command; empty lets the client make one. The same command
-	// sent again with the same ID has no second effect.
+	// ID is the command's id, its idempotency key; if it is empty, the client
+	// makes one. The same command sent again with the same ID has no second
+	// effect.
 	ID string
 	// FirstTried is when the caller first sent the command with this ID, in an
-	// earlier call of which it does not know the outcome; zero where there was
-	// none. An entity that may have forgotten that attempt then refuses this one
-	// with CodeAborted, and does not run the command twice. Attempts within a
-	// call are the client's own matter.
+	// earlier call whose outcome it does not know; zero if there was none. An
+	// entity that may have forgotten that attempt then rejects this one with
+	// CodeAborted instead of running the command twice. The client itself keeps
+	// track of the attempts within a call.
 	FirstTried time.Time
-	// ExpectedSequence, where it is set, must be the entity's.
+	// ExpectedSequence, if set, must be the entity's sequence.
 	ExpectedSequence *uint64
 }
 
-// Reply is a command's outcome. The command is durable.
+// Reply is the outcome of a command, which is durable.
 type Reply struct {
 	Data       []byte
 	Sequence   uint64 // of the entity after the command
 	EventCount int
-	Duplicate  bool   // the stored reply of an earlier command with this ID
-	NodeID     string // who answered
-	Fuel       uint64 // that the command has cost; 0 of a stored reply
+	Duplicate  bool   // this is the stored reply of an earlier command with this ID
+	NodeID     string // the node that answered
+	Fuel       uint64 // fuel that the command used; 0 for a stored reply
 }
 
-// NewCommandID makes a name for a command: 16 random bytes in hex.
+// NewCommandID returns a new command id: 16 random bytes in hex.
 func NewCommandID() string {
 	var b [16]byte
 	rand.Read(b[:]) // never fails
 	return hex.EncodeToString(b[:])
 }
 
-// Send runs one command. It tries again, with the same ID, while no node can
-// say what became of it. Errors: *RejectedError, *SequenceMismatchError,
-// *Error; CodeAborted says that an earlier attempt may have taken effect so
-// long ago that the entity does not remember.
+// Send runs one command. It retries with the same ID as long as no node can
+// report the outcome. Errors: *RejectedError, *SequenceMismatchError, *Error.
+// CodeAborted means that an earlier attempt may have taken effect so long ago
+// that the entity has forgotten it.
 func (c *Client) Send(ctx context.Context, cmd Command) (Reply, error) {
 	if cmd.ID == "" {
 		cmd.ID = NewCommandID()
@@ -92,8 +93,8 @@ func (c *Client) Send(ctx context.Context, cmd Command) (Reply, error) {
 	}, nil
 }
 
-// ageMs is the time since an attempt in milliseconds, at least 1; 0 where there
-// was none.
+// ageMs returns the time since the first attempt in milliseconds, at least 1; 0
+// if there was none.
 func ageMs(first, now time.Time) uint64 {
 	if first.IsZero() {
 		return 0
@@ -101,24 +102,25 @@ func ageMs(first, now time.Time) uint64 {
 	return uint64(max(now.Sub(first)+time.Millisecond-1, time.Millisecond) / time.Millisecond)
 }
 
-// Query is one query on one entity.
+// Query is a query on an entity.
 type Query struct {
 	EntityType string
 	EntityID   string
 	Name       string
 	Data       []byte
-	// Stale answers from memory, without asking whether it is the latest.
+	// Stale answers from the node's memory without confirming that it is the
+	// latest state.
 	Stale bool
 }
 
-// Answer is what a query found.
+// Answer is the result of a query.
 type Answer struct {
 	Data     []byte
-	Sequence uint64 // of the entity, as the query saw it
-	Fuel     uint64 // that the query has cost
+	Sequence uint64 // of the entity, when the query ran
+	Fuel     uint64 // fuel that the query used
 }
 
-// Query asks one query.
+// Query runs one query.
 func (c *Client) Query(ctx context.Context, q Query) (Answer, error) {
 	consistency := entityv1.Consistency_LINEARIZABLE
 	if q.Stale {
@@ -148,8 +150,8 @@ func (c *Client) Entity(ctx context.Context, entityType, entityID string) (*enti
 	return res, err
 }
 
-// List iterates over the entities that match, page by page. Its page token is
-// where it starts; the request is not changed. An error ends it.
+// List iterates over the entities that match, page by page, starting at the
+// request's page token. It does not change the request. An error ends it.
 func (c *Client) List(ctx context.Context, req *entityv1.ListEntitiesRequest) iter.Seq2[*entityv1.ListEntitiesResponse_Entity, error] {
 	return func(yield func(*entityv1.ListEntitiesResponse_Entity, error) bool) {
 		token := req.GetPageToken()
@@ -174,7 +176,7 @@ func (c *Client) List(ctx context.Context, req *entityv1.ListEntitiesRequest) it
 	}
 }
 
-// ListPage lists one page of entities.
+// ListPage returns one page of entities.
 func (c *Client) ListPage(ctx context.Context, req *entityv1.ListEntitiesRequest) (*entityv1.ListEntitiesResponse, error) {
 	return call(ctx, c, c.opts.Timeout, req,
 		func(n *node, ctx context.Context, r *connect.Request[entityv1.ListEntitiesRequest]) (*connect.Response[entityv1.ListEntitiesResponse], error) {
@@ -182,8 +184,8 @@ func (c *Client) ListPage(ctx context.Context, req *entityv1.ListEntitiesRequest
 		})
 }
 
-// payload is an answer's bytes; a server may answer json where data was not
-// asked for.
+// payload returns the bytes of an answer; a server may answer with json
+// although data was requested.
 func payload(data []byte, v *structpb.Value) []byte {
 	if v == nil {
 		return data

@@ -14,7 +14,8 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 )
 
-// RejectedError is the refusal of a module's handler. Nothing was written.
+// RejectedError means that the module's handler rejected the command or query.
+// Nothing was written.
 type RejectedError struct{ Code, Message string }
 
 func (e *RejectedError) Error() string {
@@ -24,30 +25,30 @@ func (e *RejectedError) Error() string {
 	return fmt.Sprintf("rejected: %s: %s", e.Code, e.Message)
 }
 
-// SequenceMismatchError: the entity was not at the expected sequence. Nothing
-// was written.
+// SequenceMismatchError means that the entity was not at the expected sequence.
+// Nothing was written.
 type SequenceMismatchError struct{ Actual uint64 }
 
 func (e *SequenceMismatchError) Error() string {
 	return fmt.Sprintf("the entity is at sequence %d", e.Actual)
 }
 
-// CutError: what was asked for was cut, as the entity type retains no more
-// events. Asking again finds no more.
+// CutError means that the requested events were truncated, because the entity
+// type retains no more. Asking again does not help.
 type CutError struct {
-	First   uint64 // the entity's first event that is kept
+	First   uint64 // the entity's first retained event
 	Message string
 }
 
 func (e *CutError) Error() string { return connect.CodeOutOfRange.String() + ": " + e.Message }
 
-// OtherClusterError: the node at an address belongs to another cluster than
-// those that answered this client before. Two clusters share one name of DNS,
-// or the list of addresses is wrong, or the cluster was made anew: make a new
-// Client then.
+// OtherClusterError means that the node at an address belongs to another
+// cluster than the nodes that answered this client before. Either two clusters
+// share a DNS name, or the list of addresses is wrong, or the cluster was
+// bootstrapped again; then make a new Client.
 type OtherClusterError struct {
 	Address         string // host:port
-	Cluster, Wanted string // the ids of the node's and of the client's
+	Cluster, Wanted string // ids of the node's and of the client's cluster
 	refused         bool   // the call named the cluster, so the node did nothing
 	all             bool   // no other address is left
 }
@@ -63,31 +64,31 @@ func (e *OtherClusterError) code() connect.Code {
 	return connect.CodeUnknown
 }
 
-// Error is any other failure that a node, or the way to it, reported.
+// Error is any other failure that a node or the network reported.
 type Error struct {
 	Code    connect.Code
 	Message string
-	// RetryAfter is how long the node asks to wait before another try, 0 where
-	// it does not say.
+	// RetryAfter is how long the node asks to wait before the next attempt; 0
+	// if it does not say.
 	RetryAfter time.Duration
-	// Reason names the failure for programs, such as KIND_CHANGED; empty where it
-	// has no name.
+	// Reason identifies the failure for programs, such as KIND_CHANGED; it may
+	// be empty.
 	Reason string
 
 	other error // an *OtherClusterError or nil
 }
 
-// Unwrap returns the *OtherClusterError that ended the last attempt, where an
-// earlier one makes the outcome unknown; nil otherwise.
+// Unwrap returns the *OtherClusterError that ended the last attempt if an
+// earlier attempt makes the outcome unknown, and nil otherwise.
 func (e *Error) Unwrap() error { return e.other }
 
 func (e *Error) Error() string { return e.Code.String() + ": " + e.Message }
 
-// ErrClosed is returned by a Stream that is closed.
+// ErrClosed is returned by the methods of a closed Stream.
 var ErrClosed = errors.New("the stream is closed")
 
-// CodeOf returns the code of an error of this package: failed_precondition for
-// the typed ones, unknown for errors that are not of this package.
+// CodeOf returns the code of an error: failed_precondition for the typed errors
+// of this package, unknown for errors of other packages.
 func CodeOf(err error) connect.Code {
 	var rejected *RejectedError
 	var mismatch *SequenceMismatchError
@@ -111,25 +112,26 @@ func CodeOf(err error) connect.Code {
 	return connect.CodeUnknown
 }
 
-// IsNotFound reports that the entity type, command, query or module does not
+// IsNotFound reports whether the entity type, command, query or module does not
 // exist.
 func IsNotFound(err error) bool { return CodeOf(err) == connect.CodeNotFound }
 
-// HistoryLost reports that a cursor is one of a history that the cluster does not
-// have any more, because a data directory was restored or a shard was recovered
-// without its newest events. Discard what was made of the events and subscribe
-// without a cursor: some of them never happened.
+// HistoryLost reports whether a cursor belongs to a history that the cluster no
+// longer has, because a data directory was restored or a shard was recovered
+// without its newest events. Discard what you derived from the events and
+// subscribe without a cursor, because some of them no longer exist.
 func HistoryLost(err error) bool {
 	var failed *Error
 	return errors.As(err, &failed) && failed.Reason == "CURSOR_HISTORY_LOST"
 }
 
-// IsUnavailable reports that no node could answer; nothing was done.
+// IsUnavailable reports whether no node could answer; nothing was done.
 func IsUnavailable(err error) bool { return CodeOf(err) == connect.CodeUnavailable }
 
-// OutcomeUnknown reports that the command may or may not have taken effect:
-// sending it again with the same id, and when it was first tried, tells. After
-// CodeAborted nothing does but a look at the entity: it has forgotten.
+// OutcomeUnknown reports whether the command may or may not have taken effect.
+// Sending it again with the same id and the time of the first attempt resolves
+// that. After CodeAborted only reading the entity can, because it has forgotten
+// the id.
 func OutcomeUnknown(err error) bool {
 	if err == nil {
 		return false
@@ -141,11 +143,12 @@ func OutcomeUnknown(err error) bool {
 	return false
 }
 
-// settled reports whether an answer with this code says what became of a
-// command in every attempt, not in the last one alone: a node looks a command
-// id up before it decides, but refuses for want of room before it looks. A
-// rejection does not say it: nothing of it is written, so an attempt that waits
-// in a node that was frozen or cut off is decided anew when it comes through.
+// settled reports whether an answer with this code settles the outcome of every
+// attempt, and not only of the last. A node looks up a command id before it
+// decides, but it rejects a command for lack of capacity before that look-up. A
+// rejection by the handler does not settle earlier attempts: it is not written,
+// so an attempt that waits in a node that was frozen or partitioned is decided
+// again when it arrives.
 func settled(code connect.Code) bool {
 	switch code {
 	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeUnimplemented, connect.CodeAborted:
@@ -158,16 +161,16 @@ func settled(code connect.Code) bool {
 type attemptFailure struct {
 	code    connect.Code
 	message string
-	// retry: another attempt may do better.
+	// retry means that another attempt may succeed.
 	retry bool
-	// carried: the request may have reached a node that did not say what
-	// became of it.
+	// carried means that the request may have reached a node that did not
+	// report the outcome.
 	carried bool
 }
 
-// judge looks at why an attempt failed. Failures on the way to a node have
-// codes that the RPC layer made up, some of them those of definite outcomes:
-// only what a node has said counts as one.
+// judge classifies the failure of an attempt. The RPC layer makes up codes for
+// network failures, and some of these look like definite outcomes, so only an
+// error that a node sent counts as one.
 func judge(err error) attemptFailure {
 	if other := (*OtherClusterError)(nil); errors.As(err, &other) {
 		return attemptFailure{code: other.code(), message: other.Error(), retry: !other.all, carried: !other.refused}
@@ -200,7 +203,7 @@ func judge(err error) attemptFailure {
 	return f
 }
 
-// typed turns an error of the RPC layer into one of this package.
+// typed converts an error of the RPC layer to one of this package.
 func typed(err error) error {
 	if other := (*OtherClusterError)(nil); errors.As(err, &other) {
 		return other
@@ -232,13 +235,13 @@ func typed(err error) error {
 	return &Error{Code: f.code, Message: f.message, RetryAfter: wait, Reason: reason}
 }
 
-// unsettled is the failure of a command that an earlier attempt may have
-// carried out, or may yet.
+// unsettled returns the failure of a command that an earlier attempt may have
+// run, or may still run.
 func unsettled(last error) error {
 	var rejected *RejectedError
 	var other *OtherClusterError
 	if CodeOf(last) == connect.CodeFailedPrecondition && !errors.As(last, &rejected) && !errors.As(last, &other) {
-		return last // sequences only grow: what did not match does not later either
+		return last // sequences only grow: a mismatch stays a mismatch
 	}
 	e := &Error{Code: connect.CodeUnknown, Message: "an earlier attempt may have taken effect; the last one: " + last.Error()}
 	if errors.As(last, &other) {

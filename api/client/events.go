@@ -14,18 +14,18 @@ import (
 type Event struct {
 	Sequence     uint64
 	Type         string
-	StoredType   string // in the journal, where it was upcast to Type; empty otherwise
+	StoredType   string // type in the journal if the event was upcast to Type; else empty
 	Data         []byte
 	CommandID    string
 	RecordedAt   time.Time
 	Tags         []string
 	ModuleDigest string
-	// Principal is who made the command, where the entity's type keeps that and
-	// the caller was known; nil otherwise.
+	// Principal is the caller of the command, if the entity's type records
+	// callers and the caller was known; nil otherwise.
 	Principal *Principal
 }
 
-// Principal is who made a command.
+// Principal identifies the caller of a command.
 type Principal struct {
 	Kind   string   `json:"kind"` // "token", "jwt", "certificate" or "anonymous"
 	Name   string   `json:"name"` // unique within the kind; empty for the anonymous
@@ -39,21 +39,22 @@ func principalOf(m *entityv1.Principal) *Principal {
 	return &Principal{Kind: m.GetKind(), Name: m.GetName(), Groups: m.GetGroups()}
 }
 
-// EventRange selects a stretch of an entity's history.
+// EventRange selects a range of an entity's history.
 type EventRange struct {
 	EntityType string
 	EntityID   string
-	From       uint64 // 0 and 1 are the beginning
-	To         uint64 // 0 is no end
+	From       uint64 // 0 and 1 mean the beginning
+	To         uint64 // 0 means no end
 	Follow     bool   // wait for more at the end
-	// Upcast asks for events of older forms in today's, as the module that serves
-	// the type upcasts them.
+	// Upcast returns events of older forms in the current form, upcast by the
+	// module that serves the type.
 	Upcast bool
 }
 
-// ReadEvents iterates over an entity's events in order. When a node goes away
-// it goes on at another, without a gap or a repeat, as long as ctx lasts or,
-// without Follow and a deadline, for the client's Timeout. An error ends it.
+// ReadEvents iterates over an entity's events in order. If a node fails, it
+// continues at another node without a gap or a repeated event, as long as ctx
+// lasts or, without Follow and without a deadline, for the client's Timeout. An
+// error ends it.
 func (c *Client) ReadEvents(ctx context.Context, r EventRange) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		ctx, cancel := context.WithCancel(ctx)
@@ -88,11 +89,11 @@ func (c *Client) ReadEvents(ctx context.Context, r EventRange) iter.Seq2[Event, 
 	}
 }
 
-// maxReadFailures is how often in a row a reading without Follow may fail.
+// maxReadFailures is how often in a row a read without Follow may fail.
 const maxReadFailures = 20
 
-// readOnce reads from one node until the stream ends. It returns the event to
-// go on with, whether the caller wants more, and why the stream ended.
+// readOnce reads from one node until the stream ends. It returns the next event
+// to read, whether the caller wants more, and why the stream ended.
 func readOnce(ctx context.Context, n *node, r EventRange, next uint64, yield func(Event, error) bool) (uint64, bool, error) {
 	stream, err := n.entities.ReadEvents(ctx, connect.NewRequest(&entityv1.ReadEventsRequest{
 		EntityType: r.EntityType, EntityId: r.EntityID,

@@ -9,9 +9,9 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
 
-// WatchCluster iterates over the cluster as it is and as it becomes, as long
-// as ctx lasts. When a node goes away it goes on at another; NodeId says whose
-// view each is. An error ends it.
+// WatchCluster yields the current view of the cluster and then its changes, as
+// long as ctx lasts. If a node fails, it continues at another; NodeId
+// identifies the node whose view each item is. An error ends it.
 func (c *Client) WatchCluster(ctx context.Context) iter.Seq2[*clusterv1.WatchClusterResponse, error] {
 	return func(yield func(*clusterv1.WatchClusterResponse, error) bool) {
 		err := follow(ctx, c, func(n *node, ctx context.Context) (*connect.ServerStreamForClient[clusterv1.WatchClusterResponse], bool, error) {
@@ -28,8 +28,8 @@ func (c *Client) WatchCluster(ctx context.Context) iter.Seq2[*clusterv1.WatchClu
 // gives up.
 const maxFollowFailures = 20
 
-// follow opens a stream at one node after another and shows what comes, until
-// show, or open, wants no more or the attempts fail for good.
+// follow opens a stream at one node after another and passes the messages to
+// show. It ends if show or open wants no more, or if too many attempts fail.
 func follow[Res any](ctx context.Context, c *Client, open func(*node, context.Context) (*connect.ServerStreamForClient[Res], bool, error), show func(*Res) bool) error {
 	pause := newBackoff(c.opts)
 	for failures := 0; ; {
@@ -53,8 +53,8 @@ func follow[Res any](ctx context.Context, c *Client, open func(*node, context.Co
 	}
 }
 
-// followOnce shows what one node sends and says whether anything came, whether
-// more is wanted, and why the stream ended.
+// followOnce shows the messages of one node. It returns whether any message
+// arrived, whether the caller wants more, and why the stream ended.
 func followOnce[Res any](ctx context.Context, n *node, open func(*node, context.Context) (*connect.ServerStreamForClient[Res], bool, error), show func(*Res) bool) (came, wanted bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -10,9 +10,10 @@ import (
 	journalv1 "github.com/hostd/hostd/api/gen/hostd/journal/v1"
 )
 
-// Export writes a file of the whole cluster to w: everything that was
-// acknowledged before some moment of the call. After an error what was written
-// is no file. It lasts as long as ctx, and is not tried again.
+// Export writes an export of the whole cluster to w: everything that was
+// acknowledged before some moment during the call. If it returns an error, the
+// written bytes are not a valid file. It runs as long as ctx allows and is not
+// retried.
 func (c *Client) Export(ctx context.Context, w io.Writer) error {
 	n, _ := c.current()
 	in, err := n.journal.Export(ctx, connect.NewRequest(&journalv1.ExportRequest{}))
@@ -31,36 +32,36 @@ func (c *Client) Export(ctx context.Context, w io.Writer) error {
 	return nil
 }
 
-// Imported is what a file held.
+// Imported describes the content of an imported file.
 type Imported struct {
-	Entities uint64 // deleted ones too
-	Shards   uint64 // that they came from
+	Entities uint64 // including deleted ones
+	Shards   uint64 // number of shards of the exported cluster
 	Modules  uint64
 	Digest   string // SHA-256 of the file up to its last block, in hex
-	// InPart are the entity types that a second module serves in part; their
-	// rollouts take no step until somebody resumes them.
+	// InPart lists the entity types that are in the middle of a rollout; their
+	// rollouts are paused until an operator resumes them.
 	InPart []string
-	// LeftOut says which roles of the file, and whose, were not brought because
-	// they reach the verb security.
+	// LeftOut lists the roles and role bindings of the file that were not
+	// imported because they allow the verb security.
 	LeftOut []string
 }
 
-// importBytes is the size of a message of an import.
+// importBytes is the size of one message of an import.
 const importBytes = 256 << 10
 
-// Import brings a file into a cluster that has never held anything. The file
-// has to be verified before (hostd journal verify): what is found to be damaged
-// on the way leaves the cluster half-way, serving nothing. When it fails for
-// another reason the same file may be imported again. It lasts as long as ctx.
+// Import imports a file into a cluster that has never held any data. Verify the
+// file first (hostd journal verify): damage that is found during the import
+// leaves the cluster half imported and not serving. After any other failure the
+// same file may be imported again. Import runs as long as ctx allows.
 //
 // Roles that allow the verb security are left out.
 func (c *Client) Import(ctx context.Context, r io.Reader) (Imported, error) {
 	return c.importFile(ctx, r, false)
 }
 
-// ImportWithBindings is Import with the roles that allow the verb security, and
-// who has them: whoever made the file may be among those. Who is admin is left
-// out all the same.
+// ImportWithBindings is Import including the roles that allow the verb
+// security, and their bindings: whoever made the file may be bound to one.
+// Bindings to admin are still left out.
 func (c *Client) ImportWithBindings(ctx context.Context, r io.Reader) (Imported, error) {
 	return c.importFile(ctx, r, true)
 }
@@ -75,7 +76,7 @@ func (c *Client) importFile(ctx context.Context, r io.Reader, withBindings bool)
 		got, err := io.ReadFull(r, buf)
 		if got > 0 {
 			if err := stream.Send(&journalv1.ImportRequest{Chunk: buf[:got], WithBindings: withBindings}); errors.Is(err, io.EOF) {
-				break // the node says why
+				break // the node reports why
 			} else if err != nil {
 				return Imported{}, typed(err)
 			}

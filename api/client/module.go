@@ -14,24 +14,24 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// slow is the time for calls that compile a module.
+// slow is the timeout of calls that compile a module.
 func (c *Client) slow() time.Duration { return 3 * c.opts.Timeout }
 
-// Uploaded names a stored module.
+// Uploaded identifies a stored module.
 type Uploaded struct {
 	Digest      string // SHA-256 of its bytes in hex
 	EntityTypes []string
 }
 
-// Upload stores a module and, where activate is set, activates it for every
-// entity type in it. The same bytes twice are the same module.
+// Upload stores a module and, if activate is set, activates it for every entity
+// type in it. Uploading the same bytes twice stores one module.
 func (c *Client) Upload(ctx context.Context, wasm []byte, activate bool) (Uploaded, error) {
 	return UploadSigned(ctx, c, wasm, nil, activate)
 }
 
-// UploadSigned is Upload with the module's signature. Where the nodes ask for
-// one that counts, it fails with permission_denied and the reason
-// SIGNATURE_MISSING, SIGNATURE_UNTRUSTED or SIGNATURE_BAD.
+// UploadSigned is Upload with the module's signature. If the nodes require a
+// trusted signature and this is none, it fails with permission_denied and the
+// reason SIGNATURE_MISSING, SIGNATURE_UNTRUSTED or SIGNATURE_BAD.
 func UploadSigned(ctx context.Context, c *Client, wasm, signature []byte, activate bool) (Uploaded, error) {
 	res, err := UploadModule(ctx, c, &modulev1.UploadRequest{Wasm: wasm, Signature: signature, Activate: activate})
 	if err != nil {
@@ -40,20 +40,20 @@ func UploadSigned(ctx context.Context, c *Client, wasm, signature []byte, activa
 	return Uploaded{Digest: res.GetDigest(), EntityTypes: res.GetEntityTypes()}, nil
 }
 
-// UploadModule is Client.Upload with all that the API has, such as Force.
+// UploadModule is Client.Upload with all options of the API, such as Force.
 func UploadModule(ctx context.Context, c *Client, req *modulev1.UploadRequest) (*modulev1.UploadResponse, error) {
 	res, err := call(ctx, c, c.slow(), req,
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.UploadRequest]) (*connect.Response[modulev1.UploadResponse], error) {
 			return n.modules.Upload(ctx, r)
 		})
 	if err == nil && req.GetActivate() {
-		c.learner.stale.Store(true) // there may be a type that nobody has told of
+		c.learner.stale.Store(true) // the module may bring a type that the topology lacks
 	}
 	return res, err
 }
 
-// RemoveModule has the cluster forget a module. One that serves a type, or that
-// a rollback may come back to, is failed_precondition.
+// RemoveModule removes a stored module. It fails with failed_precondition if
+// the module serves a type or if a rollout may return to it.
 func RemoveModule(ctx context.Context, c *Client, digest string) error {
 	_, err := call(ctx, c, c.opts.Timeout, &modulev1.RemoveRequest{Digest: digest},
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.RemoveRequest]) (*connect.Response[modulev1.RemoveResponse], error) {
@@ -62,7 +62,7 @@ func RemoveModule(ctx context.Context, c *Client, digest string) error {
 	return err
 }
 
-// ModuleQuotas says how many modules there may be, and are.
+// ModuleQuotas returns the limits of stored modules and their current number.
 func ModuleQuotas(ctx context.Context, c *Client) (*modulev1.QuotasResponse, error) {
 	return call(ctx, c, c.opts.Timeout, &modulev1.QuotasRequest{},
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.QuotasRequest]) (*connect.Response[modulev1.QuotasResponse], error) {
@@ -70,15 +70,15 @@ func ModuleQuotas(ctx context.Context, c *Client) (*modulev1.QuotasResponse, err
 		})
 }
 
-// Activate makes a module serve an entity type. It returns the number of the
-// change once every node that is up serves it. If the type has truncated
-// histories that takes as long as the module is compared with them.
+// Activate makes a module serve an entity type. It returns the revision of the
+// change once every live node serves it. If the type has truncated histories,
+// that includes the time of the compatibility check.
 func (c *Client) Activate(ctx context.Context, entityType, digest string) (revision uint64, err error) {
 	return c.ActivateLimited(ctx, entityType, digest, nil)
 }
 
-// ActivateLimited is Activate that sets the type's limits too; nil leaves them
-// as they are.
+// ActivateLimited is Activate that also sets the type's limits; nil leaves them
+// unchanged.
 func (c *Client) ActivateLimited(ctx context.Context, entityType, digest string, limits *modulev1.Limits) (revision uint64, err error) {
 	res, err := ActivateModule(ctx, c, &modulev1.ActivateRequest{EntityType: entityType, Digest: digest, Limits: limits})
 	if err != nil || res.GetState() != modulev1.Rollout_STATE_VERIFYING {
@@ -87,10 +87,11 @@ func (c *Client) ActivateLimited(ctx context.Context, entityType, digest string,
 	return AwaitActivation(ctx, c, entityType, digest)
 }
 
-// AwaitActivation waits for a module that ActivateModule has left to be
-// verified, as long as ctx allows. It returns the number of the change once every
-// node that is up serves the type with the module. A module that did not fit is
-// failed_precondition, as is an activation that was aborted.
+// AwaitActivation waits for a module that ActivateModule has left in
+// verification, as long as ctx allows. It returns the revision of the change
+// once every live node serves the type with the module. It fails with
+// failed_precondition if the module failed the check or the activation was
+// aborted.
 func AwaitActivation(ctx context.Context, c *Client, entityType, digest string) (revision uint64, err error) {
 	for pause := minAwait; ; pause = min(2*pause, maxAwait) {
 		now, err := rolloutState(ctx, c, &modulev1.GetRolloutRequest{EntityType: entityType, Served: true})
@@ -114,10 +115,11 @@ func AwaitActivation(ctx context.Context, c *Client, entityType, digest string) 
 	}
 }
 
-// minAwait and maxAwait are between two looks at a module that is verified.
+// minAwait and maxAwait limit the interval at which a module in verification is
+// polled.
 const minAwait, maxAwait = 50 * time.Millisecond, 2 * time.Second
 
-// activated is the revision under which a module serves a type.
+// activated returns the revision under which a module serves a type.
 func activated(ctx context.Context, c *Client, entityType, digest, aborted string) (revision uint64, err error) {
 	now, err := c.ActiveModule(ctx, entityType)
 	if err != nil {
@@ -135,20 +137,20 @@ func activated(ctx context.Context, c *Client, entityType, digest, aborted strin
 	return 0, &Error{Code: connect.CodeFailedPrecondition, Message: text}
 }
 
-// ActivateModule is Client.Activate with all that the API has, such as Force. It
-// does not wait while the module is verified: the answer has the state then, and
-// AwaitActivation waits.
+// ActivateModule is Client.Activate with all options of the API, such as Force.
+// It does not wait for the verification of the module: the response has its
+// state, and AwaitActivation waits.
 func ActivateModule(ctx context.Context, c *Client, req *modulev1.ActivateRequest) (*modulev1.ActivateResponse, error) {
 	res, err := call(ctx, c, c.slow(), req,
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.ActivateRequest]) (*connect.Response[modulev1.ActivateResponse], error) {
 			return n.modules.Activate(ctx, r)
 		})
-	c.learner.stale.Store(true) // there may be a type that nobody has told of
+	c.learner.stale.Store(true) // the module may bring a type that the topology lacks
 	return res, err
 }
 
-// SetTypeOwner gives an entity type another owner: a subject such as token:NAME
-// or group:NAME, or nobody where it is empty.
+// SetTypeOwner sets the owner of an entity type to a subject such as token:NAME
+// or group:NAME. An empty owner removes it.
 func (c *Client) SetTypeOwner(ctx context.Context, entityType, owner string) error {
 	_, err := call(ctx, c, c.opts.Timeout, &modulev1.SetOwnerRequest{EntityType: entityType, Owner: owner},
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.SetOwnerRequest]) (*connect.Response[modulev1.SetOwnerResponse], error) {
@@ -157,7 +159,8 @@ func (c *Client) SetTypeOwner(ctx context.Context, entityType, owner string) err
 	return err
 }
 
-// TypeOwner is the subject that an entity type belongs to; empty is nobody.
+// TypeOwner returns the subject that owns an entity type; empty if it has no
+// owner.
 func (c *Client) TypeOwner(ctx context.Context, entityType string) (string, error) {
 	res, err := c.ActiveModule(ctx, entityType)
 	for _, b := range res.GetModule().GetBindings() {
@@ -168,14 +171,14 @@ func (c *Client) TypeOwner(ctx context.Context, entityType string) (string, erro
 	return "", err
 }
 
-// Rollback makes the module before the current one serve an entity type. The
-// one that serves is looked up first: only that is taken back, and only once.
+// Rollback makes the previous module serve an entity type. It reads the current
+// activation first, so that it reverts only that one, and only once.
 func (c *Client) Rollback(ctx context.Context, entityType string) (*modulev1.RollbackResponse, error) {
 	return RollbackModule(ctx, c, &modulev1.RollbackRequest{EntityType: entityType})
 }
 
-// RollbackModule is Client.Rollback with all that the API has, such as Force; a
-// Revision of 0 is looked up.
+// RollbackModule is Client.Rollback with all options of the API, such as Force;
+// a Revision of 0 is read from the cluster.
 func RollbackModule(ctx context.Context, c *Client, req *modulev1.RollbackRequest) (*modulev1.RollbackResponse, error) {
 	if req.GetRevision() == 0 {
 		revision, err := servedUnder(ctx, c, req.GetEntityType())
@@ -191,7 +194,7 @@ func RollbackModule(ctx context.Context, c *Client, req *modulev1.RollbackReques
 		})
 }
 
-// servedUnder is the revision of the binding of a type.
+// servedUnder returns the revision of the type's activation.
 func servedUnder(ctx context.Context, c *Client, entityType string) (uint64, error) {
 	now, err := call(ctx, c, c.opts.Timeout, &modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: entityType}},
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetRequest]) (*connect.Response[modulev1.GetResponse], error) {
@@ -208,9 +211,9 @@ func servedUnder(ctx context.Context, c *Client, entityType string) (uint64, err
 	return 0, err
 }
 
-// Rollout tells of the module that serves a part of an entity type; it fails
-// with connect.CodeNotFound where one module serves all, and says so where the
-// last rollout was aborted.
+// Rollout returns the rollout of a module that serves a part of an entity type.
+// It fails with connect.CodeNotFound if one module serves all of it; the error
+// mentions if the last rollout was aborted.
 func Rollout(ctx context.Context, c *Client, entityType string) (*modulev1.Rollout, error) {
 	res, err := RolloutState(ctx, c, entityType)
 	if err != nil || res.GetRollout() != nil {
@@ -223,15 +226,15 @@ func Rollout(ctx context.Context, c *Client, entityType string) (*modulev1.Rollo
 	return nil, &Error{Code: connect.CodeNotFound, Message: text}
 }
 
-// RolloutState tells of the module that serves a part of an entity type, of
-// the one that decides commands of it too, and that the last rollout was
-// aborted; it fails with connect.CodeNotFound where there is none of them.
+// RolloutState returns the module that serves a part of an entity type, the
+// shadow module that also decides its commands, and whether the last rollout
+// was aborted. It fails with connect.CodeNotFound if there is none of these.
 func RolloutState(ctx context.Context, c *Client, entityType string) (*modulev1.GetRolloutResponse, error) {
 	return rolloutState(ctx, c, &modulev1.GetRolloutRequest{EntityType: entityType})
 }
 
 func rolloutState(ctx context.Context, c *Client, req *modulev1.GetRolloutRequest) (*modulev1.GetRolloutResponse, error) {
-	if _, bounded := ctx.Deadline(); bounded { // which may be that of a long wait
+	if _, bounded := ctx.Deadline(); bounded { // it may be the deadline of a long wait
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.opts.Timeout)
 		defer cancel()
@@ -242,7 +245,7 @@ func rolloutState(ctx context.Context, c *Client, req *modulev1.GetRolloutReques
 		})
 }
 
-// ChangeRollout has something become of it, and returns when that is over.
+// ChangeRollout changes a rollout, and returns when the change is complete.
 func ChangeRollout(ctx context.Context, c *Client, req *modulev1.ChangeRolloutRequest) (*modulev1.ChangeRolloutResponse, error) {
 	return call(ctx, c, c.slow(), req,
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.ChangeRolloutRequest]) (*connect.Response[modulev1.ChangeRolloutResponse], error) {
@@ -250,7 +253,7 @@ func ChangeRollout(ctx context.Context, c *Client, req *modulev1.ChangeRolloutRe
 		})
 }
 
-// ModuleHistory tells what has served an entity type, newest first.
+// ModuleHistory returns the activations of an entity type, newest first.
 func ModuleHistory(ctx context.Context, c *Client, entityType string) ([]*modulev1.BindingChange, error) {
 	res, err := call(ctx, c, c.opts.Timeout, &modulev1.HistoryRequest{EntityType: entityType},
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.HistoryRequest]) (*connect.Response[modulev1.HistoryResponse], error) {
@@ -259,7 +262,7 @@ func ModuleHistory(ctx context.Context, c *Client, entityType string) ([]*module
 	return res.GetChanges(), err
 }
 
-// Modules lists the stored modules, newest first.
+// Modules returns the stored modules, newest first.
 func (c *Client) Modules(ctx context.Context) ([]*modulev1.Module, error) {
 	return pages(func(token string) ([]*modulev1.Module, string, error) {
 		res, err := call(ctx, c, c.opts.Timeout, &modulev1.ListRequest{PageToken: token},
@@ -270,12 +273,12 @@ func (c *Client) Modules(ctx context.Context) ([]*modulev1.Module, error) {
 	})
 }
 
-// Module describes the module with a digest.
+// Module returns the module with a digest.
 func (c *Client) Module(ctx context.Context, digest string) (*modulev1.GetResponse, error) {
 	return c.module(ctx, &modulev1.GetRequest{By: &modulev1.GetRequest_Digest{Digest: digest}})
 }
 
-// ActiveModule describes the module that serves an entity type.
+// ActiveModule returns the module that serves an entity type.
 func (c *Client) ActiveModule(ctx context.Context, entityType string) (*modulev1.GetResponse, error) {
 	return c.module(ctx, &modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: entityType}})
 }
@@ -287,7 +290,7 @@ func (c *Client) module(ctx context.Context, req *modulev1.GetRequest) (*modulev
 		})
 }
 
-// maxModuleBytes bounds a module that is downloaded; servers take none above it.
+// maxModuleBytes limits a downloaded module; servers accept none above it.
 const maxModuleBytes = 16 << 20
 
 // Download returns a module's bytes as they were uploaded.
@@ -300,7 +303,7 @@ func (c *Client) Download(ctx context.Context, digest string) ([]byte, error) {
 	return res.GetWasm(), err
 }
 
-// download puts the pieces of a module together.
+// download assembles the pieces of a module.
 func download(ctx context.Context, n *node, r *connect.Request[modulev1.DownloadRequest]) (wasm []byte, err error) {
 	in, err := n.modules.Download(ctx, r)
 	if err != nil {

@@ -17,28 +17,28 @@ import (
 )
 
 const (
-	// maxMessageItems and maxMessageBytes are where a message of commands is
-	// cut, below the server's limits.
+	// maxMessageItems and maxMessageBytes limit a message of commands, to less
+	// than the server's limits.
 	maxMessageItems = 512
 	maxMessageBytes = 128 << 10
 )
 
 type bidi = connect.BidiStreamForClient[wire.Message, wire.Message]
 
-// nodeStream is what a stream sends to one node. Its run goroutine connects
-// when there is something to send, and a second one receives while there is a
-// connection.
+// nodeStream is the part of a stream that sends to one node. Its run goroutine
+// connects when there is something to send, and a second goroutine receives
+// while there is a connection.
 type nodeStream struct {
 	s    *Stream
 	n    *node
 	wake chan struct{} // one slot: there is something to send, or to end
 
-	// Guarded by the stream's mutex.
-	list   pendingList // commands not answered, in the order of arrival
-	unsent *pending    // the first of list that the connection has not carried
+	// The stream's mutex guards these.
+	list   pendingList // unanswered commands, in the order of arrival
+	unsent *pending    // the first of list that this connection has not sent
 }
 
-// push adds a command; the stream's mutex is held.
+// push appends a command. The caller holds the stream's mutex.
 func (w *nodeStream) push(p *pending) {
 	p.stream, p.sent = w, false
 	w.list.push(p)
@@ -48,7 +48,7 @@ func (w *nodeStream) push(p *pending) {
 	}
 }
 
-// remove takes a command off; the stream's mutex is held.
+// remove removes a command. The caller holds the stream's mutex.
 func (w *nodeStream) remove(p *pending) {
 	if w.unsent == p {
 		w.unsent = p.next
@@ -57,7 +57,7 @@ func (w *nodeStream) remove(p *pending) {
 	p.stream = nil
 }
 
-// run connects as often as there is something to send.
+// run connects whenever there is something to send.
 func (w *nodeStream) run(ctx context.Context) {
 	for {
 		w.s.mu.Lock()
@@ -86,9 +86,9 @@ func (w *nodeStream) run(ctx context.Context) {
 	}
 }
 
-// connection carries commands over one connection until it breaks, or until
-// the stream is closed and drained, which is no error. It reports whether any
-// answer came.
+// connection carries commands over one connection until it breaks, or until the
+// stream is closed and drained, which is not an error. It reports whether any
+// answer arrived.
 func (w *nodeStream) connection(ctx context.Context) (answered bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -107,10 +107,10 @@ func (w *nodeStream) connection(ctx context.Context) (answered bool, err error) 
 		case sendErr == nil:
 			conn.CloseRequest() // drained: the server ends its side
 		case !errors.Is(sendErr, io.EOF):
-			// The transport looks at the context only once the request has ended.
+			// The transport checks the context only once the request has ended.
 			cancel()
 			conn.CloseRequest()
-		} // else the server has ended the stream, and the receiver learns why
+		} // } // else the server has ended the stream, and the receiver gets the reason
 		err = <-received
 	}
 	cancel()
@@ -125,10 +125,10 @@ func (w *nodeStream) connection(ctx context.Context) (answered bool, err error) 
 }
 
 // transmit sends commands until the stream is drained, sending fails, ctx ends,
-// or the receiver ends, and then err is the receiver's.
+// or the receiver ends; in the last case err is the receiver's.
 func (w *nodeStream) transmit(ctx context.Context, conn *bidi, received <-chan error) (ended bool, err error) {
 	var out wire.Message
-	signal(w.wake) // what came before the connection
+	signal(w.wake) // for commands queued before the connection existed
 	for {
 		select {
 		case <-w.wake:
@@ -152,7 +152,7 @@ func (w *nodeStream) transmit(ctx context.Context, conn *bidi, received <-chan e
 	}
 }
 
-// fill encodes commands that this connection has not carried.
+// fill encodes the commands that this connection has not sent.
 func (w *nodeStream) fill(dst []byte) []byte {
 	w.s.mu.Lock()
 	defer w.s.mu.Unlock()
@@ -196,7 +196,7 @@ func (w *nodeStream) receive(conn *bidi) (answered bool, err error) {
 	var m wire.Message
 	var nodeID string
 	for {
-		m.Bytes = m.Bytes[:0] // an empty message is not decoded at all
+		m.Bytes = m.Bytes[:0] // an empty message isn't decoded at all
 		if err := in.Receive(&m); err != nil {
 			return answered, err
 		}
@@ -214,8 +214,8 @@ func (w *nodeStream) receive(conn *bidi) (answered bool, err error) {
 	}
 }
 
-// answer gives an answer to the command it belongs to, or lets the command go
-// out again where it did not run.
+// answer passes an answer to its command, or sends the command again if it did
+// not run.
 func (w *nodeStream) answer(a *wire.Answer, nodeID string) {
 	s := w.s
 	index, generation := uint32(a.Correlation), uint32(a.Correlation>>32)

@@ -2,24 +2,24 @@ package client
 
 import "time"
 
-// pending is a command that is not answered. Its correlation number holds its
-// place among the slots and how often that place has been used, so an answer
-// that comes late is known for one.
+// pending is an unanswered command. Its correlation number consists of its slot
+// and of how often that slot has been used, so that a late answer is
+// recognized.
 type pending struct {
 	index      uint32
 	generation uint32
-	number     uint64 // counts up in the order of Send
+	number     uint64 // increases in the order of Send
 	cmd        Command
 	route      *shardRoute
 	stream     *nodeStream // that has it; nil while it is held
 	done       func(Reply, error)
-	carried    bool      // by an earlier attempt: it may have been carried out
-	sent       bool      // over the connection that has it
-	first      time.Time // when it was first sent, of attempts that may have carried it out
-	overtaken  bool      // a later command of its entity has its outcome
+	carried    bool      // an earlier attempt was sent, which may have run it
+	sent       bool      // over the current connection
+	first      time.Time // time of the first attempt that may have run it
+	overtaken  bool      // a later command to its entity has its outcome
 	failed     error     // why the last attempt failed
 	since      time.Time // when an attempt first failed
-	until      time.Time // the caller's deadline; zero when it has none
+	until      time.Time // the caller's deadline; zero if it has none
 	prev, next *pending
 }
 

@@ -9,33 +9,34 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 )
 
-// defaultBatch is a projection's MaxEvents when that is 0.
+// defaultBatch is the default of a projection's MaxEvents.
 const defaultBatch = 256
 
-// Projection hands the events of a subscription to a function in batches:
-// whatever has come while the one before was worked on. Storing a batch's
-// cursor together with what was made of its events, in one transaction, and
-// starting with the cursor stored last takes every event into account once.
+// Projection passes the events of a subscription to a function in batches: each
+// batch is whatever arrived while the previous one was applied. If Apply stores
+// the batch's cursor together with its results in one transaction, and the next
+// run starts with the stored cursor, then every event is applied exactly once.
 type Projection struct {
 	Client       *Client
 	Subscription Subscription
-	MaxEvents    int // of a batch, 256 when 0; as many wait beside it
-	// Apply works on a batch. Its error ends Run.
+	MaxEvents    int // of a batch, default 256; as many are prefetched
+	// Apply applies a batch. If it returns an error, Run ends with it.
 	Apply func(ctx context.Context, b Batch) error
 }
 
-// Batch is some events in order and where to go on after the last of them. Its
-// slice is Apply's to keep.
+// Batch is a list of events in order, with the cursor after the last one. Apply
+// may keep its slice.
 type Batch struct {
-	Events []Delivery // their Cursor is that of the batch
+	Events []Delivery // their Cursor is the batch's
 	Cursor string
-	// Lag is how long ago the last event was recorded, by the cluster's clock
-	// against the one here.
+	// Lag is the time since the last event was recorded, as the difference
+	// between the local clock and the cluster's.
 	Lag time.Duration
 }
 
-// Run applies batches until ctx ends, Apply or the subscription fails, or,
-// without Follow, all is applied. It joins what it starts.
+// Run applies batches until ctx ends, until Apply or the subscription fails,
+// or, without Follow, until everything is applied. It waits for the goroutine
+// that it starts.
 func (p *Projection) Run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -77,17 +78,17 @@ func (p *Projection) apply(ctx context.Context, q *batches) error {
 	return p.Apply(ctx, b)
 }
 
-// batches is what has come and is not applied.
+// batches holds the events that have arrived and are not applied.
 type batches struct {
 	most          int
-	changed, room chan struct{} // of one slot: wake whoever takes, puts
+	changed, room chan struct{} // one slot each: wake the goroutine that takes, or puts
 
 	mu     sync.Mutex
-	at     cursor.Cursor // behind the last of events
+	at     cursor.Cursor // after the last of events
 	events []Delivery
 }
 
-// put waits for room; it is false when ctx ends.
+// put waits for room. It returns false if ctx ends first.
 func (q *batches) put(ctx context.Context, m *entityv1.SubscribeResponse, moved *cursor.Cursor) bool {
 	for {
 		q.mu.Lock()

@@ -10,16 +10,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// call tries one unary call that any node answers until it succeeds, fails for
-// good or time is up. Every attempt that fails goes on to the next node.
+// call runs a unary call that any node can answer. It retries until the call
+// succeeds, fails for good, or the time is over, and moves to the next node
+// after every failed attempt.
 func call[Req, Res any](ctx context.Context, c *Client, timeout time.Duration, req *Req,
 	do func(*node, context.Context, *connect.Request[Req]) (*connect.Response[Res], error)) (*Res, error) {
 	res, _, err := callAbout(ctx, c, route{}, timeout, req, do)
 	return res, err
 }
 
-// callAbout is call for one that goes to the node that leads an entity's shard,
-// where that is known. It returns the node that answered.
+// callAbout is call for a call that goes to the leader of an entity's shard, if
+// that is known. It returns the node that answered.
 func callAbout[Req, Res any](ctx context.Context, c *Client, about route, timeout time.Duration, req *Req,
 	do func(*node, context.Context, *connect.Request[Req]) (*connect.Response[Res], error)) (*Res, *node, error) {
 	if _, ok := ctx.Deadline(); !ok {
@@ -29,7 +30,7 @@ func callAbout[Req, Res any](ctx context.Context, c *Client, about route, timeou
 	}
 	pause := newBackoff(c.opts)
 	carried := false
-	var refused error // the last answer of a node to an attempt it did not carry out
+	var refused error // the last rejection by a node that did not run the attempt
 	for {
 		if about != (route{}) {
 			c.freshen(ctx)
@@ -48,7 +49,7 @@ func callAbout[Req, Res any](ctx context.Context, c *Client, about route, timeou
 		}
 		reads := asked.Spec().IdempotencyLevel == connect.IdempotencyNoSideEffects
 		if reads {
-			f.carried = false // the outcome is never in doubt
+			f.carried = false // a read has no outcome to be unsure of
 		}
 		if f.retry && ctx.Err() == nil {
 			carried = carried || f.carried
@@ -68,16 +69,17 @@ func callAbout[Req, Res any](ctx context.Context, c *Client, about route, timeou
 		case f.code == connect.CodeDeadlineExceeded:
 			return nil, n, interrupted(refused, typed(err), reads)
 		case f.code == connect.CodeUnavailable && !connect.IsWireError(err):
-			return nil, n, refused // a node that answered knows more than one that is not reached
+			return nil, n, refused // the answer of a node says more than a failed connection
 		}
 		return nil, n, typed(err)
 	}
 }
 
-// interrupted is the failure of a call whose deadline passed during an attempt
-// that followed a node's refusal. The refusal says why the call took so long,
-// and for a call without effects it is the outcome. Otherwise the last attempt
-// may have taken effect, so the code must stay the one of the deadline.
+// interrupted returns the failure of a call whose deadline passed during an
+// attempt that followed a node's rejection. The rejection explains why the call
+// took so long, and for a call without effects it is the outcome. Otherwise the
+// last attempt may have taken effect, so the code must remain that of the
+// deadline.
 func interrupted(refused, last error, reads bool) error {
 	var because *Error
 	if !errors.As(refused, &because) {
@@ -92,7 +94,7 @@ func interrupted(refused, last error, reads bool) error {
 	return &e
 }
 
-// unsendable says why a request can reach no node; nil where it can.
+// unsendable returns why a request cannot be sent to any node; nil if it can.
 func unsendable(req any) error {
 	m, ok := req.(proto.Message)
 	if !ok {
@@ -113,7 +115,7 @@ func newBackoff(o Options) backoff {
 	return backoff{next: o.MinBackoff, least: o.MinBackoff, most: o.MaxBackoff}
 }
 
-// wait pauses between half and the whole of the current length, then doubles
+// wait pauses between half of the current length and all of it, then doubles
 // it.
 func (b *backoff) wait(ctx context.Context) error {
 	t := time.NewTimer(b.length())
@@ -126,19 +128,20 @@ func (b *backoff) wait(ctx context.Context) error {
 	}
 }
 
-// length is the next pause.
+// length returns the length of the next pause.
 func (b *backoff) length() time.Duration {
 	d := b.next/2 + jitter(b.next/2)
 	b.next = min(2*b.next, b.most)
 	return d
 }
 
-// jitter is a random part of d.
+// jitter returns a random part of d.
 func jitter(d time.Duration) time.Duration { return rand.N(d + 1) }
 
 func (b *backoff) reset() { b.next = b.least }
 
-// isFatal reports that a stream cannot work whatever the number of attempts.
+// isFatal reports whether a stream cannot work, no matter how often it is
+// tried.
 func isFatal(err error) bool {
 	var other *OtherClusterError
 	if errors.As(err, &other) {

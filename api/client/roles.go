@@ -11,7 +11,7 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
 
-// Roles lists the roles, with those that are built in, from the answering
+// Roles returns the roles, including the built-in ones, from the answering
 // node's copy.
 func (c *Client) Roles(ctx context.Context) ([]*clusterv1.Role, error) {
 	res, err := call(ctx, c, c.opts.Timeout, &clusterv1.ListRolesRequest{},
@@ -21,14 +21,14 @@ func (c *Client) Roles(ctx context.Context) ([]*clusterv1.Role, error) {
 	return res.GetRoles(), err
 }
 
-// PutRole keeps a role, in the place of the one of that name, and returns its
-// revision. The role says nothing of quotas.
+// PutRole stores a role, replacing the one of that name, and returns its
+// revision. The role sets no quotas.
 func (c *Client) PutRole(ctx context.Context, name string, rules ...*clusterv1.RoleRule) (revision uint64, err error) {
 	return PutRoleWithQuotas(ctx, c, name, nil, rules...)
 }
 
-// PutRoleWithQuotas is Client.PutRole for a role that says something of the
-// quotas of those who have it. A role may have quotas and no rules.
+// PutRoleWithQuotas is Client.PutRole for a role that sets quotas for its
+// subjects. A role may have quotas and no rules.
 func PutRoleWithQuotas(ctx context.Context, c *Client, name string, quotas *clusterv1.RoleQuotas, rules ...*clusterv1.RoleRule) (revision uint64, err error) {
 	res, err := call(ctx, c, c.opts.Timeout, &clusterv1.PutRoleRequest{RoleName: name, Rules: rules, Quotas: quotas},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.PutRoleRequest]) (*connect.Response[clusterv1.PutRoleResponse], error) {
@@ -37,7 +37,7 @@ func PutRoleWithQuotas(ctx context.Context, c *Client, name string, quotas *clus
 	return res.GetRevision(), err
 }
 
-// DeleteRole removes a role that nobody has.
+// DeleteRole removes a role that is bound to nobody.
 func (c *Client) DeleteRole(ctx context.Context, name string) error {
 	_, err := call(ctx, c, c.opts.Timeout, &clusterv1.DeleteRoleRequest{RoleName: name},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.DeleteRoleRequest]) (*connect.Response[clusterv1.DeleteRoleResponse], error) {
@@ -46,7 +46,7 @@ func (c *Client) DeleteRole(ctx context.Context, name string) error {
 	return err
 }
 
-// RoleBindings lists who has which roles, from the answering node's copy.
+// RoleBindings returns the role bindings, from the answering node's copy.
 func (c *Client) RoleBindings(ctx context.Context) (*clusterv1.ListRoleBindingsResponse, error) {
 	return call(ctx, c, c.opts.Timeout, &clusterv1.ListRoleBindingsRequest{},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.ListRoleBindingsRequest]) (*connect.Response[clusterv1.ListRoleBindingsResponse], error) {
@@ -54,8 +54,8 @@ func (c *Client) RoleBindings(ctx context.Context) (*clusterv1.ListRoleBindingsR
 		})
 }
 
-// PutRoleBinding gives a subject roles, such as "token:ci" the role "viewer", in
-// the place of those that it has, and returns the revision of the binding.
+// PutRoleBinding replaces the roles of a subject, for example binds "token:ci"
+// to the role "viewer", and returns the revision of the binding.
 func (c *Client) PutRoleBinding(ctx context.Context, subject string, roles ...string) (revision uint64, err error) {
 	res, err := call(ctx, c, c.opts.Timeout, &clusterv1.PutRoleBindingRequest{Subject: subject, Roles: roles},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.PutRoleBindingRequest]) (*connect.Response[clusterv1.PutRoleBindingResponse], error) {
@@ -64,7 +64,7 @@ func (c *Client) PutRoleBinding(ctx context.Context, subject string, roles ...st
 	return res.GetRevision(), err
 }
 
-// DeleteRoleBinding takes all roles from a subject.
+// DeleteRoleBinding removes all roles of a subject.
 func (c *Client) DeleteRoleBinding(ctx context.Context, subject string) error {
 	_, err := call(ctx, c, c.opts.Timeout, &clusterv1.DeleteRoleBindingRequest{Subject: subject},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.DeleteRoleBindingRequest]) (*connect.Response[clusterv1.DeleteRoleBindingResponse], error) {
@@ -73,13 +73,13 @@ func (c *Client) DeleteRoleBinding(ctx context.Context, subject string) error {
 	return err
 }
 
-// Tokens are those that the cluster keeps.
+// Tokens manages the tokens that the cluster stores.
 type Tokens struct{ c *Client }
 
-// TokensOf returns the tokens of the cluster that c calls.
+// TokensOf returns the token management of the cluster that c calls.
 func TokensOf(c *Client) Tokens { return Tokens{c} }
 
-// List lists the tokens that the cluster keeps, from the answering node's
+// List returns the tokens that the cluster stores, from the answering node's
 // copy.
 func (t Tokens) List(ctx context.Context) ([]*clusterv1.Token, error) {
 	res, err := call(ctx, t.c, t.c.opts.Timeout, &clusterv1.ListTokensRequest{},
@@ -89,10 +89,10 @@ func (t Tokens) List(ctx context.Context) ([]*clusterv1.Token, error) {
 	return res.GetTokens(), err
 }
 
-// Create has the cluster keep a token by its SHA-256, and gives its bearer,
-// "token:NAME", roles. The token itself stays with the caller, who has made it
-// of 256 random bits behind "hst_". A zero expires is never. It returns the
-// revision of the token.
+// Create stores a token by its SHA-256 and binds its bearer, "token:NAME", to
+// roles. The cluster never sees the token itself, which the caller has made of
+// "hst_" and 256 random bits. A zero expires means that it never expires. It
+// returns the revision of the token.
 func (t Tokens) Create(ctx context.Context, name string, hash [sha256.Size]byte, expires time.Time, roles ...string) (revision uint64, err error) {
 	req := &clusterv1.CreateTokenRequest{TokenName: name, TokenSha256: hash[:], Roles: roles}
 	if !expires.IsZero() {
@@ -105,8 +105,7 @@ func (t Tokens) Create(ctx context.Context, name string, hash [sha256.Size]byte,
 	return res.GetRevision(), err
 }
 
-// Remove removes a token that the cluster keeps, and all roles of its
-// bearer.
+// Remove removes a stored token and all roles of its bearer.
 func (t Tokens) Remove(ctx context.Context, name string) error {
 	_, err := call(ctx, t.c, t.c.opts.Timeout, &clusterv1.DeleteTokenRequest{TokenName: name},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.DeleteTokenRequest]) (*connect.Response[clusterv1.DeleteTokenResponse], error) {
@@ -115,7 +114,8 @@ func (t Tokens) Remove(ctx context.Context, name string) error {
 	return err
 }
 
-// CanI says who the caller is for the nodes, and whether it may make a call.
+// CanI returns the identity that the nodes see for the caller, and whether it
+// may make a call.
 func (c *Client) CanI(ctx context.Context, about *clusterv1.CanIRequest) (*clusterv1.CanIResponse, error) {
 	return call(ctx, c, c.opts.Timeout, about,
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error) {

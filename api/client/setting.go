@@ -9,8 +9,8 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
 
-// PutSetting writes a setting, or removes it where value is empty, and returns
-// the number of the change, which is durable.
+// PutSetting sets a setting, or removes it if value is empty. It returns the
+// revision of the change, which is durable.
 func (c *Client) PutSetting(ctx context.Context, key, value string) (revision uint64, err error) {
 	res, err := call(ctx, c, c.opts.Timeout, &clusterv1.PutSettingRequest{Key: key, Value: value},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.PutSettingRequest]) (*connect.Response[clusterv1.PutSettingResponse], error) {
@@ -19,8 +19,8 @@ func (c *Client) PutSetting(ctx context.Context, key, value string) (revision ui
 	return res.GetRevision(), err
 }
 
-// Setting reads a setting from the answering node's copy; IsNotFound tells of
-// the error of one that is not set.
+// Setting reads a setting from the answering node's copy. IsNotFound is true
+// for the error if it is not set.
 func (c *Client) Setting(ctx context.Context, key string) (*clusterv1.Setting, error) {
 	res, err := call(ctx, c, c.opts.Timeout, &clusterv1.GetSettingRequest{Key: key},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.GetSettingRequest]) (*connect.Response[clusterv1.GetSettingResponse], error) {
@@ -29,8 +29,9 @@ func (c *Client) Setting(ctx context.Context, key string) (*clusterv1.Setting, e
 	return res.GetSetting(), err
 }
 
-// Settings lists the settings whose names begin with prefix, ordered by name,
-// with the number of the last change of any, from the answering node's copy.
+// Settings returns the settings whose names begin with prefix, ordered by name,
+// and the revision of the last change of any setting, from the answering node's
+// copy.
 func (c *Client) Settings(ctx context.Context, prefix string) (settings []*clusterv1.Setting, revision uint64, err error) {
 	return allSettings(prefix, func(req *clusterv1.ListSettingsRequest) (*clusterv1.ListSettingsResponse, error) {
 		return call(ctx, c, c.opts.Timeout, req,
@@ -40,8 +41,8 @@ func (c *Client) Settings(ctx context.Context, prefix string) (settings []*clust
 	})
 }
 
-// allSettings reads page after page, and begins again if a setting has changed
-// in between: what it returns is what there was at the revision.
+// allSettings reads all pages, and starts again if a setting changed in
+// between, so that the result is consistent at the returned revision.
 func allSettings(prefix string, ask func(*clusterv1.ListSettingsRequest) (*clusterv1.ListSettingsResponse, error)) (settings []*clusterv1.Setting, revision uint64, err error) {
 	for changed := true; changed; {
 		revision, changed = 0, false
@@ -60,10 +61,10 @@ func allSettings(prefix string, ask func(*clusterv1.ListSettingsRequest) (*clust
 	return settings, revision, nil
 }
 
-// WatchSettings iterates over the settings whose names begin with prefix, then
-// over their changes, as long as ctx lasts. When a node goes away it goes on at
-// another. Values that were replaced at once may be left out, the latest never
-// is. An error ends it.
+// WatchSettings yields the settings whose names begin with prefix and then
+// their changes, as long as ctx lasts. If a node fails, it continues at
+// another. Values that were replaced quickly may be left out, but the latest
+// never is. An error ends it.
 func (c *Client) WatchSettings(ctx context.Context, prefix string) iter.Seq2[*clusterv1.Setting, error] {
 	return func(yield func(*clusterv1.Setting, error) bool) {
 		type known struct {
@@ -72,7 +73,7 @@ func (c *Client) WatchSettings(ctx context.Context, prefix string) iter.Seq2[*cl
 		}
 		seen := make(map[string]known)
 		newest := uint64(0)
-		// Another node may be behind the one before: what is older is not shown.
+		// Another node may lag the previous one: older values are not shown.
 		show := func(s *clusterv1.Setting) bool {
 			before, set := seen[s.GetKey()], s.GetValue() != ""
 			if before.revision >= s.GetRevision() || !set && !before.set {
@@ -82,7 +83,7 @@ func (c *Client) WatchSettings(ctx context.Context, prefix string) iter.Seq2[*cl
 			newest = max(newest, s.GetRevision())
 			return yield(s, nil)
 		}
-		// What was removed between two streams is in neither.
+		// A setting that was removed between two streams is in neither.
 		gone := func(n *node, ctx context.Context) (bool, error) {
 			if len(seen) == 0 {
 				return true, nil
@@ -95,7 +96,7 @@ func (c *Client) WatchSettings(ctx context.Context, prefix string) iter.Seq2[*cl
 				return res.Msg, nil
 			})
 			if err != nil || revision < newest {
-				return true, err // a node that is behind does not know
+				return true, err // a node that lags does not know
 			}
 			have := make(map[string]bool)
 			for _, s := range settings {

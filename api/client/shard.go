@@ -2,18 +2,19 @@ package client
 
 import "strings"
 
-// ShardKey says what of an entity decides its shard. It is the type's for ever;
-// GetCluster lists those of all types. The zero ShardKey is the type and the
-// whole id.
+// ShardKey determines which parts of an entity's type and id decide its shard.
+// It never changes for a type; GetCluster lists those of all types. The zero
+// ShardKey uses the type and the whole id.
 type ShardKey struct {
-	Group string // in the place of the type; empty is the type
-	// Until ends what counts of the id: the part before the first Until. An id
-	// without it, or that begins with it, counts whole. Empty is the whole id.
+	Group string // replaces the type, if it is not empty
+	// Until ends the part of the id that counts: it ends before the first
+	// Until. An id that lacks Until or begins with it counts as a whole. If
+	// Until is empty, every id does.
 	Until string
 }
 
-// ShardOf returns the shard of an entity of a type with the key: that of the
-// function ShardOf for what the key leaves of type and id.
+// ShardOf returns the shard of an entity whose type has the key: the function
+// ShardOf of the group and the part of the id that counts.
 func (k ShardKey) ShardOf(entityType, entityID string, n uint32) uint32 {
 	if k.Group != "" {
 		entityType = k.Group
@@ -27,10 +28,9 @@ func (k ShardKey) ShardOf(entityType, entityID string, n uint32) uint32 {
 }
 
 // ShardOf returns the shard of an entity in a cluster of n data shards, 1 to n,
-// where its type has no shard key of its own.
-// It is the same for ever, and any client may do the same to find the node to
-// talk to (ListShards names the leader of each shard, GetCluster the number of
-// shards and the addresses):
+// whose type has no shard key. The function never changes, and any client may
+// compute it to find the node to call (ListShards returns the leader of each
+// shard, GetCluster the number of shards and the addresses):
 //
 //	h = FNV-1a, 64 bit, over the bytes of the type, a zero byte and the id
 //	h ^= h >> 33; h *= 0xff51afd7ed558ccd

@@ -7,8 +7,8 @@ import (
 	"connectrpc.com/connect"
 )
 
-// shardRoute is the way of one shard's commands, or of all while the shards are
-// not known. Its commands are out to one node at a time:
+// shardRoute is the route of one shard's commands, or of all commands while the
+// shards are unknown. Its outstanding commands are all at one node at a time:
 //
 //	          a node is chosen               nothing is out any more
 //	waiting ---------------------> flowing                +--------> waiting
@@ -16,22 +16,22 @@ import (
 //	                                   +--> draining -----+
 //	           one came back, or another node leads
 //
-// While it drains or waits, commands are held. What came back goes out again
-// in front of them, in the order of Send, once all that was out has come back:
-// so no command is overtaken by a later one that took another way. The
-// stream's mutex guards it.
+// While the route drains or waits, new commands are held. Once all outstanding
+// commands have returned, those that failed are sent again before the held
+// ones, in the order of Send. Therefore no command is overtaken by a later one
+// that took another route. The stream's mutex guards a shardRoute.
 type shardRoute struct {
-	shard  uint32      // 0 while the shards are not known
+	shard  uint32      // 0 while the shards are unknown
 	stream *nodeStream // where commands go; nil unless flowing
 	out    int
 	held   pendingList
 	back   []*pending
 	pause  time.Duration
-	after  time.Time // no attempt before
+	after  time.Time // no attempt before it
 }
 
-// overtakes notes that p, which is still in its stream's list, has its outcome:
-// no command of its entity that was sent before it may run after it.
+// overtakes records that p, which is still in its stream's list, has its
+// outcome. No earlier command to the same entity may run after it.
 func (l *shardRoute) overtakes(p *pending) {
 	for q := p.prev; q != nil; q = q.prev {
 		q.overtaken = q.overtaken || q.route == l && q.sameEntity(p)
@@ -41,10 +41,10 @@ func (l *shardRoute) overtakes(p *pending) {
 	}
 }
 
-// waiting reports that the route has commands and no node.
+// waiting reports whether the route has commands but no node.
 func (l *shardRoute) waiting() bool { return l.stream == nil && l.out == 0 && l.held.first != nil }
 
-// give hands what is held to a stream.
+// give hands the held commands to a stream.
 func (l *shardRoute) give(w *nodeStream) {
 	l.stream = w
 	for p := l.held.first; p != nil; p = l.held.first {
@@ -62,7 +62,7 @@ func (l *shardRoute) leave() {
 	}
 }
 
-// cameBack takes a command whose attempt failed, and which is tried again.
+// cameBack takes a command whose attempt failed and that is tried again.
 func (l *shardRoute) cameBack(p *pending, err error, now time.Time, o *Options) {
 	if l.stream != nil {
 		l.pause = min(max(2*l.pause, o.MinBackoff), o.MaxBackoff)
@@ -76,7 +76,7 @@ func (l *shardRoute) cameBack(p *pending, err error, now time.Time, o *Options) 
 	l.leave()
 }
 
-// ended notes that a command has its outcome.
+// ended records that a command has its outcome.
 func (l *shardRoute) ended(p *pending, settled bool) {
 	l.out--
 	if settled {
@@ -87,7 +87,7 @@ func (l *shardRoute) ended(p *pending, settled bool) {
 	}
 }
 
-// drained puts what came back in front of what is held.
+// drained puts the returned commands in front of the held ones.
 func (l *shardRoute) drained() {
 	slices.SortFunc(l.back, func(a, b *pending) int {
 		if a.number < b.number {
@@ -108,13 +108,14 @@ func (l *shardRoute) drained() {
 	l.back = l.back[:0]
 }
 
-// over reports that a command which came back is not tried again: a later one
-// of its entity may have run, or it has been tried for long enough.
+// over reports whether a returned command is not tried again, because a later
+// one to its entity may have run or because it has been tried for long enough.
 func (l *shardRoute) over(p *pending, now time.Time, patience time.Duration) bool {
 	return p.failed != nil && (p.overtaken || now.Sub(p.since) >= patience || !p.until.IsZero() && now.After(p.until))
 }
 
-// failure is what the caller is told of a command that is not tried again.
+// failure is the error that the caller gets for a command that is not tried
+// again.
 func (p *pending) failure() error {
 	switch {
 	case p.carried:

@@ -6,31 +6,34 @@ import (
 	"time"
 )
 
-// StreamOptions shape a Stream. The zero value is ready to use.
+// StreamOptions configure a Stream. The zero value is ready to use.
 type StreamOptions struct {
-	// Outstanding bounds the commands sent and not answered (256); Send waits
-	// for room.
+	// Outstanding limits the commands that are sent and not answered; default
+	// 256. Send blocks while the limit is reached.
 	Outstanding int
-	// ResendFor is how long after its first attempt failed a command is sent
-	// again before it fails (30 s), where the context of Send has no deadline
-	// before.
+	// ResendFor is how long after its first failed attempt a command is sent
+	// again before it fails, unless the context of Send has an earlier
+	// deadline; default 30 s.
 	ResendFor time.Duration
 }
 
 // Stream sends many commands over one connection to each node that leads some
-// of their entities. Whatever has been given to Send when a connection can take
-// more leaves in one message; no timer holds anything back. Commands to one
-// entity run in the order of Send, also while the entity moves to another node.
-// A command that no node has run, or whose connection broke, is sent again, in
-// order and under its id, until the deadline of Send's context or for
-// ResendFor. A command that a node answers with another error is not tried
-// again: later commands to its entity may have run. One case is not found out:
-// a node that refuses a command because it does not lead, leads again, runs
-// later ones and dies before any of its answers has come; then that one runs
-// behind them.
+// of their entities. When a connection can take more, everything that Send has
+// queued by then leaves in one message; no timer delays it.
 //
-// It is safe for concurrent use. It owns one goroutine until Close, and two for
-// each node that it sends to.
+// Commands to one entity run in the order of Send, also while the entity's
+// shard moves to another node. A command that no node has run, or whose
+// connection broke, is sent again, in order and with its id, until the deadline
+// of Send's context or for ResendFor. A command that a node answers with
+// another error is not tried again, because later commands to its entity may
+// have run.
+//
+// One reordering goes undetected: a node rejects a command because it does not
+// lead, leads again, runs later commands, and dies before any of its answers
+// arrives. Then the rejected command runs after the later ones.
+//
+// A Stream is safe for concurrent use. It owns one goroutine until Close, and
+// two for each node that it sends to.
 type Stream struct {
 	c    *Client
 	opts StreamOptions
@@ -46,15 +49,15 @@ type Stream struct {
 	number  uint64 // of the last command
 	open    int    // commands not answered
 	known   *topology
-	keys    map[string]ShardKey // by type, of those that were sent
-	// strangers counts the commands that are open, by type, which took the first
-	// route because nobody has told of the type yet.
+	keys    map[string]ShardKey // by type, of the commands that were sent
+	// strangers counts the open commands, by type, that took the first route
+	// because no node has reported the type yet.
 	strangers map[string]int
-	ready     bool // routes are what they stay
+	ready     bool // the routes are final
 	closing   bool
-	ending    bool          // streams end when they have nothing to do
+	ending    bool          // streams end when they are idle
 	fatal     error         // why Send fails; set once
-	empty     chan struct{} // closed when closing and nothing is left to answer
+	empty     chan struct{} // closed when closing and every command is answered
 }
 
 // Stream opens a stream. It connects in the background.
@@ -86,11 +89,11 @@ func (c *Client) Stream(opts StreamOptions) *Stream {
 	return s
 }
 
-// Send queues a command and returns; it waits only for a place among the
-// outstanding commands, no longer than ctx. done is called exactly once if and
-// only if Send returns nil: from the stream's own goroutine, so it must not
-// block and must not call Send with a context that cannot end. The reply's
-// Data is valid during done only. cmd.Data stays unchanged until then.
+// Send queues a command and returns. It blocks only while too many commands are
+// outstanding, and no longer than ctx allows. If and only if Send returns nil,
+// done is called exactly once, on the stream's own goroutine: it must not block
+// and must not call Send with a context that cannot end. The reply's Data is
+// valid only during done. The caller must not change cmd.Data until then.
 func (s *Stream) Send(ctx context.Context, cmd Command, done func(Reply, error)) error {
 	var p *pending
 	select {
@@ -134,8 +137,8 @@ func (s *Stream) Send(ctx context.Context, cmd Command, done func(Reply, error))
 	return nil
 }
 
-// Call sends a command and waits for its reply. When ctx ends first, the
-// command may still run.
+// Call sends a command and waits for its reply. If ctx ends first, the command
+// may still run.
 func (s *Stream) Call(ctx context.Context, cmd Command) (Reply, error) {
 	type outcome struct {
 		reply Reply
@@ -157,9 +160,9 @@ func (s *Stream) Call(ctx context.Context, cmd Command) (Reply, error) {
 	}
 }
 
-// Close takes no more commands, waits until all are answered and ends the
-// stream. When ctx ends first, what is left fails with its outcome unknown,
-// and Close returns the error of ctx.
+// Close accepts no more commands, waits until all are answered, and ends the
+// stream. If ctx ends first, the remaining commands fail with their outcome
+// unknown, and Close returns the error of ctx.
 func (s *Stream) Close(ctx context.Context) error {
 	s.mu.Lock()
 	if !s.closing {
@@ -187,7 +190,7 @@ func (s *Stream) Close(ctx context.Context) error {
 	return err
 }
 
-// reason says why Send fails.
+// reason returns why Send fails.
 func (s *Stream) reason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -197,14 +200,15 @@ func (s *Stream) reason() error {
 	return ErrClosed
 }
 
-// drained reports that the stream is closing and nothing is left to answer.
+// drained reports whether the stream is closing and every command is answered.
 func (s *Stream) drained() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closing && s.open == 0
 }
 
-// isEnding reports that nothing is sent any more; the mutex is held.
+// isEnding reports whether nothing is sent any more. The caller holds the
+// mutex.
 func (s *Stream) isEnding() bool { return s.ending || s.fatal != nil }
 
 // fail makes Send return err from now on.
@@ -216,14 +220,14 @@ func (s *Stream) fail(err error) {
 	}
 }
 
-// finish takes the account of a command that has its outcome; the mutex is
-// held. The caller calls the returned func and then gives the slot back.
+// finish removes a command that has its outcome from the counts. The caller
+// holds the mutex; it calls the returned func and then releases the slot.
 func (s *Stream) finish(p *pending, fine bool) (done func(Reply, error)) {
 	p.route.ended(p, fine)
 	return s.close(p)
 }
 
-// close frees a command that is on no list; the mutex is held.
+// close frees a command that is on no list. The caller holds the mutex.
 func (s *Stream) close(p *pending) (done func(Reply, error)) {
 	done = p.done
 	if p.route == &s.routes[0] && s.strangers != nil {
@@ -238,7 +242,7 @@ func (s *Stream) close(p *pending) (done func(Reply, error)) {
 	return done
 }
 
-// signal puts a value into a one-slot channel unless there is one.
+// signal puts a value into a one-slot channel unless it is full.
 func signal(c chan struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -10,45 +10,48 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 )
 
-// Subscription selects the events of a whole entity type.
+// Subscription selects the events of an entity type.
 type Subscription struct {
 	EntityType string
-	Tag        string   // only events with it; empty is all
-	Cursor     string   // of the last event that is done with; empty is the beginning
-	Shards     []uint32 // only these; empty is all
+	Tag        string   // only events with this tag; empty means all
+	Cursor     string   // of the last processed event; empty means the beginning
+	Shards     []uint32 // only these; empty means all
 	Follow     bool     // wait for more at the end
-	// FromNewest begins at the newest event where Cursor has no position: it is
-	// for those who follow.
+	// FromNewest starts at the newest event of each shard for which Cursor has
+	// no position. It is meant to be used with Follow.
 	FromNewest bool
-	// SkipCut goes on past events that were cut, as the type retains no more.
-	// Without it the first of them ends the subscription with a *CutError.
+	// SkipCut continues after events that were truncated because the type
+	// retains no more. Without it the first of them ends the subscription with
+	// a *CutError.
 	SkipCut bool
-	// Upcast asks for events of older forms in today's, as the module that serves
-	// the type upcasts them.
+	// Upcast returns events of older forms in the current form, upcast by the
+	// module that serves the type.
 	Upcast bool
-	// Skipped, if it is not nil, is told how many events were cut and passed
-	// over, before it is shown what comes behind them. It runs on the goroutine
-	// that iterates; that of a Projection, on one of its own, ahead of Apply.
+	// Skipped, if it is not nil, is called with the number of truncated events
+	// that were skipped, before the event that follows them is yielded. It runs
+	// on the iterating goroutine; in a Projection it runs on a separate one,
+	// ahead of Apply.
 	Skipped func(events uint64)
 }
 
-// Delivery is one event of a subscription.
+// Delivery is an event of a subscription, with the cursor after it.
 type Delivery struct {
 	Event
 	EntityID string
 	at       *cursor.Cursor
 }
 
-// Cursor is where to go on after this event. Ask before the next event is
-// taken: it is made then. It grows with the number of shards.
+// Cursor returns the cursor after this event. Call it before taking the next
+// event, because it is computed on demand. Its length grows with the number of
+// shards.
 func (d Delivery) Cursor() string { return d.at.Text() }
 
 // Subscribe iterates over the events of a type: in order for each entity, each
-// once. When a node goes away it goes on at another as long as ctx lasts or,
+// once. If a node fails it continues at another, as long as ctx lasts or,
 // without Follow, until too many attempts in a row have failed. Without Follow
-// it ends at the newest event that was acknowledged before. An error ends it;
-// a *CutError means that the next event was cut, one that HistoryLost reports that
-// the cursor is of a history that is gone.
+// it ends at the newest event that was acknowledged before the call. An error
+// ends it; a *CutError means that the next event was truncated, and an error
+// for which HistoryLost is true means that the history of the cursor is lost.
 func (c *Client) Subscribe(ctx context.Context, s Subscription) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
 		var at cursor.Cursor
@@ -76,7 +79,7 @@ func delivery(m *entityv1.SubscribeResponse, at *cursor.Cursor) Delivery {
 	}}
 }
 
-// subscribe shows every message with the positions that it moves, until show
+// subscribe shows every message with the positions that it advances, until show
 // wants no more.
 func (c *Client) subscribe(ctx context.Context, s Subscription, show func(*entityv1.SubscribeResponse, *cursor.Cursor) bool) error {
 	var at cursor.Cursor
@@ -113,7 +116,7 @@ func (c *Client) subscribe(ctx context.Context, s Subscription, show func(*entit
 	}
 }
 
-// subscribeOnce reads from one node; ended says that nothing more is wanted.
+// subscribeOnce reads from one node; ended means that the caller wants no more.
 func subscribeOnce(ctx context.Context, n *node, req *entityv1.SubscribeRequest, show func(*entityv1.SubscribeResponse, *cursor.Cursor) bool) (ended bool, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()

@@ -9,10 +9,10 @@ import (
 	"connectrpc.com/connect"
 )
 
-// InsecureTokenError is of an address without TLS on another machine, where a
-// token is not sent unless Options.InsecureToken says so.
+// InsecureTokenError means that an address is on another machine and has no
+// TLS. A token is not sent there unless Options.InsecureToken is set.
 type InsecureTokenError struct {
-	Address string // as it was given
+	Address string // as the caller gave it
 }
 
 // Error implements error.
@@ -20,8 +20,8 @@ func (e *InsecureTokenError) Error() string {
 	return fmt.Sprintf("the token is not sent without TLS to %s, where everybody on the way can read it: give an address with https, or Options.InsecureToken", e.Address)
 }
 
-// tokenMayGo reports whether a URL may be called with the options' token: over
-// TLS, on this machine, or where InsecureToken says so.
+// tokenMayGo reports whether the token may be sent to a URL: over TLS, to this
+// machine, or if InsecureToken is set.
 func (o *Options) tokenMayGo(to string) bool {
 	if o.Token == "" && o.TokenSource == nil || o.InsecureToken {
 		return true
@@ -30,13 +30,13 @@ func (o *Options) tokenMayGo(to string) bool {
 	return err == nil && (u.Scheme == "https" || onThisMachine(u.Hostname()))
 }
 
-// onThisMachine reports whether a host is a loopback address, or localhost.
+// onThisMachine reports whether a host is localhost or a loopback address.
 func onThisMachine(host string) bool {
 	at, err := netip.ParseAddr(host)
 	return host == "localhost" || err == nil && at.Unmap().IsLoopback()
 }
 
-// authorize puts the bearer token into a request, where there is one.
+// authorize adds the bearer token to a request, if there is one.
 func (o *Options) authorize(r *http.Request) error {
 	token := o.Token
 	if o.TokenSource != nil {
@@ -51,15 +51,15 @@ func (o *Options) authorize(r *http.Request) error {
 	return nil
 }
 
-// HTTPClient makes requests to nodes as the client does, with its transport and
-// its token, for services that the client has no methods for. It is safe for
-// concurrent use, and not to be used once the client is closed.
+// HTTPClient returns a client for requests to nodes with c's transport and
+// token, for services that c has no methods for. It is safe for concurrent use.
+// It must not be used after c is closed.
 func (c *Client) HTTPClient() connect.HTTPClient { return authorizingDoer{c} }
 
 type authorizingDoer struct{ c *Client }
 
 func (d authorizingDoer) Do(r *http.Request) (*http.Response, error) {
-	if !d.c.opts.tokenMayGo(r.URL.String()) { // its user chose the address
+	if !d.c.opts.tokenMayGo(r.URL.String()) { // the caller chose the address
 		return nil, connect.NewError(connect.CodeInvalidArgument, &InsecureTokenError{Address: r.URL.Host})
 	}
 	if err := d.c.opts.authorize(r); err != nil {

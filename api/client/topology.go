@@ -12,35 +12,37 @@ import (
 )
 
 const (
-	// refreshEvery bounds how often the leaders are asked for.
+	// refreshEvery is the minimum interval between two requests for the
+	// leaders.
 	refreshEvery = 200 * time.Millisecond
-	// refreshTimeout bounds one attempt.
+	// refreshTimeout limits one attempt.
 	refreshTimeout = 2 * time.Second
-	// deniedFor is how long the nodes are not asked after they have refused: the
-	// caller's roles do not change often, and each refusal is written down.
+	// deniedFor is how long the client does not ask the nodes after they have
+	// denied it: the caller's roles rarely change, and each denial is logged.
 	deniedFor = 10 * time.Minute
 	// avoidFor is how long a node that could not be reached is not chosen for
 	// the shards that it leads.
 	avoidFor = 2 * time.Second
-	// maxNodes bounds the nodes that a client knows.
+	// maxNodes limits the nodes that a client keeps.
 	maxNodes = 256
 )
 
-// topology is who leads what. The leaders change; the rest is fixed.
+// topology is the mapping of shards to leaders. Leaders change; the rest is
+// fixed.
 type topology struct {
 	shards  uint32
-	leaders []atomic.Pointer[node] // by shard; nil where none is known
+	leaders []atomic.Pointer[node] // by shard; nil if unknown
 	byID    map[string]*node
-	from    *node               // who told of the leaders
-	version string              // of what it told; empty where it numbers nothing
-	told    []string            // the leaders that it told, by shard
-	keys    map[string]ShardKey // by type; empty where the nodes do not tell
+	from    *node               // the node that reported the leaders
+	version string              // version of its report; empty if it has none
+	told    []string            // the reported leaders, by shard
+	keys    map[string]ShardKey // by type; empty if the nodes report none
 }
 
-// route says what a call is about: an entity, or nothing in particular.
+// route is the target of a call: an entity, or nothing in particular.
 type route struct{ entityType, entityID string }
 
-// shard returns the shard of a route; 0 where it is not known.
+// shard returns the shard of a route; 0 if it is unknown.
 func (t *topology) shard(r route) uint32 {
 	if t == nil || t.shards == 0 || r.entityID == "" {
 		return 0
@@ -52,20 +54,20 @@ func (t *topology) shard(r route) uint32 {
 	return key.ShardOf(r.entityType, r.entityID, t.shards)
 }
 
-// key returns the shard key of a type. Where nodes tell none, as those of older
-// releases do, every type has the zero one: a wrong guess costs a hop.
+// key returns the shard key of a type. If nodes report none, as those of older
+// releases, every type has the zero key: a wrong guess costs only a hop.
 func (t *topology) key(entityType string) (key ShardKey, known bool) {
 	key, known = t.keys[entityType]
 	return key, known || len(t.keys) == 0
 }
 
-// strange reports that the nodes have not told of a type yet.
+// strange reports whether the nodes have not reported a type yet.
 func (t *topology) strange(entityType string) bool {
 	_, told := t.keys[entityType]
 	return !told
 }
 
-// leader returns the node to talk to about a shard, or nil where any will do.
+// leader returns the node to call for a shard, or nil if any will do.
 func (t *topology) leader(shard uint32) *node {
 	if t == nil || shard == 0 {
 		return nil
@@ -77,30 +79,30 @@ func (t *topology) leader(shard uint32) *node {
 	return n
 }
 
-// lost notes that a node did not answer for a shard as its leader.
+// lost records that a node did not answer for a shard as its leader.
 func (t *topology) lost(shard uint32, n *node) {
 	if t != nil && shard != 0 {
 		t.leaders[shard].CompareAndSwap(n, nil)
 	}
 }
 
-// lostLeader notes that a node did not take a command of a shard.
+// lostLeader records that a node did not accept a command of a shard.
 func (c *Client) lostLeader(shard uint32, n *node) {
 	c.learner.known.Load().lost(shard, n)
 	c.learner.stale.Store(true)
 }
 
-// learner finds out who leads what, one caller at a time; the others go on
-// with what is known.
+// learner fetches the topology, one caller at a time; the others continue with
+// the known one.
 type learner struct {
 	known atomic.Pointer[topology]
 	stale atomic.Bool
 	mu    sync.Mutex
-	last  time.Time // of the last attempt; guarded by mu
-	quiet time.Time // until then the nodes refuse; likewise
+	last  time.Time // time of the last attempt; guarded by mu
+	quiet time.Time // nodes deny the request until then; guarded by mu
 }
 
-// answeredBy notes which node ran a command that n was asked for.
+// answeredBy records which node ran a command that was sent to n.
 func (c *Client) answeredBy(r route, n *node, id string) {
 	if c.opts.GivenOnly || id == "" {
 		return
@@ -118,8 +120,8 @@ func (c *Client) answeredBy(r route, n *node, id string) {
 	c.learner.stale.Store(true)
 }
 
-// freshen asks who leads what when something has shown that it is not known,
-// unless that was done a moment ago or is being done.
+// freshen fetches the topology if something has shown that it is outdated,
+// unless that happened a moment ago or is in progress.
 func (c *Client) freshen(ctx context.Context) {
 	l := &c.learner
 	if c.opts.GivenOnly || !l.stale.Load() || !l.mu.TryLock() {
@@ -138,7 +140,7 @@ func (c *Client) freshen(ctx context.Context) {
 	}
 }
 
-// learn asks one node; another the next time when this one does not answer.
+// learn asks one node; if that does not answer, the next call asks another.
 func (c *Client) learn(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
 	defer cancel()
@@ -163,8 +165,8 @@ func (c *Client) learn(ctx context.Context) error {
 	return nil
 }
 
-// take makes a topology of what node n has said. Of changes it takes those, and
-// what n told before.
+// take builds a topology from the response of node n. From a response with
+// changes only, it merges them with the previous response of n.
 func (c *Client) take(n *node, cluster *clusterv1.GetClusterResponse, shards *clusterv1.ListShardsResponse) {
 	t := &topology{shards: cluster.GetShardCount(), byID: make(map[string]*node), from: n, version: shards.GetVersion()}
 	t.leaders, t.told = make([]atomic.Pointer[node], t.shards+1), make([]string, t.shards+1)
@@ -173,7 +175,7 @@ func (c *Client) take(n *node, cluster *clusterv1.GetClusterResponse, shards *cl
 	}
 	for _, m := range cluster.GetMembers() {
 		if m.GetNodeId() == cluster.GetNodeId() {
-			continue // is reached under another address, perhaps
+			continue // it may be reachable at another address
 		}
 		if at := c.nodeAt(m.GetAddress()); at != nil {
 			at.name(m.GetNodeId())
@@ -199,7 +201,7 @@ func (c *Client) take(n *node, cluster *clusterv1.GetClusterResponse, shards *cl
 	c.learner.known.Store(t)
 }
 
-// nodeAt returns the node at an address, or nil where that is none.
+// nodeAt returns the node at an address, or nil if there is none.
 func (c *Client) nodeAt(address string) *node {
 	base, err := c.memberURL(address)
 	if err != nil {
@@ -222,7 +224,7 @@ func (c *Client) nodeAt(address string) *node {
 	return n
 }
 
-// target returns the node for a call about r, and where the rotation stands.
+// target returns the node for a call about r, and the position of the rotation.
 func (c *Client) target(r route) (n *node, at uint32) {
 	n, at = c.current()
 	t := c.learner.known.Load()
@@ -231,13 +233,13 @@ func (c *Client) target(r route) (n *node, at uint32) {
 		n = leader
 	}
 	if t != nil && shard == 0 && r.entityID != "" {
-		c.learner.stale.Store(true) // the type is newer than what is known
+		c.learner.stale.Store(true) // the type is newer than the topology
 	}
 	return n, at
 }
 
-// failed moves on from a node that did not do what was asked of it. reached
-// says that it answered.
+// failed moves on from a node that did not serve a request. reached means that
+// it answered.
 func (c *Client) failed(r route, n *node, at uint32, reached bool) {
 	if !reached {
 		n.avoid()

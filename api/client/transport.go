@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/api/wire"
 )
 
-// newTransport speaks HTTP/2 without TLS, or with it for https. Pings find a
-// peer that is gone or stopped without closing its connections.
+// newTransport returns a transport for HTTP/2, with TLS for https. Pings detect
+// a peer that died or hangs without closing its connections.
 func newTransport(config *tls.Config) *http.Transport {
 	if config != nil {
 		config = config.Clone()
@@ -33,12 +33,12 @@ func newTransport(config *tls.Config) *http.Transport {
 	}
 }
 
-// envelopeDoer sends requests, and sends each message of a stream as one piece:
-// its prefix and its bytes are written one after the other, and would leave in
-// a frame and a system call each.
+// envelopeDoer sends requests. It sends each message of a stream as one write:
+// connect writes the prefix and the message one after the other, which would
+// cost a frame and a system call each.
 //
-// It names the client's cluster in every request, and takes no answer of
-// another.
+// It adds the client's cluster to every request, and rejects answers from
+// another cluster.
 type envelopeDoer struct {
 	c *Client
 	n *node
@@ -80,5 +80,5 @@ func (d envelopeDoer) Do(r *http.Request) (*http.Response, error) {
 	return nil, &OtherClusterError{Address: r.URL.Host, Cluster: id, Wanted: *first, refused: wanted != "", all: all}
 }
 
-// clusterHeader names a cluster, see GetClusterResponse.
+// clusterHeader carries the id of a cluster, see GetClusterResponse.
 const clusterHeader = "Hostd-Cluster"

@@ -1,6 +1,6 @@
-// Package cursor encodes where a subscriber stands: a position in the log of
-// each shard. FORMAT.md has the bytes. Servers check cursors, clients join the
-// partial ones of a stream; to everybody else they are opaque.
+// Package cursor encodes the position of a subscriber: a position in the log of
+// each shard. FORMAT.md describes the bytes. Servers check cursors and clients
+// join the partial cursors of a stream; for everyone else they are opaque.
 //
 // It never does I/O and starts no goroutine.
 package cursor
@@ -14,16 +14,16 @@ import (
 	"slices"
 )
 
-// ErrMalformed: the text is not a whole cursor of this version.
+// ErrMalformed means that the text is not a complete cursor of a known version.
 var ErrMalformed = errors.New("the cursor is damaged or not one of this service")
 
-// Bounds of what Parse accepts.
+// Limits of what Parse accepts.
 const (
 	MaxShards = 4096
 	MaxText   = 131072 // bytes of a cursor as text
 )
 
-// Versions of the bytes: the second has the histories of places.
+// Versions of the bytes: the second one adds the histories of places.
 const (
 	version1 = 1
 	version2 = 2
@@ -31,16 +31,17 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Position is the place of the event that is wanted next: in the log entry
-// Index, from 1, in its record Ordinal, from 0, after that record's first
-// Events events. The zero Position is the beginning.
+// Position is the place of the next wanted event: in the log entry Index, from
+// 1, in its record Ordinal, from 0, after that record's first Events events.
+// The zero Position is the beginning.
 type Position struct {
 	Index   uint64
 	Ordinal uint32
 	Events  uint32
 	// History is the fingerprint of the last record with events before the
-	// position, or of the record that it is in. A log that has another record
-	// there is not the one that the position is of. 0: unknown.
+	// position, or of the record that contains it. A log that has a different
+	// record there is not the log that the position belongs to. 0 means
+	// unknown.
 	History uint32
 }
 
@@ -61,18 +62,20 @@ type Place struct {
 	Position
 }
 
-// Cursor is a set of positions of one subscription. What it has no place for
-// stands at the beginning.
+// Cursor is the set of positions of one subscription. A shard without a place
+// is at the beginning.
 type Cursor struct {
-	// Mark tells the subscription: of another cluster, type or tag it differs.
+	// Mark identifies the subscription: it differs for another cluster, type or
+	// tag.
 	Mark uint32
 	// Shards is the number of shards of the cluster.
 	Shards uint32
-	// Places are in the order of shards, each once, none at the beginning.
+	// Places are ordered by shard. Each shard occurs at most once, and none is
+	// at the beginning.
 	Places []Place
 }
 
-// Text encodes the cursor: in version 1, which earlier releases read, if no
+// Text encodes the cursor, in version 1, which earlier releases read, if no
 // history is known.
 func (c *Cursor) Text() string {
 	version := byte(version1)
@@ -101,7 +104,7 @@ func (c *Cursor) Text() string {
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// Parse decodes what Text encoded, or fails with ErrMalformed.
+// Parse decodes the result of Text, or fails with ErrMalformed.
 func Parse(text string) (c Cursor, err error) {
 	if len(text) > MaxText {
 		return c, ErrMalformed
@@ -139,7 +142,7 @@ func Parse(text string) (c Cursor, err error) {
 	return c, nil
 }
 
-// Join takes over the places of a partial cursor that follows c.
+// Join adds the places of a partial cursor that follows c.
 func (c *Cursor) Join(partial *Cursor) {
 	c.Mark, c.Shards = partial.Mark, partial.Shards
 	for _, p := range partial.Places {
@@ -152,7 +155,7 @@ func (c *Cursor) Join(partial *Cursor) {
 	}
 }
 
-// decoder takes numbers off b; after the first that does not fit it is bad.
+// decoder reads numbers from b; it is bad after the first malformed one.
 type decoder struct {
 	b   []byte
 	bad bool

@@ -1,12 +1,12 @@
-// Package jsonvalue turns JSON text into google.protobuf.Value and back without
-// losing digits.
+// Package jsonvalue converts JSON text to google.protobuf.Value and back
+// without losing digits.
 //
-// A Value holds numbers as doubles, which have every integer up to 2^53 only.
-// An integer beyond that is a string_value of its digits, as it is for programs
-// that know nothing of this package, and carries a mark: an unknown field of
-// the Value says that the string is a number. The mark survives the binary
-// form, where other programs ignore it; the JSON form of the API, which nodes
-// write and read themselves, has the number.
+// A Value holds numbers as doubles, which represent every integer only up to
+// 2^53. A larger integer is stored as a string_value of its digits, which is
+// what programs see that know nothing of this package. An unknown field of the
+// Value marks the string as a number. The mark survives the binary form, in
+// which other programs ignore it; the JSON form of the API, which nodes read
+// and write themselves, has the number.
 //
 // The package does no I/O and starts no goroutine.
 package jsonvalue
@@ -30,8 +30,8 @@ import (
 // maxExact is the largest integer up to which every integer is a double.
 const maxExact = 1 << 53
 
-// markField is the number of the field that says that a string is the digits of
-// an integer.
+// markField is the number of the field that marks a string as the digits of an
+// integer.
 const markField = 1000
 
 var mark = protowire.AppendVarint(protowire.AppendTag(nil, markField, protowire.VarintType), 1)
@@ -49,11 +49,10 @@ func Parse(text []byte) (*structpb.Value, error) {
 	return v, nil
 }
 
-// ParseAnswer reads JSON text that a module wrote and that cannot be refused
-// any more. It takes what Parse refuses too: half of a surrogate pair becomes
-// U+FFFD, of a member that is there twice the last one counts, and a number
-// beyond the range of a double becomes a string. ok is false if it is no JSON
-// text at all.
+// ParseAnswer reads JSON text that a module wrote and that can no longer be
+// rejected. It accepts what Parse rejects: an unpaired surrogate becomes
+// U+FFFD, the last of duplicate members counts, and a number beyond the range
+// of a double becomes a string. ok is false if it is not JSON text at all.
 func ParseAnswer(text []byte) (v *structpb.Value, ok bool) {
 	if v, err := Parse(text); err == nil {
 		return v, true
@@ -74,7 +73,7 @@ func decode(text []byte) (*structpb.Value, bool) {
 	return Of(parsed), true
 }
 
-// Of is Parse of what encoding/json has decoded with UseNumber.
+// Of is Parse for a value that encoding/json decoded with UseNumber.
 func Of(parsed any) *structpb.Value {
 	switch p := parsed.(type) {
 	case bool:
@@ -115,8 +114,7 @@ func numberOf(literal string) *structpb.Value {
 	return v
 }
 
-// IsInteger reports whether a text is an integer of 64 bits as canonical text
-// has it.
+// IsInteger reports whether a text is a 64-bit integer in canonical form.
 func IsInteger(text string) bool {
 	if text == "" || text[0] != '-' && (text[0] < '0' || text[0] > '9') {
 		return false
@@ -141,7 +139,7 @@ func Digits(v *structpb.Value) (string, bool) {
 	return s.StringValue, len(unknown) > 0 && bytes.Contains(unknown, mark) && IsInteger(s.StringValue)
 }
 
-// HasDigits reports whether a Value, or one in it, is a marked string.
+// HasDigits reports whether a Value, or one inside it, is a marked string.
 func HasDigits(v *structpb.Value) bool {
 	switch k := v.GetKind().(type) {
 	case *structpb.Value_StringValue:
@@ -159,9 +157,9 @@ func HasDigits(v *structpb.Value) bool {
 	return false
 }
 
-// Append appends the canonical text of a Value: one value has one text, so a
-// command sent again hashes the same. It fails on numbers that are not finite
-// and on a Value that is of no kind.
+// Append appends the canonical text of a Value: equal values have equal texts,
+// so that a command sent again has the same hash. It fails for numbers that are
+// not finite and for a Value without a kind.
 func Append(dst []byte, v *structpb.Value) ([]byte, error) {
 	switch k := v.GetKind().(type) {
 	case nil, *structpb.Value_NullValue:

@@ -1,17 +1,17 @@
-// Package ts is the client for TypeScript as text: the part that has no
-// dependency, which clients that are generated for an entity type carry with
-// them. It runs none of it, and starts no goroutine.
+// Package ts embeds the source of the TypeScript client: the part without
+// dependencies, which is copied into generated clients of an entity type. It
+// runs none of it and starts no goroutine.
 package ts
 
 import _ "embed"
 
-// Core calls nodes: attempts, ids, failures and streams.
+// Core makes calls to nodes: attempts, ids, failures and streams.
 //
 //go:embed src/core.ts
 var Core string
 
-// Entities sends commands and queries to entities, and subscribes to their
-// events, by the types that it is given. It imports Core.
+// Entities sends commands and queries to entities and subscribes to events of
+// the given types. It imports Core.
 //
 //go:embed src/entities.ts
 var Entities string

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Message is an encoded message that passes through a Codec as it is.
+// Message is an encoded message that a Codec passes through unchanged.
 type Message struct{ Bytes []byte }
 
 // Codec is a connect codec with the name "proto" that passes Messages through
@@ -30,8 +30,8 @@ func (Codec) MarshalAppend(dst []byte, msg any) ([]byte, error) {
 	return nil, fmt.Errorf("%T is not a protobuf message", msg)
 }
 
-// Unmarshal decodes data into msg. Into a Message it copies, reusing the
-// capacity of Bytes: data belongs to the caller.
+// Unmarshal decodes data into msg. For a Message it copies data, which the
+// caller owns, and reuses the capacity of Bytes.
 func (Codec) Unmarshal(data []byte, msg any) error {
 	switch m := msg.(type) {
 	case *Message:

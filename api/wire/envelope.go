@@ -5,23 +5,24 @@ import (
 	"io"
 )
 
-// PrefixBytes is the length of what stands before a message in a stream: a
-// byte of flags and the length, big endian.
+// PrefixBytes is the length of the prefix of a message in a stream: a byte of
+// flags and the length, big endian.
 const PrefixBytes = 5
 
-// Envelopes reads the messages of a stream, all bytes as they are. A prefix is
-// returned together with what follows it, so that a sender puts them into one
-// frame. It serves one goroutine.
+// Envelopes reads the messages of a stream and returns all bytes unchanged. It
+// returns a prefix together with the bytes that follow it, so that a sender
+// puts both into one frame. It is for one goroutine.
 type Envelopes struct {
 	Body io.ReadCloser
-	// Limit bounds the length of a message; 0 is no bound. Read returns
-	// OverLimit instead of a longer one's prefix, and of all that follows.
+	// Limit is the maximum length of a message; 0 means no limit. For a longer
+	// one, Read returns OverLimit instead of its prefix, and does so from then
+	// on.
 	Limit     int
 	OverLimit error
 
 	prefix [PrefixBytes]byte
-	have   int // bytes of prefix that are read
-	given  int // bytes of prefix that are handed out
+	have   int // bytes of prefix that were read
+	given  int // bytes of prefix that were returned
 	left   int // bytes of the message that follow
 	over   bool
 }
@@ -46,8 +47,8 @@ func (e *Envelopes) Read(p []byte) (n int, err error) {
 	return n + more, err
 }
 
-// next reads the prefix of the next message. A prefix cut short is handed out
-// as it is, and the end comes after it.
+// next reads the prefix of the next message. A truncated prefix is returned as
+// it is, followed by the end of the stream.
 func (e *Envelopes) next() (err error) {
 	e.given = 0
 	e.have, err = io.ReadFull(e.Body, e.prefix[:])

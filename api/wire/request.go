@@ -12,18 +12,18 @@ type Command struct {
 	Kind        PayloadKind
 	Payload     []byte
 	CommandID   []byte
-	// Expected is the sequence that the entity must be at, where HasExpected.
+	// Expected is the sequence that the entity must be at, if HasExpected is
+	// set.
 	Expected    uint64
 	HasExpected bool
 	// FirstAgeMs is how long ago the first attempt was made, in milliseconds; 0
-	// says that this is it.
+	// means that this is the first attempt.
 	FirstAgeMs uint64
 }
 
 // ParseRequest calls fn for every command of an encoded SendStreamRequest, in
-// order. The command is valid during fn, its slices as long as msg is. It
-// stops at the first error of fn and returns it; other errors wrap
-// ErrMalformed.
+// order. The command is valid during fn, its slices as long as msg is. It stops
+// at the first error of fn and returns it; other errors wrap ErrMalformed.
 func ParseRequest(msg []byte, fn func(*Command) error) error {
 	var c Command
 	return fields(msg, func(tag, _ uint64, item []byte) error {
@@ -79,16 +79,17 @@ type Outgoing struct {
 	EntityType string
 	EntityID   string
 	Name       string
-	Data       []byte // sent as data, also when it is empty
+	Data       []byte // sent as data, even if it is empty
 	CommandID  string
-	// Expected is the sequence that the entity must be at, where HasExpected.
+	// Expected is the sequence that the entity must be at, if HasExpected is
+	// set.
 	Expected    uint64
 	HasExpected bool
-	FirstAgeMs  uint64 // as of a Command
+	FirstAgeMs  uint64 // see Command
 }
 
-// Size is the number of bytes that AppendCommand appends, give or take the
-// length of the correlation number.
+// Size is the approximate number of bytes that AppendCommand appends; the
+// length of the correlation number is not exact.
 func (o *Outgoing) Size() int {
 	return 32 + o.sendSize()
 }

@@ -2,8 +2,8 @@ package wire
 
 import "google.golang.org/protobuf/encoding/protowire"
 
-// Answer is one item of a SendStreamResponse: a reply, or an error where Code
-// is not empty. Decoded, its slices alias the message.
+// Answer is one item of a SendStreamResponse: an error if Code is not empty,
+// otherwise a reply. Decoded, its slices alias the message.
 type Answer struct {
 	Correlation uint64
 

@@ -1,7 +1,7 @@
 // Package wire encodes and decodes the messages of EntityService.SendStream
-// without generated code: an item costs no allocation on either side, where
-// the generated types cost about ten. The bytes are those of the generated
-// types; tests hold the two against each other.
+// without generated code: an item costs no allocation on either side, whereas
+// the generated types cost about ten. The bytes are identical to those of the
+// generated types; tests compare the two.
 //
 // It never does I/O and starts no goroutine.
 package wire
@@ -16,7 +16,7 @@ import (
 // ErrMalformed is wrapped by every failure to decode a message.
 var ErrMalformed = errors.New("malformed message")
 
-// PayloadKind says which member of a payload's oneof is set.
+// PayloadKind identifies the set member of a payload's oneof.
 type PayloadKind uint8
 
 // The members of the oneof. The bytes of a JSON payload are an encoded
@@ -27,8 +27,8 @@ const (
 	DataPayload
 )
 
-// Numbers of fields, as the .proto files give them, shifted over their wire
-// types: 2 is length-delimited, and 0, not written out, is a varint.
+// Field numbers of the .proto files, combined with their wire types: 2 is
+// length-delimited, and 0, not written out, is a varint.
 const (
 	tagItem = 1<<3 | 2 // SendStreamRequest.requests, SendStreamResponse.responses
 
@@ -99,7 +99,7 @@ func fields(msg []byte, fn func(tag uint64, n uint64, b []byte) error) error {
 	return nil
 }
 
-// varint is protowire.ConsumeVarint with the one-byte case in front.
+// varint is protowire.ConsumeVarint with a fast path for one byte.
 func varint(b []byte) (uint64, int) {
 	if len(b) > 0 && b[0] < 0x80 {
 		return uint64(b[0]), 1
