@@ -1,10 +1,10 @@
-// Package c carries the SDK for C, for a program that writes it beside a guest.
-// It has nothing that runs.
+// Package c embeds the C SDK, for a program that writes it next to a guest. It
+// contains no code that runs.
 package c
 
 import "embed"
 
-// Sources is the header, with its page.
+// Sources is the header and its README.
 //
 //go:embed README.md hostd.h
 var Sources embed.FS

@@ -9,15 +9,15 @@ import (
 	"github.com/hostd/hostd/guest-sdk/go/internal/jsonplan"
 )
 
-// codec writes and reads values of one Go type. Decode expects a zero value
-// and keeps nothing of src.
+// codec encodes and decodes values of one Go type. Decode expects a zero value
+// and keeps no reference to src.
 type codec interface {
 	Append(dst []byte, value unsafe.Pointer) ([]byte, error)
 	Decode(src []byte, value unsafe.Pointer) error
 }
 
-// codec returns the codec of a type in the definition's encoding, preparing
-// it the first time.
+// codec returns the codec of a type in the definition's encoding, and prepares
+// it on the first call.
 func (d *definition) codec(typ reflect.Type) (codec, error) {
 	if c, ok := d.codecs[typ]; ok {
 		return c, nil
@@ -43,8 +43,8 @@ func (d *definition) newCodec(typ reflect.Type) (codec, error) {
 	return bytesCodecFor(typ)
 }
 
-// decode reads a payload. No bytes at all stand for the zero value: a client
-// need not send {} to a command whose members are all optional.
+// decode decodes a payload. An empty payload means the zero value, so that a
+// client need not send {} to a command whose members are all optional.
 func decode(c codec, payload []byte, value unsafe.Pointer) error {
 	if len(payload) == 0 {
 		return nil
@@ -52,7 +52,7 @@ func decode(c codec, payload []byte, value unsafe.Pointer) error {
 	return c.Decode(payload, value)
 }
 
-// encode writes a value whose type is known only at run time.
+// encode encodes a value whose type is known only at run time.
 func (d *definition) encode(dst []byte, value any) ([]byte, error) {
 	typ := reflect.TypeOf(value)
 	if typ == nil {
@@ -73,10 +73,11 @@ type noCodec struct{}
 func (noCodec) Append(dst []byte, _ unsafe.Pointer) ([]byte, error) { return dst, nil }
 func (noCodec) Decode([]byte, unsafe.Pointer) error                 { return nil }
 
-// RawJSON is JSON text kept as it is: a member that is passed on unread.
+// RawJSON is JSON text that is kept unparsed, for example a member that is only
+// passed on.
 type RawJSON []byte
 
-// MarshalJSON returns the text, or null where there is none.
+// MarshalJSON returns the text, or null if it is empty.
 func (r RawJSON) MarshalJSON() ([]byte, error) {
 	if len(r) == 0 {
 		return []byte("null"), nil

@@ -7,7 +7,8 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// View is what a query may see. It is valid during the call.
+// View is the interface of a query handler to the host. It is valid during the
+// call.
 type View struct {
 	guest   *Guest
 	def     *definition
@@ -16,7 +17,7 @@ type View struct {
 	request abi.Request
 }
 
-// open makes v the view of a call.
+// open sets v up for a call.
 func (v *View) open(g *Guest, e *entity, input []byte) {
 	v.guest, v.def, v.id, v.state = g, e.def, e.id, e.state
 	if err := abi.ParseRequest(&v.request, input); err != nil {
@@ -33,22 +34,23 @@ func (v *View) EntityID() string { return v.id }
 // Sequence returns the number of the entity's last event before this call.
 func (v *View) Sequence() uint64 { return v.request.Sequence }
 
-// Now returns the time the host fixed for this call. It never runs backwards
+// Now returns the time that the host set for this call. It never runs backwards
 // for an entity.
 func (v *View) Now() Instant { return Instant(v.request.Now) }
 
-// Principal is who called.
+// Principal is the identity of a caller.
 type Principal struct {
-	// Kind is "token", "jwt" or "certificate", or "anonymous" for who has shown
-	// nothing.
+	// Kind is "token", "jwt", "certificate", or "anonymous" for a caller
+	// without a credential.
 	Kind string
-	// Name is unique within its kind, and empty for the anonymous.
+	// Name is unique within its kind; empty for anonymous callers.
 	Name   string
 	Groups []string
 }
 
-// Principal says who called. It is false where nobody was asked, and for what
-// entities and timers send: who decides by owner refuses then.
+// Principal returns the caller. It returns false if the cluster does not
+// authenticate callers, and for commands that entities and timers send. A
+// handler that authorizes by owner should then reject.
 func (v *View) Principal() (Principal, bool) {
 	if v.request.Principal == nil {
 		return Principal{}, false
@@ -64,10 +66,10 @@ func (v *View) Principal() (Principal, bool) {
 	return p, true
 }
 
-// Setting returns the value that operators have set for the entity's type
-// under a name, with hostd setting put entity.TYPE.value.NAME; false where
-// there is none. Calls on different nodes may see a new value a moment apart.
-// Event functions see no settings: an event carries what it is applied by.
+// Setting returns the value that operators have set for the entity's type under
+// a name, with hostd setting put entity.TYPE.value.NAME, and false if it is not
+// set. A new value reaches different nodes at slightly different times. Event
+// functions cannot read settings: put whatever an event needs into the event.
 func (v *View) Setting(name string) (value string, ok bool) {
 	for n, value := range abi.Settings(v.request.Settings) {
 		if string(n) == name {
@@ -77,17 +79,18 @@ func (v *View) Setting(name string) (value string, ok bool) {
 	return "", false
 }
 
-// Log writes a line to the node's log. The host keeps 32 lines of 1 KiB a
+// Log writes a line to the node's log. The host keeps 32 lines of 1 KiB per
 // call.
 func (v *View) Log(level abi.LogLevel, line string) { v.guest.Log(level, line) }
 
-// Context is what a command may see and do. It is valid during the call.
+// Context is the interface of a command handler to the host. It is valid during
+// the call.
 type Context struct {
 	View
 	random uint64
 }
 
-// CommandID returns the id under which this command takes effect once.
+// CommandID returns the command's id, under which it takes effect only once.
 func (c *Context) CommandID() string { return string(c.request.CommandID) }
 
 // Kinds of Source.
@@ -97,7 +100,7 @@ const (
 	SourceEntity = abi.SourceEntity
 )
 
-// Source says who sent a command. EntityType and EntityID are set for
+// Source is the sender of a command. EntityType and EntityID are set for
 // SourceEntity.
 type Source struct {
 	Kind       abi.SourceKind
@@ -105,14 +108,14 @@ type Source struct {
 	EntityID   string
 }
 
-// Source returns who sent this command.
+// Source returns the sender of this command.
 func (c *Context) Source() Source {
 	s := c.request.Source
 	return Source{s.Kind, string(s.EntityType), string(s.EntityID)}
 }
 
-// Random returns the next number of the command's own stream: the same
-// command on the same state draws the same numbers. Not fit for secrets.
+// Random returns the next number of the command's own random sequence: the same
+// command on the same state draws the same numbers. Not suitable for secrets.
 func (c *Context) Random() uint64 { // splitmix64
 	c.random += 0x9e3779b97f4a7c15
 	z := c.random
@@ -121,9 +124,9 @@ func (c *Context) Random() uint64 { // splitmix64
 	return z ^ z>>31
 }
 
-// Emit appends an event, a value of a type given to Event or a pointer to
-// one, and evolves the state by it before it returns. Streams of a tag are
-// readable across entities. It panics on a value that is no event of this
+// Emit appends an event and applies it to the state before it returns. value is
+// of a type that was declared with Event, or a pointer to one. Events with a
+// tag can be read across entities. Emit panics if value is not an event of this
 // entity type.
 func (c *Context) Emit(value any, tags ...string) {
 	e := c.def.eventOf(typeWord(value))
@@ -149,7 +152,7 @@ func (c *Context) Emit(value any, tags ...string) {
 	}
 }
 
-// pointedAt finds the event a pointer points at.
+// pointedAt finds the event for a pointer to its type.
 func (c *Context) pointedAt(value any) (*event, any) {
 	v := reflect.ValueOf(value)
 	if v.Kind() == reflect.Pointer && !v.IsNil() {
@@ -164,21 +167,21 @@ func (c *Context) pointedAt(value any) (*event, any) {
 	panic("hostd: " + c.def.name + ": " + name + " is not an event of this type")
 }
 
-// Send sends a command to another entity, exactly once, after this command
-// has been stored. The payload is written in this entity type's encoding.
+// Send sends a command to another entity, exactly once, after this command has
+// been stored. The payload is encoded in this entity type's encoding.
 func (c *Context) Send(entityType, entityID, command string, payload any) {
 	c.guest.out = abi.AppendSend(c.guest.out, abi.Send{
 		EntityType: field(entityType), EntityID: field(entityID), Command: field(command), Payload: c.payload(payload),
 	})
 }
 
-// Answer names the commands of this entity that get the outcome of a send.
+// Answer names the commands of this entity that receive the outcome of a send.
 type Answer struct {
 	OnReply  string // its payload is the reply
 	OnReject string // its payload is {"code":...,"message":...}
 }
 
-// SendWithAnswer is Send, and the outcome comes back as a command.
+// SendWithAnswer is Send, with the outcome sent back as a command.
 func (c *Context) SendWithAnswer(entityType, entityID, command string, payload any, answer Answer) {
 	c.guest.out = abi.AppendSend(c.guest.out, abi.Send{
 		EntityType: field(entityType), EntityID: field(entityID), Command: field(command), Payload: c.payload(payload),
@@ -186,10 +189,11 @@ func (c *Context) SendWithAnswer(entityType, entityID, command string, payload a
 	})
 }
 
-// SetTimer makes the host send this entity a command at the given time. A
-// timer of the same name is replaced. The host rejects the command with
-// invalid_argument if the time is before 1970: a panic here would be a fault of
-// the guest, although the time may be what a caller has sent.
+// SetTimer makes the host send this entity a command at the given time. It
+// replaces a timer of the same name. If the time is before 1970, the host
+// rejects the command with invalid_argument. SetTimer does not panic then,
+// because a panic would be a guest fault although the time may come from a
+// caller.
 func (c *Context) SetTimer(name string, due Instant, command string, payload any) {
 	c.guest.out = abi.AppendSetTimer(c.guest.out, abi.Timer{
 		Name: field(name), Due: int64(due), Command: field(command), Payload: c.payload(payload),
@@ -201,17 +205,17 @@ func (c *Context) CancelTimer(name string) {
 	c.guest.out = abi.AppendCancelTimer(c.guest.out, name)
 }
 
-// Passivate asks the host to drop the entity from memory after this command.
+// Passivate asks the host to remove the entity from memory after this command.
 func (c *Context) Passivate() { c.guest.out = abi.AppendPassivate(c.guest.out) }
 
-// Delete ends the entity's life after this command's events. Its id can be
-// used again; it then starts from the initial state.
+// Delete ends the entity's life after this command's events. Its id can be used
+// again; the new entity starts from the initial state.
 func (c *Context) Delete() { c.guest.out = abi.AppendDelete(c.guest.out) }
 
-// field is a text that a frame has a length of 16 bits for. A longer one keeps as
-// much as fits: that is over every limit of a name, so the host rejects the
-// command with out_of_range, whereas a panic here would be a fault of the guest
-// that its caller has made.
+// field returns text for a frame field whose length has 16 bits. It truncates a
+// longer text to what fits. That is still over the limit of any name, so the
+// host rejects the command with out_of_range. A panic here instead would be a
+// guest fault that a caller can cause.
 func field(text string) []byte {
 	return []byte(text[:min(len(text), abi.MaxFieldBytes)])
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/guest-sdk/go/internal/jsonplan"
 )
 
-// The manifest as it is written. Package abi/manifest, which also reads it,
-// is not linked into guests.
+// The manifest as it is written. Package abi/manifest, which also parses it, is
+// not linked into guests.
 type (
 	manifestText struct {
 		ABI         int        `json:"abi"`
@@ -86,8 +86,7 @@ func (g *Guest) Describe() []byte {
 	return g.out
 }
 
-// schema is that of what a codec reads or writes; nil for one of bytes and for
-// no payload.
+// schema returns the schema of a codec's values; nil for bytes and for None.
 func (d *definition) schema(s *jsonplan.Schemas, c codec, form jsonplan.Form) RawJSON {
 	plan, is := c.(*jsonplan.Plan)
 	if !is || d.noSchemas {
@@ -129,7 +128,7 @@ func (d *definition) describe(s *jsonplan.Schemas) typeText {
 	for i := range d.commands {
 		c, form := &d.commands[i], jsonplan.Closed
 		if c.internal {
-			form = jsonplan.Given // another module sends it, which may be newer
+			form = jsonplan.Given // the sender is another module, which may be newer
 		}
 		t.Commands = append(t.Commands, commandText{c.name, c.internal, c.rejections, d.schema(s, c.in, form), d.schema(s, c.out, jsonplan.Written)})
 	}

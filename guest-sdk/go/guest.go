@@ -6,13 +6,13 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// Guest is a module as its host sees it: the calls of the ABI, with bytes
-// where the ABI has addresses. The Wasm exports are wrappers around one. Test
-// tools use it natively. Results are valid until the next call. What cannot
-// happen with a correct host, such as bytes that are no frames or a handle
-// that was not loaded, panics.
+// Guest is a module as its host sees it: the calls of the ABI, with byte slices
+// instead of addresses. The Wasm exports are wrappers around a Guest, and test
+// tools use it natively. Results are valid until the next call. A Guest panics
+// on input that a correct host never sends, such as malformed frames or a
+// handle that was not loaded.
 type Guest struct {
-	// Log gets the lines of View.Log. Not nil.
+	// Log receives the lines of View.Log. It must not be nil.
 	Log func(level abi.LogLevel, line string)
 
 	name     string
@@ -25,25 +25,25 @@ type Guest struct {
 	query    View
 }
 
-// entity is one entity, or a free handle where def is nil.
+// entity is one entity, or a free handle if def is nil.
 type entity struct {
 	def   *definition
 	state unsafe.Pointer
 	id    string
 }
 
-// entityPage is entities of handles that follow each other. There are many
-// small pieces instead of one that grows: linear memory never shrinks, and what
-// a growing piece leaves behind, again and again, is too small for the next.
+// entityPage holds the entities of consecutive handles. Many small pages are
+// used instead of one growing slice, because linear memory never shrinks and
+// each block that a growing slice leaves behind is too small for the next one.
 type entityPage [pageEntities]entity
 
 const pageEntities = 256
 
-// maxEntities bounds handles, so that a wrong one does not take all memory.
+// maxEntities limits handles, so that a wrong one does not exhaust memory.
 const maxEntities = 1 << 26
 
-// NewGuest makes a module of the given types. It panics where there are none
-// or two have one name.
+// NewGuest returns a module of the given types. It panics if there are none or
+// if two have the same name.
 func NewGuest(name, version string, types ...Registration) *Guest {
 	if err := abi.ValidateName("module", name); err != nil {
 		panic("hostd: " + err.Error())
@@ -66,7 +66,7 @@ func NewGuest(name, version string, types ...Registration) *Guest {
 	return g
 }
 
-// Load makes an entity of the given type, from a snapshot where the input has
+// Load creates an entity of the given type, from a snapshot if the input has
 // one.
 func (g *Guest) Load(typ int32, handle int64, input []byte) abi.LoadStatus {
 	if typ < 0 || int(typ) >= len(g.types) {
@@ -93,7 +93,7 @@ func (g *Guest) Load(typ int32, handle int64, input []byte) abi.LoadStatus {
 	return status
 }
 
-// place returns the entity of a handle to be set.
+// place returns the slot of a handle, so that the caller can set it.
 func (g *Guest) place(handle int64) *entity {
 	page := int(handle / pageEntities)
 	for page >= len(g.entities) {
@@ -116,7 +116,7 @@ func (d *definition) load(snapshot []byte) (unsafe.Pointer, abi.LoadStatus) {
 	return state, abi.LoadDone
 }
 
-// Apply evolves an entity by events of its history.
+// Apply applies events of an entity's history to its state.
 func (g *Guest) Apply(handle int64, input []byte) int32 {
 	e := g.entity(handle)
 	reader := abi.NewReader(input)
@@ -138,7 +138,8 @@ func (g *Guest) Apply(handle int64, input []byte) int32 {
 	}
 }
 
-// applyFailed is what Apply returns for an event this module cannot read.
+// applyFailed is the result of Apply for an event that this module cannot
+// decode.
 const applyFailed = 1
 
 func (e *entity) apply(body []byte) error {
@@ -184,8 +185,8 @@ func (g *Guest) decide(c *Context) error {
 	return command.run(c, c.state, c.request.Payload)
 }
 
-// settle ends a command of a durable-state type: the state is emitted if it
-// changed, and put back if the command was rejected.
+// settle ends a command of a durable-state type: it emits the state if it
+// changed, and restores it if the command was rejected.
 func (g *Guest) settle(e *entity, rejected bool) {
 	if rejected {
 		state, status := e.def.load(g.before)
@@ -254,8 +255,8 @@ func (g *Guest) Drop(handle int64) {
 	}
 }
 
-// find returns the entity of a handle, which may be free; nil for one that
-// never was.
+// find returns the entity of a handle, which may be free, or nil for a handle
+// that was never used.
 func (g *Guest) find(handle int64) *entity {
 	if handle < 0 || handle/pageEntities >= int64(len(g.entities)) {
 		return nil

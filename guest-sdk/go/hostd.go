@@ -1,6 +1,6 @@
 // Package hostd is the SDK for entities written in Go. An entity type is a
-// state struct, and functions that decide on commands, evolve the state by
-// events and answer queries:
+// state struct, and functions that decide on commands, apply events to the
+// state and answer queries:
 //
 //	type State struct{ Total int64 }
 //	type Add struct{ Amount int64 `json:"amount"` }
@@ -25,18 +25,18 @@
 //
 //	GOOS=wasip1 GOARCH=wasm go build -buildmode=c-shared -ldflags='-s -w' -o counter.wasm .
 //
-// A module built so is a reactor: its package variables and init functions
-// run when it is instantiated, and main never does, which is why Serve is
-// called from a variable.
+// The result is a reactor module: its package variables and init functions run
+// when it is instantiated, and main never does. That is why Serve is called
+// from a package variable.
 //
-// Emit writes the event, reads it back from the bytes it wrote, and evolves
-// the state by it, so that a live entity and a replayed one take the same
-// path. Evolving must not read the clock, draw random numbers or range over a
-// map where order matters; a command may use Context.Now and Context.Random.
+// Emit encodes the event, decodes it from the bytes that it wrote, and applies
+// it to the state, so that a live entity and a replayed one take the same path.
+// Event functions must not read the clock, draw random numbers or depend on the
+// order of a map; a command may use Context.Now and Context.Random.
 //
 // The same entity runs natively under go test: see package hostdtest. The SDK
-// starts no goroutine, and nothing in it is safe for concurrent use; the host
-// calls an instance from one place at a time.
+// starts no goroutine, and nothing in it is safe for concurrent use, because
+// the host makes one call to an instance at a time.
 package hostd
 
 import (
@@ -47,31 +47,32 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// Encoding says what the payloads of an entity type are.
+// Encoding is the encoding of an entity type's payloads.
 type Encoding uint8
 
 // Encodings.
 const (
-	// JSON: payloads are JSON text. encoding/json's struct tags apply;
-	// omitempty is the one option supported. The tag hostd has options for the
-	// schema: required, min=N, max=N, enum=A|B, desc=TEXT, which comes last.
+	// JSON means that payloads are JSON text. The struct tags of encoding/json
+	// apply, with omitempty as the only supported option. The tag hostd has
+	// options for the schema: required, min=N, max=N, enum=A|B, desc=TEXT,
+	// which comes last.
 	JSON Encoding = iota
-	// Bytes: payloads are opaque. Types are []byte, string, or have the
-	// methods AppendBinary or MarshalBinary, and UnmarshalBinary.
+	// Bytes means that payloads are opaque. Their Go types are []byte, string,
+	// or have the methods AppendBinary or MarshalBinary, and UnmarshalBinary.
 	Bytes
 )
 
-// None stands for no payload: a command or query that takes none ignores what
-// it is sent, and a handler that returns one makes no reply.
+// None means no payload: a command or query that takes None ignores its
+// payload, and a handler that returns None sends no reply.
 type None struct{}
 
-// Type is an entity type whose state is an S. Make one with Entity or
-// Durable, add to it with Event, Command and Query, and give it to Serve.
+// Type is an entity type whose state is an S. Create it with Entity, Durable or
+// Transient, add to it with Event, Command and Query, and pass it to Serve.
 type Type[S any] struct {
 	def *definition
 }
 
-// Registration is a *Type of any state.
+// Registration is a *Type with any state.
 type Registration interface{ definition() *definition }
 
 func (t *Type[S]) definition() *definition { return t.def }
@@ -79,46 +80,46 @@ func (t *Type[S]) definition() *definition { return t.def }
 // Option changes how the host treats an entity type.
 type Option func(*definition)
 
-// SnapshotEvery asks for a snapshot after that many events.
+// SnapshotEvery asks the host for a snapshot after that many events.
 func SnapshotEvery(events int) Option {
 	return func(d *definition) { d.snapshotEvery = events }
 }
 
-// PassivateAfter asks the host to drop an entity from memory after it has
-// been idle so long.
+// PassivateAfter asks the host to remove an entity from memory once it has been
+// idle for that long.
 func PassivateAfter(idle Duration) Option {
 	return func(d *definition) { d.passivateAfter = idle }
 }
 
-// RememberEntities asks the host to activate the entities again by itself
-// after a restart or fail-over.
+// RememberEntities makes the entities always-on: the host activates them again
+// by itself after a restart or fail-over.
 func RememberEntities() Option {
 	return func(d *definition) { d.remember = true }
 }
 
-// ShardKey puts entities that belong together into one shard: those whose ids
-// are the same up to the first until, among the types with the same group. An
-// empty until means the whole id, an empty group the type's own name. It can
-// never change once the type has been activated.
+// ShardKey places related entities in one shard: all entities whose ids are
+// equal up to the first until, among the types with the same group. An empty
+// until means the whole id, an empty group the type's own name. It can never
+// change once the type has been activated.
 func ShardKey(group, until string) Option {
 	return func(d *definition) { d.shardKey = shardKeyText{group, until} }
 }
 
 // Entity declares an event-sourced entity type. The state of a new entity is
-// the zero S; where that will not do, see Initial. It panics where the name
-// or S will not do: that is at start-up, with the reason.
+// the zero S, or the one that Initial sets. Entity panics at start-up with the
+// reason if the name or S is not valid.
 func Entity[S any](name string, encoding Encoding, options ...Option) *Type[S] {
 	return declare[S](name, encoding, false, options)
 }
 
 // Durable declares a durable-state entity type: its commands change the state
-// in place, and what is stored is the state after each command that changed
-// it, not events. A command that is rejected leaves the state as it was.
+// in place, and the host stores the state after each command that changed it
+// instead of events. A rejected command leaves the state unchanged.
 func Durable[S any](name string, encoding Encoding, options ...Option) *Type[S] {
 	return declare[S](name, encoding, true, options)
 }
 
-// Transient declares a type whose entities keep nothing: their state is in
+// Transient declares a type whose entities store nothing: their state is in
 // memory, their commands change it in place, and it is lost when they leave
 // memory or their node. They emit no events, send nothing and set no timers.
 func Transient[S any](name string, encoding Encoding, options ...Option) *Type[S] {
@@ -127,69 +128,71 @@ func Transient[S any](name string, encoding Encoding, options ...Option) *Type[S
 	return t
 }
 
-// RetainSnapshots asks the host to keep that many snapshots of an entity, up to
-// 4.
+// RetainSnapshots asks the host to keep that many snapshots of an entity, at
+// most 4.
 func RetainSnapshots(snapshots int) Option {
 	return func(d *definition) { d.keepSnapshots = snapshots }
 }
 
-// CutEvents lets the host cut the events that no snapshot it keeps needs. They
-// cannot be read any more, and every later version of the module must read the
-// snapshots of this one.
+// CutEvents lets the host delete the events that no retained snapshot needs.
+// They can no longer be read, and every later version of the module must be
+// able to read the snapshots of this one.
 func CutEvents() Option {
 	return func(d *definition) { d.retain = `"snapshots"` }
 }
 
-// RetainEvents is CutEvents, but that an entity's last events stay.
+// RetainEvents is CutEvents, except that the last events of an entity are kept.
 func RetainEvents(last int) Option {
 	return func(d *definition) { d.retain = strconv.Itoa(last) }
 }
 
-// Singleton gives the type one entity, with the id "singleton", that is in
-// memory at all times.
+// Singleton gives the type exactly one entity, with the id "singleton", that is
+// always in memory.
 func Singleton() Option {
 	return func(d *definition) { d.singleton = true }
 }
 
-// StateVersion numbers the form of the state. A module that says the number of
-// the one before may load its snapshots, once a verification of all entities
-// has found that it makes the same of them. Raise it when snapshots of the
-// version before are not what this one would have written.
+// StateVersion sets the version of the form of the state. A module with the
+// same version as the previous module may load its snapshots, once a
+// compatibility check of all entities has found that it reads them the same
+// way. Increment it when the previous version's snapshots differ from what this
+// version would have written.
 func StateVersion(version int) Option {
 	return func(d *definition) { d.stateForms.version = version }
 }
 
-// Unchecked has the host give payloads to the entity though they do not fit the
-// schemas that the manifest has of them.
+// Unchecked makes the host pass payloads to the entity even if they do not
+// match their schemas in the manifest.
 func Unchecked() Option {
 	return func(d *definition) { d.unchecked = true }
 }
 
-// NoSchemas keeps schemas of the type out of the manifest: a cluster takes
-// modules with schemas from level 2 on.
+// NoSchemas omits the type's schemas from the manifest, because a cluster
+// accepts modules with schemas only from cluster version 2 on.
 func NoSchemas() Option {
 	return func(d *definition) { d.noSchemas = true }
 }
 
-// RecordPrincipal has the cluster keep who called with the record of each
-// command that a client made, and show it with the events.
+// RecordPrincipal makes the cluster store the caller of each client command
+// with its record, and return it with the events.
 func RecordPrincipal() Option {
 	return func(d *definition) { d.recordPrincipal = true }
 }
 
-// Sends names the types that entities of this one may send to: names, or the
-// beginnings of some with * behind them. A command that sends to another type
-// fails, and nothing of it is stored. With none named the entities send to
-// nobody; without this option, to any type. To itself an entity always may.
+// Sends lists the types that entities of this type may send to: names, or
+// prefixes followed by *. A command that sends to another type fails, and
+// nothing of it is stored. If the list is empty the entities may not send at
+// all; without this option they may send to any type. An entity may always send
+// to itself.
 func Sends(entityTypes ...string) Option {
 	return func(d *definition) { d.sends = d.typePatterns("sends", entityTypes) }
 }
 
-// AcceptsFrom names the types that entities of this one take messages from, as
-// Sends does. The host refuses a message of another type with the code
-// "not_accepted", and the entity is not called. Outcomes of an entity's own
-// messages are always taken. Without this option messages of any type are
-// taken, or, where roles decide, of types of the same owner.
+// AcceptsFrom lists the types whose messages entities of this type accept, in
+// the form of Sends. The host rejects a message from another type with the code
+// "not_accepted" without calling the entity. Outcomes of an entity's own
+// messages are always accepted. Without this option, messages of any type are
+// accepted or, if role checks are on, those of types with the same owner.
 func AcceptsFrom(entityTypes ...string) Option {
 	return func(d *definition) { d.accepts = d.typePatterns("accepts from", entityTypes) }
 }
@@ -222,8 +225,8 @@ func declare[S any](name string, encoding Encoding, durable bool, options []Opti
 	return &Type[S]{def: d}
 }
 
-// Initial sets the state of a new entity. It must return an equal state each
-// time, sharing nothing.
+// Initial sets the state of a new entity. The function must return an equal
+// state each time, without shared references.
 func (t *Type[S]) Initial(make func() S) {
 	t.def.initial = func() unsafe.Pointer {
 		state := make()

@@ -1,16 +1,16 @@
 package hostd
 
-// Instant is a time, in nanoseconds since 1970 UTC. Package time would add a
-// tenth to the size of every module; a guest that imports it anyway converts
-// with time.Unix(0, int64(instant)).
+// Instant is a time, in nanoseconds since 1970 UTC. It is used instead of
+// package time, which would add a tenth to the size of every module. A guest
+// that imports package time anyway converts with time.Unix(0, int64(instant)).
 type Instant int64
 
-// Duration is a length of time in nanoseconds, as time.Duration is, to which
-// it converts.
+// Duration is a length of time in nanoseconds. It converts to and from
+// time.Duration.
 type Duration int64
 
-// Never is the latest Instant, on 2262-04-11: a timer that is due then does not
-// fire.
+// Never is the latest Instant, on 2262-04-11: a timer with this due time does
+// not fire.
 const Never Instant = 1<<63 - 1
 
 // Lengths of time.
@@ -21,19 +21,20 @@ const (
 	Hour                 = 60 * Minute
 )
 
-// Add returns the instant d later. One beyond Never is Never, and one as far
-// before 1970 is the earliest.
+// Add returns the instant d after i. The result saturates at Never and at the
+// earliest Instant.
 func (i Instant) Add(d Duration) Instant { return Instant(saturated(int64(i), int64(d))) }
 
-// Sub returns the time from earlier to i, or the longest Duration there is.
+// Sub returns i minus earlier, or the longest Duration if the difference
+// exceeds it.
 func (i Instant) Sub(earlier Instant) Duration {
-	if earlier == -1<<63 { // has no negative
+	if earlier == -1<<63 { // it has no negative
 		return Duration(saturated(saturated(int64(i), 1<<63-1), 1))
 	}
 	return Duration(saturated(int64(i), -int64(earlier)))
 }
 
-// saturated is a+b, or the end of the range that it is beyond.
+// saturated returns a+b, limited to the range of int64.
 func saturated(a, b int64) int64 {
 	switch sum := a + b; {
 	case b > 0 && sum < a:

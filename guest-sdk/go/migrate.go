@@ -10,14 +10,14 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// stateForms are the forms of a type's state.
+// stateForms are the versions of a type's state.
 type stateForms struct {
-	version int         // of the one of today; 0 is none
-	word    uintptr     // its type; see typeWord
+	version int         // current version; 0 means none
+	word    uintptr     // the current Go type; see typeWord
 	older   []migration // by version, once linked
 }
 
-// migration makes a form of a state that of the version after it.
+// migration converts a version of a state to the next version.
 type migration struct {
 	version int
 	in      codec
@@ -27,23 +27,24 @@ type migration struct {
 	run     func(old unsafe.Pointer) unsafe.Pointer
 }
 
-// MigrateState declares that the states of a type have had another form before: version is its number, from 1 on, Old the Go type that it was written
-// by, and up makes the form of the version after it. The state of the type is
-// the version after the last that is migrated, whether or not StateVersion says
-// so. States that were written before any version was declared are of version
-// 1. Versions that no entity has may be left out, up to the first declared.
+// MigrateState declares an earlier version of a type's state: version is its
+// number, from 1 on, Old the Go type that it was written by, and up converts it
+// to the next version. The current version is the one after the last migrated
+// version, whether or not StateVersion sets it. States that were written before
+// any version was declared have version 1. Leading versions that no entity has
+// any more may be omitted.
 //
 //	hostd.MigrateState(drafts, 1, func(old DraftV1) Draft {
 //		return Draft{Words: strings.Fields(old.Text)}
 //	})
 //
-// up must be deterministic and must not fail. What is stored stays as it is
-// until a command changes the entity's state: until then it is migrated each
-// time that the entity is loaded.
+// up must be deterministic and must not fail. The stored state is not changed
+// until a command changes the entity's state; until then it is migrated each
+// time the entity is loaded.
 //
-// The states of an event-sourced type are stored in its snapshots. They are
-// migrated if the first events of an entity are gone, so that its state cannot
-// be made of its events, and each until the next snapshot.
+// The states of an event-sourced type are stored in its snapshots. Those are
+// migrated only if the entity's first events were deleted, so that its state
+// cannot be rebuilt from events, and only until the entity's next snapshot.
 func MigrateState[S, Old, New any](t *Type[S], version int, up func(Old) New) {
 	d := t.def
 	if d.transient {
@@ -68,7 +69,7 @@ func MigrateState[S, Old, New any](t *Type[S], version int, up func(Old) New) {
 	})
 }
 
-// linkStates orders the migrations, and numbers the form of today by them. It
+// linkStates sorts the migrations and derives the current version from them. It
 // may be called again.
 func (d *definition) linkStates() {
 	slices.SortFunc(d.stateForms.older, func(a, b migration) int { return cmp.Compare(a.version, b.version) })
@@ -91,7 +92,7 @@ func (d *definition) linkStates() {
 	}
 }
 
-// migrated reads a state of an earlier version.
+// migrated decodes a state of an earlier version and migrates it.
 func (d *definition) migrated(version uint64, snapshot []byte) (unsafe.Pointer, abi.LoadStatus) {
 	first := slices.IndexFunc(d.stateForms.older, func(m migration) bool { return uint64(m.version) == version })
 	if first < 0 {

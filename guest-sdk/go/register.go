@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// definition is an entity type with its Go types out of sight.
+// definition is an entity type without its Go type parameters.
 type definition struct {
 	name     string
 	encoding Encoding
@@ -19,17 +19,17 @@ type definition struct {
 	singleton      bool
 	keepSnapshots  int
 	retain         string // as in the manifest
-	transient      bool   // durable too, but that nothing is emitted
+	transient      bool   // also durable, but nothing is emitted
 	shardKey       shardKeyText
 	stateForms     stateForms
-	unchecked      bool // payloads are not held to schemas
+	unchecked      bool // payloads are not checked against schemas
 	noSchemas      bool
-	sends, accepts *[]string // nil: any
+	sends, accepts *[]string // nil means any
 
 	recordPrincipal bool
 
 	initial  func() unsafe.Pointer // the state of a new entity
-	blank    func() unsafe.Pointer // a zero state, to read a snapshot into
+	blank    func() unsafe.Pointer // a zero state, to decode a snapshot into
 	state    codec
 	events   []event
 	upcasts  upcasts
@@ -53,7 +53,7 @@ type command struct {
 	in, out  codec
 	run      func(c *Context, state unsafe.Pointer, payload []byte) error
 
-	rejections *[]string // nil: not said
+	rejections *[]string // nil means not declared
 }
 
 type query struct {
@@ -63,8 +63,8 @@ type query struct {
 }
 
 // Event declares an event: its name in the journal, its Go type and how it
-// changes the state. evolve must be deterministic and must not fail: the
-// event has happened. A Go type stands for one event only.
+// changes the state. evolve must be deterministic and must not fail, because
+// the event has already happened. Each Go type can be used for only one event.
 func Event[S, E any](t *Type[S], name string, evolve func(s *S, e E)) {
 	d := t.def
 	if d.durable {
@@ -76,7 +76,7 @@ func Event[S, E any](t *Type[S], name string, evolve func(s *S, e E)) {
 		panic("hostd: " + d.name + ": " + reflect.TypeFor[E]().String() + " is two events")
 	}
 	c := d.mustCodec(reflect.TypeFor[E](), "event "+name)
-	var value, zero E // reused: evolve gets a copy, and what it points to is fresh
+	var value, zero E // reused: evolve gets a copy, and the memory it points to is fresh
 	d.events = append(d.events, event{
 		declared: name,
 		name:     name,
@@ -98,11 +98,12 @@ func Event[S, E any](t *Type[S], name string, evolve func(s *S, e E)) {
 }
 
 // Command declares a command. The handler decides: it emits events through c,
-// which evolves s at once, and returns the reply; it changes s in no other
-// way, unless the type is durable-state. An error rejects the command:
-// nothing is stored. Reject makes one with a code; any other error has the
-// code "error". A payload that cannot be read has the code "invalid_payload";
-// those that do not fit the schema of C are refused before.
+// each of which is applied to s immediately, and returns the reply. It must not
+// change s in any other way, unless the type is durable-state. If it returns an
+// error, the command is rejected and nothing is stored. Reject makes an error
+// with a code; any other error has the code "error". A payload that cannot be
+// decoded is rejected with the code "invalid_payload"; one that does not match
+// the schema of C is rejected before the guest is called.
 func Command[S, C, R any](t *Type[S], name string, handler func(c *Context, s *S, cmd C) (R, error), options ...CommandOption) {
 	d := t.def
 	d.mustName("command", name, func(name []byte) bool { return d.command(name) != nil })
@@ -133,23 +134,23 @@ func Command[S, C, R any](t *Type[S], name string, handler func(c *Context, s *S
 // CommandOption changes how the host treats a command.
 type CommandOption func(*command)
 
-// Internal keeps a command from clients: it comes from entities and timers
-// only, such as the steps of a saga. The host refuses it to a client before the
-// guest is called.
+// Internal hides a command from clients: only entities and timers may send it,
+// such as the steps of a saga. If a client sends it, the host rejects it before
+// it calls the guest.
 func Internal() CommandOption {
 	return func(c *command) { c.internal = true }
 }
 
-// Rejects lists the codes by which the handler of a command rejects it, beside
-// those of the SDK, so that clients have them as a type. The host does not hold
-// the handler to them.
+// Rejects lists the codes with which the handler of a command rejects it, in
+// addition to those of the SDK, so that generated clients have them as a type.
+// The host does not enforce the list.
 func Rejects(codes ...string) CommandOption {
 	list := append([]string{}, codes...)
 	return func(c *command) { c.rejections = &list }
 }
 
-// Query declares a query. The handler reads s and must not change it. An
-// error is answered as for Command.
+// Query declares a query. The handler reads s and must not change it. An error
+// is handled as for Command.
 func Query[S, Q, R any](t *Type[S], name string, handler func(v *View, s *S, q Q) (R, error)) {
 	d := t.def
 	d.mustName("query", name, func(name []byte) bool { return d.query(name) != nil })
@@ -189,8 +190,9 @@ func (d *definition) mustCodec(typ reflect.Type, what string) codec {
 	return c
 }
 
-// The look-ups below compare names in turn: types have a handful. They take
-// bytes, so that a name in a frame is not copied to be looked up.
+// The look-ups below compare names one by one, because types have only a
+// handful. They take bytes, so that a name in a frame is not copied for the
+// look-up.
 
 func (d *definition) event(name []byte) *event {
 	for i := range d.events {
@@ -201,9 +203,9 @@ func (d *definition) event(name []byte) *event {
 	return nil
 }
 
-// typeWord is what tells the dynamic type of an interface value: its first
-// word, the same for equal types. Comparing it is cheaper than comparing
-// reflect.Types, on the path of every event.
+// typeWord identifies the dynamic type of an interface value: its first word,
+// which is the same for equal types. Comparing it is cheaper than comparing
+// reflect.Types, which matters because every event needs it.
 func typeWord(value any) uintptr { return *(*uintptr)(unsafe.Pointer(&value)) }
 
 func (d *definition) eventOf(typ uintptr) *event {

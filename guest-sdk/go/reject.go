@@ -2,15 +2,15 @@ package hostd
 
 import "errors"
 
-// Codes of rejections the SDK makes.
+// Codes of rejections that the SDK makes.
 const (
 	CodeInvalidPayload = "invalid_payload" // the payload cannot be read
 	CodeUnknownName    = "unknown_name"    // no such command or query
-	CodeError          = "error"           // a handler returned an error that is no *Rejection
+	CodeError          = "error"           // a handler returned an error that isn't a *Rejection
 )
 
-// Rejection is a handler's refusal: nothing is stored, and the caller gets
-// the code and the message.
+// Rejection is the rejection of a command or query by its handler: nothing is
+// stored, and the caller gets the code and the message.
 type Rejection struct {
 	Code    string
 	Message string
@@ -18,12 +18,12 @@ type Rejection struct {
 
 func (r *Rejection) Error() string { return r.Code + ": " + r.Message }
 
-// Reject returns the error a handler returns to refuse a command or query.
-// Programs act on code, people read message. Refuse before emitting: an
-// entity that has already evolved must be loaded again by the host.
+// Reject returns an error that makes a handler reject the command or query.
+// Code is for programs, message for people. Reject before emitting events,
+// because the host has to reload an entity whose state has changed already.
 func Reject(code, message string) error { return &Rejection{code, message} }
 
-// rejectionOf makes a rejection of any error.
+// rejectionOf converts any error to a rejection.
 func rejectionOf(err error) *Rejection {
 	if r, ok := errors.AsType[*Rejection](err); ok {
 		return r

@@ -8,27 +8,27 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// Missed says what becomes of the ticks of a schedule that could not be fired
+// Missed determines what happens to the ticks of a schedule that could not fire
 // when they were due.
 type Missed = abi.Missed
 
-// What may become of missed ticks.
+// Values of Missed.
 const (
 	MissedOnce = abi.MissedOnce // one command, late, for all of them
 	MissedAll  = abi.MissedAll  // a command for each, up to 100 in a row
 	MissedSkip = abi.MissedSkip // none
 )
 
-// Schedule is a command that an entity gets again and again.
+// Schedule describes a command that the host sends to an entity periodically.
 type Schedule struct {
-	// Every is the time between two commands, from 100 ms on, counted from the
+	// Every is the time between two commands, at least 100 ms, counted from the
 	// command that sets the schedule.
 	Every Duration
-	// Cron, where Every is zero, is five fields of the wall clock: minute, hour,
-	// day of the month, month, day of the week, such as "0 3 * * mon-fri"; or
-	// @hourly, @daily, @weekly, @monthly, @yearly.
+	// Cron, used if Every is zero, has five fields of wall-clock time: minute,
+	// hour, day of the month, month, day of the week, such as "0 3 * *
+	// mon-fri"; or it is @hourly, @daily, @weekly, @monthly or @yearly.
 	Cron string
-	// Zone is the IANA name of the wall clock's time zone; empty is UTC.
+	// Zone is the IANA time zone of Cron; empty means UTC.
 	Zone   string
 	Missed Missed
 
@@ -36,10 +36,10 @@ type Schedule struct {
 	Payload any
 }
 
-// Schedule makes the host send this entity a command again and again, until
-// CancelTimer. It takes the place of a timer or schedule of the same name, and
-// starts a period anew, so set it once. An expression or a zone that is none rejects the command
-// with invalid_argument: see ValidSchedule.
+// Schedule makes the host send this entity a command periodically, until
+// CancelTimer. It replaces a timer or schedule of the same name and restarts
+// its period, so call it only once. If the expression or the zone is not valid,
+// the command is rejected with invalid_argument: see ValidSchedule.
 func (c *Context) Schedule(name string, s Schedule) {
 	expression := s.Cron
 	if s.Every != 0 {
@@ -51,9 +51,10 @@ func (c *Context) Schedule(name string, s Schedule) {
 	})
 }
 
-// ValidSchedule reports whether an expression is one: what Schedule.Cron says, or
-// "@every" and a length of time such as "@every 1h30m". Ask it about what a
-// caller wants before you set it. Which time zones there are only the host knows.
+// ValidSchedule reports whether an expression is valid: in the form of
+// Schedule.Cron, or "@every" and a duration such as "@every 1h30m". Use it to
+// check a caller's expression before you set it. It cannot check time zones,
+// which only the host knows.
 func ValidSchedule(expression string) bool {
 	if len(expression) > 255 {
 		return false
@@ -79,10 +80,10 @@ func ValidSchedule(expression string) bool {
 	return parts[2][0] != '*' && parts[4][0] != '*' || comes(sets[2], sets[3], sets[4])
 }
 
-// comes reports whether one of the months has one of the days on one of the
-// weekdays. Nine years are looked through, as the host does.
+// comes reports whether one of the days occurs in one of the months on one of
+// the weekdays. It checks nine years, as the host does.
 func comes(days, months, weekdays uint64) bool {
-	weekdays |= weekdays >> 7 // Sunday is 0, and 7 too
+	weekdays |= weekdays >> 7 // Sunday is both 0 and 7
 	weekday := 6              // of 1 January 2000
 	for year := range 10 {
 		for month, last := range [...]int{31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31} {
@@ -100,17 +101,17 @@ func comes(days, months, weekdays uint64) bool {
 	return false
 }
 
-// cronField is the numbers and names that a field of an expression may have.
+// cronField is the range and the names that a field of an expression allows.
 type cronField struct {
 	low, high int
-	names     string // three letters each, from low on
+	names     string // three letters each, starting at low
 }
 
 var cronFields = [5]cronField{
 	{0, 59, ""}, {0, 23, ""}, {1, 31, ""}, {1, 12, "janfebmaraprmayjunjulaugsepoctnovdec"}, {0, 7, "sunmontuewedthufrisat"},
 }
 
-// parse returns the numbers of a list of ranges, as bits; 0 if it is none.
+// parse returns the numbers of a list of ranges, as bits; 0 if it is invalid.
 func (f cronField) parse(text string) (all uint64) {
 	for part := range strings.SplitSeq(text, ",") {
 		span, every, stepped := strings.Cut(part, "/")
@@ -139,7 +140,7 @@ func (f cronField) parse(text string) (all uint64) {
 	return all
 }
 
-// value is a number or a name; -1 for neither.
+// value returns a number or the number of a name; -1 if it is neither.
 func (f cronField) value(text string) int {
 	if len(text) == 3 {
 		if at := strings.Index(f.names, strings.ToLower(text)); at >= 0 && at%3 == 0 {
@@ -149,7 +150,7 @@ func (f cronField) value(text string) int {
 	return cronNumber(text)
 }
 
-// cronNumber reads up to three digits, and nothing else; -1 for others.
+// cronNumber parses up to three digits; -1 if the text has anything else.
 func cronNumber(text string) int {
 	if len(text) == 0 || len(text) > 3 || strings.Trim(text, "0123456789") != "" {
 		return -1
@@ -158,6 +159,6 @@ func cronNumber(text string) int {
 	return n
 }
 
-// Due returns when the timer or the tick was due that made this command; zero
-// for a command that no timer made.
+// Due returns when the timer or schedule that sent this command was due; zero
+// for any other command.
 func (c *Context) Due() Instant { return Instant(c.request.Due) }

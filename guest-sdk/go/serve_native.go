@@ -2,5 +2,5 @@
 
 package hostd
 
-// attach has nothing to attach to outside Wasm: entities run under go test.
+// attach does nothing outside Wasm: entities run under go test.
 func attach(*Guest) {}

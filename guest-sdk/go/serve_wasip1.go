@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// input is the buffer the host writes into. It lives as long as the instance
-// and grows to the largest request.
+// input is the buffer that the host writes into. It lives as long as the
+// instance and grows to the largest request.
 var input []byte
 
 const (
@@ -75,8 +75,8 @@ func exportUpcast(typ int32, length int32) int64 { return span(module().Upcast(t
 //go:wasmexport hostd_drop
 func exportDrop(entity int64) { module().Drop(entity) }
 
-// span names bytes that stay where they are: the collector does not move
-// them, and the guest holds them until its next call.
+// span returns the address and length of b. The address stays valid, because
+// the collector does not move memory and the guest holds b until its next call.
 func span(b []byte) int64 {
 	if len(b) == 0 {
 		return 0

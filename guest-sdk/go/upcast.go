@@ -10,37 +10,37 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// upcasts are those of a type.
+// upcasts are the upcasts of a type.
 type upcasts struct {
 	list  []upcast  // by name and version, once linked
-	onWay [2][]byte // payloads on their way
+	onWay [2][]byte // payloads between two upcasts
 }
 
-// upcast turns a version of an event into the one after it.
+// upcast converts a version of an event to the next version.
 type upcast struct {
 	name    string // of the event
 	version int
-	stored  string // the type of events of this version
+	stored  string // type of stored events of this version
 	in      codec
 	takes   uintptr // see typeWord
 	gives   uintptr
 	run     func(dst, payload []byte) ([]byte, error)
 }
 
-// Upcast declares that the event of a name has had another form before:
-// version is its number, from 1 on, Old the Go type that it was written by, and
-// up makes the form of the version after it. What Event declares is the version
-// after the last that is upcast. It is emitted with the version behind its
-// name, such as placed.v2; version 1 has the name alone. Forms of which no
-// event is stored may be left out, up to the first that is declared.
+// Upcast declares an earlier version of an event: version is its number, from 1
+// on, Old the Go type that it was written by, and up converts it to the next
+// version. The current version, which Event declares, is the one after the last
+// upcast version. It is emitted with the version appended to its name, such as
+// placed.v2; version 1 has the name alone. Leading versions of which no event
+// is stored may be omitted.
 //
 //	hostd.Upcast(order, "placed", 1, func(old PlacedV1) Placed {
 //		return Placed{Items: []Item{{old.Item, 1}}}
 //	})
 //	hostd.Event(order, "placed", func(s *State, e Placed) { ... })
 //
-// up must be deterministic and must not fail, as evolving. Stored events stay
-// as they are: they are upcast each time that they are read.
+// up must be deterministic and must not fail, like the function of Event.
+// Stored events are not changed: they are upcast each time they are read.
 func Upcast[S, Old, New any](t *Type[S], name string, version int, up func(Old) New) {
 	d := t.def
 	if d.durable {
@@ -75,10 +75,10 @@ func Upcast[S, Old, New any](t *Type[S], name string, version int, up func(Old) 
 	})
 }
 
-// maxEventVersion bounds the versions of an event.
+// maxEventVersion limits the versions of an event.
 const maxEventVersion = 1000
 
-// versioned is the type of the stored events of a version.
+// versioned returns the type of the stored events of a version.
 func versioned(name string, version int) string {
 	if version == 1 {
 		return name
@@ -86,7 +86,8 @@ func versioned(name string, version int) string {
 	return name + ".v" + strconv.Itoa(version)
 }
 
-// link gives events that are upcast to their versions. It may be called again.
+// link assigns versions to the events that have upcasts. It may be called
+// again.
 func (d *definition) link() {
 	slices.SortFunc(d.upcasts.list, func(a, b upcast) int {
 		return cmp.Or(cmp.Compare(a.name, b.name), cmp.Compare(a.version, b.version))
@@ -107,7 +108,7 @@ func (d *definition) link() {
 		}
 		d.events[at].name = versioned(u.name, u.version+1)
 	}
-	// A name with a version may be that of another event.
+	// The versioned name could be the name of another event.
 	for i := range d.events {
 		name := d.events[i].name
 		if err := abi.ValidateName("event type", name); err != nil {
@@ -128,8 +129,9 @@ func (d *definition) upcastOf(name []byte) *upcast {
 	return nil
 }
 
-// newest returns the event that a stored one is now, with its payload; nil for
-// a type that is not declared. The payload is valid until the next call.
+// newest returns the current event of a stored one, with its upcast payload;
+// nil for a type that is not declared. The payload is valid until the next
+// call.
 func (d *definition) newest(name, payload []byte) (*event, []byte, error) {
 	if e := d.event(name); e != nil {
 		return e, payload, nil
@@ -139,7 +141,8 @@ func (d *definition) newest(name, payload []byte) (*event, []byte, error) {
 		return nil, nil, nil
 	}
 	for {
-		// Two buffers take turns: what is read must not be written over.
+		// Two buffers alternate, because an upcast must not overwrite its own
+		// input.
 		into := &d.upcasts.onWay[u.version%2]
 		var err error
 		if *into, err = u.run((*into)[:0], payload); err != nil {
@@ -156,9 +159,9 @@ func (d *definition) newest(name, payload []byte) (*event, []byte, error) {
 	}
 }
 
-// Upcast returns the events in the input as readers get them today: with the
-// type that is emitted now, and its payload. Those of types that the module
-// does not upcast stay as they are. What cannot be read panics.
+// Upcast returns the events in the input in their current form: with the type
+// that is emitted now, and its payload. Events of types that the module does
+// not upcast are returned unchanged. It panics on events that it cannot decode.
 func (g *Guest) Upcast(typ int32, input []byte) []byte {
 	if typ < 0 || int(typ) >= len(g.types) {
 		panic("hostd: upcast of an unknown entity type")
@@ -202,7 +205,7 @@ func (g *Guest) upcast(d *definition, in abi.InputEvent) error {
 	return nil
 }
 
-// upcastState is upcast of a durable state, which readers get as an event.
+// upcastState is upcast for a durable state, which readers receive as an event.
 func (g *Guest) upcastState(d *definition, in abi.InputEvent) error {
 	for i := range d.stateForms.older {
 		version := d.stateForms.older[i].version
@@ -221,6 +224,6 @@ func (g *Guest) upcastState(d *definition, in abi.InputEvent) error {
 	return nil
 }
 
-// stateEvent is the type of the events by which readers see durable states of
-// version 1.
+// stateEvent is the type of the events that carry durable states of version 1
+// to readers.
 const stateEvent = "state"

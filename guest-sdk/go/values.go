@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// EncodeEvent returns the type and payload of an event as Emit writes them, or
-// as they were written of one that is upcast, for tests and tools. The type is
-// to be in a Guest, or a test of hostdtest, before.
+// EncodeEvent returns the type and payload of an event as Emit writes them, for
+// tests and tools. For a Go type that is upcast, it encodes the earlier
+// version. The type must belong to a Guest or a test of hostdtest already.
 func (t *Type[S]) EncodeEvent(value any) (name string, payload []byte, err error) {
 	if e := t.def.eventOf(typeWord(value)); e != nil {
 		payload, err = e.append(nil, value)
@@ -24,10 +24,10 @@ func (t *Type[S]) EncodeEvent(value any) (name string, payload []byte, err error
 	return "", nil, errors.New("hostd: not an event of " + t.def.name)
 }
 
-// Encode writes a command, query, reply or state in the type's encoding.
+// Encode encodes a command, query, reply or state in the type's encoding.
 func (t *Type[S]) Encode(value any) ([]byte, error) { return t.def.encode(nil, value) }
 
-// DecodeState reads a snapshot.
+// DecodeState decodes a snapshot.
 func (t *Type[S]) DecodeState(snapshot []byte) (S, error) {
 	var state S
 	err := t.def.state.Decode(snapshot, unsafe.Pointer(&state))
@@ -37,7 +37,7 @@ func (t *Type[S]) DecodeState(snapshot []byte) (S, error) {
 // IsDurable reports whether the type was made with Durable.
 func (t *Type[S]) IsDurable() bool { return t.def.durable && !t.def.transient }
 
-// IsInternal reports whether the type has a command of that name, and it is
+// IsInternal reports whether the type has a command of that name that is
 // Internal.
 func (t *Type[S]) IsInternal(name string) bool {
 	c := t.def.command([]byte(name))
@@ -47,12 +47,13 @@ func (t *Type[S]) IsInternal(name string) bool {
 // Name returns the type's name.
 func (t *Type[S]) Name() string { return t.def.name }
 
-// SendsTo reports whether entities of the type may send to those of another.
+// SendsTo reports whether entities of the type may send to those of entityType.
 func (t *Type[S]) SendsTo(entityType string) bool {
 	return t.def.sends == nil || abi.MatchesType(*t.def.sends, entityType)
 }
 
-// TakesFrom reports whether entities of the type take messages of another's.
+// TakesFrom reports whether entities of the type accept messages from those of
+// entityType.
 func (t *Type[S]) TakesFrom(entityType string) bool {
 	return t.def.accepts == nil || abi.MatchesType(*t.def.accepts, entityType)
 }

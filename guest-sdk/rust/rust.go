@@ -1,5 +1,5 @@
-// Package rust carries the sources of the SDK for Rust, for a program that
-// writes them beside a guest. It has nothing that runs.
+// Package rust embeds the sources of the Rust SDK, for a program that writes
+// them next to a guest. It contains no code that runs.
 package rust
 
 import "embed"

@@ -1,6 +1,6 @@
-// Package typescript carries the sources of the SDK for TypeScript and
-// JavaScript: they are bundled with the scripts that are built, and written
-// into new projects. It has no code of its own.
+// Package typescript embeds the sources of the SDK for TypeScript and
+// JavaScript: the build bundles them with scripts, and new projects get a copy.
+// It contains no code that runs.
 package typescript
 
 import "embed"

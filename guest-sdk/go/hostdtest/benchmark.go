@@ -7,8 +7,8 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// Benchmark measures one command natively, from input frames to output
-// frames, on one entity whose state it changes.
+// Benchmark measures one command natively, from input frames to output frames.
+// All iterations run on one entity, whose state they change.
 func Benchmark[S any](b *testing.B, typ *hostd.Type[S], command string, payload any) {
 	b.Helper()
 	d := New(b, typ)

@@ -7,7 +7,7 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// request writes the frames commands and queries share.
+// request encodes the frames that commands and queries have in common.
 func (d *Driver[S]) request(name string, payload any) []byte {
 	d.t.Helper()
 	input := abi.AppendSequence(nil, uint64(len(d.history)))
@@ -38,7 +38,7 @@ func (d *Driver[S]) encode(value any) []byte {
 
 func (d *Driver[S]) snapshot(handle int64) []byte { return bytes.Clone(d.guest.Snapshot(handle)) }
 
-// reload makes the entity from its history, in batches of random sizes.
+// reload rebuilds the entity from its history, in batches of random sizes.
 func (d *Driver[S]) reload(handle int64) {
 	d.t.Helper()
 	d.load(handle, d.durable, d.version)

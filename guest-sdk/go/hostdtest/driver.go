@@ -1,18 +1,19 @@
-// Package hostdtest runs an entity natively under go test: given events,
-// when a command comes, then these events, this reply, this state.
+// Package hostdtest runs an entity natively under go test: given these events,
+// when this command arrives, then expect these events, this reply and this
+// state.
 //
 //	d := hostdtest.New(t, Counter())
 //	d.Given(Added{2})
 //	d.When("add", Add{3}).Events(Added{3}).Reply(Total{5})
 //	d.Then(State{Total: 5})
 //
-// Everything goes through the bytes of the ABI, as it does inside a node. And
-// after every call the driver checks what a node relies on: the live state,
-// a replay of the whole history in other batches, and a state loaded from a
-// snapshot must be the same bytes; a rejected command and a query must leave
-// the state as it was; the output must keep the limits.
+// Everything goes through the bytes of the ABI, as it does inside a node. After
+// every call the driver also checks what a node relies on: the live state, a
+// replay of the whole history in different batches, and a state loaded from a
+// snapshot must have the same bytes; a rejected command and a query must not
+// change the state; and the output must respect the limits.
 //
-// It never starts a goroutine, and a Driver is for one test's goroutine.
+// It never starts a goroutine. A Driver is for the goroutine of one test.
 package hostdtest
 
 import (
@@ -26,13 +27,13 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// handles of the entities a Driver keeps in its guest.
+// handles of the entities that a Driver keeps in its guest.
 const (
 	live     = 0
 	replayed = 1
 )
 
-// Driver is one entity under test.
+// Driver runs one entity under test.
 type Driver[S any] struct {
 	t         testing.TB
 	typ       *hostd.Type[S]
@@ -41,7 +42,7 @@ type Driver[S any] struct {
 	id        string
 	history   []stored
 	durable   []byte // the stored state of a durable-state type
-	version   uint64 // of it, where it is an earlier one
+	version   uint64 // of durable, if it is an earlier version
 	limits    abi.Limits
 	random    *rand.Rand
 	now       time.Time
@@ -59,8 +60,8 @@ type stored struct {
 	payload []byte
 }
 
-// New returns a driver of a new entity with id "test". Time starts on 1
-// January 2026 and stands still until At moves it.
+// New returns a driver of a new entity with the id "test". The time is 1
+// January 2026 until At changes it.
 func New[S any](t testing.TB, typ *hostd.Type[S]) *Driver[S] {
 	t.Helper()
 	d := &Driver[S]{
@@ -75,7 +76,7 @@ func New[S any](t testing.TB, typ *hostd.Type[S]) *Driver[S] {
 	return d
 }
 
-// ID sets the entity's id, and starts it anew.
+// ID sets the entity's id and resets the entity.
 func (d *Driver[S]) ID(id string) *Driver[S] {
 	d.t.Helper()
 	if err := abi.ValidateEntityID(id); err != nil {
@@ -86,29 +87,29 @@ func (d *Driver[S]) ID(id string) *Driver[S] {
 	return d
 }
 
-// At sets the time of the commands and queries that follow.
+// At sets the time of the following commands and queries.
 func (d *Driver[S]) At(now time.Time) *Driver[S] {
 	d.now = now
 	return d
 }
 
-// CommandID sets the id of the next command. Without one, ids are "command-1"
+// CommandID sets the id of the next command. By default, ids are "command-1"
 // and so on.
 func (d *Driver[S]) CommandID(id string) *Driver[S] {
 	d.commandID = id
 	return d
 }
 
-// As makes the commands and queries that follow be a caller's, who is known by
-// a kind of credential, such as "token", a name and groups. What other entities
-// and timers send has none.
+// As sets the caller of the following commands and queries: a kind of
+// credential, such as "token", a name and groups. Commands from other entities
+// and timers have no caller.
 func (d *Driver[S]) As(kind, name string, groups ...string) *Driver[S] {
 	d.principal = abi.AppendPrincipal(nil, kind, name, groups...)
 	return d
 }
 
-// Setting has the commands and queries that follow read a value under a name,
-// as operators set it.
+// Setting sets a value that the following commands and queries read under a
+// name, as operators set it.
 func (d *Driver[S]) Setting(name, value string) *Driver[S] {
 	var next []byte
 	for n, v := range abi.Settings(d.settings) {
@@ -120,21 +121,21 @@ func (d *Driver[S]) Setting(name, value string) *Driver[S] {
 	return d
 }
 
-// From makes the commands that follow come from another entity.
+// From makes the following commands come from another entity.
 func (d *Driver[S]) From(entityType, entityID string) *Driver[S] {
 	d.due = time.Time{}
 	d.source = abi.Source{Kind: abi.SourceEntity, EntityType: []byte(entityType), EntityID: []byte(entityID)}
 	return d
 }
 
-// FromTimer makes the commands that follow come from a timer.
+// FromTimer makes the following commands come from a timer.
 func (d *Driver[S]) FromTimer() *Driver[S] {
 	d.source = abi.Source{Kind: abi.SourceTimer}
 	return d
 }
 
-// FromTimerDue makes the commands that follow come from a timer that was due
-// at a time.
+// FromTimerDue makes the following commands come from a timer that was due at a
+// given time.
 func (d *Driver[S]) FromTimerDue(due time.Time) *Driver[S] {
 	d.due = due
 	return d.FromTimer()
@@ -154,10 +155,10 @@ func (d *Driver[S]) Given(events ...any) *Driver[S] {
 	return d
 }
 
-// GivenState makes the stored state of the type be one of a version: 0 is that
-// of the type, another one that it has a MigrateState of. The state is a value
-// of the Go type of that version. Of an event-sourced type it is the snapshot
-// that the events given after it come behind.
+// GivenState sets the stored state of the type to one of a version: 0 is the
+// current version, other versions need a MigrateState. The state is a value of
+// the Go type of that version. For an event-sourced type it is the snapshot
+// before the events that are given next.
 func (d *Driver[S]) GivenState(version int, state any) *Driver[S] {
 	d.t.Helper()
 	if d.typ.IsTransient() {
@@ -172,14 +173,15 @@ func (d *Driver[S]) GivenState(version int, state any) *Driver[S] {
 	return d
 }
 
-// When sends a command. The payload is a value the type's encoding can write,
-// []byte or hostd.RawJSON for bytes as they are, or nil for none. An internal
-// command of a client is rejected with CodeInternal, a message from a type that
-// the entity's does not accept with CodeNotAccepted, and the entity not called.
-// A send to a type that its Sends does not name fails the test.
-// A payload that does not fit the command's schema is rejected with
-// hostd.CodeInvalidPayload and the entity not called: clients get
-// invalid_argument then. What is written has to fit its schema too.
+// When sends a command. The payload is a value that the type's encoding can
+// encode, []byte or hostd.RawJSON for verbatim bytes, or nil for none.
+//
+// As a host does, When rejects some commands without calling the entity: an
+// internal command from a client with CodeInternal, a message from a type that
+// AcceptsFrom does not list with CodeNotAccepted, and a payload that does not
+// match the command's schema with hostd.CodeInvalidPayload (a node returns
+// invalid_argument to clients). A send to a type that Sends does not list fails
+// the test. So does a reply or an event that does not match its schema.
 func (d *Driver[S]) When(command string, payload any) *Result[S] {
 	d.t.Helper()
 	d.commands++
@@ -218,15 +220,16 @@ func (d *Driver[S]) When(command string, payload any) *Result[S] {
 	return r
 }
 
-// refused is what the host answers without a call of the entity.
+// refused returns the result of a command that the host rejects without calling
+// the entity.
 func (d *Driver[S]) refused(name, code, why string) *Result[S] {
 	r := &Result[S]{driver: d, t: d.t, name: name}
 	r.output.Rejected, r.output.Reject.Code, r.output.Reject.Message = true, []byte(code), []byte(why)
 	return r
 }
 
-// refusal is the code with which the host refuses a command without a call of
-// the entity, and why; or empty.
+// refusal returns the code with which the host rejects a command without
+// calling the entity, and the reason; both are empty if it does not.
 func (d *Driver[S]) refusal(command string, payload any) (code, why string) {
 	from := string(d.source.EntityType)
 	switch {
@@ -247,7 +250,7 @@ func (d *Driver[S]) itself(entityType, id string) bool {
 	return entityType == d.typ.Name() && id == d.id
 }
 
-// settle stores what a command did and checks the state it left.
+// settle stores the effects of a command and checks the resulting state.
 func (d *Driver[S]) settle(r *Result[S], before []byte) {
 	d.t.Helper()
 	after := d.snapshot(live)
@@ -262,7 +265,7 @@ func (d *Driver[S]) settle(r *Result[S], before []byte) {
 	}
 	switch {
 	case r.output.Rejected && len(r.output.Events) > 0:
-		d.reload(live) // as a host does: the entity has evolved by events that are not stored
+		d.reload(live) // as a host does: the state includes events that are not stored
 		after = d.snapshot(live)
 		fallthrough
 	case r.output.Rejected:
@@ -289,7 +292,7 @@ func (d *Driver[S]) settle(r *Result[S], before []byte) {
 	d.compare(r.name, after)
 }
 
-// compare holds the live state to a replay and to its own snapshot.
+// compare compares the live state with a replay and with its own snapshot.
 func (d *Driver[S]) compare(name string, after []byte) {
 	d.t.Helper()
 	d.reload(replayed)
@@ -302,7 +305,7 @@ func (d *Driver[S]) compare(name string, after []byte) {
 	}
 }
 
-// Query asks a query. The payload is as for When.
+// Query runs a query. The payload is as for When.
 func (d *Driver[S]) Query(query string, payload any) *Result[S] {
 	d.t.Helper()
 	if why := d.forms.refuses(d.forms.queries, query, d.encode(payload), false); why != "" {
@@ -338,5 +341,5 @@ func (d *Driver[S]) Then(want S) *Driver[S] {
 	return d
 }
 
-// Log returns the lines the entity has logged.
+// Log returns the lines that the entity has logged.
 func (d *Driver[S]) Log() []string { return d.lines }

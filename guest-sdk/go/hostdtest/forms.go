@@ -8,16 +8,16 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// forms are the schemas of an entity type, as its module's manifest has them.
+// forms are the schemas of an entity type, from its module's manifest.
 type forms struct {
-	checked                    bool // the host holds payloads to them
+	checked                    bool // the host checks payloads against them
 	commands, queries          map[string]*schema.Schema
 	replies, answers, occurred map[string]*schema.Schema // of commands, of queries, events
 	state                      *schema.Schema
 }
 
 // formsOf compiles the schemas of a guest's types, by type, and fails the test
-// where a node would refuse them.
+// if a node would reject them.
 func formsOf(t testing.TB, guest *hostd.Guest) map[string]*forms {
 	t.Helper()
 	m, err := manifest.Parse(guest.Describe())
@@ -55,7 +55,7 @@ func formsOf(t testing.TB, guest *hostd.Guest) map[string]*forms {
 	return out
 }
 
-// unfit says how a payload does not fit its schema; empty when it does.
+// unfit returns how a payload fails its schema; empty if it matches.
 func unfit(s *schema.Schema, payload []byte, open bool) string {
 	if s == nil {
 		return ""
@@ -65,7 +65,7 @@ func unfit(s *schema.Schema, payload []byte, open bool) string {
 		check = s.CheckOpen
 	}
 	if len(payload) == 0 {
-		payload = []byte("null") // as the host gives none
+		payload = []byte("null") // as the host does for no payload
 	}
 	text := ""
 	for _, v := range check(payload) {
@@ -77,8 +77,8 @@ func unfit(s *schema.Schema, payload []byte, open bool) string {
 	return text
 }
 
-// refuses says why the host refuses a payload, of a query or a command; open is
-// for messages, whose unknown members pass.
+// refuses returns why the host rejects a payload of a query or a command. open
+// is for messages between entities, in which unknown members are allowed.
 func (f *forms) refuses(of map[string]*schema.Schema, name string, payload []byte, open bool) string {
 	if !f.checked {
 		return ""
@@ -86,8 +86,8 @@ func (f *forms) refuses(of map[string]*schema.Schema, name string, payload []byt
 	return unfit(of[name], payload, open)
 }
 
-// wrote fails the test where what was marshalled does not fit its schema:
-// clients are told that it does.
+// wrote fails the test if an encoded payload does not match its schema, because
+// clients rely on the schema.
 func wrote(t testing.TB, what string, s *schema.Schema, payload []byte) {
 	t.Helper()
 	if text := unfit(s, payload, false); text != "" {

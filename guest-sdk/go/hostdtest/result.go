@@ -9,16 +9,16 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// CodeInternal stands for what a host answers to a client that sends an
-// internal command. It is a refusal of the host's, and no code of an entity.
+// CodeInternal stands for the host's rejection of an internal command that a
+// client sent. No entity returns this code.
 const CodeInternal = "INTERNAL_COMMAND"
 
-// CodeNotAccepted is what a host answers to a message from a type that the
-// entity's does not take messages from.
+// CodeNotAccepted is the host's rejection of a message from a type whose
+// messages the entity's type does not accept.
 const CodeNotAccepted = "not_accepted"
 
-// Result is what a command or query answered. Its methods check and return
-// it, so that checks can follow one another.
+// Result is the outcome of a command or query. Its methods check it and return
+// it, so that checks can be chained.
 type Result[S any] struct {
 	driver *Driver[S]
 	t      testing.TB
@@ -35,10 +35,10 @@ func (d *Driver[S]) result(name string, frames []byte, mode abi.Mode) *Result[S]
 	return r
 }
 
-// Output returns what was emitted: sends, timers and the rest.
+// Output returns the emitted output: sends, timers and the rest.
 func (r *Result[S]) Output() *abi.Output { return &r.output }
 
-// Events checks that it was accepted and emitted exactly these.
+// Events checks that the command was accepted and emitted exactly these events.
 func (r *Result[S]) Events(want ...any) *Result[S] {
 	r.t.Helper()
 	r.accepted()
@@ -58,7 +58,8 @@ func (r *Result[S]) Events(want ...any) *Result[S] {
 	return r
 }
 
-// Sends checks that it was accepted and sends exactly these, in order.
+// Sends checks that the command was accepted and made exactly these sends, in
+// order.
 func (r *Result[S]) Sends(want ...Send) *Result[S] {
 	r.t.Helper()
 	r.accepted()
@@ -76,7 +77,7 @@ func (r *Result[S]) Sends(want ...Send) *Result[S] {
 	return r
 }
 
-// Send is a send as a command makes it. The payload is as for Driver.When.
+// Send is a send of a command. The payload is as for Driver.When.
 type Send struct {
 	EntityType, EntityID, Command string
 	Payload                       any
@@ -94,8 +95,8 @@ func (r *Result[S]) list() string {
 	return string(text)
 }
 
-// Reply checks that it was accepted with this reply, a value or bytes as for
-// Driver.When.
+// Reply checks that the command or query was accepted with this reply, a value
+// or bytes as for Driver.When.
 func (r *Result[S]) Reply(want any) *Result[S] {
 	r.t.Helper()
 	r.accepted()
@@ -105,7 +106,7 @@ func (r *Result[S]) Reply(want any) *Result[S] {
 	return r
 }
 
-// Rejected checks that it was rejected with this code.
+// Rejected checks that the command or query was rejected with this code.
 func (r *Result[S]) Rejected(code string) *Result[S] {
 	r.t.Helper()
 	switch {

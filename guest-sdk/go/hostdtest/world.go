@@ -13,11 +13,11 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// World is many entities of one module that send to each other, with a host
-// that delivers: in order for each pair of entities, in any order otherwise,
-// each send once, and by what types say of whom they send to and accept
-// messages from. Nothing is delivered and no timer fires but by Step, Run and
-// Advance, so that a test decides what races with what.
+// World runs many entities of one module that send to each other, with a
+// simulated host that delivers each send once: in order between any two
+// entities, in random order otherwise. It enforces Sends and AcceptsFrom. Sends
+// are delivered and timers fire only in Step, Run and Advance, so that a test
+// controls which events race.
 //
 //	w := hostdtest.NewWorld(t, 1, Transfer(), Account())
 //	w.Command("transfer", "t1", "start", Start{From: "a", To: "b", Amount: 3})
@@ -45,10 +45,10 @@ type worldType struct {
 	forms    *forms
 	index    int32
 	durable  bool
-	commands map[string]bool // that there are
-	internal map[string]bool // of these, those that no client may send
-	sends    []string        // types that it may send to, nil for any
-	accepts  []string        // types that it takes messages from, nil for any
+	commands map[string]bool // all declared commands
+	internal map[string]bool // commands that no client may send
+	sends    []string        // types that it may send to; nil means any
+	accepts  []string        // types whose messages it accepts; nil means any
 }
 
 type worldEntity struct {
@@ -63,29 +63,29 @@ type worldTimer struct {
 	payload       []byte
 }
 
-// Sent is a send on its way.
+// Sent is an undelivered send.
 type Sent struct {
 	FromType, FromID, ToType, ToID, Command string
 	Payload                                 []byte
 	onReply, onReject                       string
-	answers                                 bool // it is the outcome of another
+	answers                                 bool // it is the outcome of another send
 }
 
-// Letter is a send that was refused and whose outcome nobody waits for.
+// Letter is a rejected send whose outcome no entity waits for.
 type Letter struct {
 	Sent
 	Code, Message string
 }
 
-// Outcome is what a command or query of a World answered.
+// Outcome is the result of a command or query of a World.
 type Outcome struct {
 	Reply         []byte
 	Rejected      bool
 	Code, Message string
 }
 
-// NewWorld returns a world of these types. The seed decides the order in which
-// Step and Run deliver. Time starts on 1 January 2026.
+// NewWorld returns a world of these types. The seed determines the order in
+// which Step and Run deliver. The time starts on 1 January 2026.
 func NewWorld(t testing.TB, seed uint64, types ...hostd.Registration) *World {
 	t.Helper()
 	w := &World{
@@ -119,17 +119,17 @@ func NewWorld(t testing.TB, seed uint64, types ...hostd.Registration) *World {
 	return w
 }
 
-// Now is the world's time.
+// Now returns the world's time.
 func (w *World) Now() time.Time { return w.now }
 
-// As makes the commands that follow be a caller's, as Driver.As does.
+// As sets the caller of the following commands, as Driver.As does.
 func (w *World) As(kind, name string, groups ...string) *World {
 	w.principal = abi.AppendPrincipal(nil, kind, name, groups...)
 	return w
 }
 
 // Command sends a client's command. The payload is as for Driver.When. An
-// internal one is refused with the code CodeInternal.
+// internal command is rejected with the code CodeInternal.
 func (w *World) Command(entityType, id, command string, payload any) Outcome {
 	w.t.Helper()
 	if _, ok := w.types[entityType]; !ok {
@@ -145,21 +145,21 @@ func (w *World) Command(entityType, id, command string, payload any) Outcome {
 	return w.run(name{entityType, id}, command, text, abi.Source{Kind: abi.SourceClient})
 }
 
-// Query asks a query.
+// Query runs a query.
 func (w *World) Query(entityType, id, query string, payload any) Outcome {
 	w.t.Helper()
 	e := w.entity(name{entityType, id})
 	return w.outcome(w.guest.Query(e.handle, w.request(e, query, w.encode(payload))), abi.QueryOnly)
 }
 
-// Sends are on their way, in the order they were made.
+// Sends returns the undelivered sends, in the order they were made.
 func (w *World) Sends() []*Sent { return w.outbox }
 
-// DeadLetters are the sends that became some.
+// DeadLetters returns the sends that became dead letters.
 func (w *World) DeadLetters() []Letter { return w.letters }
 
-// Step delivers one send, the first of some pair, and reports whether there
-// was any.
+// Step delivers one send, the first of some pair of entities, and reports
+// whether there was any.
 func (w *World) Step() bool {
 	w.t.Helper()
 	if len(w.outbox) == 0 {
@@ -178,7 +178,7 @@ func (w *World) Step() bool {
 	return true
 }
 
-// Run delivers until nothing is on its way; timers do not fire.
+// Run delivers until no send is left. It fires no timers.
 func (w *World) Run() {
 	w.t.Helper()
 	for n := 0; w.Step(); n++ {
@@ -188,8 +188,8 @@ func (w *World) Run() {
 	}
 }
 
-// Advance moves the time on and fires the timers that are due, the earliest
-// first. It delivers nothing.
+// Advance advances the time and fires the due timers, the earliest first. It
+// delivers nothing.
 func (w *World) Advance(by time.Duration) {
 	w.t.Helper()
 	end := w.now.Add(by)
@@ -212,7 +212,7 @@ func (w *World) deliver(s *Sent) {
 	w.t.Helper()
 	to := name{s.ToType, s.ToID}
 	typ, known := w.types[s.ToType]
-	if !known { // the host answers in the name of the source
+	if !known { // the host answers on behalf of the source
 		w.answer(s, name{s.FromType, s.FromID}, Outcome{Rejected: true, Code: "not_found", Message: "there is no such entity type"})
 		return
 	}
@@ -232,7 +232,7 @@ func (w *World) deliver(s *Sent) {
 		abi.Source{Kind: abi.SourceEntity, EntityType: []byte(s.FromType), EntityID: []byte(s.FromID)}))
 }
 
-// answer brings the outcome of a send on its way back.
+// answer sends the outcome of a send back.
 func (w *World) answer(s *Sent, from name, o Outcome) {
 	back := &Sent{FromType: from.Type, FromID: from.ID, ToType: s.FromType, ToID: s.FromID, Command: s.onReply, Payload: o.Reply, answers: true}
 	switch {
@@ -279,7 +279,7 @@ func (w *World) request(e *worldEntity, name string, payload []byte) []byte {
 	return abi.AppendNow(input, w.now.UnixNano())
 }
 
-// run carries out a command, and takes what it sends and sets.
+// run runs a command, and records its sends and timers.
 func (w *World) run(of name, command string, payload []byte, source abi.Source) Outcome {
 	w.t.Helper()
 	e := w.entity(of)

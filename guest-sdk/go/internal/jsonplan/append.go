@@ -17,7 +17,7 @@ var (
 	ErrDepth     = errors.New("json: nested too deep")
 )
 
-// sliceHeader is how a slice lies in memory.
+// sliceHeader is the memory layout of a slice.
 type sliceHeader struct {
 	data unsafe.Pointer
 	len  int
@@ -118,7 +118,8 @@ func (n *node) appendElements(dst []byte, data unsafe.Pointer, count, depth int)
 	return append(dst, ']'), nil
 }
 
-// appendMap writes members by key order: the same map is always the same text.
+// appendMap writes members in the order of their keys, so that equal maps have
+// equal texts.
 func (n *node) appendMap(dst []byte, p unsafe.Pointer, depth int) ([]byte, error) {
 	m := reflect.NewAt(n.typ, p).Elem()
 	if m.IsNil() {
@@ -149,7 +150,7 @@ func (n *node) appendMap(dst []byte, p unsafe.Pointer, depth int) ([]byte, error
 	return append(dst, '}'), nil
 }
 
-// appendInt is strconv.AppendInt in one call.
+// appendInt is strconv.AppendInt without further calls.
 func appendInt(dst []byte, v int64) []byte {
 	var digits [20]byte
 	u := uint64(v)
@@ -171,7 +172,7 @@ func appendInt(dst []byte, v int64) []byte {
 	return append(dst, digits[i:]...)
 }
 
-// empty is what omitempty leaves out.
+// empty reports whether omitempty omits the value.
 func (n *node) empty(p unsafe.Pointer) bool {
 	switch n.typ.Kind() {
 	case reflect.Bool, reflect.Int8, reflect.Uint8:
@@ -211,8 +212,8 @@ func appendBytes(dst, value []byte) []byte {
 	return append(dst, '"')
 }
 
-// appendFloat writes as ECMAScript and encoding/json do: shortest, with an
-// exponent below 1e-6 and from 1e21.
+// appendFloat formats a number as ECMAScript and encoding/json do: shortest
+// form, with an exponent below 1e-6 and from 1e21.
 func appendFloat(dst []byte, f float64, bits int) ([]byte, error) {
 	if math.IsNaN(f) || math.IsInf(f, 0) {
 		return dst, ErrNotFinite

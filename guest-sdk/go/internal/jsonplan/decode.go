@@ -17,7 +17,7 @@ func (n *node) decode(d *decoder, p unsafe.Pointer) error {
 	case opJSONMethods, opTextMethods:
 		return n.decodeMethods(d, p)
 	}
-	if d.null() { // leaves the zero value
+	if d.null() { // keeps the zero value
 		return nil
 	}
 	switch n.op {
@@ -60,7 +60,8 @@ func (n *node) decode(d *decoder, p unsafe.Pointer) error {
 }
 
 // decodeStruct expects members in the order of the fields and no white space,
-// which is how hosts and Append write them, and falls back a member at a time.
+// which is how hosts and Append write them. If a member differs, it falls back
+// to the general path for that member.
 func (n *node) decodeStruct(d *decoder, p unsafe.Pointer) error {
 	if d.peek() != '{' {
 		if d.null() {
@@ -126,8 +127,9 @@ func (n *node) member(d *decoder, next int) (int, error) {
 	return n.find(name, next), nil
 }
 
-// find returns the field of that name, looking at next first: the name may
-// have been written with an escape, or with white space behind it.
+// find returns the field of that name. It checks next first, because the fast
+// path also misses a name that is next but was written with an escape or
+// followed by white space.
 func (n *node) find(name []byte, next int) int {
 	if next < len(n.fields) && n.fields[next].name == string(name) {
 		return next
@@ -146,8 +148,9 @@ func (n *node) find(name []byte, next int) int {
 	return -1
 }
 
-// integer reads an integer, bare or as a string of digits, and splits its sign
-// off. A number with a fraction or an exponent may be one too, such as 5.0.
+// integer reads an integer, bare or as a string of digits, and returns its sign
+// separately. A number with a fraction or an exponent may be an integer too,
+// such as 5.0.
 func (d *decoder) integer() (digits []byte, negative bool, err error) {
 	quotedAt := d.pos
 	quoted := d.peek() == '"'
@@ -177,7 +180,7 @@ func (d *decoder) integer() (digits []byte, negative bool, err error) {
 	return text, false, nil
 }
 
-// magnitude is the value of digits, or false where it does not fit.
+// magnitude returns the value of digits, or false if it does not fit.
 func magnitude(digits []byte) (uint64, bool) {
 	if len(digits) > 20 {
 		return 0, false
@@ -300,8 +303,8 @@ func (n *node) decodeSlice(d *decoder, p unsafe.Pointer) error {
 	}
 }
 
-// decodeArray skips elements beyond the array's length, and leaves those
-// that are not there zero.
+// decodeArray skips elements beyond the array's length and leaves missing ones
+// zero.
 func (n *node) decodeArray(d *decoder, p unsafe.Pointer) error {
 	if err := d.open('[', "a list"); err != nil {
 		return err

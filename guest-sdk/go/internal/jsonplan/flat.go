@@ -2,15 +2,15 @@ package jsonplan
 
 import "unsafe"
 
-// decodeFlat reads the plainest text of a struct: members in the order of the
-// fields, any of them left out, no white space, and every value a short
-// integer, a string without escapes, true or false. It reports whether it has
-// read all of data. Where it has not, what it has stored is what decode, given
-// the same text, stores again.
+// decodeFlat reads the simplest text of a struct: members in the order of the
+// fields, any of them omitted, no white space, and every value a short integer,
+// a string without escapes, true or false. It reports whether it has read all
+// of data. If it has not, decode can start over with the same text, because it
+// overwrites everything that decodeFlat has stored.
 //
-// This is how a host and Append write most commands, events and states. Inside
-// Wasm a call costs more than the work of most functions here, so this one
-// makes almost none; decoding {"amount":3} takes a third of the time.
+// Hosts and Append write most commands, events and states this way. Inside Wasm
+// a call costs more than the work of most functions here, so this one makes
+// almost none; decoding {"amount":3} takes a third of the time.
 func (n *node) decodeFlat(data []byte, p unsafe.Pointer) bool {
 	if len(data) < 2 || data[0] != '{' {
 		return false

@@ -6,8 +6,8 @@ import (
 	"unsafe"
 )
 
-// The methods encoding/json looks for, declared here so that a guest does not
-// link it.
+// The interfaces that encoding/json looks for, declared here so that a guest
+// does not link it.
 type (
 	jsonMarshaler   interface{ MarshalJSON() ([]byte, error) }
 	jsonUnmarshaler interface{ UnmarshalJSON([]byte) error }
@@ -20,8 +20,9 @@ var (
 	textUnmarshalerType = reflect.TypeFor[encoding.TextUnmarshaler]()
 )
 
-// methods reports whether t writes and reads itself. One half alone is an
-// error: what it writes could not be read back.
+// methods reports whether t has its own methods to encode and decode itself. A
+// type with only one of the two is an error, because its output could not be
+// decoded.
 func methods(t reflect.Type, path string) (op, bool, error) {
 	pointer := reflect.PointerTo(t)
 	for _, pair := range []struct {
@@ -62,7 +63,7 @@ func (n *node) appendMethods(dst []byte, p unsafe.Pointer) ([]byte, error) {
 }
 
 // appendCompact appends text without the white space between its tokens, or
-// says why it is not JSON.
+// returns why it is not JSON.
 func appendCompact(dst, text []byte) ([]byte, error) {
 	d := decoder{data: text}
 	d.space()

@@ -7,10 +7,10 @@ const (
 	topBits  = 0x8080808080808080
 )
 
-// plainText returns the first place from pos on where s has a quote, a
-// backslash, a control character or a byte that is not ASCII; len(s) without
-// one. It looks at eight bytes at a time (Hacker's Delight, 6-1): inside Wasm
-// each turn of a loop is paid for.
+// plainText returns the first position at or after pos where s has a quote, a
+// backslash, a control character or a non-ASCII byte; len(s) if there is none.
+// It checks eight bytes at a time (Hacker's Delight, 6-1), because loop
+// iterations are expensive inside Wasm.
 func plainText[T string | []byte](s T, pos int) int {
 	for ; pos+8 <= len(s); pos += 8 {
 		x := uint64(s[pos]) | uint64(s[pos+1])<<8 | uint64(s[pos+2])<<16 | uint64(s[pos+3])<<24 |

@@ -6,12 +6,12 @@ import (
 	"unicode/utf8"
 )
 
-// SyntaxError says where text is not JSON, or not of the wanted type. Its
+// SyntaxError reports where text is not JSON, or not of the wanted type. Its
 // text does not repeat the input.
 type SyntaxError struct {
 	Offset int
 	Reason string
-	Cause  error // of a type's own method, or nil
+	Cause  error // error of a type's own method, or nil
 }
 
 func (e *SyntaxError) Error() string {
@@ -21,12 +21,12 @@ func (e *SyntaxError) Error() string {
 func (e *SyntaxError) Unwrap() error { return e.Cause }
 
 // decoder is a position in JSON text. Its methods expect to be at the first
-// byte of what they read and leave it at the first byte after.
+// byte of their token and leave the position at the first byte after it.
 type decoder struct {
 	data    []byte
 	pos     int
 	depth   int
-	scratch []byte // of the last string with an escape
+	scratch []byte // the last string that had an escape
 }
 
 func (d *decoder) fault(reason string) error { return &SyntaxError{Offset: d.pos, Reason: reason} }
@@ -56,7 +56,7 @@ func (d *decoder) peek() byte {
 	return 0
 }
 
-// null reads null where it is next.
+// null reads null if it is next.
 func (d *decoder) null() bool { return d.peek() == 'n' && d.literal("null") }
 
 func (d *decoder) literal(word string) bool {
@@ -74,8 +74,8 @@ func (d *decoder) unexpected(wanted string) error {
 	return d.fault("expected " + wanted)
 }
 
-// open reads '{' or '['. more then reads up to the next element: it returns
-// false at the matching close, which it reads.
+// open reads '{' or '['. After that, more advances to the next element, or
+// reads the matching close and returns false.
 func (d *decoder) open(bracket byte, wanted string) error {
 	if d.peek() != bracket {
 		return d.unexpected(wanted)
@@ -131,8 +131,8 @@ func (d *decoder) text() ([]byte, error) {
 	return d.unescape(raw), nil
 }
 
-// quoted reads a string and checks its escapes. plain says that its bytes
-// are its value.
+// quoted reads a string and checks its escapes. plain means that its bytes are
+// its value.
 func (d *decoder) quoted() (raw []byte, plain bool, err error) {
 	if d.peek() != '"' {
 		return nil, false, d.unexpected("a string")
@@ -201,8 +201,8 @@ func hex4(s []byte) (rune, bool) {
 	return r, true
 }
 
-// unescape returns the value of raw, whose escapes are known to be good. Half
-// a surrogate pair and bytes that are not UTF-8 become U+FFFD.
+// unescape returns the value of raw, whose escapes were checked. An unpaired
+// surrogate and bytes that are not UTF-8 become U+FFFD.
 func (d *decoder) unescape(raw []byte) []byte {
 	out := d.scratch[:0]
 	for i := 0; i < len(raw); {

@@ -5,37 +5,36 @@ import (
 	"strconv"
 )
 
-// Form says whose values a schema is about.
+// Form says which values of a type a schema describes.
 type Form uint8
 
 const (
-	// Given are values that others write: what a type decodes.
+	// Given describes values that others encode: what the type decodes.
 	Given Form = iota
-	// Closed is Given without members that the type does not have.
+	// Closed is Given without unknown members.
 	Closed
-	// Written are values as Append writes them.
+	// Written describes values as Append encodes them.
 	Written
 )
 
-// Schemas writes the JSON Schemas of plans, with the definitions that they
-// share.
+// Schemas generates the JSON Schemas of plans, with their shared definitions.
 type Schemas struct {
 	names map[shared]string
 	taken map[string]bool
 	defs  []byte
 }
 
-// shared is a type that has itself in it, in a form.
+// shared is a recursive type in a form.
 type shared struct {
 	typ  reflect.Type
 	form Form
 }
 
-// schemaFields is the most members that a schema may name.
+// schemaFields is the maximum number of members that a schema may name.
 const schemaFields = 256
 
-// Of appends the schema of a plan's values. What is given may be null where no
-// member has to be there: that is what no payload is.
+// Of appends the schema of a plan's values. A given value may be null if no
+// member is required, because null stands for no payload.
 func (s *Schemas) Of(dst []byte, p *Plan, form Form) []byte {
 	null := form != Written
 	for i := range p.root.fields {
@@ -44,7 +43,7 @@ func (s *Schemas) Of(dst []byte, p *Plan, form Form) []byte {
 	return s.value(dst, p.root, form, &tag{}, null)
 }
 
-// Defs is the object of the definitions so far; nil when there are none.
+// Defs returns the object of the definitions so far; nil if there are none.
 func (s *Schemas) Defs() []byte {
 	if s.defs == nil {
 		return nil
@@ -142,7 +141,7 @@ func (s *Schemas) members(dst []byte, n *node, form Form) []byte {
 	return dst
 }
 
-// within reports whether a node has itself in it.
+// within reports whether a node contains itself.
 func (n *node) within(at *node, seen map[*node]bool) bool {
 	if seen[at] {
 		return false
@@ -159,8 +158,7 @@ func (n *node) within(at *node, seen map[*node]bool) bool {
 	return false
 }
 
-// define has a definition of a type that has itself in it, and returns its
-// name.
+// define adds a definition of a recursive type and returns its name.
 func (s *Schemas) define(n *node, form Form) string {
 	key := shared{n.typ, form}
 	if name, ok := s.names[key]; ok {
@@ -180,7 +178,7 @@ func (s *Schemas) define(n *node, form Form) string {
 		s.names, s.taken = make(map[shared]string), make(map[string]bool)
 	}
 	s.names[key], s.taken[name] = name, true
-	text := append(s.plain([]byte{'{'}, n, form, false), '}') // may define others
+	text := append(s.plain([]byte{'{'}, n, form, false), '}') // may add definitions
 	s.defs = append(append(append(append(s.defs, `,"`...), name...), `":`...), text...)
 	return name
 }

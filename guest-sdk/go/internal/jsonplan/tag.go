@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// tag is what a field's hostd tag says of its schema: options with commas
-// between, of which desc is the last and has the rest.
+// tag is a field's parsed hostd tag, which describes its schema. Its options
+// are separated by commas; desc is the last one and takes the rest of the text.
 type tag struct {
 	required  bool
 	min, max  string // numbers
-	enum      string // values with | between
+	enum      string // values separated by |
 	described string
 }
 
@@ -45,8 +45,8 @@ func parseTag(text string) (t tag, fault string) {
 	return t, ""
 }
 
-// append appends the keywords that the tag stands for on a type, and the bounds
-// that an integer of less than 64 bits has anyway.
+// append appends the keywords of the tag for a type, and the bounds of integers
+// of less than 64 bits.
 func (t *tag) append(dst []byte, n *node, null bool) []byte {
 	start := len(dst)
 	least, most := "minimum", "maximum"
