@@ -1,21 +1,21 @@
-// Package abi is the vocabulary of the guest contract, version 1: the names a
-// module exports and may import, the numbers of frame kinds and statuses, how
-// frames are written and read, and the limits a guest's output is held to.
+// Package abi is the vocabulary of the guest contract, version 1: the names
+// that a module exports and may import, the numbers of frame kinds and
+// statuses, the encoding of frames, and the limits of a guest's output.
 //
-// It never runs a guest, never touches a Wasm runtime and never keeps bytes it
-// is given: decoders return sub-slices of their input. It imports little of
-// the standard library, on purpose: it is linked into guests, where every
-// package costs size and start-up time (the manifest, which needs a JSON
-// parser, is in abi/manifest). It starts no goroutine.
+// It never runs a guest, never uses a Wasm runtime and never keeps a reference
+// to its arguments: decoders return sub-slices of their input. It starts no
+// goroutine. It imports little of the standard library on purpose, because it
+// is linked into guests, where every package adds size and start-up time. The
+// manifest, which needs a JSON parser, is therefore in abi/manifest.
 //
-// ABI.md in this directory is the contract in words; where the two differ,
+// ABI.md in this directory describes the contract in words; if the two differ,
 // the golden vectors in testdata decide.
 package abi
 
-// Version is the number hostd_abi returns.
+// Version is the ABI version that hostd_abi returns.
 const Version = 1
 
-// Names of the exports of a module. All but ExportInitialize are required.
+// Names of the exports of a module. All are required except ExportInitialize.
 const (
 	ExportMemory     = "memory"
 	ExportInitialize = "_initialize"    // ()
@@ -30,7 +30,7 @@ const (
 	ExportDrop       = "hostd_drop"     // (entity i64)
 )
 
-// ExportUpcast is an export that a module may have, for readers of events.
+// ExportUpcast is an optional export, used when events are read.
 const ExportUpcast = "hostd_upcast" // (type i32, len i32) -> i64 span
 
 // The host's own import module and its functions.
@@ -41,12 +41,12 @@ const (
 	ImportRandom = "random" // () -> i64
 )
 
-// ImportWASI is the module name of the WASI functions that are answered by
-// stubs. IsWASIFunction says which they are.
+// ImportWASI is the module name of the WASI functions, which the host
+// implements as stubs. IsWASIFunction lists them.
 const ImportWASI = "wasi_snapshot_preview1"
 
 // IsWASIFunction reports whether name is one of the WASI preview 1 functions
-// a module may import. An import of any other refuses the module.
+// that a module may import. The host rejects a module that imports any other.
 func IsWASIFunction(name string) bool {
 	switch name {
 	case "sched_yield", "proc_exit", "args_get", "args_sizes_get",
@@ -60,7 +60,7 @@ func IsWASIFunction(name string) bool {
 	return false
 }
 
-// LogLevel is the first argument of the log import.
+// LogLevel is the type of the first argument of the log import.
 type LogLevel int32
 
 // Log levels. A number above LogError is logged as LogError, one below
@@ -72,25 +72,26 @@ const (
 	LogError LogLevel = 3
 )
 
-// LoadStatus is the result of hostd_load. A number not listed is a fault.
+// LoadStatus is the result of hostd_load. A number that is not listed is a
+// fault.
 type LoadStatus int32
 
 // Results of hostd_load.
 const (
-	LoadDone       LoadStatus = 0 // the entity's state is there
+	LoadDone       LoadStatus = 0 // the entity's state is loaded
 	LoadUnreadable LoadStatus = 1 // the guest cannot read this snapshot
 	LoadNoRoom     LoadStatus = 2 // the guest has no memory for another entity
 )
 
-// ApplyDone is the one successful result of hostd_apply; any other number is
-// a fault.
+// ApplyDone is the only successful result of hostd_apply; any other number is a
+// fault.
 const ApplyDone int32 = 0
 
-// A Span names bytes in a guest's memory: address<<32 | length. Zero is the
-// empty span.
+// A Span is a range of bytes in a guest's memory: address<<32 | length. Zero is
+// the empty span.
 type Span uint64
 
-// PackSpan makes the span of length bytes at address.
+// PackSpan returns the span of length bytes at address.
 func PackSpan(address, length uint32) Span {
 	return Span(uint64(address)<<32 | uint64(length))
 }
@@ -101,8 +102,8 @@ func (s Span) Address() uint32 { return uint32(s >> 32) }
 // Length returns the number of bytes.
 func (s Span) Length() uint32 { return uint32(s) }
 
-// Within reports whether the span lies inside a memory of memoryBytes bytes.
-// A span of no length lies inside any memory.
+// Within reports whether the span lies inside a memory of memoryBytes bytes. An
+// empty span lies inside any memory.
 func (s Span) Within(memoryBytes uint64) bool {
 	return s.Length() == 0 || uint64(s.Address())+uint64(s.Length()) <= memoryBytes
 }

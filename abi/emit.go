@@ -2,7 +2,7 @@ package abi
 
 import "encoding/binary"
 
-// Event is an event a command emitted.
+// Event is an event that a command emitted.
 type Event struct {
 	Type    []byte
 	Payload []byte
@@ -15,7 +15,7 @@ func AppendEvent[T string | []byte](dst []byte, eventType T, payload []byte) []b
 	return append(AppendField(dst, eventType), payload...)
 }
 
-// DecodeEvent reads the body of an event frame.
+// DecodeEvent decodes the body of an event frame.
 func DecodeEvent(body []byte) (Event, error) {
 	eventType, payload, ok := cutField(body)
 	if !ok {
@@ -24,7 +24,7 @@ func DecodeEvent(body []byte) (Event, error) {
 	return Event{Type: eventType, Payload: payload}, nil
 }
 
-// AppendTag appends a tag for the event before it.
+// AppendTag appends a tag for the previous event.
 func AppendTag[T string | []byte](dst []byte, tag T) []byte { return AppendFrame(dst, OutTag, tag) }
 
 // AppendReply appends a reply frame.
@@ -33,13 +33,13 @@ func AppendReply(dst, payload []byte) []byte { return AppendFrame(dst, OutReply,
 // AppendState appends the new state of a durable-state entity.
 func AppendState(dst, state []byte) []byte { return AppendFrame(dst, OutState, state) }
 
-// AppendPassivate appends a request to drop the entity from memory.
+// AppendPassivate appends a request to remove the entity from memory.
 func AppendPassivate(dst []byte) []byte { return appendHeader(dst, OutPassivate, 0) }
 
 // AppendDelete appends a tombstone.
 func AppendDelete(dst []byte) []byte { return appendHeader(dst, OutDelete, 0) }
 
-// Reject is a handler's refusal of a command or query.
+// Reject is a handler's rejection of a command or query.
 type Reject struct {
 	Code    []byte
 	Message []byte
@@ -51,7 +51,7 @@ func AppendReject[T string | []byte](dst []byte, code, message T) []byte {
 	return append(AppendField(dst, code), message...)
 }
 
-// DecodeReject reads the body of a reject frame.
+// DecodeReject decodes the body of a reject frame.
 func DecodeReject(body []byte) (Reject, error) {
 	code, message, ok := cutField(body)
 	if !ok {
@@ -60,9 +60,9 @@ func DecodeReject(body []byte) (Reject, error) {
 	return Reject{Code: code, Message: message}, nil
 }
 
-// Send is a command to another entity. With WantsAnswer the answer comes back
-// to the sender as its command OnReply, or OnReject with {code, message} as
-// JSON.
+// Send is a command to another entity. If WantsAnswer is set, the outcome is
+// sent back to the sender as its command OnReply, or as OnReject with {code,
+// message} as JSON.
 type Send struct {
 	EntityType  []byte
 	EntityID    []byte
@@ -73,8 +73,8 @@ type Send struct {
 	OnReject    []byte
 }
 
-// AppendSend appends a send frame, of kind OutSendWithAnswer where
-// WantsAnswer is set.
+// AppendSend appends a send frame, of kind OutSendWithAnswer if WantsAnswer is
+// set.
 func AppendSend(dst []byte, send Send) []byte {
 	kind := OutSend
 	if send.WantsAnswer {
@@ -93,7 +93,7 @@ func AppendSend(dst []byte, send Send) []byte {
 	return dst
 }
 
-// DecodeSend reads the body of a frame of kind OutSend.
+// DecodeSend decodes the body of a frame of kind OutSend.
 func DecodeSend(body []byte) (Send, error) {
 	send, rest, ok := cutTarget(body)
 	if !ok {
@@ -103,7 +103,7 @@ func DecodeSend(body []byte) (Send, error) {
 	return send, nil
 }
 
-// DecodeSendWithAnswer reads the body of a frame of kind OutSendWithAnswer.
+// DecodeSendWithAnswer decodes the body of a frame of kind OutSendWithAnswer.
 func DecodeSendWithAnswer(body []byte) (Send, error) {
 	send, rest, ok := cutTarget(body)
 	if !ok {
@@ -120,7 +120,7 @@ func DecodeSendWithAnswer(body []byte) (Send, error) {
 	return send, nil
 }
 
-// cutTarget reads the three fields both kinds of send begin with.
+// cutTarget reads the three fields that both kinds of send begin with.
 func cutTarget(body []byte) (send Send, rest []byte, ok bool) {
 	if send.EntityType, rest, ok = cutField(body); !ok {
 		return send, nil, false
@@ -132,11 +132,11 @@ func cutTarget(body []byte) (send Send, rest []byte, ok bool) {
 	return send, rest, ok
 }
 
-// Timer is a named timer of an entity: at Due the entity gets Command with
-// Payload. Setting a name again replaces its timer. Cancel, set by
-// ParseOutput, marks the cancellation of Name; the other fields are then
-// empty. With an Expression it is a schedule: the host says when it is due, and
-// sets it again each time it has fired.
+// Timer is a named timer of an entity: at Due the entity receives Command with
+// Payload. Setting a timer again replaces it. ParseOutput sets Cancel for the
+// cancellation of Name; the other fields are then empty. A Timer with an
+// Expression is a schedule: the host computes when it is due, and sets it again
+// each time it has fired.
 type Timer struct {
 	Name    []byte
 	Due     int64 // unix nanoseconds
@@ -145,11 +145,11 @@ type Timer struct {
 	Cancel  bool
 
 	Expression []byte // of a schedule: five cron fields, or "@every" and a duration
-	Zone       []byte // IANA name; empty is UTC
+	Zone       []byte // IANA name; empty means UTC
 	Missed     Missed
 }
 
-// AppendSetTimer appends a set timer frame. timer.Cancel is not looked at.
+// AppendSetTimer appends a set timer frame. It ignores timer.Cancel.
 func AppendSetTimer(dst []byte, timer Timer) []byte {
 	dst = appendHeader(dst, OutSetTimer,
 		fieldBytes(len(timer.Name))+8+fieldBytes(len(timer.Command))+len(timer.Payload))
@@ -159,7 +159,7 @@ func AppendSetTimer(dst []byte, timer Timer) []byte {
 	return append(dst, timer.Payload...)
 }
 
-// DecodeSetTimer reads the body of a set timer frame.
+// DecodeSetTimer decodes the body of a set timer frame.
 func DecodeSetTimer(body []byte) (Timer, error) {
 	var timer Timer
 	name, rest, ok := cutField(body)

@@ -8,25 +8,25 @@ import (
 
 // Sentinels a *FrameError unwraps to.
 var (
-	// ErrMalformed: the bytes are not frames of this contract.
+	// ErrMalformed means that the bytes are not frames of this contract.
 	ErrMalformed = errors.New("malformed frame")
-	// ErrOverLimit: the frames are well formed and pass a limit.
+	// ErrOverLimit means that the frames are well formed but exceed a limit.
 	ErrOverLimit = errors.New("over limit")
-	// ErrInvalidValue: the frames are well formed, and a name, an entity id or an
-	// entity type in them is none. It is an ErrMalformed.
+	// ErrInvalidValue means that the frames are well formed but contain an
+	// invalid name, entity id or entity type. It is also an ErrMalformed.
 	ErrInvalidValue = fmt.Errorf("%w: invalid value", ErrMalformed)
 )
 
-// FrameError says which frame is wrong, where and why.
+// FrameError reports which frame is wrong, where and why.
 type FrameError struct {
 	Index  int    // of the frame, from 0
 	Offset int    // of the frame's first byte
-	Kind   Kind   // of the frame; 0 where it could not be read
-	Reason string // public text: no payload, no name
-	Got    int64  // the number that passed Limit, where ErrOverLimit
-	Limit  int64  // 0 where the fault is not a limit
+	Kind   Kind   // of the frame; 0 if it could not be read
+	Reason string // text that may be shown to anyone: it has no payload and no name
+	Got    int64  // the number that exceeds Limit, for ErrOverLimit
+	Limit  int64  // 0 if the fault is not a limit
 	Cause  error  // ErrMalformed, ErrInvalidValue or ErrOverLimit
-	input  bool   // kinds are input kinds
+	input  bool   // Kind is an input kind
 }
 
 func (e *FrameError) Error() string {
@@ -47,8 +47,8 @@ func (e *FrameError) Error() string {
 
 func (e *FrameError) Unwrap() error { return e.Cause }
 
-// The reasons a body of fixed shape cannot be read. DecodeX functions return
-// these; they unwrap to ErrMalformed.
+// The reasons why a body of fixed layout cannot be decoded. DecodeX functions
+// return these; they unwrap to ErrMalformed.
 var (
 	errShort    = &bodyError{"body is too short"}
 	errNotEight = &bodyError{"body is not 8 bytes"}

@@ -6,17 +6,17 @@ import "encoding/binary"
 // endian.
 const HeaderBytes = 5
 
-// MaxFieldBytes bounds a field whose length is written as u16.
+// MaxFieldBytes limits a field whose length is written as u16.
 const MaxFieldBytes = 1<<16 - 1
 
-// Frame is one frame as read. Body is a sub-slice of what was read.
+// Frame is a decoded frame. Body is a sub-slice of the input.
 type Frame struct {
 	Kind Kind
 	Body []byte
 }
 
-// Reader walks frames without allocating. The zero value reads nothing; use
-// NewReader or Reset. Not safe for concurrent use.
+// Reader iterates over frames without allocating. The zero value reads nothing;
+// use NewReader or Reset. A Reader is not safe for concurrent use.
 type Reader struct {
 	data   []byte
 	offset int
@@ -29,8 +29,8 @@ func NewReader(data []byte) Reader { return Reader{data: data} }
 // Reset starts again with data.
 func (r *Reader) Reset(data []byte) { *r = Reader{data: data} }
 
-// Next returns the next frame, or false at the end. The error is a
-// *FrameError; after one, Next returns it again.
+// Next returns the next frame, or false at the end. The error is a *FrameError;
+// Next returns the same error from then on.
 func (r *Reader) Next() (Frame, bool, error) {
 	rest := r.data[r.offset:]
 	if len(rest) == 0 {
@@ -59,8 +59,8 @@ func AppendFrame[T string | []byte](dst []byte, kind Kind, body T) []byte {
 	return append(appendHeader(dst, kind, len(body)), body...)
 }
 
-// BeginFrame appends the header of a frame whose body the caller appends
-// next. EndFrame, given the mark, writes the length.
+// BeginFrame appends the header of a frame whose body the caller appends next.
+// EndFrame, called with the mark, writes the length.
 func BeginFrame(dst []byte, kind Kind) (out []byte, mark int) {
 	dst = append(dst, byte(kind), 0, 0, 0, 0)
 	return dst, len(dst)
@@ -72,8 +72,8 @@ func EndFrame(dst []byte, mark int) {
 	binary.LittleEndian.PutUint32(dst[mark-4:], uint32(len(dst)-mark))
 }
 
-// AppendField appends a u16 length and the text. It panics when the text is
-// longer than MaxFieldBytes: names are validated long before.
+// AppendField appends a u16 length and the text. It panics if the text is
+// longer than MaxFieldBytes, because names are validated long before.
 func AppendField[T string | []byte](dst []byte, text T) []byte {
 	if len(text) > MaxFieldBytes {
 		panic("abi: field longer than 65535 bytes")
@@ -85,10 +85,10 @@ func appendHeader(dst []byte, kind Kind, length int) []byte {
 	return binary.LittleEndian.AppendUint32(append(dst, byte(kind)), uint32(length))
 }
 
-// fieldBytes is the size AppendField gives n bytes.
+// fieldBytes returns the encoded size of a field of n bytes.
 func fieldBytes(n int) int { return 2 + n }
 
-// cutField splits a u16-prefixed field off body.
+// cutField splits a field with a u16 length off body.
 func cutField(body []byte) (field, rest []byte, ok bool) {
 	if len(body) < 2 {
 		return nil, nil, false

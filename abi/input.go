@@ -10,14 +10,14 @@ func AppendEntityID[T string | []byte](dst []byte, id T) []byte {
 // AppendSnapshot appends a snapshot frame.
 func AppendSnapshot(dst, state []byte) []byte { return AppendFrame(dst, InSnapshot, state) }
 
-// AppendSequence appends a sequence frame: of the snapshot in load, of the
-// entity before the command in handle and query.
+// AppendSequence appends a sequence frame: for load, the sequence of the
+// snapshot; for handle and query, that of the entity before the call.
 func AppendSequence(dst []byte, sequence uint64) []byte {
 	return appendUint64(dst, InSequence, sequence)
 }
 
-// AppendStateVersion appends the version of the state in a snapshot frame: of
-// a durable-state type, where it is another than the module's own.
+// AppendStateVersion appends the version of the state in a snapshot frame, if
+// it differs from the module's own version.
 func AppendStateVersion(dst []byte, version uint64) []byte {
 	return appendUint64(dst, InVersion, version)
 }
@@ -35,7 +35,7 @@ func AppendCommandID[T string | []byte](dst []byte, id T) []byte {
 	return AppendFrame(dst, InCommandID, id)
 }
 
-// AppendNow appends the command's time, unix nanoseconds.
+// AppendNow appends the command's time in unix nanoseconds.
 func AppendNow(dst []byte, unixNanos int64) []byte {
 	return appendUint64(dst, InNow, uint64(unixNanos))
 }
@@ -47,7 +47,7 @@ func appendUint64(dst []byte, kind Kind, value uint64) []byte {
 	return binary.LittleEndian.AppendUint64(appendHeader(dst, kind, 8), value)
 }
 
-// DecodeUint64 reads the body of a sequence or seed frame.
+// DecodeUint64 decodes the body of a sequence or seed frame.
 func DecodeUint64(body []byte) (uint64, error) {
 	if len(body) != 8 {
 		return 0, errNotEight
@@ -55,20 +55,20 @@ func DecodeUint64(body []byte) (uint64, error) {
 	return binary.LittleEndian.Uint64(body), nil
 }
 
-// DecodeInt64 reads the body of a now frame.
+// DecodeInt64 decodes the body of a now frame.
 func DecodeInt64(body []byte) (int64, error) {
 	value, err := DecodeUint64(body)
 	return int64(value), err
 }
 
-// AppendDue appends when the timer that made a command was due, unix
-// nanoseconds.
+// AppendDue appends the time at which the timer that sent a command was due, in
+// unix nanoseconds.
 func AppendDue(dst []byte, unixNanos int64) []byte {
 	return appendUint64(dst, InDue, uint64(unixNanos))
 }
 
-// Source says who sent a command. EntityType and EntityID are set when Kind
-// is SourceEntity.
+// Source is the sender of a command. EntityType and EntityID are set if Kind is
+// SourceEntity.
 type Source struct {
 	Kind       SourceKind
 	EntityType []byte
@@ -86,7 +86,7 @@ func AppendSource(dst []byte, source Source) []byte {
 	return AppendField(dst, source.EntityID)
 }
 
-// DecodeSource reads the body of a source frame.
+// DecodeSource decodes the body of a source frame.
 func DecodeSource(body []byte) (Source, error) {
 	if len(body) == 0 {
 		return Source{}, errShort
@@ -112,7 +112,7 @@ func DecodeSource(body []byte) (Source, error) {
 	return source, nil
 }
 
-// InputEvent is an event of the entity's history, as hostd_apply gets it.
+// InputEvent is an event of the entity's history, as hostd_apply receives it.
 type InputEvent struct {
 	Sequence   uint64
 	RecordedAt int64 // unix nanoseconds
@@ -120,8 +120,9 @@ type InputEvent struct {
 	Payload    []byte
 }
 
-// InputEventBytes is the size of the frame AppendInputEvent appends for a
-// type and payload of these sizes; it is what a batch's limit counts.
+// InputEventBytes returns the size of the frame that AppendInputEvent appends
+// for a type and payload of these sizes. The limit of a batch counts these
+// sizes.
 func InputEventBytes(typeBytes, payloadBytes int) int {
 	return HeaderBytes + 16 + fieldBytes(typeBytes) + payloadBytes
 }
@@ -135,7 +136,7 @@ func AppendInputEvent[T string | []byte](dst []byte, sequence uint64, recordedAt
 	return append(dst, payload...)
 }
 
-// DecodeInputEvent reads the body of an event frame of hostd_apply. Type and
+// DecodeInputEvent decodes the body of an event frame of hostd_apply. Type and
 // Payload are sub-slices of body.
 func DecodeInputEvent(body []byte) (InputEvent, error) {
 	if len(body) < 16 {
@@ -152,15 +153,15 @@ func DecodeInputEvent(body []byte) (InputEvent, error) {
 	return event, nil
 }
 
-// Request is the input of one hostd_load, hostd_handle or hostd_query, as a
-// guest reads it. Slices are sub-slices of the input. A field whose frame was
-// not there has its zero value, which for Snapshot, alone, is told apart from
-// an empty one by being nil.
+// Request is the decoded input of one hostd_load, hostd_handle or hostd_query.
+// Slices are sub-slices of the input. A field whose frame is missing has its
+// zero value. Only Snapshot distinguishes a missing frame, which is nil, from
+// an empty one.
 type Request struct {
 	EntityID []byte
 	Snapshot []byte
 	Sequence uint64
-	// StateVersion is that of Snapshot; 0 is the module's own.
+	// StateVersion is the version of Snapshot; 0 means the module's own.
 	StateVersion uint64
 	Name         []byte
 	Payload      []byte
@@ -168,20 +169,20 @@ type Request struct {
 	Now          int64 // unix nanoseconds
 	Seed         uint64
 	Source       Source
-	Due          int64 // unix nanoseconds; 0 of a command that no timer made
-	// Principal is who made it, for DecodePrincipal; nil where nobody says.
+	Due          int64 // unix nanoseconds; 0 if no timer sent the command
+	// Principal is the caller, for DecodePrincipal; nil if it is unknown.
 	Principal []byte
 	// Settings are the values that operators have set for the type, for the
-	// function of that name; nil where there are none.
+	// function of that name; nil if there are none.
 	Settings []byte
 }
 
-// ParseRequest reads input into request, which it resets first. Kinds it does
-// not know are skipped; a kind given twice takes its last value. The error is
-// a *FrameError.
+// ParseRequest decodes input into request, which it resets first. It skips
+// unknown kinds; if a kind occurs twice, the last value counts. The error is a
+// *FrameError.
 //
-// It does what a Reader would, in one function: inside a guest, where a call
-// costs more than a frame, it runs for each command.
+// It does the work of a Reader in one function, because it runs for each
+// command and inside a guest a call costs more than decoding a frame.
 func ParseRequest(request *Request, input []byte) error {
 	*request = Request{}
 	for index, offset := 0, 0; offset < len(input); index++ {

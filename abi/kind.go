@@ -3,15 +3,15 @@ package abi
 import "strconv"
 
 // Kind is the first byte of a frame. Input and output kinds are numbered
-// apart: the same number means different things in the two directions.
+// separately: the same number means different things in the two directions.
 type Kind uint8
 
-// Kinds of frames the host writes. A guest skips a kind it does not know.
+// Kinds of frames that the host writes. A guest skips unknown kinds.
 const (
 	InEntityID  Kind = 1  // load: UTF-8
 	InSnapshot  Kind = 2  // load: state bytes
 	InSequence  Kind = 3  // load, handle, query: u64
-	InVersion   Kind = 4  // load of a state of another version: u64
+	InVersion   Kind = 4  // load, if the state has another version: u64
 	InName      Kind = 16 // handle, query: name of the command or query, UTF-8
 	InPayload   Kind = 17 // handle, query: bytes
 	InCommandID Kind = 18 // handle: UTF-8
@@ -19,12 +19,12 @@ const (
 	InSeed      Kind = 20 // handle: u64
 	InSource    Kind = 21 // handle: see Source
 	InDue       Kind = 22 // handle, from a timer: i64 unix nanoseconds
-	InPrincipal Kind = 23 // handle, query, of a client that is known: see Principal
-	InSettings  Kind = 24 // handle, query, of a type that has some: see Settings
+	InPrincipal Kind = 23 // handle, query, if the caller is known: see Principal
+	InSettings  Kind = 24 // handle, query, if the type has settings: see Settings
 	InEvent     Kind = 32 // apply: see InputEvent
 )
 
-// Kinds of frames a guest writes. A kind not listed is a fault.
+// Kinds of frames that a guest writes. A kind that is not listed is a fault.
 const (
 	OutEvent          Kind = 1  // handle: see Event
 	OutReply          Kind = 2  // handle, query: bytes
@@ -33,14 +33,14 @@ const (
 	OutSetTimer       Kind = 5  // handle: see Timer
 	OutCancelTimer    Kind = 6  // handle: name
 	OutPassivate      Kind = 7  // handle: empty
-	OutTag            Kind = 8  // handle: UTF-8, on the event before it
+	OutTag            Kind = 8  // handle: UTF-8, for the previous event
 	OutState          Kind = 9  // handle of a durable-state type: bytes
 	OutDelete         Kind = 10 // handle: empty
 	OutSendWithAnswer Kind = 11 // handle: see Send
 	OutSetSchedule    Kind = 12 // handle: see Timer
 )
 
-// outputName returns the name of an output kind for error text.
+// outputName returns the name of an output kind for error texts.
 func (k Kind) outputName() string {
 	switch k {
 	case OutEvent:
@@ -71,7 +71,7 @@ func (k Kind) outputName() string {
 	return "kind " + strconv.Itoa(int(k))
 }
 
-// SourceKind says what made a command.
+// SourceKind is the kind of sender of a command.
 type SourceKind uint8
 
 // Sources of a command.

@@ -1,19 +1,19 @@
 package abi
 
-// Limits bound what a guest may export, hold and emit. Sizes are bytes unless
-// the name says otherwise. The zero value allows nothing; start from
-// DefaultLimits.
+// Limits are the limits of what a guest may export, hold and emit. Sizes are in
+// bytes unless the name says otherwise. The zero value allows nothing; start
+// from DefaultLimits.
 type Limits struct {
 	// Of one call.
-	RequestBytes  int // input of hostd_load, hostd_handle and hostd_query; hostd_load takes LoadExtraBytes more
+	RequestBytes  int // input of hostd_load, hostd_handle and hostd_query; hostd_load may have LoadExtraBytes more
 	BatchBytes    int // events in one hostd_apply, unless a single event is larger
-	OutputBytes   int // whole output span of hostd_handle and hostd_query, checked before it is copied
+	OutputBytes   int // entire output span of hostd_handle and hostd_query, checked before it is copied
 	ReplyBytes    int // payload of a reply
 	SnapshotBytes int // hostd_snapshot, and the payload of a state frame
 	ManifestBytes int // hostd_describe
 
-	// Fuel of one call, in the units of FUEL.md: a tenth to a quarter of a
-	// nanosecond, mostly.
+	// Fuel of one call, in the units of FUEL.md: mostly a tenth to a quarter of
+	// a nanosecond.
 	CommandFuel int // hostd_handle
 	QueryFuel   int // hostd_query
 	EventFuel   int // hostd_apply, for each event in its input
@@ -21,33 +21,33 @@ type Limits struct {
 	StartFuel   int // _initialize, hostd_abi and hostd_describe
 
 	// Of one command.
-	EventBytes        int // payload of one event, and of one send or timer
+	EventBytes        int // payload of an event, a send or a timer
 	CommandEvents     int // number of events
-	CommandEventBytes int // payloads, types and tags of all events together
+	CommandEventBytes int // payloads, types and tags of all events
 	EventTags         int // number of tags on one event
 	CommandSends      int // number of sends, with and without answer
 	CommandTimers     int // number of timers set and cancelled
-	CommandSendBytes  int // all sends and timers together
+	CommandSendBytes  int // all sends and timers
 	NameBytes         int // a name: command, query, event type, timer, tag, rejection code
 	MessageBytes      int // message of a rejection
 	LogLines          int // log lines of one call; more are dropped and counted
-	LogLineBytes      int // of one log line; the rest of a line is cut off
+	LogLineBytes      int // of one log line; the rest is truncated
 
 	// Of a module.
 	ModuleBytes       int // the file
 	FunctionBodyBytes int // the code of one function
-	FunctionLocals    int // number of locals of one function, parameters not counted
+	FunctionLocals    int // number of locals of one function, without parameters
 	TableElements     int // number of elements of one table
 	MemoryBytes       int // linear memory of an instance, unless configured
-	MemoryBytesMax    int // the most that can be configured
+	MemoryBytesMax    int // upper limit of the configuration
 }
 
-// LoadExtraBytes is what the input of hostd_load may have beyond
-// Limits.RequestBytes, so that a snapshot of the largest size fits with the
-// frames around it.
+// LoadExtraBytes is how much the input of hostd_load may exceed
+// Limits.RequestBytes, so that a snapshot of the maximum size fits together
+// with the other frames.
 const LoadExtraBytes = 1 << 10
 
-// Sizes that are part of the contract and not configurable.
+// Sizes that are part of the contract and cannot be configured.
 const (
 	MaxEntityTypeBytes = 64
 	MaxEntityIDBytes   = 256

@@ -5,31 +5,31 @@ import (
 	"unicode/utf8"
 )
 
-// Mode says which output kinds a call may answer with.
+// Mode determines which output kinds a call may return.
 type Mode uint8
 
 // Modes of ParseOutput.
 const (
-	HandleEvents Mode = 1 // hostd_handle of an event-sourced type: all but state
-	HandleState  Mode = 2 // hostd_handle of a durable-state type: all but event and tag
+	HandleEvents Mode = 1 // hostd_handle of an event-sourced type: all except state
+	HandleState  Mode = 2 // hostd_handle of a durable-state type: all except event and tag
 	QueryOnly    Mode = 3 // hostd_query: reply or reject
 	// HandleTransient is hostd_handle of a transient type: reply, reject or
 	// passivate.
 	HandleTransient Mode = 4
 )
 
-// Output is what a guest answered. Slices point into the frames ParseOutput
-// was given; slices of slices are reused by its next call with the same
-// Output. When Rejected is set nothing else may take effect.
+// Output is the decoded output of a guest call. Slices point into the frames
+// passed to ParseOutput, which reuses slices of slices in its next call with
+// the same Output. If Rejected is set, nothing else may take effect.
 type Output struct {
 	Events    []Event
-	Reply     []byte // empty without a reply frame
+	Reply     []byte // empty if there is no reply frame
 	Rejected  bool
 	Reject    Reject
 	Sends     []Send  // in the order emitted
 	Timers    []Timer // set and cancelled, in the order emitted
 	State     []byte
-	HasState  bool // durable-state: a state frame was there, however short
+	HasState  bool // durable-state: there was a state frame, even if it was empty
 	Passivate bool
 	Delete    bool
 
@@ -43,9 +43,9 @@ func (o *Output) Reset() {
 	*o = Output{Events: o.Events[:0], Sends: o.Sends[:0], Timers: o.Timers[:0], tags: o.tags[:0]}
 }
 
-// ParseOutput reads the output frames of one call into out, which it resets
-// first, and checks every limit. It allocates only while out's slices grow.
-// The error is a *FrameError for the first fault; out is then of no use.
+// ParseOutput decodes the output frames of one call into out, which it resets
+// first, and checks every limit. It allocates only when out's slices grow. The
+// error is a *FrameError for the first fault; out is then invalid.
 func ParseOutput(out *Output, frames []byte, mode Mode, limits *Limits) error {
 	out.Reset()
 	if len(frames) > limits.OutputBytes {
@@ -68,7 +68,7 @@ func ParseOutput(out *Output, frames []byte, mode Mode, limits *Limits) error {
 	}
 }
 
-// parser is one run of ParseOutput.
+// parser is the state of one ParseOutput call.
 type parser struct {
 	*Output
 	limits     *Limits
@@ -200,8 +200,8 @@ func (p *parser) reject(body []byte) error {
 	return nil
 }
 
-// displayed is a text that is only shown to people: valid UTF-8 of at most
-// limit bytes. What is wrong with it is no reason to fail a command.
+// displayed returns a text that is only shown to people as valid UTF-8 of at
+// most limit bytes. An invalid text must not fail a command.
 func displayed(text []byte, limit int) []byte {
 	if len(text) > limit {
 		at := limit

@@ -3,23 +3,24 @@ package abi
 import "iter"
 
 const (
-	// MaxPrincipalBytes bounds the body of a principal frame.
+	// MaxPrincipalBytes limits the body of a principal frame.
 	MaxPrincipalBytes = 4 << 10
-	// PrincipalExtraBytes is how much more than Limits.RequestBytes the input of
-	// hostd_handle and hostd_query may have: the frame is none of the caller's
-	// payload.
+	// PrincipalExtraBytes is how much the input of hostd_handle and hostd_query
+	// may exceed Limits.RequestBytes, because the frame is not part of the
+	// caller's payload.
 	PrincipalExtraBytes = HeaderBytes + MaxPrincipalBytes
 )
 
-// Principal says who made a command or a query, where the host asks who calls.
-// Its slices are sub-slices of the frame.
+// Principal is the caller of a command or a query, if the host authenticates
+// callers. Its slices are sub-slices of the frame.
 type Principal struct {
-	Kind   []byte // of credential: "token", "jwt", "certificate"; "anonymous" has none
-	Name   []byte // unique within its kind; empty for the anonymous
+	Kind   []byte // kind of credential: "token", "jwt", "certificate", or "anonymous" without one
+	Name   []byte // unique within its kind; empty for anonymous callers
 	groups []byte
 }
 
-// Groups are those that the issuer of the credential names, in its order.
+// Groups returns the groups that the issuer of the credential lists, in its
+// order.
 func (p *Principal) Groups() iter.Seq[[]byte] {
 	return func(yield func([]byte) bool) {
 		for rest := p.groups; len(rest) > 0; {
@@ -43,7 +44,7 @@ func AppendPrincipal(dst []byte, kind, name string, groups ...string) []byte {
 	return dst
 }
 
-// DecodePrincipal reads the body of a principal frame.
+// DecodePrincipal decodes the body of a principal frame.
 func DecodePrincipal(body []byte) (Principal, error) {
 	var p Principal
 	var ok bool

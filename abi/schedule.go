@@ -1,15 +1,15 @@
 package abi
 
-// Missed says what becomes of the ticks of a schedule that could not be fired
-// when they were due. A tick is missed when it is fired more than a minute
-// late, or when the next one is due by then.
+// Missed determines what happens to the ticks of a schedule that could not fire
+// when they were due. A tick is missed if it fires more than a minute late, or
+// if the next one is due by then.
 type Missed uint8
 
 const (
-	// MissedOnce fires once, late, for all that were missed.
+	// MissedOnce fires once, late, for all missed ticks.
 	MissedOnce Missed = 0
-	// MissedAll fires for each, one after another, the oldest first: up to
-	// MaxMissed in a row, then it leaves out the rest.
+	// MissedAll fires for each missed tick, the oldest first. After MaxMissed
+	// in a row it skips the rest.
 	MissedAll Missed = 1
 	// MissedSkip fires for none of them.
 	MissedSkip Missed = 2
@@ -18,7 +18,7 @@ const (
 // MaxMissed is how many missed ticks of a schedule are fired in a row.
 const MaxMissed = 100
 
-// String returns the word for it.
+// String returns "once", "all" or "skip".
 func (m Missed) String() string {
 	switch m {
 	case MissedOnce:
@@ -31,8 +31,8 @@ func (m Missed) String() string {
 	return "unknown"
 }
 
-// AppendSetSchedule appends a set schedule frame. timer.Due and timer.Cancel
-// are not looked at.
+// AppendSetSchedule appends a set schedule frame. It ignores timer.Due and
+// timer.Cancel.
 func AppendSetSchedule(dst []byte, timer Timer) []byte {
 	dst, mark := BeginFrame(dst, OutSetSchedule)
 	dst = AppendField(dst, timer.Name)
@@ -45,7 +45,7 @@ func AppendSetSchedule(dst []byte, timer Timer) []byte {
 	return dst
 }
 
-// DecodeSetSchedule reads the body of a set schedule frame.
+// DecodeSetSchedule decodes the body of a set schedule frame.
 func DecodeSetSchedule(body []byte) (t Timer, err error) {
 	var ok bool
 	rest := body
@@ -65,8 +65,8 @@ func DecodeSetSchedule(body []byte) (t Timer, err error) {
 	return t, nil
 }
 
-// schedule checks what a set timer frame does not have. Whether the expression
-// is one, and the zone is known, is for the host to say.
+// schedule checks the fields that a set timer frame does not have. The host
+// checks whether the expression is valid and the zone is known.
 func (p *parser) schedule(t *Timer) error {
 	if err := p.name("schedule", t.Expression); err != nil {
 		return err

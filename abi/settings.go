@@ -3,11 +3,11 @@ package abi
 import "iter"
 
 const (
-	// MaxSettingsBytes bounds the body of a settings frame.
+	// MaxSettingsBytes limits the body of a settings frame.
 	MaxSettingsBytes = 4 << 10
-	// CallExtraBytes is how much more than Limits.RequestBytes the input of
-	// hostd_handle and hostd_query may have: the frames of the principal and of
-	// the settings are none of the caller's payload.
+	// CallExtraBytes is how much the input of hostd_handle and hostd_query may
+	// exceed Limits.RequestBytes, because the principal and settings frames are
+	// not part of the caller's payload.
 	CallExtraBytes = PrincipalExtraBytes + HeaderBytes + MaxSettingsBytes
 )
 
@@ -21,8 +21,8 @@ func AppendSettings[T string | []byte](dst []byte, body T) []byte {
 	return AppendFrame(dst, InSettings, body)
 }
 
-// Settings reads the body of a settings frame. It ends where the body is none
-// any more. The slices are sub-slices of the body.
+// Settings iterates over the settings in the body of a settings frame. It stops
+// at the first malformed one. The slices are sub-slices of the body.
 func Settings(body []byte) iter.Seq2[[]byte, []byte] {
 	return func(yield func(name, value []byte) bool) {
 		for len(body) > 0 {

@@ -2,9 +2,9 @@ package abi
 
 import "errors"
 
-// UpcastEvent reads what hostd_upcast answers for one event: one event frame,
-// with a valid type, and a payload of at most maxPayload bytes. Both are
-// sub-slices of frames. The error unwraps to ErrMalformed.
+// UpcastEvent decodes the result of hostd_upcast for one event: one event
+// frame, with a valid type, and a payload of at most maxPayload bytes. Both
+// results are sub-slices of frames. The error unwraps to ErrMalformed.
 func UpcastEvent(frames []byte, maxPayload int) (eventType, payload []byte, err error) {
 	r := NewReader(frames)
 	frame, some, err := r.Next()

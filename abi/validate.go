@@ -5,16 +5,16 @@ import (
 	"unicode/utf8"
 )
 
-// NameError says why a name is refused. Its text does not repeat the name, so
-// that it can be shown to anyone.
+// NameError reports why a name is invalid. Its text does not repeat the name,
+// so that it can be shown to anyone.
 type NameError struct {
-	Noun   string // what was named: "entity type", "entity id", "event type", ...
+	Noun   string // the kind of name: "entity type", "entity id", "event type", ...
 	Reason string
 }
 
 func (e *NameError) Error() string { return e.Noun + ": " + e.Reason }
 
-// ValidateEntityType checks a name of an entity type: 1 to MaxEntityTypeBytes
+// ValidateEntityType checks the name of an entity type: 1 to MaxEntityTypeBytes
 // bytes of lower-case ASCII letters, digits and hyphens. It returns a
 // *NameError.
 func ValidateEntityType(name string) error {
@@ -24,12 +24,12 @@ func ValidateEntityType(name string) error {
 	return nil
 }
 
-// MaxTypePatterns is how many types a manifest names in one list of them.
+// MaxTypePatterns is the maximum length of a list of type patterns in a
+// manifest.
 const MaxTypePatterns = 64
 
-// ValidateTypePattern checks what names entity types: a name of one, or the
-// beginning of some with * behind it; * alone is every type. It returns a
-// *NameError.
+// ValidateTypePattern checks a type pattern: the name of an entity type, or a
+// prefix followed by *; * alone matches every type. It returns a *NameError.
 func ValidateTypePattern(pattern string) error {
 	stem, ends := cutStar(pattern)
 	if ends && stem == "" {
@@ -41,8 +41,8 @@ func ValidateTypePattern(pattern string) error {
 	return nil
 }
 
-// MatchesType reports whether a type is one of those that the patterns name. No
-// list, other than an empty one, names every type.
+// MatchesType reports whether one of the patterns matches a type. A nil list
+// matches every type, an empty one none.
 func MatchesType[T string | []byte](patterns []string, entityType T) bool {
 	for _, p := range patterns {
 		stem, ends := cutStar(p)
@@ -76,11 +76,10 @@ func entityTypeFault[T string | []byte](name T) string {
 // ValidateEntityID checks an entity id: 1 to MaxEntityIDBytes bytes of
 // printable UTF-8. It returns a *NameError.
 //
-// Printable is defined here by code points and not by a Unicode table, so
-// that every node and every language gives the same answer for ever. Refused
-// are U+0000-001F, U+007F-009F, the line and paragraph separators
-// U+2028-2029, the directional overrides U+202A-202E and U+2066-2069, U+FEFF
-// and U+FFFE-FFFF.
+// Printable is defined here by code points instead of a Unicode table, so that
+// every node and every language gives the same answer forever. Rejected are
+// U+0000-001F, U+007F-009F, the line and paragraph separators U+2028-2029, the
+// directional overrides U+202A-202E and U+2066-2069, U+FEFF and U+FFFE-FFFF.
 func ValidateEntityID(id string) error {
 	if reason := textFault(id, MaxEntityIDBytes); reason != "" {
 		return &NameError{"entity id", reason}
@@ -89,8 +88,8 @@ func ValidateEntityID(id string) error {
 }
 
 // ValidateName checks a command, query, event type, timer, tag or rejection
-// code: 1 to MaxNameBytes bytes of the same characters as an entity id. noun
-// names it in the *NameError.
+// code: 1 to MaxNameBytes bytes of the same characters as an entity id. noun is
+// the Noun of the *NameError.
 func ValidateName(noun, name string) error {
 	if reason := textFault(name, MaxNameBytes); reason != "" {
 		return &NameError{noun, reason}
@@ -121,7 +120,7 @@ func textFault[T string | []byte](text T, limit int) string {
 	return ""
 }
 
-// runeFault is the part of textFault for text that is not all printable ASCII.
+// runeFault is the part of textFault for text that is not just printable ASCII.
 func runeFault[T string | []byte](text T) string {
 	for i := 0; i < len(text); {
 		r, size := decodeRune(text[i:])

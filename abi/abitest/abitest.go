@@ -1,9 +1,10 @@
-// Package abitest is the conformance suite of the guest contract: it runs any
-// module through everything a host relies on, and says what held.
+// Package abitest is the conformance suite of the guest contract: it tests
+// everything that a host relies on in any module, and reports the result of
+// each check.
 //
-// It knows no Wasm runtime: a module is an Opener of instances whose calls
-// take and return frames. It starts no goroutine; Run calls one instance at a
-// time, from its own goroutine.
+// It knows no Wasm runtime: a module is an Opener of instances whose calls take
+// and return frames. It starts no goroutine; Run makes one call at a time, on
+// its own goroutine.
 package abitest
 
 import (
@@ -17,7 +18,7 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 )
 
-// Env is what the guest may know of the world during a command or query.
+// Env is the environment of a guest during a command or query.
 type Env struct {
 	Now  int64 // unix nanoseconds
 	Seed uint64
@@ -25,17 +26,17 @@ type Env struct {
 
 // Opener makes instances of one module.
 type Opener interface {
-	// Describe returns the manifest's text.
+	// Describe returns the text of the manifest.
 	Describe() ([]byte, error)
-	// Open makes an instance whose clock and random numbers outside handle
-	// and query come from seed: two instances with different seeds must
+	// Open makes an instance whose clock and random numbers, outside of handle
+	// and query, are derived from seed. Two instances with different seeds must
 	// still agree on every state.
 	Open(ctx context.Context, seed uint64) (Instance, error)
 }
 
 // Instance is one guest. A result is valid until the next call. An error is a
-// fault of the guest (a trap, a span outside memory, a status that is none),
-// after which the instance is only closed.
+// fault of the guest (a trap, a span outside memory, an unknown status), after
+// which the instance may only be closed.
 type Instance interface {
 	Load(typ uint32, handle uint64, frames []byte) (abi.LoadStatus, error)
 	Apply(handle uint64, frames []byte) error
@@ -46,22 +47,23 @@ type Instance interface {
 	Close() error
 }
 
-// Upcaster is an Instance of a module that may have hostd_upcast. Upcast gives
-// it one event frame, and returns its answer, valid until the next call.
+// Upcaster is an Instance of a module that may have hostd_upcast. Upcast passes
+// it one event frame and returns its result, which is valid until the next
+// call.
 type Upcaster interface {
 	Upcasts() bool
 	Upcast(typ uint32, frame []byte) ([]byte, error)
 }
 
-// Samples are payloads to try, by entity type, then command or query.
+// Samples are payloads to try, by entity type, then by command or query.
 type Samples map[string]map[string][][]byte
 
 // Options of Run.
 type Options struct {
-	Seed     uint64     // of everything the suite chooses; the same seed is the same run
-	Commands int        // commands an entity gets; 60 when 0
+	Seed     uint64     // seed of all random choices; the same seed repeats the same run
+	Commands int        // commands per entity; 60 when 0
 	Entities int        // entities of a type in one instance; 3 when 0
-	Samples  Samples    // without any, payloads are guessed
+	Samples  Samples    // without samples, payloads are guessed
 	Limits   abi.Limits // abi.DefaultLimits when zero
 }
 
@@ -75,21 +77,21 @@ const (
 	Skipped Status = "skipped" // Detail says why
 )
 
-// Check is one thing that was looked at.
+// Check is the result of one check.
 type Check struct {
 	Name       string
-	EntityType string // empty where it is the module's
+	EntityType string // empty if the check is about the module
 	Status     Status
-	Detail     string // the first fault, or why it was skipped
+	Detail     string // the first fault, or why the check was skipped
 }
 
-// Report is what Run found.
+// Report is the result of Run.
 type Report struct {
-	Manifest *manifest.Manifest // nil where it could not be read
+	Manifest *manifest.Manifest // nil if it could not be read
 	Checks   []Check
 }
 
-// OK reports whether nothing failed.
+// OK reports whether no check failed.
 func (r *Report) OK() bool {
 	for i := range r.Checks {
 		if r.Checks[i].Status == Failed {
@@ -99,7 +101,7 @@ func (r *Report) OK() bool {
 	return true
 }
 
-// String is a line a check.
+// String returns one line per check.
 func (r *Report) String() string {
 	var text strings.Builder
 	for _, c := range r.Checks {
@@ -116,9 +118,9 @@ func (r *Report) String() string {
 	return text.String()
 }
 
-// Run puts a module through the suite. The error is ctx's or a failure to
-// open an instance for a reason that is not the module's; what is wrong with
-// the module is in the report.
+// Run runs the suite on a module. It returns an error only if ctx ends or if an
+// instance cannot be opened for a reason that is not the module's fault; faults
+// of the module are in the report.
 func Run(ctx context.Context, module Opener, options Options) (*Report, error) {
 	if options.Commands == 0 {
 		options.Commands = 60
@@ -148,12 +150,12 @@ type suite struct {
 	report  *Report
 }
 
-// skip is returned by a check that could not be made.
+// skip is returned by a check that could not run.
 type skip string
 
 func (s skip) Error() string { return string(s) }
 
-// check runs one check and reports it.
+// check runs one check and records its result.
 func (s *suite) check(name, entityType string, run func() error) bool {
 	if s.ctx.Err() != nil {
 		return false
@@ -171,7 +173,8 @@ func (s *suite) check(name, entityType string, run func() error) bool {
 	return err == nil
 }
 
-// describe reads the manifest, twice: it is a constant of the module.
+// describe reads the manifest twice, because it must be a constant of the
+// module.
 func (s *suite) describe() error {
 	first, err := s.module.Describe()
 	if err != nil {
@@ -195,8 +198,8 @@ func (s *suite) describe() error {
 	return nil
 }
 
-// random is a stream of its own for each purpose, so that checks do not
-// depend on one another's draws.
+// random returns a separate random sequence for each purpose, so that the
+// checks do not depend on how many numbers another check draws.
 func (s *suite) random(purpose uint64) *rand.Rand {
 	return rand.New(rand.NewPCG(s.options.Seed, purpose))
 }

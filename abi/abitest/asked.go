@@ -8,29 +8,30 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 )
 
-// An entity that waits for the outcome of a send, as a step of a saga does, has
-// commands that mean nothing unless it has asked: their handlers go on from
-// what the entity keeps of the question. Nobody but the host sends them, and
-// only as outcomes, so the suite does not send them out of the blue. It learns
-// their names from the guest's own output, in a run whose failures do not
-// count, and delivers them to entities that have asked.
+// An entity that waits for the outcome of a send, such as a saga, has commands
+// that make sense only after that send: their handlers continue from what the
+// entity stored about it. Only the host sends them, and only as outcomes, so
+// the suite must not send them at random. It learns their names from the
+// guest's own output, in a trial run whose failures do not count, and delivers
+// them only to entities that have made such a send.
 
-// asked is a command that a node would deliver to an entity, because the entity
-// has asked for it.
+// asked is a command that a node would deliver to an entity because the entity
+// has requested it.
 type asked struct {
 	command string
 	payload []byte
-	given   bool // payload is what a node sends
+	given   bool // payload is the one that a node sends
 	source  abi.Source
 }
 
-// mostAsked bounds what is kept for one entity; a node has no such bound.
+// mostAsked limits the requested commands kept per entity; a node has no such
+// limit.
 const mostAsked = 16
 
-// rejection is the payload of the command for rejection.
+// rejection is the payload of the OnReject command.
 const rejection = `{"code":"refused","message":"by the conformance suite"}`
 
-// learn notes what a stored output asks for.
+// learn records the commands that a stored output requests.
 func (t *typeSuite) learn(e *entity, out *abi.Output, random *rand.Rand) {
 	add := func(a asked) {
 		if len(e.asked) < mostAsked && !out.Delete {
@@ -60,8 +61,8 @@ func (t *typeSuite) learn(e *entity, out *abi.Output, random *rand.Rand) {
 	}
 }
 
-// next chooses the i-th command and the entity that gets it: one that it has
-// asked for, or one that callers and other entities may send at any time.
+// next chooses the i-th command and its entity: a command that the entity has
+// requested, or one that callers and other entities may send at any time.
 func (t *typeSuite) next(i int, names []manifest.Named, random *rand.Rand) (e *entity, a asked) {
 	e = t.history[random.IntN(len(t.history))]
 	if len(e.asked) > 0 && random.IntN(2) == 0 {
@@ -83,7 +84,7 @@ func (t *typeSuite) next(i int, names []manifest.Named, random *rand.Rand) (e *e
 		}
 	}
 	a.command = free[random.IntN(len(free))]
-	if i < len(free) { // each at least once
+	if i < len(free) { // each of them at least once
 		a.command = free[i]
 	}
 	a.source = t.sourceOf(a.command)
@@ -91,7 +92,7 @@ func (t *typeSuite) next(i int, names []manifest.Named, random *rand.Rand) (e *e
 	return e, a
 }
 
-// sourceOf is who sends a command that nothing has asked for.
+// sourceOf returns the sender of a command that was not requested.
 func (t *typeSuite) sourceOf(command string) abi.Source {
 	if t.def.IsInternal(command) {
 		return abi.Source{Kind: abi.SourceTimer}
@@ -99,8 +100,8 @@ func (t *typeSuite) sourceOf(command string) abi.Source {
 	return abi.Source{Kind: abi.SourceClient}
 }
 
-// scout finds out which commands are outcomes. A command that fails is left out
-// from then on: it may be an outcome that nothing has asked for yet.
+// scout finds out which commands are outcomes. It stops sending a command that
+// fails, because that may be an outcome that no entity has requested yet.
 func (t *typeSuite) scout(names []manifest.Named) {
 	t.outcomes = map[string]bool{}
 	left := append([]manifest.Named(nil), names...)
@@ -137,7 +138,7 @@ func (t *typeSuite) scout(names []manifest.Named) {
 	t.history = nil
 }
 
-// entities makes the entities of a run.
+// entities creates the entities of a run.
 func (t *typeSuite) entities(g Instance, random *rand.Rand) error {
 	t.history = nil
 	for i := range t.options.Entities {

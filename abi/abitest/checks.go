@@ -40,7 +40,7 @@ func (t *typeSuite) run() {
 	t.check("handles", name, t.handles)
 }
 
-// initial: a new entity's state is the same in any instance.
+// initial checks that a new entity has the same state in any instance.
 func (t *typeSuite) initial() error {
 	var states [2][]byte
 	for i := range states {
@@ -58,7 +58,8 @@ func (t *typeSuite) initial() error {
 	return same("the initial state in two instances", states[0], states[1])
 }
 
-// same compares states and shows them from a little before where they part.
+// same compares states and reports them from shortly before their first
+// difference.
 func same(what string, a, b []byte) error {
 	if bytes.Equal(a, b) {
 		return nil
@@ -71,8 +72,8 @@ func same(what string, a, b []byte) error {
 	return fmt.Errorf("%s differs at byte %d: %.80q and %.80q", what, at, a[from:], b[from:])
 }
 
-// handle runs commands on several entities of one instance in turn, and
-// leaves their histories for the other checks.
+// handle runs commands on several entities of one instance in turn, and keeps
+// their histories for the other checks.
 func (t *typeSuite) handle() error {
 	names := named(t.def.Commands)
 	if len(names) == 0 {
@@ -104,7 +105,7 @@ func (t *typeSuite) handle() error {
 
 func named(list []manifest.Named) []manifest.Named { return append([]manifest.Named(nil), list...) }
 
-// stored reports whether any command had an effect to replay.
+// stored reports whether any command had an effect that can be replayed.
 func (t *typeSuite) stored() error {
 	for _, e := range t.history {
 		if len(e.events) > 0 || e.state != nil {
@@ -117,8 +118,9 @@ func (t *typeSuite) stored() error {
 	return skip("no command stored anything; give samples of payloads")
 }
 
-// replay: in an instance with another seed, in other batches, the same events
-// give the same bytes, at the end and on the way there.
+// replay checks that the same events, replayed by an instance with another seed
+// and in different batches, produce the same bytes, at the end and at every
+// mark.
 func (t *typeSuite) replay() error {
 	if err := t.stored(); err != nil {
 		return err
@@ -156,8 +158,8 @@ func (t *typeSuite) replayed(g Instance, e *entity, at mark, random *rand.Rand) 
 	return errors.Join(err, g.Drop(e.handle))
 }
 
-// roundTrip: a state loaded from a snapshot is that state, and goes on as the
-// live one went on.
+// roundTrip checks that a state loaded from a snapshot is the state that was
+// saved, and develops as the live one did.
 func (t *typeSuite) roundTrip() error {
 	if err := t.stored(); err != nil {
 		return err
@@ -175,8 +177,8 @@ func (t *typeSuite) roundTrip() error {
 	})
 }
 
-// goOn loads the snapshot of a mark and, where there is a next mark, applies
-// the events between the two.
+// goOn loads the snapshot of a mark and, if there is a next mark, applies the
+// events between the two.
 func (t *typeSuite) goOn(g Instance, e *entity, i int, random *rand.Rand) error {
 	from := e.marks[i]
 	input := abi.AppendSnapshot(abi.AppendEntityID(nil, e.id), from.snapshot)
@@ -206,7 +208,7 @@ func (t *typeSuite) goOn(g Instance, e *entity, i int, random *rand.Rand) error 
 	return g.Drop(e.handle)
 }
 
-// query: queries answer with replies or rejections and change nothing.
+// query checks that queries return replies or rejections and change nothing.
 func (t *typeSuite) query() error {
 	names := named(t.def.Queries)
 	if len(names) == 0 {
@@ -250,7 +252,8 @@ func (t *typeSuite) ask(g Instance, e *entity, name string, more []byte, random 
 	return nil
 }
 
-// each loads every entity's last state into a new instance and runs f on it.
+// each loads the last state of every entity into a new instance and runs f on
+// it.
 func (t *typeSuite) each(seed uint64, random *rand.Rand, f func(Instance, *entity) error) error {
 	return t.with(seed, func(g Instance) error {
 		for _, e := range t.history {

@@ -10,30 +10,32 @@ import (
 	"github.com/hostd/hostd/abi/schema"
 )
 
-// start is the time of the first command; each is a second later.
+// start is the time of the first command; each later command is a second later.
 const start = 1_767_225_600_000_000_000 // 1 January 2026
 
-// typeSuite is the checks of one entity type.
+// typeSuite runs the checks of one entity type.
 type typeSuite struct {
 	*suite
 	typ     uint32
 	def     *manifest.EntityType
 	history []*entity                 // made by the handle check
-	forms   map[string]*schema.Schema // of payloads, by command or query
-	// outcomes are commands that only those entities get that have asked.
+	forms   map[string]*schema.Schema // schemas of payloads, by command or query
+	// outcomes are the commands that may only be sent to entities that have
+	// requested them.
 	outcomes map[string]bool
 }
 
-// entity is an entity of the suite and what a node would have stored of it.
+// entity is an entity of the suite, with everything a node would have stored of
+// it.
 type entity struct {
 	id       string
 	handle   uint64
 	sequence uint64
 	events   []event // since the last tombstone
-	state    []byte  // durable-state: what was stored last
+	state    []byte  // durable-state: the last stored state
 	commands int
 	marks    []mark
-	asked    []asked // what is to be delivered to it
+	asked    []asked // commands to deliver to it
 }
 
 type event struct {
@@ -52,7 +54,8 @@ type mark struct {
 
 func (t *typeSuite) durable() bool { return t.def.Kind == manifest.DurableState }
 
-// transient types keep nothing: there is nothing to replay.
+// transient reports whether the type stores nothing, so that there is nothing
+// to replay.
 func (t *typeSuite) transient() bool { return t.def.Kind == manifest.Transient }
 
 func (t *typeSuite) mode() abi.Mode {
@@ -67,7 +70,7 @@ func (t *typeSuite) mode() abi.Mode {
 
 func (e *entity) now() int64 { return start + int64(e.commands)*1_000_000_000 }
 
-// load gives the instance the entity as of a mark: from its events, in
+// load loads the entity as of a mark into the instance: from its events, in
 // batches of random sizes, or from a snapshot.
 func (t *typeSuite) load(g Instance, e *entity, handle uint64, at mark, random *rand.Rand) error {
 	input := abi.AppendEntityID(nil, e.id)
@@ -89,7 +92,7 @@ func (t *typeSuite) loaded(g Instance, handle uint64, input []byte) error {
 	return err
 }
 
-// apply feeds events in batches of random sizes within the limit.
+// apply applies events in batches of random sizes within the limit.
 func (t *typeSuite) apply(g Instance, handle uint64, events []event, random *rand.Rand) error {
 	for len(events) > 0 {
 		want := 1 + random.IntN(len(events))
@@ -122,8 +125,8 @@ func (t *typeSuite) snapshot(g Instance, handle uint64) ([]byte, error) {
 	return append([]byte{}, state...), nil
 }
 
-// command sends one command and stores what a node would store. It checks
-// the output, and that a rejection leaves no trace.
+// command sends one command and stores what a node would store. It checks the
+// output, and that a rejection has no effect.
 func (t *typeSuite) command(g Instance, e *entity, a asked, random *rand.Rand) error {
 	name, payload := a.command, a.payload
 	before, err := t.snapshot(g, e.handle)
@@ -144,7 +147,7 @@ func (t *typeSuite) command(g Instance, e *entity, a asked, random *rand.Rand) e
 	return nil
 }
 
-// send calls hostd_handle with the frames of a command behind first.
+// send calls hostd_handle with the frames of a command, preceded by first.
 func (t *typeSuite) send(g Instance, e *entity, a asked, first []byte, random *rand.Rand) (*abi.Output, error) {
 	e.commands++
 	env := Env{Now: e.now(), Seed: random.Uint64()}
@@ -164,7 +167,7 @@ func (t *typeSuite) send(g Instance, e *entity, a asked, first []byte, random *r
 }
 
 func (t *typeSuite) rejected(g Instance, e *entity, name string, out *abi.Output, before []byte, random *rand.Rand) error {
-	if len(out.Events) > 0 || out.HasState { // evolved by what is not stored: a host loads it again
+	if len(out.Events) > 0 || out.HasState { // the live state includes events that aren't stored: a host reloads it
 		if err := g.Drop(e.handle); err != nil {
 			return err
 		}
@@ -216,7 +219,8 @@ func (t *typeSuite) store(g Instance, e *entity, name string, out *abi.Output, b
 	return nil
 }
 
-// declared holds an event to the manifest's list, if it has one.
+// declared checks an event against the manifest's list of events, if there is
+// one.
 func (t *typeSuite) declared(command string, typ []byte) error {
 	if t.def.Events == nil {
 		return nil
@@ -229,7 +233,7 @@ func (t *typeSuite) declared(command string, typ []byte) error {
 	return fmt.Errorf("command %s emitted an event of type %.100q, which the manifest does not list", command, typ)
 }
 
-// restart begins the entity's next life after its tombstone.
+// restart starts the entity's next life after its tombstone.
 func (t *typeSuite) restart(g Instance, e *entity, random *rand.Rand) error {
 	e.events, e.state, e.marks, e.asked = nil, nil, nil, nil
 	e.sequence++

@@ -10,14 +10,14 @@ import (
 	"github.com/hostd/hostd/abi/schema"
 )
 
-// members are names commands often have; guesses draw from them.
+// members are member names that commands often have; guessed payloads use them.
 var members = []string{
 	"amount", "n", "id", "name", "value", "count", "quantity", "price", "key", "item", "text", "title", "to", "from", "delta", "data",
 }
 
-// payload chooses what to send: a sample of the caller's where there are some,
-// one of the schema where the caller has given none at all, else something the
-// encoding allows.
+// payload chooses a payload: one of the caller's samples if the command has
+// any, one drawn from the schema if the caller has given no samples at all, or
+// else anything that the encoding allows.
 func (t *typeSuite) payload(name string, random *rand.Rand) []byte {
 	if samples := t.options.Samples[t.def.Name][name]; len(samples) > 0 && random.IntN(8) > 0 {
 		return samples[random.IntN(len(samples))]
@@ -33,8 +33,8 @@ func (t *typeSuite) payload(name string, random *rand.Rand) []byte {
 	return guessJSON(random)
 }
 
-// compileForms compiles the schemas that payloads are drawn from. What does not
-// compile is for others to tell.
+// compileForms compiles the schemas that payloads are drawn from. It ignores
+// schemas that do not compile, because that is not what this suite tests.
 func (t *typeSuite) compileForms() {
 	t.forms = map[string]*schema.Schema{}
 	for _, list := range [][]manifest.Named{t.def.Queries, t.def.Commands} {
@@ -72,7 +72,7 @@ func guessJSON(random *rand.Rand) []byte {
 	case 2:
 		return []byte(value(random, 2))
 	}
-	if random.IntN(2) == 0 { // every name at once, so that whatever is wanted is there
+	if random.IntN(2) == 0 { // all names at once, so that any required member is present
 		var text strings.Builder
 		for i, name := range members {
 			if i > 0 {
@@ -93,7 +93,8 @@ func object(random *rand.Rand, depth int) string {
 	return "{" + strings.Join(text, ",") + "}"
 }
 
-// value is any JSON: guests must refuse what they cannot use, not trap.
+// value returns arbitrary JSON: guests must reject what they cannot use, and
+// must not trap.
 func value(random *rand.Rand, depth int) string {
 	kind := random.IntN(9)
 	if depth <= 0 {

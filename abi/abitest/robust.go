@@ -7,16 +7,16 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// laterKind is an input kind version 1 does not have.
+// laterKind is an input kind that version 1 does not have.
 const laterKind abi.Kind = 250
 
-// unknownKinds: frames of kinds that do not exist yet are skipped, before,
-// between and behind the known ones, in every call.
+// unknownKinds checks that every call skips frames of unknown kinds before,
+// between and after the known ones.
 func (t *typeSuite) unknownKinds() error {
 	random := t.random(uint64(t.typ)<<8 + 5)
 	later := func(dst []byte) []byte { return abi.AppendFrame(dst, laterKind, "of a later version") }
-	// A caller that is known is one too for a guest that does not ask, and
-	// settings are there for one that reads none.
+	// The principal and settings frames are always present, even if the guest
+	// reads neither.
 	known := func(dst []byte) []byte {
 		dst = abi.AppendSettings(dst, abi.AppendSetting(nil, "conformance", "yes"))
 		return abi.AppendPrincipal(dst, "jwt", "conformance", "testers")
@@ -58,7 +58,7 @@ func (t *typeSuite) unknownKinds() error {
 			}
 			for _, command := range t.def.Commands {
 				if t.outcomes[command.Name] {
-					continue // the entity has not asked
+					continue // the entity has not requested it
 				}
 				a := asked{command: command.Name, payload: t.payload(command.Name, random), source: t.sourceOf(command.Name)}
 				if _, err := t.send(g, e, a, known(later(nil)), random); err != nil {
@@ -70,8 +70,9 @@ func (t *typeSuite) unknownKinds() error {
 	})
 }
 
-// unreadable: what is no snapshot is refused with a status, or taken for one;
-// it is no fault, and the instance goes on.
+// unreadable checks that bytes which are not a snapshot are rejected with a
+// status or accepted as one, without a fault, and that the instance continues
+// to work.
 func (t *typeSuite) unreadable() error {
 	return t.with(t.options.Seed+6, func(g Instance) error {
 		for _, garbage := range []string{"", "\x00", "{", "\xff\xfe garbage", "null", "[1,2,3]"} {
@@ -90,7 +91,7 @@ func (t *typeSuite) unreadable() error {
 	})
 }
 
-// large: the buffer takes a request of every size up to the limit.
+// large checks that the buffer accepts a request of every size up to the limit.
 func (t *typeSuite) large() error {
 	return t.with(t.options.Seed+7, func(g Instance) error {
 		for _, size := range []int{0, 1, 4 << 10, 64<<10 + 1, t.options.Limits.RequestBytes + abi.LoadExtraBytes} {
@@ -109,8 +110,8 @@ func (t *typeSuite) large() error {
 	})
 }
 
-// handles: dropping one entity leaves the others alone, and its handle is a
-// new entity's afterwards.
+// handles checks that dropping one entity does not affect the others, and that
+// its handle can then be used for a new entity.
 func (t *typeSuite) handles() error {
 	random := t.random(uint64(t.typ)<<8 + 8)
 	return t.with(t.options.Seed+8, func(g Instance) error {

@@ -9,12 +9,12 @@ import (
 	"github.com/hostd/hostd/abi/schema"
 )
 
-// earlierTries is how many states of each version are tried.
+// earlierTries is how many states of each version the suite tries.
 const earlierTries = 8
 
-// earlier: states of each version that the manifest says is read, drawn from
-// its schema, are read alike by two instances, and their snapshot is a state of
-// today.
+// earlier checks the earlier state versions that the manifest lists: two
+// instances must read a state drawn from the version's schema in the same way,
+// and snapshot it as a state of the current version.
 func (t *typeSuite) earlier() error {
 	tried := 0
 	for i := range t.def.ReadsStates {

@@ -8,7 +8,7 @@ import (
 	"github.com/hostd/hostd/abi/schema"
 )
 
-// upcastTo reports that the manifest lists older forms of events.
+// upcastTo reports whether the manifest lists older forms of events.
 func (t *typeSuite) upcastTo() bool {
 	for i := range t.def.Events {
 		if t.def.Events[i].UpcastTo != "" {
@@ -18,9 +18,9 @@ func (t *typeSuite) upcastTo() bool {
 	return false
 }
 
-// upcast: an event of an older form, drawn from its schema, evolves an entity
-// as what readers get of it does. One that cannot be applied shows nothing: it
-// may never have been emitted.
+// upcast checks that an event of an older form, drawn from its schema, changes
+// an entity in the same way as the upcast event that readers get. An event that
+// cannot be applied proves nothing, because it may never have been emitted.
 func (t *typeSuite) upcast() error {
 	tried := 0
 	for i := range t.def.Events {
@@ -88,7 +88,7 @@ func (t *typeSuite) upcastOne(e *manifest.EventType, payload []byte) (did bool, 
 	return did, same("the state that it makes, and that of what readers get,", before, after)
 }
 
-// applied is the state of a new entity after one event.
+// applied returns the state of a new entity after one event.
 func (t *typeSuite) applied(frame []byte) (state []byte, err error) {
 	err = t.with(t.options.Seed, func(g Instance) error {
 		if err := t.loaded(g, 0, abi.AppendEntityID(nil, "upcast")); err != nil {

@@ -1,11 +1,11 @@
-// Package jsontext reads JSON as every door of hostd reads it, and writes the
-// one text that a value has.
+// Package jsontext parses JSON by the rules that all of hostd's interfaces
+// share, and writes the canonical text of a value.
 //
-// The problem: callers reach an entity by the json member of Connect, by plain
-// HTTP, by bytes and by the command line, and each of them had a reader of its
-// own, which disagreed about integers beyond 2^53, about 5.0, about numbers
-// that no double holds and about halves of surrogate pairs. All of them use
-// Canonical now. Its rules:
+// Callers reach an entity through the json member of Connect, plain HTTP, raw
+// bytes and the command line. Four separate JSON parsers would disagree about
+// integers beyond 2^53, about 5.0, about numbers that no double can represent
+// and about unpaired surrogates. Therefore all of them use Canonical. Its
+// rules:
 //
 //   - Integers from -2^63 to 2^64-1 keep their digits, however they are written:
 //     5.0, 50e-1 and 5 are the same integer.
@@ -24,18 +24,18 @@ import (
 	"unicode/utf8"
 )
 
-// MaxDepth bounds how deep values may be nested.
+// MaxDepth limits how deep values may be nested.
 const MaxDepth = 10_000
 
-// Bounds of the work of sorting: an object whose members are out of order is
-// copied once, so objects nested in each other could be copied once a level.
+// Limits of the work of sorting members: an object whose members are out of
+// order is copied once, so nested objects could be copied once per level.
 const (
 	sortedPerByte = 64
 	leastSorted   = 1 << 20
 )
 
-// Error says where a text is not JSON by the rules of this package. It does not
-// repeat the text.
+// Error reports where a text is not JSON by the rules of this package. It does
+// not repeat the text.
 type Error struct {
 	Offset int
 	Reason string
@@ -43,8 +43,8 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Reason + " at byte " + strconv.Itoa(e.Offset) }
 
-// Canonical returns the text of the one JSON value that text holds. It is text
-// itself, unchanged and not copied, if that is the canonical text already.
+// Canonical returns the canonical text of the single JSON value in text. If
+// text is canonical already, it returns text itself without copying.
 func Canonical(text []byte) ([]byte, error) {
 	s := scanner{text: text, again: true}
 	if !s.document() {
@@ -60,15 +60,16 @@ func Canonical(text []byte) ([]byte, error) {
 	return w.out, nil
 }
 
-// IsValid reports whether text is one JSON value by the rules of this package.
+// IsValid reports whether text is a single JSON value by the rules of this
+// package.
 func IsValid(text []byte) bool {
 	s := scanner{text: text}
 	return s.document()
 }
 
-// Split checks a text and calls back with each member of its object, or with
-// each element of its list and no name: the value is text[start:end]. A text of
-// another kind has neither.
+// Split checks a text and calls visit for each member of an object, or for each
+// element of a list with no name: the value is text[start:end]. For any other
+// value it makes no call.
 func Split(text []byte, visit func(name []byte, start, end int)) error {
 	s := scanner{text: text, visit: visit}
 	if !s.document() {
@@ -77,26 +78,26 @@ func Split(text []byte, visit func(name []byte, start, end int)) error {
 	return nil
 }
 
-// scanner goes through a text once. It checks it, and either finds out whether
-// it is canonical or writes the canonical text.
+// scanner makes one pass over a text. It checks the text, and either finds out
+// whether it is canonical or writes the canonical text.
 type scanner struct {
 	text    []byte
 	pos     int
 	depth   int
 	err     *Error
 	rewrite bool // the text is not canonical
-	again   bool // a text that is not canonical is gone through again
+	again   bool // second pass, over a text that isn't canonical
 	visit   func(name []byte, start, end int)
 
 	writing bool
 	out     []byte
-	left    int      // bytes that may still be moved to sort members
+	left    int      // bytes that may still be copied to sort members
 	members []member // of the open objects, the innermost last
 	spare   []byte
 }
 
-// member is a member of an object: its name, and where it lies in the output,
-// or in the text while nothing is written.
+// member is a member of an object: its name, and its range in the output, or in
+// the text while nothing is written.
 type member struct {
 	name       []byte
 	start, end int
@@ -116,7 +117,7 @@ func (s *scanner) unexpected() bool {
 	return s.fail(s.pos, "unexpected character in the JSON text")
 }
 
-// document reads the whole text.
+// document scans the whole text.
 func (s *scanner) document() bool {
 	if !utf8.Valid(s.text) {
 		return s.fail(0, "the JSON text is not UTF-8")
@@ -195,7 +196,7 @@ func (s *scanner) enter() bool {
 	return true
 }
 
-// visited calls back with a value of the outermost object or list.
+// visited calls visit for a value of the outermost object or list.
 func (s *scanner) visited(name []byte, start int) {
 	if s.visit != nil && s.depth == 1 {
 		s.visit(name, start, s.pos)
@@ -289,7 +290,7 @@ func (s *scanner) object() bool {
 	switch {
 	case sorted:
 	case s.again:
-		s.rewrite = true // which finds members that are there twice, too
+		s.rewrite = true // this also finds duplicate members
 	case !s.sort(s.members[base:]):
 		return false
 	}
@@ -303,8 +304,8 @@ func (s *scanner) object() bool {
 	return true
 }
 
-// sort brings members into order. While nothing is written it only looks for
-// names that are there twice.
+// sort sorts the members. While nothing is written, it only looks for duplicate
+// names.
 func (s *scanner) sort(members []member) bool {
 	s.rewrite = true
 	start := members[0].start

@@ -5,11 +5,10 @@ import (
 	"strconv"
 )
 
-// plainDigits is how many digits an integer may have and be sure to fit 64
-// bits.
+// plainDigits is the number of decimal digits that always fit in 64 bits.
 const plainDigits = 18
 
-// number reads a number.
+// number scans a number.
 func (s *scanner) number() bool {
 	start := s.pos
 	if s.peek() == '-' {
@@ -67,8 +66,8 @@ func (s *scanner) digits() (count int) {
 	return count
 }
 
-// appendLiteral appends the canonical text of a number as JSON writes it; false
-// if no double is as large.
+// appendLiteral appends the canonical text of a JSON number; false if it is
+// beyond the range of a double.
 func appendLiteral(dst, literal []byte) ([]byte, bool) {
 	if negative, magnitude, ok := Integer(literal); ok {
 		if negative && magnitude > 0 {
@@ -83,19 +82,19 @@ func appendLiteral(dst, literal []byte) ([]byte, bool) {
 	return appendDouble(dst, f), true
 }
 
-// Integer is the value of a number as JSON writes it, however that is, if it is
-// an integer from -2^63 to 2^64-1.
+// Integer returns the value of a JSON number in any notation, if it is an
+// integer from -2^63 to 2^64-1.
 func Integer(literal []byte) (negative bool, magnitude uint64, ok bool) {
 	digits := literal
 	if digits[0] == '-' {
 		negative, digits = true, digits[1:]
 	}
-	// The value is the digits, without the point, times ten to the power of scale.
+	// The value is digits, without the point, times 10^scale.
 	scale, end := 0, len(digits)
 	for i, c := range digits {
 		if c == 'e' || c == 'E' {
 			exponent, err := strconv.Atoi(string(digits[i+1:]))
-			if err != nil { // beyond any that matters
+			if err != nil { // larger than any exponent that matters
 				exponent = math.MaxInt32
 				if digits[i+1] == '-' {
 					exponent = math.MinInt32
@@ -116,7 +115,7 @@ func Integer(literal []byte) (negative bool, magnitude uint64, ok bool) {
 	if point < len(digits) {
 		scale -= len(digits) - point - 1
 	}
-	for len(digits) > 0 && scale < 0 { // zeros behind the last digit that counts
+	for len(digits) > 0 && scale < 0 { // trailing zeros that the scale removes
 		last := digits[len(digits)-1]
 		if last == '.' {
 			digits = digits[:len(digits)-1]
@@ -157,19 +156,20 @@ func timesTen(v, digit uint64) (uint64, bool) {
 	return v*10 + digit, true
 }
 
-// AppendFloat appends a finite double: as the integer that it is, if that has
-// 64 bits, and in the text of RFC 8785 otherwise.
+// AppendFloat appends a finite double: as an integer if it is one of at most 64
+// bits, and otherwise in the text of RFC 8785.
 func AppendFloat(dst []byte, f float64) []byte {
 	if f == math.Trunc(f) && f >= -(1<<63) && f < 1<<64 {
 		if f == 0 {
-			return append(dst, '0') // and -0 too
+			return append(dst, '0') // also for -0
 		}
 		return strconv.AppendFloat(dst, f, 'f', 0, 64)
 	}
 	return appendDouble(dst, f)
 }
 
-// appendDouble writes a double as JavaScript does, which is what RFC 8785 says.
+// appendDouble appends a double as JavaScript formats it, which RFC 8785
+// requires.
 func appendDouble(dst []byte, f float64) []byte {
 	abs := math.Abs(f)
 	switch {

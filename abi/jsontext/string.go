@@ -5,7 +5,7 @@ import (
 	"unicode/utf8"
 )
 
-// string reads a string and returns its value, which stays valid.
+// string scans a string and returns its value, which stays valid.
 func (s *scanner) string() (value []byte, ok bool) {
 	start := s.pos + 1
 	for i := start; i < len(s.text); i++ {
@@ -26,7 +26,7 @@ func (s *scanner) string() (value []byte, ok bool) {
 	return nil, s.fail(len(s.text), "unexpected end of the JSON text")
 }
 
-// escaped is string for one whose first escape is at i.
+// escaped is string for a string whose first escape is at i.
 func (s *scanner) escaped(start, i int) (value []byte, ok bool) {
 	value = append(make([]byte, 0, i-start+32), s.text[start:i]...)
 	for i < len(s.text) {
@@ -61,8 +61,8 @@ func (s *scanner) escaped(start, i int) (value []byte, ok bool) {
 	return nil, s.fail(len(s.text), "unexpected end of the JSON text")
 }
 
-// unescape reads what follows a backslash, both halves of a surrogate pair at
-// once; size is 0 if it is no escape.
+// unescape decodes an escape after its backslash, and both parts of a surrogate
+// pair together; size is 0 if it is not a valid escape.
 func unescape(text []byte) (r rune, size int) {
 	if len(text) == 0 {
 		return 0, 0
@@ -115,7 +115,7 @@ func hex4(text []byte) (r rune, ok bool) {
 	return r, true
 }
 
-// AppendString appends a string, which must be UTF-8, as JSON.
+// AppendString appends a string, which must be UTF-8, as a JSON string.
 func AppendString[T string | []byte](dst []byte, value T) []byte {
 	const hexDigits = "0123456789abcdef"
 	dst = append(dst, '"')

@@ -1,7 +1,7 @@
-// Package manifest is what a module says about itself: the JSON document
-// hostd_describe returns. It parses, validates and writes it.
+// Package manifest parses, validates and writes manifests. A manifest is the
+// JSON document that hostd_describe returns to describe a module.
 //
-// It never looks at a module's code, and it starts no goroutine. It is apart
+// It never looks at a module's code, and it starts no goroutine. It is separate
 // from package abi because it needs a JSON parser, which a guest should not
 // have to link.
 package manifest
@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// Manifest describes a module. Extra holds the members this version does not
-// know, as they came; they are kept when the manifest is written again.
+// Manifest describes a module. Extra holds unknown members verbatim, so that
+// they are preserved when the manifest is written again.
 type Manifest struct {
 	ABI         int
 	Name        string
@@ -22,11 +22,11 @@ type Manifest struct {
 	Defs  map[string]json.RawMessage
 	Extra map[string]json.RawMessage
 
-	size int // of the text that it was read from
+	size int // of the parsed text
 }
 
-// Size is how many bytes the manifest had when it was read; 0 for one that was
-// not.
+// Size returns the size in bytes of the text that the manifest was parsed from;
+// 0 if it was not parsed.
 func (m *Manifest) Size() int { return m.size }
 
 // EntityType describes one entity type. Its index in Manifest.EntityTypes is
@@ -36,62 +36,63 @@ type EntityType struct {
 	Kind     Kind
 	Encoding Encoding
 
-	// Commands and Queries are nil when the manifest does not list them: the
-	// guest then decides on every name. A list, even an empty one, is
-	// complete. Events is a description only.
+	// Commands and Queries are nil if the manifest does not list them: the
+	// guest then decides on every name. A list, even an empty one, is complete.
+	// Events is only descriptive.
 	Commands []Named
 	Queries  []Named
 	Events   []EventType
 
 	SnapshotEvery    int           // events between snapshots; 0 leaves it to the node
 	PassivateAfter   time.Duration // idle time; 0 leaves it to the node
-	RememberEntities bool          // activate again by itself after a fail-over
-	RetainSnapshots  int           // of an entity; 0 leaves it to the node
-	RetainEvents     Retention     // RetainAll unless said otherwise
-	RecordPrincipal  bool          // who made a command is kept with its record
-	Singleton        bool          // one entity, SingletonID, in memory at all times
-	ShardKey         ShardKey      // which entities share a shard; zero is none
+	RememberEntities bool          // always-on: activate again after a fail-over
+	RetainSnapshots  int           // number per entity; 0 leaves it to the node
+	RetainEvents     Retention     // default RetainAll
+	RecordPrincipal  bool          // store the caller of a command with its record
+	Singleton        bool          // one entity, SingletonID, that is always in memory
+	ShardKey         ShardKey      // which entities share a shard; zero for no key
 
-	// Sends are the types that entities of this one may send to, AcceptsFrom
-	// those that they take messages from, as abi.MatchesType reads them. Nil is
-	// any. Neither is about what an entity sends to itself.
+	// Sends lists the types that entities of this type may send to, AcceptsFrom
+	// the types whose messages they accept, as abi.MatchesType reads them. Nil
+	// allows any type. Neither restricts what an entity sends to itself.
 	Sends       []string
 	AcceptsFrom []string
 
-	// State is the schema of the state, and StateVersion a number that says
-	// when its form has changed; 0 is none. Unchecked has nodes give payloads to
-	// the guest though they do not fit the schemas of commands and queries.
+	// State is the schema of the state. StateVersion is a number that changes
+	// with the form of the state; 0 means none. Unchecked makes nodes pass
+	// payloads to the guest even if they do not match the schemas of commands
+	// and queries.
 	State        json.RawMessage
 	StateVersion int
 	Unchecked    bool
-	// ReadsStates are the earlier forms of its states that a type
-	// reads, by version; see StateEvent.
+	// ReadsStates lists the earlier versions of its states that a type can
+	// read; see StateEvent.
 	ReadsStates []StateForm
 
 	Extra map[string]json.RawMessage
 }
 
-// ShardKey says what of an entity decides its shard: Group, or the type where
-// that is empty, and what stands in the id before the first Until, or the whole
-// id. It never changes from one module of a type to the next.
+// ShardKey determines which parts of an entity's type and id decide its shard:
+// Group, or the type if Group is empty, and the part of the id before the first
+// Until, or the whole id. It is the same in all modules of a type.
 type ShardKey struct {
 	Group string `json:"group,omitempty"`
 	Until string `json:"until,omitempty"`
 }
 
-// Retention says which events of an entity stay when a snapshot is taken: the
-// last so many, or RetainAll or RetainSnapshots. What the oldest snapshot kept
-// needs always stays.
+// Retention determines which events of an entity are kept when a snapshot is
+// taken: that many of the last events, or RetainAll or RetainSnapshots. Events
+// that the oldest retained snapshot needs are always kept.
 type Retention int64
 
-// Retentions that are no number.
+// Retentions that are not a number of events.
 const (
 	RetainAll       Retention = 0
 	RetainSnapshots Retention = -1
 )
 
-// Snapshots is the retention as snapshots carry it: 0 all, or one more than how
-// many of the last events stay in any case.
+// Snapshots returns the retention as snapshots encode it: 0 for all events,
+// otherwise one more than the number of last events to keep.
 func (r Retention) Snapshots() uint64 {
 	if r == RetainAll {
 		return 0
@@ -99,27 +100,28 @@ func (r Retention) Snapshots() uint64 {
 	return uint64(max(r, 0)) + 1
 }
 
-// SingletonID is the id of the one entity of a singleton type.
+// SingletonID is the id of the only entity of a singleton type.
 const SingletonID = "singleton"
 
-// Named is a command or a query. An Internal command comes from entities and
-// timers only; a query never is.
+// Named is a command or a query. An Internal command can be sent only by
+// entities and timers; a query is never internal.
 type Named struct {
 	Name     string
 	Internal bool
-	// Schema is that of the payload, Reply that of the answer; nil is any.
-	// CheckSchemas says whether they are schemas at all.
+	// Schema is the schema of the payload, Reply that of the reply; nil allows
+	// anything. CheckSchemas checks whether they are valid schemas.
 	Schema json.RawMessage
 	Reply  json.RawMessage
-	// Rejections are the codes by which a command is rejected, for those who
-	// write clients; nil does not say. Nodes do not hold guests to them.
+	// Rejections lists the codes with which the command is rejected, for client
+	// authors; nil if the module does not declare them. Nodes do not enforce
+	// the list.
 	Rejections []string
 	Extra      map[string]json.RawMessage
 }
 
-// EventType is a type of event. Schema is that of its payload; nil is any.
-// UpcastTo is the type that the module reads it as, in a form of today; empty
-// where it reads it as it is.
+// EventType is a type of event. Schema is the schema of its payload; nil allows
+// anything. UpcastTo is the current event type that the module upcasts it to;
+// empty if the event needs no upcast.
 type EventType struct {
 	Type     string
 	UpcastTo string
@@ -127,26 +129,26 @@ type EventType struct {
 	Extra    map[string]json.RawMessage
 }
 
-// SameState reports that two modules say of an event-sourced type that its
-// state has one form: the same version, which is not none.
+// SameState reports whether two modules declare the same version of the state
+// of an event-sourced type. No version is never the same.
 func SameState(a, b *Manifest, entityType string) bool {
 	one, _, ok := a.Type(entityType)
 	two, _, other := b.Type(entityType)
 	return ok && other && one.StateVersion != 0 && one.StateVersion == two.StateVersion && one.Kind == EventSourced && two.Kind == EventSourced
 }
 
-// Kind says how the state of an entity type is kept.
+// Kind is the way in which the state of an entity type is stored.
 type Kind string
 
 // Kinds of entity type.
 const (
 	EventSourced Kind = "event-sourced"
 	DurableState Kind = "durable-state"
-	// Transient: nowhere; it is lost when the entity leaves memory.
+	// Transient state is not stored: it is lost when the entity leaves memory.
 	Transient Kind = "transient"
 )
 
-// Encoding says what payloads are.
+// Encoding is the encoding of payloads.
 type Encoding string
 
 // Encodings of payloads.
@@ -184,11 +186,11 @@ func (m *Manifest) Type(name string) (*EntityType, int, bool) {
 	return nil, 0, false
 }
 
-// HasCommand reports whether the type may be sent that command: it is listed,
-// or nothing is listed.
+// HasCommand reports whether the type accepts that command: it is listed, or
+// there is no list.
 func (t *EntityType) HasCommand(name string) bool { return listed(t.Commands, name) }
 
-// IsInternal reports whether the command is listed as an internal one.
+// IsInternal reports whether the command is listed as internal.
 func (t *EntityType) IsInternal(name string) bool {
 	for i := range t.Commands {
 		if t.Commands[i].Name == name {
@@ -198,7 +200,7 @@ func (t *EntityType) IsInternal(name string) bool {
 	return false
 }
 
-// HasQuery reports whether the type may be asked that query.
+// HasQuery reports whether the type accepts that query.
 func (t *EntityType) HasQuery(name string) bool { return listed(t.Queries, name) }
 
 func listed(names []Named, name string) bool {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// MarshalJSON writes the manifest in the order the contract shows, unknown
-// members last and sorted. The same manifest is always the same bytes.
+// MarshalJSON encodes the manifest in the order that the contract shows,
+// followed by the unknown members, sorted. Equal manifests have equal bytes.
 func (m *Manifest) MarshalJSON() ([]byte, error) {
 	w := newWriter()
 	w.member("abi", m.ABI)
@@ -133,8 +133,8 @@ func marshalEvents(parent *writer, events []EventType) []json.RawMessage {
 	return list
 }
 
-// durationText is the shortest text time.ParseDuration reads back: 2m, where
-// Duration.String says 2m0s.
+// durationText returns the shortest text that time.ParseDuration parses: 2m,
+// where Duration.String returns 2m0s.
 func durationText(d time.Duration) string {
 	text := d.String()
 	if d%time.Hour == 0 {
@@ -164,7 +164,7 @@ func (w *writer) member(name string, value any) {
 	if w.buffer.Len() > 1 {
 		w.buffer.WriteByte(',')
 	}
-	key, _ := json.Marshal(name) // a string always encodes
+	key, _ := json.Marshal(name) // marshaling a string never fails
 	w.buffer.Write(key)
 	w.buffer.WriteByte(':')
 	w.buffer.Write(text)

@@ -11,11 +11,11 @@ import (
 	"unicode/utf8"
 )
 
-// ErrInvalid is what every error of Parse and Validate unwraps to.
+// ErrInvalid is wrapped by every error of Parse and Validate.
 var ErrInvalid = errors.New("invalid manifest")
 
-// Error is the first fault of a manifest: where it is, as a path such as
-// entityTypes[0].commands[2].name, and what it is. It unwraps to ErrInvalid.
+// Error is the first fault of a manifest: its place, as a path such as
+// entityTypes[0].commands[2].name, and a description. It unwraps to ErrInvalid.
 type Error struct {
 	Path   string
 	Reason string
@@ -30,8 +30,8 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return ErrInvalid }
 
-// Parse reads and validates a manifest. Members it does not know are kept in
-// Extra. The error is an *Error naming the first fault.
+// Parse parses and validates a manifest. It keeps unknown members in Extra. The
+// error is an *Error with the first fault.
 func Parse(text []byte) (*Manifest, error) {
 	var m Manifest
 	members, err := object("", text)
@@ -99,13 +99,13 @@ func parseType(path string, text json.RawMessage) (EntityType, error) {
 	return t, r.err
 }
 
-// Texts of retentions.
+// Named retentions.
 const (
 	retainAllText       = "all"
 	retainSnapshotsText = "snapshots"
 )
 
-// retention reads one of the texts, or a number of events.
+// retention reads a named retention or a number of events.
 func (r *reader) retention(name string, to *Retention) {
 	text, ok := r.members[name]
 	delete(r.members, name)
@@ -128,7 +128,7 @@ const (
 	optional = false
 )
 
-// reader takes members out of an object until one is at fault.
+// reader takes members out of an object until one of them has a fault.
 type reader struct {
 	path    string
 	members map[string]json.RawMessage
@@ -163,7 +163,7 @@ func (r *reader) read(name string, target any, must bool) bool {
 	return true
 }
 
-// names reads a list of commands or queries, and what more there is of each.
+// names reads a list of commands or queries; more reads their further members.
 func (r *reader) names(name string, target *[]Named, more func(*reader, *Named)) {
 	var items []json.RawMessage
 	if !r.read(name, &items, optional) {
@@ -236,8 +236,8 @@ func (r *reader) duration(name string, target *time.Duration) {
 	*target = d
 }
 
-// shardKey reads where entities belong. A member that is not known here would
-// change that, so it is a fault.
+// shardKey reads a shard key. An unknown member is a fault, because it could
+// change the shards of entities.
 func (r *reader) shardKey(target *ShardKey) {
 	var text json.RawMessage
 	if !r.read("shardKey", &text, optional) {
@@ -261,7 +261,7 @@ func (r *reader) shardKey(target *ShardKey) {
 	r.err = k.err
 }
 
-// rest returns the members nobody read, or nil.
+// rest returns the members that were not read, or nil.
 func (r *reader) rest() map[string]json.RawMessage {
 	if len(r.members) == 0 {
 		return nil

@@ -24,15 +24,16 @@ func (r *reader) defs(target *map[string]json.RawMessage) {
 	*target = members
 }
 
-// schema takes a schema out of an object, as it is: modules that were stored by
-// an earlier release may have anything there. An item that is not there is nil.
+// schema takes a schema out of an object unchecked, because modules that an
+// earlier release stored may have anything there. It returns nil if it is
+// missing.
 func (r *reader) schema(name string) json.RawMessage {
 	text := r.members[name]
 	delete(r.members, name)
 	return text
 }
 
-// HasSchemas reports that the manifest says what any payload looks like.
+// HasSchemas reports whether the manifest has a schema for any payload.
 func (m *Manifest) HasSchemas() bool {
 	found := m.Defs != nil
 	_ = m.schemas(func(string, *EntityType, json.RawMessage, bool) error {
@@ -43,8 +44,9 @@ func (m *Manifest) HasSchemas() bool {
 }
 
 // CheckSchemas returns an *Error for the first schema of the manifest that
-// nodes cannot keep to or that goes beyond its bounds, or says of a type of
-// bytes what its JSON looks like. Parse leaves it to those who take a module.
+// nodes cannot check, that exceeds a limit, or that belongs to a type with the
+// encoding bytes. Parse does not call it; the code that accepts an uploaded
+// module does.
 func (m *Manifest) CheckSchemas() error {
 	if len(m.Defs) > MaxDefs {
 		return &Error{"$defs", fmt.Sprintf("%d entries, limit %d", len(m.Defs), MaxDefs)}
@@ -81,7 +83,7 @@ func (m *Manifest) CheckSchemas() error {
 	})
 }
 
-// schemaPath is where a fault of the schema at path is.
+// schemaPath returns the path of a fault inside the schema at path.
 func schemaPath(path, below string) string {
 	if below == "" || below[0] == '[' {
 		return path + below
@@ -89,8 +91,8 @@ func schemaPath(path, below string) string {
 	return path + "." + below
 }
 
-// schemas calls each with every schema of the manifest's types, until one
-// fails; checked says that nodes hold payloads to it.
+// schemas calls each for every schema of the manifest's types, until a call
+// fails. checked means that nodes check payloads against it.
 func (m *Manifest) schemas(each func(path string, t *EntityType, text json.RawMessage, checked bool) error) error {
 	for i := range m.EntityTypes {
 		t := &m.EntityTypes[i]
@@ -132,8 +134,8 @@ func (m *Manifest) schemas(each func(path string, t *EntityType, text json.RawMe
 	return nil
 }
 
-// Schemas calls each with every schema of the manifest, those of $defs first,
-// and where it is, until one fails.
+// Schemas calls each for every schema of the manifest and its path, those of
+// $defs first, until a call fails.
 func (m *Manifest) Schemas(each func(path string, text json.RawMessage) error) error {
 	for _, name := range slices.Sorted(maps.Keys(m.Defs)) {
 		if err := each("$defs."+name, m.Defs[name]); err != nil {

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// StateForm is a form that the states of a type had: its version, and its
-// schema, which is nil if nobody says.
+// StateForm is an earlier form of a type's states: its version, and its schema,
+// which may be nil.
 type StateForm struct {
 	Version int
 	Schema  json.RawMessage
@@ -19,9 +19,9 @@ type StateForm struct {
 // stateEvent is the type of the event that carries a durable state.
 const stateEvent = "state"
 
-// StateEvent is the type of the event that carries a durable state of a
-// version: "state" of the first, "state.v2" of the second. That of a type that
-// numbers none is the first.
+// StateEvent returns the type of the event that carries a durable state of a
+// version: "state" for version 1, "state.v2" for version 2. A type without
+// versions has version 1.
 func StateEvent(version int) string {
 	if version <= 1 {
 		return stateEvent
@@ -29,8 +29,8 @@ func StateEvent(version int) string {
 	return stateEvent + ".v" + strconv.Itoa(version)
 }
 
-// StateEventVersion is the version of a state by the type of its event; 0 for
-// an event that carries none.
+// StateEventVersion returns the version of a state from the type of its event;
+// 0 if the event does not carry a state.
 func StateEventVersion(event string) int {
 	if event == stateEvent {
 		return 1
@@ -43,15 +43,15 @@ func StateEventVersion(event string) int {
 	return version
 }
 
-// States is what a type says of the versions of its states. The zero States are
-// those of a type that says nothing.
+// States are the state versions that a type declares. The zero States belong to
+// a type that declares none.
 type States struct {
-	version int // that it writes; 0 is 1
+	version int // version that it writes; 0 means 1
 	event   string
-	reads   []int // others that it reads
+	reads   []int // earlier versions that it reads
 }
 
-// States is what the type says of the versions of its states.
+// States returns the state versions that the type declares.
 func (t *EntityType) States() States {
 	s := States{version: max(1, t.StateVersion)}
 	s.event = StateEvent(s.version)
@@ -61,10 +61,11 @@ func (t *EntityType) States() States {
 	return s
 }
 
-// Version is the one that the type writes.
+// Version returns the version that the type writes.
 func (s *States) Version() int { return max(1, s.version) }
 
-// Event is the type of the events that carry the states that the type writes.
+// Event returns the type of the events that carry the states that the type
+// writes.
 func (s *States) Event() string {
 	if s.event == "" {
 		return stateEvent
@@ -72,11 +73,11 @@ func (s *States) Event() string {
 	return s.event
 }
 
-// Migrates reports that the type reads states of other versions than its own.
+// Migrates reports whether the type reads other versions than its own.
 func (s *States) Migrates() bool { return len(s.reads) > 0 }
 
-// Check returns an *UnreadStateError for a state of a version that the type
-// does not read. Version 0 is its own.
+// Check returns an *UnreadStateError if the type does not read states of a
+// version. Version 0 is the type's own.
 func (s *States) Check(version int) error {
 	if version == 0 || version == s.Version() || slices.Contains(s.reads, version) {
 		return nil
@@ -84,8 +85,8 @@ func (s *States) Check(version int) error {
 	return &UnreadStateError{version}
 }
 
-// Given is the version that a guest is told of a state; 0 for one that it is
-// not told of, because it is its own.
+// Given returns the version of a state that is passed to the guest; 0 for the
+// type's own version, which is not passed.
 func (s *States) Given(version int) uint64 {
 	if version == s.Version() {
 		return 0
@@ -93,8 +94,8 @@ func (s *States) Given(version int) uint64 {
 	return uint64(version)
 }
 
-// UnreadStateError says that a module does not read states of a version, which
-// is negative if nobody knows it.
+// UnreadStateError means that a module does not read states of a version. The
+// version is negative if it is unknown.
 type UnreadStateError struct{ Version int }
 
 func (e *UnreadStateError) Error() string {
@@ -104,7 +105,7 @@ func (e *UnreadStateError) Error() string {
 	return fmt.Sprintf("the module reads no states of version %d", e.Version)
 }
 
-// states reads the list of earlier forms.
+// states reads the list of earlier versions.
 func (r *reader) states(target *[]StateForm) {
 	var items []json.RawMessage
 	if !r.read("readsStates", &items, optional) {
@@ -141,8 +142,8 @@ func marshalStates(parent *writer, states []StateForm) []json.RawMessage {
 	return list
 }
 
-// validateStates checks the list: who may have one, how many, each version,
-// none twice.
+// validateStates checks which types may have the list, its length, and each
+// version, which may occur only once.
 func (t *EntityType) validateStates(path string) error {
 	if t.ReadsStates != nil && t.Kind == Transient {
 		return &Error{path, fmt.Sprintf("is for types that are stored, and the kind of this one is %q", Transient)}

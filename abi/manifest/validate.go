@@ -97,7 +97,8 @@ func (t *EntityType) validate(path string) error {
 	return t.ShardKey.validate(path + ".shardKey")
 }
 
-// typePatterns checks a list of what names types: how many, each, none twice.
+// typePatterns checks the length of a list of type patterns, and each pattern,
+// which may occur only once.
 func typePatterns(path string, list []string) error {
 	if len(list) > abi.MaxTypePatterns {
 		return &Error{path, fmt.Sprintf("%d entries, limit %d", len(list), abi.MaxTypePatterns)}
@@ -126,8 +127,8 @@ func (k ShardKey) validate(path string) error {
 	return nil
 }
 
-// distinct checks a list of names: how many, each name, none twice. member is
-// empty where the items of the list are the names.
+// distinct checks the length of a list of names, and each name, which may occur
+// only once. member is empty if the items of the list are the names themselves.
 func distinct(path, member string, count int, name func(int) string) error {
 	if count > MaxNames {
 		return &Error{path, fmt.Sprintf("%d entries, limit %d", count, MaxNames)}

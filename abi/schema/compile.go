@@ -7,19 +7,19 @@ import (
 	"strings"
 )
 
-// compiler makes nodes of a document. A schema that is referred to again is
-// the same node.
+// compiler compiles a document into nodes. A schema that is referred to several
+// times is one node.
 type compiler struct {
 	doc      *doc
 	nodes    map[string]*node // by place
 	order    []*node
 	patterns int
 	weight   int // so far
-	// describes lets keywords pass that no check knows.
+	// describes allows keywords that no check implements.
 	describes bool
 }
 
-// compile compiles the schema at a place, and all that it refers to.
+// compile compiles the schema at a place, and every schema that it refers to.
 func (c *compiler) compile(p place, v any) (*Schema, error) {
 	root, err := c.schema(p, v)
 	if err != nil {
@@ -31,15 +31,17 @@ func (c *compiler) compile(p place, v any) (*Schema, error) {
 	return &Schema{root, c.weight + len(c.order)}, nil
 }
 
-// foreign are keywords that change what others mean, or lead elsewhere.
+// foreign lists keywords that change the meaning of others, or refer outside of
+// the document.
 var foreign = []string{"$anchor", "$dynamicAnchor", "$dynamicRef", "$id", "$recursiveAnchor", "$recursiveRef", "$vocabulary"}
 
-// unchecked are keywords that one walk cannot check, or not in bounded time.
+// unchecked lists keywords that cannot be checked in one pass, or not in
+// bounded time.
 var unchecked = []string{"unevaluatedItems", "unevaluatedProperties", "uniqueItems"}
 
 const uncheckedText = `; with "validate": false in the type it may be a description`
 
-// dialect is what $schema may say.
+// dialect is the only allowed value of $schema.
 const dialect = "https://json-schema.org/draft/2020-12/schema"
 
 func (c *compiler) schema(p place, v any) (*node, error) {
@@ -65,7 +67,7 @@ func (c *compiler) schema(p place, v any) (*node, error) {
 	return nil, p.fault("is neither an object nor true or false")
 }
 
-// below compiles a schema in a schema.
+// below compiles a schema inside a schema.
 func (c *compiler) below(p place, v any) (*node, error) {
 	p.depth++
 	return c.schema(p, v)
@@ -100,8 +102,8 @@ func (c *compiler) fill(p place, m map[string]any, n *node) error {
 	return nil
 }
 
-// definitions are compiled though nothing refers to them: a fault in one is
-// told now.
+// definitions are compiled even if no schema refers to them, so that their
+// faults are reported now.
 func (c *compiler) definitions(p place, m map[string]any, _ *node) error {
 	_, err := c.each(p, m, defsName)
 	return err
@@ -251,7 +253,7 @@ func (c *compiler) pattern(p place, v any) (*pattern, error) {
 	return compiled, nil
 }
 
-// counts reads a pair of lower and upper bounds.
+// counts reads a pair of a lower and an upper bound.
 func counts(p place, m map[string]any, least string, to *int, most string, until *int) (some bool, err error) {
 	for _, k := range []struct {
 		name string
@@ -341,7 +343,7 @@ func (c *compiler) applied(p place, m map[string]any, n *node) (err error) {
 	return err
 }
 
-// one compiles the schema of a keyword; nil where it is not there.
+// one compiles the schema of a keyword; nil if it is missing.
 func (c *compiler) one(p place, m map[string]any, name string) (*node, error) {
 	v, there := m[name]
 	if !there {
@@ -370,7 +372,7 @@ func (c *compiler) list(p place, m map[string]any, name string) ([]*node, error)
 	return out, nil
 }
 
-// each compiles the schemas of a keyword that has them by name.
+// each compiles the named schemas of a keyword.
 func (c *compiler) each(p place, m map[string]any, name string) (map[string]*node, error) {
 	v, there := m[name]
 	if !there {
@@ -390,8 +392,8 @@ func (c *compiler) each(p place, m map[string]any, name string) (map[string]*nod
 	return out, nil
 }
 
-// acyclic refuses a schema that is applied to a value in order to be applied
-// to it: such a check would have no end.
+// acyclic rejects a schema that is applied to the same value as part of its own
+// check, because such a check would never end.
 func (c *compiler) acyclic() error {
 	const under, done = 1, 2
 	state := map[*node]int{}
@@ -420,7 +422,7 @@ func (c *compiler) acyclic() error {
 	return nil
 }
 
-// sameValue are the schemas that are applied to the value that n is.
+// sameValue returns the schemas that n applies to its own value.
 func (n *node) sameValue() []*node {
 	out := append([]*node{n.not, n.when, n.then, n.other}, n.all...)
 	out = append(append(out, n.any...), n.one...)

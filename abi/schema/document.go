@@ -11,20 +11,20 @@ import (
 	"unicode/utf8"
 )
 
-// defsName is the member that has schemas to be referred to.
+// defsName is the member that holds shared schemas.
 const defsName = "$defs"
 
-// sharedDefs is where the module's $defs are.
+// sharedDefs is the place of the module's $defs.
 var sharedDefs = place{text: defsName, key: "module", shared: true}
 
-// doc is a schema as it is written, with the module's $defs among its own.
+// doc is an uncompiled schema, with the module's $defs merged into its own.
 type doc struct {
 	root any
 	defs map[string]any // the module's
 }
 
-// document reads a schema. A name that its own $defs share with the module's is
-// a fault: it would mean one thing here and another there.
+// document parses a schema. If its own $defs and the module's have a name in
+// common, that is a fault, because the name would be ambiguous.
 func document(text []byte, defs map[string]json.RawMessage) (*doc, error) {
 	root, err := read(text)
 	if err != nil {
@@ -57,7 +57,7 @@ func read(text []byte) (any, error) {
 	return v, nil
 }
 
-// resolve finds what a reference leads to.
+// resolve returns the target of a reference.
 func (d *doc) resolve(ref string) (any, place, error) {
 	if ref == "#" {
 		return d.root, place{}, nil
@@ -99,11 +99,11 @@ func step(at any, token string) (any, bool) {
 	return nil, false
 }
 
-// place is where something is written in a schema.
+// place is the place of an item in a schema.
 type place struct {
-	text   string // as it is told
-	key    string // as no other place is
-	depth  int    // of the schema there
+	text   string // as errors show it
+	key    string // unique for each place
+	depth  int    // nesting of schemas
 	shared bool   // in the module's $defs
 }
 
@@ -132,7 +132,7 @@ func (p place) fault(format string, args ...any) error {
 	return &Error{p.text, fmt.Sprintf(format, args...), p.shared}
 }
 
-// memberText is a member's name as paths have it.
+// memberText returns a member's name as paths show it.
 func memberText(name string) string {
 	for _, c := range name {
 		if c != '_' && c != '-' && c != '$' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && c < 0xa0 {
@@ -145,10 +145,10 @@ func memberText(name string) string {
 	return name
 }
 
-// quotedMost is how much of a name is told.
+// quotedMost limits how much of a name is shown.
 const quotedMost = 64
 
-// quoted is a name as texts have it, cut where it is long.
+// quoted returns a name as error texts show it, truncated if it is long.
 func quoted(name string) string {
 	if len(name) > quotedMost {
 		return strconv.Quote(strings.ToValidUTF8(name[:quotedMost], "")) + "..."

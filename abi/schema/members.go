@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// scanned is the number of members up to which one is found by comparing.
+// scanned is the number of members up to which a name is found by a linear
+// search.
 const scanned = 8
 
 func (c *compiler) object(p place, m map[string]any, n *node) error {
@@ -56,7 +57,7 @@ func (c *compiler) object(p place, m map[string]any, n *node) error {
 	return nil
 }
 
-// index gives each member that is named anywhere its number.
+// index assigns a number to each member that the schema names anywhere.
 func (r *objectRule) index(p place, listed map[string]*node, follows map[string][]string, schemas map[string]*node) error {
 	named := map[string]bool{}
 	for name := range listed {

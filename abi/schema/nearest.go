@@ -7,26 +7,25 @@ import (
 	"unicode/utf8"
 )
 
-// nearestMost is the longest name that others are compared with.
+// nearestMost limits the length of a name for which similar names are searched.
 const nearestMost = 64
 
-// comparedMost bounds the names that a name is compared with letter by letter.
+// comparedMost limits the number of names that are compared letter by letter.
 const comparedMost = 64
 
-// Nearest finds the name that somebody who wrote name probably meant: one that
-// is few letters away, and the first in order of those that are as near. found
-// is false when none is near. It compares at most 64 names, of those that have
-// about as many letters.
+// Nearest returns the name that was probably meant by name: one within a small
+// edit distance, and the first in order among equally near ones. found is false
+// if there is none. It compares at most 64 names, those of similar length.
 func Nearest(name string, names iter.Seq[string]) (string, bool) {
 	found, _ := nearest(name, names, math.MaxInt)
 	return found, found != ""
 }
 
-// cellsPerStep is how many pairs of letters are compared in a step.
+// cellsPerStep is how many pairs of letters are compared per step.
 const cellsPerStep = 4
 
-// nearest is Nearest with at most so many steps, and returns how many it has
-// taken. What it finds is empty if none is near.
+// nearest is Nearest with at most most steps. It returns an empty name if none
+// is near, and the steps it has taken.
 func nearest(name string, names iter.Seq[string], most int) (nearest string, steps int) {
 	if name == "" || len(name) > nearestMost || !utf8.ValidString(name) {
 		return "", 0
@@ -52,8 +51,8 @@ func nearest(name string, names iter.Seq[string], most int) (nearest string, ste
 	return nearest, min(steps, most)
 }
 
-// distance counts the letters to put in, leave out, change or swap with the
-// next to make one name of the other.
+// distance returns the edit distance of two names: the number of letters to
+// insert, delete, replace or swap with the next one.
 func distance(a, b []rune) int {
 	var rows [3][nearestMost + 1]int
 	before, last, now := &rows[0], &rows[1], &rows[2]

@@ -7,9 +7,9 @@ import (
 	"strconv"
 )
 
-// number is a JSON number: exact if its digits, without the zeros at either end,
-// are an integer below 2^64, as those of all integers and doubles that modules get
-// are. Any other is a float64.
+// number is a JSON number. It is exact if its digits, without leading and
+// trailing zeros, are an integer below 2^64, which holds for all integers and
+// doubles that modules receive. Any other number is a float64.
 type number struct {
 	float    float64
 	negative bool
@@ -18,7 +18,7 @@ type number struct {
 	decimal  bool // mantissa * 10^exponent, with the sign, is the value
 }
 
-// parseNumber reads a number that is written as JSON has it.
+// parseNumber parses a JSON number.
 func parseNumber(text []byte) (n number) {
 	i, point, scale, zeros := 0, false, 0, 0
 	n.decimal = true
@@ -36,7 +36,7 @@ func parseNumber(text []byte) (n number) {
 			scale--
 		}
 		if zeros++; c == '0' {
-			continue // it counts if another digit follows
+			continue // it counts only if another digit follows
 		}
 		for ; zeros > 0 && n.decimal; zeros-- {
 			digit := uint64(0)
@@ -62,11 +62,11 @@ func parseNumber(text []byte) (n number) {
 		}
 		return n
 	}
-	n.float, _ = strconv.ParseFloat(string(text), 64) // beyond the range it is infinite
+	n.float, _ = strconv.ParseFloat(string(text), 64) // infinite beyond the range
 	return n
 }
 
-// append puts a digit behind the others, as far as they are exact.
+// append appends a digit, as long as the digits are exact.
 func (n *number) append(digit uint64) {
 	if n.mantissa > (math.MaxUint64-digit)/10 {
 		n.decimal = false
@@ -84,7 +84,7 @@ func (n *number) integer() (v uint64, ok bool) {
 	return v, high == 0
 }
 
-// powersOf10 are those below 2^64.
+// powersOf10 are the powers of 10 below 2^64.
 var powersOf10 = func() (all [20]uint64) {
 	all[0] = 1
 	for i := range all[1:] {
@@ -122,9 +122,9 @@ func (n *number) compare(m *number) int {
 	return a * n.compareDigits(m)
 }
 
-// equal reports whether compare returns 0, at a fraction of its cost: an enum may
-// have 1,024 numbers. Neither mantissa ends with a zero, so one value has one
-// mantissa and one exponent.
+// equal reports whether compare returns 0, at a fraction of its cost, because
+// an enum may have 1,024 numbers. No mantissa ends with a zero, so equal values
+// have equal mantissas and exponents.
 func (n *number) equal(m *number) bool {
 	if !n.decimal || !m.decimal {
 		return n.float == m.float
@@ -142,8 +142,8 @@ func compareFloats(a, b float64) int {
 	return 0
 }
 
-// compareDigits orders the absolute values of two decimals, neither of them 0: by
-// the place of the first digit, and then digit by digit.
+// compareDigits compares the absolute values of two non-zero decimals: by the
+// position of the first digit, and then digit by digit.
 func (n *number) compareDigits(m *number) int {
 	var bufA, bufB [20]byte
 	a, b := strconv.AppendUint(bufA[:0], n.mantissa, 10), strconv.AppendUint(bufB[:0], m.mantissa, 10)
@@ -171,7 +171,7 @@ func (n *number) multipleOf(m *number) bool {
 	return timesPowerOf10(v, uint64(by), m.mantissa) == 0
 }
 
-// timesPowerOf10 returns v * 10^by modulo m, by squaring.
+// timesPowerOf10 returns v * 10^by modulo m, by repeated squaring.
 func timesPowerOf10(v, by, m uint64) uint64 {
 	times := func(a, b uint64) uint64 {
 		high, low := bits.Mul64(a, b)
@@ -187,12 +187,13 @@ func timesPowerOf10(v, by, m uint64) uint64 {
 	return v
 }
 
-// divides reports whether math.Mod(x, y) is 0, for y above 0, without its loop:
-// that takes a turn for each bit by which the exponents differ.
+// divides reports whether math.Mod(x, y) is 0, for y above 0. It avoids the
+// loop of math.Mod, which takes one iteration per bit by which the exponents
+// differ.
 //
-// Both are an integer times a power of two, and that of y can be made odd. It
-// shares no factor with the powers, so they only decide if x has the larger
-// one.
+// Both numbers are an odd integer times a power of two. The odd part of y has
+// no factor in common with the powers of two, so the powers matter only in one
+// respect: x needs at least the power of y.
 func divides(y, x float64) bool {
 	switch {
 	case x == 0:
@@ -205,7 +206,7 @@ func divides(y, x float64) bool {
 	return i >= j && a%b == 0
 }
 
-// parts returns the odd integer and the exponent of two whose product is v.
+// parts returns the odd integer and the power of two whose product is v.
 func parts(v float64) (odd uint64, exponent int) {
 	fraction, exponent := math.Frexp(v)
 	odd = uint64(math.Ldexp(fraction, 53))
@@ -213,7 +214,7 @@ func parts(v float64) (odd uint64, exponent int) {
 	return odd >> zeros, exponent - 53 + zeros
 }
 
-// fits reports whether digits, with a sign or without, are a number of the
+// fits reports whether digits, with or without a sign, are a number of the
 // format.
 func (f format) fits(digits []byte) bool {
 	negative := len(digits) > 0 && digits[0] == '-'
@@ -240,7 +241,7 @@ func (f format) fits(digits []byte) bool {
 	return v <= math.MaxInt64
 }
 
-// holds reports whether an integer is of the format.
+// holds reports whether an integer is in the range of the format.
 func (f format) holds(n *number) bool {
 	if f == noFormat {
 		return true

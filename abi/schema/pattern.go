@@ -9,17 +9,18 @@ import (
 
 // pattern is a compiled regular expression.
 //
-// The standard library's matcher cannot be stopped and does not say how much
-// work it does, so its price would have to be the worst case: instructions
-// times bytes, which is far too much for most patterns. This one follows all
-// alternatives at once, as RE2 does, and counts every instruction that it looks
-// at. It answers yes or no only, which needs neither priorities nor captures.
+// The standard library's matcher cannot be interrupted and does not report how
+// much work it does, so each match would have to be charged its worst case:
+// instructions times bytes, which is far too much for most patterns. This
+// matcher follows all alternatives at once, as RE2 does, and counts every
+// instruction that it visits. It only reports whether the text matches, so it
+// needs neither priorities nor captures.
 type pattern struct {
 	text     string
 	code     *syntax.Prog
-	prefix   []byte // every match begins with it; empty if it may begin otherwise
-	anchored bool   // a match begins at the beginning of the text
-	assists  bool   // there are instructions such as ^, $ and \b
+	prefix   []byte // of every match; empty if there is no common one
+	anchored bool   // a match can begin only at the start of the text
+	assists  bool   // there are assertions such as ^, $ and \b
 }
 
 func compilePattern(text string) (p *pattern, tooLong bool, err error) {
@@ -43,22 +44,22 @@ func compilePattern(text string) (p *pattern, tooLong bool, err error) {
 
 // machine is the memory of one match.
 type machine struct {
-	marks [MaxPatternCode]uint32 // the round in which an instruction was met last
+	marks [MaxPatternCode]uint32 // the round in which an instruction was last visited
 	round uint32
-	reach [MaxPatternCode]uint16 // instructions that take the next character
-	next  [MaxPatternCode]uint16 // where those lead that have taken it
+	reach [MaxPatternCode]uint16 // instructions that consume the next character
+	next  [MaxPatternCode]uint16 // their successors
 	stack [MaxPatternCode]uint16
 }
 
 var machines = sync.Pool{New: func() any { return new(machine) }}
 
 const (
-	matchSteps    = 4 // of a match, however short the text is
-	visitsPerStep = 2 // instructions looked at
+	matchSteps    = 4 // minimum cost of a match
+	visitsPerStep = 2 // visited instructions per step
 	visitsAtOnce  = 256
 )
 
-// matches reports whether a part of the text is what the pattern describes.
+// matches reports whether a part of the text matches the pattern.
 func (w *walker) matches(p *pattern, text []byte) bool {
 	if !w.spend(matchSteps) {
 		return false
@@ -69,9 +70,8 @@ func (w *walker) matches(p *pattern, text []byte) bool {
 	return w.spend(visits/visitsPerStep) && found
 }
 
-// follow follows the alternatives of a pattern through the text, one character
-// after the other. It returns how many instructions it has looked at and not
-// paid for.
+// follow runs the pattern over the text, one character at a time. It returns
+// how many visited instructions have not been paid for yet.
 func (w *walker) follow(p *pattern, m *machine, text []byte) (found bool, visits int) {
 	before, alive := rune(-1), 0
 	for at := 0; ; {
@@ -115,10 +115,10 @@ func (w *walker) follow(p *pattern, m *machine, text []byte) (found bool, visits
 	}
 }
 
-// expand finds the instructions that may take the next character: from those in
-// m.next, and from the first one if a match may begin here. It returns how many
-// there are, how many instructions it has looked at, and whether the pattern
-// matches already.
+// expand finds the instructions that may consume the next character: those
+// reachable from m.next, and from the start if a match may begin here. It
+// returns how many there are, how many instructions it has visited, and whether
+// the pattern has matched already.
 func (p *pattern) expand(m *machine, alive int, before, here rune, begins bool) (reached, looked int, matched bool) {
 	if m.round++; m.round == 0 {
 		clear(m.marks[:])
@@ -176,7 +176,7 @@ func (p *pattern) expand(m *machine, alive int, before, here rune, begins bool) 
 	return reached, looked, false
 }
 
-// takes reports whether an instruction takes a character.
+// takes reports whether an instruction consumes a character.
 func takes(in *syntax.Inst, c rune) bool {
 	switch in.Op {
 	case syntax.InstRuneAny:

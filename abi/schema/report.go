@@ -7,22 +7,22 @@ import (
 	"strconv"
 )
 
-// report collects what is told of a text that does not fit.
+// report collects the violations of a text.
 type report struct {
 	path       []segment
 	violations []Violation
-	compares   int // steps that may be taken to find names that were meant
+	compares   int // remaining steps for finding similar names
 }
 
 type segment struct {
 	name string // of a member; empty for an item
 	item int
-	is   bool // an item
+	is   bool // it is an item
 }
 
-// explain walks the text again and collects its faults, with the steps that the
-// walk before has left. It ends once there are MaxViolations, or the steps are
-// used up: that the text does not fit is known.
+// explain walks the text again and collects its violations, with the steps that
+// the first walk left. It ends at MaxViolations or when the steps are used up,
+// because it is known already that the text does not match.
 func (s *Schema) explain(w walker) ([]Violation, walker) {
 	if w.fault == tooLong {
 		return []Violation{{Text: faultTexts[w.fault]}}, w
@@ -51,7 +51,7 @@ func (w *walker) pop() {
 	}
 }
 
-// pathMost is how many steps of a path are told.
+// pathMost is the maximum number of path elements that are shown.
 const pathMost = 16
 
 func (r *report) field() string {
@@ -76,10 +76,10 @@ func (r *report) add(field, text string) {
 	}
 }
 
-// tellSteps is what the text of a fault costs.
+// tellSteps is the cost of a violation's text, in steps.
 const tellSteps = 256
 
-// tell notes a fault of the value that is walked.
+// tell reports a violation by the current value.
 func (w *walker) tell(text string) {
 	if w.told == nil || w.fault != noFault || !w.spend(tellSteps) {
 		return
@@ -89,7 +89,8 @@ func (w *walker) tell(text string) {
 	}
 }
 
-// telling reports that a fault would be added now, so that its text is wanted.
+// telling reports whether a violation would be recorded now, so that its text
+// is needed.
 func (w *walker) telling() bool { return w.told != nil && w.fault == noFault }
 
 func (w *walker) tellBound(text string, bound *number) {
@@ -116,7 +117,7 @@ func (w *walker) tellCount(format string, n int) {
 	}
 }
 
-// tellMember notes a fault of a member of the object that is walked.
+// tellMember reports a violation by a member of the current object.
 func (w *walker) tellMember(name []byte, text string) {
 	if w.telling() {
 		w.push(string(name), 0)
@@ -140,7 +141,7 @@ func (w *walker) tellUnknown(r *objectRule, name []byte) {
 	w.tellMember(name, text)
 }
 
-// listed are the names of the members that the schema describes, in order.
+// listed returns the names of the members that the schema describes, in order.
 func (r *objectRule) listed() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range r.members {
@@ -151,7 +152,7 @@ func (r *objectRule) listed() iter.Seq[string] {
 	}
 }
 
-// nearest is Nearest for as long as there are steps for comparing names.
+// nearest is Nearest, as long as steps for comparing names are left.
 func (w *walker) nearest(name []byte, names iter.Seq[string]) (string, bool) {
 	if len(name) > nearestMost {
 		return "", false
@@ -178,7 +179,7 @@ func (w *walker) tellKind(n *node, k kinds) {
 	}
 }
 
-// text names types.
+// text returns the names of the types.
 func (k kinds) text() string {
 	if k&kindNumber != 0 {
 		k &^= kindInteger
@@ -215,8 +216,9 @@ func (w *walker) tellChoice(c *choice, given []byte) {
 	w.tell(text)
 }
 
-// tellNone notes that none of several schemas fits: the faults by the one that
-// has the fewest of those that take the type of the value.
+// tellNone reports that none of several schemas matches. It reports the
+// violations of the schema with the fewest, among those that accept the type of
+// the value.
 func (w *walker) tellNone(list []*node, start int) {
 	if !w.telling() {
 		return
@@ -233,14 +235,14 @@ func (w *walker) tellNone(list []*node, start int) {
 		w.value(each)
 		found := w.told.violations
 		outer.compares, w.told = w.told.compares, outer
-		if w.fault == enough { // of this alternative
+		if w.fault == enough { // for this alternative
 			w.fault, w.depth = noFault, depth
 		}
 		if w.fault != noFault {
 			return
 		}
 		if len(found) == 0 || found[0].Field == here {
-			continue // it is of another kind altogether
+			continue // it accepts another type
 		}
 		same = best != nil && len(found) == len(best)
 		if best == nil || len(found) < len(best) {
@@ -259,7 +261,7 @@ func (w *walker) tellNone(list []*node, start int) {
 	}
 }
 
-// String is the number as texts have it.
+// String returns the number as error texts show it.
 func (n *number) String() string {
 	if v, ok := n.integer(); ok {
 		text := strconv.FormatUint(v, 10)
@@ -271,7 +273,7 @@ func (n *number) String() string {
 	return strconv.FormatFloat(n.float, 'g', -1, 64)
 }
 
-// joined lists names for a text; it is empty if there are none.
+// joined lists names for an error text; it is empty if there are none.
 func joined(names iter.Seq[string]) (text string) {
 	const most = 8
 	n := 0

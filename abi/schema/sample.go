@@ -7,11 +7,12 @@ import (
 	"strings"
 )
 
-// sampleDepth is how deep a sample goes into schemas of schemas.
+// sampleDepth limits how deep a sample follows nested schemas.
 const sampleDepth = 6
 
-// Sample draws a text that fits the schema, for those who try a module out. ok
-// is false when none was found: a pattern, say, is not drawn.
+// Sample draws a random text that matches the schema, for trying out a module.
+// ok is false if none was found, for example because the schema has a pattern,
+// which Sample does not draw.
 func (s *Schema) Sample(random *rand.Rand) (text []byte, ok bool) {
 	for range 8 {
 		if text = []byte(sample(s.root, random, sampleDepth)); s.Check(text) == nil {
@@ -21,7 +22,8 @@ func (s *Schema) Sample(random *rand.Rand) (text []byte, ok bool) {
 	return nil, false
 }
 
-// sample is a text that fits as far as one look at the schema says.
+// sample returns a text that matches as far as one pass over the schema can
+// ensure.
 func sample(n *node, random *rand.Rand, depth int) string {
 	if n.choice != nil {
 		return n.choice.sample(random)
@@ -155,7 +157,7 @@ func (r *objectRule) sample(random *rand.Rand, depth int) string {
 	return "{" + strings.Join(members, ",") + "}"
 }
 
-// quoteJSON is a string as JSON text.
+// quoteJSON returns a string as JSON text.
 func quoteJSON(s string) string {
 	out := []byte{'"'}
 	for _, c := range s {

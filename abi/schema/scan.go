@@ -6,15 +6,15 @@ import (
 	"unicode/utf8"
 )
 
-// fault is what ends a walk before its end, whatever the schema says.
+// fault ends a walk early, independently of the schema.
 type fault uint8
 
 const (
 	noFault fault = iota
 	notJSON
 	tooDeep
-	tooLong // in steps
-	// enough faults have been found to report.
+	tooLong // needs too many steps
+	// enough means that the maximum number of violations has been found.
 	enough
 	interrupted
 )
@@ -25,19 +25,19 @@ var faultTexts = [...]string{
 	tooLong: "takes more steps to check than a text of its size may",
 }
 
-// walker goes through a text once, but for what schemas apply several times.
-// It takes JSON text and nothing else, and does not trust whoever has checked
-// that before.
+// walker makes one pass over a text, except for the parts to which several
+// schemas apply. It checks that the text is JSON itself instead of relying on
+// an earlier check.
 type walker struct {
 	text  []byte
 	pos   int
 	depth int
-	left  int // steps
-	pause int // so many are left when Options.Pause is called next
+	left  int // remaining steps
+	pause int // remaining steps at the next call of Options.Pause
 	fault fault
 	Options
 
-	told *report // nil while only yes or no is asked
+	told *report // nil while only the result matters
 }
 
 func newWalker(text []byte, o Options) walker {
@@ -53,7 +53,7 @@ func (w *walker) stop(f fault) bool {
 	return false
 }
 
-// spend takes steps, and reports whether there were as many.
+// spend takes steps, and reports whether enough were left.
 func (w *walker) spend(steps int) bool {
 	if w.left -= steps; w.left < 0 {
 		return w.stop(tooLong)
@@ -70,7 +70,7 @@ func (w *walker) spend(steps int) bool {
 	return true
 }
 
-// whole checks that the text is one value that fits.
+// whole checks that the text is a single matching value.
 func (w *walker) whole(n *node) bool {
 	if !utf8.Valid(w.text) {
 		return w.stop(notJSON)
@@ -99,7 +99,7 @@ func (w *walker) space() {
 	}
 }
 
-// peek is the byte that comes next; 0 at the end.
+// peek returns the next byte; 0 at the end.
 func (w *walker) peek() byte {
 	if w.pos < len(w.text) {
 		return w.text[w.pos]
@@ -107,7 +107,7 @@ func (w *walker) peek() byte {
 	return 0
 }
 
-// take passes a byte over, and reports whether it was there.
+// take skips the byte c if it is next, and reports whether it was.
 func (w *walker) take(c byte) bool {
 	if w.peek() != c {
 		return false
@@ -116,7 +116,7 @@ func (w *walker) take(c byte) bool {
 	return true
 }
 
-// enter and leave go down a value and up again.
+// enter and leave change the depth around a value.
 func (w *walker) enter() bool {
 	if w.depth++; w.depth > MaxValueDepth {
 		return w.stop(tooDeep)
@@ -126,7 +126,7 @@ func (w *walker) enter() bool {
 
 func (w *walker) leave() { w.depth-- }
 
-// skip passes over a value that nothing is said about.
+// skip skips a value that has no schema.
 func (w *walker) skip() bool {
 	if !w.spend(1) {
 		return false
@@ -147,7 +147,7 @@ func (w *walker) skip() bool {
 	return ok
 }
 
-// skipAll passes over the members of an object, or the items of a list.
+// skipAll skips the members of an object or the items of a list.
 func (w *walker) skipAll(end byte, named bool) bool {
 	if !w.enter() {
 		return false
@@ -178,7 +178,7 @@ func (w *walker) skipAll(end byte, named bool) bool {
 	}
 }
 
-// name reads a member's name and the colon behind it.
+// name reads a member's name and the colon after it.
 func (w *walker) name() (raw []byte, escaped, ok bool) {
 	if w.peek() != '"' {
 		return nil, false, w.stop(notJSON)
@@ -193,7 +193,7 @@ func (w *walker) name() (raw []byte, escaped, ok bool) {
 	return raw, escaped, true
 }
 
-// string reads a string, and returns what is between its quotes.
+// string reads a string, and returns the text between its quotes.
 func (w *walker) string() (raw []byte, escaped, ok bool) {
 	start := w.pos + 1
 	for i := start; i < len(w.text); i++ {
@@ -235,8 +235,8 @@ func hex4(b []byte) (rune, bool) {
 	return rune(v), err == nil
 }
 
-// unescape is what a string with escapes says; a half of a pair of surrogates
-// is U+FFFD.
+// unescape returns the value of a string with escapes; an unpaired surrogate
+// becomes U+FFFD.
 func unescape(raw []byte) []byte {
 	out := make([]byte, 0, len(raw))
 	for i := 0; i < len(raw); i++ {
@@ -314,7 +314,7 @@ func (w *walker) digits() (raw []byte, integer, ok bool) {
 	return w.text[start:w.pos], integer, w.spend((w.pos - start) / 16)
 }
 
-// run reads one digit or more.
+// run reads one or more digits.
 func (w *walker) run() bool {
 	start := w.pos
 	for w.pos < len(w.text) && w.text[w.pos] >= '0' && w.text[w.pos] <= '9' {

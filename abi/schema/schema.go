@@ -5,44 +5,45 @@ import (
 	"errors"
 )
 
-// Bounds of a schema, so that compiling it and checking with it stay cheap.
+// Limits of a schema, so that compiling it and checking with it stay cheap.
 const (
-	MaxDepth        = 32    // of schemas in schemas, as they are written
-	MaxSchemas      = 1024  // subschemas of one schema, those of the $defs it uses included
+	MaxDepth        = 32    // nesting of schemas, as they are written
+	MaxSchemas      = 1024  // subschemas of one schema, including those of the $defs it uses
 	MaxMembers      = 256   // members that one schema names
 	MaxEnum         = 1024  // values of one enum
 	MaxPatterns     = 64    // patterns of one schema
 	MaxPatternBytes = 256   // of one pattern
-	MaxPatternCode  = 2_000 // instructions that a pattern is compiled to
+	MaxPatternCode  = 2_000 // instructions of a compiled pattern
 )
 
-// Bounds of a check.
+// Limits of a check.
 const (
-	// MaxValueDepth is how deep values may be nested, and schemas be followed.
+	// MaxValueDepth limits the nesting of values and the depth of applied
+	// schemas.
 	MaxValueDepth = 500
-	// MaxViolations is how many faults of a text are told.
+	// MaxViolations is how many violations of a text are reported.
 	MaxViolations = 16
 
 	// A check may take leastSteps, and stepsPerByte more for each byte of the
-	// text. The number depends on the schema and the text only, so every node
-	// gives the same answer. One step takes at most about 20 ns: it pays for a
-	// value or a member, 16 bytes that are passed over, or two instructions of a
-	// pattern. Whatever takes longer costs more steps; BenchmarkStepsAtTheirBound
-	// measures it.
+	// text. The number of steps depends only on the schema and the text, so
+	// every node gives the same answer. One step takes at most about 20 ns: it
+	// pays for a value or a member, for 16 skipped bytes, or for two
+	// instructions of a pattern. Anything that takes longer costs more steps;
+	// BenchmarkStepsAtTheirBound measures it.
 	leastSteps   = 100_000
 	stepsPerByte = 4
 
-	// PauseSteps is how many steps, about, are taken between two calls of
-	// Options.Pause: a quarter of a millisecond.
+	// PauseSteps is the approximate number of steps between two calls of
+	// Options.Pause, about a quarter of a millisecond.
 	PauseSteps = 16_384
 )
 
-// ErrInvalid is what every error of Compile and Inspect unwraps to.
+// ErrInvalid is wrapped by every error of Compile and Inspect.
 var ErrInvalid = errors.New("invalid schema")
 
-// Error is the first fault of a schema: where it is, as a path such as
-// properties.amount.minimum, and what it is. Shared says that the path begins
-// at the module, in its $defs. It unwraps to ErrInvalid.
+// Error is the first fault of a schema: its place, as a path such as
+// properties.amount.minimum, and a description. Shared means that the path
+// starts at the module, in its $defs. It unwraps to ErrInvalid.
 type Error struct {
 	Path, Reason string
 	Shared       bool
@@ -57,8 +58,9 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return ErrInvalid }
 
-// Violation is a fault of a text: where, as a path such as items[3].sku, empty
-// for the whole, and what. It holds names of members, and no values.
+// Violation is a fault of a text: its place, as a path such as items[3].sku
+// that is empty for the whole text, and a description. It contains names of
+// members, but no values.
 type Violation struct{ Field, Text string }
 
 func (v Violation) String() string {
@@ -74,18 +76,19 @@ type Schema struct {
 	weight int
 }
 
-// Weight is what a schema takes of memory, in parts of some hundred bytes:
-// subschemas, members, values of enums, and eight instructions of a pattern.
+// Weight returns the memory that a schema takes, in units of a few hundred
+// bytes: it counts subschemas, members, values of enums, and every eight
+// instructions of a pattern.
 func (s *Schema) Weight() int { return s.weight }
 
-// Compile compiles a schema to check with; defs are the $defs of the module
-// around it. The error is an *Error.
+// Compile compiles a schema for checking; defs are the $defs of its module. The
+// error is an *Error.
 func Compile(text []byte, defs map[string]json.RawMessage) (*Schema, error) {
 	return compile(text, defs, false)
 }
 
-// Inspect is Compile for a schema that is a description: it may have the
-// keywords that nodes do not check, and a check with it passes over them.
+// Inspect is Compile for a schema that only describes: it may have keywords
+// that nodes do not check, and a check with it ignores them.
 func Inspect(text []byte, defs map[string]json.RawMessage) (*Schema, error) {
 	return compile(text, defs, true)
 }
@@ -109,22 +112,23 @@ func compile(text []byte, defs map[string]json.RawMessage, describes bool) (*Sch
 	return c.compile(place{}, doc.root)
 }
 
-// ErrInterrupted: Options.Pause ended the check, so there is no answer.
+// ErrInterrupted means that Options.Pause ended the check without a result.
 var ErrInterrupted = errors.New("the check was interrupted")
 
 // Options of one check.
 type Options struct {
-	// Open lets members pass that an object may not have: of a text whose author
-	// may know later ones.
+	// Open allows unknown members in any object, because the author of the text
+	// may know a newer schema.
 	Open bool
-	// Pause is called each PauseSteps, on the goroutine of the check; false ends
-	// the check with ErrInterrupted. Nil never does.
+	// Pause is called every PauseSteps steps, on the goroutine of the check. If
+	// it returns false, the check ends with ErrInterrupted. Nil never
+	// interrupts.
 	Pause func() bool
 }
 
-// Check returns how the text does not fit, nothing when it does. Text that is
-// not JSON fits no schema. It allocates nothing for a text that fits, unless
-// names or strings have escapes in them.
+// Check returns the violations of the text; none if it matches. A text that is
+// not JSON matches no schema. It does not allocate for a text that matches,
+// unless names or strings have escapes.
 func (s *Schema) Check(text []byte) []Violation {
 	violations, _, _ := s.CheckWith(text, Options{})
 	return violations
@@ -136,8 +140,8 @@ func (s *Schema) CheckOpen(text []byte) []Violation {
 	return violations
 }
 
-// CheckWith is Check with options, and returns how many steps it has taken. The
-// error is ErrInterrupted.
+// CheckWith is Check with options. It also returns the number of steps it has
+// taken. The error is ErrInterrupted or nil.
 func (s *Schema) CheckWith(text []byte, o Options) (violations []Violation, steps int, err error) {
 	w := newWalker(text, o)
 	most := w.left
@@ -150,7 +154,7 @@ func (s *Schema) CheckWith(text []byte, o Options) (violations []Violation, step
 	return violations, most - max(0, w.left), err
 }
 
-// kinds are types of JSON values, as a set.
+// kinds is a set of types of JSON values.
 type kinds uint8
 
 const (
@@ -165,10 +169,10 @@ const (
 
 // node is a compiled schema.
 type node struct {
-	at    place // where it is written
+	at    place // its place in the schema
 	never bool  // the schema false
 
-	kinds  kinds // 0: all
+	kinds  kinds // 0 means all
 	choice *choice
 	number *numberRule
 	text   *textRule
@@ -176,14 +180,15 @@ type node struct {
 	array  *arrayRule
 	format format // of an integer
 
-	// What is applied to the same value: the walk begins again for each.
+	// Schemas that are applied to the same value: each of them walks the value
+	// again.
 	all, any, one []*node
 	not           *node
 	when          *node // if, with then and otherwise
 	then, other   *node
 }
 
-// repeats reports that the same value is walked more than once.
+// repeats reports whether the same value is walked more than once.
 func (n *node) repeats() bool {
 	return len(n.all) > 0 || len(n.any) > 0 || len(n.one) > 0 || n.not != nil || n.when != nil
 }
@@ -197,7 +202,7 @@ const (
 	uint64Format
 )
 
-// choice is what an enum or a const allows.
+// choice is the set of values that an enum or a const allows.
 type choice struct {
 	text    map[string]struct{}
 	numbers []number
@@ -213,33 +218,33 @@ type numberRule struct {
 }
 
 type textRule struct {
-	least, most int // code points; most -1 is none
+	least, most int // code points; most -1 means no limit
 	pattern     *pattern
 }
 
 type arrayRule struct {
-	least, most         int // most -1 is none
+	least, most         int // most -1 means no limit
 	first               []*node
-	items               *node // of those behind first; nil takes all
+	items               *node // schema of items after first; nil allows all
 	contains            *node
-	leastHits, mostHits int // mostHits -1 is none
+	leastHits, mostHits int // mostHits -1 means no limit
 }
 
 type objectRule struct {
 	members     []member // sorted by name
 	byName      map[string]int
 	required    memberSet
-	needed      []string // required, for texts
+	needed      []string // required members, for error texts
 	patterns    []patternMember
-	others      *node // members that are named nowhere; nil takes all
-	names       *node // what names have to fit
-	least, most int   // most -1 is none
+	others      *node // schema of members that aren't named; nil allows all
+	names       *node // schema of member names
+	least, most int   // most -1 means no limit
 	dependent   []dependent
 }
 
 type member struct {
 	name   string
-	node   *node // nil takes all
+	node   *node // nil allows all
 	listed bool  // in properties
 }
 
@@ -248,7 +253,7 @@ type patternMember struct {
 	node    *node
 }
 
-// dependent is what follows from a member being there.
+// dependent is what the presence of a member requires.
 type dependent struct {
 	member   int
 	required []int
@@ -261,7 +266,7 @@ type memberSet [MaxMembers / 64]uint64
 func (b *memberSet) set(i int)      { b[i/64] |= 1 << (i % 64) }
 func (b *memberSet) has(i int) bool { return b[i/64]&(1<<(i%64)) != 0 }
 
-// lacks reports that not all of want are in b.
+// lacks reports whether b lacks a member of want.
 func (b *memberSet) lacks(want *memberSet) bool {
 	for i := range b {
 		if want[i]&^b[i] != 0 {
@@ -271,8 +276,8 @@ func (b *memberSet) lacks(want *memberSet) bool {
 	return false
 }
 
-// find returns the index of a member; -1 for one that is not known. next is
-// where it probably is: sorted texts have them in order.
+// find returns the index of a member; -1 for an unknown one. next is its
+// probable index, because sorted texts have members in order.
 func (o *objectRule) find(name []byte, next int) int {
 	if next < len(o.members) && o.members[next].name == string(name) {
 		return next

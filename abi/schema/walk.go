@@ -2,9 +2,9 @@ package schema
 
 import "unicode/utf8"
 
-// value checks the value that comes next. While only yes or no is asked, no
-// leaves the walk where it was; while faults are told, the walk goes on behind
-// the value.
+// value checks the next value. If it does not match, the walk stops inside the
+// value, unless violations are collected: then the walk continues after the
+// value.
 func (w *walker) value(n *node) bool {
 	if !w.spend(1) || !w.enter() {
 		return false
@@ -20,7 +20,8 @@ func (w *walker) value(n *node) bool {
 	return fits && w.fault == noFault
 }
 
-// one checks the value against all but the schemas that a schema applies.
+// one checks the value against n itself, without the schemas that n applies to
+// it.
 func (w *walker) one(n *node) bool {
 	if n.never {
 		w.tell("is not allowed")
@@ -48,7 +49,8 @@ func (w *walker) one(n *node) bool {
 	return w.numberValue(n)
 }
 
-// allowed reports whether the schema takes a type, and tells when not.
+// allowed reports whether the schema accepts a type, and reports a violation if
+// not.
 func (w *walker) allowed(n *node, k kinds) bool {
 	if n.kinds != 0 && n.kinds&k == 0 {
 		w.tellKind(n, k)
@@ -61,7 +63,7 @@ func (w *walker) allowed(n *node, k kinds) bool {
 	return true
 }
 
-// pass passes over a value that does not fit.
+// pass skips a value that does not match.
 func (w *walker) pass() bool {
 	if w.told != nil {
 		w.skip()
@@ -186,13 +188,13 @@ func (w *walker) textRules(n *node, text []byte) bool {
 		}
 	}
 	if r.pattern != nil && !w.matches(r.pattern, text) {
-		w.tellPattern(r.pattern) // nothing, if the match was cut off
+		w.tellPattern(r.pattern) // no violation if the match was interrupted
 		return false
 	}
 	return true
 }
 
-// hasNumber reports whether a number is one of those that are allowed.
+// hasNumber reports whether a number is one of the allowed ones.
 func (c *choice) hasNumber(v *number) bool {
 	for i := range c.numbers {
 		if v.equal(&c.numbers[i]) {
@@ -263,8 +265,8 @@ func (w *walker) item(r *arrayRule, i int, hits *int) bool {
 	return fits
 }
 
-// silently asks for yes or no alone, and comes back to where the walk was on
-// no.
+// silently checks a value without collecting violations. If it does not match,
+// it returns to the start of the value.
 func (w *walker) silently(n *node) bool {
 	told, start, depth := w.told, w.pos, w.depth
 	w.told = nil
@@ -275,8 +277,7 @@ func (w *walker) silently(n *node) bool {
 	return fits
 }
 
-// applied checks the value at start against the schemas that a schema applies
-// to it.
+// applied checks the value at start against the schemas that n applies to it.
 func (w *walker) applied(n *node, start int) bool {
 	fits := true
 	for _, each := range n.all {

@@ -45,8 +45,8 @@ func (w *walker) object(n *node) bool {
 	return fits
 }
 
-// member checks one member of an object. next is where the schema probably has
-// the member that follows.
+// member checks one member of an object. next is the probable index of the next
+// member in the schema.
 func (w *walker) member(r *objectRule, seen *memberSet, next *int) bool {
 	at := w.pos
 	name, escaped, ok := w.name()
@@ -110,7 +110,7 @@ func (w *walker) memberValue(n *node, name []byte) bool {
 	return fits
 }
 
-// nameFits checks the name of a member, which begins at a quote.
+// nameFits checks the name of a member, whose opening quote is at at.
 func (w *walker) nameFits(n *node, name []byte, at int) bool {
 	value := w.pos
 	w.pos = at
@@ -121,8 +121,8 @@ func (w *walker) nameFits(n *node, name []byte, at int) bool {
 	return fits
 }
 
-// dependents checks what follows from members that are there. The object
-// begins at start.
+// dependents checks what the present members require. The object begins at
+// start.
 func (w *walker) dependents(r *objectRule, seen *memberSet, start int) bool {
 	fits := true
 	for i := range r.dependent {

@@ -1,6 +1,6 @@
-// Package diff compares what two modules say of themselves, and tells which
-// changes break something that was there: stored events, or callers and readers
-// that were written for the one before. It is pure.
+// Package diff compares the manifests of two modules and reports which changes
+// break existing data or programs: stored events, or callers and readers that
+// were written for the earlier module. It is pure.
 package diff
 
 import (
@@ -15,15 +15,16 @@ type Change struct {
 	EntityType string `json:"entityType"`
 	Where      string `json:"where"` // such as "event placed.items"; empty is the type
 	What       string `json:"what"`
-	// Breaking: what was stored, or written for the module before, may fail.
+	// Breaking means that stored data, or programs for the earlier module, may
+	// fail.
 	Breaking bool `json:"breaking"`
 }
 
-// maxChanges bounds what is told.
+// maxChanges limits the reported changes.
 const maxChanges = 1000
 
-// Of lists what has changed from one manifest to a later one, by type in the
-// order of the older one.
+// Of lists the changes from one manifest to a later one, by type in the order
+// of the older one.
 func Of(old, now *manifest.Manifest) []Change {
 	d := &differ{old: defs{old.Defs}, now: defs{now.Defs}}
 	for i := range old.EntityTypes {
@@ -54,7 +55,7 @@ func served(m *manifest.Manifest, name string) bool {
 type differ struct {
 	old, now   defs
 	entityType string
-	seen       map[pair]bool // references that are compared
+	seen       map[pair]bool // references compared so far
 	changes    []Change
 }
 
@@ -84,8 +85,8 @@ func (d *differ) types(was, is *manifest.EntityType) {
 	d.states(was, is)
 }
 
-// states compares the versions of states. A durable-state type that does not
-// read those of before fails on what is stored.
+// states compares the versions of states. A durable-state type that cannot read
+// earlier versions fails on stored states.
 func (d *differ) states(was, is *manifest.EntityType) {
 	if was.StateVersion != is.StateVersion {
 		d.add("state", fmt.Sprintf("its version was %d and is %d", was.StateVersion, is.StateVersion), false)
@@ -105,7 +106,8 @@ func (d *differ) states(was, is *manifest.EntityType) {
 	}
 }
 
-// named compares commands or queries. A manifest without a list takes any name.
+// named compares commands or queries. A manifest without a list accepts any
+// name.
 func (d *differ) named(kind string, was, is []manifest.Named) {
 	switch {
 	case was == nil && is == nil:

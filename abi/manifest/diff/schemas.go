@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// use is who reads and who writes what a schema describes.
+// use says who reads and who writes the values of a schema.
 type use struct {
 	takes bool // the later module reads what was written for the earlier one
-	gives bool // readers that know the earlier one read what the later writes
+	gives bool // readers of the earlier module's output read the later module's
 }
 
 var (
@@ -24,7 +24,7 @@ var (
 // defs are a manifest's $defs.
 type defs struct{ of map[string]json.RawMessage }
 
-// pair names two references that are compared with each other, for a use.
+// pair identifies two references that are compared with each other, for a use.
 type pair struct {
 	old, now string
 	use
@@ -32,15 +32,16 @@ type pair struct {
 
 const refPrefix = "#/$defs/"
 
-// maxWhere bounds how deep it is looked, in bytes of a place's name.
+// maxWhere limits the depth of the comparison, as the length of a path in
+// bytes.
 const maxWhere = 2048
 
-// resolve follows references, as many as there are $defs at most.
+// resolve follows references, at most as many as there are $defs.
 func (d defs) resolve(s json.RawMessage) (schema map[string]json.RawMessage, ref string) {
 	for range len(d.of) + 1 {
 		schema = nil
 		if json.Unmarshal(s, &schema) != nil {
-			return nil, ref // true, false, or none
+			return nil, ref // true, false, or missing
 		}
 		var to string
 		if json.Unmarshal(schema["$ref"], &to) != nil || !strings.HasPrefix(to, refPrefix) {
@@ -88,8 +89,8 @@ func (d *differ) schema(where string, was, is json.RawMessage, u use) {
 	}
 }
 
-// compared are the keywords that are looked into, and remarks those that allow
-// and refuse nothing.
+// compared lists the keywords that have their own comparison, and remarks the
+// annotations, which do not restrict values.
 var (
 	compared = map[string]bool{"$ref": true, "type": true, "enum": true, "const": true, "properties": true, "required": true, "items": true, "additionalProperties": true}
 	remarks  = map[string]bool{"title": true, "description": true, "default": true, "examples": true, "deprecated": true, "$comment": true, "readOnly": true, "writeOnly": true}
@@ -104,7 +105,7 @@ func union(a, b map[string]json.RawMessage) map[string]json.RawMessage {
 	return all
 }
 
-// allowed compares lists of what is allowed; nil is everything.
+// allowed compares lists of allowed values; nil allows everything.
 func (d *differ) allowed(where, what string, was, is []string, u use) {
 	if was == nil && is == nil {
 		return
@@ -125,7 +126,7 @@ func (d *differ) allowed(where, what string, was, is []string, u use) {
 	}
 }
 
-// without are those of a that b has not. Every integer is a number.
+// without returns the elements of a that b lacks. Every integer is a number.
 func without(a, b []string) []string {
 	var out []string
 	for _, s := range a {
@@ -166,7 +167,7 @@ func valuesOf(s map[string]json.RawMessage) []string {
 // properties compares the members of objects.
 func (d *differ) properties(where string, a, b map[string]json.RawMessage, u use) {
 	var was, is map[string]json.RawMessage
-	_ = json.Unmarshal(a["properties"], &was) // what is none has none
+	_ = json.Unmarshal(a["properties"], &was) // an invalid value counts as missing
 	_ = json.Unmarshal(b["properties"], &is)
 	for _, name := range slices.Sorted(maps.Keys(was)) {
 		at := where + "." + name
@@ -197,20 +198,20 @@ func (d *differ) properties(where string, a, b map[string]json.RawMessage, u use
 	}
 }
 
-// closed reports that an object has no members but those that are named.
+// closed reports whether an object may have only the named members.
 func closed(s map[string]json.RawMessage) bool {
 	return string(bytes.TrimSpace(s["additionalProperties"])) == "false"
 }
 
 func requiredOf(s map[string]json.RawMessage) (names []string) {
-	_ = json.Unmarshal(s["required"], &names) // what is none has none
+	_ = json.Unmarshal(s["required"], &names) // an invalid value counts as missing
 	slices.Sort(names)
 	return slices.Compact(names)
 }
 
 func same(a, b json.RawMessage) bool { return shown(a) == shown(b) }
 
-// shown is a value as JSON in one form.
+// shown returns a value as JSON in canonical form.
 func shown(v json.RawMessage) string {
 	if v == nil {
 		return "absent"
