@@ -25,13 +25,14 @@ func newCert(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// certFlags are where certificates are made, and for which cluster.
+// certFlags are the directory of the certificates and the name of their
+// cluster.
 type certFlags struct {
 	dir, cluster string
 	hosts        []string
 }
 
-// issued are files that were made.
+// issued lists the files that were created.
 type issued struct {
 	Cert string `json:"cert"`
 	Key  string `json:"key"`
@@ -39,7 +40,8 @@ type issued struct {
 
 func (i issued) write(w io.Writer) { fmt.Fprintf(w, "%s\n%s\n", i.Cert, i.Key) }
 
-// newCertCommand makes a command that makes two files and prints their names.
+// newCertCommand returns a command that creates two files and prints their
+// names.
 func newCertCommand(std cli.Stdio, use, short string, args int, make func(f certFlags, name string) (issued, error)) (*cobra.Command, *certFlags) {
 	var f certFlags
 	var out *cli.Output
@@ -100,7 +102,7 @@ func issue(dir, cert, key string, q certs.Request) (issued, error) {
 	return issued{cert, key}, err
 }
 
-// revoked is what came of a revocation.
+// revoked is the result of a revocation.
 type revoked struct {
 	List    string    `json:"list"`
 	Number  int64     `json:"number"`
@@ -112,7 +114,7 @@ func (r revoked) write(w io.Writer) {
 	fmt.Fprintf(w, "%s\nnumber %d, revoked certificates %d, valid until %s\n", r.List, r.Number, r.Revoked, r.Until.UTC().Format(time.RFC3339))
 }
 
-// maxRevokedAtOnce bounds the certificates of one command.
+// maxRevokedAtOnce limits the certificates of one command.
 const maxRevokedAtOnce = 256
 
 func newCertRevoke(std cli.Stdio) *cobra.Command {

@@ -20,7 +20,8 @@ func newCluster(std cli.Stdio) *cobra.Command {
 	return cli.Group("cluster", "Bootstrap, inspect, configure and upgrade the cluster", newClusterInit(std), newClusterStatus(std), newClusterWatch(std), newClusterRebalance(std), newClusterSet(std), newClusterUpgrade(std))
 }
 
-// clusterState is what a call or a watch says of the cluster.
+// clusterState is the state of the cluster in the response of a call or a
+// watch.
 type clusterState interface {
 	proto.Message
 	GetNodeId() string
@@ -55,8 +56,8 @@ func memberTable(w io.Writer, members []*clusterv1.Member) {
 	})
 }
 
-// leadsAgain says when a node that is in trouble is given leaderships again; "-"
-// for one that is given some.
+// leadsAgain returns when a node in trouble may lead shards again; "-" if the
+// node is not in trouble.
 func leadsAgain(t *clusterv1.Trouble) string {
 	switch {
 	case t == nil:
@@ -71,7 +72,7 @@ func leadsAgain(t *clusterv1.Trouble) string {
 	return fmt.Sprintf("%s after it is quick", time.Duration(t.GetQuietMillis())*time.Millisecond)
 }
 
-// clusterTable shows the cluster, with lines about its shards.
+// clusterTable prints the cluster, followed by lines about its shards.
 func clusterTable(w io.Writer, s clusterState, about ...string) {
 	coordinator, quorum := s.GetCoordinator(), "yes"
 	if coordinator == "" {
@@ -95,7 +96,7 @@ func clusterTable(w io.Writer, s clusterState, about ...string) {
 	}
 }
 
-// pendingTable shows the accepted orders that are not carried out yet.
+// pendingTable prints the accepted orders that are not complete yet.
 func pendingTable(w io.Writer, orders []*clusterv1.PendingOrder) {
 	cli.Table(w, "PENDING\tNODE\tSHARD\tSHARDS LEFT\tREASON", func(row func(...any)) {
 		for _, o := range orders {
@@ -179,7 +180,7 @@ func newClusterFinalize(std cli.Stdio) *cobra.Command {
 		"return to the previous release; afterwards they cannot. With --dry-run it changes nothing and lists the versions that each member supports and what prevents the upgrade."
 	c.Flags().Uint32Var(&to, "to", 0, "cluster `version` to raise to; 0 means the highest that the contacted node supports")
 	c.Flags().BoolVar(&dryRun, "dry-run", false, "change nothing; list the versions that each member supports and what prevents the upgrade")
-	cli.SetTimeout(c, 30*time.Second) // the members probe each other in the meantime
+	cli.SetTimeout(c, 30*time.Second) // the members probe each other during the call
 	return c
 }
 

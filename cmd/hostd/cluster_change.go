@@ -9,13 +9,13 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// clusterChange is one thing that became different in the cluster.
+// clusterChange is one change of the cluster.
 type clusterChange struct {
 	Time   time.Time `json:"time"`
 	NodeID string    `json:"nodeId,omitempty"` // that it is about; empty for the cluster
 	What   string    `json:"what"`             // "coordinator", "quorum", "status", "reachable", "address", "leaderCount", "replicaCount", "version" or "member"
-	From   any       `json:"from"`             // null where there was nothing
-	To     any       `json:"to"`               // null where nothing is left
+	From   any       `json:"from"`             // null if there was no value
+	To     any       `json:"to"`               // null if there is no value now
 }
 
 func (c clusterChange) text() string {
@@ -32,8 +32,8 @@ func (c clusterChange) text() string {
 	return fmt.Sprintf("%s  %s  %s  %s -> %s", c.Time.Format(time.RFC3339), cli.Clean(about), c.What, show(c.From), show(c.To))
 }
 
-// changesOf tells what is different in each state of the cluster from the one
-// before it.
+// changesOf yields the differences between each state of the cluster and the
+// previous one.
 func changesOf[S clusterState](states iter.Seq2[S, error]) iter.Seq2[clusterChange, error] {
 	return func(yield func(clusterChange, error) bool) {
 		var before clusterState
@@ -53,7 +53,7 @@ func changesOf[S clusterState](states iter.Seq2[S, error]) iter.Seq2[clusterChan
 	}
 }
 
-// clusterChanges compares two states; before the first there was nothing.
+// clusterChanges compares two states. The state before the first one is empty.
 func clusterChanges(before, now clusterState) []clusterChange {
 	var out []clusterChange
 	add := func(node, what string, from, to any) {

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// showPolicy says what the policy is; one of an earlier release has none.
+// showPolicy prints the policy. A node of an earlier release returns none.
 func showPolicy(w io.Writer, p *clusterv1.Policy) {
 	if p == nil {
 		return
@@ -28,7 +28,7 @@ func showPolicy(w io.Writer, p *clusterv1.Policy) {
 	fmt.Fprintf(w, "replication %d, min-members %d, rebalance %s, dead-after %v%s\n", p.GetReplication(), p.GetMinMembers(), rebalance, time.Duration(p.GetDeadAfterMillis())*time.Millisecond, of)
 }
 
-// policyChange reads what the arguments of 'cluster set' ask for.
+// policyChange parses the arguments of 'cluster set'.
 func policyChange(name, value string) (*clusterv1.SetPolicyRequest, error) {
 	number := func() (*uint32, error) {
 		n, err := strconv.ParseUint(value, 10, 16)

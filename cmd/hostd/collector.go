@@ -8,24 +8,25 @@ import (
 	"time"
 )
 
-// Go lets the heap grow by as much as is reachable before it collects again.
-// A node's heap is small, and then that is too often, or it is large for the
-// sake of tables and caches without a pointer in them, and then it is room
-// that nothing needs: marking costs by what is to be looked at. So a node takes
-// as much room as it allocates between two looks, within bounds, and a part of
-// what is reachable: while it collects others wait for a processor.
+// By default Go lets the heap grow by as much as is reachable before it
+// collects again. That does not suit a node. If its heap is small, it collects
+// too often. If its heap is large, most of it is tables and caches without
+// pointers, which cost little to mark, so room in proportion to them is wasted.
+// Therefore a node gets as much room as it allocates between two checks, within
+// limits, plus a percentage of the reachable bytes, because a collection makes
+// other goroutines wait for a processor.
 const (
 	collectorRoom  = 64 << 20
 	collectorMost  = 256 << 20
-	collectorShare = 25 // percent of what is reachable
-	// collectorLarge bounds all of it, in percent: what is reachable may be much
-	// more before the next look.
+	collectorShare = 25 // percent of the reachable bytes
+	// collectorLarge limits the total, in percent, because the reachable bytes
+	// may grow a lot before the next check.
 	collectorLarge = 500
 	collectorLook  = time.Second
 )
 
-// runCollector keeps the room of Go's collector until ctx ends, unless the
-// environment says what it is to be.
+// runCollector adjusts the garbage collector until ctx ends, unless the
+// environment configures it.
 func runCollector(ctx context.Context) {
 	if os.Getenv("GOGC") != "" {
 		return
@@ -51,10 +52,10 @@ func runCollector(ctx context.Context) {
 	}
 }
 
-// collectorPercent is the room for a heap with so many reachable bytes that
-// allocates so many between two looks, in percent of the former.
+// collectorPercent returns the room for a heap with live reachable bytes that
+// allocates allocated bytes between two checks, in percent of live.
 func collectorPercent(live, allocated uint64) int {
 	room := min(max(allocated, collectorRoom), collectorMost)
-	live = max(live, collectorRoom/3) // the least heap that Go has grows with the percentage
+	live = max(live, collectorRoom/3) // Go's minimum heap grows with the percentage
 	return int(min(collectorShare+100*room/live, collectorLarge))
 }

@@ -18,8 +18,8 @@ func newLicenses(std cli.Stdio) *cobra.Command {
 	})
 }
 
-// commandDoc describes a command to the program that writes manual pages, so
-// that the generator of pages is not linked into this one.
+// commandDoc describes a command to the program that generates manual pages, so
+// that the generator is not linked into this program.
 type commandDoc struct {
 	Use      string
 	Short    string

@@ -9,7 +9,8 @@ import (
 	"github.com/hostd/hostd/host/guest"
 )
 
-// newCompile is the process in which a node compiles what was uploaded.
+// newCompile returns the command of the process in which a node compiles
+// uploaded modules.
 func newCompile(std cli.Stdio) *cobra.Command {
 	c := cli.Leaf(compileCommand, "Compile one module for a node", 0, 0, func(_ context.Context, c *cobra.Command, _ []string) error {
 		if code := guest.CompileChild(std.In, std.Err); code != 0 {

@@ -20,14 +20,14 @@ func newEntity(std cli.Stdio) *cobra.Command {
 		newEntityList(std), newEntityHot(std), newEntityTagged(std), newEntityTail(std), newEntityPassivate(std), newEntityClear(std), newEntitySkipTimer(std), newEntityDelete(std), newEntityDeadLetters(std))
 }
 
-// answer is what an entity answers, as it is printed.
+// answer is an entity's answer as it is printed.
 type answer struct {
 	cli.Payload
 	Sequence uint64 `json:"sequence"`
 	Fuel     uint64 `json:"fuel"`
 }
 
-// reply is the answer to a command.
+// reply is an entity's reply to a command.
 type reply struct {
 	answer
 	EventCount int    `json:"eventCount"`

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// recorded is where what was done stands in an entity's history.
+// recorded is the position of an operation in an entity's history.
 type recorded struct {
 	Sequence  uint64 `json:"sequence"`
 	CommandID string `json:"commandId"`
@@ -67,7 +67,8 @@ func newEntityClear(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// clearAtOnce is how many entities one call clears, within its time.
+// clearAtOnce is how many entities one call clears, so that it ends within its
+// timeout.
 const clearAtOnce = 1000
 
 func newEntitySkipTimer(std cli.Stdio) *cobra.Command {

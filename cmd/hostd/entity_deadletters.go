@@ -12,14 +12,14 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// newEntityDeadLetters is about the sends that were refused and whose outcome
-// nobody waits for.
+// newEntityDeadLetters returns the commands for dead letters: rejected sends
+// whose outcome no entity waits for.
 func newEntityDeadLetters(std cli.Stdio) *cobra.Command {
 	return cli.Group("deadletters", "List, redeliver and discard dead letters, the messages that entities rejected",
 		newDeadLettersList(std), newDeadLettersRetry(std), newDeadLettersDiscard(std))
 }
 
-// deadLetterShown is a dead letter as the command line shows it.
+// deadLetterShown is a dead letter as it is printed.
 type deadLetterShown struct {
 	ID        string    `json:"id"`
 	RefusedAt time.Time `json:"refusedAt"`

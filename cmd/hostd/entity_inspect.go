@@ -58,7 +58,7 @@ func entityTable(w io.Writer, e *entityv1.GetEntityResponse) {
 	})
 }
 
-// timerText is a timer in a line.
+// timerText returns a timer as one line.
 func timerText(t *entityv1.Timer) string {
 	line := t.GetDue().AsTime().UTC().Format(time.RFC3339Nano) + " " + t.GetCommand()
 	if t.GetSchedule() == "" {
@@ -72,8 +72,7 @@ func timerText(t *entityv1.Timer) string {
 	return fmt.Sprintf("%s, again %s (%s), missed: %s", line, cli.Clean(t.GetSchedule()), cli.Clean(cmp.Or(t.GetTimeZone(), "UTC")), t.GetMissed())
 }
 
-// actionText is what an operator did to an entity beside its commands, in a
-// line.
+// actionText returns an operator's action on an entity as one line.
 func actionText(a *entityv1.Act) string {
 	what := a.GetKind()
 	if a.GetTimer() != "" {
@@ -82,7 +81,7 @@ func actionText(a *entityv1.Act) string {
 	return fmt.Sprintf("%s %s, command id %s, at sequence %d", a.GetRecordedAt().AsTime().UTC().Format(time.RFC3339Nano), what, cli.Clean(a.GetCommandId()), a.GetSequence())
 }
 
-// state is an entity's folded state as it is printed.
+// state is an entity's current state as it is printed.
 type state struct {
 	cli.Payload
 	Sequence     uint64 `json:"sequence"`
@@ -110,7 +109,7 @@ func newEntityState(std cli.Stdio) *cobra.Command {
 	}, func(w io.Writer, v state) {
 		fmt.Fprintln(w, v.Text())
 		by := ""
-		if v.ModuleDigest != "" { // a node of the release before does not say
+		if v.ModuleDigest != "" { // a node of the previous release does not report it
 			by = ", by module " + v.ModuleDigest
 		}
 		if v.Deleted {
@@ -153,14 +152,14 @@ func (e eventView) text() string {
 	return strings.Join(parts, "  ")
 }
 
-// viewEvent is an event of an entity; of a delivery the caller adds what it has
-// beside it.
+// viewEvent returns an event of an entity as it is printed. For a delivery, the
+// caller adds the further fields.
 func viewEvent(e client.Event) eventView {
 	return eventView{Sequence: e.Sequence, EventType: e.Type, StoredType: e.StoredType, Payload: cli.NewPayload(e.Data), CommandID: e.CommandID,
 		RecordedAt: e.RecordedAt, Tags: append([]string{}, e.Tags...), ModuleDigest: e.ModuleDigest, Principal: e.Principal}
 }
 
-// views are events in the form that is printed.
+// views converts events to the printed form.
 func views[E any](events iter.Seq2[E, error], view func(E) eventView) iter.Seq2[eventView, error] {
 	return func(yield func(eventView, error) bool) {
 		for e, err := range events {
@@ -189,7 +188,7 @@ func newEntityEvents(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// Where a tail begins.
+// Start positions of a tail.
 const fromOldest, fromNewest = "oldest", "newest"
 
 func newEntityTail(std cli.Stdio) *cobra.Command {

@@ -95,11 +95,11 @@ func statusFromAPI(status string) string {
 	return status
 }
 
-// entityList is a listing of one type or of several.
+// entityList is a list of the entities of one or several types.
 type entityList struct {
 	Entities []entityLine `json:"entities"`
 	several  bool
-	more     bool // than were asked for
+	more     bool // there are more entities than requested
 }
 
 type entityLine struct {
@@ -108,11 +108,12 @@ type entityLine struct {
 	Sequence   uint64 `json:"sequence"`
 	Status     string `json:"status"`
 	Resident   bool   `json:"resident"`
-	// Of an unproved one.
+	// Set for an unproved entity.
 	Takeover *takeover `json:"takeover,omitempty"`
 }
 
-// takeover is where one module made a snapshot after another one.
+// takeover is the point in a history where a different module made the next
+// snapshot.
 type takeover struct {
 	Sequence         uint64 `json:"sequence"`
 	ModuleDigest     string `json:"moduleDigest"`
@@ -120,8 +121,8 @@ type takeover struct {
 	SnapshotDigest   string `json:"snapshotDigest"`
 }
 
-// list adds the entities of the types, one type after another, until there are
-// limit of them.
+// list adds the entities of the types, one type after another, up to limit
+// entities.
 func (v *entityList) list(ctx context.Context, c *client.Client, req *entityv1.ListEntitiesRequest, types []string, limit int) error {
 	for _, req.EntityType = range types {
 		for e, err := range c.List(ctx, req) {
@@ -141,7 +142,7 @@ func (v *entityList) list(ctx context.Context, c *client.Client, req *entityv1.L
 	return nil
 }
 
-// write says of which type each is where several were asked for.
+// write adds a column for the type if several types were requested.
 func (v entityList) write(w io.Writer) {
 	head := "ID\tSEQUENCE\tSTATUS\tRESIDENT"
 	if v.several {

@@ -39,23 +39,23 @@ func newEntityTagged(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// maxTagged bounds the entities that a listing holds.
+// maxTagged limits the entities in a list.
 const maxTagged = 100_000
 
-// taggedList are entities that have events with a tag.
+// taggedList lists the entities that have events with a tag.
 type taggedList struct {
 	Entities []taggedLine `json:"entities"`
-	more     bool         // than were asked for
+	more     bool         // there are more entities than requested
 }
 
 type taggedLine struct {
 	EntityID string    `json:"entityId"`
 	Events   uint64    `json:"events"` // with the tag
-	Last     time.Time `json:"last"`   // of them
+	Last     time.Time `json:"last"`   // time of its last such event
 }
 
-// collect counts events by their entities, of which it takes the first limit,
-// and sorts them.
+// collect counts events by entity, for the first limit entities, and sorts the
+// entities.
 func (v *taggedList) collect(events iter.Seq2[client.Delivery, error], prefix string, limit int) error {
 	places := map[string]int{}
 	for e, err := range events {
@@ -67,7 +67,7 @@ func (v *taggedList) collect(events iter.Seq2[client.Delivery, error], prefix st
 		}
 		i, known := places[e.EntityID]
 		if !known && len(v.Entities) == limit {
-			v.more = true // those that are listed may have further events
+			v.more = true // the listed entities may have further events
 			continue
 		}
 		if !known {

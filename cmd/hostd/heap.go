@@ -7,28 +7,28 @@ import (
 	"time"
 )
 
-// After a busy time the heap is mostly garbage: the collector comes by when
-// the room that runCollector leaves it is used, which a node with nothing to do
-// takes minutes for, and what it frees then goes back to the system slowly. So
-// a node collects once, and gives back, when it has been quiet for a while
-// after it was busy.
+// After a busy time the heap is mostly garbage. The collector runs again only
+// when the room that runCollector left is used up, which takes an idle node
+// minutes, and Go then returns the freed memory to the system slowly. Therefore
+// a node that has been quiet for a while after a busy time collects once and
+// returns the memory to the system.
 const (
 	heapPeriod = 2 * time.Second
-	quietTurns = 4 // periods
-	// A node that allocates more than this in a period is busy. With nothing
-	// to do and 256 shards it is a tenth of that.
+	quietTurns = 4 // in periods
+	// A node that allocates more than this in a period is busy. An idle node
+	// with 256 shards allocates a tenth of it.
 	busyBytes = 48 << 20
 )
 
-// heapRest decides when to collect, from how much has been allocated.
+// heapRest decides when to collect, based on the number of allocated bytes.
 type heapRest struct {
 	allocated uint64
 	busy      bool // since the last collection
-	quiet     int  // periods
+	quiet     int  // number of quiet periods
 }
 
-// due takes the bytes that were ever allocated, once a period, and says
-// whether now is the time.
+// due is called once per period with the total of allocated bytes, and reports
+// whether to collect now.
 func (r *heapRest) due(allocated uint64) bool {
 	since := allocated - r.allocated
 	r.allocated = allocated
@@ -44,8 +44,8 @@ func (r *heapRest) due(allocated uint64) bool {
 	return true
 }
 
-// watchHeap gives memory back after busy times, until ctx ends. A collection
-// takes some tens of milliseconds of a core.
+// watchHeap returns memory to the system after busy times, until ctx ends. A
+// collection takes some tens of milliseconds of one core.
 func watchHeap(ctx context.Context) {
 	every := time.NewTicker(heapPeriod)
 	defer every.Stop()

@@ -6,28 +6,28 @@ import (
 	"text/tabwriter"
 )
 
-// Account is what the memory of nodes consists of at a moment, in bytes.
+// Account is a breakdown of the memory of nodes at a moment, in bytes.
 type Account struct {
 	When     string `json:"when"`
 	Entities uint64 `json:"entities"` // in memory
 	Parts    []Part `json:"parts"`
-	// Resident is all that the processes have in memory, Anonymous what no file
-	// is behind of it.
+	// Resident is the resident memory of the processes, and Anonymous the part
+	// of it that is not backed by a file.
 	Resident  uint64 `json:"residentBytes"`
 	Anonymous uint64 `json:"anonymousBytes"`
-	// EntitiesPerGiB are those in a GiB of Resident.
+	// EntitiesPerGiB is the number of entities per GiB of Resident.
 	EntitiesPerGiB float64 `json:"entitiesPerGiB"`
 }
 
-// Part is one of the parts of Resident. The one without a name of its own may
-// be negative: what another part counts need not all be in memory.
+// Part is a part of Resident. The remainder, which has no name, may be negative
+// because the bytes that another part counts need not all be resident.
 type Part struct {
 	Name  string  `json:"name"`
 	Bytes float64 `json:"bytes"`
 }
 
-// NewAccount tells the parts of what processes have taken together, by what
-// their nodes tell of themselves.
+// NewAccount splits the total usage of the processes into parts, using the
+// metrics that their nodes report.
 func NewAccount(when string, u Usage, told Metrics) Account {
 	a := Account{When: when, Entities: uint64(told["hostd_type_entities_resident"]), Resident: u.Anonymous + u.Files, Anonymous: u.Anonymous}
 	a.Parts = []Part{
@@ -48,7 +48,7 @@ func NewAccount(when string, u Usage, told Metrics) Account {
 	return a
 }
 
-// writeAccounts prints accounts of the same parts, a column each.
+// writeAccounts prints accounts with the same parts, one per column.
 func (r *Report) writeAccounts(w io.Writer) {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
 	row := func(name string, cell func(Account) string) {

@@ -9,12 +9,12 @@ import (
 const (
 	// alwaysOnPoll is the interval between two counts of the started entities.
 	alwaysOnPoll = 50 * time.Millisecond
-	// alwaysOnPatience bounds the wait until all have started.
+	// alwaysOnPatience limits the wait until all have started.
 	alwaysOnPatience = 30 * time.Minute
 )
 
-// alwaysOn measures the restart of a node with many always-on entities, all of
-// one shard.
+// alwaysOn measures the restart of a node with many always-on entities in one
+// shard.
 func (b *benchRun) alwaysOn(ctx context.Context, l Load) error {
 	l.EntityType, l.Concurrency = "bench-remembered", inFlight
 	if _, err := Each(ctx, b.toNode, l, 0, b.o.alwaysOn, nil); err != nil {

@@ -11,28 +11,28 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
 )
 
-// roleVariable of the environment says what a process of this program is that a
-// benchmark has started: neither role is a command of the program.
+// roleVariable is the environment variable with the role of a child process of
+// a benchmark. Roles are not commands of the program.
 const roleVariable = "HOSTD_BENCH_ROLE"
 
-// The roles. Each is a process of its own, as the nodes are, so that what is
-// compared shares the machine in the same way.
+// The roles. Each runs in its own process, as the nodes do, so that everything
+// that is compared shares the machine in the same way.
 const (
 	echoRole = "echo" // serves the echo; its argument is the file for its address
 	spinRole = "spin" // computes
 )
 
-// spinFor ends a process that computes, should nobody end it.
+// spinFor limits the life of a spinning process that nobody ends.
 const spinFor = time.Minute
 
-// startChild starts a process of a role.
+// startChild starts a process with a role.
 func startChild(role string, args []string, talk io.Writer) (*devcluster.Child, error) {
 	return devcluster.StartChild(role, args, talk, talk, roleVariable+"="+role)
 }
 
-// RunChild plays the role that the environment gives this process, until ctx
-// ends. Without a role it returns false, and the process is no child of a
-// benchmark.
+// RunChild runs the role that the environment gives this process, until ctx
+// ends. It returns false if there is no role, because then the process is not
+// the child of a benchmark.
 func RunChild(ctx context.Context, args []string) (child bool, err error) {
 	switch role := os.Getenv(roleVariable); role {
 	case "":
@@ -51,7 +51,7 @@ func RunChild(ctx context.Context, args []string) (child bool, err error) {
 	}
 }
 
-// runEcho serves the echo and writes where.
+// runEcho serves the echo and writes its address to a file.
 func runEcho(ctx context.Context, addrFile string) error {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -36,12 +36,13 @@ const (
 	workNeighbours = "neighbours"
 )
 
-// lives are the workloads of an entity's life. Each starts nodes of its own
-// and some take minutes, so they run only when they are asked for.
+// lives are the workloads about the life of an entity. Each starts its own
+// nodes and some take minutes, so they run only on request.
 var lives = []string{workEntities, workWake, workState, workTimers, workAlwaysOn, workNeighbours}
 
-// workloads are in the order in which they run: those that are compared come
-// one after the other, and nodes are idle before they have had anything to do.
+// workloads is the order in which the workloads run: those that are compared
+// run one after the other, and idle is measured before the nodes have had any
+// work.
 var workloads = []string{workIdle, workEcho, workUnary, workQuery, workStream, workHalf, workHot, workEchoOne, workUnaryOne, workNew, workActivation}
 
 // benchOptions are the flags of bench.
@@ -69,7 +70,7 @@ type benchOptions struct {
 	tls           bool
 }
 
-// NewCommand makes the command that measures nodes.
+// NewCommand returns the command that measures nodes.
 func NewCommand(std cli.Stdio) *cobra.Command {
 	var o benchOptions
 	var out *cli.Output
@@ -146,7 +147,8 @@ func (o *benchOptions) check() error {
 		return cli.Usagef("--tls is of nodes that are started: those of --addr are called with https:// and --cacert")
 	}
 	if o.addr != "" {
-		// Nodes that others use are not restarted for a measurement, nor idle.
+		// Nodes that other clients use are neither restarted for a measurement
+		// nor idle.
 		o.workloads = slices.DeleteFunc(slices.Clone(o.workloads), func(w string) bool { return w == workActivation || w == workIdle || slices.Contains(lives, w) })
 	}
 	for name, n := range map[string]int{"concurrency": o.concurrency, "outstanding": o.outstanding, "keys": o.keys, "events": o.events, "entities": o.entities, "timers": o.timers, "always-on": o.alwaysOn} {
@@ -163,8 +165,8 @@ func (o *benchOptions) check() error {
 	return nil
 }
 
-// benchPayload is a command of the counter, filled up to a size with white
-// space: the counter takes no other member.
+// benchPayload returns a command for the counter, padded to a size with white
+// space, because the counter accepts no other member.
 func benchPayload(size int) []byte {
 	const head, tail = `{"amount":1`, `}`
 	return []byte(head + strings.Repeat(" ", max(0, size-len(head)-len(tail))) + tail)

@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 )
 
-// echo answers every command with its own payload, at once: what is left of a
-// call when the server does nothing.
+// echo answers every command with its own payload at once, to measure the cost
+// of a call whose server does nothing.
 type echo struct {
 	entityv1connect.UnimplementedEntityServiceHandler
 }

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// memory is what all nodes hold together.
+// memory is the memory of all nodes together.
 type memory struct {
 	Account
-	heap        float64 // of Go, what is not free
-	spare       float64 // of Go, free and not given back
-	collections float64 // of it
+	heap        float64 // of Go, in use
+	spare       float64 // of Go, free and not returned to the system
+	collections float64 // number of garbage collections
 }
 
 func (b *benchRun) memory(ctx context.Context, when string) (memory, error) {
@@ -37,10 +37,10 @@ func (b *benchRun) memory(ctx context.Context, when string) (memory, error) {
 	}, nil
 }
 
-// collected waits until the nodes have nothing left to do, the store's tables
-// included, and have then collected their garbage, which Go does every two
-// minutes by itself, and given back what that has freed, for which they have
-// giveBack.
+// collected waits until the nodes have finished all work, including the store's
+// tables, until they have then collected their garbage, which Go does every two
+// minutes by itself, and until they have had giveBack further polls to return
+// the freed memory.
 func (b *benchRun) collected(ctx context.Context, when string) (m memory, err error) {
 	var pids Processes
 	for _, n := range b.cluster.Nodes {
@@ -48,11 +48,11 @@ func (b *benchRun) collected(ctx context.Context, when string) (m memory, err er
 	}
 	const (
 		look, idle  = 2 * time.Second, 200 * time.Millisecond
-		giveBack    = 10 // looks
+		giveBack    = 10 // polls
 		spareAtRest = 32 << 20
 	)
-	began := -1.0 // collections when they had become idle
-	waited := 0   // looks, since they have collected
+	began := -1.0 // number of collections when they became idle
+	waited := 0   // polls since the collection
 	for {
 		before, _ := pids.CPU()
 		if err := rest(ctx, look); err != nil {
@@ -74,7 +74,7 @@ func (b *benchRun) collected(ctx context.Context, when string) (m memory, err er
 	}
 }
 
-// settled waits until the nodes have written what they applied.
+// settled waits until the nodes have written everything that they applied.
 func (b *benchRun) settled(ctx context.Context) error {
 	for {
 		backlog := 0.0
@@ -91,7 +91,7 @@ func (b *benchRun) settled(ctx context.Context) error {
 	}
 }
 
-// entities measures many entities in memory and out of it.
+// entities measures many entities in memory and out of memory.
 func (b *benchRun) entities(ctx context.Context, l Load) error {
 	l.EntityType = "bench-counter"
 	all, few, first := b.o.entities, min(1000, b.o.entities), max(b.o.entities/5, 1000)
@@ -108,8 +108,8 @@ func (b *benchRun) entities(ctx context.Context, l Load) error {
 	}
 	b.add("1000-entities", r)
 
-	// What entities leave behind once, in caches with bounds, is there before
-	// the ones that are measured.
+	// Earlier entities fill the bounded caches, so that their size is not
+	// attributed to the measured entities.
 	stream.KeyPrefix, leave.KeyPrefix = "before-", "before-"
 	for _, l := range []Load{stream, leave} {
 		if _, err := Each(ctx, b.toNode, l, 0, first, nil); err != nil {
@@ -152,8 +152,8 @@ func (b *benchRun) entities(ctx context.Context, l Load) error {
 	return nil
 }
 
-// commandsAmong measures commands when there are many entities: to those that
-// were measured alone, and to any.
+// commandsAmong measures commands while there are many entities: to the
+// entities that were measured alone, and to any.
 func (b *benchRun) commandsAmong(ctx context.Context, one Load, all int) error {
 	r, err := Unary(ctx, "", b.toNode, one)
 	if err != nil {

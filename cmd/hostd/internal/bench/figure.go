@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 )
 
-// Figure is something that a workload measured beside rates and latencies.
+// Figure is a result of a workload other than rates and latencies.
 type Figure struct {
 	Workload string  `json:"workload"`
 	Name     string  `json:"name"`
@@ -14,7 +14,7 @@ type Figure struct {
 	Unit     string  `json:"unit"`
 }
 
-// Figure adds one.
+// Figure adds a figure.
 func (r *Report) Figure(workload, name string, value float64, unit string) {
 	r.Figures = append(r.Figures, Figure{workload, name, value, unit})
 }
@@ -27,7 +27,7 @@ func (r *Report) writeFigures(w io.Writer) {
 	tw.Flush()
 }
 
-// short shows a number with the digits that matter.
+// short formats a number with its significant digits.
 func short(v float64) string {
 	switch {
 	case v >= 100 || v <= -100 || v == float64(int64(v)):

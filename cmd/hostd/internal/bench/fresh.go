@@ -9,12 +9,12 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// turns is how often the workload new measures each of the two that it
-// compares: what the machine does meanwhile meets both.
+// turns is how often the workload new alternates between the two measurements
+// that it compares, so that other activity of the machine affects both.
 const turns = 3
 
-// fresh measures the first commands of new entities on a stream, in turns with
-// commands to entities that are in memory.
+// fresh measures the first commands of new entities on a stream, alternating
+// with commands to entities that are in memory.
 func (b *benchRun) fresh(ctx context.Context, l Load) error {
 	l.Concurrency = b.o.outstanding
 	l.WarmUp, l.Duration = l.WarmUp/turns, l.Duration/turns
@@ -45,14 +45,14 @@ func (b *benchRun) fresh(ctx context.Context, l Load) error {
 	return nil
 }
 
-// stream is Stream with what it costs.
+// stream is Stream with its cost.
 func (b *benchRun) stream(ctx context.Context, l Load) (*Result, Cost, error) {
 	before := b.spent(ctx, workNew)
 	r, err := Stream(ctx, workNew, b.toNode, l)
 	return r, b.spent(ctx, workNew).since(before), err
 }
 
-// merge adds what was measured later.
+// merge adds a later measurement.
 func (r *Result) merge(o *Result) {
 	r.Elapsed += o.Elapsed
 	r.Latency.Merge(&o.Latency)
@@ -64,9 +64,10 @@ func (r *Result) merge(o *Result) {
 	}
 }
 
-// spending is the processor time that the servers of a workload and this
-// process have taken since they started, and how often the servers have waited;
-// a time that is not known is negative, and waits are known with the system's.
+// spending is the processor time of a workload's servers and of this process
+// since their start, and the number of times the servers waited. A negative
+// time is unknown. The number of waits is known if the time comes from the
+// system.
 type spending struct {
 	servers, client time.Duration
 	switches        uint64
@@ -74,8 +75,8 @@ type spending struct {
 
 const unknownTime = time.Duration(-1)
 
-// spent asks the system, and where that does not tell, or the nodes are
-// somebody else's, their metrics.
+// spent asks the system. If that does not report it, or if the nodes were not
+// started by this run, it uses their metrics.
 func (b *benchRun) spent(ctx context.Context, workload string) spending {
 	s := spending{servers: unknownTime, client: unknownTime}
 	if u, ok := b.servers(workload).Usage(); ok {
@@ -89,7 +90,7 @@ func (b *benchRun) spent(ctx context.Context, workload string) spending {
 	return s
 }
 
-// since is what was taken from then on; nothing where that is not known.
+// since returns the difference from an earlier spending; zero if unknown.
 func (s spending) since(before spending) (c Cost) {
 	if before.servers >= 0 && s.servers >= before.servers {
 		c.Servers = s.servers - before.servers
@@ -101,11 +102,11 @@ func (s spending) since(before spending) (c Cost) {
 	return c
 }
 
-// cpuSeconds is the processor time of a node in its metrics.
+// cpuSeconds is the metric of a node's processor time.
 const cpuSeconds = "process_cpu_seconds_total"
 
-// told is the processor time of all nodes by their metrics; unknownTime where
-// one of them is not asked or does not tell.
+// told returns the processor time of all nodes from their metrics; unknownTime
+// if one of them cannot be asked or does not report it.
 func (b *benchRun) told(ctx context.Context) time.Duration {
 	if len(b.metricsOf) == 0 || len(b.metricsOf) != b.report.Nodes {
 		return unknownTime
@@ -121,8 +122,7 @@ func (b *benchRun) told(ctx context.Context) time.Duration {
 	return total
 }
 
-// asked measures queries that see all that was acknowledged, on entities that
-// have had a command.
+// asked measures linearizable queries, on entities that have had a command.
 func (b *benchRun) asked(ctx context.Context, l Load) (*Result, error) {
 	for i := range l.Keys {
 		if _, err := b.toNode.Send(ctx, client.Command{EntityType: l.EntityType, EntityID: l.key(i), Name: l.Command, Data: l.Payload}); err != nil {

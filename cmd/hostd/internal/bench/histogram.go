@@ -6,10 +6,11 @@ import (
 )
 
 // Histogram counts durations in log-linear buckets: every power of two of
-// nanoseconds has 128 buckets, so a value is kept to better than 0.8 percent,
-// and to less than a microsecond up to 128 microseconds. It covers 0 to about
-// 18 minutes; longer durations count as the longest. The zero value is ready.
-// It is not safe for concurrent use: give each goroutine its own and Merge.
+// nanoseconds has 128 buckets, so the error of a value is below 0.8 percent,
+// and below a microsecond up to 128 microseconds. It covers 0 to about 18
+// minutes; a longer duration counts as the longest. The zero value is ready to
+// use. A Histogram is not safe for concurrent use: give each goroutine its own
+// and Merge them.
 type Histogram struct {
 	counts [bucketCount]uint64
 	total  uint64
@@ -52,7 +53,7 @@ func (h *Histogram) Record(d time.Duration) {
 	h.max = max(h.max, d)
 }
 
-// Merge adds what other counted.
+// Merge adds the counts of other.
 func (h *Histogram) Merge(other *Histogram) {
 	for i, n := range other.counts {
 		h.counts[i] += n
@@ -68,7 +69,7 @@ func (h *Histogram) Count() uint64 { return h.total }
 // Max returns the longest duration, exactly.
 func (h *Histogram) Max() time.Duration { return h.max }
 
-// Mean returns the average, exactly; 0 of nothing.
+// Mean returns the exact average, or 0 for an empty histogram.
 func (h *Histogram) Mean() time.Duration {
 	if h.total == 0 {
 		return 0
@@ -76,8 +77,8 @@ func (h *Histogram) Mean() time.Duration {
 	return h.sum / time.Duration(h.total)
 }
 
-// Quantile returns the duration that the share q of all are not above, from 0
-// to 1, as the upper end of its bucket; 0 of nothing.
+// Quantile returns an upper bound for the q-quantile, with q in [0, 1]. It
+// returns 0 for an empty histogram.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.total == 0 {
 		return 0

@@ -32,7 +32,7 @@ func (b *benchRun) life(ctx context.Context, workload string) error {
 	return b.timers(ctx, l)
 }
 
-// anew starts the nodes again without data and gives them the module of these
+// anew restarts the nodes without data and uploads the module of these
 // workloads.
 func (b *benchRun) anew(ctx context.Context, workload string) error {
 	if b.guest == nil {
@@ -60,17 +60,17 @@ func (b *benchRun) anew(ctx context.Context, workload string) error {
 	return b.describe(ctx)
 }
 
-// add reports a result under a name of its own.
+// add reports a result under a separate name.
 func (b *benchRun) add(name string, r *Result) {
 	r.Workload = name
 	b.report.Add(r, b.report.Replication, Cost{})
 }
 
-// inFlight is how many commands are on their way of what prepares a
-// measurement.
+// inFlight is the number of concurrent commands while a measurement is
+// prepared.
 const inFlight = 1024
 
-// wake measures what it takes to bring an entity back from its snapshot.
+// wake measures the time to load an entity from its snapshot.
 func (b *benchRun) wake(ctx context.Context, l Load) error {
 	l.EntityType, l.Keys = "bench-counter", 100
 	const events = 300
@@ -106,8 +106,8 @@ func (b *benchRun) wake(ctx context.Context, l Load) error {
 	return nil
 }
 
-// state measures commands on small and on large states, one caller each, in
-// turns.
+// state measures commands on small and on large states, with one caller each,
+// alternating.
 func (b *benchRun) state(ctx context.Context, l Load) error {
 	l.EntityType, l.Keys = "bench-book", 8
 	page := func(bytes int) func(int) []byte {

@@ -10,11 +10,11 @@ import (
 	"strings"
 )
 
-// Metrics are what a node tells of itself, by name. Series of one name that
-// differ in their labels are added up.
+// Metrics are the metrics of a node, by name. Series that differ only in their
+// labels are added up.
 type Metrics map[string]float64
 
-// ReadMetrics asks a node.
+// ReadMetrics reads the metrics of a node.
 func ReadMetrics(ctx context.Context, asker *http.Client, api string) (Metrics, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, api+"/metrics", nil)
 	if err != nil {
@@ -31,7 +31,7 @@ func ReadMetrics(ctx context.Context, asker *http.Client, api string) (Metrics, 
 	return parseMetrics(io.LimitReader(resp.Body, 16<<20))
 }
 
-// parseMetrics reads the text format of Prometheus.
+// parseMetrics parses the Prometheus text format.
 func parseMetrics(r io.Reader) (Metrics, error) {
 	m := Metrics{}
 	lines := bufio.NewScanner(r)

@@ -11,23 +11,24 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
 )
 
-// process is no bomb: another process of the machine that computes, to compare
-// with. What it does to the neighbours is the system's sharing of processors.
+// process is not a command but a CPU-bound process on the same machine, for
+// comparison: it shows how much the system's scheduling alone affects the
+// neighbours.
 const process = "process"
 
 // bombs are the commands of the hostile module, each of which takes as much of
-// something as it can get.
+// one resource as it can get.
 var bombs = []string{process, "loop", "goroutines", "memory", "recursion", "events", "reply"}
 
 const (
-	bombers       = 8    // clients that send bombs, one after the other
-	neighbourRate = 1000 // commands a second beside them
+	bombers       = 8    // clients that send bombs one after the other
+	neighbourRate = 1000 // measured commands per second
 	bombFor       = 5 * time.Second
 )
 
-// neighbours measures how the commands of one module fare while clients send
-// those of another that never end by themselves. Each kind has its turn, and
-// before it what is measured alone.
+// neighbours measures the commands of one module while clients send runaway
+// commands of another module. It measures each kind of bomb separately, and
+// first the commands alone.
 func (b *benchRun) neighbours(ctx context.Context, l Load) error {
 	source, err := devcluster.FindSource(b.o.source)
 	if err != nil {
@@ -71,9 +72,9 @@ func (b *benchRun) neighbours(ctx context.Context, l Load) error {
 	return nil
 }
 
-// bombard has clients send a bomb each, one after the other, to an entity of
-// its own every time: an entity that faults again and again is held back. stop
-// waits until all are answered.
+// bombard makes clients send bombs, one after the other, each to a new entity,
+// because an entity that faults repeatedly is quarantined. stop waits until all
+// bombs are answered.
 func (b *benchRun) bombard(ctx context.Context, bomb string) (answered *atomic.Uint64, stop func(), err error) {
 	if bomb == process {
 		c, err := startChild(spinRole, nil, b.std.Err)

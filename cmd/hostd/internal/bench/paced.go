@@ -12,10 +12,10 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// Each sends a command to each of the entities first..end-1 once, Concurrency
-// of them outstanding. The payload of an entity is what payload returns, or
-// the load's where that is nil. What met its deadline, as commands do on a
-// machine that is busy with something else, is sent again under its id.
+// Each sends one command to each of the entities first to end-1, with
+// Concurrency of them outstanding. payload returns the payload for an entity;
+// if it is nil, the load's payload is used. A command that exceeds its
+// deadline, which happens on a busy machine, is sent again with the same id.
 func Each(ctx context.Context, c *client.Client, l Load, first, end int, payload func(i int) []byte) (*Result, error) {
 	r := &Result{Concurrency: l.Concurrency, Keys: end - first}
 	began := time.Now()
@@ -55,10 +55,11 @@ func Each(ctx context.Context, c *client.Client, l Load, first, end int, payload
 	return r.judged(ctx)
 }
 
-// mostTries bounds how often Each sends a command again.
+// mostTries limits how often Each sends a command.
 const mostTries = 10
 
-// each sends what next returns, and returns what met its deadline.
+// each sends the commands that next returns, and returns those that exceeded
+// their deadline.
 func (r *Result) each(ctx context.Context, c *client.Client, outstanding int, next func() (client.Command, bool)) (late []client.Command, err error) {
 	s := c.Stream(client.StreamOptions{Outstanding: outstanding})
 	var failed error
@@ -68,8 +69,8 @@ func (r *Result) each(ctx context.Context, c *client.Client, outstanding int, ne
 			break
 		}
 		sent := time.Now()
-		// Answers come from the stream's one goroutine: what they change needs no
-		// lock until closing has joined it.
+		// Answers arrive on the stream's only goroutine, so the data that they
+		// change needs no lock until Close has joined it.
 		failed = s.Send(ctx, cmd, func(_ client.Reply, err error) {
 			if client.CodeOf(err) == connect.CodeDeadlineExceeded {
 				late = append(late, cmd)
@@ -82,14 +83,14 @@ func (r *Result) each(ctx context.Context, c *client.Client, outstanding int, ne
 	return late, err
 }
 
-// askedAgain is after how many commands that are late Paced asks whether to go
-// on.
+// askedAgain is after how many late commands Paced calls more.
 const askedAgain = 100
 
-// Paced sends commands at a rate, whether or not earlier ones are answered,
-// until its warm-up and duration are over or more says that no more are wanted,
-// and measures from the moment at which a command was to be sent. It never has
-// more than Concurrency outstanding; what waits for that counts as latency.
+// Paced sends commands at a fixed rate, whether or not earlier ones are
+// answered, until its warm-up and duration are over or more returns false.
+// Latency is measured from the time at which a command was scheduled. At most
+// Concurrency commands are outstanding; the wait for a free place counts as
+// latency.
 func Paced(ctx context.Context, name string, c *client.Client, l Load, perSecond float64, more func() bool) (*Result, error) {
 	keys := l.keys()
 	s := c.Stream(client.StreamOptions{Outstanding: l.Concurrency})
@@ -116,7 +117,7 @@ func Paced(ctx context.Context, name string, c *client.Client, l Load, perSecond
 	return r.judged(ctx)
 }
 
-// pause waits, or until ctx ends.
+// pause waits for d, or until ctx ends.
 func pause(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -126,9 +127,10 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// Wake asks entities that are not in memory, and then again, one after the
-// other, for the load's duration: it tells each to leave by the load's command
-// and queries it twice. The result is of the first queries, or of the second.
+// Wake measures queries on entities that are not in memory and then again on
+// the same entities, one after the other, for the load's duration: it makes
+// each entity leave memory with the load's command and queries it twice. cold
+// is the result of the first queries, warm that of the second.
 func Wake(ctx context.Context, c *client.Client, l Load, query string) (cold, warm *Result, err error) {
 	cold, warm = &Result{Concurrency: 1, Keys: l.Keys}, &Result{Concurrency: 1, Keys: l.Keys}
 	keys, p := l.keys(), l.phase()

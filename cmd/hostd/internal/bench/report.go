@@ -9,34 +9,34 @@ import (
 	"time"
 )
 
-// Report is what a run of several workloads measured, as it is printed.
-// Latencies are in microseconds.
+// Report is the printed result of several workloads. Latencies are in
+// microseconds.
 type Report struct {
 	Version string `json:"version"`
 	Go      string `json:"go"`
 	CPUs    int    `json:"cpus"`
 	Payload int    `json:"payloadBytes"`
 	Nodes   int    `json:"nodes"`
-	// Replication is how many voters the shards with the fewest have.
+	// Replication is the smallest number of voters of any shard.
 	Replication int     `json:"replication"`
 	Results     []Line  `json:"results"`
 	Idle        *Idle   `json:"idle,omitempty"`
 	Ratios      []Ratio `json:"ratios"`
-	// Accounts are what memory consisted of at several moments.
+	// Accounts are breakdowns of the memory at several moments.
 	Accounts []Account `json:"accounts,omitempty"`
-	// Figures are what some workloads measure beside.
+	// Figures are additional results of some workloads.
 	Figures []Figure `json:"figures"`
 }
 
-// Idle is what nodes take that nobody asks for anything.
+// Idle is the resource usage of idle nodes.
 type Idle struct {
 	ReadySeconds float64    `json:"readySeconds"` // from the first start until they served all shards
-	Seconds      float64    `json:"seconds"`      // how long they were looked at
+	Seconds      float64    `json:"seconds"`      // length of the measurement
 	Shards       int        `json:"shards"`
 	Nodes        []IdleNode `json:"nodes"`
 }
 
-// IdleNode is what one of them takes.
+// IdleNode is the resource usage of one idle node.
 type IdleNode struct {
 	Node           string  `json:"node"`
 	CPUPercent     float64 `json:"cpuPercent"` // of one CPU
@@ -44,7 +44,7 @@ type IdleNode struct {
 	LoadedBytes    uint64  `json:"loadedAnonymousBytes"` // after the other workloads
 }
 
-// Line is one workload's result.
+// Line is the result of one workload.
 type Line struct {
 	Workload    string  `json:"workload"`
 	Replication int     `json:"replication"` // 0: nothing is stored
@@ -60,12 +60,11 @@ type Line struct {
 	P99Us       float64 `json:"p99Us"`
 	P999Us      float64 `json:"p999Us"`
 	MaxUs       float64 `json:"maxUs"`
-	// CPU time of an operation, of all servers and of the client; 0 where it is
-	// not known.
+	// CPU time per operation, of all servers and of the client; 0 if unknown.
 	ServerCPUUs float64 `json:"serverCpuUs"`
 	ClientCPUUs float64 `json:"clientCpuUs"`
-	// ServerSwitches are how often a thread of all servers waited for an
-	// operation; 0 where it is not known.
+	// ServerSwitches is how often a thread of any server waited, per operation;
+	// 0 if unknown.
 	ServerSwitches float64 `json:"serverSwitches"`
 }
 
@@ -75,19 +74,19 @@ type Ratio struct {
 	Value float64 `json:"value"`
 }
 
-// NewReport makes an empty report of a release.
+// NewReport returns an empty report for a release.
 func NewReport(version string, payloadBytes int) *Report {
 	return &Report{Version: version, Go: runtime.Version(), CPUs: runtime.NumCPU(), Payload: payloadBytes, Results: []Line{}, Ratios: []Ratio{}, Figures: []Figure{}}
 }
 
-// Cost is the processor time that a workload took, and how often its servers
-// waited, its warm-up included.
+// Cost is the processor time of a workload, and how often its servers waited,
+// including the warm-up.
 type Cost struct {
 	Servers, Client time.Duration
 	Switches        uint64
 }
 
-// Add takes a result and what it took.
+// Add adds a result and its cost.
 func (r *Report) Add(res *Result, replication int, cost Cost) {
 	us := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	h := &res.Latency
@@ -100,7 +99,7 @@ func (r *Report) Add(res *Result, replication int, cost Cost) {
 	})
 }
 
-// Compare adds the ratio of a figure of two workloads, when both were run.
+// Compare adds the ratio of a figure between two workloads, if both ran.
 func (r *Report) Compare(name, over, under string, figure func(Line) float64) {
 	a, okA := r.line(over)
 	b, okB := r.line(under)
@@ -109,7 +108,7 @@ func (r *Report) Compare(name, over, under string, figure func(Line) float64) {
 	}
 }
 
-// PerSecond is the rate that a workload reached, or 0 when it was not run.
+// PerSecond returns the rate of a workload, or 0 if it did not run.
 func (r *Report) PerSecond(workload string) float64 {
 	l, _ := r.line(workload)
 	return l.PerSecond
@@ -177,7 +176,7 @@ func (i *Idle) write(w io.Writer) {
 	tw.Flush()
 }
 
-// mebibytes shows an amount of memory; none is one that is not known.
+// mebibytes formats an amount of memory; 0 is unknown and shown as "-".
 func mebibytes(n uint64) string {
 	if n == 0 {
 		return "-"
@@ -185,7 +184,7 @@ func mebibytes(n uint64) string {
 	return fmt.Sprintf("%.1fMiB", float64(n)/(1<<20))
 }
 
-// human shows microseconds with three digits that matter.
+// human formats microseconds with three significant digits.
 func human(us float64) string {
 	switch {
 	case us == 0:

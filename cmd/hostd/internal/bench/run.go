@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
 )
 
-// activated is how many entities the workload activation asks.
+// activated is the number of entities that the workload activation queries.
 const activated = 5
 
 // benchRun is one run of bench: the nodes, the echo and their clients.
@@ -24,15 +24,15 @@ type benchRun struct {
 	o       benchOptions
 	report  *Report
 	dir     string
-	cluster *devcluster.Cluster // nil when the nodes are somebody else's
-	ready   time.Duration       // that it took to start
+	cluster *devcluster.Cluster // nil if the nodes were not started by this run
+	ready   time.Duration       // time it took to start
 	data    string              // directory of the nodes, below dir
-	guest   []byte              // the module of the workloads of entities' lives
+	guest   []byte              // module of the workloads about entities' lives
 	echo    *devcluster.Child
 	toNode  *client.Client
 	toEcho  *client.Client
-	asker   *http.Client // of the nodes' metrics
-	// metricsOf are the nodes of which metrics tell what they have taken.
+	asker   *http.Client // for the nodes' metrics
+	// metricsOf lists the nodes whose metrics report their processor time.
 	metricsOf []string
 }
 
@@ -64,7 +64,7 @@ func (b *benchRun) open(ctx context.Context) (err error) {
 	return b.describe(ctx)
 }
 
-// describe asks how many nodes there are and how often they keep a command.
+// describe asks for the number of nodes and the replication factor.
 func (b *benchRun) describe(ctx context.Context) error {
 	shards, err := b.toNode.Shards(ctx)
 	if err != nil {
@@ -110,7 +110,7 @@ func (b *benchRun) startEcho(ctx context.Context) (err error) {
 	return err
 }
 
-// startNodes starts the run's own nodes, again when they were stopped.
+// startNodes starts the run's own nodes, also after they were stopped.
 func (b *benchRun) startNodes(ctx context.Context) (err error) {
 	if b.toNode != nil {
 		b.toNode.Close()
@@ -131,8 +131,8 @@ func (b *benchRun) startNodes(ctx context.Context) (err error) {
 	return err
 }
 
-// servers are the processes that a workload keeps busy; none where they are
-// somebody else's.
+// servers returns the processes that a workload keeps busy; none if this run
+// did not start them.
 func (b *benchRun) servers(workload string) (pids Processes) {
 	if workload == workEcho || workload == workEchoOne {
 		return Processes{b.echo.PID}
@@ -146,7 +146,7 @@ func (b *benchRun) servers(workload string) (pids Processes) {
 	return pids
 }
 
-// run measures one workload and what it costs.
+// run runs one workload and measures its cost.
 func (b *benchRun) run(ctx context.Context, workload string) error {
 	if workload == workIdle {
 		return b.idle(ctx)
@@ -163,7 +163,7 @@ func (b *benchRun) run(ctx context.Context, workload string) error {
 		return err
 	}
 	var cost Cost
-	if workload != workActivation { // the nodes that it leaves are not those that it began with
+	if workload != workActivation { // it ends with other processes than it began with
 		cost = b.spent(ctx, workload).since(before)
 	}
 	replication := b.report.Replication
@@ -174,11 +174,11 @@ func (b *benchRun) run(ctx context.Context, workload string) error {
 	return nil
 }
 
-// settling is how long nodes are left alone before they count as idle: groups
-// fall asleep, and what the start left is collected.
+// settling is how long nodes rest before they count as idle: raft groups
+// hibernate, and the garbage of the start is collected.
 const settling = 3 * time.Second
 
-// idle looks at nodes that nobody asks for anything.
+// idle measures nodes without any load.
 func (b *benchRun) idle(ctx context.Context) error {
 	shards, err := b.toNode.Shards(ctx)
 	if err != nil {
@@ -214,7 +214,7 @@ func (b *benchRun) idle(ctx context.Context) error {
 	return nil
 }
 
-// loaded adds to what idle nodes took what they hold now.
+// loaded adds the current memory to the usage of idle nodes.
 func (b *benchRun) loaded() {
 	if b.report.Idle == nil || len(b.report.Results) == 0 {
 		return
@@ -226,7 +226,7 @@ func (b *benchRun) loaded() {
 	}
 }
 
-// rest lets time go by.
+// rest waits for d, or until ctx ends.
 func rest(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -238,7 +238,7 @@ func rest(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// load is what a workload sends unless it changes that.
+// load returns the default load of a workload.
 func (b *benchRun) load(workload string) Load {
 	return Load{EntityType: "counter", Command: "add", Payload: benchPayload(b.o.payload), Keys: b.o.keys,
 		KeyPrefix: fmt.Sprintf("bench-%d-%s-", os.Getpid(), workload), Concurrency: b.o.concurrency, WarmUp: b.o.warmUp, Duration: b.o.duration}
@@ -272,7 +272,7 @@ func (b *benchRun) measure(ctx context.Context, workload string) (*Result, error
 	return b.activate(ctx, l)
 }
 
-// activate fills entities, starts the nodes again and asks each once.
+// activate fills entities, restarts the nodes and queries each entity once.
 func (b *benchRun) activate(ctx context.Context, l Load) (*Result, error) {
 	var keys []string
 	for i := range activated {
@@ -287,7 +287,7 @@ func (b *benchRun) activate(ctx context.Context, l Load) (*Result, error) {
 	if err := b.startNodes(ctx); err != nil {
 		return nil, err
 	}
-	// The first call of all pays for loading the module; another entity takes it.
+	// The very first call loads the module, so it goes to a different entity.
 	if _, err := b.toNode.Query(ctx, client.Query{EntityType: l.EntityType, EntityID: l.KeyPrefix + "warm", Name: "total"}); err != nil {
 		return nil, err
 	}

@@ -24,10 +24,11 @@ func (b *benchRun) half(ctx context.Context, l Load) (*Result, error) {
 	return Paced(ctx, workHalf, b.toNode, l, full/2, nil)
 }
 
-// calmPatience bounds the wait for nodes to end what earlier commands left.
+// calmPatience limits the wait for nodes to finish the work of earlier
+// commands.
 const calmPatience = 10 * time.Second
 
-// calm waits until the nodes have nothing to do, or for so long.
+// calm waits until the nodes are idle, or until patience is over.
 func (b *benchRun) calm(ctx context.Context, patience time.Duration) error {
 	const look, idle = time.Second, 100 * time.Millisecond
 	pids := b.servers("")
@@ -43,8 +44,8 @@ func (b *benchRun) calm(ctx context.Context, patience time.Duration) error {
 	return ctx.Err()
 }
 
-// timers measures how fast many timers that are due at once fire, and how
-// others fare meanwhile.
+// timers measures how fast many timers that are due at once fire, and the
+// latency of other commands during that time.
 func (b *benchRun) timers(ctx context.Context, l Load) error {
 	l.EntityType, l.Concurrency = "bench-counter", 4*b.o.outstanding
 	full := l
@@ -58,8 +59,8 @@ func (b *benchRun) timers(ctx context.Context, l Load) error {
 
 	set := l
 	set.EntityType, set.Command, set.KeyPrefix, set.Concurrency = "bench-alarm", "set", "alarm-", inFlight
-	// Setting them, what that leaves to do, and measuring the others take less
-	// than this.
+	// Setting the timers, the work that this leaves, and measuring the other
+	// commands take less time than this.
 	due := time.Now().Add(b.o.warmUp + b.o.duration + calmPatience + 15*time.Second + time.Duration(float64(b.o.timers)/half*float64(4*time.Second)))
 	spread := func(i int) []byte {
 		return fmt.Appendf(nil, `{"due":%d}`, due.Add(time.Duration(i%1000)*time.Millisecond).UnixMilli())
@@ -109,8 +110,8 @@ func (b *benchRun) timers(ctx context.Context, l Load) error {
 	return nil
 }
 
-// drained tells when all timers have fired, counted from when the first was
-// due. It does not look too often: to be asked costs a node some milliseconds.
+// drained reports when all timers have fired, counted from the first due time.
+// It polls rarely, because each poll costs a node some milliseconds.
 func (b *benchRun) drained(ctx context.Context, due time.Time, out chan<- time.Duration) {
 	for rest(ctx, 200*time.Millisecond) == nil {
 		fired := 0.0

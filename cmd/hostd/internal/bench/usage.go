@@ -2,28 +2,29 @@ package bench
 
 import "time"
 
-// Usage is what a process has taken of the machine.
+// Usage is the resource usage of a process.
 type Usage struct {
 	CPU       time.Duration // user and system time since it started
-	Anonymous uint64        // bytes of memory that no file is behind, now
-	Files     uint64        // bytes of memory that are files', now
-	Peak      uint64        // the most of both, so far
-	// Switches are how often its threads have waited: for others, for the
-	// network or the disk. Those of threads that have ended are not in it.
+	Anonymous uint64        // current memory in bytes that is not backed by a file
+	Files     uint64        // current memory in bytes that is backed by a file
+	Peak      uint64        // maximum of both together so far
+	// Switches is how often its threads have waited for other threads, the
+	// network or the disk. Threads that have ended are not counted.
 	Switches uint64
 }
 
-// Processes are those that together do what is measured.
+// Processes are the processes that are measured together.
 type Processes []int
 
-// CPU returns the processor time that all of them took since they started;
-// false where a process is gone, or where the system does not tell.
+// CPU returns the total processor time of the processes since they started;
+// false if a process has ended or the system does not report it.
 func (p Processes) CPU() (total time.Duration, ok bool) {
 	u, ok := p.Usage()
 	return u.CPU, ok
 }
 
-// Usage returns what all of them took together, as CPU does.
+// Usage returns the total usage of the processes, under the same conditions as
+// CPU.
 func (p Processes) Usage() (total Usage, ok bool) {
 	for _, pid := range p {
 		u, err := ReadUsage(pid)

@@ -12,10 +12,10 @@ import (
 )
 
 // clockTick is the unit of processor times in /proc, see proc(5): USER_HZ is
-// 100 on every architecture that Go runs on.
+// 100 on every architecture that Go supports.
 const clockTick = 10 * time.Millisecond
 
-// ReadUsage returns what a process has taken. CPU is counted in steps of 10 ms.
+// ReadUsage returns the usage of a process. CPU has a resolution of 10 ms.
 func ReadUsage(pid int) (Usage, error) {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -38,8 +38,8 @@ func ReadUsage(pid int) (Usage, error) {
 	return u, nil
 }
 
-// readSwitches adds up how often the threads of a process have waited. One that
-// ends meanwhile is passed over.
+// readSwitches adds up how often the threads of a process have waited. It skips
+// a thread that ends meanwhile.
 func readSwitches(tasks string) (total uint64, err error) {
 	threads, err := os.ReadDir(tasks)
 	if err != nil {
@@ -59,7 +59,7 @@ func readSwitches(tasks string) (total uint64, err error) {
 	return total, nil
 }
 
-// parseSwitches reads how often a thread has waited.
+// parseSwitches parses how often a thread has waited.
 func parseSwitches(status []byte) (uint64, error) {
 	for line := range strings.Lines(string(status)) {
 		if name, value, _ := strings.Cut(line, ":"); name == "voluntary_ctxt_switches" {
@@ -69,8 +69,8 @@ func parseSwitches(status []byte) (uint64, error) {
 	return 0, errors.New("its status has no voluntary_ctxt_switches")
 }
 
-// parseStat reads utime and stime, the 14th and 15th field. The second is a
-// name in parentheses, which may hold anything.
+// parseStat parses utime and stime, fields 14 and 15. Field 2 is a name in
+// parentheses, which may contain anything.
 func parseStat(stat []byte) (time.Duration, error) {
 	rest := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(rest) < 13 {
@@ -87,7 +87,7 @@ func parseStat(stat []byte) (time.Duration, error) {
 	return time.Duration(ticks) * clockTick, nil
 }
 
-// parseStatus reads what a process has in memory.
+// parseStatus parses the memory of a process.
 func parseStatus(status []byte, u *Usage) error {
 	fields := map[string]uint64{}
 	for line := range strings.Lines(string(status)) {

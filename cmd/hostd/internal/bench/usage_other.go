@@ -4,5 +4,5 @@ package bench
 
 import "errors"
 
-// ReadUsage fails: only Linux is asked.
+// ReadUsage fails, because it is only implemented for Linux.
 func ReadUsage(int) (Usage, error) { return Usage{}, errors.ErrUnsupported }

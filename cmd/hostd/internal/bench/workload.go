@@ -1,7 +1,7 @@
-// Package bench measures nodes the way their clients see them: closed loops of
-// unary calls, a stream kept full, and the time to bring a long history back;
-// and what processes take of the machine meanwhile. It reaches nodes through
-// the API alone. Each workload owns its goroutines and joins them before it
+// Package bench measures nodes as their clients see them: closed loops of unary
+// calls, a stream that is kept full, and the time to load a long history. It
+// also measures the resource usage of the processes. It reaches nodes only
+// through the API. Each workload owns its goroutines and joins them before it
 // returns; a run stops the processes that it started.
 package bench
 
@@ -16,37 +16,38 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// Load is what a workload sends.
+// Load describes the calls of a workload.
 type Load struct {
 	EntityType  string
 	Command     string
-	Query       string // is asked for in the place of the command, and sees all that was acknowledged; of unary calls
+	Query       string // for unary calls: a linearizable query to send instead of the command
 	Payload     []byte
-	Keys        int           // entities that commands go to, round robin
-	Scatter     bool          // not one after the other, but all over them
-	Fresh       bool          // of streams: each command goes to an entity of its own
-	KeyPrefix   string        // tells the entities of one run from those of others
-	Concurrency int           // callers, or commands outstanding on the stream
+	Keys        int           // number of entities that commands go to, round robin
+	Scatter     bool          // spread over the entities instead of in order
+	Fresh       bool          // for streams: each command goes to a new entity
+	KeyPrefix   string        // distinguishes the entities of a run from those of other runs
+	Concurrency int           // callers, or outstanding commands of the stream
 	WarmUp      time.Duration // before measuring
 	Duration    time.Duration // of measuring
 }
 
-// Result is what a workload measured. Latencies are of successful calls.
+// Result is the result of a workload. Latencies are those of successful calls.
 type Result struct {
 	Workload    string
 	Concurrency int
 	Keys        int
-	Elapsed     time.Duration // from the first moment that counts to the last answer
+	Elapsed     time.Duration // from the first counted moment to the last answer
 	Latency     Histogram
 	Errors      uint64
 	FirstError  error
 
-	// All counts the calls that were answered, those of the warm-up included.
+	// All counts the answered calls, including those of the warm-up.
 	All uint64
-	// Again counts the commands that were sent again, as they met their deadline.
+	// Again counts the commands that were sent again because they exceeded
+	// their deadline.
 	Again uint64
 
-	calls uint64    // that count, with those that failed
+	calls uint64    // counted calls, including failed ones
 	last  time.Time // end of the last of them
 }
 
@@ -58,7 +59,7 @@ func (r *Result) PerSecond() float64 {
 	return float64(r.Latency.Count()) / r.Elapsed.Seconds()
 }
 
-// keys returns the names of the entities.
+// keys returns the ids of the entities.
 func (l Load) keys() []string {
 	names := make([]string, max(l.Keys, 1))
 	for i := range names {
@@ -67,12 +68,12 @@ func (l Load) keys() []string {
 	return names
 }
 
-// key is the name of one of them.
+// key returns the id of one entity.
 func (l Load) key(i int) string { return l.KeyPrefix + strconv.Itoa(i) }
 
-// phase tells which calls count: those that begin after the warm-up. No call
-// begins after the end, unless none has counted so far: a slow machine is
-// measured too.
+// phase decides which calls count: those that begin after the warm-up. No call
+// begins after the end, unless none has counted so far, so that a slow machine
+// gets a result too.
 type phase struct{ measure, end time.Time }
 
 func (p phase) counts(began time.Time) bool { return !began.Before(p.measure) }
@@ -82,7 +83,7 @@ func (l Load) phase() phase {
 	return phase{now.Add(l.WarmUp), now.Add(l.WarmUp + l.Duration)}
 }
 
-// Unary keeps Concurrency callers busy with one call after another.
+// Unary keeps Concurrency callers busy with unary calls.
 func Unary(ctx context.Context, name string, c *client.Client, l Load) (*Result, error) {
 	keys := l.keys()
 	parts := make([]Result, l.Concurrency)
@@ -118,7 +119,7 @@ func Unary(ctx context.Context, name string, c *client.Client, l Load) (*Result,
 	return total.judged(ctx)
 }
 
-// call asks an entity once.
+// call makes one call to an entity.
 func (l Load) call(ctx context.Context, c *client.Client, key string) (err error) {
 	if l.Query != "" {
 		_, err = c.Query(ctx, client.Query{EntityType: l.EntityType, EntityID: key, Name: l.Query})
@@ -128,8 +129,8 @@ func (l Load) call(ctx context.Context, c *client.Client, key string) (err error
 	return err
 }
 
-// record keeps the outcome of a call that counts. A failure before that is
-// kept for its text.
+// record records the outcome of a call. Of a call that does not count it keeps
+// only the text of a failure.
 func (r *Result) record(p phase, began time.Time, err error) {
 	if err != nil && r.FirstError == nil {
 		r.FirstError = err
@@ -149,7 +150,7 @@ func (r *Result) record(p phase, began time.Time, err error) {
 	r.Latency.Record(r.last.Sub(began))
 }
 
-// judged refuses a result that measured nothing.
+// judged returns an error if no call succeeded.
 func (r *Result) judged(ctx context.Context) (*Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -170,7 +171,7 @@ func Stream(ctx context.Context, name string, c *client.Client, l Load) (*Result
 	s := c.Stream(client.StreamOptions{Outstanding: l.Concurrency})
 	r := &Result{Workload: name, Concurrency: l.Concurrency, Keys: l.Keys}
 	p := l.phase()
-	counted := false // a command that counts has been sent
+	counted := false // a counted command has been sent
 	for n := 0; ; n++ {
 		began := time.Now()
 		if began.After(p.end) && counted || ctx.Err() != nil {
@@ -184,8 +185,8 @@ func Stream(ctx context.Context, name string, c *client.Client, l Load) (*Result
 			key = keys[n%len(keys)]
 		}
 		cmd := client.Command{EntityType: l.EntityType, EntityID: key, Name: l.Command, Data: l.Payload}
-		// Answers come from the stream's one goroutine: r needs no lock until
-		// Close has joined it.
+		// Answers arrive on the stream's only goroutine, so r needs no lock
+		// until Close has joined it.
 		if err := s.Send(ctx, cmd, func(_ client.Reply, err error) { r.record(p, began, err) }); err != nil {
 			return nil, fmt.Errorf("workload %s: %w", name, errors.Join(err, closeStream(s)))
 		}
@@ -197,7 +198,7 @@ func Stream(ctx context.Context, name string, c *client.Client, l Load) (*Result
 	return r.judged(ctx)
 }
 
-// drainPatience bounds the wait for what is outstanding at the end.
+// drainPatience limits the wait for outstanding commands at the end.
 const drainPatience = 30 * time.Second
 
 func closeStream(s *client.Stream) error {
@@ -206,7 +207,7 @@ func closeStream(s *client.Stream) error {
 	return s.Close(ctx)
 }
 
-// Fill gives one entity a history of that many events, each command being one.
+// Fill gives one entity a history of that many events, with one command each.
 func Fill(ctx context.Context, c *client.Client, l Load, key string, events int) error {
 	s := c.Stream(client.StreamOptions{Outstanding: 256})
 	var failed error // of the first command; read after Close
@@ -227,7 +228,7 @@ func Fill(ctx context.Context, c *client.Client, l Load, key string, events int)
 	return nil
 }
 
-// Activate asks each entity once, on a node that has none of them in memory.
+// Activate queries each entity once, on a node that has none of them in memory.
 func Activate(ctx context.Context, name string, c *client.Client, entityType, query string, keys []string, wantSequence uint64) (*Result, error) {
 	r := &Result{Workload: name, Concurrency: 1, Keys: len(keys)}
 	for _, key := range keys {

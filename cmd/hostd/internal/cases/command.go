@@ -16,10 +16,10 @@ import (
 	"github.com/hostd/hostd/host/guest"
 )
 
-// DefaultFile is the file of cases of a project.
+// DefaultFile is the case file of a project.
 const DefaultFile = "cases.yaml"
 
-// NewCommand makes 'hostd test'. build builds the project in a directory and
+// NewCommand returns 'hostd test'. build builds the project in a directory and
 // returns its module.
 func NewCommand(std cli.Stdio, build func(ctx context.Context, dir string) ([]byte, error)) *cobra.Command {
 	var out *cli.Output
@@ -70,7 +70,7 @@ func NewCommand(std cli.Stdio, build func(ctx context.Context, dir string) ([]by
 	return c
 }
 
-// arguments tell the module, or the project, from the files of cases.
+// arguments separates the module or the project from the case files.
 func arguments(args []string) (subject string, files []string) {
 	subject = "."
 	if len(args) > 0 && !isCases(args[0]) {
@@ -105,7 +105,7 @@ func read(files []string) (all []Case, err error) {
 	return all, nil
 }
 
-// runAll runs cases and tells each result as it comes.
+// runAll runs cases and passes each result to tell.
 func runAll(ctx context.Context, wasm []byte, all []Case, tell func(Result) error) (failed int, err error) {
 	e, err := guest.New(ctx, guest.Options{TellFaults: true})
 	if err != nil {
@@ -138,7 +138,7 @@ func runAll(ctx context.Context, wasm []byte, all []Case, tell func(Result) erro
 	return failed, nil
 }
 
-// text is a result for people.
+// text formats a result for people.
 func text(r Result) string {
 	if r.Passed {
 		return "ok      " + cli.Clean(r.Name)

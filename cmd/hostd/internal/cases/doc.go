@@ -1,7 +1,7 @@
-// Package cases tests modules by files of cases, in whatever language a module
-// is written: given these events, when this command comes, then these events,
-// this reply, this state. It runs the very .wasm in the engine that nodes have,
-// and holds it to what a node relies on besides what a case says.
+// Package cases tests modules in any language with case files: given these
+// events, when this command arrives, then expect these events, this reply and
+// this state. It runs the actual .wasm file in the engine of the nodes, and
+// also checks everything that a node relies on.
 //
 // It calls no node, writes no file and starts no goroutine.
 package cases

@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/host/guest"
 )
 
-// errUnloadable is of a module that does not take a state.
+// errUnloadable means that a module does not load a state.
 var errUnloadable = errors.New("it does not load the state")
 
 // Handles of the entity in its two instances.
@@ -21,9 +21,9 @@ const (
 	again = 1
 )
 
-// entity is one entity of a case, with what a node would have stored of it. It
-// lives in one instance; in another one, with another clock and other random
-// numbers, its history is replayed.
+// entity is one entity of a case, with everything that a node would have stored
+// of it. It lives in one instance. Its history is also replayed in a second
+// instance, with another clock and other random numbers.
 type entity struct {
 	id       string
 	typ      uint32
@@ -31,15 +31,15 @@ type entity struct {
 	limits   abi.Limits
 	guest    *guest.Instance
 	other    *guest.Instance
-	random   *rand.Rand // of the sizes of batches
+	random   *rand.Rand // for the sizes of batches
 	history  []stored   // since the last tombstone
-	state    []byte     // of a type that keeps its state as a whole
-	version  uint64     // of that state; 0: the module's own
+	state    []byte     // of a durable-state type
+	version  uint64     // of that state; 0 means the module's own
 	sequence uint64
 	frames   []byte
 }
 
-// stored is an event as it is kept.
+// stored is a stored event.
 type stored struct {
 	sequence uint64
 	at       int64 // unix nanoseconds
@@ -47,14 +47,14 @@ type stored struct {
 	payload  []byte
 }
 
-// The other instance is as far away as two nodes can be.
+// The two instances differ as much as two nodes can.
 const (
 	otherClock = 1_900_000_000_000_000_000
 	otherSeed  = 0x9e3779b97f4a7c15
 )
 
-// newEntity makes the instances of an entity. lines is told what the guest
-// writes in the one where it lives.
+// newEntity creates the two instances of an entity. lines receives the log
+// lines of the guest from the one in which the entity lives.
 func newEntity(ctx context.Context, m *guest.Module, limits abi.Limits, entityType, id string, lines func(abi.LogLevel, []byte)) (*entity, error) {
 	about, index, ok := m.Manifest().Type(entityType)
 	if !ok {
@@ -85,7 +85,7 @@ func (e *entity) mode() abi.Mode {
 	return abi.HandleEvents
 }
 
-// load begins anew with a state of a version, or with none.
+// load loads a new entity with a state of a version, or without a state.
 func (e *entity) load(g *guest.Instance, handle uint64, state []byte, version, sequence uint64) error {
 	f := abi.AppendEntityID(e.frames[:0], e.id)
 	if state != nil {
@@ -102,7 +102,7 @@ func (e *entity) load(g *guest.Instance, handle uint64, state []byte, version, s
 	return err
 }
 
-// replay makes the entity of what is stored of it, in batches of random sizes.
+// replay rebuilds the entity from its stored data, in batches of random sizes.
 func (e *entity) replay(g *guest.Instance, handle uint64) error {
 	if err := e.load(g, handle, e.state, e.version, e.sequence); err != nil {
 		return err
@@ -132,7 +132,7 @@ func (e *entity) snapshot(g *guest.Instance, handle uint64) ([]byte, error) {
 	return bytes.Clone(state), err
 }
 
-// renew drops the entity where it lives and makes it of what is stored.
+// renew drops the live entity and rebuilds it from its stored data.
 func (e *entity) renew() error {
 	if err := e.guest.Drop(live); err != nil {
 		return err
@@ -140,8 +140,8 @@ func (e *entity) renew() error {
 	return e.replay(e.guest, live)
 }
 
-// purity says how the state is not what its history makes of it in another
-// instance, or what its own snapshot makes; empty when it is.
+// purity describes how the state differs from a replay of its history in
+// another instance, or from its own snapshot; empty if it does not.
 func (e *entity) purity(state []byte) (string, error) {
 	if e.transient() {
 		return "", nil
@@ -171,7 +171,7 @@ func (e *entity) purity(state []byte) (string, error) {
 	return "", nil
 }
 
-// keep stores what a command has decided.
+// keep stores the decisions of a command.
 func (e *entity) keep(out *abi.Output, now int64) error {
 	for _, ev := range out.Events {
 		e.sequence++

@@ -12,35 +12,35 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// maxFileBytes bounds a file of cases.
+// maxFileBytes limits a case file.
 const maxFileBytes = 4 << 20
 
-// A Case is one history, and what is asked on top of it.
+// A Case is one history and the calls that follow it.
 type Case struct {
 	Name       string
 	File       string
 	Line       int
-	entityType string // empty: the only one of the module
+	entityType string // empty means the module's only type
 	id         string
 	now        time.Time
-	settings   []byte // a frame, of what operators have set for the type
+	settings   []byte // a frame with the type's settings
 	given      []event
-	stored     *yaml.Node // state of a type that keeps its state as a whole
-	version    int        // of that state; 0: the module's own
+	stored     *yaml.Node // state of a durable-state type
+	version    int        // of that state; 0 means the module's own
 	steps      []step
-	state      *yaml.Node // where the case has no step: what its history makes
+	state      *yaml.Node // if the case has no step: expected state of its history
 }
 
-// event is an event of a case, given or wanted.
+// event is an event of a case, given or expected.
 type event struct {
 	line    int
 	name    string
-	payload *yaml.Node // nil is none
+	payload *yaml.Node // nil means none
 	tags    []string
-	tagged  bool // tags are said, if only that there are none
+	tagged  bool // tags are checked, even if the list is empty
 }
 
-// step is one call and what is wanted of it.
+// step is one call and its expected result.
 type step struct {
 	line      int
 	kind      callKind
@@ -50,7 +50,7 @@ type step struct {
 	now       time.Time
 	due       time.Time // of a timer
 	from      address   // of a message
-	principal []byte    // a frame, of a caller who is known
+	principal []byte    // a frame, if the caller is known
 	want      want
 }
 
@@ -66,8 +66,8 @@ const (
 // address is an entity.
 type address struct{ entityType, id string }
 
-// want is what is wanted of a call; what it does not say is not looked at, but
-// for a rejection, which is always wanted or not.
+// want is the expected result of a call. Fields that it leaves out are not
+// checked, except that an unexpected rejection always fails the case.
 type want struct {
 	events    []event
 	hasEvents bool
@@ -96,15 +96,15 @@ type timer struct {
 	cancel   bool
 	command  string
 	payload  *yaml.Node
-	in       time.Duration // behind the call
+	in       time.Duration // after the call
 	hasIn    bool
 	schedule string
 }
 
-// firstNow is the time of the calls of a case that says none.
+// firstNow is the default time of the calls of a case.
 var firstNow = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// Parse reads a file of cases. Errors name the file and the line.
+// Parse parses a case file. Errors name the file and the line.
 func Parse(name string, r io.Reader) ([]Case, error) {
 	text, err := io.ReadAll(io.LimitReader(r, maxFileBytes+1))
 	if err != nil {

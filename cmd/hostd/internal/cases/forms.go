@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/abi/schema"
 )
 
-// forms are the schemas of an entity type; nil where there is none.
+// forms are the schemas of an entity type; nil means no schema.
 type forms struct {
-	checked                            bool // nodes hold payloads to them
+	checked                            bool // nodes check payloads against them
 	commands, replies, queries, answer map[string]*schema.Schema
 	events                             map[string]*schema.Schema
 	state                              *schema.Schema
@@ -41,8 +41,8 @@ func formsOf(m *manifest.Manifest, t *manifest.EntityType) (*forms, error) {
 	return f, first
 }
 
-// unfit says how a payload does not fit a schema; empty when it does. Open is
-// for messages, whose unknown members pass.
+// unfit describes how a payload violates a schema; empty if it matches. open is
+// for messages between entities, in which unknown members are allowed.
 func unfit(s *schema.Schema, payload []byte, open bool) string {
 	if s == nil {
 		return ""
@@ -52,7 +52,7 @@ func unfit(s *schema.Schema, payload []byte, open bool) string {
 		check = s.CheckOpen
 	}
 	if len(payload) == 0 {
-		payload = []byte("null") // as a node gives none
+		payload = []byte("null") // as a node does for no payload
 	}
 	var out []string
 	for _, v := range check(payload) {

@@ -15,11 +15,11 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/jsondiff"
 )
 
-// judge compares what came of a call with what is wanted.
+// judge compares the result of a call with the expected one.
 func (r *run) judge(s *step, out *abi.Output, state []byte) error {
 	w := &s.want
 	if !r.judgeRejection(s, out) {
-		return nil // all else follows from it
+		return nil // any other difference follows from it
 	}
 	if w.hasEvents {
 		if err := r.judgeEvents(w.events, out.Events); err != nil {
@@ -50,7 +50,7 @@ func (r *run) judge(s *step, out *abi.Output, state []byte) error {
 	return nil
 }
 
-// judgeRejection reports that the call was rejected, or was not, as is wanted.
+// judgeRejection checks whether the call was rejected as expected.
 func (r *run) judgeRejection(s *step, out *abi.Output) bool {
 	code, message := cli.Clean(string(out.Reject.Code)), cli.Clean(string(out.Reject.Message))
 	switch w := &s.want; {
@@ -153,8 +153,8 @@ func (r *run) judgeTimers(want []timer, got []abi.Timer) error {
 	return nil
 }
 
-// compare holds what was made to what is wanted; nil wants nothing, or an empty
-// one.
+// compare compares a payload with the expected one; nil expects none or an
+// empty one.
 func (r *run) compare(what string, want *yaml.Node, got []byte) error {
 	wanted, err := r.payload(want, r.e.about.Encoding)
 	if err != nil {
@@ -169,8 +169,8 @@ func (r *run) compare(what string, want *yaml.Node, got []byte) error {
 	return nil
 }
 
-// differ says how bytes differ from those that are wanted, in lines; empty when
-// they do not. With alike, JSON texts that say the same do not differ.
+// differ describes how bytes differ from the expected ones, in lines; empty if
+// they do not. If alike is set, JSON texts with the same value do not differ.
 func differ(want, got []byte, alike bool) string {
 	if bytes.Equal(want, got) {
 		return ""
@@ -189,10 +189,10 @@ func differ(want, got []byte, alike bool) string {
 	return fmt.Sprintf("  want %s\n  got  %s", show(want), show(got))
 }
 
-// maxShown is how many bytes are shown of what is no JSON.
+// maxShown limits how many bytes of a non-JSON payload are shown.
 const maxShown = 400
 
-// show is a payload for people.
+// show formats a payload for people.
 func show(payload []byte) string {
 	if len(payload) == 0 {
 		return "nothing"

@@ -15,20 +15,20 @@ import (
 	"github.com/hostd/hostd/abi/schema"
 )
 
-// parser reads the nodes of one file.
+// parser parses the nodes of one file.
 type parser struct{ file string }
 
-// members are what an object may have, and how each is read.
+// members are the allowed members of an object, and how each is parsed.
 type members map[string]func(*yaml.Node) error
 
-// placedError is an error that has its place already.
+// placedError is an error that already has a position.
 type placedError struct{ error }
 
 func (p parser) fault(n *yaml.Node, format string, args ...any) error {
 	return placedError{fmt.Errorf("%s:%d: %s", p.file, n.Line, fmt.Sprintf(format, args...))}
 }
 
-// at gives an error a place, unless it has one.
+// at adds a position to an error, unless it has one.
 func (p parser) at(n *yaml.Node, err error) error {
 	var placed placedError
 	if err == nil || errors.As(err, &placed) {
@@ -37,8 +37,8 @@ func (p parser) at(n *yaml.Node, err error) error {
 	return p.fault(n, "%v", err)
 }
 
-// members reads an object. What it may not have is refused, with what was
-// probably meant.
+// members parses an object. It rejects an unknown member and suggests the one
+// that was probably meant.
 func (p parser) members(n *yaml.Node, what string, known members) error {
 	if n = resolve(n); n.Kind != yaml.MappingNode {
 		return p.fault(n, "%s is an object", what)
@@ -77,7 +77,7 @@ func (p parser) list(n *yaml.Node, what string, each func(*yaml.Node) error) err
 	return nil
 }
 
-// resolve is the node that an alias stands for.
+// resolve returns the node that an alias refers to.
 func resolve(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
@@ -121,7 +121,7 @@ func (p parser) time(to *time.Time) func(*yaml.Node) error {
 	}
 }
 
-// version reads the number of a form of states.
+// version parses the version of a state.
 func (p parser) version(to *int) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		if err := resolve(n).Decode(to); err != nil || *to < 1 || *to > manifest.MaxStateVersion {
@@ -131,9 +131,8 @@ func (p parser) version(to *int) func(*yaml.Node) error {
 	}
 }
 
-// events reads a list of events: each {TYPE: PAYLOAD}, or
-// {event: TYPE, payload: PAYLOAD, tags: [TAG]}. Tags are for those that are
-// wanted.
+// events parses a list of events: each {TYPE: PAYLOAD}, or {event: TYPE,
+// payload: PAYLOAD, tags: [TAG]}. Only expected events may have tags.
 func (p parser) events(n *yaml.Node, tags bool) (out []event, err error) {
 	err = p.list(n, "this", func(n *yaml.Node) error {
 		n = resolve(n)
@@ -168,7 +167,7 @@ func (p parser) events(n *yaml.Node, tags bool) (out []event, err error) {
 	return out, err
 }
 
-// when reads a call.
+// when parses a call.
 func (p parser) when(n *yaml.Node, s *step) error {
 	s.line = n.Line
 	kinds := 0
@@ -220,7 +219,7 @@ func (p parser) address(n *yaml.Node) (a address, err error) {
 	return a, p.at(n, err)
 }
 
-// settings reads what guests of the type read: {NAME: VALUE}.
+// settings parses the settings that guests of the type read: {NAME: VALUE}.
 func (p parser) settings(n *yaml.Node) ([]byte, error) {
 	if n = resolve(n); n.Kind != yaml.MappingNode {
 		return nil, p.fault(n, "settings are {NAME: VALUE}")
@@ -243,7 +242,7 @@ func (p parser) settings(n *yaml.Node) ([]byte, error) {
 	return abi.AppendSettings(nil, body), nil
 }
 
-// then reads what is wanted of a call.
+// then parses the expected result of a call.
 func (p parser) then(n *yaml.Node, w *want) error {
 	err := p.members(n, "a then", members{
 		"events": func(n *yaml.Node) (err error) {

@@ -13,15 +13,15 @@ import (
 	"github.com/hostd/hostd/host/guest"
 )
 
-// Codes with which a node refuses what it does not give to a guest, and by
-// which a case can want it.
+// Codes with which a node rejects a call before it reaches the guest. A case
+// can expect them.
 const (
 	codeUnfit       = "invalid_payload"
 	codeInternal    = "INTERNAL_COMMAND"
 	codeNotAccepted = "not_accepted"
 )
 
-// Result is how a case ended.
+// Result is the result of a case.
 type Result struct {
 	Name     string   `json:"name"`
 	File     string   `json:"file"`
@@ -31,10 +31,10 @@ type Result struct {
 	Log      []string `json:"log,omitempty"` // what the guest wrote, of a case that failed
 }
 
-// maxLog bounds the lines of a guest that are kept of a case.
+// maxLog limits the log lines that are kept of a case.
 const maxLog = 100
 
-// run is one case while it runs.
+// run is a running case.
 type run struct {
 	parser
 	c      *Case
@@ -42,13 +42,13 @@ type run struct {
 	forms  *forms
 	calls  int
 	failed []string
-	prefix string // of what fails: which step
+	prefix string // prefix of failures: the step
 	logged []string
 	now    int64 // unix nanoseconds
 }
 
-// Run runs a case. The error is one that no case has: the file's, or the
-// engine's. What the module does wrong is in the result.
+// Run runs a case. It returns an error only for a fault of the file or the
+// engine. Faults of the module are in the result.
 func Run(ctx context.Context, m *guest.Module, limits abi.Limits, c *Case) (result Result, err error) {
 	r := &run{parser: parser{c.File}, c: c, now: c.now.UnixNano()}
 	result = Result{Name: c.Name, File: c.File, Line: c.Line}
@@ -93,8 +93,8 @@ func (r *run) fail(format string, args ...any) {
 	r.failed = append(r.failed, r.prefix+fmt.Sprintf(format, args...))
 }
 
-// steps makes the entity of what is given, and then goes through the steps.
-// After a failure it goes on, unless the guest is gone.
+// steps creates the entity from the given history and then runs the steps. It
+// continues after a failure, unless the guest instance is dead.
 func (r *run) steps() error {
 	if err := r.given(); err != nil {
 		return err
@@ -127,7 +127,7 @@ func (r *run) steps() error {
 	return nil
 }
 
-// given puts what the case gives into the entity's history. An event that the
+// given adds the case's given events to the entity's history. An event that the
 // module cannot have stored is a fault of the file.
 func (r *run) given() error {
 	about := r.e.about
@@ -157,7 +157,7 @@ func (r *run) given() error {
 			return err
 		}
 		if g.payload == nil && about.Encoding == manifest.JSON {
-			payload = []byte("{}") // what an event without members is written as
+			payload = []byte("{}") // the encoding of an event without members
 		}
 		if about.Events != nil && !declared(about, g.name) {
 			return fmt.Errorf("%s:%d: the module has no event %q", r.c.File, g.line, g.name)
@@ -180,7 +180,7 @@ func declared(about *manifest.EntityType, event string) bool {
 	return false
 }
 
-// step makes one call and looks at what came of it.
+// step makes one call and checks its result.
 func (r *run) step(s *step) error {
 	r.calls++
 	payload, err := r.payload(s.payload, r.e.about.Encoding)
@@ -211,7 +211,8 @@ func (r *run) step(s *step) error {
 	return r.judge(s, out, after)
 }
 
-// refusal is what a node answers without a call of the guest.
+// refusal returns the rejection by a node before it calls the guest; empty if
+// there is none.
 func (r *run) refusal(s *step, payload []byte) (code, why string) {
 	about := r.e.about
 	itself := s.from == address{about.Name, r.c.id}
@@ -234,7 +235,7 @@ func (r *run) refusal(s *step, payload []byte) (code, why string) {
 	return "", ""
 }
 
-// call gives the guest a command or a query.
+// call passes a command or a query to the guest.
 func (r *run) call(s *step, payload []byte) (*abi.Output, error) {
 	env := guest.Env{Now: r.now, Seed: uint64(r.calls)}
 	f := abi.AppendSequence(r.e.frames[:0], r.e.sequence)
@@ -278,7 +279,7 @@ func (r *run) call(s *step, payload []byte) (*abi.Output, error) {
 	return out, abi.ParseOutput(out, bytes.Clone(raw), mode, &r.e.limits)
 }
 
-// promises holds what a command has decided to what the manifest says of it.
+// promises checks the decisions of a command against the manifest.
 func (r *run) promises(s *step, out *abi.Output) {
 	about := r.e.about
 	for _, ev := range out.Events {
@@ -300,10 +301,11 @@ func (r *run) promises(s *step, out *abi.Output) {
 	}
 }
 
-// settle stores what was decided, and holds the state to what a node relies on.
+// settle stores the decisions of a command, and checks everything that a node
+// relies on in the state.
 func (r *run) settle(s *step, out *abi.Output, before []byte) (after []byte, err error) {
 	if out.Rejected && (len(out.Events) > 0 || out.HasState) {
-		// A node forgets what the guest made of it.
+		// A node discards the live state too.
 		if err := r.e.renew(); err != nil {
 			return nil, err
 		}
@@ -330,7 +332,7 @@ func (r *run) settle(s *step, out *abi.Output, before []byte) (after []byte, err
 	return after, nil
 }
 
-// settled looks at a state that was stored.
+// settled checks a stored state.
 func (r *run) settled(state []byte) error {
 	if text := unfit(r.forms.state, state, false); text != "" {
 		r.fail("the state does not fit its schema: %s", text)

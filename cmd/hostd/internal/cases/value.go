@@ -15,14 +15,14 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 )
 
-// Bounds of a value, whatever aliases it has.
+// Limits of a value, including its aliases.
 const (
 	maxValueBytes = 1 << 20
 	maxValueDepth = 500
 )
 
-// payload is a value as the guest gets it: canonical JSON text, or bytes for a
-// type whose payloads are bytes. nil is none.
+// payload returns a value as the guest receives it: canonical JSON text, or
+// bytes for a type with the encoding bytes; nil if there is none.
 func (p parser) payload(n *yaml.Node, encoding manifest.Encoding) ([]byte, error) {
 	if n == nil {
 		return nil, nil
@@ -40,7 +40,7 @@ func (p parser) payload(n *yaml.Node, encoding manifest.Encoding) ([]byte, error
 	return out, p.at(n, err)
 }
 
-// plainBytes are a text as it is, or what stands for bytes in YAML.
+// plainBytes returns the bytes of a text or of a YAML binary.
 func plainBytes(n *yaml.Node) ([]byte, error) {
 	if n.Kind != yaml.ScalarNode {
 		return nil, errors.New("payloads of this type are bytes: write a text, or !!binary and base64")
@@ -54,7 +54,7 @@ func plainBytes(n *yaml.Node) ([]byte, error) {
 	return []byte(n.Value), nil
 }
 
-// appendJSON writes a node as JSON text.
+// appendJSON appends a node as JSON text.
 func appendJSON(out *bytes.Buffer, n *yaml.Node, depth int) error {
 	n = resolve(n)
 	if depth > maxValueDepth || out.Len() > maxValueBytes {
@@ -133,8 +133,7 @@ func appendScalar(out *bytes.Buffer, n *yaml.Node) error {
 	return nil
 }
 
-// appendInteger keeps the digits of a number that JSON can have as they are,
-// however many they are.
+// appendInteger appends an integer with all its digits, however many there are.
 func appendInteger(out *bytes.Buffer, n *yaml.Node) error {
 	if json.Valid([]byte(n.Value)) {
 		out.WriteString(n.Value)
@@ -156,7 +155,7 @@ func appendInteger(out *bytes.Buffer, n *yaml.Node) error {
 func appendText(out *bytes.Buffer, text string) {
 	enc := json.NewEncoder(out)
 	enc.SetEscapeHTML(false)
-	if enc.Encode(text) == nil { // a text can always be written
+	if enc.Encode(text) == nil { // encoding a text never fails
 		out.Truncate(out.Len() - 1) // the line break
 	}
 }

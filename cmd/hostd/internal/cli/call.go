@@ -17,9 +17,9 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 )
 
-// Session is a command's way to the nodes while it runs. Beside the client it
-// has the services themselves, at the first node that answered, for calls that
-// the client has no method for.
+// Session is a command's connection to the nodes while it runs. In addition to
+// the client it has the services themselves, at the first node that answered,
+// for calls that the client has no method for.
 type Session struct {
 	*client.Client
 	EntityService  entityv1connect.EntityServiceClient
@@ -30,7 +30,7 @@ type Session struct {
 	remote         *Remote
 }
 
-// Open connects a session. The caller closes it.
+// Open opens a session. The caller must close it.
 func (r *Remote) Open(ctx context.Context, std Stdio) (*Session, error) {
 	c, err := r.Dial(ctx)
 	if err != nil {
@@ -41,8 +41,8 @@ func (r *Remote) Open(ctx context.Context, std Stdio) (*Session, error) {
 	return s, nil
 }
 
-// NewSession is a session by a client, with the services of the node at a URL.
-// It closes the client.
+// NewSession returns a session that uses a client, with the services of the
+// node at a URL. Closing the session closes the client.
 func NewSession(c *client.Client, addr string, std Stdio, timeout time.Duration) *Session {
 	plain := connect.WithAcceptCompression("gzip", nil, nil)
 	return &Session{
@@ -53,9 +53,9 @@ func NewSession(c *client.Client, addr string, std Stdio, timeout time.Duration)
 	}
 }
 
-// Reopen has the session talk to the next node that answers, which may be the
-// one that it talked to; it stays as it is where none does. Calls that are
-// under way end. It is for sessions that Open made.
+// Reopen connects the session to the next node that answers, which may be the
+// current one. If none answers, the session does not change. Calls in progress
+// end. Reopen works only for sessions that Open returned.
 func (s *Session) Reopen(ctx context.Context) error {
 	was := s.remote.alive
 	s.remote.alive = (was + 1) % len(s.remote.addrs())
@@ -69,15 +69,15 @@ func (s *Session) Reopen(ctx context.Context) error {
 	return nil
 }
 
-// Remark is what an answer may say after it was printed, on standard error: a
-// line, and an error where the answer itself is a failure.
+// Remark is an optional interface of an answer. After the answer is printed,
+// Remark returns a line for standard error, and an error if the answer itself
+// is a failure.
 type Remark interface {
 	Remark() (line string, failure error)
 }
 
-// Ask makes a command that asks nodes for something and prints the answer: as
-// JSON, or what text writes of it. What ask returns as an error is named for
-// the verb.
+// Ask returns a command that asks nodes for something and prints the answer as
+// JSON or as text writes it. The verb is added to an error of ask.
 func Ask[V any](std Stdio, use, short string, least, most int,
 	ask func(ctx context.Context, s *Session, args []string) (V, error), text func(w io.Writer, v V)) *cobra.Command {
 	var out *Output
@@ -103,8 +103,8 @@ func Ask[V any](std Stdio, use, short string, least, most int,
 	return c
 }
 
-// Look is Ask of a command that changes nothing: where the node that it asks
-// does not answer, it asks the next, see Anywhere.
+// Look is Ask for a command that changes nothing: if the node does not answer,
+// it asks the next one, see Anywhere.
 func Look[V any](std Stdio, use, short string, least, most int,
 	ask func(ctx context.Context, s *Session, args []string) (V, error), text func(w io.Writer, v V)) *cobra.Command {
 	return Ask(std, use, short, least, most, func(ctx context.Context, s *Session, args []string) (V, error) {
@@ -112,9 +112,9 @@ func Look[V any](std Stdio, use, short string, least, most int,
 	}, text)
 }
 
-// Anywhere asks by the services of a session, and again from the start at the
-// next of its nodes where one has ended or cannot be reached: once at each. What
-// is asked must be the same when it is asked twice.
+// Anywhere calls ask with the services of a session. If the node has ended or
+// cannot be reached, it starts again at the next node, once for each node. ask
+// must be idempotent.
 func Anywhere[V any](ctx context.Context, s *Session, ask func(ctx context.Context) (V, error)) (V, error) {
 	for left := s.others(); ; left-- {
 		v, err := ask(ctx)
@@ -129,7 +129,7 @@ func Anywhere[V any](ctx context.Context, s *Session, ask func(ctx context.Conte
 	}
 }
 
-// others is how many nodes a session may go on to.
+// others returns how many other nodes a session may try.
 func (s *Session) others() int {
 	if s.remote == nil {
 		return 0
@@ -137,8 +137,8 @@ func (s *Session) others() int {
 	return len(s.remote.addrs()) - 1
 }
 
-// Order makes a command that has nodes do something and prints no data: what
-// give returns is said on standard error.
+// Order returns a command that makes nodes do something and prints no data: the
+// text that give returns is printed on standard error.
 func Order(std Stdio, use, short string, least, most int, give func(ctx context.Context, s *Session, args []string) (done string, err error)) *cobra.Command {
 	return Talk(std, use, short, least, most, func(ctx context.Context, s *Session, args []string) error {
 		done, err := give(ctx, s, args)
@@ -149,9 +149,9 @@ func Order(std Stdio, use, short string, least, most int, give func(ctx context.
 	})
 }
 
-// Follow makes a command that prints what a stream brings, a line for each, as
-// JSON or as text has it. Where endless says so the stream is interrupted and
-// not at its end, and that is no failure.
+// Follow returns a command that prints the items of a stream, one per line, as
+// JSON or as text formats them. If endless returns true, the end of ctx
+// interrupts the stream, which is not a failure.
 func Follow[V any](std Stdio, use, short string, least, most int, endless func() bool,
 	open func(ctx context.Context, s *Session, args []string) iter.Seq2[V, error], text func(v V) string) *cobra.Command {
 	var out *Output
@@ -162,7 +162,7 @@ func Follow[V any](std Stdio, use, short string, least, most int, endless func()
 	return c
 }
 
-// Lines prints what a stream brings. That ctx ends is a failure unless the
+// Lines prints the items of a stream. The end of ctx is a failure unless the
 // stream is endless.
 func Lines[V any](ctx context.Context, out *Output, endless bool, stream iter.Seq2[V, error], text func(v V) string) error {
 	for v, err := range stream {
@@ -179,11 +179,12 @@ func Lines[V any](ctx context.Context, out *Output, endless bool, stream iter.Se
 	return nil
 }
 
-// Always is for Follow where a stream has no end of its own.
+// Always is the endless argument of Follow for a stream that never ends by
+// itself.
 func Always() bool { return true }
 
-// Talk makes a command that opens a session and does something with it. An
-// error is named for the verb.
+// Talk returns a command that opens a session and calls do. The verb is added
+// to an error.
 func Talk(std Stdio, use, short string, least, most int, do func(ctx context.Context, s *Session, args []string) error) *cobra.Command {
 	var r *Remote
 	c := Leaf(use, short, least, most, func(ctx context.Context, c *cobra.Command, args []string) error {
@@ -202,7 +203,7 @@ func Talk(std Stdio, use, short string, least, most int, do func(ctx context.Con
 	return c
 }
 
-// Unary makes a call of a service, within the time of the command.
+// Unary makes a unary call of a service, within the timeout of the command.
 func Unary[Req, Res any](ctx context.Context, s *Session, call func(context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
@@ -213,7 +214,7 @@ func Unary[Req, Res any](ctx context.Context, s *Session, call func(context.Cont
 	return res.Msg, nil
 }
 
-// Stream iterates over the answers to a server-streaming call; an error ends
+// Stream iterates over the responses of a server-streaming call; an error ends
 // it.
 func Stream[Req, Res any](ctx context.Context, call func(context.Context, *connect.Request[Req]) (*connect.ServerStreamForClient[Res], error), req *Req) iter.Seq2[*Res, error] {
 	return func(yield func(*Res, error) bool) {
@@ -234,7 +235,7 @@ func Stream[Req, Res any](ctx context.Context, call func(context.Context, *conne
 	}
 }
 
-// NodeEnded reports that a stream that failed may well go on at another node.
+// NodeEnded reports whether a failed stream may be continued at another node.
 func NodeEnded(err error) bool {
 	switch client.CodeOf(err) {
 	case connect.CodeUnavailable, connect.CodeCanceled, connect.CodeUnknown, connect.CodeInternal, connect.CodeAborted, connect.CodeDeadlineExceeded:

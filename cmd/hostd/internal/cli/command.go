@@ -1,6 +1,6 @@
-// Package cli is what the commands of the program share: how a command line is
-// read, how a node is called, and how what it answers is printed, data to
-// standard output and talk to standard error. It knows no noun of the program.
+// Package cli is shared by the commands of the program: it parses a command
+// line, calls a node, and prints the answer. Data goes to standard output,
+// messages go to standard error. It does not know the individual commands.
 package cli
 
 import (
@@ -21,10 +21,10 @@ import (
 const (
 	ExitDone   = 0
 	ExitFailed = 1 // the operation failed
-	ExitUsage  = 2 // the command line is wrong
+	ExitUsage  = 2 // the command line is invalid
 )
 
-// Stdio is where a command reads and writes.
+// Stdio holds the standard streams of a command.
 type Stdio struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -36,26 +36,26 @@ type UsageError struct{ err error }
 func (e *UsageError) Error() string { return e.err.Error() }
 func (e *UsageError) Unwrap() error { return e.err }
 
-// Usage makes an error a fault of the command line.
+// Usage marks an error as a fault of the command line.
 func Usage(err error) error { return &UsageError{err} }
 
-// Usagef describes a fault of the command line.
+// Usagef returns a UsageError with a formatted text.
 func Usagef(format string, args ...any) error { return Usage(fmt.Errorf(format, args...)) }
 
-// failedError is a failure of an operation that was asked for rightly. Any
-// other error comes from reading the command line.
+// failedError is the failure of an operation whose command line was valid. Any
+// other error comes from parsing the command line.
 type failedError struct{ err error }
 
 func (e *failedError) Error() string { return e.err.Error() }
 func (e *failedError) Unwrap() error { return e.err }
 
-// ExitError ends the program with a code that another process reads, and
-// without a word.
+// ExitError ends the program with a code that another process reads, without
+// printing anything.
 type ExitError struct{ Code int }
 
 func (e *ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 
-// Canceled reports that a failure is nothing but the end of the context.
+// Canceled reports whether an error is only the end of the context.
 func Canceled(err error) bool {
 	return errors.Is(err, context.Canceled) || client.CodeOf(err) == connect.CodeCanceled
 }
@@ -96,7 +96,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, std Stdio) int
 	return ExitFailed
 }
 
-// Group makes a command that only has commands below it.
+// Group returns a command that only has subcommands.
 func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 	c := &cobra.Command{Use: use, Short: short, RunE: func(c *cobra.Command, args []string) error {
 		if len(args) > 0 {
@@ -114,7 +114,7 @@ func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 	c.SuggestionsMinimumDistance = 2
 	c.AddCommand(below...)
 	for _, b := range below {
-		if b.HasSubCommands() { // a misspelt verb is what is wrong, not its flags
+		if b.HasSubCommands() { // report a misspelt verb instead of its flags
 			b.FParseErrWhitelist.UnknownFlags = true
 			b.Flags().StringP("output", "o", "table", "`format` of failures")
 			b.Flags().Lookup("output").Hidden = true
@@ -123,8 +123,8 @@ func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// Leaf makes a command that takes from least to most arguments; most below
-// zero is any number. What do returns is a failure of the operation unless it
+// Leaf returns a command that takes from least to most arguments; if most is
+// negative, any number. An error of do is a failure of the operation unless it
 // is a UsageError.
 func Leaf(use, short string, least, most int, do func(ctx context.Context, c *cobra.Command, args []string) error) *cobra.Command {
 	return &cobra.Command{
@@ -144,8 +144,9 @@ func Leaf(use, short string, least, most int, do func(ctx context.Context, c *co
 	}
 }
 
-// Before has a check run before the command does anything: what it returns is a
-// fault of the command line. Several run in the order in which they were given.
+// Before adds a check that runs before the command does anything. An error of
+// check is a fault of the command line. Checks run in the order in which they
+// were added.
 func Before(c *cobra.Command, check func(args []string) error) {
 	earlier := c.PreRunE
 	c.PreRunE = func(c *cobra.Command, args []string) error {
@@ -158,7 +159,7 @@ func Before(c *cobra.Command, check func(args []string) error) {
 	}
 }
 
-// First returns the first argument, or nothing.
+// First returns the first argument, or an empty string.
 func First(args []string) string {
 	if len(args) == 0 {
 		return ""

@@ -13,14 +13,13 @@ import (
 )
 
 const (
-	completePatience = 2 * time.Second // for the nodes' answer
-	completeMost     = 100             // ids that are offered
+	completePatience = 2 * time.Second // timeout of the nodes' answer
+	completeMost     = 100             // maximum number of offered ids
 )
 
-// completeArgs completes the arguments of a command that calls nodes by their
-// names on its line of usage: TYPE, ID, NODE, DIGEST, COMMAND and QUERY are
-// asked of the cluster, FILE is a file. Where nobody answers nothing is
-// offered.
+// completeArgs completes the arguments of a command that calls nodes, by their
+// names in its usage line: TYPE, ID, NODE, DIGEST, COMMAND and QUERY are looked
+// up in the cluster, FILE is a file. If no node answers, it offers nothing.
 func completeArgs(c *cobra.Command, r *Remote) {
 	c.ValidArgsFunction = func(c *cobra.Command, args []string, begun string) ([]string, cobra.ShellCompDirective) {
 		names := strings.FieldsFunc(c.Use, func(r rune) bool { return strings.ContainsRune(" []", r) })[1:]
@@ -52,7 +51,8 @@ func completeArgs(c *cobra.Command, r *Remote) {
 	}
 }
 
-// named asks the cluster for what may stand for an argument after others.
+// named asks the cluster for the possible values of an argument that follows
+// others.
 func (s *Session) named(ctx context.Context, name string, before []string, begun string) (found []string) {
 	switch name {
 	case "TYPE", "DIGEST":

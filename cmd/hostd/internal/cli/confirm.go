@@ -12,10 +12,11 @@ import (
 	"golang.org/x/term"
 )
 
-// AddConfirm has a command that takes something away for good ask before it
-// does so, and gives it the flag --yes, which answers. It asks on a terminal
-// only: a script has nobody who could answer. question is asked with the
-// command's arguments; an empty one is not asked.
+// AddConfirm makes a command that removes something for good ask for
+// confirmation first, and adds the flag --yes, which confirms in advance. It
+// asks only on a terminal, because nobody can answer in a script. question
+// returns the question for the command's arguments; if it is empty, the command
+// does not ask.
 func AddConfirm(c *cobra.Command, std Stdio, question func(args []string) string) {
 	yes := false
 	c.Flags().BoolVarP(&yes, "yes", "y", false, "skip the confirmation prompt, which is only shown on a terminal")
@@ -31,13 +32,13 @@ func AddConfirm(c *cobra.Command, std Stdio, question func(args []string) string
 	})
 }
 
-// OnTerminal reports whether somebody sits at a stream.
+// OnTerminal reports whether a stream is a terminal.
 func OnTerminal(stream any) bool {
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// confirmed asks and reads one line; anything but yes is no.
+// confirmed asks and reads one line; any answer except yes means no.
 func confirmed(std Stdio, question string) bool {
 	fmt.Fprintf(std.Err, "%s [y/N] ", question)
 	line, err := bufio.NewReader(io.LimitReader(std.In, answerMost)).ReadString('\n')
@@ -51,5 +52,5 @@ func confirmed(std Stdio, question string) bool {
 	return false
 }
 
-// answerMost bounds an answer, in bytes.
+// answerMost limits an answer, in bytes.
 const answerMost = 64

@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// Context is a cluster that commands talk to unless they are told otherwise.
-// Secrets are not in it, but the files that hold them.
+// Context is a saved set of defaults for the cluster that commands call. It
+// contains no secrets, only the names of the files that hold them.
 type Context struct {
 	Addr      string `json:"addr"`
 	TokenFile string `json:"tokenFile,omitempty"`
@@ -23,24 +23,25 @@ type Context struct {
 	Key       string `json:"key,omitempty"`
 }
 
-// Contexts are those of a user.
+// Contexts are the contexts of a user.
 type Contexts struct {
 	Current  string             `json:"current,omitempty"`
 	Contexts map[string]Context `json:"contexts"`
 }
 
-// contextsFile is where the contexts of the user are.
+// contextsFile returns the path of the user's contexts.
 func contextsFile() (string, error) {
 	dir, err := os.UserConfigDir()
 	return filepath.Join(dir, "hostd", "contexts.json"), err
 }
 
-// LoadContexts reads the contexts of the user; there are none without a file.
+// LoadContexts reads the user's contexts; there are none if the file does not
+// exist.
 func LoadContexts() (Contexts, error) {
 	out := Contexts{Contexts: map[string]Context{}}
 	path, err := contextsFile()
 	if err != nil {
-		return out, nil // the user has no folder for it
+		return out, nil // the user has no configuration directory
 	}
 	text, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +59,7 @@ func LoadContexts() (Contexts, error) {
 	return out, nil
 }
 
-// Save writes the contexts in one step, for their user alone.
+// Save writes the contexts atomically, readable only by the user.
 func (c Contexts) Save() error {
 	path, err := contextsFile()
 	if err != nil {
@@ -74,16 +75,18 @@ func (c Contexts) Save() error {
 	return files.Replace(path, append(text, '\n'), 0o600)
 }
 
-// addContext gives a command the flag --context. A context says where the nodes
-// are and who calls, unless the command line does. One that is named beats the
-// environment, the current one does not. What a context says of who calls is
-// for its own nodes: where the address comes from elsewhere none is looked at.
+// addContext adds the flag --context to a command. A context sets the addresses
+// of the nodes and the credentials, unless the command line does. A context
+// that is named by the flag overrides the environment; the current context does
+// not. The credentials of a context are only for its own nodes: if the address
+// comes from elsewhere, they are not used.
 func addContext(c *cobra.Command, r *Remote) {
 	c.Flags().StringVar(&r.context, "context", "", "`name` of the context to use; defaults to the current context if --addr is unset")
 	Before(c, func([]string) error { return r.useContext(c) })
 }
 
-// useContext takes from a context what the command line does not say.
+// useContext takes the values that the command line does not set from a
+// context.
 func (r *Remote) useContext(c *cobra.Command) error {
 	name := r.context
 	named, addressed := name != "", c.Flags().Changed("addr")

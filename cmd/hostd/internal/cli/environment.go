@@ -16,14 +16,15 @@ const (
 	testVariables  = "HOSTD_TEST_" // are read by tests
 )
 
-// serviceVariable is one that Kubernetes gives to the pods beside a service
-// whose name begins with hostd: HOSTD_SERVICE_HOST, HOSTD_PORT_7070_TCP_ADDR
-// and the like, as Kubernetes documents under "Discovering services".
+// serviceVariable matches the variables that Kubernetes sets in pods for a
+// service whose name begins with hostd: HOSTD_SERVICE_HOST,
+// HOSTD_PORT_7070_TCP_ADDR and the like, as Kubernetes documents under
+// "Discovering services".
 var serviceVariable = regexp.MustCompile(`_(SERVICE_HOST|SERVICE_PORT(_.*)?|PORT|PORT_\d+_(TCP|UDP|SCTP)(_.*)?)$`)
 
-// CheckEnvironment refuses a variable of ours that no command reads, as it is
-// probably misspelt. environ has lines NAME=VALUE, known the names that are
-// read.
+// CheckEnvironment rejects a HOSTD_ variable that no command reads, because it
+// is probably misspelt. environ has lines NAME=VALUE; known lists the names
+// that are read.
 func CheckEnvironment(environ, known []string) error {
 	var unknown []string
 	for _, line := range environ {
@@ -37,7 +38,7 @@ func CheckEnvironment(environ, known []string) error {
 		return nil
 	}
 	name := slices.Min(unknown)
-	// What all begin with makes none of them near.
+	// The common prefix must not make names look similar.
 	rest := make([]string, len(known))
 	for i, k := range known {
 		rest[i] = strings.TrimPrefix(k, variablePrefix)

@@ -11,12 +11,13 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// What a guest, or whoever called, has written moves no cursor, colours
-// nothing, turns no text around and begins no line of its own on a terminal. In
-// JSON the same characters are escapes, which mean the same.
+// Text that guests or callers have written is escaped on a terminal, so that it
+// cannot move the cursor, set colours, reverse the direction of text or start a
+// line. In JSON the same characters become escapes, which have the same
+// meaning.
 
-// Clean is text that came from elsewhere, within a line: quoted where not all
-// of it can be seen.
+// Clean returns untrusted text for use within a line: quoted if some of it is
+// invisible.
 func Clean(s string) string {
 	if strings.IndexFunc(s, unseen) >= 0 {
 		return fmt.Sprintf("%q", s)
@@ -24,11 +25,10 @@ func Clean(s string) string {
 	return s
 }
 
-// unseen reports whether a character is none that is seen, or stands for a byte
-// that is none.
+// unseen reports whether a character is invisible, or replaces an invalid byte.
 func unseen(r rune) bool { return !unicode.IsPrint(r) && r != '\u00a0' || r == utf8.RuneError }
 
-// escapeJSON escapes what is not seen in JSON text, but for its line breaks.
+// escapeJSON escapes the invisible characters in JSON text, except line breaks.
 func escapeJSON(text string) string {
 	if strings.IndexFunc(text, unseenInJSON) < 0 {
 		return text
@@ -50,8 +50,8 @@ func escapeJSON(text string) string {
 
 func unseenInJSON(r rune) bool { return unseen(r) && r != '\n' && r != utf8.RuneError }
 
-// CleanLines are the lines of text that came from elsewhere, such as the stack
-// of a panic: at least one, of the others those in which something stands.
+// CleanLines returns the lines of untrusted text, such as the stack of a panic,
+// without empty lines after the first. There is at least one.
 func CleanLines(s string) []string {
 	lines := linesOf(s)
 	for i := range lines {
@@ -60,8 +60,8 @@ func CleanLines(s string) []string {
 	return lines
 }
 
-// linesOf are the lines of text, without empty ones behind the first and
-// without tabs.
+// linesOf returns the lines of text, with tabs replaced and without empty lines
+// after the first.
 func linesOf(text string) []string {
 	var lines []string
 	for line := range strings.Lines(text) {
@@ -75,16 +75,18 @@ func linesOf(text string) []string {
 	return lines
 }
 
-// Quote is text from elsewhere within what is printed: the lines behind its
-// first are marked, so that none is taken for another's.
+// Quote returns untrusted text to be printed inside other text. All lines after
+// the first are marked, so that they cannot be mistaken for the program's
+// output.
 func Quote(s string) string { return strings.Join(CleanLines(s), "\n"+quoteBegin) }
 
-// quoteBegin begins the lines of an answer behind its first: what a guest has
-// written, such as the stack of a panic, is read by lines and is known for that.
+// quoteBegin marks the lines after the first of untrusted text, such as the
+// stack of a panic that a guest has written, because people and programs read
+// output line by line.
 const quoteBegin = "    | "
 
-// errorText is an error for people. What a node has answered begins no line by
-// itself; errors of this program may.
+// errorText returns an error for people. Text that a node sent cannot start a
+// new line; errors of this program can.
 func errorText(err error) string {
 	text := err.Error()
 	var failed *client.Error

@@ -11,22 +11,24 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// usageCode is the code of a fault of the command line, beside those of RPC.
+// usageCode is the code of a fault of the command line, in addition to the RPC
+// codes.
 const usageCode = "usage"
 
-// failure is how a command failed, as JSON.
+// failure is the failure of a command, as JSON.
 type failure struct {
-	Code    string `json:"code"`             // of RPC, or usageCode
+	Code    string `json:"code"`             // RPC code or usageCode
 	Reason  string `json:"reason,omitempty"` // names it for programs
 	Message string `json:"message"`
 	Next    string `json:"next,omitempty"` // what can be done
-	// Rejection is the code of a module's refusal.
+	// Rejection is the code of a rejection by a module.
 	Rejection string `json:"rejection,omitempty"`
-	// ActualSequence is where the entity is that was expected elsewhere.
+	// ActualSequence is the entity's sequence, if it differs from the expected
+	// one.
 	ActualSequence *uint64 `json:"actualSequence,omitempty"`
 }
 
-// codeOf is the code of a failure: unavailable where no node was reached.
+// codeOf returns the code of a failure: unavailable if no node was reached.
 func codeOf(err error) string {
 	var network *net.OpError
 	if code := client.CodeOf(err); code != connect.CodeUnknown || !errors.As(err, &network) {
@@ -35,8 +37,8 @@ func codeOf(err error) string {
 	return connect.CodeUnavailable.String()
 }
 
-// report says on standard error why a command failed and what can be done: for
-// people or, with -o json, as JSON on one line.
+// report prints to standard error why a command failed and what to do about it:
+// for people or, with -o json, as one line of JSON.
 func report(std Stdio, c *cobra.Command, err error, code, next string) {
 	if f := c.Flags().Lookup("output"); f == nil || f.Value.String() != "json" {
 		fmt.Fprintf(std.Err, "hostd: %s\n", errorText(err))
@@ -57,5 +59,5 @@ func report(std Stdio, c *cobra.Command, err error, code, next string) {
 	case errors.As(err, &mismatch):
 		v.ActualSequence = &mismatch.Actual
 	}
-	_ = WriteJSON(std.Err, map[string]failure{"error": v}, "") // nobody is left to tell
+	_ = WriteJSON(std.Err, map[string]failure{"error": v}, "") // there is no other place to report to
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// HintedError is an error that carries its own next step.
+// HintedError is an error that suggests a next step.
 type HintedError struct {
 	err  error
 	Next string
@@ -19,11 +19,11 @@ type HintedError struct {
 func (e *HintedError) Error() string { return e.err.Error() }
 func (e *HintedError) Unwrap() error { return e.err }
 
-// Hint adds the next step to an error.
+// Hint adds the suggested next step to an error.
 func Hint(err error, next string) error { return &HintedError{err, next} }
 
-// NextStep returns what an operator can do about an error, or "" if the error
-// says it itself.
+// NextStep returns what an operator can do about an error, or "" if there is no
+// suggestion or the error contains it.
 func NextStep(err error) string {
 	var hinted *HintedError
 	if errors.As(err, &hinted) {

@@ -8,21 +8,21 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// Named are the flags of what takes effect once under an id.
+// Named has the flags of an operation that takes effect once under an id.
 type Named struct {
 	ID    string
-	tried time.Duration // ago
+	tried time.Duration // how long ago
 }
 
-// AddNamed adds them to the command line of what, and makes an id where there
-// is none.
+// AddNamed adds the flags to a command, whose operation is called what, and
+// generates an id if none is given.
 func AddNamed(c *cobra.Command, n *Named, what string) {
 	c.Flags().StringVar(&n.ID, "command-id", "", "unique `id` of the "+what+", for safe retries; generated if unset")
 	c.Flags().DurationVar(&n.tried, "first-tried", 0, "`time` since the first attempt with this --command-id; a node that may have forgotten the outcome since then rejects the call instead of repeating its effect")
 	Before(c, func([]string) error { return n.check() })
 }
 
-// check makes an id where there is none.
+// check generates an id if none is given.
 func (n *Named) check() error {
 	switch {
 	case n.tried < 0:
@@ -35,7 +35,7 @@ func (n *Named) check() error {
 	return nil
 }
 
-// At is when it was first tried; zero when it was not.
+// At returns when the operation was first tried; zero if it was not.
 func (n *Named) At() time.Time {
 	if n.tried == 0 {
 		return time.Time{}
@@ -43,7 +43,7 @@ func (n *Named) At() time.Time {
 	return time.Now().Add(-n.tried)
 }
 
-// AgeMs is how long ago that was.
+// AgeMs returns how long ago the operation was first tried, in milliseconds.
 func (n *Named) AgeMs() uint64 {
 	return uint64((n.tried + time.Millisecond - 1) / time.Millisecond)
 }

@@ -10,13 +10,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// Output is the form in which a command prints its data.
+// Output is the format in which a command prints its data.
 type Output struct {
 	format string
 	w      io.Writer
 }
 
-// AddOutput gives a command the flag -o, which is checked before it runs.
+// AddOutput adds the flag -o to a command. Its value is checked before the
+// command runs.
 func AddOutput(c *cobra.Command, std Stdio) *Output {
 	o := &Output{w: std.Out}
 	c.Flags().StringVarP(&o.format, "output", "o", "table", "output `format`: table or json")
@@ -24,10 +25,10 @@ func AddOutput(c *cobra.Command, std Stdio) *Output {
 	return o
 }
 
-// JSON reports whether data is printed so.
+// JSON reports whether data is printed as JSON.
 func (o *Output) JSON() bool { return o.format == "json" }
 
-// check refuses a format that there is none of.
+// check rejects an unknown format.
 func (o *Output) check() error {
 	if o.format != "table" && o.format != "json" {
 		return Usagef("--output is %q, must be table or json", o.format)
@@ -35,7 +36,7 @@ func (o *Output) check() error {
 	return nil
 }
 
-// Print writes v as JSON or, in the table format, whatever human writes.
+// Print writes v as JSON or, in the table format, calls human.
 func (o *Output) Print(v any, human func(w io.Writer)) error {
 	if o.JSON() {
 		return WriteJSON(o.w, v, "  ")
@@ -44,7 +45,7 @@ func (o *Output) Print(v any, human func(w io.Writer)) error {
 	return nil
 }
 
-// Line writes one line of a stream: v as JSON on one line, or text.
+// Line writes one line of a stream: v as JSON, or text.
 func (o *Output) Line(v any, text string) error {
 	if o.JSON() {
 		return WriteJSON(o.w, v, "")
@@ -53,8 +54,8 @@ func (o *Output) Line(v any, text string) error {
 	return err
 }
 
-// WriteJSON writes a value, or the View of a message, and a line break, with
-// what is not seen escaped.
+// WriteJSON writes a value, or the View of a message, and a line break. It
+// escapes invisible characters.
 func WriteJSON(w io.Writer, v any, indent string) error {
 	if m, ok := v.(proto.Message); ok {
 		v = View(m)

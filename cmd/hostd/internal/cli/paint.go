@@ -5,23 +5,23 @@ import (
 	"os"
 )
 
-// Paint colours text on terminals. The zero value leaves it as it is.
+// Paint colours text on terminals. The zero value does not colour.
 type Paint struct{ on bool }
 
-// NewPaint paints what goes to a terminal that has colours, unless NO_COLOR is
-// set (https://no-color.org).
+// NewPaint returns a Paint that colours if w is a terminal with colours and
+// NO_COLOR is not set (https://no-color.org).
 func NewPaint(w io.Writer) Paint {
 	return Paint{OnTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"}
 }
 
-// Good is for what went well, Bad for a failure, Warn for what wants a look and
-// Note for what can be passed over.
+// Good marks a success, Bad a failure, Warn something that needs attention, and
+// Note something unimportant.
 func (p Paint) Good(text string) string { return p.colour("32", text) }
 func (p Paint) Bad(text string) string  { return p.colour("31", text) }
 func (p Paint) Warn(text string) string { return p.colour("33", text) }
 func (p Paint) Note(text string) string { return p.colour("2", text) }
 
-// Head is for what stands above others.
+// Head marks a heading.
 func (p Paint) Head(text string) string { return p.colour("1", text) }
 
 func (p Paint) colour(code, text string) string {

@@ -9,14 +9,14 @@ import (
 	"unicode/utf8"
 )
 
-// Payload is bytes that may be JSON text: as JSON they stand for themselves,
-// other bytes are base64 under another name.
+// Payload is a payload that may be JSON text. In JSON output, JSON text is
+// embedded as it is, and other bytes are base64 in a different member.
 type Payload struct {
 	JSON json.RawMessage `json:"json,omitempty"`
 	Data []byte          `json:"data,omitempty"`
 }
 
-// NewPayload tells JSON text from other bytes.
+// NewPayload finds out whether b is JSON text.
 func NewPayload(b []byte) Payload {
 	if len(b) == 0 {
 		return Payload{}
@@ -30,7 +30,7 @@ func NewPayload(b []byte) Payload {
 	return Payload{Data: b}
 }
 
-// Text is the payload for people: JSON text as it is, other bytes quoted.
+// Text returns the payload for people: JSON text as it is, other bytes quoted.
 func (p Payload) Text() string {
 	if p.JSON != nil {
 		return escapeJSON(string(p.JSON))
@@ -41,11 +41,11 @@ func (p Payload) Text() string {
 	return fmt.Sprintf("%q", p.Data)
 }
 
-// maxPayloadBytes bounds a payload that is read from the standard input.
+// maxPayloadBytes limits a payload that is read from standard input.
 const maxPayloadBytes = 1 << 20
 
-// PayloadArg returns the payload given as argument i: its text, or what the
-// standard input holds when it is a dash.
+// PayloadArg returns the payload in argument i: its text, or the content of
+// standard input if it is a dash.
 func PayloadArg(std Stdio, args []string, i int) ([]byte, error) {
 	if len(args) <= i {
 		return nil, nil
@@ -63,8 +63,7 @@ func PayloadArg(std Stdio, args []string, i int) ([]byte, error) {
 	return data, nil
 }
 
-// maxModuleBytes bounds what is read of a module's file; the server's limit is
-// lower.
+// maxModuleBytes limits the file of a module; the server's limit is lower.
 const maxModuleBytes = 32 << 20
 
 // ReadModule reads the file of a module.

@@ -7,17 +7,17 @@ import (
 	"os"
 )
 
-// ReadFile reads a file that the command line names, of no more than most
-// bytes. It may be a pipe, such as /dev/stdin or what a shell puts in the place
-// of <(COMMAND): that is waited for as long as ctx.
+// ReadFile reads a file that the command line names, of at most most bytes. It
+// may be a pipe, such as /dev/stdin or the shell's <(COMMAND); ReadFile waits
+// for its writer until ctx ends.
 func ReadFile(ctx context.Context, path string, most int) ([]byte, error) {
 	type content struct {
 		text []byte
 		err  error
 	}
 	read := make(chan content, 1)
-	// Nothing ends the wait for the writer of a pipe: where nobody comes, the
-	// goroutine ends with the process, soon after ctx.
+	// Nothing interrupts the wait for the writer of a pipe. If there is none,
+	// the goroutine ends with the process, soon after ctx.
 	go func() {
 		text, err := readAtMost(path, most)
 		read <- content{text, err}

@@ -19,31 +19,31 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// A node listens on port defaultPort of this machine unless it is told
-// otherwise.
+// By default a node listens on port defaultPort of this machine.
 const (
 	defaultPort = "7070"
 	defaultAddr = "127.0.0.1:" + defaultPort
 )
 
-// Remote is the node that a client command talks to.
+// Remote is the node that a client command calls.
 type Remote struct {
 	Addr    string
 	Timeout time.Duration
 	Files   TLSFiles
-	// TokenFile holds the token that is sent with every call; empty is none.
+	// TokenFile is the file of the token that is sent with every call; empty
+	// sends none.
 	TokenFile string
-	// InsecureToken has the token sent without TLS, wherever to.
+	// InsecureToken allows sending the token without TLS to any machine.
 	InsecureToken bool
-	// Err gets warnings; nil drops them.
+	// Err receives warnings; nil discards them.
 	Err     io.Writer
-	context string      // that is named; empty is the current one, if any
-	alive   int         // place of the first address that answered
-	tls     *tls.Config // of Files, once Dial has read them
+	context string      // named context; empty means the current one, if any
+	alive   int         // index of the first address that answered
+	tls     *tls.Config // from Files, once Dial has read them
 }
 
-// AddRemote gives a command the flags --addr, --context and --timeout, and
-// those of tokens and of TLS.
+// AddRemote adds the flags --addr, --context and --timeout, and the token and
+// TLS flags, to a command.
 func AddRemote(c *cobra.Command) *Remote {
 	r := &Remote{}
 	addr := os.Getenv("HOSTD_ADDR")
@@ -62,17 +62,17 @@ func AddRemote(c *cobra.Command) *Remote {
 	return r
 }
 
-// SetTimeout says what --timeout is unless it is given, for a command that
-// takes its time.
+// SetTimeout sets the default of --timeout, for a slow command.
 func SetTimeout(c *cobra.Command, timeout time.Duration) {
 	f := c.Flags().Lookup("timeout")
 	f.DefValue = timeout.String()
 	if err := f.Value.Set(f.DefValue); err != nil {
-		panic(err) // a duration is one
+		panic(err) // a duration always parses
 	}
 }
 
-// addrs returns the addresses of the nodes, from the one that answered on.
+// addrs returns the addresses of the nodes, starting with the one that
+// answered.
 func (r *Remote) addrs() []string {
 	var out []string
 	for _, a := range strings.Split(r.Addr, ",") {
@@ -83,7 +83,7 @@ func (r *Remote) addrs() []string {
 	return append(out[r.alive:len(out):len(out)], out[:r.alive]...)
 }
 
-// URLs are where the nodes are asked over plain HTTP, such as for metrics.
+// URLs returns the URLs of the nodes for plain HTTP, such as for metrics.
 func (r *Remote) URLs() (out []string) {
 	for _, a := range r.addrs() {
 		if !strings.Contains(a, "://") {
@@ -94,11 +94,11 @@ func (r *Remote) URLs() (out []string) {
 	return out
 }
 
-// HTTPClient calls the nodes as the client of Dial does, without its token.
+// HTTPClient calls nodes as the client of Dial does, but without its token.
 func (r *Remote) HTTPClient() *http.Client { return HTTPClient(r.tls) }
 
-// withPort adds the port of nodes to an address that has none. One with a
-// scheme keeps the scheme's port.
+// withPort adds the default port to an address without one. An address with a
+// scheme has the scheme's port.
 func withPort(addr string) string {
 	if strings.Contains(addr, "://") {
 		return addr
@@ -112,9 +112,9 @@ func withPort(addr string) string {
 	return addr
 }
 
-// Dial makes a client after seeing that something listens: the client's own
-// patience is for clusters that are electing, not for those that are not there.
-// Of several nodes the first that listens is asked first.
+// Dial returns a client, after it has checked that a node listens: the client's
+// own retries are for clusters in an election, not for nodes that do not exist.
+// The client calls the first node that listens.
 func (r *Remote) Dial(ctx context.Context) (*client.Client, error) {
 	if r.Timeout <= 0 {
 		return nil, Usagef("--timeout must be above zero")
@@ -138,7 +138,7 @@ func (r *Remote) Dial(ctx context.Context) (*client.Client, error) {
 	} else if err != nil {
 		return nil, Usage(err)
 	}
-	if token != nil { // to fail before anything is called
+	if token != nil { // fail before any call
 		if _, err := token.Token(reading); err != nil {
 			return nil, Usage(err)
 		}
@@ -160,8 +160,8 @@ func (r *Remote) Dial(ctx context.Context) (*client.Client, error) {
 		"Start one with 'hostd dev', or name another with --addr or HOSTD_ADDR.")
 }
 
-// baseURL is the URL of an address: https where TLS is asked for and the
-// address does not say.
+// baseURL returns the URL of an address: https if TLS is configured and the
+// address has no scheme.
 func baseURL(addr string, config *tls.Config) string {
 	switch {
 	case strings.Contains(addr, "://"):
@@ -173,9 +173,9 @@ func baseURL(addr string, config *tls.Config) string {
 	return strings.TrimSuffix(addr, "/")
 }
 
-// probe opens a connection to the address and closes it. Over TLS it asks
-// whether the node lives: a server refuses the certificate of a client after
-// the client's part of the handshake.
+// probe opens a connection to the address and closes it. Over TLS it makes a
+// health request, because a server rejects a client certificate only after the
+// client has finished its handshake.
 func probe(ctx context.Context, addr string, config *tls.Config, timeout time.Duration) error {
 	base := baseURL(addr, config)
 	u, err := url.Parse(base)
@@ -190,9 +190,9 @@ func probe(ctx context.Context, addr string, config *tls.Config, timeout time.Du
 			return err
 		}
 		if config != nil {
-			config = config.Clone() // the transport changes it
+			config = config.Clone() // the transport modifies it
 		}
-		// HTTP/2 does not tell why a handshake failed.
+		// HTTP/2 does not report why a handshake failed.
 		asker := &http.Client{Transport: &http.Transport{TLSClientConfig: config}}
 		defer asker.CloseIdleConnections()
 		res, err := asker.Do(ask)
@@ -213,10 +213,10 @@ func probe(ctx context.Context, addr string, config *tls.Config, timeout time.Du
 	return conn.Close()
 }
 
-// publicError gives an error of the RPC layer the form of the client's. Where
-// the way to a node has broken, the codes that the layer makes up tell of what
-// nobody did, a reset of canceled and a cut stream of internal: what became of
-// the call is unknown then. ctx is that of the call.
+// publicError converts an error of the RPC layer to one of the client. If the
+// connection broke, the layer makes up a misleading code: canceled for a reset
+// and internal for a truncated stream. The outcome of the call is unknown then.
+// ctx is the context of the call.
 func publicError(ctx context.Context, err error) error {
 	var wire *connect.Error
 	if !errors.As(err, &wire) {
@@ -228,7 +228,7 @@ func publicError(ctx context.Context, err error) error {
 	}
 	dial, untrusted := (*net.OpError)(nil), (*tls.CertificateVerificationError)(nil)
 	if errors.As(err, &dial) && dial.Op == "dial" || errors.As(err, &untrusted) {
-		return &goneError{out} // it was never reached
+		return &goneError{out} // the node was never reached
 	}
 	switch cut := errors.Is(err, io.ErrUnexpectedEOF); {
 	case cut, out.Code == connect.CodeCanceled, out.Code == connect.CodeUnknown, out.Code == connect.CodeUnavailable:
@@ -238,7 +238,8 @@ func publicError(ctx context.Context, err error) error {
 	return out
 }
 
-// goneError is the error of a call to a node that has ended, or is not reached.
+// goneError is the error of a call to a node that has ended or cannot be
+// reached.
 type goneError struct{ error }
 
 func (e *goneError) Unwrap() error { return e.error }

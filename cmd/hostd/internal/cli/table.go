@@ -12,10 +12,10 @@ import (
 	"golang.org/x/term"
 )
 
-// Table writes rows under a header, whose columns are apart by tabs. On a
-// terminal numbers are aligned to the right, and unless NewPaint says otherwise
-// the header and what wants a look have colours. Where the rows are wider than
-// the terminal, columns in which nothing stands are left out there.
+// Table writes rows below a header, whose columns are separated by tabs. On a
+// terminal, numbers are right-aligned, and the header and cells that need
+// attention are coloured if NewPaint allows it. If the rows are wider than the
+// terminal, empty columns are omitted.
 func Table(w io.Writer, header string, rows func(row func(columns ...any))) {
 	var cells [][]string
 	rows(func(columns ...any) {
@@ -31,12 +31,13 @@ func Table(w io.Writer, header string, rows func(row func(columns ...any))) {
 	}
 	width, _, err := term.GetSize(int(w.(*os.File).Fd()))
 	if err != nil || width <= 0 {
-		width = 1 << 20 // one that does not say has room for all
+		width = 1 << 20 // unknown width: no limit
 	}
 	io.WriteString(w, screenTable(strings.Split(header, "\t"), cells, width, NewPaint(w)))
 }
 
-// Height is how many lines a terminal has; 0 where w is none or does not say.
+// Height returns the number of lines of a terminal; 0 if w is not a terminal or
+// the number is unknown.
 func Height(w io.Writer) int {
 	if !OnTerminal(w) {
 		return 0
@@ -48,7 +49,7 @@ func Height(w io.Writer) int {
 	return height
 }
 
-// plainTable is for what is no terminal.
+// plainTable writes a table for other outputs than terminals.
 func plainTable(w io.Writer, header string, cells [][]string) {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	fmt.Fprintln(tw, header)
@@ -58,18 +59,18 @@ func plainTable(w io.Writer, header string, cells [][]string) {
 	tw.Flush()
 }
 
-// A column is one of a table on a terminal.
+// A column is a column of a table on a terminal.
 type column struct {
 	index, width int
 	head         string
-	right        bool // its values are numbers
-	empty        bool // nothing stands in it
+	right        bool // the values are numbers
+	empty        bool // all cells are empty
 }
 
-// columnGap is the room between columns, in characters.
+// columnGap is the space between columns, in characters.
 const columnGap = 2
 
-// screenTable is a table for a terminal that is width characters wide.
+// screenTable returns a table for a terminal that is width characters wide.
 func screenTable(head []string, cells [][]string, width int, paint Paint) string {
 	var columns []column
 	wide := 0
@@ -101,7 +102,7 @@ func screenTable(head []string, cells [][]string, width int, paint Paint) string
 	return out.String()
 }
 
-// measure looks at what a column has.
+// measure measures the cells of a column.
 func measure(index int, head string, cells [][]string) column {
 	c := column{index: index, width: utf8.RuneCountInString(head), head: head, empty: len(cells) > 0}
 	numbers := 0
@@ -125,11 +126,11 @@ func measure(index int, head string, cells [][]string) column {
 	return c
 }
 
-// writeLine writes one line. of returns what stands in a column, as it is and
+// writeLine writes one line. of returns the cell of a column, plain and
 // painted.
 func writeLine(out *strings.Builder, columns []column, of func(c column) (text, painted string)) {
 	var line strings.Builder
-	room := 0 // that is to be left free before the next text
+	room := 0 // spaces to add before the next text
 	for _, c := range columns {
 		text, painted := of(c)
 		free := c.width - utf8.RuneCountInString(text)
@@ -147,8 +148,7 @@ func writeLine(out *strings.Builder, columns []column, of func(c column) (text, 
 	out.WriteString(line.String() + "\n")
 }
 
-// cell paints what stands in a column by what it says. Words that are not
-// listed are as they are.
+// cell paints a cell if its text is one of the known words.
 func (p Paint) cell(head, text string) string {
 	switch head {
 	case "STATUS":

@@ -14,24 +14,24 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// TLSFiles are the files by which a client knows nodes, and is known to them.
-// Keys are in files alone: a command line can be read by others.
+// TLSFiles are the files that a client uses to verify nodes and to authenticate
+// itself. Keys are only in files, because other users can read a command line.
 type TLSFiles struct {
 	CACert, Cert, Key string
 }
 
-// AddFlags gives a command the flags --cacert, --cert and --key.
+// AddFlags adds the flags --cacert, --cert and --key to a command.
 func (f *TLSFiles) AddFlags(c *cobra.Command) {
 	c.Flags().StringVar(&f.CACert, "cacert", os.Getenv("HOSTD_CACERT"), "`file` with the certificate authorities of the nodes, in PEM; defaults to those of the system; env HOSTD_CACERT")
 	c.Flags().StringVar(&f.Cert, "cert", os.Getenv("HOSTD_CERT"), "`file` with the client certificate, in PEM; env HOSTD_CERT")
 	c.Flags().StringVar(&f.Key, "key", os.Getenv("HOSTD_KEY"), "`file` with the private key of the client certificate, in PEM; env HOSTD_KEY")
 }
 
-// maxPEMBytes bounds each of the files.
+// maxPEMBytes limits each of the files.
 const maxPEMBytes = 1 << 20
 
-// Config reads the files; nil where there are none. They may be pipes, which
-// are waited for as long as ctx and are empty the second time.
+// Config reads the files; nil if none is set. They may be pipes: Config waits
+// for them until ctx ends, and they can be read only once.
 func (f *TLSFiles) Config(ctx context.Context) (*tls.Config, error) {
 	if *f == (TLSFiles{}) {
 		return nil, nil
@@ -68,17 +68,16 @@ func (f *TLSFiles) Config(ctx context.Context) (*tls.Config, error) {
 	return config, nil
 }
 
-// HTTPClient is a client of HTTP that goes by a configuration, which may be
-// nil. The caller closes its idle connections.
+// HTTPClient returns an HTTP client with a TLS configuration, which may be nil.
+// The caller closes its idle connections.
 func HTTPClient(config *tls.Config) *http.Client {
 	if config != nil {
-		config = config.Clone() // the transport changes it
+		config = config.Clone() // the transport modifies it
 	}
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: config, ForceAttemptHTTP2: true, IdleConnTimeout: 10 * time.Second}}
 }
 
-// hintTLS says what may be done about a handshake that failed; "" where none
-// did.
+// hintTLS suggests what to do about a failed handshake; "" if there was none.
 func hintTLS(err error) string {
 	var untrusted *tls.CertificateVerificationError
 	var record tls.RecordHeaderError

@@ -16,38 +16,38 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// AddTokenFile gives a command the flags --token-file and --insecure-token. A
-// token is in a file alone: a command line can be read by others.
+// AddTokenFile adds the flags --token-file and --insecure-token to a command. A
+// token is only in a file, because other users can read a command line.
 func AddTokenFile(c *cobra.Command, path *string, insecure *bool) {
 	c.Flags().BoolVar(insecure, "insecure-token", false, "allow sending the token without TLS to nodes on other machines")
 	c.Flags().StringVar(path, "token-file", os.Getenv("HOSTD_TOKEN_FILE"), "`file` with the token to authenticate with, as written by 'hostd token create --out' (not a node's list of token hashes); env HOSTD_TOKEN_FILE")
 }
 
 const (
-	// maxTokenBytes bounds the text of a token's file.
+	// maxTokenBytes limits the content of a token file.
 	maxTokenBytes = 16 << 10
-	// tokenFreshFor is how long a token that was read is used: its file may be
-	// replaced while a command runs.
+	// tokenFreshFor is how long a token is used before its file is read again,
+	// because the file may be replaced while a command runs.
 	tokenFreshFor = 5 * time.Second
 )
 
 // tokenFile is a file with a token.
 type tokenFile struct {
 	path string
-	once bool // what is no regular file is not there a second time
+	once bool // not a regular file, so that it can be read only once
 
 	mu    sync.Mutex
 	token string
 	read  time.Time
 }
 
-// newTokenFile looks what is at a path and does not read it.
+// newTokenFile checks the kind of file at a path, without reading it.
 func newTokenFile(path string) *tokenFile {
 	info, err := os.Stat(path)
 	return &tokenFile{path: path, once: err == nil && !info.Mode().IsRegular()}
 }
 
-// Token is for client.Options.
+// Token implements client.Options.TokenSource.
 func (f *tokenFile) Token(ctx context.Context) (string, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -62,8 +62,8 @@ func (f *tokenFile) Token(ctx context.Context) (string, error) {
 	return token, nil
 }
 
-// ReadToken reads a file that holds one token and white space around it. It may
-// be a pipe, which is waited for as long as ctx.
+// ReadToken reads a file that holds one token surrounded by white space. It may
+// be a pipe: ReadToken waits for it until ctx ends.
 func ReadToken(ctx context.Context, path string) (string, error) {
 	text, err := ReadFile(ctx, path, maxTokenBytes)
 	if err != nil {
@@ -80,8 +80,8 @@ func ReadToken(ctx context.Context, path string) (string, error) {
 	return token, nil
 }
 
-// listsHashes reports that a file begins as a node's list of tokens does, with
-// name:sha256hex[:expires]. No token has a colon.
+// listsHashes reports whether a file begins like a node's list of tokens, with
+// name:sha256hex[:expires]. A token contains no colon.
 func listsHashes(text string) bool {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSpace(line)
@@ -96,7 +96,7 @@ func listsHashes(text string) bool {
 	return false
 }
 
-// warnOpen says so where others than the owner of a token's file can read it.
+// warnOpen warns if users other than the owner of a token file can read it.
 func warnOpen(w io.Writer, path string) {
 	if info, err := os.Stat(path); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
 		fmt.Fprintf(w, "warning: the token in %s can be read by others: its mode is %04o, 'chmod 600' keeps it to its owner\n", path, info.Mode().Perm())

@@ -14,8 +14,8 @@ import (
 
 // Object is a message of the API in the form that -o json prints: each field
 // under its JSON name, in the order of the message, whether or not it is set.
-// Numbers of any size are JSON numbers, bytes base64, times RFC 3339; what is a
-// message or optional and not set is left out.
+// Numbers of any size are JSON numbers, bytes are base64, times are RFC 3339.
+// Messages and optional fields that are not set are omitted.
 type Object struct{ members []member }
 
 type member struct {
@@ -23,7 +23,7 @@ type member struct {
 	value any
 }
 
-// View is a message as it is printed.
+// View returns a message as it is printed.
 func View(m proto.Message) *Object {
 	o := &Object{}
 	reflected := m.ProtoReflect()
@@ -38,7 +38,7 @@ func View(m proto.Message) *Object {
 	return o
 }
 
-// Views are several messages as they are printed.
+// Views returns several messages as they are printed.
 func Views[M proto.Message](messages []M) []*Object {
 	out := make([]*Object, len(messages))
 	for i, m := range messages {
@@ -74,7 +74,8 @@ func viewValue(f protoreflect.FieldDescriptor, v protoreflect.Value) any {
 	}
 }
 
-// viewJSON is a JSON value as it is printed: its numbers keep their digits.
+// viewJSON returns a JSON value as it is printed: its numbers keep their
+// digits.
 func viewJSON(v *structpb.Value) any {
 	text, err := jsonvalue.Append(nil, v)
 	if err != nil {
@@ -83,7 +84,7 @@ func viewJSON(v *structpb.Value) any {
 	return json.RawMessage(text)
 }
 
-// Set gives a member a value, behind the others when there is none of the name.
+// Set sets the value of a member, and appends the member if it is missing.
 func (o *Object) Set(name string, value any) *Object {
 	for i := range o.members {
 		if o.members[i].name == name {
@@ -95,7 +96,7 @@ func (o *Object) Set(name string, value any) *Object {
 	return o
 }
 
-// MarshalJSON writes the members in order.
+// MarshalJSON encodes the members in order.
 func (o *Object) MarshalJSON() ([]byte, error) {
 	var out bytes.Buffer
 	enc := json.NewEncoder(&out)

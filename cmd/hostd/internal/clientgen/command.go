@@ -20,7 +20,7 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// language is one that clients are written in, and the file that they are in.
+// language is a language of generated clients, with the default file.
 type language struct {
 	name, file string
 	write      func(types []entityType, packageName string) ([]byte, error)
@@ -32,14 +32,14 @@ var languages = []language{
 	{"openapi", "openapi.json", func(types []entityType, _ string) ([]byte, error) { return openAPI(types) }},
 }
 
-// order is what the command line asks for.
+// order holds the options of the command line.
 type order struct {
 	types                          []string
 	digest, lang, dir, packageName string
 }
 
-// NewClient makes the commands about clients. complete completes the beginning
-// of a digest.
+// NewClient returns the commands that generate clients. complete completes a
+// digest from its prefix.
 func NewClient(std cli.Stdio, complete func(ctx context.Context, c *client.Client, prefix string) (string, error)) *cobra.Command {
 	return cli.Group("client", "Generate typed clients for entity types", newGenerate(std, complete))
 }
@@ -83,7 +83,7 @@ func newGenerate(std cli.Stdio, complete func(ctx context.Context, c *client.Cli
 	return c
 }
 
-// check looks at the command line, before anything is called.
+// check checks the command line before any call.
 func (o *order) check(file string) (language, error) {
 	i := slices.IndexFunc(languages, func(l language) bool { return l.name == o.lang })
 	switch {
@@ -150,8 +150,8 @@ func (o *order) modules(ctx context.Context, std cli.Stdio, r *cli.Remote, compl
 	return out, nil
 }
 
-// ofNode is the module of a digest, or the one that serves a type where there
-// is none.
+// ofNode returns the module with a digest or, if the digest is empty, the one
+// that serves a type.
 func ofNode(ctx context.Context, s *cli.Session, entityType, digest string) (Module, error) {
 	var res *modulev1.GetResponse
 	var err error
@@ -167,11 +167,10 @@ func ofNode(ctx context.Context, s *cli.Session, entityType, digest string) (Mod
 	return Module{res.GetModule().GetDigest(), m}, err
 }
 
-// maxGenerated is how much of a file is looked at.
+// maxGenerated limits how much of an existing file is read.
 const maxGenerated = 64 << 20
 
-// replace writes a file, in the place of one that was generated before if there
-// is one.
+// replace writes a file. It overwrites only a generated file.
 func replace(path string, text []byte) error {
 	if f, err := os.Open(path); err == nil {
 		head, err := io.ReadAll(io.LimitReader(f, maxGenerated))

@@ -1,7 +1,7 @@
-// Package clientgen writes typed clients of entity types from what their
-// modules say of them: for TypeScript, for Go, and as OpenAPI.
+// Package clientgen generates typed clients of entity types from the manifests
+// of their modules: for TypeScript, for Go, and as OpenAPI.
 //
-// What it writes depends on the modules alone: the same modules give the same
-// bytes, whether they come from a node or from a file. It calls no entity, and
-// starts no goroutine.
+// The output depends only on the modules: the same modules generate the same
+// bytes, whether they come from a node or from a file. The package calls no
+// entity and starts no goroutine.
 package clientgen

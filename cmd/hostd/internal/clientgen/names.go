@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// names are those that something is called by, each once.
+// names are the identifiers in use.
 type names map[string]bool
 
-// take returns the first of name, name2, name3 and so on that is free, and
-// takes it.
+// take returns the first free name of name, name2, name3 and so on, and marks
+// it as used.
 func (n names) take(name string) string {
 	free := name
 	for i := 2; n[free]; i++ {
@@ -21,8 +21,8 @@ func (n names) take(name string) string {
 	return free
 }
 
-// pascal makes an identifier of words, whatever divides them: FirstSecond. Of
-// what has no letter and no digit of ASCII it makes X.
+// pascal joins words to an identifier of the form FirstSecond, whatever
+// separates them. Words without an ASCII letter or digit become X.
 func pascal(words ...string) string {
 	var b strings.Builder
 	for _, w := range words {
@@ -46,7 +46,7 @@ func pascal(words ...string) string {
 	return name
 }
 
-// line is a text for people in one line, which ends no comment.
+// line returns a text as one line that cannot end a comment.
 func line(text string) string {
 	text = strings.Join(strings.Fields(text), " ")
 	text = strings.Map(func(r rune) rune {

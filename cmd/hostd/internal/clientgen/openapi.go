@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 )
 
-// tree is an object of JSON.
+// tree is a JSON object.
 type tree = map[string]any
 
 // openAPI describes the paths of plain HTTP.
@@ -47,7 +47,7 @@ func openAPI(types []entityType) ([]byte, error) {
 		"servers": []any{tree{"url": "/"}},
 		"tags":    tags,
 		"paths":   paths,
-		// Without a token a node is asked that lets everybody in.
+		// A node without authentication accepts calls without a token.
 		"security": []any{tree{}, tree{"token": []any{}}},
 		"components": tree{
 			"schemas":         w.components,
@@ -66,7 +66,7 @@ type apiWriter struct {
 	components tree
 	names      names
 	module     Module
-	known      map[string]string // components, by module and $defs
+	known      map[string]string // names of components, by module and $defs
 }
 
 var unfit = regexp.MustCompile(`[^A-Za-z0-9._-]`)
@@ -77,7 +77,7 @@ func (w *apiWriter) take(words ...string) string {
 
 func component(name string) tree { return tree{"$ref": "#/components/schemas/" + name} }
 
-// schema makes a component of a schema and returns what refers to it.
+// schema adds a component for a schema and returns a reference to it.
 func (w *apiWriter) schema(t entityType, text json.RawMessage, words ...string) (tree, error) {
 	if text == nil {
 		return tree{}, nil
@@ -91,7 +91,8 @@ func (w *apiWriter) schema(t entityType, text json.RawMessage, words ...string) 
 	return component(name), w.put(name, root)
 }
 
-// put makes a component of a schema. What its own $defs have is beside it.
+// put adds a component for a schema. The schema's own $defs become separate
+// components.
 func (w *apiWriter) put(name string, root any) error {
 	own := map[string]string{}
 	m, _ := root.(tree)
@@ -99,7 +100,7 @@ func (w *apiWriter) put(name string, root any) error {
 	for _, def := range slices.Sorted(maps.Keys(mine)) {
 		own[def] = w.take(name, def)
 	}
-	w.components[name] = true // while it is made
+	w.components[name] = true // reserves the name in the meantime
 	made, err := w.refit(root, name, own)
 	if err != nil {
 		return err
@@ -117,7 +118,8 @@ func (w *apiWriter) put(name string, root any) error {
 	return nil
 }
 
-// refit copies a schema with its references led to components.
+// refit copies a schema and replaces its references by references to
+// components.
 func (w *apiWriter) refit(schema any, root string, own map[string]string) (any, error) {
 	switch v := schema.(type) {
 	case []any:
@@ -161,7 +163,7 @@ func (w *apiWriter) refit(schema any, root string, own map[string]string) (any, 
 	return schema, nil
 }
 
-// reference leads to a component, or to what stands in one.
+// reference returns a reference to a component or to a part of one.
 func (w *apiWriter) reference(ref, root string, own map[string]string) (string, error) {
 	pointer, ok := strings.CutPrefix(ref, "#")
 	if !ok {
@@ -305,7 +307,7 @@ func (w *apiWriter) entity(paths tree, t entityType) error {
 	return nil
 }
 
-// event makes a component of the events of a type.
+// event adds a component for the events of a type.
 func (w *apiWriter) event(t entityType) (string, error) {
 	one := []any{}
 	for _, e := range t.Events {
@@ -336,7 +338,8 @@ func (w *apiWriter) pair(t entityType, n manifest.Named, word string) (in, back 
 	return in, back, err
 }
 
-// responses are those of an operation and those of all.
+// responses returns the responses of an operation together with the common
+// ones.
 func (w *apiWriter) responses(own tree) tree {
 	own["400"] = w.failure("The request is wrong, or its payload does not fit the schema.")
 	own["404"] = w.failure("No such path, type, command or query, or nothing has happened to the entity.")
@@ -371,13 +374,13 @@ func parameter(name, in, doc string, schema any) tree {
 	return tree{"name": name, "in": in, "description": doc, "schema": schema}
 }
 
-// listed is a parameter that is a list, with commas between its items.
+// listed makes a parameter a comma-separated list.
 func listed(p tree) tree {
 	p["style"], p["explode"] = "form", false
 	return p
 }
 
-// fixedComponents are those of every client.
+// fixedComponents returns the components that every client has.
 func fixedComponents() tree {
 	str := tree{"type": "string"}
 	return tree{

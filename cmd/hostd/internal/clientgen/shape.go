@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// kind is what a value is, as far as types of programming languages tell it.
+// kind is the kind of a value, as far as the type systems of programming
+// languages can express it.
 type kind int
 
 const (
@@ -22,16 +23,16 @@ const (
 	number
 	text
 	literal   // one value
-	list      // of item
-	tuple     // of, in order; item is what may follow, nil for nothing
+	list      // elements are item
+	tuple     // elements are of, in order, then item; nil means no more
 	mapping   // from strings to item
 	object    // with fields
 	union     // one of
-	all       // each of
+	all       // intersection
 	reference // to a declaration
 )
 
-// shape is the part of a schema that types can tell.
+// shape is the part of a schema that type systems can express.
 type shape struct {
 	kind   kind
 	of     []*shape
@@ -50,22 +51,22 @@ type field struct {
 	doc      string
 }
 
-// declaration is a shape that has a name.
+// declaration is a shape with a name.
 type declaration struct {
 	name  string
 	shape *shape
 	doc   string
 }
 
-// document is a schema as a whole, which references begin at.
+// document is a complete schema, which references are relative to.
 type document struct {
-	key  string // no other document of the client has it
+	key  string // unique among the documents of the client
 	root any
-	name string // its declaration
+	name string // name of its declaration
 }
 
-// shapes are what the schemas of a client's types are in terms of types. It
-// declares each schema that is referred to once.
+// shapes converts the schemas of a client's types to shapes. Each referenced
+// schema is declared once.
 type shapes struct {
 	names    names
 	module   Module
@@ -75,8 +76,8 @@ type shapes struct {
 
 func newShapes(taken names) *shapes { return &shapes{names: taken, known: map[string]string{}} }
 
-// declare gives the shape of a schema a name, and returns what refers to it. A
-// schema that is not there is any value, which needs no name.
+// declare declares the shape of a schema under a name, and returns a reference
+// to it. A missing schema allows any value, which needs no name.
 func (s *shapes) declare(m Module, schema json.RawMessage, words ...string) (*shape, error) {
 	if schema == nil {
 		return &shape{kind: anything}, nil
@@ -93,7 +94,7 @@ func (s *shapes) declare(m Module, schema json.RawMessage, words ...string) (*sh
 	return s.add(doc, "", doc.name, root)
 }
 
-// add declares what stands at a pointer in a document.
+// add declares the schema at a pointer in a document.
 func (s *shapes) add(doc document, pointer, name string, schema any) (*shape, error) {
 	d := &declaration{name: name, doc: describe(schema)}
 	s.known[doc.key+"#"+pointer] = name
@@ -121,8 +122,8 @@ func describe(schema any) string {
 	return ""
 }
 
-// refer returns the declaration that a reference leads to, and makes it where
-// there is none yet.
+// refer returns the declaration of a reference's target, and adds it if there
+// is none yet.
 func (s *shapes) refer(doc document, ref any) (*shape, error) {
 	pointer, _ := ref.(string)
 	pointer, ok := strings.CutPrefix(pointer, "#")
@@ -183,8 +184,8 @@ func step(at any, token string) any {
 	return nil
 }
 
-// of is the shape of a schema. What types cannot tell is passed over: a node
-// looks at it.
+// of returns the shape of a schema. It ignores what types cannot express,
+// because a node checks that.
 func (s *shapes) of(doc document, schema any) (*shape, error) {
 	m, ok := schema.(map[string]any)
 	if !ok {
@@ -241,7 +242,8 @@ func (s *shapes) of(doc document, schema any) (*shape, error) {
 	return &shape{kind: all, of: parts}, nil
 }
 
-// base is what type and the members of objects and lists say.
+// base returns the shape from the keyword type and the members of objects and
+// lists.
 func (s *shapes) base(doc document, m map[string]any) (*shape, error) {
 	var types []string
 	switch v := m["type"].(type) {

@@ -1,22 +1,22 @@
-// The module that hostd bench measures entities' lives with: a counter that
-// leaves memory when it is told to, an entity whose state is as large as it is
-// told to be, one that sets timers, and one that is started again.
+// The module with which hostd bench measures the lives of entities: a counter
+// that leaves memory on command, an entity whose state has any wanted size, one
+// that sets timers, and an always-on one.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// Total is what commands and queries answer.
+// Total is the reply of commands and queries.
 type Total struct {
 	Total int64 `json:"total"`
 }
 
-// Add is the command, and the event, that adds an amount.
+// Add is the command and the event that add an amount.
 type Add struct {
 	Amount int64 `json:"amount"`
 }
 
-// Counter is the counter of the examples with a command to leave memory. It
-// stays there by itself for as long as a measurement takes.
+// Counter is the counter of the examples, with a command to leave memory.
+// Otherwise it stays in memory for as long as a measurement takes.
 func Counter() *hostd.Type[Total] {
 	t := hostd.Entity[Total]("bench-counter", hostd.JSON, hostd.PassivateAfter(3600*1000*hostd.Millisecond))
 	hostd.Event(t, "added", func(s *Total, e Add) { s.Total += e.Amount })
@@ -32,8 +32,8 @@ func Counter() *hostd.Type[Total] {
 	return t
 }
 
-// Remembered is a counter that a node starts by itself, in one shard with all
-// whose ids begin alike, up to a dash.
+// Remembered is an always-on counter. Entities whose ids are equal up to a dash
+// share a shard.
 func Remembered() *hostd.Type[Total] {
 	t := hostd.Entity[Total]("bench-remembered", hostd.JSON, hostd.RememberEntities(), hostd.ShardKey("bench-remembered", "-"))
 	hostd.Event(t, "added", func(s *Total, e Add) { s.Total += e.Amount })
@@ -44,18 +44,18 @@ func Remembered() *hostd.Type[Total] {
 	return t
 }
 
-// Pages is a state of pages of text.
+// Pages is a state that consists of pages of text.
 type Pages struct {
 	Pages []string `json:"pages"`
 	Total int64    `json:"total"`
 }
 
-// Write is the command, and the event, that appends a page.
+// Write is the command and the event that append a page.
 type Write struct {
 	Page string `json:"page"`
 }
 
-// Book is an entity whose state grows by pages, and that counts as well.
+// Book is an entity whose state grows by pages, and that also counts.
 func Book() *hostd.Type[Pages] {
 	t := hostd.Entity[Pages]("bench-book", hostd.JSON)
 	hostd.Event(t, "written", func(s *Pages, e Write) { s.Pages = append(s.Pages, e.Page) })
@@ -71,7 +71,8 @@ func Book() *hostd.Type[Pages] {
 	return t
 }
 
-// Set is the command that sets the timer, in milliseconds since 1970.
+// Set is the command that sets the timer, with the time in milliseconds since
+// 1970.
 type Set struct {
 	Due int64 `json:"due"`
 }
@@ -79,7 +80,7 @@ type Set struct {
 // Rung is the event of a timer that fired.
 type Rung struct{}
 
-// Alarm is an entity with a timer, which counts how often it fired.
+// Alarm is an entity with a timer that counts how often it fired.
 func Alarm() *hostd.Type[Total] {
 	t := hostd.Entity[Total]("bench-alarm", hostd.JSON)
 	hostd.Event(t, "rung", func(s *Total, _ Rung) { s.Total++ })

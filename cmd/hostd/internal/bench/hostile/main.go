@@ -1,5 +1,5 @@
-// The module that hostd bench sets against the others on a node: each of its
-// commands takes more of something than a guest may have.
+// The module that hostd bench runs against its neighbours on a node: each of
+// its commands exceeds one of the limits of a guest.
 package main
 
 import (
@@ -23,7 +23,7 @@ type Filled struct {
 
 var kept [][]byte
 
-// down calls itself for ever.
+// down recurses forever.
 func down(n uint64) uint64 {
 	if n == 1<<63 {
 		return n
