@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/api/ts"
 )
 
-// typeScript writes a client in one file that needs nothing but fetch.
+// typeScript generates a client as one file whose only dependency is fetch.
 func typeScript(types []entityType) ([]byte, error) {
 	core := ts.Core + "\n" + importLines.ReplaceAllString(ts.Entities, "")
 	taken := names{"Types": true, "Hostd": true}
@@ -45,7 +45,7 @@ func typeScript(types []entityType) ([]byte, error) {
 	out.WriteString(about.String())
 	fmt.Fprintf(&out, "/** The entity types that this client knows. */\nexport interface Types {\n%s}\n\n", strings.Join(all, ""))
 	out.WriteString(core)
-	// A class is there once it is declared.
+	// A class can be used only after its declaration, so this one comes last.
 	out.WriteString("\n/** Reaches the entities of a cluster: new Hostd(\"http://127.0.0.1:7070\").entity(TYPE, ID). */\nexport class Hostd extends Client<Types> {}\n")
 	return out.Bytes(), nil
 }
@@ -125,7 +125,8 @@ func typeScriptType(out *strings.Builder, s *shapes, t entityType) (string, erro
 	return name, nil
 }
 
-// rejections are the codes of a command, and any where they are not listed.
+// rejections returns the type of a command's rejection codes; any string if
+// they are not listed.
 func rejections(n manifest.Named) string {
 	if n.Rejections == nil {
 		return "string"
@@ -141,11 +142,11 @@ func rejections(n manifest.Named) string {
 }
 
 func quoted(s string) string {
-	text, _ := json.Marshal(s) // a string always encodes
+	text, _ := json.Marshal(s) // encoding a string never fails
 	return string(text)
 }
 
-// quote is the name of a member.
+// quote returns the name of a member.
 func quote(name string) string {
 	if identifier.MatchString(name) {
 		return name
@@ -153,7 +154,7 @@ func quote(name string) string {
 	return quoted(name)
 }
 
-// typeScriptOf is a shape as a type of TypeScript.
+// typeScriptOf returns a shape as a TypeScript type.
 func typeScriptOf(s *shape, indent string) string {
 	join := func(of []*shape, by string) string {
 		var parts []string
@@ -212,8 +213,8 @@ func typeScriptOf(s *shape, indent string) string {
 	return "unknown"
 }
 
-// typeScriptTuple is a list whose first items have types of their own: as many
-// of them may be there as the list has.
+// typeScriptTuple returns the type of a list whose first items have their own
+// types. A shorter list is allowed, so it is a union of one tuple per length.
 func typeScriptTuple(s *shape, indent string) string {
 	var parts []string
 	for _, one := range s.of {
@@ -225,8 +226,8 @@ func typeScriptTuple(s *shape, indent string) string {
 	return "[" + strings.Join(parts, ", ") + "]"
 }
 
-// literalType is a value as a type. Numbers that JavaScript would round, and
-// values that are no single one, are told by their kind.
+// literalType returns a value as a type. Numbers that JavaScript would round,
+// and values that are not scalar, are represented by their kind.
 func literalType(v any) string {
 	switch v := v.(type) {
 	case string:

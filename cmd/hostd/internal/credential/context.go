@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// NewContext makes the command of contexts.
+// NewContext returns the commands for contexts.
 func NewContext(std cli.Stdio) *cobra.Command {
 	return cli.Group("context", "Manage contexts, the named clusters that commands connect to",
 		newContextList(std), newContextUse(std), newContextSet(std), newContextRemove(std))
@@ -42,8 +42,8 @@ func newContextList(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// changeContexts makes a command that changes the contexts; what change returns
-// is said on standard error.
+// changeContexts returns a command that changes the contexts; the text that
+// change returns is printed on standard error.
 func changeContexts(std cli.Stdio, use, short string, change func(all *cli.Contexts, name string) (string, error)) *cobra.Command {
 	return cli.Leaf(use, short, 1, 1, func(_ context.Context, _ *cobra.Command, args []string) error {
 		all, err := cli.LoadContexts()

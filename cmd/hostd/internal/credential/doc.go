@@ -1,3 +1,3 @@
-// Package credential has the commands about who calls: tokens, and the contexts
-// that name where they are kept. It starts no goroutine.
+// Package credential has the commands for the caller's credentials: tokens, and
+// the contexts that name their files. It starts no goroutine.
 package credential

@@ -20,29 +20,29 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// NewToken makes the commands of tokens.
+// NewToken returns the commands for tokens.
 func NewToken(std cli.Stdio) *cobra.Command {
 	return cli.Group("token", "Create, list and remove authentication tokens", newTokenCreate(std), newTokenList(std), newTokenRemove(std))
 }
 
-// createdToken is what token create prints.
+// createdToken is the output of token create.
 type createdToken struct {
 	Name     string     `json:"name"`
 	Token    string     `json:"token,omitempty"` // not of one that is in a file
-	Line     string     `json:"line,omitempty"`  // of the token file
+	Line     string     `json:"line,omitempty"`  // line of the token file
 	Roles    []string   `json:"roles,omitempty"` // of the cluster
 	Revision uint64     `json:"revision,omitempty"`
 	Expires  *time.Time `json:"expires,omitempty"`
 }
 
-// creation is how token create makes a token.
+// creation holds the options of token create.
 type creation struct {
 	std    cli.Stdio
 	remote *cli.Remote
 	out    *cli.Output
 	ttl    time.Duration
-	file   string // the node's token file; empty: the cluster keeps the token
-	secret string // the file of the token; empty: it is printed
+	file   string // the node's token file; if empty, the cluster stores the token
+	secret string // file for the token; if empty, the token is printed
 	roles  []string
 }
 
@@ -70,8 +70,9 @@ func newTokenCreate(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// make makes a token, has it kept and prints it. A token that nobody could know
-// is not left behind.
+// make creates a token, stores its hash and prints the token or writes it to a
+// file. It writes that file first, so that no stored token is unknown to its
+// user, and removes it again if storing the hash fails.
 func (o *creation) make(ctx context.Context, name string) error {
 	token := authn.NewToken()
 	made := createdToken{Name: name, Token: token, Roles: o.roles}
@@ -119,7 +120,7 @@ func (o *creation) make(ctx context.Context, name string) error {
 	})
 }
 
-// tell has the cluster keep the hash of a token.
+// tell stores the hash of a token in the cluster.
 func (o *creation) tell(ctx context.Context, name, token string, expires time.Time) (revision uint64, err error) {
 	s, err := o.remote.Open(ctx, o.std)
 	if err != nil {
@@ -133,7 +134,7 @@ func (o *creation) tell(ctx context.Context, name, token string, expires time.Ti
 	return revision, err
 }
 
-// tokens are those of the cluster, as they are shown.
+// tokens are the cluster's tokens as they are printed.
 type tokens struct {
 	Tokens []*cli.Object `json:"tokens"`
 	shown  []*clusterv1.Token
@@ -181,8 +182,8 @@ func newTokenRemove(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// writeNew makes a file of a token for its owner alone; it fails where there is
-// one already.
+// writeNew creates a token file that only its owner can read; it fails if the
+// file exists.
 func writeNew(path, token string) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
@@ -195,8 +196,8 @@ func writeNew(path, token string) error {
 	return err
 }
 
-// appendLine adds a line to a file, after a line break where its last line has
-// none.
+// appendLine appends a line to a file, and first a line break if the last line
+// has none.
 func appendLine(path, line string) (err error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_APPEND|os.O_CREATE, 0o600)
 	if err != nil {
@@ -216,7 +217,8 @@ func appendLine(path, line string) (err error) {
 			line = "\n" + line
 		}
 	}
-	// One write: a node that reads the file meanwhile sees the line or does not.
+	// A single write, so that a node that reads the file concurrently sees all
+	// of the line or nothing.
 	_, err = f.WriteString(line + "\n")
 	return errors.Join(err, f.Sync())
 }

@@ -15,13 +15,15 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/debugging/entityfile"
 )
 
-// baseLooks bounds how often a state is asked for: events may be cut meanwhile.
+// baseLooks limits how often a state is requested, because events may be
+// truncated at the same time.
 const baseLooks = 8
 
-// base is what the history of an entity begins with; nil where all of its
-// events are there. It is the earliest state that the module of the file has
-// made, or that a type was in that keeps its latest: what other modules made is
-// for them alone. Where there is none it is the newest state.
+// base returns the state that the exported history of an entity starts from;
+// nil if all of its events are retained. It is the earliest state that the
+// module of the file made or, for a durable-state type, the earliest retained
+// one, because only the module that made a snapshot can be relied on to read
+// it. If there is none, it is the newest state.
 func base(ctx context.Context, s *cli.Session, about *entityfile.About, module *structpb.Struct) (*entityfile.Base, error) {
 	at, err := firstKept(ctx, s.Client, about)
 	if err != nil || at <= 1 {
@@ -59,7 +61,7 @@ func base(ctx context.Context, s *cli.Session, about *entityfile.About, module *
 	return baseOf(state)
 }
 
-// firstKept is the sequence of the first event that there is.
+// firstKept returns the sequence of the first retained event.
 func firstKept(ctx context.Context, c *client.Client, about *entityfile.About) (uint64, error) {
 	for _, err := range c.ReadEvents(ctx, client.EventRange{EntityType: about.EntityType, EntityID: about.EntityID, To: 1}) {
 		var cut *client.CutError
@@ -73,7 +75,7 @@ func firstKept(ctx context.Context, c *client.Client, about *entityfile.About) (
 	return 1, nil
 }
 
-// versionAt is the version of a durable state, as its event says.
+// versionAt returns the version of a durable state from its event.
 func versionAt(ctx context.Context, c *client.Client, about *entityfile.About, at uint64) (int, error) {
 	for e, err := range c.ReadEvents(ctx, client.EventRange{EntityType: about.EntityType, EntityID: about.EntityID, From: at, To: at}) {
 		return manifest.StateEventVersion(e.Type), err
@@ -92,7 +94,7 @@ func keepsLatest(module *structpb.Struct, entityType string) bool {
 	return false
 }
 
-// stateAt folds the state of an event; at nil is the newest one.
+// stateAt returns the state after the event at; nil means the newest state.
 func stateAt(ctx context.Context, s *cli.Session, about *entityfile.About, at *uint64) (*entityv1.GetStateResponse, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
@@ -113,8 +115,8 @@ func stateAt(ctx context.Context, s *cli.Session, about *entityfile.About, at *u
 	return nil, &client.Error{Code: wire.Code(), Message: wire.Message()}
 }
 
-// baseOf has the state as the module's bytes, but for spaces and the order of
-// members where it is JSON.
+// baseOf converts a state to the module's bytes. JSON may differ from them in
+// white space and in the order of members.
 func baseOf(state *entityv1.GetStateResponse) (*entityfile.Base, error) {
 	b := &entityfile.Base{Sequence: state.GetSequence(), State: state.GetData()}
 	v := state.GetJson()

@@ -1,3 +1,4 @@
-// Package debugging has the commands for those who write entities: they follow
-// the lines of guests, take an entity's history home, and go through it there.
+// Package debugging has the commands for authors of entities: they follow the
+// log lines of guests, download an entity's history, and step through it
+// locally.
 package debugging

@@ -11,24 +11,25 @@ import (
 )
 
 const (
-	// reopenEvery is between two looks for a node to go on with.
+	// reopenEvery is the interval between two searches for another node.
 	reopenEvery = 200 * time.Millisecond
-	// tellAgain is how far back lines of before are compared with those that the
-	// next node tells: lines of one moment may be kept in any order.
+	// tellAgain is how far back earlier lines are compared with the lines of
+	// the next node, because lines that were written at the same moment may be
+	// stored in any order.
 	tellAgain = 10 * time.Second
-	// mostCompared bounds them.
+	// mostCompared limits the compared lines.
 	mostCompared = 1 << 16
 )
 
-// follow asks for lines, and for those that come. It goes on with the next node
-// where the one that was asked ends, and tells no line twice.
+// follow requests stored lines and then new ones. If its node ends, it
+// continues at the next node, and prints no line twice.
 type follow struct {
 	open   func(ctx context.Context) iter.Seq2[*clusterv1.TailLogsResponse, error]
-	reopen func(ctx context.Context) error // finds the next node
-	within time.Duration                   // for that
-	every  time.Duration                   // between attempts
+	reopen func(ctx context.Context) error // connects to the next node
+	within time.Duration                   // timeout of reopen
+	every  time.Duration                   // interval between attempts
 	say    func(format string, args ...any)
-	told   map[string]*toldLines // by node
+	told   map[string]*toldLines // printed lines, by node
 }
 
 func newFollow(s *cli.Session, req *clusterv1.TailLogsRequest, say func(format string, args ...any)) *follow {
@@ -69,7 +70,7 @@ func (f *follow) stream(ctx context.Context) iter.Seq2[*clusterv1.TailLogsRespon
 	}
 }
 
-// next finds a node to go on with, as long as a command may take.
+// next connects to another node, within the timeout of a command.
 func (f *follow) next(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, f.within)
 	defer cancel()
@@ -86,11 +87,11 @@ func (f *follow) next(ctx context.Context) error {
 	}
 }
 
-// toldLines are the newest lines of a node that were told.
+// toldLines are the newest printed lines of a node.
 type toldLines struct {
 	newest time.Time
 	lines  map[toldLine]bool
-	again  bool // lines of before may come
+	again  bool // the node may repeat printed lines
 }
 
 type toldLine struct {
@@ -98,7 +99,8 @@ type toldLine struct {
 	id, text string
 }
 
-// unsaid takes what was told before out of a message, and notes the rest.
+// unsaid removes the lines that were printed already from a message, and
+// remembers the rest.
 func (f *follow) unsaid(m *clusterv1.TailLogsResponse) {
 	if len(m.GetLines()) == 0 {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// NewGuestProfile makes 'hostd module profile'.
+// NewGuestProfile returns the command 'hostd module profile'.
 func NewGuestProfile(std cli.Stdio) *cobra.Command {
 	var path string
 	var seconds uint32
@@ -59,7 +59,7 @@ func NewGuestProfile(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// addStacks adds what a node has found.
+// addStacks adds the stacks that a node has sampled.
 func addStacks(p *pprofile.Profile, m *clusterv1.ProfileGuestsResponse) error {
 	for _, s := range m.GetStacks() {
 		to := pprofile.Stack{Samples: s.GetSamples(), Fuel: s.GetFuel()}

@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// line is what a guest wrote, as it is printed.
+// line is a log line of a guest as it is printed.
 type line struct {
 	WrittenAt    time.Time `json:"writtenAt"`
 	NodeID       string    `json:"nodeId"`
@@ -28,7 +28,7 @@ func (l line) text() string {
 	return strings.Join([]string{l.WrittenAt.UTC().Format("2006-01-02T15:04:05.000000Z"), cli.Clean(l.NodeID), cli.Clean(l.EntityID), l.Level, cli.Quote(l.Line)}, "  ")
 }
 
-// NewLogs makes 'hostd logs'.
+// NewLogs returns the command 'hostd logs'.
 func NewLogs(std cli.Stdio) *cobra.Command {
 	req := &clusterv1.TailLogsRequest{}
 	c := cli.Follow(std, "logs TYPE [ID]", "Print the log lines of a type's guests, or of one entity", 1, 2, req.GetFollow,
@@ -49,8 +49,8 @@ func NewLogs(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// lines are those of a stream: as they come, or by their time where the stream
-// ends. What else it says goes to the talk.
+// lines yields the lines of a stream: as they arrive if follow is set,
+// otherwise sorted by time. Other messages of the stream are passed to say.
 func lines(stream iter.Seq2[*clusterv1.TailLogsResponse, error], follow bool, say func(format string, args ...any)) iter.Seq2[line, error] {
 	return func(yield func(line, error) bool) {
 		var all []line

@@ -15,13 +15,13 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// profileKinds are the profiles of a node by their names.
+// profileKinds are the kinds of profiles of a node, by name.
 var profileKinds = map[string]clusterv1.ProfileNodeRequest_Kind{
 	"cpu": clusterv1.ProfileNodeRequest_KIND_CPU, "heap": clusterv1.ProfileNodeRequest_KIND_HEAP,
 	"goroutine": clusterv1.ProfileNodeRequest_KIND_GOROUTINE, "block": clusterv1.ProfileNodeRequest_KIND_BLOCK,
 }
 
-// NewProfile makes 'hostd node profile'.
+// NewProfile returns the command 'hostd node profile'.
 func NewProfile(std cli.Stdio) *cobra.Command {
 	var kind, path string
 	var seconds uint32

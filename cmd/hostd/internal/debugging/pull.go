@@ -18,10 +18,10 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// maxPull is how many bytes of events a file gets where nobody says more.
+// maxPull is the default limit of the events in a file, in bytes.
 const maxPull = 1 << 30
 
-// NewPull makes 'hostd pull'.
+// NewPull returns the command 'hostd pull'.
 func NewPull(std cli.Stdio) *cobra.Command {
 	var path string
 	var most int64
@@ -51,8 +51,8 @@ func NewPull(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// pull writes the file, which appears when it is whole. It holds what entities
-// were told: nobody else may read it.
+// pull writes the file, which appears under its name only once it is complete.
+// Only its owner can read it, because it contains the data of entities.
 func pull(ctx context.Context, s *cli.Session, entityType, id, path string, most int64) (about entityfile.About, err error) {
 	c := s.Client
 	e, err := c.Entity(ctx, entityType, id)

@@ -24,7 +24,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// stepOptions are what 'hostd step' is told.
+// stepOptions are the options of 'hostd step'.
 type stepOptions struct {
 	at       uint64
 	module   string // a file
@@ -32,7 +32,7 @@ type stepOptions struct {
 	data     []string
 }
 
-// stepView is an event, and what it did to the state.
+// stepView is an event, and its effect on the state.
 type stepView struct {
 	Sequence   uint64    `json:"sequence"`
 	RecordedAt time.Time `json:"recordedAt"`
@@ -55,7 +55,7 @@ func stateText(state cli.Payload, changes []jsondiff.Change) []string {
 	return lines
 }
 
-// forkView is what a command did on top of the history.
+// forkView is the effect of a command on top of the history.
 type forkView struct {
 	Command string      `json:"command"`
 	Events  []forkEvent `json:"events,omitempty"`
@@ -70,13 +70,13 @@ type forkView struct {
 	Changes  []jsondiff.Change `json:"changes,omitempty"`
 }
 
-// forkEvent is an event that a command made.
+// forkEvent is an event that a command emitted.
 type forkEvent struct {
 	EventType string `json:"eventType"`
 	cli.Payload
 }
 
-// rejection is why a command was refused.
+// rejection is why a command was rejected.
 type rejection struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
@@ -90,7 +90,7 @@ type forkSend struct {
 	cli.Payload
 }
 
-// forkTimer is a timer that was not set, or not cancelled.
+// forkTimer is a timer that was not really set or cancelled.
 type forkTimer struct {
 	Name    string    `json:"name"`
 	Due     time.Time `json:"due"`
@@ -125,7 +125,7 @@ func (v forkView) text() string {
 	return strings.Join(append(lines, stateText(v.State, v.Changes)...), "\n")
 }
 
-// NewStep makes 'hostd step'.
+// NewStep returns the command 'hostd step'.
 func NewStep(std cli.Stdio) *cobra.Command {
 	var out *cli.Output
 	var o stepOptions
@@ -218,7 +218,7 @@ func step(ctx context.Context, std cli.Stdio, out *cli.Output, path string, o st
 	return nil
 }
 
-// walk goes through a history.
+// walk steps through a history.
 type walk struct {
 	*replay.Stepper
 	out   *cli.Output
@@ -227,7 +227,8 @@ type walk struct {
 	json  bool // payloads are JSON text
 }
 
-// changed is the state now, and what is different since it was asked for last.
+// changed returns the current state, and its differences from the state at the
+// previous call.
 func (w *walk) changed() (cli.Payload, []jsondiff.Change, error) {
 	was := w.state
 	var err error
@@ -263,7 +264,7 @@ func (w *walk) events(ctx context.Context, file *entityfile.Reader, at uint64) e
 	return nil
 }
 
-// command runs one on top of what was folded.
+// command runs a command on top of the replayed history.
 func (w *walk) command(ctx context.Context, i int, name string, data []byte) error {
 	if w.json && len(data) > 0 {
 		var err error

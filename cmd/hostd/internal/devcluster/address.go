@@ -10,18 +10,18 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// maxPortSteps bounds the search for free ports.
+// maxPortSteps limits the search for free ports.
 const maxPortSteps = 1000
 
-// chosen are addresses of nodes. Nobody else takes their ports by chance until
-// they are let go of.
+// chosen are addresses of nodes. Their ports are reserved until they are
+// released.
 type chosen struct {
 	clients []string
-	peers   []string // of several nodes; a single one finds its own
+	peers   []string // of several nodes; a single node chooses its own
 	holds   []io.Closer
 }
 
-// release lets the ports go.
+// release releases the ports.
 func (c *chosen) release() error {
 	var faults []error
 	for _, h := range c.holds {
@@ -31,8 +31,8 @@ func (c *chosen) release() error {
 	return errors.Join(faults...)
 }
 
-// choose returns where each of n nodes serves clients, and where it serves
-// other nodes: on the next free ports after those.
+// choose returns the addresses where each of n nodes serves clients, and where
+// it serves other nodes, on the next free ports after those.
 func choose(listen string, n int) (*chosen, error) {
 	all := n
 	if n > 1 {
@@ -45,11 +45,11 @@ func choose(listen string, n int) (*chosen, error) {
 	return &chosen{clients: addrs[:n], peers: addrs[n:], holds: holds}, nil
 }
 
-// chooseAddrs returns n addresses: the one given and those
-// on the next free ports. Port 0 takes any free ones. A single node binds port
-// 0 itself; several must know each other's beforehand. The caller closes what
-// holds the ports when the nodes have ended: a node that is started again finds
-// its own still free.
+// chooseAddrs returns n addresses: the given one and those on the next free
+// ports. Port 0 means any free port. A single node binds port 0 itself; several
+// nodes must know each other's ports in advance. The caller closes holds after
+// the nodes have ended, so that a node that is restarted finds its port still
+// free.
 func chooseAddrs(listen string, n int) (out []string, holds []io.Closer, err error) {
 	host, text, err := net.SplitHostPort(listen)
 	if err != nil {

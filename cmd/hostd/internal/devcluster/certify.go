@@ -15,15 +15,15 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// certificateDir holds the certificates of nodes for development, below their
-// data.
+// certificateDir is the directory of the development certificates, below the
+// data directory.
 const certificateDir = "tls"
 
-// devClient is the name of the client that commands are.
+// devClient is the name in the client certificate of commands.
 const devClient = "dev"
 
-// certify makes certificates for the nodes and a client, anew at each start:
-// nodes may be told to listen elsewhere. The authority stays.
+// certify issues certificates for the nodes and a client at each start, because
+// the addresses of the nodes may have changed. The authority is kept.
 func (c *Cluster) certify(ctx context.Context, data string, addrs []string) (err error) {
 	dir, err := filepath.Abs(filepath.Join(data, certificateDir))
 	if err != nil {
@@ -67,7 +67,7 @@ func issueAnew(a *certs.Authority, cert, key string, q certs.Request) error {
 	return a.Issue(cert, key, q)
 }
 
-// tlsFlags are the flags of a node's certificates; none without TLS.
+// tlsFlags returns the flags for a node's certificates; none without TLS.
 func (c *Cluster) tlsFlags(id string) []string {
 	if c.tls == nil {
 		return nil
@@ -76,7 +76,7 @@ func (c *Cluster) tlsFlags(id string) []string {
 	return []string{"--tls-mode", string(config.TLSRequire), "--tls-cert-file", cert, "--tls-key-file", key, "--tls-client-ca-file", c.Files.CACert}
 }
 
-// TLS says by which files the nodes are known; nil without TLS.
+// TLS returns the files that clients need; nil without TLS.
 func (c *Cluster) TLS() *TLSInfo {
 	if c.tls == nil {
 		return nil
@@ -84,5 +84,5 @@ func (c *Cluster) TLS() *TLSInfo {
 	return &TLSInfo{CACert: c.Files.CACert, Cert: c.Files.Cert, Key: c.Files.Key}
 }
 
-// HTTPClient is a client of HTTP that knows the nodes.
+// HTTPClient returns an HTTP client that trusts the nodes' certificates.
 func (c *Cluster) HTTPClient() *http.Client { return cli.HTTPClient(c.tls) }

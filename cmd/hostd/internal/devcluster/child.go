@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// Child is a process of this same program. It dies with its parent, whatever
-// ends that, where the system can do so.
+// Child is a child process that runs this same program. If the system supports
+// it, the child dies when its parent does, for whatever reason.
 type Child struct {
 	name string
 	PID  int
 	Done chan struct{} // closed when the process has ended
-	err  error         // how it ended; valid after done
+	err  error         // result of the process; valid after done
 }
 
-// StartChild runs this program with other arguments, in a process group of its
-// own, so that an interrupt at the terminal reaches the parent alone. The
-// child's standard input is empty; env is added to its environment. A goroutine
-// waits for it until it ends.
+// StartChild runs this program with other arguments, in its own process group,
+// so that an interrupt at the terminal reaches only the parent. The child's
+// standard input is empty; env is added to its environment. A goroutine waits
+// for the process until it ends.
 func StartChild(name string, args []string, stdout, stderr io.Writer, env ...string) (*Child, error) {
 	program, err := os.Executable()
 	if err != nil {
@@ -39,8 +39,9 @@ func StartChild(name string, args []string, stdout, stderr io.Writer, env ...str
 	started := make(chan error, 1)
 	go func() {
 		defer close(c.Done)
-		// The system sends the death signal when the thread that started the
-		// child ends, so the thread is kept for as long as the child lives.
+		// The system sends the parent-death signal when the thread that started
+		// the child ends, so the thread is locked for as long as the child
+		// lives.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 		err := cmd.Start()
@@ -58,7 +59,7 @@ func StartChild(name string, args []string, stdout, stderr io.Writer, env ...str
 	return c, nil
 }
 
-// signal sends a signal; a child that has ended is none to send to.
+// signal sends a signal, unless the child has ended.
 func (c *Child) signal(s syscall.Signal) {
 	select {
 	case <-c.Done:
@@ -67,14 +68,15 @@ func (c *Child) signal(s syscall.Signal) {
 	}
 }
 
-// Kill ends the child as a power cut would and waits for its end.
+// Kill kills the child without warning, as a power failure would, and waits for
+// its end.
 func (c *Child) Kill() {
 	c.signal(syscall.SIGKILL)
 	<-c.Done
 }
 
-// stop asks the child to end, waits for it, and kills it when the grace is
-// over.
+// stop asks the child to end, waits for it, and kills it after the grace
+// period.
 func (c *Child) stop(grace time.Duration) error {
 	c.signal(syscall.SIGTERM)
 	timer := time.NewTimer(grace)

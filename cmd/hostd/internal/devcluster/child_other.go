@@ -4,8 +4,8 @@ package devcluster
 
 import "syscall"
 
-// childAttributes cannot tie the child's life to its parent's here: a parent
-// that is killed leaves it behind.
+// childAttributes cannot tie the child's life to its parent's on this system:
+// if the parent is killed, the child survives.
 func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// NewDemo makes the command that shows what survives the death of a node.
+// NewDemo returns the command that demonstrates the fail-over of a killed node.
 func NewDemo(std cli.Stdio) *cobra.Command {
 	var source string
 	c := cli.Leaf("demo", "Demonstrate how entities survive the failure of a node", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) (err error) {
@@ -42,9 +42,9 @@ type demo struct {
 	dir     string
 	source  string
 	cluster *Cluster
-	client  *client.Client          // of the nodes that run
+	client  *client.Client          // of the running nodes
 	sent    map[string]client.Reply // by command id
-	before  []string                // answers before the kill, by question
+	before  []string                // answers before the kill, by query
 	timings []timing
 }
 
@@ -53,7 +53,7 @@ type timing struct {
 	took time.Duration
 }
 
-// timed runs one step and keeps how long it took.
+// timed runs one step and records how long it took.
 func (d *demo) timed(what string, step func() error) error {
 	began := time.Now()
 	err := step()
@@ -112,10 +112,10 @@ func (d *demo) run(ctx context.Context) error {
 	return d.restart(ctx, killed)
 }
 
-// demoShards are few, so that the demonstration is quick on a small machine.
+// demoShards is small, so that the demonstration is quick on a small machine.
 const demoShards = "16"
 
-// start starts the nodes and a client of them.
+// start starts the nodes and connects a client.
 func (d *demo) start(ctx context.Context) error {
 	var err error
 	d.cluster, err = Start(ctx, Options{Nodes: 3, Data: d.dir, Listen: "127.0.0.1:0", Stderr: d.talk,
@@ -126,7 +126,7 @@ func (d *demo) start(ctx context.Context) error {
 	return d.dial()
 }
 
-// dial makes a client of the nodes that run.
+// dial connects a client to the running nodes.
 func (d *demo) dial() error {
 	if d.client != nil {
 		d.client.Close()
@@ -136,7 +136,7 @@ func (d *demo) dial() error {
 	return err
 }
 
-// killLeader kills the node that runs the account, and shows how long its
+// killLeader kills the node that runs the account, and measures how long its
 // callers wait for the next answer.
 func (d *demo) killLeader(ctx context.Context) (*Node, error) {
 	e, err := d.client.Entity(ctx, demoAgain.EntityType, demoAgain.EntityID)
@@ -169,7 +169,8 @@ func (d *demo) killLeader(ctx context.Context) (*Node, error) {
 	return leader, nil
 }
 
-// restart starts the killed node again and waits until it is one of three.
+// restart restarts the killed node and waits until the cluster has three nodes
+// again.
 func (d *demo) restart(ctx context.Context, killed *Node) error {
 	d.say("7. %s starts again on its data and catches up", killed.Info.NodeID)
 	if err := d.timed("start, caught up", func() error {
@@ -185,7 +186,7 @@ func (d *demo) restart(ctx context.Context, killed *Node) error {
 	return nil
 }
 
-// prove shows that nothing was lost and nothing happens twice.
+// prove shows that nothing was lost and that no command ran twice.
 func (d *demo) prove(ctx context.Context) error {
 	d.say("5. The same state, from the nodes that are left: rebuilt by replaying the events")
 	var after []string

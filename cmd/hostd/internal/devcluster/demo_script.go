@@ -12,7 +12,7 @@ import (
 // demoGuests are the example modules that the demonstration uses.
 var demoGuests = []string{"counter", "account", "chain"}
 
-// demoCommands are what it sends, in order.
+// demoCommands are the commands that it sends, in order.
 var demoCommands = []client.Command{
 	{EntityType: "counter", EntityID: "visits", Name: "add", Data: []byte(`{"amount":3}`)},
 	{EntityType: "counter", EntityID: "visits", Name: "add", Data: []byte(`{"amount":4}`)},
@@ -21,21 +21,21 @@ var demoCommands = []client.Command{
 	{EntityType: "account", EntityID: "alice", Name: "withdraw", Data: []byte(`{"amount":30}`)},
 }
 
-// demoAgain is sent after the kill: it opens an account that is open, which is
-// made durable and changes nothing.
+// demoAgain is the command after the kill: it opens an account that is open
+// already. Its acknowledgement is durable, but it changes nothing.
 var demoAgain = client.Command{EntityType: "account", EntityID: "alice", Name: "open"}
 
-// demoLinks is how many links the chain gets.
+// demoLinks is the number of links of the chain.
 const demoLinks = 100
 
-// demoQueries are what it asks, before and after.
+// demoQueries are the queries that it sends before and after the kill.
 var demoQueries = []client.Query{
 	{EntityType: "counter", EntityID: "visits", Name: "total"},
 	{EntityType: "account", EntityID: "alice", Name: "balance"},
 	{EntityType: "chain", EntityID: "proof", Name: "head"},
 }
 
-// demoID names the command at a place of demoCommands.
+// demoID returns the id of the command at an index of demoCommands.
 func demoID(i int) string { return fmt.Sprintf("demo-%d", i) }
 
 func (d *demo) commands(ctx context.Context) error {
@@ -66,7 +66,7 @@ func (d *demo) commands(ctx context.Context) error {
 	})
 }
 
-// answers asks every query, linearizably.
+// answers runs every query, linearizably.
 func (d *demo) answers(ctx context.Context) ([]string, error) {
 	var out []string
 	for _, q := range demoQueries {

@@ -19,7 +19,7 @@ import (
 	"github.com/hostd/hostd/host/console"
 )
 
-// MaxNodes bounds the nodes of one machine.
+// MaxNodes limits the nodes on one machine.
 const MaxNodes = 16
 
 // devOptions are the flags of dev.
@@ -37,7 +37,7 @@ type devOptions struct {
 	origins  []string
 }
 
-// NewDev makes the command that runs nodes for development.
+// NewDev returns the command that runs nodes for development.
 func NewDev(std cli.Stdio) *cobra.Command {
 	var o devOptions
 	c := cli.Leaf("dev", "Run nodes on this machine for development", 0, 1, func(ctx context.Context, _ *cobra.Command, _ []string) error {
@@ -64,7 +64,7 @@ func NewDev(std cli.Stdio) *cobra.Command {
 				continue
 			}
 			if about, err := os.Stat(m); err == nil && !about.Mode().IsRegular() {
-				continue // a pipe is read once
+				continue // a pipe can be read only once
 			}
 			wasm, err := cli.ReadModule(m)
 			if err != nil {
@@ -103,8 +103,8 @@ func NewDev(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// takeMode takes an argument for the mode of --auth, which needs none and so
-// leaves the word behind it: 'hostd dev --auth required' means it.
+// takeMode takes an argument as the mode of --auth. The flag has an optional
+// value, so 'hostd dev --auth required' leaves the word as an argument.
 func (o *devOptions) takeMode(named bool, args []string) error {
 	switch {
 	case len(args) == 0:
@@ -149,8 +149,8 @@ func dev(ctx context.Context, std cli.Stdio, o devOptions) error {
 	return errors.Join(err, run.close(), c.Stop())
 }
 
-// duringStart is why the nodes did not become ready: what ended by a signal
-// failed for no other reason.
+// duringStart returns why the nodes did not become ready. If ctx ended, that is
+// the only reason.
 func duringStart(ctx context.Context, err error) error {
 	if ctx.Err() == nil || !cli.Canceled(err) {
 		return err
@@ -158,7 +158,7 @@ func duringStart(ctx context.Context, err error) error {
 	return cli.Hint(errors.New("interrupted before the nodes were ready"), "Their data is kept: start again, or remove the data with --clean.")
 }
 
-// Names names n nodes for people.
+// Names formats the number of nodes for people.
 func Names(n int) string {
 	if n == 1 {
 		return "n1"
@@ -176,7 +176,7 @@ func stopNode(n *Node) error {
 	}
 }
 
-// ready has the nodes serve the modules and tells where the nodes are.
+// ready makes the nodes serve the modules and prints their addresses.
 func (d *devRun) ready(ctx context.Context, began time.Time) error {
 	std, cluster := d.std, d.cluster
 	infos := cluster.infos()
@@ -214,8 +214,9 @@ func (d *devRun) ready(ctx context.Context, began time.Time) error {
 	return nil
 }
 
-// consoleLink is the console of a node. On a terminal it signs in where there
-// is a token; elsewhere what is written is kept, and tokens are not told.
+// consoleLink returns the URL of a node's console. On a terminal it contains
+// the token, if there is one, to sign in. Other output may be stored, so the
+// URL has no token then.
 func consoleLink(api, token string, onTerminal bool) string {
 	link := api + console.Prefix
 	if token != "" && onTerminal {
@@ -224,7 +225,7 @@ func consoleLink(api, token string, onTerminal bool) string {
 	return link
 }
 
-// shellWord quotes a path for a shell.
+// shellWord quotes a path for the shell.
 func shellWord(path string) string {
 	if strings.Trim(path, "/._-abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789") == "" {
 		return path
@@ -232,7 +233,7 @@ func shellWord(path string) string {
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }
 
-// isDir reports that a module is a project, and no file.
+// isDir reports whether the argument for a module is a project directory.
 func isDir(path string) bool {
 	about, err := os.Stat(path)
 	return err == nil && about.IsDir()
@@ -256,7 +257,7 @@ func pushFile(ctx context.Context, std cli.Stdio, cluster *Cluster, file string)
 	return nil
 }
 
-// nodeDirs are the nodes' directories that dev made.
+// nodeDirs returns the nodes' directories that dev created.
 func nodeDirs(data string) ([]string, error) {
 	dirs, err := filepath.Glob(filepath.Join(data, "n[0-9]*", "node.json"))
 	for i, marker := range dirs {
@@ -265,7 +266,7 @@ func nodeDirs(data string) ([]string, error) {
 	return dirs, err
 }
 
-// cleanData removes the nodes' directories that dev made, and nothing else.
+// cleanData removes the nodes' directories that dev created, and nothing else.
 func cleanData(data string) error {
 	dirs, err := nodeDirs(data)
 	if err != nil {

@@ -1,5 +1,6 @@
-// Package devcluster runs nodes of this same program as child processes on one
+// Package devcluster runs nodes as child processes of this program on one
 // machine: a cluster for development, for the demonstration and for the
-// benchmark. It talks to them through the API alone. Who starts a cluster stops
-// it; a child that is left ends with its parent where the system can do that.
+// benchmark. It calls them only through the API. The caller that starts a
+// cluster stops it; if the system supports it, remaining children end with
+// their parent.
 package devcluster

@@ -16,8 +16,9 @@ import (
 // modulePath is the Go module that holds the example guests.
 const modulePath = "github.com/hostd/hostd"
 
-// FindSource returns the root of a checkout: the one given, the one that the
-// working directory is in, or the one that this program lies in.
+// FindSource returns the root of a checkout of the source: the given one, the
+// one that contains the working directory, or the one that contains this
+// program.
 func FindSource(given string) (string, error) {
 	starts := []string{given}
 	if given == "" {
@@ -54,7 +55,7 @@ func isSource(dir string) bool {
 }
 
 // BuildGuest builds examples/wasm/NAME of the checkout with the Go toolchain
-// and returns the module's bytes. What the compiler says goes to talk.
+// and returns the module. The compiler's output goes to talk.
 func BuildGuest(ctx context.Context, source, name string, talk io.Writer) ([]byte, error) {
 	return BuildModule(ctx, source, "./examples/wasm/"+name, talk)
 }

@@ -8,12 +8,14 @@ import (
 	"syscall"
 )
 
-// holdPort takes a port that nobody has, and holds it until the holder is
-// closed. The holder is bound and does not listen: the system gives its port to
-// nobody who takes any, and lets a node listen that asks for just this one,
-// which binds with SO_REUSEADDR as every Go program does. Two holders do not
-// meet, as they bind without. Only a port that was asked for by its number is
-// tried with it too: its last connections may still be remembered.
+// holdPort reserves a free port for a node until the holder is closed.
+//
+// The holder is bound but does not listen. The system never assigns its port to
+// a process that asks for any port. A node that asks for exactly this port can
+// listen on it, because every Go program binds with SO_REUSEADDR. Two holders
+// cannot share a port, because they bind without that option at first. Only for
+// a port that was requested by number, holdPort then tries with the option too,
+// because connections of the previous user may still be in TIME_WAIT.
 func holdPort(address string, asked bool) (string, io.Closer, error) {
 	to, err := net.ResolveTCPAddr("tcp", address)
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"net"
 )
 
-// holdPort finds a port that nobody has. Where a port cannot be held for
-// another process the holder holds nothing.
+// holdPort finds a free port. On this system a port cannot be reserved for
+// another process, so closing the holder does nothing.
 func holdPort(address string, _ bool) (string, io.Closer, error) {
 	l, err := net.Listen("tcp", address)
 	if err != nil {

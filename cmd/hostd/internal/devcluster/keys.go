@@ -6,9 +6,9 @@ import (
 	"io"
 )
 
-// keys tells of each line that somebody types. The channel is closed when
-// nobody can any more. A read that nothing ends goes on until the process ends,
-// as does the goroutine that waits for it.
+// keys sends a value for each line that is typed. The channel is closed at the
+// end of the input. A blocked read cannot be interrupted, so it and its
+// goroutine may last until the process ends.
 func keys(ctx context.Context, in io.Reader) <-chan struct{} {
 	out := make(chan struct{})
 	readInBackground()

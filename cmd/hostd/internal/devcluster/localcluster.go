@@ -18,36 +18,36 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// Options says which nodes to run on this machine.
+// Options describe the nodes to run on this machine.
 type Options struct {
 	Nodes  int
-	Data   string   // directory; a node's data lies in n1, n2 and so on below it
+	Data   string   // directory; each node has a subdirectory n1, n2 and so on
 	Listen string   // address of the first node
-	Flags  []string // more flags of serve
+	Flags  []string // additional flags of serve
 	Stderr io.Writer
-	TLS    bool // certificates are made where there are none, and asked for
-	Auth   bool // a token is made where there is none, and asked for
+	TLS    bool // use TLS, and create certificates if there are none
+	Auth   bool // require a token, and create one if there is none
 }
 
 // Cluster is a cluster of nodes that run as children.
 type Cluster struct {
-	// Nodes has another node in a place where one was started again, while others
-	// ask for clients.
+	// When a node is restarted, its entry in Nodes is replaced, possibly while
+	// others call Client.
 	Nodes []*Node
-	mu    sync.Mutex   // of Nodes, once all are there
-	Files cli.TLSFiles // by which a client knows the nodes; empty without TLS
-	tls   *tls.Config  // made of them
-	// Token is that by which a client is known, TokenFile holds it; empty where
-	// the nodes ask nobody.
+	mu    sync.Mutex   // guards Nodes, once the cluster has started
+	Files cli.TLSFiles // for clients; empty without TLS
+	tls   *tls.Config  // from Files
+	// Token is the token of clients, and TokenFile the file that holds it; both
+	// are empty if the nodes do not authenticate callers.
 	Token, TokenFile string
-	hashes           string      // the file that nodes know it by
-	starts           []nodeStart // how each was started
-	ports            *chosen     // where they listen
+	hashes           string      // the nodes' file with the hash of the token
+	starts           []nodeStart // how to start each node again
+	ports            *chosen     // addresses of the nodes
 }
 
-// Start starts nodes and returns once they are one cluster that serves:
-// every shard has all its replicas and a leader, and the leaders are spread.
-// Nodes that were there before come back with their data, wherever they listen.
+// Start starts nodes and returns once they are one serving cluster: every shard
+// has all its replicas and a leader, and the leaders are spread. Nodes that ran
+// before keep their data, even if their addresses change.
 func Start(ctx context.Context, s Options) (_ *Cluster, err error) {
 	ports, err := choose(s.Listen, s.Nodes)
 	if err != nil {
@@ -101,7 +101,7 @@ func Start(ctx context.Context, s Options) (_ *Cluster, err error) {
 	return c, nil
 }
 
-// await waits until the nodes are a cluster that serves, or one of them ends.
+// await waits until the nodes are a serving cluster, or one of them ends.
 func (c *Cluster) await(ctx context.Context, talk io.Writer) error {
 	waiting, cancel := context.WithTimeout(ctx, StartPatience)
 	defer cancel()
@@ -130,10 +130,10 @@ func (c *Cluster) await(ctx context.Context, talk io.Writer) error {
 	return cli.Hint(err, "The logs above say why. If a port is taken, choose another with --listen.")
 }
 
-// clusterFlags are what a node of several is told of the others, by where each
-// serves other nodes. One of them founds the cluster, and only where none of
-// them has data: a node that lost its data must find the others, not found
-// another cluster beside theirs.
+// clusterFlags returns the flags that tell a node the addresses of the other
+// nodes. The first node bootstraps the cluster, but only if no node has data: a
+// node that lost its data must find the others instead of bootstrapping a
+// second cluster.
 func clusterFlags(peers []string, own int, found bool) []string {
 	if len(peers) < 2 {
 		return nil
@@ -144,7 +144,8 @@ func clusterFlags(peers []string, own int, found bool) []string {
 			others = append(others, a)
 		}
 	}
-	// Whoever stops nodes of such a cluster does it to see them lead again.
+	// A user who stops nodes of such a cluster wants to see them lead again
+	// soon.
 	flags := []string{"--peer-listen", peers[own], "--seeds", strings.Join(others, ","), "--min-members", fmt.Sprint(len(peers)), "--leadership-cooldown", "1s"}
 	if found && own == 0 {
 		flags = append(flags, "--bootstrap")
@@ -152,13 +153,13 @@ func clusterFlags(peers []string, own int, found bool) []string {
 	return flags
 }
 
-// foundedNodes counts the nodes that have data under a directory.
+// foundedNodes counts the nodes that have data below a directory.
 func foundedNodes(data string) (int, error) {
 	marks, err := filepath.Glob(filepath.Join(data, "n[0-9]*", "node.json"))
 	return len(marks), err
 }
 
-// apis returns the URLs of the nodes that run.
+// apis returns the URLs of the running nodes.
 func (c *Cluster) apis() []string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -171,8 +172,8 @@ func (c *Cluster) apis() []string {
 	return out
 }
 
-// restart starts a node that has ended on its data and address and returns it
-// once it serves.
+// restart restarts an ended node with its data and address, and returns it once
+// it serves.
 func (c *Cluster) restart(ctx context.Context, nodeID string) (*Node, error) {
 	for i, s := range c.starts {
 		if s.nodeID != nodeID {
@@ -189,7 +190,7 @@ func (c *Cluster) restart(ctx context.Context, nodeID string) (*Node, error) {
 	return nil, fmt.Errorf("there is no node %s", nodeID)
 }
 
-// infos say how to reach the nodes.
+// infos returns the addresses of the nodes.
 func (c *Cluster) infos() []NodeInfo {
 	out := make([]NodeInfo, len(c.Nodes))
 	for i, n := range c.Nodes {
@@ -198,13 +199,13 @@ func (c *Cluster) infos() []NodeInfo {
 	return out
 }
 
-// Client makes a client of the nodes that run. It waits for a module to be
-// compiled, on a busy machine too.
+// Client returns a client of the running nodes. Its timeout is long enough to
+// compile a module on a busy machine.
 func (c *Cluster) Client() (*client.Client, error) {
 	return client.New(c.apis(), client.Options{Timeout: StartPatience, TLS: c.tls, Token: c.Token, InsecureToken: true}) // the nodes are on this machine
 }
 
-// session connects to the nodes that run.
+// session connects to the running nodes.
 func (c *Cluster) session(context.Context) (*cli.Session, error) {
 	apis := c.apis()
 	if len(apis) == 0 {
@@ -217,7 +218,8 @@ func (c *Cluster) session(context.Context) (*cli.Session, error) {
 	return cli.NewSession(clients, apis[0], cli.Stdio{}, StartPatience), nil
 }
 
-// Stop stops all nodes at once and waits for them, no longer than one may take.
+// Stop stops all nodes at the same time and waits for them, no longer than one
+// of them may take.
 func (c *Cluster) Stop() error {
 	ended := make(chan error, len(c.Nodes))
 	for _, n := range c.Nodes {
@@ -230,11 +232,11 @@ func (c *Cluster) Stop() error {
 	return errors.Join(err, c.ports.release())
 }
 
-// progressPeriod is how often a start that takes long tells how far it is.
+// progressPeriod is the interval of progress messages during a slow start.
 const progressPeriod = 3 * time.Second
 
-// awaitSpread waits until the shards are where they shall be, and tells of it
-// when that takes long.
+// awaitSpread waits until the shards are placed as wanted, and reports its
+// progress if that takes long.
 func (c *Cluster) awaitSpread(ctx context.Context, died <-chan struct{}, talk io.Writer) error {
 	clients, err := c.Client()
 	if err != nil {
@@ -271,8 +273,8 @@ func (c *Cluster) awaitEven(ctx context.Context, talk io.Writer) error {
 	return c.awaitSpread(ctx, nil, talk)
 }
 
-// anyEnded returns a channel that is closed when a node ends. The goroutines
-// behind it end with stop.
+// anyEnded returns a channel that is closed when a node ends. Its goroutines
+// end when stop is closed.
 func (c *Cluster) anyEnded(stop <-chan struct{}) <-chan struct{} {
 	ended := make(chan struct{}, len(c.Nodes))
 	out := make(chan struct{})
@@ -295,12 +297,12 @@ func (c *Cluster) anyEnded(stop <-chan struct{}) <-chan struct{} {
 	return out
 }
 
-// fullReplicas is how many replicas a shard has when there are enough nodes.
+// fullReplicas is the number of replicas of a shard if there are enough nodes.
 const fullReplicas = 3
 
-// NotSpread says what is missing until every shard has all its replicas and a
-// leader and every node leads at least half of its even part; nil when nothing
-// is.
+// NotSpread returns what is missing until every shard has all its replicas and
+// a leader, and every node leads at least half of its fair share; nil if
+// nothing is missing.
 func NotSpread(shards []*clusterv1.Shard, nodes []string) error {
 	if len(shards) == 0 {
 		return errors.New("no shard is placed")
@@ -309,8 +311,8 @@ func NotSpread(shards []*clusterv1.Shard, nodes []string) error {
 	incomplete, leaderless, data := 0, 0, 0
 	leads := map[string]int{}
 	for _, s := range shards {
-		// An even number of voters survives no more than the odd one below it:
-		// of two replicas one may only follow.
+		// An even number of voters tolerates no more failures than one voter
+		// less, so one of two replicas may be a non-voter.
 		votes := len(s.GetVoters()) == replicas || replicas == 2 && len(s.GetVoters()) == 1
 		if s.GetShardId() != 0 && (!votes || len(s.GetVoters())+len(s.GetLearners()) < replicas) {
 			incomplete++

@@ -13,31 +13,31 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// Node is a node that runs as a child.
+// Node is a node that runs as a child process.
 type Node struct {
 	*Child
-	ports string // file that it writes when it is ready
+	ports string // file that it writes when ready
 	tls   *tls.Config
-	Info  NodeInfo // valid once it is
+	Info  NodeInfo // valid once the node is ready
 }
 
-// nodeStart says which node to start.
+// nodeStart describes a node to start.
 type nodeStart struct {
 	nodeID  string
 	dataDir string
 	listen  string
-	flags   []string // more flags of serve
+	flags   []string // additional flags of serve
 	tls     *tls.Config
 	stderr  io.Writer
 }
 
-// How long a node may take to serve, and to stop.
+// Limits of the time that a node takes to start and to stop.
 const (
 	StartPatience = 60 * time.Second
 	stopPatience  = 15 * time.Second
 )
 
-// running reports whether the process lives.
+// running reports whether the process is running.
 func (n *Node) running() bool {
 	select {
 	case <-n.Done:
@@ -48,7 +48,7 @@ func (n *Node) running() bool {
 }
 
 // startNode starts a node and returns once it serves all its shards. The node
-// is what `hostd serve` runs, with everything that is durable made durable.
+// runs `hostd serve` with full durability.
 func startNode(ctx context.Context, s nodeStart) (*Node, error) {
 	scratch, err := os.MkdirTemp("", "hostd-start-*")
 	if err != nil {
@@ -87,8 +87,8 @@ func launchNode(s nodeStart, ports string) (*Node, error) {
 	return &Node{Child: c, ports: ports, tls: s.tls}, nil
 }
 
-// awaitReady waits until the node serves, ctx ends or stop is closed. The
-// process goes on whatever it returns.
+// awaitReady waits until the node serves, ctx ends or stop is closed. In any
+// case the process keeps running.
 func (n *Node) awaitReady(ctx context.Context, stop <-chan struct{}) error {
 	asker := cli.HTTPClient(n.tls)
 	defer asker.CloseIdleConnections()

@@ -14,36 +14,38 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// NodeInfo says how to reach a running node.
+// NodeInfo has the addresses of a running node.
 type NodeInfo struct {
 	NodeID  string `json:"nodeId"`
 	API     string `json:"api"`              // URL
-	Peer    string `json:"peer,omitempty"`   // host:port where it serves other nodes
+	Peer    string `json:"peer,omitempty"`   // host:port for other nodes
 	Health  string `json:"health,omitempty"` // host:port where it answers how it is, alone
 	PID     int    `json:"pid"`
 	DataDir string `json:"dataDir"`
 }
 
-// PortsFile is what --ports-file writes.
+// PortsFile is the content of the file --ports-file.
 type PortsFile struct {
 	Nodes []NodeInfo `json:"nodes"`
 	TLS   *TLSInfo   `json:"tls,omitempty"` // without it the nodes speak none
-	// CAFile is the authority that the nodes are known by, as TLS names it: for
-	// clients that need no more.
+	// CAFile is the certificate authority of the nodes, as in TLS: for clients
+	// that need nothing else.
 	CAFile string `json:"caFile,omitempty"`
-	// Token is that by which the nodes know who calls; without it they ask nobody.
+	// Token is the token that clients send; empty if the nodes do not
+	// authenticate callers.
 	Token string `json:"token,omitempty"`
 }
 
-// TLSInfo says by which files a client knows the nodes, and is known to them.
+// TLSInfo has the files that a client needs to verify the nodes and to
+// authenticate itself.
 type TLSInfo struct {
 	CACert string `json:"caCert"`
 	Cert   string `json:"cert"`
 	Key    string `json:"key"` // a path
 }
 
-// WritePorts writes the file in one step: who can read it reads all of it. With
-// a token only its owner can.
+// WritePorts writes the file atomically. If it contains a token, only its owner
+// can read it.
 func WritePorts(path string, ports PortsFile) error {
 	if ports.TLS != nil {
 		ports.CAFile = ports.TLS.CACert
@@ -71,7 +73,7 @@ func ReadPorts(path string) (PortsFile, error) {
 	return p, json.Unmarshal(text, &p)
 }
 
-// askReady asks the node whether it can serve: nil means yes.
+// askReady returns nil if the node can serve.
 func askReady(ctx context.Context, asker *http.Client, api string) error {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
@@ -91,11 +93,11 @@ func askReady(ctx context.Context, asker *http.Client, api string) error {
 	return nil
 }
 
-// PollPeriod is short beside what a node needs to start.
+// PollPeriod is short compared to the time that a node needs to start.
 const PollPeriod = 5 * time.Millisecond
 
-// Poll calls ask again and again until it returns nil, and returns its last
-// error when ctx ends or stop is closed.
+// Poll calls ask repeatedly until it returns nil. When ctx ends or stop is
+// closed, it returns the last error of ask.
 func Poll(ctx context.Context, stop <-chan struct{}, every time.Duration, ask func() error) error {
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()

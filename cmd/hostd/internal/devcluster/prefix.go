@@ -5,18 +5,18 @@ import (
 	"io"
 )
 
-// maxLineBytes is where a line without an end is cut.
+// maxLineBytes is the length after which a line is broken.
 const maxLineBytes = 64 << 10
 
-// prefixWriter writes whole lines with a prefix, so that those of several
-// processes can be told apart. It is for one writer at a time.
+// prefixWriter writes whole lines with a prefix, so that the output of several
+// processes can be distinguished. It is for one writer at a time.
 type prefixWriter struct {
 	prefix string
 	w      io.Writer
-	line   []byte // the beginning of a line that has not ended
+	line   []byte // the incomplete last line
 }
 
-// Write keeps what is behind the last end of a line.
+// Write writes the complete lines of b and keeps the rest.
 func (p *prefixWriter) Write(b []byte) (int, error) {
 	var out []byte
 	for rest := b; len(rest) > 0; {

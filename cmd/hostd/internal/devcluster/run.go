@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/devwatch"
 )
 
-// devRun is what dev does once its nodes are ready.
+// devRun is the work of dev after its nodes are ready.
 type devRun struct {
 	std     cli.Stdio
 	options devOptions
@@ -18,19 +18,18 @@ type devRun struct {
 	lives   []*devwatch.Live
 }
 
-// open begins to watch a project, and has the nodes serve it as far as it
-// builds.
+// open starts to watch a project, and makes the nodes serve it if it builds.
 func (d *devRun) open(ctx context.Context, dir string) error {
 	l, err := devwatch.New(devwatch.Options{Dir: dir, Talk: d.std.Err, Paint: cli.NewPaint(d.std.Err), Dial: d.cluster.session})
 	if err != nil {
 		return err
 	}
 	d.lives = append(d.lives, l)
-	l.Update(ctx) // it says what is wrong, and what is wrong may be mended
+	l.Update(ctx) // Update reports a failure, which the user may fix
 	return ctx.Err()
 }
 
-// close ends the watching of all projects.
+// close stops watching all projects.
 func (d *devRun) close() error {
 	var faults []error
 	for _, l := range d.lives {
@@ -39,10 +38,10 @@ func (d *devRun) close() error {
 	return errors.Join(faults...)
 }
 
-// run keeps the projects in service and tells of nodes that end, until ctx
-// ends, or no node is left and nobody is there who could bring one back. Who
-// presses Enter brings back all that have ended, or builds all projects again
-// where none has.
+// run keeps the projects up to date and reports nodes that end. It returns when
+// ctx ends, or when no node runs and no input is left that could restart one.
+// If the user presses Enter, run restarts the ended nodes or, if there are
+// none, builds all projects again.
 func (d *devRun) run(ctx context.Context) error {
 	ctx, stop := context.WithCancel(ctx)
 	var working sync.WaitGroup
@@ -97,7 +96,7 @@ func (d *devRun) run(ctx context.Context) error {
 	}
 }
 
-// gone are the nodes that have ended.
+// gone returns the nodes that have ended.
 func (d *devRun) gone() (out []*Node) {
 	for _, n := range d.cluster.Nodes {
 		if !n.running() {
@@ -107,7 +106,7 @@ func (d *devRun) gone() (out []*Node) {
 	return out
 }
 
-// bringBack starts nodes that have ended again, on their data and addresses.
+// bringBack restarts ended nodes with their data and addresses.
 func (d *devRun) bringBack(ctx context.Context, gone []*Node, look func(*Node)) {
 	for _, n := range gone {
 		id := n.Info.NodeID
@@ -120,17 +119,17 @@ func (d *devRun) bringBack(ctx context.Context, gone []*Node, look func(*Node)) 
 			continue
 		}
 		look(back)
-		if err := d.tellPorts(); err != nil { // who reads that it is back finds it there
+		if err := d.tellPorts(); err != nil { // a reader of the message below finds it up to date
 			fmt.Fprintln(d.std.Err, err)
 		}
 		fmt.Fprintf(d.std.Err, "node %s (pid %d) is back at %s\n", id, back.PID, back.Info.API)
 	}
 	for _, l := range d.lives {
-		l.Again() // what could not be served meanwhile
+		l.Again() // to serve what could not be served meanwhile
 	}
 }
 
-// tellPorts writes the ports file, where there is one.
+// tellPorts writes the ports file, if there is one.
 func (d *devRun) tellPorts() error {
 	if d.options.ports == "" {
 		return nil

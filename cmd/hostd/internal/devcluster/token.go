@@ -13,12 +13,12 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// devContext is the name of the context by which commands reach the nodes of
+// devContext is the name of the context with which commands reach the nodes of
 // dev.
 const devContext = "dev"
 
-// admit makes the token by which commands are known to the nodes, and the file
-// that the nodes know it by. A token of an earlier start stays.
+// admit creates the token of commands and the nodes' token file. It keeps the
+// token of an earlier start.
 func (c *Cluster) admit(ctx context.Context, data string) error {
 	dir, err := filepath.Abs(data)
 	if err != nil {
@@ -42,7 +42,8 @@ func (c *Cluster) admit(ctx context.Context, data string) error {
 	return os.WriteFile(c.hashes, []byte(line+"\n"), 0o600)
 }
 
-// authFlags are the flags by which nodes ask who calls; none where they do not.
+// authFlags returns the flags that make nodes authenticate callers; none if
+// they do not.
 func (c *Cluster) authFlags() []string {
 	if c.Token == "" {
 		return nil
@@ -50,7 +51,7 @@ func (c *Cluster) authFlags() []string {
 	return []string{"--auth", string(config.AuthRequired), "--token-file", c.hashes}
 }
 
-// use makes the nodes those that commands talk to.
+// use makes the nodes the default cluster of commands.
 func (c *Cluster) use() error {
 	all, err := cli.LoadContexts()
 	if err != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// tailPause is how long nodes that do not answer are left alone.
+// tailPause is the pause before nodes that do not answer are called again.
 const tailPause = time.Second
 
-// follow shows the lines that a type's guests write, until ctx ends. Where the
-// nodes are gone it tries again: they may come back.
+// follow shows the log lines of a type's guests, until ctx ends. If no node
+// answers it tries again, because the nodes may be restarted.
 func (l *Live) follow(ctx context.Context, entityType string) {
 	for since := l.began; ctx.Err() == nil; {
 		since = l.tail(ctx, entityType, since)
@@ -24,8 +24,8 @@ func (l *Live) follow(ctx context.Context, entityType string) {
 	}
 }
 
-// tail shows lines until the stream ends, and returns when the last one was
-// written. Those of before since were shown already.
+// tail shows lines until the stream ends, and returns the time of the last one.
+// It skips lines from before since, which were shown already.
 func (l *Live) tail(ctx context.Context, entityType string, since time.Time) time.Time {
 	s, err := l.Dial(ctx)
 	if err != nil {
@@ -54,8 +54,8 @@ func (l *Live) tail(ctx context.Context, entityType string, since time.Time) tim
 	return newest
 }
 
-// show prints what a guest wrote. Of how a call failed it is the first line:
-// what the guest wrote then has lines of its own.
+// show prints a log line of a guest. Of a failed call it prints only the first
+// line, because the lines that the guest wrote then are printed separately.
 func (l *Live) show(entityType string, line *clusterv1.TailLogsResponse_Line) {
 	text := strings.TrimRight(line.GetText(), "\n")
 	if line.GetLevel() == "fault" {
@@ -67,7 +67,7 @@ func (l *Live) show(entityType string, line *clusterv1.TailLogsResponse_Line) {
 	}
 }
 
-// level paints a line by its level.
+// level colours a text according to its log level.
 func (l *Live) level(level, text string) string {
 	switch strings.ToLower(level) {
 	case "error", "fault":

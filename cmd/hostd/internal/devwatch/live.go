@@ -1,9 +1,10 @@
-// Package devwatch keeps the module of a project that somebody works on in
-// service: it builds it when its sources change, holds it to the contract and
-// to what is stored, and has the nodes serve it. What fails leaves the module
-// before it in service. It shows what the guests write meanwhile.
+// Package devwatch keeps the module of a project in service while its author
+// works on it: when its sources change, it builds the project, checks the
+// module against the contract and against stored entities, and makes the nodes
+// serve it. If a step fails, the previous module remains in service. Meanwhile
+// it shows the log lines of the guests.
 //
-// A Live owns the goroutines of its watcher and, while Run runs, one for each
+// A Live owns the goroutines of its watcher and, during Run, one for each
 // entity type; Run and Close wait for them.
 package devwatch
 
@@ -28,11 +29,11 @@ import (
 
 // Options of a Live. All are required.
 type Options struct {
-	Dir   string // of the project
+	Dir   string // the project's
 	Talk  io.Writer
 	Paint cli.Paint
-	// Dial connects to the nodes that run; the caller of it closes what it
-	// returns. Nodes may come back elsewhere: it is asked each time.
+	// Dial connects to the running nodes; its caller closes the session. It is
+	// called for each use, because nodes may be restarted at other addresses.
 	Dial func(ctx context.Context) (*cli.Session, error)
 }
 
@@ -41,16 +42,16 @@ type Live struct {
 	Options
 	watcher *watcher
 	began   time.Time
-	again   chan struct{} // holds one: somebody wants it built
+	again   chan struct{} // one slot: a build was requested
 
 	mu       sync.Mutex
-	serving  string   // the digest of what the nodes serve of it
-	digests  []string // of what was uploaded, and may be removed
-	types    []string // whose lines are followed
+	serving  string   // digest of the module that the nodes serve
+	digests  []string // of uploaded modules that may be removed
+	types    []string // types whose log lines are shown
 	newTypes chan struct{}
 }
 
-// New begins to watch a project. Close ends it.
+// New starts to watch a project. Close stops it.
 func New(o Options) (*Live, error) {
 	language, err := guestbuild.Find(o.Dir)
 	if err != nil {
@@ -61,10 +62,10 @@ func New(o Options) (*Live, error) {
 	return l, err
 }
 
-// Close ends the watching; Run has to have returned.
+// Close stops watching. Run must have returned.
 func (l *Live) Close() error { return l.watcher.close() }
 
-// Again has Run build the project although nothing has changed.
+// Again makes Run build the project although nothing has changed.
 func (l *Live) Again() {
 	select {
 	case l.again <- struct{}{}:
@@ -72,8 +73,8 @@ func (l *Live) Again() {
 	}
 }
 
-// Run builds the project each time that its sources change, and shows what its
-// guests write, until ctx ends.
+// Run builds the project whenever its sources change, and shows the log lines
+// of its guests, until ctx ends.
 func (l *Live) Run(ctx context.Context) {
 	var tails sync.WaitGroup
 	defer tails.Wait()
@@ -99,9 +100,9 @@ func (l *Live) Run(ctx context.Context) {
 	}
 }
 
-// Update builds the project and has the nodes serve it, and reports whether
-// they do. It says why where they do not, and what they served before goes on
-// serving.
+// Update builds the project, makes the nodes serve it, and reports whether they
+// do. If they do not, it prints the reason, and they continue to serve the
+// previous module.
 func (l *Live) Update(ctx context.Context) bool {
 	began := time.Now()
 	err := l.update(ctx, began)
@@ -159,7 +160,7 @@ func (l *Live) update(ctx context.Context, began time.Time) (err error) {
 	return nil
 }
 
-// serve uploads a module, holds it to what is stored and activates it.
+// serve uploads a module, checks it against stored entities and activates it.
 func (l *Live) serve(ctx context.Context, s *cli.Session, wasm []byte, digest string, types []string) error {
 	if _, err := client.UploadModule(ctx, s.Client, &modulev1.UploadRequest{Wasm: wasm}); err != nil {
 		return err
@@ -196,12 +197,13 @@ func (l *Live) serve(ctx context.Context, s *cli.Session, wasm []byte, digest st
 	return nil
 }
 
-// verify replays what is stored of a type with the module. That it fails on an
-// entity is a failure. Another state than the module before makes is told: the
-// form of a state changes while somebody works on it.
+// verify replays the stored entities of a type with the module. It fails if the
+// module fails on an entity. If the module gives an existing entity a different
+// state, verify only reports it, because that is often intended during
+// development.
 func (l *Live) verify(ctx context.Context, s *cli.Session, entityType, digest string) error {
 	if active, err := s.ActiveModule(ctx, entityType); err != nil || active.GetModule().GetDigest() == digest {
-		return nil // nothing serves the type, or this does: there is nothing to compare with
+		return nil // no other module serves the type, so there is nothing to compare with
 	}
 	var last *modulev1.VerifyResponse
 	var first, fault *modulev1.VerifyResponse_Difference
@@ -230,9 +232,10 @@ func (l *Live) verify(ctx context.Context, s *cli.Session, entityType, digest st
 	return nil
 }
 
-// prune removes what was uploaded here and nothing needs any more: nodes take
-// so many modules of one uploader and no more. What a rollback may come back to
-// they keep. A failure says nothing of the module that serves.
+// prune removes modules that were uploaded here and are no longer needed,
+// because nodes accept only a limited number from one uploader. Nodes keep the
+// modules that a rollback may return to. A failure does not affect the module
+// in service.
 func (l *Live) prune(ctx context.Context, s *cli.Session, serving string) {
 	modules, err := s.Modules(ctx)
 	if err != nil {
@@ -255,14 +258,15 @@ func (l *Live) servingNow() string {
 	return l.serving
 }
 
-// sayFault says why the project is not served. What guests have written is part
-// of it, so each line is cleaned, here and nowhere before.
+// sayFault prints why the project is not served. The error may contain the
+// output of guests, so each line is escaped, here and only here.
 func (l *Live) sayFault(err error) { l.say("%s\n", l.Paint.Bad(cli.Quote(err.Error()))) }
 
-// say writes in one call, so that what several goroutines say is not mixed.
+// say writes with a single call, so that the output of several goroutines is
+// not mixed.
 func (l *Live) say(format string, args ...any) { fmt.Fprintf(l.Talk, format, args...) }
 
 func took(began time.Time) time.Duration { return time.Since(began).Round(time.Millisecond) }
 
-// short is a digest for people.
+// short abbreviates a digest for people.
 func short(digest string) string { return digest[:min(12, len(digest))] }

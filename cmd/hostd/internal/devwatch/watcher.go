@@ -16,31 +16,31 @@ import (
 )
 
 const (
-	// settle is how long nothing may change before a project is built, and
-	// settleMost how long that is waited for.
+	// settle is how long nothing must change before a project is built, and
+	// settleMost the limit of that wait.
 	settle     = 150 * time.Millisecond
 	settleMost = 2 * time.Second
-	// maxDirectories bounds what is watched of a project.
+	// maxDirectories limits the watched directories of a project.
 	maxDirectories = 1000
 )
 
-// skipped are directories that no source of a project lies in.
+// skipped are directories that contain no sources of a project.
 var skipped = []string{"node_modules", "target", "build", "dist", "hostd-dev", "hostd-sdk"}
 
-// watcher tells when sources of a project have changed. Its goroutine ends with
+// watcher reports changes of a project's sources. Its goroutine ends with
 // close.
 type watcher struct {
 	events   *fsnotify.Watcher
 	endings  []string
 	watched  int
-	changed  chan struct{} // holds one: what changed again meanwhile is one change
+	changed  chan struct{} // one slot: changes since the last receive count as one
 	done     chan struct{}
 	problems func(error)
 }
 
-// newWatcher watches a directory and those below it. endings are those of the
-// names of sources; problems is told what goes wrong later, on the watcher's
-// goroutine.
+// newWatcher watches a directory and its subdirectories. endings are the file
+// name endings of sources. problems is called for later errors, on the
+// watcher's goroutine.
 func newWatcher(dir string, endings []string, problems func(error)) (*watcher, error) {
 	events, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -60,8 +60,8 @@ func (w *watcher) close() error {
 	return err
 }
 
-// add watches a directory and those below it. One that is gone meanwhile is no
-// failure.
+// add watches a directory and its subdirectories. It ignores one that has just
+// been removed.
 func (w *watcher) add(root string) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
 		switch {
@@ -84,16 +84,16 @@ func (w *watcher) add(root string) error {
 	})
 }
 
-// source reports that a file is one that a project is built from.
+// source reports whether a file is a source of the project.
 func (w *watcher) source(path string) bool {
 	name := filepath.Base(path)
 	return !strings.HasPrefix(name, ".") && slices.Contains(w.endings, filepath.Ext(name))
 }
 
-// run waits for changes to settle, and tells of them once.
+// run waits until changes have settled, and then reports them once.
 func (w *watcher) run() {
 	defer close(w.done)
-	var quiet, latest <-chan time.Time // nil: nothing has changed
+	var quiet, latest <-chan time.Time // nil if nothing has changed
 	for {
 		select {
 		case e, ok := <-w.events.Events:
@@ -114,7 +114,7 @@ func (w *watcher) run() {
 			if !errors.Is(err, fsnotify.ErrEventOverflow) {
 				w.problems(fmt.Errorf("watch: %w", err))
 				continue
-			} // what was lost may have been a change
+			} // } // a lost event may have been a change
 		case <-quiet:
 		case <-latest:
 		}
@@ -126,8 +126,9 @@ func (w *watcher) run() {
 	}
 }
 
-// counts reports that an event is a change of a source. A new directory is
-// watched from then on; what came into it before counts as a change.
+// counts reports whether an event is a change of a source. It starts to watch a
+// new directory, and reports a change for it, because files may have been
+// created in it before.
 func (w *watcher) counts(e fsnotify.Event) bool {
 	if e.Op == fsnotify.Chmod {
 		return false

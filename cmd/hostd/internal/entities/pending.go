@@ -14,16 +14,16 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// timerList are timers of entities.
+// timerList is a list of timers of entities.
 type timerList struct {
 	Timers       []*cli.Object `json:"timers"`
 	MissingNodes []string      `json:"missingNodes"`
 	timers       []*entityv1.ListTimersResponse_EntityTimer
-	unread       uint32 // shards
-	more         bool   // than were asked for
+	unread       uint32 // number of shards that were not read
+	more         bool   // there are more than requested
 }
 
-// NewTimers makes 'hostd entity timers'.
+// NewTimers returns the command 'hostd entity timers'.
 func NewTimers(std cli.Stdio) *cobra.Command {
 	var within time.Duration
 	var limit int
@@ -62,7 +62,7 @@ func NewTimers(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// inText is how long it is until a time, in words.
+// inText returns the time until a timer is due, in words.
 func inText(d time.Duration) string {
 	if d < 0 {
 		return "late by " + (-d).Round(time.Second).String()
@@ -85,14 +85,14 @@ func (v timerList) Remark() (line string, failure error) {
 	return strings.Join(said, "; "), nil
 }
 
-// sendList are sends that are on their way.
+// sendList is a list of undelivered sends.
 type sendList struct {
 	Sends []*cli.Object `json:"sends"`
 	sends []*entityv1.ListSendsResponse_PendingSend
-	more  bool // than were asked for
+	more  bool // there are more than requested
 }
 
-// NewSends makes 'hostd entity sends'.
+// NewSends returns the command 'hostd entity sends'.
 func NewSends(std cli.Stdio) *cobra.Command {
 	var limit int
 	c := cli.Look(std, "sends [TYPE [ID]]", "List undelivered messages between entities", 0, 2, func(ctx context.Context, s *cli.Session, args []string) (sendList, error) {
@@ -134,8 +134,8 @@ func (v sendList) Remark() (line string, failure error) {
 	return line, nil
 }
 
-// pages asks for page after page until there are limit of what is asked for, or
-// no more. Limit 0 is all.
+// pages requests one page after another until it has limit items, or there are
+// no more. Limit 0 means all.
 func pages(limit int, ask func(size int, token string) (got int, next string, err error)) error {
 	for n, token := 0, ""; ; {
 		size := mostPage

@@ -1,5 +1,5 @@
-// Package entities has the commands that look deeper into entities than at
-// their events.
+// Package entities has the commands that show more about entities than their
+// events: records, timers and sends.
 package entities
 
 import (
@@ -14,17 +14,17 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// recordList is a part of an entity's records.
+// recordList is a range of an entity's records.
 type recordList struct {
 	Records []*cli.Object `json:"records"`
 	records []*entityv1.ReadRecordsResponse_Record
-	more    bool // than were asked for
+	more    bool // there are more than requested
 }
 
-// mostPage is the most that a page may have.
+// mostPage is the maximum size of a page.
 const mostPage = 500
 
-// NewRecords makes 'hostd entity records'.
+// NewRecords returns the command 'hostd entity records'.
 func NewRecords(std cli.Stdio) *cobra.Command {
 	var from uint64
 	var oldest bool
@@ -68,7 +68,7 @@ func (v recordList) Remark() (line string, failure error) {
 	return line, nil
 }
 
-// madeBy is what made a command, in some words.
+// madeBy returns the sender of a command, in words.
 func madeBy(r *entityv1.ReadRecordsResponse_Record) string {
 	s := r.GetSource()
 	text := s.GetKind()
@@ -88,10 +88,10 @@ func madeBy(r *entityv1.ReadRecordsResponse_Record) string {
 	return text
 }
 
-// shownParts is how many of one kind are named in a line.
+// shownParts is how many parts of one kind are shown in a line.
 const shownParts = 3
 
-// some joins the first of what a record has so many of.
+// some joins the first of a record's parts of one kind.
 func some[P any](parts []P, of int, text func(P) string) string {
 	out := make([]string, 0, shownParts+1)
 	for _, p := range parts[:min(shownParts, len(parts))] {

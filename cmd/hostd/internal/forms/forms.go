@@ -1,5 +1,5 @@
-// Package forms tells people what a JSON Schema takes, in a line. It starts no
-// goroutine.
+// Package forms describes for people the values that a JSON Schema accepts, in
+// one line. It starts no goroutine.
 package forms
 
 import (
@@ -13,14 +13,14 @@ import (
 	"github.com/hostd/hostd/api/jsonvalue"
 )
 
-// Bounds of a text.
+// Limits of a text.
 const (
 	maxText  = 400
 	maxDepth = 6
 )
 
-// Text is a schema in short, such as {amount?: int64} | null. It is empty for
-// none.
+// Text returns a short form of a schema, such as {amount?: int64} | null. It is
+// empty if there is no schema.
 func Text(schema *structpb.Value) string {
 	if schema == nil {
 		return ""

@@ -1,7 +1,7 @@
-// Package guestbuild builds projects of guests, whatever language they are
-// written in. Below it there is a package for each language, which knows the
-// tools of the language and names one that is missing with what installs it.
-// It starts no goroutine; the processes of the tools end with the call.
+// Package guestbuild builds guest projects in any supported language. It has a
+// subpackage for each language, which knows the language's tools; the error for
+// a missing tool says how to install it. It starts no goroutine; the tools'
+// processes end with the call.
 package guestbuild
 
 import (
@@ -21,21 +21,20 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild/rust"
 )
 
-// A Language is one that projects are written in.
+// A Language is a language of guest projects.
 type Language struct {
-	Name string // as --lang has it
-	// marks are the files of which a project has one: patterns of names, or
-	// "FILE:TEXT" for a file that has a text in it.
+	Name string // as in --lang
+	// marks are files of which a project has at least one: patterns of names,
+	// or "FILE:TEXT" for a file that contains a text.
 	marks []string
 	// Build builds the project in dir, and writes the module to the file out.
-	// The tools write to log.
+	// The tools' output goes to log.
 	Build func(ctx context.Context, dir, out string, log io.Writer) error
-	// Sources are the endings of the files that a project is built from.
+	// Sources are the file name endings of a project's sources.
 	Sources []string
 }
 
-// Languages are all that are known, in the order in which a project is looked
-// at.
+// Languages are all known languages, in the order in which Find tries them.
 var Languages = []Language{
 	{Name: "go", marks: []string{"go.mod"}, Build: golang.Build, Sources: []string{".go", ".mod", ".sum"}},
 	{Name: "rust", marks: []string{"Cargo.toml", "src/lib.rs", "*.rs"}, Build: rust.Build, Sources: []string{".rs"}},
@@ -53,7 +52,7 @@ func Names() string {
 	return strings.Join(names, ", ")
 }
 
-// ByName is the language of a name.
+// ByName returns the language with a name.
 func ByName(name string) (Language, error) {
 	for _, l := range Languages {
 		if l.Name == name {
@@ -63,7 +62,7 @@ func ByName(name string) (Language, error) {
 	return Language{}, cli.Usagef("--lang is %q, must be one of %s", name, Names())
 }
 
-// Find says by its files in which language a project is written.
+// Find detects the language of a project by its files.
 func Find(dir string) (Language, error) {
 	about, err := os.Stat(dir)
 	if err != nil {
@@ -83,10 +82,10 @@ func Find(dir string) (Language, error) {
 		"'hostd new --lang LANGUAGE NAME' makes a project.")
 }
 
-// maxMarkBytes bounds what is read of a file that says which language it is.
+// maxMarkBytes limits how much of a file is searched for a mark.
 const maxMarkBytes = 1 << 20
 
-// has reports whether a directory has what a mark describes.
+// has reports whether a directory matches a mark.
 func has(dir, mark string) (bool, error) {
 	name, text, inside := strings.Cut(mark, ":")
 	found, err := filepath.Glob(filepath.Join(escape(dir), name))
@@ -101,7 +100,7 @@ func has(dir, mark string) (bool, error) {
 	return strings.Contains(string(content), text), errors.Join(err, f.Close())
 }
 
-// escape keeps a directory's name from being read as a pattern.
+// escape escapes a directory's name for use in a pattern.
 func escape(dir string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
 }

@@ -1,4 +1,4 @@
-// Package jsondiff says what is different between two values in JSON, for
+// Package jsondiff describes the differences between two JSON values for
 // people. It is pure: it does no I/O and starts no goroutine.
 package jsondiff
 
@@ -14,23 +14,23 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// Most bounds the differences that are told.
+// Most limits the reported differences.
 const Most = 100
 
-// A Change is what is different: at a JSON pointer, absent where it was not
-// there or is no more.
+// A Change is a difference at a JSON pointer. Was or Is is absent if the member
+// did not exist before or does not exist now.
 type Change struct {
 	Path string          `json:"path"`
 	Was  json.RawMessage `json:"was,omitempty"`
 	Is   json.RawMessage `json:"is,omitempty"`
 }
 
-// Text is the change on one line.
+// Text returns the change as one line.
 func (c Change) Text() string {
 	return fmt.Sprintf("%s: %s -> %s", cli.Clean(c.Path), c.Before(), c.After())
 }
 
-// At is the place of the change; all of a value is a dot.
+// At returns the place of the change; a dot means the whole value.
 func (c Change) At() string {
 	if c.Path == "" {
 		return "."
@@ -38,10 +38,10 @@ func (c Change) At() string {
 	return cli.Clean(c.Path)
 }
 
-// Before is what was there.
+// Before returns the old value.
 func (c Change) Before() string { return show(c.Was) }
 
-// After is what is there.
+// After returns the new value.
 func (c Change) After() string { return show(c.Is) }
 
 func show(v json.RawMessage) string {
@@ -51,9 +51,9 @@ func show(v json.RawMessage) string {
 	return cli.NewPayload(v).Text()
 }
 
-// Between are the differences between two texts, at most Most; false where one
-// of them is no JSON. Numbers that are written in two ways are the same, but
-// for integers, whose digits all count.
+// Between returns the differences between two texts, at most Most; false if one
+// of them is not JSON. Different notations of a number are equal, except that
+// integers are compared by all their digits.
 func Between(was, is []byte) ([]Change, bool) {
 	before, ok := parse(was)
 	after, other := parse(is)
@@ -71,7 +71,7 @@ func parse(text []byte) (v any, ok bool) {
 	return v, json.Valid(text) && dec.Decode(&v) == nil
 }
 
-// compare adds what is different below a path.
+// compare adds the differences below a path.
 func compare(path string, was, is any, out *[]Change) {
 	if len(*out) >= Most {
 		return
@@ -123,7 +123,7 @@ func compare(path string, was, is any, out *[]Change) {
 	*out = append(*out, Change{path, raw(was), raw(is)})
 }
 
-// sameNumber reports that two numbers are one.
+// sameNumber reports whether two numbers are equal.
 func sameNumber(a, b string) bool {
 	if a == b {
 		return true
@@ -136,7 +136,7 @@ func sameNumber(a, b string) bool {
 	return err == nil && other == nil && x == y
 }
 
-// differ compares two values of which one may not be there.
+// differ compares two values, either of which may be absent.
 func differ(path string, was any, in bool, is any, now bool, out *[]Change) {
 	switch {
 	case in && now:

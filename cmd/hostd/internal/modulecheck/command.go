@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// NewCommand makes 'hostd module check'.
+// NewCommand returns the command 'hostd module check'.
 func NewCommand(std cli.Stdio) *cobra.Command {
 	var out *cli.Output
 	var samples string
@@ -54,8 +54,8 @@ func NewCommand(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// ReadSamples reads a file of payloads: an object of types, each an object of
-// commands and queries, each a list.
+// ReadSamples reads a file of payloads: an object of types, each of which is an
+// object of commands and queries with lists of payloads.
 func ReadSamples(path string) (abitest.Samples, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {

@@ -1,6 +1,7 @@
-// Package modulecheck holds a module to the guest contract without a node: it
-// admits, compiles and starts it as a node would, and runs the conformance suite
-// on it. It writes no file, and starts no goroutine that outlives a call.
+// Package modulecheck checks a module against the guest contract without a
+// node: it validates, compiles and starts it as a node would, and runs the
+// conformance suite on it. It writes no file, and starts no goroutine that
+// outlives a call.
 package modulecheck
 
 import (
@@ -18,10 +19,10 @@ import (
 	"github.com/hostd/hostd/host/guest"
 )
 
-// Next is what to do about a module that fails.
+// Next is the suggested next step for a module that fails.
 const Next = "abi/ABI.md says what a module must export, may import and must keep to."
 
-// Report is what was found out about a module, as it is printed.
+// Report is the printed result of a module check.
 type Report struct {
 	Digest      string   `json:"digest"`
 	Name        string   `json:"name"`
@@ -43,7 +44,7 @@ type Line struct {
 	Detail     string `json:"detail,omitempty"`
 }
 
-// Count is how many checks ended so.
+// Count returns how many checks have a status.
 func (v Report) Count(status abitest.Status) (n int) {
 	for _, c := range v.Checks {
 		if c.Status == string(status) {
@@ -69,8 +70,8 @@ func (v Report) write(w io.Writer) {
 	})
 }
 
-// Run admits, compiles and starts the module as a node would, and runs
-// the conformance suite on it.
+// Run validates, compiles and starts the module as a node would, and runs the
+// conformance suite on it.
 func Run(ctx context.Context, wasm []byte, options abitest.Options) (v Report, err error) {
 	e, err := guest.New(ctx, guest.Options{TellFaults: true})
 	if err != nil {
@@ -114,13 +115,13 @@ func Run(ctx context.Context, wasm []byte, options abitest.Options) (v Report, e
 	return v, nil
 }
 
-// guestOpener puts a compiled module under the conformance suite.
+// guestOpener adapts a compiled module to the conformance suite.
 type guestOpener struct{ module *guest.Module }
 
 func (o guestOpener) Describe() ([]byte, error) { return json.Marshal(o.module.Manifest()) }
 
-// Open gives each instance a clock and a random stream of its own, so that a
-// state that depends on either shows.
+// Open gives each instance its own clock and random numbers, so that a state
+// that depends on either is detected.
 func (o guestOpener) Open(ctx context.Context, seed uint64) (abitest.Instance, error) {
 	const second = 1e9
 	g, err := o.module.InstantiateVaried(ctx, second*int64(1+seed%(1<<30)), seed)

@@ -21,10 +21,10 @@ import (
 	"github.com/hostd/hostd/host/guest"
 )
 
-// exitBreaking is the exit code of a diff with changes that break something.
+// exitBreaking is the exit code of a diff with breaking changes.
 const exitBreaking = 3
 
-// changes are what a diff prints.
+// changes is the output of a diff.
 type changes struct {
 	Breaking bool          `json:"breaking"`
 	Changes  []diff.Change `json:"changes"`
@@ -38,8 +38,8 @@ func (c changes) Remark() (line string, failure error) {
 	return "", nil
 }
 
-// NewDiff makes the command that compares two modules. complete completes the
-// beginning of a digest.
+// NewDiff returns the command that compares two modules. complete completes a
+// digest from its prefix.
 func NewDiff(std cli.Stdio, complete func(ctx context.Context, c *client.Client, prefix string) (string, error)) *cobra.Command {
 	return cli.Ask(std, "diff OLD NEW", "Compare the entity types of two modules, each a digest or FILE.wasm; exit with 3 on a breaking change", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (changes, error) {
 		var of [2]*manifest.Manifest
@@ -87,7 +87,7 @@ func ofDigest(ctx context.Context, s *cli.Session, complete func(context.Context
 	return OfAnswer(m)
 }
 
-// OfAnswer is the manifest of a module that a node has told of.
+// OfAnswer returns the manifest of a module from a node's response.
 func OfAnswer(m *modulev1.GetResponse) (*manifest.Manifest, error) {
 	text, err := json.Marshal(m.GetManifest().AsMap())
 	if err != nil {
@@ -96,8 +96,8 @@ func OfAnswer(m *modulev1.GetResponse) (*manifest.Manifest, error) {
 	return manifest.Parse(text)
 }
 
-// OfFile compiles the module in a file, as a node would, and asks it. It
-// returns the SHA-256 of the module's bytes too, in lower-case hex.
+// OfFile compiles the module in a file, as a node would, and returns its
+// manifest and the SHA-256 of its bytes in lower-case hex.
 func OfFile(ctx context.Context, name string) (of *manifest.Manifest, digest string, err error) {
 	wasm, err := cli.ReadModule(name)
 	if err != nil {

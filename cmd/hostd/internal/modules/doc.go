@@ -1,4 +1,4 @@
-// Package modules has the commands about modules that change nothing of which
-// one serves a type: keys, what is signed with them, what differs, and what has
-// served. It starts no goroutine of its own.
+// Package modules has the commands about modules other than upload and
+// activation: keys, signatures, differences, verification, rollouts and
+// history. It starts no goroutine of its own.
 package modules

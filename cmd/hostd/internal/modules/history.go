@@ -15,14 +15,14 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// bindingHistory is what has served a type, as it is printed.
+// bindingHistory lists the activations of a type, as they are printed.
 type bindingHistory struct {
 	EntityType string        `json:"entityType"`
 	Changes    []*cli.Object `json:"changes"`
 	changes    []*modulev1.BindingChange
 }
 
-// NewHistory makes the command that tells what has served an entity type.
+// NewHistory returns the command that lists the activations of an entity type.
 func NewHistory(std cli.Stdio) *cobra.Command {
 	return cli.Ask(std, "history TYPE", "List the modules that have served an entity type, newest first, and who activated them", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (bindingHistory, error) {
 		changes, err := client.ModuleHistory(ctx, s.Client, args[0])
@@ -48,7 +48,7 @@ func NewHistory(std cli.Stdio) *cobra.Command {
 	})
 }
 
-// kindOf is a change's kind in a word.
+// kindOf returns the kind of a change in one word.
 func kindOf(c *modulev1.BindingChange) string {
 	return strings.ToLower(strings.TrimPrefix(c.GetKind().String(), "KIND_"))
 }

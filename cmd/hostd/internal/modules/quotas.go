@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// NewQuotas makes the command that shows how many modules there may be.
+// NewQuotas returns the command that shows the limits of stored modules.
 func NewQuotas(std cli.Stdio) *cobra.Command {
 	c := cli.Ask(std, "quotas", "Show the quotas of uploaded modules and their usage", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*modulev1.QuotasResponse, error) {
 		return client.ModuleQuotas(ctx, s.Client)
@@ -32,7 +32,7 @@ func NewQuotas(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// retention is how long a module stays that nothing needs.
+// retention returns how long an unused module is kept.
 func retention(q *modulev1.QuotasResponse) string {
 	if q.GetRetentionSeconds() == 0 {
 		return "for ever"

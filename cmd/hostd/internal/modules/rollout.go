@@ -20,9 +20,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Part is what of a type a module is to serve, as flags say it.
+// Part is the part of a type that a module is to serve, as flags set it.
 type Part struct {
-	Plan *modulev1.RolloutPlan // nil: all
+	Plan *modulev1.RolloutPlan // nil means all
 
 	percent float64
 	prefix  string
@@ -40,7 +40,7 @@ func (p *Part) Flags(c *cobra.Command) {
 	c.Flags().StringVar(&p.prefix, "prefix", "", "also roll out to entities whose ids start with this `text`")
 }
 
-// Parse takes the flags, once they are read.
+// Parse checks the flags after they are read.
 func (p *Part) Parse(c *cobra.Command, limits bool) error {
 	percent, prefix, steps := c.Flags().Changed("percent"), c.Flags().Changed("prefix"), c.Flags().Changed("steps")
 	rules := c.Flags().Changed("abort")
@@ -88,7 +88,7 @@ func (p *Part) Parse(c *cobra.Command, limits bool) error {
 	return nil
 }
 
-// partText says for people what of a type a module serves.
+// partText describes the part of a type that a module serves.
 func partText(share uint32, prefix string) string {
 	var out []string
 	if share > 0 {
@@ -100,13 +100,13 @@ func partText(share uint32, prefix string) string {
 	return cmp.Or(strings.Join(out, " and "), "none")
 }
 
-// rolloutView is what serves a part of a type, as it is printed.
+// rolloutView is the rollout of a type as it is printed.
 type rolloutView struct {
 	*cli.Object
 	rollout *modulev1.Rollout
 	shadow  *modulev1.Shadow
-	all     string // the type that one module serves, where there is no rollout
-	aborted string // how the last one ended
+	all     string // the type, if one module serves all of it
+	aborted string // how the last rollout was aborted
 }
 
 func viewRollout(entityType string, now *modulev1.GetRolloutResponse) rolloutView {
@@ -132,7 +132,7 @@ func stateName(s modulev1.Rollout_State) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "STATE_"))
 }
 
-// counted tells people what a module did since the rollout began.
+// counted prints the counts of a module since the rollout began.
 func counted(w io.Writer, which string, c *modulev1.VersionCounts) {
 	fmt.Fprintf(w, "%s: %d commands, %d rejections, %d faults", which, c.GetCommands(), c.GetRejections(), c.GetFaults())
 	if c.GetCommands() > 0 {
@@ -141,9 +141,9 @@ func counted(w io.Writer, which string, c *modulev1.VersionCounts) {
 	fmt.Fprintln(w)
 }
 
-// stepsText says for people which shares are to come, and when. A step that is
-// due waits for the node that takes the steps, such as for another one where
-// that was killed.
+// stepsText describes the remaining shares and when they are due. A step that
+// is due waits for the node that performs the steps, for example until another
+// node takes over from a failed one.
 func stepsText(r *modulev1.Rollout, now time.Time) string {
 	steps := make([]string, len(r.GetSteps()))
 	for i, share := range r.GetSteps() {
@@ -159,8 +159,7 @@ func stepsText(r *modulev1.Rollout, now time.Time) string {
 	return text + "; the next one at " + r.GetDueAt().AsTime().UTC().Format(time.DateTime)
 }
 
-// silentText says for people how many nodes, at least one, did not say what
-// they did.
+// silentText describes how many nodes, at least one, did not report.
 func silentText(nodes uint32, did string) string {
 	if nodes == 1 {
 		return "1 node did not say what it " + did
@@ -168,7 +167,7 @@ func silentText(nodes uint32, did string) string {
 	return fmt.Sprintf("%d nodes did not say what they %s", nodes, did)
 }
 
-// actions are those that the flags of rollout stand for.
+// actions are the actions of rollout's flags.
 var actions = []struct {
 	name, usage string
 	action      modulev1.ChangeRolloutRequest_Action
@@ -179,8 +178,7 @@ var actions = []struct {
 	{"abort", "return its entities to the older module, except those that the older module cannot load, or end its verification", modulev1.ChangeRolloutRequest_ACTION_ABORT},
 }
 
-// NewRollout makes the command that shows a rollout, and has something become
-// of it.
+// NewRollout returns the command that shows or changes a rollout.
 func NewRollout(std cli.Stdio) *cobra.Command {
 	var force bool
 	wanted := make([]bool, len(actions))

@@ -9,11 +9,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// PartsText says for people what a module does of entity types that another one
+// PartsText describes a module's part in entity types that a different module
 // serves.
 func PartsText(m *modulev1.Module) string { return strings.Join(PartsOf(m), "; ") }
 
-// PartsOf says of which part of each type a module serves the entities.
+// PartsOf describes, for each such type, the part whose entities the module
+// serves.
 func PartsOf(m *modulev1.Module) []string {
 	var out []string
 	for _, p := range m.GetParts() {

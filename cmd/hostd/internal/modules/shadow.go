@@ -14,14 +14,13 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// noShadow ends that a module decides too.
+// noShadow is the value that removes a shadow module.
 const noShadow = "off"
 
-// Shadow is the flag by which a module decides a share of a type's commands
-// too, and serves none.
+// Shadow is the flag that makes a module decide a share of a type's commands in
+// the shadow of the serving module, without effect.
 type Shadow struct {
-	// Percent is the share as it was given, "10%", or "off"; empty without the
-	// flag.
+	// Percent is the share as given, "10%", or "off"; empty without the flag.
 	Percent string
 }
 
@@ -30,8 +29,8 @@ func (s *Shadow) Flags(c *cobra.Command) {
 	c.Flags().StringVar(&s.Percent, "shadow", "", "`share` of commands, such as 10%, that the module also decides without serving them; the node counts the differences and discards the results; off ends it")
 }
 
-// Parse looks at the flag, once it is read. others are those that cannot be
-// given with it.
+// Parse checks the flag after it is read. others are flags that cannot be
+// combined with it.
 func (s *Shadow) Parse(c *cobra.Command, others ...string) error {
 	if !c.Flags().Changed("shadow") {
 		return nil
@@ -50,11 +49,11 @@ func (s *Shadow) Parse(c *cobra.Command, others ...string) error {
 	return nil
 }
 
-// value is what the setting says.
+// value returns the value of the setting.
 func (s *Shadow) value(digest string) string { return digest + " " + s.Percent }
 
-// Put has a module, whose digest is whole, decide commands of a type too, or no
-// longer. It returns the setting's revision.
+// Put sets or removes a shadow module of a type, given its full digest. It
+// returns the revision of the setting.
 func (s *Shadow) Put(ctx context.Context, to *cli.Session, entityType, digest string) (revision uint64, err error) {
 	key := "entity." + entityType + ".shadow"
 	if s.Percent != noShadow {
@@ -70,7 +69,7 @@ func (s *Shadow) Put(ctx context.Context, to *cli.Session, entityType, digest st
 	return to.PutSetting(ctx, key, "")
 }
 
-// Write tells people what Put has done.
+// Write prints the effect of Put.
 func (s *Shadow) Write(w io.Writer, entityType, digest string) {
 	if s.Percent == noShadow {
 		fmt.Fprintf(w, "%s decides no commands of %s any more\n", digest, cli.Clean(entityType))
@@ -79,7 +78,7 @@ func (s *Shadow) Write(w io.Writer, entityType, digest string) {
 	fmt.Fprintf(w, "%s of the commands of %s are decided by %s too; see what differs: hostd module rollout %s\n", s.Percent, cli.Clean(entityType), digest, cli.Clean(entityType))
 }
 
-// writeShadow tells people what a module decides too, where one does.
+// writeShadow prints the shadow module, if there is one.
 func writeShadow(w io.Writer, s *modulev1.Shadow) {
 	if s == nil {
 		return

@@ -20,16 +20,16 @@ import (
 	"github.com/hostd/hostd/host/signing"
 )
 
-// maxKeyBytes bounds files of keys and of signatures.
+// maxKeyBytes limits files of keys and of signatures.
 const maxKeyBytes = 64 << 10
 
-// madeKey is a key that was made.
+// madeKey is a new key as it is printed.
 type madeKey struct {
 	Key  string `json:"key"`  // the file
 	Line string `json:"line"` // of a module-trust-file
 }
 
-// NewKeygen makes the command that makes keys.
+// NewKeygen returns the command that creates keys.
 func NewKeygen(std cli.Stdio) *cobra.Command {
 	var out *cli.Output
 	var file, name string
@@ -66,7 +66,7 @@ func NewKeygen(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// NewSign makes the command that signs a module.
+// NewSign returns the command that signs a module.
 func NewSign(std cli.Stdio) *cobra.Command {
 	var keyFile, file string
 	c := cli.Leaf("sign FILE.wasm --key KEY --out SIGNATURE", "Sign a module; needs no node", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
@@ -106,7 +106,7 @@ func NewSign(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// stated is what a signature of a module is of.
+// stated returns the statement that a module's signature covers.
 func stated(ctx context.Context, wasm []byte) (s signing.Statement, err error) {
 	e, err := guest.New(ctx, guest.Options{})
 	if err != nil {
@@ -125,7 +125,7 @@ func stated(ctx context.Context, wasm []byte) (s signing.Statement, err error) {
 	return signing.Statement{Digest: digest, Name: m.Manifest().Name, Version: m.Manifest().Version}, nil
 }
 
-// ReadSignature reads a file that module sign has made; no path is none.
+// ReadSignature reads a file that module sign wrote; an empty path returns nil.
 func ReadSignature(ctx context.Context, path string) ([]byte, error) {
 	if path == "" {
 		return nil, nil
@@ -141,7 +141,7 @@ func ReadSignature(ctx context.Context, path string) ([]byte, error) {
 	return signature, nil
 }
 
-// writeNew makes a file, and fails where there is one already.
+// writeNew creates a file, and fails if it exists.
 func writeNew(path string, text []byte, mode os.FileMode) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {

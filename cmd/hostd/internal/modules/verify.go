@@ -17,12 +17,12 @@ import (
 
 // Exit codes of a verification.
 const (
-	exitDiffers = 3 // the module makes other states
-	exitFaults  = 4 // it fails on entities
+	exitDiffers = 3 // the module computes different states
+	exitFaults  = 4 // the module fails on entities
 )
 
-// NewVerify makes the command that replays entities with a module. complete
-// completes the beginning of a digest.
+// NewVerify returns the command that replays entities with a module. complete
+// completes a digest from its prefix.
 func NewVerify(std cli.Stdio, complete func(ctx context.Context, c *client.Client, prefix string) (string, error)) *cobra.Command {
 	var sample uint32
 	var all bool
@@ -75,11 +75,11 @@ func NewVerify(std cli.Stdio, complete func(ctx context.Context, c *client.Clien
 	return c
 }
 
-// shownOperations is how much of a patch is printed for people.
+// shownOperations is how many operations of a patch are printed for people.
 const shownOperations = 5
 
-// patch is how the state of the module differs, for people; empty where that is
-// not known.
+// patch returns how the state of the module differs, for people; empty if that
+// is unknown.
 func patch(d *modulev1.VerifyResponse_Difference) string {
 	var steps []string
 	for i, o := range d.GetPatch() {
@@ -100,8 +100,8 @@ func patch(d *modulev1.VerifyResponse_Difference) string {
 	return strings.Join(steps, ", ")
 }
 
-// verification is what verify found. Of the entities on which the module fails,
-// and of those of which it makes another state, a hundred are listed.
+// verification is the result of verify. It lists at most a hundred entities on
+// which the module fails, and as many for which it computes a different state.
 type verification struct {
 	Entities           uint64        `json:"entities"`
 	Events             uint64        `json:"events"`
@@ -116,8 +116,8 @@ type verification struct {
 	notKept            string
 }
 
-// take takes one message in. A node of the release before does not count what
-// it has found, and tells all of it.
+// take adds one message. A node of the previous release sends no counts, but
+// lists all entities.
 func (v *verification) take(m *modulev1.VerifyResponse) {
 	v.Entities, v.Events, v.CutEntities, v.UncomparedEntities = m.GetEntities(), m.GetEvents(), m.GetCutEntities(), m.GetUncomparedEntities()
 	v.Kept, v.notKept = m.GetKept(), m.GetNotKept()

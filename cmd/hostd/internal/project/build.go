@@ -18,7 +18,7 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// NewBuild makes 'hostd build'.
+// NewBuild returns the command 'hostd build'.
 func NewBuild(std cli.Stdio) *cobra.Command {
 	var file string
 	c := cli.Leaf("build [DIR] [-o FILE]", "Build a project into a module and check it with the conformance suite", 0, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
@@ -49,7 +49,7 @@ func NewBuild(std cli.Stdio) *cobra.Command {
 }
 
 // Build builds the project in dir, checks the module and writes it to a file,
-// which stays as it was where that fails. What the tools say goes to log.
+// which does not change if a step fails. The tools' output goes to log.
 func Build(ctx context.Context, dir, to string, log io.Writer) (report modulecheck.Report, err error) {
 	wasm, err := compile(ctx, dir, log)
 	if err != nil {
@@ -85,7 +85,8 @@ func compile(ctx context.Context, dir string, log io.Writer) (wasm []byte, err e
 	return cli.ReadModule(module)
 }
 
-// nextOf is the next step that an error has, or the one of a compiler's.
+// nextOf returns the next step that an error suggests, or else the one for a
+// compiler error.
 func nextOf(err error) string {
 	var hinted *cli.HintedError
 	if errors.As(err, &hinted) {
@@ -94,7 +95,7 @@ func nextOf(err error) string {
 	return "What the compiler says is above."
 }
 
-// Summary says in a line what was built.
+// Summary describes the built module in one line.
 func Summary(r modulecheck.Report) string {
 	text := fmt.Sprintf("%s, %d bytes, of %s; %d checks passed", r.Name, r.SizeBytes, strings.Join(r.EntityTypes, ", "), r.Count(abitest.Passed))
 	if skipped := r.Count(abitest.Skipped); skipped > 0 {
@@ -103,8 +104,8 @@ func Summary(r modulecheck.Report) string {
 	return text
 }
 
-// Builder builds the project in a directory, without a check of what it makes,
-// and returns its module. What the tools say goes to log.
+// Builder returns a function that builds the project in a directory and returns
+// its module without checking it. The tools' output goes to log.
 func Builder(log io.Writer) func(ctx context.Context, dir string) ([]byte, error) {
 	return func(ctx context.Context, dir string) ([]byte, error) { return compile(ctx, dir, log) }
 }

@@ -17,20 +17,20 @@ import (
 	"github.com/hostd/hostd/host"
 )
 
-// templates are what projects begin with, in a directory for each language, and
-// in one for all.
-// Their names end in .txt, and PROJECT in them is the project's name.
+// templates are the initial files of projects, in a directory for each language
+// and one for all. Their names end in .txt, and PROJECT in them stands for the
+// project's name.
 //
 //go:embed templates
 var templates embed.FS
 
-// sdkDir is where a project has the sources of the SDK.
+// sdkDir is the directory of the SDK's sources in a project.
 const sdkDir = "hostd-sdk"
 
-// goRelease is the line of go.mod that says which release of Go it takes.
+// goRelease matches the line of go.mod with the required release of Go.
 var goRelease = regexp.MustCompile(`(?m)^go (\S+)$`)
 
-// contents are the files of a new project, by their paths in it.
+// contents returns the files of a new project, by path.
 func contents(lang, name string) (map[string][]byte, error) {
 	mod, err := sources.Sources.ReadFile("go.mod")
 	if err != nil {
@@ -69,7 +69,7 @@ func contents(lang, name string) (map[string][]byte, error) {
 	return files, nil
 }
 
-// sdk are the sources of a language's SDK, without their tests.
+// sdk returns the sources of a language's SDK, without tests.
 func sdk(lang, release string) (map[string][]byte, error) {
 	switch lang {
 	case "go":
@@ -91,7 +91,7 @@ func sdk(lang, release string) (map[string][]byte, error) {
 	return nil, fmt.Errorf("this program has no SDK for %s", lang)
 }
 
-// take adds what an SDK has, but for what files has already.
+// take adds the files of an SDK that files does not contain yet.
 func take(files map[string][]byte, from fs.FS) error {
 	return fs.WalkDir(from, ".", func(file string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() || strings.HasSuffix(file, "_test.go") || files[file] != nil {

@@ -1,6 +1,6 @@
-// Package project makes projects of guests and builds them: what a user does
-// before there is a node. It fetches nothing; what a language's own tools fetch
-// is theirs. It starts no goroutine.
+// Package project creates and builds guest projects, which a user does before
+// there is a node. It fetches nothing itself, although a language's tools may.
+// It starts no goroutine.
 package project
 
 import (
@@ -18,11 +18,11 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/guestbuild"
 )
 
-// namePattern is what a project may be called: the name becomes that of a
-// module and of a package.
+// namePattern matches the valid names of projects: the name becomes the name of
+// a module and of a package.
 var namePattern = regexp.MustCompile(`^[a-z][a-z0-9-]{0,62}$`)
 
-// NewNew makes 'hostd new'.
+// NewNew returns the command 'hostd new'.
 func NewNew(std cli.Stdio) *cobra.Command {
 	var lang string
 	c := cli.Leaf("new NAME", "Create a guest project with sources, a test and the SDK", 1, 1, func(_ context.Context, _ *cobra.Command, args []string) error {
@@ -51,8 +51,8 @@ func NewNew(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// named tells a project's directory and name from the argument, whose last part
-// is the name.
+// named returns a project's directory and name from the argument, whose last
+// element is the name.
 func named(arg string) (dir, name string, err error) {
 	dir, err = filepath.Abs(arg)
 	if err != nil {
@@ -65,8 +65,8 @@ func named(arg string) (dir, name string, err error) {
 	return dir, name, nil
 }
 
-// write writes files below a directory that is not there, or empty. When it
-// fails nothing of them is left.
+// write writes files below a directory that does not exist or is empty. If it
+// fails, it removes the files again.
 func write(dir string, files map[string][]byte) (err error) {
 	entries, err := os.ReadDir(dir)
 	made := errors.Is(err, os.ErrNotExist)
@@ -97,7 +97,8 @@ func write(dir string, files map[string][]byte) (err error) {
 	return nil
 }
 
-// remove removes what write has written, and the directory that it made.
+// remove removes the files that write wrote, and the directory if write created
+// it.
 func remove(dir string, files map[string][]byte, made bool) error {
 	if made {
 		return os.RemoveAll(dir)
@@ -110,7 +111,8 @@ func remove(dir string, files map[string][]byte, made bool) error {
 	return errors.Join(faults...)
 }
 
-// steps are the commands of a project's README, from its directory.
+// steps returns the commands in a project's README, to be run from its
+// directory.
 func steps(dir string, readme []byte) string {
 	out := "    cd " + dir + "\n"
 	for line := range strings.Lines(string(readme)) {

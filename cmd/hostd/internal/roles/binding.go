@@ -13,13 +13,13 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// NewBinding makes the commands about who has which roles.
+// NewBinding returns the commands for role bindings.
 func NewBinding(std cli.Stdio) *cobra.Command {
 	return cli.Group("binding", "Manage the roles that callers have",
 		newBindingList(std), newBindingGet(std), newBindingPut(std), newBindingRemove(std))
 }
 
-// bindings are those of the cluster, as they are shown.
+// bindings are the cluster's role bindings as they are printed.
 type bindings struct {
 	Bindings []*cli.Object `json:"bindings"`
 	Revision uint64        `json:"revision"`
@@ -37,9 +37,9 @@ func (b *bindings) Remark() (line string, failure error) {
 
 const notInForce = "nobody is " + access.RoleAdmin + ": roles decide nothing, and whoever is let in has all rights"
 
-// TellWhetherInForce says on standard error that roles decide nothing, where
-// that is so: who has just given some to somebody may think otherwise. Where it
-// cannot be known it says nothing.
+// TellWhetherInForce warns on standard error if role checks are off, because
+// the user who has just bound a role may expect otherwise. If it cannot find
+// out, it prints nothing.
 func TellWhetherInForce(ctx context.Context, s *cli.Session) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()

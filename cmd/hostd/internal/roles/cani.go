@@ -12,18 +12,19 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// NewAuth makes the commands about what a caller may do itself.
+// NewAuth returns the commands about the caller's own permissions.
 func NewAuth(std cli.Stdio) *cobra.Command {
 	return cli.Group("auth", "Check your own identity and permissions", newCanI(std), newWhoAmI(std))
 }
 
-// answer is what a node says of its caller.
+// answer is a node's answer about its caller's permissions.
 type answer struct {
 	*cli.Object
 	res *clusterv1.CanIResponse
 }
 
-// Remark implements cli.Remark: who may not ends with exit code 1.
+// Remark implements cli.Remark. The exit code is 1 if the caller lacks the
+// permission.
 func (a *answer) Remark() (line string, failure error) {
 	if !a.res.GetAllowed() {
 		return a.res.GetReason(), &cli.ExitError{Code: cli.ExitFailed}
@@ -54,7 +55,7 @@ func newCanI(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// subject is how a binding names the caller.
+// subject returns the caller as bindings name it.
 func subject(r *clusterv1.CanIResponse) string {
 	if r.GetName() == "" {
 		return r.GetKind()
@@ -62,7 +63,7 @@ func subject(r *clusterv1.CanIResponse) string {
 	return r.GetKind() + ":" + r.GetName()
 }
 
-// caller is who calls, as it is shown.
+// caller is the caller's identity as it is printed.
 type caller struct {
 	Subject string   `json:"subject"`
 	Kind    string   `json:"kind"`
@@ -72,10 +73,11 @@ type caller struct {
 	reason  string
 }
 
-// Remark implements cli.Remark: where roles do not decide, the node says so.
+// Remark implements cli.Remark. If role checks are off, the node gives a
+// reason.
 func (c *caller) Remark() (line string, failure error) { return c.reason, nil }
 
-// newWhoAmI makes the command that prints the caller's identity.
+// newWhoAmI returns the command that prints the caller's identity.
 func newWhoAmI(std cli.Stdio) *cobra.Command {
 	return cli.Ask(std, "whoami", "Print your identity and your roles", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*caller, error) {
 		res, err := s.CanI(ctx, &clusterv1.CanIRequest{})

@@ -1,3 +1,3 @@
-// Package roles has the commands about who may do what: roles, who has them,
-// and what a caller may do itself. It starts no goroutine of its own.
+// Package roles has the commands for permissions: roles, role bindings, and the
+// caller's own permissions. It starts no goroutine of its own.
 package roles

@@ -1,4 +1,5 @@
-// Package entityfile writes and reads the file that holds one entity's history
-// and the module that serves it (FORMAT.md). It reads what it does not trust: a
-// file is bounded, and checked to its end. It starts no goroutine.
+// Package entityfile writes and reads files that hold one entity's history and
+// the module that serves it (FORMAT.md). It does not trust the files that it
+// reads: it limits their size and checks them to the end. It starts no
+// goroutine.
 package entityfile

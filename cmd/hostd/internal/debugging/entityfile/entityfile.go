@@ -9,13 +9,15 @@ import (
 
 // Faults of a file.
 var (
-	// ErrDamaged: the file is not what was written.
+	// ErrDamaged means that the file's content has changed since it was
+	// written.
 	ErrDamaged = errors.New("the file is damaged")
-	// ErrUnsupported: the file is none of an entity, or of a later release.
+	// ErrUnsupported means that the file is not an entity file, or is one of a
+	// later release.
 	ErrUnsupported = errors.New("the file is no entity's file of this release")
 )
 
-// About is what a file says of its entity.
+// About describes the entity of a file.
 type About struct {
 	EntityType   string          `json:"entityType"`
 	EntityID     string          `json:"entityId"`
@@ -25,16 +27,17 @@ type About struct {
 	Manifest     json.RawMessage `json:"manifest"`
 	PulledAt     time.Time       `json:"pulledAt"`
 	Release      string          `json:"release"`
-	// Base is there where the first events were cut: the file begins with a state.
+	// Base is set if the first events were truncated: the file then begins with
+	// a state.
 	Base *Base `json:"base,omitempty"`
 }
 
-// Base is the state that a history is folded from.
+// Base is the state that a history starts from.
 type Base struct {
 	Sequence uint64 `json:"sequence"` // of the last event that is in it
-	State    []byte `json:"-"`        // in the module's form; a block of its own
-	// StateVersion is that of a durable type's state by another module; 0 is the
-	// module's own.
+	State    []byte `json:"-"`        // in the module's form; stored in a block of its own
+	// StateVersion is the version of a durable-state type's state, if another
+	// module made it; 0 means the module's own.
 	StateVersion int `json:"stateVersion,omitempty"`
 }
 
@@ -59,8 +62,8 @@ const (
 	kindState  = 4
 	kindEnd    = 255
 
-	// maxBlock bounds a block's payload, pieceBytes is that of a module's, and
-	// MaxModuleBytes bounds a module.
+	// maxBlock limits a block's payload, pieceBytes is the payload size of a
+	// module's blocks, and MaxModuleBytes limits a module.
 	maxBlock       = 4 << 20
 	pieceBytes     = 1 << 20
 	MaxModuleBytes = 32 << 20
@@ -69,7 +72,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// sumOf is the checksum of a block.
+// sumOf returns the checksum of a block.
 func sumOf(number uint64, kind byte, payload []byte) uint32 {
 	head := [9]byte{byte(number), byte(number >> 8), byte(number >> 16), byte(number >> 24), byte(number >> 32), byte(number >> 40), byte(number >> 48), byte(number >> 56), kind}
 	return crc32.Update(crc32.Checksum(head[:], castagnoli), castagnoli, payload)

@@ -12,7 +12,8 @@ import (
 	"io"
 )
 
-// Reader reads a file: Next until io.EOF. It holds the module and one event.
+// Reader reads a file: call Next until io.EOF. It keeps the module and one
+// event in memory.
 type Reader struct {
 	About  About
 	Module []byte
@@ -20,13 +21,12 @@ type Reader struct {
 	r      io.Reader
 	sum    hash.Hash
 	number uint64
-	last   uint64 // event
+	last   uint64 // sequence of the last event
 	ended  bool
 }
 
-// NewReader reads what a file says of its entity, the module, and the base
-// where there is one. The error wraps ErrDamaged or ErrUnsupported, or is that
-// of r.
+// NewReader reads the description of the entity, the module, and the base if
+// there is one. The error wraps ErrDamaged or ErrUnsupported, or is r's.
 func NewReader(r io.Reader) (*Reader, error) {
 	f := &Reader{r: r, sum: sha256.New()}
 	head := make([]byte, len(magic)+1)
@@ -66,8 +66,8 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return f, nil
 }
 
-// Next returns the next event, or io.EOF behind the last where the file is
-// whole.
+// Next returns the next event. After the last event it checks the end of the
+// file and returns io.EOF.
 func (f *Reader) Next() (e Event, err error) {
 	if f.ended {
 		return e, io.EOF
@@ -114,7 +114,7 @@ func (f *Reader) block() (kind byte, payload []byte, err error) {
 	return head[0], payload, nil
 }
 
-// read fills b; where the file ends before, it is damaged.
+// read fills b; if the file ends first, it is damaged.
 func (f *Reader) read(b []byte) error {
 	_, err := io.ReadFull(f.r, b)
 	if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {

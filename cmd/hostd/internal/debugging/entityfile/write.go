@@ -9,16 +9,17 @@ import (
 	"io"
 )
 
-// Writer writes a file: its events in order, then Close. An error is for good.
+// Writer writes a file: its events in order, then Close. After an error it
+// cannot be used.
 type Writer struct {
 	w      io.Writer
 	sum    hash.Hash
 	number uint64
-	last   uint64 // event
+	last   uint64 // sequence of the last event
 	about  About
 }
 
-// NewWriter begins a file with the module that about names, and its base.
+// NewWriter starts a file with its description, the module and the base.
 func NewWriter(w io.Writer, about About, module []byte) (*Writer, error) {
 	about.ModuleBytes = len(module)
 	f := &Writer{w: w, sum: sha256.New(), about: about}

@@ -1,5 +1,5 @@
-// Package pprofile writes where guests spend their fuel as a profile that pprof
-// reads. It starts no goroutine.
+// Package pprofile writes a profile of the fuel that guests use, in the format
+// of pprof. It starts no goroutine.
 package pprofile
 
 import (
@@ -12,16 +12,16 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// Stack is what was spent in one function, called by certain others.
+// Stack is the fuel that one call stack used.
 type Stack struct {
-	Functions []string // the one that spends first
+	Functions []string // innermost function first
 	Samples   int64
 	Fuel      int64
 }
 
-// Profile is stacks, each once. The zero value is empty.
+// Profile is a set of stacks. The zero value is empty.
 type Profile struct {
-	// Of is what the functions are of, such as a module.
+	// Of names the owner of the functions, such as a module.
 	Of    string
 	Began time.Time
 	Long  time.Duration
@@ -44,7 +44,7 @@ func (p *Profile) Add(s Stack) {
 	sum.Fuel += s.Fuel
 }
 
-// Total is what all stacks have spent together, and in how many samples.
+// Total returns the total fuel of all stacks, and the number of samples.
 func (p *Profile) Total() (fuel, samples int64) {
 	for _, s := range p.stacks {
 		fuel += s.Fuel
@@ -53,8 +53,8 @@ func (p *Profile) Total() (fuel, samples int64) {
 	return fuel, samples
 }
 
-// Encode returns the profile as pprof reads it, gzipped. The same profile gives
-// the same bytes.
+// Encode returns the profile in pprof's format, gzipped. Equal profiles have
+// equal bytes.
 func (p *Profile) Encode() ([]byte, error) {
 	fuelUnits := &profile.ValueType{Type: "fuel", Unit: "units"}
 	of := &profile.Mapping{ID: 1, File: p.Of, HasFunctions: true}
@@ -69,7 +69,7 @@ func (p *Profile) Encode() ([]byte, error) {
 	if fuel, samples := p.Total(); samples > 0 {
 		out.Period = fuel / samples
 	}
-	// A function has one location.
+	// Each function has one location.
 	locations := map[string]*profile.Location{}
 	at := func(name string) *profile.Location {
 		l := locations[name]

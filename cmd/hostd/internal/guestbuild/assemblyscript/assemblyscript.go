@@ -1,5 +1,5 @@
-// Package assemblyscript builds guests in AssemblyScript with asc, which npm
-// brings into a project. It writes the module and nothing else. The processes
+// Package assemblyscript builds AssemblyScript guests with asc, which npm
+// installs into a project. It writes the module and nothing else. The processes
 // that it starts end with the call.
 package assemblyscript
 
@@ -14,10 +14,10 @@ import (
 	sdk "github.com/hostd/hostd/guest-sdk/assemblyscript"
 )
 
-// Build builds the project in a directory as a module, which it writes to the
-// file out. Its entry is assembly/index.ts, or the one file *.ts that is there;
-// the SDK is what lies in hostd-sdk, or what this program carries. What the
-// compiler says goes to log.
+// Build builds the project in a directory as a module, and writes it to the
+// file out. Its entry is assembly/index.ts, or the only *.ts file in the
+// directory. The SDK is the one in hostd-sdk, or the one embedded in this
+// program. The compiler's output goes to log.
 func Build(ctx context.Context, dir, out string, log io.Writer) (err error) {
 	out, err = filepath.Abs(out)
 	if err != nil {
@@ -40,8 +40,8 @@ func Build(ctx context.Context, dir, out string, log io.Writer) (err error) {
 	if err != nil {
 		return err
 	}
-	// asc writes its output below the directory where it runs, by a path from
-	// there; --exportStart puts what would be a start section behind _initialize.
+	// asc writes its output relative to its working directory; --exportStart
+	// exports the start function as _initialize.
 	abs, err := filepath.Abs(dir)
 	if err != nil {
 		return err
@@ -57,8 +57,8 @@ func Build(ctx context.Context, dir, out string, log io.Writer) (err error) {
 		"--use", "abort=~lib/hostd/hostdAbort", "--exportStart", "_initialize", "-o", to)
 }
 
-// find returns the compiler as npm resolves it: that of the project or of a
-// directory above it, and then the one in the path. It runs on node.
+// find returns the compiler as npm resolves it: in the project or in a
+// directory above it, and then in the path. It runs on node.
 func find(dir string) (string, error) {
 	if _, err := exec.LookPath("node"); err != nil {
 		return "", toolchain.Missing("node", "Install Node.js 20 or later (https://nodejs.org): asc, the compiler of AssemblyScript, runs on it.")

@@ -1,4 +1,4 @@
-// Package c builds guests in C with clang and its linker for wasm32: the SDK is
+// Package c builds C guests with clang and its linker for wasm32. The SDK is
 // one header and needs no C library, so nothing is fetched. It writes the
 // module and nothing else. The processes that it starts end with the call.
 package c
@@ -15,17 +15,17 @@ import (
 	sdk "github.com/hostd/hostd/guest-sdk/c"
 )
 
-// flags are those of every guest. The stack lies first, so that one that is
-// too small is a fault, and not other data.
+// flags are the flags for every guest. The stack is placed first in memory, so
+// that a stack overflow traps instead of overwriting data.
 var flags = []string{
 	"--target=wasm32", "-std=c11", "-O2", "-ffreestanding", "-nostdlib", "-fno-builtin", "-mbulk-memory", "-Wall",
 	"-Wl,--no-entry", "-Wl,--strip-all", "-Wl,--stack-first", "-Wl,-z,stack-size=262144",
 }
 
-// Build builds the project in a directory as a module, which it writes to the
-// file out. Its source is main.c, or the one file in C that is there; the SDK
-// is what lies in hostd-sdk, or what this program carries. What the compiler
-// says goes to log.
+// Build builds the project in a directory as a module, and writes it to the
+// file out. Its source is main.c, or the only C file in the directory. The SDK
+// is the one in hostd-sdk, or the one embedded in this program. The compiler's
+// output goes to log.
 func Build(ctx context.Context, dir, out string, log io.Writer) (err error) {
 	out, err = filepath.Abs(out)
 	if err != nil {
@@ -52,8 +52,8 @@ func Build(ctx context.Context, dir, out string, log io.Writer) (err error) {
 	return toolchain.Run(ctx, dir, log, clang, args...)
 }
 
-// find returns the compiler: the one named, where it is a clang, or the one in
-// the path. Its linker must be there too.
+// find returns the compiler: the named one, if it is clang, or else the one in
+// the path. Its linker must be installed too.
 func find(named string) (string, error) {
 	clang := "clang"
 	if base := filepath.Base(named); len(base) >= len(clang) && base[:len(clang)] == clang {

@@ -1,6 +1,6 @@
-// Package golang builds guests in Go with the stock toolchain. It writes the
-// module and nothing else; the toolchain keeps its cache. The process that it
-// starts ends with the call.
+// Package golang builds Go guests with the standard toolchain. It writes only
+// the module; the toolchain uses its cache. The process that it starts ends
+// with the call.
 package golang
 
 import (
@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// Build builds the package in a directory as a module, which it writes to the
-// file out. What the compiler says goes to log.
+// Build builds the package in a directory as a module, and writes it to the
+// file out. The compiler's output goes to log.
 func Build(ctx context.Context, dir, out string, log io.Writer) error {
 	return Package(ctx, dir, ".", out, log)
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/hostd/hostd/host/guest/wasm"
 )
 
-// Instructions that package wasm has no name for.
+// Instructions that package wasm does not name.
 const (
 	opI32Load    = 0x28
 	opI64Load    = 0x29
@@ -30,8 +30,8 @@ const (
 	memoryOfCopy = 0
 )
 
-// code is the body of a function being written. Its methods return it, so that
-// a body reads as a list of instructions.
+// code is the body of a function under construction. Its methods return it, so
+// that a body reads like a list of instructions.
 type code struct{ bytes []byte }
 
 func (c *code) op(ops ...byte) *code {
@@ -39,7 +39,7 @@ func (c *code) op(ops ...byte) *code {
 	return c
 }
 
-// index writes an instruction and the index that it names.
+// index appends an instruction and its index.
 func (c *code) index(op byte, index uint32) *code {
 	c.bytes = binary.AppendUvarint(append(c.bytes, op), uint64(index))
 	return c
@@ -63,7 +63,7 @@ func (c *code) i64(value uint64) *code {
 	return c
 }
 
-// access writes a load or a store at a constant distance from an address.
+// access appends a load or a store at a constant offset from an address.
 func (c *code) access(op byte, align, offset uint32) *code {
 	c.bytes = binary.AppendUvarint(append(c.bytes, op), uint64(align))
 	c.bytes = binary.AppendUvarint(c.bytes, uint64(offset))
@@ -77,24 +77,24 @@ func (c *code) store32(offset uint32) *code { return c.access(opI32Store, align3
 func (c *code) store64(offset uint32) *code { return c.access(opI64Store, align64, offset) }
 func (c *code) store8(offset uint32) *code  { return c.access(opI32Store8, align8, offset) }
 
-// when begins a block that runs when the number on the stack is not 0; end
-// ends it.
+// when begins a block that runs if the number on the stack is not 0; end ends
+// it.
 func (c *code) when() *code { return c.op(wasm.OpIf, blockVoid) }
 func (c *code) end() *code  { return c.op(wasm.OpEnd) }
 
-// copyMemory takes a destination, a source and a length.
+// copyMemory pops a destination, a source and a length.
 func (c *code) copyMemory() *code {
 	c.bytes = binary.AppendUvarint(append(c.bytes, wasm.OpMisc), wasm.MiscMemoryCopy)
 	return c.op(memoryOfCopy, memoryOfCopy)
 }
 
-// fillMemory takes a destination, a byte and a length.
+// fillMemory pops a destination, a byte and a length.
 func (c *code) fillMemory() *code {
 	c.bytes = binary.AppendUvarint(append(c.bytes, wasm.OpMisc), wasm.MiscMemoryFill)
 	return c.op(memoryOfCopy)
 }
 
-// body is the function with the locals that it declares, by their types.
+// body returns the function body, with its local variables by type.
 func (c *code) body(locals string) []byte {
 	out := binary.AppendUvarint(nil, uint64(len(locals)))
 	for i := range len(locals) {

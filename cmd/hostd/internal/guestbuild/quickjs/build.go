@@ -17,30 +17,29 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// The engine that guests are made of. Another version may number its values in
-// another way, so that its bytes are known too.
+// The engine that guests are built from. It is pinned by its bytes too, because
+// another version may number its values differently.
 const (
 	enginePackage = "quickjs-wasi"
 	engineVersion = "3.6.2"
 	engineFile    = "quickjs.wasm"
 	engineDigest  = "d4c9375f2b1ca4dc95f72c8aa2982a7a9951ac8011490d79c6582df732b4bbd9"
-	// maxEngine bounds what is read of a file that should be the engine.
+	// maxEngine limits the engine's file.
 	maxEngine = 4 << 20
 )
 
 const install = "Run 'npm ci' in the project, or 'npm install " + enginePackage + "@" + engineVersion + "' where its package.json does not name it."
 
-// scriptName is what the script is called in the engine's traces.
+// scriptName is the name of the script in the engine's stack traces.
 const scriptName = "app.js"
 
-// entries are where the script of a project is that names none.
+// entries are the default entry points of a project.
 var entries = []string{"src/index.ts", "index.ts", "src/index.js", "index.js"}
 
-// Build builds the project in dir and writes the module to the file out, which
-// is written whole or not at all. What is wrong with the project's sources is
-// written to log, each fault with its file and line, and the error says how
-// many there were. The SDK is that which the project depends on as
-// @hostd/guest, or the one that this program carries.
+// Build builds the project in dir and writes the module to the file out
+// atomically. Faults in the project's sources are written to log, each with its
+// file and line, and the error has their number. The SDK is the project's
+// dependency @hostd/guest, or the one embedded in this program.
 func Build(ctx context.Context, dir, out string, log io.Writer) error {
 	entry, err := entryOf(dir)
 	if err != nil {
@@ -68,7 +67,7 @@ func Build(ctx context.Context, dir, out string, log io.Writer) error {
 	return files.Replace(out, module, 0o644)
 }
 
-// entryOf is the script of a project.
+// entryOf returns the entry point of a project.
 func entryOf(dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "package.json"))
 	if err != nil {
@@ -93,7 +92,7 @@ func entryOf(dir string) (string, error) {
 	return "", fmt.Errorf("%s has no script: there is no %s; name it as \"main\" in package.json", dir, strings.Join(candidates, ", "))
 }
 
-// findEngine reads the engine of the nearest node_modules that has it.
+// findEngine reads the engine from the nearest node_modules that has it.
 func findEngine(dir string) ([]byte, error) {
 	here, err := filepath.Abs(dir)
 	if err != nil {

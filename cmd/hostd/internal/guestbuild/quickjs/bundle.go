@@ -18,8 +18,8 @@ const (
 	sdkNamespace = "hostd-sdk"
 )
 
-// bundle makes one script of a project's and of what it imports, and the table
-// that says where the script's lines come from.
+// bundle combines a project's script and its imports to one script, and returns
+// the table that maps its lines to the sources.
 func bundle(dir, entry string, log io.Writer) (script, lines []byte, err error) {
 	root, err := filepath.Abs(dir)
 	if err != nil {
@@ -32,7 +32,7 @@ func bundle(dir, entry string, log io.Writer) (script, lines []byte, err error) 
 	result := api.Build(api.BuildOptions{
 		EntryPoints:       []string{entry},
 		AbsWorkingDir:     root,
-		Outfile:           filepath.Join(root, scriptName), // not written
+		Outfile:           filepath.Join(root, scriptName), // not written to disk
 		Bundle:            true,
 		Format:            api.FormatIIFE,
 		Platform:          api.PlatformNeutral,
@@ -67,7 +67,7 @@ func bundle(dir, entry string, log io.Writer) (script, lines []byte, err error) 
 	return script, lines, err
 }
 
-// place is a fault in one line.
+// place formats a fault as one line.
 func place(m api.Message) string {
 	if m.Location == nil {
 		return m.Text
@@ -75,7 +75,7 @@ func place(m api.Message) string {
 	return fmt.Sprintf("%s:%d: %s", m.Location.File, m.Location.Line, m.Text)
 }
 
-// sdkPlugin gives a project the SDK that it has no other of.
+// sdkPlugin resolves the SDK for a project that does not have its own.
 func sdkPlugin() api.Plugin {
 	type asked struct{}
 	return api.Plugin{Name: sdkNamespace, Setup: func(b api.PluginBuild) {

@@ -13,22 +13,23 @@ const (
 	moduleWASI = abi.ImportWASI
 )
 
-// patch is a call of an imported function in a body of the engine.
+// patch is a call of an imported function in a body of the engine. Its function
+// index must be changed.
 type patch struct {
 	start    int // of the instruction, in the module
 	function uint32
 }
 
-// jsEngine is the module of the npm package, read.
+// jsEngine is the parsed module of the npm package.
 type jsEngine struct {
 	*wasm.Module
-	exports map[string]uint32 // functions
+	exports map[string]uint32 // exported functions
 	patches [][]patch         // of each body, in order
-	reading int               // the body that is read
+	reading int               // index of the body that is being read
 	fault   error
 }
 
-// readEngine reads an engine, and refuses one that cannot be extended.
+// readEngine parses an engine, and rejects one that cannot be extended.
 func readEngine(source []byte) (*jsEngine, error) {
 	e := &jsEngine{exports: map[string]uint32{}, reading: -1}
 	m, err := wasm.Admit(source, wasm.Rules{Limits: abi.DefaultLimits()}, e)
@@ -55,15 +56,15 @@ func readEngine(source []byte) (*jsEngine, error) {
 	return e, nil
 }
 
-// Begin is part of wasm.Reader.
+// Begin implements wasm.Reader.
 func (e *jsEngine) Begin(m *wasm.Module, _ *wasm.Cursor, _ wasm.Function) {
 	e.Module = m
 	e.reading++
 	e.patches = append(e.patches, nil)
 }
 
-// Step notes calls of what is imported, and what an extended module cannot
-// have.
+// Step records calls of imported functions, and rejects instructions that an
+// extended module cannot have.
 func (e *jsEngine) Step(i *wasm.Instruction, start int) {
 	imports := uint32(len(e.Imports))
 	switch {
@@ -76,11 +77,11 @@ func (e *jsEngine) Step(i *wasm.Instruction, start int) {
 	}
 }
 
-// End is part of wasm.Reader.
+// End implements wasm.Reader.
 func (e *jsEngine) End() {}
 
-// function is an exported function of the engine with the signature that is
-// expected of it.
+// function returns an exported function of the engine, and checks its
+// signature.
 func (e *jsEngine) function(name string, want wasm.Signature) (uint32, error) {
 	index, ok := e.exports[name]
 	if !ok {

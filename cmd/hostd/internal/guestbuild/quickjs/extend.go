@@ -8,15 +8,22 @@ import (
 	"github.com/hostd/hostd/host/guest/wasm"
 )
 
-// extension writes an engine again, with more in it. The functions that it
-// defines keep their numbers: what it imported from its wrapper becomes stubs,
-// which fill the places between what it still imports and what it defines.
+// extension writes the module of an engine with more functions in it.
+//
+// Functions in a Wasm module are numbered: first the imports, then the defined
+// functions. The guest contract allows few imports, so those from the engine's
+// JavaScript wrapper (env) must go. If that changed the numbers of the engine's
+// own functions, all of its code would have to be rewritten. So each removed
+// import is replaced by a defined stub, and the stubs fill the numbers between
+// the remaining imports and the engine's functions. hostd.log is a new import
+// and takes one number, so one stub moves behind the engine's functions. Only
+// calls of imports have to be patched.
 //
 //	before  imports of env | imports of WASI            | functions
 //	after   imports of WASI | hostd.log | stubs but one | functions | that one | more
 type extension struct {
 	*jsEngine
-	moved map[uint32]uint32 // new numbers of what was imported
+	moved map[uint32]uint32 // new numbers of the engine's imports
 
 	imports   []byte
 	imported  int
@@ -29,19 +36,19 @@ type extension struct {
 	exports       int
 	globals       []byte
 	globalCount   int
-	elements      []uint32 // functions in the table, behind the engine's
+	elements      []uint32 // functions in the table, after the engine's
 	data          []wasm.Segment
-	pages         uint32 // of memory, beyond the engine's
+	pages         uint32 // of memory, in addition to the engine's
 }
 
-// function is one that is added.
+// function is an added function.
 type function struct {
 	typ  uint32
 	body []byte
 }
 
-// extend begins an extension. stub is the body of what stands in for an import
-// of the engine's wrapper.
+// extend begins an extension. stub returns the body of the replacement of an
+// import.
 func extend(e *jsEngine, log wasm.Signature, stub func(name string, s wasm.Signature) []byte) (*extension, uint32, error) {
 	x := &extension{jsEngine: e, moved: map[uint32]uint32{}, typeCount: len(e.Types), added: map[wasm.Signature]uint32{}}
 	var env []uint32
@@ -77,7 +84,7 @@ func (x *extension) addImport(module, name string, typ uint32) {
 	x.imported++
 }
 
-// typeOf is the number of a signature.
+// typeOf returns the number of a signature.
 func (x *extension) typeOf(s wasm.Signature) uint32 {
 	for i, t := range x.Types {
 		if t == s {
@@ -114,7 +121,7 @@ func (x *extension) export(name string, function uint32) {
 	x.exports++
 }
 
-// variable adds a global that begins with 0 and returns its number.
+// variable adds a global with the initial value 0 and returns its number.
 func (x *extension) variable(typ byte) uint32 {
 	constant := byte(wasm.OpI32Const)
 	if typ == wasm.TypeI64 {
@@ -125,14 +132,14 @@ func (x *extension) variable(typ byte) uint32 {
 	return uint32(x.Globals + x.globalCount - 1)
 }
 
-// place puts a function into the table and returns its place there.
+// place puts a function into the table and returns its index there.
 func (x *extension) place(function uint32) uint32 {
 	x.elements = append(x.elements, function)
 	return x.Tables[0].Min + uint32(len(x.elements)) - 1
 }
 
-// base is where memory begins that the engine knows nothing of: its allocator
-// takes what it asks the machine for, and that begins behind.
+// base returns the start of the memory that the engine does not know about: its
+// allocator grows the memory, and the new pages come after this memory.
 func (x *extension) base() uint32 { return x.Memory.Min * wasm.PageBytes }
 
 // write writes the module.
@@ -167,7 +174,8 @@ func (x *extension) write() ([]byte, error) {
 	return out, nil
 }
 
-// longer is a section of the engine, which is a list, with more at its end.
+// longer returns a section of the engine that is a list, with more items at its
+// end.
 func (x *extension) longer(id byte, count int, items []byte) []byte {
 	old := x.Payload(id)
 	c := wasm.NewCursor(old)
@@ -199,16 +207,16 @@ func (x *extension) tableSection() []byte {
 	return binary.AppendUvarint(out, size)
 }
 
-// exportSection has the memory and what was exported by the extension; what the
-// engine exports is for its wrapper.
+// exportSection exports the memory and the extension's exports. The engine's
+// exports are dropped, because they are for its wrapper.
 func (x *extension) exportSection() []byte {
 	out := binary.AppendUvarint(nil, uint64(x.exports+1))
 	out = append(appendName(out, "memory"), wasm.KindMemory, 0)
 	return append(out, x.exported...)
 }
 
-// elementSection has the engine's segments, with the numbers that functions
-// have now, and one more.
+// elementSection returns the engine's segments with the new function numbers,
+// and one more segment.
 func (x *extension) elementSection() ([]byte, error) {
 	c := wasm.NewCursor(x.Payload(wasm.SectionElement))
 	n := c.U32("a number")
@@ -239,7 +247,7 @@ func (x *extension) elementSection() ([]byte, error) {
 	return out, nil
 }
 
-// number is the new number of a function of the engine.
+// number returns the new number of a function of the engine.
 func (x *extension) number(function uint32) uint32 {
 	if moved, ok := x.moved[function]; ok {
 		return moved
@@ -247,8 +255,7 @@ func (x *extension) number(function uint32) uint32 {
 	return function
 }
 
-// code is the code section: bodies that call what was imported are written
-// again.
+// code returns the code section, with patched calls of imports.
 func (x *extension) code() ([]byte, error) {
 	out := binary.AppendUvarint(nil, uint64(len(x.before)+len(x.Bodies)+len(x.after)))
 	one := func(body []byte) { out = append(binary.AppendUvarint(out, uint64(len(body))), body...) }

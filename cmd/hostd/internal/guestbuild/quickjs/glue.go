@@ -10,8 +10,8 @@ const (
 	i64 = wasm.I64
 )
 
-// Calls of the guest contract, as the SDK's runtime numbers them: the first
-// argument of its one function.
+// Calls of the guest contract, as the SDK's runtime numbers them: the number is
+// the first argument of the SDK's only function.
 const (
 	callDescribe = iota
 	callBuffer
@@ -21,42 +21,44 @@ const (
 	callQuery
 	callSnapshot
 	callDrop
-	callFail // a script that threw: the second argument is what
+	callFail // a script that threw; the second argument is the exception
 	callUpcast
 )
 
 const (
-	// What the C stack of the engine may take before a script gets a RangeError:
-	// while it is loaded, which takes some for the engine's parser, and in calls.
-	// It is there to end a recursion before the host does, which counts 35 KB for
-	// each call of a script's function, as the engine's interpreter is one large
-	// function, and has 4 MiB. That is some 105 calls within calls.
+	// Limits of the C stack of the engine, beyond which a script gets a
+	// RangeError: during loading, which also runs the engine's parser, and
+	// during calls. A recursion must hit this limit before the host's. The host
+	// has 4 MiB and counts 35 KB for each call of a script's function, because
+	// the engine's interpreter is one large function. That allows about 105
+	// nested calls.
 	loadStack = 512 << 10
 	callStack = 28 << 10
-	// maxEntities bounds handles, so that a wrong one does not take all memory.
+	// maxEntities limits handles, so that a wrong one does not exhaust memory.
 	maxEntities = 1 << 26
 	maxInput    = 4 << 20
 
-	evalStrict    = 1 << 3 // a module's code is strict
-	standardError = 2      // WASI's number of it
+	evalStrict    = 1 << 3 // the code of a module is strict
+	standardError = 2      // file descriptor of WASI
 
-	// undefined is JavaScript's, as the engine writes values: a tag above, and
-	// below it what the tag says. The tag of an int32 is 0.
+	// undefined is JavaScript's undefined in the engine's encoding of values: a
+	// tag in the upper half, and in the lower half a value that depends on the
+	// tag. The tag of an int32 is 0.
 	undefined = 3 << 32
 	no        = 1 << 32
 	yes       = 1<<32 | 1
 )
 
-// Places in the memory that glue has for itself, from the base on.
+// Offsets from the base, in the memory that belongs to the glue.
 const (
 	argumentsAt = 0  // four values
-	sizeAt      = 32 // of a text
-	vectorAt    = 40 // one buffer of fd_write
+	sizeAt      = 32 // length of a text
+	vectorAt    = 40 // an iovec for fd_write
 	writtenAt   = 48
 	textsAt     = 64
 )
 
-// imported are the functions of the engine that glue calls.
+// imported are the engine's functions that the glue calls.
 var imported = map[string]wasm.Signature{
 	"_initialize":         {},
 	"qjs_init":            {Results: i32},
@@ -81,28 +83,30 @@ var imported = map[string]wasm.Signature{
 	"JS_GetArrayBuffer":   {Params: i32 + i32 + i64, Results: i32},
 }
 
-// native is a function that scripts call: what an engine's C function is.
+// native is the signature of a function that scripts call, which is that of the
+// engine's C functions.
 var native = wasm.Signature{Params: i32 + i64 + i32 + i32, Results: i64}
 
-// glue writes the bodies of the guest contract over those of the engine.
+// glue generates the functions of the guest contract on top of the engine's
+// functions.
 type glue struct {
 	*extension
 	calls map[string]uint32
 	log   uint32 // hostd.log
 	write uint32 // fd_write of WASI
 
-	context, runtime uint32 // globals: pointers of the engine
+	context, runtime uint32 // globals: pointers in the engine
 	entry            uint32 // global: the SDK's function
-	input, output    uint32 // globals: where the buffers are
-	capacity         uint32 // global: of the input buffer
+	input, output    uint32 // globals: addresses of the buffers
+	capacity         uint32 // global: size of the input buffer
 
-	texts  []byte // constants, from textsAt on
-	die    uint32 // ends the call with what the script threw
+	texts  []byte // constants, starting at textsAt
+	die    uint32 // ends the call with an exception
 	invoke uint32 // calls the SDK's function
 }
 
-// assemble makes a guest of an engine, a script and the table that says where
-// the lines of the script come from.
+// assemble builds a guest from an engine, a script and the table that maps the
+// script's lines to the sources.
 func assemble(e *jsEngine, script, lines []byte) ([]byte, error) {
 	g := &glue{calls: map[string]uint32{}}
 	for name, s := range imported {
@@ -128,10 +132,10 @@ func assemble(e *jsEngine, script, lines []byte) ([]byte, error) {
 	g.defineInvoke()
 	g.exportContract()
 
-	// The texts grow while bodies are written, so what is behind them has a
-	// place of its own.
+	// The texts grow while bodies are generated, so the script starts at a
+	// fixed distance.
 	scriptAt := g.base() + wasm.PageBytes
-	linesAt := scriptAt + uint32(len(script)) + 1 // and a 0, which the engine reads up to
+	linesAt := scriptAt + uint32(len(script)) + 1 // and a 0, which ends the engine's input
 	g.exportInitialize(scriptAt, uint32(len(script)), linesAt, uint32(len(lines)))
 	g.data = []wasm.Segment{
 		{Offset: g.base() + textsAt, Data: g.texts},
@@ -142,8 +146,8 @@ func assemble(e *jsEngine, script, lines []byte) ([]byte, error) {
 	return g.extension.write()
 }
 
-// stub stands in for what the engine's wrapper would do: no interrupts, UTC,
-// and nothing else that a guest could reach.
+// stub returns the replacement of a wrapper function: no interrupts, UTC, and
+// no access to anything else.
 func stub(name string, s wasm.Signature) []byte {
 	var c code
 	switch name {
@@ -156,7 +160,7 @@ func stub(name string, s wasm.Signature) []byte {
 	return c.body("")
 }
 
-// text is the address of a constant that ends with a 0.
+// text returns the address of a constant that ends with a 0.
 func (g *glue) text(s string) uint32 {
 	at := g.base() + textsAt + uint32(len(g.texts))
 	g.texts = append(append(g.texts, s...), 0)
@@ -165,8 +169,8 @@ func (g *glue) text(s string) uint32 {
 
 func (g *glue) do(c *code, name string) *code { return c.call(g.calls[name]) }
 
-// say writes a text to standard error, where faults take it from; pointer and
-// length are locals.
+// say writes a text to standard error, which the host includes in faults;
+// pointer and length are locals.
 func (g *glue) say(c *code, pointer, length uint32) {
 	base := g.base()
 	c.i32(base).get(pointer).store32(vectorAt)
@@ -174,14 +178,14 @@ func (g *glue) say(c *code, pointer, length uint32) {
 	c.i32(standardError).i32(base + vectorAt).i32(1).i32(base + writtenAt).call(g.write).op(wasm.OpDrop)
 }
 
-// sayText is say of a constant.
+// sayText is say for a constant.
 func (g *glue) sayText(c *code, text string, pointer, length uint32) {
 	c.i32(g.text(text)).set(pointer).i32(uint32(len(text))).set(length)
 	g.say(c, pointer, length)
 }
 
-// defineDie: what was thrown and not caught is told, as far as there is memory
-// to, and the call ends with a trap.
+// defineDie defines a function that reports an uncaught exception, if enough
+// memory is left for that, and ends the call with a trap.
 func (g *glue) defineDie() {
 	const pointer, length = 0, 1
 	var c code
@@ -195,8 +199,9 @@ func (g *glue) defineDie() {
 	g.die = g.define(wasm.Signature{}, c.body(i32+i32))
 }
 
-// defineInvoke: it calls the SDK's function with four numbers. The answer is
-// one, and below 0 where the SDK has told why the call must end.
+// defineInvoke defines a function that calls the SDK's function with four
+// numbers. It returns a number, which is negative if the call must end because
+// the SDK has reported an error.
 func (g *glue) defineInvoke() {
 	const value, pointer, length = 4, 5, 6
 	var c code
@@ -213,13 +218,14 @@ func (g *glue) defineInvoke() {
 	g.invoke = g.define(wasm.Signature{Params: i32 + i32 + i32 + i32, Results: i32}, c.body(i64+i32+i32))
 }
 
-// exportContract exports all of the guest contract but _initialize.
+// exportContract exports the functions of the guest contract except
+// _initialize.
 func (g *glue) exportContract() {
 	export := func(name, params, results, locals string, c *code) {
 		g.export(name, g.define(wasm.Signature{Params: params, Results: results}, c.body(locals)))
 	}
-	// call leaves the answer on the stack. Arguments: a handle, a length and a
-	// type are locals, or none.
+	// call leaves the result on the stack. handle, length and typ are locals,
+	// or none.
 	const none = ^uint32(0)
 	call := func(number uint32, handle, length, typ uint32) *code {
 		c := new(code).i32(number)
@@ -237,7 +243,8 @@ func (g *glue) exportContract() {
 		}
 		return c.call(g.invoke)
 	}
-	// span makes a length on the stack a span of the output; an empty one is 0.
+	// span converts a length on the stack to a span of the output; an empty one
+	// is 0.
 	span := func(c *code, local uint32) *code {
 		c.tee(local).op(wasm.OpI64ExtendU).global(g.output).op(wasm.OpI64ExtendU).i64(32).op(wasm.OpI64Shl, wasm.OpI64Or)
 		return c.i64(0).get(local).op(wasm.OpSelect)
@@ -256,7 +263,8 @@ func (g *glue) exportContract() {
 	g.exportBuffer()
 }
 
-// exportBuffer: most calls find a buffer that is large enough.
+// exportBuffer exports hostd_buffer. Most calls find a buffer that is large
+// enough.
 func (g *glue) exportBuffer() {
 	var c code
 	c.get(0).i32(maxInput).op(wasm.OpI32GtU).when().i32(0).op(wasm.OpReturn).end()
@@ -266,8 +274,8 @@ func (g *glue) exportBuffer() {
 	g.export(abi.ExportBuffer, g.define(wasm.Signature{Params: i32, Results: i32}, c.body("")))
 }
 
-// exportInitialize: the engine is started, the functions of scripts are made,
-// and the script is run.
+// exportInitialize exports _initialize, which starts the engine, creates the
+// native functions and runs the script.
 func (g *glue) exportInitialize(script, scriptSize, lines, linesSize uint32) {
 	const global, value, pointer, length = 0, 1, 2, 3
 	var c code
@@ -286,7 +294,8 @@ func (g *glue) exportInitialize(script, scriptSize, lines, linesSize uint32) {
 	}
 	g.do(c.global(g.context).get(global), "JS_FreeValue")
 	g.do(c.global(g.context).i32(script).i32(scriptSize).i32(g.text(scriptName)).i32(evalStrict), "JS_Eval")
-	// A script ends with a statement of no value. Anything else was thrown.
+	// A script ends with a statement that has no value. Any other value is an
+	// exception.
 	c.tee(value).i64(undefined).op(opI64Ne).when()
 	c.global(g.entry).op(opI64Eqz).when().call(g.die).end()
 	c.i32(g.base()).i64(callFail).store64(argumentsAt)

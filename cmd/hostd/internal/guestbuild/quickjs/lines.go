@@ -7,11 +7,11 @@ import (
 	"strings"
 )
 
-// lineTable makes of a source map the table that the SDK's runtime reads: the
-// files as JSON, and for each line of the script the places where the line that
-// it comes from changes, as COLUMN,FILE,LINE. It is quick to search, in a call
-// that has little fuel left. Files of the SDK have no name there: a person looks
-// for a line of his own.
+// lineTable converts a source map to the table that the SDK's runtime reads:
+// the files as JSON, and for each line of the script the places where the
+// source line changes, as COLUMN,FILE,LINE. The table can be searched quickly,
+// because a failing call may have little fuel left. It omits the names of the
+// SDK's files, because authors look for lines of their own code.
 func lineTable(sourceMap []byte) ([]byte, error) {
 	var m struct {
 		Sources  []string `json:"sources"`
@@ -64,8 +64,8 @@ func lineTable(sourceMap []byte) ([]byte, error) {
 
 const base64Digits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/"
 
-// variableLength reads the numbers of a segment of a source map: five bits a
-// digit, the lowest first, the sign in the lowest bit of all.
+// variableLength decodes the numbers of a source map segment: five bits per
+// digit, the lowest first, with the sign in the lowest bit.
 func variableLength(segment string) (numbers []int, err error) {
 	value, shift := 0, 0
 	for i := range len(segment) {

@@ -6,7 +6,7 @@ import (
 )
 
 // nativeFunction is a function that the SDK's runtime finds as __hostd_NAME,
-// and takes away from scripts.
+// and then hides from scripts.
 type nativeFunction struct {
 	name       string
 	parameters uint32
@@ -16,12 +16,12 @@ type nativeFunction struct {
 // The parameters of a native function.
 const (
 	atContext   = 0
-	atArguments = 3 // address of the values, 8 bytes each
+	atArguments = 3 // address of the values of 8 bytes
 	firstLocal  = 4
 )
 
-// natives are all of them. Their arguments come from the SDK and are of the
-// types that it gives.
+// natives returns all native functions. Only the SDK calls them, so they do not
+// check the types of arguments.
 func (g *glue) natives(lines, linesSize uint32) []nativeFunction {
 	return []nativeFunction{
 		{"text", 2, g.nativeText()},
@@ -37,28 +37,28 @@ func (g *glue) natives(lines, linesSize uint32) []nativeFunction {
 	}
 }
 
-// argument puts the address of an input byte on the stack that an argument
-// counts from the begin of the buffer.
+// argument pushes the address of an input byte. The script's argument is the
+// offset from the start of the buffer.
 func (g *glue) argument(c *code, number uint32) *code {
 	return c.global(g.input).get(atArguments).load32(8 * number).op(wasm.OpI32Add)
 }
 
-// nativeText: text(at, length) is the UTF-8 of the input as a string.
+// nativeText returns text(at, length): the UTF-8 of the input as a string.
 func (g *glue) nativeText() []byte {
 	c := new(code).get(atContext)
 	g.argument(c, 0).get(atArguments).load32(8)
 	return g.do(c, "JS_NewStringLen").body("")
 }
 
-// exactDigits is how many digits a number has at most that the engine's reader
-// takes as it is written: of any such integer there is a double.
+// exactDigits is how many digits an integer may have so that every such integer
+// is exactly a double. The engine's parser can parse those numbers.
 const exactDigits = 15
 
-// nativeJSON: json(at, length) is the value of a JSON text of the input, or
-// undefined if it has more digits in a row than exactDigits, with or without a
-// point among them: the SDK reads such a text by itself. The engine wants a 0
-// behind the text, so what is there is put aside. The buffer is longer than its
-// input.
+// nativeJSON returns json(at, length): the value of a JSON text in the input,
+// or undefined if it has more than exactDigits digits in a row, with or without
+// a point among them. The SDK parses such a text itself. The engine needs a 0
+// after the text, so the byte there is saved and restored. The buffer is longer
+// than its input.
 func (g *glue) nativeJSON() []byte {
 	const end, saved, value, at, row, is = firstLocal, firstLocal + 1, firstLocal + 2, firstLocal + 3, firstLocal + 4, firstLocal + 5
 	c := new(code)
@@ -79,8 +79,8 @@ func (g *glue) nativeJSON() []byte {
 	return c.get(value).body(i32 + i32 + i64 + i32 + i32 + i32)
 }
 
-// string reads an argument as UTF-8 into two locals. Where that fails the
-// function ends with what was thrown.
+// string reads an argument as UTF-8 into two locals. If that fails, the
+// function returns the exception.
 func (g *glue) string(c *code, number, pointer, length uint32) {
 	c.get(atContext).i32(g.base() + sizeAt).get(atArguments).load64(8 * number).i32(0)
 	g.do(c, "JS_ToCStringLen2").tee(pointer).op(wasm.OpI32Eqz).when()
@@ -92,13 +92,14 @@ func (g *glue) freeString(c *code, pointer uint32) *code {
 	return g.do(c.get(atContext).get(pointer), "JS_FreeCString")
 }
 
-// frameKinds is how many kinds of frames a request can have: what read fills
-// are that many places and as many sizes.
+// frameKinds is the number of frame kinds in a request: the table of read has
+// that many offsets, followed by as many sizes.
 const frameKinds = 33
 
-// nativeRead: read(end, table) finds the frames of the input. The table, an
-// ArrayBuffer of int32, gets the place of each kind, -1 for one that is not
-// there, and the sizes behind. It answers false where a frame is cut off.
+// nativeRead returns read(end, table): it finds the frames of the input. The
+// table, an ArrayBuffer of int32, receives the offset of each kind, -1 for a
+// missing one, followed by the sizes. The result is false if a frame is
+// truncated.
 func (g *glue) nativeRead() []byte {
 	const table, at, end, kind, size = firstLocal, firstLocal + 1, firstLocal + 2, firstLocal + 3, firstLocal + 4
 	c := new(code).get(atContext).i32(g.base() + sizeAt).get(atArguments).load64(8)
@@ -123,15 +124,15 @@ func (g *glue) nativeRead() []byte {
 }
 
 // What put writes before a text: nothing, its length, or the header of a frame
-// of that kind.
+// of a kind.
 const (
 	bare     = 0
 	measured = -1
 )
 
-// nativePut: put(text, at, capacity, what) writes the UTF-8 of a text into the
-// output, with what belongs before it, if all of it fits, and answers how long
-// that is.
+// nativePut returns put(text, at, capacity, what): it writes the UTF-8 of a
+// text and the wanted prefix to the output, if both fit, and returns their
+// length.
 func (g *glue) nativePut() []byte {
 	const pointer, length, what, total, to = firstLocal, firstLocal + 1, firstLocal + 2, firstLocal + 3, firstLocal + 4
 	const fieldBytes = 2
@@ -156,14 +157,14 @@ func (g *glue) nativePut() []byte {
 	return g.freeString(c, pointer).get(total).op(wasm.OpI64ExtendU).body(i32 + i32 + i32 + i32 + i32)
 }
 
-// nativeBuffer: input(buffer) and output(buffer) say where an ArrayBuffer is,
-// which the SDK keeps.
+// nativeBuffer returns input(buffer) and output(buffer): they set the address
+// of an ArrayBuffer, which the SDK keeps alive.
 func (g *glue) nativeBuffer(address uint32) []byte {
 	c := new(code).get(atContext).i32(g.base() + sizeAt).get(atArguments).load64(0)
 	return g.do(c, "JS_GetArrayBuffer").setGlobal(address).i64(undefined).body("")
 }
 
-// nativeLog: log(level, text) writes a line to the node's log.
+// nativeLog returns log(level, text): it writes a line to the node's log.
 func (g *glue) nativeLog() []byte {
 	const pointer, length = firstLocal, firstLocal + 1
 	c := new(code)
@@ -172,7 +173,7 @@ func (g *glue) nativeLog() []byte {
 	return g.freeString(c, pointer).i64(undefined).body(i32 + i32)
 }
 
-// nativeSay: say(text) writes to standard error.
+// nativeSay returns say(text): it writes to standard error.
 func (g *glue) nativeSay() []byte {
 	const pointer, length = firstLocal, firstLocal + 1
 	c := new(code)
@@ -181,13 +182,15 @@ func (g *glue) nativeSay() []byte {
 	return g.freeString(c, pointer).i64(undefined).body(i32 + i32)
 }
 
-// nativeServe: serve(function) is what calls of the host are given to.
+// nativeServe returns serve(function): it sets the function that the host's
+// calls are passed to.
 func (g *glue) nativeServe() []byte {
 	c := new(code).get(atContext).get(atArguments).load64(0)
 	return g.do(c, "JS_DupValue").setGlobal(g.entry).i64(undefined).body("")
 }
 
-// nativeLines: lines() is the table of where lines of the script come from.
+// nativeLines returns lines(): the table that maps the script's lines to the
+// sources.
 func (g *glue) nativeLines(at, size uint32) []byte {
 	return g.do(new(code).get(atContext).i32(at).i32(size), "JS_NewStringLen").body("")
 }

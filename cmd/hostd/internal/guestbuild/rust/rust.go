@@ -1,6 +1,6 @@
-// Package rust builds guests in Rust with rustc itself: the SDK needs no crate,
-// so nothing is fetched. It writes the module and nothing else. The processes
-// that it starts end with the call.
+// Package rust builds Rust guests with rustc alone: the SDK needs no crate, so
+// nothing is fetched. It writes the module and nothing else. The processes that
+// it starts end with the call.
 package rust
 
 import (
@@ -18,10 +18,10 @@ import (
 
 const target = "wasm32-unknown-unknown"
 
-// Build builds the project in a directory as a module, which it writes to the
-// file out. Its crate is src/lib.rs, or the one file in Rust that is there; the
-// crate hostd is what lies in hostd-sdk, or what this program carries. What the
-// compiler says goes to log.
+// Build builds the project in a directory as a module, and writes it to the
+// file out. Its crate is src/lib.rs, or the only Rust file in the directory.
+// The crate hostd is the one in hostd-sdk, or the one embedded in this program.
+// The compiler's output goes to log.
 func Build(ctx context.Context, dir, out string, log io.Writer) (err error) {
 	out, err = filepath.Abs(out)
 	if err != nil {
@@ -60,8 +60,8 @@ func Build(ctx context.Context, dir, out string, log io.Writer) (err error) {
 	return err
 }
 
-// candidates are the compilers of a machine, in the order in which they are
-// looked at. RUSTC names one that comes before those in the path.
+// candidates returns the compilers to try, in order: the one in RUSTC, then
+// those in the path.
 func candidates() []string {
 	list := []string{os.Getenv("RUSTC")}
 	for _, dir := range append(filepath.SplitList(os.Getenv("PATH")), "/usr/bin", "/usr/local/bin") {
@@ -71,7 +71,7 @@ func candidates() []string {
 }
 
 // find returns the first rustc that has the standard library of the target: a
-// machine may have several, and only some have it.
+// machine may have several, of which only some have it.
 func find(ctx context.Context, candidates []string) (string, error) {
 	found := false
 	for _, rustc := range candidates {
@@ -82,7 +82,7 @@ func find(ctx context.Context, candidates []string) (string, error) {
 		found = true
 		sysroot, err := exec.CommandContext(ctx, path, "--print", "sysroot").Output()
 		if err != nil {
-			continue // one that does not run is none
+			continue // it does not run
 		}
 		library := filepath.Join(strings.TrimSpace(string(sysroot)), "lib", "rustlib", target, "lib")
 		if _, err := os.Stat(library); err == nil {

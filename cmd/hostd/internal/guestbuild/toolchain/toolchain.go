@@ -1,5 +1,5 @@
-// Package toolchain is what builders of guests in languages other than Go
-// share: the sources of an SDK, the tools of a language, and how they run. The
+// Package toolchain is shared by the builders of guests in languages other than
+// Go: the sources of an SDK, the tools of a language, and how to run them. The
 // processes that it starts end with the call; it starts no goroutine.
 package toolchain
 
@@ -19,20 +19,20 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// ErrMissing is what a builder's error wraps where a tool is not installed.
-// The error names the tool, and its hint what installs it.
+// ErrMissing is wrapped by a builder's error if a tool is not installed. The
+// error names the tool, and its hint says how to install it.
 var ErrMissing = errors.New("not installed")
 
-// Missing is the error of a tool that is not there.
+// Missing returns the error for a missing tool.
 func Missing(tool, install string) error {
 	return cli.Hint(fmt.Errorf("%s: %w", tool, ErrMissing), install)
 }
 
-// sdkDir is where a project has the sources of its SDK.
+// sdkDir is the directory of the SDK's sources in a project.
 const sdkDir = "hostd-sdk"
 
-// SDK returns the directory of the SDK's sources: the project's own, where it
-// has one, and else a copy of those that this program carries, below scratch.
+// SDK returns the directory of the SDK's sources: the project's own if it has
+// one, otherwise a copy of the embedded sources below scratch.
 func SDK(dir, scratch string, carried fs.FS) (string, error) {
 	own := filepath.Join(dir, sdkDir)
 	switch info, err := os.Stat(own); {
@@ -47,14 +47,15 @@ func SDK(dir, scratch string, carried fs.FS) (string, error) {
 	return to, os.CopyFS(to, carried)
 }
 
-// Scratch makes a directory for what a build leaves behind; remove removes it.
+// Scratch creates a directory for temporary files of a build; remove removes
+// it.
 func Scratch() (dir string, remove func() error, err error) {
 	dir, err = os.MkdirTemp("", "hostd-build-*")
 	return dir, func() error { return os.RemoveAll(dir) }, err
 }
 
-// Source finds the file that a project is compiled from: the first of the
-// names that is there, or the one file in the directory with the ending.
+// Source returns the source file of a project: the first of the names that
+// exists, or the only file in the directory with the ending.
 func Source(dir, ending string, names ...string) (string, error) {
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(dir, name)); err == nil {
@@ -79,11 +80,11 @@ func Source(dir, ending string, names ...string) (string, error) {
 	return found[0], nil
 }
 
-// afterKill is how long a tool's output is waited for once it was killed: its
-// own children may hold it.
+// afterKill is how long to wait for the output of a killed tool, because its
+// child processes may keep it open.
 const afterKill = 5 * time.Second
 
-// Run runs a tool in a directory and waits for it. What it writes goes to log.
+// Run runs a tool in a directory and waits for it. Its output goes to log.
 func Run(ctx context.Context, dir string, log io.Writer, tool string, args ...string) error {
 	cmd := exec.CommandContext(ctx, tool, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr, cmd.WaitDelay = dir, log, log, afterKill
@@ -96,13 +97,13 @@ func Run(ctx context.Context, dir string, log io.Writer, tool string, args ...st
 	return nil
 }
 
-// tailBytes is how much of what a tool says is kept.
+// tailBytes is how much of a tool's output is kept.
 const tailBytes = 64 << 10
 
-// Tail keeps the end of what a tool says, for a builder to look at.
+// Tail keeps the end of a tool's output, for a builder to search.
 type Tail struct{ said []byte }
 
-// Write keeps the end of what was written. It takes everything.
+// Write keeps the end of the text. It always succeeds.
 func (t *Tail) Write(text []byte) (int, error) {
 	t.said = append(t.said, text...)
 	if len(t.said) > tailBytes {
@@ -111,5 +112,5 @@ func (t *Tail) Write(text []byte) (int, error) {
 	return len(text), nil
 }
 
-// Has reports whether a text is in what is kept.
+// Has reports whether the kept output contains a text.
 func (t *Tail) Has(text string) bool { return bytes.Contains(t.said, []byte(text)) }
