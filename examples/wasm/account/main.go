@@ -1,4 +1,4 @@
-// Account is an entity with a rule to keep: a balance never goes below zero.
+// Account is an entity with an invariant: its balance is never negative.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
@@ -12,20 +12,19 @@ type State struct {
 // Transfer is the payload of deposit and withdraw.
 type Transfer struct {
 	Amount int64 `json:"amount"`
-	// MustBeOpen has a deposit rejected that goes to an account which nobody
-	// opened.
+	// MustBeOpen rejects a deposit to an account that has not been opened.
 	MustBeOpen bool `json:"mustBeOpen,omitempty"`
-	// Before, in milliseconds since 1970, has the command rejected once that
-	// has passed; 0 for never.
+	// Before, in milliseconds since 1970, is a deadline after which the command
+	// is rejected; 0 means none.
 	Before int64 `json:"before,omitempty"`
 }
 
-// late reports that the command came after its time.
+// late reports whether the command arrived after its deadline.
 func (t *Transfer) late(c *hostd.Context) bool {
 	return t.Before != 0 && int64(c.Now()) >= t.Before*int64(hostd.Millisecond)
 }
 
-// Balance is what commands and the query answer.
+// Balance is the reply of commands and of the query.
 type Balance struct {
 	Balance int64 `json:"balance"`
 }
@@ -58,8 +57,8 @@ func Account() *hostd.Type[State] {
 	return account
 }
 
-// open marks the account as open. Opening it again changes nothing: a caller
-// that is not sure may just open.
+// open marks the account as open. Opening it again changes nothing, so a caller
+// that is not sure may simply open it.
 func open(c *hostd.Context, s *State, _ hostd.None) (Balance, error) {
 	if !s.Open {
 		c.Emit(Opened{})
@@ -67,9 +66,8 @@ func open(c *hostd.Context, s *State, _ hostd.None) (Balance, error) {
 	return Balance{s.Balance}, nil
 }
 
-// deposit adds to the balance. An account that nobody opened takes deposits
-// too, unless the caller wants it otherwise: every id names an account with a
-// balance of 0.
+// deposit adds to the balance. By default, an account that was never opened
+// accepts deposits too, because every id names an account with a balance of 0.
 func deposit(c *hostd.Context, s *State, cmd Transfer) (Balance, error) {
 	if cmd.Amount <= 0 {
 		return Balance{}, invalidAmount

@@ -1,14 +1,14 @@
 // Cart is the example that every SDK has: a shopping cart that is filled,
-// emptied and checked out, and given up when nobody touches it for a day.
+// emptied and checked out, and that expires if it is not used for a day.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
 
-// Bounds of a cart. Its total is at most 100 * 10,000 * 1,000,000, which any
-// language can add up.
+// Limits of a cart. Its total is at most 100 * 10,000 * 1,000,000, which fits
+// the numbers of every language.
 const (
 	maxSKUs     = 100
-	maxQuantity = 1_000 // of one add
+	maxQuantity = 1_000 // in one add
 	maxOfOne    = 10_000
 	maxPrice    = 1_000_000
 	maxSKUBytes = 64
@@ -19,36 +19,36 @@ const (
 	abandonAfter = 24 * hostd.Hour
 )
 
-// Item is what a cart has of one SKU.
+// Item is the quantity of one SKU in the cart.
 type Item struct {
 	Price    int64 `json:"price"`
 	Quantity int64 `json:"quantity"`
 }
 
-// State of a cart. Members are in the order of their names, as in all carts.
+// State of a cart. Its members are sorted by name, as in the carts of all SDKs.
 type State struct {
 	CheckedOut bool            `json:"checkedOut"`
 	Items      map[string]Item `json:"items"`
 }
 
-// Add is the command that puts some of an SKU into the cart.
+// Add is the command that adds items of an SKU to the cart.
 type Add struct {
 	Price    int64  `json:"price" hostd:"desc=of one"`
 	Quantity int64  `json:"quantity"`
 	SKU      string `json:"sku"`
 }
 
-// Remove is the command that takes all of an SKU out.
+// Remove is the command that removes all items of an SKU.
 type Remove struct {
 	SKU string `json:"sku"`
 }
 
-// Total is what commands and the query answer.
+// Total is the reply of commands and of the query.
 type Total struct {
 	Total int64 `json:"total"`
 }
 
-// Order is what a cart sends when it is checked out.
+// Order is the message that a cart sends at check-out.
 type Order struct {
 	Cart  string `json:"cart"`
 	Total int64  `json:"total"`
@@ -137,8 +137,8 @@ func checkOut(c *hostd.Context, s *State, _ hostd.None) (Total, error) {
 	return Total{total}, nil
 }
 
-// expire is the timer's command. A cart that is checked out or empty has none
-// that is set, but one may be on its way.
+// expire is the command of the timer. A cart that is checked out or empty has
+// no timer, but the command of an earlier one may still arrive.
 func expire(c *hostd.Context, s *State, _ hostd.None) (hostd.None, error) {
 	if !s.CheckedOut && len(s.Items) > 0 {
 		c.Emit(Expired{})
@@ -153,8 +153,8 @@ func (s *State) total() (sum int64) {
 	return sum
 }
 
-// isSKU reports whether a text is a letter, and letters, digits and hyphens
-// behind it.
+// isSKU reports whether a text is a letter, followed by letters, digits and
+// hyphens.
 func isSKU(text string) bool {
 	if text == "" || len(text) > maxSKUBytes {
 		return false

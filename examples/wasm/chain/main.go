@@ -1,5 +1,5 @@
-// Chain is an entity that betrays every lost, repeated or reordered command:
-// its state is a hash over all of them in order.
+// Chain is an entity that detects every lost, repeated or reordered command,
+// because its state is a hash over all of them in order.
 package main
 
 import (
@@ -10,8 +10,8 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// State of a chain: how many links it has, and the 32 bytes of the last
-// one's hash, empty before the first.
+// State of a chain: the number of links, and the 32 bytes of the last link's
+// hash, empty before the first.
 type State struct {
 	Sequence int64  `json:"sequence"`
 	Hash     []byte `json:"hash,omitempty"`
@@ -22,14 +22,14 @@ type Link struct {
 	N int64 `json:"n"`
 }
 
-// Linked is its event. The command's id is part of the hash, so it is part
-// of the event.
+// Linked is the event of Link. It contains the command's id, because the id is
+// part of the hash.
 type Linked struct {
 	CommandID string `json:"commandId"`
 	N         int64  `json:"n"`
 }
 
-// Head is what the command and the query answer. Hash is lower-case hex.
+// Head is the reply of the command and the query. Hash is lower-case hex.
 type Head struct {
 	Sequence int64  `json:"sequence"`
 	Hash     string `json:"hash"`

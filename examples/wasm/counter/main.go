@@ -1,4 +1,4 @@
-// Counter is the smallest entity: a total that commands add to.
+// Counter is the smallest entity: a total, to which commands add.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
@@ -13,7 +13,7 @@ type Add struct {
 	Amount int64 `json:"amount" hostd:"desc=what is added, which may be below 0"`
 }
 
-// Total is what commands and the query answer.
+// Total is the reply of commands and of the query.
 type Total struct {
 	Total int64 `json:"total"`
 }

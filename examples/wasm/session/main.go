@@ -1,8 +1,8 @@
-// Session is a user's visit to a shop of a mall: the id of its entity is the
-// mall and the user, such as mall7-user42. Its latest state is all that counts,
-// so it is a durable-state type: what is stored is the session after each
-// command that changed it. One that nobody asks for 30 minutes leaves memory;
-// the next command finds it as it was.
+// Session is a user's visit to a shop of a mall. The id of its entity consists
+// of the mall and the user, such as mall7-user42. Only its latest state
+// matters, so it is a durable-state type: the host stores the session after
+// each command that changes it. A session that is not used for 30 minutes
+// leaves memory; the next command loads it unchanged.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
@@ -16,7 +16,7 @@ type Session struct {
 	Cart     []Line        `json:"cart"`
 }
 
-// Line is so many of an item in the cart.
+// Line is an item in the cart and its quantity.
 type Line struct {
 	Item     string `json:"item"`
 	Quantity int64  `json:"quantity"`
@@ -37,7 +37,7 @@ func Sessions() *hostd.Type[Session] {
 	return session
 }
 
-// names splits the id of a session at its first dash.
+// names splits the id of a session at its first hyphen.
 func names(id string) (mall, user string, ok bool) {
 	for i := range len(id) {
 		if id[i] == '-' {
@@ -47,8 +47,8 @@ func names(id string) (mall, user string, ok bool) {
 	return "", "", false
 }
 
-// login begins the session. A user who is there already stays there, with what
-// is in the cart.
+// login begins the session. If the user is logged in already, the session and
+// its cart stay.
 func login(c *hostd.Context, s *Session, _ hostd.None) (Session, error) {
 	mall, user, ok := names(c.EntityID())
 	if !ok {
@@ -84,7 +84,8 @@ func add(_ *hostd.Context, s *Session, l Line) (Session, error) {
 	return *s, nil
 }
 
-// logout ends the session and lets it leave memory. The reply is what it was.
+// logout ends the session and lets it leave memory. The reply is the session
+// before.
 func logout(c *hostd.Context, s *Session, _ hostd.None) (Session, error) {
 	if !s.LoggedIn {
 		return *s, nil

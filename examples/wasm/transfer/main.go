@@ -1,14 +1,15 @@
 // Transfer is an entity that moves money from one account to another: a saga.
-// Each of its steps is a send whose answer is a command of its own, so that it
-// always learns what became of a step, and money neither appears nor vanishes:
+// Each of its steps is a send whose outcome is sent back as a command, so that
+// the transfer always learns the outcome of a step, and no money is created or
+// lost:
 //
 //	start ─▶ withdrawing ─withdrawn──▶ depositing ─deposited──▶ done
 //	             │   └─refused─▶ failed     └─refused─┐
 //	             └─withdrawn, but too late────────────┴─▶ refunding ─▶ refunded
 //
-// The account that pays in refuses a deposit after the time-out, so the
-// time-out is decided where the money is; what was withdrawn is followed to
-// its end in any case.
+// The receiving account itself rejects a deposit after the time-out, because it
+// decides atomically whether the deposit happens. Money that was withdrawn is
+// always followed until it is deposited or refunded.
 package main
 
 import hostd "github.com/hostd/hostd/guest-sdk/go"
@@ -19,7 +20,7 @@ const (
 	Depositing  = "depositing"
 	Refunding   = "refunding"
 	Done        = "done"
-	Failed      = "failed"   // nothing was moved
+	Failed      = "failed"   // no money was moved
 	Refunded    = "refunded" // what was withdrawn is back
 )
 
@@ -39,25 +40,25 @@ type Start struct {
 	From   string `json:"from"`
 	To     string `json:"to"`
 	Amount int64  `json:"amount"`
-	// TimeoutMS is after how many milliseconds the money goes back rather than
-	// on; 0 for 30 s.
+	// TimeoutMS is the number of milliseconds after which the money is returned
+	// instead of deposited; 0 means 30 s.
 	TimeoutMS int64 `json:"timeoutMs,omitempty"`
 }
 
-// Step is the payload of an account's deposit and withdraw.
+// Step is the payload of an account's deposit and withdraw commands.
 type Step struct {
 	Amount     int64 `json:"amount"`
 	MustBeOpen bool  `json:"mustBeOpen,omitempty"`
 	Before     int64 `json:"before,omitempty"`
 }
 
-// Refusal is the payload of the commands that get a rejection.
+// Refusal is the payload of the commands that receive a rejection.
 type Refusal struct {
 	Code    string `json:"code"`
 	Message string `json:"message"`
 }
 
-// Status is what start and the query answer.
+// Status is the reply of start and of the query.
 type Status struct {
 	State    string `json:"state"`
 	From     string `json:"from"`
@@ -78,7 +79,7 @@ type (
 	TimedOut  struct{}
 	Withdrawn struct{}
 	Deposited struct{}
-	Refused   struct { // by one of the accounts
+	Refused   struct { // a step, by one of the accounts
 		Code string `json:"code"`
 	}
 	MoneyBack struct{}
@@ -92,7 +93,7 @@ const (
 
 // Transfer declares the entity type.
 func Transfer() *hostd.Type[State] {
-	// Its steps are sent to accounts, which answer them: nobody else has a say.
+	// Its steps are sent to accounts, and only accounts send it messages.
 	transfer := hostd.Entity[State]("transfer", hostd.JSON, hostd.Sends("account"), hostd.AcceptsFrom("account"))
 
 	hostd.Event(transfer, "started", func(s *State, e Started) {
@@ -119,7 +120,7 @@ func Transfer() *hostd.Type[State] {
 	hostd.Event(transfer, "refunded", func(s *State, _ MoneyBack) { s.State = Refunded })
 
 	hostd.Command(transfer, "start", start)
-	// The steps, which no client may send.
+	// The steps, which clients may not send.
 	hostd.Command(transfer, "timeout", timeout, hostd.Internal())
 	hostd.Command(transfer, "withdrawn", withdrawn, hostd.Internal())
 	hostd.Command(transfer, "withdraw-refused", withdrawRefused, hostd.Internal())
@@ -138,7 +139,8 @@ func (s *State) status() Status {
 	return Status{State: s.State, From: s.From, To: s.To, Amount: s.Amount, TimedOut: s.TimedOut, Reason: s.Reason}
 }
 
-// start begins the transfer. Starting the same again changes nothing.
+// start begins the transfer. A repeated start with the same payload changes
+// nothing.
 func start(c *hostd.Context, s *State, cmd Start) (Status, error) {
 	switch {
 	case cmd.Amount <= 0:
@@ -161,8 +163,8 @@ func start(c *hostd.Context, s *State, cmd Start) (Status, error) {
 	return s.status(), nil
 }
 
-// timeout only notes that it is too late: the step under way is followed until
-// its answer is known.
+// timeout only records that the deadline has passed, because the step in
+// progress continues until its outcome arrives.
 func timeout(c *hostd.Context, s *State, _ hostd.None) (hostd.None, error) {
 	if c.Source().Kind != hostd.SourceTimer {
 		return hostd.None{}, notForClients
@@ -222,7 +224,8 @@ func refunded(c *hostd.Context, s *State, _ hostd.None) (hostd.None, error) {
 	return hostd.None{}, nil
 }
 
-// refundRefused tries again later: a refund that was refused has moved nothing.
+// refundRefused tries again later, because a rejected refund has moved no
+// money.
 func refundRefused(c *hostd.Context, s *State, cmd Refusal) (hostd.None, error) {
 	if !answers(c, s.From) || s.State != Refunding {
 		return hostd.None{}, notForClients
@@ -240,13 +243,13 @@ func refund(c *hostd.Context, s *State, _ hostd.None) (hostd.None, error) {
 	return hostd.None{}, nil
 }
 
-// payBack returns what was withdrawn.
+// payBack returns the withdrawn money.
 func payBack(c *hostd.Context, s *State) {
 	c.SendWithAnswer("account", s.From, "deposit", Step{Amount: s.Amount}, hostd.Answer{OnReply: "refunded", OnReject: "refund-refused"})
 }
 
-// answers reports that a command is the answer of an account, or, where there
-// is no entity type account, the node's own.
+// answers reports whether a command is the answer of an account or, if there is
+// no entity type account, of the node itself.
 func answers(c *hostd.Context, account string) bool {
 	from := c.Source()
 	if from.Kind != hostd.SourceEntity {
