@@ -7,10 +7,10 @@ import (
 	"slices"
 )
 
-// A dashboard is rows of panels, from the top down.
+// A dashboard is a list of rows of panels, from top to bottom.
 type dashboard struct {
 	uid, title string
-	byType     bool // it has a choice of entity types
+	byType     bool // it has a selector of entity types
 	rows       []row
 }
 
@@ -19,20 +19,20 @@ type row struct {
 	panels []panel
 }
 
-// A panel is a graph of lines, or a number.
+// A panel is a graph or a number.
 type panel struct {
 	title, unit string
-	number      bool // the last value, red from 1 on where worse says so
+	number      bool // shows the last value, which is red from 1 on if worse is set
 	worse       bool
 	about       string
 	lines       []line
 }
 
-// A line is a query and what its results are called, with labels in braces.
+// A line is a query and the legend of its results, with labels in braces.
 type line struct{ expr, legend string }
 
-// What dashboards measure rates over, and whom they select by: variables of
-// Grafana, which has a value for each.
+// The rate interval and the label selectors of queries. They use Grafana
+// variables.
 const (
 	over  = "[$__rate_interval]"
 	nodes = `instance=~"$instance"`
@@ -105,7 +105,7 @@ var types = dashboard{
 	},
 }
 
-// stage is the panel of one stage of commands.
+// stage returns the panel of one stage of commands.
 func stage(name, title string) panel {
 	p := panel{title: title, unit: "s"}
 	for _, q := range [...][2]string{{"0.5", "median"}, {"0.99", "99 %"}} {
@@ -169,18 +169,18 @@ var internals = dashboard{
 
 func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// Sizes of panels, of which a row of Grafana has 24 in its width.
+// Sizes of panels. A row of Grafana is 24 units wide.
 const (
 	rowWidth     = 24
 	numberWidth  = 3
 	numberHeight = 4
 	graphHeight  = 8
-	mostGraphs   = 4 // beside each other
+	mostGraphs   = 4 // in a row
 )
 
 type object = map[string]any
 
-// json is the dashboard as Grafana imports it.
+// json returns the dashboard in Grafana's import format.
 func (d dashboard) json() ([]byte, error) {
 	var panels []object
 	y := 0
@@ -219,10 +219,10 @@ func (d dashboard) json() ([]byte, error) {
 
 func place(x, y, w, h int) object { return object{"x": x, "y": y, "w": w, "h": h} }
 
-// source is the Prometheus that somebody chose.
+// source is the Prometheus data source that the user selects.
 var source = object{"type": "prometheus", "uid": "${source}"}
 
-// variables are what somebody can choose at the top.
+// variables returns the selectors at the top of the dashboard.
 func (d dashboard) variables() []object {
 	out := []object{{"name": "source", "label": "Prometheus", "type": "datasource", "query": "prometheus", "hide": 0}}
 	choice := func(name, label, of string) {
@@ -239,7 +239,7 @@ func (d dashboard) variables() []object {
 	return out
 }
 
-// object is the panel as Grafana has it.
+// object returns the panel in Grafana's format.
 func (p panel) object(id int, at object) object {
 	var targets []object
 	for i, l := range p.lines {

@@ -1,6 +1,6 @@
-// Command generate writes what a monitoring of hostd begins with: the alerts of
-// Prometheus with their tests, and the dashboards of Grafana. A test holds the
-// committed files to what it writes. It reads no node and starts nothing.
+// Command generate writes the monitoring configuration of hostd: Prometheus
+// alerts with their tests, and Grafana dashboards. A test checks that the
+// committed files are up to date. It calls no node and starts no process.
 package main
 
 import (
@@ -10,7 +10,8 @@ import (
 	"path/filepath"
 )
 
-// generated are the files and who writes them, from the folder deploy.
+// generated maps the files, relative to deploy, to the functions that generate
+// them.
 var generated = map[string]func() ([]byte, error){
 	"prometheus/rules.yaml":      rules,
 	"prometheus/rules_test.yaml": rulesTest,

@@ -7,22 +7,23 @@ import (
 	"gopkg.in/yaml.v3"
 )
 
-// written is what the files say of themselves.
+// written is the header of the generated files.
 const written = "# written by \"make deploy\" from deploy/generate\n"
 
-// An alert is a rule of Prometheus, and how its test has it fire.
+// An alert is a Prometheus rule, and the series with which its test makes it
+// fire.
 type alert struct {
 	name     string
 	expr     string
-	after    string // for which expr holds
-	severity string // critical: somebody is to look now; warning: today
+	after    string // how long expr must hold
+	severity string // critical: act immediately; warning: act today
 	summary  string // $node is the node's address
-	page     string // of docs/operating, what to do
+	page     string // of docs/operating, with the instructions
 	fires    series // makes expr true from the first minute on
-	quiet    series // is as near as makes it false
+	quiet    series // the closest values for which expr is false
 }
 
-// series are names with labels, and what they are at each minute.
+// series maps series with labels to their values at each minute.
 type series map[string]string
 
 const (
@@ -30,7 +31,7 @@ const (
 	warning  = "warning"
 )
 
-// alerts are sorted by how much they hurt.
+// alerts are sorted by severity of the damage.
 var alerts = []alert{
 	{
 		name: "HostdShardWithoutLeader", expr: "hostd_shards_without_leader > 0", after: "30s", severity: critical,
@@ -140,7 +141,7 @@ var alerts = []alert{
 	},
 }
 
-// A rule is an alert as Prometheus has it.
+// A rule is an alert in the format of Prometheus.
 type rule struct {
 	Alert       string            `yaml:"alert"`
 	Expr        string            `yaml:"expr"`
@@ -157,7 +158,7 @@ func (a alert) rule() rule {
 	}
 }
 
-// rules are the alerts as one file of Prometheus.
+// rules returns the alerts as one Prometheus rule file.
 func rules() ([]byte, error) {
 	var all []rule
 	for _, a := range alerts {
@@ -170,8 +171,9 @@ func rules() ([]byte, error) {
 	return yamlOf(map[string]any{"groups": []group{{"hostd", all}}})
 }
 
-// rulesTest is what promtool tests the rules by: each alert fires on its own
-// series and no other does, and none fires where all is nearly as bad.
+// rulesTest returns the tests that promtool runs: each alert fires on its own
+// series and no other alert does, and no alert fires on values that are almost
+// as bad.
 func rulesTest() ([]byte, error) {
 	type input struct {
 		Series string `yaml:"series"`
@@ -215,10 +217,10 @@ func rulesTest() ([]byte, error) {
 	return yamlOf(map[string]any{"rule_files": []string{"rules.yaml"}, "evaluation_interval": "1m", "tests": append(units, none)})
 }
 
-// fired is an alert that fires, with the labels of its first series.
+// fired returns the expected alert, with the labels of its first series.
 func fired(a alert) any {
 	labels := map[string]string{"severity": a.severity}
-	if !strings.HasPrefix(a.expr, "count(") { // which leaves none
+	if !strings.HasPrefix(a.expr, "count(") { // a count has no labels
 		first := sorted(a.fires)[0]
 		for _, pair := range strings.Split(strings.TrimSuffix(first[strings.Index(first, "{")+1:], "}"), ",") {
 			name, value, _ := strings.Cut(pair, "=")

@@ -1,6 +1,6 @@
 // Command notices writes the licenses of everything that is linked into the
-// program, for every system that it is built for: modules of Go, Go's own
-// library, and the libraries of the web console. It starts the go command and
+// program, on every system that it is built for: Go modules, Go's standard
+// library, and the libraries of the web console. It runs the go command and
 // reads the module cache.
 package main
 
@@ -21,7 +21,7 @@ import (
 	"strings"
 )
 
-// File is where the committed notices lie, from the repository's root.
+// File is the committed file of notices, relative to the repository's root.
 const File = "cmd/hostd/internal/licenses/notices.txt"
 
 //go:embed preact.txt
@@ -40,13 +40,13 @@ func main() {
 	}
 }
 
-// part is a module or a library, with the text of its licenses and notices.
+// part is a module or a library, and the text of its licenses and notices.
 type part struct {
 	name, version string
 	texts         []string
 }
 
-// notices returns the whole text. A text that several parts have is there once.
+// notices returns the whole text. A text that several parts share occurs once.
 func notices(root string) (string, error) {
 	parts, err := modules(root)
 	if err != nil {
@@ -71,7 +71,8 @@ func notices(root string) (string, error) {
 	return out.String(), nil
 }
 
-// modules lists what any build of the program links, Go's library first.
+// modules returns the modules that any build of the program links, Go's
+// standard library first.
 func modules(root string) ([]part, error) {
 	type module struct {
 		Path, Version, Dir string
@@ -119,7 +120,8 @@ func modules(root string) ([]part, error) {
 
 var named = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents)([.-].*)?$`)
 
-// licenses reads the texts in a folder, which has at least one.
+// licenses reads the license files of a directory, which must have at least
+// one.
 func licenses(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -142,7 +144,7 @@ func licenses(dir string) ([]string, error) {
 	return out, nil
 }
 
-// clean removes what differs between copies of a text and means nothing.
+// clean removes insignificant differences between copies of a text.
 func clean(text string) string {
 	lines := strings.Split(strings.ReplaceAll(text, "\r\n", "\n"), "\n")
 	for i := range lines {

@@ -12,15 +12,15 @@ import (
 	"time"
 )
 
-// file is one file of an artefact.
+// file is a file in an artifact.
 type file struct {
 	name    string // with slashes
 	mode    fs.FileMode
 	content []byte
-	owner   int // user and group, in tar files
+	owner   int // user and group id in tar files
 }
 
-// archives writes a tar.gz for each pair, a zip for Windows.
+// archives writes a tar.gz for each pair, but a zip for Windows.
 func (r *release) archives() error {
 	for _, pair := range r.pairs {
 		program, err := os.ReadFile(r.programs[pair])
@@ -49,7 +49,7 @@ func (r *release) archives() error {
 	return nil
 }
 
-// tarGz packs files with their owners and one time.
+// tarGz packs files, with their owners and a fixed time.
 func tarGz(files []file, at time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	z, err := gzip.NewWriterLevel(&out, gzip.BestCompression)

@@ -15,8 +15,9 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// documents are the files that accompany the program: licenses, completions and
-// man pages. The program that was built for this machine writes them.
+// documents returns the files that accompany the program: licenses, shell
+// completions and man pages. The program that was built for this machine
+// generates them.
 func (r *release) documents(string) ([]file, error) {
 	var out []file
 	license, err := os.ReadFile(filepath.Join(r.root, "LICENSE"))
@@ -27,7 +28,7 @@ func (r *release) documents(string) ([]file, error) {
 	add := func(name string, args ...string) error {
 		cmd := exec.Command(r.programs[runtime.GOOS+"/"+runtime.GOARCH], args...)
 		cmd.Stderr = os.Stderr
-		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "HOSTD_") }) // they change defaults
+		cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "HOSTD_") }) // they would change defaults
 		text, err := cmd.Output()
 		if err != nil {
 			return fmt.Errorf("hostd %s: %w", strings.Join(args, " "), err)
@@ -53,14 +54,14 @@ func (r *release) documents(string) ([]file, error) {
 	return append(out[:last], pages...), err
 }
 
-// command is what hostd commands prints: the command line as data.
+// command is a command in the output of hostd commands.
 type command struct {
 	Use, Short, Long, Example string
 	Flags                     []struct{ Name, Shorthand, Value, Default, Usage string }
 	Commands                  []command
 }
 
-// cobra rebuilds the command, as cobra's generator of man pages wants it.
+// cobra rebuilds the cobra command, for cobra's generator of man pages.
 func (c command) cobra() *cobra.Command {
 	out := &cobra.Command{Use: c.Use, Short: c.Short, Long: c.Long, Example: c.Example, Run: func(*cobra.Command, []string) {}, DisableAutoGenTag: true}
 	for _, f := range c.Flags {

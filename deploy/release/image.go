@@ -18,11 +18,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// imageUser runs the node in the image; it owns the data directory.
+// imageUser is the user id of the node in the image. It owns the data
+// directory.
 const imageUser = 65532
 
-// image writes an OCI image layout in a tar file, with an image for each
-// processor of Linux. Nothing but the program is in it.
+// image writes an OCI image layout to a tar file, with an image for each Linux
+// architecture. The images contain only the program.
 func (r *release) image() error {
 	var index v1.ImageIndex = mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	found := false

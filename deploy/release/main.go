@@ -1,9 +1,9 @@
-// Command release makes everything that a release consists of, in one folder:
-// an archive for each system and processor, Debian and RPM packages, an OCI
-// image layout, an SBOM, checksums, and signatures if there is a key. Two runs
-// on one commit give the same bytes. It starts git, the go command and the
-// program that it has built, needs no network once the module cache is filled,
-// publishes nothing and starts no goroutine.
+// Command release builds all artifacts of a release in one directory: an
+// archive for each system and architecture, Debian and RPM packages, an OCI
+// image layout, an SBOM, checksums, and signatures if there is a key. Builds
+// are reproducible: two runs on the same commit produce the same bytes. It runs
+// git, the go command and the program that it has built. It needs no network
+// once the module cache is filled, publishes nothing and starts no goroutine.
 package main
 
 import (
@@ -21,18 +21,18 @@ import (
 	"time"
 )
 
-// pairs are the systems and processors of a release.
+// pairs are the systems and architectures of a release.
 var pairs = []string{"linux/amd64", "linux/arm64", "darwin/amd64", "darwin/arm64", "windows/amd64", "windows/arm64"}
 
-// release is what all artefacts share.
+// release is what all artifacts have in common.
 type release struct {
 	root, out string
 	version   string
 	commit    string
 	dirty     bool
-	date      time.Time // of the commit: the time of every file
+	date      time.Time // of the commit, and of every file
 	pairs     []string
-	programs  map[string]string // built already, by pair; for tests
+	programs  map[string]string // prebuilt programs by pair, for tests
 	signKey   string            // PEM file of an Ed25519 key; empty signs nothing
 	gpgKey    string            // armored key for packages; empty signs none
 	extra     []file            // in every archive and package
@@ -93,7 +93,7 @@ func (r *release) run() error {
 	return nil
 }
 
-// readCommit reads what is released. SOURCE_DATE_EPOCH overrides the time.
+// readCommit reads the released commit. SOURCE_DATE_EPOCH overrides its time.
 func (r *release) readCommit() error {
 	if r.commit == "" {
 		out, err := r.git("log", "-1", "--format=%H %cI")
@@ -128,14 +128,14 @@ func (r *release) git(args ...string) (string, error) {
 	return string(out), err
 }
 
-// build builds the program for each pair, stripped.
+// build builds the stripped program for each pair.
 func (r *release) build(work string) error {
 	if r.programs == nil {
 		r.programs = map[string]string{}
 	}
 	all := r.pairs
 	if here := runtime.GOOS + "/" + runtime.GOARCH; !slices.Contains(all, here) {
-		all = append(slices.Clone(all), here) // it writes the documents
+		all = append(slices.Clone(all), here) // it generates the documents
 	}
 	const at = "github.com/hostd/hostd/host/telemetry."
 	flags := fmt.Sprintf("-s -w -buildid= -X %sversion=%s -X %scommit=%s -X %sdate=%s -X %sdirty=%v",
@@ -160,8 +160,7 @@ func (r *release) build(work string) error {
 	return nil
 }
 
-// checksums writes SHA256SUMS of all artefacts, in the form that sha256sum -c
-// reads.
+// checksums writes SHA256SUMS of all artifacts, in the format of sha256sum -c.
 func (r *release) checksums() error {
 	entries, err := os.ReadDir(r.out)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	_ "github.com/goreleaser/nfpm/v2/rpm" // registers itself
 )
 
-// packages writes a Debian and an RPM package for each processor of Linux.
+// packages writes a Debian and an RPM package for each Linux architecture.
 func (r *release) packages() error {
 	work, err := os.MkdirTemp("", "hostd-packages-*")
 	if err != nil {
@@ -71,8 +71,8 @@ func (r *release) pack(work, format, pair, processor string) error {
 	return r.write(name, out.Bytes())
 }
 
-// contents are the files of a package; those that are made here are written to
-// work first.
+// contents returns the files of a package; generated files are written to work
+// first.
 func (r *release) contents(work, program string) (files.Contents, error) {
 	var out files.Contents
 	add := func(from, to, kind string, mode fs.FileMode, owner string) {

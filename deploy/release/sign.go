@@ -14,7 +14,7 @@ import (
 	"path/filepath"
 )
 
-// payloadType is the media type of the signed text.
+// payloadType is the media type of the signed payload.
 const payloadType = "text/plain; charset=utf-8; format=sha256sum"
 
 // envelope is a DSSE envelope (github.com/secure-systems-lab/dsse).
@@ -29,8 +29,8 @@ type signature struct {
 	Sig   string `json:"sig"`
 }
 
-// sign writes SHA256SUMS.dsse.json, an envelope of the checksums, if there is a
-// key.
+// sign writes SHA256SUMS.dsse.json, a signed envelope of the checksums, if
+// there is a key.
 func (r *release) sign() error {
 	if r.signKey == "" {
 		return nil
@@ -66,14 +66,14 @@ func (r *release) sign() error {
 	return r.write(sums+".dsse.json", append(out, '\n'))
 }
 
-// authenticated is the pre-authentication encoding that DSSE signs.
+// authenticated returns the pre-authentication encoding that DSSE signs.
 func authenticated(payload []byte) []byte {
 	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(payloadType), payloadType, len(payload), payload)
 }
 
 var errSignature = errors.New("the signature is not by this key")
 
-// verify returns the payload of an envelope that the key has signed.
+// verify returns the payload of an envelope if the key has signed it.
 func verify(text []byte, key ed25519.PublicKey) ([]byte, error) {
 	var e envelope
 	if err := json.Unmarshal(text, &e); err != nil {
