@@ -23,7 +23,7 @@ func newJournal(std cli.Stdio) *cobra.Command {
 		newJournalExport(std), newJournalImport(std), newJournalVerify(std))
 }
 
-// transferTime is the standard time for a whole export or import.
+// transferTime is the default timeout of an export or import.
 const transferTime = 24 * time.Hour
 
 type archiveView struct {
@@ -46,10 +46,10 @@ func printArchive(out *cli.Output, file string, sum host.ArchiveSummary) error {
 	})
 }
 
-// progress says on stderr how far something has come, once a second.
+// progress reports once a second on stderr how many bytes have been processed.
 type progress struct {
 	what  string
-	total int64 // 0 where that is not known
+	total int64 // 0 if unknown
 	done  atomic.Int64
 	stop  chan struct{}
 	gone  chan struct{}
@@ -88,7 +88,7 @@ func (p *progress) end() {
 	<-p.gone
 }
 
-// counted is a stream whose bytes progress is told of.
+// counted is a stream that counts its bytes in a progress.
 type counted struct {
 	r io.Reader
 	w io.Writer
@@ -134,8 +134,8 @@ func newJournalExport(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// exportTo writes a file beside the one that is wanted, verifies it, and gives
-// it its name when it is on the disk.
+// exportTo writes a temporary file, verifies it, and renames it to its final
+// name once it is durable.
 func exportTo(ctx context.Context, std cli.Stdio, export func(context.Context, io.Writer) error, name string) (sum host.ArchiveSummary, err error) {
 	f, err := os.CreateTemp(filepath.Dir(name), "."+filepath.Base(name)+".*")
 	if err != nil {
@@ -164,7 +164,7 @@ func exportTo(ctx context.Context, std cli.Stdio, export func(context.Context, i
 	return verifyFile(std, f)
 }
 
-// verifyFile reads a file from its beginning for what is wrong with it.
+// verifyFile checks a file from its beginning.
 func verifyFile(std cli.Stdio, f *os.File) (sum host.ArchiveSummary, err error) {
 	info, err := f.Stat()
 	if err != nil {

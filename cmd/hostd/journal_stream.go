@@ -11,10 +11,11 @@ import (
 	"github.com/hostd/hostd/host"
 )
 
-// stdStream in the place of a file's name is standard input or output.
+// stdStream as the name of a file means standard input or output.
 const stdStream = "-"
 
-// exportStream writes to standard output what it verifies on the way.
+// exportStream writes an export to standard output and verifies it at the same
+// time.
 func exportStream(ctx context.Context, std cli.Stdio, export func(context.Context, io.Writer) error) error {
 	r, w := io.Pipe()
 	verified := make(chan error, 1)
@@ -26,15 +27,16 @@ func exportStream(ctx context.Context, std cli.Stdio, export func(context.Contex
 	p := startProgress(std, "exported", 0)
 	defer p.end()
 	err := export(ctx, counted{w: io.MultiWriter(std.Out, w), p: p})
-	w.CloseWithError(err) // the end, where it is nil
+	w.CloseWithError(err) // with a nil error, the end of the stream
 	if verr := <-verified; err == nil {
 		err = verr
 	}
 	return err
 }
 
-// openArchive opens the file of an export. Standard input is copied into a file
-// first, which is gone when it is closed: it is read twice.
+// openArchive opens the file of an export. It first copies standard input to a
+// temporary file, because an export is read twice. That file is deleted when it
+// is closed.
 func openArchive(std cli.Stdio, name string) (*os.File, error) {
 	if name != stdStream {
 		return os.Open(name)

@@ -1,7 +1,8 @@
-// Command hostd runs a node, a small cluster for development, and is the
-// client of both: hostd NOUN VERB. It holds no logic of its own: it turns
-// arguments into calls of host and of the API and prints what they answer,
-// data to stdout and talk to stderr. The processes that it starts end with it.
+// Command hostd runs a node or a small cluster for development, and is the
+// client of both: hostd NOUN VERB. It has no logic of its own: it turns
+// arguments into calls of package host and of the API, and prints the results,
+// data to stdout and messages to stderr. The processes that it starts end with
+// it.
 package main
 
 import (
@@ -17,7 +18,7 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
+	context.AfterFunc(ctx, stop) // a second signal ends the process immediately
 	if child, err := bench.RunChild(ctx, os.Args[1:]); child {
 		if err != nil {
 			fmt.Fprintln(os.Stderr, "hostd:", err)

@@ -11,12 +11,14 @@ import (
 	"strings"
 )
 
-// limitMemory sets the limit of Go's heap from the memory limit of the control
-// group, unless GOMEMLIMIT is set. Without it a container's node collects
-// garbage by the growth of its heap alone and is killed at the limit.
+// limitMemory derives the limit of Go's heap from the memory limit of the
+// control group, unless GOMEMLIMIT is set. Otherwise a node in a container
+// would collect garbage only according to the growth of its heap, and would be
+// killed at the limit.
 //
-// The memory of instances is not part of Go's heap. A tenth stays free for
-// threads' stacks, mappings and the kernel's buffers.
+// The memory of guest instances is not part of Go's heap, so it is subtracted.
+// A tenth of the limit remains for the stacks of threads, mappings and kernel
+// buffers.
 func limitMemory(guests uint64, logger *slog.Logger) {
 	if os.Getenv("GOMEMLIMIT") != "" {
 		return
@@ -33,8 +35,9 @@ func limitMemory(guests uint64, logger *slog.Logger) {
 	logger.Info("the heap is limited by the control group's memory", "group", group, "heap", limit)
 }
 
-// heapLimit is the limit of the heap in a control group. It is at least a
-// quarter of the group's memory; enough is false if that had to be enforced.
+// heapLimit returns the limit of the heap in a control group. It is at least a
+// quarter of the group's memory; enough is false if that minimum had to be
+// enforced.
 func heapLimit(group, guests uint64) (limit uint64, enough bool) {
 	limit = group / 10 * 9
 	if limit < guests || limit-guests < group/4 {
@@ -44,8 +47,8 @@ func heapLimit(group, guests uint64) (limit uint64, enough bool) {
 }
 
 // groupMemory returns the memory limit of this process's control group, which
-// is the least of its own and those above it. root is where the file systems
-// are mounted.
+// is the minimum of its own limit and those of its ancestors. root is the
+// directory where the file systems are mounted.
 func groupMemory(root string) (bytes uint64, ok bool) {
 	text, err := os.ReadFile(filepath.Join(root, "proc/self/cgroup"))
 	if err != nil {
@@ -58,7 +61,7 @@ func groupMemory(root string) (bytes uint64, ok bool) {
 			return
 		}
 		if n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 63); err == nil && n < bytes {
-			bytes, ok = n, true // "max" is no number
+			bytes, ok = n, true // "max" doesn't parse
 		}
 	}
 	for line := range strings.Lines(string(text)) {
@@ -81,5 +84,5 @@ func groupMemory(root string) (bytes uint64, ok bool) {
 			}
 		}
 	}
-	return bytes, ok && bytes < 1<<60 // version 1 has a huge number for "no limit"
+	return bytes, ok && bytes < 1<<60 // version 1 uses a huge number for "no limit"
 }

@@ -24,7 +24,7 @@ func newModule(std cli.Stdio) *cobra.Command {
 		modules.NewVerify(std, fullDigest), modulecheck.NewCommand(std), newModuleRemove(std), modules.NewHistory(std), modules.NewRollout(std), modules.NewKeygen(std), modules.NewSign(std), modules.NewDiff(std, fullDigest), modules.NewQuotas(std), debugging.NewGuestProfile(std))
 }
 
-// pushed is a module that was uploaded.
+// pushed is an uploaded module as it is printed.
 type pushed struct {
 	Digest      string   `json:"digest"`
 	EntityTypes []string `json:"entityTypes"`
@@ -63,27 +63,27 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 
 const forceUsage = "activate the module even if it is incompatible with stored data; entities that it cannot load will fail"
 
-// remark prints what an activation has passed over.
+// remark prints the warnings of an activation.
 func remark(std cli.Stdio, remarks []string) {
 	for _, r := range remarks {
 		fmt.Fprintln(std.Err, "note:", cli.Clean(r))
 	}
 }
 
-// bindingView is how a module serves an entity type; Limits are the type's
-// own, by the names that module activate takes.
+// bindingView is the activation of a module for an entity type. Limits are the
+// type's own limits, by the names that module activate accepts.
 type bindingView struct {
 	EntityType string            `json:"entityType"`
 	Revision   uint64            `json:"revision"`
 	Limits     map[string]uint64 `json:"limits"`
-	// Of a type that says nothing of them they are null.
+	// They are null if the type does not restrict them.
 	Sends       []string `json:"sends"`
 	AcceptsFrom []string `json:"acceptsFrom"`
-	// Owner is the subject that the type belongs to; empty is nobody.
+	// Owner is the subject that owns the type; it may be empty.
 	Owner string `json:"owner"`
 }
 
-// viewModule is a module as it is printed.
+// viewModule returns a module as it is printed.
 func viewModule(m *modulev1.Module) *cli.Object {
 	bindings := []bindingView{}
 	for _, b := range m.GetBindings() {
@@ -98,7 +98,8 @@ func viewModule(m *modulev1.Module) *cli.Object {
 	return cli.View(m).Set("bindings", bindings)
 }
 
-// patterns are those that a type names, and nil where it says nothing.
+// patterns returns the patterns of a type, or nil if the type has no
+// restriction.
 func patterns(p *modulev1.TypePatterns) []string {
 	if p == nil {
 		return nil
@@ -106,7 +107,7 @@ func patterns(p *modulev1.TypePatterns) []string {
 	return append([]string{}, p.GetPatterns()...)
 }
 
-// ownersOf says whose the types are that a module serves.
+// ownersOf returns the owners of the types that a module serves.
 func ownersOf(m *modulev1.Module) []string {
 	var out []string
 	for _, b := range m.GetBindings() {
@@ -117,11 +118,11 @@ func ownersOf(m *modulev1.Module) []string {
 	return out
 }
 
-// briefLength is how many characters a list of values takes in a table.
+// briefLength is the number of characters for a list of values in a table.
 const briefLength = 24
 
-// brief joins the first values of a list, at least one of them shortened if
-// need be, and counts the others.
+// brief joins the first values of a list, at least one, shortened if necessary,
+// and the number of the others.
 func brief(values ...string) string {
 	text := ""
 	for i, v := range values {
@@ -139,7 +140,8 @@ func brief(values ...string) string {
 	return text
 }
 
-// signedText says who has signed a module, or why its signature does not count.
+// signedText returns who has signed a module, or why its signature is not
+// trusted.
 func signedText(m *modulev1.Module) string {
 	if fault := m.GetSignatureFault(); fault != "" {
 		return cli.Clean(strings.ToLower(strings.TrimPrefix(fault, "SIGNATURE_")))
@@ -147,7 +149,7 @@ func signedText(m *modulev1.Module) string {
 	return cli.Clean(m.GetSignedBy())
 }
 
-// unusedText says since when nothing needs a module.
+// unusedText returns since when a module has been unused.
 func unusedText(m *modulev1.Module) string {
 	if m.GetUnusedSince() == nil {
 		return ""
@@ -183,8 +185,8 @@ func newModuleList(std cli.Stdio) *cobra.Command {
 	}, func(w io.Writer, v moduleList) { moduleTable(w, v.modules) })
 }
 
-// moduleTable lists modules for people. It holds what identifies a module and
-// what it serves; limits and messages are for describe.
+// moduleTable lists modules for people. It shows what identifies a module and
+// which types it serves; limits and messages are left to describe.
 func moduleTable(w io.Writer, list []*modulev1.Module) {
 	cli.Table(w, "DIGEST\tNAME\tVERSION\tSIZE\tTYPES\tACTIVE FOR\tIN PART\tOWNERS\tSIGNED BY\tUPLOADED", func(row func(...any)) {
 		for _, m := range list {
@@ -194,11 +196,11 @@ func moduleTable(w io.Writer, list []*modulev1.Module) {
 	})
 }
 
-// binding is what serves an entity type now.
+// binding is the current activation of an entity type.
 type binding struct {
 	EntityType string `json:"entityType"`
 	Digest     string `json:"digest"`
-	Revision   uint64 `json:"revision"`         // of the setting, where it only decides too
+	Revision   uint64 `json:"revision"`         // revision of the setting, for a shadow module
 	Shadow     string `json:"shadow,omitempty"` // what it decides too, "10%", or "off"
 	State      string `json:"state,omitempty"`  // verifying: it serves later
 }
@@ -271,7 +273,7 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// await waits until the module serves, or is refused.
+// await waits until the module serves or is rejected.
 func (b binding) await(ctx context.Context, std cli.Stdio, s *cli.Session) (binding, error) {
 	name := cli.Clean(b.EntityType)
 	fmt.Fprintf(std.Err, "comparing the module with the truncated histories of %s; the cluster continues if you interrupt this, and 'hostd module rollout %s --abort' ends it\n", name, name)
@@ -286,7 +288,7 @@ func (b binding) await(ctx context.Context, std cli.Stdio, s *cli.Session) (bind
 	return b, nil
 }
 
-// wentBack is what a rollback led to.
+// wentBack is the result of a rollback.
 type wentBack struct {
 	binding
 	EntityTypes []string `json:"entityTypes"` // all that went back

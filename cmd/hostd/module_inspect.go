@@ -19,10 +19,10 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/modules"
 )
 
-// minDigestPrefix is how much of a digest names a module.
+// minDigestPrefix is the minimum length of a digest prefix.
 const minDigestPrefix = 8
 
-// fullDigest completes the beginning of a digest.
+// fullDigest completes a digest from its prefix.
 func fullDigest(ctx context.Context, c *client.Client, prefix string) (string, error) {
 	if !isDigestPrefix(prefix) {
 		return "", cli.Usagef("%q is not a digest: give at least %d of its hex digits", prefix, minDigestPrefix)
@@ -58,7 +58,7 @@ func isDigestPrefix(s string) bool {
 	return err == nil && s == strings.ToLower(s)
 }
 
-// description is a module with its manifest, as it is printed.
+// description is a module and its manifest, as they are printed.
 type description struct {
 	*cli.Object
 	res *modulev1.GetResponse
@@ -82,8 +82,8 @@ func newModuleDescribe(std cli.Stdio) *cobra.Command {
 	}, func(w io.Writer, v description) { describeModule(w, v.res) })
 }
 
-// findModule finds a module by the type that it serves, or by its digest when
-// there is no such type.
+// findModule finds a module by the type that it serves or, if there is no such
+// type, by its digest.
 func findModule(ctx context.Context, c *client.Client, name string) (*modulev1.GetResponse, error) {
 	res, err := c.ActiveModule(ctx, name)
 	if err == nil || !client.IsNotFound(err) || !isDigestPrefix(name) {
@@ -148,8 +148,7 @@ func describeModule(w io.Writer, res *modulev1.GetResponse) {
 	}
 }
 
-// describeForms writes what payloads and replies look like, of those that have
-// a schema.
+// describeForms prints the schemas of payloads and replies, if there are any.
 func describeForms(w io.Writer, list []*structpb.Value, key string) {
 	for _, one := range list {
 		f := one.GetStructValue().GetFields()
@@ -163,7 +162,8 @@ func describeForms(w io.Writer, list []*structpb.Value, key string) {
 	}
 }
 
-// optionsOf is what a manifest says of a type beside its names, as it says it.
+// optionsOf returns a type's options in the manifest, in the manifest's
+// notation.
 func optionsOf(entityType map[string]*structpb.Value) string {
 	var out []string
 	for _, name := range []string{"snapshotEvery", "retainSnapshots", "retainEvents", "passivateAfter", "rememberEntities", "singleton", "shardKey", "stateVersion", "validate", "sends", "acceptsFrom"} {
@@ -187,7 +187,7 @@ func optionsOf(entityType map[string]*structpb.Value) string {
 	return strings.Join(out, ", ")
 }
 
-// describeVerifications writes what came of verifying a module.
+// describeVerifications prints the results of a module's verifications.
 func describeVerifications(w io.Writer, list []*modulev1.Verification) {
 	for _, v := range list {
 		scope := "a sample"

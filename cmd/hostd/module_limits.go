@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// limit is one of a type's limits as it is written on the command line.
+// limit is one of a type's limits on the command line.
 type limit struct {
 	name string
 	most uint64
@@ -41,7 +41,7 @@ func limitNames() string {
 	return strings.Join(names, ", ")
 }
 
-// parseLimits reads NAME=VALUE pairs; nil without any.
+// parseLimits parses NAME=VALUE pairs; nil if there are none.
 func parseLimits(pairs []string) (*modulev1.Limits, error) {
 	if len(pairs) == 0 {
 		return nil, nil

@@ -43,8 +43,8 @@ type nodeList struct {
 // Remark implements cli.Remark.
 func (v nodeList) Remark() (line string, failure error) { return v.lack.Line(), nil }
 
-// orderAttempt is how long one call waits for an order at most before the progress
-// is told and the next one waits on.
+// orderAttempt is the maximum time that one call waits for an order. After it,
+// longOrder prints the progress and calls again.
 const orderAttempt = 5 * time.Second
 
 func newNodeDrain(std cli.Stdio) *cobra.Command {
@@ -59,7 +59,7 @@ func newNodeLeave(std cli.Stdio) *cobra.Command {
 	c := longOrder(std, "leave NODE", "Remove a node from the cluster and move its replicas to other nodes", func(ctx context.Context, s *cli.Session, node string) (string, error) {
 		err := s.Leave(ctx, node)
 		if client.IsNotFound(err) && asked {
-			err = nil // it has left since; before level 3 the cluster does not know
+			err = nil // it has left; before cluster version 3 the cluster forgets members that left
 		}
 		asked = true
 		return fmt.Sprintf("%s has left the cluster and can be shut down", node), err
@@ -72,9 +72,9 @@ func newNodeLeave(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// longOrder makes a command that gives an order again and again until it is
-// done, and tells how far it is: a cluster may need longer than one call may
-// take. give returns what to say at the end.
+// longOrder returns a command that repeats an order until it is done, and
+// prints its progress, because a cluster may need more time than a single call
+// allows. give returns the message at the end.
 func longOrder(std cli.Stdio, use, short string, give func(ctx context.Context, s *cli.Session, node string) (string, error)) *cobra.Command {
 	c := cli.Order(std, use, short, 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
@@ -101,8 +101,8 @@ func longOrder(std cli.Stdio, use, short string, give func(ctx context.Context, 
 	return c
 }
 
-// tellProgress says what a node still leads and holds, and what the order about
-// it waits for, which it returns: what is known of it already, if nobody answers.
+// tellProgress prints what a node still leads and holds, and returns what the
+// order is waiting for. If no node answers, it returns known.
 func tellProgress(ctx context.Context, s *cli.Session, kind, node, known string) (waits string) {
 	res, err := s.Cluster(ctx)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// recovery is what the flags of recover ask for.
+// recovery holds the flags of recover.
 type recovery struct {
 	accept, rejoin, inspect, rebuild, renew bool
 	unsafe                                  []uint
@@ -108,7 +108,7 @@ func (r *recovery) recoverUnsafely(ctx context.Context, dir string, std cli.Stdi
 	return offline.RecoverUnsafely(ctx, dir, u, std.Out)
 }
 
-// explain says what to do next where an error has a way out.
+// explain adds the next step to an error, if there is one.
 func explain(err error) error {
 	if err == nil {
 		return nil

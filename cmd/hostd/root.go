@@ -45,10 +45,12 @@ func newRoot(std cli.Stdio) *cobra.Command {
 	return root
 }
 
-// configVariable names the configuration file of a node, as --config does.
+// configVariable is the environment variable with the configuration file of a
+// node, like --config.
 const configVariable = "HOSTD_CONFIG"
 
-// unknownVariable reports a variable HOSTD_* that no command reads.
+// unknownVariable returns an error for a HOSTD_* variable that no command
+// reads.
 func unknownVariable() error {
 	known := append(slices.Clone(cli.Variables), configVariable)
 	shown := config.Default()

@@ -84,14 +84,14 @@ func newServe(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// flagGroup is a list of flags that help texts show under one title.
+// flagGroup is a list of flags with a title in help texts.
 type flagGroup struct {
 	title string
 	flags []string
 }
 
-// groupFlags has the usage of a command list its flags by group. Flags that are
-// in no group are listed last.
+// groupFlags makes the usage of a command list its flags by group. Flags
+// without a group are listed last.
 func groupFlags(c *cobra.Command, groups []flagGroup) {
 	c.SetUsageFunc(func(c *cobra.Command) error {
 		w := c.OutOrStderr()
@@ -116,8 +116,8 @@ func groupFlags(c *cobra.Command, groups []flagGroup) {
 	})
 }
 
-// asideFor says how the data is put aside of a node that ended with err, so
-// that it begins anew; nil where it is not.
+// asideFor returns the function that moves aside the data of a node that ended
+// with err, so that the node can start without data; nil if the data must stay.
 func asideFor(err error) func(dir string, now time.Time, out io.Writer) error {
 	switch {
 	case errors.Is(err, host.ErrDamagedData), errors.Is(err, datadir.ErrRejoining):
@@ -128,8 +128,9 @@ func asideFor(err error) func(dir string, now time.Time, out io.Writer) error {
 	return nil
 }
 
-// beginAnew puts the data of a directory aside that is damaged, or an older copy
-// of itself: its peers fill the node that starts there.
+// beginAnew moves aside the data of a directory that is damaged, or an older
+// copy of itself. The node then starts without data, and its peers send it
+// their replicas.
 func beginAnew(aside func(dir string, now time.Time, out io.Writer) error, dir string, logger *slog.Logger) error {
 	var said strings.Builder
 	err := aside(dir, time.Now(), &said)
@@ -139,11 +140,11 @@ func beginAnew(aside func(dir string, now time.Time, out io.Writer) error, dir s
 	return err
 }
 
-// serve runs the node until ctx ends, then stops it in order.
+// serve runs the node until ctx ends, then stops it gracefully.
 func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Logger) error {
 	tending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	hangups := make(chan os.Signal, 1)
-	signal.Notify(hangups, syscall.SIGHUP) // before the start: a reload must not end a node that starts
+	signal.Notify(hangups, syscall.SIGHUP) // registered before the start, so that a reload doesn't end a starting node
 	defer signal.Stop(hangups)
 	var heap sync.WaitGroup
 	heap.Go(func() { runCollector(tending) })
@@ -181,13 +182,13 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	return errors.Join(err, stopWithin(context.WithoutCancel(ctx), node.Stop, cfg.StopTimeout, stopGrace))
 }
 
-// stopGrace is how much longer than stop-timeout a stop may take: what is open
-// is closed in that time, though nobody is waited for any more.
+// stopGrace is how much longer than stop-timeout a stop may take. In that time
+// the node closes its files without waiting for anything else.
 const stopGrace = 5 * time.Second
 
-// stopWithin stops the node, or leaves it as it is if that does not end in time:
-// a disk that does not answer, or that is gone, holds up whoever closes its
-// files. The process is to end then; what was acknowledged is in the log.
+// stopWithin stops the node, or gives up if that takes too long, because
+// closing a file blocks if its disk does not answer or is gone. The process
+// should then exit; everything acknowledged is in the log.
 func stopWithin(ctx context.Context, stop func(context.Context) error, timeout, grace time.Duration) error {
 	stopping, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -201,9 +202,9 @@ func stopWithin(ctx context.Context, stop func(context.Context) error, timeout, 
 	}
 }
 
-// reloadOnHangup has the node read its certificates, credentials and trusted
-// keys again at each SIGHUP. A node that follows no file only logs the signal:
-// a supervisor's reload must never end it.
+// reloadOnHangup makes the node reload its certificates, credentials and
+// trusted keys on each SIGHUP. A node without such files only logs the signal,
+// because a supervisor's reload must never end a node.
 func reloadOnHangup(ctx context.Context, hangups <-chan os.Signal, node *host.Node, logger *slog.Logger) {
 	for {
 		select {
@@ -228,7 +229,7 @@ func serveUntil(ctx context.Context, cfg config.Config, node *host.Node, ports s
 		return nil
 	}
 	if devcluster.Poll(ctx, nil, devcluster.PollPeriod, ask) != nil {
-		return nil // asked to stop before it was ready
+		return nil // stopped before it was ready
 	}
 	if ports != "" {
 		dir, err := filepath.Abs(cfg.DataDir)

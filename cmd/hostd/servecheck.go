@@ -12,9 +12,9 @@ import (
 
 var errCheck = errors.New("serve --check: the node would not start, or would not serve")
 
-// checkServe prints what a start with the configuration needs, a line for each
-// subject. unknown is an environment variable that no command reads: a warning
-// everywhere else, it fails a check.
+// checkServe prints what a start with the configuration needs, one line per
+// subject. unknown is the error for an environment variable that no command
+// reads. Elsewhere it is only a warning, but it fails the check.
 func checkServe(cfg config.Config, unknown error, w io.Writer) error {
 	failed := false
 	line := func(subject string, err error) {

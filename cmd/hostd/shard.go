@@ -25,7 +25,7 @@ type shardList struct {
 	shards []*clusterv1.Shard
 }
 
-// stoppedReplicas are the replicas of a shard that have stopped, each "node
+// stoppedReplicas returns the stopped replicas of a shard, each as "node
 // (reason)".
 func stoppedReplicas(s *clusterv1.Shard) []string {
 	out := []string{}
@@ -53,7 +53,7 @@ func newShardList(std cli.Stdio) *cobra.Command {
 	})
 }
 
-// shardLine is what a shard has become, as it is printed.
+// shardLine is the new state of a shard, as it is printed.
 type shardLine struct {
 	*cli.Object
 	text string
@@ -68,7 +68,7 @@ func newShardWatch(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// shardLines are the lines of a watch.
+// shardLines yields the lines of a watch.
 func shardLines(stream iter.Seq2[*clusterv1.WatchShardsResponse, error]) iter.Seq2[shardLine, error] {
 	return func(yield func(shardLine, error) bool) {
 		said := map[uint32]string{}
@@ -81,7 +81,7 @@ func shardLines(stream iter.Seq2[*clusterv1.WatchShardsResponse, error]) iter.Se
 				l := shardLine{cli.View(s), shardText(s)}
 				l.Set("stopped", stoppedReplicas(s))
 				if l.text == said[s.GetShardId()] {
-					continue // no more than what it holds has changed
+					continue // only the size of its data has changed
 				}
 				if said[s.GetShardId()] = l.text; !yield(l, nil) {
 					return
@@ -116,8 +116,8 @@ func newShardMove(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// votersOf names the nodes that vote on a shard, and those whose vote is lost with
-// their disk and counts all the same.
+// votersOf returns the nodes that vote in a shard, and those whose vote is lost
+// with their disk but still counts for the majority.
 func votersOf(s *clusterv1.Shard) string {
 	names := slices.Clone(s.GetVoters())
 	for _, node := range s.GetLostVoters() {

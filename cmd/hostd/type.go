@@ -20,7 +20,7 @@ func newType(std cli.Stdio) *cobra.Command {
 	return cli.Group("type", "Suspend, resume and assign owners to entity types", suspend, resume, newTypeOwner(std))
 }
 
-// typeOwner is whose a type is; Owner is empty for nobody.
+// typeOwner is the owner of a type, which may be empty.
 type typeOwner struct {
 	EntityType string `json:"entityType"`
 	Owner      string `json:"owner"`

@@ -12,7 +12,8 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// versionText is the release, with what it was built from, by and for.
+// versionText returns the release, and with what, by whom and for which system
+// it was built.
 func versionText(b telemetry.Build) string {
 	about := []string{b.Go, b.System}
 	if b.Commit != "" {
@@ -25,8 +26,8 @@ func versionText(b telemetry.Build) string {
 	return fmt.Sprintf("hostd %s (%s)", b.Version, strings.Join(about, ", "))
 }
 
-// versions is the answer of version: this program's build, and the releases of
-// the nodes if they were asked for.
+// versions is the output of version: this program's build, and the releases of
+// the nodes if requested.
 type versions struct {
 	telemetry.Build
 	Nodes []nodeVersion `json:"nodes,omitempty"`

@@ -9,14 +9,14 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// quotaFields are the numbers of a message, by access.Quota.
+// quotaFields returns the fields of a message, indexed by access.Quota.
 func quotaFields(m *clusterv1.RoleQuotas) [access.NumQuotas]*int64 {
 	return [...]*int64{
 		&m.CommandsPerSecond, &m.FuelPerSecond, &m.BytesPerSecond, &m.Streams, &m.Connections, &m.Uploads, &m.CompileSecondsPerMinute,
 	}
 }
 
-// parseQuotas reads NAME=VALUE pairs; nil without any.
+// parseQuotas parses NAME=VALUE pairs; nil if there are none.
 func parseQuotas(pairs []string) (*clusterv1.RoleQuotas, error) {
 	if len(pairs) == 0 {
 		return nil, nil
@@ -47,7 +47,7 @@ func parseQuotas(pairs []string) (*clusterv1.RoleQuotas, error) {
 	return out, nil
 }
 
-// quotasText is how quotas are shown: those that are said something of.
+// quotasText formats the quotas that are set.
 func quotasText(m *clusterv1.RoleQuotas) string {
 	if m == nil {
 		return all(nil)

@@ -17,10 +17,10 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// maxRulesBytes bounds a file of rules.
+// maxRulesBytes limits a file of rules.
 const maxRulesBytes = 1 << 20
 
-// NewRole makes the commands about roles.
+// NewRole returns the commands for roles.
 func NewRole(std cli.Stdio) *cobra.Command {
 	return cli.Group("role", "Manage roles, the sets of rules that callers are granted",
 		newRoleList(std), newRoleGet(std), newRolePut(std), newRoleRemove(std))
@@ -39,7 +39,8 @@ func newRoleList(std cli.Stdio) *cobra.Command {
 	})
 }
 
-// newRoleGet makes the command that was called describe first.
+// newRoleGet returns the command get, which replaces an earlier command
+// describe.
 func newRoleGet(std cli.Stdio) *cobra.Command {
 	c := cli.Ask(std, "get ROLE", "Print the rules of a role", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (*clusterv1.Role, error) {
 		roles, err := s.Roles(ctx)
@@ -66,7 +67,7 @@ func newRoleGet(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// all words a list of a rule: one that is missing matches everything.
+// all formats a list of a rule: an empty list matches everything.
 func all(list []string) string {
 	if len(list) == 0 {
 		return "-"
@@ -109,8 +110,8 @@ func newRolePut(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// readRules reads the rules of a role. What the nodes would refuse is a fault of
-// the command line.
+// readRules reads the rules of a role. Rules that the nodes would reject are a
+// fault of the command line.
 func readRules(ctx context.Context, name, file string, in io.Reader) ([]*clusterv1.RoleRule, error) {
 	var text []byte
 	var err error

@@ -1,4 +1,4 @@
-// Package shortage tells which shards have fewer replicas than they should.
+// Package shortage reports which shards have fewer replicas than they should.
 package shortage
 
 import (
@@ -13,24 +13,26 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Shortage is what shards lack, as the node that was asked sees it. The zero
-// value is of a cluster in which none lacks anything.
+// Shortage is the replicas that shards lack, as the asked node sees it. The
+// zero value means that no shard lacks any.
 type Shortage struct {
 	// Replication is how many replicas a shard should have.
 	Replication uint32
-	// Lacking is how many shards have fewer voters that can be asked, Halted how
-	// many of them have no majority of their voters: these answer nothing.
+	// Lacking is the number of shards that have fewer reachable voters, Halted
+	// the number of these that have no majority of their voters and so serve
+	// nothing.
 	Lacking, Halted int
-	// Survives is how many more nodes may be lost, whichever they are, before some
-	// shard has no majority; below 0 if one has none now. Weakest is how many
-	// shards survive no more than that. Both are 0 if no shard is placed.
+	// Survives is how many further nodes, any of them, may fail before some
+	// shard loses its majority; negative if a shard has none now. Weakest is
+	// the number of shards that survive no more than that. Both are 0 if no
+	// shard is placed.
 	Survives, Weakest int
 	unknown           error
 }
 
-// Look asks for the shards of a cluster of these members. A cluster of one
-// member lacks nothing that it could have. Where the shards are not told the
-// Shortage says why.
+// Look reads the shards of a cluster with these members. A cluster with one
+// member lacks nothing that it could have. If the shards cannot be read, the
+// Shortage has the reason.
 func Look(ctx context.Context, s *cli.Session, policy *clusterv1.Policy, members []*clusterv1.Member) Shortage {
 	if len(members) < 2 {
 		return Shortage{}
@@ -44,8 +46,8 @@ func Look(ctx context.Context, s *cli.Session, policy *clusterv1.Policy, members
 	return Of(policy, members, shards)
 }
 
-// Of counts the shards that lack replicas. A voter counts where its node can be
-// reached and the replica has not stopped.
+// Of counts the shards that lack replicas. A voter counts if its node is
+// reachable and the replica has not stopped.
 func Of(policy *clusterv1.Policy, members []*clusterv1.Member, shards []*clusterv1.Shard) Shortage {
 	out := Shortage{Replication: cmp.Or(policy.GetReplication(), uint32(meta.DefaultPolicy.Replication))}
 	reached := map[string]bool{}
@@ -53,7 +55,7 @@ func Of(policy *clusterv1.Policy, members []*clusterv1.Member, shards []*cluster
 		reached[m.GetNodeId()] = m.GetReachable()
 	}
 	for _, s := range shards {
-		// Voters whose disks are lost count in majorities.
+		// Voters with a lost disk count for majorities.
 		voters := len(s.GetVoters()) + len(s.GetLostVoters())
 		if voters == 0 {
 			continue // it is not placed yet
@@ -81,7 +83,7 @@ func Of(policy *clusterv1.Policy, members []*clusterv1.Member, shards []*cluster
 	return out
 }
 
-// Set adds the counts to what is printed as JSON, unless they are not known.
+// Set adds the counts to the JSON output, unless they are unknown.
 func (s Shortage) Set(o *cli.Object) {
 	if s.unknown == nil {
 		o.Set("shardsLackingReplicas", s.Lacking)
@@ -90,9 +92,9 @@ func (s Shortage) Set(o *cli.Object) {
 	}
 }
 
-// Tolerance says how many more nodes the cluster may lose, in a line without
-// its break; empty if that is not known, or if a shard has no majority, which
-// Line says.
+// Tolerance describes how many further nodes the cluster may lose, as a line
+// without its line break. It is empty if that is unknown, or if a shard has no
+// majority, which Line reports.
 func (s Shortage) Tolerance() string {
 	switch {
 	case s.unknown != nil || s.Weakest == 0 || s.Survives < 0:
@@ -112,7 +114,8 @@ func shards(n int, one, more string) string {
 	return fmt.Sprintf("%d shards %s", n, more)
 }
 
-// Line says it in a line, without its break; empty where nothing is lacking.
+// Line describes the shortage, as a line without its line break; empty if there
+// is none.
 func (s Shortage) Line() string {
 	var said strings.Builder
 	switch {

@@ -1,7 +1,7 @@
-// Package systemd tells the service manager that started this process when it
-// is ready, alive and stopping, as sd_notify(3) describes. It never fails a
-// node: without a manager it does nothing. Its one goroutine belongs to the
-// caller of Watch.
+// Package systemd notifies the service manager that started this process when
+// it is ready, alive and stopping, as sd_notify(3) describes. It never fails a
+// node: without a manager it does nothing. Its only goroutine is the caller of
+// Watch.
 package systemd
 
 import (
@@ -13,17 +13,18 @@ import (
 	"time"
 )
 
-// Notifier sends states to the manager. The zero Notifier sends nothing.
+// Notifier sends states to the service manager. The zero Notifier sends
+// nothing.
 type Notifier struct {
 	socket   string
-	watchdog time.Duration // within which the manager wants a sign of life; 0 is never
+	watchdog time.Duration // interval in which the manager expects a notification; 0 for none
 }
 
-// New reads the manager's variables from the environment.
+// New reads the service manager's variables from the environment.
 func New(getenv func(string) string) Notifier {
 	n := Notifier{socket: getenv("NOTIFY_SOCKET")}
 	if pid := getenv("WATCHDOG_PID"); pid != "" && pid != strconv.Itoa(os.Getpid()) {
-		return n // it is meant for another process
+		return n // it is for a different process
 	}
 	if usec, err := strconv.ParseInt(getenv("WATCHDOG_USEC"), 10, 64); err == nil && usec > 0 && n.socket != "" {
 		n.watchdog = time.Duration(usec) * time.Microsecond
@@ -31,18 +32,18 @@ func New(getenv func(string) string) Notifier {
 	return n
 }
 
-// Ready reports that the node serves.
+// Ready notifies the manager that the node serves.
 func (n Notifier) Ready() error { return n.send("READY=1\nSTATUS=serving") }
 
-// Stopping reports that the node has begun to stop.
+// Stopping notifies the manager that the node is stopping.
 func (n Notifier) Stopping() error { return n.send("STOPPING=1\nSTATUS=stopping") }
 
-// Starting reports what the start waits for.
+// Starting notifies the manager of what the start is waiting for.
 func (n Notifier) Starting(what string) error { return n.send("STATUS=" + what) }
 
-// Watch reports that the process is alive, twice in the time that the manager
-// allows, until ctx ends. It first calls alive, so that a node whose locks are
-// stuck sends nothing and is started again.
+// Watch notifies the manager that the process is alive, twice per watchdog
+// interval, until ctx ends. It calls alive first, so that a node with a
+// deadlock sends nothing and is restarted.
 func (n Notifier) Watch(ctx context.Context, alive func()) {
 	if n.watchdog == 0 {
 		return
@@ -51,7 +52,7 @@ func (n Notifier) Watch(ctx context.Context, alive func()) {
 	defer every.Stop()
 	for {
 		alive()
-		_ = n.send("WATCHDOG=1") // the manager acts if none arrives
+		_ = n.send("WATCHDOG=1") // the manager acts if no notification arrives
 		select {
 		case <-ctx.Done():
 			return
@@ -61,7 +62,7 @@ func (n Notifier) Watch(ctx context.Context, alive func()) {
 }
 
 // send writes a state to the manager's socket. A name that begins with @ is in
-// the abstract name space.
+// the abstract namespace.
 func (n Notifier) send(state string) error {
 	if n.socket == "" {
 		return nil

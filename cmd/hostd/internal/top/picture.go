@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// picture is what nodes have said last.
+// picture is the latest statistics of the nodes.
 type picture struct {
 	interval time.Duration
 	nodes    map[string]said
@@ -23,7 +23,7 @@ type picture struct {
 }
 
 type said struct {
-	at time.Time // by this machine's clock
+	at time.Time // by the local clock
 	*clusterv1.WatchStatsResponse
 }
 
@@ -31,7 +31,7 @@ func newPicture(interval time.Duration) *picture {
 	return &picture{interval: interval, nodes: map[string]said{}, missing: map[string]bool{}}
 }
 
-// take takes a message in. What nodes said long ago is forgotten: they may have
+// take adds a message. It drops old statistics, because their nodes may have
 // left.
 func (p *picture) take(m *clusterv1.WatchStatsResponse, now time.Time) {
 	for _, node := range m.GetMissingNodes() {
@@ -49,7 +49,8 @@ func (p *picture) take(m *clusterv1.WatchStatsResponse, now time.Time) {
 	maps.DeleteFunc(p.nodes, func(_ string, s said) bool { return now.Sub(s.at) > 3*p.interval+5*time.Second })
 }
 
-// sums are those of a type over nodes; its latencies are the longest.
+// sums returns the statistics of each type, added over the nodes; the latencies
+// are the maximum.
 func (p *picture) sums() []*clusterv1.TypeStats {
 	all := map[string]*clusterv1.TypeStats{}
 	for _, s := range p.nodes {
@@ -80,7 +81,7 @@ func longer(a, b *clusterv1.StageTime) *clusterv1.StageTime {
 	return a
 }
 
-// view is the picture as JSON.
+// view returns the picture as JSON.
 func (p *picture) view() any {
 	out := struct {
 		Nodes        []*cli.Object `json:"nodes"`
@@ -94,14 +95,14 @@ func (p *picture) view() any {
 	return out
 }
 
-// remark says what is missing.
+// remark prints what is missing.
 func (p *picture) remark(w io.Writer) {
 	if len(p.missing) > 0 {
 		fmt.Fprintln(w, "these nodes did not answer: "+cli.Clean(strings.Join(slices.Sorted(maps.Keys(p.missing)), ", ")))
 	}
 }
 
-// write writes tables of at most so many lines; 0 is any number.
+// write writes tables of at most lines lines; 0 means no limit.
 func (p *picture) write(w io.Writer, lines int) {
 	cli.Table(w, "NODE\tCOMMANDS/S\tEVENTS/S\tQUERIES/S\tREJECTED/S\tFAULTS/S\tLIMITED/S\tWAITING\tRESIDENT\tLEADS\tCPU\tMEMORY\tGUESTS\tLOG/S\tSYNCS/S\tDISK FREE", func(row func(...any)) {
 		for _, id := range slices.Sorted(maps.Keys(p.nodes)) {
@@ -137,7 +138,7 @@ func (p *picture) write(w io.Writer, lines int) {
 	})
 }
 
-// rate is a rate as people read it.
+// rate formats a rate for people.
 func rate(v float64) string {
 	if v < 10 {
 		return fmt.Sprintf("%.1f", v)
@@ -145,7 +146,7 @@ func rate(v float64) string {
 	return fmt.Sprintf("%.0f", v)
 }
 
-// some is a rate of what had better not be: nothing stands where it is not.
+// some formats a rate of something undesirable; empty if it is 0.
 func some(v float64) string {
 	if v == 0 {
 		return ""
@@ -167,7 +168,7 @@ func p99(t *clusterv1.StageTime) string {
 	return latency(t.GetP99Micros())
 }
 
-// latency is a time in its largest unit.
+// latency formats a time in its largest unit.
 func latency(micros float64) string {
 	switch {
 	case micros >= 1e6:
@@ -178,7 +179,7 @@ func latency(micros float64) string {
 	return rate(micros) + " µs"
 }
 
-// size is a number of bytes in its largest unit.
+// size formats a number of bytes in its largest unit.
 func size(n uint64) string {
 	const units = "KMGTPE"
 	if n < 1024 {

@@ -1,5 +1,6 @@
-// Package top makes the command that shows what nodes and entity types do at
-// the moment. It counts nothing itself: nodes measure, and it adds up.
+// Package top has the command that shows the current activity of nodes and
+// entity types. It measures nothing itself: nodes measure, and it adds up their
+// numbers.
 //
 // On a terminal the command owns a goroutine that reads a stream, and waits for
 // it before it returns.
@@ -22,13 +23,13 @@ import (
 const (
 	leastInterval = time.Second
 	mostInterval  = time.Minute
-	// gather is how long a picture waits for what other nodes say.
+	// gather is how long a picture waits for the statistics of all nodes.
 	gather = 200 * time.Millisecond
-	// reopenEvery is between two looks for a node to go on with.
+	// reopenEvery is the interval between two searches for another node.
 	reopenEvery = 500 * time.Millisecond
 )
 
-// options are those of the command.
+// options are the options of the command.
 type options struct {
 	interval time.Duration
 	once     bool
@@ -39,7 +40,7 @@ func (o options) request(once bool) *clusterv1.WatchStatsRequest {
 	return &clusterv1.WatchStatsRequest{IntervalMillis: uint32(o.interval.Milliseconds()), Once: once}
 }
 
-// New makes 'hostd top'.
+// New returns the command 'hostd top'.
 func New(std cli.Stdio) *cobra.Command {
 	var o options
 	var out *cli.Output
@@ -76,7 +77,7 @@ func New(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// once is one measurement of all nodes.
+// once makes one measurement of all nodes.
 func once(ctx context.Context, s *cli.Session, o options) (*picture, error) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout+o.interval)
 	defer cancel()
@@ -90,7 +91,7 @@ func once(ctx context.Context, s *cli.Session, o options) (*picture, error) {
 	return p, hot(ctx, s, o, p)
 }
 
-// hot asks for the entities that are asked for most.
+// hot requests the entities with the most calls.
 func hot(ctx context.Context, s *cli.Session, o options, p *picture) error {
 	if o.hot == 0 {
 		return nil
@@ -100,8 +101,8 @@ func hot(ctx context.Context, s *cli.Session, o options, p *picture) error {
 	return err
 }
 
-// follow shows measurements until ctx ends. Where the node that was asked ends
-// it goes on with the next.
+// follow shows measurements until ctx ends. If its node ends, it continues at
+// the next one.
 func follow(ctx context.Context, s *cli.Session, o options) error {
 	for {
 		err := show(ctx, s, o)
@@ -123,7 +124,7 @@ func follow(ctx context.Context, s *cli.Session, o options) error {
 	}
 }
 
-// show paints what a stream brings until it ends.
+// show paints the measurements of a stream until it ends.
 func show(ctx context.Context, s *cli.Session, o options) error {
 	ctx, cancel := context.WithCancel(ctx)
 	messages, ended := make(chan *clusterv1.WatchStatsResponse), make(chan error, 1)
@@ -163,7 +164,7 @@ func show(ctx context.Context, s *cli.Session, o options) error {
 	}
 }
 
-// paint clears the screen and writes the picture, as much as there is room for.
+// paint clears the screen and writes as much of the picture as fits.
 func (p *picture) paint(w io.Writer) {
 	fmt.Fprint(w, "\x1b[H\x1b[2J")
 	p.write(w, cli.Height(w))
