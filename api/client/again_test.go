@@ -20,8 +20,8 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// forgetful refuses the first attempt for certain, takes the second and does
-// not answer it, and has forgotten it at the third.
+// forgetful rejects the first attempt without running it, accepts the second
+// without answering it, and has forgotten it at the third.
 type forgetful struct {
 	entityv1connect.UnimplementedEntityServiceHandler
 	ages []uint64
@@ -38,13 +38,13 @@ func (e *forgetful) Send(_ context.Context, r *connect.Request[entityv1.SendRequ
 	return nil, connect.NewError(connect.CodeAborted, nil)
 }
 
-// TestRetriesTellTheirAge: only what may have taken effect counts as an
-// attempt, a caller's own included. A node that has forgotten is not asked
-// again.
+// TestRetriesTellTheirAge checks that only attempts that may have taken effect
+// count, including an earlier one of the caller. A node that has forgotten the
+// command is not asked again.
 func TestRetriesTellTheirAge(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		tried time.Duration // ago
+		tried time.Duration // how long ago
 		least [3]uint64
 	}{
 		{"the client's own", 0, [3]uint64{0, 0, 1}},
@@ -82,7 +82,7 @@ func TestRetriesTellTheirAge(t *testing.T) {
 	}
 }
 
-// recorder keeps what a server hands to its runtime.
+// recorder records the commands that a server passes to its runtime.
 type recorder struct {
 	*rpctest.World
 	mu   sync.Mutex
@@ -104,9 +104,9 @@ func (r *recorder) all() []request.Request {
 	return append([]request.Request(nil), r.seen...)
 }
 
-// TestStreamRetriesTellTheirAge cuts the connection that has a command: it
-// comes again as a retry of the first attempt, and what is sent for the first
-// time afterwards does not.
+// TestStreamRetriesTellTheirAge breaks the connection that carries a command:
+// the command arrives again as a retry of the first attempt, and a later
+// command does not count as a retry.
 func TestStreamRetriesTellTheirAge(t *testing.T) {
 	w := &recorder{World: rpctest.New()}
 	defer w.Close()
@@ -154,8 +154,8 @@ func TestStreamRetriesTellTheirAge(t *testing.T) {
 	second.Shutdown(cut)
 	<-ended
 	for i, q := range w.all() {
-		// The age is in whole milliseconds, and what it took to get here is not in
-		// it.
+		// The age has a resolution of a millisecond, and excludes the transport
+		// time.
 		if q.Again != (i == 1) || i == 1 && (q.First.Before(before.Add(-2*time.Millisecond)) || q.ID != w.all()[0].ID) {
 			t.Errorf("attempt %d: again %v, first tried at %s, where the first was between 0s and %s", i+1, q.Again, q.First.Sub(before), after.Sub(before))
 		}

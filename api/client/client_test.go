@@ -133,8 +133,8 @@ func TestReadsAndModules(t *testing.T) {
 	}
 }
 
-// TestSendSurvivesRestart: a call tries again until a node answers, and a
-// command that had run before gets its one reply.
+// TestSendSurvivesRestart checks that a call retries until a node answers, and
+// that a command that has run gets its stored reply.
 func TestSendSurvivesRestart(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -151,7 +151,7 @@ func TestSendSurvivesRestart(t *testing.T) {
 		answered <- outcome{reply, err}
 	}()
 	eventually(t, "the command to arrive", func() bool { now, _, _ := w.Queued(); return now == 1 })
-	r.stop(t, 0) // the connection breaks with the command in flight
+	r.stop(t, 0) // the connection breaks with a command in flight
 	w.Resume()
 	eventually(t, "the command to run", func() bool { return w.Total("a") == 3 })
 	r, _ = start(t, w, addr, rpc.Options{})
@@ -166,7 +166,7 @@ func TestSendSurvivesRestart(t *testing.T) {
 	}
 }
 
-// TestSendGoesOnToTheNextNode: one node of several is enough.
+// TestSendGoesOnToTheNextNode checks that one live node of several is enough.
 func TestSendGoesOnToTheNextNode(t *testing.T) {
 	w := rpctest.New()
 	gone, nowhere := start(t, w, loopback.Host()+":0", rpc.Options{})
@@ -189,7 +189,8 @@ func TestSendGoesOnToTheNextNode(t *testing.T) {
 	}
 }
 
-// TestReadEventsResumes: a reader sees every event once over restarts.
+// TestReadEventsResumes checks that a reader sees every event exactly once
+// across restarts.
 func TestReadEventsResumes(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -225,7 +226,7 @@ func TestReadEventsResumes(t *testing.T) {
 		t.Errorf("read up to %d", next-1)
 	}
 	for range c.ReadEvents(t.Context(), client.EventRange{EntityType: rpctest.Counter, EntityID: "a", Follow: true}) {
-		break // leaves nothing behind: see the watchers
+		break // must leave nothing behind: see the watchers
 	}
 	eventually(t, "the watch to end", func() bool { return w.Watchers(counter("a")) == 0 })
 	for _, err := range c.ReadEvents(t.Context(), client.EventRange{EntityType: "nothing", EntityID: "a"}) {
@@ -245,8 +246,8 @@ func TestAddresses(t *testing.T) {
 	}
 }
 
-// TestEarlierAttemptMayHaveRun: once an attempt's outcome is unknown, a later
-// refusal for want of room does not make the command one that never ran.
+// TestEarlierAttemptMayHaveRun checks that once the outcome of an attempt is
+// unknown, a later rejection for lack of capacity leaves it unknown.
 func TestEarlierAttemptMayHaveRun(t *testing.T) {
 	w := rpctest.New()
 	w.Fail = map[string]error{"lost": request.ErrOutcomeUnknown}

@@ -14,8 +14,8 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// Who may send and not look at the cluster is served, and does not ask who
-// leads again and again.
+// A caller that may send but not read the cluster is served, and does not ask
+// for the leaders repeatedly.
 func TestWhoMayNotLookDoesNotGoOnAsking(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -46,7 +46,7 @@ func TestWhoMayNotLookDoesNotGoOnAsking(t *testing.T) {
 		}
 		c.learner.mu.Lock()
 		defer c.learner.mu.Unlock()
-		c.learner.last = time.Time{} // as if it were long ago
+		c.learner.last = time.Time{} // as if it were a long time ago
 	}
 	c.learner.stale.Store(true)
 	for range 5 {

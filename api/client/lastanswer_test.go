@@ -17,7 +17,8 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 )
 
-// leaderless refuses the first attempt and lets the deadline pass in the next.
+// leaderless rejects the first attempt and lets the deadline pass during the
+// second.
 type leaderless struct {
 	entityv1connect.UnimplementedEntityServiceHandler
 	asked  atomic.Int32
@@ -59,9 +60,10 @@ func (d deadline) Err() error {
 	}
 }
 
-// TestDeadlineKeepsTheLastAnswer: a call that ends with its deadline says what
-// a node answered before. A query is refused by it; of a command the outcome
-// stays unknown, because the attempt under way may have reached a node.
+// TestDeadlineKeepsTheLastAnswer checks that a call that ends with its deadline
+// reports the previous answer of a node. That answer is the result of a query.
+// The outcome of a command remains unknown, because the last attempt may have
+// reached a node.
 func TestDeadlineKeepsTheLastAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -20,7 +20,7 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// TestShardOf: the client's map is the servers'.
+// TestShardOf checks that client and servers compute the same shards.
 func TestShardOf(t *testing.T) {
 	for i := range 5000 {
 		kind, id, n := fmt.Sprint("t", i%7), fmt.Sprint("id-é", i), uint32(1+i%1025)
@@ -33,7 +33,8 @@ func TestShardOf(t *testing.T) {
 	}
 }
 
-// fleet runs nodes until the test ends; they leave no goroutine.
+// fleet runs nodes until the test ends, and checks that they leave no
+// goroutine.
 func fleet(t *testing.T, n int) *rpctest.Fleet {
 	t.Helper()
 	before := runtime.NumGoroutine()
@@ -48,7 +49,7 @@ func fleet(t *testing.T, n int) *rpctest.Fleet {
 	return f
 }
 
-// spread shares the shards out over n nodes.
+// spread distributes the shards over n nodes.
 func spread(f *rpctest.Fleet, n int) {
 	for s := sharding.ShardID(1); s <= rpctest.Shards; s++ {
 		f.Move(s, sharding.NodeID(fmt.Sprint("n", 1+int(s)%n)))
@@ -62,8 +63,8 @@ func strays(f *rpctest.Fleet, n int) (sum int64) {
 	return sum
 }
 
-// TestGoesToLeaders: once a client knows the leaders, nothing is passed on, and
-// when they move it learns that from the answers.
+// TestGoesToLeaders checks that no command is forwarded once a client knows the
+// leaders, and that the client learns from the answers when they move.
 func TestGoesToLeaders(t *testing.T) {
 	f := fleet(t, 3)
 	f.Forwards = true
@@ -99,7 +100,7 @@ func TestGoesToLeaders(t *testing.T) {
 			t.Errorf("%s: %v, %v", e.GetEntityId(), d, err)
 		}
 	}
-	// One that is told to keeps to its address.
+	// A client with GivenOnly uses only the given address.
 	given, err := client.New([]string{f.Node(3).Addr}, client.Options{GivenOnly: true})
 	if err != nil {
 		t.Fatal(err)
@@ -111,7 +112,7 @@ func TestGoesToLeaders(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if now := f.Node(3).Strays.Load(); now-before != 20 { // it leads nothing
+	if now := f.Node(3).Strays.Load(); now-before != 20 { // it leads no shard
 		t.Errorf("%d of 20 went to the address", now-before)
 	}
 }
@@ -130,8 +131,8 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(r)
 }
 
-// TestAsksForLeadersSparingly: a shard without a leader makes the client ask no
-// more often than its bound.
+// TestAsksForLeadersSparingly checks that a shard without a leader does not
+// make the client ask more often than its limit.
 func TestAsksForLeadersSparingly(t *testing.T) {
 	f := fleet(t, 2)
 	f.Move(1, "")
@@ -162,8 +163,8 @@ func TestAsksForLeadersSparingly(t *testing.T) {
 	}
 }
 
-// TestSendOverDyingNodes: commands succeed, once each, while leaders move and
-// nodes die that do not pass anything on.
+// TestSendOverDyingNodes checks that commands succeed exactly once while
+// leaders move and nodes that forward nothing die.
 func TestSendOverDyingNodes(t *testing.T) {
 	f := fleet(t, 3)
 	spread(f, 3)
@@ -199,12 +200,15 @@ func TestSendOverDyingNodes(t *testing.T) {
 	}
 }
 
-// TestStreamOverMovingLeaders: the commands of a stream take effect once and in
-// order while shards move between nodes, are without a leader, and nodes die. A
-// command that a node refused just before it led the shard may find that a
-// later one has run: then it fails, and never runs. If a node had died with it
-// before that, nobody knows whether it has run; and one that a node refused may
-// run late if the node leads again, runs others and dies before it could tell.
+// TestStreamOverMovingLeaders checks that the commands of a stream take effect
+// once and in order while shards move between nodes or have no leader, and
+// while nodes die.
+//
+// Two exceptions are allowed. If a node rejected a command just before it
+// became the leader, a later command may have run: then the rejected one fails
+// and never runs, or has an unknown outcome if it was at a node that died
+// before. And a rejected command may run late if the node leads again, runs
+// later commands, and dies before it can answer.
 func TestStreamOverMovingLeaders(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -288,8 +292,8 @@ func TestStreamOverMovingLeaders(t *testing.T) {
 			}
 		}
 	}
-	// Where a node died before it could tell that it had refused a command, and
-	// had led again at once.
+	// A node rejected a command, led again at once, and died before its answer
+	// arrived.
 	if late > entities*each/50 {
 		t.Errorf("%d commands ran behind later ones", late)
 	}
@@ -299,8 +303,9 @@ func TestStreamOverMovingLeaders(t *testing.T) {
 	t.Logf("%d steps, %d refused, %d late", steps, refused.Load(), late)
 }
 
-// TestStreamWaitsForNodes: commands given while nodes still start run when they
-// have, and fail at the deadline of their context when they do not.
+// TestStreamWaitsForNodes checks that commands that are sent while nodes start
+// run once they have started, and fail at the deadline of their context if they
+// do not.
 func TestStreamWaitsForNodes(t *testing.T) {
 	w := rpctest.New()
 	_, addr := serve(t, w)
@@ -348,8 +353,8 @@ func TestStreamWaitsForNodes(t *testing.T) {
 	}
 }
 
-// TestAsksForChangesOfLeaders: a client that asks a node again is told what has
-// changed, and knows who leads the other shards all the same.
+// TestAsksForChangesOfLeaders checks that a client that asks a node again
+// receives only the changes, and still knows the leaders of the other shards.
 func TestAsksForChangesOfLeaders(t *testing.T) {
 	f := fleet(t, 2)
 	spread(f, 2)
@@ -372,7 +377,7 @@ func TestAsksForChangesOfLeaders(t *testing.T) {
 	for s := sharding.ShardID(1); s <= rpctest.Shards; s++ {
 		send(s)
 	}
-	for i := range 6 { // each move makes it ask again
+	for i := range 6 { // each move makes the client ask again
 		f.Move(sharding.ShardID(1), sharding.NodeID(fmt.Sprint("n", 1+i%2)))
 		send(1)
 		time.Sleep(210 * time.Millisecond)

@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// others is a fleet of another cluster than fleet's.
+// others is a fleet of a second cluster.
 func others(t *testing.T, n int) *rpctest.Fleet {
 	t.Helper()
 	f := fleet(t, n)
@@ -26,9 +26,9 @@ func others(t *testing.T, n int) *rpctest.Fleet {
 	return f
 }
 
-// A client keeps to the cluster that answered it first: what it is asked to do
-// goes to no other, whose nodes are passed over, and it says so where no other
-// node is left.
+// A client uses only the cluster that answered it first: it sends nothing to
+// another cluster and skips its nodes, and it reports the other cluster if no
+// other node is left.
 func TestKeepsToOneCluster(t *testing.T) {
 	f, other := fleet(t, 1), others(t, 1)
 	for _, given := range []bool{false, true} {
@@ -61,7 +61,7 @@ func TestKeepsToOneCluster(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// An address may come to stand for a node of another cluster.
+		// An address may be reassigned to a node of another cluster.
 		f.Node(1).Kill()
 		f.ClusterID = "anew"
 		if err := f.Node(1).Start(); err != nil {
@@ -90,8 +90,8 @@ func TestKeepsToOneCluster(t *testing.T) {
 	}
 }
 
-// The commands of a stream go to no other cluster, and come through where a
-// node of the cluster is left.
+// The commands of a stream are sent to no other cluster, and succeed if a node
+// of the cluster is left.
 func TestStreamKeepsToOneCluster(t *testing.T) {
 	f, other := fleet(t, 1), others(t, 1)
 	c, err := client.New([]string{f.Node(1).Addr, other.Node(1).Addr}, client.Options{MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond})
@@ -109,7 +109,7 @@ func TestStreamKeepsToOneCluster(t *testing.T) {
 	if err := s.Send(t.Context(), add("b", 1), func(_ client.Reply, err error) { answered <- err }); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(200 * time.Millisecond) // it tries the other address
+	time.Sleep(200 * time.Millisecond) // the stream tries the other address
 	if err := f.Node(1).Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -8,8 +8,8 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
 
-// TestSettingsAreOfOneRevision: if a setting changes while its pages are read,
-// they are read again.
+// TestSettingsAreOfOneRevision checks that all pages are read again if a
+// setting changes in between.
 func TestSettingsAreOfOneRevision(t *testing.T) {
 	page := func(key, next string, revision uint64) *clusterv1.ListSettingsResponse {
 		return &clusterv1.ListSettingsResponse{Settings: []*clusterv1.Setting{{Key: key}}, NextPageToken: next, Revision: revision}

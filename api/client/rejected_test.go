@@ -13,8 +13,8 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 )
 
-// lateEntities takes the first attempt of a command and does not answer it, as
-// a node does that is frozen; whoever is asked next refuses with the detail.
+// lateEntities accepts the first attempt of a command and does not answer it,
+// like a frozen node; later attempts are rejected with the detail.
 type lateEntities struct {
 	entityv1connect.UnimplementedEntityServiceHandler
 	detail   connect.ErrorDetail
@@ -30,8 +30,8 @@ func (e *lateEntities) Send(context.Context, *connect.Request[entityv1.SendReque
 	return nil, err
 }
 
-// A rejection says nothing of an attempt that is still on its way: the state it
-// will meet may let it through. A sequence that did not match never will.
+// A rejection does not settle an attempt that is still in transit, because the
+// attempt may be accepted by a later state. A sequence mismatch does settle it.
 func TestRejectionDoesNotSettleAnEarlierAttempt(t *testing.T) {
 	rejection, err := connect.NewErrorDetail(&entityv1.Rejection{Code: "insufficient_funds"})
 	if err != nil {

@@ -18,7 +18,7 @@ type running struct {
 	ended  chan error
 }
 
-// start serves a world on an address; port 0 picks one.
+// start serves a world on an address; port 0 means any port.
 func start(t testing.TB, w *rpctest.World, addr string, opts rpc.Options) (*running, string) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
@@ -31,7 +31,7 @@ func start(t testing.TB, w *rpctest.World, addr string, opts rpc.Options) (*runn
 	return r, l.Addr().String()
 }
 
-// stop shuts a server down; with no time at all it cuts what is open.
+// stop shuts a server down; if patience is 0, it closes open connections.
 func (r *running) stop(t testing.TB, patience time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// Two nodes of one cluster; the first goes away while it is watched.
+// Two nodes of one cluster; the first one stops while it is watched.
 func TestWatchesGoOnAtAnotherNode(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -37,7 +37,7 @@ func TestWatchesGoOnAtAnotherNode(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s=%s@%d", s.GetKey(), s.GetValue(), s.GetRevision()))
 		if step++; step == 3 {
 			first.stop(t, 10*time.Second)
-			w.Nodes.Put(ctx, "b", "") // while nobody is watched
+			w.Nodes.Put(ctx, "b", "") // while no watch is open
 			w.Nodes.Put(ctx, "c", "new")
 		}
 		if step == 5 {
@@ -81,7 +81,7 @@ func TestSettings(t *testing.T) {
 	if list, revision, err := c.Settings(t.Context(), ""); err != nil || len(list) != 1 || revision != 1 {
 		t.Error(list, revision, err)
 	}
-	// More than a page of them is read to the end.
+	// A list of more than one page is read completely.
 	for i := range 150 {
 		w.Nodes.Put(t.Context(), fmt.Sprintf("many.%03d", i), strings.Repeat("v", 16<<10))
 	}
@@ -91,7 +91,7 @@ func TestSettings(t *testing.T) {
 	if _, err := c.Rebalance(t.Context()); client.CodeOf(err).String() != "permission_denied" {
 		t.Errorf("rebalance without permission: %v", err)
 	}
-	// A watch that nobody may keep ends with the reason.
+	// A watch that is not allowed ends with the reason.
 	w.Nodes.Fail(clusterapi.ErrUnknownNode)
 	for _, err := range c.WatchCluster(t.Context()) {
 		if !client.IsNotFound(err) {
@@ -100,7 +100,7 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// What a node says of an order that takes longer reaches the caller.
+// The caller gets a node's message about an order that takes longer.
 func TestOrdersThatTakeLonger(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// TestShardKeys: the client's rules are the servers'.
+// TestShardKeys checks that client and servers apply the same rules.
 func TestShardKeys(t *testing.T) {
 	for i, group := range []string{"", "customer", "t"} {
 		for _, until := range []string{"", "-", "::", "-é"} {
@@ -27,8 +27,8 @@ func TestShardKeys(t *testing.T) {
 	}
 }
 
-// TestStrangeTypes: of a type that nodes have not told of a client guesses no
-// shard. It asks again, and then goes to the leaders.
+// TestStrangeTypes checks that a client does not guess the shard of a type that
+// nodes have not reported. It asks again, and then calls the leaders.
 func TestStrangeTypes(t *testing.T) {
 	f := fleet(t, 3)
 	f.Forwards = true

@@ -8,14 +8,14 @@ import (
 	"connectrpc.com/connect"
 )
 
-// TestOnlyItsEntityOvertakesACommand: a command that came back is given up when
-// a later one of its entity has its outcome, whichever of the two was answered
-// first, and not for those of any other entity.
+// TestOnlyItsEntityOvertakesACommand checks that a returned command fails if a
+// later one to its entity has its outcome, whichever of the two was answered
+// first, but not because of commands to other entities.
 func TestOnlyItsEntityOvertakesACommand(t *testing.T) {
 	const entities = 40
 	now, opts := time.Now(), Options{MinBackoff: time.Millisecond, MaxBackoff: time.Second}
 	refused := &Error{Code: connect.CodeUnavailable}
-	for _, first := range []bool{true, false} { // the refusal is the first answer
+	for _, first := range []bool{true, false} { // the rejection arrives first
 		w := &nodeStream{s: &Stream{}, wake: make(chan struct{}, 1)}
 		l := &shardRoute{stream: w}
 		var all []*pending

@@ -33,8 +33,8 @@ func eventually(t testing.TB, what string, cond func() bool) {
 	}
 }
 
-// TestStream: every command is answered once, with its own answer, and those
-// of one entity run in the order of Send.
+// TestStream checks that every command is answered once, with its own answer,
+// and that the commands to one entity run in the order of Send.
 func TestStream(t *testing.T) {
 	w := rpctest.New()
 	_, addr := serve(t, w)
@@ -105,7 +105,8 @@ func TestStreamErrors(t *testing.T) {
 	}
 }
 
-// TestStreamOutstanding: Send waits when as many commands are out as allowed.
+// TestStreamOutstanding checks that Send blocks while the maximum number of
+// commands is outstanding.
 func TestStreamOutstanding(t *testing.T) {
 	const bound = 10
 	w := rpctest.New()
@@ -144,8 +145,8 @@ func TestStreamOutstanding(t *testing.T) {
 	}
 }
 
-// TestStreamResends kills the server under a stream, again and again, at any
-// moment: every command takes effect once, in order, and is answered once.
+// TestStreamResends repeatedly kills the server of a stream at random moments:
+// every command must take effect once, in order, and be answered once.
 func TestStreamResends(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -205,8 +206,9 @@ func TestStreamResends(t *testing.T) {
 	r.stop(t, 5*time.Second)
 }
 
-// TestStreamGivesUp: commands that cannot be delivered fail in the end, with
-// their outcome unknown, and the stream goes on when a node is back.
+// TestStreamGivesUp checks that commands that cannot be delivered fail
+// eventually, with their outcome unknown, and that the stream continues when a
+// node is back.
 func TestStreamGivesUp(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
@@ -229,8 +231,8 @@ func TestStreamGivesUp(t *testing.T) {
 	r.stop(t, 5*time.Second)
 }
 
-// TestStreamCloseInVain: Close does not wait longer than its context, and what
-// is left is answered, not lost.
+// TestStreamCloseInVain checks that Close does not wait longer than its context
+// allows, and that the remaining commands are answered.
 func TestStreamCloseInVain(t *testing.T) {
 	w := rpctest.New()
 	_, addr := serve(t, w)
@@ -251,8 +253,8 @@ func TestStreamCloseInVain(t *testing.T) {
 	}
 }
 
-// TestStreamFatal: a server that does not know the procedure ends the stream
-// for good; nothing waits for ever.
+// TestStreamFatal checks that a server that does not know the procedure ends
+// the stream for good, so that nothing waits forever.
 func TestStreamFatal(t *testing.T) {
 	w := rpctest.New()
 	_, addr := serve(t, w)
@@ -266,7 +268,8 @@ func TestStreamFatal(t *testing.T) {
 	s.Close(t.Context())
 }
 
-// TestStreamLeavesNothing: a closed stream, used or not, has no goroutine left.
+// TestStreamLeavesNothing checks that a closed stream, used or not, leaves no
+// goroutine.
 func TestStreamLeavesNothing(t *testing.T) {
 	w := rpctest.New()
 	_, addr := serve(t, w)

@@ -16,8 +16,8 @@ import (
 
 var errStored = errors.New("enough is stored")
 
-// TestProjectionAppliesOnce: a projection that stores its cursor with its data
-// applies each event once, over ends of its own and deaths of nodes.
+// TestProjectionAppliesOnce checks that a projection that stores its cursor
+// with its data applies each event once, even if it stops or nodes die.
 func TestProjectionAppliesOnce(t *testing.T) {
 	f := fleet(t, 2)
 	f.Forwards = true
@@ -35,7 +35,7 @@ func TestProjectionAppliesOnce(t *testing.T) {
 			}
 		}
 	}
-	var stored struct { // what a transaction would change together
+	var stored struct { // fields that a transaction would change together
 		cursor string
 		last   map[string]uint64
 		events int
@@ -84,7 +84,8 @@ func TestProjectionAppliesOnce(t *testing.T) {
 	}
 }
 
-// TestSubscribeEnds: what cannot be resumed ends the iteration, with its code.
+// TestSubscribeEnds checks that an error after which a subscription cannot
+// resume ends the iteration, with its code.
 func TestSubscribeEnds(t *testing.T) {
 	f := fleet(t, 1)
 	c, err := client.New([]string{f.Node(1).Addr}, client.Options{})

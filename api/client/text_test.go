@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// TestTextThatCannotBeSent: what is not UTF-8 never leaves the client. Nothing
-// is tried again for that, and the outcome is known.
+// TestTextThatCannotBeSent checks that text that is not UTF-8 is never sent.
+// The client does not retry it, and the outcome is known.
 func TestTextThatCannotBeSent(t *testing.T) {
 	_, addr := serve(t, rpctest.New())
 	c, err := client.New([]string{addr}, client.Options{})

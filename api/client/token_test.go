@@ -19,8 +19,8 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 )
 
-// TestTokensGoOverTLS: without TLS a token goes no further than this machine,
-// unless that is asked for.
+// TestTokensGoOverTLS checks that without TLS a token is sent only to this
+// machine, unless the option allows it.
 func TestTokensGoOverTLS(t *testing.T) {
 	token := client.Options{Token: "hst_x"}
 	source := client.Options{TokenSource: func(context.Context) (string, error) { return "hst_x", nil }}
@@ -53,8 +53,8 @@ func TestTokensGoOverTLS(t *testing.T) {
 	}
 }
 
-// detour is a transport that calls one address in the place of another, and
-// notes the hosts and paths of requests.
+// detour is a transport that replaces one address by another, and records the
+// hosts and paths of requests.
 type detour struct {
 	*http.Transport
 	mu   sync.Mutex
@@ -81,22 +81,23 @@ func (r *detour) RoundTrip(q *http.Request) (*http.Response, error) {
 	return r.Transport.RoundTrip(q)
 }
 
-// has reports whether a request was made to what begins so.
+// has reports whether there was a request with a prefix.
 func (r *detour) has(prefix string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return slices.ContainsFunc(r.seen, func(s string) bool { return strings.HasPrefix(s, prefix) })
 }
 
-// TestTokensGoToNoLearnedAddress: nodes on other machines that a node without
-// TLS tells of are not called, nor is one that a user of HTTPClient names.
+// TestTokensGoToNoLearnedAddress checks that nodes on other machines that a
+// node without TLS reports are not called, and neither is such an address that
+// a user of HTTPClient names.
 func TestTokensGoToNoLearnedAddress(t *testing.T) {
 	f := fleet(t, 2)
 	f.Forwards = true
 	spread(f, 2)
 	const away = "192.0.2.2:7070"
 	first, second := f.Node(1).Addr, f.Node(2).Addr
-	f.Node(2).Addr = away // as it is told
+	f.Node(2).Addr = away // as the node reports it
 	for _, insecure := range []bool{true, false} {
 		r := newDetour(t, away, second)
 		c, err := client.New([]string{first}, client.Options{Token: "hst_x", InsecureToken: insecure, Timeout: time.Minute, HTTPClient: &http.Client{Transport: r}})

@@ -24,8 +24,8 @@ func withHistory() Cursor {
 	return c
 }
 
-// TestGoldenBytes: a cursor that a program has stored stays readable, also one
-// of an earlier release, which names no history.
+// TestGoldenBytes checks that a stored cursor stays readable, including one of
+// an earlier release, which has no history.
 func TestGoldenBytes(t *testing.T) {
 	for file, c := range map[string]Cursor{"cursor.txt": sample(), "cursor2.txt": withHistory()} {
 		t.Run(file, func(t *testing.T) { testGolden(t, "testdata/"+file, c) })
@@ -50,7 +50,8 @@ func testGolden(t *testing.T, file string, c Cursor) {
 	}
 }
 
-// TestEveryChangeIsSeen: no changed, cut or lengthened cursor passes.
+// TestEveryChangeIsSeen checks that no changed, truncated or extended cursor is
+// accepted.
 func TestEveryChangeIsSeen(t *testing.T) {
 	for _, c := range []Cursor{sample(), withHistory()} {
 		everyChange(t, c.Text())
@@ -121,8 +122,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// A cursor of a few shards is short, as pages of ours say, also when their logs
-// have billions of entries.
+// A cursor of a few shards is short, as our documentation says, even if their
+// logs have billions of entries.
 func TestCursorsOfFewShardsAreShort(t *testing.T) {
 	c := Cursor{Mark: 1 << 31, Shards: MaxShards}
 	for shard := uint32(1); shard <= 7; shard++ {

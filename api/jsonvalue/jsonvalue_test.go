@@ -10,8 +10,9 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 )
 
-// TestDigitsSurviveTheBinaryForm: the corner cases of package jsontext become
-// values, are encoded and decoded, and are the same text.
+// TestDigitsSurviveTheBinaryForm checks that the corner cases of package
+// jsontext have the same text after they are converted to values, encoded and
+// decoded.
 func TestDigitsSurviveTheBinaryForm(t *testing.T) {
 	cases, err := os.ReadFile("../../abi/jsontext/testdata/cases.txt")
 	if err != nil {
@@ -58,7 +59,7 @@ func TestIntegersBeyondDoublesAreMarkedStrings(t *testing.T) {
 			t.Errorf("%s: marked %v", in, !isText)
 		}
 	}
-	// A mark on anything but the digits of an integer says nothing.
+	// A mark on anything except the digits of an integer has no meaning.
 	for _, text := range []string{"5.0", "1e2", "abc", "", "-", "18446744073709551616", "01", " 1"} {
 		v := structpb.NewStringValue(text)
 		v.ProtoReflect().SetUnknown(mark)
@@ -76,8 +77,9 @@ func TestValuesWithoutTextAreRefused(t *testing.T) {
 	}
 }
 
-// TestAnswersAreReadAsFarAsTheyCanBe: the command that a module answers is
-// durable, so what it wrote is shown even if no caller might have sent it.
+// TestAnswersAreReadAsFarAsTheyCanBe checks that the output of a module is
+// shown even if a caller could not send it, because the command it answers is
+// durable.
 func TestAnswersAreReadAsFarAsTheyCanBe(t *testing.T) {
 	for in, want := range map[string]string{
 		`{"n":1e400,"s":"\ud800","n2":9007199254740993}`: `{"n":"1e400","n2":9007199254740993,"s":"�"}`,

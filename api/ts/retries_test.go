@@ -22,13 +22,13 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 )
 
-// asked is a request as the server saw it.
+// asked is a request as the server received it.
 type asked struct {
 	host, procedure, cluster string
 	body                     map[string]any
 }
 
-// stage plays a cluster: it answers each request with the next of its acts.
+// stage simulates a cluster: it answers each request with its next act.
 type stage struct {
 	t    *testing.T
 	mu   sync.Mutex
@@ -58,14 +58,14 @@ func (s *stage) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	act(w)
 }
 
-// play runs the script against a server, and returns what it printed and what
-// the server was asked.
+// play runs the script against a server, and returns what it printed and the
+// requests that the server received.
 func play(t *testing.T, what string, acts ...func(http.ResponseWriter)) (map[string]any, []asked) {
 	t.Helper()
 	return playIn(t, compiled(t), "retries.js", what, acts...)
 }
 
-// playIn is play of a script in a directory.
+// playIn is play for a script in a directory.
 func playIn(t *testing.T, dir, script, what string, acts ...func(http.ResponseWriter)) (map[string]any, []asked) {
 	t.Helper()
 	s := &stage{t: t, acts: acts}
@@ -84,10 +84,10 @@ func playIn(t *testing.T, dir, script, what string, acts ...func(http.ResponseWr
 	return out, s.seen
 }
 
-// cut ends the connection without a word.
+// cut ends the connection without an answer.
 func cut(http.ResponseWriter) { panic(http.ErrAbortHandler) }
 
-// fail answers with an error of Connect.
+// fail answers with a Connect error.
 func fail(status int, code string, details ...proto.Message) func(http.ResponseWriter) {
 	return func(w http.ResponseWriter) {
 		list := []any{}
@@ -113,8 +113,9 @@ func answer(body string) func(http.ResponseWriter) {
 
 var done = answer(`{"json":{"balance":9007199254740993},"sequence":"2","eventCount":1}`)
 
-// TestRetriesAreOneCommand: attempts have one id, made before the first, and
-// say since when an outcome is not known.
+// TestRetriesAreOneCommand checks that attempts have the same id, made before
+// the first, and that they report when an attempt with an unknown outcome was
+// made.
 func TestRetriesAreOneCommand(t *testing.T) {
 	out, seen := play(t, "send", fail(503, "unavailable"), cut, answer(`{"json":{"bala`), func(w http.ResponseWriter) { w.WriteHeader(http.StatusBadGateway) }, done)
 	if out["balance"] != "9007199254740993" || len(seen) != 5 {
@@ -135,8 +136,8 @@ func TestRetriesAreOneCommand(t *testing.T) {
 	}
 }
 
-// TestOutcomes: what a node says last is the outcome, unless an earlier attempt
-// may have another.
+// TestOutcomes checks that the last answer of a node is the outcome, unless an
+// earlier attempt may have a different one.
 func TestOutcomes(t *testing.T) {
 	rejection := fail(400, "failed_precondition", &entityv1.Rejection{Code: "not_open", Message: "nobody has opened the account"})
 	mismatch := fail(400, "failed_precondition", &entityv1.SequenceMismatch{Actual: 300})
@@ -172,7 +173,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// envelope is a message of a stream.
+// envelope returns a message of a stream.
 func envelope(flags byte, text string) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{flags}, uint32(len(text))), text...)
 }
@@ -181,8 +182,8 @@ func event(n int) []byte {
 	return envelope(0, fmt.Sprintf(`{"entityId":"a","sequence":"%d","eventType":"deposited","json":{"amount":%d},"cursor":"c%d"}`, n, 10*n, n))
 }
 
-// TestStreamsGoOn: a stream that is cut goes on behind the last message,
-// however its messages were cut on the way.
+// TestStreamsGoOn checks that a truncated stream continues after its last
+// message, however the messages were split in transit.
 func TestStreamsGoOn(t *testing.T) {
 	out, seen := play(t, "events", func(w http.ResponseWriter) {
 		whole := append(event(1), event(2)...)
@@ -223,15 +224,16 @@ func TestStreamsGoOn(t *testing.T) {
 	}
 }
 
-// TestProjections: events come in batches with the cursor behind them. What was
-// taken is applied when the stream fails, and then the failure ends the projection.
+// TestProjections checks that events are delivered in batches with the cursor
+// after them. If the stream fails, the received events are applied before the
+// failure ends the projection.
 func TestProjections(t *testing.T) {
 	stored := func(n int, more string) []byte {
 		return envelope(0, fmt.Sprintf(`{"entityId":"a","sequence":"%d","eventType":"deposited","json":{"amount":1},"cursor":"c%d"%s}`, n, n, more))
 	}
 	lost := envelope(2, `{"error":{"code":"out_of_range","message":"the history is gone","details":[{"type":"google.rpc.ErrorInfo","value":"`+reasonDetail(t, "CURSOR_HISTORY_LOST")+`"}]}}`)
 	out, seen := play(t, "projection", func(w http.ResponseWriter) {
-		_, _ = w.Write(envelope(0, `{"cursor":"c0"}`)) // where it begins
+		_, _ = w.Write(envelope(0, `{"cursor":"c0"}`)) // the start position
 		_, _ = w.Write(slices.Concat(stored(1, `,"skipped":"7"`), stored(2, ""), stored(3, `,"storedType":"paid"`)))
 		w.(http.Flusher).Flush()
 		panic(http.ErrAbortHandler)
@@ -273,7 +275,7 @@ func TestProjections(t *testing.T) {
 	}
 }
 
-// reasonDetail is a detail that names a failure, as Connect writes it.
+// reasonDetail returns an error detail with a reason, as Connect encodes it.
 func reasonDetail(t *testing.T, reason string) string {
 	t.Helper()
 	value, err := proto.Marshal(&errdetails.ErrorInfo{Reason: reason, Domain: "hostd"})
@@ -283,7 +285,8 @@ func reasonDetail(t *testing.T, reason string) string {
 	return base64.RawStdEncoding.EncodeToString(value)
 }
 
-// TestOtherClusters: a node of another cluster is not believed.
+// TestOtherClusters checks that the answers of a node of another cluster are
+// rejected.
 func TestOtherClusters(t *testing.T) {
 	of := func(cluster string, act func(http.ResponseWriter)) func(http.ResponseWriter) {
 		return func(w http.ResponseWriter) {

@@ -11,7 +11,7 @@ import (
 )
 
 // packaged compiles the package as it is published, and returns a directory
-// with the script that uses it.
+// with a script that uses it.
 func packaged(t *testing.T) string {
 	t.Helper()
 	tsc, dir := compiler(t), t.TempDir()
@@ -35,8 +35,8 @@ func packaged(t *testing.T) string {
 	return dir
 }
 
-// TestServices: what may be sent again is, and nothing else, in the whole of
-// the API.
+// TestServices checks, for the whole API, that exactly the idempotent calls are
+// retried.
 func TestServices(t *testing.T) {
 	dir := packaged(t)
 	call := func(what string, acts ...func(http.ResponseWriter)) (map[string]any, []asked) {
@@ -70,8 +70,8 @@ func TestServices(t *testing.T) {
 	t.Run("page", func(t *testing.T) { pageCompiles(t, dir) })
 }
 
-// pageCompiles: the example of the page, under the name of the package, sends
-// and reads payloads of JSON.
+// pageCompiles checks that the example of the documentation compiles with the
+// published package name, sends JSON payloads and receives them.
 func pageCompiles(t *testing.T, dir string) {
 	tsc := compiler(t)
 	page, err := os.ReadFile("README.md")
@@ -97,7 +97,7 @@ func pageCompiles(t *testing.T, dir string) {
 	if out, seen := playIn(t, dir, "page.js", "page", answer(`{"json":{"total":3},"sequence":"1"}`)); out["total"] != 3.0 || !reflect.DeepEqual(seen[0].body["json"], map[string]any{"amount": 3.0}) {
 		t.Errorf("the example printed %v and sent %v", out, seen[0].body)
 	}
-	// What the page says is refused is.
+	// The documentation says that this does not compile.
 	write("page.ts", strings.Replace(example, "toValue({ amount: 3 })", "{ amount: 3 }", 1))
 	refused := exec.CommandContext(t.Context(), tsc, strict...)
 	refused.Dir = dir

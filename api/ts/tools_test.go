@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// patience bounds a compiler or a script.
+// patience limits the time of a compiler or a script.
 const patience = 3 * time.Minute
 
-// node is the runtime of JavaScript.
+// node returns the JavaScript runtime.
 func node(t *testing.T) string {
 	t.Helper()
 	path, err := exec.LookPath("node")
@@ -25,7 +25,7 @@ func node(t *testing.T) string {
 	return path
 }
 
-// compiler is that of TypeScript, as package.json pins it.
+// compiler returns the TypeScript compiler that package.json pins.
 func compiler(t *testing.T) string {
 	t.Helper()
 	tsc, err := filepath.Abs("node_modules/.bin/tsc")
@@ -54,14 +54,14 @@ func run(t *testing.T, dir, name string, args ...string) []byte {
 	return out
 }
 
-// script is what was compiled once for all tests.
+// script is compiled once for all tests.
 var script struct {
 	once sync.Once
 	dir  string
 }
 
-// compiled returns a directory with the client, and the script that uses it, as
-// JavaScript. It compiles them as Core and Entities have them.
+// compiled returns a directory with the client and the script that uses it,
+// compiled to JavaScript from Core and Entities.
 func compiled(t *testing.T) string {
 	t.Helper()
 	tsc := compiler(t)
@@ -91,7 +91,7 @@ func compiled(t *testing.T) string {
 func TestMain(m *testing.M) {
 	code := m.Run()
 	if script.dir != "" {
-		_ = os.RemoveAll(script.dir) // it is of no more use
+		_ = os.RemoveAll(script.dir) // not needed any more
 	}
 	os.Exit(code)
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/api/wire"
 )
 
-// TestRequestEqualsGenerated holds encoder and decoder against the generated
-// types, both ways, over random commands.
+// TestRequestEqualsGenerated compares encoder and decoder with the generated
+// types, in both directions, for random commands.
 func TestRequestEqualsGenerated(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
@@ -60,7 +60,8 @@ func randomCommand(rng *rand.Rand) (wire.Outgoing, *entityv1.SendStreamRequest_I
 	return o, &entityv1.SendStreamRequest_Item{CorrelationId: number(rng), Request: request}
 }
 
-// checkParsedRequest checks that ParseRequest sees what the generated type saw.
+// checkParsedRequest checks that ParseRequest decodes the same as the generated
+// type.
 func checkParsedRequest(t *testing.T, encoded []byte, want *entityv1.SendStreamRequest) {
 	t.Helper()
 	i := 0
@@ -98,7 +99,7 @@ func checkParsedRequest(t *testing.T, encoded []byte, want *entityv1.SendStreamR
 	}
 }
 
-// TestResponseEqualsGenerated is the same for answers.
+// TestResponseEqualsGenerated is TestRequestEqualsGenerated for answers.
 func TestResponseEqualsGenerated(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	for range 2000 {
@@ -214,8 +215,8 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// FuzzParseRequest: whatever generated code decodes, the decoder sees the same
-// in; and it never fails in another way than with an error.
+// FuzzParseRequest checks that the decoder agrees with the generated code on
+// everything that the latter decodes, and never panics.
 func FuzzParseRequest(f *testing.F) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	for range 20 {
