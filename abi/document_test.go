@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestWorkedExample holds every byte of the example in EXAMPLE.md to the
-// code, and the sizes in its text to the bytes.
+// TestWorkedExample compares every byte of the example in EXAMPLE.md with the
+// code, and the sizes in its text with the bytes.
 func TestWorkedExample(t *testing.T) {
 	text, err := os.ReadFile("EXAMPLE.md")
 	if err != nil {
@@ -70,8 +70,8 @@ func TestWorkedExample(t *testing.T) {
 
 var hexField = regexp.MustCompile(`^([0-9a-f]{2})+$`)
 
-// blockBytes is the hexadecimal fields that begin each line of a block: two
-// spaces or more end them.
+// blockBytes returns the hexadecimal fields at the start of each line of a
+// block; two or more spaces end them.
 func blockBytes(t *testing.T, block string) string {
 	t.Helper()
 	var all strings.Builder
@@ -91,7 +91,7 @@ func decimal(n int) string {
 	return strings.TrimLeft(string([]byte{'0' + byte(n/100%10), '0' + byte(n/10%10), '0' + byte(n%10)}), "0")
 }
 
-// TestDocumentNamesEverything keeps the tables complete.
+// TestDocumentNamesEverything checks that the tables are complete.
 func TestDocumentNamesEverything(t *testing.T) {
 	text, err := os.ReadFile("ABI.md")
 	if err != nil {
@@ -118,7 +118,7 @@ func section(text, heading string) string {
 	return text
 }
 
-// TestFuelIsDocumented holds the budgets in FUEL.md and MANIFEST.md to the
+// TestFuelIsDocumented compares the budgets in FUEL.md and MANIFEST.md with the
 // limits.
 func TestFuelIsDocumented(t *testing.T) {
 	limits := DefaultLimits()

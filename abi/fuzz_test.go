@@ -17,8 +17,8 @@ func addVectors(f *testing.F) {
 	f.Add([]byte{1, 0xff, 0xff, 0xff, 0xff})
 }
 
-// FuzzReader: what is read is, byte for byte, what was there; a fault lies
-// inside the input and stays.
+// FuzzReader checks that frames are read byte for byte, and that an error is
+// inside the input and permanent.
 func FuzzReader(f *testing.F) {
 	addVectors(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -57,8 +57,8 @@ func FuzzReader(f *testing.F) {
 	})
 }
 
-// FuzzParseOutput: what is accepted keeps the limits, and written again is
-// accepted again with the same meaning.
+// FuzzParseOutput checks that accepted output is within the limits, and that it
+// is accepted with the same meaning after it is encoded again.
 func FuzzParseOutput(f *testing.F) {
 	addVectors(f)
 	limits := DefaultLimits()

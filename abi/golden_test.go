@@ -15,8 +15,8 @@ type vector struct {
 	bytes []byte
 }
 
-// vectors holds every frame kind once. A guest in another language checks
-// itself against testdata/frames.txt, which is made of these.
+// vectors has every frame kind once. testdata/frames.txt is generated from it,
+// for the tests of guests in other languages.
 func vectors() []vector {
 	return []vector{
 		{"input entity id", AppendEntityID(nil, "räksmörgås-1")},

@@ -30,7 +30,7 @@ func TestParseOutputEverything(t *testing.T) {
 
 	limits := DefaultLimits()
 	var out Output
-	for range 2 { // the second run reuses the first one's memory
+	for range 2 { // the second run reuses the memory of the first
 		if err := ParseOutput(&out, frames, HandleEvents, &limits); err != nil {
 			t.Fatal(err)
 		}
@@ -87,13 +87,15 @@ func TestParseOutputModes(t *testing.T) {
 	}
 }
 
-// TestParseOutputLimits holds every limit at one below, at and one above it.
+// TestParseOutputLimits tests every limit with one less, the limit, and one
+// more.
 func TestParseOutputLimits(t *testing.T) {
 	limits := DefaultLimits()
-	limits.OutputBytes = 4 << 20 // out of the way of the others
+	limits.OutputBytes = 4 << 20 // so that it doesn't interfere
 	filled := func(n int) []byte { return bytes.Repeat([]byte("x"), n) }
 	repeat := func(frame []byte, n int) []byte { return bytes.Repeat(frame, n) }
-	// parts splits total bytes of frame bodies into pieces below the limit of one.
+	// parts splits total bytes of frame bodies into pieces below the limit for
+	// one piece.
 	parts := func(total, overhead int, one func(dst, payload []byte) []byte) []byte {
 		var frames []byte
 		for total > 0 {
@@ -168,7 +170,8 @@ func TestParseOutputLimits(t *testing.T) {
 	}
 }
 
-// TestMessagesOfRejectionsAreTruncated: they are only displayed.
+// TestMessagesOfRejectionsAreTruncated checks that a long message is truncated
+// instead of rejected, because it is only displayed.
 func TestMessagesOfRejectionsAreTruncated(t *testing.T) {
 	limits := DefaultLimits()
 	limits.MessageBytes = 4
@@ -290,7 +293,8 @@ func BenchmarkAppendRequest(b *testing.B) {
 	}
 }
 
-// TestTimersBefore1970AreRefused: a time that wrapped around is no time.
+// TestTimersBefore1970AreRefused checks that a time that has overflowed is
+// rejected.
 func TestTimersBefore1970AreRefused(t *testing.T) {
 	limits := DefaultLimits()
 	for due, want := range map[int64]bool{-1: false, math.MinInt64: false, 0: true, 1: true, math.MaxInt64: true} {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The body of a settings frame is read as it was written; what is cut off ends
-// it, and nothing is read past it.
+// Settings are read as they were written; a truncated setting ends the
+// iteration, and nothing beyond it is read.
 func TestSettings(t *testing.T) {
 	body := AppendSetting(AppendSetting(nil, "a", "1"), "b", "")
 	var request Request
@@ -28,6 +28,6 @@ func TestSettings(t *testing.T) {
 		}
 	}
 	for range Settings(body) {
-		break // the rest is not asked for
+		break // the iteration stops early
 	}
 }

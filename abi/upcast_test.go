@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestUpcastEvent: one event is an answer, and nothing else.
+// TestUpcastEvent checks that only a single event is a valid result.
 func TestUpcastEvent(t *testing.T) {
 	const most = 8
 	name, payload, err := UpcastEvent(AppendEvent(nil, "placed.v2", []byte("12345678")), most)

@@ -70,7 +70,7 @@ func TestValidateEntityID(t *testing.T) {
 		"a\xff":                                 "is not valid UTF-8",
 		"\xc0\x80":                              "is not valid UTF-8",
 		"\xed\xa0\x80":                          "is not valid UTF-8", // a surrogate
-		"é\xe2\x82":                             "is not valid UTF-8", // cut off
+		"é\xe2\x82":                             "is not valid UTF-8", // truncated
 		strings.Repeat("x", MaxEntityIDBytes+1): "257 bytes, limit 256",
 		strings.Repeat("é", MaxEntityIDBytes/2+1):  "258 bytes, limit 256",
 		strings.Repeat("\x00", MaxEntityIDBytes+1): "257 bytes, limit 256",
@@ -107,7 +107,7 @@ func TestValidatingDoesNotAllocate(t *testing.T) {
 	}
 }
 
-// FuzzNames holds the fast paths to the definition in the doc comment.
+// FuzzNames compares the fast paths with the definition in the doc comment.
 func FuzzNames(f *testing.F) {
 	for _, seed := range []string{"", "counter", "a\nb", "räksmörgås", "\xff", "\u2028", strings.Repeat("x", 257)} {
 		f.Add(seed)

@@ -27,7 +27,7 @@ type (
 	size    struct{ Size int }
 )
 
-// faults are ways to break the cart guest.
+// faults are ways in which the cart guest can be broken.
 type faults struct {
 	silentChange, queryChanges, rejectChanges, seedInState, clockInState, shared, traps, losesState, initialDiffers, sendsAside bool
 	seed                                                                                                                        uint64
@@ -54,7 +54,7 @@ func cartGuest(f faults) *hostd.Guest {
 			s.Last += string(rune('a' + f.seed%26))
 		}
 		if f.losesState {
-			s.Last = string(rune('a' + s.Cache%26)) // of a field no snapshot has
+			s.Last = string(rune('a' + s.Cache%26)) // a field that snapshots lack
 		}
 	})
 	hostd.Event(c, "cleared", func(s *cart, _ cleared) { *s = cart{Items: map[string]int64{}} })
@@ -101,7 +101,7 @@ func cartGuest(f faults) *hostd.Guest {
 	return hostd.NewGuest("cart", "1.0.0", c, note())
 }
 
-// note is a durable-state type with opaque payloads.
+// note is a durable-state type whose payloads are opaque.
 func note() *hostd.Type[[]byte] {
 	n := hostd.Durable[[]byte]("note", hostd.Bytes)
 	hostd.Command(n, "write", func(_ *hostd.Context, s *[]byte, text []byte) (string, error) {
@@ -161,8 +161,8 @@ func TestSameSeedSameReport(t *testing.T) {
 	}
 }
 
-// TestEveryFaultIsFound breaks a guest in one way after another and names the
-// check that must see it.
+// TestEveryFaultIsFound breaks a guest in one way after another, and checks
+// that the named check fails.
 func TestEveryFaultIsFound(t *testing.T) {
 	sound := guest(faults{})
 	wrap := func(bend func(Instance) Instance) Opener { return bent{sound, bend} }
@@ -228,7 +228,7 @@ func (describes) Open(context.Context, uint64) (Instance, error) {
 	return nil, errors.New("not to be opened")
 }
 
-// keeper forgets to drop, and keeps the old state on the next load.
+// keeper ignores drop, and keeps the old state on the next load.
 type keeper struct {
 	Instance
 	loaded map[uint64]bool
@@ -246,7 +246,7 @@ func (k keeper) Load(typ uint32, handle uint64, frames []byte) (abi.LoadStatus, 
 
 var errTrap = errors.New("trap")
 
-// strict faults at input kinds it does not know.
+// strict faults on unknown input kinds.
 type strict struct{ Instance }
 
 func (s strict) Apply(handle uint64, frames []byte) error {
@@ -256,7 +256,7 @@ func (s strict) Apply(handle uint64, frames []byte) error {
 	return s.Instance.Apply(handle, frames)
 }
 
-// brittle traps on a snapshot it cannot read.
+// brittle traps on a snapshot that it cannot read.
 type brittle struct{ Instance }
 
 func (b brittle) Load(typ uint32, handle uint64, frames []byte) (abi.LoadStatus, error) {
@@ -267,7 +267,7 @@ func (b brittle) Load(typ uint32, handle uint64, frames []byte) (abi.LoadStatus,
 	return status, err
 }
 
-// small has a buffer of 1 MiB and not a byte more.
+// small has a buffer of exactly 1 MiB.
 type small struct{ Instance }
 
 func (s small) Load(typ uint32, handle uint64, frames []byte) (abi.LoadStatus, error) {
@@ -277,7 +277,7 @@ func (s small) Load(typ uint32, handle uint64, frames []byte) (abi.LoadStatus, e
 	return s.Instance.Load(typ, handle, frames)
 }
 
-// emitter appends bytes to what commands emit.
+// emitter appends bytes to the output of commands.
 type emitter struct {
 	Instance
 	more []byte
@@ -288,8 +288,8 @@ func (e emitter) Handle(handle uint64, frames []byte, env Env) ([]byte, error) {
 	return append(bytes.Clone(out), e.more...), err
 }
 
-// TestSamplesAreDrawnOfSchemas: a command that nobody guesses the payload of is
-// tried all the same, where its schema says what it takes.
+// TestSamplesAreDrawnOfSchemas checks that a command whose payload nobody would
+// guess is tested if it has a schema.
 func TestSamplesAreDrawnOfSchemas(t *testing.T) {
 	type quux struct {
 		Zorp string `json:"zorp" hostd:"required,enum=blue|green"`
@@ -335,8 +335,8 @@ type (
 	}
 )
 
-// TestEarlierStatesAreMigrated: states of the versions that a manifest lists
-// are loaded, and what one instance makes of them another one does too.
+// TestEarlierStatesAreMigrated checks that states of the versions in a manifest
+// are loaded, and that two instances migrate them in the same way.
 func TestEarlierStatesAreMigrated(t *testing.T) {
 	guest := func(by func(seed uint64) uint64) native {
 		return func(seed uint64) *hostd.Guest {
@@ -376,7 +376,7 @@ type (
 	}
 )
 
-// deaf upcasts events for readers to what another one is.
+// deaf upcasts events for readers to a different event.
 type deaf struct{ Instance }
 
 func (d deaf) Upcasts() bool { return true }
@@ -388,8 +388,8 @@ func (d deaf) Upcast(typ uint32, frame []byte) ([]byte, error) {
 // none upcasts nothing for readers.
 type none struct{ Instance }
 
-// TestUpcastsForReadersAreChecked: what readers get of an older event is what
-// the module reads it as.
+// TestUpcastsForReadersAreChecked checks that readers get an older event as the
+// module itself reads it.
 func TestUpcastsForReadersAreChecked(t *testing.T) {
 	sound := native(func(uint64) *hostd.Guest {
 		p := hostd.Entity[pot]("pot", hostd.JSON)

@@ -15,9 +15,9 @@ type (
 	payoutEnded   struct{ Why string }
 )
 
-// payout is a saga: each step sends to who the step before has found, and its
-// handlers trust that nothing but the outcome of that step calls them. broken
-// has its last step send to nobody.
+// payout is a saga: each step sends to the entity that the previous step has
+// found, and the handlers trust that only the outcome of that step calls them.
+// If broken is set, the last step sends to an invalid entity.
 func payout(broken, internal bool) native {
 	var options []hostd.CommandOption
 	if internal {
@@ -68,8 +68,8 @@ func payout(broken, internal bool) native {
 	}
 }
 
-// TestCorrectSagaPasses: nobody sends an outcome to an entity that has not
-// asked for it.
+// TestCorrectSagaPasses checks that outcomes are only sent to entities that
+// have requested them.
 func TestCorrectSagaPasses(t *testing.T) {
 	for _, internal := range []bool{true, false} {
 		for seed := range uint64(20) {
@@ -80,8 +80,8 @@ func TestCorrectSagaPasses(t *testing.T) {
 	}
 }
 
-// TestStepsOfSagasAreChecked: the last step of a saga is reached, and a fault
-// in it is found.
+// TestStepsOfSagasAreChecked checks that the suite reaches the last step of a
+// saga and finds a fault in it.
 func TestStepsOfSagasAreChecked(t *testing.T) {
 	found := 0
 	for seed := range uint64(20) {

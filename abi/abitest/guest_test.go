@@ -8,7 +8,7 @@ import (
 	hostd "github.com/hostd/hostd/guest-sdk/go"
 )
 
-// native runs a module of the Go SDK without Wasm. The factory gets the
+// native runs a module of the Go SDK without Wasm. Its argument is the
 // instance's seed, so that a guest can be made to depend on it.
 type native func(seed uint64) *hostd.Guest
 
@@ -23,10 +23,10 @@ func (n native) Open(_ context.Context, seed uint64) (Instance, error) {
 
 type nativeInstance struct {
 	guest *hostd.Guest
-	fault error // set: the instance answers nothing but this
+	fault error // if set, every call fails with it
 }
 
-// trapped turns a guest's panic into the fault it is inside Wasm.
+// trapped converts a panic of the guest to a fault, as inside Wasm.
 func trapped(err *error) {
 	if r := recover(); r != nil {
 		*err = fmt.Errorf("trap: %v", r)
@@ -77,7 +77,7 @@ func (i *nativeInstance) Drop(handle uint64) error {
 
 func (i *nativeInstance) Close() error { return nil }
 
-// bent is an opener whose instances are changed on the way out.
+// bent is an opener that changes its instances.
 type bent struct {
 	Opener
 	bend func(Instance) Instance

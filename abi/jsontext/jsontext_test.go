@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// cases are those of testdata/cases.txt, which tests of the doors and of the
-// SDKs read too.
+// cases returns the cases of testdata/cases.txt, which tests of the API and of
+// the SDKs use too.
 func cases(t testing.TB) map[string]string {
 	text, err := os.ReadFile("testdata/cases.txt")
 	if err != nil {
@@ -50,7 +50,8 @@ func TestCanonicalTextOfCornerCases(t *testing.T) {
 	}
 }
 
-// TestErrorsNameThePlaceAndNotTheText: payloads do not get into logs.
+// TestErrorsNameThePlaceAndNotTheText checks that errors do not repeat
+// payloads, so that payloads do not get into logs.
 func TestErrorsNameThePlaceAndNotTheText(t *testing.T) {
 	_, err := Canonical([]byte(`{"secret":[1e400]}`))
 	if err == nil || err.Error() != "number beyond the range of a double at byte 11" {
@@ -65,8 +66,8 @@ func TestNestingIsBounded(t *testing.T) {
 	}
 }
 
-// TestSortingIsBounded: every level of these objects is out of order, so each
-// level moves all that is below it.
+// TestSortingIsBounded uses objects that are out of order at every level, so
+// that each level moves everything inside it.
 func TestSortingIsBounded(t *testing.T) {
 	nested := func(levels, size int) []byte {
 		return []byte(strings.Repeat(`{"b":0,"a":`, levels) + `"` + strings.Repeat("x", size) + `"` + strings.Repeat("}", levels))
@@ -96,8 +97,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// FuzzCanonical: what is taken is JSON to encoding/json too, with the same
-// strings and doubles, and its canonical text is a fixed point.
+// FuzzCanonical checks that accepted text is JSON to encoding/json too, with
+// the same strings and doubles, and that canonical text is a fixed point.
 func FuzzCanonical(f *testing.F) {
 	for in := range cases(f) {
 		f.Add([]byte(in))
@@ -115,7 +116,7 @@ func FuzzCanonical(f *testing.F) {
 		}
 		var a, b any
 		if json.Unmarshal(in, &a) != nil || json.Unmarshal(got, &b) != nil {
-			return // deeper than encoding/json goes
+			return // too deep for encoding/json
 		}
 		x, _ := json.Marshal(a)
 		y, _ := json.Marshal(b)

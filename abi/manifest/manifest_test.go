@@ -165,7 +165,8 @@ func golden(t *testing.T, path, got string) {
 	}
 }
 
-// FuzzParse: what is accepted is written and read back as the same bytes.
+// FuzzParse checks that an accepted manifest is written and parsed again as the
+// same bytes.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(full))
 	f.Add([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"durable-state","encoding":"bytes","passivateAfter":"1h"}]}`))
@@ -192,7 +193,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// TestStateEventsNameVersions: the first version has the name alone.
+// TestStateEventsNameVersions checks that the first version uses the name
+// without a suffix.
 func TestStateEventsNameVersions(t *testing.T) {
 	for name, version := range map[string]int{"state": 1, "state.v2": 2, "state.v1000000000": 1000000000} {
 		if got := StateEventVersion(name); got != version || StateEvent(version) != name {
@@ -206,8 +208,8 @@ func TestStateEventsNameVersions(t *testing.T) {
 	}
 }
 
-// TestTypesReadVersions: its own and those that it lists, of which a guest is
-// told those that are not its own.
+// TestTypesReadVersions checks that a type reads its own version and those that
+// it lists, and that the guest receives only the numbers of the latter.
 func TestTypesReadVersions(t *testing.T) {
 	about := EntityType{Kind: DurableState, StateVersion: 3, ReadsStates: []StateForm{{Version: 1}}}
 	s := about.States()

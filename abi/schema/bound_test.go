@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// repeat joins n texts of a format that takes a number.
+// repeat joins n texts, each formatted with its number.
 func repeat(format string, n int) string {
 	var out strings.Builder
 	for i := range n {
@@ -33,7 +33,7 @@ func doubling(leaf string, depth int) string {
 
 func pattern1(text string) string { return fmt.Sprintf(`{"type":"string","pattern":%q}`, text) }
 
-// costly are schemas and texts of about so many bytes that make the most work
+// costly returns schemas and texts of about size bytes that cause the most work
 // of their kind.
 func costly(size int) []struct{ name, schema, text string } {
 	long := `"` + strings.Repeat("a", size) + `"`
@@ -87,9 +87,9 @@ func costly(size int) []struct{ name, schema, text string } {
 	}
 }
 
-// BenchmarkStepsAtTheirBound checks the costliest texts. What counts is
-// ns/step: a step is to take 20 ns at most, so that the steps of a text bound
-// its time.
+// BenchmarkStepsAtTheirBound measures the most expensive texts. The important
+// result is ns/step: a step must take at most 20 ns, so that the number of
+// steps limits the time.
 func BenchmarkStepsAtTheirBound(b *testing.B) {
 	for _, c := range costly(1<<20 - 64) {
 		b.Run(c.name, func(b *testing.B) {
@@ -114,8 +114,8 @@ func BenchmarkStepsAtTheirBound(b *testing.B) {
 	}
 }
 
-// TestStepsBoundEveryCheck: whatever the schema and the text are, a check takes
-// no more steps than its text allows, and the same number each time.
+// TestStepsBoundEveryCheck checks that a check of any text against any schema
+// takes no more steps than the text allows, and always the same number.
 func TestStepsBoundEveryCheck(t *testing.T) {
 	for _, c := range costly(64 << 10) {
 		s, text := mustCompile(t, c.schema), []byte(c.text)
@@ -131,14 +131,16 @@ func TestStepsBoundEveryCheck(t *testing.T) {
 	}
 }
 
-// TestUnknownMembersCostNoMoreThanTheirText: faults beyond MaxViolations are
-// not looked for, and a name is compared with 64 others.
+// TestUnknownMembersCostNoMoreThanTheirText checks that violations after
+// MaxViolations are not searched for, and that a name is compared with at most
+// 64 others.
 func TestUnknownMembersCostNoMoreThanTheirText(t *testing.T) {
 	for _, c := range costly(1 << 20) {
 		if c.name != "unknown members" && c.name != "enum of strings" {
 			continue
 		}
-		// The first fault is at the beginning, so what is read twice is short.
+		// The first violation is at the start, so only a short part is read
+		// twice.
 		violations, steps, err := mustCompile(t, c.schema).CheckWith([]byte(c.text), Options{})
 		most := MaxViolations * (tellSteps + 1024 + comparedMost*nearestMost*nearestMost/cellsPerStep)
 		if err != nil || len(violations) != MaxViolations || steps > most {
@@ -157,7 +159,8 @@ func TestUnknownMembersCostNoMoreThanTheirText(t *testing.T) {
 	}
 }
 
-// TestExplanationsEndWithTheSteps: what has been found by then is reported.
+// TestExplanationsEndWithTheSteps checks that the violations found so far are
+// reported when the steps are used up.
 func TestExplanationsEndWithTheSteps(t *testing.T) {
 	for depth, want := range map[int]string{3: "[10000]: is a string, not an integer", 5: "does not fit", 9: faultTexts[tooLong]} {
 		s := mustCompile(t, doubling(`{"items":{"type":"integer"}}`, depth))
@@ -171,8 +174,8 @@ func TestExplanationsEndWithTheSteps(t *testing.T) {
 	}
 }
 
-// TestPauseEndsAnyCheck: a check asks at least each few thousand steps whether
-// it is to go on.
+// TestPauseEndsAnyCheck checks that a check calls Pause at least every few
+// thousand steps.
 func TestPauseEndsAnyCheck(t *testing.T) {
 	for _, c := range costly(64 << 10) {
 		s, pauses := mustCompile(t, c.schema), 0
@@ -190,7 +193,7 @@ func TestPauseEndsAnyCheck(t *testing.T) {
 	}
 }
 
-// TestPatternsAgreeWithTheStandardLibrary draws expressions and texts.
+// TestPatternsAgreeWithTheStandardLibrary uses random expressions and texts.
 func TestPatternsAgreeWithTheStandardLibrary(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	atoms := []string{"a", "b", "é", ".", "[a-c]", "[^a]", `\d`, `\w`, `\b`, `\B`, "^", "$", `\pL`, "(?i:K)", "(?s:.)", "(?m:^)", "(?m:$)", `\A`, `\z`, "ab", "", "a{2,3}", "(?:a|ab)", "x?"}
@@ -231,7 +234,7 @@ func TestPatternsAgreeWithTheStandardLibrary(t *testing.T) {
 	}
 }
 
-// TestDivides compares with the function that has a loop.
+// TestDivides compares divides with math.Mod.
 func TestDivides(t *testing.T) {
 	random := rand.New(rand.NewPCG(5, 6))
 	for range 100_000 {

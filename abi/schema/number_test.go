@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// TestNumbersAreComparedExactly: bounds and multiples are decided as fractions
-// without rounding decide them, of integers of 64 bits and of decimals of up to
-// 19 digits, however they are written.
+// TestNumbersAreComparedExactly checks that bounds and multiples are decided as
+// exact fractions decide them, for 64-bit integers and for decimals of up to 19
+// digits, in any notation.
 func TestNumbersAreComparedExactly(t *testing.T) {
 	edges := []string{
 		"0", "-0", "0.0", "1", "-1", "5.0", "50e-1", "9007199254740991", "9007199254740992", "9007199254740993", "9007199254740992.5", "-9007199254740993",
@@ -59,7 +59,7 @@ func TestNumbersAreComparedExactly(t *testing.T) {
 	}
 }
 
-// TestBoundsOfManyDigits: a schema has the bounds that it says.
+// TestBoundsOfManyDigits checks that the bounds of a schema are not rounded.
 func TestBoundsOfManyDigits(t *testing.T) {
 	for _, c := range []struct {
 		schema, value string

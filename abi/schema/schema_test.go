@@ -158,7 +158,7 @@ func TestDefinitionsOfTheModule(t *testing.T) {
 	}
 }
 
-// TestChecksEnd: schemas and texts that make work without end are cut off.
+// TestChecksEnd checks that endless schemas and texts are interrupted.
 func TestChecksEnd(t *testing.T) {
 	doubling := `{"$ref":"#/$defs/d0","$defs":{"d24":{"type":"string"}`
 	for i := range 24 {
@@ -193,8 +193,8 @@ func TestViolationsAreBounded(t *testing.T) {
 	}
 }
 
-// TestOpenChecksPassMembers: what is not known passes, what is known is held to
-// its schema.
+// TestOpenChecksPassMembers checks that unknown members are allowed, and known
+// ones are checked against their schemas.
 func TestOpenChecksPassMembers(t *testing.T) {
 	s := mustCompile(t, order)
 	for text, want := range map[string]string{
@@ -219,7 +219,7 @@ func TestNearest(t *testing.T) {
 	}
 }
 
-// TestFlatObjectsAllocateNothing counts: it times nothing.
+// TestFlatObjectsAllocateNothing counts allocations and measures no time.
 func TestFlatObjectsAllocateNothing(t *testing.T) {
 	s := mustCompile(t, order)
 	text := []byte(`{"amount":3,"items":[{"id":1}],"owner":null,"price":12.5,"sku":"abc","state":"open"}`)
@@ -254,8 +254,8 @@ func BenchmarkCheckOrder(b *testing.B) {
 	}
 }
 
-// FuzzCheck: whatever the text is, a check ends, and a schema that takes
-// everything takes just the texts that are JSON.
+// FuzzCheck checks that every check ends, and that a schema that allows
+// everything accepts exactly the texts that are JSON.
 func FuzzCheck(f *testing.F) {
 	for _, text := range []string{order, `{"a":[1,2.5e-9,"x\u0000\ud83d"],"b":{}}`, `[1,]`, `{"a":}`, `"\ud83d\ude00"`, `-`, `01`} {
 		f.Add([]byte(text))
@@ -274,7 +274,7 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// TestSamplesFit: what is drawn of a schema fits it.
+// TestSamplesFit checks that samples match their schema.
 func TestSamplesFit(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, text := range []string{

@@ -19,12 +19,12 @@ func parse(t *testing.T, types string) *manifest.Manifest {
 	return m
 }
 
-// of is a type with more members.
+// of returns a type with additional members.
 func of(name, more string) string {
 	return fmt.Sprintf(`{"name":%q,"kind":"event-sourced","encoding":"json"%s}`, name, more)
 }
 
-// state is a type that keeps its latest state, with more members.
+// state returns a durable-state type with additional members.
 func state(more string) string {
 	return fmt.Sprintf(`{"name":"a","kind":"durable-state","encoding":"json"%s}`, more)
 }
@@ -41,7 +41,7 @@ func lines(changes []diff.Change) []string {
 	return out
 }
 
-// TestChangesOfTypes: what is gone breaks what needs it, what is new does not.
+// TestChangesOfTypes checks that removals are breaking and additions are not.
 func TestChangesOfTypes(t *testing.T) {
 	for _, tt := range []struct {
 		name, old, now string
@@ -73,14 +73,14 @@ func TestChangesOfTypes(t *testing.T) {
 	}
 }
 
-// TestChangesOfSchemas: who reads and who writes decides what breaks: of a
-// command's payload the module reads, of an answer the caller, of an event
-// both.
+// TestChangesOfSchemas checks that a change is breaking depending on who reads
+// the value: the module reads the payload of a command, the caller reads a
+// reply, and both read events.
 func TestChangesOfSchemas(t *testing.T) {
 	const open = `{"type":"object","properties":{"n":{"type":"integer"},"s":{"type":"string"}},"required":["n"]}`
 	for _, tt := range []struct {
 		name, old, now        string
-		command, reply, event []string // what is told, with "!" where it breaks
+		command, reply, event []string // reported changes, with "!" if breaking
 	}{
 		{"same", open, open, nil, nil, nil},
 		{"field gone", open, `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`,
