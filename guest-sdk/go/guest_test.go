@@ -18,7 +18,7 @@ func newcomers() *hostd.Type[named] {
 	return t
 }
 
-// Goal: whatever handles a host gives, each is one entity, from its load until
+// Goal: whichever handles a host uses, each is one entity from its load until
 // it is dropped.
 func TestHandlesTellEntitiesApart(t *testing.T) {
 	g := hostd.NewGuest("handles", "1.0.0", newcomers())
@@ -49,7 +49,7 @@ func TestHandlesTellEntitiesApart(t *testing.T) {
 		}
 	}
 	g.Drop(255)
-	g.Drop(1 << 21) // was never loaded
+	g.Drop(1 << 21) // it was never loaded
 	for _, h := range []int64{255, 257, 1 << 21, -1} {
 		if !panics(func() { g.Query(h, nil) }) {
 			t.Errorf("handle %d has an entity", h)

@@ -94,8 +94,8 @@ func orders() *hostd.Type[order] {
 	return o
 }
 
-// TestPrincipal: commands and queries know who called; what comes from entities
-// and timers is of nobody.
+// TestPrincipal checks that commands and queries can read their caller, and
+// that messages of entities and timers have none.
 func TestPrincipal(t *testing.T) {
 	d := hostdtest.New(t, orders())
 	of := func(kind, name string, known bool, groups ...string) hostd.RawJSON {
@@ -138,8 +138,8 @@ func TestCommandsEventsAndReplies(t *testing.T) {
 	d.Then(order{Lines: []string{"a", "b"}, Counts: map[string]int64{"a": 1, "b": 1}})
 }
 
-// TestTransientTypes: the state is changed in place, nothing is emitted, and a
-// rejection leaves it as it was.
+// TestTransientTypes checks that the state is changed in place, that nothing is
+// emitted, and that a rejection does not change it.
 func TestTransientTypes(t *testing.T) {
 	typ := hostd.Transient[orderLen](`presence`, hostd.JSON, hostd.Singleton())
 	hostd.Command(typ, "enter", func(_ *hostd.Context, s *orderLen, n int) (orderLen, error) {
@@ -162,7 +162,8 @@ func TestTransientTypes(t *testing.T) {
 	}
 }
 
-// TestSchedules: what a command sets, and what the command of a tick sees.
+// TestSchedules checks the output of a command that sets a schedule, and the
+// input of the scheduled command.
 func TestSchedules(t *testing.T) {
 	typ := hostd.Entity[int](`clock`, hostd.JSON)
 	hostd.Command(typ, "start", func(c *hostd.Context, _ *int, _ hostd.None) (int64, error) {
@@ -267,7 +268,7 @@ func notes() *hostd.Type[note] {
 	return n
 }
 
-// note has a format of its own.
+// note has its own encoding.
 type note struct{ text []byte }
 
 func (n note) AppendBinary(dst []byte) ([]byte, error) {
@@ -387,8 +388,8 @@ func mustPanic(t *testing.T, name, want string, f func()) {
 	f()
 }
 
-// TestLongNames: a name that no frame can hold is over a limit of the host, and
-// no panic of the guest.
+// TestLongNames checks that a name that does not fit a frame exceeds a limit of
+// the host, and does not make the guest panic.
 func TestLongNames(t *testing.T) {
 	e := hostd.Entity[int]("t", hostd.JSON)
 	for name, do := range map[string]func(c *hostd.Context, long string) error{
@@ -423,8 +424,8 @@ func TestLongNames(t *testing.T) {
 	}
 }
 
-// TestHandleDoesNotAllocate: a command on a small state costs no garbage but
-// what its own types need.
+// TestHandleDoesNotAllocate checks that a command on a small state allocates
+// only what its own types need.
 func TestHandleDoesNotAllocate(t *testing.T) {
 	type total struct{ N int64 }
 	type added struct{ N int64 }
@@ -438,7 +439,7 @@ func TestHandleDoesNotAllocate(t *testing.T) {
 	g.Load(0, 0, nil)
 	input := abi.AppendPayload(abi.AppendName(nil, "add"), []byte(`{"N":3}`))
 	g.Handle(0, input)
-	if n := testing.AllocsPerRun(100, func() { g.Handle(0, input) }); n > 1 { // the event, boxed for Emit
+	if n := testing.AllocsPerRun(100, func() { g.Handle(0, input) }); n > 1 { // the event, which Emit receives as an interface
 		t.Errorf("%v allocations", n)
 	}
 }

@@ -25,7 +25,7 @@ type (
 func upDraft1(old draft1) draft2 { return draft2{strings.Fields(old.Text)} }
 func upDraft2(old draft2) draft3 { return draft3{old.Words, int64(len(old.Words))} }
 
-// drafts have a state of three versions, declared in any order.
+// drafts has a state with three versions, declared in any order.
 func drafts(options ...hostd.Option) *hostd.Type[draft3] {
 	d := hostd.Durable[draft3]("draft", hostd.JSON, options...)
 	hostd.MigrateState(d, 2, upDraft2)
@@ -40,8 +40,9 @@ func drafts(options ...hostd.Option) *hostd.Type[draft3] {
 	return d
 }
 
-// TestStatesAreMigrated: a state of each version is read as what it is today,
-// and is written in today's form by the first command that changes it.
+// TestStatesAreMigrated checks that a state of each version is migrated to the
+// current version, and that the first command that changes it stores it in the
+// current version.
 func TestStatesAreMigrated(t *testing.T) {
 	for version, old := range map[int]any{1: draft1{"a b"}, 2: draft2{[]string{"a", "b"}}, 3: draft3{[]string{"a", "b"}, 2}, 0: draft3{[]string{"a", "b"}, 2}} {
 		d := hostdtest.New(t, drafts()).GivenState(version, old)
@@ -53,9 +54,9 @@ func TestStatesAreMigrated(t *testing.T) {
 	}
 }
 
-// TestManifestOfMigratedStates: the manifest has the version of today, and
-// those that are read with their schemas, however often a module is made of the
-// type.
+// TestManifestOfMigratedStates checks that the manifest has the current version
+// and the earlier versions with their schemas, however often a module is made
+// of the type.
 func TestManifestOfMigratedStates(t *testing.T) {
 	typ := drafts()
 	for range 2 {
@@ -79,8 +80,8 @@ func TestManifestOfMigratedStates(t *testing.T) {
 	}
 }
 
-// TestUnreadStates: what no migration reads is refused, and so is a state that
-// is none of its version.
+// TestUnreadStates checks that a version without a migration is rejected, and
+// so is a state that does not match its version.
 func TestUnreadStates(t *testing.T) {
 	g := hostd.NewGuest("shop", "", drafts())
 	for _, tt := range []struct {
@@ -98,8 +99,8 @@ func TestUnreadStates(t *testing.T) {
 	}
 }
 
-// TestMigrationsThatDoNotFit: what is declared must be a way from a version to
-// what the state is.
+// TestMigrationsThatDoNotFit checks that the declared migrations must lead from
+// each version to the current state.
 func TestMigrationsThatDoNotFit(t *testing.T) {
 	type T = hostd.Type[draft3]
 	for says, declare := range map[string]func(d *T){
@@ -140,8 +141,8 @@ type counterV1 struct{ Sum int }
 
 type counter struct{ Total int }
 
-// TestSnapshotsAreMigrated: the state of an event-sourced type is that of a
-// snapshot of an earlier form, and of the events behind it.
+// TestSnapshotsAreMigrated checks that the state of an event-sourced type is
+// restored from a snapshot of an earlier version and the events after it.
 func TestSnapshotsAreMigrated(t *testing.T) {
 	c := hostd.Entity[counter]("counter", hostd.JSON)
 	hostd.MigrateState(c, 1, func(old counterV1) counter { return counter{old.Sum} })

@@ -61,8 +61,8 @@ func schemaType() *Type[everything] {
 	return t
 }
 
-// TestDerivedSchemas: what the manifest says of payloads is a schema that nodes
-// keep to, and takes and refuses what it should.
+// TestDerivedSchemas checks that nodes support the schemas in the manifest, and
+// that these accept and reject the right payloads.
 func TestDerivedSchemas(t *testing.T) {
 	m, err := manifest.Parse(NewGuest("m", "", schemaType()).Describe())
 	if err != nil {

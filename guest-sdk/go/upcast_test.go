@@ -28,7 +28,7 @@ type (
 	notThere struct{}
 )
 
-// baskets have an event of three versions. Versions are declared in any order.
+// baskets has an event with three versions, declared in any order.
 func baskets(options ...hostd.Option) *hostd.Type[basket] {
 	b := hostd.Entity[basket]("basket", hostd.JSON, options...)
 	hostd.Upcast(b, "placed", 2, func(old placed2) placed3 { return placed3{[]item{{old.SKU, old.Count}}} })
@@ -42,8 +42,9 @@ func baskets(options ...hostd.Option) *hostd.Type[basket] {
 	return b
 }
 
-// TestEventsAreUpcast: each version of a stored event evolves the state as what
-// it is today, and what is emitted has the newest version in its name.
+// TestEventsAreUpcast checks that each version of a stored event is applied in
+// its current form, and that emitted events have the newest version in their
+// name.
 func TestEventsAreUpcast(t *testing.T) {
 	d := hostdtest.New(t, baskets()).Given(placed1{"a"}, placed2{"b", 2}, placed1{"c"}, placed3{[]item{{"d", 4}, {"e", 5}}})
 	d.Then(basket{[]item{{"a", 1}, {"b", 2}, {"c", 1}, {"d", 4}, {"e", 5}}})
@@ -61,8 +62,8 @@ func TestEventsAreUpcast(t *testing.T) {
 	}
 }
 
-// TestManifestOfUpcastEvents: the manifest lists all versions, and what each is
-// read as, however often a module is made of the type.
+// TestManifestOfUpcastEvents checks that the manifest lists all versions and
+// their upcasts, however often a module is made of the type.
 func TestManifestOfUpcastEvents(t *testing.T) {
 	typ := baskets()
 	for range 2 {
@@ -86,8 +87,8 @@ func TestManifestOfUpcastEvents(t *testing.T) {
 	}
 }
 
-// TestUpcastsThatDoNotFit: what is declared must be a way from a version to
-// what the event is.
+// TestUpcastsThatDoNotFit checks that the declared upcasts must lead from each
+// version to the current event.
 func TestUpcastsThatDoNotFit(t *testing.T) {
 	type T = hostd.Type[basket]
 	placed := func(b *T) { hostd.Event(b, "placed", func(*basket, placed3) {}) }
@@ -149,8 +150,8 @@ func panicked(f func()) (text string) {
 	return ""
 }
 
-// TestReadersGetUpcastEvents: each version of an event is given as what it is
-// today, and what is not upcast as it is.
+// TestReadersGetUpcastEvents checks that readers get each version of an event
+// in its current form, and other events unchanged.
 func TestReadersGetUpcastEvents(t *testing.T) {
 	g := hostd.NewGuest("shop", "", baskets(), drafts())
 	for _, tt := range []struct {

@@ -14,7 +14,7 @@ type (
 	wasTo struct{ N int64 }
 )
 
-// entity can be broken in the ways the driver must see.
+// entity can be broken in the ways that the driver must detect.
 func entity(fault string) *hostd.Type[state] {
 	e := hostd.Entity[state]("e", hostd.JSON)
 	calls := int64(0)
@@ -48,7 +48,7 @@ func entity(fault string) *hostd.Type[state] {
 	return e
 }
 
-// recorder is a testing.TB that notes failures instead of failing.
+// recorder is a testing.TB that records failures instead of failing.
 type recorder struct {
 	testing.TB
 	text string

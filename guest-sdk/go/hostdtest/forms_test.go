@@ -9,7 +9,7 @@ import (
 
 type kind string
 
-// liar writes itself in another form than its JSONSchema says.
+// liar encodes itself in a different form than its JSONSchema says.
 type liar struct{}
 
 func (liar) MarshalJSON() ([]byte, error)  { return []byte(`7`), nil }
@@ -42,7 +42,8 @@ func formed(options ...hostd.Option) *hostd.Type[state] {
 	return e
 }
 
-// TestPayloadsAreHeldToSchemas: as a host does, but for what a timer brings.
+// TestPayloadsAreHeldToSchemas checks payloads as a host does, which exempts
+// those of timers.
 func TestPayloadsAreHeldToSchemas(t *testing.T) {
 	d := New(t, formed())
 	for payload, why := range map[string]string{
@@ -69,8 +70,8 @@ func TestPayloadsAreHeldToSchemas(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrittenFitsItsSchema: an entity whose replies are not what its
-// manifest says fails its test.
+// TestWhatIsWrittenFitsItsSchema checks that a test fails if the entity's
+// replies do not match its manifest.
 func TestWhatIsWrittenFitsItsSchema(t *testing.T) {
 	r := &recorder{TB: t}
 	New(r, formed()).When("lie", nil)

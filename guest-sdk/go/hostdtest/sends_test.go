@@ -9,8 +9,8 @@ import (
 
 type none struct{}
 
-// teller sends to whatever type it is told, of whatever id, and counts what it
-// hears.
+// teller sends to any given type and id, and counts the messages that it
+// receives.
 func teller(name string, options ...hostd.Option) *hostd.Type[state] {
 	type told struct{ Type, ID, Command string }
 	e := hostd.Entity[state](name, hostd.JSON, options...)
@@ -38,8 +38,9 @@ func to(entityType, id string) map[string]string {
 	return map[string]string{"Type": entityType, "ID": id, "Command": "hear"}
 }
 
-// TestWorldHoldsTypesToWhomTheySendTo: what a type's Sends does not name fails
-// the test, what the other one's AcceptsFrom does not name is refused.
+// TestWorldHoldsTypesToWhomTheySendTo checks that a send to a type that Sends
+// does not list fails the test, and that a message from a type that AcceptsFrom
+// does not list is rejected.
 func TestWorldHoldsTypesToWhomTheySendTo(t *testing.T) {
 	types := func() []hostd.Registration {
 		return []hostd.Registration{
@@ -47,8 +48,8 @@ func TestWorldHoldsTypesToWhomTheySendTo(t *testing.T) {
 		}
 	}
 	w := NewWorld(t, 1, types()...)
-	w.Command("a", "x", "ask", to("b-1", "y")) // which answers, whatever it sends to
-	w.Command("a", "x", "ask", to("b-2", "y")) // which does not hear it; the refusal is heard
+	w.Command("a", "x", "ask", to("b-1", "y")) // which answers, regardless of its Sends
+	w.Command("a", "x", "ask", to("b-2", "y")) // which doesn't accept it; the sender receives the rejection
 	w.Command("a", "x", "tell", to("b-2", "y"))
 	w.Command("c", "x", "tell", to("b-2", "y"))
 	w.Command("a", "x", "tell", to("a", "x")) // itself
@@ -64,7 +65,7 @@ func TestWorldHoldsTypesToWhomTheySendTo(t *testing.T) {
 	for _, l := range w.DeadLetters() {
 		codes = append(codes, l.FromType+" "+l.ToType+" "+l.Code)
 	}
-	// The answer of b-2, which the host gives in its name, is taken.
+	// The answer of b-2, which the host sends on its behalf, is accepted.
 	if got := strings.Join(codes, ", "); got != "a b-2 not_accepted" {
 		t.Errorf("dead letters: %s", got)
 	}
@@ -76,7 +77,7 @@ func TestWorldHoldsTypesToWhomTheySendTo(t *testing.T) {
 	}
 }
 
-// TestDriverHoldsTypesToWhomTheySendTo: as the world does.
+// TestDriverHoldsTypesToWhomTheySendTo checks the same for the driver.
 func TestDriverHoldsTypesToWhomTheySendTo(t *testing.T) {
 	made := func(t testing.TB) *Driver[state] {
 		return New(t, teller("a", hostd.Sends("b"), hostd.AcceptsFrom("b")))

@@ -10,8 +10,8 @@ import (
 	"unsafe"
 )
 
-// fuzzed has no integer field, which we also read from strings, and no two
-// names that differ by case alone.
+// fuzzed has no integer field, because we also read integers from strings, and
+// no two names that differ only in case.
 type fuzzed struct {
 	B bool              `json:"b"`
 	F float64           `json:"f"`
@@ -57,9 +57,9 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// likeForLike leaves out the documented differences: member names that match
-// a field only by folding case, equal names, and a nesting between ours and
-// the standard library's bound.
+// likeForLike excludes the documented differences: member names that match a
+// field only case-insensitively, duplicate names, and a nesting between our
+// limit and the standard library's.
 func likeForLike(text []byte) bool {
 	if bytes.Count(text, []byte("["))+bytes.Count(text, []byte("{")) > MaxDepth {
 		return false
@@ -148,8 +148,8 @@ type flat struct {
 	Z int64  `json:"zed"`
 }
 
-// FuzzFlat is FuzzDecode for the structs decodeFlat is for. Integers in
-// strings, which encoding/json refuses, are accepted.
+// FuzzFlat is FuzzDecode for the structs of decodeFlat. Unlike encoding/json,
+// integers in strings are accepted.
 func FuzzFlat(f *testing.F) {
 	for _, seed := range flatTexts {
 		f.Add([]byte(seed))

@@ -88,7 +88,7 @@ func planOf[T any](t testing.TB) *Plan {
 	return p
 }
 
-// standard is encoding/json's text with HTML escaping off.
+// standard returns encoding/json's text with HTML escaping off.
 func standard(t testing.TB, value any) string {
 	t.Helper()
 	var buffer bytes.Buffer
@@ -100,8 +100,7 @@ func standard(t testing.TB, value any) string {
 	return strings.TrimSuffix(buffer.String(), "\n")
 }
 
-// agree checks that value is written as encoding/json writes it and read
-// back as encoding/json reads it.
+// agree checks that value is encoded and decoded as encoding/json does.
 func agree[T any](t *testing.T, value T) {
 	t.Helper()
 	plan := planOf[T](t)
@@ -161,8 +160,8 @@ func TestAgreesWithTheStandardLibrary(t *testing.T) {
 	}
 }
 
-// TestAcceptsAndRefusesAsTheStandardLibrary gives both the same text for the
-// same types.
+// TestAcceptsAndRefusesAsTheStandardLibrary decodes the same texts into the
+// same types with both.
 func TestAcceptsAndRefusesAsTheStandardLibrary(t *testing.T) {
 	texts := []string{
 		``, ` `, `null`, `true`, `false`, `tru`, `nul`, `nullx`, `0`, `-0`, `-`, `01`, `1.`, `.1`, `1e`, `1e+`, `1E-2`, `1.5`, `+1`, `1 2`,
@@ -207,9 +206,9 @@ func TestAcceptsAndRefusesAsTheStandardLibrary(t *testing.T) {
 	}
 }
 
-// same decodes text both ways. Text with an integer in quotes, with a fraction
-// or an exponent where an integer is wanted is left out by the caller: we
-// accept it on purpose.
+// same decodes text with both. Callers exclude integers in quotes, and
+// fractions and exponents in place of an integer, because we accept these on
+// purpose.
 func same[T any](t *testing.T, text string) {
 	t.Helper()
 	var ours, theirs T
@@ -228,8 +227,8 @@ func same[T any](t *testing.T, text string) {
 	}
 }
 
-// TestFlatStructs holds the short path to the standard library and to the
-// long path.
+// TestFlatStructs compares the fast path with the standard library and with the
+// general path.
 func TestFlatStructs(t *testing.T) {
 	plan := planOf[flat](t)
 	for _, text := range flatTexts {
@@ -266,8 +265,8 @@ func TestIntegersAsStrings(t *testing.T) {
 	}
 }
 
-// TestCornerCasesOfNumbers: a guest gets the digits of integers, however they
-// are written, by the table that the doors of a node are held to.
+// TestCornerCasesOfNumbers checks that a guest gets all digits of integers in
+// any notation, with the cases that the API of a node is tested with.
 func TestCornerCasesOfNumbers(t *testing.T) {
 	cases, err := os.ReadFile("../../../../abi/jsontext/testdata/cases.txt")
 	if err != nil {
@@ -342,7 +341,7 @@ func TestManyFieldsAreFoundByName(t *testing.T) {
 	if err := json.Unmarshal([]byte(text), &members); err != nil {
 		t.Fatal(err)
 	}
-	shuffled, err := json.Marshal(members) // sorted: not the order of the fields
+	shuffled, err := json.Marshal(members) // sorted, so not in the order of the fields
 	if err != nil {
 		t.Fatal(err)
 	}
