@@ -58,7 +58,7 @@ func TestCartExpires(t *testing.T) {
 	w.Command("cart", "a", "add", Add{5, 2, "pear"})
 	w.Advance(23 * time.Hour)
 	w.Run()
-	w.Command("cart", "a", "add", Add{1, 1, "fig"}) // another day
+	w.Command("cart", "a", "add", Add{1, 1, "fig"}) // a day later
 	w.Advance(23 * time.Hour)
 	w.Run()
 	if reply := string(w.Query("cart", "a", "total", nil).Reply); reply != `{"total":11}` {
@@ -85,7 +85,7 @@ func TestCheckOutOrders(t *testing.T) {
 	}
 }
 
-// orders keeps what it was sent.
+// orders is a type that stores the orders it receives.
 func orders() *hostd.Type[Order] {
 	o := hostd.Durable[Order]("orders", hostd.JSON)
 	hostd.Command(o, "place", func(_ *hostd.Context, s *Order, cmd Order) (hostd.None, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/guest-sdk/go/hostdtest"
 )
 
-// TestLinks computes the chain apart from the entity.
+// TestLinks computes the chain independently of the entity.
 func TestLinks(t *testing.T) {
 	d := hostdtest.New(t, Chain())
 	d.Query("head", nil).Reply(hostd.RawJSON(`{"sequence":0,"hash":""}`))
@@ -24,8 +24,8 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// TestKnownHash pins the hash of one link to a value computed elsewhere:
-// printf c1%d 5 | sha256sum.
+// TestKnownHash compares the hash of one link with a value that was computed
+// with another tool: printf c1%d 5 | sha256sum.
 func TestKnownHash(t *testing.T) {
 	d := hostdtest.New(t, Chain())
 	d.CommandID("c1").When("link", hostd.RawJSON(`{"n":5}`)).Reply(Head{1, knownHash})

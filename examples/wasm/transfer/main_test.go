@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/guest-sdk/go/hostdtest"
 )
 
-// balance is the state of the test's accounts, which keep the rules of the
+// balance is the state of the test's accounts, which follow the rules of the
 // example account.
 type balance struct {
 	Balance int64 `json:"balance"`
@@ -59,7 +59,7 @@ func status(t *testing.T, w *hostdtest.World, id string) (s Status) {
 	return s
 }
 
-// bank is a world with accounts a and b, of which a has 10.
+// bank returns a world with accounts a and b, where a has 10.
 func bank(t *testing.T) *hostdtest.World {
 	w := hostdtest.NewWorld(t, 1, Transfer(), account())
 	for _, id := range []string{"a", "b"} {
@@ -99,8 +99,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The time-out comes before the answer of the withdrawal: it is followed, and
-// the money goes back.
+// The time-out arrives before the answer of the withdrawal: the withdrawal is
+// followed, and the money is refunded.
 func TestLateWithdrawalIsRefunded(t *testing.T) {
 	w := bank(t)
 	w.Command("transfer", "t", "start", Start{From: "a", To: "b", Amount: 3, TimeoutMS: 1000})
@@ -114,7 +114,7 @@ func TestLateWithdrawalIsRefunded(t *testing.T) {
 	}
 }
 
-// The time-out comes while the deposit is on its way: the account refuses it.
+// The time-out arrives while the deposit is in transit: the account rejects it.
 func TestLateDepositIsRefused(t *testing.T) {
 	w := bank(t)
 	w.Command("transfer", "t", "start", Start{From: "a", To: "b", Amount: 3, TimeoutMS: 1000})
@@ -139,7 +139,8 @@ func TestWithoutAccounts(t *testing.T) {
 	}
 }
 
-// TestStepsAreNotForClients: a client's step does not reach the transfer.
+// TestStepsAreNotForClients checks that a step from a client does not reach the
+// transfer.
 func TestStepsAreNotForClients(t *testing.T) {
 	w := bank(t)
 	w.Command("transfer", "t", "start", Start{From: "a", To: "b", Amount: 3})
@@ -173,7 +174,8 @@ func TestStart(t *testing.T) {
 	}
 }
 
-// Whatever races with what, the money stays the same, and each transfer ends.
+// Whatever the order of events, the amount of money stays the same, and each
+// transfer ends.
 func TestMoneyIsKept(t *testing.T) {
 	ended := map[string]int{}
 	for seed := range uint64(300) {
@@ -181,7 +183,7 @@ func TestMoneyIsKept(t *testing.T) {
 		w := hostdtest.NewWorld(t, seed, Transfer(), account())
 		const accounts, start = 4, 20
 		for i := range accounts {
-			if i > 0 { // nobody opens the first
+			if i > 0 { // the first account is never opened
 				w.Command("account", fmt.Sprint(i), "open", nil)
 			}
 			w.Command("account", fmt.Sprint(i), "deposit", Step{Amount: start})
