@@ -26,7 +26,7 @@ func TestFilesAreWhatTheCodeSays(t *testing.T) {
 	}
 }
 
-// promtool runs Prometheus' tool in the folder of the rules.
+// promtool runs Prometheus' tool in the directory of the rules.
 func promtool(t *testing.T, args ...string) {
 	t.Helper()
 	path, err := exec.LookPath("promtool")
@@ -40,13 +40,15 @@ func promtool(t *testing.T, args ...string) {
 	}
 }
 
-// TestAlertsFire: each alert fires on what it is for, and on nothing else.
+// TestAlertsFire checks that each alert fires on its own series, and on no
+// other.
 func TestAlertsFire(t *testing.T) {
 	promtool(t, "check", "rules", "rules.yaml")
 	promtool(t, "test", "rules", "rules_test.yaml")
 }
 
-// TestQueriesOfDashboardsAreOnes: Prometheus can parse every query of a panel.
+// TestQueriesOfDashboardsAreOnes checks that Prometheus can parse every query
+// of a panel.
 func TestQueriesOfDashboardsAreOnes(t *testing.T) {
 	var all []rule
 	for _, d := range []dashboard{overview, types, internals} {
@@ -76,7 +78,8 @@ func TestQueriesOfDashboardsAreOnes(t *testing.T) {
 	promtool(t, "check", "rules", path)
 }
 
-// TestPagesOfAlertsAreThere: whoever is woken finds the page, and its heading.
+// TestPagesOfAlertsAreThere checks that the page of each alert and its heading
+// exist.
 func TestPagesOfAlertsAreThere(t *testing.T) {
 	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
 	for _, a := range alerts {

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A module that is added to the program adds its license in the same commit.
+// A commit that adds a module to the program must add its license too.
 func TestNoticesAreUpToDate(t *testing.T) {
 	const root = "../.."
 	want, err := notices(root)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// instead are commands of the page that this test cannot run as they are, by
-// how they begin: another command to run instead, or none, and the reason.
+// instead lists the commands of the page that this test cannot run unchanged,
+// by prefix: a replacement, if any, and the reason.
 var instead = []struct{ begins, run, reason string }{
 	{"sudo apt install ", "dpkg-deb --info hostd_9.8.7-1_amd64.deb", "installing needs root: the package is read, and checkDeb unpacks it"},
 	{"sudo dnf install ", "test -s hostd-9.8.7-1.x86_64.rpm", "installing needs root and dnf"},
@@ -23,7 +23,8 @@ var instead = []struct{ begins, run, reason string }{
 	{"make release ", "", "this test has run the same program"},
 }
 
-// checkPage runs every command of the install page in the folder of a release.
+// checkPage runs every command of the install page in the directory of a
+// release.
 func checkPage(t *testing.T, dir string) {
 	text, err := os.ReadFile("../../docs/operating/install.md")
 	if err != nil {

@@ -28,11 +28,11 @@ const (
 	testCommit  = "0123456789abcdef0123456789abcdef01234567"
 )
 
-// tested are the pairs of the test; each more costs as much as its compression.
+// tested are the pairs of the test; the cost of each is mostly compression.
 var tested = []string{"linux/amd64", "windows/arm64"}
 
-// made makes a release of the sources below root. Only the program for this
-// machine is compiled; the other pair has it as a stand-in, because compiling
+// made builds a release of the sources below root. Only the program for this
+// machine is compiled; it also stands in for the other pair, because compiling
 // takes minutes.
 func made(t *testing.T, root, key string) *release {
 	t.Helper()
@@ -73,8 +73,8 @@ func artefacts(t *testing.T, r *release) map[string][]byte {
 	return out
 }
 
-// TestReleaseIsReproducible makes one release in two folders: all bytes are the
-// same, and the installed files are right.
+// TestReleaseIsReproducible builds one release in two directories: all bytes
+// must be the same, and the installed files must be right.
 func TestReleaseIsReproducible(t *testing.T) {
 	public, private, err := ed25519.GenerateKey(nil)
 	if err != nil {
@@ -128,7 +128,7 @@ func runIn(dir, name string, args ...string) (string, error) {
 
 func checkSums(t *testing.T, all map[string][]byte, public ed25519.PublicKey) {
 	lines := strings.Split(strings.TrimSpace(string(all[sums])), "\n")
-	if len(lines) != len(all)-2 { // itself and its signature
+	if len(lines) != len(all)-2 { // except itself and its signature
 		t.Errorf("%d lines for %d artefacts", len(lines), len(all))
 	}
 	for _, line := range lines {
@@ -149,7 +149,7 @@ func checkSums(t *testing.T, all map[string][]byte, public ed25519.PublicKey) {
 	}
 }
 
-// unpacked reads a tar.gz.
+// unpacked unpacks a tar.gz.
 func unpacked(t *testing.T, packed []byte) map[string][]byte {
 	t.Helper()
 	z, err := gzip.NewReader(bytes.NewReader(packed))
@@ -273,8 +273,8 @@ func checkImage(t *testing.T, packed []byte) {
 	}
 }
 
-// checkDeb unpacks the package as dpkg does, and checks a start with its
-// configuration.
+// checkDeb unpacks the package as dpkg does, and checks that a node can start
+// with its configuration.
 func checkDeb(t *testing.T, dir string) {
 	if _, err := exec.LookPath("dpkg-deb"); err != nil {
 		t.Skip("no dpkg-deb here: Debian has it in the package dpkg")
@@ -297,7 +297,7 @@ func checkDeb(t *testing.T, dir string) {
 			t.Error(err)
 		}
 	}
-	// The check is what an operator runs first.
+	// An operator runs this check first.
 	cmd := exec.Command(filepath.Join(root, "usr/bin/hostd"), "serve", "--check", "--listen", "127.0.0.1:0", "--data-dir", filepath.Join(root, "data"))
 	cmd.Env = append(os.Environ(), "HOSTD_CONFIG="+filepath.Join(root, "etc/hostd/hostd.yaml"))
 	if out, err := cmd.CombinedOutput(); err != nil {
