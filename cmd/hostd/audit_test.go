@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// A node that asks who calls keeps account of it over its stops, and the
-// command finds a line that was changed.
+// A node that authenticates callers keeps its audit log across restarts, and
+// the command detects a changed line.
 func TestAuditLog(t *testing.T) {
 	dir := t.TempDir()
 	file, secret := filepath.Join(dir, "tokens"), func(name string) string { return filepath.Join(dir, name+".token") }
@@ -27,7 +27,7 @@ func TestAuditLog(t *testing.T) {
 		code      int
 	}{
 		{"ann", "binding put token:ann admin", cli.ExitDone},
-		{"eve", "setting put a 5", cli.ExitFailed}, // who has no role
+		{"eve", "setting put a 5", cli.ExitFailed}, // she has no role
 		{"ann", "module push " + counterFile(t), cli.ExitDone},
 		{"ann", "entity send counter c1 add {\"amount\":4141414141}", cli.ExitDone},
 		{"ann", "entity delete counter c1", cli.ExitDone},
@@ -64,7 +64,7 @@ func TestAuditLog(t *testing.T) {
 			t.Errorf("no line has %s:\n%s", want, text)
 		}
 	}
-	for _, never := range []string{"hst_", "4141414141", `"verb":"invoke","type"`} { // credentials, payloads, and what changes nothing of the cluster
+	for _, never := range []string{"hst_", "4141414141", `"verb":"invoke","type"`} { // credentials, payloads, and calls that change nothing in the cluster
 		if bytes.Contains(text, []byte(never)) {
 			t.Errorf("a line has %s:\n%s", never, text)
 		}

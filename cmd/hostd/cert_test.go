@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// What the commands make is what a node and the other commands take.
+// Nodes and other commands accept the files that the commands create.
 func TestCertificatesOfTheCommandLine(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "certs")
 	if got := hostd(t, "cert", "create-node", "n1", "--host", "localhost", "--dir", dir); got.code != cli.ExitFailed || !strings.Contains(got.err, "create-ca") {
@@ -39,8 +39,9 @@ func TestCertificatesOfTheCommandLine(t *testing.T) {
 	}
 }
 
-// TestRevocationListOfTheCommandLine: each list holds what the one before had,
-// under a higher number, and nothing is written if something is wrong.
+// TestRevocationListOfTheCommandLine checks that each list contains the
+// previous list's entries and has a higher number, and that nothing is written
+// after an error.
 func TestRevocationListOfTheCommandLine(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "certs")
 	for _, args := range [][]string{{"create-ca"}, {"create-node", "n1", "--host", "a"}, {"create-node", "n2", "--host", "a"}, {"create-client", "ann"}} {
@@ -103,13 +104,13 @@ func TestRevocationListOfTheCommandLine(t *testing.T) {
 	}
 }
 
-// TestDevelopmentNodeWithTLS: what dev prints and writes is all that a command
-// needs, and without it no command gets through.
+// TestDevelopmentNodeWithTLS checks that a command needs only what dev prints
+// and writes, and that no command succeeds without it.
 func TestDevelopmentNodeWithTLS(t *testing.T) {
 	dir := t.TempDir()
 	ports := filepath.Join(dir, "ports.json")
 	testkit.ShareCache(t, filepath.Join(dir, "data", "n1"))
-	for round := range 2 { // the second time with the authority of the first
+	for round := range 2 { // the second time with the first round's authority
 		_ = os.Remove(ports)
 		dev := start(t, "dev", "--tls", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--shards", "3", "--ports-file", ports, "--module", counterFile(t))
 		node := dev.ready(t, ports)

@@ -16,9 +16,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// Three nodes in development: a node that dies stays dead and the others go
-// on, an interrupt stops all, and the next start brings the cluster back at
-// other addresses.
+// Three nodes for development: a node that dies stays down and the others
+// continue, an interrupt stops all of them, and the next start restores the
+// cluster at other addresses.
 func TestDevelopmentCluster(t *testing.T) {
 	dir := t.TempDir()
 	data := filepath.Join(dir, "data")
@@ -56,7 +56,7 @@ func TestDevelopmentCluster(t *testing.T) {
 	}
 	addCounter(t, 1)
 
-	// The last node dies.
+	// Kill the last node.
 	if err := syscall.Kill(nodes[2].PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -98,7 +98,7 @@ func TestDevelopmentCluster(t *testing.T) {
 	}
 }
 
-// shardsAt asks a node for the shards.
+// shardsAt returns the shards as a node sees them.
 func shardsAt(t *testing.T, api string) []*clusterv1.Shard {
 	t.Helper()
 	c, err := client.Dial(api)
@@ -121,7 +121,7 @@ func apisOf(nodes []devcluster.NodeInfo) string {
 	return strings.Join(out, ",")
 }
 
-// addCounter adds one to some counters, which live in different shards.
+// addCounter adds one to some counters in different shards.
 func addCounter(t *testing.T, want int) {
 	t.Helper()
 	for i := range 6 {

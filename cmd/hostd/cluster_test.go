@@ -20,22 +20,22 @@ import (
 	"github.com/hostd/hostd/tests/support/loopback"
 )
 
-// threeNodes is the ClusterService of three nodes, the first of which hands
-// over one of its four shards with every call of Drain.
+// threeNodes is the ClusterService of three nodes. Each call of Drain moves one
+// of the first node's four shards.
 type threeNodes struct {
 	clusterv1connect.UnimplementedClusterServiceHandler
 	mu        sync.Mutex
 	leads     [3]uint32
-	left      bool // n3
-	forgetful bool // who has left is not known
-	stuck     bool // n3 leaves for ever, and the cluster is described once
+	left      bool // n3 has left
+	forgetful bool // does not remember members that left
+	stuck     bool // n3 never finishes leaving, and the cluster is described only once
 	described bool
 	changed   chan struct{}
 	settings  map[string]string
 	revision  uint64
 }
 
-// serveThreeNodes serves them and returns an address.
+// serveThreeNodes serves f and returns its address.
 func serveThreeNodes(t *testing.T) (*threeNodes, string) {
 	t.Helper()
 	f := &threeNodes{leads: [3]uint32{4, 3, 3}, changed: make(chan struct{}), settings: map[string]string{}}
@@ -181,7 +181,7 @@ func (f *threeNodes) WatchSettings(ctx context.Context, _ *connect.Request[clust
 
 func TestClusterCommands(t *testing.T) {
 	f, addr := serveThreeNodes(t)
-	// A node that is not there is passed over.
+	// A node that is down is skipped.
 	t.Setenv("HOSTD_ADDR", loopback.Host()+":7070, "+addr)
 
 	v := decode[clusterView](t, hostd(t, "cluster", "status", "-o", "json").out)
@@ -299,7 +299,7 @@ func TestClusterChanges(t *testing.T) {
 	}
 }
 
-// A node that was slow, or was lost, is shown so until it is given leaderships
+// A node that was slow or failed is shown as such until it may lead shards
 // again.
 func TestNodesInTroubleAreShown(t *testing.T) {
 	until := timestamppb.New(time.Unix(1_700_000_000, 0))
@@ -328,8 +328,8 @@ func TestNodesInTroubleAreShown(t *testing.T) {
 	}
 }
 
-// Leave has n3 leave while the first call waits for it: that call does not
-// learn the end, and later ones find no member.
+// Leave makes n3 leave while the first call waits for it: that call does not
+// see the end, and later calls find no such member.
 func (f *threeNodes) Leave(_ context.Context, r *connect.Request[clusterv1.LeaveRequest]) (*connect.Response[clusterv1.LeaveResponse], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -343,8 +343,8 @@ func (f *threeNodes) Leave(_ context.Context, r *connect.Request[clusterv1.Leave
 	return nil, connect.NewError(connect.CodeDeadlineExceeded, errors.New("n3 is leaving and still holds 4 replicas"))
 }
 
-// An order that stands is said to stand at the end of the time, with what held it
-// up last, although nobody could be asked again.
+// An order that remains in effect is reported as such when the time is over,
+// with the last known reason for the delay, even if no node answers any more.
 func TestOrderStandsAlthoughNobodyAnswersAgain(t *testing.T) {
 	nodes, addr := serveThreeNodes(t)
 	nodes.stuck = true
@@ -355,11 +355,11 @@ func TestOrderStandsAlthoughNobodyAnswersAgain(t *testing.T) {
 	}
 }
 
-// TestLeaveIsIdempotent: a node that left during the wait has left, and so has
-// one that left before the command was given, as the cluster knows from level 3
-// on. A node that never was a member is not found.
+// TestLeaveIsIdempotent checks that leave succeeds for a node that has left
+// during the wait and for one that left before the command, which the cluster
+// knows from cluster version 3 on. A node that was never a member is not found.
 func TestLeaveIsIdempotent(t *testing.T) {
-	for _, forgetful := range []bool{false, true} { // below level 3
+	for _, forgetful := range []bool{false, true} { // below cluster version 3
 		nodes, addr := serveThreeNodes(t)
 		nodes.forgetful = forgetful
 		t.Setenv("HOSTD_ADDR", addr)

@@ -8,8 +8,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestCompletionAsksTheCluster: what may stand for an argument is what the
-// nodes have; where none answers nothing is offered, and that is no failure.
+// TestCompletionAsksTheCluster checks that arguments are completed with values
+// from the nodes, and that nothing is offered, without a failure, if no node
+// answers.
 func TestCompletionAsksTheCluster(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	node.Push("counter")
@@ -25,7 +26,7 @@ func TestCompletionAsksTheCluster(t *testing.T) {
 			t.Fatalf("%q: %+v", args, got)
 		}
 		lines := strings.Fields(got.out)
-		return lines[:len(lines)-1] // the last says what the shell is to do
+		return lines[:len(lines)-1] // the last line is a directive for the shell
 	}
 	for _, tt := range []struct{ args, want string }{
 		{"entity get ", "counter"},

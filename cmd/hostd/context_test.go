@@ -45,7 +45,7 @@ func TestContexts(t *testing.T) {
 			t.Errorf("hostd %s: %+v", args, got)
 		}
 	}
-	// A context that is named beats the environment, where it says anything.
+	// A named context overrides the environment, for the values that it sets.
 	t.Setenv("HOSTD_ADDR", "127.0.0.1:5")
 	t.Setenv("HOSTD_TOKEN_FILE", token+"env")
 	if got := do(cli.ExitFailed, "module ls --context one"); !strings.Contains(got.err, "no node answers at 127.0.0.1:1") {
@@ -61,7 +61,7 @@ func TestContexts(t *testing.T) {
 	for _, name := range []string{"HOSTD_ADDR", "HOSTD_TOKEN_FILE", "HOSTD_CACERT"} {
 		t.Setenv(name, "")
 	}
-	// The token of the other context is read, and there is none.
+	// The token file of the other context is read, and does not exist.
 	if got := hostd(t, "module", "ls", "--context", "two"); !strings.Contains(got.err, "token file") {
 		t.Errorf("with the token of a context: %+v", got)
 	}
@@ -81,16 +81,17 @@ func TestContexts(t *testing.T) {
 	}
 }
 
-// TestDevAsksWhoCalls: commands stay as they are, and strangers are refused.
+// TestDevAsksWhoCalls checks that commands work unchanged and that callers
+// without a token are rejected.
 func TestDevAsksWhoCalls(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config"))
 	data := filepath.Join(dir, "data")
 	testkit.ShareCache(t, filepath.Join(data, "n1"))
 	var token string
-	for i, run := range []string{"first", "second"} { // the token stays
+	for i, run := range []string{"first", "second"} { // the token is kept
 		ports := filepath.Join(dir, run+".json")
-		// The mode may be left out, and may be a word of its own.
+		// The mode may be omitted, and may be a separate word.
 		asked := [][]string{{"--auth"}, {"--auth", "required"}}[i]
 		dev := start(t, append([]string{"dev", "--data", data, "--listen", "127.0.0.1:0", "--shards", "3", "--ports-file", ports, "--module", counterFile(t)}, asked...)...)
 		node := dev.ready(t, ports)

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// edit replaces a text of a file in one step, as editors do.
+// edit replaces text in a file atomically, as editors do.
 func edit(t *testing.T, path string, pairs ...string) {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -31,7 +31,7 @@ func edit(t *testing.T, path string, pairs ...string) {
 	}
 }
 
-// newProject makes a project in Go, with nothing fetched.
+// newProject creates a Go project, without fetching anything.
 func newProject(t *testing.T) (dir, source string) {
 	t.Helper()
 	t.Setenv("GOPROXY", "off")
@@ -43,9 +43,9 @@ func newProject(t *testing.T) (dir, source string) {
 	return dir, filepath.Join(dir, "main.go")
 }
 
-// TestDevServesAProject: what is changed is served, with the state that there
-// was. What does not build, and what fails on what is stored, is told, and the
-// module before it goes on.
+// TestDevServesAProject checks that a changed module is served, with the
+// existing state. A module that does not build, or that fails on stored
+// entities, is reported, and the previous module remains in service.
 func TestDevServesAProject(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a project several times")
@@ -68,7 +68,8 @@ func TestDevServesAProject(t *testing.T) {
 		t.Fatalf("%+v", got)
 	}
 
-	// Another meaning of what has happened: told, and meant.
+	// The module computes a different state for existing entities. dev reports
+	// it and continues.
 	edit(t, source, "s.Total += e.Amount", "s.Total += 2 * e.Amount")
 	eventually(t, "the events have the new meaning", func() bool { return total() == `{"total":6}` })
 	said("verified counter: 1 entities, 1 events\n")
@@ -84,7 +85,7 @@ func TestDevServesAProject(t *testing.T) {
 		t.Errorf("what does not fit serves: %s", got)
 	}
 
-	// What guests write is shown, and how they fail.
+	// Log lines of guests and their faults are shown.
 	edit(t, source, `"increased"`, `"added"`, "if cmd.Amount == 0 {", "c.Log(1, \"asked to add\")\n\t\tif cmd.Amount == 13 {\n\t\t\tpanic(\"unlucky\")\n\t\t}\n\t\tif cmd.Amount == 0 {")
 	eventually(t, "a third module serves", func() bool { return strings.Count(r.err.String(), " serves counter, ") == 3 })
 	if got := send(`{"amount":13}`); got.code != cli.ExitFailed {
@@ -101,8 +102,9 @@ func TestDevServesAProject(t *testing.T) {
 	}
 }
 
-// TestDevWaitsForAProjectThatBuilds: a project that is broken from the
-// beginning is served once it is mended; what is no project is refused.
+// TestDevWaitsForAProjectThatBuilds checks that a project that does not build
+// at the start is served once it is fixed, and that a directory without a
+// project is rejected.
 func TestDevWaitsForAProjectThatBuilds(t *testing.T) {
 	if got := hostd(t, "dev", "--module", t.TempDir()); got.code != cli.ExitUsage || !strings.Contains(got.err, "has the files of no language") {
 		t.Errorf("%+v", got)

@@ -11,8 +11,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestDevBringsANodeBack: on a terminal dev does not end with its last node,
-// and Enter brings it back with what was acknowledged.
+// TestDevBringsANodeBack checks that on a terminal dev does not end with its
+// last node, and that Enter restarts the node with everything it has
+// acknowledged.
 func TestDevBringsANodeBack(t *testing.T) {
 	screen, keys := testkit.Terminal(t)
 	ports, data := filepath.Join(t.TempDir(), "ports.json"), filepath.Join(t.TempDir(), "data")

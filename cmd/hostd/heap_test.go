@@ -2,8 +2,8 @@ package main
 
 import "testing"
 
-// TestHeapIsCollectedOnceAfterABusyTime: not while there is load, not again
-// while there is none.
+// TestHeapIsCollectedOnceAfterABusyTime checks that the heap is not collected
+// under load, and not repeatedly while idle.
 func TestHeapIsCollectedOnceAfterABusyTime(t *testing.T) {
 	var r heapRest
 	const idle, load = busyBytes / 10, busyBytes + 1
@@ -11,7 +11,7 @@ func TestHeapIsCollectedOnceAfterABusyTime(t *testing.T) {
 	for i, step := range []struct {
 		bytes uint64
 		turns int
-		due   int // the turn at which it is time, from 1; 0: none
+		due   int // number of the period in which due returns true; 0: none
 	}{
 		{idle, 20, 0},
 		{load, 10, 0},

@@ -16,8 +16,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// asProgram makes the test binary behave as hostd, so that the children that
-// dev, demo and bench start are the code under test.
+// asProgram makes the test binary behave as hostd, so that the children of dev,
+// demo and bench run the code under test.
 const asProgram = "HOSTD_TEST_AS_PROGRAM"
 
 func TestMain(m *testing.M) {
@@ -27,11 +27,12 @@ func TestMain(m *testing.M) {
 		return
 	}
 	os.Setenv(asProgram, "1")
-	// The race detector makes the compiler of modules slower than a server waits.
+	// With the race detector, compiling a module takes longer than a server
+	// waits by default.
 	os.Setenv("HOSTD_MAX_DEADLINE", "5m")
 	os.Unsetenv("HOSTD_ADDR")
 	os.Unsetenv("HOSTD_TOKEN_FILE")
-	// The contexts of whoever runs the tests are no part of them.
+	// The tests must not use the contexts of the user who runs them.
 	os.Setenv("XDG_CONFIG_HOME", filepath.Join(os.TempDir(), "hostd-test-without-contexts"))
 	os.Exit(testkit.Main(m))
 }
@@ -54,7 +55,7 @@ func (l *lockedBuffer) String() string {
 	return l.b.String()
 }
 
-// outcome is how a command line ended.
+// outcome is the result of a command line.
 type outcome struct {
 	code     int
 	out, err string
@@ -75,11 +76,11 @@ func hostdIn(t *testing.T, in string, args ...string) outcome {
 	return outcome{code, out.String(), errs.String()}
 }
 
-// running is a command line that goes on until it is stopped.
+// running is a command line that runs until it is stopped.
 type running struct {
 	interrupt context.CancelFunc
 	ended     chan struct{}
-	code      int // valid after ended
+	code      int // valid once ended is closed
 	out, err  lockedBuffer
 }
 
@@ -112,7 +113,7 @@ func (r *running) end(t *testing.T) int {
 	return r.code
 }
 
-// eventually waits for a condition; what says what it is.
+// eventually waits for a condition, which what describes.
 func eventually(t *testing.T, what string, condition func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(2 * time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
@@ -122,7 +123,7 @@ func eventually(t *testing.T, what string, condition func() bool) {
 	}
 }
 
-// ready waits for the ports file of a command that goes on, with one node.
+// ready waits for the ports file of a running command, with one node.
 func (r *running) ready(t *testing.T, ports string) devcluster.NodeInfo {
 	t.Helper()
 	nodes := r.allReady(t, ports)
@@ -132,7 +133,7 @@ func (r *running) ready(t *testing.T, ports string) devcluster.NodeInfo {
 	return nodes[0]
 }
 
-// allReady waits for the ports file of a command that goes on.
+// allReady waits for the ports file of a running command.
 func (r *running) allReady(t *testing.T, ports string) []devcluster.NodeInfo {
 	t.Helper()
 	var p devcluster.PortsFile
@@ -169,8 +170,7 @@ func decode[T any](t *testing.T, text string) T {
 	return v
 }
 
-// What listings print as JSON, as far as the tests look at it. The names are
-// public.
+// The JSON of lists, as far as the tests use it. The names are public.
 type (
 	clusterView struct {
 		NodeID, Coordinator string
@@ -203,8 +203,8 @@ type (
 	}
 )
 
-// TestInterruptedStart: a signal while nodes start says so, and nothing of
-// contexts.
+// TestInterruptedStart checks that a signal during the start is reported as
+// such, and not as an error of a context.
 func TestInterruptedStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()

@@ -10,8 +10,9 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// TestModuleTableIsBounded: a module that serves many types with long names,
-// owners, limits and patterns makes no wide table; the details are for describe.
+// TestModuleTableIsBounded checks that a module with many types, long names,
+// owners, limits and patterns does not make the table wide; describe shows the
+// details.
 func TestModuleTableIsBounded(t *testing.T) {
 	m := &modulev1.Module{Digest: strings.Repeat("ab", 32), Name: strings.Repeat("n", 100), Version: strings.Repeat("9", 100), SignedBy: strings.Repeat("k", 100)}
 	for i := range 20 {

@@ -21,8 +21,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// checkOrderThatWaits: a drain that the cluster cannot carry out ends with the
-// reason, and not as an order of which nothing is known.
+// checkOrderThatWaits checks that a drain that the cluster cannot perform ends
+// with the reason.
 func checkOrderThatWaits(t *testing.T) {
 	t.Helper()
 	reason := "no other voter of shard"
@@ -38,8 +38,8 @@ func checkOrderThatWaits(t *testing.T) {
 	}
 }
 
-// A node in development: what the client commands print, what is left when the
-// node is killed, and what verify says of the data.
+// A node for development: the output of client commands, the data after the
+// node is killed, and the result of verify.
 func TestDevelopmentNode(t *testing.T) {
 	dir := t.TempDir()
 	dev := []string{"dev", "--data", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--shards", "3", "--ports-file"}
@@ -85,8 +85,8 @@ func TestDevelopmentNode(t *testing.T) {
 	}
 }
 
-// checkOrigins asks as browsers do for pages of origins, which may call the node
-// or not.
+// checkOrigins makes requests like browsers do for pages of different origins,
+// and checks which are allowed.
 func checkOrigins(t *testing.T, api string, origins map[string]bool) {
 	t.Helper()
 	for origin, may := range origins {
@@ -99,7 +99,7 @@ func checkOrigins(t *testing.T, api string, origins map[string]bool) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = io.Copy(io.Discard, answer.Body) // its status says all
+		_, _ = io.Copy(io.Discard, answer.Body) // only the status matters
 		answer.Body.Close()
 		allowed := answer.Header.Get("Access-Control-Allow-Origin")
 		if may && (answer.StatusCode != http.StatusOK || allowed != origin) || !may && (answer.StatusCode != http.StatusForbidden || allowed != "") {
@@ -120,7 +120,7 @@ func damage(t *testing.T, dataDir string) {
 		t.Fatal(err)
 	}
 	defer f.Close()
-	const at = 4096 + 100 // behind the segment's header
+	const at = 4096 + 100 // after the segment's header
 	var b [1]byte
 	if _, err := f.ReadAt(b[:], at); err != nil {
 		t.Fatal(err)
@@ -208,7 +208,7 @@ func checkClientCommands(t *testing.T, node devcluster.NodeInfo) {
 	}
 }
 
-// A parent that is killed cannot stop its nodes: the system must.
+// A parent that is killed cannot stop its nodes, so the system must do it.
 func TestNodesDieWithTheirParent(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("the system has no death signal for children")
@@ -237,8 +237,8 @@ func TestNodesDieWithTheirParent(t *testing.T) {
 	})
 }
 
-// isZombie reports that a process has ended and nobody has waited for it: its
-// new parent may be slow.
+// isZombie reports whether a process has ended but its new parent, which may be
+// slow, has not reaped it yet.
 func isZombie(pid int) bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))
 	if err != nil {
@@ -306,7 +306,8 @@ func TestBenchMeasuresEveryWorkload(t *testing.T) {
 		}
 	}
 	for _, ratio := range r.Ratios {
-		// So short a run may take less CPU time than the system's clock counts.
+		// A short run may take less CPU time than the resolution of the
+		// system's clock.
 		if ratio.Value <= 0 && !strings.Contains(ratio.Name, "CPU") {
 			t.Errorf("%+v", ratio)
 		}

@@ -11,9 +11,9 @@ import (
 	"time"
 )
 
-// TestServiceManagerFollowsANode runs a real process under a socket of a
-// service manager: it is ready once it serves, gives signs of life, survives a
-// reload, and says that it stops.
+// TestServiceManagerFollowsANode runs a real process with the socket of a
+// service manager: it notifies the manager when it serves, that it is alive,
+// and that it stops, and it survives a reload.
 func TestServiceManagerFollowsANode(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "notify")

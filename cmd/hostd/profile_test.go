@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// checkProfiles: a profile lies in the file that is named, as a whole, and one
-// that cannot be taken leaves none.
+// checkProfiles checks that a profile is written completely to the named file,
+// and that a failed profile leaves no file.
 func checkProfiles(t *testing.T) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "p.pb.gz")
@@ -40,7 +40,8 @@ func checkProfiles(t *testing.T) {
 	}
 }
 
-// checkGuestProfiles: the file is one that the tools read, whatever guests do.
+// checkGuestProfiles checks that the tools can read the file, even if no guest
+// ran.
 func checkGuestProfiles(t *testing.T) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "g.pb.gz")

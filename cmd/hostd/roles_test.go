@@ -36,7 +36,7 @@ func TestRoles(t *testing.T) {
 	for _, tt := range []struct {
 		as, args string
 		code     int
-		says     string // on either
+		says     string // expected on stdout or stderr
 	}{
 		{"ann", "binding ls", cli.ExitDone, "nobody is admin"},
 		{"ann", "auth can-i", cli.ExitDone, "roles decide nothing yet"},

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestStopEndsInItsTime: a part that does not close, such as one whose disk is
-// gone, does not keep the process.
+// TestStopEndsInItsTime checks that a part that cannot be closed, for example
+// because its disk is gone, does not keep the process alive.
 func TestStopEndsInItsTime(t *testing.T) {
 	failed := errors.New("failed")
 	err := stopWithin(t.Context(), func(context.Context) error { return failed }, time.Minute, time.Minute)
@@ -19,7 +19,7 @@ func TestStopEndsInItsTime(t *testing.T) {
 	hangs := make(chan struct{})
 	defer close(hangs)
 	err = stopWithin(t.Context(), func(ctx context.Context) error {
-		<-ctx.Done() // it is told when its time is over
+		<-ctx.Done() // canceled when its time is over
 		<-hangs
 		return nil
 	}, time.Millisecond, time.Millisecond)

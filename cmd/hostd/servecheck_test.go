@@ -25,7 +25,7 @@ func TestServeCheckNamesWhatAStartLacks(t *testing.T) {
 		}
 	}
 	data := "data-dir: " + filepath.Join(dir, "data") + "\n"
-	t.Setenv(configVariable, file) // read as --config is
+	t.Setenv(configVariable, file) // read like --config
 	for name, tt := range map[string]struct {
 		config string
 		code   int

@@ -14,8 +14,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// Entities are found by a tag of their events: those alone that have one with
-// it, each once.
+// Only entities that have an event with the tag are listed, each once.
 func TestTaggedEntities(t *testing.T) {
 	dir := t.TempDir()
 	cart := filepath.Join(dir, "cart.wasm")
@@ -74,8 +73,9 @@ func TestTaggedEntities(t *testing.T) {
 	}
 }
 
-// However many events of an entity have the tag, it is listed once, with the
-// time of the last; what comes behind the limit is counted where it is known.
+// An entity is listed once, with the time of the last event, however many
+// events have the tag. Entities beyond the limit are only counted, if their
+// number is known.
 func TestTaggedIsEachOnce(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	events := func(yield func(client.Delivery, error) bool) {

@@ -70,7 +70,7 @@ func TestTokenCreate(t *testing.T) {
 	if after, err := os.ReadFile(file); err != nil || string(after) != string(before) {
 		t.Errorf("a line of a token that nobody has: %s, %v", after, err)
 	}
-	// A token that cannot be known to nodes is not left behind.
+	// A token whose hash cannot be stored is removed.
 	if got := hostd(t, "token", "create", "lost", "--file", filepath.Dir(file), "--out", secret+"2"); got.code != cli.ExitFailed {
 		t.Errorf("with a directory for a file: %+v", got)
 	}
@@ -105,7 +105,8 @@ func TestTokenCreate(t *testing.T) {
 		if got := hostd(t, append(args, "--token-file", bad)...); got.code != cli.ExitFailed || strings.Contains(got.err+got.out, "hst_") {
 			t.Errorf("hostd %s with a bad token: %+v", command, got)
 		}
-		// There is no module: a node that answers not_found has let the command in.
+		// There is no module, so a node that answers not_found has accepted the
+		// token.
 		if got := hostd(t, append(args, "--token-file", good)...); got.code != cli.ExitDone && !strings.Contains(got.err, "module") {
 			t.Errorf("hostd %s with a token: %+v", command, got)
 		}
@@ -121,30 +122,30 @@ func TestTokenCreate(t *testing.T) {
 	}
 }
 
-// TestATokenThroughAPipe: the command line reads what a shell puts in the place
-// of <(COMMAND), once, and waits for it no longer than for the whole command.
+// TestATokenThroughAPipe checks that a command reads the pipe that a shell
+// passes for <(COMMAND) once, and waits for it no longer than its timeout.
 func TestATokenThroughAPipe(t *testing.T) {
 	dir := t.TempDir()
 	fifo, hashes := filepath.Join(dir, "fifo"), filepath.Join(dir, "tokens")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { // the command that went without its pipe reads on
+	t.Cleanup(func() { // unblocks the command that ended without its pipe
 		if f, err := os.OpenFile(fifo, os.O_RDWR, 0); err == nil {
 			f.Close()
 		}
 	})
 	made := hostd(t, "token", "create", "ci", "--file", hashes)
 	node := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--auth", "required", "--token-file", hashes}})
-	// list runs a command while what is given is written to the pipe; whoever
-	// writes comes once the command reads, or not at all.
+	// list runs a command while text is written to the pipe. The writer opens
+	// the pipe once the command reads it, or never.
 	list := func(timeout, text string) outcome {
 		t.Helper()
 		var writing sync.WaitGroup
 		if text != "" {
 			writing.Go(func() {
 				if f, err := os.OpenFile(fifo, os.O_WRONLY, 0); err == nil {
-					_, _ = f.WriteString(text) // of a text that is too long the end is not read
+					_, _ = f.WriteString(text) // the end of a text that is too long isn't read
 					f.Close()
 				}
 			})
@@ -166,8 +167,8 @@ func TestATokenThroughAPipe(t *testing.T) {
 	}
 }
 
-// TestTokensGoOverTLS: without TLS a token goes no further than this machine,
-// unless that is asked for.
+// TestTokensGoOverTLS checks that without TLS a token is sent only to this
+// machine, unless the flag allows it.
 func TestTokensGoOverTLS(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(path, []byte("hst_x\n"), 0o600); err != nil {

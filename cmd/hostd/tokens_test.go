@@ -11,8 +11,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestTokensOfTheCluster: the cluster keeps the hash of a token that the
-// command line makes, and its bearer has the role.
+// TestTokensOfTheCluster checks that the cluster stores the hash of a token
+// from the command line, and that its bearer has the role.
 func TestTokensOfTheCluster(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
@@ -23,7 +23,7 @@ func TestTokensOfTheCluster(t *testing.T) {
 	for _, tt := range []struct {
 		as, args string
 		code     int
-		says     string // on either
+		says     string // expected on stdout or stderr
 	}{
 		{"root", "token create early --role viewer --out " + in("early"), cli.ExitDone, "nobody is admin: roles decide nothing, and whoever is let in has all rights; 'hostd binding put"},
 		{"root", "binding put token:early viewer", cli.ExitDone, "nobody is admin: roles decide nothing"},

@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// checkTop: what the node and a type of it do is one table each where nobody
-// follows, and one value as JSON.
+// checkTop checks that without following, the activity of the node and of one
+// of its types is one table each, and one JSON value.
 func checkTop(t *testing.T) {
 	t.Helper()
 	got := hostd(t, "top", "--interval", "1s")

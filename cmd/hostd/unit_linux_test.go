@@ -12,7 +12,7 @@ import (
 
 const unitFile = "../../deploy/systemd/hostd.service"
 
-// The unit's variables are keys, and its command one of ours.
+// The unit's variables are existing keys, and its command exists.
 func TestUnitNamesKeysThatExist(t *testing.T) {
 	text, err := os.ReadFile(unitFile)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/tests/support/loopback"
 )
 
-// The nouns and verbs are public: scripts are written against them.
+// The nouns and verbs are public, because scripts use them.
 func TestEveryCommandExists(t *testing.T) {
 	for _, path := range []string{
 		"version", "new", "build", "test", "dev", "demo", "serve", "bench", "verify", "recover",
@@ -134,8 +134,8 @@ func TestUnknownVariablesAreNamed(t *testing.T) {
 	}
 }
 
-// TestArgumentsThatAreNotUTF8AreRefused: no command sends them on as other
-// names.
+// TestArgumentsThatAreNotUTF8AreRefused checks that no command sends them
+// converted to different names.
 func TestArgumentsThatAreNotUTF8AreRefused(t *testing.T) {
 	got := hostd(t, "entity", "get", "counter", "\xff")
 	if got.code != cli.ExitUsage || !strings.Contains(got.err, "argument 4") || !strings.Contains(got.err, "UTF-8") {

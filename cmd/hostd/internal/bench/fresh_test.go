@@ -8,8 +8,9 @@ import (
 	"time"
 )
 
-// TestCPUOfOthersNodes: what nodes that the run has not started have taken is
-// told by their metrics, or by nothing where one of them does not tell.
+// TestCPUOfOthersNodes checks that the processor time of nodes that the run has
+// not started comes from their metrics, and is unknown if one of them does not
+// report it.
 func TestCPUOfOthersNodes(t *testing.T) {
 	taken := 1.5
 	tells := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -26,7 +27,7 @@ func TestCPUOfOthersNodes(t *testing.T) {
 		{[]string{tells.URL}, 1, 1500 * time.Millisecond},
 		{[]string{tells.URL, tells.URL}, 2, 3 * time.Second},
 		{[]string{tells.URL, refuses.URL}, 2, unknownTime},
-		{[]string{tells.URL}, 3, unknownTime}, // the others are not asked
+		{[]string{tells.URL}, 3, unknownTime}, // the others aren't asked
 		{nil, 0, unknownTime},
 	} {
 		b := &benchRun{report: NewReport("test", 0), asker: http.DefaultClient, metricsOf: c.of}
@@ -42,7 +43,7 @@ func TestCPUOfOthersNodes(t *testing.T) {
 	if cost := b.spent(t.Context(), workUnary).since(before); cost.Servers != 2*time.Second {
 		t.Errorf("a workload costs %v, wanted 2 s", cost.Servers)
 	}
-	taken = 1 // the node was started again
+	taken = 1 // the node was restarted
 	if cost := b.spent(t.Context(), workUnary).since(before); cost.Servers != 0 {
 		t.Errorf("a start of the node in between costs %v", cost.Servers)
 	}

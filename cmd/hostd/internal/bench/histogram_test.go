@@ -37,7 +37,7 @@ func TestResolution(t *testing.T) {
 	}
 }
 
-// The quantiles must be those of the sorted values, to within a bucket.
+// The quantiles equal those of the sorted values, to within a bucket.
 func TestQuantilesAgainstSorting(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var parts [3]Histogram

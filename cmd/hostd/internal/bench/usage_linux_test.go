@@ -44,7 +44,7 @@ func TestParseStatus(t *testing.T) {
 	}
 }
 
-// A process that works is seen to, and one that is not there is an error.
+// A busy process has CPU time, and a missing process is an error.
 func TestReadUsage(t *testing.T) {
 	before, err := ReadUsage(os.Getpid())
 	if err != nil {
@@ -83,7 +83,7 @@ func TestParseSwitches(t *testing.T) {
 	}
 }
 
-// A process whose threads wait for each other is seen to.
+// A process whose threads wait for each other has switches.
 func TestReadSwitches(t *testing.T) {
 	before, ok := Processes{os.Getpid()}.Usage()
 	if !ok {

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// command runs 'hostd test' with arguments, in place of the module's file.
+// command runs 'hostd test' with arguments, using the module instead of a file.
 func command(t *testing.T, wasm []byte, args ...string) (code int, out, talk string) {
 	t.Helper()
 	if testing.Short() {
@@ -37,7 +37,7 @@ func command(t *testing.T, wasm []byte, args ...string) (code int, out, talk str
 	return code, o.String(), e.String()
 }
 
-// caseFile writes a file of cases.
+// caseFile writes a case file.
 func caseFile(t *testing.T, text string) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "cases.yaml")
@@ -47,8 +47,8 @@ func caseFile(t *testing.T, text string) string {
 	return path
 }
 
-// TestExamplesPassTheirCases: those of the counter in each language that there
-// is one in, and those of types that send, set timers and keep a state.
+// TestExamplesPassTheirCases runs the cases of the counter in each language,
+// and of types that send, set timers and keep a durable state.
 func TestExamplesPassTheirCases(t *testing.T) {
 	for module, cases := range map[string]string{
 		"counter": "counter", "counter-c": "counter", "counter-rust": "counter", "counter-as": "counter", "counter-ts": "counter-ts", "transfer": "transfer", "session": "session",
@@ -63,8 +63,8 @@ func TestExamplesPassTheirCases(t *testing.T) {
 	}
 }
 
-// TestFailuresAreTold: what is not as it is wanted is shown, each by itself,
-// and the exit code says so.
+// TestFailuresAreTold checks that every difference is reported separately, and
+// that the exit code is set.
 func TestFailuresAreTold(t *testing.T) {
 	all := []struct {
 		what, text, module string
@@ -111,8 +111,8 @@ func TestFailuresAreTold(t *testing.T) {
 	}
 }
 
-// TestImpureModulesFail: whatever a case wants, a state that its events do not
-// make anywhere else is a failure.
+// TestImpureModulesFail checks that a case fails, whatever it expects, if a
+// replay of the events produces a different state.
 func TestImpureModulesFail(t *testing.T) {
 	file := caseFile(t, `
 cases:
@@ -131,8 +131,9 @@ cases:
 	}
 }
 
-// TestStoredStatesOfBefore: a case may begin with a state of an earlier version
-// that the module reads; what a command stores is of the module's own.
+// TestStoredStatesOfBefore checks that a case may start with a state of an
+// earlier version that the module reads, and that a command stores a state of
+// the current version.
 func TestStoredStatesOfBefore(t *testing.T) {
 	file := caseFile(t, `
 cases:
@@ -157,7 +158,7 @@ cases:
 	}
 }
 
-// TestResultsInJSON: a line for each case, and only those that were chosen.
+// TestResultsInJSON checks that there is a line for each of the selected cases.
 func TestResultsInJSON(t *testing.T) {
 	file := caseFile(t, `
 cases:
@@ -187,8 +188,8 @@ cases:
 	}
 }
 
-// TestGivenEventsAreTheModules: what the module cannot have stored is a fault
-// of the file, and not of the module.
+// TestGivenEventsAreTheModules checks that an event that the module cannot have
+// stored is a fault of the file, not of the module.
 func TestGivenEventsAreTheModules(t *testing.T) {
 	for module, rows := range map[string][][2]string{
 		"counter": {
@@ -216,7 +217,7 @@ func TestGivenEventsAreTheModules(t *testing.T) {
 	}
 }
 
-// compiled is a module in an engine.
+// compiled returns a compiled module.
 func compiled(t *testing.T, wasm []byte) (*guest.Module, abi.Limits) {
 	t.Helper()
 	if testing.Short() {

@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 )
 
-// TestFilesAreRefusedWithTheirPlace: what is no file of cases is told by its
-// line, with what was probably meant.
+// TestFilesAreRefusedWithTheirPlace checks that the error for an invalid file
+// has the line, and suggests what was probably meant.
 func TestFilesAreRefusedWithTheirPlace(t *testing.T) {
 	for _, c := range []struct{ text, says string }{
 		{"", "f.yaml: there are no cases in it"},
@@ -62,15 +62,15 @@ func TestFilesAreRefusedWithTheirPlace(t *testing.T) {
 	}
 }
 
-// TestValuesBecomePayloads: of YAML there is JSON with all its digits, or
-// bytes.
+// TestValuesBecomePayloads checks that YAML values become JSON with all digits,
+// or bytes.
 func TestValuesBecomePayloads(t *testing.T) {
 	deep := strings.Repeat("[", maxValueDepth+2) + strings.Repeat("]", maxValueDepth+2)
 	laughs := "[&a [xxxxxxxxxx,xxxxxxxxxx,xxxxxxxxxx,xxxxxxxxxx], &b [*a,*a,*a,*a,*a,*a,*a,*a], &c [*b,*b,*b,*b,*b,*b,*b,*b], &d [*c,*c,*c,*c,*c,*c,*c,*c], &e [*d,*d,*d,*d,*d,*d,*d,*d], &f [*e,*e,*e,*e,*e,*e,*e,*e], [*f,*f,*f,*f]]"
 	for _, c := range []struct {
 		text     string
 		encoding manifest.Encoding
-		want     string // with a ! before it: what the error says
+		want     string // if it begins with !, the text of the error
 	}{
 		{`{a: 1, b: [true, null, "x<y", 1.5, 2026-01-01]}`, manifest.JSON, `{"a":1,"b":[true,null,"x<y",1.5,"2026-01-01"]}`},
 		{`[9223372036854775807, 18446744073709551615, 123456789012345678901234567890, 0x10, 1_000, -0]`, manifest.JSON, `[9223372036854775807,18446744073709551615,1.2345678901234568e+29,16,1000,0]`},

@@ -11,7 +11,7 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// On a terminal somebody is asked, elsewhere nobody is.
+// A command asks only on a terminal.
 func TestConfirm(t *testing.T) {
 	for _, tt := range []struct {
 		typed    string

@@ -19,10 +19,10 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// connKey is under which a call's context has its connection.
+// connKey is the key of the connection in a call's context.
 type connKey struct{}
 
-// goes is a node whose process ends while it answers.
+// goes returns a session with a node whose process ends while it answers.
 func goes(t *testing.T, answer func(http.ResponseWriter, *net.TCPConn)) *Session {
 	t.Helper()
 	url := ends(t, answer)
@@ -34,7 +34,8 @@ func goes(t *testing.T, answer func(http.ResponseWriter, *net.TCPConn)) *Session
 	return NewSession(c, url, Stdio{}, time.Minute)
 }
 
-// ends is the URL of goes, of which each connection ends behind the answer.
+// ends returns the URL of the node of goes, which closes each connection after
+// the answer.
 func ends(t *testing.T, answer func(http.ResponseWriter, *net.TCPConn)) string {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -53,14 +54,14 @@ func ends(t *testing.T, answer func(http.ResponseWriter, *net.TCPConn)) string {
 	return srv.URL
 }
 
-// reset has the connection end as the kernel ends those of a killed process.
+// reset ends the connection as the kernel ends those of a killed process.
 func reset(t *testing.T, conn *net.TCPConn) {
 	if err := conn.SetLinger(0); err != nil {
 		t.Error(err)
 	}
 }
 
-// checkGone demands that an error says that the node went away.
+// checkGone checks that an error says that the node has gone away.
 func checkGone(t *testing.T, what string, err error) {
 	t.Helper()
 	if client.CodeOf(err) != connect.CodeUnknown || !strings.Contains(err.Error(), "the node went away") {
@@ -68,8 +69,8 @@ func checkGone(t *testing.T, what string, err error) {
 	}
 }
 
-// TestNodesThatGoAwayAreNamed: where a node ends while it answers, nobody has
-// canceled the call and no module has failed.
+// TestNodesThatGoAwayAreNamed checks that if a node ends while it answers, the
+// error is neither a cancellation nor a failure of a module.
 func TestNodesThatGoAwayAreNamed(t *testing.T) {
 	s := goes(t, func(_ http.ResponseWriter, conn *net.TCPConn) { reset(t, conn) })
 	_, err := Unary(t.Context(), s, s.EntityService.GetState, &entityv1.GetStateRequest{})
@@ -80,7 +81,7 @@ func TestNodesThatGoAwayAreNamed(t *testing.T) {
 	arrived := make(chan struct{})
 	s = goes(t, func(w http.ResponseWriter, _ *net.TCPConn) {
 		w.Header().Set("Content-Type", "application/connect+proto")
-		_, err := w.Write(make([]byte, 5)) // the head of an empty message
+		_, err := w.Write(make([]byte, 5)) // the prefix of an empty message
 		if err := errors.Join(err, http.NewResponseController(w).Flush()); err != nil {
 			t.Error(err)
 		}
@@ -103,7 +104,8 @@ func TestNodesThatGoAwayAreNamed(t *testing.T) {
 	}
 }
 
-// TestCallsThatAreCanceledSaySo: where the caller ends a call that is so.
+// TestCallsThatAreCanceledSaySo checks that a call that its caller cancels is
+// reported as canceled.
 func TestCallsThatAreCanceledSaySo(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
@@ -118,7 +120,7 @@ func TestCallsThatAreCanceledSaySo(t *testing.T) {
 	}
 }
 
-// hasNone is a node that has no entity.
+// hasNone is a node without entities.
 type hasNone struct {
 	entityv1connect.UnimplementedEntityServiceHandler
 	asked *atomic.Int64
@@ -129,8 +131,8 @@ func (h *hasNone) GetState(context.Context, *connect.Request[entityv1.GetStateRe
 	return nil, connect.NewError(connect.CodeNotFound, errors.New("there is none"))
 }
 
-// TestTheNextNodeIsAsked: where the node that is asked ends, what changes
-// nothing is asked again at the next, once at each, and its word is the answer.
+// TestTheNextNodeIsAsked checks that if a node ends, a read-only call is
+// repeated at the next nodes, once at each, and that their answer counts.
 func TestTheNextNodeIsAsked(t *testing.T) {
 	var asked [3]atomic.Int64
 	ended := func(i int) string {
@@ -150,7 +152,7 @@ func TestTheNextNodeIsAsked(t *testing.T) {
 		says  int
 	}{
 		{[]string{ended(0), ended(1), answers}, connect.CodeNotFound, [3]int64{1, 1, 1}, 2},
-		{[]string{answers, ended(0)}, connect.CodeNotFound, [3]int64{0, 0, 1}, 0}, // it has said so
+		{[]string{answers, ended(0)}, connect.CodeNotFound, [3]int64{0, 0, 1}, 0}, // it has answered
 		{[]string{ended(0), ended(1)}, connect.CodeUnknown, [3]int64{1, 1, 0}, 1},
 		{[]string{ended(0)}, connect.CodeUnknown, [3]int64{1, 0, 0}, 0},
 	} {

@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// TestAnInternalCommandIsNoMatterOfRoles: who sends one is not told to look at
-// roles, which do not help.
+// TestAnInternalCommandIsNoMatterOfRoles checks that a caller who sends one
+// gets no hint about roles, which would not help.
 func TestAnInternalCommandIsNoMatterOfRoles(t *testing.T) {
 	refused := &client.Error{Code: connect.CodePermissionDenied, Message: "no"}
 	if next := NextStep(refused); !strings.Contains(next, "auth whoami") {
@@ -22,8 +22,9 @@ func TestAnInternalCommandIsNoMatterOfRoles(t *testing.T) {
 	}
 }
 
-// TestAFailedGuestIsLookedAtByCommands: the log of one node of many is not where
-// its lines are found.
+// TestAFailedGuestIsLookedAtByCommands checks that the hint names the commands
+// that show the guest's log lines, because the log of any one node may not have
+// them.
 func TestAFailedGuestIsLookedAtByCommands(t *testing.T) {
 	next := NextStep(&client.Error{Code: connect.CodeInternal, Message: "guest fault"})
 	for _, want := range []string{"hostd logs TYPE", "hostd entity get TYPE ID"} {
@@ -33,7 +34,8 @@ func TestAFailedGuestIsLookedAtByCommands(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoJSONIsQuoted: who forgot the quotes of the shell is shown them.
+// TestWhatIsNoJSONIsQuoted checks that the hint shows the shell's quotes, which
+// the user has probably forgotten.
 func TestWhatIsNoJSONIsQuoted(t *testing.T) {
 	refused := &client.Error{Code: connect.CodeInvalidArgument, Message: "data is not JSON text, and the entity type's encoding is json"}
 	if next := NextStep(refused); !strings.Contains(next, `'{"amount":3}'`) {

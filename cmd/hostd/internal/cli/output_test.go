@@ -17,7 +17,7 @@ func TestPayloads(t *testing.T) {
 		{`{ "a": 12345678901234567890 }`, `{"a":12345678901234567890}`, `{"json":{"a":12345678901234567890}}`},
 		{"", "", "{}"},
 		{"\x00\xff", `"\x00\xff"`, `{"data":"AP8="}`},
-		{"\"\xff\"", `"\"\xff\""`, `{"data":"Iv8i"}`}, // valid JSON to Go, but not UTF-8
+		{"\"\xff\"", `"\"\xff\""`, `{"data":"Iv8i"}`}, // valid JSON for Go, but not UTF-8
 	} {
 		p := NewPayload([]byte(tt.in))
 		var out strings.Builder
@@ -30,7 +30,7 @@ func TestPayloads(t *testing.T) {
 	}
 }
 
-// What a module or a user chose must not move the cursor of a terminal.
+// Text from a module or a user must not move the cursor of a terminal.
 func TestCleanQuotesControlCharacters(t *testing.T) {
 	for in, want := range map[string]string{"plain ü": "plain ü", "a\x1b[2J": `"a\x1b[2J"`, "a\nb": `"a\nb"`, "\u009b": `"\u009b"`, "a\u202eb": `"a\u202eb"`, "\x7f": `"\x7f"`, "\xff": `"\xff"`} {
 		if got := Clean(in); got != want {
@@ -54,8 +54,8 @@ func TestJSONIsEscaped(t *testing.T) {
 	}
 }
 
-// TestAnswersBeginNoLine: what a guest wrote is read by lines, none of which
-// can be taken for one of this program; nothing else of it moves the cursor.
+// TestAnswersBeginNoLine checks that no line of a guest's text looks like
+// output of this program, and that it does not move the cursor.
 func TestAnswersBeginNoLine(t *testing.T) {
 	for in, want := range map[string]string{
 		"guest fault: panic: no\n\ngoroutine 1:\n\tmain.go:3\n": "internal: guest fault: panic: no\n    | goroutine 1:\n    |     main.go:3",

@@ -8,7 +8,8 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// Colours are for terminals that have them, and for whom they do not disturb.
+// Only terminals that support colours get them, unless the user has turned them
+// off.
 func TestPaint(t *testing.T) {
 	screen, _ := testkit.Terminal(t)
 	t.Setenv("NO_COLOR", "")
@@ -30,7 +31,7 @@ func TestPaint(t *testing.T) {
 	}
 }
 
-// A table is painted on a terminal, and as it always was elsewhere.
+// A table is coloured on a terminal, and plain elsewhere.
 func TestTablesOnTerminals(t *testing.T) {
 	screen, keys := testkit.Terminal(t)
 	t.Setenv("NO_COLOR", "")

@@ -14,7 +14,7 @@ var nodes = [][]string{
 var nodesHead = strings.Split("NODE\tSTATUS\tREACHABLE\tLEADS\tZONE\tVERSION", "\t")
 
 // On a terminal columns are aligned, numbers to the right, and no line ends
-// with room for what is not there.
+// with spaces.
 func TestTablesAreAligned(t *testing.T) {
 	want := strings.Join([]string{
 		"NODE      STATUS       REACHABLE  LEADS  ZONE  VERSION",
@@ -28,8 +28,8 @@ func TestTablesAreAligned(t *testing.T) {
 	}
 }
 
-// Where the terminal is too narrow, what is empty in each row gives way, and
-// nothing else does.
+// If the terminal is too narrow, only columns that are empty in every row are
+// omitted.
 func TestNarrowTables(t *testing.T) {
 	got := screenTable(nodesHead, nodes, 50, Paint{})
 	if head, _, _ := strings.Cut(got, "\n"); head != "NODE      STATUS       REACHABLE  LEADS  VERSION" {
@@ -43,7 +43,8 @@ func TestNarrowTables(t *testing.T) {
 	}
 }
 
-// What wants a look has a colour, and colours move no column.
+// Cells that need attention are coloured, and colours do not affect the
+// alignment.
 func TestTablesArePainted(t *testing.T) {
 	got := screenTable(nodesHead, nodes, 80, Paint{true})
 	for _, part := range []string{"\x1b[1mNODE\x1b[0m", "\x1b[32mup\x1b[0m ", "\x1b[33mup,draining\x1b[0m", "\x1b[31mdown\x1b[0m", "\x1b[31mfalse\x1b[0m"} {
@@ -55,7 +56,7 @@ func TestTablesArePainted(t *testing.T) {
 	if plain := screenTable(nodesHead, nodes, 80, Paint{}); bare != plain {
 		t.Errorf("got\n%s\nwant\n%s", bare, plain)
 	}
-	// The keys of an entity stand below its status.
+	// The members of an entity are listed below its status.
 	if got := screenTable([]string{"STATUS", "active"}, [][]string{{"sequence", "7"}}, 80, Paint{true}); strings.Contains(got, "\x1b[3") {
 		t.Errorf("painted: %q", got)
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestAListOfHashesIsNoToken: a command that is given the file of a node's
-// tokens is told so, and does not send a hash about as if it were a secret.
+// TestAListOfHashesIsNoToken checks that a command rejects the token file of a
+// node, instead of sending a hash as if it were a token.
 func TestAListOfHashesIsNoToken(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	read := func(text string) (string, error) {

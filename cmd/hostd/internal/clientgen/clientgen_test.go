@@ -27,7 +27,7 @@ var rewrite = flag.Bool("rewrite", false, "write the files of testdata that clie
 
 const digest = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff"
 
-// shopModule is a module that has of everything something.
+// shopModule returns a module that uses every feature.
 func shopModule(t *testing.T) Module {
 	t.Helper()
 	text, err := os.ReadFile("testdata/shop.json")
@@ -44,7 +44,7 @@ func shopModule(t *testing.T) Module {
 	return Module{digest, m}
 }
 
-// write writes a client of some types of a module.
+// write generates a client for some types of a module.
 func write(t *testing.T, lang string, m Module, types ...string) []byte {
 	t.Helper()
 	found := map[string]Module{}
@@ -68,8 +68,9 @@ func write(t *testing.T, lang string, m Module, types ...string) []byte {
 	return nil
 }
 
-// TestClientsAreAsWritten compares clients with files, of which that in Go is
-// compiled with this test. What TypeScript takes over as it is, is left out.
+// TestClientsAreAsWritten compares clients with files. The Go file is compiled
+// with this test. The part of the TypeScript client that is copied unchanged is
+// omitted.
 func TestClientsAreAsWritten(t *testing.T) {
 	for lang, file := range map[string]string{"ts": "shop.ts.txt", "go": "shop/hostd.go", "openapi": "shop.openapi.json"} {
 		got := write(t, lang, shopModule(t), "order", "blob-store", "client")
@@ -96,9 +97,9 @@ func TestClientsAreAsWritten(t *testing.T) {
 	}
 }
 
-// TestOneModuleOneClient: a client is the same whether its module was told by a
-// node or read from a file, it names the module, and has nothing of what
-// clients may not do.
+// TestOneModuleOneClient checks that a client is the same whether its module
+// comes from a node or from a file, that it names the module, and that it
+// contains nothing that clients may not use.
 func TestOneModuleOneClient(t *testing.T) {
 	read := shopModule(t)
 	text, err := json.Marshal(read.Manifest)
@@ -133,9 +134,9 @@ func TestOneModuleOneClient(t *testing.T) {
 	}
 }
 
-// TestOpenAPIIsValid has a library read the document.
+// TestOpenAPIIsValid parses the document with a library.
 func TestOpenAPIIsValid(t *testing.T) {
-	// Types that refer to themselves end with null, which the library passes over.
+	// Recursive types end with null, which the library ignores.
 	config := datamodel.NewDocumentConfiguration()
 	config.SkipCircularReferenceCheck = true
 	doc, err := libopenapi.NewDocumentWithConfiguration(write(t, "openapi", shopModule(t), "order", "blob-store", "client"), config)
@@ -156,8 +157,8 @@ func TestOpenAPIIsValid(t *testing.T) {
 	}
 }
 
-// TestGoClientReads: numbers of 64 bits come as digits too, and what is not
-// there is not sent.
+// TestGoClientReads checks that 64-bit numbers are also read as digits, and
+// that missing values are not sent.
 func TestGoClientReads(t *testing.T) {
 	told, err := shop.ReadOrderEvent(client.Event{Type: "placed", Data: []byte(`{"lines":[{"sku":"a","amount":"9007199254740993"},{"sku":"b","amount":2}]}`)})
 	if err != nil {
@@ -188,8 +189,8 @@ func generate(t *testing.T, args ...string) (code int, out, errs string) {
 	return code, stdout.String(), stderr.String()
 }
 
-// TestWrongOrdersWriteNothing: what cannot be done is said before anything is
-// written or called.
+// TestWrongOrdersWriteNothing checks that an impossible request fails before
+// anything is written or called.
 func TestWrongOrdersWriteNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	for want, args := range map[string][]string{
@@ -211,7 +212,8 @@ func TestWrongOrdersWriteNothing(t *testing.T) {
 	}
 }
 
-// TestOnlyGeneratedFilesAreReplaced: what a person wrote stays.
+// TestOnlyGeneratedFilesAreReplaced checks that a file that is not generated is
+// not overwritten.
 func TestOnlyGeneratedFilesAreReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "hostd.ts")
 	first := write(t, "ts", shopModule(t), "order")

@@ -16,8 +16,8 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
 
-// said is a message of a node with lines at seconds; a negative one is a second
-// line of the same moment.
+// said returns a message of a node with lines at the given seconds; a negative
+// number is a second line at the same moment.
 func said(node string, seconds ...int64) *clusterv1.TailLogsResponse {
 	m := &clusterv1.TailLogsResponse{NodeId: node}
 	for _, s := range seconds {
@@ -27,7 +27,7 @@ func said(node string, seconds ...int64) *clusterv1.TailLogsResponse {
 	return m
 }
 
-// scripted follows streams of which each tells what it has, and then fails.
+// scripted follows streams, each of which sends its messages and then fails.
 func scripted(streams [][]*clusterv1.TailLogsResponse, ends []error, reopened *int, reopen func() error) *follow {
 	at := -1
 	return &follow{
@@ -61,10 +61,10 @@ func taken(f *follow, ctx context.Context) (texts []string, failed error) {
 	return texts, nil
 }
 
-// TestFollowingOutlivesNodes: where the node that was asked ends, whether with
-// an error or without, the next one is asked, after some attempts, and each
-// line is told once: those of one moment too, and those whose clock was set
-// back. An error that another node would answer too ends it.
+// TestFollowingOutlivesNodes checks that if a stream ends, with or without an
+// error, the next node is asked, after some attempts, and that each line is
+// printed once, even if lines have the same time or a clock was set back. An
+// error that any node would return ends following.
 func TestFollowingOutlivesNodes(t *testing.T) {
 	gone := &client.Error{Code: connect.CodeUnavailable, Message: "gone"}
 	denied := &client.Error{Code: connect.CodePermissionDenied, Message: "denied"}
@@ -86,8 +86,8 @@ func TestFollowingOutlivesNodes(t *testing.T) {
 	}
 }
 
-// TestFollowingGivesUp: where no node is there for as long as a command may
-// take, or nobody waits any more.
+// TestFollowingGivesUp checks that following ends if no node answers within the
+// timeout of a command, or if the caller cancels.
 func TestFollowingGivesUp(t *testing.T) {
 	nobody, reopened := errors.New("nobody answers"), 0
 	f := scripted([][]*clusterv1.TailLogsResponse{{said("n1", 1)}}, []error{nil}, &reopened, func() error { return nobody })

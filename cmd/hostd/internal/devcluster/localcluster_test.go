@@ -16,7 +16,7 @@ import (
 )
 
 func TestChooseAddrs(t *testing.T) {
-	// A row of ports of which the second is taken.
+	// A range of ports of which the second is in use.
 	host := loopback.Host()
 	taken, err := net.Listen("tcp", host+":7071")
 	if err != nil {
@@ -54,8 +54,8 @@ func TestChooseAddrs(t *testing.T) {
 	}
 }
 
-// Ports that were chosen stay those of the nodes: nobody else takes them for
-// any or for the next one, and a node listens on its own again and again.
+// Chosen ports stay reserved for the nodes: no other process gets them, and a
+// node can listen on its own port repeatedly.
 func TestChosenPortsAreHeld(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("ports are held on Linux only")
@@ -70,7 +70,7 @@ func TestChosenPortsAreHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer second.release()
-	for _, addr := range slices.Concat(second.clients, second.peers)[1:] { // the first was asked for
+	for _, addr := range slices.Concat(second.clients, second.peers)[1:] { // the first was requested by number
 		if slices.Contains(slices.Concat(first.clients, first.peers), addr) {
 			t.Errorf("%s is chosen again", addr)
 		}
@@ -88,7 +88,7 @@ func TestChosenPortsAreHeld(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		peer.Close() // and the system remembers it for a while
+		peer.Close() // and its connection is in TIME_WAIT
 		conn.Close()
 		l.Close()
 	}
@@ -109,8 +109,8 @@ func TestChosenPortsAreHeld(t *testing.T) {
 	}
 }
 
-// A node that lost its data must find the others: nobody may found a second
-// cluster beside the first.
+// A node that has lost its data must find the others instead of bootstrapping a
+// second cluster.
 func TestOnlyAnEmptyClusterIsFounded(t *testing.T) {
 	addrs := []string{"a:1", "b:2", "c:3"}
 	if got := clusterFlags(addrs[:1], 0, true); len(got) != 0 {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestFaultsAreShownByLines: text of a guest is cleaned once, line by line.
+// TestFaultsAreShownByLines checks that a guest's text is escaped once, line by
+// line.
 func TestFaultsAreShownByLines(t *testing.T) {
 	var talk bytes.Buffer
 	l := &Live{Options: Options{Talk: &talk}}

@@ -22,7 +22,7 @@ func write(t *testing.T, path string) {
 	}
 }
 
-// watched is a watcher of a directory with sources of Go.
+// watched returns a watcher of a directory with Go sources.
 func watched(t *testing.T, dir string) *watcher {
 	t.Helper()
 	w, err := newWatcher(dir, []string{".go"}, func(err error) { t.Error(err) })
@@ -46,8 +46,8 @@ func await(t *testing.T, w *watcher, what string) {
 	}
 }
 
-// TestSourcesAreWatched: those of a project, in directories that come later
-// too.
+// TestSourcesAreWatched checks the sources of a project, including those in
+// directories that are created later.
 func TestSourcesAreWatched(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, "below"), 0o755); err != nil {
@@ -66,8 +66,8 @@ func TestSourcesAreWatched(t *testing.T) {
 	await(t, w, "the end of main.go")
 }
 
-// TestOthersAreNotWatched: neither files that are no sources nor directories
-// that have none.
+// TestOthersAreNotWatched checks that other files and skipped directories cause
+// no change.
 func TestOthersAreNotWatched(t *testing.T) {
 	dir := t.TempDir()
 	others := []string{"node_modules", "hostd-sdk", ".git", "target"}
@@ -80,7 +80,7 @@ func TestOthersAreNotWatched(t *testing.T) {
 	}
 	list := w.events.WatchList()
 	slices.Sort(list)
-	if err := w.close(); err != nil { // what follows is not its goroutine's
+	if err := w.close(); err != nil { // what follows no longer runs on its goroutine
 		t.Fatal(err)
 	}
 	if want := []string{dir, filepath.Join(dir, "below")}; !slices.Equal(list, want) {
@@ -102,8 +102,8 @@ func TestOthersAreNotWatched(t *testing.T) {
 	}
 }
 
-// TestManyChangesAreOne: an editor, or a branch that is changed, writes many
-// files at once.
+// TestManyChangesAreOne checks that many files that are written at once, by an
+// editor or by changing a branch, are reported as one change.
 func TestManyChangesAreOne(t *testing.T) {
 	dir := t.TempDir()
 	w := watched(t, dir)
@@ -116,7 +116,8 @@ func TestManyChangesAreOne(t *testing.T) {
 	}
 }
 
-// TestWatchingIsBounded: a directory that is no project is refused.
+// TestWatchingIsBounded checks that a directory that is too large for a project
+// is rejected.
 func TestWatchingIsBounded(t *testing.T) {
 	dir := t.TempDir()
 	for i := range maxDirectories {

@@ -12,7 +12,7 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// TestPartsOfFlags: what is no part is refused, before anything is asked.
+// TestPartsOfFlags checks that invalid flags are rejected before any call.
 func TestPartsOfFlags(t *testing.T) {
 	parse := func(args ...string) (string, error) {
 		var p Part
@@ -70,8 +70,8 @@ func TestPartsOfFlags(t *testing.T) {
 	}
 }
 
-// TestStepsToCome: a step that nobody has taken in its time is due, and is not
-// shown as one of the past.
+// TestStepsToCome checks that a step that was not performed in time is shown as
+// due, and not with a time in the past.
 func TestStepsToCome(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	r := &modulev1.Rollout{Steps: []uint32{5000, 10_000}, Pause: durationpb.New(time.Minute)}

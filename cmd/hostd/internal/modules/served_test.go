@@ -6,7 +6,8 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// TestPartsAreSaid: what a module does of types that another one serves.
+// TestPartsAreSaid checks the text about a module's part in types that a
+// different module serves.
 func TestPartsAreSaid(t *testing.T) {
 	m := &modulev1.Module{Parts: []*modulev1.Part{
 		{EntityType: "a", Kind: modulev1.Part_KIND_ROLLOUT, Share: 500, Prefix: "vip-", State: modulev1.Rollout_STATE_PAUSED},

@@ -10,8 +10,8 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// TestShadowsOfFlags: what is no share is refused, and so is what is about a
-// module that serves, before anything is asked.
+// TestShadowsOfFlags checks that an invalid share, and flags for a serving
+// module, are rejected before any call.
 func TestShadowsOfFlags(t *testing.T) {
 	for args, want := range map[string]string{
 		"": "", "--shadow=10%": "10%", "--shadow=0.01%": "0.01%", "--shadow=100%": "100%", "--shadow=off": "off", "--force": "",
@@ -30,7 +30,8 @@ func TestShadowsOfFlags(t *testing.T) {
 	}
 }
 
-// TestShadowsAreShown, with a rollout and without one, as text and as JSON.
+// TestShadowsAreShown checks the output with a rollout and without one, as text
+// and as JSON.
 func TestShadowsAreShown(t *testing.T) {
 	s := &modulev1.Shadow{
 		Digest: "ab", Share: 1000, Compared: 90, Differ: 3, Dropped: 7, PassedOver: 2, Fuel: 1000, OtherFuel: 1250, SilentNodes: 1, Note: "a note",

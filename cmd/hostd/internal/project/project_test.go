@@ -22,7 +22,7 @@ func command(t *testing.T, args ...string) (code int, out, talk string) {
 	return code, o.String(), e.String()
 }
 
-// made makes a project in Go and returns its directory.
+// made creates a Go project and returns its directory.
 func made(t *testing.T) string {
 	t.Helper()
 	// Nothing is fetched: neither the SDK nor another toolchain.
@@ -49,8 +49,8 @@ func edit(t *testing.T, path, old, new string) {
 	}
 }
 
-// TestProjectsInGo: a new project builds, and what does not build, or does not
-// keep the contract, takes no module's place.
+// TestProjectsInGo checks that a new project builds, and that a module that
+// does not build or violates the contract replaces no existing module.
 func TestProjectsInGo(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles modules, on one goroutine")
@@ -91,8 +91,8 @@ func TestProjectsInGo(t *testing.T) {
 	}
 }
 
-// TestProjectsHaveWhatTheyNeed: the files of a project, without the tests of
-// the SDK.
+// TestProjectsHaveWhatTheyNeed checks the files of a project, which exclude the
+// SDK's tests.
 func TestProjectsHaveWhatTheyNeed(t *testing.T) {
 	files, err := contents("go", "lamp")
 	if err != nil {
@@ -113,8 +113,8 @@ func TestProjectsHaveWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// TestNewLeavesOthersAlone: nothing is written where something is, and nothing
-// is left of what failed.
+// TestNewLeavesOthersAlone checks that existing files are not overwritten, and
+// that a failure leaves nothing behind.
 func TestNewLeavesOthersAlone(t *testing.T) {
 	full := filepath.Join(t.TempDir(), "full")
 	if err := os.MkdirAll(full, 0o755); err != nil {
@@ -138,7 +138,7 @@ func TestNewLeavesOthersAlone(t *testing.T) {
 	if err := os.Mkdir(empty, 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// A file where a directory has to be.
+	// A file where a directory is needed.
 	if err := write(empty, map[string][]byte{"a/b": nil, "a": nil, "c/d": nil}); err == nil {
 		t.Error("a file became a directory")
 	}
@@ -166,8 +166,8 @@ func list(t *testing.T, dir string) (names []string) {
 	return names
 }
 
-// TestBuildNeedsAProject: what is no project is not built, and a tool that is
-// missing is named.
+// TestBuildNeedsAProject checks that a directory without a project is rejected,
+// and that the error for a missing tool names it.
 func TestBuildNeedsAProject(t *testing.T) {
 	if code, _, talk := command(t, "build", t.TempDir()); code != cli.ExitFailed || !strings.Contains(talk, "hostd new") {
 		t.Errorf("%d %s", code, talk)
@@ -187,7 +187,7 @@ func TestBuildNeedsAProject(t *testing.T) {
 	}
 }
 
-// TestStepsAreTheReadmes: what new prints is what the README says.
+// TestStepsAreTheReadmes checks that new prints the commands of the README.
 func TestStepsAreTheReadmes(t *testing.T) {
 	files, err := contents("go", "lamp")
 	if err != nil {

@@ -6,8 +6,7 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
 
-// TestShardsThatLackReplicas: what counts is who can be asked, not who is a
-// voter on paper.
+// TestShardsThatLackReplicas checks that only reachable voters count.
 func TestShardsThatLackReplicas(t *testing.T) {
 	members := func(reached ...bool) (out []*clusterv1.Member) {
 		for i, r := range reached {
@@ -49,7 +48,7 @@ func TestShardsThatLackReplicas(t *testing.T) {
 	}
 }
 
-// How many more nodes may be lost is what the weakest shard survives.
+// The weakest shard determines how many further nodes may fail.
 func TestTolerance(t *testing.T) {
 	members := func(reached ...bool) (out []*clusterv1.Member) {
 		for i, r := range reached {

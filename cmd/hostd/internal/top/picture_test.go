@@ -15,9 +15,9 @@ func of(node string, commands float64, took *clusterv1.StageTime) *clusterv1.Wat
 	}
 }
 
-// TestNodesAreAddedUp: rates are sums and latencies the longest; a node that
-// does not answer is said to be missing until it does, and one that is silent
-// for long is forgotten.
+// TestNodesAreAddedUp checks that rates are added and latencies are the
+// maximum, that a node that does not answer is reported as missing until it
+// does, and that its old statistics are dropped eventually.
 func TestNodesAreAddedUp(t *testing.T) {
 	p, now := newPicture(time.Second), time.Unix(1000, 0)
 	written := func() string {
@@ -54,8 +54,8 @@ func TestNodesAreAddedUp(t *testing.T) {
 	}
 }
 
-// TestPicturesFitTheScreen: of many types those with the most commands are
-// written.
+// TestPicturesFitTheScreen checks that of many types only those with the most
+// commands are shown.
 func TestPicturesFitTheScreen(t *testing.T) {
 	p := newPicture(time.Second)
 	m := of("n1", 1, nil)

@@ -19,7 +19,7 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the golden files instead of comparing with them")
 
-// sample is a file of so many events with a module of so many bytes.
+// sample returns a file with that many events and a module of size bytes.
 func sample(t testing.TB, events, size int) ([]byte, []Event) {
 	t.Helper()
 	module := bytes.Repeat([]byte("w"), size)
@@ -76,8 +76,8 @@ func TestReadIsWhatWasWritten(t *testing.T) {
 	}
 }
 
-// TestDamageIsSeen: each flipped bit, each end too early and each byte too
-// many.
+// TestDamageIsSeen checks every flipped bit, every truncation and an additional
+// byte.
 func TestDamageIsSeen(t *testing.T) {
 	whole, _ := sample(t, 2, 20)
 	for i := range whole {
@@ -95,7 +95,8 @@ func TestDamageIsSeen(t *testing.T) {
 	}
 }
 
-// TestHistoriesHaveNoGaps: neither is one written, nor one that ends too early.
+// TestHistoriesHaveNoGaps checks that a file with a gap, or with an early end,
+// is neither written nor read.
 func TestHistoriesHaveNoGaps(t *testing.T) {
 	w, err := NewWriter(io.Discard, About{Sequence: 2}, nil)
 	if err != nil {
@@ -106,8 +107,8 @@ func TestHistoriesHaveNoGaps(t *testing.T) {
 	}
 }
 
-// TestHistoriesBeginWithAState: where the first events were cut, the first one
-// follows the state, which may have no bytes.
+// TestHistoriesBeginWithAState checks that if the first events were truncated,
+// the first remaining event follows the state, which may be empty.
 func TestHistoriesBeginWithAState(t *testing.T) {
 	module := []byte("module")
 	digest := sha256.Sum256(module)

@@ -15,7 +15,7 @@ import (
 
 func profile() *pprofile.Profile {
 	p := &pprofile.Profile{Of: "cart", Began: time.Unix(1000, 0), Long: 30 * time.Second}
-	for range 2 { // nodes
+	for range 2 { // two nodes
 		p.Add(pprofile.Stack{Functions: []string{"hot", "decide", "hostd_handle"}, Samples: 3, Fuel: 3000})
 		p.Add(pprofile.Stack{Functions: []string{"cold", "decide", "hostd_handle"}, Samples: 1, Fuel: 1000})
 	}
@@ -23,8 +23,8 @@ func profile() *pprofile.Profile {
 	return p
 }
 
-// TestToolsReadIt: Go's own pprof reads the file, with the sums, the names and
-// who called whom.
+// TestToolsReadIt checks that Go's own pprof reads the file, with the totals,
+// the names and the call graph.
 func TestToolsReadIt(t *testing.T) {
 	content, err := profile().Encode()
 	if err != nil {
@@ -51,7 +51,8 @@ func TestToolsReadIt(t *testing.T) {
 	}
 }
 
-// TestEncodingIsStable: the same stacks in any order are the same bytes.
+// TestEncodingIsStable checks that the same stacks in any order have the same
+// bytes.
 func TestEncodingIsStable(t *testing.T) {
 	first, err := profile().Encode()
 	if err != nil {

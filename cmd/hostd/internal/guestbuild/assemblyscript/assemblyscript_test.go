@@ -16,7 +16,7 @@ const example = "../../../../../examples/wasm/cart-as"
 
 var builder = guests.Builder{Build: Build, Missing: toolchain.ErrMissing}
 
-// withCompiler has the compiler of the example counter-as in the path.
+// withCompiler puts the compiler of the example counter-as in the path.
 func withCompiler(t *testing.T) {
 	t.Helper()
 	bin, err := filepath.Abs("../../../../../examples/wasm/counter-as/node_modules/.bin")
@@ -47,8 +47,8 @@ func TestRestOfTheSDK(t *testing.T) {
 	guests.RestsAreEqual(t, guests.Compile(t, testkit.BuildGuest(t, guests.Rest), nil), rest)
 }
 
-// A project's own SDK is used, and mistakes are told by file and line. What
-// fails leaves no module.
+// A project's own SDK is used, and mistakes are reported with file and line. A
+// failed build leaves no module.
 func TestMistakesAreTold(t *testing.T) {
 	withCompiler(t)
 	builder.ToldMistakes(t, "guest.ts", "export * from \"hostd-exports\";\n", []guests.Mistake{
@@ -58,7 +58,8 @@ func TestMistakesAreTold(t *testing.T) {
 	})
 }
 
-// The project's compiler comes before one above it, and that before the path's.
+// The project's compiler takes precedence over one in a directory above it, and
+// that over the one in the path.
 func TestCompilerOfTheProject(t *testing.T) {
 	root := t.TempDir()
 	dir, bin := filepath.Join(root, "a", "project"), filepath.Join(root, "bin")

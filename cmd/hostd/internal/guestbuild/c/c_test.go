@@ -28,8 +28,8 @@ func TestRestOfTheSDK(t *testing.T) {
 	guests.RestsAreEqual(t, guests.Compile(t, testkit.BuildGuest(t, guests.Rest), nil), rest)
 }
 
-// A project's own SDK is used, and mistakes are told by file and line. What
-// fails leaves no module.
+// A project's own SDK is used, and mistakes are reported with file and line. A
+// failed build leaves no module.
 func TestMistakesAreTold(t *testing.T) {
 	builder.ToldMistakes(t, "guest.c", "#include \"hostd.h\"\n", []guests.Mistake{
 		{File: "readme.txt", Without: true, Want: "must be one, or main.c"},

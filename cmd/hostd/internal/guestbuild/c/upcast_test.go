@@ -15,8 +15,8 @@ import (
 	"github.com/hostd/hostd/tests/support/guests"
 )
 
-// forms is a guest whose events have had other forms before; its table of
-// events is EVENTS.
+// forms is a guest whose events have earlier forms; its table of events is
+// EVENTS.
 const forms = `#pragma clang diagnostic ignored "-Wunused"
 #include "hostd.h"
 
@@ -74,8 +74,8 @@ func formsProject(t *testing.T, events string) string {
 	return dir
 }
 
-// An event goes through all the forms after its own, for the state as for
-// readers. Others stay as they are, and what cannot be read is a fault.
+// An event is upcast through all later forms, for the state and for readers.
+// Other events are unchanged, and an unreadable event is a fault.
 func TestFormsAreUpcastOneByOne(t *testing.T) {
 	module := formsGuest(t, formsOfToday)
 	guests.Conforms(t, module)
@@ -133,7 +133,7 @@ func TestFormsAreUpcastOneByOne(t *testing.T) {
 	}
 }
 
-// A table of events that makes no sense is told when the module is described.
+// An inconsistent table of events is reported when the module is described.
 func TestFormsThatMakeNoSenseAreRefused(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: compilers of other languages run in the long mode")

@@ -20,9 +20,9 @@ import (
 	"github.com/hostd/hostd/tests/support/guests"
 )
 
-// TestFaultsOfScripts: whatever a script does wrong ends its call and its
-// instance, within the fuel of a command, and what it threw is told with the
-// line of the source.
+// TestFaultsOfScripts checks that every fault of a script ends its call and its
+// instance, within the fuel of a command, and that the exception is reported
+// with the source line.
 func TestFaultsOfScripts(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "odd")), guest.Options{})
 	if err != nil {
@@ -75,8 +75,8 @@ func TestFaultsOfScripts(t *testing.T) {
 	}
 }
 
-// TestWhatScriptsSeeOfTheirCall: the clock and the random numbers are those of
-// the call, equal in any instance.
+// TestWhatScriptsSeeOfTheirCall checks that the clock and the random numbers
+// are those of the call, and the same in any instance.
 func TestWhatScriptsSeeOfTheirCall(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "odd")), guest.Options{})
 	if err != nil {
@@ -110,7 +110,7 @@ func TestWhatScriptsSeeOfTheirCall(t *testing.T) {
 	if len(got.Numbers) != 2 || got.Numbers[0] == got.Numbers[1] || got.Numbers[0] < 0 || got.Numbers[0] >= 1 || !strings.HasPrefix(got.Loaded, "0 0.") {
 		t.Errorf("%+v", got)
 	}
-	// The other instance has run a command before, and begins with other numbers.
+	// The other instance has run a command already, and its seed differs.
 	g, err := m.InstantiateVaried(t.Context(), 99, 7)
 	if err != nil {
 		t.Fatal(err)
@@ -140,7 +140,8 @@ func TestWhatScriptsSeeOfTheirCall(t *testing.T) {
 	}
 }
 
-// TestWhatScriptsPutOut: all that a command may ask the host for.
+// TestWhatScriptsPutOut checks everything that a command may request from the
+// host.
 func TestWhatScriptsPutOut(t *testing.T) {
 	var log bytes.Buffer
 	m, err := compile(t, build(t, project(t, "odd")), guest.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
@@ -175,7 +176,8 @@ four 0 count "" false "0 3 * * *" Europe/Berlin skip
 			t.Errorf("the log has not %s:\n%s", line, log.String())
 		}
 	}
-	// A reply of any size up to the limit, and the host's no beyond.
+	// Replies of sizes up to the limit, and a larger one, which the host
+	// rejects.
 	for _, size := range []int{0, 1000, 64 << 10, 200_000} {
 		out, err := handle(t, g, abi.HandleEvents, input("large", fmt.Sprint(size)))
 		if err != nil || string(out.Reply) != `"`+strings.Repeat("x", size)+`"` {
@@ -184,8 +186,8 @@ four 0 count "" false "0 3 * * *" Europe/Berlin skip
 	}
 }
 
-// TestEventsOfScripts: events come back as they were, in all their versions,
-// and a rejection is one however late it comes.
+// TestEventsOfScripts checks that events are decoded as they were emitted, in
+// all their versions, and that a late rejection is still a rejection.
 func TestEventsOfScripts(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "odd")), guest.Options{})
 	if err != nil {
@@ -218,7 +220,8 @@ func TestEventsOfScripts(t *testing.T) {
 			t.Errorf("%s: %v %+v", wrong, err, out)
 		}
 	}
-	// What evolves is what was written, not what the command has in its hands.
+	// The event function gets the encoded event, and not the object of the
+	// command handler.
 	if out, err = handle(t, g, abi.HandleEvents, input("alias", "")); err != nil || string(out.Reply) != `["a",null]` {
 		t.Errorf("%v %s", err, out.Reply)
 	}
@@ -239,8 +242,8 @@ func TestEventsOfScripts(t *testing.T) {
 	}
 }
 
-// TestNumbersOfScripts: a script gets the corner cases of package jsontext with
-// all their digits, and writes them so.
+// TestNumbersOfScripts checks that a script receives the corner cases of
+// package jsontext with all their digits, and writes them with all digits.
 func TestNumbersOfScripts(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "numbers")), guest.Options{})
 	if err != nil {
@@ -261,7 +264,7 @@ func TestNumbersOfScripts(t *testing.T) {
 	for line := range strings.Lines(string(cases)) {
 		in, want, ok := strings.Cut(strings.TrimSuffix(line, "\n"), " => ")
 		if !ok || want == "refused" {
-			continue // is refused at the doors
+			continue // the API rejects it
 		}
 		for _, text := range []string{in, want} {
 			got, err := jsontext.Canonical([]byte(answer("any", text)))
@@ -307,9 +310,9 @@ func TestNumbersOfScripts(t *testing.T) {
 	}
 }
 
-// TestTimesOfScripts: a time later than the host has is never, and with one that
-// is before 1970 or none the host rejects the command, whoever has sent it: it is
-// no fault of the module.
+// TestTimesOfScripts checks that a time beyond the host's range means never,
+// and that the host rejects the command if the time is before 1970 or invalid.
+// That is not a fault of the module, because the time may come from a caller.
 func TestTimesOfScripts(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "numbers")), guest.Options{})
 	if err != nil {
@@ -319,7 +322,7 @@ func TestTimesOfScripts(t *testing.T) {
 	const never = math.MaxInt64
 	for _, c := range []struct {
 		at  string
-		due int64 // -1: it is rejected
+		due int64 // -1: rejected
 	}{
 		{`{"date":"9999-12-31T23:59:59Z"}`, never},
 		{`{"date":"2300-01-01T00:00:00Z"}`, never},
@@ -350,8 +353,7 @@ func TestTimesOfScripts(t *testing.T) {
 	}
 }
 
-// TestSchedulesOfScripts: what the SDK takes for a schedule is what the host
-// takes for one.
+// TestSchedulesOfScripts checks that SDK and host accept the same schedules.
 func TestSchedulesOfScripts(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "numbers")), guest.Options{})
 	if err != nil {
@@ -379,8 +381,8 @@ func TestSchedulesOfScripts(t *testing.T) {
 	}
 }
 
-// TestLongNamesOfScripts: a name that no frame can hold is over a limit of the
-// host, and no fault of the script.
+// TestLongNamesOfScripts checks that a name that does not fit a frame exceeds a
+// limit of the host, and is not a fault of the script.
 func TestLongNamesOfScripts(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "numbers")), guest.Options{})
 	if err != nil {
@@ -394,8 +396,9 @@ func TestLongNamesOfScripts(t *testing.T) {
 	}
 }
 
-// TestStatesOfScripts: a durable state is put out when it changed, is put back
-// by a rejection, and a bigint in it is one after a load.
+// TestStatesOfScripts checks that a durable state is emitted if it changed,
+// that a rejection restores it, and that a bigint in it is still one after a
+// load.
 func TestStatesOfScripts(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "odd")), guest.Options{})
 	if err != nil {
@@ -432,8 +435,9 @@ func TestStatesOfScripts(t *testing.T) {
 	}
 }
 
-// TestStatesAreMigrated: a state of each version that is listed is read, as
-// today's form of it; another version is not, and the conformance suite agrees.
+// TestStatesAreMigrated checks that a state of each listed version is migrated
+// to the current version, that other versions are rejected, and that the
+// conformance suite passes.
 func TestStatesAreMigrated(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "drafts")), guest.Options{})
 	if err != nil {
@@ -496,7 +500,7 @@ func TestStatesAreMigrated(t *testing.T) {
 		{2, "placed.v2", `{"count":"900719925474099100","item":""}`, "placed.v3", `{"count":1801439850948198200,"item":""}`},
 		{2, "placed.v3", `{ "count":9007199254740993}`, "placed.v3", `{ "count":9007199254740993}`},
 		{2, "unheard", `{}`, "unheard", `{}`},
-		{2, "state", `{"sum":1}`, "state", `{"sum":1}`}, // an event of the type's own
+		{2, "state", `{"sum":1}`, "state", `{"sum":1}`}, // a real event of the type
 		{2, "unheard", ``, "unheard", ``},
 	} {
 		answer, err := g.Upcast(e.typ, abi.AppendInputEvent(nil, 1, 2, e.stored, []byte(e.payload)))

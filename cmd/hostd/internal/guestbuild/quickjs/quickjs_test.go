@@ -16,7 +16,8 @@ import (
 
 const installed = "../../../../../examples/wasm/counter-ts/node_modules"
 
-// project is a copy of a project of testdata, with the packages of an example.
+// project returns a copy of a testdata project, with the packages of an
+// example.
 func project(t *testing.T, name string) string {
 	t.Helper()
 	packages, err := filepath.Abs(installed)
@@ -48,7 +49,7 @@ func write(t *testing.T, dir, name, text string) {
 	}
 }
 
-// build builds a project that has to build.
+// build builds a project and fails the test if that fails.
 func build(t *testing.T, dir string) []byte {
 	t.Helper()
 	var log bytes.Buffer
@@ -85,16 +86,16 @@ func compile(t *testing.T, wasm []byte, options guest.Options) (*guest.Module, e
 	return m, err
 }
 
-// TestModulesAreReproducible: the same sources are the same bytes, wherever
-// they lie.
+// TestModulesAreReproducible checks that the same sources produce the same
+// bytes in any directory.
 func TestModulesAreReproducible(t *testing.T) {
 	if a, b := build(t, project(t, "odd")), build(t, project(t, "odd")); !bytes.Equal(a, b) {
 		t.Error("two builds differ")
 	}
 }
 
-// TestWhatDoesNotBuild: each has an error that says what to do, and no file is
-// written or changed.
+// TestWhatDoesNotBuild checks that each error says what to do, and that no file
+// is written or changed.
 func TestWhatDoesNotBuild(t *testing.T) {
 	const entity = "import { entity, serve } from '@hostd/guest';\n"
 	for name, test := range map[string]struct {
@@ -131,8 +132,8 @@ func TestWhatDoesNotBuild(t *testing.T) {
 	}
 }
 
-// TestEngineIsKnown: another engine than the one that is known, and a project
-// without one, are refused with what installs it.
+// TestEngineIsKnown checks that an unknown engine, and a project without an
+// engine, are rejected with the command that installs it.
 func TestEngineIsKnown(t *testing.T) {
 	dir := project(t, "odd")
 	path := filepath.Join(dir, "node_modules", enginePackage)
@@ -159,7 +160,7 @@ func TestEngineIsKnown(t *testing.T) {
 	}
 }
 
-// TestScriptsThatDoNotLoad: what a script throws while it is loaded is told,
+// TestScriptsThatDoNotLoad checks that an exception during loading is reported,
 // with its line.
 func TestScriptsThatDoNotLoad(t *testing.T) {
 	const begin = "import { entity, serve } from '@hostd/guest';\n"
@@ -203,7 +204,7 @@ func words(err error) string {
 	return ""
 }
 
-// newGuest is an instance of the odd module, with an entity of a type loaded.
+// newGuest returns an instance of the odd module, with a loaded entity.
 func newGuest(t *testing.T, m *guest.Module, typ uint32) *guest.Instance {
 	t.Helper()
 	g, err := m.Instantiate(t.Context())
@@ -229,7 +230,7 @@ func input(name, payload string) []byte {
 
 const now = 1_700_000_000_123_456_789
 
-// handle runs a command, and parses what it puts out.
+// handle runs a command, and parses its output.
 func handle(t *testing.T, g *guest.Instance, mode abi.Mode, in []byte) (*abi.Output, error) {
 	t.Helper()
 	frames, err := g.Handle(0, in, guest.Env{Now: now, Seed: 42})

@@ -28,8 +28,8 @@ func TestRestOfTheSDK(t *testing.T) {
 	guests.RestsAreEqual(t, guests.Compile(t, testkit.BuildGuest(t, guests.Rest), nil), rest)
 }
 
-// A project's own SDK is used, and mistakes are told by file and line. What
-// fails leaves no module.
+// A project's own SDK is used, and mistakes are reported with file and line. A
+// failed build leaves no module.
 func TestMistakesAreTold(t *testing.T) {
 	builder.ToldMistakes(t, "guest.rs", "", []guests.Mistake{
 		{File: "readme.txt", Without: true, Want: "must be one, or src/lib.rs"},
@@ -38,7 +38,7 @@ func TestMistakesAreTold(t *testing.T) {
 	})
 }
 
-// Of several compilers the first is taken that has the library.
+// Of several compilers the first one with the library is used.
 func TestCompilerWithoutTheLibrary(t *testing.T) {
 	dir := t.TempDir()
 	compiler := func(name, sysroot string) string {

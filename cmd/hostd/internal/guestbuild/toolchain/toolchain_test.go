@@ -18,7 +18,7 @@ func file(t *testing.T, path string) {
 	}
 }
 
-// The project's SDK comes before the one that is carried.
+// The project's SDK takes precedence over the embedded one.
 func TestSDK(t *testing.T) {
 	dir, scratch := t.TempDir(), t.TempDir()
 	carried := fstest.MapFS{"src/lib": {Data: []byte("carried")}}
