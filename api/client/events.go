@@ -28,7 +28,7 @@ type Event struct {
 // Principal identifies the caller of a command.
 type Principal struct {
 	Kind   string   `json:"kind"` // "token", "jwt", "certificate" or "anonymous"
-	Name   string   `json:"name"` // unique within the kind; empty for the anonymous
+	Name   string   `json:"name"` // unique within the kind; empty for anonymous callers
 	Groups []string `json:"groups,omitempty"`
 }
 

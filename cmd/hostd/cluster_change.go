@@ -12,7 +12,7 @@ import (
 // clusterChange is one change of the cluster.
 type clusterChange struct {
 	Time   time.Time `json:"time"`
-	NodeID string    `json:"nodeId,omitempty"` // that it is about; empty for the cluster
+	NodeID string    `json:"nodeId,omitempty"` // the changed node; empty for the cluster
 	What   string    `json:"what"`             // "coordinator", "quorum", "status", "reachable", "address", "leaderCount", "replicaCount", "version" or "member"
 	From   any       `json:"from"`             // null if there was no value
 	To     any       `json:"to"`               // null if there is no value now

@@ -201,7 +201,7 @@ type binding struct {
 	EntityType string `json:"entityType"`
 	Digest     string `json:"digest"`
 	Revision   uint64 `json:"revision"`         // revision of the setting, for a shadow module
-	Shadow     string `json:"shadow,omitempty"` // what it decides too, "10%", or "off"
+	Shadow     string `json:"shadow,omitempty"` // share of a shadow module, "10%", or "off"
 	State      string `json:"state,omitempty"`  // verifying: it serves later
 }
 
@@ -291,7 +291,7 @@ func (b binding) await(ctx context.Context, std cli.Stdio, s *cli.Session) (bind
 // wentBack is the result of a rollback.
 type wentBack struct {
 	binding
-	EntityTypes []string `json:"entityTypes"` // all that went back
+	EntityTypes []string `json:"entityTypes"` // all types that were rolled back
 }
 
 func newModuleRollback(std cli.Stdio) *cobra.Command {

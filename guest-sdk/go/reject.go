@@ -4,7 +4,7 @@ import "errors"
 
 // Codes of rejections that the SDK makes.
 const (
-	CodeInvalidPayload = "invalid_payload" // the payload cannot be read
+	CodeInvalidPayload = "invalid_payload" // the payload cannot be decoded
 	CodeUnknownName    = "unknown_name"    // no such command or query
 	CodeError          = "error"           // a handler returned an error that isn't a *Rejection
 )

@@ -13,7 +13,7 @@ import (
 // Change is one difference between two manifests.
 type Change struct {
 	EntityType string `json:"entityType"`
-	Where      string `json:"where"` // such as "event placed.items"; empty is the type
+	Where      string `json:"where"` // such as "event placed.items"; empty for the type itself
 	What       string `json:"what"`
 	// Breaking means that stored data, or programs for the earlier module, may
 	// fail.

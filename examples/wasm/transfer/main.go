@@ -21,7 +21,7 @@ const (
 	Refunding   = "refunding"
 	Done        = "done"
 	Failed      = "failed"   // no money was moved
-	Refunded    = "refunded" // what was withdrawn is back
+	Refunded    = "refunded" // the withdrawn money was returned
 )
 
 // State of a transfer.
@@ -32,7 +32,7 @@ type State struct {
 	Amount   int64  `json:"amount,omitempty"`
 	Deadline int64  `json:"deadline,omitempty"` // unix milliseconds
 	TimedOut bool   `json:"timedOut,omitempty"`
-	Reason   string `json:"reason,omitempty"` // code of the first refusal
+	Reason   string `json:"reason,omitempty"` // code of the first rejection
 }
 
 // Start is the payload of start.

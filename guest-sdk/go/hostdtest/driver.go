@@ -238,7 +238,7 @@ func (d *Driver[S]) refusal(command string, payload any) (code, why string) {
 	case d.source.Kind == abi.SourceEntity && !d.itself(from, string(d.source.EntityID)) && !d.typ.TakesFrom(from):
 		return CodeNotAccepted, "the type takes no messages from the type that sent this one"
 	case d.source.Kind == abi.SourceTimer:
-		return "", "" // what a timer brings is the entity's own
+		return "", "" // the entity itself has set the timer
 	}
 	if why = d.forms.refuses(d.forms.commands, command, d.encode(payload), d.source.Kind == abi.SourceEntity); why != "" {
 		return hostd.CodeInvalidPayload, why

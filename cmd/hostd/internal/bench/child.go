@@ -19,7 +19,7 @@ const roleVariable = "HOSTD_BENCH_ROLE"
 // that is compared shares the machine in the same way.
 const (
 	echoRole = "echo" // serves the echo; its argument is the file for its address
-	spinRole = "spin" // computes
+	spinRole = "spin" // uses a CPU
 )
 
 // spinFor limits the life of a spinning process that nobody ends.

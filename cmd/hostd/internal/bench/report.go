@@ -47,7 +47,7 @@ type IdleNode struct {
 // Line is the result of one workload.
 type Line struct {
 	Workload    string  `json:"workload"`
-	Replication int     `json:"replication"` // 0: nothing is stored
+	Replication int     `json:"replication"` // 0 if nothing is stored
 	Concurrency int     `json:"concurrency"`
 	Keys        int     `json:"keys"`
 	Operations  uint64  `json:"operations"`

@@ -28,7 +28,7 @@ type Result struct {
 	Line     int      `json:"line"`
 	Passed   bool     `json:"passed"`
 	Failures []string `json:"failures,omitempty"`
-	Log      []string `json:"log,omitempty"` // what the guest wrote, of a case that failed
+	Log      []string `json:"log,omitempty"` // log lines of the guest, if the case failed
 }
 
 // maxLog limits the log lines that are kept of a case.
@@ -219,7 +219,7 @@ func (r *run) refusal(s *step, payload []byte) (code, why string) {
 	schema := r.forms.commands[s.name]
 	switch {
 	case s.kind == callTimer:
-		return "", "" // what a timer brings is the entity's own
+		return "", "" // the entity itself has set the timer
 	case s.kind == callCommand && about.IsInternal(s.name):
 		return codeInternal, "the command is internal"
 	case s.kind == callMessage && !itself && !abi.MatchesType(about.AcceptsFrom, s.from.entityType):

@@ -18,9 +18,9 @@ const usageCode = "usage"
 // failure is the failure of a command, as JSON.
 type failure struct {
 	Code    string `json:"code"`             // RPC code or usageCode
-	Reason  string `json:"reason,omitempty"` // names it for programs
+	Reason  string `json:"reason,omitempty"` // identifies the failure for programs
 	Message string `json:"message"`
-	Next    string `json:"next,omitempty"` // what can be done
+	Next    string `json:"next,omitempty"` // suggested next step
 	// Rejection is the code of a rejection by a module.
 	Rejection string `json:"rejection,omitempty"`
 	// ActualSequence is the entity's sequence, if it differs from the expected

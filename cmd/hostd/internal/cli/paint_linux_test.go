@@ -38,7 +38,7 @@ func TestTablesOnTerminals(t *testing.T) {
 	t.Setenv("TERM", "xterm")
 	rows := func(row func(...any)) { row("a", 5) }
 	Table(screen, "KEY\tVALUE", rows)
-	const end = "<end>" // a terminal hands over what it likes at a time
+	const end = "<end>" // a read from a terminal may return any part of the output
 	if _, err := screen.WriteString(end); err != nil {
 		t.Fatal(err)
 	}

@@ -28,9 +28,9 @@ func NewToken(std cli.Stdio) *cobra.Command {
 // createdToken is the output of token create.
 type createdToken struct {
 	Name     string     `json:"name"`
-	Token    string     `json:"token,omitempty"` // not of one that is in a file
+	Token    string     `json:"token,omitempty"` // empty if it was written to a file
 	Line     string     `json:"line,omitempty"`  // line of the token file
-	Roles    []string   `json:"roles,omitempty"` // of the cluster
+	Roles    []string   `json:"roles,omitempty"` // in the cluster
 	Revision uint64     `json:"revision,omitempty"`
 	Expires  *time.Time `json:"expires,omitempty"`
 }

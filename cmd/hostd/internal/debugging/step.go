@@ -61,7 +61,7 @@ type forkView struct {
 	Events  []forkEvent `json:"events,omitempty"`
 	Reply   cli.Payload `json:"reply"`
 	Reject  *rejection  `json:"rejection,omitempty"`
-	Sends   []forkSend  `json:"sends,omitempty"` // that were not sent
+	Sends   []forkSend  `json:"sends,omitempty"` // not really sent
 	Timers  []forkTimer `json:"timers,omitempty"`
 	Deletes bool        `json:"deletes,omitempty"`
 

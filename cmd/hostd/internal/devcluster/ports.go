@@ -19,7 +19,7 @@ type NodeInfo struct {
 	NodeID  string `json:"nodeId"`
 	API     string `json:"api"`              // URL
 	Peer    string `json:"peer,omitempty"`   // host:port for other nodes
-	Health  string `json:"health,omitempty"` // host:port where it answers how it is, alone
+	Health  string `json:"health,omitempty"` // host:port of the health endpoints, if separate
 	PID     int    `json:"pid"`
 	DataDir string `json:"dataDir"`
 }
@@ -27,7 +27,7 @@ type NodeInfo struct {
 // PortsFile is the content of the file --ports-file.
 type PortsFile struct {
 	Nodes []NodeInfo `json:"nodes"`
-	TLS   *TLSInfo   `json:"tls,omitempty"` // without it the nodes speak none
+	TLS   *TLSInfo   `json:"tls,omitempty"` // nil if the nodes do not use TLS
 	// CAFile is the certificate authority of the nodes, as in TLS: for clients
 	// that need nothing else.
 	CAFile string `json:"caFile,omitempty"`

@@ -34,7 +34,7 @@ type About struct {
 
 // Base is the state that a history starts from.
 type Base struct {
-	Sequence uint64 `json:"sequence"` // of the last event that is in it
+	Sequence uint64 `json:"sequence"` // of the last event that it includes
 	State    []byte `json:"-"`        // in the module's form; stored in a block of its own
 	// StateVersion is the version of a durable-state type's state, if another
 	// module made it; 0 means the module's own.

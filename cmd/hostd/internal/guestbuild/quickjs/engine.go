@@ -9,7 +9,7 @@ import (
 
 // Modules that the engine imports from.
 const (
-	moduleEnv  = "env" // what its JavaScript wrapper gives it
+	moduleEnv  = "env" // functions of its JavaScript wrapper
 	moduleWASI = abi.ImportWASI
 )
 
