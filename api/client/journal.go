@@ -60,7 +60,7 @@ func (c *Client) Import(ctx context.Context, r io.Reader) (Imported, error) {
 }
 
 // ImportWithBindings is Import including the roles that allow the verb
-// security, and their bindings: whoever made the file may be bound to one.
+// security, and their bindings: the author of the file may be bound to one.
 // Bindings to admin are still left out.
 func (c *Client) ImportWithBindings(ctx context.Context, r io.Reader) (Imported, error) {
 	return c.importFile(ctx, r, true)

@@ -30,7 +30,7 @@ func (c *Client) Upload(ctx context.Context, wasm []byte, activate bool) (Upload
 }
 
 // UploadSigned is Upload with the module's signature. If the nodes require a
-// trusted signature and this is none, it fails with permission_denied and the
+// trusted signature but reject this one, it fails with permission_denied and the
 // reason SIGNATURE_MISSING, SIGNATURE_UNTRUSTED or SIGNATURE_BAD.
 func UploadSigned(ctx context.Context, c *Client, wasm, signature []byte, activate bool) (Uploaded, error) {
 	res, err := UploadModule(ctx, c, &modulev1.UploadRequest{Wasm: wasm, Signature: signature, Activate: activate})
