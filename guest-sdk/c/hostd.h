@@ -1,8 +1,8 @@
 // SDK for hostd entities written in C: this header, and nothing else. It needs
 // no C library. A guest is one file that includes it and ends with HOSTD_SERVE.
 //
-// An entity type is a struct for its state, and tables of what it evolves by,
-// decides on and answers:
+// An entity type is a struct for its state, and tables of its events, commands
+// and queries:
 //
 //   typedef struct { int64_t total; } state;
 //   typedef struct { int64_t amount; } amount;
@@ -24,14 +24,14 @@
 //     .fields = state_fields, .events = events, .commands = commands}, {0}};
 //   HOSTD_SERVE("counter", "1.0.0", types)
 //
-// hostd_emit writes the event, reads it back from the bytes that it wrote, and
-// evolves the state by it, so that a live entity and a replayed one take the
-// same path. Evolving must not depend on anything but the state and the event.
+// hostd_emit encodes the event, decodes it from the bytes that it wrote, and
+// applies it to the state, so that a live entity and a replayed one take the
+// same path. Event functions must depend only on the state and the event.
 //
-// What belongs to a call, such as texts of a command, is in an arena that is
-// emptied with the next call. What a state keeps is allocated by hostd_alloc or
-// hostd_keep. A broken rule is a trap, and so a fault: nothing is stored, and
-// the reason is in the node's log.
+// Memory that belongs to a call, such as texts of a command, is in an arena
+// that is freed at the next call. Allocate memory of a state with hostd_alloc
+// or hostd_keep. Misuse of this SDK is a trap and therefore a fault: nothing is
+// stored, and the reason is in the node's log.
 #ifndef HOSTD_H
 #define HOSTD_H
 
@@ -46,7 +46,7 @@
 #define HOSTD_MINUTE (60 * HOSTD_SECOND)
 #define HOSTD_HOUR (60 * HOSTD_MINUTE)
 
-// A hostd_text is bytes of UTF-8 somewhere, without an end of their own.
+// A hostd_text is a range of UTF-8 bytes. It does not end with a 0.
 typedef struct {
   const char *at;
   uint32_t length;
@@ -54,7 +54,7 @@ typedef struct {
 
 #define HOSTD_TEXT_OF(literal) ((hostd_text){(literal), sizeof(literal) - 1})
 
-// A hostd_field is a member of a JSON object that is a member of a struct.
+// A hostd_field maps a member of a struct to a member of a JSON object.
 typedef enum { HOSTD_END_KIND, HOSTD_I64_KIND, HOSTD_U64_KIND, HOSTD_BOOL_KIND, HOSTD_TEXT_KIND, HOSTD_RAW_KIND } hostd_kind;
 
 typedef struct {
@@ -71,11 +71,11 @@ typedef struct {
 #define HOSTD_RAW(type, member) HOSTD_FIELD(type, member, #member, HOSTD_RAW_KIND)   // a hostd_text of JSON, kept as it is
 #define HOSTD_END {0}
 
-// The fields of a struct without any: the payload {}.
+// The fields of a struct that has none: the payload {}.
 static const hostd_field hostd_no_fields[] HOSTD_UNUSED = {HOSTD_END};
 
-// A hostd_json is the text of a JSON value that was found to be one. Where
-// there is no value, at is NULL.
+// A hostd_json is the text of a checked JSON value. If there is no value, at is
+// NULL.
 typedef struct {
   const char *at;
   const char *end;
@@ -83,28 +83,29 @@ typedef struct {
 
 typedef struct hostd_call hostd_call;
 
-// A hostd_event evolves a state, or is an older form of one: it is emitted no
-// more, and upcast makes the form upcast_to of it, which may be an older one
-// too. upcast gets a made of zeros, and must be deterministic. What event and
-// old point to is valid during the call, and so is what made keeps.
+// A hostd_event changes a state, or it is an older form of an event, which is
+// no longer emitted. upcast then converts it to the form upcast_to, which may
+// be an older form too. made initially consists of zeros. upcast must be
+// deterministic. Memory that event and old point to is valid during the call,
+// and so is memory that made points to.
 typedef struct {
   const char *type; // of the stored event
-  void (*evolve)(void *state, const void *event); // NULL of an older form
+  void (*evolve)(void *state, const void *event); // NULL for an older form
   const hostd_field *fields;
   const char *upcast_to;                        // set for an older form
   void (*upcast)(void *made, const void *old); // set for an older form
 } hostd_event;
 
 // A hostd_command decides: it emits, replies or rejects. Without fields it
-// reads no payload, and without reply fields it has no reply.
+// ignores its payload, and without reply fields it has no reply.
 typedef struct {
   const char *name;
   void (*handle)(hostd_call *c, void *state, const void *command);
   const hostd_field *fields;
   const hostd_field *reply;
-  bool internal; // from entities and timers only
-  // rejects lists the codes by which the handler rejects, up to a NULL, so that
-  // clients have them as a type; NULL does not say.
+  bool internal; // only entities and timers may send it
+  // rejects lists the codes with which the handler rejects, ending with NULL,
+  // so that generated clients have them as a type; NULL does not declare any.
   const char *const *rejects;
 } hostd_command;
 
@@ -115,12 +116,12 @@ typedef struct {
   const hostd_field *reply;
 } hostd_query;
 
-// A hostd_older_state is a form that the states of a durable type had before.
-// migrate makes today's form of one, in a state as a new entity has it; it must
-// be deterministic. What old points to is valid during the call: the state
-// keeps texts by hostd_keep.
+// A hostd_older_state is an earlier version of a durable type's state. migrate
+// converts old to the current form, in a state that was initialized like a new
+// one; it must be deterministic. Memory that old points to is valid during the
+// call: use hostd_keep to keep texts in the state.
 typedef struct {
-  uint32_t version; // 1 is also that of states stored before any was declared
+  uint32_t version; // states stored before any version was declared have version 1
   const hostd_field *fields;
   void (*migrate)(void *state, const void *old);
 } hostd_older_state;
@@ -128,25 +129,25 @@ typedef struct {
 // A hostd_type is an entity type; lists end with {0}.
 typedef struct {
   const char *name;
-  bool durable; // keeps its latest state, which commands change in place
+  bool durable; // stores its latest state, which commands change in place
   uint32_t state_size;
-  const hostd_field *fields; // of a state that is a flat struct; or read, write and drop
-  void (*init)(void *state); // of a state that is not to begin with zeros
-  bool (*read)(void *state, hostd_json snapshot); // false where it cannot
+  const hostd_field *fields; // of a state that is a flat struct; alternatively, set read, write and drop
+  void (*init)(void *state); // initializes the state; zeros by default
+  bool (*read)(void *state, hostd_json snapshot); // returns false if it cannot
   void (*write)(const void *state);
-  void (*drop)(void *state); // frees what the state keeps
+  void (*drop)(void *state); // frees the memory of the state
   const hostd_event *events;
   const hostd_command *commands;
   const hostd_query *queries;
-  // options are more members of the type in the manifest, as JSON without the
-  // braces, such as "\"sends\":[\"orders\"],\"snapshotEvery\":100".
+  // options are additional members of the type in the manifest, as JSON without
+  // the braces, such as "\"sends\":[\"orders\"],\"snapshotEvery\":100".
   const char *options;
-  const char *state_schema; // JSON Schema; one of fields is derived
-  uint32_t state_version;   // numbers the form of the state; 0: not said
-  const hostd_older_state *older_states; // that are read, of versions below it
+  const char *state_schema; // JSON Schema; derived if fields are set
+  uint32_t state_version; // version of the form of the state; 0: none
+  const hostd_older_state *older_states; // earlier versions that can be read
 } hostd_type;
 
-// What a handler knows of its call.
+// A hostd_call is the input of a handler.
 struct hostd_call {
   hostd_text entity_id;
   const char *entity_type;
@@ -156,7 +157,7 @@ struct hostd_call {
   int32_t source; // HOSTD_CLIENT, HOSTD_TIMER or HOSTD_ENTITY
   hostd_text source_type, source_id; // of an entity
   int64_t due; // when the timer was due; 0 without one
-  hostd_json payload; // NULL without one
+  hostd_json payload; // NULL if there is none
 
   const hostd_type *type;
   void *state;
@@ -172,7 +173,7 @@ enum { HOSTD_CLIENT = 1, HOSTD_TIMER = 2, HOSTD_ENTITY = 3 };
 enum { HOSTD_ONCE = 0, HOSTD_ALL = 1, HOSTD_SKIP = 2 };
 enum { HOSTD_DEBUG = 0, HOSTD_INFO = 1, HOSTD_WARN = 2, HOSTD_ERROR = 3 };
 
-// Bytes. What the compiler calls by itself has these names.
+// Memory functions with the names that the compiler calls.
 
 __attribute__((weak)) void *memcpy(void *to, const void *from, size_t n) {
   for (size_t i = 0; i < n; i++) ((char *)to)[i] = ((const char *)from)[i];
@@ -197,8 +198,8 @@ static hostd_text hostd_c(const char *text) {
   return (hostd_text){text, n};
 }
 
-// hostd_compare is below, at or above 0 as a is before, at or behind b in the
-// order of bytes.
+// hostd_compare returns a negative number, 0 or a positive number if a is less
+// than, equal to or greater than b in byte order.
 HOSTD_UNUSED static int hostd_compare(hostd_text a, hostd_text b) {
   int order = memcmp(a.at, b.at, a.length < b.length ? a.length : b.length);
   return order != 0 ? order : (a.length > b.length) - (a.length < b.length);
@@ -212,17 +213,17 @@ static bool hostd_is(hostd_text a, const char *b) {
 __attribute__((import_module("hostd"), import_name("log"))) void hostd_import_log(int32_t level, const char *line, uint32_t length);
 
 // hostd_log writes a line to the node's log. The host keeps 32 lines of 1 KiB
-// a call.
+// per call.
 HOSTD_UNUSED static void hostd_log(int32_t level, hostd_text line) { hostd_import_log(level, line.at, line.length); }
 
-// hostd_panic is a fault: nothing of the call is stored.
+// hostd_panic ends the call with a fault: nothing of the call is stored.
 __attribute__((noreturn)) static void hostd_panic(const char *reason) {
   hostd_log(HOSTD_ERROR, hostd_c(reason));
   __builtin_trap();
 }
 
-// Memory: blocks of 16 bytes to 4 MiB, twice as large each, with their class
-// before them. A block that is freed is used again for its class.
+// Memory: blocks of 16 bytes to 4 MiB, in classes whose size doubles. The class
+// is stored before the block. A freed block is reused for the same class.
 
 #define HOSTD_CLASSES 19
 extern char __heap_base;
@@ -248,8 +249,8 @@ static void *hostd_try_alloc(uint32_t size) {
   return block + 8;
 }
 
-// hostd_alloc returns zeroed memory that stays until hostd_free. Where there is
-// none left, it is a fault.
+// hostd_alloc returns zeroed memory that stays until hostd_free. If no memory
+// is left, it is a fault.
 HOSTD_UNUSED static void *hostd_alloc(uint32_t size) {
   void *block = hostd_try_alloc(size);
   if (!block) hostd_panic("hostd: there is no memory left");
@@ -264,7 +265,7 @@ HOSTD_UNUSED static void hostd_free(const void *memory) {
   hostd_free_blocks[class] = block;
 }
 
-// hostd_resize moves memory of a size, or NULL, to where there is more of it.
+// hostd_resize reallocates memory, which may be NULL, with a new size.
 HOSTD_UNUSED static void *hostd_resize(void *memory, uint32_t old_size, uint32_t size) {
   void *made = hostd_alloc(size);
   if (memory) memcpy(made, memory, old_size < size ? old_size : size);
@@ -272,7 +273,7 @@ HOSTD_UNUSED static void *hostd_resize(void *memory, uint32_t old_size, uint32_t
   return made;
 }
 
-// hostd_keep puts a copy of a text into a state, in the place of what was there.
+// hostd_keep stores a copy of a text in a state and frees the previous text.
 HOSTD_UNUSED static void hostd_keep(hostd_text *to, hostd_text text) {
   char *copy = NULL;
   if (text.length) {
@@ -283,10 +284,10 @@ HOSTD_UNUSED static void hostd_keep(hostd_text *to, hostd_text text) {
   *to = (hostd_text){copy, text.length};
 }
 
-// The arena of a call: its memory is gone with the next call.
+// The arena of a call: its memory is freed at the next call.
 typedef struct hostd_chunk {
   struct hostd_chunk *before;
-  uint32_t used, size, unused; // what follows is aligned to 8 bytes
+  uint32_t used, size, unused; // aligns the memory after it to 8 bytes
 } hostd_chunk;
 
 static hostd_chunk *hostd_arena;
@@ -314,7 +315,7 @@ static void hostd_empty_arena(void) {
   if (hostd_arena) hostd_arena->used = 0;
 }
 
-// Output: frames, each begun, filled and closed.
+// Output: frames, each of which is opened, filled and closed.
 
 static char *hostd_out;
 static uint32_t hostd_written, hostd_room;
@@ -340,9 +341,10 @@ static void hostd_put_number(uint64_t value, uint32_t bytes) {
   for (uint32_t i = 0; i < bytes; i++, value >>= 8) at[i] = (char)value;
 }
 
-// hostd_put_name writes a text with its length before it.
+// hostd_put_name writes a text preceded by its length.
 static void hostd_put_name(hostd_text name) {
-  // Of a longer text what fits is kept: the host rejects the command then.
+  // A longer text is truncated; it still exceeds the limit of names, so the
+  // host rejects the command.
   if (name.length > 0xffff) name.length = 0xffff;
   hostd_put_number(name.length, 2);
   hostd_put(name);
@@ -365,8 +367,8 @@ static uint64_t hostd_number(const char *bytes, uint32_t count) {
   return value;
 }
 
-// JSON is written by what follows, in the order of the calls; commas are put
-// where they belong.
+// Functions that write JSON, in the order of the calls, with commas where they
+// are needed.
 
 static void hostd_comma(void) {
   char last = hostd_written ? hostd_out[hostd_written - 1] : 0;
@@ -405,7 +407,7 @@ static void hostd_put_digits(uint64_t value, bool negative) {
 HOSTD_UNUSED static void hostd_json_int(int64_t value) { hostd_put_digits(value < 0 ? -(uint64_t)value : (uint64_t)value, value < 0); }
 HOSTD_UNUSED static void hostd_json_bool(bool value) { hostd_put_c(value ? "true" : "false"); }
 
-// hostd_json_member writes the name of a member; its value follows.
+// hostd_json_member writes the name of a member; its value must follow.
 HOSTD_UNUSED static void hostd_json_member(hostd_text name) {
   hostd_comma();
   hostd_json_text(name);
@@ -415,11 +417,11 @@ HOSTD_UNUSED static void hostd_json_member(hostd_text name) {
 HOSTD_UNUSED static void hostd_json_open(char bracket) { hostd_put_byte(bracket); }
 HOSTD_UNUSED static void hostd_json_close(char bracket) { hostd_put_byte(bracket); }
 
-// hostd_json_next comes before each element of a list.
+// hostd_json_next must be called before each element of a list.
 HOSTD_UNUSED static void hostd_json_next(void) { hostd_comma(); }
 
-// hostd_json_struct writes a struct as an object, its members in the order of
-// the fields.
+// hostd_json_struct writes a struct as an object, with its members in the order
+// of the fields.
 static void hostd_json_struct(const hostd_field *fields, const void *value) {
   hostd_put_byte('{');
   for (const hostd_field *f = fields; f->name; f++) {
@@ -440,7 +442,7 @@ static void hostd_json_struct(const hostd_field *fields, const void *value) {
   hostd_put_byte('}');
 }
 
-// JSON is read from text that was looked at as a whole before.
+// Functions that read JSON, from text that was checked as a whole before.
 
 static const char *hostd_space(const char *at, const char *end) {
   while (at < end && (*at == ' ' || *at == '\n' || *at == '\r' || *at == '\t')) at++;
@@ -465,7 +467,7 @@ static int32_t hostd_hex(const char *at, const char *end) {
   return code;
 }
 
-// The following give the place behind what they find, or NULL.
+// The following functions return the position after what they find, or NULL.
 
 static const char *hostd_skip_text(const char *at, const char *end) {
   if (at >= end || *at++ != '"') return NULL;
@@ -543,8 +545,8 @@ static const char *hostd_skip(const char *at, const char *end, int depth) {
   }
 }
 
-// hostd_parse finds the one value of a text; false where there is none, or
-// more.
+// hostd_parse finds the single value of a text; false if there is none, or more
+// than one.
 static bool hostd_parse(hostd_text text, hostd_json *value) {
   const char *end = text.at + text.length, *start = hostd_space(text.at, end), *behind = hostd_skip(start, end, 0);
   if (!behind || hostd_space(behind, end) != end) return false;
@@ -552,11 +554,11 @@ static bool hostd_parse(hostd_text text, hostd_json *value) {
   return true;
 }
 
-// hostd_null says that there is no value, or null.
+// hostd_null reports whether the value is missing or null.
 static bool hostd_null(hostd_json v) { return !v.at || *v.at == 'n'; }
 
-// hostd_get_text reads a string, into the arena where it has escapes. No value
-// is the empty text.
+// hostd_get_text reads a string, and copies it to the arena if it has escapes.
+// A missing value is the empty text.
 static bool hostd_get_text(hostd_json v, hostd_text *text) {
   *text = (hostd_text){"", 0};
   if (hostd_null(v)) return true;
@@ -609,8 +611,8 @@ static bool hostd_get_text(hostd_json v, hostd_text *text) {
   return true;
 }
 
-// hostd_magnitude reads a whole number, which may stand in quotes. No value
-// is 0.
+// hostd_magnitude reads an integer, which may be in quotes. A missing value is
+// 0.
 static bool hostd_magnitude(hostd_json v, uint64_t *magnitude, bool *negative) {
   bool whole;
   *magnitude = 0;
@@ -646,14 +648,14 @@ HOSTD_UNUSED static bool hostd_get_bool(hostd_json v, bool *value) {
   return hostd_null(v) || *v.at == 't' || *v.at == 'f';
 }
 
-// A hostd_iterator goes through an object or a list, from {value}.
+// A hostd_iterator iterates over an object or a list; start with {value}.
 typedef struct {
   hostd_json in;
   const char *at;
 } hostd_iterator;
 
-// hostd_next reads the next member or element; false at the end, and for what
-// is no object and no list. The name of an element is empty.
+// hostd_next reads the next member or element; it returns false at the end, and
+// for a value that is neither object nor list. The name of an element is empty.
 static bool hostd_next(hostd_iterator *i, hostd_text *name, hostd_json *value) {
   *name = (hostd_text){"", 0};
   if (!i->in.at || (*i->in.at != '{' && *i->in.at != '[')) return false;
@@ -671,8 +673,8 @@ static bool hostd_next(hostd_iterator *i, hostd_text *name, hostd_json *value) {
   return true;
 }
 
-// hostd_get_struct reads an object into a struct of zeros. Members that are
-// missing or null stay 0, others are passed over.
+// hostd_get_struct reads an object into a zeroed struct. Missing and null
+// members stay 0, unknown ones are ignored.
 static bool hostd_get_struct(hostd_json v, const hostd_field *fields, void *value) {
   for (const hostd_field *f = fields; f->name; f++)
     if (f->kind >= HOSTD_TEXT_KIND) *(hostd_text *)((char *)value + f->offset) = (hostd_text){"", 0};
@@ -699,10 +701,11 @@ static bool hostd_get_struct(hostd_json v, const hostd_field *fields, void *valu
   return true;
 }
 
-// What a handler may do.
+// Functions for handlers.
 
-// hostd_reject refuses the command or query: nothing is stored. Refuse before
-// emitting: an entity that has already evolved must be loaded again.
+// hostd_reject rejects the command or query: nothing is stored. Reject before
+// emitting events, because the host has to reload an entity whose state has
+// changed already.
 HOSTD_UNUSED static void hostd_reject_text(hostd_call *c, hostd_text code, hostd_text message) {
   if (c->rejected) return;
   c->rejected = true;
@@ -716,7 +719,7 @@ HOSTD_UNUSED static void hostd_reject(hostd_call *c, const char *code, const cha
   hostd_reject_text(c, hostd_c(code), hostd_c(message));
 }
 
-// hostd_reply answers with a struct of the reply fields.
+// hostd_reply replies with a struct of the reply fields.
 HOSTD_UNUSED static void hostd_reply(hostd_call *c, const void *value) {
   if (!c->reply) hostd_panic("hostd: a reply of what has no reply fields");
   uint32_t start = hostd_open(2);
@@ -724,7 +727,7 @@ HOSTD_UNUSED static void hostd_reply(hostd_call *c, const void *value) {
   hostd_close(start);
 }
 
-// The largest struct that is read by its fields.
+// The maximum size of a struct that is read by its fields.
 #define HOSTD_STRUCT 4096
 
 static uint32_t hostd_struct_size(const hostd_field *fields) {
@@ -743,7 +746,7 @@ static const hostd_event *hostd_find_event(const hostd_type *t, hostd_text type)
 
 static const hostd_field *hostd_event_fields(const hostd_event *e) { return e->fields ? e->fields : hostd_no_fields; }
 
-// hostd_read_event reads the payload of an event into the arena; NULL where it
+// hostd_read_event reads the payload of an event into the arena; NULL if it
 // cannot be read.
 static void *hostd_read_event(const hostd_event *e, hostd_text payload) {
   hostd_json value = {0};
@@ -752,7 +755,7 @@ static void *hostd_read_event(const hostd_event *e, hostd_text payload) {
   return hostd_get_struct(value, hostd_event_fields(e), event) ? event : NULL;
 }
 
-// hostd_cut_off moves what was written from a place on into the arena.
+// hostd_cut_off moves the output after a position to the arena.
 static hostd_text hostd_cut_off(uint32_t from) {
   uint32_t length = hostd_written - from;
   char *copy = hostd_temporary(length);
@@ -761,8 +764,8 @@ static hostd_text hostd_cut_off(uint32_t from) {
   return (hostd_text){copy, length};
 }
 
-// hostd_upcast_event makes today's form of an event, and of its payload; NULL
-// where it cannot be read. Each form is written and read as a stored one, so
+// hostd_upcast_event upcasts an event and its payload to the current form; NULL
+// if it cannot be read. Each form is written and read like a stored event, so
 // that the state and readers get the same.
 static const hostd_event *hostd_upcast_event(const hostd_type *t, const hostd_event *e, hostd_text *payload) {
   while (e->upcast_to) {
@@ -779,7 +782,7 @@ static const hostd_event *hostd_upcast_event(const hostd_type *t, const hostd_ev
   return e;
 }
 
-// hostd_evolve changes a state by the payload of an event, as stored.
+// hostd_evolve applies the payload of a stored event to a state.
 static bool hostd_evolve(const hostd_type *t, const hostd_event *e, void *state, hostd_text payload) {
   e = hostd_upcast_event(t, e, &payload);
   void *event = e ? hostd_read_event(e, payload) : NULL;
@@ -788,8 +791,8 @@ static bool hostd_evolve(const hostd_type *t, const hostd_event *e, void *state,
   return true;
 }
 
-// hostd_emit appends an event, a struct of the fields of its type, and evolves
-// the state by it.
+// hostd_emit appends an event, a struct of the fields of its type, and applies
+// it to the state.
 HOSTD_UNUSED static void hostd_emit(hostd_call *c, const char *type, const void *event) {
   const hostd_event *e = hostd_find_event(c->type, hostd_c(type));
   if (!e || e->upcast_to) hostd_panic("hostd: an event that is not declared is emitted");
@@ -798,15 +801,15 @@ HOSTD_UNUSED static void hostd_emit(hostd_call *c, const char *type, const void 
   uint32_t payload = hostd_written;
   hostd_json_struct(hostd_event_fields(e), event);
   hostd_close(start);
-  // A copy: evolving may write, and what is written may move.
+  // A copy: the event function may write output, and the output may move.
   hostd_text bytes = {hostd_out + payload, hostd_written - payload};
   char *copy = hostd_temporary(bytes.length);
   memcpy(copy, bytes.at, bytes.length);
   if (!hostd_evolve(c->type, e, c->state, (hostd_text){copy, bytes.length})) hostd_panic("hostd: what was emitted cannot be read back");
 }
 
-// hostd_tag adds a tag to the event emitted last. Streams of a tag are readable
-// across entities.
+// hostd_tag adds a tag to the event that was emitted last. Events with a tag
+// can be read across entities.
 HOSTD_UNUSED static void hostd_tag(hostd_call *c, const char *tag) {
   (void)c;
   uint32_t start = hostd_open(8);
@@ -830,7 +833,7 @@ HOSTD_UNUSED static void hostd_send(hostd_call *c, const char *type, hostd_text 
   hostd_close(start);
 }
 
-// hostd_send_with_answer is hostd_send, and the outcome comes back as a command
+// hostd_send_with_answer is hostd_send, with the outcome sent back as a command
 // of this entity: on_reply with the reply as its payload, or on_reject with
 // {"code":...,"message":...}.
 HOSTD_UNUSED static void hostd_send_with_answer(hostd_call *c, const char *type, hostd_text id, const char *command, const char *on_reply,
@@ -846,10 +849,10 @@ HOSTD_UNUSED static void hostd_send_with_answer(hostd_call *c, const char *type,
   hostd_close(start);
 }
 
-// hostd_set_timer makes the host send this entity a command at a time. A timer
-// of the same name is replaced; one that is due at INT64_MAX, on 2262-04-11,
-// never fires. The host rejects the command with invalid_argument if the time is
-// before 1970, which is also what a sum beyond that may come to.
+// hostd_set_timer makes the host send this entity a command at a time. It
+// replaces a timer of the same name. A timer that is due at INT64_MAX, on
+// 2262-04-11, never fires. If the time is before 1970, which can also result
+// from an overflow, the host rejects the command with invalid_argument.
 HOSTD_UNUSED static void hostd_set_timer(hostd_call *c, const char *name, int64_t due, const char *command, const hostd_field *fields, const void *payload) {
   (void)c;
   uint32_t start = hostd_open(5);
@@ -868,10 +871,10 @@ HOSTD_UNUSED static void hostd_cancel_timer(hostd_call *c, const char *name) {
   hostd_close(start);
 }
 
-// hostd_schedule makes the host send this entity a command again and again. The
-// expression is "@every 90s" or five fields of the wall clock of a zone, which
-// is UTC where it is ""; missed is HOSTD_ONCE, HOSTD_ALL or HOSTD_SKIP. It
-// starts a period anew, so set it once.
+// hostd_schedule makes the host send this entity a command periodically. The
+// expression is "@every 90s" or five fields of the wall clock of a zone, where
+// "" means UTC; missed is HOSTD_ONCE, HOSTD_ALL or HOSTD_SKIP. Each call
+// restarts the period, so call it only once.
 HOSTD_UNUSED static void hostd_schedule(hostd_call *c, const char *name, const char *expression, const char *zone, int missed, const char *command,
                                         const hostd_field *fields, const void *payload) {
   (void)c;
@@ -885,16 +888,17 @@ HOSTD_UNUSED static void hostd_schedule(hostd_call *c, const char *name, const c
   hostd_close(start);
 }
 
-// hostd_passivate asks the host to drop the entity from memory after this
+// hostd_passivate asks the host to remove the entity from memory after this
 // command.
 HOSTD_UNUSED static void hostd_passivate(hostd_call *c) { (void)c, hostd_close(hostd_open(7)); }
 
-// hostd_delete ends the entity's life after this command's events. Its id
-// starts again from the initial state.
+// hostd_delete ends the entity's life after this command's events. If its id is
+// used again, it starts from the initial state.
 HOSTD_UNUSED static void hostd_delete(hostd_call *c) { (void)c, hostd_close(hostd_open(10)); }
 
-// hostd_random is the next number of the command's own stream: the same command
-// on the same state draws the same numbers. Not fit for secrets.
+// hostd_random returns the next number of the command's own random sequence:
+// the same command on the same state draws the same numbers. Not suitable for
+// secrets.
 HOSTD_UNUSED static uint64_t hostd_random(hostd_call *c) { // splitmix64
   uint64_t z = c->random += 0x9e3779b97f4a7c15ULL;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9ULL;
@@ -911,14 +915,16 @@ static hostd_text hostd_cut(hostd_text *rest) {
   return text;
 }
 
-// A hostd_principal is who called: kind is "token", "jwt" or "certificate", or
-// "anonymous" for who has shown nothing; name is unique within its kind.
+// A hostd_principal is a caller: kind is "token", "jwt" or "certificate", or
+// "anonymous" for a caller without a credential; name is unique within its
+// kind.
 typedef struct {
   hostd_text kind, name, groups;
 } hostd_principal;
 
-// hostd_get_principal says who called. It is false where nobody was asked, and
-// for what entities and timers send: who decides by owner refuses then.
+// hostd_get_principal returns the caller. It returns false if the cluster does
+// not authenticate callers, and for commands that entities and timers send. A
+// handler that authorizes by owner should then reject.
 HOSTD_UNUSED static bool hostd_get_principal(const hostd_call *c, hostd_principal *p) {
   if (!c->has_principal) return false;
   p->groups = c->principal;
@@ -927,16 +933,17 @@ HOSTD_UNUSED static bool hostd_get_principal(const hostd_call *c, hostd_principa
   return true;
 }
 
-// hostd_next_group takes the next group off; false when there is none left.
+// hostd_next_group removes the next group from p; false if there is none left.
 HOSTD_UNUSED static bool hostd_next_group(hostd_principal *p, hostd_text *group) {
   if (!p->groups.length) return false;
   *group = hostd_cut(&p->groups);
   return true;
 }
 
-// hostd_setting reads what operators have set for the entity's type under a
-// name; it is false where nothing is set. The text is valid during the call.
-// Evolving sees no settings: put what was decided by one into the event.
+// hostd_setting reads the value that operators have set for the entity's type
+// under a name; it returns false if it is not set. The text is valid during the
+// call. Event functions cannot read settings: put whatever an event needs into
+// the event.
 HOSTD_UNUSED static bool hostd_setting(const hostd_call *c, const char *name, hostd_text *value) {
   hostd_text rest = c->settings;
   while (rest.length) {
@@ -990,8 +997,8 @@ static void hostd_element(void) {
   hostd_put_byte('{');
 }
 
-// hostd_put_states says which version the state of a type is, and which others
-// are read.
+// hostd_put_states writes which version the state of a type has, and which
+// versions it reads.
 static void hostd_put_states(const hostd_type *t) {
   if (t->state_version) {
     hostd_json_member(HOSTD_TEXT_OF("stateVersion"));
@@ -1011,9 +1018,9 @@ static void hostd_put_states(const hostd_type *t) {
   hostd_put_byte(']');
 }
 
-// hostd_last_form finds today's form of an event.
+// hostd_last_form returns the current form of an event.
 static const hostd_event *hostd_last_form(const hostd_type *t, const hostd_event *e) {
-  uint32_t left = 1000; // forms of one event
+  uint32_t left = 1000; // maximum number of forms of an event
   while (e && e->upcast_to && left--) {
     if (!e->upcast || e->evolve) hostd_panic("hostd: an older form of an event has upcast, and no evolve: it evolves as what upcast makes of it");
     e = hostd_find_event(t, hostd_c(e->upcast_to));
@@ -1041,7 +1048,7 @@ static void hostd_put_type(const hostd_type *t) {
       }
       hostd_put_byte(']');
     }
-    // An internal command comes from another module, which may be newer.
+    // The sender of an internal command is another module, which may be newer.
     hostd_put_schema("schema", c->fields, true, !c->internal);
     hostd_put_schema("reply", c->reply, false, false);
     hostd_put_byte('}');
@@ -1112,8 +1119,8 @@ static void hostd_drop_state(const hostd_type *t, void *state) {
   hostd_free(state);
 }
 
-// hostd_migrate makes a state, of zeros, of one of an older version; false where
-// that cannot be read.
+// hostd_migrate converts a state of an older version to a zeroed state; false
+// if it cannot be read.
 static bool hostd_migrate(const hostd_type *t, void *state, hostd_json snapshot, uint64_t version) {
   const hostd_older_state *o = t->older_states;
   while (o && o->version && o->version != version) o++;
@@ -1125,9 +1132,9 @@ static bool hostd_migrate(const hostd_type *t, void *state, hostd_json snapshot,
   return true;
 }
 
-// hostd_make_state makes a state, from a snapshot where there is one. Its
-// version is 0 where it is that of the type. It is NULL where the snapshot
-// cannot be read, or where there is no memory.
+// hostd_make_state returns a new state, from a snapshot if there is one. A
+// version of 0 is the type's own. It returns NULL if the snapshot cannot be
+// read or no memory is left.
 static void *hostd_make_state(const hostd_type *t, hostd_text snapshot, bool has_snapshot, uint64_t version, bool *unreadable) {
   void *state = hostd_try_alloc(t->state_size + sizeof(hostd_text));
   hostd_json value;
@@ -1220,7 +1227,8 @@ static int32_t hostd_do_load(const hostd_module *m, uint32_t type, uint64_t hand
   return 0;
 }
 
-// hostd_state_form is what a form of states is called among events.
+// hostd_state_form returns the type of the events that carry states of a
+// version.
 static hostd_text hostd_state_form(uint32_t version) {
   uint32_t start = hostd_written;
   hostd_put_c("state");
@@ -1231,8 +1239,8 @@ static hostd_text hostd_state_form(uint32_t version) {
   return hostd_cut_off(start);
 }
 
-// hostd_put_today writes a stored event, or a state, as readers get it in
-// today's form. What is no older form stays as it is.
+// hostd_put_today writes a stored event or state in its current form, as
+// readers get it. One that has no upcast is written unchanged.
 static void hostd_put_today(const hostd_type *t, hostd_text type, hostd_text payload) {
   const hostd_event *e = t->durable ? NULL : hostd_find_event(t, type);
   const hostd_older_state *o = t->durable ? t->older_states : NULL;
@@ -1266,7 +1274,7 @@ static bool hostd_stored_event(hostd_text *input, hostd_text *type, hostd_text *
   while (hostd_frame(input, &kind, &bytes)) {
     if (kind != 32) continue;
     if (bytes.length < 16) hostd_panic("hostd: an event is cut off");
-    *payload = (hostd_text){bytes.at + 16, bytes.length - 16}; // behind its number and its time
+    *payload = (hostd_text){bytes.at + 16, bytes.length - 16}; // after its sequence and time
     *type = hostd_cut(payload);
     return true;
   }
@@ -1318,13 +1326,13 @@ static hostd_text hostd_read_call(hostd_call *c, const hostd_entity *e, hostd_te
     case 22: c->due = (int64_t)hostd_number(bytes.at, 8); break;
     case 23: c->principal = bytes, c->has_principal = true; break;
     case 24: c->settings = bytes; break;
-    default: break; // a kind of a later version
+    default: break; // a kind of a later contract version
     }
   }
   return name;
 }
 
-// hostd_given reads a payload; NULL where it has been rejected.
+// hostd_given reads a payload; NULL if the command or query has been rejected.
 static const void *hostd_given(hostd_call *c, hostd_text payload, const hostd_field *fields) {
   void *value = hostd_temporary(hostd_struct_size(fields ? fields : hostd_no_fields) + 1);
   if (!fields) return value;
