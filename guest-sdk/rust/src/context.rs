@@ -8,7 +8,7 @@ use alloc::vec::Vec;
 use core::any::TypeId;
 use core::ops::Deref;
 
-/// Who sent a command.
+/// The sender of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     Client,
@@ -16,18 +16,18 @@ pub enum Source {
     Entity { entity_type: String, id: String },
 }
 
-/// Who called.
+/// The identity of a caller.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// `token`, `jwt` or `certificate`, or `anonymous` for who has shown
-    /// nothing.
+    /// `token`, `jwt`, `certificate`, or `anonymous` for a caller without a
+    /// credential.
     pub kind: String,
-    /// Unique within its kind, and empty for the anonymous.
+    /// Unique within its kind; empty for anonymous callers.
     pub name: String,
     pub groups: Vec<String>,
 }
 
-/// What a query may see.
+/// The interface of a query handler to the host.
 pub struct View<'a> {
     entity_type: &'a str,
     id: &'a str,
@@ -54,14 +54,15 @@ impl<'a> View<'a> {
         self.request.sequence
     }
 
-    /// The time that the host fixed for this call, in nanoseconds since 1970
-    /// UTC. It never runs backwards for an entity.
+    /// The time that the host set for this call, in nanoseconds since 1970 UTC.
+    /// It never runs backwards for an entity.
     pub fn now(&self) -> i64 {
         self.request.now
     }
 
-    /// Who called. It is none where nobody was asked, and for what entities and
-    /// timers send: who decides by owner refuses then.
+    /// The caller. It is `None` if the cluster does not authenticate callers,
+    /// and for commands that entities and timers send. A handler that
+    /// authorizes by owner should then reject.
     pub fn principal(&self) -> Option<Principal> {
         let (kind, rest) = text(self.request.principal?);
         let (name, mut rest) = text(rest);
@@ -74,9 +75,9 @@ impl<'a> View<'a> {
         Some(Principal { kind: String::from(utf8(kind)), name: String::from(utf8(name)), groups })
     }
 
-    /// What operators have set for the entity's type under a name; none where
-    /// nothing is set. Evolving sees no settings: put what was decided by one
-    /// into the event.
+    /// The value that operators have set for the entity's type under a name;
+    /// `None` if it is not set. Event functions cannot read settings: put
+    /// whatever an event needs into the event.
     pub fn setting(&self, name: &str) -> Option<&'a str> {
         let mut rest = self.request.settings;
         while !rest.is_empty() {
@@ -96,8 +97,8 @@ impl<'a> View<'a> {
     }
 }
 
-/// What becomes of the ticks of a schedule that could not be fired when they
-/// were due.
+/// What happens to the ticks of a schedule that could not fire when they were
+/// due.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Missed {
     /// One command, late, for all of them.
@@ -108,17 +109,17 @@ pub enum Missed {
     Skip,
 }
 
-/// When a command comes again and again.
+/// When a scheduled command is sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Schedule<'a> {
-    /// So many nanoseconds apart, from 100 ms on.
+    /// The period in nanoseconds, at least 100 ms.
     Every(i64),
-    /// Five fields of the wall clock of a time zone, which is UTC where it is
-    /// empty, such as `0 3 * * mon-fri`; or `@daily` and its like.
+    /// Five fields of the wall clock of a time zone, where an empty zone means
+    /// UTC, such as `0 3 * * mon-fri`; or `@daily` and the like.
     Cron(&'a str, &'a str),
 }
 
-/// What a command may see and do.
+/// The interface of a command handler to the host.
 pub struct Context<'a, S> {
     view: View<'a>,
     entity: &'a Entity<S>,
@@ -141,36 +142,36 @@ impl<'a, S> Context<'a, S> {
         Context { view, entity, state, out, random }
     }
 
-    /// The state, with the events emitted so far.
+    /// The state, including the events emitted so far.
     pub fn state(&self) -> &S {
         self.state
     }
 
-    /// The state of a durable-state type, to be changed. It panics for other
-    /// types, whose states change by events.
+    /// The mutable state of a durable-state type. It panics for other types,
+    /// whose states change only through events.
     pub fn state_mut(&mut self) -> &mut S {
         assert!(self.entity.options.durable, "hostd: {}: the state changes by events", self.entity.name);
         self.state
     }
 
-    /// The id under which this command takes effect once.
+    /// The command's id, under which it takes effect only once.
     pub fn command_id(&self) -> &'a str {
         utf8(self.view.request.command_id)
     }
 
-    /// Who sent this command.
+    /// The sender of this command.
     pub fn source(&self) -> Source {
         self.view.request.source()
     }
 
-    /// When the timer or the tick was due that made this command; 0 for a
-    /// command that no timer made.
+    /// When the timer or schedule that sent this command was due; 0 for any
+    /// other command.
     pub fn due(&self) -> i64 {
         self.view.request.due
     }
 
-    /// The next number of the command's own stream: the same command on the
-    /// same state draws the same numbers. Not fit for secrets.
+    /// The next number of the command's own random sequence: the same command
+    /// on the same state draws the same numbers. Not suitable for secrets.
     pub fn random(&mut self) -> u64 {
         // splitmix64
         self.random = self.random.wrapping_add(0x9e37_79b9_7f4a_7c15);
@@ -180,13 +181,13 @@ impl<'a, S> Context<'a, S> {
         z ^ z >> 31
     }
 
-    /// Appends an event and evolves the state by it. It panics on a value of a
-    /// type that is not given to [`Entity::event`].
+    /// Appends an event and applies it to the state. It panics if the type of
+    /// the value was not declared with [`Entity::event`].
     pub fn emit<E: Json + 'static>(&mut self, event: &E) {
         self.emit_tagged(event, &[])
     }
 
-    /// [`Context::emit`] with tags. Streams of a tag are readable across
+    /// [`Context::emit`] with tags. Events with a tag can be read across
     /// entities.
     pub fn emit_tagged<E: Json + 'static>(&mut self, event: &E, tags: &[&str]) {
         let typ = TypeId::of::<E>();
@@ -218,7 +219,7 @@ impl<'a, S> Context<'a, S> {
         })
     }
 
-    /// [`Context::send`], and the outcome comes back as a command of this
+    /// [`Context::send`], with the outcome sent back as a command of this
     /// entity: `on_reply` with the reply as its payload, or `on_reject` with
     /// `{"code":...,"message":...}`.
     pub fn send_with_answer(&mut self, entity_type: &str, id: &str, command: &str, on_reply: &str, on_reject: &str, payload: &impl Json) {
@@ -231,10 +232,10 @@ impl<'a, S> Context<'a, S> {
     }
 
     /// Makes the host send this entity a command at a time, in nanoseconds
-    /// since 1970 UTC. A timer of the same name is replaced; one that is due at
-    /// `i64::MAX`, on 2262-04-11, never fires. The host rejects the command with
-    /// `invalid_argument` if the time is before 1970, which is also what a sum
-    /// beyond that comes to: add with `saturating_add`.
+    /// since 1970 UTC. It replaces a timer of the same name. A timer that is
+    /// due at `i64::MAX`, on 2262-04-11, never fires. If the time is before
+    /// 1970, which can also result from an overflow, the host rejects the
+    /// command with `invalid_argument`: add with `saturating_add`.
     pub fn set_timer(&mut self, name: &str, due: i64, command: &str, payload: &impl Json) {
         self.frame(frames::OUT_SET_TIMER, |out| {
             frames::put_text(out, name);
@@ -249,10 +250,10 @@ impl<'a, S> Context<'a, S> {
         self.frame(frames::OUT_CANCEL_TIMER, |out| out.extend_from_slice(name.as_bytes()))
     }
 
-    /// Makes the host send this entity a command again and again. It takes the
-    /// place of a timer or a schedule of the same name, and starts a period
-    /// anew, so set it once. An expression or a zone that is none rejects the
-    /// command with `invalid_argument`: see [`crate::valid_schedule`].
+    /// Makes the host send this entity a command periodically. It replaces a
+    /// timer or a schedule of the same name and restarts its period, so call it
+    /// only once. If the expression or the zone is not valid, the command is
+    /// rejected with `invalid_argument`: see [`crate::valid_schedule`].
     pub fn schedule(&mut self, name: &str, when: Schedule, missed: Missed, command: &str, payload: &impl Json) {
         let every;
         let (expression, zone) = match when {
@@ -272,13 +273,13 @@ impl<'a, S> Context<'a, S> {
         })
     }
 
-    /// Asks the host to drop the entity from memory after this command.
+    /// Asks the host to remove the entity from memory after this command.
     pub fn passivate(&mut self) {
         self.frame(frames::OUT_PASSIVATE, |_| {})
     }
 
-    /// Ends the entity's life after this command's events. Its id starts again
-    /// from the initial state.
+    /// Ends the entity's life after this command's events. If its id is used
+    /// again, it starts from the initial state.
     pub fn delete(&mut self) {
         self.frame(frames::OUT_DELETE, |_| {})
     }

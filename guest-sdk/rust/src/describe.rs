@@ -1,4 +1,4 @@
-//! The manifest, which says what is in a module.
+//! The manifest, which describes a module.
 
 use crate::entity::Entity;
 use crate::guest::Module;
@@ -7,7 +7,7 @@ use crate::upcast::versioned;
 use alloc::format;
 use alloc::vec::Vec;
 
-/// Writes `,"name":` or, at the beginning of an object, `"name":`.
+/// Writes `,"name":`, or `"name":` at the beginning of an object.
 fn member(out: &mut Vec<u8>, name: &str) {
     if out.last() != Some(&b'{') {
         out.push(b',');
@@ -53,8 +53,7 @@ fn list<T>(out: &mut Vec<u8>, values: &[T], write: impl Fn(&mut Vec<u8>, &T)) {
     out.push(b']');
 }
 
-/// Writes a schema, unless there is none: of no payload, or where the type
-/// wants none.
+/// Writes a schema, except for no payload and for a type without schemas.
 fn schema<S>(out: &mut Vec<u8>, e: &Entity<S>, name: &str, schema: &[u8]) {
     if !e.options.no_schemas && !schema.is_empty() {
         member(out, name);

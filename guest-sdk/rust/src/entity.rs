@@ -9,17 +9,17 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::any::{Any, TypeId};
 
-/// A handler's refusal: nothing is stored, and the caller gets the code and the
-/// message.
+/// The rejection of a command or query by its handler: nothing is stored, and
+/// the caller gets the code and the message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub code: Cow<'static, str>,
     pub message: Cow<'static, str>,
 }
 
-/// Makes what a handler returns to refuse a command or a query. Programs act on
-/// the code, people read the message. Refuse before emitting: an entity that
-/// has already evolved must be loaded again by the host.
+/// Returns an error that makes a handler reject the command or query. The code
+/// is for programs, the message for people. Reject before emitting events,
+/// because the host has to reload an entity whose state has changed already.
 pub fn reject(code: impl Into<Cow<'static, str>>, message: impl Into<Cow<'static, str>>) -> Rejection {
     Rejection { code: code.into(), message: message.into() }
 }
@@ -51,7 +51,7 @@ pub(crate) struct Query<S> {
     pub run: Box<dyn Fn(&View, &S, &[u8], &mut Vec<u8>) -> Result<(), Rejection>>,
 }
 
-/// What a type asks of the host.
+/// The options of a type.
 #[derive(Default)]
 pub(crate) struct Options {
     pub durable: bool,
@@ -70,8 +70,8 @@ pub(crate) struct Options {
     pub no_schemas: bool,
 }
 
-/// An entity type whose state is an `S`. Give it to [`serve!`](crate::serve).
-/// The methods add to it, and panic where a name is there twice.
+/// An entity type whose state is an `S`. Pass it to [`serve!`](crate::serve).
+/// The methods add to it, and panic if a name is used twice.
 pub struct Entity<S> {
     pub(crate) name: &'static str,
     pub(crate) options: Options,
@@ -84,7 +84,8 @@ pub struct Entity<S> {
 }
 
 impl<S: Json + 'static> Entity<S> {
-    /// A type that keeps events. Its name has 1 to 64 of `a-z`, `0-9`, `-`.
+    /// An event-sourced type. Its name has 1 to 64 characters of `a-z`, `0-9`,
+    /// `-`.
     pub fn new(name: &'static str) -> Self {
         Entity {
             name,
@@ -98,24 +99,24 @@ impl<S: Json + 'static> Entity<S> {
         }
     }
 
-    /// A type that keeps its latest state: commands change it through
-    /// [`Context::state_mut`], and it is stored where it has changed. A command
-    /// that is rejected leaves it as it was.
+    /// A durable-state type: commands change the state through
+    /// [`Context::state_mut`], and the host stores it after each change. A
+    /// rejected command leaves it unchanged.
     pub fn durable(name: &'static str) -> Self {
         let mut entity = Self::new(name);
         entity.options.durable = true;
         entity
     }
 
-    /// The state of a new entity, where the default will not do. It is to be
-    /// equal each time.
+    /// Sets the state of a new entity, if the default is not suitable. The
+    /// function must return an equal state each time.
     pub fn initial(mut self, make: fn() -> S) -> Self {
         self.initial = make;
         self
     }
 
-    /// Declares an event: its name in the journal, its Rust type, of which an
-    /// event has its own, and how it changes the state.
+    /// Declares an event: its name in the journal, its Rust type, which can be
+    /// used for only one event, and how it changes the state.
     pub fn event<E: Json + 'static>(mut self, name: &'static str, evolve: impl Fn(&mut S, E) + 'static) -> Self {
         assert!(!self.options.durable, "hostd: {}: a durable-state type has no events", self.name);
         self.unique("event", name, self.events.iter().any(|e| e.declared == name));
@@ -134,11 +135,11 @@ impl<S: Json + 'static> Entity<S> {
         self
     }
 
-    /// Declares that the event of a name has had another form before: `version`
-    /// is its number, from 1 on, and `up` makes the form of the version after
-    /// it, deterministically. What [`Entity::event`] declares is the version
-    /// after the last that is upcast, and is stored with the version behind its
-    /// name, such as `placed.v2`; version 1 has the name alone.
+    /// Declares an earlier version of an event: `version` is its number, from 1
+    /// on, and `up` converts it to the next version, deterministically. The
+    /// current version, which [`Entity::event`] declares, is the one after the
+    /// last upcast version. It is stored with the version appended to its name,
+    /// such as `placed.v2`; version 1 has the name alone.
     pub fn upcast<Old: Json + 'static, New: Json + 'static>(
         mut self,
         name: &'static str,
@@ -149,23 +150,25 @@ impl<S: Json + 'static> Entity<S> {
         self
     }
 
-    /// Declares that the states of a type have had another form before: `version` is its number, from 1 on, and `up` makes the form of
-    /// the version after it, deterministically. The state is the version after
-    /// the last that is migrated. States that were stored before a version was
-    /// declared are of version 1.
+    /// Declares an earlier version of the type's state: `version` is its
+    /// number, from 1 on, and `up` converts it to the next version,
+    /// deterministically. The current version is the one after the last
+    /// migrated version. States that were stored before a version was declared
+    /// have version 1.
     ///
-    /// What is stored stays as it is until a command changes the entity's
-    /// state: until then it is migrated each time that the entity is loaded. The
+    /// The stored state is not changed until a command changes the entity's
+    /// state; until then it is migrated each time the entity is loaded. The
     /// states of an event-sourced type are stored in its snapshots, and are
-    /// migrated if the first events of an entity are gone.
+    /// migrated only if the entity's first events were deleted.
     pub fn migrate_state<Old: Json + 'static, New: Json + 'static>(mut self, version: u32, up: impl Fn(Old) -> New + 'static) -> Self {
         self.migrations.push(Upcast::new(STATE, version, up));
         self
     }
 
     /// Declares a command. The handler decides: it emits events, and returns
-    /// the reply, which is `()` for none. A payload that cannot be read is
-    /// rejected with `invalid_payload` before; a command of `()` reads none.
+    /// the reply, or `()` for none. A payload that cannot be decoded is
+    /// rejected with `invalid_payload` before the handler runs; a command of
+    /// `()` ignores its payload.
     pub fn command<C: Json + 'static, R: Json + 'static>(
         self,
         name: &'static str,
@@ -174,8 +177,7 @@ impl<S: Json + 'static> Entity<S> {
         self.add_command(name, false, handler)
     }
 
-    /// Declares a command that clients may not send: it comes from entities and
-    /// timers only.
+    /// Declares a command that only entities and timers may send.
     pub fn internal<C: Json + 'static, R: Json + 'static>(
         self,
         name: &'static str,
@@ -191,7 +193,8 @@ impl<S: Json + 'static> Entity<S> {
         handler: impl Fn(&mut Context<S>, C) -> Result<R, Rejection> + 'static,
     ) -> Self {
         self.unique("command", name, self.commands.iter().any(|c| c.name == name));
-        // An internal command comes from another module, which may be newer.
+        // The sender of an internal command is another module, which may be
+        // newer.
         let form = if internal { Form::Given } else { Form::Closed };
         self.commands.push(Command {
             name,
@@ -208,9 +211,9 @@ impl<S: Json + 'static> Entity<S> {
         self
     }
 
-    /// Lists the codes by which the handler of a command, which is declared
-    /// before, rejects it, so that clients have them as a type. The host does
-    /// not hold the handler to them.
+    /// Lists the codes with which the handler of a command, which must be
+    /// declared already, rejects it, so that generated clients have them as a
+    /// type. The host does not enforce the list.
     pub fn rejects(mut self, command: &str, codes: &'static [&'static str]) -> Self {
         let found = self.commands.iter_mut().find(|c| c.name == command);
         found.unwrap_or_else(|| panic!("hostd: there is no command {} to be rejected", command)).rejections = Some(codes);
@@ -242,7 +245,7 @@ impl<S: Json + 'static> Entity<S> {
     }
 }
 
-/// Reads what a client has sent.
+/// Decodes a client's payload.
 fn given<T: Json>(payload: &[u8]) -> Result<T, Rejection> {
     json::decode(payload).map_err(|e| reject("invalid_payload", e.to_string()))
 }
@@ -258,20 +261,20 @@ fn put_reply<R: Json>(out: &mut Vec<u8>, reply: &R) {
 
 /// Options; the README has a table of them.
 impl<S> Entity<S> {
-    /// Asks for a snapshot after that many events.
+    /// Asks the host for a snapshot after that many events.
     pub fn snapshot_every(mut self, events: u32) -> Self {
         self.options.snapshot_every = events;
         self
     }
 
-    /// Asks the host to drop an entity from memory after it was idle for so
-    /// many nanoseconds.
+    /// Asks the host to remove an entity from memory once it has been idle for
+    /// that many nanoseconds.
     pub fn passivate_after(mut self, idle: i64) -> Self {
         self.options.passivate_after = idle;
         self
     }
 
-    /// Asks the host to have the entities in memory without being asked for.
+    /// Makes the entities always-on: the host activates them again by itself.
     pub fn remember_entities(mut self) -> Self {
         self.options.remember = true;
         self
@@ -283,72 +286,75 @@ impl<S> Entity<S> {
         self
     }
 
-    /// Lets the host cut the events that no snapshot needs, but for the last so
-    /// many. What is cut cannot be read any more.
+    /// Lets the host delete the events that no snapshot needs, except for the
+    /// last ones. Deleted events can no longer be read.
     pub fn retain_events(mut self, last: u32) -> Self {
         self.options.retain_events = Some(last);
         self
     }
 
-    /// Has who called kept with the record of each command of a client.
+    /// Makes the cluster store the caller of each client command with its
+    /// record.
     pub fn record_principal(mut self) -> Self {
         self.options.record_principal = true;
         self
     }
 
-    /// Gives the type one entity, with the id `singleton`, in memory at all
-    /// times.
+    /// Gives the type exactly one entity, with the id `singleton`, that is
+    /// always in memory.
     pub fn singleton(mut self) -> Self {
         self.options.singleton = true;
         self
     }
 
-    /// Puts entities that belong together into one shard, for good: those whose
-    /// ids are the same up to the first `until`, among the types of a `group`.
-    /// Either may be empty.
+    /// Places related entities in one shard, for good: those whose ids are
+    /// equal up to the first `until`, among the types of a `group`. Either may
+    /// be empty.
     pub fn shard_key(mut self, group: &'static str, until: &'static str) -> Self {
         self.options.shard_key = Some((group, until));
         self
     }
 
-    /// Names the types that entities of this one may send to: names, or the
-    /// beginnings of some with `*` behind them; none: to nobody. Without it
-    /// they may send to any.
+    /// Lists the types that entities of this type may send to: names, or
+    /// prefixes followed by `*`. An empty list allows none. Without this option
+    /// they may send to any type.
     pub fn sends(mut self, types: &'static [&'static str]) -> Self {
         self.options.sends = Some(types);
         self
     }
 
-    /// Names the types that entities of this one take messages from, likewise.
+    /// Lists the types whose messages entities of this type accept, in the form
+    /// of `sends`.
     pub fn accepts_from(mut self, types: &'static [&'static str]) -> Self {
         self.options.accepts_from = Some(types);
         self
     }
 
-    /// Numbers the form of the state: a fix with the same number may keep the
-    /// snapshots, once verified.
+    /// Sets the version of the form of the state: a module with the same
+    /// version may load existing snapshots after a compatibility check.
     pub fn state_version(mut self, version: u32) -> Self {
         self.options.state_version = version;
         self
     }
 
-    /// Has payloads come though they do not fit their schemas.
+    /// Makes the host pass payloads to the entity even if they do not match
+    /// their schemas.
     pub fn unchecked(mut self) -> Self {
         self.options.unchecked = true;
         self
     }
 
-    /// Keeps schemas out of the manifest.
+    /// Omits the type's schemas from the manifest.
     pub fn no_schemas(mut self) -> Self {
         self.options.no_schemas = true;
         self
     }
 }
 
-/// An event in today's form: its type, and its payload.
+/// An event in its current form: its type, and its payload.
 type Upcasted<'a> = (Cow<'a, str>, Cow<'a, [u8]>);
 
-/// An entity type with its state out of sight.
+/// An entity type without its type parameter.
 pub(crate) trait Definition {
     fn name(&self) -> &'static str;
     fn link(&mut self);
@@ -362,7 +368,7 @@ pub(crate) trait Definition {
 }
 
 impl<S: Json + 'static> Entity<S> {
-    /// The event that a stored one is now, with its payload.
+    /// The current event of a stored one, with its upcast payload.
     fn newest<'a>(&self, name: &[u8], payload: &'a [u8]) -> Result<(&Event<S>, Cow<'a, [u8]>), String> {
         let mut payload = Cow::Borrowed(payload);
         let mut name = Cow::Borrowed(name);
@@ -412,7 +418,7 @@ impl<S: Json + 'static> Definition for Entity<S> {
         (event.evolve)(own(state), &payload)
     }
 
-    /// What is of today's form, and what is not declared, stays as it is.
+    /// Events in the current form, and undeclared ones, are returned unchanged.
     fn upcast<'a>(&self, name: &'a str, payload: &'a [u8]) -> Result<Upcasted<'a>, String> {
         let older = if self.options.durable { &self.migrations } else { &self.upcasts };
         let mut made = (Cow::Borrowed(name), Cow::Borrowed(payload));

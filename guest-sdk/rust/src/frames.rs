@@ -32,8 +32,8 @@ pub const OUT_DELETE: u8 = 10;
 pub const OUT_SEND_WITH_ANSWER: u8 = 11;
 pub const OUT_SET_SCHEDULE: u8 = 12;
 
-/// Frames of an input, one after the other. Bytes that are no frames are the
-/// host's fault, and panic.
+/// The frames of an input. It panics on malformed frames, which a correct host
+/// never sends.
 pub struct Frames<'a>(pub &'a [u8]);
 
 impl<'a> Iterator for Frames<'a> {
@@ -51,7 +51,7 @@ impl<'a> Iterator for Frames<'a> {
     }
 }
 
-/// Splits a text off that has its length before it.
+/// Splits off a text that is preceded by its length.
 pub fn text(bytes: &[u8]) -> (&[u8], &[u8]) {
     let (length, rest) = bytes.split_at(2);
     rest.split_at(u16::from_le_bytes([length[0], length[1]]) as usize)
@@ -63,12 +63,12 @@ pub fn number(bytes: &[u8]) -> u64 {
     u64::from_le_bytes(all)
 }
 
-/// Text that the host has written.
+/// A text that the host has written.
 pub fn utf8(bytes: &[u8]) -> &str {
     core::str::from_utf8(bytes).expect("hostd: a text is no UTF-8")
 }
 
-/// What a call is given.
+/// The input of a call.
 #[derive(Default)]
 pub struct Request<'a> {
     pub entity_id: &'a [u8],
@@ -104,7 +104,7 @@ impl<'a> Request<'a> {
                 IN_DUE => r.due = number(bytes) as i64,
                 IN_PRINCIPAL => r.principal = Some(bytes),
                 IN_SETTINGS => r.settings = bytes,
-                _ => {} // a kind of a later version
+                _ => {} // a kind of a later contract version
             }
         }
         r
@@ -123,7 +123,7 @@ impl<'a> Request<'a> {
     }
 }
 
-/// Begins a frame; `end` writes the length of what was written since.
+/// Begins a frame; `end` writes the length of everything written since.
 pub fn begin(out: &mut Vec<u8>, kind: u8) -> usize {
     out.extend_from_slice(&[kind, 0, 0, 0, 0]);
     out.len()
@@ -134,10 +134,10 @@ pub fn end(out: &mut Vec<u8>, start: usize) {
     out[start - 4..start].copy_from_slice(&length.to_le_bytes());
 }
 
-/// Writes a text with its length, which has 16 bits. Of a longer text it writes as
-/// much as fits: that is over every limit of a name, so the host rejects the
-/// command with `out_of_range`, whereas a panic here would be a fault of the guest
-/// that its caller has made.
+/// Writes a text with its length, which has 16 bits. It truncates a longer text
+/// to what fits. That is still over the limit of any name, so the host rejects
+/// the command with `out_of_range`. A panic here instead would be a guest fault
+/// that a caller can cause.
 pub fn put_text(out: &mut Vec<u8>, text: &str) {
     let bytes = &text.as_bytes()[..text.len().min(u16::MAX as usize)];
     out.extend_from_slice(&(bytes.len() as u16).to_le_bytes());

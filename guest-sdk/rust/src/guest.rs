@@ -7,7 +7,7 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::any::Any;
 
-/// A module that is being put together by [`serve!`](crate::serve).
+/// A module under construction by [`serve!`](crate::serve).
 pub struct Module {
     pub(crate) name: &'static str,
     pub(crate) version: &'static str,
@@ -27,7 +27,7 @@ impl Module {
         self
     }
 
-    /// The guest, once all types are there.
+    /// Returns the guest, after all types were added.
     pub fn guest(self) -> Guest {
         Guest { module: self, input: Vec::new(), out: Vec::new(), entities: Vec::new() }
     }
@@ -39,7 +39,7 @@ struct Slot {
     state: Box<dyn Any>,
 }
 
-/// What an instance holds; the functions that the host calls are wrappers
+/// The state of an instance; the functions that the host calls are wrappers
 /// around it. Results are valid until the next call.
 pub struct Guest {
     module: Module,
@@ -48,14 +48,14 @@ pub struct Guest {
     entities: Vec<Option<Slot>>, // by handle
 }
 
-/// The largest request that a host makes is smaller.
+/// Requests of a host are always smaller.
 const MAX_INPUT: usize = 4 << 20;
 
-/// A bound of handles, so that a wrong one does not take all memory.
+/// Limits handles, so that a wrong one does not exhaust memory.
 const MAX_ENTITIES: u64 = 1 << 26;
 
 impl Guest {
-    /// Names bytes as the contract does: the address above the length.
+    /// The address and the length of bytes, packed as the contract requires.
     pub fn span(bytes: &[u8]) -> u64 {
         if bytes.is_empty() {
             return 0;
@@ -101,7 +101,7 @@ impl Guest {
             if kind != frames::IN_EVENT {
                 continue;
             }
-            let (name, payload) = frames::text(&bytes[16..]); // behind its number and its time
+            let (name, payload) = frames::text(&bytes[16..]); // after its sequence and time
             if let Err(reason) = typ.apply(slot.state.as_mut(), name, payload) {
                 crate::log(Level::Error, &reason);
                 return 1;
@@ -133,15 +133,15 @@ impl Guest {
         &self.out
     }
 
-    /// The events in the input as readers get them today. What cannot be read
-    /// panics.
+    /// Returns the events in the input in their current form. It panics on
+    /// events that it cannot decode.
     pub fn upcast(&mut self, typ: usize, length: usize) -> &[u8] {
         self.out.clear();
         for (kind, bytes) in Frames(&self.input[..length]) {
             if kind != frames::IN_EVENT {
                 continue;
             }
-            let (name, payload) = frames::text(&bytes[16..]); // behind its number and its time
+            let (name, payload) = frames::text(&bytes[16..]); // after its sequence and time
             let (name, payload) = self.module.types[typ].upcast(frames::utf8(name), payload).unwrap_or_else(|reason| panic!("hostd: {}", reason));
             let start = frames::begin(&mut self.out, frames::OUT_EVENT);
             frames::put_text(&mut self.out, &name);

@@ -1,7 +1,7 @@
-//! JSON as the SDKs read and write it: compact, members in the order in which
-//! they are declared, those that are missing or `null` at their default, those
-//! that are not known passed over, and integers as numbers or as strings of
-//! digits.
+//! JSON encoding and decoding, by rules that all SDKs share: the text is
+//! compact, with members in the order of their declaration. In the input,
+//! missing and `null` members get their default, unknown members are skipped,
+//! and integers may be numbers or strings of digits.
 
 use alloc::borrow::Cow;
 use alloc::collections::BTreeMap;
@@ -10,8 +10,8 @@ use alloc::string::String;
 use alloc::vec::Vec;
 use core::fmt;
 
-/// Declares a struct that is written and read as a JSON object. A member that
-/// has another name than its field says so by `as`:
+/// Declares a struct that is encoded and decoded as a JSON object. If the name
+/// of a member differs from its field's, `as` sets it:
 ///
 /// ```ignore
 /// json! {
@@ -64,7 +64,7 @@ macro_rules! json {
     };
 }
 
-/// The name of a member, which is its field's unless another is given.
+/// The name of a member: the given one, or else the field's.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! json_member {
@@ -76,36 +76,37 @@ macro_rules! json_member {
     };
 }
 
-/// Bytes that grow, for [`json!`](crate::json!).
+/// A byte buffer, for [`json!`](crate::json!).
 pub type Bytes = Vec<u8>;
 
-/// What is written and read as JSON. What a type writes it reads back as an
-/// equal value. There is none for `HashMap`, whose order differs.
+/// A type that is encoded and decoded as JSON. Decoding an encoded value must
+/// return an equal value. `HashMap` has no implementation, because its order is
+/// random.
 pub trait Json: Default {
-    /// Whether it stands for no payload.
+    /// Whether the type stands for no payload.
     const NONE: bool = false;
 
     fn write(&self, out: &mut Bytes);
 
     fn read(reader: &mut Reader) -> Result<Self, Invalid>;
 
-    /// The JSON Schema of its values, which may be `null` too. `depth` is how
-    /// many types this one is in.
+    /// The JSON Schema of its values; `null` allows null too. `depth` is the
+    /// number of enclosing types.
     fn schema(form: Form, null: bool, depth: u32) -> Bytes;
 }
 
-/// Whose values a schema is about.
+/// Which values of a type a schema describes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// Those that others write.
+    /// Values that others encode.
     Given,
-    /// Given, without members that the type does not have.
+    /// Given, without unknown members.
     Closed,
-    /// Those that this module writes.
+    /// Values that this module encodes.
     Written,
 }
 
-/// Why a text is not what it should be, and where.
+/// Why and where a text is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
     at: usize,
@@ -118,7 +119,7 @@ impl fmt::Display for Invalid {
     }
 }
 
-/// Reads a whole payload or snapshot. No payload at all is the default.
+/// Decodes a whole payload or snapshot. An empty payload is the default value.
 pub fn decode<T: Json>(text: &[u8]) -> Result<T, Invalid> {
     if T::NONE || text.is_empty() {
         return Ok(T::default());
@@ -139,13 +140,13 @@ pub(crate) fn schema_of<T: Json>(form: Form) -> Bytes {
     T::schema(form, form != Form::Written, 0)
 }
 
-/// How deep values may be in each other.
+/// The maximum nesting of values.
 const MAX_DEPTH: u32 = 200;
 
-/// How many types a schema follows into each other; what is deeper is anything.
+/// The maximum nesting of types in a schema; deeper ones allow anything.
 const MAX_SCHEMA_DEPTH: u32 = 6;
 
-/// Reads a text value by value.
+/// Reads a text, value by value.
 pub struct Reader<'a> {
     text: &'a [u8],
     at: usize,
@@ -157,7 +158,7 @@ impl<'a> Reader<'a> {
         Invalid { at: self.at, reason }
     }
 
-    /// The first byte of what follows, behind white space.
+    /// The next byte after white space.
     fn peek(&mut self) -> Option<u8> {
         while let Some(b' ' | b'\n' | b'\r' | b'\t') = self.text.get(self.at) {
             self.at += 1;
@@ -178,7 +179,7 @@ impl<'a> Reader<'a> {
         there
     }
 
-    /// Reads a value, which is the default where it is `null`.
+    /// Reads a value; `null` is the default value.
     pub fn value<T: Json>(&mut self) -> Result<T, Invalid> {
         if self.literal("null") {
             return Ok(T::default());
@@ -197,7 +198,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// Whether there is another element; it is behind what separates them.
+    /// Reports whether there is another element, and skips the separator.
     fn more(&mut self, bracket: u8, first: bool) -> Result<bool, Invalid> {
         if self.take(bracket) {
             self.depth -= 1;
@@ -255,7 +256,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads the rest of a string from its first escape on.
+    /// Reads the rest of a string, starting at its first escape.
     fn escaped(&mut self, start: usize) -> Result<Cow<'a, str>, Invalid> {
         let mut out = Vec::from(&self.text[start..self.at]);
         loop {
@@ -315,7 +316,7 @@ impl<'a> Reader<'a> {
         Ok(code)
     }
 
-    /// Reads a number, and whether it is whole.
+    /// Reads a number, and reports whether it is written as an integer.
     fn number(&mut self) -> Result<(&'a str, bool), Invalid> {
         self.peek();
         self.bare_number()
@@ -354,8 +355,8 @@ impl<'a> Reader<'a> {
         Ok(self.at - start)
     }
 
-    /// Reads a whole number, which may stand in quotes, as its digits. Without
-    /// quotes it may have a fraction or an exponent, such as 5.0.
+    /// Reads an integer, which may be in quotes, as its digits. Without quotes
+    /// it may have a fraction or an exponent, such as 5.0.
     fn integer(&mut self) -> Result<Cow<'a, str>, Invalid> {
         let quoted = self.take(b'"');
         let (digits, whole) = self.bare_number()?;
@@ -370,7 +371,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads a value of any kind, and keeps nothing of it.
+    /// Skips a value of any kind.
     pub fn skip(&mut self) -> Result<(), Invalid> {
         match self.peek() {
             Some(b'{') => self.object(|r, _| r.skip()),
@@ -383,8 +384,8 @@ impl<'a> Reader<'a> {
     }
 }
 
-/// The digits of a number with a fraction or an exponent, if it is whole and has
-/// no more than 64 bits may have.
+/// The digits of a number with a fraction or an exponent, if it is an integer
+/// of at most 64 bits.
 fn plain_integer(number: &str) -> Option<String> {
     let (sign, number) = match number.strip_prefix('-') {
         Some(rest) => ("-", rest),
@@ -402,7 +403,7 @@ fn plain_integer(number: &str) -> Option<String> {
         return Some(String::from("0"));
     }
     let exponent: i64 = exponent.strip_prefix('+').unwrap_or(exponent).parse().ok()?;
-    // How many zeros belong behind the digits.
+    // The number of zeros to append to the digits.
     let zeros = exponent.checked_sub(fraction.len() as i64)?.checked_add((all.len() - digits.len()) as i64)?;
     if !(0..=20).contains(&zeros) || digits.len() > 20 {
         return None;
@@ -456,7 +457,7 @@ pub fn write_string(text: &str, out: &mut Bytes) {
     out.push(b'"');
 }
 
-/// Puts the schema of a struct together.
+/// Builds the schema of a struct.
 pub struct ObjectSchema {
     form: Form,
     null: bool,
@@ -496,7 +497,7 @@ impl ObjectSchema {
     }
 }
 
-/// The schema of a type inside of another one.
+/// The schema of a type inside another type.
 fn schema_in<T: Json>(form: Form, null: bool, depth: u32) -> Bytes {
     if depth >= MAX_SCHEMA_DEPTH {
         return Vec::from(&b"{}"[..]);
@@ -504,7 +505,7 @@ fn schema_in<T: Json>(form: Form, null: bool, depth: u32) -> Bytes {
     T::schema(form, null, depth + 1)
 }
 
-/// A schema of some types, with more behind them.
+/// A schema with the given types, followed by further keywords.
 pub fn plain(types: &str, null: bool, rest: &[u8]) -> Bytes {
     let text = match (null, types.contains(',')) {
         (true, _) => format!("{{\"type\":[{},\"null\"]", types),
@@ -517,7 +518,7 @@ pub fn plain(types: &str, null: bool, rest: &[u8]) -> Bytes {
     out
 }
 
-/// No payload: it reads nothing, whatever is sent, and writes nothing.
+/// No payload: it ignores its input and writes nothing.
 impl Json for () {
     const NONE: bool = true;
 
@@ -559,7 +560,7 @@ macro_rules! integer {
             fn read(reader: &mut Reader) -> Result<Self, Invalid> {
                 let digits = reader.integer()?;
                 match digits.strip_prefix('-').filter(|rest| *rest == "0") {
-                    Some(_) => Ok(0), // which types without a sign read, too
+                    Some(_) => Ok(0), // unsigned types accept it too
                     None => digits.parse::<$typ>().map_err(|_| reader.invalid("the integer is out of range")),
                 }
             }
@@ -582,7 +583,7 @@ integer! {
     u64: "\"integer\",\"string\"" b",\"format\":\"uint64\""
 }
 
-/// A number. What JSON has none for, infinities and NaN, panics.
+/// A number. It panics for infinities and NaN, which JSON cannot represent.
 impl Json for f64 {
     fn write(&self, out: &mut Bytes) {
         assert!(self.is_finite(), "hostd: JSON has no number for {}", self);
@@ -625,7 +626,7 @@ impl<T: Json> Json for Option<T> {
     }
 
     fn read(reader: &mut Reader) -> Result<Self, Invalid> {
-        Ok(Some(T::read(reader)?)) // null is the default, before
+        Ok(Some(T::read(reader)?)) // null was handled before
     }
 
     fn schema(form: Form, _: bool, depth: u32) -> Bytes {
@@ -661,7 +662,7 @@ impl<T: Json> Json for Vec<T> {
     }
 }
 
-/// An object whose members have names of their own, written in their order.
+/// An object with arbitrary member names, written in their order.
 impl<T: Json> Json for BTreeMap<String, T> {
     fn write(&self, out: &mut Bytes) {
         let mut object = ObjectWriter::begin(out);
@@ -688,7 +689,8 @@ impl<T: Json> Json for BTreeMap<String, T> {
     }
 }
 
-/// JSON text that is kept as it is: what is passed on unread.
+/// JSON text that is kept unparsed, for example a member that is only passed
+/// on.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Raw(pub Bytes);
 
@@ -719,8 +721,7 @@ impl Json for Raw {
 mod tests {
     use super::*;
 
-    /// The corner cases of numbers, by the table that the doors of a node are
-    /// held to.
+    /// The corner cases of numbers that the API of a node is tested with.
     #[test]
     fn integers_keep_their_digits() {
         let cases = include_str!("../../../abi/jsontext/testdata/cases.txt");

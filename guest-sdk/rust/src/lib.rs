@@ -1,8 +1,8 @@
 //! SDK for hostd entities written in Rust. It needs no other crate and no
 //! standard library but `alloc`, and builds with Rust 1.63 or later.
 //!
-//! An entity type is a state, and functions that decide on commands, evolve the
-//! state by events and answer queries:
+//! An entity type is a state, and functions that decide on commands, apply
+//! events to the state and answer queries:
 //!
 //! ```ignore
 //! use hostd::{json, serve, Context, Entity, Rejection};
@@ -22,13 +22,13 @@
 //!     .command("add", add));
 //! ```
 //!
-//! `emit` writes the event, reads it back from the bytes that it wrote, and
-//! evolves the state by it, so that a live entity and a replayed one take the
-//! same path. Evolving must not depend on anything but the state and the event.
+//! `emit` encodes the event, decodes it from the bytes that it wrote, and
+//! applies it to the state, so that a live entity and a replayed one take the
+//! same path. Event functions must depend only on the state and the event.
 //!
-//! Mistakes in declarations, such as two commands of one name, panic when the
-//! module starts. A panic is a fault: its text is in the node's log. What a
-//! caller may get wrong is rejected instead.
+//! Mistakes in declarations, such as two commands with one name, panic when the
+//! module starts. A panic is a fault: its text is in the node's log. Invalid
+//! input from a caller is rejected instead.
 #![no_std]
 
 extern crate alloc;
@@ -48,7 +48,7 @@ pub use guest::{Guest, Module};
 pub use json::{Json, Raw};
 pub use schedule::valid_schedule;
 
-/// Lengths of time in nanoseconds, as [`View::now`] counts.
+/// Durations in nanoseconds, the unit of [`View::now`].
 pub const MILLISECOND: i64 = 1_000_000;
 /// A second in nanoseconds.
 pub const SECOND: i64 = 1_000 * MILLISECOND;
@@ -74,7 +74,7 @@ mod host {
     }
 }
 
-/// Writes a line to the node's log. The host keeps 32 lines of 1 KiB a call.
+/// Writes a line to the node's log. The host keeps 32 lines of 1 KiB per call.
 pub fn log(level: Level, line: &str) {
     #[cfg(target_arch = "wasm32")]
     unsafe {
@@ -85,16 +85,14 @@ pub fn log(level: Level, line: &str) {
 }
 
 /// Makes entity types the module's: its name, its version and the types. It
-/// declares what the host calls, so a module has it once, in the root of its
-/// crate.
+/// defines the module's exports, so use it once, in the root of the crate.
 #[macro_export]
 macro_rules! serve {
     ($name:expr, $version:expr, $($entity:expr),+ $(,)?) => {
         static mut HOSTD_GUEST: ::core::option::Option<$crate::Guest> = ::core::option::Option::None;
 
         fn hostd_guest() -> &'static mut $crate::Guest {
-            // No call begins before the one before it has ended, and there is
-            // one thread.
+            // Calls do not overlap, and there is only one thread.
             let guest = unsafe { &mut *::core::ptr::addr_of_mut!(HOSTD_GUEST) };
             guest.get_or_insert_with(|| $crate::Module::new($name, $version)$(.with($entity))+.guest())
         }

@@ -1,8 +1,9 @@
 use crate::{HOUR, MILLISECOND, MINUTE, SECOND};
 
-/// Whether an expression is one: what [`crate::Schedule::Cron`] says, or `@every`
-/// and a length of time such as `@every 1h30m`. Ask it about what a caller wants
-/// before you set it. Which time zones there are only the host knows.
+/// Reports whether an expression is valid: in the form of
+/// [`crate::Schedule::Cron`], or `@every` and a duration such as `@every
+/// 1h30m`. Use it to check a caller's expression before you set it. It cannot
+/// check time zones, which only the host knows.
 pub fn valid_schedule(expression: &str) -> bool {
     if expression.len() > 255 {
         return false;
@@ -29,7 +30,7 @@ pub fn valid_schedule(expression: &str) -> bool {
     n == 5 && (!stars[2] && !stars[4] || comes(sets[2], sets[3], sets[4]))
 }
 
-/// The nanoseconds of a length of time.
+/// A duration in nanoseconds.
 fn period(text: &str) -> Option<f64> {
     let mut rest = text.strip_prefix('+').unwrap_or(text);
     let mut sum = 0.0;
@@ -56,10 +57,10 @@ fn period(text: &str) -> Option<f64> {
     Some(sum)
 }
 
-/// Whether one of the months has one of the days on one of the weekdays. Ten
-/// years are looked through, as the host does.
+/// Reports whether one of the days occurs in one of the months on one of the
+/// weekdays. It checks ten years, as the host does.
 fn comes(days: u64, months: u64, weekdays: u64) -> bool {
-    let weekdays = weekdays | weekdays >> 7; // Sunday is 0, and 7 too
+    let weekdays = weekdays | weekdays >> 7; // Sunday is both 0 and 7
     let mut weekday = 6; // of 1 January 2000
     for year in 0..10 {
         for (month, last) in [31, 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31].iter().enumerate() {
@@ -75,11 +76,11 @@ fn comes(days: u64, months: u64, weekdays: u64) -> bool {
     false
 }
 
-/// The numbers and names that a field of an expression may have.
+/// The range and the names that a field of an expression allows.
 struct Field {
     low: u32,
     high: u32,
-    /// From `low` on.
+    /// Starting at `low`.
     names: &'static [&'static str],
 }
 
@@ -130,7 +131,7 @@ impl Field {
     }
 }
 
-/// Up to three digits, and nothing else.
+/// Parses up to three digits, and nothing else.
 fn number(text: &str) -> Option<u32> {
     if text.len() > 3 || !text.bytes().all(|b| b.is_ascii_digit()) {
         return None;

@@ -6,12 +6,11 @@ use alloc::string::{String, ToString};
 use alloc::vec::Vec;
 use core::any::TypeId;
 
-/// What turns a version of an event, or of a durable state, into the one after
-/// it.
+/// Converts a version of an event, or of a state, to the next version.
 pub(crate) struct Upcast {
     pub name: &'static str,
     pub version: u32,
-    pub stored: String, // the type of events of this version
+    pub stored: String, // type of stored events of this version
     pub takes: TypeId,
     pub gives: TypeId,
     pub schema: Vec<u8>,
@@ -19,10 +18,10 @@ pub(crate) struct Upcast {
     pub run: Box<dyn Fn(&[u8]) -> Result<Vec<u8>, String>>,
 }
 
-/// The most versions that an event may have.
+/// The maximum number of versions of an event.
 const MAX_VERSION: u32 = 1000;
 
-/// What durable states are called among upcasts.
+/// The name of states among upcasts.
 pub(crate) const STATE: &str = "state";
 
 /// The type of the stored events of a version.
@@ -56,7 +55,7 @@ impl Upcast {
     }
 }
 
-/// Gives events that are upcast to their versions, once all is declared.
+/// Assigns versions to the events that have upcasts, after all declarations.
 pub(crate) fn link<S>(entity: &mut Entity<S>) {
     entity.upcasts.sort_by(|a, b| (a.name, a.version).cmp(&(b.name, b.version)));
     for (i, u) in entity.upcasts.iter().enumerate() {
@@ -77,7 +76,7 @@ pub(crate) fn link<S>(entity: &mut Entity<S>) {
     }
 }
 
-/// Orders the migrations of states, and numbers the form of today by them.
+/// Sorts the migrations of states, and derives the current version from them.
 pub(crate) fn link_states<S: 'static>(entity: &mut Entity<S>) {
     entity.migrations.sort_by_key(|m| m.version);
     for (i, m) in entity.migrations.iter().enumerate() {
