@@ -1,17 +1,18 @@
 import * as frames from "./frames.js";
 
-// What runs: loading has a constant clock, evolving has none.
+// The kind of call that runs: loading has a constant clock, event functions
+// have none.
 type Phase = "load" | "evolve" | "query" | "handle";
 let phase: Phase = "load";
 
-/** Sets what runs, and answers what ran. */
+/** Sets the kind of call, and returns the previous one. */
 export function enter(next: Phase): Phase {
   const before = phase;
   phase = next;
   return before;
 }
 
-/** The milliseconds since 1970 of this call. */
+/** The time of this call, in milliseconds since 1970. */
 export function now(): number {
   if (phase === "evolve") {
     throw new Error("there is no clock while a state evolves: an event must do the same each time it is read, so put the time into it");
@@ -21,11 +22,11 @@ export function now(): number {
   return Math.floor((frames.uint32(at, 4) * 2 ** 32 + frames.uint32(at, 0)) / 1e6);
 }
 
-// The stream of random numbers of a command: sfc32.
+// The random number generator of a command: sfc32.
 let a = 0, b = 0, c = 0, counter = 0;
 let seeded = false;
 
-/** Has the stream begin anew with the seed of the next command that asks. */
+/** Makes the next command that draws a number start with its own seed. */
 export function forgetSeed(): void {
   seeded = false;
 }
@@ -49,7 +50,7 @@ function draw(): number {
   return t >>> 0;
 }
 
-/** The next number of the command's own stream, from 0 up to 1. */
+/** The next number of the command's own random sequence, in [0, 1). */
 export function random(): number {
   if (phase === "evolve") {
     throw new Error("there are no random numbers while a state evolves: an event must do the same each time it is read, so put the number into it");
@@ -63,8 +64,8 @@ export function random(): number {
 }
 
 /**
- * Gives scripts the clock and the random numbers of the call, and takes away
- * what depends on when memory is collected.
+ * Replaces the script's clock and random numbers by those of the call, and
+ * removes what depends on garbage collection.
  */
 export function install(): void {
   const NativeDate = Date;

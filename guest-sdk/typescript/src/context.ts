@@ -6,16 +6,16 @@ import { natives } from "./natives.js";
 
 const { input, output } = frames;
 
-/** Who called: see View.principal. */
+/** The identity of a caller: see View.principal. */
 export interface Principal {
-  /** How the caller is known; anonymous is who has shown nothing. */
+  /** The kind of credential; "anonymous" without one. */
   kind: "token" | "jwt" | "certificate" | "anonymous";
-  /** Unique within its kind, and empty for the anonymous. */
+  /** Unique within its kind; empty for anonymous callers. */
   name: string;
   groups: string[];
 }
 
-/** Who sent a command. */
+/** The sender of a command. */
 export type Source =
   | { kind: "client" }
   | { kind: "timer" }
@@ -24,7 +24,7 @@ export type Source =
 /** A time: a Date, milliseconds since 1970, or nanoseconds as a bigint. */
 export type Instant = Date | number | bigint;
 
-/** The commands of this entity that get the outcome of a send. */
+/** The commands of this entity that receive the outcome of a send. */
 export interface Answer {
   /** Its payload is the reply. */
   onReply: string;
@@ -32,17 +32,19 @@ export interface Answer {
   onReject: string;
 }
 
-/** A command that an entity gets again and again. */
+/** A command that the host sends to an entity periodically. */
 export interface Schedule {
   /**
-   * Either "@every" and a length of time, such as "@every 90s", or five fields of
-   * the wall clock: minute, hour, day of the month, month, day of the week, such
-   * as "0 3 * * mon-fri"; or @hourly, @daily, @weekly, @monthly, @yearly.
+   * Either "@every" and a duration, such as "@every 90s", or five fields of the
+   * wall clock: minute, hour, day of the month, month, day of the week, such as
+   * "0 3 * * mon-fri"; or @hourly, @daily, @weekly, @monthly, @yearly.
    */
   cron: string;
-  /** The IANA name of the wall clock's time zone; UTC without it. */
+  /** The IANA time zone of the wall clock; default UTC. */
   zone?: string;
-  /** What becomes of ticks that could not be fired: once is one, late, for all. */
+  /**
+   * What happens to ticks that could not fire; "once" fires one, late, for all.
+   */
   missed?: "once" | "all" | "skip";
   command: string;
   payload?: unknown;
@@ -50,12 +52,12 @@ export interface Schedule {
 
 const missedNumbers = { once: 0, all: 1, skip: 2 };
 
-// The latest time that the host has, on 2262-04-11: what is due then never is.
+// The latest time of the host, on 2262-04-11: it means never.
 const never = 2n ** 63n - 1n;
 
-// A time before 1970, or none, goes to the host as -1, and it rejects the command
-// for it. An exception that nobody catches would be a fault of the module, although
-// the time may be what a caller has sent.
+// A time before 1970, or an invalid one, is passed to the host as -1, for which
+// it rejects the command. An uncaught exception instead would be a fault of the
+// module, although the time may come from a caller.
 function nanosecondsOf(at: Instant): bigint {
   if (typeof at !== "bigint") {
     const milliseconds = at instanceof Date ? at.getTime() : at;
@@ -65,13 +67,15 @@ function nanosecondsOf(at: Instant): bigint {
   return at < 0n ? -1n : at < never ? at : never;
 }
 
-/** What a query may see. It is valid during the call. */
+/**
+ * The interface of a query handler to the host. It is valid during the call.
+ */
 export class View {
-  /** Of the SDK. */
+  /** For use by the SDK only. */
   protected entity!: Entity;
   protected definition!: Definition;
 
-  /** Of the SDK: makes this the view of a call. */
+  /** For use by the SDK only: sets the view up for a call. */
   open(entity: Entity): void {
     this.entity = entity;
     this.definition = entity.definition;
@@ -84,15 +88,16 @@ export class View {
   /** The number of the entity's last event before this call. */
   get sequence(): number { return frames.uint64(input.sequence); }
 
-  /** The time that the host fixed for this call; Date.now() is the same. */
+  /** The time that the host set for this call; Date.now() returns the same. */
   get now(): Date { return new Date(); }
 
-  /** The nanoseconds since 1970 of this call. */
+  /** The time of this call, in nanoseconds since 1970. */
   get nanoseconds(): bigint { return frames.nanoseconds(input.now); }
 
   /**
-   * Who called; undefined where nobody was asked, and for what entities and
-   * timers send: who decides by owner refuses then.
+   * The caller; undefined if the cluster does not authenticate callers, and for
+   * commands that entities and timers send. A handler that authorizes by owner
+   * should then reject.
    */
   get principal(): Principal | undefined {
     if (!frames.has(input.principal)) return undefined;
@@ -101,9 +106,9 @@ export class View {
   }
 
   /**
-   * What operators have set for the entity's type under a name; undefined where
-   * nothing is set. Events see no settings: put what was decided by one into the
-   * event.
+   * The value that operators have set for the entity's type under a name;
+   * undefined if it is not set. Event functions cannot read settings: put
+   * whatever an event needs into the event.
    */
   setting(name: string): string | undefined {
     const all = frames.fields(input.settings, 0);
@@ -111,7 +116,7 @@ export class View {
     return undefined;
   }
 
-  /** Writes a line to the node's log; console.log does, too. */
+  /** Writes a line to the node's log, like console.log. */
   log(level: "debug" | "info" | "warn" | "error", line: string): void {
     natives.log(levels.indexOf(level), line);
   }
@@ -119,12 +124,14 @@ export class View {
 
 const levels = ["debug", "info", "warn", "error"];
 
-/** What a command may see and do. It is valid during the call. */
+/**
+ * The interface of a command handler to the host. It is valid during the call.
+ */
 export class Context<E = any> extends View {
-  /** The id under which this command takes effect once. */
+  /** The command's id, under which it takes effect only once. */
   get commandID(): string { return frames.text(input.commandID); }
 
-  /** Who sent this command. */
+  /** The sender of this command. */
   get source(): Source {
     switch (frames.byte(input.source)) {
       case 2: return { kind: "timer" };
@@ -137,22 +144,23 @@ export class Context<E = any> extends View {
   }
 
   /**
-   * When the timer or the tick was due that made this command; undefined for a
-   * command that no timer made.
+   * When the timer or schedule that sent this command was due; undefined for
+   * any other command.
    */
   get due(): Date | undefined {
     return frames.has(input.due) ? new Date(Number(frames.nanoseconds(input.due) / 1_000_000n)) : undefined;
   }
 
   /**
-   * The next number of the command's own stream, from 0 up to 1, as Math.random:
-   * the same command on the same state draws the same. Not fit for secrets.
+   * The next number of the command's own random sequence, in [0, 1), like
+   * Math.random: the same command on the same state draws the same numbers. Not
+   * suitable for secrets.
    */
   random(): number { return clock.random(); }
 
   /**
-   * Appends an event, and evolves the state by it before it returns. Streams of
-   * a tag are readable across entities.
+   * Appends an event, and applies it to the state before it returns. Events
+   * with a tag can be read across entities.
    */
   emit<N extends keyof E & string>(name: N, payload: E[N], ...tags: string[]): void {
     const event = this.definition.events.get(name);
@@ -167,13 +175,15 @@ export class Context<E = any> extends View {
     this.definition.evolve(this.entity, event, json.read(written, exact));
   }
 
-  /** Sends a command to another entity, exactly once, after this one is stored. */
+  /**
+   * Sends a command to another entity, exactly once, after this one is stored.
+   */
   send(entityType: string, entityID: string, command: string, payload?: unknown): void {
     this.sent(output.send, entityType, entityID, command);
     this.ended(payload, command);
   }
 
-  /** Is send, and the outcome comes back as a command. */
+  /** Is send, with the outcome sent back as a command. */
   sendWithAnswer(entityType: string, entityID: string, command: string, payload: unknown, answer: Answer): void {
     this.sent(output.sendWithAnswer, entityType, entityID, command);
     frames.field(answer.onReply);
@@ -182,9 +192,10 @@ export class Context<E = any> extends View {
   }
 
   /**
-   * Has the host send this entity a command at a time. A timer or schedule of the
-   * same name is replaced. A time later than 2262-04-11 is never; one before 1970,
-   * and what is no time, has the host reject the command with invalid_argument.
+   * Makes the host send this entity a command at a time. It replaces a timer or
+   * schedule of the same name. A time after 2262-04-11 means never. If the time
+   * is before 1970 or invalid, the host rejects the command with
+   * invalid_argument.
    */
   setTimer(name: string, due: Instant, command: string, payload?: unknown): void {
     const at = nanosecondsOf(due);
@@ -199,9 +210,10 @@ export class Context<E = any> extends View {
   cancelTimer(name: string): void { this.named(output.cancelTimer, name); }
 
   /**
-   * Has the host send this entity a command again and again, until cancelTimer.
-   * It starts a period anew, so set it once. An expression or a zone that is
-   * none rejects the command with invalid_argument: see validSchedule.
+   * Makes the host send this entity a command periodically, until cancelTimer.
+   * Each call restarts the period, so call it only once. If the expression or
+   * the zone is not valid, the command is rejected with invalid_argument: see
+   * validSchedule.
    */
   schedule(name: string, schedule: Schedule): void {
     this.frame = frames.start(output.setSchedule);
@@ -213,12 +225,12 @@ export class Context<E = any> extends View {
     this.ended(schedule.payload, schedule.command);
   }
 
-  /** Asks the host to drop the entity from memory after this command. */
+  /** Asks the host to remove the entity from memory after this command. */
   passivate(): void { frames.end(frames.start(output.passivate)); }
 
   /**
    * Ends the entity's life after this command's events. Its id can be used
-   * again; it then starts from the initial state.
+   * again; the new entity starts from the initial state.
    */
   delete(): void { frames.end(frames.start(output.delete)); }
 

@@ -3,62 +3,62 @@ import type { Context, View } from "./context.js";
 import * as json from "./json.js";
 import type { JsonSchema, Schema } from "./schema.js";
 
-/** A value that is looked at and not changed. */
+/** A value that is read but not changed. */
 export type Immutable<T> =
   T extends (...args: never[]) => unknown ? T :
   T extends readonly (infer E)[] ? readonly Immutable<E>[] :
   T extends object ? { readonly [K in keyof T]: Immutable<T[K]> } :
   T;
 
-/** The events of a type: their payloads by their names. */
+/** The events of a type: their payloads by name. */
 export type EventMap = { [name: string]: unknown };
 
-/** How the host treats the entities of a type. All of it may be left out. */
+/** How the host treats the entities of a type. Every option may be omitted. */
 export interface TypeOptions<S> {
-  /** Makes the state of a new entity: an equal one each time. {} without it. */
+  /** Returns the state of a new entity, an equal one each time; default {}. */
   initial?: () => S;
-  /** What the state looks like. */
+  /** The schema of the state. */
   state?: Schema<S>;
-  /** Numbers the form of the state: raise it when snapshots change. */
+  /** Version of the form of the state: increment it when snapshots change. */
   stateVersion?: number;
-  /** The events between two snapshots. */
+  /** Number of events between two snapshots. */
   snapshotEvery?: number;
-  /** How long an entity is idle before it leaves memory, such as "2m". */
+  /** How long an entity must be idle before it leaves memory, such as "2m". */
   passivateAfter?: string;
-  /** Starts entities again by itself after a restart or a fail-over. */
+  /** Always-on: the host starts entities again after a restart or fail-over. */
   rememberEntities?: boolean;
-  /** One entity, with the id "singleton", that is in memory at all times. */
+  /** Exactly one entity, with the id "singleton", that is always in memory. */
   singleton?: boolean;
-  /** How many snapshots of an entity are kept, 1 to 4. */
+  /** Number of snapshots that are kept per entity, 1 to 4. */
   retainSnapshots?: number;
-  /** Which events stay that no kept snapshot needs. */
+  /** Which events are kept although no retained snapshot needs them. */
   retainEvents?: "all" | "snapshots" | number;
-  /** Keeps who called with each command of a client. */
+  /** Stores the caller of each client command with its record. */
   recordPrincipal?: boolean;
-  /** Puts entities that belong together into one shard. It never changes. */
+  /** Places related entities in one shard. It can never change. */
   shardKey?: { group?: string; until?: string };
-  /** The types that entities may send to: names, or their beginnings with *. */
+  /** The types that entities may send to: names, or prefixes followed by *. */
   sends?: readonly string[];
-  /** The types that entities take messages from, likewise. */
+  /** The types whose messages entities accept, in the form of sends. */
   acceptsFrom?: readonly string[];
-  /** false: nodes do not hold payloads to the schemas. */
+  /** false: nodes do not check payloads against the schemas. */
   validate?: boolean;
 }
 
-/** How the host treats a command, and what it answers. */
+/** How the host treats a command, and the schema of its reply. */
 export interface CommandOptions<R> {
-  /** Keeps the command from clients: entities and timers send it. */
+  /** Hides the command from clients: only entities and timers may send it. */
   internal?: boolean;
-  /** What the reply looks like. */
+  /** The schema of the reply. */
   reply?: Schema<R>;
   /**
-   * The codes by which the handler rejects the command, so that clients have them
-   * as a type. The host does not hold the handler to them.
+   * The codes with which the handler rejects the command, so that generated
+   * clients have them as a type. The host does not enforce the list.
    */
   rejects?: readonly string[];
 }
 
-/** What a query answers. */
+/** The reply of a query. */
 export interface QueryOptions<R> {
   reply?: Schema<R>;
 }
@@ -81,10 +81,10 @@ interface Handler {
 interface Upcast {
   version: number;
   up: (old: any) => unknown;
-  schema?: Schema<unknown>; // of what is given
+  schema?: Schema<unknown>; // of the payload
 }
 
-/** An entity of an instance. */
+/** An entity in this instance. */
 export interface Entity {
   definition: Definition;
   id: string;
@@ -93,7 +93,7 @@ export interface Entity {
 
 type Kind = "event-sourced" | "durable-state" | "transient";
 
-/** What is declared of a type, with its TypeScript types out of sight. */
+/** The declarations of a type, without its TypeScript type parameters. */
 export class Definition {
   readonly events = new Map<string, EventOf>(); // by name
   readonly commands = new Map<string, Handler>();
@@ -142,7 +142,9 @@ export class Definition {
     return name;
   }
 
-  /** Gives events that are upcast to their versions. It may be called again. */
+  /**
+   * Assigns versions to the events that have upcasts. It may be called again.
+   */
   link(): void {
     this.stored.clear();
     this.older.clear();
@@ -169,13 +171,13 @@ export class Definition {
     }
   }
 
-  /** The number of the state's form; undefined where nobody says. */
+  /** The version of the state; undefined if it is not declared. */
   private get stateVersion(): number | undefined {
     const last = this.migrations[this.migrations.length - 1];
     return last ? last.version + 1 : this.options.stateVersion;
   }
 
-  /** Evolves an entity by an event of its history. */
+  /** Applies a stored event to an entity. */
   apply(entity: Entity, stored: string, payload: unknown): void {
     const [type, value] = this.newest(stored, payload);
     const event = this.stored.get(type);
@@ -184,8 +186,8 @@ export class Definition {
   }
 
   /**
-   * An event, or a stored state, as it is today: its type and its payload. What is
-   * not upcast stays as it is.
+   * The type and payload of an event, or of a stored state, in their current
+   * form. Without an upcast they are returned unchanged.
    */
   newest(type: string, payload: unknown): [type: string, payload: unknown] {
     for (let older = this.older.get(type); older; older = this.older.get(type)) {
@@ -195,7 +197,7 @@ export class Definition {
     return [type, payload];
   }
 
-  /** Evolves an entity by an event of the newest form. */
+  /** Applies an event in its newest form to an entity. */
   evolve(entity: Entity, event: EventOf, payload: unknown): void {
     if (event.schema?.revives) payload = event.schema.read(payload, `event ${event.name}`);
     const before = clock.enter("evolve");
@@ -207,8 +209,8 @@ export class Definition {
   }
 
   /**
-   * The state of a stored one, of a version that is 0 where it is the type's own;
-   * undefined for a version that is not read.
+   * Decodes a stored state of a version, where 0 is the type's own; undefined
+   * if the type does not read that version.
    */
   read(stored: unknown, version: number): { state: unknown } | undefined {
     if (version !== 0 && version !== this.stateVersion) {
@@ -219,13 +221,13 @@ export class Definition {
     return { state: this.revive(stored) };
   }
 
-  /** A state as it was before it was written. */
+  /** Restores a state from its encoded form. */
   revive(state: unknown): unknown {
     const schema = this.options.state;
     return schema?.revives ? schema.read(state, "") : state;
   }
 
-  /** The type as the manifest has it. */
+  /** The type in the form of the manifest. */
   describe(): JsonSchema {
     const { initial: _, state, stateVersion: __, ...options } = this.options;
     const version = this.stateVersion;
@@ -268,10 +270,11 @@ function rendered(member: string, schema: Schema<unknown> | undefined, given: bo
   return json ? { [member]: json } : {};
 }
 
-// What durable states are called among events.
+// The name of durable states among events.
 const stateName = "state";
 
-// The form after it of an older one, as it is when it is read back.
+// Upcasts an older form to the next one, and returns it as it is after
+// decoding.
 function upcasted({ schema, up }: Upcast, older: unknown, what: string): unknown {
   const made = synchronous(up(schema?.revives ? schema.read(older, "") : older), "the upcaster of", what);
   const text = json.write(made);
@@ -284,7 +287,10 @@ function versioned(name: string, version: number): string {
   return version === 1 ? name : `${name}.v${version}`;
 }
 
-/** Refuses what an async function answers: nothing would ever run its rest. */
+/**
+ * Rejects the result of an async function, whose remaining part would never
+ * run.
+ */
 export function synchronous<T>(value: T, noun: string, name: string): T {
   if (typeof value === "object" && value !== null && typeof (value as { then?: unknown }).then === "function") {
     throw new TypeError(`${noun} ${name} answered a promise: handlers are synchronous`);
@@ -294,10 +300,10 @@ export function synchronous<T>(value: T, noun: string, name: string): T {
 
 /**
  * An entity type whose state is an S, whose events are E and whose commands see
- * the state as a V. Each method adds to the type and answers it.
+ * the state as a V. Each method adds to the type and returns it.
  */
 export class EntityType<S, E, V> {
-  /** Of the SDK. */
+  /** For use by the SDK only. */
   readonly definition: Definition;
 
   constructor(name: string, kind: Kind, options: TypeOptions<S>) {
@@ -305,9 +311,9 @@ export class EntityType<S, E, V> {
   }
 
   /**
-   * Declares an event: its name in the journal and how it changes the state,
-   * which it is given. evolve must be deterministic and must not fail: the event
-   * has happened.
+   * Declares an event: its name in the journal and how it changes the state.
+   * evolve must be deterministic and must not fail, because the event has
+   * already happened.
    */
   event<N extends string, P = any>(name: N, evolve: (state: S, event: P) => void): EntityType<S, E & Record<N, P>, V>;
   event<N extends string, P>(name: N, schema: Schema<P>, evolve: (state: S, event: P) => void): EntityType<S, E & Record<N, P>, V>;
@@ -318,10 +324,10 @@ export class EntityType<S, E, V> {
   }
 
   /**
-   * Declares that the event of a name has had another form before: version is its
-   * number, from 1 on, and up makes the form of the version after it. What event
-   * declares is the version after the last that is upcast. up must be
-   * deterministic and must not fail, as evolving.
+   * Declares an earlier version of an event: version is its number, from 1 on,
+   * and up converts it to the next version. The current version, which event
+   * declares, is the one after the last upcast version. up must be
+   * deterministic and must not fail, like the function of event.
    */
   upcast(name: keyof E & string, version: number, up: (old: any) => unknown): this;
   upcast<O>(name: keyof E & string, version: number, schema: Schema<O>, up: (old: O) => unknown): this;
@@ -332,16 +338,16 @@ export class EntityType<S, E, V> {
   }
 
   /**
-   * Declares that the states of a type have had another form before:
-   * version is its number, from 1 on, and up makes the form of the version after
-   * it. The state is the version after the last that is migrated; stateVersion
-   * may be left out. States that were stored before a version was declared are
-   * of version 1. up must be deterministic and must not fail.
+   * Declares an earlier version of the type's state: version is its number,
+   * from 1 on, and up converts it to the next version. The current version is
+   * the one after the last migrated version, and stateVersion may be omitted.
+   * States that were stored before a version was declared have version 1. up
+   * must be deterministic and must not fail.
    *
-   * What is stored stays as it is until a command changes the entity's state:
-   * until then it is migrated each time that the entity is loaded. The states of
-   * an event-sourced type are stored in its snapshots, and are migrated if the
-   * first events of an entity are gone.
+   * The stored state is not changed until a command changes the entity's state;
+   * until then it is migrated each time the entity is loaded. The states of an
+   * event-sourced type are stored in its snapshots, and are migrated only if
+   * the entity's first events were deleted.
    */
   migrateState(version: number, up: (old: any) => unknown): this;
   migrateState<O>(version: number, schema: Schema<O>, up: (old: O) => unknown): this;
@@ -352,9 +358,9 @@ export class EntityType<S, E, V> {
   }
 
   /**
-   * Declares a command. The handler decides: it emits events, which evolve the
-   * state at once, and returns the reply. What it throws with reject refuses the
-   * command; anything else is a fault.
+   * Declares a command. The handler decides: it emits events, each of which is
+   * applied to the state immediately, and returns the reply. To reject the
+   * command it throws the result of reject; any other exception is a fault.
    */
   command<P = any, R = unknown>(name: string, handler: (c: Context<E>, state: V, command: P) => R, options?: CommandOptions<R>): this;
   command<P, R = unknown>(name: string, schema: Schema<P>, handler: (c: Context<E>, state: V, command: P) => R, options?: CommandOptions<R>): this;
@@ -389,8 +395,8 @@ function split(...given: unknown[]): [Schema<unknown> | undefined, unknown, unkn
 }
 
 /**
- * Declares an event-sourced type: the truth is the events. The name has 1 to 64
- * of a-z, 0-9 and -.
+ * Declares an event-sourced type: its state is derived from events. The name
+ * has 1 to 64 characters of a-z, 0-9 and -.
  */
 export function entity<S>(name: string, options: TypeOptions<S> = {}): EntityType<S, {}, Immutable<S>> {
   return new EntityType(name, "event-sourced", options);
@@ -398,15 +404,15 @@ export function entity<S>(name: string, options: TypeOptions<S> = {}): EntityTyp
 
 /**
  * Declares a durable-state type: its commands change the state in place, and
- * what is stored is the state after each command that changed it. A command that
- * is rejected leaves it as it was.
+ * the host stores the state after each command that changed it. A rejected
+ * command leaves the state unchanged.
  */
 export function durable<S>(name: string, options: TypeOptions<S> = {}): EntityType<S, {}, S> {
   return new EntityType(name, "durable-state", options);
 }
 
 /**
- * Declares a type whose entities keep nothing: their state is in memory, their
+ * Declares a type whose entities store nothing: their state is in memory, their
  * commands change it in place, and it is lost when they leave memory. They send
  * nothing and set no timers.
  */

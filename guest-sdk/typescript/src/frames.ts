@@ -19,7 +19,7 @@ const longestField = 0xffff;
 let inputBytes = new Uint8Array(4096);
 let inputView = new DataView(inputBytes.buffer);
 
-/** Makes the input that large, and a byte more: see natives.json. */
+/** Makes the input buffer that large, plus one byte: see natives.json. */
 export function growInput(size: number): number {
   const capacity = Math.max(size, Math.min(2 * inputBytes.length, 4 << 20));
   inputBytes = new Uint8Array(capacity + 1);
@@ -28,8 +28,8 @@ export function growInput(size: number): number {
   return capacity;
 }
 
-// Where the frames of a request are, by kind, -1 for those that it has not; and
-// how large they are.
+// The offsets of the frames of a request, by kind, -1 for missing ones,
+// followed by their sizes.
 const table = new ArrayBuffer(2 * 4 * kinds);
 const places = new Int32Array(table, 0, kinds);
 const sizes = new Int32Array(table, 4 * kinds, kinds);
@@ -39,7 +39,7 @@ export function read(end: number): void {
   if (!natives.read(end, table)) throw new Error("a frame of the input is cut off");
 }
 
-// The frame that header has read last.
+// The kind of the frame that header has read last.
 let kind = 0;
 let size = 0;
 
@@ -60,7 +60,7 @@ export function text(kind: number): string {
   return at < 0 ? "" : natives.text(at, sizes[kind]!);
 }
 
-/** The value of a JSON text; undefined where there is none. */
+/** The value of a JSON text; undefined if the frame is missing. */
 export function json(kind: number): unknown {
   const at = places[kind]!;
   return at < 0 || sizes[kind] === 0 ? undefined : texts.input(at, sizes[kind]!);
@@ -71,7 +71,7 @@ export function uint32(kind: number, offset: number): number {
   return at < 0 ? 0 : inputView.getUint32(at + offset, true);
 }
 
-/** A number of 64 bits, exact up to 2^53. */
+/** A 64-bit number, exact up to 2^53. */
 export function uint64(kind: number): number {
   return uint32(kind, 4) * 2 ** 32 + uint32(kind, 0);
 }
@@ -81,7 +81,10 @@ export function nanoseconds(kind: number): bigint {
   return at < 0 ? 0n : inputView.getBigInt64(at, true);
 }
 
-/** The fields of a frame behind its first bytes: texts, each with its length. */
+/**
+ * The fields of a frame after its first bytes: texts, each preceded by its
+ * length.
+ */
 export function fields(kind: number, offset: number): string[] {
   const found: string[] = [];
   const start = places[kind]!;
@@ -94,28 +97,28 @@ export function fields(kind: number, offset: number): string[] {
   return found;
 }
 
-/** The first byte of a frame, 0 without it. */
+/** The first byte of a frame; 0 if it is missing. */
 export function byte(kind: number): number {
   const at = places[kind]!;
   return at < 0 ? 0 : inputBytes[at]!;
 }
 
-// Where the payload of the event is that eachEvent has called back with last.
+// The offset of the payload of the event that eachEvent has passed last.
 let eventAt = 0;
 let eventSize = 0;
 
-/** The payload of the event of eachEvent, as it is written. */
+/** The encoded payload of the current event of eachEvent. */
 export function eventText(): string {
   return natives.text(eventAt, eventSize);
 }
 
-/** Calls back with each event of the input, in order. */
+/** Calls the function with each event of the input, in order. */
 export function eachEvent(end: number, event: (type: string, payload: unknown) => void): void {
   for (let at = 0; at < end;) {
     at = header(at, end);
     const behind = at + size;
     if (kind === input.event) {
-      const name = at + 16; // behind its number and its time
+      const name = at + 16; // after its sequence and time
       const length = inputView.getUint16(name, true);
       eventAt = name + 2 + length;
       eventSize = behind - eventAt;
@@ -129,7 +132,7 @@ let outputBytes = new Uint8Array(64 << 10);
 let outputView = new DataView(outputBytes.buffer);
 let written = 0;
 
-/** Gives the engine the buffers that there are. */
+/** Passes the current buffers to the engine. */
 export function begin(): void {
   natives.input(inputBytes.buffer);
   natives.output(outputBytes.buffer);
@@ -144,7 +147,7 @@ function room(bytes: number): void {
   natives.output(outputBytes.buffer);
 }
 
-/** Forgets what was written, or all behind a place. */
+/** Discards the output, or everything after an offset. */
 export function reset(to = 0): void {
   written = to;
 }
@@ -163,7 +166,7 @@ function write(value: string, what: number): number {
   return bytes;
 }
 
-/** Writes a text with nothing around it. */
+/** Writes a text without a header or length. */
 export function put(value: string): void {
   write(value, 0);
 }
@@ -173,7 +176,7 @@ export function frame(kind: number, value: string): void {
   write(value, kind);
 }
 
-/** Begins a frame; end ends it. */
+/** Begins a frame, which end ends. */
 export function start(kind: number): number {
   room(headerBytes);
   outputBytes[written] = kind;
@@ -186,10 +189,10 @@ export function end(started: number): void {
 }
 
 /**
- * Writes a text with its length before it, which has 16 bits. Of a longer text it
- * writes as much as fits: that is over every limit of a name, so the host rejects
- * the command with out_of_range, whereas an error here would be a fault of the
- * guest that its caller has made.
+ * Writes a text with its length, which has 16 bits. It truncates a longer text
+ * to what fits. That is still over the limit of any name, so the host rejects
+ * the command with out_of_range. An error here instead would be a guest fault
+ * that a caller can cause.
  */
 export function field(value: string): void {
   const start = written;

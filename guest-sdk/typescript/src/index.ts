@@ -1,6 +1,6 @@
 /**
  * The SDK for entities written in TypeScript or JavaScript. An entity type is a
- * state, and functions that decide on commands, evolve the state by events and
+ * state, and functions that decide on commands, apply events to the state and
  * answer queries:
  *
  *     const counter = entity("counter", { initial: () => ({ total: 0 }) })
@@ -13,9 +13,9 @@
  *
  *     serve("counter", "1.0.0", counter);
  *
- * Handlers are synchronous. `emit` writes the event, reads it back from what it
- * wrote and evolves the state by it before it returns, so that a live entity
- * and a replayed one take the same path.
+ * Handlers are synchronous. `emit` encodes the event, decodes it from the text
+ * that it wrote, and applies it to the state before it returns, so that a live
+ * entity and a replayed one take the same path.
  */
 export { entity, durable, transient, EntityType } from "./entity.js";
 export type { CommandOptions, EventMap, Immutable, QueryOptions, TypeOptions } from "./entity.js";

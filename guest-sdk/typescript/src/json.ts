@@ -1,13 +1,13 @@
 import { natives } from "./natives.js";
 
-// JSON as JavaScript has it changes integers that no double holds. Here they are
-// bigints: read as such, and written with all their digits. An integer is a
-// number if JavaScript writes the number as the same digits, so what a script has
-// as a number stays one.
+// JavaScript's JSON functions change integers that no double can represent.
+// Here these are bigints: they are parsed as bigints, and written with all
+// their digits. An integer is a number if JavaScript writes that number with
+// the same digits, so a script's numbers stay numbers.
 //
-// The engine's own reader and writer do the work. Only a text with many digits in
-// a row is read by way of marked strings: half of a surrogate pair, which the
-// host lets into no payload, and digits.
+// The engine's own parser and serializer do the work. Only a text with many
+// digits in a row is parsed by way of marked strings: an unpaired surrogate,
+// which the host allows in no payload, followed by digits.
 
 const mark = "\udfff";
 const token = /"[^"\\]*(?:\\[^][^"\\]*)*"|-?\d[\d.eE+-]*/g;
@@ -15,14 +15,17 @@ const written = /"\\udfff(-?\d+)"/g;
 const half = /\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|\\u([dD][89a-fA-F][0-9a-fA-F]{2})|\\[^u]/g;
 
 let writing = false;
-let digits = false; // the text that is written has a bigint beyond 2^53
+let digits = false; // the written text has a bigint beyond 2^53
 
-/** Whether the text that write has made last needs read, and not JSON.parse. */
+/**
+ * Whether the text that write has returned last must be parsed with read
+ * instead of JSON.parse.
+ */
 export function isExact(): boolean {
   return digits;
 }
 
-/** The JSON text of a value; undefined where JSON has none. */
+/** The JSON text of a value; undefined if it has none in JSON. */
 export function write(value: unknown): string | undefined {
   writing = true;
   digits = false;
@@ -34,17 +37,20 @@ export function write(value: unknown): string | undefined {
   }
   if (text === undefined) return undefined;
   if (digits) text = text.replace(written, "$1");
-  // What is left of it is U+FFFD, as everywhere where there is UTF-8.
+  // An unpaired surrogate becomes U+FFFD, as everywhere in UTF-8.
   if (text.includes("\\ud")) text = text.replace(half, (found, alone) => alone === undefined ? found : "\ufffd");
   return text;
 }
 
-/** The value of a text that write has made; exact says what isExact said then. */
+/**
+ * The value of a text that write has returned; exact is the result of isExact
+ * after that call.
+ */
 export function read(text: string, exact: boolean): unknown {
   return exact ? parse(text) : JSON.parse(text);
 }
 
-/** The value of a JSON text of the input. It throws a SyntaxError. */
+/** The value of a JSON text in the input. It throws a SyntaxError. */
 export function input(at: number, length: number): unknown {
   const value = natives.json(at, length);
   return value === undefined ? parse(natives.text(at, length)) : value;
@@ -66,19 +72,19 @@ function parse(text: string): unknown {
   return found ? revived(value) : value;
 }
 
-// The digits of an integer below 1e20, which may be written with a fraction or an
-// exponent; undefined for what is none.
+// The digits of an integer below 1e20, which may be written with a fraction or
+// an exponent; undefined if it is not an integer.
 function integerOf(part: string): string | undefined {
   const [, sign, whole, fraction = "", exponent = "0"] = /^(-?)(0|[1-9]\d*)(?:\.(\d+))?(?:[eE]([+-]?\d+))?$/.exec(part) ?? [];
   if (whole === undefined) return undefined;
   const all = whole + fraction;
-  const end = whole.length + Number(exponent); // where the point is
+  const end = whole.length + Number(exponent); // position of the decimal point
   if (/[1-9]/.test(all.slice(Math.max(end, 0)))) return undefined;
   return String(BigInt(sign + (all.slice(0, end) + "0".repeat(Math.max(0, end - all.length)))));
 }
 
-// Puts bigints in the place of marked strings, with a list of what is left to do:
-// values may be deeper in each other than calls may.
+// Replaces marked strings by bigints. It uses a list instead of recursion,
+// because values may be nested more deeply than calls.
 function revived(root: unknown): unknown {
   const top = { root };
   const left: any[] = [top];
@@ -96,8 +102,8 @@ function revived(root: unknown): unknown {
 }
 
 /**
- * Has JSON take a bigint. What the SDK writes has all its digits; what a script
- * makes of it by itself is a number where that is exact, and a text beyond.
+ * Makes JSON.stringify accept a bigint. The SDK writes all its digits; in a
+ * script's own JSON it is a number if that is exact, and otherwise a string.
  */
 export function installBigInt(): void {
   Object.defineProperty(BigInt.prototype, "toJSON", {

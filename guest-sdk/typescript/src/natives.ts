@@ -1,33 +1,33 @@
-/** What the module that the script is part of can do. */
+/** The functions of the module that contains the script. */
 interface Natives {
   /** The UTF-8 of the input as a string. */
   text(at: number, length: number): string;
   /**
-   * The value of a JSON text of the input; undefined, which no text has, where it
-   * may have a number that is not exact then. It throws a SyntaxError.
+   * The value of a JSON text; undefined, which is not a JSON value, if a number
+   * in it might not be exact. It throws a SyntaxError.
    */
   json(at: number, length: number): unknown;
   /**
-   * Finds the frames of the input: the table, of int32, gets the places of all
-   * kinds, -1 for what is not there, and the sizes behind. It is false where a
-   * frame is cut off.
+   * Finds the frames of the input: the table, of int32, receives the offsets of
+   * all kinds, -1 for missing ones, followed by the sizes. The result is false
+   * if a frame is truncated.
    */
   read(end: number, table: ArrayBuffer): boolean;
   /**
-   * Writes a text into the output, if it fits, and answers how much that is.
-   * Before the text comes nothing for 0, its length for -1, and the header of a
-   * frame for another kind.
+   * Writes a text to the output, if it fits, and returns the written length.
+   * The text is preceded by nothing if what is 0, by its length if it is -1,
+   * and otherwise by the header of a frame of that kind.
    */
   put(text: string, at: number, capacity: number, what: number): number;
-  /** Says where the input is written to. It must be kept. */
+  /** Sets the input buffer. The caller must keep it alive. */
   input(buffer: ArrayBuffer): void;
-  /** Says where the output is taken from. It must be kept. */
+  /** Sets the output buffer. The caller must keep it alive. */
   output(buffer: ArrayBuffer): void;
   log(level: number, line: string): void;
-  /** Writes to standard error, where faults take their text from. */
+  /** Writes to standard error, which the host includes in faults. */
   say(text: string): void;
   serve(call: (number: number, a: never, length: number, type: number) => number): void;
-  /** Where the lines of the script come from. */
+  /** The table that maps the script's lines to the sources. */
   lines(): string;
 }
 

@@ -1,6 +1,7 @@
 /**
- * A handler's refusal: nothing is stored, and the caller gets the code and the
- * message. Anything else that a handler throws is a fault of the guest.
+ * The rejection of a command or query by its handler: nothing is stored, and
+ * the caller gets the code and the message. Any other exception of a handler is
+ * a fault of the guest.
  */
 export class Rejection extends Error {
   constructor(readonly code: string, message: string) {
@@ -10,9 +11,9 @@ export class Rejection extends Error {
 }
 
 /**
- * Makes what a handler throws to refuse a command or query. Programs act on
- * code, people read message. Refuse before emitting: an entity that has already
- * evolved must be loaded again by the host.
+ * Returns an error that a handler throws to reject the command or query. code
+ * is for programs, message for people. Reject before emitting events, because
+ * the host has to reload an entity whose state has changed already.
  */
 export function reject(code: string, message = ""): Rejection {
   return new Rejection(code, message);

@@ -12,7 +12,7 @@ const { input, output } = frames;
 
 const abi = 1;
 
-// What a load answers.
+// Results of a load.
 const done = 0, unreadable = 1, noRoom = 2;
 
 interface Served {
@@ -27,8 +27,8 @@ const context = new Context();
 const view = new View();
 
 /**
- * Makes the module of entity types; the order of types is never changed. Call it
- * once, when the script is loaded.
+ * Makes entity types the module's; their order must never change. Call it once,
+ * while the script is loaded.
  */
 export function serve(name: string, version: string, ...types: EntityType<any, any, any>[]): void {
   if (served) throw new Error("serve is called twice");
@@ -71,7 +71,7 @@ function load(handle: number, length: number, type: number): number {
   } else {
     state = definition.initial();
   }
-  // Handles are dense: the list has no holes for long.
+  // Handles are dense, so holes in the list are soon filled.
   while (entities.length < handle) entities.push(undefined);
   entities[handle] = { definition, id, state };
   return done;
@@ -83,7 +83,7 @@ function apply(handle: number, length: number): number {
   return 0;
 }
 
-// The events of the input as readers get them today.
+// Returns the events of the input in their current form.
 function upcast(type: number, length: number): number {
   const definition = module().types[type];
   if (!definition) throw new Error("upcast of an unknown entity type");
@@ -163,14 +163,14 @@ function payloadOf(schema: Schema<unknown> | undefined): unknown {
   if (schema === none) return undefined;
   try {
     const payload = frames.json(input.payload);
-    return schema ? schema.read(payload ?? {}, "") : payload; // no payload is one without members
+    return schema ? schema.read(payload ?? {}, "") : payload; // no payload is like an object without members
   } catch (e) {
     if (e instanceof SyntaxError || e instanceof Misfit) throw new Rejection(invalidPayload, e.message);
     throw e;
   }
 }
 
-// Writes a rejection; anything else that was thrown is a fault.
+// Writes a rejection; any other exception is a fault.
 function refuse(e: unknown): void {
   if (!(e instanceof Rejection)) throw e;
   const frame = frames.start(output.reject);
@@ -179,9 +179,10 @@ function refuse(e: unknown): void {
   frames.end(frame);
 }
 
-// What the host calls, by number; glue of hostd knows them.
+// The function that the host's calls are passed to. hostd's glue code knows the
+// numbers.
 function call(number: number, first: any, length: number, type: number): number {
-  clock.enter("evolve"); // no call but two has a clock
+  clock.enter("evolve"); // only two calls have a clock
   try {
     switch (number) {
       case 0: {
@@ -220,12 +221,12 @@ function isOutOfMemory(e: unknown): boolean {
 }
 
 declare global {
-  // Global, and a var: the types of browsers and of Node.js, which a project may
-  // have too, declare them so, and both are merged.
-  /** What scripts have of the console: its lines go to the node's log. */
+  // A global var, because the types of browsers and of Node.js, which a project
+  // may use too, declare console so, and TypeScript merges the declarations.
+  /** The console of scripts: it writes lines to the node's log. */
   interface Console {
     debug(...values: unknown[]): void;
-    /** Is info. */
+    /** Same as info. */
     log(...values: unknown[]): void;
     info(...values: unknown[]): void;
     warn(...values: unknown[]): void;

@@ -6,7 +6,8 @@ const longest = 10 * 366 * 24 * 60 * minute;
 const lengths = /^\+?((\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h))+$/;
 const part = /(\d+\.?\d*|\.\d+)(ns|us|µs|μs|ms|s|m|h)/g;
 
-// The lowest and highest number of each field, and the names from the lowest on.
+// The lowest and highest number of each field, and the names of the numbers
+// from the lowest on.
 const fields: [low: number, high: number, names: string[]][] = [
   [0, 59, []], [0, 23, []], [1, 31, []],
   [1, 12, ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"]],
@@ -14,8 +15,9 @@ const fields: [low: number, high: number, names: string[]][] = [
 ];
 
 /**
- * Whether an expression is one: what Schedule.cron says. Ask it about what a
- * caller wants before you set it. Which time zones there are only the host knows.
+ * Reports whether an expression is valid: in the form of Schedule.cron. Use it
+ * to check a caller's expression before you set it. It cannot check time zones,
+ * which only the host knows.
  */
 export function validSchedule(expression: string): boolean {
   if (expression.length > 255 || (expression.match(/[^\x00-\x7f]/g)?.length ?? 0) + expression.length > 255) return false;
@@ -34,10 +36,10 @@ export function validSchedule(expression: string): boolean {
   return !parts[2]!.startsWith("*") && !parts[4]!.startsWith("*") || comes(sets[2]!, sets[3]!, sets[4]!);
 }
 
-// Whether one of the months has one of the days on one of the weekdays. Ten
-// years are looked through, as the host does.
+// Reports whether one of the days occurs in one of the months on one of the
+// weekdays. It checks ten years, as the host does.
 function comes(days: Set<number>, months: Set<number>, weekdays: Set<number>): boolean {
-  let first = 6; // the weekday of the month's first day, here of 1 January 2000
+  let first = 6; // weekday of the month's first day, starting with 1 January 2000
   for (let year = 0; year < 10; year++) {
     for (const [month, last] of [31, year % 4 === 0 ? 29 : 28, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31].entries()) {
       for (const day of months.has(month + 1) ? days : []) {
@@ -50,7 +52,7 @@ function comes(days: Set<number>, months: Set<number>, weekdays: Set<number>): b
   return false;
 }
 
-// The numbers of a list of ranges; none if it is no list of such.
+// The numbers of a list of ranges; none if it is invalid.
 function numbers(text: string, lowest: number, highest: number, names: string[]): Set<number> {
   const all = new Set<number>();
   const value = (text: string): number => {
@@ -73,7 +75,7 @@ function numbers(text: string, lowest: number, highest: number, names: string[])
   return all;
 }
 
-// Up to three digits, and nothing else; not a number for others.
+// Parses up to three digits; NaN if the text has anything else.
 function number(text: string): number {
   return /^[0-9]{1,3}$/.test(text) ? Number(text) : NaN;
 }

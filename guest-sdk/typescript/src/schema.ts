@@ -1,34 +1,34 @@
 /** A JSON Schema, as manifests have it. */
 export type JsonSchema = { [member: string]: unknown };
 
-/** What values of a type look like, made by schema and its helpers. */
+/** The schema of a type's values, made by schema and its helpers. */
 export interface Schema<T> {
-  /** For the compiler alone. */
+  /** Only for the type checker. */
   readonly typed?: T;
   /**
-   * The JSON Schema of what is given, which lets no members in that it does not
-   * name, or of what the module writes.
+   * The JSON Schema: of given values, which may not have unknown members, or of
+   * values that the module writes.
    */
   render(given: boolean): JsonSchema | undefined;
   /**
-   * The value as handlers get it; what it is read from may change. It throws a
+   * The value as handlers receive it; it may modify its argument. It throws a
    * Misfit.
    */
   read(value: unknown, path: string): T;
-  /** A member that may be left out. */
+  /** A member that may be missing. */
   readonly isOptional?: boolean;
-  /** Reading it makes more of a value than JSON has. */
+  /** Reading changes the value, because JSON cannot represent its type. */
   readonly revives?: boolean;
-  /** What a member is that is missing or null. */
+  /** The value of a missing or null member. */
   readonly fallback?: T;
 }
 
-/** The schema of a member that may be left out. */
+/** The schema of an optional member. */
 export interface OptionalSchema<T> extends Schema<T> {
   readonly isOptional: true;
 }
 
-/** What of a value does not fit. */
+/** Why a value does not match. */
 export class Misfit extends Error {
   constructor(path: string, fault: string) {
     super(`${path === "" ? "the payload" : path} ${fault}`);
@@ -47,9 +47,9 @@ interface Words {
 type Word = keyof Words;
 
 /**
- * What schema takes: the name of a type, with ? behind it for a member that may
- * be left out; a list with what its elements are; an object with what its
- * members are; or another schema.
+ * The argument of schema: the name of a type, followed by ? for an optional
+ * member; a list with the schema of its elements; an object with the schemas of
+ * its members; or another schema.
  */
 export type Literal = Word | `${Word}?` | Schema<any> | readonly [Literal] | { readonly [member: string]: Literal };
 
@@ -62,7 +62,7 @@ type Members<L> = Flat<
   & { -readonly [K in keyof L as IsOptional<L[K]> extends true ? K : never]?: TypeOf<L[K]> }
 >;
 
-/** The type of the values that a literal stands for. */
+/** The type of the values that a literal describes. */
 export type TypeOf<L> =
   L extends Schema<infer T> ? T :
   L extends Word ? Words[L] :
@@ -71,11 +71,11 @@ export type TypeOf<L> =
   L extends object ? Members<L> :
   never;
 
-/** The type of the values that fit a schema. */
+/** The type of the values that match a schema. */
 export type Infer<S> = S extends Schema<infer T> ? T : never;
 
 /**
- * Makes a schema of a literal:
+ * Returns the schema of a literal:
  *
  *     const Add = schema({ sku: "string", quantity: integer({ min: 1 }), note: "string?" });
  *     type Add = Infer<typeof Add>; // { sku: string; quantity: number; note?: string }
@@ -106,15 +106,15 @@ function word(name: string): Schema<unknown> {
   throw new TypeError(`"${name}" is no type: there are string, integer, number, boolean and any`);
 }
 
-/** What all values may say of themselves. */
+/** Options of every schema. */
 export interface Described<T> {
-  /** For people. */
+  /** A description for people. */
   description?: string;
-  /** What a member is that is missing or null. */
+  /** The value of a missing or null member. */
   default?: T;
 }
 
-/** Bounds, both of them possible values. */
+/** Inclusive bounds. */
 export interface Bounds<T> {
   min?: T;
   max?: T;
@@ -145,14 +145,14 @@ export function any(of: { description?: string } = {}): Schema<any> {
   return simple({}, of, () => "");
 }
 
-/** No payload: what is sent is not looked at. */
+/** No payload: it is ignored. */
 export const none: Schema<undefined> = { render: () => undefined, read: () => undefined };
 
 const digits = /^-?(0|[1-9][0-9]{0,18})$/;
 
 /**
- * A whole number that JavaScript has exactly, from -(2^53-1) to 2^53-1, or within
- * other bounds. It may be given as a text of digits.
+ * An integer that a JavaScript number represents exactly, from -(2^53-1) to
+ * 2^53-1, or within other bounds. It may be given as a string of digits.
  */
 export function integer(of: Described<number> & Bounds<number> = {}): Schema<number> {
   const minimum = of.min ?? Number.MIN_SAFE_INTEGER, maximum = of.max ?? Number.MAX_SAFE_INTEGER;
@@ -170,9 +170,9 @@ export function integer(of: Described<number> & Bounds<number> = {}): Schema<num
 const leastInt64 = -(2n ** 63n), mostInt64 = 2n ** 63n - 1n;
 
 /**
- * A whole number of 64 bits, as a bigint. It may be given as a text of digits.
- * What emits or keeps one has it in its schema, so that it is a bigint again when
- * it is read back, also below 2^53.
+ * A 64-bit integer, as a bigint. It may be given as a string of digits. Use it
+ * in the schemas of events and states that contain one, so that it is a bigint
+ * again after decoding, even below 2^53.
  */
 export function int64(of: Described<bigint> & Bounds<bigint> = {}): Schema<bigint> {
   const minimum = of.min ?? leastInt64, maximum = of.max ?? mostInt64;
@@ -191,7 +191,7 @@ export function int64(of: Described<bigint> & Bounds<bigint> = {}): Schema<bigin
   };
 }
 
-/** A number, within bounds if there are any. */
+/** A number, optionally within bounds. */
 export function number(of: Described<number> & Bounds<number> = {}): Schema<number> {
   const json: JsonSchema = { type: "number" };
   if (of.min !== undefined) json["minimum"] = of.min;
@@ -200,7 +200,7 @@ export function number(of: Described<number> & Bounds<number> = {}): Schema<numb
     ...fallback(of),
     render: () => described(json, of),
     read: (value, path) => {
-      if (typeof value === "bigint") value = Number(value); // a number is a double
+      if (typeof value === "bigint") value = Number(value); // the result must be a number
       if (typeof value !== "number" || !Number.isFinite(value)) throw new Misfit(path, "must be a number");
       return within(value, of.min ?? -Infinity, of.max ?? Infinity, path);
     },
@@ -213,7 +213,7 @@ function within<N extends number | bigint>(value: N, minimum: N, maximum: N, pat
   return value;
 }
 
-/** A text, of so many characters if there are bounds. */
+/** A string, optionally with bounds on its number of characters. */
 export function text(of: Described<string> & Bounds<number> = {}): Schema<string> {
   const json: JsonSchema = { type: "string" };
   if (of.min !== undefined) json["minLength"] = of.min;
@@ -228,13 +228,13 @@ export function text(of: Described<string> & Bounds<number> = {}): Schema<string
   });
 }
 
-/** One of some texts. */
+/** One of several strings. */
 export function oneOf<const T extends string>(...texts: readonly T[]): Schema<T> {
   if (texts.length === 0) throw new TypeError("one of none: no value would fit");
   return simple<T>({ enum: texts }, {}, (v) => texts.includes(v as T) ? "" : `must be one of ${texts.join(", ")}`);
 }
 
-/** An object whose members have any names and values that are alike. */
+/** An object with arbitrary member names, whose values have one schema. */
 export function map<const L extends Literal>(literal: L): Schema<Record<string, TypeOf<L>>> {
   const values = compile(literal);
   return {
@@ -248,7 +248,7 @@ export function map<const L extends Literal>(literal: L): Schema<Record<string, 
   };
 }
 
-/** What a literal stands for, or null. */
+/** A value that matches the literal, or null. */
 export function nullable<const L extends Literal>(literal: L): Schema<TypeOf<L> | null> {
   const inner = compile(literal) as Schema<TypeOf<L>>;
   return {
@@ -258,7 +258,7 @@ export function nullable<const L extends Literal>(literal: L): Schema<TypeOf<L> 
   };
 }
 
-/** A member that may be left out. */
+/** An optional member. */
 export function optional<const L extends Literal>(literal: L): OptionalSchema<TypeOf<L>> {
   const inner = compile(literal) as Schema<TypeOf<L>>;
   return {
@@ -287,14 +287,15 @@ function object(literal: { [member: string]: Literal }): Schema<object> {
   return {
     revives: members.some((m) => m.revives),
     render: (given) => {
-      // What is written has what has a fallback; what is given need not.
+      // Written values always have the members with a default; given values
+      // need not.
       const required = names.filter((_, i) => !members[i]!.isOptional && !(given && members[i]!.fallback !== undefined));
       const member = (m: Schema<unknown>): JsonSchema => {
         const json = m.render(given) ?? {};
         return given && m.fallback !== undefined ? { anyOf: [json, { type: "null" }] } : json;
       };
       const json: JsonSchema = {
-        // Nothing to be given is nothing to be sent.
+        // If no member is required, no payload is allowed.
         type: given && required.length === 0 ? ["object", "null"] : "object",
         properties: Object.fromEntries(names.map((name, i) => [name, member(members[i]!)])),
       };

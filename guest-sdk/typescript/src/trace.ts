@@ -1,8 +1,7 @@
 import { natives } from "./natives.js";
 
 /**
- * The text of an error for people: what it says, and the lines of the sources
- * that it comes from.
+ * Writes an error for people: its message, and the source lines of its stack.
  */
 export function describe(thrown: unknown): void {
   for (let e = thrown, depth = 0; depth < 4; depth++) {
@@ -11,7 +10,8 @@ export function describe(thrown: unknown): void {
       natives.say(because + String(e) + "\n");
       return;
     }
-    // First what needs little memory and time: there may be none left.
+    // First the part that needs little memory and time, because there may be
+    // little left.
     natives.say(`${because}${e.name}: ${e.message}\n`);
     natives.say(stack(e.stack ?? ""));
     if (e.cause === undefined) return;
@@ -32,8 +32,8 @@ function stack(text: string): string {
   return out;
 }
 
-// A line of the table has a place for each change of the line that it comes
-// from: COLUMN,FILE,LINE. The SDK's own files have no name.
+// Each line of the table lists the positions where the source line changes:
+// COLUMN,FILE,LINE. The SDK's own files have no name.
 function origin(line: string, column: number, files: string[]): string {
   let best = "";
   for (const place of line.split(" ")) {
