@@ -1,4 +1,5 @@
-// What the host calls. The entry of a guest exports it:
+// The functions that the host calls. The entry file of a guest must export
+// them:
 //
 //   export * from "hostd-exports";
 

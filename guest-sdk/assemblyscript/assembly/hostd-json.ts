@@ -1,21 +1,21 @@
-// JSON as the SDKs read and write it: compact, members in the order in which
-// they are declared, those that are missing or null at their default, those
-// that are not known passed over, and integers as numbers or as strings of
-// digits.
+// JSON encoding and decoding, by rules that all SDKs share: the text is
+// compact, with members in the order of their declaration. In the input,
+// missing and null members get their default, unknown members are skipped, and
+// integers may be numbers or strings of digits.
 
-/** What is written and read as a JSON object. */
+/** A class that is encoded and decoded as a JSON object. */
 export abstract class Json {
-  /** Names each member once, as `this.n = f.i64("n", this.n)`. */
+  /** Lists each member once, as `this.n = f.i64("n", this.n)`. */
   abstract fields(f: Fields): void;
 }
 
-/** No payload: a command that takes none reads none, and a reply is none. */
+/** No payload: it is neither read nor written. */
 export class None extends Json {
   fields(f: Fields): void {}
 }
 
-// Output: bytes that grow. A global holds them, so that they stay while the
-// host reads them.
+// Output: a growing byte buffer. Globals hold it, so that it stays alive while
+// the host reads it.
 
 let out = new StaticArray<u8>(1024);
 let written: i32 = 0;
@@ -32,7 +32,7 @@ export function setOutLength(length: i32): void {
   written = length;
 }
 
-/** Makes room for so many bytes, and gives where they begin. */
+/** Reserves that many bytes, and returns their address. */
 export function grow(bytes: i32): usize {
   const need = written + bytes;
   if (need > out.length) {
@@ -49,7 +49,7 @@ export function putByte(byte: i32): void {
   store<u8>(grow(1), <u8>byte);
 }
 
-/** Writes a text as UTF-8; halves of pairs that are alone become U+FFFD. */
+/** Writes a text as UTF-8; unpaired surrogates become U+FFFD. */
 export function putUTF8(text: string): void {
   for (let i = 0, n = text.length; i < n; i++) {
     let c: i32 = text.charCodeAt(i);
@@ -80,7 +80,7 @@ export function putUTF8(text: string): void {
   }
 }
 
-/** Writes a text as JSON. */
+/** Writes a text as a JSON string. */
 export function putString(text: string): void {
   let plain = true;
   for (let i = 0, n = text.length; i < n && plain; i++) {
@@ -120,7 +120,7 @@ export function putObject(value: Json): void {
 
 export enum Kind { Null, Bool, Number, Text, List, Object }
 
-/** A value that was read. */
+/** A parsed value. */
 export class Value {
   kind: Kind = Kind.Null;
   /** The string, or the digits of a number. */
@@ -129,7 +129,7 @@ export class Value {
   names: string[] | null = null;
   values: Value[] | null = null;
 
-  /** The member of a name, the last where there are several. */
+  /** The member with a name, the last one if there are several. */
   member(name: string): Value | null {
     const names = this.names;
     if (!names) return null;
@@ -140,12 +140,12 @@ export class Value {
 
 const DEPTH = 200;
 
-// Where the text is that is being read, and why it is none.
+// The position in the text, and why it is invalid.
 let at: usize = 0;
 let end: usize = 0;
 let fault: string = "";
 
-/** Why the last text that was read is not what it should be. */
+/** Why the last text is invalid. */
 export function lastFault(): string {
   return fault;
 }
@@ -155,7 +155,7 @@ function wrong(reason: string): Value | null {
   return null;
 }
 
-/** Reads the one value of a text; null where it is none. */
+/** Parses the single value of a text; null if there is none. */
 export function parse(from: usize, length: i32): Value | null {
   at = from;
   end = from + length;
@@ -306,11 +306,11 @@ function skipNumber(): bool {
   return true;
 }
 
-// What the last call of magnitude has read.
+// Results of the last call of magnitude.
 let negative = false;
 let amount: u64 = 0;
 
-/** Reads digits, all of them; false where they are none or do not fit. */
+/** Reads only digits; false if there are none or they do not fit. */
 function magnitude(text: string): bool {
   const n = text.length;
   negative = n > 0 && text.charCodeAt(0) == 0x2d;
@@ -329,16 +329,16 @@ function magnitude(text: string): bool {
 
 export enum Mode { Write, Read, Schema }
 
-/** Names the members of an object, to write, read or describe them. */
+/** Visits the members of an object, to write, read or describe them. */
 export class Fields {
   private first: bool = true;
   private required: string = "";
-  /** Why a value is not of the form. */
+  /** Why a value does not match. */
   invalid: string = "";
 
   constructor(private mode: Mode, private from: Value | null) {}
 
-  /** In the output: the name of a member that is written. */
+  /** When writing: writes the name of a member. */
   private name(name: string): void {
     if (!this.first) putByte(0x2c);
     this.first = false;
@@ -346,14 +346,14 @@ export class Fields {
     putByte(0x3a);
   }
 
-  /** In the output: a member of a schema. */
+  /** When describing: writes a member of a schema. */
   private describe(name: string, schema: string): void {
     this.required += (this.first ? "" : ",") + '"' + name + '"';
     this.name(name);
     putUTF8(schema);
   }
 
-  /** The member that is read; null where there is none. */
+  /** When reading: the value of a member; null if it is missing. */
   private given(name: string): Value | null {
     const from = this.from, value = from ? from.member(name) : null;
     return value && value.kind != Kind.Null ? value : null;
@@ -542,9 +542,8 @@ export class Fields {
 }
 
 /**
- * Objects by name, in the order of their names, which is the same in every
- * instance. The order of a Map is that in which it was filled, and a snapshot
- * loses that.
+ * Objects by name, sorted by name, which is the same order in every instance. A
+ * Map has the order of insertion, which a snapshot does not preserve.
  */
 export class Table<T> {
   private names: string[] = [];
@@ -569,7 +568,7 @@ export class Table<T> {
     return i < this.names.length && this.names[i] == name;
   }
 
-  /** The value of a name, which has to be there. */
+  /** The value of a name, which must exist. */
   get(name: string): T {
     assert(this.has(name), "hostd: a table has no such name");
     return this.values[this.place(name)];
@@ -613,7 +612,7 @@ export class Table<T> {
   }
 }
 
-/** Reads an object into one that was just made; false with a reason. */
+/** Reads an object into a new one; false with a reason. */
 export function readObject(value: Value | null, into: Json): bool {
   if (value && value.kind != Kind.Object && value.kind != Kind.Null) {
     fault = "expected an object";

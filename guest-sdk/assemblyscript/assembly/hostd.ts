@@ -1,13 +1,13 @@
 // SDK for hostd entities written in AssemblyScript. An entity type is a class
-// for its state, and functions that decide on commands, evolve the state by
-// events and answer queries. The README has an example.
+// for its state, and functions that decide on commands, apply events to the
+// state and answer queries. The README has an example.
 //
-// emit writes the event, reads it back from the bytes that it wrote, and evolves
-// the state by it, so that a live entity and a replayed one take the same path.
-// Evolving must not depend on anything but the state and the event.
+// emit encodes the event, decodes it from the bytes that it wrote, and applies
+// it to the state, so that a live entity and a replayed one take the same path.
+// Event functions must depend only on the state and the event.
 //
-// Functions are plain ones: the language has no closures. A trap is a fault:
-// nothing of the call is stored, and its reason is in the node's log.
+// Handlers are plain functions, because the language has no closures. A trap is
+// a fault: nothing of the call is stored, and its reason is in the node's log.
 
 import {
   Fields, Json, None, Table, Value, grow, lastFault, outAt, outLength, parse, putByte, putObject, putSchema, putString, putUTF8,
@@ -28,13 +28,15 @@ declare function importLog(level: i32, line: usize, length: i32): void;
 
 export enum Level { Debug, Info, Warn, Error }
 
-/** Writes a line to the node's log. The host keeps 32 lines of 1 KiB a call. */
+/**
+ * Writes a line to the node's log. The host keeps 32 lines of 1 KiB per call.
+ */
 export function log(level: Level, line: string): void {
   const bytes = String.UTF8.encode(line);
   importLog(level, changetype<usize>(bytes), bytes.byteLength);
 }
 
-/** Ends a call as a fault. */
+/** Ends a call with a fault. */
 export function hostdAbort(message: string | null, file: string | null, line: u32, column: u32): void {
   log(Level.Error, (message ? message : "abort") + " at " + (file ? file : "?") + ":" + line.toString() + ":" + column.toString());
   unreachable();
@@ -62,7 +64,8 @@ function putName(text: string): void {
   const mark = outLength();
   grow(2);
   putUTF8(text);
-  // Of a longer text what fits is kept: the host rejects the command then.
+  // A longer text is truncated; it still exceeds the limit of names, so the
+  // host rejects the command.
   const length = min(outLength() - mark - 2, 0xffff);
   setOutLength(mark + 2 + length);
   store<u16>(outAt() + mark, <u16>length);
@@ -72,7 +75,7 @@ function putPayload(payload: Json | null): void {
   if (payload && !(payload instanceof None)) putObject(payload);
 }
 
-// The input of a call, which the host writes. A global holds it.
+// The input of a call, which the host writes. A global keeps it alive.
 
 let input = new StaticArray<u8>(4096);
 let inputEnd: usize = 0;
@@ -103,7 +106,7 @@ function body(): string {
   return String.UTF8.decodeUnsafe(bodyAt, bodyLength);
 }
 
-/** Takes a text off the body that has its length before it. */
+/** Takes a text that is preceded by its length off the body. */
 function cut(): string {
   must(bodyLength >= 2, "a text is cut off");
   const length: i32 = load<u16>(bodyAt);
@@ -114,39 +117,44 @@ function cut(): string {
   return text;
 }
 
-// What a call knows
+// The input of a call
 
 export enum SourceKind { None, Client, Timer, Entity }
 
-/** Who called. */
+/** The identity of a caller. */
 export class Principal {
   groups: string[] = [];
 
   /**
-   * Kind is "token", "jwt" or "certificate", or "anonymous" for who has shown
-   * nothing. Name is unique within its kind.
+   * Kind is "token", "jwt", "certificate", or "anonymous" for a caller without
+   * a credential. Name is unique within its kind.
    */
   constructor(public kind: string, public name: string) {}
 }
 
-/** What a query may see. It is valid during the call. */
+/**
+ * The interface of a query handler to the host. It is valid during the call.
+ */
 export class View {
   entityType: string = "";
   entityID: string = "";
   /** The number of the entity's last event before this call. */
   sequence: u64 = 0;
-  /** The time that the host fixed for this call, in nanoseconds since 1970 UTC. */
+  /**
+   * The time that the host set for this call, in nanoseconds since 1970 UTC.
+   */
   now: i64 = 0;
   /**
-   * Who called. It is null where nobody was asked, and for what entities and
-   * timers send: who decides by owner refuses then.
+   * The caller. It is null if the cluster does not authenticate callers, and
+   * for commands that entities and timers send. A handler that authorizes by
+   * owner should then reject.
    */
   principal: Principal | null = null;
 
   protected rejected: bool = false;
-  private settings: string[] = []; // names, each with its value behind it
+  private settings: string[] = []; // names, each followed by its value
 
-  // What only commands have.
+  // Only set for commands.
   protected id: string = "";
   protected seed: u64 = 0;
   protected from: SourceKind = SourceKind.Client;
@@ -155,8 +163,9 @@ export class View {
   protected dueAt: i64 = 0;
 
   /**
-   * Refuses the command or query: return what it returns. Refuse before
-   * emitting: an entity that has already evolved must be loaded again.
+   * Rejects the command or query: the handler must return the result of reject.
+   * Reject before emitting events, because the host has to reload an entity
+   * whose state has changed already.
    */
   reject<R extends Json>(code: string, message: string): R | null {
     this.refuse(code, message);
@@ -177,16 +186,16 @@ export class View {
   }
 
   /**
-   * What operators have set for the entity's type under a name; null where
-   * nothing is set. Evolving sees no settings: put what was decided by one into
-   * the event.
+   * The value that operators have set for the entity's type under a name; null
+   * if it is not set. Event functions cannot read settings: put whatever an
+   * event needs into the event.
    */
   setting(name: string): string | null {
     for (let i = 0; i < this.settings.length; i += 2) if (this.settings[i] == name) return this.settings[i + 1];
     return null;
   }
 
-  /** Takes a frame of the input that is about the call. */
+  /** Handles a frame of the input that describes the call. */
   takeFrame(): void {
     switch (kind) {
       case 3: this.sequence = load<u64>(bodyAt); break;
@@ -214,10 +223,12 @@ export class View {
   }
 }
 
-/** What becomes of ticks of a schedule that could not be fired in time. */
+/** What happens to ticks of a schedule that could not fire in time. */
 export enum Missed { Once, All, Skip }
 
-/** What a command may see and do. It is valid during the call. */
+/**
+ * The interface of a command handler to the host. It is valid during the call.
+ */
 export class Context<S extends Json> extends View {
   constructor(private entity: Entity<S>, private current: S) {
     super();
@@ -228,7 +239,7 @@ export class Context<S extends Json> extends View {
     return this.current;
   }
 
-  /** The id under which this command takes effect once. */
+  /** The command's id, under which it takes effect only once. */
   get commandID(): string {
     return this.id;
   }
@@ -237,7 +248,7 @@ export class Context<S extends Json> extends View {
     return this.from;
   }
 
-  /** The entity that has sent this command, where source is Entity. */
+  /** The entity that sent this command, if source is Entity. */
   get sourceType(): string {
     return this.fromType;
   }
@@ -246,14 +257,14 @@ export class Context<S extends Json> extends View {
     return this.fromID;
   }
 
-  /** When the timer was due that made this command; 0 without one. */
+  /** When the timer that sent this command was due; 0 for any other command. */
   get due(): i64 {
     return this.dueAt;
   }
 
   /**
-   * The next number of the command's own stream: the same command on the same
-   * state draws the same numbers. Not fit for secrets.
+   * The next number of the command's own random sequence: the same command on
+   * the same state draws the same numbers. Not suitable for secrets.
    */
   random(): u64 {
     // splitmix64
@@ -264,7 +275,7 @@ export class Context<S extends Json> extends View {
     return z ^ (z >> 31);
   }
 
-  /** Appends an event and evolves the state by it. */
+  /** Appends an event and applies it to the state. */
   emit<E extends Json>(event: E): void {
     const declared = this.entity.eventOf(idof<E>());
     const start = open(1);
@@ -276,7 +287,7 @@ export class Context<S extends Json> extends View {
     must(value != null && declared.apply(this.current, value), "what was emitted cannot be read back: " + lastFault());
   }
 
-  /** Adds a tag to the event emitted last. */
+  /** Adds a tag to the event that was emitted last. */
   tag(tag: string): void {
     const start = open(8);
     putUTF8(tag);
@@ -294,8 +305,8 @@ export class Context<S extends Json> extends View {
   }
 
   /**
-   * Sends, and the outcome comes back as a command of this entity: onReply with
-   * the reply as its payload, or onReject with {"code":...,"message":...}.
+   * Like send, with the outcome sent back as a command of this entity: onReply
+   * with the reply as its payload, or onReject with {"code":...,"message":...}.
    */
   sendWithAnswer(entityType: string, entityID: string, command: string, onReply: string, onReject: string, payload: Json | null): void {
     const start = open(11);
@@ -309,10 +320,10 @@ export class Context<S extends Json> extends View {
   }
 
   /**
-   * Makes the host send this entity a command at a time. A timer of the same
-   * name is replaced; one that is due at i64.MAX_VALUE, on 2262-04-11, never
-   * fires. The host rejects the command with `invalid_argument` if the time is
-   * before 1970, which is also what a sum beyond that comes to.
+   * Makes the host send this entity a command at a time. It replaces a timer of
+   * the same name. A timer that is due at i64.MAX_VALUE, on 2262-04-11, never
+   * fires. If the time is before 1970, which can also result from an overflow,
+   * the host rejects the command with `invalid_argument`.
    */
   setTimer(name: string, due: i64, command: string, payload: Json | null): void {
     const start = open(5);
@@ -331,9 +342,9 @@ export class Context<S extends Json> extends View {
   }
 
   /**
-   * Makes the host send this entity a command again and again. The expression
-   * is "@every 90s", or five fields of the wall clock of a zone, which is UTC
-   * where it is "". It starts a period anew, so set it once.
+   * Makes the host send this entity a command periodically. The expression is
+   * "@every 90s", or five fields of the wall clock of a zone, where "" means
+   * UTC. Each call restarts the period, so call it only once.
    */
   schedule(name: string, expression: string, zone: string, missed: Missed, command: string, payload: Json | null): void {
     const start = open(12);
@@ -346,7 +357,7 @@ export class Context<S extends Json> extends View {
     close(start);
   }
 
-  /** Asks the host to drop the entity from memory after this command. */
+  /** Asks the host to remove the entity from memory after this command. */
   passivate(): void {
     close(open(7));
   }
@@ -360,7 +371,7 @@ export class Context<S extends Json> extends View {
 // Entity types
 
 abstract class EventBase<S extends Json> {
-  stored: string; // the type of stored events, with the version
+  stored: string; // type of stored events, with the version
 
   constructor(public declared: string, public id: u32) {
     this.stored = declared;
@@ -395,7 +406,7 @@ abstract class UpcastBase {
     this.stored = versioned(declared, version);
   }
 
-  /** Writes the form of the version after it; false where it cannot be read. */
+  /** Writes the next version of an event; false if this one cannot be read. */
   abstract write(payload: Value): bool;
 
   up(payload: Value): Value | null {
@@ -513,7 +524,7 @@ function putReply<R extends Json>(v: View, reply: R | null): void {
   close(start);
 }
 
-/** Reads the payload of a command or query; false where it was refused. */
+/** Reads the payload of a command or query; false if it was rejected. */
 function given(v: View, at: usize, length: i32): bool {
   payload = null;
   if (length == 0) return true;
@@ -525,7 +536,7 @@ function given(v: View, at: usize, length: i32): bool {
 
 let payload: Value | null = null;
 
-/** An entity type with its state out of sight. */
+/** An entity type without its type parameter. */
 export abstract class Definition {
   constructor(public name: string) {}
 
@@ -543,7 +554,7 @@ export class Slot {
   constructor(public def: Definition, public id: string, public state: Json) {}
 }
 
-/** An entity type whose state is an S. Give it to serve. */
+/** An entity type whose state is an S. Pass it to serve. */
 export class Entity<S extends Json> extends Definition {
   private options: string = "";
   private isDurable: bool = false;
@@ -560,30 +571,33 @@ export class Entity<S extends Json> extends Definition {
   }
 
   /**
-   * Keeps the latest state in the place of events: commands change it in place,
-   * and one that is rejected leaves it as it was.
+   * Makes the type a durable-state type: commands change the state in place,
+   * and a rejected command leaves it unchanged. The host stores the state
+   * instead of events.
    */
   durable(): Entity<S> {
     this.isDurable = true;
     return this;
   }
 
-  /** More members of the type in the manifest, as JSON without the braces. */
+  /**
+   * Additional members of the type in the manifest, as JSON without the braces.
+   */
   manifest(members: string): Entity<S> {
     this.options += "," + members;
     return this;
   }
 
   /**
-   * Numbers the form of the state: a fix with the same number may keep the
-   * snapshots, once verified.
+   * Sets the version of the form of the state: a module with the same version
+   * may load existing snapshots after a compatibility check.
    */
   stateVersion(version: i32): Entity<S> {
     this.version = version;
     return this;
   }
 
-  /** Keeps schemas of the type out of the manifest. */
+  /** Omits the type's schemas from the manifest. */
   noSchemas(): Entity<S> {
     this.hasSchemas = false;
     return this;
@@ -601,10 +615,11 @@ export class Entity<S extends Json> extends Definition {
   }
 
   /**
-   * Declares that the event of a name has had another form before: version is
-   * its number, from 1 on, and up makes the form of the version after it. What
-   * event declares is the version after the last, and is stored with it behind
-   * its name, such as placed.v2; version 1 has the name alone.
+   * Declares an earlier version of an event: version is its number, from 1 on,
+   * and up converts it to the next version. The current version, which event
+   * declares, is the one after the last upcast version. It is stored with the
+   * version appended to its name, such as placed.v2; version 1 has the name
+   * alone.
    */
   upcast<Old extends Json, New extends Json>(name: string, version: i32, up: (old: Old) => New): Entity<S> {
     must(version >= 1 && version <= 1000, this.name + ": event " + name + ": a version is 1 to 1000");
@@ -613,14 +628,14 @@ export class Entity<S extends Json> extends Definition {
   }
 
   /**
-   * Declares that the states of a durable type have had another form before:
-   * version is its number, from 1 on, and up makes the form of the version after
-   * it, deterministically. The state is the version after the last that is
-   * migrated. States that were stored before a version was declared are of
-   * version 1.
+   * Declares an earlier version of a durable-state type's state: version is its
+   * number, from 1 on, and up converts it to the next version,
+   * deterministically. The current version is the one after the last migrated
+   * version. States that were stored before a version was declared have version
+   * 1.
    *
-   * What is stored stays as it is until a command changes the entity's state:
-   * until then it is migrated each time that the entity is loaded.
+   * The stored state is not changed until a command changes the entity's state;
+   * until then it is migrated each time the entity is loaded.
    */
   migrateState<Old extends Json, New extends Json>(version: i32, up: (old: Old) => New): Entity<S> {
     must(this.isDurable, this.name + ": a type that does not keep its latest state has none to migrate");
@@ -631,7 +646,7 @@ export class Entity<S extends Json> extends Definition {
 
   /**
    * Declares a command. The handler decides: it emits events and returns the
-   * reply, or null where that is None.
+   * reply, or null if the reply is None.
    */
   command<C extends Json, R extends Json>(name: string, handler: (c: Context<S>, cmd: C) => R | null): Entity<S> {
     for (let i = 0; i < this.commands.length; i++) must(this.commands[i].name != name, this.name + ": command " + name + " is declared twice");
@@ -639,7 +654,7 @@ export class Entity<S extends Json> extends Definition {
     return this;
   }
 
-  /** Declares a command that comes from entities and timers only. */
+  /** Declares a command that only entities and timers may send. */
   internal<C extends Json, R extends Json>(name: string, handler: (c: Context<S>, cmd: C) => R | null): Entity<S> {
     this.command<C, R>(name, handler);
     this.commands[this.commands.length - 1].internal = true;
@@ -647,9 +662,9 @@ export class Entity<S extends Json> extends Definition {
   }
 
   /**
-   * Lists the codes by which the handler of a command, which is declared before,
-   * rejects it, so that clients have them as a type. The host does not hold the
-   * handler to them.
+   * Lists the codes with which the handler of a command, which must be declared
+   * already, rejects it, so that generated clients have them as a type. The
+   * host does not enforce the list.
    */
   rejects(command: string, codes: string[]): Entity<S> {
     let found = false;
@@ -699,7 +714,9 @@ export class Entity<S extends Json> extends Definition {
     this.linkStates();
   }
 
-  /** Orders the migrations of states, and numbers the form of today by them. */
+  /**
+   * Sorts the migrations of states, and derives the current version from them.
+   */
   private linkStates(): void {
     const count = this.migrations.length;
     if (count == 0) return;
@@ -739,7 +756,8 @@ export class Entity<S extends Json> extends Definition {
         }
         putByte(0x5d);
       }
-      // An internal command comes from another module, which may be newer.
+      // The sender of an internal command is another module, which may be
+      // newer.
       this.schema("schema", c.input(), true, !c.internal);
       this.schema("reply", c.output(), false, false);
       putByte(0x7d);
@@ -815,8 +833,8 @@ export class Entity<S extends Json> extends Definition {
   }
 
   /**
-   * Writes an event as readers get it today. What is of today's form, and what is
-   * not declared, stays as it is.
+   * Writes an event in its current form, as readers get it. Events in the
+   * current form, and undeclared ones, are written unchanged.
    */
   putUpcast(type: string, at: usize, length: i32): void {
     const older = this.isDurable ? this.migrations : this.upcasts;
@@ -876,7 +894,7 @@ export class Entity<S extends Json> extends Definition {
   }
 }
 
-// What the last call of request has found.
+// Results of the last call of request.
 let name: string = "";
 let payloadAt: usize = 0;
 let payloadLength: i32 = 0;
@@ -907,7 +925,9 @@ let moduleVersion: string = "";
 const types: Definition[] = [];
 const slots: (Slot | null)[] = [];
 
-/** Makes entity types the module's. Call it once, from the top of the file. */
+/**
+ * Makes entity types the module's. Call it once, at the top level of a file.
+ */
 export function serve(name: string, version: string, entities: Definition[]): void {
   must(!types.length && entities.length > 0, "serve is called once, with entity types");
   moduleName = name;
@@ -947,7 +967,7 @@ export function buffer(size: u32): usize {
   return changetype<usize>(input);
 }
 
-// A bound of handles, so that a wrong one does not take all memory.
+// Limits handles, so that a wrong one does not exhaust memory.
 const MAX_ENTITIES: u64 = 1 << 20;
 
 function slotOf(entity: u64): Slot {
