@@ -8,7 +8,7 @@
 #define MAX_PRICE 1000000
 #define MAX_SKU_BYTES 64
 
-// State: items in the order of their SKUs.
+// State: items sorted by SKU.
 
 typedef struct {
   hostd_text sku;
@@ -47,7 +47,7 @@ static const hostd_field sku_fields[] = {HOSTD_TEXT(sku, sku), HOSTD_END};
 static const hostd_field total_fields[] = {HOSTD_I64(total, total), HOSTD_END};
 static const hostd_field order_fields[] = {HOSTD_TEXT(order, cart), HOSTD_I64(order, total), HOSTD_END};
 
-// place is where an SKU is, or would be.
+// place returns the index of an SKU, or where to insert it.
 static uint32_t place(const cart *c, hostd_text sku, bool *there) {
   uint32_t low = 0, high = c->count;
   while (low < high) {
@@ -61,7 +61,7 @@ static uint32_t place(const cart *c, hostd_text sku, bool *there) {
   return low;
 }
 
-// put makes room for an SKU that is not there yet.
+// put inserts an SKU that is not in the cart yet.
 static item *put(cart *c, hostd_text sku) {
   bool there;
   uint32_t at = place(c, sku, &there);
@@ -229,8 +229,8 @@ static void handle_checkout(hostd_call *c, void *state, const void *command) {
   hostd_reply(c, &t);
 }
 
-// The timer's command. A cart that is checked out or empty has none that is
-// set, but one may be on its way.
+// The command of the timer. A cart that is checked out or empty has no timer,
+// but the command of an earlier one may still arrive.
 static void handle_expire(hostd_call *c, void *state, const void *command) {
   const cart *s = state;
   (void)command;

@@ -1,8 +1,8 @@
 import { entity, int64, map, none, reject, schema, serve, text } from "@hostd/guest";
 
-// Bounds of a cart.
+// Limits of a cart.
 const maxSKUs = 100;
-const maxQuantity = 1_000; // of one add
+const maxQuantity = 1_000; // in one add
 const maxOfOne = 10_000;
 const maxPrice = 1_000_000;
 
@@ -13,7 +13,8 @@ const Item = schema({ price: "integer", quantity: "integer" });
 const State = schema({ checkedOut: "boolean", items: map(Item) });
 const Total = schema({ total: "integer" });
 
-// What is missing is 0 or an empty text, as in all carts, and out of bounds.
+// A missing member is 0 or an empty string, as in all carts, and therefore out
+// of range.
 const Add = schema({
   price: int64({ default: 0n, description: "of one" }),
   quantity: int64({ default: 0n }),
@@ -77,8 +78,8 @@ export const cart = entity("cart", {
     return sum;
   }, { reply: Total })
 
-  // A cart that is checked out or empty has no timer that is set, but one may be
-  // on its way.
+  // A cart that is checked out or empty has no timer, but the command of an
+  // earlier one may still arrive.
   .command("expire", none, (c, s) => {
     if (!s.checkedOut && Object.keys(s.items).length > 0) c.emit("expired", {});
   }, { internal: true })
@@ -89,8 +90,8 @@ function checkedOut(): Error {
   return reject("checked_out", "the cart is checked out");
 }
 
-// An object has its members in the order in which they were set; carts have
-// them in that of their names.
+// An object keeps its members in the order of insertion, but the items of a
+// cart must be sorted by SKU.
 function inserted(items: Items, sku: string, item: Items[string]): Items {
   const out: Items = {};
   let done = false;

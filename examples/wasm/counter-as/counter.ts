@@ -1,5 +1,5 @@
-// Counter, written from abi/ABI.md alone: no SDK, no library. It answers as the
-// counter in C does, and has the same state.
+// Counter, written only from abi/ABI.md: without SDK or library. It behaves
+// like the counter in C, and its state has the same form.
 
 // Frames
 
@@ -14,14 +14,14 @@ const APPLIED: u8 = 32;
 
 const INPUT_BYTES: i32 = (1 << 20) + 1024;
 
-// What the host holds an address of must never be collected.
+// Buffers whose addresses the host holds must never be collected.
 const input = new StaticArray<u8>(INPUT_BYTES);
 const output = new StaticArray<u8>(1024);
 const inputAt = changetype<usize>(input);
 const outputAt = changetype<usize>(output);
 let written: i32 = 0;
 
-// Bytes somewhere in memory.
+// A range of bytes in memory.
 class Bytes {
   constructor(public at: usize, public length: i32) {}
 
@@ -60,12 +60,12 @@ function closeFrame(start: i32): void {
   store<u32>(outputAt + start - 4, written - start);
 }
 
-// What the last call of nextFrame has read.
+// Results of the last call of nextFrame.
 let kind: u8 = 0;
 const frame = new Bytes(0, 0);
 
-// nextFrame reads the frame at a place of the input and gives the place behind
-// it, or -1 at the end.
+// nextFrame reads the frame at an offset of the input and returns the offset
+// after it, or -1 at the end.
 function nextFrame(at: i32, end: i32): i32 {
   if (end - at < 5) return -1;
   kind = load<u8>(inputAt + at);
@@ -75,7 +75,7 @@ function nextFrame(at: i32, end: i32): i32 {
   return at + 5 + frame.length;
 }
 
-// JSON: an object with one number, which may stand in quotes
+// JSON: an object with one number, which may be in quotes
 
 const QUOTE: u8 = 0x22;
 const MINUS: u8 = 0x2d;
@@ -90,11 +90,10 @@ function putInteger(value: i64): void {
   for (let i = 1; i <= digits; i++, rest /= 10) store<u8>(outputAt + written - i, DIGIT + <u8>(rest % 10));
 }
 
-// What the last call of integer or member has read.
+// Result of the last call of integer or member.
 let number: i64 = 0;
 
-// integer reads digits, all of them; it is false when they are none or do not
-// fit.
+// integer reads digits only; it is false if there are none or they do not fit.
 function integer(at: usize, length: i32): bool {
   const negative = length > 0 && load<u8>(at) == MINUS;
   const most: u64 = negative ? <u64>1 << 63 : ((<u64>1 << 63) - 1);
@@ -111,7 +110,8 @@ function integer(at: usize, length: i32): bool {
   return true;
 }
 
-// member reads the number of {"name":number}; before is the text up to it.
+// member reads the number of {"name":number}; before is the text that must
+// precede it.
 function member(object: Bytes, before: ArrayBuffer): bool {
   let at = object.at + before.byteLength, length = object.length - before.byteLength - 1;
   if (length < 1 || memory.compare(object.at, changetype<usize>(before), before.byteLength) != 0) return false;
@@ -147,8 +147,9 @@ function putObject(before: ArrayBuffer, value: i64): void {
   putByte(0x7d); // }
 }
 
-// State: a total an entity, in pages of memory taken one by one. The runtime's
-// own allocator traps when there is no memory; the contract has an answer.
+// State: one total per entity, in pages of memory that are allocated one by
+// one. The runtime's own allocator traps if there is no memory, but the
+// contract has a status for that.
 
 const TOTALS_A_PAGE: u64 = 8192;
 const pages = new StaticArray<usize>(4096);
@@ -168,7 +169,7 @@ function total(entity: u64): usize {
   return pages[<i32>(entity / TOTALS_A_PAGE)] + (<usize>(entity % TOTALS_A_PAGE) << 3);
 }
 
-// evolve changes a total by the type and payload of an event, as stored.
+// evolve applies the type and payload of a stored event to a total.
 const eventType = new Bytes(0, 0);
 const eventPayload = new Bytes(0, 0);
 
@@ -184,12 +185,12 @@ function evolve(state: usize, at: usize, length: i32): void {
   } else if (eventType.is(RESET)) {
     store<i64>(state, 0);
   } else {
-    unreachable(); // an event this version does not know
+    unreachable(); // an event that this version does not know
   }
 }
 
-// begin opens an event's frame with its type; emit closes it, and evolves by
-// the bytes that were written.
+// begin opens the frame of an event with its type; emit closes it, and applies
+// the bytes that were written to the state.
 function begin(type: ArrayBuffer): i32 {
   const start = openFrame(EVENT);
   putText(type);
@@ -247,12 +248,12 @@ export function hostd_apply(entity: u64, length: i32): i32 {
   for (let at = nextFrame(0, length); at >= 0; at = nextFrame(at, length)) {
     if (kind != APPLIED) continue;
     if (frame.length < 18) return 1;
-    evolve(total(entity), frame.at + 16, frame.length - 16); // behind its number and its time
+    evolve(total(entity), frame.at + 16, frame.length - 16); // after its sequence and time
   }
   return 0;
 }
 
-// What the last call of request has found: name and payload of a command or query.
+// Results of the last call of request: name and payload of a command or query.
 const name = new Bytes(0, 0);
 const payload = new Bytes(0, 0);
 

@@ -1,5 +1,5 @@
-// Counter, written from abi/ABI.md alone: no SDK, no C library. It answers as
-// the Go example counter does, and has the same state.
+// Counter, written only from abi/ABI.md: without SDK or C library. It behaves
+// like the Go example counter, and its state has the same form.
 
 typedef unsigned char u8;
 typedef unsigned short u16;
@@ -71,7 +71,7 @@ static i32 is(const u8 *bytes, u32 length, const u8 *text, u32 text_length) {
   return 1;
 }
 
-// JSON: an object with one number, which may stand in quotes
+// JSON: an object with one number, which may be in quotes
 
 static void put_integer(i64 value) {
   u8 digits[20];
@@ -91,8 +91,7 @@ static void put_object(const u8 *name, u32 length, i64 value) {
   put(TEXT("}"));
 }
 
-// integer reads digits, all of them; it returns 0 when they are none or do not
-// fit.
+// integer reads digits only; it returns 0 if there are none or they do not fit.
 static i32 integer(const u8 *p, u32 length, i64 *value) {
   i32 negative = length > 0 && *p == '-';
   u64 most = negative ? 1ULL << 63 : (1ULL << 63) - 1;
@@ -118,7 +117,7 @@ static i32 member(const u8 *p, u32 length, const u8 *name, u32 name_length, i64 
   return integer(p, length, value);
 }
 
-// State: a total an entity, in a table behind everything else
+// State: one total per entity, in a table after everything else in memory
 
 extern u8 __heap_base;
 
@@ -138,11 +137,11 @@ static void evolve(i64 *total, const u8 *type, u32 type_length, const u8 *payloa
   } else if (is(type, type_length, TEXT("reset"))) {
     *total = 0;
   } else {
-    __builtin_trap(); // an event this version does not know
+    __builtin_trap(); // an event that this version does not know
   }
 }
 
-// emit writes an event and evolves by the bytes it has written.
+// emit writes an event and applies the bytes that it has written to the state.
 static void emit(i64 *total, const u8 *type, u32 type_length, i64 amount, i32 has_amount) {
   u32 start = open_frame(1);
   put_number(type_length, 2);

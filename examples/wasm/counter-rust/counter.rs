@@ -1,5 +1,5 @@
-//! Counter, written from abi/ABI.md alone: no SDK, no crate. It answers as the
-//! counter in C does, and has the same state.
+//! Counter, written only from abi/ABI.md: without SDK or crate. It behaves like
+//! the counter in C, and its state has the same form.
 
 use std::ptr::addr_of_mut;
 
@@ -14,7 +14,7 @@ const NAME: u8 = 16;
 const PAYLOAD: u8 = 17;
 const APPLIED: u8 = 32;
 
-/// Frames of an input: a kind and its bytes, one after the other.
+/// The frames of an input: each has a kind and its bytes.
 struct Frames<'a>(&'a [u8]);
 
 impl<'a> Iterator for Frames<'a> {
@@ -45,7 +45,7 @@ fn request(input: &[u8]) -> (&[u8], &[u8]) {
     (name, payload)
 }
 
-/// Splits a text off that has its length before it.
+/// Splits off a text that is preceded by its length.
 fn text(bytes: &[u8]) -> (&[u8], &[u8]) {
     let (length, rest) = bytes.split_at(2);
     rest.split_at(u16::from_le_bytes([length[0], length[1]]) as usize)
@@ -55,7 +55,7 @@ fn span(bytes: &[u8]) -> u64 {
     (bytes.as_ptr() as usize as u64) << 32 | bytes.len() as u64
 }
 
-/// What a call answers: each frame is begun, filled and closed.
+/// The output of a call: each frame is opened, filled and closed.
 struct Output(Vec<u8>);
 
 impl Output {
@@ -97,13 +97,13 @@ fn put_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-// JSON: an object with one number, which may stand in quotes
+// JSON: an object with one number, which may be in quotes
 
 fn put_object(out: &mut Vec<u8>, name: &str, value: i64) {
     out.extend_from_slice(format!("{{\"{name}\":{value}}}").as_bytes());
 }
 
-/// Reads digits, all of them; none when they are none or do not fit.
+/// Reads digits only; none if there are none or they do not fit.
 fn integer(digits: &[u8]) -> Option<i64> {
     let unsigned = digits.strip_prefix(b"-").unwrap_or(digits);
     let padded = unsigned.len() > 1 && unsigned[0] == b'0';
@@ -123,7 +123,7 @@ fn member(object: &[u8], name: &str) -> Option<i64> {
 
 // State
 
-/// Evolves a total by the type and payload of an event, as they are stored.
+/// Applies the type and payload of a stored event to a total.
 fn evolve(total: &mut i64, event: &[u8]) {
     let (kind, payload) = text(event);
     match kind {
@@ -133,7 +133,7 @@ fn evolve(total: &mut i64, event: &[u8]) {
     }
 }
 
-/// All that an instance holds. Calls come one at a time.
+/// The state of an instance. The host makes one call at a time.
 struct Guest {
     input: Vec<u8>,
     output: Output,
@@ -143,11 +143,12 @@ struct Guest {
 static mut GUEST: Guest = Guest { input: Vec::new(), output: Output(Vec::new()), totals: Vec::new() };
 
 fn guest() -> &'static mut Guest {
-    // No call begins before the one before it has ended, and there is one thread.
+    // Calls do not overlap, and there is only one thread.
     unsafe { &mut *addr_of_mut!(GUEST) }
 }
 
-/// The guest with an empty output, the input of this call, and the total.
+/// Returns the guest with an empty output, the input of this call, and the
+/// total.
 fn call(entity: u64, length: u32) -> (&'static [u8], &'static mut Output, &'static mut i64) {
     let g = guest();
     g.output.0.clear();
@@ -212,7 +213,7 @@ pub extern "C" fn hostd_apply(entity: u64, length: u32) -> i32 {
     let (input, _, total) = call(entity, length);
     for (kind, bytes) in Frames(input) {
         if kind == APPLIED {
-            evolve(total, &bytes[16..]); // behind its number and its time
+            evolve(total, &bytes[16..]); // after its sequence and time
         }
     }
     0

@@ -3,7 +3,7 @@ import { entity, integer, reject, schema, serve } from "@hostd/guest";
 const Amount = schema({ amount: integer({ description: "what is added, which may be below 0" }) });
 const Total = schema({ total: "integer" });
 
-/** The smallest entity: a total that commands add to. */
+/** The smallest entity: a total, to which commands add. */
 export const counter = entity("counter", { initial: () => ({ total: 0 }), state: Total })
   .event("added", Amount, (s, e) => { s.total += e.amount; })
   .event("reset", (s) => { s.total = 0; })

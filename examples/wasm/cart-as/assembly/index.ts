@@ -4,7 +4,7 @@ import { Context, Entity, Fields, HOUR, Json, None, Table, View, serve } from "h
 export * from "hostd-exports";
 
 const MAX_SKUS = 100;
-const MAX_QUANTITY: i64 = 1_000; // of one add
+const MAX_QUANTITY: i64 = 1_000; // in one add
 const MAX_OF_ONE: i64 = 10_000;
 const MAX_PRICE: i64 = 1_000_000;
 const MAX_SKU_BYTES = 64;
@@ -146,8 +146,8 @@ function checkOut(c: Context<State>, _: None): Total | null {
   return total;
 }
 
-// The timer's command. A cart that is checked out or empty has none that is
-// set, but one may be on its way.
+// The command of the timer. A cart that is checked out or empty has no timer,
+// but the command of an earlier one may still arrive.
 function expire(c: Context<State>, _: None): None | null {
   if (!c.state.checkedOut && c.state.items.size > 0) c.emit(new Expired());
   return null;

@@ -4,7 +4,7 @@ use hostd::{json, reject, serve, Context, Entity, Rejection, View, HOUR};
 use std::collections::BTreeMap;
 
 const MAX_SKUS: usize = 100;
-const MAX_QUANTITY: i64 = 1_000; // of one add
+const MAX_QUANTITY: i64 = 1_000; // in one add
 const MAX_OF_ONE: i64 = 10_000;
 const MAX_PRICE: i64 = 1_000_000;
 const MAX_SKU_BYTES: usize = 64;
@@ -85,8 +85,8 @@ fn check_out(c: &mut Context<Cart>, _: ()) -> Result<Total, Rejection> {
     Ok(Total { total })
 }
 
-/// The timer's command. A cart that is checked out or empty has none that is
-/// set, but one may be on its way.
+/// The command of the timer. A cart that is checked out or empty has no timer,
+/// but the command of an earlier one may still arrive.
 fn expire(c: &mut Context<Cart>, _: ()) -> Result<(), Rejection> {
     if !c.state().checked_out && !c.state().items.is_empty() {
         c.emit(&Expired {});
