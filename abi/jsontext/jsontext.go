@@ -7,12 +7,12 @@
 // and about unpaired surrogates. Therefore all of them use Canonical. Its
 // rules:
 //
-//   - Integers from -2^63 to 2^64-1 keep their digits, however they are written:
-//     5.0, 50e-1 and 5 are the same integer.
+//   - Integers from -2^63 to 2^64-1 keep all their digits in any notation: 5.0,
+//     50e-1 and 5 are the same integer.
 //   - Other numbers are IEEE 754 doubles, in the text of RFC 8785. A number beyond
-//     the range of a double is refused.
-//   - A string has no half of a surrogate pair, and an object no member twice.
-//   - The text is compact, and members are in the order of their names' bytes.
+//     the range of a double is rejected.
+//   - Unpaired surrogates in strings and duplicate members are rejected.
+//   - The text is compact, and members are sorted by the bytes of their names.
 //
 // The package does no I/O, starts no goroutine and keeps nothing between calls.
 package jsontext
@@ -78,8 +78,8 @@ func Split(text []byte, visit func(name []byte, start, end int)) error {
 	return nil
 }
 
-// scanner makes one pass over a text. It checks the text, and either finds out
-// whether it is canonical or writes the canonical text.
+// scanner scans a text once. It checks the text, and either finds out whether it
+// is canonical or writes the canonical text.
 type scanner struct {
 	text    []byte
 	pos     int

@@ -22,8 +22,8 @@ func (s *Schema) Sample(random *rand.Rand) (text []byte, ok bool) {
 	return nil, false
 }
 
-// sample returns a text that matches as far as one pass over the schema can
-// ensure.
+// sample draws a text from a single walk of the schema. The text may fail to
+// match, for example because several schemas apply to one value.
 func sample(n *node, random *rand.Rand, depth int) string {
 	if n.choice != nil {
 		return n.choice.sample(random)

@@ -25,9 +25,9 @@ var faultTexts = [...]string{
 	tooLong: "takes more steps to check than a text of its size may",
 }
 
-// walker makes one pass over a text, except for the parts to which several
-// schemas apply. It checks that the text is JSON itself instead of relying on
-// an earlier check.
+// walker walks a text once, except for the parts to which several schemas
+// apply. It checks that the text is JSON itself instead of relying on an earlier
+// check.
 type walker struct {
 	text  []byte
 	pos   int

@@ -10,11 +10,11 @@ import (
 // shardRoute is the route of one shard's commands, or of all commands while the
 // shards are unknown. Its outstanding commands are all at one node at a time:
 //
-//	          a node is chosen               nothing is out any more
+//	          a node is chosen               nothing is outstanding
 //	waiting ---------------------> flowing                +--------> waiting
 //	                                  \                   |
 //	                                   +--> draining -----+
-//	           one came back, or another node leads
+//	           one failed, or another node leads
 //
 // While the route drains or waits, new commands are held. Once all outstanding
 // commands have returned, those that failed are sent again before the held

@@ -31,7 +31,7 @@ const (
 	warning  = "warning"
 )
 
-// alerts are sorted by severity of the damage.
+// alerts are sorted from the most to the least serious.
 var alerts = []alert{
 	{
 		name: "HostdShardWithoutLeader", expr: "hostd_shards_without_leader > 0", after: "30s", severity: critical,

@@ -15,8 +15,8 @@ interface Natives {
   read(end: number, table: ArrayBuffer): boolean;
   /**
    * Writes a text to the output, if it fits, and returns the written length.
-   * The text is preceded by nothing if what is 0, by its length if it is -1,
-   * and otherwise by the header of a frame of that kind.
+   * `what` selects the prefix of the text: 0 none, -1 its length, and any other
+   * value the header of a frame of that kind.
    */
   put(text: string, at: number, capacity: number, what: number): number;
   /** Sets the input buffer. The caller must keep it alive. */

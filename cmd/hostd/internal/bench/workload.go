@@ -31,7 +31,7 @@ type Load struct {
 	Duration    time.Duration // of measuring
 }
 
-// Result is the result of a workload. Latencies are those of successful calls.
+// Result is the result of a workload. Latencies are of successful calls.
 type Result struct {
 	Workload    string
 	Concurrency int

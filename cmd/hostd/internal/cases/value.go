@@ -127,7 +127,7 @@ func appendScalar(out *bytes.Buffer, n *yaml.Node) error {
 			return fmt.Errorf("%s is no number of JSON", n.Value)
 		}
 		out.WriteString(strconv.FormatFloat(f, 'g', -1, 64))
-	default: // texts, times, and what is unknown, as it is written
+	default: // texts, times and unknown scalars keep their notation
 		appendText(out, n.Value)
 	}
 	return nil

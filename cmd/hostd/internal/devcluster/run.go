@@ -25,7 +25,7 @@ func (d *devRun) open(ctx context.Context, dir string) error {
 		return err
 	}
 	d.lives = append(d.lives, l)
-	l.Update(ctx) // Update reports a failure, which the user may fix
+	l.Update(ctx) // it prints a failure, which the user may fix
 	return ctx.Err()
 }
 

@@ -1,7 +1,7 @@
 // Package systemd notifies the service manager that started this process when
 // it is ready, alive and stopping, as sd_notify(3) describes. It never fails a
-// node: without a manager it does nothing. Its only goroutine is the caller of
-// Watch.
+// node: without a manager it does nothing. It starts no goroutine; Watch blocks
+// its caller.
 package systemd
 
 import (

@@ -57,7 +57,7 @@ type (
 		When    *time.Time `json:",omitempty"`
 		Odd     int        `json:"odd-name é"`
 		Skipped chan int   `json:"-"`
-		secret  int        `json:"-"` //nolint:govet // the plan must pass over it
+		secret  int        `json:"-"` //nolint:govet // the plan must skip it
 	}
 	omitted struct {
 		Bool   bool           `json:"bool,omitempty"`

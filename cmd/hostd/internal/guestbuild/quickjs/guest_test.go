@@ -75,8 +75,8 @@ func TestFaultsOfScripts(t *testing.T) {
 	}
 }
 
-// TestWhatScriptsSeeOfTheirCall checks that the clock and the random numbers
-// are those of the call, and the same in any instance.
+// TestWhatScriptsSeeOfTheirCall checks that a script gets the clock and the
+// random numbers of its call, which are the same in any instance.
 func TestWhatScriptsSeeOfTheirCall(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "odd")), guest.Options{})
 	if err != nil {
