@@ -2,9 +2,17 @@
 // everything that a host relies on in any module, and reports the result of
 // each check.
 //
+// The suite acts as the host. It sends random commands to several entities of
+// one instance and stores what a node would store. It then rebuilds the entities
+// from events and snapshots in instances with other seeds and in other batches,
+// and compares their states byte by byte: a guest whose state depends on the
+// clock, on random numbers, on the order of a map or on the other entities of
+// its instance fails. Further checks send input that later hosts may send, such
+// as frames of unknown kinds and damaged snapshots.
+//
 // It knows no Wasm runtime: a module is an Opener of instances whose calls take
 // and return frames. It starts no goroutine; Run makes one call at a time, on
-// its own goroutine.
+// the goroutine of its caller.
 package abitest
 
 import (

@@ -80,13 +80,23 @@ func Split(text []byte, visit func(name []byte, start, end int)) error {
 
 // scanner scans a text once. It checks the text, and either finds out whether it
 // is canonical or writes the canonical text.
+//
+// Most texts are canonical already, because SDKs and clients write them that
+// way. Canonical therefore makes a first pass that writes and copies nothing. It
+// makes a second, writing pass only if the first one has found a deviation.
+//
+// The members of an object are sorted when the object ends: its output is copied
+// to spare and written back in order. Nested objects that are all out of order
+// are copied once per level, so the work could be quadratic in the length of the
+// text. left limits the copied bytes, and Canonical rejects a text that exceeds
+// it. The alternative, a tree of values, would allocate for every text.
 type scanner struct {
 	text    []byte
 	pos     int
 	depth   int
 	err     *Error
 	rewrite bool // the text is not canonical
-	again   bool // second pass, over a text that isn't canonical
+	again   bool // a second pass follows if the text isn't canonical
 	visit   func(name []byte, start, end int)
 
 	writing bool
@@ -290,7 +300,7 @@ func (s *scanner) object() bool {
 	switch {
 	case sorted:
 	case s.again:
-		s.rewrite = true // this also finds duplicate members
+		s.rewrite = true // the second pass also finds duplicate members
 	case !s.sort(s.members[base:]):
 		return false
 	}

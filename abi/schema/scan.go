@@ -25,9 +25,26 @@ var faultTexts = [...]string{
 	tooLong: "takes more steps to check than a text of its size may",
 }
 
-// walker walks a text once, except for the parts to which several schemas
-// apply. It checks that the text is JSON itself instead of relying on an earlier
-// check.
+// walker checks a text against a compiled schema.
+//
+// Nodes check the payloads of clients before they call a guest. A check must be
+// cheap, its cost must have a bound that a module's author cannot exceed, and
+// all nodes must give the same answer. Therefore the walker parses the text and
+// checks it in the same walk. It builds no tree, allocates nothing for a matching
+// text without escapes, and does not rely on an earlier check that the text is
+// JSON.
+//
+// Most values are visited once. If a schema applies further schemas to its own
+// value (allOf, anyOf, oneOf, not, if), each of them walks that value again from
+// its start. Nested alternatives can multiply these walks, so everything that
+// the walker does costs steps, and the walk ends with the fault tooLong once the
+// steps of the text are used up. Steps are counted instead of time, because the
+// result must not depend on the speed or the load of a node.
+//
+// The first walk only decides whether the text matches, and ends at the first
+// mismatch. Only then explain makes a second walk with the remaining steps, in
+// which told is set: it continues after each mismatch and collects violations,
+// whose paths and texts need memory and time.
 type walker struct {
 	text  []byte
 	pos   int

@@ -27,8 +27,17 @@ const (
 	maxNodes = 256
 )
 
-// topology is the mapping of shards to leaders. Leaders change; the rest is
-// fixed.
+// topology is the mapping of shards to leaders, as one node has reported it. Its
+// leaders change; everything else is immutable, and a new report replaces the
+// whole topology.
+//
+// It is only a hint: a node that does not lead a shard forwards the call, so a
+// wrong entry costs a hop, but never a wrong result. Calls themselves correct
+// it. Each answer names the node that ran the command, which becomes the leader
+// (answeredBy), and a failed attempt removes the leader (lost). If the new
+// leader is unknown, the learner is marked stale, and the next call fetches a
+// new report, at most once per refreshEvery. The client does not poll, because
+// leaders rarely change.
 type topology struct {
 	shards  uint32
 	leaders []atomic.Pointer[node] // by shard; nil if unknown
