@@ -221,7 +221,7 @@ export class Definition {
     return { state: this.revive(stored) };
   }
 
-  /** Restores a state from its encoded form. */
+  /** Restores the values of a decoded state that JSON cannot represent. */
   revive(state: unknown): unknown {
     const schema = this.options.state;
     return schema?.revives ? schema.read(state, "") : state;
