@@ -47,10 +47,12 @@ const EntryHeaderBytes = 18
 // Entry is the decoded header of a raft entry's data, and its body.
 type Entry struct {
 	Kind EntryKind
-	// Paced, of EntryRecords and EntrySnapshot: what takes long is left to later
-	// entries of the shard, a slice to each. A deletion ends an entity's life and
-	// leaves its timers, a snapshot leaves the records to be truncated. It is
-	// written from sharding.VersionPacedWork on; entries of earlier levels do it all.
+	// Paced applies to EntryRecords and EntrySnapshot. A paced entry defers its
+	// slow work, and each later entry of the shard does a slice of it: a deletion
+	// leaves the entity's timers to be removed later, and a snapshot leaves the
+	// records to be truncated later. Paced entries are written from
+	// sharding.VersionPacedWork on. An entry that is not paced does all of its
+	// work at once.
 	Paced bool
 	// Fence is the term in which the proposer was activated. Apply discards
 	// the entry unless it equals the raft entry's own term.
@@ -69,8 +71,8 @@ func AppendEntryHeader(dst []byte, kind EntryKind, fence sharding.Term, proposal
 	return appendEntryHeader(dst, entryVersion, kind, fence, proposal)
 }
 
-// AppendPacedHeader is AppendEntryHeader for an entry that is Paced where the
-// level is that of the cluster and knows such entries.
+// AppendPacedHeader is like AppendEntryHeader, but marks the entry as Paced if
+// level, the cluster version, supports such entries.
 func AppendPacedHeader(dst []byte, level sharding.ClusterVersion, kind EntryKind, fence sharding.Term, proposal uint64) []byte {
 	version := byte(entryVersion)
 	if level >= sharding.VersionPacedWork {

@@ -57,7 +57,7 @@ func TestDecisions(t *testing.T) {
 		{token("al"), send("orders", "al/1", "add"), Unmatched},        // another type with the same beginning
 		{token("al"), send("order", "al/1", "added"), Unmatched},       // another command
 		{token("al"), send("inv-secret", "al/1", "add"), Denied},       // denied by the same role
-		{token("al/ice"), send("order", "al/ice/1", "add"), Unmatched}, // otherwise it would match ids of al
+		{token("al/ice"), send("order", "al/ice/1", "add"), Unmatched}, // the principal has a slash: its prefix "al/ice/" would match ids of the principal al
 		{token("al/ice"), send("order", "shared/1", "add"), Allowed},
 		{token("bo"), send("order", "bo/1", "add"), Unmatched}, // bound to the JWT, not to the token
 		{staff, send("order", "bo/1", "add"), Allowed},

@@ -14,7 +14,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Parts are what calls are answered from. All are required.
+// Parts are the parts of the node that answer calls. All are required.
 type Parts struct {
 	Cluster clusterapi.Parts
 	Entity  entityapi.Parts
@@ -23,8 +23,8 @@ type Parts struct {
 	Backups *backup.Service
 }
 
-// Backend gives the server what it stands on. The server begins before the parts
-// are there, and takes no calls for them until the node has opened.
+// Backend connects the API server to the parts of the node. The server starts
+// before the parts exist, and accepts no calls for them until Open is called.
 type Backend struct {
 	parts   Parts
 	cluster clusterapi.Parts // those of parts
@@ -38,11 +38,11 @@ type Backend struct {
 	}
 }
 
-// Lines keep what the node's guests write.
+// Lines returns the log lines of the node's guests.
 func (b *Backend) Lines() *modules.GuestLines { return &b.lines }
 
-// Open gives the backend its parts. No call but those of the founder may have
-// come before.
+// Open sets the parts. Before it, the backend may receive no calls except those
+// of the bootstrap.
 func (b *Backend) Open(p Parts) {
 	b.cluster.Open(p.Cluster)
 	b.entity.Open(p.Entity)
@@ -51,7 +51,7 @@ func (b *Backend) Open(p Parts) {
 	b.late.rollouts.Rollouts = p.Modules.Rollouts
 }
 
-// Deps are the parts as the server sees them.
+// Deps returns the server's dependencies.
 func (b *Backend) Deps(f clusterapi.Founder) rpc.Deps {
 	p := &b.parts
 	return rpc.Deps{

@@ -11,39 +11,42 @@ import (
 )
 
 const (
-	// mostEventTypes bounds what is told apart of one type in one shard.
+	// mostEventTypes is the maximum number of event types that are counted for one
+	// entity type in one shard.
 	mostEventTypes = 1024
-	// mostCatalogues bounds what is remembered; one more makes room for itself. So
-	// does one that has all of them hold more than mostNames event types, each of
-	// up to 255 bytes: a guest may name its events by what callers say.
+	// mostCatalogues is the maximum number of cached catalogues, and mostNames
+	// that of the event types in all of them together. Beyond either limit others
+	// are evicted. The second limit is necessary because names have up to 255
+	// bytes and a guest may derive them from its callers' input.
 	mostCatalogues = 4096
 	mostNames      = 1 << 17
-	// cataloguePage is how many entities are listed at a time, and how many that
-	// have changed are read at a time.
+	// cataloguePage is the number of entities that are listed at a time, and the
+	// number of changed entities that are read at a time.
 	cataloguePage = 512
 )
 
-// catalogue is which event types the living entities of a type have stored in a
-// shard, and how many of each. It is no state of the shard: it is read from the
-// histories, entity by entity the first time, and then from what came since.
-// What was cut, or deleted, after it was counted stays in it.
+// catalogue counts the stored events of a type's existing entities in a shard,
+// by event type. It is not part of the shard's state: the first time, every
+// entity's history is read, and later only the records added since. Events that
+// were compacted or deleted after they were counted stay counted.
 type catalogue struct {
 	counts map[string]uint64
 	more   bool // event types beyond mostEventTypes
 
-	walked bool   // every entity was read once
-	after  string // until then: those up to it were
-	upTo   uint64 // events of entries up to it are counted, by the walk or since
+	walked bool   // every entity has been read
+	after  string // while walked is not set: the id up to which entities have been read
+	upTo   uint64 // events of entries up to this index are counted, by walk or follow
 }
 
-// catalogueKey names one.
+// catalogueKey identifies a catalogue.
 type catalogueKey struct {
 	shard      sharding.ShardID
 	entityType string
 }
 
-// catalogues are those of a node, which go on where they were left. One
-// goroutine has them at a time.
+// catalogues caches the catalogues of a node, so that each update continues
+// where the previous one stopped. Only the goroutine that holds turn may use
+// them.
 type catalogues struct {
 	turn  chan struct{}
 	known map[catalogueKey]*catalogue
@@ -53,8 +56,8 @@ func newCatalogues() *catalogues {
 	return &catalogues{turn: make(chan struct{}, 1), known: map[catalogueKey]*catalogue{}}
 }
 
-// of brings the catalogue of a type up to now and calls look with it. Where ctx
-// ends before, it has what was counted until then and complete is false.
+// of updates the catalogue of a type and calls look with its counts. If ctx
+// ends during the update, look gets the counts so far and complete is false.
 func (c *catalogues) of(ctx context.Context, machine *eventlog.Machine, key catalogueKey, look func(counts map[string]uint64)) (complete bool, err error) {
 	select {
 	case c.turn <- struct{}{}:
@@ -86,7 +89,8 @@ func (c *catalogues) of(ctx context.Context, machine *eventlog.Machine, key cata
 	return err == nil && !k.more, err
 }
 
-// trim forgets catalogues, except one, while they have too many event types.
+// trim evicts catalogues until they have at most mostNames event types
+// together. It keeps the catalogue of except.
 func (c *catalogues) trim(except catalogueKey) {
 	names := 0
 	for _, k := range c.known {
@@ -103,14 +107,15 @@ func (c *catalogues) trim(except catalogueKey) {
 	}
 }
 
-// counting brings one catalogue on.
+// counting updates one catalogue.
 type counting struct {
 	*catalogue
 	machine *eventlog.Machine
 	key     catalogueKey
 }
 
-// walk reads every entity, up to the entry that was the newest as it began.
+// walk counts the events of every entity, up to the entry that was the newest
+// when the catalogue was created.
 func (c *counting) walk(ctx context.Context) error {
 	for !c.walked {
 		page, err := c.machine.Page(c.key.shard, eventlog.PageQuery{Type: c.key.entityType, After: c.after, Limit: cataloguePage, Looks: 16 * cataloguePage})
@@ -129,10 +134,11 @@ func (c *counting) walk(ctx context.Context) error {
 	return nil
 }
 
-// errEnough ends the reading of an order.
+// errEnough stops ReadOrder after a page.
 var errEnough = errors.New("enough for one page")
 
-// follow reads what came since, by the shard's order.
+// follow counts the events of the entries after upTo. It finds the changed
+// entities in the shard's order.
 func (c *counting) follow(ctx context.Context) error {
 	for {
 		changed, last := map[string]journal.Sequence{}, uint64(0)
@@ -152,7 +158,8 @@ func (c *counting) follow(ctx context.Context) error {
 		} else if err != nil {
 			return err
 		}
-		// All or nothing: what is counted of a page is counted again otherwise.
+		// The counts of a page are added only if the whole page was read, because a
+		// failed page is read again.
 		sum := counting{catalogue: &catalogue{counts: map[string]uint64{}}, machine: c.machine, key: c.key}
 		for id, first := range changed {
 			entity := sharding.EntityID{Type: c.key.entityType, ID: id}
@@ -183,11 +190,11 @@ func (c *catalogue) add(name string, n uint64) {
 	c.counts[name] += n
 }
 
-// errRead ends the reading of an entity.
+// errRead stops the reading of an entity's history.
 var errRead = errors.New("that is all of it")
 
-// count adds the events of an entity's life of now, from a sequence, of the
-// entries over one and up to another.
+// count adds the events of an entity's current incarnation, from a sequence on,
+// that entries after over and up to upTo have stored.
 func (c *counting) count(ctx context.Context, id sharding.EntityID, from journal.Sequence, over, upTo uint64) error {
 	events := map[string]uint64{}
 	read := func(at journal.Position, r *journal.Record) error {
@@ -200,7 +207,7 @@ func (c *counting) count(ctx context.Context, id sharding.EntityID, from journal
 			}
 		}
 		if r.Flags&journal.FlagTombstone != 0 {
-			clear(events) // of a life that is over
+			clear(events) // they belong to an incarnation that was deleted
 		}
 		return ctx.Err()
 	}

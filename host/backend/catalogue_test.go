@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestCataloguesAreBoundedInNames: types whose events have many names do not
-// have a node remember all of them in every shard.
+// TestCataloguesAreBoundedInNames checks that the node evicts catalogues if
+// they contain too many event types together, and keeps the newest catalogue.
 func TestCataloguesAreBoundedInNames(t *testing.T) {
 	c := newCatalogues()
 	for shard := range sharding.ShardID(1000) {

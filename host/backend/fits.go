@@ -50,7 +50,7 @@ func (f fits) Fit(ctx context.Context, q modules.FitQuery) (out modules.Fit, err
 		return out, nil // nothing is stored
 	}
 	if q.Truncated && q.Paced {
-		return f.Replays.Truncated(ctx, q) // its budget begins when it has its turn
+		return f.Replays.Truncated(ctx, q) // its budget starts when the check starts, not while it waits for others
 	}
 	if len(q.WrittenNotBy) > 0 || q.Truncated {
 		folding, cancel := context.WithTimeout(ctx, q.Budget)
@@ -101,9 +101,9 @@ func (f fits) Fit(ctx context.Context, q modules.FitQuery) (out modules.Fit, err
 	return out, err
 }
 
-// unreadStates counts the entities of a durable type whose state is of a
-// version that a module does not read, by the type of its event. Where ctx ends
-// before, it has what was counted until then and complete is false.
+// unreadStates counts the entities of a durable-state type whose state has a
+// version that a module cannot read, by the event type of the state. If ctx
+// ends first, it returns the counts so far and complete is false.
 func (f fits) unreadStates(ctx context.Context, q modules.FitQuery, states *manifest.States) (unread []modules.MissingEvents, complete bool, err error) {
 	counts, complete := map[string]uint64{}, true
 	for after := ""; ; {
@@ -137,7 +137,7 @@ func (f fits) unreadStates(ctx context.Context, q modules.FitQuery, states *mani
 	return unread, complete, nil
 }
 
-// newest is the type of an entity's newest event; empty where it has none.
+// newest returns the type of an entity's newest event, or "" if it has none.
 func (f fits) newest(ctx context.Context, shard sharding.ShardID, id sharding.EntityID) (event string, err error) {
 	info, err := f.Cluster.Machine.Info(shard, id)
 	if err != nil || info.Deleted || info.Sequence == 0 {
@@ -150,16 +150,17 @@ func (f fits) newest(ctx context.Context, shard sharding.ShardID, id sharding.En
 		return errRead
 	})
 	if cut := (*journal.CutError)(nil); errors.Is(err, errRead) || errors.As(err, &cut) {
-		err = nil // of one that was cut meanwhile there is a newer one
+		err = nil // if the event was compacted in the meantime, the entity has a newer one
 	}
 	return event, err
 }
 
-// fencePause is between two looks at what this node serves.
+// fencePause is the interval at which fence checks which revision this node
+// serves.
 const fencePause = 10 * time.Millisecond
 
-// fence returns once the log of a shard has a revision of the bindings and this
-// node, which leads the shard, has applied what was written before.
+// fence returns once the log of a shard has a revision of the activations and
+// this node, which leads the shard, has applied all entries before it.
 func (f fits) fence(ctx context.Context, shard sharding.ShardID, revision uint64) error {
 	for f.Modules.Types.Reached() < revision {
 		select {
@@ -171,7 +172,8 @@ func (f fits) fence(ctx context.Context, shard sharding.ShardID, revision uint64
 	return f.entity.Post(ctx, shard, &request.Request{Kind: request.Fence, Revision: revision})
 }
 
-// present reports that the shard has entities of the type that are not deleted.
+// present reports whether the shard has entities of the type that are not
+// deleted.
 func (f fits) present(ctx context.Context, q modules.FitQuery) (bool, error) {
 	for after := ""; ; {
 		page, err := f.Cluster.Machine.Page(q.Shard, eventlog.PageQuery{Type: q.EntityType, After: after, Limit: 1, Looks: 16 * cataloguePage})

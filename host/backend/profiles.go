@@ -7,7 +7,8 @@ import (
 	"github.com/hostd/hostd/host/modules"
 )
 
-// profiles measure the guests of this node's lanes.
+// profiles implements profiling.Sampler with the guests of this node's
+// executors.
 type profiles struct{ *Parts }
 
 // Profile implements profiling.Sampler.

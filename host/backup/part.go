@@ -189,14 +189,14 @@ func (p *Part) await(ctx context.Context, number uint64, ch chan outcome) outcom
 	}
 }
 
-// Applied must be called with the apply result of each entry with a foreign
-// number.
+// Applied must be called with the apply result of each entry whose proposal
+// number has the bit Foreign, which means that no executor proposed it.
 func (p *Part) Applied(v *eventlog.Verdict) {
 	p.tell(v.Proposal, outcome{index: v.Index, err: v.Err})
 }
 
-// Dropped must be called if a proposal with a foreign number never entered the
-// log.
+// Dropped must be called if a proposal whose number has the bit Foreign never
+// entered the log.
 func (p *Part) Dropped(proposal uint64, err error) {
 	if err == nil {
 		err = errors.New("dropped")
@@ -204,10 +204,12 @@ func (p *Part) Dropped(proposal uint64, err error) {
 	p.tell(proposal, outcome{err: err})
 }
 
-// ReadConfirmed must be called for each confirmed read with a foreign token.
+// ReadConfirmed must be called for each confirmed read whose token has the bit
+// Foreign.
 func (p *Part) ReadConfirmed(token, index uint64) { p.tell(token, outcome{index: index}) }
 
-// ReadFailed must be called for each failed read with a foreign token.
+// ReadFailed must be called for each failed read whose token has the bit
+// Foreign.
 func (p *Part) ReadFailed(token uint64, err error) {
 	if err == nil {
 		err = errors.New("the read was not confirmed")

@@ -116,8 +116,8 @@ func (s localView) Shards(ctx context.Context) ([]Shard, error) {
 	return s.shards(func() map[sharding.ShardID]cluster.ShardState { return s.Member.Sizes(ctx) })
 }
 
-// shards describes all shards: those with a replica here from the replica,
-// others from what told returns.
+// shards describes all shards. A shard with a replica here is described from
+// the replica, and any other shard from the result of told.
 func (s localView) shards(told func() map[sharding.ShardID]cluster.ShardState) ([]Shard, error) {
 	view := s.Metadata.View()
 	statuses, err := s.Raft.Statuses()

@@ -11,7 +11,8 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// counted returns a sample of a node with one histogram for all stages.
+// counted returns a sample in which every counter is a multiple of commands and
+// every stage has the histogram h.
 func counted(at time.Time, h *telemetry.Histogram, commands uint64) *Sample {
 	var of [request.Stages]telemetry.HistogramSnapshot
 	for stage := range of {

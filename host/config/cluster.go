@@ -69,7 +69,7 @@ func (c *Config) checkCluster(fault func(key, format string, args ...any)) {
 	}
 }
 
-// Proxy reports that the node holds no shards.
+// Proxy reports whether the node holds no shards.
 func (c *Config) Proxy() bool { return slices.Contains(c.Roles, RoleProxy) }
 
 // MinHosts returns how many nodes that hold shards have to be up before shards are

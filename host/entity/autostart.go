@@ -17,13 +17,14 @@ func (c *core) keeps(entityType string) bool {
 	return t != nil && t.Remember
 }
 
-// mustReturn reports that an entity which has left memory must be loaded again.
+// mustReturn reports whether an entity which has left memory must be loaded
+// again.
 func (c *core) mustReturn(e *entity) bool {
 	return (e.exists || e.id.ID == manifest.SingletonID) && !e.stopped && e.shard.state == leading && c.keeps(e.id.Type) && e.stays()
 }
 
-// stays reports that the entity exists, or that it is a singleton, which is in
-// memory even without a record.
+// stays reports whether the entity exists or is a singleton, which is in memory
+// even without a record.
 func (e *entity) stays() bool {
 	t := e.shard.opts.Types.Lookup(e.id.Type)
 	return e.exists || t != nil && t.Singleton && t.CheckID(e.id) == nil

@@ -53,11 +53,11 @@ type existingReader interface {
 type autostartLane interface {
 	// Now is the time of the executor's current turn.
 	Now() time.Time
-	// Deferring reports that the shard delays other requests.
+	// Deferring reports whether the shard delays other requests.
 	Deferring(shard sharding.ShardID) bool
-	// Resident reports that an entity is in memory.
+	// Resident reports whether an entity is in memory.
 	Resident(shard sharding.ShardID, id sharding.EntityID) bool
-	// Crowded reports that the executor's memory is nearly full.
+	// Crowded reports whether the executor's memory is nearly full.
 	Crowded() bool
 	// Fire hands a request to its entity.
 	Fire(*request.Request)
@@ -74,7 +74,7 @@ type autostartOptions struct {
 	// Singletons returns the singletons of always-on types that belong to a
 	// shard. It may be nil.
 	Singletons func(sharding.ShardID) []sharding.EntityID
-	// Listed reports that the executor can list entities. Otherwise only
+	// Listed reports whether the executor can list entities. Otherwise only
 	// singletons and entities that left memory are started.
 	Listed bool
 	Logger *slog.Logger
@@ -119,7 +119,7 @@ func (s *autostartShard) empty() bool {
 	return len(s.types)+len(s.page)+len(s.returning)+len(s.back) == 0
 }
 
-// HeldBack reports that an entity has failed and waits for a retry.
+// HeldBack reports whether an entity has failed and waits for a retry.
 func (s *autostartShard) HeldBack(id sharding.EntityID) bool {
 	_, waits := s.back[id]
 	return waits
@@ -146,7 +146,7 @@ func newAutostarter(opts autostartOptions, lane autostartLane) *autostarter {
 	return &autostarter{opts: opts, lane: lane, led: make(map[sharding.ShardID]*autostartShard)}
 }
 
-// Any reports that there are always-on types.
+// Any reports whether there are always-on types.
 func (m *autostarter) Any() bool { return len(m.types) > 0 }
 
 // At is when the executor must call Start, in unix nanoseconds; 0 for never.

@@ -76,8 +76,8 @@ func (b *base) typeOf(id sharding.EntityID) *Type {
 	return b.opts.Types.Lookup(id.Type).For(id)
 }
 
-// outdated reports that the entity must not write records in its present state,
-// because another module serves it now or writes of its type are paused.
+// outdated reports whether the entity must not write records in its present
+// state, because another module serves it now or writes of its type are paused.
 func (b *base) outdated(e *entity) bool {
 	t := b.typeOf(e.id)
 	return !t.Same(e.typ) || t.Muted

@@ -54,7 +54,7 @@ type guestCall struct {
 // Between sets when the call began and ended.
 func (v *guestCall) Between(began, ended time.Time) { v.began, v.ended = began, ended }
 
-// Opens reports that the call opens an instance, which takes long.
+// Opens reports whether the call opens an instance, which takes long.
 func (v *guestCall) Opens() bool { return v.guest == nil }
 
 // Exec calls the guest, and opens it first if the instance is new. Once the

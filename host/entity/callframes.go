@@ -42,8 +42,8 @@ func sourceOf(r *request.Request) abi.Source {
 	return abi.Source{Kind: abi.SourceClient}
 }
 
-// isInternal reports that the command comes from a timer or another entity. The
-// idempotency window does not keep its id, because the timer or the message
+// isInternal reports whether the command comes from a timer or another entity.
+// The idempotency window does not keep its id, because the timer or the message
 // number already prevents a second effect.
 func isInternal(r *request.Request) bool {
 	return timers.Of(r) != nil || r.Kind == request.Deliver || r.Kind == request.Redeliver

@@ -14,7 +14,7 @@ import (
 //	inMemory <----request, eviction, end of its instance or shard---- hibernated
 //	         ----nothing in flight, idle for Options.DormantAfter---->
 
-// mayBeDormant reports that only the residents refer to the entity, and that a
+// mayBeDormant reports whether only the residents refer to the entity and a
 // record can hold all of it.
 func (m *residents) mayBeDormant(e *entity) bool {
 	_, away := m.away[e]

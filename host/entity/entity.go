@@ -91,7 +91,7 @@ func (e *entity) Faults() *faultState {
 	return &e.extra.faults
 }
 
-// Known reports that the executor still has the entity.
+// Known reports whether the executor still has the entity.
 func (e *entity) Known() bool { return e.shard.entities.Has(e) }
 
 // faults is the number of consecutive faults.
@@ -113,7 +113,7 @@ func (e *entity) clearFaults() {
 	}
 }
 
-// parked reports that the entity is quarantined for faults under the present
+// parked reports whether the entity is quarantined for faults under the present
 // activation of its type. A new activation releases it.
 func (c *core) parked(e *entity) bool {
 	if e.extra == nil || !e.extra.faults.Parked(c.now) {

@@ -125,7 +125,7 @@ type appliedEntry struct {
 	// Proof is the checksum of the shard's rows after the entry, if replicas
 	// compute one for it.
 	Proof *journal.Proof
-	// Owing reports that the shard has paced work left for later entries.
+	// Owing reports whether the shard has paced work left for later entries.
 	Owing bool
 }
 

@@ -144,7 +144,7 @@ func (q *fairQueue[T]) Pop() T {
 // Len is the number of items.
 func (q *fairQueue[T]) Len() int { return q.len }
 
-// Others reports that an item of a different caller or type waits.
+// Others reports whether an item of a different caller or type waits.
 func (q *fairQueue[T]) Others(who *principal.Principal, what string) bool {
 	k := key{who, what}
 	switch {

@@ -7,8 +7,8 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// isCutOff reports that a call was ended for a reason that is not the guest's
-// fault.
+// isCutOff reports whether a call was ended for a reason that is not the
+// guest's fault.
 func isCutOff(err error) bool {
 	return errors.Is(err, request.ErrDeadline) || errors.Is(err, request.ErrStopped)
 }
@@ -58,7 +58,7 @@ func (f *faultState) Add(rules quarantineRules, revision uint64, now time.Time) 
 // output before it.
 func (f *faultState) Note(err error) { f.last = text(err) }
 
-// Under reports that the count is of this revision of the type's activation.
+// Under reports whether the count is of this revision of the type's activation.
 func (f *faultState) Under(revision uint64) bool { return f.revision == revision }
 
 // Last is the last error.
@@ -73,5 +73,5 @@ func (f *faultState) Succeeded() { f.inRow = 0 }
 // ParkedUntil is the end of the quarantine, if there is one.
 func (f *faultState) ParkedUntil() time.Time { return f.parkedTo }
 
-// Parked reports that the entity is quarantined.
+// Parked reports whether the entity is quarantined.
 func (f *faultState) Parked(now time.Time) bool { return f.parkedTo.After(now) }

@@ -21,7 +21,7 @@ type supervised interface {
 	comparable
 	// Faults returns the entity's fault state, or nil if there is none.
 	Faults() *faultState
-	// Known reports that the executor still has the entity.
+	// Known reports whether the executor still has the entity.
 	Known() bool
 }
 

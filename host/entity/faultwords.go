@@ -30,7 +30,7 @@ func faultAttributes(err error, others ...any) []any {
 	return others
 }
 
-// text returns an error as it is remembered.
+// text returns the text that is stored for an error.
 func text(err error) string {
 	words := lastWords(err)
 	switch {

@@ -28,8 +28,9 @@ type gates struct {
 	unread    uint64             // highest round that could not be confirmed
 }
 
-// free reports that nothing holds the outcome if every proposal up to decided
-// is applied or lost.
+// free reports whether the outcome can be answered: every proposal that it
+// depends on is at most decided, up to which all proposals are applied or lost,
+// and its ReadIndex round, if it needs one, is confirmed.
 func (g *gates) free(r *request.Request, decided uint64) bool {
 	return r.Lane.Gate <= decided && !r.Lane.Asks && r.Lane.Round <= g.confirmed
 }
@@ -63,8 +64,8 @@ func (g *gates) askedReadRound(r *request.Request) bool {
 	return r.Lane.Round != 0 && (r.Lane.Round <= g.confirmed || r.Lane.Round > g.unread)
 }
 
-// Asks reports that an outcome needs a ReadIndex round that was not requested
-// yet.
+// Asks reports whether an outcome needs a ReadIndex round that was not
+// requested yet.
 func (g *gates) Asks() bool { return g.asks }
 
 // Confirm notes a confirmed ReadIndex round and reports whether it is higher

@@ -32,7 +32,7 @@ type HistoryReader interface {
 	// nil if there is none.
 	Snapshot(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, use journal.SnapshotUse,
 		below journal.Sequence) (*journal.Snapshot, error)
-	// IsAbsent reports that the entity never had a record, if this is known
+	// IsAbsent reports whether the entity never had a record, if this is known
 	// without I/O; false means nothing. It does not block for long.
 	IsAbsent(shard sharding.ShardID, entity sharding.EntityID) bool
 	// PendingMessages returns the number of unacknowledged messages of an
@@ -80,7 +80,7 @@ type historyLoad struct {
 	from  journal.Sequence // sequence of the snapshot; 0 if it began with the first event
 }
 
-// Begun reports that a step has created a state in the guest.
+// Begun reports whether a step has created a state in the guest.
 func (l *historyLoad) Begun() bool { return l.begun }
 
 // From is the sequence of the snapshot that the load began with, or 0 if it

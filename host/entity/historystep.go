@@ -49,7 +49,7 @@ func (l *historyLoad) Step(s *historyStep, ch *historyChunk) {
 	}
 }
 
-// HasSnapshot reports that the step passes a snapshot to the guest.
+// HasSnapshot reports whether the step passes a snapshot to the guest.
 func (s *historyStep) HasSnapshot() bool { return s.stored }
 
 // Do performs the step on the state of a handle.

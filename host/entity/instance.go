@@ -39,16 +39,16 @@ func (in *guestInstance[E]) Bytes() int64 { return in.bytes }
 // Resident is the number of entities in the instance.
 func (in *guestInstance[E]) Resident() int { return in.resident }
 
-// Alone reports that the instance is reserved for one entity.
+// Alone reports whether the instance is reserved for one entity.
 func (in *guestInstance[E]) Alone() bool { return in.alone }
 
-// Closed reports that the instance is closed.
+// Closed reports whether the instance is closed.
 func (in *guestInstance[E]) Closed() bool { return in.closed }
 
-// Busy reports that a call is in progress.
+// Busy reports whether a call is in progress.
 func (in *guestInstance[E]) Busy() bool { return in.busy }
 
-// Opened reports that the instance has a guest.
+// Opened reports whether the instance has a guest.
 func (in *guestInstance[E]) Opened() bool { return in.guest != nil }
 
 // Guest is the guest, or nil before the first call.
@@ -57,7 +57,7 @@ func (in *guestInstance[E]) Guest() Guest { return in.guest }
 // Entities are the instance's entities by handle, zero if a handle is free.
 func (in *guestInstance[E]) Entities() []E { return in.entities }
 
-// MostlyEmpty reports that a guest which has grown to at least so many bytes
+// MostlyEmpty reports whether a guest which has grown to at least so many bytes
 // has less than a quarter of the entities that fit into it.
 func (in *guestInstance[E]) MostlyEmpty(grown int64) bool {
 	return in.bytes >= grown && in.resident*4 < in.capacity

@@ -48,7 +48,7 @@ type intakeLane interface {
 	// Load returns the number of unanswered requests of the executor, without
 	// timers, and the duration of the last commit in nanoseconds.
 	Load() (owed int, commit int64)
-	// Late reports that a request's deadline has passed.
+	// Late reports whether a request's deadline has passed.
 	Late(*request.Request) bool
 	// Allow charges a delivery to its type's limits per second, or returns how
 	// long these allow none.
@@ -88,7 +88,7 @@ func newDeliveryIntake(lane intakeLane) *deliveryIntake {
 	return &deliveryIntake{lane: lane, types: make(map[string]*queue)}
 }
 
-// Full reports that no further delivery to the type may wait.
+// Full reports whether no further delivery to the type may wait.
 func (in *deliveryIntake) Full(entityType string) bool {
 	q := in.types[entityType]
 	return q != nil && q.queue.Len() >= typeMost

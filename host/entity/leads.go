@@ -11,10 +11,10 @@ type Lead struct {
 	Term   sharding.Term
 	Leader sharding.ReplicaID // 0 if unknown
 	Self   bool
-	// Serving reports that this node leads and has applied the first entry of
+	// Serving reports whether this node leads and has applied the first entry of
 	// its term.
 	Serving bool
-	// Quorum reports that this node and the nodes that it can reach are a
+	// Quorum reports whether this node and the nodes that it can reach are a
 	// quorum of the shard's voters. It is always true for a group of one, and
 	// false if this node has no replica of the shard.
 	Quorum bool

@@ -351,7 +351,7 @@ func (w *world) checkSends() {
 	}
 }
 
-// messagesLeft reports that messages are in flight.
+// messagesLeft reports whether messages are in flight.
 func (w *world) messagesLeft() bool {
 	return len(w.messages.outbox) > 0 || w.messages.under > 0 || len(w.messages.inquiries) > 0
 }

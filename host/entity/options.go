@@ -79,16 +79,16 @@ type Options struct {
 	// the node leads. It must not block. If it is nil, only the limits per
 	// shard and entity apply.
 	Outbox func() (messages, bytes int)
-	// Suspended reports that a type is suspended: callers' commands are
-	// rejected, and messages and timers wait. It must not block, and loaders
-	// call it too. It may be nil.
+	// Suspended reports whether a type is suspended: callers' commands are
+	// rejected, and messages and timers wait. It must not block, and loaders call
+	// it too. It may be nil.
 	Suspended        func(entityType string) bool
 	LeastTick        time.Duration // minimum interval of a schedule, and minimum delay between a timer and the timers that its command sets, default 1 s
 	FilterAbove      int           // remembered ids above which a snapshot has a filter, default 128
-	SnapshotEvents   int           // events to replay at which a snapshot is due for types that set no number, default 256
-	SnapshotBytes    int           // bytes of records to replay at which a snapshot is due, default 64 KiB
-	ReplayEvents     int           // events replayed by a load at which it causes a snapshot for types that set no number, default an eighth of SnapshotEvents
-	ReplayBytes      int           // bytes of records replayed by a load at which it causes a snapshot, default an eighth of SnapshotBytes
+	SnapshotEvents   int           // a snapshot is due once a load would replay this many events, for types that set no number; default 256
+	SnapshotBytes    int           // a snapshot is due once a load would replay this many bytes of records; default 64 KiB
+	ReplayEvents     int           // a load that replays this many events makes a snapshot due, for types that set no number; default an eighth of SnapshotEvents
+	ReplayBytes      int           // a load that replays this many bytes of records makes a snapshot due; default an eighth of SnapshotBytes
 	EntitySends      int           // messages of an entity in flight, default 1,024; this limit and the next four are doubled for commands that are messages
 	ShardSends       int           // messages of a shard in flight, default 65,536
 	ShardSendBytes   int           // bytes of these, default 256 MiB
@@ -189,7 +189,7 @@ type Journal interface {
 	// ReadIndex requests confirmation that this node still leads the shard. It
 	// arrives as ReadConfirmed with the token, or as ReadFailed.
 	ReadIndex(shard sharding.ShardID, token uint64) error
-	// Busy reports that the journal's queues are almost full, so that more
+	// Busy reports whether the journal's queues are almost full, so that more
 	// proposals would only be rejected.
 	Busy() bool
 }

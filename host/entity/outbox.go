@@ -61,8 +61,8 @@ func (e *entity) outbox() int {
 	return e.extra.messages.outbox
 }
 
-// refusesClient reports that a client sent a command that the type accepts only
-// from entities and timers.
+// refusesClient reports whether a client sent a command that the type accepts
+// only from entities and timers.
 func refusesClient(t *Type, r *request.Request) bool {
 	return t != nil && r.Kind == request.Command && t.Internal[r.Name] && !isInternal(r)
 }
@@ -102,7 +102,8 @@ func (d *decider) room(e *entity, r *request.Request) error {
 	return nil
 }
 
-// deadLettersFull reports that the shard has no room for another dead letter.
+// deadLettersFull reports whether the shard has no room for another dead
+// letter.
 func (s *shard) deadLettersFull() bool {
 	return int(s.opts.Histories.MessageTotals(s.id).DeadLetters)+s.log.Messages().DeadLetters >= s.opts.ShardDeadLetters
 }

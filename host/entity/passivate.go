@@ -113,8 +113,8 @@ func (m *residents) asked(e *entity) {
 	}
 }
 
-// restful reports that the entity can leave memory without any effect: it has
-// no request and nothing in flight.
+// restful reports whether the entity can leave memory without any effect: it
+// has no request and nothing in flight.
 func (e *entity) restful() bool {
 	return e.phase == inMemory && e.waiting.Len() == 0 && !e.inst.Busy() && e.last <= e.shard.log.Decided()
 }
@@ -178,7 +178,7 @@ func (m *residents) recycle() {
 	}
 }
 
-// settled reports that no entity of the instance has work.
+// settled reports whether no entity of the instance has work.
 func (m *residents) settled(in *instance) bool {
 	for _, e := range in.Entities() {
 		if e != nil && !e.restful() {

@@ -43,8 +43,8 @@ func (e *entity) beginStay(states StateCheck, from journal.Sequence) {
 	}
 }
 
-// checksFirst reports that the entity must not leave yet because its state is
-// taken in its next turn. A deleted entity has no state.
+// checksFirst reports whether the entity must not leave yet because its state
+// is taken in its next turn. A deleted entity has no state.
 func (c *core) checksFirst(e *entity, leaves bool) bool {
 	if e.phase != inMemory || e.shard.state != leading || e.extra == nil || !e.extra.residence.sampled || e.extra.residence.due || !e.exists ||
 		!c.opts.States.Room() || !c.snapshots.mayAsk(e.typ.Digest) {

@@ -29,10 +29,10 @@ type residents struct {
 type residentsLane interface {
 	// revive loads an entity that has left again if requests wait for it.
 	revive(*entity)
-	// checksFirst reports that the entity must not leave yet because its state
+	// checksFirst reports whether the entity must not leave yet because its state
 	// must be taken.
 	checksFirst(e *entity, leaves bool) bool
-	// keeps reports that a type is always-on.
+	// keeps reports whether a type is always-on.
 	keeps(entityType string) bool
 }
 

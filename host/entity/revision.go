@@ -30,7 +30,7 @@ func (v *bindingRevisions[E]) Fence(r *request.Request) {
 	v.fences = append(v.fences, r)
 }
 
-// Waits reports that something waits for a revision in the log.
+// Waits reports whether something waits for a revision in the log.
 func (v *bindingRevisions[E]) Waits() bool { return len(v.awaiting)+len(v.fences) > 0 }
 
 // Ask returns the revision to propose now, if any. Only one proposal is in

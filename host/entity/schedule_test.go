@@ -47,7 +47,7 @@ func (w *world) scheduleOf(section []byte, n int) (*journal.Schedule, []byte) {
 	return &s.Schedule, rest
 }
 
-// skips reports that the record skips a missed tick.
+// skips reports whether the record skips a missed tick.
 func (w *world) skips(r *journal.Record) bool {
 	t, ok := w.source(r)
 	if !ok || t.Schedule == nil || abi.Missed(t.Schedule.Missed) != abi.MissedSkip {

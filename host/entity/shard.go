@@ -78,7 +78,7 @@ type tenure struct {
 // proposal is a proposal of a shard with the entities of its records.
 type proposal = openProposal[*entity]
 
-// full reports that further proposals would only queue up in the log.
+// full reports whether further proposals would only queue up in the log.
 func (s *shard) full() bool {
 	return s.log.Bytes() >= s.opts.ProposedBytes || s.opts.Journal.Busy()
 }

@@ -101,7 +101,7 @@ func (l *shardLog[E]) Next() uint64 { return l.next }
 // Decided is the number up to which all proposals are applied or lost.
 func (l *shardLog[E]) Decided() uint64 { return l.decided }
 
-// Idle reports that nothing is open or proposed.
+// Idle reports whether nothing is open or proposed.
 func (l *shardLog[E]) Idle() bool {
 	return len(l.proposed) == 0 && len(l.batch.commands) == 0 && len(l.ops.reqs) == 0
 }
@@ -118,7 +118,7 @@ func (l *shardLog[E]) OpsBytes() int { return len(l.ops.data) }
 // Messages is the sum of the message totals of open and proposed entries.
 func (l *shardLog[E]) Messages() messageTotals { return l.messages }
 
-// Has reports that a proposal has no outcome yet.
+// Has reports whether a proposal has no outcome yet.
 func (l *shardLog[E]) Has(number uint64) bool {
 	return l.index(number) >= 0
 }

@@ -45,7 +45,7 @@ type failures struct {
 	until time.Time
 }
 
-// mayAsk reports that guests of the module may be asked for states.
+// mayAsk reports whether guests of the module may be asked for states.
 func (p *snapshots) mayAsk(module journal.Digest) bool {
 	f, some := p.failures[module]
 	return !some || f.calls < failuresOfModule || !f.until.After(p.now)
@@ -80,9 +80,9 @@ func (e *entity) lastError() string {
 	return e.extra.faults.Last() + "; " + e.extra.oversize.why
 }
 
-// isCostly reports that the entity's load replayed so much that the next load
-// deserves a snapshot, if the type sets no number of events. If there were only
-// records without events, a snapshot saves their replay only if it has a
+// isCostly reports whether the entity's load replayed so much that the next
+// load deserves a snapshot, if the type sets no number of events. If there were
+// only records without events, a snapshot saves their replay only if it has a
 // filter.
 func (e *entity) isCostly() bool {
 	r := &e.replay
@@ -138,7 +138,7 @@ func (e *entity) stands() bool {
 	return x.stands.proposal <= e.shard.log.Decided()
 }
 
-// standsNow reports that the entity waited for this proposal, which is now
+// standsNow reports whether the entity waited for this proposal, which is now
 // decided.
 func (e *entity) standsNow(proposal uint64) bool {
 	return e.extra != nil && e.extra.stands.proposal == proposal && e.phase == inMemory

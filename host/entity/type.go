@@ -148,8 +148,8 @@ func (t *Type) SnapshotUse(module journal.Digest, truncated bool) journal.Snapsh
 // is the type's own version or unknown.
 func (t *Type) SnapshotVersion(module journal.Digest) int { return t.Snapshots.Versions[module] }
 
-// LoadsSnapshotsOf reports that the type's module loads all snapshots of a
-// module.
+// LoadsSnapshotsOf reports whether the type's module can load every snapshot
+// that the given module made.
 func (t *Type) LoadsSnapshotsOf(module journal.Digest) bool {
 	return module == t.Digest || slices.Contains(t.Snapshots.Of, module)
 }
@@ -162,7 +162,7 @@ type InstanceRoom struct {
 	// executor.
 	OwnInstances bool
 	FullAt       int64
-	// NoRoom reports that the node has no memory for another instance of the
+	// NoRoom reports whether the node has no memory for another instance of the
 	// type, so that entities must be evicted. It may be nil.
 	NoRoom func() bool
 }
@@ -181,7 +181,7 @@ type TypeRoutes struct {
 	// types that the entities may send to and accept messages from. Nil means
 	// any.
 	MessagesTo, MessagesFrom []string
-	// IsForeign reports that a type belongs to a different owner, if owners
+	// IsForeign reports whether a type belongs to a different owner, if owners
 	// restrict messages. It must not block, and may be nil.
 	IsForeign func(entityType string) bool
 }
@@ -271,10 +271,10 @@ func (t *Type) Mode() abi.Mode {
 	return abi.HandleEvents
 }
 
-// HasCommand reports that the type may have a command of that name.
+// HasCommand reports whether the type may have a command of that name.
 func (t *Type) HasCommand(name string) bool { return t.Commands == nil || t.Commands[name] }
 
-// HasQuery reports that the type may have a query of that name.
+// HasQuery reports whether the type may have a query of that name.
 func (t *Type) HasQuery(name string) bool { return t.Queries == nil || t.Queries[name] }
 
 // LimitsOr returns the limits for guests' outputs: the type's own, or else

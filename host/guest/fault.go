@@ -72,7 +72,7 @@ type Fault struct {
 	told  bool   // Error includes the text
 }
 
-// Is reports that a FaultOutput is abi.ErrOverLimit: the guest kept the
+// Is reports whether a FaultOutput is abi.ErrOverLimit: the guest kept the
 // contract, but the result of the request is too large.
 func (f *Fault) Is(target error) bool { return f.Kind == FaultOutput && target == abi.ErrOverLimit }
 

@@ -18,7 +18,7 @@ type Activation struct {
 	Digest     journal.Digest
 	Limits     *Limits // nil: unchanged
 	By         string  // who requested it, KIND:NAME
-	ForcedBy   string  // who forced it although the module is not compatible, or empty
+	ForcedBy   string  // principal that forced the activation of an incompatible module; empty if it was not forced
 	// Stored is called if the module stores states in a different form than the
 	// serving one. nil skips that check.
 	Stored Stored

@@ -16,7 +16,7 @@ type Type struct {
 	Module   journal.Digest // the serving module
 	Revision uint64         // of the binding
 	Limits   Limits         // of the type
-	ForcedBy string         // who bound it although it was not compatible with stored entities
+	ForcedBy string         // principal that forced the activation although the module is incompatible with stored entities; empty if it was not forced
 	// Sends and AcceptsFrom are the types to which its entities may send and from
 	// which they accept messages, as abi.MatchesType interprets them.
 	Sends, AcceptsFrom []string

@@ -34,7 +34,8 @@ type ending struct {
 	refused bool // a dial of it was refused since
 }
 
-// endings is the network of a link. It records how connections end.
+// endings wraps the network of a link, to record how its connections and dials
+// end.
 type endings struct {
 	network.Network
 	link *outbound

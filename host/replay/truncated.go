@@ -143,7 +143,7 @@ type truncated struct {
 	verifier
 	q        modules.FitQuery
 	seed     maphash.Seed
-	loads    journal.SnapshotUse // what the tried module loads, except as a last resort
+	loads    journal.SnapshotUse // snapshots that the tried module loads; others are loaded only as a last resort
 	compared comparedEntities
 	until    time.Time // end of a paced call
 	looked   bool      // at least one entity was compared

@@ -21,8 +21,9 @@ func waitFor(t *testing.T, what string, done func() bool) {
 	}
 }
 
-// Durable reports what the batches up to its watermark contained, whatever the
-// number of batches in between.
+// Durable returns the raft index that each shard had reached at the returned
+// durable index. The test compares them with a record of every version,
+// although the durable index skips versions.
 func TestDurableFollowsTheWatermark(t *testing.T) {
 	src := newSource(9, 3, 30)
 	st := openStore(t, filepath.Join(t.TempDir(), "store"), smallStore)
@@ -62,8 +63,9 @@ func TestDurableFollowsTheWatermark(t *testing.T) {
 	}
 }
 
-// Tables that a start builds from an older memtable log do not prove what was
-// lost: the watermark stays until the rollback is in a table.
+// A table that a start builds from the memtable log of the previous run does
+// not prove that the later writes survived. So the durable index must not
+// advance until the rollback of these writes is in a table too.
 func TestWatermarkIgnoresRemainsOfCrash(t *testing.T) {
 	src := newSource(10, 2, 30)
 	base := t.TempDir()

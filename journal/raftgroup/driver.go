@@ -59,7 +59,7 @@ func NewDriver(rec *recovery.Recovered, opts Options) (*Driver, error) {
 func (d *Driver) Core() *Core { return d.core }
 
 // Create creates replicas that never held data, durably: all of them or none.
-// logged reports that the error comes from the log.
+// logged reports whether the error comes from the log.
 func (d *Driver) Create(configs []GroupConfig) (err error, logged bool) {
 	payload, err := d.core.CreateRecord(configs)
 	if err != nil {

@@ -106,7 +106,7 @@ type Options struct {
 	// messages to that replica are dropped.
 	Transport Transport
 	Locate    func(shard sharding.ShardID, replica sharding.ReplicaID) (sharding.NodeID, bool)
-	// IsForeign reports that a replica certainly does not belong to the shard:
+	// IsForeign reports whether a replica certainly does not belong to the shard:
 	// the metadata is at least as new as its id and does not place it. Messages
 	// from such a replica are rejected unless it is one of the group's members.
 	// nil means that no replica is known to be foreign. It is called from the

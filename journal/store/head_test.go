@@ -27,7 +27,7 @@ func TestHeadBytes(t *testing.T) {
 			t.Errorf("%+v %v", got, err)
 		}
 	}
-	h.Snapshots = Snapshots{} // where nothing stands there is nothing to say
+	h.Snapshots = Snapshots{} // without snapshots the row has no extra bytes
 	if body := AppendHead(nil, &h); body[0] != 0 || len(body) != headBytes {
 		t.Errorf("%x", body)
 	}

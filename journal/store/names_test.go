@@ -50,7 +50,7 @@ func TestWatermarkIsOfNamesThatAreSynced(t *testing.T) {
 			}
 		}
 	}
-	// A sync that failed is not repeated: nothing is told.
+	// A failed sync is not repeated, and no version is reported as durable.
 	d.fails = syscall.EIO
 	defer func() {
 		if recover() == nil || !errors.Is(fatal, syscall.EIO) {

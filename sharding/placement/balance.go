@@ -58,8 +58,8 @@ type balance struct {
 	on, led   map[sharding.NodeID][]int // indexes into shards: shards with a replica on the node, shards led by the node
 }
 
-// isBalanced reports that no move can improve the state: no two nodes differ by
-// the threshold and no replicas of a shard share a zone.
+// isBalanced reports whether no move can improve the state: no two nodes differ
+// by the threshold and no replicas of a shard share a zone.
 func (b *balance) isBalanced(s *State) bool {
 	apart := func(count map[sharding.NodeID]int, counts func(Node) bool) bool {
 		least, most := math.MaxInt, 0

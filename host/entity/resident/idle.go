@@ -13,7 +13,7 @@ type IdleLinks[E any] struct {
 	in         bool
 }
 
-// In reports that the entity is in a list.
+// In reports whether the entity is in a list.
 func (l *IdleLinks[E]) In() bool { return l.in }
 
 // IdleMember is an entity that can be in an Idle: a pointer.

@@ -290,8 +290,8 @@ func (f *Firing) trace(spans Spans) {
 
 func (f *Firing) key() key { return key{f.Timer.Entity, f.Timer.Name} }
 
-// Stale reports that a later proposal touched the timer after it was read, so
-// that it may have changed.
+// Stale reports whether a later proposal touched the timer after it was read,
+// so that it may have changed.
 func (f *Firing) Stale() bool {
 	ops := f.shard.ops
 	return ops[f.key()] > f.asOf || ops[key{entity: f.Timer.Entity}] > f.asOf

@@ -112,7 +112,7 @@ func (p *pacer) bring(now int64, least float64, waiting bool) {
 	p.looked, p.slowest = now, 0
 }
 
-// alone reports that there were no other requests for a while.
+// alone reports whether there were no other requests for a while.
 func (p *pacer) alone() bool { return p.counted-p.others > int64(Alone) }
 
 // admits reports whether one more timer may be admitted. If there are other

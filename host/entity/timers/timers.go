@@ -19,9 +19,9 @@ type Lane interface {
 	// Clock returns the log clock of a shard that the executor leads, and the
 	// proposal up to which all proposals are applied or lost.
 	Clock(shard sharding.ShardID) (logNow int64, decided uint64)
-	// Deferring reports that the shard delays requests that are not timers.
+	// Deferring reports whether the shard delays requests that are not timers.
 	Deferring(shard sharding.ShardID) bool
-	// Cold reports that an entity must be loaded before it can take a command.
+	// Cold reports whether an entity must be loaded before it can take a command.
 	Cold(shard sharding.ShardID, id sharding.EntityID) bool
 	// Fire hands a timer's command to its entity.
 	Fire(*request.Request)
@@ -50,7 +50,7 @@ type Options struct {
 	// Fired is called with the lateness of each timer that fires. It may be
 	// nil.
 	Fired func(late time.Duration)
-	// Suspended reports that the timers of a type must wait. It is called from
+	// Suspended reports whether the timers of a type must wait. It is called from
 	// other goroutines too.
 	Suspended func(entityType string) bool
 	Spans     Spans // nil disables tracing

@@ -100,8 +100,8 @@ type Beyond struct {
 	Older   journal.Sequence // if Partial, the records from here on have the older ids
 }
 
-// MayHold reports that an id, which is not in the window, may be older than the
-// window.
+// MayHold reports whether an id, which is not in the window, may be older than
+// the window.
 func (b *Beyond) MayHold(id journal.CommandID) bool { return b.Partial && b.Filter.Has(id) }
 
 // Follow maintains the filter after the window has taken a command. A window of

@@ -64,7 +64,7 @@ func (l *Lead) FirstTried(now, first time.Time, logNow int64) int64 {
 // shorter of the maximum ages when a later one came, by the clock of this leader
 // or of an earlier one.
 //
-// partial reports that older commands are not in memory.
+// partial reports whether older commands are not in memory.
 func (w *Window) Built(l *Limits, before, logNow int64, partial bool) {
 	if before != 0 && !partial && !l.Full(w.Size()) {
 		aged := logNow - min(l.ServerMaxAge, l.ClientMaxAge) + int64(ClocksAgree)
@@ -73,6 +73,6 @@ func (w *Window) Built(l *Limits, before, logNow int64, partial bool) {
 	w.forgot = max(w.forgot, before)
 }
 
-// Reaches reports that a command with this log clock time or a later one was
+// Reaches reports whether a command with this log clock time or a later one was
 // never executed if it is not in the window.
 func (w *Window) Reaches(at int64) bool { return w.forgot == 0 || w.forgot < at }

@@ -81,7 +81,7 @@ func (l *Limits) age(server bool) int64 {
 
 // keeps reports whether a window with this many commands and bytes of replies
 // keeps its first command, recorded at recordedAt, when r is added. If not,
-// final reports that no earlier command can be in any window either. It is
+// final reports whether no earlier command can be in any window either. It is
 // false if the first command has a server id and is too old, because an older
 // command with a client id may live longer.
 func (l *Limits) keeps(commands, replies int, recordedAt int64, server bool, r *Command) (keeps, final bool) {
@@ -228,7 +228,7 @@ func (w *Window) AddAll(l *Limits, batch Batch, follow func(final bool) *Filter)
 	}
 }
 
-// AtMost reports that at most n commands are remembered.
+// AtMost reports whether at most n commands are remembered.
 func (w *Window) AtMost(n int) bool {
 	return w.many == nil && fewCommands <= n || w.Count() <= n
 }

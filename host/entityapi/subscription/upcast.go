@@ -42,7 +42,8 @@ type form struct {
 	payload   []byte
 }
 
-// form returns event i of a record as it is stored, or upcast.
+// form returns event i of a record, in its current form if upcast is set and in
+// its stored form otherwise.
 func (s *Service) form(ctx context.Context, rec *journal.Record, i int, upcast bool) (form, error) {
 	e := &rec.Events[i]
 	if !upcast || rec.Tombstone(i) {

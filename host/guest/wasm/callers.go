@@ -39,8 +39,10 @@ func (m *Metered) shareCosts() {
 	}
 }
 
-// pay adds cost to what a point charges. If a loop is charged late, its first
-// iteration is charged at the point around it, and so on outwards.
+// pay adds cost to the cost of a point. If the point is a late loop header, it
+// charges only later iterations, so the cost is also added to the enclosing
+// point for the first iteration. This continues outwards up to a point that is
+// not late.
 func (b *bodyPlan) pay(point int, cost uint32) {
 	for ; point > 0; point = b.points[point].outer {
 		b.points[point].cost += cost

@@ -518,8 +518,8 @@ func (e *envelopes) Read(p []byte) (int, error) {
 	return e.serve(p), nil
 }
 
-// next reads a message. A truncated message is returned as it is, and the error
-// follows after it.
+// next reads a message. If the body ends within the message, next returns the
+// truncated message without an error, and the next call returns the error.
 func (e *envelopes) next() error {
 	var prefix [wire.PrefixBytes]byte
 	n, err := io.ReadFull(e.body, prefix[:])

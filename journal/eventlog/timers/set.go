@@ -19,8 +19,8 @@ import (
 type change struct {
 	timer store.Timer // Command is empty if it is deleted
 	row   bool        // it has a row of class store.ClassTimer, because the entity's row has no room for it
-	// stored is the due time under which the layer below has the timer; only
-	// valid if has is set. storedRow: it has a row of class store.ClassTimer
+	// has is set if the layer below has the timer. Then stored is its due time in
+	// that layer, and storedRow is set if it has a row of class store.ClassTimer
 	// there.
 	stored    int64
 	has       bool

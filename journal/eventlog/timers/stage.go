@@ -157,7 +157,7 @@ func scheduleOf(section []byte, n int) (schedule, rest []byte, err error) {
 	return section[2 : len(section)-len(rest)], rest, nil
 }
 
-// Find returns a timer as it is before the entry.
+// Find returns a timer's state before the entry.
 func (s *Stage) Find(e Entity, name []byte) (step Step, err error) {
 	life := s.life(e)
 	step.key = e.keyOf(life) + string(name)

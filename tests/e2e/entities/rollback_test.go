@@ -80,8 +80,9 @@ func (n *node) unfit(what string, ids ...string) {
 	}
 }
 
-// touched returns how many notes were written since a module served. The
-// compatibility check of the other module must not fail on any of them.
+// touched returns how many notes were written by modules other than since,
+// which a rollback to the module by would have to check. It fails the test if
+// the module by cannot read one of them.
 func (n *node) touched(by, since string) uint64 {
 	n.t.Helper()
 	res, err := modulev1connect.NewModuleServiceClient(http.DefaultClient, "http://"+n.n.Addr()).Fit(n.t.Context(),
@@ -93,7 +94,7 @@ func (n *node) touched(by, since string) uint64 {
 }
 
 // TestWhatWasWrittenSinceIsFound checks that entities written since the switch
-// are found, however much was written since and before.
+// are found, no matter how many were written before and since.
 func TestWhatWasWrittenSinceIsFound(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/guest", shards: 1}
 	n.open()
