@@ -103,8 +103,8 @@ func (r *ring[E]) turn(empty bool) {
 	}
 }
 
-// Push adds an item of a caller and a type. A nil caller is anonymous, and a
-// caller of its own.
+// Push adds an item of a caller and a type. who is nil for anonymous callers,
+// which together count as one caller.
 func (q *fairQueue[T]) Push(who *principal.Principal, what string, item T) {
 	k := key{who, what}
 	if q.len == 0 {

@@ -31,9 +31,9 @@ type Options struct {
 	// Singletons returns the entities of always-on singleton types that belong
 	// to a shard. It may be nil.
 	Singletons func(sharding.ShardID) []sharding.EntityID
-	// IdleAfter returns how long the entities of a type may be idle if that
-	// overrides the type's own value; negative means forever. It must not
-	// block, and may be nil.
+	// IdleAfter returns the setting of how long the entities of a type may be
+	// idle; negative means forever. set is false if there is no such setting, so
+	// that the type's own value applies. It must not block, and may be nil.
 	IdleAfter func(entityType string) (after time.Duration, set bool)
 	// TimerFired is called with the lateness of each timer that fires. It must
 	// not block, and may be nil.

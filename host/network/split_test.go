@@ -214,7 +214,8 @@ func TestUndecidedConnectionsAreSharedByAddress(t *testing.T) {
 	})
 }
 
-// Closing one half does not affect the other; closing both ends everything.
+// If one half is closed, the other keeps working. After both halves are closed,
+// every connection has ended.
 func TestSplitCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := memnet.New()

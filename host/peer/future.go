@@ -38,8 +38,9 @@ func (f *futureStarts) refused(err error, now time.Time, logger *slog.Logger) {
 	}
 }
 
-// FutureStart returns why this node refused another one in the last seconds,
-// because of a start in the future by this node's clock; nil if it did not.
+// FutureStart returns the error with which this node recently refused a node
+// whose start time is in the future by this node's clock. It returns nil if it
+// refused none.
 func (p *Peers) FutureStart() error {
 	p.future.mu.Lock()
 	defer p.future.mu.Unlock()

@@ -53,8 +53,8 @@ func TestLongTestsRunInTheContinuousRun(t *testing.T) {
 	}
 }
 
-// picks reports whether a make target runs a test when the continuous run makes
-// it.
+// picks reports whether a test matches the -run pattern of a make target, as
+// .ci/run calls it.
 func picks(t *testing.T, makefile, run, target, name string) bool {
 	t.Helper()
 	_, recipe, found := strings.Cut(makefile, "\n"+target+": ")

@@ -79,11 +79,12 @@ func (l *Limits) age(server bool) int64 {
 	return l.ClientMaxAge
 }
 
-// keeps reports whether a window with this many commands and bytes of replies
-// keeps its first command, recorded at recordedAt, when r is added. If not,
-// final reports whether no earlier command can be in any window either. It is
-// false if the first command has a server id and is too old, because an older
-// command with a client id may live longer.
+// keeps reports whether a window keeps its first command when r is added.
+// commands and replies are the size of the window; recordedAt and server
+// describe its first command. If the command is dropped, final reports whether
+// every earlier command is out of the window for good too. It is not if a
+// command with a server id was dropped for its age, because an earlier command
+// with a client id may live longer.
 func (l *Limits) keeps(commands, replies int, recordedAt int64, server bool, r *Command) (keeps, final bool) {
 	room := commands < l.Commands && replies+len(r.Reply) <= l.ReplyBytes
 	return room && r.RecordedAt-recordedAt <= l.age(server), !room || !server
