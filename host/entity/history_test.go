@@ -22,7 +22,7 @@ type latest struct {
 
 var one = sharding.EntityID{Type: "draft", ID: "d"}
 
-// writes adds a state of a version.
+// writes adds a record with a state of the given state version.
 func (h *latest) writes(version int, state string) {
 	h.records = append(h.records, journal.Record{
 		Entity: one, Expected: journal.Sequence(len(h.records)), RecordedAt: 1, Module: journal.Digest{byte(version)}, CommandID: "c",

@@ -41,7 +41,7 @@ func RaiseClusterVersion(level sharding.ClusterVersion, by ...Speaker) []byte {
 // raised.
 func (v *View) ClusterVersion() sharding.ClusterVersion { return max(v.level, sharding.Version1) }
 
-// ClusterVersion returns that of the current View.
+// ClusterVersion returns the cluster version of the current View.
 func (s *State) ClusterVersion() sharding.ClusterVersion { return s.View().ClusterVersion() }
 
 // Join is the function Join for the current cluster version: it leaves out
