@@ -85,7 +85,7 @@ func add(_ *hostd.Context, s *Session, l Line) (Session, error) {
 }
 
 // logout ends the session and lets it leave memory. The reply is the session
-// before.
+// that has ended.
 func logout(c *hostd.Context, s *Session, _ hostd.None) (Session, error) {
 	if !s.LoggedIn {
 		return *s, nil

@@ -34,8 +34,8 @@ func goes(t *testing.T, answer func(http.ResponseWriter, *net.TCPConn)) *Session
 	return NewSession(c, url, Stdio{}, time.Minute)
 }
 
-// ends returns the URL of the node of goes, which closes each connection after
-// the answer.
+// ends starts a node that closes each connection after answer has written the
+// response, as if its process ended, and returns its URL.
 func ends(t *testing.T, answer func(http.ResponseWriter, *net.TCPConn)) string {
 	t.Helper()
 	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

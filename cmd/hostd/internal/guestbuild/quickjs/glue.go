@@ -132,8 +132,8 @@ func assemble(e *jsEngine, script, lines []byte) ([]byte, error) {
 	g.defineInvoke()
 	g.exportContract()
 
-	// The texts grow while bodies are generated, so the script starts at a
-	// fixed distance.
+	// The generated functions below may still add texts, so the script starts at a
+	// fixed distance from the base, which leaves room for them.
 	scriptAt := g.base() + wasm.PageBytes
 	linesAt := scriptAt + uint32(len(script)) + 1 // and a 0, which ends the engine's input
 	g.exportInitialize(scriptAt, uint32(len(script)), linesAt, uint32(len(lines)))
