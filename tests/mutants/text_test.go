@@ -4,6 +4,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -32,9 +33,42 @@ func TestFaultsCanBePlanted(t *testing.T) {
 			if err != nil || len(tests) == 0 {
 				t.Errorf("%s: %s has no tests", f.name, args[0])
 			}
+			if run := runFlag(args); run != nil && !hasTest(t, tests, run) {
+				t.Errorf("%s: no test of %s matches %s", f.name, args[0], run)
+			}
 		}
 	}
 }
+
+// runFlag returns what the flag -run of args matches names of tests with, or nil.
+func runFlag(args []string) *regexp.Regexp {
+	for _, arg := range args {
+		if pattern, ok := strings.CutPrefix(arg, "-run="); ok {
+			name, _, _ := strings.Cut(pattern, "/")
+			return regexp.MustCompile(name)
+		}
+	}
+	return nil
+}
+
+// hasTest reports whether a test in files has a name that matches run.
+func hasTest(t *testing.T, files []string, run *regexp.Regexp) bool {
+	t.Helper()
+	for _, file := range files {
+		src, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range testFunc.FindAllSubmatch(src, -1) {
+			if run.Match(m[1]) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+var testFunc = regexp.MustCompile(`(?m)^func (Test\w+)\(`)
 
 var write = flag.Bool("write", false, "write the table of the faults into README.md")
 
