@@ -81,7 +81,8 @@ func ValidSchedule(expression string) bool {
 }
 
 // comes reports whether one of the days occurs in one of the months on one of
-// the weekdays. It checks nine years, as the host does.
+// the weekdays. It checks ten years, more than the eight
+// that can lie between two 29 Februaries.
 func comes(days, months, weekdays uint64) bool {
 	weekdays |= weekdays >> 7 // Sunday is both 0 and 7
 	weekday := 6              // of 1 January 2000
