@@ -56,11 +56,14 @@ func Check(cfg config.Config) []Finding {
 		_, err := authn.ReadFirstAdmin(cfg.AuthBootstrapFile)
 		add("auth-bootstrap-file", err)
 	}
-	for subject, path := range map[string]string{
-		"token-file": cfg.TokenFile, "jwt-keys-file": cfg.JWTKeysFile, "module-trust-file": cfg.ModuleTrustFile, "otlp-headers-file": cfg.OTLPHeadersFile,
+	for _, file := range []struct{ subject, path string }{
+		{"token-file", cfg.TokenFile},
+		{"jwt-keys-file", cfg.JWTKeysFile},
+		{"module-trust-file", cfg.ModuleTrustFile},
+		{"otlp-headers-file", cfg.OTLPHeadersFile},
 	} {
-		if path != "" {
-			add(subject, checkReadable(path))
+		if file.path != "" {
+			add(file.subject, checkReadable(file.path))
 		}
 	}
 	return out

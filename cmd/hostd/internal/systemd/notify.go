@@ -61,6 +61,10 @@ func (n Notifier) Watch(ctx context.Context, alive func()) {
 	}
 }
 
+// sendTime bounds a notification: the manager may have stopped reading, and the
+// node must neither start nor stop later because of that.
+const sendTime = time.Second
+
 // send writes a state to the manager's socket. A name that begins with @ is in
 // the abstract namespace.
 func (n Notifier) send(state string) error {
@@ -72,6 +76,11 @@ func (n Notifier) send(state string) error {
 		return fmt.Errorf("notify the service manager: %w", err)
 	}
 	defer conn.Close()
-	_, err = conn.Write([]byte(state))
-	return err
+	if err := conn.SetWriteDeadline(time.Now().Add(sendTime)); err != nil {
+		return fmt.Errorf("notify the service manager: %w", err)
+	}
+	if _, err := conn.Write([]byte(state)); err != nil {
+		return fmt.Errorf("notify the service manager: %w", err)
+	}
+	return nil
 }
