@@ -1,7 +1,7 @@
-# Every target that a person or the continuous run needs. `make` lists them.
+# Targets for developers and for .ci/run. `make` lists them.
 
 GO ?= go
-# What runs tests; the continuous run replaces it to count them.
+# The test runner; .ci/run replaces it to count the tests.
 GOTEST ?= $(GO) test
 TOOL = $(GO) tool -modfile=tools.mod
 FUZZTIME ?= 30000x
@@ -13,35 +13,36 @@ FAULTS ?= 24
 MOVES ?= 500
 CHANGES ?= 500
 FREEZE ?= 30s
-# What make cross does for each pair after its types are checked, and for which.
+# What make cross does for each pair after type-checking it, and for which pairs.
 CROSS ?= -build -vet
 PAIRS ?=
-# Which tests of clusters make nemesis runs.
+# The cluster tests that make nemesis runs.
 NEMESIS ?= .
-# What make powerloss and make upgrade do beside what is shortest.
+# What make powerloss and make upgrade do beyond their shortest form.
 DAMAGES ?= -damages
 ORDERS ?= -both
 
 # Packages with Go code; the examples are built for WebAssembly by their tests.
 PKGS = ./...
-# Their nodes are processes, which the race detector does not look into; the
-# same code runs under it in tests/virtualtime, tests/e2e/entities and the packages' own.
+# These tests start nodes as processes, which the race detector does not cover.
+# The same code runs under it in tests/virtualtime, tests/e2e/entities and in the
+# packages' own tests.
 PROCESSES = /tests/(clients|e2e/(api|cluster|console|crash|disk|firsthour|floods|hostile|messages|starts|upgrade)|security(/[a-z]+)?|mutants)$$
-# Packages in which two goroutines can meet: they or their tests start some,
-# have locks, serve or have a whole node. The others are under the race detector
-# where these call them. Builders of guests only wait for compilers, and
-# tests/arch reads files.
+# Packages with concurrency: they or their tests start goroutines, use locks,
+# serve requests or run a whole node. Other packages run under the race detector
+# when these call them. guestbuild only waits for compilers, and tests/arch only
+# reads files.
 MEETING = ^[[:space:]]*go [a-zA-Z_(]|"sync"|"sync/atomic"|/x/sync|\.Parallel\(\)|AfterFunc\(|net/http|net\.Listen|"github.com/hostd/hostd/host"
 RACE_PKGS = $$($(GO) list $(PKGS) | grep -Fx "$$(git grep -lE '$(MEETING)' -- '*.go' | xargs -n 1 dirname | sort -u | sed 's|^|github.com/hostd/hostd/|')" | grep -vE '$(PROCESSES)|/guestbuild(/|$$)|/tests/arch$$|/$(RACE_SLOW)$$')
 # These packages test whole nodes and need ten minutes each under the race
-# detector, so the continuous run takes a share of their tests.
+# detector, so .ci/run runs a share of their tests.
 RACE_SLOW = tests/(virtualtime|e2e/entities)
 RACE_LIST = git grep -h '^func Test[A-Z]' -- tests/virtualtime tests/e2e/entities | sed -n 's|^func \(Test[A-Za-z0-9_]*\)(.*|\1|p' | grep -v '^TestMain$$' | sort -u | $(TAKE_SHARE)
-# Of suites that are lists, the continuous run takes one of SHARES shares.
+# From suites that are lists of tests, .ci/run runs one of SHARES shares.
 SHARES ?= 1
 SHARE ?= 0
 TAKE_SHARE = awk 'NR % $(SHARES) == $(SHARE) % $(SHARES)'
-# The tests that say testkit.Long(t, "long"), each behind its package.
+# Tests that call testkit.Long(t, "long"), each with its package.
 LONG = git grep -B1 'testkit.Long(t, "long")' -- '*_test.go' | sed -n 's|^\(.*\)/[^/]*_test.go-func \(Test[A-Za-z0-9_]*\)(.*|./\1 \2|p' | $(TAKE_SHARE)
 
 .DEFAULT_GOAL := help
@@ -53,7 +54,7 @@ help: ## list the targets
 build: ## build bin/hostd
 	CGO_ENABLED=0 $(GO) build -trimpath -o bin/hostd ./cmd/hostd
 
-test: ## run the tests that a person waits for; make long and others run the rest
+test: ## run all tests except the long suites
 	$(GOTEST) $(PKGS)
 
 race: race-packages race-nodes ## run the tests of concurrent code in short mode under the race detector
@@ -64,7 +65,7 @@ race-packages:
 race-nodes:
 	$(GOTEST) -race -short -timeout 40m -run "^($$($(RACE_LIST) | paste -sd '|' -))\$$" ./tests/virtualtime ./tests/e2e/entities
 
-check: fmt-check vet lint generated race ## all that must hold before a commit
+check: fmt-check vet lint generated race ## run every check that must pass before a commit
 
 fmt: ## format the code
 	gofmt -w $$(git ls-files '*.go')
@@ -75,7 +76,7 @@ fmt-check:
 vet: ## go vet
 	$(GO) vet $(PKGS)
 
-# S1016 would turn one message into another because their fields are alike today.
+# S1016 would convert between message types only because their fields match today.
 lint: ## staticcheck
 	$(TOOL) staticcheck -checks inherit,-S1016 $(PKGS)
 
@@ -85,23 +86,23 @@ generate: ## generate api/gen from api/proto
 cross: ## check, build and vet the program for each system and processor, or for PAIRS (darwin/arm64)
 	$(GO) run ./tests/ci/cross $(CROSS) $(PAIRS)
 
-release: ## make the artefacts of release VERSION in dist, for PAIRS, signed by SIGN_KEY and PACKAGE_KEY
+release: ## build the artefacts of release VERSION in dist, for PAIRS, signed with SIGN_KEY and PACKAGE_KEY
 	cd deploy/release && $(GO) run . -root ../.. -out ../../dist -version "$(VERSION)" $(if $(PAIRS),-pairs "$(PAIRS)") $(if $(SIGN_KEY),-sign-key "$(abspath $(SIGN_KEY))") $(if $(PACKAGE_KEY),-package-key "$(abspath $(PACKAGE_KEY))")
 
-reference: ## write docs/reference from the code
+reference: ## generate docs/reference from the code
 	$(GO) run ./tests/ci/reference
 
-generated: ## fail when the committed generated code is not what the sources give
+generated: ## fail if committed generated code is out of date
 	api/generate.sh check
 	$(CONSOLE) -check
 
-# npm has the libraries of the page; the bundler is a Go program.
+# npm installs the console's libraries; the bundler is a Go program.
 CONSOLE = cd host/console/web && npm ci --no-audit --no-fund --loglevel=error && npx tsc -p . && $(GO) run ../bundle
 
-console: ## check the console's sources, and bundle them to host/console/dist
+console: ## type-check the console and bundle it to host/console/dist
 	$(CONSOLE)
 
-deploy: ## write the dashboards and alerts of deploy
+deploy: ## generate the dashboards and alerts in deploy
 	$(GO) run ./deploy/generate
 
 fuzz: ## run each fuzz target FUZZTIME times (30000x), or for a time such as 1m
@@ -113,46 +114,46 @@ fuzz: ## run each fuzz target FUZZTIME times (30000x), or for a time such as 1m
 bench: ## run every benchmark for BENCHTIME (default 1s)
 	$(GO) test -run '^$$' -bench . -benchmem -benchtime $(BENCHTIME) $(PKGS)
 
-long: ## run the tests that take long and have no target of their own
+long: ## run the long tests that have no target of their own
 	@list=$$($(LONG)); $(GOTEST) -run "^($$(echo "$$list" | cut -d ' ' -f 2 | paste -sd '|' -))\$$" -count=1 -timeout 40m $$(echo "$$list" | cut -d ' ' -f 1 | sort -u)
 
 sim: ## run the seeded simulator for SEEDS seeds (default 300)
 	$(GOTEST) -run '^TestSeeds$$' -count=1 -timeout 30m ./tests/sim -seeds $(SEEDS)
 
-kill: ## kill a node under load CYCLES (200) times and check all it said
+kill: ## kill a node under load CYCLES (200) times and check every acknowledgement
 	$(GOTEST) -run '^TestKill' -count=1 -timeout 40m ./tests/e2e/crash -cycles $(CYCLES)
 
 powerloss: ## cut a node's power under load CUTS times (30), and damage every file; needs root
 	$(GOTEST) -run '^(TestPowerLoss|TestDamage)' -count=1 -timeout 20m ./tests/e2e/disk -cuts $(CUTS) $(DAMAGES)
 
-nemesis: ## kill, freeze, part, empty and move nodes of a cluster FAULTS (24) and MOVES (500) times; partitions need root
+nemesis: ## kill, freeze, partition, wipe and move nodes of a cluster FAULTS (24) and MOVES (500) times; partitions need root
 	$(GOTEST) -run '$(NEMESIS)' -count=1 -timeout 60m ./tests/e2e/cluster -skip '^(TestChaos|TestStatesAreReplays)$$' -pause 0 -faults $(FAULTS) -moves $(MOVES) -freeze $(FREEZE) -kills 3 -v
 
-sends: ## kill nodes and move shards FAULTS (24) times while SENDS (100000) sends and TRANSFERS (10000) transfers are made
+sends: ## kill nodes and move shards FAULTS (24) times during SENDS (100000) sends and TRANSFERS (10000) transfers
 	$(GOTEST) -run . -count=1 -timeout 60m ./tests/e2e/messages -sends $(or $(SENDS),100000) -transfers $(or $(TRANSFERS),10000) -faults $(FAULTS) -v
 
-chaos: ## kill, freeze, part and move nodes FAULTS (24) times while entities use all that they can; partitions need root
+chaos: ## kill, freeze, partition and move nodes FAULTS (24) times while entities use every feature; partitions need root
 	$(GOTEST) -run '^TestChaos$$' -count=1 -timeout 30m ./tests/e2e/cluster -chaos.faults $(FAULTS) -v
 
-states: ## replay ENTITIES (10000) with EVENTS (200) each on every replica, SAMPLE (200) of them interpreted too
+states: ## replay ENTITIES (10000) with EVENTS (200) each on every replica, SAMPLE (200) also with the interpreter
 	$(GOTEST) -run '^TestStatesAreReplays$$' -count=1 -timeout 60m ./tests/e2e/cluster -states.entities $(or $(ENTITIES),10000) -states.events $(or $(EVENTS),200) -states.sample $(or $(SAMPLE),200) -v
 
 changes: ## activate, abort and roll back modules CHANGES (500) times under load and kills
 	$(GOTEST) -run '^TestManyModulesChangeUnderLoad$$' -count=1 -timeout 90m ./tests/e2e/cluster -changes $(CHANGES) -changes-time 80m -v
 
-failover: ## print what callers see when a node of 256 shards is killed, KILLS (10) times
+failover: ## print how a killed node of 256 shards affects callers, KILLS (10) times
 	$(GOTEST) -run '^TestFailOver$$' -count=1 -timeout 30m ./tests/e2e/cluster -kills $(or $(KILLS),10) -failover-shards 256 -v
 
-flips: ## turn bits of tables while stores merge them, on nodes of a cluster
+flips: ## flip bits in Badger's tables during compaction, on nodes of a cluster
 	$(GOTEST) -run '^TestFlippedBitsInMergesAreMended$$' -timeout 15m -count=1 ./tests/e2e/disk -v
 
-# A test that misses what a fault took away waits until its deadline: others go
-# on meanwhile.
-mutants: ## plant each known fault in turn, a test must fail on it; or PLANT=changed, those whose code has changed and a tenth
+# Many tests detect a planted fault by reaching their deadline, so more of them
+# run at a time than there are processors.
+mutants: ## plant each known fault and require a test to fail; PLANT=changed plants those whose code changed, and a tenth
 	$(GOTEST) -run '^TestMutantsAreCaught$$' -timeout 60m -count=1 -parallel $$((2 * $$(getconf _NPROCESSORS_ONLN))) ./tests/mutants -plant $(or $(PLANT),all) -v
 
-founding: ## take the disk of a node that is told to found a cluster FOUNDINGS (5) times while the others are away
+founding: ## wipe a bootstrap node while its peers are down, FOUNDINGS (5) times: it must not start a second cluster
 	$(GOTEST) -run '^TestLeftOverBootstrapFoundsNothing$$' -timeout 10m -count=1 ./tests/e2e/starts -foundings $(or $(FOUNDINGS),5) -v
 
-upgrade: ## upgrade a cluster of the release before under load, in both orders, put nodes back, raise its level
+upgrade: ## upgrade a cluster of the previous release under load, in both orders, downgrade nodes, and finalize the upgrade
 	$(GOTEST) -run '^Test(Upgrade|RaiseNeedsPeersToBeReached)$$' -timeout 20m -count=1 ./tests/e2e/upgrade $(ORDERS) -v
