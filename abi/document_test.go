@@ -91,8 +91,8 @@ func decimal(n int) string {
 	return strings.TrimLeft(string([]byte{'0' + byte(n/100%10), '0' + byte(n/10%10), '0' + byte(n%10)}), "0")
 }
 
-// TestDocumentNamesEverything checks that the tables are complete.
-func TestDocumentNamesEverything(t *testing.T) {
+// TestDocumentListsEveryFrameAndLimit checks that the tables are complete.
+func TestDocumentListsEveryFrameAndLimit(t *testing.T) {
 	text, err := os.ReadFile("ABI.md")
 	if err != nil {
 		t.Fatal(err)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestReaderWalksEveryVector(t *testing.T) {
+func TestReaderReadsEveryVector(t *testing.T) {
 	var all []byte
 	want := vectors()
 	for _, v := range want {
@@ -32,7 +32,7 @@ func TestReaderWalksEveryVector(t *testing.T) {
 	}
 }
 
-func TestReaderRefusesCutFrames(t *testing.T) {
+func TestReaderRejectsTruncatedFrames(t *testing.T) {
 	whole := AppendEvent(AppendReply(nil, []byte("abc")), "added", []byte("x"))
 	boundary := HeaderBytes + 3
 	for n := range len(whole) {
@@ -56,7 +56,7 @@ func TestReaderRefusesCutFrames(t *testing.T) {
 	}
 }
 
-func TestReaderRefusesLengthBeyondInput(t *testing.T) {
+func TestReaderRejectsLengthBeyondInput(t *testing.T) {
 	for _, length := range []uint32{4, 1 << 31, 1<<32 - 1} {
 		frame := binary.LittleEndian.AppendUint32([]byte{byte(OutReply)}, length)
 		reader := NewReader(append(frame, 'a', 'b', 'c'))
@@ -66,7 +66,7 @@ func TestReaderRefusesLengthBeyondInput(t *testing.T) {
 	}
 }
 
-func TestBodyCannotReachItsNeighbour(t *testing.T) {
+func TestFrameBodyIsCappedAtItsEnd(t *testing.T) {
 	frames := AppendReply(AppendReply(nil, []byte("one")), []byte("two"))
 	reader := NewReader(frames)
 	first, _, _ := reader.Next()

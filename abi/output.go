@@ -85,9 +85,9 @@ type parser struct {
 func (p *parser) take(frame Frame) error {
 	if !p.mode.allows(frame.Kind) {
 		if frame.Kind == 0 || frame.Kind > OutSetSchedule {
-			return p.malformed("unknown output kind")
+			return p.malformedError("unknown output kind")
 		}
-		return p.malformed("this kind is not allowed here")
+		return p.malformedError("this kind is not allowed here")
 	}
 	switch frame.Kind {
 	case OutEvent:
@@ -132,7 +132,7 @@ func (m Mode) allows(kind Kind) bool {
 func (p *parser) event(body []byte) error {
 	event, err := DecodeEvent(body)
 	if err != nil {
-		return p.malformed(reasonOf(err))
+		return p.malformedError(reasonOf(err))
 	}
 	if err := p.name("event type", event.Type); err != nil {
 		return err
@@ -150,7 +150,7 @@ func (p *parser) event(body []byte) error {
 
 func (p *parser) tag(tag []byte) error {
 	if len(p.Events) == 0 {
-		return p.malformed("no event before it")
+		return p.malformedError("no event before it")
 	}
 	if err := p.name("tag", tag); err != nil {
 		return err
@@ -173,7 +173,7 @@ func (p *parser) countEventBytes(n int) error {
 
 func (p *parser) reply(payload []byte) error {
 	if p.hasReply {
-		return p.malformed("second reply")
+		return p.malformedError("second reply")
 	}
 	if len(payload) > p.limits.ReplyBytes {
 		return p.over("reply bytes", len(payload), p.limits.ReplyBytes)
@@ -185,24 +185,24 @@ func (p *parser) reply(payload []byte) error {
 
 func (p *parser) reject(body []byte) error {
 	if p.Rejected {
-		return p.malformed("second reject")
+		return p.malformedError("second reject")
 	}
 	reject, err := DecodeReject(body)
 	if err != nil {
-		return p.malformed(reasonOf(err))
+		return p.malformedError(reasonOf(err))
 	}
 	if err := p.name("code", reject.Code); err != nil {
 		return err
 	}
-	reject.Message = displayed(reject.Message, p.limits.MessageBytes)
+	reject.Message = displayText(reject.Message, p.limits.MessageBytes)
 	p.Rejected = true
 	p.Reject = reject
 	return nil
 }
 
-// displayed returns a text that is only shown to people as valid UTF-8 of at
+// displayText returns a text that is only shown to people as valid UTF-8 of at
 // most limit bytes. An invalid text must not fail a command.
-func displayed(text []byte, limit int) []byte {
+func displayText(text []byte, limit int) []byte {
 	if len(text) > limit {
 		at := limit
 		for at > 0 && at > limit-utf8.UTFMax && !utf8.RuneStart(text[at]) {
@@ -218,7 +218,7 @@ func displayed(text []byte, limit int) []byte {
 
 func (p *parser) state(payload []byte) error {
 	if p.HasState {
-		return p.malformed("second state")
+		return p.malformedError("second state")
 	}
 	if len(payload) > p.limits.SnapshotBytes {
 		return p.over("state bytes", len(payload), p.limits.SnapshotBytes)
@@ -236,7 +236,7 @@ func (p *parser) send(frame Frame) (err error) {
 		send, err = DecodeSendWithAnswer(frame.Body)
 	}
 	if err != nil {
-		return p.malformed(reasonOf(err))
+		return p.malformedError(reasonOf(err))
 	}
 	if len(send.EntityType) > MaxEntityTypeBytes {
 		return p.over("entity type bytes", len(send.EntityType), MaxEntityTypeBytes)
@@ -278,7 +278,7 @@ func (p *parser) timer(frame Frame) error {
 			timer, err = DecodeSetSchedule(frame.Body)
 		}
 		if err != nil {
-			return p.malformed(reasonOf(err))
+			return p.malformedError(reasonOf(err))
 		}
 		if frame.Kind == OutSetSchedule {
 			if err := p.schedule(&timer); err != nil {
@@ -315,7 +315,7 @@ func (p *parser) countSendBytes(payload, body int) error {
 
 func (p *parser) empty(body []byte) error {
 	if len(body) != 0 {
-		return p.malformed("body is not empty")
+		return p.malformedError("body is not empty")
 	}
 	return nil
 }
@@ -331,7 +331,7 @@ func (p *parser) name(noun string, name []byte) error {
 	return nil
 }
 
-func (p *parser) malformed(reason string) error {
+func (p *parser) malformedError(reason string) error {
 	return &FrameError{Index: p.reader.index - 1, Offset: p.offset, Kind: p.kind, Reason: reason, Cause: ErrMalformed}
 }
 

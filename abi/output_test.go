@@ -293,9 +293,9 @@ func BenchmarkAppendRequest(b *testing.B) {
 	}
 }
 
-// TestTimersBefore1970AreRefused checks that a time that has overflowed is
+// TestTimerBefore1970IsRejected checks that a time that has overflowed is
 // rejected.
-func TestTimersBefore1970AreRefused(t *testing.T) {
+func TestTimerBefore1970IsRejected(t *testing.T) {
 	limits := DefaultLimits()
 	for due, want := range map[int64]bool{-1: false, math.MinInt64: false, 0: true, 1: true, math.MaxInt64: true} {
 		var out Output

@@ -77,7 +77,7 @@ func (p *parser) schedule(t *Timer) error {
 		}
 	}
 	if t.Missed > MissedSkip {
-		return p.malformed("no such policy for missed ticks")
+		return p.malformedError("no such policy for missed ticks")
 	}
 	return nil
 }

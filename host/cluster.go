@@ -171,9 +171,9 @@ func (n *Node) openMembership(ctx context.Context) error {
 
 // openBackend gives the server the parts that it answers calls with.
 func (n *Node) openBackend(name string) {
-	upcasts := replay.NewUpcasts(replay.UpcastOptions{Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Level: func() sharding.ClusterVersion { return n.membership.metadata.View().ClusterVersion() }, Busy: n.region.Busy})
+	upcasts := replay.NewUpcasts(replay.UpcastOptions{Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Level: func() sharding.ClusterVersion { return n.membership.metadata.View().ClusterVersion() }, Busy: n.region.IsBusy})
 	n.lifecycle.add("upcasting of events", upcasts.Close)
-	n.guests.replays = replay.New(replay.Options{Machine: n.replicas.machine, ShardOf: n.region.ShardOf, Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Rate: n.cfg.VerifyRate, Busy: n.region.Busy})
+	n.guests.replays = replay.New(replay.Options{Machine: n.replicas.machine, ShardOf: n.region.ShardOf, Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Rate: n.cfg.VerifyRate, Busy: n.region.IsBusy})
 	n.backend.Open(backend.Parts{
 		Cluster: clusterapi.Parts{
 			Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Policy: n.membership.policy(), Describe: n.membership.describe, SaveLevel: n.id.SaveLevel, Now: n.around.Wall, CaughtUp: n.caughtUp.Load, Measure: func() *clusterapi.Sample { return measure(n) },
@@ -182,7 +182,7 @@ func (n *Node) openBackend(name string) {
 		},
 		Entity: entityapi.Parts{
 			Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Metadata: n.membership.metadata, Leaders: n.routing.leaders, Machine: n.replicas.machine,
-			Region: n.region, Router: n.routing.router, Types: n.guests.modules.Types, Keys: n.guests.modules.Keys, Replays: n.guests.replays, Upcasts: upcasts, Commits: n.backup.part,
+			ShardRouter: n.region, Router: n.routing.router, Types: n.guests.modules.Types, Keys: n.guests.modules.Keys, Replays: n.guests.replays, Upcasts: upcasts, Commits: n.backup.part,
 		},
 		Modules: n.guests.modules, Backups: n.backup.service, Replays: n.guests.replays,
 	})

@@ -69,13 +69,13 @@ func (c guestCollector) Collect(out chan<- prometheus.Metric) {
 		sum.BadOutputs += s.BadOutputs
 		sum.Timers += s.Timers
 		sum.TimersDue += s.TimersDue
-		sum.Remembered += s.Remembered
+		sum.AlwaysOnStarts += s.AlwaysOnStarts
 		sum.Snapshots += s.Snapshots
 		sum.SnapshotsTooLarge += s.SnapshotsTooLarge
 		sum.Passivations += s.Passivations
 		sum.Shed += s.Shed
 		sum.SnapshotLoads += s.SnapshotLoads
-		sum.Parked += s.Parked
+		sum.Quarantines += s.Quarantines
 		sum.Recycled += s.Recycled
 	}
 	for kind := range guest.FaultKinds {
@@ -84,14 +84,14 @@ func (c guestCollector) Collect(out chan<- prometheus.Metric) {
 	count(faultKinds, sum.BadOutputs, outputKind)
 	count(laneTimers, sum.Timers)
 	gauge(laneDue, int64(sum.TimersDue))
-	count(laneStarts, sum.Remembered)
+	count(laneStarts, sum.AlwaysOnStarts)
 	count(laneSnapshots, sum.Snapshots)
 	count(laneTooLarge, sum.SnapshotsTooLarge)
 	count(laneIdle, sum.Passivations)
 	count(laneShed, sum.Shed)
 	count(guestLogDrops, c.n.guests.engine.LogDropped())
 	count(laneLoads, sum.SnapshotLoads)
-	count(laneParked, sum.Parked)
+	count(laneParked, sum.Quarantines)
 	count(laneRecycled, sum.Recycled)
 	u := c.n.guests.engine.Usage()
 	gauge(engineOpen, int64(u.Instances))

@@ -175,43 +175,43 @@ func (n *Node) openEntities(context.Context) error {
 	})
 	n.backup.part = n.newPart()
 	n.region, err = entity.NewShardRouter(entity.ShardRouterOptions{
-		Lanes: lanes, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Metadata: n.membership.metadata, ReadOnly: n.watches.disk.ReadOnly, Sent: n.deliveries.sent, Outside: n.backup.part, Refuses: n.replicas.judge.Refuses,
-		Lane: entity.Options{
-			Journal:        proposalLog{&n.replicas.raft, func() int64 { return n.replicas.applier.Backlog() }, n.backup.part.LanesFrozen, n.replicas.judge.Refuses},
-			Histories:      eventlog.History{Machine: n.replicas.machine},
-			Types:          n.guests.modules.Types,
-			Level:          state.ClusterVersion,
-			Median:         n.watches.clock.Median,
-			Remembered:     n.guests.modules.Types.Remembered,
-			Existing:       n.replicas.machine,
-			Singletons:     n.guests.modules.Types.Singletons,
-			RememberRate:   max(1, rememberRate/lanes),
-			TimerRate:      max(1, n.cfg.TimerRate/lanes),
-			TimerFired:     n.metrics.observeTimer,
-			TimerSpans:     n.routing.timerSpans(),
-			LeastTick:      n.cfg.MinScheduleInterval,
-			Suspended:      n.guests.modules.Settings.Suspended,
-			Outbox:         n.deliveries.total,
-			NodeSends:      n.cfg.MaxOutboxSends,
-			NodeSendBytes:  int(n.cfg.MaxOutboxBytes),
-			MaxTimers:      n.guests.modules.Settings.MaxTimers,
-			IdleAfter:      n.guests.modules.Settings.IdleAfter,
-			Retention:      n.guests.modules.Settings.RetentionOverride,
-			Bindings:       n.guests.modules.Types.Reached,
-			Stages:         n.metrics.commands,
-			States:         n.guests.states,
-			Logger:         n.logger,
-			EntityInFlight: n.cfg.MaxEntityInFlight,
-			ShardInFlight:  n.cfg.MaxShardInFlight,
-			LaneBytes:      int64(n.cfg.GuestMemoryBytes) / int64(lanes),
-			Limits:         n.guests.engine.Limits(),
+		Executors: lanes, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Metadata: n.membership.metadata, ReadOnly: n.watches.disk.ReadOnly, Sent: n.deliveries.sent, Outside: n.backup.part, Refuses: n.replicas.judge.Refuses,
+		Executor: entity.Options{
+			Journal:             proposalLog{&n.replicas.raft, func() int64 { return n.replicas.applier.Backlog() }, n.backup.part.LanesFrozen, n.replicas.judge.Refuses},
+			Histories:           eventlog.History{Machine: n.replicas.machine},
+			Types:               n.guests.modules.Types,
+			ClusterVersion:      state.ClusterVersion,
+			Median:              n.watches.clock.Median,
+			AlwaysOnTypes:       n.guests.modules.Types.Remembered,
+			Existing:            n.replicas.machine,
+			Singletons:          n.guests.modules.Types.Singletons,
+			AlwaysOnRate:        max(1, rememberRate/lanes),
+			TimerRate:           max(1, n.cfg.TimerRate/lanes),
+			TimerFired:          n.metrics.observeTimer,
+			TimerSpans:          n.routing.timerSpans(),
+			MinScheduleInterval: n.cfg.MinScheduleInterval,
+			Suspended:           n.guests.modules.Settings.Suspended,
+			Outbox:              n.deliveries.total,
+			NodeSends:           n.cfg.MaxOutboxSends,
+			NodeSendBytes:       int(n.cfg.MaxOutboxBytes),
+			MaxTimers:           n.guests.modules.Settings.MaxTimers,
+			IdleAfter:           n.guests.modules.Settings.IdleAfter,
+			Retention:           n.guests.modules.Settings.RetentionOverride,
+			ActivationRevision:  n.guests.modules.Types.Reached,
+			Stages:              n.metrics.commands,
+			States:              n.guests.states,
+			Logger:              n.logger,
+			EntityInFlight:      n.cfg.MaxEntityInFlight,
+			ShardInFlight:       n.cfg.MaxShardInFlight,
+			ExecutorBytes:       int64(n.cfg.GuestMemoryBytes) / int64(lanes),
+			Limits:              n.guests.engine.Limits(),
 		},
 	})
 	if err != nil {
 		return err
 	}
 	n.deliveries.machine, n.deliveries.region = n.replicas.machine, n.region
-	n.guests.modules.Moved(n.region.BindingsMoved, n.region.IdleTimesMoved)
+	n.guests.modules.Moved(n.region.ActivationsChanged, n.region.IdleTimesChanged)
 	n.guests.modules.Looking(n.ports.server.Touched)
 	n.lifecycle.add("lanes", n.region.Close)
 	n.lifecycle.add("backups", func(context.Context) error { n.backup.part.Close(); return nil })

@@ -69,7 +69,7 @@ func (n *Node) readiness() error {
 		return n.servesNothing()
 	case !placed:
 		return errPlacing
-	case !n.region.Led(slices.DeleteFunc(slices.Clone(here), n.lacksMajority)):
+	case !n.region.HasLeaders(slices.DeleteFunc(slices.Clone(here), n.lacksMajority)):
 		return errElecting
 	case !n.membership.metadataVoted() && !n.lacksMajority(sharding.MetaShard):
 		return errVoting

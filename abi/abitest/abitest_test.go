@@ -133,7 +133,7 @@ func run(t *testing.T, module Opener, options Options) *Report {
 	return report
 }
 
-func TestSoundGuestPasses(t *testing.T) {
+func TestCorrectGuestPasses(t *testing.T) {
 	for seed := range uint64(20) {
 		report := run(t, guest(faults{}), Options{Seed: seed, Samples: samples})
 		if !report.OK() {
@@ -147,13 +147,13 @@ func TestSoundGuestPasses(t *testing.T) {
 	}
 }
 
-func TestSoundGuestPassesWithGuessedPayloads(t *testing.T) {
+func TestCorrectGuestPassesWithGuessedPayloads(t *testing.T) {
 	if report := run(t, guest(faults{}), Options{Seed: 1}); !report.OK() {
 		t.Errorf("\n%s", report)
 	}
 }
 
-func TestSameSeedSameReport(t *testing.T) {
+func TestReportDependsOnlyOnSeed(t *testing.T) {
 	broken := guest(faults{rejectChanges: true})
 	first, second := run(t, broken, Options{Seed: 5}), run(t, broken, Options{Seed: 5})
 	if first.OK() || !reflect.DeepEqual(first.Checks, second.Checks) {
@@ -161,9 +161,9 @@ func TestSameSeedSameReport(t *testing.T) {
 	}
 }
 
-// TestEveryFaultIsFound breaks a guest in one way after another, and checks
+// TestEveryFaultFailsItsCheck breaks a guest in one way after another, and checks
 // that the named check fails.
-func TestEveryFaultIsFound(t *testing.T) {
+func TestEveryFaultFailsItsCheck(t *testing.T) {
 	sound := guest(faults{})
 	wrap := func(bend func(Instance) Instance) Opener { return bent{sound, bend} }
 	for name, c := range map[string]struct {
@@ -208,7 +208,7 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-func TestNothingStoredIsSaid(t *testing.T) {
+func TestChecksWithoutEffectsAreSkipped(t *testing.T) {
 	idle := native(func(uint64) *hostd.Guest {
 		e := hostd.Entity[struct{}]("idle", hostd.JSON)
 		hostd.Command(e, "never", func(*hostd.Context, *struct{}, hostd.None) (hostd.None, error) {
@@ -288,9 +288,9 @@ func (e emitter) Handle(handle uint64, frames []byte, env Env) ([]byte, error) {
 	return append(bytes.Clone(out), e.more...), err
 }
 
-// TestSamplesAreDrawnOfSchemas checks that a command whose payload nobody would
+// TestPayloadsAreSampledFromSchemas checks that a command whose payload nobody would
 // guess is tested if it has a schema.
-func TestSamplesAreDrawnOfSchemas(t *testing.T) {
+func TestPayloadsAreSampledFromSchemas(t *testing.T) {
 	type quux struct {
 		Zorp string `json:"zorp" hostd:"required,enum=blue|green"`
 	}
@@ -335,9 +335,9 @@ type (
 	}
 )
 
-// TestEarlierStatesAreMigrated checks that states of the versions in a manifest
+// TestEarlierStateVersionsAreChecked checks that states of the versions in a manifest
 // are loaded, and that two instances migrate them in the same way.
-func TestEarlierStatesAreMigrated(t *testing.T) {
+func TestEarlierStateVersionsAreChecked(t *testing.T) {
 	guest := func(by func(seed uint64) uint64) native {
 		return func(seed uint64) *hostd.Guest {
 			m := hostd.Durable[memo]("memo", hostd.JSON)
@@ -388,9 +388,9 @@ func (d deaf) Upcast(typ uint32, frame []byte) ([]byte, error) {
 // none upcasts nothing for readers.
 type none struct{ Instance }
 
-// TestUpcastsForReadersAreChecked checks that readers get an older event as the
+// TestReaderUpcastsAreChecked checks that readers get an older event as the
 // module itself reads it.
-func TestUpcastsForReadersAreChecked(t *testing.T) {
+func TestReaderUpcastsAreChecked(t *testing.T) {
 	sound := native(func(uint64) *hostd.Guest {
 		p := hostd.Entity[pot]("pot", hostd.JSON)
 		hostd.Upcast(p, "poured", 1, func(old poured1) poured { return poured{old.Cups / 4} })

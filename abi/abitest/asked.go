@@ -31,8 +31,8 @@ const mostAsked = 16
 // rejection is the payload of the OnReject command.
 const rejection = `{"code":"refused","message":"by the conformance suite"}`
 
-// learn records the commands that a stored output requests.
-func (t *typeSuite) learn(e *entity, out *abi.Output, random *rand.Rand) {
+// recordSends records the commands that a stored output requests.
+func (t *typeSuite) recordSends(e *entity, out *abi.Output, random *rand.Rand) {
 	add := func(a asked) {
 		if len(e.asked) < mostAsked && !out.Delete {
 			e.asked = append(e.asked, a)

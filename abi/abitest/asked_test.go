@@ -80,9 +80,9 @@ func TestCorrectSagaPasses(t *testing.T) {
 	}
 }
 
-// TestStepsOfSagasAreChecked checks that the suite reaches the last step of a
+// TestSagaStepsAreChecked checks that the suite reaches the last step of a
 // saga and finds a fault in it.
-func TestStepsOfSagasAreChecked(t *testing.T) {
+func TestSagaStepsAreChecked(t *testing.T) {
 	found := 0
 	for seed := range uint64(20) {
 		if report := run(t, payout(true, true), Options{Seed: seed}); !report.OK() && strings.Contains(report.String(), "command held") {

@@ -45,7 +45,7 @@ func (t *typeSuite) initial() error {
 	var states [2][]byte
 	for i := range states {
 		err := t.with(t.options.Seed+uint64(i), func(g Instance) (err error) {
-			if err := t.loaded(g, 0, abi.AppendEntityID(nil, "initial")); err != nil {
+			if err := t.mustLoad(g, 0, abi.AppendEntityID(nil, "initial")); err != nil {
 				return err
 			}
 			states[i], err = t.snapshot(g, 0)
@@ -75,7 +75,7 @@ func same(what string, a, b []byte) error {
 // handle runs commands on several entities of one instance in turn, and keeps
 // their histories for the other checks.
 func (t *typeSuite) handle() error {
-	names := named(t.def.Commands)
+	names := cloneNamed(t.def.Commands)
 	if len(names) == 0 {
 		for name := range t.options.Samples[t.def.Name] {
 			names = append(names, manifest.Named{Name: name})
@@ -103,10 +103,12 @@ func (t *typeSuite) handle() error {
 	})
 }
 
-func named(list []manifest.Named) []manifest.Named { return append([]manifest.Named(nil), list...) }
+func cloneNamed(list []manifest.Named) []manifest.Named {
+	return append([]manifest.Named(nil), list...)
+}
 
-// stored reports whether any command had an effect that can be replayed.
-func (t *typeSuite) stored() error {
+// requireEffects reports whether any command had an effect that can be replayed.
+func (t *typeSuite) requireEffects() error {
 	for _, e := range t.history {
 		if len(e.events) > 0 || e.state != nil {
 			return nil
@@ -122,7 +124,7 @@ func (t *typeSuite) stored() error {
 // and in different batches, produce the same bytes, at the end and at every
 // mark.
 func (t *typeSuite) replay() error {
-	if err := t.stored(); err != nil {
+	if err := t.requireEffects(); err != nil {
 		return err
 	}
 	random := t.random(uint64(t.typ)<<8 + 2)
@@ -133,12 +135,12 @@ func (t *typeSuite) replay() error {
 					break
 				}
 				at := e.marks[random.IntN(len(e.marks))]
-				if err := t.replayed(g, e, at, random); err != nil {
+				if err := t.checkReplay(g, e, at, random); err != nil {
 					return err
 				}
 			}
 			if len(e.marks) > 0 {
-				if err := t.replayed(g, e, e.marks[len(e.marks)-1], random); err != nil {
+				if err := t.checkReplay(g, e, e.marks[len(e.marks)-1], random); err != nil {
 					return err
 				}
 			}
@@ -147,7 +149,7 @@ func (t *typeSuite) replay() error {
 	})
 }
 
-func (t *typeSuite) replayed(g Instance, e *entity, at mark, random *rand.Rand) error {
+func (t *typeSuite) checkReplay(g Instance, e *entity, at mark, random *rand.Rand) error {
 	if err := t.load(g, e, e.handle, at, random); err != nil {
 		return err
 	}
@@ -161,14 +163,14 @@ func (t *typeSuite) replayed(g Instance, e *entity, at mark, random *rand.Rand) 
 // roundTrip checks that a state loaded from a snapshot is the state that was
 // saved, and develops as the live one did.
 func (t *typeSuite) roundTrip() error {
-	if err := t.stored(); err != nil {
+	if err := t.requireEffects(); err != nil {
 		return err
 	}
 	random := t.random(uint64(t.typ)<<8 + 3)
 	return t.with(t.options.Seed+3, func(g Instance) error {
 		for _, e := range t.history {
 			for i := range e.marks {
-				if err := t.goOn(g, e, i, random); err != nil {
+				if err := t.continueAfterSnapshot(g, e, i, random); err != nil {
 					return err
 				}
 			}
@@ -177,13 +179,13 @@ func (t *typeSuite) roundTrip() error {
 	})
 }
 
-// goOn loads the snapshot of a mark and, if there is a next mark, applies the
+// continueAfterSnapshot loads the snapshot of a mark and, if there is a next mark, applies the
 // events between the two.
-func (t *typeSuite) goOn(g Instance, e *entity, i int, random *rand.Rand) error {
+func (t *typeSuite) continueAfterSnapshot(g Instance, e *entity, i int, random *rand.Rand) error {
 	from := e.marks[i]
 	input := abi.AppendSnapshot(abi.AppendEntityID(nil, e.id), from.snapshot)
 	input = abi.AppendSequence(input, e.sequence-uint64(len(e.events)-from.events))
-	if err := t.loaded(g, e.handle, input); err != nil {
+	if err := t.mustLoad(g, e.handle, input); err != nil {
 		return err
 	}
 	state, err := t.snapshot(g, e.handle)
@@ -210,7 +212,7 @@ func (t *typeSuite) goOn(g Instance, e *entity, i int, random *rand.Rand) error 
 
 // query checks that queries return replies or rejections and change nothing.
 func (t *typeSuite) query() error {
-	names := named(t.def.Queries)
+	names := cloneNamed(t.def.Queries)
 	if len(names) == 0 {
 		return skip("the manifest lists no query")
 	}

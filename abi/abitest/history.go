@@ -78,13 +78,13 @@ func (t *typeSuite) load(g Instance, e *entity, handle uint64, at mark, random *
 		input = abi.AppendSnapshot(input, at.state)
 		input = abi.AppendSequence(input, e.sequence)
 	}
-	if err := t.loaded(g, handle, input); err != nil {
+	if err := t.mustLoad(g, handle, input); err != nil {
 		return err
 	}
 	return t.apply(g, handle, e.events[:at.events], random)
 }
 
-func (t *typeSuite) loaded(g Instance, handle uint64, input []byte) error {
+func (t *typeSuite) mustLoad(g Instance, handle uint64, input []byte) error {
 	status, err := g.Load(t.typ, handle, input)
 	if err == nil && status != abi.LoadDone {
 		err = fmt.Errorf("%s answers %d, want 0", abi.ExportLoad, status)
@@ -138,12 +138,12 @@ func (t *typeSuite) command(g Instance, e *entity, a asked, random *rand.Rand) e
 	case err != nil:
 		return fmt.Errorf("command %s with payload %.100q: %w", name, payload, err)
 	case out.Rejected:
-		return t.rejected(g, e, name, out, before, random)
+		return t.checkRejection(g, e, name, out, before, random)
 	}
 	if err := t.store(g, e, name, out, before, random); err != nil {
 		return err
 	}
-	t.learn(e, out, random)
+	t.recordSends(e, out, random)
 	return nil
 }
 
@@ -166,7 +166,7 @@ func (t *typeSuite) send(g Instance, e *entity, a asked, first []byte, random *r
 	return out, abi.ParseOutput(out, bytes.Clone(frames), t.mode(), &t.options.Limits)
 }
 
-func (t *typeSuite) rejected(g Instance, e *entity, name string, out *abi.Output, before []byte, random *rand.Rand) error {
+func (t *typeSuite) checkRejection(g Instance, e *entity, name string, out *abi.Output, before []byte, random *rand.Rand) error {
 	if len(out.Events) > 0 || out.HasState { // the live state includes events that aren't stored: a host reloads it
 		if err := g.Drop(e.handle); err != nil {
 			return err
@@ -185,7 +185,7 @@ func (t *typeSuite) rejected(g Instance, e *entity, name string, out *abi.Output
 func (t *typeSuite) store(g Instance, e *entity, name string, out *abi.Output, before []byte, random *rand.Rand) error {
 	for _, emitted := range out.Events {
 		e.sequence++
-		if err := t.declared(name, emitted.Type); err != nil {
+		if err := t.checkDeclared(name, emitted.Type); err != nil {
 			return err
 		}
 		e.events = append(e.events, event{e.sequence, e.now(), string(emitted.Type), emitted.Payload})
@@ -219,9 +219,9 @@ func (t *typeSuite) store(g Instance, e *entity, name string, out *abi.Output, b
 	return nil
 }
 
-// declared checks an event against the manifest's list of events, if there is
+// checkDeclared checks an event against the manifest's list of events, if there is
 // one.
-func (t *typeSuite) declared(command string, typ []byte) error {
+func (t *typeSuite) checkDeclared(command string, typ []byte) error {
 	if t.def.Events == nil {
 		return nil
 	}

@@ -27,7 +27,7 @@ func (t *typeSuite) unknownKinds() error {
 			if e.state != nil {
 				input = later(abi.AppendSnapshot(input, e.state))
 			}
-			if err := t.loaded(g, e.handle, input); err != nil {
+			if err := t.mustLoad(g, e.handle, input); err != nil {
 				return err
 			}
 			var batch []byte
@@ -87,7 +87,7 @@ func (t *typeSuite) unreadable() error {
 				}
 			}
 		}
-		return t.loaded(g, 0, abi.AppendEntityID(nil, "sound"))
+		return t.mustLoad(g, 0, abi.AppendEntityID(nil, "sound"))
 	})
 }
 
@@ -99,7 +99,7 @@ func (t *typeSuite) large() error {
 			if pad := size - len(input) - abi.HeaderBytes; pad >= 0 {
 				input = abi.AppendFrame(input, laterKind, make([]byte, pad))
 			}
-			if err := t.loaded(g, 0, input); err != nil {
+			if err := t.mustLoad(g, 0, input); err != nil {
 				return fmt.Errorf("load with an input of %d bytes: %w", len(input), err)
 			}
 			if err := g.Drop(0); err != nil {
@@ -115,7 +115,7 @@ func (t *typeSuite) large() error {
 func (t *typeSuite) handles() error {
 	random := t.random(uint64(t.typ)<<8 + 8)
 	return t.with(t.options.Seed+8, func(g Instance) error {
-		if err := t.loaded(g, 1000, abi.AppendEntityID(nil, "initial")); err != nil {
+		if err := t.mustLoad(g, 1000, abi.AppendEntityID(nil, "initial")); err != nil {
 			return err
 		}
 		blank, err := t.snapshot(g, 1000)
@@ -128,7 +128,7 @@ func (t *typeSuite) handles() error {
 			}
 		}
 		for i, e := range t.history {
-			err := errors.Join(g.Drop(e.handle), t.loaded(g, e.handle, abi.AppendEntityID(nil, "next")))
+			err := errors.Join(g.Drop(e.handle), t.mustLoad(g, e.handle, abi.AppendEntityID(nil, "next")))
 			if err != nil {
 				return err
 			}
@@ -139,7 +139,7 @@ func (t *typeSuite) handles() error {
 			if err := same("a new entity's state on a new and on a reused handle", blank, state); err != nil {
 				return err
 			}
-			if err := t.untouched(g, t.history[i+1:]); err != nil {
+			if err := t.checkUnchanged(g, t.history[i+1:]); err != nil {
 				return err
 			}
 		}
@@ -147,7 +147,7 @@ func (t *typeSuite) handles() error {
 	})
 }
 
-func (t *typeSuite) untouched(g Instance, rest []*entity) error {
+func (t *typeSuite) checkUnchanged(g Instance, rest []*entity) error {
 	for _, e := range rest {
 		if len(e.marks) == 0 {
 			continue

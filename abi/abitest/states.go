@@ -33,7 +33,7 @@ func (t *typeSuite) earlier() error {
 				break
 			}
 			tried++
-			if err := t.migrated(state, form.Version); err != nil {
+			if err := t.checkMigration(state, form.Version); err != nil {
 				return fmt.Errorf("the state %.100q of version %d: %w", state, form.Version, err)
 			}
 		}
@@ -44,13 +44,13 @@ func (t *typeSuite) earlier() error {
 	return nil
 }
 
-func (t *typeSuite) migrated(state []byte, version int) error {
+func (t *typeSuite) checkMigration(state []byte, version int) error {
 	var made [2][]byte
 	input := abi.AppendSequence(abi.AppendSnapshot(abi.AppendEntityID(nil, "earlier"), state), 1)
 	input = abi.AppendStateVersion(input, uint64(version))
 	for i := range made {
 		err := t.with(t.options.Seed+uint64(i), func(g Instance) (err error) {
-			if err = t.loaded(g, 0, input); err == nil {
+			if err = t.mustLoad(g, 0, input); err == nil {
 				made[i], err = t.snapshot(g, 0)
 			}
 			return err
@@ -63,7 +63,7 @@ func (t *typeSuite) migrated(state []byte, version int) error {
 		return err
 	}
 	return t.with(t.options.Seed+2, func(g Instance) error {
-		err := t.loaded(g, 0, abi.AppendSequence(abi.AppendSnapshot(abi.AppendEntityID(nil, "earlier"), made[0]), 1))
+		err := t.mustLoad(g, 0, abi.AppendSequence(abi.AppendSnapshot(abi.AppendEntityID(nil, "earlier"), made[0]), 1))
 		if err != nil {
 			return errors.Join(errors.New("what it is migrated to does not load"), err)
 		}

@@ -57,7 +57,7 @@ func (t *typeSuite) upcastOne(e *manifest.EventType, payload []byte) (did bool, 
 	frame := func(eventType string, payload []byte) []byte {
 		return abi.AppendInputEvent(nil, 1, start, eventType, payload)
 	}
-	before, err := t.applied(frame(e.Type, payload))
+	before, err := t.stateAfterEvent(frame(e.Type, payload))
 	if err != nil {
 		return false, nil
 	}
@@ -81,17 +81,17 @@ func (t *typeSuite) upcastOne(e *manifest.EventType, payload []byte) (did bool, 
 	if string(made) != e.UpcastTo {
 		return did, fmt.Errorf("%s makes it %.100q, and the manifest says %s", abi.ExportUpcast, made, e.UpcastTo)
 	}
-	after, err := t.applied(frame(e.UpcastTo, is))
+	after, err := t.stateAfterEvent(frame(e.UpcastTo, is))
 	if err != nil {
 		return did, fmt.Errorf("what readers get, %.100q, cannot be applied: %w", is, err)
 	}
 	return did, same("the state that it makes, and that of what readers get,", before, after)
 }
 
-// applied returns the state of a new entity after one event.
-func (t *typeSuite) applied(frame []byte) (state []byte, err error) {
+// stateAfterEvent returns the state of a new entity after one event.
+func (t *typeSuite) stateAfterEvent(frame []byte) (state []byte, err error) {
 	err = t.with(t.options.Seed, func(g Instance) error {
-		if err := t.loaded(g, 0, abi.AppendEntityID(nil, "upcast")); err != nil {
+		if err := t.mustLoad(g, 0, abi.AppendEntityID(nil, "upcast")); err != nil {
 			return err
 		}
 		if err := g.Apply(0, frame); err != nil {

@@ -120,7 +120,7 @@ func (s *scanner) fail(at int, reason string) bool {
 	return false
 }
 
-func (s *scanner) unexpected() bool {
+func (s *scanner) failUnexpected() bool {
 	if s.pos >= len(s.text) {
 		return s.fail(s.pos, "unexpected end of the JSON text")
 	}
@@ -137,7 +137,7 @@ func (s *scanner) document() bool {
 		return false
 	}
 	if s.space(); s.pos != len(s.text) {
-		return s.unexpected()
+		return s.failUnexpected()
 	}
 	return true
 }
@@ -183,12 +183,12 @@ func (s *scanner) value() bool {
 	case c == 'n':
 		return s.word("null")
 	}
-	return s.unexpected()
+	return s.failUnexpected()
 }
 
 func (s *scanner) word(word string) bool {
 	if !bytes.HasPrefix(s.text[s.pos:], []byte(word)) {
-		return s.unexpected()
+		return s.failUnexpected()
 	}
 	s.pos += len(word)
 	if s.writing {
@@ -206,8 +206,8 @@ func (s *scanner) enter() bool {
 	return true
 }
 
-// visited calls visit for a value of the outermost object or list.
-func (s *scanner) visited(name []byte, start int) {
+// callVisit calls visit for a value of the outermost object or list.
+func (s *scanner) callVisit(name []byte, start int) {
 	if s.visit != nil && s.depth == 1 {
 		s.visit(name, start, s.pos)
 	}
@@ -226,13 +226,13 @@ func (s *scanner) list() bool {
 		if !s.value() {
 			return false
 		}
-		s.visited(nil, start)
+		s.callVisit(nil, start)
 		s.space()
 		if s.peek() == ']' {
 			break
 		}
 		if s.peek() != ',' {
-			return s.unexpected()
+			return s.failUnexpected()
 		}
 		s.pos++
 		s.space()
@@ -256,7 +256,7 @@ func (s *scanner) object() bool {
 		}
 		at := s.pos
 		if s.peek() != '"' {
-			return s.unexpected()
+			return s.failUnexpected()
 		}
 		m := member{start: len(s.out)}
 		var ok bool
@@ -273,7 +273,7 @@ func (s *scanner) object() bool {
 		}
 		last = m.name
 		if s.space(); s.peek() != ':' {
-			return s.unexpected()
+			return s.failUnexpected()
 		}
 		s.pos++
 		s.put(':')
@@ -282,7 +282,7 @@ func (s *scanner) object() bool {
 		if !s.value() {
 			return false
 		}
-		s.visited(m.name, start)
+		s.callVisit(m.name, start)
 		if !s.again {
 			m.end = len(s.out)
 			s.members = append(s.members, m)
@@ -292,7 +292,7 @@ func (s *scanner) object() bool {
 			break
 		}
 		if s.peek() != ',' {
-			return s.unexpected()
+			return s.failUnexpected()
 		}
 		s.pos++
 		s.space()

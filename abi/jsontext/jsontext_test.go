@@ -50,9 +50,9 @@ func TestCanonicalTextOfCornerCases(t *testing.T) {
 	}
 }
 
-// TestErrorsNameThePlaceAndNotTheText checks that errors do not repeat
+// TestErrorsHaveOffsetWithoutPayload checks that errors do not repeat
 // payloads, so that payloads do not get into logs.
-func TestErrorsNameThePlaceAndNotTheText(t *testing.T) {
+func TestErrorsHaveOffsetWithoutPayload(t *testing.T) {
 	_, err := Canonical([]byte(`{"secret":[1e400]}`))
 	if err == nil || err.Error() != "number beyond the range of a double at byte 11" {
 		t.Error(err)

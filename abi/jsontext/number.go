@@ -18,14 +18,14 @@ func (s *scanner) number() bool {
 	whole := s.digits()
 	if whole == 0 || zero && whole > 1 {
 		s.pos = start
-		return s.unexpected()
+		return s.failUnexpected()
 	}
 	plain := true
 	if s.peek() == '.' {
 		plain = false
 		s.pos++
 		if s.digits() == 0 {
-			return s.unexpected()
+			return s.failUnexpected()
 		}
 	}
 	if c := s.peek(); c == 'e' || c == 'E' {
@@ -35,7 +35,7 @@ func (s *scanner) number() bool {
 			s.pos++
 		}
 		if s.digits() == 0 {
-			return s.unexpected()
+			return s.failUnexpected()
 		}
 	}
 	literal := s.text[start:s.pos]

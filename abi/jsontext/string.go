@@ -20,14 +20,14 @@ func (s *scanner) string() (value []byte, ok bool) {
 		case c < 0x20:
 			return nil, s.fail(i, "control character in a string")
 		case c == '\\':
-			return s.escaped(start, i)
+			return s.readEscaped(start, i)
 		}
 	}
 	return nil, s.fail(len(s.text), "unexpected end of the JSON text")
 }
 
-// escaped is string for a string whose first escape is at i.
-func (s *scanner) escaped(start, i int) (value []byte, ok bool) {
+// readEscaped is string for a string whose first escape is at i.
+func (s *scanner) readEscaped(start, i int) (value []byte, ok bool) {
 	value = append(make([]byte, 0, i-start+32), s.text[start:i]...)
 	for i < len(s.text) {
 		c := s.text[i]

@@ -188,7 +188,7 @@ func (m *Manifest) Type(name string) (*EntityType, int, bool) {
 
 // HasCommand reports whether the type accepts that command: it is listed, or
 // there is no list.
-func (t *EntityType) HasCommand(name string) bool { return listed(t.Commands, name) }
+func (t *EntityType) HasCommand(name string) bool { return isListed(t.Commands, name) }
 
 // IsInternal reports whether the command is listed as internal.
 func (t *EntityType) IsInternal(name string) bool {
@@ -201,9 +201,9 @@ func (t *EntityType) IsInternal(name string) bool {
 }
 
 // HasQuery reports whether the type accepts that query.
-func (t *EntityType) HasQuery(name string) bool { return listed(t.Queries, name) }
+func (t *EntityType) HasQuery(name string) bool { return isListed(t.Queries, name) }
 
-func listed(names []Named, name string) bool {
+func isListed(names []Named, name string) bool {
 	if names == nil {
 		return true
 	}

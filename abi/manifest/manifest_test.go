@@ -41,7 +41,7 @@ func TestRoundTripKeepsUnknownMembers(t *testing.T) {
 	}
 }
 
-func TestListsAnswerForTheirNames(t *testing.T) {
+func TestNilListAllowsAnyName(t *testing.T) {
 	m, err := Parse([]byte(full))
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +65,7 @@ func TestListsAnswerForTheirNames(t *testing.T) {
 	}
 }
 
-func TestDurationsAreShort(t *testing.T) {
+func TestDurationsUseShortestText(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		2 * time.Minute: "2m", 90 * time.Second: "1m30s", 3 * time.Hour: "3h", 1500 * time.Millisecond: "1.5s",
 		time.Hour + time.Second: "1h0m1s", 61 * time.Minute: "1h1m", 30 * time.Second: "30s",
@@ -225,12 +225,12 @@ func TestTypesReadVersions(t *testing.T) {
 		if errors.As(err, &unread) != want.unread || want.unread && unread.Version != version {
 			t.Errorf("version %d: %v", version, err)
 		}
-		if err == nil && s.Given(version) != want.told {
-			t.Errorf("of version %d the guest is told %d", version, s.Given(version))
+		if err == nil && s.InputVersion(version) != want.told {
+			t.Errorf("of version %d the guest is told %d", version, s.InputVersion(version))
 		}
 	}
 	var none States
-	if none.Version() != 1 || none.Event() != "state" || none.Check(1) != nil || none.Given(1) != 0 || none.Check(2) == nil {
+	if none.Version() != 1 || none.Event() != "state" || none.Check(1) != nil || none.InputVersion(1) != 0 || none.Check(2) == nil {
 		t.Error("a type that numbers none is not of version 1")
 	}
 }

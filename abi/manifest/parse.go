@@ -157,7 +157,7 @@ func (r *reader) read(name string, target any, must bool) bool {
 		return false
 	}
 	if err := json.Unmarshal(text, target); err != nil {
-		r.fail(name, "is not "+wanted(target))
+		r.fail(name, "is not "+kindName(target))
 		return false
 	}
 	return true
@@ -283,7 +283,7 @@ func object(path string, text []byte) (map[string]json.RawMessage, error) {
 	return members, nil
 }
 
-func wanted(target any) string {
+func kindName(target any) string {
 	switch target.(type) {
 	case *int:
 		return "a whole number"

@@ -85,9 +85,9 @@ func (s *States) Check(version int) error {
 	return &UnreadStateError{version}
 }
 
-// Given returns the version of a state that is passed to the guest; 0 for the
+// InputVersion returns the version of a state that is passed to the guest; 0 for the
 // type's own version, which is not passed.
-func (s *States) Given(version int) uint64 {
+func (s *States) InputVersion(version int) uint64 {
 	if version == s.Version() {
 		return 0
 	}

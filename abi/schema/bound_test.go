@@ -131,10 +131,10 @@ func TestStepsBoundEveryCheck(t *testing.T) {
 	}
 }
 
-// TestUnknownMembersCostNoMoreThanTheirText checks that violations after
+// TestUnknownMembersCostAtMostTheirText checks that violations after
 // MaxViolations are not searched for, and that a name is compared with at most
 // 64 others.
-func TestUnknownMembersCostNoMoreThanTheirText(t *testing.T) {
+func TestUnknownMembersCostAtMostTheirText(t *testing.T) {
 	for _, c := range costly(1 << 20) {
 		if c.name != "unknown members" && c.name != "enum of strings" {
 			continue
@@ -142,7 +142,7 @@ func TestUnknownMembersCostNoMoreThanTheirText(t *testing.T) {
 		// The first violation is at the start, so only a short part is read
 		// twice.
 		violations, steps, err := mustCompile(t, c.schema).CheckWith([]byte(c.text), Options{})
-		most := MaxViolations * (tellSteps + 1024 + comparedMost*nearestMost*nearestMost/cellsPerStep)
+		most := MaxViolations * (reportSteps + 1024 + comparedMost*nearestMost*nearestMost/cellsPerStep)
 		if err != nil || len(violations) != MaxViolations || steps > most {
 			t.Errorf("%s: %d violations, %d steps of at most %d, %v", c.name, len(violations), steps, most, err)
 		}
@@ -159,9 +159,9 @@ func TestUnknownMembersCostNoMoreThanTheirText(t *testing.T) {
 	}
 }
 
-// TestExplanationsEndWithTheSteps checks that the violations found so far are
+// TestViolationsAreReportedWhenStepsRunOut checks that the violations found so far are
 // reported when the steps are used up.
-func TestExplanationsEndWithTheSteps(t *testing.T) {
+func TestViolationsAreReportedWhenStepsRunOut(t *testing.T) {
 	for depth, want := range map[int]string{3: "[10000]: is a string, not an integer", 5: "does not fit", 9: faultTexts[tooLong]} {
 		s := mustCompile(t, doubling(`{"items":{"type":"integer"}}`, depth))
 		if got := told(s.Check([]byte("[" + strings.Repeat("1,", 10_000) + `"a"]`))); got != want {
@@ -174,9 +174,9 @@ func TestExplanationsEndWithTheSteps(t *testing.T) {
 	}
 }
 
-// TestPauseEndsAnyCheck checks that a check calls Pause at least every few
+// TestPauseIsCalledRegularly checks that a check calls Pause at least every few
 // thousand steps.
-func TestPauseEndsAnyCheck(t *testing.T) {
+func TestPauseIsCalledRegularly(t *testing.T) {
 	for _, c := range costly(64 << 10) {
 		s, pauses := mustCompile(t, c.schema), 0
 		_, steps, err := s.CheckWith([]byte(c.text), Options{Pause: func() bool { pauses++; return true }})
@@ -193,8 +193,8 @@ func TestPauseEndsAnyCheck(t *testing.T) {
 	}
 }
 
-// TestPatternsAgreeWithTheStandardLibrary uses random expressions and texts.
-func TestPatternsAgreeWithTheStandardLibrary(t *testing.T) {
+// TestPatternsMatchStandardLibrary uses random expressions and texts.
+func TestPatternsMatchStandardLibrary(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))
 	atoms := []string{"a", "b", "é", ".", "[a-c]", "[^a]", `\d`, `\w`, `\b`, `\B`, "^", "$", `\pL`, "(?i:K)", "(?s:.)", "(?m:^)", "(?m:$)", `\A`, `\z`, "ab", "", "a{2,3}", "(?:a|ab)", "x?"}
 	var draw func(depth int) string

@@ -93,7 +93,7 @@ func (c *compiler) fill(p place, m map[string]any, n *node) error {
 		return p.member("$schema").fault("is not %q", dialect)
 	}
 	for _, read := range []func(*compiler, place, map[string]any, *node) error{
-		(*compiler).kinds, (*compiler).choice, (*compiler).number, (*compiler).text, (*compiler).array, (*compiler).object, (*compiler).applied, (*compiler).definitions,
+		(*compiler).kinds, (*compiler).choice, (*compiler).number, (*compiler).text, (*compiler).array, (*compiler).object, (*compiler).compileApplicators, (*compiler).definitions,
 	} {
 		if err := read(c, p, m, n); err != nil {
 			return err
@@ -303,7 +303,7 @@ func (c *compiler) array(p place, m map[string]any, n *node) error {
 	return nil
 }
 
-func (c *compiler) applied(p place, m map[string]any, n *node) (err error) {
+func (c *compiler) compileApplicators(p place, m map[string]any, n *node) (err error) {
 	if n.all, err = c.list(p, m, "allOf"); err != nil {
 		return err
 	}

@@ -64,7 +64,7 @@ func (d *doc) resolve(ref string) (any, place, error) {
 	}
 	rest, local := strings.CutPrefix(ref, "#/")
 	if !local {
-		return nil, place{}, fmt.Errorf("%s leads out of the module: a reference begins with #/", quoted(ref))
+		return nil, place{}, fmt.Errorf("%s leads out of the module: a reference begins with #/", quoteName(ref))
 	}
 	var at any = d.root
 	var where place
@@ -79,7 +79,7 @@ func (d *doc) resolve(ref string) (any, place, error) {
 			next, ok = map[string]any{}, true
 		}
 		if !ok {
-			return nil, place{}, fmt.Errorf("%s leads nowhere", quoted(ref))
+			return nil, place{}, fmt.Errorf("%s leads nowhere", quoteName(ref))
 		}
 		at, where = next, where.member(token)
 	}
@@ -136,11 +136,11 @@ func (p place) fault(format string, args ...any) error {
 func memberText(name string) string {
 	for _, c := range name {
 		if c != '_' && c != '-' && c != '$' && (c < '0' || c > '9') && (c < 'A' || c > 'Z') && (c < 'a' || c > 'z') && c < 0xa0 {
-			return "[" + quoted(name) + "]"
+			return "[" + quoteName(name) + "]"
 		}
 	}
 	if name == "" || len(name) > quotedMost {
-		return "[" + quoted(name) + "]"
+		return "[" + quoteName(name) + "]"
 	}
 	return name
 }
@@ -148,8 +148,8 @@ func memberText(name string) string {
 // quotedMost limits how much of a name is shown.
 const quotedMost = 64
 
-// quoted returns a name as error texts show it, truncated if it is long.
-func quoted(name string) string {
+// quoteName returns a name as error texts show it, truncated if it is long.
+func quoteName(name string) string {
 	if len(name) > quotedMost {
 		return strconv.Quote(strings.ToValidUTF8(name[:quotedMost], "")) + "..."
 	}

@@ -27,9 +27,9 @@ func (s *Schema) explain(w walker) ([]Violation, walker) {
 	if w.fault == tooLong {
 		return []Violation{{Text: faultTexts[w.fault]}}, w
 	}
-	w.pos, w.depth, w.fault, w.told = 0, 0, noFault, &report{compares: w.left / 2}
+	w.pos, w.depth, w.fault, w.violations = 0, 0, noFault, &report{compares: w.left / 2}
 	w.whole(s.root)
-	out := w.told.violations
+	out := w.violations.violations
 	if w.fault == notJSON || w.fault == tooDeep {
 		out = append(out[:min(len(out), MaxViolations-1)], Violation{Text: faultTexts[w.fault]})
 	}
@@ -40,14 +40,14 @@ func (s *Schema) explain(w walker) ([]Violation, walker) {
 }
 
 func (w *walker) push(name string, item int) {
-	if w.told != nil {
-		w.told.path = append(w.told.path, segment{name, item, name == ""})
+	if w.violations != nil {
+		w.violations.path = append(w.violations.path, segment{name, item, name == ""})
 	}
 }
 
 func (w *walker) pop() {
-	if w.told != nil {
-		w.told.path = w.told.path[:len(w.told.path)-1]
+	if w.violations != nil {
+		w.violations.path = w.violations.path[:len(w.violations.path)-1]
 	}
 }
 
@@ -76,73 +76,73 @@ func (r *report) add(field, text string) {
 	}
 }
 
-// tellSteps is the cost of a violation's text, in steps.
-const tellSteps = 256
+// reportSteps is the cost of a violation's text, in steps.
+const reportSteps = 256
 
-// tell reports a violation by the current value.
-func (w *walker) tell(text string) {
-	if w.told == nil || w.fault != noFault || !w.spend(tellSteps) {
+// report reports a violation by the current value.
+func (w *walker) report(text string) {
+	if w.violations == nil || w.fault != noFault || !w.spend(reportSteps) {
 		return
 	}
-	if w.told.add(w.told.field(), text); len(w.told.violations) == MaxViolations {
+	if w.violations.add(w.violations.field(), text); len(w.violations.violations) == MaxViolations {
 		w.stop(enough)
 	}
 }
 
-// telling reports whether a violation would be recorded now, so that its text
+// isReporting reports whether a violation would be recorded now, so that its text
 // is needed.
-func (w *walker) telling() bool { return w.told != nil && w.fault == noFault }
+func (w *walker) isReporting() bool { return w.violations != nil && w.fault == noFault }
 
-func (w *walker) tellBound(text string, bound *number) {
-	if w.telling() {
-		w.tell(text + bound.String())
+func (w *walker) reportBound(text string, bound *number) {
+	if w.isReporting() {
+		w.report(text + bound.String())
 	}
 }
 
-func (w *walker) tellPattern(p *pattern) {
-	if w.telling() {
-		w.tell("does not match " + quoted(p.text))
+func (w *walker) reportPattern(p *pattern) {
+	if w.isReporting() {
+		w.report("does not match " + quoteName(p.text))
 	}
 }
 
-func (w *walker) tellDependent(name, with string) {
-	if w.telling() {
-		w.tellMember([]byte(name), "is missing, and "+quoted(with)+" is there")
+func (w *walker) reportDependent(name, with string) {
+	if w.isReporting() {
+		w.reportMember([]byte(name), "is missing, and "+quoteName(with)+" is there")
 	}
 }
 
-func (w *walker) tellCount(format string, n int) {
-	if w.telling() {
-		w.tell(fmt.Sprintf(format, n))
+func (w *walker) reportCount(format string, n int) {
+	if w.isReporting() {
+		w.report(fmt.Sprintf(format, n))
 	}
 }
 
-// tellMember reports a violation by a member of the current object.
-func (w *walker) tellMember(name []byte, text string) {
-	if w.telling() {
+// reportMember reports a violation by a member of the current object.
+func (w *walker) reportMember(name []byte, text string) {
+	if w.isReporting() {
 		w.push(string(name), 0)
-		w.tell(text)
+		w.report(text)
 		w.pop()
 	}
 }
 
-func (w *walker) tellUnknown(r *objectRule, name []byte) {
-	if !w.telling() {
+func (w *walker) reportUnknown(r *objectRule, name []byte) {
+	if !w.isReporting() {
 		return
 	}
-	text := "unknown member " + quoted(string(name))
-	if nearest, found := w.nearest(name, r.listed()); found {
-		text += ", did you mean " + quoted(nearest) + "?"
-	} else if names := joined(r.listed()); names != "" {
+	text := "unknown member " + quoteName(string(name))
+	if nearest, found := w.nearest(name, r.listedMembers()); found {
+		text += ", did you mean " + quoteName(nearest) + "?"
+	} else if names := joinNames(r.listedMembers()); names != "" {
 		text += ", there are " + names
 	} else {
 		text += ", there are none"
 	}
-	w.tellMember(name, text)
+	w.reportMember(name, text)
 }
 
-// listed returns the names of the members that the schema describes, in order.
-func (r *objectRule) listed() iter.Seq[string] {
+// listedMembers returns the names of the members that the schema describes, in order.
+func (r *objectRule) listedMembers() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for i := range r.members {
 			if r.members[i].listed && !yield(r.members[i].name) {
@@ -157,25 +157,25 @@ func (w *walker) nearest(name []byte, names iter.Seq[string]) (string, bool) {
 	if len(name) > nearestMost {
 		return "", false
 	}
-	found, steps := nearest(string(name), names, w.told.compares)
-	w.told.compares -= steps
+	found, steps := nearest(string(name), names, w.violations.compares)
+	w.violations.compares -= steps
 	return found, w.spend(steps) && found != ""
 }
 
-func (w *walker) tellMissing(r *objectRule, seen *memberSet) {
+func (w *walker) reportMissing(r *objectRule, seen *memberSet) {
 	for i, m := range r.members {
-		if !w.telling() {
+		if !w.isReporting() {
 			return
 		}
 		if r.required.has(i) && !seen.has(i) {
-			w.tellMember([]byte(m.name), "is missing")
+			w.reportMember([]byte(m.name), "is missing")
 		}
 	}
 }
 
-func (w *walker) tellKind(n *node, k kinds) {
-	if w.telling() {
-		w.tell("is " + k.text() + ", not " + n.kinds.text())
+func (w *walker) reportKind(n *node, k kinds) {
+	if w.isReporting() {
+		w.report("is " + k.text() + ", not " + n.kinds.text())
 	}
 }
 
@@ -202,39 +202,39 @@ func (k kinds) text() string {
 	return out
 }
 
-func (w *walker) tellChoice(c *choice, given []byte) {
-	if !w.telling() {
+func (w *walker) reportChoice(c *choice, given []byte) {
+	if !w.isReporting() {
 		return
 	}
-	text := "is none of " + joined(slices.Values(c.names))
+	text := "is none of " + joinNames(slices.Values(c.names))
 	if len(c.numbers)+len(c.names) == 0 || len(c.numbers) > 0 {
 		text = "is none of the values that it may be"
 	}
 	if nearest, found := w.nearest(given, slices.Values(c.names)); found {
-		text += ", did you mean " + quoted(nearest) + "?"
+		text += ", did you mean " + quoteName(nearest) + "?"
 	}
-	w.tell(text)
+	w.report(text)
 }
 
-// tellNone reports that none of several schemas matches. It reports the
+// reportNone reports that none of several schemas matches. It reports the
 // violations of the schema with the fewest, among those that accept the type of
 // the value.
-func (w *walker) tellNone(list []*node, start int) {
-	if !w.telling() {
+func (w *walker) reportNone(list []*node, start int) {
+	if !w.isReporting() {
 		return
 	}
-	outer, depth, here := w.told, w.depth, w.told.field()
+	outer, depth, here := w.violations, w.depth, w.violations.field()
 	var best []Violation
 	same := false
 	for _, each := range list {
-		if !w.spend(tellSteps + len(outer.path)) {
+		if !w.spend(reportSteps + len(outer.path)) {
 			return
 		}
-		w.told = &report{path: slices.Clone(outer.path), compares: outer.compares}
+		w.violations = &report{path: slices.Clone(outer.path), compares: outer.compares}
 		w.pos = start
 		w.value(each)
-		found := w.told.violations
-		outer.compares, w.told = w.told.compares, outer
+		found := w.violations.violations
+		outer.compares, w.violations = w.violations.compares, outer
 		if w.fault == enough { // for this alternative
 			w.fault, w.depth = noFault, depth
 		}
@@ -250,13 +250,13 @@ func (w *walker) tellNone(list []*node, start int) {
 		}
 	}
 	if best == nil || same {
-		w.tellCount("fits none of %d alternatives", len(list))
+		w.reportCount("fits none of %d alternatives", len(list))
 		return
 	}
 	for _, v := range best {
-		w.told.add(v.Field, v.Text)
+		w.violations.add(v.Field, v.Text)
 	}
-	if len(w.told.violations) == MaxViolations {
+	if len(w.violations.violations) == MaxViolations {
 		w.stop(enough)
 	}
 }
@@ -273,8 +273,8 @@ func (n *number) String() string {
 	return strconv.FormatFloat(n.float, 'g', -1, 64)
 }
 
-// joined lists names for an error text; it is empty if there are none.
-func joined(names iter.Seq[string]) (text string) {
+// joinNames lists names for an error text; it is empty if there are none.
+func joinNames(names iter.Seq[string]) (text string) {
 	const most = 8
 	n := 0
 	for name := range names {
@@ -284,7 +284,7 @@ func joined(names iter.Seq[string]) (text string) {
 		if n > 1 {
 			text += ", "
 		}
-		text += quoted(name)
+		text += quoteName(name)
 	}
 	return text
 }

@@ -54,7 +54,7 @@ type walker struct {
 	fault fault
 	Options
 
-	told *report // nil while only the result matters
+	violations *report // nil while only the result matters
 }
 
 func newWalker(text []byte, o Options) walker {
@@ -94,7 +94,7 @@ func (w *walker) whole(n *node) bool {
 	}
 	w.space()
 	fits := w.value(n)
-	if w.fault != noFault || !fits && w.told == nil {
+	if w.fault != noFault || !fits && w.violations == nil {
 		return false
 	}
 	if w.space(); w.pos != len(w.text) {

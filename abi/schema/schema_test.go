@@ -32,7 +32,7 @@ const order = `{"type":"object","required":["sku"],"additionalProperties":false,
 	"items":{"type":"array","maxItems":2,"items":{"type":"object","required":["id"],"properties":{"id":{"type":"integer","minimum":1}},"additionalProperties":false}},
 	"owner":{"anyOf":[{"type":"null"},{"$ref":"#/$defs/owner"}]}}, "$defs":{"owner":{"type":"object","properties":{"name":{"type":"string"},"of":{"$ref":"#/$defs/owner"}},"additionalProperties":false}}}`
 
-func TestViolationsAreNamed(t *testing.T) {
+func TestViolationsNameTheirField(t *testing.T) {
 	s := mustCompile(t, order)
 	for _, c := range []struct{ text, want string }{
 		{`{"sku":"ab"}`, ``},
@@ -101,7 +101,7 @@ func TestKeywords(t *testing.T) {
 	}
 }
 
-func TestSchemasAreRefusedWithTheirPlace(t *testing.T) {
+func TestInvalidSchemaIsRejectedWithPath(t *testing.T) {
 	many := func(format string, n int) string {
 		var out []string
 		for i := range n {
@@ -158,8 +158,8 @@ func TestDefinitionsOfTheModule(t *testing.T) {
 	}
 }
 
-// TestChecksEnd checks that endless schemas and texts are interrupted.
-func TestChecksEnd(t *testing.T) {
+// TestEndlessChecksAreInterrupted checks that endless schemas and texts are interrupted.
+func TestEndlessChecksAreInterrupted(t *testing.T) {
 	doubling := `{"$ref":"#/$defs/d0","$defs":{"d24":{"type":"string"}`
 	for i := range 24 {
 		doubling += fmt.Sprintf(`,"d%d":{"allOf":[{"$ref":"#/$defs/d%d"},{"$ref":"#/$defs/d%d"}]}`, i, i+1, i+1)
@@ -193,9 +193,9 @@ func TestViolationsAreBounded(t *testing.T) {
 	}
 }
 
-// TestOpenChecksPassMembers checks that unknown members are allowed, and known
+// TestOpenChecksAllowUnknownMembers checks that unknown members are allowed, and known
 // ones are checked against their schemas.
-func TestOpenChecksPassMembers(t *testing.T) {
+func TestOpenChecksAllowUnknownMembers(t *testing.T) {
 	s := mustCompile(t, order)
 	for text, want := range map[string]string{
 		`{"sku":"ab","later":1,"items":[{"id":1,"x":{}}]}`: "", `{"later":1,"sku":"a"}`: "sku: has fewer than 2 characters", `{"later":1}`: "sku: is missing",
@@ -274,8 +274,8 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
-// TestSamplesFit checks that samples match their schema.
-func TestSamplesFit(t *testing.T) {
+// TestSamplesMatchTheirSchema checks that samples match their schema.
+func TestSamplesMatchTheirSchema(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for _, text := range []string{
 		order, `{}`, `{"type":["object","null"],"properties":{"amount":{"type":["integer","string"],"format":"int64"}},"additionalProperties":false}`,

@@ -11,9 +11,9 @@ func (w *walker) value(n *node) bool {
 	}
 	start := w.pos
 	fits := w.one(n)
-	if n.repeats() && w.fault == noFault && (fits || w.told != nil) {
+	if n.repeats() && w.fault == noFault && (fits || w.violations != nil) {
 		end := w.pos
-		fits = w.applied(n, start) && fits
+		fits = w.checkApplicators(n, start) && fits
 		w.pos = end
 	}
 	w.leave()
@@ -24,22 +24,22 @@ func (w *walker) value(n *node) bool {
 // it.
 func (w *walker) one(n *node) bool {
 	if n.never {
-		w.tell("is not allowed")
+		w.report("is not allowed")
 		return w.pass()
 	}
 	switch w.peek() {
 	case '{':
-		if !w.allowed(n, kindObject) {
+		if !w.checkKind(n, kindObject) {
 			return w.pass()
 		}
 		return w.object(n)
 	case '[':
-		if !w.allowed(n, kindArray) {
+		if !w.checkKind(n, kindArray) {
 			return w.pass()
 		}
 		return w.array(n)
 	case '"':
-		if !w.allowed(n, kindString) {
+		if !w.checkKind(n, kindString) {
 			return w.pass()
 		}
 		return w.textValue(n)
@@ -49,15 +49,15 @@ func (w *walker) one(n *node) bool {
 	return w.numberValue(n)
 }
 
-// allowed reports whether the schema accepts a type, and reports a violation if
+// checkKind reports whether the schema accepts a type, and reports a violation if
 // not.
-func (w *walker) allowed(n *node, k kinds) bool {
+func (w *walker) checkKind(n *node, k kinds) bool {
 	if n.kinds != 0 && n.kinds&k == 0 {
-		w.tellKind(n, k)
+		w.reportKind(n, k)
 		return false
 	}
 	if n.choice != nil && k&(kindObject|kindArray) != 0 {
-		w.tellChoice(n.choice, nil)
+		w.reportChoice(n.choice, nil)
 		return false
 	}
 	return true
@@ -65,7 +65,7 @@ func (w *walker) allowed(n *node, k kinds) bool {
 
 // pass skips a value that does not match.
 func (w *walker) pass() bool {
-	if w.told != nil {
+	if w.violations != nil {
 		w.skip()
 	}
 	return false
@@ -80,11 +80,11 @@ func (w *walker) wordValue(n *node) bool {
 	if c == 'n' {
 		k = kindNull
 	}
-	if !w.allowed(n, k) {
+	if !w.checkKind(n, k) {
 		return false
 	}
 	if n.choice != nil && (n.choice.kinds&k == 0 || k == kindBool && !n.choice.truth[truth(c == 't')]) {
-		w.tellChoice(n.choice, nil)
+		w.reportChoice(n.choice, nil)
 		return false
 	}
 	return true
@@ -106,7 +106,7 @@ func (w *walker) numberValue(n *node) bool {
 	if v.whole() {
 		k |= kindInteger
 	}
-	if !w.allowed(n, k) {
+	if !w.checkKind(n, k) {
 		return false
 	}
 	fits := true
@@ -115,11 +115,11 @@ func (w *walker) numberValue(n *node) bool {
 			return false
 		}
 		if fits = n.choice.hasNumber(&v); !fits {
-			w.tellChoice(n.choice, nil)
+			w.reportChoice(n.choice, nil)
 		}
 	}
 	if n.format != noFormat && k&kindInteger != 0 && !n.format.holds(&v) {
-		w.tell("is beyond 64 bits")
+		w.report("is beyond 64 bits")
 		fits = false
 	}
 	return w.numberRule(n.number, &v) && fits
@@ -130,15 +130,15 @@ func (w *walker) numberRule(r *numberRule, v *number) bool {
 	case r == nil:
 		return true
 	case r.least != nil && v.compare(r.least) < 0:
-		w.tellBound("is less than ", r.least)
+		w.reportBound("is less than ", r.least)
 	case r.most != nil && v.compare(r.most) > 0:
-		w.tellBound("is more than ", r.most)
+		w.reportBound("is more than ", r.most)
 	case r.above != nil && v.compare(r.above) <= 0:
-		w.tellBound("is not more than ", r.above)
+		w.reportBound("is not more than ", r.above)
 	case r.below != nil && v.compare(r.below) >= 0:
-		w.tellBound("is not less than ", r.below)
+		w.reportBound("is not less than ", r.below)
 	case r.multipleOf != nil && !v.multipleOf(r.multipleOf):
-		w.tellBound("is not a multiple of ", r.multipleOf)
+		w.reportBound("is not a multiple of ", r.multipleOf)
 	default:
 		return true
 	}
@@ -165,12 +165,12 @@ func (w *walker) textValue(n *node) bool {
 func (w *walker) textRules(n *node, text []byte) bool {
 	if n.choice != nil {
 		if _, among := n.choice.text[string(text)]; !among {
-			w.tellChoice(n.choice, text)
+			w.reportChoice(n.choice, text)
 			return false
 		}
 	}
 	if n.format != noFormat && !n.format.fits(text) {
-		w.tell("is not a number of 64 bits in digits")
+		w.report("is not a number of 64 bits in digits")
 		return false
 	}
 	r := n.text
@@ -180,15 +180,15 @@ func (w *walker) textRules(n *node, text []byte) bool {
 	if r.least > 0 || r.most >= 0 {
 		switch count := utf8.RuneCount(text); {
 		case count < r.least:
-			w.tellCount("has fewer than %d characters", r.least)
+			w.reportCount("has fewer than %d characters", r.least)
 			return false
 		case r.most >= 0 && count > r.most:
-			w.tellCount("has more than %d characters", r.most)
+			w.reportCount("has more than %d characters", r.most)
 			return false
 		}
 	}
 	if r.pattern != nil && !w.matches(r.pattern, text) {
-		w.tellPattern(r.pattern) // no violation if the match was interrupted
+		w.reportPattern(r.pattern) // no violation if the match was interrupted
 		return false
 	}
 	return true
@@ -215,7 +215,7 @@ func (w *walker) array(n *node) bool {
 			break
 		}
 		fits = w.item(r, count, &hits) && fits
-		if w.fault != noFault || !fits && w.told == nil {
+		if w.fault != noFault || !fits && w.violations == nil {
 			return false
 		}
 		if w.space(); w.take(']') {
@@ -228,13 +228,13 @@ func (w *walker) array(n *node) bool {
 	}
 	switch {
 	case count < r.least:
-		w.tellCount("has fewer than %d items", r.least)
+		w.reportCount("has fewer than %d items", r.least)
 	case r.most >= 0 && count > r.most:
-		w.tellCount("has more than %d items", r.most)
+		w.reportCount("has more than %d items", r.most)
 	case r.contains != nil && hits < r.leastHits:
-		w.tellCount("has fewer than %d items of those that it needs", r.leastHits)
+		w.reportCount("has fewer than %d items of those that it needs", r.leastHits)
 	case r.contains != nil && r.mostHits >= 0 && hits > r.mostHits:
-		w.tellCount("has more than %d items of those that it needs", r.mostHits)
+		w.reportCount("has more than %d items of those that it needs", r.mostHits)
 	default:
 		return fits
 	}
@@ -268,21 +268,21 @@ func (w *walker) item(r *arrayRule, i int, hits *int) bool {
 // silently checks a value without collecting violations. If it does not match,
 // it returns to the start of the value.
 func (w *walker) silently(n *node) bool {
-	told, start, depth := w.told, w.pos, w.depth
-	w.told = nil
+	told, start, depth := w.violations, w.pos, w.depth
+	w.violations = nil
 	fits := w.value(n)
-	if w.told = told; !fits {
+	if w.violations = told; !fits {
 		w.pos, w.depth = start, depth
 	}
 	return fits
 }
 
-// applied checks the value at start against the schemas that n applies to it.
-func (w *walker) applied(n *node, start int) bool {
+// checkApplicators checks the value at start against the schemas that n applies to it.
+func (w *walker) checkApplicators(n *node, start int) bool {
 	fits := true
 	for _, each := range n.all {
 		w.pos = start
-		if fits = w.value(each) && fits; w.fault != noFault || !fits && w.told == nil {
+		if fits = w.value(each) && fits; w.fault != noFault || !fits && w.violations == nil {
 			return false
 		}
 	}
@@ -295,7 +295,7 @@ func (w *walker) applied(n *node, start int) bool {
 	if n.not != nil {
 		w.pos = start
 		if w.silently(n.not) {
-			w.tell("is what it must not be")
+			w.report("is what it must not be")
 			fits = false
 		}
 	}
@@ -323,7 +323,7 @@ func (w *walker) anyOf(list []*node, start int) bool {
 			return false
 		}
 	}
-	w.tellNone(list, start)
+	w.reportNone(list, start)
 	return false
 }
 
@@ -342,9 +342,9 @@ func (w *walker) oneOf(list []*node, start int) bool {
 	case 1:
 		return true
 	case 0:
-		w.tellNone(list, start)
+		w.reportNone(list, start)
 	default:
-		w.tellCount("fits %d alternatives, and may fit one", hits)
+		w.reportCount("fits %d alternatives, and may fit one", hits)
 	}
 	return false
 }

@@ -13,7 +13,7 @@ func (w *walker) object(n *node) bool {
 			break
 		}
 		fits = w.member(r, &seen, &next) && fits
-		if w.fault != noFault || !fits && w.told == nil {
+		if w.fault != noFault || !fits && w.violations == nil {
 			return false
 		}
 		if w.space(); w.take('}') {
@@ -26,18 +26,18 @@ func (w *walker) object(n *node) bool {
 		w.space()
 	}
 	if seen.lacks(&r.required) {
-		w.tellMissing(r, &seen)
+		w.reportMissing(r, &seen)
 		fits = false
 	}
 	switch {
 	case count < r.least:
-		w.tellCount("has fewer than %d members", r.least)
+		w.reportCount("has fewer than %d members", r.least)
 		fits = false
 	case r.most >= 0 && count > r.most:
-		w.tellCount("has more than %d members", r.most)
+		w.reportCount("has more than %d members", r.most)
 		fits = false
 	}
-	if len(r.dependent) > 0 && (fits || w.told != nil) {
+	if len(r.dependent) > 0 && (fits || w.violations != nil) {
 		end := w.pos
 		fits = w.dependents(r, &seen, start) && fits
 		w.pos = end
@@ -58,13 +58,13 @@ func (w *walker) member(r *objectRule, seen *memberSet, next *int) bool {
 	}
 	i, known, fits := r.find(name, *next), false, true
 	if r.names != nil {
-		fits = w.nameFits(r.names, name, at)
+		fits = w.checkName(r.names, name, at)
 	}
 	value := w.pos
 	var rule *node
 	if i >= 0 {
 		if *next = i + 1; seen.has(i) {
-			w.tellMember(name, "is there twice")
+			w.reportMember(name, "is there twice")
 			fits = false
 		}
 		seen.set(i)
@@ -77,7 +77,7 @@ func (w *walker) member(r *objectRule, seen *memberSet, next *int) bool {
 	}
 	end := w.pos
 	for j := range r.patterns {
-		if w.fault != noFault || !fits && w.told == nil {
+		if w.fault != noFault || !fits && w.violations == nil {
 			return false
 		}
 		if w.matches(r.patterns[j].pattern, name) {
@@ -91,7 +91,7 @@ func (w *walker) member(r *objectRule, seen *memberSet, next *int) bool {
 	case r.others == nil, r.others.never && w.Open:
 		fits = w.skip() && fits
 	case r.others.never:
-		w.tellUnknown(r, name)
+		w.reportUnknown(r, name)
 		return w.pass()
 	default:
 		fits = w.memberValue(r.others, name) && fits
@@ -101,7 +101,7 @@ func (w *walker) member(r *objectRule, seen *memberSet, next *int) bool {
 
 // memberValue checks the value of a member.
 func (w *walker) memberValue(n *node, name []byte) bool {
-	if w.told == nil {
+	if w.violations == nil {
 		return w.value(n)
 	}
 	w.push(string(name), 0)
@@ -110,13 +110,13 @@ func (w *walker) memberValue(n *node, name []byte) bool {
 	return fits
 }
 
-// nameFits checks the name of a member, whose opening quote is at at.
-func (w *walker) nameFits(n *node, name []byte, at int) bool {
+// checkName checks the name of a member, whose opening quote is at at.
+func (w *walker) checkName(n *node, name []byte, at int) bool {
 	value := w.pos
 	w.pos = at
 	fits := w.silently(n)
 	if w.pos = value; !fits {
-		w.tellMember(name, "is no name that a member may have here")
+		w.reportMember(name, "is no name that a member may have here")
 	}
 	return fits
 }
@@ -135,7 +135,7 @@ func (w *walker) dependents(r *objectRule, seen *memberSet, start int) bool {
 		}
 		for _, other := range d.required {
 			if !seen.has(other) {
-				w.tellDependent(r.members[other].name, r.members[d.member].name)
+				w.reportDependent(r.members[other].name, r.members[d.member].name)
 				fits = false
 			}
 		}
@@ -143,7 +143,7 @@ func (w *walker) dependents(r *objectRule, seen *memberSet, start int) bool {
 			w.pos = start
 			fits = w.value(d.node) && fits
 		}
-		if w.fault != noFault || !fits && w.told == nil {
+		if w.fault != noFault || !fits && w.violations == nil {
 			return false
 		}
 	}

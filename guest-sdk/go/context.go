@@ -131,7 +131,7 @@ func (c *Context) Random() uint64 { // splitmix64
 func (c *Context) Emit(value any, tags ...string) {
 	e := c.def.eventOf(typeWord(value))
 	if e == nil {
-		e, value = c.pointedAt(value)
+		e, value = c.eventOfPointer(value)
 	}
 	g := c.guest
 	out, mark := abi.BeginFrame(g.out, abi.OutEvent)
@@ -152,8 +152,8 @@ func (c *Context) Emit(value any, tags ...string) {
 	}
 }
 
-// pointedAt finds the event for a pointer to its type.
-func (c *Context) pointedAt(value any) (*event, any) {
+// eventOfPointer finds the event for a pointer to its type.
+func (c *Context) eventOfPointer(value any) (*event, any) {
 	v := reflect.ValueOf(value)
 	if v.Kind() == reflect.Pointer && !v.IsNil() {
 		if e := c.def.eventOf(typeWord(v.Elem().Interface())); e != nil {

@@ -145,7 +145,7 @@ func (d *definition) describe(s *jsonplan.Schemas) typeText {
 		for last+1 < len(d.upcasts.list) && d.upcasts.list[last+1].name == u.name {
 			last++
 		}
-		to := versioned(u.name, d.upcasts.list[last].version+1)
+		to := versionedName(u.name, d.upcasts.list[last].version+1)
 		t.Events = append(t.Events, eventTypeText{u.stored, to, d.schema(s, u.in, jsonplan.Written)})
 	}
 	return t

@@ -85,7 +85,7 @@ func (g *Guest) Load(typ int32, handle int64, input []byte) abi.LoadStatus {
 	if version := request.StateVersion; version == 0 || version == uint64(d.stateForms.version) {
 		state, status = d.load(request.Snapshot)
 	} else {
-		state, status = d.migrated(version, request.Snapshot)
+		state, status = d.migrate(version, request.Snapshot)
 	}
 	if status == abi.LoadDone {
 		*g.place(handle) = entity{d, state, string(request.EntityID)}
@@ -147,7 +147,7 @@ func (e *entity) apply(body []byte) error {
 	if err != nil {
 		return err
 	}
-	event, payload, err := e.def.newest(in.Type, in.Payload)
+	event, payload, err := e.def.upcastToNewest(in.Type, in.Payload)
 	if err != nil {
 		return err
 	}

@@ -20,7 +20,7 @@ func newcomers() *hostd.Type[named] {
 
 // Goal: whichever handles a host uses, each is one entity from its load until
 // it is dropped.
-func TestHandlesTellEntitiesApart(t *testing.T) {
+func TestHandlesIdentifyEntities(t *testing.T) {
 	g := hostd.NewGuest("handles", "1.0.0", newcomers())
 	handles := []int64{70_000, 0, 255, 256, 511, 1 << 20}
 	load := func(handle int64, id string) {

@@ -183,7 +183,7 @@ func TestSchedules(t *testing.T) {
 	d.FromTimerDue(due).When("start", nil).Reply(due.UnixNano())
 }
 
-func TestEverythingElseACommandCanDo(t *testing.T) {
+func TestCommandOutputs(t *testing.T) {
 	now := time.Date(2026, 3, 1, 0, 0, 0, 0, time.UTC)
 	d := hostdtest.New(t, orders()).ID("o-1").At(now)
 	r := d.When("pay", nil).Events(paid{now.UnixNano()})
@@ -213,7 +213,7 @@ func TestEverythingElseACommandCanDo(t *testing.T) {
 	}
 }
 
-func TestContextTellsWhatTheHostSaid(t *testing.T) {
+func TestContextReturnsHostInput(t *testing.T) {
 	d := hostdtest.New(t, orders()).ID("o-9").At(time.Unix(5, 6)).Given(lineWas{"a"})
 	first := string(d.CommandID("c-7").When("who", nil).Output().Reply)
 	for _, want := range []string{`"id":"o-9"`, `"command":"c-7"`, `"sequence":1`, `"now":5000000006`, `"source":{"Kind":1,"EntityType":"","EntityID":""}`} {
@@ -307,7 +307,7 @@ func TestUnreadableSnapshot(t *testing.T) {
 	}
 }
 
-func TestApplyRefusesWhatItCannotRead(t *testing.T) {
+func TestApplyRejectsUndecodableEvents(t *testing.T) {
 	for name, batch := range map[string][]byte{
 		"unknown type": abi.AppendInputEvent(nil, 1, 0, "renamed", nil),
 		"bad payload":  abi.AppendInputEvent(nil, 1, 0, "line-added", []byte(`{"Line":1}`)),
@@ -321,7 +321,7 @@ func TestApplyRefusesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-func TestWhatCannotHappenPanics(t *testing.T) {
+func TestContractViolationsByHostPanic(t *testing.T) {
 	g := hostd.NewGuest("shop", "", orders())
 	g.Load(0, 0, nil)
 	for name, f := range map[string]func(){
@@ -335,7 +335,7 @@ func TestWhatCannotHappenPanics(t *testing.T) {
 	}
 }
 
-func TestRegistrationSaysWhatIsWrong(t *testing.T) {
+func TestInvalidRegistrationPanicsWithReason(t *testing.T) {
 	handler := func(*hostd.Context, *order, hostd.None) (hostd.None, error) { return hostd.None{}, nil }
 	entity := func() *hostd.Type[order] { return hostd.Entity[order]("order", hostd.JSON) }
 	for want, f := range map[string]func(){
@@ -388,9 +388,9 @@ func mustPanic(t *testing.T, name, want string, f func()) {
 	f()
 }
 
-// TestLongNames checks that a name that does not fit a frame exceeds a limit of
+// TestOverlongNamesDoNotPanic checks that a name that does not fit a frame exceeds a limit of
 // the host, and does not make the guest panic.
-func TestLongNames(t *testing.T) {
+func TestOverlongNamesDoNotPanic(t *testing.T) {
 	e := hostd.Entity[int]("t", hostd.JSON)
 	for name, do := range map[string]func(c *hostd.Context, long string) error{
 		"id": func(c *hostd.Context, long string) error { c.Send("other", long, "do", nil); return nil },

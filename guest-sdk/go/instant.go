@@ -23,19 +23,19 @@ const (
 
 // Add returns the instant d after i. The result saturates at Never and at the
 // earliest Instant.
-func (i Instant) Add(d Duration) Instant { return Instant(saturated(int64(i), int64(d))) }
+func (i Instant) Add(d Duration) Instant { return Instant(addSaturating(int64(i), int64(d))) }
 
 // Sub returns i minus earlier, or the longest Duration if the difference
 // exceeds it.
 func (i Instant) Sub(earlier Instant) Duration {
 	if earlier == -1<<63 { // it has no negative
-		return Duration(saturated(saturated(int64(i), 1<<63-1), 1))
+		return Duration(addSaturating(addSaturating(int64(i), 1<<63-1), 1))
 	}
-	return Duration(saturated(int64(i), -int64(earlier)))
+	return Duration(addSaturating(int64(i), -int64(earlier)))
 }
 
-// saturated returns a+b, limited to the range of int64.
-func saturated(a, b int64) int64 {
+// addSaturating returns a+b, limited to the range of int64.
+func addSaturating(a, b int64) int64 {
 	switch sum := a + b; {
 	case b > 0 && sum < a:
 		return 1<<63 - 1

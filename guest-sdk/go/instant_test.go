@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-func TestInstantsDoNotWrapAround(t *testing.T) {
+func TestInstantArithmeticSaturates(t *testing.T) {
 	const first, last = Instant(math.MinInt64), Instant(math.MaxInt64)
 	for _, c := range []struct {
 		from Instant

@@ -92,8 +92,8 @@ func (d *definition) linkStates() {
 	}
 }
 
-// migrated decodes a state of an earlier version and migrates it.
-func (d *definition) migrated(version uint64, snapshot []byte) (unsafe.Pointer, abi.LoadStatus) {
+// migrate decodes a state of an earlier version and migrates it.
+func (d *definition) migrate(version uint64, snapshot []byte) (unsafe.Pointer, abi.LoadStatus) {
 	first := slices.IndexFunc(d.stateForms.older, func(m migration) bool { return uint64(m.version) == version })
 	if first < 0 {
 		return nil, abi.LoadUnreadable

@@ -80,9 +80,9 @@ func TestManifestOfMigratedStates(t *testing.T) {
 	}
 }
 
-// TestUnreadStates checks that a version without a migration is rejected, and
+// TestUnreadableStatesAreRejected checks that a version without a migration is rejected, and
 // so is a state that does not match its version.
-func TestUnreadStates(t *testing.T) {
+func TestUnreadableStatesAreRejected(t *testing.T) {
 	g := hostd.NewGuest("shop", "", drafts())
 	for _, tt := range []struct {
 		version uint64
@@ -99,9 +99,9 @@ func TestUnreadStates(t *testing.T) {
 	}
 }
 
-// TestMigrationsThatDoNotFit checks that the declared migrations must lead from
+// TestMigrationsMustReachCurrentVersion checks that the declared migrations must lead from
 // each version to the current state.
-func TestMigrationsThatDoNotFit(t *testing.T) {
+func TestMigrationsMustReachCurrentVersion(t *testing.T) {
 	type T = hostd.Type[draft3]
 	for says, declare := range map[string]func(d *T){
 		"a version of a state is 1 to 1000": func(d *T) { hostd.MigrateState(d, 0, upDraft2) },

@@ -77,13 +77,13 @@ func ValidSchedule(expression string) bool {
 			return false
 		}
 	}
-	return parts[2][0] != '*' && parts[4][0] != '*' || comes(sets[2], sets[3], sets[4])
+	return parts[2][0] != '*' && parts[4][0] != '*' || occurs(sets[2], sets[3], sets[4])
 }
 
-// comes reports whether one of the days occurs in one of the months on one of
+// occurs reports whether one of the days occurs in one of the months on one of
 // the weekdays. It checks ten years, more than the eight
 // that can lie between two 29 Februaries.
-func comes(days, months, weekdays uint64) bool {
+func occurs(days, months, weekdays uint64) bool {
 	weekdays |= weekdays >> 7 // Sunday is both 0 and 7
 	weekday := 6              // of 1 January 2000
 	for year := range 10 {

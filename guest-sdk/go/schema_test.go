@@ -114,7 +114,7 @@ func TestDerivedSchemas(t *testing.T) {
 	}
 }
 
-func TestSchemasCanBeLeftOut(t *testing.T) {
+func TestNoSchemasOmitsSchemas(t *testing.T) {
 	typ := Entity[holder]("bare", JSON, NoSchemas())
 	Command(typ, "do", func(*Context, *holder, tree) (holder, error) { return holder{}, nil })
 	m, err := manifest.Parse(NewGuest("m", "", typ).Describe())
@@ -130,7 +130,7 @@ func TestSchemasCanBeLeftOut(t *testing.T) {
 	}
 }
 
-func TestTagsThatSayNothingPanic(t *testing.T) {
+func TestInvalidTagsPanic(t *testing.T) {
 	for name, declare := range map[string]func(){
 		"hostd option requird is not known": func() {
 			Entity[struct {

@@ -62,7 +62,7 @@ func Upcast[S, Old, New any](t *Type[S], name string, version int, up func(Old) 
 		made      New
 	)
 	d.upcasts.list = append(d.upcasts.list, upcast{
-		name: name, version: version, stored: versioned(name, version),
+		name: name, version: version, stored: versionedName(name, version),
 		in: in, takes: typeWord(zero), gives: typeWord(made),
 		run: func(dst, payload []byte) ([]byte, error) {
 			old = zero
@@ -78,8 +78,8 @@ func Upcast[S, Old, New any](t *Type[S], name string, version int, up func(Old) 
 // maxEventVersion limits the versions of an event.
 const maxEventVersion = 1000
 
-// versioned returns the type of the stored events of a version.
-func versioned(name string, version int) string {
+// versionedName returns the type of the stored events of a version.
+func versionedName(name string, version int) string {
 	if version == 1 {
 		return name
 	}
@@ -106,7 +106,7 @@ func (d *definition) link() {
 		if at < 0 || d.events[at].typ != next {
 			panic(what + " is not upcast to what the event is")
 		}
-		d.events[at].name = versioned(u.name, u.version+1)
+		d.events[at].name = versionedName(u.name, u.version+1)
 	}
 	// The versioned name could be the name of another event.
 	for i := range d.events {
@@ -129,10 +129,10 @@ func (d *definition) upcastOf(name []byte) *upcast {
 	return nil
 }
 
-// newest returns the current event of a stored one, with its upcast payload;
+// upcastToNewest returns the current event of a stored one, with its upcast payload;
 // nil for a type that is not declared. The payload is valid until the next
 // call.
-func (d *definition) newest(name, payload []byte) (*event, []byte, error) {
+func (d *definition) upcastToNewest(name, payload []byte) (*event, []byte, error) {
 	if e := d.event(name); e != nil {
 		return e, payload, nil
 	}
@@ -149,7 +149,7 @@ func (d *definition) newest(name, payload []byte) (*event, []byte, error) {
 			return nil, nil, err
 		}
 		payload = *into
-		next := versioned(u.name, u.version+1)
+		next := versionedName(u.name, u.version+1)
 		if e := d.event([]byte(next)); e != nil {
 			return e, payload, nil
 		}
@@ -193,7 +193,7 @@ func (g *Guest) upcast(d *definition, in abi.InputEvent) error {
 	if d.durable {
 		return g.upcastState(d, in)
 	}
-	event, payload, err := d.newest(in.Type, in.Payload)
+	event, payload, err := d.upcastToNewest(in.Type, in.Payload)
 	switch {
 	case err != nil:
 		return err
@@ -209,15 +209,15 @@ func (g *Guest) upcast(d *definition, in abi.InputEvent) error {
 func (g *Guest) upcastState(d *definition, in abi.InputEvent) error {
 	for i := range d.stateForms.older {
 		version := d.stateForms.older[i].version
-		if versioned(stateEvent, version) != string(in.Type) {
+		if versionedName(stateEvent, version) != string(in.Type) {
 			continue
 		}
-		state, status := d.migrated(uint64(version), in.Payload)
+		state, status := d.migrate(uint64(version), in.Payload)
 		if status != abi.LoadDone {
 			return &abi.NameError{Noun: "the state", Reason: "cannot be read"}
 		}
 		text, err := d.state.Append(nil, state)
-		g.out = abi.AppendEvent(g.out, versioned(stateEvent, d.stateForms.version), text)
+		g.out = abi.AppendEvent(g.out, versionedName(stateEvent, d.stateForms.version), text)
 		return err
 	}
 	g.out = abi.AppendEvent(g.out, string(in.Type), in.Payload)

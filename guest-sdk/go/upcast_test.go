@@ -87,9 +87,9 @@ func TestManifestOfUpcastEvents(t *testing.T) {
 	}
 }
 
-// TestUpcastsThatDoNotFit checks that the declared upcasts must lead from each
+// TestUpcastsMustReachCurrentVersion checks that the declared upcasts must lead from each
 // version to the current event.
-func TestUpcastsThatDoNotFit(t *testing.T) {
+func TestUpcastsMustReachCurrentVersion(t *testing.T) {
 	type T = hostd.Type[basket]
 	placed := func(b *T) { hostd.Event(b, "placed", func(*basket, placed3) {}) }
 	for says, declare := range map[string]func(b *T){

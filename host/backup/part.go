@@ -189,15 +189,15 @@ func (p *Part) await(ctx context.Context, number uint64, ch chan outcome) outcom
 	}
 }
 
-// Applied must be called with the apply result of each entry whose proposal
+// OnApplied must be called with the apply result of each entry whose proposal
 // number has the bit Foreign, which means that no executor proposed it.
-func (p *Part) Applied(v *eventlog.Verdict) {
+func (p *Part) OnApplied(v *eventlog.Verdict) {
 	p.tell(v.Proposal, outcome{index: v.Index, err: v.Err})
 }
 
-// Dropped must be called if a proposal whose number has the bit Foreign never
+// OnDropped must be called if a proposal whose number has the bit Foreign never
 // entered the log.
-func (p *Part) Dropped(proposal uint64, err error) {
+func (p *Part) OnDropped(proposal uint64, err error) {
 	if err == nil {
 		err = errors.New("dropped")
 	}

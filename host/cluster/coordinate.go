@@ -333,7 +333,7 @@ func (l *leading) push(ctx context.Context, node sharding.NodeID, term sharding.
 }
 
 // propose executes one command of a plan. refused is the metadata's rejection,
-// if any. goesOn is false if the rest of the plan must be dropped.
+// if any. mayContinue is false if the rest of the plan must be dropped.
 func (l *leading) propose(ctx context.Context, term sharding.Term, command []byte) (refused error, goesOn bool) {
 	if now, leads := l.m.opts.Metadata.Leads(); !leads || now != term {
 		return nil, false

@@ -40,7 +40,7 @@ func newWorld(t *testing.T) *world {
 			t.Fatal(i, err)
 		}
 	}
-	r, err := entity.NewShardRouter(entity.ShardRouterOptions{Lanes: 1, Shards: 2, Lane: entity.Options{Journal: noJournal{}}})
+	r, err := entity.NewShardRouter(entity.ShardRouterOptions{Executors: 1, Shards: 2, Executor: entity.Options{Journal: noJournal{}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -419,8 +419,8 @@ func (m *Metadata) lose(err error) {
 	}
 }
 
-// Applied implements entity.MetadataRequests.
-func (m *Metadata) Applied(v eventlog.Verdict) {
+// OnApplied implements entity.MetadataRequests.
+func (m *Metadata) OnApplied(v eventlog.Verdict) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if errors.Is(v.Err, eventlog.ErrStopped) {
@@ -450,10 +450,10 @@ func (m *Metadata) Renewed() {
 	m.announce()
 }
 
-// Installed is called when the state was replaced by a snapshot, or, if stopped
+// OnInstalled is called when the state was replaced by a snapshot, or, if stopped
 // is not nil, when this node's replica stopped because it cannot read the
 // snapshot.
-func (m *Metadata) Installed(index uint64, stopped error) {
+func (m *Metadata) OnInstalled(index uint64, stopped error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.stopped = stopped; stopped == nil {
@@ -464,8 +464,8 @@ func (m *Metadata) Installed(index uint64, stopped error) {
 	m.announce()
 }
 
-// Dropped implements entity.MetadataRequests.
-func (m *Metadata) Dropped(fence sharding.Term, proposal uint64) {
+// OnDropped implements entity.MetadataRequests.
+func (m *Metadata) OnDropped(fence sharding.Term, proposal uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if ch := m.waiting[proposal]; ch != nil && fence == m.elected {

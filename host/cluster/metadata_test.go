@@ -65,7 +65,7 @@ func newMetadata(t *testing.T) (*Metadata, *committing) {
 func (l *committing) commit(data []byte) {
 	l.index++
 	for _, v := range l.machine.Apply(sharding.MetaShard, []journal.Committed{{Index: l.index, Term: 1, Data: data}}) {
-		l.sink.Applied(v)
+		l.sink.OnApplied(v)
 	}
 }
 
@@ -170,7 +170,7 @@ func TestSnapshotOfALaterReleaseStopsTheMetadata(t *testing.T) {
 	if !errors.Is(err, journal.ErrUnsupported) || !strings.Contains(err.Error(), `"policies/later"`) {
 		t.Fatalf("replaced: %v", err)
 	}
-	m.Installed(log.index+10, &eventlog.StoppedError{Index: log.index + 10, Cause: err})
+	m.OnInstalled(log.index+10, &eventlog.StoppedError{Index: log.index + 10, Cause: err})
 	if _, created := m.View().Cluster(); !created || m.AppliedIndex() != applied {
 		t.Errorf("applied %d, of %d; what was known is gone: %v", m.AppliedIndex(), applied, !created)
 	}
@@ -182,7 +182,7 @@ func TestSnapshotOfALaterReleaseStopsTheMetadata(t *testing.T) {
 	if err := m.Await(ctx, log.index+10); !errors.Is(err, journal.ErrUnsupported) {
 		t.Errorf("caught up: %v", err)
 	}
-	m.Installed(log.index+11, nil)
+	m.OnInstalled(log.index+11, nil)
 	if err := m.Stopped(); err != nil || m.AppliedIndex() != log.index+11 {
 		t.Errorf("after another snapshot: applied %d, stopped %v", m.AppliedIndex(), err)
 	}

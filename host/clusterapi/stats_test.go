@@ -81,7 +81,7 @@ func TestRatesAreThoseOfThePeriod(t *testing.T) {
 	}
 }
 
-// TestTypesAreBounded: the types with the most commands are reported.
+// TestStageSeriesAreBounded: the types with the most commands are reported.
 func TestTypesAreBounded(t *testing.T) {
 	from, to := &Sample{At: time.Unix(1, 0)}, &Sample{At: time.Unix(2, 0), Types: map[string]TypeCounts{}}
 	for i := range 250 {

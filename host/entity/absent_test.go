@@ -9,10 +9,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestNewEntitiesAreNotRead checks that the first command of an entity that is
+// TestFirstCommandOfAbsentEntityReadsNothing checks that the first command of an entity that is
 // known to have no record is decided in the same turn without reading, and that
 // an evicted entity is read.
-func TestNewEntitiesAreNotRead(t *testing.T) {
+func TestFirstCommandOfAbsentEntityReadsNothing(t *testing.T) {
 	w := quiet(t)
 	w.core.stats.Loads = 1 // the world reports every second load as absent
 	first := func(id string) (read bool) {

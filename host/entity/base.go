@@ -20,27 +20,27 @@ type base struct {
 	now      time.Time // of this turn
 	stats    Stats
 
-	shards map[sharding.ShardID]*shard
-	ready  fairQueue[*entity]   // entities that have a turn to take, by caller
-	dirty  []*shard             // shards with an open batch or an unrequested ReadIndex round
-	away   map[*entity]struct{} // entities outside memory, or held up, that may have requests waiting
-	owed   int                  // unanswered requests of all shards
-	rounds uint64               // ReadIndex rounds requested by this executor, over all shards
-	intake *deliveryIntake      // deliveries that wait
+	shards   map[sharding.ShardID]*shard
+	ready    fairQueue[*entity]   // entities that have a turn to take, by caller
+	dirty    []*shard             // shards with an open batch or an unrequested ReadIndex round
+	unloaded map[*entity]struct{} // entities outside memory, or held up, that may have requests waiting
+	owed     int                  // unanswered requests of all shards
+	rounds   uint64               // ReadIndex rounds requested by this executor, over all shards
+	intake   *deliveryIntake      // deliveries that wait
 
 	windows windows
 }
 
 // enqueue queues an entity for a turn with its guest.
 func (b *base) enqueue(e *entity) {
-	if !e.queued && !e.blocked && !e.awaitsBinding && !e.stalled {
+	if !e.queued && !e.blocked && !e.awaitsActivation && !e.stalled {
 		e.queued = true
-		b.ready.Push(e.asker(), e.id.Type, e)
+		b.ready.Push(e.firstCaller(), e.id.Type, e)
 	}
 }
 
-// asker is the caller of the first request in the entity's queue.
-func (e *entity) asker() (who *principal.Principal) {
+// firstCaller is the caller of the first request in the entity's queue.
+func (e *entity) firstCaller() (who *principal.Principal) {
 	if e.waiting.Len() > 0 {
 		who = e.waiting.First().Principal
 	}
@@ -49,12 +49,12 @@ func (e *entity) asker() (who *principal.Principal) {
 
 // finish completes a request that is not counted by a shard.
 func (b *base) finish(r *request.Request, res request.Result) {
-	r.Lane.Leave()
+	r.Exec.Leave()
 	r.Result = res
 	r.Done.Complete(r)
 }
 
-func (b *base) pastDeadline(r *request.Request) bool {
+func (b *base) isPastDeadline(r *request.Request) bool {
 	return !r.Deadline.IsZero() && r.Deadline.Before(b.now)
 }
 
@@ -76,11 +76,11 @@ func (b *base) typeOf(id sharding.EntityID) *Type {
 	return b.opts.Types.Lookup(id.Type).For(id)
 }
 
-// outdated reports whether the entity must not write records in its present
+// isOutdated reports whether the entity must not write records in its present
 // state, because another module serves it now or writes of its type are paused.
-func (b *base) outdated(e *entity) bool {
+func (b *base) isOutdated(e *entity) bool {
 	t := b.typeOf(e.id)
-	return !t.Same(e.typ) || t.Muted
+	return !t.Same(e.typ) || t.WritesPaused
 }
 
 // key is the hash by which an entity is found and counted.

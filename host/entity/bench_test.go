@@ -52,7 +52,7 @@ type bench struct {
 	done    int
 }
 
-func (j *bench) Visit(v *guestCall) bool { v.Exec(nil); return true }
+func (j *bench) Call(v *guestCall) bool { v.Exec(nil); return true }
 
 func (j *bench) Propose(_ sharding.ShardID, fence sharding.Term, n uint64, _ []byte) error {
 	j.flights = append(j.flights, flight{term: fence, proposal: n})
@@ -67,9 +67,9 @@ func (j *bench) ReadIndex(_ sharding.ShardID, token uint64) error {
 func (j *bench) Busy() bool                { return false }
 func (j *bench) Complete(*request.Request) { j.done++ }
 
-func (j *bench) existing(*autostartScan) {}
+func (j *bench) existing(*alwaysOnScan) {}
 
-func (j *bench) lookUp(q *inquiry) { j.core.answered(q) }
+func (j *bench) lookUp(q *inquiry) { j.core.finishInquiry(q) }
 
 // noTimers is a journal without timers.
 type noTimers struct{}
@@ -80,7 +80,7 @@ func (noTimers) DueTimers(context.Context, sharding.ShardID, int64, int, func(sh
 
 func (j *bench) scan(t *timers.Scan) {
 	t.Do(context.Background(), noTimers{})
-	j.core.timers.Found(t)
+	j.core.timers.OnScan(t)
 }
 
 func (j *bench) Received(sharding.ShardID, sharding.EntityID, sharding.EntityID) (uint64, error) {
@@ -103,7 +103,7 @@ func (j *bench) DueTimers(context.Context, sharding.ShardID, int64, int, func(sh
 	return nil, math.MaxInt64, nil
 }
 
-func (j *bench) start(l *load) { j.core.loaded(l, &historyChunk{Last: true}) }
+func (j *bench) start(l *load) { j.core.onChunk(l, &historyChunk{Last: true}) }
 
 func (j *bench) Read(context.Context, sharding.ShardID, sharding.EntityID, journal.Sequence,
 	func(*journal.Record, journal.Hash) error) error {

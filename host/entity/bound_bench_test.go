@@ -153,7 +153,7 @@ func executorSteps(b *testing.B) []struct {
 			}
 			turns := &coreTurns{core: j.core}
 			return func() {
-				if _, err := turns.Parked(ParkedQuery{Shard: worldShard, Type: "t", Limit: 10}); err != nil {
+				if _, err := turns.ListQuarantined(QuarantineQuery{Shard: worldShard, Type: "t", Limit: 10}); err != nil {
 					b.Fatal(err)
 				}
 			}

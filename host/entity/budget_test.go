@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestBudgetsOfAType checks that a command beyond its type's budget writes
+// TestCommandsOverBudgetAreRejected checks that a command beyond its type's budget writes
 // nothing, and returns the limit and the time to wait, while duplicates and
 // queries are still answered.
-func TestBudgetsOfAType(t *testing.T) {
+func TestCommandsOverBudgetAreRejected(t *testing.T) {
 	for _, name := range []string{request.LimitFuel, request.LimitBytes} {
 		t.Run(name, func(t *testing.T) {
 			w := quiet(t)
@@ -47,9 +47,9 @@ func TestBudgetsOfAType(t *testing.T) {
 	}
 }
 
-// TestRefusedCommandsSpend checks that a command which its guest rejects or
+// TestRejectedCommandsSpendFuel checks that a command which its guest rejects or
 // fails has spent its fuel and written nothing.
-func TestRefusedCommandsSpend(t *testing.T) {
+func TestRejectedCommandsSpendFuel(t *testing.T) {
 	for _, name := range []string{"deny", "trap"} {
 		t.Run(name, func(t *testing.T) {
 			w := quiet(t)
@@ -66,10 +66,10 @@ func TestRefusedCommandsSpend(t *testing.T) {
 	}
 }
 
-// TestBudgetsHoldDeliveries checks that deliveries beyond their type's budget
+// TestDeliveriesOverBudgetWait checks that deliveries beyond their type's budget
 // wait, that deliveries admitted before the budget was spent go back to their
 // senders, and that none is lost.
-func TestBudgetsHoldDeliveries(t *testing.T) {
+func TestDeliveriesOverBudgetWait(t *testing.T) {
 	w := quiet(t)
 	w.now = w.now.Add(time.Hour)
 	w.typ.FuelBudget = NewBudget(100_000)
@@ -109,14 +109,14 @@ func TestBudgetsHoldDeliveries(t *testing.T) {
 		t.Errorf("%d were carried out a second later", later)
 	}
 	w.core.stepDown(w.core.shard(worldShard))
-	if in := w.core.intake; in.Admitted() != 0 || in.Waiting() != 0 || w.core.owed != 0 {
-		t.Errorf("%d are admitted, %d wait, %d requests are owed after a step-down", in.Admitted(), in.Waiting(), w.core.owed)
+	if in := w.core.intake; in.AdmittedCount() != 0 || in.Waiting() != 0 || w.core.owed != 0 {
+		t.Errorf("%d are admitted, %d wait, %d requests are owed after a step-down", in.AdmittedCount(), in.Waiting(), w.core.owed)
 	}
 }
 
-// TestBudgetsHoldTheIntake checks that deliveries which arrive while the budget
+// TestIntakeWaitsForBudget checks that deliveries which arrive while the budget
 // is spent are not admitted until it is paid.
-func TestBudgetsHoldTheIntake(t *testing.T) {
+func TestIntakeWaitsForBudget(t *testing.T) {
 	w := quiet(t)
 	w.now = w.now.Add(time.Hour)
 	w.core.now = w.now
@@ -137,7 +137,7 @@ func TestBudgetsHoldTheIntake(t *testing.T) {
 	}
 	for range 2 {
 		if want := w.now.Add(timers.LimitLook).UnixNano(); w.core.timers.At() == 0 || w.core.timers.At() > want {
-			t.Errorf("the lane looks again at %d, it may at %d", w.core.timers.At(), want)
+			t.Errorf("the executor looks again at %d, it may at %d", w.core.timers.At(), want)
 		}
 		w.now = w.now.Add(timers.LimitLook)
 		w.core.now = w.now
@@ -148,9 +148,9 @@ func TestBudgetsHoldTheIntake(t *testing.T) {
 	}
 }
 
-// TestBudgetsHoldTimers checks that timers beyond their type's budget fire
+// TestTimersOverBudgetFireLater checks that timers beyond their type's budget fire
 // later, each once.
-func TestBudgetsHoldTimers(t *testing.T) {
+func TestTimersOverBudgetFireLater(t *testing.T) {
 	a := newAlarms(t, 1)
 	a.core.opts.Types.Lookup("t").FuelBudget = NewBudget(9000) // a timer costs 900
 	for i := range 40 {

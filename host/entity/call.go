@@ -39,23 +39,23 @@ type guestCall struct {
 	chunk *historyChunk
 	step  historyStep
 
-	apart bool // the executor has continued without the call
+	detached bool // the executor has continued without the call
 
-	clock  func() time.Time
-	goesOn func() bool // method value of keepsOn, allocated once
-	steps  int         // taken by check
-	unfit  error       // why check rejected the payload
+	clock       func() time.Time
+	mayContinue func() bool // method value of continueCheck, allocated once
+	steps       int         // taken by check
+	payloadErr  error       // why check rejected the payload
 
 	fuel uint64 // spent by callHandle or callQuery
 	out  []byte // valid until the guest's next call
 	err  error
 }
 
-// Between sets when the call began and ended.
-func (v *guestCall) Between(began, ended time.Time) { v.began, v.ended = began, ended }
+// SetTimes sets when the call began and ended.
+func (v *guestCall) SetTimes(began, ended time.Time) { v.began, v.ended = began, ended }
 
-// Opens reports whether the call opens an instance, which takes long.
-func (v *guestCall) Opens() bool { return v.guest == nil }
+// OpensInstance reports whether the call opens an instance, which takes long.
+func (v *guestCall) OpensInstance() bool { return v.guest == nil }
 
 // Exec calls the guest, and opens it first if the instance is new. Once the
 // guest has spent much of its fuel it calls long, so that the executor can
@@ -68,7 +68,7 @@ func (v *guestCall) Exec(long func()) {
 			return
 		}
 	}
-	if v.steps, v.unfit = v.check.Do(v.goesOn); v.unfit != nil {
+	if v.steps, v.payloadErr = v.check.Do(v.mayContinue); v.payloadErr != nil {
 		return
 	}
 	switch v.kind {
@@ -88,59 +88,59 @@ func (v *guestCall) Exec(long func()) {
 // newCall returns an empty call.
 func newCall(clock func() time.Time) *guestCall {
 	v := &guestCall{clock: clock}
-	v.goesOn = v.keepsOn
+	v.mayContinue = v.continueCheck
 	return v
 }
 
-// keepsOn is called during a payload check. It detaches the executor from a
+// continueCheck is called during a payload check. It detaches the executor from a
 // check that takes longer than a quarter of a millisecond, and ends the check
 // at the deadline of its request.
-func (v *guestCall) keepsOn() bool {
+func (v *guestCall) continueCheck() bool {
 	if v.env.Long != nil {
 		v.env.Long()
 	}
 	return v.env.Deadline.IsZero() || v.clock().Before(v.env.Deadline)
 }
 
-// visit makes a guest call and handles its outcome, unless the executor continues
+// makeCall makes a guest call and handles its outcome, unless the executor continues
 // without it.
-func (c *core) visit(v *guestCall) {
+func (c *core) makeCall(v *guestCall) {
 	v.guest = v.in.Begin(v.entity.id)
-	if c.runner.Visit(v) {
-		c.returned(v)
+	if c.runner.Call(v) {
+		c.finishCall(v)
 	} else {
-		c.detachVisit()
+		c.detachCall()
 	}
 }
 
-// detachVisit leaves the running call alone. Its outcome arrives as an event.
-func (c *core) detachVisit() {
-	c.visits[c.call] = struct{}{}
+// detachCall leaves the running call alone. Its outcome arrives as an event.
+func (c *core) detachCall() {
+	c.detachedCalls[c.call] = struct{}{}
 	c.call = newCall(c.opts.Now)
 }
 
-// visitDone handles the outcome of a detached call.
-func (c *core) visitDone(v *guestCall) {
+// finishDetachedCall handles the outcome of a detached call.
+func (c *core) finishDetachedCall(v *guestCall) {
 	e := v.entity
-	v.apart = true
-	delete(c.visits, v)
-	c.returned(v)
+	v.detached = true
+	delete(c.detachedCalls, v)
+	c.finishCall(v)
 	c.enqueue(e)
 }
 
-// returned handles the outcome of a call. In the meantime the entity may have
+// finishCall handles the outcome of a call. In the meantime the entity may have
 // left the instance, or the instance may have been closed.
-func (c *core) returned(v *guestCall) {
+func (c *core) finishCall(v *guestCall) {
 	in, e := v.in, v.entity
 	in.End(v.guest)
-	stays := !in.Closed() && e.inst == in && uint64(e.handle) == v.handle
+	stays := !in.IsClosed() && e.inst == in && uint64(e.handle) == v.handle
 	if !stays && v.err != nil {
 		c.residents.closeInstance(in)
 	}
 	switch {
 	case v.kind == callLoad:
-		if stays && !in.Opened() {
-			c.cannotOpen(e, v.err)
+		if stays && !in.HasGuest() {
+			c.failOpen(e, v.err)
 		} else if stays {
 			c.chunkApplied(e, v)
 		}
@@ -150,26 +150,26 @@ func (c *core) returned(v *guestCall) {
 		}
 	case v.kind == callState:
 		if stays {
-			c.stateTaken(e, v)
+			c.offerState(e, v)
 		}
 	case v.req == nil: // answered when the executor was closed
 	case !stays:
 		c.requeue(v)
-	case v.unfit != nil:
+	case v.payloadErr != nil:
 		c.chargeCheck(e, v)
-		c.decider.unfit(e, v)
+		c.decider.rejectPayload(e, v)
 	case v.kind == callHandle:
 		c.chargeCheck(e, v)
 		c.charge(e, v)
-		c.decider.handled(e, v)
+		c.decider.finishCommand(e, v)
 	default:
-		v.req.Lane.Visited(nil, &in.Pool().Type().Digest, v.began, v.ended)
-		c.decider.queried(e, v)
+		v.req.Exec.RecordCall(nil, &in.Pool().Type().Digest, v.began, v.ended)
+		c.decider.finishQuery(e, v)
 	}
 	v.guest, v.req, v.load, v.chunk, v.out, v.err = nil, nil, nil, nil, nil, nil
-	v.check, v.steps, v.unfit = payloadCheck{}, 0, nil
+	v.check, v.steps, v.payloadErr = payloadCheck{}, 0, nil
 	v.step.Clear()
-	if in.Closed() {
+	if in.IsClosed() {
 		c.residents.shut(in)
 		return
 	}
@@ -213,13 +213,13 @@ func (c *core) chargeCheck(e *entity, v *guestCall) {
 func (c *core) charge(e *entity, v *guestCall) {
 	now := c.now.UnixNano()
 	took := e.inst.Pool().Counter(c.residents.types, e.typ).Command(v.fuel)
-	v.req.Lane.Visited(took, &v.in.Pool().Type().Digest, v.began, v.ended)
+	v.req.Exec.RecordCall(took, &v.in.Pool().Type().Digest, v.began, v.ended)
 	c.heat.Add(now, e.key, e.id, e.shard.id, v.fuel)
 	e.typ.FuelBudget.Spend(now, v.fuel)
 }
 
-// failed answers a request whose guest call failed, for any reason.
-func (c *core) failed(e *entity, r *request.Request, err error) {
+// answerFailure answers a request whose guest call failed, for any reason.
+func (c *core) answerFailure(e *entity, r *request.Request, err error) {
 	if !isCutOff(err) {
 		c.fault(e, r, err)
 		return
@@ -244,10 +244,10 @@ func (c *core) recordFault(e *entity, in *request.Trace, err error) {
 	c.residents.types.Of(e.id.Type).Fault()
 	e.noteError(err)
 	e.typ.Counts.Fault()
-	if e.extra.faults.Add(quarantineRules{After: c.opts.ParkAfterFaults, For: c.opts.ParkFor}, e.typ.Revision, c.now) {
-		e.shard.parked.Add(e, c.now)
-		c.stats.Parked++
+	if e.extra.faults.Add(quarantineRules{After: c.opts.QuarantineAfterFaults, For: c.opts.QuarantineFor}, e.typ.Revision, c.now) {
+		e.shard.quarantine.Add(e, c.now)
+		c.stats.Quarantines++
 	}
-	c.opts.Logger.Warn("a guest faulted", faultAttributes(err, in.Logged("entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults())...)...)
+	c.opts.Logger.Warn("a guest faulted", faultAttributes(err, in.LogAttributes("entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults())...)...)
 	c.faulted.Add(e, c.now)
 }

@@ -9,8 +9,8 @@ type CanaryStage struct {
 	Made uint64
 	// Canary serves a part of the entities. It may be nil.
 	Canary *Canary
-	// Muted pauses writes of the entities until the node's activations change.
-	Muted bool
+	// WritesPaused pauses writes of the entities until the node's activations change.
+	WritesPaused bool
 }
 
 // Canary is a module that serves a part of a type's entities instead of the

@@ -19,11 +19,11 @@ func (w *world) follow(change func(*Type)) {
 	}
 	change(&next)
 	w.typ = &next
-	w.core.event(&coreEvent{Kind: eventBindingsMoved})
+	w.core.event(&coreEvent{Kind: eventActivationsChanged})
 }
 
-func mute(t *Type)   { t.Muted = true }
-func unmute(t *Type) { t.Muted = false }
+func mute(t *Type)   { t.WritesPaused = true }
+func unmute(t *Type) { t.WritesPaused = false }
 func same(*Type)     {}
 
 // waiting submits a command to entity x and runs the world without waiting for
@@ -61,9 +61,9 @@ func (w *world) carriedOut(a *asked, records int) {
 	}
 }
 
-// TestMutedEntitiesWait checks that entities whose writes are paused write nothing
+// TestWritePausedEntitiesWait checks that entities whose writes are paused write nothing
 // until the activations change, answer queries, and are not loaded again for it.
-func TestMutedEntitiesWait(t *testing.T) {
+func TestWritePausedEntitiesWait(t *testing.T) {
 	w := quiet(t)
 	w.follow(same)
 	w.carriedOut(w.waiting("c1"), 1)
@@ -87,10 +87,10 @@ func TestMutedEntitiesWait(t *testing.T) {
 	}
 }
 
-// TestLateVisitsCountForNothing checks that a guest call that returns after its
+// TestOutdatedGuestCallsHaveNoEffect checks that a guest call that returns after its
 // entity's writes were paused, or after it got another module, has no effect,
 // and that its request is decided again.
-func TestLateVisitsCountForNothing(t *testing.T) {
+func TestOutdatedGuestCallsHaveNoEffect(t *testing.T) {
 	for name, change := range map[string]func(*Type){
 		"muted":          mute,
 		"another module": func(t *Type) { t.Made, t.Digest = t.Revision, journal.Digest{99} },
@@ -108,7 +108,7 @@ func TestLateVisitsCountForNothing(t *testing.T) {
 			w.follow(change)
 			w.comeBack()
 			w.work()
-			if w.typ.Muted && len(w.log) != 1 {
+			if w.typ.WritesPaused && len(w.log) != 1 {
 				t.Fatalf("a muted entity has left %d records", len(w.log))
 			}
 			w.follow(unmute)
@@ -121,10 +121,10 @@ func TestLateVisitsCountForNothing(t *testing.T) {
 	}
 }
 
-// TestFences checks that a fence succeeds once the log has its revision,
+// TestFenceWaitsForRevision checks that a fence succeeds once the log has its revision,
 // proposes a lost revision again, and fails if the node does not serve the
 // revision.
-func TestFences(t *testing.T) {
+func TestFenceWaitsForRevision(t *testing.T) {
 	w := quiet(t)
 	w.follow(same)
 	if res := w.submit(&request.Request{Kind: request.Fence, Revision: w.newest + 1}); !errors.Is(res.Err, request.ErrModuleNotLoaded) {

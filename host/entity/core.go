@@ -64,10 +64,10 @@ type entity struct {
 
 // waits reports which lists of waiting entities have the entity.
 type waits struct {
-	queued        bool // in core.ready
-	blocked       bool // in its instance's blocked
-	awaitsBinding bool // in its shard's awaiting
-	stalled       bool // in its shard's stalled
+	queued           bool // in core.ready
+	blocked          bool // in its instance's blocked
+	awaitsActivation bool // in its shard's awaiting
+	stalled          bool // in its shard's stalled
 }
 
 // unload drops the state and leaves the entity cold.
@@ -78,8 +78,8 @@ func (e *entity) unload() {
 	}
 	e.phase, e.inst, e.typ, e.seen, e.replay, e.costly = cold, nil, nil, window.Window{}, historyReplay{}, false
 	if e.extra != nil {
-		e.extra.beyond.Filter, e.extra.beyond.Partial, e.extra.messages, e.extra.headOnly, e.extra.stands = nil, false, nil, false, standing{}
-		e.extra.residence = residence{}
+		e.extra.beyond.Filter, e.extra.beyond.Partial, e.extra.messages, e.extra.rowOnly, e.extra.windowStart = nil, false, nil, false, windowStart{}
+		e.extra.stateCheck = residentCheck{}
 	}
 }
 
@@ -90,18 +90,18 @@ func (e *entity) unload() {
 // commands are decided.
 type core struct {
 	base
-	residents *residents
-	decider   decider
-	call      *guestCall              // the next guest call
-	visits    map[*guestCall]struct{} // calls that run without the executor
-	starter   *autostarter
-	timers    *timers.Timers
-	faulted   faultSet[*entity]
-	snapshots snapshots
-	heat      resident.Heat
-	index     uint64   // index of the log entry whose apply result is being taken
-	leaving   []*shard // shards with entities of an ended leadership
-	mayLeave  int      // how many of these may leave in this turn
+	residents     *residents
+	decider       decider
+	call          *guestCall              // the next guest call
+	detachedCalls map[*guestCall]struct{} // calls that run without the executor
+	alwaysOn      *alwaysOnStarter
+	timers        *timers.Timers
+	faulted       faultSet[*entity]
+	snapshots     snapshots
+	heat          resident.Heat
+	index         uint64   // index of the log entry whose apply result is being taken
+	leaving       []*shard // shards with entities of an ended leadership
+	mayLeave      int      // how many of these may leave in this turn
 }
 
 // Stats counts the work of an executor since it started.
@@ -111,20 +111,20 @@ type Stats struct {
 	RateLimited                                                      uint64 // commands rejected by their type's limits per second
 	Forgotten                                                        uint64 // rejected retries that are older than the entity's idempotency window
 	BadOutputs                                                       uint64 // outputs that break the contract or exceed a limit
-	Handovers                                                        uint64 // guest calls that the executor continued without
+	Preemptions                                                      uint64 // guest calls that the executor continued without
 	Proposals, ProposedRecords                                       uint64
 	Refused                                                          uint64 // rejected sends
 	Snapshots, SnapshotLoads                                         uint64 // snapshots proposed, and loads that used one
 	SnapshotsTooLarge                                                uint64 // states too large for a snapshot
-	Timers, Remembered                                               uint64 // timers fired; always-on entities started
+	Timers, AlwaysOnStarts                                           uint64 // timers fired; always-on entities started
 	Passivations, Shed, Recycled                                     uint64 // entities passivated when idle or on request; entities evicted and instances closed to free memory
-	Parked                                                           uint64 // times that an entity was quarantined
+	Quarantines                                                      uint64 // times that an entity was quarantined
 	TimersDue                                                        int    // timers read as due and not fired
 	Resident                                                         int    // entities in memory
 	Entities, Instances                                              int
 	GuestBytes                                                       int64
-	Dormant                                                          int   // hibernated entities, which are in memory too
-	DormantBytes                                                     int64 // of the pages with their records
+	Hibernated                                                       int   // hibernated entities, which are in memory too
+	HibernatedBytes                                                  int64 // of the pages with their records
 	WindowBytes                                                      int64 // memory of idempotency windows
 }
 
@@ -132,13 +132,13 @@ func newCore(opts Options, r guestRunner) *core {
 	c := &core{
 		base: base{
 			opts: opts.WithDefaults(), runner: r, readOnly: func() bool { return false },
-			shards: make(map[sharding.ShardID]*shard), away: make(map[*entity]struct{}),
+			shards: make(map[sharding.ShardID]*shard), unloaded: make(map[*entity]struct{}),
 		},
-		visits: make(map[*guestCall]struct{}),
+		detachedCalls: make(map[*guestCall]struct{}),
 	}
 	c.call = newCall(c.opts.Now)
 	c.timers = timers.New(timers.Options{
-		Rate: c.opts.TimerRate, LeastTick: c.opts.LeastTick, Fired: c.opts.TimerFired, Spans: c.opts.TimerSpans,
+		Rate: c.opts.TimerRate, MinScheduleInterval: c.opts.MinScheduleInterval, OnFire: c.opts.TimerFired, Spans: c.opts.TimerSpans,
 		Suspended: func(entityType string) bool { return c.opts.Suspended(entityType) }, Logger: c.opts.Logger,
 	}, parts{c})
 	c.intake = newDeliveryIntake(parts{c})
@@ -149,10 +149,10 @@ func newCore(opts Options, r guestRunner) *core {
 			c.residents.forget(e) // there is no other reason to keep it
 		}
 	})
-	c.decider = decider{base: &c.base, lane: c, timers: c.timers, types: c.residents.types}
+	c.decider = decider{base: &c.base, exec: c, timers: c.timers, types: c.residents.types}
 	c.mayLeave = c.opts.LeaveSlice
-	c.starter = newAutostarter(autostartOptions{
-		Rate: c.opts.RememberRate, Types: c.opts.Remembered, Singletons: c.opts.Singletons, Listed: c.opts.Existing != nil, Logger: c.opts.Logger,
+	c.alwaysOn = newAlwaysOnStarter(alwaysOnOptions{
+		Rate: c.opts.AlwaysOnRate, Types: c.opts.AlwaysOnTypes, Singletons: c.opts.Singletons, Listed: c.opts.Existing != nil, Logger: c.opts.Logger,
 	}, parts{c})
 	return c
 }
@@ -160,7 +160,7 @@ func newCore(opts Options, r guestRunner) *core {
 // submit admits requests in order.
 func (c *core) submit(now time.Time, reqs []*request.Request) {
 	c.now = now
-	c.timers.Asked(len(reqs))
+	c.timers.CountRequests(len(reqs))
 	for _, r := range reqs {
 		c.admit(r)
 	}
@@ -177,11 +177,11 @@ func (c *core) admit(r *request.Request) {
 		return
 	}
 	if r.Kind == request.Deliver {
-		c.takeIn(s, r)
+		c.enqueueDelivery(s, r)
 		return
 	}
 	if r.Kind <= request.StaleQuery {
-		c.intake.Asked()
+		c.intake.NoteRequest()
 	}
 	if s.undecided >= c.opts.ShardInFlight {
 		c.finish(r, request.Result{Err: request.ErrBusy})
@@ -189,7 +189,7 @@ func (c *core) admit(r *request.Request) {
 	}
 	s.undecided++
 	c.owed++
-	if !s.defers(r) {
+	if !s.deferIfFull(r) {
 		c.dispatch(s, r)
 	}
 }
@@ -199,8 +199,8 @@ func (c *core) dispatch(s *shard, r *request.Request) {
 	if r.Kind == request.Deliver {
 		c.countHops(r.Delivery)
 	}
-	if r.Lane.Since.IsZero() {
-		r.Lane.Since = c.now
+	if r.Exec.Since.IsZero() {
+		r.Exec.Since = c.now
 	}
 	switch {
 	case r.Kind == request.Acknowledge:
@@ -229,7 +229,7 @@ func (c *core) dispatch(s *shard, r *request.Request) {
 		c.inspect(e, r)
 		return
 	}
-	if r.Kind == request.Passivate && e.phase == cold && e.waiting.Len() == 0 && !c.keeps(r.Entity.Type) {
+	if r.Kind == request.Passivate && e.phase == cold && e.waiting.Len() == 0 && !c.isAlwaysOn(r.Entity.Type) {
 		s.settle(r, request.Result{})
 		c.revive(e)
 		return
@@ -248,8 +248,8 @@ func (c *core) dispatch(s *shard, r *request.Request) {
 		c.enqueue(e)
 		return
 	}
-	c.away[e] = struct{}{}
-	if s.log.AskReadRound(r, c.rounds+1) {
+	c.unloaded[e] = struct{}{}
+	if s.log.RequestReadRound(r, c.rounds+1) {
 		s.touch()
 	}
 	c.revive(e)
@@ -263,7 +263,7 @@ func (c *core) pump() {
 	c.mayLeave = c.opts.LeaveSlice
 	c.timers.Admit(c.owed, c.opts.Journal.Busy)
 	c.intake.Admit()
-	c.starter.Start()
+	c.alwaysOn.Start()
 	for n := 0; c.ready.Len() > 0; n++ {
 		if n == turnEntities {
 			c.endTurn()
@@ -280,7 +280,7 @@ func (c *core) pump() {
 func (c *core) turn(e *entity) {
 	for n := 0; e.shard.state == leading; n++ {
 		switch {
-		case e.inst != nil && e.inst.Busy():
+		case e.inst != nil && e.inst.IsBusy():
 			if !e.blocked {
 				e.blocked = true
 				e.inst.Block(e)
@@ -290,12 +290,12 @@ func (c *core) turn(e *entity) {
 			return
 		case e.phase == loading && len(e.load().chunks) > 0:
 			c.applyChunk(e)
-		case e.checkDue():
+		case e.isCheckDue():
 			c.takeState(e)
-		case e.phase == inMemory && c.snapshots.wanted(e) && !c.outdated(e):
+		case e.phase == inMemory && c.snapshots.isDue(e) && !c.isOutdated(e):
 			c.takeSnapshot(e)
 		case e.phase == inMemory && e.waiting.Len() > 0:
-			if n >= turnRequests || n > 0 && c.ready.Others(e.asker(), e.id.Type) {
+			if n >= turnRequests || n > 0 && c.ready.Others(e.firstCaller(), e.id.Type) {
 				c.enqueue(e)
 				return
 			}
@@ -314,7 +314,7 @@ func (c *core) revive(e *entity) {
 	if e.phase != cold && e.phase != draining {
 		return
 	}
-	if e.last > e.shard.log.Decided() {
+	if e.last > e.shard.log.DecidedTo() {
 		if e.phase != draining {
 			e.phase = draining
 			e.shard.draining = append(e.shard.draining, e)
@@ -331,7 +331,7 @@ func (c *core) revive(e *entity) {
 		}
 		return
 	}
-	if c.parked(e) && !e.turnAway() {
+	if c.isQuarantined(e) && !e.turnAway() {
 		c.revive(e)
 		return
 	}
@@ -355,39 +355,39 @@ func (c *core) failWaiting(e *entity, err error) {
 // serve decides the first request in the queue of an entity in memory. It
 // returns false if the queue must wait for the shard.
 func (c *core) serve(e *entity) bool {
-	if e.headOnly() {
-		return c.serveHeadOnly(e)
+	if e.isRowOnly() {
+		return c.serveRowOnly(e)
 	}
-	c.residents.asked(e)
+	c.residents.noteUse(e)
 	t := c.typeOf(e.id)
 	if !t.Same(e.typ) {
 		// Another module is active now, or none that this node can serve. The
 		// entity's state is rebuilt from its history.
-		c.away[e] = struct{}{}
+		c.unloaded[e] = struct{}{}
 		c.reload(e)
 		return true
 	}
 	if e.typ = t; t != nil && t.Revision > e.shard.revisions.Now {
-		e.awaitBinding(t.Revision)
+		e.awaitActivation(t.Revision)
 		return false
 	}
-	if e.stall() || e.mute() {
+	if e.stall() || e.waitIfPaused() {
 		return false
 	}
-	if e.waiting.First().Kind == request.Passivate && !e.typ.Singleton && c.checksFirst(e, false) {
+	if e.waiting.First().Kind == request.Passivate && !e.typ.Singleton && c.mustCheckFirst(e, false) {
 		return true
 	}
 	r := e.waiting.Pop()
 	switch {
 	case r.Kind == request.Passivate && e.typ.Singleton:
-		e.shard.settle(r, request.Result{Err: errStays})
+		e.shard.settle(r, request.Result{Err: errSingletonStays})
 	case r.Kind == request.Passivate:
 		c.passivate(e, r)
 	case t == nil:
 		e.shard.settle(r, request.Result{Err: request.ErrNotServed})
 	case r.Kind == request.Start:
-		c.started(e, r)
-	case t.Transient && c.decider.ofTransient(e, r):
+		c.finishStart(e, r)
+	case t.Transient && c.decider.decideTransient(e, r):
 	case r.Kind == request.Command:
 		c.decider.command(e, r)
 	case r.Kind == request.Deliver:
@@ -410,8 +410,8 @@ func (c *core) inspect(e *entity, r *request.Request) {
 	switch {
 	case e.phase == inMemory:
 		info.Status, info.Module = "active", e.typ.Digest
-	case c.parked(e):
-		info.Status, info.ParkedUntil = "parked", e.extra.faults.ParkedUntil()
+	case c.isQuarantined(e):
+		info.Status, info.QuarantinedUntil = "parked", e.extra.faults.QuarantinedUntil()
 	case e.phase != cold:
 		info.Status = "loading"
 	}
@@ -422,15 +422,15 @@ func (c *core) inspect(e *entity, r *request.Request) {
 // settle completes a request that its shard counts as undecided.
 func (s *shard) settle(r *request.Request, res request.Result) {
 	if r.Kind == request.Deliver {
-		s.intake.Left(r.Delivery)
+		s.intake.Release(r.Delivery)
 	}
 	s.undecided--
 	s.owed--
 	s.finish(r, res)
 }
 
-// nextVisit returns the guestCall to fill in for the next call.
-func (c *core) nextVisit() *guestCall { return c.call }
+// nextCall returns the guestCall to fill in for the next call.
+func (c *core) nextCall() *guestCall { return c.call }
 
 // reload evicts an entity, so that its next request rebuilds its state from the
 // log.

@@ -18,7 +18,7 @@ import (
 // entity's shard.
 type decider struct {
 	*base
-	lane   deciderLane
+	exec   deciderExecutor
 	timers *timers.Timers
 	types  *typeCounters
 
@@ -29,14 +29,14 @@ type decider struct {
 	output  abi.Output
 }
 
-// deciderLane is the executor, as far as decisions affect it beyond records.
-type deciderLane interface {
-	// nextVisit returns the guestCall to fill in for visit, which passes the
+// deciderExecutor is the executor, as far as decisions affect it beyond records.
+type deciderExecutor interface {
+	// nextCall returns the guestCall to fill in for makeCall, which passes the
 	// guest's output to handled or queried.
-	nextVisit() *guestCall
-	visit(*guestCall)
-	// failed answers a request whose guest call failed.
-	failed(*entity, *request.Request, error)
+	nextCall() *guestCall
+	makeCall(*guestCall)
+	// answerFailure answers a request whose guest call failed.
+	answerFailure(*entity, *request.Request, error)
 	// reload discards the state of an entity that has evolved by events which
 	// will not be written.
 	reload(*entity)
@@ -63,7 +63,7 @@ func (d *decider) command(e *entity, r *request.Request) {
 	}
 	var hash uint64
 	hash, d.scratch = journal.HashCommand(d.scratch, r.Name, r.Payload)
-	if e.answerKnown(r, hash, now) || d.mayBeOlder(e, r) || d.forgotten(e, r, now) {
+	if e.answerKnown(r, hash, now) || d.mayBeOlder(e, r) || d.rejectForgotten(e, r, now) {
 		return
 	}
 	if r.ExpectedSequence != request.NoExpectation && journal.Sequence(r.ExpectedSequence) != e.sequence {
@@ -83,16 +83,16 @@ func (d *decider) command(e *entity, r *request.Request) {
 		s.settle(r, request.Result{Err: request.ErrSuspended})
 		return
 	}
-	if !d.rated(e, r) {
+	if !d.chargeRate(e, r) {
 		return
 	}
 	d.handle(e, r, now, hash)
 }
 
-// rated charges a command to its type's rate, or rejects it if the rate is
+// chargeRate charges a command to its type's rate, or rejects it if the rate is
 // exhausted. Deliveries were charged when they were admitted.
-func (d *decider) rated(e *entity, r *request.Request) bool {
-	if !e.affords(r) {
+func (d *decider) chargeRate(e *entity, r *request.Request) bool {
+	if !e.canAfford(r) {
 		return false
 	}
 	wait := time.Duration(0)
@@ -103,34 +103,34 @@ func (d *decider) rated(e *entity, r *request.Request) bool {
 		wait = e.typ.Rate.Take(d.now.UnixNano())
 	}
 	if wait > 0 {
-		e.limited(r, wait, request.LimitRate)
+		e.rejectLimited(r, wait, request.LimitRate)
 	}
 	return wait == 0
 }
 
 // handle passes a command to the guest.
 func (d *decider) handle(e *entity, r *request.Request, now int64, hash uint64) {
-	v := d.lane.nextVisit()
+	v := d.exec.nextCall()
 	v.kind, v.in, v.entity, v.handle, v.req, v.hash = callHandle, e.inst, e, uint64(e.handle), r, hash
 	v.env = Env{Now: now, Seed: guestSeed(e.id, e.sequence, r.ID), Deadline: r.Deadline, Fuel: e.typ.CommandFuel, Counts: e.typ.Counts}
 	if timers.Of(r) == nil { // the payload of a timer may be that of an earlier module
 		v.check = e.typ.CommandCheck(r)
 	}
 	v.frames = commandFrame(v.frames[:0], e.typ, e.sequence, r, v.env)
-	d.lane.visit(v)
+	d.exec.makeCall(v)
 }
 
-// unfit rejects a request whose payload failed its check.
-func (d *decider) unfit(e *entity, v *guestCall) {
+// rejectPayload rejects a request whose payload failed its check.
+func (d *decider) rejectPayload(e *entity, v *guestCall) {
 	r := v.req
-	switch payload, is := errors.AsType[*request.InvalidPayloadError](v.unfit); {
-	case v.kind == callHandle && v.apart && d.outdated(e):
+	switch payload, is := errors.AsType[*request.InvalidPayloadError](v.payloadErr); {
+	case v.kind == callHandle && v.detached && d.isOutdated(e):
 		r.Again = true // the other module's schemas decide
-		d.lane.dispatch(e.shard, r)
+		d.exec.dispatch(e.shard, r)
 	case is && r.Kind == request.Deliver:
 		d.turnDown(e, r, v.env.Now, payload.Rejection())
 	default:
-		e.shard.settle(r, request.Result{Err: v.unfit})
+		e.shard.settle(r, request.Result{Err: v.payloadErr})
 	}
 }
 
@@ -138,7 +138,7 @@ func (d *decider) unfit(e *entity, v *guestCall) {
 func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint64) {
 	s, out := e.shard, &d.output
 	if !out.Rejected && !e.typ.Transient {
-		err := d.timersFit(e)
+		err := d.checkTimerRoom(e)
 		if why, ok := errors.AsType[*request.RejectedError](err); ok {
 			out.Rejected, out.Reject = true, abi.Reject{Code: []byte(why.Code), Message: []byte(why.Message)}
 		} else if err != nil {
@@ -149,23 +149,23 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 	if out.Rejected {
 		d.stats.Rejections++
 		e.inst.Pool().Counter(d.types, e.typ).Rejection()
-		why, gate, evolved := &request.RejectedError{Code: string(out.Reject.Code), Message: string(out.Reject.Message)}, e.last, len(out.Events) > 0 || out.HasState
+		why, barrier, evolved := &request.RejectedError{Code: string(out.Reject.Code), Message: string(out.Reject.Message)}, e.last, len(out.Events) > 0 || out.HasState
 		switch {
 		case r.Kind == request.Deliver:
-			d.refused(e, r, env, why)
+			d.recordRejection(e, r, env, why)
 		case timers.Of(r) != nil:
 			d.endTimer(e, r, env, evolved)
 		default:
 			r.Result = request.Result{Err: why}
 			if evolved {
-				d.lane.reload(e) // its state includes events that are not written
+				d.exec.reload(e) // its state includes events that are not written
 			}
-			s.awaitCommit(r, gate, true)
+			s.awaitCommit(r, barrier, true)
 		}
 		return
 	}
 	if e.typ.Transient {
-		d.transient(e, r, env, hash)
+		d.answerTransient(e, r, env, hash)
 		return
 	}
 	if !d.makeRoom(e, r) {
@@ -174,13 +174,13 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 	if r.Kind == request.Deliver {
 		d.answer(r.Delivery)
 	}
-	if err := d.room(e, r); err != nil {
+	if err := d.checkMessageRoom(e, r); err != nil {
 		d.withdraw(e, r, err)
 		return
 	}
 	d.append(e, r, env, hash)
 	if out.Passivate && !e.typ.Singleton || out.Delete {
-		d.lane.leave(e)
+		d.exec.leave(e)
 	}
 }
 
@@ -191,17 +191,17 @@ func (d *decider) query(e *entity, r *request.Request) {
 		s.settle(r, request.Result{Err: err})
 		return
 	}
-	v := d.lane.nextVisit()
+	v := d.exec.nextCall()
 	v.kind, v.in, v.entity, v.handle, v.req = callQuery, e.inst, e, uint64(e.handle), r
 	v.env = Env{Now: s.logNow(), Seed: guestSeed(e.id, e.sequence, ""), Deadline: r.Deadline, Fuel: e.typ.QueryFuel}
 	v.check = e.typ.QueryCheck(r)
 	v.frames = queryFrame(v.frames[:0], e.typ, e.sequence, r, v.env)
-	d.lane.visit(v)
+	d.exec.makeCall(v)
 }
 
-// queried handles a guest's answer to a query. The result waits for the commit of
+// finishQuery handles a guest's answer to a query. The result waits for the commit of
 // everything that the query saw.
-func (d *decider) queried(e *entity, v *guestCall) {
+func (d *decider) finishQuery(e *entity, v *guestCall) {
 	s, r, err := e.shard, v.req, v.err
 	if err == nil {
 		if err = abi.ParseOutput(&d.output, v.out, abi.QueryOnly, e.typ.LimitsOr(&d.opts.Limits)); err != nil {
@@ -213,7 +213,7 @@ func (d *decider) queried(e *entity, v *guestCall) {
 		return
 	}
 	if err != nil {
-		d.lane.failed(e, r, err)
+		d.exec.answerFailure(e, r, err)
 		return
 	}
 	d.stats.Queries++
@@ -224,8 +224,8 @@ func (d *decider) queried(e *entity, v *guestCall) {
 	s.awaitCommit(r, e.last, r.Kind == request.Query)
 }
 
-// handled handles a guest's answer to a command.
-func (d *decider) handled(e *entity, v *guestCall) {
+// finishCommand handles a guest's answer to a command.
+func (d *decider) finishCommand(e *entity, v *guestCall) {
 	err := v.err
 	d.fuel = v.fuel
 	if err == nil {
@@ -244,13 +244,13 @@ func (d *decider) handled(e *entity, v *guestCall) {
 	}
 	refused := d.refusesOutput(err)
 	if err != nil && refused == nil {
-		d.lane.failed(e, v.req, err)
+		d.exec.answerFailure(e, v.req, err)
 		return
 	}
-	if v.apart && d.outdated(e) {
-		d.lane.reload(e)
+	if v.detached && d.isOutdated(e) {
+		d.exec.reload(e)
 		v.req.Again = true
-		d.lane.dispatch(e.shard, v.req)
+		d.exec.dispatch(e.shard, v.req)
 		return
 	}
 	if refused != nil {
@@ -283,7 +283,7 @@ func (d *decider) refusesOutput(err error) error {
 			text = fmt.Sprintf("%s: %d, limit %d", frame.Reason, frame.Got, frame.Limit)
 		}
 	}
-	if d.opts.Level() < sharding.VersionOutputLimits {
+	if d.opts.ClusterVersion() < sharding.VersionOutputLimits {
 		return &request.GuestFaultError{Message: text}
 	}
 	return fmt.Errorf("%w: %s", sentinel, text)
@@ -306,36 +306,36 @@ func (d *decider) rejectOutput(e *entity, v *guestCall, refused error, unlisted 
 		if errors.Is(refused, request.ErrOutputValue) {
 			code = request.CodeInvalidOutput
 		}
-		d.refused(e, r, v.env, &request.RejectedError{Code: code, Message: refused.Error()})
+		d.recordRejection(e, r, v.env, &request.RejectedError{Code: code, Message: refused.Error()})
 	case timers.Of(r) != nil && timers.Of(r).Timer.Schedule == nil && unlisted:
 		d.opts.Logger.Warn("a timer is held, because its command sends to a type that the manifest does not name", "entity_type", e.id.Type, "entity_id", e.id.ID, "shard_id", e.shard.id,
 			"command", r.Name, "error", refused)
 		e.shard.settle(r, request.Result{Err: refused})
-		d.lane.reload(e)
+		d.exec.reload(e)
 	case timers.Of(r) != nil:
 		d.opts.Logger.Warn("a timer's command makes an output that cannot be stored", "entity_type", e.id.Type, "entity_id", e.id.ID, "shard_id", e.shard.id,
 			"command", r.Name, "error", refused)
 		d.endTimer(e, r, v.env, true)
 	default:
-		gate := e.last
+		barrier := e.last
 		r.Result = request.Result{Err: refused}
-		d.lane.reload(e)
-		e.shard.awaitCommit(r, gate, true)
+		d.exec.reload(e)
+		e.shard.awaitCommit(r, barrier, true)
 	}
 }
 
-// affords reports whether the type's limits allow the request's command. If
+// canAfford reports whether the type's limits allow the request's command. If
 // not, it answers the request.
-func (e *entity) affords(r *request.Request) bool {
-	wait, limit := e.typ.Owes(e.shard.now.UnixNano())
+func (e *entity) canAfford(r *request.Request) bool {
+	wait, limit := e.typ.BudgetWait(e.shard.now.UnixNano())
 	if wait > 0 {
-		e.limited(r, wait, limit)
+		e.rejectLimited(r, wait, limit)
 	}
 	return wait == 0
 }
 
-// limited answers a request that exceeds a limit of its type.
-func (e *entity) limited(r *request.Request, wait time.Duration, limit string) {
+// rejectLimited answers a request that exceeds a limit of its type.
+func (e *entity) rejectLimited(r *request.Request, wait time.Duration, limit string) {
 	e.shard.stats.RateLimited++
 	e.shard.settle(r, request.Result{Err: &request.RateLimitedError{RetryAfter: wait, Limit: limit}})
 }

@@ -8,18 +8,18 @@ import (
 // note adds a command to the entity's window and its filter.
 func (e *entity) note(r window.Command) {
 	final := e.seen.Add(&e.shard.opts.Window, r)
-	if f := e.filtered(final); f != nil {
+	if f := e.updateFilter(final); f != nil {
 		f.Add(r.ID)
 	}
 }
 
 // noteAll adds the commands of a chunk of history.
 func (e *entity) noteAll(seen window.Batch) {
-	e.seen.AddAll(&e.shard.opts.Window, seen, func(final bool) *window.Filter { return e.filtered(final) })
+	e.seen.AddAll(&e.shard.opts.Window, seen, func(final bool) *window.Filter { return e.updateFilter(final) })
 }
 
-// filtered maintains the entity's filter after its window has taken a command.
-func (e *entity) filtered(final bool) *window.Filter {
+// updateFilter maintains the entity's filter after its window has taken a command.
+func (e *entity) updateFilter(final bool) *window.Filter {
 	if e.extra == nil && e.seen.AtMost(e.shard.opts.FilterAbove) {
 		return nil
 	}
@@ -28,14 +28,14 @@ func (e *entity) filtered(final bool) *window.Filter {
 
 // windowBuilt ends the rebuilding of the entity's window.
 func (e *entity) windowBuilt(before int64) {
-	e.seen.Built(&e.shard.opts.Window, before, e.shard.logNow(), e.extra != nil && e.extra.beyond.Partial)
+	e.seen.EndRebuild(&e.shard.opts.Window, before, e.shard.logNow(), e.extra != nil && e.extra.beyond.Partial)
 }
 
-// forgotten rejects a retry if the entity may have executed and forgotten an
+// rejectForgotten rejects a retry if the entity may have executed and forgotten an
 // earlier attempt. If the window is only partly in memory, it reads the rest
 // first, and the command is then served first.
-func (d *decider) forgotten(e *entity, r *request.Request, now int64) bool {
-	if !r.Again || r.First.IsZero() || e.seen.Reaches(e.shard.FirstTried(d.now, r.First, now)) {
+func (d *decider) rejectForgotten(e *entity, r *request.Request, now int64) bool {
+	if !r.Again || r.First.IsZero() || e.seen.Reaches(e.shard.FirstAttempt(d.now, r.First, now)) {
 		return false
 	}
 	if e.extra != nil && e.extra.beyond.Partial {
@@ -77,8 +77,8 @@ func (d *decider) mayBeOlder(e *entity, r *request.Request) bool {
 func (d *decider) readWhole(e *entity, r *request.Request) {
 	e.waiting.Unshift(r)
 	e.extra.whole = true
-	d.away[e] = struct{}{}
-	d.lane.reload(e)
+	d.unloaded[e] = struct{}{}
+	d.exec.reload(e)
 }
 
 // answerStored answers a command whose id the entity has already executed. The

@@ -10,10 +10,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestDeleteEndsWhatCameBefore checks that a deletion writes a tombstone for
+// TestDeleteWritesTombstoneOncePerID checks that a deletion writes a tombstone for
 // readers, takes effect once per id whatever happened since, and writes a
 // record without an event if the entity does not exist.
-func TestDeleteEndsWhatCameBefore(t *testing.T) {
+func TestDeleteWritesTombstoneOncePerID(t *testing.T) {
 	w := quiet(t)
 	if res := w.ask(request.Delete, "", "none"); res.Err != nil || res.Sequence != 0 {
 		t.Fatalf("deleting nothing: %+v", res)
@@ -44,10 +44,10 @@ func TestDeleteEndsWhatCameBefore(t *testing.T) {
 	}
 }
 
-// TestLateActionsEndNothingElse checks that a retry of an operator's request
+// TestForgottenOperatorRetriesAreRejected checks that a retry of an operator's request
 // that the entity has forgotten is rejected, and does not delete a later entity
 // or skip a later timer.
-func TestLateActionsEndNothingElse(t *testing.T) {
+func TestForgottenOperatorRetriesAreRejected(t *testing.T) {
 	for _, kind := range []request.Kind{request.Delete, request.SkipTimer} {
 		w := quiet(t)
 		w.core.opts.Window.Commands = 4
@@ -84,7 +84,7 @@ func TestLateActionsEndNothingElse(t *testing.T) {
 	}
 }
 
-func TestReadOnlyNodesDeleteNothing(t *testing.T) {
+func TestReadOnlyNodeRejectsDelete(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "add", "a")
 	w.core.readOnly = func() bool { return true }

@@ -8,10 +8,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestDeposedLeadersAnswerNothing checks that no answer to a query, and no
+// TestDeposedLeaderAnswersNothing checks that no answer to a query, and no
 // rejection that depends on state, is sent before a ReadIndex round requested
 // after the request is confirmed. A deposed leader gets no confirmation.
-func TestDeposedLeadersAnswerNothing(t *testing.T) {
+func TestDeposedLeaderAnswersNothing(t *testing.T) {
 	for name, r := range map[string]request.Request{
 		"query":     {Kind: request.Query, Name: "sum", ExpectedSequence: request.NoExpectation},
 		"rejection": {Kind: request.Command, Name: "deny", ID: "c1", Payload: []byte("1"), ExpectedSequence: request.NoExpectation},

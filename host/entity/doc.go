@@ -42,7 +42,7 @@
 // # Invariant
 //
 // Decisions run ahead of durability; outcomes never do. Every reply, query result and
-// rejection waits behind a commit barrier (gates.go) until all events it saw are
+// rejection waits behind a commit barrier (barriers.go) until all events it saw are
 // committed, and one without a record also until ReadIndex has confirmed that this
 // node still leads. An entity has one owner at a time: a shard's entities run only
 // while this node leads it, under the term that fences its proposals.

@@ -13,16 +13,16 @@ import (
 // extra is state that most entities in memory do not need: their load, their
 // faults, and the filter of a large window.
 type extra struct {
-	load     *load
-	beyond   window.Beyond    // command ids older than seen
-	whole    bool             // the next load reads the whole window
-	below    journal.Sequence // snapshots from this sequence on do not load; 0 for none
-	messages *entityMessages  // its inbox and outbox
-	headOnly bool             // in memory without a guest, only to be deleted
-	stands   standing         // beginning of the window for the next snapshot
+	load        *load
+	beyond      window.Beyond    // command ids older than seen
+	whole       bool             // the next load reads the whole window
+	below       journal.Sequence // snapshots from this sequence on do not load; 0 for none
+	messages    *entityMessages  // its inbox and outbox
+	rowOnly     bool             // in memory without a guest, only to be deleted
+	windowStart windowStart      // beginning of the window for the next snapshot
 
-	residence residence
-	oversize  oversize // why it gets no snapshots
+	stateCheck residentCheck
+	oversize   oversize // why it gets no snapshots
 
 	faults faultState
 }
@@ -91,15 +91,15 @@ func (e *entity) Faults() *faultState {
 	return &e.extra.faults
 }
 
-// Known reports whether the executor still has the entity.
-func (e *entity) Known() bool { return e.shard.entities.Has(e) }
+// IsKnown reports whether the executor still has the entity.
+func (e *entity) IsKnown() bool { return e.shard.entities.Has(e) }
 
 // faults is the number of consecutive faults.
 func (e *entity) faults() int {
 	if e.extra == nil {
 		return 0
 	}
-	return e.extra.faults.InRow()
+	return e.extra.faults.Consecutive()
 }
 
 // noteError remembers the entity's last error.
@@ -113,14 +113,14 @@ func (e *entity) clearFaults() {
 	}
 }
 
-// parked reports whether the entity is quarantined for faults under the present
+// isQuarantined reports whether the entity is quarantined for faults under the present
 // activation of its type. A new activation releases it.
-func (c *core) parked(e *entity) bool {
-	if e.extra == nil || !e.extra.faults.Parked(c.now) {
+func (c *core) isQuarantined(e *entity) bool {
+	if e.extra == nil || !e.extra.faults.IsQuarantined(c.now) {
 		return false
 	}
 	t := c.typeOf(e.id)
-	return t == nil || e.extra.faults.Under(t.Revision)
+	return t == nil || e.extra.faults.IsUnder(t.Revision)
 }
 
 // turnAway rejects the requests that wait for a quarantined entity, except that
@@ -132,7 +132,7 @@ func (e *entity) turnAway() bool {
 		if r := e.waiting.Pop(); r.Kind == request.SkipTimer || r.Kind == request.Delete {
 			e.waiting.Push(r)
 		} else {
-			e.shard.settle(r, request.Result{Err: request.ErrParked})
+			e.shard.settle(r, request.Result{Err: request.ErrQuarantined})
 		}
 	}
 	return e.waiting.Len() > 0

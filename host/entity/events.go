@@ -10,16 +10,16 @@ import (
 type coreEventKind uint8
 
 const (
-	eventLeaderChanged  coreEventKind = iota // Shard has a leader in Term, which is this node if Self
-	eventTermStarted                         // the no-op entry of Term is applied; Clock and Revision are set
-	eventProposalDone                        // proposal Number of Term is decided: Err, Index, Proof
-	eventReadConfirmed                       // ReadIndex round Number is confirmed
-	eventReadFailed                          // ReadIndex round Number is not confirmed
-	eventCallReturned                        // Call has returned, after the executor continued without it
-	eventBindingsMoved                       // Options.Bindings has risen
-	eventIdleTimesMoved                      // Options.IdleAfter or Options.Suspended has changed
-	eventReopened                            // others changed Shard, whose log clock is now Clock
-	eventAsked                               // Ask must be called
+	eventLeaderChanged      coreEventKind = iota // Shard has a leader in Term, which is this node if Self
+	eventTermStarted                             // the no-op entry of Term is applied; Clock and Revision are set
+	eventProposalDone                            // proposal Number of Term is decided: Err, Index, Proof
+	eventReadConfirmed                           // ReadIndex round Number is confirmed
+	eventReadFailed                              // ReadIndex round Number is not confirmed
+	eventCallReturned                            // Call has returned, after the executor continued without it
+	eventActivationsChanged                      // Options.ActivationRevision has risen
+	eventIdleTimesChanged                        // Options.IdleAfter or Options.Suspended has changed
+	eventReopened                                // others changed Shard, whose log clock is now Clock
+	eventAsked                                   // Ask must be called
 	chunkRead
 	timersRead
 	existingRead
@@ -45,7 +45,7 @@ type coreEvent struct {
 	load     *load
 	chunk    *historyChunk // of load
 	scan     *timers.Scan
-	existing *autostartScan
+	existing *alwaysOnScan
 	inquiry  *inquiry
 }
 
@@ -59,8 +59,8 @@ func (c *core) event(ev *coreEvent) {
 		if s := c.shards[ev.Shard]; s != nil {
 			c.index = ev.Index
 			c.proposalDone(s, ev.Term, ev.Number, ev.Err)
-			s.prove(ev.Proof)
-			s.work(ev.Owing)
+			s.proposeChecksum(ev.Proof)
+			s.proposeWork(ev.Owing)
 		}
 	case eventReadConfirmed:
 		if s := c.shards[ev.Shard]; s != nil {
@@ -71,20 +71,20 @@ func (c *core) event(ev *coreEvent) {
 			s.readFailed(ev.Number)
 		}
 	case chunkRead:
-		c.loaded(ev.load, ev.chunk)
+		c.onChunk(ev.load, ev.chunk)
 	case eventCallReturned:
-		c.visitDone(ev.Call)
+		c.finishDetachedCall(ev.Call)
 	case inquiryAnswered:
-		c.answered(ev.inquiry)
+		c.finishInquiry(ev.inquiry)
 	case timersRead:
-		c.timers.Found(ev.scan)
-	case eventIdleTimesMoved:
-		c.residents.idleTimesMoved()
-		c.timers.SuspensionsMoved()
+		c.timers.OnScan(ev.scan)
+	case eventIdleTimesChanged:
+		c.residents.updateIdleTimes()
+		c.timers.SuspensionsChanged()
 	case existingRead:
-		c.starter.Found(ev.existing)
-	case eventBindingsMoved:
-		c.bindingsMoved()
+		c.alwaysOn.OnScan(ev.existing)
+	case eventActivationsChanged:
+		c.onActivationsChanged()
 	case eventAsked:
 		ev.Ask()
 	case eventReopened:

@@ -32,11 +32,11 @@ type executor struct {
 	scans   context.Context
 	endAll  context.CancelFunc // cancels scans
 
-	visits   uint64 // even; yields the marks of guest calls; the executor's goroutine only
-	current  atomic.Pointer[visit]
-	turns    atomic.Uint64
-	began    chan struct{}
-	overseen chan struct{} // closed when the watchdog has ended
+	callMarks    uint64 // even; yields the marks of guest calls; the executor's goroutine only
+	current      atomic.Pointer[callSlot]
+	turns        atomic.Uint64
+	began        chan struct{}
+	watchdogDone chan struct{} // closed when the watchdog has ended
 
 	mu     sync.Mutex
 	closed bool
@@ -44,8 +44,8 @@ type executor struct {
 	events []coreEvent
 
 	stats struct {
-		latest    atomic.Pointer[Stats]
-		handovers atomic.Uint64
+		latest      atomic.Pointer[Stats]
+		preemptions atomic.Uint64
 	}
 }
 
@@ -58,15 +58,15 @@ func newExecutor(opts Options, readOnly func() bool) *executor {
 		stop: make(chan struct{}),
 		done: make(chan struct{}),
 
-		began:    make(chan struct{}, 1),
-		overseen: make(chan struct{}),
+		began:        make(chan struct{}, 1),
+		watchdogDone: make(chan struct{}),
 	}
 	l.core = newCoreTurns(l.opts, runner{l}, readOnly, rand.Uint64())
 	l.scans, l.endAll = context.WithCancel(context.Background())
 	l.loaders = newLoaderPool(l.opts.Loaders)
 	l.stats.latest.Store(&Stats{})
-	l.current.Store(&visit{})
-	go l.oversee()
+	l.current.Store(&callSlot{})
+	go l.runWatchdog()
 	go l.run(false)
 	return l
 }
@@ -88,7 +88,7 @@ func (l *executor) Submit(reqs []*request.Request) {
 	}
 	now := l.opts.Now()
 	for _, r := range reqs {
-		r.Lane.Since = now
+		r.Exec.Since = now
 	}
 	l.reqs = append(l.reqs, reqs...)
 	l.mu.Unlock()
@@ -102,8 +102,8 @@ func (l *executor) Waiting() int {
 	return len(l.reqs)
 }
 
-// Busy reports whether requests wait for the executor's goroutine.
-func (l *executor) Busy() bool { return l.Waiting() > 0 }
+// IsBusy reports whether requests wait for the executor's goroutine.
+func (l *executor) IsBusy() bool { return l.Waiting() > 0 }
 
 // LeaderChanged reports an election in the shard, and whether this node won it.
 func (l *executor) LeaderChanged(shard sharding.ShardID, term sharding.Term, self bool) {
@@ -129,8 +129,8 @@ type appliedEntry struct {
 	Owing bool
 }
 
-// Applied reports apply results.
-func (l *executor) Applied(as []appliedEntry) {
+// NotifyApplied reports apply results.
+func (l *executor) NotifyApplied(as []appliedEntry) {
 	l.mu.Lock()
 	for i := range as {
 		a := &as[i]
@@ -144,15 +144,15 @@ func (l *executor) Applied(as []appliedEntry) {
 	l.signal()
 }
 
-// BindingsMoved reports that Options.Bindings has risen.
-func (l *executor) BindingsMoved() { l.put(coreEvent{Kind: eventBindingsMoved}) }
+// ActivationsChanged reports that Options.ActivationRevision has risen.
+func (l *executor) ActivationsChanged() { l.put(coreEvent{Kind: eventActivationsChanged}) }
 
-// IdleTimesMoved reports that Options.IdleAfter or Options.Suspended has
+// IdleTimesChanged reports that Options.IdleAfter or Options.Suspended has
 // changed.
-func (l *executor) IdleTimesMoved() { l.put(coreEvent{Kind: eventIdleTimesMoved}) }
+func (l *executor) IdleTimesChanged() { l.put(coreEvent{Kind: eventIdleTimesChanged}) }
 
-// Dropped reports that a proposal never entered the log, and why.
-func (l *executor) Dropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, why error) {
+// NotifyDropped reports that a proposal never entered the log, and why.
+func (l *executor) NotifyDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, why error) {
 	l.put(coreEvent{Kind: eventProposalDone, Shard: shard, Term: fence, Number: proposal, Err: notApplied(why)})
 }
 
@@ -176,7 +176,7 @@ func (l *executor) ReadFailed(shard sharding.ShardID, round uint64) {
 // Stats returns counters at most one turn old.
 func (l *executor) Stats() Stats {
 	st := *l.stats.latest.Load()
-	st.Handovers = l.stats.handovers.Load()
+	st.Preemptions = l.stats.preemptions.Load()
 	return st
 }
 
@@ -193,7 +193,7 @@ func (l *executor) Close(ctx context.Context) error {
 		close(l.stop)
 	}
 	l.mu.Unlock()
-	for _, ended := range []chan struct{}{l.overseen, l.done} {
+	for _, ended := range []chan struct{}{l.watchdogDone, l.done} {
 		select {
 		case <-ended:
 		case <-ctx.Done():
@@ -222,7 +222,7 @@ func (l *executor) signal() {
 // closes done.
 func (l *executor) run(resumed bool) {
 	if resumed {
-		l.current.Store(&visit{})
+		l.current.Store(&callSlot{})
 		l.core.Resume(l.opts.Now())
 		l.signal()
 	}
@@ -290,27 +290,27 @@ func (l *executor) shutdown() {
 	l.reqs, l.events = nil, nil
 	l.mu.Unlock()
 	l.core.Close(reqs)
-	l.awaitVisits(events)
+	l.awaitCalls(events)
 	l.publish()
 	l.endAll()
 	l.loaders.Close()
 }
 
-// visitsEnd bounds the wait for guest calls on shutdown. They have been
+// callsEndTimeout bounds the wait for guest calls on shutdown. They have been
 // interrupted, except those that open an instance, which end when their fuel is
 // spent.
-const visitsEnd = 5 * time.Second
+const callsEndTimeout = 5 * time.Second
 
-// awaitVisits waits for the detached guest calls, so that their guests are
+// awaitCalls waits for the detached guest calls, so that their guests are
 // closed. events are the events received so far.
-func (l *executor) awaitVisits(events []coreEvent) {
-	late := time.NewTimer(visitsEnd)
+func (l *executor) awaitCalls(events []coreEvent) {
+	late := time.NewTimer(callsEndTimeout)
 	defer late.Stop()
 	for away := l.core.TakeBack(events); away > 0; {
 		select {
 		case <-l.wake:
 		case <-late.C:
-			l.opts.Logger.Warn("guests did not come back before the lane ended", "guests", away)
+			l.opts.Logger.Warn("guests did not come back before the executor ended", "guests", away)
 			return
 		}
 		l.mu.Lock()
@@ -324,7 +324,7 @@ func (l *executor) awaitVisits(events []coreEvent) {
 // runner is the executor from the core's point of view.
 type runner struct{ l *executor }
 
-func (r runner) Visit(v *guestCall) bool { return r.l.visit(v) }
+func (r runner) Call(v *guestCall) bool { return r.l.runCall(v) }
 
 // Start performs a reading on a loader.
 func (r runner) Start(what Reading) {

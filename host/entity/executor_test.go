@@ -104,7 +104,7 @@ func (g *sleeper) Close() error          { return nil }
 // committer is the log of a single node that commits in order, on its own
 // goroutine.
 type committer struct {
-	lane *executor
+	exec *executor
 	in   chan appliedEntry
 	done chan struct{}
 
@@ -140,7 +140,7 @@ func (c *committer) Propose(s sharding.ShardID, fence sharding.Term, n uint64, d
 }
 
 func (c *committer) ReadIndex(s sharding.ShardID, token uint64) error {
-	c.lane.ReadConfirmed(s, token)
+	c.exec.ReadConfirmed(s, token)
 	return nil
 }
 
@@ -149,7 +149,7 @@ func (c *committer) Busy() bool { return false }
 func (c *committer) run() {
 	defer close(c.done)
 	for a := range c.in {
-		c.lane.Applied([]appliedEntry{a})
+		c.exec.NotifyApplied([]appliedEntry{a})
 	}
 }
 
@@ -215,11 +215,11 @@ func (a *answers) Complete(r *request.Request) {
 	a.wg.Done()
 }
 
-// TestLaneGoesOnWithoutASlowVisit runs an executor on real goroutines with slow
+// TestExecutorContinuesDuringSlowGuestCall runs an executor on real goroutines with slow
 // guest calls. No guest is entered twice at a time, every request is answered
 // once, each entity's replies add up in order, and other requests are answered
 // during a slow call.
-func TestLaneGoesOnWithoutASlowVisit(t *testing.T) {
+func TestExecutorContinuesDuringSlowGuestCall(t *testing.T) {
 	var slept atomic.Int64
 	log := &committer{in: make(chan appliedEntry, 1<<16), done: make(chan struct{}), records: map[sharding.EntityID][]journal.Record{}}
 	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) {
@@ -227,12 +227,12 @@ func TestLaneGoesOnWithoutASlowVisit(t *testing.T) {
 		return &sleeper{t: t, sums: map[uint64]int64{}, slept: &slept}, nil
 	}}
 	// An instance is full at 1 MiB, so every entity gets its own.
-	lane := newExecutor(Options{Journal: log, Histories: log, Types: onlyType{typ}, InstanceBytes: 1 << 20}, nil)
-	log.lane = lane
+	exec := newExecutor(Options{Journal: log, Histories: log, Types: onlyType{typ}, InstanceBytes: 1 << 20}, nil)
+	log.exec = exec
 	go log.run()
-	lane.LeaderChanged(1, 1, true)
-	lane.Applied([]appliedEntry{{Shard: 1, Term: 1, NoOp: true}})
-	for !lane.leads(1) {
+	exec.LeaderChanged(1, 1, true)
+	exec.NotifyApplied([]appliedEntry{{Shard: 1, Term: 1, NoOp: true}})
+	for !exec.leads(1) {
 		time.Sleep(time.Millisecond)
 	}
 	const entities, rounds = 6, 60
@@ -250,7 +250,7 @@ func TestLaneGoesOnWithoutASlowVisit(t *testing.T) {
 			reqs = append(reqs, r)
 		}
 		a.wg.Add(len(reqs))
-		lane.Submit(reqs)
+		exec.Submit(reqs)
 	}
 	a.wg.Wait()
 	seen := map[string]uint64{}
@@ -263,12 +263,12 @@ func TestLaneGoesOnWithoutASlowVisit(t *testing.T) {
 		}
 		seen[r.Entity.ID]++
 	}
-	if slept.Load() == 0 || lane.Stats().Handovers == 0 {
-		t.Fatalf("%d slow visits and %d handovers: the test shows nothing", slept.Load(), lane.Stats().Handovers)
+	if slept.Load() == 0 || exec.Stats().Preemptions == 0 {
+		t.Fatalf("%d slow guest calls and %d preemptions: the test shows nothing", slept.Load(), exec.Stats().Preemptions)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := lane.Close(ctx); err != nil {
+	if err := exec.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
 	close(log.in)
@@ -288,13 +288,13 @@ func (l *executor) leads(s sharding.ShardID) bool {
 // answered.
 func TestSubmitAfterCloseIsAnswered(t *testing.T) {
 	log := &committer{in: make(chan appliedEntry, 1), records: map[sharding.EntityID][]journal.Record{}}
-	lane := newExecutor(Options{Journal: log, Histories: log, Types: onlyType{}}, nil)
-	if err := lane.Close(t.Context()); err != nil {
+	exec := newExecutor(Options{Journal: log, Histories: log, Types: onlyType{}}, nil)
+	if err := exec.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	var a answers
 	a.wg.Add(1)
-	lane.Submit([]*request.Request{{Shard: 1, Done: &a}})
+	exec.Submit([]*request.Request{{Shard: 1, Done: &a}})
 	a.wg.Wait()
 	if a.got[0].Result.Err != request.ErrStopped {
 		t.Fatal(a.got[0].Result.Err)

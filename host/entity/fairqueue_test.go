@@ -39,9 +39,9 @@ type item struct {
 	n    int
 }
 
-// TestCallersTakeTurns checks that if one caller has 200 items and others have
+// TestFairQueueServesCallersEqually checks that if one caller has 200 items and others have
 // few, each of the others is served as often as the first while it has items.
-func TestCallersTakeTurns(t *testing.T) {
+func TestFairQueueServesCallersEqually(t *testing.T) {
 	var q fairQueue[item]
 	who := apart(t, &q, 3)
 	for i := range 200 {
@@ -74,9 +74,9 @@ func TestCallersTakeTurns(t *testing.T) {
 	}
 }
 
-// TestTypesOfACallerTakeTurns also checks that more types do not give a caller
+// TestFairQueueServesTypesOfCallerEqually also checks that more types do not give a caller
 // more turns.
-func TestTypesOfACallerTakeTurns(t *testing.T) {
+func TestFairQueueServesTypesOfCallerEqually(t *testing.T) {
 	var q fairQueue[item]
 	who := apart(t, &q, 2)
 	for i := range 30 {
@@ -97,10 +97,10 @@ func TestTypesOfACallerTakeTurns(t *testing.T) {
 	}
 }
 
-// TestQueueAgreesWithModel checks under random operations that no item is lost
+// TestFairQueueMatchesModel checks under random operations that no item is lost
 // or duplicated, that items of one caller and type stay in order, and that no
 // caller is served twice while another one waits that was there before.
-func TestQueueAgreesWithModel(t *testing.T) {
+func TestFairQueueMatchesModel(t *testing.T) {
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		q := fairQueue[item]{Salt: seed}
@@ -186,7 +186,7 @@ func TestQueueAgreesWithModel(t *testing.T) {
 	}
 }
 
-func TestOneCallerCostsNothing(t *testing.T) {
+func TestFairQueueOfOneCallerDoesNotAllocate(t *testing.T) {
 	var q fairQueue[item]
 	p := named(t, "one")
 	round := func() {

@@ -8,17 +8,17 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestFaultsAreForgotten checks that an entity outside memory is known for an
+// TestFaultsExpireAfterAnHour checks that an entity outside memory is known for an
 // hour after its last fault or the end of its quarantine, and no longer, so
 // that callers with new ids cannot grow the executor without bound.
-func TestFaultsAreForgotten(t *testing.T) {
+func TestFaultsExpireAfterAnHour(t *testing.T) {
 	w := quiet(t)
 	const once = 300
 	for i := range once {
 		w.askOf(fmt.Sprint(i), request.Command, "trap", fmt.Sprint(i))
 	}
-	w.core.opts.ParkFor = 2 * time.Hour
-	for range w.core.opts.ParkAfterFaults {
+	w.core.opts.QuarantineFor = 2 * time.Hour
+	for range w.core.opts.QuarantineAfterFaults {
 		w.askOf("parked", request.Command, "trap", "p")
 	}
 	look := func(after time.Duration, want int) {
@@ -32,7 +32,7 @@ func TestFaultsAreForgotten(t *testing.T) {
 	}
 	look(59*time.Minute, once+1)
 	look(2*time.Minute, 1)
-	if res := w.askOf("parked", request.Command, "add", "q"); res.Err != request.ErrParked {
+	if res := w.askOf("parked", request.Command, "add", "q"); res.Err != request.ErrQuarantined {
 		t.Fatalf("a parked entity: %+v", res)
 	}
 	look(time.Hour, 1)
@@ -42,9 +42,9 @@ func TestFaultsAreForgotten(t *testing.T) {
 	}
 }
 
-// TestFaultsThatAreRememberedAreBounded tests one entity below, at and above
+// TestFaultSetIsBounded tests one entity below, at and above
 // the limit, at which the faults that would expire first are forgotten.
-func TestFaultsThatAreRememberedAreBounded(t *testing.T) {
+func TestFaultSetIsBounded(t *testing.T) {
 	w := quiet(t)
 	for i := range maxFaultyEntities + 1 {
 		w.now = w.now.Add(time.Microsecond)
@@ -64,9 +64,9 @@ func TestFaultsThatAreRememberedAreBounded(t *testing.T) {
 	}
 }
 
-// TestFaultsGoWithTheirShard checks that faults are forgotten with the
+// TestFaultsAreForgottenOnStepDown checks that faults are forgotten with the
 // leadership.
-func TestFaultsGoWithTheirShard(t *testing.T) {
+func TestFaultsAreForgottenOnStepDown(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "trap", "a")
 	w.handOver()

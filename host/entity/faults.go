@@ -20,11 +20,11 @@ const faultsFor = time.Hour
 // faultState is the fault history of an entity. The zero value is an empty
 // history.
 type faultState struct {
-	inRow    int32
-	revision uint64 // revision of the activation that inRow counts for
-	last     string
-	parkedTo time.Time
-	until    int64 // when the faults are forgotten, unix nanoseconds
+	consecutive      int32
+	revision         uint64 // revision of the activation that consecutive counts for
+	last             string
+	quarantinedUntil time.Time
+	until            int64 // when the faults are forgotten, unix nanoseconds
 }
 
 // quarantineRules determine when an entity is quarantined.
@@ -39,18 +39,18 @@ const mostDoublings = 10
 // Add counts a fault under a revision of the type's activation, and reports
 // whether the entity is now quarantined. Each revision has its own count,
 // because another module or other limits may fix the fault.
-func (f *faultState) Add(rules quarantineRules, revision uint64, now time.Time) (parked bool) {
+func (f *faultState) Add(rules quarantineRules, revision uint64, now time.Time) (quarantined bool) {
 	if f.revision != revision {
-		f.inRow, f.parkedTo, f.revision = 0, time.Time{}, revision
+		f.consecutive, f.quarantinedUntil, f.revision = 0, time.Time{}, revision
 	}
-	f.inRow++
+	f.consecutive++
 	f.until = now.Add(faultsFor).UnixNano()
-	over := int(f.inRow) - rules.After
+	over := int(f.consecutive) - rules.After
 	if over < 0 {
 		return false
 	}
-	f.parkedTo = now.Add(rules.For << min(over, mostDoublings))
-	f.until = f.parkedTo.Add(faultsFor).UnixNano()
+	f.quarantinedUntil = now.Add(rules.For << min(over, mostDoublings))
+	f.until = f.quarantinedUntil.Add(faultsFor).UnixNano()
 	return true
 }
 
@@ -58,20 +58,20 @@ func (f *faultState) Add(rules quarantineRules, revision uint64, now time.Time) 
 // output before it.
 func (f *faultState) Note(err error) { f.last = text(err) }
 
-// Under reports whether the count is of this revision of the type's activation.
-func (f *faultState) Under(revision uint64) bool { return f.revision == revision }
+// IsUnder reports whether the count is of this revision of the type's activation.
+func (f *faultState) IsUnder(revision uint64) bool { return f.revision == revision }
 
 // Last is the last error.
 func (f *faultState) Last() string { return f.last }
 
-// InRow is the number of faults since the last success.
-func (f *faultState) InRow() int { return int(f.inRow) }
+// Consecutive is the number of faults since the last success.
+func (f *faultState) Consecutive() int { return int(f.consecutive) }
 
-// Succeeded resets the count.
-func (f *faultState) Succeeded() { f.inRow = 0 }
+// ResetCount resets the count.
+func (f *faultState) ResetCount() { f.consecutive = 0 }
 
-// ParkedUntil is the end of the quarantine, if there is one.
-func (f *faultState) ParkedUntil() time.Time { return f.parkedTo }
+// QuarantinedUntil is the end of the quarantine, if there is one.
+func (f *faultState) QuarantinedUntil() time.Time { return f.quarantinedUntil }
 
-// Parked reports whether the entity is quarantined.
-func (f *faultState) Parked(now time.Time) bool { return f.parkedTo.After(now) }
+// IsQuarantined reports whether the entity is quarantined.
+func (f *faultState) IsQuarantined(now time.Time) bool { return f.quarantinedUntil.After(now) }

@@ -12,8 +12,8 @@ const (
 	maxFaultyEntities = 16384
 	// lookEvery is the minimum interval between sweeps for expired faults.
 	lookEvery = time.Minute
-	// parkedLeast is the minimum size at which a quarantineQueue is swept.
-	parkedLeast = 64
+	// quarantineSweepLeast is the minimum size at which a quarantineQueue is swept.
+	quarantineSweepLeast = 64
 )
 
 // supervised is an entity whose faults are counted.
@@ -21,8 +21,8 @@ type supervised interface {
 	comparable
 	// Faults returns the entity's fault state, or nil if there is none.
 	Faults() *faultState
-	// Known reports whether the executor still has the entity.
-	Known() bool
+	// IsKnown reports whether the executor still has the entity.
+	IsKnown() bool
 }
 
 // faultSet holds the entities of an executor with faults to remember. The
@@ -70,7 +70,7 @@ func (s *faultSet[E]) sweep(now int64, full bool) {
 	ends := make([]int64, 0, len(s.entities))
 	for e := range s.entities {
 		switch f := e.Faults(); {
-		case !e.Known() || f == nil || f.inRow == 0:
+		case !e.IsKnown() || f == nil || f.consecutive == 0:
 			delete(s.entities, e)
 		case f.until <= now:
 			s.end(e)
@@ -108,17 +108,17 @@ type quarantineQueue[E supervised] struct {
 // Add adds a quarantined entity.
 func (p *quarantineQueue[E]) Add(e E, now time.Time) {
 	if p.entities == nil {
-		p.entities, p.sweepAt = make(map[E]struct{}), parkedLeast
+		p.entities, p.sweepAt = make(map[E]struct{}), quarantineSweepLeast
 	}
 	if p.entities[e] = struct{}{}; len(p.entities) > p.sweepAt {
 		p.sweep(now)
-		p.sweepAt = max(parkedLeast, 2*len(p.entities))
+		p.sweepAt = max(quarantineSweepLeast, 2*len(p.entities))
 	}
 }
 
 func (p *quarantineQueue[E]) sweep(now time.Time) {
 	for e := range p.entities {
-		if f := e.Faults(); f == nil || !f.Parked(now) || !e.Known() {
+		if f := e.Faults(); f == nil || !f.IsQuarantined(now) || !e.IsKnown() {
 			delete(p.entities, e)
 		}
 	}

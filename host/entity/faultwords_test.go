@@ -13,9 +13,9 @@ type spoken struct{ text, words string }
 func (s *spoken) Error() string     { return s.text }
 func (s *spoken) LastWords() string { return s.words }
 
-// TestWordsAreRemembered checks that a guest's output is remembered once, and
+// TestGuestOutputBeforeFaultIsKept checks that a guest's output is remembered once, and
 // of long output the beginning and the end.
-func TestWordsAreRemembered(t *testing.T) {
+func TestGuestOutputBeforeFaultIsKept(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
 		want string

@@ -13,10 +13,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestPayloadsAreHeldToSchemas checks that an invalid payload is rejected
+// TestInvalidPayloadIsRejectedWithoutGuestCall checks that an invalid payload is rejected
 // without a guest call, that such a message becomes a dead letter, and that
 // duplicates and commands of timers are not checked.
-func TestPayloadsAreHeldToSchemas(t *testing.T) {
+func TestInvalidPayloadIsRejectedWithoutGuestCall(t *testing.T) {
 	w := quiet(t)
 	w.alarm = &abi.Timer{Name: []byte("later"), Due: 1, Command: []byte("add"), Payload: []byte("1")}
 	for id, name := range map[string]string{"before": "add", "set": "alarm"} {
@@ -81,9 +81,9 @@ func TestPayloadsAreHeldToSchemas(t *testing.T) {
 	}
 }
 
-// TestMessagesMayKnowMore checks that unknown members are rejected from clients
+// TestMessagesMayHaveUnknownMembers checks that unknown members are rejected from clients
 // and accepted in messages, and that an empty payload counts as null.
-func TestMessagesMayKnowMore(t *testing.T) {
+func TestMessagesMayHaveUnknownMembers(t *testing.T) {
 	closed, err := schema.Compile([]byte(`{"type":["object","null"],"additionalProperties":false}`), nil)
 	if err != nil {
 		t.Fatal(err)
@@ -99,9 +99,9 @@ func TestMessagesMayKnowMore(t *testing.T) {
 	}
 }
 
-// TestNamesThatAreNearAreTold checks that errors suggest a similar name, unless
+// TestErrorsSuggestSimilarNames checks that errors suggest a similar name, unless
 // clients may not use it.
-func TestNamesThatAreNearAreTold(t *testing.T) {
+func TestErrorsSuggestSimilarNames(t *testing.T) {
 	w := quiet(t)
 	w.typ.Commands, w.typ.Queries = map[string]bool{"add": true, "note": true}, map[string]bool{"sum": true}
 	w.typ.Internal = map[string]bool{"note": true}
@@ -127,10 +127,10 @@ func longCheck(t *testing.T, typ *Type) (payload []byte) {
 	return []byte(`"` + strings.Repeat("a", 1000) + `"`)
 }
 
-// TestLongChecksGiveTheExecutorAway checks that the executor continues without
+// TestExecutorContinuesDuringLongPayloadCheck checks that the executor continues without
 // a long payload check, which is part of the guest call, and that the check
 // ends at the request's deadline.
-func TestLongChecksGiveTheExecutorAway(t *testing.T) {
+func TestExecutorContinuesDuringLongPayloadCheck(t *testing.T) {
 	typ := &Type{}
 	payload, now := longCheck(t, typ), time.Unix(1000, 0)
 	for _, late := range []bool{false, true} {
@@ -145,16 +145,16 @@ func TestLongChecksGiveTheExecutorAway(t *testing.T) {
 		if handed == 0 || v.steps < schema.PauseSteps {
 			t.Errorf("late %v: given away %d times in %d steps", late, handed, v.steps)
 		}
-		_, invalid := errors.AsType[*request.InvalidPayloadError](v.unfit)
-		if invalid == late || errors.Is(v.unfit, request.ErrDeadline) != late {
-			t.Errorf("late %v: %v", late, v.unfit)
+		_, invalid := errors.AsType[*request.InvalidPayloadError](v.payloadErr)
+		if invalid == late || errors.Is(v.payloadErr, request.ErrDeadline) != late {
+			t.Errorf("late %v: %v", late, v.payloadErr)
 		}
 	}
 }
 
-// TestChecksSpendFuel checks that the cost of a check is charged to the type's
+// TestPayloadChecksSpendFuel checks that the cost of a check is charged to the type's
 // budget, also if the payload is invalid.
-func TestChecksSpendFuel(t *testing.T) {
+func TestPayloadChecksSpendFuel(t *testing.T) {
 	w := quiet(t)
 	w.tell("a")
 	payload := longCheck(t, w.typ)

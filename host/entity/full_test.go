@@ -4,9 +4,9 @@ import (
 	"testing"
 )
 
-// TestInstancesHaveABoundOfEntities checks that an instance that is full by
+// TestEntitiesPerInstanceAreBounded checks that an instance that is full by
 // number gets no more entities, however small they are.
-func TestInstancesHaveABoundOfEntities(t *testing.T) {
+func TestEntitiesPerInstanceAreBounded(t *testing.T) {
 	j := newBench()
 	j.fill(maxInstanceEntities + 1)
 	all := j.core.residents.pools.All()

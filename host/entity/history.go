@@ -58,7 +58,7 @@ type HistoryReader interface {
 //     window, and the guest begins again with the records after it.
 //   - A Durable type stores whole states, so the guest gets only the last one.
 //   - The first records are gone and no snapshot is usable. The load fails with
-//     request.ErrCut, unless a later tombstone or a stored state makes these
+//     request.ErrCompacted, unless a later tombstone or a stored state makes these
 //     records unnecessary.
 //
 // If the load reads the record at the snapshot's sequence, the hash of the
@@ -76,19 +76,19 @@ type historyLoad struct {
 	Whole bool             // read the whole window
 	End   journal.Sequence // sequence of the last record to read; 0 reads all
 
-	begun bool             // the guest has a state
-	from  journal.Sequence // sequence of the snapshot; 0 if it began with the first event
+	hasState bool             // the guest has a state
+	from     journal.Sequence // sequence of the snapshot; 0 if it began with the first event
 }
 
-// Begun reports whether a step has created a state in the guest.
-func (l *historyLoad) Begun() bool { return l.begun }
+// HasState reports whether a step has created a state in the guest.
+func (l *historyLoad) HasState() bool { return l.hasState }
 
 // From is the sequence of the snapshot that the load began with, or 0 if it
 // began with the first event.
 func (l *historyLoad) From() journal.Sequence { return l.from }
 
-// Refused notes that the guest created no state in the first step.
-func (l *historyLoad) Refused() { l.begun = false }
+// MarkRefused notes that the guest created no state in the first step.
+func (l *historyLoad) MarkRefused() { l.hasState = false }
 
 // historyChunk is a part of an entity's history on its way from a loader to the
 // executor: events for the guest to apply, and commands to remember.
@@ -105,11 +105,11 @@ type historyChunk struct {
 	Last     bool
 	Err      error
 
-	snapshot *journal.Snapshot // for the first chunk of a state, if there is one
-	version  int               // of the state in snapshot; 0 means the module's own
-	anew     bool              // the entity was deleted before this chunk
-	start    journal.Sequence  // sequence of the deletion
-	frames   []byte
+	snapshot      *journal.Snapshot // for the first chunk of a state, if there is one
+	version       int               // of the state in snapshot; 0 means the module's own
+	afterDeletion bool              // the entity was deleted before this chunk
+	start         journal.Sequence  // sequence of the deletion
+	frames        []byte
 }
 
 // historyReplay is the cost of the next load of an entity.
@@ -141,7 +141,7 @@ const firstFramesBytes = 4 << 10
 
 var (
 	// errEnough ends the reading of a history at historyLoad.End.
-	errEnough        = errors.New("the history is read as far as it is asked for")
+	errEndReached    = errors.New("the history is read as far as it is asked for")
 	errStraySnapshot = fmt.Errorf("%w: a snapshot is not of the entity's history", journal.ErrDamaged)
 )
 
@@ -203,7 +203,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 	behind := partial && snap.Stands != journal.Position{} && !foreign // start after the snapshot's position
 	visit := func(rec *journal.Record, after journal.Hash) error {
 		if l.End > 0 && rec.Last() > l.End {
-			return errEnough
+			return errEndReached
 		}
 		if inside {
 			ch.Seen.Before, inside = rec.RecordedAt, false
@@ -253,11 +253,11 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 		}
 		// Only the window needs the records before the deletion.
 		ended = false
-		*ch = historyChunk{Partial: ch.Partial, anew: true, start: rec.Last(), Sequence: rec.Last(), Hash: after, Seen: ch.Seen}
+		*ch = historyChunk{Partial: ch.Partial, afterDeletion: true, start: rec.Last(), Sequence: rec.Last(), Hash: after, Seen: ch.Seen}
 		return nil
 	}
 	read := func(from journal.Sequence) error {
-		if err := h.Read(ctx, l.Shard, l.ID, from, visit); !errors.Is(err, errEnough) {
+		if err := h.Read(ctx, l.Shard, l.ID, from, visit); !errors.Is(err, errEndReached) {
 			return err
 		}
 		return nil
@@ -267,7 +267,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 	case err != nil:
 	case behind:
 		ch.Sequence, ch.Hash, met = start, snap.Hash, true
-		if err = h.ReadSince(ctx, l.Shard, l.ID, snap, visit); errors.Is(err, errEnough) {
+		if err = h.ReadSince(ctx, l.Shard, l.ID, snap, visit); errors.Is(err, errEndReached) {
 			err = nil
 		}
 		if inside {
@@ -286,13 +286,13 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 		// The window still exists, and so do the records after a deletion.
 		ended, inside = !l.Type.Durable, true // a Durable state is complete in its last record
 		if err = read(cut.First - 1); err == nil && ended {
-			err = request.ErrCut
+			err = request.ErrCompacted
 		}
 	}
 	if err == nil && snap != nil && !met {
 		err = errStraySnapshot
 	}
-	if err == nil || err == request.ErrCut {
+	if err == nil || err == request.ErrCompacted {
 		var failed error
 		if ch.Outbox, ch.AsOf, failed = h.PendingMessages(l.Shard, l.ID); failed != nil {
 			err = failed

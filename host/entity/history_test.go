@@ -96,9 +96,9 @@ func (h *latest) loads(t *testing.T, typ *Type) (abi.Request, int, error) {
 	return g.given, g.calls, err
 }
 
-// TestStatesHaveVersions checks that a guest gets the version of a state that
+// TestGuestGetsVersionOfForeignState checks that a guest gets the version of a state that
 // is not its own, and no state that its module cannot read.
-func TestStatesHaveVersions(t *testing.T) {
+func TestGuestGetsVersionOfForeignState(t *testing.T) {
 	var h latest
 	h.writes(1, "old")
 	for name, tt := range map[string]struct {
@@ -131,10 +131,10 @@ func TestStatesHaveVersions(t *testing.T) {
 	}
 }
 
-// TestSnapshotsOfOthersAreNoStates checks that a snapshot of another module
+// TestForeignSnapshotProvidesOnlyPosition checks that a snapshot of another module
 // only provides a position in the history, and that the state comes from the
 // record there, whose version is known.
-func TestSnapshotsOfOthersAreNoStates(t *testing.T) {
+func TestForeignSnapshotProvidesOnlyPosition(t *testing.T) {
 	for _, filter := range [][]byte{nil, make([]byte, 8)} {
 		h := latest{snapshot: &journal.Snapshot{Entity: one, Sequence: 2, Hash: journal.Hash{2}, Module: journal.Digest{1}, Window: 2, Keep: 1, Filter: filter, State: []byte("made"), Stands: journal.Position{Index: 1}}}
 		h.writes(1, "first")
@@ -150,10 +150,10 @@ func TestSnapshotsOfOthersAreNoStates(t *testing.T) {
 	}
 }
 
-// TestCommandsComeInChunks checks records without events whose replies exceed
+// TestHistoryChunksOfCommandsAreBounded checks records without events whose replies exceed
 // the memory: no chunk exceeds its limit, chunks of commands have nothing for
 // the guest, and no command is lost or duplicated.
-func TestCommandsComeInChunks(t *testing.T) {
+func TestHistoryChunksOfCommandsAreBounded(t *testing.T) {
 	h := &latest{}
 	h.writes(1, `"first"`)
 	const commands = 300

@@ -15,22 +15,22 @@ const keepBytes = 64 << 10
 // historyStep is a guest's work for a chunk: it creates the state if there is
 // none, and applies the events.
 type historyStep struct {
-	typ    uint32
-	begin  []byte // frames of hostd_load; empty if the entity is loaded
-	anew   bool   // the entity is loaded, and was deleted before this chunk
-	frames []byte
-	stored bool  // begin has a snapshot
-	unread error // why the module cannot read the state's version
+	typ           uint32
+	begin         []byte // frames of hostd_load; empty if the entity is loaded
+	afterDeletion bool   // the entity is loaded, and was deleted before this chunk
+	frames        []byte
+	stored        bool  // begin has a snapshot
+	versionErr    error // why the module cannot read the state's version
 }
 
 // Step fills in s for the load's next chunk.
 func (l *historyLoad) Step(s *historyStep, ch *historyChunk) {
-	s.typ, s.frames, s.begin, s.stored, s.unread = l.Type.Index, ch.frames, s.begin[:0], false, nil
-	s.anew = l.begun && ch.anew
-	if l.begun && !s.anew {
+	s.typ, s.frames, s.begin, s.stored, s.versionErr = l.Type.Index, ch.frames, s.begin[:0], false, nil
+	s.afterDeletion = l.hasState && ch.afterDeletion
+	if l.hasState && !s.afterDeletion {
 		return
 	}
-	l.begun = true
+	l.hasState = true
 	s.begin = abi.AppendEntityID(s.begin, l.ID.ID)
 	if ch.snapshot != nil {
 		l.from = ch.snapshot.Sequence
@@ -42,8 +42,8 @@ func (l *historyLoad) Step(s *historyStep, ch *historyChunk) {
 		if !l.Type.Durable {
 			stored = l.Type.SnapshotVersion(ch.snapshot.Module)
 		}
-		s.unread = l.Type.States.Check(stored)
-		if version := l.Type.States.Given(stored); version != 0 {
+		s.versionErr = l.Type.States.Check(stored)
+		if version := l.Type.States.InputVersion(stored); version != 0 {
 			s.begin = abi.AppendStateVersion(s.begin, version)
 		}
 	}
@@ -54,10 +54,10 @@ func (s *historyStep) HasSnapshot() bool { return s.stored }
 
 // Do performs the step on the state of a handle.
 func (s *historyStep) Do(g Guest, handle uint64) error {
-	if s.unread != nil {
-		return s.unread // a guest that does not know of versions would misread it
+	if s.versionErr != nil {
+		return s.versionErr // a guest that does not know of versions would misread it
 	}
-	if s.anew {
+	if s.afterDeletion {
 		if err := g.Drop(handle); err != nil {
 			return err
 		}

@@ -21,18 +21,18 @@ func TestIdleEntitiesLeaveMemory(t *testing.T) {
 	typ := &Type{Name: "t", PassivateAfter: 20 * time.Millisecond, Instantiate: func(context.Context) (Guest, error) {
 		return &sleeper{t: t, sums: map[uint64]int64{}, slept: &slept}, nil
 	}}
-	lane := newExecutor(Options{Journal: log, Histories: log, Types: onlyType{typ}}, nil)
-	log.lane = lane
+	exec := newExecutor(Options{Journal: log, Histories: log, Types: onlyType{typ}}, nil)
+	log.exec = exec
 	go log.run()
-	lane.LeaderChanged(1, 1, true)
-	lane.Applied([]appliedEntry{{Shard: 1, Term: 1, NoOp: true}})
-	for !lane.leads(1) {
+	exec.LeaderChanged(1, 1, true)
+	exec.NotifyApplied([]appliedEntry{{Shard: 1, Term: 1, NoOp: true}})
+	for !exec.leads(1) {
 		time.Sleep(time.Millisecond)
 	}
 	for n := 1; n <= 3; n++ {
 		var a answers
 		a.wg.Add(1)
-		lane.Submit([]*request.Request{{
+		exec.Submit([]*request.Request{{
 			Entity: sharding.EntityID{Type: "t", ID: "x"}, Shard: 1, Name: "add", Payload: []byte("1"),
 			ID: journal.CommandID(strconv.Itoa(n)), ExpectedSequence: request.NoExpectation, Done: &a,
 		}})
@@ -41,7 +41,7 @@ func TestIdleEntitiesLeaveMemory(t *testing.T) {
 			t.Fatalf("stay %d: %q %v", n, res.Payload, res.Err)
 		}
 		for end := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
-			st := lane.Stats()
+			st := exec.Stats()
 			if st.Passivations >= uint64(n) && st.Resident == 0 && st.Instances == 0 && st.Entities == 0 {
 				break
 			}
@@ -52,7 +52,7 @@ func TestIdleEntitiesLeaveMemory(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := lane.Close(ctx); err != nil {
+	if err := exec.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
 	close(log.in)

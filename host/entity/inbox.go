@@ -18,14 +18,14 @@ type receipt struct{ number, proposal uint64 }
 // counting those in flight.
 const inboxSources = 1024
 
-// received notes that a proposal records a message number of a source.
-func (e *entity) received(source sharding.EntityID, number, proposal uint64) {
+// noteReceipt notes that a proposal records a message number of a source.
+func (e *entity) noteReceipt(source sharding.EntityID, number, proposal uint64) {
 	m := e.withMessages()
 	if m.inbox == nil {
 		m.inbox = make(map[sharding.EntityID]receipt)
 	}
 	if len(m.inbox) >= inboxSources {
-		maps.DeleteFunc(m.inbox, func(_ sharding.EntityID, r receipt) bool { return r.proposal <= e.shard.log.Decided() })
+		maps.DeleteFunc(m.inbox, func(_ sharding.EntityID, r receipt) bool { return r.proposal <= e.shard.log.DecidedTo() })
 	}
 	m.inbox[source] = receipt{number, proposal}
 }
@@ -49,23 +49,23 @@ type inquiry struct {
 // source is read.
 func (e *entity) inquire(r *request.Request) {
 	e.waiting.Unshift(r)
-	e.shard.away[e] = struct{}{}
+	e.shard.unloaded[e] = struct{}{}
 	e.withMessages().inquiry = &inquiry{shard: e.shard.id, id: e.id, source: r.Delivery.Source, entity: e, histories: e.shard.opts.Histories}
 	e.shard.runner.Start(e.inquiry())
 }
 
-// answered handles the answer of an inquiry.
-func (b *base) answered(q *inquiry) {
+// finishInquiry handles the answer of an inquiry.
+func (b *base) finishInquiry(q *inquiry) {
 	if q.req == nil {
-		q.entity.answered(q)
+		q.entity.finishInquiry(q)
 	} else if s := b.shards[q.shard]; s != nil {
 		s.refuse(q)
 	}
 }
 
-// answered handles the answer of the entity's inquiry. The entity had no message
+// finishInquiry handles the answer of the entity's inquiry. The entity had no message
 // of this source in flight when the inquiry was made.
-func (e *entity) answered(q *inquiry) {
+func (e *entity) finishInquiry(q *inquiry) {
 	if e.inquiry() != q {
 		return // the entity has left memory since
 	}
@@ -73,7 +73,7 @@ func (e *entity) answered(q *inquiry) {
 	switch {
 	case q.stale:
 	case q.err == nil:
-		e.received(q.source, q.number, 0)
+		e.noteReceipt(q.source, q.number, 0)
 	default:
 		r := e.waiting.Pop()
 		if r == nil {
@@ -92,7 +92,7 @@ func (e *entity) answered(q *inquiry) {
 func (d *decider) deliver(e *entity, r *request.Request) {
 	s, msg := e.shard, r.Delivery
 	has, known := e.withMessages().inbox[msg.Source]
-	now := s.sentBy(msg)
+	now := s.destinationClock(msg)
 	switch {
 	case !known:
 		e.inquire(r)
@@ -100,7 +100,7 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 		r.Result = request.Result{Sequence: e.sequence, Duplicate: true}
 		s.awaitCommit(r, has.proposal, false)
 	case msg.After > has.number:
-		if has.proposal <= s.log.Decided() {
+		if has.proposal <= s.log.DecidedTo() {
 			delete(e.withMessages().inbox, msg.Source) // read it again for the next message
 		}
 		s.settle(r, request.Result{Err: &request.GapError{Wanted: has.number + 1}})
@@ -112,7 +112,7 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 		d.turnDown(e, r, now, &request.RejectedError{Code: request.CodeTransient, Message: "the entities of this type keep nothing, so what is sent to them could be lost"})
 	case e.typ.RefusesMessage(e.id, r) != nil:
 		d.turnDown(e, r, now, e.typ.RefusesMessage(e.id, r))
-	case !e.affords(r): // deliveries admitted together with it have spent the budget
+	case !e.canAfford(r): // deliveries admitted together with it have spent the budget
 	default:
 		d.handle(e, r, now, 0)
 	}
@@ -122,7 +122,7 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 func (d *decider) turnDown(e *entity, r *request.Request, now int64, why *request.RejectedError) {
 	d.fuel = 0
 	d.output.Reset()
-	d.refused(e, r, Env{Now: now}, why)
+	d.recordRejection(e, r, Env{Now: now}, why)
 }
 
 // redeliver decides a dead letter that an operator wants delivered again.
@@ -143,10 +143,10 @@ func (d *decider) redeliver(e *entity, r *request.Request) {
 	}
 }
 
-// refused records that the entity rejects a message. The record takes the
+// recordRejection records that the entity rejects a message. The record takes the
 // message number, and the source gets the rejection, or the message becomes a
 // dead letter. The rest of the output has no effect.
-func (d *decider) refused(e *entity, r *request.Request, env Env, why *request.RejectedError) {
+func (d *decider) recordRejection(e *entity, r *request.Request, env Env, why *request.RejectedError) {
 	s, msg := e.shard, r.Delivery
 	evolved := len(d.output.Events) > 0 || d.output.HasState
 	d.output.Reset()
@@ -158,12 +158,12 @@ func (d *decider) refused(e *entity, r *request.Request, env Env, why *request.R
 	case s.deadLettersFull():
 		s.settle(r, request.Result{Err: request.ErrDeadLettersFull})
 	default:
-		d.opts.Logger.Warn("a send is refused and becomes a dead letter", r.Trace.Logged("entity_type", e.id.Type, "shard_id", s.id, "source_type", msg.Source.Type,
+		d.opts.Logger.Warn("a send is refused and becomes a dead letter", r.Trace.LogAttributes("entity_type", e.id.Type, "shard_id", s.id, "source_type", msg.Source.Type,
 			"command", r.Name, "code", why.Code)...)
 		d.refusal = &journal.Refusal{Code: []byte(why.Code), Message: []byte(why.Message), Command: []byte(r.Name), Payload: r.Payload}
 	}
 	if d.refusal != nil || len(d.output.Sends) > 0 {
-		if err := d.room(e, r); err != nil {
+		if err := d.checkMessageRoom(e, r); err != nil {
 			s.settle(r, request.Result{Err: err})
 		} else {
 			d.stats.Refused++
@@ -172,16 +172,16 @@ func (d *decider) refused(e *entity, r *request.Request, env Env, why *request.R
 		}
 	}
 	if evolved {
-		d.lane.reload(e)
+		d.exec.reload(e)
 	}
 }
 
-// takeIn queues a delivery.
-func (c *core) takeIn(s *shard, r *request.Request) {
+// enqueueDelivery queues a delivery.
+func (c *core) enqueueDelivery(s *shard, r *request.Request) {
 	switch {
 	case c.opts.Suspended(r.Entity.Type):
 		c.finish(r, request.Result{Err: request.ErrSuspended})
-	case c.intake.Full(r.Entity.Type) || s.undecided >= max(1, c.opts.ShardInFlight/2):
+	case c.intake.IsFull(r.Entity.Type) || s.undecided >= max(1, c.opts.ShardInFlight/2):
 		c.finish(r, request.Result{Err: request.ErrBusy})
 	default:
 		s.undecided++

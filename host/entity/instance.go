@@ -11,20 +11,20 @@ import (
 // Handles are dense and are reused after a drop. During a guest call no other
 // call is possible, so entities wait, and handles are dropped after the call.
 type guestInstance[E comparable] struct {
-	pool     *instancePool[E]
-	guest    Guest           // nil until the first call has returned
-	entities []E             // by handle; zero if free
-	dormant  []resident.Slot // by handle, for hibernated entities; 0 for others
-	free     []uint32
-	number   uint32
-	bytes    int64 // of guest memory, after the last call
-	resident int
-	capacity int  // most entities that it has had at this size
-	alone    bool // reserved for one entity that faulted before
-	closed   bool
-	busy     bool // a call is in progress
-	blocked  []E  // entities that wait for the end of the call
-	leaving  []uint32
+	pool       *instancePool[E]
+	guest      Guest           // nil until the first call has returned
+	entities   []E             // by handle; zero if free
+	hibernated []resident.Slot // by handle, for hibernated entities; 0 for others
+	free       []uint32
+	number     uint32
+	bytes      int64 // of guest memory, after the last call
+	resident   int
+	capacity   int  // most entities that it has had at this size
+	reserved   bool // reserved for one entity that faulted before
+	closed     bool
+	busy       bool // a call is in progress
+	blocked    []E  // entities that wait for the end of the call
+	leaving    []uint32
 }
 
 // Pool is the instance's pool.
@@ -39,17 +39,17 @@ func (in *guestInstance[E]) Bytes() int64 { return in.bytes }
 // Resident is the number of entities in the instance.
 func (in *guestInstance[E]) Resident() int { return in.resident }
 
-// Alone reports whether the instance is reserved for one entity.
-func (in *guestInstance[E]) Alone() bool { return in.alone }
+// IsReserved reports whether the instance is reserved for one entity.
+func (in *guestInstance[E]) IsReserved() bool { return in.reserved }
 
-// Closed reports whether the instance is closed.
-func (in *guestInstance[E]) Closed() bool { return in.closed }
+// IsClosed reports whether the instance is closed.
+func (in *guestInstance[E]) IsClosed() bool { return in.closed }
 
-// Busy reports whether a call is in progress.
-func (in *guestInstance[E]) Busy() bool { return in.busy }
+// IsBusy reports whether a call is in progress.
+func (in *guestInstance[E]) IsBusy() bool { return in.busy }
 
-// Opened reports whether the instance has a guest.
-func (in *guestInstance[E]) Opened() bool { return in.guest != nil }
+// HasGuest reports whether the instance has a guest.
+func (in *guestInstance[E]) HasGuest() bool { return in.guest != nil }
 
 // Guest is the guest, or nil before the first call.
 func (in *guestInstance[E]) Guest() Guest { return in.guest }
@@ -57,9 +57,9 @@ func (in *guestInstance[E]) Guest() Guest { return in.guest }
 // Entities are the instance's entities by handle, zero if a handle is free.
 func (in *guestInstance[E]) Entities() []E { return in.entities }
 
-// MostlyEmpty reports whether a guest which has grown to at least so many bytes
+// IsMostlyEmpty reports whether a guest which has grown to at least so many bytes
 // has less than a quarter of the entities that fit into it.
-func (in *guestInstance[E]) MostlyEmpty(grown int64) bool {
+func (in *guestInstance[E]) IsMostlyEmpty(grown int64) bool {
 	return in.bytes >= grown && in.resident*4 < in.capacity
 }
 
@@ -92,8 +92,8 @@ func (in *guestInstance[E]) Unblock() []E {
 	return blocked
 }
 
-// Forgo removes an entity from those that wait.
-func (in *guestInstance[E]) Forgo(e E) {
+// RemoveBlocked removes an entity from those that wait.
+func (in *guestInstance[E]) RemoveBlocked(e E) {
 	in.blocked = slices.DeleteFunc(in.blocked, func(x E) bool { return x == e })
 }
 
@@ -143,33 +143,33 @@ func (in *guestInstance[E]) DropLeaving() error {
 	return nil
 }
 
-// SetDormant replaces an entity by its record.
-func (in *guestInstance[E]) SetDormant(h uint32, p resident.Slot) {
+// SetHibernated replaces an entity by its record.
+func (in *guestInstance[E]) SetHibernated(h uint32, p resident.Slot) {
 	var none E
 	in.entities[h] = none
-	if int(h) >= len(in.dormant) {
-		in.dormant = append(in.dormant, make([]resident.Slot, len(in.entities)-len(in.dormant))...)
+	if int(h) >= len(in.hibernated) {
+		in.hibernated = append(in.hibernated, make([]resident.Slot, len(in.entities)-len(in.hibernated))...)
 	}
-	in.dormant[h] = p
+	in.hibernated[h] = p
 }
 
-// MoveDormant notes the new slot of a record.
-func (in *guestInstance[E]) MoveDormant(h uint32, p resident.Slot) { in.dormant[h] = p }
+// MoveHibernated notes the new slot of a record.
+func (in *guestInstance[E]) MoveHibernated(h uint32, p resident.Slot) { in.hibernated[h] = p }
 
 // Wake replaces a record by its entity.
-func (in *guestInstance[E]) Wake(h uint32, e E) { in.dormant[h], in.entities[h] = 0, e }
+func (in *guestInstance[E]) Wake(h uint32, e E) { in.hibernated[h], in.entities[h] = 0, e }
 
-// Dormant are the slots of hibernated entities by handle, 0 if there is none.
-func (in *guestInstance[E]) Dormant() []resident.Slot { return in.dormant }
+// HibernatedSlots are the slots of hibernated entities by handle, 0 if there is none.
+func (in *guestInstance[E]) HibernatedSlots() []resident.Slot { return in.hibernated }
 
-// ForgetDormant removes all hibernated entities.
-func (in *guestInstance[E]) ForgetDormant() {
-	for _, p := range in.dormant {
+// ForgetHibernated removes all hibernated entities.
+func (in *guestInstance[E]) ForgetHibernated() {
+	for _, p := range in.hibernated {
 		if p != 0 {
 			in.resident--
 		}
 	}
-	in.dormant = nil
+	in.hibernated = nil
 }
 
 // CloseGuest closes the guest, if there is one.

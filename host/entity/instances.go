@@ -9,15 +9,15 @@ import (
 func (m *residents) place(t *Type, alone bool) *instance {
 	p := m.pools.Of(t, m.opts.InstanceBytes)
 	if !alone {
-		if in := p.Roomy(); in != nil {
+		if in := p.WithRoom(); in != nil {
 			return in
 		}
 	}
-	if m.makeRoom(p); !alone && t.NoRoom != nil && p.Roomy() == nil && t.NoRoom() {
+	if m.makeRoom(p); !alone && t.NoRoom != nil && p.WithRoom() == nil && t.NoRoom() {
 		m.shedOwn(p)
 	}
 	if !alone {
-		if in := p.Roomy(); in != nil {
+		if in := p.WithRoom(); in != nil {
 			return in
 		}
 	}
@@ -28,12 +28,12 @@ func (m *residents) place(t *Type, alone bool) *instance {
 // entities until an instance of the pool has room, or else closes instances
 // that are mostly empty, and finally the oldest ones.
 func (m *residents) makeRoom(p *instancePool[*entity]) {
-	if _, sum := m.usage(); sum <= m.opts.LaneBytes || m.shed(p) {
+	if _, sum := m.usage(); sum <= m.opts.ExecutorBytes || m.shed(p) {
 		return
 	}
 	m.recycle()
 	_, sum := m.usage()
-	for all := m.pools.All(); len(all) > 0 && sum > m.opts.LaneBytes; all = m.pools.All() {
+	for all := m.pools.All(); len(all) > 0 && sum > m.opts.ExecutorBytes; all = m.pools.All() {
 		sum -= all[0].Bytes()
 		m.closeInstance(all[0])
 	}
@@ -48,11 +48,11 @@ const shedLooks = 256
 func (m *residents) shedOwn(p *instancePool[*entity]) {
 	var victim *entity
 	for _, in := range p.Instances() {
-		if in.Alone() || in.Busy() {
+		if in.IsReserved() || in.IsBusy() {
 			continue
 		}
 		for _, e := range in.Entities()[:min(len(in.Entities()), shedLooks)] {
-			if e != nil && e.phase == inMemory && e.restful() && (victim == nil || e.touched < victim.touched) {
+			if e != nil && e.phase == inMemory && e.isIdle() && (victim == nil || e.touched < victim.touched) {
 				victim = e
 			}
 		}
@@ -61,7 +61,7 @@ func (m *residents) shedOwn(p *instancePool[*entity]) {
 		m.stats.Shed++
 		victim.stopped = true
 		m.evict(victim)
-		m.lane.revive(victim)
+		m.exec.revive(victim)
 	}
 }
 
@@ -72,16 +72,16 @@ func (e *entity) attach(in *instance) { e.inst, e.handle = in, in.Attach(e) }
 // again on its next request. If the guest faults while it drops the state, the
 // whole instance is closed.
 func (m *residents) evict(e *entity) {
-	m.leaves(e)
+	m.removeResident(e)
 	in := e.inst
 	if in == nil {
 		e.unload()
 		return
 	}
 	l := e.load()
-	h, begun := e.handle, e.phase == inMemory || l != nil && l.Begun()
+	h, begun := e.handle, e.phase == inMemory || l != nil && l.HasState()
 	if e.blocked {
-		in.Forgo(e)
+		in.RemoveBlocked(e)
 		e.blocked = false
 	}
 	e.inst = nil
@@ -92,11 +92,11 @@ func (m *residents) evict(e *entity) {
 	}
 	switch {
 	case in.Resident() > 0:
-	case in.Alone():
+	case in.IsReserved():
 		m.closeInstance(in)
 	case !m.empty: // another entity may come soon
 		m.empty = true
-		m.look(m.now.Add(recycleAfter).UnixNano())
+		m.scheduleSweep(m.now.Add(recycleAfter).UnixNano())
 	}
 }
 
@@ -104,23 +104,23 @@ func (m *residents) evict(e *entity) {
 // request, and their proposals are not affected. If a guest call is in
 // progress, the guest is closed after it.
 func (m *residents) closeInstance(in *instance) {
-	if in.Closed() {
+	if in.IsClosed() {
 		return
 	}
-	m.leaveDormant(in)
+	m.evictHibernated(in)
 	entities, blocked := m.pools.Close(in)
 	for _, e := range blocked {
 		e.blocked = false
 	}
 	for _, e := range entities {
 		if e != nil {
-			m.leaves(e)
+			m.removeResident(e)
 			e.inst = nil
 			e.unload()
-			m.lane.revive(e)
+			m.exec.revive(e)
 		}
 	}
-	if !in.Busy() {
+	if !in.IsBusy() {
 		m.shut(in)
 	}
 }

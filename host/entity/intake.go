@@ -41,15 +41,15 @@ const (
 	byteFuel     = 100
 )
 
-// intakeLane is the executor that an intake belongs to. No method blocks.
-type intakeLane interface {
+// intakeExecutor is the executor that an intake belongs to. No method blocks.
+type intakeExecutor interface {
 	// Now is the time of the executor's current turn.
 	Now() time.Time
 	// Load returns the number of unanswered requests of the executor, without
 	// timers, and the duration of the last commit in nanoseconds.
 	Load() (owed int, commit int64)
-	// Late reports whether a request's deadline has passed.
-	Late(*request.Request) bool
+	// IsLate reports whether a request's deadline has passed.
+	IsLate(*request.Request) bool
 	// Allow charges a delivery to its type's limits per second, or returns how
 	// long these allow none.
 	Allow(entityType string, now int64) (wait time.Duration)
@@ -65,7 +65,7 @@ type intakeLane interface {
 // deliveryIntake holds an executor's waiting deliveries and counts the admitted
 // ones.
 type deliveryIntake struct {
-	lane     intakeLane
+	exec     intakeExecutor
 	types    map[string]*queue
 	waiting  int
 	admitted int   // admitted and not decided
@@ -84,12 +84,12 @@ type queue struct {
 }
 
 // newDeliveryIntake returns an empty intake.
-func newDeliveryIntake(lane intakeLane) *deliveryIntake {
-	return &deliveryIntake{lane: lane, types: make(map[string]*queue)}
+func newDeliveryIntake(exec intakeExecutor) *deliveryIntake {
+	return &deliveryIntake{exec: exec, types: make(map[string]*queue)}
 }
 
-// Full reports whether no further delivery to the type may wait.
-func (in *deliveryIntake) Full(entityType string) bool {
+// IsFull reports whether no further delivery to the type may wait.
+func (in *deliveryIntake) IsFull(entityType string) bool {
 	q := in.types[entityType]
 	return q != nil && q.queue.Len() >= typeMost
 }
@@ -102,42 +102,42 @@ func (in *deliveryIntake) Put(r *request.Request) {
 		in.types[q.name] = q
 	}
 	in.waiting++
-	r.Delivery.Lane.Intake = deliveryWaits
+	r.Delivery.Exec.Intake = deliveryWaits
 	q.queue.Push(r)
 }
 
 // States of a delivery in the intake.
 const (
 	deliveryWaits = iota + 1
-	isAdmitted
+	deliveryAdmitted
 )
 
-// Asked notes a request of a caller.
-func (in *deliveryIntake) Asked() { in.callers = in.lane.Now().UnixNano() }
+// NoteRequest notes a request of a caller.
+func (in *deliveryIntake) NoteRequest() { in.callers = in.exec.Now().UnixNano() }
 
 // Waiting is the number of waiting deliveries.
 func (in *deliveryIntake) Waiting() int { return in.waiting }
 
-// Admitted is the number of deliveries that are admitted and not decided.
-func (in *deliveryIntake) Admitted() int { return in.admitted }
+// AdmittedCount is the number of deliveries that are admitted and not decided.
+func (in *deliveryIntake) AdmittedCount() int { return in.admitted }
 
-// Left notes that a delivery is decided.
-func (in *deliveryIntake) Left(d *request.Delivery) {
-	switch d.Lane.Intake {
+// Release notes that a delivery is decided.
+func (in *deliveryIntake) Release(d *request.Delivery) {
+	switch d.Exec.Intake {
 	case deliveryWaits:
 		in.waiting--
-	case isAdmitted:
+	case deliveryAdmitted:
 		in.admitted--
 	}
-	d.Lane.Intake = 0
+	d.Exec.Intake = 0
 }
 
 // room returns how many deliveries may be admitted and not decided.
 func (in *deliveryIntake) room() int {
-	if in.lane.Now().UnixNano()-in.callers > int64(timers.Alone) {
+	if in.exec.Now().UnixNano()-in.callers > int64(timers.Alone) {
 		return aloneMost
 	}
-	owed, commit := in.lane.Load()
+	owed, commit := in.exec.Load()
 	if commit <= int64(timers.Slow) {
 		return besideMost
 	}
@@ -149,7 +149,7 @@ func (in *deliveryIntake) Admit() {
 	if in.waiting == 0 {
 		return
 	}
-	now := in.lane.Now().UnixNano()
+	now := in.exec.Now().UnixNano()
 	passed := min(now-in.counted, int64(fuelBurst))
 	in.fuel, in.counted = min(in.fuel+fuelRate*float64(passed)/float64(time.Second), fuelRate*fuelBurst.Seconds()), now
 	for room := in.room(); in.waiting > 0 && in.admitted < room; {
@@ -158,23 +158,23 @@ func (in *deliveryIntake) Admit() {
 		}
 		q, wait := in.next(now)
 		if q == nil {
-			in.lane.LookAt(wait)
+			in.exec.LookAt(wait)
 			return
 		}
 		r := q.queue.Pop()
-		if in.lane.Late(r) {
-			in.lane.Refuse(r, request.ErrDeadline)
+		if in.exec.IsLate(r) {
+			in.exec.Refuse(r, request.ErrDeadline)
 			continue
 		}
 		in.waiting--
 		in.admitted++
-		r.Delivery.Lane.Intake = isAdmitted
+		r.Delivery.Exec.Intake = deliveryAdmitted
 		in.clock = max(in.clock, q.cost)
 		in.Charge(r.Entity.Type, deliveryFuel)
-		in.lane.Hand(r)
+		in.exec.Hand(r)
 	}
 	if in.waiting > 0 {
-		in.lane.LookAt(now + int64(timers.Tick))
+		in.exec.LookAt(now + int64(timers.Tick))
 	}
 }
 
@@ -198,7 +198,7 @@ func (in *deliveryIntake) next(now int64) (next *queue, wait int64) {
 	if next == nil {
 		return nil, wait
 	}
-	if d := in.lane.Allow(next.name, now); d > 0 {
+	if d := in.exec.Allow(next.name, now); d > 0 {
 		next.until = now + int64(min(d, timers.LimitLook))
 		return in.next(now)
 	}
@@ -216,7 +216,7 @@ func (in *deliveryIntake) Charge(entityType string, fuel int64) {
 // Expire answers deliveries whose deadline has passed.
 func (in *deliveryIntake) Expire() {
 	for _, q := range in.types {
-		in.sift(q, in.lane.Late, request.ErrDeadline)
+		in.sift(q, in.exec.IsLate, request.ErrDeadline)
 	}
 }
 
@@ -231,7 +231,7 @@ func (in *deliveryIntake) Drop(shard sharding.ShardID, lost error) {
 func (in *deliveryIntake) sift(q *queue, leaves func(*request.Request) bool, err error) {
 	for range q.queue.Len() {
 		if r := q.queue.Pop(); leaves(r) {
-			in.lane.Refuse(r, err)
+			in.exec.Refuse(r, err)
 		} else {
 			q.queue.Push(r)
 		}

@@ -30,11 +30,11 @@ func (w *world) flood(n int) (got []*asked) {
 	return got
 }
 
-// TestDeliveriesWaitForCallers checks that few deliveries are admitted while
+// TestDeliveriesYieldToCallers checks that few deliveries are admitted while
 // there are callers, the fewer the longer commits take, and many without
 // callers. The waiting deliveries are bounded, and leave half of the shard's
 // requests to callers.
-func TestDeliveriesWaitForCallers(t *testing.T) {
+func TestDeliveriesYieldToCallers(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		caller bool
@@ -46,7 +46,7 @@ func TestDeliveriesWaitForCallers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			w := quiet(t)
 			w.now = w.now.Add(time.Hour)
-			w.core.timers.Committed(int64(tt.commit))
+			w.core.timers.NoteCommit(int64(tt.commit))
 			if tt.caller {
 				w.core.submit(w.now, []*request.Request{{Kind: request.Inspect, Entity: sharding.EntityID{Type: "tally", ID: "y"}, Shard: worldShard, Done: &asked{}},
 					{Kind: request.Query, Name: "sum", Entity: sharding.EntityID{Type: "tally", ID: "y"}, Shard: worldShard, Done: &asked{}}})
@@ -56,7 +56,7 @@ func TestDeliveriesWaitForCallers(t *testing.T) {
 				t.Errorf("one more than may wait: %+v", busy[0].got)
 			}
 			w.core.pump()
-			if n := w.core.intake.Admitted(); n != tt.want {
+			if n := w.core.intake.AdmittedCount(); n != tt.want {
 				t.Errorf("%d are admitted, want %d", n, tt.want)
 			}
 			w.core.stepDown(w.core.shard(worldShard))
@@ -65,16 +65,16 @@ func TestDeliveriesWaitForCallers(t *testing.T) {
 					t.Fatalf("delivery %d is never answered", i)
 				}
 			}
-			if in := w.core.intake; in.Admitted() != 0 || in.Waiting() != 0 || w.core.owed != 0 {
-				t.Errorf("%d are admitted, %d wait, %d requests are owed after a step-down", in.Admitted(), in.Waiting(), w.core.owed)
+			if in := w.core.intake; in.AdmittedCount() != 0 || in.Waiting() != 0 || w.core.owed != 0 {
+				t.Errorf("%d are admitted, %d wait, %d requests are owed after a step-down", in.AdmittedCount(), in.Waiting(), w.core.owed)
 			}
 		})
 	}
 }
 
-// TestRatesHoldDeliveries checks that deliveries beyond their type's rate wait
+// TestDeliveriesOverRateWait checks that deliveries beyond their type's rate wait
 // until it allows them or their deadline passes.
-func TestRatesHoldDeliveries(t *testing.T) {
+func TestDeliveriesOverRateWait(t *testing.T) {
 	w := quiet(t)
 	w.now = w.now.Add(time.Hour)
 	w.typ.Rate = NewRate(10)
@@ -107,10 +107,10 @@ func TestRatesHoldDeliveries(t *testing.T) {
 	}
 }
 
-// TestSuspendedTypesTakeNoSends checks that a delivery to a suspended type goes
+// TestSuspendedTypeReturnsDeliveries checks that a delivery to a suspended type goes
 // back to its sender, whether the type was suspended before the delivery
 // arrived or while it waited.
-func TestSuspendedTypesTakeNoSends(t *testing.T) {
+func TestSuspendedTypeReturnsDeliveries(t *testing.T) {
 	for _, waiting := range []bool{false, true} {
 		t.Run(fmt.Sprint("waiting ", waiting), func(t *testing.T) {
 			w := quiet(t)
@@ -135,9 +135,9 @@ func TestSuspendedTypesTakeNoSends(t *testing.T) {
 	}
 }
 
-// TestNodesOutboxIsBounded tests below, at and above the limit, by number and
+// TestNodeOutboxIsBounded tests below, at and above the limit, by number and
 // by bytes. Commands without messages are not affected.
-func TestNodesOutboxIsBounded(t *testing.T) {
+func TestNodeOutboxIsBounded(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.EntitySends, w.core.opts.ShardSends, w.core.opts.NodeSends, w.core.opts.NodeSendBytes = 100, 100, 10, 10_000
 	messages, bytes := 0, 0

@@ -9,10 +9,10 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestInternalCommandsAreNotForClients checks that internal commands of clients
+// TestInternalCommandOfClientIsRejected checks that internal commands of clients
 // are rejected without a guest call, whether or not the id is known, and that
 // those of entities and timers are executed.
-func TestInternalCommandsAreNotForClients(t *testing.T) {
+func TestInternalCommandOfClientIsRejected(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "add", "before")
 	w.handOver()

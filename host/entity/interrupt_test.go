@@ -54,7 +54,7 @@ func (g *endless) Close() error {
 }
 
 // endlessLane returns an executor of endless guests that leads shard 1.
-func endlessLane(t *testing.T) (lane *executor, open *atomic.Int64, entered chan struct{}) {
+func endlessLane(t *testing.T) (exec *executor, open *atomic.Int64, entered chan struct{}) {
 	open, entered = new(atomic.Int64), make(chan struct{}, 16)
 	log := &committer{in: make(chan appliedEntry, 1<<10), done: make(chan struct{}), records: map[sharding.EntityID][]journal.Record{}}
 	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) {
@@ -63,16 +63,16 @@ func endlessLane(t *testing.T) (lane *executor, open *atomic.Int64, entered chan
 			sleeper: &sleeper{t: t, sums: map[uint64]int64{}, slept: new(atomic.Int64)}, interrupted: make(chan struct{}), open: open, entered: entered,
 		}, nil
 	}}
-	lane = newExecutor(Options{Journal: log, Histories: log, Types: onlyType{typ}}, nil)
-	log.lane = lane
+	exec = newExecutor(Options{Journal: log, Histories: log, Types: onlyType{typ}}, nil)
+	log.exec = exec
 	go log.run()
 	t.Cleanup(func() { close(log.in); <-log.done })
-	lane.LeaderChanged(1, 1, true)
-	lane.Applied([]appliedEntry{{Shard: 1, Term: 1, NoOp: true}})
-	for !lane.leads(1) {
+	exec.LeaderChanged(1, 1, true)
+	exec.NotifyApplied([]appliedEntry{{Shard: 1, Term: 1, NoOp: true}})
+	for !exec.leads(1) {
 		time.Sleep(time.Millisecond)
 	}
-	return lane, open, entered
+	return exec, open, entered
 }
 
 func endlessRequest(id, name string, deadline time.Time, a *answers) *request.Request {
@@ -83,28 +83,28 @@ func endlessRequest(id, name string, deadline time.Time, a *answers) *request.Re
 	}
 }
 
-// TestDeadlineIsNoFault checks that calls ended at their deadline have no
+// TestDeadlineIsNotAFault checks that calls ended at their deadline have no
 // effect, and never quarantine their entity.
-func TestDeadlineIsNoFault(t *testing.T) {
-	lane, open, _ := endlessLane(t)
+func TestDeadlineIsNotAFault(t *testing.T) {
+	exec, open, _ := endlessLane(t)
 	for i := range 5 {
 		var a answers
-		lane.Submit([]*request.Request{endlessRequest(string(rune('a'+i)), "endless", time.Now().Add(5*time.Millisecond), &a)})
+		exec.Submit([]*request.Request{endlessRequest(string(rune('a'+i)), "endless", time.Now().Add(5*time.Millisecond), &a)})
 		a.wg.Wait()
 		if err := a.got[0].Result.Err; !errors.Is(err, request.ErrDeadline) {
 			t.Fatalf("call %d ended with %v", i, err)
 		}
 	}
 	var a answers
-	lane.Submit([]*request.Request{endlessRequest("z", "add", time.Time{}, &a)})
+	exec.Submit([]*request.Request{endlessRequest("z", "add", time.Time{}, &a)})
 	a.wg.Wait()
 	if r := a.got[0].Result; r.Err != nil || r.Sequence != 1 || string(r.Payload) != "1" {
 		t.Errorf("the next command got %+v", r)
 	}
-	if n := lane.Stats().Faults; n != 0 {
+	if n := exec.Stats().Faults; n != 0 {
 		t.Errorf("%d faults are counted", n)
 	}
-	if err := lane.Close(t.Context()); err != nil {
+	if err := exec.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if n := open.Load(); n != 0 {
@@ -112,22 +112,22 @@ func TestDeadlineIsNoFault(t *testing.T) {
 	}
 }
 
-// TestCloseInterruptsVisits checks that Close ends detached guest calls,
+// TestCloseInterruptsGuestCalls checks that Close ends detached guest calls,
 // answers their callers and closes their guests.
-func TestCloseInterruptsVisits(t *testing.T) {
-	lane, open, entered := endlessLane(t)
+func TestCloseInterruptsGuestCalls(t *testing.T) {
+	exec, open, entered := endlessLane(t)
 	var first, a answers
-	lane.Submit([]*request.Request{endlessRequest("0", "add", time.Time{}, &first)})
+	exec.Submit([]*request.Request{endlessRequest("0", "add", time.Time{}, &first)})
 	first.wg.Wait()
-	lane.Submit([]*request.Request{endlessRequest("1", "endless", time.Time{}, &a)})
+	exec.Submit([]*request.Request{endlessRequest("1", "endless", time.Time{}, &a)})
 	<-entered
-	for lane.Stats().Handovers == 0 {
+	for exec.Stats().Preemptions == 0 {
 		time.Sleep(time.Millisecond)
 	}
-	lane.leads(1) // wait until the executor has continued
+	exec.leads(1) // wait until the executor has continued
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := lane.Close(ctx); err != nil {
+	if err := exec.Close(ctx); err != nil {
 		t.Fatal(err)
 	}
 	a.wg.Wait()
@@ -139,40 +139,40 @@ func TestCloseInterruptsVisits(t *testing.T) {
 	}
 }
 
-// TestCloseTakesBackVisitsThatReturned checks that Close closes the guest of a
+// TestCloseClosesGuestsOfReturnedCalls checks that Close closes the guest of a
 // call that has returned before the executor looked at the event.
-func TestCloseTakesBackVisitsThatReturned(t *testing.T) {
-	lane, open, entered := endlessLane(t)
+func TestCloseClosesGuestsOfReturnedCalls(t *testing.T) {
+	exec, open, entered := endlessLane(t)
 	var first, a answers
-	lane.Submit([]*request.Request{endlessRequest("0", "add", time.Time{}, &first)})
+	exec.Submit([]*request.Request{endlessRequest("0", "add", time.Time{}, &first)})
 	first.wg.Wait()
-	lane.Submit([]*request.Request{endlessRequest("1", "endless", time.Now().Add(2*time.Second), &a)})
+	exec.Submit([]*request.Request{endlessRequest("1", "endless", time.Now().Add(2*time.Second), &a)})
 	<-entered
-	for lane.Stats().Handovers == 0 {
+	for exec.Stats().Preemptions == 0 {
 		time.Sleep(time.Millisecond)
 	}
 	// One turn of the executor lasts until the guest call has returned.
 	busy, release := make(chan struct{}), make(chan struct{})
-	lane.put(coreEvent{Kind: eventAsked, Ask: func() { close(busy); <-release }})
+	exec.put(coreEvent{Kind: eventAsked, Ask: func() { close(busy); <-release }})
 	<-busy
 	var returned []coreEvent
 	for len(returned) == 0 {
 		time.Sleep(time.Millisecond)
-		lane.mu.Lock()
-		returned, lane.events = lane.events, nil
-		lane.mu.Unlock()
+		exec.mu.Lock()
+		returned, exec.events = exec.events, nil
+		exec.mu.Unlock()
 	}
 	close(release)
-	for lane.leads(1); len(lane.wake) > 0; {
+	for exec.leads(1); len(exec.wake) > 0; {
 		time.Sleep(time.Millisecond)
 	}
 	// The event of the call is queued when the executor is closed.
-	lane.mu.Lock()
-	lane.events = returned
-	lane.closed = true
-	close(lane.stop)
-	lane.mu.Unlock()
-	if err := lane.Close(t.Context()); err != nil {
+	exec.mu.Lock()
+	exec.events = returned
+	exec.closed = true
+	close(exec.stop)
+	exec.mu.Unlock()
+	if err := exec.Close(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	a.wg.Wait()

@@ -29,16 +29,16 @@ func largeWorld(t *testing.T) *world {
 	w := quiet(t)
 	w.durable = true
 	w.serve(w.newest)
-	w.core.event(&coreEvent{Kind: eventBindingsMoved})
+	w.core.event(&coreEvent{Kind: eventActivationsChanged})
 	w.core.opts.SnapshotEvents, w.core.opts.SnapshotBytes, w.core.opts.ProposedBytes, w.core.opts.EntitySends = 1<<30, 1<<30, 1<<30, 100
 	return w
 }
 
-// TestOutputsThatFitNoEntryAreRejected checks that a command whose output
+// TestOutputLargerThanEntryIsRejected checks that a command whose output
 // exceeds an entry is rejected, because it can never be stored.
-func TestOutputsThatFitNoEntryAreRejected(t *testing.T) {
+func TestOutputLargerThanEntryIsRejected(t *testing.T) {
 	w := largeWorld(t)
-	w.core.opts.Level = maxLevel
+	w.core.opts.ClusterVersion = maxLevel
 	w.sizes = sizes{state: 750_000, messages: 3}
 	if res := w.ask(request.Command, "large", "a"); res.Err != nil {
 		t.Fatalf("what fits: %v", res.Err)
@@ -52,9 +52,9 @@ func TestOutputsThatFitNoEntryAreRejected(t *testing.T) {
 	}
 }
 
-// TestLargeRecordsLeaveOthersAlone checks that a record that does not fit into
+// TestLargeRecordGetsItsOwnEntry checks that a record that does not fit into
 // the open entry gets an entry of its own.
-func TestLargeRecordsLeaveOthersAlone(t *testing.T) {
+func TestLargeRecordGetsItsOwnEntry(t *testing.T) {
 	w := largeWorld(t)
 	for _, e := range []string{"a", "b"} {
 		w.askOf(e, request.Command, "add", "first-"+e) // load both entities
@@ -79,9 +79,9 @@ func TestLargeRecordsLeaveOthersAlone(t *testing.T) {
 	}
 }
 
-// TestLargeRecordsAreDecidedAgain checks that if the log rejects the entry that
+// TestLargeRecordIsDecidedAgainAfterRejectedEntry checks that if the log rejects the entry that
 // makes room for a large record, the record's command is decided again, once.
-func TestLargeRecordsAreDecidedAgain(t *testing.T) {
+func TestLargeRecordIsDecidedAgainAfterRejectedEntry(t *testing.T) {
 	w := largeWorld(t)
 	for _, e := range []string{"a", "b"} {
 		w.askOf(e, request.Command, "add", "first-"+e)

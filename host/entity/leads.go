@@ -44,7 +44,7 @@ func (l *leads) set(s sharding.ShardID, to Lead) {
 	}
 }
 
-func (l *leads) elected(s sharding.ShardID, term sharding.Term, leader sharding.ReplicaID, self bool) {
+func (l *leads) setLeader(s sharding.ShardID, term sharding.Term, leader sharding.ReplicaID, self bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if int(s) < len(l.shards) && term >= l.shards[s].Term {
@@ -52,7 +52,7 @@ func (l *leads) elected(s sharding.ShardID, term sharding.Term, leader sharding.
 	}
 }
 
-func (l *leads) quorum(s sharding.ShardID, ok bool) {
+func (l *leads) setQuorum(s sharding.ShardID, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if int(s) < len(l.shards) {
@@ -62,7 +62,7 @@ func (l *leads) quorum(s sharding.ShardID, ok bool) {
 	}
 }
 
-func (l *leads) started(s sharding.ShardID, term sharding.Term) {
+func (l *leads) noteTermStart(s sharding.ShardID, term sharding.Term) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if int(s) < len(l.shards) {
@@ -99,9 +99,9 @@ func (r *ShardRouter) LeadsChanged() <-chan struct{} {
 	return r.leads.changed
 }
 
-// Led reports whether each of the shards has a leader, and those that this node
+// HasLeaders reports whether each of the shards has a leader, and those that this node
 // leads are being served.
-func (r *ShardRouter) Led(shards []sharding.ShardID) bool {
+func (r *ShardRouter) HasLeaders(shards []sharding.ShardID) bool {
 	r.leads.mu.Lock()
 	defer r.leads.mu.Unlock()
 	for _, id := range shards {

@@ -6,51 +6,51 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestLedOnlyWhenServing checks that a node is not ready before it has applied
+// TestHasLeadersOnlyWhenServing checks that a node is not ready before it has applied
 // the first entry of its own term, in whichever order it learns of the two, and
 // that a leader on another node counts.
-func TestLedOnlyWhenServing(t *testing.T) {
+func TestHasLeadersOnlyWhenServing(t *testing.T) {
 	var r ShardRouter
 	r.leads.init(2)
 	check := func(want bool, when string) {
 		t.Helper()
-		if r.Led([]sharding.ShardID{0, 1, 2}) != want {
+		if r.HasLeaders([]sharding.ShardID{0, 1, 2}) != want {
 			t.Fatalf("%s: led is %v", when, !want)
 		}
 	}
 	check(false, "nothing heard")
-	r.leads.elected(0, 2, 7, true)
-	r.leads.started(0, 2)
-	r.leads.started(1, 3) // before the election is reported
-	r.leads.elected(1, 3, 8, true)
+	r.leads.setLeader(0, 2, 7, true)
+	r.leads.noteTermStart(0, 2)
+	r.leads.noteTermStart(1, 3) // before the election is reported
+	r.leads.setLeader(1, 3, 8, true)
 	check(false, "shard 2 has no leader")
-	r.leads.elected(2, 4, 9, false)
+	r.leads.setLeader(2, 4, 9, false)
 	check(true, "shard 2 is led by another node")
-	r.leads.elected(2, 5, 10, true)
+	r.leads.setLeader(2, 5, 10, true)
 	check(false, "shard 2 is led here, and its term has not begun")
-	r.leads.started(2, 4)
+	r.leads.noteTermStart(2, 4)
 	check(false, "an older term's entry")
-	r.leads.started(2, 5)
+	r.leads.noteTermStart(2, 5)
 	check(true, "all serve")
-	r.leads.elected(1, 2, 3, false)
+	r.leads.setLeader(1, 2, 3, false)
 	if l := r.Leads()[1]; l.Term != 3 || !l.Serving {
 		t.Fatalf("an old election changed %+v", l)
 	}
-	r.leads.elected(1, 6, 0, false)
+	r.leads.setLeader(1, 6, 0, false)
 	check(false, "shard 1 lost its leader")
-	r.leads.elected(sharding.ShardID(99), 1, 1, true) // unknown shards are ignored
+	r.leads.setLeader(sharding.ShardID(99), 1, 1, true) // unknown shards are ignored
 }
 
-// TestQuorumOutlivesElections checks that an election does not change the
+// TestElectionKeepsReportedQuorum checks that an election does not change the
 // reported quorum.
-func TestQuorumOutlivesElections(t *testing.T) {
+func TestElectionKeepsReportedQuorum(t *testing.T) {
 	r := ShardRouter{}
 	r.leads.init(1)
 	if r.Leads()[1].Quorum {
 		t.Fatal("a shard without a replica here has a quorum")
 	}
 	r.QuorumChanged(1, true)
-	r.leads.elected(1, 3, 8, true)
+	r.leads.setLeader(1, 3, 8, true)
 	if l := r.Leads()[1]; !l.Quorum || !l.Self {
 		t.Fatalf("after an election: %+v", l)
 	}

@@ -28,15 +28,15 @@ type leaving struct {
 // forgets their proposals, because the log of the leadership ends.
 func (c *core) split(s *shard) (now, later []*entity) {
 	involved := make(map[*entity]bool)
-	for v := range c.visits {
+	for v := range c.detachedCalls {
 		involved[v.entity] = true
 	}
-	for e := range c.away {
+	for e := range c.unloaded {
 		if e.shard == s {
 			involved[e] = true
 		}
 	}
-	decided, later := s.log.Decided(), s.entities.All()
+	decided, later := s.log.DecidedTo(), s.entities.All()
 	rest := later[:0]
 	for _, e := range later {
 		if e.phase != inMemory || e.waiting.Len() > 0 || e.last > decided || e.waits != (waits{}) || len(involved) > 0 && involved[e] {
@@ -49,11 +49,11 @@ func (c *core) split(s *shard) (now, later []*entity) {
 	return now, rest
 }
 
-// leavesShard evicts an entity and removes it from its shard.
-func (c *core) leavesShard(e *entity) {
+// evictFromShard evicts an entity and removes it from its shard.
+func (c *core) evictFromShard(e *entity) {
 	c.residents.forget(e)
 	c.residents.evict(e)
-	delete(c.away, e)
+	delete(c.unloaded, e)
 }
 
 // leaveShards evicts the next slice of entities of shards that are no longer
@@ -78,7 +78,7 @@ func (c *core) leaveShards() {
 // whose guests are not busy. waits reports that only busy ones are left.
 func (c *core) leaveShard(s *shard, most int) (looked int, waits bool) {
 	l := &s.leaving
-	if len(l.entities) == 0 && s.dormant.Len() == 0 {
+	if len(l.entities) == 0 && s.hibernated.Len() == 0 {
 		l.entities, l.busy = l.busy, nil
 	}
 	for ; looked < most; looked++ {
@@ -87,13 +87,13 @@ func (c *core) leaveShard(s *shard, most int) (looked int, waits bool) {
 		case e == nil && len(l.busy) > 0:
 			return looked, true
 		case e == nil:
-			c.hasLeft(s)
+			c.finishLeaving(s)
 			return looked + 1, false
 		case !s.entities.Has(e): // it has left since
-		case e.inst != nil && e.inst.Busy():
+		case e.inst != nil && e.inst.IsBusy():
 			l.busy = append(l.busy, e)
 		default:
-			c.leavesShard(e)
+			c.evictFromShard(e)
 		}
 	}
 	return looked, false
@@ -118,8 +118,8 @@ func (c *core) nextToLeave(s *shard) *entity {
 	return nil
 }
 
-// hasLeft notes that no entity of the shard is in memory.
-func (c *core) hasLeft(s *shard) {
+// finishLeaving notes that no entity of the shard is in memory.
+func (c *core) finishLeaving(s *shard) {
 	s.leaving = leaving{}
 	c.leaving = slices.DeleteFunc(c.leaving, func(other *shard) bool { return other == s })
 	c.residents.closeEmpty()

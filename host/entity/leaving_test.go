@@ -10,10 +10,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestEntitiesLeaveTheirShardInSlices checks that no turn evicts more than a
+// TestStepDownEvictsInSlices checks that no turn evicts more than a
 // slice of the entities of a lost shard, hibernated or not. The shard is led
 // again once the last one has left, and its entities are then loaded again.
-func TestEntitiesLeaveTheirShardInSlices(t *testing.T) {
+func TestStepDownEvictsInSlices(t *testing.T) {
 	for name, c := range map[string]struct {
 		dormant  bool
 		reopened bool
@@ -24,15 +24,15 @@ func TestEntitiesLeaveTheirShardInSlices(t *testing.T) {
 			core, s := j.core, j.core.shard(worldShard)
 			core.opts.LeaveSlice, core.mayLeave = slice, slice
 			if c.dormant {
-				core.opts.DormantAfter = time.Second
-				core.residents.idleTimesMoved()
+				core.opts.HibernateAfter = time.Second
+				core.residents.updateIdleTimes()
 				core.now = core.now.Add(2 * time.Second)
 				for core.residents.sweepAt != 0 && core.residents.sweepAt <= core.now.UnixNano() {
 					core.residents.passivateIdle()
 					core.now = core.now.Add(1)
 				}
-				if s.dormant.Len() < entities/2 {
-					t.Fatalf("%d are dormant", s.dormant.Len())
+				if s.hibernated.Len() < entities/2 {
+					t.Fatalf("%d are dormant", s.hibernated.Len())
 				}
 			}
 			next := s.log.Next()
@@ -60,8 +60,8 @@ func TestEntitiesLeaveTheirShardInSlices(t *testing.T) {
 					t.Fatalf("turn %d: %+v", turns, r.Result)
 				}
 			}
-			if n := core.residents.known; n != 0 || s.dormant.Len() != 0 || s.entities.Len() != 0 || core.residents.cache.Count()+core.residents.cache.Apart() != 0 {
-				t.Errorf("%d are known, %d dormant, %d not", n, s.dormant.Len(), s.entities.Len())
+			if n := core.residents.known; n != 0 || s.hibernated.Len() != 0 || s.entities.Len() != 0 || core.residents.cache.Count()+core.residents.cache.HibernatedCount() != 0 {
+				t.Errorf("%d are known, %d dormant, %d not", n, s.hibernated.Len(), s.entities.Len())
 			}
 			if turns < entities/slice {
 				t.Errorf("%d turns", turns)
@@ -82,10 +82,10 @@ func TestEntitiesLeaveTheirShardInSlices(t *testing.T) {
 	}
 }
 
-// TestEntitiesOfGuestsUnderWayLeaveLater checks that entities in a busy
+// TestStepDownEvictsBusyInstancesLater checks that entities in a busy
 // instance leave after its call, in slices, because a busy guest cannot drop
 // states and would otherwise have to drop all of them when the call returns.
-func TestEntitiesOfGuestsUnderWayLeaveLater(t *testing.T) {
+func TestStepDownEvictsBusyInstancesLater(t *testing.T) {
 	j := crowd(10, 1)
 	core, s := j.core, j.core.shard(worldShard)
 	in := core.residents.pools.All()[0]

@@ -25,7 +25,7 @@ const (
 // entity does not exist, so that a retry of the request does not delete a later
 // entity of the same name.
 func (d *decider) remove(e *entity, r *request.Request) {
-	now, hash, done := d.acted(e, r, DeleteAction)
+	now, hash, done := d.answerKnownAction(e, r, DeleteAction)
 	switch {
 	case done:
 	case d.readOnly():
@@ -36,17 +36,17 @@ func (d *decider) remove(e *entity, r *request.Request) {
 		d.fuel = 0
 		d.output.Delete = true
 		d.append(e, r, Env{Now: now}, hash)
-		d.lane.leave(e)
+		d.exec.leave(e)
 	}
 }
 
-// acted answers an operator's request that was executed before, or that may
+// answerKnownAction answers an operator's request that was executed before, or that may
 // have been executed and forgotten. For a new request it returns the log clock
 // and the hash to record.
-func (d *decider) acted(e *entity, r *request.Request, action string) (now int64, hash uint64, done bool) {
+func (d *decider) answerKnownAction(e *entity, r *request.Request, action string) (now int64, hash uint64, done bool) {
 	now = e.shard.logNow()
 	hash, d.scratch = journal.HashCommand(d.scratch, action, nil)
-	return now, hash, e.answerKnown(r, hash, now) || d.mayBeOlder(e, r) || d.forgotten(e, r, now)
+	return now, hash, e.answerKnown(r, hash, now) || d.mayBeOlder(e, r) || d.rejectForgotten(e, r, now)
 }
 
 // A transient entity exists only in its guest's memory. Its commands write no
@@ -55,34 +55,34 @@ func (d *decider) acted(e *entity, r *request.Request, action string) (now int64
 // that two nodes never both answer for the entity. While it is in memory, a
 // command id takes effect once.
 
-// transient answers a command that a guest has executed on a transient entity.
-func (d *decider) transient(e *entity, r *request.Request, env Env, hash uint64) {
+// answerTransient answers a command that a guest has executed on a transient entity.
+func (d *decider) answerTransient(e *entity, r *request.Request, env Env, hash uint64) {
 	reply := bytes.Clone(d.output.Reply)
 	r.Result = request.Result{Payload: reply, Fuel: d.fuel}
 	d.fuel = 0
 	d.note(e, window.Command{ID: r.ID, Hash: hash, Reply: reply, RecordedAt: env.Now, Server: r.ServerID})
 	if e.extra != nil {
-		e.extra.faults.Succeeded()
+		e.extra.faults.ResetCount()
 	}
 	e.shard.clock = max(e.shard.clock, env.Now)
 	d.stats.Commands++
 	leaves := d.output.Passivate && !e.typ.Singleton
 	e.shard.awaitCommit(r, e.last, true)
 	if leaves {
-		d.lane.leave(e)
+		d.exec.leave(e)
 	}
 }
 
-// ofTransient decides a request that would write a record, if the entity is
+// decideTransient decides a request that would write a record, if the entity is
 // transient, and reports whether it has done so.
-func (d *decider) ofTransient(e *entity, r *request.Request) bool {
+func (d *decider) decideTransient(e *entity, r *request.Request) bool {
 	if !e.typ.Transient {
 		return false
 	}
 	switch r.Kind {
 	case request.Delete:
 		e.shard.settle(r, request.Result{})
-		d.lane.leave(e)
+		d.exec.leave(e)
 	case request.SkipTimer, request.Redeliver:
 		e.shard.settle(r, request.Result{Err: &request.RejectedError{Code: request.CodeTransient, Message: "the entities of this type keep nothing"}})
 	default:

@@ -40,14 +40,14 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// TestRateIsShared checks that executors which take concurrently get no more
+// TestRateIsSharedByExecutors checks that executors which take concurrently get no more
 // together than one.
-func TestRateIsShared(t *testing.T) {
+func TestRateIsSharedByExecutors(t *testing.T) {
 	r := NewRate(5000)
 	var taken atomic.Int64
-	var lanes sync.WaitGroup
+	var executors sync.WaitGroup
 	for range 4 {
-		lanes.Go(func() {
+		executors.Go(func() {
 			for range 5000 {
 				if r.Take(int64(time.Hour)) == 0 {
 					taken.Add(1)
@@ -55,7 +55,7 @@ func TestRateIsShared(t *testing.T) {
 			}
 		})
 	}
-	if lanes.Wait(); taken.Load() != 5000 {
+	if executors.Wait(); taken.Load() != 5000 {
 		t.Errorf("%d of 5000 were taken", taken.Load())
 	}
 }

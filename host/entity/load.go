@@ -42,20 +42,20 @@ func (c *core) startLoad(e *entity) {
 	}
 	c.stats.Loads++
 	if t.Transient || c.opts.Histories.IsAbsent(e.shard.id, e.id) {
-		c.loaded(x.load, &historyChunk{Last: true}) // there is no history
+		c.onChunk(x.load, &historyChunk{Last: true}) // there is no history
 		return
 	}
 	c.runner.Start(x.load)
 }
 
-// loaded receives a chunk. It ignores chunks of a cancelled load.
-func (c *core) loaded(l *load, ch *historyChunk) {
+// onChunk receives a chunk. It ignores chunks of a cancelled load.
+func (c *core) onChunk(l *load, ch *historyChunk) {
 	e := l.entity
 	if e.load() != l {
 		return
 	}
 	if ch.Err != nil {
-		if !c.makeHeadOnly(e, ch) {
+		if !c.makeRowOnly(e, ch) {
 			c.abandon(e, ch.Err)
 		}
 		return
@@ -73,7 +73,7 @@ func (c *core) applyChunk(e *entity) {
 	if e.inst == nil {
 		in := c.residents.place(l.Type, e.faults() > 1)
 		e.attach(in)
-		if in.Busy() {
+		if in.IsBusy() {
 			return // the entity gets a turn after the call
 		}
 	}
@@ -83,7 +83,7 @@ func (c *core) applyChunk(e *entity) {
 		c.stats.SnapshotLoads++
 	}
 	l.chunks = l.chunks[1:]
-	c.visit(v)
+	c.makeCall(v)
 }
 
 // takeCommands takes the first received chunks that have nothing for the guest.
@@ -91,7 +91,7 @@ func (c *core) takeCommands(e *entity, l *load) {
 	for len(l.chunks) > 0 && l.chunks[0].Commands {
 		c.noteChunk(e, l, l.chunks[0])
 		l.chunks = l.chunks[1:]
-		l.more()
+		l.grantChunk()
 	}
 }
 
@@ -107,8 +107,8 @@ func (c *core) noteChunk(e *entity, l *load, ch *historyChunk) {
 	l.before = max(l.before, ch.Seen.Before)
 }
 
-// more allows the loader to send another chunk.
-func (l *load) more() {
+// grantChunk allows the loader to send another chunk.
+func (l *load) grantChunk() {
 	select {
 	case l.credit <- struct{}{}:
 	default: // a loader that reads ahead on its own
@@ -135,7 +135,7 @@ func (c *core) chunkApplied(e *entity, v *guestCall) {
 	}
 	c.noteChunk(e, l, ch)
 	if !ch.Last {
-		l.more()
+		l.grantChunk()
 		return
 	}
 	l.cancel()
@@ -144,14 +144,14 @@ func (c *core) chunkApplied(e *entity, v *guestCall) {
 	e.phase, e.sequence, e.hash, e.replay = inMemory, ch.Sequence, ch.Hash, ch.Replay
 	e.exists = ch.Exists
 	e.extra.load, e.extra.whole, e.extra.below = nil, false, 0
-	e.outboxLoaded(int(ch.Outbox), ch.AsOf)
+	e.setOutbox(int(ch.Outbox), ch.AsOf)
 	e.trimExtra()
-	e.beginStay(c.opts.States, l.From())
+	e.beginStateCheck(c.opts.States, l.From())
 	e.costly = e.isCostly()
-	e.waiting.Loaded(c.now)
-	c.residents.resides(e)
-	if !e.awaitsBinding && !e.stalled {
-		delete(c.away, e)
+	e.waiting.RecordLoad(c.now)
+	c.residents.addResident(e)
+	if !e.awaitsActivation && !e.stalled {
+		delete(c.unloaded, e)
 	}
 	c.enqueue(e)
 }
@@ -163,8 +163,8 @@ func (c *core) abandon(e *entity, err error) {
 	c.failWaiting(e, err)
 }
 
-// cannotOpen ends a load for which no guest instance could be created.
-func (c *core) cannotOpen(e *entity, err error) {
+// failOpen ends a load for which no guest instance could be created.
+func (c *core) failOpen(e *entity, err error) {
 	c.opts.Logger.Error("a guest instance cannot be opened", "entity_type", e.id.Type, "error", err)
 	e.noteError(err)
 	c.giveUp(e, fmt.Errorf("%w: no room for a guest instance", request.ErrBusy))
@@ -194,7 +194,7 @@ func (c *core) fallBack(e *entity, err error) {
 	e.extra.below = e.extra.load.From()
 	c.opts.Logger.Warn("a snapshot does not load", "entity_type", e.id.Type, "shard_id", e.shard.id, "error", err)
 	if errors.Is(err, errInitialRefused) {
-		e.extra.load.Refused() // there is no state to drop
+		e.extra.load.MarkRefused() // there is no state to drop
 		c.residents.evict(e)
 	} else {
 		c.stats.Faults++

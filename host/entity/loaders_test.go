@@ -36,9 +36,9 @@ func TestLoadersAreBounded(t *testing.T) {
 	}
 }
 
-// TestLoadersStay checks that one goroutine does all jobs that are queued one
+// TestIdleLoaderIsReused checks that one goroutine does all jobs that are queued one
 // after another.
-func TestLoadersStay(t *testing.T) {
+func TestIdleLoaderIsReused(t *testing.T) {
 	r := newLoaderPool(8)
 	defer r.Close()
 	for range 20 {

@@ -44,10 +44,10 @@ func TestRetryOfALostCommandIsNotAcknowledged(t *testing.T) {
 	}
 }
 
-// TestLogClockDoesNotRunBack checks that the record of a long guest call has
+// TestLongGuestCallDoesNotSetLogClockBack checks that the record of a long guest call has
 // the time at which the call began, and that the shard's clock is not set back
 // to it.
-func TestLogClockDoesNotRunBack(t *testing.T) {
+func TestLongGuestCallDoesNotSetLogClockBack(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.InstanceBytes = 1 // one instance for each entity
 	w.tell("slow")

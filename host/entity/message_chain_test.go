@@ -22,14 +22,14 @@ func (w *world) sentTo(name string, d request.Delivery) request.Result {
 	})
 }
 
-// TestChainOfSendsEnds checks that 64 messages in a chain are executed, each
+// TestMessageChainEndsAfterMaxHops checks that 64 messages in a chain are executed, each
 // with its hop count, and that the next one becomes a dead letter, whether or
 // not the source wants an answer. Below the cluster version that has hops,
 // nothing is counted.
-func TestChainOfSendsEnds(t *testing.T) {
-	for _, level := range []sharding.ClusterVersion{sharding.Version1, sharding.Version2} {
+func TestMessageChainEndsAfterMaxHops(t *testing.T) {
+	for _, version := range []sharding.ClusterVersion{sharding.Version1, sharding.Version2} {
 		w := quiet(t)
-		w.core.opts.Level = func() sharding.ClusterVersion { return level }
+		w.core.opts.ClusterVersion = func() sharding.ClusterVersion { return version }
 		w.core.opts.EntitySends, w.core.opts.ShardSends = 1000, 1000
 		for hops := uint8(0); hops <= journal.MaxHops+1; hops++ {
 			dead, answered := len(w.messages.deadLetters), len(w.messages.outbox)
@@ -40,22 +40,22 @@ func TestChainOfSendsEnds(t *testing.T) {
 			if res := w.sentTo("send", d); res.Err != nil {
 				t.Fatal(res.Err)
 			}
-			if hops >= journal.MaxHops && level >= sharding.VersionHops {
+			if hops >= journal.MaxHops && version >= sharding.VersionHops {
 				if len(w.messages.deadLetters) != dead+1 || len(w.messages.outbox) != answered {
 					t.Errorf("%d hops: %d dead letters, %d sends more", hops, len(w.messages.deadLetters)-dead, len(w.messages.outbox)-answered)
 				}
 				continue
 			}
 			if len(w.messages.deadLetters) != dead || len(w.messages.outbox) == answered {
-				t.Errorf("%d hops at level %d: %d dead letters, %d sends more", hops, level, len(w.messages.deadLetters)-dead, len(w.messages.outbox)-answered)
+				t.Errorf("%d hops at level %d: %d dead letters, %d sends more", hops, version, len(w.messages.deadLetters)-dead, len(w.messages.outbox)-answered)
 			}
 			src, err := journal.DecodeMessageSource(w.log[len(w.log)-1].Section(journal.SectionSource))
 			want := hops + 1
-			if level < sharding.VersionHops {
+			if version < sharding.VersionHops {
 				want = 0
 			}
 			if err != nil || src.Hops != want || src.Number != uint64(hops)+1 {
-				t.Errorf("%d hops at level %d: the record is of send %d and says %d hops, %v", hops, level, src.Number, src.Hops, err)
+				t.Errorf("%d hops at level %d: the record is of send %d and says %d hops, %v", hops, version, src.Number, src.Hops, err)
 			}
 		}
 		for _, p := range w.problems {
@@ -66,11 +66,11 @@ func TestChainOfSendsEnds(t *testing.T) {
 	}
 }
 
-// TestDeliveriesAreNotBeforeTheirSends checks that the effects of a message are
+// TestDeliveryIsNotRecordedBeforeItsSend checks that the effects of a message are
 // not recorded before the message, if its time is at most a minute ahead of
 // this node's clock, and that neither is anything after them. A time further
 // ahead is ignored and counted.
-func TestDeliveriesAreNotBeforeTheirSends(t *testing.T) {
+func TestDeliveryIsNotRecordedBeforeItsSend(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "add", "first")
 	now := w.now.UnixNano()
@@ -99,10 +99,10 @@ func TestDeliveriesAreNotBeforeTheirSends(t *testing.T) {
 	}
 }
 
-// TestLogClockStaysWithTheOthers checks that a leader whose clock is an hour
+// TestLeaderClockIsLimitedByMedian checks that a leader whose clock is an hour
 // ahead uses at most five seconds past the median, and its own clock if it is
 // behind or the median is unknown.
-func TestLogClockStaysWithTheOthers(t *testing.T) {
+func TestLeaderClockIsLimitedByMedian(t *testing.T) {
 	for _, tt := range []struct {
 		offset time.Duration // of the median from this node's clock
 		known  bool

@@ -29,13 +29,13 @@ func (w *world) settleDown() {
 	}
 }
 
-// TestSendsAreHeldToTheManifest checks that a command that sends to a type
+// TestSendToUnlistedTypeFails checks that a command that sends to a type
 // which its manifest does not list fails and writes nothing, whether a client,
 // a timer or another entity sent it.
-func TestSendsAreHeldToTheManifest(t *testing.T) {
+func TestSendToUnlistedTypeFails(t *testing.T) {
 	w := quiet(t)
 	w.typ.MessagesTo = []string{"other-*"}
-	w.core.opts.Level = maxLevel
+	w.core.opts.ClusterVersion = maxLevel
 	// The destination may come from the caller's input, so it never counts as a
 	// fault of the entity.
 	for i := range 4 {
@@ -44,7 +44,7 @@ func TestSendsAreHeldToTheManifest(t *testing.T) {
 			t.Errorf("a client's: %v, %d records, %d sends", res.Err, len(w.log), len(w.messages.outbox))
 		}
 	}
-	if info := w.ask(request.Inspect, "", "").Info; info.Faults != 0 || w.core.stats.Faults != 0 || w.core.stats.Parked != 0 {
+	if info := w.ask(request.Inspect, "", "").Info; info.Faults != 0 || w.core.stats.Faults != 0 || w.core.stats.Quarantines != 0 {
 		t.Errorf("%+v, %d faults", info, w.core.stats.Faults)
 	}
 
@@ -66,11 +66,11 @@ func TestSendsAreHeldToTheManifest(t *testing.T) {
 	}
 }
 
-// TestTimersAreHeldToTheManifest checks the same for the commands of timers.
-func TestTimersAreHeldToTheManifest(t *testing.T) {
+// TestTimerSendToUnlistedTypeFails checks the same for the commands of timers.
+func TestTimerSendToUnlistedTypeFails(t *testing.T) {
 	w := quiet(t)
 	w.typ.MessagesTo = []string{}
-	w.core.opts.Level = maxLevel
+	w.core.opts.ClusterVersion = maxLevel
 	w.alarm = &abi.Timer{Name: []byte("later"), Due: 1, Command: []byte("send"), Payload: []byte("1")}
 	if res := w.ask(request.Command, "alarm", "a"); res.Err != nil {
 		t.Fatal(res.Err)
@@ -82,11 +82,11 @@ func TestTimersAreHeldToTheManifest(t *testing.T) {
 	}
 }
 
-// TestMessagesAreNotAccepted checks that a message that the type does not
+// TestUnacceptedMessageIsRejected checks that a message that the type does not
 // accept is rejected without a guest call: its number is taken, and it becomes
 // a dead letter, or the source gets the rejection. An entity accepts its own
 // messages.
-func TestMessagesAreNotAccepted(t *testing.T) {
+func TestUnacceptedMessageIsRejected(t *testing.T) {
 	w := quiet(t)
 	w.typ.MessagesFrom = []string{"friend", "tally-*"}
 	calls := 0
@@ -142,13 +142,13 @@ func TestMessagesAreNotAccepted(t *testing.T) {
 	}
 }
 
-// TestTypesOfOtherOwnersAreForeign checks that a type whose manifest lists no
+// TestMessagesFromOtherOwnersAreRejected checks that a type whose manifest lists no
 // types accepts no messages from types of other owners. An answer that an
 // entity has asked for always reaches it, and its record says to which message
 // it belongs.
-func TestTypesOfOtherOwnersAreForeign(t *testing.T) {
+func TestMessagesFromOtherOwnersAreRejected(t *testing.T) {
 	w := quiet(t)
-	w.core.opts.Level = func() sharding.ClusterVersion { return sharding.VersionMessageReplies }
+	w.core.opts.ClusterVersion = func() sharding.ClusterVersion { return sharding.VersionMessageReplies }
 	w.typ.IsForeign = func(name string) bool { return name == "stranger" }
 	deliver := func(source string, number uint64, onReply string, answer bool) *asked {
 		from, to := sharding.EntityID{Type: source, ID: "s"}, sharding.EntityID{Type: "tally", ID: "x"}

@@ -347,7 +347,7 @@ func (w *world) checkSends() {
 		}
 	}
 	if m := w.core.shard(worldShard).log.Messages(); m != (messageTotals{}) {
-		w.problem("the lane counts %+v in flight", m)
+		w.problem("the executor counts %+v in flight", m)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 )
 
 var (
-	modelSeeds = flag.Uint64("model.seeds", 300, "number of seeds of the lane's model test")
-	modelSeed  = flag.Uint64("model.seed", 1, "first seed of the lane's model test")
+	modelSeeds = flag.Uint64("model.seeds", 300, "number of seeds of the executor's model test")
+	modelSeed  = flag.Uint64("model.seed", 1, "first seed of the executor's model test")
 )
 
 // modelAlways are seeds that have found an error in the executor or in the
@@ -24,13 +24,13 @@ var (
 // messages finds no room until its messages to others have left.
 var modelAlways = []uint64{19498}
 
-// TestLaneAgreesWithSequentialModel drives an executor's core with random
+// TestExecutorMatchesSequentialModel drives an executor's core with random
 // commands, queries, repeated ids, traps, rejections, drops, commits, ReadIndex
 // rounds and step-downs, and compares every answer with the log: no answer is
 // sent before everything it saw is committed, an id takes effect once, and the
 // same id always gets the same reply. A read sees everything that was committed
 // before it was sent, including by leaders that this node does not know of.
-func TestLaneAgreesWithSequentialModel(t *testing.T) {
+func TestExecutorMatchesSequentialModel(t *testing.T) {
 	n := *modelSeeds
 	if testing.Short() {
 		n = 200
@@ -83,15 +83,15 @@ func TestLaneAgreesWithSequentialModel(t *testing.T) {
 		met.Passivations += w.core.stats.Passivations
 		met.Shed += w.core.stats.Shed
 		met.Recycled += w.core.stats.Recycled
-		met.Remembered += w.core.starter.Started()
+		met.AlwaysOnStarts += w.core.alwaysOn.StartCount()
 		if len(w.problems) > 0 {
 			t.Fatalf("seed %d (replay with -model.seed=%d -model.seeds=1): %s", seed, seed, w.problems[0])
 		}
 	}
 	t.Logf("%d snapshots proposed, %d taken, %d loads from one, %d from where it stands", met.Snapshots, taken, met.SnapshotLoads, since)
 	t.Logf("%d passivations, %d entities shed, %d instances recycled", met.Passivations, met.Shed, met.Recycled)
-	t.Logf("%d timers fired, %d deletions, %d entities started again", fired, deleted, met.Remembered)
-	if n >= 60 && met.Remembered == 0 {
+	t.Logf("%d timers fired, %d deletions, %d entities started again", fired, deleted, met.AlwaysOnStarts)
+	if n >= 60 && met.AlwaysOnStarts == 0 {
 		t.Error("the runs show nothing of remembered entities")
 	}
 	t.Logf("%d ticks of schedules, %d of them skipped, %d made up for", ticks.fired, ticks.skipped, ticks.made)
@@ -240,7 +240,7 @@ func (w *world) settle() {
 		w.problem("%d timers are due and never fire", n)
 	}
 	if spent := w.core.residents.types.Of("tally").Stats().Fuel; spent < w.fuel {
-		w.problem("the commands in the log have cost %d, the lane counts %d", w.fuel, spent)
+		w.problem("the commands in the log have cost %d, the executor counts %d", w.fuel, spent)
 	}
 	in := 0
 	for _, e := range w.core.shard(worldShard).entities.All() {
@@ -259,10 +259,10 @@ func (w *world) settle() {
 	if n := len(w.core.leaving); n > 0 || w.core.residents.known > 0 {
 		w.problem("%d entities have not left their shard", w.core.residents.known)
 	}
-	if n := w.core.residents.dormant.Bytes(); n > 0 {
+	if n := w.core.residents.hibernated.Bytes(); n > 0 {
 		w.problem("%d bytes of pages are left without entities", n)
 	}
-	if n := w.core.residents.cache.Count() + w.core.residents.cache.Apart(); n != 0 || len(w.core.residents.idle) != 0 {
+	if n := w.core.residents.cache.Count() + w.core.residents.cache.HibernatedCount(); n != 0 || len(w.core.residents.idle) != 0 {
 		w.problem("%d entities are accounted for after a step-down", n)
 	}
 	for len(w.core.residents.pools.All()) > 0 {

@@ -18,16 +18,16 @@ type Options struct {
 	Journal   Journal
 	Histories Histories
 	Types     Types
-	// Bindings returns the highest revision whose activations this node serves
+	// ActivationRevision returns the highest revision whose activations this node serves
 	// completely, so that no type is served by an older one. An executor leads
 	// a shard only if this is at least the shard's revision. It must not block.
 	// If it is nil, every shard may be led.
-	Bindings func() uint64
-	// Remembered returns the names of the always-on types. It is called when a
+	ActivationRevision func() uint64
+	// AlwaysOnTypes returns the names of the always-on types. It is called when a
 	// shard is led and when activations change, and must not block. If it is
 	// nil, there are none. Existing lists their entities.
-	Remembered func() []string
-	Existing   existingReader
+	AlwaysOnTypes func() []string
+	Existing      existingReader
 	// Singletons returns the entities of always-on singleton types that belong
 	// to a shard. It may be nil.
 	Singletons func(sharding.ShardID) []sharding.EntityID
@@ -58,7 +58,7 @@ type Options struct {
 	Logger *slog.Logger
 	Now    func() time.Time // the wall clock; default time.Now
 
-	Level func() sharding.ClusterVersion // the cluster version for written formats; default sharding.FirstVersion
+	ClusterVersion func() sharding.ClusterVersion // the cluster version for written formats; default sharding.FirstVersion
 
 	Window         window.Limits // of idempotency windows; must be equal on every node
 	EntityInFlight int           // waiting requests of an entity, default 1,024
@@ -67,13 +67,13 @@ type Options struct {
 	ProposedBytes  int           // proposed and undecided bytes of a shard, default 4 MiB
 	LeaveSlice     int           // entities of shards with another leader that leave memory between two turns, default 1,024
 	InstanceBytes  int64         // guest memory at which a module gets another instance, default 24 MiB
-	LaneBytes      int64         // guest memory of the executor at which entities are evicted, default 2 GiB
-	WindowBytes    int64         // memory of idempotency windows at which entities are evicted, default an eighth of LaneBytes
+	ExecutorBytes  int64         // guest memory of the executor at which entities are evicted, default 2 GiB
+	WindowBytes    int64         // memory of idempotency windows at which entities are evicted, default an eighth of ExecutorBytes
 	LoadChunkBytes int           // events passed to a guest at a time, default 128 KiB
 	Loaders        int           // concurrent loads, default 8
-	DormantAfter   time.Duration // idle time after which an entity in memory hibernates, default 2 s
+	HibernateAfter time.Duration // idle time after which an entity in memory hibernates, default 2 s
 	PassivateAfter time.Duration // idle time for types that set none, default 2 min
-	RememberRate   int           // always-on entities started per second, default 5,000
+	AlwaysOnRate   int           // always-on entities started per second, default 5,000
 	TimerRate      int           // timers per second that may fire under any load, default 10,500; up to 8 times as many without other requests
 	// Outbox returns recent totals of the messages in flight of all shards that
 	// the node leads. It must not block. If it is nil, only the limits per
@@ -82,22 +82,22 @@ type Options struct {
 	// Suspended reports whether a type is suspended: callers' commands are
 	// rejected, and messages and timers wait. It must not block, and loaders call
 	// it too. It may be nil.
-	Suspended        func(entityType string) bool
-	LeastTick        time.Duration // minimum interval of a schedule, and minimum delay between a timer and the timers that its command sets, default 1 s
-	FilterAbove      int           // remembered ids above which a snapshot has a filter, default 128
-	SnapshotEvents   int           // a snapshot is due once a load would replay this many events, for types that set no number; default 256
-	SnapshotBytes    int           // a snapshot is due once a load would replay this many bytes of records; default 64 KiB
-	ReplayEvents     int           // a load that replays this many events makes a snapshot due, for types that set no number; default an eighth of SnapshotEvents
-	ReplayBytes      int           // a load that replays this many bytes of records makes a snapshot due; default an eighth of SnapshotBytes
-	EntitySends      int           // messages of an entity in flight, default 1,024; this limit and the next four are doubled for commands that are messages
-	ShardSends       int           // messages of a shard in flight, default 65,536
-	ShardSendBytes   int           // bytes of these, default 256 MiB
-	NodeSends        int           // messages in flight of all shards that the node leads, default 262,144
-	NodeSendBytes    int           // bytes of these, default 1 GiB
-	ShardDeadLetters int           // dead letters of a shard, default 10,000; messages that would exceed it wait
-	Limits           abi.Limits
-	ParkAfterFaults  int // consecutive faults before an entity is quarantined, default 3
-	ParkFor          time.Duration
+	Suspended             func(entityType string) bool
+	MinScheduleInterval   time.Duration // minimum interval of a schedule, and minimum delay between a timer and the timers that its command sets, default 1 s
+	FilterAbove           int           // remembered ids above which a snapshot has a filter, default 128
+	SnapshotEvents        int           // a snapshot is due once a load would replay this many events, for types that set no number; default 256
+	SnapshotBytes         int           // a snapshot is due once a load would replay this many bytes of records; default 64 KiB
+	ReplayEvents          int           // a load that replays this many events makes a snapshot due, for types that set no number; default an eighth of SnapshotEvents
+	ReplayBytes           int           // a load that replays this many bytes of records makes a snapshot due; default an eighth of SnapshotBytes
+	EntitySends           int           // messages of an entity in flight, default 1,024; this limit and the next four are doubled for commands that are messages
+	ShardSends            int           // messages of a shard in flight, default 65,536
+	ShardSendBytes        int           // bytes of these, default 256 MiB
+	NodeSends             int           // messages in flight of all shards that the node leads, default 262,144
+	NodeSendBytes         int           // bytes of these, default 1 GiB
+	ShardDeadLetters      int           // dead letters of a shard, default 10,000; messages that would exceed it wait
+	Limits                abi.Limits
+	QuarantineAfterFaults int // consecutive faults before an entity is quarantined, default 3
+	QuarantineFor         time.Duration
 }
 
 // DefaultMaxTimers is the default of Options.MaxTimers.
@@ -110,8 +110,8 @@ func (o Options) WithDefaults() Options {
 			*p = v
 		}
 	}
-	if o.Level == nil {
-		o.Level = sharding.FirstVersion
+	if o.ClusterVersion == nil {
+		o.ClusterVersion = sharding.FirstVersion
 	}
 	if o.MaxTimers == nil {
 		o.MaxTimers = func(string) int { return DefaultMaxTimers }
@@ -124,12 +124,12 @@ func (o Options) WithDefaults() Options {
 	def(&o.Loaders, 8)
 	def(&o.SnapshotEvents, 256)
 	def(&o.FilterAbove, 128)
-	def(&o.RememberRate, 5000)
+	def(&o.AlwaysOnRate, 5000)
 	def(&o.TimerRate, 10_500)
 	def(&o.SnapshotBytes, 64<<10)
 	def(&o.ReplayEvents, max(o.SnapshotEvents/8, 1))
 	def(&o.ReplayBytes, max(o.SnapshotBytes/8, 1))
-	def(&o.ParkAfterFaults, 3)
+	def(&o.QuarantineAfterFaults, 3)
 	def(&o.EntitySends, 1024)
 	def(&o.ShardSends, 1<<16)
 	def(&o.ShardSendBytes, 256<<20)
@@ -140,26 +140,26 @@ func (o Options) WithDefaults() Options {
 	if o.InstanceBytes == 0 {
 		o.InstanceBytes = 24 << 20
 	}
-	if o.LaneBytes == 0 {
-		o.LaneBytes = 2 << 30
+	if o.ExecutorBytes == 0 {
+		o.ExecutorBytes = 2 << 30
 	}
 	if o.WindowBytes == 0 {
-		o.WindowBytes = o.LaneBytes / 8
+		o.WindowBytes = o.ExecutorBytes / 8
 	}
 	if o.PassivateAfter == 0 {
 		o.PassivateAfter = 2 * time.Minute
 	}
-	if o.DormantAfter == 0 {
-		o.DormantAfter = 2 * time.Second
+	if o.HibernateAfter == 0 {
+		o.HibernateAfter = 2 * time.Second
 	}
 	if o.Suspended == nil {
 		o.Suspended = func(string) bool { return false }
 	}
-	if o.LeastTick == 0 {
-		o.LeastTick = time.Second
+	if o.MinScheduleInterval == 0 {
+		o.MinScheduleInterval = time.Second
 	}
-	if o.ParkFor == 0 {
-		o.ParkFor = 10 * time.Second
+	if o.QuarantineFor == 0 {
+		o.QuarantineFor = 10 * time.Second
 	}
 	if o.Limits == (abi.Limits{}) {
 		o.Limits = abi.DefaultLimits()
@@ -170,8 +170,8 @@ func (o Options) WithDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.Bindings == nil {
-		o.Bindings = func() uint64 { return math.MaxUint64 }
+	if o.ActivationRevision == nil {
+		o.ActivationRevision = func() uint64 { return math.MaxUint64 }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -24,8 +24,8 @@ import (
 // that caused it.
 func (b *base) sourceSection(d *request.Delivery) journal.MessageSource {
 	return journal.MessageSource{
-		Type: []byte(d.Source.Type), ID: []byte(d.Source.ID), Number: d.Number, After: d.After, Hops: d.Lane.Hops,
-		Answers: d.OnReply != "" && b.opts.Level() >= sharding.VersionMessageReplies,
+		Type: []byte(d.Source.Type), ID: []byte(d.Source.ID), Number: d.Number, After: d.After, Hops: d.Exec.Hops,
+		Answers: d.OnReply != "" && b.opts.ClusterVersion() >= sharding.VersionMessageReplies,
 	}
 }
 
@@ -67,12 +67,12 @@ func refusesClient(t *Type, r *request.Request) bool {
 	return t != nil && r.Kind == request.Command && t.Internal[r.Name] && !isInternal(r)
 }
 
-// room returns an error if the output's messages exceed a limit. A single
+// checkMessageRoom returns an error if the output's messages exceed a limit. A single
 // message that answers the executed one always fits: it takes that one's place,
 // and otherwise two full outboxes could wait for each other forever. Commands
 // of clients and timers may use only half of the room, so that entities which
 // execute messages can send more.
-func (d *decider) room(e *entity, r *request.Request) error {
+func (d *decider) checkMessageRoom(e *entity, r *request.Request) error {
 	if len(d.output.Sends) == 0 || r.Kind == request.Deliver && r.Delivery.OnReply != "" && len(d.output.Sends) == 1 {
 		return nil
 	}
@@ -112,7 +112,7 @@ func (s *shard) deadLettersFull() bool {
 // evolved the entity, withdraw reloads it.
 func (d *decider) withdraw(e *entity, r *request.Request, err error) {
 	if len(d.output.Events) > 0 || d.output.HasState {
-		d.lane.reload(e)
+		d.exec.reload(e)
 	}
 	e.shard.settle(r, request.Result{Err: err})
 }
@@ -145,11 +145,11 @@ func rejectionJSON(r *request.RejectedError) []byte {
 // and still become the log clock of its destination.
 const aheadMost = time.Minute
 
-// sentBy returns the destination shard's log clock for the effects of a
+// destinationClock returns the destination shard's log clock for the effects of a
 // message. It is not before the time of the message by the source shard's log
 // clock, so that effects are not recorded before their causes, unless the
 // clocks differ by more than aheadMost.
-func (s *shard) sentBy(d *request.Delivery) int64 {
+func (s *shard) destinationClock(d *request.Delivery) int64 {
 	now := s.logNow()
 	if d.SentAt <= now {
 		return now
@@ -165,10 +165,10 @@ func (s *shard) sentBy(d *request.Delivery) int64 {
 // is too long, the delivery becomes a dead letter, because even a rejection
 // sent back could continue the chain.
 func (b *base) countHops(d *request.Delivery) {
-	if b.opts.Level() < sharding.VersionHops {
+	if b.opts.ClusterVersion() < sharding.VersionHops {
 		return
 	}
-	if d.Lane.Hops = min(d.Hops, journal.MaxHops) + 1; d.Hops >= journal.MaxHops {
+	if d.Exec.Hops = min(d.Hops, journal.MaxHops) + 1; d.Hops >= journal.MaxHops {
 		d.OnReply, d.OnReject = "", ""
 		d.Refuse = &request.RejectedError{Code: request.CodeTooManyHops, Message: "more sends led to this one, each made by the one before, than are carried out"}
 	}

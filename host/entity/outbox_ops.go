@@ -22,15 +22,15 @@ func (s *shard) proposeOps() {
 	}
 }
 
-// opsDone handles the outcome of an entry of outbox operations. index is the
+// finishOps handles the outcome of an entry of outbox operations. index is the
 // index of the entry.
-func (s *shard) opsDone(p *proposal, index uint64, err error) {
+func (s *shard) finishOps(p *proposal, index uint64, err error) {
 	for _, r := range p.Ops {
 		if err == nil {
 			if r.Kind == request.Deliver {
-				s.refusalApplied(r)
+				s.finishRefusal(r)
 			}
-			s.acknowledged(r, index)
+			s.freeOutboxes(r, index)
 			s.settle(r, r.Result)
 		} else {
 			s.settle(r, request.Result{Err: err})
@@ -38,9 +38,9 @@ func (s *shard) opsDone(p *proposal, index uint64, err error) {
 	}
 }
 
-// acknowledged makes room in the outboxes of entities whose messages have
+// freeOutboxes makes room in the outboxes of entities whose messages have
 // arrived.
-func (s *shard) acknowledged(r *request.Request, index uint64) {
+func (s *shard) freeOutboxes(r *request.Request, index uint64) {
 	left := [...][]request.Arrived{r.Delivery.Arrived, r.Delivery.GaveUp}
 	for i := range len(left[0]) + len(left[1]) {
 		list, n := left[0], i
@@ -60,9 +60,9 @@ func (s *shard) acknowledged(r *request.Request, index uint64) {
 	}
 }
 
-// outboxLoaded sets the number of an entity's messages in flight as of a log
+// setOutbox sets the number of an entity's messages in flight as of a log
 // index.
-func (e *entity) outboxLoaded(n int, asOf uint64) {
+func (e *entity) setOutbox(n int, asOf uint64) {
 	if m := e.extra.messages; m != nil {
 		for _, index := range m.emptied {
 			if index > asOf {
@@ -148,7 +148,7 @@ func (s *shard) refuse(q *inquiry) {
 		s.settle(r, request.Result{Err: request.ErrDeadLettersFull})
 		return
 	}
-	now := s.sentBy(d)
+	now := s.destinationClock(d)
 	m := messageTotals{Sent: 1, Bytes: 256 + len(r.Payload)}
 	step := journal.OutboxOp{
 		Kind: journal.OutboxRefused, Source: s.sourceSection(d),
@@ -161,7 +161,7 @@ func (s *shard) refuse(q *inquiry) {
 	} else {
 		step.Answer = rejectionJSON(d.Refuse)
 	}
-	s.opts.Logger.Warn("a send cannot be carried out", r.Trace.Logged("entity_type", r.Entity.Type, "shard_id", s.id, "source_type", d.Source.Type,
+	s.opts.Logger.Warn("a send cannot be carried out", r.Trace.LogAttributes("entity_type", r.Entity.Type, "shard_id", s.id, "source_type", d.Source.Type,
 		"command", r.Name, "code", d.Refuse.Code, "answered", d.OnReply != "")...)
 	s.stats.Refused++
 	s.proposeBatch() // earlier records come first
@@ -169,9 +169,9 @@ func (s *shard) refuse(q *inquiry) {
 	s.proposeOps()
 }
 
-// refusalApplied forgets the entity's receipt from the source, because the
+// finishRefusal forgets the entity's receipt from the source, because the
 // rejection took the next number.
-func (s *shard) refusalApplied(r *request.Request) {
+func (s *shard) finishRefusal(r *request.Request) {
 	e := s.entities.Get(r.Entity, s.key(r.Entity))
 	if e == nil || e.extra == nil || e.extra.messages == nil {
 		return

@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestStepsDoNotOvertakeRecords checks that a full entry of outbox operations
+// TestOutboxOpsFollowWaitingRecords checks that a full entry of outbox operations
 // is proposed after the waiting records, and that both are decided.
-func TestStepsDoNotOvertakeRecords(t *testing.T) {
+func TestOutboxOpsFollowWaitingRecords(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "add", "a")
 	w.core.opts.BatchBytes = 1000

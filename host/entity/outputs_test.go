@@ -65,13 +65,13 @@ func unstorable() map[string]struct {
 	}
 }
 
-// TestUnstorableOutputsRejectTheirCommand checks that an output over a limit,
+// TestUnstorableOutputRejectsCommand checks that an output over a limit,
 // whose cause is often the caller's input, never counts as a fault of the
 // entity and has no effect.
-func TestUnstorableOutputsRejectTheirCommand(t *testing.T) {
+func TestUnstorableOutputRejectsCommand(t *testing.T) {
 	for name, c := range unstorable() {
 		w := quiet(t)
-		w.core.opts.Level, w.core.opts.ParkFor = maxLevel, time.Hour
+		w.core.opts.ClusterVersion, w.core.opts.QuarantineFor = maxLevel, time.Hour
 		w.ask(request.Command, "add", "before")
 		w.raw = c.frames
 		for i := range 4 {
@@ -83,7 +83,7 @@ func TestUnstorableOutputsRejectTheirCommand(t *testing.T) {
 			t.Errorf("%s: the state is %s", name, res.Payload)
 		}
 		info := w.ask(request.Inspect, "", "").Info
-		if info.Faults != 0 || w.core.stats.Faults != 0 || w.core.stats.Parked != 0 || len(w.log) != 1 {
+		if info.Faults != 0 || w.core.stats.Faults != 0 || w.core.stats.Quarantines != 0 || len(w.log) != 1 {
 			t.Errorf("%s: %+v, %d faults, %d records", name, info, w.core.stats.Faults, len(w.log))
 		}
 		if res := w.ask(request.Command, "add", "after"); res.Err != nil || res.Sequence != 2 {
@@ -92,10 +92,10 @@ func TestUnstorableOutputsRejectTheirCommand(t *testing.T) {
 	}
 }
 
-// TestUnstorableOutputsBelowTheirLevel checks that below the cluster version
+// TestUnstorableOutputBelowItsClusterVersion checks that below the cluster version
 // with the new error callers get a guest fault, and the entity is still not
 // blamed.
-func TestUnstorableOutputsBelowTheirLevel(t *testing.T) {
+func TestUnstorableOutputBelowItsClusterVersion(t *testing.T) {
 	w := quiet(t)
 	w.raw = abi.AppendReply(nil, make([]byte, 300_000))
 	var fault *request.GuestFaultError
@@ -104,11 +104,11 @@ func TestUnstorableOutputsBelowTheirLevel(t *testing.T) {
 	}
 }
 
-// TestLongRepliesOfQueriesAreRejected also checks that the instance and its
+// TestLongQueryReplyIsRejected also checks that the instance and its
 // state stay.
-func TestLongRepliesOfQueriesAreRejected(t *testing.T) {
+func TestLongQueryReplyIsRejected(t *testing.T) {
 	w := quiet(t)
-	w.core.opts.Level = maxLevel
+	w.core.opts.ClusterVersion = maxLevel
 	w.ask(request.Command, "add", "a")
 	w.raw = abi.AppendReply(nil, make([]byte, 300_000))
 	loads := w.core.stats.Loads
@@ -122,11 +122,11 @@ func TestLongRepliesOfQueriesAreRejected(t *testing.T) {
 	}
 }
 
-// TestUnstorableOutputsOfMessagesAreRefusals checks that the message's number
+// TestUnstorableOutputRejectsMessage checks that the message's number
 // is taken and that it becomes a dead letter with the reason.
-func TestUnstorableOutputsOfMessagesAreRefusals(t *testing.T) {
+func TestUnstorableOutputRejectsMessage(t *testing.T) {
 	w := quiet(t)
-	w.core.opts.Level = maxLevel
+	w.core.opts.ClusterVersion = maxLevel
 	w.raw = abi.AppendReply(nil, make([]byte, 300_000))
 	from, to := sharding.EntityID{Type: "any", ID: "a"}, sharding.EntityID{Type: "tally", ID: "y"}
 	w.messages.all[pair{from, to}] = []journal.Message{{Source: from, Destination: to, Number: 1, Command: "raw", Payload: []byte("1")}}
@@ -148,9 +148,9 @@ func TestUnstorableOutputsOfMessagesAreRefusals(t *testing.T) {
 	}
 }
 
-// TestStatesTooLargeForASnapshotConcernThemselves checks that the entity
+// TestStateTooLargeForSnapshotAffectsOnlyItsEntity checks that the entity
 // reports the reason, and that other entities of its type still get snapshots.
-func TestStatesTooLargeForASnapshotConcernThemselves(t *testing.T) {
+func TestStateTooLargeForSnapshotAffectsOnlyItsEntity(t *testing.T) {
 	w := quiet(t)
 	w.tooLarge = 100
 	w.serve(w.newest)

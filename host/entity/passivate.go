@@ -33,8 +33,8 @@ type idle struct {
 	log   resident.Log[*Type]
 }
 
-// resides notes that an entity has come into memory.
-func (m *residents) resides(e *entity) {
+// addResident notes that an entity has come into memory.
+func (m *residents) addResident(e *entity) {
 	e.stopped = false
 	e.touched = resident.TickAt(m.now)
 	m.cache.Add(e)
@@ -47,13 +47,13 @@ func (m *residents) resides(e *entity) {
 	l.after = m.idleAfter(e.typ)
 	l.Push(e)
 	if l.after > 0 {
-		m.look(m.now.UnixNano() + int64(l.after))
+		m.scheduleSweep(m.now.UnixNano() + int64(l.after))
 	}
-	m.look(m.now.UnixNano() + int64(m.opts.DormantAfter))
+	m.scheduleSweep(m.now.UnixNano() + int64(m.opts.HibernateAfter))
 }
 
-// look schedules a sweep at the given time or earlier.
-func (m *residents) look(at int64) {
+// scheduleSweep schedules a sweep at the given time or earlier.
+func (m *residents) scheduleSweep(at int64) {
 	if m.sweepAt == 0 || at < m.sweepAt {
 		m.sweepAt = at
 	}
@@ -67,7 +67,7 @@ func (m *residents) idleAfter(t *Type) time.Duration {
 		}
 	}
 	switch {
-	case after < 0, t.Remember:
+	case after < 0, t.AlwaysOn:
 		return 0
 	case after == 0:
 		return min(m.opts.PassivateAfter, mostIdle)
@@ -75,18 +75,18 @@ func (m *residents) idleAfter(t *Type) time.Duration {
 	return min(after, mostIdle)
 }
 
-// idleTimesMoved updates the idle times and schedules a sweep.
-func (m *residents) idleTimesMoved() {
+// updateIdleTimes updates the idle times and schedules a sweep.
+func (m *residents) updateIdleTimes() {
 	for name, l := range m.idle {
 		if t := m.opts.Types.Lookup(name); t != nil {
 			l.after = m.idleAfter(t)
 		}
 	}
-	m.look(m.now.UnixNano() + 1)
+	m.scheduleSweep(m.now.UnixNano() + 1)
 }
 
-// leaves notes that an entity leaves memory, for any reason.
-func (m *residents) leaves(e *entity) {
+// removeResident notes that an entity leaves memory, for any reason.
+func (m *residents) removeResident(e *entity) {
 	m.unweigh(e)
 	if !e.idler.In() {
 		return
@@ -99,8 +99,8 @@ func (m *residents) leaves(e *entity) {
 	}
 }
 
-// asked notes a request for an entity in memory.
-func (m *residents) asked(e *entity) {
+// noteUse notes a request for an entity in memory.
+func (m *residents) noteUse(e *entity) {
 	if e.touched.Since(m.now) < touchEvery {
 		return
 	}
@@ -109,14 +109,14 @@ func (m *residents) asked(e *entity) {
 	l := m.idle[e.id.Type]
 	l.Take(e)
 	if l.Push(e); l.Next() == e {
-		m.look(m.now.UnixNano() + int64(m.opts.DormantAfter))
+		m.scheduleSweep(m.now.UnixNano() + int64(m.opts.HibernateAfter))
 	}
 }
 
-// restful reports whether the entity can leave memory without any effect: it
+// isIdle reports whether the entity can leave memory without any effect: it
 // has no request and nothing in flight.
-func (e *entity) restful() bool {
-	return e.phase == inMemory && e.waiting.Len() == 0 && !e.inst.Busy() && e.last <= e.shard.log.Decided()
+func (e *entity) isIdle() bool {
+	return e.phase == inMemory && e.waiting.Len() == 0 && !e.inst.IsBusy() && e.last <= e.shard.log.DecidedTo()
 }
 
 // passivateIdle evicts entities that were idle for their type's idle time, and
@@ -136,18 +136,18 @@ func (m *residents) passivateIdle() {
 				break
 			}
 			if wait := l.after - e.touched.Since(m.now); wait > 0 {
-				m.look(now + int64(wait))
+				m.scheduleSweep(now + int64(wait))
 				break
 			}
 			looked++
-			if e.restful() && m.lane.checksFirst(e, false) {
-				m.look(now + 1)
+			if e.isIdle() && m.exec.mustCheckFirst(e, false) {
+				m.scheduleSweep(now + 1)
 				break
 			}
-			if e.restful() {
+			if e.isIdle() {
 				m.stats.Passivations++
 				m.evict(e)
-				m.lane.revive(e)
+				m.exec.revive(e)
 				left = true
 				continue
 			}
@@ -155,10 +155,10 @@ func (m *residents) passivateIdle() {
 			l.Take(e)
 			l.Push(e)
 		}
-		looked += m.makeDormant(l, sweepEntities-looked)
+		looked += m.hibernateIdle(l, sweepEntities-looked)
 	}
 	if looked >= sweepEntities {
-		m.look(now + 1)
+		m.scheduleSweep(now + 1)
 	}
 	if left {
 		m.recycle()
@@ -170,18 +170,18 @@ func (m *residents) passivateIdle() {
 // their next request.
 func (m *residents) recycle() {
 	for _, in := range slices.Clone(m.pools.All()) {
-		mostly := in.MostlyEmpty(m.opts.InstanceBytes / 2)
-		if !in.Busy() && in.Opened() && (in.Resident() == 0 || mostly && m.settled(in)) {
+		mostly := in.IsMostlyEmpty(m.opts.InstanceBytes / 2)
+		if !in.IsBusy() && in.HasGuest() && (in.Resident() == 0 || mostly && m.isIdle(in)) {
 			m.stats.Recycled++
 			m.closeInstance(in)
 		}
 	}
 }
 
-// settled reports whether no entity of the instance has work.
-func (m *residents) settled(in *instance) bool {
+// isIdle reports whether no entity of the instance has work.
+func (m *residents) isIdle(in *instance) bool {
 	for _, e := range in.Entities() {
-		if e != nil && !e.restful() {
+		if e != nil && !e.isIdle() {
 			return false
 		}
 	}
@@ -196,19 +196,19 @@ func (m *residents) shed(p *instancePool[*entity]) bool {
 		if e == nil {
 			return false
 		}
-		if e.restful() && m.lane.checksFirst(e, false) {
+		if e.isIdle() && m.exec.mustCheckFirst(e, false) {
 			m.cache.Touch(e)
 			continue
 		}
-		if !e.restful() {
+		if !e.isIdle() {
 			m.cache.Touch(e)
 			continue
 		}
 		m.stats.Shed++
 		e.stopped = true
 		m.evict(e)
-		m.lane.revive(e)
-		if p.Roomy() != nil {
+		m.exec.revive(e)
+		if p.WithRoom() != nil {
 			return true
 		}
 	}
@@ -219,7 +219,7 @@ func (m *residents) shed(p *instancePool[*entity]) bool {
 // entity's queue.
 func (c *core) passivate(e *entity, r *request.Request) {
 	c.stats.Passivations++
-	c.away[e] = struct{}{}
+	c.unloaded[e] = struct{}{}
 	recorded := c.decider.recordStop(e, r)
 	e.stopped = !e.typ.Singleton
 	c.residents.evict(e)
@@ -232,14 +232,14 @@ func (c *core) passivate(e *entity, r *request.Request) {
 // A singleton type has one entity. It is in memory on the leader of its shard,
 // whether or not it ever had a command, and cannot be passivated.
 
-// errStays rejects the passivation of a singleton. A handler's request for it
+// errSingletonStays rejects the passivation of a singleton. A handler's request for it
 // is ignored.
-var errStays = &request.RejectedError{Code: "singleton", Message: "the one entity of its type stays in memory"}
+var errSingletonStays = &request.RejectedError{Code: "singleton", Message: "the one entity of its type stays in memory"}
 
 // leave passivates an entity that must not be started before its next request.
 func (c *core) leave(e *entity) {
 	e.stopped = !e.typ.Singleton
-	if c.checksFirst(e, true) {
+	if c.mustCheckFirst(e, true) {
 		return
 	}
 	if e.idler.In() {

@@ -8,11 +8,11 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestMemoryBudgetKeepsWhatIsAskedFor checks that in an executor that is short
+// TestMemoryBudgetKeepsFrequentlyUsedEntities checks that in an executor that is short
 // of memory, frequently used entities stay while many others pass through.
-func TestMemoryBudgetKeepsWhatIsAskedFor(t *testing.T) {
+func TestMemoryBudgetKeepsFrequentlyUsedEntities(t *testing.T) {
 	w := quiet(t)
-	w.core.opts.InstanceBytes, w.core.opts.LaneBytes = 40, 39 // one instance with 40 entities
+	w.core.opts.InstanceBytes, w.core.opts.ExecutorBytes = 40, 39 // one instance with 40 entities
 	for round := range 40 {
 		for i := range 10 {
 			w.tell("hot" + strconv.Itoa(i))
@@ -63,9 +63,9 @@ func TestPassivateOnRequest(t *testing.T) {
 	}
 }
 
-// TestIdleTimesAreSetLive checks that an override of the idle time, and its
+// TestIdleTimeOverrideAppliesImmediately checks that an override of the idle time, and its
 // removal, apply to entities already in memory.
-func TestIdleTimesAreSetLive(t *testing.T) {
+func TestIdleTimeOverrideAppliesImmediately(t *testing.T) {
 	w := quiet(t)
 	var set time.Duration
 	w.core.opts.PassivateAfter = time.Hour
@@ -75,7 +75,7 @@ func TestIdleTimesAreSetLive(t *testing.T) {
 	}
 	change := func(d time.Duration) {
 		set = d
-		w.core.event(&coreEvent{Kind: eventIdleTimesMoved})
+		w.core.event(&coreEvent{Kind: eventIdleTimesChanged})
 	}
 	w.later(10 * time.Minute)
 	if n := len(w.inMemory()); n != 5 {

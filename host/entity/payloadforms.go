@@ -46,7 +46,7 @@ func (t *Type) RefusesCommandName(r *request.Request) error {
 	if t.HasCommand(r.Name) {
 		return nil
 	}
-	return misspelt(request.ErrUnknownCommand, r.Name, t.Commands, t.Internal)
+	return suggestName(request.ErrUnknownCommand, r.Name, t.Commands, t.Internal)
 }
 
 // RefusesQueryName returns an error if the type has no query of that name.
@@ -54,7 +54,7 @@ func (t *Type) RefusesQueryName(r *request.Request) error {
 	if t.HasQuery(r.Name) {
 		return nil
 	}
-	return misspelt(request.ErrUnknownQuery, r.Name, t.Queries, nil)
+	return suggestName(request.ErrUnknownQuery, r.Name, t.Queries, nil)
 }
 
 // payloadCheck is a payload and its schema. The zero value always passes.
@@ -78,15 +78,15 @@ func (t *Type) QueryCheck(r *request.Request) payloadCheck {
 	return t.Forms.check(t.Forms.Queries[r.Name], r.Payload, false)
 }
 
-// none replaces an empty payload, which a message may have.
-var none = []byte("null")
+// nullPayload replaces an empty payload, which a message may have.
+var nullPayload = []byte("null")
 
 func (f *PayloadForms) check(s *schema.Schema, payload []byte, open bool) payloadCheck {
 	if s == nil || f.Checked != nil && !f.Checked() {
 		return payloadCheck{}
 	}
 	if len(payload) == 0 {
-		payload = none
+		payload = nullPayload
 	}
 	return payloadCheck{s, payload, open}
 }
@@ -112,9 +112,9 @@ func (c payloadCheck) Do(pause func() bool) (steps int, err error) {
 	return steps, out
 }
 
-// misspelt returns err with the name that was probably meant. It never suggests
+// suggestName returns err with the name that was probably meant. It never suggests
 // a hidden name.
-func misspelt(err error, name string, names, hidden map[string]bool) error {
+func suggestName(err error, name string, names, hidden map[string]bool) error {
 	open := func(yield func(string) bool) {
 		for _, name := range slices.Sorted(maps.Keys(names)) {
 			if !hidden[name] && !yield(name) {

@@ -25,9 +25,9 @@ func adding(t testing.TB, formed bool) (*Type, *request.Request) {
 	return typ, &request.Request{Kind: request.Command, Name: "add", Payload: []byte(`{"amount":1}`)}
 }
 
-// TestChecksOfFlatObjectsAllocateNothing checks that the check of a command's
+// TestCommandChecksDoNotAllocate checks that the check of a command's
 // name and payload does not allocate, with or without a schema.
-func TestChecksOfFlatObjectsAllocateNothing(t *testing.T) {
+func TestCommandChecksDoNotAllocate(t *testing.T) {
 	for _, formed := range []bool{false, true} {
 		typ, r := adding(t, formed)
 		if n := testing.AllocsPerRun(100, func() {

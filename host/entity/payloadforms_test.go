@@ -17,8 +17,8 @@ func counterType(tb testing.TB) (*Type, *request.Request) {
 	return t, &request.Request{Name: "add", Payload: []byte(`{"amount":3}`)}
 }
 
-// TestChecksAllocateNothing counts allocations and measures no time.
-func TestChecksAllocateNothing(t *testing.T) {
+// TestPayloadChecksDoNotAllocate counts allocations and measures no time.
+func TestPayloadChecksDoNotAllocate(t *testing.T) {
 	typ, r := counterType(t)
 	if n := testing.AllocsPerRun(100, func() {
 		if typ.RefusesCommand(r) != nil {

@@ -14,10 +14,10 @@ type instancePool[E comparable] struct {
 
 // instancePools holds all instances of an executor.
 type instancePools[E comparable] struct {
-	pools    map[guestPool]*instancePool[E]
-	all      []*guestInstance[E] // oldest first
-	numbered map[uint32]*guestInstance[E]
-	opened   uint32 // number of the latest instance
+	pools      map[guestPool]*instancePool[E]
+	all        []*guestInstance[E] // oldest first
+	numbered   map[uint32]*guestInstance[E]
+	lastNumber uint32 // number of the latest instance
 }
 
 // newInstancePools returns empty pools.
@@ -42,8 +42,8 @@ func (p *instancePools[E]) Of(t *Type, full int64) *instancePool[E] {
 // All returns the instances, the oldest first.
 func (p *instancePools[E]) All() []*guestInstance[E] { return p.all }
 
-// Numbered returns the instance with a number.
-func (p *instancePools[E]) Numbered(n uint32) *guestInstance[E] { return p.numbered[n] }
+// ByNumber returns the instance with a number.
+func (p *instancePools[E]) ByNumber(n uint32) *guestInstance[E] { return p.numbered[n] }
 
 // Bytes is the memory of all guests.
 func (p *instancePools[E]) Bytes() (sum int64) {
@@ -56,8 +56,8 @@ func (p *instancePools[E]) Bytes() (sum int64) {
 // Open returns a new instance in a pool, without a guest. alone reserves it for
 // one entity.
 func (p *instancePools[E]) Open(pool *instancePool[E], alone bool) *guestInstance[E] {
-	p.opened++
-	in := &guestInstance[E]{pool: pool, alone: alone, number: p.opened}
+	p.lastNumber++
+	in := &guestInstance[E]{pool: pool, reserved: alone, number: p.lastNumber}
 	p.numbered[in.number] = in
 	pool.instances = append(pool.instances, in)
 	p.all = append(p.all, in)
@@ -71,7 +71,7 @@ func (p *instancePools[E]) Close(in *guestInstance[E]) (entities, blocked []E) {
 	in.closed = true
 	delete(p.numbered, in.number)
 	entities, blocked = in.entities, in.blocked
-	in.entities, in.dormant, in.free, in.blocked, in.leaving, in.resident = nil, nil, nil, nil, nil, 0
+	in.entities, in.hibernated, in.free, in.blocked, in.leaving, in.resident = nil, nil, nil, nil, nil, 0
 	in.pool.instances = remove(in.pool.instances, in)
 	p.all = remove(p.all, in)
 	if key := in.pool.typ.Pool(); len(in.pool.instances) == 0 && p.pools[key] == in.pool {
@@ -95,13 +95,13 @@ func (p *instancePool[E]) Instances() []*guestInstance[E] { return p.instances }
 // does nothing else in the meantime.
 const maxInstanceEntities = 32_768
 
-// Roomy returns an instance with room for another entity, or nil: one that is
+// WithRoom returns an instance with room for another entity, or nil: one that is
 // not full, or that has fewer entities than it once had at its size.
-func (p *instancePool[E]) Roomy() *guestInstance[E] {
+func (p *instancePool[E]) WithRoom() *guestInstance[E] {
 	for i := len(p.instances) - 1; i >= 0; i-- {
 		in := p.instances[i]
 		opening := in.guest == nil
-		if !in.alone && (in.bytes < p.most || in.resident < in.capacity) && in.resident < maxInstanceEntities && (!in.busy || opening) {
+		if !in.reserved && (in.bytes < p.most || in.resident < in.capacity) && in.resident < maxInstanceEntities && (!in.busy || opening) {
 			return in
 		}
 	}

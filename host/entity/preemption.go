@@ -6,17 +6,17 @@ import (
 	"time"
 )
 
-// handoverAfter is the interval of the watchdog's beats. A guest call that is
-// in progress at two successive beats is detached.
-const handoverAfter = time.Millisecond
+// preemptAfter is the interval of the watchdog's ticks. A guest call that is
+// in progress at two successive ticks is detached.
+const preemptAfter = time.Millisecond
 
-// idleBeats is the number of beats without a turn after which the watchdog
+// idleTicks is the number of ticks without a turn after which the watchdog
 // sleeps.
-const idleBeats = 50
+const idleTicks = 50
 
-// visit is the state of the guest calls of a goroutine that runs the executor,
+// callSlot is the state of the guest calls of a goroutine that runs the executor,
 // which it makes one at a time.
-type visit struct {
+type callSlot struct {
 	// long detaches the call with this mark from the executor.
 	long func()
 	mark uint64
@@ -26,35 +26,35 @@ type visit struct {
 	state atomic.Uint64
 }
 
-const handed = ^uint64(0)
+const preempted = ^uint64(0)
 
-// visit makes a guest call on the executor's goroutine. If the call runs long,
+// runCall makes a guest call on the executor's goroutine. If the call runs long,
 // another goroutine takes over the executor. This goroutine then only delivers
 // the outcome as an event and ends. Guests are called at the bottom of the
 // stack, so nothing else is lost with it.
 //
 // The takeover is started by the guest itself once it has spent a certain
 // amount of fuel, or by the watchdog if something else takes long, because the
-// watchdog's beats are late on a busy machine. A call that opens an instance is
+// watchdog's ticks are late on a busy machine. A call that opens an instance is
 // known to take long.
-func (l *executor) visit(call *guestCall) bool {
+func (l *executor) runCall(call *guestCall) bool {
 	v := l.current.Load()
-	l.visits += 2
-	mark := l.visits | 1
+	l.callMarks += 2
+	mark := l.callMarks | 1
 	v.state.Store(mark)
 	var long func()
-	if call.Opens() {
-		l.handOn(v, mark)
+	if call.OpensInstance() {
+		l.preempt(v, mark)
 	} else {
 		v.mark = mark
 		if v.long == nil {
-			v.long = func() { l.handOn(v, v.mark) }
+			v.long = func() { l.preempt(v, v.mark) }
 		}
 		long = v.long
 	}
 	began := l.opts.Now()
 	call.Exec(long)
-	call.Between(began, l.opts.Now())
+	call.SetTimes(began, l.opts.Now())
 	if v.state.CompareAndSwap(mark, 0) {
 		return true
 	}
@@ -63,44 +63,44 @@ func (l *executor) visit(call *guestCall) bool {
 	return false
 }
 
-// handOn starts another goroutine that takes over the executor, if the call
+// preempt starts another goroutine that takes over the executor, if the call
 // with this mark still blocks it.
-func (l *executor) handOn(v *visit, mark uint64) {
-	if v.state.CompareAndSwap(mark, handed) {
-		l.stats.handovers.Add(1)
+func (l *executor) preempt(v *callSlot, mark uint64) {
+	if v.state.CompareAndSwap(mark, preempted) {
+		l.stats.preemptions.Add(1)
 		go l.run(true)
 	}
 }
 
-// oversee is the watchdog: it watches the executor's guest calls while the
+// runWatchdog is the watchdog: it watches the executor's guest calls while the
 // executor has turns, and detaches calls that run long. It sleeps while the
 // executor does.
-func (l *executor) oversee() {
-	defer close(l.overseen)
-	beat := time.NewTicker(handoverAfter)
-	defer beat.Stop()
+func (l *executor) runWatchdog() {
+	defer close(l.watchdogDone)
+	tick := time.NewTicker(preemptAfter)
+	defer tick.Stop()
 	for {
-		beat.Stop()
+		tick.Stop()
 		select {
 		case <-l.stop:
 			return
 		case <-l.began:
 		}
-		beat.Reset(handoverAfter)
+		tick.Reset(preemptAfter)
 		var seen, turns uint64
-		for rest := 0; rest < idleBeats; {
+		for rest := 0; rest < idleTicks; {
 			select {
 			case <-l.stop:
 				return
-			case <-beat.C:
+			case <-tick.C:
 			}
 			v := l.current.Load()
 			mark, n := v.state.Load(), l.turns.Load()
 			switch {
-			case mark == handed: // the executor's next goroutine does not run yet
+			case mark == preempted: // the executor's next goroutine does not run yet
 				rest = 0
 			case mark != 0 && mark == seen:
-				l.handOn(v, mark)
+				l.preempt(v, mark)
 				seen, rest = 0, 0
 				continue
 			case mark == 0 && n == turns:

@@ -20,11 +20,11 @@ func (t *Type) AppendAbout(f []byte, r *request.Request) []byte {
 	return abi.AppendFrame(f, abi.InPrincipal, r.Principal.Encoded())
 }
 
-// Recorded returns the principal to store in the record of a request. It is nil
+// PrincipalToRecord returns the principal to store in the record of a request. It is nil
 // if the type does not record principals, or if the cluster version does not
 // support it.
-func (t *Type) Recorded(r *request.Request, level sharding.ClusterVersion) []byte {
-	if !t.RecordPrincipal || r.Principal == nil || level < sharding.VersionRecordPrincipal {
+func (t *Type) PrincipalToRecord(r *request.Request, version sharding.ClusterVersion) []byte {
+	if !t.RecordPrincipal || r.Principal == nil || version < sharding.VersionRecordPrincipal {
 		return nil
 	}
 	return r.Principal.Encoded()

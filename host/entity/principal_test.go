@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestGuestsAreToldWhoCalls checks that guests get the principals of commands
+// TestGuestGetsPrincipal checks that guests get the principals of commands
 // and queries, in the format of the contract.
-func TestGuestsAreToldWhoCalls(t *testing.T) {
+func TestGuestGetsPrincipal(t *testing.T) {
 	w := quiet(t)
 	bo, err := principal.New(principal.JWT, "bo", []string{"staff"})
 	if err != nil {
@@ -40,10 +40,10 @@ func TestGuestsAreToldWhoCalls(t *testing.T) {
 	}
 }
 
-// TestRecordsKeepWhoCalled checks that records have the principal if their type
+// TestRecordStoresPrincipal checks that records have the principal if their type
 // asks for it, from the cluster version on, and that the hash chain does not
 // depend on it.
-func TestRecordsKeepWhoCalled(t *testing.T) {
+func TestRecordStoresPrincipal(t *testing.T) {
 	bo, err := principal.New(principal.JWT, "bo", []string{"staff"})
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestRecordsKeepWhoCalled(t *testing.T) {
 	} {
 		w := quiet(t)
 		w.typ.RecordPrincipal = c.asks
-		w.core.opts.Level = func() sharding.ClusterVersion { return c.level }
+		w.core.opts.ClusterVersion = func() sharding.ClusterVersion { return c.level }
 		if res := w.submit(&request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "add", Payload: []byte("1"), ID: "c", Principal: c.of}); res.Err != nil {
 			t.Fatal(res.Err)
 		}

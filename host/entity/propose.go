@@ -8,29 +8,29 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// proofEvery is the minimum interval between two replica checksums of a shard.
-const proofEvery = 10 * time.Second
+// checksumEvery is the minimum interval between two replica checksums of a shard.
+const checksumEvery = 10 * time.Second
 
-// prove proposes the replica checksum of the shard's rows, for the other
+// proposeChecksum proposes the replica checksum of the shard's rows, for the other
 // replicas to compare with theirs. If it is lost, it is not retried.
-func (s *shard) prove(p *journal.Proof) {
-	if p == nil || s.state != leading || s.opts.Level() < sharding.VersionConsistencyChecks {
+func (s *shard) proposeChecksum(p *journal.Proof) {
+	if p == nil || s.state != leading || s.opts.ClusterVersion() < sharding.VersionConsistencyChecks {
 		return
 	}
-	if !s.provenAt.IsZero() && s.now.Sub(s.provenAt) < proofEvery {
+	if !s.checksumAt.IsZero() && s.now.Sub(s.checksumAt) < checksumEvery {
 		return
 	}
-	s.provenAt = s.now
+	s.checksumAt = s.now
 	s.proposeBatch() // entries are numbered in the order of their proposal
 	s.propose(proposal{}, journal.AppendProofEntry(nil, s.term, s.log.Next(), p))
 }
 
-// work proposes an entry that does nothing but a slice of the shard's paced
+// proposeWork proposes an entry that does nothing but a slice of the shard's paced
 // work, unless an entry is in flight, which does a slice too. The outcome of
 // the entry leads to the next call.
-func (s *shard) work(owing bool) {
-	if owing && s.state == leading && s.log.Idle() && s.opts.Level() >= sharding.VersionPacedWork {
-		s.propose(proposal{}, journal.AppendPacedHeader(nil, s.opts.Level(), journal.EntryWork, s.term, s.log.Next()))
+func (s *shard) proposeWork(owing bool) {
+	if owing && s.state == leading && s.log.Idle() && s.opts.ClusterVersion() >= sharding.VersionPacedWork {
+		s.propose(proposal{}, journal.AppendPacedHeader(nil, s.opts.ClusterVersion(), journal.EntryWork, s.term, s.log.Next()))
 	}
 }
 
@@ -39,18 +39,18 @@ func (s *shard) work(owing bool) {
 // newer revision, the leader commits the revision to the shard's log. The
 // executor of a new leader waits until its node serves that revision.
 
-// awaitBinding makes an entity wait until the shard's log has the revision that
+// awaitActivation makes an entity wait until the shard's log has the revision that
 // its next request needs.
-func (e *entity) awaitBinding(revision uint64) {
+func (e *entity) awaitActivation(revision uint64) {
 	e.shard.revisions.Await(e, revision)
-	e.awaitsBinding = true
-	e.shard.away[e] = struct{}{}
+	e.awaitsActivation = true
+	e.shard.unloaded[e] = struct{}{}
 	e.shard.touch()
 }
 
-// proposeBindings proposes the revision that entities or requests wait for. If
+// proposeActivations proposes the revision that entities or requests wait for. If
 // the proposal is lost, the next check of deadlines leads to another one.
-func (s *shard) proposeBindings() {
+func (s *shard) proposeActivations() {
 	if s.state != leading {
 		return
 	}
@@ -59,11 +59,11 @@ func (s *shard) proposeBindings() {
 	}
 }
 
-// bound handles the outcome of a proposed revision.
-func (s *shard) bound(revision uint64, err error) {
+// finishRevision handles the outcome of a proposed revision.
+func (s *shard) finishRevision(revision uint64, err error) {
 	waited, fences := s.revisions.Done(revision, err)
 	for _, e := range waited {
-		e.awaitsBinding = false
+		e.awaitsActivation = false
 		s.enqueue(e)
 	}
 	for _, r := range fences {
@@ -76,7 +76,7 @@ func (s *shard) bound(revision uint64, err error) {
 // applied.
 func (s *shard) fence(r *request.Request) {
 	switch {
-	case s.opts.Bindings() < r.Revision:
+	case s.opts.ActivationRevision() < r.Revision:
 		s.settle(r, request.Result{Err: request.ErrModuleNotLoaded})
 	case s.revisions.Now < r.Revision:
 		s.revisions.Fence(r)
@@ -87,13 +87,13 @@ func (s *shard) fence(r *request.Request) {
 	}
 }
 
-// bindingsMoved activates shards that waited for this node's activations, and
+// onActivationsChanged activates shards that waited for this node's activations, and
 // wakes entities whose writes were paused.
-func (c *core) bindingsMoved() {
-	c.starter.Learn()
+func (c *core) onActivationsChanged() {
+	c.alwaysOn.UpdateTypes()
 	for _, s := range c.shards {
 		c.activate(s)
-		for _, e := range s.revisions.Unmuted() {
+		for _, e := range s.revisions.TakePaused() {
 			e.stalled = false
 			c.enqueue(e)
 		}
@@ -113,19 +113,19 @@ func (e *entity) stall() bool {
 	}
 	e.stalled = true
 	s.stalled = append(s.stalled, e)
-	e.shard.away[e] = struct{}{} // its requests have deadlines
+	e.shard.unloaded[e] = struct{}{} // its requests have deadlines
 	return true
 }
 
-// mute makes an entity wait if its first request would write a record and
+// waitIfPaused makes an entity wait if its first request would write a record and
 // writes of its activation are paused.
-func (e *entity) mute() bool {
-	if e.typ == nil || !e.typ.Muted || !e.waiting.First().Records() {
+func (e *entity) waitIfPaused() bool {
+	if e.typ == nil || !e.typ.WritesPaused || !e.waiting.First().Records() {
 		return false
 	}
 	e.stalled = true
-	e.shard.revisions.Mute(e)
-	e.shard.away[e] = struct{}{}
+	e.shard.revisions.AddPaused(e)
+	e.shard.unloaded[e] = struct{}{}
 	return true
 }
 
@@ -146,25 +146,25 @@ func (c *core) expire() {
 		if s.undecided == 0 {
 			continue
 		}
-		if s.revisions.Waits() {
+		if s.revisions.HasWaiters() {
 			s.touch()
 		}
-		s.log.Expire(c.pastDeadline, func(r *request.Request) { s.settle(r, request.Result{Err: request.ErrDeadline}) })
-		s.deferred.Sift(s.expires)
+		s.log.Expire(c.isPastDeadline, func(r *request.Request) { s.settle(r, request.Result{Err: request.ErrDeadline}) })
+		s.deferred.Sift(s.expireRequest)
 		c.resume(s)
 	}
 	c.intake.Expire()
-	for e := range c.away {
+	for e := range c.unloaded {
 		if e.expireWaiting(); e.waiting.Len() == 0 {
-			delete(c.away, e)
+			delete(c.unloaded, e)
 			c.revive(e)
 		}
 	}
 }
 
-// expires answers a request if its deadline has passed.
-func (s *shard) expires(r *request.Request) bool {
-	if !s.pastDeadline(r) {
+// expireRequest answers a request if its deadline has passed.
+func (s *shard) expireRequest(r *request.Request) bool {
+	if !s.isPastDeadline(r) {
 		return false
 	}
 	s.settle(r, request.Result{Err: request.ErrDeadline})
@@ -173,7 +173,7 @@ func (s *shard) expires(r *request.Request) bool {
 
 func (e *entity) expireWaiting() {
 	for range e.waiting.Len() {
-		if r := e.waiting.Pop(); e.shard.pastDeadline(r) {
+		if r := e.waiting.Pop(); e.shard.isPastDeadline(r) {
 			e.shard.settle(r, request.Result{Err: request.ErrDeadline})
 		} else {
 			e.waiting.Push(r)
@@ -195,7 +195,7 @@ func (s *shard) propose(p proposal, data []byte) {
 	p.At = s.now.UnixNano()
 	n := s.log.Add(p, len(data))
 	if err := s.opts.Journal.Propose(s.id, s.term, n, data); err != nil {
-		s.lane.proposalDone(s, s.term, n, notApplied(err))
+		s.exec.proposalDone(s, s.term, n, notApplied(err))
 	}
 }
 
@@ -209,7 +209,7 @@ func (c *core) proposalDone(s *shard, fence sharding.Term, number uint64, err er
 	if !ok {
 		return
 	}
-	c.timers.Committed(c.now.UnixNano() - p.At)
+	c.timers.NoteCommit(c.now.UnixNano() - p.At)
 	if err != nil {
 		// The states in memory are ahead of the log.
 		for _, x := range p.Commands {
@@ -220,9 +220,9 @@ func (c *core) proposalDone(s *shard, fence sharding.Term, number uint64, err er
 		}
 	}
 	if p.Revision > 0 {
-		s.bound(p.Revision, err)
+		s.finishRevision(p.Revision, err)
 	}
-	s.opsDone(&p, c.index, err)
+	s.finishOps(&p, c.index, err)
 	if p.Due != 0 && err == nil {
 		c.timers.Wake(s.timers, p.Due)
 	}
@@ -230,7 +230,7 @@ func (c *core) proposalDone(s *shard, fence sharding.Term, number uint64, err er
 	for _, x := range p.Commands {
 		if x.Entity.phase == cold {
 			c.revive(x.Entity)
-		} else if x.Entity.standsNow(number) {
+		} else if x.Entity.awaitedForWindow(number) {
 			c.enqueue(x.Entity)
 		}
 	}
@@ -252,10 +252,10 @@ func (c *core) proposalDone(s *shard, fence sharding.Term, number uint64, err er
 // awaitCommit answers a request once everything that its outcome has seen is
 // committed and, if reads is set, a ReadIndex round requested from now on has
 // confirmed the leadership.
-func (s *shard) awaitCommit(r *request.Request, gate uint64, reads bool) {
-	if s.log.Await(r, gate, reads) {
+func (s *shard) awaitCommit(r *request.Request, barrier uint64, reads bool) {
+	if s.log.Await(r, barrier, reads) {
 		s.settle(r, r.Result)
-	} else if s.log.Asks() {
+	} else if s.log.NeedsRound() {
 		s.touch()
 	}
 }
@@ -273,19 +273,19 @@ func (c *core) decideAgain(s *shard, lost *proposal) {
 	}
 	for _, r := range s.log.TakeLost(lost.Number, of) {
 		r.Result = request.Result{}
-		r.Lane = request.LaneState{}
+		r.Exec = request.ExecutorState{}
 		r.Again = true // the caller may have retried it since
 		c.dispatch(s, r)
 	}
 }
 
-// askReads requests one ReadIndex round for all reads since the last one.
-func (s *shard) askReads() {
-	if !s.log.Asks() {
+// requestReadRound requests one ReadIndex round for all reads since the last one.
+func (s *shard) requestReadRound() {
+	if !s.log.NeedsRound() {
 		return
 	}
 	s.rounds++
-	s.log.Asked(s.rounds)
+	s.log.AssignRound(s.rounds)
 	if err := s.opts.Journal.ReadIndex(s.id, s.rounds); err != nil {
 		s.readFailed(s.rounds)
 	}
@@ -313,7 +313,7 @@ func (c *core) resume(s *shard) {
 			c.enqueue(e)
 		}
 	}
-	for s.deferred.Len() > 0 && !s.full() {
+	for s.deferred.Len() > 0 && !s.isFull() {
 		c.dispatch(s, s.deferred.Pop())
 	}
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestRateOfAType checks that a command beyond the rate writes nothing and
+// TestCommandOverTypeRateIsRejected checks that a command beyond the rate writes nothing and
 // returns the time to wait, while duplicates and queries are still answered.
-func TestRateOfAType(t *testing.T) {
+func TestCommandOverTypeRateIsRejected(t *testing.T) {
 	w := quiet(t)
 	w.typ.Rate = NewRate(2)
 	w.tell("a") // command 1
@@ -39,11 +39,11 @@ func TestRateOfAType(t *testing.T) {
 	}
 }
 
-// TestOwnInstances checks that a type with memory limits has its own instances,
+// TestTypeWithMemoryLimitHasOwnInstances checks that a type with memory limits has its own instances,
 // opened one after another as they fill, that the longest idle entity is
 // evicted if no other instance is possible, and that another revision has other
 // instances.
-func TestOwnInstances(t *testing.T) {
+func TestTypeWithMemoryLimitHasOwnInstances(t *testing.T) {
 	w := quiet(t)
 	full := false
 	w.typ.OwnInstances, w.typ.FullAt, w.typ.NoRoom = true, 4, func() bool { return full }

@@ -9,9 +9,9 @@ import (
 // guestRunner performs work for a core that may take long. Its methods never
 // block for long.
 type guestRunner interface {
-	// Visit makes a guest call and returns true. If it returns false, the call
+	// Call makes a guest call and returns true. If it returns false, the call
 	// continues elsewhere and its end is reported by an event.
-	Visit(*guestCall) bool
+	Call(*guestCall) bool
 	// Start performs a reading elsewhere. Its results arrive as events.
 	Start(Reading)
 }
@@ -66,11 +66,11 @@ func (t timerReading) Do(ctx context.Context, put func(coreEvent)) {
 
 // existingReading reads the ids of entities.
 type existingReading struct {
-	*autostartScan
+	*alwaysOnScan
 	reader existingReader
 }
 
 func (x existingReading) Do(ctx context.Context, put func(coreEvent)) {
-	x.autostartScan.Do(ctx, x.reader)
-	put(coreEvent{Kind: existingRead, existing: x.autostartScan})
+	x.alwaysOnScan.Do(ctx, x.reader)
+	put(coreEvent{Kind: existingRead, existing: x.alwaysOnScan})
 }

@@ -8,7 +8,7 @@ import (
 type reader interface {
 	start(*load)
 	scan(*timers.Scan)
-	existing(*autostartScan)
+	existing(*alwaysOnScan)
 	lookUp(*inquiry)
 }
 
@@ -20,7 +20,7 @@ func start(to reader, r Reading) {
 	case timerReading:
 		to.scan(r.Scan)
 	case existingReading:
-		to.existing(r.autostartScan)
+		to.existing(r.alwaysOnScan)
 	case *inquiry:
 		to.lookUp(r)
 	default:

@@ -24,10 +24,10 @@ func (d *decider) makeRoom(e *entity, r *request.Request) bool {
 		return true
 	}
 	if e.phase == inMemory { // its state is ahead of the log
-		d.lane.reload(e)
+		d.exec.reload(e)
 	}
 	r.Again = true // other requests have been served since
-	d.lane.dispatch(s, r)
+	d.exec.dispatch(s, r)
 	return false
 }
 
@@ -40,8 +40,8 @@ func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) {
 		Module: e.typ.Digest, CommandID: r.ID, CommandHash: hash, Reply: d.output.Reply,
 	})
 	d.record.Fuel(fuel)
-	d.record.Principal(e.typ.Recorded(r, d.opts.Level()))
-	d.record.Trace(r.Trace.Recorded(d.opts.Level()))
+	d.record.Principal(e.typ.PrincipalToRecord(r, d.opts.ClusterVersion()))
+	d.record.Trace(r.Trace.ForRecord(d.opts.ClusterVersion()))
 	d.fuel = 0
 	d.timerSections(e, r, rec)
 	d.messageSections(e, r, rec)
@@ -56,11 +56,11 @@ func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) {
 	e.sequence = rec.Last()
 	e.last = s.log.Next()
 	if e.extra != nil {
-		e.extra.faults.Succeeded()
+		e.extra.faults.ResetCount()
 	}
 	s.clock = max(s.clock, env.Now) // others have advanced it during a long guest call
 	e.typ.BytesBudget.Spend(d.now.UnixNano(), uint64(len(encoded)))
-	s.log.AddRecord(d.opts.Level(), s.term, encoded, proposedCommand[*entity]{Entity: e, Req: r})
+	s.log.AddRecord(d.opts.ClusterVersion(), s.term, encoded, proposedCommand[*entity]{Entity: e, Req: r})
 	rows := s.log.AddRows(len(d.output.Timers) + len(d.output.Sends))
 	reply := bytes.Clone(rec.Reply)
 	r.Result = request.Result{Payload: reply, Sequence: e.sequence, EventCount: len(rec.Events), Fuel: fuel}
@@ -97,7 +97,7 @@ const batchRows = 512
 // and the timers that its guest set and cancelled.
 func (d *decider) timerSections(e *entity, r *request.Request, rec *journal.Record) {
 	s := e.shard
-	if due := s.timers.Sections(rec, timers.Of(r), e.id, &d.output, s.log.Next(), s.log.Decided()); due != 0 {
+	if due := s.timers.Sections(rec, timers.Of(r), e.id, &d.output, s.log.Next(), s.log.DecidedTo()); due != 0 {
 		s.log.AddTimer(due)
 	}
 }
@@ -112,7 +112,7 @@ func (d *decider) messageSections(e *entity, r *request.Request, rec *journal.Re
 		source := s.sourceSection(msg)
 		d.record.Section(journal.SectionSource, journal.AppendMessageSource(nil, &source))
 		rec.Reply = nil // it is never returned to a retry
-		e.received(msg.Source, msg.Number, s.log.Next())
+		e.noteReceipt(msg.Source, msg.Number, s.log.Next())
 	case request.Redeliver:
 		d.record.Section(journal.SectionSource, journal.AppendDeadLetterSource(nil, msg.DeadLetter))
 	}
@@ -131,7 +131,7 @@ func (d *decider) messageSections(e *entity, r *request.Request, rec *journal.Re
 // flagStop marks the record of a request that passivates an always-on entity,
 // so that the next leader does not start it.
 func (d *decider) flagStop(e *entity, r *request.Request, rec *journal.Record) {
-	if e.typ.Remember && !e.typ.Singleton && (d.output.Passivate || r.Kind == request.Passivate) {
+	if e.typ.AlwaysOn && !e.typ.Singleton && (d.output.Passivate || r.Kind == request.Passivate) {
 		rec.Flags |= journal.FlagStopped
 	}
 }

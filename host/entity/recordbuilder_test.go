@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestBuilderMakesRecords checks that each record decodes to its input, with
+// TestRecordBuilderEncodesItsInput checks that each record decodes to its input, with
 // sections sorted by kind, independently of the previous record.
-func TestBuilderMakesRecords(t *testing.T) {
+func TestRecordBuilderEncodesItsInput(t *testing.T) {
 	var b recordBuilder
 	event := abi.Output{Events: []abi.Event{{Type: []byte("added"), Payload: []byte("1")}}}
 	for _, tt := range []struct {
@@ -61,17 +61,17 @@ func TestBuilderMakesRecords(t *testing.T) {
 	}
 }
 
-// TestFits checks that room for the record itself is left.
-func TestFits(t *testing.T) {
+// TestRecordFitsLeavesRoomForHeader checks that room for the record itself is left.
+func TestRecordFitsLeavesRoomForHeader(t *testing.T) {
 	out := abi.Output{State: make([]byte, maxEntryBytes-room)}
 	if !recordFits(0, &out) || recordFits(1, &out) {
 		t.Error("an entry is full at another size")
 	}
 }
 
-// TestTracesAreSections checks that a record has the span of its command, and
+// TestRecordBuilderAddsTraceSection checks that a record has the span of its command, and
 // that the next record without a span has none.
-func TestTracesAreSections(t *testing.T) {
+func TestRecordBuilderAddsTraceSection(t *testing.T) {
 	var b recordBuilder
 	in := journal.TraceContext{Trace: [16]byte{1}, Span: [8]byte{2}, Flags: 1}
 	for _, span := range []*journal.TraceContext{&in, nil} {

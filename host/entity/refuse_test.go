@@ -24,15 +24,15 @@ func (noLog) Propose(sharding.ShardID, sharding.Term, uint64, []byte) error {
 func (noLog) ReadIndex(sharding.ShardID, uint64) error { return journal.ErrStopped }
 func (noLog) Busy() bool                               { return false }
 
-// TestRefusedShardsAnswerNobody checks that requests to a refused shard are
+// TestRequestsToRefusedShardAreRejected checks that requests to a refused shard are
 // answered with the reason, and that other requests in the same batch continue.
-func TestRefusedShardsAnswerNobody(t *testing.T) {
+func TestRequestsToRefusedShardAreRejected(t *testing.T) {
 	locate := func(e sharding.EntityID) (sharding.ShardID, bool) {
 		return map[string]sharding.ShardID{"a": 1, "b": 2, "c": 3}[e.ID], e.ID != "stranger"
 	}
-	for _, lanes := range []int{1, 2} {
+	for _, executors := range []int{1, 2} {
 		r, err := NewShardRouter(ShardRouterOptions{
-			Lanes: lanes, Shards: 3, Locate: locate, Lane: Options{Journal: noLog{}},
+			Executors: executors, Shards: 3, Locate: locate, Executor: Options{Journal: noLog{}},
 			Refuses: func(s sharding.ShardID) error {
 				if s == 2 {
 					return journal.ErrDamaged

@@ -57,9 +57,9 @@ func crowd(entities, commands int) *bench {
 	return j
 }
 
-// TestEmptyInstancesGo checks that passivated entities leave nothing, and that
+// TestEmptyInstancesAreClosed checks that passivated entities leave nothing, and that
 // their guest is closed.
-func TestEmptyInstancesGo(t *testing.T) {
+func TestEmptyInstancesAreClosed(t *testing.T) {
 	const entities = 1000
 	j := crowd(entities, 1)
 	var reqs []*request.Request
@@ -92,12 +92,12 @@ func BenchmarkResident(b *testing.B) {
 				if j.core.residents.cache.Count() != entities {
 					b.Fatalf("%d entities are resident", j.core.residents.cache.Count())
 				}
-				j.core.now = j.core.now.Add(j.core.opts.DormantAfter + resident.TickEvery)
+				j.core.now = j.core.now.Add(j.core.opts.HibernateAfter + resident.TickEvery)
 				for j.core.residents.sweepAt <= j.core.now.UnixNano() {
 					j.core.residents.passivateIdle()
 					j.core.now = j.core.now.Add(1)
 				}
-				pages := j.core.residents.dormant.Bytes()
+				pages := j.core.residents.hibernated.Bytes()
 				b.ReportMetric(float64(heap()-before)/entities, "heap/dormant")
 				b.ReportMetric(float64(pages)/entities, "pages/dormant")
 				for j.core.residents.sweepAt != 0 {

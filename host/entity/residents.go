@@ -12,35 +12,35 @@ type instance = guestInstance[*entity]
 // and those whose instance is closed.
 type residents struct {
 	*base
-	lane  residentsLane
+	exec  residentsExecutor
 	known int // entities of all shards
 	types *typeCounters
 	pools instancePools[*entity]
 
-	cache   resident.Cache[*entity]
-	dormant *resident.Store[*Type]
-	idle    map[string]*idle // by type
-	empty   bool             // an instance has become empty since the last sweep
-	sweepAt int64            // time of the next sweep for idle entities, unix nanoseconds; 0 for never
+	cache      resident.Cache[*entity]
+	hibernated *resident.Store[*Type]
+	idle       map[string]*idle // by type
+	empty      bool             // an instance has become empty since the last sweep
+	sweepAt    int64            // time of the next sweep for idle entities, unix nanoseconds; 0 for never
 }
 
-// residentsLane is the executor, as far as entities that leave memory concern
+// residentsExecutor is the executor, as far as entities that leave memory concern
 // it.
-type residentsLane interface {
+type residentsExecutor interface {
 	// revive loads an entity that has left again if requests wait for it.
 	revive(*entity)
-	// checksFirst reports whether the entity must not leave yet because its state
+	// mustCheckFirst reports whether the entity must not leave yet because its state
 	// must be taken.
-	checksFirst(e *entity, leaves bool) bool
-	// keeps reports whether a type is always-on.
-	keeps(entityType string) bool
+	mustCheckFirst(e *entity, leaves bool) bool
+	// isAlwaysOn reports whether a type is always-on.
+	isAlwaysOn(entityType string) bool
 }
 
-func newResidents(b *base, lane residentsLane) *residents {
+func newResidents(b *base, exec residentsExecutor) *residents {
 	m := &residents{
-		base: b, lane: lane, types: &typeCounters{Table: b.opts.Stages},
+		base: b, exec: exec, types: &typeCounters{Table: b.opts.Stages},
 		pools: newInstancePools[*entity](), idle: make(map[string]*idle),
 	}
-	m.dormant = resident.NewStore[*Type](dormantOwner{m})
+	m.hibernated = resident.NewStore[*Type](hibernatedOwner{m})
 	return m
 }

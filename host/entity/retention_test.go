@@ -25,12 +25,12 @@ func cutAtFive(t *testing.T) *world {
 	return w
 }
 
-// TestCutHistoriesAreNotGuessed checks that an entity without its first events
+// TestCompactedHistoryNeedsSnapshot checks that an entity without its first events
 // is built from a snapshot and never from the remaining events alone, and that
 // after a deletion it starts again with the remaining command ids.
-func TestCutHistoriesAreNotGuessed(t *testing.T) {
+func TestCompactedHistoryNeedsSnapshot(t *testing.T) {
 	w := cutAtFive(t)
-	if res := w.ask(request.Query, "sum", ""); !errors.Is(res.Err, request.ErrCut) {
+	if res := w.ask(request.Query, "sum", ""); !errors.Is(res.Err, request.ErrCompacted) {
 		t.Fatalf("without its first events: %+v", res)
 	}
 	h := w.head("x")
@@ -49,10 +49,10 @@ func TestCutHistoriesAreNotGuessed(t *testing.T) {
 	}
 }
 
-// TestCutsMeetLoads checks a snapshot that is applied while its entity is being
+// TestLoadRestartsAfterCompaction checks a snapshot that is applied while its entity is being
 // loaded from the previous one, and compacts records that the load needs. The
 // load starts again. It is damage only if no snapshot matches.
-func TestCutsMeetLoads(t *testing.T) {
+func TestLoadRestartsAfterCompaction(t *testing.T) {
 	for _, partial := range []bool{false, true} {
 		w := cutAtFive(t)
 		h := w.head("x")
@@ -86,11 +86,11 @@ func TestCutsMeetLoads(t *testing.T) {
 	}
 }
 
-// TestWindowsBeginAtTheCut checks an executor that has loaded an entity from
+// TestWindowBeginsAtCompaction checks an executor that has loaded an entity from
 // the second newest snapshot. Its own snapshot says that the window begins
 // where that one's does, although the newest snapshot has compacted the first
 // commands since. These commands count as forgotten.
-func TestWindowsBeginAtTheCut(t *testing.T) {
+func TestWindowBeginsAtCompaction(t *testing.T) {
 	w := cutAtFive(t)
 	h := w.head("x")
 	w.snaps["x"] = []journal.Snapshot{{Sequence: 10, Hash: h.hash, Module: w.typ.Digest, Window: 3, Keep: 1, State: []byte("10")}}
@@ -105,10 +105,10 @@ func TestWindowsBeginAtTheCut(t *testing.T) {
 	}
 }
 
-// TestHeadOnlyEntitiesAreDeleted checks that an entity that cannot be built can
+// TestRowOnlyEntityCanBeDeleted checks that an entity that cannot be built can
 // be deleted, once per id, and then starts again, and that nothing else can be
 // done with it.
-func TestHeadOnlyEntitiesAreDeleted(t *testing.T) {
+func TestRowOnlyEntityCanBeDeleted(t *testing.T) {
 	w := cutAtFive(t)
 	if res := w.ask(request.Delete, "", "c7"); !errors.Is(res.Err, request.ErrCommandIDReused) {
 		t.Fatalf("the id of a command: %+v", res)
@@ -118,7 +118,7 @@ func TestHeadOnlyEntitiesAreDeleted(t *testing.T) {
 		t.Fatalf("without room: %+v", res)
 	}
 	w.core.readOnly = func() bool { return false }
-	if res := w.ask(request.Query, "sum", ""); !errors.Is(res.Err, request.ErrCut) {
+	if res := w.ask(request.Query, "sum", ""); !errors.Is(res.Err, request.ErrCompacted) {
 		t.Fatalf("a query: %+v", res)
 	}
 	var before, behind asked
@@ -131,7 +131,7 @@ func TestHeadOnlyEntitiesAreDeleted(t *testing.T) {
 	if res := w.ask(request.Delete, "", "e"); res.Err != nil || res.Sequence != 13 {
 		t.Errorf("what comes after it: %+v", res)
 	}
-	if !errors.Is(before.got.Err, request.ErrCut) || deleted.got.Err != nil || deleted.got.Sequence != 11 || behind.got.Err != nil || behind.got.Sequence != 12 {
+	if !errors.Is(before.got.Err, request.ErrCompacted) || deleted.got.Err != nil || deleted.got.Sequence != 11 || behind.got.Err != nil || behind.got.Sequence != 12 {
 		t.Fatalf("before %+v, the deletion %+v, behind %+v", before.got, deleted.got, behind.got)
 	}
 	if res := w.ask(request.Delete, "", "d"); !res.Duplicate || res.Sequence != 11 {
@@ -142,9 +142,9 @@ func TestHeadOnlyEntitiesAreDeleted(t *testing.T) {
 	}
 }
 
-// TestSnapshotsCarryTheRetention checks that a snapshot has the type's
+// TestSnapshotHasRetention checks that a snapshot has the type's
 // retention, or the override at the time of the snapshot.
-func TestSnapshotsCarryTheRetention(t *testing.T) {
+func TestSnapshotHasRetention(t *testing.T) {
 	w := quiet(t)
 	w.retain = 21
 	var set RetentionOverride
@@ -197,20 +197,20 @@ func (w *world) ReadSince(_ context.Context, _ sharding.ShardID, id sharding.Ent
 	return nil
 }
 
-// TestSnapshotOfAnotherModuleIsNoState checks an entity whose first events are
+// TestForeignSnapshotIsLoadedOnlyIfVerified checks an entity whose first events are
 // gone. A snapshot of another module is loaded only if the module is verified
 // to read it. Otherwise the load fails, and neither a query nor a command has
 // an effect.
-func TestSnapshotOfAnotherModuleIsNoState(t *testing.T) {
+func TestForeignSnapshotIsLoadedOnlyIfVerified(t *testing.T) {
 	w := cutAtFive(t)
 	h := w.head("x")
 	other := journal.Digest{7}
 	w.snaps["x"] = []journal.Snapshot{{Sequence: 10, Hash: h.hash, Module: other, Window: 8, Keep: 1, State: []byte("10")}}
 	for range 2 {
-		if res := w.ask(request.Query, "sum", ""); !errors.Is(res.Err, request.ErrCut) {
+		if res := w.ask(request.Query, "sum", ""); !errors.Is(res.Err, request.ErrCompacted) {
 			t.Fatalf("from the snapshot of another module: %+v", res)
 		}
-		if res := w.ask(request.Command, "add", "n"); !errors.Is(res.Err, request.ErrCut) {
+		if res := w.ask(request.Command, "add", "n"); !errors.Is(res.Err, request.ErrCompacted) {
 			t.Fatalf("a command: %+v", res)
 		}
 	}
@@ -218,7 +218,7 @@ func TestSnapshotOfAnotherModuleIsNoState(t *testing.T) {
 		t.Fatalf("something was written: %+v", w.head("x"))
 	}
 	w.handOver()
-	w.typ.Snapshots.OfTruncated = []journal.Digest{{6}, other}
+	w.typ.Snapshots.IfTruncated = []journal.Digest{{6}, other}
 	if res := w.ask(request.Query, "sum", ""); string(res.Payload) != "10" {
 		t.Errorf("once it was proved: %+v", res)
 	}

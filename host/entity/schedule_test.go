@@ -97,9 +97,9 @@ func (w *world) pass(d time.Duration) {
 	}
 }
 
-// TestMissedTicks checks each policy after an outage of many periods, and that
+// TestMissedTickPolicies checks each policy after an outage of many periods, and that
 // the schedule continues with the next tick.
-func TestMissedTicks(t *testing.T) {
+func TestMissedTickPolicies(t *testing.T) {
 	const outage = 250
 	for policy, want := range map[abi.Missed]int{abi.MissedOnce: 1, abi.MissedAll: abi.MaxMissed, abi.MissedSkip: 0} {
 		t.Run(policy.String(), func(t *testing.T) {
@@ -127,9 +127,9 @@ func TestMissedTicks(t *testing.T) {
 	}
 }
 
-// TestSchedulesGoOn checks that a schedule continues after a tick whose command
+// TestScheduleContinuesAfterFailedTick checks that a schedule continues after a tick whose command
 // is rejected or unknown, and ends when a tick cancels it.
-func TestSchedulesGoOn(t *testing.T) {
+func TestScheduleContinuesAfterFailedTick(t *testing.T) {
 	w := quiet(t)
 	for _, command := range []string{"deny", "refuse", "tick"} {
 		w.schedules = append(w.schedules, abi.Timer{Name: []byte(command), Expression: []byte("@every 1m"), Command: []byte(command), Payload: []byte("1")})
@@ -148,11 +148,11 @@ func TestSchedulesGoOn(t *testing.T) {
 	}
 }
 
-// TestBadSchedulesAreRejected checks that an invalid schedule sets nothing.
-func TestBadSchedulesAreRejected(t *testing.T) {
+// TestInvalidScheduleIsRejected checks that an invalid schedule sets nothing.
+func TestInvalidScheduleIsRejected(t *testing.T) {
 	for expression, zone := range map[string]string{"* * *": "", "@daily": "Mars/Olympus", "0 0 31 2 *": "", "@hourly": "Local", "@weekly": "localtime", "@monthly": "right/UTC"} {
 		w := quiet(t)
-		w.core.opts.Level = maxLevel
+		w.core.opts.ClusterVersion = maxLevel
 		w.schedules = []abi.Timer{{Name: []byte("t"), Expression: []byte(expression), Zone: []byte(zone), Command: []byte("tick")}}
 		if res := w.ask(request.Command, "schedule", "a"); !errors.Is(res.Err, request.ErrOutputValue) || !strings.Contains(res.Err.Error(), "schedule \"t\"") || len(w.timers) != 0 {
 			t.Errorf("%q in %q: %+v, timers %v", expression, zone, res, w.timers)

@@ -35,7 +35,7 @@ const clockMost = 5 * time.Second
 // shard is an executor's view of one shard, with its work in progress.
 type shard struct {
 	*base
-	lane    proposer
+	exec    proposer
 	id      sharding.ShardID
 	state   leadership
 	term    sharding.Term // in which the executor leads, or led last
@@ -45,14 +45,14 @@ type shard struct {
 	owes    bool          // paced work was left when the term began
 	clock   int64         // highest recordedAt seen; the log clock never decreases
 	tenure
-	revisions bindingRevisions[*entity]
+	revisions activationRevisions[*entity]
 	dirty     bool // in core.dirty
 
-	entities resident.Directory[*entity]
-	dormant  resident.Table
-	leaving  leaving // entities of the last leadership that are still in memory
-	parked   quarantineQueue[*entity]
-	log      shardLog[*entity]
+	entities   resident.Directory[*entity]
+	hibernated resident.Table
+	leaving    leaving // entities of the last leadership that are still in memory
+	quarantine quarantineQueue[*entity]
+	log        shardLog[*entity]
 
 	draining  []*entity                   // cold entities that wait for their proposals
 	refusals  map[*inquiry]struct{}       // rejections whose message number is being read
@@ -60,7 +60,7 @@ type shard struct {
 	stalled   []*entity                   // entities whose requests wait while the shard is full
 	undecided int                         // unanswered requests
 
-	provenAt time.Time // time of the last replica checksum
+	checksumAt time.Time // time of the last replica checksum
 }
 
 // proposer handles the outcome of a proposal that the log rejected immediately.
@@ -72,20 +72,20 @@ type proposer interface {
 type tenure struct {
 	window.Lead // when the leadership began
 	timers      *timers.Shard
-	starts      *autostartShard
+	starts      *alwaysOnShard
 }
 
 // proposal is a proposal of a shard with the entities of its records.
 type proposal = openProposal[*entity]
 
-// full reports whether further proposals would only queue up in the log.
-func (s *shard) full() bool {
+// isFull reports whether further proposals would only queue up in the log.
+func (s *shard) isFull() bool {
 	return s.log.Bytes() >= s.opts.ProposedBytes || s.opts.Journal.Busy()
 }
 
-// defers queues a request if the shard is full or other requests are deferred.
-func (s *shard) defers(r *request.Request) bool {
-	if s.deferred.Len() == 0 && !s.full() {
+// deferIfFull queues a request if the shard is full or other requests are deferred.
+func (s *shard) deferIfFull(r *request.Request) bool {
+	if s.deferred.Len() == 0 && !s.isFull() {
 		return false
 	}
 	s.deferred.Push(r.Principal, r.Entity.Type, r)
@@ -95,7 +95,7 @@ func (s *shard) defers(r *request.Request) bool {
 func (c *core) shard(id sharding.ShardID) *shard {
 	s := c.shards[id]
 	if s == nil {
-		s = &shard{base: &c.base, lane: c, id: id, deferred: fairQueue[*request.Request]{Salt: c.salt}}
+		s = &shard{base: &c.base, exec: c, id: id, deferred: fairQueue[*request.Request]{Salt: c.salt}}
 		s.log.Begin(1)
 		c.shards[id] = s
 	}
@@ -143,13 +143,13 @@ func (c *core) termStarted(id sharding.ShardID, term sharding.Term, clock int64,
 }
 
 func (c *core) activate(s *shard) {
-	if s.state == following && s.elected > s.term && s.elected == s.noop && c.opts.Bindings() >= s.revisions.Now && !slices.Contains(c.leaving, s) {
+	if s.state == following && s.elected > s.term && s.elected == s.noop && c.opts.ActivationRevision() >= s.revisions.Now && !slices.Contains(c.leaving, s) {
 		s.state, s.term = leading, s.elected
 		s.log.Begin(max(s.reopen, 1))
 		s.Lead = window.Lead{At: c.now, Clock: s.clock}
 		s.timers = c.timers.Lead(s.id)
-		s.starts = c.starter.Lead(s.id)
-		s.work(s.owes)
+		s.starts = c.alwaysOn.Lead(s.id)
+		s.proposeWork(s.owes)
 	}
 }
 
@@ -171,11 +171,11 @@ func (c *core) stepDown(s *shard) {
 		s.timers = nil
 	}
 	if s.starts != nil {
-		c.starter.Drop(s.starts)
+		c.alwaysOn.Drop(s.starts)
 		s.starts = nil
 	}
 	s.unstall()
-	for _, e := range s.revisions.Unmuted() {
+	for _, e := range s.revisions.TakePaused() {
 		e.stalled = false
 	}
 	c.intake.Drop(s.id, lost)
@@ -205,7 +205,7 @@ func (c *core) stepDown(s *shard) {
 	for _, e := range now {
 		waiting := e.waiting
 		e.waiting = request.Queue{}
-		c.leavesShard(e)
+		c.evictFromShard(e)
 		for r := waiting.Pop(); r != nil; r = waiting.Pop() {
 			s.settle(r, request.Result{Err: lost})
 		}
@@ -231,7 +231,7 @@ func (s *shard) settleCommands(commands []proposedCommand[*entity], err error) {
 		case err != nil:
 			s.settle(x.Req, request.Result{Err: err})
 		default:
-			x.Req.Lane.Committed(s.now)
+			x.Req.Exec.RecordCommit(s.now)
 			s.settle(x.Req, x.Req.Result)
 		}
 	}
@@ -249,10 +249,10 @@ func (c *core) endTurn() {
 			if s.state != leading {
 				continue
 			}
-			s.askReads()
+			s.requestReadRound()
 			s.proposeBatch()
 			s.proposeOps()
-			s.proposeBindings()
+			s.proposeActivations()
 		}
 		if c.dirty == nil {
 			c.dirty = dirty[:0]

@@ -13,9 +13,9 @@ import (
 //	open batch, open ops --closed--> proposed --done--> decided
 //
 // Outcomes that have seen undecided proposals wait behind the commit barriers
-// of gates.
+// of commitBarriers.
 type shardLog[E any] struct {
-	gates
+	commitBarriers
 
 	next     uint64            // number of the next proposal
 	decided  uint64            // every proposal up to this one is applied or lost
@@ -89,7 +89,7 @@ type abandonedProposals[E any] struct {
 // Abandon removes and returns the work in progress. Requested ReadIndex rounds
 // stay valid.
 func (l *shardLog[E]) Abandon() abandonedProposals[E] {
-	a := abandonedProposals[E]{l.proposed, l.batch.commands, l.ops.reqs, l.gates.close()}
+	a := abandonedProposals[E]{l.proposed, l.batch.commands, l.ops.reqs, l.commitBarriers.close()}
 	l.proposed, l.bytes, l.batch, l.ops, l.messages = nil, 0, batch[E]{}, opsBatch{}, messageTotals{}
 	l.Begin(1)
 	return a
@@ -98,8 +98,8 @@ func (l *shardLog[E]) Abandon() abandonedProposals[E] {
 // Next is the number of the next proposal.
 func (l *shardLog[E]) Next() uint64 { return l.next }
 
-// Decided is the number up to which all proposals are applied or lost.
-func (l *shardLog[E]) Decided() uint64 { return l.decided }
+// DecidedTo is the number up to which all proposals are applied or lost.
+func (l *shardLog[E]) DecidedTo() uint64 { return l.decided }
 
 // Idle reports whether nothing is open or proposed.
 func (l *shardLog[E]) Idle() bool {
@@ -134,9 +134,9 @@ func (l *shardLog[E]) index(number uint64) int {
 
 // AddRecord adds a command's record to the open batch, in the format of the
 // cluster version level.
-func (l *shardLog[E]) AddRecord(level sharding.ClusterVersion, term sharding.Term, record []byte, c proposedCommand[E]) {
+func (l *shardLog[E]) AddRecord(version sharding.ClusterVersion, term sharding.Term, record []byte, c proposedCommand[E]) {
 	if l.batch.data == nil { // most entries have one record, and stay in memory for a while
-		l.batch.data = journal.AppendPacedHeader(make([]byte, 0, journal.EntryHeaderBytes+len(record)), level, journal.EntryRecords, term, l.next)
+		l.batch.data = journal.AppendPacedHeader(make([]byte, 0, journal.EntryHeaderBytes+len(record)), version, journal.EntryRecords, term, l.next)
 	}
 	l.batch.data = append(l.batch.data, record...)
 	l.batch.commands = append(l.batch.commands, c)
@@ -243,19 +243,19 @@ func (l *shardLog[E]) Expire(late func(*request.Request) bool, to func(*request.
 			}
 		}
 	}
-	l.gates.take(late, to)
+	l.commitBarriers.take(late, to)
 }
 
-// Await holds an outcome until every proposal up to gate is decided and, if
+// Await holds an outcome until every proposal up to barrier is decided and, if
 // reads is set, a ReadIndex round requested from now on has confirmed the
 // leadership. It returns true if nothing holds the outcome.
-func (l *shardLog[E]) Await(r *request.Request, gate uint64, reads bool) (free bool) {
-	return l.gates.await(r, gate, reads, l.decided)
+func (l *shardLog[E]) Await(r *request.Request, barrier uint64, reads bool) (free bool) {
+	return l.commitBarriers.await(r, barrier, reads, l.decided)
 }
 
 // Release calls to with each outcome that nothing holds any more.
 func (l *shardLog[E]) Release(to func(*request.Request)) {
-	l.gates.take(func(r *request.Request) bool { return l.gates.free(r, l.decided) }, to)
+	l.commitBarriers.take(func(r *request.Request) bool { return l.commitBarriers.isFree(r, l.decided) }, to)
 }
 
 // TakeLost removes and returns the outcomes that may have seen a lost proposal:
@@ -263,5 +263,5 @@ func (l *shardLog[E]) Release(to func(*request.Request)) {
 // record of the same entity may still be committed, because losing a record
 // without events does not break the hash chain.
 func (l *shardLog[E]) TakeLost(number uint64, of map[sharding.EntityID]struct{}) []*request.Request {
-	return l.gates.lost(number, of)
+	return l.commitBarriers.takeLost(number, of)
 }

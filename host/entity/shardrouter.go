@@ -16,30 +16,30 @@ import (
 // runs. No method may block.
 type MetadataRequests interface {
 	LeaderChanged(term sharding.Term, leader sharding.ReplicaID, self bool)
-	Applied(eventlog.Verdict)
-	Dropped(fence sharding.Term, proposal uint64)
+	OnApplied(eventlog.Verdict)
+	OnDropped(fence sharding.Term, proposal uint64)
 	ReadConfirmed(token, index uint64)
 	ReadFailed(token uint64)
-	Installed(index uint64, stopped error)
+	OnInstalled(index uint64, stopped error)
 }
 
 // ShardRouter owns the executors of a node. It is safe for concurrent use.
 type ShardRouter struct {
-	lanes   []*executor
-	locate  sharding.Locate
-	meta    MetadataRequests
-	leads   leads
-	outside RemoteRequests // of proposals and reads outside executors; may be nil
-	sent    func(sharding.ShardID)
-	refuses func(sharding.ShardID) error
+	executors []*executor
+	locate    sharding.Locate
+	meta      MetadataRequests
+	leads     leads
+	outside   RemoteRequests // of proposals and reads outside executors; may be nil
+	sent      func(sharding.ShardID)
+	refuses   func(sharding.ShardID) error
 }
 
 // RemoteRequests handles the outcomes of proposals and reads that do not come
 // from an executor. Their numbers have the highest bit set. No method may
 // block.
 type RemoteRequests interface {
-	Applied(*eventlog.Verdict)
-	Dropped(proposal uint64, err error)
+	OnApplied(*eventlog.Verdict)
+	OnDropped(proposal uint64, err error)
 	ReadConfirmed(token, index uint64)
 	ReadFailed(token uint64, err error)
 }
@@ -48,13 +48,13 @@ const foreign = uint64(1) << 63
 
 // ShardRouterOptions configure a ShardRouter.
 type ShardRouterOptions struct {
-	Lanes    int             // at least 1
-	Shards   uint32          // data shards of the cluster, at least 1
-	Locate   sharding.Locate // default hashes type and id
-	Metadata MetadataRequests
-	Outside  RemoteRequests // nil if only executors propose and read
-	Lane     Options        // of each executor
-	ReadOnly func() bool    // reject commands while it returns true
+	Executors int             // at least 1
+	Shards    uint32          // data shards of the cluster, at least 1
+	Locate    sharding.Locate // default hashes type and id
+	Metadata  MetadataRequests
+	Outside   RemoteRequests // nil if only executors propose and read
+	Executor  Options        // of each executor
+	ReadOnly  func() bool    // reject commands while it returns true
 	// Refuses returns why requests to a shard are rejected now, or nil. It must
 	// not block, and may be nil.
 	Refuses func(sharding.ShardID) error
@@ -65,22 +65,22 @@ type ShardRouterOptions struct {
 
 // NewShardRouter starts the executors.
 func NewShardRouter(opts ShardRouterOptions) (*ShardRouter, error) {
-	if opts.Lanes < 1 || opts.Shards < 1 {
-		return nil, fmt.Errorf("region: %d lanes and %d shards: at least one of each is needed", opts.Lanes, opts.Shards)
+	if opts.Executors < 1 || opts.Shards < 1 {
+		return nil, fmt.Errorf("shard router: %d executors and %d shards: at least one of each is needed", opts.Executors, opts.Shards)
 	}
 	r := &ShardRouter{locate: opts.Locate.OrDefault(opts.Shards), meta: opts.Metadata, outside: opts.Outside, sent: opts.Sent, refuses: opts.Refuses}
 	if r.refuses == nil {
 		r.refuses = func(sharding.ShardID) error { return nil }
 	}
 	r.leads.init(opts.Shards)
-	for range opts.Lanes {
-		r.lanes = append(r.lanes, newExecutor(opts.Lane, opts.ReadOnly))
+	for range opts.Executors {
+		r.executors = append(r.executors, newExecutor(opts.Executor, opts.ReadOnly))
 	}
 	return r, nil
 }
 
-func (r *ShardRouter) lane(s sharding.ShardID) *executor {
-	return r.lanes[int(s)%len(r.lanes)]
+func (r *ShardRouter) executorOf(s sharding.ShardID) *executor {
+	return r.executors[int(s)%len(r.executors)]
 }
 
 // ShardOf returns the shard of an entity. For an unknown type this is the
@@ -103,14 +103,14 @@ func (r *ShardRouter) Submit(reqs []*request.Request) {
 	if refused {
 		reqs = r.refuse(reqs)
 	}
-	if len(r.lanes) == 1 {
-		r.lanes[0].Submit(reqs)
+	if len(r.executors) == 1 {
+		r.executors[0].Submit(reqs)
 		return
 	}
-	for i, l := range r.lanes {
+	for i, l := range r.executors {
 		var mine []*request.Request
 		for _, q := range reqs {
-			if int(q.Shard)%len(r.lanes) == i {
+			if int(q.Shard)%len(r.executors) == i {
 				mine = append(mine, q)
 			}
 		}
@@ -120,15 +120,15 @@ func (r *ShardRouter) Submit(reqs []*request.Request) {
 	}
 }
 
-// Parked returns ids of quarantined entities of a shard; see executor.Parked.
-func (r *ShardRouter) Parked(ctx context.Context, q ParkedQuery) ([]string, error) {
-	return r.lane(q.Shard).Parked(ctx, q)
+// ListQuarantined returns ids of quarantined entities of a shard; see executor.ListQuarantined.
+func (r *ShardRouter) ListQuarantined(ctx context.Context, q QuarantineQuery) ([]string, error) {
+	return r.executorOf(q.Shard).ListQuarantined(ctx, q)
 }
 
 // Hot returns the busiest entities of each executor, at most limit of each.
 func (r *ShardRouter) Hot(ctx context.Context, limit int) ([]resident.HotReport, error) {
-	out := make([]resident.HotReport, len(r.lanes))
-	for i, l := range r.lanes {
+	out := make([]resident.HotReport, len(r.executors))
+	for i, l := range r.executors {
 		var err error
 		if out[i], err = l.Hot(ctx, limit); err != nil {
 			return nil, err
@@ -160,37 +160,37 @@ func (r *ShardRouter) refuse(reqs []*request.Request) []*request.Request {
 // Propose passes a request about a shard's messages to the shard's executor.
 func (r *ShardRouter) Propose(shard sharding.ShardID, q *request.Request) {
 	q.Shard = shard
-	r.lane(shard).Submit([]*request.Request{q})
+	r.executorOf(shard).Submit([]*request.Request{q})
 }
 
 // LeaderChanged is called by the raft loop on every election.
 func (r *ShardRouter) LeaderChanged(shard sharding.ShardID, term sharding.Term, leader sharding.ReplicaID, self bool) {
-	r.leads.elected(shard, term, leader, self)
+	r.leads.setLeader(shard, term, leader, self)
 	if shard == sharding.MetaShard {
 		r.meta.LeaderChanged(term, leader, self)
 		return
 	}
-	r.lane(shard).LeaderChanged(shard, term, self)
+	r.executorOf(shard).LeaderChanged(shard, term, self)
 }
 
 // QuorumChanged is called by the raft loop when this node gains or loses
 // contact with a quorum of the shard's voters.
 func (r *ShardRouter) QuorumChanged(shard sharding.ShardID, ok bool) {
-	r.leads.quorum(shard, ok)
+	r.leads.setQuorum(shard, ok)
 }
 
 // ProposalDropped is called by the raft loop if a proposal never entered the
 // log.
 func (r *ShardRouter) ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, err error) {
 	if shard == sharding.MetaShard {
-		r.meta.Dropped(fence, proposal)
+		r.meta.OnDropped(fence, proposal)
 		return
 	}
 	if proposal&foreign != 0 && r.outside != nil {
-		r.outside.Dropped(proposal, err)
+		r.outside.OnDropped(proposal, err)
 		return
 	}
-	r.lane(shard).Dropped(shard, fence, proposal, err)
+	r.executorOf(shard).NotifyDropped(shard, fence, proposal, err)
 }
 
 // ReadConfirmed is called by the raft loop when a ReadIndex round is confirmed.
@@ -203,7 +203,7 @@ func (r *ShardRouter) ReadConfirmed(shard sharding.ShardID, token, index uint64)
 		r.outside.ReadConfirmed(token, index)
 		return
 	}
-	r.lane(shard).ReadConfirmed(shard, token)
+	r.executorOf(shard).ReadConfirmed(shard, token)
 }
 
 // ReadFailed is called by the raft loop when a ReadIndex round cannot be
@@ -217,29 +217,29 @@ func (r *ShardRouter) ReadFailed(shard sharding.ShardID, token uint64, err error
 		r.outside.ReadFailed(token, err)
 		return
 	}
-	r.lane(shard).ReadFailed(shard, token)
+	r.executorOf(shard).ReadFailed(shard, token)
 }
 
-// Applied is called by the applier with apply results, in order per shard.
-func (r *ShardRouter) Applied(vs []eventlog.Verdict) {
-	batches := make([][]appliedEntry, len(r.lanes))
+// OnApplied is called by the applier with apply results, in order per shard.
+func (r *ShardRouter) OnApplied(vs []eventlog.Verdict) {
+	batches := make([][]appliedEntry, len(r.executors))
 	for i := range vs {
 		v := &vs[i]
 		if (v.Messages || v.Imported) && r.sent != nil {
 			r.sent(v.Shard)
 		}
 		if v.NoOp {
-			r.leads.started(v.Shard, v.Term)
+			r.leads.noteTermStart(v.Shard, v.Term)
 		}
 		if v.Shard == sharding.MetaShard {
-			r.meta.Applied(*v)
+			r.meta.OnApplied(*v)
 			continue
 		}
 		if v.Proposal&foreign != 0 && r.outside != nil {
 			if v.Imported {
-				r.lane(v.Shard).Reopen(v.Shard, v.Clock)
+				r.executorOf(v.Shard).Reopen(v.Shard, v.Clock)
 			}
-			r.outside.Applied(v)
+			r.outside.OnApplied(v)
 			continue
 		}
 		err := v.Err
@@ -250,51 +250,51 @@ func (r *ShardRouter) Applied(vs []eventlog.Verdict) {
 		case err != nil:
 			err = fmt.Errorf("%w: %w", request.ErrNotApplied, err)
 		}
-		n := int(v.Shard) % len(r.lanes)
+		n := int(v.Shard) % len(r.executors)
 		batches[n] = append(batches[n], appliedEntry{
 			Shard: v.Shard, Term: v.Term, NoOp: v.NoOp, Fence: v.Fence, Proposal: v.Proposal, Index: v.Index, Clock: v.Clock, Revision: v.Revision, Err: err, Proof: v.Proof, Owing: v.Owing,
 		})
 	}
 	for i, b := range batches {
 		if len(b) > 0 {
-			r.lanes[i].Applied(b)
+			r.executors[i].NotifyApplied(b)
 		}
 	}
 }
 
-// Installed is called by the applier when a snapshot has replaced a shard's
+// OnInstalled is called by the applier when a snapshot has replaced a shard's
 // state. The executors have none of the shard's entities, because this node
 // does not lead the shard.
-func (r *ShardRouter) Installed(i eventlog.Installed) {
+func (r *ShardRouter) OnInstalled(i eventlog.Installed) {
 	if i.Shard == sharding.MetaShard {
 		var stopped error
 		if i.Err != nil {
 			stopped = i.Err
 		}
-		r.meta.Installed(i.Index, stopped)
+		r.meta.OnInstalled(i.Index, stopped)
 	}
 }
 
-// BindingsMoved must be called when Options.Bindings of the executors has
+// ActivationsChanged must be called when Options.ActivationRevision of the executors has
 // risen.
-func (r *ShardRouter) BindingsMoved() {
-	for _, l := range r.lanes {
-		l.BindingsMoved()
+func (r *ShardRouter) ActivationsChanged() {
+	for _, l := range r.executors {
+		l.ActivationsChanged()
 	}
 }
 
-// IdleTimesMoved must be called when Options.IdleAfter or Options.Suspended of
+// IdleTimesChanged must be called when Options.IdleAfter or Options.Suspended of
 // the executors has changed.
-func (r *ShardRouter) IdleTimesMoved() {
-	for _, l := range r.lanes {
-		l.IdleTimesMoved()
+func (r *ShardRouter) IdleTimesChanged() {
+	for _, l := range r.executors {
+		l.IdleTimesChanged()
 	}
 }
 
 // TypeStats returns the sums of all executors' counters by entity type.
 func (r *ShardRouter) TypeStats() map[string]TypeStats {
 	out := make(map[string]TypeStats)
-	for _, l := range r.lanes {
+	for _, l := range r.executors {
 		for name, n := range l.TypeStats() {
 			sum := out[name]
 			sum.Commands += n.Commands
@@ -311,8 +311,8 @@ func (r *ShardRouter) TypeStats() map[string]TypeStats {
 
 // Stats returns the counters of each executor.
 func (r *ShardRouter) Stats() []Stats {
-	out := make([]Stats, len(r.lanes))
-	for i, l := range r.lanes {
+	out := make([]Stats, len(r.executors))
+	for i, l := range r.executors {
 		out[i] = l.Stats()
 	}
 	return out
@@ -320,21 +320,21 @@ func (r *ShardRouter) Stats() []Stats {
 
 // Waiting is the number of requests that wait for an executor.
 func (r *ShardRouter) Waiting() (n int) {
-	for _, l := range r.lanes {
+	for _, l := range r.executors {
 		n += l.Waiting()
 	}
 	return n
 }
 
-// Busy reports whether requests wait for an executor.
-func (r *ShardRouter) Busy() bool {
-	return slices.ContainsFunc(r.lanes, (*executor).Busy)
+// IsBusy reports whether requests wait for an executor.
+func (r *ShardRouter) IsBusy() bool {
+	return slices.ContainsFunc(r.executors, (*executor).IsBusy)
 }
 
 // Close stops the executors.
 func (r *ShardRouter) Close(ctx context.Context) error {
 	var errs []error
-	for _, l := range r.lanes {
+	for _, l := range r.executors {
 		errs = append(errs, l.Close(ctx))
 	}
 	return errors.Join(errs...)

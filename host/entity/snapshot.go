@@ -51,8 +51,8 @@ func (p *snapshots) mayAsk(module journal.Digest) bool {
 	return !some || f.calls < failuresOfModule || !f.until.After(p.now)
 }
 
-// failed counts a failed snapshot call.
-func (p *snapshots) failed(module journal.Digest) {
+// countFailure counts a failed snapshot call.
+func (p *snapshots) countFailure(module journal.Digest) {
 	f := p.failures[module]
 	if !f.until.After(p.now) {
 		f.calls = 0
@@ -90,11 +90,11 @@ func (e *entity) isCostly() bool {
 	return e.typ.SnapshotEvery == 0 && (int(r.Events) >= e.shard.opts.ReplayEvents || worth && int(r.Bytes) >= e.shard.opts.ReplayBytes)
 }
 
-// wanted reports whether to take a snapshot now: it is due and the entity has
+// isDue reports whether to take a snapshot now: it is due and the entity has
 // nothing else to do, or it is long overdue. After an expensive load it is due
 // early, within a rate limit, because the entity is likely to leave and to be
 // loaded again.
-func (p *snapshots) wanted(e *entity) bool {
+func (p *snapshots) isDue(e *entity) bool {
 	events, bytes := p.opts.SnapshotEvents, p.opts.SnapshotBytes
 	seen, size := int(e.replay.Events), int(e.replay.Bytes)
 	// A large state is written again only after as many bytes of records.
@@ -109,49 +109,49 @@ func (p *snapshots) wanted(e *entity) bool {
 	if e.waiting.Len() > 0 && seen < 2*events && size/2 < bytes {
 		return false
 	}
-	if e.shard.full() || p.readOnly() || !p.mayAsk(e.typ.Digest) || e.extra != nil && e.extra.oversize.until.After(p.now) || !e.stands() {
+	if e.shard.isFull() || p.readOnly() || !p.mayAsk(e.typ.Digest) || e.extra != nil && e.extra.oversize.until.After(p.now) || !e.isWindowStartKnown() {
 		return false
 	}
 	return due || p.early.Take(p.now.UnixNano()) == 0
 }
 
-// standing is the beginning of a window while proposals were undecided.
-type standing struct {
+// windowStart is the beginning of a window while proposals were undecided.
+type windowStart struct {
 	proposal uint64 // the latest at that time; 0 for none
 	oldest   journal.Sequence
 }
 
-// stands reports whether the beginning of the window that a snapshot would
+// isWindowStartKnown reports whether the beginning of the window that a snapshot would
 // carry is known. A full window forgets a command for each new one. A new
 // record without events may be lost although later records are committed, and
 // then the command that was forgotten for it is still in the window. So if the
 // entity has undecided proposals, stands notes where the window begins now. The
 // snapshot is taken with this beginning once these proposals are decided.
-func (e *entity) stands() bool {
-	if e.last <= e.shard.log.Decided() || !e.shard.opts.Window.Full(e.seen.Size()) {
+func (e *entity) isWindowStartKnown() bool {
+	if e.last <= e.shard.log.DecidedTo() || !e.shard.opts.Window.Full(e.seen.Size()) {
 		return true
 	}
 	x := e.withExtra()
-	if x.stands.proposal == 0 {
-		x.stands = standing{e.last, e.windowFrom()}
+	if x.windowStart.proposal == 0 {
+		x.windowStart = windowStart{e.last, e.windowFrom()}
 	}
-	return x.stands.proposal <= e.shard.log.Decided()
+	return x.windowStart.proposal <= e.shard.log.DecidedTo()
 }
 
-// standsNow reports whether the entity waited for this proposal, which is now
+// awaitedForWindow reports whether the entity waited for this proposal, which is now
 // decided.
-func (e *entity) standsNow(proposal uint64) bool {
-	return e.extra != nil && e.extra.stands.proposal == proposal && e.phase == inMemory
+func (e *entity) awaitedForWindow(proposal uint64) bool {
+	return e.extra != nil && e.extra.windowStart.proposal == proposal && e.phase == inMemory
 }
 
 // snapshotWindow returns the beginning of the window for a snapshot taken now.
 func (e *entity) snapshotWindow() journal.Sequence {
 	from := e.windowFrom()
-	if x := e.extra; x != nil && x.stands.proposal != 0 {
-		if e.last > e.shard.log.Decided() {
-			from = min(from, x.stands.oldest)
+	if x := e.extra; x != nil && x.windowStart.proposal != 0 {
+		if e.last > e.shard.log.DecidedTo() {
+			from = min(from, x.windowStart.oldest)
 		}
-		x.stands = standing{}
+		x.windowStart = windowStart{}
 		e.trimExtra()
 	}
 	return from
@@ -173,7 +173,7 @@ func (e *entity) windowFrom() journal.Sequence {
 func (c *core) takeSnapshot(e *entity) {
 	v := c.call
 	v.kind, v.in, v.entity, v.handle = callSnapshot, e.inst, e, uint64(e.handle)
-	c.visit(v)
+	c.makeCall(v)
 }
 
 // noSnapshot handles a failed snapshot call. It closes the instance unless the
@@ -185,7 +185,7 @@ func (c *core) noSnapshot(e *entity, err error) {
 		return
 	case !isCutOff(err):
 		c.stats.Faults++
-		c.snapshots.failed(e.typ.Digest)
+		c.snapshots.countFailure(e.typ.Digest)
 		c.withoutSnapshot(e, "a guest failed to make a snapshot", err.Error())
 	}
 	c.residents.closeInstance(e.inst)
@@ -210,7 +210,7 @@ func (c *core) snapshotTaken(e *entity, v *guestCall) {
 		c.noSnapshot(e, v.err)
 		return
 	}
-	if c.outdated(e) {
+	if c.isOutdated(e) {
 		return
 	}
 	data := c.snapshots.entry(e, v.out)
@@ -226,7 +226,7 @@ func (c *core) snapshotTaken(e *entity, v *guestCall) {
 	if s.state != leading || e.phase != inMemory {
 		return // the log rejected the snapshot's records
 	}
-	journal.AppendPacedHeader(data[:0], c.opts.Level(), journal.EntrySnapshot, s.term, s.log.Next())
+	journal.AppendPacedHeader(data[:0], c.opts.ClusterVersion(), journal.EntrySnapshot, s.term, s.log.Next())
 	c.stats.Snapshots++
 	s.propose(proposal{}, data)
 }

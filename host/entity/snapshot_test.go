@@ -54,7 +54,7 @@ func (w *world) submit(r *request.Request) request.Result {
 func quiet(t *testing.T) *world {
 	w := newWorld(t, 1)
 	w.prompt, w.bad = true, -1
-	w.core.opts.DormantAfter = 1000 * time.Hour
+	w.core.opts.HibernateAfter = 1000 * time.Hour
 	w.elect()
 	w.elect()
 	return w
@@ -68,10 +68,10 @@ func (w *world) handOver() {
 	w.elect()
 }
 
-// TestBadSnapshotsAreFallenBackFrom checks that a guest that refuses snapshots,
+// TestLoadFallsBackFromBadSnapshots checks that a guest that refuses snapshots,
 // or traps on them, gets an older one and finally the events from the first.
 // Waiting requests do not notice, and the entity is not blamed.
-func TestBadSnapshotsAreFallenBackFrom(t *testing.T) {
+func TestLoadFallsBackFromBadSnapshots(t *testing.T) {
 	for bad, name := range []string{"refused", "trap", "good"} {
 		t.Run(name, func(t *testing.T) {
 			w := quiet(t)
@@ -107,9 +107,9 @@ func TestBadSnapshotsAreFallenBackFrom(t *testing.T) {
 	}
 }
 
-// TestSnapshotKeepsTheWindow checks that a load from a snapshot remembers the
+// TestSnapshotPreservesIdempotencyWindow checks that a load from a snapshot remembers the
 // same commands as before.
-func TestSnapshotKeepsTheWindow(t *testing.T) {
+func TestSnapshotPreservesIdempotencyWindow(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.Window.Commands = 6
 	const n = 20
@@ -131,11 +131,11 @@ func TestSnapshotKeepsTheWindow(t *testing.T) {
 	}
 }
 
-// TestSnapshotWindowOutlivesLostCommands checks commands without events that
+// TestSnapshotWindowSurvivesLostCommands checks commands without events that
 // fill the window and are lost, while other records of the entity and a
 // snapshot survive. The commands that were forgotten for the lost ones must be
 // remembered after the next load.
-func TestSnapshotWindowOutlivesLostCommands(t *testing.T) {
+func TestSnapshotWindowSurvivesLostCommands(t *testing.T) {
 	const n = 6
 	for _, tt := range []struct {
 		name  string
@@ -193,9 +193,9 @@ func (w *world) flying(name, id string) {
 	w.core.endTurn()
 }
 
-// TestFailedSnapshotIsNotAskedForAgain checks that a module that traps on every
+// TestFailedSnapshotIsNotRetriedSoon checks that a module that traps on every
 // snapshot is not asked for a while, and that its entities continue.
-func TestFailedSnapshotIsNotAskedForAgain(t *testing.T) {
+func TestFailedSnapshotIsNotRetriedSoon(t *testing.T) {
 	w := quiet(t)
 	w.noSnapshot = true
 	for i := range 50 {
@@ -214,10 +214,10 @@ func TestFailedSnapshotIsNotAskedForAgain(t *testing.T) {
 	}
 }
 
-// TestSnapshotsFollowTheCost checks snapshots by events for a type that sets a
+// TestSnapshotsAreDueByEventsOrBytes checks snapshots by events for a type that sets a
 // number, and by events or bytes otherwise, and that a large state is not
 // written again for few bytes.
-func TestSnapshotsFollowTheCost(t *testing.T) {
+func TestSnapshotsAreDueByEventsOrBytes(t *testing.T) {
 	c := newCore(Options{Journal: &bench{}}, nil)
 	for _, tt := range []struct {
 		name    string
@@ -247,7 +247,7 @@ func TestSnapshotsFollowTheCost(t *testing.T) {
 		for range tt.waiting {
 			e.waiting.Push(&request.Request{})
 		}
-		if got := c.snapshots.wanted(e); got != tt.want {
+		if got := c.snapshots.isDue(e); got != tt.want {
 			t.Errorf("%s: %v", tt.name, got)
 		}
 	}
@@ -310,7 +310,7 @@ func TestEarlySnapshotsAreBounded(t *testing.T) {
 	w := quiet(t)
 	o := &w.core.opts
 	o.SnapshotEvents, o.SnapshotBytes, o.ReplayEvents, o.ReplayBytes = 1000, 1<<30, 2, 1<<30
-	o.InstanceBytes, o.LaneBytes = 1<<20, 1<<20
+	o.InstanceBytes, o.ExecutorBytes = 1<<20, 1<<20
 	const entities = earlySnapshots + 50
 	name := func(i int) string { return fmt.Sprintf("e%d", i) }
 	for i := range entities {
@@ -338,11 +338,11 @@ func TestEarlySnapshotsAreBounded(t *testing.T) {
 	}
 }
 
-// TestRecordsWithoutEventsAreNotReadForEver checks commands without events
+// TestRecordsWithoutEventsCauseSnapshot checks commands without events
 // after the snapshot of the last event. Once there are many, the state is
 // snapshotted again, with their ids in the filter, and loads read only later
 // records.
-func TestRecordsWithoutEventsAreNotReadForEver(t *testing.T) {
+func TestRecordsWithoutEventsCauseSnapshot(t *testing.T) {
 	w := quiet(t)
 	o := &w.core.opts
 	o.SnapshotEvents, o.SnapshotBytes, o.ReplayBytes, o.FilterAbove = 10, 1<<30, 8<<10, 4

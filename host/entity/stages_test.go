@@ -30,21 +30,21 @@ func counted(t *testing.T, b *entity.StageTable) map[[2]string]*dto.Histogram {
 	return out
 }
 
-// TestEachStageHasItsTime checks where queue, guest and commit begin and end,
+// TestStageDurationsAreObserved checks where queue, guest and commit begin and end,
 // and that the counts of all executors for a type are one series.
-func TestEachStageHasItsTime(t *testing.T) {
+func TestStageDurationsAreObserved(t *testing.T) {
 	b := entity.NewStageTable()
-	lanes := []*request.Took{b.Of("order"), b.Of("order")}
+	executors := []*request.Took{b.Of("order"), b.Of("order")}
 	at := time.Unix(1000, 0)
-	for _, took := range lanes {
-		l := request.LaneState{Since: at}
-		l.Visited(took, nil, at.Add(time.Millisecond), at.Add(11*time.Millisecond))
-		l.Committed(at.Add(111 * time.Millisecond))
+	for _, took := range executors {
+		l := request.ExecutorState{Since: at}
+		l.RecordCall(took, nil, at.Add(time.Millisecond), at.Add(11*time.Millisecond))
+		l.RecordCommit(at.Add(111 * time.Millisecond))
 	}
-	refused := request.LaneState{Since: at}
-	refused.Visited(lanes[0], nil, at.Add(time.Millisecond), at.Add(11*time.Millisecond))
-	var answered request.LaneState // from the window, without a guest call
-	answered.Committed(at)
+	refused := request.ExecutorState{Since: at}
+	refused.RecordCall(executors[0], nil, at.Add(time.Millisecond), at.Add(11*time.Millisecond))
+	var answered request.ExecutorState // from the window, without a guest call
+	answered.RecordCommit(at)
 	all := counted(t, b)
 	for stage, want := range map[string]struct {
 		n   uint64
@@ -60,15 +60,15 @@ func TestEachStageHasItsTime(t *testing.T) {
 	}
 }
 
-// TestTypesAreBounded checks that at most a hundred types have series of their
+// TestStageSeriesAreBounded checks that at most a hundred types have series of their
 // own, and that the others are counted together.
-func TestTypesAreBounded(t *testing.T) {
+func TestStageSeriesAreBounded(t *testing.T) {
 	b := entity.NewStageTable()
 	at := time.Unix(1000, 0)
 	for range 2 { // two executors
 		for i := range 150 {
-			l := request.LaneState{Since: at}
-			l.Visited(b.Of(fmt.Sprint("type", i)), nil, at, at)
+			l := request.ExecutorState{Since: at}
+			l.RecordCall(b.Of(fmt.Sprint("type", i)), nil, at, at)
 		}
 	}
 	all := counted(t, b)
@@ -83,20 +83,20 @@ func TestTypesAreBounded(t *testing.T) {
 	}
 }
 
-func TestNothingIsCountedWithoutATable(t *testing.T) {
+func TestStageTableMayBeNil(t *testing.T) {
 	var b *entity.StageTable
-	var l request.LaneState
-	l.Visited(b.Of("order"), nil, time.Now(), time.Now())
-	l.Committed(time.Now())
+	var l request.ExecutorState
+	l.RecordCall(b.Of("order"), nil, time.Now(), time.Now())
+	l.RecordCommit(time.Now())
 }
 
 func TestCountingAllocatesNothing(t *testing.T) {
 	took := entity.NewStageTable().Of("order")
 	at := time.Unix(1000, 0)
 	if n := testing.AllocsPerRun(1000, func() {
-		l := request.LaneState{Since: at}
-		l.Visited(took, nil, at.Add(time.Millisecond), at.Add(2*time.Millisecond))
-		l.Committed(at.Add(3 * time.Millisecond))
+		l := request.ExecutorState{Since: at}
+		l.RecordCall(took, nil, at.Add(time.Millisecond), at.Add(2*time.Millisecond))
+		l.RecordCommit(at.Add(3 * time.Millisecond))
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}

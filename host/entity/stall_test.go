@@ -9,10 +9,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestAdmittedRequestsDoNotPassTheProposedBytes checks that requests admitted
+// TestAdmittedRequestsWaitAtProposedBytesLimit checks that requests admitted
 // before the shard reached its limit of proposed bytes wait like later ones,
 // and that all are executed in order when there is room again.
-func TestAdmittedRequestsDoNotPassTheProposedBytes(t *testing.T) {
+func TestAdmittedRequestsWaitAtProposedBytesLimit(t *testing.T) {
 	w := largeWorld(t)
 	w.sizes.state = 60_000
 	const entities, each = 8, 16

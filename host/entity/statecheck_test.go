@@ -11,9 +11,9 @@ func (*allStates) Picks() bool             { return true }
 func (*allStates) Room() bool              { return true }
 func (a *allStates) Offer(s *checkedState) { *a = append(*a, s) }
 
-// TestStatesInMemoryAreWhatEventsMake runs random commands and rebuilds many of
+// TestStatesInMemoryMatchReplays runs random commands and rebuilds many of
 // the states from the journal: none differs.
-func TestStatesInMemoryAreWhatEventsMake(t *testing.T) {
+func TestStatesInMemoryMatchReplays(t *testing.T) {
 	compared, gone := 0, 0
 	for seed := uint64(1); seed <= 400; seed++ {
 		w := newWorld(t, seed)

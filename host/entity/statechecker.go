@@ -63,7 +63,7 @@ type StateCheckOptions struct {
 // safe for concurrent use.
 type StateChecker struct {
 	opts   StateCheckOptions
-	stays  atomic.Uint64
+	loads  atomic.Uint64
 	queue  chan *checkedState
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -144,7 +144,7 @@ func (s *StateChecker) Picks() bool {
 		return false
 	}
 	var draw rand.PCG
-	draw.Seed(s.opts.Seed, s.stays.Add(1))
+	draw.Seed(s.opts.Seed, s.loads.Add(1))
 	return draw.Uint64()%uint64(s.opts.Every) == 0
 }
 
@@ -271,7 +271,7 @@ func (s *StateChecker) build(ctx context.Context, r *checkedState) ([]byte, erro
 
 // evolveForCheck applies a chunk of a state's history.
 func evolveForCheck(guest Guest, step *historyStep, l *historyLoad, ch *historyChunk, r *checkedState) error {
-	first := !l.Begun()
+	first := !l.HasState()
 	if ch.Commands {
 		return nil
 	}

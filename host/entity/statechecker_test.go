@@ -44,10 +44,10 @@ func (noHistory) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf u
 	return 0, 0, nil
 }
 
-// TestBusyStateCheckTakesNoMore checks that during a long check a few states
+// TestBusyStateCheckDropsStates checks that during a long check a few states
 // wait and further ones are dropped, that offering never blocks, and that Close
 // ends the check.
-func TestBusyStateCheckTakesNoMore(t *testing.T) {
+func TestBusyStateCheckDropsStates(t *testing.T) {
 	guest := &stuck{begun: make(chan struct{}, 1), interrupted: make(chan struct{})}
 	typ := &Type{Name: "slow", Instantiate: func(context.Context) (Guest, error) { return guest, nil }}
 	s := NewStateChecker(StateCheckOptions{Histories: noHistory{}})
@@ -72,9 +72,9 @@ func TestBusyStateCheckTakesNoMore(t *testing.T) {
 	}
 }
 
-// TestStaysAreSampled checks that about one in Every stays is checked, and that
+// TestStateChecksAreSampled checks that about one in Every stays is checked, and that
 // the seed determines which.
-func TestStaysAreSampled(t *testing.T) {
+func TestStateChecksAreSampled(t *testing.T) {
 	picks := func(every int, seed uint64) string {
 		s := &StateChecker{opts: StateCheckOptions{Every: every, Seed: seed}}
 		var out strings.Builder

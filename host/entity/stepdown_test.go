@@ -14,11 +14,11 @@ type outcomes map[uint64]error
 
 func (o outcomes) Complete(r *request.Request) { o[r.Tag] = r.Result.Err }
 
-// TestStepDownSaysWhatIsCertain checks that only proposed commands have an
+// TestStepDownReportsDefiniteOutcomes checks that only proposed commands have an
 // unknown outcome. Commands that were decided and not proposed, or that waited
 // for a load, for room or for a ReadIndex round, have had no effect, and their
 // error says so. No entity of the shard stays in memory.
-func TestStepDownSaysWhatIsCertain(t *testing.T) {
+func TestStepDownReportsDefiniteOutcomes(t *testing.T) {
 	const (
 		proposed = iota
 		repeated // a retry of the proposed command
@@ -80,8 +80,8 @@ func TestStepDownSaysWhatIsCertain(t *testing.T) {
 			t.Errorf("request %d: %v, done %v", tag, err, done)
 		}
 	}
-	if w.core.residents.known != 0 || len(w.core.away) != 0 || len(w.core.residents.pools.All()) != 0 || w.open != 0 || w.core.owed != 0 {
-		t.Errorf("left in memory: %d entities, %d away, %d instances, %d requests", w.core.residents.known, len(w.core.away), w.open, w.core.owed)
+	if w.core.residents.known != 0 || len(w.core.unloaded) != 0 || len(w.core.residents.pools.All()) != 0 || w.open != 0 || w.core.owed != 0 {
+		t.Errorf("left in memory: %d entities, %d away, %d instances, %d requests", w.core.residents.known, len(w.core.unloaded), w.open, w.core.owed)
 	}
 }
 

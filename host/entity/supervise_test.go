@@ -10,12 +10,12 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// TestParkedEntitiesAreCleared checks that an entity that continues to fault is
+// TestQuarantinedEntityIsServedAfterClear checks that an entity that continues to fault is
 // quarantined, reports it, and is served again after an operator has cleared
 // it.
-func TestParkedEntitiesAreCleared(t *testing.T) {
+func TestQuarantinedEntityIsServedAfterClear(t *testing.T) {
 	w := quiet(t)
-	w.core.opts.ParkFor = time.Hour
+	w.core.opts.QuarantineFor = time.Hour
 	w.ask(request.Command, "add", "a")
 	for i := range 3 {
 		var fault *request.GuestFaultError
@@ -23,11 +23,11 @@ func TestParkedEntitiesAreCleared(t *testing.T) {
 			t.Fatalf("fault %d: %v", i, res.Err)
 		}
 	}
-	if res := w.ask(request.Command, "add", "b"); !errors.Is(res.Err, request.ErrParked) || w.core.stats.Parked != 1 {
+	if res := w.ask(request.Command, "add", "b"); !errors.Is(res.Err, request.ErrQuarantined) || w.core.stats.Quarantines != 1 {
 		t.Fatalf("a parked entity: %+v", res)
 	}
 	if res := w.ask(request.Inspect, "", ""); res.Info.Status != "parked" || res.Info.Faults != 3 || res.Info.LastErr == "" ||
-		!res.Info.ParkedUntil.Equal(w.core.now.Add(time.Hour)) {
+		!res.Info.QuarantinedUntil.Equal(w.core.now.Add(time.Hour)) {
 		t.Fatalf("a parked entity: %+v", res.Info)
 	}
 	if res := w.ask(request.Clear, "", ""); res.Err != nil || res.Info.Status != "passive" || res.Info.Faults != 0 {
@@ -38,12 +38,12 @@ func TestParkedEntitiesAreCleared(t *testing.T) {
 	}
 }
 
-// TestParkedEntitiesWakeForAnotherBinding checks that a new activation, with
+// TestNewActivationReleasesQuarantinedEntity checks that a new activation, with
 // another module or other limits, releases an entity, and that it is
 // quarantined again after as many faults as at first.
-func TestParkedEntitiesWakeForAnotherBinding(t *testing.T) {
+func TestNewActivationReleasesQuarantinedEntity(t *testing.T) {
 	w := quiet(t)
-	w.core.opts.ParkFor = time.Hour
+	w.core.opts.QuarantineFor = time.Hour
 	w.ask(request.Command, "add", "a")
 	status := func() string { return w.ask(request.Inspect, "", "").Info.Status }
 	trap := func(times int, name string) {
@@ -57,7 +57,7 @@ func TestParkedEntitiesWakeForAnotherBinding(t *testing.T) {
 	}
 	listed := func() int {
 		t.Helper()
-		ids, err := (&coreTurns{core: w.core}).Parked(ParkedQuery{Shard: worldShard, Type: "tally", Limit: 9})
+		ids, err := (&coreTurns{core: w.core}).ListQuarantined(QuarantineQuery{Shard: worldShard, Type: "tally", Limit: 9})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,7 +76,7 @@ func TestParkedEntitiesWakeForAnotherBinding(t *testing.T) {
 		t.Error("it is parked for what it did under another module")
 	}
 	trap(1, "v")
-	if res := w.ask(request.Inspect, "", ""); res.Info.Status != "parked" || res.Info.Faults != 3 || !res.Info.ParkedUntil.Equal(w.core.now.Add(time.Hour)) || listed() != 1 {
+	if res := w.ask(request.Inspect, "", ""); res.Info.Status != "parked" || res.Info.Faults != 3 || !res.Info.QuarantinedUntil.Equal(w.core.now.Add(time.Hour)) || listed() != 1 {
 		t.Errorf("after as many faults again: %+v", res.Info)
 	}
 	w.serve(w.newest + 1) // the same module with other limits
@@ -88,10 +88,10 @@ func TestParkedEntitiesWakeForAnotherBinding(t *testing.T) {
 	}
 }
 
-// TestSkippedTimersNeverFire checks that an operator can cancel a timer whose
+// TestSkippedTimerNeverFires checks that an operator can cancel a timer whose
 // command always faults, that the journal shows it, and that a retry has no
 // further effect.
-func TestSkippedTimersNeverFire(t *testing.T) {
+func TestSkippedTimerNeverFires(t *testing.T) {
 	w := quiet(t)
 	w.alarm = &abi.Timer{Name: []byte("bad"), Due: 1, Command: []byte("trap"), Payload: []byte("1")}
 	w.ask(request.Command, "alarm", "a")
@@ -117,11 +117,11 @@ func TestSkippedTimersNeverFire(t *testing.T) {
 	}
 }
 
-// TestParkedTimersAreSkipped checks that a timer of a quarantined entity can be
+// TestTimerOfQuarantinedEntityCanBeSkipped checks that a timer of a quarantined entity can be
 // skipped, and the entity deleted, while its commands are still rejected.
-func TestParkedTimersAreSkipped(t *testing.T) {
+func TestTimerOfQuarantinedEntityCanBeSkipped(t *testing.T) {
 	w := quiet(t)
-	w.core.opts.ParkFor = time.Hour
+	w.core.opts.QuarantineFor = time.Hour
 	w.alarm = &abi.Timer{Name: []byte("bad"), Due: 1, Command: []byte("trap"), Payload: []byte("1")}
 	w.ask(request.Command, "alarm", "a")
 	for range 300 {
@@ -134,7 +134,7 @@ func TestParkedTimersAreSkipped(t *testing.T) {
 			break
 		}
 	}
-	if res := w.ask(request.Command, "add", "b"); !errors.Is(res.Err, request.ErrParked) {
+	if res := w.ask(request.Command, "add", "b"); !errors.Is(res.Err, request.ErrQuarantined) {
 		t.Fatalf("the entity is not parked: %+v", res)
 	}
 	if res := w.ask(request.SkipTimer, "bad", "by-ann"); res.Err != nil || len(w.timers) != 0 {
@@ -151,11 +151,11 @@ func TestParkedTimersAreSkipped(t *testing.T) {
 	}
 }
 
-// TestParkingDoubles checks that a further fault doubles the quarantine, up to
+// TestQuarantineTimeDoubles checks that a further fault doubles the quarantine, up to
 // a bound, and that a successful command resets it.
-func TestParkingDoubles(t *testing.T) {
+func TestQuarantineTimeDoubles(t *testing.T) {
 	w := quiet(t)
-	w.core.opts.ParkFor = time.Second
+	w.core.opts.QuarantineFor = time.Second
 	w.ask(request.Command, "add", "a")
 	trap := func(n int) {
 		t.Helper()
@@ -169,12 +169,12 @@ func TestParkingDoubles(t *testing.T) {
 	want := time.Second
 	for n := range 14 {
 		trap(2 + n)
-		if res := w.ask(request.Inspect, "", ""); res.Info.Status != "parked" || res.Info.ParkedUntil.Sub(w.core.now) != want {
+		if res := w.ask(request.Inspect, "", ""); res.Info.Status != "parked" || res.Info.QuarantinedUntil.Sub(w.core.now) != want {
 			t.Fatalf("after %d faults: %+v, want %v from %v", 3+n, res.Info, want, w.core.now)
 		}
 		w.now = w.now.Add(want - 1)
 		w.core.now = w.now
-		if res := w.ask(request.Command, "add", fmt.Sprint("early", n)); !errors.Is(res.Err, request.ErrParked) {
+		if res := w.ask(request.Command, "add", fmt.Sprint("early", n)); !errors.Is(res.Err, request.ErrQuarantined) {
 			t.Fatalf("just before the end: %+v", res)
 		}
 		w.now = w.now.Add(1)
@@ -184,7 +184,7 @@ func TestParkingDoubles(t *testing.T) {
 	if res := w.ask(request.Command, "add", "z"); res.Err != nil {
 		t.Fatal(res.Err)
 	}
-	if res := w.ask(request.Inspect, "", ""); res.Info.Faults != 0 || !res.Info.ParkedUntil.IsZero() {
+	if res := w.ask(request.Inspect, "", ""); res.Info.Faults != 0 || !res.Info.QuarantinedUntil.IsZero() {
 		t.Errorf("in the end: %+v", res.Info)
 	}
 }

@@ -12,15 +12,15 @@ import (
 // fire decides a timer's command. No client knows the command's id, so the
 // idempotency window neither has it nor takes it.
 func (d *decider) fire(e *entity, r *request.Request, f *timers.Firing, now int64) {
-	f.Loaded()
+	f.MarkLoaded()
 	switch {
-	case f.Stale():
+	case f.IsStale():
 		e.shard.settle(r, request.Result{Err: timers.ErrStale})
 	case d.readOnly():
 		e.shard.settle(r, request.Result{Err: request.ErrReadOnly})
 	case d.opts.Suspended(e.id.Type):
 		e.shard.settle(r, request.Result{Err: request.ErrSuspended})
-	case !d.rated(e, r):
+	case !d.chargeRate(e, r):
 	case f.Timer.Schedule != nil && !d.fireSchedule(e, r, f, now):
 	case !e.typ.HasCommand(r.Name) && f.Timer.Schedule == nil:
 		// A module activated by mistake must not use up the timer. It is
@@ -53,10 +53,10 @@ func (d *decider) fireSchedule(e *entity, r *request.Request, f *timers.Firing, 
 	return true
 }
 
-// timersFit returns an error if the output would exceed the entity's limit of
+// checkTimerRoom returns an error if the output would exceed the entity's limit of
 // timers, or if that is unknown because other commands of the entity are
 // undecided. A timer that is set again counts once.
-func (d *decider) timersFit(e *entity) error {
+func (d *decider) checkTimerRoom(e *entity) error {
 	var names [][]byte
 	for i := range d.output.Timers {
 		if t := &d.output.Timers[i]; !t.Cancel {
@@ -68,7 +68,7 @@ func (d *decider) timersFit(e *entity) error {
 	}
 	s, most := e.shard, d.opts.MaxTimers(e.id.Type)
 	has, added := d.opts.Histories.TimerRoom(s.id, e.id, names)
-	switch flying := s.timers.InFlight(e.id, s.log.Decided()); {
+	switch flying := s.timers.InFlight(e.id, s.log.DecidedTo()); {
 	case has+added+flying <= most:
 		return nil
 	case has+added <= most:
@@ -87,13 +87,13 @@ func (d *decider) endTimer(e *entity, r *request.Request, env Env, evolved bool)
 	d.output.Reset()
 	d.append(e, r, env, 0)
 	if evolved {
-		d.lane.reload(e)
+		d.exec.reload(e)
 	}
 }
 
 // skipTimer cancels a timer, for an operator.
 func (d *decider) skipTimer(e *entity, r *request.Request) {
-	now, hash, done := d.acted(e, r, SkipTimerAction+r.Name)
+	now, hash, done := d.answerKnownAction(e, r, SkipTimerAction+r.Name)
 	switch {
 	case done:
 	case r.Name == "" || len(r.Name) > abi.MaxNameBytes || strings.IndexByte(r.Name, 0) >= 0:

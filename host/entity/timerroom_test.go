@@ -133,11 +133,11 @@ func TestTimersOfAnEntityAreBounded(t *testing.T) {
 	}
 }
 
-// TestEntriesHaveABoundOfRows checks that commands that set and send as much as
+// TestRowsPerEntryAreBounded checks that commands that set and send as much as
 // possible do not share an entry with many others, however few bytes they take.
-func TestEntriesHaveABoundOfRows(t *testing.T) {
+func TestRowsPerEntryAreBounded(t *testing.T) {
 	w := quiet(t)
-	w.core.opts.Level = maxLevel
+	w.core.opts.ClusterVersion = maxLevel
 	for i := range 128 {
 		w.raw = abi.AppendCancelTimer(w.raw, fmt.Sprint(i))
 	}

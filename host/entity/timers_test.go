@@ -96,7 +96,7 @@ func (a *alarms) start(l *load) {
 		a.loads = append(a.loads, l)
 		return
 	}
-	a.core.loaded(l, &historyChunk{Last: true})
+	a.core.onChunk(l, &historyChunk{Last: true})
 }
 
 func (a *alarms) DueTimers(_ context.Context, shard sharding.ShardID, by int64, limit int,
@@ -293,9 +293,9 @@ func TestTimersLeaveLoadersToCallers(t *testing.T) {
 	}
 }
 
-// TestTimersReadAheadAreForgotten checks that an executor that stops leading
+// TestStepDownDropsTimersReadAhead checks that an executor that stops leading
 // has no timers, and that it fires each unfired timer once when it leads again.
-func TestTimersReadAheadAreForgotten(t *testing.T) {
+func TestStepDownDropsTimersReadAhead(t *testing.T) {
 	a := newAlarms(t, 8)
 	a.slow = 5 * time.Millisecond
 	a.set(200)
@@ -310,7 +310,7 @@ func TestTimersReadAheadAreForgotten(t *testing.T) {
 		a.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: sharding.ShardID(s + 1), Term: 2})
 	}
 	if n := a.core.timers.Counts(); n != (timers.Counts{Fired: n.Fired, Scans: n.Scans}) {
-		t.Fatalf("a lane that leads nothing has %+v", n)
+		t.Fatalf("an executor that leads nothing has %+v", n)
 	}
 	a.entries = nil // of the previous term
 	a.lead(3)
@@ -325,10 +325,10 @@ func TestTimersReadAheadAreForgotten(t *testing.T) {
 	}
 }
 
-// TestTimersOfUnknownCommandsAreHeld checks that nothing is written while the
+// TestTimerOfUnknownCommandWaits checks that nothing is written while the
 // module does not have a timer's command, and that each timer fires once as
 // soon as a module has it.
-func TestTimersOfUnknownCommandsAreHeld(t *testing.T) {
+func TestTimerOfUnknownCommandWaits(t *testing.T) {
 	a := newAlarms(t, 2)
 	with := a.core.opts.Types.(oneType).t
 	without := *with

@@ -13,10 +13,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestRecordsKeepTheirTrace checks that records have their sampled traces from
+// TestRecordStoresSampledTrace checks that records have their sampled traces from
 // the cluster version on, and that the hash chain and the reply do not depend
 // on it.
-func TestRecordsKeepTheirTrace(t *testing.T) {
+func TestRecordStoresSampledTrace(t *testing.T) {
 	in := journal.TraceContext{Trace: [16]byte{1, 15: 16}, Span: [8]byte{17, 7: 24}, Flags: 1}
 	var chain journal.Hash
 	var reply string
@@ -30,7 +30,7 @@ func TestRecordsKeepTheirTrace(t *testing.T) {
 		{sharding.VersionRecordTrace - 1, &request.Trace{TraceContext: in}, false},
 	} {
 		w := quiet(t)
-		w.core.opts.Level = func() sharding.ClusterVersion { return c.level }
+		w.core.opts.ClusterVersion = func() sharding.ClusterVersion { return c.level }
 		res := w.submit(&request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "add", Payload: []byte("1"), ID: "c", Trace: c.in})
 		if res.Err != nil {
 			t.Fatal(res.Err)
@@ -50,9 +50,9 @@ func TestRecordsKeepTheirTrace(t *testing.T) {
 	}
 }
 
-// TestVisitsAreTold checks that commands and queries report the times and the
+// TestGuestCallTimesAreReported checks that commands and queries report the times and the
 // module of their guest call.
-func TestVisitsAreTold(t *testing.T) {
+func TestGuestCallTimesAreReported(t *testing.T) {
 	w := quiet(t)
 	for _, r := range []*request.Request{
 		{Kind: request.Command, Name: "add", ID: "c", Payload: []byte("1")},
@@ -63,16 +63,16 @@ func TestVisitsAreTold(t *testing.T) {
 		if res := w.submit(r); res.Err != nil {
 			t.Fatal(res.Err)
 		}
-		v := r.Lane.Visit()
+		v := r.Exec.CallTimes()
 		if v.Module == nil || *v.Module != w.typ.Digest || v.Since.IsZero() || v.Began.Before(v.Since) || v.Ended.Before(v.Began) {
 			t.Errorf("%s of kind %d: %+v", r.Name, r.Kind, v)
 		}
 	}
 }
 
-// TestFaultsAreLoggedInTheirSpan checks that the log message of a fault has the
+// TestFaultLogHasSpan checks that the log message of a fault has the
 // span of the command, if there is one.
-func TestFaultsAreLoggedInTheirSpan(t *testing.T) {
+func TestFaultLogHasSpan(t *testing.T) {
 	in := &request.Trace{TraceContext: journal.TraceContext{Trace: [16]byte{1, 15: 16}, Span: [8]byte{17, 7: 24}, Flags: 1}}
 	for _, c := range []struct {
 		in   *request.Trace
@@ -123,7 +123,7 @@ func TestTimersAreTraced(t *testing.T) {
 		"set without, no span": {nil, nil, nil},
 	} {
 		a := pacedAlarms(t, 1, 0, c.spans...)
-		a.core.opts.Level = func() sharding.ClusterVersion { return sharding.VersionRecordTrace }
+		a.core.opts.ClusterVersion = func() sharding.ClusterVersion { return sharding.VersionRecordTrace }
 		a.slow = 5 * time.Millisecond
 		a.set(1)
 		a.timers[1][0].Trace = c.set

@@ -20,11 +20,11 @@ func fleeting(t *testing.T) *world {
 	return w
 }
 
-// TestTransientEntitiesKeepNothing checks that commands write no record, that
+// TestTransientEntitiesWriteNoRecord checks that commands write no record, that
 // the state lasts while the entity is in memory, that a new leader starts with
 // an empty state, and that a command id takes effect once while the entity is
 // in memory.
-func TestTransientEntitiesKeepNothing(t *testing.T) {
+func TestTransientEntitiesWriteNoRecord(t *testing.T) {
 	w := fleeting(t)
 	for i, want := range []string{"1", "2", "3"} {
 		if res := w.ask(request.Command, "add", "c"+want); res.Err != nil || string(res.Payload) != want || res.Sequence != 0 || res.EventCount != 0 {
@@ -71,9 +71,9 @@ func isRejected(err error) bool {
 	return errors.As(err, &rejected)
 }
 
-// TestTransientAnswersNeedALeader checks that no answer, not even to a retry,
+// TestTransientAnswerNeedsConfirmedLeadership checks that no answer, not even to a retry,
 // is sent by a node that has not confirmed its leadership.
-func TestTransientAnswersNeedALeader(t *testing.T) {
+func TestTransientAnswerNeedsConfirmedLeadership(t *testing.T) {
 	w := fleeting(t)
 	w.ask(request.Command, "add", "a")
 	for _, id := range []string{"b", "a"} {
@@ -97,7 +97,7 @@ func TestTransientAnswersNeedALeader(t *testing.T) {
 	}
 }
 
-func TestTransientEventsAreFaults(t *testing.T) {
+func TestForbiddenTransientOutputIsFault(t *testing.T) {
 	w := fleeting(t)
 	w.schedules = []abi.Timer{{Name: []byte("t"), Expression: []byte("@daily"), Command: []byte("tick")}}
 	for _, name := range []string{"schedule", "delete", "emit"} {
@@ -109,10 +109,10 @@ func TestTransientEventsAreFaults(t *testing.T) {
 	}
 }
 
-// TestSingletons checks that the entity is in memory on the leader of its
+// TestSingletonIsAlwaysResident checks that the entity is in memory on the leader of its
 // shard, before its first command, after a request to passivate it, and while
 // it is idle.
-func TestSingletons(t *testing.T) {
+func TestSingletonIsAlwaysResident(t *testing.T) {
 	for _, transient := range []bool{false, true} {
 		w := quiet(t)
 		w.autostart, w.singleton, w.transient = true, true, transient

@@ -52,7 +52,7 @@ func (t *coreTurns) Take(now time.Time, events []coreEvent, reqs []*request.Requ
 // Resume continues without the guest call in progress.
 func (t *coreTurns) Resume(now time.Time) {
 	c := t.core
-	c.detachVisit()
+	c.detachCall()
 	c.now = now
 	c.pump()
 	c.endTurn()
@@ -79,7 +79,7 @@ func (t *coreTurns) Next() (at time.Time, after time.Duration) {
 	case c.owed > 0:
 		at = c.now.Add(expireEvery)
 	}
-	for _, due := range [...]int64{c.residents.sweepAt, c.timers.At(), c.starter.At(), c.faulted.At()} {
+	for _, due := range [...]int64{c.residents.sweepAt, c.timers.At(), c.alwaysOn.At(), c.faulted.At()} {
 		if next := time.Unix(0, max(due, c.now.UnixNano()+int64(time.Millisecond))); due != 0 && (at.IsZero() || next.Before(at)) {
 			at = next
 		}
@@ -87,15 +87,15 @@ func (t *coreTurns) Next() (at time.Time, after time.Duration) {
 	return at, at.Sub(c.now)
 }
 
-// Stats returns the statistics, without Handovers.
+// Stats returns the statistics, without Preemptions.
 func (t *coreTurns) Stats() Stats {
 	c := t.core
 	st := c.stats
 	counts := c.timers.Counts()
-	st.Timers, st.TimersDue, st.Remembered = counts.Fired, counts.Due, c.starter.Started()
-	st.Entities, st.Resident = c.residents.known, c.residents.cache.Count()+c.residents.cache.Apart()
+	st.Timers, st.TimersDue, st.AlwaysOnStarts = counts.Fired, counts.Due, c.alwaysOn.StartCount()
+	st.Entities, st.Resident = c.residents.known, c.residents.cache.Count()+c.residents.cache.HibernatedCount()
 	st.Instances, st.GuestBytes = c.residents.usage()
-	st.Dormant, st.DormantBytes = c.residents.cache.Apart(), c.residents.dormant.Bytes()
+	st.Hibernated, st.HibernatedBytes = c.residents.cache.HibernatedCount(), c.residents.hibernated.Bytes()
 	st.WindowBytes = c.windows.bytes
 	return st
 }
@@ -108,8 +108,8 @@ func (t *coreTurns) Hot(limit int) resident.HotReport {
 	return t.core.heat.Report(t.core.now.UnixNano(), limit)
 }
 
-// ParkedQuery selects quarantined entities of a shard.
-type ParkedQuery struct {
+// QuarantineQuery selects quarantined entities of a shard.
+type QuarantineQuery struct {
 	Shard    sharding.ShardID
 	Type     string
 	IDPrefix string
@@ -117,16 +117,16 @@ type ParkedQuery struct {
 	Limit    int    // at least 1
 }
 
-// Parked returns the ids of quarantined entities in order, at most q.Limit. It
+// ListQuarantined returns the ids of quarantined entities in order, at most q.Limit. It
 // fails with a NotLeaderError if the executor does not lead the shard.
-func (t *coreTurns) Parked(q ParkedQuery) (ids []string, err error) {
+func (t *coreTurns) ListQuarantined(q QuarantineQuery) (ids []string, err error) {
 	s := t.core.shards[q.Shard]
 	if s == nil || s.state != leading {
 		return nil, &sharding.NotLeaderError{Shard: q.Shard}
 	}
-	s.parked.Each(s.now, func(e *entity) {
+	s.quarantine.Each(s.now, func(e *entity) {
 		full := len(ids) == q.Limit
-		if e.id.Type != q.Type || e.id.ID <= q.After || full && e.id.ID >= ids[len(ids)-1] || !strings.HasPrefix(e.id.ID, q.IDPrefix) || !t.core.parked(e) {
+		if e.id.Type != q.Type || e.id.ID <= q.After || full && e.id.ID >= ids[len(ids)-1] || !strings.HasPrefix(e.id.ID, q.IDPrefix) || !t.core.isQuarantined(e) {
 			return
 		}
 		if full {
@@ -142,11 +142,11 @@ func (t *coreTurns) Parked(q ParkedQuery) (ids []string, err error) {
 // interrupts detached guest calls; TakeBack handles their events.
 func (t *coreTurns) Close(reqs []*request.Request) {
 	c := t.core
-	c.residents.discardDormant()
+	c.residents.discardHibernated()
 	for _, s := range c.shards {
 		c.stepDown(s)
 	}
-	for v := range c.visits { // do not wait for a slow guest
+	for v := range c.detachedCalls { // do not wait for a slow guest
 		if v.req != nil {
 			v.entity.shard.settle(v.req, request.Result{Err: request.ErrStopped})
 			v.req = nil
@@ -169,10 +169,10 @@ func (t *coreTurns) TakeBack(events []coreEvent) (away int) {
 	c := t.core
 	for i := range events {
 		if v := events[i].Call; events[i].Kind == eventCallReturned {
-			delete(c.visits, v)
+			delete(c.detachedCalls, v)
 			v.in.End(v.guest)
 			c.residents.shut(v.in)
 		}
 	}
-	return len(c.visits)
+	return len(c.detachedCalls)
 }

@@ -75,9 +75,9 @@ type Type struct {
 	// Durable types keep their latest state instead of events: a command stores
 	// the whole state, and a load reads the last one.
 	Durable bool
-	// Remember makes the type always-on: its entities are in memory without
+	// AlwaysOn makes the type always-on: its entities are in memory without
 	// requests.
-	Remember bool
+	AlwaysOn bool
 	// Singleton types have one entity, with the id manifest.SingletonID, which
 	// is in memory whether or not it exists.
 	Singleton bool
@@ -113,13 +113,13 @@ type Type struct {
 // ForeignSnapshots lists the snapshots of other modules that a type's module
 // loads.
 type ForeignSnapshots struct {
-	// Of lists earlier modules whose snapshots it loads like its own.
-	Of []journal.Digest
-	// OfTruncated lists earlier modules whose snapshots it loads if the first
+	// Modules lists earlier modules whose snapshots it loads like its own.
+	Modules []journal.Digest
+	// IfTruncated lists earlier modules whose snapshots it loads if the first
 	// records of an entity are gone and no better snapshot is left. The
 	// compatibility check has verified that it reads the states of all such
 	// entities.
-	OfTruncated []journal.Digest
+	IfTruncated []journal.Digest
 	// Versions are the state versions in these snapshots if the module migrates
 	// states. The version of a module that is not listed is unknown, and its
 	// snapshots are not loaded.
@@ -138,7 +138,7 @@ func (t *Type) SnapshotUse(module journal.Digest, truncated bool) journal.Snapsh
 		return journal.SnapshotUnread
 	case t.LoadsSnapshotsOf(module):
 		return journal.SnapshotLoads
-	case truncated && (t.Durable || slices.Contains(t.Snapshots.OfTruncated, module)):
+	case truncated && (t.Durable || slices.Contains(t.Snapshots.IfTruncated, module)):
 		return journal.SnapshotLastResort
 	}
 	return journal.SnapshotUnread
@@ -151,7 +151,7 @@ func (t *Type) SnapshotVersion(module journal.Digest) int { return t.Snapshots.V
 // LoadsSnapshotsOf reports whether the type's module can load every snapshot
 // that the given module made.
 func (t *Type) LoadsSnapshotsOf(module journal.Digest) bool {
-	return module == t.Digest || slices.Contains(t.Snapshots.Of, module)
+	return module == t.Digest || slices.Contains(t.Snapshots.Modules, module)
 }
 
 // InstanceRoom is the memory available to the instances of a type.
@@ -242,9 +242,9 @@ func (t *Type) Pool() guestPool {
 	return guestPool{Module: t.Digest}
 }
 
-// Owes returns how long commands of the type must wait because earlier ones
+// BudgetWait returns how long commands of the type must wait because earlier ones
 // exceeded a budget, and the name of that limit.
-func (t *Type) Owes(now int64) (wait time.Duration, limit string) {
+func (t *Type) BudgetWait(now int64) (wait time.Duration, limit string) {
 	fuel, bytes := t.FuelBudget.Wait(now), t.BytesBudget.Wait(now)
 	if bytes > fuel {
 		return bytes, request.LimitBytes

@@ -9,10 +9,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestWindowIsReadForWhatMayBeInIt checks that a load from a snapshot reads
+// TestWindowIsReadOnlyForPossibleRetries checks that a load from a snapshot reads
 // earlier commands only when one of them may be repeated, and then knows all of
 // them.
-func TestWindowIsReadForWhatMayBeInIt(t *testing.T) {
+func TestWindowIsReadOnlyForPossibleRetries(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.FilterAbove = 4
 	const n = 60
@@ -43,10 +43,10 @@ func TestWindowIsReadForWhatMayBeInIt(t *testing.T) {
 	}
 }
 
-// TestServersIDsEndNoWindow checks an entity that was loaded without its
+// TestServerIDsDoNotShortenWindow checks an entity that was loaded without its
 // window: a command with a server id is forgotten by age long before earlier
 // commands with client ids that are only in the filter.
-func TestServersIDsEndNoWindow(t *testing.T) {
+func TestServerIDsDoNotShortenWindow(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.FilterAbove = 4
 	const n, clients = 60, 40

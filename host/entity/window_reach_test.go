@@ -54,11 +54,11 @@ func (n *retries) count(c *client, r *request.Request) {
 	}
 }
 
-// TestRetriesTakeEffectOnce gives entities windows of a few commands or
+// TestRetriesTakeEffectAtMostOnce gives entities windows of a few commands or
 // seconds, so that they forget commands that are retried later, and leaders
 // with different clocks. Each command must still be in the model's log at most
 // once, and a command that was not forgotten must be executed or answered.
-func TestRetriesTakeEffectOnce(t *testing.T) {
+func TestRetriesTakeEffectAtMostOnce(t *testing.T) {
 	n := *modelSeeds
 	if testing.Short() {
 		n = 60
@@ -96,12 +96,12 @@ func (w *world) retry(id string, age time.Duration) request.Result {
 	})
 }
 
-// TestForgottenCommandsAreRefused sends a command each second to an entity that
+// TestForgottenRetryIsRejected sends a command each second to an entity that
 // remembers six. A retry must be executed if its first attempt is younger than
 // all forgotten commands, and rejected otherwise: in memory, after hibernation,
 // loaded from a snapshot with and without a filter, and under a new leader. A
 // first attempt is always executed.
-func TestForgottenCommandsAreRefused(t *testing.T) {
+func TestForgottenRetryIsRejected(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		filter int // ids above which a snapshot has a filter
@@ -110,10 +110,10 @@ func TestForgottenCommandsAreRefused(t *testing.T) {
 		{"in memory", 128, func(*world) {}},
 		{"dormant", 128, func(w *world) {
 			w.elapse(time.Minute)
-			w.core.opts.DormantAfter = time.Second
-			w.core.residents.look(1)
+			w.core.opts.HibernateAfter = time.Second
+			w.core.residents.scheduleSweep(1)
 			w.core.residents.passivateIdle()
-			if w.core.shard(worldShard).dormant.Len() != 1 {
+			if w.core.shard(worldShard).hibernated.Len() != 1 {
 				w.t.Fatal("it is not dormant")
 			}
 		}},
@@ -171,9 +171,9 @@ func (w *world) leaveAndLoad() {
 	}
 }
 
-// TestRetriesOfYoungEntities checks that any retry is executed, however old, if
+// TestRetryIsExecutedIfNothingWasForgotten checks that any retry is executed, however old, if
 // the entity has forgotten nothing.
-func TestRetriesOfYoungEntities(t *testing.T) {
+func TestRetryIsExecutedIfNothingWasForgotten(t *testing.T) {
 	w := quiet(t)
 	for i := range 100 {
 		if res := w.retry(fmt.Sprintf("c%d", i), time.Hour); res.Err != nil || res.Duplicate {
@@ -182,10 +182,10 @@ func TestRetriesOfYoungEntities(t *testing.T) {
 	}
 }
 
-// TestRetriesWhereNothingCameBefore checks an entity that got only messages
+// TestRetryAfterSnapshotWithoutCommands checks an entity that got only messages
 // before a snapshot, so that it has forgotten no command. The only known bound
 // is the maximum age.
-func TestRetriesWhereNothingCameBefore(t *testing.T) {
+func TestRetryAfterSnapshotWithoutCommands(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.SnapshotEvents = 3
 	w.elapse(time.Hour)
@@ -209,9 +209,9 @@ func TestRetriesWhereNothingCameBefore(t *testing.T) {
 	}
 }
 
-// TestRetriesAreHeldAgainstTheWholeWindow checks a full window of which a load
+// TestRetryIsCheckedAgainstWholeWindow checks a full window of which a load
 // has read only the end: earlier commands must not count as never executed.
-func TestRetriesAreHeldAgainstTheWholeWindow(t *testing.T) {
+func TestRetryIsCheckedAgainstWholeWindow(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.Window.Commands, w.core.opts.FilterAbove, w.core.opts.SnapshotEvents = 20, 3, 6
 	const n = 40

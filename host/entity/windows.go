@@ -18,13 +18,13 @@ import (
 
 // windows tracks the entities with large windows.
 type windows struct {
-	list  []weighed
+	list  []weighedWindow
 	at    map[*entity]int // index in list
 	bytes int64           // of all windows in list
 	hand  int             // index in list at which the next victim is searched
 }
 
-type weighed struct {
+type weighedWindow struct {
 	e     *entity
 	bytes int64
 }
@@ -55,7 +55,7 @@ func (b *base) weigh(e *entity) {
 			w.at = map[*entity]int{}
 		}
 		i = len(w.list)
-		w.list, w.at[e] = append(w.list, weighed{e: e}), i
+		w.list, w.at[e] = append(w.list, weighedWindow{e: e}), i
 	}
 	w.list[i].bytes += grown
 	w.bytes += grown
@@ -72,7 +72,7 @@ func (b *base) unweigh(e *entity) {
 	last := len(w.list) - 1
 	w.list[i] = w.list[last]
 	w.at[w.list[i].e] = i
-	w.list[last] = weighed{}
+	w.list[last] = weighedWindow{}
 	w.list = w.list[:last]
 	delete(w.at, e)
 	if len(w.list) == 0 {
@@ -90,16 +90,16 @@ func (m *residents) shedWindows() {
 		for range min(windowsCompared, len(m.windows.list)) {
 			m.windows.hand = (m.windows.hand + 1) % len(m.windows.list)
 			e := m.windows.list[m.windows.hand].e
-			if e.restful() && (victim == nil || e.touched.Since(m.now) > victim.touched.Since(m.now)) {
+			if e.isIdle() && (victim == nil || e.touched.Since(m.now) > victim.touched.Since(m.now)) {
 				victim = e
 			}
 		}
-		if victim == nil || m.lane.checksFirst(victim, false) {
+		if victim == nil || m.exec.mustCheckFirst(victim, false) {
 			continue
 		}
 		m.stats.Shed++
 		victim.stopped = true
 		m.evict(victim)
-		m.lane.revive(victim)
+		m.exec.revive(victim)
 	}
 }

@@ -10,12 +10,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestWindowsHaveABoundOfBytes checks the limit for the heap of idempotency
+// TestWindowMemoryIsBounded checks the limit for the heap of idempotency
 // windows, whichever callers fill them. Entities that are evicted for it still
 // know their commands, and entities without large windows stay.
-func TestWindowsHaveABoundOfBytes(t *testing.T) {
+func TestWindowMemoryIsBounded(t *testing.T) {
 	w := quiet(t)
-	w.core.opts.WindowBytes, w.core.opts.LaneBytes, w.core.opts.PassivateAfter = 64<<10, 1<<30, time.Hour
+	w.core.opts.WindowBytes, w.core.opts.ExecutorBytes, w.core.opts.PassivateAfter = 64<<10, 1<<30, time.Hour
 	turns := &coreTurns{core: w.core}
 	w.tell("small")
 	peak := int64(0)

@@ -60,7 +60,7 @@ type world struct {
 	since      int // reads after the position of a snapshot
 	timers     map[timerKey]journal.Timer
 	scans      []*timers.Scan
-	existings  []*autostartScan
+	existings  []*alwaysOnScan
 	poison     string // the entity that cannot be loaded
 	retain     uint64
 	cuts       map[string]journal.Sequence // by entity, the last sequence compacted away
@@ -139,9 +139,9 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.serve(0)
 	w.core = newCore(Options{
 		Journal: w, Histories: w, Types: w, Now: func() time.Time { return w.now },
-		Bindings:   func() uint64 { return w.typ.Revision },
-		Remembered: w.autostartTypes, Singletons: w.singletons, Existing: w, RememberRate: 1000,
-		InstanceBytes: 3, LaneBytes: int64(4 + 1000*(seed%3)), WindowBytes: int64(1 + seed%4<<20), PassivateAfter: time.Duration(seed%2) * 40 * time.Millisecond, DormantAfter: time.Duration(1+seed%3*20) * time.Millisecond, ProposedBytes: 8 << 10, LoadChunkBytes: 60, SnapshotEvents: 3 + int(seed%5), FilterAbove: 1 + int(seed%3)*10, EntitySends: 3, ShardSends: 20, ShardDeadLetters: 25, ParkFor: time.Millisecond, LeastTick: time.Millisecond,
+		ActivationRevision: func() uint64 { return w.typ.Revision },
+		AlwaysOnTypes:      w.autostartTypes, Singletons: w.singletons, Existing: w, AlwaysOnRate: 1000,
+		InstanceBytes: 3, ExecutorBytes: int64(4 + 1000*(seed%3)), WindowBytes: int64(1 + seed%4<<20), PassivateAfter: time.Duration(seed%2) * 40 * time.Millisecond, HibernateAfter: time.Duration(1+seed%3*20) * time.Millisecond, ProposedBytes: 8 << 10, LoadChunkBytes: 60, SnapshotEvents: 3 + int(seed%5), FilterAbove: 1 + int(seed%3)*10, EntitySends: 3, ShardSends: 20, ShardDeadLetters: 25, QuarantineFor: time.Millisecond, MinScheduleInterval: time.Millisecond,
 	}, w)
 	return w
 }
@@ -150,7 +150,7 @@ func newWorld(t *testing.T, seed uint64) *world {
 // has the same module.
 func (w *world) serve(revision uint64) {
 	w.newest = max(w.newest, revision)
-	w.typ = &Type{Name: "tally", Durable: w.durable, Remember: w.autostart, Singleton: w.singleton, Transient: w.transient, Retain: w.retain, SnapshotKeep: int(w.retain / 7), Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
+	w.typ = &Type{Name: "tally", Durable: w.durable, AlwaysOn: w.autostart, Singleton: w.singleton, Transient: w.transient, Retain: w.retain, SnapshotKeep: int(w.retain / 7), Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
 	w.typ.Instantiate = func(context.Context) (Guest, error) {
 		w.open++
 		return &adder{w: w, rev: revision, sums: map[uint64]int64{}}, nil
@@ -170,13 +170,13 @@ func (w *world) bound() {
 // catchUp makes the node serve the newest revision, or a later one.
 func (w *world) catchUp(more uint64) {
 	w.serve(w.newest + more)
-	w.core.event(&coreEvent{Kind: eventBindingsMoved})
+	w.core.event(&coreEvent{Kind: eventActivationsChanged})
 }
 
-// Visit lets some guest calls run long: they are executed now and return later.
-func (w *world) Visit(v *guestCall) bool {
+// Call lets some guest calls run long: they are executed now and return later.
+func (w *world) Call(v *guestCall) bool {
 	v.Exec(nil)
-	v.Between(w.now, w.now)
+	v.SetTimes(w.now, w.now)
 	if !w.long && (w.prompt || w.brisk || w.rnd.IntN(6) > 0) {
 		return true
 	}

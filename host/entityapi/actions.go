@@ -22,7 +22,7 @@ type actions struct {
 func (a *actions) look(r *journal.Record) {
 	action := AdminAction{Command: r.CommandID, RecordedAt: r.RecordedAt, Sequence: r.Last()}
 	switch {
-	case r.Flags&journal.FlagTombstone != 0 && a.made(r, entity.DeleteAction):
+	case r.Flags&journal.FlagTombstone != 0 && a.isMadeBy(r, entity.DeleteAction):
 		action.Kind = ActionDelete
 	case len(r.Events) == 0 && len(r.Sections) > 0:
 		for _, s := range r.Sections {
@@ -30,7 +30,7 @@ func (a *actions) look(r *journal.Record) {
 				continue
 			}
 			op, rest, err := journal.NextTimerOp(s.Data)
-			if err == nil && len(rest) == 0 && op.Cancel && a.made(r, entity.SkipTimerAction+string(op.Name)) {
+			if err == nil && len(rest) == 0 && op.Cancel && a.isMadeBy(r, entity.SkipTimerAction+string(op.Name)) {
 				action.Kind, action.Timer = ActionSkipTimer, string(op.Name)
 			}
 		}
@@ -44,9 +44,9 @@ func (a *actions) look(r *journal.Record) {
 	a.found = append(a.found, action)
 }
 
-// made reports whether the record was made by a request with this name, by its
+// isMadeBy reports whether the record was made by a request with this name, by its
 // command hash.
-func (a *actions) made(r *journal.Record, name string) bool {
+func (a *actions) isMadeBy(r *journal.Record, name string) bool {
 	var hash uint64
 	hash, a.scratch = journal.HashCommand(a.scratch, name, nil)
 	return r.CommandHash == hash
@@ -69,7 +69,7 @@ func actionOf(r *journal.Record) (action, timer string) {
 	if len(r.Events) == 0 && r.Flags&journal.FlagServerID != 0 && r.Flags&journal.FlagStopped != 0 && strings.HasPrefix(string(r.CommandID), passivateAction+"-") {
 		return passivateAction, ""
 	}
-	if a.made(r, entity.DeleteAction) {
+	if a.isMadeBy(r, entity.DeleteAction) {
 		return ActionDelete, ""
 	}
 	if a.look(r); len(a.found) > 0 {

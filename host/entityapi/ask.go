@@ -17,7 +17,7 @@ func (p *Parts) inspect(ctx context.Context, ids []sharding.EntityID) ([]*reques
 	for i, id := range ids {
 		reqs[i] = &request.Request{Kind: request.Inspect, Entity: id, ExpectedSequence: request.NoExpectation, Done: &w}
 	}
-	p.Region.Submit(append([]*request.Request(nil), reqs...))
+	p.ShardRouter.Submit(append([]*request.Request(nil), reqs...))
 	select {
 	case <-w.done:
 	case <-ctx.Done():
@@ -38,12 +38,12 @@ func (p *Parts) ask(ctx context.Context, q *request.Request) (request.Result, er
 	if until, ok := ctx.Deadline(); ok {
 		q.Deadline = until
 	}
-	p.Region.Submit([]*request.Request{q})
+	p.ShardRouter.Submit([]*request.Request{q})
 	select {
 	case <-w.done:
 		return q.Result, q.Result.Err
 	case <-ctx.Done():
-		return request.Result{}, gaveUpOn(ctx, q.Kind)
+		return request.Result{}, abandonedError(ctx, q.Kind)
 	}
 }
 
@@ -52,18 +52,18 @@ func (p *Parts) ask(ctx context.Context, q *request.Request) (request.Result, er
 func (p *Parts) Post(ctx context.Context, shard sharding.ShardID, q *request.Request) error {
 	w := inspection{left: 1, done: make(chan struct{})}
 	q.ExpectedSequence, q.Done = request.NoExpectation, &w
-	p.Region.Propose(shard, q)
+	p.ShardRouter.Propose(shard, q)
 	select {
 	case <-w.done:
 		return q.Result.Err
 	case <-ctx.Done():
-		return gaveUpOn(ctx, q.Kind)
+		return abandonedError(ctx, q.Kind)
 	}
 }
 
-// gaveUpOn returns the error of a request whose caller stopped waiting. A
+// abandonedError returns the error of a request whose caller stopped waiting. A
 // change that was submitted may still take effect.
-func gaveUpOn(ctx context.Context, kind request.Kind) error {
+func abandonedError(ctx context.Context, kind request.Kind) error {
 	if kind.Changes() {
 		return fmt.Errorf("%w: %w", request.ErrOutcomeUnknown, ctx.Err())
 	}

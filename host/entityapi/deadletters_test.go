@@ -38,10 +38,10 @@ func (g graveyard) List(_ context.Context, _ sharding.ShardID, after journal.Ite
 	return out, false, nil
 }
 
-// TestPagesOfDeadLettersAreBoundedInBytes: whatever the requested size, a page
+// TestDeadLetterPagesAreBoundedInBytes: whatever the requested size, a page
 // is small enough for a gRPC client, every letter is listed once, and no page is
 // empty.
-func TestPagesOfDeadLettersAreBoundedInBytes(t *testing.T) {
+func TestDeadLetterPagesAreBoundedInBytes(t *testing.T) {
 	const largest = 256 << 10
 	for _, size := range []int{0, 1, 60 << 10, largest} {
 		for _, asked := range []uint32{0, 1, 500} {

@@ -39,7 +39,7 @@ type EntityInfo struct {
 	StateBytes       uint64
 	LastError        string
 	Faults           int       // consecutive
-	ParkedUntil      time.Time // zero unless quarantined
+	QuarantinedUntil time.Time // zero unless quarantined
 	Fuel             uint64    // used by the commands of its last 65,536 events
 	Timers           []journal.Timer
 	PendingMessages  uint64        // sent but not acknowledged

@@ -26,7 +26,7 @@ func (s eventOrder) Rows(ctx context.Context, shard sharding.ShardID, q subscrip
 		}
 		events := row.Events
 		if q.Tag != "" {
-			events = tagged(row, q.Tag)
+			events = countTagged(row, q.Tag)
 		}
 		if events == 0 {
 			return nil
@@ -40,8 +40,8 @@ func (s eventOrder) Rows(ctx context.Context, shard sharding.ShardID, q subscrip
 	return cursor.Position{Index: upTo + 1, History: history}, err
 }
 
-// tagged counts the events of a row that have a tag.
-func tagged(row *store.OrderRow, tag string) (events int) {
+// countTagged counts the events of a row that have a tag.
+func countTagged(row *store.OrderRow, tag string) (events int) {
 	var last journal.Sequence
 	row.Tags(func(seq journal.Sequence, t []byte) {
 		if seq != last && string(t) == tag {
@@ -52,14 +52,14 @@ func tagged(row *store.OrderRow, tag string) (events int) {
 	return events
 }
 
-// Applied implements subscription.EventOrder.
-func (s eventOrder) Applied(shard sharding.ShardID) uint64 {
+// AppliedIndex implements subscription.EventOrder.
+func (s eventOrder) AppliedIndex(shard sharding.ShardID) uint64 {
 	index, _ := s.Machine.Applied(shard)
 	return index
 }
 
-// Committed implements subscription.EventOrder.
-func (s eventOrder) Committed(ctx context.Context, shard sharding.ShardID) (uint64, error) {
+// CommittedIndex implements subscription.EventOrder.
+func (s eventOrder) CommittedIndex(ctx context.Context, shard sharding.ShardID) (uint64, error) {
 	out, err := s.Commits.Confirm(ctx, []sharding.ShardID{shard})
 	return out[0], err
 }

@@ -83,7 +83,7 @@ func NewHandler(o Options) *Handler {
 		Proxy: o.Proxy, Streams: o.Streams, Log: o.Log, Registerer: o.Registerer,
 	})
 	s.record = records.Service{Encoding: o.Types.Encoding, ShardOf: o.Entities.ShardOf, Histories: o.Records, Proxy: o.Proxy, Log: o.Log}
-	s.pending = pending.Service{Self: string(o.Self), Source: o.Pending, Shards: o.Entities.Shards, ShardOf: o.Entities.ShardOf, Known: s.known,
+	s.pending = pending.Service{Self: string(o.Self), Source: o.Pending, Shards: o.Entities.Shards, ShardOf: o.Entities.ShardOf, CheckType: s.checkType,
 		Members: clusterapi.Nodes{View: o.View}.Members, Proxy: o.Proxy, Log: o.Log}
 	s.streams = sendstream.New(sendstream.Options{
 		Runtime: o.Runtime, Types: o.Types, IDs: s.ids, Streams: o.Streams,
@@ -99,14 +99,14 @@ func (s *Handler) Timers() *pending.Service { return &s.pending }
 // Commands returns the service for SendStream, which needs its own codecs.
 func (s *Handler) Commands() *sendstream.Service { return s.streams }
 
-// known returns an error if no module serves the type.
-func (s *Handler) known(ctx context.Context, entityType string) error {
+// checkType returns an error if no module serves the type.
+func (s *Handler) checkType(ctx context.Context, entityType string) error {
 	_, err := s.Types.Encoding(ctx, entityType)
 	return err
 }
 
-// ranBy returns the node that ran a request.
-func (s *Handler) ranBy(node sharding.NodeID) string { return string(cmp.Or(node, s.Self)) }
+// runningNode returns the node that ran a request.
+func (s *Handler) runningNode(node sharding.NodeID) string { return string(cmp.Or(node, s.Self)) }
 
 // ReadEvents streams an entity's events.
 func (s *Handler) ReadEvents(ctx context.Context, r *connect.Request[entityv1.ReadEventsRequest], stream *connect.ServerStream[entityv1.ReadEventsResponse]) error {
@@ -170,7 +170,7 @@ func (s *Handler) Send(ctx context.Context, r *connect.Request[entityv1.SendRequ
 		if req.ID == "" {
 			req.ID, req.ServerID = s.ids.Next(), true
 		}
-		command.TriedBefore(req, m.GetFirstAttemptAgeMs())
+		command.SetFirstAttempt(req, m.GetFirstAttemptAgeMs())
 	})
 	if err != nil {
 		return nil, status.Public(s.Log, err)
@@ -179,7 +179,7 @@ func (s *Handler) Send(ctx context.Context, r *connect.Request[entityv1.SendRequ
 		Sequence:   uint64(res.Sequence),
 		EventCount: uint32(res.EventCount),
 		Duplicate:  res.Duplicate,
-		NodeId:     s.ranBy(res.Node),
+		NodeId:     s.runningNode(res.Node),
 		Fuel:       res.Fuel,
 	}
 	if v, data := codec.Render(kind, res.Payload); v != nil {

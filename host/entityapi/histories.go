@@ -29,7 +29,7 @@ func (s histories) Records(ctx context.Context, id sharding.EntityID, from journ
 }
 
 func (s histories) records(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(journal.Position, *journal.Record) error) error {
-	info, err := s.Machine.Info(s.Region.ShardOf(id), id)
+	info, err := s.Machine.Info(s.ShardRouter.ShardOf(id), id)
 	if err != nil {
 		return err
 	}
@@ -37,7 +37,7 @@ func (s histories) records(ctx context.Context, id sharding.EntityID, from journ
 		return &journal.CutError{First: first}
 	}
 	first := true
-	return s.Machine.Read(ctx, s.Region.ShardOf(id), id, from, func(at journal.Position, r *journal.Record) error {
+	return s.Machine.Read(ctx, s.ShardRouter.ShardOf(id), id, from, func(at journal.Position, r *journal.Record) error {
 		if first && r.Expected >= max(from, 1) { // compacted between the two reads
 			return &journal.CutError{First: r.Expected + 1}
 		}
@@ -48,7 +48,7 @@ func (s histories) records(ctx context.Context, id sharding.EntityID, from journ
 
 // Span implements records.Histories.
 func (s histories) Span(id sharding.EntityID) (first, last journal.Sequence, err error) {
-	info, err := s.Machine.Info(s.Region.ShardOf(id), id)
+	info, err := s.Machine.Info(s.ShardRouter.ShardOf(id), id)
 	return info.FirstSequence(), info.Sequence, err
 }
 
@@ -60,7 +60,7 @@ func (s histories) Action(r *journal.Record) (action, timer string) { return act
 const followPeriod = 200 * time.Millisecond
 
 func (s histories) Watch(id sharding.EntityID) (<-chan struct{}, func()) {
-	return watch(func() (<-chan struct{}, func(), error) { return s.Machine.Subscribe(s.Region.ShardOf(id), id) })
+	return watch(func() (<-chan struct{}, func(), error) { return s.Machine.Subscribe(s.ShardRouter.ShardOf(id), id) })
 }
 
 // watch subscribes, or polls every followPeriod if the subscription fails.

@@ -64,8 +64,8 @@ func (s *Handler) getEntity(ctx context.Context, id sharding.EntityID) (*connect
 		Fuel:             info.Fuel,
 		PendingSends:     info.PendingMessages,
 	}
-	if !info.ParkedUntil.IsZero() {
-		out.ParkedUntil = timestamppb.New(info.ParkedUntil)
+	if !info.QuarantinedUntil.IsZero() {
+		out.ParkedUntil = timestamppb.New(info.QuarantinedUntil)
 	}
 	for i := range info.Actions {
 		a := &info.Actions[i]
@@ -127,7 +127,7 @@ func (s *Handler) list(ctx context.Context, m *entityv1.ListEntitiesRequest) (*c
 	out := &entityv1.ListEntitiesResponse{}
 	pages := listing{service: s, request: m, last: last}
 	for at.shard <= last && len(out.Entities) < size {
-		page := pages.of(ctx, at, size-len(out.Entities))
+		page := pages.entities(ctx, at, size-len(out.Entities))
 		if page.err != nil {
 			return nil, status.Public(s.Log, page.err)
 		}

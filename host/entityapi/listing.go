@@ -40,9 +40,9 @@ type shardPage struct {
 	err     error
 }
 
-// of returns up to limit entities of a shard after a position. A shard that was
+// entities returns up to limit entities of a shard after a position. A shard that was
 // prefetched may have returned more, which are dropped.
-func (l *listing) of(ctx context.Context, at position, limit int) shardPage {
+func (l *listing) entities(ctx context.Context, at position, limit int) shardPage {
 	page, ok := l.ahead[at.shard]
 	if !ok {
 		l.ask(ctx, at, limit)

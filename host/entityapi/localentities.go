@@ -16,10 +16,10 @@ func (s entities) ShardOfPrefix(entityType, idPrefix string) (sharding.ShardID, 
 	return s.Keys.Prefix(entityType, idPrefix)
 }
 
-func (s entities) ShardOf(id sharding.EntityID) sharding.ShardID { return s.Region.ShardOf(id) }
+func (s entities) ShardOf(id sharding.EntityID) sharding.ShardID { return s.ShardRouter.ShardOf(id) }
 
 func (s entities) Get(ctx context.Context, id sharding.EntityID) (EntityInfo, error) {
-	shard := s.Region.ShardOf(id)
+	shard := s.ShardRouter.ShardOf(id)
 	head, err := s.Machine.Info(shard, id)
 	if err != nil {
 		return EntityInfo{}, err
@@ -42,7 +42,7 @@ func (s entities) Get(ctx context.Context, id sharding.EntityID) (EntityInfo, er
 		info.Resident, info.LastError, info.Faults = l.Resident, l.LastErr, l.Faults
 		switch t := s.Types.For(id); {
 		case l.Status == "parked":
-			info.Status, info.ParkedUntil = "parked", l.ParkedUntil
+			info.Status, info.QuarantinedUntil = "parked", l.QuarantinedUntil
 		case l.Resident && t != nil && t.Transient:
 			info.Status = "active"
 		}

@@ -8,7 +8,7 @@ import (
 type load struct{ *Parts }
 
 func (s load) Hot(ctx context.Context, limit int) ([]HotEntity, error) {
-	reports, err := s.Region.Hot(ctx, limit)
+	reports, err := s.ShardRouter.Hot(ctx, limit)
 	if err != nil {
 		return nil, err
 	}

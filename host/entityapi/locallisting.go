@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// listHeads limits the entities that one part of a listing reads.
-	listHeads = 8192
+	// listRows limits the entities that one part of a listing reads.
+	listRows = 8192
 	// listAtOnce is how many of them the executors are asked about at a time.
 	listAtOnce = 512
 )
@@ -26,13 +26,13 @@ func (s entities) List(ctx context.Context, shard sharding.ShardID, q EntityQuer
 	}
 	defer leave()
 	if q.Status == "parked" {
-		return s.parked(ctx, shard, q)
+		return s.listQuarantined(ctx, shard, q)
 	}
 	if q.Status == unproved {
-		return s.unproved(ctx, shard, q)
+		return s.listUnproved(ctx, shard, q)
 	}
 	var out EntityPage
-	looks := listHeads
+	looks := listRows
 	for out.Next = q.After; ; {
 		asked := eventlog.PageQuery{
 			Type: q.Type, IDPrefix: q.IDPrefix, After: out.Next, Deleted: q.Status == "deleted",
@@ -80,7 +80,7 @@ func (s entities) add(ctx context.Context, out *EntityPage, page eventlog.Page, 
 			sum.Status = "deleted"
 		}
 		sum.Resident = live[i] != nil && live[i].Resident
-		if !wanted(sum, q) {
+		if !matchesQuery(sum, q) {
 			continue
 		}
 		if len(out.Entities) == q.Limit {
@@ -92,7 +92,7 @@ func (s entities) add(ctx context.Context, out *EntityPage, page eventlog.Page, 
 	return false, nil
 }
 
-func wanted(sum EntitySummary, q EntityQuery) bool {
+func matchesQuery(sum EntitySummary, q EntityQuery) bool {
 	if q.ResidentOnly && !sum.Resident {
 		return false
 	}
@@ -116,15 +116,15 @@ const (
 	unprovedEntities = 64
 )
 
-// unproved lists the entities of a shard whose first events were compacted away
+// listUnproved lists the entities of a shard whose first events were compacted away
 // and of which a module made a snapshot after a different module had written
 // them (a takeover), unless the metadata proves that this module loaded
 // snapshots of other modules only after they were compared. One part examines
 // few entities, so that a caller that wants all of them asks often and other
 // callers are served in between.
-func (s entities) unproved(ctx context.Context, shard sharding.ShardID, q EntityQuery) (out EntityPage, err error) {
+func (s entities) listUnproved(ctx context.Context, shard sharding.ShardID, q EntityQuery) (out EntityPage, err error) {
 	view, left := s.Metadata.View(), unprovedEntities
-	page, err := s.Machine.Page(shard, eventlog.PageQuery{Type: q.Type, IDPrefix: q.IDPrefix, After: q.After, Limit: listAtOnce, Looks: listHeads})
+	page, err := s.Machine.Page(shard, eventlog.PageQuery{Type: q.Type, IDPrefix: q.IDPrefix, After: q.After, Limit: listAtOnce, Looks: listRows})
 	if err != nil {
 		return out, err
 	}
@@ -152,14 +152,14 @@ func (s entities) unproved(ctx context.Context, shard sharding.ShardID, q Entity
 	return out, nil
 }
 
-// parked lists the quarantined entities of a shard, all of which its executor
+// listQuarantined lists the quarantined entities of a shard, all of which its executor
 // knows.
-func (s entities) parked(ctx context.Context, shard sharding.ShardID, q EntityQuery) (EntityPage, error) {
+func (s entities) listQuarantined(ctx context.Context, shard sharding.ShardID, q EntityQuery) (EntityPage, error) {
 	var out EntityPage
 	if q.ResidentOnly {
 		return out, nil // quarantined entities are not resident
 	}
-	ids, err := s.Region.Parked(ctx, entity.ParkedQuery{Shard: shard, Type: q.Type, IDPrefix: q.IDPrefix, After: q.After, Limit: q.Limit + 1})
+	ids, err := s.ShardRouter.ListQuarantined(ctx, entity.QuarantineQuery{Shard: shard, Type: q.Type, IDPrefix: q.IDPrefix, After: q.After, Limit: q.Limit + 1})
 	if err != nil {
 		return out, err
 	}

@@ -14,8 +14,8 @@ import (
 // states implements States.
 type states struct{ *Parts }
 
-// Fold implements States.
-func (s states) Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (replay.Folded, error) {
+// Replay implements States.
+func (s states) Replay(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (replay.Folded, error) {
 	return s.Replays.StateAt(ctx, id, at)
 }
 

@@ -29,16 +29,16 @@ type Parts struct {
 	ClusterID  string
 	ShardCount uint32 // number of data shards
 
-	Metadata *cluster.Metadata
-	Leaders  *cluster.Leaders
-	Machine  *eventlog.Machine
-	Region   *entity.ShardRouter
-	Router   *router.Router
-	Types    *modules.Types
-	Keys     *modules.ShardKeys
-	Replays  *replay.Replays
-	Upcasts  *replay.Upcasts
-	Commits  Commits
+	Metadata    *cluster.Metadata
+	Leaders     *cluster.Leaders
+	Machine     *eventlog.Machine
+	ShardRouter *entity.ShardRouter
+	Router      *router.Router
+	Types       *modules.Types
+	Keys        *modules.ShardKeys
+	Replays     *replay.Replays
+	Upcasts     *replay.Upcasts
+	Commits     Commits
 
 	scans chan struct{} // one element for each running scan; nil: unlimited
 }

@@ -10,9 +10,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestScansHaveABound: scans wait for a place, until their deadlines, before
+// TestConcurrentScansAreBounded: scans wait for a place, until their deadlines, before
 // they read anything.
-func TestScansHaveABound(t *testing.T) {
+func TestConcurrentScansAreBounded(t *testing.T) {
 	p := &Parts{scans: make(chan struct{}, 1)}
 	leave, err := p.scan(t.Context())
 	if err != nil {

@@ -22,14 +22,14 @@ import (
 
 // States computes and changes the states of entities that this node leads.
 type States interface {
-	// Fold replays the entity and returns its state after the event with
+	// Replay replays the entity and returns its state after the event with
 	// sequence at, as the module that decided that event would snapshot it. If
 	// at is nil, it returns the current state, as the module that serves the
 	// type would snapshot it. It fails with a *status.FutureSequenceError if the
 	// event does not exist yet, and with a *journal.CutError or a
 	// *status.StateCutError if the event or the data it depends on was compacted
 	// away.
-	Fold(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (replay.Folded, error)
+	Replay(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (replay.Folded, error)
 	// Passivate removes the entity from memory.
 	Passivate(ctx context.Context, id sharding.EntityID) error
 	// ClearFaults resets the fault count of the entity and releases it from
@@ -64,7 +64,7 @@ func (s *Handler) GetState(ctx context.Context, r *connect.Request[entityv1.GetS
 			if leader != nil {
 				return leader.GetState(ctx, connect.NewRequest(r.Msg))
 			}
-			folded, err := s.States.Fold(ctx, id, at)
+			folded, err := s.States.Replay(ctx, id, at)
 			if err != nil {
 				return nil, err
 			}

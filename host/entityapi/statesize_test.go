@@ -24,7 +24,7 @@ type folded struct {
 	state string
 }
 
-func (f folded) Fold(context.Context, sharding.EntityID, *journal.Sequence) (replay.Folded, error) {
+func (f folded) Replay(context.Context, sharding.EntityID, *journal.Sequence) (replay.Folded, error) {
 	return replay.Folded{State: []byte(f.state), Sequence: 1}, nil
 }
 
@@ -37,10 +37,10 @@ func (jsonTypes) Encoding(context.Context, string) (request.Encoding, error) {
 
 func (fiveShards) ShardOf(sharding.EntityID) sharding.ShardID { return 1 }
 
-// TestLargeStatesAreBytes: a JSON value can have up to six times as many bytes
+// TestLargeStateIsReturnedAsBytes: a JSON value can have up to six times as many bytes
 // as its text. If a gRPC client would not accept it, the text is returned as
 // data.
-func TestLargeStatesAreBytes(t *testing.T) {
+func TestLargeStateIsReturnedAsBytes(t *testing.T) {
 	for text, asJSON := range map[string]bool{
 		`{"a":1}`: true,
 		"[" + strings.Repeat("1,", 200<<10) + "1]":       true,

@@ -56,7 +56,7 @@ func (s *Handler) SkipTimer(ctx context.Context, r *connect.Request[entityv1.Ski
 				res, err := leader.SkipTimer(ctx, connect.NewRequest(&entityv1.SkipTimerRequest{
 					EntityType: id.Type, EntityId: id.ID, Timer: r.Msg.GetTimer(), CommandId: string(command), FirstAttemptAgeMs: tried.ageMs(),
 				}))
-				tried.ended(began, err)
+				tried.recordOutcome(began, err)
 				return res, err
 			}
 			sequence, err := s.States.SkipTimer(ctx, id, r.Msg.GetTimer(), command, tried.first)
@@ -85,7 +85,7 @@ func (s *Handler) Delete(ctx context.Context, r *connect.Request[entityv1.Delete
 				res, err := leader.Delete(ctx, connect.NewRequest(&entityv1.DeleteRequest{
 					EntityType: id.Type, EntityId: id.ID, CommandId: string(command), FirstAttemptAgeMs: tried.ageMs(),
 				}))
-				tried.ended(began, err)
+				tried.recordOutcome(began, err)
 				return res, err
 			}
 			sequence, err := s.States.Delete(ctx, id, command, tried.first)
@@ -133,17 +133,17 @@ func (a *attempts) ageMs() uint64 {
 	return uint64(max(time.Since(a.first)+time.Millisecond-1, time.Millisecond) / time.Millisecond)
 }
 
-// ended records the outcome of an attempt at a different node. An attempt
+// recordOutcome records the outcome of an attempt at a different node. An attempt
 // without a response may have taken effect.
-func (a *attempts) ended(began time.Time, err error) {
+func (a *attempts) recordOutcome(began time.Time, err error) {
 	if err != nil && a.first.IsZero() && !connect.IsWireError(err) {
 		a.first = began
 	}
 }
 
 const (
-	// mostCleared limits the entities that one call clears.
-	mostCleared = 10_000
+	// maxCleared limits the entities that one call clears.
+	maxCleared = 10_000
 	// clearPage is how many entities are listed at a time.
 	clearPage = 500
 )
@@ -172,8 +172,8 @@ func (s *Handler) ClearTypeFaults(ctx context.Context, r *connect.Request[entity
 		first, last = only, only
 	}
 	limit := r.Msg.GetLimit()
-	if limit == 0 || limit > mostCleared {
-		limit = mostCleared
+	if limit == 0 || limit > maxCleared {
+		limit = maxCleared
 	}
 	out := &entityv1.ClearTypeFaultsResponse{}
 	for shard := first; shard <= last && !out.More; shard++ {

@@ -153,7 +153,7 @@ func TestBrokenStream(t *testing.T) {
 	n2.conns.cut()
 	done.wait(t)
 	w.Resume()
-	if !errors.Is(sent.Result.Err, request.ErrOutcomeUnknown) || errors.Is(sent.Result.Err, request.ErrMayComeThrough) {
+	if !errors.Is(sent.Result.Err, request.ErrOutcomeUnknown) || errors.Is(sent.Result.Err, request.ErrMayStillApply) {
 		t.Errorf("sent: %v", sent.Result.Err)
 	}
 	c.PeerHeard("n2") // ends the back-off
@@ -178,7 +178,7 @@ func TestBrokenStream(t *testing.T) {
 	c.PeerSilent("n2")
 	done.wait(t)
 	w.Resume()
-	if !errors.Is(frozen.Result.Err, request.ErrMayComeThrough) {
+	if !errors.Is(frozen.Result.Err, request.ErrMayStillApply) {
 		t.Errorf("sent to a node that fell silent: %v", frozen.Result.Err)
 	}
 	dead := command("a", "add", amount(1))

@@ -210,7 +210,7 @@ func (l *link) broke(err error, closed bool) {
 	if endedThere(err) {
 		complete(sent, request.ErrOutcomeUnknown)
 	} else {
-		complete(sent, request.ErrMayComeThrough)
+		complete(sent, request.ErrMayStillApply)
 	}
 	complete(queued, request.ErrUnreachable)
 }

@@ -123,7 +123,7 @@ func (c *compileChild) Compile(ctx context.Context, prepared []byte) error {
 	defer runtime.UnlockOSThread()
 	err = command.Run()
 	if ended := command.ProcessState; ended != nil {
-		request.Processed(ctx, ended.UserTime()+ended.SystemTime())
+		request.AddProcessorTime(ctx, ended.UserTime()+ended.SystemTime())
 	}
 	return c.outcome(ctx, bounded, err, said.String())
 }

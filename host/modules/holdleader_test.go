@@ -32,7 +32,7 @@ func (f *failing) elect() {
 	f.term++
 	f.m.LeaderChanged(f.term, 1, true)
 	f.index++
-	f.m.Applied(eventlog.Verdict{Index: f.index, Term: f.term, Fence: f.term, NoOp: true})
+	f.m.OnApplied(eventlog.Verdict{Index: f.index, Term: f.term, Fence: f.term, NoOp: true})
 }
 
 func (f *failing) Propose(_ sharding.ShardID, _ sharding.Term, number uint64, data []byte) error {
@@ -51,7 +51,7 @@ func (f *failing) Propose(_ sharding.ShardID, _ sharding.Term, number uint64, da
 			f.elect()
 			return
 		}
-		f.m.Applied(eventlog.Verdict{Index: f.index, Term: f.term, Fence: f.term, Proposal: number, Meta: result})
+		f.m.OnApplied(eventlog.Verdict{Index: f.index, Term: f.term, Fence: f.term, Proposal: number, Meta: result})
 	}()
 	return nil
 }

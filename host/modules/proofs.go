@@ -26,7 +26,7 @@ import (
 // result is recorded in the metadata under the serving revision, and a binding
 // over that revision takes the list of readable modules from it. Without that
 // record the new module loads none of these snapshots, and the entities fail
-// with request.ErrCut; no data is lost.
+// with request.ErrCompacted; no data is lost.
 
 // shownProofs is how many entities an error names.
 const shownProofs = 16

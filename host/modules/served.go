@@ -31,7 +31,7 @@ type Served struct {
 // of the rollout's part are not served, and the result is returned together
 // with the error.
 func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was *Served) (*Served, error) {
-	if was != nil && was.Revision == b.Revision && was.Muted == (b.PausedSince != 0) && was.Digest == journal.Digest(b.Digest) && (was.Canary != nil) == b.Rollout.IsServing() && (was.Canary == nil || was.newer != nil) {
+	if was != nil && was.Revision == b.Revision && was.WritesPaused == (b.PausedSince != 0) && was.Digest == journal.Digest(b.Digest) && (was.Canary != nil) == b.Rollout.IsServing() && (was.Canary == nil || was.newer != nil) {
 		return was, nil
 	}
 	bound := b.Bound
@@ -40,7 +40,7 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 	if err != nil {
 		return nil, err
 	}
-	s.Muted = b.PausedSince != 0
+	s.WritesPaused = b.PausedSince != 0
 	if !b.Rollout.IsServing() {
 		s.Counts.Watch(0)
 		return s, nil
@@ -62,7 +62,7 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 		return s, err
 	}
 	n.Rate, n.FuelBudget, n.BytesBudget = s.Rate, s.FuelBudget, s.BytesBudget
-	n.Muted = r.State == meta.RolloutHeld
+	n.WritesPaused = r.State == meta.RolloutHeld
 	n.Counts.Watch(r.Began)
 	s.newer, s.Canary.Type = n, &n.Type
 	return s, nil
@@ -72,12 +72,12 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 // was, with a new revision, if everything else is equal.
 func (t *Types) made(ctx context.Context, b meta.Binding, by meta.Bound, was *Served) (*Served, error) {
 	for _, s := range []*Served{was, was.canary()} {
-		if s == nil || s.Digest != journal.Digest(by.Digest) || s.API.Limits != Limits(b.Limits) || !slices.Equal(s.Snapshots.Of, digests(by.Snapshots)) || !slices.Equal(s.Snapshots.OfTruncated, digests(by.Truncated)) {
+		if s == nil || s.Digest != journal.Digest(by.Digest) || s.API.Limits != Limits(b.Limits) || !slices.Equal(s.Snapshots.Modules, digests(by.Snapshots)) || !slices.Equal(s.Snapshots.IfTruncated, digests(by.Truncated)) {
 			continue
 		}
 		again := *s
 		again.Revision, again.API.Revision, again.API.ForcedBy = by.Revision, by.Revision, by.ForcedBy
-		again.Canary, again.newer, again.Muted = nil, nil, false
+		again.Canary, again.newer, again.WritesPaused = nil, nil, false
 		return &again, nil
 	}
 	bounds := memoryBounds(b.Limits)
@@ -113,10 +113,10 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds guest.InstanceO
 	s := &Served{
 		bounds: bounds,
 		Type: entity.Type{
-			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision, CanaryStage: entity.CanaryStage{Made: b.Revision}, Snapshots: entity.ForeignSnapshots{Of: digests(b.Snapshots), OfTruncated: digests(b.Truncated)},
+			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision, CanaryStage: entity.CanaryStage{Made: b.Revision}, Snapshots: entity.ForeignSnapshots{Modules: digests(b.Snapshots), IfTruncated: digests(b.Truncated)},
 			TypeInputs: t.inputs(m.Manifest(), about),
 			TypeRoutes: entity.TypeRoutes{States: about.States(), Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, IsForeign: t.foreignTo(b.EntityType), RecordPrincipal: about.RecordPrincipal},
-			Durable:    about.Kind == manifest.DurableState, Remember: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
+			Durable:    about.Kind == manifest.DurableState, AlwaysOn: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
 			Counts: &trial.Counter{},
 			Instantiate: func(ctx context.Context) (entity.Guest, error) {
 				return t.instantiate(ctx, m, bounds, journal.Digest(b.Digest), about.Name)
@@ -143,7 +143,7 @@ func (t *Types) stateVersions(ctx context.Context, b *entity.Type) (map[journal.
 		return nil, nil
 	}
 	out := map[journal.Digest]int{}
-	for _, digest := range slices.Concat(b.Snapshots.Of, b.Snapshots.OfTruncated) {
+	for _, digest := range slices.Concat(b.Snapshots.Modules, b.Snapshots.IfTruncated) {
 		if _, known := t.metadata.View().Module(meta.Digest(digest)); !known {
 			continue // it was removed by an earlier release, which did not keep such modules
 		}

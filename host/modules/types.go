@@ -131,7 +131,7 @@ func (t *Types) Refresh(ctx context.Context) error {
 	t.types.Store(&next)
 	autostart := []string{}
 	for name, served := range next {
-		if served.Remember {
+		if served.AlwaysOn {
 			autostart = append(autostart, name)
 		}
 	}

@@ -118,7 +118,7 @@ func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Seque
 	if from.state != nil {
 		f.input = abi.AppendSnapshot(f.input, from.state)
 	}
-	if version := f.states.Given(from.version); version != 0 {
+	if version := f.states.InputVersion(from.version); version != 0 {
 		f.input = abi.AppendStateVersion(f.input, version)
 	}
 	status, err := f.guest.Load(f.index, handle, f.input)
@@ -143,7 +143,7 @@ func (f *fold) migrate(id sharding.EntityID, at journal.Sequence, from given) ([
 		return nil, guest.ErrInstanceDead
 	}
 	input := abi.AppendSequence(abi.AppendEntityID(nil, id.ID), uint64(at))
-	input = abi.AppendStateVersion(abi.AppendSnapshot(input, from.state), f.states.Given(from.version))
+	input = abi.AppendStateVersion(abi.AppendSnapshot(input, from.state), f.states.InputVersion(from.version))
 	status, err := f.guest.Load(f.index, aside, input)
 	if err == nil && status != abi.LoadDone {
 		return nil, errRefused

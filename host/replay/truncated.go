@@ -170,7 +170,7 @@ func (t *truncated) openBoth(ctx context.Context) error {
 	}
 	t.serving.module, t.serving.digest, t.serving.index, t.serving.states = m, newer.Digest, newer.Index, newer.States
 	t.serving.bound(newer)
-	t.served, t.snapshotsOf = newer, newer.Snapshots.Of
+	t.served, t.snapshotsOf = newer, newer.Snapshots.Modules
 	t.loads = t.loadsOf(older)
 	return nil
 }
@@ -184,7 +184,7 @@ func (t *truncated) loadsOf(serves *modules.Served) journal.SnapshotUse {
 		own = append(append(own, t.snapshotsOf...), t.serving.digest)
 	}
 	if serves.Digest == t.q.Digest {
-		own = append(own, serves.Snapshots.Of...)
+		own = append(own, serves.Snapshots.Modules...)
 	}
 	return journal.SnapshotsBy(own...)
 }

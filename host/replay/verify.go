@@ -164,7 +164,7 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 		v.kind = about.Kind
 	}
 	v.sameState = manifest.SameState(v.tried.module.Manifest(), v.serving.module.Manifest(), v.entityType)
-	v.snapshotsOf, v.served = t.Snapshots.Of, t
+	v.snapshotsOf, v.served = t.Snapshots.Modules, t
 	v.serving.batches = paced
 	v.tried.vary(1)
 	return t.Fits(ctx, v.tried.module)
@@ -357,7 +357,7 @@ func (v *verifier) versionOf(ctx context.Context, digest journal.Digest) (int, e
 // as an earlier version.
 func (v *verifier) migrates() (from int, ok bool) {
 	from = v.serving.states.Version()
-	ok = v.kind == manifest.EventSourced && v.tried.states.Migrates() && v.tried.states.Given(from) != 0 && v.tried.states.Check(from) == nil
+	ok = v.kind == manifest.EventSourced && v.tried.states.Migrates() && v.tried.states.InputVersion(from) != 0 && v.tried.states.Check(from) == nil
 	return from, ok
 }
 

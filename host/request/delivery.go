@@ -41,8 +41,8 @@ type Delivery struct {
 	// delivered because their destination type does not exist.
 	GaveUp []Arrived
 
-	// Lane is private to the executor that handles the request.
-	Lane DeliveryState
+	// Exec is private to the executor that handles the request.
+	Exec DeliveryState
 }
 
 // DeliveryState is what an executor stores in a Delivery. Other packages must

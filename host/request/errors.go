@@ -66,8 +66,8 @@ var (
 	// ErrDeadline: the deadline passed before the outcome was known. The
 	// command may have been proposed, so its outcome is unknown.
 	ErrDeadline = errors.New("the deadline passed while the command waited")
-	// ErrParked: the entity is quarantined because it faulted repeatedly.
-	ErrParked = errors.New("the entity faulted repeatedly and is parked")
+	// ErrQuarantined: the entity is quarantined because it faulted repeatedly.
+	ErrQuarantined = errors.New("the entity faulted repeatedly and is parked")
 	// ErrDamaged: the entity's stored history does not verify, so the entity is
 	// not served.
 	ErrDamaged = errors.New("the entity's stored history does not verify; run hostd verify on the stopped node")
@@ -80,9 +80,9 @@ var (
 	// ErrSuspended: an operator suspended the entity type. Queries continue to
 	// work; messages and timers wait. Retry after the type was resumed.
 	ErrSuspended = errors.New("the entity type is suspended; hostd type resume lets it go on")
-	// ErrCut: the entity's first events were compacted away, and the module
+	// ErrCompacted: the entity's first events were compacted away, and the module
 	// cannot load any snapshot of the entity.
-	ErrCut = errors.New("the entity's first events were cut, and its module reads none of its snapshots")
+	ErrCompacted = errors.New("the entity's first events were cut, and its module reads none of its snapshots")
 	// ErrOutputLimit: the output of the command or query exceeds a limit of the
 	// ABI contract, which the error text names. A retry that produces less may
 	// succeed.
@@ -100,11 +100,11 @@ var (
 	// ErrUnreachable: the request could not be sent to the node that leads the
 	// shard. It did not run; the router sends it again.
 	ErrUnreachable = errors.New("the node that leads the shard cannot be reached")
-	// ErrMayComeThrough is an ErrOutcomeUnknown of a request that may still be
+	// ErrMayStillApply is an ErrOutcomeUnknown of a request that may still be
 	// in flight to a node that is paused or partitioned. If that node leads the
 	// shard again, the request runs then. A later attempt may therefore report
 	// that the command has taken effect, but never that it will not.
-	ErrMayComeThrough = fmt.Errorf("%w; nothing is heard of the node that has it", ErrOutcomeUnknown)
+	ErrMayStillApply = fmt.Errorf("%w; nothing is heard of the node that has it", ErrOutcomeUnknown)
 	// ErrNotReady: the node has not caught up with the cluster's metadata yet,
 	// so it cannot tell what exists. Retry after a moment.
 	ErrNotReady = errors.New("this node has not caught up with the cluster yet")

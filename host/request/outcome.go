@@ -33,10 +33,10 @@ type Retry uint8
 const (
 	// Told: the router returns the error to the caller and does not send the
 	// request again. What an earlier attempt did stays unknown.
-	Told Retry = iota
-	// ToldByAny is like Told, but a node that does not lead the shard may return
+	ReportError Retry = iota
+	// ReportErrorOfAny is like Told, but a node that does not lead the shard may return
 	// the error too.
-	ToldByAny
+	ReportErrorOfAny
 	// Resend: the request did not run, so the router sends it again.
 	Resend
 	// ResendSameID: the request may have run, so the router sends it again under
@@ -82,10 +82,10 @@ const (
 // Outcomes are the errors that end requests, on this and on other nodes. If an
 // error wraps several of them, the first one in this table counts.
 var Outcomes = []Outcome{
-	{has: is[*RateLimitedError], Wire: WireRateLimited, Code: ResourceExhausted, Retry: ToldByAny},
+	{has: is[*RateLimitedError], Wire: WireRateLimited, Code: ResourceExhausted, Retry: ReportErrorOfAny},
 	{has: is[*RejectedError], Wire: WireRejected, Code: FailedPrecondition, Retry: FinalAlone},
 	{has: is[*SequenceMismatchError], Wire: WireMismatch, Code: FailedPrecondition, Retry: Final},
-	{has: is[*DeniedError], Wire: WireDenied, Code: PermissionDenied, Retry: ToldByAny},
+	{has: is[*DeniedError], Wire: WireDenied, Code: PermissionDenied, Retry: ReportErrorOfAny},
 	{has: is[*GapError], Wire: WireGap, Code: Unavailable},
 	{has: is[*GuestFaultError], Wire: WireGuestFault, Code: Internal, Retry: FinalAlone},
 	{has: is[*InvalidPayloadError], Wire: WirePayload, Code: InvalidArgument, Retry: FinalAlone},
@@ -93,14 +93,14 @@ var Outcomes = []Outcome{
 	{Err: ErrOutcomeUnknown, Wire: 16, Code: DeadlineExceeded, Retry: ResendSameID},
 	{Err: ErrNotApplied, Wire: 17, Code: Unavailable, Retry: Resend},
 	{Err: ErrStopped, Wire: 18, Code: Unavailable, Retry: ResendElsewhere},
-	{Err: ErrBusy, Wire: 19, Code: ResourceExhausted, Retry: ToldByAny},
-	{Err: ErrDeadline, Wire: 20, Code: DeadlineExceeded, Retry: ToldByAny},
+	{Err: ErrBusy, Wire: 19, Code: ResourceExhausted, Retry: ReportErrorOfAny},
+	{Err: ErrDeadline, Wire: 20, Code: DeadlineExceeded, Retry: ReportErrorOfAny},
 	{Err: ErrReadOnly, Wire: 21, Code: ResourceExhausted, Retry: FinalAlone},
 	{Err: ErrUnknownType, Wire: 22, Code: NotFound},
 	{Err: ErrUnknownCommand, Wire: 23, Code: NotFound, Retry: FinalAlone},
 	{Err: ErrUnknownQuery, Wire: 24, Code: NotFound},
 	{Err: ErrCommandIDReused, Wire: 25, Code: InvalidArgument, Retry: Final},
-	{Err: ErrParked, Wire: 26, Code: Internal},
+	{Err: ErrQuarantined, Wire: 26, Code: Internal},
 	{Err: ErrUnsupported, Wire: 27, Code: Unimplemented, Retry: FinalAlone},
 	{Err: ErrDamaged, Wire: 28, Code: DataLoss},
 	{Err: sharding.ErrInvalidName, Wire: 29, Code: InvalidArgument},
@@ -119,15 +119,15 @@ var Outcomes = []Outcome{
 	{Err: ErrNotServed, Wire: 41, Code: Unavailable, Retry: Resend},
 	{Err: ErrOutboxFull, Wire: 42, Code: ResourceExhausted},
 	{Err: ErrDeadLettersFull, Wire: 43, Code: ResourceExhausted},
-	{Err: ErrCut, Wire: 44, Code: FailedPrecondition},
+	{Err: ErrCompacted, Wire: 44, Code: FailedPrecondition},
 	{Err: ErrForgotten, Wire: 45, Code: Aborted, Retry: Final},
 	{Err: ErrSuspended, Wire: 47, Code: FailedPrecondition},
 	{Err: ErrInternalCommand, Wire: 48, Code: PermissionDenied}, // returned whatever an earlier attempt did
 	{Err: ErrNotAccepted, Wire: 70, Code: FailedPrecondition, Retry: FinalAlone},
 	{Err: ErrOutputLimit, Wire: 72, Code: OutOfRange, Retry: FinalAlone},
 	{Err: ErrOutputValue, Wire: 73, Code: InvalidArgument, Retry: FinalAlone},
-	{Err: ErrRolesUnknown, Wire: 66, Code: Unavailable, Retry: ToldByAny},
-	{Err: ErrRolesStale, Wire: 71, Code: Unavailable, Retry: ToldByAny},
+	{Err: ErrRolesUnknown, Wire: 66, Code: Unavailable, Retry: ReportErrorOfAny},
+	{Err: ErrRolesStale, Wire: 71, Code: Unavailable, Retry: ReportErrorOfAny},
 	{has: is[*sharding.NotLeaderError], Wire: WireNotLeader, Code: Unavailable, Retry: Resend},
 }
 
@@ -156,7 +156,7 @@ func RetryOf(err error) Retry {
 	if o := OutcomeOf(err); o != nil {
 		return o.Retry
 	}
-	return Told
+	return ReportError
 }
 
 // Sentinel returns the sentinel error with a wire number, or nil if there is

@@ -59,9 +59,9 @@ func TestEveryErrorHasAnOutcome(t *testing.T) {
 	}
 }
 
-// TestFirstOutcomeCounts: if an error wraps several, the outcome is that of the
+// TestFirstMatchingOutcomeWins: if an error wraps several, the outcome is that of the
 // one that says how far the request came.
-func TestFirstOutcomeCounts(t *testing.T) {
+func TestFirstMatchingOutcomeWins(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want Retry
@@ -69,21 +69,21 @@ func TestFirstOutcomeCounts(t *testing.T) {
 	}{
 		{fmt.Errorf("%w: %w", ErrNotApplied, ErrBusy), Resend, 17},
 		{fmt.Errorf("%w: %w", ErrOutcomeUnknown, ErrStopped), ResendSameID, 16},
-		{ErrMayComeThrough, ResendSameID, 16},
-		{&RateLimitedError{}, ToldByAny, WireRateLimited},
-		{errors.Join(errors.New("read"), ErrDamaged), Told, 28},
+		{ErrMayStillApply, ResendSameID, 16},
+		{&RateLimitedError{}, ReportErrorOfAny, WireRateLimited},
+		{errors.Join(errors.New("read"), ErrDamaged), ReportError, 28},
 	} {
 		if o := OutcomeOf(c.err); o == nil || o.Retry != c.want || o.Wire != c.wire {
 			t.Errorf("%v: %+v, want retry %d and number %d", c.err, o, c.want, c.wire)
 		}
 	}
-	if o := OutcomeOf(errors.New("no such file")); o != nil || RetryOf(nil) != Told {
+	if o := OutcomeOf(errors.New("no such file")); o != nil || RetryOf(nil) != ReportError {
 		t.Errorf("%+v is the outcome of an error that is in no table", o)
 	}
 	if s := Sentinel(19); s != ErrBusy || Sentinel(WireRejected) != nil || Sentinel(255) != nil {
 		t.Errorf("sentinel 19 is %v", s)
 	}
-	if !strings.Contains(ErrMayComeThrough.Error(), ErrOutcomeUnknown.Error()) {
+	if !strings.Contains(ErrMayStillApply.Error(), ErrOutcomeUnknown.Error()) {
 		t.Error("the text does not say that the outcome is unknown")
 	}
 }

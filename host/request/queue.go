@@ -23,26 +23,26 @@ func (q *Queue) Unshift(r *Request) {
 // insert puts a request between the last and the first.
 func (q *Queue) insert(r *Request) {
 	if q.last == nil {
-		r.Lane.Next = r
+		r.Exec.Next = r
 	} else {
-		r.Lane.Next, q.last.Lane.Next = q.last.Lane.Next, r
+		r.Exec.Next, q.last.Exec.Next = q.last.Exec.Next, r
 	}
 	q.len++
 }
 
 // First returns the first request. The queue must not be empty.
-func (q *Queue) First() *Request { return q.last.Lane.Next }
+func (q *Queue) First() *Request { return q.last.Exec.Next }
 
 // Pop removes and returns the first request; nil if the queue is empty.
 func (q *Queue) Pop() *Request {
 	if q.last == nil {
 		return nil
 	}
-	r := q.last.Lane.Next
-	if q.last.Lane.Next = r.Lane.Next; r == q.last {
+	r := q.last.Exec.Next
+	if q.last.Exec.Next = r.Exec.Next; r == q.last {
 		q.last = nil
 	}
-	r.Lane.Next = nil
+	r.Exec.Next = nil
 	q.len--
 	return r
 }
@@ -52,7 +52,7 @@ func (q *Queue) Len() int { return q.len }
 
 // Has reports whether a request of the kind is in the queue.
 func (q *Queue) Has(kind Kind) bool {
-	for n, r := 0, q.last; n < q.len; n, r = n+1, r.Lane.Next {
+	for n, r := 0, q.last; n < q.len; n, r = n+1, r.Exec.Next {
 		if r.Kind == kind {
 			return true
 		}

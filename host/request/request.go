@@ -140,21 +140,21 @@ type Request struct {
 
 	// Route is private to the router, and Lane to the executor.
 	Route Route
-	Lane  LaneState
+	Exec  ExecutorState
 }
 
-// LaneState is what an executor stores in a Request that it handles. Routers
+// ExecutorState is what an executor stores in a Request that it handles. Routers
 // and callers must not use it.
-type LaneState struct {
-	// Gate is the proposal whose commit releases the outcome (the commit
+type ExecutorState struct {
+	// Barrier is the proposal whose commit releases the outcome (the commit
 	// barrier).
-	Gate uint64
+	Barrier uint64
 	// Round is the ReadIndex round that must be confirmed first; 0 if none is
 	// needed.
 	Round uint64
-	// Asks means that the request needs a ReadIndex round that was not
+	// NeedsRound means that the request needs a ReadIndex round that was not
 	// requested yet.
-	Asks bool
+	NeedsRound bool
 	// Next is the next request in the queue.
 	Next *Request
 	// Since is when the executor received the request.
@@ -195,5 +195,5 @@ type Info struct {
 	Faults   int
 	LastErr  string
 
-	ParkedUntil time.Time // zero unless quarantined
+	QuarantinedUntil time.Time // zero unless quarantined
 }

@@ -24,10 +24,10 @@ const (
 // It is safe for concurrent use and does not block.
 type Took [Stages]interface{ Observe(time.Duration) }
 
-// Visited records that a guest of the module was called for the request, and
+// RecordCall records that a guest of the module was called for the request, and
 // when. took has the histograms of its type; nil observes nothing. The digest
 // must not change while the request refers to it.
-func (l *LaneState) Visited(took *Took, module *journal.Digest, began, ended time.Time) {
+func (l *ExecutorState) RecordCall(took *Took, module *journal.Digest, began, ended time.Time) {
 	l.began, l.decided, l.module = began, ended, module
 	if took == nil {
 		return
@@ -37,8 +37,8 @@ func (l *LaneState) Visited(took *Took, module *journal.Digest, began, ended tim
 	l.took = took
 }
 
-// Committed records that the record of the command is applied.
-func (l *LaneState) Committed(now time.Time) {
+// RecordCommit records that the record of the command is applied.
+func (l *ExecutorState) RecordCommit(now time.Time) {
 	if l.took != nil {
 		l.took[StageCommit].Observe(now.Sub(l.decided))
 	}

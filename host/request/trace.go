@@ -12,51 +12,51 @@ import (
 // after a Request refers to it. Nil means no span, or one that is not sampled.
 type Trace struct{ journal.TraceContext }
 
-// Recorded returns the trace context that the record of a request stores; nil
+// ForRecord returns the trace context that the record of a request stores; nil
 // if there is no span or the cluster version does not store traces yet.
-func (t *Trace) Recorded(level sharding.ClusterVersion) *journal.TraceContext {
-	if t == nil || level < sharding.VersionRecordTrace {
+func (t *Trace) ForRecord(version sharding.ClusterVersion) *journal.TraceContext {
+	if t == nil || version < sharding.VersionRecordTrace {
 		return nil
 	}
 	return &t.TraceContext
 }
 
-// Logged appends the keys and values trace_id and span_id, in hexadecimal, to
+// LogAttributes appends the keys and values trace_id and span_id, in hexadecimal, to
 // the attributes of a log line. Without a span it returns the attributes
 // unchanged.
-func (t *Trace) Logged(attributes ...any) []any {
+func (t *Trace) LogAttributes(attributes ...any) []any {
 	if t == nil {
 		return attributes
 	}
 	return append(attributes, "trace_id", hex.EncodeToString(t.TraceContext.Trace[:]), "span_id", hex.EncodeToString(t.Span[:]))
 }
 
-// Visit has the times of a request's stages at its executor. Times of stages
+// CallTimes has the times of a request's stages at its executor. Times of stages
 // that it did not reach are zero.
-type Visit struct {
+type CallTimes struct {
 	Since, Loaded, Began, Ended time.Time
 	Module                      *journal.Digest // of the guest; nil if no guest was called
 }
 
 // Leave clears what the executor stored in a request that is decided, except
 // the times of its stages.
-func (l *LaneState) Leave() {
-	*l = LaneState{Since: l.Since, loaded: l.loaded, began: l.began, decided: l.decided, module: l.module}
+func (l *ExecutorState) Leave() {
+	*l = ExecutorState{Since: l.Since, loaded: l.loaded, began: l.began, decided: l.decided, module: l.module}
 }
 
-// Visit returns when the executor received the request, when its entity was in
+// CallTimes returns when the executor received the request, when its entity was in
 // memory if the request had to wait for that, and when the guest call began and
 // ended. A time before Since belongs to an earlier attempt.
-func (l *LaneState) Visit() Visit {
-	return Visit{l.Since, l.loaded, l.began, l.decided, l.module}
+func (l *ExecutorState) CallTimes() CallTimes {
+	return CallTimes{l.Since, l.loaded, l.began, l.decided, l.module}
 }
 
-// Loaded records, for all queued requests whose traces are sampled, that their
+// RecordLoad records, for all queued requests whose traces are sampled, that their
 // entity is now in memory.
-func (q *Queue) Loaded(now time.Time) {
-	for n, r := 0, q.last; n < q.len; n, r = n+1, r.Lane.Next {
+func (q *Queue) RecordLoad(now time.Time) {
+	for n, r := 0, q.last; n < q.len; n, r = n+1, r.Exec.Next {
 		if r.Trace != nil {
-			r.Lane.loaded = now
+			r.Exec.loaded = now
 		}
 	}
 }

@@ -22,8 +22,8 @@ func WithProcessor(ctx context.Context, p *Processor) context.Context {
 	return context.WithValue(ctx, processorKey{}, p)
 }
 
-// Processed adds processor time to the context's Processor, if it has one.
-func Processed(ctx context.Context, spent time.Duration) {
+// AddProcessorTime adds processor time to the context's Processor, if it has one.
+func AddProcessorTime(ctx context.Context, spent time.Duration) {
 	if p, ok := ctx.Value(processorKey{}).(*Processor); ok {
 		p.spent.Add(int64(spent))
 	}

@@ -186,7 +186,7 @@ func (w *model) breakLink(node int, silent bool) {
 			if c.link != w.links[node] {
 				continue // given up before
 			}
-			out = append(out, op{copyOf: c, result: request.Result{Err: request.ErrMayComeThrough}})
+			out = append(out, op{copyOf: c, result: request.Result{Err: request.ErrMayStillApply}})
 		}
 		w.late[node], w.wire[node] = w.wire[node], nil
 	}

@@ -30,7 +30,7 @@ type Local interface {
 // submission order of requests to the same entity. A request that certainly did
 // not run fails with an error that wraps request.ErrUnreachable; one that may
 // have run fails with request.ErrOutcomeUnknown, or with
-// request.ErrMayComeThrough if it may still run later. Once the connection has
+// request.ErrMayStillApply if it may still run later. Once the connection has
 // made a request of a shard fail, Remote also fails every request of that shard
 // with the same or a lower Route.Round that is submitted afterwards, because it
 // could overtake the failed one.

@@ -24,7 +24,7 @@ func comesBack(q *request.Request) bool {
 	case request.ResendSameID:
 		q.Route.Unknown = q.Route.Unknown || q.Kind.HasID()
 		q.Again = q.Again || q.Kind.HasID()
-		q.Route.UnderWay = q.Route.UnderWay || q.Kind.HasID() && errors.Is(err, request.ErrMayComeThrough)
+		q.Route.UnderWay = q.Route.UnderWay || q.Kind.HasID() && errors.Is(err, request.ErrMayStillApply)
 		return true
 	case request.Resend:
 		return true
@@ -60,7 +60,7 @@ func settled(err error, underWay bool) bool {
 // outcome.
 func byLeader(err error) bool {
 	r := request.RetryOf(err)
-	return r != request.ToldByAny && r != request.ResendElsewhere
+	return r != request.ReportErrorOfAny && r != request.ResendElsewhere
 }
 
 // hintOf returns the leader that an error names, or "".

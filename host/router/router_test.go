@@ -349,7 +349,7 @@ func TestUnknownOutcomeIsSentAgain(t *testing.T) {
 				s.answer["n2"] = func(q *request.Request) request.Result {
 					if attempts++; attempts < 3 {
 						if attempts == 1 && strings.HasSuffix(c.name, "there") {
-							return request.Result{Err: request.ErrMayComeThrough}
+							return request.Result{Err: request.ErrMayStillApply}
 						}
 						return request.Result{Err: request.ErrOutcomeUnknown}
 					}

@@ -28,7 +28,7 @@ func (s *moduleService) unservedTimers(ctx context.Context, entityType string, m
 	if i < 0 || is.EntityTypes[i].Commands == nil {
 		return nil // the manifest lists no commands: the guest accepts any name
 	}
-	found, err := s.timers.Unserved(ctx, entityType, func(command string) bool {
+	found, err := s.timers.FindUnserved(ctx, entityType, func(command string) bool {
 		return slices.ContainsFunc(is.EntityTypes[i].Commands, func(c manifest.Named) bool { return c.Name == command })
 	})
 	if err != nil {

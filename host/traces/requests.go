@@ -73,7 +73,7 @@ func (run *requestSpan) name(r *request.Request) {
 		run.span.SetAttributes(keyCommandID.String(string(r.ID)))
 	}
 	after := r.Trace.Flags & journal.TraceAfterTimer
-	r.Trace = taken(run.span.SpanContext())
+	r.Trace = traceOf(run.span.SpanContext())
 	r.Trace.Flags |= after
 }
 
@@ -85,7 +85,7 @@ type running struct {
 }
 
 func (t *Requests) begin(r *request.Request) {
-	what, asked := keyCommand, given(&r.Trace.TraceContext)
+	what, asked := keyCommand, spanContextOf(&r.Trace.TraceContext)
 	if r.Kind == request.Query || r.Kind == request.StaleQuery {
 		what = keyQuery
 	}
@@ -118,7 +118,7 @@ func (run *running) Complete(r *request.Request) {
 }
 
 func (run *requestSpan) end(r *request.Request, now time.Time) {
-	v := r.Lane.Visit()
+	v := r.Exec.CallTimes()
 	if !v.Since.IsZero() && !v.Began.Before(v.Since) {
 		run.child("queue", v.Since, v.Began)
 		if v.Loaded.After(v.Since) && !v.Loaded.After(v.Began) {
@@ -140,7 +140,7 @@ func (run *requestSpan) end(r *request.Request, now time.Time) {
 		run.span.SetAttributes(keyRejected.String(rejected.Code))
 	} else {
 		run.span.SetAttributes(keyError.String(res.Err.Error()))
-		if failed(res.Err) {
+		if isFault(res.Err) {
 			run.span.SetStatus(codes.Error, res.Err.Error())
 		}
 	}
@@ -152,10 +152,10 @@ func (run *requestSpan) child(name string, from, to time.Time, about ...attribut
 	span.End(trace.WithTimestamp(to))
 }
 
-// failed reports whether an error is a fault of a guest or of the system. An
+// isFault reports whether an error is a fault of a guest or of the system. An
 // invalid request, a redirect to another node, or a timer that was set again is
 // not a fault.
-func failed(err error) bool {
+func isFault(err error) bool {
 	if errors.Is(err, timers.ErrStale) {
 		return false
 	}

@@ -67,10 +67,10 @@ func TestRequestsHaveSpans(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
 	q, l, spans := world(func(r *request.Request) {
 		var waiting request.Queue
-		r.Lane.Since = at
+		r.Exec.Since = at
 		waiting.Push(r)
-		waiting.Loaded(at.Add(time.Second))
-		r.Lane.Visited(nil, &journal.Digest{7}, at.Add(2*time.Second), at.Add(4*time.Second))
+		waiting.RecordLoad(at.Add(time.Second))
+		r.Exec.RecordCall(nil, &journal.Digest{7}, at.Add(2*time.Second), at.Add(4*time.Second))
 		r.Result = request.Result{Sequence: 7, Fuel: 300}
 	})
 	w := &waiter{}
@@ -120,8 +120,8 @@ func TestRequestsHaveSpans(t *testing.T) {
 func TestOutcomesOfSpans(t *testing.T) {
 	at := time.Now().Add(-time.Minute)
 	ran := func(r *request.Request) {
-		r.Lane.Since = at
-		r.Lane.Visited(nil, &journal.Digest{7}, at.Add(time.Second), at.Add(2*time.Second))
+		r.Exec.Since = at
+		r.Exec.RecordCall(nil, &journal.Digest{7}, at.Add(time.Second), at.Add(2*time.Second))
 	}
 	for name, tt := range map[string]struct {
 		kind     request.Kind
@@ -137,10 +137,10 @@ func TestOutcomesOfSpans(t *testing.T) {
 		"stranger":  {request.Command, func(r *request.Request) { r.Result.Err = errors.New("what") }, codes.Error, "hostd.error", "what", nil},
 		"elsewhere": {request.Command, func(r *request.Request) { r.Result.Err = &sharding.NotLeaderError{Shard: 5} }, codes.Unset, "hostd.sequence", nil, nil},
 		"set again": {request.Command, func(r *request.Request) { r.Result.Err = timers.ErrStale }, codes.Unset, "hostd.error", timers.ErrStale.Error(), nil},
-		"repeated":  {request.Command, func(r *request.Request) { r.Lane.Since = at; r.Result.Duplicate = true }, codes.Unset, "hostd.duplicate", true, nil},
+		"repeated":  {request.Command, func(r *request.Request) { r.Exec.Since = at; r.Result.Duplicate = true }, codes.Unset, "hostd.duplicate", true, nil},
 		"earlier": {request.Command, func(r *request.Request) {
 			ran(r)
-			r.Lane.Since = at.Add(10 * time.Second)
+			r.Exec.Since = at.Add(10 * time.Second)
 			r.Result.Err = request.ErrBusy
 		}, codes.Unset, "hostd.error", request.ErrBusy.Error(), nil},
 		"query": {request.Query, ran, codes.Unset, "hostd.query", "place", []string{"queue", "guest"}},
@@ -173,7 +173,7 @@ func TestMessagesBeginTraces(t *testing.T) {
 	s := spans.Ended()[0]
 	c := s.SpanContext()
 	if s.Parent().IsValid() || c.TraceID() == asked.TraceContext.Trace || s.SpanKind() != trace.SpanKindConsumer ||
-		len(s.Links()) != 1 || !s.Links()[0].SpanContext.Equal(given(&asked.TraceContext)) {
+		len(s.Links()) != 1 || !s.Links()[0].SpanContext.Equal(spanContextOf(&asked.TraceContext)) {
 		t.Errorf("%v below %v, links %v", c, s.Parent(), s.Links())
 	}
 	if in := l.with[0]; in.Trace != c.TraceID() || in.Span != c.SpanID() {
@@ -201,7 +201,7 @@ func TestWhatTimersLedTo(t *testing.T) {
 	if s := spans.Ended()[0]; s.SpanContext().TraceFlags() != 1 || s.Links()[0].SpanContext.TraceFlags() != 1 {
 		t.Errorf("%v is linked to %v", s.SpanContext(), s.Links())
 	}
-	of := given(&asked.TraceContext).WithTraceFlags(trace.TraceFlags(fired.Flags))
+	of := spanContextOf(&asked.TraceContext).WithTraceFlags(trace.TraceFlags(fired.Flags))
 	if got := Of(trace.ContextWithSpanContext(context.Background(), of)); got == nil || *got != asked {
 		t.Errorf("a caller says that a timer led to its span, which is told as %+v", got)
 	}
@@ -242,7 +242,7 @@ func TestSpansOfContexts(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
-	c := given(&asked.TraceContext)
+	c := spanContextOf(&asked.TraceContext)
 	if got := Of(trace.ContextWithSpanContext(context.Background(), c)); got == nil || *got != asked {
 		t.Errorf("%+v", got)
 	}

@@ -16,15 +16,15 @@ func Of(ctx context.Context) *request.Trace {
 	if !c.IsSampled() || !c.IsValid() {
 		return nil
 	}
-	return taken(c)
+	return traceOf(c)
 }
 
-func taken(c trace.SpanContext) *request.Trace {
+func traceOf(c trace.SpanContext) *request.Trace {
 	return &request.Trace{TraceContext: journal.TraceContext{Trace: c.TraceID(), Span: c.SpanID(), Flags: uint8(c.TraceFlags()) &^ journal.TraceAfterTimer}}
 }
 
-// given is the inverse of taken. The span is marked as remote, so that nothing
+// spanContextOf is the inverse of taken. The span is marked as remote, so that nothing
 // is added to it.
-func given(c *journal.TraceContext) trace.SpanContext {
+func spanContextOf(c *journal.TraceContext) trace.SpanContext {
 	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: c.Trace, SpanID: c.Span, TraceFlags: trace.TraceFlags(c.Flags &^ journal.TraceAfterTimer), Remote: true})
 }

@@ -27,7 +27,7 @@ func (t *Timers) Fire(r *request.Request) timers.Span {
 		name = f.Timer.Name
 	}
 	ctx, span := t.tracer.Start(context.Background(), "entity "+r.Entity.Type+"/"+r.Name, trace.WithSpanKind(trace.SpanKindConsumer),
-		trace.WithLinks(trace.Link{SpanContext: given(&r.Trace.TraceContext)}),
+		trace.WithLinks(trace.Link{SpanContext: spanContextOf(&r.Trace.TraceContext)}),
 		trace.WithAttributes(keyType.String(r.Entity.Type), keyID.String(r.Entity.ID), keyCommand.String(r.Name), keyTimer.String(name)))
 	if !span.IsRecording() {
 		return nil

@@ -23,15 +23,15 @@ func TestTimersBeginTraces(t *testing.T) {
 	r := command(nil, &set)
 	r.Done = &timers.Firing{Timer: journal.Timer{Name: "remind", Trace: &asked.TraceContext}}
 	span := NewTimers(p.Tracer("test")).Fire(r)
-	r.Lane.Since = time.Now().Add(-time.Second)
-	r.Lane.Visited(nil, &journal.Digest{7}, r.Lane.Since.Add(time.Millisecond), r.Lane.Since.Add(2*time.Millisecond))
+	r.Exec.Since = time.Now().Add(-time.Second)
+	r.Exec.RecordCall(nil, &journal.Digest{7}, r.Exec.Since.Add(time.Millisecond), r.Exec.Since.Add(2*time.Millisecond))
 	r.Result = request.Result{Sequence: 3}
 	span.End(r)
 	ended := spans.Ended()
 	s := ended[len(ended)-1]
 	c := s.SpanContext()
 	if s.Name() != "entity order/place" || s.Parent().IsValid() || c.TraceID() == asked.TraceContext.Trace || s.SpanKind() != trace.SpanKindConsumer ||
-		len(s.Links()) != 1 || !s.Links()[0].SpanContext.Equal(given(&asked.TraceContext)) {
+		len(s.Links()) != 1 || !s.Links()[0].SpanContext.Equal(spanContextOf(&asked.TraceContext)) {
 		t.Errorf("%s, %v below %v, links %v", s.Name(), c, s.Parent(), s.Links())
 	}
 	if r.Trace == nil || r.Trace.Trace != c.TraceID() || r.Trace.Span != c.SpanID() || r.Trace.Flags != 1|journal.TraceAfterTimer {

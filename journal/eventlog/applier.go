@@ -15,7 +15,7 @@ import (
 
 // AppliedSink receives the results of applied entries, in order per shard, from
 // the applying goroutine. It must not block. It may keep the slice.
-type AppliedSink interface{ Applied([]Verdict) }
+type AppliedSink interface{ OnApplied([]Verdict) }
 
 // ApplierOptions configure an Applier. Zero fields get the default.
 type ApplierOptions struct {
@@ -359,7 +359,7 @@ func (a *Applier) drain() (empty bool) {
 			return false
 		}
 		if len(verdicts) > 0 {
-			a.opts.Sink.Applied(verdicts)
+			a.opts.Sink.OnApplied(verdicts)
 		}
 		*w = queuedWork{}
 	}

@@ -8,7 +8,7 @@ import (
 // InstalledSink is an AppliedSink that is also notified when a snapshot has
 // replaced a shard's state. The following results are for entries after the
 // snapshot's index.
-type InstalledSink interface{ Installed(Installed) }
+type InstalledSink interface{ OnInstalled(Installed) }
 
 // Drop ends the shard's generation on this node after all entries passed to
 // Apply before; next is the following generation. The old data is deleted in
@@ -50,10 +50,10 @@ func (a *Applier) work() {
 	}
 	if s.Installed != nil {
 		if sink, ok := a.opts.Sink.(InstalledSink); ok {
-			sink.Installed(*s.Installed)
+			sink.OnInstalled(*s.Installed)
 		}
 	}
 	if len(s.Verdicts) > 0 {
-		a.opts.Sink.Applied(s.Verdicts)
+		a.opts.Sink.OnApplied(s.Verdicts)
 	}
 }

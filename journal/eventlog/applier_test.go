@@ -23,7 +23,7 @@ type collector struct {
 	verdicts map[sharding.ShardID][]eventlog.Verdict
 }
 
-func (c *collector) Applied(vs []eventlog.Verdict) {
+func (c *collector) OnApplied(vs []eventlog.Verdict) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.verdicts == nil {

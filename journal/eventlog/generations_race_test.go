@@ -104,7 +104,7 @@ type installs struct {
 	n atomic.Int64
 }
 
-func (s *installs) Installed(eventlog.Installed) { s.n.Add(1) }
+func (s *installs) OnInstalled(eventlog.Installed) { s.n.Add(1) }
 
 // readGeneration reads everything about an entity and reports whether that was
 // possible.

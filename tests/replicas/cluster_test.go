@@ -16,7 +16,7 @@ func newCluster(t *testing.T, seed uint64) (*world, *load) {
 	return w, newLoad(w)
 }
 
-// cutOff truncates the log of the shard's leader until a follower that lacks an
+// isCutOff truncates the log of the shard's leader until a follower that lacks an
 // entry that is applied now needs a snapshot.
 func (l *load) cutOff(s sharding.ShardID) {
 	l.w.t.Helper()

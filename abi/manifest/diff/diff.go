@@ -38,7 +38,7 @@ func Of(old, now *manifest.Manifest) []Change {
 		d.types(was, is)
 	}
 	for i := range now.EntityTypes {
-		if name := now.EntityTypes[i].Name; !served(old, name) {
+		if name := now.EntityTypes[i].Name; !servesType(old, name) {
 			d.entityType = name
 			d.add("", "the type is new", false)
 		}
@@ -46,7 +46,7 @@ func Of(old, now *manifest.Manifest) []Change {
 	return d.changes
 }
 
-func served(m *manifest.Manifest, name string) bool {
+func servesType(m *manifest.Manifest, name string) bool {
 	_, _, ok := m.Type(name)
 	return ok
 }
@@ -78,8 +78,8 @@ func (d *differ) types(was, is *manifest.EntityType) {
 	if was.Singleton != is.Singleton {
 		d.add("", fmt.Sprintf("singleton was %v and is %v", was.Singleton, is.Singleton), true)
 	}
-	d.named("command", was.Commands, is.Commands)
-	d.named("query", was.Queries, is.Queries)
+	d.compareNames("command", was.Commands, is.Commands)
+	d.compareNames("query", was.Queries, is.Queries)
 	d.events(was.Events, is.Events)
 	d.schema("state", was.State, is.State, stored)
 	d.states(was, is)
@@ -106,9 +106,9 @@ func (d *differ) states(was, is *manifest.EntityType) {
 	}
 }
 
-// named compares commands or queries. A manifest without a list accepts any
+// compareNames compares commands or queries. A manifest without a list accepts any
 // name.
-func (d *differ) named(kind string, was, is []manifest.Named) {
+func (d *differ) compareNames(kind string, was, is []manifest.Named) {
 	switch {
 	case was == nil && is == nil:
 		return

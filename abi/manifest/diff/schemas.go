@@ -76,15 +76,15 @@ func (d *differ) schema(where string, was, is json.RawMessage, u use) {
 		}
 		d.seen[p] = true
 	}
-	d.allowed(where, "type", typesOf(a), typesOf(b), u)
-	d.allowed(where, "value", valuesOf(a), valuesOf(b), u)
+	d.compareAllowed(where, "type", typesOf(a), typesOf(b), u)
+	d.compareAllowed(where, "value", valuesOf(a), valuesOf(b), u)
 	d.properties(where, a, b, u)
 	if a["items"] != nil || b["items"] != nil {
 		d.schema(where+"[]", a["items"], b["items"], u)
 	}
 	for _, keyword := range slices.Sorted(maps.Keys(union(a, b))) {
 		if !compared[keyword] && !same(a[keyword], b[keyword]) {
-			d.add(where, fmt.Sprintf("%s was %s and is %s", keyword, shown(a[keyword]), shown(b[keyword])), !remarks[keyword])
+			d.add(where, fmt.Sprintf("%s was %s and is %s", keyword, formatValue(a[keyword]), formatValue(b[keyword])), !remarks[keyword])
 		}
 	}
 }
@@ -105,8 +105,8 @@ func union(a, b map[string]json.RawMessage) map[string]json.RawMessage {
 	return all
 }
 
-// allowed compares lists of allowed values; nil allows everything.
-func (d *differ) allowed(where, what string, was, is []string, u use) {
+// compareAllowed compares lists of allowed values; nil allows everything.
+func (d *differ) compareAllowed(where, what string, was, is []string, u use) {
 	if was == nil && is == nil {
 		return
 	}
@@ -159,7 +159,7 @@ func valuesOf(s map[string]json.RawMessage) []string {
 	}
 	out := make([]string, len(values))
 	for i, v := range values {
-		out[i] = shown(v)
+		out[i] = formatValue(v)
 	}
 	return out
 }
@@ -193,13 +193,13 @@ func (d *differ) properties(where string, a, b map[string]json.RawMessage, u use
 			d.add(where+"."+name, "the field is not required any more", u.gives)
 		}
 	}
-	if closed(a) != closed(b) {
-		d.add(where, "other fields are "+map[bool]string{true: "refused", false: "allowed"}[closed(b)], closed(b) && u.takes)
+	if isClosed(a) != isClosed(b) {
+		d.add(where, "other fields are "+map[bool]string{true: "refused", false: "allowed"}[isClosed(b)], isClosed(b) && u.takes)
 	}
 }
 
-// closed reports whether an object may have only the named members.
-func closed(s map[string]json.RawMessage) bool {
+// isClosed reports whether an object may have only the named members.
+func isClosed(s map[string]json.RawMessage) bool {
 	return string(bytes.TrimSpace(s["additionalProperties"])) == "false"
 }
 
@@ -209,10 +209,10 @@ func requiredOf(s map[string]json.RawMessage) (names []string) {
 	return slices.Compact(names)
 }
 
-func same(a, b json.RawMessage) bool { return shown(a) == shown(b) }
+func same(a, b json.RawMessage) bool { return formatValue(a) == formatValue(b) }
 
-// shown returns a value as JSON in canonical form.
-func shown(v json.RawMessage) string {
+// formatValue returns a value as JSON in canonical form.
+func formatValue(v json.RawMessage) string {
 	if v == nil {
 		return "absent"
 	}

@@ -186,7 +186,7 @@ func (d *Driver[S]) When(command string, payload any) *Result[S] {
 	d.t.Helper()
 	d.commands++
 	if code, why := d.refusal(command, payload); code != "" {
-		return d.refused(command, code, why)
+		return d.rejectionResult(command, code, why)
 	}
 	id := d.commandID
 	if d.commandID = ""; id == "" {
@@ -220,9 +220,9 @@ func (d *Driver[S]) When(command string, payload any) *Result[S] {
 	return r
 }
 
-// refused returns the result of a command that the host rejects without calling
+// rejectionResult returns the result of a command that the host rejects without calling
 // the entity.
-func (d *Driver[S]) refused(name, code, why string) *Result[S] {
+func (d *Driver[S]) rejectionResult(name, code, why string) *Result[S] {
 	r := &Result[S]{driver: d, t: d.t, name: name}
 	r.output.Rejected, r.output.Reject.Code, r.output.Reject.Message = true, []byte(code), []byte(why)
 	return r
@@ -240,7 +240,7 @@ func (d *Driver[S]) refusal(command string, payload any) (code, why string) {
 	case d.source.Kind == abi.SourceTimer:
 		return "", "" // the entity itself has set the timer
 	}
-	if why = d.forms.refuses(d.forms.commands, command, d.encode(payload), d.source.Kind == abi.SourceEntity); why != "" {
+	if why = d.forms.refusal(d.forms.commands, command, d.encode(payload), d.source.Kind == abi.SourceEntity); why != "" {
 		return hostd.CodeInvalidPayload, why
 	}
 	return "", ""
@@ -256,12 +256,12 @@ func (d *Driver[S]) settle(r *Result[S], before []byte) {
 	after := d.snapshot(live)
 	if !r.output.Rejected {
 		for _, event := range r.output.Events {
-			wrote(d.t, "event "+string(event.Type), d.forms.occurred[string(event.Type)], event.Payload)
+			requireSchema(d.t, "event "+string(event.Type), d.forms.events[string(event.Type)], event.Payload)
 		}
 		if len(r.output.Reply) > 0 {
-			wrote(d.t, "the reply of "+r.name, d.forms.replies[r.name], r.output.Reply)
+			requireSchema(d.t, "the reply of "+r.name, d.forms.replies[r.name], r.output.Reply)
 		}
-		wrote(d.t, "the state after "+r.name, d.forms.state, after)
+		requireSchema(d.t, "the state after "+r.name, d.forms.state, after)
 	}
 	switch {
 	case r.output.Rejected && len(r.output.Events) > 0:
@@ -308,8 +308,8 @@ func (d *Driver[S]) compare(name string, after []byte) {
 // Query runs a query. The payload is as for When.
 func (d *Driver[S]) Query(query string, payload any) *Result[S] {
 	d.t.Helper()
-	if why := d.forms.refuses(d.forms.queries, query, d.encode(payload), false); why != "" {
-		return d.refused(query, hostd.CodeInvalidPayload, why)
+	if why := d.forms.refusal(d.forms.queries, query, d.encode(payload), false); why != "" {
+		return d.rejectionResult(query, hostd.CodeInvalidPayload, why)
 	}
 	before := d.snapshot(live)
 	r := d.result(query, d.guest.Query(live, append(d.request(query, payload), d.principal...)), abi.QueryOnly)
@@ -317,7 +317,7 @@ func (d *Driver[S]) Query(query string, payload any) *Result[S] {
 		d.t.Errorf("query %s changed the state\nfrom %s\nto   %s", query, before, after)
 	}
 	if !r.output.Rejected && len(r.output.Reply) > 0 {
-		wrote(d.t, "the reply of "+query, d.forms.answers[query], r.output.Reply)
+		requireSchema(d.t, "the reply of "+query, d.forms.answers[query], r.output.Reply)
 	}
 	return r
 }

@@ -75,7 +75,7 @@ func record(f func(t testing.TB)) (text string) {
 	return r.text
 }
 
-func TestDriverSeesFaults(t *testing.T) {
+func TestDriverDetectsFaultyEntities(t *testing.T) {
 	for fault, want := range map[string]string{
 		"impure":   "the live state is not what its history gives",
 		"beside":   "the live state is not what its history gives",
@@ -96,7 +96,7 @@ func TestDriverSeesFaults(t *testing.T) {
 	}
 }
 
-func TestExpectationsFail(t *testing.T) {
+func TestUnmetExpectationsFail(t *testing.T) {
 	for name, c := range map[string]struct {
 		check func(*Driver[state])
 		want  string

@@ -10,10 +10,10 @@ import (
 
 // forms are the schemas of an entity type, from its module's manifest.
 type forms struct {
-	checked                    bool // the host checks payloads against them
-	commands, queries          map[string]*schema.Schema
-	replies, answers, occurred map[string]*schema.Schema // of commands, of queries, events
-	state                      *schema.Schema
+	checked                  bool // the host checks payloads against them
+	commands, queries        map[string]*schema.Schema
+	replies, answers, events map[string]*schema.Schema // of commands, of queries, events
+	state                    *schema.Schema
 }
 
 // formsOf compiles the schemas of a guest's types, by type, and fails the test
@@ -48,15 +48,15 @@ func formsOf(t testing.TB, guest *hostd.Guest) map[string]*forms {
 			f.queries[q.Name], f.answers[q.Name] = compile(q.Schema), compile(q.Reply)
 		}
 		for _, e := range about.Events {
-			f.occurred[e.Type] = compile(e.Schema)
+			f.events[e.Type] = compile(e.Schema)
 		}
 		out[about.Name] = f
 	}
 	return out
 }
 
-// unfit returns how a payload fails its schema; empty if it matches.
-func unfit(s *schema.Schema, payload []byte, open bool) string {
+// schemaMismatch returns how a payload fails its schema; empty if it matches.
+func schemaMismatch(s *schema.Schema, payload []byte, open bool) string {
 	if s == nil {
 		return ""
 	}
@@ -77,20 +77,20 @@ func unfit(s *schema.Schema, payload []byte, open bool) string {
 	return text
 }
 
-// refuses returns why the host rejects a payload of a query or a command. open
+// refusal returns why the host rejects a payload of a query or a command. open
 // is for messages between entities, in which unknown members are allowed.
-func (f *forms) refuses(of map[string]*schema.Schema, name string, payload []byte, open bool) string {
+func (f *forms) refusal(of map[string]*schema.Schema, name string, payload []byte, open bool) string {
 	if !f.checked {
 		return ""
 	}
-	return unfit(of[name], payload, open)
+	return schemaMismatch(of[name], payload, open)
 }
 
-// wrote fails the test if an encoded payload does not match its schema, because
+// requireSchema fails the test if an encoded payload does not match its schema, because
 // clients rely on the schema.
-func wrote(t testing.TB, what string, s *schema.Schema, payload []byte) {
+func requireSchema(t testing.TB, what string, s *schema.Schema, payload []byte) {
 	t.Helper()
-	if text := unfit(s, payload, false); text != "" {
+	if text := schemaMismatch(s, payload, false); text != "" {
 		t.Errorf("%s does not fit the schema that the manifest has of it: %s\n%s", what, text, payload)
 	}
 }

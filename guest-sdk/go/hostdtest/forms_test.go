@@ -42,9 +42,9 @@ func formed(options ...hostd.Option) *hostd.Type[state] {
 	return e
 }
 
-// TestPayloadsAreHeldToSchemas checks payloads as a host does, which exempts
+// TestPayloadsAreValidatedAgainstSchemas checks payloads as a host does, which exempts
 // those of timers.
-func TestPayloadsAreHeldToSchemas(t *testing.T) {
+func TestPayloadsAreValidatedAgainstSchemas(t *testing.T) {
 	d := New(t, formed())
 	for payload, why := range map[string]string{
 		`{"n":0}`: "n: is less than 1", `{"m":1}`: `unknown member "m"`, `{"n":1,"kind":"c"}`: `kind: is none of "a", "b"`, `{`: "is not JSON text", ``: "is null, not an object",
@@ -70,9 +70,9 @@ func TestPayloadsAreHeldToSchemas(t *testing.T) {
 	}
 }
 
-// TestWhatIsWrittenFitsItsSchema checks that a test fails if the entity's
+// TestReplyThatViolatesItsSchemaFails checks that a test fails if the entity's
 // replies do not match its manifest.
-func TestWhatIsWrittenFitsItsSchema(t *testing.T) {
+func TestReplyThatViolatesItsSchemaFails(t *testing.T) {
 	r := &recorder{TB: t}
 	New(r, formed()).When("lie", nil)
 	if !strings.Contains(r.text, "the reply of lie does not fit the schema that the manifest has of it: is: is a number, not a string") {

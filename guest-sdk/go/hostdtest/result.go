@@ -41,7 +41,7 @@ func (r *Result[S]) Output() *abi.Output { return &r.output }
 // Events checks that the command was accepted and emitted exactly these events.
 func (r *Result[S]) Events(want ...any) *Result[S] {
 	r.t.Helper()
-	r.accepted()
+	r.requireAccepted()
 	if len(r.output.Events) != len(want) {
 		r.t.Errorf("%s emitted %d events, want %d: %s", r.name, len(r.output.Events), len(want), r.list())
 		return r
@@ -62,7 +62,7 @@ func (r *Result[S]) Events(want ...any) *Result[S] {
 // order.
 func (r *Result[S]) Sends(want ...Send) *Result[S] {
 	r.t.Helper()
-	r.accepted()
+	r.requireAccepted()
 	if len(r.output.Sends) != len(want) {
 		r.t.Errorf("%s made %d sends, want %d", r.name, len(r.output.Sends), len(want))
 		return r
@@ -99,7 +99,7 @@ func (r *Result[S]) list() string {
 // or bytes as for Driver.When.
 func (r *Result[S]) Reply(want any) *Result[S] {
 	r.t.Helper()
-	r.accepted()
+	r.requireAccepted()
 	if want := r.driver.encode(want); !bytes.Equal(r.output.Reply, want) {
 		r.t.Errorf("%s replied %s, want %s", r.name, r.output.Reply, want)
 	}
@@ -135,7 +135,7 @@ func (r *Result[S]) Tags(event int, want ...string) *Result[S] {
 	return r
 }
 
-func (r *Result[S]) accepted() {
+func (r *Result[S]) requireAccepted() {
 	r.t.Helper()
 	if r.output.Rejected {
 		r.t.Errorf("%s was rejected with %s: %s", r.name, r.output.Reject.Code, r.output.Reject.Message)

@@ -38,10 +38,10 @@ func to(entityType, id string) map[string]string {
 	return map[string]string{"Type": entityType, "ID": id, "Command": "hear"}
 }
 
-// TestWorldHoldsTypesToWhomTheySendTo checks that a send to a type that Sends
+// TestWorldEnforcesSendsAndAcceptsFrom checks that a send to a type that Sends
 // does not list fails the test, and that a message from a type that AcceptsFrom
 // does not list is rejected.
-func TestWorldHoldsTypesToWhomTheySendTo(t *testing.T) {
+func TestWorldEnforcesSendsAndAcceptsFrom(t *testing.T) {
 	types := func() []hostd.Registration {
 		return []hostd.Registration{
 			teller("a", hostd.Sends("b-*"), hostd.AcceptsFrom("b-1")), teller("b-1", hostd.Sends()), teller("b-2", hostd.AcceptsFrom("c")), teller("c"),
@@ -77,8 +77,8 @@ func TestWorldHoldsTypesToWhomTheySendTo(t *testing.T) {
 	}
 }
 
-// TestDriverHoldsTypesToWhomTheySendTo checks the same for the driver.
-func TestDriverHoldsTypesToWhomTheySendTo(t *testing.T) {
+// TestDriverEnforcesSendsAndAcceptsFrom checks the same for the driver.
+func TestDriverEnforcesSendsAndAcceptsFrom(t *testing.T) {
 	made := func(t testing.TB) *Driver[state] {
 		return New(t, teller("a", hostd.Sends("b"), hostd.AcceptsFrom("b")))
 	}

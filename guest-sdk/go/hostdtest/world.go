@@ -139,7 +139,7 @@ func (w *World) Command(entityType, id, command string, payload any) Outcome {
 		return Outcome{Rejected: true, Code: CodeInternal, Message: "the command is internal"}
 	}
 	text := w.encode(payload)
-	if why := w.types[entityType].forms.refuses(w.types[entityType].forms.commands, command, text, false); why != "" {
+	if why := w.types[entityType].forms.refusal(w.types[entityType].forms.commands, command, text, false); why != "" {
 		return Outcome{Rejected: true, Code: hostd.CodeInvalidPayload, Message: why}
 	}
 	return w.run(name{entityType, id}, command, text, abi.Source{Kind: abi.SourceClient})
@@ -224,7 +224,7 @@ func (w *World) deliver(s *Sent) {
 		w.answer(s, to, Outcome{Rejected: true, Code: "not_found", Message: "the entity type has no such command"})
 		return
 	}
-	if why := typ.forms.refuses(typ.forms.commands, s.Command, s.Payload, true); why != "" {
+	if why := typ.forms.refusal(typ.forms.commands, s.Command, s.Payload, true); why != "" {
 		w.answer(s, to, Outcome{Rejected: true, Code: hostd.CodeInvalidPayload, Message: why})
 		return
 	}

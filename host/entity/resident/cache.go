@@ -13,7 +13,7 @@ package resident
 type Cache[E Member[E]] struct {
 	window, probation, protected list[E]
 	count                        int // in the lists
-	apart                        int // hibernated: they count for the sketch, but are in no list
+	hibernated                   int // hibernated: they count for the sketch, but are in no list
 	often                        sketch
 }
 
@@ -98,7 +98,7 @@ func (c *Cache[E]) move(e E, to Segment) {
 // Add adds an entity that is in no list.
 func (c *Cache[E]) Add(e E) {
 	c.count++
-	c.often.fit(c.count + c.apart)
+	c.often.reserve(c.count + c.hibernated)
 	c.often.increment(e.Key())
 	c.move(e, inWindow)
 	for c.window.len > 1+c.count/100 {
@@ -112,28 +112,28 @@ func (c *Cache[E]) Remove(e E) {
 		return
 	}
 	c.move(e, outside)
-	if c.count--; c.count+c.apart == 0 {
+	if c.count--; c.count+c.hibernated == 0 {
 		c.often = sketch{} // no entity is left to compare
 	}
 }
 
-// SetApart removes a hibernated entity from the lists. It continues to count,
+// SetHibernated removes a hibernated entity from the lists. It continues to count,
 // because it is still in memory.
-func (c *Cache[E]) SetApart(e E) {
-	c.apart++
+func (c *Cache[E]) SetHibernated(e E) {
+	c.hibernated++
 	c.Remove(e)
 }
 
 // PutBack returns an entity that was set apart to the lists.
 func (c *Cache[E]) PutBack(e E) {
-	c.apart--
+	c.hibernated--
 	c.count++
 	c.move(e, inProbation)
 }
 
-// DropApart forgets one entity that was set apart.
-func (c *Cache[E]) DropApart() {
-	if c.apart--; c.count+c.apart == 0 {
+// DropHibernated forgets one entity that was set apart.
+func (c *Cache[E]) DropHibernated() {
+	if c.hibernated--; c.count+c.hibernated == 0 {
 		c.often = sketch{}
 	}
 }
@@ -168,14 +168,14 @@ func (c *Cache[E]) Victim() E {
 	return candidate
 }
 
-func (c *Cache[E]) ForgetApart() { c.apart = 0 }
+func (c *Cache[E]) ForgetHibernated() { c.hibernated = 0 }
 
 // Count is the number of entities in the lists, without those that are set
 // apart.
 func (c *Cache[E]) Count() int { return c.count }
 
-// Apart is the number of entities that are set apart.
-func (c *Cache[E]) Apart() int { return c.apart }
+// HibernatedCount is the number of entities that are set apart.
+func (c *Cache[E]) HibernatedCount() int { return c.hibernated }
 
 // Estimate returns about how often the entity with this key was used recently.
 func (c *Cache[E]) Estimate(key uint32) uint64 { return c.often.estimate(key) }
@@ -188,8 +188,8 @@ type sketch struct {
 	added int
 }
 
-// fit makes room for the given number of keys. A larger sketch starts empty.
-func (s *sketch) fit(keys int) {
+// reserve makes room for the given number of keys. A larger sketch starts empty.
+func (s *sketch) reserve(keys int) {
 	if keys <= len(s.words) {
 		return
 	}

@@ -89,9 +89,9 @@ var traces = []struct {
 	{"zipf 1.01 with scans in 5%", 1.01, true, 5_000, 4},
 }
 
-// TestCacheKeepsWhatIsAskedFor checks that the cache has a higher hit rate than
+// TestCacheBeatsLRUOnSkewedTraces checks that the cache has a higher hit rate than
 // LRU on skewed traces.
-func TestCacheKeepsWhatIsAskedFor(t *testing.T) {
+func TestCacheBeatsLRUOnSkewedTraces(t *testing.T) {
 	for _, tt := range traces {
 		keys := trace(tt.skew, tt.scan, 400_000)
 		tiny, least := hits(&Cache[*member]{}, keys, tt.room), hits(&lru{}, keys, tt.room)
@@ -102,8 +102,8 @@ func TestCacheKeepsWhatIsAskedFor(t *testing.T) {
 	}
 }
 
-// TestCacheForgetsOldFame checks that formerly popular entities are evicted.
-func TestCacheForgetsOldFame(t *testing.T) {
+// TestCacheEvictsFormerlyPopularEntities checks that formerly popular entities are evicted.
+func TestCacheEvictsFormerlyPopularEntities(t *testing.T) {
 	var keys []int
 	rng := rand.New(rand.NewPCG(3, 4))
 	for phase := range 4 {
@@ -116,9 +116,9 @@ func TestCacheForgetsOldFame(t *testing.T) {
 	}
 }
 
-// TestCacheListsAgree checks after random operations that every entity is in
+// TestCacheListsAreConsistent checks after random operations that every entity is in
 // exactly one list, and that there is a victim until the cache is empty.
-func TestCacheListsAgree(t *testing.T) {
+func TestCacheListsAreConsistent(t *testing.T) {
 	var c Cache[*member]
 	rng := rand.New(rand.NewPCG(5, 6))
 	nodes := make([]*member, 300)

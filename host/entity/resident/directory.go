@@ -23,7 +23,7 @@ const (
 	partBits   = 8
 )
 
-// partOf returns the part that a key belongs to.
+// sendsPerRead returns the part that a key belongs to.
 func partOf(key uint32) int { return int(key >> (32 - partBits)) }
 
 const leastSlots = 8

@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestDirectoryAgreesWithAMap adds and removes entities, many of them with
+// TestDirectoryMatchesMap adds and removes entities, many of them with
 // equal keys, and looks up all of them.
-func TestDirectoryAgreesWithAMap(t *testing.T) {
+func TestDirectoryMatchesMap(t *testing.T) {
 	for seed := range uint64(20) {
 		rnd := rand.New(rand.NewPCG(seed, 4))
 		var d Directory[*member]
@@ -50,10 +50,10 @@ func TestDirectoryAgreesWithAMap(t *testing.T) {
 	}
 }
 
-// TestLargeDirectoriesFallIntoParts checks that no part has more slots than its
+// TestLargeDirectorySplitsIntoParts checks that no part has more slots than its
 // share, so that growing one visits few entities, that all entities are found,
 // and that an empty directory keeps no memory.
-func TestLargeDirectoriesFallIntoParts(t *testing.T) {
+func TestLargeDirectorySplitsIntoParts(t *testing.T) {
 	const entities = 200_000
 	var d Directory[*member]
 	all := make([]*member, entities)

@@ -62,9 +62,9 @@ func TestSketchBoundsItsError(t *testing.T) {
 	}
 }
 
-// TestHeatFollowsTheLoad checks that the busiest entities come first and that
+// TestHeatReportsRecentLoad checks that the busiest entities come first and that
 // old load is forgotten after two windows.
-func TestHeatFollowsTheLoad(t *testing.T) {
+func TestHeatReportsRecentLoad(t *testing.T) {
 	var h Heat
 	now := int64(1e18)
 	load := func(hot int, seconds int) {

@@ -29,8 +29,8 @@ func (l *Idle[E]) First() E { return l.first }
 // Next is the first entity that was not examined.
 func (l *Idle[E]) Next() E { return l.next }
 
-// Looked marks Next as examined.
-func (l *Idle[E]) Looked() { l.next = l.next.IdlePlace().next }
+// MarkExamined marks Next as examined.
+func (l *Idle[E]) MarkExamined() { l.next = l.next.IdlePlace().next }
 
 // Push adds an entity at the end.
 func (l *Idle[E]) Push(e E) {

@@ -23,8 +23,8 @@ import "github.com/hostd/hostd/sharding"
 type Owner interface {
 	// Table returns the table of a shard.
 	Table(sharding.ShardID) *Table
-	// Moved is called when the record of an entity moves to another slot.
-	Moved(instance, handle uint32, to Slot)
+	// OnMove is called when the record of an entity moves to another slot.
+	OnMove(instance, handle uint32, to Slot)
 }
 
 // Store holds the hibernated entities of an executor. T identifies an
@@ -42,30 +42,30 @@ func (s *Store[T]) at(p Slot) record { return s.pages.at(p.page()).mem[p.offset(
 
 // Put appends a record of an entity to its type's log. It returns 0 if there is
 // no memory.
-func (s *Store[T]) Put(log *Log[T], bound T, d *Dormant) Slot {
+func (s *Store[T]) Put(log *Log[T], activation T, d *Hibernated) Slot {
 	p, rec := s.room(log, d.ID.Type, recordBytes(d))
 	if rec == nil {
 		return 0
 	}
-	rec.put(d, log.kind(bound))
+	rec.put(d, log.kind(activation))
 	s.keep(s.owner.Table(d.Shard), p)
 	return p
 }
 
 // Take removes a record and returns its entity and the entity's activation.
-func (s *Store[T]) Take(p Slot) (d Dormant, bound T) {
+func (s *Store[T]) Take(p Slot) (d Hibernated, activation T) {
 	d = s.at(p).open(s.Type(p))
 	return d, s.Drop(p)
 }
 
 // Drop removes a record and returns the activation of its entity.
-func (s *Store[T]) Drop(p Slot) (bound T) {
+func (s *Store[T]) Drop(p Slot) (activation T) {
 	pg, rec := s.pages.at(p.page()), s.at(p)
 	log := pg.log
 	s.drop(s.owner.Table(rec.shard()), p)
-	bound = log.leave(rec.kind())
+	activation = log.leave(rec.kind())
 	s.forget(log, pg, rec)
-	return bound
+	return activation
 }
 
 // Type is the entity type of a record.
@@ -78,7 +78,7 @@ func (s *Store[T]) First(log *Log[T]) (p Slot, touched Tick) {
 	if rec == nil {
 		return 0, 0
 	}
-	return p, rec.touched()
+	return p, rec.lastUse()
 }
 
 // Oldest calls fn with at most the first n records of a log and their keys.

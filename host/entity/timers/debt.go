@@ -36,7 +36,7 @@ func (q *Timers) Owe(entityType string, bytes int, fuel uint64) {
 	if q.debts == nil {
 		q.debts = make(debts)
 	}
-	now := q.lane.Now().UnixNano()
+	now := q.exec.Now().UnixNano()
 	owes := int64(extra * typeShare * float64(time.Second) / float64(q.opts.Rate))
 	q.debts[entityType] = min(max(q.debts[entityType], now)+owes, now+int64(debtMost))
 }
@@ -48,7 +48,7 @@ func (q *Timers) Debt(entityType string) time.Duration {
 		return 0
 	}
 	until, owes := q.debts[entityType]
-	wait := time.Duration(until - q.lane.Now().UnixNano())
+	wait := time.Duration(until - q.exec.Now().UnixNano())
 	if owes && wait <= 0 {
 		delete(q.debts, entityType)
 	}

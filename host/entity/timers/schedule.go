@@ -27,14 +27,14 @@ var ErrSchedule = errors.New("invalid schedule")
 // Schedule sets the first due times of the schedules that a guest has set. It
 // returns ErrSchedule, a fault of the guest, if an expression or zone is
 // invalid. If fired is set, the command is that of a timer, and the timers that
-// it sets are due LeastTick after now at the earliest, because otherwise it
+// it sets are due MinScheduleInterval after now at the earliest, because otherwise it
 // could write in an endless loop.
 func (q *Timers) Schedule(out *abi.Output, now int64, fired bool) error {
 	for i := range out.Timers {
 		t := &out.Timers[i]
 		if len(t.Expression) == 0 {
 			if fired && !t.Cancel && t.Due <= now {
-				t.Due = now + int64(q.opts.LeastTick)
+				t.Due = now + int64(q.opts.MinScheduleInterval)
 			}
 			continue
 		}
@@ -42,7 +42,7 @@ func (q *Timers) Schedule(out *abi.Output, now int64, fired bool) error {
 		if err != nil {
 			return fmt.Errorf("%w %q: %w", ErrSchedule, t.Name, err)
 		}
-		next, ok := s.AtLeast(q.opts.LeastTick).Next(time.Unix(0, now))
+		next, ok := s.AtLeast(q.opts.MinScheduleInterval).Next(time.Unix(0, now))
 		if !ok {
 			return fmt.Errorf("%w %q: %w", ErrSchedule, t.Name, errNeverAgain)
 		}
@@ -76,7 +76,7 @@ func (q *Timers) renew(t *journal.Timer, now int64) (*renewal, error) {
 		return nil, err
 	}
 	due := time.Unix(0, t.Due)
-	following, more := s.AtLeast(q.opts.LeastTick).Next(due)
+	following, more := s.AtLeast(q.opts.MinScheduleInterval).Next(due)
 	overdue := more && following.UnixNano() <= now
 	r := &renewal{
 		op:       journal.TimerOp{Name: []byte(t.Name), Command: t.Command, Payload: t.Payload},

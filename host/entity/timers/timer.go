@@ -42,7 +42,7 @@ var ErrStale = errors.New("the timer has changed")
 // Shard is an executor's view of a shard's timers while it leads.
 type Shard struct {
 	id      sharding.ShardID
-	over    bool            // the executor no longer leads the shard
+	dropped bool            // the executor no longer leads the shard
 	at      int64           // log clock time of the next read of due timers; 0 for never
 	scan    *Scan           // in progress; nil if none
 	asOf    uint64          // asOf of the last scan
@@ -102,8 +102,8 @@ func (s *Shard) InFlight(id sharding.EntityID, decided uint64) int {
 	return f.older.n + f.newer.n
 }
 
-// setting counts n timers that a proposal sets for an entity.
-func (s *Shard) setting(id sharding.EntityID, n int, proposal, decided uint64) {
+// addSets counts n timers that a proposal sets for an entity.
+func (s *Shard) addSets(id sharding.EntityID, n int, proposal, decided uint64) {
 	f := s.inFlight[id]
 	if f == nil {
 		if s.inFlight == nil {
@@ -154,7 +154,7 @@ type Reader interface {
 }
 
 // Do performs the scan. It may be called from any goroutine, once, before the
-// scan is passed to Timers.Found.
+// scan is passed to Timers.OnScan.
 func (t *Scan) Do(ctx context.Context, h Reader) {
 	t.timers, t.next, t.err = h.DueTimers(ctx, t.shard, t.by, t.limit, func(e sharding.EntityID, name string, _ int64) bool {
 		if t.suspended(e.Type) {
@@ -171,7 +171,7 @@ func (t *Scan) Do(ctx context.Context, h Reader) {
 
 // scan starts a read of at most limit due timers of a shard.
 func (q *Timers) scan(s *Shard, limit int) {
-	by, decided := q.lane.Clock(s.id)
+	by, decided := q.exec.Clock(s.id)
 	maps.DeleteFunc(s.ops, func(_ key, n uint64) bool { return n <= decided })
 	maps.DeleteFunc(s.inFlight, func(_ sharding.EntityID, f *inFlight) bool { return !f.settle(decided) })
 	s.at = 0
@@ -186,25 +186,25 @@ func (q *Timers) scan(s *Shard, limit int) {
 		}
 	}
 	q.pace.scans++
-	q.lane.Read(s.scan)
+	q.exec.Read(s.scan)
 }
 
-// SuspensionsMoved schedules a read of the shards whose last read skipped
+// SuspensionsChanged schedules a read of the shards whose last read skipped
 // timers of suspended types. Without a change of suspensions these timers stay
 // skipped.
-func (q *Timers) SuspensionsMoved() {
+func (q *Timers) SuspensionsChanged() {
 	for _, s := range q.shards {
 		if s.skipped {
 			s.skipped = false
-			q.Wake(s, q.lane.Now().UnixNano())
+			q.Wake(s, q.exec.Now().UnixNano())
 		}
 	}
 }
 
-// Found handles the result of a scan.
-func (q *Timers) Found(scan *Scan) {
+// OnScan handles the result of a scan.
+func (q *Timers) OnScan(scan *Scan) {
 	q.pace.scans--
-	now := q.lane.Now()
+	now := q.exec.Now()
 	q.LookAt(now.UnixNano())
 	s := q.shards[scan.shard]
 	if s == nil || s.scan != scan {
@@ -275,7 +275,7 @@ func (q *Timers) admit(f *Firing) {
 	if f.Timer.Trace != nil {
 		f.trace(q.opts.Spans)
 	}
-	q.lane.Fire(&f.request)
+	q.exec.Fire(&f.request)
 }
 
 // trace begins a span if spans are recorded. The command's effects have this
@@ -290,15 +290,15 @@ func (f *Firing) trace(spans Spans) {
 
 func (f *Firing) key() key { return key{f.Timer.Entity, f.Timer.Name} }
 
-// Stale reports whether a later proposal touched the timer after it was read,
+// IsStale reports whether a later proposal touched the timer after it was read,
 // so that it may have changed.
-func (f *Firing) Stale() bool {
+func (f *Firing) IsStale() bool {
 	ops := f.shard.ops
 	return ops[f.key()] > f.asOf || ops[key{entity: f.Timer.Entity}] > f.asOf
 }
 
-// Loaded notes that the timer's entity is in memory.
-func (f *Firing) Loaded() {
+// MarkLoaded notes that the timer's entity is in memory.
+func (f *Firing) MarkLoaded() {
 	if f.cold {
 		f.cold = false
 		f.timers.pace.cold--
@@ -314,16 +314,16 @@ func (f *Firing) Complete(r *request.Request) {
 		f.span = nil
 	}
 	q.pace.admitted--
-	f.Loaded()
-	if s.over {
+	f.MarkLoaded()
+	if s.dropped {
 		return
 	}
-	now := q.lane.Now().UnixNano()
+	now := q.exec.Now().UnixNano()
 	switch err := r.Result.Err; {
 	case err == nil:
 		q.fired++
-		if q.opts.Fired != nil {
-			q.opts.Fired(time.Duration(now - f.Timer.Due))
+		if q.opts.OnFire != nil {
+			q.opts.OnFire(time.Duration(now - f.Timer.Due))
 		}
 		delete(s.back, f.key())
 	case errors.Is(err, ErrStale):
@@ -399,7 +399,7 @@ func (s *Shard) Sections(rec *journal.Record, f *Firing, id sharding.EntityID, o
 		}
 	}
 	if set > 0 {
-		s.setting(id, set, proposal, decided)
+		s.addSets(id, set, proposal, decided)
 	}
 	if len(ops.ops) > 0 {
 		rec.Sections = append(rec.Sections, journal.Section{Kind: journal.SectionTimers, Data: ops.ops})

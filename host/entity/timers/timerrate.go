@@ -43,12 +43,12 @@ const (
 	paceBurst = 20 * time.Millisecond
 	paceLook  = 10 * time.Millisecond
 	Tick      = 2 * time.Millisecond
-	// After paceAnew without a timer the rate returns to the minimum. After
+	// After paceReset without a timer the rate returns to the minimum. After
 	// Alone without other requests it grows. Alone is longer than a commit,
 	// because a caller that waits for an answer may not send its next request
 	// meanwhile.
-	paceAnew = 100 * time.Millisecond
-	Alone    = time.Second
+	paceReset = 100 * time.Millisecond
+	Alone     = time.Second
 	// If the last commit took longer than Slow, other requests wait, so timers
 	// yield to them for at most paceDebt. The allowance that accumulates
 	// meanwhile is used later, at up to paceSpurt times the rate. If a commit
@@ -82,14 +82,14 @@ type pacer struct {
 	cold     int // of these, those with entities that are being loaded
 }
 
-// bring updates the tokens and the rate. The rate is the minimum while there
+// update updates the tokens and the rate. The rate is the minimum while there
 // are other requests, and grows fast while there are none. It falls below the
 // minimum only if the machine is overloaded.
-func (p *pacer) bring(now int64, least float64, waiting bool) {
+func (p *pacer) update(now int64, least float64, waiting bool) {
 	if p.asked > 0 || waiting {
 		p.asked, p.others = 0, now
 	}
-	if now-p.counted > int64(paceAnew) {
+	if now-p.counted > int64(paceReset) {
 		p.rate, p.looked, p.slowest = least, now, 0
 		p.allowed, p.spurt, p.counted = 0, 0, now-int64(paceBurst)
 	}
@@ -101,7 +101,7 @@ func (p *pacer) bring(now int64, least float64, waiting bool) {
 		return
 	}
 	switch {
-	case p.alone():
+	case p.isAlone():
 		p.rate += p.rate / 4
 	case p.slowest > int64(paceStrained):
 		p.rate, least = min(p.rate, least)/2, least/paceYield
@@ -112,26 +112,26 @@ func (p *pacer) bring(now int64, least float64, waiting bool) {
 	p.looked, p.slowest = now, 0
 }
 
-// alone reports whether there were no other requests for a while.
-func (p *pacer) alone() bool { return p.counted-p.others > int64(Alone) }
+// isAlone reports whether there were no other requests for a while.
+func (p *pacer) isAlone() bool { return p.counted-p.others > int64(Alone) }
 
-// admits reports whether one more timer may be admitted. If there are other
+// canAdmit reports whether one more timer may be admitted. If there are other
 // requests, the admitted timers are limited to a burst, and none is admitted
 // while commits are slow, until the timers have waited for paceDebt.
-func (p *pacer) admits() bool {
+func (p *pacer) canAdmit() bool {
 	switch {
 	case p.allowed < 1 || p.spurt < 1 || p.admitted >= admittedTimers:
 		return false
-	case p.alone() || p.allowed >= max(1, p.rate*paceDebt.Seconds()):
+	case p.isAlone() || p.allowed >= max(1, p.rate*paceDebt.Seconds()):
 		return true
 	}
 	return p.latest <= int64(Slow) && float64(p.admitted) < max(1, p.rate*paceBurst.Seconds())
 }
 
-// begins reports whether a run of timers may begin. A run that would be short
+// canBegin reports whether a run of timers may begin. A run that would be short
 // waits until the next tick, because a longer one shares a log entry.
-func (p *pacer) begins() bool {
-	return min(p.allowed, p.spurt) >= min(runTimers, p.rate*Tick.Seconds()) && p.admits()
+func (p *pacer) canBegin() bool {
+	return min(p.allowed, p.spurt) >= min(runTimers, p.rate*Tick.Seconds()) && p.canAdmit()
 }
 
 // admit counts an admitted timer.
@@ -142,8 +142,8 @@ func (p *pacer) admit() {
 	p.admitted++
 }
 
-// committed records the duration of a proposal.
-func (p *pacer) committed(nanoseconds int64) {
+// noteCommit records the duration of a proposal.
+func (p *pacer) noteCommit(nanoseconds int64) {
 	p.latest = nanoseconds
 	p.slowest = max(p.slowest, nanoseconds)
 }

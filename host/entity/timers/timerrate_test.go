@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// TestPaceFollowsTheOthers checks how the rate of timers follows the durations
+// TestTimerRateAdaptsToLoad checks how the rate of timers follows the durations
 // of commits and the requests of callers.
-func TestPaceFollowsTheOthers(t *testing.T) {
+func TestTimerRateAdaptsToLoad(t *testing.T) {
 	const least = 1000.0
 	for _, c := range []struct {
 		name    string
@@ -27,28 +27,28 @@ func TestPaceFollowsTheOthers(t *testing.T) {
 	} {
 		now := int64(time.Hour)
 		p := pacer{rate: c.from, counted: now, looked: now, asked: c.asked}
-		p.committed(int64(c.slowest))
-		p.bring(now+int64(paceLook), least, c.waiting)
+		p.noteCommit(int64(c.slowest))
+		p.update(now+int64(paceLook), least, c.waiting)
 		if p.rate != c.want {
 			t.Errorf("%s: from %v to %v, want %v", c.name, c.from, p.rate, c.want)
 		}
-		if p.asked != 0 || p.slowest != 0 || p.alone() != (c.want > least) {
+		if p.asked != 0 || p.slowest != 0 || p.isAlone() != (c.want > least) {
 			t.Errorf("%s: %+v", c.name, p)
 		}
 	}
 	p := pacer{rate: 8000, counted: 1, looked: 1}
-	if p.bring(1+int64(paceAnew)+1, least, false); p.rate != least || p.allowed != least*paceBurst.Seconds() || p.spurt < p.allowed {
+	if p.update(1+int64(paceReset)+1, least, false); p.rate != least || p.allowed != least*paceBurst.Seconds() || p.spurt < p.allowed {
 		t.Errorf("after a rest: %+v", p)
 	}
 	for range 100 {
-		p.bring(p.counted+int64(paceAnew), least, true)
+		p.update(p.counted+int64(paceReset), least, true)
 	}
 	if p.allowed != least*(paceDebt+paceBurst).Seconds() || p.spurt != paceSpurt*least*paceBurst.Seconds() {
 		t.Errorf("what adds up: %+v", p)
 	}
 	slow, fired := pacer{}, 0
 	for now := int64(time.Hour); now < int64(time.Hour+10*time.Second); now += int64(Tick) {
-		if slow.bring(now, 1, true); slow.admits() {
+		if slow.update(now, 1, true); slow.canAdmit() {
 			slow.allowed, slow.spurt = slow.allowed-1, slow.spurt-1
 			fired++
 		}
@@ -58,9 +58,9 @@ func TestPaceFollowsTheOthers(t *testing.T) {
 	}
 }
 
-// TestTimersLetOthersGoFirst checks that no timer is admitted for a while when
+// TestTimersYieldWhenCommitsAreSlow checks that no timer is admitted for a while when
 // commits are slow, and that timers make up for it later.
-func TestTimersLetOthersGoFirst(t *testing.T) {
+func TestTimersYieldWhenCommitsAreSlow(t *testing.T) {
 	const least = 1000.0
 	now := int64(time.Hour)
 	p := pacer{rate: least, counted: now, looked: now}
@@ -68,9 +68,9 @@ func TestTimersLetOthersGoFirst(t *testing.T) {
 	during := func(d, commit time.Duration) (n int) {
 		for end := now + int64(d); now < end; {
 			now += int64(time.Millisecond)
-			p.committed(int64(commit))
-			p.bring(now, least, true)
-			for p.admits() {
+			p.noteCommit(int64(commit))
+			p.update(now, least, true)
+			for p.canAdmit() {
 				p.admit()
 				n++
 			}
@@ -92,11 +92,11 @@ func TestTimersLetOthersGoFirst(t *testing.T) {
 	if n := during(2*time.Second, paceStrained); n < int(least*(2-paceDebt.Seconds()-paceBurst.Seconds())) || n > int(2*least) {
 		t.Errorf("%d timers in 2 s in which others wait", n)
 	}
-	for p.admitted = 0; p.admits(); {
+	for p.admitted = 0; p.canAdmit(); {
 		p.admit()
 	}
 	p.spurt, p.allowed, p.latest = 100, 100, 0
-	if p.admitted = int(least * paceBurst.Seconds()); p.admits() {
+	if p.admitted = int(least * paceBurst.Seconds()); p.canAdmit() {
 		t.Error("more timers are on their way than fire in a burst")
 	}
 }

@@ -12,20 +12,20 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Lane is the executor that Timers belong to. No method blocks.
-type Lane interface {
+// Executor is the executor that Timers belong to. No method blocks.
+type Executor interface {
 	// Now is the time of the executor's current turn.
 	Now() time.Time
 	// Clock returns the log clock of a shard that the executor leads, and the
 	// proposal up to which all proposals are applied or lost.
 	Clock(shard sharding.ShardID) (logNow int64, decided uint64)
-	// Deferring reports whether the shard delays requests that are not timers.
-	Deferring(shard sharding.ShardID) bool
-	// Cold reports whether an entity must be loaded before it can take a command.
-	Cold(shard sharding.ShardID, id sharding.EntityID) bool
+	// IsDeferring reports whether the shard delays requests that are not timers.
+	IsDeferring(shard sharding.ShardID) bool
+	// IsCold reports whether an entity must be loaded before it can take a command.
+	IsCold(shard sharding.ShardID, id sharding.EntityID) bool
 	// Fire hands a timer's command to its entity.
 	Fire(*request.Request)
-	// Read performs a scan on another goroutine and passes it to Timers.Found.
+	// Read performs a scan on another goroutine and passes it to Timers.OnScan.
 	Read(*Scan)
 }
 
@@ -44,12 +44,12 @@ type Span interface{ End(*request.Request) }
 type Options struct {
 	// Rate is the number of timers per second that may fire under any load.
 	Rate int
-	// LeastTick is the minimum interval of a schedule, and the minimum delay
+	// MinScheduleInterval is the minimum interval of a schedule, and the minimum delay
 	// between a timer and the timers that its command sets.
-	LeastTick time.Duration
-	// Fired is called with the lateness of each timer that fires. It may be
+	MinScheduleInterval time.Duration
+	// OnFire is called with the lateness of each timer that fires. It may be
 	// nil.
-	Fired func(late time.Duration)
+	OnFire func(late time.Duration)
 	// Suspended reports whether the timers of a type must wait. It is called from
 	// other goroutines too.
 	Suspended func(entityType string) bool
@@ -60,7 +60,7 @@ type Options struct {
 // Timers handles the timers of the shards that an executor leads.
 type Timers struct {
 	opts   Options
-	lane   Lane
+	exec   Executor
 	shards map[sharding.ShardID]*Shard
 	pace   pacer
 	debts  debts
@@ -70,8 +70,8 @@ type Timers struct {
 }
 
 // New returns the Timers of an executor that leads no shard yet.
-func New(opts Options, lane Lane) *Timers {
-	return &Timers{opts: opts, lane: lane, shards: make(map[sharding.ShardID]*Shard)}
+func New(opts Options, exec Executor) *Timers {
+	return &Timers{opts: opts, exec: exec, shards: make(map[sharding.ShardID]*Shard)}
 }
 
 // Lead begins to serve a shard's timers and schedules their first read
@@ -91,7 +91,7 @@ func (q *Timers) Drop(s *Shard) {
 		heaps.Remove(&q.pace.windows, i)
 	}
 	delete(q.shards, s.id)
-	*s = Shard{id: s.id, over: true}
+	*s = Shard{id: s.id, dropped: true}
 }
 
 // At is when the executor must call Ask, in unix nanoseconds; 0 for never.
@@ -129,11 +129,11 @@ func (q *Timers) Counts() Counts {
 	return Counts{Fired: q.fired, Due: q.due, Ahead: p.ahead, Admitted: p.admitted, Cold: p.cold, Scans: p.scans}
 }
 
-// Asked counts requests that are not timers.
-func (q *Timers) Asked(requests int) { q.pace.asked += requests }
+// CountRequests counts requests that are not timers.
+func (q *Timers) CountRequests(requests int) { q.pace.asked += requests }
 
-// Committed records the duration of a proposal, in nanoseconds.
-func (q *Timers) Committed(nanoseconds int64) { q.pace.committed(nanoseconds) }
+// NoteCommit records the duration of a proposal, in nanoseconds.
+func (q *Timers) NoteCommit(nanoseconds int64) { q.pace.noteCommit(nanoseconds) }
 
 // LastCommit is the duration of the last proposal, in nanoseconds.
 func (q *Timers) LastCommit() int64 { return q.pace.latest }
@@ -141,7 +141,7 @@ func (q *Timers) LastCommit() int64 { return q.pace.latest }
 // Ask reads the due timers of shards, starting with the shards that have waited
 // longest.
 func (q *Timers) Ask() {
-	p, now := &q.pace, q.lane.Now().UnixNano()
+	p, now := &q.pace, q.exec.Now().UnixNano()
 	if q.at == 0 || now < q.at {
 		return
 	}
@@ -201,14 +201,14 @@ func (q *Timers) Admit(owed int, busy func() bool) {
 	if len(p.windows) == 0 {
 		return
 	}
-	now := q.lane.Now().UnixNano()
+	now := q.exec.Now().UnixNano()
 	if busy() {
 		q.LookAt(now + int64(Tick))
 		return
 	}
-	p.bring(now, float64(q.opts.Rate), owed > p.admitted)
+	p.update(now, float64(q.opts.Rate), owed > p.admitted)
 	aside := p.due[:0]
-	for len(p.windows) > 0 && p.begins() {
+	for len(p.windows) > 0 && p.canBegin() {
 		s := heaps.Pop(&p.windows).(*Shard)
 		switch blocked := q.admitRun(s); {
 		case len(s.window) == 0:
@@ -232,9 +232,9 @@ func (q *Timers) Admit(owed int, busy func() bool) {
 // next timer must wait. The caller has removed the shard from the heap.
 func (q *Timers) admitRun(s *Shard) (blocked bool) {
 	p := &q.pace
-	for n := 0; n < runTimers && len(s.window) > 0 && p.admits(); n++ {
-		busy := q.lane.Deferring(s.id)
-		cold := !busy && q.lane.Cold(s.id, s.window[0].Entity)
+	for n := 0; n < runTimers && len(s.window) > 0 && p.canAdmit(); n++ {
+		busy := q.exec.IsDeferring(s.id)
+		cold := !busy && q.exec.IsCold(s.id, s.window[0].Entity)
 		if busy || cold && p.cold >= coldTimers {
 			return true
 		}

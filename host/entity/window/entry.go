@@ -67,8 +67,8 @@ func (n *name) appendText(b []byte) []byte {
 	return hex.AppendEncode(b, n.raw[:])
 }
 
-// packed returns the id's bytes as stored in a window.
-func (n *name) packed() []byte {
+// idBytes returns the id's bytes as stored in a window.
+func (n *name) idBytes() []byte {
 	if n.hex {
 		return n.raw[:]
 	}
@@ -134,8 +134,8 @@ func (p entry[T]) is(n *name) bool {
 	return !p.hex() && string(p.name()) == string(n.text)
 }
 
-// called returns the command's id.
-func (p entry[T]) called() (n name) {
+// decodeName returns the command's id.
+func (p entry[T]) decodeName() (n name) {
 	if n.hex = p.hex(); n.hex {
 		copy(n.raw[:], p.name())
 	} else {
@@ -162,9 +162,9 @@ func (p entry[T]) open() Command {
 	return r
 }
 
-// lent returns the command without its id. The reply aliases the window's
+// borrow returns the command without its id. The reply aliases the window's
 // memory.
-func lent(p entry[[]byte]) Command {
+func borrow(p entry[[]byte]) Command {
 	r := p.numbers()
 	r.Reply = p.reply()
 	return r

@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestFilterForgetsNoID checks that a filter contains every added id, however
+// TestFilterContainsEveryAddedID checks that a filter contains every added id, however
 // it has grown, and rejects most other ids.
-func TestFilterForgetsNoID(t *testing.T) {
+func TestFilterContainsEveryAddedID(t *testing.T) {
 	f := newFilter(1)
 	id := func(i int) journal.CommandID {
 		return journal.CommandID(fmt.Sprintf("01890a5d-ac96-774b-bcce-%012d", i))

@@ -58,7 +58,7 @@ func (m *log) home(raw []byte) int {
 }
 
 func (m *log) find(n *name) (r Command, ok bool) {
-	for i := m.home(n.packed()); m.slots[i] != 0; i = (i + 1) & (len(m.slots) - 1) {
+	for i := m.home(n.idBytes()); m.slots[i] != 0; i = (i + 1) & (len(m.slots) - 1) {
 		if p := m.at(m.slots[i]); p.is(n) {
 			return p.open(), true
 		}

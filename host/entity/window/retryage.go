@@ -37,10 +37,10 @@ type Lead struct {
 	Clock int64 // log clock at that moment
 }
 
-// FirstTried returns a time of the shard's log clock that is not after the
+// FirstAttempt returns a time of the shard's log clock that is not after the
 // command's first attempt. now and first are times of the executor's clock,
 // logNow is the shard's log clock.
-func (l *Lead) FirstTried(now, first time.Time, logNow int64) int64 {
+func (l *Lead) FirstAttempt(now, first time.Time, logNow int64) int64 {
 	age := max(0, now.Sub(first))
 	age += age/4 + onTheWay
 	led := now.Sub(l.At)
@@ -51,7 +51,7 @@ func (l *Lead) FirstTried(now, first time.Time, logNow int64) int64 {
 	return min(logNow, max(l.At.UnixNano(), l.Clock)+int64(led)) - int64(age)
 }
 
-// Built ends the rebuilding of a window from records. before is the time of the
+// EndRebuild ends the rebuilding of a window from records. before is the time of the
 // first of these records, or 0 if that is the entity's first record: no command
 // older than the window is younger than before.
 //
@@ -65,7 +65,7 @@ func (l *Lead) FirstTried(now, first time.Time, logNow int64) int64 {
 // or of an earlier one.
 //
 // partial reports whether older commands are not in memory.
-func (w *Window) Built(l *Limits, before, logNow int64, partial bool) {
+func (w *Window) EndRebuild(l *Limits, before, logNow int64, partial bool) {
 	if before != 0 && !partial && !l.Full(w.Size()) {
 		aged := logNow - min(l.ServerMaxAge, l.ClientMaxAge) + int64(ClocksAgree)
 		before = min(before, aged)

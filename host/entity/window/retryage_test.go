@@ -8,9 +8,9 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// TestFirstTriedIsNoLater compares the computed time of a first attempt with
+// TestFirstAttemptIsLowerBound compares the computed time of a first attempt with
 // the log clock at that time, for leaders whose clocks differ or are set.
-func TestFirstTriedIsNoLater(t *testing.T) {
+func TestFirstAttemptIsLowerBound(t *testing.T) {
 	at := time.Unix(1_700_000_000, 0)
 	ms := func(n int) time.Duration { return time.Duration(n) * time.Millisecond }
 	clock := func(n int) int64 { return at.Add(ms(n)).UnixNano() }
@@ -36,7 +36,7 @@ func TestFirstTriedIsNoLater(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			now := at.Add(ms(tt.now))
 			led := Lead{at.Add(ms(tt.led)), tt.before}
-			got := led.FirstTried(now, now.Add(-ms(tt.age)), max(now.UnixNano(), tt.before))
+			got := led.FirstAttempt(now, now.Add(-ms(tt.age)), max(now.UnixNano(), tt.before))
 			if got > tt.latest {
 				t.Errorf("%s after the first attempt", time.Duration(got-tt.latest))
 			}
@@ -61,11 +61,11 @@ func history(rnd *rand.Rand, n int) (all []Command) {
 	return all
 }
 
-// TestRecalledWindowsTellWhatIsForgotten rebuilds windows from the records
+// TestRebuiltWindowBoundsForgottenCommands rebuilds windows from the records
 // after a snapshot. No command that is missing in such a window may be younger
 // than the window's bound for forgotten commands. If the window is not full,
 // the bound must be tighter than the time of the first record.
-func TestRecalledWindowsTellWhatIsForgotten(t *testing.T) {
+func TestRebuiltWindowBoundsForgottenCommands(t *testing.T) {
 	older := 0
 	for seed := range uint64(1000) {
 		rnd := rand.New(rand.NewPCG(seed, 5))
@@ -87,7 +87,7 @@ func TestRecalledWindowsTellWhatIsForgotten(t *testing.T) {
 		var built Window
 		built.AddAll(&l, batch, func(bool) *Filter { return nil })
 		before := all[from-1].RecordedAt + rnd.Int64N(2) // of the first record, which need not be a command
-		built.Built(&l, before, late, false)
+		built.EndRebuild(&l, before, late, false)
 		for i := range all {
 			if _, ok, _ := built.Find(&l, all[i].ID, late); !ok && all[i].RecordedAt > built.forgot {
 				t.Fatalf("seed %d: command %d of %d is not known, and younger than what is forgotten", seed, i, taken)

@@ -221,7 +221,7 @@ func (w *Window) AddAll(l *Limits, batch Batch, follow func(final bool) *Filter)
 		}
 		var p entry[[]byte]
 		p, rest = next(rest)
-		n, r := p.called(), lent(p)
+		n, r := p.decodeName(), borrow(p)
 		final := w.put(l, &n, &r)
 		if f := follow(final); f != nil {
 			f.set(spread(n.appendText(text[:0])))

@@ -94,9 +94,9 @@ func TestWindowIsAFunctionOfTheRecords(t *testing.T) {
 	}
 }
 
-// TestWindowAgreesWithAList compares a window, which is packed, indexed and
+// TestWindowMatchesList compares a window, which is packed, indexed and
 // compacted, with a plain list of the same commands.
-func TestWindowAgreesWithAList(t *testing.T) {
+func TestWindowMatchesList(t *testing.T) {
 	for seed := range uint64(30) {
 		rnd := rand.New(rand.NewPCG(seed, 3))
 		l := Limits{Commands: 5 + rnd.IntN(100), ReplyBytes: 500 + rnd.IntN(5000), ClientMaxAge: 200 + rnd.Int64N(1000), ServerMaxAge: 100}
@@ -166,9 +166,9 @@ func TestWindowAgreesWithAList(t *testing.T) {
 	}
 }
 
-// TestWindowsOfBatchesGiveMemoryBack checks that a window built from the many
+// TestWindowFromBatchesReleasesMemory checks that a window built from the many
 // batches of a long history takes no more memory than its commands need.
-func TestWindowsOfBatchesGiveMemoryBack(t *testing.T) {
+func TestWindowFromBatchesReleasesMemory(t *testing.T) {
 	l := Limits{Commands: 1000, ReplyBytes: 1 << 20, ClientMaxAge: 1 << 40, ServerMaxAge: 1 << 40}
 	var w Window
 	grown := int64(0)

@@ -11,9 +11,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestNamesAreJudgedAlike: for every code point, the rules for names are the
+// TestNameRulesAgree: for every code point, the rules for names are the
 // same for guests, callers, the journal and the validation of messages.
-func TestNamesAreJudgedAlike(t *testing.T) {
+func TestNameRulesAgree(t *testing.T) {
 	var edges []rune // code points where the result changes, and some more
 	last := false
 	for r := rune(0); r <= utf8.MaxRune; r++ {

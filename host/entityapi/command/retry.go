@@ -18,9 +18,9 @@ func CheckRetry(commandID string, firstAgeMs uint64) error {
 	return nil
 }
 
-// TriedBefore records how long before r.First, which is when the command arrived
+// SetFirstAttempt records how long before r.First, which is when the command arrived
 // here, it was first attempted; 0 if it was not.
-func TriedBefore(r *request.Request, firstAgeMs uint64) {
+func SetFirstAttempt(r *request.Request, firstAgeMs uint64) {
 	if firstAgeMs == 0 {
 		return
 	}

@@ -20,8 +20,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// errEnough stops the reading of a shard at the end of a page.
-var errEnough = errors.New("enough sends")
+// errPageFull stops the reading of a shard at the end of a page.
+var errPageFull = errors.New("enough sends")
 
 // sendPlace is where a listing of sends continues: after an item of a shard.
 type sendPlace struct {
@@ -54,7 +54,7 @@ func (s *Service) listSends(ctx context.Context, m *entityv1.ListSendsRequest) (
 	if s.Source == nil {
 		return nil, request.ErrUnsupported
 	}
-	if err := s.known(ctx, m.GetEntityType()); err != nil {
+	if err := s.checkType(ctx, m.GetEntityType()); err != nil {
 		return nil, err
 	}
 	at, last := sendPlace{shard: 1}, sharding.ShardID(s.Shards())
@@ -122,10 +122,10 @@ func (s *Service) sendsOf(ctx context.Context, m *entityv1.ListSendsRequest, at 
 	})
 }
 
-// partOf is how many sends a read returns before it may end early: the source
+// sendsPerRead is how many sends a read returns before it may end early: the source
 // returns at most that many of the newest sends at once, although there may be
 // more.
-const partOf = 4096
+const sendsPerRead = 4096
 
 // ownSends returns a page of the sends of a shard that this node leads.
 func (s *Service) ownSends(ctx context.Context, m *entityv1.ListSendsRequest, at sendPlace, size int) (*entityv1.ListSendsResponse, error) {
@@ -134,7 +134,7 @@ func (s *Service) ownSends(ctx context.Context, m *entityv1.ListSendsRequest, at
 	err := s.Source.Sends(ctx, at.shard, at.after, func(sent *journal.Message) error {
 		if looked == scanned || room.Full() {
 			out.NextPageToken = at.token()
-			return errEnough
+			return errPageFull
 		}
 		looked++
 		at.after = sent.ID
@@ -150,10 +150,10 @@ func (s *Service) ownSends(ctx context.Context, m *entityv1.ListSendsRequest, at
 		room.Take(pending)
 		return nil
 	})
-	if err != nil && !errors.Is(err, errEnough) {
+	if err != nil && !errors.Is(err, errPageFull) {
 		return nil, err
 	}
-	if err == nil && looked >= partOf {
+	if err == nil && looked >= sendsPerRead {
 		out.NextPageToken = at.token()
 	}
 	return out, nil

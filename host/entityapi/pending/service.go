@@ -79,8 +79,8 @@ type Service struct {
 	Source  Source
 	Shards  func() uint32 // number of data shards, which are numbered from 1
 	ShardOf func(id sharding.EntityID) sharding.ShardID
-	// Known returns an error if the type does not exist.
-	Known func(ctx context.Context, entityType string) error
+	// CheckType returns an error if the type does not exist.
+	CheckType func(ctx context.Context, entityType string) error
 	// Members returns the nodes of the cluster.
 	Members func(ctx context.Context) ([]sharding.NodeID, error)
 	Proxy   *leaderproxy.Proxy

@@ -71,7 +71,7 @@ func (s *shelf) service() *Service {
 	return &Service{
 		Self: "n1", Source: s, Shards: func() uint32 { return shards }, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler),
 		ShardOf: func(id sharding.EntityID) sharding.ShardID { return sharding.ShardOf(id, shards) },
-		Known: func(_ context.Context, entityType string) error {
+		CheckType: func(_ context.Context, entityType string) error {
 			if entityType == "nothing" {
 				return request.ErrUnknownType
 			}
@@ -80,9 +80,9 @@ func (s *shelf) service() *Service {
 	}
 }
 
-// TestTimersComeAsTheyAreDue: pages contain the timers of all shards, each once,
+// TestListTimersIsOrderedByDueTime: pages contain the timers of all shards, each once,
 // in the order of their due times.
-func TestTimersComeAsTheyAreDue(t *testing.T) {
+func TestListTimersIsOrderedByDueTime(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		s := &shelf{timers: map[sharding.ShardID][]journal.Timer{}}
@@ -180,7 +180,7 @@ func TestPartsAreMergedUpToTheNearestEnd(t *testing.T) {
 	}
 }
 
-func TestListingsRefuseWhatIsWrong(t *testing.T) {
+func TestInvalidListingRequestIsRejected(t *testing.T) {
 	s := &shelf{timers: map[sharding.ShardID][]journal.Timer{1: {{Entity: sharding.EntityID{Type: "cart", ID: "a"}, Name: "t"}, {Entity: sharding.EntityID{Type: "cart", ID: "b"}, Name: "t"}}}, broken: 2}
 	list := func(m *entityv1.ListTimersRequest) (*entityv1.ListTimersResponse, error) {
 		res, err := s.service().ListTimers(t.Context(), connect.NewRequest(m))
@@ -210,9 +210,9 @@ func TestListingsRefuseWhatIsWrong(t *testing.T) {
 	}
 }
 
-// TestSendsComeInTheirOrder: pages contain the sends of all shards, of a type or
+// TestListSendsIsInSendOrder: pages contain the sends of all shards, of a type or
 // of an entity, each once, in the order in which they were sent.
-func TestSendsComeInTheirOrder(t *testing.T) {
+func TestListSendsIsInSendOrder(t *testing.T) {
 	s := &shelf{sends: map[sharding.ShardID][]journal.Message{}}
 	want := map[string][]string{}
 	for i := range 200 {
@@ -252,9 +252,9 @@ func TestSendsComeInTheirOrder(t *testing.T) {
 	}
 }
 
-// TestTimersWithoutACommandAreCounted: timers are counted by command over all
+// TestUnservedTimersAreCounted: timers are counted by command over all
 // pages, and few are named. Timers that were not examined are reported.
-func TestTimersWithoutACommandAreCounted(t *testing.T) {
+func TestUnservedTimersAreCounted(t *testing.T) {
 	s := &shelf{timers: map[sharding.ShardID][]journal.Timer{}}
 	fill := func(entityType string, timers int) {
 		for i := range timers {
@@ -266,23 +266,23 @@ func TestTimersWithoutACommandAreCounted(t *testing.T) {
 	fill("cart", 2*unservedPage)
 	fill("order", 7)
 	serves := func(command string) bool { return command == "wake" }
-	got, err := s.service().Unserved(t.Context(), "order", serves)
+	got, err := s.service().FindUnserved(t.Context(), "order", serves)
 	if err != nil || got.Timers != 4 || got.Commands["close"] != 2 || got.Commands["expire"] != 2 || len(got.First) != unservedShown || got.First[0].GetEntityId() != "000001" || got.Partial {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if got, err := s.service().Unserved(t.Context(), "cart", serves); err != nil || got.Timers != 666 || got.Partial {
+	if got, err := s.service().FindUnserved(t.Context(), "cart", serves); err != nil || got.Timers != 666 || got.Partial {
 		t.Errorf("over pages: %d timers, partial %v, %v", got.Timers, got.Partial, err)
 	}
-	if got, err := s.service().Unserved(t.Context(), "cart", func(string) bool { return true }); err != nil || got.Timers != 0 || len(got.First) != 0 {
+	if got, err := s.service().FindUnserved(t.Context(), "cart", func(string) bool { return true }); err != nil || got.Timers != 0 || len(got.First) != 0 {
 		t.Errorf("with all commands: %+v, %v", got, err)
 	}
 	s.timers = map[sharding.ShardID][]journal.Timer{}
 	fill("many", unservedPage*unservedPages+1)
-	if got, err := s.service().Unserved(t.Context(), "many", serves); err != nil || !got.Partial {
+	if got, err := s.service().FindUnserved(t.Context(), "many", serves); err != nil || !got.Partial {
 		t.Errorf("over the bound: %d timers, partial %v, %v", got.Timers, got.Partial, err)
 	}
 	s.broken = 1
-	if got, err := s.service().Unserved(t.Context(), "order", serves); err != nil || !got.Partial {
+	if got, err := s.service().FindUnserved(t.Context(), "order", serves); err != nil || !got.Partial {
 		t.Errorf("with a shard that cannot be read: %+v, %v", got, err)
 	}
 }

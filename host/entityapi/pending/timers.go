@@ -80,7 +80,7 @@ func (s *Service) listTimers(ctx context.Context, m *entityv1.ListTimersRequest)
 		return nil, request.ErrUnsupported
 	}
 	whole := !leaderproxy.FromPeer(ctx) && !s.Proxy.Alone()
-	if err := s.known(ctx, m.GetEntityType()); err != nil {
+	if err := s.checkType(ctx, m.GetEntityType()); err != nil {
 		return nil, err
 	}
 	q := Query{Type: m.GetEntityType(), By: math.MaxInt64, Limit: pageSize(m.GetPageSize()), Scan: scanned}
@@ -196,11 +196,11 @@ func (s *Service) remoteTimers(ctx context.Context, node sharding.NodeID, m *ent
 	return of, res.Msg.GetShardsRead(), nil
 }
 
-func (s *Service) known(ctx context.Context, entityType string) error {
+func (s *Service) checkType(ctx context.Context, entityType string) error {
 	if entityType == "" {
 		return nil
 	}
-	return s.Known(ctx, entityType)
+	return s.CheckType(ctx, entityType)
 }
 
 func pageSize(asked uint32) int {

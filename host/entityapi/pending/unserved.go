@@ -27,11 +27,11 @@ type Unserved struct {
 	Partial bool
 }
 
-// Unserved examines the timers of a type on all nodes, in the order of their due
+// FindUnserved examines the timers of a type on all nodes, in the order of their due
 // times, up to a limit. serves reports whether the module has a command. It
 // reads pages, like ListTimers, and never runs on an executor or during the
 // apply of entries.
-func (s *Service) Unserved(ctx context.Context, entityType string, serves func(command string) bool) (out Unserved, err error) {
+func (s *Service) FindUnserved(ctx context.Context, entityType string, serves func(command string) bool) (out Unserved, err error) {
 	if s.Source == nil {
 		return out, nil
 	}

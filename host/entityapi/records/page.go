@@ -10,8 +10,8 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// errEnough stops the reading of a history at the end of a page.
-var errEnough = errors.New("enough records")
+// errPageFull stops the reading of a history at the end of a page.
+var errPageFull = errors.New("enough records")
 
 // read returns the page.
 func (p *page) read(ctx context.Context) (*entityv1.ReadRecordsResponse, error) {
@@ -46,9 +46,9 @@ func (p *page) readOn(ctx context.Context, from journal.Sequence, after journal.
 			return ctx.Err()
 		case last == nil && (len(out.Records) == p.size || bytes >= pageBytes):
 			out.NextPageToken = p.token(end)
-			return errEnough
+			return errPageFull
 		case last != nil && last.Less(at):
-			return errEnough
+			return errPageFull
 		}
 		m, err := p.message(rec)
 		if err != nil {
@@ -58,14 +58,14 @@ func (p *page) readOn(ctx context.Context, from journal.Sequence, after journal.
 		bytes, end = bytes+weight(rec), place{rec.Last(), at}
 		return ctx.Err()
 	})
-	if err != nil && !errors.Is(err, errEnough) {
+	if err != nil && !errors.Is(err, errPageFull) {
 		return nil, err
 	}
 	return out, nil
 }
 
-// mark is a record that readBack has read.
-type mark struct {
+// scannedRecord is a record that readBack has read.
+type scannedRecord struct {
 	at       journal.Position
 	expected journal.Sequence
 	weight   int
@@ -91,13 +91,13 @@ func (p *page) readBack(ctx context.Context, least, last journal.Sequence) (*ent
 	if newest > least+journal.Sequence(p.size) {
 		from = newest - journal.Sequence(p.size) + 1
 	}
-	var found []mark
+	var found []scannedRecord
 	bytes, dropped := 0, from > least
 	err := p.Histories.Records(ctx, p.id, from, func(at journal.Position, rec *journal.Record) error {
 		if !at.Less(before) || rec.Expected >= wanted {
-			return errEnough
+			return errPageFull
 		}
-		found = append(found, mark{at, rec.Expected, weight(rec)})
+		found = append(found, scannedRecord{at, rec.Expected, weight(rec)})
 		bytes += found[len(found)-1].weight
 		for len(found) > 1 && (len(found) > p.size || bytes-found[0].weight >= pageBytes) {
 			bytes, dropped = bytes-found[0].weight, true
@@ -105,8 +105,8 @@ func (p *page) readBack(ctx context.Context, least, last journal.Sequence) (*ent
 		}
 		return ctx.Err()
 	})
-	if err != nil && !errors.Is(err, errEnough) || len(found) == 0 {
-		if errors.Is(err, errEnough) {
+	if err != nil && !errors.Is(err, errPageFull) || len(found) == 0 {
+		if errors.Is(err, errPageFull) {
 			err = nil
 		}
 		return &entityv1.ReadRecordsResponse{}, err

@@ -117,9 +117,9 @@ func (s *shelf) all(t *testing.T, m *entityv1.ReadRecordsRequest) (ids []string,
 	}
 }
 
-// TestPagesHaveEachRecordOnce: in both directions and for every page size, pages
+// TestRecordPagesHaveEachRecordOnce: in both directions and for every page size, pages
 // contain every record once and in order, including records without events.
-func TestPagesHaveEachRecordOnce(t *testing.T) {
+func TestRecordPagesHaveEachRecordOnce(t *testing.T) {
 	for seed := range uint64(300) {
 		random := rand.New(rand.NewPCG(seed, 1))
 		s := &shelf{}
@@ -151,7 +151,7 @@ func TestPagesHaveEachRecordOnce(t *testing.T) {
 	}
 }
 
-func TestPagesBeginWhereTheyAreAsked(t *testing.T) {
+func TestRecordPageStartsAtRequestedSequence(t *testing.T) {
 	s := &shelf{}
 	for _, events := range []int{0, 1, 0, 3, 0, 2} { // sequences 1, 2 to 4, 5 to 6
 		s.add(events, nil)
@@ -186,9 +186,9 @@ func TestPagesBeginWhereTheyAreAsked(t *testing.T) {
 	}
 }
 
-// TestPagesAreBounded: a page ends when its records reach the limit in bytes,
+// TestRecordPagesAreBounded: a page ends when its records reach the limit in bytes,
 // and a larger record is shortened.
-func TestPagesAreBounded(t *testing.T) {
+func TestRecordPagesAreBounded(t *testing.T) {
 	s := &shelf{}
 	fill := func(bytes int) func(*journal.Record) {
 		return func(r *journal.Record) {
@@ -223,9 +223,9 @@ func TestPagesAreBounded(t *testing.T) {
 	}
 }
 
-// TestRecordsSayWhatTheyDid: records show the source of a command, its effects
+// TestRecordsShowSourceAndEffects: records show the source of a command, its effects
 // and its cost.
-func TestRecordsSayWhatTheyDid(t *testing.T) {
+func TestRecordsShowSourceAndEffects(t *testing.T) {
 	section := func(kind journal.SectionKind, data []byte) func(*journal.Record) {
 		return func(r *journal.Record) { r.Sections = append(r.Sections, journal.Section{Kind: kind, Data: data}) }
 	}

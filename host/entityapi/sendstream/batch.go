@@ -109,7 +109,7 @@ func (b *batch) release(n int32) {
 // block.
 func (b *batch) Complete(r *request.Request) {
 	b.payer.Spend(r.Result.Fuel, len(r.Result.Payload))
-	b.stream.completed(&b.items[r.Tag])
+	b.stream.queueAnswer(&b.items[r.Tag])
 }
 
 // batchList is a list of a stream's batches with unwritten items, in order of

@@ -150,7 +150,7 @@ func (st *stream) fill(ctx context.Context, it *item, c *wire.Command) error {
 		}
 	}
 	r.First = it.batch.arrived
-	command.TriedBefore(r, c.FirstAgeMs)
+	command.SetFirstAttempt(r, c.FirstAgeMs)
 	r.ID, r.ServerID = journal.CommandID(commandID), false
 	if r.ID == "" {
 		r.ID, r.ServerID = st.svc.IDs.Next(), true
@@ -273,7 +273,7 @@ func (st *stream) submit(ctx context.Context, b *batch) {
 	if len(b.submit) < len(b.items) {
 		for i := range b.items {
 			if it := &b.items[i]; it.req.Result.Err != nil {
-				st.completed(it)
+				st.queueAnswer(it)
 			}
 		}
 	}
@@ -283,9 +283,9 @@ func (st *stream) submit(ctx context.Context, b *batch) {
 	b.release(1)
 }
 
-// completed queues the answer of an item. Executors call it, so it does not
+// queueAnswer queues the answer of an item. Executors call it, so it does not
 // block.
-func (st *stream) completed(it *item) {
+func (st *stream) queueAnswer(it *item) {
 	st.mu.Lock()
 	if st.closed || it.state == itemExpired {
 		st.mu.Unlock()

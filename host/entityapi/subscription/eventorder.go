@@ -18,13 +18,13 @@ type EventOrder interface {
 	// with journal.ErrOtherHistory if the record before q.From in the log does
 	// not match q.From.History.
 	Rows(ctx context.Context, shard sharding.ShardID, q OrderQuery, fn func(OrderRow) error) (next cursor.Position, err error)
-	// Applied returns the index of the last entry of the shard that this node
+	// AppliedIndex returns the index of the last entry of the shard that this node
 	// has applied, 0 if there is none.
-	Applied(shard sharding.ShardID) uint64
-	// Committed returns the index of the last committed entry of a shard that
+	AppliedIndex(shard sharding.ShardID) uint64
+	// CommittedIndex returns the index of the last committed entry of a shard that
 	// this node leads, at the time of the call or later. It waits until a quorum
 	// confirms the leadership, or ctx ends.
-	Committed(ctx context.Context, shard sharding.ShardID) (uint64, error)
+	CommittedIndex(ctx context.Context, shard sharding.ShardID) (uint64, error)
 	// HasReplica reports whether this node should have a replica of the shard.
 	HasReplica(shard sharding.ShardID) bool
 	// Watch returns a channel that receives a value, without blocking the sender

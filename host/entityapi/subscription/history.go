@@ -20,8 +20,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// errEnough stops the reading of a history at the requested end.
-var errEnough = errors.New("enough events")
+// errEndReached stops the reading of a history at the requested end.
+var errEndReached = errors.New("enough events")
 
 // eventReader streams the events of one entity.
 type eventReader struct {
@@ -75,7 +75,7 @@ func (s *Service) ReadEvents(ctx context.Context, r *connect.Request[entityv1.Re
 		}
 	}
 	reader.shard = s.Sharding.ShardOf(reader.id)
-	if err := s.readEvents(ctx, m, reader); err != nil && !errors.Is(err, errEnough) {
+	if err := s.readEvents(ctx, m, reader); err != nil && !errors.Is(err, errEndReached) {
 		return status.Public(s.Log, err)
 	}
 	return nil
@@ -111,7 +111,7 @@ func (s *Service) follow(ctx context.Context, reader *eventReader) error {
 // errEnough after the requested end was sent.
 func (e *eventReader) read(ctx context.Context, s *Service) error {
 	if e.next > e.last {
-		return errEnough
+		return errEndReached
 	}
 	return s.Histories.Read(ctx, e.id, e.next, func(rec *journal.Record) error {
 		for i := range rec.Events {
@@ -127,7 +127,7 @@ func (e *eventReader) read(ctx context.Context, s *Service) error {
 				return err
 			}
 			if e.next = sequence + 1; sequence == e.last {
-				return errEnough
+				return errEndReached
 			}
 		}
 		return ctx.Err()
@@ -154,8 +154,8 @@ func (e *eventReader) send(rec *journal.Record, i int, f form) error {
 	return e.write(out)
 }
 
-// pass sends an event that a different node has prepared.
-func (e *eventReader) pass(m *entityv1.ReadEventsResponse) error {
+// forward sends an event that a different node has prepared.
+func (e *eventReader) forward(m *entityv1.ReadEventsResponse) error {
 	if journal.Sequence(m.GetSequence()) != e.next {
 		return fmt.Errorf("event %d came from another node where %d was due", m.GetSequence(), e.next)
 	}

@@ -79,12 +79,12 @@ func (s *Service) relay(ctx context.Context, leader entityv1connect.EntityServic
 	}
 	defer in.Close()
 	for in.Receive() {
-		if err := reader.pass(in.Msg()); err != nil {
+		if err := reader.forward(in.Msg()); err != nil {
 			return err
 		}
 	}
 	if err := in.Err(); err != nil {
 		return err
 	}
-	return errEnough
+	return errEndReached
 }

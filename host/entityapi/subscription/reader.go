@@ -60,7 +60,7 @@ func (s *subscription) start(ctx context.Context, node sharding.NodeID, shards [
 	}()
 }
 
-func (rdr *reader) give(ctx context.Context, it arrival) error {
+func (rdr *reader) deliver(ctx context.Context, it arrival) error {
 	it.skipped += rdr.skipped
 	rdr.skipped = 0
 	select {
@@ -107,7 +107,7 @@ func (rdr *reader) readRemote(ctx context.Context) error {
 		case unplaced && !slices.ContainsFunc(rdr.from.Places, func(p cursor.Place) bool { return p.Shard == uint32(it.shard) }):
 			return errNoNewest
 		}
-		if err := rdr.give(ctx, it); err != nil {
+		if err := rdr.deliver(ctx, it); err != nil {
 			return err
 		}
 	}
@@ -135,7 +135,7 @@ func (rdr *reader) readLocal(ctx context.Context) error {
 	}
 	if !rdr.sub.follow {
 		for i, shard := range rdr.shards {
-			if err := rdr.toEnd(ctx, shard, at[i]); err != nil {
+			if err := rdr.readToEnd(ctx, shard, at[i]); err != nil {
 				return err
 			}
 		}
@@ -150,21 +150,21 @@ func (rdr *reader) readLocal(ctx context.Context) error {
 			if err := rdr.check(ctx, shard, at[i]); err != nil {
 				return err
 			}
-			end := s.EventOrder.Applied(shard)
+			end := s.EventOrder.AppliedIndex(shard)
 			if at[i] == (cursor.Position{}) && rdr.sub.request.GetFromNewest() {
 				newest, err := rdr.rows(ctx, shard, cursor.Position{Index: end + 1}, end, func(OrderRow) error { return nil })
 				if err != nil {
 					return err
 				}
 				at[i] = newest
-				if err := rdr.give(ctx, arrival{places: []cursor.Place{{Shard: uint32(shard), Position: at[i]}}}); err != nil {
+				if err := rdr.deliver(ctx, arrival{places: []cursor.Place{{Shard: uint32(shard), Position: at[i]}}}); err != nil {
 					return err
 				}
 			}
 			if end == looked[i] {
 				continue
 			}
-			next, all, err := rdr.stretch(ctx, shard, at[i], end)
+			next, all, err := rdr.sendRows(ctx, shard, at[i], end)
 			if err != nil {
 				return err
 			}
@@ -184,17 +184,17 @@ func (rdr *reader) readLocal(ctx context.Context) error {
 	}
 }
 
-// toEnd reads a shard that this node leads, up to the index that is applied when
+// readToEnd reads a shard that this node leads, up to the index that is applied when
 // it starts.
-func (rdr *reader) toEnd(ctx context.Context, shard sharding.ShardID, at cursor.Position) error {
+func (rdr *reader) readToEnd(ctx context.Context, shard sharding.ShardID, at cursor.Position) error {
 	s := rdr.sub.service
 	if err := rdr.check(ctx, shard, at); err != nil {
 		return err
 	}
-	end := s.EventOrder.Applied(shard)
+	end := s.EventOrder.AppliedIndex(shard)
 	for all := false; !all; {
 		var err error
-		if at, all, err = rdr.stretch(ctx, shard, at, end); err != nil {
+		if at, all, err = rdr.sendRows(ctx, shard, at, end); err != nil {
 			return err
 		}
 	}
@@ -216,12 +216,12 @@ func (rdr *reader) check(ctx context.Context, shard sharding.ShardID, at cursor.
 	if !leads && (!rdr.sub.follow || !s.EventOrder.HasReplica(shard)) {
 		return &sharding.NotLeaderError{Shard: shard}
 	}
-	if !leads || at.Index <= s.EventOrder.Applied(shard)+1 {
+	if !leads || at.Index <= s.EventOrder.AppliedIndex(shard)+1 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, confirmTime)
 	defer cancel()
-	switch end, err := s.EventOrder.Committed(ctx, shard); {
+	switch end, err := s.EventOrder.CommittedIndex(ctx, shard); {
 	case err != nil:
 		return &sharding.NotLeaderError{Shard: shard}
 	case at.Index > end+1:
@@ -268,14 +268,14 @@ func (rdr *reader) rows(ctx context.Context, shard sharding.ShardID, at cursor.P
 	return next, err
 }
 
-// stretch sends the events of the next rows up to the index end. It returns the
+// sendRows sends the events of the next rows up to the index end. It returns the
 // position after them; all means that no rows are left.
-func (rdr *reader) stretch(ctx context.Context, shard sharding.ShardID, at cursor.Position, end uint64) (_ cursor.Position, all bool, err error) {
+func (rdr *reader) sendRows(ctx context.Context, shard sharding.ShardID, at cursor.Position, end uint64) (_ cursor.Position, all bool, err error) {
 	rows := make([]OrderRow, 0, 8)
 	next, err := rdr.rows(ctx, shard, at, end, func(row OrderRow) error {
 		switch {
 		case len(rows) == orderRows:
-			return errEnough
+			return errEndReached
 		case row.At.Index == at.Index && row.At.Ordinal < at.Ordinal:
 			return nil
 		}
@@ -283,7 +283,7 @@ func (rdr *reader) stretch(ctx context.Context, shard sharding.ShardID, at curso
 		return nil
 	})
 	all = err == nil
-	if err != nil && !errors.Is(err, errEnough) {
+	if err != nil && !errors.Is(err, errEndReached) {
 		return at, false, err
 	}
 	err = nil
@@ -294,7 +294,7 @@ func (rdr *reader) stretch(ctx context.Context, shard sharding.ShardID, at curso
 	}
 	if all && next.Index > at.Index {
 		at = next
-		err = rdr.give(ctx, arrival{places: []cursor.Place{{Shard: uint32(shard), Position: at}}})
+		err = rdr.deliver(ctx, arrival{places: []cursor.Place{{Shard: uint32(shard), Position: at}}})
 	}
 	return at, all, err
 }
@@ -313,7 +313,7 @@ func (rdr *reader) record(ctx context.Context, shard sharding.ShardID, row Order
 			}
 			events = append(events, event)
 		}
-		return errEnough
+		return errEndReached
 	})
 	skip := 0
 	if at.Index == row.At.Index && at.Ordinal == row.At.Ordinal {
@@ -324,7 +324,7 @@ func (rdr *reader) record(ctx context.Context, shard sharding.ShardID, row Order
 		rdr.skipped += uint64(max(row.Events-skip, 0))
 		return cursor.Position{Index: row.At.Index, Ordinal: row.At.Ordinal + 1, History: row.History}, nil
 	}
-	if err != nil && !errors.Is(err, errEnough) {
+	if err != nil && !errors.Is(err, errEndReached) {
 		return at, err
 	}
 	if !found {
@@ -335,7 +335,7 @@ func (rdr *reader) record(ctx context.Context, shard sharding.ShardID, row Order
 			continue
 		}
 		at = cursor.Position{Index: row.At.Index, Ordinal: row.At.Ordinal, Events: uint32(i + 1), History: row.History}
-		if err := rdr.give(ctx, arrival{places: []cursor.Place{{Shard: uint32(shard), Position: at}}, event: event, shard: shard}); err != nil {
+		if err := rdr.deliver(ctx, arrival{places: []cursor.Place{{Shard: uint32(shard), Position: at}}, event: event, shard: shard}); err != nil {
 			return at, err
 		}
 	}
@@ -346,7 +346,7 @@ func (rdr *reader) record(ctx context.Context, shard sharding.ShardID, row Order
 // was removed between the two reads, or the journal has lost the record.
 func (rdr *reader) missing(shard sharding.ShardID, row OrderRow) error {
 	o := rdr.sub.service.EventOrder
-	if o.HasReplica(shard) && o.Applied(shard) >= row.At.Index {
+	if o.HasReplica(shard) && o.AppliedIndex(shard) >= row.At.Index {
 		return journal.ErrDamaged
 	}
 	return &sharding.NotLeaderError{Shard: shard}

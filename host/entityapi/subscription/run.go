@@ -27,7 +27,7 @@ func (s *subscription) run(ctx context.Context) error {
 			<-rdr.gone
 		}
 	}()
-	tick := time.NewTicker(tellEvery)
+	tick := time.NewTicker(positionsEvery)
 	defer tick.Stop()
 	progress := time.Now()
 	for {
@@ -36,8 +36,8 @@ func (s *subscription) run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if len(s.readers) == 0 && !s.follow && s.finished() {
-			return s.tell(time.Now().Add(tellEvery))
+		if len(s.readers) == 0 && !s.follow && s.isFinished() {
+			return s.sendPositions(time.Now().Add(positionsEvery))
 		}
 		for wait := true; wait; {
 			select {
@@ -56,10 +56,10 @@ func (s *subscription) run(ctx context.Context) error {
 			case <-again:
 				wait = false
 			case now := <-tick.C:
-				if err := s.tell(now); err != nil {
+				if err := s.sendPositions(now); err != nil {
 					return err
 				}
-				if shard, cut := s.cutOff(now); cut {
+				if shard, cut := s.isCutOff(now); cut {
 					return &sharding.NotLeaderError{Shard: shard}
 				}
 				if still := now.Sub(progress); !s.follow && (s.failed && still > readPatience || len(s.readers) == 0 && still > leaderproxy.Patience) {
@@ -121,26 +121,26 @@ func (s *subscription) assign(ctx context.Context) (again <-chan time.Time, err 
 // because of this node. It is longer than an election.
 const followPatience = 5 * time.Second
 
-// cutOff reports, for a subscription that follows, a shard that this node has
+// isCutOff reports, for a subscription that follows, a shard that this node has
 // not been able to read for followPatience, either not at all or only from a
 // replica without a quorum. The caller should then subscribe at a different
 // node.
-func (s *subscription) cutOff(now time.Time) (sharding.ShardID, bool) {
+func (s *subscription) isCutOff(now time.Time) (sharding.ShardID, bool) {
 	if !s.follow {
 		return 0, false
 	}
-	shard, still := s.still()
+	shard, still := s.findStalled()
 	switch {
 	case !still:
-		s.stillSince = time.Time{}
-	case s.stillSince.IsZero():
-		s.stillSince = now
+		s.stalledSince = time.Time{}
+	case s.stalledSince.IsZero():
+		s.stalledSince = now
 	}
-	return shard, still && now.Sub(s.stillSince) >= followPatience
+	return shard, still && now.Sub(s.stalledSince) >= followPatience
 }
 
-// still returns a shard of which no new events can be read now.
-func (s *subscription) still() (sharding.ShardID, bool) {
+// findStalled returns a shard of which no new events can be read now.
+func (s *subscription) findStalled() (sharding.ShardID, bool) {
 	read := 0
 	for node, rdr := range s.readers {
 		read += len(rdr.shards)
@@ -170,7 +170,7 @@ func (s *subscription) still() (sharding.ShardID, bool) {
 // decide that a position is ahead of the log.
 func (s *subscription) place(shard sharding.ShardID) (node sharding.NodeID, known bool) {
 	order := s.service.EventOrder
-	if s.service.Proxy.Leads(shard) || s.follow && order.HasReplica(shard) && s.at[shard].Index <= order.Applied(shard)+1 {
+	if s.service.Proxy.Leads(shard) || s.follow && order.HasReplica(shard) && s.at[shard].Index <= order.AppliedIndex(shard)+1 {
 		return "", true
 	}
 	if s.fromPeer {
@@ -221,7 +221,7 @@ func transient(err error) bool {
 	return leaderproxy.Retry(err) || leaderproxy.Ended(err) || errors.Is(err, journal.ErrInstalling) || errors.Is(err, journal.ErrStopped)
 }
 
-func (s *subscription) finished() bool {
+func (s *subscription) isFinished() bool {
 	return !slices.ContainsFunc(s.wanted, func(shard sharding.ShardID) bool { return !s.done[shard] })
 }
 

@@ -19,9 +19,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// tellEvery is how often a stream with partial cursors sends positions that
+// positionsEvery is how often a stream with partial cursors sends positions that
 // moved without an event.
-const tellEvery = time.Second
+const positionsEvery = time.Second
 
 // Subscribe streams the events of a type, each shard in the order of its log.
 func (s *Service) Subscribe(ctx context.Context, r *connect.Request[entityv1.SubscribeRequest], stream *connect.ServerStream[entityv1.SubscribeResponse]) error {
@@ -88,15 +88,15 @@ type subscription struct {
 	guard    *admission.Stream
 	stream   *connect.ServerStream[entityv1.SubscribeResponse]
 
-	mark   uint32
-	all    []sharding.ShardID // of the cluster, in order
-	wanted []sharding.ShardID // in order
-	at     []cursor.Position  // by shard
-	done   []bool             // by shard: read to the requested end
-	moved  map[sharding.ShardID]struct{}
-	begun  bool      // the caller was sent its first position
-	cut    uint64    // compacted events that were skipped and are not reported yet
-	told   time.Time // when moved was last sent
+	mark          uint32
+	all           []sharding.ShardID // of the cluster, in order
+	wanted        []sharding.ShardID // in order
+	at            []cursor.Position  // by shard
+	done          []bool             // by shard: read to the requested end
+	moved         map[sharding.ShardID]struct{}
+	begun         bool      // the caller was sent its first position
+	compacted     uint64    // compacted events that were skipped and are not reported yet
+	positionsSent time.Time // when moved was last sent
 
 	readers map[sharding.NodeID]*reader // the empty name is this node
 	items   chan arrival
@@ -104,7 +104,7 @@ type subscription struct {
 	backoff map[sharding.NodeID]*readerBackoff // of failed readers
 	failed  bool                               // a reader has failed since the last arrival
 
-	stillSince time.Time // start of the time in which a shard could not be read; zero if all can
+	stalledSince time.Time // start of the time in which a shard could not be read; zero if all can
 }
 
 // arrival is what a reader has read: the positions of its shards afterwards, and
@@ -131,7 +131,7 @@ func (s *Service) newSubscription(ctx context.Context, m *entityv1.SubscribeRequ
 	shards := s.Sharding.Shards()
 	sub := &subscription{
 		service: s, request: m, follow: m.GetFollow(), fromPeer: leaderproxy.FromPeer(ctx), kind: kind,
-		mark: subscriptionMark(s.EventOrder.Cluster(), m.GetEntityType(), m.GetTag()),
+		mark: subscriptionHash(s.EventOrder.Cluster(), m.GetEntityType(), m.GetTag()),
 		at:   make([]cursor.Position, shards+1), done: make([]bool, shards+1), moved: make(map[sharding.ShardID]struct{}),
 		readers: make(map[sharding.NodeID]*reader), items: make(chan arrival), ended: make(chan *reader), backoff: make(map[sharding.NodeID]*readerBackoff),
 	}
@@ -166,18 +166,18 @@ func (s *Service) newSubscription(ctx context.Context, m *entityv1.SubscribeRequ
 		sub.at[p.Shard] = p.Position
 		sub.moved[sharding.ShardID(p.Shard)] = struct{}{}
 	}
-	sub.begun = !m.GetFromNewest() || sub.placed()
+	sub.begun = !m.GetFromNewest() || sub.hasPositions()
 	return sub, nil
 }
 
-// placed reports whether all wanted shards have a position.
-func (s *subscription) placed() bool {
+// hasPositions reports whether all wanted shards have a position.
+func (s *subscription) hasPositions() bool {
 	return !slices.ContainsFunc(s.wanted, func(shard sharding.ShardID) bool { return s.at[shard] == cursor.Position{} })
 }
 
-// subscriptionMark hashes what a cursor belongs to, so that cursors of a
+// subscriptionHash hashes what a cursor belongs to, so that cursors of a
 // different cluster, type or tag are rejected.
-func subscriptionMark(cluster, entityType, tag string) uint32 {
+func subscriptionHash(cluster, entityType, tag string) uint32 {
 	return crc32.Checksum([]byte(cluster+"\x00"+entityType+"\x00"+tag), crc32.MakeTable(crc32.Castagnoli))
 }
 
@@ -192,14 +192,14 @@ func (s *subscription) take(it arrival) error {
 			s.moved[sharding.ShardID(p.Shard)] = struct{}{}
 		}
 	}
-	if !s.begun && s.placed() {
+	if !s.begun && s.hasPositions() {
 		s.begun = true
 		if err := s.send(&entityv1.SubscribeResponse{Cursor: s.cursor()}); err != nil {
 			return err
 		}
 	}
 	if ahead {
-		s.cut += it.skipped
+		s.compacted += it.skipped
 	}
 	if !fresh {
 		return nil
@@ -208,9 +208,9 @@ func (s *subscription) take(it arrival) error {
 	return s.send(it.event)
 }
 
-// tell sends positions that moved without an event.
-func (s *subscription) tell(now time.Time) error {
-	if !s.request.GetPartialCursors() || !s.begun || len(s.moved) == 0 || now.Sub(s.told) < tellEvery {
+// sendPositions sends positions that moved without an event.
+func (s *subscription) sendPositions(now time.Time) error {
+	if !s.request.GetPartialCursors() || !s.begun || len(s.moved) == 0 || now.Sub(s.positionsSent) < positionsEvery {
 		return nil
 	}
 	return s.send(&entityv1.SubscribeResponse{Cursor: s.cursor()})
@@ -229,7 +229,7 @@ func (s *subscription) cursor() string {
 		c.Places = s.places(s.all)
 	}
 	clear(s.moved)
-	s.told = time.Now()
+	s.positionsSent = time.Now()
 	return c.Text()
 }
 
@@ -245,7 +245,7 @@ func (s *subscription) places(shards []sharding.ShardID) []cursor.Place {
 }
 
 func (s *subscription) send(m *entityv1.SubscribeResponse) error {
-	m.Skipped, s.cut = s.cut, 0
+	m.Skipped, s.compacted = s.compacted, 0
 	s.guard.BeginWrite()
 	defer s.guard.EndWrite()
 	if err := s.stream.Send(m); err != nil {

@@ -41,7 +41,7 @@ func (w *world) load(prefix string, config *tls.Config) *workload.Load {
 	return l
 }
 
-// goesOn waits until the loads have received answers, none of them a failure.
+// mayContinue waits until the loads have received answers, none of them a failure.
 func (w *world) goesOn(when string, loads ...*workload.Load) {
 	w.t.Helper()
 	for _, l := range loads {

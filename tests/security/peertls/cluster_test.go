@@ -61,7 +61,7 @@ func (w *world) begin(types ...string) {
 	})
 }
 
-// goesOn waits until the load has received answers, none of them a failure.
+// mayContinue waits until the load has received answers, none of them a failure.
 func (w *world) goesOn(when string) {
 	w.t.Helper()
 	target := w.load.Acknowledged() + 100

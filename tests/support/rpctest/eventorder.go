@@ -69,8 +69,8 @@ func (o eventOrder) Rows(ctx context.Context, shard sharding.ShardID, q subscrip
 	return next, ctx.Err()
 }
 
-// Applied implements subscription.EventOrder.
-func (o eventOrder) Applied(shard sharding.ShardID) uint64 {
+// AppliedIndex implements subscription.EventOrder.
+func (o eventOrder) AppliedIndex(shard sharding.ShardID) uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	n := uint64(len(o.order[shard]))
@@ -85,8 +85,8 @@ func (w *World) SetUnapplied(entries uint64) {
 	w.unapplied = entries
 }
 
-// Committed implements subscription.EventOrder.
-func (o eventOrder) Committed(_ context.Context, shard sharding.ShardID) (uint64, error) {
+// CommittedIndex implements subscription.EventOrder.
+func (o eventOrder) CommittedIndex(_ context.Context, shard sharding.ShardID) (uint64, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return uint64(len(o.order[shard])), nil

@@ -144,7 +144,7 @@ func (r *run) given() error {
 			return r.fault(r.c.stored, "%v", err)
 		}
 		if r.c.version != 0 {
-			r.e.version = states.Given(r.c.version)
+			r.e.version = states.InputVersion(r.c.version)
 		}
 		r.e.state, r.e.sequence = state, 1
 	}

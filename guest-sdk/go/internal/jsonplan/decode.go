@@ -26,7 +26,7 @@ func (n *node) decode(d *decoder, p unsafe.Pointer) error {
 		case d.literal("true"):
 			*(*bool)(p) = true
 		case !d.literal("false"):
-			return d.unexpected("true or false")
+			return d.unexpectedToken("true or false")
 		}
 		return nil
 	case opString:
@@ -67,7 +67,7 @@ func (n *node) decodeStruct(d *decoder, p unsafe.Pointer) error {
 		if d.null() {
 			return nil
 		}
-		return d.unexpected("an object")
+		return d.unexpectedToken("an object")
 	}
 	if err := d.open('{', "an object"); err != nil {
 		return err
@@ -162,7 +162,7 @@ func (d *decoder) integer() (digits []byte, negative bool, err error) {
 	case err != nil:
 		return nil, false, err
 	case quoted && d.peek() != '"':
-		return nil, false, d.unexpected("the end of an integer")
+		return nil, false, d.unexpectedToken("the end of an integer")
 	case !whole:
 		negative, value, is := jsontext.Integer(text)
 		if !is || quoted {

@@ -137,7 +137,7 @@ func full() all {
 	}
 }
 
-func TestAgreesWithTheStandardLibrary(t *testing.T) {
+func TestMatchesStandardLibrary(t *testing.T) {
 	agree(t, full())
 	agree(t, all{})
 	agree(t, omitted{})
@@ -160,9 +160,9 @@ func TestAgreesWithTheStandardLibrary(t *testing.T) {
 	}
 }
 
-// TestAcceptsAndRefusesAsTheStandardLibrary decodes the same texts into the
+// TestAcceptsAndRejectsLikeStandardLibrary decodes the same texts into the
 // same types with both.
-func TestAcceptsAndRefusesAsTheStandardLibrary(t *testing.T) {
+func TestAcceptsAndRejectsLikeStandardLibrary(t *testing.T) {
 	texts := []string{
 		``, ` `, `null`, `true`, `false`, `tru`, `nul`, `nullx`, `0`, `-0`, `-`, `01`, `1.`, `.1`, `1e`, `1e+`, `1E-2`, `1.5`, `+1`, `1 2`,
 		`127`, `128`, `-128`, `-129`, `255`, `256`, `32767`, `32768`, `65536`, `2147483647`, `2147483648`, `-2147483648`, `-2147483649`,
@@ -295,7 +295,7 @@ func TestCornerCasesOfNumbers(t *testing.T) {
 	}
 }
 
-func TestLastOfEqualMembersCounts(t *testing.T) {
+func TestLastDuplicateMemberWins(t *testing.T) {
 	var got struct {
 		A []int
 		B map[string]int
@@ -314,7 +314,7 @@ func TestLastOfEqualMembersCounts(t *testing.T) {
 	}
 }
 
-func TestDecodedValueKeepsNothingOfTheText(t *testing.T) {
+func TestDecodedValueDoesNotAliasInput(t *testing.T) {
 	text := []byte(`{"name":"abc","Map":{"key":"value"},"raw":"AAE="}`)
 	var got struct {
 		Name string `json:"name"`
@@ -369,7 +369,7 @@ func TestDepthIsBounded(t *testing.T) {
 	}
 }
 
-func TestNotFinite(t *testing.T) {
+func TestNonFiniteNumbersAreRejected(t *testing.T) {
 	for _, f := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
 		if _, err := planOf[[]float64](t).Append(nil, unsafe.Pointer(&[]float64{f})); !errors.Is(err, ErrNotFinite) {
 			t.Errorf("%v: %v", f, err)
@@ -431,7 +431,7 @@ type (
 	pointerField struct{ *Base }
 )
 
-func TestOwnMethodsMustWriteJSON(t *testing.T) {
+func TestMarshalMethodsMustWriteJSON(t *testing.T) {
 	plan := planOf[[]loose](t)
 	good := []loose{{" { \"a b\" : [ 1 , \"\\\" \" ] } "}}
 	got, err := plan.Append(nil, unsafe.Pointer(&good))

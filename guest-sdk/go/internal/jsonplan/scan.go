@@ -67,7 +67,7 @@ func (d *decoder) literal(word string) bool {
 	return true
 }
 
-func (d *decoder) unexpected(wanted string) error {
+func (d *decoder) unexpectedToken(wanted string) error {
 	if d.pos >= len(d.data) {
 		return d.fault("unexpected end")
 	}
@@ -78,7 +78,7 @@ func (d *decoder) unexpected(wanted string) error {
 // reads the matching close and returns false.
 func (d *decoder) open(bracket byte, wanted string) error {
 	if d.peek() != bracket {
-		return d.unexpected(wanted)
+		return d.unexpectedToken(wanted)
 	}
 	if d.depth++; d.depth > MaxDepth {
 		return d.fault("nested too deep")
@@ -98,7 +98,7 @@ func (d *decoder) more(bracket byte, first bool) (bool, error) {
 	case first:
 		return true, nil
 	case c != ',':
-		return false, d.unexpected("a comma or the end")
+		return false, d.unexpectedToken("a comma or the end")
 	}
 	d.pos++
 	d.space()
@@ -114,7 +114,7 @@ func (d *decoder) name() ([]byte, error) {
 	}
 	d.space()
 	if d.peek() != ':' {
-		return nil, d.unexpected("a colon")
+		return nil, d.unexpectedToken("a colon")
 	}
 	d.pos++
 	d.space()
@@ -124,18 +124,18 @@ func (d *decoder) name() ([]byte, error) {
 // text reads a string. The result is valid until the next call of text or
 // name and may be part of the input.
 func (d *decoder) text() ([]byte, error) {
-	raw, plain, err := d.quoted()
+	raw, plain, err := d.readQuoted()
 	if err != nil || plain {
 		return raw, err
 	}
 	return d.unescape(raw), nil
 }
 
-// quoted reads a string and checks its escapes. plain means that its bytes are
+// readQuoted reads a string and checks its escapes. plain means that its bytes are
 // its value.
-func (d *decoder) quoted() (raw []byte, plain bool, err error) {
+func (d *decoder) readQuoted() (raw []byte, plain bool, err error) {
 	if d.peek() != '"' {
-		return nil, false, d.unexpected("a string")
+		return nil, false, d.unexpectedToken("a string")
 	}
 	d.pos++
 	start, escaped, ascii := d.pos, false, true
@@ -174,12 +174,12 @@ func (d *decoder) escape() error {
 	case 'u':
 		d.pos++
 		if _, ok := hex4(d.data[d.pos:]); !ok {
-			return d.unexpected("four hex digits")
+			return d.unexpectedToken("four hex digits")
 		}
 		d.pos += 4
 		return nil
 	}
-	return d.unexpected("an escape")
+	return d.unexpectedToken("an escape")
 }
 
 func hex4(s []byte) (rune, bool) {
@@ -224,7 +224,7 @@ func (d *decoder) unescape(raw []byte) []byte {
 			}
 			out = utf8.AppendRune(out, r)
 		case c == '\\':
-			out = append(out, unescaped(raw[i+1]))
+			out = append(out, unescapeChar(raw[i+1]))
 			i += 2
 		case c < utf8.RuneSelf:
 			out = append(out, c)
@@ -239,7 +239,7 @@ func (d *decoder) unescape(raw []byte) []byte {
 	return out
 }
 
-func unescaped(c byte) byte {
+func unescapeChar(c byte) byte {
 	switch c {
 	case 'b':
 		return '\b'
@@ -267,14 +267,14 @@ func (d *decoder) number() (text []byte, integer bool, err error) {
 	case isDigit(c):
 		d.digits()
 	default:
-		return nil, false, d.unexpected("a number")
+		return nil, false, d.unexpectedToken("a number")
 	}
 	integer = true
 	if d.peek() == '.' {
 		d.pos++
 		integer = false
 		if !d.digits() {
-			return nil, false, d.unexpected("a digit")
+			return nil, false, d.unexpectedToken("a digit")
 		}
 	}
 	if c := d.peek(); c == 'e' || c == 'E' {
@@ -284,7 +284,7 @@ func (d *decoder) number() (text []byte, integer bool, err error) {
 			d.pos++
 		}
 		if !d.digits() {
-			return nil, false, d.unexpected("a digit")
+			return nil, false, d.unexpectedToken("a digit")
 		}
 	}
 	return d.data[start:d.pos], integer, nil
@@ -302,7 +302,7 @@ func (d *decoder) digits() bool {
 func (d *decoder) skip() error {
 	switch c := d.peek(); {
 	case c == '"':
-		_, _, err := d.quoted()
+		_, _, err := d.readQuoted()
 		return err
 	case c == '-' || isDigit(c):
 		_, _, err := d.number()
@@ -314,7 +314,7 @@ func (d *decoder) skip() error {
 	case d.literal("null"), d.literal("true"), d.literal("false"):
 		return nil
 	}
-	return d.unexpected("a value")
+	return d.unexpectedToken("a value")
 }
 
 func (d *decoder) skipAll(open, closing byte) error {

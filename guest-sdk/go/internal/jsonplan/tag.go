@@ -9,16 +9,16 @@ import (
 // tag is a field's parsed hostd tag, which describes its schema. Its options
 // are separated by commas; desc is the last one and takes the rest of the text.
 type tag struct {
-	required  bool
-	min, max  string // numbers
-	enum      string // values separated by |
-	described string
+	required    bool
+	min, max    string // numbers
+	enum        string // values separated by |
+	description string
 }
 
 func parseTag(text string) (t tag, fault string) {
 	for text != "" {
 		if rest, ok := strings.CutPrefix(text, "desc="); ok {
-			t.described = rest
+			t.description = rest
 			break
 		}
 		var option string
@@ -86,8 +86,8 @@ func (t *tag) append(dst []byte, n *node, null bool) []byte {
 		}
 		dst = append(dst, ']')
 	}
-	if t.described != "" {
-		dst = appendString(append(dst, `,"description":`...), t.described)
+	if t.description != "" {
+		dst = appendString(append(dst, `,"description":`...), t.description)
 	}
 	if start > 0 && dst[start-1] == '{' && len(dst) > start {
 		dst = append(dst[:start], dst[start+1:]...)

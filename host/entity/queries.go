@@ -13,11 +13,11 @@ func (l *executor) Hot(ctx context.Context, limit int) (report resident.HotRepor
 	return survey(ctx, l, func() (resident.HotReport, error) { return l.core.Hot(limit), nil })
 }
 
-// Parked returns the ids of quarantined entities in order, at most q.Limit. It
+// ListQuarantined returns the ids of quarantined entities in order, at most q.Limit. It
 // fails with a NotLeaderError if the executor does not lead the shard. It waits
 // for the executor's next turn, at most until ctx ends.
-func (l *executor) Parked(ctx context.Context, q ParkedQuery) ([]string, error) {
-	return survey(ctx, l, func() ([]string, error) { return l.core.Parked(q) })
+func (l *executor) ListQuarantined(ctx context.Context, q QuarantineQuery) ([]string, error) {
+	return survey(ctx, l, func() ([]string, error) { return l.core.ListQuarantined(q) })
 }
 
 // survey calls ask in the executor's next turn and returns its result.

@@ -12,21 +12,21 @@ import (
 // up before anything else happens to it, even its passivation.
 //
 //	inMemory <----request, eviction, end of its instance or shard---- hibernated
-//	         ----nothing in flight, idle for Options.DormantAfter---->
+//	         ----nothing in flight, idle for Options.HibernateAfter---->
 
-// mayBeDormant reports whether only the residents refer to the entity and a
+// canHibernate reports whether only the residents refer to the entity and a
 // record can hold all of it.
-func (m *residents) mayBeDormant(e *entity) bool {
-	_, away := m.away[e]
+func (m *residents) canHibernate(e *entity) bool {
+	_, away := m.unloaded[e]
 	_, small := e.seen.Small()
-	return e.restful() && e.extra == nil && small && !e.queued && !e.blocked && !e.awaitsBinding && !e.stalled && !away
+	return e.isIdle() && e.extra == nil && small && !e.queued && !e.blocked && !e.awaitsActivation && !e.stalled && !away
 }
 
-// putDormant makes a record of an entity and reports whether there was memory
+// hibernate makes a record of an entity and reports whether there was memory
 // for it.
-func (m *residents) putDormant(l *idle, e *entity) bool {
+func (m *residents) hibernate(l *idle, e *entity) bool {
 	few, _ := e.seen.Small()
-	p := m.dormant.Put(&l.log, e.typ, &resident.Dormant{
+	p := m.hibernated.Put(&l.log, e.typ, &resident.Hibernated{
 		ID: e.id, Key: e.key, Shard: e.shard.id, Instance: e.inst.Number(), Handle: e.handle,
 		Exists: e.exists, Stopped: e.stopped, Costly: e.costly, Touched: e.touched,
 		Replay:   [3]int32{e.replay.Events, e.replay.Bytes, e.replay.Snapshot},
@@ -35,10 +35,10 @@ func (m *residents) putDormant(l *idle, e *entity) bool {
 	if p == 0 {
 		return false
 	}
-	m.cache.SetApart(e)
+	m.cache.SetHibernated(e)
 	l.Take(e)
 	e.shard.entities.Remove(e)
-	e.inst.SetDormant(e.handle, p)
+	e.inst.SetHibernated(e.handle, p)
 	e.phase, e.inst, e.typ, e.seen = cold, nil, nil, window.Window{} // in case something still refers to e
 	return true
 }
@@ -46,12 +46,12 @@ func (m *residents) putDormant(l *idle, e *entity) bool {
 // wake makes an entity from a record. The entity becomes the first of its
 // type's idle entities, or the last.
 func (m *residents) wake(p resident.Slot, first bool) *entity {
-	d, typ := m.dormant.Take(p)
+	d, typ := m.hibernated.Take(p)
 	e := &entity{
 		id: d.ID, shard: m.shards[d.Shard], key: d.Key,
 		phase: inMemory, exists: d.Exists, stopped: d.Stopped, costly: d.Costly,
 		replay: historyReplay{Events: d.Replay[0], Bytes: d.Replay[1], Snapshot: d.Replay[2]},
-		inst:   m.pools.Numbered(d.Instance), handle: d.Handle, touched: d.Touched,
+		inst:   m.pools.ByNumber(d.Instance), handle: d.Handle, touched: d.Touched,
 		typ: typ, sequence: d.Sequence, hash: d.Hash, seen: window.Restore(d.Window, d.Forgot),
 	}
 	e.inst.Wake(e.handle, e)
@@ -61,7 +61,7 @@ func (m *residents) wake(p resident.Slot, first bool) *entity {
 		l.Unshift(e)
 	} else {
 		l.Push(e)
-		m.look(m.now.UnixNano() + int64(m.opts.DormantAfter))
+		m.scheduleSweep(m.now.UnixNano() + int64(m.opts.HibernateAfter))
 	}
 	m.cache.PutBack(e)
 	return e
@@ -73,7 +73,7 @@ func (m *residents) find(s *shard, id sharding.EntityID, key uint32) *entity {
 	if e := s.entities.Get(id, key); e != nil {
 		return e
 	}
-	if p := m.dormant.Find(&s.dormant, id, key); p != 0 {
+	if p := m.hibernated.Find(&s.hibernated, id, key); p != 0 {
 		return m.wake(p, false)
 	}
 	return nil
@@ -82,8 +82,8 @@ func (m *residents) find(s *shard, id sharding.EntityID, key uint32) *entity {
 // wakeNext wakes the next hibernated entity of a shard, at or after position at
 // of its table. It returns nil if there is none.
 func (m *residents) wakeNext(s *shard, at *int) *entity {
-	for s.dormant.Len() > 0 {
-		p, place := s.dormant.Next(*at)
+	for s.hibernated.Len() > 0 {
+		p, place := s.hibernated.Next(*at)
 		if *at = place; p != 0 {
 			return m.wake(p, false) // another slot may have moved to its position
 		}
@@ -91,67 +91,67 @@ func (m *residents) wakeNext(s *shard, at *int) *entity {
 	return nil
 }
 
-// leaveDormant evicts the hibernated entities of an instance that is closed.
+// evictHibernated evicts the hibernated entities of an instance that is closed.
 // There may be about 100,000 of them, so it wakes only those that must be
 // loaded again.
-func (m *residents) leaveDormant(in *instance) {
-	for _, p := range in.Dormant() {
+func (m *residents) evictHibernated(in *instance) {
+	for _, p := range in.HibernatedSlots() {
 		switch {
 		case p == 0:
-		case m.lane.keeps(m.dormant.Type(p)):
+		case m.exec.isAlwaysOn(m.hibernated.Type(p)):
 			m.wake(p, false)
 		default:
-			m.dropDormant(p)
+			m.dropHibernated(p)
 		}
 	}
 }
 
-// dropDormant evicts a hibernated entity. The caller closes the instance, and
+// dropHibernated evicts a hibernated entity. The caller closes the instance, and
 // the entity's handle with it.
-func (m *residents) dropDormant(p resident.Slot) {
-	typ := m.dormant.Type(p)
-	m.dormant.Drop(p)
+func (m *residents) dropHibernated(p resident.Slot) {
+	typ := m.hibernated.Type(p)
+	m.hibernated.Drop(p)
 	m.known--
 	m.types.Of(typ).Resident(-1)
-	m.cache.DropApart()
+	m.cache.DropHibernated()
 	if l := m.idle[typ]; l.First() == nil && l.log.Count() == 0 {
 		delete(m.idle, typ)
 	}
 }
 
-// discardDormant forgets all hibernated entities when the executor ends. They
+// discardHibernated forgets all hibernated entities when the executor ends. They
 // have nothing in flight, and their instances are about to be closed. Waking
 // millions of them would take longer than a node has to stop.
-func (m *residents) discardDormant() {
+func (m *residents) discardHibernated() {
 	for _, s := range m.shards {
-		m.known -= s.dormant.Len()
-		s.dormant = resident.Table{}
+		m.known -= s.hibernated.Len()
+		s.hibernated = resident.Table{}
 	}
 	for _, in := range m.pools.All() {
-		in.ForgetDormant()
+		in.ForgetHibernated()
 	}
 	for name, l := range m.idle {
 		m.types.Of(name).Resident(-int64(l.log.Count()))
 		l.log = resident.Log[*Type]{}
 	}
-	m.cache.ForgetApart()
-	m.dormant.Close()
+	m.cache.ForgetHibernated()
+	m.hibernated.Close()
 }
 
-// makeDormant hibernates at most so many entities of a type that were not used
+// hibernateIdle hibernates at most so many entities of a type that were not used
 // recently, and returns how many it examined.
-func (m *residents) makeDormant(l *idle, most int) (looked int) {
+func (m *residents) hibernateIdle(l *idle, most int) (looked int) {
 	for ; looked < most && l.Next() != nil; looked++ {
 		e := l.Next()
-		if wait := m.opts.DormantAfter - e.touched.Since(m.now); wait > 0 {
-			m.look(m.now.UnixNano() + int64(wait))
+		if wait := m.opts.HibernateAfter - e.touched.Since(m.now); wait > 0 {
+			m.scheduleSweep(m.now.UnixNano() + int64(wait))
 			break
 		}
-		if !e.restful() {
-			m.look(m.now.UnixNano() + int64(m.opts.DormantAfter))
+		if !e.isIdle() {
+			m.scheduleSweep(m.now.UnixNano() + int64(m.opts.HibernateAfter))
 			break
 		}
-		if l.Looked(); m.mayBeDormant(e) && !m.putDormant(l, e) {
+		if l.MarkExamined(); m.canHibernate(e) && !m.hibernate(l, e) {
 			break // no memory
 		}
 	}
@@ -162,12 +162,12 @@ func (m *residents) makeDormant(l *idle, most int) (looked int) {
 // for the type's idle time, and otherwise schedules the next check for that
 // time.
 func (m *residents) wakeOldest(l *idle) {
-	p, touched := m.dormant.First(&l.log)
+	p, touched := m.hibernated.First(&l.log)
 	if p == 0 {
 		return
 	}
 	if wait := l.after - touched.Since(m.now); wait > 0 {
-		m.look(m.now.UnixNano() + int64(wait))
+		m.scheduleSweep(m.now.UnixNano() + int64(wait))
 		return
 	}
 	m.wake(p, true)
@@ -180,7 +180,7 @@ func (m *residents) victim() *entity {
 	var best resident.Slot
 	least := uint64(1 << 62)
 	for _, l := range m.idle {
-		m.dormant.Oldest(&l.log, victims, func(p resident.Slot, key uint32) {
+		m.hibernated.Oldest(&l.log, victims, func(p resident.Slot, key uint32) {
 			if n := m.cache.Estimate(key); n < least {
 				best, least = p, n
 			}
@@ -196,13 +196,13 @@ func (m *residents) victim() *entity {
 // victims is the number of hibernated entities that are compared per type.
 const victims = 8
 
-// dormantOwner implements resident.Owner for the residents.
-type dormantOwner struct{ m *residents }
+// hibernatedOwner implements resident.Owner for the residents.
+type hibernatedOwner struct{ m *residents }
 
-func (o dormantOwner) Table(shard sharding.ShardID) *resident.Table {
-	return &o.m.shards[shard].dormant
+func (o hibernatedOwner) Table(shard sharding.ShardID) *resident.Table {
+	return &o.m.shards[shard].hibernated
 }
 
-func (o dormantOwner) Moved(instance, handle uint32, to resident.Slot) {
-	o.m.pools.Numbered(instance).MoveDormant(handle, to)
+func (o hibernatedOwner) OnMove(instance, handle uint32, to resident.Slot) {
+	o.m.pools.ByNumber(instance).MoveHibernated(handle, to)
 }

@@ -247,5 +247,5 @@ func (s *Store[T]) move(old Slot, rec record, number uint32, to *page[T]) {
 	to.used += len(rec)
 	to.live += len(rec)
 	table.slots[i] = p
-	s.owner.Moved(rec.instance(), rec.handle(), p)
+	s.owner.OnMove(rec.instance(), rec.handle(), p)
 }

@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Dormant is a hibernated entity: one in memory that was not used recently, as
+// Hibernated is a hibernated entity: one in memory that was not used recently, as
 // described by its record. Its state stays in its guest.
-type Dormant struct {
+type Hibernated struct {
 	ID                      sharding.EntityID
 	Key                     uint32
 	Shard                   sharding.ShardID
@@ -58,13 +58,13 @@ func (r record) shard() sharding.ShardID { return sharding.ShardID(binary.Little
 func (r record) instance() uint32        { return binary.LittleEndian.Uint32(r[12:]) }
 func (r record) handle() uint32          { return binary.LittleEndian.Uint32(r[16:]) }
 func (r record) kind() uint16            { return binary.LittleEndian.Uint16(r[20:]) }
-func (r record) touched() Tick           { return Tick(binary.LittleEndian.Uint32(r[24:])) }
+func (r record) lastUse() Tick           { return Tick(binary.LittleEndian.Uint32(r[24:])) }
 func (r record) id() []byte {
 	return r[recordHead : recordHead+int(binary.LittleEndian.Uint16(r[22:]))]
 }
 
 // recordBytes is the length of an entity's record.
-func recordBytes(d *Dormant) int {
+func recordBytes(d *Hibernated) int {
 	size := recordHead + len(d.ID.ID) + len(d.Window)
 	if d.Forgot != 0 {
 		size += 8
@@ -74,7 +74,7 @@ func recordBytes(d *Dormant) int {
 
 // put writes the record of an entity. kind is the number of its activation in
 // the log.
-func (r record) put(d *Dormant, kind uint16) {
+func (r record) put(d *Hibernated, kind uint16) {
 	flags := uint16(0)
 	if d.Exists {
 		flags |= recordExists
@@ -112,13 +112,13 @@ func (r record) put(d *Dormant, kind uint16) {
 }
 
 // open decodes a record of the given type.
-func (r record) open(typ string) Dormant {
+func (r record) open(typ string) Hibernated {
 	le := binary.LittleEndian
 	flags, id := le.Uint16(r[2:]), r.id()
 	window := r[recordHead+len(id):][:le.Uint16(r[80:])]
-	d := Dormant{
+	d := Hibernated{
 		ID: sharding.EntityID{Type: typ, ID: string(id)}, Key: r.key(), Shard: r.shard(), Instance: r.instance(), Handle: r.handle(),
-		Exists: flags&recordExists != 0, Stopped: flags&recordStopped != 0, Costly: flags&recordCostly != 0, Touched: r.touched(),
+		Exists: flags&recordExists != 0, Stopped: flags&recordStopped != 0, Costly: flags&recordCostly != 0, Touched: r.lastUse(),
 		Replay:   [3]int32{int32(le.Uint32(r[28:])), int32(le.Uint32(r[32:])), int32(le.Uint32(r[36:]))},
 		Sequence: journal.Sequence(le.Uint64(r[40:])), Window: string(window),
 	}

@@ -11,9 +11,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestDormantEntitiesKeepAll checks that an entity is unchanged after
+// TestHibernationPreservesEntities checks that an entity is unchanged after
 // hibernation. It fails if a field is added to entity and not to its record.
-func TestDormantEntitiesKeepAll(t *testing.T) {
+func TestHibernationPreservesEntities(t *testing.T) {
 	ignored := map[string]bool{ // covered by other fields
 		"phase": true, "waits": true, "seg": true,
 		"place": true, "idler": true, "last": true, "waiting": true, "extra": true,
@@ -29,11 +29,11 @@ func TestDormantEntitiesKeepAll(t *testing.T) {
 			t.Errorf("%s is not set: the test does not see whether it is kept", name)
 		}
 	}
-	if !c.residents.mayBeDormant(e) || !c.residents.putDormant(c.residents.idle["counter"], e) {
+	if !c.residents.canHibernate(e) || !c.residents.hibernate(c.residents.idle["counter"], e) {
 		t.Fatal("it does not become dormant")
 	}
-	if s.entities.Len() != 0 || s.dormant.Len() != 1 || c.residents.known != 1 {
-		t.Fatalf("%d entities, %d dormant, %d known", s.entities.Len(), s.dormant.Len(), c.residents.known)
+	if s.entities.Len() != 0 || s.hibernated.Len() != 1 || c.residents.known != 1 {
+		t.Fatalf("%d entities, %d dormant, %d known", s.entities.Len(), s.hibernated.Len(), c.residents.known)
 	}
 	if c.residents.find(s, sharding.EntityID{Type: "counte", ID: was.id.ID}, was.key) != nil {
 		t.Error("it is found under the name of another type")
@@ -48,7 +48,7 @@ func TestDormantEntitiesKeepAll(t *testing.T) {
 			t.Errorf("%s is %s, was %s", name, b, a)
 		}
 	}
-	if !got.restful() || got.inst.Entities()[got.handle] != got {
+	if !got.isIdle() || got.inst.Entities()[got.handle] != got {
 		t.Error("it is not in its instance")
 	}
 }
@@ -56,15 +56,15 @@ func TestDormantEntitiesKeepAll(t *testing.T) {
 // dormantPage is the size of a page of hibernated entities.
 const dormantPage = 256 << 10
 
-// TestDormantPages hibernates, uses and evicts entities at random, and checks
+// TestHibernationFillsAndFreesPages hibernates, uses and evicts entities at random, and checks
 // that the records fill a good part of their pages and that no page is left at
 // the end.
-func TestDormantPages(t *testing.T) {
+func TestHibernationFillsAndFreesPages(t *testing.T) {
 	const entities = 9000 // more than fit into one part of a table
 	j := crowd(entities, 2)
 	c, s := j.core, j.core.shard(worldShard)
-	c.opts.PassivateAfter, c.opts.DormantAfter = time.Hour, 2*time.Second
-	c.residents.idleTimesMoved()
+	c.opts.PassivateAfter, c.opts.HibernateAfter = time.Hour, 2*time.Second
+	c.residents.updateIdleTimes()
 	rnd := rand.New(rand.NewPCG(7, 8))
 	sweep := func(d time.Duration) {
 		c.now = c.now.Add(d)
@@ -80,8 +80,8 @@ func TestDormantPages(t *testing.T) {
 		}
 	}
 	sweep(3 * time.Second)
-	if s.dormant.Len() != entities || s.entities.Len() != 0 {
-		t.Fatalf("%d of %d are dormant", s.dormant.Len(), entities)
+	if s.hibernated.Len() != entities || s.entities.Len() != 0 {
+		t.Fatalf("%d of %d are dormant", s.hibernated.Len(), entities)
 	}
 	most := 0
 	for round := range 300 {
@@ -91,13 +91,13 @@ func TestDormantPages(t *testing.T) {
 		if round%3 == 0 {
 			sweep(3 * time.Second)
 		}
-		used, live := int(c.residents.dormant.Bytes()), int(c.residents.dormant.Live())
+		used, live := int(c.residents.hibernated.Bytes()), int(c.residents.hibernated.Live())
 		most = max(most, used)
 		if used > 2*live+4*dormantPage {
 			t.Fatalf("round %d: %d bytes of pages for %d of records", round, used, live)
 		}
-		if n := c.residents.cache.Count() + c.residents.cache.Apart(); n != entities || c.residents.known != entities || s.dormant.Len()+s.entities.Len() != entities {
-			t.Fatalf("round %d: %d in memory, %d known, %d dormant", round, n, c.residents.known, s.dormant.Len())
+		if n := c.residents.cache.Count() + c.residents.cache.HibernatedCount(); n != entities || c.residents.known != entities || s.hibernated.Len()+s.entities.Len() != entities {
+			t.Fatalf("round %d: %d in memory, %d known, %d dormant", round, n, c.residents.known, s.hibernated.Len())
 		}
 	}
 	for i := range entities / 2 {
@@ -112,29 +112,29 @@ func TestDormantPages(t *testing.T) {
 	}
 	sweep(3 * time.Second)
 	sweep(2 * time.Hour)
-	if c.residents.dormant.Bytes() != 0 || c.residents.known != 0 || len(c.residents.idle) != 0 || c.residents.cache.Apart() != 0 {
-		t.Errorf("%d bytes of pages, %d entities known after all have left", c.residents.dormant.Bytes(), c.residents.known)
+	if c.residents.hibernated.Bytes() != 0 || c.residents.known != 0 || len(c.residents.idle) != 0 || c.residents.cache.HibernatedCount() != 0 {
+		t.Errorf("%d bytes of pages, %d entities known after all have left", c.residents.hibernated.Bytes(), c.residents.known)
 	}
 	t.Logf("at most %d KiB of pages", most>>10)
 }
 
-// TestDormantEntitiesEndWithTheLane checks that Close leaves nothing of
+// TestCloseDiscardsHibernatedEntities checks that Close leaves nothing of
 // hibernated entities, and evicts the others as usual.
-func TestDormantEntitiesEndWithTheLane(t *testing.T) {
+func TestCloseDiscardsHibernatedEntities(t *testing.T) {
 	const entities = 500
 	j := crowd(entities, 1)
 	c, s := j.core, j.core.shard(worldShard)
 	for _, e := range s.entities.All()[:entities-10] {
-		if !c.residents.putDormant(c.residents.idle["counter"], e) {
+		if !c.residents.hibernate(c.residents.idle["counter"], e) {
 			t.Fatal("it does not become dormant")
 		}
 	}
-	if s.dormant.Len() != entities-10 || c.residents.dormant.Bytes() == 0 {
-		t.Fatalf("%d are dormant, on %d bytes", s.dormant.Len(), c.residents.dormant.Bytes())
+	if s.hibernated.Len() != entities-10 || c.residents.hibernated.Bytes() == 0 {
+		t.Fatalf("%d are dormant, on %d bytes", s.hibernated.Len(), c.residents.hibernated.Bytes())
 	}
-	c.residents.discardDormant()
-	if s.dormant.Len() != 0 || c.residents.dormant.Bytes() != 0 || c.residents.known != 10 || c.residents.cache.Count() != 10 || c.residents.cache.Apart() != 0 {
-		t.Errorf("%d dormant on %d bytes, %d known, %d and %d in memory", s.dormant.Len(), c.residents.dormant.Bytes(), c.residents.known, c.residents.cache.Count(), c.residents.cache.Apart())
+	c.residents.discardHibernated()
+	if s.hibernated.Len() != 0 || c.residents.hibernated.Bytes() != 0 || c.residents.known != 10 || c.residents.cache.Count() != 10 || c.residents.cache.HibernatedCount() != 0 {
+		t.Errorf("%d dormant on %d bytes, %d known, %d and %d in memory", s.hibernated.Len(), c.residents.hibernated.Bytes(), c.residents.known, c.residents.cache.Count(), c.residents.cache.HibernatedCount())
 	}
 	if n := c.residents.types.Of("counter").Stats().Resident; n != 10 {
 		t.Errorf("%d are counted", n)
@@ -145,16 +145,16 @@ func TestDormantEntitiesEndWithTheLane(t *testing.T) {
 	}
 }
 
-// TestDormantEntitiesLeaveWithTheirInstance checks that hibernated entities are
+// TestHibernatedEntitiesLeaveWithClosedInstance checks that hibernated entities are
 // passive after their instance is closed, and unchanged when they are loaded
 // again.
-func TestDormantEntitiesLeaveWithTheirInstance(t *testing.T) {
+func TestHibernatedEntitiesLeaveWithClosedInstance(t *testing.T) {
 	const entities = 500
 	for _, awake := range []int{0, 10} {
 		j := crowd(entities, 2)
 		c, s := j.core, j.core.shard(worldShard)
 		for _, e := range s.entities.All()[:entities-awake] {
-			if !c.residents.putDormant(c.residents.idle["counter"], e) {
+			if !c.residents.hibernate(c.residents.idle["counter"], e) {
 				t.Fatal("it does not become dormant")
 			}
 		}
@@ -162,11 +162,11 @@ func TestDormantEntitiesLeaveWithTheirInstance(t *testing.T) {
 			t.Fatalf("%d instances", len(c.residents.pools.All()))
 		}
 		c.residents.closeInstance(c.residents.pools.All()[0])
-		if s.dormant.Len() != 0 || s.entities.Len() != 0 || c.residents.known != 0 || c.residents.dormant.Bytes() != 0 || len(c.residents.idle) != 0 {
-			t.Errorf("%d dormant, %d not, %d known, %d bytes, %d types", s.dormant.Len(), s.entities.Len(), c.residents.known, c.residents.dormant.Bytes(), len(c.residents.idle))
+		if s.hibernated.Len() != 0 || s.entities.Len() != 0 || c.residents.known != 0 || c.residents.hibernated.Bytes() != 0 || len(c.residents.idle) != 0 {
+			t.Errorf("%d dormant, %d not, %d known, %d bytes, %d types", s.hibernated.Len(), s.entities.Len(), c.residents.known, c.residents.hibernated.Bytes(), len(c.residents.idle))
 		}
-		if n := c.residents.types.Of("counter").Stats().Resident; n != 0 || c.residents.cache.Count()+c.residents.cache.Apart() != 0 {
-			t.Errorf("%d are counted, %d and %d in memory", n, c.residents.cache.Count(), c.residents.cache.Apart())
+		if n := c.residents.types.Of("counter").Stats().Resident; n != 0 || c.residents.cache.Count()+c.residents.cache.HibernatedCount() != 0 {
+			t.Errorf("%d are counted, %d and %d in memory", n, c.residents.cache.Count(), c.residents.cache.HibernatedCount())
 		}
 		r := &request.Request{Kind: request.Query, Name: "total", Shard: worldShard, Done: j, Entity: sharding.EntityID{Type: "counter", ID: "device-00000007"}}
 		if j.turn([]*request.Request{r}); r.Result.Err != nil || c.residents.cache.Count() != 1 {

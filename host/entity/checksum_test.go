@@ -8,13 +8,13 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestTheLeaderProves checks that a leader proposes a replica checksum at most
+// TestLeaderProposesReplicaChecksums checks that a leader proposes a replica checksum at most
 // every ten seconds, and none below the cluster version that has them.
-func TestTheLeaderProves(t *testing.T) {
+func TestLeaderProposesReplicaChecksums(t *testing.T) {
 	w := quiet(t)
 	w.elapse(time.Hour) // because the zero time means that there was none
-	level := sharding.Version1
-	w.core.opts.Level = func() sharding.ClusterVersion { return level }
+	version := sharding.Version1
+	w.core.opts.ClusterVersion = func() sharding.ClusterVersion { return version }
 	proof := journal.Proof{Index: 1024, Checksum: journal.RowsDigest{7}}
 	taken := func() (proofs []journal.Proof) {
 		w.core.event(&coreEvent{Kind: eventProposalDone, Shard: worldShard, Term: w.term, Number: 1 << 40, Proof: &proof})
@@ -35,11 +35,11 @@ func TestTheLeaderProves(t *testing.T) {
 	if got := taken(); len(got) != 0 {
 		t.Fatalf("at the first level: %v", got)
 	}
-	level = sharding.Version2
+	version = sharding.Version2
 	if got := taken(); len(got) != 1 || got[0] != proof {
 		t.Fatalf("%v, want %v", got, proof)
 	}
-	w.elapse(proofEvery - time.Millisecond)
+	w.elapse(checksumEvery - time.Millisecond)
 	if got := taken(); len(got) != 1 {
 		t.Fatalf("before the rest is over: %v", got)
 	}
@@ -49,7 +49,7 @@ func TestTheLeaderProves(t *testing.T) {
 		t.Fatalf("after the rest: %v", got)
 	}
 	w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 1})
-	w.elapse(proofEvery)
+	w.elapse(checksumEvery)
 	w.flights = nil
 	if got := taken(); len(got) != 0 {
 		t.Fatalf("of a follower: %v", got)

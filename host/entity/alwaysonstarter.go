@@ -24,9 +24,9 @@ import (
 //	                                held back  <--------------+ failed
 
 const (
-	// autostartAtOnce bounds the entities of an executor that are being
+	// startsAtOnce bounds the entities of an executor that are being
 	// started. It leaves half of the loaders to callers.
-	autostartAtOnce = 4
+	startsAtOnce = 4
 	// pageSize bounds the ids that are read at a time.
 	pageSize = 256
 	// burst bounds how many entities are started at once.
@@ -48,25 +48,25 @@ type existingReader interface {
 	ListExisting(ctx context.Context, shard sharding.ShardID, entityType, after string, limit int) ([]string, error)
 }
 
-// autostartLane is the executor that an autostarter belongs to. No method
+// alwaysOnExecutor is the executor that an alwaysOnStarter belongs to. No method
 // blocks.
-type autostartLane interface {
+type alwaysOnExecutor interface {
 	// Now is the time of the executor's current turn.
 	Now() time.Time
-	// Deferring reports whether the shard delays other requests.
-	Deferring(shard sharding.ShardID) bool
-	// Resident reports whether an entity is in memory.
-	Resident(shard sharding.ShardID, id sharding.EntityID) bool
-	// Crowded reports whether the executor's memory is nearly full.
-	Crowded() bool
+	// IsDeferring reports whether the shard delays other requests.
+	IsDeferring(shard sharding.ShardID) bool
+	// IsResident reports whether an entity is in memory.
+	IsResident(shard sharding.ShardID, id sharding.EntityID) bool
+	// IsCrowded reports whether the executor's memory is nearly full.
+	IsCrowded() bool
 	// Fire hands a request to its entity.
 	Fire(*request.Request)
 	// List performs a scan on another goroutine and passes it to Found.
-	List(*autostartScan)
+	List(*alwaysOnScan)
 }
 
-// autostartOptions configure an autostarter.
-type autostartOptions struct {
+// alwaysOnOptions configure an alwaysOnStarter.
+type alwaysOnOptions struct {
 	// Rate is the number of entities started per second, at least 1.
 	Rate int
 	// Types returns the names of the always-on types. It may be nil.
@@ -80,26 +80,26 @@ type autostartOptions struct {
 	Logger *slog.Logger
 }
 
-// autostarter starts the entities of the shards that an executor leads.
-type autostarter struct {
-	opts    autostartOptions
-	lane    autostartLane
-	led     map[sharding.ShardID]*autostartShard
-	types   []string          // always-on types at the last call of Learn
-	shards  []*autostartShard // shards with entities to start
-	scan    *autostartScan
-	flying  int // entities that are being started
-	allowed int // number of entities that may be started now
-	at      int64
-	counted int64 // when allowed was last updated
-	started uint64
+// alwaysOnStarter starts the entities of the shards that an executor leads.
+type alwaysOnStarter struct {
+	opts       alwaysOnOptions
+	exec       alwaysOnExecutor
+	led        map[sharding.ShardID]*alwaysOnShard
+	types      []string         // always-on types at the last call of Learn
+	shards     []*alwaysOnShard // shards with entities to start
+	scan       *alwaysOnScan
+	inProgress int // entities that are being started
+	allowed    int // number of entities that may be started now
+	at         int64
+	counted    int64 // when allowed was last updated
+	started    uint64
 }
 
-// autostartShard holds the entities to start of a shard that this node leads.
-type autostartShard struct {
+// alwaysOnShard holds the entities to start of a shard that this node leads.
+type alwaysOnShard struct {
 	id        sharding.ShardID
-	over      bool     // the shard is no longer led
-	listed    bool     // the shard is in autostarter.shards
+	dropped   bool     // the shard is no longer led
+	listed    bool     // the shard is in alwaysOnStarter.shards
 	types     []string // types to read; of the first, the ids after after
 	after     string
 	typ       string   // of page
@@ -115,19 +115,19 @@ type heldBack struct {
 	times int
 }
 
-func (s *autostartShard) empty() bool {
+func (s *alwaysOnShard) empty() bool {
 	return len(s.types)+len(s.page)+len(s.returning)+len(s.back) == 0
 }
 
-// HeldBack reports whether an entity has failed and waits for a retry.
-func (s *autostartShard) HeldBack(id sharding.EntityID) bool {
+// IsHeldBack reports whether an entity has failed and waits for a retry.
+func (s *alwaysOnShard) IsHeldBack(id sharding.EntityID) bool {
 	_, waits := s.back[id]
 	return waits
 }
 
-// autostartScan is a request for ids and its result.
-type autostartScan struct {
-	shard *autostartShard
+// alwaysOnScan is a request for ids and its result.
+type alwaysOnScan struct {
+	shard *alwaysOnShard
 	id    sharding.ShardID
 	typ   string
 	after string
@@ -136,41 +136,41 @@ type autostartScan struct {
 }
 
 // Do performs the scan. It may be called from any goroutine, once, before the
-// scan is passed to autostarter.Found.
-func (s *autostartScan) Do(ctx context.Context, r existingReader) {
+// scan is passed to alwaysOnStarter.OnScan.
+func (s *alwaysOnScan) Do(ctx context.Context, r existingReader) {
 	s.ids, s.err = r.ListExisting(ctx, s.id, s.typ, s.after, pageSize)
 }
 
-// newAutostarter returns the autostarter of an executor that leads no shard.
-func newAutostarter(opts autostartOptions, lane autostartLane) *autostarter {
-	return &autostarter{opts: opts, lane: lane, led: make(map[sharding.ShardID]*autostartShard)}
+// newAlwaysOnStarter returns the alwaysOnStarter of an executor that leads no shard.
+func newAlwaysOnStarter(opts alwaysOnOptions, exec alwaysOnExecutor) *alwaysOnStarter {
+	return &alwaysOnStarter{opts: opts, exec: exec, led: make(map[sharding.ShardID]*alwaysOnShard)}
 }
 
-// Any reports whether there are always-on types.
-func (m *autostarter) Any() bool { return len(m.types) > 0 }
+// HasTypes reports whether there are always-on types.
+func (m *alwaysOnStarter) HasTypes() bool { return len(m.types) > 0 }
 
 // At is when the executor must call Start, in unix nanoseconds; 0 for never.
-func (m *autostarter) At() int64 { return m.at }
+func (m *alwaysOnStarter) At() int64 { return m.at }
 
-// Started is the number of entities started so far.
-func (m *autostarter) Started() uint64 { return m.started }
+// StartCount is the number of entities started so far.
+func (m *alwaysOnStarter) StartCount() uint64 { return m.started }
 
 // Lead begins to start the entities of a shard that this node now leads.
-func (m *autostarter) Lead(id sharding.ShardID) *autostartShard {
-	m.Learn()
-	s := &autostartShard{id: id}
+func (m *alwaysOnStarter) Lead(id sharding.ShardID) *alwaysOnShard {
+	m.UpdateTypes()
+	s := &alwaysOnShard{id: id}
 	m.led[id] = s
 	m.enqueueTypes(s, m.types)
 	return s
 }
 
 // Drop forgets the entities of a shard that is no longer led.
-func (m *autostarter) Drop(s *autostartShard) {
+func (m *alwaysOnStarter) Drop(s *alwaysOnShard) {
 	delete(m.led, s.id)
-	*s = autostartShard{id: s.id, over: true, listed: s.listed}
+	*s = alwaysOnShard{id: s.id, dropped: true, listed: s.listed}
 }
 
-func (m *autostarter) enqueueTypes(s *autostartShard, types []string) {
+func (m *alwaysOnStarter) enqueueTypes(s *alwaysOnShard, types []string) {
 	if len(types) > 0 && m.opts.Listed {
 		s.types = append(s.types, types...)
 		m.list(s)
@@ -186,9 +186,9 @@ func (m *autostarter) enqueueTypes(s *autostartShard, types []string) {
 	}
 }
 
-// Learn updates the list of always-on types, and starts the entities of new
+// UpdateTypes updates the list of always-on types, and starts the entities of new
 // ones in all shards that are led.
-func (m *autostarter) Learn() {
+func (m *alwaysOnStarter) UpdateTypes() {
 	if m.opts.Types == nil {
 		return
 	}
@@ -203,34 +203,34 @@ func (m *autostarter) Learn() {
 	}
 }
 
-func (m *autostarter) list(s *autostartShard) {
+func (m *alwaysOnStarter) list(s *alwaysOnShard) {
 	if !s.listed {
 		s.listed = true
 		m.shards = append(m.shards, s)
 	}
 }
 
-// Again starts an entity that has left memory.
-func (m *autostarter) Again(s *autostartShard, id sharding.EntityID) {
+// StartAgain starts an entity that has left memory.
+func (m *alwaysOnStarter) StartAgain(s *alwaysOnShard, id sharding.EntityID) {
 	s.returning = append(s.returning, id)
 	m.list(s)
 }
 
 // Start starts as many entities as the rate allows.
-func (m *autostarter) Start() {
+func (m *alwaysOnStarter) Start() {
 	if m.at = 0; len(m.shards) == 0 {
 		return
 	}
-	now := m.lane.Now().UnixNano()
+	now := m.exec.Now().UnixNano()
 	every := int64(time.Second) / int64(m.opts.Rate)
 	if gained := (now - m.counted) / every; gained > 0 || m.counted == 0 {
 		m.allowed, m.counted = int(min(burst, int64(m.allowed)+gained)), now
 	}
-	if m.lane.Crowded() {
+	if m.exec.IsCrowded() {
 		m.at = now + int64(crowdedFor)
 		return
 	}
-	for looked := 0; looked < len(m.shards) && m.flying < autostartAtOnce; {
+	for looked := 0; looked < len(m.shards) && m.inProgress < startsAtOnce; {
 		s := m.shards[looked]
 		if s.empty() {
 			s.listed = false
@@ -257,9 +257,9 @@ func (m *autostarter) Start() {
 
 // next returns an entity of the shard that may be started now. If none is
 // known, it requests the next page of ids.
-func (m *autostarter) next(s *autostartShard, now int64) (id sharding.EntityID, ok bool) {
+func (m *alwaysOnStarter) next(s *alwaysOnShard, now int64) (id sharding.EntityID, ok bool) {
 	switch {
-	case m.lane.Deferring(s.id):
+	case m.exec.IsDeferring(s.id):
 		return id, false // callers first
 	case s.backAt > 0 && s.backAt <= now:
 		return s.retry(now)
@@ -270,15 +270,15 @@ func (m *autostarter) next(s *autostartShard, now int64) (id sharding.EntityID, 
 		id, s.page = sharding.EntityID{Type: s.typ, ID: s.page[0]}, s.page[1:]
 		return id, true
 	case len(s.types) > 0 && m.scan == nil:
-		m.scan = &autostartScan{shard: s, id: s.id, typ: s.types[0], after: s.after}
-		m.lane.List(m.scan)
+		m.scan = &alwaysOnScan{shard: s, id: s.id, typ: s.types[0], after: s.after}
+		m.exec.List(m.scan)
 	}
 	return id, false
 }
 
 // retry returns the first held-back entity that is due. The entity keeps its
 // number of failures until it is started.
-func (s *autostartShard) retry(now int64) (id sharding.EntityID, ok bool) {
+func (s *alwaysOnShard) retry(now int64) (id sharding.EntityID, ok bool) {
 	s.backAt = 0
 	for e, b := range s.back {
 		switch {
@@ -294,16 +294,16 @@ func (s *autostartShard) retry(now int64) (id sharding.EntityID, ok bool) {
 	return id, ok
 }
 
-// Found handles the result of a scan.
-func (m *autostarter) Found(scan *autostartScan) {
+// OnScan handles the result of a scan.
+func (m *alwaysOnStarter) OnScan(scan *alwaysOnScan) {
 	m.scan = nil
 	s := scan.shard
-	if s.over {
+	if s.dropped {
 		return
 	}
 	if scan.err != nil {
-		m.opts.Logger.Error("remembered entities cannot be read", "shard_id", s.id, "entity_type", scan.typ, "error", scan.err)
-		s.holdBack(sharding.EntityID{Type: scan.typ}, m.lane.Now().UnixNano()) // the whole type is retried
+		m.opts.Logger.Error("always-on entities cannot be read", "shard_id", s.id, "entity_type", scan.typ, "error", scan.err)
+		s.holdBack(sharding.EntityID{Type: scan.typ}, m.exec.Now().UnixNano()) // the whole type is retried
 		s.types, s.after = s.types[1:], ""
 		return
 	}
@@ -316,34 +316,34 @@ func (m *autostarter) Found(scan *autostartScan) {
 }
 
 // start starts an entity by a request of kind Start.
-func (m *autostarter) start(s *autostartShard, id sharding.EntityID) {
+func (m *alwaysOnStarter) start(s *alwaysOnShard, id sharding.EntityID) {
 	if id.ID == "" { // a type that could not be read
 		delete(s.back, id)
 		s.types = append(s.types, id.Type)
 		return
 	}
-	if m.lane.Resident(s.id, id) {
+	if m.exec.IsResident(s.id, id) {
 		delete(s.back, id)
 		return
 	}
-	m.flying++
+	m.inProgress++
 	m.allowed--
 	r := &request.Request{Kind: request.Start, Entity: id, Shard: s.id, ExpectedSequence: request.NoExpectation}
 	r.Done = &starting{starter: m, shard: s}
-	m.lane.Fire(r)
+	m.exec.Fire(r)
 }
 
 // starting is an entity that is being started.
 type starting struct {
-	starter *autostarter
-	shard   *autostartShard
+	starter *alwaysOnStarter
+	shard   *alwaysOnShard
 }
 
 // Complete implements request.Completer, on the executor's goroutine.
 func (f *starting) Complete(r *request.Request) {
 	m, s := f.starter, f.shard
-	m.flying--
-	if s.over {
+	m.inProgress--
+	if s.dropped {
 		return
 	}
 	if err := r.Result.Err; err == nil || errors.Is(err, request.ErrStopped) {
@@ -351,12 +351,12 @@ func (f *starting) Complete(r *request.Request) {
 		delete(s.back, r.Entity)
 		return
 	}
-	s.holdBack(r.Entity, m.lane.Now().UnixNano())
+	s.holdBack(r.Entity, m.exec.Now().UnixNano())
 	m.list(s)
 }
 
 // holdBack schedules the retry of a failed entity.
-func (s *autostartShard) holdBack(id sharding.EntityID, now int64) {
+func (s *alwaysOnShard) holdBack(id sharding.EntityID, now int64) {
 	b, waits := s.back[id]
 	if !waits && len(s.back) >= heldBackMost {
 		return // the next leader starts it, or the next command does

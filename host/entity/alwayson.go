@@ -8,24 +8,24 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// keeps reports whether the type is always-on.
-func (c *core) keeps(entityType string) bool {
-	if !c.starter.Any() {
+// isAlwaysOn reports whether the type is always-on.
+func (c *core) isAlwaysOn(entityType string) bool {
+	if !c.alwaysOn.HasTypes() {
 		return false
 	}
 	t := c.opts.Types.Lookup(entityType)
-	return t != nil && t.Remember
+	return t != nil && t.AlwaysOn
 }
 
 // mustReturn reports whether an entity which has left memory must be loaded
 // again.
 func (c *core) mustReturn(e *entity) bool {
-	return (e.exists || e.id.ID == manifest.SingletonID) && !e.stopped && e.shard.state == leading && c.keeps(e.id.Type) && e.stays()
+	return (e.exists || e.id.ID == manifest.SingletonID) && !e.stopped && e.shard.state == leading && c.isAlwaysOn(e.id.Type) && e.mustBeResident()
 }
 
-// stays reports whether the entity exists or is a singleton, which is in memory
+// mustBeResident reports whether the entity exists or is a singleton, which is in memory
 // even without a record.
-func (e *entity) stays() bool {
+func (e *entity) mustBeResident() bool {
 	t := e.shard.opts.Types.Lookup(e.id.Type)
 	return e.exists || t != nil && t.Singleton && t.CheckID(e.id) == nil
 }
@@ -33,14 +33,14 @@ func (e *entity) stays() bool {
 // startAgain queues an entity to be loaded again.
 func (c *core) startAgain(e *entity) {
 	e.exists = false // unknown until it is loaded
-	c.starter.Again(e.shard.starts, e.id)
+	c.alwaysOn.StartAgain(e.shard.starts, e.id)
 }
 
-// started answers a request to load an entity. An entity that turns out not to
+// finishStart answers a request to load an entity. An entity that turns out not to
 // exist leaves memory again.
-func (c *core) started(e *entity, r *request.Request) {
+func (c *core) finishStart(e *entity, r *request.Request) {
 	e.shard.settle(r, request.Result{})
-	if !e.stays() && e.waiting.Len() == 0 {
+	if !e.mustBeResident() && e.waiting.Len() == 0 {
 		c.leave(e)
 	}
 }
@@ -48,7 +48,7 @@ func (c *core) started(e *entity, r *request.Request) {
 // recordStop executes a caller's request to passivate an always-on entity. It
 // writes a record, so that later leaders do not start the entity either.
 func (d *decider) recordStop(e *entity, r *request.Request) bool {
-	if !e.typ.Remember || e.typ.Singleton || !e.exists {
+	if !e.typ.AlwaysOn || e.typ.Singleton || !e.exists {
 		return false
 	}
 	if d.readOnly() {

@@ -26,7 +26,7 @@ func (w *world) singletons(s sharding.ShardID) []sharding.EntityID {
 	return []sharding.EntityID{{Type: "tally", ID: "singleton"}}
 }
 
-func (w *world) existing(s *autostartScan) {
+func (w *world) existing(s *alwaysOnScan) {
 	s.Do(context.Background(), w)
 	w.existings = append(w.existings, s)
 }
@@ -53,13 +53,13 @@ func (w *world) ListExisting(_ context.Context, _ sharding.ShardID, _, after str
 // nor held back.
 func (w *world) missing() (n int) {
 	s := w.core.shard(worldShard)
-	if !w.autostart || w.bounded || w.core.opts.LaneBytes < 100 {
+	if !w.autostart || w.bounded || w.core.opts.ExecutorBytes < 100 {
 		return 0
 	}
 	for id, h := range w.heads {
 		name := sharding.EntityID{Type: "tally", ID: id}
 		e := s.entities.Get(name, w.core.key(name))
-		if waits := s.starts != nil && s.starts.HeldBack(name); h.exists && !h.stopped && !waits && (e == nil || e.phase != inMemory) {
+		if waits := s.starts != nil && s.starts.IsHeldBack(name); h.exists && !h.stopped && !waits && (e == nil || e.phase != inMemory) {
 			n++
 		}
 	}
@@ -83,7 +83,7 @@ func (w *world) later(d time.Duration) {
 		w.core.expire()
 		w.core.residents.passivateIdle()
 		w.existingFound()
-		for range autostartAtOnce {
+		for range startsAtOnce {
 			w.core.pump()
 			w.chunk()
 		}
@@ -103,10 +103,10 @@ func (w *world) inMemory() (ids []string) {
 	return ids
 }
 
-// TestRememberedEntitiesComeBack checks that after a change of the leader every
+// TestAlwaysOnEntitiesRestartAfterLeaderChange checks that after a change of the leader every
 // entity that exists and is not stopped is in memory without a request, and
 // stays there while it is idle.
-func TestRememberedEntitiesComeBack(t *testing.T) {
+func TestAlwaysOnEntitiesRestartAfterLeaderChange(t *testing.T) {
 	w := keeper(t)
 	const entities = 30
 	for i := range entities {
@@ -136,14 +136,14 @@ func TestRememberedEntitiesComeBack(t *testing.T) {
 	}
 }
 
-// TestRememberedEntitiesAreStartedSlowly checks that entities are started at
+// TestAlwaysOnStartsAreRateLimited checks that entities are started at
 // the configured rate, and after those of callers.
-func TestRememberedEntitiesAreStartedSlowly(t *testing.T) {
+func TestAlwaysOnStartsAreRateLimited(t *testing.T) {
 	w := keeper(t)
 	for i := range 200 {
 		w.askOf(fmt.Sprintf("e%03d", i), request.Command, "add", fmt.Sprintf("c%d", i))
 	}
-	w.core.starter = newAutostarter(autostartOptions{Rate: 10, Types: w.autostartTypes, Listed: true}, parts{w.core})
+	w.core.alwaysOn = newAlwaysOnStarter(alwaysOnOptions{Rate: 10, Types: w.autostartTypes, Listed: true}, parts{w.core})
 	w.handOver()
 	w.later(time.Second) // the unused allowance is at most a burst
 	began := len(w.inMemory())
@@ -160,10 +160,10 @@ func TestRememberedEntitiesAreStartedSlowly(t *testing.T) {
 	}
 }
 
-// TestFailingEntitiesAreHeldBack checks that an entity that cannot be loaded is
+// TestFailedAlwaysOnLoadsBackOff checks that an entity that cannot be loaded is
 // retried at growing intervals while the others are started, and that it is
 // started when it can be loaded.
-func TestFailingEntitiesAreHeldBack(t *testing.T) {
+func TestFailedAlwaysOnLoadsBackOff(t *testing.T) {
 	w := keeper(t)
 	for i := range 20 {
 		w.askOf(fmt.Sprintf("e%02d", i), request.Command, "add", fmt.Sprintf("c%d", i))
@@ -180,7 +180,7 @@ func TestFailingEntitiesAreHeldBack(t *testing.T) {
 		t.Errorf("it was tried %d times in 10 minutes", n)
 	}
 	w.poison = ""
-	w.core.opts.ParkFor = time.Millisecond
+	w.core.opts.QuarantineFor = time.Millisecond
 	w.askOf("e07", request.Clear, "", "")
 	w.later(10 * time.Minute)
 	if n := len(w.inMemory()); n != 20 {

@@ -12,52 +12,52 @@ import (
 // for a deletion the entity is in memory without a guest, until no request
 // waits.
 
-// makeHeadOnly puts such an entity into memory if its load has ended with
-// request.ErrCut and a deletion waits. It returns false if not.
-func (c *core) makeHeadOnly(e *entity, ch *historyChunk) bool {
-	if !errors.Is(ch.Err, request.ErrCut) || !e.waiting.Has(request.Delete) {
+// makeRowOnly puts such an entity into memory if its load has ended with
+// request.ErrCompacted and a deletion waits. It returns false if not.
+func (c *core) makeRowOnly(e *entity, ch *historyChunk) bool {
+	if !errors.Is(ch.Err, request.ErrCompacted) || !e.waiting.Has(request.Delete) {
 		return false
 	}
 	l := e.load()
 	l.cancel()
 	e.noteError(ch.Err)
-	e.extra.load, e.extra.headOnly, e.extra.whole, e.extra.below = nil, true, false, 0
+	e.extra.load, e.extra.rowOnly, e.extra.whole, e.extra.below = nil, true, false, 0
 	c.takeCommands(e, l)
 	c.noteChunk(e, l, ch)
 	e.windowBuilt(l.before)
 	c.weigh(e)
 	e.phase, e.sequence, e.hash, e.exists = inMemory, ch.Sequence, ch.Hash, true
-	e.outboxLoaded(int(ch.Outbox), ch.AsOf)
-	delete(c.away, e)
+	e.setOutbox(int(ch.Outbox), ch.AsOf)
+	delete(c.unloaded, e)
 	c.enqueue(e)
 	return true
 }
 
-func (e *entity) headOnly() bool { return e.extra != nil && e.extra.headOnly }
+func (e *entity) isRowOnly() bool { return e.extra != nil && e.extra.rowOnly }
 
-// serveHeadOnly decides the first request in the queue of such an entity. It
+// serveRowOnly decides the first request in the queue of such an entity. It
 // returns false if the queue must wait for the shard.
-func (c *core) serveHeadOnly(e *entity) bool {
+func (c *core) serveRowOnly(e *entity) bool {
 	t := c.typeOf(e.id)
 	switch {
 	case !t.Same(e.typ): // the new module may read a snapshot
 	case t.Revision > e.shard.revisions.Now:
-		e.awaitBinding(t.Revision)
+		e.awaitActivation(t.Revision)
 		return false
-	case t.Muted:
+	case t.WritesPaused:
 		e.typ = t
-		return !e.mute()
+		return !e.waitIfPaused()
 	default:
 		if r := e.waiting.Pop(); r.Kind == request.Delete {
 			c.decider.remove(e, r)
 		} else {
-			e.shard.settle(r, request.Result{Err: request.ErrCut})
+			e.shard.settle(r, request.Result{Err: request.ErrCompacted})
 		}
-		if !e.headOnly() || e.waiting.Len() > 0 {
+		if !e.isRowOnly() || e.waiting.Len() > 0 {
 			return true
 		}
 	}
-	c.away[e] = struct{}{}
+	c.unloaded[e] = struct{}{}
 	c.reload(e)
 	return true
 }

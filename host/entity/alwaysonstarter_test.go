@@ -13,27 +13,29 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// lane is an executor whose entities are started, with lists of existing ids
+// fakeExecutor is an executor whose entities are started, with lists of existing ids
 // per shard.
-type lane struct {
+type fakeExecutor struct {
 	now      time.Time
 	deferred bool
 	crowded  bool
 	resident map[string]bool
 	fired    []*request.Request
-	scans    []*autostartScan
+	scans    []*alwaysOnScan
 	existing map[string][]string // ids by type
 	broken   error               // result of reads
 }
 
-func (l *lane) Now() time.Time                                        { return l.now }
-func (l *lane) Deferring(sharding.ShardID) bool                       { return l.deferred }
-func (l *lane) Resident(_ sharding.ShardID, e sharding.EntityID) bool { return l.resident[e.ID] }
-func (l *lane) Crowded() bool                                         { return l.crowded }
-func (l *lane) Fire(r *request.Request)                               { l.fired = append(l.fired, r) }
-func (l *lane) List(s *autostartScan)                                 { l.scans = append(l.scans, s) }
+func (l *fakeExecutor) Now() time.Time                    { return l.now }
+func (l *fakeExecutor) IsDeferring(sharding.ShardID) bool { return l.deferred }
+func (l *fakeExecutor) IsResident(_ sharding.ShardID, e sharding.EntityID) bool {
+	return l.resident[e.ID]
+}
+func (l *fakeExecutor) IsCrowded() bool         { return l.crowded }
+func (l *fakeExecutor) Fire(r *request.Request) { l.fired = append(l.fired, r) }
+func (l *fakeExecutor) List(s *alwaysOnScan)    { l.scans = append(l.scans, s) }
 
-func (l *lane) ListExisting(_ context.Context, _ sharding.ShardID, entityType, after string, limit int) (ids []string, err error) {
+func (l *fakeExecutor) ListExisting(_ context.Context, _ sharding.ShardID, entityType, after string, limit int) (ids []string, err error) {
 	for _, id := range l.existing[entityType] {
 		if id > after && len(ids) < limit {
 			ids = append(ids, id)
@@ -42,18 +44,18 @@ func (l *lane) ListExisting(_ context.Context, _ sharding.ShardID, entityType, a
 	return ids, l.broken
 }
 
-// starterWorld is an autostarter of some types with its executor.
+// starterWorld is an alwaysOnStarter of some types with its executor.
 type starterWorld struct {
-	*lane
-	*autostarter
+	*fakeExecutor
+	*alwaysOnStarter
 	types []string
 }
 
-func newStarterWorld(opts autostartOptions) *starterWorld {
-	w := &starterWorld{lane: &lane{now: time.Unix(1000, 0), resident: map[string]bool{}, existing: map[string][]string{}}, types: []string{"a"}}
+func newStarterWorld(opts alwaysOnOptions) *starterWorld {
+	w := &starterWorld{fakeExecutor: &fakeExecutor{now: time.Unix(1000, 0), resident: map[string]bool{}, existing: map[string][]string{}}, types: []string{"a"}}
 	opts.Types = func() []string { return w.types }
 	opts.Logger = slog.New(slog.DiscardHandler)
-	w.autostarter = newAutostarter(opts, w.lane)
+	w.alwaysOnStarter = newAlwaysOnStarter(opts, w.fakeExecutor)
 	return w
 }
 
@@ -61,8 +63,8 @@ func newStarterWorld(opts autostartOptions) *starterWorld {
 func (w *starterWorld) turn(t *testing.T) {
 	w.Start()
 	for _, s := range w.scans {
-		s.Do(t.Context(), w.lane)
-		w.Found(s)
+		s.Do(t.Context(), w.fakeExecutor)
+		w.OnScan(s)
 	}
 	w.scans = nil
 }
@@ -85,10 +87,10 @@ func idNames(n int) (ids []string) {
 	return ids
 }
 
-// TestAllThatExistsIsStarted checks that entities are started page by page,
+// TestStarterStartsEachExistingEntityOnce checks that entities are started page by page,
 // each once, within the limits of rate and concurrency.
-func TestAllThatExistsIsStarted(t *testing.T) {
-	w := newStarterWorld(autostartOptions{Rate: 100, Listed: true})
+func TestStarterStartsEachExistingEntityOnce(t *testing.T) {
+	w := newStarterWorld(alwaysOnOptions{Rate: 100, Listed: true})
 	w.existing["a"] = idNames(2*pageSize + 3)
 	w.Lead(1)
 	var started []string
@@ -97,7 +99,7 @@ func TestAllThatExistsIsStarted(t *testing.T) {
 			t.Fatalf("%d are started, and no more", len(started))
 		}
 		w.turn(t)
-		if len(w.fired) > autostartAtOnce {
+		if len(w.fired) > startsAtOnce {
 			t.Fatalf("%d are started at once", len(w.fired))
 		}
 		started = append(started, w.end(nil)...)
@@ -111,10 +113,10 @@ func TestAllThatExistsIsStarted(t *testing.T) {
 	}
 }
 
-// TestStartsMakeWay checks that starts wait for requests that wait and while
+// TestStartsYieldToRequestsAndMemory checks that starts wait for requests that wait and while
 // memory is short, and that entities in memory are not started.
-func TestStartsMakeWay(t *testing.T) {
-	w := newStarterWorld(autostartOptions{Rate: 1000, Listed: true})
+func TestStartsYieldToRequestsAndMemory(t *testing.T) {
+	w := newStarterWorld(alwaysOnOptions{Rate: 1000, Listed: true})
 	w.existing["a"] = []string{"in", "out"}
 	w.resident["in"] = true
 	w.Lead(1)
@@ -133,11 +135,11 @@ func TestStartsMakeWay(t *testing.T) {
 	}
 }
 
-// TestFailedStartsAreHeldBack checks that the wait doubles up to a bound, that
+// TestFailedStartsBackOff checks that the wait doubles up to a bound, that
 // an entity stopped on request is not retried, and that a success resets the
 // wait.
-func TestFailedStartsAreHeldBack(t *testing.T) {
-	w := newStarterWorld(autostartOptions{Rate: 1000, Listed: true})
+func TestFailedStartsBackOff(t *testing.T) {
+	w := newStarterWorld(alwaysOnOptions{Rate: 1000, Listed: true})
 	w.existing["a"] = []string{"x"}
 	s := w.Lead(1)
 	id := sharding.EntityID{Type: "a", ID: "x"}
@@ -145,23 +147,23 @@ func TestFailedStartsAreHeldBack(t *testing.T) {
 	w.turn(t)
 	fails := errors.New("it traps")
 	for n := range 15 {
-		if got := w.end(fails); !slices.Equal(got, []string{"x"}) || !s.HeldBack(id) {
-			t.Fatalf("attempt %d: %v are started, held back %v", n, got, s.HeldBack(id))
+		if got := w.end(fails); !slices.Equal(got, []string{"x"}) || !s.IsHeldBack(id) {
+			t.Fatalf("attempt %d: %v are started, held back %v", n, got, s.IsHeldBack(id))
 		}
 		wait := min(retry<<min(n, 10), retryMost)
 		due := w.now.Add(wait)
 		for _, w.now = range []time.Time{w.now, due.Add(-1)} {
 			if w.turn(t); len(w.fired) > 0 || w.At() != due.UnixNano() {
-				t.Fatalf("%d attempts come before %v are over, and the lane looks again after %v", len(w.fired), wait, time.Unix(0, w.At()).Sub(w.now))
+				t.Fatalf("%d attempts come before %v are over, and the executor looks again after %v", len(w.fired), wait, time.Unix(0, w.At()).Sub(w.now))
 			}
 		}
 		w.now = due
 		w.turn(t)
 	}
-	if w.end(request.ErrStopped); s.HeldBack(id) {
+	if w.end(request.ErrStopped); s.IsHeldBack(id) {
 		t.Error("an entity that was stopped is tried again")
 	}
-	w.Again(s, id)
+	w.StartAgain(s, id)
 	w.turn(t)
 	w.end(fails)
 	w.now = w.now.Add(retry)
@@ -170,10 +172,10 @@ func TestFailedStartsAreHeldBack(t *testing.T) {
 	}
 }
 
-// TestTypesThatCannotBeReadAreTriedAgain checks that a type is retried as a
+// TestUnreadableTypeIsRetried checks that a type is retried as a
 // whole.
-func TestTypesThatCannotBeReadAreTriedAgain(t *testing.T) {
-	w := newStarterWorld(autostartOptions{Rate: 1000, Listed: true})
+func TestUnreadableTypeIsRetried(t *testing.T) {
+	w := newStarterWorld(alwaysOnOptions{Rate: 1000, Listed: true})
 	w.existing["a"], w.broken = []string{"x"}, errors.New("damaged")
 	w.Lead(1)
 	w.turn(t)
@@ -191,24 +193,24 @@ func TestTypesThatCannotBeReadAreTriedAgain(t *testing.T) {
 	}
 }
 
-// TestTypesAreLearned checks that a new type is read in all shards that are
+// TestNewAlwaysOnTypesAreStarted checks that a new type is read in all shards that are
 // led, that a known type is not read again, and that singletons are started
 // without a list.
-func TestTypesAreLearned(t *testing.T) {
-	w := newStarterWorld(autostartOptions{Rate: 1000, Listed: true})
+func TestNewAlwaysOnTypesAreStarted(t *testing.T) {
+	w := newStarterWorld(alwaysOnOptions{Rate: 1000, Listed: true})
 	w.existing["a"], w.existing["b"] = []string{"x"}, []string{"y"}
 	w.Lead(1)
 	w.turn(t)
 	w.turn(t)
 	w.end(nil)
 	w.types = []string{"a", "b"}
-	w.Learn()
+	w.UpdateTypes()
 	w.turn(t)
 	w.turn(t)
 	if got := w.end(nil); !slices.Equal(got, []string{"y"}) {
 		t.Errorf("of a new type: %v", got)
 	}
-	w = newStarterWorld(autostartOptions{Rate: 1000, Singletons: func(shard sharding.ShardID) []sharding.EntityID {
+	w = newStarterWorld(alwaysOnOptions{Rate: 1000, Singletons: func(shard sharding.ShardID) []sharding.EntityID {
 		return []sharding.EntityID{{Type: "a", ID: fmt.Sprint(shard)}, {Type: "unknown", ID: "u"}}
 	}})
 	w.existing["a"] = []string{"x"}
@@ -219,18 +221,18 @@ func TestTypesAreLearned(t *testing.T) {
 	}
 }
 
-// TestShardsThatAreLostStartNothing checks that neither ids already read nor
+// TestLostShardStartsNoEntities checks that neither ids already read nor
 // late results are started after the leadership has ended.
-func TestShardsThatAreLostStartNothing(t *testing.T) {
-	w := newStarterWorld(autostartOptions{Rate: 1000, Listed: true})
+func TestLostShardStartsNoEntities(t *testing.T) {
+	w := newStarterWorld(alwaysOnOptions{Rate: 1000, Listed: true})
 	w.existing["a"] = []string{"x", "y"}
 	s := w.Lead(1)
 	w.Start()
 	scan := w.scans[0]
-	scan.Do(t.Context(), w.lane)
+	scan.Do(t.Context(), w.fakeExecutor)
 	w.scans = nil
 	w.Drop(s)
-	w.Found(scan)
+	w.OnScan(scan)
 	w.turn(t)
 	if len(w.fired) > 0 {
 		t.Error("what was read of a lost shard is started")
@@ -239,7 +241,7 @@ func TestShardsThatAreLostStartNothing(t *testing.T) {
 	w.turn(t)
 	w.turn(t)
 	w.Drop(s)
-	if w.end(errors.New("lost")); s.HeldBack(sharding.EntityID{Type: "a", ID: "x"}) {
+	if w.end(errors.New("lost")); s.IsHeldBack(sharding.EntityID{Type: "a", ID: "x"}) {
 		t.Error("an entity of a lost shard is held back")
 	}
 	w.now = w.now.Add(time.Hour)

@@ -15,9 +15,9 @@ import (
 // An entity that leaves for a different reason, with its instance or its shard,
 // is not checked.
 
-// residence is the state check of a stay in memory. It is zero if the stay is
+// residentCheck is the state check of a stay in memory. It is zero if the stay is
 // not sampled.
-type residence struct {
+type residentCheck struct {
 	sampled bool
 	due     bool             // its state must be taken in its next turn
 	leaves  bool             // it then leaves memory
@@ -35,50 +35,50 @@ type StateCheck interface {
 	Offer(*checkedState)
 }
 
-// beginStay notes that a stay in memory has begun, from the snapshot at
+// beginStateCheck notes that a stay in memory has begun, from the snapshot at
 // sequence from, or from the first event if from is 0.
-func (e *entity) beginStay(states StateCheck, from journal.Sequence) {
+func (e *entity) beginStateCheck(states StateCheck, from journal.Sequence) {
 	if states != nil && states.Picks() && !e.typ.Transient {
-		e.withExtra().residence = residence{sampled: true, from: from}
+		e.withExtra().stateCheck = residentCheck{sampled: true, from: from}
 	}
 }
 
-// checksFirst reports whether the entity must not leave yet because its state
+// mustCheckFirst reports whether the entity must not leave yet because its state
 // is taken in its next turn. A deleted entity has no state.
-func (c *core) checksFirst(e *entity, leaves bool) bool {
-	if e.phase != inMemory || e.shard.state != leading || e.extra == nil || !e.extra.residence.sampled || e.extra.residence.due || !e.exists ||
+func (c *core) mustCheckFirst(e *entity, leaves bool) bool {
+	if e.phase != inMemory || e.shard.state != leading || e.extra == nil || !e.extra.stateCheck.sampled || e.extra.stateCheck.due || !e.exists ||
 		!c.opts.States.Room() || !c.snapshots.mayAsk(e.typ.Digest) {
 		return false
 	}
-	e.extra.residence.due, e.extra.residence.leaves = true, leaves
+	e.extra.stateCheck.due, e.extra.stateCheck.leaves = true, leaves
 	c.enqueue(e)
 	return true
 }
 
-func (e *entity) checkDue() bool {
-	return e.phase == inMemory && e.extra != nil && e.extra.residence.due
+func (e *entity) isCheckDue() bool {
+	return e.phase == inMemory && e.extra != nil && e.extra.stateCheck.due
 }
 
 // takeState asks the guest for the state.
 func (c *core) takeState(e *entity) {
-	e.extra.residence.sampled, e.extra.residence.due = false, false
+	e.extra.stateCheck.sampled, e.extra.stateCheck.due = false, false
 	v := c.call
 	v.kind, v.in, v.entity, v.handle = callState, e.inst, e, uint64(e.handle)
-	c.visit(v)
+	c.makeCall(v)
 }
 
-// stateTaken submits the state for a check. An entity that was about to leave
+// offerState submits the state for a check. An entity that was about to leave
 // then leaves.
-func (c *core) stateTaken(e *entity, v *guestCall) {
-	stay := e.extra.residence
+func (c *core) offerState(e *entity, v *guestCall) {
+	stay := e.extra.stateCheck
 	if v.err != nil {
-		e.extra.residence = residence{}
+		e.extra.stateCheck = residentCheck{}
 		if c.noSnapshot(e, v.err); stay.leaves && e.inst != nil {
 			c.leave(e)
 		}
 		return
 	}
-	e.extra.residence = residence{}
+	e.extra.stateCheck = residentCheck{}
 	e.trimExtra()
 	c.opts.States.Offer(&checkedState{
 		ID: e.id, Shard: e.shard.id, Type: e.typ, From: stay.from, Sequence: e.sequence, Hash: e.hash, Bytes: bytes.Clone(v.out),
