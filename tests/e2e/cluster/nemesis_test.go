@@ -81,7 +81,7 @@ func begin(t *testing.T) *world {
 	return w
 }
 
-// mayContinue waits until the load has received the given number of answers.
+// goesOn waits until the load has received the given number of answers.
 func (w *world) goesOn(answers int) {
 	w.t.Helper()
 	target := w.progress.Acknowledged() + answers

@@ -41,7 +41,7 @@ func (w *world) answersOrRefuses(place int) {
 	}
 }
 
-// continueAfterSnapshot checks that the nodes with a quorum answer requests for every shard,
+// goOn checks that the nodes with a quorum answer requests for every shard,
 // also during the rest of the cut, and that the load makes progress.
 func (w *world) goOn(places ...int) {
 	w.t.Helper()

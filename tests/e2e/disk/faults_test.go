@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 // verdictTime bounds the time to check the history of one entity.
 const verdictTime = time.Minute
 
-// mayContinue waits until the load has received the given number of further answers.
+// goesOn waits until the load has received the given number of further answers.
 func goesOn(t *testing.T, node *testkit.Node, load *workload.Load, more int) {
 	t.Helper()
 	target := load.Acknowledged() + more

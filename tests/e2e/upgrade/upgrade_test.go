@@ -73,7 +73,7 @@ func begin(t *testing.T, old string) *world {
 	return w
 }
 
-// mayContinue waits until the load has received answers, all of them correct and
+// goesOn waits until the load has received answers, all of them correct and
 // none a failure, and then makes the metadata and its coordinator do something.
 func (w *world) goesOn() {
 	w.t.Helper()
