@@ -38,7 +38,7 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 		Now: n.around.Wall, Logger: n.logger, Registerer: n.metrics.registry,
 	}
 	if opts.Audit != nil {
-		o.Refused = opts.Audit.Refused
+		o.Refused = opts.Audit.RecordRefused
 	}
 	if n.cfg.OIDCIssuer != "" {
 		o.JWT = &authn.JWTOptions{
@@ -61,7 +61,7 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 		Known: func(revision uint64) bool {
 			return n.caughtUp.Load() && n.membership.metadata.View().RoleRevision() == revision
 		},
-		Fresh: func() bool { return n.membership.metadata.Fresh() },
+		Fresh: func() bool { return n.membership.metadata.IsFresh() },
 		Confirm: func(ctx context.Context) error {
 			if err := n.membership.metadata.Confirm(ctx); err != nil {
 				return err
@@ -91,7 +91,7 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 		Logger: n.logger, Registerer: n.metrics.registry,
 	}
 	if opts.Audit != nil {
-		roles.Refused = opts.Audit.Denied
+		roles.Refused = opts.Audit.RecordDenied
 	}
 	n.roles = authorize.New(roles)
 	opts.Roles = n.roles

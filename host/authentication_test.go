@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-func TestSharedListenerIsWarnedOf(t *testing.T) {
+func TestSharedListenerIsWarnedAbout(t *testing.T) {
 	for _, c := range []struct {
 		auth config.Auth
 		tls  config.TLSMode

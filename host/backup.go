@@ -20,7 +20,7 @@ func (n *Node) newPart() *backup.Part {
 	return backup.NewPart(backup.PartOptions{
 		Log: &n.replicas.raft, Machine: n.replicas.machine, Logger: n.logger,
 		Leads: func(shard sharding.ShardID) (sharding.Term, bool) {
-			lead := n.region.Lead(shard)
+			lead := n.shardRouter.Lead(shard)
 			return lead.Term, lead.Serving
 		},
 	})

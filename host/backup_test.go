@@ -254,9 +254,9 @@ func rungOnce(events []string) (out []string) {
 	return out
 }
 
-// TestDamagedFilesAreRefused: nothing is imported from a file that is not an
+// TestDamagedArchiveIsRejected: nothing is imported from a file that is not an
 // archive.
-func TestDamagedFilesAreRefused(t *testing.T) {
+func TestDamagedArchiveIsRejected(t *testing.T) {
 	n, c := start(t, t.TempDir())
 	defer stop(t, n)
 	for name, file := range map[string]io.Reader{"nothing": strings.NewReader(""), "text": strings.NewReader(strings.Repeat("no archive ", 1000))} {
@@ -270,9 +270,9 @@ func TestDamagedFilesAreRefused(t *testing.T) {
 	}
 }
 
-// TestAFileIsImportedOnce: if a file is imported again after the import
+// TestArchiveIsImportedOnce: if a file is imported again after the import
 // completed, changes made in the cluster since then are kept.
-func TestAFileIsImportedOnce(t *testing.T) {
+func TestArchiveIsImportedOnce(t *testing.T) {
 	wasm := testkit.BuildExample(t, "counter")
 	other := append(bytes.Clone(wasm), 0, 2, 1, 'x') // a custom section without meaning
 	ctx := t.Context()

@@ -162,15 +162,15 @@ func (c carried) begin(ctx context.Context, e audit.Entry) (end func(error), err
 	return end, nil
 }
 
-// asked maps a kind of request to the procedure that clients call for it.
-var asked = map[request.Kind]string{
+// procedureOf maps a kind of request to the procedure that clients call for it.
+var procedureOf = map[request.Kind]string{
 	request.Command: entityv1connect.EntityServiceSendProcedure, request.Query: entityv1connect.EntityServiceQueryProcedure, request.StaleQuery: entityv1connect.EntityServiceQueryProcedure,
 }
 
-// passed writes the audit line of a request that another node forwarded for a
+// auditForwarded writes the audit line of a request that another node forwarded for a
 // client.
-func (n *Node) passed(from sharding.NodeID, r *request.Request) {
-	procedure, called := asked[r.Kind]
+func (n *Node) auditForwarded(from sharding.NodeID, r *request.Request) {
+	procedure, called := procedureOf[r.Kind]
 	if !called {
 		return
 	}

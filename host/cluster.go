@@ -39,12 +39,12 @@ const maxSnapshots = 64
 func (n *Node) openPeers() error {
 	id := n.id.Now()
 	n.membership.control.Name(id.Node, id.Incarnation, cmp.Or(id.Cluster, id.Rejoin))
-	n.membership.openFounding()
+	n.membership.openBootstrap()
 	peers, err := peer.New(peer.Options{
 		Self: id.Node, Incarnation: id.Incarnation, Network: n.peerNetwork(), Control: n.membership.control, Logger: n.logger, MaxSnapshots: maxSnapshots,
-		Refused: n.peerRefused, Around: []connect.Interceptor{carried{n}}, Caller: leaderproxy.HeaderOf,
-		Receive: n.replicas.raft.receive, OnHeard: n.heard, OnSilent: n.silent, OnGone: n.replicas.raft.gone, Turns: n.replicas.raft.turns, Wall: n.around.Wall, Level: n.replicas.level,
-		SilentAfter: n.cfg.SuspectAfter, Beat: n.cfg.SuspectAfter * 2 / 7, StuckAfter: max(3*time.Second, 4*n.cfg.SuspectAfter),
+		OnRefused: n.peerRefused, Around: []connect.Interceptor{carried{n}}, Caller: leaderproxy.HeaderOf,
+		Receive: n.replicas.raft.receive, OnAlive: n.onPeerAlive, OnSuspected: n.onPeerSuspected, OnFailed: n.replicas.raft.setFailed, Turns: n.replicas.raft.turns, Wall: n.around.Wall, ClusterVersion: n.replicas.clusterVersion,
+		SuspectAfter: n.cfg.SuspectAfter, HeartbeatPeriod: n.cfg.SuspectAfter * 2 / 7, StuckAfter: max(3*time.Second, 4*n.cfg.SuspectAfter),
 	})
 	if err != nil {
 		return err
@@ -55,20 +55,20 @@ func (n *Node) openPeers() error {
 	return nil
 }
 
-// heard and silent report a node as alive or suspected to the raft loop, the
+// onPeerAlive and silent report a node as alive or suspected to the raft loop, the
 // forwarding client and the leader table.
-func (n *Node) heard(node sharding.NodeID) {
-	n.replicas.raft.heard(node)
+func (n *Node) onPeerAlive(node sharding.NodeID) {
+	n.replicas.raft.setAlive(node)
 	if n.joined.Load() {
-		n.routing.forward.PeerHeard(node)
+		n.routing.forward.PeerAlive(node)
 		n.routing.leaders.Announce()
 	}
 }
 
-func (n *Node) silent(node sharding.NodeID) {
-	n.replicas.raft.silent(node)
+func (n *Node) onPeerSuspected(node sharding.NodeID) {
+	n.replicas.raft.setSuspected(node)
 	if n.joined.Load() {
-		n.routing.forward.PeerSilent(node)
+		n.routing.forward.PeerSuspected(node)
 		n.routing.leaders.Announce()
 	}
 }
@@ -87,19 +87,19 @@ func (n *Node) openMembership(ctx context.Context) error {
 			return fmt.Errorf("create the metadata group: %w", err)
 		}
 	}
-	if err := n.membership.openProbation(); err != nil {
+	if err := n.membership.openStaleDiskCheck(); err != nil {
 		return err
 	}
 	n.membership.seeds = &cluster.SeedWatch{Entry: n.membership.entry, Cluster: id.Cluster, Logger: n.logger}
-	if n.membership.founder() {
-		if err := n.membership.found(ctx); err != nil {
+	if n.membership.hasBootstrapped() {
+		if err := n.membership.writeFirstMetadata(ctx); err != nil {
 			return err
 		}
 	}
 	if cluster, ok := n.membership.metadata.View().Cluster(); ok && (cluster.ID != id.Cluster || cluster.Shards != id.Shards) {
 		return fmt.Errorf("%s names cluster %s, the journal holds cluster %s: they do not belong together", datadir.IdentityFile, id.Cluster, cluster.ID)
 	}
-	if err := n.id.SaveLevel(n.membership.metadata.Level()); err != nil {
+	if err := n.id.SaveLevel(n.membership.metadata.ClusterVersion()); err != nil {
 		return err
 	}
 	if n.membership.learnApart() {
@@ -111,39 +111,39 @@ func (n *Node) openMembership(ctx context.Context) error {
 	member := cluster.Start(cluster.Options{
 		Node: n.id.Node, Disk: n.id.Disk,
 		Metadata: n.membership.metadata, Raft: loop, Peers: n.peers, Describe: n.membership.describe,
-		Admitted: n.membership.probation.Admitted(),
+		Admitted: n.membership.staleDisk.Admission(),
 		Rejoin: func(ctx context.Context) (*cluster.Joined, error) {
 			entry := n.membership.entry()
-			entry.Raise = n.membership.raise
-			joined, err := entry.Again(ctx, n.membership.addressBook.Addresses())
+			entry.RaiseIncarnation = n.membership.raise
+			joined, err := entry.RejoinOnce(ctx, n.membership.addressBook.Addresses())
 			if err == nil {
 				// The metadata shard may be led by a node that joined while
 				// this node was away. That node reaches this one, but this one
 				// needs its address to answer.
-				n.membership.addressBook.Joined(joined)
+				n.membership.addressBook.LearnJoin(joined)
 			}
 			return joined, err
 		},
 		HasLeft: func(ctx context.Context, leaving bool) bool {
 			return n.membership.entry().HasLeft(ctx, n.membership.addressBook.Addresses(), leaving)
 		},
-		Renewed: func(j *cluster.Joined) error {
+		OnRenewed: func(j *cluster.Joined) error {
 			return n.id.Save(func(id *datadir.Identity) bool {
-				id.Raise(j.Level)
-				id.MetaReplica, id.MetaVoters = j.Replica, j.First
+				id.Raise(j.ClusterVersion)
+				id.MetaReplica, id.MetaVoters = j.Replica, j.FirstVoters
 				return true
 			})
 		},
-		Disputed: func(shard sharding.ShardID) bool { return n.replicas.judge.Refuses(shard) != nil },
+		Disputed: func(shard sharding.ShardID) bool { return n.replicas.consistency.Refuses(shard) != nil },
 		Able: func() bool {
 			// A node that cannot follow the metadata gets no replicas and no
 			// leaderships.
-			return !n.guests.modules.Types.Failing() && !n.watches.stalls.Stands() && !n.watches.clock.Off() && n.replicas.stopReason(sharding.MetaShard) == sharding.NotStopped
+			return !n.guests.modules.Types.Failing() && !n.watches.stalls.IsStalled() && !n.watches.clock.IsOff() && n.replicas.stopReason(sharding.MetaShard) == sharding.NotStopped
 		},
-		Full:  n.watches.disk.ReadOnly,
-		Pace:  n.replicas.paceNow,
-		Skew:  n.watches.clock.Skew,
-		Heard: func(node sharding.NodeID) bool { return node == n.id.Node || n.peers.Heard(node) },
+		Full:    n.watches.disk.ReadOnly,
+		Pace:    n.replicas.paceNow,
+		Skew:    n.watches.clock.Skew,
+		IsAlive: func(node sharding.NodeID) bool { return node == n.id.Node || n.peers.IsAlive(node) },
 		Applied: func(shard sharding.ShardID) uint64 {
 			index, _ := n.replicas.machine.Applied(shard)
 			return index
@@ -151,8 +151,8 @@ func (n *Node) openMembership(ctx context.Context) error {
 		Size: func(shard sharding.ShardID) (entities, bytes uint64) {
 			return n.replicas.machine.Entities(shard), n.replicas.machine.Bytes(shard)
 		},
-		Told:      n.told,
-		Collected: n.collected,
+		OnClusterView: n.onClusterView,
+		OnCollected:   n.onModulesCollected,
 		Coordinator: coordinator.Options{
 			BackOff: n.cfg.LeadershipCooldown, MaxBackOff: 60 * n.cfg.LeadershipCooldown,
 			Replication: n.cfg.Replication, MinMembers: n.cfg.MinHosts(), DeadAfter: n.cfg.DeadAfter,
@@ -171,18 +171,18 @@ func (n *Node) openMembership(ctx context.Context) error {
 
 // openBackend gives the server the parts that it answers calls with.
 func (n *Node) openBackend(name string) {
-	upcasts := replay.NewUpcasts(replay.UpcastOptions{Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Level: func() sharding.ClusterVersion { return n.membership.metadata.View().ClusterVersion() }, Busy: n.region.IsBusy})
+	upcasts := replay.NewUpcasts(replay.UpcastOptions{Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, ClusterVersion: func() sharding.ClusterVersion { return n.membership.metadata.View().ClusterVersion() }, Busy: n.shardRouter.IsBusy})
 	n.lifecycle.add("upcasting of events", upcasts.Close)
-	n.guests.replays = replay.New(replay.Options{Machine: n.replicas.machine, ShardOf: n.region.ShardOf, Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Rate: n.cfg.VerifyRate, Busy: n.region.IsBusy})
+	n.guests.replays = replay.New(replay.Options{Machine: n.replicas.machine, ShardOf: n.shardRouter.ShardOf, Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Rate: n.cfg.VerifyRate, Busy: n.shardRouter.IsBusy})
 	n.backend.Open(backend.Parts{
 		Cluster: clusterapi.Parts{
-			Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Policy: n.membership.policy(), Describe: n.membership.describe, SaveLevel: n.id.SaveLevel, Now: n.around.Wall, CaughtUp: n.caughtUp.Load, Measure: func() *clusterapi.Sample { return measure(n) },
+			Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Policy: n.membership.policy(), Describe: n.membership.describe, SaveClusterVersion: n.id.SaveLevel, Now: n.around.Wall, CaughtUp: n.caughtUp.Load, Measure: func() *clusterapi.Sample { return measure(n) },
 			Metadata: n.membership.metadata, Member: n.membership.member, Control: n.membership.control, Peers: n.peers, Leaders: n.routing.leaders, Raft: n.replicas.raft.loop.Load(),
-			Machine: n.replicas.machine, Judge: n.replicas.judge, Logger: n.logger,
+			Machine: n.replicas.machine, Consistency: n.replicas.consistency, Logger: n.logger,
 		},
 		Entity: entityapi.Parts{
 			Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Metadata: n.membership.metadata, Leaders: n.routing.leaders, Machine: n.replicas.machine,
-			ShardRouter: n.region, Router: n.routing.router, Types: n.guests.modules.Types, Keys: n.guests.modules.Keys, Replays: n.guests.replays, Upcasts: upcasts, Commits: n.backup.part,
+			ShardRouter: n.shardRouter, Router: n.routing.router, Types: n.guests.modules.Types, Keys: n.guests.modules.Keys, Replays: n.guests.replays, Upcasts: upcasts, Commits: n.backup.part,
 		},
 		Modules: n.guests.modules, Backups: n.backup.service, Replays: n.guests.replays,
 	})
@@ -197,18 +197,18 @@ var (
 
 func (n *Node) soleShards() cluster.SoleShards {
 	return cluster.SoleShards{
-		Identity: n.id, Metadata: n.membership.metadata, Admitted: n.membership.probation.Admitted(), Stop: n.replicas.applier.Stop, Release: n.replicas.raft.loop.Load().ReleaseShard,
+		Identity: n.id, Metadata: n.membership.metadata, Admitted: n.membership.staleDisk.Admission(), Stop: n.replicas.applier.Stop, Release: n.replicas.raft.loop.Load().ReleaseShard,
 		End: n.lifecycle.end, Stopping: n.lifecycle.stopping.Load, Logger: n.logger,
 	}
 }
 
-// told stores the leaders that the coordinator reported.
-func (n *Node) told(p *cluster.ClusterView) {
+// onClusterView stores the leaders that the coordinator reported.
+func (n *Node) onClusterView(p *cluster.ClusterView) {
 	nodes := make([]sharding.NodeID, n.shards+1)
 	for shard, s := range p.Shards {
 		if int(shard) < len(nodes) {
 			nodes[shard] = s.Leader
 		}
 	}
-	n.routing.leaders.Tell(nodes)
+	n.routing.leaders.SetReported(nodes)
 }

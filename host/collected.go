@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// collected reports modules that the coordinator, which runs on this node, has
+// onModulesCollected reports modules that the coordinator, which runs on this node, has
 // removed from the cluster.
-func (n *Node) collected(digests []meta.Digest) {
+func (n *Node) onModulesCollected(digests []meta.Digest) {
 	for _, digest := range digests {
 		n.guests.collected.Add(1)
 		n.logger.Info("a module that nothing has needed for long is removed from the cluster", "digest", digest.String(), "retention", n.membership.metadata.View().ModuleRetention())

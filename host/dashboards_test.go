@@ -81,9 +81,9 @@ func queries(t *testing.T) map[string][]string {
 	return out
 }
 
-// TestDashboardsAndAlertsNameWhatIsServed: running nodes serve every metric and
+// TestDashboardsAndAlertsUseServedMetrics: running nodes serve every metric and
 // label in a dashboard or an alert, and their metrics are well formed.
-func TestDashboardsAndAlertsNameWhatIsServed(t *testing.T) {
+func TestDashboardsAndAlertsUseServedMetrics(t *testing.T) {
 	nodes := startCluster(t, 2, 4)
 	c := dialNode(t, nodes[0])
 	if _, err := c.Upload(t.Context(), guest.Module{Good: "good"}.Build(), true); err != nil {
@@ -214,9 +214,9 @@ func TestCommandsAreCountedByStage(t *testing.T) {
 	}
 }
 
-// TestLostQuorumIsServed: the metrics of a node that loses the others show the
+// TestLostQuorumIsInMetrics: the metrics of a node that loses the others show the
 // lost quorum.
-func TestLostQuorumIsServed(t *testing.T) {
+func TestLostQuorumIsInMetrics(t *testing.T) {
 	nodes := startCluster(t, 3, 4)
 	if got := value(t, scrape(t, nodes[0]), "hostd_shards_without_quorum"); got != 0 {
 		t.Fatalf("%v shards have no quorum with all nodes", got)

@@ -22,10 +22,10 @@ import (
 // deliveries gives the outbox dispatcher the shards that this node leads, and
 // counts the messages in their outboxes.
 type deliveries struct {
-	machine *eventlog.Machine
-	region  *entity.ShardRouter
-	pump    atomic.Pointer[deliver.Pump]
-	outbox  outboxTotals
+	machine     *eventlog.Machine
+	shardRouter *entity.ShardRouter
+	dispatcher  atomic.Pointer[deliver.Dispatcher]
+	outbox      outboxTotals
 }
 
 // openDeliveries starts the outbox dispatcher.
@@ -33,23 +33,23 @@ func (n *Node) openDeliveries(context.Context) error {
 	p := deliver.Start(deliver.Options{
 		Shards: &n.deliveries, Outboxes: n.replicas.machine, Router: n.routing.router, Types: sendTypes{n.guests.modules}, Stop: eventlog.ErrStopReading, Logger: n.logger,
 	})
-	n.deliveries.pump.Store(p)
+	n.deliveries.dispatcher.Store(p)
 	n.lifecycle.add("deliveries", p.Close)
 	n.deliveries.register(n.metrics.registry, p)
 	return nil
 }
 
-// sent notifies the dispatcher of new messages of a shard. It does nothing
+// notifySent notifies the dispatcher of new messages of a shard. It does nothing
 // before openDeliveries.
-func (d *deliveries) sent(shard sharding.ShardID) {
-	if p := d.pump.Load(); p != nil {
-		p.Sent(shard)
+func (d *deliveries) notifySent(shard sharding.ShardID) {
+	if p := d.dispatcher.Load(); p != nil {
+		p.NotifySent(shard)
 	}
 }
 
-// Led implements deliver.Shards.
-func (d *deliveries) Led() (led []deliver.Lead) {
-	for id, l := range d.region.Leads() {
+// Leads implements deliver.Shards.
+func (d *deliveries) Leads() (led []deliver.Lead) {
+	for id, l := range d.shardRouter.Leads() {
 		if l.Serving && sharding.ShardID(id) != sharding.MetaShard {
 			led = append(led, deliver.Lead{Shard: sharding.ShardID(id), Term: l.Term})
 		}
@@ -58,17 +58,21 @@ func (d *deliveries) Led() (led []deliver.Lead) {
 }
 
 // Changed implements deliver.Shards.
-func (d *deliveries) Changed() <-chan struct{} { return d.region.LeadsChanged() }
+func (d *deliveries) Changed() <-chan struct{} { return d.shardRouter.LeadsChanged() }
 
 // Propose implements deliver.Shards.
-func (d *deliveries) Propose(shard sharding.ShardID, q *request.Request) { d.region.Propose(shard, q) }
+func (d *deliveries) Propose(shard sharding.ShardID, q *request.Request) {
+	d.shardRouter.Propose(shard, q)
+}
 
 // sendTypes implements deliver.Types.
 type sendTypes struct{ modules *modules.Modules }
 
-func (s sendTypes) Served(entityType string) bool { return s.modules.Types.Served(entityType) != nil }
+func (s sendTypes) IsServed(entityType string) bool {
+	return s.modules.Types.ServedType(entityType) != nil
+}
 
-func (s sendTypes) Unknown(entityType string) bool {
+func (s sendTypes) IsUnknown(entityType string) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*cluster.ConfirmTime)
 	defer cancel()
 	_, err := s.modules.Service.Lookup(ctx, entityType)
@@ -102,7 +106,7 @@ func (d *deliveries) total() (sends, bytes int) {
 
 // count counts the messages of the shards that the node leads.
 func (d *deliveries) count() (sends, bytes int) {
-	for _, l := range d.Led() {
+	for _, l := range d.Leads() {
 		t := d.machine.MessageTotals(l.Shard)
 		sends, bytes = sends+int(t.Messages), bytes+int(t.MessageBytes)
 	}
@@ -110,7 +114,7 @@ func (d *deliveries) count() (sends, bytes int) {
 }
 
 // register registers the metrics about sends.
-func (d *deliveries) register(registry *prometheus.Registry, p *deliver.Pump) {
+func (d *deliveries) register(registry *prometheus.Registry, p *deliver.Dispatcher) {
 	count := func(name, help string, pick func(deliver.Stats) uint64) {
 		registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
 			func() float64 { return float64(pick(p.Stats())) }))
@@ -120,7 +124,7 @@ func (d *deliveries) register(registry *prometheus.Registry, p *deliver.Pump) {
 	count("hostd_sends_given_up_total", "Sends to entity types that do not exist.", func(s deliver.Stats) uint64 { return s.GivenUp })
 	gauge := func(name, help string, fn func(shard sharding.ShardID) float64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() (sum float64) {
-			for _, l := range d.Led() {
+			for _, l := range d.Leads() {
 				sum += fn(l.Shard)
 			}
 			return sum
@@ -142,7 +146,7 @@ func (d *deliveries) register(registry *prometheus.Registry, p *deliver.Pump) {
 }
 
 func (d *deliveries) oldest() (age float64) {
-	for _, l := range d.Led() {
+	for _, l := range d.Leads() {
 		if d.machine.MessageTotals(l.Shard).Messages == 0 {
 			continue
 		}

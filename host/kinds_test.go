@@ -133,10 +133,10 @@ func (k *otherKind) events() (n int) {
 	return n
 }
 
-// TestKindChangesOnceAnEntityIsBorn: an entity that is created after the first
+// TestKindChangeFailsIfEntityIsCreated: an entity that is created after the first
 // look is found by the second. The module that created it continues to serve
 // the type.
-func TestKindChangesOnceAnEntityIsBorn(t *testing.T) {
+func TestKindChangeFailsIfEntityIsCreated(t *testing.T) {
 	k := newOtherKind(t, 1)
 	var refused *status.RefusedError
 	if err := k.activate(); !errors.As(err, &refused) || refused.Name != status.RefusedKind {
@@ -153,9 +153,9 @@ func TestKindChangesOnceAnEntityIsBorn(t *testing.T) {
 	}
 }
 
-// TestKindChangesBeforeAnEntityIsBorn: no entity can be created during the last
+// TestKindChangeWritePausesType: no entity can be created during the last
 // look. The command waits, and the newly activated module handles it.
-func TestKindChangesBeforeAnEntityIsBorn(t *testing.T) {
+func TestKindChangeWritePausesType(t *testing.T) {
 	k := newOtherKind(t, 2)
 	if err := k.activate(); err != nil {
 		t.Fatal(err)

@@ -11,7 +11,7 @@ import (
 
 // When a node stops, requests in flight on it are forwarded to the new leaders.
 // So it must learn about leaders until they are answered.
-func TestLeadersAreLearntUntilRequestsAreAnswered(t *testing.T) {
+func TestStoppingNodeFollowsLeaders(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	cfg := config.Default()
@@ -36,7 +36,7 @@ func TestLeadersAreLearntUntilRequestsAreAnswered(t *testing.T) {
 	n.lifecycle.closers = n.lifecycle.closers[:last+1]
 
 	changed := n.routing.leaders.Changed()
-	n.region.QuorumChanged(1, false)
+	n.shardRouter.QuorumChanged(1, false)
 	select {
 	case <-changed:
 	case <-ctx.Done():

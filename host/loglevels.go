@@ -5,9 +5,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// learnLevels applies the log levels in the cluster's settings to the node's
+// learnLogLevels applies the log levels in the cluster's settings to the node's
 // logger. A setting for this node takes precedence over the one for all nodes.
-func (n *Node) learnLevels(view *meta.View) {
+func (n *Node) learnLogLevels(view *meta.View) {
 	levels := telemetry.LevelsOf(n.logger)
 	if levels == nil {
 		return

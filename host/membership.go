@@ -37,17 +37,17 @@ type membership struct {
 	raft      *raftLog
 	peers     *peer.Peers
 
-	control     *cluster.Control
-	founding    *cluster.Founding // nil if the node belonged to a cluster when it started
-	addressBook *cluster.AddressBook
-	starts      *datadir.Starts
-	gossiped    *gossip.Membership
-	metadata    *cluster.Metadata
-	member      *cluster.Member
-	probation   *cluster.Probation
-	seeds       *cluster.SeedWatch
-	founded     atomic.Bool // the node bootstrapped its cluster in this start
-	voted       atomic.Bool // the metadata shard has had as many voters as the hosts allow
+	control      *cluster.Control
+	bootstrap    *cluster.Bootstrap // nil if the node belonged to a cluster when it started
+	addressBook  *cluster.AddressBook
+	starts       *datadir.Starts
+	gossiped     *gossip.Membership
+	metadata     *cluster.Metadata
+	member       *cluster.Member
+	staleDisk    *cluster.StaleDiskCheck
+	seeds        *cluster.SeedWatch
+	bootstrapped atomic.Bool // the node bootstrapped its cluster in this start
+	voted        atomic.Bool // the metadata shard has had as many voters as the hosts allow
 }
 
 // describe returns this node's entry in the list of members.
@@ -75,7 +75,7 @@ func (m *membership) enterCluster(ctx context.Context) error {
 		}
 		return m.peers.SetCluster(id.Cluster)
 	}
-	defer m.control.Found(nil) // other nodes ask for the bootstrap state until the directory records the outcome
+	defer m.control.SetBootstrap(nil) // other nodes ask for the bootstrap state until the directory records the outcome
 	joined, err := m.join(ctx, id)
 	if err == nil && joined == nil {
 		err = m.startCluster()
@@ -100,10 +100,10 @@ func (m *membership) join(ctx context.Context, id datadir.Identity) (*cluster.Jo
 		return nil, nil
 	}
 	entry := m.entry()
-	entry.Raise = m.raise
+	entry.RaiseIncarnation = m.raise
 	if id.Rejoin == "" {
-		entry.Founding = m.founding
-		m.control.Found(m.founding)
+		entry.Bootstrap = m.bootstrap
+		m.control.SetBootstrap(m.bootstrap)
 	}
 	joined, err := entry.Enter(ctx)
 	switch {
@@ -111,8 +111,8 @@ func (m *membership) join(ctx context.Context, id datadir.Identity) (*cluster.Jo
 		return nil, err
 	case id.Rejoin != "" && joined.Cluster != id.Rejoin:
 		return nil, fmt.Errorf("the node is to join cluster %s again, its seeds are of %s", id.Rejoin, joined.Cluster)
-	case joined.Format != datadir.ClusterFormat || !sharding.SupportedVersions.Contains(joined.Level):
-		return nil, fmt.Errorf("the cluster's data has format %d and cluster version %d, this release reads format %d and %v", joined.Format, joined.Level, datadir.ClusterFormat, sharding.SupportedVersions)
+	case joined.Format != datadir.ClusterFormat || !sharding.SupportedVersions.Contains(joined.ClusterVersion):
+		return nil, fmt.Errorf("the cluster's data has format %d and cluster version %d, this release reads format %d and %v", joined.Format, joined.ClusterVersion, datadir.ClusterFormat, sharding.SupportedVersions)
 	}
 	return joined, nil
 }
@@ -130,37 +130,37 @@ func (m *membership) startCluster() error {
 		id.Vouch()
 		return true
 	})
-	m.founded.Store(err == nil)
+	m.bootstrapped.Store(err == nil)
 	return err
 }
 
 // enter records in the directory that this node is a member.
 func (m *membership) enter(joined *cluster.Joined) error {
-	if err := m.checkTLS(joined.Level); err != nil {
+	if err := m.checkTLS(joined.ClusterVersion); err != nil {
 		return err
 	}
-	m.addressBook.Joined(joined)
-	m.joined = joined.Level
-	m.apart.Store(joined.Level >= sharding.VersionPeerAddress) // before any node learns the address of this node's peers' listener
+	m.addressBook.LearnJoin(joined)
+	m.joined = joined.ClusterVersion
+	m.apart.Store(joined.ClusterVersion >= sharding.VersionPeerAddress) // before any node learns the address of this node's peers' listener
 	m.logger.Info("admitted to the cluster", "cluster_id", joined.Cluster, "shards", joined.Shards)
 	return m.id.Save(func(id *datadir.Identity) bool {
-		id.Raise(joined.Level)
+		id.Raise(joined.ClusterVersion)
 		id.Cluster, id.Shards, id.Rejoin = joined.Cluster, joined.Shards, ""
 		id.Vouch()
-		id.MetaReplica, id.MetaVoters, id.Several = joined.Replica, joined.First, true
+		id.MetaReplica, id.MetaVoters, id.Several = joined.Replica, joined.FirstVoters, true
 		return true
 	})
 }
 
-// openFounding creates the node's part in deciding which node bootstraps the
+// openBootstrap creates the node's part in deciding which node bootstraps the
 // cluster, if the node belongs to none.
-func (m *membership) openFounding() {
+func (m *membership) openBootstrap() {
 	id := m.id.Now()
 	if id.Member() || id.Rejoin != "" {
 		return
 	}
 	wants := (m.cfg.Bootstrap || m.cfg.BootstrapExpect > 0 || len(m.cfg.Seeds) == 0) && !m.cfg.Proxy()
-	m.founding = cluster.NewFounding(id.Node, id.Incarnation, id.Pledge, wants, m.cfg.BootstrapExpect, func(p bootstrap.Vote) error {
+	m.bootstrap = cluster.NewBootstrap(id.Node, id.Incarnation, id.Pledge, wants, m.cfg.BootstrapExpect, func(p bootstrap.Vote) error {
 		return m.id.Save(func(id *datadir.Identity) bool {
 			id.Pledge = p
 			return true
@@ -210,7 +210,7 @@ func (m *membership) locateGossip(address string) string {
 // from VersionPeerAddress on, or if nodes must use TLS: the clients' listener
 // does not offer it to them.
 func (m *membership) parts() bool {
-	return m.cfg.PeerTLS() == config.TLSRequire || max(m.joined, m.metadata.Level()) >= sharding.VersionPeerAddress
+	return m.cfg.PeerTLS() == config.TLSRequire || max(m.joined, m.metadata.ClusterVersion()) >= sharding.VersionPeerAddress
 }
 
 // checkTLS rejects a cluster version at which other nodes would connect to the
@@ -245,9 +245,9 @@ func (m *membership) referral() string {
 	return ""
 }
 
-// confirmed returns the incarnation of a node in the metadata, or 0 if it is
+// confirmedIncarnation returns the incarnation of a node in the metadata, or 0 if it is
 // not a member.
-func (m *membership) confirmed(node sharding.NodeID) uint64 {
+func (m *membership) confirmedIncarnation(node sharding.NodeID) uint64 {
 	known, _ := m.metadata.View().Member(node)
 	return known.Incarnation
 }
@@ -256,7 +256,7 @@ func (m *membership) confirmed(node sharding.NodeID) uint64 {
 func (m *membership) others() []sharding.NodeID {
 	var out []sharding.NodeID
 	for _, o := range m.metadata.View().Members() {
-		if o.Node != m.id.Node && o.Status != meta.StatusDown && m.peers.Heard(o.Node) {
+		if o.Node != m.id.Node && o.Status != meta.StatusDown && m.peers.IsAlive(o.Node) {
 			out = append(out, o.Node)
 		}
 	}
@@ -269,9 +269,9 @@ func (m *membership) policy() meta.Policy {
 	return meta.Policy{Replication: m.cfg.Replication, MinMembers: m.cfg.MinHosts(), Rebalance: meta.DefaultPolicy.Rebalance, DeadAfter: m.cfg.DeadAfter}
 }
 
-// openProbation starts the stale-disk check, which asks other nodes for an
+// openStaleDiskCheck starts the stale-disk check, which asks other nodes for an
 // attestation of this start if one is needed.
-func (m *membership) openProbation() error {
+func (m *membership) openStaleDiskCheck() error {
 	var committed uint64
 	st, err := m.raft.loop.Load().Status(sharding.MetaShard)
 	if err == nil {
@@ -279,8 +279,8 @@ func (m *membership) openProbation() error {
 	} else if !errors.Is(err, raftgroup.ErrUnknownShard) {
 		return err
 	}
-	m.probation.Start(committed)
-	m.lifecycle.add("probation", m.probation.Close)
+	m.staleDisk.Start(committed)
+	m.lifecycle.add("probation", m.staleDisk.Close)
 	return nil
 }
 
@@ -314,7 +314,7 @@ func (m *membership) metadataVoted() bool {
 	}
 	view, hosts := m.metadata.View(), 0
 	for _, o := range view.Members() {
-		if o.Status == meta.StatusUp && !o.HasRole(meta.RoleProxy) && (o.Node == m.id.Node || m.peers.Heard(o.Node)) {
+		if o.Status == meta.StatusUp && !o.HasRole(meta.RoleProxy) && (o.Node == m.id.Node || m.peers.IsAlive(o.Node)) {
 			hosts++
 		}
 	}
@@ -328,12 +328,12 @@ func (m *membership) metadataVoted() bool {
 	return true
 }
 
-// founder reports whether this node bootstrapped the metadata shard.
-func (m *membership) founder() bool { return m.id.Now().MetaReplica == meta.BootstrapReplica }
+// hasBootstrapped reports whether this node bootstrapped the metadata shard.
+func (m *membership) hasBootstrapped() bool { return m.id.Now().MetaReplica == meta.BootstrapReplica }
 
-// found writes the cluster's first metadata unless it exists. If another node
+// writeFirstMetadata writes the cluster's first metadata unless it exists. If another node
 // votes on the metadata shard, it exists.
-func (m *membership) found(ctx context.Context) error {
+func (m *membership) writeFirstMetadata(ctx context.Context) error {
 	st, err := m.raft.loop.Load().Status(sharding.MetaShard)
 	if err != nil || len(st.Voters) != 1 || st.Voters[0] != meta.BootstrapReplica {
 		return err
@@ -376,7 +376,7 @@ func (m *membership) openGossip(ctx context.Context, transport gossip.Transport)
 		Node: id.Node, Incarnation: id.Incarnation, Address: m.gossipAt(), Cluster: id.Cluster, Disk: id.Disk,
 		Label: m.cfg.ClusterName, Seeds: m.cfg.Seeds, Key: key, Logger: m.logger,
 		Latest: func(node sharding.NodeID) uint64 {
-			return meta.LatestIncarnation(time.Now(), m.confirmed(node))
+			return meta.LatestIncarnation(time.Now(), m.confirmedIncarnation(node))
 		},
 		Transport: transport,
 	})
@@ -396,8 +396,8 @@ func (m *membership) openGossip(ctx context.Context, transport gossip.Transport)
 	return nil
 }
 
-// hear updates the address book from gossip until ctx ends.
-func (m *membership) hear(ctx context.Context) {
-	h := cluster.Hearsay{AddressBook: m.addressBook, View: m.metadata.View, Probe: m.peers.Probe, Cluster: m.peers.Cluster}
+// followGossip updates the address book from gossip until ctx ends.
+func (m *membership) followGossip(ctx context.Context) {
+	h := cluster.GossipVerifier{AddressBook: m.addressBook, View: m.metadata.View, Probe: m.peers.Probe, Cluster: m.peers.Cluster}
 	h.Follow(ctx, m.gossiped)
 }

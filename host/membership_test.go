@@ -15,7 +15,7 @@ import (
 // A member that starts and has no metadata yet relies on its data directory: it
 // does not serve nodes on the clients' listener. The metadata overrides that
 // once it holds the cluster.
-func TestTheDirectorySaysWhetherListenersAreApart(t *testing.T) {
+func TestDirectoryRecordsSeparatePeerListener(t *testing.T) {
 	state := meta.New()
 	m := &membership{cfg: &config.Config{}, metadata: cluster.NewMetadata(state, 0)}
 	m.apart.Store(true)
@@ -46,7 +46,7 @@ func TestTheDirectorySaysWhetherListenersAreApart(t *testing.T) {
 
 // A node that was just admitted advertises its peers' listener before it has
 // any metadata, because other nodes already expect it there.
-func TestAnAdmittedNodeIsReachedAsItsClusterReachesNodes(t *testing.T) {
+func TestAdmittedNodeAdvertisesPeerListener(t *testing.T) {
 	dir := t.TempDir()
 	record := datadir.NewRecord(dir, datadir.Identity{Format: sharding.Version1, Node: "n2"})
 	m := &membership{
@@ -60,7 +60,7 @@ func TestAnAdmittedNodeIsReachedAsItsClusterReachesNodes(t *testing.T) {
 		level sharding.ClusterVersion
 		at    string
 	}{{sharding.Version1, "b:1"}, {sharding.VersionPeerAddress, "b:2"}} {
-		if err := m.enter(&cluster.Joined{Cluster: "c", Shards: 2, Format: datadir.ClusterFormat, Level: c.level, Replica: 2}); err != nil {
+		if err := m.enter(&cluster.Joined{Cluster: "c", Shards: 2, Format: datadir.ClusterFormat, ClusterVersion: c.level, Replica: 2}); err != nil {
 			t.Fatal(err)
 		}
 		if at := m.gossipAt(); at != c.at {
@@ -70,7 +70,7 @@ func TestAnAdmittedNodeIsReachedAsItsClusterReachesNodes(t *testing.T) {
 }
 
 // If nodes must use TLS, they are never served on the clients' listener.
-func TestListenersAreApartWhereNodesMustSpeakTLS(t *testing.T) {
+func TestPeerTLSRequiresSeparateListener(t *testing.T) {
 	m := &membership{cfg: &config.Config{PeerTLSMode: config.TLSRequire}, metadata: cluster.NewMetadata(meta.New(), 0)}
 	if !m.learnApart() || !m.apart.Load() {
 		t.Error("the listeners are one before there are metadata")
@@ -79,7 +79,7 @@ func TestListenersAreApartWhereNodesMustSpeakTLS(t *testing.T) {
 
 // If peer-tls-mode is require, a node does not join a cluster in which it would
 // have to serve nodes on the clients' listener.
-func TestTLSOfNodesNeedsAListenerOfTheirOwn(t *testing.T) {
+func TestJoinWithPeerTLSNeedsPeerListener(t *testing.T) {
 	record := datadir.NewRecord(t.TempDir(), datadir.Identity{Format: sharding.Version1, Node: "n2"})
 	m := &membership{
 		logger: slog.New(slog.DiscardHandler), id: record, cfg: &config.Config{PeerTLSMode: config.TLSRequire},
@@ -88,15 +88,15 @@ func TestTLSOfNodesNeedsAListenerOfTheirOwn(t *testing.T) {
 	}
 	m.apart.Store(true)
 	member := func() bool { id := record.Now(); return id.Member() }
-	joined := &cluster.Joined{Cluster: "c", Shards: 2, Format: datadir.ClusterFormat, Level: sharding.Version1, Replica: 2}
+	joined := &cluster.Joined{Cluster: "c", Shards: 2, Format: datadir.ClusterFormat, ClusterVersion: sharding.Version1, Replica: 2}
 	if err := m.enter(joined); err == nil || !strings.Contains(err.Error(), "upgrade finalize") {
 		t.Errorf("at level 1 it enters: %v", err)
 	}
 	if !m.apart.Load() || member() {
 		t.Error("it serves nodes where clients are, or is a member")
 	}
-	joined.Level = sharding.VersionPeerAddress
+	joined.ClusterVersion = sharding.VersionPeerAddress
 	if err := m.enter(joined); err != nil || !m.apart.Load() || !member() {
-		t.Errorf("at level %d: %v", joined.Level, err)
+		t.Errorf("at level %d: %v", joined.ClusterVersion, err)
 	}
 }

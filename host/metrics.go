@@ -44,7 +44,7 @@ func (m *metrics) watch(n *Node) {
 	lane := func(pick func(s entity.Stats) uint64) func() float64 {
 		return func() float64 {
 			var sum uint64
-			for _, s := range n.region.Stats() {
+			for _, s := range n.shardRouter.Stats() {
 				sum += pick(s)
 			}
 			return float64(sum)
@@ -85,14 +85,14 @@ func (m *metrics) watch(n *Node) {
 	gauge("hostd_peer_round_trip_seconds", "99th percentile of the last round trips of beats, to the node where it is longest.", func() float64 { return n.watches.clock.Trip().Seconds() })
 	gauge("hostd_shards_led", "Shards that this node leads.", func() float64 {
 		led := 0
-		for _, l := range n.region.Leads() {
+		for _, l := range n.shardRouter.Leads() {
 			if l.Serving {
 				led++
 			}
 		}
 		return float64(led)
 	})
-	gauge("hostd_shards_disputed", "Shards that are refused, since their replicas differ and too few voters say which are right.", func() float64 { return float64(n.replicas.judge.Count()) })
+	gauge("hostd_shards_disputed", "Shards that are refused, since their replicas differ and too few voters say which are right.", func() float64 { return float64(n.replicas.consistency.Count()) })
 	count("hostd_wal_syncs_total", "Syncs of the write-ahead log.", func() float64 { return float64(n.replicas.log.Stats().Syncs) })
 	count("hostd_wal_bytes_total", "Bytes written to the write-ahead log.", func() float64 { return float64(n.replicas.log.Stats().WrittenBytes) })
 }
@@ -107,9 +107,9 @@ func (m *metrics) watchLeads(n *Node) {
 		{"hostd_shards_without_quorum", "Shards with a replica on this node of whose voters it hears too few for a quorum.", func(l entity.Lead) bool { return !l.Quorum }},
 	} {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, func() (shards float64) {
-			here, _ := n.routing.leaders.Placed()
+			here, _ := n.routing.leaders.Placement()
 			for _, id := range here {
-				if g.lacks(n.region.Lead(id)) {
+				if g.lacks(n.shardRouter.Lead(id)) {
 					shards++
 				}
 			}

@@ -95,7 +95,7 @@ func (l *linkMetrics) Describe(ch chan<- *prometheus.Desc) {
 func (l *linkMetrics) Collect(ch chan<- prometheus.Metric) {
 	for _, s := range l.peers.Stats() {
 		up := 0.0
-		if s.Heard {
+		if s.Alive {
 			up = 1
 		}
 		node := string(s.Node)

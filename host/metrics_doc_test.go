@@ -76,9 +76,9 @@ func metricRows(t *testing.T, addr string, labels map[string]string) []string {
 	return rows
 }
 
-// TestMetricsAreListed: the reference lists exactly the metrics that the nodes
+// TestReferenceListsServedMetrics: the reference lists exactly the metrics that the nodes
 // of a cluster serve.
-func TestMetricsAreListed(t *testing.T) {
+func TestReferenceListsServedMetrics(t *testing.T) {
 	nodes := startCluster(t, 2, 4)
 	c := dialNode(t, nodes[0])
 	ctx := t.Context()

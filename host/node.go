@@ -49,20 +49,20 @@ type Node struct {
 	peerCerts *certs.Peers    // for connections between nodes; nil if their TLS is off
 	peers     *peer.Peers
 
-	membership *membership
-	replicas   replicas
-	guests     guests
-	region     *entity.ShardRouter
-	routing    routing
-	deliveries deliveries
-	backup     backups
-	backend    backend.Backend
-	metrics    *metrics
-	watches    watches
-	strangers  strangers
-	auth       atomic.Pointer[authn.Authenticator] // nil if callers are not authenticated
-	roles      *authorize.Authorizer               // nil if callers are not authenticated
-	audit      *audit.Calls                        // nil if the audit log is off
+	membership  *membership
+	replicas    replicas
+	guests      guests
+	shardRouter *entity.ShardRouter
+	routing     routing
+	deliveries  deliveries
+	backup      backups
+	backend     backend.Backend
+	metrics     *metrics
+	watches     watches
+	strangers   strangers
+	auth        atomic.Pointer[authn.Authenticator] // nil if callers are not authenticated
+	roles       *authorize.Authorizer               // nil if callers are not authenticated
+	audit       *audit.Calls                        // nil if the audit log is off
 
 	joined   atomic.Bool // the node belongs to a cluster, and its parts are open
 	served   atomic.Bool // the node has been ready since its start
@@ -183,7 +183,7 @@ func StartIn(ctx context.Context, cfg config.Config, logger *slog.Logger, around
 		}
 	}
 	n.lifecycle.watch("background work", n.run)
-	n.lifecycle.add("leaderships", n.handOver)
+	n.lifecycle.add("leaderships", n.transferLeaders)
 	n.logger.Info("node started", "node_id", n.id.Node, "cluster_id", n.id.Now().Cluster, "address", n.Addr(), "peer_address", n.PeerAddr(), "shards", n.shards)
 	return n, nil
 }
@@ -199,10 +199,10 @@ func (n *Node) fatal(err error) {
 	n.around.Exit(1)
 }
 
-// Failed returns a channel that receives an error if the node no longer serves
+// Failure returns a channel that receives an error if the node no longer serves
 // although nobody stopped it, for example because its listener failed. The
 // caller must stop the node then.
-func (n *Node) Failed() <-chan error { return n.lifecycle.failed }
+func (n *Node) Failure() <-chan error { return n.lifecycle.failed }
 
 // Addr returns the address where the node serves clients, as host:port.
 func (n *Node) Addr() string { return n.ports.clients.http.Addr().String() }
@@ -219,10 +219,10 @@ func (n *Node) HealthAddr() string {
 	return n.ports.health.Addr().String()
 }
 
-// advertised and peersAdvertised return the addresses at which clients and
+// clientAddress and peerAddress return the addresses at which clients and
 // other nodes reach this node.
-func (n *Node) advertised() string { return n.cfg.Addr(n.ports.clients.http.Addr()) }
-func (n *Node) peersAdvertised() string {
+func (n *Node) clientAddress() string { return n.cfg.Addr(n.ports.clients.http.Addr()) }
+func (n *Node) peerAddress() string {
 	return n.cfg.PeerAddr(n.ports.peers.http.Addr())
 }
 
@@ -238,11 +238,11 @@ func (n *Node) Stop(ctx context.Context) error { return n.lifecycle.stop(ctx) }
 func (n *Node) run(ctx context.Context) {
 	var tasks sync.WaitGroup
 	defer tasks.Wait()
-	tasks.Go(func() { n.replicas.judge.Run(ctx) })
-	tasks.Go(func() { cluster.AuditRows(ctx, n.replicas.machine, n.logger) })
+	tasks.Go(func() { n.replicas.consistency.Run(ctx) })
+	tasks.Go(func() { cluster.CheckRows(ctx, n.replicas.machine, n.logger) })
 	tasks.Go(func() { n.follow(ctx) })
 	tasks.Go(func() { n.catchUp(ctx) })
-	tasks.Go(func() { n.membership.hear(ctx) })
+	tasks.Go(func() { n.membership.followGossip(ctx) })
 	tasks.Go(func() { n.guests.modules.Run(ctx) })
 	tasks.Go(func() { n.guests.replays.Shadow(ctx) })
 	tasks.Go(func() {

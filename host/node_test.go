@@ -55,7 +55,7 @@ func stop(t *testing.T, n *host.Node) {
 	}
 }
 
-func TestStateOutlivesAStop(t *testing.T) {
+func TestStateSurvivesRestart(t *testing.T) {
 	dir := t.TempDir()
 	n, c := start(t, dir)
 	wasm := testkit.BuildExample(t, "counter")

@@ -30,9 +30,9 @@ import (
 // twice as much.
 const backlogBytes = 32 << 20
 
-// rememberRate is the highest number of always-on entities that a node starts
+// alwaysOnRate is the highest number of always-on entities that a node starts
 // per second.
-const rememberRate = 5000
+const alwaysOnRate = 5000
 
 func (n *Node) openDirectory(context.Context) error {
 	dir := n.cfg.DataDir
@@ -51,7 +51,7 @@ func (n *Node) openDirectory(context.Context) error {
 		return err
 	}
 	n.membership = &membership{
-		cfg: &n.cfg, logger: n.logger, lifecycle: n.lifecycle, id: n.id, address: n.advertised, peersAt: n.peersAdvertised, raft: &n.replicas.raft, control: &cluster.Control{Address: n.advertised, PeerAddress: n.peersAdvertised},
+		cfg: &n.cfg, logger: n.logger, lifecycle: n.lifecycle, id: n.id, address: n.clientAddress, peersAt: n.peerAddress, raft: &n.replicas.raft, control: &cluster.Control{Address: n.clientAddress, PeerAddress: n.peerAddress},
 	}
 	n.membership.starts, err = datadir.OpenStarts(dir)
 	return err
@@ -136,10 +136,10 @@ func (n *Node) openEntities(context.Context) error {
 	n.lifecycle.add("store", func(context.Context) error { return n.replicas.store.Close() })
 	state := meta.New()
 	snapshots := filepath.Join(n.cfg.DataDir, datadir.SnapshotDir)
-	n.replicas.judge = cluster.NewConsistencyChecker(n.id.Node, n.logger)
+	n.replicas.consistency = cluster.NewConsistencyChecker(n.id.Node, n.logger)
 	n.replicas.machine, err = eventlog.Open(n.replicas.store, rec.Watermark, eventlog.Options{
-		Metadata: cluster.Machine{State: state}, ClusterVersion: state.ClusterVersion, Generations: rec.Generations(n.around.Disk, snapshots), Stopped: n.replicas.raft.stopped,
-		Differs: n.replicas.judge.Differs, Seed: rand.Uint64(), Logger: n.logger,
+		Metadata: cluster.Machine{State: state}, ClusterVersion: state.ClusterVersion, Generations: rec.Generations(n.around.Disk, snapshots), Stopped: n.replicas.raft.onReplicaStopped,
+		Differs: n.replicas.consistency.Differs, Seed: rand.Uint64(), Logger: n.logger,
 	})
 	if err != nil {
 		return err
@@ -159,7 +159,7 @@ func (n *Node) openEntities(context.Context) error {
 		ReadOnly: n.watches.disk.ReadOnly, CaughtUp: n.caughtUp.Load, Trust: n.guests.trust, Lines: n.backend.Lines(), Logger: n.logger,
 	})
 	n.watches.clock = cluster.NewClockWatch(cluster.ClockWatchOptions{
-		Timings: n.peers.Timings, SilentAfter: n.cfg.SuspectAfter, Tick: n.cfg.Tick, Changed: n.kick, Logger: n.logger,
+		Timings: n.peers.Timings, SuspectAfter: n.cfg.SuspectAfter, Tick: n.cfg.Tick, Changed: n.kick, Logger: n.logger,
 	})
 	lanes := n.cfg.Executors
 	if lanes == 0 {
@@ -169,35 +169,35 @@ func (n *Node) openEntities(context.Context) error {
 		Histories: eventlog.History{Machine: n.replicas.machine}, Every: n.around.CheckStates, Seed: rand.Uint64(), Logger: n.logger,
 	})
 	n.lifecycle.add("checks of states", n.guests.states.Close)
-	n.membership.probation = cluster.NewProbation(cluster.ProbationOptions{
+	n.membership.staleDisk = cluster.NewStaleDiskCheck(cluster.StaleDiskCheckOptions{
 		Identity: n.id, Entry: n.membership.entry, AddressBook: n.membership.addressBook, Metadata: n.membership.metadata, Stopping: n.lifecycle.stopping.Load, End: n.lifecycle.end, Logger: n.logger,
 		Release: func() error { return n.replicas.raft.loop.Load().Release() },
 	})
 	n.backup.part = n.newPart()
-	n.region, err = entity.NewShardRouter(entity.ShardRouterOptions{
-		Executors: lanes, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Metadata: n.membership.metadata, ReadOnly: n.watches.disk.ReadOnly, Sent: n.deliveries.sent, Outside: n.backup.part, Refuses: n.replicas.judge.Refuses,
+	n.shardRouter, err = entity.NewShardRouter(entity.ShardRouterOptions{
+		Executors: lanes, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Metadata: n.membership.metadata, ReadOnly: n.watches.disk.ReadOnly, Sent: n.deliveries.notifySent, Outside: n.backup.part, Refuses: n.replicas.consistency.Refuses,
 		Executor: entity.Options{
-			Journal:             proposalLog{&n.replicas.raft, func() int64 { return n.replicas.applier.Backlog() }, n.backup.part.LanesFrozen, n.replicas.judge.Refuses},
+			Journal:             proposalLog{&n.replicas.raft, func() int64 { return n.replicas.applier.Backlog() }, n.backup.part.ExecutorsFrozen, n.replicas.consistency.Refuses},
 			Histories:           eventlog.History{Machine: n.replicas.machine},
 			Types:               n.guests.modules.Types,
 			ClusterVersion:      state.ClusterVersion,
 			Median:              n.watches.clock.Median,
-			AlwaysOnTypes:       n.guests.modules.Types.Remembered,
+			AlwaysOnTypes:       n.guests.modules.Types.AlwaysOn,
 			Existing:            n.replicas.machine,
 			Singletons:          n.guests.modules.Types.Singletons,
-			AlwaysOnRate:        max(1, rememberRate/lanes),
+			AlwaysOnRate:        max(1, alwaysOnRate/lanes),
 			TimerRate:           max(1, n.cfg.TimerRate/lanes),
 			TimerFired:          n.metrics.observeTimer,
 			TimerSpans:          n.routing.timerSpans(),
 			MinScheduleInterval: n.cfg.MinScheduleInterval,
-			Suspended:           n.guests.modules.Settings.Suspended,
+			Suspended:           n.guests.modules.Settings.IsSuspended,
 			Outbox:              n.deliveries.total,
 			NodeSends:           n.cfg.MaxOutboxSends,
 			NodeSendBytes:       int(n.cfg.MaxOutboxBytes),
 			MaxTimers:           n.guests.modules.Settings.MaxTimers,
 			IdleAfter:           n.guests.modules.Settings.IdleAfter,
 			Retention:           n.guests.modules.Settings.RetentionOverride,
-			ActivationRevision:  n.guests.modules.Types.Reached,
+			ActivationRevision:  n.guests.modules.Types.ReachedRevision,
 			Stages:              n.metrics.commands,
 			States:              n.guests.states,
 			Logger:              n.logger,
@@ -210,30 +210,30 @@ func (n *Node) openEntities(context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.deliveries.machine, n.deliveries.region = n.replicas.machine, n.region
-	n.guests.modules.Moved(n.region.ActivationsChanged, n.region.IdleTimesChanged)
-	n.guests.modules.Looking(n.ports.server.Touched)
-	n.lifecycle.add("lanes", n.region.Close)
+	n.deliveries.machine, n.deliveries.shardRouter = n.replicas.machine, n.shardRouter
+	n.guests.modules.OnChange(n.shardRouter.ActivationsChanged, n.shardRouter.IdleTimesChanged)
+	n.guests.modules.SetLook(n.ports.server.Touched)
+	n.lifecycle.add("lanes", n.shardRouter.Close)
 	n.lifecycle.add("backups", func(context.Context) error { n.backup.part.Close(); return nil })
 	n.replicas.applier, err = eventlog.StartApplier(n.replicas.machine, eventlog.ApplierOptions{
-		Sink: n.region, Fatal: n.fatal, Logger: n.logger,
-		FlushBytes: 4 << 20, FlushInterval: 400 * time.Millisecond, FlushPatience: 4, Room: n.replicas.store.Room, Awaited: n.backup.part.LanesFrozen,
+		Sink: n.shardRouter, Fatal: n.fatal, Logger: n.logger,
+		FlushBytes: 4 << 20, FlushInterval: 400 * time.Millisecond, FlushPatience: 4, Room: n.replicas.store.Room, Awaited: n.backup.part.ExecutorsFrozen,
 	})
 	if err != nil {
 		return err
 	}
 	n.lifecycle.add("applier", n.replicas.applier.Close)
-	n.replicas.judge.Open(cluster.ConsistencyCheckerOptions{Own: n.replicas.machine.ComparedChecksum, View: n.membership.metadata.View, Ask: n.peers.CompareRows, Stop: n.replicas.applier.Stop})
-	withheld, err := cluster.Withheld(n.id, rec)
+	n.replicas.consistency.Open(cluster.ConsistencyCheckerOptions{Own: n.replicas.machine.ComparedChecksum, View: n.membership.metadata.View, Ask: n.peers.CompareRows, Stop: n.replicas.applier.Stop})
+	withheld, err := cluster.UnacceptedShards(n.id, rec)
 	if err != nil {
 		return err
 	}
 	loop, err := raftgroup.Start(rec, raftgroup.Options{
 		Tick: n.cfg.Tick, SuspectTicks: int((n.cfg.SuspectAfter + n.cfg.Tick - 1) / n.cfg.Tick),
-		Self: n.id.Node, Log: n.replicas.log, Machine: n.replicas.applier, Sink: n.region, OnFatal: n.fatal, Logger: n.logger,
-		Transport: n.peers, Locate: n.membership.addressBook.Locate, IsForeign: n.membership.addressBook.Strange, OnGroupFailed: n.replicas.groupFailed, AwaitAttestation: n.membership.probation.Asks(), HeldShards: withheld,
+		Self: n.id.Node, Log: n.replicas.log, Machine: n.replicas.applier, Sink: n.shardRouter, OnFatal: n.fatal, Logger: n.logger,
+		Transport: n.peers, Locate: n.membership.addressBook.Locate, IsForeign: n.membership.addressBook.IsUnknownReplica, OnGroupFailed: n.replicas.groupFailed, AwaitAttestation: n.membership.staleDisk.NeedsAttestation(), HeldShards: withheld,
 		Snapshots: n.replicas.applier, SnapshotFS: n.watches.stalls.FS(n.around.Disk), SnapshotDir: snapshots, Sender: snapshotSender{n.peers},
-		AppliedIndex:    n.replicas.applied,
+		AppliedIndex:    n.replicas.appliedIndex,
 		MaxBacklogBytes: 2 * backlogBytes, CatchUpSpace: n.watches.disk.Spare,
 	})
 	if err != nil {

@@ -118,8 +118,8 @@ func TestOneProfileAtATime(t *testing.T) {
 	until(func(err error) bool { return err == nil })
 }
 
-// TestDebugServesThisMachine: profiles are served over HTTP if debug is set.
-func TestDebugServesThisMachine(t *testing.T) {
+// TestDebugServesProfiles: profiles are served over HTTP if debug is set.
+func TestDebugServesProfiles(t *testing.T) {
 	for _, debug := range []bool{false, true} {
 		n, _ := startWith(t, t.TempDir(), func(c *config.Config) { c.Debug = debug })
 		for path, holds := range map[string]string{"/debug/pprof/": "goroutine", "/debug/pprof/heap?debug=1": "heap profile"} {
@@ -137,9 +137,9 @@ func TestDebugServesThisMachine(t *testing.T) {
 	}
 }
 
-// TestLevelsFollowSettings: a node applies the log level settings meant for it,
+// TestLogLevelsFollowSettings: a node applies the log level settings meant for it,
 // and returns to its configuration when they are deleted.
-func TestLevelsFollowSettings(t *testing.T) {
+func TestLogLevelsFollowSettings(t *testing.T) {
 	log := telemetry.NewLogger(io.Discard, slog.LevelWarn, config.LogText)
 	cfg := config.Default()
 	cfg.DataDir, cfg.Listen, cfg.Shards, cfg.Admin, cfg.NodeID = t.TempDir(), "127.0.0.1:0", 1, config.AdminFull, "n7"

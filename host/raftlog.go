@@ -36,11 +36,11 @@ func (r *raftLog) receive(from sharding.NodeID, frame []byte) {
 	}
 }
 
-// heard, silent and gone report a node to the loop as alive, suspected or
+// setAlive, silent and gone report a node to the loop as alive, suspected or
 // failed.
-func (r *raftLog) heard(node sharding.NodeID)  { r.note(node, true, tell) }
-func (r *raftLog) silent(node sharding.NodeID) { r.note(node, false, tell) }
-func (r *raftLog) gone(node sharding.NodeID) {
+func (r *raftLog) setAlive(node sharding.NodeID)     { r.note(node, true, notifyLoop) }
+func (r *raftLog) setSuspected(node sharding.NodeID) { r.note(node, false, notifyLoop) }
+func (r *raftLog) setFailed(node sharding.NodeID) {
 	r.note(node, false, func(l *raftgroup.Loop, node sharding.NodeID, _ bool) { l.PeerFailed(node) })
 }
 
@@ -56,7 +56,7 @@ func (r *raftLog) note(node sharding.NodeID, heard bool, tell func(l *raftgroup.
 	}
 }
 
-func tell(l *raftgroup.Loop, node sharding.NodeID, heard bool) {
+func notifyLoop(l *raftgroup.Loop, node sharding.NodeID, heard bool) {
 	if heard {
 		l.PeerAlive(node)
 	} else {
@@ -70,7 +70,7 @@ func (r *raftLog) open(l *raftgroup.Loop) {
 	defer r.mu.Unlock()
 	r.loop.Store(l)
 	for node, heard := range r.nodes {
-		tell(l, node, heard)
+		notifyLoop(l, node, heard)
 	}
 	for _, s := range r.early {
 		l.ReplicaStopped(s)
@@ -93,9 +93,9 @@ func (r *raftLog) ReadIndex(shard sharding.ShardID, token uint64) error {
 	return raftgroup.ErrStopped
 }
 
-// stopped tells the raft loop that a replica's state machine has stopped, so
+// onReplicaStopped tells the raft loop that a replica's state machine has stopped, so
 // that the replica steps aside. The applier's goroutine calls it.
-func (r *raftLog) stopped(s eventlog.Stopped) {
+func (r *raftLog) onReplicaStopped(s eventlog.Stopped) {
 	out := raftgroup.StoppedReplica{Shard: s.Shard, Generation: s.Generation, Reason: s.Reason()}
 	r.mu.Lock()
 	defer r.mu.Unlock()

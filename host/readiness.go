@@ -20,44 +20,44 @@ import (
 func (n *Node) Ready() bool { return n.readiness() == nil }
 
 var (
-	errJoining    = errors.New("the node is waiting to join its cluster")
-	errUnfounded  = errors.New("the node is waiting to join its cluster: for a seed that belongs to one, or for 'hostd cluster init' to found it")
-	errCatchingUp = errors.New("the node is catching up with the metadata")
-	errPlacing    = errors.New("the cluster waits for more nodes before it places its shards")
-	errVoting     = errors.New("the metadata shard waits for its voters")
-	errElecting   = errors.New("shards are electing their leaders")
-	errStopping   = errors.New("the node is stopping")
-	errPutDown    = errors.New("an operator put this node down: start it anew to let it join")
-	errLeaving    = errors.New("the node is leaving its cluster")
-	errLeft       = errors.New("the node has left its cluster: stop it")
+	errJoining         = errors.New("the node is waiting to join its cluster")
+	errNotBootstrapped = errors.New("the node is waiting to join its cluster: for a seed that belongs to one, or for 'hostd cluster init' to found it")
+	errCatchingUp      = errors.New("the node is catching up with the metadata")
+	errPlacing         = errors.New("the cluster waits for more nodes before it places its shards")
+	errVoting          = errors.New("the metadata shard waits for its voters")
+	errElecting        = errors.New("shards are electing their leaders")
+	errStopping        = errors.New("the node is stopping")
+	errPutDown         = errors.New("an operator put this node down: start it anew to let it join")
+	errLeaving         = errors.New("the node is leaving its cluster")
+	errLeft            = errors.New("the node has left its cluster: stop it")
 )
 
 func (n *Node) readiness() error {
-	if err := n.opened(); err != nil {
+	if err := n.checkOpen(); err != nil {
 		return err
 	}
-	if err := n.membership.probation.Proven(); err != nil {
+	if err := n.membership.staleDisk.VoteError(); err != nil {
 		return err
 	}
 	stopped := stoppedError(n.replicas.machine.StoppedShards())
-	here, placed := n.routing.leaders.Placed()
+	here, placed := n.routing.leaders.Placement()
 	switch {
-	case n.watches.stalls.Stands():
-		return n.watches.stalls.Standing()
-	case n.watches.clock.Off():
+	case n.watches.stalls.IsStalled():
+		return n.watches.stalls.StallError()
+	case n.watches.clock.IsOff():
 		return n.watches.clock.Unready()
-	case n.membership.member.Left():
+	case n.membership.member.HasLeft():
 		return errLeft
-	case n.membership.member.Leaving():
+	case n.membership.member.IsLeaving():
 		return errLeaving
-	case n.membership.member.PutDown():
+	case n.membership.member.IsPutDown():
 		return errPutDown
 	case n.membership.seeds.Strange() != nil:
 		return n.membership.seeds.Strange()
 	case len(stopped) > 0:
 		return stopped
-	case n.replicas.judge.Disputes() != nil:
-		return n.replicas.judge.Disputes()
+	case n.replicas.consistency.Disputes() != nil:
+		return n.replicas.consistency.Disputes()
 	case !n.caughtUp.Load():
 		// A node whose clock is behind rejects the nodes that it would catch up
 		// from.
@@ -69,7 +69,7 @@ func (n *Node) readiness() error {
 		return n.servesNothing()
 	case !placed:
 		return errPlacing
-	case !n.region.HasLeaders(slices.DeleteFunc(slices.Clone(here), n.lacksMajority)):
+	case !n.shardRouter.HasLeaders(slices.DeleteFunc(slices.Clone(here), n.lacksMajority)):
 		return errElecting
 	case !n.membership.metadataVoted() && !n.lacksMajority(sharding.MetaShard):
 		return errVoting
@@ -91,7 +91,7 @@ func (n *Node) lacksMajority(shard sharding.ShardID) bool {
 		if r.State == meta.ReplicaLearner || r.Lost {
 			continue
 		}
-		if voters++; r.Node != n.id.Node && n.peers.Silent(r.Node) {
+		if voters++; r.Node != n.id.Node && n.peers.IsSuspected(r.Node) {
 			silent++
 		}
 	}
@@ -113,7 +113,7 @@ func (n *Node) servesNothing() error {
 // node does not reach, and the suspected nodes that cause it. It returns "" if
 // it reaches all leaders.
 func (n *Node) shardsWithoutLeader() string {
-	here, _ := n.routing.leaders.Placed()
+	here, _ := n.routing.leaders.Placement()
 	var named []string
 	unheard, lost := map[sharding.NodeID]bool{}, map[sharding.NodeID]bool{}
 	for _, shard := range here {
@@ -146,8 +146,8 @@ func (n *Node) shardsWithoutLeader() string {
 	return fmt.Sprintf("%d shards have no leader that the node reaches: %s; %s", count, strings.Join(named, ", "), why)
 }
 
-// opened returns an error that says why the node takes no calls yet, or nil.
-func (n *Node) opened() error {
+// checkOpen returns an error that says why the node takes no calls yet, or nil.
+func (n *Node) checkOpen() error {
 	switch {
 	case n.lifecycle.stopping.Load():
 		return errStopping
@@ -159,8 +159,8 @@ func (n *Node) opened() error {
 
 // waiting returns an error that says what a node without a cluster waits for.
 func (n *Node) waiting() error {
-	if n.membership.founding != nil && !n.membership.founding.Wants() && n.membership.control.Cluster() == "" {
-		return errUnfounded
+	if n.membership.bootstrap != nil && !n.membership.bootstrap.Wants() && n.membership.control.Cluster() == "" {
+		return errNotBootstrapped
 	}
 	if len(n.cfg.Seeds) > 0 {
 		return fmt.Errorf("%w through its seeds %s; the log says which do not answer", errJoining, strings.Join(n.cfg.Seeds[:min(len(n.cfg.Seeds), maxNamed)], ", "))

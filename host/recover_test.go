@@ -18,10 +18,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestLoneNodeWithADamagedLogIsBroughtBack flips a bit in the middle of the
+// TestSingleNodeWithDamagedLogIsRecovered flips a bit in the middle of the
 // acknowledged data. The node refuses to start and names the recovery command,
 // and after recovery it serves a prefix of the history.
-func TestLoneNodeWithADamagedLogIsBroughtBack(t *testing.T) {
+func TestSingleNodeWithDamagedLogIsRecovered(t *testing.T) {
 	dir := t.TempDir()
 	n, c := start(t, dir)
 	if _, err := c.Upload(t.Context(), testkit.BuildExample(t, "counter"), true); err != nil {

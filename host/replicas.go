@@ -16,18 +16,18 @@ import (
 // replicas holds the node's replicas of shards: their write-ahead log and raft
 // groups, the state machine that applies it, and the store.
 type replicas struct {
-	log     *wal.Log
-	raft    raftLog
-	applier *eventlog.Applier
-	machine *eventlog.Machine
-	store   *store.Store
-	judge   *cluster.ConsistencyChecker
-	pace    stall.Pace                 // duration of syncs of the log
-	state   atomic.Pointer[meta.State] // the metadata as applied on this node
+	log         *wal.Log
+	raft        raftLog
+	applier     *eventlog.Applier
+	machine     *eventlog.Machine
+	store       *store.Store
+	consistency *cluster.ConsistencyChecker
+	pace        stall.Pace                 // duration of syncs of the log
+	state       atomic.Pointer[meta.State] // the metadata as applied on this node
 }
 
-// level returns the cluster version as applied on this node.
-func (r *replicas) level() sharding.ClusterVersion {
+// clusterVersion returns the cluster version as applied on this node.
+func (r *replicas) clusterVersion() sharding.ClusterVersion {
 	if state := r.state.Load(); state != nil {
 		return state.ClusterVersion()
 	}
@@ -52,8 +52,8 @@ func (r *replicas) paceNow() time.Duration {
 	return pace
 }
 
-// applied returns the applied index of this node's replica of a shard.
-func (r *replicas) applied(shard sharding.ShardID) uint64 {
+// appliedIndex returns the applied index of this node's replica of a shard.
+func (r *replicas) appliedIndex(shard sharding.ShardID) uint64 {
 	index, _ := r.machine.Applied(shard)
 	return index
 }

@@ -113,10 +113,10 @@ func (b *backed) revision() (journal.Digest, uint64) {
 	return s.Module, s.Revision
 }
 
-// TestRollbackSeesWhatIsWrittenMeanwhile: events that the module writes after
+// TestRollbackChecksConcurrentWrites: events that the module writes after
 // the first look, and that the previous module cannot read, are found. The
 // rollback fails and the type is still served.
-func TestRollbackSeesWhatIsWrittenMeanwhile(t *testing.T) {
+func TestRollbackChecksConcurrentWrites(t *testing.T) {
 	b := newBacked(t)
 	two := b.activated("2", "new")
 	b.during = func(fence uint64) {
@@ -134,9 +134,9 @@ func TestRollbackSeesWhatIsWrittenMeanwhile(t *testing.T) {
 	b.sends("a", "b") // the type is no longer write-paused
 }
 
-// TestRollbackHoldsWhatComesMeanwhile: nothing is written during the last look.
+// TestRollbackWritePausesTypeDuringLastCheck: nothing is written during the last look.
 // A command that arrives then waits, and the previous module handles it.
-func TestRollbackHoldsWhatComesMeanwhile(t *testing.T) {
+func TestRollbackWritePausesTypeDuringLastCheck(t *testing.T) {
 	b := newBacked(t)
 	b.activated("2", "new")
 	answered, early := make(chan error, 1), false
@@ -173,9 +173,9 @@ func TestRollbackHoldsWhatComesMeanwhile(t *testing.T) {
 	}
 }
 
-// TestLastLooksGoOnFromTheFirst: entities that passed the check are not
+// TestLastCheckSkipsCheckedEntities: entities that passed the check are not
 // replayed again, unless they were written since or the module failed on one.
-func TestLastLooksGoOnFromTheFirst(t *testing.T) {
+func TestLastCheckSkipsCheckedEntities(t *testing.T) {
 	b := newBacked(t)
 	b.sends("a", "b")
 	b.activated("2", "happened")

@@ -46,7 +46,7 @@ func (n *Node) openServer(ctx context.Context) error {
 	path, peers := n.peers.Handler()
 	opts := rpc.Options{
 		NodeID: n.id.Node, Logger: n.logger, Metrics: telemetry.Handler(n.metrics.registry, n.logger), Registerer: n.metrics.registry,
-		Ready: n.readiness, Remarks: n.remarks, Opened: n.opened, Cluster: n.peers.Cluster, Admin: n.cfg.Admin == config.AdminFull, Debug: n.cfg.Debug, Hosts: n.cfg.Hosts(), Origins: n.cfg.AllowOrigins, Console: n.cfg.ServesConsole(), HealthHosts: n.cfg.HealthHosts(),
+		Ready: n.readiness, Remarks: n.warnings, Opened: n.checkOpen, Cluster: n.peers.Cluster, Admin: n.cfg.Admin == config.AdminFull, Debug: n.cfg.Debug, Hosts: n.cfg.Hosts(), Origins: n.cfg.AllowOrigins, Console: n.cfg.ServesConsole(), HealthHosts: n.cfg.HealthHosts(),
 		MaxAddressConns: n.cfg.MaxAddressConns, MaxAddressStreams: n.cfg.MaxAddressStreams,
 		DefaultDeadline: n.cfg.DefaultDeadline, MaxDeadline: n.cfg.MaxDeadline,
 		MaxMessageBytes: int(n.cfg.MaxMessageBytes), MaxStreamBytes: int(n.cfg.MaxStreamBytes), MaxWaitingBytes: int(n.cfg.MaxWaitingBytes), Pauses: n.watches.pauses,
@@ -70,8 +70,8 @@ func (n *Node) openServer(ctx context.Context) error {
 	if err := opts.Validate(); err != nil {
 		return err
 	}
-	n.ports.server = rpc.NewServer(n.backend.Deps(clusterapi.Founder{
-		Control: n.membership.control, Founding: n.membership.founding, Founded: n.membership.founded.Load, Stopping: n.lifecycle.stopping.Load, Proxy: n.cfg.Proxy(),
+	n.ports.server = rpc.NewServer(n.backend.Deps(clusterapi.Bootstrapper{
+		Control: n.membership.control, Bootstrap: n.membership.bootstrap, HasBootstrapped: n.membership.bootstrapped.Load, Stopping: n.lifecycle.stopping.Load, Proxy: n.cfg.Proxy(),
 	}), opts)
 	n.ports.serve(n.cfg.StopTimeout, func(err error) {
 		if !n.lifecycle.stopping.Load() {
@@ -86,18 +86,18 @@ func (n *Node) openServer(ctx context.Context) error {
 // openRequests opens the path of a request from any node to the leader of its
 // shard.
 func (n *Node) openRequests(context.Context) (err error) {
-	n.routing.leaders = cluster.NewLeaders(n.id.Node, n.region, n.replicas.stopReason, n.peers.Heard)
+	n.routing.leaders = cluster.NewLeaders(n.id.Node, n.shardRouter, n.replicas.stopReason, n.peers.IsAlive)
 	n.lifecycle.add("leaders", n.routing.leaders.Start(n.kick))
 	n.metrics.watchLeads(n)
 	n.routing.forward, err = forward.NewClient(forward.Options{Self: n.id.Node, Connect: n.peers.Client, Logger: n.logger, Epoch: n.watches.pauses.Epoch,
-		Principals: func() bool { return n.membership.metadata.Level() >= sharding.VersionPrincipal },
-		Traces:     func() bool { return n.membership.metadata.Level() >= sharding.VersionRecordTrace }})
+		Principals: func() bool { return n.membership.metadata.ClusterVersion() >= sharding.VersionPrincipal },
+		Traces:     func() bool { return n.membership.metadata.ClusterVersion() >= sharding.VersionRecordTrace }})
 	if err != nil {
 		return err
 	}
 	n.lifecycle.add("forwarding", n.routing.forward.Close)
 	n.routing.router, err = router.New(router.Options{
-		Self: n.id.Node, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Local: n.routing.traced(n.region), Remote: n.routing.forward, Leaders: n.routing.leaders,
+		Self: n.id.Node, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Local: n.routing.withTraces(n.shardRouter), Remote: n.routing.forward, Leaders: n.routing.leaders,
 		Epoch: n.watches.pauses.Epoch,
 	})
 	if err != nil {
@@ -105,14 +105,14 @@ func (n *Node) openRequests(context.Context) (err error) {
 	}
 	n.lifecycle.add("router", n.routing.router.Close)
 	serving := forward.ServerOptions{
-		Local: n.routing.traced(n.region), Leaders: n.routing.leaders, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Logger: n.logger,
+		Local: n.routing.withTraces(n.shardRouter), Leaders: n.routing.leaders, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Logger: n.logger,
 		Caller: func(ctx context.Context) sharding.NodeID { return peer.CallerOf(ctx).Node }, MayLead: n.routing.leaders.MayLead,
 	}
 	if n.cfg.AuditLevel() == config.AuditAll {
-		serving.Passed = n.passed
+		serving.OnForwarded = n.auditForwarded
 	}
 	if n.roles != nil {
-		serving.Allows = n.roles.Passed
+		serving.Authorize = n.roles.Passed
 	}
 	server, err := forward.NewServer(serving)
 	if err != nil {
@@ -126,13 +126,13 @@ func (n *Node) openRequests(context.Context) (err error) {
 		return n.membership.addressBook.Locate(sharding.MetaShard, r)
 	})
 	n.membership.control.Open(cluster.ControlOptions{
-		PrepareLevel: n.id.SaveLevel, Describe: n.membership.describe,
+		PrepareClusterVersion: n.id.SaveLevel, Describe: n.membership.describe,
 		Self: n.id.Node, Version: telemetry.Version(), Name: n.cfg.ClusterName, Metadata: n.membership.metadata,
-		Starts: n.membership.starts, Recovered: n.membership.probation.Recovered(),
-		Blobs: n.guests.files, Prepare: n.guests.modules.Distribution.Prepare, AwaitBindings: n.guests.modules.Types.Await, Counts: n.guests.modules.Types.Counts, ReadOnly: n.watches.disk.ReadOnly,
-		Snapshot: n.replicas.raft.snapshot, Probe: n.peers.Probe, ProbeAlone: n.peers.ProbeAlone, CompareRows: n.replicas.judge.Compare,
+		Starts: n.membership.starts, Recovered: n.membership.staleDisk.Recovery(),
+		Blobs: n.guests.files, Prepare: n.guests.modules.Distribution.Prepare, AwaitActivations: n.guests.modules.Types.Await, Counts: n.guests.modules.Types.Counts, ReadOnly: n.watches.disk.ReadOnly,
+		Snapshot: n.replicas.raft.snapshot, Probe: n.peers.Probe, ProbeAlone: n.peers.ProbeAlone, CompareRows: n.replicas.consistency.Compare,
 	})
-	n.peers.Confirm(n.membership.confirmed)
+	n.peers.Confirm(n.membership.confirmedIncarnation)
 	n.peers.SetMembers(n.membership.metadata)
 	// The server stops before the parts that answer its calls, so that calls in
 	// flight complete.
@@ -166,7 +166,7 @@ func (n *Node) follow(ctx context.Context) {
 	n.membership.addressBook.Follow(ctx, n.membership.metadata, func(view *meta.View) {
 		leavers.Learn(view)
 		n.routing.leaders.Learn(view, n.shards)
-		n.learnLevels(view)
+		n.learnLogLevels(view)
 		if n.membership.learnApart() {
 			n.logger.Info("clients' listeners are for clients alone from this level of the cluster on", "level", uint32(view.ClusterVersion()), "peer_address", n.membership.peersAt())
 			n.ports.part()

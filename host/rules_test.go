@@ -15,9 +15,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestRulesCountOnAllNodes: faults that break a rule of a rollout are summed
+// TestRolloutRulesSumAllNodes: faults that break a rule of a rollout are summed
 // over all nodes, although no single node has enough of them.
-func TestRulesCountOnAllNodes(t *testing.T) {
+func TestRolloutRulesSumAllNodes(t *testing.T) {
 	const entities, each = 12, 2
 	nodes := startCluster(t, 3, 3)
 	c := dialNode(t, nodes[0])

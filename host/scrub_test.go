@@ -53,7 +53,7 @@ func (d *rotting) OpenFile(name string, access disk.Access) (disk.File, error) {
 // If the scrub finds damage in a table that nobody reads, the replicas of the
 // node stop. A single node rejects requests with an error that names the
 // damage.
-func TestScrubStopsTheReplicasOfADamagedStore(t *testing.T) {
+func TestScrubStopsReplicasOfDamagedStore(t *testing.T) {
 	dir := t.TempDir()
 	n, c := start(t, dir)
 	ctx := t.Context()

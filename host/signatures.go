@@ -21,23 +21,23 @@ func (n *Node) openTrust() (err error) {
 	return err
 }
 
-// remarks returns warnings about a node that is ready but does not serve
+// warnings returns warnings about a node that is ready but does not serve
 // everything.
-func (n *Node) remarks() string {
+func (n *Node) warnings() string {
 	if !n.joined.Load() {
 		return ""
 	}
 	if lacking := n.shardsWithoutLeader(); lacking != "" {
-		return strings.TrimSpace(lacking + "\n" + n.unsigned())
+		return strings.TrimSpace(lacking + "\n" + n.unsignedTypes())
 	}
-	return n.unsigned()
+	return n.unsignedTypes()
 }
 
-// unsigned lists the entity types that are not served because their modules
+// unsignedTypes lists the entity types that are not served because their modules
 // lack an accepted signature.
-func (n *Node) unsigned() string {
+func (n *Node) unsignedTypes() string {
 	var named []string
-	for _, u := range n.guests.modules.Types.Unsigned() {
+	for _, u := range n.guests.modules.Types.UnsignedTypes() {
 		switch {
 		case !u.Refused:
 		case len(named) == maxNamed:
@@ -63,7 +63,7 @@ func (c signatureCollector) Describe(out chan<- *prometheus.Desc) { out <- typeU
 
 // Collect implements prometheus.Collector.
 func (c signatureCollector) Collect(out chan<- prometheus.Metric) {
-	for _, u := range c.n.guests.modules.Types.Unsigned() {
+	for _, u := range c.n.guests.modules.Types.UnsignedTypes() {
 		out <- prometheus.MustNewConstMetric(typeUnsigned, prometheus.GaugeValue, 1, u.EntityType, string(u.Reason))
 	}
 }

@@ -13,17 +13,17 @@ const severTime = time.Second
 // watchStalls starts the watchdog for the disk and the raft loop.
 func (n *Node) watchStalls() {
 	n.watches.stalls = stall.NewGuard(stall.GuardOptions{
-		Turns: n.replicas.raft.turns, SilentAfter: n.cfg.SuspectAfter, EndAfter: n.cfg.DiskStallAfter, Logger: n.logger,
-		Stopping: n.lifecycle.stopping.Load, Stands: n.stand, End: n.endStalled,
+		Turns: n.replicas.raft.turns, SuspectAfter: n.cfg.SuspectAfter, EndAfter: n.cfg.DiskStallAfter, Logger: n.logger,
+		Stopping: n.lifecycle.stopping.Load, OnStall: n.setStalled, End: n.endStalled,
 	})
 	n.lifecycle.watch("watch of stalls", n.watches.stalls.Run)
 }
 
-// stand makes other nodes take over this node's leaderships while its raft loop
+// setStalled makes other nodes take over this node's leaderships while its raft loop
 // stalls.
-func (n *Node) stand(still bool) {
+func (n *Node) setStalled(still bool) {
 	if n.joined.Load() {
-		n.routing.leaders.Stand(still)
+		n.routing.leaders.SetStalled(still)
 		n.membership.member.Kick()
 	}
 	if still {

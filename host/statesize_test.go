@@ -7,10 +7,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestGetEntityTellsOfSnapshots: GetEntity reports the position of the newest
+// TestGetEntityReportsSnapshot: GetEntity reports the position of the newest
 // snapshot and the size of its state, or the size in memory if there is no
 // snapshot.
-func TestGetEntityTellsOfSnapshots(t *testing.T) {
+func TestGetEntityReportsSnapshot(t *testing.T) {
 	n, c := start(t, t.TempDir())
 	defer stop(t, n)
 	ctx := t.Context()

@@ -16,9 +16,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestStatsTellWhatNodesDo: every node reports the load of all nodes, in total
+// TestStatsReportAllNodes: every node reports the load of all nodes, in total
 // and by type.
-func TestStatsTellWhatNodesDo(t *testing.T) {
+func TestStatsReportAllNodes(t *testing.T) {
 	nodes := startCluster(t, 3, 6)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
@@ -75,8 +75,8 @@ func TestStatsTellWhatNodesDo(t *testing.T) {
 	}
 }
 
-// TestStatsOfOneMoment: each node reports its load once, and the call ends.
-func TestStatsOfOneMoment(t *testing.T) {
+// TestStatsReportedOnce: each node reports its load once, and the call ends.
+func TestStatsReportedOnce(t *testing.T) {
 	nodes := startCluster(t, 3, 6)
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()

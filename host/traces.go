@@ -38,9 +38,9 @@ func (r *routing) timerSpans() timers.Spans {
 	return traces.NewTimers(r.spans.Tracer())
 }
 
-// traced wraps on so that requests with a sampled trace get a span of their own
+// withTraces wraps on so that requests with a sampled trace get a span of their own
 // on this node.
-func (r *routing) traced(on router.Local) router.Local {
+func (r *routing) withTraces(on router.Local) router.Local {
 	if r.spans == nil {
 		return on
 	}

@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestVerifyMissesModules: on a single node, verify reports a module that is in
+// TestVerifyReportsMissingModules: on a single node, verify reports a module that is in
 // the metadata but has no file, whether the metadata is in its store already or
 // only in its log. Uploading the module again repairs it.
-func TestVerifyMissesModules(t *testing.T) {
+func TestVerifyReportsMissingModules(t *testing.T) {
 	dir := t.TempDir()
 	wasm := testkit.BuildExample(t, "counter")
 	verify := func(want int, says string) {

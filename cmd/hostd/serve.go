@@ -168,7 +168,7 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	heap.Go(func() { reloadOnHangup(tending, hangups, node, logger) })
 	go func() {
 		select {
-		case err := <-node.Failed():
+		case err := <-node.Failure():
 			end(err)
 		case <-running.Done():
 		}

@@ -103,8 +103,8 @@ func (c *Calls) Did(procedure, target string) {
 	})
 }
 
-// Refused records that a request was rejected because of its credential.
-func (c *Calls) Refused(r *http.Request, reason string) {
+// RecordRefused records that a request was rejected because of its credential.
+func (c *Calls) RecordRefused(r *http.Request, reason string) {
 	address := r.RemoteAddr
 	e := Entry{Stage: StageComplete, Principal: Principal{Kind: string(authn.KindAnonymous)}, Address: address, Method: r.URL.Path, Code: connect.CodeUnauthenticated.String(), Reason: reason}
 	if v, known := c.verbs[r.URL.Path]; known {
@@ -128,9 +128,9 @@ func (c *Calls) RefusedNode(node, address, procedure, reason string) {
 	c.refuse(e, callerOf(&e))
 }
 
-// Denied records that a command on a stream was rejected because its caller
+// RecordDenied records that a command on a stream was rejected because its caller
 // lacks the permission. ctx is the stream's context.
-func (c *Calls) Denied(ctx context.Context, entityType, entityID, commandID string) {
+func (c *Calls) RecordDenied(ctx context.Context, entityType, entityID, commandID string) {
 	k, _ := ctx.Value(callKey{}).(*call)
 	if k == nil {
 		return
@@ -172,9 +172,9 @@ type call struct {
 	begun   bool          // a line of StageReceived was written
 }
 
-// filled returns the entry with the fields of the request added. They are added
+// withRequest returns the entry with the fields of the request added. They are added
 // this late because most calls get no line.
-func (k *call) filled() Entry {
+func (k *call) withRequest() Entry {
 	if k.request != nil {
 		k.entry.about(k.request)
 		k.request = nil
@@ -186,9 +186,9 @@ func (k *call) filled() Entry {
 
 type callKey struct{}
 
-// Decided records the revision of the roles that decided the call of ctx, or a
+// SetPolicyRevision records the revision of the roles that decided the call of ctx, or a
 // command on its stream. The lines of the call contain it.
-func Decided(ctx context.Context, revision uint64) {
+func SetPolicyRevision(ctx context.Context, revision uint64) {
 	if k, _ := ctx.Value(callKey{}).(*call); k != nil {
 		k.policy.Store(revision)
 	}
@@ -261,7 +261,7 @@ func (c *Calls) write(k *call, err error) {
 	if !k.begun && !refused && !c.opts.All {
 		return
 	}
-	e := k.filled()
+	e := k.withRequest()
 	e.Stage, e.Code = StageComplete, "ok"
 	if err != nil {
 		e.Code = code.String()
@@ -278,7 +278,7 @@ func (c *Calls) write(k *call, err error) {
 func (c *Calls) begin(ctx context.Context, k *call) error {
 	k.entry.Call = c.log.Call()
 	k.begun = true
-	e := k.filled()
+	e := k.withRequest()
 	e.Stage = StageReceived
 	if err := c.log.Write(ctx, e); err != nil {
 		if c.opts.Continue {

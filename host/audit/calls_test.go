@@ -59,7 +59,7 @@ type decided struct{}
 
 func (decided) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		Decided(ctx, policy)
+		SetPolicyRevision(ctx, policy)
 		return next(ctx, req)
 	}
 }
@@ -70,7 +70,7 @@ func (decided) WrapStreamingClient(next connect.StreamingClientFunc) connect.Str
 
 func (decided) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		Decided(ctx, policy)
+		SetPolicyRevision(ctx, policy)
 		return next(ctx, conn)
 	}
 }
@@ -187,7 +187,7 @@ func TestCallsAreWritten(t *testing.T) {
 
 // If the log cannot be written, a change is rejected and a read is not. With
 // Continue, changes are made anyway.
-func TestChangesNeedTheLog(t *testing.T) {
+func TestChangeIsRejectedIfLogCannotBeWritten(t *testing.T) {
 	for _, goOn := range []bool{false, true} {
 		c, l, at, ended := serve(t, CallOptions{Continue: goOn, Passed: never})
 		clusters := clusterv1connect.NewClusterServiceClient(http.DefaultClient, at)
@@ -214,7 +214,7 @@ func TestChangesNeedTheLog(t *testing.T) {
 
 // A call that another node makes for a client names both the client and the
 // node.
-func TestCallsOfNodesNameThem(t *testing.T) {
+func TestForwardedCallNamesClientAndNode(t *testing.T) {
 	_, _, at, ended := serve(t, CallOptions{Passed: func(context.Context) (string, *principal.Principal) {
 		return "n2", &principal.Principal{Kind: principal.Token, Name: "root"}
 	}})
@@ -234,14 +234,14 @@ func TestCallsOfNodesNameThem(t *testing.T) {
 }
 
 // A rejected credential gets a line, which never contains the credential.
-func TestRefusedCredentialsAreWritten(t *testing.T) {
+func TestRejectedCredentialIsLogged(t *testing.T) {
 	path := logPath(t)
 	l, stop := started(t, Options{Path: path, Node: "n1"})
 	calls := NewCalls(l, CallOptions{Services: []protoreflect.ServiceDescriptor{clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0)}, Passed: never})
 	r := httptest.NewRequest(http.MethodPost, clusterv1connect.ClusterServiceDrainProcedure, nil)
 	r.RemoteAddr = "127.9.9.9:4000"
 	r.Header.Set("Authorization", "Bearer hst_secret")
-	calls.Refused(r, "unknown")
+	calls.RecordRefused(r, "unknown")
 	stop()
 	text := read(t, path)
 	if !strings.Contains(text, `"reason":"unknown"`) || !strings.Contains(text, `"verb":"admin"`) || !strings.Contains(text, "127.9.9.9:4000") || strings.Contains(text, "secret") {

@@ -19,9 +19,9 @@ type file struct {
 	torn bool   // the last line was incomplete; its newline has been added
 }
 
-// Rotated returns the name of the nth rotated file of a log, from 1 for the
+// RotatedName returns the name of the nth rotated file of a log, from 1 for the
 // newest.
-func Rotated(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) }
+func RotatedName(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) }
 
 // hashOf returns the SHA-256 of a line without its newline, in hex.
 func hashOf(text []byte) string {
@@ -75,7 +75,7 @@ func (o *file) resume(path string) error {
 
 // resumeRotated continues the chain of the previous file, if there is one.
 func (o *file) resumeRotated(path string) error {
-	f, err := os.Open(Rotated(path, 1))
+	f, err := os.Open(RotatedName(path, 1))
 	if errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
@@ -113,9 +113,9 @@ func rotate(path string, keep int) error {
 	for n := keep; n > 0; n-- {
 		from := path
 		if n > 1 {
-			from = Rotated(path, n-1)
+			from = RotatedName(path, n-1)
 		}
-		if err := os.Rename(from, Rotated(path, n)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		if err := os.Rename(from, RotatedName(path, n)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err
 		}
 	}

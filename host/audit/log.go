@@ -61,11 +61,11 @@ type Log struct {
 	lost    atomic.Uint64 // lines dropped because the queue was full, since the last written line
 
 	// The following fields belong to Run.
-	file   *file // nil: has to be opened again
-	failed time.Time
-	told   bool      // a failure was logged since the last success
-	signed time.Time // time of the newest checkpoint of this start
-	bare   bool      // lines were written since the newest checkpoint
+	file          *file // nil: has to be opened again
+	failed        time.Time
+	failureLogged bool      // a failure was logged since the last success
+	signed        time.Time // time of the newest checkpoint of this start
+	bare          bool      // lines were written since the newest checkpoint
 }
 
 // queued is a line in the queue. written is nil if no caller waits for the
@@ -223,7 +223,7 @@ func (l *Log) write(batch []*queued) {
 		l.fail(err)
 	} else {
 		l.metrics.lines.Add(float64(len(batch)))
-		l.told = false
+		l.failureLogged = false
 		if batch[0].checkpoint {
 			l.signed, l.bare = batch[0].line.Time, false
 		}
@@ -242,8 +242,8 @@ func (l *Log) fail(err error) {
 	l.metrics.failures.Inc()
 	l.close()
 	l.failed = l.opts.Now()
-	if !l.told {
-		l.told = true
+	if !l.failureLogged {
+		l.failureLogged = true
 		l.opts.Logger.Error("the audit log cannot be written", "file", l.opts.Path, "error", err)
 	}
 }

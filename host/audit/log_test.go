@@ -54,7 +54,7 @@ func verified(t *testing.T, path string, lines uint64) Report {
 
 // A log continues the chain of an earlier start, also across rotated files, and
 // only its owner can read it.
-func TestChainGoesOn(t *testing.T) {
+func TestLogContinuesChainOfEarlierStart(t *testing.T) {
 	o := Options{Path: logPath(t), Node: "n1", MaxBytes: 2000, Keep: 50}
 	var heads []string
 	for n := range 5 {
@@ -75,7 +75,7 @@ func TestChainGoesOn(t *testing.T) {
 	}
 	o.Keep = 3
 	written(t, o, 20)
-	if err := os.Remove(Rotated(o.Path, 4)); err != nil { // left over from Keep: 50
+	if err := os.Remove(RotatedName(o.Path, 4)); err != nil { // left over from Keep: 50
 		t.Fatal(err)
 	}
 	if r, err := Verify(o.Path, "", ""); err != nil || r.Files != 4 || r.From == "" {
@@ -88,7 +88,7 @@ func TestChainGoesOn(t *testing.T) {
 
 // Verify detects every change except the removal of whole lines at the end.
 // Only a head that was stored elsewhere detects that.
-func TestChangesAreFound(t *testing.T) {
+func TestVerifyDetectsChangedLines(t *testing.T) {
 	path := logPath(t)
 	written(t, Options{Path: path, Node: "n1"}, 30)
 	good, err := os.ReadFile(path)
@@ -129,7 +129,7 @@ func TestChangesAreFound(t *testing.T) {
 
 // Wherever a crash truncates the last line, the log continues and reports the
 // torn line.
-func TestTornLinesAreTold(t *testing.T) {
+func TestTornLineIsReported(t *testing.T) {
 	path := logPath(t)
 	written(t, Options{Path: path, Node: "n1"}, 3)
 	good, err := os.ReadFile(path)
@@ -229,7 +229,7 @@ func TestLinesAreBounded(t *testing.T) {
 	verified(t, path, 4)
 }
 
-func TestOpenRefusesWhatIsNoFile(t *testing.T) {
+func TestOpenRejectsIrregularFile(t *testing.T) {
 	for _, path := range []string{t.TempDir(), "/dev/null"} {
 		if _, err := Open(Options{Path: path}); err == nil {
 			t.Errorf("%s is taken", path)
@@ -239,7 +239,7 @@ func TestOpenRefusesWhatIsNoFile(t *testing.T) {
 
 // Only a bounded number of a caller's rejected calls get lines, whatever other
 // callers do, and the next line counts the others.
-func TestRefusalsAreBounded(t *testing.T) {
+func TestLinesOfRejectedCallsAreBounded(t *testing.T) {
 	var r refusals
 	lines := func(caller string, n int, second int64) (out int, left uint64) {
 		for range n {

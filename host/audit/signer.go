@@ -70,11 +70,11 @@ func (s *Signer) Public() string {
 
 // sign makes l a checkpoint of all lines before it. l.Prev must be set.
 func (s *Signer) sign(l *line) {
-	l.Checkpoint = &Checkpoint{Key: s.key.Public().(ed25519.PublicKey), Signature: ed25519.Sign(s.key, l.signed())}
+	l.Checkpoint = &Checkpoint{Key: s.key.Public().(ed25519.PublicKey), Signature: ed25519.Sign(s.key, l.signedBytes())}
 }
 
-// signed returns the bytes that the signature of a checkpoint covers.
-func (l *line) signed() []byte {
+// signedBytes returns the bytes that the signature of a checkpoint covers.
+func (l *line) signedBytes() []byte {
 	return fmt.Appendf(nil, "hostd audit checkpoint v1\n%s\n%s\n%s\n", l.Node, l.Time.UTC().Format(time.RFC3339Nano), l.Prev)
 }
 
@@ -82,5 +82,5 @@ func (l *line) signed() []byte {
 // it.
 func (l *line) holds() bool {
 	c := l.Checkpoint
-	return len(c.Key) == ed25519.PublicKeySize && ed25519.Verify(c.Key, l.signed(), c.Signature)
+	return len(c.Key) == ed25519.PublicKeySize && ed25519.Verify(c.Key, l.signedBytes(), c.Signature)
 }

@@ -82,7 +82,7 @@ func relink(t *testing.T, lines [][]byte, change func(i int, l *line)) []byte {
 
 // Lines are signed within an hour, at the start and at the end. The first line
 // of a log names the key, and the chain cannot be rebuilt without the key.
-func TestCheckpoints(t *testing.T) {
+func TestCheckpointsAreSignedHourly(t *testing.T) {
 	s := newSigner(t)
 	path, lines := signedLog(t, s)
 	var signed []int
@@ -154,7 +154,7 @@ func TestCheckpoints(t *testing.T) {
 }
 
 // After a torn checkpoint, the next start signs the lines again.
-func TestTornCheckpoints(t *testing.T) {
+func TestTornCheckpointIsSignedAgain(t *testing.T) {
 	s := newSigner(t)
 	path, lines := signedLog(t, s)
 	whole := bytes.Join(lines, nil)
@@ -173,7 +173,7 @@ func TestTornCheckpoints(t *testing.T) {
 
 // The key is created once, only its owner can read it, and an invalid key file
 // is rejected.
-func TestSecrets(t *testing.T) {
+func TestSigningKeyIsPrivate(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit", "key")
 	a, err := OpenSigner(path)
 	if err != nil {

@@ -26,9 +26,9 @@ var untold = map[protoreflect.Name]string{
 	"first_share": "asked by nodes", "first_prefix": "asked by nodes", "within_share": "asked by nodes", "within_prefix": "asked by nodes",
 }
 
-// TestEveryFieldOfAChangeHasAPlace: the line of a change contains every field
+// TestChangeLineContainsEveryField: the line of a change contains every field
 // of the request, except data, code and credentials.
-func TestEveryFieldOfAChangeHasAPlace(t *testing.T) {
+func TestChangeLineContainsEveryField(t *testing.T) {
 	for _, file := range []protoreflect.FileDescriptor{
 		entityv1.File_hostd_entity_v1_entity_proto, modulev1.File_hostd_module_v1_module_proto, clusterv1.File_hostd_cluster_v1_cluster_proto, journalv1.File_hostd_journal_v1_journal_proto,
 	} {
@@ -46,10 +46,10 @@ func TestEveryFieldOfAChangeHasAPlace(t *testing.T) {
 	}
 }
 
-// TestLinesSayWhatAChangeIs: a line contains all fields of a change, however
+// TestChangeLinesAreUnambiguous: a line contains all fields of a change, however
 // large the caller makes the request, and cannot be mistaken for another
 // change.
-func TestLinesSayWhatAChangeIs(t *testing.T) {
+func TestChangeLinesAreUnambiguous(t *testing.T) {
 	var roles []string
 	for i := range 15 {
 		roles = append(roles, fmt.Sprintf("%02d%s", i, strings.Repeat("r", 62)))

@@ -53,10 +53,10 @@ func (f *Fault) Error() string { return fmt.Sprintf("%s:%d: %s", f.File, f.Line,
 func Files(path string) ([]string, error) {
 	var out []string
 	for n := 1; ; n++ {
-		if _, err := os.Stat(Rotated(path, n)); err != nil {
+		if _, err := os.Stat(RotatedName(path, n)); err != nil {
 			break
 		}
-		out = append([]string{Rotated(path, n)}, out...)
+		out = append([]string{RotatedName(path, n)}, out...)
 	}
 	if _, err := os.Stat(path); err == nil {
 		return append(out, path), nil

@@ -178,7 +178,7 @@ func (a *Authenticator) look(ctx context.Context, all bool) {
 	changed := a.readFiles(all)
 	for _, s := range a.streams.list() {
 		switch {
-		case s.expired(a.opts.Now()):
+		case s.isExpired(a.opts.Now()):
 			a.end(s, failExpired)
 		case s.principal.Kind == KindCertificate:
 			// The certificate is valid as long as its connection exists. The
@@ -229,7 +229,7 @@ func (a *Authenticator) readFiles(all bool) (changed bool) {
 	a.reading.Lock()
 	defer a.reading.Unlock()
 	for _, f := range a.files {
-		if !all && !f.Moved() {
+		if !all && !f.HasChanged() {
 			continue
 		}
 		now, err := f.Read()
@@ -259,7 +259,7 @@ type session struct {
 	w     http.ResponseWriter
 }
 
-func (s *session) expired(now time.Time) bool {
+func (s *session) isExpired(now time.Time) bool {
 	return !s.principal.Expires.IsZero() && !now.Before(s.principal.Expires.Add(leewayOf(s.principal.Kind)))
 }
 
@@ -275,9 +275,9 @@ func leewayOf(k Kind) time.Duration {
 func (a *Authenticator) authenticate(r *http.Request) (p *Principal, credential string, fail *failure) {
 	header := r.Header["Authorization"]
 	if len(header) == 0 {
-		switch c := shown(r); {
+		switch c := clientCertificate(r); {
 		case c != nil && a.opts.CertName != CertNone:
-			p, fail = a.certified(c)
+			p, fail = a.identifyCertificate(c)
 			return p, "", fail
 		case !a.opts.Anonymous:
 			return nil, "", failMissing
@@ -322,7 +322,7 @@ func (a *Authenticator) verify(ctx context.Context, credential string, fetch boo
 func methodOf(r *http.Request) string {
 	header := r.Header["Authorization"]
 	switch {
-	case len(header) == 0 && shown(r) != nil:
+	case len(header) == 0 && clientCertificate(r) != nil:
 		return string(KindCertificate)
 	case len(header) == 0:
 		return "none"

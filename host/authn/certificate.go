@@ -20,19 +20,19 @@ const (
 	CertDNS    CertName = "san-dns" // the subject alternative name of type DNS
 )
 
-// shown returns the client's certificate of a request, verified by the client
+// clientCertificate returns the client's certificate of a request, verified by the client
 // authorities; nil if there is none.
-func shown(r *http.Request) *x509.Certificate {
+func clientCertificate(r *http.Request) *x509.Certificate {
 	if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 || len(r.TLS.VerifiedChains[0]) == 0 {
 		return nil
 	}
 	return r.TLS.VerifiedChains[0][0]
 }
 
-// certified identifies the owner of a certificate. A certificate with several
+// identifyCertificate identifies the owner of a certificate. A certificate with several
 // names of the selected kind is rejected, because authorities differ in which
 // of them they verify.
-func (a *Authenticator) certified(c *x509.Certificate) (*Principal, *failure) {
+func (a *Authenticator) identifyCertificate(c *x509.Certificate) (*Principal, *failure) {
 	switch {
 	case a.opts.NodeCert != nil && a.opts.NodeCert(c):
 		return nil, failNodeCert

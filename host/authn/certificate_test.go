@@ -48,7 +48,7 @@ func (w *world) named(commonNames, uris, hosts []string) *x509.Certificate {
 
 // A certificate identifies its owner only by exactly one name of the configured
 // kind. If a request has a token, the token identifies the caller.
-func TestCertificatesAreCredentials(t *testing.T) {
+func TestCertificateIdentifiesItsOwner(t *testing.T) {
 	type names = []string
 	for _, c := range []struct {
 		by                  CertName
@@ -100,11 +100,11 @@ func TestCertificatesAreCredentials(t *testing.T) {
 
 // A connection may outlive the certificate of its handshake. Its requests and
 // streams are rejected then.
-func TestCertificatesExpire(t *testing.T) {
+func TestExpiredCertificateIsRejected(t *testing.T) {
 	w := newWorld(t, false)
 	w.opts.CertName = CertCommon
 	shown := w.named([]string{"bob"}, nil, nil)
-	p, fail := w.certified(shown)
+	p, fail := w.identifyCertificate(shown)
 	if fail != nil {
 		t.Fatal(fail.err)
 	}

@@ -96,11 +96,11 @@ func newJWTVerifier(o JWTOptions, now func() time.Time, logger *slog.Logger) *jw
 // setKeys replaces the keys by those in a file.
 func (v *jwtVerifier) setKeys(text []byte) error { return v.keys.take(text) }
 
-// verdictKey is the context key of the *verdict on a token.
-type verdictKey struct{}
+// resultKey is the context key of the *cachedResult of a token.
+type resultKey struct{}
 
-// verdict carries the result of the signature check out of the oidc verifier.
-type verdict struct {
+// cachedResult carries the result of the signature check out of the oidc verifier.
+type cachedResult struct {
 	fetch  bool // input: the provider may be contacted
 	signed bool // a key of the issuer has signed the token
 	noKeys bool // there are no usable keys
@@ -112,14 +112,14 @@ type verdict struct {
 func (v *jwtVerifier) verify(ctx context.Context, token string, fetch bool) (*Principal, *failure) {
 	hash := sha256.Sum256([]byte(token))
 	version, usable := v.keys.current()
-	if p := v.known(hash, version); p != nil && usable {
+	if p := v.cachedPrincipal(hash, version); p != nil && usable {
 		if !v.now().Before(p.Expires.Add(jwtLeeway)) {
 			return nil, failExpired
 		}
 		return p, nil
 	}
-	said := &verdict{fetch: fetch}
-	ctx = context.WithValue(ctx, verdictKey{}, said)
+	said := &cachedResult{fetch: fetch}
+	ctx = context.WithValue(ctx, resultKey{}, said)
 	checked, err := v.oidc.Verify(ctx, token)
 	if err != nil {
 		return nil, v.why(token, said)
@@ -162,7 +162,7 @@ func (v *jwtVerifier) check(claims map[string]any) (expires time.Time, fail *fai
 		return expires, failClaims
 	case expires.Before(now.Add(-jwtLeeway)):
 		return expires, failExpired
-	case !v.issued(claims["iss"]):
+	case !v.isIssuer(claims["iss"]):
 		return expires, failIssuer
 	case claims["aud"] != v.opts.Audience && !isAmong(v.opts.Audience, claims["aud"]):
 		return expires, failAudience
@@ -194,8 +194,8 @@ func ofAnotherKind(token string) bool {
 	return strings.HasSuffix(kind, "+jwt") && kind != "at+jwt"
 }
 
-// issued reports whether a claim names the issuer. Google uses two names.
-func (v *jwtVerifier) issued(claim any) bool {
+// isIssuer reports whether a claim names the issuer. Google uses two names.
+func (v *jwtVerifier) isIssuer(claim any) bool {
 	return claim == v.opts.Issuer || v.opts.Issuer == "https://accounts.google.com" && claim == "accounts.google.com"
 }
 
@@ -253,7 +253,7 @@ func (v *jwtVerifier) principal(claims map[string]any, expires time.Time) (*Prin
 }
 
 // why returns the failure for a token whose signature was rejected.
-func (v *jwtVerifier) why(token string, said *verdict) *failure {
+func (v *jwtVerifier) why(token string, said *cachedResult) *failure {
 	var header struct {
 		Alg string `json:"alg"`
 	}
@@ -287,9 +287,9 @@ func decodePart(part string, into any) bool {
 	return err == nil && json.Unmarshal(text, into) == nil
 }
 
-// known returns the principal of a token that was already verified with keys of
+// cachedPrincipal returns the principal of a token that was already verified with keys of
 // this version, or nil.
-func (v *jwtVerifier) known(hash [sha256.Size]byte, version uint64) *Principal {
+func (v *jwtVerifier) cachedPrincipal(hash [sha256.Size]byte, version uint64) *Principal {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if v.version != version {

@@ -267,9 +267,9 @@ func TestSignedTokens(t *testing.T) {
 	}
 }
 
-// TestTokensOfOtherKindsAreRefused: an issuer signs other things than
+// TestTokenOfOtherKindIsRejected: an issuer signs other things than
 // credentials with the same key, possibly for the same audience.
-func TestTokensOfOtherKindsAreRefused(t *testing.T) {
+func TestTokenOfOtherKindIsRejected(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	rs := newSigner(t, "rs", jose.RS256)
 	w.provider.set(false, rs)
@@ -281,10 +281,10 @@ func TestTokensOfOtherKindsAreRefused(t *testing.T) {
 	}
 }
 
-// TestUnverifiedAddressesAreNoNames: if callers are named by their e-mail
+// TestUnverifiedEmailIsRejected: if callers are named by their e-mail
 // address, a token is rejected if its provider says that the address is not
 // verified.
-func TestUnverifiedAddressesAreNoNames(t *testing.T) {
+func TestUnverifiedEmailIsRejected(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	w.jwt.opts.NameClaim = "email"
 	rs := newSigner(t, "rs", jose.RS256)

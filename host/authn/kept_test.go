@@ -19,7 +19,7 @@ func kept(name, token string, expires time.Time) access.Token {
 	return t
 }
 
-func TestTokensOfTheClusterAreTaken(t *testing.T) {
+func TestClusterTokenIsAccepted(t *testing.T) {
 	w := newWorld(t, false)
 	ann, short := NewToken(), NewToken()
 	who := func(token string) string {
@@ -50,9 +50,9 @@ func TestTokensOfTheClusterAreTaken(t *testing.T) {
 	}
 }
 
-// TestUnknownTokensOfANodeThatIsBehind: the metadata may contain the token
+// TestUnknownTokenOnStaleNode: the metadata may contain the token
 // already.
-func TestUnknownTokensOfANodeThatIsBehind(t *testing.T) {
+func TestUnknownTokenOnStaleNode(t *testing.T) {
 	w := newWorld(t, false)
 	known := false
 	w.opts.Known = func() bool { return known }
@@ -76,7 +76,7 @@ func TestUnknownTokensOfANodeThatIsBehind(t *testing.T) {
 	}
 }
 
-func TestStreamsEndWithTokensOfTheCluster(t *testing.T) {
+func TestStreamEndsWithItsClusterToken(t *testing.T) {
 	for name, known := range map[string]bool{"of a node that has caught up": true, "of one that has not": false} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, true)

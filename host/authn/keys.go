@@ -51,7 +51,7 @@ type keySet struct {
 	version uint64    // incremented when keys changes
 	fetched time.Time // time of the last successful fetch; zero: never
 	asked   time.Time // time of the last attempt to fetch; zero: never
-	told    string    // the warning logged last about skipped keys
+	logged  string    // the warning logged last about skipped keys
 }
 
 func newKeySet(o JWTOptions, now func() time.Time, logger *slog.Logger) *keySet {
@@ -124,9 +124,9 @@ func (k *keySet) usable() bool {
 // the keys cannot be fetched, it is unknown whether the issuer has signed the
 // token.
 func (k *keySet) VerifySignature(ctx context.Context, token string) ([]byte, error) {
-	said, _ := ctx.Value(verdictKey{}).(*verdict)
+	said, _ := ctx.Value(resultKey{}).(*cachedResult)
 	if said == nil {
-		said = &verdict{}
+		said = &cachedResult{}
 	}
 	signed, err := jose.ParseSignedCompact(token, algorithms)
 	if err != nil {
@@ -263,10 +263,10 @@ func (k *keySet) take(text []byte) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if told != "" && told != k.told {
+	if told != "" && told != k.logged {
 		k.logger.Warn("keys of the issuer are not understood, and passed over", "issuer", k.opts.Issuer, "error", odd)
 	}
-	k.told = told
+	k.logged = told
 	return nil
 }
 

@@ -46,9 +46,9 @@ func TestKeysRotate(t *testing.T) {
 	}
 }
 
-// TestForgedTokensAreRefusedAlike: each token with an unknown key is rejected
+// TestForgedTokensAreRejectedAlike: each token with an unknown key is rejected
 // as invalid, no matter how many were sent before and by whom.
-func TestForgedTokensAreRefusedAlike(t *testing.T) {
+func TestForgedTokensAreRejectedAlike(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	key := newSigner(t, "k", jose.ES256)
 	w.provider.set(false, key)
@@ -72,9 +72,9 @@ func TestForgedTokensAreRefusedAlike(t *testing.T) {
 	}
 }
 
-// TestKeysAreWaitedFor: a caller whose key is being fetched is not rejected,
+// TestTokenWaitsForKeyFetch: a caller whose key is being fetched is not rejected,
 // and doesn't wait longer than it wants to.
-func TestKeysAreWaitedFor(t *testing.T) {
+func TestTokenWaitsForKeyFetch(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	old, next := newSigner(t, "old", jose.ES256), newSigner(t, "next", jose.ES256)
 	w.provider.set(false, old)
@@ -121,9 +121,9 @@ func TestKeysAreWaitedFor(t *testing.T) {
 	w.demand("a key that was asked for a moment ago", last, failSignature)
 }
 
-// TestUnusualKeysArePassedOver: a key that cannot be parsed does not affect the
+// TestUnparsableKeyIsSkipped: a key that cannot be parsed does not affect the
 // others.
-func TestUnusualKeysArePassedOver(t *testing.T) {
+func TestUnparsableKeyIsSkipped(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	var log bytes.Buffer
 	w.jwt.keys.logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -158,9 +158,9 @@ func TestUnusualKeysArePassedOver(t *testing.T) {
 	}
 }
 
-// TestKeysComeFromSafePlaces: an attacker who can answer in the provider's
+// TestKeysAreFetchedOnlyOverTLS: an attacker who can answer in the provider's
 // place could forge any caller.
-func TestKeysComeFromSafePlaces(t *testing.T) {
+func TestKeysAreFetchedOnlyOverTLS(t *testing.T) {
 	key := newSigner(t, "k", jose.ES256)
 	text, err := json.Marshal(jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.key.Public(), KeyID: "k"}}})
 	if err != nil {
@@ -220,7 +220,7 @@ type answering func(*http.Request) *http.Response
 
 func (a answering) RoundTrip(r *http.Request) (*http.Response, error) { return a(r), nil }
 
-func TestProviderGone(t *testing.T) {
+func TestProviderIsUnavailable(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	key := newSigner(t, "k", jose.EdDSA)
 	w.provider.set(true)
@@ -241,8 +241,8 @@ func TestProviderGone(t *testing.T) {
 	w.demand("with the provider again", w.token(key, nil), nil)
 }
 
-// TestKeysAreFetchedAlone: Run fetches keys even if there are no callers.
-func TestKeysAreFetchedAlone(t *testing.T) {
+// TestRunFetchesKeysWithoutCallers: Run fetches keys even if there are no callers.
+func TestRunFetchesKeysWithoutCallers(t *testing.T) {
 	w := newIssuerWorld(t, "")
 	key := newSigner(t, "k", jose.EdDSA)
 	w.provider.set(false, key)

@@ -91,7 +91,7 @@ const (
 	neighbour = "127.0.0.1:1000"
 )
 
-func TestWhoIsLetIn(t *testing.T) {
+func TestMiddlewareAuthenticatesCallers(t *testing.T) {
 	for _, anonymous := range []bool{false, true} {
 		w := newWorld(t, anonymous)
 		for i, c := range []struct {
@@ -146,7 +146,7 @@ func TestTokensExpire(t *testing.T) {
 	}
 }
 
-func TestWhatIsOpen(t *testing.T) {
+func TestProceduresWithoutAuthentication(t *testing.T) {
 	w := newWorld(t, false)
 	for i, c := range []struct {
 		path, remote string
@@ -175,9 +175,9 @@ func TestWhatIsOpen(t *testing.T) {
 	}
 }
 
-// TestProxiesAreNotTakenForTheirClients: requests that a proxy on this machine
+// TestProxiedRequestIsNotLocal: requests that a proxy on this machine
 // forwards come from elsewhere.
-func TestProxiesAreNotTakenForTheirClients(t *testing.T) {
+func TestProxiedRequestIsNotLocal(t *testing.T) {
 	for header, local := range map[string]bool{"": true, "User-Agent": true, "X-Forwarded-For": false, "x-real-ip": false, "Via": false, "Forwarded": false, "X-Forwarded-Host": false} {
 		r := httptest.NewRequest(http.MethodGet, "/metrics", nil)
 		r.RemoteAddr = neighbour
@@ -193,9 +193,9 @@ func TestProxiesAreNotTakenForTheirClients(t *testing.T) {
 	}
 }
 
-// TestFailuresAreLimited: a caller with many rejected requests has to wait.
+// TestFailedAuthenticationsAreRateLimited: a caller with many rejected requests has to wait.
 // Each address has its own limit, and a valid credential is always accepted.
-func TestFailuresAreLimited(t *testing.T) {
+func TestFailedAuthenticationsAreRateLimited(t *testing.T) {
 	w := newWorld(t, false)
 	for i := range maxFailures {
 		if status, _, _ := w.ask(somePath, stranger); status != 401 {
@@ -218,7 +218,7 @@ func TestFailuresAreLimited(t *testing.T) {
 	}
 }
 
-func TestFailuresAreBounded(t *testing.T) {
+func TestRecordedFailuresAreBounded(t *testing.T) {
 	var f failures
 	now := time.Unix(1, 0)
 	for i := range 3 * maxAddresses {
@@ -238,9 +238,9 @@ func TestFailuresAreBounded(t *testing.T) {
 	}
 }
 
-// TestBadFilesLeaveWhatWas: an invalid or missing token file changes nothing
+// TestInvalidTokenFileChangesNothing: an invalid or missing token file changes nothing
 // and is counted.
-func TestBadFilesLeaveWhatWas(t *testing.T) {
+func TestInvalidTokenFileChangesNothing(t *testing.T) {
 	w := newWorld(t, false)
 	in := func(token string) bool {
 		status, _, _ := w.ask(somePath, stranger, "Bearer "+token)
@@ -275,9 +275,9 @@ func TestBadFilesLeaveWhatWas(t *testing.T) {
 	}
 }
 
-// TestHalfWrittenFiles: a file takes effect when two looks have seen the same
+// TestHalfWrittenTokenFileIsReadAgain: a file takes effect when two looks have seen the same
 // contents, because it may be written while it is read.
-func TestHalfWrittenFiles(t *testing.T) {
+func TestHalfWrittenTokenFileIsReadAgain(t *testing.T) {
 	w := newWorld(t, false)
 	in := func(token string) bool { return w.tokens.Load().find(access.HashToken(token)) != nil }
 	whole, err := os.ReadFile(w.file)
@@ -317,8 +317,8 @@ func TestHalfWrittenFiles(t *testing.T) {
 	}
 }
 
-// TestBadFilesAreToldOnce: a file that stays invalid is logged only once.
-func TestBadFilesAreToldOnce(t *testing.T) {
+// TestInvalidTokenFileIsLoggedOnce: a file that stays invalid is logged only once.
+func TestInvalidTokenFileIsLoggedOnce(t *testing.T) {
 	w := newWorld(t, false)
 	told := func(what string, want int) {
 		t.Helper()
@@ -418,7 +418,7 @@ func streams(t *testing.T, url, token string) (ends []func() error) {
 	}
 }
 
-func TestStreamsEndWithTheirCredential(t *testing.T) {
+func TestStreamEndsWithItsCredential(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		token func(*world) string
@@ -451,8 +451,8 @@ func TestStreamsEndWithTheirCredential(t *testing.T) {
 	}
 }
 
-// TestRunFollows: Run does what look does, periodically and on Reload.
-func TestRunFollows(t *testing.T) {
+// TestRunReloadsPeriodically: Run does what look does, periodically and on Reload.
+func TestRunReloadsPeriodically(t *testing.T) {
 	w := newWorld(t, false)
 	ends := streams(t, w.serve(t), w.good)
 	ctx, cancel := context.WithCancel(context.Background())

@@ -42,9 +42,9 @@ func inTime(t *testing.T, what string, do func()) {
 	}
 }
 
-// TestAPipeIsNoFileOfCredentials: a file that is not regular is rejected
+// TestPipeAsTokenFileIsRejected: a file that is not regular is rejected
 // without reading it, because a read could block.
-func TestAPipeIsNoFileOfCredentials(t *testing.T) {
+func TestPipeAsTokenFileIsRejected(t *testing.T) {
 	dir := t.TempDir()
 	fifo, link, socket := filepath.Join(dir, "fifo"), filepath.Join(dir, "link"), filepath.Join(dir, "socket")
 	pipe(t, fifo)
@@ -70,9 +70,9 @@ func TestAPipeIsNoFileOfCredentials(t *testing.T) {
 	}
 }
 
-// TestAPipeInThePlaceOfAFile: the previous contents stay in use, and nothing
+// TestTokenFileReplacedByPipeIsIgnored: the previous contents stay in use, and nothing
 // blocks on the pipe.
-func TestAPipeInThePlaceOfAFile(t *testing.T) {
+func TestTokenFileReplacedByPipeIsIgnored(t *testing.T) {
 	w := newWorld(t, false)
 	in := func(token string) bool {
 		_, fail := w.verify(t.Context(), token, false)

@@ -45,9 +45,9 @@ func Of(ctx context.Context) *Principal {
 	return anonymous
 }
 
-// Asked returns the caller of a request, or nil if requests are not
+// CallerOf returns the caller of a request, or nil if requests are not
 // authenticated.
-func Asked(ctx context.Context) *principal.Principal {
+func CallerOf(ctx context.Context) *principal.Principal {
 	if s, ok := ctx.Value(sessionKey{}).(*session); ok {
 		return s.principal.Principal
 	}

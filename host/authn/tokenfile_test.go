@@ -50,7 +50,7 @@ func TestNewTokens(t *testing.T) {
 	}
 }
 
-func TestWrongTokenFiles(t *testing.T) {
+func TestInvalidTokenFilesAreRejected(t *testing.T) {
 	hash := strings.Repeat("0f", 32)
 	var many strings.Builder
 	for i := range maxTokens + 1 {

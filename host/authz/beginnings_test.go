@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-func TestBeginnings(t *testing.T) {
+func TestVisiblePrefixes(t *testing.T) {
 	allow := func(types, prefixes []string, commands ...string) access.Rule {
 		return access.Rule{Effect: access.Allow, Verbs: []string{access.Read}, Types: types, IDPrefixes: prefixes, Commands: commands}
 	}

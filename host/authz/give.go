@@ -62,8 +62,8 @@ func (t *Table) Role(name string) (access.Role, bool) {
 	return r, ok
 }
 
-// Bound returns the names of the roles bound to a subject.
-func (t *Table) Bound(of string) []string {
+// RolesOfSubject returns the names of the roles bound to a subject.
+func (t *Table) RolesOfSubject(of string) []string {
 	var s subject
 	s.kind, s.name = access.SplitSubject(of)
 	return t.roles[s]
@@ -106,7 +106,7 @@ func (c *comparison) holds(own, given *rule) bool {
 	}
 	return allHeld(own.types, given.types, (*pattern).holds) && allHeld(own.commands, given.commands, (*pattern).holds) &&
 		allHeld(own.prefixes, given.prefixes, func(own, given *prefix) bool {
-			return own.fills(c.who) && strings.HasPrefix(given.fixed(), own.before+own.value(c.who)+own.after)
+			return own.fills(c.who) && strings.HasPrefix(given.commonBeginning(), own.before+own.value(c.who)+own.after)
 		})
 }
 
@@ -122,7 +122,7 @@ func (c *comparison) meets(own, given *rule) bool {
 				return true // the rule could apply to any id
 			}
 			start := own.before + own.value(c.who) + own.after
-			return strings.HasPrefix(start, given.fixed()) || strings.HasPrefix(given.fixed(), start)
+			return strings.HasPrefix(start, given.commonBeginning()) || strings.HasPrefix(given.commonBeginning(), start)
 		})
 }
 
@@ -161,9 +161,9 @@ func (p *pattern) meets(other *pattern) bool {
 	return p.matches(other.text) || other.matches(p.text)
 }
 
-// fixed returns the beginning that all ids with the prefix share, for any
+// commonBeginning returns the beginning that all ids with the prefix share, for any
 // caller.
-func (p *prefix) fixed() string {
+func (p *prefix) commonBeginning() string {
 	if p.variable == "" {
 		return p.before + p.after
 	}

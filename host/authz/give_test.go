@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestNobodyGivesWhatItDoesNotHold: a caller may only grant what its own rules
+// TestCallerCannotGrantRightsItLacks: a caller may only grant what its own rules
 // allow and don't deny.
-func TestNobodyGivesWhatItDoesNotHold(t *testing.T) {
+func TestCallerCannotGrantRightsItLacks(t *testing.T) {
 	allow := func(r access.Rule, verbs ...string) access.Rule {
 		r.Effect, r.Verbs = access.Allow, verbs
 		return r
@@ -90,8 +90,8 @@ func TestNobodyGivesWhatItDoesNotHold(t *testing.T) {
 	}
 }
 
-// TestGivingIsBounded: rules that would take too long to compare are rejected.
-func TestGivingIsBounded(t *testing.T) {
+// TestGrantComparisonIsBounded: rules that would take too long to compare are rejected.
+func TestGrantComparisonIsBounded(t *testing.T) {
 	long := func(name string) access.Role {
 		r := access.Role{Name: name}
 		for i := range access.MaxRules {

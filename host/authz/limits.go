@@ -48,5 +48,5 @@ func (t *Table) Limits(p *principal.Principal) (out Limits) {
 	return out
 }
 
-// Rated reports whether any bound role has a limit per second.
-func (t *Table) Rated() bool { return t.rated }
+// HasRates reports whether any bound role has a limit per second.
+func (t *Table) HasRates() bool { return t.rated }

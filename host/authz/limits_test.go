@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestMostGenerousLimitCounts: of each quota, the most generous value counts
+// TestMostGenerousQuotaWins: of each quota, the most generous value counts
 // among the roles of the caller and its groups that set one.
-func TestMostGenerousLimitCounts(t *testing.T) {
+func TestMostGenerousQuotaWins(t *testing.T) {
 	table := Compile(1, []access.Role{
 		{Name: "small", Quotas: access.Quotas{CommandsPerSecond: 10, Streams: 5}},
 		{Name: "large", Quotas: access.Quotas{CommandsPerSecond: 20, Streams: 3, Uploads: 2}},
@@ -48,7 +48,7 @@ func TestMostGenerousLimitCounts(t *testing.T) {
 			t.Errorf("who is admin has a limit of %s: %v", access.QuotaNames[which], l)
 		}
 	}
-	if !table.Rated() || Compile(1, nil, []access.Binding{{Subject: "token:a", Roles: []string{"viewer"}}}).Rated() {
+	if !table.HasRates() || Compile(1, nil, []access.Binding{{Subject: "token:a", Roles: []string{"viewer"}}}).HasRates() {
 		t.Error("whether there are limits of a second is told wrong")
 	}
 	if n := testing.AllocsPerRun(100, func() { table.Limits(token("one")); table.Limits(al("big", "free")) }); n > 1 {

@@ -10,7 +10,7 @@ import (
 
 // A prefix with ${principal} distinguishes callers with the same name by their
 // kind.
-func TestPrincipalInPrefixesHasItsKind(t *testing.T) {
+func TestPrincipalInPrefixIncludesItsKind(t *testing.T) {
 	roles := []access.Role{{Name: "own", Rules: []access.Rule{{Effect: access.Allow, Verbs: []string{access.Query}, IDPrefixes: []string{"u/${principal}/"}}}}}
 	table := Compile(1, roles, []access.Binding{
 		{Subject: "token:root", Roles: []string{access.RoleAdmin}},

@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestDeniedQueriesAreNotReadFromStates: a caller who may not make a query must
+// TestStateIsDeniedIfQueryIsDenied: a caller who may not make a query must
 // not get the state that contains its answer.
-func TestDeniedQueriesAreNotReadFromStates(t *testing.T) {
+func TestStateIsDeniedIfQueryIsDenied(t *testing.T) {
 	rules := []access.Rule{
 		{Effect: access.Allow, Verbs: []string{access.Query, access.Invoke, access.Operate}},
 		{Effect: access.Deny, Verbs: []string{access.Query, access.Invoke, access.Operate}, Types: []string{"account"}, IDPrefixes: []string{"vip/"}, Commands: []string{"balance", "debug-*"}},

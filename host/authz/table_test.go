@@ -214,9 +214,9 @@ func matchesSome(r access.Rule, name string, c Call) bool {
 	})
 }
 
-// TestTableDecidesAsTheNaiveOne compares random decisions. It uses few names,
+// TestTableMatchesNaiveImplementation compares random decisions. It uses few names,
 // so that rules match often.
-func TestTableDecidesAsTheNaiveOne(t *testing.T) {
+func TestTableMatchesNaiveImplementation(t *testing.T) {
 	seen := map[Decision]int{}
 	for seed := range uint64(300) {
 		rng := rand.New(rand.NewPCG(seed, 5))

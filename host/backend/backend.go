@@ -52,7 +52,7 @@ func (b *Backend) Open(p Parts) {
 }
 
 // Deps returns the server's dependencies.
-func (b *Backend) Deps(f clusterapi.Founder) rpc.Deps {
+func (b *Backend) Deps(f clusterapi.Bootstrapper) rpc.Deps {
 	p := &b.parts
 	return rpc.Deps{
 		Types: &b.late.types, Entity: b.entity.Options(), Cluster: b.cluster.Options(f),
@@ -78,7 +78,7 @@ func (s nodes) Quorum(shard sharding.ShardID) bool { return s.Cluster.Leaders.Qu
 func (s nodes) Missing(shard sharding.ShardID) sharding.Missing {
 	return s.Cluster.Leaders.Missing(shard)
 }
-func (s nodes) Hears(node sharding.NodeID) bool { return s.Cluster.Peers.Heard(node) }
+func (s nodes) Hears(node sharding.NodeID) bool { return s.Cluster.Peers.IsAlive(node) }
 func (s nodes) Changed() <-chan struct{}        { return s.Cluster.Leaders.Changed() }
 func (s nodes) Client(node sharding.NodeID) (client *http.Client, baseURL string, err error) {
 	return s.Cluster.Peers.Client(node)

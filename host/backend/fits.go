@@ -33,7 +33,7 @@ func (f fits) Fit(ctx context.Context, q modules.FitQuery) (out modules.Fit, err
 	if out.Present, err = f.present(ctx, q); err != nil || q.PresenceOnly && !q.Truncated {
 		return out, err
 	}
-	t := f.Modules.Types.Served(q.EntityType)
+	t := f.Modules.Types.ServedType(q.EntityType)
 	if t == nil {
 		return out, request.ErrModuleNotLoaded
 	}
@@ -162,7 +162,7 @@ const fencePause = 10 * time.Millisecond
 // fence returns once the log of a shard has a revision of the activations and
 // this node, which leads the shard, has applied all entries before it.
 func (f fits) fence(ctx context.Context, shard sharding.ShardID, revision uint64) error {
-	for f.Modules.Types.Reached() < revision {
+	for f.Modules.Types.ReachedRevision() < revision {
 		select {
 		case <-time.After(fencePause):
 		case <-ctx.Done():

@@ -77,7 +77,7 @@ func (in *importing) Cluster(id archive.ID, text []byte) error {
 // earlier release, which could not read the archive's records and messages or
 // would misread them.
 func (in *importing) checkLevel() error {
-	if level := in.Metadata.Level(); in.about.Level > level {
+	if level := in.Metadata.ClusterVersion(); in.about.Level > level {
 		return &status.RefusedError{Reason: fmt.Sprintf("the file is of a cluster of level %d, and this one is at level %d: hostd cluster upgrade finalize", in.about.Level, level)}
 	}
 	return nil
@@ -182,10 +182,10 @@ func (in *importing) bind(b meta.Binding) error {
 	ctx, cancel := context.WithTimeout(in.ctx, bindTime)
 	defer cancel()
 	have, _ := in.Metadata.View().Binding(b.EntityType)
-	if slices.Equal(served(have), served(b)) && have.Limits == b.Limits {
+	if slices.Equal(servedModules(have), servedModules(b)) && have.Limits == b.Limits {
 		return nil
 	}
-	revision, level := have.Revision, in.Metadata.Level()
+	revision, level := have.Revision, in.Metadata.ClusterVersion()
 	for i := len(b.History) - len(unbound(have, b)); i < len(b.History); i++ {
 		h := b.History[i]
 		command := meta.Bind(b.EntityType, h.Digest, h.At)
@@ -241,16 +241,16 @@ func (in *importing) inPart() (types []string) {
 // returns nil if the history in have is not a prefix of the one in want: then
 // somebody else has activated modules here, and their history stays.
 func unbound(have, want meta.Binding) []meta.Bound {
-	done, all := served(have), served(want)
+	done, all := servedModules(have), servedModules(want)
 	if len(done) > len(want.History) || !slices.Equal(done, all[:len(done)]) {
 		return nil
 	}
 	return want.History[len(done):]
 }
 
-// served returns the modules that have served a type, with the current one
+// servedModules returns the modules that have served a type, with the current one
 // last. It returns nil if the type has no module.
-func served(b meta.Binding) []meta.Digest {
+func servedModules(b meta.Binding) []meta.Digest {
 	if b.Digest == (meta.Digest{}) {
 		return nil
 	}

@@ -6,10 +6,10 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestBindingsGoOnWhereTheyWere: wherever an import is interrupted while it
+// TestInterruptedImportContinues: wherever an import is interrupted while it
 // activates the modules of a type, the next attempt results in the history of
 // the archive.
-func TestBindingsGoOnWhereTheyWere(t *testing.T) {
+func TestInterruptedImportContinues(t *testing.T) {
 	const name = "a"
 	digest := func(b byte) meta.Digest { return meta.Digest{b} }
 	cluster := func(bound ...byte) *meta.State {

@@ -19,7 +19,7 @@ import (
 // NotLeaderError, ErrUnknownOutcome or ErrUnreachable, the caller may retry at
 // the current leader of the shard.
 type node interface {
-	FreezeLanes(ctx context.Context, export string, d time.Duration) error
+	FreezeExecutors(ctx context.Context, export string, d time.Duration) error
 	Cut(ctx context.Context, export string, shards []sharding.ShardID) ([]archive.Shard, error)
 	Confirm(ctx context.Context, shards []sharding.ShardID) ([]uint64, error)
 	Release(ctx context.Context, export string, cuts bool) error
@@ -195,7 +195,7 @@ func (c *allParts) attempt(ctx context.Context, export string) (*moment, error) 
 	slices.Sort(names)
 	ctx, cancel := context.WithTimeout(ctx, freezeTime)
 	defer cancel()
-	if err := atAll(names, func(_ int, node sharding.NodeID) error { return m.nodes[node].FreezeLanes(ctx, export, freezeTime) }); err != nil {
+	if err := atAll(names, func(_ int, node sharding.NodeID) error { return m.nodes[node].FreezeExecutors(ctx, export, freezeTime) }); err != nil {
 		return m, err
 	}
 	cuts := make([][]archive.Shard, len(names))

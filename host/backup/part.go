@@ -107,16 +107,16 @@ func NewPart(opts PartOptions) *Part {
 	return &Part{opts: opts, waiting: make(map[uint64]chan outcome), exports: make(map[string]*export)}
 }
 
-// LanesFrozen reports whether executors must not take new commands. It is
+// ExecutorsFrozen reports whether executors must not take new commands. It is
 // called for every command.
-func (p *Part) LanesFrozen() bool {
+func (p *Part) ExecutorsFrozen() bool {
 	until := p.frozen.Load()
 	return until != 0 && p.opts.Clock().UnixNano() < until
 }
 
-// FreezeLanes stops the executors from taking new commands for d, but at most
+// FreezeExecutors stops the executors from taking new commands for d, but at most
 // maxFreeze.
-func (p *Part) FreezeLanes(d time.Duration) {
+func (p *Part) FreezeExecutors(d time.Duration) {
 	p.frozen.Store(p.opts.Clock().Add(min(d, maxFreeze)).UnixNano())
 }
 
@@ -170,7 +170,7 @@ func (p *Part) expect() (number uint64, ch chan outcome, err error) {
 	return number, ch, nil
 }
 
-func (p *Part) tell(number uint64, o outcome) {
+func (p *Part) deliverOutcome(number uint64, o outcome) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if ch := p.waiting[number]; ch != nil {
@@ -184,7 +184,7 @@ func (p *Part) await(ctx context.Context, number uint64, ch chan outcome) outcom
 	case o := <-ch:
 		return o
 	case <-ctx.Done():
-		p.tell(number, outcome{})
+		p.deliverOutcome(number, outcome{})
 		return outcome{err: ctx.Err()}
 	}
 }
@@ -192,7 +192,7 @@ func (p *Part) await(ctx context.Context, number uint64, ch chan outcome) outcom
 // OnApplied must be called with the apply result of each entry whose proposal
 // number has the bit Foreign, which means that no executor proposed it.
 func (p *Part) OnApplied(v *eventlog.Verdict) {
-	p.tell(v.Proposal, outcome{index: v.Index, err: v.Err})
+	p.deliverOutcome(v.Proposal, outcome{index: v.Index, err: v.Err})
 }
 
 // OnDropped must be called if a proposal whose number has the bit Foreign never
@@ -201,12 +201,12 @@ func (p *Part) OnDropped(proposal uint64, err error) {
 	if err == nil {
 		err = errors.New("dropped")
 	}
-	p.tell(proposal, outcome{err: err})
+	p.deliverOutcome(proposal, outcome{err: err})
 }
 
 // ReadConfirmed must be called for each confirmed read whose token has the bit
 // Foreign.
-func (p *Part) ReadConfirmed(token, index uint64) { p.tell(token, outcome{index: index}) }
+func (p *Part) ReadConfirmed(token, index uint64) { p.deliverOutcome(token, outcome{index: index}) }
 
 // ReadFailed must be called for each failed read whose token has the bit
 // Foreign.
@@ -214,7 +214,7 @@ func (p *Part) ReadFailed(token uint64, err error) {
 	if err == nil {
 		err = errors.New("the read was not confirmed")
 	}
-	p.tell(token, outcome{err: err})
+	p.deliverOutcome(token, outcome{err: err})
 }
 
 // confirm returns the commit index of a shard that this node leads, by
@@ -228,7 +228,7 @@ func (p *Part) confirm(ctx context.Context, shard sharding.ShardID) (uint64, err
 		return 0, err
 	}
 	if err := p.opts.Log.ReadIndex(shard, number); err != nil {
-		p.tell(number, outcome{})
+		p.deliverOutcome(number, outcome{})
 		return 0, err
 	}
 	o := p.await(ctx, number, ch)
@@ -442,7 +442,7 @@ func (p *Part) Chunk(ctx context.Context, shard sharding.ShardID, body []byte) e
 	}
 	data := append(journal.AppendEntryHeader(make([]byte, 0, journal.EntryHeaderBytes+len(body)), journal.EntryImport, term, number), body...)
 	if err := p.opts.Log.Propose(shard, term, number, data); err != nil {
-		p.tell(number, outcome{})
+		p.deliverOutcome(number, outcome{})
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	switch o := p.await(ctx, number, ch); {

@@ -19,8 +19,8 @@ import (
 // local is this node's own part.
 type local struct{ p *Part }
 
-func (h local) FreezeLanes(_ context.Context, _ string, d time.Duration) error {
-	h.p.FreezeLanes(d)
+func (h local) FreezeExecutors(_ context.Context, _ string, d time.Duration) error {
+	h.p.FreezeExecutors(d)
 	return nil
 }
 
@@ -147,7 +147,7 @@ func numbers(shards []sharding.ShardID) []uint32 {
 }
 
 func (s service) Hold(_ context.Context, r *connect.Request[peerv1.HoldRequest]) (*connect.Response[peerv1.HoldResponse], error) {
-	s.p.FreezeLanes(time.Duration(r.Msg.GetMilliseconds()) * time.Millisecond)
+	s.p.FreezeExecutors(time.Duration(r.Msg.GetMilliseconds()) * time.Millisecond)
 	return connect.NewResponse(&peerv1.HoldResponse{}), nil
 }
 
@@ -204,7 +204,7 @@ type remote struct {
 	client peerv1connect.TransferServiceClient
 }
 
-func (t remote) FreezeLanes(ctx context.Context, export string, d time.Duration) error {
+func (t remote) FreezeExecutors(ctx context.Context, export string, d time.Duration) error {
 	_, err := t.client.Hold(ctx, connect.NewRequest(&peerv1.HoldRequest{Export: export, Milliseconds: uint32(d.Milliseconds())}))
 	return decode(ctx, err)
 }

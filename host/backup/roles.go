@@ -27,10 +27,10 @@ func carriedBindings(v *meta.View) []access.Binding {
 // does not support them, before anything is imported.
 func (in *importing) checkRoles() error {
 	owned := slices.ContainsFunc(in.about.Bindings, func(b meta.Binding) bool { return b.Owner != "" })
-	if len(in.about.Roles)+len(in.about.RoleBindings) == 0 && !owned || in.Metadata.Level() >= max(sharding.VersionRoles, sharding.VersionOwners) {
+	if len(in.about.Roles)+len(in.about.RoleBindings) == 0 && !owned || in.Metadata.ClusterVersion() >= max(sharding.VersionRoles, sharding.VersionOwners) {
 		return nil
 	}
-	return &status.RefusedError{Reason: fmt.Sprintf("the file has roles or owners of types, which are of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionRoles, in.Metadata.Level())}
+	return &status.RefusedError{Reason: fmt.Sprintf("the file has roles or owners of types, which are of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionRoles, in.Metadata.ClusterVersion())}
 }
 
 // bringRoles imports the roles and role bindings of the archive and replaces
@@ -43,7 +43,7 @@ func (in *importing) bringRoles() error {
 	if in.somebodyIsAdmin() {
 		return nil
 	}
-	roles, bindings, without := carried(in.about.Roles, in.about.RoleBindings, in.Metadata.View().Roles(), in.withBindings)
+	roles, bindings, without := importableRoles(in.about.Roles, in.about.RoleBindings, in.Metadata.View().Roles(), in.withBindings)
 	in.leftOut = without
 	for _, r := range roles {
 		if err := in.bring(meta.PutRole(r)); err != nil {
@@ -58,11 +58,11 @@ func (in *importing) bringRoles() error {
 	return nil
 }
 
-// carried returns the roles and bindings of an archive to import into a cluster
+// importableRoles returns the roles and bindings of an archive to import into a cluster
 // with roles of its own, and a list of what is left out. Unless all is set,
 // nobody gets a role that allows the verb security, whether it is defined in
 // the archive or in the cluster.
-func carried(roles []access.Role, bindings []access.Binding, own []access.Role, all bool) (put []access.Role, bind []access.Binding, without []string) {
+func importableRoles(roles []access.Role, bindings []access.Binding, own []access.Role, all bool) (put []access.Role, bind []access.Binding, without []string) {
 	barred, left := map[string]bool{}, leftOut{}
 	for _, r := range own {
 		barred[r.Name] = !all && reachesSecurity(r)

@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
-// TestArchivesGiveNobodySecurity: the author of an archive cannot use it to get
+// TestImportGrantsNobodySecurity: the author of an archive cannot use it to get
 // a role that allows to grant others.
-func TestArchivesGiveNobodySecurity(t *testing.T) {
+func TestImportGrantsNobodySecurity(t *testing.T) {
 	role := func(name string, effect access.Effect, verbs ...string) access.Role {
 		return access.Role{Name: name, Rules: []access.Rule{{Effect: access.Allow, Verbs: []string{access.Read}}, {Effect: effect, Verbs: verbs}}}
 	}
@@ -24,7 +24,7 @@ func TestArchivesGiveNobodySecurity(t *testing.T) {
 		bound("token:di", "here"), bound("token:ed", "tamed"), bound("token:flo", "admin"),
 	}
 	own := []access.Role{role("here", access.Allow, access.Security), role("tamed", access.Allow, access.Any), role("officer", access.Allow, access.Read)}
-	put, bind, leftOut := carried(roles, bindings, own, false)
+	put, bind, leftOut := importableRoles(roles, bindings, own, false)
 	if want := []access.Role{clerk, closed, tamed}; !reflect.DeepEqual(put, want) {
 		t.Errorf("roles %v, want %v", put, want)
 	}
@@ -34,7 +34,7 @@ func TestArchivesGiveNobodySecurity(t *testing.T) {
 	if want := []string{"role all", "role officer", "token:bo has all", "token:cy has officer", "token:di has here"}; !reflect.DeepEqual(leftOut, want) {
 		t.Errorf("left out %q, want %q", leftOut, want)
 	}
-	put, bind, leftOut = carried(roles, bindings, own, true)
+	put, bind, leftOut = importableRoles(roles, bindings, own, true)
 	if want := []access.Binding{bound("token:ann", "clerk", "closed"), bound("token:bo", "all"), bound("token:cy", "officer", "viewer"), bound("token:di", "here"), bound("token:ed", "tamed")}; !reflect.DeepEqual(put, roles) || !reflect.DeepEqual(bind, want) || leftOut != nil {
 		t.Errorf("all of it: %v, %v, left out %q", put, bind, leftOut)
 	}

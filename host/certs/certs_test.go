@@ -290,7 +290,7 @@ func TestHandshakes(t *testing.T) {
 
 // A replaced certificate is used without a restart, after a change in the
 // directory and after Reload. Existing connections stay open.
-func TestPairIsReplaced(t *testing.T) {
+func TestReplacedCertificateIsUsed(t *testing.T) {
 	own := newCA(t)
 	f := files(t)
 	f.ClientCA = ""
@@ -330,7 +330,7 @@ func TestPairIsReplaced(t *testing.T) {
 }
 
 // A secret mount replaces the directory behind a symbolic link.
-func TestLinkedDirectoryIsReplaced(t *testing.T) {
+func TestReplacedSymlinkIsFollowed(t *testing.T) {
 	own := newCA(t)
 	mount := t.TempDir()
 	f := certs.Files{Cert: filepath.Join(mount, "tls.crt"), Key: filepath.Join(mount, "tls.key")}
@@ -361,7 +361,7 @@ func TestLinkedDirectoryIsReplaced(t *testing.T) {
 }
 
 // Files that cannot be used change nothing and are reported.
-func TestBadFilesAreNotUsed(t *testing.T) {
+func TestInvalidFilesAreNotUsed(t *testing.T) {
 	own, clients := newCA(t), newCA(t)
 	f := files(t)
 	cert, key := own.issue(node())
@@ -429,7 +429,7 @@ func TestBadFilesAreNotUsed(t *testing.T) {
 
 // The expiry of certificates is always in a metric, and in the log once a day
 // during the last 14 days.
-func TestEndsAreToldOf(t *testing.T) {
+func TestCertificateExpiryIsReported(t *testing.T) {
 	own := newCA(t)
 	f := files(t)
 	now := time.Now()

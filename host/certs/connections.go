@@ -90,10 +90,10 @@ func (r *Reloader) Wrap(next http.Handler) http.Handler {
 	})
 }
 
-// verified checks the chain of the other side and stores it. The check is
+// storeVerified checks the chain of the other side and stores it. The check is
 // needed here, because the authorities may have changed since the handshake
 // began.
-func (r *Reloader) verified(below net.Conn, chain []*x509.Certificate) error {
+func (r *Reloader) storeVerified(below net.Conn, chain []*x509.Certificate) error {
 	if len(chain) == 0 {
 		return nil
 	}

@@ -60,7 +60,7 @@ func TestIssuedCertificates(t *testing.T) {
 }
 
 // Only the owner can read keys, and no file is overwritten.
-func TestFilesOfCertificates(t *testing.T) {
+func TestCertificateFilesArePrivate(t *testing.T) {
 	a := newCA(t)
 	if _, err := certs.CreateAuthority(a.dir, "test"); !errors.Is(err, os.ErrExist) {
 		t.Errorf("a second authority in a directory: %v", err)
@@ -96,7 +96,7 @@ func TestFilesOfCertificates(t *testing.T) {
 	}
 }
 
-func TestRequestsThatAreRefused(t *testing.T) {
+func TestInvalidCertificateRequests(t *testing.T) {
 	a := newCA(t)
 	for _, q := range []certs.Request{
 		{}, {Name: "../x"}, {Name: "."}, {Name: "A"}, {Name: "a/b"}, {Name: strings.Repeat("a", 65)}, {Name: "a", Hosts: []string{"h"}},

@@ -25,13 +25,13 @@ func newMetrics(to prometheus.Registerer) metrics {
 		}, []string{"use"}),
 	}
 	if to != nil {
-		m.failures, m.ends = shared(to, m.failures), shared(to, m.ends)
+		m.failures, m.ends = registerShared(to, m.failures), registerShared(to, m.ends)
 	}
 	return m
 }
 
-// shared registers a collector, or returns the one registered already.
-func shared[C prometheus.Collector](to prometheus.Registerer, c C) C {
+// registerShared registers a collector, or returns the one registered already.
+func registerShared[C prometheus.Collector](to prometheus.Registerer, c C) C {
 	err := to.Register(c)
 	var before prometheus.AlreadyRegisteredError
 	if errors.As(err, &before) {

@@ -31,7 +31,7 @@ const (
 	maxPlain = 1024
 	// positionsEvery is the minimum interval between logged errors of each
 	// direction.
-	tellEvery = time.Minute
+	reportEvery = time.Minute
 )
 
 var (
@@ -68,8 +68,8 @@ type Peers struct {
 	*Reloader
 	opts     PeerOptions
 	accepted *prometheus.CounterVec
-	toldIn   atomic.Int64 // Unix time in ns of the last logged error in Accept
-	toldOut  atomic.Int64 // the same for Dial
+	lastIn   atomic.Int64 // Unix time in ns of the last logged error in Accept
+	lastOut  atomic.Int64 // the same for Dial
 
 	mu    sync.Mutex
 	plain map[string]time.Time // addresses of nodes without TLS, with the time until which they are dialed plain
@@ -195,14 +195,14 @@ func (p *Peers) Accept(conn net.Conn) (net.Conn, error) {
 
 func (p *Peers) refuse(conn net.Conn, err error) error {
 	p.accepted.WithLabelValues("refused").Inc()
-	p.tell(&p.toldIn, "a connection to the peers' listener was refused", conn.RemoteAddr().String(), err)
+	p.reportRefusal(&p.lastIn, "a connection to the peers' listener was refused", conn.RemoteAddr().String(), err)
 	return err
 }
 
-// tell logs an error, unless one of the same direction was logged recently.
-func (p *Peers) tell(last *atomic.Int64, what, address string, err error) {
+// reportRefusal logs an error, unless one of the same direction was logged recently.
+func (p *Peers) reportRefusal(last *atomic.Int64, what, address string, err error) {
 	now, before := p.Reloader.opts.Now().UnixNano(), last.Load()
-	if before != 0 && now-before < int64(tellEvery) || !last.CompareAndSwap(before, now) {
+	if before != 0 && now-before < int64(reportEvery) || !last.CompareAndSwap(before, now) {
 		return
 	}
 	p.Reloader.opts.Logger.Warn(what, "address", address, "error", err)
@@ -231,7 +231,7 @@ func (p *Peers) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if speaksNoTLS(err) {
 		err = fmt.Errorf("%w: %w", errNoTLS, err)
 	}
-	p.tell(&p.toldOut, "no connection to another node: the handshake failed", address, err)
+	p.reportRefusal(&p.lastOut, "no connection to another node: the handshake failed", address, err)
 	return nil, fmt.Errorf("handshake with %s: %w", address, err)
 }
 
@@ -255,7 +255,7 @@ func (p *Peers) dialing(below net.Conn) *tls.Config {
 	// VerifyConnection replaces the default verification, which checks the host
 	// name: a certificate identifies a node, while gossip only knows addresses.
 	c.InsecureSkipVerify = true
-	c.VerifyConnection = func(shown tls.ConnectionState) error { return p.verified(below, shown.PeerCertificates) }
+	c.VerifyConnection = func(shown tls.ConnectionState) error { return p.storeVerified(below, shown.PeerCertificates) }
 	return c
 }
 

@@ -177,7 +177,7 @@ func speak(t testing.TB, dial func(context.Context, string) (net.Conn, error), a
 }
 
 // Two nodes with TLS accept each other only with valid certificates.
-func TestNodesKnowEachOther(t *testing.T) {
+func TestNodesAuthenticateEachOther(t *testing.T) {
 	own, strange := newCA(t), newCA(t)
 	other := newElsewhere(t)
 	ended := member("n2")
@@ -249,7 +249,7 @@ func TestOwnCertificateNamesTheNode(t *testing.T) {
 }
 
 // A handshake with anything but a node fails and is reported.
-func TestOthersAreRefused(t *testing.T) {
+func TestHandshakeWithNonNodeFails(t *testing.T) {
 	own := newCA(t)
 	o := peerOptions(t, own.identity(member("n1")))
 	var l logs
@@ -315,7 +315,7 @@ func badRequest(conn net.Conn) (net.Conn, error) {
 
 // A node that allows TLS detects what another one uses, rarely dials twice, and
 // notices a change in time. A node that requires TLS sends nothing without it.
-func TestWhatTheOtherSpeaks(t *testing.T) {
+func TestOptionalTLSDetectsPeersMode(t *testing.T) {
 	own := newCA(t)
 	now := new(atomic.Int64)
 	now.Store(time.Now().UnixNano())

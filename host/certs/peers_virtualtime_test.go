@@ -16,7 +16,7 @@ import (
 
 // Handshakes with a peer that sends nothing or too little end after a bounded
 // time, no matter who dials and with which deadline.
-func TestHandshakesEnd(t *testing.T) {
+func TestHandshakesAreBoundedInTime(t *testing.T) {
 	own := newCA(t)
 	for _, said := range []string{"", "\x16", "\x16\x03\x01\x02\x00"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -161,7 +161,7 @@ func (r *Reloader) configFor(hello *tls.ClientHelloInfo) (*tls.Config, error) {
 	}
 	c := s.config.Clone()
 	c.VerifyConnection = func(shown tls.ConnectionState) error {
-		return r.verified(hello.Conn, shown.PeerCertificates)
+		return r.storeVerified(hello.Conn, shown.PeerCertificates)
 	}
 	return c, nil
 }

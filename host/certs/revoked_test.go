@@ -40,9 +40,9 @@ func serial(t testing.TB, cert []byte) *big.Int {
 	return leaf.SerialNumber
 }
 
-// TestRevokedNodesAreRefused: a revoked certificate is rejected on either side,
+// TestRevokedCertificateIsRejected: a revoked certificate is rejected on either side,
 // and its connections are closed.
-func TestRevokedNodesAreRefused(t *testing.T) {
+func TestRevokedCertificateIsRejected(t *testing.T) {
 	own, same := newCA(t), newCA(t)
 	good, bad := own.identity(member("n1")), own.identity(member("n2"))
 	revoked := serial(t, bad.cert)
@@ -109,9 +109,9 @@ func TestRevokedNodesAreRefused(t *testing.T) {
 	}
 }
 
-// TestUselessRevocationListsAreNotTaken: a node does not start with an invalid
+// TestInvalidRevocationListIsNotUsed: a node does not start with an invalid
 // list, and keeps the previous list if one arrives later.
-func TestUselessRevocationListsAreNotTaken(t *testing.T) {
+func TestInvalidRevocationListIsNotUsed(t *testing.T) {
 	own, strange := newCA(t), newCA(t)
 	bad := own.identity(member("n2"))
 	o := peerOptions(t, own.identity(member("n1")))
@@ -153,9 +153,9 @@ func TestUselessRevocationListsAreNotTaken(t *testing.T) {
 	}
 }
 
-// TestRevocationListsHoldOnAfterTheirEnd: a list that ends while it is in use
+// TestExpiredRevocationListStaysInForce: a list that ends while it is in use
 // stays in force, and other files can still be reloaded.
-func TestRevocationListsHoldOnAfterTheirEnd(t *testing.T) {
+func TestExpiredRevocationListStaysInForce(t *testing.T) {
 	own := newCA(t)
 	bad := own.identity(member("n2"))
 	o := peerOptions(t, own.identity(member("n1")))

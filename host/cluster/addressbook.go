@@ -18,13 +18,13 @@ type AddressBook struct {
 	self    sharding.NodeID
 	publish func(map[sharding.NodeID]string)
 
-	mu    sync.Mutex
-	told  map[sharding.ReplicaID]sharding.NodeID // metadata replicas in the answer to the join
-	first map[sharding.NodeID]string             // addresses in the answer to the join
-	view  *meta.View
-	heard []membership.Peer // all nodes in the gossip
-	moved []membership.Peer
-	last  map[sharding.NodeID]string
+	mu            sync.Mutex
+	joinReplicas  map[sharding.ReplicaID]sharding.NodeID // metadata replicas in the answer to the join
+	joinAddresses map[sharding.NodeID]string             // addresses in the answer to the join
+	view          *meta.View
+	gossiped      []membership.Peer // all nodes in the gossip
+	moved         []membership.Peer
+	last          map[sharding.NodeID]string
 	// peersAt maps members' client addresses to their addresses for nodes. It
 	// also contains the client addresses as the gossip layer, which knows no
 	// names, resolves them.
@@ -37,11 +37,11 @@ func NewAddressBook(self sharding.NodeID, publish func(map[sharding.NodeID]strin
 	return &AddressBook{self: self, publish: publish}
 }
 
-// Joined takes the answer to this node's join.
-func (b *AddressBook) Joined(j *Joined) {
+// LearnJoin takes the answer to this node's join.
+func (b *AddressBook) LearnJoin(j *Joined) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.told, b.first = j.Nodes, j.Addresses
+	b.joinReplicas, b.joinAddresses = j.Nodes, j.Addresses
 	b.update()
 }
 
@@ -53,17 +53,17 @@ func (b *AddressBook) Learn(view *meta.View) {
 	b.update()
 }
 
-// Hear takes all nodes in the gossip, and the members among them that have
+// LearnGossip takes all nodes in the gossip, and the members among them that have
 // moved according to Hearsay.
-func (b *AddressBook) Hear(peers, moved []membership.Peer) {
+func (b *AddressBook) LearnGossip(peers, moved []membership.Peer) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.heard, b.moved = peers, moved
+	b.gossiped, b.moved = peers, moved
 	b.update()
 }
 
 func (b *AddressBook) update() {
-	next := maps.Clone(b.first)
+	next := maps.Clone(b.joinAddresses)
 	if next == nil {
 		next = map[sharding.NodeID]string{}
 	}
@@ -80,7 +80,7 @@ func (b *AddressBook) update() {
 		}
 	}
 	if b.view != nil {
-		for _, p := range b.heard {
+		for _, p := range b.gossiped {
 			m, member := b.view.Member(p.ID)
 			if _, known := peersAt[p.Gossip]; member && !known && p.Address == m.Address {
 				peersAt[p.Gossip] = m.PeerAddress
@@ -98,7 +98,7 @@ func (b *AddressBook) update() {
 // Locate returns the node of a replica.
 func (b *AddressBook) Locate(shard sharding.ShardID, replica sharding.ReplicaID) (sharding.NodeID, bool) {
 	b.mu.Lock()
-	view, told := b.view, b.told
+	view, told := b.view, b.joinReplicas
 	b.mu.Unlock()
 	if view != nil {
 		if node, ok := view.ReplicaNode(shard, replica); ok {
@@ -112,11 +112,11 @@ func (b *AddressBook) Locate(shard sharding.ShardID, replica sharding.ReplicaID)
 	return "", false
 }
 
-// Strange reports whether the metadata as known here excludes that the replica
+// IsUnknownReplica reports whether the metadata as known here excludes that the replica
 // belongs to the shard. A newer replica of the metadata shard itself is not
 // excluded, because it may lead, and this node can learn of it only from that
 // leader.
-func (b *AddressBook) Strange(shard sharding.ShardID, replica sharding.ReplicaID) bool {
+func (b *AddressBook) IsUnknownReplica(shard sharding.ShardID, replica sharding.ReplicaID) bool {
 	if _, known := b.Locate(shard, replica); known {
 		return false
 	}

@@ -12,7 +12,7 @@ import (
 // separate listener, is called at its address for nodes. That also works if it
 // announced a name and gossip knows only the IP address that the name resolved
 // to.
-func TestGossipGoesWhereNodesAreServed(t *testing.T) {
+func TestGossipIsSentToPeerAddress(t *testing.T) {
 	m, _ := newMetadata(t)
 	for _, c := range [][]byte{
 		meta.RaiseClusterVersion(sharding.VersionPeerAddress, meta.Speaker{Node: "n1", Incarnation: 1, Speaks: sharding.SupportedVersions}),
@@ -25,7 +25,7 @@ func TestGossipGoesWhereNodesAreServed(t *testing.T) {
 	}
 	b := NewAddressBook("n1", func(map[sharding.NodeID]string) {})
 	b.Learn(m.View())
-	b.Hear([]membership.Peer{
+	b.LearnGossip([]membership.Peer{
 		{ID: "n2", Address: "n2.svc:7070", Gossip: "10.0.0.2:7070", Incarnation: 2},
 		{ID: "n3", Address: "10.0.0.3:7071", Gossip: "10.0.0.3:7071", Incarnation: 2},
 		{ID: "n4", Address: "n2.svc:7070", Gossip: "10.0.0.4:7070", Incarnation: 2}, // not a member

@@ -45,8 +45,8 @@ func (w *applicants) note(m meta.Member, now time.Time) {
 	}
 }
 
-// settled removes a node that was admitted or never will be.
-func (w *applicants) settled(node sharding.NodeID) {
+// remove removes a node that was admitted or never will be.
+func (w *applicants) remove(node sharding.NodeID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.nodes, node)

@@ -12,7 +12,7 @@ import (
 
 // The memory of arriving modules is bounded by the bytes that have arrived, and
 // a module that ended gives its memory back.
-func TestBlobsTakeMemoryAsTheyCome(t *testing.T) {
+func TestArrivingModulesAreBounded(t *testing.T) {
 	var a arriving
 	for _, n := range []int{0, 1, firstBlobBytes - 1, firstBlobBytes, firstBlobBytes + 1, 5 << 20} {
 		want := bytes.Repeat([]byte{byte(n)}, n)
@@ -20,7 +20,7 @@ func TestBlobsTakeMemoryAsTheyCome(t *testing.T) {
 		if err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%d bytes: got %d, %v", n, len(got), err)
 		}
-		if held := a.held.Load(); held < int64(n) || held > int64(max(2*n, 2*firstBlobBytes)) {
+		if held := a.bytes.Load(); held < int64(n) || held > int64(max(2*n, 2*firstBlobBytes)) {
 			t.Errorf("%d bytes hold %d", n, held)
 		}
 		done()
@@ -39,13 +39,13 @@ func TestBlobsTakeMemoryAsTheyCome(t *testing.T) {
 			break
 		}
 	}
-	if held := a.held.Load(); !refused || held > maxHeldBytes || held < maxHeldBytes/2 {
+	if held := a.bytes.Load(); !refused || held > maxArrivingBytes || held < maxArrivingBytes/2 {
 		t.Errorf("refused %v, %d bytes are held", refused, held)
 	}
 	for _, done := range all {
 		done()
 	}
-	if held := a.held.Load(); held != 0 {
+	if held := a.bytes.Load(); held != 0 {
 		t.Errorf("%d bytes are held in the end", held)
 	}
 }

@@ -34,8 +34,8 @@ func (c *contact) open(now func() time.Time) {
 	c.at.Store(never)
 }
 
-// made records a completed read that began at asked.
-func (c *contact) made(asked time.Time) {
+// noteRead records a completed read that began at asked.
+func (c *contact) noteRead(asked time.Time) {
 	at := int64(asked.Sub(c.began))
 	for {
 		before := c.at.Load()
@@ -51,8 +51,8 @@ func (m *Metadata) Age() time.Duration {
 	return m.contact.now().Sub(m.contact.began) - time.Duration(m.contact.at.Load())
 }
 
-// Fresh reports whether Age is at most MaxAge.
-func (m *Metadata) Fresh() bool { return m.Age() <= MaxAge }
+// IsFresh reports whether Age is at most MaxAge.
+func (m *Metadata) IsFresh() bool { return m.Age() <= MaxAge }
 
 // Refresh reads the metadata periodically until ctx ends, so that Age reflects
 // whether the node can read it and not whether somebody asked. Each read is one
@@ -89,7 +89,7 @@ func (m *Metadata) refresh(ctx context.Context) error {
 func (m *Metadata) reach(ctx context.Context, asked time.Time, index uint64) error {
 	err := m.Await(ctx, index)
 	if err == nil {
-		m.contact.made(asked)
+		m.contact.noteRead(asked)
 	}
 	return err
 }

@@ -24,7 +24,7 @@ func (e *elsewhere) Propose(context.Context, sharding.NodeID, []byte) ([]byte, e
 	return nil, peer.ErrUnavailable
 }
 
-func (e *elsewhere) Heard(sharding.NodeID) bool { return true }
+func (e *elsewhere) IsAlive(sharding.NodeID) bool { return true }
 
 func (e *elsewhere) ReadMeta(context.Context, sharding.NodeID) (uint64, error) {
 	e.asked.Add(1)
@@ -44,26 +44,26 @@ func following(e *elsewhere, now func() time.Time) *Metadata {
 
 // The age counts from the start of the last completed read. A failed read does
 // not reduce it.
-func TestTheMetadataAges(t *testing.T) {
+func TestMetadataAgeCountsFromLastRead(t *testing.T) {
 	now := time.Unix(1000, 0)
 	e := &elsewhere{index: 3}
 	m := following(e, func() time.Time { return now })
-	if m.Fresh() {
+	if m.IsFresh() {
 		t.Error("fresh before anything was read")
 	}
-	if err := m.CatchUp(t.Context()); err != nil || m.Age() != 0 || !m.Fresh() {
+	if err := m.CatchUp(t.Context()); err != nil || m.Age() != 0 || !m.IsFresh() {
 		t.Fatalf("read: age %v, %v", m.Age(), err)
 	}
 	now = now.Add(MaxAge)
-	if !m.Fresh() {
+	if !m.IsFresh() {
 		t.Errorf("too old at %v", m.Age())
 	}
 	now = now.Add(1)
-	if m.Fresh() {
+	if m.IsFresh() {
 		t.Errorf("fresh at %v", m.Age())
 	}
 	e.parted.Store(true)
-	if err := m.refresh(t.Context()); err == nil || m.Fresh() {
+	if err := m.refresh(t.Context()); err == nil || m.IsFresh() {
 		t.Errorf("nobody was reached: age %v, %v", m.Age(), err)
 	}
 	e.parted.Store(false)
@@ -72,7 +72,7 @@ func TestTheMetadataAges(t *testing.T) {
 	e.index = 4
 	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
 	defer cancel()
-	if err := m.CatchUp(short); err == nil || m.Fresh() {
+	if err := m.CatchUp(short); err == nil || m.IsFresh() {
 		t.Errorf("what was committed is not applied here: age %v, %v", m.Age(), err)
 	}
 	e.index = 3
@@ -87,7 +87,7 @@ func TestTheMetadataAges(t *testing.T) {
 
 // A node reads the metadata by itself, about four times per MaxAge, and its age
 // shows if it cannot.
-func TestNodesThatAreAskedNothingStayFresh(t *testing.T) {
+func TestIdleNodeRefreshesMetadata(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := &elsewhere{index: 3}
 		m := following(e, time.Now)
@@ -96,7 +96,7 @@ func TestNodesThatAreAskedNothingStayFresh(t *testing.T) {
 		go func() { m.Refresh(ctx); close(ended) }()
 		synctest.Wait()
 		for range 600 {
-			if !m.Fresh() {
+			if !m.IsFresh() {
 				t.Fatalf("the node is idle, and its metadata is %v old", m.Age())
 			}
 			time.Sleep(time.Second)
@@ -106,12 +106,12 @@ func TestNodesThatAreAskedNothingStayFresh(t *testing.T) {
 		}
 		e.parted.Store(true)
 		time.Sleep(MaxAge + time.Second)
-		if m.Fresh() {
+		if m.IsFresh() {
 			t.Errorf("nobody is heard: age %v", m.Age())
 		}
 		e.parted.Store(false)
 		time.Sleep(2 * refreshAgain)
-		if !m.Fresh() {
+		if !m.IsFresh() {
 			t.Errorf("the leader is heard again: age %v", m.Age())
 		}
 		cancel()
@@ -120,9 +120,9 @@ func TestNodesThatAreAskedNothingStayFresh(t *testing.T) {
 }
 
 // The only node of a cluster asks itself.
-func TestWhoLeadsAloneIsFresh(t *testing.T) {
+func TestSingleNodeIsFresh(t *testing.T) {
 	m, _ := newMetadata(t)
-	if err := m.refresh(t.Context()); err != nil || !m.Fresh() {
+	if err := m.refresh(t.Context()); err != nil || !m.IsFresh() {
 		t.Errorf("age %v, %v", m.Age(), err)
 	}
 }

@@ -42,13 +42,13 @@ type ControlOptions struct {
 	ReadOnly func() bool
 	// Prepare fetches a module from holder and compiles it.
 	Prepare func(ctx context.Context, digest journal.Digest, holder sharding.NodeID) error
-	// AwaitBindings waits until all activations up to the revision are served.
-	AwaitBindings func(ctx context.Context, revision uint64) error
+	// AwaitActivations waits until all activations up to the revision are served.
+	AwaitActivations func(ctx context.Context, revision uint64) error
 	// Counts returns, for entity types that two modules serve, what each of the
 	// two did.
 	Counts func(entityTypes []string) ([]*peerv1.TypeCounts, error)
-	// PrepareLevel durably converts the data directory to a cluster version.
-	PrepareLevel func(level sharding.ClusterVersion) error
+	// PrepareClusterVersion durably converts the data directory to a cluster version.
+	PrepareClusterVersion func(version sharding.ClusterVersion) error
 	// Describe returns this node as a member, with its start and its addresses.
 	Describe func() meta.Member
 	// Snapshot receives a snapshot from another node.
@@ -74,12 +74,12 @@ type Control struct {
 	// the address is not reported.
 	PeerAddress func() string
 
-	opened   atomic.Pointer[ControlOptions]
-	member   atomic.Pointer[Member]
-	founding atomic.Pointer[Founding]
-	node     atomic.Pointer[peerv1.ProbeResponse]
-	asking   applicants
-	blobs    arriving
+	opened    atomic.Pointer[ControlOptions]
+	member    atomic.Pointer[Member]
+	bootstrap atomic.Pointer[Bootstrap]
+	node      atomic.Pointer[peerv1.ProbeResponse]
+	asking    applicants
+	blobs     arriving
 }
 
 // Applicants returns the nodes that asked this one for admission in the last
@@ -169,7 +169,7 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 		asks.PeerAddress = "" // nodes and clients use the same address
 	}
 	c.asking.note(asks, time.Now())
-	if err := o.vouch(ctx, asks); err != nil {
+	if err := o.verifyApplicant(ctx, asks); err != nil {
 		return nil, err
 	}
 	result, err := o.Metadata.DoHere(ctx, o.Metadata.View().Join(asks))
@@ -181,10 +181,10 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	case errors.Is(err, meta.ErrInvalid), errors.Is(err, meta.ErrClusterVersion) && !asks.Speaks.Contains(o.Metadata.View().ClusterVersion()):
 		return nil, fmt.Errorf("%w: %w", peer.ErrRefused, err)
 	case errors.Is(err, meta.ErrNodeDowned):
-		c.asking.settled(asks.Node)
+		c.asking.remove(asks.Node)
 		return nil, fmt.Errorf("%w: %w", peer.ErrPutDown, err)
 	case errors.Is(err, meta.ErrLeft):
-		c.asking.settled(asks.Node)
+		c.asking.remove(asks.Node)
 		return nil, fmt.Errorf("%w: %w", peer.ErrRefused, err)
 	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrClusterVersion): // retry until the obstacle is gone
 		return nil, fmt.Errorf("%w: %w", peer.ErrUnavailable, err)
@@ -193,7 +193,7 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	case res.Joined == nil:
 		return nil, fmt.Errorf("%w: the metadata shard did not say what to begin with", peer.ErrUnavailable)
 	}
-	c.asking.settled(asks.Node)
+	c.asking.remove(asks.Node)
 	view := o.Metadata.View()
 	cluster, _ := view.Cluster()
 	out := &peerv1.JoinResponse{ClusterId: cluster.ID, ShardCount: cluster.Shards, Format: cluster.Format, MetaReplica: uint64(res.Joined.Replica), Level: uint32(view.ClusterVersion())}
@@ -209,16 +209,16 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	return out, nil
 }
 
-// PrepareLevel implements peer.Control.
-func (c *Control) PrepareLevel(_ context.Context, level sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error) {
+// PrepareClusterVersion implements peer.Control.
+func (c *Control) PrepareClusterVersion(_ context.Context, version sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error) {
 	o, err := c.options()
 	if err != nil {
 		return nil, err
 	}
-	if level != 0 && !sharding.SupportedVersions.Contains(level) {
-		return nil, fmt.Errorf("%w: node %s supports %v, not version %d", peer.ErrRefused, o.Self, sharding.SupportedVersions, level)
+	if version != 0 && !sharding.SupportedVersions.Contains(version) {
+		return nil, fmt.Errorf("%w: node %s supports %v, not version %d", peer.ErrRefused, o.Self, sharding.SupportedVersions, version)
 	}
-	if err := o.PrepareLevel(level); err != nil {
+	if err := o.PrepareClusterVersion(version); err != nil {
 		return nil, err
 	}
 	self := o.Describe()
@@ -235,7 +235,7 @@ func (c *Control) Propose(ctx context.Context, command []byte) ([]byte, error) {
 		return nil, err
 	}
 	if m, ok := meta.AdmittedMember(command); ok {
-		if err := o.vouch(ctx, m); err != nil {
+		if err := o.verifyApplicant(ctx, m); err != nil {
 			return nil, err
 		}
 	}
@@ -296,8 +296,8 @@ func (c *Control) CompareRows(_ context.Context, shard sharding.ShardID, theirs 
 	return own, ok, nil
 }
 
-// HandOver implements peer.Control.
-func (c *Control) HandOver(ctx context.Context, transfers []*peerv1.Transfer) error {
+// TransferLeaders implements peer.Control.
+func (c *Control) TransferLeaders(ctx context.Context, transfers []*peerv1.Transfer) error {
 	m := c.member.Load()
 	if m == nil {
 		return errNotOpen
@@ -307,7 +307,7 @@ func (c *Control) HandOver(ctx context.Context, transfers []*peerv1.Transfer) er
 		// requests in the answer to its next report.
 		return fmt.Errorf("%w: node %s does not coordinate, by what is known here", peer.ErrUnavailable, peer.CallerOf(ctx).Node)
 	}
-	m.handOver(transfers)
+	m.transferLeaders(transfers)
 	return nil
 }
 
@@ -320,13 +320,13 @@ func (c *Control) Prepare(ctx context.Context, module peer.Digest, holder shardi
 	return o.Prepare(ctx, module, holder)
 }
 
-// AwaitBindings implements peer.Control.
-func (c *Control) AwaitBindings(ctx context.Context, revision uint64) error {
+// AwaitActivations implements peer.Control.
+func (c *Control) AwaitActivations(ctx context.Context, revision uint64) error {
 	o, err := c.options()
 	if err != nil {
 		return err
 	}
-	return o.AwaitBindings(ctx, revision)
+	return o.AwaitActivations(ctx, revision)
 }
 
 // Counts implements peer.Control.

@@ -58,14 +58,14 @@ type leading struct {
 
 	inbox       map[sharding.NodeID]observed // reports since the last step
 	latest      map[sharding.NodeID]arrival
-	operations  []coordinator.Operation          // requested since the last step
-	number      uint64                           // ID of the last operation
-	transfers   map[sharding.NodeID][]handover   // requests to return with the node's next report
-	pushing     map[sharding.NodeID]bool         // nodes that are being asked to transfer leaderships
-	outside     map[sharding.NodeID]bool         // nodes that the metadata shard's group lacks
-	given       map[uint64]coordinator.Operation // operations that are not done, by ID
-	awaited     map[uint64]*coordinator.Progress // by operation ID; nil until the caller can be answered
-	stepped     chan struct{}                    // closed and replaced after each step
+	operations  []coordinator.Operation               // requested since the last step
+	number      uint64                                // ID of the last operation
+	transfers   map[sharding.NodeID][]transferRequest // requests to return with the node's next report
+	pushing     map[sharding.NodeID]bool              // nodes that are being asked to transfer leaderships
+	outside     map[sharding.NodeID]bool              // nodes that the metadata shard's group lacks
+	given       map[uint64]coordinator.Operation      // operations that are not done, by ID
+	awaited     map[uint64]*coordinator.Progress      // by operation ID; nil until the caller can be answered
+	stepped     chan struct{}                         // closed and replaced after each step
 	viewChanges viewChanges
 	troubles    []coordinator.Trouble // of the last step
 	pending     []coordinator.Pending // of the last step
@@ -76,13 +76,13 @@ type leading struct {
 	reach map[sharding.NodeID]bool
 	news  bool
 
-	refused     int       // consecutive steps in which the metadata rejected a command
-	toldRefused time.Time // when that was logged
+	refused       int       // consecutive steps in which the metadata rejected a command
+	refusedLogged time.Time // when that was logged
 }
 
-// handover requests a leadership transfer. It expires after requestTime,
+// transferRequest requests a leadership transfer. It expires after requestTime,
 // because the coordinator has decided again since.
-type handover struct {
+type transferRequest struct {
 	*peerv1.Transfer
 	at time.Time
 }
@@ -104,7 +104,7 @@ func (l *leading) forget() {
 	l.endOrders()
 	l.refused = 0
 	l.inbox, l.latest = map[sharding.NodeID]observed{}, map[sharding.NodeID]arrival{}
-	l.transfers, l.operations, l.awaited = map[sharding.NodeID][]handover{}, nil, map[uint64]*coordinator.Progress{}
+	l.transfers, l.operations, l.awaited = map[sharding.NodeID][]transferRequest{}, nil, map[uint64]*coordinator.Progress{}
 	l.outside, l.view, l.news, l.viewChanges, l.troubles, l.pending = nil, nil, true, viewChanges{}, nil, nil
 	l.coord = coordinator.New(l.m.opts.Coordinator)
 }
@@ -222,15 +222,15 @@ func (l *leading) step(ctx context.Context) {
 		l.pending, l.viewChanges.stale = plan.Pending, true
 	}
 	for _, p := range plan.Progress {
-		l.tell(p)
+		l.answerOperation(p)
 	}
 	l.endStep()
 	l.ask(ctx, plan.Transfers)
 	l.mu.Unlock()
 	refused := error(nil)
 	for _, command := range plan.Commands {
-		why, goesOn := l.propose(ctx, term, command)
-		if !goesOn {
+		why, continues := l.propose(ctx, term, command)
+		if !continues {
 			return
 		}
 		if why != nil {
@@ -240,9 +240,9 @@ func (l *leading) step(ctx context.Context) {
 	l.noteRefused(refused)
 }
 
-// tell answers the caller of an operation. If the caller was already answered
+// answerOperation answers the caller of an operation. If the caller was already answered
 // or is gone, it logs a failure instead. l.mu must be held.
-func (l *leading) tell(p coordinator.Progress) {
+func (l *leading) answerOperation(p coordinator.Progress) {
 	// A step reports the progress once, and the caller may not run before the
 	// next steps, so it is stored.
 	answer, waits := l.awaited[p.ID]
@@ -271,8 +271,8 @@ func (l *leading) noteRefused(why error) {
 		return
 	}
 	l.news = false
-	if now := time.Now(); now.Sub(l.toldRefused) >= refusedAgain {
-		l.toldRefused = now
+	if now := time.Now(); now.Sub(l.refusedLogged) >= refusedAgain {
+		l.refusedLogged = now
 		l.m.opts.Logger.Warn("the metadata refuses what the coordinator asks for, again and again", "steps", l.refused, "error", why)
 	}
 }
@@ -295,9 +295,9 @@ func set(nodes []sharding.NodeID) map[sharding.NodeID]bool {
 // another one is in progress, the node receives the requests in the answer to
 // its next report. l.mu must be held.
 func (l *leading) ask(ctx context.Context, transfers []coordinator.Transfer) {
-	now, asked := time.Now(), map[sharding.NodeID][]handover{}
+	now, asked := time.Now(), map[sharding.NodeID][]transferRequest{}
 	for _, t := range transfers {
-		asked[t.From] = append(asked[t.From], handover{&peerv1.Transfer{ShardId: uint32(t.Shard), From: string(t.From), To: string(t.To)}, now})
+		asked[t.From] = append(asked[t.From], transferRequest{&peerv1.Transfer{ShardId: uint32(t.Shard), From: string(t.From), To: string(t.To)}, now})
 	}
 	for node, requests := range asked {
 		if l.pushing[node] {
@@ -311,7 +311,7 @@ func (l *leading) ask(ctx context.Context, transfers []coordinator.Transfer) {
 }
 
 // push asks one node to transfer leaderships.
-func (l *leading) push(ctx context.Context, node sharding.NodeID, term sharding.Term, requests []handover) {
+func (l *leading) push(ctx context.Context, node sharding.NodeID, term sharding.Term, requests []transferRequest) {
 	ctx, cancel := context.WithTimeout(ctx, pushTimeout)
 	defer cancel()
 	transfers := make([]*peerv1.Transfer, len(requests))
@@ -320,9 +320,9 @@ func (l *leading) push(ctx context.Context, node sharding.NodeID, term sharding.
 	}
 	var err error
 	if node == l.m.opts.Node {
-		l.m.handOver(transfers)
+		l.m.transferLeaders(transfers)
 	} else {
-		err = l.m.opts.Peers.HandOver(ctx, node, transfers)
+		err = l.m.opts.Peers.TransferLeaders(ctx, node, transfers)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -334,7 +334,7 @@ func (l *leading) push(ctx context.Context, node sharding.NodeID, term sharding.
 
 // propose executes one command of a plan. refused is the metadata's rejection,
 // if any. mayContinue is false if the rest of the plan must be dropped.
-func (l *leading) propose(ctx context.Context, term sharding.Term, command []byte) (refused error, goesOn bool) {
+func (l *leading) propose(ctx context.Context, term sharding.Term, command []byte) (refused error, continues bool) {
 	if now, leads := l.m.opts.Metadata.Leads(); !leads || now != term {
 		return nil, false
 	}
@@ -350,7 +350,7 @@ func (l *leading) propose(ctx context.Context, term sharding.Term, command []byt
 		l.m.opts.Logger.Debug("the metadata refused the coordinator", "error", refused)
 	}
 	if len(r.Collected) > 0 {
-		l.m.opts.Collected(r.Collected)
+		l.m.opts.OnCollected(r.Collected)
 	}
 	return refused, true
 }
@@ -360,7 +360,7 @@ func (l *leading) propose(ctx context.Context, term sharding.Term, command []byt
 func (m *Member) reachable(view *meta.View) map[sharding.NodeID]bool {
 	out := map[sharding.NodeID]bool{}
 	for _, member := range view.Members() {
-		out[member.Node] = m.opts.Heard(member.Node)
+		out[member.Node] = m.opts.IsAlive(member.Node)
 	}
 	return out
 }

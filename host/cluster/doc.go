@@ -6,7 +6,7 @@
 //
 // Leaders knows which node leads a shard. ClockWatch compares the node's wall
 // clock with the clocks of other nodes: a node whose clock disagrees with most
-// others leads nothing. ScrubTables and AuditRows look for damage in the store
+// others leads nothing. ScrubTables and CheckRows look for damage in the store
 // while the node runs, and a ConsistencyChecker compares replicas with each
 // other. Damaged replicas stop, and the coordinator replaces them.
 //

@@ -24,7 +24,7 @@ const (
 	joinTimeout  = 5 * time.Second
 	minSearch    = 100 * time.Millisecond
 	maxSearch    = 2 * time.Second
-	saySearching = 10 * time.Second
+	logSearching = 10 * time.Second
 )
 
 // ErrNodeInUse means that another running node has this node's name. Rename
@@ -38,16 +38,16 @@ type Entry struct {
 	// PeersAt is where other nodes reach this one now, at any cluster version.
 	PeersAt string
 	Seeds   []string // as parsed by package seeds; a name may have several addresses
-	// Founding decides whether the node bootstraps the cluster. If nil, the
+	// Bootstrap decides whether the node bootstraps the cluster. If nil, the
 	// node may not.
-	Founding *Founding
+	Bootstrap *Bootstrap
 	// Lookup resolves names. The zero value uses the system's resolver.
 	Lookup seeds.Lookup
-	// Raise durably replaces this start's incarnation by a higher one. It is
+	// RaiseIncarnation durably replaces this start's incarnation by a higher one. It is
 	// called if the cluster has seen a later start of the node than its clock
 	// gives, for example on another disk with a different clock. May be nil.
-	Raise  func(incarnation uint64) error
-	Logger *slog.Logger
+	RaiseIncarnation func(incarnation uint64) error
+	Logger           *slog.Logger
 
 	// runs means that the cluster may know this start already. Its incarnation
 	// is then not raised, because that would bring back a start that was put
@@ -57,13 +57,13 @@ type Entry struct {
 
 // Joined is what a node needs to start as a member.
 type Joined struct {
-	Cluster string
-	Shards  uint32
-	Format  uint32
-	Level   sharding.ClusterVersion
+	Cluster        string
+	Shards         uint32
+	Format         uint32
+	ClusterVersion sharding.ClusterVersion
 	// Replica of the metadata shard must be created with the voters First.
-	Replica sharding.ReplicaID
-	First   []sharding.ReplicaID
+	Replica     sharding.ReplicaID
+	FirstVoters []sharding.ReplicaID
 	// Nodes are the nodes of the metadata shard's replicas. Addresses are where
 	// they listen.
 	Nodes     map[sharding.ReplicaID]sharding.NodeID
@@ -75,25 +75,25 @@ type Joined struct {
 func (e Entry) Enter(ctx context.Context) (*Joined, error) {
 	pause, said := minSearch, time.Time{}
 	var ordered <-chan struct{}
-	if e.Founding != nil {
-		ordered = e.Founding.order
+	if e.Bootstrap != nil {
+		ordered = e.Bootstrap.order
 	}
 	for {
 		answers, waits := e.probe(ctx), ""
-		if len(answers) == 0 && e.Founding != nil {
-			if founds, err := e.found(ctx); err != nil || founds {
+		if len(answers) == 0 && e.Bootstrap != nil {
+			if founds, err := e.runBootstrapVote(ctx); err != nil || founds {
 				return nil, err
 			}
-			waits = e.Founding.Stage().Waits
+			waits = e.Bootstrap.Stage().Waits
 		}
 		joined, err := e.ask(ctx, answers)
 		if joined != nil || final(err) {
 			return joined, err
 		}
-		if len(answers) > 0 && e.Founding != nil {
-			e.Founding.reached(Stage{Waits: fmt.Sprintf("a seed belongs to cluster %s, which has not admitted this node: %v", answers[0].GetClusterId(), err)})
+		if len(answers) > 0 && e.Bootstrap != nil {
+			e.Bootstrap.setStage(Stage{Waits: fmt.Sprintf("a seed belongs to cluster %s, which has not admitted this node: %v", answers[0].GetClusterId(), err)})
 		}
-		if time.Since(said) >= saySearching {
+		if time.Since(said) >= logSearching {
 			said = time.Now()
 			e.Logger.Info("waiting for a seed that admits this node", "seeds", e.Seeds, "answered", len(answers), "error", err, "founding", waits)
 		}
@@ -108,10 +108,10 @@ func (e Entry) Enter(ctx context.Context) (*Joined, error) {
 	}
 }
 
-// Again asks once for admission again, for a node that may have been declared
+// RejoinOnce asks once for admission again, for a node that may have been declared
 // dead. known are the addresses of more nodes to ask in addition to the seeds.
 // It fails if no node could grant it.
-func (e Entry) Again(ctx context.Context, known []string) (*Joined, error) {
+func (e Entry) RejoinOnce(ctx context.Context, known []string) (*Joined, error) {
 	e.Seeds, e.runs = slices.Concat(e.Seeds, known), true
 	return e.ask(ctx, e.probe(ctx))
 }
@@ -230,7 +230,7 @@ func (e Entry) addresses(ctx context.Context) []string {
 			found = []string{seed}
 		}
 		for _, a := range found {
-			if !e.own(a) && !slices.Contains(out, a) {
+			if !e.isOwn(a) && !slices.Contains(out, a) {
 				out = append(out, a)
 			}
 		}
@@ -238,8 +238,8 @@ func (e Entry) addresses(ctx context.Context) []string {
 	return out
 }
 
-// own reports whether an address is one of this node's.
-func (e Entry) own(address string) bool {
+// isOwn reports whether an address is one of this node's.
+func (e Entry) isOwn(address string) bool {
 	return address == e.Self.Address || address == e.Self.PeerAddress
 }
 
@@ -263,15 +263,15 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 	// Other nodes may have recorded a start with an earlier disk that is later
 	// than the one in the metadata, so leap over it. The cluster knows a
 	// running start itself.
-	known, first := e.known(answers), uint64(0)
+	known, first := e.newestStart(answers), uint64(0)
 	if known > 0 && !e.runs {
 		first = known + staledisk.MaxLeap + 1
 	} else if known > e.Self.Incarnation {
 		first = known + 1
 	}
-	if e.Raise != nil && first > e.Self.Incarnation && !e.runsElsewhere(ctx, answers) {
+	if e.RaiseIncarnation != nil && first > e.Self.Incarnation && !e.runsElsewhere(ctx, answers) {
 		e.Self.Incarnation = first
-		if err := e.Raise(e.Self.Incarnation); err != nil {
+		if err := e.RaiseIncarnation(e.Self.Incarnation); err != nil {
 			return nil, err
 		}
 	}
@@ -298,9 +298,9 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 	return nil, last
 }
 
-// known returns the newest start of this node that the cluster has seen,
+// newestStart returns the newest start of this node that the cluster has seen,
 // including starts that were put down.
-func (e Entry) known(answers []answer) (newest uint64) {
+func (e Entry) newestStart(answers []answer) (newest uint64) {
 	for _, a := range answers {
 		for _, m := range a.GetMembers() {
 			if m.GetNodeId() == string(e.Self.Node) {
@@ -320,10 +320,10 @@ func (e Entry) known(answers []answer) (newest uint64) {
 // address that the cluster knows. If the process is a member, it runs on a copy
 // of this node's disk, and the newer start of the two is the member.
 func (e Entry) runsElsewhere(ctx context.Context, answers []answer) bool {
-	h := Hearsay{Probe: e.Peers.Probe, Cluster: answers[0].GetClusterId}
+	h := GossipVerifier{Probe: e.Peers.Probe, Cluster: answers[0].GetClusterId}
 	for _, a := range answers {
 		for _, m := range a.GetMembers() {
-			if m.GetNodeId() == string(e.Self.Node) && !e.own(peersAt(m)) && h.runs(ctx, peersAt(m), e.Self.Node, 0) {
+			if m.GetNodeId() == string(e.Self.Node) && !e.isOwn(peersAt(m)) && h.runs(ctx, peersAt(m), e.Self.Node, 0) {
 				return true
 			}
 		}
@@ -338,7 +338,7 @@ func (e Entry) checkName(ctx context.Context, answers []answer) error {
 	defer cancel()
 	for _, a := range answers {
 		for _, m := range a.GetMembers() {
-			if m.GetNodeId() != string(e.Self.Node) || m.GetDiskId() == e.Self.Disk || e.own(peersAt(m)) {
+			if m.GetNodeId() != string(e.Self.Node) || m.GetDiskId() == e.Self.Disk || e.isOwn(peersAt(m)) {
 				continue // this process itself answers at its own address, perhaps after its start was raised
 			}
 			r, err := e.Peers.Probe(ctx, peersAt(m))
@@ -352,17 +352,17 @@ func (e Entry) checkName(ctx context.Context, answers []answer) error {
 
 func joinedFrom(r *peerv1.JoinResponse) (*Joined, error) {
 	j := &Joined{
-		Cluster: r.GetClusterId(), Shards: r.GetShardCount(), Format: r.GetFormat(), Level: max(sharding.ClusterVersion(r.GetLevel()), sharding.Version1), Replica: sharding.ReplicaID(r.GetMetaReplica()),
+		Cluster: r.GetClusterId(), Shards: r.GetShardCount(), Format: r.GetFormat(), ClusterVersion: max(sharding.ClusterVersion(r.GetLevel()), sharding.Version1), Replica: sharding.ReplicaID(r.GetMetaReplica()),
 		Nodes: map[sharding.ReplicaID]sharding.NodeID{}, Addresses: map[sharding.NodeID]string{},
 	}
 	for _, id := range r.GetMetaFirst() {
-		j.First = append(j.First, sharding.ReplicaID(id))
+		j.FirstVoters = append(j.FirstVoters, sharding.ReplicaID(id))
 	}
 	for _, at := range r.GetMetaReplicas() {
 		j.Nodes[sharding.ReplicaID(at.GetReplica())] = sharding.NodeID(at.GetNodeId())
 		j.Addresses[sharding.NodeID(at.GetNodeId())] = at.GetAddress()
 	}
-	if j.Cluster == "" || j.Shards == 0 || j.Replica == 0 || len(j.First) == 0 {
+	if j.Cluster == "" || j.Shards == 0 || j.Replica == 0 || len(j.FirstVoters) == 0 {
 		return nil, fmt.Errorf("%w: the answer to a join is incomplete", peer.ErrFormat)
 	}
 	return j, nil

@@ -15,16 +15,16 @@ import (
 // replicas on this node with the coordinator's reports about the other shards.
 // It is safe for concurrent use.
 type Leaders struct {
-	self   sharding.NodeID
-	region *entity.ShardRouter
+	self        sharding.NodeID
+	shardRouter *entity.ShardRouter
 	// stopped returns why the replica on this node has stopped, if it has. A
 	// stopped replica does not observe elections.
 	stopped func(sharding.ShardID) sharding.StopReason
-	// heard reports whether this node hears from another one.
-	heard  func(sharding.NodeID) bool
-	places atomic.Pointer[places]
-	told   atomic.Pointer[[]sharding.NodeID] // leaders reported by the coordinator, by shard; empty if unknown
-	stands atomic.Bool                       // this node's groups make no progress
+	// isAlive reports whether this node hears from another one.
+	isAlive  func(sharding.NodeID) bool
+	places   atomic.Pointer[places]
+	reported atomic.Pointer[[]sharding.NodeID] // leaders reported by the coordinator, by shard; empty if unknown
+	stalled  atomic.Bool                       // this node's groups make no progress
 
 	mu      sync.Mutex
 	changed chan struct{} // closed and replaced at every change
@@ -32,9 +32,9 @@ type Leaders struct {
 
 // places is the placement in the metadata, by shard.
 type places struct {
-	shards []place
-	hosted []sharding.ShardID // shards with a replica on this node, including the metadata shard
-	placed bool               // every shard has replicas
+	shards   []place
+	hosted   []sharding.ShardID // shards with a replica on this node, including the metadata shard
+	complete bool               // every shard has replicas
 }
 
 // place is the placement of one shard in the metadata.
@@ -51,20 +51,20 @@ type place struct {
 // replica on this node has stopped, if it has. heard reports whether this node
 // hears from another one; call Announce when its results change.
 func NewLeaders(self sharding.NodeID, r *entity.ShardRouter, stopped func(sharding.ShardID) sharding.StopReason, heard func(sharding.NodeID) bool) *Leaders {
-	l := &Leaders{self: self, region: r, stopped: stopped, heard: heard, changed: make(chan struct{})}
+	l := &Leaders{self: self, shardRouter: r, stopped: stopped, isAlive: heard, changed: make(chan struct{})}
 	l.places.Store(&places{})
-	l.told.Store(&[]sharding.NodeID{})
+	l.reported.Store(&[]sharding.NodeID{})
 	return l
 }
 
 // Learn takes the placement from a view.
 func (l *Leaders) Learn(view *meta.View, shards uint32) {
-	p := &places{shards: make([]place, shards+1), placed: true}
+	p := &places{shards: make([]place, shards+1), complete: true}
 	for i := range p.shards {
 		shard := sharding.ShardID(i)
 		placement, ok := view.Placement(shard)
 		if !ok {
-			p.placed = false
+			p.complete = false
 			continue
 		}
 		at := &p.shards[i]
@@ -83,13 +83,13 @@ func (l *Leaders) Learn(view *meta.View, shards uint32) {
 	l.announce()
 }
 
-// Tell takes the shards' leaders as reported by the coordinator, indexed by
+// SetReported takes the shards' leaders as reported by the coordinator, indexed by
 // shard.
-func (l *Leaders) Tell(nodes []sharding.NodeID) {
-	if slices.Equal(nodes, *l.told.Load()) {
+func (l *Leaders) SetReported(nodes []sharding.NodeID) {
+	if slices.Equal(nodes, *l.reported.Load()) {
 		return
 	}
-	l.told.Store(&nodes)
+	l.reported.Store(&nodes)
 	l.announce()
 }
 
@@ -111,11 +111,11 @@ func (l *Leaders) Replicas(shard sharding.ShardID) []meta.Replica { return l.at(
 // node.
 func (l *Leaders) HasReplica(shard sharding.ShardID) bool { return l.at(shard).here }
 
-// Placed returns the shards with a replica on this node, including the metadata
+// Placement returns the shards with a replica on this node, including the metadata
 // shard, and whether every shard of the cluster has replicas.
-func (l *Leaders) Placed() (here []sharding.ShardID, all bool) {
+func (l *Leaders) Placement() (here []sharding.ShardID, all bool) {
 	p := l.places.Load()
-	return p.hosted, p.placed
+	return p.hosted, p.complete
 }
 
 func (l *Leaders) at(shard sharding.ShardID) place {
@@ -137,7 +137,7 @@ func (p place) node(replica sharding.ReplicaID) (sharding.NodeID, bool) {
 
 // Leader implements router.Leaders.
 func (l *Leaders) Leader(shard sharding.ShardID) (node sharding.NodeID, self, known bool) {
-	at, lead := l.at(shard), l.region.Lead(shard)
+	at, lead := l.at(shard), l.shardRouter.Lead(shard)
 	if lead.Self {
 		return l.self, lead.Serving, lead.Serving
 	}
@@ -147,17 +147,17 @@ func (l *Leaders) Leader(shard sharding.ShardID) (node sharding.NodeID, self, kn
 			return node, false, true
 		}
 	}
-	if told, known := l.toldOf(shard); known && !hears {
+	if told, known := l.reportedLeader(shard); known && !hears {
 		return told, false, true
 	}
 	return "", false, false
 }
 
-// toldOf returns the leader of a shard that the coordinator last reported, if
+// reportedLeader returns the leader of a shard that the coordinator last reported, if
 // this node hears from that leader. Otherwise the report may be outdated.
-func (l *Leaders) toldOf(shard sharding.ShardID) (node sharding.NodeID, known bool) {
-	told := *l.told.Load()
-	if int(shard) >= len(told) || told[shard] == "" || told[shard] == l.self || !l.heard(told[shard]) {
+func (l *Leaders) reportedLeader(shard sharding.ShardID) (node sharding.NodeID, known bool) {
+	told := *l.reported.Load()
+	if int(shard) >= len(told) || told[shard] == "" || told[shard] == l.self || !l.isAlive(told[shard]) {
 		return "", false
 	}
 	return told[shard], true
@@ -168,7 +168,7 @@ func (l *Leaders) toldOf(shard sharding.ShardID) (node sharding.NodeID, known bo
 // The coordinator's report is not used, because it may be outdated, and there
 // is none while there is no coordinator.
 func (l *Leaders) MayLead(node sharding.NodeID, shard sharding.ShardID) bool {
-	at, lead := l.at(shard), l.region.Lead(shard)
+	at, lead := l.at(shard), l.shardRouter.Lead(shard)
 	if lead.Self {
 		return false
 	}
@@ -189,8 +189,8 @@ func (l *Leaders) Candidates(shard sharding.ShardID) []sharding.NodeID {
 	return slices.DeleteFunc(slices.Clone(at.nodes), func(node sharding.NodeID) bool { return node == l.self })
 }
 
-// Stopped implements router.Leaders.
-func (l *Leaders) Stopped(shard sharding.ShardID) sharding.StopReason { return l.stopped(shard) }
+// StopReason implements router.Leaders.
+func (l *Leaders) StopReason(shard sharding.ShardID) sharding.StopReason { return l.stopped(shard) }
 
 // Quorum implements router.Leaders. If this node has a working replica, its
 // raft group decides. Otherwise enough of the voters' nodes for a majority must
@@ -200,10 +200,10 @@ func (l *Leaders) Stopped(shard sharding.ShardID) sharding.StopReason { return l
 func (l *Leaders) Quorum(shard sharding.ShardID) bool {
 	at, stopped := l.at(shard), l.stopped(shard)
 	if at.here && stopped == sharding.NotStopped {
-		lead := l.region.Lead(shard)
-		return (lead.Quorum && (lead.Self || len(at.lost) == 0) || l.hearsLeader(at, lead)) && !l.stands.Load()
+		lead := l.shardRouter.Lead(shard)
+		return (lead.Quorum && (lead.Self || len(at.lost) == 0) || l.hearsLeader(at, lead)) && !l.stalled.Load()
 	}
-	if _, known := l.toldOf(shard); known || len(at.nodes) == 0 {
+	if _, known := l.reportedLeader(shard); known || len(at.nodes) == 0 {
 		return true
 	}
 	if len(at.lost) > 0 {
@@ -225,7 +225,7 @@ func (l *Leaders) Quorum(shard sharding.ShardID) bool {
 // node that this node hears from.
 func (l *Leaders) hearsLeader(at place, lead entity.Lead) bool {
 	node, known := at.node(lead.Leader)
-	return known && !lead.Self && node != l.self && l.heard(node)
+	return known && !lead.Self && node != l.self && l.isAlive(node)
 }
 
 // canVote reports whether the voter on a node may help to elect a leader,
@@ -236,7 +236,7 @@ func (l *Leaders) canVote(node sharding.NodeID, stopped sharding.StopReason) boo
 	if node == l.self {
 		return stopped == sharding.StopUnsupported
 	}
-	return l.heard(node)
+	return l.isAlive(node)
 }
 
 // Missing implements router.Leaders.
@@ -244,18 +244,18 @@ func (l *Leaders) Missing(shard sharding.ShardID) sharding.Missing {
 	at := l.at(shard)
 	out := sharding.Missing{Lost: at.lost}
 	for _, node := range at.nodes {
-		if node != l.self && !l.heard(node) {
+		if node != l.self && !l.isAlive(node) {
 			out.Unreachable = append(out.Unreachable, node)
 		}
 	}
 	return out
 }
 
-// Stand sets whether the groups of this node make no progress. If so, it knows
+// SetStalled sets whether the groups of this node make no progress. If so, it knows
 // nothing of the shards with a replica here, and the shards that it leads
 // stall.
-func (l *Leaders) Stand(still bool) {
-	if l.stands.Swap(still) != still {
+func (l *Leaders) SetStalled(still bool) {
+	if l.stalled.Swap(still) != still {
 		l.announce()
 	}
 }
@@ -284,7 +284,7 @@ func (l *Leaders) Start(also func()) (close func(context.Context) error) {
 // run forwards the shard router's changes until ctx ends.
 func (l *Leaders) run(ctx context.Context, also func()) {
 	for {
-		changed := l.region.LeadsChanged()
+		changed := l.shardRouter.LeadsChanged()
 		l.announce()
 		also()
 		select {

@@ -72,7 +72,7 @@ func TestMayLead(t *testing.T) {
 	}
 	may("before anything is known", 1, "")
 	w.Learn(w.state.View(), 2)
-	w.Tell([]sharding.NodeID{"", "n4", "n4"})
+	w.SetReported([]sharding.NodeID{"", "n4", "n4"})
 	may("with a replica here that knows no leader", 1, "n2n3")
 	may("without a replica here", 2, "n2n3n4")
 	placement, _ := w.state.View().Placement(1)
@@ -89,7 +89,7 @@ func TestMayLead(t *testing.T) {
 
 // A node without a replica counts the nodes with a replica that it hears from.
 // The leader alone suffices if it hears from it.
-func TestQuorumWithoutAReplica(t *testing.T) {
+func TestQuorumWithoutReplica(t *testing.T) {
 	w := newWorld(t)
 	leader := func() sharding.NodeID {
 		node, _, _ := w.Leader(2)
@@ -110,11 +110,11 @@ func TestQuorumWithoutAReplica(t *testing.T) {
 	if w.Quorum(2) {
 		t.Error("n4 alone is a quorum of three")
 	}
-	w.Tell([]sharding.NodeID{"", "", "n4"})
+	w.SetReported([]sharding.NodeID{"", "", "n4"})
 	if !w.Quorum(2) || leader() != "n4" {
 		t.Errorf("a leader that is heard does not count: %q", leader())
 	}
-	w.Tell([]sharding.NodeID{"", "", "n2"})
+	w.SetReported([]sharding.NodeID{"", "", "n2"})
 	if w.Quorum(2) || leader() != "" {
 		t.Errorf("a leader that is not heard counts: %q", leader())
 	}
@@ -123,7 +123,7 @@ func TestQuorumWithoutAReplica(t *testing.T) {
 // A follower that hears from the leader need not hear from the other voters.
 // Some of them may be from a membership that this node's metadata does not have
 // yet.
-func TestQuorumOfAFollower(t *testing.T) {
+func TestQuorumOfFollower(t *testing.T) {
 	w := newWorld(t)
 	w.Learn(w.state.View(), 2)
 	placement, _ := w.state.View().Placement(1)
@@ -138,9 +138,9 @@ func TestQuorumOfAFollower(t *testing.T) {
 	w.silent["n3"] = true
 	w.region.LeaderChanged(1, 7, at("n2"), false)
 	quorum("the leader is heard", true)
-	w.Stand(true)
+	w.SetStalled(true)
 	quorum("the groups here stand still", false)
-	w.Stand(false)
+	w.SetStalled(false)
 	w.silent["n2"] = true
 	quorum("the leader is not heard", false)
 	w.silent["n2"] = false
@@ -150,7 +150,7 @@ func TestQuorumOfAFollower(t *testing.T) {
 
 // A stopped replica knows no quorum, so its node counts the other nodes, and
 // its own vote if the replica still votes.
-func TestQuorumWithAStoppedReplica(t *testing.T) {
+func TestQuorumWithStoppedReplica(t *testing.T) {
 	w := newWorld(t)
 	w.Learn(w.state.View(), 2)
 	for _, c := range []struct {

@@ -43,8 +43,8 @@ type Peers interface {
 	// Sizes asks the node that leads the metadata shard for the sizes of all
 	// shards.
 	Sizes(ctx context.Context, leader sharding.NodeID) ([]*peerv1.ShardSize, error)
-	// HandOver asks a node to transfer leaderships.
-	HandOver(ctx context.Context, node sharding.NodeID, transfers []*peerv1.Transfer) error
+	// TransferLeaders asks a node to transfer leaderships.
+	TransferLeaders(ctx context.Context, node sharding.NodeID, transfers []*peerv1.Transfer) error
 	// Incarnation identifies the current start of this node.
 	Incarnation() uint64
 }
@@ -69,8 +69,8 @@ type Options struct {
 	// Pace is the recent duration of a step of this node's raft loop. Skew is
 	// how far its clock is ahead of the other nodes' clocks.
 	Pace, Skew func() time.Duration
-	// Heard reports whether a node is this one or is not suspected.
-	Heard func(sharding.NodeID) bool
+	// IsAlive reports whether a node is this one or is not suspected.
+	IsAlive func(sharding.NodeID) bool
 	// Admitted is closed when the node may vote. The member does nothing
 	// before.
 	Admitted <-chan struct{}
@@ -81,36 +81,36 @@ type Options struct {
 	// have no contact with the cluster. leaving tells whether this node knows
 	// that it is leaving.
 	HasLeft func(ctx context.Context, leaving bool) bool
-	// Renewed makes durable that the node has a new replica of the metadata
+	// OnRenewed makes durable that the node has a new replica of the metadata
 	// shard.
-	Renewed func(*Joined) error
+	OnRenewed func(*Joined) error
 	// Applied returns this node's applied index of a shard.
 	Applied func(sharding.ShardID) uint64
 	// Size measures a shard on this node.
 	Size Size
-	// Collected receives the modules that this node's coordinator has removed
+	// OnCollected receives the modules that this node's coordinator has removed
 	// because nothing needs them. It must not block.
-	Collected func([]meta.Digest)
-	// Told receives each new view of the cluster. It must not block.
-	Told        func(*ClusterView)
-	Coordinator coordinator.Options
-	Logger      *slog.Logger
+	OnCollected func([]meta.Digest)
+	// OnClusterView receives each new view of the cluster. It must not block.
+	OnClusterView func(*ClusterView)
+	Coordinator   coordinator.Options
+	Logger        *slog.Logger
 }
 
 // Member keeps a node consistent with its cluster: it announces the node,
 // reports to the coordinator, creates and removes replicas according to the
 // placement, and runs the coordinator while this node leads the metadata shard.
 type Member struct {
-	opts  Options
-	kick  chan struct{} // one slot: reconcile the replicas now
-	told  chan struct{} // one slot: report now
-	coord leading
+	opts      Options
+	kick      chan struct{} // one slot: reconcile the replicas now
+	reportNow chan struct{} // one slot: report now
+	coord     leading
 
 	fresh       chan struct{} // closed when this node has caught up with the metadata
 	caughtUp    sync.Once
 	confirmed   map[sharding.ShardID]sharding.Term // term of each shard's election that was confirmed; owned by follow
-	settled     bool                               // the last pass had nothing to do or to wait for; owned by follow
-	passed      time.Time                          // time of the last pass; owned by follow
+	isSettled   bool                               // the last pass had nothing to do or to wait for; owned by follow
+	lastPass    time.Time                          // time of the last pass; owned by follow
 	draining    atomic.Bool
 	converged   atomic.Uint64 // applied metadata index of the last pass
 	clusterView atomic.Pointer[ClusterView]
@@ -131,7 +131,7 @@ type Member struct {
 // shard must exist and run.
 func Start(opts Options) *Member {
 	ctx, cancel := context.WithCancel(context.Background())
-	m := &Member{opts: opts, kick: make(chan struct{}, 1), told: make(chan struct{}, 1), fresh: make(chan struct{}), confirmed: map[sharding.ShardID]sharding.Term{}, stopped: ctx, cancel: cancel}
+	m := &Member{opts: opts, kick: make(chan struct{}, 1), reportNow: make(chan struct{}, 1), fresh: make(chan struct{}), confirmed: map[sharding.ShardID]sharding.Term{}, stopped: ctx, cancel: cancel}
 	m.clusterView.Store(&ClusterView{})
 	m.sizes.Store(&map[sharding.ShardID]*peerv1.ShardSize{})
 	m.coord.init(m)
@@ -172,7 +172,7 @@ func (m *Member) WaitFresh(ctx context.Context) error {
 // has moved.
 func (m *Member) Kick() {
 	wake(m.kick)
-	wake(m.told)
+	wake(m.reportNow)
 }
 
 func wake(slot chan struct{}) {
@@ -182,13 +182,13 @@ func wake(slot chan struct{}) {
 	}
 }
 
-// AwaitTold waits until the cluster view here is newer than the call.
-func (m *Member) AwaitTold(ctx context.Context) error {
+// AwaitClusterView waits until the cluster view here is newer than the call.
+func (m *Member) AwaitClusterView(ctx context.Context) error {
 	began := time.Now().UnixNano()
 	every := time.NewTicker(2 * reportRest)
 	defer every.Stop()
 	for m.answered.Load() < began {
-		wake(m.told)
+		wake(m.reportNow)
 		select {
 		case <-every.C:
 		case <-ctx.Done():
@@ -202,24 +202,24 @@ func (m *Member) AwaitTold(ctx context.Context) error {
 // stop.
 func (m *Member) Drain() {
 	m.draining.Store(true)
-	wake(m.told)
+	wake(m.reportNow)
 }
 
-// Left reports whether this node was asked to leave the cluster and is no
+// HasLeft reports whether this node was asked to leave the cluster and is no
 // longer a member. From then on it hears nothing from the cluster.
-func (m *Member) Left() bool { return m.left.Load() }
+func (m *Member) HasLeft() bool { return m.left.Load() }
 
-// Leaving reports whether this node was asked to leave the cluster. A node that
+// IsLeaving reports whether this node was asked to leave the cluster. A node that
 // has left is still leaving according to its own metadata, because it does not
 // receive the entry that removes it.
-func (m *Member) Leaving() bool {
+func (m *Member) IsLeaving() bool {
 	self, ok := m.opts.Metadata.View().Member(m.opts.Node)
 	return ok && self.Status == meta.StatusLeaving
 }
 
-// PutDown reports whether an operator put this start of the node down. This
+// IsPutDown reports whether an operator put this start of the node down. This
 // start never takes part again; the next start joins.
-func (m *Member) PutDown() bool {
+func (m *Member) IsPutDown() bool {
 	return m.down.Load() || m.opts.Metadata.View().IsDowned(m.opts.Node, m.opts.Peers.Incarnation())
 }
 
@@ -229,7 +229,7 @@ func (m *Member) ClusterView() *ClusterView { return m.clusterView.Load() }
 // follow catches up with the metadata, announces this start, and then
 // reconciles the node's replicas whenever something changes.
 func (m *Member) follow(ctx context.Context) {
-	if !m.admitted(ctx) {
+	if !m.awaitAdmission(ctx) {
 		return
 	}
 	every := time.NewTicker(passPeriod)
@@ -247,7 +247,7 @@ func (m *Member) follow(ctx context.Context) {
 			m.caughtUp.Do(func() { close(m.fresh) })
 		}
 		changed := m.opts.Metadata.Changed()
-		if !announced || !m.announced() {
+		if !announced || !m.isAnnounced() {
 			announced = m.announce(ctx)
 		}
 		outside := m.outside.Swap(false)
@@ -271,7 +271,7 @@ func (m *Member) follow(ctx context.Context) {
 			case <-m.kick:
 				waiting = false
 			case now := <-every.C:
-				waiting = m.settled && now.Sub(m.passed) < idlePeriod
+				waiting = m.isSettled && now.Sub(m.lastPass) < idlePeriod
 			case <-ctx.Done():
 				waiting = false
 			}
@@ -289,8 +289,8 @@ func rest(ctx context.Context, d time.Duration) {
 	}
 }
 
-// admitted waits until the node may vote. It returns false if ctx ends first.
-func (m *Member) admitted(ctx context.Context) bool {
+// awaitAdmission waits until the node may vote. It returns false if ctx ends first.
+func (m *Member) awaitAdmission(ctx context.Context) bool {
 	select {
 	case <-m.opts.Admitted:
 		return true
@@ -301,15 +301,15 @@ func (m *Member) admitted(ctx context.Context) bool {
 
 // pass reconciles all replicas once.
 func (m *Member) pass(ctx context.Context) {
-	m.settled, m.passed = false, time.Now()
+	m.isSettled, m.lastPass = false, time.Now()
 	statuses, err := m.opts.Raft.Statuses()
-	if err != nil || !m.confirm(ctx, statuses) || m.opts.Metadata.Stopped() != nil {
+	if err != nil || !m.confirm(ctx, statuses) || m.opts.Metadata.StopError() != nil {
 		return
 	}
 	// Read the index first, so that the view is at least as new as the index.
 	applied := m.opts.Metadata.AppliedIndex()
 	view := m.opts.Metadata.View()
-	m.settled = m.reconcile(view, statuses)
+	m.isSettled = m.reconcile(view, statuses)
 	m.converged.Store(applied)
 }
 
@@ -352,7 +352,7 @@ func (m *Member) catchUp(ctx context.Context) bool {
 // node has left, because it may have been removed without learning that it was
 // asked to leave. It returns whether the metadata replica was replaced.
 func (m *Member) rejoin(ctx context.Context) (renewed bool) {
-	leaving := m.Leaving()
+	leaving := m.IsLeaving()
 	if m.opts.HasLeft(ctx, leaving) {
 		m.left.Store(true)
 		m.opts.Logger.Info("this node has left the cluster; stop it")
@@ -391,7 +391,7 @@ func (m *Member) rejoin(ctx context.Context) (renewed bool) {
 }
 
 func (m *Member) renew(old []raftgroup.ReplicaRef, joined *Joined) error {
-	if err := m.opts.Renewed(joined); err != nil {
+	if err := m.opts.OnRenewed(joined); err != nil {
 		return err
 	}
 	if err := m.opts.Raft.RemoveGroups(old); err != nil {
@@ -409,14 +409,14 @@ func (m *Member) renew(old []raftgroup.ReplicaRef, joined *Joined) error {
 			return fmt.Errorf("remove the old metadata replica: %w", wait.Err())
 		}
 	}
-	m.opts.Metadata.Renewed()
-	return m.opts.Raft.CreateGroups([]raftgroup.GroupConfig{{Shard: sharding.MetaShard, Replica: joined.Replica, Voters: joined.First}})
+	m.opts.Metadata.Reset()
+	return m.opts.Raft.CreateGroups([]raftgroup.GroupConfig{{Shard: sharding.MetaShard, Replica: joined.Replica, Voters: joined.FirstVoters}})
 }
 
-// announced reports whether the metadata contains this node's addresses as far
+// isAnnounced reports whether the metadata contains this node's addresses as far
 // as the cluster version supports them. It also returns true if this node is
 // not a member.
-func (m *Member) announced() bool {
+func (m *Member) isAnnounced() bool {
 	self, view := m.opts.Describe(), m.opts.Metadata.View()
 	known, ok := view.Member(self.Node)
 	return !ok || known.PeerAddress == self.PeerAddress || view.ClusterVersion() < sharding.VersionPeerAddress
@@ -426,7 +426,7 @@ func (m *Member) announced() bool {
 // that was down is up again afterwards.
 func (m *Member) announce(ctx context.Context) bool {
 	self := m.opts.Describe()
-	if known, ok := m.opts.Metadata.View().Member(self.Node); ok && m.announced() && known.Incarnation == self.Incarnation && known.Address == self.Address && known.Disk == self.Disk {
+	if known, ok := m.opts.Metadata.View().Member(self.Node); ok && m.isAnnounced() && known.Incarnation == self.Incarnation && known.Address == self.Address && known.Disk == self.Disk {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, catchUpWait)

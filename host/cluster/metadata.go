@@ -32,9 +32,9 @@ type Remote interface {
 	// ReadMeta returns an index of the metadata shard that is not below any
 	// index committed before the call.
 	ReadMeta(ctx context.Context, node sharding.NodeID) (index uint64, err error)
-	// Heard reports whether this node hears from another one. If it does not, a
+	// IsAlive reports whether this node hears from another one. If it does not, a
 	// leader on that node does not count as the metadata shard's leader here.
-	Heard(node sharding.NodeID) bool
+	IsAlive(node sharding.NodeID) bool
 }
 
 // retryPause is the pause between two attempts to reach the metadata leader.
@@ -100,8 +100,8 @@ func (m *Metadata) Start(log Log, remote Remote, locate func(sharding.ReplicaID)
 // View returns the metadata as applied on this node. It may be stale.
 func (m *Metadata) View() *meta.View { return m.state.View() }
 
-// Level returns the cluster version as applied on this node. It may be stale.
-func (m *Metadata) Level() sharding.ClusterVersion { return m.state.ClusterVersion() }
+// ClusterVersion returns the cluster version as applied on this node. It may be stale.
+func (m *Metadata) ClusterVersion() sharding.ClusterVersion { return m.state.ClusterVersion() }
 
 // AppliedIndex returns this node's applied index of the metadata shard.
 func (m *Metadata) AppliedIndex() uint64 {
@@ -131,10 +131,10 @@ func (m *Metadata) leads() bool {
 	return m.log != nil && m.elected != 0 && m.elected == m.noop && m.stopped == nil
 }
 
-// Stopped returns why this node's replica of the metadata shard has stopped
+// StopError returns why this node's replica of the metadata shard has stopped
 // applying, or nil if it has not. The view of a stopped replica is stale, so
 // nothing may be created, changed or removed because of it.
-func (m *Metadata) Stopped() error {
+func (m *Metadata) StopError() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.stopped
@@ -171,7 +171,7 @@ func (m *Metadata) Do(ctx context.Context, command []byte) (meta.Result, error) 
 		switch {
 		case err == nil:
 			return meta.DecodeResult(result)
-		case !undone(err):
+		case !isRetriable(err):
 			return meta.Result{}, fmt.Errorf("metadata: %w", err)
 		}
 		if err := m.pause(ctx, began, err); err != nil {
@@ -180,9 +180,9 @@ func (m *Metadata) Do(ctx context.Context, command []byte) (meta.Result, error) 
 	}
 }
 
-// undone reports whether an error means that the command had no effect and
+// isRetriable reports whether an error means that the command had no effect and
 // another attempt may succeed.
-func undone(err error) bool {
+func isRetriable(err error) bool {
 	var elsewhere *sharding.NotLeaderError
 	return errors.As(err, &elsewhere) || errors.Is(err, peer.ErrUnavailable)
 }
@@ -217,27 +217,27 @@ func (m *Metadata) attempt(ctx context.Context, command []byte) ([]byte, error) 
 	if !known || remote == nil {
 		return nil, &sharding.NotLeaderError{Shard: sharding.MetaShard}
 	}
-	ctx, done := m.whileHeard(ctx, remote, node)
+	ctx, done := m.whileAlive(ctx, remote, node)
 	defer done()
 	result, err := remote.Propose(ctx, node, command)
-	err = m.excluded(err)
-	if err != nil && !undone(err) && !errors.Is(err, peer.ErrRefused) {
+	err = m.excludedError(err)
+	if err != nil && !isRetriable(err) && !errors.Is(err, peer.ErrRefused) {
 		err = fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	}
 	return result, err
 }
 
-// whileHeard returns a context that ends when this node no longer hears from
+// whileAlive returns a context that ends when this node no longer hears from
 // node. Otherwise a call to it would wait until its deadline. done stops the
 // goroutine that watches the node and must be called.
-func (m *Metadata) whileHeard(ctx context.Context, remote Remote, node sharding.NodeID) (heard context.Context, done func()) {
+func (m *Metadata) whileAlive(ctx context.Context, remote Remote, node sharding.NodeID) (heard context.Context, done func()) {
 	heard, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
 		for heard.Err() == nil {
 			changed := m.Changed()
-			if leader, known := m.Leader(); (!known || leader != node) && !remote.Heard(node) {
+			if leader, known := m.Leader(); (!known || leader != node) && !remote.IsAlive(node) {
 				cancel()
 				return
 			}
@@ -301,7 +301,7 @@ func (m *Metadata) CatchUp(ctx context.Context) error {
 		if err == nil {
 			return m.reach(ctx, asked, index)
 		}
-		if excluded(err) {
+		if isExcluded(err) {
 			return fmt.Errorf("read the metadata: %w", err) // the node has to join first
 		}
 		// A read has no effect, so it can be retried after any error.
@@ -322,25 +322,25 @@ func (m *Metadata) readIndex(ctx context.Context) (uint64, error) {
 	if !known || remote == nil {
 		return 0, m.notLeader()
 	}
-	call, done := m.whileHeard(ctx, remote, node)
+	call, done := m.whileAlive(ctx, remote, node)
 	defer done()
 	index, err := remote.ReadMeta(call, node)
 	if err != nil && call.Err() != nil && ctx.Err() == nil {
 		return 0, m.notLeader() // the leader's node is suspected
 	}
-	return index, m.excluded(err)
+	return index, m.excludedError(err)
 }
 
-// excluded reports whether the leader does not regard this node as a member, or
+// isExcluded reports whether the leader does not regard this node as a member, or
 // regards it as put down.
-func excluded(err error) bool {
+func isExcluded(err error) bool {
 	return errors.Is(err, peer.ErrNotMember) || errors.Is(err, peer.ErrPutDown)
 }
 
-// excluded converts such an error into the one that callers see: the metadata
+// excludedError converts such an error into the one that callers see: the metadata
 // shard has no leader that this node can ask, and nothing was done.
-func (m *Metadata) excluded(err error) error {
-	if !excluded(err) {
+func (m *Metadata) excludedError(err error) error {
+	if !isExcluded(err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", m.notLeader(), err)
@@ -441,9 +441,9 @@ func (m *Metadata) OnApplied(v eventlog.Verdict) {
 	m.announce()
 }
 
-// Renewed resets the applied index and leadership because this node's metadata
+// Reset resets the applied index and leadership because this node's metadata
 // replica was removed and a new one starts.
-func (m *Metadata) Renewed() {
+func (m *Metadata) Reset() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.applied, m.leader, m.elected, m.noop, m.stopped = 0, 0, 0, 0, nil
@@ -498,7 +498,7 @@ type Machine struct{ State *meta.State }
 func (a Machine) Apply(index uint64, body []byte) ([]eventlog.KV, []byte, error) {
 	writes, result, err := a.State.Apply(index, body)
 	if err != nil {
-		return nil, nil, unsupported(err)
+		return nil, nil, asUnsupported(err)
 	}
 	out := make([]eventlog.KV, len(writes))
 	for i, w := range writes {
@@ -517,12 +517,12 @@ func (a Machine) Replace(index uint64, restore func(put func(key, value []byte) 
 	if err != nil {
 		return err
 	}
-	return unsupported(a.State.Load(index, pairs))
+	return asUnsupported(a.State.Load(index, pairs))
 }
 
-// unsupported marks an error as journal.ErrUnsupported if only a later release
+// asUnsupported marks an error as journal.ErrUnsupported if only a later release
 // can read the data.
-func unsupported(err error) error {
+func asUnsupported(err error) error {
 	if errors.Is(err, meta.ErrUnsupported) {
 		return fmt.Errorf("%w: %w", journal.ErrUnsupported, err)
 	}

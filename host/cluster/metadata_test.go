@@ -81,7 +81,7 @@ func (l *committing) ReadIndex(_ sharding.ShardID, token uint64) error {
 
 const later = `{"v":1,"op":"split_shard","change":{"shard":1}}`
 
-func TestWhatNoReplicaKnowsIsNotProposed(t *testing.T) {
+func TestUnknownCommandIsNotProposed(t *testing.T) {
 	m, log := newMetadata(t)
 	before := log.index
 	control := &Control{}
@@ -134,7 +134,7 @@ func TestCommandOfALaterReleaseStopsTheMetadata(t *testing.T) {
 	log.commit(append(journal.AppendEntryHeader(nil, journal.EntryMeta, 1, 99), later...))
 	log.commit(append(journal.AppendEntryHeader(nil, journal.EntryMeta, 1, 100), meta.PutSetting("k", nil)...))
 
-	if err := m.Stopped(); !errors.Is(err, journal.ErrUnsupported) || !errors.Is(err, meta.ErrUnsupported) || !strings.Contains(err.Error(), `"split_shard"`) {
+	if err := m.StopError(); !errors.Is(err, journal.ErrUnsupported) || !errors.Is(err, meta.ErrUnsupported) || !strings.Contains(err.Error(), `"split_shard"`) {
 		t.Errorf("stopped: %v", err)
 	}
 	if _, set := m.View().Setting("k"); set || m.AppliedIndex() != applied {
@@ -183,7 +183,7 @@ func TestSnapshotOfALaterReleaseStopsTheMetadata(t *testing.T) {
 		t.Errorf("caught up: %v", err)
 	}
 	m.OnInstalled(log.index+11, nil)
-	if err := m.Stopped(); err != nil || m.AppliedIndex() != log.index+11 {
+	if err := m.StopError(); err != nil || m.AppliedIndex() != log.index+11 {
 		t.Errorf("after another snapshot: applied %d, stopped %v", m.AppliedIndex(), err)
 	}
 }
@@ -204,12 +204,12 @@ func (s unansweringNode) ReadMeta(ctx context.Context, _ sharding.NodeID) (uint6
 	return 0, ctx.Err()
 }
 
-func (s unansweringNode) Heard(sharding.NodeID) bool { return false }
+func (s unansweringNode) IsAlive(sharding.NodeID) bool { return false }
 
 // The node's own work waits for a metadata leader until its context ends, a
 // caller only for request.LeaderPatience. A command that was sent to a node
 // which then became suspected has an unknown outcome.
-func TestCallersAreToldSoonThatNobodyLeads(t *testing.T) {
+func TestCallersFailSoonWithoutMetadataLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMetadata(meta.New(), 0)
 		m.Start(nil, unansweringNode{lost: func() { m.LeaderChanged(3, 0, false) }}, func(sharding.ReplicaID) (sharding.NodeID, bool) { return "n2", true })

@@ -24,7 +24,7 @@ func coordinating(t *testing.T) (l *leading, metadata *Metadata, log *bytes.Buff
 	log = &bytes.Buffer{}
 	m := &Member{opts: Options{
 		Node: "n1", Metadata: metadata, Logger: slog.New(slog.NewTextHandler(log, nil)),
-		Heard: func(node sharding.NodeID) bool { return node == "n1" },
+		IsAlive: func(node sharding.NodeID) bool { return node == "n1" },
 	}}
 	m.coord.init(m)
 	return &m.coord, metadata, log
@@ -105,7 +105,7 @@ func TestOrdersAreBounded(t *testing.T) {
 
 // If the metadata rejects a command in step after step, that is logged and
 // steps become rarer.
-func TestRefusalsThatGoOnAreLogged(t *testing.T) {
+func TestRepeatedRejectionsAreLogged(t *testing.T) {
 	l, _, log := coordinating(t)
 	for range refusedSteps - 1 {
 		l.noteRefused(meta.ErrConflict)

@@ -88,19 +88,19 @@ func (m *Member) createPlaced(view *meta.View, have map[sharding.ShardID]shardin
 	}
 	m.opts.Logger.Info("replicas created", "count", len(create))
 	if len(stand) > 0 {
-		m.tasks.Go(func() { m.stand(stand) })
+		m.tasks.Go(func() { m.campaign(stand) })
 	}
 	return len(create), nil
 }
 
-// standAfter gives the other nodes time to create their replicas.
-const standAfter = 150 * time.Millisecond
+// campaignAfter gives the other nodes time to create their replicas.
+const campaignAfter = 150 * time.Millisecond
 
-// stand makes this node's replicas of new groups campaign if they are the first
+// campaign makes this node's replicas of new groups campaign if they are the first
 // in their placement. That spreads leaderships as replicas are spread, without
 // waiting for an election timeout.
-func (m *Member) stand(shards []sharding.ShardID) {
-	wait := time.NewTimer(standAfter)
+func (m *Member) campaign(shards []sharding.ShardID) {
+	wait := time.NewTimer(campaignAfter)
 	defer wait.Stop()
 	select {
 	case <-wait.C:
@@ -131,8 +131,8 @@ func (m *Member) removeForgotten(view *meta.View, have map[sharding.ShardID]shar
 	return len(remove), nil
 }
 
-// reached reports whether a group's members equal its placement.
-func reached(p meta.Placement, st *raftgroup.Status) bool {
+// matchesPlacement reports whether a group's members equal its placement.
+func matchesPlacement(p meta.Placement, st *raftgroup.Status) bool {
 	if len(st.Outgoing) > 0 || len(st.Voters)+len(st.Learners) != len(p.Replicas) {
 		return false
 	}
@@ -152,7 +152,7 @@ func (m *Member) converge(view *meta.View, st *raftgroup.Status) (settled bool) 
 	if !placed {
 		return true
 	}
-	if reached(p, st) {
+	if matchesPlacement(p, st) {
 		return true
 	}
 	change, needed := coordinator.Converge(p, m.confOf(view, st))
@@ -182,7 +182,7 @@ func (m *Member) confOf(view *meta.View, st *raftgroup.Status) coordinator.Conf 
 		Match: st.Match, Commit: st.Commit, Next: view.NextReplica(), Unreachable: slices.Clone(st.Inactive),
 	}
 	for _, id := range slices.Concat(st.Voters, st.Learners) {
-		if node, known := view.ReplicaNode(st.Shard, id); !known || !m.opts.Heard(node) {
+		if node, known := view.ReplicaNode(st.Shard, id); !known || !m.opts.IsAlive(node) {
 			conf.Unreachable = append(conf.Unreachable, id)
 		}
 	}

@@ -37,7 +37,7 @@ func (a *allowing) Renew(context.Context, sharding.NodeID) error {
 // A node that was permitted to set its data aside may end before it has done
 // so. Its next start asks again and is permitted. A node that has done so waits
 // before the next time.
-func TestWhoWasAllowedToPutItsDataAsideAsksAgain(t *testing.T) {
+func TestInterruptedRenewalIsRepeated(t *testing.T) {
 	n1 := new(allowing)
 	_, at := answering(t, "n1", n1)
 	self, here := answering(t, "n2", peer.NoControl{})

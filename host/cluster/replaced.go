@@ -32,7 +32,7 @@ func AwaitReplaced(ctx context.Context, entry func() Entry, known func() []strin
 			return ctx.Err()
 		}
 		e, at := entry(), ""
-		if e.Peers.ToldReplaced() {
+		if e.Peers.TakeReplaced() {
 			at = e.ReplacedAt(ctx, known())
 		}
 		if at == "" {
@@ -52,14 +52,14 @@ func AwaitReplaced(ctx context.Context, entry func() Entry, known func() []strin
 // a seed is in this cluster.
 func (e Entry) ReplacedAt(ctx context.Context, known []string) string {
 	e.Seeds = known
-	h := Hearsay{Probe: e.Peers.Probe, Cluster: e.Peers.Cluster}
+	h := GossipVerifier{Probe: e.Peers.Probe, Cluster: e.Peers.Cluster}
 	for _, a := range e.probe(ctx) {
 		if a.GetClusterId() != e.Peers.Cluster() || a.GetLeader() != a.GetNodeId() {
 			continue
 		}
 		for _, m := range a.GetMembers() {
 			if m.GetNodeId() == string(e.Self.Node) && m.GetIncarnation() > e.Self.Incarnation &&
-				!e.own(peersAt(m)) && h.runs(ctx, peersAt(m), e.Self.Node, m.GetIncarnation()) {
+				!e.isOwn(peersAt(m)) && h.runs(ctx, peersAt(m), e.Self.Node, m.GetIncarnation()) {
 				return m.GetAddress()
 			}
 		}

@@ -56,7 +56,7 @@ func answering(t *testing.T, id sharding.NodeID, control peer.Control) (*peer.Pe
 
 // A node regards itself as replaced only if both the leader of the metadata
 // shard and the process with the later start say so.
-func TestReplacedByTheWordOfTwo(t *testing.T) {
+func TestReplacementNeedsTwoConfirmations(t *testing.T) {
 	teller, other := &says{}, &says{}
 	self, here := answering(t, "n4", &says{})
 	_, leads := answering(t, "n1", teller)

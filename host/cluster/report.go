@@ -52,7 +52,7 @@ func (m *Member) observe(view *meta.View, statuses []raftgroup.Status) observed 
 	o.Draining, o.Full = m.draining.Load() || !m.opts.Able(), m.opts.Full()
 	o.Pace, o.skew = coarse(m.opts.Pace()), m.opts.Skew().Round(skewStep)
 	for _, member := range view.Members() {
-		if m.opts.Heard(member.Node) {
+		if m.opts.IsAlive(member.Node) {
 			o.Reachable = append(o.Reachable, member.Node)
 		}
 	}
@@ -87,7 +87,7 @@ type sent struct {
 // report sends reports to the coordinator until ctx ends: at once when kicked,
 // and otherwise every reportPeriod.
 func (m *Member) report(ctx context.Context) {
-	if !m.admitted(ctx) {
+	if !m.awaitAdmission(ctx) {
 		return
 	}
 	every, rest := time.NewTicker(reportPeriod), time.NewTimer(0)
@@ -102,7 +102,7 @@ func (m *Member) report(ctx context.Context) {
 			return
 		}
 		select {
-		case <-m.told:
+		case <-m.reportNow:
 		case <-every.C:
 		case <-ctx.Done():
 			return
@@ -131,7 +131,7 @@ func (m *Member) reportOnce(ctx context.Context) {
 	}
 	last, asked := m.sent, time.Now().UnixNano()
 	m.sent.to = "" // until this report is answered
-	same := last.to == leader && last.clusterView != 0 && o.like(last.observed)
+	same := last.to == leader && last.clusterView != 0 && o.equals(last.observed)
 	var r *peerv1.ReportResponse
 	if leader == m.opts.Node {
 		r, err = m.coord.take(o, same, last.clusterView, true)
@@ -140,23 +140,23 @@ func (m *Member) reportOnce(ctx context.Context) {
 	}
 	if err != nil {
 		m.opts.Logger.Debug("report not taken", "leader", leader, "error", err)
-		if excluded(err) {
-			m.missed()
+		if isExcluded(err) {
+			m.noteOutside()
 		}
 		return
 	}
 	m.sent = sent{o, leader, last.clusterView}
 	if r.GetWhole() {
 		m.sent.to = ""
-		wake(m.told)
+		wake(m.reportNow)
 		return
 	}
-	m.obey(r)
+	m.applyReport(r)
 	m.answered.Store(asked)
 }
 
-// like reports whether two reports of a start are equal except for Seq.
-func (o *observed) like(b observed) bool {
+// equals reports whether two reports of a start are equal except for Seq.
+func (o *observed) equals(b observed) bool {
 	return o.View == b.View && o.Replicas == b.Replicas && o.Draining == b.Draining && o.Full == b.Full && o.Pace == b.Pace && o.skew == b.skew && slices.Equal(o.Reachable, b.Reachable) && maps.Equal(o.sizes, b.sizes) &&
 		slices.EqualFunc(o.Shards, b.Shards, func(a, b coordinator.ShardReport) bool {
 			return a.Shard == b.Shard && a.Replica == b.Replica && a.Term == b.Term && a.Leader == b.Leader &&
@@ -165,11 +165,11 @@ func (o *observed) like(b observed) bool {
 		})
 }
 
-// obey executes the coordinator's requests and stores its view of the cluster.
-func (m *Member) obey(r *peerv1.ReportResponse) {
-	m.handOver(r.GetTransfers())
+// applyReport executes the coordinator's requests and stores its view of the cluster.
+func (m *Member) applyReport(r *peerv1.ReportResponse) {
+	m.transferLeaders(r.GetTransfers())
 	if r.GetOutside() {
-		m.missed()
+		m.noteOutside()
 	}
 	if number := r.GetPicture(); number != 0 && number == m.sent.clusterView {
 		return
@@ -177,20 +177,20 @@ func (m *Member) obey(r *peerv1.ReportResponse) {
 	m.sent.clusterView = r.GetPicture()
 	p := m.ClusterView().with(r)
 	m.clusterView.Store(p)
-	m.opts.Told(p)
+	m.opts.OnClusterView(p)
 }
 
-// missed records that the coordinator does not list this node in the metadata
+// noteOutside records that the coordinator does not list this node in the metadata
 // shard's group. The member then finds out what happened.
-func (m *Member) missed() {
+func (m *Member) noteOutside() {
 	if !m.left.Load() {
 		m.outside.Store(true)
 		wake(m.kick)
 	}
 }
 
-// handOver transfers the requested leaderships that this node holds.
-func (m *Member) handOver(transfers []*peerv1.Transfer) {
+// transferLeaders transfers the requested leaderships that this node holds.
+func (m *Member) transferLeaders(transfers []*peerv1.Transfer) {
 	view := m.opts.Metadata.View()
 	for _, t := range transfers {
 		shard := sharding.ShardID(t.GetShardId())

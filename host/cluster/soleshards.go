@@ -28,10 +28,10 @@ type SoleShards struct {
 	Logger   *slog.Logger
 }
 
-// Withheld returns the shards that the metadata must accept. It drops
+// UnacceptedShards returns the shards that the metadata must accept. It drops
 // recoveries that were interrupted before the replica was alone, because they
 // changed nothing.
-func Withheld(identity *datadir.Record, rec *recovery.Recovered) ([]sharding.ShardID, error) {
+func UnacceptedShards(identity *datadir.Record, rec *recovery.Recovered) ([]sharding.ShardID, error) {
 	alone := func(s datadir.SoleReplica) bool {
 		return slices.ContainsFunc(rec.Groups, func(g recovery.Replica) bool {
 			return g.Shard == s.Shard && g.Replica == s.Replica && len(g.Learners) == 0 && slices.Equal(g.Voters, []sharding.ReplicaID{s.Replica})

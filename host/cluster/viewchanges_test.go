@@ -15,12 +15,12 @@ import (
 
 // Nodes report at random, and others receive the changes now and then. Each of
 // them must have the same view as one that receives it whole.
-func TestChangesMakeTheView(t *testing.T) {
+func TestViewChangesConverge(t *testing.T) {
 	const nodes, shards, seeds = 4, 12, 50
 	moved := 0
 	for seed := range uint64(seeds) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		l := &leading{m: &Member{opts: Options{Heard: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
+		l := &leading{m: &Member{opts: Options{IsAlive: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
 		terms := map[sharding.ShardID]sharding.Term{}
 		leads := map[sharding.ShardID]int{}
 		told := make([]*ClusterView, nodes)
@@ -110,9 +110,9 @@ func sameShard(a, b ShardState) bool {
 }
 
 // The coordinator's penalties reach the other nodes unchanged.
-func TestTroublesAreTold(t *testing.T) {
+func TestTroubleReachesOtherNodes(t *testing.T) {
 	until := time.UnixMilli(1_234_567)
-	l := &leading{m: &Member{opts: Options{Heard: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
+	l := &leading{m: &Member{opts: Options{IsAlive: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
 	for i := range 3 {
 		l.latest[name(i)] = arrival{observed{Report: coordinator.Report{Node: name(i)}}, time.Now()}
 	}
@@ -129,8 +129,8 @@ func TestTroublesAreTold(t *testing.T) {
 	}
 }
 
-func TestFullDisksAreTold(t *testing.T) {
-	l := &leading{m: &Member{opts: Options{Heard: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
+func TestFullDiskReachesOtherNodes(t *testing.T) {
+	l := &leading{m: &Member{opts: Options{IsAlive: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
 	for i, full := range []bool{true, false} {
 		o := reportFromWire(reportToWire(observed{Report: coordinator.Report{Node: name(i), Full: full, Reachable: []sharding.NodeID{"a", "b"}}}, false, 0))
 		if !slices.Equal(o.Reachable, []sharding.NodeID{"a", "b"}) {
@@ -149,7 +149,7 @@ func TestFullDisksAreTold(t *testing.T) {
 // Every node receives the pending orders, and keeps them when an answer
 // contains only other changes.
 func TestPendingOrdersReachNodes(t *testing.T) {
-	l := &leading{m: &Member{opts: Options{Heard: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
+	l := &leading{m: &Member{opts: Options{IsAlive: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
 	l.latest["a"] = arrival{observed{Report: coordinator.Report{Node: "a"}}, time.Now()}
 	view, known := &ClusterView{}, uint64(0)
 	answer := func() {

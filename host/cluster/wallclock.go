@@ -33,10 +33,10 @@ const (
 type ClockWatchOptions struct {
 	// Timings returns the measured clocks of the peers, with percentiles of
 	// round trips if asked for.
-	Timings           func(percentiles bool) []peer.Timing
-	SilentAfter, Tick time.Duration
-	Changed           func() // called when the clock is found wrong, or right again
-	Logger            *slog.Logger
+	Timings            func(percentiles bool) []peer.Timing
+	SuspectAfter, Tick time.Duration
+	Changed            func() // called when the clock is found wrong, or right again
+	Logger             *slog.Logger
 }
 
 // ClockWatch compares this node's wall clock with the other nodes' clocks. It
@@ -64,8 +64,8 @@ func (c *ClockWatch) Median() (ahead time.Duration, known bool) {
 // Skew returns how far this clock is ahead of the median of the others'.
 func (c *ClockWatch) Skew() time.Duration { return time.Duration(c.skew.Load()) }
 
-// Off reports whether this clock is wrong.
-func (c *ClockWatch) Off() bool { return c.off.Load() }
+// IsOff reports whether this clock is wrong.
+func (c *ClockWatch) IsOff() bool { return c.off.Load() }
 
 // Trip returns the 99th percentile of round trips to the node with the longest
 // ones.
@@ -169,10 +169,10 @@ func (c *ClockWatch) lookAtTrips(timings []peer.Timing) {
 		}
 	}
 	c.trip.Store(int64(longest.Trip))
-	slow := min(c.opts.SilentAfter, c.opts.Tick) < trips*longest.Trip
+	slow := min(c.opts.SuspectAfter, c.opts.Tick) < trips*longest.Trip
 	if slow && !c.slow {
 		c.opts.Logger.Warn("suspect-after and tick should be at least five round trips: nodes that live may be taken for silent",
-			"node_id", longest.Node, "round_trip_p99", longest.Trip, "silent_after", c.opts.SilentAfter, "tick", c.opts.Tick)
+			"node_id", longest.Node, "round_trip_p99", longest.Trip, "silent_after", c.opts.SuspectAfter, "tick", c.opts.Tick)
 	}
 	c.slow = slow
 }

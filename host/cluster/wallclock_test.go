@@ -11,7 +11,7 @@ import (
 
 // A clock is off if most of the measured clocks, including this one, say so.
 // Imprecise measurements do not count.
-func TestSkew(t *testing.T) {
+func TestSkewNeedsMajorityOfClocks(t *testing.T) {
 	const ms = time.Millisecond
 	for name, c := range map[string]struct {
 		others []time.Duration // how far they are ahead of this clock
@@ -51,7 +51,7 @@ func TestSkew(t *testing.T) {
 
 // A corrected clock is compared several times before it counts as right.
 // Meanwhile the reason must not say that it is off by 0s.
-func TestUnreadyNamesTheSkewThatCounted(t *testing.T) {
+func TestUnreadyReportsDecisiveSkew(t *testing.T) {
 	c := NewClockWatch(ClockWatchOptions{Changed: func() {}, Logger: slog.New(slog.DiscardHandler)})
 	others := func(ahead time.Duration) []peer.Timing {
 		m := peer.Timing{Trips: 1, Skew: ahead, Within: time.Millisecond}
@@ -60,17 +60,17 @@ func TestUnreadyNamesTheSkewThatCounted(t *testing.T) {
 	for range clockLooks {
 		c.look(others(-2 * time.Second))
 	}
-	if text := c.Unready().Error(); !c.Off() || !strings.Contains(text, "is 2s ahead of") {
-		t.Errorf("off %v: %s", c.Off(), text)
+	if text := c.Unready().Error(); !c.IsOff() || !strings.Contains(text, "is 2s ahead of") {
+		t.Errorf("off %v: %s", c.IsOff(), text)
 	}
 	c.look(others(0))
-	if text := c.Unready().Error(); !c.Off() || !strings.Contains(text, "was 2s ahead of") {
-		t.Errorf("corrected, off %v: %s", c.Off(), text)
+	if text := c.Unready().Error(); !c.IsOff() || !strings.Contains(text, "was 2s ahead of") {
+		t.Errorf("corrected, off %v: %s", c.IsOff(), text)
 	}
 	for range clockLooks {
 		c.look(others(3 * time.Second))
 	}
-	if text := c.Unready().Error(); !c.Off() || !strings.Contains(text, "is 3s behind") {
-		t.Errorf("off %v: %s", c.Off(), text)
+	if text := c.Unready().Error(); !c.IsOff() || !strings.Contains(text, "is 3s behind") {
+		t.Errorf("off %v: %s", c.IsOff(), text)
 	}
 }

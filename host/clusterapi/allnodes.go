@@ -43,11 +43,11 @@ func (s *allNodes) Whole(ctx context.Context) bool {
 // are required.
 type streamCall[M any] struct {
 	*allNodes
-	// GoesOn means that the call continues until the caller or the server ends
+	// Continues means that the call continues until the caller or the server ends
 	// it. Otherwise it ends when all nodes have ended, and a remote node may
 	// take NodeTime.
-	GoesOn   bool
-	NodeTime time.Duration
+	Continues bool
+	NodeTime  time.Duration
 	// Here sends the data of this node. It returns when it is done or send
 	// returns false.
 	Here func(ctx context.Context, send func(*M) bool)
@@ -134,7 +134,7 @@ func (r *running[M]) others(ctx context.Context) {
 				known[node] = r.ask(ctx, node)
 			}
 		}
-		if !r.GoesOn || !pause(ctx, memberPause) {
+		if !r.Continues || !pause(ctx, memberPause) {
 			return
 		}
 	}
@@ -175,7 +175,7 @@ func (r *running[M]) node(ctx context.Context, node sharding.NodeID) {
 	missing := false
 	for {
 		err := r.once(ctx, node, func() { missing = false })
-		if ctx.Err() != nil || err == nil && !r.GoesOn {
+		if ctx.Err() != nil || err == nil && !r.Continues {
 			return
 		}
 		if !missing {
@@ -184,7 +184,7 @@ func (r *running[M]) node(ctx context.Context, node sharding.NodeID) {
 				return
 			}
 		}
-		if !r.GoesOn || !pause(ctx, nodePause) {
+		if !r.Continues || !pause(ctx, nodePause) {
 			return
 		}
 	}
@@ -192,7 +192,7 @@ func (r *running[M]) node(ctx context.Context, node sharding.NodeID) {
 
 // once asks a different node once. It calls heard for each answer.
 func (r *running[M]) once(ctx context.Context, node sharding.NodeID, heard func()) error {
-	if !r.GoesOn {
+	if !r.Continues {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, r.NodeTime)
 		defer cancel()

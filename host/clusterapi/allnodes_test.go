@@ -31,9 +31,9 @@ func (fleet) Client(sharding.NodeID) (*http.Client, string, error) {
 	return http.DefaultClient, "http://127.0.0.1:1", nil
 }
 
-// TestNodesThatLeaveAreNotAskedOn: nodes that have left are reported after their
+// TestNodesThatLeaveAreReported: nodes that have left are reported after their
 // last message, and asked again when they are back.
-func TestNodesThatLeaveAreNotAskedOn(t *testing.T) {
+func TestNodesThatLeaveAreReported(t *testing.T) {
 	var members atomic.Pointer[[]sharding.NodeID]
 	of := func(all ...sharding.NodeID) { members.Store(&all) }
 	of("n1", "n2", "n3")
@@ -47,7 +47,7 @@ func TestNodesThatLeaveAreNotAskedOn(t *testing.T) {
 			}
 			return nil, errors.New("it is not known who there is")
 		}},
-		GoesOn: true,
+		Continues: true,
 		There: func(ctx context.Context, _ clusterv1connect.ClusterServiceClient) (*connect.ServerStreamForClient[string], error) {
 			asking.Store(ctx, true)
 			defer asking.Delete(ctx)
@@ -58,7 +58,7 @@ func TestNodesThatLeaveAreNotAskedOn(t *testing.T) {
 	}}
 	r.all.Go(func() { r.others(ctx) })
 	defer func() { cancel(); r.all.Wait() }()
-	told := func(want ...string) {
+	reported := func(want ...string) {
 		t.Helper()
 		for left := len(want); left > 0; left-- {
 			select {
@@ -71,15 +71,15 @@ func TestNodesThatLeaveAreNotAskedOn(t *testing.T) {
 			}
 		}
 	}
-	told("n2 is missing", "n3 is missing")
+	reported("n2 is missing", "n3 is missing")
 	of() // an empty list of members is not taken to mean that all have left
 	time.Sleep(memberPause + memberPause/2)
 	of("n1", "n2")
-	told("n3 has left")
+	reported("n3 has left")
 	of("n1", "n2", "n3")
-	told("n3 is missing")
+	reported("n3 is missing")
 	of("n1")
-	told("n2 has left", "n3 has left")
+	reported("n2 has left", "n3 has left")
 	asking.Range(func(ctx, _ any) bool {
 		t.Error("a node that has left is asked")
 		return false

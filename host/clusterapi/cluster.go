@@ -26,14 +26,14 @@ type View interface {
 
 // Overview describes the cluster and its members.
 type Overview struct {
-	Members     []Member        // ordered by id
-	Coordinator sharding.NodeID // empty if none is known
-	Quorum      bool            // the metadata shard has a quorum
-	ShardCount  uint32
-	ClusterID   string
-	Level       sharding.ClusterVersion
-	Policy      Policy
-	ShardKeys   []ShardKey // ordered by type
+	Members        []Member        // ordered by id
+	Coordinator    sharding.NodeID // empty if none is known
+	Quorum         bool            // the metadata shard has a quorum
+	ShardCount     uint32
+	ClusterID      string
+	ClusterVersion sharding.ClusterVersion
+	Policy         Policy
+	ShardKeys      []ShardKey // ordered by type
 	// PendingOrders are operations that were accepted but are not carried out
 	// yet.
 	PendingOrders []*clusterv1.PendingOrder

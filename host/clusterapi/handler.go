@@ -99,18 +99,18 @@ type settingHandler interface {
 // are required. If a different field is nil, the calls that need it are
 // unimplemented.
 type Options struct {
-	View     View
-	Admin    Admin
-	Levels   Levels
-	Founder  Initializer
-	Policies Policies
-	Settings Settings
-	Roles    roles.Store
-	Owners   TypeOwners          // required with Settings and Roles
-	Lines    *modules.GuestLines // the log lines of the node's guests
-	Known    func(ctx context.Context, entityType string) error
-	Counters Counters
-	Guests   profiling.Sampler
+	View         View
+	Admin        Admin
+	Levels       Levels
+	Bootstrapper Initializer
+	Policies     Policies
+	Settings     Settings
+	Roles        roles.Store
+	Owners       TypeOwners          // required with Settings and Roles
+	Lines        *modules.GuestLines // the log lines of the node's guests
+	CheckType    func(ctx context.Context, entityType string) error
+	Counters     Counters
+	Guests       profiling.Sampler
 
 	Self    sharding.NodeID
 	Proxy   *leaderproxy.Proxy
@@ -122,8 +122,8 @@ type Options struct {
 
 // Counters has the counters of a node.
 type Counters interface {
-	// Counted returns the current values of the node's counters.
-	Counted() *Sample
+	// Sample returns the current values of the node's counters.
+	Sample() *Sample
 }
 
 // NewHandler makes the ClusterService of a node.
@@ -136,14 +136,14 @@ func NewHandler(o Options) clusterv1connect.ClusterServiceHandler {
 	members := Nodes{o.View}.Members
 	all := allNodes{Self: string(o.Self), Members: members, Proxy: o.Proxy, Streams: o.Streams, Log: o.Log}
 	if o.Lines != nil {
-		h.logHandler = &logTail{allNodes: all, Lines: o.Lines, Known: o.Known}
+		h.logHandler = &logTail{allNodes: all, Lines: o.Lines, CheckType: o.CheckType}
 	}
 	if o.Counters != nil {
-		h.statsHandler = &statsWatch{allNodes: all, Take: o.Counters.Counted}
+		h.statsHandler = &statsWatch{allNodes: all, Take: o.Counters.Sample}
 	}
 	h.profileHandler = &profiling.Service{Self: string(o.Self), Members: members, Unknown: ErrUnknownNode, Proxy: o.Proxy, Streams: o.Streams, Log: o.Log}
 	if o.Guests != nil {
-		h.guestProfileHandler = &profiling.Guests{Self: string(o.Self), Sampler: o.Guests, Known: o.Known, Members: members, Proxy: o.Proxy, Streams: o.Streams, Log: o.Log}
+		h.guestProfileHandler = &profiling.Guests{Self: string(o.Self), Sampler: o.Guests, Known: o.CheckType, Members: members, Proxy: o.Proxy, Streams: o.Streams, Log: o.Log}
 	}
 	if o.Admin != nil {
 		h.adminHandler = &adminService{admin: o.Admin, cluster: o.View, log: o.Log}
@@ -151,8 +151,8 @@ func NewHandler(o Options) clusterv1connect.ClusterServiceHandler {
 	if o.Levels != nil {
 		h.levelHandler = &levelService{levels: o.Levels, log: o.Log}
 	}
-	if o.Founder != nil {
-		h.initHandler = &initService{founder: o.Founder, log: o.Log}
+	if o.Bootstrapper != nil {
+		h.initHandler = &initService{bootstrapper: o.Bootstrapper, log: o.Log}
 	}
 	if o.Policies != nil {
 		h.policyHandler = &policyService{policies: o.Policies, log: o.Log}
@@ -191,7 +191,7 @@ func (s *clusterService) GetCluster(ctx context.Context, _ *connect.Request[clus
 		NodeId:        s.nodeID,
 		ShardCount:    o.ShardCount,
 		ShardKeys:     s.shardKeys(ctx, o),
-		Level:         uint32(o.Level),
+		Level:         uint32(o.ClusterVersion),
 		ClusterId:     o.ClusterID,
 		Policy:        policyMessage(o.Policy),
 		PendingOrders: o.PendingOrders,

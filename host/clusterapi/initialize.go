@@ -17,30 +17,30 @@ type Initializer interface {
 	// returns its progress. It does not block. The request stays in force until
 	// the node stops. It fails with a *status.RefusedError if the node may not
 	// bootstrap a cluster.
-	Initialize() (Founding, error)
+	Initialize() (BootstrapProgress, error)
 }
 
-// Founding is the progress of a node's bootstrap.
-type Founding struct {
-	Cluster string   // empty if it belongs to none
-	Founded bool     // the node bootstrapped the cluster since it started
-	Silent  []string // seeds that did not answer the last time
-	Waits   string   // what the node waits for
+// BootstrapProgress is the progress of a node's bootstrap.
+type BootstrapProgress struct {
+	Cluster      string   // empty if it belongs to none
+	Bootstrapped bool     // the node bootstrapped the cluster since it started
+	Unanswered   []string // seeds that did not answer the last time
+	Waits        string   // what the node waits for
 }
 
 // initService implements Initialize.
 type initService struct {
-	founder Initializer
-	log     *slog.Logger
+	bootstrapper Initializer
+	log          *slog.Logger
 }
 
 // Initialize makes the node bootstrap its cluster.
 func (s *initService) Initialize(ctx context.Context, _ *connect.Request[clusterv1.InitializeRequest]) (*connect.Response[clusterv1.InitializeResponse], error) {
 	looks := 0
-	var now Founding
+	var now BootstrapProgress
 	err := await(ctx, func() (_ string, err error) {
 		looks++
-		if now, err = s.founder.Initialize(); err != nil || now.Cluster != "" {
+		if now, err = s.bootstrapper.Initialize(); err != nil || now.Cluster != "" {
 			return "", err
 		}
 		return fmt.Sprintf("there is no cluster yet, and the order stands until the node stops; a majority of the node and its seeds has to answer, and none may belong to a cluster: %s", nameOr(now.Waits, "it asks its seeds")), nil
@@ -49,8 +49,8 @@ func (s *initService) Initialize(ctx context.Context, _ *connect.Request[cluster
 		return nil, status.Public(s.log, err)
 	}
 	out := &clusterv1.InitializeResponse{ClusterId: now.Cluster}
-	if looks > 1 && now.Founded {
-		out.Founded, out.SilentSeeds = true, now.Silent
+	if looks > 1 && now.Bootstrapped {
+		out.Founded, out.SilentSeeds = true, now.Unanswered
 	}
 	return connect.NewResponse(out), nil
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestLeadersSince: a client that applies the changes since its version has the
+// TestLeadersSinceVersion: a client that applies the changes since its version has the
 // current leaders.
-func TestLeadersSince(t *testing.T) {
+func TestLeadersSinceVersion(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	b, now := newLeaderVersions(), time.Unix(100, 0)
 	leaders := make([]sharding.NodeID, 9)

@@ -18,7 +18,7 @@ type Levels interface {
 	// a *status.RefusedError and raises nothing if a member does not support the
 	// version, does not answer, or cannot be reached at an address that the
 	// version requires; the report is returned with the error.
-	RaiseLevel(ctx context.Context, level sharding.ClusterVersion, dryRun bool) (LevelReport, error)
+	RaiseLevel(ctx context.Context, version sharding.ClusterVersion, dryRun bool) (LevelReport, error)
 }
 
 // LevelReport has the cluster version and the versions that its members support.

@@ -24,10 +24,10 @@ func (s localAdmin) MoveShard(ctx context.Context, shard sharding.ShardID, to sh
 	if uint32(shard) > s.ShardCount {
 		return ErrUnknownShard
 	}
-	if err := s.known(ctx, to); err != nil {
+	if err := s.checkMember(ctx, to); err != nil {
 		return err
 	}
-	_, err := s.give(ctx, coordinator.Operation{Kind: coordinator.OperationMove, Shard: shard, Node: to},
+	_, err := s.submit(ctx, coordinator.Operation{Kind: coordinator.OperationMove, Shard: shard, Node: to},
 		func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
 			_, err := c.MoveShard(ctx, connect.NewRequest(&clusterv1.MoveShardRequest{ShardId: uint32(shard), ToNode: string(to)}))
 			return err
@@ -43,7 +43,7 @@ func (s localAdmin) Drain(ctx context.Context, node sharding.NodeID) error {
 	if err != nil || leaderproxy.FromPeer(ctx) {
 		return err
 	}
-	return s.Member.AwaitTold(ctx) // the caller next checks on this node whether the operation is pending
+	return s.Member.AwaitClusterView(ctx) // the caller next checks on this node whether the operation is pending
 }
 
 func (s localAdmin) Resume(ctx context.Context, node sharding.NodeID) error {
@@ -54,7 +54,7 @@ func (s localAdmin) Resume(ctx context.Context, node sharding.NodeID) error {
 }
 
 func (s localAdmin) Leave(ctx context.Context, node sharding.NodeID) error {
-	if err := s.known(ctx, node); errors.Is(err, ErrUnknownNode) && s.Metadata.View().HasLeft(node) {
+	if err := s.checkMember(ctx, node); errors.Is(err, ErrUnknownNode) && s.Metadata.View().HasLeft(node) {
 		return nil // the operation is done
 	}
 	return s.aboutNode(ctx, coordinator.OperationLeave, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
@@ -72,15 +72,15 @@ func (s localAdmin) Down(ctx context.Context, node sharding.NodeID) error {
 
 // aboutNode submits an operation that concerns one member.
 func (s localAdmin) aboutNode(ctx context.Context, kind coordinator.OperationKind, node sharding.NodeID, elsewhere func(context.Context, clusterv1connect.ClusterServiceClient) error) error {
-	if err := s.known(ctx, node); err != nil {
+	if err := s.checkMember(ctx, node); err != nil {
 		return err
 	}
-	_, err := s.give(ctx, coordinator.Operation{Kind: kind, Node: node}, elsewhere)
+	_, err := s.submit(ctx, coordinator.Operation{Kind: kind, Node: node}, elsewhere)
 	return err
 }
 
 func (s localAdmin) Rebalance(ctx context.Context) (moves uint32, err error) {
-	remaining, err := s.give(ctx, coordinator.Operation{Kind: coordinator.OperationRebalance},
+	remaining, err := s.submit(ctx, coordinator.Operation{Kind: coordinator.OperationRebalance},
 		func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
 			res, err := c.Rebalance(ctx, connect.NewRequest(&clusterv1.RebalanceRequest{}))
 			if err == nil {
@@ -91,7 +91,7 @@ func (s localAdmin) Rebalance(ctx context.Context) (moves uint32, err error) {
 	return moves + uint32(remaining), err
 }
 
-func (s localAdmin) known(ctx context.Context, node sharding.NodeID) error {
+func (s localAdmin) checkMember(ctx context.Context, node sharding.NodeID) error {
 	if _, ok := s.Metadata.View().Member(node); ok {
 		return nil
 	}
@@ -104,8 +104,8 @@ func (s localAdmin) known(ctx context.Context, node sharding.NodeID) error {
 	return nil
 }
 
-// give submits an operation on this node, or calls the coordinator's node.
-func (s localAdmin) give(ctx context.Context, o coordinator.Operation, elsewhere func(context.Context, clusterv1connect.ClusterServiceClient) error) (remaining int, err error) {
+// submit submits an operation on this node, or calls the coordinator's node.
+func (s localAdmin) submit(ctx context.Context, o coordinator.Operation, elsewhere func(context.Context, clusterv1connect.ClusterServiceClient) error) (remaining int, err error) {
 	remaining, err = s.Member.Operate(ctx, o)
 	var away *sharding.NotLeaderError
 	switch {

@@ -21,7 +21,7 @@ import (
 type localView struct{ *Parts }
 
 func (s localView) Overview(context.Context) (Overview, error) {
-	o := Overview{ShardCount: s.ShardCount, ClusterID: s.ClusterID, Level: s.Metadata.Level(), Quorum: s.Parts.Leaders.Quorum(sharding.MetaShard)}
+	o := Overview{ShardCount: s.ShardCount, ClusterID: s.ClusterID, ClusterVersion: s.Metadata.ClusterVersion(), Quorum: s.Parts.Leaders.Quorum(sharding.MetaShard)}
 	policy, stored := cluster.PolicyOf(s.Metadata.View(), s.Policy)
 	o.Policy = shownPolicy(policy, stored)
 	if leader, known := s.Metadata.Leader(); known {
@@ -52,10 +52,10 @@ func (s localView) Overview(context.Context) (Overview, error) {
 	for _, p := range s.Member.ClusterView().Pending {
 		o.PendingOrders = append(o.PendingOrders, &clusterv1.PendingOrder{Kind: string(p.Kind), NodeId: string(p.Node), ShardId: uint32(p.Shard), Remaining: uint32(p.Remaining), Reason: p.Reason})
 	}
-	for _, m := range s.listed(view) {
+	for _, m := range s.listMembers(view) {
 		member := Member{
 			ID: m.Node, Address: m.Address, PeersAt: m.PeerEndpoint(), Status: string(m.Status), Roles: m.Roles, Version: m.Version, Zone: m.Zone, Draining: m.Draining, Skew: s.Member.ClusterView().Nodes[m.Node].Skew, Speaks: m.Speaks,
-			Reachable: m.Node == s.Self || m.Status == statusWeaklyUp || s.Peers.Heard(m.Node), Leaders: leaders[m.Node], Replicas: replicas[m.Node],
+			Reachable: m.Node == s.Self || m.Status == statusWeaklyUp || s.Peers.IsAlive(m.Node), Leaders: leaders[m.Node], Replicas: replicas[m.Node],
 		}
 		if said, heard := s.Peers.Speaks(m.Node); heard {
 			member.Speaks = said
@@ -97,11 +97,11 @@ func troubleOf(n cluster.NodeState) *clusterv1.Trouble {
 // know the node.
 const statusWeaklyUp meta.MemberStatus = "weakly_up"
 
-// listed returns the nodes to show, by id: the members, except this node if it
+// listMembers returns the nodes to show, by id: the members, except this node if it
 // has left but cannot read that in its metadata, and the applicants.
-func (s localView) listed(view *meta.View) []meta.Member {
+func (s localView) listMembers(view *meta.View) []meta.Member {
 	out := slices.Clone(view.Members())
-	if s.Member.Left() {
+	if s.Member.HasLeft() {
 		out = slices.DeleteFunc(out, func(m meta.Member) bool { return m.Node == s.Self })
 	}
 	for _, m := range s.Control.Applicants(view) {
@@ -118,7 +118,7 @@ func (s localView) Shards(ctx context.Context) ([]Shard, error) {
 
 // shards describes all shards. A shard with a replica here is described from
 // the replica, and any other shard from the result of told.
-func (s localView) shards(told func() map[sharding.ShardID]cluster.ShardState) ([]Shard, error) {
+func (s localView) shards(reported func() map[sharding.ShardID]cluster.ShardState) ([]Shard, error) {
 	view := s.Metadata.View()
 	statuses, err := s.Raft.Statuses()
 	if err != nil {
@@ -145,7 +145,7 @@ func (s localView) shards(told func() map[sharding.ShardID]cluster.ShardState) (
 	}
 	var elsewhere map[sharding.ShardID]cluster.ShardState
 	if len(here) <= int(s.ShardCount) {
-		elsewhere = told()
+		elsewhere = reported()
 	}
 	stopped := s.stoppedReplicas(statuses)
 	out := make([]Shard, 0, s.ShardCount+1)
@@ -217,7 +217,7 @@ func (s localView) stoppedReplicas(statuses []raftgroup.Status) map[sharding.Sha
 		switch st := &statuses[i]; {
 		case st.Stopped != sharding.NotStopped:
 			add(st.Shard, s.Self, st.Stopped)
-		case s.Judge.Refuses(st.Shard) != nil:
+		case s.Consistency.Refuses(st.Shard) != nil:
 			add(st.Shard, s.Self, sharding.Disputed)
 		}
 	}

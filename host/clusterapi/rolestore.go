@@ -92,8 +92,8 @@ func (s roleStore) do(ctx context.Context, command []byte) (uint64, error) {
 	if err := s.Metadata.CatchUp(ctx); err != nil {
 		return 0, err
 	}
-	if level := s.Metadata.Level(); level < sharding.VersionRoles {
-		return 0, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, roles and tokens are of level %d: hostd cluster upgrade finalize", level, sharding.VersionRoles)}
+	if version := s.Metadata.ClusterVersion(); version < sharding.VersionRoles {
+		return 0, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, roles and tokens are of level %d: hostd cluster upgrade finalize", version, sharding.VersionRoles)}
 	}
 	res, err := s.Metadata.Do(ctx, command)
 	switch {

@@ -26,9 +26,9 @@ func counted(at time.Time, h *telemetry.Histogram, commands uint64) *Sample {
 	}
 }
 
-// TestRatesAreThoseOfThePeriod: rates and latencies do not include anything
+// TestRatesCoverOnlyThePeriod: rates and latencies do not include anything
 // before the period.
-func TestRatesAreThoseOfThePeriod(t *testing.T) {
+func TestRatesCoverOnlyThePeriod(t *testing.T) {
 	h := telemetry.NewHistogram(telemetry.NewHistogramBounds(telemetry.LatencyBuckets()))
 	for range 1_000 {
 		h.Observe(time.Second)
@@ -82,7 +82,7 @@ func TestRatesAreThoseOfThePeriod(t *testing.T) {
 }
 
 // TestStageSeriesAreBounded: the types with the most commands are reported.
-func TestTypesAreBounded(t *testing.T) {
+func TestReportedTypesAreBounded(t *testing.T) {
 	from, to := &Sample{At: time.Unix(1, 0)}, &Sample{At: time.Unix(2, 0), Types: map[string]TypeCounts{}}
 	for i := range 250 {
 		to.Types[fmt.Sprintf("t%03d", i)] = TypeCounts{Commands: uint64(i)}
@@ -93,9 +93,9 @@ func TestTypesAreBounded(t *testing.T) {
 	}
 }
 
-// TestManyCallersTakeFewSamples: concurrent callers share one sample, and later
+// TestConcurrentCallersShareASample: concurrent callers share one sample, and later
 // ones get a new one.
-func TestManyCallersTakeFewSamples(t *testing.T) {
+func TestConcurrentCallersShareASample(t *testing.T) {
 	taken, at := 0, time.Now()
 	s := &statsWatch{Take: func() *Sample { taken++; return &Sample{At: at} }}
 	at = time.Now().Add(time.Hour) // even on a slow machine

@@ -24,8 +24,8 @@ const logNodeTime = 10 * time.Second
 type logTail struct {
 	allNodes
 	Lines *modules.GuestLines // the lines of this node
-	// Known returns an error if the type does not exist.
-	Known func(ctx context.Context, entityType string) error
+	// CheckType returns an error if the type does not exist.
+	CheckType func(ctx context.Context, entityType string) error
 }
 
 // TailLogs sends the log lines of a type that nodes have and, on request, new
@@ -40,7 +40,7 @@ func (s *logTail) TailLogs(ctx context.Context, r *connect.Request[clusterv1.Tai
 }
 
 func (s *logTail) tail(ctx context.Context, r *clusterv1.TailLogsRequest, out *connect.ServerStream[clusterv1.TailLogsResponse]) error {
-	if err := s.Known(ctx, r.GetEntityType()); s.Whole(ctx) && err != nil {
+	if err := s.CheckType(ctx, r.GetEntityType()); s.Whole(ctx) && err != nil {
 		return err
 	}
 	open, err := s.Streams.Enter(ctx)
@@ -54,7 +54,7 @@ func (s *logTail) tail(ctx context.Context, r *clusterv1.TailLogsRequest, out *c
 	}
 	defer own.Close()
 	call := streamCall[clusterv1.TailLogsResponse]{
-		allNodes: &s.allNodes, GoesOn: r.GetFollow(), NodeTime: logNodeTime,
+		allNodes: &s.allNodes, Continues: r.GetFollow(), NodeTime: logNodeTime,
 		Here: func(ctx context.Context, send func(*clusterv1.TailLogsResponse) bool) { s.local(ctx, r, own, send) },
 		There: func(ctx context.Context, c clusterv1connect.ClusterServiceClient) (*connect.ServerStreamForClient[clusterv1.TailLogsResponse], error) {
 			return c.TailLogs(ctx, connect.NewRequest(r))

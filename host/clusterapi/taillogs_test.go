@@ -96,7 +96,7 @@ func start(t *testing.T, count int) *nodes {
 				Streams: admission.NewStreams(100, 100, time.Minute, admission.NewConnections(100, 100)), Log: slog.New(slog.DiscardHandler),
 			},
 			Lines: &modules.GuestLines{},
-			Known: func(_ context.Context, entityType string) error {
+			CheckType: func(_ context.Context, entityType string) error {
 				if entityType != "teller" {
 					return request.ErrUnknownType
 				}
@@ -175,10 +175,10 @@ func (w *told) line(line string) {
 	w.until(line, func() bool { return w.lines[line] })
 }
 
-// TestLinesOfAllNodes: whichever node is asked, a call that does not follow
+// TestTailLogsReadsAllNodes: whichever node is asked, a call that does not follow
 // sends the lines of the type, or of the entity, from all nodes, reports nodes
 // that do not answer, and ends.
-func TestLinesOfAllNodes(t *testing.T) {
+func TestTailLogsReadsAllNodes(t *testing.T) {
 	f := start(t, 3)
 	for _, n := range f.all {
 		n.say("teller", "a", "of a")
@@ -218,9 +218,9 @@ func TestLinesOfAllNodes(t *testing.T) {
 	}
 }
 
-// TestLinesAreFollowed: new lines of any node are sent. A node that stops is
+// TestTailLogsFollowsNewLines: new lines of any node are sent. A node that stops is
 // reported once, and its lines are sent again when it is back.
-func TestLinesAreFollowed(t *testing.T) {
+func TestTailLogsFollowsNewLines(t *testing.T) {
 	f := start(t, 3)
 	f.all[2].say("teller", "a", "before")
 	w := f.tail(0, &clusterv1.TailLogsRequest{Follow: true})

@@ -19,9 +19,9 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// askLevelTime limits how long one member may take to report the versions that
+// askVersionTime limits how long one member may take to report the versions that
 // it supports.
-const askLevelTime = 3 * time.Second
+const askVersionTime = 3 * time.Second
 
 // versions raises the cluster version:
 //
@@ -40,16 +40,16 @@ const askLevelTime = 3 * time.Second
 type versions struct{ *Parts }
 
 // RaiseLevel implements Levels.
-func (s versions) RaiseLevel(ctx context.Context, level sharding.ClusterVersion, dryRun bool) (LevelReport, error) {
+func (s versions) RaiseLevel(ctx context.Context, version sharding.ClusterVersion, dryRun bool) (LevelReport, error) {
 	if err := s.Metadata.CatchUp(ctx); err != nil {
 		return LevelReport{}, err
 	}
-	report := LevelReport{Level: s.Metadata.Level(), Wanted: cmp.Or(level, sharding.MaxVersion)}
+	report := LevelReport{Level: s.Metadata.ClusterVersion(), Wanted: cmp.Or(version, sharding.MaxVersion)}
 	before := s.ask(ctx, report.Wanted, 0)
 	if report.Level < sharding.VersionPeerAddress && report.Wanted >= sharding.VersionPeerAddress {
 		s.findUnreached(ctx, before)
 	}
-	report.Nodes = said(before)
+	report.Nodes = nodeVersions(before)
 	if dryRun || report.Wanted == report.Level {
 		return report, nil
 	}
@@ -61,7 +61,7 @@ func (s versions) RaiseLevel(ctx context.Context, level sharding.ClusterVersion,
 	}
 	now := s.ask(ctx, report.Wanted, report.Wanted)
 	changedSince(before, now)
-	report.Nodes = said(now)
+	report.Nodes = nodeVersions(now)
 	if err := obstacle(report.Nodes); err != nil {
 		return report, err
 	}
@@ -89,14 +89,14 @@ func obstacle(nodes []NodeLevels) error {
 	return nil
 }
 
-// asked is what a member has answered.
-type asked struct {
+// memberAnswer is what a member has answered.
+type memberAnswer struct {
 	NodeLevels
 	speaker meta.Speaker
 	peersAt string // the address of its peer listener; empty if it has not reported one
 }
 
-func said(members []asked) []NodeLevels {
+func nodeVersions(members []memberAnswer) []NodeLevels {
 	out := make([]NodeLevels, len(members))
 	for i, a := range members {
 		out[i] = a.NodeLevels
@@ -106,9 +106,9 @@ func said(members []asked) []NodeLevels {
 
 // changedSince finds members that differ from the members asked before, by
 // incarnation and address, because it is not known which nodes reach them.
-func changedSince(before, now []asked) {
+func changedSince(before, now []memberAnswer) {
 	for i, a := range now {
-		if a.Obstacle == "" && !slices.ContainsFunc(before, func(b asked) bool {
+		if a.Obstacle == "" && !slices.ContainsFunc(before, func(b memberAnswer) bool {
 			return b.Node == a.Node && b.speaker.Incarnation == a.speaker.Incarnation && b.peersAt == a.peersAt
 		}) {
 			now[i].Obstacle = fmt.Sprintf("node %s was started while the members were asked: raise the level again", a.Node)
@@ -118,11 +118,11 @@ func changedSince(before, now []asked) {
 
 // ask asks all members which versions they support and, if prepare is not 0,
 // makes them stamp their directories with that version.
-func (s versions) ask(ctx context.Context, wanted, prepare sharding.ClusterVersion) []asked {
-	ctx, cancel := context.WithTimeout(ctx, askLevelTime)
+func (s versions) ask(ctx context.Context, wanted, prepare sharding.ClusterVersion) []memberAnswer {
+	ctx, cancel := context.WithTimeout(ctx, askVersionTime)
 	defer cancel()
 	members := s.Metadata.View().Members()
-	out := make([]asked, len(members))
+	out := make([]memberAnswer, len(members))
 	var asking sync.WaitGroup
 	for i, m := range members {
 		asking.Go(func() { out[i] = s.askOne(ctx, m, wanted, prepare) })
@@ -131,17 +131,17 @@ func (s versions) ask(ctx context.Context, wanted, prepare sharding.ClusterVersi
 	return out
 }
 
-func (s versions) askOne(ctx context.Context, m meta.Member, wanted, prepare sharding.ClusterVersion) asked {
-	out := asked{NodeLevels: NodeLevels{Node: m.Node, Version: m.Version}, speaker: meta.Speaker{Node: m.Node}}
+func (s versions) askOne(ctx context.Context, m meta.Member, wanted, prepare sharding.ClusterVersion) memberAnswer {
+	out := memberAnswer{NodeLevels: NodeLevels{Node: m.Node, Version: m.Version}, speaker: meta.Speaker{Node: m.Node}}
 	if m.Node == s.Self {
 		self := s.Describe()
 		out.Version, out.Speaks = telemetry.Version(), sharding.SupportedVersions
 		out.speaker.Incarnation, out.peersAt = self.Incarnation, self.PeerAddress
-		if err := s.SaveLevel(prepare); err != nil {
+		if err := s.SaveClusterVersion(prepare); err != nil {
 			out.Obstacle = fmt.Sprintf("node %s cannot write its data directory: %v", m.Node, err)
 		}
 	} else {
-		said, err := s.Peers.PrepareLevel(ctx, m.Node, prepare)
+		said, err := s.Peers.PrepareClusterVersion(ctx, m.Node, prepare)
 		switch {
 		case errors.Is(err, peer.ErrFormat):
 			out.Speaks = sharding.VersionRange{}.WithDefault()
@@ -166,8 +166,8 @@ const maxNamed = 8
 // findUnreached makes each member that supports the version check whether it
 // reaches the peer listeners of the others. For each member that is not reached,
 // it records by which nodes and why.
-func (s versions) findUnreached(ctx context.Context, members []asked) {
-	ctx, cancel := context.WithTimeout(ctx, cluster.ReachTime+askLevelTime)
+func (s versions) findUnreached(ctx context.Context, members []memberAnswer) {
+	ctx, cancel := context.WithTimeout(ctx, cluster.ReachTime+askVersionTime)
 	defer cancel()
 	var starts []*peerv1.StartAddress
 	for i, a := range members {

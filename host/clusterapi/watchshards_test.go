@@ -40,10 +40,10 @@ func (s *shelf) service() *shardWatch {
 	}
 }
 
-// TestWatchersAreToldWhatChanged: all shards are sent first, then only changed
+// TestWatchShardsSendsChanges: all shards are sent first, then only changed
 // ones: a new leader immediately, other changes within a second, and sizes every
 // ten seconds.
-func TestWatchersAreToldWhatChanged(t *testing.T) {
+func TestWatchShardsSendsChanges(t *testing.T) {
 	s := &shelf{}
 	for i := range uint32(4) {
 		s.shards = append(s.shards, &clusterv1.Shard{ShardId: i, Leader: "n1", Term: 1, Voters: []string{"n1", "n2"}})
@@ -97,10 +97,10 @@ func TestWatchersAreToldWhatChanged(t *testing.T) {
 	}
 }
 
-// TestFirstMessagesArePages: all shards of the largest cluster exceed the size
+// TestWatchShardsSplitsFirstMessage: all shards of the largest cluster exceed the size
 // of a message. Each message ends as a page does, all but the first are marked
 // as changes, and together they have every shard once.
-func TestFirstMessagesArePages(t *testing.T) {
+func TestWatchShardsSplitsFirstMessage(t *testing.T) {
 	name := func(i int) string { return fmt.Sprintf("%064d", i) }
 	whole := &clusterv1.WatchShardsResponse{NodeId: "n1"}
 	for i := range uint32(4096) {

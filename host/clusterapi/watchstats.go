@@ -47,7 +47,7 @@ func (s *statsWatch) WatchStats(ctx context.Context, r *connect.Request[clusterv
 		interval = time.Duration(millis) * time.Millisecond
 	}
 	call := streamCall[clusterv1.WatchStatsResponse]{
-		allNodes: &s.allNodes, GoesOn: !r.Msg.GetOnce(), NodeTime: interval + statsNodeTime,
+		allNodes: &s.allNodes, Continues: !r.Msg.GetOnce(), NodeTime: interval + statsNodeTime,
 		Here: func(ctx context.Context, send func(*clusterv1.WatchStatsResponse) bool) {
 			s.measure(ctx, interval, r.Msg.GetOnce(), send)
 		},

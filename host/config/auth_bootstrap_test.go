@@ -7,10 +7,10 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// TestTheFirstAdminIsASourceOfCallers: auth-bootstrap-file alone is a
+// TestAuthBootstrapFileIsACredentialSource: auth-bootstrap-file alone is a
 // sufficient source of credentials. A configuration without any source is valid
 // too, because the cluster may hold tokens.
-func TestTheFirstAdminIsASourceOfCallers(t *testing.T) {
+func TestAuthBootstrapFileIsACredentialSource(t *testing.T) {
 	for _, tt := range []struct {
 		auth config.Auth
 		file string

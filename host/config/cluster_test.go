@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-func TestSeedsComeAsASequenceOrWithCommas(t *testing.T) {
+func TestSeedsAreListOrCommaSeparated(t *testing.T) {
 	want := []string{"a.example:7070", "srv+_hostd._tcp.example"}
 	for _, src := range []config.Sources{
 		{File: file(t, "seeds: [a.example:7070, 'srv+_hostd._tcp.example']\n")},
@@ -230,9 +230,9 @@ func TestHosts(t *testing.T) {
 	}
 }
 
-// TestShardsArePlacedOnWhatWasExpected: a cluster with bootstrap-expect places
+// TestBootstrapExpectSetsMinMembers: a cluster with bootstrap-expect places
 // shards only on that many nodes, unless min-members is set.
-func TestShardsArePlacedOnWhatWasExpected(t *testing.T) {
+func TestBootstrapExpectSetsMinMembers(t *testing.T) {
 	for _, tt := range []struct{ members, expect, replication, want int }{
 		{0, 0, 3, 1}, {0, 1, 3, 1}, {0, 2, 3, 2}, {0, 3, 3, 3}, {0, 9, 3, 3}, {0, 9, 5, 5}, {0, 3, 1, 1},
 		{1, 3, 3, 1}, {2, 3, 3, 2}, {5, 3, 3, 5}, {4, 0, 3, 4},

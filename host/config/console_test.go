@@ -6,9 +6,9 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// TestConsoleIsForThoseWhoMay: with auto, a node serves the console if every
+// TestConsoleAutoNeedsAuthentication: with auto, a node serves the console if every
 // caller is on this machine or has to authenticate.
-func TestConsoleIsForThoseWhoMay(t *testing.T) {
+func TestConsoleAutoNeedsAuthentication(t *testing.T) {
 	for _, tt := range []struct {
 		console config.Console
 		listen  string

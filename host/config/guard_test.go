@@ -8,11 +8,11 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// TestEachListenerNeedsAGuard: a listener that other machines can reach needs
+// TestExposedListenerNeedsProtection: a listener that other machines can reach needs
 // TLS and authentication, or the flag for that listener. In the previous
 // release, one flag covered both listeners. Its configurations remain valid,
 // with a warning that names the new flag.
-func TestEachListenerNeedsAGuard(t *testing.T) {
+func TestExposedListenerNeedsProtection(t *testing.T) {
 	const (
 		plain, nobody, nodes, named = "without TLS", "do not have to authenticate", "nodes may connect to each other", "insecure-peers"
 	)

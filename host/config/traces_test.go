@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// TestTracesGoWhereTheyAreSent: spans are sent only if an endpoint is set, and
+// TestTracesNeedEndpoint: spans are sent only if an endpoint is set, and
 // an invalid key is named in the error.
-func TestTracesGoWhereTheyAreSent(t *testing.T) {
+func TestTracesNeedEndpoint(t *testing.T) {
 	for _, tt := range []struct {
 		flags map[string]string
 		url   string

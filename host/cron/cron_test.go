@@ -53,9 +53,9 @@ func modelNext(s *Schedule, after, end time.Time) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// TestNextAgreesWithModel compares Next with the model for random expressions,
+// TestNextMatchesModel compares Next with the model for random expressions,
 // around changes of the offset of time zones and around ends of months.
-func TestNextAgreesWithModel(t *testing.T) {
+func TestNextMatchesModel(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(7, 7))
 	around := map[string][]string{
 		"Europe/Berlin":       {"2026-03-29T01:00:00Z", "2026-10-25T01:00:00Z"},

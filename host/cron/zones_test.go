@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// TestZonesAreNotOfTheMachine checks that zones that exist only on the machine,
+// TestMachineZonesAreNotUsed checks that zones that exist only on the machine,
 // in its files, in ZONEINFO or in TZ, are not found.
-func TestZonesAreNotOfTheMachine(t *testing.T) {
+func TestMachineZonesAreNotUsed(t *testing.T) {
 	f, err := zoneFiles()["Europe/Berlin"].Open()
 	if err != nil {
 		t.Fatal(err)

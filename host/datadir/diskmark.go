@@ -149,7 +149,7 @@ func identify(dir string) (identities, error) {
 		path := filepath.Join(dir, name)
 		info, err := os.Stat(path)
 		if err != nil {
-			if err := gone(path, err); err != nil {
+			if err := goneError(path, err); err != nil {
 				return nil, err
 			}
 			continue
@@ -165,7 +165,7 @@ func (f identities) check() error {
 	for path, kept := range f {
 		switch info, err := os.Stat(path); {
 		case err != nil:
-			if err := gone(path, err); err != nil {
+			if err := goneError(path, err); err != nil {
 				return err
 			}
 		case !os.SameFile(info, kept):
@@ -175,8 +175,8 @@ func (f identities) check() error {
 	return nil
 }
 
-// gone returns ErrGone if err means that the path does not exist.
-func gone(path string, err error) error {
+// goneError returns ErrGone if err means that the path does not exist.
+func goneError(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("%w: %s is not there", ErrGone, path)
 	}

@@ -9,7 +9,7 @@ import (
 // The limit is 5 % of the disk. It is bounded below, so that the store can
 // complete what it has begun, and above, so that it does not waste much of a
 // large disk.
-func TestDiskMark(t *testing.T) {
+func TestDiskReserveIsBounded(t *testing.T) {
 	cfg := config.Default()
 	for total, want := range map[uint64]uint64{
 		1 << 30:   512 << 20,

@@ -13,7 +13,7 @@ import (
 
 // A node that writes nothing notices when its directory is removed, moved or
 // replaced.
-func TestDirectoryThatIsGoneIsNoticed(t *testing.T) {
+func TestRemovedDirectoryIsDetected(t *testing.T) {
 	if runtime.GOOS == "windows" {
 		t.Skip("open files cannot be removed")
 	}

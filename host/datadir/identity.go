@@ -95,7 +95,7 @@ const maxAhead = 1 << 12
 // Open reads the directory's identity, or creates one in an empty directory,
 // and writes a new incarnation. The caller must hold the lock.
 func Open(dir string, node sharding.NodeID, now time.Time) (Identity, error) {
-	if moving, err := Interrupted(dir); err != nil || moving != "" {
+	if moving, err := InterruptedMove(dir); err != nil || moving != "" {
 		return Identity{}, errors.Join(err, ErrRejoining)
 	}
 	id, err := ReadIdentity(dir)

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-func TestDirectoriesOfOtherLevels(t *testing.T) {
+func TestDirectoriesOfOtherClusterVersions(t *testing.T) {
 	for _, tt := range []struct {
 		format string
 		says   string // empty: it opens

@@ -35,9 +35,9 @@ var (
 	ErrRebuilding = errors.New("the rebuild of the metadata was interrupted on this node: repeat hostd recover --rebuild-metadata with the same files")
 )
 
-// Interrupted returns the name of the directory into which data is being moved,
+// InterruptedMove returns the name of the directory into which data is being moved,
 // or "" if there is none.
-func Interrupted(dir string) (string, error) {
+func InterruptedMove(dir string) (string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return "", err

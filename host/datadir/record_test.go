@@ -9,7 +9,7 @@ import (
 
 // A level that could not be written must not be remembered, because other nodes
 // would rely on it.
-func TestLevelOfADirectoryIsDurable(t *testing.T) {
+func TestClusterVersionOfDirectoryIsDurable(t *testing.T) {
 	id := Identity{Format: sharding.Version1, Node: "n1"}
 	r := NewRecord(filepath.Join(t.TempDir(), "gone"), id)
 	for range 2 {

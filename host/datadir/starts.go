@@ -62,8 +62,8 @@ func OpenStarts(dir string) (*Starts, error) {
 	return s, nil
 }
 
-// Judge implements cluster.Starts.
-func (s *Starts) Judge(start staledisk.Start, member uint64) (latest uint64, err error) {
+// RecordStart implements cluster.Starts.
+func (s *Starts) RecordStart(start staledisk.Start, member uint64) (latest uint64, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	latest, record := s.known.Evaluate(start, member)

@@ -14,7 +14,7 @@ import (
 // core makes the dispatcher's decisions. It has no goroutine and no clock.
 type core struct {
 	opts   Options
-	pump   outside
+	inputs outside
 	now    time.Time
 	shards map[sharding.ShardID]*shard
 	order  []*shard // the same shards in a fixed order, so that equal inputs lead to equal decisions
@@ -22,7 +22,7 @@ type core struct {
 	flight int
 	// probing is how many of the flights are probes.
 	probing int
-	asking  *asked
+	asking  *typeLookup
 	unknown map[string]time.Time // types that do not exist, and when the question was asked
 	batch   []*request.Request
 	logAt   time.Time // no channel that waits is logged before this time
@@ -35,15 +35,15 @@ type counts struct{ delivered, retries, faulted, givenUp, waiting atomic.Uint64 
 // outside delivers the core's inputs.
 type outside interface {
 	put(news)
-	confirm(*asked)
+	confirm(*typeLookup)
 }
 
-func newCore(opts Options, pump outside) core {
-	return core{opts: opts, pump: pump, shards: make(map[sharding.ShardID]*shard), unknown: make(map[string]time.Time), counts: &counts{}}
+func newCore(opts Options, in outside) core {
+	return core{opts: opts, inputs: in, shards: make(map[sharding.ShardID]*shard), unknown: make(map[string]time.Time), counts: &counts{}}
 }
 
-// asked is a question whether an entity type exists, and the answer.
-type asked struct {
+// typeLookup is a question whether an entity type exists, and the answer.
+type typeLookup struct {
 	name    string
 	at      time.Time
 	unknown bool
@@ -72,11 +72,11 @@ func (c *core) lead(led []Lead) {
 func (c *core) take(n *news) {
 	switch {
 	case n.flight != nil:
-		c.landed(n.flight)
+		c.finishFlight(n.flight)
 	case n.acks != nil:
-		c.acknowledged(n.acks)
+		c.finishAcks(n.acks)
 	case n.asked != nil:
-		c.answered(n.asked)
+		c.finishLookup(n.asked)
 	default:
 		if s := c.shards[n.shard]; s != nil {
 			s.unread, s.again = true, true
@@ -121,7 +121,7 @@ func (c *core) wakeAt() (at time.Time) {
 			at = sooner(at, s.waiting.lapAt)
 		}
 		if c.mayProbe(s) {
-			at = sooner(at, s.waiting.parked[0].until)
+			at = sooner(at, s.waiting.deferred[0].until)
 		}
 	}
 	return at
@@ -137,7 +137,7 @@ func sooner(a, b time.Time) time.Time {
 
 // acks is one proposal that acknowledges or gives up messages of a shard.
 type acks struct {
-	pump    outside
+	inputs  outside
 	shard   *shard
 	of      *ackList
 	list    []request.Arrived
@@ -145,7 +145,7 @@ type acks struct {
 }
 
 // Complete implements request.Completer.
-func (a *acks) Complete(*request.Request) { a.pump.put(news{acks: a}) }
+func (a *acks) Complete(*request.Request) { a.inputs.put(news{acks: a}) }
 
 // maxAcks is the maximum number of messages in one proposal.
 const maxAcks = 1024
@@ -159,7 +159,7 @@ func (c *core) acknowledge(s *shard, list *ackList) {
 		return
 	}
 	n := min(len(list.waiting), maxAcks)
-	a := &acks{pump: c.pump, shard: s, of: list, list: list.waiting[:n:n]}
+	a := &acks{inputs: c.inputs, shard: s, of: list, list: list.waiting[:n:n]}
 	list.busy, list.waiting = true, list.waiting[n:]
 	d := &request.Delivery{Arrived: a.list}
 	if list == &s.gaveUp {
@@ -169,7 +169,7 @@ func (c *core) acknowledge(s *shard, list *ackList) {
 	c.opts.Shards.Propose(s.id, &a.request)
 }
 
-func (c *core) acknowledged(a *acks) {
+func (c *core) finishAcks(a *acks) {
 	s, list := a.shard, a.of
 	if c.shards[s.id] != s {
 		return

@@ -23,14 +23,14 @@ func NewCore(opts Options) *Core {
 	return c
 }
 
-// Sent notifies the core that a shard has new messages.
-func (c *Core) Sent(shard sharding.ShardID) { c.put(news{shard: shard}) }
+// NotifySent notifies the core that a shard has new messages.
+func (c *Core) NotifySent(shard sharding.ShardID) { c.put(news{shard: shard}) }
 
 // Step sets the time, processes everything that has happened since the last
 // step, and delivers and acknowledges messages.
 func (c *Core) Step(now time.Time) {
 	c.core.now = now
-	c.core.lead(c.core.opts.Shards.Led())
+	c.core.lead(c.core.opts.Shards.Leads())
 	got := c.news
 	c.news = nil
 	for i := range got {
@@ -56,7 +56,7 @@ func (c *Core) Stats() Stats { return c.core.counts.stats() }
 
 func (c *Core) put(n news) { c.news = append(c.news, n) }
 
-func (c *Core) confirm(a *asked) {
-	a.unknown = c.core.opts.Types.Unknown(a.name)
+func (c *Core) confirm(a *typeLookup) {
+	a.unknown = c.core.opts.Types.IsUnknown(a.name)
 	c.put(news{asked: a})
 }

@@ -23,26 +23,26 @@ import (
 // channel then waits: it remembers only the id of its first message, and that
 // message alone is read and retried until it arrives.
 type flow struct {
-	pair  pair
-	items []*item
-	after journal.ItemID // all messages of the channel up to it are held or done
-	last  journal.ItemID // the newest message of the channel that was read, or a later id
+	channel channel
+	items   []*item
+	after   journal.ItemID // all messages of the channel up to it are held or done
+	last    journal.ItemID // the newest message of the channel that was read, or a later id
 
-	queued  bool // in shard.ready
-	lags    bool // in shard.lagging
-	stalls  bool // in shard.stalled
-	parked  bool // in waiting.parked
-	reading bool // catchUp is reading messages for it
-	flying  int
-	broken  bool      // a message has failed, or none may fly
-	suspect bool      // none has arrived since one failed, so one flies at a time
-	long    bool      // counted in waiting.long
-	unsure  bool      // the outbox may have earlier messages of the channel
-	lost    bool      // the destination expects an earlier message, which a lap must find
-	since   time.Time // first failure since a message arrived; zero for none
-	until   time.Time
-	wait    time.Duration
-	gap     journal.PairCount
+	queued   bool // in shard.ready
+	lags     bool // in shard.lagging
+	stalls   bool // in shard.stalled
+	deferred bool // in waiting.deferred
+	reading  bool // catchUp is reading messages for it
+	flying   int
+	broken   bool      // a message has failed, or none may fly
+	suspect  bool      // none has arrived since one failed, so one flies at a time
+	long     bool      // counted in waiting.long
+	unsure   bool      // the outbox may have earlier messages of the channel
+	lost     bool      // the destination expects an earlier message, which a lap must find
+	since    time.Time // first failure since a message arrived; zero for none
+	until    time.Time
+	wait     time.Duration
+	gap      journal.PairCount
 
 	// These describe the first message, once it has flown or the channel
 	// waited.
@@ -77,7 +77,7 @@ func (f *flow) window(c *core, s *shard) int {
 	if f.suspect {
 		return 1
 	}
-	return min(c.opts.PairWindow, max(1, (c.opts.ShardHeld/2-s.inMemory.messages)/4))
+	return min(c.opts.ChannelWindow, max(1, (c.opts.ShardHeld/2-s.inMemory.messages)/4))
 }
 
 // takes reports whether there is room for another message.
@@ -85,12 +85,12 @@ func (f *flow) takes(c *core, s *shard) bool { return !f.broken && len(f.items) 
 
 // wants reports whether messages that were left behind should be read now.
 func (f *flow) wants(c *core, s *shard) bool {
-	return f.leftBehind() && f.takes(c, s) && 2*len(f.items) <= c.opts.PairWindow
+	return f.leftBehind() && f.takes(c, s) && 2*len(f.items) <= c.opts.ChannelWindow
 }
 
 // flight is one message on its way to its destination and back.
 type flight struct {
-	pump    outside
+	inputs  outside
 	shard   *shard
 	flow    *flow
 	item    *item
@@ -99,7 +99,7 @@ type flight struct {
 }
 
 // Complete implements request.Completer.
-func (f *flight) Complete(*request.Request) { f.pump.put(news{flight: f}) }
+func (f *flight) Complete(*request.Request) { f.inputs.put(news{flight: f}) }
 
 // offer advances the flows that are stalled or ready.
 func (c *core) offer(s *shard) {
@@ -108,7 +108,7 @@ func (c *core) offer(s *shard) {
 		s.stalled[0] = nil
 		s.stalled = s.stalled[1:]
 		f.stalls = false
-		if s.flows[f.pair] == f {
+		if s.flows[f.channel] == f {
 			c.advance(s, f)
 		}
 	}
@@ -117,7 +117,7 @@ func (c *core) offer(s *shard) {
 		s.ready[0] = nil
 		s.ready = s.ready[1:]
 		f.queued = false
-		if s.flows[f.pair] == f {
+		if s.flows[f.channel] == f {
 			c.advance(s, f)
 		}
 	}
@@ -129,21 +129,21 @@ func (c *core) advance(s *shard, f *flow) {
 	for len(f.items) > 0 && f.items[0].arrived {
 		c.drop(s, f)
 	}
-	if !c.opts.Types.Served(f.pair.to.Type) {
+	if !c.opts.Types.IsServed(f.channel.to.Type) {
 		f.broken = true
 	}
 	switch {
-	case f.parked || f.broken && f.flying > 0:
+	case f.deferred || f.broken && f.flying > 0:
 		return
 	case f.broken:
 		f.broken = false
-		for len(f.items) > 0 && c.mayGiveUp(s, f, f.items[0].message.ID) && !c.opts.Types.Served(f.pair.to.Type) {
+		for len(f.items) > 0 && c.mayGiveUp(s, f, f.items[0].message.ID) && !c.opts.Types.IsServed(f.channel.to.Type) {
 			m := &f.items[0].message
 			c.giveUp(s, f, m.ID, m.Number)
 			c.drop(s, f)
 		}
 		if len(f.items) > 0 {
-			c.park(s, f)
+			c.deferChannel(s, f)
 			return
 		}
 	}
@@ -194,7 +194,7 @@ func (c *core) fly(s *shard, f *flow, it *item) {
 		f.noteFirst(m)
 		d.Refuse = f.refuse
 	}
-	fl := &flight{pump: c.pump, shard: s, flow: f, item: it, probe: it.load == &s.waiting.probes}
+	fl := &flight{inputs: c.inputs, shard: s, flow: f, item: it, probe: it.load == &s.waiting.probes}
 	fl.request = request.Request{
 		Kind: request.Deliver, Entity: m.Destination, Name: m.Command, Payload: m.Payload,
 		ID: request.SendCommand(m.Source, m.Number), ServerID: true, ExpectedSequence: request.NoExpectation,
@@ -212,8 +212,8 @@ func (c *core) fly(s *shard, f *flow, it *item) {
 	c.batch = append(c.batch, &fl.request)
 }
 
-// landed processes the outcome of a flight.
-func (c *core) landed(fl *flight) {
+// finishFlight processes the outcome of a flight.
+func (c *core) finishFlight(fl *flight) {
 	c.flight--
 	if fl.probe {
 		c.probing--
@@ -226,7 +226,7 @@ func (c *core) landed(fl *flight) {
 	fl.item.flying = false
 	s.look(f)
 	if err := fl.request.Result.Err; err != nil {
-		c.failed(s, f, fl.item, err)
+		c.handleFailure(s, f, fl.item, err)
 		return
 	}
 	fl.item.arrived = true
@@ -237,8 +237,8 @@ func (c *core) landed(fl *flight) {
 	s.arrived.waiting = append(s.arrived.waiting, request.Arrived{ID: fl.item.message.ID, Source: fl.item.message.Source})
 }
 
-// failed decides when a message is sent again.
-func (c *core) failed(s *shard, f *flow, it *item, err error) {
+// handleFailure decides when a message is sent again.
+func (c *core) handleFailure(s *shard, f *flow, it *item, err error) {
 	c.counts.retries.Add(1)
 	first := it == f.items[0]
 	f.broken, f.since = true, sooner(f.since, c.now)
@@ -250,11 +250,11 @@ func (c *core) failed(s *shard, f *flow, it *item, err error) {
 	switch {
 	case errors.As(err, &gap):
 		if first {
-			c.mend(s, f, it, gap)
+			c.repairGap(s, f, it, gap)
 		}
 	case errors.As(err, &fault):
 		if first {
-			c.faulted(s, f, it)
+			c.countFault(s, f, it)
 		}
 	case errors.Is(err, sharding.ErrInvalidName):
 		if first { // no entity can have this name
@@ -265,11 +265,11 @@ func (c *core) failed(s *shard, f *flow, it *item, err error) {
 	}
 }
 
-// mend handles a destination that expects a message before the first one that
+// repairGap handles a destination that expects a message before the first one that
 // the flow has. Either earlier messages were given up, so the channel's count
 // has changed, or the outbox has earlier ones.
-func (c *core) mend(s *shard, f *flow, it *item, gap *request.GapError) {
-	count, err := c.opts.Outboxes.PairCount(s.id, f.pair.from, f.pair.to)
+func (c *core) repairGap(s *shard, f *flow, it *item, gap *request.GapError) {
+	count, err := c.opts.Outboxes.PairCount(s.id, f.channel.from, f.channel.to)
 	if n := it.message.Number; err == nil && count.AfterOf(n) != f.gap.AfterOf(n) {
 		f.gap = count
 		return
@@ -278,20 +278,20 @@ func (c *core) mend(s *shard, f *flow, it *item, gap *request.GapError) {
 	// forgotten. A lap finds the first one.
 	if f.lost = f.unsure || f.waitsLong(c); f.lost && !f.unsure && !s.waiting.forgot {
 		c.opts.Logger.Error("the destination of a send wants another before it that is not in the outbox", "shard_id", s.id,
-			"entity_type", f.pair.from.Type, "destination_type", f.pair.to.Type, "number", it.message.Number, "wanted", gap.Wanted)
+			"entity_type", f.channel.from.Type, "destination_type", f.channel.to.Type, "number", it.message.Number, "wanted", gap.Wanted)
 	}
 	c.retryLater(f)
 }
 
-// faulted counts the guest faults of a message's destination. After
+// countFault counts the guest faults of a message's destination. After
 // Options.Attempts faults, the message is rejected on behalf of the
 // destination.
-func (c *core) faulted(s *shard, f *flow, it *item) {
+func (c *core) countFault(s *shard, f *flow, it *item) {
 	f.unsure = false // the guest was called, so it was this message's turn
 	if f.faults++; f.faults >= c.opts.Attempts {
 		c.counts.faulted.Add(1)
 		c.opts.Logger.Warn("the destination of a send fails again and again; the send is refused", "shard_id", s.id,
-			"destination_type", f.pair.to.Type, "command", it.message.Command, "attempts", f.faults)
+			"destination_type", f.channel.to.Type, "command", it.message.Command, "attempts", f.faults)
 		f.refuse = &request.RejectedError{Code: request.CodeInternal, Message: "the entity failed at each attempt to carry out the send"}
 		f.until = time.Time{}
 		return

@@ -16,8 +16,8 @@ import (
 )
 
 var (
-	modelSeeds = flag.Uint64("model.seeds", 60, "number of seeds of the pump's model test")
-	modelSeed  = flag.Uint64("model.seed", 1, "first seed of the pump's model test")
+	modelSeeds = flag.Uint64("model.seeds", 60, "number of seeds of the dispatcher's model test")
+	modelSeed  = flag.Uint64("model.seed", 1, "first seed of the dispatcher's model test")
 )
 
 var errStop = errors.New("stop")
@@ -34,15 +34,15 @@ type world struct {
 	leads    bool
 	index    uint64
 	outbox   []journal.Message
-	pairs    map[pair]*journal.PairCount
-	received map[pair]uint64
-	took     map[pair][]uint64 // numbers that destinations accepted, in order
-	refused  map[pair][]uint64 // numbers that were rejected, in order
-	gaveUp   map[pair][]uint64
+	pairs    map[channel]*journal.PairCount
+	received map[channel]uint64
+	took     map[channel][]uint64 // numbers that destinations accepted, in order
+	refused  map[channel][]uint64 // numbers that were rejected, in order
+	gaveUp   map[channel][]uint64
 	exists   bool // the type "late" exists
 	out      []*request.Request
 	proposed []*request.Request
-	asks     []*asked
+	asks     []*typeLookup
 	calm     bool
 	problems []string
 	made     int
@@ -54,7 +54,7 @@ func (w *world) problem(format string, args ...any) {
 
 const worldShard = sharding.ShardID(3)
 
-func (w *world) Led() []Lead {
+func (w *world) Leads() []Lead {
 	if w.leads {
 		return []Lead{{worldShard, w.term}}
 	}
@@ -63,12 +63,12 @@ func (w *world) Led() []Lead {
 func (w *world) Changed() <-chan struct{}                       { return nil }
 func (w *world) Propose(_ sharding.ShardID, r *request.Request) { w.proposed = append(w.proposed, r) }
 func (w *world) Submit(reqs []*request.Request)                 { w.out = append(w.out, reqs...) }
-func (w *world) Served(name string) bool                        { return name != "late" || w.exists }
-func (w *world) Unknown(name string) bool                       { return !w.Served(name) }
+func (w *world) IsServed(name string) bool                      { return name != "late" || w.exists }
+func (w *world) IsUnknown(name string) bool                     { return !w.IsServed(name) }
 func (w *world) put(n news)                                     { w.core.take(&n) }
-func (w *world) confirm(a *asked)                               { w.asks = append(w.asks, a) }
+func (w *world) confirm(a *typeLookup)                          { w.asks = append(w.asks, a) }
 func (w *world) PairCount(_ sharding.ShardID, a, b sharding.EntityID) (journal.PairCount, error) {
-	if c := w.pairs[pair{a, b}]; c != nil {
+	if c := w.pairs[channel{a, b}]; c != nil {
 		return *c, nil
 	}
 	return journal.PairCount{}, nil
@@ -110,7 +110,7 @@ func (w *world) addMessages() {
 		n = 40
 	}
 	for i := range n {
-		k := pair{sharding.EntityID{Type: "t", ID: fmt.Sprint(w.rnd.IntN(3))}, sharding.EntityID{Type: "t", ID: fmt.Sprint(w.rnd.IntN(5))}}
+		k := channel{sharding.EntityID{Type: "t", ID: fmt.Sprint(w.rnd.IntN(3))}, sharding.EntityID{Type: "t", ID: fmt.Sprint(w.rnd.IntN(5))}}
 		if w.rnd.IntN(6) == 0 {
 			k.to.Type = "late"
 		}
@@ -138,13 +138,13 @@ func (w *world) addMessages() {
 
 // renumber numbers the messages of the newest record in their order.
 func (w *world) renumber() {
-	next := map[pair]uint64{}
+	next := map[channel]uint64{}
 	for i := range w.outbox {
 		s := &w.outbox[i]
 		if s.ID.Index != w.index {
 			continue
 		}
-		k := pair{s.Source, s.Destination}
+		k := channel{s.Source, s.Destination}
 		if _, ok := next[k]; !ok {
 			low := s.Number
 			for _, o := range w.outbox {
@@ -163,7 +163,7 @@ func (w *world) renumber() {
 // would.
 func (w *world) arrive(r *request.Request) error {
 	d := r.Delivery
-	k := pair{d.Source, r.Entity}
+	k := channel{d.Source, r.Entity}
 	had := w.received[k]
 	switch {
 	case k.to.Type == "late" && !w.exists:
@@ -242,7 +242,7 @@ func (w *world) apply(r *request.Request) {
 			continue
 		}
 		s := w.outbox[i]
-		if w.received[pair{s.Source, s.Destination}] < s.Number {
+		if w.received[channel{s.Source, s.Destination}] < s.Number {
 			w.problem("send %d of %v to %v is acknowledged and has not arrived", s.Number, s.Source, s.Destination)
 		}
 		w.outbox = slices.Delete(w.outbox, i, i+1)
@@ -253,7 +253,7 @@ func (w *world) apply(r *request.Request) {
 			continue
 		}
 		s := w.outbox[i]
-		k := pair{s.Source, s.Destination}
+		k := channel{s.Source, s.Destination}
 		for _, o := range w.outbox[:i] {
 			if o.Source == s.Source && o.Destination == s.Destination {
 				w.problem("send %d of %v is given up before %d", s.Number, k, o.Number)
@@ -267,7 +267,7 @@ func (w *world) apply(r *request.Request) {
 
 func (w *world) step() {
 	w.core.now = w.core.now.Add(time.Duration(w.rnd.IntN(20)) * time.Millisecond)
-	w.core.lead(w.Led())
+	w.core.lead(w.Leads())
 	w.core.step()
 	if s := w.core.shards[worldShard]; s != nil {
 		w.checkMemory(s)
@@ -289,7 +289,7 @@ func (w *world) checkMemory(s *shard) {
 				probes.add(&it.message)
 			}
 		}
-		if f.parked {
+		if f.deferred {
 			parked++
 			if len(f.items) > 0 {
 				w.problem("a pair that waits holds %d sends", len(f.items))
@@ -302,9 +302,9 @@ func (w *world) checkMemory(s *shard) {
 		w.problem("%+v and %+v are held, %+v and %+v accounted for", inMemory, probes, s.inMemory, s.waiting.probes)
 	case inMemory.messages > o.ShardHeld || probes.messages > max(1, o.ShardHeld/2):
 		w.problem("%+v and %+v are held", inMemory, probes)
-	case parked != len(s.waiting.parked):
-		w.problem("%d pairs wait, %d are due some time", parked, len(s.waiting.parked))
-	case len(s.flows) > o.Pairs:
+	case parked != len(s.waiting.deferred):
+		w.problem("%d pairs wait, %d are due some time", parked, len(s.waiting.deferred))
+	case len(s.flows) > o.Channels:
 		w.problem("%d pairs are known", len(s.flows))
 	}
 }
@@ -313,7 +313,7 @@ func (w *world) answer() {
 	if len(w.asks) > 0 {
 		a := w.asks[0]
 		w.asks = w.asks[1:]
-		a.unknown = w.Unknown(a.name) && (w.calm || w.rnd.IntN(3) > 0)
+		a.unknown = w.IsUnknown(a.name) && (w.calm || w.rnd.IntN(3) > 0)
 		w.core.take(&news{asked: a})
 	}
 }
@@ -383,7 +383,7 @@ func (w *world) check() {
 
 // Whatever is lost on the way, and whichever node leads, each message is
 // executed once and in order, and none is acknowledged earlier.
-func TestPumpAgreesWithSequentialModel(t *testing.T) {
+func TestDispatcherMatchesSequentialModel(t *testing.T) {
 	n := *modelSeeds
 	if testing.Short() {
 		n = 50
@@ -391,11 +391,11 @@ func TestPumpAgreesWithSequentialModel(t *testing.T) {
 	var made, gaveUp, refused int
 	var retries uint64
 	for seed := *modelSeed; seed < *modelSeed+n; seed++ {
-		w := &world{t: t, rnd: rand.New(rand.NewPCG(seed, 7)), pairs: map[pair]*journal.PairCount{}, received: map[pair]uint64{},
-			took: map[pair][]uint64{}, refused: map[pair][]uint64{}, gaveUp: map[pair][]uint64{}}
+		w := &world{t: t, rnd: rand.New(rand.NewPCG(seed, 7)), pairs: map[channel]*journal.PairCount{}, received: map[channel]uint64{},
+			took: map[channel][]uint64{}, refused: map[channel][]uint64{}, gaveUp: map[channel][]uint64{}}
 		w.core = newCore(Options{
 			Shards: w, Outboxes: w, Router: w, Types: w, Stop: errStop, Clock: func() time.Time { return w.core.now },
-			PairWindow: 1 + int(seed%5), ShardHeld: 4 + int(seed%40), HeldBytes: 5_000, Pairs: 3 + int(seed%20), InFlight: 2 + int(seed%30), Attempts: 3,
+			ChannelWindow: 1 + int(seed%5), ShardHeld: 4 + int(seed%40), HeldBytes: 5_000, Channels: 3 + int(seed%20), InFlight: 2 + int(seed%30), Attempts: 3,
 		}.withDefaults(), w)
 		w.core.now = time.Unix(1_700_000_000, 0)
 		w.play(800)

@@ -23,7 +23,7 @@ type shard struct {
 	cursor   journal.ItemID
 	unread   bool // there may be messages after the cursor
 	again    bool // a read may find a message that there is room for
-	flows    map[pair]*flow
+	flows    map[channel]*flow
 	ready    []*flow // flows to advance in this step
 	lagging  []*flow // flows that left messages behind
 	stalled  []*flow // flows that wait for room in flight
@@ -55,17 +55,17 @@ type ackList struct {
 	until   time.Time
 }
 
-// pair identifies a channel: the source and the destination entity.
-type pair struct{ from, to sharding.EntityID }
+// channel identifies a channel: the source and the destination entity.
+type channel struct{ from, to sharding.EntityID }
 
 func newShard(l Lead) *shard {
-	return &shard{id: l.Shard, term: l.Term, unread: true, again: true, flows: make(map[pair]*flow)}
+	return &shard{id: l.Shard, term: l.Term, unread: true, again: true, flows: make(map[channel]*flow)}
 }
 
 // remove removes a flow.
 func (s *shard) remove(f *flow) {
 	s.waiting.isLong(f, false)
-	delete(s.flows, f.pair)
+	delete(s.flows, f.channel)
 	s.again = s.again || s.unread
 }
 
@@ -133,7 +133,7 @@ func (c *core) readNew(s *shard) error {
 		if n == sliceRows {
 			s.again = true
 		}
-		f := s.flows[pair{m.Source, m.Destination}]
+		f := s.flows[channel{m.Source, m.Destination}]
 		if n == sliceRows || !s.inMemory.isBelow(&c.opts, 1, 1) || f == nil && !s.waiting.makeRoom(c, s, true) {
 			ended = false
 			return c.opts.Stop
@@ -146,7 +146,7 @@ func (c *core) readNew(s *shard) error {
 		behind := f.leftBehind()
 		f.last = m.ID
 		switch {
-		case f.parked: // its messages are read after the first one of the channel has arrived
+		case f.deferred: // its messages are read after the first one of the channel has arrived
 		case !behind && f.takes(c, s):
 			c.takeMessage(s, f, m, &s.inMemory)
 		default:
@@ -163,8 +163,8 @@ func (c *core) readNew(s *shard) error {
 // begin starts a flow with the channel's messages from m on. unsure means that
 // earlier messages of the channel may have been forgotten.
 func (s *shard) begin(m *journal.Message, unsure bool) *flow {
-	f := &flow{pair: pair{m.Source, m.Destination}, after: before(m.ID), last: before(m.ID), unsure: unsure}
-	s.flows[f.pair] = f
+	f := &flow{channel: channel{m.Source, m.Destination}, after: before(m.ID), last: before(m.ID), unsure: unsure}
+	s.flows[f.channel] = f
 	return f
 }
 
@@ -175,7 +175,7 @@ func (c *core) catchUp(s *shard) error {
 	open, from := 0, s.cursor
 	lagging := s.lagging[:0]
 	for _, f := range s.lagging {
-		if f.lags = s.flows[f.pair] == f && !f.parked && f.leftBehind(); !f.lags {
+		if f.lags = s.flows[f.channel] == f && !f.deferred && f.leftBehind(); !f.lags {
 			continue
 		}
 		lagging = append(lagging, f)
@@ -205,7 +205,7 @@ func (c *core) catchUp(s *shard) error {
 		}
 		n++
 		at = m.ID
-		f := s.flows[pair{m.Source, m.Destination}]
+		f := s.flows[channel{m.Source, m.Destination}]
 		if f == nil || !f.reading || !f.after.Less(m.ID) {
 			return nil
 		}

@@ -32,16 +32,16 @@ import (
 // its first message and was forgotten afterwards. The set passed contains those
 // channels.
 type waiting struct {
-	parked flowHeap
-	probes load
-	long   int // channels that have waited for long
+	deferred flowHeap
+	probes   load
+	long     int // channels that have waited for long
 
 	evicted int            // number of tries to evict a channel
 	forgot  bool           // channels have been forgotten
 	clean   bool           // none was forgotten since the lap began
 	lapped  journal.ItemID // position of the lap; zero if the next lap has not begun
 	laps    uint64         // laps begun
-	passed  pairSet        // channels forgotten after the lap passed them
+	missed  channelSet     // channels forgotten after the lap passed them
 	lapAt   time.Time      // when the lap continues
 }
 
@@ -77,8 +77,8 @@ func (w *waiting) isLong(f *flow, long bool) {
 	f.long = long
 }
 
-// parkEmpty parks a flow that holds no messages until it is due.
-func (c *core) parkEmpty(s *shard, f *flow) {
+// deferEmptyChannel parks a flow that holds no messages until it is due.
+func (c *core) deferEmptyChannel(s *shard, f *flow) {
 	if f.lost || f.unsure && f.waitsLong(c) {
 		s.waiting.forget(c, s, f)
 		return
@@ -86,24 +86,24 @@ func (c *core) parkEmpty(s *shard, f *flow) {
 	if f.until.Before(c.now) {
 		f.until = c.now
 	}
-	f.parked, f.suspect = true, true
-	heap.Push(&s.waiting.parked, f)
+	f.deferred, f.suspect = true, true
+	heap.Push(&s.waiting.deferred, f)
 	c.noteWait(s, f)
 }
 
-// park removes the messages of a channel from memory until its first message is
+// deferChannel removes the messages of a channel from memory until its first message is
 // due again.
-func (c *core) park(s *shard, f *flow) {
+func (c *core) deferChannel(s *shard, f *flow) {
 	f.noteFirst(&f.items[0].message)
 	for _, it := range f.items {
 		it.load.remove(&it.message)
 	}
 	s.again = s.again || s.unread || len(s.lagging) > 0
 	f.items, f.broken, f.after = nil, false, before(f.first)
-	if !c.opts.Types.Served(f.pair.to.Type) {
+	if !c.opts.Types.IsServed(f.channel.to.Type) {
 		c.ask(f)
 	}
-	c.parkEmpty(s, f)
+	c.deferEmptyChannel(s, f)
 }
 
 // noteWait counts a channel that has waited for long and logs one a minute.
@@ -117,27 +117,27 @@ func (c *core) noteWait(s *shard, f *flow) {
 	}
 	c.logAt = c.now.Add(time.Minute)
 	c.opts.Logger.Warn("messages wait, because their destination does not take them; hostd entity sends lists them", "shard_id", s.id,
-		"source_type", f.pair.from.Type, "destination_type", f.pair.to.Type, "pairs", s.waiting.long, "error", f.reason)
+		"source_type", f.channel.from.Type, "destination_type", f.channel.to.Type, "pairs", s.waiting.long, "error", f.reason)
 }
 
 // mayProbe reports whether there is room for another probe.
 func (c *core) mayProbe(s *shard) bool {
-	return len(s.waiting.parked) > 0 && s.waiting.probes.isBelow(&c.opts, 1, 2) && c.probing < max(1, c.opts.InFlight/2) && c.flight < c.opts.InFlight
+	return len(s.waiting.deferred) > 0 && s.waiting.probes.isBelow(&c.opts, 1, 2) && c.probing < max(1, c.opts.InFlight/2) && c.flight < c.opts.InFlight
 }
 
 // probe retries channels that are due.
 func (c *core) probe(s *shard) {
-	for c.mayProbe(s) && !s.waiting.parked[0].until.After(c.now) {
-		f := heap.Pop(&s.waiting.parked).(*flow)
-		f.parked = false
-		if !c.opts.Types.Served(f.pair.to.Type) {
+	for c.mayProbe(s) && !s.waiting.deferred[0].until.After(c.now) {
+		f := heap.Pop(&s.waiting.deferred).(*flow)
+		f.deferred = false
+		if !c.opts.Types.IsServed(f.channel.to.Type) {
 			if c.mayGiveUp(s, f, f.first) {
 				c.giveUp(s, f, f.first, f.front)
 				f.after, f.suspect, f.wait = f.first, false, 0
 				c.advance(s, f)
 			} else {
 				c.ask(f)
-				c.parkEmpty(s, f)
+				c.deferEmptyChannel(s, f)
 			}
 			continue
 		}
@@ -146,7 +146,7 @@ func (c *core) probe(s *shard) {
 		case err != nil:
 			f.reason = err
 			c.retryLater(f)
-			c.parkEmpty(s, f)
+			c.deferEmptyChannel(s, f)
 			continue
 		case m == nil: // an earlier attempt arrived
 			f.after = f.first
@@ -164,8 +164,8 @@ func (c *core) ask(f *flow) {
 		f.coveredTo, f.coveredAt = f.last, c.now
 	}
 	if c.asking == nil {
-		c.asking = &asked{name: f.pair.to.Type, at: c.now}
-		c.pump.confirm(c.asking)
+		c.asking = &typeLookup{name: f.channel.to.Type, at: c.now}
+		c.inputs.confirm(c.asking)
 	}
 	f.since = sooner(f.since, c.now)
 	c.retryLater(f)
@@ -175,8 +175,8 @@ func (c *core) ask(f *flow) {
 // the cache is cleared and types are asked for again.
 const maxUnknown = 1024
 
-// answered processes the answer whether a type exists.
-func (c *core) answered(a *asked) {
+// finishLookup processes the answer whether a type exists.
+func (c *core) finishLookup(a *typeLookup) {
 	c.asking = nil
 	if len(c.unknown) >= maxUnknown {
 		clear(c.unknown)
@@ -190,14 +190,14 @@ func (c *core) answered(a *asked) {
 // does not exist, the question was asked after the message was sent, and the
 // message is the first of its channel.
 func (c *core) mayGiveUp(s *shard, f *flow, id journal.ItemID) bool {
-	asked, unknown := c.unknown[f.pair.to.Type]
+	asked, unknown := c.unknown[f.channel.to.Type]
 	return unknown && !f.unsure && !asked.Before(f.coveredAt) && !f.coveredTo.Less(id) && len(s.gaveUp.waiting) < 4*maxAcks
 }
 
 // giveUp gives up the first message of a channel.
 func (c *core) giveUp(s *shard, f *flow, id journal.ItemID, number uint64) {
 	c.counts.givenUp.Add(1)
-	s.gaveUp.waiting = append(s.gaveUp.waiting, request.Arrived{ID: id, Source: f.pair.from})
+	s.gaveUp.waiting = append(s.gaveUp.waiting, request.Arrived{ID: id, Source: f.channel.from})
 	f.gap.GiveUp(number)
 }
 
@@ -206,14 +206,14 @@ func (c *core) giveUp(s *shard, f *flow, id journal.ItemID, number uint64) {
 // unless must is set, are counting guest faults, because forgetting them would
 // reset the counts.
 func (w *waiting) makeRoom(c *core, s *shard, must bool) bool {
-	if len(s.flows) < c.opts.Pairs {
+	if len(s.flows) < c.opts.Channels {
 		return true
 	}
 	// Take leaves of the heap in turn, because few of them are due soon.
 	at := -1
-	for n, looks := len(w.parked), 0; n > 0 && looks < 8; looks++ {
+	for n, looks := len(w.deferred), 0; n > 0 && looks < 8; looks++ {
 		w.evicted++
-		if leaf := n - 1 - w.evicted%(n-n/2); w.parked[leaf].faults == 0 || must && looks == 7 {
+		if leaf := n - 1 - w.evicted%(n-n/2); w.deferred[leaf].faults == 0 || must && looks == 7 {
 			at = leaf
 			break
 		}
@@ -221,7 +221,7 @@ func (w *waiting) makeRoom(c *core, s *shard, must bool) bool {
 	if at < 0 {
 		return false
 	}
-	w.forget(c, s, heap.Remove(&w.parked, at).(*flow))
+	w.forget(c, s, heap.Remove(&w.deferred, at).(*flow))
 	return true
 }
 
@@ -229,7 +229,7 @@ func (w *waiting) makeRoom(c *core, s *shard, must bool) bool {
 func (w *waiting) forget(c *core, s *shard, f *flow) {
 	s.remove(f)
 	if f.unsure || !w.lapped.Less(f.first) {
-		w.passed.add(w.laps, f.pair)
+		w.missed.add(w.laps, f.channel)
 	}
 	if !w.forgot {
 		w.lapAt = c.now.Add(c.opts.MaxWait)
@@ -237,32 +237,32 @@ func (w *waiting) forget(c *core, s *shard, f *flow) {
 	w.forgot, w.clean = true, false
 }
 
-// pairSet is a Bloom filter of channels with one hash function. It uses 128 KiB
+// channelSet is a Bloom filter of channels with one hash function. It uses 128 KiB
 // once a channel was added. It may report a channel that was not added, but the
 // hash is seeded per lap, so no channel is reported wrongly in every lap.
-type pairSet struct{ bits []uint64 }
+type channelSet struct{ bits []uint64 }
 
-const pairSetBits = 1 << 20
+const channelSetBits = 1 << 20
 
 // bit returns the bit of a channel in a lap.
-func (p *pairSet) bit(lap uint64, of pair) uint64 {
+func (p *channelSet) bit(lap uint64, of channel) uint64 {
 	h := xxhash.NewWithSeed(lap)
 	for _, text := range [...]string{of.from.Type, of.from.ID, of.to.Type, of.to.ID} {
 		_, _ = h.WriteString(text)
 		_, _ = h.Write([]byte{0})
 	}
-	return h.Sum64() % pairSetBits
+	return h.Sum64() % channelSetBits
 }
 
-func (p *pairSet) add(lap uint64, of pair) {
+func (p *channelSet) add(lap uint64, of channel) {
 	if p.bits == nil {
-		p.bits = make([]uint64, pairSetBits/64)
+		p.bits = make([]uint64, channelSetBits/64)
 	}
 	b := p.bit(lap, of)
 	p.bits[b/64] |= 1 << (b % 64)
 }
 
-func (p *pairSet) has(lap uint64, of pair) bool {
+func (p *channelSet) has(lap uint64, of channel) bool {
 	if p.bits == nil {
 		return false
 	}
@@ -270,7 +270,7 @@ func (p *pairSet) has(lap uint64, of pair) bool {
 	return p.bits[b/64]&(1<<(b%64)) != 0
 }
 
-func (p *pairSet) clear() { p.bits = nil }
+func (p *channelSet) clear() { p.bits = nil }
 
 // lap searches a slice of the outbox for forgotten channels.
 func (c *core) lap(s *shard) {
@@ -281,15 +281,15 @@ func (c *core) lap(s *shard) {
 	if w.lapped == (journal.ItemID{}) {
 		w.clean = true
 		w.laps++
-		w.passed.clear()
+		w.missed.clear()
 	}
 	rows, found, ended := 0, 0, true
 	err := c.readOutbox(s, w.lapped, func(m *journal.Message) error {
 		if s.cursor.Less(m.ID) {
 			return c.opts.Stop
 		}
-		known := s.flows[pair{m.Source, m.Destination}] != nil
-		if rows == sliceRows || !known && (found >= max(1, c.opts.Pairs/4) || !w.makeRoom(c, s, false)) {
+		known := s.flows[channel{m.Source, m.Destination}] != nil
+		if rows == sliceRows || !known && (found >= max(1, c.opts.Channels/4) || !w.makeRoom(c, s, false)) {
 			ended = false
 			return c.opts.Stop
 		}
@@ -299,10 +299,10 @@ func (c *core) lap(s *shard) {
 			return nil
 		}
 		found++
-		f := s.begin(m, w.passed.has(w.laps, pair{m.Source, m.Destination}))
+		f := s.begin(m, w.missed.has(w.laps, channel{m.Source, m.Destination}))
 		f.last = s.cursor
 		f.noteFirst(m)
-		c.parkEmpty(s, f) // it is due at once
+		c.deferEmptyChannel(s, f) // it is due at once
 		return nil
 	})
 	if err == nil && ended {

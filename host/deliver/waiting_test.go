@@ -23,8 +23,8 @@ type bench struct {
 	now     time.Time
 	index   uint64
 	box     []journal.Message // ordered by id
-	counts  map[pair]*journal.PairCount
-	had     map[pair]uint64 // highest number that a destination accepted
+	counts  map[channel]*journal.PairCount
+	had     map[channel]uint64 // highest number that a destination accepted
 	out     []*request.Request
 	acks    []*request.Request
 	unknown map[string]bool
@@ -39,22 +39,22 @@ type bench struct {
 var errHangs = errors.New("hangs")
 
 func newBench(t *testing.T, opts Options) *bench {
-	b := &bench{t: t, now: time.Unix(1_700_000_000, 0), counts: map[pair]*journal.PairCount{}, had: map[pair]uint64{}}
+	b := &bench{t: t, now: time.Unix(1_700_000_000, 0), counts: map[channel]*journal.PairCount{}, had: map[channel]uint64{}}
 	opts.Shards, opts.Outboxes, opts.Router, opts.Types, opts.Stop = b, b, b, b, errStop
 	opts.Logger = slog.New(slog.NewTextHandler(&b.log, nil))
 	b.core = NewCore(opts)
 	return b
 }
 
-func (b *bench) Led() []Lead                                    { return []Lead{{worldShard, 1}} }
+func (b *bench) Leads() []Lead                                  { return []Lead{{worldShard, 1}} }
 func (b *bench) Changed() <-chan struct{}                       { return nil }
 func (b *bench) Propose(_ sharding.ShardID, r *request.Request) { b.acks = append(b.acks, r) }
 func (b *bench) Submit(r []*request.Request)                    { b.out = append(b.out, r...) }
-func (b *bench) Served(name string) bool                        { return !b.unknown[name] }
-func (b *bench) Unknown(name string) bool                       { return b.unknown[name] }
+func (b *bench) IsServed(name string) bool                      { return !b.unknown[name] }
+func (b *bench) IsUnknown(name string) bool                     { return b.unknown[name] }
 
 func (b *bench) PairCount(_ sharding.ShardID, from, to sharding.EntityID) (journal.PairCount, error) {
-	return *b.counts[pair{from, to}], nil
+	return *b.counts[channel{from, to}], nil
 }
 
 func (b *bench) find(id journal.ItemID) (int, bool) {
@@ -96,7 +96,7 @@ func (b *bench) Outbox(_ context.Context, _ sharding.ShardID, after journal.Item
 
 // add adds messages of a channel to the outbox, one entry each.
 func (b *bench) add(from, to sharding.EntityID, n int) {
-	k := pair{from, to}
+	k := channel{from, to}
 	if b.counts[k] == nil {
 		b.counts[k] = &journal.PairCount{}
 	}
@@ -105,7 +105,7 @@ func (b *bench) add(from, to sharding.EntityID, n int) {
 		b.index++
 		b.box = append(b.box, journal.Message{ID: journal.ItemID{Index: b.index}, Source: from, Destination: to, Number: b.counts[k].Last, Command: "do", Payload: make([]byte, 100)})
 	}
-	b.core.Sent(worldShard)
+	b.core.NotifySent(worldShard)
 }
 
 // run runs until a condition holds, and returns how long that took.
@@ -135,7 +135,7 @@ func (b *bench) answer() {
 	out := b.out
 	b.out = nil
 	for _, r := range out {
-		k := pair{r.Delivery.Source, r.Entity}
+		k := channel{r.Delivery.Source, r.Entity}
 		var err error
 		if b.fails != nil {
 			err = b.fails(r)
@@ -158,7 +158,7 @@ func (b *bench) answer() {
 	for _, r := range acks {
 		for _, a := range r.Delivery.GaveUp {
 			if i, ok := b.find(a.ID); ok {
-				b.counts[pair{b.box[i].Source, b.box[i].Destination}].GiveUp(b.box[i].Number)
+				b.counts[channel{b.box[i].Source, b.box[i].Destination}].GiveUp(b.box[i].Number)
 			}
 		}
 		over := map[journal.ItemID]bool{}
@@ -179,7 +179,7 @@ func entityOf(typ string, n int) sharding.EntityID {
 // and messages are affected, messages between other entities of the shard
 // arrive at once. The blocked messages arrive once their destinations accept
 // them.
-func TestWaitingPairsDoNotStopOthers(t *testing.T) {
+func TestBlockedChannelsDoNotDelayOthers(t *testing.T) {
 	for _, c := range []struct {
 		name         string
 		pairs, each  int
@@ -193,8 +193,8 @@ func TestWaitingPairsDoNotStopOthers(t *testing.T) {
 		{"no outcome before the deadline", 40, 80, errHangs, Options{}, time.Second, 100 * time.Millisecond},
 		{"no outcome before the deadline, more pairs than probes", 700, 3, errHangs, Options{}, 15 * time.Second, 100 * time.Millisecond},
 		{"guests fail", 100, 80, &request.GuestFaultError{}, Options{Attempts: 1000}, time.Second, 100 * time.Millisecond},
-		{"more pairs than are known", 1000, 3, request.ErrBusy, Options{Pairs: 100, ShardHeld: 64, InFlight: 100}, 3 * time.Second, 200 * time.Millisecond},
-		{"more pairs than are known, without outcome", 200, 3, errHangs, Options{Pairs: 100, ShardHeld: 64, InFlight: 100}, 200 * time.Second, 15 * time.Second},
+		{"more pairs than are known", 1000, 3, request.ErrBusy, Options{Channels: 100, ShardHeld: 64, InFlight: 100}, 3 * time.Second, 200 * time.Millisecond},
+		{"more pairs than are known, without outcome", 200, 3, errHangs, Options{Channels: 100, ShardHeld: 64, InFlight: 100}, 200 * time.Second, 15 * time.Second},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newBench(t, c.opts)
@@ -216,7 +216,7 @@ func TestWaitingPairsDoNotStopOthers(t *testing.T) {
 				healthy++
 				from, to := entityOf("source", 1), entityOf("healthy", healthy%5)
 				b.add(from, to, 100)
-				b.run(most, func() bool { return b.had[pair{from, to}] == b.counts[pair{from, to}].Last })
+				b.run(most, func() bool { return b.had[channel{from, to}] == b.counts[channel{from, to}].Last })
 			}
 			arrives(c.first)
 			b.pass(30 * time.Second)
@@ -246,7 +246,7 @@ func TestWaitingPairsDoNotStopOthers(t *testing.T) {
 
 // Messages that were left in the outbox while the first message of their
 // channel waited are read again.
-func TestPairThatWaitedLongDeliversAll(t *testing.T) {
+func TestLongBlockedChannelDeliversAll(t *testing.T) {
 	for _, n := range []int{1, 2, 3, 64, 65, 500} {
 		b := newBench(t, Options{})
 		away := true
@@ -256,7 +256,7 @@ func TestPairThatWaitedLongDeliversAll(t *testing.T) {
 			}
 			return nil
 		}
-		k := pair{entityOf("t", 1), entityOf("t", 2)}
+		k := channel{entityOf("t", 1), entityOf("t", 2)}
 		b.add(k.from, k.to, (n+1)/2)
 		b.pass(20 * time.Second)
 		b.add(k.from, k.to, n/2)
@@ -274,7 +274,7 @@ func TestPairThatWaitedLongDeliversAll(t *testing.T) {
 func TestMessagesToUnknownTypesAreGivenUpInOrder(t *testing.T) {
 	b := newBench(t, Options{})
 	b.unknown = map[string]bool{"ghost": true}
-	k := pair{entityOf("t", 1), entityOf("ghost", 2)}
+	k := channel{entityOf("t", 1), entityOf("ghost", 2)}
 	b.add(k.from, k.to, 300)
 	b.run(30*time.Second, func() bool { return b.core.Idle() })
 	if c := b.counts[k]; c.After != 0 || c.GivenUp != 300 || len(b.box) > 0 {
@@ -290,9 +290,9 @@ func TestMessagesToUnknownTypesAreGivenUpInOrder(t *testing.T) {
 
 // A shard tracks a bounded number of channels, and reads a bounded part of its
 // outbox for each waiting one.
-func TestManyWaitingPairsAreBounded(t *testing.T) {
+func TestBlockedChannelsAreBounded(t *testing.T) {
 	const pairs = 20_000
-	b := newBench(t, Options{Pairs: 5000})
+	b := newBench(t, Options{Channels: 5000})
 	b.fails = func(r *request.Request) error { return request.ErrSuspended }
 	for i := range pairs {
 		b.add(entityOf("source", i), entityOf("away", i), 1)
@@ -307,7 +307,7 @@ func TestManyWaitingPairsAreBounded(t *testing.T) {
 	clear(tries)
 	b.rows = 0
 	took := b.run(10*time.Minute, func() bool { return len(tries) == pairs })
-	if s := b.core.core.shards[worldShard]; len(s.flows) > b.core.core.opts.Pairs {
+	if s := b.core.core.shards[worldShard]; len(s.flows) > b.core.core.opts.Channels {
 		t.Errorf("%d pairs are known", len(s.flows))
 	}
 	t.Logf("each of %d pairs was tried again within %v; %d rows were read", pairs, took, b.rows)
@@ -317,8 +317,8 @@ func TestManyWaitingPairsAreBounded(t *testing.T) {
 // far more channels than the shard tracks: each lap knows the first message of
 // the channels that it finds first, and of those that it had not passed when
 // they were forgotten.
-func TestMorePairsThanAreKnownAreGivenUp(t *testing.T) {
-	b := newBench(t, Options{Pairs: 8, MaxWait: 100 * time.Millisecond})
+func TestUntrackedChannelsAreGivenUpInOrder(t *testing.T) {
+	b := newBench(t, Options{Channels: 8, MaxWait: 100 * time.Millisecond})
 	b.unknown = map[string]bool{"ghost": true}
 	const pairs, each = 300, 3
 	for range each {
@@ -332,7 +332,7 @@ func TestMorePairsThanAreKnownAreGivenUp(t *testing.T) {
 		t.Errorf("%d were given up, there were %d", got, pairs*each)
 	}
 	for n := range pairs {
-		if c := b.counts[pair{entityOf("order", n), entityOf("ghost", n)}]; c.After != 0 || c.GivenUp != each {
+		if c := b.counts[channel{entityOf("order", n), entityOf("ghost", n)}]; c.After != 0 || c.GivenUp != each {
 			t.Fatalf("the pair of order %d has %+v", n, *c)
 		}
 	}

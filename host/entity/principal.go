@@ -17,7 +17,7 @@ func (t *Type) AppendAbout(f []byte, r *request.Request) []byte {
 	if r.Principal == nil {
 		return f
 	}
-	return abi.AppendFrame(f, abi.InPrincipal, r.Principal.Encoded())
+	return abi.AppendFrame(f, abi.InPrincipal, r.Principal.Bytes())
 }
 
 // PrincipalToRecord returns the principal to store in the record of a request. It is nil
@@ -27,5 +27,5 @@ func (t *Type) PrincipalToRecord(r *request.Request, version sharding.ClusterVer
 	if !t.RecordPrincipal || r.Principal == nil || version < sharding.VersionRecordPrincipal {
 		return nil
 	}
-	return r.Principal.Encoded()
+	return r.Principal.Bytes()
 }

@@ -55,7 +55,7 @@ func TestRecordStoresPrincipal(t *testing.T) {
 		of    *principal.Principal
 		want  []byte
 	}{
-		{true, sharding.VersionRecordPrincipal, bo, bo.Encoded()},
+		{true, sharding.VersionRecordPrincipal, bo, bo.Bytes()},
 		{true, sharding.VersionRecordPrincipal, nil, nil},
 		{true, sharding.VersionRecordPrincipal - 1, bo, nil},
 		{false, sharding.VersionRecordPrincipal, bo, nil},

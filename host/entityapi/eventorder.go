@@ -67,7 +67,7 @@ func (s eventOrder) CommittedIndex(ctx context.Context, shard sharding.ShardID) 
 // HasReplica implements subscription.EventOrder. A replica that has stopped does
 // not count, because it applies no further entries.
 func (s eventOrder) HasReplica(shard sharding.ShardID) bool {
-	return s.Leaders.HasReplica(shard) && s.Leaders.Stopped(shard) == sharding.NotStopped
+	return s.Leaders.HasReplica(shard) && s.Leaders.StopReason(shard) == sharding.NotStopped
 }
 
 // Watch implements subscription.EventOrder.

@@ -15,7 +15,7 @@ import (
 type states struct{ *Parts }
 
 // Replay implements States.
-func (s states) Replay(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (replay.Folded, error) {
+func (s states) Replay(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (replay.ReplayedState, error) {
 	return s.Replays.StateAt(ctx, id, at)
 }
 

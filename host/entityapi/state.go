@@ -29,7 +29,7 @@ type States interface {
 	// event does not exist yet, and with a *journal.CutError or a
 	// *status.StateCutError if the event or the data it depends on was compacted
 	// away.
-	Replay(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (replay.Folded, error)
+	Replay(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (replay.ReplayedState, error)
 	// Passivate removes the entity from memory.
 	Passivate(ctx context.Context, id sharding.EntityID) error
 	// ClearFaults resets the fault count of the entity and releases it from

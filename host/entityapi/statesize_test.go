@@ -24,8 +24,8 @@ type folded struct {
 	state string
 }
 
-func (f folded) Replay(context.Context, sharding.EntityID, *journal.Sequence) (replay.Folded, error) {
-	return replay.Folded{State: []byte(f.state), Sequence: 1}, nil
+func (f folded) Replay(context.Context, sharding.EntityID, *journal.Sequence) (replay.ReplayedState, error) {
+	return replay.ReplayedState{State: []byte(f.state), Sequence: 1}, nil
 }
 
 // jsonTypes are entity types that all have the encoding JSON.

@@ -14,10 +14,10 @@ type Watched struct {
 	Most  int // size limit in bytes
 	Parse func(text []byte) error
 
-	last []byte      // the content that was last parsed
-	next []byte      // read by the last attempt, parsed if the next one reads the same; nil if none
-	seen os.FileInfo // state at the last attempt; nil before the first and if there was no file
-	told string      // the last failure for which News returned true; empty after a success
+	last     []byte      // the content that was last parsed
+	next     []byte      // read by the last attempt, parsed if the next one reads the same; nil if none
+	seen     os.FileInfo // state at the last attempt; nil before the first and if there was no file
+	reported string      // the last failure for which News returned true; empty after a success
 }
 
 // Read reads the file. The first call parses the content at once. Later calls
@@ -36,7 +36,7 @@ func (f *Watched) Read() (changed bool, err error) {
 	switch {
 	case f.last == nil:
 	case bytes.Equal(text, f.last):
-		f.told = ""
+		f.reported = ""
 		return false, nil
 	case before == nil || !bytes.Equal(text, before):
 		f.next = text
@@ -45,7 +45,7 @@ func (f *Watched) Read() (changed bool, err error) {
 	if err := f.Parse(text); err != nil {
 		return false, fmt.Errorf("%s %s: %w", f.What, f.Path, err)
 	}
-	f.last, f.told = text, ""
+	f.last, f.reported = text, ""
 	return true, nil
 }
 
@@ -56,14 +56,14 @@ func (f *Watched) News(err error) bool {
 	if f.seen != nil {
 		told = fmt.Sprintf("%s, %d bytes at %s", told, f.seen.Size(), f.seen.ModTime())
 	}
-	defer func() { f.told = told }()
-	return told != f.told
+	defer func() { f.reported = told }()
+	return told != f.reported
 }
 
-// Moved reports whether Read must be called: the file differs from the last
+// HasChanged reports whether Read must be called: the file differs from the last
 // read in identity, size or modification time, or new content must be read a
 // second time.
-func (f *Watched) Moved() bool {
+func (f *Watched) HasChanged() bool {
 	if f.next != nil {
 		return true
 	}

@@ -13,13 +13,13 @@ import (
 
 // The executing node receives the principals of the requests. It does not run a
 // request that it rejects, but runs the others of the same message.
-func TestTheOtherNodeHasItsSay(t *testing.T) {
+func TestExecutingNodeAuthorizesRequests(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
 	var mu sync.Mutex
 	heard := map[string]string{}
 	n2 := newSite(t, "n2", w, newLeads("n2"), func(o *ServerOptions) {
-		o.Allows = func(q *request.Request) error {
+		o.Authorize = func(q *request.Request) error {
 			mu.Lock()
 			defer mu.Unlock()
 			heard[q.Entity.ID] = principal.HeaderOf(principal.Said{Caller: q.Principal, Roles: q.Roles})

@@ -70,7 +70,7 @@ func (b *batch) release(n int32) {
 }
 
 // Complete implements request.Completer. It queues the answer and returns.
-func (b *batch) Complete(r *request.Request) { b.stream.completed(&b.items[r.Tag]) }
+func (b *batch) Complete(r *request.Request) { b.stream.queueAnswer(&b.items[r.Tag]) }
 
 // write sends answers until the input has ended and everything is answered, or
 // ctx ends.

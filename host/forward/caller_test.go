@@ -35,7 +35,7 @@ func (s *site) by(node string) func(*Options) {
 
 // A node may deliver messages only of shards that it may lead. Its other
 // requests are not restricted.
-func TestDeliveriesOfWhoLeadsTheirShard(t *testing.T) {
+func TestDeliveriesNeedLeadershipOfTheirShard(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
 	source := sharding.EntityID{Type: rpctest.Counter, ID: "source"}
@@ -69,7 +69,7 @@ func TestDeliveriesOfWhoLeadsTheirShard(t *testing.T) {
 
 // A node that names its streams like another node's does not end the other's
 // streams.
-func TestStreamsOfAnotherNode(t *testing.T) {
+func TestStreamNamesAreSeparatedByNode(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
 	n2 := newSite(t, "n2", w, newLeads("n2"), byURL)

@@ -149,15 +149,15 @@ func (c *Client) links(to sharding.NodeID) []*link {
 	return links
 }
 
-// PeerSilent breaks the streams to a node that is suspected. Requests that were
+// PeerSuspected breaks the streams to a node that is suspected. Requests that were
 // sent fail with an unknown outcome, and new ones are unreachable until
-// PeerHeard.
-func (c *Client) PeerSilent(node sharding.NodeID) {
+// PeerAlive.
+func (c *Client) PeerSuspected(node sharding.NodeID) {
 	c.each(node, (*link).sever)
 }
 
-// PeerHeard allows an attempt to reach a node now.
-func (c *Client) PeerHeard(node sharding.NodeID) {
+// PeerAlive allows an attempt to reach a node now.
+func (c *Client) PeerAlive(node sharding.NodeID) {
 	c.each(node, (*link).revive)
 }
 

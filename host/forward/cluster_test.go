@@ -18,7 +18,7 @@ import (
 // Two nodes send ordered commands while leaders move between three nodes and
 // connections are cut. Each command must take effect once, in the order of its
 // sender.
-func TestRoutedOverMovingLeaders(t *testing.T) {
+func TestCommandsOverMovingLeadersRunOnce(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	rng := rand.New(rand.NewPCG(seed, 0))

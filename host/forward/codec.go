@@ -10,9 +10,9 @@ import (
 // errMalformed is wrapped by every decoding error.
 var errMalformed = errors.New("malformed message")
 
-// asked is one request on the wire. After decoding, its slices alias the
+// wireRequest is one request on the wire. After decoding, its slices alias the
 // message.
-type asked struct {
+type wireRequest struct {
 	correlation uint64
 	kind        uint64
 	entityType  []byte
@@ -32,9 +32,9 @@ type asked struct {
 	trace       []byte // encoded; empty if the request is not sampled
 }
 
-// answered is one outcome on the wire. After decoding, its slices alias the
+// wireResult is one outcome on the wire. After decoding, its slices alias the
 // message.
-type answered struct {
+type wireResult struct {
 	correlation uint64
 	payload     []byte
 	sequence    uint64
@@ -120,8 +120,8 @@ func items(msg []byte, fn func(item []byte) error) error {
 	})
 }
 
-func (a *asked) parse(item []byte) error {
-	*a = asked{}
+func (a *wireRequest) parse(item []byte) error {
+	*a = wireRequest{}
 	return fields(item, func(tag, n uint64, b []byte) error {
 		switch tag {
 		case tagCorrelation:
@@ -163,8 +163,8 @@ func (a *asked) parse(item []byte) error {
 	})
 }
 
-func (a *answered) parse(item []byte) error {
-	*a = answered{}
+func (a *wireResult) parse(item []byte) error {
+	*a = wireResult{}
 	return fields(item, func(tag, n uint64, b []byte) error {
 		switch tag {
 		case tagCorrelation:

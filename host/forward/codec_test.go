@@ -67,7 +67,7 @@ func caller(kind principal.Kind, name string, groups ...string) *principal.Princ
 }
 
 // The hand-written codec agrees with the generated one in both directions.
-func TestRequestsAreTheGeneratedTypes(t *testing.T) {
+func TestRequestCodecMatchesGeneratedTypes(t *testing.T) {
 	now := time.Unix(1000, 0)
 	for i, q := range requests {
 		encoded := appendRequest(nil, uint64(i)<<32|7, q, now, says{true, true})
@@ -86,7 +86,7 @@ func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 		if it.GetEntityId() != q.Entity.ID || it.GetCommandId() != string(q.ID) || it.GetRound() != q.Route.Round || it.GetShard() != uint32(q.Shard) || string(it.GetPayload()) != string(q.Payload) {
 			t.Errorf("%d: %v", i, it)
 		}
-		var a asked
+		var a wireRequest
 		var back request.Request
 		var n names
 		var c callers
@@ -135,7 +135,7 @@ func TestRequestsAreTheGeneratedTypes(t *testing.T) {
 	}
 }
 
-func TestResultsAreTheGeneratedTypes(t *testing.T) {
+func TestResultCodecMatchesGeneratedTypes(t *testing.T) {
 	for i, r := range []request.Result{
 		{},
 		{Payload: []byte("reply"), Sequence: 9, EventCount: 2, Duplicate: true},
@@ -160,7 +160,7 @@ func TestResultsAreTheGeneratedTypes(t *testing.T) {
 		if err != nil || string(generated) != string(encoded) {
 			t.Errorf("%d: encoded\n%x, generated\n%x, %v", i, encoded, generated, err)
 		}
-		var a answered
+		var a wireResult
 		if err := items(encoded, a.parse); err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +173,7 @@ func TestResultsAreTheGeneratedTypes(t *testing.T) {
 
 // Each sentinel in the table of outcomes arrives as itself, with its text, also
 // if it is wrapped.
-func TestEverySentinelTravels(t *testing.T) {
+func TestEverySentinelArrivesAsItself(t *testing.T) {
 	for _, o := range request.Outcomes {
 		if o.Err == nil {
 			continue
@@ -222,7 +222,7 @@ func TestFormatListsEveryKind(t *testing.T) {
 }
 
 // Errors with data arrive with their data.
-func TestTypedErrorsTravel(t *testing.T) {
+func TestTypedErrorsArriveWithData(t *testing.T) {
 	for _, err := range []error{
 		&request.RejectedError{Code: "insufficient_funds", Message: "the balance is too low"},
 		&request.RejectedError{},
@@ -255,7 +255,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Add(appendResult(nil, 4, &request.Result{Err: request.ErrBusy}, appendError(nil, request.ErrBusy)))
 	f.Fuzz(func(t *testing.T, msg []byte) {
-		var a asked
+		var a wireRequest
 		var n names
 		var c callers
 		count := 0
@@ -275,7 +275,7 @@ func FuzzDecode(f *testing.F) {
 		if generated := proto.Unmarshal(msg, &m); err == nil && generated == nil && count != len(m.GetItems()) {
 			t.Errorf("%d items, generated %d", count, len(m.GetItems()))
 		}
-		var r answered
+		var r wireResult
 		items(msg, func(item []byte) error {
 			if err := r.parse(item); err != nil {
 				return err
@@ -288,9 +288,9 @@ func FuzzDecode(f *testing.F) {
 
 // A node receives no trace contexts before the cluster version supports them,
 // and a malformed one ends the stream.
-func TestSpansAreSaidWhereTheyMay(t *testing.T) {
+func TestTraceContextsNeedClusterVersion(t *testing.T) {
 	q := requests[len(requests)-1]
-	var a asked
+	var a wireRequest
 	if err := items(appendRequest(nil, 1, q, time.Unix(1000, 0), says{principals: true}), a.parse); err != nil || a.trace != nil {
 		t.Errorf("the trace %x is said, %v", a.trace, err)
 	}

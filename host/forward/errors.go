@@ -54,7 +54,7 @@ func (e *distantError) Unwrap() error { return e.err }
 func appendError(dst []byte, err error) []byte {
 	o := request.OutcomeOf(err)
 	if o == nil {
-		return appendBytes(appendVarint(dst, tagErrKind, kindOpaque), tagErrText, cutText(err.Error()))
+		return appendBytes(appendVarint(dst, tagErrKind, kindOpaque), tagErrText, truncateText(err.Error()))
 	}
 	dst = appendVarint(dst, tagErrKind, o.Wire)
 	var (
@@ -72,7 +72,7 @@ func appendError(dst []byte, err error) []byte {
 	case o.Err == err:
 		return dst // both sides know its text
 	case o.Err != nil:
-		return appendBytes(dst, tagErrText, cutText(err.Error()))
+		return appendBytes(dst, tagErrText, truncateText(err.Error()))
 	case errors.As(err, &rate):
 		return appendVarint(appendBytes(dst, tagErrMessage, rate.Limit), tagErrWait, uint64(max(0, rate.RetryAfter)))
 	case errors.As(err, &rejected):
@@ -82,13 +82,13 @@ func appendError(dst []byte, err error) []byte {
 	case errors.As(err, &gap):
 		return appendVarint(dst, tagErrExpected, gap.Wanted)
 	case errors.As(err, &denied):
-		dst = appendBytes(appendBytes(dst, tagErrCode, denied.Verb), tagErrMessage, cutText(denied.Message))
+		dst = appendBytes(appendBytes(dst, tagErrCode, denied.Verb), tagErrMessage, truncateText(denied.Message))
 		return appendBytes(dst, tagErrType, denied.EntityType)
 	case errors.As(err, &fault):
 		return appendBytes(dst, tagErrMessage, fault.Message)
 	case errors.As(err, &payload):
 		for _, v := range payload.Violations[:min(len(payload.Violations), request.MaxViolations)] {
-			fault := appendBytes(appendBytes(nil, tagFaultField, cutText(v.Field)), tagFaultText, cutText(v.Text))
+			fault := appendBytes(appendBytes(nil, tagFaultField, truncateText(v.Field)), tagFaultText, truncateText(v.Text))
 			dst = appendBytes(dst, tagErrFault, fault)
 		}
 		return dst
@@ -102,7 +102,7 @@ func appendError(dst []byte, err error) []byte {
 	panic("forward: an outcome without a format")
 }
 
-func cutText(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxErrorText)], "?") }
+func truncateText(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxErrorText)], "?") }
 
 // parseError decodes an error. malformed is set if that fails.
 func parseError(b []byte) (failure, malformed error) {

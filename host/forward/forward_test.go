@@ -156,7 +156,7 @@ func TestBrokenStream(t *testing.T) {
 	if !errors.Is(sent.Result.Err, request.ErrOutcomeUnknown) || errors.Is(sent.Result.Err, request.ErrMayStillApply) {
 		t.Errorf("sent: %v", sent.Result.Err)
 	}
-	c.PeerHeard("n2") // ends the back-off
+	c.PeerAlive("n2") // ends the back-off
 	old := command("a", "add", amount(1))
 	old.Route.Round = 1
 	run(t, toNode{c, "n2"}, old)
@@ -175,7 +175,7 @@ func TestBrokenStream(t *testing.T) {
 	frozen.Done = done
 	c.Submit("n2", []*request.Request{frozen})
 	eventually(t, "the request to arrive", func() bool { now, _, _ := w.Queued(); return now == 1 })
-	c.PeerSilent("n2")
+	c.PeerSuspected("n2")
 	done.wait(t)
 	w.Resume()
 	if !errors.Is(frozen.Result.Err, request.ErrMayStillApply) {
@@ -214,7 +214,7 @@ func TestStalledPeer(t *testing.T) {
 		reqs = append(reqs, q)
 		c.Submit("n2", []*request.Request{q})
 	}
-	c.PeerSilent("n2")
+	c.PeerSuspected("n2")
 	done.wait(t)
 	for _, q := range reqs {
 		switch {
@@ -231,7 +231,7 @@ func TestStalledPeer(t *testing.T) {
 
 // When a node opens a stream again, nothing that it sent over the previous one
 // runs afterwards.
-func TestNewStreamEndsTheOlder(t *testing.T) {
+func TestNewStreamReplacesOlder(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
 	n2 := newSite(t, "n2", w, newLeads("n2"))

@@ -26,18 +26,18 @@ type link struct {
 	name   string
 	wake   chan struct{} // one slot: there is something to send
 
-	mu     sync.Mutex
-	queue  []*request.Request // not sent
-	slots  []slot             // sent but not answered, indexed by the low half of the correlation
-	free   []uint32
-	count  int // requests in queue and slots
-	bytes  int
-	lost   map[sharding.ShardID]uint64 // highest round of which a request was lost
-	silent bool                        // the node is suspected: no attempt
-	down   time.Time                   // no attempt before this time
-	pause  time.Duration
-	cut    context.CancelFunc // ends the stream; nil if there is none
-	closed bool
+	mu          sync.Mutex
+	queue       []*request.Request // not sent
+	slots       []slot             // sent but not answered, indexed by the low half of the correlation
+	free        []uint32
+	count       int // requests in queue and slots
+	bytes       int
+	lost        map[sharding.ShardID]uint64 // highest round of which a request was lost
+	suspected   bool                        // the node is suspected: no attempt
+	down        time.Time                   // no attempt before this time
+	pause       time.Duration
+	breakStream context.CancelFunc // ends the stream; nil if there is none
+	closed      bool
 }
 
 // slot holds a request that was sent. The generation distinguishes its answer
@@ -61,7 +61,7 @@ func (l *link) put(reqs []*request.Request) {
 	o := &l.client.opts
 	l.mu.Lock()
 	first := len(l.queue) == 0
-	isDown := l.closed || l.silent || !l.down.IsZero() && o.Clock().Before(l.down)
+	isDown := l.closed || l.suspected || !l.down.IsZero() && o.Clock().Before(l.down)
 	for _, q := range reqs {
 		cost := requestSize(q)
 		switch {
@@ -153,11 +153,11 @@ func (l *link) release(correlation uint64) *request.Request {
 	return q
 }
 
-// answered completes the requests of a message. Their results may alias the
+// completeAnswered completes the requests of a message. Their results may alias the
 // message.
-func (l *link) answered(msg []byte, done []*request.Request) ([]*request.Request, error) {
+func (l *link) completeAnswered(msg []byte, done []*request.Request) ([]*request.Request, error) {
 	done = done[:0]
-	var a answered
+	var a wireResult
 	l.mu.Lock()
 	err := items(msg, func(item []byte) error {
 		if err := a.parse(item); err != nil {
@@ -218,8 +218,8 @@ func (l *link) broke(err error, closed bool) {
 // sever breaks the stream and prevents new ones until revive.
 func (l *link) sever() {
 	l.mu.Lock()
-	l.silent = true
-	cut := l.cut
+	l.suspected = true
+	cut := l.breakStream
 	l.mu.Unlock()
 	if cut != nil {
 		cut()
@@ -229,7 +229,7 @@ func (l *link) sever() {
 // revive allows the next request to open a stream.
 func (l *link) revive() {
 	l.mu.Lock()
-	l.silent, l.down, l.pause = false, time.Time{}, 0
+	l.suspected, l.down, l.pause = false, time.Time{}, 0
 	l.mu.Unlock()
 }
 

@@ -24,7 +24,7 @@ const (
 func requestSize(q *request.Request) int {
 	n := 140 + len(q.Entity.Type) + len(q.Entity.ID) + len(q.Name) + len(q.Payload) + len(q.ID) + sendSize(q.Delivery)
 	if q.Principal != nil {
-		n += len(q.Principal.Encoded())
+		n += len(q.Principal.Bytes())
 	}
 	if q.Trace != nil {
 		n += farBytesSize(journal.TraceContextBytes)
@@ -65,7 +65,7 @@ func appendRequest(dst []byte, correlation uint64, q *request.Request, now time.
 	var who []byte
 	roles := uint64(0)
 	if say.principals && q.Principal != nil {
-		who, roles = q.Principal.Encoded(), q.Roles
+		who, roles = q.Principal.Bytes(), q.Roles
 	}
 	var room [journal.TraceContextBytes]byte
 	trace := room[:0]
@@ -98,7 +98,7 @@ func appendRequest(dst []byte, correlation uint64, q *request.Request, now time.
 
 // fill builds the request that an item describes. Entity id and command id
 // share one allocation; the payload aliases the item's message.
-func (a *asked) fill(q *request.Request, names *names, callers *callers, scratch []byte, now time.Time) ([]byte, error) {
+func (a *wireRequest) fill(q *request.Request, names *names, callers *callers, scratch []byte, now time.Time) ([]byte, error) {
 	switch a.kind {
 	case wireCommand:
 		q.Kind = request.Command

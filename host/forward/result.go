@@ -35,7 +35,7 @@ func resultSize(res *request.Result, failure []byte) int {
 
 // result returns the outcome that an item describes. Its payload aliases the
 // item's message.
-func (a *answered) result() (request.Result, error) {
+func (a *wireResult) result() (request.Result, error) {
 	if a.failed {
 		failure, err := parseError(a.failure)
 		return request.Result{Err: failure}, err

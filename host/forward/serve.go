@@ -109,7 +109,7 @@ func (st *serverStream) read() error {
 // the stream.
 func (st *serverStream) parse(b *batch) error {
 	now := st.server.opts.Clock()
-	var a asked
+	var a wireRequest
 	return items(b.message.Bytes, func(encoded []byte) error {
 		if len(b.items) == maxMessageItems {
 			return errors.New("a message carries too many requests")
@@ -160,10 +160,10 @@ func (st *serverStream) submit(b *batch) error {
 		it := &b.items[i]
 		it.req.Done, it.req.Tag = b, uint64(i)
 		if it.req.Result.Err = st.refusal(it); it.req.Result.Err == nil {
-			it.req.Result.Err = st.server.opts.Allows(&it.req)
+			it.req.Result.Err = st.server.opts.Authorize(&it.req)
 		}
 		if it.req.Result.Err == nil {
-			st.server.opts.Passed(st.name.node, &it.req)
+			st.server.opts.OnForwarded(st.name.node, &it.req)
 			b.submit = append(b.submit, &it.req)
 		}
 	}
@@ -219,8 +219,8 @@ func (st *serverStream) replace() {
 	st.controller.deadline(pastTime)
 }
 
-// completed queues an item's answer. Executors call it; it does not block.
-func (st *serverStream) completed(it *item) {
+// queueAnswer queues an item's answer. Executors call it; it does not block.
+func (st *serverStream) queueAnswer(it *item) {
 	st.mu.Lock()
 	if err := it.req.Result.Err; err != nil && router.SentBack(err) && it.round > st.sentBack[it.shard] {
 		if st.sentBack == nil {

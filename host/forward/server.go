@@ -33,13 +33,13 @@ type ServerOptions struct {
 	// knows. Only such a node may deliver messages of the shard's entities. If
 	// nil, any may.
 	MayLead func(node sharding.NodeID, shard sharding.ShardID) bool
-	// Allows returns why the principal of a request may not make it, or nil. It
+	// Authorize returns why the principal of a request may not make it, or nil. It
 	// must not block. If nil, everything is allowed.
-	Allows func(*request.Request) error
+	Authorize func(*request.Request) error
 
-	// Passed is called for each request of another node before it runs here. It
+	// OnForwarded is called for each request of another node before it runs here. It
 	// must not block. May be nil.
-	Passed func(from sharding.NodeID, r *request.Request)
+	OnForwarded func(from sharding.NodeID, r *request.Request)
 
 	// StreamRequests and StreamBytes bound the unanswered requests of a stream
 	// (16,384; 32 MiB). At a bound the server stops reading.
@@ -83,11 +83,11 @@ func NewServer(opts ServerOptions) (*Server, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	if opts.Allows == nil {
-		opts.Allows = func(*request.Request) error { return nil }
+	if opts.Authorize == nil {
+		opts.Authorize = func(*request.Request) error { return nil }
 	}
-	if opts.Passed == nil {
-		opts.Passed = func(sharding.NodeID, *request.Request) {}
+	if opts.OnForwarded == nil {
+		opts.OnForwarded = func(sharding.NodeID, *request.Request) {}
 	}
 	if opts.Clock == nil {
 		opts.Clock = time.Now

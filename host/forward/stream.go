@@ -23,8 +23,8 @@ const headerLink = "Hostd-Link"
 // maxStreamBytes bounds a message in either direction.
 const maxStreamBytes = 4 << 20
 
-// errSilent: the node is suspected.
-var errSilent = errors.New("nothing is heard of the node")
+// errSuspected: the node is suspected.
+var errSuspected = errors.New("nothing is heard of the node")
 
 type bidi = connect.BidiStreamForClient[wire.Message, wire.Message]
 
@@ -61,11 +61,11 @@ func (l *link) carry(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	l.mu.Lock()
-	l.cut = cancel
-	silent := l.silent
+	l.breakStream = cancel
+	silent := l.suspected
 	l.mu.Unlock()
 	if silent {
-		return errSilent
+		return errSuspected
 	}
 	c := connect.NewClient[wire.Message, wire.Message](envelopes{client}, base+peerv1connect.ForwardServiceForwardProcedure,
 		connect.WithCodec(wire.Codec{}), connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxStreamBytes))
@@ -156,7 +156,7 @@ func (l *link) receive(conn *bidi) error {
 		if err := in.Receive(&m); err != nil {
 			return err
 		}
-		if done, err = l.answered(m.Bytes, done); err != nil {
+		if done, err = l.completeAnswered(m.Bytes, done); err != nil {
 			return err
 		}
 	}

@@ -99,10 +99,10 @@ func (v view) Leader(shard sharding.ShardID) (sharding.NodeID, bool, bool) {
 	node, _, known := v.at(shard)
 	return node, node == v.self, known
 }
-func (v view) Candidates(sharding.ShardID) []sharding.NodeID { return nil }
-func (v view) Missing(sharding.ShardID) sharding.Missing     { return sharding.Missing{} }
-func (v view) Quorum(sharding.ShardID) bool                  { return true }
-func (v view) Stopped(sharding.ShardID) sharding.StopReason  { return 0 }
+func (v view) Candidates(sharding.ShardID) []sharding.NodeID   { return nil }
+func (v view) Missing(sharding.ShardID) sharding.Missing       { return sharding.Missing{} }
+func (v view) Quorum(sharding.ShardID) bool                    { return true }
+func (v view) StopReason(sharding.ShardID) sharding.StopReason { return 0 }
 func (v view) Changed() <-chan struct{} {
 	v.mu.Lock()
 	defer v.mu.Unlock()

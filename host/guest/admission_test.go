@@ -153,9 +153,9 @@ func TestModuleSizeLimit(t *testing.T) {
 	}
 }
 
-// TestCompileRefuses checks modules of a valid shape with invalid code or an
+// TestCompileRejectsInvalidCode checks modules of a valid shape with invalid code or an
 // invalid manifest.
-func TestCompileRefuses(t *testing.T) {
+func TestCompileRejectsInvalidCode(t *testing.T) {
 	body := func(export string, code []byte) []byte {
 		return (&testGuest{bodies: map[string][]byte{export: code}}).build()
 	}
@@ -234,9 +234,9 @@ func TestMissingMaximaAreWritten(t *testing.T) {
 	})
 }
 
-// TestNamesSurvive checks that function names are kept for traps, and that
+// TestFunctionNamesAreKept checks that function names are kept for traps, and that
 // nothing else of the custom sections is kept.
-func TestNamesSurvive(t *testing.T) {
+func TestFunctionNamesAreKept(t *testing.T) {
 	names := vec(cat(uleb(8), text("forget_it")))
 	guest := &testGuest{
 		bodies: map[string][]byte{abi.ExportDrop: op(opUnreachable)},

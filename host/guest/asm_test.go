@@ -257,7 +257,7 @@ func parse(code []byte, limits abi.Limits) (*wasm.Metered, error) {
 func sectionOf(t testing.TB, code []byte, id byte) []byte {
 	t.Helper()
 	c := cursorAt(code, 8)
-	for c.OK() && c.Left() > 0 {
+	for c.OK() && c.Remaining() > 0 {
 		got := c.Byte("an id")
 		start := c.Skip(c.U32("a size"), "a section")
 		if got == id {

@@ -161,7 +161,7 @@ func (g *Instance) run(export string, fn api.Function, budget int64) (err error)
 	defer func() {
 		if r := recover(); r != nil {
 			g.dead = true
-			err = recovered(export, r)
+			err = panicError(export, r)
 		}
 		if err != nil {
 			g.explain(err)

@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// TestEveryDamageToTheCacheIsSeen flips bits all over a cached module. A
+// TestDamagedCacheFileIsRecompiled flips bits all over a cached module. A
 // damaged file must be compiled again and never be run. The runtime's own
 // checksum covers only the code, not where its functions begin.
-func TestEveryDamageToTheCacheIsSeen(t *testing.T) {
+func TestDamagedCacheFileIsRecompiled(t *testing.T) {
 	dir := t.TempDir()
 	wasm := (&testGuest{}).build()
 	use := func() string {
@@ -97,15 +97,15 @@ func TestForeignCacheFilesAreRemoved(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if passed := c.Passed(wasm); passed {
+		if passed := c.HasPassed(wasm); passed {
 			t.Errorf("it has passed with the key %s", key)
 		}
-		if err := c.Pass(wasm); err != nil || !c.Passed(wasm) {
+		if err := c.Pass(wasm); err != nil || !c.HasPassed(wasm) {
 			t.Errorf("it has not passed with the key %s: %v", key, err)
 		}
 	}
 	c, err := openCompileCache(dir, mine)
-	if err != nil || c.Passed(wasm) {
+	if err != nil || c.HasPassed(wasm) {
 		t.Errorf("what passed with another key has passed, %v", err)
 	}
 }

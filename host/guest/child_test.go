@@ -78,7 +78,7 @@ func TestChildFillsTheCache(t *testing.T) {
 	}
 }
 
-func TestChildRefuses(t *testing.T) {
+func TestChildRejectsModules(t *testing.T) {
 	bad := (&testGuest{bodies: map[string][]byte{abi.ExportDrop: i32c(1)}}).build()
 	refusal := func(opts Options, wasm []byte) string {
 		t.Helper()
@@ -131,7 +131,7 @@ func TestInterruptedCompilationLeavesNothing(t *testing.T) {
 	}
 }
 
-func TestChildThatCannotStartIsNoRefusal(t *testing.T) {
+func TestChildStartFailureIsNotRejection(t *testing.T) {
 	opts := childOptions(t, "")
 	opts.CompileCommand = []string{filepath.Join(t.TempDir(), "absent")}
 	ended, cancel := context.WithCancel(t.Context())

@@ -93,7 +93,7 @@ func (e *Engine) compile(ctx context.Context, prepared []byte) (*compiledModule,
 	case <-ctx.Done():
 		return nil, fmt.Errorf("wait to compile a module: %w", ctx.Err())
 	}
-	if e.child != nil && !e.cache.Passed(prepared) {
+	if e.child != nil && !e.cache.HasPassed(prepared) {
 		if err := e.child.Compile(ctx, prepared); err != nil {
 			return nil, err
 		}

@@ -36,15 +36,15 @@ func (r *Registry) Module(ctx context.Context, digest journal.Digest) (*Module, 
 		case <-ctx.Done():
 			return nil, fmt.Errorf("wait for module %s: %w", digest, ctx.Err())
 		}
-		if c.err == nil || !abandoned(c.err) {
+		if c.err == nil || !isAbandoned(c.err) {
 			return c.module, c.err
 		}
 	}
 }
 
-// abandoned reports whether a compilation failed because its caller's ctx
+// isAbandoned reports whether a compilation failed because its caller's ctx
 // ended.
-func abandoned(err error) bool {
+func isAbandoned(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
@@ -89,7 +89,7 @@ func (r *Registry) compile(ctx context.Context, digest journal.Digest, c *compil
 func (r *Registry) Release(digest journal.Digest) error {
 	r.mu.Lock()
 	c := r.compiled[digest]
-	if c == nil || !c.finished() {
+	if c == nil || !c.isFinished() {
 		r.mu.Unlock()
 		return nil
 	}
@@ -98,7 +98,7 @@ func (r *Registry) Release(digest journal.Digest) error {
 	return c.close()
 }
 
-func (c *compilation) finished() bool {
+func (c *compilation) isFinished() bool {
 	select {
 	case <-c.done:
 		return true

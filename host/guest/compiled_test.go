@@ -97,7 +97,7 @@ func TestReleasedModuleServesItsInstances(t *testing.T) {
 	}
 }
 
-func TestFailuresAreNotRemembered(t *testing.T) {
+func TestFailedCompilationIsRetried(t *testing.T) {
 	r := openCompiling(t, Options{})
 	wasm := guest(t)
 	if _, err := r.Module(t.Context(), DigestOf(wasm)); !errors.Is(err, ErrModuleNotFound) {
@@ -119,9 +119,9 @@ func TestFailuresAreNotRemembered(t *testing.T) {
 	}
 }
 
-// TestWaiterOutlivesTheCompilersContext checks that when the caller that
+// TestWaiterContinuesAbandonedCompilation checks that when the caller that
 // compiles gives up, the next one continues instead of failing too.
-func TestWaiterOutlivesTheCompilersContext(t *testing.T) {
+func TestWaiterContinuesAbandonedCompilation(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &Registry{compiled: map[journal.Digest]*compilation{}, dir: t.TempDir()}
 		digest := DigestOf([]byte("x"))

@@ -6,9 +6,9 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// TestJoinedSegmentOutsideMemoryIsRefused checks that joining segments does not
+// TestJoinedSegmentOutsideMemoryIsRejected checks that joining segments does not
 // make an invalid module start.
-func TestJoinedSegmentOutsideMemoryIsRefused(t *testing.T) {
+func TestJoinedSegmentOutsideMemoryIsRejected(t *testing.T) {
 	guest := &testGuest{data: [][]byte{
 		cat([]byte{0}, i32c(24*pageBytes-2), []byte{opEnd}, text("a")),
 		cat([]byte{0}, i32c(24*pageBytes-1), []byte{opEnd}, text("bc"))}}

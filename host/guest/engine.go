@@ -20,13 +20,13 @@ import (
 //
 // All modules and instances must be closed before their Engine.
 type Engine struct {
-	limits     abi.Limits
-	tellFaults bool
-	logger     *slog.Logger
-	budget     memoryBudget
-	runtime    wazero.Runtime
-	cache      *compileCache           // nil without a cache directory
-	files      wazero.CompilationCache // the runtime's view of cache
+	limits       abi.Limits
+	exposeErrors bool
+	logger       *slog.Logger
+	budget       memoryBudget
+	runtime      wazero.Runtime
+	cache        *compileCache           // nil without a cache directory
+	files        wazero.CompilationCache // the runtime's view of cache
 
 	child *compileChild // nil: modules are compiled in this process
 	// compiling is a semaphore with one slot, because one compilation takes up to
@@ -50,7 +50,7 @@ func New(ctx context.Context, opts Options) (*Engine, error) {
 		return nil, fmt.Errorf("engine options: %w", err)
 	}
 	e := &Engine{
-		limits: opts.Limits, tellFaults: opts.TellFaults,
+		limits: opts.Limits, exposeErrors: opts.TellFaults,
 		logger: opts.Logger,
 
 		compiling: make(chan struct{}, 1),

@@ -78,7 +78,7 @@ func bothEngines(t *testing.T, run func(t *testing.T, opts Options)) {
 	t.Run("interpreter", func(t *testing.T) { run(t, Options{Interpreter: true}) })
 }
 
-func TestGuestKeepsEntitiesApart(t *testing.T) {
+func TestEntitiesOfGuestAreIsolated(t *testing.T) {
 	bothEngines(t, func(t *testing.T, opts Options) {
 		g := start(t, opts, &testGuest{})
 		if status, err := g.Load(0, 7, []byte("ignored")); err != nil || status != abi.LoadDone {
@@ -168,7 +168,7 @@ func TestClosedInstanceIsDead(t *testing.T) {
 	}
 }
 
-func TestCloseOrderIsHeld(t *testing.T) {
+func TestCloseOrderIsEnforced(t *testing.T) {
 	e, err := New(t.Context(), Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -198,7 +198,7 @@ func TestCloseOrderIsHeld(t *testing.T) {
 	}
 }
 
-func TestMemoryIsCountedAndGivenBack(t *testing.T) {
+func TestMemoryIsCountedAndReleased(t *testing.T) {
 	e := newEngine(t, Options{MemoryBytes: 100 * pageBytes})
 	m := mustCompile(t, e, (&testGuest{bodies: map[string][]byte{
 		abi.ExportHandle: cat(i32c(8), op(opMemoryGrow, []byte{0}), op(opI64Extend), i64c(0), op(0x83)),
@@ -236,7 +236,7 @@ func TestMemoryIsCountedAndGivenBack(t *testing.T) {
 	}
 }
 
-func TestFailedInstantiationGivesMemoryBack(t *testing.T) {
+func TestFailedInstantiationReleasesMemory(t *testing.T) {
 	e := newEngine(t, Options{})
 	outside := &testGuest{data: [][]byte{cat([]byte{0}, i32c(24*pageBytes-1), []byte{opEnd}, text("xx"))}}
 	trapping := &testGuest{helpers: []helper{{code: op(opUnreachable)}}}
@@ -322,7 +322,7 @@ func TestCompilationCache(t *testing.T) {
 	compileOnce("")
 }
 
-func TestOptionsAreChecked(t *testing.T) {
+func TestInvalidOptionsAreRejected(t *testing.T) {
 	limits := abi.DefaultLimits()
 	limits.MemoryBytes = 100
 	limits.OutputBytes = 0

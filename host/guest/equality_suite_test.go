@@ -108,12 +108,12 @@ func suite(t *testing.T, e *Engine, wasm []byte, metered bool) (report string, s
 	return got.String(), r.sum.Sum(nil)
 }
 
-// TestSuiteIsTheSame runs the conformance suite on unmodified and metered
+// TestMeteringKeepsConformanceResults runs the conformance suite on unmodified and metered
 // guests, each compiled and interpreted. The report and every answer must be
 // equal. A guest in Go is only compiled, because an interpreted one takes a
 // second to start, and the suite starts some twenty;
-// TestMeteredGuestsAreTheSame covers it.
-func TestSuiteIsTheSame(t *testing.T) {
+// TestMeteringKeepsGuestResults covers it.
+func TestMeteringKeepsConformanceResults(t *testing.T) {
 	for _, name := range equalGuests[1:] {
 		t.Run(name, func(t *testing.T) {
 			wasm := equalGuest(t, name)

@@ -135,12 +135,12 @@ func equalGuest(t testing.TB, name string) []byte {
 	return testkit.BuildExample(t, name)
 }
 
-// TestMeteredGuestsAreTheSame runs 10,000 random commands on an unmodified
+// TestMeteringKeepsGuestResults runs 10,000 random commands on an unmodified
 // guest and on the metered one, each compiled and interpreted. All answers must
 // be equal, and the metered ones must spend the same fuel. (An unmodified guest
 // in Go is not interpreted.) The counters written from the contract alone must
 // answer alike, too.
-func TestMeteredGuestsAreTheSame(t *testing.T) {
+func TestMeteringKeepsGuestResults(t *testing.T) {
 	commands := 10_000
 	if testing.Short() {
 		commands = 500
@@ -183,9 +183,9 @@ func TestMeteredGuestsAreTheSame(t *testing.T) {
 	}
 }
 
-// TestMeteredKernelsAreTheSame compares the results of the loops of each
+// TestMeteringKeepsKernelResults compares the results of the loops of each
 // language.
-func TestMeteredKernelsAreTheSame(t *testing.T) {
+func TestMeteringKeepsKernelResults(t *testing.T) {
 	for _, language := range kernelLanguages {
 		t.Run(language, func(t *testing.T) {
 			if testing.Short() && language == "go" {

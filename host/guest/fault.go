@@ -68,8 +68,8 @@ type Fault struct {
 	Message string
 	Trace   []string // stack of guest functions, innermost first; for logs
 
-	words string // text of LastWords
-	told  bool   // Error includes the text
+	words   string // text of LastWords
+	exposed bool   // Error includes the text
 }
 
 // Is reports whether a FaultOutput is abi.ErrOverLimit: the guest kept the
@@ -78,7 +78,7 @@ func (f *Fault) Is(target error) bool { return f.Kind == FaultOutput && target =
 
 func (f *Fault) Error() string {
 	text := f.Export + ": " + f.Kind.String() + ": " + f.Message
-	if f.told && f.words != "" {
+	if f.exposed && f.words != "" {
 		text += "; the guest wrote: " + f.words
 	}
 	return text

@@ -104,7 +104,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestLoadRefusalsLeaveInstanceAlive(t *testing.T) {
+func TestLoadRejectionLeavesInstanceAlive(t *testing.T) {
 	g := start(t, Options{}, &testGuest{bodies: map[string][]byte{abi.ExportLoad: cat(get(1), op(opI32WrapI64))}})
 	for _, want := range []abi.LoadStatus{abi.LoadUnreadable, abi.LoadNoRoom, abi.LoadDone} {
 		if status, err := g.Load(0, uint64(want), nil); err != nil || status != want {
@@ -154,9 +154,9 @@ func TestMemoryGrowBeyondCap(t *testing.T) {
 	})
 }
 
-// TestMemoryStaysPutAndZero checks that growing preserves the content and that
+// TestMemoryGrowthKeepsContent checks that growing preserves the content and that
 // new pages are zero up to the last byte.
-func TestMemoryStaysPutAndZero(t *testing.T) {
+func TestMemoryGrowthKeepsContent(t *testing.T) {
 	g := start(t, Options{}, &testGuest{bodies: map[string][]byte{
 		abi.ExportHandle: cat(addLength(), i32c(1), op(opMemoryGrow, []byte{0}), op(opDrop), stateSpan()),
 		abi.ExportQuery:  spanc(30*pageBytes-16, 16),

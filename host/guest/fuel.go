@@ -150,7 +150,7 @@ func (g *Instance) refuel() {
 		panic(errFuel)
 	}
 	m.rest += int64(m.fuel.Get()) // the guest may have spent more than its slice
-	turned := m.sampling.turned()
+	turned := m.sampling.takeSlice()
 	if turned {
 		g.takeTurn()
 	}

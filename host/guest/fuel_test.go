@@ -29,7 +29,7 @@ func spin() *testGuest {
 	}}
 }
 
-func TestFuelIsWhatACallCosts(t *testing.T) {
+func TestFuelMatchesCostOfCall(t *testing.T) {
 	bothEngines(t, func(t *testing.T, opts Options) {
 		g := start(t, opts, spin())
 		spent := func(bytes int) int64 {
@@ -82,10 +82,10 @@ func TestBudget(t *testing.T) {
 	}
 }
 
-// TestBatchesDecideNothing checks that a history that can be applied event by
+// TestBatchSizeDoesNotAffectFuelLimit checks that a history that can be applied event by
 // event can be applied in one batch, and that one event that spends too much
 // cannot.
-func TestBatchesDecideNothing(t *testing.T) {
+func TestBatchSizeDoesNotAffectFuelLimit(t *testing.T) {
 	event := abi.AppendInputEvent(nil, 1, 2, "", nil)
 	if len(event) != 23 {
 		t.Fatalf("an event has %d bytes: the test is wrong", len(event))
@@ -110,10 +110,10 @@ func TestBatchesDecideNothing(t *testing.T) {
 // unlimited is a budget that no test uses up.
 const unlimited = 1 << 60
 
-// TestCollectorPassesEndlessLoops checks that the garbage collector, which must
+// TestCollectorRunsDuringEndlessLoops checks that the garbage collector, which must
 // stop every goroutine, still runs while guests loop on every processor, and
 // that Interrupt ends the loops.
-func TestCollectorPassesEndlessLoops(t *testing.T) {
+func TestCollectorRunsDuringEndlessLoops(t *testing.T) {
 	var looping sync.WaitGroup
 	var guests []*Instance
 	for range runtime.GOMAXPROCS(0) + 1 {
@@ -227,9 +227,9 @@ func TestLongCallsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestLongCallsSaySo checks that a long call calls Env.Long once while it runs,
+// TestLongCallsInvokeLong checks that a long call calls Env.Long once while it runs,
 // and that short calls and Apply do not.
-func TestLongCallsSaySo(t *testing.T) {
+func TestLongCallsInvokeLong(t *testing.T) {
 	g := start(t, Options{}, spin())
 	g.SetBudgets(Budgets{Event: unlimited})
 	for turns, want := range map[int]int{10: 0, 1_000_000: 1} {

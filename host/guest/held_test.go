@@ -57,10 +57,10 @@ func TestElementsAreBounded(t *testing.T) {
 	}
 }
 
-// TestUnusedElementsAreInNoInstance checks that a segment from which no
+// TestUnusedElementsCostNothing checks that a segment from which no
 // instruction copies costs an instance nothing, and that other segments arrive
 // complete.
-func TestUnusedElementsAreInNoInstance(t *testing.T) {
+func TestUnusedElementsCostNothing(t *testing.T) {
 	guest := initializing(2, tableOf(memoryBounds(8, 8)))
 	m, fault := admit(elementsSection(guest.build(), passive(4), expressions(4), passive(60_000)), abi.DefaultLimits())
 	if fault != nil {
@@ -76,9 +76,9 @@ func TestUnusedElementsAreInNoInstance(t *testing.T) {
 	}
 }
 
-// TestReferencesByCode checks that code that creates references to functions in
+// TestFunctionReferencesAreReused checks that code that creates references to functions in
 // a loop gets the same ones again, can call through them, and takes no memory.
-func TestReferencesByCode(t *testing.T) {
+func TestFunctionReferencesAreReused(t *testing.T) {
 	loop := cat(i32c(0), op(opRefFunc, uleb(8)), op(opTableSet, uleb(0)),
 		get(1), i32c(1), op(opI32Sub), op(opLocalTee, uleb(1)), op(opBrIf, uleb(0)))
 	// The second argument of a query is the length of its input.
@@ -126,9 +126,9 @@ func liveHeap() int64 {
 	return int64(s.HeapAlloc)
 }
 
-// TestInstancesTakeWhatIsCharged checks that fifty instances of a module with
+// TestInstancesUseAtMostChargedMemory checks that fifty instances of a module with
 // as many parts as admission allows hold no more than the budget is charged.
-func TestInstancesTakeWhatIsCharged(t *testing.T) {
+func TestInstancesUseAtMostChargedMemory(t *testing.T) {
 	if testing.Short() {
 		t.Skip("measures memory, of which the race detector takes more")
 	}
@@ -210,9 +210,9 @@ func TestInstancesTakeWhatIsCharged(t *testing.T) {
 	}
 }
 
-// TestNamesAreBounded checks that function names larger than any toolchain
+// TestOversizedFunctionNamesAreDropped checks that function names larger than any toolchain
 // produces are dropped, as malformed ones are.
-func TestNamesAreBounded(t *testing.T) {
+func TestOversizedFunctionNamesAreDropped(t *testing.T) {
 	named := func(size int) []byte {
 		var names [][]byte
 		for i := range size / 10_000 {

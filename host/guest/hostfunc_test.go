@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-func TestHostFunctionsAreTheContracts(t *testing.T) {
+func TestHostFunctionsMatchContract(t *testing.T) {
 	seen := map[string]bool{}
 	for _, f := range hostFunctions() {
 		if seen[f.module+"."+f.name] {

@@ -87,9 +87,9 @@ func stateOf(t *testing.T, g *Instance) string {
 	return text
 }
 
-// TestInstanceFromImageIsAsInitialized compares instances that begin with the
+// TestImageMatchesInitializedInstance compares instances that begin with the
 // image with one that runs its _initialize, before and after the same calls.
-func TestInstanceFromImageIsAsInitialized(t *testing.T) {
+func TestImageMatchesInitializedInstance(t *testing.T) {
 	bothEngines(t, func(t *testing.T, opts Options) {
 		e := newEngine(t, opts)
 		m := withImage(t, e, initialized())
@@ -193,10 +193,10 @@ func TestModulesWithoutImage(t *testing.T) {
 	}
 }
 
-// TestImageIsLeftWhereItWouldShow checks that an instance runs its _initialize
+// TestImageIsSkippedIfObservable checks that an instance runs its _initialize
 // if it has less memory than the image, or different constants for what
 // _initialize may ask for.
-func TestImageIsLeftWhereItWouldShow(t *testing.T) {
+func TestImageIsSkippedIfObservable(t *testing.T) {
 	guest := initialized()
 	guest.importing(abi.ImportWASI, "random_get")
 	guest.helpers[0].code = cat(initialized().helpers[0].code, i32c(randomAt), i32c(8), call(0), op(opDrop))
@@ -228,9 +228,9 @@ func TestImageIsLeftWhereItWouldShow(t *testing.T) {
 	}
 }
 
-// TestImagesAreGivenBack checks that a module has one file for all its
+// TestImagesAreReleased checks that a module has one file for all its
 // instances, and that nothing of it is left once it is closed.
-func TestImagesAreGivenBack(t *testing.T) {
+func TestImagesAreReleased(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("reads /proc")
 	}

@@ -132,20 +132,20 @@ func (m *Module) InstantiateWith(ctx context.Context, opts InstanceOptions) (*In
 	return m.instantiate(ctx, opts)
 }
 
-// Varied returns options for an instance that reveals whether a guest is pure.
+// WithVariation returns options for an instance that reveals whether a guest is pure.
 // While the guest starts and while it evolves state, its clock stands at now,
 // in unix nanoseconds, and its random stream uses seed. If a guest's state
 // depends on either, for example through map iteration order, replaying the
 // same history yields a different snapshot. now must not be 0, because a Go
 // guest does not start at that time.
-func (o InstanceOptions) Varied(now int64, seed uint64) InstanceOptions {
+func (o InstanceOptions) WithVariation(now int64, seed uint64) InstanceOptions {
 	o.pureClock, o.pureSeed = now, seed
 	return o
 }
 
 // InstantiateVaried is Instantiate with options from Varied.
 func (m *Module) InstantiateVaried(ctx context.Context, now int64, seed uint64) (*Instance, error) {
-	return m.InstantiateWith(ctx, InstanceOptions{}.Varied(now, seed))
+	return m.InstantiateWith(ctx, InstanceOptions{}.WithVariation(now, seed))
 }
 
 func (m *Module) instantiate(ctx context.Context, opts InstanceOptions) (*Instance, error) {
@@ -233,7 +233,7 @@ func (g *Instance) start(ctx context.Context) (err error) {
 func (g *Instance) open(ctx context.Context) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = recovered(abi.ExportInitialize, r)
+			err = panicError(abi.ExportInitialize, r)
 		}
 	}()
 	config := wazero.NewModuleConfig().WithName("").WithStartFunctions()
@@ -257,8 +257,8 @@ func (g *Instance) abandon() error {
 	return g.module.release()
 }
 
-// recovered converts a panic that passed through the runtime into an error.
-func recovered(export string, r any) error {
+// panicError converts a panic that passed through the runtime into an error.
+func panicError(export string, r any) error {
 	err, ok := r.(error)
 	if !ok {
 		err = fmt.Errorf("%v", r)

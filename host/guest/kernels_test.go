@@ -105,7 +105,7 @@ func shifted(code []byte, by int) []byte {
 	}
 	filling = append(filling, opEnd)
 	out := bytes.Clone(code[:8])
-	for c := cursorAt(code, 8); c.Left() > 0; {
+	for c := cursorAt(code, 8); c.Remaining() > 0; {
 		id := c.Byte("an id")
 		size := c.U32("a size")
 		end := c.Pos + int(size)

@@ -27,9 +27,9 @@ func (w *lastWords) add(data []byte) {
 // begin discards the output of the previous call.
 func (w *lastWords) begin() { w.text = w.text[:0] }
 
-// said returns the text for people. The text is hostile, so invalid UTF-8 and
+// displayText returns the text for people. The text is hostile, so invalid UTF-8 and
 // control characters are replaced.
-func (w *lastWords) said() string {
+func (w *lastWords) displayText() string {
 	text := bytes.ToValidUTF8(bytes.TrimSpace(w.text[max(0, len(w.text)-maxWords):]), []byte("?"))
 	return strings.Map(func(r rune) rune {
 		if r < ' ' && r != '\n' && r != '\t' || r == 0x7f {
@@ -43,7 +43,7 @@ func (w *lastWords) said() string {
 func (g *Instance) explain(err error) {
 	var fault *Fault
 	if errors.As(err, &fault) {
-		fault.words, fault.told = g.words.said(), g.module.engine.tellFaults
+		fault.words, fault.exposed = g.words.displayText(), g.module.engine.exposeErrors
 	}
 }
 

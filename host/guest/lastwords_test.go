@@ -10,10 +10,10 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// TestLastWords checks that a fault contains what the guest wrote in the failed
+// TestFaultContainsGuestOutput checks that a fault contains what the guest wrote in the failed
 // call and nothing of previous calls, and that the error text includes it only
 // if TellFaults is set.
-func TestLastWords(t *testing.T) {
+func TestFaultContainsGuestOutput(t *testing.T) {
 	const message = "panic: \x1b[2Jno\x00 room\n\xff"
 	guest := func() *testGuest {
 		g := (&testGuest{data: [][]byte{
@@ -49,9 +49,9 @@ func TestLastWords(t *testing.T) {
 	}
 }
 
-// TestLastWordsAreErrorsToo checks that a fault includes what the guest logged
+// TestFaultContainsLoggedErrors checks that a fault includes what the guest logged
 // as an error before it failed, and not log lines of other levels.
-func TestLastWordsAreErrorsToo(t *testing.T) {
+func TestFaultContainsLoggedErrors(t *testing.T) {
 	const message = "apply: no such event"
 	for level, want := range map[abi.LogLevel]string{abi.LogDebug: "", abi.LogWarn: "", abi.LogError: message, abi.LogError + 1: message} {
 		g := (&testGuest{data: [][]byte{cat([]byte{0}, i32c(logTextAt), []byte{opEnd}, text(message))}}).importing(abi.ImportModule, abi.ImportLog)
@@ -64,9 +64,9 @@ func TestLastWordsAreErrorsToo(t *testing.T) {
 	}
 }
 
-// TestLastWordsAreTheLast checks that the end of the output is kept, however
+// TestFaultKeepsEndOfOutput checks that the end of the output is kept, however
 // much is written and in whichever pieces.
-func TestLastWordsAreTheLast(t *testing.T) {
+func TestFaultKeepsEndOfOutput(t *testing.T) {
 	all := bytes.Repeat([]byte("0123456789abcdef"), maxWords/4)
 	for _, piece := range []int{1, 7, maxWords - 1, maxWords, maxWords + 1, 3 * maxWords, len(all)} {
 		var w lastWords
@@ -76,7 +76,7 @@ func TestLastWordsAreTheLast(t *testing.T) {
 				t.Fatalf("in pieces of %d bytes it holds %d", piece, cap(w.text))
 			}
 		}
-		if got := w.said(); got != string(all[len(all)-maxWords:]) {
+		if got := w.displayText(); got != string(all[len(all)-maxWords:]) {
 			t.Errorf("in pieces of %d bytes it keeps %d bytes", piece, len(got))
 		}
 	}

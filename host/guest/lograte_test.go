@@ -43,9 +43,9 @@ func TestLogRate(t *testing.T) {
 	}
 }
 
-// TestGuestLogIsHeldToItsRate checks that what guests log in many calls stays
+// TestGuestLogIsRateLimited checks that what guests log in many calls stays
 // within the burst, including the lines about dropped lines.
-func TestGuestLogIsHeldToItsRate(t *testing.T) {
+func TestGuestLogIsRateLimited(t *testing.T) {
 	var log bytes.Buffer
 	var dropped atomic.Uint64
 	l := guestLog{logger: slog.New(slog.NewTextHandler(&log, nil)), lineLimit: 32, byteLimit: 1024, rate: &logRate{dropped: &dropped}}

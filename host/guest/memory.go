@@ -30,8 +30,8 @@ type MemoryBudget struct{ memoryBudget }
 // NewMemoryBudget returns a budget of the given number of bytes.
 func NewMemoryBudget(bytes int64) *MemoryBudget { return &MemoryBudget{memoryBudget{limit: bytes}} }
 
-// Left returns the unused bytes of the budget.
-func (b *MemoryBudget) Left() int64 { return b.limit - b.total.Load() }
+// Free returns the unused bytes of the budget.
+func (b *MemoryBudget) Free() int64 { return b.limit - b.total.Load() }
 
 func (b *memoryBudget) take(bytes int64) bool {
 	if sum := b.total.Add(bytes); b.limit > 0 && sum > b.limit {

@@ -99,10 +99,10 @@ func TestNodeMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryBudgetOfSome checks that instances that share a budget hold no more
+// TestSharedMemoryBudget checks that instances that share a budget hold no more
 // together than it allows, that others are not charged to it, and that it gets
 // back everything.
-func TestMemoryBudgetOfSome(t *testing.T) {
+func TestSharedMemoryBudget(t *testing.T) {
 	e := newEngine(t, Options{})
 	m := mustCompile(t, e, growing().build())
 	const start = 24 * pageBytes
@@ -122,7 +122,7 @@ func TestMemoryBudgetOfSome(t *testing.T) {
 	if got := grow(t, a) + grow(t, b); got != 5 {
 		t.Errorf("both grew by %d pages, want 5", got)
 	}
-	if left := budget.Left(); left != 0 {
+	if left := budget.Free(); left != 0 {
 		t.Errorf("%d bytes are left", left)
 	}
 	other := open(nil)
@@ -134,7 +134,7 @@ func TestMemoryBudgetOfSome(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if left := budget.Left(); left != budget.limit {
+	if left := budget.Free(); left != budget.limit {
 		t.Errorf("%d of %d bytes are left in the end", left, budget.limit)
 	}
 	if usage := e.Usage(); usage.ChargedBytes != 0 {

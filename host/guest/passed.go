@@ -40,8 +40,8 @@ func runtimeVersion() string {
 	return ""
 }
 
-// Passed reports whether a prepared module has passed its trial on this node.
-func (c *compileCache) Passed(prepared []byte) bool {
+// HasPassed reports whether a prepared module has passed its trial on this node.
+func (c *compileCache) HasPassed(prepared []byte) bool {
 	name := c.passedName(prepared)
 	mark, err := os.ReadFile(name)
 	return err == nil && hmac.Equal(mark, c.mark(name))

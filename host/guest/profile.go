@@ -129,9 +129,9 @@ func (s *sampling) slice(slice int64) int64 {
 	return slice
 }
 
-// turned reports whether a full slice, maybe given in several parts, was spent
+// takeSlice reports whether a full slice, maybe given in several parts, was spent
 // since turned last returned true.
-func (s *sampling) turned() bool {
+func (s *sampling) takeSlice() bool {
 	if s.profile == nil {
 		return true
 	}

@@ -26,10 +26,10 @@ func spenders() *testGuest {
 	return guest
 }
 
-// TestProfileSaysWhereFuelGoes profiles short commands, none of which spends a
+// TestProfileAttributesFuel profiles short commands, none of which spends a
 // slice. The profile must show how much each function spends and who calls it,
 // and profiling must not change what the guest does.
-func TestProfileSaysWhereFuelGoes(t *testing.T) {
+func TestProfileAttributesFuel(t *testing.T) {
 	for _, interpreter := range []bool{false, true} {
 		t.Run(fmt.Sprintf("interpreter=%v", interpreter), func(t *testing.T) {
 			g := start(t, Options{Interpreter: interpreter}, spenders())

@@ -87,9 +87,9 @@ func TestSizeLimit(t *testing.T) {
 	}
 }
 
-// TestDamageIsSeenAndRepaired damages a file in each way and puts the module
+// TestDamagedFileIsRepairedByPut damages a file in each way and puts the module
 // again.
-func TestDamageIsSeenAndRepaired(t *testing.T) {
+func TestDamagedFileIsRepairedByPut(t *testing.T) {
 	dir := t.TempDir()
 	r := open(t, dir)
 	digest := put(t, r, "module")
@@ -238,9 +238,9 @@ func (p *pieces) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestCopyHoldsOnePieceAtATime checks that a Copy writes pieces of bounded
+// TestCopyWritesBoundedPieces checks that a Copy writes pieces of bounded
 // size, so that slow or many readers take little memory.
-func TestCopyHoldsOnePieceAtATime(t *testing.T) {
+func TestCopyWritesBoundedPieces(t *testing.T) {
 	r, err := OpenRegistry(RegistryOptions{Dir: t.TempDir()})
 	if err != nil {
 		t.Fatal(err)

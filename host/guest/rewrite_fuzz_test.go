@@ -40,7 +40,7 @@ func FuzzAdmit(f *testing.F) {
 func withoutCustom(wasm []byte) []byte {
 	out := bytes.Clone(wasm[:8])
 	c := cursorAt(wasm, 8)
-	for c.Left() > 0 {
+	for c.Remaining() > 0 {
 		start := c.Pos
 		id := c.Byte("an id")
 		c.Skip(c.U32("a size"), "a section")

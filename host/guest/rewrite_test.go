@@ -14,10 +14,10 @@ var (
 	programCount = flag.Int("programs", 300, "number of random programs")
 )
 
-// TestMeteredProgramsAreTheSame runs random programs unmodified, metered, and
+// TestMeteringKeepsProgramResults runs random programs unmodified, metered, and
 // counting every instruction. Metering must not change results, and must charge
 // at least what ran.
-func TestMeteredProgramsAreTheSame(t *testing.T) {
+func TestMeteringKeepsProgramResults(t *testing.T) {
 	programs := uint64(*programCount)
 	if testing.Short() {
 		programs = min(programs, 50)
@@ -88,9 +88,9 @@ func countForms(t *testing.T, wasm []byte, seen map[string]int) {
 	}
 }
 
-// TestUnrolledLoopsCostTheirTurns checks that a short loop costs the same for
+// TestUnrolledLoopsCostEachIteration checks that a short loop costs the same for
 // each iteration, wherever it is left and however many iterations it has.
-func TestUnrolledLoopsCostTheirTurns(t *testing.T) {
+func TestUnrolledLoopsCostEachIteration(t *testing.T) {
 	void := []byte{blockVoid}
 	down := cat(get(0), i32c(1), op(opI32Sub), op(opLocalTee, uleb(0)))
 	for name, code := range map[string][]byte{

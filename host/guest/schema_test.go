@@ -18,7 +18,7 @@ func schemaManifest(t *testing.T, members, more string) *manifest.Manifest {
 	return m
 }
 
-func TestSchemasAreRefusedWithTheirPlace(t *testing.T) {
+func TestInvalidSchemaIsRejectedWithPath(t *testing.T) {
 	long := func(n int) string {
 		var out []string
 		for i := range n {

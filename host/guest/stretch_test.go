@@ -21,10 +21,10 @@ func (l *lowest) Get() uint64 {
 	return v
 }
 
-// TestNothingRunsFarOnCredit checks that code without a loop, whatever it
+// TestCodeWithoutLoopsChecksFuel checks that code without a loop, whatever it
 // calls, spends at most some thousands of units beyond its slice before the
 // host checks its fuel, because nothing else can stop it.
-func TestNothingRunsFarOnCredit(t *testing.T) {
+func TestCodeWithoutLoopsChecksFuel(t *testing.T) {
 	e := newEngine(t, Options{})
 	for _, h := range hogs() {
 		switch h.name {
@@ -65,10 +65,10 @@ func (w *worked) Get() uint64 {
 	return w.MutableGlobal.Get()
 }
 
-// TestWorkBehindCallsIsLookedAt checks that on the way back from its calls a
+// TestWorkAfterCallsChecksFuel checks that on the way back from its calls a
 // recursion does no more work between two checks of the host than a slice and
 // the stack allow, whatever form the work has.
-func TestWorkBehindCallsIsLookedAt(t *testing.T) {
+func TestWorkAfterCallsChecksFuel(t *testing.T) {
 	void := []byte{blockVoid}
 	load := cat(i32c(0), op(opI32Load, aligned(2)), op(opDrop))
 	work := func(n int) []byte { // n loads
@@ -127,9 +127,9 @@ func TestWorkBehindCallsIsLookedAt(t *testing.T) {
 	}
 }
 
-// TestPagesAreMadeAhead checks that all pages of a memory except those at its
+// TestMemoryPagesArePrepopulated checks that all pages of a memory except those at its
 // end exist, and that creating them does not change their content.
-func TestPagesAreMadeAhead(t *testing.T) {
+func TestMemoryPagesArePrepopulated(t *testing.T) {
 	const pages = 100
 	grow := cat(i32c(pages), op(opMemoryGrow, []byte{0}), op(opDrop), i64c(0))
 	g := start(t, Options{}, &testGuest{memory: memoryBounds(pages, 1024), bodies: map[string][]byte{abi.ExportHandle: grow}})

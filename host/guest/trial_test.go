@@ -16,9 +16,9 @@ import (
 	"github.com/hostd/hostd/abi"
 )
 
-// TestTrialRefuses checks that a module that faults on its first entity is
+// TestTrialRejectsFaultyModule checks that a module that faults on its first entity is
 // rejected.
-func TestTrialRefuses(t *testing.T) {
+func TestTrialRejectsFaultyModule(t *testing.T) {
 	second := func(code []byte) []byte { // in load, for handle 1 only
 		return cat(get(1), op(opI32WrapI64), op(opIf, []byte{blockVoid}), code, []byte{opEnd}, i32c(0))
 	}
@@ -47,9 +47,9 @@ func trialRefuses(t *testing.T, name string, guest *testGuest, reason string) {
 	}
 }
 
-// TestTrialIsHeldOnce checks that after a restart a module that passed its
+// TestTrialRunsOncePerNode checks that after a restart a module that passed its
 // trial on this node is loaded from the cache without a child.
-func TestTrialIsHeldOnce(t *testing.T) {
+func TestTrialRunsOncePerNode(t *testing.T) {
 	opts := childOptions(t, "compile-child")
 	wasm := (&testGuest{}).build()
 	mustCompile(t, newEngine(t, opts), wasm)

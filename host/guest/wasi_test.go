@@ -40,7 +40,7 @@ func split(t *testing.T, out []byte, err error) probed {
 	return probed{bytes.Clone(out[:256]), binary.LittleEndian.Uint32(out[256:])}
 }
 
-func TestSystemFunctionsGiveNoPower(t *testing.T) {
+func TestSystemFunctionsAreHarmless(t *testing.T) {
 	const outside = int32(24 * pageBytes)
 	tests := []struct {
 		name      string
@@ -178,7 +178,7 @@ func TestContractFunctions(t *testing.T) {
 	}
 }
 
-func TestPollPassesTime(t *testing.T) {
+func TestPollAdvancesClock(t *testing.T) {
 	subscription := func(userdata uint64, tag byte, timeout uint64, flags uint16) []byte {
 		s := make([]byte, subscriptionBytes)
 		binary.LittleEndian.PutUint64(s, userdata)
@@ -235,9 +235,9 @@ func TestPollPassesTime(t *testing.T) {
 	}
 }
 
-// TestLogIsCapped checks the limits on lines and bytes of a call, for both ways
+// TestGuestLogIsCapped checks the limits on lines and bytes of a call, for both ways
 // of logging.
-func TestLogIsCapped(t *testing.T) {
+func TestGuestLogIsCapped(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	long := strings.Repeat("y", 1<<10) + "CUT"

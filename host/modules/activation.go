@@ -43,8 +43,8 @@ type Truncated struct {
 	Later  bool // for an activation: if such entities exist, prove the module after the call
 	Accept bool // differing states are intended
 	Force  bool // activate without a proof; the module then loads none of these snapshots
-	// Remark receives warnings for the caller; nil discards them.
-	Remark func(string)
+	// Warn receives warnings for the caller; nil discards them.
+	Warn func(string)
 }
 
 // Rebinding is a module that is about to serve an entity type.

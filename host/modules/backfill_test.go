@@ -14,10 +14,10 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestModuleCopies checks that missing modules are fetched, that modules that
+// TestMissingModulesAreFetched checks that missing modules are fetched, that modules that
 // no node has are requested less and less often, and that nothing is fetched
 // onto a full disk.
-func TestModuleCopies(t *testing.T) {
+func TestMissingModulesAreFetched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		have, away, lost := journal.Digest{1}, journal.Digest{2}, journal.Digest{3}
 		var full atomic.Bool

@@ -13,7 +13,7 @@ import (
 // Changes returns the latest changes of the modules that serve a type, oldest
 // first. It waits until this node has applied all earlier metadata decisions.
 // It fails with request.ErrUnknownType.
-func (s *Service) Changes(ctx context.Context, entityType string) (out []BindingChange, err error) {
+func (s *Service) Changes(ctx context.Context, entityType string) (out []ActivationChange, err error) {
 	if err := s.metadata.CatchUp(ctx); err != nil {
 		return nil, err
 	}
@@ -22,7 +22,7 @@ func (s *Service) Changes(ctx context.Context, entityType string) (out []Binding
 		return nil, request.ErrUnknownType
 	}
 	for _, c := range b.ChangeLog() {
-		out = append(out, BindingChange{
+		out = append(out, ActivationChange{
 			Revision: c.Revision, At: time.Unix(0, c.At), Kind: string(c.Kind), Digest: journal.Digest(c.Digest),
 			By: c.By, Forced: c.Forced, TookBack: c.TookBack,
 			Part: meta.Part{Share: c.Share, Prefix: c.Prefix},
@@ -39,8 +39,8 @@ func by(view *meta.View, who string, command []byte) []byte {
 	return meta.WithPrincipal(command, who)
 }
 
-// BindingChange is one change of the module that serves an entity type.
-type BindingChange struct {
+// ActivationChange is one change of the module that serves an entity type.
+type ActivationChange struct {
 	Revision uint64
 	At       time.Time
 	Kind     string // a meta.ChangeKind

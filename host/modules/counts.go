@@ -24,11 +24,11 @@ func (t *Types) Counts(entityTypes []string) (out []*peerv1.TypeCounts, err erro
 	}
 	for _, name := range entityTypes {
 		c := &peerv1.TypeCounts{EntityType: name, Shadow: t.shadowCounts(name)}
-		if s := t.Served(name); s.canary() != nil {
+		if s := t.ServedType(name); s.canary() != nil {
 			window, older := s.Counts.Since()
 			same, newer := s.newer.Counts.Since()
 			if same == window { // false while the bindings are changing
-				c.Window, c.Older, c.Newer = window, counted(&older), counted(&newer)
+				c.Window, c.Older, c.Newer = window, countsToWire(&older), countsToWire(&newer)
 			}
 		}
 		if c.Shadow != nil || c.Older != nil {
@@ -38,7 +38,7 @@ func (t *Types) Counts(entityTypes []string) (out []*peerv1.TypeCounts, err erro
 	return out, nil
 }
 
-func counted(c *trial.Counts) *peerv1.ModuleCounts {
+func countsToWire(c *trial.Counts) *peerv1.ModuleCounts {
 	return &peerv1.ModuleCounts{Commands: c.Commands, Rejections: c.Rejections, Faults: c.Faults, Took: c.Took[:]}
 }
 
@@ -86,7 +86,7 @@ func (r *Rollouts) ask(ctx context.Context, entityTypes []string) (all []*peerv1
 		theirs, err := r.modules.peers.Counts(ctx, node, entityTypes)
 		mu.Lock()
 		defer mu.Unlock()
-		if err != nil && r.modules.peers.Heard(node) {
+		if err != nil && r.modules.peers.IsAlive(node) {
 			silent++
 			return err
 		}

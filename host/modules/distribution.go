@@ -130,7 +130,7 @@ func (d *Distribution) Module(ctx context.Context, digest journal.Digest, holder
 // or alongside the serving module. It fails if this node requires signatures
 // and does not trust the module's. For modules that serve, Types checks that.
 func (d *Distribution) ToRun(ctx context.Context, digest journal.Digest, holder sharding.NodeID) (*guest.Module, error) {
-	if err := d.signedHere(ctx, digest); err != nil {
+	if err := d.checkSignatureHere(ctx, digest); err != nil {
 		return nil, err
 	}
 	return d.Module(ctx, digest, holder)
@@ -147,7 +147,7 @@ func (d *Distribution) Prepare(ctx context.Context, digest journal.Digest, holde
 func (d *Distribution) PrepareEverywhere(ctx context.Context, digest journal.Digest) error {
 	done := d.each(d.others(), func(node sharding.NodeID) error {
 		err := d.peers.Prepare(ctx, node, peer.Digest(digest), d.self)
-		if err != nil && !d.peers.Heard(node) {
+		if err != nil && !d.peers.IsAlive(node) {
 			return nil // it failed meanwhile
 		}
 		return err
@@ -173,8 +173,8 @@ func (d *Distribution) PrepareToRun(ctx context.Context, digest journal.Digest) 
 // the revision.
 func (d *Distribution) ServedEverywhere(ctx context.Context, revision uint64) error {
 	done := d.each(d.others(), func(node sharding.NodeID) error {
-		err := d.peers.AwaitBindings(ctx, node, revision)
-		if err != nil && !d.peers.Heard(node) {
+		err := d.peers.AwaitActivations(ctx, node, revision)
+		if err != nil && !d.peers.IsAlive(node) {
 			return nil // it failed meanwhile
 		}
 		return err

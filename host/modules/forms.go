@@ -57,7 +57,7 @@ func (t *Types) inputs(m *manifest.Manifest, about *manifest.EntityType) entity.
 	// Nodes of the previous release do not validate, and could not transport the
 	// rejection.
 	in.Forms.Checked = func() bool {
-		return t.metadata.View().ClusterVersion() >= sharding.VersionSchemas && t.settings.Checked(name, checked)
+		return t.metadata.View().ClusterVersion() >= sharding.VersionSchemas && t.settings.ValidatesPayloads(name, checked)
 	}
 	in.Settings = func() string { return t.settings.Values(name) }
 	return in

@@ -33,15 +33,15 @@ type moduleGuest struct {
 // About implements entity.Guest.
 func (g *moduleGuest) About(e sharding.EntityID) {
 	g.about = e
-	g.Sample(g.profiles.taken(e.Type))
+	g.Sample(g.profiles.running(e.Type))
 }
 
 // entity returns the entity that the guest is called for.
 func (g *moduleGuest) entity() (entityType, id string) { return g.about.Type, g.about.ID }
 
 // line stores a line that the guest writes.
-func (g *moduleGuest) line(level abi.LogLevel, text []byte) {
-	g.lines.Add(g.about, g.module, LineLevel(min(max(level, abi.LogDebug), abi.LogError)-abi.LogDebug), text)
+func (g *moduleGuest) line(version abi.LogLevel, text []byte) {
+	g.lines.Add(g.about, g.module, LineLevel(min(max(version, abi.LogDebug), abi.LogError)-abi.LogDebug), text)
 }
 
 // instantiate creates an instance for entities of a type.
@@ -53,7 +53,7 @@ func (t *Types) instantiate(ctx context.Context, m *guest.Module, opts guest.Ins
 		t.faults.count(err)
 		return nil, err
 	}
-	g.Sample(t.profiles.taken(entityType))
+	g.Sample(t.profiles.running(entityType))
 	return g, nil
 }
 
@@ -74,23 +74,23 @@ func (g *moduleGuest) Load(typeIndex uint32, handle uint64, frames []byte) (bool
 		}
 	}
 	status, err := g.Instance.Load(typeIndex, handle, frames)
-	return status == abi.LoadDone, g.ended(err)
+	return status == abi.LoadDone, g.convertError(err)
 }
 
 func (g *moduleGuest) Apply(handle uint64, frames []byte) error {
-	return g.ended(g.Instance.Apply(handle, frames))
+	return g.convertError(g.Instance.Apply(handle, frames))
 }
 
 func (g *moduleGuest) Snapshot(handle uint64) ([]byte, error) {
 	out, err := g.Instance.Snapshot(handle)
-	return out, g.ended(err)
+	return out, g.convertError(err)
 }
 
-func (g *moduleGuest) Drop(handle uint64) error { return g.ended(g.Instance.Drop(handle)) }
+func (g *moduleGuest) Drop(handle uint64) error { return g.convertError(g.Instance.Drop(handle)) }
 
 func (g *moduleGuest) Handle(handle uint64, frames []byte, env entity.Env) ([]byte, error) {
 	var begun time.Time
-	watched := env.Counts.Watched()
+	watched := env.Counts.IsWatched()
 	if watched {
 		begun = time.Now()
 	}
@@ -101,7 +101,7 @@ func (g *moduleGuest) Handle(handle uint64, frames []byte, env entity.Env) ([]by
 	if w := g.shadows.Of(g.about.Type); w.Takes(g.module, env.Seed) {
 		g.offer(w, frames, out, env, err)
 	}
-	return out, g.ended(err)
+	return out, g.convertError(err)
 }
 
 // offer queues a command for the shadow module, which decides it outside of the
@@ -127,12 +127,12 @@ func rejects(out []byte) bool {
 
 func (g *moduleGuest) Query(handle uint64, frames []byte, env entity.Env) ([]byte, error) {
 	out, err := g.Instance.Query(handle, frames, g.env(env))
-	return out, g.ended(err)
+	return out, g.convertError(err)
 }
 
-// ended counts a fault of the guest, and converts the errors of aborted calls
+// convertError counts a fault of the guest, and converts the errors of aborted calls
 // to those that executors expect.
-func (g *moduleGuest) ended(err error) error {
+func (g *moduleGuest) convertError(err error) error {
 	if err == nil {
 		return nil
 	}

@@ -30,11 +30,11 @@ func (s *Service) replace(ctx context.Context, m *guest.Module, a Activation) (A
 		}
 		view := s.metadata.View()
 		b, bound := view.Binding(a.EntityType)
-		as, err := owned(ctx, view, b, a.EntityType, a.Digest, a.Allow)
+		as, err := checkOwner(ctx, view, b, a.EntityType, a.Digest, a.Allow)
 		if err != nil {
 			return Activated{}, err
 		}
-		kept := kinds{holds: holds{Service: s}, module: m}
+		kept := kinds{writePauses: writePauses{Service: s}, module: m}
 		if bound {
 			if err := kept.look(ctx, b, a.Stored); err != nil {
 				return Activated{}, err
@@ -44,7 +44,7 @@ func (s *Service) replace(ctx context.Context, m *guest.Module, a Activation) (A
 				continue
 			}
 			if err != nil || verified {
-				return now, refused(err)
+				return now, refusedError(err)
 			}
 		}
 		var proved proofs
@@ -57,7 +57,7 @@ func (s *Service) replace(ctx context.Context, m *guest.Module, a Activation) (A
 			if err := kept.lookAgain(ctx, view); err != nil {
 				return nil, err
 			}
-			forcedBy, err := proved.last(ctx, &kept.holds, view)
+			forcedBy, err := proved.last(ctx, &kept.writePauses, view)
 			if err != nil {
 				return nil, err
 			}
@@ -67,14 +67,14 @@ func (s *Service) replace(ctx context.Context, m *guest.Module, a Activation) (A
 		})
 		kept.release(ctx, err)
 		if !errors.Is(err, meta.ErrConflict) || try == replaceTries {
-			return Activated{Revision: revision}, refused(err)
+			return Activated{Revision: revision}, refusedError(err)
 		}
 	}
 }
 
-// refused converts an error of the metadata about a conflicting command for
+// refusedError converts an error of the metadata about a conflicting command for
 // callers.
-func refused(err error) error {
+func refusedError(err error) error {
 	if errors.Is(err, meta.ErrShardKey) || errors.Is(err, meta.ErrConflict) {
 		return &status.RefusedError{Reason: err.Error()}
 	}
@@ -105,7 +105,7 @@ func order(view *meta.View, b meta.Binding, a Activation) []byte {
 // entity as a state, a state as an event, or payloads that are not JSON. It may
 // serve such a type only if the type has no entities.
 type kinds struct {
-	holds
+	writePauses
 	module *guest.Module
 	others []otherKind
 }
@@ -147,11 +147,11 @@ func (k *kinds) lookAgain(ctx context.Context, view *meta.View) error {
 	if view.ClusterVersion() < sharding.VersionWritePauses {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, holdTime)
+	ctx, cancel := context.WithTimeout(ctx, pauseTime)
 	defer cancel()
 	for i := range k.others {
 		o := &k.others[i]
-		held, err := k.hold(ctx, o.EntityType, o.Revision)
+		held, err := k.pause(ctx, o.EntityType, o.Revision)
 		if err != nil {
 			return err
 		}

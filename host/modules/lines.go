@@ -89,7 +89,7 @@ type entry struct {
 
 // Add stores a line of an entity, or only counts it if its type exceeds the
 // rate. It keeps none of its arguments.
-func (l *GuestLines) Add(e sharding.EntityID, module journal.Digest, level LineLevel, text []byte) {
+func (l *GuestLines) Add(e sharding.EntityID, module journal.Digest, version LineLevel, text []byte) {
 	now := time.Now()
 	if l.Now != nil {
 		now = l.Now()
@@ -109,7 +109,7 @@ func (l *GuestLines) Add(e sharding.EntityID, module journal.Digest, level LineL
 	}
 	s.count++
 	if len(e.ID)+len(text) <= maxBytes/4 && s.take(now.UnixNano(), len(e.ID)+len(text)) {
-		l.keep(entry{of: s, number: s.count, at: now.UnixNano(), module: module, level: level}, e.ID, text)
+		l.keep(entry{of: s, number: s.count, at: now.UnixNano(), module: module, level: version}, e.ID, text)
 	}
 	for f := range l.followers {
 		if f.of.Type == s.name {

@@ -46,9 +46,9 @@ func rest(f *LineFollower) (texts []string, lost uint64) {
 	}
 }
 
-// TestFollowersSeeTheirs checks that a follower gets the existing and the new
+// TestFollowerReadsItsTypeAndEntity checks that a follower gets the existing and the new
 // lines of its type and entity, and no others.
-func TestFollowersSeeTheirs(t *testing.T) {
+func TestFollowerReadsItsTypeAndEntity(t *testing.T) {
 	l := paced()
 	l.Add(theEntity("a", "1"), journal.Digest{1}, LineInfo, []byte("one"))
 	l.Add(theEntity("b", "1"), journal.Digest{2}, LineWarn, []byte("other"))
@@ -68,10 +68,10 @@ func TestFollowersSeeTheirs(t *testing.T) {
 	}
 }
 
-// TestSlowFollowersAreToldWhatTheyMissed checks that overwritten lines are
+// TestSlowFollowerCountsLostLines checks that overwritten lines are
 // counted exactly, whether the bound on lines or on bytes is reached, and that
 // the newest lines are kept.
-func TestSlowFollowersAreToldWhatTheyMissed(t *testing.T) {
+func TestSlowFollowerCountsLostLines(t *testing.T) {
 	for _, size := range []int{4, 700, 1000} {
 		l := paced()
 		f := follow(t, l, theEntity("a", ""))
@@ -96,10 +96,10 @@ func TestSlowFollowersAreToldWhatTheyMissed(t *testing.T) {
 	}
 }
 
-// TestNoisyTypesLeaveOthersTheirLines checks that a type that writes endlessly
+// TestNoisyTypeDoesNotEvictOthersLines checks that a type that writes endlessly
 // does not push out the lines of others, and that its followers learn how many
 // lines are not kept.
-func TestNoisyTypesLeaveOthersTheirLines(t *testing.T) {
+func TestNoisyTypeDoesNotEvictOthersLines(t *testing.T) {
 	now := time.Unix(1, 0)
 	l := &GuestLines{Now: func() time.Time { return now }}
 	noisy, quiet := follow(t, l, theEntity("noisy", "")), follow(t, l, theEntity("quiet", ""))
@@ -137,9 +137,9 @@ func TestFollowersAreBounded(t *testing.T) {
 	follow(t, l, theEntity("a", ""))
 }
 
-// TestLinesThatNobodyFollowsAllocateNothing checks that after the first line of
+// TestUnfollowedLinesDoNotAllocate checks that after the first line of
 // a type, lines are copied into existing memory.
-func TestLinesThatNobodyFollowsAllocateNothing(t *testing.T) {
+func TestUnfollowedLinesDoNotAllocate(t *testing.T) {
 	l := paced()
 	e, text := theEntity("a", "1"), []byte("a line like many others")
 	l.Add(e, journal.Digest{}, LineInfo, text)

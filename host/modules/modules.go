@@ -52,18 +52,20 @@ func New(o Options) *Modules {
 		engine: o.Engine, files: o.Files, modules: m.Distribution, types: m.Types, metadata: o.Metadata,
 		readOnly: o.ReadOnly, caughtUp: o.CaughtUp,
 	}
-	m.Rollouts = &Rollouts{Service: m.Service, now: time.Now, late: map[string]retry{}, watched: map[string]time.Time{}, held: map[string]heldSince{}}
+	m.Rollouts = &Rollouts{Service: m.Service, now: time.Now, late: map[string]retry{}, watched: map[string]time.Time{}, held: map[string]pausedSince{}}
 	m.verifying = &verifications{Service: m.Service, rollouts: m.Rollouts, nodes: m.Distribution, now: time.Now, late: map[string]retry{}, tries: map[string]int{}}
 	return m
 }
 
-// Looking sets how entities are checked in all shards. It must be called before
+// SetLook sets how entities are checked in all shards. It must be called before
 // Run.
-func (m *Modules) Looking(look Look) { m.Service.look = look }
+func (m *Modules) SetLook(look Look) { m.Service.look = look }
 
-// Moved sets callbacks: types is called when newer bindings are served, and
+// OnChange sets callbacks: types is called when newer bindings are served, and
 // settings when settings of types have changed. It must be called before Run.
-func (m *Modules) Moved(types, settings func()) { m.Types.moved, m.Settings.moved = types, settings }
+func (m *Modules) OnChange(types, settings func()) {
+	m.Types.onChange, m.Settings.onChange = types, settings
+}
 
 // Run keeps types and settings in sync with the metadata, copies missing
 // modules to this node and drives rollouts, until ctx ends.

@@ -36,15 +36,15 @@ func (s *Service) SetOwner(ctx context.Context, entityType, owner string, allow 
 		if err := allow(ctx, was); err != nil {
 			return err
 		}
-		if level := s.metadata.View().ClusterVersion(); level < sharding.VersionOwners {
-			return &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, owners of types are of level %d: hostd cluster upgrade finalize", level, sharding.VersionOwners)}
+		if version := s.metadata.View().ClusterVersion(); version < sharding.VersionOwners {
+			return &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, owners of types are of level %d: hostd cluster upgrade finalize", version, sharding.VersionOwners)}
 		}
 		_, err = s.metadata.Do(ctx, meta.PutTypeOwner(entityType, meta.Ownership{Was: was, Is: owner}))
 		if err == nil {
 			return s.metadata.CatchUp(ctx)
 		}
 		if !errors.Is(err, meta.ErrConflict) || try == replaceTries {
-			return refused(err)
+			return refusedError(err)
 		}
 	}
 }
@@ -54,10 +54,10 @@ func (t *Types) foreignTo(to string) func(entityType string) bool {
 	return func(entityType string) bool { return t.metadata.View().IsForeign(to, entityType) }
 }
 
-// owned checks whether the module may serve b's type, which is entityType. The
+// checkOwner checks whether the module may serve b's type, which is entityType. The
 // returned function adds the resulting owner to the command that binds the
 // module.
-func owned(ctx context.Context, view *meta.View, b meta.Binding, entityType string, digest journal.Digest, allow Allow) (func([]byte) []byte, error) {
+func checkOwner(ctx context.Context, view *meta.View, b meta.Binding, entityType string, digest journal.Digest, allow Allow) (func([]byte) []byte, error) {
 	o, err := ownership(ctx, view, b, entityType, digest, allow)
 	return func(command []byte) []byte {
 		if o == nil {

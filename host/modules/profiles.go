@@ -23,8 +23,8 @@ type profiles struct {
 	of atomic.Pointer[map[string]*guest.Profile]
 }
 
-// taken returns the running profile of a type, or nil.
-func (p *profiles) taken(entityType string) *guest.Profile {
+// running returns the running profile of a type, or nil.
+func (p *profiles) running(entityType string) *guest.Profile {
 	if of := p.of.Load(); of != nil {
 		return (*of)[entityType]
 	}

@@ -40,7 +40,7 @@ type proof struct {
 	accept bool // differing states are intended
 	force  bool // activate the module even without a proof
 	by     string
-	remark func(string)
+	warn   func(string)
 	always bool // record the result even if it lists no snapshots
 
 	needed    bool // the second comparison must be made
@@ -61,8 +61,8 @@ func (s *Service) proving(ctx context.Context, b meta.Binding, m *guest.Module, 
 	if err != nil {
 		return nil, err
 	}
-	if n := found.GetUnreadable(); n > 0 && p.remark != nil {
-		p.remark(fmt.Sprintf("%s: %d entities whose first events are gone cannot be read by the module that serves either; they still fail, and nothing of them is lost", b.EntityType, n))
+	if n := found.GetUnreadable(); n > 0 && p.warn != nil {
+		p.warn(fmt.Sprintf("%s: %d entities whose first events are gone cannot be read by the module that serves either; they still fail, and nothing of them is lost", b.EntityType, n))
 	}
 	p.needed = p.needed || p.snapshots || found.GetEntities() > 0 || s.retains(b.EntityType)
 	return &p, nil
@@ -85,7 +85,7 @@ func (s *Service) comparable(ctx context.Context, b meta.Binding, m *guest.Modul
 
 // retains reports whether snapshots of the type truncate histories.
 func (s *Service) retains(entityType string) bool {
-	t := s.types.Served(entityType)
+	t := s.types.ServedType(entityType)
 	if t == nil {
 		return true
 	}
@@ -137,8 +137,8 @@ func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.FitRespons
 			if p.forcedBy == "" {
 				p.forcedBy = "force"
 			}
-			if p.remark != nil {
-				p.remark(refused.Reason + "; entities whose first events are gone fail from now on unless the module has a snapshot of its own, and nothing of them is lost")
+			if p.warn != nil {
+				p.warn(refused.Reason + "; entities whose first events are gone fail from now on unless the module has a snapshot of its own, and nothing of them is lost")
 			}
 			return found, nil
 		}
@@ -184,7 +184,7 @@ func (s *Service) proveAll(ctx context.Context, going []meta.Binding, m *guest.M
 		return nil, nil
 	}
 	for _, g := range going {
-		p, err := s.proving(ctx, g, m, proof{accept: t.Accept, force: t.Force, by: by, remark: t.Remark})
+		p, err := s.proving(ctx, g, m, proof{accept: t.Accept, force: t.Force, by: by, warn: t.Warn})
 		if err != nil {
 			return nil, err
 		}
@@ -194,7 +194,7 @@ func (s *Service) proveAll(ctx context.Context, going []meta.Binding, m *guest.M
 }
 
 // last makes the second comparison for each type. It returns who forced one.
-func (all proofs) last(ctx context.Context, h *holds, view *meta.View) (forcedBy string, err error) {
+func (all proofs) last(ctx context.Context, h *writePauses, view *meta.View) (forcedBy string, err error) {
 	for _, p := range all {
 		by, err := p.last(ctx, h, view)
 		if err != nil {
@@ -207,14 +207,14 @@ func (all proofs) last(ctx context.Context, h *holds, view *meta.View) (forcedBy
 
 // last makes the second comparison, while the type is write-paused, and records
 // the result. It returns who forced the module without a proof.
-func (p *proof) last(ctx context.Context, h *holds, view *meta.View) (forcedBy string, err error) {
+func (p *proof) last(ctx context.Context, h *writePauses, view *meta.View) (forcedBy string, err error) {
 	holdable := view.ClusterVersion() >= sharding.VersionWritePauses && !p.b.Rollout.IsActive() || view.ClusterVersion() >= sharding.VersionSnapshotProofs
 	if !p.needed || !holdable {
 		return p.forcedBy, nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, holdTime)
+	ctx, cancel := context.WithTimeout(ctx, pauseTime)
 	defer cancel()
-	held, err := h.hold(ctx, p.b.EntityType, p.b.Revision)
+	held, err := h.pause(ctx, p.b.EntityType, p.b.Revision)
 	if err != nil {
 		return "", err
 	}

@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-func TestRefusalsAreBounded(t *testing.T) {
+func TestRememberedRejectionsAreBounded(t *testing.T) {
 	var r refusals
 	start := time.Unix(1_000_000, 0)
 	digest := func(n int) journal.Digest { return journal.Digest{byte(n), byte(n >> 8)} }

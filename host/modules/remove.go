@@ -34,7 +34,7 @@ func (s *Service) Quotas(by string) Quotas {
 // module's types. It fails with a *status.RefusedError if the module is still
 // needed.
 func (s *Service) Remove(ctx context.Context, digest journal.Digest, allow func(ctx context.Context, entityTypes []string) error) error {
-	m, err := s.known(ctx, digest)
+	m, err := s.findModule(ctx, digest)
 	if err != nil {
 		return err
 	}

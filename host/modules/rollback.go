@@ -32,7 +32,7 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 		return Rollback{}, request.ErrUnknownType
 	}
 	now := Rollback{Digest: journal.Digest(b.Digest), Revision: b.Revision, Types: []string{entityType}}
-	as, err := owned(ctx, view, b, entityType, back(b, revision), t.Allow)
+	as, err := checkOwner(ctx, view, b, entityType, back(b, revision), t.Allow)
 	switch {
 	case err != nil:
 		return Rollback{}, err
@@ -54,7 +54,7 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 	if err != nil {
 		return Rollback{}, err
 	}
-	if err := s.speaks(m.Manifest()); err != nil {
+	if err := s.checkClusterVersion(m.Manifest()); err != nil {
 		return Rollback{}, err
 	}
 	going := []meta.Binding{b}
@@ -68,7 +68,7 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 		going, now.Types = append(going, o), append(now.Types, o.EntityType)
 	}
 	slices.Sort(now.Types)
-	kept := kinds{holds: holds{Service: s}, module: m}
+	kept := kinds{writePauses: writePauses{Service: s}, module: m}
 	if err := takeBackable(ctx, &kept, going, t); err != nil {
 		return Rollback{}, err
 	}
@@ -81,7 +81,7 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 		if err != nil {
 			return nil, err
 		}
-		proof, err := proved.last(ctx, &kept.holds, view)
+		proof, err := proved.last(ctx, &kept.writePauses, view)
 		if err != nil {
 			return nil, err
 		}
@@ -89,7 +89,7 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 		return as(by(view, t.By, meta.RollbackWith(entityType, revision, time.Now().UnixNano(), forcedBy, also...))), kept.lookAgain(ctx, view)
 	})
 	kept.release(ctx, err)
-	return now, refused(err)
+	return now, refusedError(err)
 }
 
 // lastLook checks types that are about to go back twice: first all that was
@@ -97,7 +97,7 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 // what was written since. Without the pause, an entity written after the last
 // check would be read unchecked. A type whose first check is forced is not
 // paused. forcedBy is who forced one.
-func (h *holds) lastLook(ctx context.Context, digest journal.Digest, going []meta.Binding, check func(context.Context, RollbackType) (string, error)) (forcedBy string, err error) {
+func (h *writePauses) lastLook(ctx context.Context, digest journal.Digest, going []meta.Binding, check func(context.Context, RollbackType) (string, error)) (forcedBy string, err error) {
 	if check == nil {
 		return "", nil
 	}
@@ -118,11 +118,11 @@ func (h *holds) lastLook(ctx context.Context, digest journal.Digest, going []met
 		t.Fence = g.Revision
 		again = append(again, t)
 	}
-	ctx, cancel := context.WithTimeout(ctx, holdTime)
+	ctx, cancel := context.WithTimeout(ctx, pauseTime)
 	defer cancel()
 	for i := range again {
 		t := &again[i]
-		if t.Fence, err = h.hold(ctx, t.Name, t.Fence); err != nil {
+		if t.Fence, err = h.pause(ctx, t.Name, t.Fence); err != nil {
 			return "", err
 		}
 	}
@@ -140,7 +140,7 @@ func (h *holds) lastLook(ctx context.Context, digest journal.Digest, going []met
 // stored entities.
 func takeBackable(ctx context.Context, kept *kinds, going []meta.Binding, t TakeBack) error {
 	for _, g := range going {
-		if err := fits(ctx, kept.module, g.Limits); err != nil {
+		if err := startsWithin(ctx, kept.module, g.Limits); err != nil {
 			return err
 		}
 		var stored Stored

@@ -40,20 +40,20 @@ type Rollouts struct {
 	// State of the runner, by type.
 	late    map[string]retry
 	watched map[string]time.Time // when rules were last checked
-	held    map[string]heldSince
+	held    map[string]pausedSince
 }
 
 // Begin returns once every node that is up serves the part. If the module is
 // not compatible, the error is a *status.RefusedError.
 func (r *Rollouts) Begin(ctx context.Context, b RolloutBegin) (uint64, error) {
-	if _, err := r.known(ctx, b.Digest); err != nil {
+	if _, err := r.findModule(ctx, b.Digest); err != nil {
 		return 0, err
 	}
 	m, err := r.modules.ToRun(ctx, b.Digest, "")
 	if err != nil {
 		return 0, err
 	}
-	if err := r.speaks(m.Manifest()); err != nil {
+	if err := r.checkClusterVersion(m.Manifest()); err != nil {
 		return 0, err
 	}
 	var revision uint64
@@ -69,11 +69,11 @@ func (r *Rollouts) Begin(ctx context.Context, b RolloutBegin) (uint64, error) {
 			}
 		}
 		for _, g := range going {
-			if err := errors.Join(r.alike(ctx, g, m), fits(ctx, m, g.Limits)); err != nil {
+			if err := errors.Join(r.alike(ctx, g, m), startsWithin(ctx, m, g.Limits)); err != nil {
 				return err
 			}
 		}
-		if done, ok := begun(going, b); ok {
+		if done, ok := matchingRollout(going, b); ok {
 			revision = done
 			return r.modules.ServedEverywhere(ctx, done)
 		}
@@ -81,7 +81,7 @@ func (r *Rollouts) Begin(ctx context.Context, b RolloutBegin) (uint64, error) {
 		if err != nil {
 			return err
 		}
-		held := holds{Service: r.Service}
+		held := writePauses{Service: r.Service}
 		revision, err = r.rebind(ctx, b.Digest, func(ctx context.Context) ([]byte, error) {
 			var puts []meta.PutRollout
 			for _, g := range going {
@@ -118,7 +118,7 @@ func (r *Rollouts) again(ctx context.Context, try func(*meta.View) error) error 
 			return refusedRollout("the cluster is at level %d, a module that serves a part of a type is of level %d: hostd cluster upgrade finalize", view.ClusterVersion(), sharding.VersionRollouts)
 		}
 		if err := try(view); !errors.Is(err, meta.ErrConflict) || n == replaceTries {
-			return refused(err)
+			return refusedError(err)
 		}
 	}
 }
@@ -184,10 +184,10 @@ func (s *Service) alike(ctx context.Context, b meta.Binding, m *guest.Module) er
 	return nil
 }
 
-// begun returns the revision of a rollout that already matches the request: it
+// matchingRollout returns the revision of a rollout that already matches the request: it
 // is at one of the requested shares and has the remaining steps. So a repeated
 // call changes nothing and restarts no pause.
-func begun(going []meta.Binding, b RolloutBegin) (revision uint64, ok bool) {
+func matchingRollout(going []meta.Binding, b RolloutBegin) (revision uint64, ok bool) {
 	shares := append([]uint32{b.Share}, b.Steps...)
 	for _, g := range going {
 		was := g.Rollout
@@ -332,7 +332,7 @@ func (r *Rollouts) Change(ctx context.Context, o RolloutOrder) (RolloutState, er
 			if err != nil {
 				return err
 			}
-			p, change, err := ordered(g, o)
+			p, change, err := applyOrder(g, o)
 			if err != nil {
 				return err
 			}
@@ -343,7 +343,7 @@ func (r *Rollouts) Change(ctx context.Context, o RolloutOrder) (RolloutState, er
 		if len(puts) == 0 {
 			return nil // it is already as requested
 		}
-		kind, held := meta.ChangeKind(""), holds{Service: r.Service}
+		kind, held := meta.ChangeKind(""), writePauses{Service: r.Service}
 		if !b.Rollout.IsServing() { // an abort, which needs no module
 			if _, _, err := r.repeat(ctx, by(view, o.By, r.puts(meta.ChangeAbort, puts))); err != nil {
 				return err
@@ -400,15 +400,15 @@ func over(b meta.Binding, action modulev1.ChangeRolloutRequest_Action) error {
 	return nil
 }
 
-// ordered returns what an order makes of one type's rollout. change is false if
+// applyOrder returns what an order makes of one type's rollout. change is false if
 // it is so already.
-func ordered(g meta.Binding, o RolloutOrder) (p meta.PutRollout, change bool, err error) {
+func applyOrder(g meta.Binding, o RolloutOrder) (p meta.PutRollout, change bool, err error) {
 	next := *g.Rollout
 	next.By, next.Note = o.By, ""
 	p = meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Rollout: &next}
 	was := g.Rollout.State
 	if !g.Rollout.IsServing() {
-		return unserved(g, p, o)
+		return orderUnserved(g, p, o)
 	}
 	goesBack := was == meta.RolloutAborting || was == meta.RolloutHeld
 	switch o.Action {

@@ -16,7 +16,7 @@ import (
 // the modules whose snapshots its module was proved to read in the other
 // cluster.
 func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Rollout, proved []meta.Digest) (*meta.Rollout, error) {
-	next, kind, left := restored(was)
+	next, kind, left := restoreRollout(was)
 	if !left {
 		return nil, nil
 	}
@@ -41,9 +41,9 @@ func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Roll
 	return b.Rollout, nil
 }
 
-// restored returns the first state of a rollout of another cluster and the kind
+// restoreRollout returns the first state of a rollout of another cluster and the kind
 // of that change. left is false if its module no longer serves any entity.
-func restored(was meta.Rollout) (next meta.Rollout, kind meta.ChangeKind, left bool) {
+func restoreRollout(was meta.Rollout) (next meta.Rollout, kind meta.ChangeKind, left bool) {
 	next = was
 	next.First, next.Began, next.Snapshots, next.DueAt, next.BackForcedBy = next.Part, 0, nil, 0, ""
 	next.Truncated, next.Proved = nil, false

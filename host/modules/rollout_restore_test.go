@@ -10,10 +10,10 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestRolloutsOfOtherClustersBegin checks that the metadata accepts a restored
+// TestRestoredRolloutIsAccepted checks that the metadata accepts a restored
 // rollout in whatever state it was in the other cluster, that no entity goes
 // back to the older module, and that no step is due.
-func TestRolloutsOfOtherClustersBegin(t *testing.T) {
+func TestRestoredRolloutIsAccepted(t *testing.T) {
 	older, newer := meta.Digest{1}, meta.Digest{2}
 	part, stay := meta.Part{Share: 3000, Prefix: "x"}, []string{"a", "b"}
 	for name, tt := range map[string]struct {
@@ -31,7 +31,7 @@ func TestRolloutsOfOtherClustersBegin(t *testing.T) {
 	} {
 		tt.was.Digest, tt.was.Types = newer, []string{"note"}
 		tt.was.First, tt.was.Began = meta.Part{Share: 1}, 99
-		next, kind, left := restored(tt.was)
+		next, kind, left := restoreRollout(tt.was)
 		if left != (tt.want != "") {
 			t.Errorf("%s: left %v", name, left)
 		}

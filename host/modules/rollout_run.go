@@ -166,7 +166,7 @@ func (r *Rollouts) watch(ctx context.Context, view *meta.View, going []meta.Bind
 
 // step takes a due step of a rollout. Every node has the module ready.
 func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Binding) (err error) {
-	share, held := going[0].Rollout.Steps[0], holds{Service: r.Service}
+	share, held := going[0].Rollout.Steps[0], writePauses{Service: r.Service}
 	proved, err := r.proveRest(ctx, going, false, going[0].Rollout.By)
 	if err == nil {
 		_, err = proved.last(ctx, &held, view)
@@ -192,9 +192,9 @@ func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Bindi
 
 // refuse pauses a rollout whose module is not compatible with the entities of
 // the next step.
-func (r *Rollouts) refuse(ctx context.Context, entityType string, held *holds, refused *status.RefusedError) error {
+func (r *Rollouts) refuse(ctx context.Context, entityType string, held *writePauses, refused *status.RefusedError) error {
 	held.release(ctx, refused)
-	held.held = nil
+	held.paused = nil
 	if err := r.metadata.CatchUp(ctx); err != nil {
 		return err
 	}
@@ -278,7 +278,7 @@ func (r *Rollouts) failing(ctx context.Context, going []meta.Binding, fence uint
 		found, err := r.look(ctx, q)
 		if err == nil && proves {
 			q.WrittenNotBy = nil
-			err = r.truncated(ctx, g, q, found)
+			err = r.addTruncated(ctx, g, q, found)
 		}
 		if err != nil {
 			return nil, err
@@ -291,11 +291,11 @@ func (r *Rollouts) failing(ctx context.Context, going []meta.Binding, fence uint
 	return out, nil
 }
 
-// truncated adds the entities whose first events are gone and of which the
+// addTruncated adds the entities whose first events are gone and of which the
 // older module computes a different state than the newer one, or none. If
 // writes are paused, it also records whose snapshots the older module reads for
 // the others.
-func (r *Rollouts) truncated(ctx context.Context, g meta.Binding, q FitQuery, found *modulev1.FitResponse) error {
+func (r *Rollouts) addTruncated(ctx context.Context, g meta.Binding, q FitQuery, found *modulev1.FitResponse) error {
 	cut, err := r.look(ctx, q)
 	if err != nil {
 		return err

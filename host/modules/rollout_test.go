@@ -42,9 +42,9 @@ func TestStepsAreDueAfterTheirPause(t *testing.T) {
 	}
 }
 
-// TestCallsMadeAgain checks that a repeated call matches the active rollout,
+// TestRepeatedBeginMatchesRollout checks that a repeated call matches the active rollout,
 // whichever of its steps was taken, and that a different plan does not.
-func TestCallsMadeAgain(t *testing.T) {
+func TestRepeatedBeginMatchesRollout(t *testing.T) {
 	going := func(share uint32, steps ...uint32) []meta.Binding {
 		r := &meta.Rollout{State: meta.RolloutRunning, Part: meta.Part{Share: share, Prefix: "a"}, Steps: steps, Pause: 7, Rules: "faults>0"}
 		return []meta.Binding{{EntityType: "one", Bound: meta.Bound{Revision: 3}, Rollout: r}, {EntityType: "two", Bound: meta.Bound{Revision: 4}, Rollout: r}}
@@ -56,12 +56,12 @@ func TestCallsMadeAgain(t *testing.T) {
 	}
 	same := asked(func(*RolloutBegin) {})
 	for _, is := range [][]meta.Binding{going(100, 200, 300), going(200, 300), going(300)} {
-		if revision, ok := begun(is, same); !ok || revision != 4 {
+		if revision, ok := matchingRollout(is, same); !ok || revision != 4 {
 			t.Errorf("at %d: %d, %v", is[0].Rollout.Share, revision, ok)
 		}
 	}
 	for _, is := range [][]meta.Binding{going(100), going(100, 300), going(50, 200, 300), going(250, 300), {{EntityType: "one"}}} {
-		if _, ok := begun(is, same); ok {
+		if _, ok := matchingRollout(is, same); ok {
 			t.Errorf("%+v is what was asked for", is[0].Rollout)
 		}
 	}
@@ -72,15 +72,15 @@ func TestCallsMadeAgain(t *testing.T) {
 		"share":  asked(func(b *RolloutBegin) { b.Share = 150 }),
 		"steps":  asked(func(b *RolloutBegin) { b.Steps = b.Steps[:1] }),
 	} {
-		if _, ok := begun(going(100, 200, 300), other); ok {
+		if _, ok := matchingRollout(going(100, 200, 300), other); ok {
 			t.Errorf("another %s is what was asked for", name)
 		}
 	}
 }
 
-// TestRulesAreOfEachType checks that a rule broken by one of the types that go
+// TestBrokenRuleNamesItsType checks that a rule broken by one of the types that go
 // together is broken for all, and that the reason names the type.
-func TestRulesAreOfEachType(t *testing.T) {
+func TestBrokenRuleNamesItsType(t *testing.T) {
 	r := &meta.Rollout{Rules: "rejections>100,faults>2"}
 	going := []meta.Binding{{EntityType: "one", Rollout: r}, {EntityType: "two", Rollout: r}}
 	by := map[string]*versions{"one": {newer: trial.Counts{Faults: 2}}, "two": {newer: trial.Counts{Faults: 2}}}
@@ -93,9 +93,9 @@ func TestRulesAreOfEachType(t *testing.T) {
 	}
 }
 
-// TestAPartIsNamedAsItIsAskedFor checks that an error gives the part in
+// TestServedPartIsFormattedInPercent checks that an error gives the part in
 // percent, and no prefix if there is none.
-func TestAPartIsNamedAsItIsAskedFor(t *testing.T) {
+func TestServedPartIsFormattedInPercent(t *testing.T) {
 	for want, part := range map[string]meta.Part{
 		"50% of the entities":                              {Share: 5000},
 		"0.25% of the entities":                            {Share: 25},

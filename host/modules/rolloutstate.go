@@ -63,7 +63,7 @@ type RolloutState struct {
 // compare with those of the serving module. Silent is the number of nodes that
 // did not answer.
 type ShadowReport struct {
-	trial.Wish
+	trial.ShadowSetting
 	trial.Sum
 	Silent int
 }

@@ -36,7 +36,7 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 	}
 	bound := b.Bound
 	bound.Truncated = b.TruncatedModules()
-	s, err := t.made(ctx, b, bound, was)
+	s, err := t.makeServed(ctx, b, bound, was)
 	if err != nil {
 		return nil, err
 	}
@@ -49,7 +49,7 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 	s.Counts.Watch(r.Began)
 	s.Canary = &entity.Canary{Serves: r.Serves}
 	if m, _ := view.Module(r.Digest); t.modules.trust.Mode() == signing.Require {
-		if _, fault := judge(t.modules.trust.Keys(), m); fault != "" {
+		if _, fault := trustedKey(t.modules.trust.Keys(), m); fault != "" {
 			t.logger.Error("a part of an entity type is not served: the signature of its module does not count here", "entity_type", b.EntityType, "digest", r.Digest.String(), "reason", string(fault))
 			return s, nil
 		}
@@ -57,7 +57,7 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 	if was == nil {
 		was = s // s has the memory limits of the type
 	}
-	n, err := t.made(ctx, b, meta.Bound{Digest: r.Digest, Revision: b.Revision, ForcedBy: r.ForcedBy, Snapshots: r.Snapshots, Truncated: b.RolloutTruncatedModules()}, was)
+	n, err := t.makeServed(ctx, b, meta.Bound{Digest: r.Digest, Revision: b.Revision, ForcedBy: r.ForcedBy, Snapshots: r.Snapshots, Truncated: b.RolloutTruncatedModules()}, was)
 	if err != nil {
 		return s, err
 	}
@@ -68,9 +68,9 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 	return s, nil
 }
 
-// made returns how a module serves b's type. It reuses was, or the newer one of
+// makeServed returns how a module serves b's type. It reuses was, or the newer one of
 // was, with a new revision, if everything else is equal.
-func (t *Types) made(ctx context.Context, b meta.Binding, by meta.Bound, was *Served) (*Served, error) {
+func (t *Types) makeServed(ctx context.Context, b meta.Binding, by meta.Bound, was *Served) (*Served, error) {
 	for _, s := range []*Served{was, was.canary()} {
 		if s == nil || s.Digest != journal.Digest(by.Digest) || s.API.Limits != Limits(b.Limits) || !slices.Equal(s.Snapshots.Modules, digests(by.Snapshots)) || !slices.Equal(s.Snapshots.IfTruncated, digests(by.Truncated)) {
 			continue
@@ -221,10 +221,10 @@ func (s *Served) MemoryBounds() guest.InstanceOptions {
 	return memoryBounds(meta.Limits(s.API.Limits))
 }
 
-// Fits returns an error if a module does not start within the type's memory
+// CheckMemory returns an error if a module does not start within the type's memory
 // limits.
-func (s *Served) Fits(ctx context.Context, m *guest.Module) error {
-	return fits(ctx, m, meta.Limits(s.API.Limits))
+func (s *Served) CheckMemory(ctx context.Context, m *guest.Module) error {
+	return startsWithin(ctx, m, meta.Limits(s.API.Limits))
 }
 
 // boundMemory gives a type with memory limits its own instances. Entities move
@@ -235,6 +235,6 @@ func (s *Served) boundMemory(m *guest.Module, b guest.InstanceOptions) {
 	s.FullAt = b.MemoryBytes * 3 / 4
 	if b.Memory != nil {
 		least := m.InstanceBytes()
-		s.NoRoom = func() bool { return b.Memory.Left() < least }
+		s.NoRoom = func() bool { return b.Memory.Free() < least }
 	}
 }

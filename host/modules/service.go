@@ -55,7 +55,7 @@ func (s *Service) keep(ctx context.Context, u Upload) (Module, error) {
 	if s.readOnly() {
 		return Module{}, request.ErrReadOnly
 	}
-	if err := s.possible(u); err != nil {
+	if err := s.checkUpload(u); err != nil {
 		return Module{}, err
 	}
 	if _, err := s.engine.Admit(wasm); err != nil {
@@ -67,7 +67,7 @@ func (s *Service) keep(ctx context.Context, u Upload) (Module, error) {
 	}
 	m, err := s.files.Module(ctx, digest)
 	if err == nil {
-		err = s.takes(m.Manifest())
+		err = s.checkManifest(m.Manifest())
 	}
 	if err != nil {
 		if stored {
@@ -91,14 +91,14 @@ func (s *Service) keep(ctx context.Context, u Upload) (Module, error) {
 			mod.ShardKeys[t.Name] = sharding.KeyRule(t.ShardKey)
 		}
 	}
-	if mod.Signature = s.better(mod, u.Signature); u.Resign != nil {
+	if mod.Signature = s.betterSignature(mod, u.Signature); u.Resign != nil {
 		if before, known := s.metadata.View().Module(mod.Digest); known && len(before.Signature) > 0 && !bytes.Equal(before.Signature, mod.Signature) {
 			if err := u.Resign(ctx, mod.EntityTypes); err != nil {
 				return Module{}, err
 			}
 		}
 	}
-	if err := s.modules.signed(mod); err != nil {
+	if err := s.modules.checkSignature(mod); err != nil {
 		return Module{}, err
 	}
 	if err := s.modules.Spread(ctx, digest, wasm); err != nil {
@@ -155,15 +155,15 @@ func (s *Service) describe(m meta.Module) Module {
 			out.Verified[t] = *resultOf(v)
 		}
 	}
-	by, fault := judge(s.modules.trust.Keys(), m)
+	by, fault := trustedKey(s.modules.trust.Keys(), m)
 	out.SignedBy, out.SignatureFault = by, string(fault)
 	return out
 }
 
-// known returns a module of the metadata. It reports a module as unknown only
+// findModule returns a module of the metadata. It reports a module as unknown only
 // after this node has caught up, because a module that was just stored may not
 // be applied here yet.
-func (s *Service) known(ctx context.Context, digest journal.Digest) (meta.Module, error) {
+func (s *Service) findModule(ctx context.Context, digest journal.Digest) (meta.Module, error) {
 	m, ok := s.metadata.View().Module(meta.Digest(digest))
 	if ok {
 		return m, nil
@@ -179,7 +179,7 @@ func (s *Service) known(ctx context.Context, digest journal.Digest) (meta.Module
 
 // Get describes a module. It fails with request.ErrUnknownModule.
 func (s *Service) Get(ctx context.Context, digest journal.Digest) (Module, error) {
-	m, err := s.known(ctx, digest)
+	m, err := s.findModule(ctx, digest)
 	if err != nil {
 		return Module{}, err
 	}
@@ -198,7 +198,7 @@ func (s *Service) Get(ctx context.Context, digest journal.Digest) (Module, error
 // module is unknown, it fails with request.ErrUnknownModule before the first
 // piece. After other errors w may have received a part of the bytes.
 func (s *Service) Download(ctx context.Context, digest journal.Digest, w io.Writer) error {
-	if _, err := s.known(ctx, digest); err != nil {
+	if _, err := s.findModule(ctx, digest); err != nil {
 		return err
 	}
 	if err := s.modules.Fetch(ctx, digest, ""); err != nil {
@@ -207,9 +207,9 @@ func (s *Service) Download(ctx context.Context, digest journal.Digest, w io.Writ
 	return s.files.Copy(w, digest)
 }
 
-// fits creates an instance under a type's memory limits, because a module that
+// startsWithin creates an instance under a type's memory limits, because a module that
 // cannot start under them would never serve.
-func fits(ctx context.Context, m *guest.Module, l meta.Limits) error {
+func startsWithin(ctx context.Context, m *guest.Module, l meta.Limits) error {
 	if l.MemoryBytes == 0 && l.TypeMemoryBytes == 0 {
 		return nil
 	}
@@ -226,7 +226,7 @@ func fits(ctx context.Context, m *guest.Module, l meta.Limits) error {
 // which its commands ran. If the module needs a proof and the caller lets the
 // cluster make it later, the activation is stored as a rollout instead.
 func (s *Service) Activate(ctx context.Context, a Activation) (Activated, error) {
-	if _, err := s.known(ctx, a.Digest); err != nil {
+	if _, err := s.findModule(ctx, a.Digest); err != nil {
 		return Activated{}, err
 	}
 	m, err := s.modules.ToRun(ctx, a.Digest, "")
@@ -236,14 +236,14 @@ func (s *Service) Activate(ctx context.Context, a Activation) (Activated, error)
 	if _, _, ok := m.Manifest().Type(a.EntityType); !ok {
 		return Activated{}, &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; it serves those that hostd module describe lists", a.EntityType)}
 	}
-	if err := s.speaks(m.Manifest()); err != nil {
+	if err := s.checkClusterVersion(m.Manifest()); err != nil {
 		return Activated{}, err
 	}
 	if a.Limits != nil {
 		if err := s.metadata.View().CheckLimits(meta.Limits(*a.Limits)); err != nil {
 			return Activated{}, &status.RefusedError{Reason: err.Error()}
 		}
-		if err := fits(ctx, m, meta.Limits(*a.Limits)); err != nil {
+		if err := startsWithin(ctx, m, meta.Limits(*a.Limits)); err != nil {
 			return Activated{}, err
 		}
 	}
@@ -254,7 +254,7 @@ func (s *Service) Activate(ctx context.Context, a Activation) (Activated, error)
 // command that order returns, and returns when all these nodes serve the
 // result.
 func (s *Service) rebind(ctx context.Context, digest journal.Digest, order func(context.Context) ([]byte, error)) (uint64, error) {
-	if err := s.modules.signedHere(ctx, digest); err != nil {
+	if err := s.modules.checkSignatureHere(ctx, digest); err != nil {
 		return 0, err
 	}
 	if err := s.modules.PrepareEverywhere(ctx, digest); err != nil {
@@ -282,7 +282,7 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order func(
 // node has applied all metadata that was committed before the call. It waits at
 // most as long as two ReadIndex requests take.
 func (s *Service) Lookup(ctx context.Context, entityType string) (Type, error) {
-	if t := s.types.Served(entityType); t != nil {
+	if t := s.types.ServedType(entityType); t != nil {
 		return t.API, nil
 	}
 	if !s.caughtUp() {

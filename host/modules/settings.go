@@ -69,7 +69,7 @@ type overrides struct {
 	timers    int    // 0: not set
 	validate  string // "on", "off" or "" if not set
 	values    string // that guests read, encoded by abi.AppendSetting
-	shadow    trial.Wish
+	shadow    trial.ShadowSetting
 }
 
 // set parses and stores one setting.
@@ -98,11 +98,11 @@ func (o *overrides) set(name, value string) (err error) {
 			err = fmt.Errorf("%.32q is neither on nor off", value)
 		}
 	case requireVerifyName: // read by requiredBy when a module is activated
-		if !VerifyRequired(value).Known() {
+		if !VerifyRequired(value).IsValid() {
 			err = fmt.Errorf("%.32q is none of off, sample and all", value)
 		}
 	case shadowName:
-		o.shadow, err = trial.ParseWish(value)
+		o.shadow, err = trial.ParseShadowSetting(value)
 	default:
 		err = fmt.Errorf("keys that begin with %s are %sTYPE.%s, %s, %s, %s, %s, %s, %s, %s and %sNAME", settingPrefix, settingPrefix, passivateName, retainEventsName, retainSnapshotsName, suspendedName, validateName, requireVerifyName, shadowName, maxTimersName, valuePrefix)
 	}
@@ -136,12 +136,12 @@ type Settings struct {
 	// Shadows are the watches of the shadow settings.
 	Shadows *trial.Watches
 
-	of    atomic.Pointer[map[string]overrides]
-	moved func() // called after a change
+	of       atomic.Pointer[map[string]overrides]
+	onChange func() // called after a change
 }
 
 func newSettings() *Settings {
-	t := &Settings{Shadows: trial.NewWatches(), moved: func() {}}
+	t := &Settings{Shadows: trial.NewWatches(), onChange: func() {}}
 	t.of.Store(&map[string]overrides{})
 	return t
 }
@@ -158,8 +158,8 @@ func (t *Settings) RetentionOverride(entityType string) entity.RetentionOverride
 	return (*t.of.Load())[entityType].retention
 }
 
-// Suspended reports whether a type is suspended.
-func (t *Settings) Suspended(entityType string) bool {
+// IsSuspended reports whether a type is suspended.
+func (t *Settings) IsSuspended(entityType string) bool {
 	return (*t.of.Load())[entityType].suspended
 }
 
@@ -171,9 +171,9 @@ func (t *Settings) MaxTimers(entityType string) int {
 	return entity.DefaultMaxTimers
 }
 
-// Checked reports whether a type's payloads are validated. checked is the
+// ValidatesPayloads reports whether a type's payloads are validated. checked is the
 // default of its module.
-func (t *Settings) Checked(entityType string, checked bool) bool {
+func (t *Settings) ValidatesPayloads(entityType string, checked bool) bool {
 	switch (*t.of.Load())[entityType].validate {
 	case "on":
 		return true
@@ -208,14 +208,14 @@ func (t *Settings) learn(view *meta.View) {
 	}
 	if !maps.Equal(next, *t.of.Load()) {
 		t.of.Store(&next)
-		wishes := map[string]trial.Wish{}
+		wishes := map[string]trial.ShadowSetting{}
 		for entityType, o := range next {
-			if o.shadow != (trial.Wish{}) {
+			if o.shadow != (trial.ShadowSetting{}) {
 				wishes[entityType] = o.shadow
 			}
 		}
 		t.Shadows.Learn(wishes)
-		t.moved()
+		t.onChange()
 	}
 }
 
@@ -276,7 +276,7 @@ func CheckShadow(view *meta.View, key, value string) error {
 	if !ok || value == "" || name != shadowName {
 		return nil
 	}
-	wish, err := trial.ParseWish(value)
+	wish, err := trial.ParseShadowSetting(value)
 	if err != nil {
 		return err
 	}

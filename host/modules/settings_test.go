@@ -47,7 +47,7 @@ func TestTypeSettings(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	want := overrides{90 * time.Second, entity.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true, 300, "off", "", trial.Wish{}}
+	want := overrides{90 * time.Second, entity.RetentionOverride{Records: 21, RecordsSet: true, Snapshots: 3}, true, 300, "off", "", trial.ShadowSetting{}}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -58,13 +58,13 @@ func TestTypeSettings(t *testing.T) {
 	}
 }
 
-// TestChecksAreSetOverTheModule checks that the setting takes precedence over
+// TestValidateSettingOverridesManifest checks that the setting takes precedence over
 // the manifest, and that without both nothing is validated.
-func TestChecksAreSetOverTheModule(t *testing.T) {
+func TestValidateSettingOverridesManifest(t *testing.T) {
 	s := newSettings()
 	s.of.Store(&map[string]overrides{"off": {validate: "off"}, "on": {validate: "on"}})
 	for entityType, want := range map[string][2]bool{"off": {false, false}, "on": {true, true}, "other": {false, true}} {
-		if got := [2]bool{s.Checked(entityType, false), s.Checked(entityType, true)}; got != want {
+		if got := [2]bool{s.ValidatesPayloads(entityType, false), s.ValidatesPayloads(entityType, true)}; got != want {
 			t.Errorf("%s: %v, want %v", entityType, got, want)
 		}
 	}

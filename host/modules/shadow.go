@@ -20,7 +20,7 @@ func (t *Types) Shadows() *trial.Watches { return t.settings.Shadows }
 // the type's limits. It fails if the module's signature is not trusted here, or
 // if the module declares a different kind or encoding than the serving one.
 func (t *Types) Beside(ctx context.Context, entityType string, digest journal.Digest) (*Served, *guest.Module, error) {
-	served := t.Served(entityType)
+	served := t.ServedType(entityType)
 	b, bound := t.metadata.View().Binding(entityType)
 	if !bound || served == nil {
 		return nil, nil, request.ErrModuleNotLoaded
@@ -79,8 +79,8 @@ func (r *Rollouts) shadow(ctx context.Context, entityType string) *ShadowReport 
 	if !set {
 		return nil
 	}
-	wish := trial.Wish{Digest: journal.Digest(s.Digest), Share: s.Share, Revision: s.Revision}
-	out := &ShadowReport{Wish: wish}
+	wish := trial.ShadowSetting{Digest: journal.Digest(s.Digest), Share: s.Share, Revision: s.Revision}
+	out := &ShadowReport{ShadowSetting: wish}
 	if b, bound := r.metadata.View().Binding(entityType); bound && journal.Digest(b.Digest) == wish.Digest {
 		out.Note = "the module serves the type by now: there is nothing to compare"
 	}

@@ -60,9 +60,9 @@ func statement(m meta.Module) signing.Statement {
 	return signing.Statement{Digest: m.Digest, Name: m.Name, Version: m.Version}
 }
 
-// judge returns the name of the key that signed a module, or the reason why the
+// trustedKey returns the name of the key that signed a module, or the reason why the
 // signature is not trusted.
-func judge(keys *signing.Keys, m meta.Module) (by string, fault signing.Reason) {
+func trustedKey(keys *signing.Keys, m meta.Module) (by string, fault signing.Reason) {
 	by, err := keys.Judge(statement(m), m.Signature)
 	var e *signing.Error
 	if errors.As(err, &e) {
@@ -75,10 +75,10 @@ func notSigned(e *signing.Error) error {
 	return &signatureError{e.Reason, e.Error() + ": hostd module sign signs one, and hostd module push --signature brings the signature"}
 }
 
-// signed returns a *signatureError if this node requires signatures and does
+// checkSignature returns a *signatureError if this node requires signatures and does
 // not trust the module's. If the node only warns, it logs the reason and
 // returns nil.
-func (d *Distribution) signed(m meta.Module) error {
+func (d *Distribution) checkSignature(m meta.Module) error {
 	if d.trust.Mode() == signing.Off {
 		return nil
 	}
@@ -94,9 +94,9 @@ func (d *Distribution) signed(m meta.Module) error {
 	return nil
 }
 
-// signedHere is signed for a module in the metadata. It rejects a signature
+// checkSignatureHere is signed for a module in the metadata. It rejects a signature
 // only after this node has applied all committed metadata.
-func (d *Distribution) signedHere(ctx context.Context, digest journal.Digest) error {
+func (d *Distribution) checkSignatureHere(ctx context.Context, digest journal.Digest) error {
 	if d.trust.Mode() == signing.Off {
 		return nil
 	}
@@ -109,15 +109,15 @@ func (d *Distribution) signedHere(ctx context.Context, digest journal.Digest) er
 		return err
 	}
 	m, _ := d.view().Module(meta.Digest(digest))
-	return d.signed(m)
+	return d.checkSignature(m)
 }
 
-// possible rejects an upload before it is compiled if its signature cannot be
+// checkUpload rejects an upload before it is compiled if its signature cannot be
 // stored, or cannot be trusted whatever the module contains.
-func (s *Service) possible(u Upload) error {
+func (s *Service) checkUpload(u Upload) error {
 	view := s.metadata.View()
-	if level := view.ClusterVersion(); len(u.Signature) > 0 && level < sharding.VersionSignatures {
-		return &status.RefusedError{Reason: fmt.Sprintf("signatures of modules are of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionSignatures, level)}
+	if version := view.ClusterVersion(); len(u.Signature) > 0 && version < sharding.VersionSignatures {
+		return &status.RefusedError{Reason: fmt.Sprintf("signatures of modules are of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionSignatures, version)}
 	}
 	if s.modules.trust.Mode() != signing.Require {
 		return nil
@@ -134,17 +134,17 @@ func (s *Service) possible(u Upload) error {
 	return nil
 }
 
-// better returns the signature that a module has after an upload: the new one,
+// betterSignature returns the signature that a module has after an upload: the new one,
 // unless it is not trusted here and the existing one is.
-func (s *Service) better(m meta.Module, brought []byte) []byte {
+func (s *Service) betterSignature(m meta.Module, brought []byte) []byte {
 	before, known := s.metadata.View().Module(m.Digest)
 	if !known || len(before.Signature) == 0 || len(brought) == 0 {
 		return append(brought, before.Signature...) // one of them is empty
 	}
 	keys := s.modules.trust.Keys()
 	m.Signature = brought
-	if _, fault := judge(keys, m); fault != "" {
-		if _, fault := judge(keys, before); fault == "" {
+	if _, fault := trustedKey(keys, m); fault != "" {
+		if _, fault := trustedKey(keys, before); fault == "" {
 			return before.Signature
 		}
 	}
@@ -160,8 +160,8 @@ type Unsigned struct {
 	Refused    bool // the type is therefore not served
 }
 
-// verdicts are the results of checking the signatures of all bound modules.
-type verdicts struct {
+// signatureResults are the results of checking the signatures of all bound modules.
+type signatureResults struct {
 	keys       *signing.Keys
 	signatures map[string]string // by entity type
 	unsigned   map[string]Unsigned
@@ -179,11 +179,11 @@ func (t *Types) checkSignatures(view *meta.View) map[string]Unsigned {
 	for _, b := range view.Bindings() {
 		m, _ := view.Module(b.Digest)
 		signatures[b.EntityType] = string(m.Signature)
-		if _, fault := judge(keys, m); fault != "" {
+		if _, fault := trustedKey(keys, m); fault != "" {
 			out[b.EntityType] = Unsigned{b.EntityType, journal.Digest(b.Digest), fault, trust.Mode() == signing.Require}
 		}
 	}
-	before := t.verdicts.Load().unsigned
+	before := t.signatureResults.Load().unsigned
 	for _, name := range slices.Sorted(maps.Keys(out)) {
 		switch u := out[name]; {
 		case before[name] == u:
@@ -193,17 +193,17 @@ func (t *Types) checkSignatures(view *meta.View) map[string]Unsigned {
 			t.logger.Warn("an entity type is served by a module whose signature does not count here", "entity_type", name, "digest", u.Digest.String(), "reason", string(u.Reason))
 		}
 	}
-	t.verdicts.Store(&verdicts{keys, signatures, out})
+	t.signatureResults.Store(&signatureResults{keys, signatures, out})
 	return out
 }
 
-// resigned reports whether bound modules must be checked again, because the
+// needsSignatureCheck reports whether bound modules must be checked again, because the
 // trusted keys have changed or a module got a different signature.
-func (t *Types) resigned(view *meta.View) bool {
+func (t *Types) needsSignatureCheck(view *meta.View) bool {
 	if t.modules.trust.Mode() == signing.Off {
 		return false
 	}
-	last := t.verdicts.Load()
+	last := t.signatureResults.Load()
 	if last.keys != t.modules.trust.Keys() {
 		return true
 	}
@@ -215,10 +215,10 @@ func (t *Types) resigned(view *meta.View) bool {
 	return false
 }
 
-// Unsigned returns the entity types whose modules have no signature that this
+// UnsignedTypes returns the entity types whose modules have no signature that this
 // node trusts, by name. It returns none if the node does not check signatures.
-func (t *Types) Unsigned() []Unsigned {
-	all := t.verdicts.Load().unsigned
+func (t *Types) UnsignedTypes() []Unsigned {
+	all := t.signatureResults.Load().unsigned
 	out := make([]Unsigned, 0, len(all))
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		out = append(out, all[name])

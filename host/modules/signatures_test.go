@@ -104,38 +104,38 @@ func TestUnsignedTypesAreNotServed(t *testing.T) {
 	}{{nil, signing.Missing}, {stranger(), signing.Untrusted}} {
 		if c.key != nil {
 			w.sign(c.key)
-			if !w.types.resigned(w.state.View()) {
+			if !w.types.needsSignatureCheck(w.state.View()) {
 				t.Error("another signature is not noticed")
 			}
 			if err := w.types.Refresh(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if u := w.types.Unsigned(); len(u) != 1 || u[0] != (Unsigned{"a", journal.Digest{1}, c.reason, true}) {
+		if u := w.types.UnsignedTypes(); len(u) != 1 || u[0] != (Unsigned{"a", journal.Digest{1}, c.reason, true}) {
 			t.Errorf("not served for %+v, want reason %s", u, c.reason)
 		}
-		if w.types.resigned(w.state.View()) {
+		if w.types.needsSignatureCheck(w.state.View()) {
 			t.Error("the same signature is judged again")
 		}
 	}
 	w.sign(w.key)
 	// It would be served now, but the module is missing here.
-	if err := w.types.Refresh(t.Context()); !errors.Is(err, request.ErrModuleNotLoaded) || len(w.types.Unsigned()) != 0 {
-		t.Errorf("signed: %v, %+v", err, w.types.Unsigned())
+	if err := w.types.Refresh(t.Context()); !errors.Is(err, request.ErrModuleNotLoaded) || len(w.types.UnsignedTypes()) != 0 {
+		t.Errorf("signed: %v, %+v", err, w.types.UnsignedTypes())
 	}
 }
 
-func TestUnsignedTypesAreWarnedOf(t *testing.T) {
+func TestUnsignedTypesAreWarnedAbout(t *testing.T) {
 	w := newSignedWorld(t, signing.Warn)
 	if err := w.types.Refresh(t.Context()); !errors.Is(err, request.ErrModuleNotLoaded) {
 		t.Errorf("the module is not loaded: %v", err)
 	}
-	if u := w.types.Unsigned(); len(u) != 1 || u[0].Refused {
+	if u := w.types.UnsignedTypes(); len(u) != 1 || u[0].Refused {
 		t.Errorf("told of: %+v", u)
 	}
 }
 
-func TestPrepareAsksForASignature(t *testing.T) {
+func TestPrepareRequiresSignature(t *testing.T) {
 	for _, mode := range []signing.Mode{signing.Off, signing.Warn, signing.Require} {
 		w := newSignedWorld(t, mode)
 		prepared := func() error { return w.types.modules.Prepare(t.Context(), journal.Digest{1}, "") }
@@ -164,10 +164,10 @@ func TestPrepareAsksForASignature(t *testing.T) {
 	}
 }
 
-// TestUploadsAreJudgedFirst checks that an upload whose signature cannot be
+// TestUploadSignatureIsCheckedFirst checks that an upload whose signature cannot be
 // trusted is rejected before anything else, and that a trusted signature is not
 // replaced by an untrusted one.
-func TestUploadsAreJudgedFirst(t *testing.T) {
+func TestUploadSignatureIsCheckedFirst(t *testing.T) {
 	w := newSignedWorld(t, signing.Require)
 	s := &Service{engine: (*guest.Engine)(nil), modules: w.types.modules, metadata: w.types.metadata, readOnly: func() bool { return false }}
 	for _, signature := range [][]byte{nil, {1, 2}, signing.Sign(statement(w.mod), stranger())} {
@@ -186,7 +186,7 @@ func TestUploadsAreJudgedFirst(t *testing.T) {
 			w.do(meta.PutModule(m))
 		}
 		s := &Service{modules: w.types.modules, metadata: w.types.metadata}
-		if got := s.better(w.mod, c.brought); !bytes.Equal(got, c.want) {
+		if got := s.betterSignature(w.mod, c.brought); !bytes.Equal(got, c.want) {
 			t.Errorf("%x and %x: %x", c.before, c.brought, got)
 		}
 	}

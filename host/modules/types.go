@@ -29,46 +29,46 @@ type Types struct {
 	faults   faultCounts
 	profiles profiles
 
-	moved     func() // called when reached increases
-	types     atomic.Pointer[map[string]*Served]
-	autostart atomic.Pointer[[]string] // always-on types in types
-	revision  atomic.Uint64            // all bindings up to it are served
-	reached   atomic.Uint64            // no binding older than it is served instead of a newer one
-	failing   atomic.Bool              // a module could not be loaded, and is tried again
-	verdicts  atomic.Pointer[verdicts] // of signatures
-	turn      chan struct{}            // semaphore: only one Refresh runs at a time
-	mu        sync.Mutex               // guards changed
-	changed   chan struct{}            // closed and replaced after a refresh
+	onChange         func() // called when reached increases
+	types            atomic.Pointer[map[string]*Served]
+	alwaysOn         atomic.Pointer[[]string]         // always-on types in types
+	revision         atomic.Uint64                    // all bindings up to it are served
+	reached          atomic.Uint64                    // no binding older than it is served instead of a newer one
+	failing          atomic.Bool                      // a module could not be loaded, and is tried again
+	signatureResults atomic.Pointer[signatureResults] // of signatures
+	turn             chan struct{}                    // semaphore: only one Refresh runs at a time
+	mu               sync.Mutex                       // guards changed
+	changed          chan struct{}                    // closed and replaced after a refresh
 }
 
 func newTypes(m *cluster.Metadata, keys *ShardKeys, settings *Settings, modules *Distribution, limits abi.Limits, lines *GuestLines, logger *slog.Logger) *Types {
 	t := &Types{
-		metadata: m, keys: keys, settings: settings, modules: modules, limits: limits, lines: lines, logger: logger, moved: func() {},
+		metadata: m, keys: keys, settings: settings, modules: modules, limits: limits, lines: lines, logger: logger, onChange: func() {},
 		turn: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
 	t.types.Store(&map[string]*Served{})
-	t.autostart.Store(&[]string{})
-	t.verdicts.Store(&verdicts{})
+	t.alwaysOn.Store(&[]string{})
+	t.signatureResults.Store(&signatureResults{})
 	return t
 }
 
 // Lookup implements entity.Types.
 func (t *Types) Lookup(entityType string) *entity.Type {
-	if t := t.Served(entityType); t != nil {
+	if t := t.ServedType(entityType); t != nil {
 		return &t.Type
 	}
 	return nil
 }
 
-// Remembered returns the always-on types, whose entities stay in memory.
-func (t *Types) Remembered() []string { return *t.autostart.Load() }
+// AlwaysOn returns the always-on types, whose entities stay in memory.
+func (t *Types) AlwaysOn() []string { return *t.alwaysOn.Load() }
 
 // Singletons returns the entities of singleton types that belong to a shard.
 func (t *Types) Singletons(shard sharding.ShardID) (ids []sharding.EntityID) {
-	for _, name := range t.Remembered() {
+	for _, name := range t.AlwaysOn() {
 		id := sharding.EntityID{Type: name, ID: manifest.SingletonID}
 		if at, known := t.keys.Locate(id); known && at == shard {
-			if t := t.Served(name); t != nil && t.Singleton {
+			if t := t.ServedType(name); t != nil && t.Singleton {
 				ids = append(ids, id)
 			}
 		}
@@ -76,14 +76,14 @@ func (t *Types) Singletons(shard sharding.ShardID) (ids []sharding.EntityID) {
 	return ids
 }
 
-// Served returns a type that this node serves, or nil.
-func (t *Types) Served(entityType string) *Served {
+// ServedType returns a type that this node serves, or nil.
+func (t *Types) ServedType(entityType string) *Served {
 	return (*t.types.Load())[entityType]
 }
 
 // For returns how this node serves an entity, or nil if it does not.
 func (t *Types) For(id sharding.EntityID) *Served {
-	s := t.Served(id.Type)
+	s := t.ServedType(id.Type)
 	if s == nil || s.Canary == nil || !s.Canary.Serves(id) {
 		return s
 	}
@@ -135,10 +135,10 @@ func (t *Types) Refresh(ctx context.Context) error {
 			autostart = append(autostart, name)
 		}
 	}
-	t.autostart.Store(&autostart)
+	t.alwaysOn.Store(&autostart)
 	if view.Revision() > t.reached.Load() {
 		t.reached.Store(view.Revision())
-		t.moved()
+		t.onChange()
 	}
 	if first == nil && view.Revision() > t.revision.Load() {
 		t.revision.Store(view.Revision())
@@ -147,9 +147,9 @@ func (t *Types) Refresh(ctx context.Context) error {
 	return first
 }
 
-// Reached returns the revision up to which no older binding is served instead
+// ReachedRevision returns the revision up to which no older binding is served instead
 // of a newer one.
-func (t *Types) Reached() uint64 { return t.reached.Load() }
+func (t *Types) ReachedRevision() uint64 { return t.reached.Load() }
 
 // Failing reports whether a module could not be loaded and is tried again.
 func (t *Types) Failing() bool { return t.failing.Load() }
@@ -188,7 +188,7 @@ func (t *Types) run(ctx context.Context) {
 	pause := minLoadPause
 	for {
 		changed, trust := t.metadata.Changed(), t.modules.trust.Changed()
-		if rev := t.metadata.View().Revision(); rev != seen || again != nil || t.resigned(t.metadata.View()) {
+		if rev := t.metadata.View().Revision(); rev != seen || again != nil || t.needsSignatureCheck(t.metadata.View()) {
 			if err := t.Refresh(ctx); err == nil {
 				seen, again, pause = rev, nil, minLoadPause
 			} else {

@@ -12,11 +12,11 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Verified returns which verification a type requires before the module serves
+// Verification returns which verification a type requires before the module serves
 // it, and the module's verification result. It waits until this node has
 // applied all earlier metadata decisions. It fails with request.ErrUnknownType
 // if nothing serves the type.
-func (s *Service) Verified(ctx context.Context, entityType string, digest journal.Digest) (KeptVerification, error) {
+func (s *Service) Verification(ctx context.Context, entityType string, digest journal.Digest) (KeptVerification, error) {
 	if err := s.metadata.CatchUp(ctx); err != nil {
 		return KeptVerification{}, err
 	}
@@ -79,7 +79,7 @@ func requiredBy(view *meta.View, entityType string) VerifyRequired {
 	if !ok {
 		return VerifyOff
 	}
-	if r := VerifyRequired(s.Value); r.Known() {
+	if r := VerifyRequired(s.Value); r.IsValid() {
 		return r
 	}
 	return VerifyAll

@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/host/modules"
 )
 
-func TestRefusals(t *testing.T) {
+func TestVerificationRefusals(t *testing.T) {
 	all := modules.VerifyResult{Revision: 7, All: true, Entities: 9}
 	sample := modules.VerifyResult{Revision: 7, Entities: 3}
 	with := func(r modules.VerifyResult, change func(*modules.VerifyResult)) *modules.VerifyResult {

@@ -29,7 +29,7 @@ import (
 //     stage at the cost of a scan.
 //  2. It repeats that for entities written meanwhile, until one pass is short.
 //  3. It pauses the type's writes, compares once more, records the proof, and
-//     binds the module, all within holdTime.
+//     binds the module, all within pauseTime.
 //
 // The metadata rejects binding the module without the third stage. If the
 // module is not compatible, the rollout becomes refused, with the reason in its
@@ -44,11 +44,11 @@ const (
 	// longer.
 	shortLook  = 5 * time.Second
 	pacedLooks = 8
-	// heldTries is how many comparisons under a write pause may fail before the
-	// module is refused. heldPause is the minimum time between them, because
+	// pausedTries is how many comparisons under a write pause may fail before the
+	// module is refused. pausedRetry is the minimum time between them, because
 	// commands wait during each.
-	heldTries = 5
-	heldPause = 30 * time.Second
+	pausedTries = 5
+	pausedRetry = 30 * time.Second
 )
 
 // verify stores an activation for verification if it needs a proof that may be
@@ -108,9 +108,9 @@ func verifies(b meta.Binding) error {
 	return refusedRollout("module %.12s is being verified for %s and serves it then: wait, or abort that with 'hostd module rollout %s --abort'", b.Rollout.Digest, b.EntityType, b.EntityType)
 }
 
-// unserved returns what an order makes of a rollout whose module serves
+// orderUnserved returns what an order makes of a rollout whose module serves
 // nothing.
-func unserved(g meta.Binding, p meta.PutRollout, o RolloutOrder) (meta.PutRollout, bool, error) {
+func orderUnserved(g meta.Binding, p meta.PutRollout, o RolloutOrder) (meta.PutRollout, bool, error) {
 	switch {
 	case o.Action == modulev1.ChangeRolloutRequest_ACTION_ABORT:
 		p.Rollout = nil
@@ -121,8 +121,8 @@ func unserved(g meta.Binding, p meta.PutRollout, o RolloutOrder) (meta.PutRollou
 	return p, false, refusedRollout("module %.12s was refused for %s: activate it again, or another one", g.Rollout.Digest, g.EntityType)
 }
 
-// Served implements rollout.Rollouts.
-func (r *Rollouts) Served(ctx context.Context, revision uint64) error {
+// AwaitServed implements rollout.Rollouts.
+func (r *Rollouts) AwaitServed(ctx context.Context, revision uint64) error {
 	return r.modules.ServedEverywhere(ctx, revision)
 }
 
@@ -176,7 +176,7 @@ func (v *verifications) pass(ctx context.Context) {
 		default:
 			again := retry{pause: min(maxRetry, max(minRetry, 2*v.late[b.EntityType].pause))}
 			if v.tries[b.EntityType] > 0 {
-				again.pause = max(again.pause, heldPause)
+				again.pause = max(again.pause, pausedRetry)
 			}
 			again.at = v.now().Add(again.pause)
 			v.late[b.EntityType] = again
@@ -258,7 +258,7 @@ func (v *verifications) compare(ctx context.Context, b meta.Binding) (*proof, er
 	p.snapshots = ok && one.Snapshots && one.Revision >= lastChange(b)
 	for range pacedLooks {
 		began := v.now()
-		if err := p.paced(ctx); err != nil {
+		if err := p.comparePaced(ctx); err != nil {
 			return p, err
 		}
 		if v.now().Sub(began) < shortLook {
@@ -281,10 +281,10 @@ func lastChange(b meta.Binding) uint64 {
 	return log[len(log)-1].Revision
 }
 
-// paced compares all affected entities at the pace of verifications. It returns
+// comparePaced compares all affected entities at the pace of verifications. It returns
 // an error if the module is not compatible or not all entities could be
 // compared.
-func (p *proof) paced(ctx context.Context) error {
+func (p *proof) comparePaced(ctx context.Context) error {
 	for {
 		slice, cancel := context.WithTimeout(ctx, pacedSlice)
 		found, err := p.look(slice, FitQuery{
@@ -328,7 +328,7 @@ func (v *verifications) decide(ctx context.Context, p *proof, refused *status.Re
 	}
 	view := v.metadata.View()
 	p.b, _ = view.Binding(p.b.EntityType) // limits may have changed
-	held := holds{Service: v.Service}
+	held := writePauses{Service: v.Service}
 	defer func() { held.release(ctx, err) }()
 	if refused == nil {
 		if refused, err = v.lastLook(ctx, p, &held, view); err != nil {
@@ -349,23 +349,23 @@ func (v *verifications) decide(ctx context.Context, p *proof, refused *status.Re
 	return v.rollouts.put(ctx, view, []meta.Binding{p.b}, kind, func(meta.Binding) meta.PutRollout { return put })
 }
 
-// lastLook makes the comparison under a write pause. If it fails heldTries
+// lastLook makes the comparison under a write pause. If it fails pausedTries
 // times, the module is refused, because commands wait during each attempt.
-func (v *verifications) lastLook(ctx context.Context, p *proof, held *holds, view *meta.View) (*status.RefusedError, error) {
+func (v *verifications) lastLook(ctx context.Context, p *proof, held *writePauses, view *meta.View) (*status.RefusedError, error) {
 	_, err := p.last(ctx, held, view)
 	refused := refusedFault(err)
 	if err == nil || refused != nil {
 		return refused, nil
 	}
-	if len(held.held) == 0 {
+	if len(held.paused) == 0 {
 		return nil, err // nothing was paused
 	}
 	v.tries[p.b.EntityType]++
-	if v.tries[p.b.EntityType] < heldTries {
+	if v.tries[p.b.EntityType] < pausedTries {
 		return nil, err
 	}
 	return &status.RefusedError{
-		Reason: fmt.Sprintf("%s: what was written during the verification could not be compared within %v, while commands waited, %d times: %v", p.b.EntityType, holdTime, heldTries, err),
+		Reason: fmt.Sprintf("%s: what was written during the verification could not be compared within %v, while commands waited, %d times: %v", p.b.EntityType, pauseTime, pausedTries, err),
 		Name:   status.RefusedUnverified,
 	}, nil
 }

@@ -96,11 +96,11 @@ func differing(message string) *modulev1.FitResponse {
 	return out
 }
 
-// TestActivationsAreVerifiedThenHeld checks that all entities are first
+// TestActivationIsVerifiedThenWritePaused checks that all entities are first
 // compared at a limited rate, then what was written meanwhile while the type is
 // write-paused and its logs have the revision of the pause. Then the module
 // serves, and loads the snapshots that were compared.
-func TestActivationsAreVerifiedThenHeld(t *testing.T) {
+func TestActivationIsVerifiedThenWritePaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newVerifyingWorld(t, func(r *meta.Rollout) { r.Accept = true })
 		w.find = func(_ context.Context, q FitQuery) (*modulev1.FitResponse, error) {
@@ -122,9 +122,9 @@ func TestActivationsAreVerifiedThenHeld(t *testing.T) {
 	})
 }
 
-// TestLongLooksAreRepeated checks that writes during a long comparison are
+// TestLongComparisonsAreRepeated checks that writes during a long comparison are
 // compared before commands must wait, as long as repeating helps.
-func TestLongLooksAreRepeated(t *testing.T) {
+func TestLongComparisonsAreRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newVerifyingWorld(t, unchanged)
 		takes := time.Hour
@@ -143,10 +143,10 @@ func TestLongLooksAreRepeated(t *testing.T) {
 	})
 }
 
-// TestModulesThatDoNotFitAreRefused checks that whichever comparison fails, the
+// TestIncompatibleModuleIsRejected checks that whichever comparison fails, the
 // previous module continues to serve, the type is not write-paused, and the
 // rollout contains the reason.
-func TestModulesThatDoNotFitAreRefused(t *testing.T) {
+func TestIncompatibleModuleIsRejected(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		for _, forced := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
@@ -179,10 +179,10 @@ func TestModulesThatDoNotFitAreRefused(t *testing.T) {
 	}
 }
 
-// TestVerificationsOutliveLeaders checks that a node that stops leading the
+// TestVerificationRestartsOnNewLeader checks that a node that stops leading the
 // metadata ends its comparison and changes nothing, and that the next leader
 // makes its own.
-func TestVerificationsOutliveLeaders(t *testing.T) {
+func TestVerificationRestartsOnNewLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newVerifyingWorld(t, unchanged)
 		w.find = func(ctx context.Context, _ FitQuery) (*modulev1.FitResponse, error) {
@@ -206,9 +206,9 @@ func TestVerificationsOutliveLeaders(t *testing.T) {
 	})
 }
 
-// TestAbortsEndVerifications checks that the running comparison ends and
+// TestAbortEndsVerification checks that the running comparison ends and
 // nothing is bound.
-func TestAbortsEndVerifications(t *testing.T) {
+func TestAbortEndsVerification(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newVerifyingWorld(t, unchanged)
@@ -236,10 +236,10 @@ func TestAbortsEndVerifications(t *testing.T) {
 	}
 }
 
-// TestFailedLooksAreRepeatedLater checks that failed comparisons leave the
+// TestFailedComparisonsAreRetriedLater checks that failed comparisons leave the
 // module verifying, and that comparisons for which commands wait are few and
 // far between.
-func TestFailedLooksAreRepeatedLater(t *testing.T) {
+func TestFailedComparisonsAreRetriedLater(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newVerifyingWorld(t, unchanged)
@@ -251,11 +251,11 @@ func TestFailedLooksAreRepeatedLater(t *testing.T) {
 				failed++
 				return nil, errors.New("a shard cannot be looked at")
 			}
-			for try := 1; try < heldTries; try++ {
+			for try := 1; try < pausedTries; try++ {
 				w.pass(w.v)
 				w.served(1, meta.RolloutVerifying)
 				w.pass(w.v) // too early
-				if late := time.Until(w.v.late["a"].at); failed != try || held && late < heldPause || late <= 0 || late > maxRetry {
+				if late := time.Until(w.v.late["a"].at); failed != try || held && late < pausedRetry || late <= 0 || late > maxRetry {
 					t.Fatalf("%d looks, the next one in %v", failed, late)
 				}
 				time.Sleep(maxRetry)
@@ -273,9 +273,9 @@ func TestFailedLooksAreRepeatedLater(t *testing.T) {
 	}
 }
 
-// TestCallsForWhatIsVerified checks that a repeated call changes nothing, and
+// TestCallsDuringVerification checks that a repeated call changes nothing, and
 // that any other call is rejected with the name of the module being verified.
-func TestCallsForWhatIsVerified(t *testing.T) {
+func TestCallsDuringVerification(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newVerifyingWorld(t, func(r *meta.Rollout) { r.Limits = &meta.Limits{MaxEvents: 3} })
 		same := Activation{EntityType: "a", Digest: journal.Digest{2}, Limits: &Limits{MaxEvents: 3}, Truncated: Truncated{Prove: true, Later: true}}

@@ -244,7 +244,7 @@ func TestSplitCloses(t *testing.T) {
 }
 
 // An error of the listener below reaches both halves.
-func TestSplitFails(t *testing.T) {
+func TestSplitPassesListenerError(t *testing.T) {
 	l, err := network.TCP{}.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -264,7 +264,7 @@ func TestSplitFails(t *testing.T) {
 // With SplitOver, opened connections are classified by their content. A
 // connection that cannot be opened is closed. Neither that nor a connection
 // that is being opened delays others.
-func TestSplitOver(t *testing.T) {
+func TestSplitClassifiesOpenedConnections(t *testing.T) {
 	l, err := network.TCP{}.Listen("127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

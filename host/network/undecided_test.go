@@ -20,7 +20,7 @@ func (f *from) String() string       { return f.address + ":1" }
 
 // The ranks agree with a linear search: the connection that is cut is the
 // oldest of an address that has the most.
-func TestUndecidedMakeRoomByAddress(t *testing.T) {
+func TestUndecidedConnectionsAreEvictedByAddress(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		var u undecided

@@ -40,7 +40,7 @@ func RebuildMetadata(dir string, files []string, out io.Writer) error {
 	if id.Cluster == "" {
 		return errors.New("the node has not joined a cluster: begin on one that has")
 	}
-	f, err := planFounding(&id, files)
+	f, err := planBootstrap(&id, files)
 	if err != nil {
 		return err
 	}
@@ -51,7 +51,7 @@ func RebuildMetadata(dir string, files []string, out io.Writer) error {
 		}
 	}
 	if err := withLog(dir, func(rec *recovery.Recovered, log *wal.Log) error {
-		return offline.RestartGroup(rec, log, disk.OS{}, filepath.Join(dir, datadir.SnapshotDir), f.founding)
+		return offline.RestartGroup(rec, log, disk.OS{}, filepath.Join(dir, datadir.SnapshotDir), f.bootstrap)
 	}); err != nil {
 		if errors.Is(err, offline.ErrReplicaExists) {
 			err = fmt.Errorf("%w: the files are older than what this node has: inspect all nodes again", err)
@@ -59,7 +59,7 @@ func RebuildMetadata(dir string, files []string, out io.Writer) error {
 		return err
 	}
 	id.Rebuilding, id.Rejoin = false, ""
-	id.MetaReplica, id.MetaVoters = f.founding.Replica, []sharding.ReplicaID{f.founding.Replica}
+	id.MetaReplica, id.MetaVoters = f.bootstrap.Replica, []sharding.ReplicaID{f.bootstrap.Replica}
 	if err := id.Write(dir); err != nil {
 		return err
 	}
@@ -67,28 +67,28 @@ func RebuildMetadata(dir string, files []string, out io.Writer) error {
 	return nil
 }
 
-// refounding is the new start of the metadata shard.
-type refounding struct {
-	state    *meta.State
-	founding offline.Restart
-	base     *remains // the file whose metadata was used; nil if none
+// newBootstrap is the new start of the metadata shard.
+type newBootstrap struct {
+	state     *meta.State
+	bootstrap offline.Restart
+	base      *remains // the file whose metadata was used; nil if none
 }
 
-// planFounding decides the new state of the metadata shard. It depends only on
+// planBootstrap decides the new state of the metadata shard. It depends only on
 // the files, so that a repetition decides the same.
-func planFounding(id *datadir.Identity, names []string) (refounding, error) {
+func planBootstrap(id *datadir.Identity, names []string) (newBootstrap, error) {
 	all, err := readRemains(names)
 	if err != nil {
-		return refounding{}, err
+		return newBootstrap{}, err
 	}
 	self := slices.IndexFunc(all, func(r *remains) bool { return r.Node == id.Node })
 	switch {
 	case self < 0:
-		return refounding{}, fmt.Errorf("there is no file of this node, %s: inspect it too", id.Node)
+		return newBootstrap{}, fmt.Errorf("there is no file of this node, %s: inspect it too", id.Node)
 	case all[self].Disk != id.Disk || all[self].Incarnation != id.Incarnation:
-		return refounding{}, fmt.Errorf("node %s was started since its file was made: stop all nodes and inspect them again", id.Node)
+		return newBootstrap{}, fmt.Errorf("node %s was started since its file was made: stop all nodes and inspect them again", id.Node)
 	}
-	f := refounding{base: newestMetadata(all)}
+	f := newBootstrap{base: newestMetadata(all)}
 	base, pairs := meta.New(), []meta.KV(nil)
 	if f.base != nil {
 		pairs = f.base.pairs()
@@ -112,7 +112,7 @@ func planFounding(id *datadir.Identity, names []string) (refounding, error) {
 		return f, err
 	}
 	p, _ := f.state.View().Placement(sharding.MetaShard)
-	f.founding = offline.Restart{
+	f.bootstrap = offline.Restart{
 		Shard: sharding.MetaShard, Replica: p.Replicas[0].ID, Index: index + 1, Term: term + 1,
 		State: metadataStream(f.state, index+1, term+1),
 	}
@@ -175,7 +175,7 @@ func (r *remains) end() (index uint64, term sharding.Term) {
 	return index, term
 }
 
-func (f *refounding) describe(out io.Writer) {
+func (f *newBootstrap) describe(out io.Writer) {
 	view := f.state.View()
 	if f.base != nil {
 		fmt.Fprintf(out, "metadata of node %s as of index %d of term %d; %d modules, %d bound entity types\n",
@@ -186,7 +186,7 @@ func (f *refounding) describe(out io.Writer) {
 	for _, m := range view.Members() {
 		fmt.Fprintf(out, "member %s: %s\n", m.Node, m.Status)
 	}
-	fmt.Fprintf(out, "the metadata shard begins anew here as replica %d, with %d shards placed\n", f.founding.Replica, len(view.Placements())-1)
+	fmt.Fprintf(out, "the metadata shard begins anew here as replica %d, with %d shards placed\n", f.bootstrap.Replica, len(view.Placements())-1)
 	fmt.Fprintln(out, "before any node starts: run hostd recover --rejoin-metadata on every other node that keeps its data")
 }
 

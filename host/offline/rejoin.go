@@ -43,7 +43,7 @@ func rejoin(dir string, now time.Time, byItself bool, out io.Writer) error {
 		return err
 	}
 	defer lock.Close()
-	moving, err := datadir.Interrupted(dir)
+	moving, err := datadir.InterruptedMove(dir)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func rejoin(dir string, now time.Time, byItself bool, out io.Writer) error {
 	case err != nil:
 		return err
 	case moving != "" && old.Rejoin != "" && !old.Member(): // only the last step is missing
-		return rejoined(dir, moving, &old, out)
+		return finishRejoin(dir, moving, &old, out)
 	case !old.Member():
 		return errors.New("the node has not joined a cluster yet: start it with its seeds")
 	}
@@ -77,11 +77,11 @@ func rejoin(dir string, now time.Time, byItself bool, out io.Writer) error {
 	if err := fresh.Write(dir); err != nil {
 		return err
 	}
-	return rejoined(dir, moving, &fresh, out)
+	return finishRejoin(dir, moving, &fresh, out)
 }
 
-// rejoined renames the directory with the damaged data, which is the last step.
-func rejoined(dir, moving string, fresh *datadir.Identity, out io.Writer) error {
+// finishRejoin renames the directory with the damaged data, which is the last step.
+func finishRejoin(dir, moving string, fresh *datadir.Identity, out io.Writer) error {
 	aside := strings.TrimSuffix(moving, datadir.MovingSuffix)
 	if err := os.Rename(filepath.Join(dir, moving), filepath.Join(dir, aside)); err != nil {
 		return err

@@ -77,7 +77,7 @@ func TestJournalWithoutIdentity(t *testing.T) {
 
 // At whatever step a rejoin is interrupted, the node does not start, and the
 // next rejoin completes it.
-func TestRejoinIsInterrupted(t *testing.T) {
+func TestInterruptedRejoinIsCompleted(t *testing.T) {
 	const moving, aside = "damaged-19700101T000000Z.moving", "damaged-19700101T000000Z"
 	moved := []string{"node.json", "snapshots", "store", "wal"}
 	for done := range len(moved) + 2 {

@@ -58,7 +58,7 @@ func benchmarkFrames(b *testing.B, size int) {
 	}
 	b.StopTimer()
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "frames/s")
-	if n := sender.Dropped("b"); n != 0 {
+	if n := sender.DroppedFrames("b"); n != 0 {
 		b.Errorf("%d frames were dropped", n)
 	}
 }

@@ -20,7 +20,7 @@ import (
 // number. After an error, w may have received only a part, or bytes with a
 // wrong digest.
 func (p *Peers) GetBlob(ctx context.Context, node sharding.NodeID, module Digest, w io.Writer) (int64, error) {
-	q, err := p.known(node)
+	q, err := p.peerOf(node)
 	if err != nil {
 		return 0, err
 	}
@@ -33,7 +33,7 @@ func (p *Peers) GetBlob(ctx context.Context, node sharding.NodeID, module Digest
 	defer stream.Close()
 	sum, written, size := sha256.New(), int64(0), int64(-1)
 	for stream.Receive() {
-		watch.moved()
+		watch.advance()
 		m := stream.Msg()
 		if size < 0 {
 			if m.GetSize() > MaxBlobBytes {
@@ -97,7 +97,7 @@ func (s *controlService) GetBlob(ctx context.Context, r *connect.Request[peerv1.
 // PutBlob stores a module's bytes on a node and returns when they are durable
 // there.
 func (p *Peers) PutBlob(ctx context.Context, node sharding.NodeID, module Digest, size int64, blob io.Reader) error {
-	q, err := p.known(node)
+	q, err := p.peerOf(node)
 	if err != nil {
 		return err
 	}
@@ -109,7 +109,7 @@ func (p *Peers) PutBlob(ctx context.Context, node sharding.NodeID, module Digest
 	stream := q.bulk.PutBlob(ctx)
 	first := true
 	err = sendChunks(blob, func(chunk []byte, _ bool) error {
-		defer w.moved()
+		defer w.advance()
 		m := &peerv1.PutBlobRequest{Chunk: chunk}
 		if first {
 			m.Digest, m.Size, first = module[:], uint64(size), false
@@ -121,7 +121,7 @@ func (p *Peers) PutBlob(ctx context.Context, node sharding.NodeID, module Digest
 		stream.CloseAndReceive()
 		return fmt.Errorf("send a module to node %s: %w", node, err)
 	}
-	w.moved()
+	w.advance()
 	_, err = stream.CloseAndReceive()
 	return transferError(ctx, node, err)
 }

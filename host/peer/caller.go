@@ -65,7 +65,7 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	if member {
 		c.to.touch()
-		res.Body = &heardBody{ReadCloser: res.Body, peer: c.to}
+		res.Body = &observedBody{ReadCloser: res.Body, peer: c.to}
 	}
 	return res, nil
 }

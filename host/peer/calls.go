@@ -26,14 +26,14 @@ func newClient(transport http.RoundTripper, base string) peerv1connect.PeerServi
 // a different node answers. The node must serve them behind Admit. The caller
 // sets deadlines. Client fails if the node is not known.
 func (p *Peers) Client(node sharding.NodeID) (client *http.Client, baseURL string, err error) {
-	q, err := p.known(node)
+	q, err := p.peerOf(node)
 	if err != nil {
 		return nil, "", err
 	}
 	return &http.Client{Transport: &caller{base: p.calls, peers: p, to: q, follow: true}}, anyAddress, nil
 }
 
-func (p *Peers) known(node sharding.NodeID) (*peer, error) {
+func (p *Peers) peerOf(node sharding.NodeID) (*peer, error) {
 	q := (*p.table.Load())[node]
 	if q == nil {
 		return nil, fmt.Errorf("%w: the address of node %s is not known", ErrUnreachable, node)
@@ -41,8 +41,8 @@ func (p *Peers) known(node sharding.NodeID) (*peer, error) {
 	return q, nil
 }
 
-// bounded adds CallTimeout to a context without a deadline.
-func (p *Peers) bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+// withTimeout adds CallTimeout to a context without a deadline.
+func (p *Peers) withTimeout(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, has := ctx.Deadline(); has {
 		return context.WithCancel(ctx)
 	}
@@ -51,22 +51,22 @@ func (p *Peers) bounded(ctx context.Context) (context.Context, context.CancelFun
 
 // call makes a unary call to a node.
 func call[Req, Res any](ctx context.Context, p *Peers, node sharding.NodeID, method func(peerv1connect.PeerServiceClient, context.Context, *connect.Request[Req]) (*connect.Response[Res], error), req *Req) (*Res, error) {
-	q, err := p.known(node)
+	q, err := p.peerOf(node)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := p.bounded(ctx)
+	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
 	res, err := method(q.calls, ctx, connect.NewRequest(req))
 	if err != nil {
-		return nil, p.told(decodeError(node, err))
+		return nil, p.noteReplaced(decodeError(node, err))
 	}
 	return res.Msg, nil
 }
 
 // Probe asks which node answers at an address.
 func (p *Peers) Probe(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
-	ctx, cancel := p.bounded(ctx)
+	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
 	return p.probe(ctx, &caller{base: p.calls, peers: p}, address)
 }
@@ -74,7 +74,7 @@ func (p *Peers) Probe(ctx context.Context, address string) (*peerv1.ProbeRespons
 // ProbeAlone is Probe for an address that serves only nodes. It makes a new
 // connection to show that one can be made.
 func (p *Peers) ProbeAlone(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
-	ctx, cancel := p.bounded(ctx)
+	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
 	return p.probe(ctx, &caller{base: p.calls, peers: p, alone: true}, address)
 }
@@ -101,7 +101,7 @@ func (p *Peers) Reach(ctx context.Context, node sharding.NodeID, others []*peerv
 
 // Join asks the node at an address to admit this one.
 func (p *Peers) Join(ctx context.Context, address string, r *peerv1.JoinRequest) (*peerv1.JoinResponse, error) {
-	ctx, cancel := p.bounded(ctx)
+	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
 	client := newClient(&caller{base: p.calls, peers: p}, "http://"+address)
 	res, err := client.Join(ctx, connect.NewRequest(r))
@@ -111,12 +111,12 @@ func (p *Peers) Join(ctx context.Context, address string, r *peerv1.JoinRequest)
 	return res.Msg, nil
 }
 
-// PrepareLevel asks a node which cluster versions it supports and, if level is
+// PrepareClusterVersion asks a node which cluster versions it supports and, if level is
 // not 0, makes it convert its data directory to that version. It fails with
 // ErrFormat if the node is of the first release, which does not know the call
 // and supports only sharding.Version1.
-func (p *Peers) PrepareLevel(ctx context.Context, node sharding.NodeID, level sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error) {
-	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.PrepareLevel, &peerv1.PrepareLevelRequest{Level: uint32(level)})
+func (p *Peers) PrepareClusterVersion(ctx context.Context, node sharding.NodeID, version sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error) {
+	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.PrepareLevel, &peerv1.PrepareLevelRequest{Level: uint32(version)})
 	var remote *connect.Error
 	if errors.As(err, &remote) && remote.Code() == connect.CodeUnimplemented {
 		return nil, fmt.Errorf("%w: node %s supports %v", ErrFormat, node, sharding.VersionRange{})
@@ -140,7 +140,7 @@ func (p *Peers) Speaks(node sharding.NodeID) (sharding.VersionRange, bool) {
 
 // Renew asks the node at an address whether this node may discard its data.
 func (p *Peers) Renew(ctx context.Context, address string) error {
-	ctx, cancel := p.bounded(ctx)
+	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
 	client := newClient(&caller{base: p.calls, peers: p}, "http://"+address)
 	_, err := client.Renew(ctx, connect.NewRequest(&peerv1.RenewRequest{}))
@@ -196,8 +196,8 @@ func (p *Peers) CompareRows(ctx context.Context, node sharding.NodeID, shard sha
 	return sharding.RowsChecksum(r.GetDigest()), true, nil
 }
 
-// HandOver asks a node to transfer leaderships now.
-func (p *Peers) HandOver(ctx context.Context, node sharding.NodeID, transfers []*peerv1.Transfer) error {
+// TransferLeaders asks a node to transfer leaderships now.
+func (p *Peers) TransferLeaders(ctx context.Context, node sharding.NodeID, transfers []*peerv1.Transfer) error {
 	_, err := call(ctx, p, node, peerv1connect.PeerServiceClient.HandOver, &peerv1.HandOverRequest{Transfers: transfers})
 	return err
 }
@@ -209,8 +209,8 @@ func (p *Peers) Prepare(ctx context.Context, node sharding.NodeID, module Digest
 	return err
 }
 
-// AwaitBindings returns when a node serves all activations up to the revision.
-func (p *Peers) AwaitBindings(ctx context.Context, node sharding.NodeID, revision uint64) error {
+// AwaitActivations returns when a node serves all activations up to the revision.
+func (p *Peers) AwaitActivations(ctx context.Context, node sharding.NodeID, revision uint64) error {
 	_, err := call(ctx, p, node, peerv1connect.PeerServiceClient.AwaitBindings, &peerv1.AwaitBindingsRequest{Revision: revision})
 	return err
 }

@@ -10,13 +10,13 @@ import (
 
 // Field numbers of peer.proto, combined with their wire types.
 const (
-	tagFrames   = 1<<3 | 2 // LinkRequest.frames
-	tagBeat     = 2 << 3   // LinkRequest.beat
-	tagEcho     = 1 << 3   // LinkResponse.beat
-	tagReceived = 2 << 3   // LinkResponse.received_bytes
-	tagTurns    = 30 << 3  // loop_turns of both
-	tagClock    = 31 << 3  // LinkResponse.clock_nanos
-	tagHeld     = 32 << 3  // LinkResponse.held_micros
+	tagFrames    = 1<<3 | 2 // LinkRequest.frames
+	tagHeartbeat = 2 << 3   // LinkRequest.beat
+	tagEcho      = 1 << 3   // LinkResponse.beat
+	tagReceived  = 2 << 3   // LinkResponse.received_bytes
+	tagTurns     = 30 << 3  // loop_turns of both
+	tagClock     = 31 << 3  // LinkResponse.clock_nanos
+	tagHeld      = 32 << 3  // LinkResponse.held_micros
 )
 
 // errMalformed: a message of a link cannot be decoded. The link is then made
@@ -25,17 +25,17 @@ var errMalformed = errors.New("malformed message on a link")
 
 // batch is a LinkRequest.
 type batch struct {
-	frames [][]byte
-	beat   uint64
-	turns  uint64 // iterations of the sender's raft loop; only with a heartbeat
+	frames    [][]byte
+	heartbeat uint64
+	turns     uint64 // iterations of the sender's raft loop; only with a heartbeat
 }
 
 // echo is a LinkResponse.
 type echo struct {
-	beat, received uint64
-	turns          uint64 // iterations of the answering node's raft loop
-	clock          int64  // its wall clock in Unix nanoseconds; 0 if it was not sent
-	held           uint64 // time since the heartbeat arrived, in microseconds
+	heartbeat, received uint64
+	turns               uint64 // iterations of the answering node's raft loop
+	clock               int64  // its wall clock in Unix nanoseconds; 0 if it was not sent
+	held                uint64 // time since the heartbeat arrived, in microseconds
 }
 
 // linkCodec encodes and decodes the two messages of a link as peer.proto
@@ -55,7 +55,7 @@ func (linkCodec) MarshalAppend(dst []byte, msg any) ([]byte, error) {
 	case *batch:
 		return m.append(dst), nil
 	case *echo:
-		dst = protowire.AppendVarint(append(dst, tagEcho), m.beat)
+		dst = protowire.AppendVarint(append(dst, tagEcho), m.heartbeat)
 		dst = protowire.AppendVarint(append(dst, tagReceived), m.received)
 		dst = appendNumber(dst, tagTurns, m.turns)
 		dst = appendNumber(dst, tagClock, protowire.EncodeZigZag(m.clock))
@@ -69,13 +69,13 @@ func (b *batch) append(dst []byte) []byte {
 	for _, f := range b.frames {
 		size += frameSize(f)
 	}
-	dst = slices.Grow(dst, size+1+protowire.SizeVarint(b.beat)+2+protowire.SizeVarint(b.turns))
+	dst = slices.Grow(dst, size+1+protowire.SizeVarint(b.heartbeat)+2+protowire.SizeVarint(b.turns))
 	for _, f := range b.frames {
 		dst = protowire.AppendVarint(append(dst, tagFrames), uint64(len(f)))
 		dst = append(dst, f...)
 	}
-	if b.beat != 0 {
-		dst = protowire.AppendVarint(append(dst, tagBeat), b.beat)
+	if b.heartbeat != 0 {
+		dst = protowire.AppendVarint(append(dst, tagHeartbeat), b.heartbeat)
 	}
 	return appendNumber(dst, tagTurns, b.turns)
 }
@@ -105,11 +105,11 @@ func (linkCodec) Unmarshal(data []byte, msg any) error {
 // parse decodes msg. The frames alias it. Empty frames are skipped.
 func (b *batch) parse(msg []byte) error {
 	clear(b.frames)
-	b.frames, b.beat, b.turns = b.frames[:0], 0, 0
+	b.frames, b.heartbeat, b.turns = b.frames[:0], 0, 0
 	return fields(msg, func(tag, n uint64, value []byte) {
 		switch {
-		case tag == tagBeat:
-			b.beat = n
+		case tag == tagHeartbeat:
+			b.heartbeat = n
 		case tag == tagTurns:
 			b.turns = n
 		case tag == tagFrames && len(value) > 0:
@@ -123,7 +123,7 @@ func (e *echo) parse(msg []byte) error {
 	return fields(msg, func(tag, n uint64, _ []byte) {
 		switch tag {
 		case tagEcho:
-			e.beat = n
+			e.heartbeat = n
 		case tagReceived:
 			e.received = n
 		case tagTurns:

@@ -37,11 +37,11 @@ func randomFrames(rng *rand.Rand) [][]byte {
 }
 
 // The codec agrees with the generated types in both directions.
-func TestCodecEqualsGenerated(t *testing.T) {
+func TestLinkCodecMatchesGeneratedTypes(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2000 {
-		b := batch{frames: randomFrames(rng), beat: rng.Uint64N(3) * rng.Uint64(), turns: rng.Uint64N(2) * rng.Uint64()}
-		want := &peerv1.LinkRequest{Frames: b.frames, Beat: b.beat, LoopTurns: b.turns}
+		b := batch{frames: randomFrames(rng), heartbeat: rng.Uint64N(3) * rng.Uint64(), turns: rng.Uint64N(2) * rng.Uint64()}
+		want := &peerv1.LinkRequest{Frames: b.frames, Beat: b.heartbeat, LoopTurns: b.turns}
 		encoded, err := linkCodec{}.Marshal(&b)
 		if err != nil {
 			t.Fatal(err)
@@ -56,7 +56,7 @@ func TestCodecEqualsGenerated(t *testing.T) {
 		}
 		var back batch
 		back.frames = randomFrames(rng) // previous content must be cleared
-		if err := (linkCodec{}).Unmarshal(generated, &back); err != nil || back.beat != b.beat || back.turns != b.turns || !slices.EqualFunc(back.frames, b.frames, bytes.Equal) {
+		if err := (linkCodec{}).Unmarshal(generated, &back); err != nil || back.heartbeat != b.heartbeat || back.turns != b.turns || !slices.EqualFunc(back.frames, b.frames, bytes.Equal) {
 			t.Fatalf("%v becomes %v, %v", b, back, err)
 		}
 		e := echo{rng.Uint64(), rng.Uint64(), rng.Uint64N(2) * rng.Uint64(), int64(rng.Uint64()), rng.Uint64N(2) * rng.Uint64()}
@@ -65,7 +65,7 @@ func TestCodecEqualsGenerated(t *testing.T) {
 			t.Fatal(err)
 		}
 		var answer peerv1.LinkResponse
-		if err := proto.Unmarshal(encoded, &answer); err != nil || answer.Beat != e.beat || answer.ReceivedBytes != e.received ||
+		if err := proto.Unmarshal(encoded, &answer); err != nil || answer.Beat != e.heartbeat || answer.ReceivedBytes != e.received ||
 			answer.LoopTurns != e.turns || answer.ClockNanos != e.clock || answer.HeldMicros != e.held {
 			t.Fatalf("generated code reads %v, %v, wanted %v", &answer, err, e)
 		}
@@ -78,7 +78,7 @@ func TestCodecEqualsGenerated(t *testing.T) {
 
 // A frame never aliases the codec's input, and appending to it does not
 // overwrite the next frame.
-func TestFramesAreTheirOwn(t *testing.T) {
+func TestFramesDoNotAliasInput(t *testing.T) {
 	data := (&batch{frames: [][]byte{[]byte("one"), []byte("two")}}).append(nil)
 	var b batch
 	if err := (linkCodec{}).Unmarshal(data, &b); err != nil {
@@ -92,7 +92,7 @@ func TestFramesAreTheirOwn(t *testing.T) {
 }
 
 func FuzzLinkCodec(f *testing.F) {
-	f.Add((&batch{frames: [][]byte{[]byte("a"), []byte("bc")}, beat: 7}).append(nil))
+	f.Add((&batch{frames: [][]byte{[]byte("a"), []byte("bc")}, heartbeat: 7}).append(nil))
 	f.Add([]byte{0x0a, 0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var b batch
@@ -102,7 +102,7 @@ func FuzzLinkCodec(f *testing.F) {
 		}
 		if err == nil {
 			var again batch
-			if err := (linkCodec{}).Unmarshal(b.append(nil), &again); err != nil || again.beat != b.beat || again.turns != b.turns || !slices.EqualFunc(again.frames, b.frames, bytes.Equal) {
+			if err := (linkCodec{}).Unmarshal(b.append(nil), &again); err != nil || again.heartbeat != b.heartbeat || again.turns != b.turns || !slices.EqualFunc(again.frames, b.frames, bytes.Equal) {
 				t.Fatalf("%v becomes %v, %v", b, again, err)
 			}
 		}
@@ -123,12 +123,12 @@ func TestFormat(t *testing.T) {
 		}
 		fmt.Fprintf(&out, "%s\n%s", name, hex.Dump(data))
 	}
-	show("LinkRequest: a beat", &batch{beat: 1})
-	show("LinkRequest: a beat of a node with a raft loop", &batch{beat: 1, turns: 600})
+	show("LinkRequest: a beat", &batch{heartbeat: 1})
+	show("LinkRequest: a beat of a node with a raft loop", &batch{heartbeat: 1, turns: 600})
 	show("LinkRequest: two frames", &batch{frames: [][]byte{[]byte("frame 1"), []byte("frame two")}})
-	show("LinkRequest: a frame and a beat", &batch{frames: [][]byte{bytes.Repeat([]byte{0xaa}, 200)}, beat: 300})
-	show("LinkResponse", &echo{beat: 300, received: 70000})
-	show("LinkResponse of a node with a raft loop", &echo{beat: 300, received: 70000, turns: 600, clock: 1763701234000000000, held: 1500})
+	show("LinkRequest: a frame and a beat", &batch{frames: [][]byte{bytes.Repeat([]byte{0xaa}, 200)}, heartbeat: 300})
+	show("LinkResponse", &echo{heartbeat: 300, received: 70000})
+	show("LinkResponse of a node with a raft loop", &echo{heartbeat: 300, received: 70000, turns: 600, clock: 1763701234000000000, held: 1500})
 	header := http.Header{}
 	Hello{Cluster: "cluster", Node: "n1", Incarnation: 1763701234}.write(header)
 	out.WriteString("Hello\n")
@@ -228,12 +228,12 @@ func TestQueue(t *testing.T) {
 }
 
 // After a pause of this process itself, no node is suspected until a whole
-// SilentAfter has passed again.
-func TestOwnPauseIsNobodysSilence(t *testing.T) {
+// SuspectAfter has passed again.
+func TestOwnPauseSuspectsNobody(t *testing.T) {
 	var said []string
 	p := &Peers{opts: Options{
-		SilentAfter: 700, OnHeard: func(sharding.NodeID) { said = append(said, "heard") },
-		OnSilent: func(sharding.NodeID) { said = append(said, "silent") },
+		SuspectAfter: 700, OnAlive: func(sharding.NodeID) { said = append(said, "heard") },
+		OnSuspected: func(sharding.NodeID) { said = append(said, "silent") },
 	}.withDefaults()}
 	q := &peer{owner: p, id: "b", kick: make(chan struct{}, 1)}
 	expect := func(want ...string) {
@@ -244,7 +244,7 @@ func TestOwnPauseIsNobodysSilence(t *testing.T) {
 	}
 	q.look(100, 0)
 	expect()
-	q.signs.Arrived(100)
+	q.signs.NoteArrival(100)
 	q.look(110, 0)
 	expect("heard")
 	q.look(799, 0)
@@ -256,7 +256,7 @@ func TestOwnPauseIsNobodysSilence(t *testing.T) {
 	expect("heard", "silent")
 	q.look(100_800, 100_800) // another pause does not make the node alive
 	expect("heard", "silent")
-	q.signs.Arrived(100_900)
+	q.signs.NoteArrival(100_900)
 	q.look(100_900, 100_800)
 	expect("heard", "silent", "heard")
 }
@@ -264,46 +264,46 @@ func TestOwnPauseIsNobodysSilence(t *testing.T) {
 // A node that reports the iterations of its raft loop is alive only while the
 // number changes, whatever else it sends. For a node that does not report,
 // bytes suffice.
-func TestSigns(t *testing.T) {
-	p := Patience{Silent: 7, Stands: 21}
+func TestLivenessNeedsLoopProgress(t *testing.T) {
+	p := Patience{Suspect: 7, Stall: 21}
 	var s Signs
 	s.Begin(100)
 	expect := func(now, since int64, heard, silent bool) {
 		t.Helper()
-		if s.Heard(now, p) != heard || s.Silent(now, since, p) != silent {
-			t.Fatalf("at %d: heard %v, silent %v", now, s.Heard(now, p), s.Silent(now, since, p))
+		if s.IsAlive(now, p) != heard || s.IsSuspected(now, since, p) != silent {
+			t.Fatalf("at %d: heard %v, silent %v", now, s.IsAlive(now, p), s.IsSuspected(now, since, p))
 		}
 	}
 	expect(106, 0, false, false)
 	expect(107, 0, false, true)
 	for now := int64(110); now < 200; now++ {
-		s.Arrived(now)
-		s.Turned(0, now)
+		s.NoteArrival(now)
+		s.NoteTurns(0, now)
 		expect(now, 0, true, false)
 	}
 	for now := int64(200); now < 300; now++ { // a slow loop
-		s.Arrived(now)
-		s.Turned(uint64(now/20), now)
+		s.NoteArrival(now)
+		s.NoteTurns(uint64(now/20), now)
 		expect(now, 0, true, false)
 	}
 	for now := int64(300); now < 400; now++ { // a loop that hangs at 14
-		s.Arrived(now)
-		s.Turned(14, now)
+		s.NoteArrival(now)
+		s.NoteTurns(14, now)
 		expect(now, 0, now < 280+21, now >= 280+21)
 	}
-	s.Turned(14, 400)
-	s.Arrived(400)
+	s.NoteTurns(14, 400)
+	s.NoteArrival(400)
 	expect(400, 400, false, false) // the watcher itself was paused
-	s.Turned(15, 401)
+	s.NoteTurns(15, 401)
 	expect(401, 0, true, false)
 	s.Renew() // it runs an older release now
-	s.Arrived(500)
+	s.NoteArrival(500)
 	expect(500, 0, true, false)
 }
 
 // A large request to a call that anyone may make is not decoded, because the
 // caller is not yet known.
-func TestCallsThatAnyoneMayMakeAreSmall(t *testing.T) {
+func TestOpenCallsAreBoundedInSize(t *testing.T) {
 	p := &Peers{opts: Options{Self: "n", Control: NoControl{}}}
 	cluster := "c"
 	p.cluster.Store(&cluster)

@@ -30,18 +30,18 @@ type Control interface {
 	// Probe returns what the node knows of its cluster. Nodes outside the
 	// cluster may ask.
 	Probe(ctx context.Context) (*peerv1.ProbeResponse, error)
-	// Pledge answers a node that wants to bootstrap a cluster. Nodes outside
+	// BootstrapVote answers a node that wants to bootstrap a cluster. Nodes outside
 	// the cluster may ask.
-	Pledge(ctx context.Context, r *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error)
-	// Vouch returns the newest known start of the caller. If no later one is
+	BootstrapVote(ctx context.Context, r *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error)
+	// Attest returns the newest known start of the caller. If no later one is
 	// known, it durably records the current one.
-	Vouch(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.VouchResponse, error)
+	Attest(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.VouchResponse, error)
 	// Join admits a node, on the leader of the metadata shard.
 	Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.JoinResponse, error)
-	// PrepareLevel returns the cluster versions that the node supports. If
+	// PrepareClusterVersion returns the cluster versions that the node supports. If
 	// level is not 0, it also converts the data directory to that version. It
 	// fails with ErrRefused if the node does not support it.
-	PrepareLevel(ctx context.Context, level sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error)
+	PrepareClusterVersion(ctx context.Context, version sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error)
 	// Reach returns which of the given members the node cannot reach at their
 	// addresses for nodes.
 	Reach(ctx context.Context, nodes []*peerv1.StartAddress) ([]*peerv1.Unreached, error)
@@ -61,14 +61,14 @@ type Control interface {
 	// returns that of this node's replica at the same index. ok is false if it
 	// has none.
 	CompareRows(ctx context.Context, shard sharding.ShardID, theirs sharding.ReplicaChecksum) (own sharding.RowsChecksum, ok bool, err error)
-	// HandOver transfers the leaderships that it can transfer at once.
-	HandOver(ctx context.Context, transfers []*peerv1.Transfer) error
+	// TransferLeaders transfers the leaderships that it can transfer at once.
+	TransferLeaders(ctx context.Context, transfers []*peerv1.Transfer) error
 	// Prepare fetches a module, from holder if that is not empty, and returns
 	// when it can run.
 	Prepare(ctx context.Context, module Digest, holder sharding.NodeID) error
-	// AwaitBindings returns when the node serves all activations up to the
+	// AwaitActivations returns when the node serves all activations up to the
 	// revision.
-	AwaitBindings(ctx context.Context, revision uint64) error
+	AwaitActivations(ctx context.Context, revision uint64) error
 	// Counts returns, for entity types that two modules serve, what each of the
 	// two did.
 	Counts(ctx context.Context, entityTypes []string) ([]*peerv1.TypeCounts, error)
@@ -94,13 +94,13 @@ var errNoControl = fmt.Errorf("%w: the node does not answer this", ErrUnavailabl
 // Probe implements Control.
 func (NoControl) Probe(context.Context) (*peerv1.ProbeResponse, error) { return nil, errNoControl }
 
-// Pledge implements Control.
-func (NoControl) Pledge(context.Context, *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error) {
+// BootstrapVote implements Control.
+func (NoControl) BootstrapVote(context.Context, *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error) {
 	return nil, errNoControl
 }
 
-// Vouch implements Control.
-func (NoControl) Vouch(context.Context, *peerv1.VouchRequest) (*peerv1.VouchResponse, error) {
+// Attest implements Control.
+func (NoControl) Attest(context.Context, *peerv1.VouchRequest) (*peerv1.VouchResponse, error) {
 	return nil, errNoControl
 }
 
@@ -109,8 +109,8 @@ func (NoControl) Join(context.Context, *peerv1.JoinRequest) (*peerv1.JoinRespons
 	return nil, errNoControl
 }
 
-// PrepareLevel implements Control.
-func (NoControl) PrepareLevel(context.Context, sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error) {
+// PrepareClusterVersion implements Control.
+func (NoControl) PrepareClusterVersion(context.Context, sharding.ClusterVersion) (*peerv1.PrepareLevelResponse, error) {
 	return nil, errNoControl
 }
 
@@ -141,8 +141,8 @@ func (NoControl) CompareRows(context.Context, sharding.ShardID, sharding.Replica
 	return own, false, errNoControl
 }
 
-// HandOver implements Control.
-func (NoControl) HandOver(context.Context, []*peerv1.Transfer) error { return errNoControl }
+// TransferLeaders implements Control.
+func (NoControl) TransferLeaders(context.Context, []*peerv1.Transfer) error { return errNoControl }
 
 // Prepare implements Control.
 func (NoControl) Prepare(context.Context, Digest, sharding.NodeID) error { return errNoControl }
@@ -152,8 +152,8 @@ func (NoControl) Counts(context.Context, []string) ([]*peerv1.TypeCounts, error)
 	return nil, errNoControl
 }
 
-// AwaitBindings implements Control.
-func (NoControl) AwaitBindings(context.Context, uint64) error { return errNoControl }
+// AwaitActivations implements Control.
+func (NoControl) AwaitActivations(context.Context, uint64) error { return errNoControl }
 
 // OpenBlob implements Control.
 func (NoControl) OpenBlob(context.Context, Digest) (io.ReadCloser, int64, error) {
@@ -209,7 +209,7 @@ func (s *controlService) Join(ctx context.Context, r *connect.Request[peerv1.Joi
 
 func (s *controlService) PrepareLevel(ctx context.Context, r *connect.Request[peerv1.PrepareLevelRequest]) (*connect.Response[peerv1.PrepareLevelResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.PrepareLevelResponse, error) {
-		return s.peers.opts.Control.PrepareLevel(ctx, sharding.ClusterVersion(r.Msg.GetLevel()))
+		return s.peers.opts.Control.PrepareClusterVersion(ctx, sharding.ClusterVersion(r.Msg.GetLevel()))
 	})
 }
 
@@ -286,7 +286,7 @@ func (s *controlService) CompareRows(ctx context.Context, r *connect.Request[pee
 
 func (s *controlService) HandOver(ctx context.Context, r *connect.Request[peerv1.HandOverRequest]) (*connect.Response[peerv1.HandOverResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.HandOverResponse, error) {
-		return &peerv1.HandOverResponse{}, s.peers.opts.Control.HandOver(ctx, r.Msg.GetTransfers())
+		return &peerv1.HandOverResponse{}, s.peers.opts.Control.TransferLeaders(ctx, r.Msg.GetTransfers())
 	})
 }
 
@@ -302,7 +302,7 @@ func (s *controlService) Prepare(ctx context.Context, r *connect.Request[peerv1.
 
 func (s *controlService) AwaitBindings(ctx context.Context, r *connect.Request[peerv1.AwaitBindingsRequest]) (*connect.Response[peerv1.AwaitBindingsResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.AwaitBindingsResponse, error) {
-		return &peerv1.AwaitBindingsResponse{}, s.peers.opts.Control.AwaitBindings(ctx, r.Msg.GetRevision())
+		return &peerv1.AwaitBindingsResponse{}, s.peers.opts.Control.AwaitActivations(ctx, r.Msg.GetRevision())
 	})
 }
 

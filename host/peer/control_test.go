@@ -143,7 +143,7 @@ func TestControlCalls(t *testing.T) {
 }
 
 // An error of a Control reaches the caller with the same meaning.
-func TestErrorsSurviveTheWire(t *testing.T) {
+func TestErrorsKeepTheirMeaning(t *testing.T) {
 	a, b, c := pair(t)
 	for _, sentinel := range []error{
 		peer.ErrWrongCluster, peer.ErrWrongNode, peer.ErrOldIncarnation, peer.ErrFormat, peer.ErrUnavailable,
@@ -249,7 +249,7 @@ func TestSnapshots(t *testing.T) {
 }
 
 // A snapshot whose sender fails midway never looks complete.
-func TestSnapshotCutShort(t *testing.T) {
+func TestTruncatedSnapshotIsIncomplete(t *testing.T) {
 	a, _, c := pair(t)
 	seen := make(chan error, 1)
 	c.snapshot = func(_ sharding.NodeID, _ []byte, r io.Reader) error {
@@ -326,11 +326,11 @@ func TestCloseEndsTransfers(t *testing.T) {
 
 // A cluster rejects a node that does not support its version, and such a node
 // rejects that cluster's answers.
-func TestNodesOfAnotherLevelAreRefused(t *testing.T) {
-	var level atomic.Uint32
-	level.Store(1)
+func TestNodeOfUnsupportedVersionIsRejected(t *testing.T) {
+	var version atomic.Uint32
+	version.Store(1)
 	at := func(o *peer.Options) {
-		o.Level = func() sharding.ClusterVersion { return sharding.ClusterVersion(level.Load()) }
+		o.ClusterVersion = func() sharding.ClusterVersion { return sharding.ClusterVersion(version.Load()) }
 	}
 	c := &control{blobs: map[peer.Digest][]byte{}}
 	a := start(t, network.TCP{}, "127.0.0.1:0", "a", at)
@@ -377,13 +377,13 @@ func TestNodesOfAnotherLevelAreRefused(t *testing.T) {
 		{1, "1", "", ""}, {1, "1", "1-2", ""}, {1, "2", "2-3", "cluster is at version 1, node c supports cluster versions 2 to 3"},
 		{2, "1", "", "cluster is at version 2, node c supports cluster version 1"}, {2, "1", "1-2", ""}, {2, "2", "2-3", ""},
 	} {
-		level.Store(tt.at)
+		version.Store(tt.at)
 		got := call(tt.format, tt.levels)
 		if answered := strings.Contains(got, `"index"`); answered != (tt.want == "") || !strings.Contains(got, tt.want) {
 			t.Errorf("level %d, format %s, levels %q: %s", tt.at, tt.format, tt.levels, got)
 		}
 	}
-	level.Store(2)
+	version.Store(2)
 	if _, err := a.ReadMeta(t.Context(), "b"); err != nil {
 		t.Errorf("among nodes of this release: %v", err)
 	}

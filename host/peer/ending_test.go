@@ -17,9 +17,9 @@ import (
 // at once.
 const lasted = 10 * time.Second
 
-// The end of a process is noticed before the suspicion timeout. Only OnGone
+// The end of a process is noticed before the suspicion timeout. Only OnFailed
 // reports it; for all other purposes the node is alive until it is suspected.
-func TestEndedProcessSeemsGoneAtOnce(t *testing.T) {
+func TestEndedProcessFailsImmediately(t *testing.T) {
 	inBubble(t, "a b c", func(b *bubble) {
 		na, nc := b.nodes["a"], b.nodes["c"]
 		time.Sleep(lasted)
@@ -30,7 +30,7 @@ func TestEndedProcessSeemsGoneAtOnce(t *testing.T) {
 			if took := time.Since(began); took > 50*time.Millisecond {
 				t.Errorf("%s noticed its end after %v", d.id, took)
 			}
-			if !d.Heard("b") {
+			if !d.IsAlive("b") {
 				t.Errorf("%s does not hear b, for a hint", d.id)
 			}
 		}
@@ -39,7 +39,7 @@ func TestEndedProcessSeemsGoneAtOnce(t *testing.T) {
 			if took := time.Since(began); took < 500*time.Millisecond {
 				t.Errorf("%s takes it for silent after %v", d.id, took)
 			}
-			if d.Heard("b") {
+			if d.IsAlive("b") {
 				t.Errorf("%s hears b", d.id)
 			}
 		}
@@ -49,7 +49,7 @@ func TestEndedProcessSeemsGoneAtOnce(t *testing.T) {
 
 // When a process ends, its kernel may close its links first and accept
 // connections until it closes the listener.
-func TestEndInPieces(t *testing.T) {
+func TestProcessEndsInSteps(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na := b.nodes["a"]
 		time.Sleep(lasted)
@@ -70,7 +70,7 @@ func TestEndInPieces(t *testing.T) {
 }
 
 // A node that does not answer for other reasons is suspected and not gone.
-func TestSilentNodesAreNotGone(t *testing.T) {
+func TestSuspectedNodeIsNotFailed(t *testing.T) {
 	for name, silence := range map[string]func(b *bubble){
 		"frozen":       func(b *bubble) { b.net.Host("b").Freeze() },
 		"cut":          func(b *bubble) { b.net.Partition([]string{"a"}, []string{"b"}) },
@@ -92,7 +92,7 @@ func TestSilentNodesAreNotGone(t *testing.T) {
 }
 
 // Broken connections are not an end while the node listens.
-func TestBrokenLinksAreNoEnd(t *testing.T) {
+func TestBrokenLinkIsNotFailure(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na := b.nodes["a"]
 		for range 5 {
@@ -133,7 +133,7 @@ func (k *noting) Accept() (net.Conn, error) {
 
 // A node that no longer listens and has closed the link to it is alive, because
 // its own link continues.
-func TestNodeThatListensNoMoreIsNotGone(t *testing.T) {
+func TestClosedListenerIsNotFailure(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		na := b.nodes["a"]
 		kept := &accepting{Network: b.net.Host("b")}
@@ -154,7 +154,7 @@ func TestNodeThatListensNoMoreIsNotGone(t *testing.T) {
 }
 
 // A refused dial of another address says nothing about the node.
-func TestAnotherAddressRefuses(t *testing.T) {
+func TestRefusedDialOfOtherAddressIsIgnored(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na := b.nodes["a"]
 		time.Sleep(lasted)
@@ -166,7 +166,7 @@ func TestAnotherAddressRefuses(t *testing.T) {
 
 // If another process has taken the port of a node that ended, dials are not
 // refused.
-func TestPortTakenByAnother(t *testing.T) {
+func TestPortTakenByOtherProcess(t *testing.T) {
 	inBubble(t, "b", func(b *bubble) {
 		slow := &slowDials{Network: b.net.Host("a")}
 		na := start(b, slow, ":7000", "a")
@@ -219,7 +219,7 @@ func (s *slowDials) Dial(ctx context.Context, address string) (net.Conn, error) 
 }
 
 // A wrong hint ends with the first byte from the node.
-func TestWrongHintEnds(t *testing.T) {
+func TestFailureHintEndsWithNextByte(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		na := b.nodes["a"]
 		slow := &slowDials{Network: b.net.Host("b")}

@@ -142,7 +142,7 @@ func decodeError(node sharding.NodeID, err error) error {
 	if err == nil {
 		return nil
 	}
-	if own := ownError(err); own != nil {
+	if own := localErrorOf(err); own != nil {
 		return fmt.Errorf("call node %s: %w", node, own)
 	}
 	var remote *connect.Error
@@ -162,8 +162,8 @@ func decodeError(node sharding.NodeID, err error) error {
 	return fmt.Errorf("call node %s: %w: %w", node, ErrUnknownOutcome, err)
 }
 
-// ownError returns the error if this side made it.
-func ownError(err error) error {
+// localErrorOf returns the error if this side made it.
+func localErrorOf(err error) error {
 	var local *localError
 	if errors.As(err, &local) {
 		return local.err

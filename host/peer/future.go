@@ -24,8 +24,8 @@ type futureStarts struct {
 	reported time.Time
 }
 
-// refused notes a refusal, and logs it unless one was logged in the last minute.
-func (f *futureStarts) refused(err error, now time.Time, logger *slog.Logger) {
+// note notes a refusal, and logs it unless one was logged in the last minute.
+func (f *futureStarts) note(err error, now time.Time, logger *slog.Logger) {
 	f.mu.Lock()
 	report := f.reported.IsZero() || now.Sub(f.reported) >= futureEvery
 	if report {

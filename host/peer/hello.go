@@ -111,15 +111,15 @@ func (p *Peers) hello() Hello {
 
 // accept checks a hello of another node and returns the node.
 func (p *Peers) accept(h Hello) (*peer, error) {
-	if err := p.judge(h); err != nil {
+	if err := p.checkHello(h); err != nil {
 		return nil, err
 	}
 	return p.meet(h)
 }
 
-// judge rejects a node of a different cluster, a node that does not support the
+// checkHello rejects a node of a different cluster, a node that does not support the
 // cluster version, and a start that an operator put down.
-func (p *Peers) judge(h Hello) error {
+func (p *Peers) checkHello(h Hello) error {
 	if own := p.Cluster(); own == "" {
 		return fmt.Errorf("%w: node %s belongs to no cluster yet", ErrUnavailable, p.opts.Self)
 	} else if h.Cluster != own {
@@ -128,8 +128,8 @@ func (p *Peers) judge(h Hello) error {
 	if h.Node == p.opts.Self {
 		return fmt.Errorf("%w: another process calls itself %s", ErrWrongNode, h.Node)
 	}
-	if level := p.opts.Level(); !h.Speaks.Contains(level) {
-		return fmt.Errorf("%w: the cluster is at version %d, node %s supports %v: it needs a different release", ErrFormat, level, h.Node, h.Speaks)
+	if version := p.opts.ClusterVersion(); !h.Speaks.Contains(version) {
+		return fmt.Errorf("%w: the cluster is at version %d, node %s supports %v: it needs a different release", ErrFormat, version, h.Node, h.Speaks)
 	}
 	return p.mayStart(h)
 }
@@ -143,7 +143,7 @@ func (p *Peers) meet(h Hello) (*peer, error) {
 		confirmed = (*judged)(h.Node)
 	}
 	if err := meta.CheckIncarnation(h.Node, h.Incarnation, p.opts.Self, time.Now(), confirmed); err != nil {
-		p.future.refused(err, time.Now(), p.opts.Logger)
+		p.future.note(err, time.Now(), p.opts.Logger)
 		return nil, fmt.Errorf("%w: %w", ErrRefused, err)
 	}
 	q, err := p.addPeer(h.Node)
@@ -166,7 +166,7 @@ func (p *Peers) meet(h Hello) (*peer, error) {
 			return nil, fmt.Errorf("%w: start %d of node %s, there was %d", ErrOldIncarnation, h.Incarnation, h.Node, oldest)
 		case q.incarnation.CompareAndSwap(known, h.Incarnation):
 			if known != 0 {
-				q.restarted(h.Incarnation)
+				q.onRestart(h.Incarnation)
 			}
 			return q, nil
 		}

@@ -61,7 +61,7 @@ func (p proven) Listen(address string) (net.Listener, error) {
 // If a connection proves which node is on its other side, that node can only
 // speak for itself: as caller, as answering node, and in the content of its
 // requests.
-func TestNodesAreWhomTheyProve(t *testing.T) {
+func TestNodeSpeaksOnlyForItself(t *testing.T) {
 	c := &control{}
 	b := start(t, proven{dials: "a", serves: "a"}, "127.0.0.1:0", "b", func(o *peer.Options) { o.Control = c })
 	defer b.stop(t)
@@ -113,7 +113,7 @@ func TestNodesAreWhomTheyProve(t *testing.T) {
 	if _, err := other.Probe(ctx, b.addr); !errors.Is(err, peer.ErrWrongIdentity) {
 		t.Errorf("a probe in another's name: %v", err)
 	}
-	if b.Heard("c") || c.caller.Node != "" {
+	if b.IsAlive("c") || c.caller.Node != "" {
 		t.Errorf("who calls in another's name is heard: %v", c.caller)
 	}
 
@@ -127,7 +127,7 @@ func TestNodesAreWhomTheyProve(t *testing.T) {
 	if _, err := caller.Probe(ctx, b.addr); !errors.Is(err, peer.ErrWrongIdentity) {
 		t.Errorf("an answer of nobody's name: %v", err)
 	}
-	if caller.Heard("b") {
+	if caller.IsAlive("b") {
 		t.Error("who answers in another's name is heard")
 	}
 }

@@ -18,7 +18,7 @@ import (
 type served struct {
 	hello Hello
 	peer  *peer // nil for calls that need nothing, such as Probe
-	body  *heardBody
+	body  *observedBody
 	ended atomic.Bool // aborted: bytes that still arrive are ignored
 
 	cancel context.CancelFunc // cancels the call's context
@@ -55,9 +55,9 @@ func (s *served) deadline(t time.Time) {
 	}
 }
 
-// heardBody is a body from another node. Each read that brings bytes is a sign
+// observedBody is a body from another node. Each read that brings bytes is a sign
 // of life.
-type heardBody struct {
+type observedBody struct {
 	io.ReadCloser
 	peer  *peer
 	of    *served // the call whose body it is; nil for an answer
@@ -66,7 +66,7 @@ type heardBody struct {
 
 // Read implements io.Reader. After the call was aborted it reads nothing, even
 // if the handler has set a new deadline since.
-func (b *heardBody) Read(p []byte) (int, error) {
+func (b *observedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if b.of != nil && b.of.ended.Load() {
 		return 0, ErrUnavailable
@@ -116,16 +116,16 @@ func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo
 	if err := s.peer.replace(s, number); err != nil {
 		return p.encodeError(err)
 	}
-	defer s.peer.ended(s)
+	defer s.peer.endLink(s)
 	s.lift()
 	if s.ended.Load() {
 		return p.encodeError(ErrClosed) // aborted between enter and lift
 	}
-	var heard atomic.Pointer[arrivedBeat] // the last heartbeat
-	heard.Store(&arrivedBeat{})
+	var heard atomic.Pointer[arrivedHeartbeat] // the last heartbeat
+	heard.Store(&arrivedHeartbeat{})
 	stop := make(chan struct{})
 	var beating sync.WaitGroup
-	beating.Go(func() { p.beat(stream, s, &heard, stop) })
+	beating.Go(func() { p.sendHeartbeats(stream, s, &heard, stop) })
 	err = p.receive(stream, s, &heard)
 	s.abort()
 	close(stop)
@@ -135,7 +135,7 @@ func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo
 
 // receive passes frames on until the stream ends. The end is always an error
 // for the other side, so that it makes a new link.
-func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Pointer[arrivedBeat]) error {
+func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Pointer[arrivedHeartbeat]) error {
 	var b batch
 	for {
 		if err := stream.Conn().Receive(&b); err != nil {
@@ -147,9 +147,9 @@ func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, hear
 		if s.ended.Load() {
 			return ErrUnavailable
 		}
-		if b.beat != 0 {
-			heard.Store(&arrivedBeat{b.beat, p.now()})
-			s.peer.turned(b.turns)
+		if b.heartbeat != 0 {
+			heard.Store(&arrivedHeartbeat{b.heartbeat, p.now()})
+			s.peer.noteTurns(b.turns)
 		}
 		bytes := 0
 		for _, f := range b.frames {
@@ -160,10 +160,10 @@ func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, hear
 	}
 }
 
-// beat sends an answer in each period. It ends a link on which nothing has
+// sendHeartbeats sends an answer in each period. It ends a link on which nothing has
 // arrived for so long that its other side must have made a new one.
-func (p *Peers) beat(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Pointer[arrivedBeat], stop chan struct{}) {
-	ticker := time.NewTicker(p.opts.Beat)
+func (p *Peers) sendHeartbeats(stream *connect.BidiStream[batch, echo], s *served, heard *atomic.Pointer[arrivedHeartbeat], stop chan struct{}) {
+	ticker := time.NewTicker(p.opts.HeartbeatPeriod)
 	defer ticker.Stop()
 	var received uint64
 	progress := p.now()
@@ -175,8 +175,8 @@ func (p *Peers) beat(stream *connect.BidiStream[batch, echo], s *served, heard *
 			return
 		}
 		last := heard.Load()
-		e := echo{beat: last.beat, received: received, turns: p.opts.Turns()}
-		if e.beat != 0 {
+		e := echo{heartbeat: last.heartbeat, received: received, turns: p.opts.Turns()}
+		if e.heartbeat != 0 {
 			e.clock, e.held = p.opts.Wall().UnixNano(), uint64(time.Duration(p.now()-last.at).Microseconds())
 		}
 		if err := stream.Conn().Send(&e); err != nil {
@@ -234,8 +234,8 @@ func (q *peer) replace(s *served, number uint64) error {
 	return nil
 }
 
-// ended clears the link from the node unless it was replaced.
-func (q *peer) ended(s *served) {
+// endLink clears the link from the node unless it was replaced.
+func (q *peer) endLink(s *served) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.inbound == s {

@@ -10,7 +10,7 @@ import (
 // A link is late if its number is lower than that of the current link or of one
 // that has just ended. A forged high number does not lock out the node's own
 // links forever.
-func TestLinksWithLowerNumbers(t *testing.T) {
+func TestLateLinksAreRejected(t *testing.T) {
 	const start = 1_700_000_000_000
 	q := &peer{owner: &Peers{started: time.Now().Add(-time.Hour)}}
 	q.incarnation.Store(start)
@@ -26,11 +26,11 @@ func TestLinksWithLowerNumbers(t *testing.T) {
 	high := link(5, nil)
 	link(5, errOldLink)
 	link(2, errOldLink)
-	q.ended(high)
+	q.endLink(high)
 	link(2, errOldLink)
 	q.linkEnded -= int64(lateLinks)
 	low := link(2, nil)
-	if q.ended(high); q.inbound != low {
+	if q.endLink(high); q.inbound != low {
 		t.Error("the end of an older link took the newer one's place")
 	}
 	link(3, nil)

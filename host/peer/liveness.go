@@ -12,36 +12,36 @@ import (
 //	unknown --------------------> silent
 //	                   heard <--> gone --> silent
 //
-// Only OnGone tells gone from heard; for all other purposes a node that seems
+// Only OnFailed tells gone from heard; for all other purposes a node that seems
 // gone is alive.
 const (
 	stateUnknown = iota
-	stateHeard
-	stateGone
-	stateSilent
+	stateAlive
+	stateFailed
+	stateSuspected
 )
 
-// heard reports whether the node was alive at the last look.
-func (q *peer) heard() bool {
+// isAlive reports whether the node was alive at the last look.
+func (q *peer) isAlive() bool {
 	state := q.state.Load()
-	return state == stateHeard || state == stateGone
+	return state == stateAlive || state == stateFailed
 }
 
 // touch records that something arrived from the node now.
 func (q *peer) touch() {
-	q.signs.Arrived(q.owner.now())
+	q.signs.NoteArrival(q.owner.now())
 	q.stir()
 }
 
-// turned records the iterations of the node's raft loop.
-func (q *peer) turned(turns uint64) {
-	q.signs.Turned(turns, q.owner.now())
+// noteTurns records the iterations of the node's raft loop.
+func (q *peer) noteTurns(turns uint64) {
+	q.signs.NoteTurns(turns, q.owner.now())
 	q.stir()
 }
 
 // stir triggers a look if the node was not alive.
 func (q *peer) stir() {
-	if q.state.Load() != stateHeard {
+	if q.state.Load() != stateAlive {
 		select {
 		case q.owner.noticed <- struct{}{}:
 		default:
@@ -50,13 +50,13 @@ func (q *peer) stir() {
 }
 
 // watch checks until ctx ends which nodes are alive, seven times per
-// SilentAfter.
+// SuspectAfter.
 //
 // When a process that was stopped or starved continues, the last signs of all
 // nodes are old, and newer ones are unread in its sockets. So if its own looks
-// are far apart, watch gives every node a new SilentAfter.
+// are far apart, watch gives every node a new SuspectAfter.
 func (p *Peers) watch(ctx context.Context) {
-	every := p.opts.SilentAfter / 7
+	every := p.opts.SuspectAfter / 7
 	ticker := time.NewTicker(every)
 	defer ticker.Stop()
 	looked, since := p.now(), int64(0)
@@ -81,28 +81,28 @@ func (p *Peers) watch(ctx context.Context) {
 // look updates the state of a peer and calls the callbacks. Time before since
 // does not count.
 func (q *peer) look(now, since int64) {
-	if q.renewed.Swap(false) && q.heard() {
-		q.state.Store(stateSilent)
-		q.owner.opts.OnSilent(q.id)
+	if q.renewed.Swap(false) && q.isAlive() {
+		q.state.Store(stateSuspected)
+		q.owner.opts.OnSuspected(q.id)
 	}
 	patience := q.owner.opts.patience()
-	silent := q.signs.Silent(now, since, patience)
+	silent := q.signs.IsSuspected(now, since, patience)
 	switch state := q.state.Load(); {
-	case silent && state != stateSilent:
-		q.state.Store(stateSilent)
+	case silent && state != stateSuspected:
+		q.state.Store(stateSuspected)
 		if state == stateUnknown {
 			q.owner.opts.Logger.Debug("a node was never heard", "node_id", q.id)
 		} else {
 			q.lost = true
 			q.owner.opts.Logger.Warn("nothing is heard of a node any more", "node_id", q.id)
 		}
-		q.owner.opts.OnSilent(q.id)
-	case state == stateHeard && q.signs.Ended():
-		q.state.Store(stateGone)
+		q.owner.opts.OnSuspected(q.id)
+	case state == stateAlive && q.signs.HasEnded():
+		q.state.Store(stateFailed)
 		q.owner.opts.Logger.Debug("the process of a node seems to have ended", "node_id", q.id)
-		q.owner.opts.OnGone(q.id)
-	case state != stateHeard && q.signs.Heard(now, patience) && !q.signs.Ended():
-		q.state.Store(stateHeard)
+		q.owner.opts.OnFailed(q.id)
+	case state != stateAlive && q.signs.IsAlive(now, patience) && !q.signs.HasEnded():
+		q.state.Store(stateAlive)
 		if q.lost {
 			q.lost = false
 			q.owner.opts.Logger.Info("a node is heard again", "node_id", q.id)
@@ -110,6 +110,6 @@ func (q *peer) look(now, since int64) {
 			q.owner.opts.Logger.Debug("a node is heard", "node_id", q.id)
 		}
 		q.again()
-		q.owner.opts.OnHeard(q.id)
+		q.owner.opts.OnAlive(q.id)
 	}
 }

@@ -107,7 +107,7 @@ func TestFrozenPeer(t *testing.T) {
 				t.Errorf("its silence was noticed after %v", took)
 			}
 			time.Sleep(length)
-			if na.Heard("b") {
+			if na.IsAlive("b") {
 				t.Error("a frozen node is heard")
 			}
 			b.net.Host("b").Thaw()
@@ -120,13 +120,13 @@ func TestFrozenPeer(t *testing.T) {
 
 // If one direction is cut, only one side stops hearing the other. After
 // healing, frames arrive at once, although TCP would wait for a minute.
-func TestOneWayCut(t *testing.T) {
+func TestOneWayPartition(t *testing.T) {
 	for _, length := range []time.Duration{5 * time.Second, 10 * time.Minute} {
 		inBubble(t, "a b", func(b *bubble) {
 			na, nb := b.nodes["a"], b.nodes["b"]
 			b.net.Cut("a", "b")
 			nb.untilState(t, "a", "heard", "silent")
-			if !na.Heard("b") {
+			if !na.IsAlive("b") {
 				t.Error("a does not hear b, whose words arrive")
 			}
 			for range 100 {
@@ -178,7 +178,7 @@ func TestRestartedPeer(t *testing.T) {
 
 // While an older start of a node still runs, nothing from it is accepted after
 // the newer one was heard from.
-func TestOlderStartIsRefused(t *testing.T) {
+func TestOlderStartIsRejected(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na, old := b.nodes["a"], b.nodes["b"]
 		b.carries(old, na)
@@ -198,14 +198,14 @@ func TestOlderStartIsRefused(t *testing.T) {
 		if _, err := old.Propose(b.Context(), "a", nil); !errors.Is(err, peer.ErrOldIncarnation) {
 			t.Errorf("a call of the older start: %v", err)
 		}
-		if !old.ToldReplaced() || newer.ToldReplaced() {
+		if !old.TakeReplaced() || newer.TakeReplaced() {
 			t.Error("not the older start alone was told that it is replaced")
 		}
 		// a still has the address of the older start.
 		if _, err := na.Propose(b.Context(), "b", nil); !errors.Is(err, peer.ErrOldIncarnation) {
 			t.Errorf("a call to the older start: %v", err)
 		}
-		if na.ToldReplaced() {
+		if na.TakeReplaced() {
 			t.Error("a node that hears an older start takes itself for replaced")
 		}
 		na.SetAddresses(map[sharding.NodeID]string{"b": newer.addr})
@@ -213,7 +213,7 @@ func TestOlderStartIsRefused(t *testing.T) {
 	})
 }
 
-func TestStrangersAreRefused(t *testing.T) {
+func TestNodesOfOtherClustersAreRejected(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na, nb := b.nodes["a"], b.nodes["b"]
 		c := b.start("c", 1, func(o *peer.Options) { o.Cluster = "other" })
@@ -230,7 +230,7 @@ func TestStrangersAreRefused(t *testing.T) {
 				t.Errorf("%s got %q", d.id, f.data)
 			}
 		}
-		if c.Heard("a") || na.Heard("c") || na.Heard("d") {
+		if c.IsAlive("a") || na.IsAlive("c") || na.IsAlive("d") {
 			t.Error("a stranger is heard")
 		}
 		if _, err := c.Propose(b.Context(), "a", nil); !errors.Is(err, peer.ErrWrongCluster) {
@@ -247,13 +247,13 @@ func TestStrangersAreRefused(t *testing.T) {
 }
 
 // A node without a cluster calls no node and accepts no calls until it has one.
-func TestClusterIsLearnt(t *testing.T) {
+func TestNodeWithoutClusterMakesNoCalls(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		na := b.nodes["a"]
 		c := b.start("c", 1, func(o *peer.Options) { o.Cluster = "" })
 		connectAll(na, c)
 		time.Sleep(5 * time.Second)
-		if na.Heard("c") || c.Heard("a") {
+		if na.IsAlive("c") || c.IsAlive("a") {
 			t.Error("a node of no cluster is heard")
 		}
 		if err := c.SetCluster("test"); err != nil {
@@ -283,7 +283,7 @@ func TestSlowReader(t *testing.T) {
 			na.Send("s", fmt.Appendf(make([]byte, 0, 64<<10), "%-65536d", i))
 		}
 		time.Sleep(20 * time.Second)
-		if na.Dropped("s") == 0 {
+		if na.DroppedFrames("s") == 0 {
 			t.Error("64 MiB are queued")
 		}
 		close(hold)
@@ -336,7 +336,7 @@ func TestAddressesChange(t *testing.T) {
 		na, nb := b.nodes["a"], b.nodes["b"]
 		na.SetAddresses(nil)
 		time.Sleep(5 * time.Second)
-		if !na.Heard("b") || !nb.Heard("a") {
+		if !na.IsAlive("b") || !nb.IsAlive("a") {
 			t.Error("the link from b is not enough to be heard")
 		}
 		nb.SetAddresses(nil)
@@ -353,7 +353,7 @@ func TestAddressesChange(t *testing.T) {
 }
 
 // A slow network with large frames does not cause suspicion.
-func TestLargeFramesAreNoSilence(t *testing.T) {
+func TestLargeFramesCauseNoSuspicion(t *testing.T) {
 	inBubble(t, "a b", func(b *bubble) {
 		na, nb := b.nodes["a"], b.nodes["b"]
 		b.net.Delay("a", "b", 100*time.Millisecond) // 1 MiB in flight: 5 MiB a second
@@ -370,8 +370,8 @@ func TestLargeFramesAreNoSilence(t *testing.T) {
 				}
 			}
 		}
-		if na.Dropped("b") != 1 {
-			t.Errorf("%d frames were dropped, wanted the one that is too large", na.Dropped("b"))
+		if na.DroppedFrames("b") != 1 {
+			t.Errorf("%d frames were dropped, wanted the one that is too large", na.DroppedFrames("b"))
 		}
 	})
 }
@@ -379,7 +379,7 @@ func TestLargeFramesAreNoSilence(t *testing.T) {
 // A node whose raft loop hangs still sends heartbeats. Other nodes suspect it,
 // and regard it as alive when the loop continues. This does not apply to a node
 // that never reports its loop.
-func TestStandingLoop(t *testing.T) {
+func TestHungRaftLoopIsSuspected(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		na := b.nodes["a"]
 		var turns atomic.Uint64
@@ -405,13 +405,13 @@ func TestStandingLoop(t *testing.T) {
 			nb.Send("a", []byte("from a goroutine of the network"))
 			time.Sleep(100 * time.Millisecond)
 		}
-		if na.Heard("b") || !nb.Heard("a") {
-			t.Errorf("a hears b: %v, b hears a: %v", na.Heard("b"), nb.Heard("a"))
+		if na.IsAlive("b") || !nb.IsAlive("a") {
+			t.Errorf("a hears b: %v, b hears a: %v", na.IsAlive("b"), nb.IsAlive("a"))
 		}
 		// A new link is not a sign of the loop.
 		b.net.Break("a", "b")
 		time.Sleep(5 * time.Second)
-		if na.Heard("b") {
+		if na.IsAlive("b") {
 			t.Error("a hears b by a new link")
 		}
 		stands.Store(false)
@@ -422,7 +422,7 @@ func TestStandingLoop(t *testing.T) {
 
 // Heartbeats measure the round trip to a node and how far its wall clock is
 // ahead.
-func TestTimings(t *testing.T) {
+func TestHeartbeatsMeasureRoundTrips(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		const ahead, hop = 3 * time.Second, 30 * time.Millisecond
 		nb := b.start("b", 1, func(o *peer.Options) { o.Wall = func() time.Time { return time.Now().Add(ahead) } })

@@ -11,7 +11,7 @@ import (
 
 // Every procedure between nodes has a line in needs, and only a few are served
 // to nodes that are not members.
-func TestEveryProcedureSaysWhatItNeeds(t *testing.T) {
+func TestEveryProcedureHasItsNeed(t *testing.T) {
 	known, open := map[string]bool{}, []string{}
 	for _, file := range []protoreflect.FileDescriptor{
 		peerv1.File_hostd_peer_v1_peer_proto, peerv1.File_hostd_peer_v1_forward_proto, peerv1.File_hostd_peer_v1_transfer_proto,

@@ -35,9 +35,9 @@ type Options struct {
 	Incarnation uint64
 	Cluster     string
 
-	// Level returns the cluster version. Nodes that do not support it are
+	// ClusterVersion returns the cluster version. Nodes that do not support it are
 	// rejected. Nil means sharding.Version1.
-	Level func() sharding.ClusterVersion
+	ClusterVersion func() sharding.ClusterVersion
 
 	// Network makes the connections.
 	Network network.Network
@@ -45,19 +45,19 @@ type Options struct {
 	// not block. It may keep the frame. Frames that arrive together share
 	// memory, at most 64 KiB for a small frame.
 	Receive func(from sharding.NodeID, frame []byte)
-	// OnHeard is called when a node becomes alive, OnSilent when it becomes
-	// suspected: nothing has arrived for SilentAfter, or its raft loop made no
-	// progress for StandsAfter. For each node the calls alternate, and all come
+	// OnAlive is called when a node becomes alive, OnSuspected when it becomes
+	// suspected: nothing has arrived for SuspectAfter, or its raft loop made no
+	// progress for StallAfter. For each node the calls alternate, and all come
 	// from one goroutine. A node that was never alive becomes suspected once
 	// too. They must not block.
-	OnHeard  func(sharding.NodeID)
-	OnSilent func(sharding.NodeID)
-	// OnGone is called, from the same goroutine, when the process of a node
+	OnAlive     func(sharding.NodeID)
+	OnSuspected func(sharding.NodeID)
+	// OnFailed is called, from the same goroutine, when the process of a node
 	// that was alive seems to have ended, because its kernel closed the links
 	// and refuses new ones. It is only a hint, for reactions that are harmless
-	// if it is wrong: the node still counts as alive. OnHeard follows if the
-	// hint was wrong, and OnSilent if nothing arrives. It must not block.
-	OnGone func(sharding.NodeID)
+	// if it is wrong: the node still counts as alive. OnAlive follows if the
+	// hint was wrong, and OnSuspected if nothing arrives. It must not block.
+	OnFailed func(sharding.NodeID)
 	// Turns returns the number of iterations of this node's raft loop, or 0 if
 	// there is none yet. If nil, other nodes do not receive it. It must not
 	// block.
@@ -65,10 +65,10 @@ type Options struct {
 	// Wall returns this node's wall clock (default time.Now), which is sent to
 	// other nodes.
 	Wall func() time.Time
-	// Refused is called for each call that is rejected before it is served,
+	// OnRefused is called for each call that is rejected before it is served,
 	// with the calling node if it is known, and the reason. It must not block.
 	// May be nil.
-	Refused func(r *http.Request, node sharding.NodeID, why error)
+	OnRefused func(r *http.Request, node sharding.NodeID, why error)
 	// Around are interceptors of the served calls, except links.
 	Around []connect.Interceptor
 	// Caller returns the principal for which the calls of a context are made,
@@ -80,15 +80,15 @@ type Options struct {
 	// Logger receives messages for operators. If nil, they are discarded.
 	Logger *slog.Logger
 
-	// Beat is the heartbeat period of each side of a link (200 ms).
-	Beat time.Duration
-	// SilentAfter is the suspicion timeout: the time without arriving bytes
+	// HeartbeatPeriod is the heartbeat period of each side of a link (200 ms).
+	HeartbeatPeriod time.Duration
+	// SuspectAfter is the suspicion timeout: the time without arriving bytes
 	// after which a node is suspected (700 ms).
-	SilentAfter time.Duration
-	// StandsAfter is how long the raft loop of a node may make no progress
-	// while its bytes arrive (three times SilentAfter). It does not apply to
+	SuspectAfter time.Duration
+	// StallAfter is how long the raft loop of a node may make no progress
+	// while its bytes arrive (three times SuspectAfter). It does not apply to
 	// nodes that do not report their loops.
-	StandsAfter time.Duration
+	StallAfter time.Duration
 	// StuckAfter is how long a link may make no progress before it is replaced
 	// (3 s). After a long partition, TCP's next retransmission can be a minute
 	// away.
@@ -114,15 +114,15 @@ func (o Options) withDefaults() Options {
 		value    *time.Duration
 		standard time.Duration
 	}{
-		{&o.Beat, 200 * time.Millisecond}, {&o.SilentAfter, 700 * time.Millisecond},
+		{&o.HeartbeatPeriod, 200 * time.Millisecond}, {&o.SuspectAfter, 700 * time.Millisecond},
 		{&o.StuckAfter, 3 * time.Second}, {&o.CallTimeout, 5 * time.Second},
 	} {
 		if *d.value == 0 {
 			*d.value = d.standard
 		}
 	}
-	if o.StandsAfter == 0 {
-		o.StandsAfter = 3 * o.SilentAfter
+	if o.StallAfter == 0 {
+		o.StallAfter = 3 * o.SuspectAfter
 	}
 	for _, n := range []struct {
 		value    *int
@@ -132,8 +132,8 @@ func (o Options) withDefaults() Options {
 			*n.value = n.standard
 		}
 	}
-	if o.Level == nil {
-		o.Level = sharding.FirstVersion
+	if o.ClusterVersion == nil {
+		o.ClusterVersion = sharding.FirstVersion
 	}
 	if o.Wall == nil {
 		o.Wall = time.Now
@@ -144,17 +144,17 @@ func (o Options) withDefaults() Options {
 	if o.Caller == nil {
 		o.Caller = func(context.Context) string { return "" }
 	}
-	if o.Refused == nil {
-		o.Refused = func(*http.Request, sharding.NodeID, error) {}
+	if o.OnRefused == nil {
+		o.OnRefused = func(*http.Request, sharding.NodeID, error) {}
 	}
-	if o.OnHeard == nil {
-		o.OnHeard = func(sharding.NodeID) {}
+	if o.OnAlive == nil {
+		o.OnAlive = func(sharding.NodeID) {}
 	}
-	if o.OnSilent == nil {
-		o.OnSilent = func(sharding.NodeID) {}
+	if o.OnSuspected == nil {
+		o.OnSuspected = func(sharding.NodeID) {}
 	}
-	if o.OnGone == nil {
-		o.OnGone = func(sharding.NodeID) {}
+	if o.OnFailed == nil {
+		o.OnFailed = func(sharding.NodeID) {}
 	}
 	return o
 }
@@ -162,7 +162,7 @@ func (o Options) withDefaults() Options {
 // patience returns how long a node counts as alive without a sign, in
 // nanoseconds.
 func (o *Options) patience() Patience {
-	return Patience{Silent: int64(o.SilentAfter), Stands: int64(o.StandsAfter)}
+	return Patience{Suspect: int64(o.SuspectAfter), Stall: int64(o.StallAfter)}
 }
 
 // Validate returns all errors in the options.
@@ -179,9 +179,9 @@ func (o Options) Validate() error {
 	check(o.Network != nil, "no network")
 	check(o.Receive != nil, "no receiver of frames")
 	d := o.withDefaults()
-	check(d.Beat > 0 && d.SilentAfter > 2*d.Beat, "silence of %v cannot be told with a beat of %v", d.SilentAfter, d.Beat)
-	check(d.StandsAfter >= d.SilentAfter, "a loop cannot stand still after %v, before a node is silent", d.StandsAfter)
-	check(d.StuckAfter > d.SilentAfter, "a link cannot be stuck after %v", d.StuckAfter)
+	check(d.HeartbeatPeriod > 0 && d.SuspectAfter > 2*d.HeartbeatPeriod, "silence of %v cannot be told with a beat of %v", d.SuspectAfter, d.HeartbeatPeriod)
+	check(d.StallAfter >= d.SuspectAfter, "a loop cannot stand still after %v, before a node is silent", d.StallAfter)
+	check(d.StuckAfter > d.SuspectAfter, "a link cannot be stuck after %v", d.StuckAfter)
 	check(d.QueueBytes >= MaxFrameBytes && d.QueueFrames > 0, "a queue of %d frames and %d bytes has no room for a frame", d.QueueFrames, d.QueueBytes)
 	check(d.MaxSnapshots > 0 && d.CallTimeout > 0, "negative bound")
 	return errors.Join(faults...)

@@ -116,7 +116,7 @@ func (q *peer) link(parent context.Context, address string) error {
 	defer cancel(nil)
 	opts := &q.owner.opts
 	l := &outbound{peer: q, cancel: cancel}
-	transport := network.NewHTTPTransport(endings{opts.Network, l}, network.HTTPOptions{DialTimeout: opts.StuckAfter, Dialed: l.dialed})
+	transport := network.NewHTTPTransport(endings{opts.Network, l}, network.HTTPOptions{DialTimeout: opts.StuckAfter, Dialed: l.setConn})
 	defer transport.CloseIdleConnections()
 	client := connect.NewClient[batch, echo](
 		&http.Client{Transport: &caller{base: transport, peers: q.owner, to: q}},
@@ -149,12 +149,12 @@ func (q *peer) link(parent context.Context, address string) error {
 	l.stream.CloseRequest()
 	l.stream.CloseResponse()
 	reader.Wait()
-	return q.owner.told(decodeError(q.id, context.Cause(ctx)))
+	return q.owner.noteReplaced(decodeError(q.id, context.Cause(ctx)))
 }
 
-// dialed records the connection, so that fail can close it whatever the HTTP
+// setConn records the connection, so that fail can close it whatever the HTTP
 // layers are waiting for.
-func (l *outbound) dialed(conn net.Conn) net.Conn {
+func (l *outbound) setConn(conn net.Conn) net.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.failed {
@@ -196,7 +196,7 @@ func (l *outbound) read() {
 		if !l.answered.Swap(true) {
 			l.peer.answers()
 		}
-		l.peer.turned(e.turns)
+		l.peer.noteTurns(e.turns)
 		l.measure(e)
 		if e.received > received {
 			received = e.received
@@ -209,9 +209,9 @@ func (l *outbound) read() {
 // ends.
 func (l *outbound) write(ctx context.Context) {
 	q := l.peer
-	ticker := time.NewTicker(q.owner.opts.Beat)
+	ticker := time.NewTicker(q.owner.opts.HeartbeatPeriod)
 	defer ticker.Stop()
-	out := &batch{beat: 1, turns: q.owner.opts.Turns()}
+	out := &batch{heartbeat: 1, turns: q.owner.opts.Turns()}
 	var taken [][]byte
 	for beat := uint64(1); ; {
 		runtime.Gosched() // yield to goroutines that are about to queue frames, because a message costs more than a frame
@@ -222,7 +222,7 @@ func (l *outbound) write(ctx context.Context) {
 		case <-q.queue.wake:
 		case <-ticker.C:
 			beat++
-			out.beat, out.turns = beat, q.owner.opts.Turns()
+			out.heartbeat, out.turns = beat, q.owner.opts.Turns()
 		case <-ctx.Done():
 			return
 		}
@@ -232,7 +232,7 @@ func (l *outbound) write(ctx context.Context) {
 // send sends out's heartbeat, if there is one, and the frames in as few
 // messages as the bounds allow. It reports whether everything was sent.
 func (l *outbound) send(out *batch, frames [][]byte) bool {
-	for sent := 0; sent < len(frames) || out.beat != 0; {
+	for sent := 0; sent < len(frames) || out.heartbeat != 0; {
 		count, bytes := 0, 0
 		for _, f := range frames[sent:] {
 			if count > 0 && bytes+frameSize(f) > batchBytes {
@@ -242,8 +242,8 @@ func (l *outbound) send(out *batch, frames [][]byte) bool {
 			count++
 		}
 		out.frames = frames[sent : sent+count]
-		if out.beat != 0 {
-			l.sent.note(out.beat, l.peer.owner.now())
+		if out.heartbeat != 0 {
+			l.sent.note(out.heartbeat, l.peer.owner.now())
 		}
 		err := l.stream.Send(out)
 		for _, f := range out.frames {
@@ -251,7 +251,7 @@ func (l *outbound) send(out *batch, frames [][]byte) bool {
 		}
 		l.peer.sent.add(count, bytes)
 		l.peer.queue.release(count, bytes)
-		out.frames, out.beat, out.turns = nil, 0, 0
+		out.frames, out.heartbeat, out.turns = nil, 0, 0
 		sent += count
 		if err != nil {
 			for _, f := range frames[sent:] {

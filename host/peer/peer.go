@@ -88,10 +88,10 @@ func (q *peer) again() {
 	}
 }
 
-// restarted ends the links to and from the older start of the node. Components
+// onRestart ends the links to and from the older start of the node. Components
 // that relied on that start must learn that it is gone, however soon the new one
 // came, because a leader that lost its disk in between is no longer a replica.
-func (q *peer) restarted(incarnation uint64) {
+func (q *peer) onRestart(incarnation uint64) {
 	q.owner.opts.Logger.Info("a node has started anew", "node_id", q.id, "incarnation", incarnation)
 	q.signs.Renew()
 	q.renewed.Store(true)

@@ -57,9 +57,9 @@ func start(t testing.TB, n network.Network, address string, id sharding.NodeID, 
 			}
 			d.note(func() { d.frames = append(d.frames, frame{from, string(f)}) })
 		},
-		OnHeard:  func(id sharding.NodeID) { d.note(func() { d.state[id] = append(d.state[id], "heard") }) },
-		OnSilent: func(id sharding.NodeID) { d.note(func() { d.state[id] = append(d.state[id], "silent") }) },
-		OnGone:   func(id sharding.NodeID) { d.note(func() { d.state[id] = append(d.state[id], "gone") }) },
+		OnAlive:     func(id sharding.NodeID) { d.note(func() { d.state[id] = append(d.state[id], "heard") }) },
+		OnSuspected: func(id sharding.NodeID) { d.note(func() { d.state[id] = append(d.state[id], "silent") }) },
+		OnFailed:    func(id sharding.NodeID) { d.note(func() { d.state[id] = append(d.state[id], "gone") }) },
 	}
 	for _, c := range changes {
 		c(&opts)
@@ -159,7 +159,7 @@ func TestFramesArriveOverTCP(t *testing.T) {
 		}
 	}
 	want := peer.Stats{
-		Node: "b", Address: b.addr, Incarnation: 1, Heard: true,
+		Node: "b", Address: b.addr, Incarnation: 1, Alive: true,
 		FramesSent: 1000, BytesSent: 10*7 + 90*8 + 900*9,
 	}
 	s := a.Stats()[0]

@@ -25,7 +25,7 @@ type Peers struct {
 	confirmed   atomic.Pointer[func(sharding.NodeID) uint64]
 	members     atomic.Pointer[Members]
 	lookups     lookups
-	replaced    atomic.Bool                               // another node said so since ToldReplaced was called
+	replaced    atomic.Bool                               // another node said so since TakeReplaced was called
 	table       atomic.Pointer[map[sharding.NodeID]*peer] // replaced on change, never modified
 	handler     http.Handler
 	referrals   referrals
@@ -100,13 +100,13 @@ func (p *Peers) Raise(incarnation uint64) {
 // Incarnation identifies the current start of this node.
 func (p *Peers) Incarnation() uint64 { return p.incarnation.Load() }
 
-// ToldReplaced reports whether another node rejected this one since the last
+// TakeReplaced reports whether another node rejected this one since the last
 // call because it knows of a later start of it. This is the claim of a single
 // node.
-func (p *Peers) ToldReplaced() bool { return p.replaced.Swap(false) }
+func (p *Peers) TakeReplaced() bool { return p.replaced.Swap(false) }
 
-// told records whether err is such a rejection, and returns err.
-func (p *Peers) told(err error) error {
+// noteReplaced records whether err is such a rejection, and returns err.
+func (p *Peers) noteReplaced(err error) error {
 	var theirs *faultError
 	if errors.As(err, &theirs) && theirs.kind == ErrOldIncarnation {
 		p.replaced.Store(true)
@@ -151,23 +151,23 @@ func (p *Peers) Send(to sharding.NodeID, frame []byte) {
 	}
 }
 
-// Heard reports whether the node was alive at the last look: something arrived
-// from it within SilentAfter, and its raft loop made progress within
-// StandsAfter.
-func (p *Peers) Heard(node sharding.NodeID) bool {
+// IsAlive reports whether the node was alive at the last look: something arrived
+// from it within SuspectAfter, and its raft loop made progress within
+// StallAfter.
+func (p *Peers) IsAlive(node sharding.NodeID) bool {
 	q := (*p.table.Load())[node]
-	return q != nil && q.heard()
+	return q != nil && q.isAlive()
 }
 
-// Silent reports whether the node is suspected. A node that became known a
+// IsSuspected reports whether the node is suspected. A node that became known a
 // moment ago is neither alive nor suspected.
-func (p *Peers) Silent(node sharding.NodeID) bool {
+func (p *Peers) IsSuspected(node sharding.NodeID) bool {
 	q := (*p.table.Load())[node]
-	return q != nil && q.state.Load() == stateSilent
+	return q != nil && q.state.Load() == stateSuspected
 }
 
-// Dropped returns the number of frames for a node that were not sent.
-func (p *Peers) Dropped(node sharding.NodeID) uint64 {
+// DroppedFrames returns the number of frames for a node that were not sent.
+func (p *Peers) DroppedFrames(node sharding.NodeID) uint64 {
 	if q := (*p.table.Load())[node]; q != nil {
 		_, _, dropped := q.queue.stats()
 		return dropped
@@ -181,7 +181,7 @@ type Stats struct {
 	Node           sharding.NodeID
 	Address        string // where its link goes; empty if there should be none
 	Incarnation    uint64 // newest start that was heard from; 0 if none
-	Heard          bool
+	Alive          bool
 	Links          uint64 // links to it that were begun
 	FramesSent     uint64
 	BytesSent      uint64
@@ -198,7 +198,7 @@ func (p *Peers) Stats() []Stats {
 	out := make([]Stats, 0, len(table))
 	for id, q := range table {
 		s := Stats{
-			Node: id, Address: p.addressOf(id), Incarnation: q.incarnation.Load(), Heard: q.heard(),
+			Node: id, Address: p.addressOf(id), Incarnation: q.incarnation.Load(), Alive: q.isAlive(),
 			Links: q.made.Load(), FramesSent: q.sent.frames.Load(), BytesSent: q.sent.bytes.Load(),
 			FramesReceived: q.received.frames.Load(), BytesReceived: q.received.bytes.Load(),
 		}
@@ -285,7 +285,7 @@ func (p *Peers) addPeer(id sharding.NodeID) (*peer, error) {
 func evict(table map[sharding.NodeID]*peer) bool {
 	for id, q := range table {
 		q.mu.Lock()
-		idle := q.address == "" && !q.running && q.inbound == nil && q.state.Load() == stateSilent
+		idle := q.address == "" && !q.running && q.inbound == nil && q.state.Load() == stateSuspected
 		q.mu.Unlock()
 		if idle {
 			delete(table, id)

@@ -60,7 +60,7 @@ func (p *Peers) Admit(next http.Handler) http.Handler {
 		defer cancel()
 		s := &served{controller: http.NewResponseController(w), cancel: cancel}
 		if err := p.admit(r, s); err != nil {
-			p.opts.Refused(r, s.hello.Node, err)
+			p.opts.OnRefused(r, s.hello.Node, err)
 			refuse.Write(w, r, p.encodeError(err))
 			return
 		}
@@ -72,8 +72,8 @@ func (p *Peers) Admit(next http.Handler) http.Handler {
 		ctx = context.WithValue(ctx, servedKey{}, s)
 		r = r.WithContext(context.WithValue(ctx, helloKey{}, s.hello))
 		if s.peer != nil {
-			defer s.peer.answered(s)
-			s.body = &heardBody{ReadCloser: r.Body, peer: s.peer, of: s}
+			defer s.peer.removeCall(s)
+			s.body = &observedBody{ReadCloser: r.Body, peer: s.peer, of: s}
 			s.peer.touch()
 			r.Body = s.body
 		}
@@ -101,7 +101,7 @@ func (p *Peers) admit(r *http.Request, s *served) error {
 	if need == needNothing {
 		return nil
 	}
-	if err := p.judge(h); err != nil {
+	if err := p.checkHello(h); err != nil {
 		return err
 	}
 	if need == needMember {
@@ -114,9 +114,9 @@ func (p *Peers) admit(r *http.Request, s *served) error {
 	}
 	// If the node is put down after this line, Sever finds the call. If that
 	// happened before, the second check finds it.
-	s.peer.admitted(s)
+	s.peer.addCall(s)
 	if now := p.standing(h); now == StandingPutDown || need == needMember && now != StandingMember {
-		s.peer.answered(s)
+		s.peer.removeCall(s)
 		return fmt.Errorf("%w: what is known of node %s has changed meanwhile", ErrUnavailable, h.Node)
 	}
 	return nil

@@ -20,26 +20,26 @@ type Signs struct {
 
 // Patience is how long a node counts as alive without a sign.
 type Patience struct {
-	// Silent is how long nothing may arrive.
-	Silent int64
-	// Stands is how long its raft loop may make no progress. It is longer than
+	// Suspect is how long nothing may arrive.
+	Suspect int64
+	// Stall is how long its raft loop may make no progress. It is longer than
 	// Silent, because a disk that is slow for a moment is not dead.
-	Stands int64
+	Stall int64
 }
 
 // Begin makes a node known from which nothing has arrived yet.
 func (s *Signs) Begin(now int64) { s.last.Store(now) }
 
-// Arrived records that something arrived.
-func (s *Signs) Arrived(now int64) {
+// NoteArrival records that something arrived.
+func (s *Signs) NoteArrival(now int64) {
 	s.last.Store(now)
 	s.spoke.Store(true)
 	s.ended.Store(false)
 }
 
-// Turned records the iterations of the node's raft loop. 0 is ignored: the node
+// NoteTurns records the iterations of the node's raft loop. 0 is ignored: the node
 // has no loop yet, or its release does not report it.
-func (s *Signs) Turned(turns uint64, now int64) {
+func (s *Signs) NoteTurns(turns uint64, now int64) {
 	if turns != 0 && s.turns.Swap(turns) != turns {
 		s.grew.Store(now)
 	}
@@ -51,19 +51,19 @@ func (s *Signs) Renew() { s.turns.Store(0) }
 // End records that the node's process seems to have ended.
 func (s *Signs) End() { s.ended.Store(true) }
 
-// Ended reports whether End was called and nothing has arrived since.
-func (s *Signs) Ended() bool { return s.ended.Load() }
+// HasEnded reports whether End was called and nothing has arrived since.
+func (s *Signs) HasEnded() bool { return s.ended.Load() }
 
-// Silent reports whether the node is suspected. Time before since does not
+// IsSuspected reports whether the node is suspected. Time before since does not
 // count.
-func (s *Signs) Silent(now, since int64, p Patience) bool {
-	return now-max(s.last.Load(), since) >= p.Silent ||
-		s.turns.Load() != 0 && now-max(s.grew.Load(), since) >= p.Stands
+func (s *Signs) IsSuspected(now, since int64, p Patience) bool {
+	return now-max(s.last.Load(), since) >= p.Suspect ||
+		s.turns.Load() != 0 && now-max(s.grew.Load(), since) >= p.Stall
 }
 
-// Heard reports whether the node counts as alive. It is stricter than !Silent:
+// IsAlive reports whether the node counts as alive. It is stricter than !Silent:
 // the node must have sent something, and old signs do not count even if the
 // watcher was paused.
-func (s *Signs) Heard(now int64, p Patience) bool {
-	return s.spoke.Load() && !s.Silent(now, 0, p)
+func (s *Signs) IsAlive(now int64, p Patience) bool {
+	return s.spoke.Load() && !s.IsSuspected(now, 0, p)
 }

@@ -36,7 +36,7 @@ func watchProgress(ctx context.Context) (watched context.Context, w *progress) {
 	return watched, w
 }
 
-func (w *progress) moved() { w.timer.Reset(progressTime) }
+func (w *progress) advance() { w.timer.Reset(progressTime) }
 
 func (w *progress) stop() {
 	w.timer.Stop()
@@ -49,7 +49,7 @@ func (w *progress) stop() {
 // receiver controls the pace. A node takes a few snapshots concurrently and
 // answers ErrUnavailable to more.
 func (p *Peers) SendSnapshot(ctx context.Context, to sharding.NodeID, header []byte, body io.Reader) (answer []byte, err error) {
-	q, err := p.known(to)
+	q, err := p.peerOf(to)
 	if err != nil {
 		return nil, err
 	}
@@ -61,7 +61,7 @@ func (p *Peers) SendSnapshot(ctx context.Context, to sharding.NodeID, header []b
 	stream := q.bulk.SendSnapshot(ctx)
 	first := &peerv1.SendSnapshotRequest{Header: header}
 	err = sendChunks(body, func(chunk []byte, last bool) error {
-		defer w.moved()
+		defer w.advance()
 		m := &peerv1.SendSnapshotRequest{Chunk: chunk, Last: last}
 		if first != nil {
 			m.Header, first = first.Header, nil
@@ -73,7 +73,7 @@ func (p *Peers) SendSnapshot(ctx context.Context, to sharding.NodeID, header []b
 		stream.CloseAndReceive()
 		return nil, fmt.Errorf("send a snapshot to node %s: %w", to, err)
 	}
-	w.moved()
+	w.advance()
 	response, err := stream.CloseAndReceive()
 	if err != nil {
 		return nil, transferError(ctx, to, err)
@@ -140,7 +140,7 @@ func (s *controlService) SendSnapshot(ctx context.Context, stream *connect.Clien
 	if err != nil {
 		return nil, p.encodeError(err)
 	}
-	if !body.ended() {
+	if !body.isComplete() {
 		return nil, p.encodeError(fmt.Errorf("%w: the snapshot was not read to its end", ErrUnknownOutcome))
 	}
 	return connect.NewResponse(&peerv1.SendSnapshotResponse{Answer: answer}), nil
@@ -188,7 +188,7 @@ func (c *chunks) fill() error {
 	return c.err
 }
 
-// ended reports whether everything was read.
-func (c *chunks) ended() bool {
+// isComplete reports whether everything was read.
+func (c *chunks) isComplete() bool {
 	return c.err == nil && c.last && len(c.chunk) == 0
 }

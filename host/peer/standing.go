@@ -152,8 +152,8 @@ func (p *Peers) Sever(node sharding.NodeID) {
 	}
 }
 
-// admitted records a call, so that Sever ends it.
-func (q *peer) admitted(s *served) {
+// addCall records a call, so that Sever ends it.
+func (q *peer) addCall(s *served) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.calling == nil {
@@ -162,8 +162,8 @@ func (q *peer) admitted(s *served) {
 	q.calling[s] = struct{}{}
 }
 
-// answered removes the call.
-func (q *peer) answered(s *served) {
+// removeCall removes the call.
+func (q *peer) removeCall(s *served) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	delete(q.calling, s)

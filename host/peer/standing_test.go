@@ -97,7 +97,7 @@ func TestOnlyMembersAreServed(t *testing.T) {
 
 // A procedure that is not in the table needs a member, for example the calls
 // that a node forwards for a client.
-func TestPassedCallsNeedAMember(t *testing.T) {
+func TestForwardedCallsNeedMember(t *testing.T) {
 	b := start(t, network.TCP{}, "127.0.0.1:0", "b")
 	defer b.stop(t)
 	r := &roster{confirm: func(context.Context) error { return nil }}
@@ -158,7 +158,7 @@ func TestPutDownNodeIsCutOff(t *testing.T) {
 
 // If a node that is not a member makes many concurrent calls, only a few wait
 // for a read of the metadata.
-func TestStrangersWaitInBounds(t *testing.T) {
+func TestCallsOfNonMembersAreBounded(t *testing.T) {
 	a := start(t, network.TCP{}, "127.0.0.1:0", "a")
 	defer a.stop(t)
 	b := start(t, network.TCP{}, "127.0.0.1:0", "b", func(o *peer.Options) { o.Control = &control{} })

@@ -79,7 +79,7 @@ func (t *timing) of(node sharding.NodeID, percentile bool) Timing {
 func (p *Peers) Timings(percentile bool) []Timing {
 	var out []Timing
 	for id, q := range *p.table.Load() {
-		if q.heard() {
+		if q.isAlive() {
 			out = append(out, q.timing.of(id, percentile))
 		}
 	}
@@ -88,15 +88,15 @@ func (p *Peers) Timings(percentile bool) []Timing {
 
 // departures are the send times of the last heartbeats of a link.
 type departures struct {
-	mu   sync.Mutex
-	beat [beatsKept]uint64
-	at   [beatsKept]int64
+	mu        sync.Mutex
+	heartbeat [beatsKept]uint64
+	at        [beatsKept]int64
 }
 
 func (d *departures) note(beat uint64, now int64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.beat[beat%beatsKept], d.at[beat%beatsKept] = beat, now
+	d.heartbeat[beat%beatsKept], d.at[beat%beatsKept] = beat, now
 }
 
 // take returns when a heartbeat was sent. It succeeds once per heartbeat.
@@ -104,17 +104,17 @@ func (d *departures) take(beat uint64) (at int64, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	i := beat % beatsKept
-	if beat == 0 || d.beat[i] != beat {
+	if beat == 0 || d.heartbeat[i] != beat {
 		return 0, false
 	}
-	d.beat[i] = 0
+	d.heartbeat[i] = 0
 	return d.at[i], true
 }
 
 // measure evaluates the answer to a heartbeat. The other node's clock was read
 // about half a round trip before the answer arrived.
 func (l *outbound) measure(e echo) {
-	at, ok := l.sent.take(e.beat)
+	at, ok := l.sent.take(e.heartbeat)
 	if !ok || e.clock == 0 {
 		return
 	}
@@ -123,8 +123,8 @@ func (l *outbound) measure(e echo) {
 	l.peer.timing.add(trip{took, time.Unix(0, e.clock).Add(took / 2).Sub(p.opts.Wall())})
 }
 
-// arrivedBeat is a heartbeat and when it arrived.
-type arrivedBeat struct {
-	beat uint64
-	at   int64
+// arrivedHeartbeat is a heartbeat and when it arrived.
+type arrivedHeartbeat struct {
+	heartbeat uint64
+	at        int64
 }

@@ -78,10 +78,10 @@ var anonymous = &Principal{Kind: Anonymous, encoded: []byte("\x09\x00anonymous\x
 // OfNobody returns the principal of callers without a credential.
 func OfNobody() *Principal { return anonymous }
 
-// Encoded returns the principal as bytes, which must not be changed: kind, name
+// Bytes returns the principal as bytes, which must not be changed: kind, name
 // and each group, in this order, each as its length in a little-endian uint16
 // followed by its UTF-8 bytes.
-func (p *Principal) Encoded() []byte { return p.encoded }
+func (p *Principal) Bytes() []byte { return p.encoded }
 
 // Parse is the inverse of Encoded; it copies b. It fails with ErrInvalid or
 // ErrTooLarge.

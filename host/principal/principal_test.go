@@ -18,27 +18,27 @@ func make1(t testing.TB, kind Kind, name string, groups ...string) *Principal {
 	return p
 }
 
-// TestBytes fixes the bytes that nodes, guests and the journal receive.
-func TestBytes(t *testing.T) {
+// TestEncodingIsStable fixes the bytes that nodes, guests and the journal receive.
+func TestEncodingIsStable(t *testing.T) {
 	for want, p := range map[string]*Principal{
 		"0900" + hex.EncodeToString([]byte("anonymous")) + "0000":                                                                                             OfNobody(),
 		"0500" + hex.EncodeToString([]byte("token")) + "0300" + hex.EncodeToString([]byte("ann")):                                                             make1(t, Token, "ann"),
 		"0300" + hex.EncodeToString([]byte("jwt")) + "0300" + hex.EncodeToString([]byte("bö")) + "0100" + hex.EncodeToString([]byte("g")) + "0000" + "01006d": make1(t, JWT, "bö", "g", "", "m"),
 	} {
-		if got := hex.EncodeToString(p.Encoded()); got != want {
+		if got := hex.EncodeToString(p.Bytes()); got != want {
 			t.Errorf("%+v is %s, want %s", p, got, want)
 		}
-		back, err := Parse(p.Encoded())
+		back, err := Parse(p.Bytes())
 		if err != nil || !reflect.DeepEqual(back, p) {
 			t.Errorf("%+v comes back as %+v, %v", p, back, err)
 		}
 	}
 }
 
-func TestWhatIsNoPrincipal(t *testing.T) {
-	whole := make1(t, JWT, "bo", "g").Encoded()
+func TestInvalidPrincipalsAreRejected(t *testing.T) {
+	whole := make1(t, JWT, "bo", "g").Bytes()
 	for n := range len(whole) {
-		if p, err := Parse(whole[:n]); err == nil && !slices.Equal(p.Encoded(), whole[:n]) {
+		if p, err := Parse(whole[:n]); err == nil && !slices.Equal(p.Bytes(), whole[:n]) {
 			t.Errorf("%d bytes are %+v", n, p)
 		}
 	}
@@ -83,10 +83,10 @@ func TestHeader(t *testing.T) {
 // FuzzParse: a principal that parses is the same after it is encoded and parsed
 // again.
 func FuzzParse(f *testing.F) {
-	f.Add(OfNobody().Encoded(), `{"kind":"jwt","name":"a","groups":["x"],"roles":7}`)
+	f.Add(OfNobody().Bytes(), `{"kind":"jwt","name":"a","groups":["x"],"roles":7}`)
 	f.Fuzz(func(t *testing.T, b []byte, header string) {
-		if p, err := Parse(b); err == nil && !slices.Equal(p.Encoded(), b) {
-			t.Errorf("%x comes back as %x", b, p.Encoded())
+		if p, err := Parse(b); err == nil && !slices.Equal(p.Bytes(), b) {
+			t.Errorf("%x comes back as %x", b, p.Bytes())
 		}
 		if s, err := ParseHeader(header); err == nil && HeaderOf(s) != header {
 			t.Errorf("%s comes back as %s", header, HeaderOf(s))

@@ -21,9 +21,9 @@ const (
 // vary makes the fold use different batches, a different clock and different
 // random numbers than the serving module does, so that a state that depends on
 // one of these comes out different.
-func (f *fold) vary(by uint64) {
+func (f *replayer) vary(by uint64) {
 	f.batches = growing
-	f.bounds = f.bounds.Varied(variedSince+int64(by)*int64(time.Hour), by)
+	f.bounds = f.bounds.WithVariation(variedSince+int64(by)*int64(time.Hour), by)
 }
 
 // explain checks whether a difference is caused by a module that computes two
@@ -32,14 +32,14 @@ func (f *fold) vary(by uint64) {
 // compare with, and the entity is reported as uncompared.
 func (v *verifier) explain(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot, out *Verified) error {
 	v.close()
-	for _, f := range []*fold{&v.tried, &v.serving} {
+	for _, f := range []*replayer{&v.tried, &v.serving} {
 		says, err := v.twice(ctx, f, id, end, base)
 		switch {
 		case err != nil:
 			return err
 		case says == "":
 		case f == &v.tried:
-			out.Fault, out.Difference, out.Patch, out.PatchCut = true, says, nil, false
+			out.Fault, out.Difference, out.Patch, out.PatchTruncated = true, says, nil, false
 			return nil
 		default:
 			*out = Verified{Events: out.Events, Uncompared: true}
@@ -52,12 +52,12 @@ func (v *verifier) explain(ctx context.Context, id sharding.EntityID, end journa
 // twice compares two replays of the same events with one module, using
 // different batches, clocks and random numbers. says is empty if the states are
 // equal.
-func (v *verifier) twice(ctx context.Context, f *fold, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot) (says string, err error) {
+func (v *verifier) twice(ctx context.Context, f *replayer, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot) (says string, err error) {
 	for by := range uint64(explained) {
 		own := &verifier{Options: v.Options, pace: v.pace, shard: v.shard, entityType: v.entityType, kind: v.kind, encoding: v.encoding, alike: true}
-		for _, half := range []*fold{&own.tried, &own.serving} {
+		for _, half := range []*replayer{&own.tried, &own.serving} {
 			half.module, half.digest, half.index, half.states = f.module, f.digest, f.index, f.states
-			half.bound(v.served)
+			half.setBounds(v.served)
 		}
 		own.serving.batches = paced
 		own.tried.vary(2 + by)

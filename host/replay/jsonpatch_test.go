@@ -114,9 +114,9 @@ func value(r *rand.Rand, depth int) any {
 	return json.Number(strconv.Itoa(r.IntN(3)))
 }
 
-// TestPatchesMakeTheOther checks that applying the patch to the old value gives
+// TestPatchProducesNewValue checks that applying the patch to the old value gives
 // the new one.
-func TestPatchesMakeTheOther(t *testing.T) {
+func TestPatchProducesNewValue(t *testing.T) {
 	for seed := range uint64(5000) {
 		r := rand.New(rand.NewPCG(seed, 0))
 		was, _ := json.Marshal(value(r, 4))

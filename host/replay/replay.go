@@ -69,17 +69,17 @@ const (
 // of the event there. If at is nil, it returns the newest state, computed by
 // the module that serves the type. If the module fails, the error is a
 // *request.GuestFaultError.
-func (r *Replays) StateAt(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (Folded, error) {
+func (r *Replays) StateAt(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (ReplayedState, error) {
 	select {
 	case r.slots <- struct{}{}:
 		defer func() { <-r.slots }()
 	case <-ctx.Done():
-		return Folded{}, ctx.Err()
+		return ReplayedState{}, ctx.Err()
 	}
 	for tries := 0; ; tries++ {
 		begins, err := r.begins(id)
 		if err != nil {
-			return Folded{}, err
+			return ReplayedState{}, err
 		}
 		state, err := r.compute(ctx, id, at)
 		if at == nil && err != nil && tries < attempts {
@@ -117,37 +117,37 @@ func (r *Replays) begins(id sharding.EntityID) (journal.Sequence, error) {
 }
 
 // compute is StateAt for a caller that holds a slot.
-func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (Folded, error) {
+func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (ReplayedState, error) {
 	t := r.opts.Types.For(id)
 	if t != nil && t.Transient {
-		return Folded{}, &status.RefusedError{Reason: "the entities of this type keep no state; query them"}
+		return ReplayedState{}, &status.RefusedError{Reason: "the entities of this type keep no state; query them"}
 	}
 	shard := r.opts.ShardOf(id)
 	head, err := r.opts.Machine.Info(shard, id)
 	if err != nil {
-		return Folded{}, err
+		return ReplayedState{}, err
 	}
 	end := head.Sequence
 	if at == nil && t == nil {
-		return Folded{}, request.ErrModuleNotLoaded
+		return ReplayedState{}, request.ErrModuleNotLoaded
 	}
 	if at != nil {
 		if *at > end {
-			return Folded{}, &status.FutureSequenceError{Asked: *at, Last: end}
+			return ReplayedState{}, &status.FutureSequenceError{Asked: *at, Last: end}
 		}
 		end = *at
 	}
 	if first := head.FirstSequence(); first > 1 && end < first {
-		return Folded{}, &journal.CutError{First: first}
+		return ReplayedState{}, &journal.CutError{First: first}
 	}
 	p := replay{Options: r.opts, shard: shard, id: id, end: end}
 	if at == nil {
 		p.digest = &t.Digest
 	}
 	p.serves = t
-	defer p.fold.close()
+	defer p.replayer.close()
 	state, err := p.run(ctx)
-	if errors.Is(err, errCut) {
+	if errors.Is(err, errTruncated) {
 		err = &status.StateCutError{From: head.Snapshots[0]}
 	}
 	return state, err
@@ -160,21 +160,21 @@ type replay struct {
 	id    sharding.EntityID
 	end   journal.Sequence
 
-	serves *modules.Served // serves the entity; nil: no module does
-	digest *journal.Digest // of the module to use; nil: the one of the event at end
-	fold   fold
-	ended  bool // the entity is deleted at end
+	serves   *modules.Served // serves the entity; nil: no module does
+	digest   *journal.Digest // of the module to use; nil: the one of the event at end
+	replayer replayer
+	ended    bool // the entity is deleted at end
 }
 
 // run finds the module and lets it replay events from one of its own snapshots,
 // or from the first event.
-func (p *replay) run(ctx context.Context) (Folded, error) {
+func (p *replay) run(ctx context.Context) (ReplayedState, error) {
 	decided, last, err := p.last(ctx)
 	digest := decided
 	if p.digest != nil {
 		digest = *p.digest
 	}
-	out := Folded{Sequence: p.end, Module: digest, Deleted: p.ended}
+	out := ReplayedState{Sequence: p.end, Module: digest, Deleted: p.ended}
 	if err != nil {
 		return out, err
 	}
@@ -191,22 +191,22 @@ func (p *replay) run(ctx context.Context) (Folded, error) {
 		out.State = last.state
 		return out, nil
 	}
-	p.fold.module, p.fold.digest, p.fold.index, p.fold.states = m, digest, uint32(index), t.States()
+	p.replayer.module, p.replayer.digest, p.replayer.index, p.replayer.states = m, digest, uint32(index), t.States()
 	if p.serves != nil && p.serves.Digest == digest && !p.serves.Durable {
-		p.fold.use, p.fold.version = p.serves.SnapshotUse, p.serves.SnapshotVersion
+		p.replayer.use, p.replayer.version = p.serves.SnapshotUse, p.serves.SnapshotVersion
 	}
 	switch {
 	case p.ended:
-		err = p.fold.start(ctx, p.id, p.end, given{})
+		err = p.replayer.start(ctx, p.id, p.end, given{})
 	case whole:
-		err = p.fold.start(ctx, p.id, p.end, last)
+		err = p.replayer.start(ctx, p.id, p.end, last)
 	default:
 		err = p.live(ctx)
 	}
 	if err != nil {
 		return out, err
 	}
-	state, err := p.fold.snapshot()
+	state, err := p.replayer.snapshot()
 	out.State = bytes.Clone(state)
 	return out, err
 }
@@ -242,16 +242,16 @@ func (p *replay) last(ctx context.Context) (digest journal.Digest, state given, 
 
 // live computes the state of an entity that is not deleted at the end.
 func (p *replay) live(ctx context.Context) error {
-	from, err := p.fold.begin(ctx, p.Machine, p.shard, p.id, p.end+1)
+	from, err := p.replayer.begin(ctx, p.Machine, p.shard, p.id, p.end+1)
 	if err != nil {
 		return err
 	}
-	w := walk{id: p.id, to: &p.fold}
+	w := walk{id: p.id, to: &p.replayer}
 	return w.read(ctx, p.Machine, p.shard, from, p.end)
 }
 
-// Folded is a state that a module has computed from an entity's events.
-type Folded struct {
+// ReplayedState is a state that a module has computed from an entity's events.
+type ReplayedState struct {
 	State    []byte
 	Sequence journal.Sequence // of the last event included
 	Module   journal.Digest

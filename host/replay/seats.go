@@ -55,7 +55,7 @@ func (s *seats) take(ctx context.Context, entityType string) (*seat, error) {
 	}
 }
 
-func (s *seats) give(entityType string, back *seat) {
+func (s *seats) release(entityType string, back *seat) {
 	s.free <- back
 	s.mu.Lock()
 	own := s.types[entityType]

@@ -51,7 +51,7 @@ var (
 // that they are counted in the tally of the command's watch.
 func (r *Replays) Shadow(ctx context.Context) {
 	s := &shadower{
-		machine: r.opts.Machine, shardOf: r.opts.ShardOf, beside: r.opts.Types.Beside, now: time.Now,
+		machine: r.opts.Machine, shardOf: r.opts.ShardOf, asShadow: r.opts.Types.Beside, now: time.Now,
 		pace: newPace(r.opts.Rate, r.opts.Busy),
 	}
 	s.run(ctx, r.opts.Types.Shadows().Queue())
@@ -62,20 +62,20 @@ func (r *Replays) Shadow(ctx context.Context) {
 type shadower struct {
 	machine *eventlog.Machine
 	shardOf func(sharding.EntityID) sharding.ShardID
-	// beside returns how a module would serve a type.
-	beside func(ctx context.Context, entityType string, digest journal.Digest) (*modules.Served, *guest.Module, error)
-	now    func() time.Time
-	pace   *pace
+	// asShadow returns how a module would serve a type.
+	asShadow func(ctx context.Context, entityType string, digest journal.Digest) (*modules.Served, *guest.Module, error)
+	now      func() time.Time
+	pace     *pace
 
-	watch  *trial.Watch    // the watch of the fold; nil: none
-	served *modules.Served // how its module would serve the type; nil: it could not be loaded
-	tried  time.Time       // when it was last loaded
-	fold   fold
-	folded uint64 // events replayed for the last command
+	watch    *trial.Watch    // the watch of the fold; nil: none
+	served   *modules.Served // how its module would serve the type; nil: it could not be loaded
+	tried    time.Time       // when it was last loaded
+	replayer replayer
+	replayed uint64 // events replayed for the last command
 }
 
 func (s *shadower) run(ctx context.Context, from *trial.Queue) {
-	defer s.fold.close()
+	defer s.replayer.close()
 	for {
 		waiting, cancel := context.WithTimeout(ctx, shadowIdle)
 		c, err := from.Take(waiting)
@@ -85,7 +85,7 @@ func (s *shadower) run(ctx context.Context, from *trial.Queue) {
 			return
 		case err != nil:
 			s.leave()
-		case !c.For.Ended():
+		case !c.For.HasEnded():
 			s.one(ctx, &c)
 		}
 	}
@@ -93,13 +93,13 @@ func (s *shadower) run(ctx context.Context, from *trial.Queue) {
 
 // leave releases the instance and the module.
 func (s *shadower) leave() {
-	s.fold.close()
-	s.fold.module, s.fold.most, s.watch, s.served = nil, 0, nil, nil
+	s.replayer.close()
+	s.replayer.module, s.replayer.most, s.watch, s.served = nil, 0, nil, nil
 }
 
 // one compares a command and counts the result.
 func (s *shadower) one(ctx context.Context, c *trial.Command) {
-	s.folded = 0
+	s.replayed = 0
 	if !s.open(ctx, c) {
 		c.For.Pass()
 		return
@@ -115,7 +115,7 @@ func (s *shadower) one(ctx context.Context, c *trial.Command) {
 	default:
 		c.For.Add(e, uint64(c.Fuel), uint64(fuel))
 	}
-	_ = s.pace.spend(ctx, int(s.folded)+entityCosts) // it fails only if ctx ends, and then run ends too
+	_ = s.pace.spend(ctx, int(s.replayed)+entityCosts) // it fails only if ctx ends, and then run ends too
 }
 
 // open loads the module of a command's watch. If that fails, it returns false
@@ -132,27 +132,27 @@ func (s *shadower) open(ctx context.Context, c *trial.Command) bool {
 	s.watch, s.tried = c.For, s.now()
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	served, m, err := s.beside(ctx, c.Entity.Type, c.For.Digest)
+	served, m, err := s.asShadow(ctx, c.Entity.Type, c.For.Digest)
 	if err != nil {
 		c.For.Note(fmt.Sprintf("the module cannot be had: %v", err))
 		return false
 	}
 	c.For.Note("")
 	s.served = served
-	s.fold.module, s.fold.digest, s.fold.index, s.fold.states = m, c.For.Digest, served.Index, served.States
-	s.fold.bound(served)
+	s.replayer.module, s.replayer.digest, s.replayer.index, s.replayer.states = m, c.For.Digest, served.Index, served.States
+	s.replayer.setBounds(served)
 	return true
 }
 
-// asked is the content of a command's frames.
-type asked struct {
+// shadowCommand is the content of a command's frames.
+type shadowCommand struct {
 	at      journal.Sequence // of the entity's last event before the command
 	name    string
 	payload []byte
 	source  abi.SourceKind
 }
 
-func askedBy(frames []byte) (q asked, err error) {
+func parseCommand(frames []byte) (q shadowCommand, err error) {
 	for r := abi.NewReader(frames); ; {
 		f, ok, err := r.Next()
 		if err != nil || !ok {
@@ -182,7 +182,7 @@ func askedBy(frames []byte) (q asked, err error) {
 // compare lets the shadow module decide a command and returns how the decision
 // differs. An error means that the command cannot be compared.
 func (s *shadower) compare(ctx context.Context, c *trial.Command) (e trial.Example, fuel int64, err error) {
-	q, err := askedBy(c.Input)
+	q, err := parseCommand(c.Input)
 	if err != nil {
 		return e, 0, err
 	}
@@ -191,13 +191,13 @@ func (s *shadower) compare(ctx context.Context, c *trial.Command) (e trial.Examp
 		e.In, e.Fault = trial.Rejection, refused.Error()
 		return e, 0, nil
 	}
-	if err := s.reached(ctx, c.Entity, q.at); err != nil {
+	if err := s.awaitEvents(ctx, c.Entity, q.at); err != nil {
 		return e, 0, err
 	}
-	calm := context.AfterFunc(ctx, s.fold.interrupt)
+	calm := context.AfterFunc(ctx, s.replayer.interrupt)
 	defer func() {
 		if !calm() {
-			s.fold.close() // an interrupted instance is not used again
+			s.replayer.close() // an interrupted instance is not used again
 		}
 	}()
 	if err = s.state(ctx, c, q.at); err != nil {
@@ -226,7 +226,7 @@ func (s *shadower) compare(ctx context.Context, c *trial.Command) (e trial.Examp
 
 // refuses returns the error with which a node would reject the command before
 // calling the module.
-func (s *shadower) refuses(q *asked) error {
+func (s *shadower) refuses(q *shadowCommand) error {
 	r := &request.Request{Name: q.name, Payload: q.payload}
 	if q.source == abi.SourceEntity {
 		r.Delivery = &request.Delivery{}
@@ -237,8 +237,8 @@ func (s *shadower) refuses(q *asked) error {
 	return s.served.RefusesCommand(r)
 }
 
-// reached waits until the events before a command are committed.
-func (s *shadower) reached(ctx context.Context, id sharding.EntityID, at journal.Sequence) error {
+// awaitEvents waits until the events before a command are committed.
+func (s *shadower) awaitEvents(ctx context.Context, id sharding.EntityID, at journal.Sequence) error {
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
 	for {
@@ -261,41 +261,41 @@ func (s *shadower) reached(ctx context.Context, id sharding.EntityID, at journal
 func (s *shadower) state(ctx context.Context, c *trial.Command, at journal.Sequence) error {
 	shard := s.shardOf(c.Entity)
 	if at == 0 {
-		return s.fold.start(ctx, c.Entity, 0, given{})
+		return s.replayer.start(ctx, c.Entity, 0, given{})
 	}
 	from := at - 1
 	if !s.served.Durable {
 		var err error
-		if from, err = s.fold.begin(ctx, s.machine, shard, c.Entity, at+1); err != nil {
+		if from, err = s.replayer.begin(ctx, s.machine, shard, c.Entity, at+1); err != nil {
 			return err
 		}
 		if at-from > shadowEvents {
 			return errFar
 		}
 	}
-	w := walk{id: c.Entity, to: &s.fold, durable: s.served.Durable, look: func(r *journal.Record, _ int) error {
+	w := walk{id: c.Entity, to: &s.replayer, durable: s.served.Durable, look: func(r *journal.Record, _ int) error {
 		if r.RecordedAt > c.Now {
 			return errOther
 		}
 		return nil
 	}}
 	err := w.read(ctx, s.machine, shard, from, at)
-	s.folded = w.events
+	s.replayed = w.events
 	return err
 }
 
 // decide lets the shadow module handle a command. If the guest fails, the
 // instance is closed.
 func (s *shadower) decide(ctx context.Context, c *trial.Command) (out *abi.Output, fuel int64, err error) {
-	if s.fold.guest == nil {
+	if s.replayer.guest == nil {
 		return nil, 0, guest.ErrInstanceDead
 	}
-	s.fold.guest.SetBudgets(guest.Budgets{Command: s.served.CommandFuel})
+	s.replayer.guest.SetBudgets(guest.Budgets{Command: s.served.CommandFuel})
 	deadline, _ := ctx.Deadline()
-	raw, err := s.fold.guest.Handle(handle, c.Input, guest.Env{Now: c.Now, Seed: c.Seed, Deadline: deadline})
-	fuel = s.fold.guest.Fuel()
+	raw, err := s.replayer.guest.Handle(handle, c.Input, guest.Env{Now: c.Now, Seed: c.Seed, Deadline: deadline})
+	fuel = s.replayer.guest.Fuel()
 	if err != nil {
-		s.fold.close()
+		s.replayer.close()
 		return nil, fuel, err
 	}
 	out, err = s.parse(c.Entity, bytes.Clone(raw))

@@ -64,22 +64,22 @@ func newShadowWorld(t *testing.T) *shadowWorld {
 	}
 	w.s = &shadower{
 		machine: w.machine, shardOf: func(sharding.EntityID) sharding.ShardID { return 1 }, now: time.Now,
-		beside: func(context.Context, string, journal.Digest) (*modules.Served, *guest.Module, error) {
+		asShadow: func(context.Context, string, journal.Digest) (*modules.Served, *guest.Module, error) {
 			return served, m, w.missing
 		},
 	}
 	t.Cleanup(func() {
-		w.s.fold.close()
+		w.s.replayer.close()
 		if err := st.Close(); err != nil {
 			t.Error(err)
 		}
 	})
-	w.wish(trial.Wish{Digest: m.Digest(), Share: sharding.Buckets})
+	w.wish(trial.ShadowSetting{Digest: m.Digest(), Share: sharding.Buckets})
 	return w
 }
 
-func (w *shadowWorld) wish(wish trial.Wish) *trial.Watch {
-	w.watches.Learn(map[string]trial.Wish{counted.Type: wish})
+func (w *shadowWorld) wish(wish trial.ShadowSetting) *trial.Watch {
+	w.watches.Learn(map[string]trial.ShadowSetting{counted.Type: wish})
 	return w.watches.Of(counted.Type)
 }
 
@@ -113,7 +113,7 @@ func adds(event, reply string) []byte {
 // the resulting counts.
 func (w *shadowWorld) compared(c trial.Command) trial.Sum {
 	w.t.Helper()
-	watch := w.wish(trial.Wish{Digest: w.watches.Of(counted.Type).Digest, Share: sharding.Buckets, Revision: w.watches.Of(counted.Type).Revision + 1})
+	watch := w.wish(trial.ShadowSetting{Digest: w.watches.Of(counted.Type).Digest, Share: sharding.Buckets, Revision: w.watches.Of(counted.Type).Revision + 1})
 	if c.Entity, c.Seed = counted, 7; c.Now == 0 {
 		c.Now = 1000
 	}
@@ -126,10 +126,10 @@ func (w *shadowWorld) compared(c trial.Command) trial.Sum {
 	return watch.Sum()
 }
 
-// TestShadowsDecideOnTheirStates checks that the shadow module decides on the
+// TestShadowDecidesOnItsOwnState checks that the shadow module decides on the
 // state that it computes from the events before the command, and not from those
 // after it, and starts again each time.
-func TestShadowsDecideOnTheirStates(t *testing.T) {
+func TestShadowDecidesOnItsOwnState(t *testing.T) {
 	w := newShadowWorld(t)
 	if s := w.compared(trial.Command{Input: input(0, "add", `{"amount":2}`), Output: adds(`{"amount":2}`, `{"total":2}`), Fuel: 5}); s.Compared != 1 || s.Differ != 0 || s.Fuel != 5 || s.Other == 0 {
 		t.Fatalf("the first command: %+v", s)
@@ -169,9 +169,9 @@ func TestShadowsDecideOnTheirStates(t *testing.T) {
 	}
 }
 
-// TestShadowsPassOver checks that commands that cannot be decided again are
+// TestShadowSkipsUndecidableCommands checks that commands that cannot be decided again are
 // skipped, and that the note says why if all are.
-func TestShadowsPassOver(t *testing.T) {
+func TestShadowSkipsUndecidableCommands(t *testing.T) {
 	w := newShadowWorld(t)
 	w.happens(5000, "added", `{"amount":10}`)
 	add := trial.Command{Input: input(1, "add", `{"amount":3}`), Output: adds(`{"amount":3}`, `{"total":13}`)}
@@ -197,14 +197,14 @@ func TestShadowsPassOver(t *testing.T) {
 	}
 }
 
-// TestShadowsFail checks that a module that fails on the events, or would not
+// TestShadowFailureCountsAsDifference checks that a module that fails on the events, or would not
 // be given the command, counts as differing, and that the next command starts
 // in a new instance.
-func TestShadowsFail(t *testing.T) {
+func TestShadowFailureCountsAsDifference(t *testing.T) {
 	w := newShadowWorld(t)
-	w.s.fold.close()
-	beside := w.s.beside
-	w.s.beside = func(ctx context.Context, entityType string, digest journal.Digest) (*modules.Served, *guest.Module, error) {
+	w.s.replayer.close()
+	beside := w.s.asShadow
+	w.s.asShadow = func(ctx context.Context, entityType string, digest journal.Digest) (*modules.Served, *guest.Module, error) {
 		served, m, err := beside(ctx, entityType, digest)
 		other := *served
 		other.Commands, other.Internal = map[string]bool{"add": true, "reset": true}, map[string]bool{"reset": true}
@@ -227,14 +227,14 @@ func TestShadowsFail(t *testing.T) {
 	}
 }
 
-// TestShadowsEnd checks that shadowers end with their context, and that
+// TestShadowersEndWithTheirContext checks that shadowers end with their context, and that
 // commands of ended watches are dropped.
-func TestShadowsEnd(t *testing.T) {
+func TestShadowersEndWithTheirContext(t *testing.T) {
 	w := newShadowWorld(t)
 	old := w.watches.Of(counted.Type)
 	ask := trial.Command{Entity: counted, Now: 1000, Seed: 7, Input: input(0, "add", `{"amount":2}`), Output: adds(`{"amount":2}`, `{"total":2}`)}
 	old.Offer(ask)
-	now := w.wish(trial.Wish{Digest: old.Digest, Share: old.Share, Revision: 9})
+	now := w.wish(trial.ShadowSetting{Digest: old.Digest, Share: old.Share, Revision: 9})
 	now.Offer(ask)
 	ctx, end := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -247,10 +247,10 @@ func TestShadowsEnd(t *testing.T) {
 	if s := now.Sum(); s.Compared != 1 || s.Differ != 0 {
 		t.Errorf("%+v", s)
 	}
-	if s := old.Sum(); s.Compared+s.Passed+s.Dropped != 0 || !old.Ended() {
+	if s := old.Sum(); s.Compared+s.Passed+s.Dropped != 0 || !old.HasEnded() {
 		t.Errorf("of what nobody wants: %+v", s)
 	}
-	if w.s.fold.guest != nil {
+	if w.s.replayer.guest != nil {
 		t.Error("there is an instance left")
 	}
 }

@@ -20,9 +20,9 @@ import (
 // the history; their events affect only the stepper's state. It belongs to one
 // goroutine. The caller must Close it.
 type Stepper struct {
-	fold  fold
-	walk  walk
-	about manifest.EntityType
+	replayer replayer
+	walk     walk
+	about    manifest.EntityType
 	// refuses returns the error with which a node would reject a command.
 	refuses func(*request.Request) error
 	limits  abi.Limits
@@ -57,10 +57,10 @@ func NewStepper(ctx context.Context, m *guest.Module, id sharding.EntityID, limi
 	if about.Kind == manifest.Transient {
 		return nil, errors.New("the entities of this type keep no state: there is nothing to fold")
 	}
-	s := &Stepper{fold: fold{module: m, index: uint32(index), states: about.States(), bounds: guest.InstanceOptions{Lines: lines}}, about: *about, limits: limits}
+	s := &Stepper{replayer: replayer{module: m, index: uint32(index), states: about.States(), bounds: guest.InstanceOptions{Lines: lines}}, about: *about, limits: limits}
 	s.refuses = modules.RefusalsOf(m.Manifest(), about)
-	s.walk = walk{id: id, to: &s.fold, durable: about.Kind == manifest.DurableState}
-	if err := s.fold.start(ctx, id, 0, given{}); err != nil {
+	s.walk = walk{id: id, to: &s.replayer, durable: about.Kind == manifest.DurableState}
+	if err := s.replayer.start(ctx, id, 0, given{}); err != nil {
 		s.Close()
 		return nil, err
 	}
@@ -73,11 +73,11 @@ func NewStepper(ctx context.Context, m *guest.Module, id sharding.EntityID, limi
 // guest's, if it rejects the state, or a *manifest.UnreadStateError.
 func (s *Stepper) Begin(ctx context.Context, sequence uint64, state []byte, version int) error {
 	s.walk.at = journal.Sequence(sequence)
-	return s.fold.start(ctx, s.walk.id, s.walk.at, given{append([]byte{}, state...), version})
+	return s.replayer.start(ctx, s.walk.id, s.walk.at, given{append([]byte{}, state...), version})
 }
 
 // Close releases the instance.
-func (s *Stepper) Close() { s.fold.close() }
+func (s *Stepper) Close() { s.replayer.close() }
 
 // Step applies the next event.
 func (s *Stepper) Step(ctx context.Context, e StepEvent) error {
@@ -95,7 +95,7 @@ func (s *Stepper) Step(ctx context.Context, e StepEvent) error {
 
 // State returns the state after the last step.
 func (s *Stepper) State() ([]byte, error) {
-	state, err := s.fold.snapshot()
+	state, err := s.replayer.snapshot()
 	return bytes.Clone(state), err
 }
 
@@ -105,7 +105,7 @@ func (s *Stepper) State() ([]byte, error) {
 // node would reject the command before calling the guest, the error is
 // request.ErrUnknownCommand or a *request.InvalidPayloadError.
 func (s *Stepper) Command(ctx context.Context, c StepCommand) (*abi.Output, error) {
-	if s.fold.guest == nil {
+	if s.replayer.guest == nil {
 		return nil, guest.ErrInstanceDead
 	}
 	if err := s.refuses(&request.Request{Name: c.Name, Payload: c.Payload}); err != nil {
@@ -115,7 +115,7 @@ func (s *Stepper) Command(ctx context.Context, c StepCommand) (*abi.Output, erro
 	f = abi.AppendPayload(abi.AppendName(f, c.Name), c.Payload)
 	f = abi.AppendSeed(abi.AppendNow(abi.AppendCommandID(f, c.ID), c.Now), c.Seed)
 	s.frames = abi.AppendSource(f, abi.Source{Kind: abi.SourceClient})
-	raw, err := s.fold.guest.Handle(handle, s.frames, guest.Env{Now: c.Now, Seed: c.Seed})
+	raw, err := s.replayer.guest.Handle(handle, s.frames, guest.Env{Now: c.Now, Seed: c.Seed})
 	if err != nil {
 		return nil, err
 	}

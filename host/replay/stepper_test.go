@@ -62,9 +62,9 @@ func (s stepping) is(sequence uint64, want string) {
 	}
 }
 
-// TestStepperEndsLives checks that a life after a tombstone begins with the
+// TestStepperResetsAfterTombstone checks that a life after a tombstone begins with the
 // initial state, for both kinds of types.
-func TestStepperEndsLives(t *testing.T) {
+func TestStepperResetsAfterTombstone(t *testing.T) {
 	s := newStepper(t, testkit.BuildExample(t, "counter"), "counter")
 	s.is(0, `{"total":0}`)
 	s.step(1, "added", `{"amount":3}`)
@@ -97,10 +97,10 @@ func TestStepperEndsLives(t *testing.T) {
 	d.is(4, in)
 }
 
-// TestStepperBeginsWithAState checks that a history whose first events are gone
+// TestStepperBeginsWithState checks that a history whose first events are gone
 // can begin with a state, for both kinds of types, and that a state that the
 // module cannot read is rejected.
-func TestStepperBeginsWithAState(t *testing.T) {
+func TestStepperBeginsWithState(t *testing.T) {
 	s := newStepper(t, testkit.BuildExample(t, "counter"), "counter")
 	if err := s.Begin(t.Context(), 40, []byte(`{"total":17}`), 0); err != nil {
 		t.Fatal(err)
@@ -127,9 +127,9 @@ func TestStepperBeginsWithAState(t *testing.T) {
 	empty.is(3, "")
 }
 
-// TestStepperRefusesGaps checks that events must be consecutive, including
+// TestStepperRejectsGaps checks that events must be consecutive, including
 // those of commands.
-func TestStepperRefusesGaps(t *testing.T) {
+func TestStepperRejectsGaps(t *testing.T) {
 	s := newStepper(t, testkit.BuildExample(t, "counter"), "counter")
 	s.step(1, "added", `{"amount":3}`)
 	for _, sequence := range []uint64{0, 1, 3} {
@@ -158,9 +158,9 @@ func TestStepperRefusesGaps(t *testing.T) {
 	s.is(3, `{"total":0}`)
 }
 
-// TestStepperEndsWithAFault checks that an event on which the guest fails
+// TestStepperReturnsFault checks that an event on which the guest fails
 // returns the fault, and that later calls report that the instance is dead.
-func TestStepperEndsWithAFault(t *testing.T) {
+func TestStepperReturnsFault(t *testing.T) {
 	failing := testguest.Module{Bad: "shop", Apply: []byte{0x20, 1, 0x04, 0x40, 0x00, 0x0b, 0x41, 0}} // traps if there is an event
 	s := newStepper(t, failing.Build(), "shop")
 	var fault *guest.Fault

@@ -52,15 +52,15 @@ func (r *Replays) Touched(ctx context.Context, q modules.FitQuery) (out modules.
 	if q.Fence > 0 && was.answers(q) {
 		t.after = was.end
 	}
-	defer t.fold.close()
-	defer context.AfterFunc(ctx, t.fold.interrupt)()
+	defer t.replayer.close()
+	defer context.AfterFunc(ctx, t.replayer.interrupt)()
 	ids, err := t.find(ctx)
 	if err == nil && len(ids) > 0 {
 		err = t.open(ctx, q.Digest)
 	}
 	out.Complete = len(ids) < mostTouched
 	for i := 0; err == nil && i < len(ids); i++ {
-		err = t.judge(ctx, sharding.EntityID{Type: q.EntityType, ID: ids[i]}, &out)
+		err = t.check(ctx, sharding.EntityID{Type: q.EntityType, ID: ids[i]}, &out)
 	}
 	if ctx.Err() != nil {
 		out.Complete, err = false, nil
@@ -118,16 +118,16 @@ type touched struct {
 
 	skipsTruncated bool // leave entities with truncated histories to Truncated
 
-	fold    fold
-	durable bool
-	listed  map[string]bool // listed event types; nil: any
-	newest  journal.Digest  // module of the last replayed record
-	known   bool            // newest is set
+	replayer replayer
+	durable  bool
+	listed   map[string]bool // listed event types; nil: any
+	newest   journal.Digest  // module of the last replayed record
+	known    bool            // newest is set
 }
 
 // open loads the module.
 func (t *touched) open(ctx context.Context, digest journal.Digest) error {
-	served := t.Types.Served(t.entityType)
+	served := t.Types.ServedType(t.entityType)
 	if served == nil {
 		return request.ErrModuleNotLoaded
 	}
@@ -139,8 +139,8 @@ func (t *touched) open(ctx context.Context, digest journal.Digest) error {
 	if !ok {
 		return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q", t.entityType)}
 	}
-	t.fold.module, t.fold.digest, t.fold.index, t.fold.states = m, digest, uint32(index), about.States()
-	t.fold.bound(served)
+	t.replayer.module, t.replayer.digest, t.replayer.index, t.replayer.states = m, digest, uint32(index), about.States()
+	t.replayer.setBounds(served)
 	if t.durable = about.Kind == manifest.DurableState; about.Events != nil && about.Kind == manifest.EventSourced {
 		t.listed = make(map[string]bool, len(about.Events))
 		for i := range about.Events {
@@ -243,17 +243,17 @@ func (t *touched) beforeIn(ctx context.Context, after, upTo uint64) (found bool,
 	return found, err
 }
 
-// judge replays one entity and records how the module fails on it.
-func (t *touched) judge(ctx context.Context, id sharding.EntityID, out *modules.Fit) error {
-	used := t.fold.guest != nil
+// check replays one entity and records how the module fails on it.
+func (t *touched) check(ctx context.Context, id sharding.EntityID, out *modules.Fit) error {
+	used := t.replayer.guest != nil
 	at, ours, err := t.one(ctx, id, full)
 	var unlisted *unlistedError
 	if used && refuses(err) && !errors.As(err, &unlisted) {
 		// Repeat it in a fresh instance, without leftovers of previous entities.
-		t.fold.close()
+		t.replayer.close()
 		at, ours, err = t.one(ctx, id, full)
 	}
-	if errors.Is(err, errCut) && t.skipsTruncated {
+	if errors.Is(err, errTruncated) && t.skipsTruncated {
 		return nil
 	}
 	if err == nil || !refuses(err) {
@@ -272,7 +272,7 @@ func (t *touched) judge(ctx context.Context, id sharding.EntityID, out *modules.
 	if out.Failing++; len(out.Faults) < modules.MaxFitFaults {
 		if at-1 <= eachEvents {
 			// Repeat it event by event to find the event on which it fails.
-			t.fold.close()
+			t.replayer.close()
 			if first, _, again := t.one(ctx, id, single); refuses(again) {
 				at, err = first, again
 			}
@@ -293,23 +293,23 @@ func (e *unlistedError) Error() string {
 // entity.
 func refuses(err error) bool {
 	var unlisted *unlistedError
-	return guestFails(err) || errors.As(err, &unlisted) || errors.Is(err, errCut)
+	return guestFails(err) || errors.As(err, &unlisted) || errors.Is(err, errTruncated)
 }
 
 // one replays an entity as an executor does, from the snapshot that the module
 // would load. at is the last event reached. ours reports whether the newest
 // record was written by a module that is not in before.
 func (t *touched) one(ctx context.Context, id sharding.EntityID, b batches) (at journal.Sequence, ours bool, err error) {
-	t.fold.batches = b
+	t.replayer.batches = b
 	info, err := t.Machine.Info(t.shard, id)
 	if err != nil || info.Deleted || info.Sequence == 0 {
 		return 0, false, err
 	}
 	var from journal.Sequence
-	w := walk{id: id, to: &t.fold, durable: t.durable, look: t.look}
+	w := walk{id: id, to: &t.replayer, durable: t.durable, look: t.look}
 	t.known = false
 	if !t.durable {
-		from, err = t.fold.begin(ctx, t.Machine, t.shard, id, 0)
+		from, err = t.replayer.begin(ctx, t.Machine, t.shard, id, 0)
 		w.at = from
 	}
 	if err == nil {

@@ -169,7 +169,7 @@ func (t *truncated) openBoth(ctx context.Context) error {
 		return err
 	}
 	t.serving.module, t.serving.digest, t.serving.index, t.serving.states = m, newer.Digest, newer.Index, newer.States
-	t.serving.bound(newer)
+	t.serving.setBounds(newer)
 	t.served, t.snapshotsOf = newer, newer.Snapshots.Modules
 	t.loads = t.loadsOf(older)
 	return nil
@@ -274,7 +274,7 @@ func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modul
 	}
 	t.looked = true
 	if base == nil {
-		whole, err := t.whole(ctx, id, head.Sequence)
+		whole, err := t.isComplete(ctx, id, head.Sequence)
 		if err == nil && whole { // all events since its last deletion exist
 			t.note(hash, now)
 		} else if err == nil {
@@ -316,10 +316,10 @@ func (t *truncated) note(hash uint64, now comparedAt) {
 	}
 }
 
-// whole reports whether all events of the entity's current life exist.
-func (t *truncated) whole(ctx context.Context, id sharding.EntityID, end journal.Sequence) (bool, error) {
+// isComplete reports whether all events of the entity's current life exist.
+func (t *truncated) isComplete(ctx context.Context, id sharding.EntityID, end journal.Sequence) (bool, error) {
 	err := (&walk{id: id, to: nothing{}}).read(ctx, t.Machine, t.shard, 0, end)
-	if errors.Is(err, errCut) {
+	if errors.Is(err, errTruncated) {
 		return false, nil
 	}
 	return err == nil, err
@@ -336,8 +336,8 @@ func (nothing) flush() error                                                    
 // results.
 func (t *truncated) compareOne(ctx context.Context, id sharding.EntityID, head eventlog.Info, base *journal.Snapshot) (out Verified, err error) {
 	if head.Cut != nil {
-		out, err = t.settled(ctx, id, head.Sequence, base)
-		if errors.Is(err, errCut) { // a newer snapshot has truncated the following events
+		out, err = t.replayClean(ctx, id, head.Sequence, base)
+		if errors.Is(err, errTruncated) { // a newer snapshot has truncated the following events
 			return Verified{Uncompared: true}, nil
 		}
 		if err == nil && out.Difference != "" && !out.Fault {
@@ -345,7 +345,7 @@ func (t *truncated) compareOne(ctx context.Context, id sharding.EntityID, head e
 		}
 		return out, err
 	}
-	if out, err = t.settled(ctx, id, head.Sequence, nil); err == nil && out.Difference == "" && !out.Uncompared {
+	if out, err = t.replayClean(ctx, id, head.Sequence, nil); err == nil && out.Difference == "" && !out.Uncompared {
 		err = t.snapshots(ctx, id, head.Sequence, &out)
 	}
 	return out, err

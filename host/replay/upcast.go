@@ -37,8 +37,8 @@ const (
 type UpcastOptions struct {
 	Types   *modules.Types
 	Modules *modules.Distribution
-	// Level returns the cluster version.
-	Level func() sharding.ClusterVersion
+	// ClusterVersion returns the cluster version.
+	ClusterVersion func() sharding.ClusterVersion
 	// Busy reports whether requests wait for executors, in which case upcasts
 	// pause.
 	Busy func() bool
@@ -48,11 +48,11 @@ type UpcastOptions struct {
 // serving the entity reads them as. It uses its own instances, outside of the
 // executors. It is safe for concurrent use.
 type Upcasts struct {
-	level  func() sharding.ClusterVersion
-	active func(entityType string) *modules.Served
-	serves func(sharding.EntityID) *modules.Served
-	module func(context.Context, journal.Digest) (*guest.Module, error)
-	seats  *seats // one for each concurrent upcast
+	clusterVersion func() sharding.ClusterVersion
+	active         func(entityType string) *modules.Served
+	serves         func(sharding.EntityID) *modules.Served
+	module         func(context.Context, journal.Digest) (*guest.Module, error)
+	seats          *seats // one for each concurrent upcast
 
 	mu     sync.Mutex
 	about  map[upcasterKey]upcasts
@@ -63,7 +63,7 @@ type Upcasts struct {
 // NewUpcasts returns Upcasts. The caller must Close it.
 func NewUpcasts(opts UpcastOptions) *Upcasts {
 	return &Upcasts{
-		level: opts.Level, active: opts.Types.Served, serves: opts.Types.For,
+		clusterVersion: opts.ClusterVersion, active: opts.Types.ServedType, serves: opts.Types.For,
 		module: func(ctx context.Context, digest journal.Digest) (*guest.Module, error) {
 			return opts.Modules.Module(ctx, digest, "")
 		},
@@ -96,7 +96,7 @@ type upcaster struct {
 // module has older event forms but does not export the upcast function, or if
 // the cluster version is too old, so that some nodes may not support it.
 func (u *Upcasts) Check(ctx context.Context, entityType string) error {
-	if level := u.level(); level < sharding.VersionUpcasts {
+	if level := u.clusterVersion(); level < sharding.VersionUpcasts {
 		return &status.RefusedError{Reason: fmt.Sprintf("events are upcast for readers at level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionUpcasts, level)}
 	}
 	s := u.active(entityType)
@@ -179,7 +179,7 @@ func (u *Upcasts) Upcast(ctx context.Context, id sharding.EntityID, at journal.S
 	if err != nil {
 		return "", nil, err
 	}
-	defer u.seats.give(id.Type, seat)
+	defer u.seats.release(id.Type, seat)
 	if err := seat.pace.spend(ctx, 1); err != nil {
 		return "", nil, err
 	}

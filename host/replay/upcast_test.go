@@ -73,7 +73,7 @@ func newUpcastWorld(t *testing.T) *upcastWorld {
 		return &modules.Served{Type: entity.Type{Name: name, Digest: m.Digest()}}
 	}
 	w.Upcasts = &Upcasts{
-		level: func() sharding.ClusterVersion { return sharding.Version2 }, active: serves,
+		clusterVersion: func() sharding.ClusterVersion { return sharding.Version2 }, active: serves,
 		serves: func(id sharding.EntityID) *modules.Served { return serves(id.Type) },
 		module: func(ctx context.Context, _ journal.Digest) (*guest.Module, error) {
 			if w.opening != nil {
@@ -112,10 +112,10 @@ func (w *upcastWorld) is(entityType, want string) {
 	}
 }
 
-// TestWhatIsUpcastIsAnEvent checks that readers get the result of a guest only
+// TestUpcastResultMustBeValidEvent checks that readers get the result of a guest only
 // if it is a valid event of the type in the type's encoding. Otherwise the
 // error names the event, and the next event is upcast.
-func TestWhatIsUpcastIsAnEvent(t *testing.T) {
+func TestUpcastResultMustBeValidEvent(t *testing.T) {
 	w := newUpcastWorld(t)
 	for range 2 { // the second time with existing instances, or with new ones
 		w.is("order", `placed.v2 {"n":2}`)
@@ -133,9 +133,9 @@ func TestWhatIsUpcastIsAnEvent(t *testing.T) {
 	}
 }
 
-// TestInstancesAreKept checks that the most recently used instances are kept
+// TestUpcastInstancesAreReused checks that the most recently used instances are kept
 // for the next event, and that each is closed once.
-func TestInstancesAreKept(t *testing.T) {
+func TestUpcastInstancesAreReused(t *testing.T) {
 	w := newUpcastWorld(t)
 	opened := 0
 	w.opening = func(context.Context) { opened++ }
@@ -171,10 +171,10 @@ func (w *upcastWorld) fails(entityType, event, text string) {
 	}
 }
 
-// TestSlowTypeKeepsNobodyOut checks that however many events of a type wait,
+// TestSlowTypeDoesNotBlockUpcasts checks that however many events of a type wait,
 // and however long it takes, events of other types are upcast, that the total
 // is bounded, and that a waiting call ends with its context.
-func TestSlowTypeKeepsNobodyOut(t *testing.T) {
+func TestSlowTypeDoesNotBlockUpcasts(t *testing.T) {
 	const waiting = 20
 	w := newUpcastWorld(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -246,10 +246,10 @@ func TestSlowTypeKeepsNobodyOut(t *testing.T) {
 	})
 }
 
-// TestUpcastingYields checks that a reader with many events, or with few
+// TestUpcastingYieldsToExecutors checks that a reader with many events, or with few
 // expensive ones, waits while requests wait for executors, and does not wait
 // otherwise.
-func TestUpcastingYields(t *testing.T) {
+func TestUpcastingYieldsToExecutors(t *testing.T) {
 	w := newUpcastWorld(t)
 	beside := func(busy func() bool) { w.seats = newSeats(1, 1, busy) }
 	took := func(t *testing.T, entityType string, events int, busy bool) time.Duration {

@@ -28,9 +28,9 @@ const (
 	// eachEvents bounds the histories that are searched for the first differing
 	// event. For longer ones the last event is reported.
 	eachEvents = 10_000
-	// bindingWait bounds the wait for a binding that this node has not applied
+	// activationWait bounds the wait for a binding that this node has not applied
 	// yet.
-	bindingWait = 10 * time.Second
+	activationWait = 10 * time.Second
 	// shownStateBytes is how much of a state a difference shows.
 	shownStateBytes = 160
 	// maxPatch and maxPatchBytes bound the patch of a difference.
@@ -48,7 +48,7 @@ func (r *Replays) Verify(ctx context.Context, q VerifyRequest, tell func(Verifie
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	v := &verifier{Options: r.opts, pace: r.pace, shard: q.Shard, entityType: q.EntityType, revision: q.Revision, told: q.Told}
+	v := &verifier{Options: r.opts, pace: r.pace, shard: q.Shard, entityType: q.EntityType, revision: q.Revision, quiet: q.Quiet}
 	defer v.close()
 	defer context.AfterFunc(ctx, v.interrupt)()
 	if err := v.open(ctx, q.Digest); err != nil {
@@ -96,7 +96,7 @@ type verifier struct {
 	entityType string
 	pace       *pace       // nil: unlimited
 	revision   uint64      // required revision of the serving binding; 0: any
-	told       func() bool // further differences are not reported; nil: all are
+	quiet      func() bool // further differences are not reported; nil: all are
 	sameState  bool        // both modules declare the same state version
 	// snapshotsOf are the modules whose snapshots the serving module loads.
 	snapshotsOf []journal.Digest
@@ -104,7 +104,7 @@ type verifier struct {
 	encoding    manifest.Encoding
 	served      *modules.Served
 
-	tried, serving fold
+	tried, serving replayer
 	id             sharding.EntityID // entity being replayed
 	stepwise       bool              // compare the states after each event
 	alike          bool              // both are the same module
@@ -127,7 +127,7 @@ func (v *verifier) interrupt() {
 
 // open loads both modules.
 func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
-	t, err := v.bound(ctx)
+	t, err := v.servingType(ctx)
 	if err != nil {
 		return err
 	}
@@ -141,7 +141,7 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 		return &status.RefusedError{Reason: "the entities of this type keep no state: there is nothing to replay"}
 	}
 	for _, f := range []struct {
-		*fold
+		*replayer
 		digest journal.Digest
 		get    func(context.Context, journal.Digest, sharding.NodeID) (*guest.Module, error)
 	}{{&v.tried, digest, v.Modules.ToRun}, {&v.serving, t.Digest, v.Modules.Module}} {
@@ -153,9 +153,9 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 		if !ok {
 			return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q", v.entityType)}
 		}
-		f.module, f.fold.digest, f.index, f.states = m, f.digest, uint32(index), about.States()
-		f.bound(t)
-		if f.fold == &v.serving {
+		f.module, f.replayer.digest, f.index, f.states = m, f.digest, uint32(index), about.States()
+		f.setBounds(t)
+		if f.replayer == &v.serving {
 			if v.kind != about.Kind {
 				return &request.InvalidModuleError{Reason: fmt.Sprintf("the module says that %q is %s, it is %s", v.entityType, v.kind, about.Kind)}
 			}
@@ -167,22 +167,22 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 	v.snapshotsOf, v.served = t.Snapshots.Modules, t
 	v.serving.batches = paced
 	v.tried.vary(1)
-	return t.Fits(ctx, v.tried.module)
+	return t.CheckMemory(ctx, v.tried.module)
 }
 
-// bound returns the type as it is served here. It waits up to bindingWait for
+// servingType returns the type as it is served here. It waits up to activationWait for
 // the requested revision.
-func (v *verifier) bound(ctx context.Context) (*modules.Served, error) {
-	t := v.Types.Served(v.entityType)
+func (v *verifier) servingType(ctx context.Context) (*modules.Served, error) {
+	t := v.Types.ServedType(v.entityType)
 	if v.revision == 0 || t != nil && t.Revision == v.revision {
 		return t, nil
 	}
-	waiting, cancel := context.WithTimeout(ctx, bindingWait)
+	waiting, cancel := context.WithTimeout(ctx, activationWait)
 	defer cancel()
 	if err := v.Types.Await(waiting, v.revision); err != nil && ctx.Err() != nil {
 		return nil, ctx.Err()
 	}
-	return v.Types.Served(v.entityType), nil
+	return v.Types.ServedType(v.entityType), nil
 }
 
 // each calls visit for the existing entities of the shard, in the order of
@@ -211,16 +211,16 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(V
 		return err
 	}
 	var base *journal.Snapshot
-	out, err := v.settled(ctx, id, head.Sequence, nil)
-	if errors.Is(err, errCut) {
+	out, err := v.replayClean(ctx, id, head.Sequence, nil)
+	if errors.Is(err, errTruncated) {
 		// The remaining history begins with a snapshot that the serving module loads.
 		if base, err = v.Machine.Snapshot(ctx, v.shard, id, v.served.SnapshotUse, head.Sequence+1); base != nil && err == nil {
-			out, err = v.settled(ctx, id, head.Sequence, base)
+			out, err = v.replayClean(ctx, id, head.Sequence, base)
 		} else if err == nil {
-			out = Verified{Cut: true}
+			out = Verified{Truncated: true}
 		}
 	}
-	if err == nil && out.Difference != "" && v.kind != manifest.DurableState && out.Events <= eachEvents && (v.told == nil || !v.told()) {
+	if err == nil && out.Difference != "" && v.kind != manifest.DurableState && out.Events <= eachEvents && (v.quiet == nil || !v.quiet()) {
 		// Repeat it with a comparison after each event to find where the states
 		// diverge.
 		v.close()
@@ -228,13 +228,13 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(V
 			out = first
 		}
 	}
-	if err == nil && out.Difference != "" && !out.Fault && (v.told == nil || !v.told()) {
+	if err == nil && out.Difference != "" && !out.Fault && (v.quiet == nil || !v.quiet()) {
 		err = v.explain(ctx, id, head.Sequence, base, &out)
 	}
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return err // an interrupted guest proves no difference
 	}
-	if v.sameState && out.Difference == "" && !out.Cut && !out.Uncompared {
+	if v.sameState && out.Difference == "" && !out.Truncated && !out.Uncompared {
 		if err := v.snapshots(ctx, id, head.Sequence, &out); err != nil {
 			return errors.Join(err, ctx.Err())
 		}
@@ -259,7 +259,7 @@ func (v *verifier) snapshots(ctx context.Context, id sharding.EntityID, end jour
 				break
 			}
 			below = snap.Sequence
-			from, err := v.settled(ctx, id, end, snap)
+			from, err := v.replayClean(ctx, id, end, snap)
 			if err != nil {
 				return err
 			}
@@ -272,10 +272,10 @@ func (v *verifier) snapshots(ctx context.Context, id sharding.EntityID, end jour
 	return nil
 }
 
-// settled is replay, without leftovers of previous entities: if a module fails
+// replayClean is replay, without leftovers of previous entities: if a module fails
 // in an instance that has held other entities, the replay is repeated in fresh
 // instances.
-func (v *verifier) settled(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot) (Verified, error) {
+func (v *verifier) replayClean(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot) (Verified, error) {
 	tried, serving := v.tried.guest != nil, v.serving.guest != nil
 	out, err := v.replay(ctx, id, end, base, false)
 	if err == nil && (out.Fault && tried || out.Uncompared && serving) {
@@ -287,7 +287,7 @@ func (v *verifier) settled(ctx context.Context, id sharding.EntityID, end journa
 
 // replay lets both modules compute the entity's state up to a sequence, from
 // base or from the first event, and compares the results at the end or, if
-// stepwise, after each event. The error is errCut if the first events of a life
+// stepwise, after each event. The error is errTruncated if the first events of a life
 // are missing.
 func (v *verifier) replay(ctx context.Context, id sharding.EntityID, end journal.Sequence, base *journal.Snapshot, stepwise bool) (Verified, error) {
 	var out Verified
@@ -373,7 +373,7 @@ func (v *verifier) start(ctx context.Context, id sharding.EntityID, at journal.S
 // givenTo returns a state as a module gets it. An event-sourced type that lists
 // no versions gets states without one, and the comparison shows whether it
 // reads them.
-func (v *verifier) givenTo(f *fold, from given) given {
+func (v *verifier) givenTo(f *replayer, from given) given {
 	if v.kind == manifest.EventSourced && !f.states.Migrates() {
 		from.version = 0
 	}
@@ -441,9 +441,9 @@ func (v *verifier) compare(at journal.Sequence) error {
 		if v.alike {
 			other = ", and "
 		}
-		v.out.At, v.out.Difference = at, "the state is "+v.shown(then)+other+v.shown(now)
+		v.out.At, v.out.Difference = at, "the state is "+v.formatState(then)+other+v.formatState(now)
 		if v.encoding == manifest.JSON {
-			v.out.Patch, v.out.PatchCut = patchOf(now, then)
+			v.out.Patch, v.out.PatchTruncated = patchOf(now, then)
 		}
 		return errDiffers
 	}
@@ -463,7 +463,7 @@ func (v *verifier) reload(ctx context.Context, id sharding.EntityID, at journal.
 		return v.differs(at, err)
 	}
 	if !bytes.Equal(made, again) {
-		return v.fault(at, "it writes one state as "+v.shown(made)+" and as "+v.shown(again))
+		return v.recordFault(at, "it writes one state as "+v.formatState(made)+" and as "+v.formatState(again))
 	}
 	if err := v.tried.start(ctx, id, at, given{state: made}); err != nil {
 		return v.differs(at, fmt.Errorf("its own snapshot: %w", err))
@@ -473,14 +473,14 @@ func (v *verifier) reload(ctx context.Context, id sharding.EntityID, at journal.
 	case err != nil:
 		return v.differs(at, err)
 	case !bytes.Equal(made, again):
-		return v.fault(at, "of the snapshot "+v.shown(made)+" it makes the state "+v.shown(again))
+		return v.recordFault(at, "of the snapshot "+v.formatState(made)+" it makes the state "+v.formatState(again))
 	}
 	return nil
 }
 
-// fault records that the tried module violates a rule or fails, independently
+// recordFault records that the tried module violates a rule or fails, independently
 // of the other one.
-func (v *verifier) fault(at journal.Sequence, what string) error {
+func (v *verifier) recordFault(at journal.Sequence, what string) error {
 	v.out.At, v.out.Fault, v.out.Difference = at, true, what
 	return errDiffers
 }
@@ -491,7 +491,7 @@ func (v *verifier) differs(at journal.Sequence, err error) error {
 	if !guestFails(err) {
 		return err
 	}
-	return v.fault(at, withWords(err))
+	return v.recordFault(at, withWords(err))
 }
 
 // maxWords bounds the guest output quoted in a difference, in bytes.
@@ -550,8 +550,8 @@ func canonical(state []byte) ([]byte, bool) {
 	return text, err == nil
 }
 
-// shown formats a state for people: as JSON text, or quoted.
-func (v *verifier) shown(state []byte) string {
+// formatState formats a state for people: as JSON text, or quoted.
+func (v *verifier) formatState(state []byte) string {
 	cut := state[:min(len(state), shownStateBytes)]
 	text := fmt.Sprintf("%q", cut)
 	if v.encoding == manifest.JSON && utf8.Valid(state) {
@@ -575,18 +575,18 @@ type VerifyRequest struct {
 	// Revision is the required revision of the serving binding; 0 accepts the
 	// current one.
 	Revision uint64
-	// Told, if set, reports whether further differences will not be shown; then
+	// Quiet, if set, reports whether further differences will not be shown; then
 	// Verify does not search for where they begin.
-	Told func() bool
+	Quiet func() bool
 }
 
 // Verified is the result for one entity.
 type Verified struct {
 	EntityID string
 	Events   uint64
-	// Cut: the entity was not replayed, because its first events are gone.
+	// Truncated: the entity was not replayed, because its first events are gone.
 	// Uncompared: the module that serves the type could not replay it.
-	Cut, Uncompared bool
+	Truncated, Uncompared bool
 	// Difference is empty if both modules agree; At is the event at which they
 	// diverge. Fault reports that the tried module failed.
 	Difference string
@@ -594,7 +594,7 @@ type Verified struct {
 	Fault      bool
 	EventType  string // of a fault, if it concerns one event
 	// Patch turns the serving module's state into the other one, if both are JSON.
-	// PatchCut reports that the patch is incomplete.
-	Patch    []PatchOperation
-	PatchCut bool
+	// PatchTruncated reports that the patch is incomplete.
+	Patch          []PatchOperation
+	PatchTruncated bool
 }

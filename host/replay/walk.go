@@ -11,9 +11,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// folder computes a state from a history: from an initial state and the events
+// stateBuilder computes a state from a history: from an initial state and the events
 // in order.
-type folder interface {
+type stateBuilder interface {
 	// start sets the state at a sequence: the given one, or the initial one if it
 	// has no bytes. Events that were added and not flushed are discarded.
 	start(ctx context.Context, id sharding.EntityID, at journal.Sequence, from given) error
@@ -46,9 +46,9 @@ type event struct {
 var (
 	// errDone ends the reading of a history early.
 	errDone = errors.New("the state is there")
-	// errCut: some events of the current life are gone, and there is no snapshot
+	// errTruncated: some events of the current life are gone, and there is no snapshot
 	// before the first remaining one.
-	errCut = errors.New("the events of the state were cut")
+	errTruncated = errors.New("the events of the state were cut")
 )
 
 // walk passes the history of one entity to a folder, event by event. All
@@ -56,7 +56,7 @@ var (
 // in look.
 type walk struct {
 	id      sharding.EntityID
-	to      folder
+	to      stateBuilder
 	durable bool // an event holds the whole state, so only the last one is used
 	// look, if set, sees each event before it is added.
 	look func(r *journal.Record, i int) error
@@ -70,7 +70,7 @@ type walk struct {
 // read passes the committed events after from, up to end, to the folder. If the
 // first of them were truncated, it continues with the first life that begins
 // after the truncation, because all events of that are there. If there is none,
-// the error is errCut.
+// the error is errTruncated.
 func (w *walk) read(ctx context.Context, m *eventlog.Machine, shard sharding.ShardID, from, end journal.Sequence) error {
 	if w.at = from; from >= end {
 		return nil
@@ -112,7 +112,7 @@ func (w *walk) read(ctx context.Context, m *eventlog.Machine, shard sharding.Sha
 	}
 	switch {
 	case missing && (err == nil || errors.Is(err, errDone) || errors.As(err, new(*journal.CutError))):
-		return errCut
+		return errTruncated
 	case err != nil && !errors.Is(err, errDone):
 		return err
 	}

@@ -28,7 +28,7 @@ func (alone) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) { return "n1
 func (alone) Candidates(sharding.ShardID) []sharding.NodeID         { return []sharding.NodeID{"n1"} }
 func (alone) Missing(sharding.ShardID) sharding.Missing             { return sharding.Missing{} }
 func (alone) Quorum(sharding.ShardID) bool                          { return true }
-func (alone) Stopped(sharding.ShardID) sharding.StopReason          { return 0 }
+func (alone) StopReason(sharding.ShardID) sharding.StopReason       { return 0 }
 func (alone) Changed() <-chan struct{}                              { return nil }
 
 type counted struct{ n int }

@@ -240,7 +240,7 @@ func (w *model) tell(shard int, quorum bool) {
 		l.to = target{node: nodeName(at), self: at == 0}
 	}
 	f := &w.routes[shard]
-	f.heard(l)
+	f.updateLead(l)
 	w.answers(f)
 }
 

@@ -52,9 +52,9 @@ type Leaders interface {
 	Quorum(shard sharding.ShardID) bool
 	// Missing returns why the shard may have no leader.
 	Missing(shard sharding.ShardID) sharding.Missing
-	// Stopped returns why this node's replica of the shard stopped, if it did.
+	// StopReason returns why this node's replica of the shard stopped, if it did.
 	// Callers see this reason if the shard has no quorum.
-	Stopped(shard sharding.ShardID) sharding.StopReason
+	StopReason(shard sharding.ShardID) sharding.StopReason
 	// Changed returns a channel that receives a value or is closed when the
 	// result of any other method has changed since the call.
 	Changed() <-chan struct{}

@@ -27,7 +27,7 @@ func (r *Router) run() {
 			active[s] = struct{}{}
 		}
 		for s := range active {
-			at := r.pump(s, now)
+			at := r.dispatchHeld(s, now)
 			if at.IsZero() {
 				delete(active, s)
 			}
@@ -74,7 +74,7 @@ func (r *Router) refresh() {
 		s := &r.slots[i]
 		l := r.ask(sharding.ShardID(i))
 		s.mu.Lock()
-		s.route.heard(l)
+		s.route.updateLead(l)
 		answers := s.route.takeAnswers()
 		pending := s.route.pending()
 		s.mu.Unlock()
@@ -86,7 +86,7 @@ func (r *Router) refresh() {
 }
 
 func (r *Router) ask(shard sharding.ShardID) lead {
-	l := lead{quorum: r.opts.Leaders.Quorum(shard), stopped: r.opts.Leaders.Stopped(shard)}
+	l := lead{quorum: r.opts.Leaders.Quorum(shard), stopped: r.opts.Leaders.StopReason(shard)}
 	if node, self, known := r.opts.Leaders.Leader(shard); known {
 		l.to = target{node: node, self: self}
 	} else {
@@ -96,10 +96,10 @@ func (r *Router) ask(shard sharding.ShardID) lead {
 	return l
 }
 
-// pump dispatches the requests that a shard holds. It returns the time of the
+// dispatchHeld dispatches the requests that a shard holds. It returns the time of the
 // next attempt, or zero if there is nothing to do until the slot is queued
 // again.
-func (r *Router) pump(s *shardSlot, now time.Time) time.Time {
+func (r *Router) dispatchHeld(s *shardSlot, now time.Time) time.Time {
 	for {
 		s.mu.Lock()
 		s.route.held.limit(now, r.limits.patience)

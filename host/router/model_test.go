@@ -18,10 +18,10 @@ var (
 	modelSeeds = flag.Int("seeds", 400, "how many seeds the model runs")
 )
 
-// TestModel drives the routes of one node through a cluster whose leaders move,
+// TestRoutesMatchModel drives the routes of one node through a cluster whose leaders move,
 // whose links break and whose proposals are lost, in random steps, and compares
 // what callers were told with what took effect.
-func TestModel(t *testing.T) {
+func TestRoutesMatchModel(t *testing.T) {
 	first, last := uint64(1), uint64(*modelSeeds)
 	if *modelSeed != 0 {
 		first, last = *modelSeed, *modelSeed
@@ -319,7 +319,7 @@ func (w *model) answers(f *shardRoute) {
 func (w *model) complete(q *asked, result request.Result) {
 	f := &w.routes[q.req.Shard]
 	q.req.Result = result
-	if f.completed(&q.req, w.now) == answer {
+	if f.complete(&q.req, w.now) == answer {
 		w.finish(q)
 	}
 	w.answers(f)

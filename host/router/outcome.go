@@ -40,13 +40,13 @@ func comesBack(q *request.Request) bool {
 // isUnknown reports whether the last attempt may have taken effect.
 func isUnknown(q *request.Request) bool { return errors.Is(q.Result.Err, request.ErrOutcomeUnknown) }
 
-// settled reports whether the outcome of the last attempt holds for all
+// isFinal reports whether the outcome of the last attempt holds for all
 // attempts of a command. It does if the entity checked the command id before it
 // reached that outcome. A rejection is not recorded in the idempotency window,
 // so it says nothing about an earlier attempt that is still under way and may
 // run against a different state. A failed sequence check is final, because it
 // can never match again.
-func settled(err error, underWay bool) bool {
+func isFinal(err error, underWay bool) bool {
 	switch request.RetryOf(err) {
 	case request.Final:
 		return true

@@ -10,7 +10,7 @@ import (
 // A command of a stream waits for a leader until its deadline. If it were given
 // up earlier while later commands to its entity wait and run, it could not be
 // sent again in its order.
-func TestCommandsOfStreamsAreHeldUntilTheirDeadlines(t *testing.T) {
+func TestStreamCommandWaitsUntilItsDeadline(t *testing.T) {
 	now := time.Unix(1_700_000_000, 0)
 	alone := &request.Request{Deadline: now.Add(10 * time.Second)}
 	if at := limitOf(alone, now, time.Second); !at.Equal(now.Add(time.Second)) {

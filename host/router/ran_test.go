@@ -13,7 +13,7 @@ import (
 
 // No number is below the entity's real one, and the number of an entity with
 // one of the highest numbers of its set is exact.
-func TestRanAgreesWithAMap(t *testing.T) {
+func TestRanMatchesMap(t *testing.T) {
 	for seed := range uint64(30) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
 		var r ran
@@ -39,12 +39,12 @@ func TestRanAgreesWithAMap(t *testing.T) {
 // While a command is out, commands of 30 other entities complete. The command
 // is sent again when it comes back, unless a later command of its own entity
 // has completed.
-func TestOthersDoNotOvertake(t *testing.T) {
+func TestCommandsOfOtherEntitiesDoNotOvertake(t *testing.T) {
 	for _, own := range []bool{false, true} {
 		l := &limits{requests: 1000, bytes: 1 << 20, total: &budget{limit: 1 << 20}, minPause: time.Millisecond, maxPause: time.Millisecond, self: "n1", seed: maphash.MakeSeed()}
 		f := newShardRoute(1, l)
 		now := time.Unix(1000, 0)
-		f.heard(lead{to: target{node: "n1", self: true}, quorum: true})
+		f.updateLead(lead{to: target{node: "n1", self: true}, quorum: true})
 		for f.state != flowing {
 			f.next(now, nil, batchRequests)
 		}
@@ -59,11 +59,11 @@ func TestOthersDoNotOvertake(t *testing.T) {
 				q.Entity.ID = "first"
 			}
 			f.admit(q)
-			f.completed(q, now)
+			f.complete(q, now)
 		}
 		first.Result.Err = &sharding.NotLeaderError{Shard: 1}
-		if v, want := f.completed(first, now), map[bool]verdict{false: hold, true: answer}[own]; v != want {
-			t.Errorf("a later command of its own: %v; the verdict is %d, want %d", own, v, want)
+		if v, want := f.complete(first, now), map[bool]decision{false: hold, true: answer}[own]; v != want {
+			t.Errorf("a later command of its own: %v; the decision is %d, want %d", own, v, want)
 		}
 	}
 }

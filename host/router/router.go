@@ -148,8 +148,8 @@ func (r *Router) Submit(reqs []*request.Request) {
 	r.dispatch(to, reqs)
 }
 
-// admit admits one request. If the verdict is send, the caller dispatches it.
-func (r *Router) admit(q *request.Request) (target, verdict) {
+// admit admits one request. If the decision is send, the caller dispatches it.
+func (r *Router) admit(q *request.Request) (target, decision) {
 	if q.Kind == request.Inspect {
 		return r.self, send
 	}
@@ -203,7 +203,7 @@ func (r *Router) Complete(q *request.Request) {
 	}
 	s := &r.slots[q.Shard]
 	s.mu.Lock()
-	v := s.route.completed(q, now)
+	v := s.route.complete(q, now)
 	answers := s.route.takeAnswers()
 	pending := s.route.pending()
 	s.mu.Unlock()

@@ -48,7 +48,7 @@ func (s *view) Quorum(sharding.ShardID) bool {
 	return s.quorum
 }
 
-func (s *view) Stopped(sharding.ShardID) sharding.StopReason {
+func (s *view) StopReason(sharding.ShardID) sharding.StopReason {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.stopped
@@ -128,7 +128,7 @@ func play(t *testing.T, change func(*Options), run func(*view, *Router, func(tag
 }
 
 // Requests wait for a leader and run in order, also on another node.
-func TestHeldUntilThereIsALeader(t *testing.T) {
+func TestRequestsWaitForLeader(t *testing.T) {
 	play(t, nil, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		s.answer["n2"] = fine
 		var got []chan request.Result
@@ -153,7 +153,7 @@ func TestHeldUntilThereIsALeader(t *testing.T) {
 
 // Without a quorum no request waits, whether held or new, and a request that
 // may have run does not fail as unavailable.
-func TestNoQuorumIsSaidAtOnce(t *testing.T) {
+func TestRequestFailsImmediatelyWithoutQuorum(t *testing.T) {
 	play(t, nil, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		s.answer["n2"] = func(q *request.Request) request.Result {
 			s.change(func() { s.leader = target{} }) // the leader disappears
@@ -227,7 +227,7 @@ func TestDeadlinesEndTheWait(t *testing.T) {
 // A request that certainly did not run fails as unavailable after the patience,
 // with the nodes that are not alive, however long its deadline is. A request
 // that may have run waits for its deadline and then has an unknown outcome.
-func TestNoLeaderIsSaidSoon(t *testing.T) {
+func TestRequestFailsSoonWithoutLeader(t *testing.T) {
 	play(t, nil, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		s.unheard = []sharding.NodeID{"n2"}
 		s.answer["n2"] = func(q *request.Request) request.Result {
@@ -256,7 +256,7 @@ func TestNoLeaderIsSaidSoon(t *testing.T) {
 
 // A node without a replica asks all candidates and reports soon that none of
 // them leads. It does not take a slow answer for a rejection.
-func TestRefusalsArePassedOn(t *testing.T) {
+func TestCandidateRejectionsAreReported(t *testing.T) {
 	play(t, func(o *Options) { o.Self = "proxy"; o.Local = nothing{} }, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		s.answer["n2"] = func(q *request.Request) request.Result { return request.Result{Err: request.ErrUnreachable} }
 		began := time.Now()
@@ -289,7 +289,7 @@ func TestRefusalsArePassedOn(t *testing.T) {
 }
 
 // A node that does not lead names the leader, and the router follows.
-func TestHintsLeadOn(t *testing.T) {
+func TestRouterFollowsLeaderHints(t *testing.T) {
 	play(t, nil, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		s.answer["n2"] = func(q *request.Request) request.Result {
 			return request.Result{Err: &sharding.NotLeaderError{Shard: q.Shard, Leader: "n3"}}
@@ -308,7 +308,7 @@ func TestHintsLeadOn(t *testing.T) {
 }
 
 // One request at a time finds the leader.
-func TestNodeWithoutAReplicaAsksAround(t *testing.T) {
+func TestNodeWithoutReplicaProbesCandidates(t *testing.T) {
 	play(t, func(o *Options) { o.Self = "proxy"; o.Local = nothing{} }, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		s.answer["n3"] = fine
 		first, second := send(0, time.Second), send(1, time.Second)
@@ -391,7 +391,7 @@ func TestUnknownOutcomesStayUnknown(t *testing.T) {
 
 // Held requests, and requests that come back, are not sent after the process
 // was paused.
-func TestPausesEndTheWait(t *testing.T) {
+func TestPausedProcessFailsHeldRequests(t *testing.T) {
 	var epoch atomic.Uint64
 	play(t, func(o *Options) { o.Epoch = epoch.Load }, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		attempts := 0
@@ -424,7 +424,7 @@ func TestPausesEndTheWait(t *testing.T) {
 }
 
 // No request waits for a closed router.
-func TestCloseAnswers(t *testing.T) {
+func TestCloseAnswersHeldRequests(t *testing.T) {
 	play(t, nil, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		held := send(0, time.Hour)
 		if err := r.Close(context.Background()); err != nil {
@@ -449,15 +449,15 @@ func (shared) Leader(shard sharding.ShardID) (sharding.NodeID, bool, bool) {
 	}
 	return sharding.NodeID(fmt.Sprint("n", 2+shard/2%2)), false, true
 }
-func (shared) Candidates(sharding.ShardID) []sharding.NodeID { return nil }
-func (shared) Missing(sharding.ShardID) sharding.Missing     { return sharding.Missing{} }
-func (shared) Quorum(sharding.ShardID) bool                  { return true }
-func (shared) Stopped(sharding.ShardID) sharding.StopReason  { return 0 }
-func (shared) Changed() <-chan struct{}                      { return nil }
+func (shared) Candidates(sharding.ShardID) []sharding.NodeID   { return nil }
+func (shared) Missing(sharding.ShardID) sharding.Missing       { return sharding.Missing{} }
+func (shared) Quorum(sharding.ShardID) bool                    { return true }
+func (shared) StopReason(sharding.ShardID) sharding.StopReason { return 0 }
+func (shared) Changed() <-chan struct{}                        { return nil }
 
 // If the requests of one Submit go to several nodes, each arrives once and in
 // order, also with several concurrent callers.
-func TestOneSubmitManyNodes(t *testing.T) {
+func TestSubmitSplitsByNode(t *testing.T) {
 	s := &view{answer: map[sharding.NodeID]func(*request.Request) request.Result{}}
 	var mu sync.Mutex
 	last := map[sharding.EntityID]uint64{}

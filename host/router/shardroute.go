@@ -129,17 +129,17 @@ func (f *shardRoute) takeAnswers() []*request.Request {
 	return answers
 }
 
-// verdict is what happens to a request.
-type verdict uint8
+// decision is what happens to a request.
+type decision uint8
 
 const (
-	send   verdict = iota // dispatch it to route.to now
-	hold                  // the route holds it
-	answer                // its result is set; return it to the caller
+	send   decision = iota // dispatch it to route.to now
+	hold                   // the route holds it
+	answer                 // its result is set; return it to the caller
 )
 
 // admit decides about a new request.
-func (f *shardRoute) admit(q *request.Request) verdict {
+func (f *shardRoute) admit(q *request.Request) decision {
 	f.number++
 	q.Route.Number, q.Route.Epoch = f.number, f.limits.epoch.Load()
 	switch {
@@ -166,15 +166,15 @@ func (f *shardRoute) leave(q *request.Request) {
 	q.Route.Round, q.Route.Node, q.Route.Self = f.round, f.to.node, f.to.self
 }
 
-// completed takes the outcome of a request that was out. It returns answer or
+// complete takes the outcome of a request that was out. It returns answer or
 // hold.
-func (f *shardRoute) completed(q *request.Request, now time.Time) verdict {
+func (f *shardRoute) complete(q *request.Request, now time.Time) decision {
 	f.out--
 	v := answer
 	if q.Result.Err == nil || !comesBack(q) {
-		f.ended(q)
+		f.recordOutcome(q)
 	} else {
-		f.bounced(q, now)
+		f.noteBounce(q, now)
 		if q.Route.Until.IsZero() || isUnknown(q) {
 			q.Route.Until = limitOf(q, now, f.limits.patience) // the time until now was spent at a node, not waiting for a leader
 		}
@@ -184,19 +184,19 @@ func (f *shardRoute) completed(q *request.Request, now time.Time) verdict {
 		}
 		f.back = putBack(f.back, q, gaveUp)
 	}
-	if f.state == draining && drained(f.out) {
-		f.drained()
+	if f.state == draining && noneOut(f.out) {
+		f.collectReturned()
 	}
 	return v
 }
 
-// ended records the outcome of a request that will not be resent.
-func (f *shardRoute) ended(q *request.Request) {
+// recordOutcome records the outcome of a request that will not be resent.
+func (f *shardRoute) recordOutcome(q *request.Request) {
 	err := q.Result.Err
 	if q.Kind.HasID() && !errors.Is(err, request.ErrBusy) {
 		f.ran.note(f.limits.keyOf(q), q.Route.Number)
 	}
-	if q.Route.Unknown && !settled(err, q.Route.UnderWay) {
+	if q.Route.Unknown && !isFinal(err, q.Route.UnderWay) {
 		q.Result.Err = stillUnknown(err)
 	}
 	if f.state != probing {
@@ -213,9 +213,9 @@ func (f *shardRoute) ended(q *request.Request) {
 	f.state = releasing
 }
 
-// bounced records that the node which has the requests that are out does not
+// noteBounce records that the node which has the requests that are out does not
 // lead the shard or is unreachable.
-func (f *shardRoute) bounced(q *request.Request, now time.Time) {
+func (f *shardRoute) noteBounce(q *request.Request, now time.Time) {
 	if f.state != flowing && f.state != releasing && f.state != probing {
 		return
 	}
@@ -233,9 +233,9 @@ func (f *shardRoute) bounced(q *request.Request, now time.Time) {
 	f.state = draining
 }
 
-// drained is called when no request is out any more. It sorts the requests that
+// collectReturned is called when no request is out any more. It sorts the requests that
 // came back and puts them before the held requests.
-func (f *shardRoute) drained() {
+func (f *shardRoute) collectReturned() {
 	f.state = waiting
 	f.round++
 	slices.SortFunc(f.back, func(a, b *request.Request) int {
@@ -253,7 +253,7 @@ func (f *shardRoute) drained() {
 		switch {
 		case !q.Kind.HasID():
 		case f.overtaken(q), errors.Is(q.Result.Err, request.ErrNotApplied) && unknown[f.limits.keyOf(q)]:
-			f.give(q, q.Result.Err)
+			f.answerHeld(q, q.Result.Err)
 			f.back[i] = nil
 		case isUnknown(q):
 			unknown[f.limits.keyOf(q)] = true
@@ -286,11 +286,11 @@ func (f *shardRoute) gaveUp(q *request.Request, now time.Time) bool {
 // overtaken reports whether a later command to the same entity may have an
 // outcome. Resending this one would reverse their order.
 func (f *shardRoute) overtaken(q *request.Request) bool {
-	return q.Kind.HasID() && passed(f.ran.of(f.limits.keyOf(q)), q.Route.Number)
+	return q.Kind.HasID() && isOvertaken(f.ran.of(f.limits.keyOf(q)), q.Route.Number)
 }
 
-// give answers a request that the route holds.
-func (f *shardRoute) give(q *request.Request, err error) {
+// answerHeld answers a request that the route holds.
+func (f *shardRoute) answerHeld(q *request.Request, err error) {
 	fail(q, err)
 	f.answers = append(f.answers, q)
 }
@@ -299,8 +299,8 @@ func (f *shardRoute) notLed() error {
 	return &sharding.NotLeaderError{Shard: f.shard, Leader: f.known.to.node, Stopped: f.known.stopped, Missing: f.known.missing}
 }
 
-// heard updates the node's knowledge of the leader.
-func (f *shardRoute) heard(l lead) {
+// updateLead updates the node's knowledge of the leader.
+func (f *shardRoute) updateLead(l lead) {
 	moved := l.to != f.known.to
 	f.known = l
 	if moved {
@@ -310,8 +310,8 @@ func (f *shardRoute) heard(l lead) {
 		f.failAll(f.notLed())
 	}
 	if to, _ := f.choose(); to != f.to && (f.state == flowing || f.state == releasing) {
-		if f.state = draining; drained(f.out) {
-			f.drained()
+		if f.state = draining; noneOut(f.out) {
+			f.collectReturned()
 		}
 	}
 }
@@ -354,7 +354,7 @@ func (f *shardRoute) next(now time.Time, batch []*request.Request, limit int) []
 	for len(batch) < limit && f.held.len() > 0 {
 		q := f.held.pop()
 		if f.late(q, now) {
-			f.give(q, request.ErrDeadline)
+			f.answerHeld(q, request.ErrDeadline)
 			continue
 		}
 		f.leave(q)
@@ -381,12 +381,12 @@ func (f *shardRoute) expire(now time.Time) {
 	isOver := func(q *request.Request) bool {
 		switch {
 		case f.late(q, now):
-			f.give(q, request.ErrDeadline)
+			f.answerHeld(q, request.ErrDeadline)
 			return true
 		case q.Route.Unknown || !q.Route.Until.Before(now):
 			return false
 		case leaderless:
-			f.give(q, f.notLed())
+			f.answerHeld(q, f.notLed())
 			return true
 		}
 		q.Route.Until = now.Add(f.limits.maxPause) // a node is being asked, so check again soon
@@ -411,10 +411,10 @@ func (f *shardRoute) close() {
 
 func (f *shardRoute) failAll(err error) {
 	for f.held.len() > 0 {
-		f.give(f.held.pop(), err)
+		f.answerHeld(f.held.pop(), err)
 	}
 	for _, q := range f.back {
-		f.give(q, err)
+		f.answerHeld(q, err)
 	}
 	clear(f.back)
 	f.back = f.back[:0]

@@ -11,8 +11,8 @@ type part struct {
 }
 
 // split continues a Submit whose requests go to different nodes: reqs[:i] go to
-// first, and reqs[i] has been admitted with verdict v.
-func (r *Router) split(reqs []*request.Request, i int, first, to target, v verdict) {
+// first, and reqs[i] has been admitted with decision v.
+func (r *Router) split(reqs []*request.Request, i int, first, to target, v decision) {
 	parts, _ := r.splits.Get().(*[]part)
 	if parts == nil {
 		parts = new([]part)

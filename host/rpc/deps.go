@@ -116,11 +116,11 @@ type Modules interface {
 	Download(ctx context.Context, digest journal.Digest, w io.Writer) error
 	Activate(ctx context.Context, a modules.Activation) (modules.Activated, error)
 	Rollback(ctx context.Context, t modules.TakeBack) (modules.Rollback, error)
-	Changes(ctx context.Context, entityType string) ([]modules.BindingChange, error)
+	Changes(ctx context.Context, entityType string) ([]modules.ActivationChange, error)
 	Owner(ctx context.Context, entityType string) (string, error)
 	Remove(ctx context.Context, digest journal.Digest, allow func(ctx context.Context, entityTypes []string) error) error
 	Quotas(by string) modules.Quotas
-	Verified(ctx context.Context, entityType string, digest journal.Digest) (modules.KeptVerification, error)
+	Verification(ctx context.Context, entityType string, digest journal.Digest) (modules.KeptVerification, error)
 	KeepVerified(ctx context.Context, entityType string, r modules.VerifyResult) error
 	SetOwner(ctx context.Context, entityType, owner string, allow func(ctx context.Context, was string) error) error
 }

@@ -40,7 +40,7 @@ func (s *moduleService) fitted(ctx context.Context, entityType string, digest jo
 	if s.fits == nil {
 		return out, nil
 	}
-	kept, err := s.modules.Verified(ctx, entityType, digest)
+	kept, err := s.modules.Verification(ctx, entityType, digest)
 	if err != nil {
 		return out, err
 	}

@@ -56,7 +56,7 @@ func (l *looks) Begin(ctx context.Context, b modules.RolloutBegin) (uint64, erro
 	return 1, err
 }
 
-func (*looks) Served(context.Context, uint64) error { return nil }
+func (*looks) AwaitServed(context.Context, uint64) error { return nil }
 func (*looks) State(context.Context, string) (modules.RolloutState, error) {
 	return modules.RolloutState{}, nil
 }

@@ -63,7 +63,7 @@ func newHandler(deps Deps, opts Options, guard *admission.Streams, waiting *admi
 		}
 	}
 	view := deps.Cluster
-	view.Owners, view.Lines, view.Known, view.Guests = service.owners, deps.Lines, known.Known, deps.Guests
+	view.Owners, view.Lines, view.CheckType, view.Guests = service.owners, deps.Lines, known.Known, deps.Guests
 	view.Self, view.Proxy, view.Streams, view.Auth, view.Callers, view.Log = opts.NodeID, proxy, guard, opts.Roles, opts.Auth, opts.Logger
 	clusters := clusterapi.NewHandler(view)
 

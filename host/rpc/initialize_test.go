@@ -16,7 +16,7 @@ import (
 // call. An impatient caller learns what the bootstrap waits for.
 func TestInitialize(t *testing.T) {
 	s := serve(t, rpc.Options{Admin: true, Opened: func() error { return errors.New("no cluster") }})
-	s.world.Nodes.Found(clusterapi.Founding{Waits: "seeds are silent", Silent: []string{"b:1"}})
+	s.world.Nodes.Found(clusterapi.BootstrapProgress{Waits: "seeds are silent", Unanswered: []string{"b:1"}})
 	_, said := s.post(t, clusterPath+"Initialize", `{}`, "Connect-Timeout-Ms", "600")
 	wantCode(t, said, connect.CodeDeadlineExceeded)
 	if !strings.Contains(said, "seeds are silent") {
@@ -27,13 +27,13 @@ func TestInitialize(t *testing.T) {
 		wantCode(t, said, connect.CodeUnavailable)
 	}
 	answer := make(chan string)
-	before := s.world.Nodes.Found(clusterapi.Founding{})
+	before := s.world.Nodes.Found(clusterapi.BootstrapProgress{})
 	go func() {
 		_, said := s.post(t, clusterPath+"Initialize", `{}`)
 		answer <- said
 	}()
-	eventually(t, "the node to be told", func() bool { return s.world.Nodes.Found(clusterapi.Founding{}) > before })
-	s.world.Nodes.Found(clusterapi.Founding{Cluster: "c7", Founded: true, Silent: []string{"b:1"}})
+	eventually(t, "the node to be told", func() bool { return s.world.Nodes.Found(clusterapi.BootstrapProgress{}) > before })
+	s.world.Nodes.Found(clusterapi.BootstrapProgress{Cluster: "c7", Bootstrapped: true, Unanswered: []string{"b:1"}})
 	wantJSON(t, <-answer, `{"clusterId":"c7","founded":true,"silentSeeds":["b:1"]}`)
 	_, said = s.post(t, clusterPath+"Initialize", `{}`)
 	wantJSON(t, said, `{"clusterId":"c7"}`)
@@ -47,7 +47,7 @@ func TestInitializeNeedsAdmin(t *testing.T) {
 	s := serve(t, rpc.Options{Opened: func() error { return errors.New("no cluster") }})
 	_, said := s.post(t, clusterPath+"Initialize", `{}`)
 	wantCode(t, said, connect.CodePermissionDenied)
-	if s.world.Nodes.Found(clusterapi.Founding{}) > 0 {
+	if s.world.Nodes.Found(clusterapi.BootstrapProgress{}) > 0 {
 		t.Error("the order was passed on")
 	}
 }

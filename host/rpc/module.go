@@ -119,7 +119,7 @@ func (s *moduleService) upload(ctx context.Context, u modules.Upload, activate, 
 		}
 		remarks = append(remarks, fitted[i].remarks...)
 	}
-	truncated := modules.Truncated{Prove: s.fits != nil, Force: force, Remark: func(text string) { remarks = append(remarks, text) }}
+	truncated := modules.Truncated{Prove: s.fits != nil, Force: force, Warn: func(text string) { remarks = append(remarks, text) }}
 	for i, t := range m.EntityTypes {
 		if _, err := s.modules.Activate(ctx, modules.Activation{EntityType: t, Digest: m.Digest, By: authorize.Caller(ctx), ForcedBy: fitted[i].forcedBy, Stored: s.stored(t), Allow: s.owners.allow(), Truncated: truncated}); err != nil {
 			return m, nil, fmt.Errorf("activate %s: %w", t, err)
@@ -295,7 +295,7 @@ func (s *moduleService) Activate(ctx context.Context, r *connect.Request[modulev
 	if err != nil {
 		return nil, status.Public(s.log, err)
 	}
-	truncated := modules.Truncated{Prove: s.fits != nil, Later: true, Accept: r.Msg.GetAcceptDifferences(), Force: r.Msg.GetForce(), Remark: func(text string) { fitted.remarks = append(fitted.remarks, text) }}
+	truncated := modules.Truncated{Prove: s.fits != nil, Later: true, Accept: r.Msg.GetAcceptDifferences(), Force: r.Msg.GetForce(), Warn: func(text string) { fitted.remarks = append(fitted.remarks, text) }}
 	now, err := s.modules.Activate(ctx, modules.Activation{
 		EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), By: authorize.Caller(ctx), ForcedBy: fitted.forcedBy, Stored: s.stored(t), Allow: s.owners.allow(), Truncated: truncated,
 	})

@@ -94,7 +94,7 @@ func guardWith(t *testing.T, opts rpc.Options, change func(*rpc.Deps), names ...
 			defer g.mu.Unlock()
 			g.refused = append(g.refused, entityType+"/"+entityID+"#"+commandID)
 			if opts.Audit != nil {
-				opts.Audit.Denied(ctx, entityType, entityID, commandID)
+				opts.Audit.RecordDenied(ctx, entityType, entityID, commandID)
 			}
 		}})
 	opts.Roles = g.auth
@@ -413,7 +413,7 @@ func TestFirstAdminIsWhoAsks(t *testing.T) {
 	}
 }
 
-// TestNobodyGivesWhatItDoesNotHold: a caller that may give roles cannot give
+// TestCallerCannotGrantRightsItLacks: a caller that may give roles cannot give
 // more than it has, by any call, unless it is admin.
 func TestNobodyGivesWhatItDoesNotHold(t *testing.T) {
 	g := guard(t, rpc.Options{Admin: true}, "root", "ann")

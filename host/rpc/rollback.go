@@ -36,7 +36,7 @@ func (s *moduleService) Rollback(ctx context.Context, r *connect.Request[modulev
 	back := modules.TakeBack{EntityType: r.Msg.GetEntityType(), Revision: r.Msg.GetRevision(), By: authorize.Caller(ctx), Stored: s.stored, Allow: s.owners.allow()}
 	if s.fits != nil {
 		back.Check = looks.Check
-		back.Truncated = modules.Truncated{Prove: true, Force: r.Msg.GetForce(), Remark: func(text string) { looks.Remarks = append(looks.Remarks, text) }}
+		back.Truncated = modules.Truncated{Prove: true, Force: r.Msg.GetForce(), Warn: func(text string) { looks.Remarks = append(looks.Remarks, text) }}
 	}
 	now, err := s.modules.Rollback(ctx, back)
 	if err != nil {
@@ -102,7 +102,7 @@ func (s *moduleService) begin(ctx context.Context, r *modulev1.ActivateRequest, 
 		out.Remarks = append(out.Remarks, fitted.remarks...)
 		return fitted.forcedBy, err
 	}
-	begin.Truncated = modules.Truncated{Prove: s.fits != nil, Accept: r.GetAcceptDifferences(), Force: r.GetForce(), Remark: func(text string) { out.Remarks = append(out.Remarks, text) }}
+	begin.Truncated = modules.Truncated{Prove: s.fits != nil, Accept: r.GetAcceptDifferences(), Force: r.GetForce(), Warn: func(text string) { out.Remarks = append(out.Remarks, text) }}
 	if out.Revision, err = s.rollouts.Rollouts.Begin(ctx, begin); err != nil {
 		return nil, status.Public(s.log, err)
 	}

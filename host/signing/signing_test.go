@@ -82,7 +82,7 @@ func reasonOf(err error) Reason {
 	return ""
 }
 
-func TestJudge(t *testing.T) {
+func TestTrustVerifiesSignatures(t *testing.T) {
 	k := trusting(t, "release", "second")
 	s := statement("counter", "1.2")
 	other := s
@@ -190,9 +190,9 @@ func TestTrustFile(t *testing.T) {
 	}
 }
 
-// TestTrustKeepsTheOldKeys checks that an invalid or missing file leaves the
+// TestInvalidTrustFileKeepsPreviousKeys checks that an invalid or missing file leaves the
 // previous keys in place, and that a valid file replaces them.
-func TestTrustKeepsTheOldKeys(t *testing.T) {
+func TestInvalidTrustFileKeepsPreviousKeys(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trust")
 	write := func(text string) {
 		t.Helper()

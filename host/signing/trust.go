@@ -118,7 +118,7 @@ func (t *Trust) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
-		if all || t.file.Moved() {
+		if all || t.file.HasChanged() {
 			t.read()
 		}
 	}

@@ -9,23 +9,23 @@ import (
 	"time"
 )
 
-// standsAfter is the minimum time for which the raft loop must stall, or the
+// stallAfter is the minimum time for which the raft loop must stall, or the
 // disk must not respond, before the node becomes unready. If three times
 // suspect-after is longer, that applies instead.
-const standsAfter = 2 * time.Second
+const stallAfter = 2 * time.Second
 
 // ErrDisk means that the disk of the write-ahead log does not respond.
 var ErrDisk = errors.New("the disk of the write-ahead log does not answer")
 
 // GuardOptions configures a Guard. All fields are required.
 type GuardOptions struct {
-	Turns       func() uint64 // see New
-	SilentAfter time.Duration // time after which other nodes suspect a node
-	EndAfter    time.Duration // time without a response of the disk after which End is called
-	Stopping    func() bool   // reports that the node is stopping, which ends the loop
-	Stands      func(bool)    // called when the loop stalls and when it resumes
-	End         func(error)   // called when the disk has not responded for EndAfter
-	Logger      *slog.Logger
+	Turns        func() uint64 // see New
+	SuspectAfter time.Duration // time after which other nodes suspect a node
+	EndAfter     time.Duration // time without a response of the disk after which End is called
+	Stopping     func() bool   // reports that the node is stopping, which ends the loop
+	OnStall      func(bool)    // called when the loop stalls and when it resumes
+	End          func(error)   // called when the disk has not responded for EndAfter
+	Logger       *slog.Logger
 }
 
 // Guard reacts to the stalls that a Watch detects. A stalled raft loop cannot
@@ -35,8 +35,8 @@ type GuardOptions struct {
 // use.
 type Guard struct {
 	*Watch
-	opts   GuardOptions
-	stands atomic.Bool
+	opts    GuardOptions
+	stalled atomic.Bool
 }
 
 // NewGuard returns a Guard with a Watch of its own.
@@ -45,31 +45,31 @@ func NewGuard(opts GuardOptions) *Guard { return &Guard{Watch: New(opts.Turns), 
 // Run watches until ctx ends.
 func (g *Guard) Run(ctx context.Context) { g.Watch.Run(ctx, g.follow) }
 
-// Stands reports whether the raft loop is stalled.
-func (g *Guard) Stands() bool { return g.stands.Load() }
+// IsStalled reports whether the raft loop is stalled.
+func (g *Guard) IsStalled() bool { return g.stalled.Load() }
 
 func (g *Guard) follow() {
 	if g.opts.Stopping() {
 		return
 	}
 	hangs := g.Disk()
-	stands := max(hangs, g.Loop()) >= max(standsAfter, 3*g.opts.SilentAfter-Period)
-	if g.stands.Swap(stands) != stands {
+	stands := max(hangs, g.Loop()) >= max(stallAfter, 3*g.opts.SuspectAfter-Period)
+	if g.stalled.Swap(stands) != stands {
 		if stands {
 			g.opts.Logger.Error("the raft loop stands still: other nodes take over what this one leads", "disk_does_not_answer", hangs > 0)
 		} else {
 			g.opts.Logger.Info("the raft loop goes on")
 		}
-		g.opts.Stands(stands)
+		g.opts.OnStall(stands)
 	}
 	if hangs >= g.opts.EndAfter {
 		g.opts.End(diskError(hangs))
 	}
 }
 
-// Standing returns an error that says why a node with a stalled loop is not
+// StallError returns an error that says why a node with a stalled loop is not
 // ready.
-func (g *Guard) Standing() error {
+func (g *Guard) StallError() error {
 	if d := g.Disk(); d > 0 {
 		return diskError(d)
 	}

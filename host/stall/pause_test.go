@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// TestPausesAreCounted: a process that runs on time has no pauses. A pause is
+// TestProcessPausesAreCounted: a process that runs on time has no pauses. A pause is
 // noticed by the first call after it and counted once.
-func TestPausesAreCounted(t *testing.T) {
+func TestProcessPausesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := NewPauseWatch()
 		ctx, stop := context.WithCancel(t.Context())

@@ -35,7 +35,7 @@ func (f *hangingFile) Sync() error {
 	return f.File.Sync()
 }
 
-func TestSyncThatDoesNotReturn(t *testing.T) {
+func TestHungSyncEndsProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := stall.New(func() uint64 { return 0 })
 		ctx, cancel := context.WithCancel(t.Context())
@@ -76,7 +76,7 @@ func TestSyncThatDoesNotReturn(t *testing.T) {
 	})
 }
 
-func TestLoopThatStands(t *testing.T) {
+func TestStalledLoopIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var turns atomic.Uint64
 		w := stall.New(turns.Load)

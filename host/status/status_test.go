@@ -49,11 +49,11 @@ func TestCodes(t *testing.T) {
 		{"journal.ErrStopped", journal.ErrStopped, connect.CodeUnavailable},
 		{"request.ErrStopped", request.ErrStopped, connect.CodeUnavailable},
 		{"request.ErrDeadline", request.ErrDeadline, connect.CodeDeadlineExceeded},
-		{"request.ErrParked", request.ErrQuarantined, connect.CodeInternal},
+		{"request.ErrQuarantined", request.ErrQuarantined, connect.CodeInternal},
 		{"request.ErrForgotten", request.ErrForgotten, connect.CodeAborted},
 		{"request.ErrOutputLimit", request.ErrOutputLimit, connect.CodeOutOfRange},
 		{"request.ErrOutputValue", request.ErrOutputValue, connect.CodeInvalidArgument},
-		{"request.ErrCut", request.ErrCompacted, connect.CodeFailedPrecondition},
+		{"request.ErrCompacted", request.ErrCompacted, connect.CodeFailedPrecondition},
 		{"request.ErrSuspended", request.ErrSuspended, connect.CodeFailedPrecondition},
 		{"journal.ErrOtherHistory", journal.ErrOtherHistory, connect.CodeOutOfRange},
 		{"journal.CutError", &journal.CutError{First: 7}, connect.CodeOutOfRange},
@@ -66,7 +66,7 @@ func TestCodes(t *testing.T) {
 		{"sharding.ErrInvalidName", sharding.ValidateID(""), connect.CodeInvalidArgument},
 		{"sharding.NotLeaderError", &sharding.NotLeaderError{Shard: 3}, connect.CodeUnavailable},
 		{"request.ErrUnreachable", request.ErrUnreachable, connect.CodeUnavailable},
-		{"request.ErrMayComeThrough", request.ErrMayStillApply, connect.CodeDeadlineExceeded},
+		{"request.ErrMayStillApply", request.ErrMayStillApply, connect.CodeDeadlineExceeded},
 		{"journal.ErrDamaged", journal.ErrDamaged, connect.CodeDataLoss},
 		{"journal.ErrUnsupported", journal.ErrUnsupported, connect.CodeInternal},
 		{"journal.ErrTooLarge", journal.ErrTooLarge, connect.CodeInternal},
@@ -147,9 +147,9 @@ func errorNames(d ast.Decl) (out []string) {
 	return out
 }
 
-// TestInternalErrorsStayInside: the text of an error without a code only goes to
+// TestInternalErrorTextIsNotReturned: the text of an error without a code only goes to
 // the log.
-func TestInternalErrorsStayInside(t *testing.T) {
+func TestInternalErrorTextIsNotReturned(t *testing.T) {
 	var logged strings.Builder
 	log := slog.New(slog.NewTextHandler(&logged, nil))
 	public := status.Public(log, errors.New("read /var/lib/hostd/store/000001.sst: input/output error"))
@@ -161,18 +161,18 @@ func TestInternalErrorsStayInside(t *testing.T) {
 	}
 }
 
-// TestInternalCommandsAreNamed: a client can distinguish this rejection from one
+// TestInternalCommandRejectionHasReason: a client can distinguish this rejection from one
 // by roles.
-func TestInternalCommandsAreNamed(t *testing.T) {
+func TestInternalCommandRejectionHasReason(t *testing.T) {
 	info, ok := status.Detail(fmt.Errorf("wrapped: %w", request.ErrInternalCommand)).(*errdetails.ErrorInfo)
 	if !ok || info.GetReason() != "INTERNAL_COMMAND" || info.GetDomain() != "hostd" {
 		t.Errorf("%v", info)
 	}
 }
 
-// TestStaleRolesAreNamed: a client can distinguish stale roles from a node that
+// TestStaleRolesHaveReason: a client can distinguish stale roles from a node that
 // cannot be reached.
-func TestStaleRolesAreNamed(t *testing.T) {
+func TestStaleRolesHaveReason(t *testing.T) {
 	info, ok := status.Detail(fmt.Errorf("wrapped: %w", request.ErrRolesStale)).(*errdetails.ErrorInfo)
 	if !ok || info.GetReason() != "STALE_ROLES" || info.GetDomain() != "hostd" {
 		t.Errorf("%v", info)

@@ -53,9 +53,9 @@ func native(h *dto.Histogram) map[int]int64 {
 	return counts
 }
 
-// TestCountsAsPrometheusDoes: a Histogram produces the same classic and native
+// TestHistogramMatchesPrometheus: a Histogram produces the same classic and native
 // buckets as the Prometheus library, for durations at and next to every bound.
-func TestCountsAsPrometheusDoes(t *testing.T) {
+func TestHistogramMatchesPrometheus(t *testing.T) {
 	for name, classic := range map[string][]float64{
 		"latencies": telemetry.LatencyBuckets(), "wide": prometheus.ExponentialBuckets(1e-6, 8, 12), "few": {0.1}, "close": {1, 1.01, 1.02, 1.03}, "none": {},
 	} {
@@ -108,9 +108,9 @@ func TestCountsAsPrometheusDoes(t *testing.T) {
 	}
 }
 
-// TestWhatIsOutOfRangeIsCounted: negative durations and durations beyond all
+// TestOutOfRangeDurationsAreCounted: negative durations and durations beyond all
 // bounds are counted too.
-func TestWhatIsOutOfRangeIsCounted(t *testing.T) {
+func TestOutOfRangeDurationsAreCounted(t *testing.T) {
 	vec := telemetry.NewHistogramVec(opts(telemetry.LatencyBuckets()), nil)
 	for _, d := range []time.Duration{math.MinInt64, -1, 0, math.MaxInt64, 4096*time.Second + 1, 8192 * time.Second} {
 		vec.Alone().Observe(d)
@@ -125,9 +125,9 @@ func TestWhatIsOutOfRangeIsCounted(t *testing.T) {
 	}
 }
 
-// TestServedInEachFormat: the classic buckets are served as text, with
+// TestHistogramIsServedInEachFormat: the classic buckets are served as text, with
 // exemplars in OpenMetrics, and the native ones in the binary format.
-func TestServedInEachFormat(t *testing.T) {
+func TestHistogramIsServedInEachFormat(t *testing.T) {
 	vec := telemetry.NewHistogramVec(opts(telemetry.LatencyBuckets()), []string{"procedure"})
 	vec.Of("a").Observe(15 * time.Microsecond)
 	vec.Of("b").ObserveTraced(time.Minute, [16]byte{15: 0x2a})
@@ -184,9 +184,9 @@ func TestServedInEachFormat(t *testing.T) {
 	}
 }
 
-// TestReadWhileItCounts: a scrape during observations is consistent. Both kinds
+// TestScrapeDuringObservationsIsConsistent: a scrape during observations is consistent. Both kinds
 // of buckets add up to the histogram's count, as scrapers require.
-func TestReadWhileItCounts(t *testing.T) {
+func TestScrapeDuringObservationsIsConsistent(t *testing.T) {
 	vec := telemetry.NewHistogramVec(opts(telemetry.LatencyBuckets()), nil)
 	const each, writers = 20_000, 4
 	var wg sync.WaitGroup

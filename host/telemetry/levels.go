@@ -96,8 +96,8 @@ func (l *Levels) current() *levelSet {
 	return s
 }
 
-// enabled reports whether any package logs lines of this level.
-func (l *Levels) enabled(level slog.Level) bool {
+// isEnabled reports whether any package logs lines of this level.
+func (l *Levels) isEnabled(level slog.Level) bool {
 	if s := l.current(); s != nil {
 		return level >= s.least
 	}
@@ -211,7 +211,7 @@ type leveled struct {
 }
 
 // Enabled implements slog.Handler.
-func (h leveled) Enabled(_ context.Context, level slog.Level) bool { return h.levels.enabled(level) }
+func (h leveled) Enabled(_ context.Context, level slog.Level) bool { return h.levels.isEnabled(level) }
 
 // Handle implements slog.Handler.
 func (h leveled) Handle(ctx context.Context, r slog.Record) error {

@@ -53,9 +53,9 @@ func TestLevelsAreSetAtRunTime(t *testing.T) {
 	}
 }
 
-// TestLevelsEnd: an override ends after its duration. Reading the same setting
+// TestLogLevelOverrideExpires: an override ends after its duration. Reading the same setting
 // again does not restart it, and a new setting with the same value does.
-func TestLevelsEnd(t *testing.T) {
+func TestLogLevelOverrideExpires(t *testing.T) {
 	now := time.Unix(1000, 0)
 	levels := telemetry.NewLevels(slog.LevelInfo, func() time.Time { return now })
 	var out bytes.Buffer

@@ -7,9 +7,9 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// TestProcessIsRead: work increases the processor time, and memory that was
+// TestProcessUsageIsRead: work increases the processor time, and memory that was
 // written to is resident.
-func TestProcessIsRead(t *testing.T) {
+func TestProcessUsageIsRead(t *testing.T) {
 	before := telemetry.ReadProcess()
 	if before.Memory == 0 {
 		t.Errorf("%+v", before)

@@ -54,7 +54,7 @@ func TestHandlerServesProcessAndOwnMetrics(t *testing.T) {
 	}
 }
 
-func TestBucketsRise(t *testing.T) {
+func TestBucketBoundsIncrease(t *testing.T) {
 	for name, b := range map[string][]float64{"latency": telemetry.LatencyBuckets(), "size": telemetry.SizeBuckets()} {
 		if !slices.IsSorted(b) || len(slices.Compact(slices.Clone(b))) != len(b) {
 			t.Errorf("%s buckets: %v", name, b)

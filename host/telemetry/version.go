@@ -37,12 +37,12 @@ func ReadBuild() Build {
 		return b
 	}
 	if info, ok := debug.ReadBuildInfo(); ok {
-		b.recorded(info.Settings)
+		b.setVCS(info.Settings)
 	}
 	return b
 }
 
-func (b *Build) recorded(settings []debug.BuildSetting) {
+func (b *Build) setVCS(settings []debug.BuildSetting) {
 	for _, s := range settings {
 		switch s.Key {
 		case "vcs.revision":

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-func TestBuildReadsTheRecordedCommit(t *testing.T) {
+func TestBuildReadsCommit(t *testing.T) {
 	b := Build{Version: "1"}
-	b.recorded([]debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: "abc"}, {Key: "vcs.time", Value: "2026-11-28T00:00:00Z"}, {Key: "vcs.modified", Value: "true"}})
+	b.setVCS([]debug.BuildSetting{{Key: "vcs", Value: "git"}, {Key: "vcs.revision", Value: "abc"}, {Key: "vcs.time", Value: "2026-11-28T00:00:00Z"}, {Key: "vcs.modified", Value: "true"}})
 	if want := (Build{Version: "1", Commit: "abc", Date: "2026-11-28T00:00:00Z", Dirty: true}); b != want {
 		t.Errorf("got %+v, want %+v", b, want)
 	}

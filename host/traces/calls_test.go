@@ -35,9 +35,9 @@ func unary(t testing.TB, p *traces.Provider) func(*connect.Request[struct{}]) bo
 	}
 }
 
-// TestRatioOfCalls: if callers don't decide, the ratio of traced calls is as
+// TestSamplingRatioOfCalls: if callers don't decide, the ratio of traced calls is as
 // configured, and an untraced call allocates nothing.
-func TestRatioOfCalls(t *testing.T) {
+func TestSamplingRatioOfCalls(t *testing.T) {
 	c := collector.Start(t)
 	for _, trust := range []bool{true, false} {
 		p, _ := open(t, traces.ProviderOptions{URL: c.URL + "/v1/traces", Ratio: 0.5, TrustRemote: trust})

@@ -105,10 +105,10 @@ const (
 	unsampled  = "00-" + theirTrace + "-" + theirSpan + "-00"
 )
 
-// TestCallersDecide: the caller's sampling decision applies regardless of the
+// TestCallersDecideSampling: the caller's sampling decision applies regardless of the
 // ratio. If callers are not trusted, a call starts its own trace according to
 // the ratio, linked to the caller's.
-func TestCallersDecide(t *testing.T) {
+func TestCallersDecideSampling(t *testing.T) {
 	for name, tt := range map[string]struct {
 		ratio       float64
 		trust       bool
@@ -149,9 +149,9 @@ func TestCallersDecide(t *testing.T) {
 	}
 }
 
-// TestMessagesFollow: the trace of a message is sampled if the command that
+// TestMessagesFollowSamplingOfSender: the trace of a message is sampled if the command that
 // sent it was, regardless of the ratio. Links of other spans don't count.
-func TestMessagesFollow(t *testing.T) {
+func TestMessagesFollowSamplingOfSender(t *testing.T) {
 	c := collector.Start(t)
 	p, _ := open(t, traces.ProviderOptions{URL: c.URL + "/v1/traces"})
 	for name, tt := range map[string]struct {
@@ -174,9 +174,9 @@ func TestMessagesFollow(t *testing.T) {
 	}
 }
 
-// TestHeadersOfTheCollector: headers are sent, and an invalid file is rejected
+// TestCollectorHeadersAreSent: headers are sent, and an invalid file is rejected
 // with an error that does not contain its text.
-func TestHeadersOfTheCollector(t *testing.T) {
+func TestCollectorHeadersAreSent(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "headers")
 	write := func(text string) {
 		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -214,10 +214,10 @@ func many(n int) string {
 	return b.String()
 }
 
-// TestNobodyWaitsForTheCollector: a collector that does not respond blocks
+// TestHungCollectorBlocksNothing: a collector that does not respond blocks
 // neither spans nor a stopping node. Spans that it does not accept are counted
 // or dropped, and a warning is logged once.
-func TestNobodyWaitsForTheCollector(t *testing.T) {
+func TestHungCollectorBlocksNothing(t *testing.T) {
 	release := make(chan struct{})
 	s := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		io.Copy(io.Discard, r.Body)

@@ -184,9 +184,9 @@ func TestMessagesBeginTraces(t *testing.T) {
 	}
 }
 
-// TestWhatTimersLedTo: the flag that a timer led to a request is passed from
+// TestTimerFlagIsPropagated: the flag that a timer led to a request is passed from
 // span to span inside the cluster, but not to or from other systems.
-func TestWhatTimersLedTo(t *testing.T) {
+func TestTimerFlagIsPropagated(t *testing.T) {
 	spans := tracetest.NewSpanRecorder()
 	p := sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
 	l := &lanes{run: func(*request.Request) {}}
@@ -207,10 +207,10 @@ func TestWhatTimersLedTo(t *testing.T) {
 	}
 }
 
-// TestOthersHaveNone: a request that is not sampled or calls no guest has no
+// TestUnsampledRequestHasNoSpan: a request that is not sampled or calls no guest has no
 // span and allocates nothing. The record of a command without a span contains
 // the caller's.
-func TestOthersHaveNone(t *testing.T) {
+func TestUnsampledRequestHasNoSpan(t *testing.T) {
 	q, l, spans := world(func(*request.Request) {})
 	l.with = make([]*request.Trace, 0, 4096)
 	w := &waiter{}

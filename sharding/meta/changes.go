@@ -21,7 +21,7 @@ const (
 	ChangeAbort   ChangeKind = "abort"   // the rollout is reverted, except for entities that stay
 )
 
-// BindingChange is one change of the module or of the limits of an entity type.
+// ActivationChange is one change of the module or of the limits of an entity type.
 type BindingChange struct {
 	Revision uint64     `json:"revision"`
 	At       int64      `json:"at"` // Unix nanoseconds

@@ -62,7 +62,7 @@ func (w *World) chooseMessages() {
 		w: w, ledger: newLedger(w), often: pick(1, 2, 4), entitySends: pick(6, 30), shardSends: pick(20, 100), deadLetters: pick(3, 50),
 		links: map[[2]int]int{}, firsts: map[string]journal.Sequence{},
 		pump: deliver.Options{
-			Stop: eventlog.ErrStopReading, PairWindow: pick(1, 4, 16), ShardHeld: pick(4, 60), HeldBytes: pick(3000, 40000), Pairs: pick(3, 40), InFlight: pick(3, 40),
+			Stop: eventlog.ErrStopReading, ChannelWindow: pick(1, 4, 16), ShardHeld: pick(4, 60), HeldBytes: pick(3000, 40000), Channels: pick(3, 40), InFlight: pick(3, 40),
 			Attempts: 3, MinWait: 20 * time.Millisecond, MaxWait: time.Second, FaultWait: 100 * time.Millisecond,
 		},
 	}
@@ -242,8 +242,8 @@ func (m *messages) oldest(s sharding.ShardID) (first journal.ItemID, ok bool) {
 	return first, ok
 }
 
-// Led implements deliver.Shards.
-func (n *node) Led() (led []deliver.Lead) {
+// Leads implements deliver.Shards.
+func (n *node) Leads() (led []deliver.Lead) {
 	for _, s := range n.w.shards {
 		if l := n.lanes[s]; l.active {
 			led = append(led, deliver.Lead{Shard: s, Term: l.term})
@@ -258,11 +258,11 @@ func (n *node) Changed() <-chan struct{} { return nil }
 // Propose implements deliver.Shards.
 func (n *node) Propose(s sharding.ShardID, r *request.Request) { n.lanes[s].acknowledge(r) }
 
-// Served implements deliver.Types.
-func (n *node) Served(entityType string) bool { return entityType == "chain" }
+// IsServed implements deliver.Types.
+func (n *node) IsServed(entityType string) bool { return entityType == "chain" }
 
-// Unknown implements deliver.Types.
-func (n *node) Unknown(entityType string) bool { return !n.Served(entityType) }
+// IsUnknown implements deliver.Types.
+func (n *node) IsUnknown(entityType string) bool { return !n.IsServed(entityType) }
 
 // delivered reports whether every message has ended and nothing about messages
 // is in flight.

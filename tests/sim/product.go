@@ -86,7 +86,7 @@ func (t *product) apply(n *node, shard sharding.ShardID, c journal.Committed, mo
 			n.w.fail("I5: node %d shard %d entry %d: binding revision %d, expected %d", n.id, shard, c.Index, v.Revision, bound)
 		}
 		if v.Messages && n.pump != nil {
-			n.events = append(n.events, func() { n.pump.Sent(shard) })
+			n.events = append(n.events, func() { n.pump.NotifySent(shard) })
 		}
 	}
 }

@@ -5,7 +5,7 @@ import "github.com/hostd/hostd/host/peer"
 // patience is how long a node considers another node alive, in ticks of its own
 // clock: without receiving anything from it, and while its loop makes no
 // progress. Clocks and links differ so much that a node is sometimes wrong.
-var patience = peer.Patience{Silent: 7, Stands: 12}
+var patience = peer.Patience{Suspect: 7, Stall: 12}
 
 // ping sends a heartbeat to every other node and suspects nodes from which
 // nothing arrived for too long. Heartbeats use the same links as frames.
@@ -16,7 +16,7 @@ func (n *node) ping() {
 			continue
 		}
 		n.w.fly(n.id, other, nil)
-		if !n.quiet[other] && n.signs[other].Silent(n.ticks, 0, patience) {
+		if !n.quiet[other] && n.signs[other].IsSuspected(n.ticks, 0, patience) {
 			n.quiet[other] = true
 			n.w.count.silences++
 			n.w.note("silent %d %d", n.id, other)
@@ -51,9 +51,9 @@ func (n *node) hear(a arrival) {
 		n.met[from] = start
 		signs.Renew()
 	}
-	signs.Arrived(n.ticks)
-	signs.Turned(a.turns, n.ticks)
-	if n.quiet[from] && !signs.Heard(n.ticks, patience) {
+	signs.NoteArrival(n.ticks)
+	signs.NoteTurns(a.turns, n.ticks)
+	if n.quiet[from] && !signs.IsAlive(n.ticks, patience) {
 		return
 	}
 	if n.quiet[from] {

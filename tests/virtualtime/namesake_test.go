@@ -29,7 +29,7 @@ func TestReplacedNodeEnds(t *testing.T) {
 		var reason error
 		w.until("the replaced process ends", func() bool {
 			select {
-			case reason = <-old.Failed():
+			case reason = <-old.Failure():
 				return true
 			default:
 				return false
@@ -42,7 +42,7 @@ func TestReplacedNodeEnds(t *testing.T) {
 		time.Sleep(10 * time.Second)
 		w.settled()
 		select {
-		case err := <-w.nodes[5].Failed():
+		case err := <-w.nodes[5].Failure():
 			t.Errorf("the later start ends too: %v", err)
 		default:
 		}

@@ -90,7 +90,7 @@ func (m *Module) Describe() *Description {
 		Functions:      len(m.Functions),
 		MemoryMinPages: m.Memory.Min,
 		MemoryMaxPages: m.Memory.Max,
-		HeldBytes:      m.held(),
+		HeldBytes:      m.heldBytes(),
 	}
 	for _, imp := range m.Imports {
 		d.Imports = append(d.Imports, imp.Module+"."+imp.Name)

@@ -151,7 +151,7 @@ func (b *bodyWriter) leave() {
 func (b *bodyWriter) instructions() {
 	c := b.m.Part(b.plan.code)
 	var i Instruction
-	for c.Left() > 0 {
+	for c.Remaining() > 0 {
 		if b.plan.deep && !b.wrapped && c.Pos == b.plan.region.start {
 			b.enterRegion()
 		}
@@ -195,7 +195,7 @@ func (b *bodyWriter) instruction(c *Cursor, i *Instruction) {
 			return
 		}
 	case OpCall:
-		b.index(i.Op, b.shifted(i.A))
+		b.index(i.Op, b.shiftIndex(i.A))
 		return
 	case OpRefFunc:
 		b.index(OpGlobalGet, b.reference(i.A))

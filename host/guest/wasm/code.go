@@ -28,9 +28,9 @@ type metering struct {
 	stack  uint32 // global: stack bytes left
 }
 
-// shifted returns the new index of a function. refuel is inserted between the
+// shiftIndex returns the new index of a function. refuel is inserted between the
 // functions that the module imports and those that it defines.
-func (w *metering) shifted(function uint32) uint32 {
+func (w *metering) shiftIndex(function uint32) uint32 {
 	if function < w.refuel {
 		return function
 	}

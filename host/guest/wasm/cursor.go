@@ -20,8 +20,8 @@ func NewCursor(data []byte) *Cursor { return &Cursor{data: data, end: len(data)}
 // OK reports whether no fault has occurred yet.
 func (c *Cursor) OK() bool { return c.fault == nil }
 
-// Left returns the number of bytes left.
-func (c *Cursor) Left() int { return c.end - c.Pos }
+// Remaining returns the number of bytes left.
+func (c *Cursor) Remaining() int { return c.end - c.Pos }
 
 // Refuse records the first fault.
 func (c *Cursor) Refuse(format string, args ...any) {
@@ -30,7 +30,7 @@ func (c *Cursor) Refuse(format string, args ...any) {
 	}
 }
 
-func (c *Cursor) damaged(what string) {
+func (c *Cursor) refuseDamaged(what string) {
 	c.Refuse("the file is cut off or damaged: %s at byte %d; build it again", what, c.Pos)
 }
 
@@ -39,8 +39,8 @@ func (c *Cursor) Byte(what string) byte {
 	if !c.OK() {
 		return 0
 	}
-	if c.Left() < 1 {
-		c.damaged(what + " is missing")
+	if c.Remaining() < 1 {
+		c.refuseDamaged(what + " is missing")
 		return 0
 	}
 	b := c.data[c.Pos]
@@ -54,7 +54,7 @@ func (c *Cursor) U32(what string) uint32 {
 	for shift := 0; c.OK(); shift += 7 {
 		b := c.Byte(what)
 		if shift == 28 && b > 0x0f {
-			c.damaged(what + " is no 32-bit number")
+			c.refuseDamaged(what + " is no 32-bit number")
 			return 0
 		}
 		value |= uint32(b&0x7f) << shift
@@ -69,7 +69,7 @@ func (c *Cursor) U32(what string) uint32 {
 func (c *Cursor) skipSigned(what string, bits int) {
 	for size := 0; c.OK(); size++ {
 		if size == (bits+6)/7 {
-			c.damaged(what + " is too long")
+			c.refuseDamaged(what + " is too long")
 			return
 		}
 		if c.Byte(what)&0x80 == 0 {
@@ -94,8 +94,8 @@ func (c *Cursor) number(what string, limit int) int {
 // them.
 func (c *Cursor) count(what string, limit int) int {
 	n := c.number(what, limit)
-	if n > c.Left() {
-		c.damaged("fewer " + what + " than announced")
+	if n > c.Remaining() {
+		c.refuseDamaged("fewer " + what + " than announced")
 		return 0
 	}
 	return n
@@ -107,8 +107,8 @@ func (c *Cursor) Skip(n uint32, what string) (start int) {
 	if !c.OK() {
 		return start
 	}
-	if int64(n) > int64(c.Left()) {
-		c.damaged(what + " is cut off")
+	if int64(n) > int64(c.Remaining()) {
+		c.refuseDamaged(what + " is cut off")
 		return start
 	}
 	c.Pos += int(n)
@@ -136,7 +136,7 @@ func (c *Cursor) name(what string, limit int) string {
 
 // done rejects trailing bytes.
 func (c *Cursor) done() {
-	if c.OK() && c.Left() != 0 {
-		c.Refuse("the file is damaged: %d bytes left over at byte %d; build it again", c.Left(), c.Pos)
+	if c.OK() && c.Remaining() != 0 {
+		c.Refuse("the file is damaged: %d bytes left over at byte %d; build it again", c.Remaining(), c.Pos)
 	}
 }

@@ -21,7 +21,7 @@ func ActiveSegments(payload []byte) (segments []Segment, ok bool) {
 		if c.U32("a kind") != 0 || c.Byte("an instruction") != OpI32Const {
 			return nil, false
 		}
-		offset := uint32(c.signed())
+		offset := uint32(c.readSigned())
 		if c.Byte("an end") != OpEnd {
 			return nil, false
 		}
@@ -31,9 +31,9 @@ func ActiveSegments(payload []byte) (segments []Segment, ok bool) {
 	return segments, c.OK()
 }
 
-// signed reads a signed LEB128 of at most 32 bits whose length was already
+// readSigned reads a signed LEB128 of at most 32 bits whose length was already
 // checked.
-func (c *Cursor) signed() int32 {
+func (c *Cursor) readSigned() int32 {
 	var value uint32
 	for shift := 0; c.OK(); shift += 7 {
 		b := c.Byte("a number")
@@ -56,7 +56,7 @@ func (c *Cursor) signed() int32 {
 func CutData(prepared []byte) (code []byte, data []Segment) {
 	c := NewCursor(prepared)
 	c.Pos = len(Magic) + len(Version)
-	for c.OK() && c.Left() > 0 {
+	for c.OK() && c.Remaining() > 0 {
 		began := c.Pos
 		id := c.Byte("a section id")
 		payload := c.Skip(c.U32("a section's size"), "a section")

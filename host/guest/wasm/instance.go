@@ -21,9 +21,9 @@ type elementSegment struct {
 	references int // elements that refer to functions
 }
 
-// Copied reports whether code copies a passive segment into a table. Otherwise
+// CopiesSegment reports whether code copies a passive segment into a table. Otherwise
 // preparing makes the segment declarative, so that instances do not hold it.
-func (m *Module) Copied(segment int) bool {
+func (m *Module) CopiesSegment(segment int) bool {
 	return slices.ContainsFunc(m.Bulk, func(u BulkUse) bool {
 		return u.Op == OpMisc && u.Sub == MiscTableInit && int64(u.A) == int64(segment)
 	})
@@ -34,9 +34,9 @@ func (m *Module) growsTables() bool {
 	return slices.ContainsFunc(m.Bulk, func(u BulkUse) bool { return u.Op == OpMisc && u.Sub == MiscTableGrow })
 }
 
-// held returns the maximum bytes that an instance holds besides its linear
+// heldBytes returns the maximum bytes that an instance holds besides its linear
 // memory and the fixed cost of every instance.
-func (m *Module) held() int64 {
+func (m *Module) heldBytes() int64 {
 	grows := m.growsTables()
 	sum := 0
 	for _, t := range m.Tables {
@@ -48,7 +48,7 @@ func (m *Module) held() int64 {
 	}
 	for i, s := range m.segments {
 		sum += segmentBytes
-		if s.passive && !m.Copied(i) {
+		if s.passive && !m.CopiesSegment(i) {
 			continue
 		}
 		if s.passive {

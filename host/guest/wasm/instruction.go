@@ -124,7 +124,7 @@ func (c *Cursor) Next(i *Instruction) {
 		i.A, i.B = c.U32("a type index"), c.U32("a table index")
 	case op == OpSelectTyped:
 		if c.U32("a number of types") != 1 {
-			c.damaged("a select of more than one value")
+			c.refuseDamaged("a select of more than one value")
 		}
 		i.A = uint32(c.valueType("a select"))
 	case op >= OpLocalGet && op <= OpTableSet:
@@ -159,7 +159,7 @@ func (c *Cursor) Next(i *Instruction) {
 }
 
 func (c *Cursor) branchTable(i *Instruction) {
-	i.Count = c.count("labels", c.Left()) + 1
+	i.Count = c.count("labels", c.Remaining()) + 1
 	i.Targets.Start = c.Pos
 	for n := 0; n < i.Count && c.OK(); n++ {
 		i.A = max(i.A, c.U32("a label"))
@@ -220,7 +220,7 @@ func (c *Cursor) bytes(n uint32, what string) Stretch {
 
 func (c *Cursor) zero(what string) {
 	if c.Byte(what) != 0 {
-		c.damaged(what + " that is not 0")
+		c.refuseDamaged(what + " that is not 0")
 	}
 }
 
@@ -233,7 +233,7 @@ func (c *Cursor) signedBits(what string, bits uint) int64 {
 		if left := bits - shift; left < 7 {
 			// The unused bits of the last byte must repeat the sign.
 			if above := int8(b<<1) >> left; b&0x80 != 0 || above != 0 && above != -1 {
-				c.damaged(what + " is too long")
+				c.refuseDamaged(what + " is too long")
 				return 0
 			}
 		}

@@ -9,7 +9,7 @@ func TestSignedNumbers(t *testing.T) {
 	for _, want := range []int32{0, 1, -1, 63, 64, -64, -65, 8191, 8192, -8193, 1<<31 - 1, -1 << 31, 1<<28 - 1, -1 << 28, 1 << 30} {
 		encoded := AppendSigned(nil, int64(want))
 		c := NewCursor(encoded)
-		if got := c.signed(); got != want || c.Left() != 0 {
+		if got := c.readSigned(); got != want || c.Remaining() != 0 {
 			t.Errorf("%d is read as %d", want, got)
 		}
 	}

@@ -20,9 +20,9 @@ func text(s string) []byte { return cat(binary.AppendUvarint(nil, uint64(len(s))
 
 func i32c(v int32) []byte { return AppendSigned([]byte{OpI32Const}, int64(v)) }
 
-// TestPointsAreBounded checks that the number of a module's points is bounded,
+// TestMeteringPointsAreBounded checks that the number of a module's points is bounded,
 // even if each of its functions has only a few.
-func TestPointsAreBounded(t *testing.T) {
+func TestMeteringPointsAreBounded(t *testing.T) {
 	const functions = 32_768
 	module := func(loops int) []byte {
 		out := cat(Magic, Version)
@@ -93,9 +93,9 @@ func TestSegmentsAreJoined(t *testing.T) {
 	}
 }
 
-// TestJoinedSegmentsFillMemoryAlike compares the memory content produced by a
+// TestJoinedSegmentsProduceSameMemory compares the memory content produced by a
 // random data section with that of its joined form.
-func TestJoinedSegmentsFillMemoryAlike(t *testing.T) {
+func TestJoinedSegmentsProduceSameMemory(t *testing.T) {
 	random := rand.New(rand.NewPCG(7, 7))
 	fill := func(payload []byte) []byte {
 		memory := make([]byte, 1<<16)

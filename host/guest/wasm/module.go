@@ -125,7 +125,7 @@ func parseModule(source []byte, rules Rules, r Reader) (*Module, *AdmissionError
 	}
 	m := &Module{Source: source, rules: rules, limits: limits, reader: r, DataCount: -1}
 	c := &Cursor{data: source, Pos: 8, end: len(source), where: "sections"}
-	for last := 0; c.OK() && c.Left() > 0; {
+	for last := 0; c.OK() && c.Remaining() > 0; {
 		s := readSection(c, &last)
 		if !c.OK() {
 			break
@@ -150,7 +150,7 @@ func readSection(c *Cursor, last *int) section {
 		c.Refuse("exception handling is not supported; build without it")
 	}
 	if c.OK() && int(id) >= len(sectionNames) {
-		c.damaged("unknown section " + strconv.Itoa(int(id)))
+		c.refuseDamaged("unknown section " + strconv.Itoa(int(id)))
 	}
 	if c.OK() && id != SectionCustom {
 		if order := sectionOrder[id]; order <= *last {

@@ -64,9 +64,9 @@ func (m *Module) readExports(c *Cursor) {
 		switch {
 		case !c.OK():
 		case int(kind) >= len(kindNames):
-			c.damaged("unknown kind of export")
+			c.refuseDamaged("unknown kind of export")
 		case int64(index) >= int64(m.spaceSize(kind)):
-			c.damaged(fmt.Sprintf("no %s %d", kindNames[kind], index))
+			c.refuseDamaged(fmt.Sprintf("no %s %d", kindNames[kind], index))
 		case seen[name]:
 			c.Refuse("the name is exported twice")
 		case reservedName(name):
@@ -134,7 +134,7 @@ func (m *Module) readCustom(c *Cursor) *AdmissionError {
 	if c.name("the name", maxNameBytes) != CustomNames || !c.OK() {
 		return nil
 	}
-	for c.OK() && c.Left() > 0 {
+	for c.OK() && c.Remaining() > 0 {
 		part := c.Byte("a part")
 		size := c.U32("its size")
 		start := c.Skip(size, "a part")

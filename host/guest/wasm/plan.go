@@ -135,7 +135,7 @@ var _ Reader = (*modulePlanner)(nil)
 // Begin implements Reader.
 func (r *modulePlanner) Begin(m *Module, c *Cursor, f Function) {
 	r.planner = planner{m: m, plan: &bodyPlan{code: f.Code, locals: f.Locals}, where: c, loop: -1, inner: -1,
-		large: c.Left() > smallBody, params: len(f.Signature.Params), frames: r.frames[:0], self: f.Index}
+		large: c.Remaining() > smallBody, params: len(f.Signature.Params), frames: r.frames[:0], self: f.Index}
 	r.plan.points = []point{{at: f.Code.Start, kind: pointEntry, loop: -1}}
 	r.push(frame{kind: frameBlock, operands: len(f.Signature.Results)})
 }
@@ -162,7 +162,7 @@ func (p *planner) push(f frame) {
 func (p *planner) step(i *Instruction) {
 	p.plan.instructions++
 	p.lookBehind(i)
-	p.plan.points[p.current].cost += Weight(i) + carrying(p.carried(i))
+	p.plan.points[p.current].cost += Weight(i) + carrying(p.carriedValues(i))
 	switch i.Op {
 	case OpBlock:
 		p.push(frame{kind: frameBlock, operands: p.results(i.Value)})
@@ -188,7 +188,7 @@ func (p *planner) step(i *Instruction) {
 			p.rigid(label)
 		}
 	case OpCall, OpCallIndirect:
-		p.called()
+		p.markCalled()
 		if i.Op == OpCallIndirect || int64(i.A) >= int64(len(p.m.Imports)) {
 			p.plan.points[p.current].called, p.behind = true, true
 			if i.Op == OpCallIndirect {
@@ -202,14 +202,14 @@ func (p *planner) step(i *Instruction) {
 		}
 	case OpMemoryGrow, OpMisc:
 		if i.Bulk() {
-			p.called()
+			p.markCalled()
 		}
 	}
 }
 
-// carried returns the number of values that the instruction carries: to a
+// carriedValues returns the number of values that the instruction carries: to a
 // function and back, to the target of a branch, or to the end of a block.
-func (p *planner) carried(i *Instruction) int {
+func (p *planner) carriedValues(i *Instruction) int {
 	switch i.Op {
 	case OpCall:
 		s, _ := p.m.FunctionType(i.A)
@@ -230,8 +230,8 @@ func (p *planner) carried(i *Instruction) int {
 
 func values(s Signature) int { return len(s.Params) + len(s.Results) }
 
-// called marks all open loops as containing a call.
-func (p *planner) called() {
+// markCalled marks all open loops as containing a call.
+func (p *planner) markCalled() {
 	loop := p.loop
 	for f := len(p.frames) - 1; f >= 0 && loop >= 0 && !p.plan.calls[loop]; f-- {
 		if p.frames[f].kind == frameLoop {

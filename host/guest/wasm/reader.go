@@ -36,8 +36,8 @@ func (m *Module) readInstructions(c *Cursor, f Function, r Reader) {
 			r.Step(&i, start)
 		}
 	}
-	if c.OK() && c.Left() > 0 {
-		c.damaged("instructions behind the end")
+	if c.OK() && c.Remaining() > 0 {
+		c.refuseDamaged("instructions behind the end")
 	}
 	if c.OK() {
 		b.end()

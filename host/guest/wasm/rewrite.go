@@ -117,7 +117,7 @@ func (r *rewriter) exportSection() []byte {
 	for _, e := range r.m.Exports {
 		index := e.Index
 		if e.Kind == KindFunction {
-			index = r.shifted(index)
+			index = r.shiftIndex(index)
 		}
 		one(e.Name, e.Kind, index)
 	}
@@ -152,7 +152,7 @@ func (r *rewriter) globalSection() []byte {
 	}
 	out = append(out, counters...)
 	for _, function := range r.m.Referenced {
-		out = binary.AppendUvarint(append(out, TypeFuncref, 0, OpRefFunc), uint64(r.shifted(function)))
+		out = binary.AppendUvarint(append(out, TypeFuncref, 0, OpRefFunc), uint64(r.shiftIndex(function)))
 		out = append(out, OpEnd)
 	}
 	return out
@@ -164,7 +164,7 @@ func (r *rewriter) constant(dst []byte, c *Cursor, section []byte) []byte {
 	for c.OK() {
 		c.Next(&i)
 		if i.Op == OpRefFunc {
-			i.A = r.shifted(i.A)
+			i.A = r.shiftIndex(i.A)
 		}
 		dst = AppendInstruction(dst, section, &i)
 		if i.Op == OpEnd {
@@ -182,7 +182,7 @@ func (r *rewriter) elementSection() []byte {
 	out := binary.AppendUvarint(make([]byte, 0, len(old)+8), uint64(n))
 	for i := range int(n) {
 		kind := c.U32("a kind")
-		if kind&3 == 1 && !r.m.Copied(i) {
+		if kind&3 == 1 && !r.m.CopiesSegment(i) {
 			kind |= 2 // declarative: instances do not hold it
 		}
 		out = append(out, byte(kind))
@@ -201,7 +201,7 @@ func (r *rewriter) elementSection() []byte {
 			if kind&4 != 0 {
 				out = r.constant(out, c, old)
 			} else {
-				out = binary.AppendUvarint(out, uint64(r.shifted(c.U32("a function"))))
+				out = binary.AppendUvarint(out, uint64(r.shiftIndex(c.U32("a function"))))
 			}
 		}
 	}
@@ -234,7 +234,7 @@ func (r *rewriter) functionNames() []byte {
 	n := c.U32("a number")
 	out := binary.AppendUvarint(make([]byte, 0, len(names)+16), uint64(n))
 	for range n {
-		out = binary.AppendUvarint(out, uint64(r.shifted(c.U32("a function"))))
+		out = binary.AppendUvarint(out, uint64(r.shiftIndex(c.U32("a function"))))
 		length := c.U32("a length")
 		out = binary.AppendUvarint(out, uint64(length))
 		start := c.Skip(length, "a name")

@@ -11,7 +11,7 @@ func (m *Module) readGlobals(c *Cursor) {
 		kind := c.valueType("the global")
 		switch mutable := c.Byte("its mutability"); {
 		case c.OK() && mutable > 1:
-			c.damaged("unknown mutability")
+			c.refuseDamaged("unknown mutability")
 		case mutable == 1 && (kind == TypeV128 || kind == TypeFuncref || kind == TypeExternref):
 			m.opaque = true
 		case mutable == 1:
@@ -54,7 +54,7 @@ func (m *Module) skipConstant(c *Cursor) byte {
 		c.Skip(8, "an f64")
 	case op == OpGlobalGet:
 		if index := c.U32("a global index"); c.OK() && int64(index) >= int64(m.Globals) {
-			c.damaged(fmt.Sprintf("no global %d", index))
+			c.refuseDamaged(fmt.Sprintf("no global %d", index))
 		}
 	case op == OpRefNull:
 		c.referenceType("a null")
@@ -62,7 +62,7 @@ func (m *Module) skipConstant(c *Cursor) byte {
 		m.functionIndex(c)
 	case op == OpVector:
 		if c.U32("a vector instruction") != OpV128Const {
-			c.damaged("not a constant")
+			c.refuseDamaged("not a constant")
 		}
 		c.Skip(16, "a v128")
 	default:
@@ -77,7 +77,7 @@ func (m *Module) skipConstant(c *Cursor) byte {
 func (m *Module) functionIndex(c *Cursor) uint32 {
 	index := c.U32("a function index")
 	if c.OK() && int64(index) >= int64(len(m.Imports)+len(m.Functions)) {
-		c.damaged(fmt.Sprintf("no function %d", index))
+		c.refuseDamaged(fmt.Sprintf("no function %d", index))
 	}
 	m.nameFunction(index)
 	return index
@@ -93,7 +93,7 @@ func (m *Module) readElements(c *Cursor) {
 		c.where = fmt.Sprintf("element segment %d", i)
 		kind := c.U32("its kind")
 		if kind > 7 {
-			c.damaged("unknown kind of segment")
+			c.refuseDamaged("unknown kind of segment")
 			return
 		}
 		if kind&1 == 0 {
@@ -106,10 +106,10 @@ func (m *Module) readElements(c *Cursor) {
 			if kind&4 != 0 {
 				c.referenceType("the element")
 			} else if c.Byte("the element") != 0 {
-				c.damaged("unknown kind of element")
+				c.refuseDamaged("unknown kind of element")
 			}
 		}
-		s := elementSegment{passive: kind&1 != 0, elements: c.count("elements", c.Left())}
+		s := elementSegment{passive: kind&1 != 0, elements: c.count("elements", c.Remaining())}
 		if sum += s.elements; sum > maxElements {
 			c.Refuse("%d elements in all segments up to here, limit %d; split the module", sum, maxElements)
 		}
@@ -128,7 +128,7 @@ func (m *Module) readElements(c *Cursor) {
 func (m *Module) readCode(c *Cursor) {
 	n := c.count("function bodies", maxFunctions)
 	if c.OK() && n != len(m.Functions) {
-		c.damaged(fmt.Sprintf("%d functions are declared and %d have a body", len(m.Functions), n))
+		c.refuseDamaged(fmt.Sprintf("%d functions are declared and %d have a body", len(m.Functions), n))
 	}
 	m.Bodies = make([]Stretch, 0, n)
 	for i := 0; i < n && c.OK(); i++ {
@@ -149,7 +149,7 @@ func (m *Module) readBody(outer *Cursor, body Stretch) {
 		return
 	}
 	c := &Cursor{data: m.Source, Pos: body.Start, end: body.End, where: outer.where}
-	groups := c.count("groups of locals", c.Left())
+	groups := c.count("groups of locals", c.Remaining())
 	sum := uint64(0)
 	for i := 0; i < groups && c.OK(); i++ {
 		sum += uint64(c.U32("a number of locals"))
@@ -170,18 +170,18 @@ func (m *Module) readBody(outer *Cursor, body Stretch) {
 func (m *Module) readData(c *Cursor) {
 	n := c.count("data segments", maxDataSegments)
 	if c.OK() && m.DataCount >= 0 && n != m.DataCount {
-		c.damaged(fmt.Sprintf("%d data segments are announced and %d are there", m.DataCount, n))
+		c.refuseDamaged(fmt.Sprintf("%d data segments are announced and %d are there", m.DataCount, n))
 	}
 	alone := m.DataCount < 0 // the engine writes the data, see CutData
 	for i := 0; i < n && c.OK(); i++ {
 		c.where = fmt.Sprintf("data segment %d", i)
 		kind := c.U32("its kind")
 		if kind > 2 {
-			c.damaged("unknown kind of segment")
+			c.refuseDamaged("unknown kind of segment")
 			return
 		}
 		if kind == 2 && c.U32("a memory index") != 0 {
-			c.damaged("no such memory")
+			c.refuseDamaged("no such memory")
 		}
 		if kind == 1 || m.skipConstant(c) != OpI32Const || kind == 2 {
 			alone = false

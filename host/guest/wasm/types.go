@@ -104,7 +104,7 @@ func (c *Cursor) valueTypes(one, many string, limit int) string {
 func (m *Module) typeIndex(c *Cursor) uint32 {
 	index := c.U32("a type index")
 	if c.OK() && int64(index) >= int64(len(m.Types)) {
-		c.damaged(fmt.Sprintf("no type %d", index))
+		c.refuseDamaged(fmt.Sprintf("no type %d", index))
 	}
 	return index
 }
@@ -127,14 +127,14 @@ func (c *Cursor) resizable() (r Resizable) {
 	case flags&0x04 != 0:
 		c.Refuse("64-bit memory is not supported; build for wasm32")
 	case flags > 1:
-		c.damaged("unknown kind of bounds")
+		c.refuseDamaged("unknown kind of bounds")
 	}
 	r.Min = c.U32("a minimum")
 	if flags == 1 {
 		r.hasMax = true
 		r.Max = c.U32("a maximum")
 		if c.OK() && r.Max < r.Min {
-			c.damaged("a maximum below the minimum")
+			c.refuseDamaged("a maximum below the minimum")
 		}
 	}
 	return r

@@ -70,7 +70,7 @@ func (m *Module) useBulk(c *Cursor, i *Instruction) {
 	}
 	for _, table := range tables {
 		if i.Op == OpMisc && int64(table) >= int64(len(m.Tables)) {
-			c.damaged(fmt.Sprintf("no table %d", table))
+			c.refuseDamaged(fmt.Sprintf("no table %d", table))
 			return
 		}
 	}

@@ -28,7 +28,7 @@ func (b *bodyCheck) check(i *Instruction) {
 		b.begin(i.Op)
 	case OpElse:
 		if b.open[len(b.open)-1] != OpIf {
-			b.c.damaged("an else without an if")
+			b.c.refuseDamaged("an else without an if")
 		}
 	case OpEnd:
 		last := len(b.open) - 1
@@ -38,7 +38,7 @@ func (b *bodyCheck) check(i *Instruction) {
 		b.open = b.open[:last]
 	case OpBr, OpBrIf, OpBrTable:
 		if int64(i.A) >= int64(len(b.open)) {
-			b.c.damaged(fmt.Sprintf("no block %d to branch to", i.A))
+			b.c.refuseDamaged(fmt.Sprintf("no block %d to branch to", i.A))
 		}
 	}
 	if b.c.OK() {
@@ -66,7 +66,7 @@ func (b *bodyCheck) indices(i *Instruction) {
 	switch op := i.Op; {
 	case op == OpBlock || op == OpLoop || op == OpIf:
 		if i.Value >= 0 && i.Value >= int64(len(m.Types)) || i.Value < 0 && i.Value != BlockVoidType && valueTypeName(byte(i.Value&0x7f)) == "" {
-			b.c.damaged("no such type of a block")
+			b.c.refuseDamaged("no such type of a block")
 		}
 		return
 	case op == OpCall || op == OpRefFunc:
@@ -81,7 +81,7 @@ func (b *bodyCheck) indices(i *Instruction) {
 		return
 	}
 	if int64(i.A) >= int64(bound) {
-		b.c.damaged(fmt.Sprintf("no %s %d", what, i.A))
+		b.c.refuseDamaged(fmt.Sprintf("no %s %d", what, i.A))
 	}
 }
 

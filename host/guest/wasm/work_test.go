@@ -38,10 +38,10 @@ func functions(n, locals int, code []byte) []byte {
 	return out
 }
 
-// TestWorkIsBounded checks that a module that would take minutes to compile is
+// TestCompilationWorkIsBounded checks that a module that would take minutes to compile is
 // rejected at the function that exceeds the bound, and that half of it is
 // accepted.
-func TestWorkIsBounded(t *testing.T) {
+func TestCompilationWorkIsBounded(t *testing.T) {
 	one := []byte{OpI32Const, 1}
 	nested := func(n int) []byte {
 		return slices.Concat(bytes.Repeat(append(one, OpIf, BlockVoid), n), bytes.Repeat([]byte{OpEnd}, n))

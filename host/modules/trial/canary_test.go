@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// TestTimesHaveTheirBuckets checks that each duration is in one bucket, that a
+// TestDurationsFallIntoBuckets checks that each duration is in one bucket, that a
 // bucket is at most about a quarter as wide as its lower bound, and that the
 // last bucket takes all longer durations.
-func TestTimesHaveTheirBuckets(t *testing.T) {
+func TestDurationsFallIntoBuckets(t *testing.T) {
 	for i := range Buckets - 1 {
 		bound := BucketBound(i)
 		if bucket(bound) != i+1 || bucket(bound-1) != i {
@@ -25,8 +25,8 @@ func TestTimesHaveTheirBuckets(t *testing.T) {
 	}
 }
 
-// TestRulesOfTexts checks that invalid rules are rejected by name.
-func TestRulesOfTexts(t *testing.T) {
+// TestInvalidRulesAreRejected checks that invalid rules are rejected by name.
+func TestInvalidRulesAreRejected(t *testing.T) {
 	for _, text := range []string{
 		"faults>0", "faults>0,rejections>+20%,p99>+50%", "rejections>5%", "rejections>+0%", "p99>20ms", "faults>0, rejections>12", "faults>+5%",
 	} {
@@ -57,9 +57,9 @@ func did(commands, rejections, faults uint64, took time.Duration, slow uint64) *
 	return c
 }
 
-// TestRulesAreBroken checks that a rule is broken by what exceeds it beyond
+// TestRulesBreakBeyondChance checks that a rule is broken by what exceeds it beyond
 // chance, and only from the minimum number of commands.
-func TestRulesAreBroken(t *testing.T) {
+func TestRulesBreakBeyondChance(t *testing.T) {
 	const ms = time.Millisecond
 	for _, c := range []struct {
 		rule         string
@@ -101,10 +101,10 @@ func TestRulesAreBroken(t *testing.T) {
 	}
 }
 
-// TestWindows checks that what was counted before a window, or while nobody
+// TestCountsBelongToTheirWindow checks that what was counted before a window, or while nobody
 // watched, does not belong to it, and that watching the same window again
 // continues it.
-func TestWindows(t *testing.T) {
+func TestCountsBelongToTheirWindow(t *testing.T) {
 	var c *Counter
 	c.Command(1, true)
 	c.Fault()
@@ -126,7 +126,7 @@ func TestWindows(t *testing.T) {
 	}
 	c.Watch(0)
 	c.Fault()
-	if all := c.Total(); all.Commands != 3 || all.Faults != 1 || c.Watched() {
+	if all := c.Total(); all.Commands != 3 || all.Faults != 1 || c.IsWatched() {
 		t.Errorf("%+v", all)
 	}
 	var sum Counts
@@ -139,8 +139,8 @@ func TestWindows(t *testing.T) {
 	}
 }
 
-// TestCountersAreShared checks concurrent use by several executors.
-func TestCountersAreShared(t *testing.T) {
+// TestCountersAreConcurrent checks concurrent use by several executors.
+func TestCountersAreConcurrent(t *testing.T) {
 	c := &Counter{}
 	c.Watch(1)
 	var lanes sync.WaitGroup

@@ -111,8 +111,8 @@ type Counter struct {
 	base   Counts     // counts at the beginning of the window
 }
 
-// Watched reports whether commands must be counted.
-func (c *Counter) Watched() bool { return c != nil && c.watched.Load() }
+// IsWatched reports whether commands must be counted.
+func (c *Counter) IsWatched() bool { return c != nil && c.watched.Load() }
 
 // Watch begins a window if it differs from the current one. 0 ends the current
 // window.
@@ -127,7 +127,7 @@ func (c *Counter) Watch(window uint64) {
 
 // Command counts a command that was given to a guest.
 func (c *Counter) Command(took time.Duration, rejected bool) {
-	if !c.Watched() {
+	if !c.IsWatched() {
 		return
 	}
 	c.commands.Add(1)
@@ -140,7 +140,7 @@ func (c *Counter) Command(took time.Duration, rejected bool) {
 
 // Fault counts a call that failed because of the guest.
 func (c *Counter) Fault() {
-	if c.Watched() {
+	if c.IsWatched() {
 		c.faults.Add(1)
 	}
 }

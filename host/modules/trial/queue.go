@@ -61,7 +61,7 @@ func (q *Queue) Offer(c Command) bool {
 	case q.waiting <- c:
 		return true
 	default: // a concurrent Offer filled the queue
-		q.gone(size)
+		q.release(size)
 		q.dropped.Add(1)
 		return false
 	}
@@ -72,22 +72,22 @@ func (q *Queue) Offer(c Command) bool {
 func (q *Queue) Take(ctx context.Context) (Command, error) {
 	select {
 	case c := <-q.waiting:
-		q.gone(c.bytes())
+		q.release(c.bytes())
 		return c, nil
 	case <-ctx.Done():
 		return Command{}, ctx.Err()
 	}
 }
 
-func (q *Queue) gone(size int) {
+func (q *Queue) release(size int) {
 	q.mu.Lock()
 	q.bytes -= size
 	q.mu.Unlock()
 }
 
-// Dropped returns the number of dropped commands.
-func (q *Queue) Dropped() uint64 { return q.dropped.Load() }
+// DropCount returns the number of dropped commands.
+func (q *Queue) DropCount() uint64 { return q.dropped.Load() }
 
-// Taken reports whether a command belongs to the compared share, in units of
+// InShare reports whether a command belongs to the compared share, in units of
 // 1/sharding.Buckets. seed is the seed of the command's random numbers.
-func Taken(seed uint64, share uint32) bool { return seed%sharding.Buckets < uint64(share) }
+func InShare(seed uint64, share uint32) bool { return seed%sharding.Buckets < uint64(share) }

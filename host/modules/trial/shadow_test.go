@@ -23,8 +23,8 @@ func TestQueuesAreBounded(t *testing.T) {
 			for range c.fit + 3 {
 				q.Offer(Command{Input: make([]byte, c.size)})
 			}
-			if q.Dropped() != 3 {
-				t.Fatalf("%d are dropped", q.Dropped())
+			if q.DropCount() != 3 {
+				t.Fatalf("%d are dropped", q.DropCount())
 			}
 			for range 2 {
 				if got, err := q.Take(t.Context()); err != nil || len(got.Input) != c.size {
@@ -32,14 +32,14 @@ func TestQueuesAreBounded(t *testing.T) {
 				}
 				q.Offer(Command{Input: make([]byte, c.size)})
 			}
-			if q.Dropped() != 3 {
-				t.Errorf("%d are dropped, though there was room", q.Dropped())
+			if q.DropCount() != 3 {
+				t.Errorf("%d are dropped, though there was room", q.DropCount())
 			}
 		})
 	}
 	q := NewQueue()
 	q.Offer(Command{Input: make([]byte, maxWaitingBytes+1)})
-	if q.Dropped() != 1 {
+	if q.DropCount() != 1 {
 		t.Error("one that is larger than all may be is taken")
 	}
 	ended, end := context.WithCancel(t.Context())
@@ -49,8 +49,8 @@ func TestQueuesAreBounded(t *testing.T) {
 	}
 }
 
-// TestQueuesCopy checks that the queue does not keep the caller's buffers.
-func TestQueuesCopy(t *testing.T) {
+// TestQueueCopiesBuffers checks that the queue does not keep the caller's buffers.
+func TestQueueCopiesBuffers(t *testing.T) {
 	q := NewQueue()
 	in, out := []byte("input"), []byte("output")
 	q.Offer(Command{Entity: sharding.EntityID{Type: "a", ID: "b"}, Input: in, Output: out, Seed: 7})
@@ -62,8 +62,8 @@ func TestQueuesCopy(t *testing.T) {
 	}
 }
 
-// TestQueuesAreShared checks concurrent use by several executors.
-func TestQueuesAreShared(t *testing.T) {
+// TestQueueIsConcurrent checks concurrent use by several executors.
+func TestQueueIsConcurrent(t *testing.T) {
 	q := NewQueue()
 	const lanes, each = 4, 1000
 	var offering sync.WaitGroup
@@ -85,21 +85,21 @@ func TestQueuesAreShared(t *testing.T) {
 		}
 		taken++
 	}
-	if left := uint64(len(q.waiting)); taken+left+q.Dropped() != lanes*each || uint64(q.bytes) != left {
-		t.Errorf("%d taken, %d left in %d bytes, %d dropped", taken, left, q.bytes, q.Dropped())
+	if left := uint64(len(q.waiting)); taken+left+q.DropCount() != lanes*each || uint64(q.bytes) != left {
+		t.Errorf("%d taken, %d left in %d bytes, %d dropped", taken, left, q.bytes, q.DropCount())
 	}
 }
 
-// TestSharesOfCommands checks that the compared share is about as large as
+// TestComparedShareIsDeterministic checks that the compared share is about as large as
 // requested and deterministic.
-func TestSharesOfCommands(t *testing.T) {
+func TestComparedShareIsDeterministic(t *testing.T) {
 	taken := 0
 	for seed := range uint64(100_000) {
-		if Taken(seed*0x9e3779b97f4a7c15, 1000) {
+		if InShare(seed*0x9e3779b97f4a7c15, 1000) {
 			taken++
 		}
 	}
-	if taken < 9000 || taken > 11_000 || Taken(5, 0) || !Taken(9999, 10_000) {
+	if taken < 9000 || taken > 11_000 || InShare(5, 0) || !InShare(9999, 10_000) {
 		t.Errorf("%d of 100,000", taken)
 	}
 }
@@ -158,9 +158,9 @@ func TestDecisionsAreCompared(t *testing.T) {
 	}
 }
 
-// TestTallies checks that all commands are counted and the first differing ones
+// TestTallyListsFirstDifferences checks that all commands are counted and the first differing ones
 // are listed.
-func TestTallies(t *testing.T) {
+func TestTallyListsFirstDifferences(t *testing.T) {
 	var all Tally
 	for i := range 50 {
 		all.Add(Example{Command: fmt.Sprint(i), In: Difference(i%2) * (Events | Fault)}, 10, 15)

@@ -7,25 +7,25 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Wish is the setting that lets a shadow module decide a share of a type's
+// ShadowSetting is the setting that lets a shadow module decide a share of a type's
 // commands. The zero value means none.
-type Wish struct {
+type ShadowSetting struct {
 	Digest   journal.Digest
 	Share    uint32 // in units of 1/sharding.Buckets
 	Revision uint64 // of the setting
 }
 
-// ParseWish parses a shadow setting: a digest in hex, and a percentage from
+// ParseShadowSetting parses a shadow setting: a digest in hex, and a percentage from
 // 0.01 to 100.
-func ParseWish(text string) (Wish, error) {
+func ParseShadowSetting(text string) (ShadowSetting, error) {
 	digest, share, err := meta.ParseShadow(text)
-	return Wish{Digest: journal.Digest(digest), Share: share}, err
+	return ShadowSetting{Digest: journal.Digest(digest), Share: share}, err
 }
 
 // Watch compares commands on one node because of a wish, and holds the results.
 // It is safe for concurrent use.
 type Watch struct {
-	Wish
+	ShadowSetting
 	Tally
 	queue *Queue
 	ended atomic.Bool
@@ -35,7 +35,7 @@ type Watch struct {
 // offered. seed is the seed of the command's random numbers. Executors call it.
 // A nil Watch takes none.
 func (w *Watch) Takes(by journal.Digest, seed uint64) bool {
-	return w != nil && Taken(seed, w.Share) && by != w.Digest
+	return w != nil && InShare(seed, w.Share) && by != w.Digest
 }
 
 // Offer queues a command for comparison, or counts it as dropped. It does not
@@ -47,8 +47,8 @@ func (w *Watch) Offer(c Command) {
 	}
 }
 
-// Ended reports whether the wish of the watch no longer exists.
-func (w *Watch) Ended() bool { return w.ended.Load() }
+// HasEnded reports whether the wish of the watch no longer exists.
+func (w *Watch) HasEnded() bool { return w.ended.Load() }
 
 // Watches are the watches of a node. They are safe for concurrent use.
 type Watches struct {
@@ -72,13 +72,13 @@ func (w *Watches) Queue() *Queue { return w.queue }
 
 // Learn sets the wishes, by entity type. An unchanged wish keeps its counts. It
 // must be called from one goroutine.
-func (w *Watches) Learn(wishes map[string]Wish) {
+func (w *Watches) Learn(wishes map[string]ShadowSetting) {
 	next := make(map[string]*Watch, len(wishes))
 	for name, wish := range wishes {
-		if is := w.Of(name); is != nil && is.Wish == wish {
+		if is := w.Of(name); is != nil && is.ShadowSetting == wish {
 			next[name] = is
 		} else {
-			next[name] = &Watch{Wish: wish, queue: w.queue}
+			next[name] = &Watch{ShadowSetting: wish, queue: w.queue}
 		}
 	}
 	if was := w.of.Load(); was != nil {

@@ -269,7 +269,7 @@ func (a *Authorizer) Passed(q *request.Request) error {
 // revision of the roles that decided.
 func (a *Authorizer) check(ctx context.Context, t target, c authz.Call) error {
 	revision, err := a.ask(ctx, t, c)
-	audit.Decided(ctx, revision)
+	audit.SetPolicyRevision(ctx, revision)
 	return err
 }
 
@@ -298,7 +298,7 @@ func (a *Authorizer) Command(ctx context.Context, entityType, entityID, command,
 	c := authz.Call{Verb: authv1.Verb_INVOKE, Types: authz.One, Type: entityType, IDs: authz.One, ID: entityID, Command: command}
 	revision, err := a.ask(ctx, target{verb: c.Verb, changes: true}, c)
 	if err != nil {
-		audit.Decided(ctx, revision)
+		audit.SetPolicyRevision(ctx, revision)
 		a.Refused(ctx, entityType, entityID, commandID)
 	}
 	return err
@@ -365,7 +365,7 @@ func (a *Authorizer) narrow(ctx context.Context, t target, c authz.Call) (contex
 	if len(to) == 0 {
 		return ctx, false
 	}
-	audit.Decided(ctx, table.Revision())
+	audit.SetPolicyRevision(ctx, table.Revision())
 	return context.WithValue(ctx, narrowedKey{}, to), true
 }
 

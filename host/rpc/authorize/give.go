@@ -40,7 +40,7 @@ func (a *Authorizer) Give(ctx context.Context, subject string, roles []string) e
 				return name
 			}
 		}
-		for _, name := range t.Bound(subject) {
+		for _, name := range t.RolesOfSubject(subject) {
 			if r, _ := t.Role(name); !slices.Contains(roles, name) && !may(access.Role{}, r) {
 				return name
 			}
@@ -64,6 +64,6 @@ func (a *Authorizer) give(ctx context.Context, refuse func(t *authz.Table, may f
 		return nil
 	}
 	a.refused[authv1.Verb_SECURITY].Inc()
-	audit.Decided(ctx, table.Revision())
+	audit.SetPolicyRevision(ctx, table.Revision())
 	return &request.DeniedError{Verb: access.Security, Message: fmt.Sprintf("%s cannot give or change the role %.64q: its own roles do not allow all that would be given; who is %s can", named(by.said()), name, access.RoleAdmin)}
 }

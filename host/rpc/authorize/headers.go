@@ -87,7 +87,7 @@ func (a *Authorizer) byHeaders(ctx context.Context, t target) error {
 		return nil
 	}
 	a.refused[t.verb].Inc()
-	audit.Decided(ctx, c.revision)
+	audit.SetPolicyRevision(ctx, c.revision)
 	return c.err
 }
 

@@ -27,7 +27,7 @@ func (a *Authorizer) Own(ctx context.Context, entityType, owner string) (becomes
 	becomes, revision, err := a.owns(authn.Of(ctx).Principal, entityType, owner)
 	if err != nil {
 		a.refused[authv1.Verb_DEPLOY].Inc()
-		audit.Decided(ctx, revision)
+		audit.SetPolicyRevision(ctx, revision)
 	}
 	return becomes, err
 }

@@ -53,7 +53,7 @@ func Caller(ctx context.Context) *principal.Principal {
 	if s := SaidOf(ctx); s != nil {
 		return s.Caller
 	}
-	return authn.Asked(ctx)
+	return authn.CallerOf(ctx)
 }
 
 // WithRoles records the revision of the roles that allowed a call.

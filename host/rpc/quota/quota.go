@@ -111,7 +111,7 @@ func (q *Quotas) Of(ctx context.Context) *Account {
 	}
 	p := authn.Of(ctx).Principal
 	anonymous := q.opts.Anonymous && p.Kind == principal.Anonymous
-	if !table.Rated() && !anonymous || leaderproxy.FromPeer(ctx) {
+	if !table.HasRates() && !anonymous || leaderproxy.FromPeer(ctx) {
 		return nil
 	}
 	l := table.Limits(p)

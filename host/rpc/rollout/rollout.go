@@ -28,7 +28,7 @@ import (
 type Rollouts interface {
 	Begin(ctx context.Context, b modules.RolloutBegin) (revision uint64, err error)
 	State(ctx context.Context, entityType string) (modules.RolloutState, error)
-	Served(ctx context.Context, revision uint64) error
+	AwaitServed(ctx context.Context, revision uint64) error
 	Change(ctx context.Context, o modules.RolloutOrder) (modules.RolloutState, error)
 }
 
@@ -49,7 +49,7 @@ func (s Service) Get(ctx context.Context, r *modulev1.GetRolloutRequest) (*modul
 		return nil, err
 	}
 	if r.GetServed() && !now.Rollout.IsVerifying() {
-		if err := s.Rollouts.Served(ctx, now.Revision); err != nil {
+		if err := s.Rollouts.AwaitServed(ctx, now.Revision); err != nil {
 			return nil, err
 		}
 	}

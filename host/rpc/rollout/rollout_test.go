@@ -20,7 +20,7 @@ type rollouts struct{ now modules.RolloutState }
 
 func (r rollouts) Begin(context.Context, modules.RolloutBegin) (uint64, error) { return 0, nil }
 func (r rollouts) State(context.Context, string) (modules.RolloutState, error) { return r.now, nil }
-func (r rollouts) Served(context.Context, uint64) error                        { return nil }
+func (r rollouts) AwaitServed(context.Context, uint64) error                   { return nil }
 func (r rollouts) Change(context.Context, modules.RolloutOrder) (modules.RolloutState, error) {
 	return r.now, nil
 }

@@ -128,7 +128,7 @@ func (v *Run) attempt(ctx context.Context, shard sharding.ShardID, sample int) e
 	if leader == nil {
 		return v.Verifications.Verify(ctx, replay.VerifyRequest{
 			Shard: shard, EntityType: v.Request.GetEntityType(), Digest: v.Digest, Sample: sample, Draw: rand.IntN,
-			Revision: v.Revision, Told: func() bool { return len(v.known) >= maxDifferences },
+			Revision: v.Revision, Quiet: func() bool { return len(v.known) >= maxDifferences },
 		}, v.told)
 	}
 	m := &modulev1.VerifyRequest{Digest: v.Request.GetDigest(), EntityType: v.Request.GetEntityType(), ShardId: uint32(shard), Revision: v.Revision, Scope: &modulev1.VerifyRequest_All{All: true}}
@@ -155,7 +155,7 @@ func (v *Run) attempt(ctx context.Context, shard sharding.ShardID, sample int) e
 
 // told counts the result of one entity of this node.
 func (v *Run) told(e replay.Verified) error {
-	if e.Cut {
+	if e.Truncated {
 		v.now.cut++
 		return v.progress()
 	}
@@ -178,7 +178,7 @@ func (v *Run) told(e replay.Verified) error {
 
 func differenceOf(e replay.Verified) *modulev1.VerifyResponse_Difference {
 	d := &modulev1.VerifyResponse_Difference{
-		EntityId: e.EntityID, Sequence: uint64(e.At), Description: e.Difference, Fault: e.Fault, EventType: e.EventType, PatchTruncated: e.PatchCut,
+		EntityId: e.EntityID, Sequence: uint64(e.At), Description: e.Difference, Fault: e.Fault, EventType: e.EventType, PatchTruncated: e.PatchTruncated,
 	}
 	for _, o := range e.Patch {
 		step := &modulev1.VerifyResponse_PatchOperation{Op: string(o.Op), Path: o.Path}

@@ -250,7 +250,7 @@ func TestNobodyAnswersForAnother(t *testing.T) {
 	own := newAuthority(t)
 	p, err := peer.New(peer.Options{
 		Self: "n1", Incarnation: 1, Cluster: "c", Network: overTLS{peers: openPeers(t, newFiles(own, "n1"))},
-		Receive: func(sharding.NodeID, []byte) {}, CallTimeout: testkit.Patience, SilentAfter: testkit.Patience, StuckAfter: 4 * testkit.Patience,
+		Receive: func(sharding.NodeID, []byte) {}, CallTimeout: testkit.Patience, SuspectAfter: testkit.Patience, StuckAfter: 4 * testkit.Patience,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -261,11 +261,11 @@ func TestNobodyAnswersForAnother(t *testing.T) {
 		"probe":       func(address string) error { _, err := p.Probe(t.Context(), address); return err },
 		"probe alone": func(address string) error { _, err := p.ProbeAlone(t.Context(), address); return err },
 		"pledge": func(address string) error {
-			_, err := p.Pledge(t.Context(), address, &peerv1.PledgeRequest{})
+			_, err := p.BootstrapVote(t.Context(), address, &peerv1.PledgeRequest{})
 			return err
 		},
 		"vouch": func(address string) error {
-			_, _, err := p.Vouch(t.Context(), address, &peerv1.VouchRequest{})
+			_, _, err := p.Attest(t.Context(), address, &peerv1.VouchRequest{})
 			return err
 		},
 	}

@@ -30,7 +30,7 @@ type Cluster struct {
 	changed  chan struct{}
 	policy   clusterapi.Policy
 	err      error // returned by every call if not nil
-	founding clusterapi.Founding
+	founding clusterapi.BootstrapProgress
 	ordered  int // number of calls of Initialize
 	pending  []*clusterv1.PendingOrder
 }
@@ -45,7 +45,7 @@ type move struct {
 // NewCluster returns a cluster in which n1 leads shards 1 and 4, n2 leads shard
 // 2 and n3 leads shard 3.
 func NewCluster() *Cluster {
-	c := &Cluster{settings: make(map[string]clusterapi.Setting), changed: make(chan struct{}), founding: clusterapi.Founding{Cluster: "c1"},
+	c := &Cluster{settings: make(map[string]clusterapi.Setting), changed: make(chan struct{}), founding: clusterapi.BootstrapProgress{Cluster: "c1"},
 		policy: clusterapi.Policy{Replication: 3, MinMembers: 1, Rebalance: true, DeadAfter: 5 * time.Minute}}
 	for i, id := range []sharding.NodeID{"n1", "n2", "n3"} {
 		c.members = append(c.members, clusterapi.Member{
@@ -217,7 +217,7 @@ func (c *Cluster) Rebalance(context.Context) (uint32, error) {
 
 // Found sets the state of the node's bootstrap that Initialize reports, and
 // returns how often Initialize was called.
-func (c *Cluster) Found(f clusterapi.Founding) (ordered int) {
+func (c *Cluster) Found(f clusterapi.BootstrapProgress) (ordered int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.founding = f
@@ -225,7 +225,7 @@ func (c *Cluster) Found(f clusterapi.Founding) (ordered int) {
 }
 
 // Initialize implements clusterapi.Initializer.
-func (c *Cluster) Initialize() (clusterapi.Founding, error) {
+func (c *Cluster) Initialize() (clusterapi.BootstrapProgress, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.ordered++

@@ -247,9 +247,9 @@ func (w roleModules) Owner(_ context.Context, entityType string) (string, error)
 	return w.owners[entityType], nil
 }
 
-func (w roleModules) Changes(ctx context.Context, entityType string) ([]modules.BindingChange, error) {
+func (w roleModules) Changes(ctx context.Context, entityType string) ([]modules.ActivationChange, error) {
 	_, err := w.Owner(ctx, entityType)
-	return []modules.BindingChange{{Revision: 7, Kind: "activate"}}, err
+	return []modules.ActivationChange{{Revision: 7, Kind: "activate"}}, err
 }
 
 // Remove removes a module unless it serves a type.
@@ -314,8 +314,8 @@ func (w roleModules) setOwner(entityType, owner string) {
 	w.owners[entityType] = owner
 }
 
-// Verified returns no stored result of a compatibility check.
-func (w roleModules) Verified(context.Context, string, journal.Digest) (modules.KeptVerification, error) {
+// Verification returns no stored result of a compatibility check.
+func (w roleModules) Verification(context.Context, string, journal.Digest) (modules.KeptVerification, error) {
 	return modules.KeptVerification{}, nil
 }
 

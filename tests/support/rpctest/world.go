@@ -119,7 +119,7 @@ func (w *World) Deps() rpc.Deps {
 		Entity: entityapi.Options{
 			Runtime: w, Histories: w, Entities: roleEntities{w}, Readers: subscription.Readers{EventOrder: eventOrder{w, func(sharding.ShardID) bool { return true }}},
 		},
-		Cluster: clusterapi.Options{View: w.Nodes, Admin: w.Nodes, Levels: w.Nodes, Founder: w.Nodes, Policies: w.Nodes, Settings: w.Nodes, Roles: w.Kept},
+		Cluster: clusterapi.Options{View: w.Nodes, Admin: w.Nodes, Levels: w.Nodes, Bootstrapper: w.Nodes, Policies: w.Nodes, Settings: w.Nodes, Roles: w.Kept},
 	}
 }
 

@@ -43,7 +43,7 @@ func (s *Shadow) Parse(c *cobra.Command, others ...string) error {
 	if s.Percent == noShadow {
 		return nil
 	}
-	if _, err := trial.ParseWish(s.value(strings.Repeat("0", 64))); err != nil {
+	if _, err := trial.ParseShadowSetting(s.value(strings.Repeat("0", 64))); err != nil {
 		return cli.Usagef("--shadow is a percentage from 0.01%% to 100%%, or %s, and not %q", noShadow, s.Percent)
 	}
 	return nil

@@ -236,7 +236,7 @@ func (x *extension) elementSection() ([]byte, error) {
 			out = binary.AppendUvarint(out, uint64(x.number(c.U32("a function"))))
 		}
 	}
-	if !c.OK() || c.Left() > 0 {
+	if !c.OK() || c.Remaining() > 0 {
 		return nil, errors.New("the engine's element segments are damaged")
 	}
 	out = wasm.AppendSigned(append(out, 0, wasm.OpI32Const), int64(x.Tables[0].Min))

@@ -14,31 +14,31 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// holdTime bounds a check that runs while a type is write-paused. The metadata
+// pauseTime bounds a check that runs while a type is write-paused. The metadata
 // leader ends pauses that last longer than twice that time.
-const holdTime = 15 * time.Second
+const pauseTime = 15 * time.Second
 
-// holds pauses the writes of types while their entities are checked, until the
+// writePauses pauses the writes of types while their entities are checked, until the
 // types are bound to a different module. It belongs to one goroutine.
-type holds struct {
+type writePauses struct {
 	*Service
-	held []heldType
+	paused []pausedType
 }
 
-// heldType is a type that is write-paused since the revision at. If it is not
+// pausedType is a type that is write-paused since the revision at. If it is not
 // known whether the pause took effect, at is 0. over is the revision under
 // which the type was served.
-type heldType struct {
+type pausedType struct {
 	name     string
 	over, at uint64
 }
 
-// hold pauses the writes of a type that is served under the revision over, and
+// pause pauses the writes of a type that is served under the revision over, and
 // returns the revision of the pause.
-func (h *holds) hold(ctx context.Context, entityType string, over uint64) (uint64, error) {
+func (h *writePauses) pause(ctx context.Context, entityType string, over uint64) (uint64, error) {
 	res, unknown, err := h.repeat(ctx, meta.PauseTypeWrites(entityType, over))
 	if err == nil || unknown {
-		h.held = append(h.held, heldType{entityType, over, res.Revision})
+		h.paused = append(h.paused, pausedType{entityType, over, res.Revision})
 	}
 	return res.Revision, err
 }
@@ -67,20 +67,20 @@ func (s *Service) repeat(ctx context.Context, command []byte) (res meta.Result, 
 // release ends the pauses if err reports that nothing was bound. It waits for a
 // metadata leader longer than callers do, because commands wait while a type is
 // paused. If it fails, the metadata leader ends the pauses later.
-func (h *holds) release(ctx context.Context, err error) {
-	if err == nil || len(h.held) == 0 {
+func (h *writePauses) release(ctx context.Context, err error) {
+	if err == nil || len(h.paused) == 0 {
 		return
 	}
-	ctx, cancel := context.WithTimeout(request.WithoutCaller(context.WithoutCancel(ctx)), holdTime)
+	ctx, cancel := context.WithTimeout(request.WithoutCaller(context.WithoutCancel(ctx)), pauseTime)
 	defer cancel()
-	for _, t := range h.held {
+	for _, t := range h.paused {
 		if err := h.releaseOne(ctx, t); err != nil {
 			h.types.logger.Warn("a type is held on", "entity_type", t.name, "error", err)
 		}
 	}
 }
 
-func (h *holds) releaseOne(ctx context.Context, t heldType) error {
+func (h *writePauses) releaseOne(ctx context.Context, t pausedType) error {
 	if t.at == 0 {
 		if err := h.metadata.CatchUp(ctx); err != nil {
 			return err
@@ -95,8 +95,8 @@ func (h *holds) releaseOne(ctx context.Context, t heldType) error {
 	return err
 }
 
-// heldSince is a write pause of a type, and when the runner first saw it.
-type heldSince struct {
+// pausedSince is a write pause of a type, and when the runner first saw it.
+type pausedSince struct {
 	revision uint64
 	at       time.Time
 }
@@ -121,12 +121,12 @@ func (r *Rollouts) overdue(view *meta.View) (all []meta.Binding) {
 		switch {
 		case b.PausedSince == 0:
 		case since.revision != b.PausedSince:
-			r.held[b.EntityType] = heldSince{b.PausedSince, r.now()}
-		case r.now().Sub(since.at) > 2*holdTime:
+			r.held[b.EntityType] = pausedSince{b.PausedSince, r.now()}
+		case r.now().Sub(since.at) > 2*pauseTime:
 			all = append(all, b)
 		}
 	}
-	maps.DeleteFunc(r.held, func(name string, since heldSince) bool {
+	maps.DeleteFunc(r.held, func(name string, since pausedSince) bool {
 		b, _ := view.Binding(name)
 		return b.PausedSince != since.revision
 	})

@@ -9,10 +9,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Pledge asks the node at an address for its bootstrap vote, or gives the vote
+// BootstrapVote asks the node at an address for its bootstrap vote, or gives the vote
 // back.
-func (p *Peers) Pledge(ctx context.Context, address string, r *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error) {
-	ctx, cancel := p.bounded(ctx)
+func (p *Peers) BootstrapVote(ctx context.Context, address string, r *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error) {
+	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
 	through := &caller{base: p.calls, peers: p}
 	res, err := newClient(through, "http://"+address).Pledge(ctx, connect.NewRequest(r))
@@ -24,6 +24,6 @@ func (p *Peers) Pledge(ctx context.Context, address string, r *peerv1.PledgeRequ
 
 func (s *controlService) Pledge(ctx context.Context, r *connect.Request[peerv1.PledgeRequest]) (*connect.Response[peerv1.PledgeResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.PledgeResponse, error) {
-		return s.peers.opts.Control.Pledge(ctx, r.Msg)
+		return s.peers.opts.Control.BootstrapVote(ctx, r.Msg)
 	})
 }

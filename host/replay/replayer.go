@@ -22,9 +22,9 @@ const (
 	handle = 1
 )
 
-// fold computes the state of an entity with one module, in its own instance. It
+// replayer computes the state of an entity with one module, in its own instance. It
 // implements folder.
-type fold struct {
+type replayer struct {
 	module  *guest.Module
 	digest  journal.Digest
 	use     journal.SnapshotUse // snapshots that begin accepts; nil: only the module's own
@@ -68,9 +68,9 @@ func (b batches) first() int {
 	return 1
 }
 
-// bound applies the type's memory limits, as for the serving instances. An
+// setBounds applies the type's memory limits, as for the serving instances. An
 // instance that is nearly full is replaced before the next entity.
-func (f *fold) bound(t *modules.Served) {
+func (f *replayer) setBounds(t *modules.Served) {
 	f.bounds = t.MemoryBounds()
 	for _, bytes := range []int64{t.API.Limits.MemoryBytes, t.API.Limits.TypeMemoryBytes} {
 		if full := bytes * 3 / 4; bytes > 0 && (f.most == 0 || full < f.most) {
@@ -91,7 +91,7 @@ func guestFails(err error) bool {
 }
 
 // start implements folder.
-func (f *fold) start(ctx context.Context, id sharding.EntityID, at journal.Sequence, from given) error {
+func (f *replayer) start(ctx context.Context, id sharding.EntityID, at journal.Sequence, from given) error {
 	f.frames, f.added, f.room = f.frames[:0], 0, f.batches.first()
 	if f.loaded {
 		f.loaded = false
@@ -138,7 +138,7 @@ const aside = handle + 1
 
 // migrate returns what the module makes of a state of another version, without
 // touching the entity's state. If the guest fails, the instance is closed.
-func (f *fold) migrate(id sharding.EntityID, at journal.Sequence, from given) ([]byte, error) {
+func (f *replayer) migrate(id sharding.EntityID, at journal.Sequence, from given) ([]byte, error) {
 	if f.guest == nil {
 		return nil, guest.ErrInstanceDead
 	}
@@ -166,7 +166,7 @@ func (f *fold) migrate(id sharding.EntityID, at journal.Sequence, from given) ([
 // Like an executor, it uses the newest acceptable snapshot before the sequence
 // below that the guest accepts, or else the initial state. If below is 0, any
 // snapshot will do.
-func (f *fold) begin(ctx context.Context, m *eventlog.Machine, shard sharding.ShardID, id sharding.EntityID, below journal.Sequence) (journal.Sequence, error) {
+func (f *replayer) begin(ctx context.Context, m *eventlog.Machine, shard sharding.ShardID, id sharding.EntityID, below journal.Sequence) (journal.Sequence, error) {
 	for refused := false; ; refused = true {
 		use := f.use
 		if use == nil || refused {
@@ -191,7 +191,7 @@ func (f *fold) begin(ctx context.Context, m *eventlog.Machine, shard sharding.Sh
 }
 
 // add implements folder.
-func (f *fold) add(_ context.Context, e event) error {
+func (f *replayer) add(_ context.Context, e event) error {
 	f.frames = abi.AppendInputEvent(f.frames, uint64(e.sequence), e.recordedAt, e.name, e.payload)
 	f.added++
 	if f.last = e.sequence; len(f.frames) >= batchBytes || f.added == f.room {
@@ -201,7 +201,7 @@ func (f *fold) add(_ context.Context, e event) error {
 }
 
 // flush implements folder. If the guest fails, the instance is closed.
-func (f *fold) flush() error {
+func (f *replayer) flush() error {
 	if f.added == 0 {
 		return nil
 	}
@@ -221,7 +221,7 @@ func (f *fold) flush() error {
 
 // snapshot returns the state, valid until the next call of the guest. If the
 // guest fails, the instance is closed.
-func (f *fold) snapshot() ([]byte, error) {
+func (f *replayer) snapshot() ([]byte, error) {
 	if f.guest == nil {
 		return nil, guest.ErrInstanceDead
 	}
@@ -234,7 +234,7 @@ func (f *fold) snapshot() ([]byte, error) {
 
 // spoilt closes the fold for this entity and returns nil if the guest failed.
 // It returns all other errors.
-func (f *fold) spoilt(err error) error {
+func (f *replayer) spoilt(err error) error {
 	if !guestFails(err) {
 		return err
 	}
@@ -242,7 +242,7 @@ func (f *fold) spoilt(err error) error {
 	return nil
 }
 
-func (f *fold) interrupt() {
+func (f *replayer) interrupt() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.guest != nil {
@@ -250,7 +250,7 @@ func (f *fold) interrupt() {
 	}
 }
 
-func (f *fold) close() {
+func (f *replayer) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.guest != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/sharding/bootstrap"
 )
 
-// Founding is a node's part in the decision which node bootstraps the cluster.
+// Bootstrap is a node's part in the decision which node bootstraps the cluster.
 // It is safe for concurrent use.
-type Founding struct {
+type Bootstrap struct {
 	self   sharding.NodeID
 	store  func(bootstrap.Vote) error // stores a vote durably
 	wants  bool
@@ -31,25 +31,25 @@ type Founding struct {
 // Stage describes how far a node has come in joining or bootstrapping a
 // cluster.
 type Stage struct {
-	// Silent are the addresses of seeds that did not answer in the last round.
-	Silent []string
+	// Unanswered are the addresses of seeds that did not answer in the last round.
+	Unanswered []string
 	// Waits says what the node waits for.
 	Waits string
 }
 
-// NewFounding returns the state for a start of a node without a cluster. given
+// NewBootstrap returns the state for a start of a node without a cluster. given
 // is the node's last durable bootstrap vote, and store makes a vote durable.
 // wants means that the node is configured to bootstrap a cluster; expect is the
 // number of nodes, including this one, that must be present for that.
-func NewFounding(self sharding.NodeID, start uint64, given bootstrap.Vote, wants bool, expect int, store func(bootstrap.Vote) error) *Founding {
-	return &Founding{
+func NewBootstrap(self sharding.NodeID, start uint64, given bootstrap.Vote, wants bool, expect int, store func(bootstrap.Vote) error) *Bootstrap {
+	return &Bootstrap{
 		self: self, store: store, core: bootstrap.New(self, start, given), stored: given, wants: wants, expect: expect, order: make(chan struct{}, 1),
 	}
 }
 
 // Order makes the node bootstrap a cluster by an operator's order, unless a
 // seed already belongs to one. The order is valid until the process ends.
-func (f *Founding) Order() {
+func (f *Bootstrap) Order() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.ordered {
@@ -61,28 +61,28 @@ func (f *Founding) Order() {
 
 // Wants reports whether the node should bootstrap a cluster, because of its
 // configuration or an operator's order.
-func (f *Founding) Wants() bool {
+func (f *Bootstrap) Wants() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.wants || f.ordered
 }
 
 // Stage returns how far the node has come.
-func (f *Founding) Stage() Stage {
+func (f *Bootstrap) Stage() Stage {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.stage
 }
 
-// reached sets how far the node has come.
-func (f *Founding) reached(s Stage) {
+// setStage sets how far the node has come.
+func (f *Bootstrap) setStage(s Stage) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.stage = s
 }
 
-// keep makes the bootstrap vote durable if it has changed. f.mu must be held.
-func (f *Founding) keep() error {
+// saveVote makes the bootstrap vote durable if it has changed. f.mu must be held.
+func (f *Bootstrap) saveVote() error {
 	given := f.core.Vote()
 	if given == f.stored {
 		return nil
@@ -94,34 +94,34 @@ func (f *Founding) keep() error {
 	return nil
 }
 
-// Asked answers another node's request for this node's vote.
-func (f *Founding) Asked(by bootstrap.Vote, back bool) (to sharding.NodeID, err error) {
+// HandleVoteRequest answers another node's request for this node's vote.
+func (f *Bootstrap) HandleVoteRequest(by bootstrap.Vote, back bool) (to sharding.NodeID, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	to = f.core.HandleRequest(by, back)
-	return to, f.keep()
+	return to, f.saveVote()
 }
 
-func (f *Founding) begin() (ask bootstrap.Vote, back bool, err error) {
+func (f *Bootstrap) begin() (ask bootstrap.Vote, back bool, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	ask, back = f.core.Begin(f.wants || f.ordered, f.ordered)
-	return ask, back, f.keep()
+	return ask, back, f.saveVote()
 }
 
-func (f *Founding) decide(attempt bootstrap.Vote, answers []bootstrap.Answer) bool {
+func (f *Bootstrap) decide(attempt bootstrap.Vote, answers []bootstrap.Answer) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.core.Decide(attempt, f.expect, answers)
 }
 
-// Found makes the control answer for a node that has no cluster yet. nil ends
+// SetBootstrap makes the control answer for a node that has no cluster yet. nil ends
 // that.
-func (c *Control) Found(f *Founding) { c.founding.Store(f) }
+func (c *Control) SetBootstrap(f *Bootstrap) { c.bootstrap.Store(f) }
 
-// Pledge implements peer.Control.
-func (c *Control) Pledge(ctx context.Context, r *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error) {
-	n, f := c.node.Load(), c.founding.Load()
+// BootstrapVote implements peer.Control.
+func (c *Control) BootstrapVote(ctx context.Context, r *peerv1.PledgeRequest) (*peerv1.PledgeResponse, error) {
+	n, f := c.node.Load(), c.bootstrap.Load()
 	switch {
 	case n == nil:
 		return nil, errNotOpen
@@ -131,14 +131,14 @@ func (c *Control) Pledge(ctx context.Context, r *peerv1.PledgeRequest) (*peerv1.
 		return nil, errNotOpen
 	}
 	caller := peer.CallerOf(ctx)
-	to, err := f.Asked(bootstrap.Vote{Node: caller.Node, Start: caller.Incarnation, Round: r.GetRound(), Ordered: r.GetOrdered()}, r.GetBack())
+	to, err := f.HandleVoteRequest(bootstrap.Vote{Node: caller.Node, Start: caller.Incarnation, Round: r.GetRound(), Ordered: r.GetOrdered()}, r.GetBack())
 	return &peerv1.PledgeResponse{NodeId: n.GetNodeId(), To: string(to)}, err
 }
 
-// found runs one round of the bootstrap vote and returns whether this node
+// runBootstrapVote runs one round of the bootstrap vote and returns whether this node
 // bootstraps the cluster.
-func (e Entry) found(ctx context.Context) (bool, error) {
-	attempt, back, err := e.Founding.begin()
+func (e Entry) runBootstrapVote(ctx context.Context) (bool, error) {
+	attempt, back, err := e.Bootstrap.begin()
 	if err != nil {
 		return false, err
 	}
@@ -150,14 +150,14 @@ func (e Entry) found(ctx context.Context) (bool, error) {
 	var asked sync.WaitGroup
 	for i, address := range addresses {
 		asked.Go(func() {
-			if r, err := e.Peers.Pledge(ctx, address, ask); err == nil {
+			if r, err := e.Peers.BootstrapVote(ctx, address, ask); err == nil {
 				answers[i] = bootstrap.Answer{Node: sharding.NodeID(r.GetNodeId()), VotedFor: sharding.NodeID(r.GetTo()), Cluster: r.GetClusterId()}
 			}
 		})
 	}
 	asked.Wait()
-	founds := !back && e.Founding.decide(attempt, answers)
-	e.Founding.reached(e.stage(addresses, answers))
+	founds := !back && e.Bootstrap.decide(attempt, answers)
+	e.Bootstrap.setStage(e.stage(addresses, answers))
 	return founds, nil
 }
 
@@ -168,15 +168,15 @@ func (e Entry) stage(addresses []string, answers []bootstrap.Answer) Stage {
 	for i, a := range answers {
 		switch {
 		case a.Node == "":
-			s.Silent = append(s.Silent, addresses[i])
+			s.Unanswered = append(s.Unanswered, addresses[i])
 		case a.Cluster != "":
 			waits = append(waits, fmt.Sprintf("seed %s belongs to cluster %s", addresses[i], a.Cluster))
 		case a.VotedFor != "" && a.VotedFor != e.Self.Node:
 			waits = append(waits, fmt.Sprintf("node %s is pledged to %s, which founds or gives that back", a.Node, a.VotedFor))
 		}
 	}
-	if len(s.Silent) > 0 {
-		waits = append(waits, fmt.Sprintf("%d of %d seeds are silent: %s", len(s.Silent), len(addresses), strings.Join(s.Silent, ", ")))
+	if len(s.Unanswered) > 0 {
+		waits = append(waits, fmt.Sprintf("%d of %d seeds are silent: %s", len(s.Unanswered), len(addresses), strings.Join(s.Unanswered, ", ")))
 	}
 	s.Waits = strings.Join(waits, "; ")
 	return s

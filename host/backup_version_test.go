@@ -27,9 +27,9 @@ func (*described) Begin(archive.Shard) error                  { return nil }
 func (*described) Part(kind journal.PartKind, _ []byte) error { return nil }
 func (*described) End(archive.Shard) error                    { return nil }
 
-// TestFilesOfLaterLevelsAreRefused: an export file contains the cluster version
+// TestExportOfLaterClusterVersionIsRejected: an export file contains the cluster version
 // of its cluster, and a cluster of a lower version rejects it.
-func TestFilesOfLaterLevelsAreRefused(t *testing.T) {
+func TestExportOfLaterClusterVersionIsRejected(t *testing.T) {
 	n, c := start(t, t.TempDir())
 	defer stop(t, n)
 	var made described

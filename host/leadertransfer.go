@@ -10,34 +10,34 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// handOverTime bounds how long a node that stops waits in total for its
+// transferTime bounds how long a node that stops waits in total for its
 // leaderships to be transferred.
-const handOverTime = 3 * time.Second
+const transferTime = 3 * time.Second
 
-// handOverRest is how long it waits for the next transfer before it gives up.
-const handOverRest = time.Second
+// transferRest is how long it waits for the next transfer before it gives up.
+const transferRest = time.Second
 
-// handOverLook is how often a node that stops checks whether any node is left
+// transferLook is how often a node that stops checks whether any node is left
 // to take its leaderships.
-const handOverLook = 50 * time.Millisecond
+const transferLook = 50 * time.Millisecond
 
-// handOver transfers this node's leaderships to other nodes before it stops, if
+// transferLeaders transfers this node's leaderships to other nodes before it stops, if
 // there are any that can take them. Callers then notice a short pause, but no
 // errors.
-func (n *Node) handOver(ctx context.Context) error {
+func (n *Node) transferLeaders(ctx context.Context) error {
 	if len(n.membership.others()) == 0 {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(ctx, handOverTime)
+	ctx, cancel := context.WithTimeout(ctx, transferTime)
 	defer cancel()
 	n.membership.member.Drain()
-	every := time.NewTicker(handOverLook)
+	every := time.NewTicker(transferLook)
 	defer every.Stop()
 	moved, left := time.Now(), math.MaxInt
 	for {
-		changed := n.region.LeadsChanged()
+		changed := n.shardRouter.LeadsChanged()
 		leading, heirs := 0, false
-		for shard, l := range n.region.Leads() {
+		for shard, l := range n.shardRouter.Leads() {
 			if l.Self {
 				leading++
 				heirs = heirs || n.hasHeir(sharding.ShardID(shard))
@@ -49,7 +49,7 @@ func (n *Node) handOver(ctx context.Context) error {
 		if leading < left {
 			moved, left = time.Now(), leading
 		}
-		if !heirs || time.Since(moved) > handOverRest {
+		if !heirs || time.Since(moved) > transferRest {
 			n.logger.Info("stopping with leaderships that nobody is there to take")
 			return nil
 		}
@@ -69,6 +69,6 @@ func (n *Node) handOver(ctx context.Context) error {
 func (n *Node) hasHeir(shard sharding.ShardID) bool {
 	clusterView := n.membership.member.ClusterView()
 	return slices.ContainsFunc(n.routing.leaders.Replicas(shard), func(r meta.Replica) bool {
-		return r.State == meta.ReplicaVoter && r.Node != n.id.Node && n.peers.Heard(r.Node) && !clusterView.Nodes[r.Node].Draining
+		return r.State == meta.ReplicaVoter && r.Node != n.id.Node && n.peers.IsAlive(r.Node) && !clusterView.Nodes[r.Node].Draining
 	})
 }

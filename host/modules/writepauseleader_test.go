@@ -61,25 +61,25 @@ func (f *failing) ReadIndex(_ sharding.ShardID, token uint64) error {
 	return nil
 }
 
-func newFailing(t *testing.T) (*failing, *holds) {
+func newFailing(t *testing.T) (*failing, *writePauses) {
 	w := newSignedWorld(t, signing.Off)
 	f := &failing{w: w, index: w.state.View().Index()}
 	f.m = cluster.NewMetadata(w.state, f.index)
 	f.m.Start(f, nil, func(sharding.ReplicaID) (sharding.NodeID, bool) { return "n1", true })
 	f.elect()
 	w.types.logger = slog.New(slog.DiscardHandler)
-	return f, &holds{Service: &Service{metadata: f.m, types: w.types}}
+	return f, &writePauses{Service: &Service{metadata: f.m, types: w.types}}
 }
 
-// TestHoldsOutliveTheMetadatasLeader checks that pausing a type's writes
+// TestWritePauseSurvivesMetadataLeaderChange checks that pausing a type's writes
 // succeeds although the metadata leader changes meanwhile, and that ending the
 // pause does too, so that it is not left to the coordinator.
-func TestHoldsOutliveTheMetadatasLeader(t *testing.T) {
+func TestWritePauseSurvivesMetadataLeaderChange(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, h := newFailing(t)
 		ctx := request.WithCaller(t.Context())
 		f.failures, f.leader = 1, 500*time.Millisecond
-		at, err := h.hold(ctx, "a", 1)
+		at, err := h.pause(ctx, "a", 1)
 		b, _ := f.m.View().Binding("a")
 		if err != nil || at != b.PausedSince || at == 0 {
 			t.Fatalf("held since %d, %v: %+v", at, err, b)
@@ -92,14 +92,14 @@ func TestHoldsOutliveTheMetadatasLeader(t *testing.T) {
 	})
 }
 
-// TestHoldsOfUnknownOutcomeAreReleased checks that a write pause that may have
+// TestWritePauseOfUnknownOutcomeIsReleased checks that a write pause that may have
 // taken effect although the call failed is ended.
-func TestHoldsOfUnknownOutcomeAreReleased(t *testing.T) {
+func TestWritePauseOfUnknownOutcomeIsReleased(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f, h := newFailing(t)
 		ctx := request.WithCaller(t.Context())
 		f.failures, f.leader = 1, 3*time.Second
-		_, err := h.hold(ctx, "a", 1)
+		_, err := h.pause(ctx, "a", 1)
 		if b, _ := f.m.View().Binding("a"); !errors.Is(err, cluster.ErrUnknownOutcome) || b.PausedSince == 0 {
 			t.Fatalf("%v: %+v", err, b)
 		}

@@ -15,14 +15,14 @@ import (
 	"github.com/hostd/hostd/sharding/staledisk"
 )
 
-// vouchPause is the pause between two rounds of questions.
-const vouchPause = 100 * time.Millisecond
+// attestPause is the pause between two rounds of questions.
+const attestPause = 100 * time.Millisecond
 
 // Starts durably records the starts of other nodes.
 type Starts interface {
-	// Judge records the start if it is new, and returns the node's newest known
+	// RecordStart records the start if it is new, and returns the node's newest known
 	// start. member is the start in the metadata.
-	Judge(s staledisk.Start, member uint64) (latest uint64, err error)
+	RecordStart(s staledisk.Start, member uint64) (latest uint64, err error)
 }
 
 // MetaVoters returns the nodes that vote in the metadata shard, according to
@@ -37,9 +37,9 @@ func MetaVoters(view *meta.View) (nodes []sharding.NodeID) {
 	return nodes
 }
 
-// Vouch implements peer.Control. A node whose own start is still being checked
+// Attest implements peer.Control. A node whose own start is still being checked
 // answers too, as far as it knows.
-func (c *Control) Vouch(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.VouchResponse, error) {
+func (c *Control) Attest(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.VouchResponse, error) {
 	o, err := c.options()
 	if err != nil {
 		return nil, err
@@ -52,10 +52,10 @@ func (c *Control) Vouch(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.Vo
 	index, view, node := o.Metadata.AppliedIndex(), o.Metadata.View(), peer.CallerOf(ctx).Node
 	known, _ := view.Member(node)
 	asks := meta.Member{Node: node, PeerAddress: r.GetAddress(), Incarnation: peer.CallerOf(ctx).Incarnation, Disk: known.Disk}
-	if err := o.vouch(ctx, asks); err != nil {
+	if err := o.verifyApplicant(ctx, asks); err != nil {
 		return nil, err
 	}
-	latest, err := o.Starts.Judge(staledisk.Start{Node: node, Attested: r.GetVouched(), Requested: r.GetAsked()}, known.Incarnation)
+	latest, err := o.Starts.RecordStart(staledisk.Start{Node: node, Attested: r.GetVouched(), Requested: r.GetAsked()}, known.Incarnation)
 	if err != nil {
 		return nil, err
 	}
@@ -78,14 +78,14 @@ func Prove(ctx context.Context, entry func() Entry, p *staledisk.Check, s staled
 		e := entry()
 		addresses := slices.Concat(known(), e.addresses(ctx), named)
 		slices.Sort(addresses)
-		answers, failed := e.vouchers(ctx, s, slices.Compact(addresses))
+		answers, failed := e.askAttestations(ctx, s, slices.Compact(addresses))
 		final := slices.DeleteFunc(slices.Clone(failed), func(err error) bool { return !errors.Is(err, peer.ErrRefused) })
 		refused(errors.Join(final...))
 		for _, a := range answers {
 			answer := staledisk.Answer{From: a.node, Latest: a.GetLatest(), Index: a.GetIndex()}
 			for _, v := range a.GetVoters() {
 				answer.Voters = append(answer.Voters, sharding.NodeID(v.GetNodeId()))
-				if at := v.GetAddress(); at != "" && !e.own(at) && !slices.Contains(named, at) {
+				if at := v.GetAddress(); at != "" && !e.isOwn(at) && !slices.Contains(named, at) {
 					named = append(named, at)
 				}
 			}
@@ -94,12 +94,12 @@ func Prove(ctx context.Context, entry func() Entry, p *staledisk.Check, s staled
 		if p.Result() != staledisk.Pending {
 			break
 		}
-		if time.Since(silent) >= saySearching {
+		if time.Since(silent) >= logSearching {
 			silent = time.Now()
 			e.Logger.Info("waiting for a majority of those who vote on the metadata, before this node votes", "voters", p.Voters(), "answered", len(answers), "error", errors.Join(failed...))
 		}
 		select {
-		case <-time.After(vouchPause):
+		case <-time.After(attestPause):
 		case <-ctx.Done():
 			return staledisk.Pending, ctx.Err()
 		}
@@ -107,34 +107,34 @@ func Prove(ctx context.Context, entry func() Entry, p *staledisk.Check, s staled
 	return p.Result(), nil
 }
 
-type voucher struct {
+type attestation struct {
 	node sharding.NodeID
 	*peerv1.VouchResponse
 }
 
-// vouchers asks all addresses concurrently. It returns the answers and the
+// askAttestations asks all addresses concurrently. It returns the answers and the
 // errors of the nodes that did not answer.
-func (e Entry) vouchers(ctx context.Context, s staledisk.Start, addresses []string) ([]voucher, []error) {
+func (e Entry) askAttestations(ctx context.Context, s staledisk.Start, addresses []string) ([]attestation, []error) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	found, failed := make([]voucher, len(addresses)), make([]error, len(addresses))
+	found, failed := make([]attestation, len(addresses)), make([]error, len(addresses))
 	var asked sync.WaitGroup
 	for i, address := range addresses {
 		asked.Go(func() {
-			node, r, err := e.Peers.Vouch(ctx, address, &peerv1.VouchRequest{Vouched: s.Attested, Asked: s.Requested, Address: e.PeersAt})
+			node, r, err := e.Peers.Attest(ctx, address, &peerv1.VouchRequest{Vouched: s.Attested, Asked: s.Requested, Address: e.PeersAt})
 			if err != nil {
 				failed[i] = fmt.Errorf("%s: %w", address, err)
 			} else if node != s.Node {
-				found[i] = voucher{node, r}
+				found[i] = attestation{node, r}
 			}
 		})
 	}
 	asked.Wait()
-	return slices.DeleteFunc(found, func(v voucher) bool { return v.VouchResponse == nil }), slices.DeleteFunc(failed, func(err error) bool { return err == nil })
+	return slices.DeleteFunc(found, func(v attestation) bool { return v.VouchResponse == nil }), slices.DeleteFunc(failed, func(err error) bool { return err == nil })
 }
 
-// Led reports whether any node says that another node leads the metadata shard.
-func (e Entry) Led(ctx context.Context, known []string) bool {
+// HasLeader reports whether any node says that another node leads the metadata shard.
+func (e Entry) HasLeader(ctx context.Context, known []string) bool {
 	e.Seeds = slices.Concat(e.Seeds, known)
 	return slices.ContainsFunc(e.probe(ctx), func(a answer) bool {
 		return a.GetClusterId() == e.Peers.Cluster() && a.GetLeader() != "" && a.GetLeader() != string(e.Self.Node)

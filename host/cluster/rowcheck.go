@@ -12,32 +12,32 @@ import (
 )
 
 const (
-	// auditRest is the pause after each thousand rows, which take one or two
+	// rowCheckRest is the pause after each thousand rows, which take one or two
 	// milliseconds. That limits the audit to about a hundredth of a processor.
-	auditRest = 200 * time.Millisecond
-	// auditHeld is how long a shard is audited at that rate. While an audit
+	rowCheckRest = 200 * time.Millisecond
+	// rowCheckBurst is how long a shard is audited at that rate. While an audit
 	// runs the store cannot drop old versions, so after that time the pauses
 	// become shorter.
-	auditHeld = 30 * time.Second
-	// auditEvery is the time between the end of one round and the next.
-	auditEvery = 10 * time.Minute
+	rowCheckBurst = 30 * time.Second
+	// rowCheckInterval is the time between the end of one round and the next.
+	rowCheckInterval = 10 * time.Minute
 )
 
-// AuditRows compares the rows of all shards with their checksums, in rounds,
+// CheckRows compares the rows of all shards with their checksums, in rounds,
 // until ctx ends. A shard that fails the comparison stops.
-func AuditRows(ctx context.Context, machine *eventlog.Machine, logger *slog.Logger) {
-	for restFor(ctx, auditEvery) == nil {
+func CheckRows(ctx context.Context, machine *eventlog.Machine, logger *slog.Logger) {
+	for restFor(ctx, rowCheckInterval) == nil {
 		shards := machine.Shards()
 		slices.Sort(shards)
 		for _, shard := range shards {
 			began := time.Now()
 			err := machine.Audit(ctx, shard, func(ctx context.Context) error {
-				return restFor(ctx, time.Duration(float64(auditRest)/(1+float64(time.Since(began))/float64(auditHeld))))
+				return restFor(ctx, time.Duration(float64(rowCheckRest)/(1+float64(time.Since(began))/float64(rowCheckBurst))))
 			})
 			if errors.Is(err, journal.ErrDamaged) {
 				logger.Error("an audit has found damage", "shard_id", uint64(shard), "error", err)
 			}
-			if restFor(ctx, auditRest) != nil {
+			if restFor(ctx, rowCheckRest) != nil {
 				return
 			}
 		}

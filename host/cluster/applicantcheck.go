@@ -11,11 +11,11 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// vouch checks a node that another process asks to admit. The node itself must
+// verifyApplicant checks a node that another process asks to admit. The node itself must
 // confirm the request's claims at its address, and a member's earlier start
 // must not run any more. Without this check, anybody could remove a member from
 // the cluster with one request in its name.
-func (o *ControlOptions) vouch(ctx context.Context, asks meta.Member) error {
+func (o *ControlOptions) verifyApplicant(ctx context.Context, asks meta.Member) error {
 	view := o.Metadata.View()
 	cluster, _ := view.Cluster()
 	known, member := view.Member(asks.Node)
@@ -30,7 +30,7 @@ func (o *ControlOptions) vouch(ctx context.Context, asks meta.Member) error {
 		return fmt.Errorf("%w: it was not said where node %s serves other nodes", peer.ErrUnavailable, asks.Node)
 	}
 	said, peersAt := "", ""
-	h := Hearsay{Cluster: func() string { return cluster.ID }, Probe: func(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
+	h := GossipVerifier{Cluster: func() string { return cluster.ID }, Probe: func(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
 		r, err := o.Probe(ctx, address)
 		said, peersAt = r.GetAddress(), r.GetPeerAddress()
 		return r, err
@@ -53,7 +53,7 @@ func (o *ControlOptions) vouch(ctx context.Context, asks meta.Member) error {
 
 // runs reports whether the given start of a node answers at an address;
 // incarnation 0 means any start. A node that is about to join names no cluster.
-func (h *Hearsay) runs(ctx context.Context, address string, node sharding.NodeID, incarnation uint64) bool {
+func (h *GossipVerifier) runs(ctx context.Context, address string, node sharding.NodeID, incarnation uint64) bool {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
 	r, err := h.Probe(ctx, address)

@@ -12,10 +12,10 @@ import (
 
 // A starting node receives gossip before it has read its metadata from disk. It
 // checks that gossip again afterwards.
-func TestMembersThatMovedAreFoundOnceTheyAreKnown(t *testing.T) {
+func TestEarlyGossipIsVerifiedAgain(t *testing.T) {
 	m, _ := newMetadata(t)
 	view := meta.New().View()
-	h := Hearsay{
+	h := GossipVerifier{
 		View:    func() *meta.View { return view },
 		Cluster: func() string { return "c" },
 		Probe: func(_ context.Context, address string) (*peerv1.ProbeResponse, error) {
@@ -26,15 +26,15 @@ func TestMembersThatMovedAreFoundOnceTheyAreKnown(t *testing.T) {
 		},
 	}
 	said := []membership.Peer{{ID: "n1", Address: "b", Disk: "d", Cluster: "c", Incarnation: 2}}
-	if moved, open := h.judge(t.Context(), said); len(moved) != 0 || open != 1 {
+	if moved, open := h.verify(t.Context(), said); len(moved) != 0 || open != 1 {
 		t.Errorf("of a node that is no member yet: %v, %d to be looked at again", moved, open)
 	}
 	view = m.View()
-	if moved, open := h.judge(t.Context(), said); len(moved) != 1 || open != 1 {
+	if moved, open := h.verify(t.Context(), said); len(moved) != 1 || open != 1 {
 		t.Errorf("of a member: %v, %d to be looked at again", moved, open)
 	}
 	said[0].Address = "a"
-	if moved, open := h.judge(t.Context(), said); len(moved) != 0 || open != 0 {
+	if moved, open := h.verify(t.Context(), said); len(moved) != 0 || open != 0 {
 		t.Errorf("of a member that is where the metadata says: %v, %d to be looked at again", moved, open)
 	}
 }

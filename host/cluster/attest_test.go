@@ -24,7 +24,7 @@ type vouching struct {
 	asked   atomic.Int32
 }
 
-func (v *vouching) Vouch(_ context.Context, r *peerv1.VouchRequest) (*peerv1.VouchResponse, error) {
+func (v *vouching) Attest(_ context.Context, r *peerv1.VouchRequest) (*peerv1.VouchResponse, error) {
 	v.asked.Add(1)
 	if r.GetAddress() != v.reaches {
 		return nil, fmt.Errorf("%w: this start does not answer at %q", peer.ErrUnavailable, r.GetAddress())
@@ -35,7 +35,7 @@ func (v *vouching) Vouch(_ context.Context, r *peerv1.VouchRequest) (*peerv1.Vou
 // A node sends its current address in each round of questions, because its
 // cluster's version, and with it the address, may not be known in the first
 // round.
-func TestAStartIsVouchedForWhereItIsReachedNow(t *testing.T) {
+func TestAttestationUsesCurrentAddress(t *testing.T) {
 	n1 := &vouching{reaches: "b:2"}
 	_, at := answering(t, "n1", n1)
 	self, here := answering(t, "n2", peer.NoControl{})

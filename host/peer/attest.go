@@ -11,12 +11,12 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Vouch asks the node at an address for the newest start of this node that it
+// Attest asks the node at an address for the newest start of this node that it
 // knows, and makes it record the current one. It returns the node that
 // answered. A member of an earlier release does not know the call and has
 // recorded no start, so its answer is empty.
-func (p *Peers) Vouch(ctx context.Context, address string, r *peerv1.VouchRequest) (sharding.NodeID, *peerv1.VouchResponse, error) {
-	ctx, cancel := p.bounded(ctx)
+func (p *Peers) Attest(ctx context.Context, address string, r *peerv1.VouchRequest) (sharding.NodeID, *peerv1.VouchResponse, error) {
+	ctx, cancel := p.withTimeout(ctx)
 	defer cancel()
 	through := &caller{base: p.calls, peers: p}
 	client := newClient(through, "http://"+address)
@@ -56,6 +56,6 @@ func (s *controlService) Vouch(ctx context.Context, r *connect.Request[peerv1.Vo
 		if err := s.peers.mayStart(caller); err != nil {
 			return nil, err
 		}
-		return s.peers.opts.Control.Vouch(ctx, r.Msg)
+		return s.peers.opts.Control.Attest(ctx, r.Msg)
 	})
 }

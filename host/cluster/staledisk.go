@@ -19,17 +19,17 @@ import (
 var ErrOlderCopy = errors.New("the data directory is an older copy of itself")
 
 var (
-	errOnProbation = errors.New("the node waits until a majority of those who vote on the metadata know of no later start of it")
-	errOlderCopy   = errors.New("the data directory is an older copy of itself: other nodes know of a later start of this one; " +
+	errUnattested = errors.New("the node waits until a majority of those who vote on the metadata know of no later start of it")
+	errOlderCopy  = errors.New("the data directory is an older copy of itself: other nodes know of a later start of this one; " +
 		"it votes on nothing, and joins with a new disk id once the others have a leader")
 )
 
-// askLed is how often a node with an older copy checks whether the others have
+// askLeader is how often a node with an older copy checks whether the others have
 // a leader and can take it back.
-const askLed = 500 * time.Millisecond
+const askLeader = 500 * time.Millisecond
 
-// ProbationOptions are the dependencies of a Probation. All are required.
-type ProbationOptions struct {
+// StaleDiskCheckOptions are the dependencies of a Probation. All are required.
+type StaleDiskCheckOptions struct {
 	Identity    *datadir.Record
 	Entry       func() Entry
 	AddressBook *AddressBook
@@ -40,7 +40,7 @@ type ProbationOptions struct {
 	Logger      *slog.Logger
 }
 
-// Probation is the stale-disk check of a start. If a data directory was
+// StaleDiskCheck is the stale-disk check of a start. If a data directory was
 // restored from an older copy, its replicas have forgotten votes and
 // acknowledged entries, and voting could lose committed data. So a node votes
 // only after a majority of the metadata voters attested that they know of no
@@ -48,40 +48,40 @@ type ProbationOptions struct {
 // the others have a leader without it, the node ends with ErrOlderCopy.
 //
 // It owns one goroutine, which Close joins. It is safe for concurrent use.
-type Probation struct {
-	opts      ProbationOptions
-	asks      bool                  // this start needs attestations
-	admitted  chan struct{}         // closed when the node may vote
-	recovered chan struct{}         // closed when the metadata has everything known to be committed at the start
-	older     atomic.Bool           // the data directory is an older copy of itself
-	refused   atomic.Pointer[error] // why other nodes reject this start regardless of what they know of it
+type StaleDiskCheck struct {
+	opts             StaleDiskCheckOptions
+	needsAttestation bool                  // this start needs attestations
+	admitted         chan struct{}         // closed when the node may vote
+	recovered        chan struct{}         // closed when the metadata has everything known to be committed at the start
+	older            atomic.Bool           // the data directory is an older copy of itself
+	refused          atomic.Pointer[error] // why other nodes reject this start regardless of what they know of it
 
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 }
 
-// NewProbation returns the check of a start. If there are no other nodes to
+// NewStaleDiskCheck returns the check of a start. If there are no other nodes to
 // ask, the node may vote from Start on.
-func NewProbation(opts ProbationOptions) *Probation {
-	return &Probation{
-		opts: opts, asks: opts.Identity.Now().Several, admitted: make(chan struct{}), recovered: make(chan struct{}), cancel: func() {},
+func NewStaleDiskCheck(opts StaleDiskCheckOptions) *StaleDiskCheck {
+	return &StaleDiskCheck{
+		opts: opts, needsAttestation: opts.Identity.Now().Several, admitted: make(chan struct{}), recovered: make(chan struct{}), cancel: func() {},
 	}
 }
 
-// Asks reports whether this start needs attestations.
-func (p *Probation) Asks() bool { return p.asks }
+// NeedsAttestation reports whether this start needs attestations.
+func (p *StaleDiskCheck) NeedsAttestation() bool { return p.needsAttestation }
 
-// Admitted returns a channel that is closed when the node may vote.
-func (p *Probation) Admitted() <-chan struct{} { return p.admitted }
+// Admission returns a channel that is closed when the node may vote.
+func (p *StaleDiskCheck) Admission() <-chan struct{} { return p.admitted }
 
-// Recovered returns a channel that is closed when the metadata has everything
+// Recovery returns a channel that is closed when the metadata has everything
 // that the node knew to be committed when it started.
-func (p *Probation) Recovered() <-chan struct{} { return p.recovered }
+func (p *StaleDiskCheck) Recovery() <-chan struct{} { return p.recovered }
 
 // Start starts the check and does not wait for it. committed is the index of
 // the metadata shard up to which the node knew entries to be committed.
-func (p *Probation) Start(committed uint64) {
-	if !p.asks {
+func (p *StaleDiskCheck) Start(committed uint64) {
+	if !p.needsAttestation {
 		close(p.admitted)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -91,22 +91,22 @@ func (p *Probation) Start(committed uint64) {
 			return // the node is stopping
 		}
 		close(p.recovered)
-		if p.asks {
-			p.prove(ctx)
+		if p.needsAttestation {
+			p.requestAttestations(ctx)
 		}
 	})
 }
 
 // Close ends the check and waits for it.
-func (p *Probation) Close(context.Context) error {
+func (p *StaleDiskCheck) Close(context.Context) error {
 	p.cancel()
 	p.running.Wait()
 	return nil
 }
 
-// prove asks the other nodes to attest this start. It must be called after the
+// requestAttestations asks the other nodes to attest this start. It must be called after the
 // metadata has recovered.
-func (p *Probation) prove(ctx context.Context) {
+func (p *StaleDiskCheck) requestAttestations(ctx context.Context) {
 	id := p.opts.Identity.Now()
 	start := staledisk.Start{Node: id.Node, Attested: id.Vouched, Requested: id.Asked}
 	index, view := p.opts.Metadata.AppliedIndex(), p.opts.Metadata.View()
@@ -120,12 +120,12 @@ func (p *Probation) prove(ctx context.Context) {
 	default:
 		p.older.Store(true)
 		p.opts.Logger.Error(errOlderCopy.Error())
-		p.awaitLed(ctx)
+		p.awaitLeader(ctx)
 	}
 }
 
 // noteRefusal stores why other nodes reject this start, and logs it once.
-func (p *Probation) noteRefusal(err error) {
+func (p *StaleDiskCheck) noteRefusal(err error) {
 	if err == nil {
 		p.refused.Store(nil)
 		return
@@ -137,7 +137,7 @@ func (p *Probation) noteRefusal(err error) {
 
 // release durably records that this start was attested, and lets the raft
 // groups vote.
-func (p *Probation) release() {
+func (p *StaleDiskCheck) release() {
 	err := p.opts.Identity.Save(func(id *datadir.Identity) bool {
 		id.Vouch()
 		return true
@@ -154,11 +154,11 @@ func (p *Probation) release() {
 	close(p.admitted)
 }
 
-// awaitLed waits until the other nodes have a leader, and then ends the node.
-func (p *Probation) awaitLed(ctx context.Context) {
-	every := time.NewTicker(askLed)
+// awaitLeader waits until the other nodes have a leader, and then ends the node.
+func (p *StaleDiskCheck) awaitLeader(ctx context.Context) {
+	every := time.NewTicker(askLeader)
 	defer every.Stop()
-	for !p.opts.Entry().Led(ctx, p.opts.AddressBook.Addresses()) {
+	for !p.opts.Entry().HasLeader(ctx, p.opts.AddressBook.Addresses()) {
 		select {
 		case <-every.C:
 		case <-ctx.Done():
@@ -175,8 +175,8 @@ func (p *Probation) awaitLed(ctx context.Context) {
 	p.opts.End(ErrOlderCopy)
 }
 
-// Proven returns why the node does not vote yet, or nil if it may.
-func (p *Probation) Proven() error {
+// VoteError returns why the node does not vote yet, or nil if it may.
+func (p *StaleDiskCheck) VoteError() error {
 	select {
 	case <-p.admitted:
 		return nil
@@ -188,5 +188,5 @@ func (p *Probation) Proven() error {
 	if err := p.refused.Load(); err != nil {
 		return fmt.Errorf("other nodes refuse this start of the node: %w", *err)
 	}
-	return errOnProbation
+	return errUnattested
 }

@@ -14,11 +14,11 @@ import (
 // or is about nodes that are not in it.
 const lookAgain = 2 * time.Second
 
-// Hearsay verifies gossip. Without a key anybody can gossip, so gossip never
+// GossipVerifier verifies gossip. Without a key anybody can gossip, so gossip never
 // admits a node, and it never changes the address of a node that answers at the
 // address in the metadata. It only finds members that have moved while that
 // could not be written to the metadata.
-type Hearsay struct {
+type GossipVerifier struct {
 	AddressBook *AddressBook
 	View        func() *meta.View
 	Probe       func(ctx context.Context, address string) (*peerv1.ProbeResponse, error)
@@ -28,14 +28,14 @@ type Hearsay struct {
 
 // Follow updates the address book with the gossip and with the verified moves,
 // until ctx ends.
-func (h *Hearsay) Follow(ctx context.Context, gossip *membership.Membership) {
+func (h *GossipVerifier) Follow(ctx context.Context, gossip *membership.Membership) {
 	every := time.NewTicker(lookAgain)
 	defer every.Stop()
 	for {
 		changed := gossip.Changes()
 		peers := gossip.Nodes()
-		moved, open := h.judge(ctx, peers)
-		h.AddressBook.Hear(peers, moved)
+		moved, open := h.verify(ctx, peers)
+		h.AddressBook.LearnGossip(peers, moved)
 		for waiting := true; waiting; {
 			select {
 			case <-changed:
@@ -49,12 +49,12 @@ func (h *Hearsay) Follow(ctx context.Context, gossip *membership.Membership) {
 	}
 }
 
-// judge returns the members that are not at the address in the metadata, and
+// verify returns the members that are not at the address in the metadata, and
 // the number of nodes whose result may change later: nodes that gossip places
 // elsewhere, and nodes that are not members. The latter may become known,
 // because a starting node receives gossip before it has read the metadata. All
 // candidates are probed concurrently, for at most probeTimeout.
-func (h *Hearsay) judge(ctx context.Context, peers []membership.Peer) (moved []membership.Peer, open int) {
+func (h *GossipVerifier) verify(ctx context.Context, peers []membership.Peer) (moved []membership.Peer, open int) {
 	view, now := h.View(), time.Now()
 	var asked sync.WaitGroup
 	found := make([]bool, len(peers))

@@ -9,14 +9,14 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// TestTypesAreNotHeldForEver checks that an overdue write pause is ended,
+// TestOverdueWritePauseIsEnded checks that an overdue write pause is ended,
 // because its holder may have stopped. The type then continues under a
 // different revision, which the holder does not know. A pause that began
 // meanwhile is not affected.
-func TestTypesAreNotHeldForEver(t *testing.T) {
+func TestOverdueWritePauseIsEnded(t *testing.T) {
 	now := time.Unix(1000, 0)
 	w := newSignedWorld(t, signing.Off)
-	r := &Rollouts{now: func() time.Time { return now }, held: map[string]heldSince{}}
+	r := &Rollouts{now: func() time.Time { return now }, held: map[string]pausedSince{}}
 	w.do(meta.PauseTypeWrites("a", 1))
 	pass := func(after time.Duration, want string) {
 		t.Helper()
@@ -30,12 +30,12 @@ func TestTypesAreNotHeldForEver(t *testing.T) {
 		}
 	}
 	pass(0, "1 held 2")
-	pass(2*holdTime, "1 held 2")
+	pass(2*pauseTime, "1 held 2")
 	w.do(meta.ResumeTypeWrites("a", 2), meta.PauseTypeWrites("a", 3))
 	pass(time.Second, "3 held 4")
-	pass(2*holdTime, "3 held 4")
+	pass(2*pauseTime, "3 held 4")
 	pass(time.Second, "5 held 0")
-	pass(3*holdTime, "5 held 0")
+	pass(3*pauseTime, "5 held 0")
 	if len(r.held) > 0 {
 		t.Errorf("it remembers %+v", r.held)
 	}

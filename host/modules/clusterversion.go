@@ -11,37 +11,37 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// takes rejects a module whose manifest has invalid schemas, or which needs a
+// checkManifest rejects a module whose manifest has invalid schemas, or which needs a
 // higher cluster version.
-func (s *Service) takes(m *manifest.Manifest) error {
+func (s *Service) checkManifest(m *manifest.Manifest) error {
 	if err := guest.CheckSchemas(m); errors.Is(err, manifest.ErrInvalid) {
 		return &request.InvalidModuleError{Reason: "module refused: " + err.Error()}
 	} else if err != nil {
 		return err
 	}
-	return s.speaks(m)
+	return s.checkClusterVersion(m)
 }
 
-// speaks rejects a module whose manifest needs a higher cluster version. Nodes
+// checkClusterVersion rejects a module whose manifest needs a higher cluster version. Nodes
 // of an earlier release would ignore these parts of the manifest and serve it
 // wrongly.
-func (s *Service) speaks(m *manifest.Manifest) error {
-	return speaks(s.metadata.View().ClusterVersion(), m)
+func (s *Service) checkClusterVersion(m *manifest.Manifest) error {
+	return checkVersion(s.metadata.View().ClusterVersion(), m)
 }
 
-func speaks(level sharding.ClusterVersion, m *manifest.Manifest) error {
+func checkVersion(version sharding.ClusterVersion, m *manifest.Manifest) error {
 	for i := range m.EntityTypes {
-		what, of := asks(&m.EntityTypes[i])
-		if level < of {
-			return &status.RefusedError{Reason: fmt.Sprintf("entity type %s %s, which is of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", m.EntityTypes[i].Name, what, of, level)}
+		what, of := requiredVersion(&m.EntityTypes[i])
+		if version < of {
+			return &status.RefusedError{Reason: fmt.Sprintf("entity type %s %s, which is of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", m.EntityTypes[i].Name, what, of, version)}
 		}
 	}
 	switch {
-	case level >= sharding.VersionSchemas:
+	case version >= sharding.VersionSchemas:
 	case m.HasSchemas():
-		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has schemas, which is of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionSchemas, level)}
+		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has schemas, which is of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionSchemas, version)}
 	case m.Size() > earlierBytes:
-		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has %d bytes, and more than %d are of level %d; the cluster is at level %d: hostd cluster upgrade finalize", m.Size(), earlierBytes, sharding.VersionSchemas, level)}
+		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has %d bytes, and more than %d are of level %d; the cluster is at level %d: hostd cluster upgrade finalize", m.Size(), earlierBytes, sharding.VersionSchemas, version)}
 	}
 	return nil
 }
@@ -50,9 +50,9 @@ func speaks(level sharding.ClusterVersion, m *manifest.Manifest) error {
 // release read.
 const earlierBytes = 64 << 10
 
-// asks returns the cluster version that a type's manifest requires, and what
+// requiredVersion returns the cluster version that a type's manifest requires, and what
 // requires it.
-func asks(t *manifest.EntityType) (what string, of sharding.ClusterVersion) {
+func requiredVersion(t *manifest.EntityType) (what string, of sharding.ClusterVersion) {
 	for i := range t.Commands {
 		if t.Commands[i].Internal {
 			return "marks commands internal", sharding.VersionInternal

@@ -19,8 +19,8 @@ const (
 	VerifyAll    VerifyRequired = "all"    // all entities
 )
 
-// Known reports whether r is one of these values.
-func (r VerifyRequired) Known() bool { return r == VerifyOff || r == VerifySample || r == VerifyAll }
+// IsValid reports whether r is one of these values.
+func (r VerifyRequired) IsValid() bool { return r == VerifyOff || r == VerifySample || r == VerifyAll }
 
 // VerifyResult is the result of replaying entities with a module and with the
 // module that served their type under the given revision.

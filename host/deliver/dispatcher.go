@@ -19,8 +19,8 @@ type Lead struct {
 
 // Shards is what the dispatcher needs from the shards. No method blocks.
 type Shards interface {
-	// Led returns the shards that this node leads and serves.
-	Led() []Lead
+	// Leads returns the shards that this node leads and serves.
+	Leads() []Lead
 	// Changed returns a channel that is closed at the next change of Led. Call
 	// it before Led, so that no change is missed.
 	Changed() <-chan struct{}
@@ -48,12 +48,12 @@ type Router interface {
 
 // Types knows which entity types exist.
 type Types interface {
-	// Served reports whether this node serves a type. It does not block.
-	Served(entityType string) bool
-	// Unknown reports whether the cluster knows that a type does not exist. It
+	// IsServed reports whether this node serves a type. It does not block.
+	IsServed(entityType string) bool
+	// IsUnknown reports whether the cluster knows that a type does not exist. It
 	// may block. False means that the type exists or that nobody could be
 	// asked.
-	Unknown(entityType string) bool
+	IsUnknown(entityType string) bool
 }
 
 // Options configures a Pump. If a bound is zero, its default is used.
@@ -67,16 +67,16 @@ type Options struct {
 	Logger *slog.Logger
 	Clock  func() time.Time // nil means time.Now
 
-	PairWindow int           // messages of a channel in flight, default 64
-	ShardHeld  int           // messages of a shard in memory, default 2,048; retried ones may add half as many
-	HeldBytes  int           // bytes of those messages, default 4 MiB; retried ones may add half as many
-	Pairs      int           // channels of a shard that are tracked in memory, default 16,384
-	InFlight   int           // messages of the node in flight, default 4,096
-	Attempts   int           // guest faults after which a message is rejected, default 5
-	MinWait    time.Duration // first back-off after a failure, default 20 ms; it doubles
-	MaxWait    time.Duration // maximum back-off, default 5 s
-	FaultWait  time.Duration // first back-off after a guest fault, default 1 s; it doubles up to 5 min
-	Deadline   time.Duration // timeout of one attempt, default 10 s
+	ChannelWindow int           // messages of a channel in flight, default 64
+	ShardHeld     int           // messages of a shard in memory, default 2,048; retried ones may add half as many
+	HeldBytes     int           // bytes of those messages, default 4 MiB; retried ones may add half as many
+	Channels      int           // channels of a shard that are tracked in memory, default 16,384
+	InFlight      int           // messages of the node in flight, default 4,096
+	Attempts      int           // guest faults after which a message is rejected, default 5
+	MinWait       time.Duration // first back-off after a failure, default 20 ms; it doubles
+	MaxWait       time.Duration // maximum back-off, default 5 s
+	FaultWait     time.Duration // first back-off after a guest fault, default 1 s; it doubles up to 5 min
+	Deadline      time.Duration // timeout of one attempt, default 10 s
 }
 
 func (o Options) withDefaults() Options {
@@ -90,10 +90,10 @@ func (o Options) withDefaults() Options {
 			*v = standard
 		}
 	}
-	number(&o.PairWindow, 64)
+	number(&o.ChannelWindow, 64)
 	number(&o.ShardHeld, 2048)
 	number(&o.HeldBytes, 4<<20)
-	number(&o.Pairs, 16384)
+	number(&o.Channels, 16384)
 	number(&o.InFlight, 4096)
 	number(&o.Attempts, 5)
 	duration(&o.MinWait, 20*time.Millisecond)
@@ -118,9 +118,9 @@ type Stats struct {
 	Waiting   uint64 // channels whose first message has been failing for a second or more, now
 }
 
-// Pump delivers the messages of the shards that its node leads. It is safe for
+// Dispatcher delivers the messages of the shards that its node leads. It is safe for
 // concurrent use.
-type Pump struct {
+type Dispatcher struct {
 	core core
 	wake chan struct{}
 	stop chan struct{}
@@ -139,31 +139,31 @@ type news struct {
 	shard  sharding.ShardID // a shard that has new messages
 	flight *flight          // a flight that ended
 	acks   *acks            // a proposal of acknowledgements that ended
-	asked  *asked           // a question that was answered
+	asked  *typeLookup      // a question that was answered
 }
 
 // Start starts a dispatcher.
-func Start(opts Options) *Pump {
-	p := &Pump{wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
+func Start(opts Options) *Dispatcher {
+	p := &Dispatcher{wake: make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{})}
 	p.ends, p.end = context.WithCancel(context.Background())
 	p.core = newCore(opts.withDefaults(), p)
 	go p.run()
 	return p
 }
 
-// Sent notifies the dispatcher that a shard has new messages. It does not
+// NotifySent notifies the dispatcher that a shard has new messages. It does not
 // block.
-func (p *Pump) Sent(shard sharding.ShardID) { p.put(news{shard: shard}) }
+func (p *Dispatcher) NotifySent(shard sharding.ShardID) { p.put(news{shard: shard}) }
 
 // Stats returns the counters.
-func (p *Pump) Stats() Stats { return p.core.counts.stats() }
+func (p *Dispatcher) Stats() Stats { return p.core.counts.stats() }
 
 func (n *counts) stats() Stats {
 	return Stats{n.delivered.Load(), n.retries.Load(), n.faulted.Load(), n.givenUp.Load(), n.waiting.Load()}
 }
 
 // Close stops the dispatcher. Messages in flight may still arrive.
-func (p *Pump) Close(ctx context.Context) error {
+func (p *Dispatcher) Close(ctx context.Context) error {
 	p.mu.Lock()
 	if !p.closed {
 		p.closed = true
@@ -179,7 +179,7 @@ func (p *Pump) Close(ctx context.Context) error {
 	}
 }
 
-func (p *Pump) put(n news) {
+func (p *Dispatcher) put(n news) {
 	p.mu.Lock()
 	if !p.closed {
 		p.news = append(p.news, n)
@@ -191,7 +191,7 @@ func (p *Pump) put(n news) {
 	}
 }
 
-func (p *Pump) run() {
+func (p *Dispatcher) run() {
 	defer close(p.done)
 	defer p.asks.Wait()
 	timer := time.NewTimer(time.Hour)
@@ -200,7 +200,7 @@ func (p *Pump) run() {
 	for {
 		changed := c.opts.Shards.Changed()
 		c.now = c.opts.Clock()
-		c.lead(c.opts.Shards.Led())
+		c.lead(c.opts.Shards.Leads())
 		c.step()
 		for again := false; !again; {
 			var due <-chan time.Time
@@ -231,9 +231,9 @@ func (p *Pump) run() {
 
 // confirm asks on its own goroutine whether a type exists. The core has at most
 // one question open.
-func (p *Pump) confirm(a *asked) {
+func (p *Dispatcher) confirm(a *typeLookup) {
 	p.asks.Go(func() {
-		a.unknown = p.core.opts.Types.Unknown(a.name)
+		a.unknown = p.core.opts.Types.IsUnknown(a.name)
 		p.put(news{asked: a})
 	})
 }

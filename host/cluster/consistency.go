@@ -37,10 +37,10 @@ type ConsistencyChecker struct {
 	ask    func(context.Context, sharding.NodeID, sharding.ShardID, journal.Proof) (journal.RowsDigest, bool, error)
 	stop   func(sharding.ShardID, error)
 
-	mu     sync.Mutex
-	open   map[sharding.ShardID]journal.Proof // this node's checksums that must be checked
-	judged map[sharding.ShardID]uint64        // the last index that was decided
-	wake   chan struct{}
+	mu      sync.Mutex
+	open    map[sharding.ShardID]journal.Proof // this node's checksums that must be checked
+	decided map[sharding.ShardID]uint64        // the last index that was decided
+	wake    chan struct{}
 
 	// disputed are the shards for which too few voters answered. Their requests
 	// are rejected until enough answer. The map is not modified; nil if it is
@@ -90,7 +90,7 @@ const (
 func NewConsistencyChecker(self sharding.NodeID, logger *slog.Logger) *ConsistencyChecker {
 	return &ConsistencyChecker{
 		self: self, logger: logger, wake: make(chan struct{}, 1),
-		open: make(map[sharding.ShardID]journal.Proof), judged: make(map[sharding.ShardID]uint64),
+		open: make(map[sharding.ShardID]journal.Proof), decided: make(map[sharding.ShardID]uint64),
 	}
 }
 
@@ -128,7 +128,7 @@ func (j *ConsistencyChecker) Compare(shard sharding.ShardID, theirs journal.Proo
 func (j *ConsistencyChecker) add(shard sharding.ShardID, own journal.Proof) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	if own.Index <= j.judged[shard] || own.Index <= j.open[shard].Index {
+	if own.Index <= j.decided[shard] || own.Index <= j.open[shard].Index {
 		return
 	}
 	j.open[shard] = own
@@ -164,15 +164,15 @@ func (j *ConsistencyChecker) round(ctx context.Context) {
 	disputed := disputedError{}
 	for _, shard := range slices.Sorted(maps.Keys(open)) {
 		own := open[shard]
-		switch j.judge(ctx, shard, own) {
-		case silent:
+		switch j.checkReplica(ctx, shard, own) {
+		case checkUnanswered:
 			disputed[shard] = true
 			continue
-		case unknown:
+		case checkUnknown:
 			continue
 		}
 		j.mu.Lock()
-		if j.judged[shard] = own.Index; j.open[shard] == own {
+		if j.decided[shard] = own.Index; j.open[shard] == own {
 			delete(j.open, shard)
 		}
 		j.mu.Unlock()
@@ -184,25 +184,25 @@ func (j *ConsistencyChecker) round(ctx context.Context) {
 	}
 }
 
-// judgement is the result of one check of a replica.
-type judgement uint8
+// checkResult is the result of one check of a replica.
+type checkResult uint8
 
 const (
-	settled judgement = iota
+	checkDecided checkResult = iota
 	// silent: voters do not answer, and without them it is unknown which
 	// replica is right.
-	silent
+	checkUnanswered
 	// unknown: all voters answered, but too few have a checksum at the index,
 	// because a voter is behind or received a snapshot after it. The shard
 	// continues. The next checksum comes with new entries, and all voters will
 	// have it.
-	unknown
+	checkUnknown
 )
 
-// judge compares this node's replica with the voters' replicas.
-func (j *ConsistencyChecker) judge(ctx context.Context, shard sharding.ShardID, own journal.Proof) judgement {
+// checkReplica compares this node's replica with the voters' replicas.
+func (j *ConsistencyChecker) checkReplica(ctx context.Context, shard sharding.ShardID, own journal.Proof) checkResult {
 	if now, ok := j.own(shard, own.Index); !ok || now != own.Checksum {
-		return settled // the replica was replaced, or a later index is being checked
+		return checkDecided // the replica was replaced, or a later index is being checked
 	}
 	nodes := j.voters(shard)
 	votes := make([]coordinator.ChecksumVote, len(nodes))
@@ -228,19 +228,19 @@ func (j *ConsistencyChecker) judge(ctx context.Context, shard sharding.ShardID, 
 	switch coordinator.CheckConsistency(own.Checksum, votes) {
 	case coordinator.ConsistencyUnknown:
 		if !missing.Load() {
-			return unknown
+			return checkUnknown
 		}
 		j.logger.Error("replicas of a shard differ, and too few voters say what they have: nothing is asked of it until they do", "shard_id", uint64(shard), "index", own.Index)
-		return silent
+		return checkUnanswered
 	case coordinator.Consistent:
-		return settled
+		return checkDecided
 	case coordinator.Inconsistent:
 		what = "its rows are not those of a majority of its replicas"
 	case coordinator.ConsistencyDisputed:
 		what = "no majority of its replicas has the same rows"
 	}
 	j.stop(shard, fmt.Errorf("%w: shard %d at index %d: %s", journal.ErrDamaged, shard, own.Index, what))
-	return settled
+	return checkDecided
 }
 
 // votersOf returns the nodes of a shard's voters.

@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestInternalCommandsNeedTheLevel: below this cluster version a node of the
+// TestInternalCommandsNeedClusterVersion: below this cluster version a node of the
 // previous release could serve the module, and would accept internal commands
 // from clients.
-func TestInternalCommandsNeedTheLevel(t *testing.T) {
+func TestInternalCommandsNeedClusterVersion(t *testing.T) {
 	of := func(commands string) *manifest.Manifest {
 		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"first","kind":"event-sourced","encoding":"json"},` +
 			`{"name":"saga","kind":"event-sourced","encoding":"json","commands":[{"name":"start"},` + commands + `]}]}`))
@@ -25,38 +25,38 @@ func TestInternalCommandsNeedTheLevel(t *testing.T) {
 	}
 	marked, open := of(`{"name":"step","internal":true}`), of(`{"name":"step","internal":false}`)
 	var refused *status.RefusedError
-	if err := speaks(sharding.VersionInternal-1, marked); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "saga marks commands internal") {
+	if err := checkVersion(sharding.VersionInternal-1, marked); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "saga marks commands internal") {
 		t.Errorf("below the level: %v", err)
 	}
-	for name, err := range map[string]error{"at the level": speaks(sharding.VersionInternal, marked), "without a mark": speaks(sharding.Version1, open)} {
+	for name, err := range map[string]error{"at the level": checkVersion(sharding.VersionInternal, marked), "without a mark": checkVersion(sharding.Version1, open)} {
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 }
 
-// TestSendsNeedTheLevel: below this cluster version a node of the previous
+// TestSendsNeedClusterVersion: below this cluster version a node of the previous
 // release could serve the module, and would let it send to any type.
-func TestSendsNeedTheLevel(t *testing.T) {
+func TestSendsNeedClusterVersion(t *testing.T) {
 	for _, member := range []string{`"sends":["b"]`, `"sends":[]`, `"acceptsFrom":["b"]`, `"acceptsFrom":[]`} {
 		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"a","kind":"event-sourced","encoding":"json",` + member + `}]}`))
 		if err != nil {
 			t.Fatal(err)
 		}
 		var refused *status.RefusedError
-		if err := speaks(sharding.VersionSends-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a says to or from which types it sends") {
+		if err := checkVersion(sharding.VersionSends-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a says to or from which types it sends") {
 			t.Errorf("%s below the level: %v", member, err)
 		}
-		if err := speaks(sharding.VersionSends, m); err != nil {
+		if err := checkVersion(sharding.VersionSends, m); err != nil {
 			t.Errorf("%s at the level: %v", member, err)
 		}
 	}
 }
 
-// TestSchemasNeedTheLevel: below this cluster version a node of the previous
+// TestSchemasNeedClusterVersion: below this cluster version a node of the previous
 // release would serve the module without validation, or could not read a
 // manifest of that size.
-func TestSchemasNeedTheLevel(t *testing.T) {
+func TestSchemasNeedClusterVersion(t *testing.T) {
 	of := func(members, more string) *manifest.Manifest {
 		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"event-sourced","encoding":"json"` + members + `}]` + more + `}`))
 		if err != nil {
@@ -69,27 +69,27 @@ func TestSchemasNeedTheLevel(t *testing.T) {
 		"has schemas": of(`,"queries":[{"name":"q","reply":true}]`, ""), "the manifest has schemas": of("", `,"$defs":{"a":true}`), "more than 65536 are of level": long,
 	} {
 		var refused *status.RefusedError
-		if err := speaks(sharding.VersionSchemas-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, name) {
+		if err := checkVersion(sharding.VersionSchemas-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, name) {
 			t.Errorf("%s, below the level: %v", name, err)
 		}
-		if err := speaks(sharding.VersionSchemas, m); err != nil {
+		if err := checkVersion(sharding.VersionSchemas, m); err != nil {
 			t.Errorf("%s, at the level: %v", name, err)
 		}
 	}
 }
 
-// TestRecordedPrincipalsNeedTheLevel: below this cluster version a node of the
+// TestRecordedPrincipalsNeedClusterVersion: below this cluster version a node of the
 // previous release could serve the module, and would not record principals.
-func TestRecordedPrincipalsNeedTheLevel(t *testing.T) {
+func TestRecordedPrincipalsNeedClusterVersion(t *testing.T) {
 	m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"a","kind":"event-sourced","encoding":"json","recordPrincipal":true}]}`))
 	if err != nil {
 		t.Fatal(err)
 	}
 	var refused *status.RefusedError
-	if err := speaks(sharding.VersionRecordPrincipal-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a keeps who made its commands") {
+	if err := checkVersion(sharding.VersionRecordPrincipal-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a keeps who made its commands") {
 		t.Errorf("below the level: %v", err)
 	}
-	if err := speaks(sharding.VersionRecordPrincipal, m); err != nil {
+	if err := checkVersion(sharding.VersionRecordPrincipal, m); err != nil {
 		t.Errorf("at the level: %v", err)
 	}
 	if text, err := json.Marshal(m); err != nil || !strings.Contains(string(text), `"recordPrincipal":true`) {
@@ -97,10 +97,10 @@ func TestRecordedPrincipalsNeedTheLevel(t *testing.T) {
 	}
 }
 
-// TestStateVersionsNeedTheLevel: below this cluster version a node of the
+// TestStateVersionsNeedClusterVersion: below this cluster version a node of the
 // previous release could serve the module, and would give it states of any
 // version as if they were its own.
-func TestStateVersionsNeedTheLevel(t *testing.T) {
+func TestStateVersionsNeedClusterVersion(t *testing.T) {
 	of := func(members string) *manifest.Manifest {
 		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"a","encoding":"json",` + members + `}]}`))
 		if err != nil {
@@ -110,15 +110,15 @@ func TestStateVersionsNeedTheLevel(t *testing.T) {
 	}
 	for _, member := range []string{`"kind":"durable-state","stateVersion":2`, `"kind":"durable-state","readsStates":[{"version":2}]`} {
 		var refused *status.RefusedError
-		if err := speaks(sharding.VersionStateVersions-1, of(member)); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a numbers the forms of its states") {
+		if err := checkVersion(sharding.VersionStateVersions-1, of(member)); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a numbers the forms of its states") {
 			t.Errorf("%s below the level: %v", member, err)
 		}
-		if err := speaks(sharding.VersionStateVersions, of(member)); err != nil {
+		if err := checkVersion(sharding.VersionStateVersions, of(member)); err != nil {
 			t.Errorf("%s at the level: %v", member, err)
 		}
 	}
 	for _, member := range []string{`"kind":"durable-state","stateVersion":1`, `"kind":"event-sourced","stateVersion":2`} {
-		if err := speaks(sharding.Version1, of(member)); err != nil {
+		if err := checkVersion(sharding.Version1, of(member)); err != nil {
 			t.Errorf("%s: %v", member, err)
 		}
 	}

@@ -24,7 +24,7 @@ func (a answers) probe(_ context.Context, address string) (*peerv1.ProbeResponse
 // At cluster version 1 nodes use each other's client addresses and nothing
 // else. A node is probed there before it is admitted, whatever other address it
 // reports.
-func TestLevelOneNeedsNoPortForNodes(t *testing.T) {
+func TestClusterVersion1NeedsNoPeerListener(t *testing.T) {
 	m, _ := newMetadata(t)
 	n2 := meta.Member{Node: "n2", Address: "b:1", PeerAddress: "b:2", Disk: "e", Incarnation: 2, Speaks: sharding.SupportedVersions}
 	said := answers{"b:1": {NodeId: "n2", Incarnation: 2, Address: "b:1"}}
@@ -41,7 +41,7 @@ func TestLevelOneNeedsNoPortForNodes(t *testing.T) {
 // The address of a running member does not change, even if another process
 // answers as the same start. A member that no longer answers there may be found
 // elsewhere.
-func TestARunningMemberKeepsItsPlace(t *testing.T) {
+func TestRunningMemberKeepsItsAddress(t *testing.T) {
 	m, _ := newMetadata(t)
 	n1, _ := m.View().Member("n1")
 	if _, err := m.Do(t.Context(), meta.RaiseClusterVersion(sharding.VersionPeerAddress, meta.Speaker{Node: "n1", Incarnation: 1, Speaks: sharding.SupportedVersions})); err != nil {
@@ -56,23 +56,23 @@ func TestARunningMemberKeepsItsPlace(t *testing.T) {
 	n1.PeerAddress = "x:2"
 	said["x:2"] = &peerv1.ProbeResponse{NodeId: "n1", Incarnation: 1, ClusterId: "c", Address: n1.Address, PeerAddress: "x:2"}
 	said[n1.Address] = probed
-	if err := o.vouch(t.Context(), n1); !errors.Is(err, peer.ErrUnavailable) {
+	if err := o.verifyApplicant(t.Context(), n1); !errors.Is(err, peer.ErrUnavailable) {
 		t.Errorf("where a stranger says, while the node says otherwise at its known address: %v", err)
 	}
 	n1.PeerAddress = "a:2"
 	said["a:2"] = probed
-	if err := o.vouch(t.Context(), n1); err != nil {
+	if err := o.verifyApplicant(t.Context(), n1); err != nil {
 		t.Fatalf("this start says for the first time where it serves nodes: %v", err)
 	}
 	if _, err := m.Do(t.Context(), m.View().Join(n1)); err != nil {
 		t.Fatal(err)
 	}
 	n1.PeerAddress = "x:2"
-	if err := o.vouch(t.Context(), n1); !errors.Is(err, peer.ErrUnavailable) {
+	if err := o.verifyApplicant(t.Context(), n1); !errors.Is(err, peer.ErrUnavailable) {
 		t.Errorf("elsewhere, while it runs: %v", err)
 	}
 	delete(said, "a:2")
-	if err := o.vouch(t.Context(), n1); err != nil {
+	if err := o.verifyApplicant(t.Context(), n1); err != nil {
 		t.Errorf("elsewhere, once it serves there no more: %v", err)
 	}
 }

@@ -16,7 +16,7 @@ import (
 // If a replica disagrees with the leader, all replicas that disagree check
 // themselves, the leader included. Only those that are not in the majority
 // stop; without a majority all of them stop.
-func TestRowJudgesStopWhoIsWrong(t *testing.T) {
+func TestReplicasInMinorityStop(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		digests string // of the voters; the first leads, ? does not answer, - has none at the index
