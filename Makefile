@@ -145,7 +145,7 @@ failover: ## print how a killed node of 256 shards affects callers, KILLS (10) t
 	$(GOTEST) -run '^TestFailOver$$' -count=1 -timeout 30m ./tests/e2e/cluster -kills $(or $(KILLS),10) -failover-shards 256 -v
 
 flips: ## flip bits in Badger's tables during compaction, on nodes of a cluster
-	$(GOTEST) -run '^TestFlippedBitsInMergesAreMended$$' -timeout 15m -count=1 ./tests/e2e/disk -v
+	$(GOTEST) -run '^TestFlippedBitsDuringCompactionAreRepaired$$' -timeout 15m -count=1 ./tests/e2e/disk -v
 
 # Many tests detect a planted fault by reaching their deadline, so more of them
 # run at a time than there are processors.
@@ -153,7 +153,7 @@ mutants: ## plant each known fault and require a test to fail; PLANT=changed pla
 	$(GOTEST) -run '^TestMutantsAreCaught$$' -timeout 60m -count=1 -parallel $$((2 * $$(getconf _NPROCESSORS_ONLN))) ./tests/mutants -plant $(or $(PLANT),all) -v
 
 founding: ## wipe a bootstrap node while its peers are down, FOUNDINGS (5) times: it must not start a second cluster
-	$(GOTEST) -run '^TestLeftOverBootstrapFoundsNothing$$' -timeout 10m -count=1 ./tests/e2e/starts -foundings $(or $(FOUNDINGS),5) -v
+	$(GOTEST) -run '^TestLeftoverBootstrapFlagIsIgnored$$' -timeout 10m -count=1 ./tests/e2e/starts -foundings $(or $(FOUNDINGS),5) -v
 
 upgrade: ## upgrade a cluster of the previous release under load, in both orders, downgrade nodes, and finalize the upgrade
-	$(GOTEST) -run '^Test(Upgrade|RaiseNeedsPeersToBeReached)$$' -timeout 20m -count=1 ./tests/e2e/upgrade $(ORDERS) -v
+	$(GOTEST) -run '^Test(Upgrade|FinalizeNeedsReachablePeerListeners)$$' -timeout 20m -count=1 ./tests/e2e/upgrade $(ORDERS) -v

@@ -38,10 +38,10 @@ func (e *forgetful) Send(_ context.Context, r *connect.Request[entityv1.SendRequ
 	return nil, connect.NewError(connect.CodeAborted, nil)
 }
 
-// TestRetriesTellTheirAge checks that only attempts that may have taken effect
+// TestRetriesReportTheirAge checks that only attempts that may have taken effect
 // count, including an earlier one of the caller. A node that has forgotten the
 // command is not asked again.
-func TestRetriesTellTheirAge(t *testing.T) {
+func TestRetriesReportTheirAge(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		tried time.Duration // how long ago
@@ -104,10 +104,10 @@ func (r *recorder) all() []request.Request {
 	return append([]request.Request(nil), r.seen...)
 }
 
-// TestStreamRetriesTellTheirAge breaks the connection that carries a command:
+// TestStreamRetriesReportTheirAge breaks the connection that carries a command:
 // the command arrives again as a retry of the first attempt, and a later
 // command does not count as a retry.
-func TestStreamRetriesTellTheirAge(t *testing.T) {
+func TestStreamRetriesReportTheirAge(t *testing.T) {
 	w := &recorder{World: rpctest.New()}
 	defer w.Close()
 	serve := func(addr string) (*rpc.Server, string, chan error) {

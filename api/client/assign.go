@@ -20,7 +20,7 @@ func (s *Stream) run(ctx context.Context) {
 	timer := time.NewTimer(idleCheck)
 	defer timer.Stop()
 	if s.learn(ctx, timer) {
-		for !s.drained() && ctx.Err() == nil && s.reasonToEnd() == nil {
+		for !s.isDrained() && ctx.Err() == nil && s.reasonToEnd() == nil {
 			s.refresh(ctx)
 			timer.Reset(s.assign(ctx, time.Now(), &streams))
 			select {
@@ -37,7 +37,7 @@ func (s *Stream) run(ctx context.Context) {
 		signal(w.wake)
 	}
 	s.mu.Unlock()
-	if !s.drained() {
+	if !s.isDrained() {
 		s.stop()
 	}
 	streams.Wait()
@@ -89,7 +89,7 @@ func (s *Stream) learn(ctx context.Context, timer *time.Timer) bool {
 			}
 		}
 		c.next(at)
-		s.expire(time.Now(), typed(err))
+		s.expire(time.Now(), clientError(err))
 		timer.Reset(pause.length())
 		select {
 		case <-timer.C:
@@ -226,7 +226,7 @@ func (s *Stream) assign(ctx context.Context, now time.Time, streams *sync.WaitGr
 // broke returns the commands of a connection that ended to their routes.
 func (s *Stream) broke(w *nodeStream, at uint32, answered bool, err error) {
 	if isFatal(err) {
-		s.fail(typed(err))
+		s.fail(clientError(err))
 		signal(s.wake)
 	}
 	if err == nil {
@@ -243,7 +243,7 @@ func (s *Stream) broke(w *nodeStream, at uint32, answered bool, err error) {
 			p.route.pause = 0
 		}
 		s.c.lostLeader(p.route.shard, w.n)
-		p.route.cameBack(p, typed(err), now, &s.c.opts)
+		p.route.cameBack(p, clientError(err), now, &s.c.opts)
 	}
 	// A route without outstanding commands must not stay with a failed node.
 	for i := range s.routes {
@@ -252,7 +252,7 @@ func (s *Stream) broke(w *nodeStream, at uint32, answered bool, err error) {
 		}
 	}
 	s.mu.Unlock()
-	s.c.failed(route{}, w.n, at, answered || connect.IsWireError(err))
+	s.c.noteFailure(route{}, w.n, at, answered || connect.IsWireError(err))
 	signal(s.wake)
 }
 

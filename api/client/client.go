@@ -162,7 +162,7 @@ func (n *node) name(id string) { n.id.Store(&id) }
 // avoid keeps the node from being chosen as a leader for avoidFor.
 func (n *node) avoid() { n.avoidTo.Store(time.Now().Add(avoidFor).UnixNano()) }
 
-func (n *node) avoided() bool {
+func (n *node) isAvoided() bool {
 	to := n.avoidTo.Load()
 	return to != 0 && time.Now().UnixNano() < to
 }
@@ -212,7 +212,7 @@ func (c *Client) next(from uint32) {
 	nodes := *c.nodes.Load()
 	to := from + 1
 	for i := range uint32(len(nodes)) {
-		if !nodes[(from+1+i)%uint32(len(nodes))].avoided() {
+		if !nodes[(from+1+i)%uint32(len(nodes))].isAvoided() {
 			to = from + 1 + i
 			break
 		}

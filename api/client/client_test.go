@@ -166,8 +166,8 @@ func TestSendSurvivesRestart(t *testing.T) {
 	}
 }
 
-// TestSendGoesOnToTheNextNode checks that one live node of several is enough.
-func TestSendGoesOnToTheNextNode(t *testing.T) {
+// TestSendContinuesOnNextNode checks that one live node of several is enough.
+func TestSendContinuesOnNextNode(t *testing.T) {
 	w := rpctest.New()
 	gone, nowhere := start(t, w, loopback.Host()+":0", rpc.Options{})
 	gone.stop(t, time.Second)

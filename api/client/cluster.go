@@ -43,7 +43,7 @@ func order[Req, Res any](ctx context.Context, c *Client, req *Req,
 	res, err := call(ctx, c, c.slow(), req, func(n *node, ctx context.Context, r *connect.Request[Req]) (*connect.Response[Res], error) {
 		res, err := do(n, ctx, r)
 		if connect.IsWireError(err) && connect.CodeOf(err) == connect.CodeDeadlineExceeded {
-			going = typed(err)
+			going = clientError(err)
 			cancel()
 		}
 		return res, err

@@ -16,7 +16,7 @@ import (
 
 // A caller that may send but not read the cluster is served, and does not ask
 // for the leaders repeatedly.
-func TestWhoMayNotLookDoesNotGoOnAsking(t *testing.T) {
+func TestClientWithoutReadRightStopsAskingForLeaders(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
 	handler := rpc.NewServer(w.Deps(), rpc.Options{NodeID: "n1"}).Handler()

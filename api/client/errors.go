@@ -143,13 +143,13 @@ func OutcomeUnknown(err error) bool {
 	return false
 }
 
-// settled reports whether an answer with this code settles the outcome of every
+// settlesOutcome reports whether an answer with this code settles the outcome of every
 // attempt, and not only of the last. A node looks up a command id before it
 // decides, but it rejects a command for lack of capacity before that look-up. A
 // rejection by the handler does not settle earlier attempts: it is not written,
 // so an attempt that waits in a node that was frozen or partitioned is decided
 // again when it arrives.
-func settled(code connect.Code) bool {
+func settlesOutcome(code connect.Code) bool {
 	switch code {
 	case connect.CodeInvalidArgument, connect.CodeNotFound, connect.CodeUnimplemented, connect.CodeAborted:
 		return true
@@ -203,8 +203,8 @@ func judge(err error) attemptFailure {
 	return f
 }
 
-// typed converts an error of the RPC layer to one of this package.
-func typed(err error) error {
+// clientError converts an error of the RPC layer to one of this package.
+func clientError(err error) error {
 	if other := (*OtherClusterError)(nil); errors.As(err, &other) {
 		return other
 	}
@@ -235,9 +235,9 @@ func typed(err error) error {
 	return &Error{Code: f.code, Message: f.message, RetryAfter: wait, Reason: reason}
 }
 
-// unsettled returns the failure of a command that an earlier attempt may have
+// unknownOutcome returns the failure of a command that an earlier attempt may have
 // run, or may still run.
-func unsettled(last error) error {
+func unknownOutcome(last error) error {
 	var rejected *RejectedError
 	var other *OtherClusterError
 	if CodeOf(last) == connect.CodeFailedPrecondition && !errors.As(last, &rejected) && !errors.As(last, &other) {

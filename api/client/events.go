@@ -77,12 +77,12 @@ func (c *Client) ReadEvents(ctx context.Context, r EventRange) iter.Seq2[Event, 
 			next = reached
 			failures++
 			if !judge(err).retry || ctx.Err() != nil || !r.Follow && failures > maxReadFailures {
-				yield(Event{}, typed(err))
+				yield(Event{}, clientError(err))
 				return
 			}
-			c.failed(about, n, at, connect.IsWireError(err))
+			c.noteFailure(about, n, at, connect.IsWireError(err))
 			if pause.wait(ctx) != nil {
-				yield(Event{}, typed(err))
+				yield(Event{}, clientError(err))
 				return
 			}
 		}

@@ -44,11 +44,11 @@ func follow[Res any](ctx context.Context, c *Client, open func(*node, context.Co
 		}
 		failures++
 		if err != nil && (!judge(err).retry || failures > maxFollowFailures) || ctx.Err() != nil {
-			return typed(err)
+			return clientError(err)
 		}
 		c.next(at)
 		if pause.wait(ctx) != nil {
-			return typed(err)
+			return clientError(err)
 		}
 	}
 }

@@ -18,7 +18,7 @@ func (c *Client) Export(ctx context.Context, w io.Writer) error {
 	n, _ := c.current()
 	in, err := n.journal.Export(ctx, connect.NewRequest(&journalv1.ExportRequest{}))
 	if err != nil {
-		return typed(err)
+		return clientError(err)
 	}
 	defer in.Close()
 	for in.Receive() {
@@ -27,7 +27,7 @@ func (c *Client) Export(ctx context.Context, w io.Writer) error {
 		}
 	}
 	if err := in.Err(); err != nil {
-		return typed(err)
+		return clientError(err)
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func (c *Client) importFile(ctx context.Context, r io.Reader, withBindings bool)
 			if err := stream.Send(&journalv1.ImportRequest{Chunk: buf[:got], WithBindings: withBindings}); errors.Is(err, io.EOF) {
 				break // the node reports why
 			} else if err != nil {
-				return Imported{}, typed(err)
+				return Imported{}, clientError(err)
 			}
 		}
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
@@ -90,7 +90,7 @@ func (c *Client) importFile(ctx context.Context, r io.Reader, withBindings bool)
 	}
 	res, err := stream.CloseAndReceive()
 	if err != nil {
-		return Imported{}, typed(err)
+		return Imported{}, clientError(err)
 	}
 	c.learner.stale.Store(true)
 	m := res.Msg

@@ -60,11 +60,11 @@ func (d deadline) Err() error {
 	}
 }
 
-// TestDeadlineKeepsTheLastAnswer checks that a call that ends with its deadline
+// TestDeadlineReportsLastAnswer checks that a call that ends with its deadline
 // reports the previous answer of a node. That answer is the result of a query.
 // The outcome of a command remains unknown, because the last attempt may have
 // reached a node.
-func TestDeadlineKeepsTheLastAnswer(t *testing.T) {
+func TestDeadlineReportsLastAnswer(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		code connect.Code

@@ -63,9 +63,9 @@ func strays(f *rpctest.Fleet, n int) (sum int64) {
 	return sum
 }
 
-// TestGoesToLeaders checks that no command is forwarded once a client knows the
+// TestCommandsGoToLeaders checks that no command is forwarded once a client knows the
 // leaders, and that the client learns from the answers when they move.
-func TestGoesToLeaders(t *testing.T) {
+func TestCommandsGoToLeaders(t *testing.T) {
 	f := fleet(t, 3)
 	f.Forwards = true
 	spread(f, 3)
@@ -131,9 +131,9 @@ func (c *counting) RoundTrip(r *http.Request) (*http.Response, error) {
 	return c.next.RoundTrip(r)
 }
 
-// TestAsksForLeadersSparingly checks that a shard without a leader does not
+// TestLeaderLookupsAreRateLimited checks that a shard without a leader does not
 // make the client ask more often than its limit.
-func TestAsksForLeadersSparingly(t *testing.T) {
+func TestLeaderLookupsAreRateLimited(t *testing.T) {
 	f := fleet(t, 2)
 	f.Move(1, "")
 	protocols := new(http.Protocols)
@@ -353,9 +353,9 @@ func TestStreamWaitsForNodes(t *testing.T) {
 	}
 }
 
-// TestAsksForChangesOfLeaders checks that a client that asks a node again
+// TestLeaderLookupsReturnChanges checks that a client that asks a node again
 // receives only the changes, and still knows the leaders of the other shards.
-func TestAsksForChangesOfLeaders(t *testing.T) {
+func TestLeaderLookupsReturnChanges(t *testing.T) {
 	f := fleet(t, 2)
 	spread(f, 2)
 	c, err := client.New([]string{f.Node(1).Addr}, client.Options{MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond})

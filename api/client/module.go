@@ -105,7 +105,7 @@ func AwaitActivation(ctx context.Context, c *Client, entityType, digest string) 
 		case r.GetDigest() == digest && r.GetState() == modulev1.Rollout_STATE_REFUSED:
 			return 0, &Error{Code: connect.CodeFailedPrecondition, Reason: "VERIFY_FAILED", Message: r.GetNote()}
 		default:
-			return activated(ctx, c, entityType, digest, now.GetAborted())
+			return activationRevision(ctx, c, entityType, digest, now.GetAborted())
 		}
 		select {
 		case <-time.After(pause):
@@ -119,8 +119,8 @@ func AwaitActivation(ctx context.Context, c *Client, entityType, digest string) 
 // polled.
 const minAwait, maxAwait = 50 * time.Millisecond, 2 * time.Second
 
-// activated returns the revision under which a module serves a type.
-func activated(ctx context.Context, c *Client, entityType, digest, aborted string) (revision uint64, err error) {
+// activationRevision returns the revision under which a module serves a type.
+func activationRevision(ctx context.Context, c *Client, entityType, digest, aborted string) (revision uint64, err error) {
 	now, err := c.ActiveModule(ctx, entityType)
 	if err != nil {
 		return 0, err

@@ -76,7 +76,7 @@ func (w *nodeStream) run(ctx context.Context) {
 		}
 		_, at := w.s.c.current()
 		answered, err := w.connection(ctx)
-		if err == nil && ctx.Err() == nil && w.s.drained() {
+		if err == nil && ctx.Err() == nil && w.s.isDrained() {
 			return
 		}
 		w.s.broke(w, at, answered, err)
@@ -146,7 +146,7 @@ func (w *nodeStream) transmit(ctx context.Context, conn *bidi, received <-chan e
 				return false, err
 			}
 		}
-		if w.s.drained() {
+		if w.s.isDrained() {
 			return false, nil
 		}
 	}
@@ -253,8 +253,8 @@ func (w *nodeStream) answer(a *wire.Answer, nodeID string) {
 		signal(s.wake)
 	}
 	if err != nil {
-		if carried && !settled(CodeOf(err)) {
-			err = unsettled(err)
+		if carried && !settlesOutcome(CodeOf(err)) {
+			err = unknownOutcome(err)
 		}
 		done(Reply{}, err)
 	} else {

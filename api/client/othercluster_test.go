@@ -29,7 +29,7 @@ func others(t *testing.T, n int) *rpctest.Fleet {
 // A client uses only the cluster that answered it first: it sends nothing to
 // another cluster and skips its nodes, and it reports the other cluster if no
 // other node is left.
-func TestKeepsToOneCluster(t *testing.T) {
+func TestClientUsesOnlyFirstCluster(t *testing.T) {
 	f, other := fleet(t, 1), others(t, 1)
 	for _, given := range []bool{false, true} {
 		c, err := client.New([]string{f.Node(1).Addr, other.Node(1).Addr}, client.Options{
@@ -92,7 +92,7 @@ func TestKeepsToOneCluster(t *testing.T) {
 
 // The commands of a stream are sent to no other cluster, and succeed if a node
 // of the cluster is left.
-func TestStreamKeepsToOneCluster(t *testing.T) {
+func TestStreamUsesOnlyFirstCluster(t *testing.T) {
 	f, other := fleet(t, 1), others(t, 1)
 	c, err := client.New([]string{f.Node(1).Addr, other.Node(1).Addr}, client.Options{MinBackoff: time.Millisecond, MaxBackoff: 20 * time.Millisecond})
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
 
-// TestSettingsAreOfOneRevision checks that all pages are read again if a
+// TestSettingPagesHaveOneRevision checks that all pages are read again if a
 // setting changes in between.
-func TestSettingsAreOfOneRevision(t *testing.T) {
+func TestSettingPagesHaveOneRevision(t *testing.T) {
 	page := func(key, next string, revision uint64) *clusterv1.ListSettingsResponse {
 		return &clusterv1.ListSettingsResponse{Settings: []*clusterv1.Setting{{Key: key}}, NextPageToken: next, Revision: revision}
 	}

@@ -32,7 +32,7 @@ func (e *lateEntities) Send(context.Context, *connect.Request[entityv1.SendReque
 
 // A rejection does not settle an attempt that is still in transit, because the
 // attempt may be accepted by a later state. A sequence mismatch does settle it.
-func TestRejectionDoesNotSettleAnEarlierAttempt(t *testing.T) {
+func TestRejectionLeavesEarlierAttemptUnknown(t *testing.T) {
 	rejection, err := connect.NewErrorDetail(&entityv1.Rejection{Code: "insufficient_funds"})
 	if err != nil {
 		t.Fatal(err)

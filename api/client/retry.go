@@ -54,33 +54,33 @@ func callAbout[Req, Res any](ctx context.Context, c *Client, about route, timeou
 		if f.retry && ctx.Err() == nil {
 			carried = carried || f.carried
 			if connect.IsWireError(err) && !f.carried && f.code == connect.CodeUnavailable {
-				refused = typed(err)
+				refused = clientError(err)
 			}
-			c.failed(about, n, at, connect.IsWireError(err))
+			c.noteFailure(about, n, at, connect.IsWireError(err))
 			if pause.wait(ctx) == nil {
 				continue
 			}
 		}
-		if carried && !settled(f.code) {
-			return nil, n, unsettled(typed(err))
+		if carried && !settlesOutcome(f.code) {
+			return nil, n, unknownOutcome(clientError(err))
 		}
 		switch {
 		case refused == nil || ctx.Err() == nil:
 		case f.code == connect.CodeDeadlineExceeded:
-			return nil, n, interrupted(refused, typed(err), reads)
+			return nil, n, deadlineError(refused, clientError(err), reads)
 		case f.code == connect.CodeUnavailable && !connect.IsWireError(err):
 			return nil, n, refused // the answer of a node says more than a failed connection
 		}
-		return nil, n, typed(err)
+		return nil, n, clientError(err)
 	}
 }
 
-// interrupted returns the failure of a call whose deadline passed during an
+// deadlineError returns the failure of a call whose deadline passed during an
 // attempt that followed a node's rejection. The rejection explains why the call
 // took so long, and for a call without effects it is the outcome. Otherwise the
 // last attempt may have taken effect, so the code must remain that of the
 // deadline.
-func interrupted(refused, last error, reads bool) error {
+func deadlineError(refused, last error, reads bool) error {
 	var because *Error
 	if !errors.As(refused, &because) {
 		return last

@@ -15,7 +15,7 @@ import (
 )
 
 // Two nodes of one cluster; the first one stops while it is watched.
-func TestWatchesGoOnAtAnotherNode(t *testing.T) {
+func TestWatchContinuesOnAnotherNode(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
 	first, one := start(t, w, loopback.Host()+":0", rpc.Options{Admin: true})
@@ -101,7 +101,7 @@ func TestSettings(t *testing.T) {
 }
 
 // The caller gets a node's message about an order that takes longer.
-func TestOrdersThatTakeLonger(t *testing.T) {
+func TestUnfinishedOrderReturnsNodesMessage(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
 	r, addr := start(t, w, loopback.Host()+":0", rpc.Options{Admin: true})

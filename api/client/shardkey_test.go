@@ -27,9 +27,9 @@ func TestShardKeys(t *testing.T) {
 	}
 }
 
-// TestStrangeTypes checks that a client does not guess the shard of a type that
+// TestUnknownTypesAreLookedUp checks that a client does not guess the shard of a type that
 // nodes have not reported. It asks again, and then calls the leaders.
-func TestStrangeTypes(t *testing.T) {
+func TestUnknownTypesAreLookedUp(t *testing.T) {
 	f := fleet(t, 3)
 	f.Forwards = true
 	f.Untold.Store(true)

@@ -58,7 +58,7 @@ func (l *shardRoute) give(w *nodeStream) {
 func (l *shardRoute) leave() {
 	l.stream = nil
 	if l.out == 0 {
-		l.drained()
+		l.requeueReturned()
 	}
 }
 
@@ -76,19 +76,19 @@ func (l *shardRoute) cameBack(p *pending, err error, now time.Time, o *Options) 
 	l.leave()
 }
 
-// ended records that a command has its outcome.
-func (l *shardRoute) ended(p *pending, settled bool) {
+// recordOutcome records that a command has its outcome.
+func (l *shardRoute) recordOutcome(p *pending, settled bool) {
 	l.out--
 	if settled {
 		l.pause = 0
 	}
 	if l.stream == nil && l.out == 0 {
-		l.drained()
+		l.requeueReturned()
 	}
 }
 
-// drained puts the returned commands in front of the held ones.
-func (l *shardRoute) drained() {
+// requeueReturned puts the returned commands in front of the held ones.
+func (l *shardRoute) requeueReturned() {
 	slices.SortFunc(l.back, func(a, b *pending) int {
 		if a.number < b.number {
 			return 1

@@ -8,10 +8,10 @@ import (
 	"connectrpc.com/connect"
 )
 
-// TestOnlyItsEntityOvertakesACommand checks that a returned command fails if a
+// TestReturnedCommandFailsOnlyIfOvertakenByItsEntity checks that a returned command fails if a
 // later one to its entity has its outcome, whichever of the two was answered
 // first, but not because of commands to other entities.
-func TestOnlyItsEntityOvertakesACommand(t *testing.T) {
+func TestReturnedCommandFailsOnlyIfOvertakenByItsEntity(t *testing.T) {
 	const entities = 40
 	now, opts := time.Now(), Options{MinBackoff: time.Millisecond, MaxBackoff: time.Second}
 	refused := &Error{Code: connect.CodeUnavailable}
@@ -37,7 +37,7 @@ func TestOnlyItsEntityOvertakesACommand(t *testing.T) {
 		for _, p := range all[2:] {
 			l.overtakes(p)
 			w.remove(p)
-			l.ended(p, true)
+			l.recordOutcome(p, true)
 		}
 		if !first {
 			refuse()

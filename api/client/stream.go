@@ -200,8 +200,8 @@ func (s *Stream) reason() error {
 	return ErrClosed
 }
 
-// drained reports whether the stream is closing and every command is answered.
-func (s *Stream) drained() bool {
+// isDrained reports whether the stream is closing and every command is answered.
+func (s *Stream) isDrained() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closing && s.open == 0
@@ -223,7 +223,7 @@ func (s *Stream) fail(err error) {
 // finish removes a command that has its outcome from the counts. The caller
 // holds the mutex; it calls the returned func and then releases the slot.
 func (s *Stream) finish(p *pending, fine bool) (done func(Reply, error)) {
-	p.route.ended(p, fine)
+	p.route.recordOutcome(p, fine)
 	return s.close(p)
 }
 

@@ -231,9 +231,9 @@ func TestStreamGivesUp(t *testing.T) {
 	r.stop(t, 5*time.Second)
 }
 
-// TestStreamCloseInVain checks that Close does not wait longer than its context
+// TestStreamCloseIsBoundedByContext checks that Close does not wait longer than its context
 // allows, and that the remaining commands are answered.
-func TestStreamCloseInVain(t *testing.T) {
+func TestStreamCloseIsBoundedByContext(t *testing.T) {
 	w := rpctest.New()
 	_, addr := serve(t, w)
 	s := dial(t, addr).Stream(client.StreamOptions{})
@@ -268,9 +268,9 @@ func TestStreamFatal(t *testing.T) {
 	s.Close(t.Context())
 }
 
-// TestStreamLeavesNothing checks that a closed stream, used or not, leaves no
+// TestClosedStreamLeavesNoGoroutine checks that a closed stream, used or not, leaves no
 // goroutine.
-func TestStreamLeavesNothing(t *testing.T) {
+func TestClosedStreamLeavesNoGoroutine(t *testing.T) {
 	w := rpctest.New()
 	_, addr := serve(t, w)
 	c := dial(t, addr)

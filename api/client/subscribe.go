@@ -107,11 +107,11 @@ func (c *Client) subscribe(ctx context.Context, s Subscription, show func(*entit
 		}
 		failures++
 		if !judge(err).retry || ctx.Err() != nil || !s.Follow && failures > maxReadFailures {
-			return typed(err)
+			return clientError(err)
 		}
 		c.next(place)
 		if pause.wait(ctx) != nil {
-			return typed(err)
+			return clientError(err)
 		}
 	}
 }

@@ -11,9 +11,9 @@ import (
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
-// TestTextThatCannotBeSent checks that text that is not UTF-8 is never sent.
+// TestNonUTF8TextIsNotSent checks that text that is not UTF-8 is never sent.
 // The client does not retry it, and the outcome is known.
-func TestTextThatCannotBeSent(t *testing.T) {
+func TestNonUTF8TextIsNotSent(t *testing.T) {
 	_, addr := serve(t, rpctest.New())
 	c, err := client.New([]string{addr}, client.Options{})
 	if err != nil {

@@ -19,9 +19,9 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 )
 
-// TestTokensGoOverTLS checks that without TLS a token is sent only to this
+// TestTokensRequireTLS checks that without TLS a token is sent only to this
 // machine, unless the option allows it.
-func TestTokensGoOverTLS(t *testing.T) {
+func TestTokensRequireTLS(t *testing.T) {
 	token := client.Options{Token: "hst_x"}
 	source := client.Options{TokenSource: func(context.Context) (string, error) { return "hst_x", nil }}
 	insecure := client.Options{Token: "hst_x", InsecureToken: true}
@@ -88,10 +88,10 @@ func (r *detour) has(prefix string) bool {
 	return slices.ContainsFunc(r.seen, func(s string) bool { return strings.HasPrefix(s, prefix) })
 }
 
-// TestTokensGoToNoLearnedAddress checks that nodes on other machines that a
+// TestTokensAreNotSentToLearnedAddresses checks that nodes on other machines that a
 // node without TLS reports are not called, and neither is such an address that
 // a user of HTTPClient names.
-func TestTokensGoToNoLearnedAddress(t *testing.T) {
+func TestTokensAreNotSentToLearnedAddresses(t *testing.T) {
 	f := fleet(t, 2)
 	f.Forwards = true
 	spread(f, 2)

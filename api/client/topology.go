@@ -82,14 +82,14 @@ func (t *topology) leader(shard uint32) *node {
 		return nil
 	}
 	n := t.leaders[shard].Load()
-	if n == nil || n.avoided() {
+	if n == nil || n.isAvoided() {
 		return nil
 	}
 	return n
 }
 
-// lost records that a node did not answer for a shard as its leader.
-func (t *topology) lost(shard uint32, n *node) {
+// forgetLeader records that a node did not answer for a shard as its leader.
+func (t *topology) forgetLeader(shard uint32, n *node) {
 	if t != nil && shard != 0 {
 		t.leaders[shard].CompareAndSwap(n, nil)
 	}
@@ -97,7 +97,7 @@ func (t *topology) lost(shard uint32, n *node) {
 
 // lostLeader records that a node did not accept a command of a shard.
 func (c *Client) lostLeader(shard uint32, n *node) {
-	c.learner.known.Load().lost(shard, n)
+	c.learner.known.Load().forgetLeader(shard, n)
 	c.learner.stale.Store(true)
 }
 
@@ -247,14 +247,14 @@ func (c *Client) target(r route) (n *node, at uint32) {
 	return n, at
 }
 
-// failed moves on from a node that did not serve a request. reached means that
+// noteFailure moves on from a node that did not serve a request. reached means that
 // it answered.
-func (c *Client) failed(r route, n *node, at uint32, reached bool) {
+func (c *Client) noteFailure(r route, n *node, at uint32, reached bool) {
 	if !reached {
 		n.avoid()
 	}
 	t := c.learner.known.Load()
-	t.lost(t.shard(r), n)
+	t.forgetLeader(t.shard(r), n)
 	c.learner.stale.Store(true)
 	if now, _ := c.current(); now == n {
 		c.next(at)

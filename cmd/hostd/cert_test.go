@@ -13,7 +13,7 @@ import (
 )
 
 // Nodes and other commands accept the files that the commands create.
-func TestCertificatesOfTheCommandLine(t *testing.T) {
+func TestCreatedCertificatesAreAccepted(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "certs")
 	if got := hostd(t, "cert", "create-node", "n1", "--host", "localhost", "--dir", dir); got.code != cli.ExitFailed || !strings.Contains(got.err, "create-ca") {
 		t.Errorf("without an authority: %+v", got)
@@ -39,10 +39,10 @@ func TestCertificatesOfTheCommandLine(t *testing.T) {
 	}
 }
 
-// TestRevocationListOfTheCommandLine checks that each list contains the
+// TestRevocationListsAccumulate checks that each list contains the
 // previous list's entries and has a higher number, and that nothing is written
 // after an error.
-func TestRevocationListOfTheCommandLine(t *testing.T) {
+func TestRevocationListsAccumulate(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "certs")
 	for _, args := range [][]string{{"create-ca"}, {"create-node", "n1", "--host", "a"}, {"create-node", "n2", "--host", "a"}, {"create-client", "ann"}} {
 		if got := hostd(t, append(append([]string{"cert"}, args...), "--dir", dir)...); got.code != cli.ExitDone {

@@ -301,7 +301,7 @@ func TestClusterChanges(t *testing.T) {
 
 // A node that was slow or failed is shown as such until it may lead shards
 // again.
-func TestNodesInTroubleAreShown(t *testing.T) {
+func TestTroubledNodesAreMarked(t *testing.T) {
 	until := timestamppb.New(time.Unix(1_700_000_000, 0))
 	var out strings.Builder
 	memberTable(&out, []*clusterv1.Member{
@@ -345,7 +345,7 @@ func (f *threeNodes) Leave(_ context.Context, r *connect.Request[clusterv1.Leave
 
 // An order that remains in effect is reported as such when the time is over,
 // with the last known reason for the delay, even if no node answers any more.
-func TestOrderStandsAlthoughNobodyAnswersAgain(t *testing.T) {
+func TestUnfinishedOrderIsReported(t *testing.T) {
 	nodes, addr := serveThreeNodes(t)
 	nodes.stuck = true
 	t.Setenv("HOSTD_ADDR", addr)

@@ -81,9 +81,9 @@ func TestContexts(t *testing.T) {
 	}
 }
 
-// TestDevAsksWhoCalls checks that commands work unchanged and that callers
+// TestDevAuthenticatesCallers checks that commands work unchanged and that callers
 // without a token are rejected.
-func TestDevAsksWhoCalls(t *testing.T) {
+func TestDevAuthenticatesCallers(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("XDG_CONFIG_HOME", filepath.Join(dir, "config"))
 	data := filepath.Join(dir, "data")

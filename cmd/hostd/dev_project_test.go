@@ -43,10 +43,10 @@ func newProject(t *testing.T) (dir, source string) {
 	return dir, filepath.Join(dir, "main.go")
 }
 
-// TestDevServesAProject checks that a changed module is served, with the
+// TestDevReloadsProject checks that a changed module is served, with the
 // existing state. A module that does not build, or that fails on stored
 // entities, is reported, and the previous module remains in service.
-func TestDevServesAProject(t *testing.T) {
+func TestDevReloadsProject(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a project several times")
 	}
@@ -102,10 +102,10 @@ func TestDevServesAProject(t *testing.T) {
 	}
 }
 
-// TestDevWaitsForAProjectThatBuilds checks that a project that does not build
+// TestDevWaitsUntilProjectBuilds checks that a project that does not build
 // at the start is served once it is fixed, and that a directory without a
 // project is rejected.
-func TestDevWaitsForAProjectThatBuilds(t *testing.T) {
+func TestDevWaitsUntilProjectBuilds(t *testing.T) {
 	if got := hostd(t, "dev", "--module", t.TempDir()); got.code != cli.ExitUsage || !strings.Contains(got.err, "has the files of no language") {
 		t.Errorf("%+v", got)
 	}

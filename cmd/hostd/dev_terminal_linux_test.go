@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestDevBringsANodeBack checks that on a terminal dev does not end with its
+// TestDevRestartsNodeOnEnter checks that on a terminal dev does not end with its
 // last node, and that Enter restarts the node with everything it has
 // acknowledged.
-func TestDevBringsANodeBack(t *testing.T) {
+func TestDevRestartsNodeOnEnter(t *testing.T) {
 	screen, keys := testkit.Terminal(t)
 	ports, data := filepath.Join(t.TempDir(), "ports.json"), filepath.Join(t.TempDir(), "data")
 	testkit.ShareCache(t, filepath.Join(data, "n1"))

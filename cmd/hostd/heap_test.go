@@ -2,9 +2,9 @@ package main
 
 import "testing"
 
-// TestHeapIsCollectedOnceAfterABusyTime checks that the heap is not collected
+// TestHeapIsCollectedOnceAfterLoad checks that the heap is not collected
 // under load, and not repeatedly while idle.
-func TestHeapIsCollectedOnceAfterABusyTime(t *testing.T) {
+func TestHeapIsCollectedOnceAfterLoad(t *testing.T) {
 	var r heapRest
 	const idle, load = busyBytes / 10, busyBytes + 1
 	var allocated uint64

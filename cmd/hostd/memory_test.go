@@ -23,7 +23,7 @@ func TestHeapLimitLeavesRoomForGuests(t *testing.T) {
 	}
 }
 
-func TestGroupMemoryIsTheLeastOnThePath(t *testing.T) {
+func TestCgroupMemoryIsMinimumOnPath(t *testing.T) {
 	for name, tt := range map[string]struct {
 		files map[string]string
 		bytes uint64

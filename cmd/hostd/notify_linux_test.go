@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// TestServiceManagerFollowsANode runs a real process with the socket of a
+// TestServeNotifiesServiceManager runs a real process with the socket of a
 // service manager: it notifies the manager when it serves, that it is alive,
 // and that it stops, and it survives a reload.
-func TestServiceManagerFollowsANode(t *testing.T) {
+func TestServeNotifiesServiceManager(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: socket, Net: "unixgram"})

@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestStopEndsInItsTime checks that a part that cannot be closed, for example
+// TestStopIsBoundedInTime checks that a part that cannot be closed, for example
 // because its disk is gone, does not keep the process alive.
-func TestStopEndsInItsTime(t *testing.T) {
+func TestStopIsBoundedInTime(t *testing.T) {
 	failed := errors.New("failed")
 	err := stopWithin(t.Context(), func(context.Context) error { return failed }, time.Minute, time.Minute)
 	if !errors.Is(err, failed) {

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-func TestServeCheckNamesWhatAStartLacks(t *testing.T) {
+func TestServeCheckReportsMissingRequirements(t *testing.T) {
 	dir := t.TempDir()
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

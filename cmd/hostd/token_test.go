@@ -122,9 +122,9 @@ func TestTokenCreate(t *testing.T) {
 	}
 }
 
-// TestATokenThroughAPipe checks that a command reads the pipe that a shell
+// TestTokenIsReadFromPipe checks that a command reads the pipe that a shell
 // passes for <(COMMAND) once, and waits for it no longer than its timeout.
-func TestATokenThroughAPipe(t *testing.T) {
+func TestTokenIsReadFromPipe(t *testing.T) {
 	dir := t.TempDir()
 	fifo, hashes := filepath.Join(dir, "fifo"), filepath.Join(dir, "tokens")
 	if err := syscall.Mkfifo(fifo, 0o600); err != nil {
@@ -167,9 +167,9 @@ func TestATokenThroughAPipe(t *testing.T) {
 	}
 }
 
-// TestTokensGoOverTLS checks that without TLS a token is sent only to this
+// TestTokensRequireTLS checks that without TLS a token is sent only to this
 // machine, unless the flag allows it.
-func TestTokensGoOverTLS(t *testing.T) {
+func TestTokensRequireTLS(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(path, []byte("hst_x\n"), 0o600); err != nil {
 		t.Fatal(err)

@@ -11,9 +11,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestTokensOfTheCluster checks that the cluster stores the hash of a token
+// TestClusterTokenGrantsItsRole checks that the cluster stores the hash of a token
 // from the command line, and that its bearer has the role.
-func TestTokensOfTheCluster(t *testing.T) {
+func TestClusterTokenGrantsItsRole(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	if got := hostd(t, "token", "create", "root", "--file", in("tokens"), "--out", in("root")); got.code != cli.ExitDone {

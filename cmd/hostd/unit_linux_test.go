@@ -13,7 +13,7 @@ import (
 const unitFile = "../../deploy/systemd/hostd.service"
 
 // The unit's variables are existing keys, and its command exists.
-func TestUnitNamesKeysThatExist(t *testing.T) {
+func TestUnitUsesExistingKeys(t *testing.T) {
 	text, err := os.ReadFile(unitFile)
 	if err != nil {
 		t.Fatal(err)

@@ -127,16 +127,16 @@ func TestAddressComesFromTheEnvironment(t *testing.T) {
 	}
 }
 
-func TestUnknownVariablesAreNamed(t *testing.T) {
+func TestUnknownVariablesAreWarnedAbout(t *testing.T) {
 	t.Setenv("HOSTD_DATADIR", "/nowhere")
 	if got := hostd(t, "version"); got.code != cli.ExitDone || !strings.Contains(got.err, "did you mean HOSTD_DATA_DIR?") {
 		t.Errorf("got %+v", got)
 	}
 }
 
-// TestArgumentsThatAreNotUTF8AreRefused checks that no command sends them
+// TestNonUTF8ArgumentsAreRejected checks that no command sends them
 // converted to different names.
-func TestArgumentsThatAreNotUTF8AreRefused(t *testing.T) {
+func TestNonUTF8ArgumentsAreRejected(t *testing.T) {
 	got := hostd(t, "entity", "get", "counter", "\xff")
 	if got.code != cli.ExitUsage || !strings.Contains(got.err, "argument 4") || !strings.Contains(got.err, "UTF-8") {
 		t.Errorf("%+v", got)

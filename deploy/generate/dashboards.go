@@ -167,7 +167,7 @@ var internals = dashboard{
 	},
 }
 
-func sorted[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // Sizes of panels. A row of Grafana is 24 units wide.
 const (

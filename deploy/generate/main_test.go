@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-func TestFilesAreWhatTheCodeSays(t *testing.T) {
+func TestGeneratedFilesAreCurrent(t *testing.T) {
 	for name, write := range generated {
 		want, err := write()
 		if err != nil {
@@ -47,9 +47,9 @@ func TestAlertsFire(t *testing.T) {
 	promtool(t, "test", "rules", "rules_test.yaml")
 }
 
-// TestQueriesOfDashboardsAreOnes checks that Prometheus can parse every query
+// TestDashboardQueriesParse checks that Prometheus can parse every query
 // of a panel.
-func TestQueriesOfDashboardsAreOnes(t *testing.T) {
+func TestDashboardQueriesParse(t *testing.T) {
 	var all []rule
 	for _, d := range []dashboard{overview, types, internals} {
 		for _, r := range d.rows {
@@ -78,9 +78,9 @@ func TestQueriesOfDashboardsAreOnes(t *testing.T) {
 	promtool(t, "check", "rules", path)
 }
 
-// TestPagesOfAlertsAreThere checks that the page of each alert and its heading
+// TestAlertRunbooksExist checks that the page of each alert and its heading
 // exist.
-func TestPagesOfAlertsAreThere(t *testing.T) {
+func TestAlertRunbooksExist(t *testing.T) {
 	heading := regexp.MustCompile(`(?m)^#+ (.*)$`)
 	for _, a := range alerts {
 		page, anchor, _ := strings.Cut(a.page, "#")

@@ -191,7 +191,7 @@ func rulesTest() ([]byte, error) {
 		Tests  []expected `yaml:"alert_rule_test"`
 	}
 	inputs := func(of series) (in []input) {
-		for _, name := range sorted(of) {
+		for _, name := range sortedKeys(of) {
 			in = append(in, input{name, of[name]})
 		}
 		return in
@@ -203,7 +203,7 @@ func rulesTest() ([]byte, error) {
 		for _, other := range alerts {
 			e := expected{Time: "85m", Name: other.name, Fires: []any{}}
 			if other.name == a.name {
-				e.Fires = append(e.Fires, fired(a))
+				e.Fires = append(e.Fires, expectedAlert(a))
 			}
 			u.Tests = append(u.Tests, e)
 		}
@@ -217,11 +217,11 @@ func rulesTest() ([]byte, error) {
 	return yamlOf(map[string]any{"rule_files": []string{"rules.yaml"}, "evaluation_interval": "1m", "tests": append(units, none)})
 }
 
-// fired returns the expected alert, with the labels of its first series.
-func fired(a alert) any {
+// expectedAlert returns the expected alert, with the labels of its first series.
+func expectedAlert(a alert) any {
 	labels := map[string]string{"severity": a.severity}
 	if !strings.HasPrefix(a.expr, "count(") { // a count has no labels
-		first := sorted(a.fires)[0]
+		first := sortedKeys(a.fires)[0]
 		for _, pair := range strings.Split(strings.TrimSuffix(first[strings.Index(first, "{")+1:], "}"), ",") {
 			name, value, _ := strings.Cut(pair, "=")
 			if name != "le" {

@@ -13,7 +13,7 @@ var instead = []struct{ begins, run, reason string }{
 	{"sudo apt install ", "dpkg-deb --info hostd_9.8.7-1_amd64.deb", "installing needs root: the package is read, and checkDeb unpacks it"},
 	{"sudo dnf install ", "test -s hostd-9.8.7-1.x86_64.rpm", "installing needs root and dnf"},
 	{"sudo -u hostd hostd serve --check ", "./hostd_9.8.7_linux_amd64/hostd serve --check --listen 127.0.0.1:0 --data-dir data", "the user and the configuration belong to an installed package"},
-	{"sudo systemctl ", "", "needs systemd: TestServiceManagerFollowsANode runs a node under a notify socket"},
+	{"sudo systemctl ", "", "needs systemd: TestServeNotifiesServiceManager runs a node under a notify socket"},
 	{"journalctl ", "", "needs systemd"},
 	{"hostd cluster status", "./hostd_9.8.7_linux_amd64/hostd cluster status --help", "no node runs here: tests of cmd/hostd run it"},
 	{"hostd node drain ", "./hostd_9.8.7_linux_amd64/hostd node drain --help", "no node runs here: tests of cmd/hostd run it"},

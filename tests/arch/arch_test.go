@@ -169,7 +169,7 @@ func TestTopLevelIsFixed(t *testing.T) {
 	}
 }
 
-func TestPackagesSayWhatTheyAreFor(t *testing.T) {
+func TestPackagesHaveDocComments(t *testing.T) {
 	doc, generated := map[string]string{}, map[string]bool{}
 	count := map[string]int{}
 	for _, s := range sources(t) {
@@ -205,7 +205,7 @@ func TestNoBannedNames(t *testing.T) {
 }
 
 // The tests above prove nothing if their rules never match.
-func TestRulesFire(t *testing.T) {
+func TestImportRulesMatch(t *testing.T) {
 	for _, tt := range []struct {
 		pkg, imported string
 		banned        bool

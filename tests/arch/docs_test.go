@@ -92,7 +92,7 @@ func anchors(text string) []string {
 	return out
 }
 
-func TestLinksLeadSomewhere(t *testing.T) {
+func TestLinksResolve(t *testing.T) {
 	all := pages(t)
 	for from, text := range all {
 		for n, line := range prose(text) {
@@ -200,7 +200,7 @@ func TestPagesNameTargetsThatExist(t *testing.T) {
 // sentenceEnd matches the beginning of a second sentence on a line of prose.
 var sentenceEnd = regexp.MustCompile(`[a-z0-9)\x60"*][.?!] +["(\x60*\[]*[A-Z]`)
 
-func TestASentenceALine(t *testing.T) {
+func TestMarkdownHasOneSentencePerLine(t *testing.T) {
 	for name, text := range pages(t) {
 		if name == "CHANGELOG.md" {
 			continue
@@ -256,7 +256,7 @@ func TestReleasePageIsShort(t *testing.T) {
 var numbered = regexp.MustCompile(`^[0-9]+\. `)
 
 // The tests above prove nothing if their rules never match.
-func TestRulesOfPagesFire(t *testing.T) {
+func TestPageRulesMatch(t *testing.T) {
 	if got := anchors("# A `b` c: d\n\n```\n# no\n```\n## A b c d\n"); !slices.Equal(got, []string{"a-b-c-d", "a-b-c-d-1"}) {
 		t.Errorf("anchors %q", got)
 	}

@@ -85,7 +85,7 @@ func opened(t *testing.T, name string, text any) []string {
 	return out
 }
 
-func TestNetworkIsOpenedInOnePlace(t *testing.T) {
+func TestOnlyNetworkPackagesOpenConnections(t *testing.T) {
 	used := map[string]bool{}
 	for _, s := range sources(t) {
 		if s.test || !underAny(s.pkg, networkUsers) {
@@ -112,7 +112,7 @@ func TestNetworkIsOpenedInOnePlace(t *testing.T) {
 	}
 }
 
-func TestNetworkRuleFires(t *testing.T) {
+func TestNetworkRuleMatches(t *testing.T) {
 	for _, c := range []struct {
 		code string
 		want string

@@ -138,7 +138,7 @@ func TestProseBudget(t *testing.T) {
 	}
 }
 
-func TestRulesOfProseFire(t *testing.T) {
+func TestProseRulesMatch(t *testing.T) {
 	for text, want := range map[string]int{
 		"The caller is told. Then it begins anew.":      2,
 		"The node goes\non.":                            1,

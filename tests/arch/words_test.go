@@ -123,7 +123,7 @@ func usesOf(s source, f *ast.File, found func(w oldWord, name string)) {
 	}
 }
 
-func TestOldWordsAreGone(t *testing.T) {
+func TestOldWordsAreNotUsed(t *testing.T) {
 	for _, s := range sources(t) {
 		if s.generated || s.pkg == "tests/arch" {
 			continue
@@ -138,7 +138,7 @@ func TestOldWordsAreGone(t *testing.T) {
 	}
 }
 
-func TestRulesOfWordsFire(t *testing.T) {
+func TestWordRulesMatch(t *testing.T) {
 	for name, want := range map[string]string{
 		"ShardLetters": "shard letters", "HTTPPost": "http post", "timers_of": "timers of", "x": "x", "IsNDJSON": "is ndjson", "nodeID": "node id",
 	} {

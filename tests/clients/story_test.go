@@ -271,9 +271,9 @@ func storyInChromium(t *testing.T) func(context.Context, config) ([]string, erro
 // Go.
 var digestLine = regexp.MustCompile(`SHA-256 [0-9a-f]{64}`)
 
-// TestGoClientIsAsGenerated checks that the client in the folder account is the
+// TestGoClientIsCurrent checks that the client in the folder account is the
 // generated one.
-func TestGoClientIsAsGenerated(t *testing.T) {
+func TestGoClientIsCurrent(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "account")
 	generate(t, "go", dir)
 	fresh, err := os.ReadFile(filepath.Join(dir, "hostd.go"))

@@ -62,10 +62,10 @@ func TestTransientTypesConform(t *testing.T) {
 	}
 }
 
-// TestMapOrderIsFound checks that the suite finds the classic fault of a Go
+// TestMapOrderDependenceIsDetected checks that the suite finds the classic fault of a Go
 // guest: a state that depends on the iteration order of a map, which differs
 // between instances.
-func TestMapOrderIsFound(t *testing.T) {
+func TestMapOrderDependenceIsDetected(t *testing.T) {
 	module := compile(t, "tests/conformance/testdata/maporder")
 	samples := abitest.Samples{"bag": {"put": {[]byte(`{"item":"a"}`), []byte(`{"item":"b"}`), []byte(`{"item":"c"}`), []byte(`{"item":"d"}`)}}}
 	report, err := abitest.Run(t.Context(), guests.Opener{Module: module}, abitest.Options{Samples: samples})

@@ -43,7 +43,7 @@ func TestJoinThroughAChain(t *testing.T) {
 	})
 }
 
-func TestCrashIsSeen(t *testing.T) {
+func TestCrashIsDetected(t *testing.T) {
 	for n := 3; n <= 7; n += 2 {
 		inBubble(t, func(w *world) {
 			for i := 1; i <= n; i++ {
@@ -68,7 +68,7 @@ func TestCrashIsSeen(t *testing.T) {
 }
 
 // A frozen node is considered lost, and alive again when it continues.
-func TestFrozenNodeComesBack(t *testing.T) {
+func TestFrozenNodeIsAliveAgain(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := 1; i <= 3; i++ {
 			w.start(i, 1, seeds(1))
@@ -187,7 +187,7 @@ func TestAllRestartInAnyOrder(t *testing.T) {
 
 // Nodes with a different label, key or cluster ID neither see the others nor
 // are seen by them, although they know the seeds.
-func TestOthersAreRefused(t *testing.T) {
+func TestNodesOfOtherClustersAreIgnored(t *testing.T) {
 	key := []byte("0123456789abcdef")
 	for name, change := range map[string]setting{
 		"label":   func(o *membership.Options) { o.Label = "other" },
@@ -218,7 +218,7 @@ func TestOthersAreRefused(t *testing.T) {
 
 // A node without a cluster sees the others and is seen. Once it belongs to a
 // different cluster, it is gone.
-func TestClusterIsLearnt(t *testing.T) {
+func TestNodeWithoutClusterIsSeen(t *testing.T) {
 	for _, cluster := range []string{"c1", "c2"} {
 		inBubble(t, func(w *world) {
 			for i := 1; i <= 2; i++ {
@@ -284,7 +284,7 @@ func TestPartitionHealsWithoutSeeds(t *testing.T) {
 
 // If one direction between two nodes is cut, they stay alive, because the third
 // node probes on behalf of both.
-func TestOneWayCutIsNoDeath(t *testing.T) {
+func TestOneWayPartitionKeepsNodesAlive(t *testing.T) {
 	inBubble(t, func(w *world) {
 		for i := 1; i <= 3; i++ {
 			w.start(i, 1, seeds(1))
@@ -323,7 +323,7 @@ func TestLeave(t *testing.T) {
 
 // A seed that is a DNS name stands for all its addresses at the time of each
 // attempt.
-func TestSeedIsAName(t *testing.T) {
+func TestSeedNameResolvesToAllAddresses(t *testing.T) {
 	for _, seed := range []string{"cluster.test:7000", "srv+_hostd._tcp.cluster.test"} {
 		t.Run(seed, func(t *testing.T) { seedIsAName(t, seed) })
 	}

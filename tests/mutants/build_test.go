@@ -23,7 +23,7 @@ func TestFaultsBuild(t *testing.T) {
 	}
 }
 
-func TestFaultsThatDoNotBuildAreFound(t *testing.T) {
+func TestFaultThatDoesNotBuildIsFound(t *testing.T) {
 	const file = "tests/mutants/mutants.go"
 	plant := func(text string) fault {
 		return fault{name: "f", edits: []edit{{file, "package mutants\n", "package mutants\n" + text}}}

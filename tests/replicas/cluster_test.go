@@ -29,7 +29,7 @@ func (l *load) cutOff(s sharding.ShardID) {
 	})
 }
 
-func TestFollowerBehindTheCutGetsASnapshot(t *testing.T) {
+func TestFollowerBehindTruncationGetsSnapshot(t *testing.T) {
 	for _, s := range []sharding.ShardID{0, 1} {
 		w, l := newCluster(t, 1)
 		w.create(s, 10, 11, 12)
@@ -53,7 +53,7 @@ func TestFollowerBehindTheCutGetsASnapshot(t *testing.T) {
 	}
 }
 
-func TestNewLearnersBeginWithASnapshot(t *testing.T) {
+func TestNewLearnerBeginsWithSnapshot(t *testing.T) {
 	for _, s := range []sharding.ShardID{0, 1} {
 		w, l := newCluster(t, 2)
 		w.create(s, 10)

@@ -29,9 +29,9 @@ func lagging(t *testing.T, seed uint64, s sharding.ShardID, entries int) (w *wor
 	return w, l, follower
 }
 
-// TestPowerCutsUnderAnInstall cuts the follower's power at every operation of
+// TestPowerCutsDuringInstall cuts the follower's power at every operation of
 // its disk, from the first byte of the snapshot until its file is removed.
-func TestPowerCutsUnderAnInstall(t *testing.T) {
+func TestPowerCutsDuringInstall(t *testing.T) {
 	for _, s := range []sharding.ShardID{0, 1} {
 		places := 0
 		for at := 0; ; at += *every {
@@ -71,9 +71,9 @@ func TestPowerCutsUnderAnInstall(t *testing.T) {
 	}
 }
 
-// TestFileStaysUntilTheWatermark checks that a restart installs the snapshot
+// TestSnapshotFileStaysUntilDurable checks that a restart installs the snapshot
 // again as long as the recorded durable index is before the install.
-func TestFileStaysUntilTheWatermark(t *testing.T) {
+func TestSnapshotFileStaysUntilDurable(t *testing.T) {
 	w, l, n := lagging(t, 11, 1, 40)
 	w.until("the install", func() bool { return w.sent > 0 && !n.machine.HasWork() && n.machine.Unflushed() == 0 })
 	for range 50 {
@@ -144,9 +144,9 @@ func TestMissingOrDamagedFilesAreDamage(t *testing.T) {
 	}
 }
 
-// TestEntriesWaitForTheSnapshot checks that entries committed during an install
+// TestEntriesWaitForSnapshotInstall checks that entries committed during an install
 // are applied after it, and that nobody reads a partly installed state.
-func TestEntriesWaitForTheSnapshot(t *testing.T) {
+func TestEntriesWaitForSnapshotInstall(t *testing.T) {
 	for _, s := range []sharding.ShardID{0, 1} {
 		w, l, n := lagging(t, 13, s, 40)
 		wake, cancel, err := n.machine.Subscribe(s, entity("e1"))
@@ -215,7 +215,7 @@ func TestOrderHasNoGapAndNoRepeat(t *testing.T) {
 	}
 }
 
-func TestLeaderChangesUnderASnapshot(t *testing.T) {
+func TestLeaderChangeDuringSnapshot(t *testing.T) {
 	for seed := range uint64(6) {
 		w, l, n := lagging(t, 20+seed, 1, 40)
 		w.hold = true
@@ -254,9 +254,9 @@ func TestLeaderChangesUnderASnapshot(t *testing.T) {
 	}
 }
 
-// TestSecondInstallOverAnUnfinishedOne checks that a second install discards
+// TestSecondInstallDiscardsUnfinishedOne checks that a second install discards
 // the generation of the first with everything that it had written.
-func TestSecondInstallOverAnUnfinishedOne(t *testing.T) {
+func TestSecondInstallDiscardsUnfinishedOne(t *testing.T) {
 	for _, s := range []sharding.ShardID{0, 1} {
 		for _, crash := range []string{"", "before", "after"} {
 			w, l, n := lagging(t, 30, s, 40)
@@ -289,7 +289,7 @@ func TestSecondInstallOverAnUnfinishedOne(t *testing.T) {
 	}
 }
 
-func TestRemovedUnderAnInstall(t *testing.T) {
+func TestRemoveDuringInstall(t *testing.T) {
 	w, l, n := lagging(t, 40, 1, 40)
 	n.idle = true
 	w.until("the record", func() bool { return w.sent > 0 })
@@ -314,10 +314,10 @@ func TestRemovedUnderAnInstall(t *testing.T) {
 	l.agree(1, 0, 1, 2)
 }
 
-// TestEntriesBehindASnapshotAreHeld checks that while a snapshot is sent, the
+// TestEntriesAfterSnapshotAreKept checks that while a snapshot is sent, the
 // leader keeps the following entries, on disk and not in memory, so that one
 // snapshot is enough.
-func TestEntriesBehindASnapshotAreHeld(t *testing.T) {
+func TestEntriesAfterSnapshotAreKept(t *testing.T) {
 	w, l, _ := lagging(t, 60, 1, 40)
 	w.hold = true
 	w.until("a snapshot under way", func() bool { return len(w.shipping) > 0 })
@@ -353,10 +353,10 @@ func (n *node) held(t *testing.T) []string {
 	return slices.DeleteFunc(names, func(s string) bool { return filepath.Ext(s) != ".catchup" })
 }
 
-// TestSnapshotsBeginAnew checks that if the log after a snapshot cannot be
+// TestSnapshotRestartsWithoutLog checks that if the log after a snapshot cannot be
 // kept, because there is no room or its file is damaged, the follower gets
 // another snapshot.
-func TestSnapshotsBeginAnew(t *testing.T) {
+func TestSnapshotRestartsWithoutLog(t *testing.T) {
 	for _, fault := range []string{"no room", "damage"} {
 		t.Run(fault, func(t *testing.T) {
 			room := int64(1 << 30)
@@ -403,10 +403,10 @@ func TestSnapshotsBeginAnew(t *testing.T) {
 	}
 }
 
-// TestLateRejectionsAskForNoSnapshot checks that rejections that a follower
+// TestLateRejectionsRequestNoSnapshot checks that rejections that a follower
 // sent before it got its snapshot, and that arrive after it, also repeatedly,
 // cause no other snapshot.
-func TestLateRejectionsAskForNoSnapshot(t *testing.T) {
+func TestLateRejectionsRequestNoSnapshot(t *testing.T) {
 	w, l := newCluster(t, 61)
 	w.create(1, 10, 11, 12)
 	l.write(1, 10, 100)
@@ -443,9 +443,9 @@ func TestLateRejectionsAskForNoSnapshot(t *testing.T) {
 	}
 }
 
-// TestFailedSnapshotsAreTriedLessAndLessOften checks that retries back off,
+// TestFailedSnapshotsBackOff checks that retries back off,
 // measured in ticks of the leader's clock.
-func TestFailedSnapshotsAreTriedLessAndLessOften(t *testing.T) {
+func TestFailedSnapshotsBackOff(t *testing.T) {
 	w, l, _ := lagging(t, 70, 1, 40)
 	w.refuse = true
 	w.until("a failure", func() bool { return w.refused > 0 })

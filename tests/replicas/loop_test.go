@@ -293,7 +293,7 @@ func (h *hosts) grow(shards ...sharding.ShardID) {
 	}
 }
 
-func TestManyGroupsGrowAtOnce(t *testing.T) {
+func TestManyGroupsGrowConcurrently(t *testing.T) {
 	h := newHosts(t, 3, 1<<20)
 	groups := sharding.ShardID(*many)
 	var shards []sharding.ShardID

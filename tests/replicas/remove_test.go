@@ -125,9 +125,9 @@ func TestPowerCutsAroundRemovals(t *testing.T) {
 	}
 }
 
-// TestDropWhileBatchesAreOnTheirWay checks that rows that a batch taken before
+// TestDropDuringBatches checks that rows that a batch taken before
 // the drop writes after it are deleted, too.
-func TestDropWhileBatchesAreOnTheirWay(t *testing.T) {
+func TestDropDuringBatches(t *testing.T) {
 	w, l := newCluster(t, 5)
 	n := w.nodes[0]
 	w.create(1, 10)

@@ -83,9 +83,9 @@ func (l *load) arrives(followers ...*node) {
 
 const manyBytes = 1 << 40
 
-// TestSnapshotsGoOnWhereTheyBrokeOff checks that the part that the follower has
+// TestSnapshotResumesAfterInterruption checks that the part that the follower has
 // is not sent again, whether the link breaks or the follower restarts.
-func TestSnapshotsGoOnWhereTheyBrokeOff(t *testing.T) {
+func TestSnapshotResumesAfterInterruption(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		room := int64(manyBytes)
 		w, l, leader, follower := behind(t, 200, &room)
@@ -116,13 +116,13 @@ func TestSnapshotsGoOnWhereTheyBrokeOff(t *testing.T) {
 	}
 }
 
-// TestAnotherSnapshotMeanwhile checks that if the first snapshot cannot be
+// TestSnapshotRestartsIfNotResumable checks that if the first snapshot cannot be
 // resumed, for example because its sender restarted, a different one is sent
 // from its beginning and contains nothing of the first.
-func TestAnotherSnapshotMeanwhile(t *testing.T) {
+func TestSnapshotRestartsIfNotResumable(t *testing.T) {
 	reasons := []string{"sender restarted", "outrun", "members changed", "file is damaged", "part is damaged"}
 	if testing.Short() {
-		reasons = reasons[:2] // TestLoopsGoOnWhereSnapshotsBrokeOff runs with all goroutines
+		reasons = reasons[:2] // TestLoopResumesSnapshot runs with all goroutines
 	}
 	for _, why := range reasons {
 		t.Run(why, func(t *testing.T) {
@@ -255,8 +255,8 @@ type total int64
 
 func (t *total) Write(p []byte) (int, error) { *t += total(len(p)); return len(p), nil }
 
-// TestLoopsGoOnWhereSnapshotsBrokeOff checks the same with all goroutines.
-func TestLoopsGoOnWhereSnapshotsBrokeOff(t *testing.T) {
+// TestLoopResumesSnapshot checks the same with all goroutines.
+func TestLoopResumesSnapshot(t *testing.T) {
 	h := newHosts(t, 3, 1<<20)
 	first := h.all[0]
 	h.join(1, 20)

@@ -41,10 +41,10 @@ func problems(t *testing.T, n *node) []store.DamageError {
 	return append(r.Problems, eventlog.VerifyGenerations(r, generations, cuts)...)
 }
 
-// TestVerifyKnowsGenerations checks that a snapshot that is not installed yet
+// TestVerifyAcceptsGenerations checks that a snapshot that is not installed yet
 // and one that is are both valid, and that a generation without its file or
 // without an applied index is reported.
-func TestVerifyKnowsGenerations(t *testing.T) {
+func TestVerifyAcceptsGenerations(t *testing.T) {
 	for _, settled := range []bool{false, true} {
 		w, l, n := lagging(t, 50, 1, 40)
 		w.until("the record", func() bool { return w.sent > 0 })

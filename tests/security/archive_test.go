@@ -13,10 +13,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestArchivesKeepWhoDidWhat checks that a cluster restored from an archive
+// TestArchiveKeepsSignersAndPrincipals checks that a cluster restored from an archive
 // knows who signed its modules and who made the commands of its events. If it
 // has an admin, its own roles decide what callers may do.
-func TestArchivesKeepWhoDidWhat(t *testing.T) {
+func TestArchiveKeepsSignersAndPrincipals(t *testing.T) {
 	token, file := tokens(t, "root", "ann", "bo")
 	dir := t.TempDir()
 	trust, module, key, signature := filepath.Join(dir, "trust"), filepath.Join(dir, "deed.wasm"), filepath.Join(dir, "release.key"), filepath.Join(dir, "deed.sig")

@@ -9,11 +9,11 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestModulesThatNodesStoreAreAudited checks that a module that a node stores
+// TestStoredModulesAreAudited checks that a module that a node stores
 // on other nodes leaves two lines in the audit log of each, which name that
 // node and the uploader. A node that fetches a module leaves a line at the node
 // that it asks.
-func TestModulesThatNodesStoreAreAudited(t *testing.T) {
+func TestStoredModulesAreAudited(t *testing.T) {
 	token, file := tokens(t, "root")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["root"], Flags: []string{"--auth", "required", "--token-file", file, "--admin", "full", "--audit", "all"}})
 	c.Start()

@@ -15,10 +15,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestAClusterBeginsWithItsFirstAdmin checks that three nodes that require
+// TestClusterStartsWithFirstAdmin checks that three nodes that require
 // credentials from the start accept only the token in their bootstrap files.
 // Once there is an admin, the files have no effect.
-func TestAClusterBeginsWithItsFirstAdmin(t *testing.T) {
+func TestClusterStartsWithFirstAdmin(t *testing.T) {
 	token, file := tokens(t, "first")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["first"], Flags: []string{"--auth", "required", "--auth-bootstrap-file", file}})
 	c.Start()
@@ -60,10 +60,10 @@ func TestAClusterBeginsWithItsFirstAdmin(t *testing.T) {
 	}
 }
 
-// TestNodeStartsByTheClustersTokens checks that a node whose configuration no
+// TestNodeStartsWithClusterTokens checks that a node whose configuration no
 // longer has credentials starts as long as it belongs to a cluster, and accepts
 // the cluster's tokens.
-func TestNodeStartsByTheClustersTokens(t *testing.T) {
+func TestNodeStartsWithClusterTokens(t *testing.T) {
 	token, file := tokens(t, "first")
 	n := testkit.NewNode(t, testkit.NodeOptions{Token: token["first"], Flags: []string{"--auth", "required", "--auth-bootstrap-file", file}})
 	n.Start()
@@ -82,10 +82,10 @@ func TestNodeStartsByTheClustersTokens(t *testing.T) {
 	}
 }
 
-// TestNobodyGetsInBeforeTheFirstAdmin checks that nodes that require
+// TestCallersAreRejectedBeforeFirstAdmin checks that nodes that require
 // credentials let nobody do anything until there is an admin, unless they are
 // configured to.
-func TestNobodyGetsInBeforeTheFirstAdmin(t *testing.T) {
+func TestCallersAreRejectedBeforeFirstAdmin(t *testing.T) {
 	token, file := tokens(t, "ann")
 	first, bootstrap := tokens(t, "first")
 	n := testkit.NewNode(t, testkit.NodeOptions{Token: token["ann"], Flags: []string{"--auth", "required", "--token-file", file, "--admin", "read-only"}})

@@ -41,10 +41,10 @@ func refusalOf(err error) string {
 	return ""
 }
 
-// TestModulesOfOthersSeeNoEntities checks that the module of a caller who does
+// TestForeignModuleIsNotRunOnEntities checks that the module of a caller who does
 // not own a type is not run on its entities, nor on those of another type in
 // the same rollout, because its results would reveal their data.
-func TestModulesOfOthersSeeNoEntities(t *testing.T) {
+func TestForeignModuleIsNotRunOnEntities(t *testing.T) {
 	t.Parallel()
 	token, file := tokens(t, "root", "ann", "bo")
 	n := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--auth", "required", "--token-file", file, "--admin", "full"}})

@@ -51,10 +51,10 @@ func code(err error) string {
 	return ""
 }
 
-// TestGuestsKnowWhoCalls checks that a handler receives the authenticated
+// TestGuestGetsAuthenticatedCaller checks that a handler receives the authenticated
 // caller and can decide by it, whichever nodes receive and execute the call. A
 // client cannot set the caller by a header.
-func TestGuestsKnowWhoCalls(t *testing.T) {
+func TestGuestGetsAuthenticatedCaller(t *testing.T) {
 	token, file := tokens(t, "ann", "bo")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["ann"], Flags: []string{"--auth", "allow", "--token-file", file, "--admin", "full"}})
 	c.Start()
@@ -118,10 +118,10 @@ func (a at) made(id string) (string, error) {
 	return strings.Join(out, " "), events.Err()
 }
 
-// TestWhoCalledIsKept checks that the caller is stored with the record and
+// TestCallerIsStoredWithRecord checks that the caller is stored with the record and
 // survives forwarding, the failure of the node that executed the command, and a
 // restart of all nodes. Subscribers receive it, too.
-func TestWhoCalledIsKept(t *testing.T) {
+func TestCallerIsStoredWithRecord(t *testing.T) {
 	token, file := tokens(t, "ann")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["ann"], Flags: []string{"--auth", "allow", "--token-file", file, "--admin", "full"}})
 	c.Start()

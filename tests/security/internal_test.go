@@ -11,9 +11,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestInternalCommandsAreRefused checks that no node accepts an internal step
+// TestInternalCommandsAreRejected checks that no node accepts an internal step
 // of a saga from a client, by a call or a stream, and that the saga continues.
-func TestInternalCommandsAreRefused(t *testing.T) {
+func TestInternalCommandsAreRejected(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	c.Push("account", "transfer")

@@ -52,9 +52,9 @@ func procedures() (out []string) {
 	return out
 }
 
-// TestTheTableHasEveryProcedure compares the table with the registry, which has
+// TestTableHasEveryProcedure compares the table with the registry, which has
 // the procedures of all protos.
-func TestTheTableHasEveryProcedure(t *testing.T) {
+func TestTableHasEveryProcedure(t *testing.T) {
 	all := procedures()
 	for _, p := range all {
 		if _, ok := table[p]; !ok {
@@ -189,9 +189,9 @@ func call(t *testing.T, calls *http.Client, url string, as credential, cluster, 
 	return res.StatusCode
 }
 
-// TestGossipIsForNodes checks that the listener for clients closes a gossip
+// TestClientListenerClosesGossip checks that the listener for clients closes a gossip
 // connection, and that the listener for nodes waits for its messages.
-func TestGossipIsForNodes(t *testing.T) {
+func TestClientListenerClosesGossip(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	dial := func(url string) net.Conn {
 		conn, err := network.DialGossip(t.Context(), network.TCP{}, strings.TrimPrefix(url, "http://"))
@@ -214,11 +214,11 @@ func TestGossipIsForNodes(t *testing.T) {
 	}
 }
 
-// TestClientsKeepNoNodeOut checks that while clients hold every connection that
+// TestClientsDoNotLockOutNodes checks that while clients hold every connection that
 // they can have, and others on the same listener request calls for nodes, a
 // node can join through the listener for nodes, and health probes on the
 // listener for clients are answered.
-func TestClientsKeepNoNodeOut(t *testing.T) {
+func TestClientsDoNotLockOutNodes(t *testing.T) {
 	c := testkit.NewCluster(t, 1, testkit.ClusterOptions{})
 	c.Start()
 	f := &flood{t: t, at: c.Node(0).Address()}
@@ -361,10 +361,10 @@ func TestSeedsMayBeAddressesForClients(t *testing.T) {
 // peerAddress returns the address at which a node serves other nodes.
 func peerAddress(n *testkit.Node) string { return strings.TrimPrefix(n.PeerAPI(), "http://") }
 
-// TestUnguardedListenersAreNamed checks that a configuration of the previous
+// TestUnprotectedListenersAreLogged checks that a configuration of the previous
 // release still works, and that the log says which protection each listener
 // lacks and which flag is new.
-func TestUnguardedListenersAreNamed(t *testing.T) {
+func TestUnprotectedListenersAreLogged(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--advertise", "192.0.2.1:0", "--insecure-listen"}})
 	for _, want := range []string{"clients may connect without TLS", "clients do not have to authenticate", "nodes may connect to each other without TLS", "set insecure-peers"} {
 		node.Await("the log says: "+want, func() bool { return strings.Contains(node.Log(), want) })

@@ -40,10 +40,10 @@ func refusedFor(t *testing.T, what, reason string, err error) {
 	}
 }
 
-// TestTeamsKeepTheirTypes checks that each team can deploy its own types and
+// TestTeamsDeployOnlyTheirTypes checks that each team can deploy its own types and
 // not those of the other team, through any node, also after all nodes were
 // restarted.
-func TestTeamsKeepTheirTypes(t *testing.T) {
+func TestTeamsDeployOnlyTheirTypes(t *testing.T) {
 	t.Parallel()
 	token, file := tokens(t, "root", "ann", "bo")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["root"], Flags: []string{"--auth", "required", "--token-file", file, "--admin", "full"}})
@@ -157,10 +157,10 @@ func TestTeamsKeepTheirTypes(t *testing.T) {
 	}
 }
 
-// TestActivationNeedsAllTypesOfTheModule checks that a caller who may deploy
+// TestActivationNeedsRightsForAllTypes checks that a caller who may deploy
 // only one type of a module can activate none of its types, by an upload, an
 // activation or a rollback.
-func TestActivationNeedsAllTypesOfTheModule(t *testing.T) {
+func TestActivationNeedsRightsForAllTypes(t *testing.T) {
 	t.Parallel()
 	token, file := tokens(t, "root", "ann")
 	n := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--auth", "required", "--token-file", file, "--admin", "full"}})

@@ -129,11 +129,11 @@ func roleOf(err error, verb string) bool {
 	return role(err) == verb+" counter" || role(err) == verb+" "
 }
 
-// TestTheNodeThatCarriesOutDecidesAgain uses three nodes, one of which
+// TestExecutingNodeChecksRolesAgain uses three nodes, one of which
 // authenticates callers but does not check roles, and one of which does
 // neither. The leader of a shard must reject forbidden calls that they forward,
 // and a client cannot name itself in a header.
-func TestTheNodeThatCarriesOutDecidesAgain(t *testing.T) {
+func TestExecutingNodeChecksRolesAgain(t *testing.T) {
 	token, file := tokens(t, "root", "ann", "bo")
 	asks := []string{"--auth", "required", "--token-file", file, "--admin", "full"}
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{

@@ -88,10 +88,10 @@ func (l *limited) refusals(quota, role string) float64 {
 	return l.Metrics()[fmt.Sprintf(`hostd_quota_refusals_total{quota=%q,role=%q}`, quota, role)]
 }
 
-// TestStreamsAreOfAQuota checks that a caller may have as many open streams as
+// TestStreamQuotaPerCaller checks that a caller may have as many open streams as
 // its role permits, and another one when one has ended. Other callers have
 // quotas of their own.
-func TestStreamsAreOfAQuota(t *testing.T) {
+func TestStreamQuotaPerCaller(t *testing.T) {
 	l := limit(t, map[string]*clusterv1.RoleQuotas{"narrow": {Streams: 2}, "other": {Streams: 1}})
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
@@ -142,10 +142,10 @@ func TestStreamsAreOfAQuota(t *testing.T) {
 	}
 }
 
-// TestUploadsAreOfAQuota checks that a caller may make one upload at a time
+// TestUploadQuotaPerCaller checks that a caller may make one upload at a time
 // unless its role permits more, whatever addresses it uses. With two permitted
 // and two in progress, a third is rejected.
-func TestUploadsAreOfAQuota(t *testing.T) {
+func TestUploadQuotaPerCaller(t *testing.T) {
 	l := limit(t, map[string]*clusterv1.RoleQuotas{"standard": {Streams: 64}, "two": {Uploads: 2}})
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
 	defer cancel()
@@ -221,10 +221,10 @@ func authorization(token string) connect.Interceptor {
 	})
 }
 
-// TestRatesAreQuotas checks that what exceeds a caller's rate per second is
+// TestRateQuotaPerCaller checks that what exceeds a caller's rate per second is
 // rejected, each command of a stream individually, and that nothing of it is
 // written. Compile time is limited per minute.
-func TestRatesAreQuotas(t *testing.T) {
+func TestRateQuotaPerCaller(t *testing.T) {
 	l := limit(t, map[string]*clusterv1.RoleQuotas{
 		"commands-per-second": {CommandsPerSecond: 1}, "fuel-per-second": {FuelPerSecond: 1}, "bytes-per-second": {BytesPerSecond: 1},
 		"compile-seconds-per-minute": {CompileSecondsPerMinute: 1, Uploads: 4},

@@ -103,9 +103,9 @@ func asked(t *testing.T, calls *http.Client, url, procedure, token string) (stat
 	return res.StatusCode, answer.Error.Code
 }
 
-// TestEachRoleHasItsProcedures calls every procedure on each listener, without
+// TestRolesAllowTheirProcedures calls every procedure on each listener, without
 // a credential and as a caller with each of the roles.
-func TestEachRoleHasItsProcedures(t *testing.T) {
+func TestRolesAllowTheirProcedures(t *testing.T) {
 	var names []string
 	for role := range roleVerbs {
 		names = append(names, role)
@@ -170,9 +170,9 @@ func bind(t *testing.T, as *client.Client, subject string, roles ...string) {
 	}
 }
 
-// TestRolesAreTakenOnEveryNode checks that roles changed through one node apply
+// TestRolesApplyOnEveryNode checks that roles changed through one node apply
 // on all nodes, to calls and to open streams, also on a node that starts later.
-func TestRolesAreTakenOnEveryNode(t *testing.T) {
+func TestRolesApplyOnEveryNode(t *testing.T) {
 	token, file := tokens(t, "root", "ann", "stranger", "op", "dep")
 	account := filepath.Join(t.TempDir(), "audit.log")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["root"], Flags: []string{"--auth", "required", "--token-file", file, "--admin", "full"},
@@ -262,10 +262,10 @@ func TestRolesAreTakenOnEveryNode(t *testing.T) {
 	}
 }
 
-// TestANodeThatAsksNobodyIsTheWayBack checks that if nobody can be admin any
+// TestNodeWithoutAuthenticationRestoresAdmin checks that if nobody can be admin any
 // more, an operator can start a node without authentication and assign the
 // role.
-func TestANodeThatAsksNobodyIsTheWayBack(t *testing.T) {
+func TestNodeWithoutAuthenticationRestoresAdmin(t *testing.T) {
 	token, file := tokens(t, "lost", "found")
 	asks := []string{"--auth", "required", "--token-file", file, "--admin", "full"}
 	node := testkit.StartNode(t, testkit.NodeOptions{Flags: asks})

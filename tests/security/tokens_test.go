@@ -16,10 +16,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestTokensOfTheClusterCountOnEveryNode checks that a token created through
+// TestClusterTokensApplyOnEveryNode checks that a token created through
 // one node is accepted by all nodes, also by one that starts later. When it is
 // removed through one node, its streams end on all nodes.
-func TestTokensOfTheClusterCountOnEveryNode(t *testing.T) {
+func TestClusterTokensApplyOnEveryNode(t *testing.T) {
 	token, file := tokens(t, "root")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["root"], Flags: []string{"--auth", "required", "--token-file", file, "--admin", "full"}})
 	c.Start()

@@ -144,9 +144,9 @@ func TestSeedsWithStore(t *testing.T) {
 	}
 }
 
-// TestHintsOfEnds checks that reports of ended processes, right or wrong, start
+// TestProcessEndHintsAreHarmless checks that reports of ended processes, right or wrong, start
 // elections and do no harm.
-func TestHintsOfEnds(t *testing.T) {
+func TestProcessEndHintsAreHarmless(t *testing.T) {
 	n := 20
 	if *seedsFlag > 0 {
 		n = *seedsFlag
@@ -160,7 +160,7 @@ func TestHintsOfEnds(t *testing.T) {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) {
 			w, err := run(t, seed, false, "", (*World).UseHints)
 			if err != nil {
-				t.Fatalf("%v\nrun it again with: go test ./tests/sim -run TestHintsOfEnds -seeds 1 -seed %d", err, seed)
+				t.Fatalf("%v\nrun it again with: go test ./tests/sim -run TestProcessEndHintsAreHarmless -seeds 1 -seed %d", err, seed)
 			}
 			sum.add(w.Counts())
 			r, f := w.Hints()

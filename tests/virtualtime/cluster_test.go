@@ -19,7 +19,7 @@ func total(entity string) client.Query {
 }
 
 // Nodes that start before the bootstrapping node wait for it, in any order.
-func TestJoinInAnyOrder(t *testing.T) {
+func TestNodesJoinInAnyOrder(t *testing.T) {
 	for _, order := range [][]int{{1, 2, 3}, {3, 2, 1}, {2, 1, 3}} {
 		t.Run(fmt.Sprint(order), func(t *testing.T) {
 			run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
@@ -43,7 +43,7 @@ func TestJoinInAnyOrder(t *testing.T) {
 
 // Any node accepts an upload and any request, and all nodes give the same
 // answers.
-func TestServeThroughEachNode(t *testing.T) {
+func TestEveryNodeServesRequests(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.found()
 		if _, err := w.beside(2).Upload(t.Context(), modules["counter"], true); err != nil {

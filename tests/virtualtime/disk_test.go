@@ -149,7 +149,7 @@ func TestDiskHangsForAWhile(t *testing.T) {
 
 // A node whose wall clock is wrong must lead nothing until the clock is right
 // again.
-func TestClockIsWrong(t *testing.T) {
+func TestNodeWithWrongClockLeadsNothing(t *testing.T) {
 	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
 		w.loaded(pace)
 		wrong := w.leader(1, 1)

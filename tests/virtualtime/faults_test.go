@@ -57,7 +57,7 @@ func TestLeaderIsKilled(t *testing.T) {
 // The end of a process is noticed before the failure timeout, and elections
 // start at once. Apart from that, the others consider the node alive until the
 // failure timeout.
-func TestEndedProcessIsNoticedAtOnce(t *testing.T) {
+func TestEndedProcessIsDetectedImmediately(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(4 * pace)
 		w.acknowledged(30)
@@ -95,7 +95,7 @@ const refusedSoon = 3 * time.Second
 
 // An isolated leader answers nobody. The other nodes continue without it, and
 // commands that it did not acknowledge take effect at most once.
-func TestLeaderIsCutOff(t *testing.T) {
+func TestIsolatedLeaderAnswersNobody(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(pace)
 		old := w.leader(1, 1)
@@ -148,7 +148,7 @@ func (w *world) attempt(through int, c client.Command) (client.Reply, error) {
 
 // Only one direction is cut: a leader that sends but does not receive steps
 // down, and a leader that receives but does not send is replaced.
-func TestOneWayCuts(t *testing.T) {
+func TestOneWayPartitionsOfLeader(t *testing.T) {
 	for name, cut := range map[string]func(w *world, from, to string){
 		"hears nobody":   func(w *world, node, other string) { w.net.Cut(other, node) },
 		"nobody hears":   func(w *world, node, other string) { w.net.Cut(node, other) },
@@ -199,7 +199,7 @@ func TestLeaderIsFrozen(t *testing.T) {
 }
 
 // All nodes lose their power at once.
-func TestAllNodesDieAtOnce(t *testing.T) {
+func TestAllNodesLosePower(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(pace)
 		for range 2 {
@@ -212,7 +212,7 @@ func TestAllNodesDieAtOnce(t *testing.T) {
 }
 
 // Two of three nodes die. The third serves nothing until one of them is back.
-func TestMajorityDies(t *testing.T) {
+func TestClusterWithoutMajorityServesNothing(t *testing.T) {
 	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
 		w.loaded(pace)
 		left := w.leader(0, 1)

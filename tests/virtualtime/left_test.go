@@ -14,7 +14,7 @@ import (
 // When it reaches the others again it must report that it has left, even if the
 // metadata shard has no leader then, and so must a restart on its data
 // directory. It can join with an empty directory.
-func TestNodeThatLeftUnheardIsTold(t *testing.T) {
+func TestIsolatedNodeLearnsThatItLeft(t *testing.T) {
 	for name, leaderless := range map[string]bool{"with a leader": false, "without a leader": true} {
 		t.Run(name, func(t *testing.T) {
 			run(t, options{nodes: 4, shards: 3}, func(t *testing.T, w *world) {
@@ -70,7 +70,7 @@ func TestNodeThatLeftUnheardIsTold(t *testing.T) {
 
 // A leaving node that dies and comes back with its directory continues to
 // leave, unless it was removed in the meantime.
-func TestNodeThatDiesWhileItLeaves(t *testing.T) {
+func TestLeavingNodeThatDiesContinuesToLeave(t *testing.T) {
 	run(t, options{nodes: 4, shards: 3}, func(t *testing.T, w *world) {
 		w.found()
 		victim := w.others(w.leader(0, 1))[0]
@@ -93,7 +93,7 @@ func TestNodeThatDiesWhileItLeaves(t *testing.T) {
 // The link between the coordinator and one other node is cut for longer than
 // dead-after. A node that reaches all others must become the coordinator, and
 // no node may lose a replica.
-func TestNodeCutFromTheCoordinatorAloneStays(t *testing.T) {
+func TestNodeCutOffOnlyFromCoordinatorStays(t *testing.T) {
 	run(t, options{nodes: 4, shards: 4, config: func(_ int, c *config.Config) { c.DeadAfter = 30 * time.Second }}, func(t *testing.T, w *world) {
 		w.loaded(pace)
 		coordinator := w.leader(0, 1)
@@ -120,7 +120,7 @@ func TestNodeCutFromTheCoordinatorAloneStays(t *testing.T) {
 // A node that has left gets no error from the coordinator except that its
 // reports are rejected. It must find out that it has left, although its own
 // replica of the metadata shard still knows a leader.
-func TestNodeThatLeavesSaysThatItHasLeft(t *testing.T) {
+func TestLeavingNodeReportsThatItHasLeft(t *testing.T) {
 	run(t, options{nodes: 4, shards: 3}, func(t *testing.T, w *world) {
 		w.found()
 		victim := w.others(w.leader(0, 1))[0]

@@ -75,7 +75,7 @@ func TestNodeIsReplaced(t *testing.T) {
 
 // A running node that an operator marks as down is replaced and stays out until
 // it is restarted.
-func TestPutDownNodeStaysOut(t *testing.T) {
+func TestDownedNodeStaysOutUntilRestart(t *testing.T) {
 	run(t, options{nodes: 4, shards: 6}, func(t *testing.T, w *world) {
 		w.loaded(pace)
 		coordinator := w.leader(0, 1)
@@ -111,7 +111,7 @@ func TestPutDownNodeStaysOut(t *testing.T) {
 
 // A watcher receives changes of settings in order, even if the node that it
 // watches is lost.
-func TestSettingsAreWatched(t *testing.T) {
+func TestSettingWatchSurvivesNodeLoss(t *testing.T) {
 	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
 		w.found()
 		ctx, cancel := context.WithCancel(context.Background())
@@ -191,7 +191,7 @@ func TestRollingRestart(t *testing.T) {
 
 // A node that has lost its disk returns under its ID with no data, and gets new
 // replicas that have never voted or promised anything.
-func TestDiskIsLost(t *testing.T) {
+func TestNodeWithLostDiskGetsNewReplicas(t *testing.T) {
 	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
 		w.loaded(pace)
 		victim := w.leader(1, 1)
@@ -211,7 +211,7 @@ func TestDiskIsLost(t *testing.T) {
 
 // The leader of sleeping shards comes back without its disk before the other
 // nodes suspect it. They must not wait for a leader that no longer exists.
-func TestLeaderIsBackAtOnceWithoutItsDisk(t *testing.T) {
+func TestLeaderReturnsImmediatelyWithoutItsDisk(t *testing.T) {
 	run(t, options{nodes: 3, shards: 4}, func(t *testing.T, w *world) {
 		w.found()
 		time.Sleep(10 * time.Second) // until the shards are asleep
@@ -237,7 +237,7 @@ func TestLeaderIsBackAtOnceWithoutItsDisk(t *testing.T) {
 // A node that lost its disk comes back with a clock behind that of its previous
 // process. It must be admitted at once, with an incarnation greater than any
 // that the others have seen.
-func TestReplacedNodeWithAnEarlierClock(t *testing.T) {
+func TestReplacedNodeWithEarlierClockIsAdmitted(t *testing.T) {
 	long(t)
 	for name, ahead := range map[string]time.Duration{"a little": 50 * time.Minute, "a day": 24 * time.Hour} {
 		t.Run(name, func(t *testing.T) { replacedWithAnEarlierClock(t, ahead) })
@@ -298,7 +298,7 @@ func TestNodeLeaves(t *testing.T) {
 // it has left, although no other node talks to it then. This happens just after
 // another node came back as a new one and has no vote in the metadata shard
 // yet.
-func TestLeaverIsAskedItself(t *testing.T) {
+func TestLeaveThroughLeavingNode(t *testing.T) {
 	long(t)
 	run(t, options{nodes: 4, shards: 4}, func(t *testing.T, w *world) {
 		w.loaded(pace)
@@ -334,7 +334,7 @@ func TestLeaverIsAskedItself(t *testing.T) {
 
 // A drain is shown on every node and continues when the coordinator dies. A
 // restart of the node ends it.
-func TestDrainOutlivesTheCoordinator(t *testing.T) {
+func TestDrainSurvivesCoordinatorLoss(t *testing.T) {
 	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
 		w.loaded(pace)
 		first := w.leader(0, 1)
@@ -387,7 +387,7 @@ func TestDrainOutlivesTheCoordinator(t *testing.T) {
 // A node that asks for admission while the metadata has no quorum is listed by
 // the nodes that it asks, and reports that it waits. It is admitted when the
 // others are back.
-func TestWaitingNodeIsShown(t *testing.T) {
+func TestWaitingNodeIsListed(t *testing.T) {
 	run(t, options{nodes: 3, shards: 3}, func(t *testing.T, w *world) {
 		w.found()
 		w.kill(2, 3)
@@ -408,7 +408,7 @@ func TestWaitingNodeIsShown(t *testing.T) {
 
 // Nodes that stop at the same time must not wait for each other to take over
 // their shards.
-func TestAllStopAtOnce(t *testing.T) {
+func TestSimultaneousStopsDoNotWait(t *testing.T) {
 	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
 		w.loaded(pace)
 		w.judge()
@@ -449,7 +449,7 @@ func TestUnboundModulesAreCopied(t *testing.T) {
 // After an operator marks their nodes as down they leave every shard, and a
 // third node may die. Until another node joins, the replication policy is shown
 // as a pending operation.
-func TestVotersOfDownedNodesLeave(t *testing.T) {
+func TestVotersOfDownedNodesAreReplaced(t *testing.T) {
 	run(t, options{nodes: 5, shards: 3}, func(t *testing.T, w *world) {
 		w.loaded(10 * pace)
 		five, three := uint32(5), uint32(3)

@@ -15,11 +15,11 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// TestANodeThatMissesTheRolesChangesNothing isolates a node, which leads shards
+// TestNodeWithoutCurrentRolesChangesNothing isolates a node, which leads shards
 // on its own, from the metadata. It must execute no command of a caller whose
 // roles may have been revoked in the meantime. It must still answer queries,
 // and work as before once it reaches the others.
-func TestANodeThatMissesTheRolesChangesNothing(t *testing.T) {
+func TestNodeWithoutCurrentRolesChangesNothing(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	const root = "hst_rootrootrootrootrootrootrootrootrootrootroot"
 	if err := os.WriteFile(tokens, fmt.Appendf(nil, "root:%x\n", sha256.Sum256([]byte(root))), 0o600); err != nil {
@@ -73,10 +73,10 @@ func TestANodeThatMissesTheRolesChangesNothing(t *testing.T) {
 	})
 }
 
-// TestALaggingNodeChangesNothingByOldRoles checks that a node whose view of the
+// TestLaggingNodeDecidesByCurrentRoles checks that a node whose view of the
 // metadata lags decides a change of the metadata by the current roles, although
 // its own view still permits the call when it arrives.
-func TestALaggingNodeChangesNothingByOldRoles(t *testing.T) {
+func TestLaggingNodeDecidesByCurrentRoles(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens")
 	const root, ann = "hst_rootrootrootrootrootrootrootrootrootrootroot", "hst_annannannannannannannannannannannannannanna"
 	lines := fmt.Sprintf("root:%x\nann:%x\n", sha256.Sum256([]byte(root)), sha256.Sum256([]byte(ann)))

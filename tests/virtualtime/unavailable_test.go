@@ -137,7 +137,7 @@ func (w *world) majorityBesideMetadata() (shard uint32, voters []string, nodes [
 // Two of five nodes die, and with them the majority of some shards. Every node,
 // also one without a replica of such a shard, must report that soon and name
 // the missing nodes.
-func TestShardWithoutMajorityIsRefusedEverywhere(t *testing.T) {
+func TestShardWithoutMajorityRejectsRequestsOnEveryNode(t *testing.T) {
 	run(t, options{nodes: 5, shards: 6}, func(t *testing.T, w *world) {
 		w.found()
 		w.push()
@@ -178,7 +178,7 @@ func TestShardWithoutMajorityIsRefusedEverywhere(t *testing.T) {
 
 // Without a majority of the nodes, metadata can be neither changed nor read
 // linearizably. The last node must report that soon.
-func TestMetadataWithoutMajorityIsRefused(t *testing.T) {
+func TestMetadataWithoutMajorityRejectsRequests(t *testing.T) {
 	run(t, options{nodes: 3, shards: 2}, func(t *testing.T, w *world) {
 		w.found()
 		w.push()
@@ -194,7 +194,7 @@ func TestMetadataWithoutMajorityIsRefused(t *testing.T) {
 // One of three links is cut. Both ends have a majority with the third node, and
 // must report soon that they cannot reach the leader of a shard if that is the
 // other end.
-func TestCutLinkIsNamed(t *testing.T) {
+func TestCutLinkIsReported(t *testing.T) {
 	run(t, options{nodes: 3, shards: 6}, func(t *testing.T, w *world) {
 		w.found()
 		w.push()
@@ -225,7 +225,7 @@ func TestCutLinkIsNamed(t *testing.T) {
 // Two nodes that were a majority of a shard's voters come back with empty
 // disks. They are reachable, but the shard has no leader. Every node must
 // report that to callers and operators.
-func TestLostMajorityIsSaid(t *testing.T) {
+func TestLostMajorityIsReported(t *testing.T) {
 	run(t, options{nodes: 5, shards: 8}, func(t *testing.T, w *world) {
 		w.found()
 		w.push()

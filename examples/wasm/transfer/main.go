@@ -124,9 +124,9 @@ func Transfer() *hostd.Type[State] {
 	hostd.Command(transfer, "timeout", timeout, hostd.Internal())
 	hostd.Command(transfer, "withdrawn", withdrawn, hostd.Internal())
 	hostd.Command(transfer, "withdraw-refused", withdrawRefused, hostd.Internal())
-	hostd.Command(transfer, "deposited", deposited, hostd.Internal())
+	hostd.Command(transfer, "deposited", finishDeposit, hostd.Internal())
 	hostd.Command(transfer, "deposit-refused", depositRefused, hostd.Internal())
-	hostd.Command(transfer, "refunded", refunded, hostd.Internal())
+	hostd.Command(transfer, "refunded", finishRefund, hostd.Internal())
 	hostd.Command(transfer, "refund-refused", refundRefused, hostd.Internal())
 	hostd.Command(transfer, "refund", refund, hostd.Internal())
 	hostd.Query(transfer, "status", func(_ *hostd.View, s *State, _ hostd.None) (Status, error) {
@@ -197,7 +197,7 @@ func withdrawRefused(c *hostd.Context, s *State, cmd Refusal) (hostd.None, error
 	return hostd.None{}, nil
 }
 
-func deposited(c *hostd.Context, s *State, _ hostd.None) (hostd.None, error) {
+func finishDeposit(c *hostd.Context, s *State, _ hostd.None) (hostd.None, error) {
 	if !answers(c, s.To) || s.State != Depositing {
 		return hostd.None{}, notForClients
 	}
@@ -216,7 +216,7 @@ func depositRefused(c *hostd.Context, s *State, cmd Refusal) (hostd.None, error)
 	return hostd.None{}, nil
 }
 
-func refunded(c *hostd.Context, s *State, _ hostd.None) (hostd.None, error) {
+func finishRefund(c *hostd.Context, s *State, _ hostd.None) (hostd.None, error) {
 	if !answers(c, s.From) || s.State != Refunding {
 		return hostd.None{}, notForClients
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // A function that one system lacks is an error only on that system.
-func TestCheckFindsWhatOneSystemLacks(t *testing.T) {
+func TestCheckFindsFunctionMissingOnOneSystem(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for name, text := range map[string]string{
 		"go.mod":        "module example.com/p\n\ngo 1.26\n",

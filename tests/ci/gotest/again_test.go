@@ -21,7 +21,7 @@ func failing(pkg, name, output string) []*events.Event {
 	return []*events.Event{event("run", pkg, name, ""), event("output", pkg, name, output), event("fail", pkg, name, "")}
 }
 
-func TestWhatIsRunAgain(t *testing.T) {
+func TestFailuresThatAreRetried(t *testing.T) {
 	g, err := readGuarantees(strings.NewReader("# why\n* Model models\nm/sim . simulation\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -81,7 +81,7 @@ func TestArgumentsOfOneTest(t *testing.T) {
 	}
 }
 
-func TestGuaranteesNeedWhatTheyAreOf(t *testing.T) {
+func TestGuaranteesNeedTheirTests(t *testing.T) {
 	for _, bad := range []string{"p TestA\n", "p ( what\n", "p\n"} {
 		if _, err := readGuarantees(strings.NewReader(bad)); err == nil {
 			t.Errorf("%q was read", bad)
@@ -127,9 +127,9 @@ func TestGuaranteesExist(t *testing.T) {
 	}
 }
 
-// TestTestsAreRunAgain runs go test on a module of its own, whose tests fail
+// TestFailedTestsAreRetried runs go test on a module of its own, whose tests fail
 // only the first time, always, or as guarantees do.
-func TestTestsAreRunAgain(t *testing.T) {
+func TestFailedTestsAreRetried(t *testing.T) {
 	if _, err := exec.LookPath("go"); err != nil {
 		t.Skip("needs the go command")
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-func TestReferenceIsWhatTheCodeSays(t *testing.T) {
+func TestReferenceIsCurrent(t *testing.T) {
 	for name, write := range generated {
 		want, err := write("../../..")
 		if err != nil {
@@ -22,7 +22,7 @@ func TestReferenceIsWhatTheCodeSays(t *testing.T) {
 	}
 }
 
-func TestNumbersOfLimits(t *testing.T) {
+func TestLimitNumbersMatchCode(t *testing.T) {
 	n, err := numbersOf("testdata/limits")
 	if err != nil {
 		t.Fatal(err)

@@ -103,7 +103,7 @@ func TestSkippedInOneRunOnly(t *testing.T) {
 	}
 }
 
-func TestRunsAddUp(t *testing.T) {
+func TestRunsAreSummed(t *testing.T) {
 	sum := newTotals()
 	for range 2 {
 		if err := sum.add(strings.NewReader(start + line("pass", "A") + end)); err != nil {
@@ -121,7 +121,7 @@ func TestAllowListNeedsReasons(t *testing.T) {
 	}
 }
 
-func TestStepsAreTold(t *testing.T) {
+func TestStepsAreReported(t *testing.T) {
 	sum := newTotals()
 	if err := sum.add(strings.NewReader(start + line("pass", "A") + end)); err != nil {
 		t.Fatal(err)

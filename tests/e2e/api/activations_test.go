@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestActivationsAtOnce checks that each of several concurrent activations gets
+// TestConcurrentActivationsAreAnswered checks that each of several concurrent activations gets
 // an answer, and that the module of the highest revision is then active.
-func TestActivationsAtOnce(t *testing.T) {
+func TestConcurrentActivationsAreAnswered(t *testing.T) {
 	s := start(t, testkit.NodeOptions{})
 	s.upload(t, release("0"))
 	const many = 6

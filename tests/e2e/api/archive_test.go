@@ -12,10 +12,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestArchivesGoThroughPipes checks that an export to standard output equals an
+// TestExportAndImportThroughPipes checks that an export to standard output equals an
 // export to a file, that an import from standard input restores it in another
 // cluster, and that a truncated archive imports nothing.
-func TestArchivesGoThroughPipes(t *testing.T) {
+func TestExportAndImportThroughPipes(t *testing.T) {
 	testkit.Long(t, "long")
 	from := testkit.StartNode(t, testkit.NodeOptions{})
 	from.Push("counter")

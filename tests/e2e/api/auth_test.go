@@ -122,9 +122,9 @@ func (s *surface) attempt(t *testing.T, p procedure, token string) (status int, 
 	return res.StatusCode, string(text[:n])
 }
 
-// TestEveryProcedureAsksWhoCalls checks for each auth mode that every procedure
+// TestEveryProcedureAuthenticatesCallers checks for each auth mode that every procedure
 // answers the callers that the mode admits and rejects all others.
-func TestEveryProcedureAsksWhoCalls(t *testing.T) {
+func TestEveryProcedureAuthenticatesCallers(t *testing.T) {
 	all := procedures()
 	if len(all) < 40 {
 		t.Fatalf("only %d procedures", len(all))
@@ -192,9 +192,9 @@ func (s *surface) checkOpen(t *testing.T, anonymous bool) {
 	}
 }
 
-// TestRefusedInEveryProtocol checks that callers receive the error code in
+// TestUnauthenticatedIsReportedInEveryProtocol checks that callers receive the error code in
 // every protocol.
-func TestRefusedInEveryProtocol(t *testing.T) {
+func TestUnauthenticatedIsReportedInEveryProtocol(t *testing.T) {
 	with := newCredentials(t)
 	s := start(t, testkit.NodeOptions{Flags: with.flags("required")})
 	for _, p := range protocols {
@@ -219,10 +219,10 @@ func (e *endless) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestBodyOfStrangersIsNotRead checks that of a body of 1 GiB from an
+// TestUnauthenticatedBodyIsNotRead checks that of a body of 1 GiB from an
 // unauthenticated caller, the node receives only what was in flight when it
 // read the header.
-func TestBodyOfStrangersIsNotRead(t *testing.T) {
+func TestUnauthenticatedBodyIsNotRead(t *testing.T) {
 	const whole = 1 << 30
 	with := newCredentials(t)
 	s := start(t, testkit.NodeOptions{Flags: with.flags("required")})
@@ -375,9 +375,9 @@ func TestNodesForwardForTheirCallers(t *testing.T) {
 	}
 }
 
-// TestAuthIsToldApart checks that serve rejects a configuration that would let
+// TestUnsafeAuthConfigurationsAreRejected checks that serve rejects a configuration that would let
 // nobody in, or that looks safer than it is.
-func TestAuthIsToldApart(t *testing.T) {
+func TestUnsafeAuthConfigurationsAreRejected(t *testing.T) {
 	with := newCredentials(t)
 	for _, c := range []struct {
 		says  string

@@ -53,7 +53,7 @@ type answerJSON struct {
 
 // Any node accepts any command. The entity runs where its shard is led, and
 // every node reports the same state.
-func TestAnyNodeTakesAnyCommand(t *testing.T) {
+func TestAnyNodeAcceptsAnyCommand(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	c.Push("counter")
@@ -132,7 +132,7 @@ func TestEveryNodeDescribesTheCluster(t *testing.T) {
 
 // A setting written through one node can be read on every node, from its own
 // copy.
-func TestSettingsAreEverywhere(t *testing.T) {
+func TestSettingIsReadableOnEveryNode(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 1, NodeFlags: map[int][]string{2: {"--admin", "read-only"}}})
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)

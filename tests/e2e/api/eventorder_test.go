@@ -16,7 +16,7 @@ import (
 
 // Any node accepts administrative operations, and their effects are visible on
 // any other node.
-func TestOrders(t *testing.T) {
+func TestOperationsAreVisibleOnEveryNode(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 6})
 	ctx, cancel := context.WithTimeout(t.Context(), testkit.Patience)
@@ -113,7 +113,7 @@ func TestEveryNodeDescribesEntities(t *testing.T) {
 // Every replica identifies the history of a shard in the same way. The same
 // position gives the same cursor on every node, also after a leadership
 // transfer and after a replica was created from a snapshot.
-func TestEveryNodeGivesTheSameCursors(t *testing.T) {
+func TestCursorsAreEqualOnEveryNode(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 4})
 	c.Push("counter")

@@ -13,10 +13,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestModulesMustFitOnThreeNodes checks that an activation compares the module
+// TestActivationChecksCompatibilityOnAllNodes checks that an activation compares the module
 // with stored entities on all nodes that lead their shards, whichever node
 // receives the request.
-func TestModulesMustFitOnThreeNodes(t *testing.T) {
+func TestActivationChecksCompatibilityOnAllNodes(t *testing.T) {
 	const entities = 24
 	v := verifying{Cluster: testkit.StartCluster(t, 3, testkit.ClusterOptions{}), t: t}
 	v.c = v.Client(client.Options{Timeout: testkit.Patience})

@@ -14,10 +14,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestHistorySaysWhoForcedByToken checks that with authentication, the history
+// TestHistoryNamesTokenThatForcedActivation checks that with authentication, the history
 // of a type names the token that forced a module, and for each other module the
 // token that activated it.
-func TestHistorySaysWhoForcedByToken(t *testing.T) {
+func TestHistoryNamesTokenThatForcedActivation(t *testing.T) {
 	with := newCredentials(t)
 	boss := authn.NewToken()
 	with.write(with.line("ci", with.good, time.Time{}), with.line("boss", boss, time.Time{}))

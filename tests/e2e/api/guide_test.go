@@ -14,9 +14,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestEveryCommandOfChangingAType runs the commands of the guide as written,
+// TestCommandsOfChangingATypeGuide runs the commands of the guide as written,
 // from first to last. A command that begins with ! must fail.
-func TestEveryCommandOfChangingAType(t *testing.T) {
+func TestCommandsOfChangingATypeGuide(t *testing.T) {
 	const root = "../../../"
 	page, err := os.ReadFile(root + "docs/guide/changing-a-type.md")
 	if err != nil {

@@ -132,9 +132,9 @@ func TestStreamItems(t *testing.T) {
 	}
 }
 
-// TestNotAllowed checks that a node with read-only admin rejects changes of the
+// TestReadOnlyAdminRejectsChanges checks that a node with read-only admin rejects changes of the
 // cluster, and that calls that are not implemented return that code.
-func TestNotAllowed(t *testing.T) {
+func TestReadOnlyAdminRejectsChanges(t *testing.T) {
 	s := start(t, testkit.NodeOptions{Flags: []string{"--admin", "read-only"}})
 	for _, r := range []proto.Message{
 		&clusterv1.MoveShardRequest{ShardId: 1, ToNode: "n1"},

@@ -16,10 +16,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestLinesOfGuestsAreFollowed checks that any node returns the log lines that
+// TestGuestLogsAreFollowedOnAllNodes checks that any node returns the log lines that
 // guests write on all nodes, earlier ones and new ones, and excludes the lines
 // of other types and entities.
-func TestLinesOfGuestsAreFollowed(t *testing.T) {
+func TestGuestLogsAreFollowedOnAllNodes(t *testing.T) {
 	const entities = 12
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	callers := c.Client(client.Options{Timeout: testkit.Patience})

@@ -139,7 +139,7 @@ func TestProxy(t *testing.T) {
 
 // A second node with an ID that is in use is rejected, and the first node
 // continues.
-func TestNameIsInUse(t *testing.T) {
+func TestNodeIDInUseIsRejected(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes a cluster of processes through more than a surface needs")

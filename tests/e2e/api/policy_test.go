@@ -16,7 +16,7 @@ import (
 // The policy of a cluster comes from the flags of the node that bootstraps it,
 // whatever the flags of other nodes, until an operator changes it through any
 // node.
-func TestPolicyIsSet(t *testing.T) {
+func TestPolicyOfBootstrappingNodeApplies(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes a cluster of processes through more than a surface needs")
@@ -69,7 +69,7 @@ func TestPolicyIsSet(t *testing.T) {
 }
 
 // setTogether repeatedly changes three parts of the policy through three nodes
-// at once, and ends with the values that TestPolicyIsSet has set.
+// at once, and ends with the values that TestPolicyOfBootstrappingNodeApplies has set.
 func setTogether(t *testing.T, c *testkit.Cluster) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)

@@ -26,11 +26,11 @@ type stepped struct {
 	Rejection struct{ Code string }
 }
 
-// TestHistoriesAreTakenHome checks that any node exports the history of an
+// TestPulledHistoryIsReplayable checks that any node exports the history of an
 // entity and its module in one file, which can be replayed without a node: step
 // by step, up to any event, with a different module, and with additional
 // commands that are not stored.
-func TestHistoriesAreTakenHome(t *testing.T) {
+func TestPulledHistoryIsReplayable(t *testing.T) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	callers := c.Client(client.Options{Timeout: testkit.Patience})
 	for _, dir := range []string{"tests/e2e/api/teller", "tests/e2e/entities/guest"} {

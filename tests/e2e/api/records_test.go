@@ -17,10 +17,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestEntitiesAreSeenWhole checks that the commands of entities and their
+// TestRecordsAndPendingWorkAreEqualOnAllNodes checks that the commands of entities and their
 // pending timers and messages are the same on every node and for every page
 // size.
-func TestEntitiesAreSeenWhole(t *testing.T) {
+func TestRecordsAndPendingWorkAreEqualOnAllNodes(t *testing.T) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Shards: 4, Flags: []string{"--admin", "full"}})
 	c.Push("cart")
 	cl := c.Client(client.Options{Timeout: testkit.Patience})

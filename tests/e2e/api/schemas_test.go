@@ -16,10 +16,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestMisspeltMembersAreRefused checks that the schema that the SDK generated
+// TestMisspeltMemberIsRejected checks that the schema that the SDK generated
 // for the counter rejects misspelt members, over every protocol and on a
 // stream. The error suggests the correct name, and nothing is written.
-func TestMisspeltMembersAreRefused(t *testing.T) {
+func TestMisspeltMemberIsRejected(t *testing.T) {
 	s := start(t, testkit.NodeOptions{}, "counter")
 	const want = `the payload does not fit the schema: amout: unknown member "amout", did you mean "amount"?`
 	absent := func() {
@@ -87,9 +87,9 @@ func TestMisspeltMembersAreRefused(t *testing.T) {
 	})
 }
 
-// TestBadSchemasAreRefused checks that the error names the place of an invalid
+// TestInvalidSchemaIsRejectedOnUpload checks that the error names the place of an invalid
 // schema, and that the module is not stored.
-func TestBadSchemasAreRefused(t *testing.T) {
+func TestInvalidSchemaIsRejectedOnUpload(t *testing.T) {
 	s := start(t, testkit.NodeOptions{})
 	for schema, want := range map[string]string{
 		`{"properties":{"n":{"minimum":"1"}}}`: `module refused: manifest: entityTypes[0].commands[1].schema.properties.n.minimum: is not a number`,

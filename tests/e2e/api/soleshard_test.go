@@ -56,7 +56,7 @@ func shownShard(c *testkit.Cluster, place int, shard uint32) *clusterv1.Shard {
 // replicas on the other nodes. Data that only the lost replicas had is lost. A
 // shard that has its majority ignores a replica that an operator made the only
 // one, and continues.
-func TestShardWithoutItsMajorityGoesOn(t *testing.T) {
+func TestShardWithoutMajorityIsRecovered(t *testing.T) {
 	testkit.Long(t, "long")
 	t.Parallel()
 	if testing.Short() {
@@ -170,7 +170,7 @@ func TestShardWithoutItsMajorityGoesOn(t *testing.T) {
 // Two of three nodes are lost permanently, and with them the majority of the
 // metadata. The third node continues with its data, and the other two start
 // with empty disks.
-func TestOneNodeOfThreeGoesOn(t *testing.T) {
+func TestOneNodeOfThreeIsRecovered(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("takes a cluster of processes through more than a surface needs")

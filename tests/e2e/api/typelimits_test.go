@@ -16,10 +16,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestLimitsOfAType checks that a type has limits of its own that can change
+// TestTypeLimitsChangeAtRunTime checks that a type has limits of its own that can change
 // while it is in use, persist over a restart, and no longer apply after they
 // are removed. A command that exceeds a limit writes nothing.
-func TestLimitsOfAType(t *testing.T) {
+func TestTypeLimitsChangeAtRunTime(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	c := node.Client(client.Options{Timeout: testkit.Patience})
 	frames := guest.Happened() // an event of 2 bytes and a reply of 4 bytes

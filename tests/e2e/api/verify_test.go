@@ -152,9 +152,9 @@ func TestVerifyModules(t *testing.T) {
 	}
 }
 
-// TestVerifyHoldsToTheLimitsOfMemory checks that a module is verified within
+// TestVerifyRespectsMemoryLimits checks that a module is verified within
 // the memory limits of its type.
-func TestVerifyHoldsToTheLimitsOfMemory(t *testing.T) {
+func TestVerifyRespectsMemoryLimits(t *testing.T) {
 	v := verifying{Cluster: testkit.StartCluster(t, 1, testkit.ClusterOptions{}), t: t}
 	v.c = v.Client(client.Options{Timeout: testkit.Patience})
 	frames := guest.Happened()
@@ -196,8 +196,8 @@ func TestVerifyHoldsToTheLimitsOfMemory(t *testing.T) {
 	}
 }
 
-// TestVerifyRefuses checks the error of each verification that is impossible.
-func TestVerifyRefuses(t *testing.T) {
+// TestImpossibleVerificationIsRejected checks the error of each verification that is impossible.
+func TestImpossibleVerificationIsRejected(t *testing.T) {
 	s := start(t, testkit.NodeOptions{})
 	s.upload(t, release("one"))
 	digest := strings.Fields(s.digests(t)[0])[0]

@@ -27,11 +27,11 @@ func failing(n int) guest.Module {
 	return m
 }
 
-// TestAbortsByRulesGoOnElsewhere kills the node that aborts a rollout because
+// TestRuleAbortContinuesOnNewLeader kills the node that aborts a rollout because
 // of a rule: once before it has noticed that the rule is violated, and once
 // after the abort has begun. Another node must abort, once; then the older
 // module must serve all entities, and no command may be lost or executed twice.
-func TestAbortsByRulesGoOnElsewhere(t *testing.T) {
+func TestRuleAbortContinuesOnNewLeader(t *testing.T) {
 	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: 3})
 	c := cluster.Client(client.Options{Timeout: testkit.Patience})
 	ctx := t.Context()

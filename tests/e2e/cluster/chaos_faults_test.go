@@ -64,9 +64,9 @@ func (c *smallChaos) told(t *testing.T) notes {
 	return n
 }
 
-// TestChaosIsChecked checks that the checks of TestChaos find each kind of
+// TestChaosChecksFindFaults checks that the checks of TestChaos find each kind of
 // fault, and report nothing for a correct history.
-func TestChaosIsChecked(t *testing.T) {
+func TestChaosChecksFindFaults(t *testing.T) {
 	if n := newSmallChaos().told(t); len(n) > 0 {
 		t.Fatalf("without a fault: %q", n)
 	}

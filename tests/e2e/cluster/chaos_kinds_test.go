@@ -202,9 +202,9 @@ func (l *kindsLoad) awaitStarted(w *world) {
 	}
 }
 
-// TestKindsAreChecked checks that the checks of these entities in TestChaos
+// TestKindChecksFindFaults checks that the checks of these entities in TestChaos
 // find a lost or repeated command or tick.
-func TestKindsAreChecked(t *testing.T) {
+func TestKindChecksFindFaults(t *testing.T) {
 	for _, tt := range []struct {
 		of                  string
 		least, maybe, total int64

@@ -45,9 +45,9 @@ func awaitReason(t *testing.T, n *testkit.Node, reasons ...string) {
 	})
 }
 
-// TestClockThatIsWrongIsNamed checks that a node that starts with a wrong clock
+// TestWrongClockIsReported checks that a node that starts with a wrong clock
 // reports the cause and the difference on /readyz.
-func TestClockThatIsWrongIsNamed(t *testing.T) {
+func TestWrongClockIsReported(t *testing.T) {
 	c := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Planted: []string{otherClock}})
 	last := c.Node(nodes - 1)
 

@@ -17,13 +17,13 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestComparisonsOutliveLeaders kills the leader of the metadata shard, or the
+// TestComparisonSurvivesLeaderChange kills the leader of the metadata shard, or the
 // leader of a shard of the type, while a module is compared with the snapshots
 // that remain of compacted histories. A module that loses their states must
 // never become active. A module that keeps them must become active in the end,
 // without another call if the first call was answered. Commands must not wait
 // longer than a comparison may write-pause their shard.
-func TestComparisonsOutliveLeaders(t *testing.T) {
+func TestComparisonSurvivesLeaderChange(t *testing.T) {
 	testkit.Long(t, "long")
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)

@@ -22,11 +22,11 @@ import (
 // others.
 const otherRows = "e2e/cluster/planted/other-rows.txt"
 
-// TestDisputedShardIsRefused checks that if two of three replicas differ and
+// TestDisputedShardRejectsRequests checks that if two of three replicas differ and
 // the third is down, so that neither can be trusted, requests to the shard are
 // rejected with the reason until the third replica is back. Then the wrong
 // replica is replaced, and all acknowledged data is there.
-func TestDisputedShardIsRefused(t *testing.T) {
+func TestDisputedShardRejectsRequests(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: 1, Planted: []string{otherRows}})
 	c.Push("counter")

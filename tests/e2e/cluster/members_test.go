@@ -93,10 +93,10 @@ func holds(cluster *testkit.Cluster, n *testkit.Node, replicas, leads int) bool 
 	return held >= replicas-1 && led >= leads
 }
 
-// TestAllDieAndComeBack kills all nodes at once and starts them in several
+// TestAllNodesRestartWithData kills all nodes at once and starts them in several
 // orders, one shortly after the other. All acknowledged data must be back, in
 // one cluster. It tries half as many orders as there are faults.
-func TestAllDieAndComeBack(t *testing.T) {
+func TestAllNodesRestartWithData(t *testing.T) {
 	testkit.Long(t, "long")
 	w := begin(t)
 	orders := [][]int{{2, 0, 1}, {1, 2, 0}, {0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {2, 1, 0}}

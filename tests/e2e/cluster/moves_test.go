@@ -94,9 +94,9 @@ func (w *world) moveTo(place int) {
 	w.done["move"]++
 }
 
-// TestOrderlyStops drains and resumes each node, then stops each gracefully and
+// TestGracefulRestartsFailNoCall drains and resumes each node, then stops each gracefully and
 // starts it again, under load. No call may fail.
-func TestOrderlyStops(t *testing.T) {
+func TestGracefulRestartsFailNoCall(t *testing.T) {
 	testkit.Long(t, "long")
 	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: shards})
 	cluster.Push("counter")

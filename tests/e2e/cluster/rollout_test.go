@@ -19,10 +19,10 @@ import (
 // nodes.
 const stepPause = time.Second
 
-// TestStepsGoOnElsewhere kills the node that takes the steps of a rollout,
+// TestRolloutStepsContinueOnNewLeader kills the node that takes the steps of a rollout,
 // twice. Another node must take the remaining steps, each once, in order, and
 // none before its pause is over.
-func TestStepsGoOnElsewhere(t *testing.T) {
+func TestRolloutStepsContinueOnNewLeader(t *testing.T) {
 	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: 3})
 	c := cluster.Client(client.Options{Timeout: testkit.Patience})
 	ctx := t.Context()

@@ -17,10 +17,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestNewestStateWhileEventsAreCut checks that a request for an entity's newest
+// TestNewestStateDuringCompaction checks that a request for an entity's newest
 // state succeeds and never returns an older state than before, however often
 // the newest state is compacted while it is read.
-func TestNewestStateWhileEventsAreCut(t *testing.T) {
+func TestNewestStateDuringCompaction(t *testing.T) {
 	testkit.Long(t, "long")
 	const cuts = 12
 	n := testkit.StartNode(t, testkit.NodeOptions{})

@@ -146,10 +146,10 @@ func TestStoppedReplicaIsReplaced(t *testing.T) {
 	}
 }
 
-// TestStoppedLoneReplicaRefuses checks that requests to a shard whose only
+// TestStoppedSingleReplicaRejectsRequests checks that requests to a shard whose only
 // replica is stopped are rejected at once with the reason, and that the node's
 // other shards continue.
-func TestStoppedLoneReplicaRefuses(t *testing.T) {
+func TestStoppedSingleReplicaRejectsRequests(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, 1, testkit.ClusterOptions{Planted: []string{stopsOnFile}})
 	c.Push("counter")

@@ -54,10 +54,10 @@ func (f *follower) seen(t *testing.T) int {
 	return f.events
 }
 
-// TestSubscribersMissNothing checks that followers receive each event once, in
+// TestSubscribersReceiveEveryEventOnce checks that followers receive each event once, in
 // the order of its entity, while leaders are killed, shards are moved and a
 // follower reconnects to other nodes. The streams must equal the journals.
-func TestSubscribersMissNothing(t *testing.T) {
+func TestSubscribersReceiveEveryEventOnce(t *testing.T) {
 	testkit.Long(t, "long")
 	cluster := testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: shards})
 	cluster.Push("counter")

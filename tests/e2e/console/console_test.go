@@ -199,10 +199,10 @@ func evalAsync(p *page, expression string) string {
 	return string(out)
 }
 
-// TestFormsNameWhatIsWrong checks that a form is built from the schema of a
+// TestFormReportsInvalidField checks that a form is built from the schema of a
 // command, that an invalid value is reported at its field, and that a submitted
 // command is executed.
-func TestFormsNameWhatIsWrong(t *testing.T) {
+func TestFormReportsInvalidField(t *testing.T) {
 	tab := browser(t)
 	c := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 3})
 	c.Push("cart")
@@ -393,9 +393,9 @@ func TestLinkSignsIn(t *testing.T) {
 	}
 }
 
-// TestButtonsAreForThoseWhoMay checks that a button is disabled, with the
+// TestButtonsFollowPermissions checks that a button is disabled, with the
 // reason, exactly if the caller lacks the permission.
-func TestButtonsAreForThoseWhoMay(t *testing.T) {
+func TestButtonsFollowPermissions(t *testing.T) {
 	tab := browser(t)
 	dir := t.TempDir()
 	token, file := map[string]string{}, map[string]string{}
@@ -439,10 +439,10 @@ func scheme(name string) chromedp.Action[chromedp.Void] {
 	})
 }
 
-// TestPagesAreForEverybody checks that each view works with the keyboard, is
+// TestPagesAreAccessible checks that each view works with the keyboard, is
 // accessible to screen readers, and fits a small screen and the dark color
 // scheme.
-func TestPagesAreForEverybody(t *testing.T) {
+func TestPagesAreAccessible(t *testing.T) {
 	tab := browser(t)
 	axe, err := os.ReadFile("../../../host/console/web/node_modules/axe-core/axe.min.js")
 	if err != nil {

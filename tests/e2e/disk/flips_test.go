@@ -187,12 +187,12 @@ func ready(n *testkit.Node) bool {
 	return res.StatusCode == http.StatusOK
 }
 
-// TestFlippedBitsAreMended flips bits in the tables of a running node. No
+// TestFlippedBitsAreRepaired flips bits in the tables of a running node. No
 // answer may be wrong and no acknowledged command may be lost. The node must
 // move its store aside and repair itself, also if it is killed in between. Then
 // it flips bits in the tables of another node while that node is stopped; its
 // next start must repair it in the same way.
-func TestFlippedBitsAreMended(t *testing.T) {
+func TestFlippedBitsAreRepaired(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {
 		t.Skip("takes a cluster of processes through several starts")

@@ -11,7 +11,7 @@ import (
 // In a cluster, a node with a full disk gets no replicas and leads no shards.
 // Commands continue on the other nodes, and the node gets its share again when
 // it has space.
-func TestFullNodeOfSeveral(t *testing.T) {
+func TestFullNodeLeadsNothing(t *testing.T) {
 	testkit.Long(t, "long")
 	const fullBytes, roomyBytes = belowMark, 3 << 30 // the threshold is 512 MiB of free space
 	disk := testkit.NewSmallDisk(t, fullBytes)

@@ -174,7 +174,7 @@ func TestSyncHangsUnderSleepingShards(t *testing.T) {
 // return, and other nodes must lead the shards. When the disk answers again,
 // the node must have lost nothing that it acknowledged, and must return no
 // stale answer.
-func TestNodeWithAHangingDiskIsPutDown(t *testing.T) {
+func TestDownOfNodeWithHangingDisk(t *testing.T) {
 	testkit.Long(t, "long")
 	w := start(t, "--disk-stall-after", "1h")
 	w.asleep()
@@ -217,7 +217,7 @@ func TestSyncFails(t *testing.T) {
 
 // A process that is stopped by a signal for longer than the limit for hanging
 // disks continues when it is resumed.
-func TestStoppedProcessIsNoHangingDisk(t *testing.T) {
+func TestStoppedProcessIsNotAHangingDisk(t *testing.T) {
 	testkit.Long(t, "long")
 	w := start(t, "--disk-stall-after", "3s")
 	old := w.leader()
@@ -241,7 +241,7 @@ func TestStoppedProcessIsNoHangingDisk(t *testing.T) {
 // Every fdatasync of one node takes 200 ms. Under load, the node gives its
 // leaderships away and takes none back. When its disk is fast again, it gets
 // some back later.
-func TestSyncsAreSlow(t *testing.T) {
+func TestSlowDiskGivesLeadershipsAway(t *testing.T) {
 	testkit.Long(t, "long")
 	w := start(t)
 	old := w.leader()

@@ -22,10 +22,10 @@ import (
 // block cache.
 const rotKeys = 20_000
 
-// TestRotUnderALoneNodeIsRefused flips bits in the tables of a running node, in
+// TestFlippedBitsOnSingleNodeAreRejected flips bits in the tables of a running node, in
 // rows of resident and of other entities. No answer may be wrong, the node must
 // report the damage, and its next start must name the file.
-func TestRotUnderALoneNodeIsRefused(t *testing.T) {
+func TestFlippedBitsOnSingleNodeAreRejected(t *testing.T) {
 	testkit.Long(t, "long")
 	n := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--scrub-bytes-per-second", "64MiB"}})
 	n.Push("counter")

@@ -93,10 +93,10 @@ func (c *canaries) written(byTwo []string, ids ...string) {
 
 const bothEvents = `[{"type":"happened"},{"type":"new"}]`
 
-// TestPartsAreServedByAnotherModule checks that the newer module serves exactly
+// TestNewerModuleServesItsPart checks that the newer module serves exactly
 // the entities of its part, that the part can grow but not shrink, and that in
 // the end it serves all.
-func TestPartsAreServedByAnotherModule(t *testing.T) {
+func TestNewerModuleServesItsPart(t *testing.T) {
 	c := newCanaries(t, bothEvents, bothEvents)
 	if err := c.begin(c.one, 100, ""); client.CodeOf(err) != connect.CodeFailedPrecondition {
 		t.Errorf("the module that serves: %v", err)
@@ -168,10 +168,10 @@ func (c *canaries) kinds() string {
 	return strings.Join(out, " ")
 }
 
-// TestAbortsTakeBackWhatCanGoBack checks that an abort moves back all entities
+// TestAbortMovesReadableEntitiesBack checks that an abort moves back all entities
 // that the older module can read. The others stay with the newer module and are
 // listed, and no other entity joins them until an operator decides.
-func TestAbortsTakeBackWhatCanGoBack(t *testing.T) {
+func TestAbortMovesReadableEntitiesBack(t *testing.T) {
 	c := newCanaries(t, `[{"type":"happened"}]`, bothEvents)
 	if err := c.begin(c.two, 3000, ""); err != nil {
 		t.Fatal(err)
@@ -240,10 +240,10 @@ func (c *canaries) imported(file []byte) (*canaries, client.Imported) {
 	}
 }
 
-// TestBackupsKeepWhoServesWhom checks that a cluster restored from a backup
+// TestBackupKeepsServingModules checks that a cluster restored from a backup
 // serves each entity with the module that served it before, and that no entity
 // changes its module by itself.
-func TestBackupsKeepWhoServesWhom(t *testing.T) {
+func TestBackupKeepsServingModules(t *testing.T) {
 	c := newCanaries(t, `[{"type":"happened"}]`, bothEvents)
 	export := func() []byte {
 		t.Helper()
@@ -302,9 +302,9 @@ func TestBackupsKeepWhoServesWhom(t *testing.T) {
 	}
 }
 
-// TestTooManyToStayGoOn checks that an abort is rejected if more entities would
+// TestAbortWithTooManyRemainingEntitiesIsRejected checks that an abort is rejected if more entities would
 // have to stay than can be listed.
-func TestTooManyToStayGoOn(t *testing.T) {
+func TestAbortWithTooManyRemainingEntitiesIsRejected(t *testing.T) {
 	c := newCanaries(t, `[{"type":"happened"}]`, bothEvents)
 	if err := c.begin(c.two, 1, "many"); err != nil {
 		t.Fatal(err)
@@ -321,9 +321,9 @@ func TestTooManyToStayGoOn(t *testing.T) {
 	}
 }
 
-// TestPartsOfAnotherKindAreRefused checks that a rollout is rejected if its
+// TestRolloutOfDifferentKindIsRejected checks that a rollout is rejected if its
 // entities could not go back.
-func TestPartsOfAnotherKindAreRefused(t *testing.T) {
+func TestRolloutOfDifferentKindIsRejected(t *testing.T) {
 	c := newCanaries(t, "", "")
 	for _, kind := range []string{"durable-state", "transient"} {
 		m := kept("note", kind, "bytes", "x"+kind)
@@ -340,10 +340,10 @@ func TestPartsOfAnotherKindAreRefused(t *testing.T) {
 	}
 }
 
-// TestOldestWritesOfAPartAreFound checks that events that the newer module
+// TestOldestWritesOfPartAreFound checks that events that the newer module
 // wrote are found, however many events of other entities the older module has
 // written since.
-func TestOldestWritesOfAPartAreFound(t *testing.T) {
+func TestOldestWritesOfPartAreFound(t *testing.T) {
 	c := &canaries{node: &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/guest", shards: 1}}
 	c.open()
 	c.one = c.pushed(noter("1", `[{"type":"happened"}]`))
@@ -383,10 +383,10 @@ func TestOldestWritesOfAPartAreFound(t *testing.T) {
 	}
 }
 
-// TestTypesOfAModuleGoToAPartTogether checks that two types of one module are
+// TestTypesOfModuleAreRolledOutTogether checks that two types of one module are
 // rolled out to another module together, and are aborted together, except for
 // entities that must stay.
-func TestTypesOfAModuleGoToAPartTogether(t *testing.T) {
+func TestTypesOfModuleAreRolledOutTogether(t *testing.T) {
 	c := &canaries{node: newNode(t)}
 	two := func(version, events string) []byte {
 		m := emits(guest.Module{Good: "other", Bad: "note"}, "new")
@@ -425,10 +425,10 @@ func TestTypesOfAModuleGoToAPartTogether(t *testing.T) {
 	}
 }
 
-// TestStepsAreTakenByTheCluster checks that the cluster takes the steps of a
+// TestClusterTakesRolloutSteps checks that the cluster takes the steps of a
 // rollout in order until all entities are served, also across a restart of the
 // node. A paused rollout takes no step, and due steps wait.
-func TestStepsAreTakenByTheCluster(t *testing.T) {
+func TestClusterTakesRolloutSteps(t *testing.T) {
 	c := newCanaries(t, bothEvents, bothEvents)
 	plan := func(pause time.Duration, share uint32, steps ...uint32) error {
 		_, err := client.ActivateModule(c.t.Context(), c.c, &modulev1.ActivateRequest{

@@ -48,10 +48,10 @@ func newRules(t *testing.T, newer guest.Module, plan *modulev1.RolloutPlan) (c *
 	return c, log
 }
 
-// TestRulesAbort checks that a rollout is aborted and its entities go back when
+// TestBrokenRuleAbortsRollout checks that a rollout is aborted and its entities go back when
 // the newer module violates a rule. The rollout, the history and the log must
 // say so.
-func TestRulesAbort(t *testing.T) {
+func TestBrokenRuleAbortsRollout(t *testing.T) {
 	for rule, newer := range map[string]guest.Module{
 		"faults>0":        trapping(noter("2", bothEvents)),
 		"rejections>+20%": rejecting(noter("2", bothEvents)),
@@ -87,10 +87,10 @@ func TestRulesAbort(t *testing.T) {
 	}
 }
 
-// TestRulesLetStepsBeTaken checks that a module that behaves like the older one
+// TestRolloutCompletesIfRulesHold checks that a module that behaves like the older one
 // serves all entities in the end, and that the rollout and the metrics show the
 // counts of both.
-func TestRulesLetStepsBeTaken(t *testing.T) {
+func TestRolloutCompletesIfRulesHold(t *testing.T) {
 	const rules = "faults>0,rejections>+20%,p99>30s"
 	c, _ := newRules(t, emits(noter("2", bothEvents), "new"), &modulev1.RolloutPlan{Rules: rules, Steps: []uint32{5000, 10_000}, Pause: durationpb.New(time.Hour)})
 	for range 120 {

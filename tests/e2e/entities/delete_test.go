@@ -13,10 +13,10 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 )
 
-// TestDeletionsAreSeen checks that deleting an entity by request leaves one
+// TestDeletionIsVisibleToReaders checks that deleting an entity by request leaves one
 // event with the ID of the request, which readers and subscribers see between
 // the entity's two lives.
-func TestDeletionsAreSeen(t *testing.T) {
+func TestDeletionIsVisibleToReaders(t *testing.T) {
 	n := newNode(t)
 	const history = "added added hostd.deleted(by-ann) added"
 	n.send("x", "add", map[string]int{"amount": 1})

@@ -33,11 +33,11 @@ func (n *node) draftIs(id, want string) {
 	}
 }
 
-// TestRollbacksOfDurableStates checks that a module reads the states of the
+// TestRollbackOfDurableStates checks that a module reads the states of the
 // previous module. A rollback is rejected, and the error lists the entities, if
 // the previous module cannot read states written since; older states do not
 // matter. After a forced rollback those entities fail, but lose nothing.
-func TestRollbacksOfDurableStates(t *testing.T) {
+func TestRollbackOfDurableStates(t *testing.T) {
 	n := newNode(t)
 	before := n.drafts("before", true)
 	for i := range 4 {

@@ -147,10 +147,10 @@ type arm struct {
 	Times   int64  `json:"times"`
 }
 
-// TestTimersOutliveStops checks that timers set before a stop, due before and
+// TestTimersSurviveRestarts checks that timers set before a stop, due before and
 // after the next start, take effect exactly once, and that cancelled, replaced
 // and rejected timers have no effect.
-func TestTimersOutliveStops(t *testing.T) {
+func TestTimersSurviveRestarts(t *testing.T) {
 	n := newNode(t)
 	const entities = 40
 	const want = 1 + 5 + 1
@@ -205,10 +205,10 @@ func (n *node) timers(id string) int {
 	return len(e.GetTimers())
 }
 
-// TestSnapshotsOutliveStops checks that an entity loaded from a snapshot and
+// TestSnapshotsSurviveRestarts checks that an entity loaded from a snapshot and
 // the events after it equals an entity replayed from all events, and that
 // command IDs are still deduplicated.
-func TestSnapshotsOutliveStops(t *testing.T) {
+func TestSnapshotsSurviveRestarts(t *testing.T) {
 	n := newNode(t)
 	total := int64(0)
 	for life := range 3 {
@@ -234,10 +234,10 @@ func TestSnapshotsOutliveStops(t *testing.T) {
 	}
 }
 
-// TestDeletedEntitiesLiveAgain checks that a deletion removes the state and the
+// TestDeletedEntityStartsAgain checks that a deletion removes the state and the
 // timers, and that the next command starts from the empty state with the next
 // sequence, before and after a stop.
-func TestDeletedEntitiesLiveAgain(t *testing.T) {
+func TestDeletedEntityStartsAgain(t *testing.T) {
 	n := newNode(t)
 	id, due := "", 50*time.Millisecond
 	for inTime := false; !inTime; { // it must be deleted before the timer is due

@@ -91,10 +91,10 @@ func internal(t *testing.T, what string, err error, text string) {
 	}
 }
 
-// TestFaultsOfAGuestInC checks each fault that the ABI names: the caller gets
+// TestGuestFaultsInC checks each fault that the ABI names: the caller gets
 // internal, nothing is stored, the instance is closed, its other entity is
 // loaded into a new instance, and the next command of the entity runs.
-func TestFaultsOfAGuestInC(t *testing.T) {
+func TestGuestFaultsInC(t *testing.T) {
 	f := newFaulty(t)
 	const other = "other"
 	f.add(other)
@@ -140,9 +140,9 @@ func TestFaultsOfAGuestInC(t *testing.T) {
 	}
 }
 
-// TestOutputsOfAGuestInCThatCannotBeStored checks that outputs that exceed
+// TestUnstorableOutputsInC checks that outputs that exceed
 // limits reject their command, each time it is sent, and leave nothing behind.
-func TestOutputsOfAGuestInCThatCannotBeStored(t *testing.T) {
+func TestUnstorableOutputsInC(t *testing.T) {
 	f := newFaulty(t)
 	for command, want := range map[string]struct {
 		code connect.Code
@@ -175,8 +175,8 @@ func TestOutputsOfAGuestInCThatCannotBeStored(t *testing.T) {
 	}
 }
 
-// TestNoFaultsOfAGuestInC checks outputs that look like faults but are valid.
-func TestNoFaultsOfAGuestInC(t *testing.T) {
+// TestValidEdgeOutputsInC checks outputs that look like faults but are valid.
+func TestValidEdgeOutputsInC(t *testing.T) {
 	f := newFaulty(t)
 	f.add("a")
 	_, err := f.try("a", "reject-after-event")
@@ -197,10 +197,10 @@ func TestNoFaultsOfAGuestInC(t *testing.T) {
 	}
 }
 
-// TestEventsThatCannotBeApplied checks that an event that cannot be applied is
+// TestUnappliableEventQuarantinesEntity checks that an event that cannot be applied is
 // never skipped. Its entity is stopped and then quarantined. Its history can
 // still be read, and other entities are not affected.
-func TestEventsThatCannotBeApplied(t *testing.T) {
+func TestUnappliableEventQuarantinesEntity(t *testing.T) {
 	f := newFaulty(t)
 	f.add("other")
 	want := 0

@@ -103,10 +103,10 @@ func TestStoredEventTypesMustBeListed(t *testing.T) {
 	}
 }
 
-// TestModulesThatFailOnEntitiesAreRefused checks that a module is rejected if
+// TestModuleThatFailsOnEntitiesIsRejected checks that a module is rejected if
 // it fails to replay a few existing entities, and that the error names one of
 // them and the event.
-func TestModulesThatFailOnEntitiesAreRefused(t *testing.T) {
+func TestModuleThatFailsOnEntitiesIsRejected(t *testing.T) {
 	n := newNode(t)
 	if _, err := n.push(noter("1", ""), false); err != nil {
 		t.Fatal(err)

@@ -16,12 +16,12 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestOldStatesAreFoldedByTheirModule checks the states of an entity after a
+// TestOldStatesAreReplayedByTheirModule checks the states of an entity after a
 // module with a different evolution takes over its type. The current state is
 // the result of the new module for all events. Earlier states are the result of
 // the old module, from a snapshot or from the first event, also after a stop
 // and after the old module was activated again.
-func TestOldStatesAreFoldedByTheirModule(t *testing.T) {
+func TestOldStatesAreReplayedByTheirModule(t *testing.T) {
 	n := newNode(t)
 	n.fill("trail", 0, 60)
 	live := func() int64 {
@@ -70,9 +70,9 @@ func TestOldStatesAreFoldedByTheirModule(t *testing.T) {
 	}
 }
 
-// TestStatesThatCannotBeFolded checks that a request for a state that the
+// TestFailedReplayIsReported checks that a request for a state that the
 // module fails to compute returns the failure.
-func TestStatesThatCannotBeFolded(t *testing.T) {
+func TestFailedReplayIsReported(t *testing.T) {
 	n := newNode(t)
 	n.pushed(noter("1", bothEvents))
 	n.notes("a")
@@ -87,9 +87,9 @@ func TestStatesThatCannotBeFolded(t *testing.T) {
 	}
 }
 
-// TestIdleTimeIsTheTypes checks that an entity leaves memory after the idle
+// TestIdleTimeOfManifestApplies checks that an entity leaves memory after the idle
 // time that the active module declares for its type.
-func TestIdleTimeIsTheTypes(t *testing.T) {
+func TestIdleTimeOfManifestApplies(t *testing.T) {
 	n := newNode(t)
 	n.fill("trail", 0, 3)
 	resident := func() bool {
@@ -117,10 +117,10 @@ func TestIdleTimeIsTheTypes(t *testing.T) {
 	}
 }
 
-// TestStatesOfCutHistories checks that states of an entity whose first events
+// TestStatesOfCompactedHistories checks that states of an entity whose first events
 // were compacted are replayed from its oldest snapshot, also by a later module,
 // and that the error for an earlier state says where states begin.
-func TestStatesOfCutHistories(t *testing.T) {
+func TestStatesOfCompactedHistories(t *testing.T) {
 	n := newNode(t)
 	commands := uint64(10_100)
 	n.fill("trail", 0, int(commands))

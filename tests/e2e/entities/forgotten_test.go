@@ -14,12 +14,12 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 )
 
-// TestForgottenRetries checks commands that are older than the idempotency
+// TestForgottenRetryIsNotExecuted checks commands that are older than the idempotency
 // window: a command that the entity may have executed and forgotten is not
 // executed again if the caller says how long ago it first tried, before and
 // after a restart. A command inside the window gets its reply, and a command on
 // its first attempt is executed.
-func TestForgottenRetries(t *testing.T) {
+func TestForgottenRetryIsNotExecuted(t *testing.T) {
 	const commands, window = 10_200, 10_000
 	began := time.Now()
 	n := newNode(t)

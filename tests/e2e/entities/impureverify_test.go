@@ -11,11 +11,11 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestVerifyFindsTheOrderOfAMap checks that a module whose state depends on the
+// TestVerifyFindsMapOrderDependence checks that a module whose state depends on the
 // iteration order of a map fails a verification, whether it is compared with
 // another module or with itself, is not activated unless forced, and cannot be
 // the reference of a comparison.
-func TestVerifyFindsTheOrderOfAMap(t *testing.T) {
+func TestVerifyFindsMapOrderDependence(t *testing.T) {
 	const entities = 4
 	n := newNode(t)
 	before, walked := n.orders("before", true), n.orders("walked", false)
@@ -51,9 +51,9 @@ func TestVerifyFindsTheOrderOfAMap(t *testing.T) {
 	}
 }
 
-// TestVerifyFindsBatches checks that a module whose state depends on how its
+// TestVerifyFindsBatchDependence checks that a module whose state depends on how its
 // events are batched fails.
-func TestVerifyFindsBatches(t *testing.T) {
+func TestVerifyFindsBatchDependence(t *testing.T) {
 	const countAt = 100
 	n := newNode(t)
 	frames := guest.Happened()

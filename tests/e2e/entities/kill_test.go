@@ -14,10 +14,10 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
 
-// TestTimersOutliveKills kills a node repeatedly and checks that each of many
+// TestTimersSurviveKills kills a node repeatedly and checks that each of many
 // repeating timers fires exactly as often as it should, and that the data on
 // disk verifies after each kill.
-func TestTimersOutliveKills(t *testing.T) {
+func TestTimersSurviveKills(t *testing.T) {
 	testkit.Long(t, "long")
 	const entities, times = 150, 12
 	kills := 4

@@ -36,10 +36,10 @@ func reason(err error) string {
 	return ""
 }
 
-// TestKindsOfStoredEntitiesStay checks that a module that would interpret
+// TestKindOfStoredEntitiesCannotChange checks that a module that would interpret
 // stored data differently than it was written cannot be activated by an upload,
 // an activation or a rollback. It can if nothing is stored.
-func TestKindsOfStoredEntitiesStay(t *testing.T) {
+func TestKindOfStoredEntitiesCannotChange(t *testing.T) {
 	n := newNode(t)
 	push := func(name, kind, encoding, version string) error {
 		_, err := n.c.Upload(t.Context(), kept(name, kind, encoding, version).Build(), true)

@@ -32,11 +32,11 @@ func (c *canaries) parts(digest string) (active, parts []string) {
 	return nil, nil
 }
 
-// TestModulesSayWhatTheyServeInPart checks that the list of modules shows a
+// TestModuleListShowsServedParts checks that the list of modules shows a
 // module's part in a type that another module serves: the share of a rollout,
 // the entities that stay after an abort, and the commands that it runs as a
 // shadow.
-func TestModulesSayWhatTheyServeInPart(t *testing.T) {
+func TestModuleListShowsServedParts(t *testing.T) {
 	c := newCanaries(t, `[{"type":"happened"}]`, bothEvents)
 	serves := func(when string, want ...string) {
 		t.Helper()

@@ -11,10 +11,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestCutHistoriesAreTakenHome checks that the exported history of an entity
+// TestPulledCompactedHistoryBeginsWithState checks that the exported history of an entity
 // whose first events were compacted begins with its earliest stored state, and
 // that the later events can be replayed from it without the node.
-func TestCutHistoriesAreTakenHome(t *testing.T) {
+func TestPulledCompactedHistoryBeginsWithState(t *testing.T) {
 	n := newNode(t)
 	n.fill("trail", 0, 40)
 	last := uint64(40 + n.fillUntilCut("trail", 40))

@@ -89,11 +89,11 @@ func (n *node) query(entityType, id string) {
 	}
 }
 
-// TestImpureGuestsAreNamed checks that a type whose state contains data that is
+// TestImpureGuestIsReported checks that a type whose state contains data that is
 // not in its events is counted, and named once in the log, however its entities
 // leave memory, and although snapshots were taken of such states. A conforming
 // type of the same module is not named.
-func TestImpureGuestsAreNamed(t *testing.T) {
+func TestImpureGuestIsReported(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/impure", checks: 1, log: &lines{}}
 	n.open()
 	work := func(entityType, id string) {
@@ -147,12 +147,12 @@ func TestImpureGuestsAreNamed(t *testing.T) {
 	}
 }
 
-// TestHonestGuestsAreNotNamed checks that entities that evolve only by their
+// TestPureGuestIsNotReported checks that entities that evolve only by their
 // events never differ when they are compared repeatedly: with and without
 // snapshots, with timers and schedules, after deletion and re-creation, with
 // compacted events, of a durable-state type, and read by a later module that
 // evolves old events differently.
-func TestHonestGuestsAreNotNamed(t *testing.T) {
+func TestPureGuestIsNotReported(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/guest", checks: 1, log: &lines{}}
 	n.open()
 	if _, err := n.c.Upload(t.Context(), testkit.BuildExample(t, "session"), true); err != nil {

@@ -15,12 +15,12 @@ import (
 // seen formats an event as a reader receives it.
 func seen(e client.Event) string { return e.Type + "<" + e.StoredType + " " + string(e.Data) }
 
-// TestReadersGetTodaysForms checks that readers that ask for it receive older
+// TestReadersGetUpcastEvents checks that readers that ask for it receive older
 // events upcast by the active module, of an entity or of a type, and states of
 // a durable-state type likewise. Other readers receive the stored form. A
 // module that has older versions but does not export the upcast function is
 // named in the error, and so is a module that fails.
-func TestReadersGetTodaysForms(t *testing.T) {
+func TestReadersGetUpcastEvents(t *testing.T) {
 	n := newNode(t)
 	n.orders("before", true)
 	n.place("o1", `{"sku":"tea","count":2,"cents":7}`)

@@ -16,10 +16,10 @@ import (
 
 var rememberEntities = flag.Int("remember.entities", 2000, "how many entities of one shard the test of remembered entities starts again")
 
-// TestRememberedEntitiesOutliveStops checks that after a restart the always-on
+// TestAlwaysOnEntitiesSurviveRestarts checks that after a restart the always-on
 // entities of a type are resident without a request, except those that were
 // deleted or stopped.
-func TestRememberedEntitiesOutliveStops(t *testing.T) {
+func TestAlwaysOnEntitiesSurviveRestarts(t *testing.T) {
 	entities := *rememberEntities
 	if testing.Short() {
 		entities = 300

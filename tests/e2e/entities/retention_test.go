@@ -18,11 +18,11 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestRetentionCutsEvents checks that snapshots compact the events outside the
+// TestRetentionCompactsEvents checks that snapshots compact the events outside the
 // idempotency window of an entity whose type retains few events. The error for
 // a request for compacted events says where the events begin, nothing else
 // changes, and the data on disk verifies.
-func TestRetentionCutsEvents(t *testing.T) {
+func TestRetentionCompactsEvents(t *testing.T) {
 	testkit.Long(t, "long")
 	const commands, window = 10_700, 10_000
 	n := newNode(t)

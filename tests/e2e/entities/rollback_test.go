@@ -93,9 +93,9 @@ func (n *node) touched(by, since string) uint64 {
 	return res.Msg.GetEntities()
 }
 
-// TestWhatWasWrittenSinceIsFound checks that entities written since the switch
+// TestRollbackFindsEntitiesWrittenSince checks that entities written since the switch
 // are found, no matter how many were written before and since.
-func TestWhatWasWrittenSinceIsFound(t *testing.T) {
+func TestRollbackFindsEntitiesWrittenSince(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/guest", shards: 1}
 	n.open()
 	write := func(id string, times int) {
@@ -121,10 +121,10 @@ func TestWhatWasWrittenSinceIsFound(t *testing.T) {
 	}
 }
 
-// TestRollbacksReadWhatWasWrittenSince checks that the previous module must be
+// TestRollbackNeedsReadableEntities checks that the previous module must be
 // able to read exactly the entities written since it was active. Otherwise the
 // rollback changes nothing and names them, unless it is forced.
-func TestRollbacksReadWhatWasWrittenSince(t *testing.T) {
+func TestRollbackNeedsReadableEntities(t *testing.T) {
 	n := newNode(t)
 	const both = `[{"type":"happened"},{"type":"new"}]`
 	one := n.pushed(noter("1", `[{"type":"happened"}]`))
@@ -171,10 +171,10 @@ func TestRollbacksReadWhatWasWrittenSince(t *testing.T) {
 	}
 }
 
-// TestRollbacksOfModulesThatFail checks that a rollback to a module that traps
+// TestRollbackToFailingModuleIsRejected checks that a rollback to a module that traps
 // on newer events is rejected, and that a failure in one entity is not reported
 // for another.
-func TestRollbacksOfModulesThatFail(t *testing.T) {
+func TestRollbackToFailingModuleIsRejected(t *testing.T) {
 	n := newNode(t)
 	broken := noter("1", "")
 	broken.Apply = guest.Unreachable
@@ -191,10 +191,10 @@ func TestRollbacksOfModulesThatFail(t *testing.T) {
 	n.unfit("of 3 entities", "e0", "e4", "e5") // what two modules have written since
 }
 
-// TestTypesOfAModuleGoBackTogether checks that two types that changed from one
+// TestTypesOfModuleAreRolledBackTogether checks that two types that changed from one
 // module to another are rolled back together, and that neither is if one of
 // them must not be.
-func TestTypesOfAModuleGoBackTogether(t *testing.T) {
+func TestTypesOfModuleAreRolledBackTogether(t *testing.T) {
 	n := newNode(t)
 	two := func(version, events string) guest.Module {
 		m := emits(guest.Module{Good: "other", Bad: "note"}, "new")

@@ -38,10 +38,10 @@ func (n *node) due(id string) map[string][]int64 {
 	return out
 }
 
-// TestSchedulesOutliveStops checks that schedules tick on their grid before and
+// TestSchedulesSurviveRestarts checks that schedules tick on their grid before and
 // after restarts of the node, each tick once, that the schedule that catches up
 // misses no tick, and that a cancelled schedule ends.
-func TestSchedulesOutliveStops(t *testing.T) {
+func TestSchedulesSurviveRestarts(t *testing.T) {
 	n := newNode(t)
 	const period = 400
 	for policy, name := range []string{"once", "all", "skip"} {

@@ -23,11 +23,11 @@ func (n *node) visit(id, name, payload string) client.Reply {
 	return r
 }
 
-// TestDurableStatesOutliveStops checks that a durable-state type keeps its
+// TestDurableStatesSurviveRestarts checks that a durable-state type keeps its
 // state over restarts. Its sequence is the revision of the state, readers and
 // subscribers receive each revision complete, and a command that changes
 // nothing makes no revision.
-func TestDurableStatesOutliveStops(t *testing.T) {
+func TestDurableStatesSurviveRestarts(t *testing.T) {
 	n := &node{t: t, dir: t.TempDir(), module: "examples/wasm/session"}
 	n.open()
 	const id = "mall7-user42"

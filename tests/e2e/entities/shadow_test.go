@@ -68,10 +68,10 @@ func sendsTo(m guest.Module, id string) guest.Module {
 	return m
 }
 
-// TestShadowsNameWhatDiffers checks that a shadow module that decides
+// TestShadowReportsDifferences checks that a shadow module that decides
 // differently is reported with what differs, and that nothing it decides takes
 // effect: no event, reply, rejection or message.
-func TestShadowsNameWhatDiffers(t *testing.T) {
+func TestShadowReportsDifferences(t *testing.T) {
 	n := newNode(t)
 	n.pushed(noter("1", bothEvents))
 	replies := noter("3", bothEvents)
@@ -150,11 +150,11 @@ func TestShadowsNameWhatDiffers(t *testing.T) {
 	}
 }
 
-// TestShadowsDropWhatTheyCannotKeepUpWith checks that commands that a shadow
+// TestSlowShadowDropsCommands checks that commands that a shadow
 // cannot keep up with are dropped and counted, because callers do not wait for
 // a shadow. A shadow whose setting is removed ends, and a node with a busy
 // shadow can stop.
-func TestShadowsDropWhatTheyCannotKeepUpWith(t *testing.T) {
+func TestSlowShadowDropsCommands(t *testing.T) {
 	n := newNode(t)
 	n.pushed(noter("1", bothEvents))
 	endless := noter("2", bothEvents)
@@ -204,10 +204,10 @@ func TestShadowsDropWhatTheyCannotKeepUpWith(t *testing.T) {
 	n.notes("e0")
 }
 
-// TestShadowsAreRefused checks that a shadow is rejected if its module does not
+// TestInvalidShadowIsRejected checks that a shadow is rejected if its module does not
 // exist or does not serve the type, and that a module with a different kind
 // gets an error that says so.
-func TestShadowsAreRefused(t *testing.T) {
+func TestInvalidShadowIsRejected(t *testing.T) {
 	n := newNode(t)
 	one := n.pushed(noter("1", bothEvents))
 	other, err := n.c.Upload(t.Context(), kept("other", "event-sourced", "bytes", "1").Build(), true)

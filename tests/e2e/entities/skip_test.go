@@ -12,11 +12,11 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 )
 
-// TestTimersAreSeenAndSkipped checks that an operator can list timers and
+// TestTimersAreListedAndSkipped checks that an operator can list timers and
 // cancel one by name. Repeating the request changes nothing, and a name that is
 // not set is no error. The entity lists what operators did, also after a
 // deletion and a restart.
-func TestTimersAreSeenAndSkipped(t *testing.T) {
+func TestTimersAreListedAndSkipped(t *testing.T) {
 	n := newNode(t)
 	const hour = 3_600_000
 	n.send("a", "arm", arm{"first", hour, 1})

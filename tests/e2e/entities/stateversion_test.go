@@ -23,11 +23,11 @@ func (n *node) snapshotLoads() (loads int) {
 	return 0
 }
 
-// TestSnapshotsOfTheModuleBefore checks that a module that declares the state
+// TestSnapshotsOfPreviousModuleNeedVerification checks that a module that declares the state
 // version of the previous module loads its snapshots, but only after a
 // verification of all entities found that it computes the same states. A
 // verification finds a module that computes different states from a snapshot.
-func TestSnapshotsOfTheModuleBefore(t *testing.T) {
+func TestSnapshotsOfPreviousModuleNeedVerification(t *testing.T) {
 	const entities = 4
 	n := newNode(t)
 	before, fixed, forgetful := n.orders("before", true), n.orders("fixed", false), n.orders("forgetful", false)

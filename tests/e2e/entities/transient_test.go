@@ -11,10 +11,10 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 )
 
-// TestTransientEntitiesAreLost checks that a transient entity keeps its state
+// TestTransientEntitiesStartEmptyAfterRestart checks that a transient entity keeps its state
 // while it is resident, can be listed, leaves no events, and starts empty after
 // a restart.
-func TestTransientEntitiesAreLost(t *testing.T) {
+func TestTransientEntitiesStartEmptyAfterRestart(t *testing.T) {
 	n := newNode(t)
 	add := func(id, command string) (s state, r client.Reply) {
 		t.Helper()
@@ -53,10 +53,10 @@ func TestTransientEntitiesAreLost(t *testing.T) {
 	}
 }
 
-// TestSingletonsAreThere checks that the only entity of a singleton type is
+// TestSingletonIsResidentBeforeFirstRequest checks that the only entity of a singleton type is
 // resident before the first request, also after a restart, and that the type
 // has no other entity.
-func TestSingletonsAreThere(t *testing.T) {
+func TestSingletonIsResidentBeforeFirstRequest(t *testing.T) {
 	n := newNode(t)
 	for range 2 {
 		for end := time.Now().Add(60 * time.Second); ; time.Sleep(5 * time.Millisecond) {

@@ -167,10 +167,10 @@ func TestRollbackKeepsStatesOfTruncatedHistories(t *testing.T) {
 	l.whole()
 }
 
-// TestAModuleThatReadsTheSnapshotsIsProved checks that a module that reads the
+// TestModuleThatReadsSnapshotsIsProved checks that a module that reads the
 // snapshots serves with all states, also after further writes and a restart,
 // and that a rollback keeps all states.
-func TestAModuleThatReadsTheSnapshotsIsProved(t *testing.T) {
+func TestModuleThatReadsSnapshotsIsProved(t *testing.T) {
 	l := newLedgers(t)
 	fixed := l.upload("fixed")
 	if err := l.activate(fixed, false, false); err != nil {

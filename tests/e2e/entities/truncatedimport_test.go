@@ -54,10 +54,10 @@ func TestImportKeepsStatesOfTruncatedHistories(t *testing.T) {
 	to.faulted()
 }
 
-// TestImportTakesProofsAlong checks that an import includes the results of
+// TestImportIncludesProofs checks that an import includes the results of
 // comparisons: a module that was proved to read the snapshots in the original
 // cluster reads them in the new one, and a module that was forced does not.
-func TestImportTakesProofsAlong(t *testing.T) {
+func TestImportIncludesProofs(t *testing.T) {
 	from := newLedgers(t)
 	renamed, fixed := from.upload("renamed"), from.upload("fixed")
 	if err := from.activate(fixed, false, false); err != nil {

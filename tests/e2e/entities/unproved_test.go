@@ -58,11 +58,11 @@ func (e *earlier) Cluster(id archive.ID, text []byte) (err error) {
 
 func (e *earlier) End(archive.Shard) error { return e.Writer.End() }
 
-// TestTakeoversWithoutProofAreListed checks that entities of which a module
+// TestUnprovedTakeoversAreListed checks that entities of which a module
 // made snapshots after another module are listed if nobody compared the states
 // that it read, both by a running node and by the offline check. Other entities
 // are not listed.
-func TestTakeoversWithoutProofAreListed(t *testing.T) {
+func TestUnprovedTakeoversAreListed(t *testing.T) {
 	from := newLedgers(t)
 	if found := from.unproved(); len(found) > 0 {
 		t.Fatalf("of one module: %v", found)

@@ -15,7 +15,7 @@ import (
 // A module that lacks the command of pending timers is activated with a warning
 // that names them, however it is activated. A module that has the command gets
 // no warning.
-func TestActivationsNameTimersWithoutACommand(t *testing.T) {
+func TestActivationWarnsAboutUnservedTimers(t *testing.T) {
 	n := newNode(t)
 	first, err := n.c.Upload(t.Context(), testkit.BuildGuest(t, n.module), false)
 	if err != nil {

@@ -121,11 +121,11 @@ func TestUpcastersAreVerified(t *testing.T) {
 	}
 }
 
-// TestVerifiedModulesAlone checks that if a type requires a verification, a
+// TestRequiredVerificationBlocksActivation checks that if a type requires a verification, a
 // module can be activated only after it passed a verification of enough
 // entities against the currently active revision. Force overrides that and
 // records who forced it.
-func TestVerifiedModulesAlone(t *testing.T) {
+func TestRequiredVerificationBlocksActivation(t *testing.T) {
 	n := newNode(t)
 	before, now, swapped := n.orders("before", true), n.orders("now", false), n.orders("swapped", false)
 	for i := range 3 {

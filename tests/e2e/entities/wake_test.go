@@ -24,9 +24,9 @@ func (n *node) park(id string) {
 	}
 }
 
-// TestParkedEntitiesWakeForAnotherModule checks that activating a fixed module
+// TestFixedModuleReleasesQuarantinedEntities checks that activating a fixed module
 // releases the entities that were quarantined under the previous one.
-func TestParkedEntitiesWakeForAnotherModule(t *testing.T) {
+func TestFixedModuleReleasesQuarantinedEntities(t *testing.T) {
 	n := newNode(t)
 	n.send("a", "add", map[string]int{"amount": 1})
 	n.park("a")
@@ -44,9 +44,9 @@ func TestParkedEntitiesWakeForAnotherModule(t *testing.T) {
 	}
 }
 
-// TestParkedEntitiesOfATypeAreCleared checks that one call releases the
+// TestQuarantinedEntitiesOfTypeAreCleared checks that one call releases the
 // quarantined entities of a type in all shards.
-func TestParkedEntitiesOfATypeAreCleared(t *testing.T) {
+func TestQuarantinedEntitiesOfTypeAreCleared(t *testing.T) {
 	n := newNode(t)
 	const many = 12
 	for i := range many {

@@ -10,10 +10,10 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// TestPanicsAreTold checks that the text of a guest's panic is in the entity's
+// TestPanicTextIsReported checks that the text of a guest's panic is in the entity's
 // last error and in the log, and is returned to callers only if the node is
 // configured to expose it.
-func TestPanicsAreTold(t *testing.T) {
+func TestPanicTextIsReported(t *testing.T) {
 	for _, tell := range []bool{false, true} {
 		n := &node{t: t, dir: t.TempDir(), module: "tests/e2e/entities/guest", tell: tell, log: &lines{}}
 		n.open()

@@ -207,8 +207,8 @@ func (f folder) page(lang string) {
 	}
 }
 
-// TestProjectsInGoTestThemselves checks that the test of a new project passes.
-func TestProjectsInGoTestThemselves(t *testing.T) {
+// TestNewGoProjectPassesItsTest checks that the test of a new project passes.
+func TestNewGoProjectPassesItsTest(t *testing.T) {
 	f := newFolder(t)
 	f.hostd("new", "--lang", "go", "lamp")
 	cmd := exec.CommandContext(t.Context(), "go", "test", ".")

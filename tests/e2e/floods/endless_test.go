@@ -46,10 +46,10 @@ func spin() []byte {
 	}.Build()
 }
 
-// TestEndlessLoops checks that endless commands fail and their entities are
+// TestEndlessCommandsAreQuarantined checks that endless commands fail and their entities are
 // quarantined, that all commands to another type succeed meanwhile, and that
 // the node keeps none of their resources.
-func TestEndlessLoops(t *testing.T) {
+func TestEndlessCommandsAreQuarantined(t *testing.T) {
 	testkit.Long(t, "long")
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	c := node.Client(client.Options{Timeout: testkit.Patience})

@@ -83,11 +83,11 @@ func (s *site) neighbour(from, n int) {
 	}
 }
 
-// TestForksLeaveTheNeighbours sends one command that leads to ever more
+// TestMessageFloodDoesNotBlockNeighbours sends one command that leads to ever more
 // messages. All commands of the neighbour must be executed, and between two of
 // them no more deliveries than fit into a few raft entries. The forks must
 // continue, too.
-func TestForksLeaveTheNeighbours(t *testing.T) {
+func TestMessageFloodDoesNotBlockNeighbours(t *testing.T) {
 	testkit.Long(t, "long")
 	s := start(t)
 	s.neighbour(0, 20)
@@ -103,11 +103,11 @@ func TestForksLeaveTheNeighbours(t *testing.T) {
 	}
 }
 
-// TestTimersThatSetThemselvesAgain checks that timers that are due at once and
+// TestTimerFloodIsBounded checks that timers that are due at once and
 // set each other again use bounded resources, that 10,000 timers of another
 // type that are due in the same second all fire, and that the neighbour's
 // commands are executed.
-func TestTimersThatSetThemselvesAgain(t *testing.T) {
+func TestTimerFloodIsBounded(t *testing.T) {
 	testkit.Long(t, "long")
 	s := start(t)
 	s.must(s.send("alarm", "a", "ring", fmt.Sprintf(`{"timers":128,"pad":%q}`, strings.Repeat("x", 1900))))
@@ -132,10 +132,10 @@ func TestTimersThatSetThemselvesAgain(t *testing.T) {
 	}
 }
 
-// TestLongChainsArriveAndEndlessOnesEnd checks that every hop of a saga of 60
+// TestEndlessMessageChainEnds checks that every hop of a saga of 60
 // hops is executed, and that an endless chain ends after 64 hops with its next
 // message as a dead letter.
-func TestLongChainsArriveAndEndlessOnesEnd(t *testing.T) {
+func TestEndlessMessageChainEnds(t *testing.T) {
 	s := start(t)
 	s.must(s.send("pass", "100", "pass", `{"left":60}`))
 	s.must(s.send("pass", "1000", "pass", `{"left":1000000}`))
@@ -152,10 +152,10 @@ func TestLongChainsArriveAndEndlessOnesEnd(t *testing.T) {
 	}
 }
 
-// TestSuspendedTypesWait checks that a flood stops when its type is suspended:
+// TestSuspensionStopsFlood checks that a flood stops when its type is suspended:
 // commands are rejected with that reason, messages and timers wait, and queries
 // and other types continue. Nothing is lost when the type is resumed.
-func TestSuspendedTypesWait(t *testing.T) {
+func TestSuspensionStopsFlood(t *testing.T) {
 	s := start(t)
 	if text, code := s.Run("type", "suspend", "pass", "--addr", s.API()); code != 0 {
 		t.Fatalf("%d: %s", code, text)
@@ -196,10 +196,10 @@ func TestSuspendedTypesWait(t *testing.T) {
 	s.Await("the timers fire", func() bool { return s.count("bell", "b") == 5 })
 }
 
-// TestBudgetsHoldFloods checks that a type over its budget of compute or writes
+// TestBudgetBoundsFlood checks that a type over its budget of compute or writes
 // receives no messages and timers until it is within the budget again. The
 // neighbour continues, and nothing that waited is lost.
-func TestBudgetsHoldFloods(t *testing.T) {
+func TestBudgetBoundsFlood(t *testing.T) {
 	testkit.Long(t, "long")
 	s := start(t)
 	digest := func(entityType string) string {

@@ -142,10 +142,10 @@ func to(replicas uint64, m forged) (all []forged) {
 // removal encodes a membership change that removes a replica.
 func removal(replica byte) []byte { return []byte{0x12, 4, 8, 1, 16, replica} }
 
-// TestForgedFrames checks that a lone node rejects and counts all frames of a
+// TestForgedFramesAreRejected checks that a lone node rejects and counts all frames of a
 // stranger. The node must continue, verify after a restart, and have no invalid
 // entry in its log.
-func TestForgedFrames(t *testing.T) {
+func TestForgedFramesAreRejected(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.NewCluster(t, 1, testkit.ClusterOptions{})
 	c.Start()
@@ -209,11 +209,11 @@ func TestForgedFrames(t *testing.T) {
 	}
 }
 
-// TestFramesForgedAsMembers sends frames in the name of a member to the leader
+// TestFramesForgedAsMemberAreHarmless sends frames in the name of a member to the leader
 // and a follower of a cluster of three nodes. Only frames that the member could
 // have sent may be accepted, and no frame in the name of another node's
 // replica.
-func TestFramesForgedAsMembers(t *testing.T) {
+func TestFramesForgedAsMemberAreHarmless(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	c.Push("counter")

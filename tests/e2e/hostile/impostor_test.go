@@ -147,10 +147,10 @@ func hears(c *testkit.Cluster, node int, from string, load func()) {
 
 func soon() uint64 { return uint64(time.Now().Add(59 * time.Minute).UnixMilli()) }
 
-// TestForgedStartsKeepNobodyOut checks that a stranger that calls itself a
+// TestForgedStartsDoNotLockOutMember checks that a stranger that calls itself a
 // member, with any incarnation, does not keep out the member itself, nor its
 // next start.
-func TestForgedStartsKeepNobodyOut(t *testing.T) {
+func TestForgedStartsDoNotLockOutMember(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	c.Push("counter")
@@ -172,10 +172,10 @@ func TestForgedStartsKeepNobodyOut(t *testing.T) {
 	hears(c, 0, "n2", func() { serves(t, beside) })
 }
 
-// TestForgedAdmissions checks that a stranger is not admitted in the name of a
+// TestForgedAdmissionIsRejected checks that a stranger is not admitted in the name of a
 // member, not even by a metadata command, and that the member continues, now
 // and after its next start.
-func TestForgedAdmissions(t *testing.T) {
+func TestForgedAdmissionIsRejected(t *testing.T) {
 	t.Parallel()
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	c.Push("counter")
@@ -269,9 +269,9 @@ func (s *stranger) Probe(context.Context, *connect.Request[peerv1.ProbeRequest])
 	return connect.NewResponse(&peerv1.ProbeResponse{NodeId: m.GetNodeId(), Incarnation: m.GetIncarnation(), ClusterId: s.cluster, Address: m.GetAddress()}), nil
 }
 
-// TestGossipMovesNobody checks that a stranger that gossips as a member, at an
+// TestForgedGossipRedirectsNothing checks that a stranger that gossips as a member, at an
 // address of its own, receives nothing that is meant for the member.
-func TestGossipMovesNobody(t *testing.T) {
+func TestForgedGossipRedirectsNothing(t *testing.T) {
 	testkit.Long(t, "long")
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	c.Push("counter")
@@ -326,9 +326,9 @@ func TestGossipMovesNobody(t *testing.T) {
 	}
 }
 
-// TestModulesTakeMemoryAsTheyCome checks that a module that is announced but
+// TestAnnouncedModuleAllocatesNoMemory checks that a module that is announced but
 // not sent allocates no memory.
-func TestModulesTakeMemoryAsTheyCome(t *testing.T) {
+func TestAnnouncedModuleAllocatesNoMemory(t *testing.T) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	i := newImpostor(t, c)
 	member := i.member("n2") // other callers are rejected

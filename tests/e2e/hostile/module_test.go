@@ -12,10 +12,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestRefusedModulesAreNotTriedAgain checks that a module that is rejected by a
+// TestRejectedModuleIsNotCompiledAgain checks that a module that is rejected by a
 // compilation or a trial costs that only once, and that other users are served
 // meanwhile.
-func TestRefusedModulesAreNotTriedAgain(t *testing.T) {
+func TestRejectedModuleIsNotCompiledAgain(t *testing.T) {
 	t.Parallel()
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	beside := newNeighbour(t, node)

@@ -9,9 +9,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestPagesOfOthersReachNothing checks that a web page in a browser on the
+// TestForeignWebPageCannotWrite checks that a web page in a browser on the
 // node's machine can write nothing, even if its host name resolves to the node.
-func TestPagesOfOthersReachNothing(t *testing.T) {
+func TestForeignWebPageCannotWrite(t *testing.T) {
 	t.Parallel()
 	node := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--allow-hosts", "lb.example"}})
 	beside := newNeighbour(t, node)

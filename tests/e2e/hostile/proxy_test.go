@@ -183,9 +183,9 @@ func (n named) RoundTrip(r *http.Request) (*http.Response, error) {
 	return n.RoundTripper.RoundTrip(r)
 }
 
-// TestConnectionsAreKept checks that a proxy keeps its connection after valid
+// TestProxyConnectionsAreKeptOpen checks that a proxy keeps its connection after valid
 // HTTP/1.1 requests, whether they succeed or are rejected.
-func TestConnectionsAreKept(t *testing.T) {
+func TestProxyConnectionsAreKeptOpen(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	node.Push("counter")
 	conn := dial(t, node)

@@ -19,11 +19,11 @@ import (
 // enough exceeds the number of any costly operation that a connection may do.
 const enough = 1_000_000
 
-// TestConnectionsThatCostAreEnded checks that clients that send single bytes
+// TestCostlyConnectionsAreClosed checks that clients that send single bytes
 // slowly, send frames without end, or read nothing lose their connections after
 // a bounded number of operations, and that a neighbour's commands succeed
 // meanwhile.
-func TestConnectionsThatCostAreEnded(t *testing.T) {
+func TestCostlyConnectionsAreClosed(t *testing.T) {
 	testkit.Long(t, "long")
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	beside := newNeighbour(t, node)

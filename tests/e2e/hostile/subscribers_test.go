@@ -55,10 +55,10 @@ func addsFrom(t testing.TB, n *testkit.Node, ip, id string) error {
 	return err
 }
 
-// TestDamagedCursors checks that a truncated, modified or invented cursor is
+// TestDamagedCursorIsRejected checks that a truncated, modified or invented cursor is
 // rejected as such, that an empty one starts at the beginning, and that a valid
 // one continues.
-func TestDamagedCursors(t *testing.T) {
+func TestDamagedCursorIsRejected(t *testing.T) {
 	t.Parallel()
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	beside := newNeighbour(t, node)
@@ -117,11 +117,11 @@ func TestDamagedCursors(t *testing.T) {
 	}
 }
 
-// TestUnreadSubscribers opens 1,100 subscriptions from one address without
+// TestUnreadSubscriptionsAreBounded opens 1,100 subscriptions from one address without
 // reading them. Only as many as one address may have are accepted. A
 // neighbour's commands and its own subscription must continue meanwhile, and
 // new subscriptions must be possible when these have ended.
-func TestUnreadSubscribers(t *testing.T) {
+func TestUnreadSubscriptionsAreBounded(t *testing.T) {
 	t.Parallel()
 	const asked, most = 1100, 512 // half of the node's maximum
 	node := testkit.StartNode(t, testkit.NodeOptions{})
@@ -183,11 +183,11 @@ func TestUnreadSubscribers(t *testing.T) {
 	})
 }
 
-// TestOneAddressTakesNoCluster opens idle connections and 4,096 with unfinished
+// TestOneAddressCannotExhaustCluster opens idle connections and 4,096 with unfinished
 // requests to a node from one address. Each node must still execute commands
 // from other addresses, health probes from the same address must be answered,
 // and old and new links between the nodes must work.
-func TestOneAddressTakesNoCluster(t *testing.T) {
+func TestOneAddressCannotExhaustCluster(t *testing.T) {
 	const idle, conns = 1024, 1024 + 4096
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	c.Push("counter")

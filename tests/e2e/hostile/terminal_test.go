@@ -13,9 +13,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestGuestsWriteNoTerminal checks that the control characters in a guest's
+// TestGuestTextIsEscapedOnTerminal checks that the control characters in a guest's
 // rejection are printed as text, for its caller and in a dead letter.
-func TestGuestsWriteNoTerminal(t *testing.T) {
+func TestGuestTextIsEscapedOnTerminal(t *testing.T) {
 	t.Parallel()
 	const hostile = "\x1b]0;owned\x07\x1b[31m\nhostd: all is well\u009b\u202e\x7f"
 	reject := append(binary.LittleEndian.AppendUint16(nil, 4), "code"+hostile...)

@@ -16,11 +16,11 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestUploadsWithoutEndLeaveTurns uploads modules that take long to compile
+// TestEndlessUploadsDoNotBlockOthers uploads modules that take long to compile
 // from two addresses, several at a time without end. The modules of a third
 // address must still be accepted in their turn, and the neighbour's commands
 // must succeed.
-func TestUploadsWithoutEndLeaveTurns(t *testing.T) {
+func TestEndlessUploadsDoNotBlockOthers(t *testing.T) {
 	t.Parallel()
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	beside := newNeighbour(t, node)

@@ -177,11 +177,11 @@ func (b *bed) listed(types ...string) (n uint64, err error) {
 	return n, nil
 }
 
-// TestExportsAndImportsOutliveKills checks that a successful export contains
+// TestExportsAndImportsSurviveKills checks that a successful export contains
 // all money, whatever was killed before and although money is transferred
 // meanwhile, and so does the cluster that imports it, however often the import
 // was interrupted.
-func TestExportsAndImportsOutliveKills(t *testing.T) {
+func TestExportsAndImportsSurviveKills(t *testing.T) {
 	testkit.Long(t, "long")
 	const accounts, start, workers = 12, 100, 4
 	b := newBed(t)

@@ -18,11 +18,11 @@ type namedState struct {
 	Saga, Reason string
 }
 
-// TestTypesSayWhomTheySendTo checks, on three nodes, that a saga whose step is
+// TestSendsAndAcceptsFromAreEnforced checks, on three nodes, that a saga whose step is
 // not accepted puts back what it took. A command that sends to a type that its
 // manifest does not name fails and writes nothing, whether a client or a timer
 // caused it. A message that a type does not accept becomes a dead letter.
-func TestTypesSayWhomTheySendTo(t *testing.T) {
+func TestSendsAndAcceptsFromAreEnforced(t *testing.T) {
 	t.Parallel()
 	cluster := testkit.StartCluster(t, 3, testkit.ClusterOptions{Flags: []string{"--admin", "full"}})
 	c := cluster.Client(client.Options{Timeout: testkit.Patience})

@@ -16,11 +16,11 @@ import (
 // entitySends is the maximum number of pending messages of an entity.
 const entitySends = 1024
 
-// TestFullOutboxesRefuse checks that a command whose messages do not fit is
+// TestFullOutboxRejectsCommand checks that a command whose messages do not fit is
 // rejected and writes nothing. Commands of other entities are executed
 // meanwhile, and its own when there is room again. The count of pending
 // messages survives a restart.
-func TestFullOutboxesRefuse(t *testing.T) {
+func TestFullOutboxRejectsCommand(t *testing.T) {
 	testkit.Long(t, "long")
 	t.Parallel()
 	n := testkit.StartNode(t, testkit.NodeOptions{Flags: []string{"--admin", "full"}})

@@ -155,10 +155,10 @@ type sinkState struct {
 	Disorder int64            `json:"disorder"`
 }
 
-// TestSendsOutliveKills checks that, whatever is killed or moved, each message
+// TestMessagesSurviveKills checks that, whatever is killed or moved, each message
 // takes effect once and in the order of its channel, and that every reply
 // arrives.
-func TestSendsOutliveKills(t *testing.T) {
+func TestMessagesSurviveKills(t *testing.T) {
 	t.Parallel()
 	const sources, sinks, workers = 12, 20, 6
 	b := newBed(t)
@@ -238,10 +238,10 @@ func awaitSends(b *bed, sources, sinks int) (total int64) {
 	return total
 }
 
-// TestTransfersKeepMoney checks that however transfers between accounts are
+// TestTransfersPreserveTotal checks that however transfers between accounts are
 // interrupted, rejected and timed out, the total stays the same and each
 // transfer ends.
-func TestTransfersKeepMoney(t *testing.T) {
+func TestTransfersPreserveTotal(t *testing.T) {
 	testkit.Long(t, "long")
 	t.Parallel()
 	const accounts, start, workers = 16, 100, 8

@@ -44,9 +44,9 @@ func (p *provider) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"receipt":"of %s"}`, key)
 }
 
-// TestTheProgramsOfTheGuide runs the programs on the page. Each program ends
+// TestGuidePrograms runs the programs on the page. Each program ends
 // and starts again between any two of its steps.
-func TestTheProgramsOfTheGuide(t *testing.T) {
+func TestGuidePrograms(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/guide/outside.md")
 	if err != nil {
 		t.Fatal(err)

@@ -35,7 +35,7 @@ func unfounded(t *testing.T, places ...int) *testkit.Cluster {
 
 // Nodes with seeds that are not configured to bootstrap wait for an operator to
 // initialize the cluster on one of them.
-func TestInitFoundsACluster(t *testing.T) {
+func TestInitBootstrapsCluster(t *testing.T) {
 	c := unfounded(t, 0, 1, 2)
 	if _, err := c.Node(1).Client(client.Options{Timeout: time.Second}).Cluster(t.Context()); err == nil {
 		t.Error("a node without a cluster describes one")
@@ -58,7 +58,7 @@ func TestInitFoundsACluster(t *testing.T) {
 
 // Several nodes may be told to initialize at once. One bootstraps the cluster,
 // and all report its ID.
-func TestInitOnSeveralNodesAtOnce(t *testing.T) {
+func TestConcurrentInitBootstrapsOnce(t *testing.T) {
 	testkit.Long(t, "long")
 	for range 3 {
 		c := unfounded(t, 0, 1, 2)
@@ -89,7 +89,7 @@ func TestInitOnSeveralNodesAtOnce(t *testing.T) {
 // A cluster is bootstrapped even if a minority is not reachable. A node that
 // reaches no majority reports the missing nodes, and bootstraps when they are
 // there.
-func TestInitNeedsAMajority(t *testing.T) {
+func TestInitNeedsMajority(t *testing.T) {
 	testkit.Long(t, "long")
 	c := unfounded(t, 0)
 	first := c.Node(0).Client(client.Options{Timeout: 4 * time.Second})

@@ -15,7 +15,7 @@ import (
 // forgotten what its node promised since. The node must not vote with it. Data
 // acknowledged without and with the node survives, and the node gets new
 // replicas from the others.
-func TestOldCopyOfADirectory(t *testing.T) {
+func TestOldCopyOfDirectoryDoesNotVote(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {
 		t.Skip("takes a cluster of processes through several starts")
@@ -82,7 +82,7 @@ func TestOldCopyOfADirectory(t *testing.T) {
 
 // In a cluster, a node votes without delay if all nodes start at once, also
 // after kills and if one node is down.
-func TestStartsAreVouchedFor(t *testing.T) {
+func TestStartsAreAttestedWithoutDelay(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {
 		t.Skip("takes a cluster of processes through several starts")

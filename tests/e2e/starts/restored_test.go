@@ -15,7 +15,7 @@ import (
 // written. A cursor after the lost events is rejected although there are as
 // many events again, because otherwise the subscriber would silently skip
 // events. A cursor from before the copy gets exactly the new events.
-func TestSubscribersOfARestoredDirectoryAreRefused(t *testing.T) {
+func TestCursorAfterRestoreIsRejected(t *testing.T) {
 	t.Parallel()
 	n := testkit.StartNode(t, testkit.NodeOptions{})
 	n.Push("counter")

@@ -21,7 +21,7 @@ var foundings = flag.Int("foundings", 1, "how often a node that was told to foun
 // loses its disk and starts while the other nodes are down. It must not
 // bootstrap a second cluster, and must join when they are back. No caller may
 // see two clusters meanwhile.
-func TestLeftOverBootstrapFoundsNothing(t *testing.T) {
+func TestLeftoverBootstrapFlagIsIgnored(t *testing.T) {
 	testkit.Long(t, "founding")
 	if testing.Short() {
 		t.Skip("takes a cluster of processes through several starts")
@@ -110,7 +110,7 @@ func hear(c *testkit.Cluster) (stop func() (ids map[string]bool, answers int)) {
 
 // All nodes may be configured with the expected number of nodes. One of them
 // bootstraps, the others join it, and no shard starts with fewer voters.
-func TestAllMayBeToldToFound(t *testing.T) {
+func TestAllNodesMayBootstrap(t *testing.T) {
 	testkit.Long(t, "long")
 	if testing.Short() {
 		t.Skip("takes clusters of processes")

@@ -102,11 +102,11 @@ func (d *door) pass(conn net.Conn) {
 	delete(d.open, inside)
 }
 
-// TestRaiseNeedsPeersToBeReached checks that the cluster version is not raised
+// TestFinalizeNeedsReachablePeerListeners checks that the cluster version is not raised
 // while the port of a node that only nodes use, and that they use from then on,
 // is closed to the others or leads elsewhere. The report names the nodes and
 // the address.
-func TestRaiseNeedsPeersToBeReached(t *testing.T) {
+func TestFinalizeNeedsReachablePeerListeners(t *testing.T) {
 	testkit.Long(t, "upgrade")
 	old, err := testkit.Release(strings.TrimSpace(previous))
 	if errors.Is(err, testkit.ErrNoCommit) {

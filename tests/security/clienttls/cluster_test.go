@@ -78,7 +78,7 @@ func (w *world) common(i int) int {
 
 // A cluster changes from no TLS to TLS only, one node at a time, and then to
 // other certificates and another authority. No call may fail.
-func TestClusterTakesOnTLSAndRotatesUnderLoad(t *testing.T) {
+func TestTLSMigrationAndRotationUnderLoad(t *testing.T) {
 	testkit.Long(t, "long")
 	first, second := newAuthority(t), newAuthority(t)
 	shows := holding(first.client("bob"))

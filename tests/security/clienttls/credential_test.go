@@ -23,7 +23,7 @@ import (
 // A node that authenticates clients by certificate accepts them, and its audit
 // log names the client that made a change. It rejects the certificate of a node
 // as a client's, although the same authority issued it.
-func TestCertificatesAreCredentials(t *testing.T) {
+func TestClientCertificateAuthenticates(t *testing.T) {
 	of := newAuthority(t)
 	f := newFiles(t, of, of)
 	bob := trust(holding(of.client("bob")), of)
@@ -64,10 +64,10 @@ func TestCertificatesAreCredentials(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreOfAQuota checks that a caller identified by a certificate
+// TestConnectionQuotaPerCaller checks that a caller identified by a certificate
 // may have as many connections as its role permits, and another one when one of
 // them has ended. A caller with a different certificate has a quota of its own.
-func TestConnectionsAreOfAQuota(t *testing.T) {
+func TestConnectionQuotaPerCaller(t *testing.T) {
 	of := newAuthority(t)
 	f := newFiles(t, of, of)
 	root, bob := trust(holding(of.client("root")), of), trust(holding(of.client("bob")), of)

@@ -61,7 +61,7 @@ func callFor(t testing.TB, patience time.Duration, address string, config *tls.C
 
 // A node that requires TLS answers plain requests only if they are health
 // probes or calls of other nodes.
-func TestRequire(t *testing.T) {
+func TestRequiredTLSRejectsPlainRequests(t *testing.T) {
 	own, clients, strange := newAuthority(t), newAuthority(t), newAuthority(t)
 	f := newFiles(t, own, clients)
 	bob := trust(holding(clients.client("bob")), own)
@@ -158,7 +158,7 @@ func TestRequire(t *testing.T) {
 
 // A node that allows TLS accepts connections with and without TLS on one port.
 // A node without TLS answers no handshake.
-func TestAllowAndOff(t *testing.T) {
+func TestAllowedAndDisabledTLS(t *testing.T) {
 	own := newAuthority(t)
 	f := newFiles(t, own, own)
 	n := testkit.NewNode(t, testkit.NodeOptions{Listen: "127.0.0.1:0", Flags: f.flags("allow", "optional")})
@@ -188,7 +188,7 @@ func TestAllowAndOff(t *testing.T) {
 // A node reads its files at its start and on SIGHUP. If they are invalid it
 // reports why. A start then fails, and a running node continues with the
 // previous files.
-func TestFilesOfANode(t *testing.T) {
+func TestCertificateFilesAreReloaded(t *testing.T) {
 	own := newAuthority(t)
 	f := newFiles(t, own, own)
 	bob := trust(holding(own.client("bob")), own)
@@ -265,7 +265,7 @@ func serialOf(t testing.TB, f nodeFiles) string {
 }
 
 // The command line reports at once what is missing.
-func TestCommandLine(t *testing.T) {
+func TestCommandLineReportsMissingTLSOptions(t *testing.T) {
 	own, strange := newAuthority(t), newAuthority(t)
 	f := newFiles(t, own, own)
 	bob := own.client("bob")

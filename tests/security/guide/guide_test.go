@@ -54,9 +54,9 @@ func commands(t *testing.T) string {
 
 func quoted(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// TestEveryCommandOfTheGuide checks that the commands do what the page says,
+// TestGuideCommands checks that the commands do what the page says,
 // from first to last.
-func TestEveryCommandOfTheGuide(t *testing.T) {
+func TestGuideCommands(t *testing.T) {
 	script := commands(t)
 	for what, n := range map[string]int{"hostd serve": 3, "\necho '! ": 10, "hostd ": 50} {
 		if strings.Count(script, what) < n {

@@ -13,11 +13,11 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestUnneededModulesAreCollected checks that three nodes remove a module after
+// TestUnneededModulesAreRemovedLater checks that three nodes remove a module after
 // it has not been needed for the configured time, and record that in the audit
 // log. Active modules and the targets of rollbacks stay. Before the removal,
 // the list of modules shows since when a module has not been needed.
-func TestUnneededModulesAreCollected(t *testing.T) {
+func TestUnneededModulesAreRemovedLater(t *testing.T) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Flags: []string{"--audit=changes"}})
 	f := newFiles(t, c.Node(0))
 	ctx := t.Context()

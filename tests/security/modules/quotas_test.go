@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit/guest"
 )
 
-// TestQuotasOfModulesAreSettings checks that a quota below the current usage
+// TestModuleQuotasAreSettings checks that a quota below the current usage
 // rejects new modules, removes none, and is shown.
-func TestQuotasOfModulesAreSettings(t *testing.T) {
+func TestModuleQuotasAreSettings(t *testing.T) {
 	node := testkit.StartNode(t, testkit.NodeOptions{})
 	f := newFiles(t, node)
 	ctx := t.Context()

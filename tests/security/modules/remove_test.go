@@ -30,11 +30,11 @@ func age(t *testing.T, n *testkit.Node, digest string) {
 	}
 }
 
-// TestModulesAreRemoved checks that a module that nothing needs is removed
+// TestUnneededModuleIsRemoved checks that a module that nothing needs is removed
 // permanently from all nodes, but not active modules and targets of rollbacks.
 // A module that is uploaded again meanwhile stays, and a missing file is
 // fetched from another node.
-func TestModulesAreRemoved(t *testing.T) {
+func TestUnneededModuleIsRemoved(t *testing.T) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	f := newFiles(t, c.Node(0))
 	ctx, cancel := context.WithTimeout(t.Context(), 3*testkit.Patience)

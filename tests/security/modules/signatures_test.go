@@ -103,10 +103,10 @@ func TestSignaturesByMode(t *testing.T) {
 	}
 }
 
-// TestUnsignedModulesOfAStart checks that nodes that require signatures start
+// TestUnsignedModuleIsNotRunAfterStart checks that nodes that require signatures start
 // in a cluster with an active unsigned module, but do not run that module. A
 // signature added later, and the loss of trust in a key, take effect at once.
-func TestUnsignedModulesOfAStart(t *testing.T) {
+func TestUnsignedModuleIsNotRunAfterStart(t *testing.T) {
 	c := testkit.StartCluster(t, 3, testkit.ClusterOptions{})
 	f := newFiles(t, c.Node(0))
 	release := f.key("release")
@@ -169,11 +169,11 @@ func TestUnsignedModulesOfAStart(t *testing.T) {
 	served("vouched", true)
 }
 
-// TestUntrustedModulesAreNotRun checks that a module whose signature is no
+// TestUntrustedModuleIsNotRun checks that a module whose signature is no
 // longer trusted is not run on entities before it is active either: neither by
 // a verification nor by a comparison, whether it is requested or part of an
 // activation.
-func TestUntrustedModulesAreNotRun(t *testing.T) {
+func TestUntrustedModuleIsNotRun(t *testing.T) {
 	node := testkit.NewNode(t, testkit.NodeOptions{})
 	f := newFiles(t, node)
 	release, former := f.key("release"), f.key("former")

@@ -13,10 +13,10 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// TestSignaturesOfModulesInPieces checks that the signature of a module
+// TestStreamedModuleSignatureIsChecked checks that the signature of a module
 // uploaded in pieces is checked like that of a module uploaded whole, whichever
 // piece carries it, and that two signatures are rejected.
-func TestSignaturesOfModulesInPieces(t *testing.T) {
+func TestStreamedModuleSignatureIsChecked(t *testing.T) {
 	node := testkit.NewNode(t, testkit.NodeOptions{})
 	f := newFiles(t, node)
 	f.write(f.trust, f.key("release"))

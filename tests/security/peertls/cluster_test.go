@@ -125,7 +125,7 @@ func TestClusterOverTLS(t *testing.T) {
 
 // A cluster changes from no TLS between its nodes to TLS only, one node at a
 // time, and then to other certificates and another authority. No call may fail.
-func TestClusterTakesOnTLSAndRotatesUnderLoad(t *testing.T) {
+func TestTLSMigrationAndRotationUnderLoad(t *testing.T) {
 	testkit.Long(t, "long")
 	first, second := newAuthority(t), newAuthority(t)
 	w := newWorld(t, first)

@@ -102,7 +102,7 @@ func entity(name string, shard sharding.ShardID, shards uint32) sharding.EntityI
 // A node may deliver messages only from entities whose shards it leads. A
 // forged message would take effect, and the real message with its number would
 // never arrive.
-func TestMessagesComeFromWhoLeadsTheirShard(t *testing.T) {
+func TestMessageFromNonLeaderIsRejected(t *testing.T) {
 	w, f, forging := forgers(t)
 	cl := w.Client(client.Options{Timeout: testkit.Patience})
 	shards := uint32(len(w.Shards(0)))
@@ -150,7 +150,7 @@ func TestMessagesComeFromWhoLeadsTheirShard(t *testing.T) {
 
 // Only the coordinator decides about members and replicas. Another node can
 // neither propose changes nor request leadership transfers.
-func TestNobodyCoordinatesButTheCoordinator(t *testing.T) {
+func TestOnlyCoordinatorMayCoordinate(t *testing.T) {
 	w, f, forging := forgers(t)
 	victim := w.Node(3 - forging).ID()
 	var transfers []*peerv1.Transfer
@@ -188,7 +188,7 @@ func TestNobodyCoordinatesButTheCoordinator(t *testing.T) {
 }
 
 // A raft message must come from the node that has the sending replica.
-func TestReplicasSpeakFromTheirNodes(t *testing.T) {
+func TestRaftMessageMustComeFromReplicasNode(t *testing.T) {
 	w, f, forging := forgers(t)
 	victim := w.Node(3 - forging)
 	const ids, term = 16, 1 << 20
@@ -231,7 +231,7 @@ func TestReplicasSpeakFromTheirNodes(t *testing.T) {
 
 // Streams are identified per node. A stream of another node with the same ID
 // does not replace a node's stream.
-func TestStreamsAreOfTheirNode(t *testing.T) {
+func TestStreamsAreIdentifiedPerNode(t *testing.T) {
 	w, f, forging := forgers(t)
 	victim := w.Node(3 - forging)
 	other := f

@@ -111,7 +111,7 @@ func (f *forger) members(of *testkit.Node) map[string]uint64 {
 
 // A node with a certificate can speak only for itself: it cannot make calls in
 // the name of another node, admit or raise a node, or keep a node out.
-func TestNobodySpeaksForAnother(t *testing.T) {
+func TestNodeCannotCallForAnother(t *testing.T) {
 	own := newAuthority(t)
 	w := newWorld(t, own)
 	for i := range w.Nodes() {
@@ -246,7 +246,7 @@ func openPeers(t *testing.T, f nodeFiles) *certs.Peers {
 
 // A node with a certificate can answer only for itself: answers in the name of
 // another node are rejected, and do not keep that node out.
-func TestNobodyAnswersForAnother(t *testing.T) {
+func TestNodeCannotAnswerForAnother(t *testing.T) {
 	own := newAuthority(t)
 	p, err := peer.New(peer.Options{
 		Self: "n1", Incarnation: 1, Cluster: "c", Network: overTLS{peers: openPeers(t, newFiles(own, "n1"))},

@@ -103,7 +103,7 @@ func refusals(t *testing.T, n *testkit.Node, node string) (procedures []string) 
 // A node with a certificate of the cluster's authority may call only the
 // procedures for joining until it has joined, and each rejection is in the
 // audit log.
-func TestStrangersAreNotServed(t *testing.T) {
+func TestNonMembersMayOnlyJoin(t *testing.T) {
 	w, f := audited(t)
 	for i, n := range w.Nodes() {
 		for _, path := range allBetweenNodes() {
@@ -163,7 +163,7 @@ func (f forger) hangs(to *testkit.Node) (ended <-chan error) {
 // A node that an operator marked as down is disconnected at once by every node,
 // although its process runs and its certificate is valid. Its next start is
 // admitted.
-func TestPutDownNodesAreNotServed(t *testing.T) {
+func TestDownedNodeIsDisconnected(t *testing.T) {
 	w, f := audited(t)
 	put := 1
 	if w.Leader(0) == put {
@@ -237,7 +237,7 @@ func TestPutDownNodesAreNotServed(t *testing.T) {
 // A node with outdated metadata accepts raft messages from nodes that it does
 // not know, and catches up: they have joined, and lead shards, while it was
 // down.
-func TestNodeWithOldMetadataCatchesUp(t *testing.T) {
+func TestNodeWithStaleMetadataCatchesUp(t *testing.T) {
 	own := newAuthority(t)
 	w := newWorld(t, own)
 	for i := range w.Nodes() {
@@ -279,7 +279,7 @@ func TestNodeWithOldMetadataCatchesUp(t *testing.T) {
 
 // All nodes start at once, and there is no leader yet. What they know about
 // each other is enough to elect one.
-func TestClusterStartsWithoutALeader(t *testing.T) {
+func TestClusterStartsWithoutLeader(t *testing.T) {
 	own := newAuthority(t)
 	w := newWorld(t, own)
 	for i := range w.Nodes() {
@@ -322,7 +322,7 @@ func lines(t *testing.T, n *testkit.Node, texts ...string) (found int) {
 // Every change that a node makes for another node is in its audit log, with the
 // caller that the other node names and with that node's own ID. A member that
 // invents callers can therefore be identified.
-func TestForgedCallersLeaveALine(t *testing.T) {
+func TestForgedCallersAreAudited(t *testing.T) {
 	w, f := audited(t)
 	leader := w.Leader(uint32(sharding.MetaShard))
 	n, other := w.Node(leader), w.Node((leader+1)%3)
@@ -372,7 +372,7 @@ func TestForwardedCallsAreAudited(t *testing.T) {
 // A change requested at a node that does not lead the metadata shard has its
 // lines in the audit log there, and one pair of lines at the node that makes
 // the change.
-func TestChangesAreAuditedWhereTheyAreMade(t *testing.T) {
+func TestForwardedChangesAreAuditedTwice(t *testing.T) {
 	w, _ := audited(t)
 	leader := w.Leader(uint32(sharding.MetaShard))
 	n, other := w.Node(leader), w.Node((leader+1)%3)
@@ -390,7 +390,7 @@ func TestChangesAreAuditedWhereTheyAreMade(t *testing.T) {
 // If a shard needs the vote of a node that was marked as down, the node's next
 // start may vote before it is admitted, because otherwise nobody could admit
 // it. Its current process stays out.
-func TestPutDownNodeWhoseVoteIsNeededComesBack(t *testing.T) {
+func TestDownedNodeWithNeededVoteReturns(t *testing.T) {
 	w, _ := audited(t)
 	first, put := w.Leader(0), 1
 	if first == put {

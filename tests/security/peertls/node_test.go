@@ -94,7 +94,7 @@ func ended(t *testing.T, conn net.Conn) {
 
 // A node that requires TLS rejects, on both listeners, callers without a
 // certificate of a node.
-func TestRequire(t *testing.T) {
+func TestRequiredTLSRejectsPlainCallers(t *testing.T) {
 	own, strange := newAuthority(t), newAuthority(t)
 	n := startNode(t, "require", newFiles(own, "n1"))
 	good := asNode(t, request("n2"), own, own)
@@ -162,7 +162,7 @@ func TestRequire(t *testing.T) {
 
 // A node that allows TLS accepts connections with and without TLS on its port,
 // but no invalid certificate.
-func TestAllow(t *testing.T) {
+func TestAllowedTLSAcceptsBoth(t *testing.T) {
 	own := newAuthority(t)
 	n := startNode(t, "allow", newFiles(own, "n1"))
 	for _, config := range []*tls.Config{nil, asNode(t, request("n2"), own, own)} {
@@ -183,7 +183,7 @@ func TestAllow(t *testing.T) {
 // A node reads its files at its start and on SIGHUP. If they are invalid it
 // reports why. A start then fails, and a running node continues with the
 // previous files.
-func TestFilesOfANode(t *testing.T) {
+func TestCertificateFilesAreReloaded(t *testing.T) {
 	own := newAuthority(t)
 	f := newFiles(own, "n1")
 	n := startNode(t, "require", f)

@@ -16,7 +16,7 @@ import (
 
 // An operator revokes a certificate with the command line only: it overwrites
 // the node's revocation list, and the node reloads it without a signal.
-func TestRevokedOnTheCommandLine(t *testing.T) {
+func TestCertificateIsRevokedByCommandLine(t *testing.T) {
 	own := newAuthority(t)
 	crl := filepath.Join(t.TempDir(), "peers.crl")
 	n := testkit.NewNode(t, testkit.NodeOptions{Flags: append(newFiles(own, "n1").flags("require"), "--peer-crl-file", crl)})
@@ -50,7 +50,7 @@ func TestRevokedOnTheCommandLine(t *testing.T) {
 
 // A node rejects revoked certificates as soon as its list contains them, and
 // closes their open connections. It does not start with an expired list.
-func TestRevokedCertificatesAreRefused(t *testing.T) {
+func TestRevokedCertificatesAreRejected(t *testing.T) {
 	own := newAuthority(t)
 	files := newFiles(own, "n1")
 	crl := filepath.Join(t.TempDir(), "peers.crl")

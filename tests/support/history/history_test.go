@@ -89,9 +89,9 @@ func withdrawn(id string, start, end int, number, left int64, sequence uint64) A
 	return with(deposit(id, start, end, number, left, sequence), func(a *Attempt) { a.Name = "withdraw" })
 }
 
-// TestEventsSettleTheUnknown checks that the checker takes the order of the
+// TestEventsResolveUnknownOutcomes checks that the checker takes the order of the
 // events into account.
-func TestEventsSettleTheUnknown(t *testing.T) {
+func TestEventsResolveUnknownOutcomes(t *testing.T) {
 	for name, test := range map[string]struct {
 		wrong  bool
 		events []Event

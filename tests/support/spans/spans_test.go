@@ -16,10 +16,10 @@ func answers(questions <-chan int, answers chan<- int) {
 	close(answers)
 }
 
-// TestRequestsAreFollowedToWhoAnswers checks that the time of a goroutine that
+// TestWaitingTimeIsAttributedToAnsweringGoroutine checks that the time of a goroutine that
 // waits for another goroutine is split without a gap, and that its waiting time
 // is attributed to the other goroutine.
-func TestRequestsAreFollowedToWhoAnswers(t *testing.T) {
+func TestWaitingTimeIsAttributedToAnsweringGoroutine(t *testing.T) {
 	const requests = 100
 	var text bytes.Buffer
 	if err := trace.Start(&text); err != nil {
@@ -42,7 +42,7 @@ func TestRequestsAreFollowedToWhoAnswers(t *testing.T) {
 		switch {
 		case strings.HasSuffix(f, ".answers"):
 			return "answers"
-		case strings.Contains(f, "TestRequestsAreFollowedToWhoAnswers.func1"):
+		case strings.Contains(f, "TestWaitingTimeIsAttributedToAnsweringGoroutine.func1"):
 			return "asks"
 		}
 		return ""

@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// TestModulesAreGivenToWhoeverNeedsThem checks that a node starts with the
+// TestCompiledModulesAreShared checks that a node starts with the
 // modules that nodes of its own package have compiled and with those that two
 // packages have compiled. Starting with a module does not count as having
 // compiled it.
-func TestModulesAreGivenToWhoeverNeedsThem(t *testing.T) {
+func TestCompiledModulesAreShared(t *testing.T) {
 	t.Setenv(buildsVariable, t.TempDir())
 	const one, other = "wazero-v/one", "wazero-v/other"
 	// node simulates a node of a package that compiles the modules it needs and

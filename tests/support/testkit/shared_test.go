@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-// TestRunsAreRemovedByTheLast checks that processes that hold a run share its
+// TestRunDirectoryIsRemovedByLastProcess checks that processes that hold a run share its
 // directory, that the last one removes it, and that files of a killed run are
 // not reused.
-func TestRunsAreRemovedByTheLast(t *testing.T) {
+func TestRunDirectoryIsRemovedByLastProcess(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "run")
 	stale := filepath.Join(dir, "stale")
 	if err := errors.Join(os.Mkdir(dir, 0o700), os.WriteFile(stale, nil, 0o600)); err != nil {

@@ -20,7 +20,7 @@ func (b *benchRun) alwaysOn(ctx context.Context, l Load) error {
 	if _, err := Each(ctx, b.toNode, l, 0, b.o.alwaysOn, nil); err != nil {
 		return err
 	}
-	if err := b.settled(ctx); err != nil {
+	if err := b.awaitApplied(ctx); err != nil {
 		return err
 	}
 	if err := b.cluster.Stop(); err != nil {
@@ -52,7 +52,7 @@ func (b *benchRun) alwaysOn(ctx context.Context, l Load) error {
 		}
 		peak += u.Peak
 	}
-	quiet, err := b.collected(ctx, "always-on: idle")
+	quiet, err := b.awaitIdleMemory(ctx, "always-on: idle")
 	if err != nil {
 		return err
 	}

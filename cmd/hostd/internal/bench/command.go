@@ -187,7 +187,7 @@ func runBench(ctx context.Context, std cli.Stdio, o benchOptions) (_ *Report, er
 			return nil, err
 		}
 	}
-	b.loaded()
+	b.addLoadedUsage()
 	rate := func(l Line) float64 { return l.PerSecond }
 	p50 := func(l Line) float64 { return l.P50Us }
 	server := func(l Line) float64 { return l.ServerCPUUs }

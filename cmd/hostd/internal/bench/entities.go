@@ -37,11 +37,11 @@ func (b *benchRun) memory(ctx context.Context, when string) (memory, error) {
 	}, nil
 }
 
-// collected waits until the nodes have finished all work, including the store's
+// awaitIdleMemory waits until the nodes have finished all work, including the store's
 // tables, until they have then collected their garbage, which Go does every two
 // minutes by itself, and until they have had giveBack further polls to return
 // the freed memory.
-func (b *benchRun) collected(ctx context.Context, when string) (m memory, err error) {
+func (b *benchRun) awaitIdleMemory(ctx context.Context, when string) (m memory, err error) {
 	var pids Processes
 	for _, n := range b.cluster.Nodes {
 		pids = append(pids, n.PID)
@@ -74,8 +74,8 @@ func (b *benchRun) collected(ctx context.Context, when string) (m memory, err er
 	}
 }
 
-// settled waits until the nodes have written everything that they applied.
-func (b *benchRun) settled(ctx context.Context) error {
+// awaitApplied waits until the nodes have written everything that they applied.
+func (b *benchRun) awaitApplied(ctx context.Context) error {
 	for {
 		backlog := 0.0
 		for _, n := range b.cluster.Nodes {
@@ -117,7 +117,7 @@ func (b *benchRun) entities(ctx context.Context, l Load) error {
 		}
 	}
 	stream.KeyPrefix, leave.KeyPrefix = l.KeyPrefix, l.KeyPrefix
-	none, err := b.collected(ctx, "before")
+	none, err := b.awaitIdleMemory(ctx, "before")
 	if err != nil {
 		return err
 	}
@@ -125,7 +125,7 @@ func (b *benchRun) entities(ctx context.Context, l Load) error {
 	if err != nil {
 		return err
 	}
-	if err := b.settled(ctx); err != nil {
+	if err := b.awaitApplied(ctx); err != nil {
 		return err
 	}
 	in, err := b.memory(ctx, "at once")
@@ -133,7 +133,7 @@ func (b *benchRun) entities(ctx context.Context, l Load) error {
 		return err
 	}
 	b.add("create", made)
-	quiet, err := b.collected(ctx, "once idle")
+	quiet, err := b.awaitIdleMemory(ctx, "once idle")
 	if err != nil {
 		return err
 	}
@@ -144,7 +144,7 @@ func (b *benchRun) entities(ctx context.Context, l Load) error {
 	if err != nil {
 		return err
 	}
-	out, err := b.collected(ctx, "all left")
+	out, err := b.awaitIdleMemory(ctx, "all left")
 	if err != nil {
 		return err
 	}

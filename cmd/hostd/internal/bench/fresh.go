@@ -82,7 +82,7 @@ func (b *benchRun) spent(ctx context.Context, workload string) spending {
 	if u, ok := b.servers(workload).Usage(); ok {
 		s.servers, s.switches = u.CPU, u.Switches
 	} else if workload != workEcho && workload != workEchoOne {
-		s.servers = b.told(ctx)
+		s.servers = b.cpuFromMetrics(ctx)
 	}
 	if cpu, ok := (Processes{os.Getpid()}).CPU(); ok {
 		s.client = cpu
@@ -105,9 +105,9 @@ func (s spending) since(before spending) (c Cost) {
 // cpuSeconds is the metric of a node's processor time.
 const cpuSeconds = "process_cpu_seconds_total"
 
-// told returns the processor time of all nodes from their metrics; unknownTime
+// cpuFromMetrics returns the processor time of all nodes from their metrics; unknownTime
 // if one of them cannot be asked or does not report it.
-func (b *benchRun) told(ctx context.Context) time.Duration {
+func (b *benchRun) cpuFromMetrics(ctx context.Context) time.Duration {
 	if len(b.metricsOf) == 0 || len(b.metricsOf) != b.report.Nodes {
 		return unknownTime
 	}
@@ -122,8 +122,8 @@ func (b *benchRun) told(ctx context.Context) time.Duration {
 	return total
 }
 
-// asked measures linearizable queries, on entities that have had a command.
-func (b *benchRun) asked(ctx context.Context, l Load) (*Result, error) {
+// measureQueries measures linearizable queries, on entities that have had a command.
+func (b *benchRun) measureQueries(ctx context.Context, l Load) (*Result, error) {
 	for i := range l.Keys {
 		if _, err := b.toNode.Send(ctx, client.Command{EntityType: l.EntityType, EntityID: l.key(i), Name: l.Command, Data: l.Payload}); err != nil {
 			return nil, fmt.Errorf("workload %s: %w", workQuery, err)

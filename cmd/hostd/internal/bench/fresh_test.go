@@ -8,10 +8,10 @@ import (
 	"time"
 )
 
-// TestCPUOfOthersNodes checks that the processor time of nodes that the run has
+// TestCPUOfRunningNodesIsReadFromMetrics checks that the processor time of nodes that the run has
 // not started comes from their metrics, and is unknown if one of them does not
 // report it.
-func TestCPUOfOthersNodes(t *testing.T) {
+func TestCPUOfRunningNodesIsReadFromMetrics(t *testing.T) {
 	taken := 1.5
 	tells := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		fmt.Fprintf(w, "%s %g\n", cpuSeconds, taken)
@@ -52,7 +52,7 @@ func TestCPUOfOthersNodes(t *testing.T) {
 	}
 }
 
-func TestTurnsAddUp(t *testing.T) {
+func TestAlternatingRunsAreSummed(t *testing.T) {
 	all := &Result{}
 	for i := 1; i <= 3; i++ {
 		turn := &Result{Elapsed: time.Second, All: 10, Errors: 1, FirstError: fmt.Errorf("turn %d", i)}

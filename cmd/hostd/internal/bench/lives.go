@@ -13,7 +13,7 @@ import (
 
 // life measures a part of an entity's life on new nodes.
 func (b *benchRun) life(ctx context.Context, workload string) error {
-	if err := b.anew(ctx, workload); err != nil {
+	if err := b.restartCluster(ctx, workload); err != nil {
 		return err
 	}
 	l := Load{Command: "add", Payload: benchPayload(b.o.payload), KeyPrefix: workload + "-", Keys: b.o.keys, Concurrency: 1, WarmUp: b.o.warmUp, Duration: b.o.duration}
@@ -32,9 +32,9 @@ func (b *benchRun) life(ctx context.Context, workload string) error {
 	return b.timers(ctx, l)
 }
 
-// anew restarts the nodes without data and uploads the module of these
+// restartCluster restarts the nodes without data and uploads the module of these
 // workloads.
-func (b *benchRun) anew(ctx context.Context, workload string) error {
+func (b *benchRun) restartCluster(ctx context.Context, workload string) error {
 	if b.guest == nil {
 		source, err := devcluster.FindSource(b.o.source)
 		if err != nil {
@@ -79,7 +79,7 @@ func (b *benchRun) wake(ctx context.Context, l Load) error {
 			return err
 		}
 	}
-	if err := b.settled(ctx); err != nil {
+	if err := b.awaitApplied(ctx); err != nil {
 		return err
 	}
 	before, err := ReadMetrics(ctx, b.asker, b.cluster.Nodes[0].Info.API)

@@ -48,7 +48,7 @@ func (b *benchRun) neighbours(ctx context.Context, l Load) error {
 	l.WarmUp = 0
 	for _, bomb := range bombs {
 		alone, beside := "before-"+bomb, "beside-"+bomb
-		r, err := Paced(ctx, alone, b.toNode, l, neighbourRate, nil)
+		r, err := RunPaced(ctx, alone, b.toNode, l, neighbourRate, nil)
 		if err != nil {
 			return err
 		}
@@ -57,7 +57,7 @@ func (b *benchRun) neighbours(ctx context.Context, l Load) error {
 		if err != nil {
 			return err
 		}
-		r, err = Paced(ctx, beside, b.toNode, l, neighbourRate, nil)
+		r, err = RunPaced(ctx, beside, b.toNode, l, neighbourRate, nil)
 		stop()
 		if err != nil {
 			return err

@@ -52,7 +52,7 @@ func Each(ctx context.Context, c *client.Client, l Load, first, end int, payload
 		}
 	}
 	r.Elapsed = time.Since(began)
-	return r.judged(ctx)
+	return r.orError(ctx)
 }
 
 // mostTries limits how often Each sends a command.
@@ -86,12 +86,12 @@ func (r *Result) each(ctx context.Context, c *client.Client, outstanding int, ne
 // askedAgain is after how many late commands Paced calls more.
 const askedAgain = 100
 
-// Paced sends commands at a fixed rate, whether or not earlier ones are
+// RunPaced sends commands at a fixed rate, whether or not earlier ones are
 // answered, until its warm-up and duration are over or more returns false.
 // Latency is measured from the time at which a command was scheduled. At most
 // Concurrency commands are outstanding; the wait for a free place counts as
 // latency.
-func Paced(ctx context.Context, name string, c *client.Client, l Load, perSecond float64, more func() bool) (*Result, error) {
+func RunPaced(ctx context.Context, name string, c *client.Client, l Load, perSecond float64, more func() bool) (*Result, error) {
 	keys := l.keys()
 	s := c.Stream(client.StreamOptions{Outstanding: l.Concurrency})
 	r := &Result{Workload: name, Concurrency: l.Concurrency, Keys: l.Keys}
@@ -114,7 +114,7 @@ func Paced(ctx context.Context, name string, c *client.Client, l Load, perSecond
 		return nil, fmt.Errorf("workload %s: %w", name, err)
 	}
 	r.Elapsed = r.last.Sub(p.measure)
-	return r.judged(ctx)
+	return r.orError(ctx)
 }
 
 // pause waits for d, or until ctx ends.
@@ -148,8 +148,8 @@ func Wake(ctx context.Context, c *client.Client, l Load, query string) (cold, wa
 			}
 		}
 	}
-	if cold, err = cold.judged(ctx); err == nil {
-		warm, err = warm.judged(ctx)
+	if cold, err = cold.orError(ctx); err == nil {
+		warm, err = warm.orError(ctx)
 	}
 	return cold, warm, err
 }

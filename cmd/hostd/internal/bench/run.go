@@ -214,8 +214,8 @@ func (b *benchRun) idle(ctx context.Context) error {
 	return nil
 }
 
-// loaded adds the current memory to the usage of idle nodes.
-func (b *benchRun) loaded() {
+// addLoadedUsage adds the current memory to the usage of idle nodes.
+func (b *benchRun) addLoadedUsage() {
 	if b.report.Idle == nil || len(b.report.Results) == 0 {
 		return
 	}
@@ -249,7 +249,7 @@ func (b *benchRun) measure(ctx context.Context, workload string) (*Result, error
 	l := b.load(workload)
 	switch workload {
 	case workQuery:
-		return b.asked(ctx, l)
+		return b.measureQueries(ctx, l)
 	case workEcho:
 		return Unary(ctx, workload, b.toEcho, l)
 	case workUnary:

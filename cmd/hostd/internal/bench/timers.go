@@ -21,7 +21,7 @@ func (b *benchRun) half(ctx context.Context, l Load) (*Result, error) {
 		return nil, err
 	}
 	l.Concurrency = 4 * b.o.outstanding
-	return Paced(ctx, workHalf, b.toNode, l, full/2, nil)
+	return RunPaced(ctx, workHalf, b.toNode, l, full/2, nil)
 }
 
 // calmPatience limits the wait for nodes to finish the work of earlier
@@ -71,7 +71,7 @@ func (b *benchRun) timers(ctx context.Context, l Load) error {
 	if err := b.calm(ctx, calmPatience); err != nil {
 		return err
 	}
-	if r, err = Paced(ctx, "timers-before", b.toNode, l, half, nil); err != nil {
+	if r, err = RunPaced(ctx, "timers-before", b.toNode, l, half, nil); err != nil {
 		return err
 	}
 	b.add("timers-before", r)
@@ -85,7 +85,7 @@ func (b *benchRun) timers(ctx context.Context, l Load) error {
 	watching, stop := context.WithCancel(ctx)
 	defer stop()
 	drained := make(chan time.Duration, 1)
-	go b.drained(watching, due, drained)
+	go b.awaitTimers(watching, due, drained)
 	l.WarmUp, l.Duration = 0, 2*time.Minute
 	var took time.Duration
 	more := func() bool {
@@ -96,7 +96,7 @@ func (b *benchRun) timers(ctx context.Context, l Load) error {
 			return true
 		}
 	}
-	if r, err = Paced(ctx, "timers-during", b.toNode, l, half, more); err != nil {
+	if r, err = RunPaced(ctx, "timers-during", b.toNode, l, half, more); err != nil {
 		return err
 	}
 	b.add("timers-during", r)
@@ -110,9 +110,9 @@ func (b *benchRun) timers(ctx context.Context, l Load) error {
 	return nil
 }
 
-// drained reports when all timers have fired, counted from the first due time.
+// awaitTimers reports when all timers have fired, counted from the first due time.
 // It polls rarely, because each poll costs a node some milliseconds.
-func (b *benchRun) drained(ctx context.Context, due time.Time, out chan<- time.Duration) {
+func (b *benchRun) awaitTimers(ctx context.Context, due time.Time, out chan<- time.Duration) {
 	for rest(ctx, 200*time.Millisecond) == nil {
 		fired := 0.0
 		for _, n := range b.cluster.Nodes {

@@ -116,7 +116,7 @@ func Unary(ctx context.Context, name string, c *client.Client, l Load) (*Result,
 			total.FirstError = parts[i].FirstError
 		}
 	}
-	return total.judged(ctx)
+	return total.orError(ctx)
 }
 
 // call makes one call to an entity.
@@ -150,8 +150,8 @@ func (r *Result) record(p phase, began time.Time, err error) {
 	r.Latency.Record(r.last.Sub(began))
 }
 
-// judged returns an error if no call succeeded.
-func (r *Result) judged(ctx context.Context) (*Result, error) {
+// orError returns an error if no call succeeded.
+func (r *Result) orError(ctx context.Context) (*Result, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -195,7 +195,7 @@ func Stream(ctx context.Context, name string, c *client.Client, l Load) (*Result
 		return nil, fmt.Errorf("workload %s: %w", name, err)
 	}
 	r.Elapsed = r.last.Sub(p.measure)
-	return r.judged(ctx)
+	return r.orError(ctx)
 }
 
 // drainPatience limits the wait for outstanding commands at the end.
@@ -245,5 +245,5 @@ func Activate(ctx context.Context, name string, c *client.Client, entityType, qu
 		r.Elapsed += took
 		r.All++
 	}
-	return r.judged(ctx)
+	return r.orError(ctx)
 }

@@ -63,9 +63,9 @@ func TestExamplesPassTheirCases(t *testing.T) {
 	}
 }
 
-// TestFailuresAreTold checks that every difference is reported separately, and
+// TestEveryDifferenceIsReported checks that every difference is reported separately, and
 // that the exit code is set.
-func TestFailuresAreTold(t *testing.T) {
+func TestEveryDifferenceIsReported(t *testing.T) {
 	all := []struct {
 		what, text, module string
 		says               []string
@@ -131,10 +131,10 @@ cases:
 	}
 }
 
-// TestStoredStatesOfBefore checks that a case may start with a state of an
+// TestCaseStartsWithStoredState checks that a case may start with a state of an
 // earlier version that the module reads, and that a command stores a state of
 // the current version.
-func TestStoredStatesOfBefore(t *testing.T) {
+func TestCaseStartsWithStoredState(t *testing.T) {
 	file := caseFile(t, `
 cases:
   - {name: is migrated, stored: {words: 3}, storedVersion: 1, then: {state: {english: 3, french: 0}}}
@@ -188,9 +188,9 @@ cases:
 	}
 }
 
-// TestGivenEventsAreTheModules checks that an event that the module cannot have
+// TestGivenEventsMustBeDeclared checks that an event that the module cannot have
 // stored is a fault of the file, not of the module.
-func TestGivenEventsAreTheModules(t *testing.T) {
+func TestGivenEventsMustBeDeclared(t *testing.T) {
 	for module, rows := range map[string][][2]string{
 		"counter": {
 			{`given: [{lost: {}}]`, `:1: the module has no event "lost"`},

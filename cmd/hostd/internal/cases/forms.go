@@ -41,9 +41,9 @@ func formsOf(m *manifest.Manifest, t *manifest.EntityType) (*forms, error) {
 	return f, first
 }
 
-// unfit describes how a payload violates a schema; empty if it matches. open is
+// schemaMismatch describes how a payload violates a schema; empty if it matches. open is
 // for messages between entities, in which unknown members are allowed.
-func unfit(s *schema.Schema, payload []byte, open bool) string {
+func schemaMismatch(s *schema.Schema, payload []byte, open bool) string {
 	if s == nil {
 		return ""
 	}

@@ -15,14 +15,14 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/jsondiff"
 )
 
-// judge compares the result of a call with the expected one.
-func (r *run) judge(s *step, out *abi.Output, state []byte) error {
+// check compares the result of a call with the expected one.
+func (r *run) check(s *step, out *abi.Output, state []byte) error {
 	w := &s.want
-	if !r.judgeRejection(s, out) {
+	if !r.checkRejection(s, out) {
 		return nil // any other difference follows from it
 	}
 	if w.hasEvents {
-		if err := r.judgeEvents(w.events, out.Events); err != nil {
+		if err := r.checkEvents(w.events, out.Events); err != nil {
 			return err
 		}
 	}
@@ -32,12 +32,12 @@ func (r *run) judge(s *step, out *abi.Output, state []byte) error {
 		}
 	}
 	if w.hasSends {
-		if err := r.judgeSends(w.sends, out.Sends); err != nil {
+		if err := r.checkSends(w.sends, out.Sends); err != nil {
 			return err
 		}
 	}
 	if w.hasTimers {
-		if err := r.judgeTimers(w.timers, out.Timers); err != nil {
+		if err := r.checkTimers(w.timers, out.Timers); err != nil {
 			return err
 		}
 	}
@@ -50,8 +50,8 @@ func (r *run) judge(s *step, out *abi.Output, state []byte) error {
 	return nil
 }
 
-// judgeRejection checks whether the call was rejected as expected.
-func (r *run) judgeRejection(s *step, out *abi.Output) bool {
+// checkRejection checks whether the call was rejected as expected.
+func (r *run) checkRejection(s *step, out *abi.Output) bool {
 	code, message := cli.Clean(string(out.Reject.Code)), cli.Clean(string(out.Reject.Message))
 	switch w := &s.want; {
 	case out.Rejected && w.rejected == "":
@@ -69,7 +69,7 @@ func (r *run) judgeRejection(s *step, out *abi.Output) bool {
 	return true
 }
 
-func (r *run) judgeEvents(want []event, got []abi.Event) error {
+func (r *run) checkEvents(want []event, got []abi.Event) error {
 	types := func(n int, name func(int) string) string {
 		var out []string
 		for i := range n {
@@ -98,7 +98,7 @@ func (r *run) judgeEvents(want []event, got []abi.Event) error {
 	return nil
 }
 
-func (r *run) judgeSends(want []send, got []abi.Send) error {
+func (r *run) checkSends(want []send, got []abi.Send) error {
 	if len(want) != len(got) {
 		var made []string
 		for _, g := range got {
@@ -121,7 +121,7 @@ func (r *run) judgeSends(want []send, got []abi.Send) error {
 	return nil
 }
 
-func (r *run) judgeTimers(want []timer, got []abi.Timer) error {
+func (r *run) checkTimers(want []timer, got []abi.Timer) error {
 	if len(want) != len(got) {
 		var made []string
 		for _, g := range got {

@@ -9,9 +9,9 @@ import (
 	"github.com/hostd/hostd/abi/manifest"
 )
 
-// TestFilesAreRefusedWithTheirPlace checks that the error for an invalid file
+// TestInvalidFileIsRejectedWithLine checks that the error for an invalid file
 // has the line, and suggests what was probably meant.
-func TestFilesAreRefusedWithTheirPlace(t *testing.T) {
+func TestInvalidFileIsRejectedWithLine(t *testing.T) {
 	for _, c := range []struct{ text, says string }{
 		{"", "f.yaml: there are no cases in it"},
 		{"cases: []", "f.yaml: there are no cases in it"},

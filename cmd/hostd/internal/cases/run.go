@@ -96,7 +96,7 @@ func (r *run) fail(format string, args ...any) {
 // steps creates the entity from the given history and then runs the steps. It
 // continues after a failure, unless the guest instance is dead.
 func (r *run) steps() error {
-	if err := r.given(); err != nil {
+	if err := r.addGivenEvents(); err != nil {
 		return err
 	}
 	if err := r.e.replay(r.e.guest, live); err != nil {
@@ -106,7 +106,7 @@ func (r *run) steps() error {
 	if err != nil {
 		return err
 	}
-	if err := r.settled(state); err != nil {
+	if err := r.checkStoredState(state); err != nil {
 		return err
 	}
 	if r.c.state != nil {
@@ -127,9 +127,9 @@ func (r *run) steps() error {
 	return nil
 }
 
-// given adds the case's given events to the entity's history. An event that the
+// addGivenEvents adds the case's given events to the entity's history. An event that the
 // module cannot have stored is a fault of the file.
-func (r *run) given() error {
+func (r *run) addGivenEvents() error {
 	about := r.e.about
 	if r.c.stored != nil {
 		if about.Kind != manifest.DurableState {
@@ -159,10 +159,10 @@ func (r *run) given() error {
 		if g.payload == nil && about.Encoding == manifest.JSON {
 			payload = []byte("{}") // the encoding of an event without members
 		}
-		if about.Events != nil && !declared(about, g.name) {
+		if about.Events != nil && !declaresEvent(about, g.name) {
 			return fmt.Errorf("%s:%d: the module has no event %q", r.c.File, g.line, g.name)
 		}
-		if text := unfit(r.forms.events[g.name], payload, false); text != "" {
+		if text := schemaMismatch(r.forms.events[g.name], payload, false); text != "" {
 			return fmt.Errorf("%s:%d: the event %s does not fit the module's schema of it: %s", r.c.File, g.line, g.name, text)
 		}
 		r.e.sequence++
@@ -171,7 +171,7 @@ func (r *run) given() error {
 	return nil
 }
 
-func declared(about *manifest.EntityType, event string) bool {
+func declaresEvent(about *manifest.EntityType, event string) bool {
 	for i := range about.Events {
 		if about.Events[i].Type == event {
 			return true
@@ -208,7 +208,7 @@ func (r *run) step(s *step) error {
 	if err != nil {
 		return err
 	}
-	return r.judge(s, out, after)
+	return r.check(s, out, after)
 }
 
 // refusal returns the rejection by a node before it calls the guest; empty if
@@ -228,7 +228,7 @@ func (r *run) refusal(s *step, payload []byte) (code, why string) {
 		schema = r.forms.queries[s.name]
 	}
 	if r.forms.checked {
-		if why = unfit(schema, payload, s.kind == callMessage); why != "" {
+		if why = schemaMismatch(schema, payload, s.kind == callMessage); why != "" {
 			return codeUnfit, why
 		}
 	}
@@ -283,14 +283,14 @@ func (r *run) call(s *step, payload []byte) (*abi.Output, error) {
 func (r *run) promises(s *step, out *abi.Output) {
 	about := r.e.about
 	for _, ev := range out.Events {
-		if about.Events != nil && !declared(about, string(ev.Type)) {
+		if about.Events != nil && !declaresEvent(about, string(ev.Type)) {
 			r.fail("the manifest does not list the event %s", cli.Clean(string(ev.Type)))
 		}
-		if text := unfit(r.forms.events[string(ev.Type)], ev.Payload, false); text != "" {
+		if text := schemaMismatch(r.forms.events[string(ev.Type)], ev.Payload, false); text != "" {
 			r.fail("the event %s does not fit its schema: %s", cli.Clean(string(ev.Type)), text)
 		}
 	}
-	if text := unfit(r.forms.replies[s.name], out.Reply, false); len(out.Reply) > 0 && text != "" {
+	if text := schemaMismatch(r.forms.replies[s.name], out.Reply, false); len(out.Reply) > 0 && text != "" {
 		r.fail("the reply does not fit its schema: %s", text)
 	}
 	for _, to := range out.Sends {
@@ -327,14 +327,14 @@ func (r *run) settle(s *step, out *abi.Output, before []byte) (after []byte, err
 	case out.HasState && !out.Delete && !bytes.Equal(out.State, after):
 		r.fail("the state that is stored is not the one in memory\n%s", differ(out.State, after, false))
 	default:
-		return after, r.settled(after)
+		return after, r.checkStoredState(after)
 	}
 	return after, nil
 }
 
-// settled checks a stored state.
-func (r *run) settled(state []byte) error {
-	if text := unfit(r.forms.state, state, false); text != "" {
+// checkStoredState checks a stored state.
+func (r *run) checkStoredState(state []byte) error {
+	if text := schemaMismatch(r.forms.state, state, false); text != "" {
 		r.fail("the state does not fit its schema: %s", text)
 	}
 	text, err := r.e.purity(state)

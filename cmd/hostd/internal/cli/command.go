@@ -55,8 +55,8 @@ type ExitError struct{ Code int }
 
 func (e *ExitError) Error() string { return fmt.Sprintf("exit code %d", e.Code) }
 
-// Canceled reports whether an error is only the end of the context.
-func Canceled(err error) bool {
+// IsCanceled reports whether an error is only the end of the context.
+func IsCanceled(err error) bool {
 	return errors.Is(err, context.Canceled) || client.CodeOf(err) == connect.CodeCanceled
 }
 
@@ -88,7 +88,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, std Stdio) int
 	case errors.As(err, &exit):
 		return exit.Code
 	}
-	if code := codeOf(err); ctx.Err() != nil && Canceled(err) {
+	if code := codeOf(err); ctx.Err() != nil && IsCanceled(err) {
 		report(std, command, errors.New("interrupted"), code, NextStep(err))
 	} else {
 		report(std, command, err, code, NextStep(err))

@@ -43,7 +43,7 @@ func completeArgs(c *cobra.Command, r *Remote) {
 		defer s.Close()
 		var found []string
 		for _, n := range strings.Split(name, "|") {
-			found = append(found, s.named(ctx, n, args, begun)...)
+			found = append(found, s.completeArgument(ctx, n, args, begun)...)
 		}
 		found = slices.DeleteFunc(found, func(f string) bool { return !strings.HasPrefix(f, begun) })
 		slices.Sort(found)
@@ -51,9 +51,9 @@ func completeArgs(c *cobra.Command, r *Remote) {
 	}
 }
 
-// named asks the cluster for the possible values of an argument that follows
+// completeArgument asks the cluster for the possible values of an argument that follows
 // others.
-func (s *Session) named(ctx context.Context, name string, before []string, begun string) (found []string) {
+func (s *Session) completeArgument(ctx context.Context, name string, before []string, begun string) (found []string) {
 	switch name {
 	case "TYPE", "DIGEST":
 		modules, err := s.Modules(ctx)

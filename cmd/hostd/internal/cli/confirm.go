@@ -25,7 +25,7 @@ func AddConfirm(c *cobra.Command, std Stdio, question func(args []string) string
 			return nil
 		}
 		text := question(args)
-		if text == "" || confirmed(std, text) {
+		if text == "" || askConfirmation(std, text) {
 			return nil
 		}
 		return &failedError{errors.New("nothing was done")}
@@ -38,8 +38,8 @@ func OnTerminal(stream any) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// confirmed asks and reads one line; any answer except yes means no.
-func confirmed(std Stdio, question string) bool {
+// askConfirmation asks and reads one line; any answer except yes means no.
+func askConfirmation(std Stdio, question string) bool {
 	fmt.Fprintf(std.Err, "%s [y/N] ", question)
 	line, err := bufio.NewReader(io.LimitReader(std.In, answerMost)).ReadString('\n')
 	if err != nil {

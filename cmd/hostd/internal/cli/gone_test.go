@@ -69,9 +69,9 @@ func checkGone(t *testing.T, what string, err error) {
 	}
 }
 
-// TestNodesThatGoAwayAreNamed checks that if a node ends while it answers, the
+// TestEndedNodeIsReported checks that if a node ends while it answers, the
 // error is neither a cancellation nor a failure of a module.
-func TestNodesThatGoAwayAreNamed(t *testing.T) {
+func TestEndedNodeIsReported(t *testing.T) {
 	s := goes(t, func(_ http.ResponseWriter, conn *net.TCPConn) { reset(t, conn) })
 	_, err := Unary(t.Context(), s, s.EntityService.GetState, &entityv1.GetStateRequest{})
 	checkGone(t, "a call that is reset", err)
@@ -104,9 +104,9 @@ func TestNodesThatGoAwayAreNamed(t *testing.T) {
 	}
 }
 
-// TestCallsThatAreCanceledSaySo checks that a call that its caller cancels is
+// TestCanceledCallIsReportedAsCanceled checks that a call that its caller cancels is
 // reported as canceled.
-func TestCallsThatAreCanceledSaySo(t *testing.T) {
+func TestCanceledCallIsReportedAsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	s := goes(t, func(http.ResponseWriter, *net.TCPConn) {
@@ -131,9 +131,9 @@ func (h *hasNone) GetState(context.Context, *connect.Request[entityv1.GetStateRe
 	return nil, connect.NewError(connect.CodeNotFound, errors.New("there is none"))
 }
 
-// TestTheNextNodeIsAsked checks that if a node ends, a read-only call is
+// TestReadIsRetriedOnNextNode checks that if a node ends, a read-only call is
 // repeated at the next nodes, once at each, and that their answer counts.
-func TestTheNextNodeIsAsked(t *testing.T) {
+func TestReadIsRetriedOnNextNode(t *testing.T) {
 	var asked [3]atomic.Int64
 	ended := func(i int) string {
 		return ends(t, func(_ http.ResponseWriter, conn *net.TCPConn) { asked[i].Add(1); reset(t, conn) })

@@ -9,9 +9,9 @@ import (
 	"github.com/hostd/hostd/api/client"
 )
 
-// TestAnInternalCommandIsNoMatterOfRoles checks that a caller who sends one
+// TestInternalCommandErrorHasNoRoleHint checks that a caller who sends one
 // gets no hint about roles, which would not help.
-func TestAnInternalCommandIsNoMatterOfRoles(t *testing.T) {
+func TestInternalCommandErrorHasNoRoleHint(t *testing.T) {
 	refused := &client.Error{Code: connect.CodePermissionDenied, Message: "no"}
 	if next := NextStep(refused); !strings.Contains(next, "auth whoami") {
 		t.Errorf("refused by roles: %q", next)
@@ -22,10 +22,10 @@ func TestAnInternalCommandIsNoMatterOfRoles(t *testing.T) {
 	}
 }
 
-// TestAFailedGuestIsLookedAtByCommands checks that the hint names the commands
+// TestGuestFaultHintNamesLogCommands checks that the hint names the commands
 // that show the guest's log lines, because the log of any one node may not have
 // them.
-func TestAFailedGuestIsLookedAtByCommands(t *testing.T) {
+func TestGuestFaultHintNamesLogCommands(t *testing.T) {
 	next := NextStep(&client.Error{Code: connect.CodeInternal, Message: "guest fault"})
 	for _, want := range []string{"hostd logs TYPE", "hostd entity get TYPE ID"} {
 		if !strings.Contains(next, want) {
@@ -34,9 +34,9 @@ func TestAFailedGuestIsLookedAtByCommands(t *testing.T) {
 	}
 }
 
-// TestWhatIsNoJSONIsQuoted checks that the hint shows the shell's quotes, which
+// TestInvalidJSONHintShowsQuotes checks that the hint shows the shell's quotes, which
 // the user has probably forgotten.
-func TestWhatIsNoJSONIsQuoted(t *testing.T) {
+func TestInvalidJSONHintShowsQuotes(t *testing.T) {
 	refused := &client.Error{Code: connect.CodeInvalidArgument, Message: "data is not JSON text, and the entity type's encoding is json"}
 	if next := NextStep(refused); !strings.Contains(next, `'{"amount":3}'`) {
 		t.Errorf("no JSON: %q", next)

@@ -54,9 +54,9 @@ func TestJSONIsEscaped(t *testing.T) {
 	}
 }
 
-// TestAnswersBeginNoLine checks that no line of a guest's text looks like
+// TestGuestTextCannotForgeOutput checks that no line of a guest's text looks like
 // output of this program, and that it does not move the cursor.
-func TestAnswersBeginNoLine(t *testing.T) {
+func TestGuestTextCannotForgeOutput(t *testing.T) {
 	for in, want := range map[string]string{
 		"guest fault: panic: no\n\ngoroutine 1:\n\tmain.go:3\n": "internal: guest fault: panic: no\n    | goroutine 1:\n    |     main.go:3",
 		"a\nhostd: done\n":      "internal: a\n    | hostd: done",

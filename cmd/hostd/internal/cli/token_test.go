@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestAListOfHashesIsNoToken checks that a command rejects the token file of a
+// TestTokenHashFileIsRejected checks that a command rejects the token file of a
 // node, instead of sending a hash as if it were a token.
-func TestAListOfHashesIsNoToken(t *testing.T) {
+func TestTokenHashFileIsRejected(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "file")
 	read := func(text string) (string, error) {
 		t.Helper()

@@ -68,10 +68,10 @@ func write(t *testing.T, lang string, m Module, types ...string) []byte {
 	return nil
 }
 
-// TestClientsAreAsWritten compares clients with files. The Go file is compiled
+// TestClientsMatchGoldenFiles compares clients with files. The Go file is compiled
 // with this test. The part of the TypeScript client that is copied unchanged is
 // omitted.
-func TestClientsAreAsWritten(t *testing.T) {
+func TestClientsMatchGoldenFiles(t *testing.T) {
 	for lang, file := range map[string]string{"ts": "shop.ts.txt", "go": "shop/hostd.go", "openapi": "shop.openapi.json"} {
 		got := write(t, lang, shopModule(t), "order", "blob-store", "client")
 		if lang == "ts" {
@@ -97,10 +97,10 @@ func TestClientsAreAsWritten(t *testing.T) {
 	}
 }
 
-// TestOneModuleOneClient checks that a client is the same whether its module
+// TestClientIsReproducible checks that a client is the same whether its module
 // comes from a node or from a file, that it names the module, and that it
 // contains nothing that clients may not use.
-func TestOneModuleOneClient(t *testing.T) {
+func TestClientIsReproducible(t *testing.T) {
 	read := shopModule(t)
 	text, err := json.Marshal(read.Manifest)
 	if err != nil {
@@ -157,9 +157,9 @@ func TestOpenAPIIsValid(t *testing.T) {
 	}
 }
 
-// TestGoClientReads checks that 64-bit numbers are also read as digits, and
+// TestGoClientReadsNumbersAsDigits checks that 64-bit numbers are also read as digits, and
 // that missing values are not sent.
-func TestGoClientReads(t *testing.T) {
+func TestGoClientReadsNumbersAsDigits(t *testing.T) {
 	told, err := shop.ReadOrderEvent(client.Event{Type: "placed", Data: []byte(`{"lines":[{"sku":"a","amount":"9007199254740993"},{"sku":"b","amount":2}]}`)})
 	if err != nil {
 		t.Fatal(err)
@@ -189,9 +189,9 @@ func generate(t *testing.T, args ...string) (code int, out, errs string) {
 	return code, stdout.String(), stderr.String()
 }
 
-// TestWrongOrdersWriteNothing checks that an impossible request fails before
+// TestInvalidRequestWritesNothing checks that an impossible request fails before
 // anything is written or called.
-func TestWrongOrdersWriteNothing(t *testing.T) {
+func TestInvalidRequestWritesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	for want, args := range map[string][]string{
 		`--lang is "java"`:   {"--type", "a", "--lang", "java", "-o", dir},

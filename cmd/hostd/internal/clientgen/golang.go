@@ -81,9 +81,9 @@ func (g *goWriter) entity(out *bytes.Buffer, t entityType) error {
 			return err
 		}
 		method := methods.take("Send" + pascal(c.Name))
-		fmt.Fprintf(out, "// %s sends the command %s.\n// Each of change may give it an id, when it was first tried, or the sequence\n// that it expects. Errors are those of client.Client.Send.\n", method, quoted(c.Name))
+		fmt.Fprintf(out, "// %s sends the command %s.\n// Each of change may give it an id, when it was first tried, or the sequence\n// that it expects. Errors are those of client.Client.Send.\n", method, quoteJSON(c.Name))
 		fmt.Fprintf(out, "func (e %s) %s(ctx context.Context, payload %s, change ...func(*client.Command)) (reply %s, outcome client.Reply, err error) {\n", base, method, in, back)
-		fmt.Fprintf(out, "cmd := client.Command{EntityType: %s, EntityID: e.ID, Name: %s}\n", quoted(t.Name), quoted(c.Name))
+		fmt.Fprintf(out, "cmd := client.Command{EntityType: %s, EntityID: e.ID, Name: %s}\n", quoteJSON(t.Name), quoteJSON(c.Name))
 		g.marshal(out, t, "cmd.Data", "return reply, outcome, err")
 		out.WriteString("for _, c := range change {\nc(&cmd)\n}\nif outcome, err = e.Client.Send(ctx, cmd); err != nil {\nreturn reply, outcome, err\n}\n")
 		g.unmarshal(out, t, "outcome.Data", "reply, outcome")
@@ -94,9 +94,9 @@ func (g *goWriter) entity(out *bytes.Buffer, t entityType) error {
 			return err
 		}
 		method := methods.take("Query" + pascal(q.Name))
-		fmt.Fprintf(out, "// %s asks the query %s.\n// Each of change may have it answered from memory.\n", method, quoted(q.Name))
+		fmt.Fprintf(out, "// %s asks the query %s.\n// Each of change may have it answered from memory.\n", method, quoteJSON(q.Name))
 		fmt.Fprintf(out, "func (e %s) %s(ctx context.Context, payload %s, change ...func(*client.Query)) (reply %s, answer client.Answer, err error) {\n", base, method, in, back)
-		fmt.Fprintf(out, "q := client.Query{EntityType: %s, EntityID: e.ID, Name: %s}\n", quoted(t.Name), quoted(q.Name))
+		fmt.Fprintf(out, "q := client.Query{EntityType: %s, EntityID: e.ID, Name: %s}\n", quoteJSON(t.Name), quoteJSON(q.Name))
 		g.marshal(out, t, "q.Data", "return reply, answer, err")
 		out.WriteString("for _, c := range change {\nc(&q)\n}\nif answer, err = e.Client.Query(ctx, q); err != nil {\nreturn reply, answer, err\n}\n")
 		g.unmarshal(out, t, "answer.Data", "reply, answer")
@@ -120,7 +120,7 @@ func (g *goWriter) codes(out *bytes.Buffer, t entityType, base string) {
 			}
 			written[code] = true
 			name := g.shapes.names.take(base + "Rejected" + pascal(code))
-			fmt.Fprintf(out, "// %s is a code of client.RejectedError.\nconst %s = %s\n\n", name, name, quoted(code))
+			fmt.Fprintf(out, "// %s is a code of client.RejectedError.\nconst %s = %s\n\n", name, name, quoteJSON(code))
 		}
 	}
 }
@@ -138,8 +138,8 @@ func (g *goWriter) events(out *bytes.Buffer, t entityType, base string) error {
 		}
 		name := g.shapes.names.take(base + pascal(e.Type))
 		listed = append(listed, name)
-		fmt.Fprintf(&kinds, "// %s is an event of the type %s.\ntype %s struct {\nData %s\n}\n\nfunc (%s) is%s() {}\n\n", name, quoted(e.Type), name, data, name, event)
-		fmt.Fprintf(&cases, "case %s:\nvar out %s\n", quoted(e.Type), name)
+		fmt.Fprintf(&kinds, "// %s is an event of the type %s.\ntype %s struct {\nData %s\n}\n\nfunc (%s) is%s() {}\n\n", name, quoteJSON(e.Type), name, data, name, event)
+		fmt.Fprintf(&cases, "case %s:\nvar out %s\n", quoteJSON(e.Type), name)
 		if t.Encoding == manifest.Bytes {
 			cases.WriteString("out.Data = e.Data\nreturn out, nil\n")
 		} else {
@@ -174,7 +174,7 @@ func %s(ctx context.Context, c *client.Client, s client.Subscription) iter.Seq2[
 	}
 }
 
-`, subscribe, t.Name, subscribe, delivery, quoted(t.Name), delivery, event, read, delivery)
+`, subscribe, t.Name, subscribe, delivery, quoteJSON(t.Name), delivery, event, read, delivery)
 	return nil
 }
 
@@ -228,7 +228,7 @@ func (g *goWriter) declaration(out *bytes.Buffer, d *declaration) {
 	fmt.Fprintf(out, "// %s\n", doc)
 	s, _ := nullable(d.shape)
 	switch {
-	case s.kind == object && tagged(s):
+	case s.kind == object && validTagNames(s):
 		fmt.Fprintf(out, "type %s struct {\n", d.name)
 		members := names{}
 		for _, f := range s.fields {
@@ -253,8 +253,8 @@ func (g *goWriter) declaration(out *bytes.Buffer, d *declaration) {
 	}
 }
 
-// tagged reports whether all field names are valid in struct tags.
-func tagged(s *shape) bool {
+// validTagNames reports whether all field names are valid in struct tags.
+func validTagNames(s *shape) bool {
 	for _, f := range s.fields {
 		if !regexp.MustCompile(`^[\pL\pN!#$%&()*+\-./:;<=>?@\[\]^_{|}~ ]+$`).MatchString(f.name) || f.name == "-" {
 			return false
@@ -319,7 +319,7 @@ func (g *goWriter) valueOf(s *shape, name string) string {
 	case mapping:
 		return "map[string]" + g.typeOf(s.item, name+"Value")
 	case object:
-		if !tagged(s) {
+		if !validTagNames(s) {
 			return rawJSON
 		}
 		d := &declaration{name: g.shapes.names.take(name), shape: s}

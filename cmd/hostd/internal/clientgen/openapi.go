@@ -299,7 +299,7 @@ func (w *apiWriter) entity(paths tree, t entityType) error {
 			parameter("cursor", "query", "where to go on", tree{"type": "string"}),
 			parameter("Last-Event-ID", "header", "where to go on; a browser sends it by itself", tree{"type": "string"}),
 			parameter("follow", "query", "false ends the stream at the newest event", tree{"type": "boolean"}),
-			listed(parameter("shards", "query", "the events of these shards alone", tree{"type": "array", "items": tree{"type": "integer"}})),
+			asList(parameter("shards", "query", "the events of these shards alone", tree{"type": "array", "items": tree{"type": "integer"}})),
 			parameter("skip_cut", "query", "goes on past events that were cut", tree{"type": "boolean"}),
 		},
 		"responses": w.responses(tree{"200": tree{"description": "The events.", "content": tree{"text/event-stream": tree{"schema": tree{"type": "string"}}}}}),
@@ -374,8 +374,8 @@ func parameter(name, in, doc string, schema any) tree {
 	return tree{"name": name, "in": in, "description": doc, "schema": schema}
 }
 
-// listed makes a parameter a comma-separated list.
-func listed(p tree) tree {
+// asList makes a parameter a comma-separated list.
+func asList(p tree) tree {
 	p["style"], p["explode"] = "form", false
 	return p
 }

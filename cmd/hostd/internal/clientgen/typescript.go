@@ -104,7 +104,7 @@ func typeScriptType(out *strings.Builder, s *shapes, t entityType) (string, erro
 		if err != nil {
 			return "", err
 		}
-		events = append(events, fmt.Sprintf("\n  | Event<%s, %s>", quoted(e.Type), data))
+		events = append(events, fmt.Sprintf("\n  | Event<%s, %s>", quoteJSON(e.Type), data))
 	}
 	events = append(events, `
   | Event<"hostd.deleted", null>`)
@@ -133,7 +133,7 @@ func rejections(n manifest.Named) string {
 	}
 	var out []string
 	for _, code := range n.Rejections {
-		out = append(out, quoted(code))
+		out = append(out, quoteJSON(code))
 	}
 	if len(out) == 0 {
 		return "never"
@@ -141,7 +141,7 @@ func rejections(n manifest.Named) string {
 	return strings.Join(out, " | ")
 }
 
-func quoted(s string) string {
+func quoteJSON(s string) string {
 	text, _ := json.Marshal(s) // encoding a string never fails
 	return string(text)
 }
@@ -151,7 +151,7 @@ func quote(name string) string {
 	if identifier.MatchString(name) {
 		return name
 	}
-	return quoted(name)
+	return quoteJSON(name)
 }
 
 // typeScriptOf returns a shape as a TypeScript type.
@@ -231,7 +231,7 @@ func typeScriptTuple(s *shape, indent string) string {
 func literalType(v any) string {
 	switch v := v.(type) {
 	case string:
-		return quoted(v)
+		return quoteJSON(v)
 	case bool:
 		return fmt.Sprint(v)
 	case nil:

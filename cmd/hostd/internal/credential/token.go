@@ -95,7 +95,7 @@ func (o *creation) make(ctx context.Context, name string) error {
 		made.Line = line
 		err = appendLine(o.file, line)
 	} else {
-		made.Revision, err = o.tell(ctx, name, token, expires)
+		made.Revision, err = o.printToken(ctx, name, token, expires)
 	}
 	if err != nil {
 		if o.secret != "" {
@@ -120,8 +120,8 @@ func (o *creation) make(ctx context.Context, name string) error {
 	})
 }
 
-// tell stores the hash of a token in the cluster.
-func (o *creation) tell(ctx context.Context, name, token string, expires time.Time) (revision uint64, err error) {
+// printToken stores the hash of a token in the cluster.
+func (o *creation) printToken(ctx context.Context, name, token string, expires time.Time) (revision uint64, err error) {
 	s, err := o.remote.Open(ctx, o.std)
 	if err != nil {
 		return 0, err

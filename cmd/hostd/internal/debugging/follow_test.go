@@ -61,11 +61,11 @@ func taken(f *follow, ctx context.Context) (texts []string, failed error) {
 	return texts, nil
 }
 
-// TestFollowingOutlivesNodes checks that if a stream ends, with or without an
+// TestFollowContinuesOnNextNode checks that if a stream ends, with or without an
 // error, the next node is asked, after some attempts, and that each line is
 // printed once, even if lines have the same time or a clock was set back. An
 // error that any node would return ends following.
-func TestFollowingOutlivesNodes(t *testing.T) {
+func TestFollowContinuesOnNextNode(t *testing.T) {
 	gone := &client.Error{Code: connect.CodeUnavailable, Message: "gone"}
 	denied := &client.Error{Code: connect.CodePermissionDenied, Message: "denied"}
 	reopened := 0
@@ -86,9 +86,9 @@ func TestFollowingOutlivesNodes(t *testing.T) {
 	}
 }
 
-// TestFollowingGivesUp checks that following ends if no node answers within the
+// TestFollowEndsWithoutNodes checks that following ends if no node answers within the
 // timeout of a command, or if the caller cancels.
-func TestFollowingGivesUp(t *testing.T) {
+func TestFollowEndsWithoutNodes(t *testing.T) {
 	nobody, reopened := errors.New("nobody answers"), 0
 	f := scripted([][]*clusterv1.TailLogsResponse{{said("n1", 1)}}, []error{nil}, &reopened, func() error { return nobody })
 	f.within = 20 * time.Millisecond

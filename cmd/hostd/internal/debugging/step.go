@@ -227,9 +227,9 @@ type walk struct {
 	json  bool // payloads are JSON text
 }
 
-// changed returns the current state, and its differences from the state at the
+// nextChanges returns the current state, and its differences from the state at the
 // previous call.
-func (w *walk) changed() (cli.Payload, []jsondiff.Change, error) {
+func (w *walk) nextChanges() (cli.Payload, []jsondiff.Change, error) {
 	was := w.state
 	var err error
 	w.state, err = w.State()
@@ -254,7 +254,7 @@ func (w *walk) events(ctx context.Context, file *entityfile.Reader, at uint64) e
 		}
 		w.now = e.RecordedAt
 		v := stepView{Sequence: e.Sequence, RecordedAt: e.RecordedAt, EventType: e.EventType, Payload: cli.NewPayload(e.Data)}
-		if v.State, v.Changes, err = w.changed(); err != nil {
+		if v.State, v.Changes, err = w.nextChanges(); err != nil {
 			return err
 		}
 		if err := w.out.Line(v, v.text()); err != nil {
@@ -290,7 +290,7 @@ func (w *walk) command(ctx context.Context, i int, name string, data []byte) err
 			v.Timers = append(v.Timers, forkTimer{string(t.Name), time.Unix(0, t.Due).UTC(), string(t.Command), t.Cancel})
 		}
 	}
-	if v.State, v.Changes, err = w.changed(); err != nil {
+	if v.State, v.Changes, err = w.nextChanges(); err != nil {
 		return err
 	}
 	return w.out.Line(v, v.text())

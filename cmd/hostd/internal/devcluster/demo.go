@@ -53,8 +53,8 @@ type timing struct {
 	took time.Duration
 }
 
-// timed runs one step and records how long it took.
-func (d *demo) timed(what string, step func() error) error {
+// timeStep runs one step and records how long it took.
+func (d *demo) timeStep(what string, step func() error) error {
 	began := time.Now()
 	err := step()
 	took := time.Since(began)
@@ -72,7 +72,7 @@ func (d *demo) run(ctx context.Context) error {
 	guests := map[string][]byte{}
 	d.say("1. Three modules, built with the stock Go toolchain")
 	for _, name := range demoGuests {
-		if err := d.timed("build "+name, func() (err error) {
+		if err := d.timeStep("build "+name, func() (err error) {
 			guests[name], err = BuildGuest(ctx, d.source, name, d.talk)
 			return err
 		}); err != nil {
@@ -80,14 +80,14 @@ func (d *demo) run(ctx context.Context) error {
 		}
 	}
 	d.say("2. Three nodes")
-	if err := d.timed("start, every shard on all three and led", func() error { return d.start(ctx) }); err != nil {
+	if err := d.timeStep("start, every shard on all three and led", func() error { return d.start(ctx) }); err != nil {
 		return err
 	}
 	for _, n := range d.cluster.Nodes {
 		fmt.Fprintf(d.w, "  %s  %s  pid %d\n", n.Info.NodeID, n.Info.API, n.PID)
 	}
 	for _, name := range demoGuests {
-		if err := d.timed("upload and activate "+name, func() error {
+		if err := d.timeStep("upload and activate "+name, func() error {
 			_, err := d.client.Upload(ctx, guests[name], true)
 			return err
 		}); err != nil {
@@ -155,7 +155,7 @@ func (d *demo) killLeader(ctx context.Context) (*Node, error) {
 		return nil, err
 	}
 	var reply client.Reply
-	if err := d.timed("the next command, from the kill to its reply", func() error {
+	if err := d.timeStep("the next command, from the kill to its reply", func() error {
 		var err error
 		reply, err = d.client.Send(ctx, demoAgain)
 		return err
@@ -173,13 +173,13 @@ func (d *demo) killLeader(ctx context.Context) (*Node, error) {
 // again.
 func (d *demo) restart(ctx context.Context, killed *Node) error {
 	d.say("7. %s starts again on its data and catches up", killed.Info.NodeID)
-	if err := d.timed("start, caught up", func() error {
+	if err := d.timeStep("start, caught up", func() error {
 		_, err := d.cluster.restart(ctx, killed.Info.NodeID)
 		return err
 	}); err != nil {
 		return err
 	}
-	if err := d.timed("leaders spread over all three again", func() error { return d.cluster.awaitEven(ctx, d.talk) }); err != nil {
+	if err := d.timeStep("leaders spread over all three again", func() error { return d.cluster.awaitEven(ctx, d.talk) }); err != nil {
 		return err
 	}
 	d.say("Done: what was acknowledged survived. Next: hostd dev --nodes 3")
@@ -190,7 +190,7 @@ func (d *demo) restart(ctx context.Context, killed *Node) error {
 func (d *demo) prove(ctx context.Context) error {
 	d.say("5. The same state, from the nodes that are left: rebuilt by replaying the events")
 	var after []string
-	err := d.timed("ask all three entities", func() (err error) {
+	err := d.timeStep("ask all three entities", func() (err error) {
 		after, err = d.answers(ctx)
 		return err
 	})

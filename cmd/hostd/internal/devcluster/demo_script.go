@@ -55,7 +55,7 @@ func (d *demo) commands(ctx context.Context) error {
 		return fmt.Errorf("a withdrawal beyond the balance was not rejected: %v", err)
 	}
 	fmt.Fprintf(d.w, "  account alice withdraw {\"amount\":1000} -> %v\n", err)
-	return d.timed(fmt.Sprintf("%d links of a hash chain, one by one", demoLinks), func() error {
+	return d.timeStep(fmt.Sprintf("%d links of a hash chain, one by one", demoLinks), func() error {
 		for n := range demoLinks {
 			c := client.Command{EntityType: "chain", EntityID: "proof", Name: "link", Data: fmt.Appendf(nil, `{"n":%d}`, n), ID: fmt.Sprintf("link-%d", n)}
 			if _, err := d.client.Send(ctx, c); err != nil {

@@ -152,7 +152,7 @@ func dev(ctx context.Context, std cli.Stdio, o devOptions) error {
 // duringStart returns why the nodes did not become ready. If ctx ended, that is
 // the only reason.
 func duringStart(ctx context.Context, err error) error {
-	if ctx.Err() == nil || !cli.Canceled(err) {
+	if ctx.Err() == nil || !cli.IsCanceled(err) {
 		return err
 	}
 	return cli.Hint(errors.New("interrupted before the nodes were ready"), "Their data is kept: start again, or remove the data with --clean.")
@@ -189,7 +189,7 @@ func (d *devRun) ready(ctx context.Context, began time.Time) error {
 			return err
 		}
 	}
-	if err := d.tellPorts(); err != nil {
+	if err := d.printPorts(); err != nil {
 		return err
 	}
 	cli.Table(std.Out, "NODE\tAPI\tPID\tDATA", func(row func(...any)) {

@@ -2,7 +2,7 @@ package devcluster
 
 import "testing"
 
-func TestTokensAreToldOnTerminalsAlone(t *testing.T) {
+func TestTokensArePrintedOnlyOnTerminals(t *testing.T) {
 	for _, tt := range []struct {
 		token      string
 		onTerminal bool

@@ -59,7 +59,7 @@ func Start(ctx context.Context, s Options) (_ *Cluster, err error) {
 			err = errors.Join(err, c.Stop())
 		}
 	}()
-	founded, err := foundedNodes(s.Data)
+	founded, err := bootstrapNodes(s.Data)
 	if err != nil {
 		return nil, err
 	}
@@ -153,8 +153,8 @@ func clusterFlags(peers []string, own int, found bool) []string {
 	return flags
 }
 
-// foundedNodes counts the nodes that have data below a directory.
-func foundedNodes(data string) (int, error) {
+// bootstrapNodes counts the nodes that have data below a directory.
+func bootstrapNodes(data string) (int, error) {
 	marks, err := filepath.Glob(filepath.Join(data, "n[0-9]*", "node.json"))
 	return len(marks), err
 }

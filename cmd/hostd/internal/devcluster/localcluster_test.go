@@ -56,7 +56,7 @@ func TestChooseAddrs(t *testing.T) {
 
 // Chosen ports stay reserved for the nodes: no other process gets them, and a
 // node can listen on its own port repeatedly.
-func TestChosenPortsAreHeld(t *testing.T) {
+func TestChosenPortsStayReserved(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("ports are held on Linux only")
 	}
@@ -111,7 +111,7 @@ func TestChosenPortsAreHeld(t *testing.T) {
 
 // A node that has lost its data must find the others instead of bootstrapping a
 // second cluster.
-func TestOnlyAnEmptyClusterIsFounded(t *testing.T) {
+func TestOnlyEmptyClusterIsBootstrapped(t *testing.T) {
 	addrs := []string{"a:1", "b:2", "c:3"}
 	if got := clusterFlags(addrs[:1], 0, true); len(got) != 0 {
 		t.Errorf("one node: %q", got)
@@ -139,7 +139,7 @@ func TestOnlyAnEmptyClusterIsFounded(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(data, "n2", "node.json"), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if n, err := foundedNodes(data); n != 1 || err != nil {
+	if n, err := bootstrapNodes(data); n != 1 || err != nil {
 		t.Errorf("got %d, %v", n, err)
 	}
 }
@@ -216,7 +216,7 @@ func TestPortsFileIsReplacedWhole(t *testing.T) {
 	}
 }
 
-func TestCleanDataLeavesWhatIsNotANodes(t *testing.T) {
+func TestCleanDataKeepsOtherFiles(t *testing.T) {
 	data := t.TempDir()
 	for _, f := range []string{"n1/node.json", "n1/wal/1.wal", "n2/other.txt", "notes/node.json"} {
 		path := filepath.Join(data, f)

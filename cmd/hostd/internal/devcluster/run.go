@@ -82,7 +82,7 @@ func (d *devRun) run(ctx context.Context) error {
 				typed = nil
 				break
 			}
-			if gone := d.gone(); len(gone) > 0 {
+			if gone := d.endedNodes(); len(gone) > 0 {
 				d.bringBack(ctx, gone, look)
 				break
 			}
@@ -90,14 +90,14 @@ func (d *devRun) run(ctx context.Context) error {
 				l.Again()
 			}
 		}
-		if len(d.gone()) == len(d.cluster.Nodes) && (typed == nil || !attended) {
+		if len(d.endedNodes()) == len(d.cluster.Nodes) && (typed == nil || !attended) {
 			return cli.Hint(errors.New("no node is left"), "Start again: what was acknowledged is on disk.")
 		}
 	}
 }
 
-// gone returns the nodes that have ended.
-func (d *devRun) gone() (out []*Node) {
+// endedNodes returns the nodes that have ended.
+func (d *devRun) endedNodes() (out []*Node) {
 	for _, n := range d.cluster.Nodes {
 		if !n.running() {
 			out = append(out, n)
@@ -119,7 +119,7 @@ func (d *devRun) bringBack(ctx context.Context, gone []*Node, look func(*Node)) 
 			continue
 		}
 		look(back)
-		if err := d.tellPorts(); err != nil { // a reader of the message below finds it up to date
+		if err := d.printPorts(); err != nil { // a reader of the message below finds it up to date
 			fmt.Fprintln(d.std.Err, err)
 		}
 		fmt.Fprintf(d.std.Err, "node %s (pid %d) is back at %s\n", id, back.PID, back.Info.API)
@@ -129,8 +129,8 @@ func (d *devRun) bringBack(ctx context.Context, gone []*Node, look func(*Node)) 
 	}
 }
 
-// tellPorts writes the ports file, if there is one.
-func (d *devRun) tellPorts() error {
+// printPorts writes the ports file, if there is one.
+func (d *devRun) printPorts() error {
 	if d.options.ports == "" {
 		return nil
 	}

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestFaultsAreShownByLines checks that a guest's text is escaped once, line by
+// TestGuestFaultsArePrintedByLine checks that a guest's text is escaped once, line by
 // line.
-func TestFaultsAreShownByLines(t *testing.T) {
+func TestGuestFaultsArePrintedByLine(t *testing.T) {
 	var talk bytes.Buffer
 	l := &Live{Options: Options{Talk: &talk}}
 	l.sayFault(errors.New("the module fails: no \"sum\"\n\tof this\x1b[31m"))

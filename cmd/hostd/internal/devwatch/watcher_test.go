@@ -66,9 +66,9 @@ func TestSourcesAreWatched(t *testing.T) {
 	await(t, w, "the end of main.go")
 }
 
-// TestOthersAreNotWatched checks that other files and skipped directories cause
+// TestOtherFilesAreNotWatched checks that other files and skipped directories cause
 // no change.
-func TestOthersAreNotWatched(t *testing.T) {
+func TestOtherFilesAreNotWatched(t *testing.T) {
 	dir := t.TempDir()
 	others := []string{"node_modules", "hostd-sdk", ".git", "target"}
 	for _, d := range append(others, "below") {
@@ -102,9 +102,9 @@ func TestOthersAreNotWatched(t *testing.T) {
 	}
 }
 
-// TestManyChangesAreOne checks that many files that are written at once, by an
+// TestSimultaneousChangesAreMerged checks that many files that are written at once, by an
 // editor or by changing a branch, are reported as one change.
-func TestManyChangesAreOne(t *testing.T) {
+func TestSimultaneousChangesAreMerged(t *testing.T) {
 	dir := t.TempDir()
 	w := watched(t, dir)
 	for i := range 200 {

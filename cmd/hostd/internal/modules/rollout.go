@@ -132,8 +132,8 @@ func stateName(s modulev1.Rollout_State) string {
 	return strings.ToLower(strings.TrimPrefix(s.String(), "STATE_"))
 }
 
-// counted prints the counts of a module since the rollout began.
-func counted(w io.Writer, which string, c *modulev1.VersionCounts) {
+// printCounts prints the counts of a module since the rollout began.
+func printCounts(w io.Writer, which string, c *modulev1.VersionCounts) {
 	fmt.Fprintf(w, "%s: %d commands, %d rejections, %d faults", which, c.GetCommands(), c.GetRejections(), c.GetFaults())
 	if c.GetCommands() > 0 {
 		fmt.Fprintf(w, ", 99%% within %v", c.GetP99().AsDuration().Round(time.Microsecond))
@@ -216,8 +216,8 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 			fmt.Fprintln(w, "the cluster aborts it where: "+cli.Clean(r.GetRules()))
 		}
 		if r.GetNewer() != nil {
-			counted(w, "newer", r.GetNewer())
-			counted(w, "older", r.GetOlder())
+			printCounts(w, "newer", r.GetNewer())
+			printCounts(w, "older", r.GetOlder())
 		}
 		if n := r.GetSilentNodes(); n > 0 {
 			fmt.Fprintln(w, silentText(n, "counted"))

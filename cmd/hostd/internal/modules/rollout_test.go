@@ -12,8 +12,8 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// TestPartsOfFlags checks that invalid flags are rejected before any call.
-func TestPartsOfFlags(t *testing.T) {
+// TestInvalidRolloutFlagsAreRejected checks that invalid flags are rejected before any call.
+func TestInvalidRolloutFlagsAreRejected(t *testing.T) {
 	parse := func(args ...string) (string, error) {
 		var p Part
 		c := &cobra.Command{}
@@ -70,9 +70,9 @@ func TestPartsOfFlags(t *testing.T) {
 	}
 }
 
-// TestStepsToCome checks that a step that was not performed in time is shown as
+// TestOverdueStepIsShownAsDue checks that a step that was not performed in time is shown as
 // due, and not with a time in the past.
-func TestStepsToCome(t *testing.T) {
+func TestOverdueStepIsShownAsDue(t *testing.T) {
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	r := &modulev1.Rollout{Steps: []uint32{5000, 10_000}, Pause: durationpb.New(time.Minute)}
 	const text = "then 50%, 100%, 1m0s apart"

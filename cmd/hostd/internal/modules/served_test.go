@@ -6,9 +6,9 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// TestPartsAreSaid checks the text about a module's part in types that a
+// TestServedPartsText checks the text about a module's part in types that a
 // different module serves.
-func TestPartsAreSaid(t *testing.T) {
+func TestServedPartsText(t *testing.T) {
 	m := &modulev1.Module{Parts: []*modulev1.Part{
 		{EntityType: "a", Kind: modulev1.Part_KIND_ROLLOUT, Share: 500, Prefix: "vip-", State: modulev1.Rollout_STATE_PAUSED},
 		{EntityType: "b", Kind: modulev1.Part_KIND_ROLLOUT, Share: 500, Stay: 2, State: modulev1.Rollout_STATE_RUNNING},

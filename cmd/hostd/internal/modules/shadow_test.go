@@ -10,9 +10,9 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 )
 
-// TestShadowsOfFlags checks that an invalid share, and flags for a serving
+// TestInvalidShadowFlagsAreRejected checks that an invalid share, and flags for a serving
 // module, are rejected before any call.
-func TestShadowsOfFlags(t *testing.T) {
+func TestInvalidShadowFlagsAreRejected(t *testing.T) {
 	for args, want := range map[string]string{
 		"": "", "--shadow=10%": "10%", "--shadow=0.01%": "0.01%", "--shadow=100%": "100%", "--shadow=off": "off", "--force": "",
 		"--shadow=10": "!", "--shadow=0%": "!", "--shadow=101%": "!", "--shadow=": "!", "--shadow=x%": "!", "--shadow=10% --force": "!", "--shadow=off --force": "!",
@@ -30,9 +30,9 @@ func TestShadowsOfFlags(t *testing.T) {
 	}
 }
 
-// TestShadowsAreShown checks the output with a rollout and without one, as text
+// TestShadowOutput checks the output with a rollout and without one, as text
 // and as JSON.
-func TestShadowsAreShown(t *testing.T) {
+func TestShadowOutput(t *testing.T) {
 	s := &modulev1.Shadow{
 		Digest: "ab", Share: 1000, Compared: 90, Differ: 3, Dropped: 7, PassedOver: 2, Fuel: 1000, OtherFuel: 1250, SilentNodes: 1, Note: "a note",
 		Differences: []*modulev1.ShadowDifference{{In: "events", Commands: 2}, {In: "fault", Commands: 1}},

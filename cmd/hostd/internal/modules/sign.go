@@ -88,7 +88,7 @@ func NewSign(std cli.Stdio) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		s, err := stated(ctx, wasm)
+		s, err := statementOf(ctx, wasm)
 		if err != nil {
 			return fmt.Errorf("%s: %w", args[0], err)
 		}
@@ -106,8 +106,8 @@ func NewSign(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// stated returns the statement that a module's signature covers.
-func stated(ctx context.Context, wasm []byte) (s signing.Statement, err error) {
+// statementOf returns the statement that a module's signature covers.
+func statementOf(ctx context.Context, wasm []byte) (s signing.Statement, err error) {
 	e, err := guest.New(ctx, guest.Options{})
 	if err != nil {
 		return s, err

@@ -30,7 +30,7 @@ func NewNew(std cli.Stdio) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		dir, name, err := named(args[0])
+		dir, name, err := projectName(args[0])
 		if err != nil {
 			return err
 		}
@@ -51,9 +51,9 @@ func NewNew(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// named returns a project's directory and name from the argument, whose last
+// projectName returns a project's directory and name from the argument, whose last
 // element is the name.
-func named(arg string) (dir, name string, err error) {
+func projectName(arg string) (dir, name string, err error) {
 	dir, err = filepath.Abs(arg)
 	if err != nil {
 		return "", "", err

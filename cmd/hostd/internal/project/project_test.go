@@ -49,9 +49,9 @@ func edit(t *testing.T, path, old, new string) {
 	}
 }
 
-// TestProjectsInGo checks that a new project builds, and that a module that
+// TestGoProjectBuilds checks that a new project builds, and that a module that
 // does not build or violates the contract replaces no existing module.
-func TestProjectsInGo(t *testing.T) {
+func TestGoProjectBuilds(t *testing.T) {
 	if testing.Short() {
 		t.Skip("compiles modules, on one goroutine")
 	}
@@ -91,9 +91,9 @@ func TestProjectsInGo(t *testing.T) {
 	}
 }
 
-// TestProjectsHaveWhatTheyNeed checks the files of a project, which exclude the
+// TestProjectFiles checks the files of a project, which exclude the
 // SDK's tests.
-func TestProjectsHaveWhatTheyNeed(t *testing.T) {
+func TestProjectFiles(t *testing.T) {
 	files, err := contents("go", "lamp")
 	if err != nil {
 		t.Fatal(err)
@@ -113,9 +113,9 @@ func TestProjectsHaveWhatTheyNeed(t *testing.T) {
 	}
 }
 
-// TestNewLeavesOthersAlone checks that existing files are not overwritten, and
+// TestNewKeepsExistingFiles checks that existing files are not overwritten, and
 // that a failure leaves nothing behind.
-func TestNewLeavesOthersAlone(t *testing.T) {
+func TestNewKeepsExistingFiles(t *testing.T) {
 	full := filepath.Join(t.TempDir(), "full")
 	if err := os.MkdirAll(full, 0o755); err != nil {
 		t.Fatal(err)
@@ -187,8 +187,8 @@ func TestBuildNeedsAProject(t *testing.T) {
 	}
 }
 
-// TestStepsAreTheReadmes checks that new prints the commands of the README.
-func TestStepsAreTheReadmes(t *testing.T) {
+// TestNewPrintsReadmeCommands checks that new prints the commands of the README.
+func TestNewPrintsReadmeCommands(t *testing.T) {
 	files, err := contents("go", "lamp")
 	if err != nil {
 		t.Fatal(err)

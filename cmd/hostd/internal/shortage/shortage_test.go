@@ -6,8 +6,8 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
 
-// TestShardsThatLackReplicas checks that only reachable voters count.
-func TestShardsThatLackReplicas(t *testing.T) {
+// TestOnlyReachableVotersCount checks that only reachable voters count.
+func TestOnlyReachableVotersCount(t *testing.T) {
 	members := func(reached ...bool) (out []*clusterv1.Member) {
 		for i, r := range reached {
 			out = append(out, &clusterv1.Member{NodeId: string(rune('a' + i)), Status: "up", Reachable: r})

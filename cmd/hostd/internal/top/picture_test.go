@@ -15,10 +15,10 @@ func of(node string, commands float64, took *clusterv1.StageTime) *clusterv1.Wat
 	}
 }
 
-// TestNodesAreAddedUp checks that rates are added and latencies are the
+// TestNodeStatsAreSummed checks that rates are added and latencies are the
 // maximum, that a node that does not answer is reported as missing until it
 // does, and that its old statistics are dropped eventually.
-func TestNodesAreAddedUp(t *testing.T) {
+func TestNodeStatsAreSummed(t *testing.T) {
 	p, now := newPicture(time.Second), time.Unix(1000, 0)
 	written := func() string {
 		var out strings.Builder
@@ -54,9 +54,9 @@ func TestNodesAreAddedUp(t *testing.T) {
 	}
 }
 
-// TestPicturesFitTheScreen checks that of many types only those with the most
+// TestPictureFitsScreen checks that of many types only those with the most
 // commands are shown.
-func TestPicturesFitTheScreen(t *testing.T) {
+func TestPictureFitsScreen(t *testing.T) {
 	p := newPicture(time.Second)
 	m := of("n1", 1, nil)
 	for i := range 100 {

@@ -32,9 +32,9 @@ func Counter() *hostd.Type[Total] {
 	return t
 }
 
-// Remembered is an always-on counter. Entities whose ids are equal up to a dash
+// AlwaysOn is an always-on counter. Entities whose ids are equal up to a dash
 // share a shard.
-func Remembered() *hostd.Type[Total] {
+func AlwaysOn() *hostd.Type[Total] {
 	t := hostd.Entity[Total]("bench-remembered", hostd.JSON, hostd.RememberEntities(), hostd.ShardKey("bench-remembered", "-"))
 	hostd.Event(t, "added", func(s *Total, e Add) { s.Total += e.Amount })
 	hostd.Command(t, "add", func(c *hostd.Context, s *Total, cmd Add) (Total, error) {
@@ -96,6 +96,6 @@ func Alarm() *hostd.Type[Total] {
 	return t
 }
 
-var _ = hostd.Serve("bench", "1.0.0", Counter(), Book(), Alarm(), Remembered())
+var _ = hostd.Serve("bench", "1.0.0", Counter(), Book(), Alarm(), AlwaysOn())
 
 func main() {}

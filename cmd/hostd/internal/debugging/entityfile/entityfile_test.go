@@ -66,7 +66,7 @@ func readAll(b []byte) (*Reader, []Event, error) {
 	}
 }
 
-func TestReadIsWhatWasWritten(t *testing.T) {
+func TestRoundTrip(t *testing.T) {
 	for _, size := range []int{0, 7, 1 << 20, 2<<20 + 5} {
 		whole, want := sample(t, 3, size)
 		r, got, err := readAll(whole)
@@ -76,9 +76,9 @@ func TestReadIsWhatWasWritten(t *testing.T) {
 	}
 }
 
-// TestDamageIsSeen checks every flipped bit, every truncation and an additional
+// TestDamageIsDetected checks every flipped bit, every truncation and an additional
 // byte.
-func TestDamageIsSeen(t *testing.T) {
+func TestDamageIsDetected(t *testing.T) {
 	whole, _ := sample(t, 2, 20)
 	for i := range whole {
 		bad := slices.Clone(whole)
@@ -95,9 +95,9 @@ func TestDamageIsSeen(t *testing.T) {
 	}
 }
 
-// TestHistoriesHaveNoGaps checks that a file with a gap, or with an early end,
+// TestHistoriesWithGapsAreRejected checks that a file with a gap, or with an early end,
 // is neither written nor read.
-func TestHistoriesHaveNoGaps(t *testing.T) {
+func TestHistoriesWithGapsAreRejected(t *testing.T) {
 	w, err := NewWriter(io.Discard, About{Sequence: 2}, nil)
 	if err != nil {
 		t.Fatal(err)
@@ -107,9 +107,9 @@ func TestHistoriesHaveNoGaps(t *testing.T) {
 	}
 }
 
-// TestHistoriesBeginWithAState checks that if the first events were truncated,
+// TestTruncatedHistoryBeginsWithState checks that if the first events were truncated,
 // the first remaining event follows the state, which may be empty.
-func TestHistoriesBeginWithAState(t *testing.T) {
+func TestTruncatedHistoryBeginsWithState(t *testing.T) {
 	module := []byte("module")
 	digest := sha256.Sum256(module)
 	for _, state := range [][]byte{{}, []byte("state")} {

@@ -23,9 +23,9 @@ func profile() *pprofile.Profile {
 	return p
 }
 
-// TestToolsReadIt checks that Go's own pprof reads the file, with the totals,
+// TestPprofReadsProfile checks that Go's own pprof reads the file, with the totals,
 // the names and the call graph.
-func TestToolsReadIt(t *testing.T) {
+func TestPprofReadsProfile(t *testing.T) {
 	content, err := profile().Encode()
 	if err != nil {
 		t.Fatal(err)

@@ -49,7 +49,7 @@ func TestRestOfTheSDK(t *testing.T) {
 
 // A project's own SDK is used, and mistakes are reported with file and line. A
 // failed build leaves no module.
-func TestMistakesAreTold(t *testing.T) {
+func TestBuildErrorsHaveFileAndLine(t *testing.T) {
 	withCompiler(t)
 	builder.ToldMistakes(t, "guest.ts", "export * from \"hostd-exports\";\n", []guests.Mistake{
 		{File: "readme.txt", Without: true, Want: "must be one, or assembly/index.ts"},
@@ -60,7 +60,7 @@ func TestMistakesAreTold(t *testing.T) {
 
 // The project's compiler takes precedence over one in a directory above it, and
 // that over the one in the path.
-func TestCompilerOfTheProject(t *testing.T) {
+func TestProjectCompilerTakesPrecedence(t *testing.T) {
 	root := t.TempDir()
 	dir, bin := filepath.Join(root, "a", "project"), filepath.Join(root, "bin")
 	tool := func(path string) string {

@@ -30,7 +30,7 @@ func TestRestOfTheSDK(t *testing.T) {
 
 // A project's own SDK is used, and mistakes are reported with file and line. A
 // failed build leaves no module.
-func TestMistakesAreTold(t *testing.T) {
+func TestBuildErrorsHaveFileAndLine(t *testing.T) {
 	builder.ToldMistakes(t, "guest.c", "#include \"hostd.h\"\n", []guests.Mistake{
 		{File: "readme.txt", Without: true, Want: "must be one, or main.c"},
 		{File: "guest.c", Text: "int broken( {", Want: "guest.c:1"},

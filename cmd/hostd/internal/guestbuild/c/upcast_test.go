@@ -76,7 +76,7 @@ func formsProject(t *testing.T, events string) string {
 
 // An event is upcast through all later forms, for the state and for readers.
 // Other events are unchanged, and an unreadable event is a fault.
-func TestFormsAreUpcastOneByOne(t *testing.T) {
+func TestEventIsUpcastThroughAllVersions(t *testing.T) {
 	module := formsGuest(t, formsOfToday)
 	guests.Conforms(t, module)
 	for _, e := range module.Manifest().EntityTypes[0].Events {
@@ -134,7 +134,7 @@ func TestFormsAreUpcastOneByOne(t *testing.T) {
 }
 
 // An inconsistent table of events is reported when the module is described.
-func TestFormsThatMakeNoSenseAreRefused(t *testing.T) {
+func TestInconsistentUpcastsAreRejected(t *testing.T) {
 	if testing.Short() {
 		t.Skip("short: compilers of other languages run in the long mode")
 	}

@@ -20,10 +20,10 @@ import (
 	"github.com/hostd/hostd/tests/support/guests"
 )
 
-// TestFaultsOfScripts checks that every fault of a script ends its call and its
+// TestScriptFaultsEndTheInstance checks that every fault of a script ends its call and its
 // instance, within the fuel of a command, and that the exception is reported
 // with the source line.
-func TestFaultsOfScripts(t *testing.T) {
+func TestScriptFaultsEndTheInstance(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "odd")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -75,9 +75,9 @@ func TestFaultsOfScripts(t *testing.T) {
 	}
 }
 
-// TestWhatScriptsSeeOfTheirCall checks that a script gets the clock and the
+// TestScriptClockAndRandomnessAreDeterministic checks that a script gets the clock and the
 // random numbers of its call, which are the same in any instance.
-func TestWhatScriptsSeeOfTheirCall(t *testing.T) {
+func TestScriptClockAndRandomnessAreDeterministic(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "odd")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -140,9 +140,9 @@ func TestWhatScriptsSeeOfTheirCall(t *testing.T) {
 	}
 }
 
-// TestWhatScriptsPutOut checks everything that a command may request from the
+// TestScriptOutputs checks everything that a command may request from the
 // host.
-func TestWhatScriptsPutOut(t *testing.T) {
+func TestScriptOutputs(t *testing.T) {
 	var log bytes.Buffer
 	m, err := compile(t, build(t, project(t, "odd")), guest.Options{Logger: slog.New(slog.NewTextHandler(&log, nil))})
 	if err != nil {
@@ -186,9 +186,9 @@ four 0 count "" false "0 3 * * *" Europe/Berlin skip
 	}
 }
 
-// TestEventsOfScripts checks that events are decoded as they were emitted, in
+// TestScriptEventsRoundTrip checks that events are decoded as they were emitted, in
 // all their versions, and that a late rejection is still a rejection.
-func TestEventsOfScripts(t *testing.T) {
+func TestScriptEventsRoundTrip(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "odd")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -242,9 +242,9 @@ func TestEventsOfScripts(t *testing.T) {
 	}
 }
 
-// TestNumbersOfScripts checks that a script receives the corner cases of
+// TestScriptNumbersKeepAllDigits checks that a script receives the corner cases of
 // package jsontext with all their digits, and writes them with all digits.
-func TestNumbersOfScripts(t *testing.T) {
+func TestScriptNumbersKeepAllDigits(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "numbers")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -310,10 +310,10 @@ func TestNumbersOfScripts(t *testing.T) {
 	}
 }
 
-// TestTimesOfScripts checks that a time beyond the host's range means never,
+// TestScriptTimesOutOfRange checks that a time beyond the host's range means never,
 // and that the host rejects the command if the time is before 1970 or invalid.
 // That is not a fault of the module, because the time may come from a caller.
-func TestTimesOfScripts(t *testing.T) {
+func TestScriptTimesOutOfRange(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "numbers")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -353,8 +353,8 @@ func TestTimesOfScripts(t *testing.T) {
 	}
 }
 
-// TestSchedulesOfScripts checks that SDK and host accept the same schedules.
-func TestSchedulesOfScripts(t *testing.T) {
+// TestScriptSchedulesMatchHost checks that SDK and host accept the same schedules.
+func TestScriptSchedulesMatchHost(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "numbers")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -381,9 +381,9 @@ func TestSchedulesOfScripts(t *testing.T) {
 	}
 }
 
-// TestLongNamesOfScripts checks that a name that does not fit a frame exceeds a
+// TestScriptOverlongNamesAreLimits checks that a name that does not fit a frame exceeds a
 // limit of the host, and is not a fault of the script.
-func TestLongNamesOfScripts(t *testing.T) {
+func TestScriptOverlongNamesAreLimits(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "numbers")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -396,10 +396,10 @@ func TestLongNamesOfScripts(t *testing.T) {
 	}
 }
 
-// TestStatesOfScripts checks that a durable state is emitted if it changed,
+// TestScriptDurableStates checks that a durable state is emitted if it changed,
 // that a rejection restores it, and that a bigint in it is still one after a
 // load.
-func TestStatesOfScripts(t *testing.T) {
+func TestScriptDurableStates(t *testing.T) {
 	m, err := compile(t, build(t, project(t, "odd")), guest.Options{})
 	if err != nil {
 		t.Fatal(err)

@@ -94,9 +94,9 @@ func TestModulesAreReproducible(t *testing.T) {
 	}
 }
 
-// TestWhatDoesNotBuild checks that each error says what to do, and that no file
+// TestBuildErrorsSayWhatToDo checks that each error says what to do, and that no file
 // is written or changed.
-func TestWhatDoesNotBuild(t *testing.T) {
+func TestBuildErrorsSayWhatToDo(t *testing.T) {
 	const entity = "import { entity, serve } from '@hostd/guest';\n"
 	for name, test := range map[string]struct {
 		files map[string]string
@@ -132,9 +132,9 @@ func TestWhatDoesNotBuild(t *testing.T) {
 	}
 }
 
-// TestEngineIsKnown checks that an unknown engine, and a project without an
+// TestUnknownEngineIsRejected checks that an unknown engine, and a project without an
 // engine, are rejected with the command that installs it.
-func TestEngineIsKnown(t *testing.T) {
+func TestUnknownEngineIsRejected(t *testing.T) {
 	dir := project(t, "odd")
 	path := filepath.Join(dir, "node_modules", enginePackage)
 	source, err := os.ReadFile(filepath.Join(path, engineFile))
@@ -160,9 +160,9 @@ func TestEngineIsKnown(t *testing.T) {
 	}
 }
 
-// TestScriptsThatDoNotLoad checks that an exception during loading is reported,
+// TestScriptLoadErrorHasLine checks that an exception during loading is reported,
 // with its line.
-func TestScriptsThatDoNotLoad(t *testing.T) {
+func TestScriptLoadErrorHasLine(t *testing.T) {
 	const begin = "import { entity, serve } from '@hostd/guest';\n"
 	const migrate = "import { durable, serve } from '@hostd/guest'; serve('a', '1', "
 	for name, test := range map[string]struct{ script, says string }{

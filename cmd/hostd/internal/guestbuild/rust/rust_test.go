@@ -30,7 +30,7 @@ func TestRestOfTheSDK(t *testing.T) {
 
 // A project's own SDK is used, and mistakes are reported with file and line. A
 // failed build leaves no module.
-func TestMistakesAreTold(t *testing.T) {
+func TestBuildErrorsHaveFileAndLine(t *testing.T) {
 	builder.ToldMistakes(t, "guest.rs", "", []guests.Mistake{
 		{File: "readme.txt", Without: true, Want: "must be one, or src/lib.rs"},
 		{File: "guest.rs", Text: "fn broken( {", Want: "guest.rs:1"},
@@ -39,7 +39,7 @@ func TestMistakesAreTold(t *testing.T) {
 }
 
 // Of several compilers the first one with the library is used.
-func TestCompilerWithoutTheLibrary(t *testing.T) {
+func TestCompilerWithoutLibraryIsSkipped(t *testing.T) {
 	dir := t.TempDir()
 	compiler := func(name, sysroot string) string {
 		path := filepath.Join(dir, name)
