@@ -62,7 +62,9 @@ func DecodeReject(body []byte) (Reject, error) {
 
 // Send is a command to another entity. If WantsAnswer is set, the outcome is
 // sent back to the sender as its command OnReply, or as OnReject with {code,
-// message} as JSON.
+// message} as JSON. Token, at most MaxTokenBytes, comes back with the outcome
+// unchanged, so that the sender can tell outcomes of equal commands apart. The
+// receiver does not get it.
 type Send struct {
 	EntityType  []byte
 	EntityID    []byte
@@ -71,13 +73,17 @@ type Send struct {
 	WantsAnswer bool
 	OnReply     []byte
 	OnReject    []byte
+	Token       []byte // only if WantsAnswer; empty for none
 }
 
 // AppendSend appends a send frame, of kind OutSendWithAnswer if WantsAnswer is
-// set.
+// set, or OutSendWithToken if there is a token too.
 func AppendSend(dst []byte, send Send) []byte {
 	kind := OutSend
-	if send.WantsAnswer {
+	switch {
+	case send.WantsAnswer && len(send.Token) > 0:
+		kind = OutSendWithToken
+	case send.WantsAnswer:
 		kind = OutSendWithAnswer
 	}
 	dst, mark := BeginFrame(dst, kind)
@@ -87,6 +93,9 @@ func AppendSend(dst []byte, send Send) []byte {
 	if send.WantsAnswer {
 		dst = AppendField(dst, send.OnReply)
 		dst = AppendField(dst, send.OnReject)
+	}
+	if kind == OutSendWithToken {
+		dst = AppendField(dst, send.Token)
 	}
 	dst = append(dst, send.Payload...)
 	EndFrame(dst, mark)
@@ -120,7 +129,20 @@ func DecodeSendWithAnswer(body []byte) (Send, error) {
 	return send, nil
 }
 
-// cutTarget reads the three fields that both kinds of send begin with.
+// DecodeSendWithToken decodes the body of a frame of kind OutSendWithToken.
+func DecodeSendWithToken(body []byte) (Send, error) {
+	send, err := DecodeSendWithAnswer(body)
+	if err != nil {
+		return send, err
+	}
+	var ok bool
+	if send.Token, send.Payload, ok = cutField(send.Payload); !ok {
+		return Send{}, errShort
+	}
+	return send, nil
+}
+
+// cutTarget reads the three fields that all kinds of send begin with.
 func cutTarget(body []byte) (send Send, rest []byte, ok bool) {
 	if send.EntityType, rest, ok = cutField(body); !ok {
 		return send, nil, false

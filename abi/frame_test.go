@@ -107,7 +107,7 @@ func TestSpan(t *testing.T) {
 func TestRequestRoundTrip(t *testing.T) {
 	want := Request{
 		EntityID: []byte("e1"), Snapshot: []byte("s"), Sequence: 9, Name: []byte("add"), Payload: []byte("{}"),
-		CommandID: []byte("c1"), Now: -5, Seed: 1 << 63,
+		CommandID: []byte("c1"), Now: -5, Seed: 1 << 63, Token: []byte{0, 7},
 		Source: Source{Kind: SourceEntity, EntityType: []byte("t"), EntityID: []byte("i")},
 	}
 	var input []byte
@@ -121,6 +121,7 @@ func TestRequestRoundTrip(t *testing.T) {
 	input = AppendNow(input, want.Now)
 	input = AppendSeed(input, want.Seed)
 	input = AppendSource(input, want.Source)
+	input = AppendToken(input, want.Token)
 	var got Request
 	if err := ParseRequest(&got, input); err != nil {
 		t.Fatal(err)

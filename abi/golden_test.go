@@ -36,6 +36,7 @@ func vectors() []vector {
 		{"input principal", AppendPrincipal(nil, "jwt", "bo", "staff", "auditors")},
 		{"input principal anonymous", AppendPrincipal(nil, "anonymous", "")},
 		{"input settings", AppendSettings(nil, AppendSetting(AppendSetting(nil, "currency", "EUR"), "limit", "räksmörgås"))},
+		{"input token", AppendToken(nil, []byte{0, 1, 2, 0xff})},
 		{"input event", AppendInputEvent(nil, 7, 1_700_000_000_000_000_000, "added", []byte(`{"amount":1}`))},
 		{"output event", AppendEvent(nil, "added", []byte(`{"amount":1}`))},
 		{"output event, empty payload", AppendEvent(nil, "reset", nil)},
@@ -49,6 +50,7 @@ func vectors() []vector {
 		{"output state", AppendState(nil, []byte(`{"total":42}`))},
 		{"output delete", AppendDelete(nil)},
 		{"output send with answer", AppendSend(nil, Send{EntityType: []byte("account"), EntityID: []byte("a2"), Command: []byte("deposit"), WantsAnswer: true, OnReply: []byte("paid"), OnReject: []byte("unpaid"), Payload: []byte(`{"amount":5}`)})},
+		{"output send with token", AppendSend(nil, Send{EntityType: []byte("account"), EntityID: []byte("a2"), Command: []byte("deposit"), WantsAnswer: true, OnReply: []byte("paid"), OnReject: []byte("unpaid"), Token: []byte{0, 1, 2, 0xff}, Payload: []byte(`{"amount":5}`)})},
 		{"output set schedule", AppendSetSchedule(nil, Timer{Name: []byte("report"), Expression: []byte("0 3 * * mon-fri"), Zone: []byte("Europe/Berlin"), Missed: MissedAll, Command: []byte("report"), Payload: []byte("{}")})},
 	}
 }

@@ -112,6 +112,9 @@ func DecodeSource(body []byte) (Source, error) {
 	return source, nil
 }
 
+// AppendToken appends the token of the send whose outcome a command is.
+func AppendToken(dst, token []byte) []byte { return AppendFrame(dst, InToken, token) }
+
 // InputEvent is an event of the entity's history, as hostd_apply receives it.
 type InputEvent struct {
 	Sequence   uint64
@@ -170,6 +173,9 @@ type Request struct {
 	Seed         uint64
 	Source       Source
 	Due          int64 // unix nanoseconds; 0 if no timer sent the command
+	// Token is that of the send whose outcome the command is; nil if it has
+	// none.
+	Token []byte
 	// Principal is the caller, for DecodePrincipal; nil if it is unknown.
 	Principal []byte
 	// Settings are the values that operators have set for the type, for the
@@ -233,6 +239,8 @@ func ParseRequest(request *Request, input []byte) error {
 			request.Principal = body
 		case InSettings:
 			request.Settings = body
+		case InToken:
+			request.Token = body
 		case InEntityID:
 			request.EntityID = body
 		case InSnapshot:

@@ -21,6 +21,7 @@ const (
 	InDue       Kind = 22 // handle, from a timer: i64 unix nanoseconds
 	InPrincipal Kind = 23 // handle, query, if the caller is known: see Principal
 	InSettings  Kind = 24 // handle, query, if the type has settings: see Settings
+	InToken     Kind = 25 // handle, of an outcome: the token of the send, see Send
 	InEvent     Kind = 32 // apply: see InputEvent
 )
 
@@ -38,6 +39,7 @@ const (
 	OutDelete         Kind = 10 // handle: empty
 	OutSendWithAnswer Kind = 11 // handle: see Send
 	OutSetSchedule    Kind = 12 // handle: see Timer
+	OutSendWithToken  Kind = 13 // handle: see Send
 )
 
 // outputName returns the name of an output kind for error texts.
@@ -67,6 +69,8 @@ func (k Kind) outputName() string {
 		return "send with answer"
 	case OutSetSchedule:
 		return "set schedule"
+	case OutSendWithToken:
+		return "send with token"
 	}
 	return "kind " + strconv.Itoa(int(k))
 }

@@ -25,7 +25,7 @@ type Limits struct {
 	CommandEvents     int // number of events
 	CommandEventBytes int // payloads, types and tags of all events
 	EventTags         int // number of tags on one event
-	CommandSends      int // number of sends, with and without answer
+	CommandSends      int // number of sends, with and without answer or token
 	CommandTimers     int // number of timers set and cancelled
 	CommandSendBytes  int // all sends and timers
 	NameBytes         int // a name: command, query, event type, timer, tag, rejection code
@@ -52,6 +52,7 @@ const (
 	MaxEntityTypeBytes = 64
 	MaxEntityIDBytes   = 256
 	MaxNameBytes       = 255 // of a command, query, event type, timer, tag or rejection code
+	MaxTokenBytes      = 32  // of the token of a send
 )
 
 // DefaultLimits returns the limits of the contract.

@@ -84,7 +84,7 @@ type parser struct {
 
 func (p *parser) take(frame Frame) error {
 	if !p.mode.allows(frame.Kind) {
-		if frame.Kind == 0 || frame.Kind > OutSetSchedule {
+		if frame.Kind == 0 || frame.Kind > OutSendWithToken {
 			return p.malformedError("unknown output kind")
 		}
 		return p.malformedError("this kind is not allowed here")
@@ -98,7 +98,7 @@ func (p *parser) take(frame Frame) error {
 		return p.reply(frame.Body)
 	case OutReject:
 		return p.reject(frame.Body)
-	case OutSend, OutSendWithAnswer:
+	case OutSend, OutSendWithAnswer, OutSendWithToken:
 		return p.send(frame)
 	case OutSetTimer, OutCancelTimer, OutSetSchedule:
 		return p.timer(frame)
@@ -123,7 +123,7 @@ func (m Mode) allows(kind Kind) bool {
 		return m == HandleState
 	case OutPassivate:
 		return m != QueryOnly
-	case OutSend, OutSendWithAnswer, OutSetTimer, OutCancelTimer, OutSetSchedule, OutDelete:
+	case OutSend, OutSendWithAnswer, OutSendWithToken, OutSetTimer, OutCancelTimer, OutSetSchedule, OutDelete:
 		return m == HandleEvents || m == HandleState
 	}
 	return false
@@ -230,10 +230,13 @@ func (p *parser) state(payload []byte) error {
 
 func (p *parser) send(frame Frame) (err error) {
 	var send Send
-	if frame.Kind == OutSend {
+	switch frame.Kind {
+	case OutSend:
 		send, err = DecodeSend(frame.Body)
-	} else {
+	case OutSendWithAnswer:
 		send, err = DecodeSendWithAnswer(frame.Body)
+	default:
+		send, err = DecodeSendWithToken(frame.Body)
 	}
 	if err != nil {
 		return p.malformedError(reasonOf(err))
@@ -260,6 +263,12 @@ func (p *parser) send(frame Frame) (err error) {
 		if err := p.name("command for rejection", send.OnReject); err != nil {
 			return err
 		}
+	}
+	if frame.Kind == OutSendWithToken && len(send.Token) == 0 {
+		return p.malformedError("token is empty")
+	}
+	if len(send.Token) > MaxTokenBytes {
+		return p.over("token bytes", len(send.Token), MaxTokenBytes)
 	}
 	if p.sends++; p.sends > p.limits.CommandSends {
 		return p.over("sends of one command", p.sends, p.limits.CommandSends)

@@ -13,6 +13,8 @@ func TestParseOutputEverything(t *testing.T) {
 	send := Send{EntityType: []byte("account"), EntityID: []byte("a2"), Command: []byte("deposit"), Payload: []byte("5")}
 	asking := send
 	asking.WantsAnswer, asking.OnReply, asking.OnReject = true, []byte("paid"), []byte("unpaid")
+	named := asking
+	named.Token = []byte{0, 1, 2}
 	timer := Timer{Name: []byte("close"), Due: 5, Command: []byte("close"), Payload: []byte("{}")}
 
 	frames := AppendEvent(nil, "added", []byte("1"))
@@ -24,6 +26,7 @@ func TestParseOutputEverything(t *testing.T) {
 	frames = AppendSetTimer(frames, timer)
 	frames = AppendCancelTimer(frames, "close")
 	frames = AppendSend(frames, asking)
+	frames = AppendSend(frames, named)
 	frames = AppendTag(frames, "c")
 	frames = AppendPassivate(frames)
 	frames = AppendDelete(frames)
@@ -41,7 +44,7 @@ func TestParseOutputEverything(t *testing.T) {
 		if !reflect.DeepEqual(out.Events, wantEvents) {
 			t.Errorf("events %q", out.Events)
 		}
-		if !reflect.DeepEqual(out.Sends, []Send{send, asking}) {
+		if !reflect.DeepEqual(out.Sends, []Send{send, asking, named}) {
 			t.Errorf("sends %+v", out.Sends)
 		}
 		if !reflect.DeepEqual(out.Timers, []Timer{timer, {Name: []byte("close"), Cancel: true}}) {
@@ -58,8 +61,8 @@ func TestParseOutputEverything(t *testing.T) {
 
 func TestParseOutputModes(t *testing.T) {
 	allowed := map[Mode]map[Kind]bool{
-		HandleEvents: {OutEvent: true, OutReply: true, OutReject: true, OutSend: true, OutSetTimer: true, OutCancelTimer: true, OutPassivate: true, OutTag: true, OutDelete: true, OutSendWithAnswer: true, OutSetSchedule: true},
-		HandleState:  {OutReply: true, OutReject: true, OutSend: true, OutSetTimer: true, OutCancelTimer: true, OutPassivate: true, OutState: true, OutDelete: true, OutSendWithAnswer: true, OutSetSchedule: true},
+		HandleEvents: {OutEvent: true, OutReply: true, OutReject: true, OutSend: true, OutSetTimer: true, OutCancelTimer: true, OutPassivate: true, OutTag: true, OutDelete: true, OutSendWithAnswer: true, OutSetSchedule: true, OutSendWithToken: true},
+		HandleState:  {OutReply: true, OutReject: true, OutSend: true, OutSetTimer: true, OutCancelTimer: true, OutPassivate: true, OutState: true, OutDelete: true, OutSendWithAnswer: true, OutSetSchedule: true, OutSendWithToken: true},
 		QueryOnly:    {OutReply: true, OutReject: true},
 
 		HandleTransient: {OutReply: true, OutReject: true, OutPassivate: true},
@@ -79,7 +82,7 @@ func TestParseOutputModes(t *testing.T) {
 				t.Errorf("mode %d, %s: %v", mode, v.name, err)
 			}
 		}
-		for _, kind := range []Kind{0, 13, 16, 255} {
+		for _, kind := range []Kind{0, 14, 16, 255} {
 			if err := ParseOutput(new(Output), AppendFrame(nil, kind, ""), mode, &limits); !errors.Is(err, ErrMalformed) {
 				t.Errorf("mode %d, kind %d: %v", mode, kind, err)
 			}
@@ -145,6 +148,9 @@ func TestParseOutputLimits(t *testing.T) {
 		}},
 		{"send entity id", MaxEntityIDBytes, HandleState, func(n int) []byte {
 			return AppendSend(nil, Send{EntityType: []byte("t"), EntityID: filled(n), Command: []byte("c")})
+		}},
+		{"send token", MaxTokenBytes, HandleState, func(n int) []byte {
+			return AppendSend(nil, Send{EntityType: []byte("t"), EntityID: []byte("i"), Command: []byte("c"), WantsAnswer: true, OnReply: []byte("r"), OnReject: []byte("r"), Token: filled(n)})
 		}},
 		{"timers", limits.CommandTimers, HandleEvents, func(n int) []byte {
 			return append(repeat(AppendCancelTimer(nil, "t"), n-1), AppendSetTimer(nil, Timer{Name: []byte("t"), Command: []byte("c")})...)
@@ -217,6 +223,8 @@ func TestParseOutputFaultsAsText(t *testing.T) {
 		{"send without an id", HandleEvents, with(AppendSend(nil, Send{EntityType: []byte("t"), Command: []byte("c")}))},
 		{"answer without a command", HandleEvents, with(AppendSend(nil, Send{EntityType: []byte("t"), EntityID: []byte("i"), Command: []byte("c"), WantsAnswer: true, OnReply: []byte("ok")}))},
 		{"timer without a name", HandleEvents, with(AppendSetTimer(nil, Timer{Command: []byte("c")}))},
+		{"send with an empty token", HandleEvents, with(AppendFrame(nil, OutSendWithToken, "\x01\x00t\x01\x00i\x01\x00c\x01\x00r\x01\x00r\x00\x00"))},
+		{"send with a token cut off", HandleEvents, with(AppendFrame(nil, OutSendWithToken, "\x01\x00t\x01\x00i\x01\x00c\x01\x00r\x01\x00r\x02\x00x"))},
 		{"schedule cut off", HandleEvents, with(AppendFrame(nil, OutSetSchedule, "\x01\x00t\x01\x00e\x00\x00"))},
 		{"schedule without an expression", HandleEvents, with(AppendSetSchedule(nil, Timer{Name: []byte("t"), Command: []byte("c")}))},
 		{"schedule with a policy that is none", HandleEvents, with(AppendSetSchedule(nil, Timer{Name: []byte("t"), Expression: []byte("@daily"), Missed: 3, Command: []byte("c")}))},

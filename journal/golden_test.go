@@ -85,6 +85,21 @@ func records() []journal.Record {
 					&journal.TraceContext{Trace: [16]byte{1, 2, 15: 16}, Span: [8]byte{17, 18, 7: 24}, Flags: 1})},
 			},
 		},
+		{
+			Entity: sharding.EntityID{Type: "transfer", ID: "t2"}, Term: 2, RecordedAt: 11, CommandID: "begin", Sections: []journal.Section{
+				{Kind: journal.SectionMessages, Data: journal.AppendMessageOp(journal.AppendMessageOp(nil,
+					&journal.MessageOp{Type: []byte("ledger"), ID: []byte("l"), Command: []byte("note")}),
+					&journal.MessageOp{Type: []byte("account"), ID: []byte("bob"), Command: []byte("deposit"), OnReply: []byte("deposited"), OnReject: []byte("refused")})},
+				{Kind: journal.SectionTokens, Data: journal.AppendTokenOp(nil, journal.TokenOp{Item: 1, Token: []byte{0, 1, 2}})},
+			},
+		},
+		{
+			Entity: sharding.EntityID{Type: "transfer", ID: "t2"}, Term: 2, RecordedAt: 12, CommandID: "send-3", Sections: []journal.Section{
+				{Kind: journal.SectionSource, Data: journal.AppendMessageSource(nil, &journal.MessageSource{Type: []byte("account"), ID: []byte("bob"), Number: 1})},
+				{Kind: journal.SectionRefusal, Data: journal.AppendRefusal(nil,
+					&journal.Refusal{Code: []byte("not_open"), Message: []byte("no"), Command: []byte("deposited"), Payload: []byte("{}"), Token: []byte{0, 1, 2}})},
+			},
+		},
 	}
 }
 
@@ -163,6 +178,11 @@ func TestEntryBytes(t *testing.T) {
 		{Kind: journal.OutboxDiscarded, ID: journal.ItemID{Index: 7}},
 		{Kind: journal.OutboxGivenUp, ID: journal.ItemID{Index: 8, Item: 1}, At: 10, Code: []byte("not_found"), Message: []byte("no such type"), Answer: []byte("{}")},
 		{Kind: journal.OutboxSentAgain, ID: journal.ItemID{Index: 9}},
+		{
+			Kind: journal.OutboxRefusedToken, Source: journal.MessageSource{Type: []byte("transfer"), ID: []byte("t1"), Number: 4, After: 3},
+			Type: []byte("ghost"), Entity: []byte("g"), At: 9, Command: []byte("boo"), OnReject: []byte("refused"),
+			Code: []byte("not_found"), Message: []byte("no such type"), Answer: []byte("{}"), Token: []byte{0, 1, 2},
+		},
 	} {
 		outbox = journal.AppendOutboxOp(outbox, &p)
 	}

@@ -38,6 +38,9 @@ type MessageOp struct {
 	// Both are empty if no reply is expected.
 	OnReply, OnReject []byte
 	Payload           []byte
+	// Token comes back with the outcome; empty for none. AppendMessageOp does
+	// not write it, because it is in a section of its own: TokenOp.
+	Token []byte
 }
 
 // WantsAnswer reports whether the sender expects a reply.
@@ -175,13 +178,18 @@ func DecodeDeadLetterSource(data []byte) (id ItemID, err error) {
 type Refusal struct {
 	Code, Message    []byte
 	Command, Payload []byte // of the message
+	Token            []byte // of the message; empty for none
 }
 
 // AppendRefusal appends the data of a refusal section: code (len u8), message
-// (len u16), command (len u8), payload to the end.
+// (len u16), command (len u8), payload to the end. If the message has a token,
+// 0 u8 and the token (len u8) precede the command.
 func AppendRefusal(dst []byte, r *Refusal) []byte {
 	dst = append8(dst, string(r.Code))
 	dst = append16(dst, string(r.Message))
+	if len(r.Token) > 0 {
+		dst = append8(append(dst, 0), string(r.Token))
+	}
 	dst = append8(dst, string(r.Command))
 	return append(dst, r.Payload...)
 }
@@ -190,6 +198,9 @@ func AppendRefusal(dst []byte, r *Refusal) []byte {
 func DecodeRefusal(data []byte) (r Refusal, err error) {
 	d := decoder{b: data}
 	r.Code, r.Message, r.Command = d.take(int(d.u8())), d.take(int(d.u16())), d.take(int(d.u8()))
+	if len(r.Command) == 0 && len(d.b) > 0 {
+		r.Token, r.Command = d.take(int(d.u8())), d.take(int(d.u8()))
+	}
 	if d.bad {
 		return r, errRunsPast()
 	}
@@ -209,6 +220,9 @@ type Message struct {
 	Hops                uint8 // number of messages that led to it; 0 if not counted
 	// Answer means that it is the reply to a message of its destination.
 	Answer bool
+	// Token comes back with the outcome or, in an outcome, is that of the
+	// message it answers; empty for none.
+	Token string
 	// Trace is the span of the command that sent it, if its trace is sampled,
 	// otherwise nil.
 	Trace *TraceContext
@@ -227,6 +241,7 @@ type DeadLetter struct {
 	Command       string
 	Code, Message string // the reason
 	Payload       []byte
+	Token         string // of the message; empty for none
 }
 
 // PairCount is the state of a channel (source, destination) in the source's

@@ -28,13 +28,16 @@ const (
 	// on behalf of an operator. It is ignored if the dead letter no longer
 	// exists.
 	OutboxSentAgain OutboxOpKind = 5
+	// OutboxRefusedToken is OutboxRefused for a message with a token, which the
+	// outcome or the dead letter keeps. From sharding.VersionMessageTokens on.
+	OutboxRefusedToken OutboxOpKind = 6
 )
 
 // OutboxOp is one operation of an EntryOutbox entry.
 type OutboxOp struct {
 	Kind OutboxOpKind
-	ID   ItemID // of all kinds except OutboxRefused
-	// For OutboxRefused: the message, its destination, and the reason. If
+	ID   ItemID // of all kinds except refusals
+	// For OutboxRefused and OutboxRefusedToken: the message, its destination, and the reason. If
 	// OnReject is empty no reply is expected, and the message becomes a dead
 	// letter; otherwise the rejection goes back to the source as that command.
 	// OutboxGivenUp uses At, Code, Message and Answer.
@@ -43,6 +46,7 @@ type OutboxOp struct {
 	At                        int64 // unix nanoseconds of the shard's log clock
 	Command, OnReject, Answer []byte
 	Code, Message, Payload    []byte
+	Token                     []byte // only OutboxRefusedToken
 }
 
 // AppendOutboxOp appends one operation to the body of an outbox entry. Layout,
@@ -51,10 +55,10 @@ type OutboxOp struct {
 // (len u16), answer (bytes32); refused: the source as in a source section
 // (bytes32), type (len u8), id (len u16), at i64, command (len u8), command for
 // rejection (len u8), code (len u8), message (len u16), answer (bytes32),
-// payload (bytes32).
+// payload (bytes32); refused with a token: the same, then token (len u8).
 func AppendOutboxOp(dst []byte, p *OutboxOp) []byte {
 	dst = append(dst, byte(p.Kind))
-	if p.Kind != OutboxRefused {
+	if p.Kind != OutboxRefused && p.Kind != OutboxRefusedToken {
 		dst = appendItemID(dst, p.ID)
 		if p.Kind == OutboxGivenUp {
 			dst = binary.LittleEndian.AppendUint64(dst, uint64(p.At))
@@ -72,7 +76,11 @@ func AppendOutboxOp(dst []byte, p *OutboxOp) []byte {
 	dst = append8(dst, string(p.Code))
 	dst = append16(dst, string(p.Message))
 	dst = append32(dst, p.Answer)
-	return append32(dst, p.Payload)
+	dst = append32(dst, p.Payload)
+	if p.Kind == OutboxRefusedToken {
+		dst = append8(dst, string(p.Token))
+	}
+	return dst
 }
 
 // NextOutboxOp decodes the first operation of the body of an outbox entry,
@@ -86,7 +94,7 @@ func NextOutboxOp(body []byte) (p OutboxOp, rest []byte, err error) {
 		p.ID, p.At = d.itemID(), int64(d.u64())
 		p.Code, p.Message = d.take(int(d.u8())), d.take(int(d.u16()))
 		p.Answer = d.take(int(d.u32()))
-	case OutboxRefused:
+	case OutboxRefused, OutboxRefusedToken:
 		source := d.take(int(d.u32()))
 		if d.bad {
 			return p, nil, errRunsPast()
@@ -98,6 +106,9 @@ func NextOutboxOp(body []byte) (p OutboxOp, rest []byte, err error) {
 		p.Command, p.OnReject = d.take(int(d.u8())), d.take(int(d.u8()))
 		p.Code, p.Message = d.take(int(d.u8())), d.take(int(d.u16()))
 		p.Answer, p.Payload = d.take(int(d.u32())), d.take(int(d.u32()))
+		if p.Kind == OutboxRefusedToken {
+			p.Token = d.take(int(d.u8()))
+		}
 	default:
 		return p, nil, fmt.Errorf("%w: outbox operation %d", ErrUnsupported, p.Kind)
 	}

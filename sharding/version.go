@@ -147,6 +147,9 @@ const (
 	// replies, are marked. A type accepts messages from types of other owners
 	// only if its manifest names them.
 	VersionMessageReplies = Version3
+	// VersionMessageTokens: messages that expect a reply carry tokens of their
+	// sender, which come back with the outcome.
+	VersionMessageTokens = Version3
 	// VersionFingerprints: rows in a shard's order index carry fingerprints of
 	// their records. Subscription cursors use them to detect that they belong
 	// to a different history.

@@ -22,6 +22,7 @@ type asked struct {
 	payload []byte
 	given   bool // payload is the one that a node sends
 	source  abi.Source
+	token   []byte // of the send whose outcome it is
 }
 
 // mostAsked limits the requested commands kept per entity; a node has no such
@@ -44,11 +45,12 @@ func (t *typeSuite) recordSends(e *entity, out *abi.Output, random *rand.Rand) {
 		if !to.WantsAnswer {
 			continue
 		}
+		token := append([]byte(nil), to.Token...)
 		t.outcomes[string(to.OnReply)], t.outcomes[string(to.OnReject)] = true, true
 		if random.IntN(3) > 0 {
-			add(asked{command: string(to.OnReply), source: source})
+			add(asked{command: string(to.OnReply), source: source, token: token})
 		} else {
-			add(asked{command: string(to.OnReject), payload: []byte(rejection), given: true, source: source})
+			add(asked{command: string(to.OnReject), payload: []byte(rejection), given: true, source: source, token: token})
 		}
 	}
 	for i := range out.Timers {

@@ -158,6 +158,9 @@ func (t *typeSuite) send(g Instance, e *entity, a asked, first []byte, random *r
 	input = abi.AppendNow(input, env.Now)
 	input = abi.AppendSeed(input, env.Seed)
 	input = abi.AppendSource(input, a.source)
+	if len(a.token) > 0 {
+		input = abi.AppendToken(input, a.token)
+	}
 	frames, err := g.Handle(e.handle, input, env)
 	if err != nil {
 		return nil, err

@@ -114,6 +114,10 @@ func (c *Context) Source() Source {
 	return Source{s.Kind, string(s.EntityType), string(s.EntityID)}
 }
 
+// Token returns the token of the send whose outcome this command is, or "" if
+// it is no outcome or the send had no token.
+func (c *Context) Token() string { return string(c.request.Token) }
+
 // Random returns the next number of the command's own random sequence: the same
 // command on the same state draws the same numbers. Not suitable for secrets.
 func (c *Context) Random() uint64 { // splitmix64
@@ -179,13 +183,16 @@ func (c *Context) Send(entityType, entityID, command string, payload any) {
 type Answer struct {
 	OnReply  string // its payload is the reply
 	OnReject string // its payload is {"code":...,"message":...}
+	// Token, at most 32 bytes, comes back with the outcome: see Context.Token.
+	// It needs cluster version 3.
+	Token string
 }
 
 // SendWithAnswer is Send, with the outcome sent back as a command.
 func (c *Context) SendWithAnswer(entityType, entityID, command string, payload any, answer Answer) {
 	c.guest.out = abi.AppendSend(c.guest.out, abi.Send{
 		EntityType: field(entityType), EntityID: field(entityID), Command: field(command), Payload: c.payload(payload),
-		WantsAnswer: true, OnReply: field(answer.OnReply), OnReject: field(answer.OnReject),
+		WantsAnswer: true, OnReply: field(answer.OnReply), OnReject: field(answer.OnReject), Token: []byte(answer.Token),
 	})
 }
 

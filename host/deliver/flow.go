@@ -189,7 +189,7 @@ func (f *flow) noteFirst(m *journal.Message) {
 // fly hands a message to the router.
 func (c *core) fly(s *shard, f *flow, it *item) {
 	m := &it.message
-	d := &request.Delivery{Source: m.Source, Number: m.Number, After: f.gap.AfterOf(m.Number), OnReply: m.OnReply, OnReject: m.OnReject, SentAt: m.At, Hops: m.Hops, Answer: m.Answer}
+	d := &request.Delivery{Source: m.Source, Number: m.Number, After: f.gap.AfterOf(m.Number), OnReply: m.OnReply, OnReject: m.OnReject, SentAt: m.At, Hops: m.Hops, Answer: m.Answer, Token: m.Token}
 	if it == f.items[0] {
 		f.noteFirst(m)
 		d.Refuse = f.refuse

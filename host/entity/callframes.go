@@ -19,6 +19,9 @@ func commandFrame(f []byte, t *Type, at journal.Sequence, r *request.Request, en
 	if made := timers.Of(r); made != nil {
 		f = abi.AppendDue(f, made.Timer.Due)
 	}
+	if r.Delivery != nil && r.Delivery.Token != "" && r.Delivery.OnReply == "" { // an outcome
+		f = abi.AppendToken(f, []byte(r.Delivery.Token))
+	}
 	return abi.AppendSource(t.AppendAbout(f, r), sourceOf(r))
 }
 

@@ -236,6 +236,9 @@ func (d *decider) finishCommand(e *entity, v *guestCall) {
 			err = e.typ.CheckMessages(e.id, &d.output)
 		}
 		if err == nil {
+			err = d.checkTokens()
+		}
+		if err == nil {
 			err = d.timers.Schedule(&d.output, v.env.Now, timers.Of(v.req) != nil)
 		}
 		if err != nil {
@@ -273,6 +276,8 @@ func (d *decider) refusesOutput(err error) error {
 	case errors.Is(err, abi.ErrOverLimit), errors.Is(err, errRecordTooLarge):
 		sentinel = request.ErrOutputLimit
 	case errors.Is(err, abi.ErrInvalidValue), errors.Is(err, timers.ErrSchedule), errors.Is(err, errUnlistedSend):
+		sentinel = request.ErrOutputValue
+	case errors.Is(err, errTokensTooEarly):
 		sentinel = request.ErrOutputValue
 	default:
 		return nil

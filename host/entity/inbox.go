@@ -153,14 +153,14 @@ func (d *decider) recordRejection(e *entity, r *request.Request, env Env, why *r
 	switch {
 	case msg.OnReply != "":
 		d.output.Sends = append(d.output.Sends, abi.Send{
-			EntityType: []byte(msg.Source.Type), EntityID: []byte(msg.Source.ID), Command: []byte(msg.OnReject), Payload: rejectionJSON(why),
+			EntityType: []byte(msg.Source.Type), EntityID: []byte(msg.Source.ID), Command: []byte(msg.OnReject), Payload: rejectionJSON(why), Token: []byte(msg.Token),
 		})
 	case s.deadLettersFull():
 		s.settle(r, request.Result{Err: request.ErrDeadLettersFull})
 	default:
 		d.opts.Logger.Warn("a send is refused and becomes a dead letter", r.Trace.LogAttributes("entity_type", e.id.Type, "shard_id", s.id, "source_type", msg.Source.Type,
 			"command", r.Name, "code", why.Code)...)
-		d.refusal = &journal.Refusal{Code: []byte(why.Code), Message: []byte(why.Message), Command: []byte(r.Name), Payload: r.Payload}
+		d.refusal = &journal.Refusal{Code: []byte(why.Code), Message: []byte(why.Message), Command: []byte(r.Name), Payload: r.Payload, Token: []byte(msg.Token)}
 	}
 	if d.refusal != nil || len(d.output.Sends) > 0 {
 		if err := d.checkMessageRoom(e, r); err != nil {

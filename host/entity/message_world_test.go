@@ -101,10 +101,19 @@ func (w *world) answerWithMessages(out []byte, req *abi.Request) []byte {
 		}
 		if s.WantsAnswer = string(req.Name) == "ask"; s.WantsAnswer {
 			s.OnReply, s.OnReject = []byte("heard"), []byte("unheard")
+			s.Token = w.token()
 		}
 		out = abi.AppendSend(out, s)
 	}
 	return out
+}
+
+// token draws the token of a send: none for every fourth.
+func (w *world) token() []byte {
+	if w.rnd.IntN(4) == 0 {
+		return nil
+	}
+	return strconv.AppendUint(nil, w.rnd.Uint64(), 36)
 }
 
 // record applies the journal's rules to the messages of a record.
@@ -127,15 +136,19 @@ func (p *messages) record(r *journal.Record, at journal.ItemID) error {
 			return errors.New("no such letter")
 		}
 	}
+	tokens := journal.Tokens(r.Section(journal.SectionTokens))
 	for data := r.Section(journal.SectionMessages); len(data) > 0; at.Item++ {
 		op, rest, err := journal.NextMessageOp(data)
+		if err == nil {
+			op.Token, err = tokens.Next(at.Item)
+		}
 		if err != nil {
 			panic(err)
 		}
 		data = rest
 		p.add(r.Entity, &op, at)
 	}
-	return nil
+	return tokens.End()
 }
 
 func (p *messages) receive(e sharding.EntityID, s *journal.MessageSource) error {
@@ -151,7 +164,7 @@ func (p *messages) add(from sharding.EntityID, op *journal.MessageOp, at journal
 	k := pair{from, sharding.EntityID{Type: string(op.Type), ID: string(op.ID)}}
 	p.last[k]++
 	s := journal.Message{ID: at, Source: k.from, Destination: k.to, Number: p.last[k], Command: string(op.Command),
-		OnReply: string(op.OnReply), OnReject: string(op.OnReject), Payload: bytes.Clone(op.Payload)}
+		OnReply: string(op.OnReply), OnReject: string(op.OnReject), Payload: bytes.Clone(op.Payload), Token: string(op.Token)}
 	p.outbox = append(p.outbox, s)
 	p.all[k] = append(p.all[k][:len(p.all[k]):len(p.all[k])], s)
 }
@@ -175,7 +188,7 @@ func (p *messages) steps(body []byte) error {
 				return err
 			}
 			if len(s.OnReject) > 0 {
-				p.add(e, &journal.MessageOp{Type: s.Source.Type, ID: s.Source.ID, Command: s.OnReject, Payload: s.Answer}, at)
+				p.add(e, &journal.MessageOp{Type: s.Source.Type, ID: s.Source.ID, Command: s.OnReject, Payload: s.Answer, Token: s.Token}, at)
 			} else {
 				p.deadLetters = append(p.deadLetters, journal.DeadLetter{ID: at, Destination: e, Number: s.Source.Number})
 			}
@@ -194,8 +207,12 @@ func (w *world) checkDelivery(r *journal.Record) {
 	from := sharding.EntityID{Type: string(src.Type), ID: string(src.ID)}
 	s := w.messages.all[pair{from, r.Entity}][src.Number-1]
 	sent := 0
+	tokens := journal.Tokens(r.Section(journal.SectionTokens))
 	for data := r.Section(journal.SectionMessages); len(data) > 0; sent++ {
 		op, rest, _ := journal.NextMessageOp(data)
+		if token, _ := tokens.Next(uint16(sent)); s.OnReply != "" && len(rest) == 0 && string(token) != s.Token {
+			w.problem("send %d of %s to %s has the token %q, its outcome %q", src.Number, from, r.Entity, s.Token, token)
+		}
 		if data = rest; s.OnReply == "" && s.Command != "send" || s.OnReply != "" && len(data) == 0 && (string(op.ID) != from.ID || op.WantsAnswer()) {
 			w.problem("send %d of %s to %s answered with %+v", src.Number, from, r.Entity, op)
 		}
@@ -269,7 +286,7 @@ func (w *world) pumpOnce() {
 	if w.rnd.IntN(20) == 0 { // an outbox dispatcher with outdated knowledge
 		s = p.all[pair{s.Source, s.Destination}][w.rnd.Uint64N(s.Number)]
 	}
-	d := &request.Delivery{Source: s.Source, Number: s.Number, After: s.Number - 1, OnReply: s.OnReply, OnReject: s.OnReject}
+	d := &request.Delivery{Source: s.Source, Number: s.Number, After: s.Number - 1, OnReply: s.OnReply, OnReject: s.OnReject, Token: s.Token}
 	if p.faults[s.ID] > 2 {
 		d.Refuse = &request.RejectedError{Code: request.CodeInternal, Message: "it fails"}
 	}

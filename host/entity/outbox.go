@@ -108,6 +108,21 @@ func (s *shard) deadLettersFull() bool {
 	return int(s.opts.Histories.MessageTotals(s.id).DeadLetters)+s.log.Messages().DeadLetters >= s.opts.ShardDeadLetters
 }
 
+// errTokensTooEarly means that an output has sends with tokens, which this
+// cluster version cannot store.
+var errTokensTooEarly = fmt.Errorf("sends with tokens need cluster version %d: run hostd cluster upgrade finalize", sharding.VersionMessageTokens)
+
+// checkTokens returns errTokensTooEarly if the output has sends with tokens
+// that the cluster version does not allow.
+func (d *decider) checkTokens() error {
+	for i := range d.output.Sends {
+		if len(d.output.Sends[i].Token) > 0 && d.opts.ClusterVersion() < sharding.VersionMessageTokens {
+			return errTokensTooEarly
+		}
+	}
+	return nil
+}
+
 // withdraw answers a command whose output is not recorded. If the output has
 // evolved the entity, withdraw reloads it.
 func (d *decider) withdraw(e *entity, r *request.Request, err error) {
@@ -124,7 +139,7 @@ func (d *decider) answer(msg *request.Delivery) {
 		return
 	}
 	d.output.Sends = append(d.output.Sends, abi.Send{
-		EntityType: []byte(msg.Source.Type), EntityID: []byte(msg.Source.ID), Command: []byte(msg.OnReply), Payload: bytes.Clone(d.output.Reply),
+		EntityType: []byte(msg.Source.Type), EntityID: []byte(msg.Source.ID), Command: []byte(msg.OnReply), Payload: bytes.Clone(d.output.Reply), Token: []byte(msg.Token),
 	})
 }
 
@@ -169,7 +184,7 @@ func (b *base) countHops(d *request.Delivery) {
 		return
 	}
 	if d.Exec.Hops = min(d.Hops, journal.MaxHops) + 1; d.Hops >= journal.MaxHops {
-		d.OnReply, d.OnReject = "", ""
+		d.OnReply, d.OnReject, d.Token = "", "", ""
 		d.Refuse = &request.RejectedError{Code: request.CodeTooManyHops, Message: "more sends led to this one, each made by the one before, than are carried out"}
 	}
 }

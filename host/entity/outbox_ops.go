@@ -153,7 +153,10 @@ func (s *shard) refuse(q *inquiry) {
 	step := journal.OutboxOp{
 		Kind: journal.OutboxRefused, Source: s.sourceSection(d),
 		Type: []byte(r.Entity.Type), Entity: []byte(r.Entity.ID), At: now, Command: []byte(r.Name), OnReject: []byte(d.OnReject),
-		Code: []byte(d.Refuse.Code), Message: []byte(d.Refuse.Message),
+		Code: []byte(d.Refuse.Code), Message: []byte(d.Refuse.Message), Token: []byte(d.Token),
+	}
+	if d.Token != "" {
+		step.Kind = journal.OutboxRefusedToken
 	}
 	if d.OnReply == "" {
 		m = messageTotals{DeadLetters: 1}

@@ -69,16 +69,22 @@ func (b *recordBuilder) Section(kind journal.SectionKind, data []byte) {
 // Messages adds the messages that the guest sends, and returns about how many
 // bytes they take in the outbox.
 func (b *recordBuilder) Messages(made []abi.Send) (bytes int) {
-	var data []byte
+	var data, tokens []byte
 	for i := range made {
 		o := &made[i]
 		data = journal.AppendMessageOp(data, &journal.MessageOp{
 			Type: o.EntityType, ID: o.EntityID, Command: o.Command, OnReply: o.OnReply, OnReject: o.OnReject, Payload: o.Payload,
 		})
+		if len(o.Token) > 0 {
+			tokens = journal.AppendTokenOp(tokens, journal.TokenOp{Item: uint16(i), Token: o.Token})
+		}
 		bytes += messageBytes(o)
 	}
 	if len(made) > 0 {
 		b.Section(journal.SectionMessages, data)
+	}
+	if len(tokens) > 0 {
+		b.Section(journal.SectionTokens, tokens)
 	}
 	return bytes
 }

@@ -49,5 +49,5 @@ func outputBytes(out *abi.Output) int {
 
 // messageBytes returns about how many bytes a message takes in the outbox.
 func messageBytes(s *abi.Send) int {
-	return len(s.EntityType) + len(s.EntityID) + len(s.Command) + len(s.OnReply) + len(s.OnReject) + len(s.Payload) + 128
+	return len(s.EntityType) + len(s.EntityID) + len(s.Command) + len(s.OnReply) + len(s.OnReject) + len(s.Token) + len(s.Payload) + 128
 }

@@ -46,7 +46,7 @@ func (s localDeadLetters) Retry(ctx context.Context, shard sharding.ShardID, id 
 	}
 	_, err = s.ask(ctx, &request.Request{
 		Kind: request.Redeliver, Entity: l.Destination, Name: l.Command, Payload: l.Payload, ID: request.SendCommand(l.Source, l.Number), ServerID: true,
-		Delivery: &request.Delivery{Source: l.Source, DeadLetter: id},
+		Delivery: &request.Delivery{Source: l.Source, DeadLetter: id, Token: l.Token},
 	})
 	return err
 }

@@ -38,7 +38,7 @@ var requests = []*request.Request{
 	},
 	{
 		Kind: request.Deliver, Entity: sharding.EntityID{Type: "a", ID: "b"}, Name: "deposit", ExpectedSequence: request.NoExpectation,
-		Delivery: &request.Delivery{Source: sharding.EntityID{Type: "transfer", ID: "t1"}, Number: 1, SentAt: 1_700_000_000_000_000_001, Hops: 63, Answer: true},
+		Delivery: &request.Delivery{Source: sharding.EntityID{Type: "transfer", ID: "t1"}, Number: 1, SentAt: 1_700_000_000_000_000_001, Hops: 63, Answer: true, Token: "\x00token"},
 	},
 	{
 		Kind: request.Command, Entity: sharding.EntityID{Type: "counter", ID: "c"}, Name: "add", ID: "c-2", ExpectedSequence: request.NoExpectation,

@@ -22,6 +22,7 @@ const (
 	tagSendAt      = 80 << 3
 	tagSendHops    = 81 << 3
 	tagSendAnswer  = 82 << 3
+	tagSendToken   = 83<<3 | 2
 )
 
 // sendSize returns an upper bound of the encoded size of a delivery.
@@ -29,7 +30,7 @@ func sendSize(d *request.Delivery) int {
 	if d == nil {
 		return 0
 	}
-	n := 80 + len(d.Source.Type) + len(d.Source.ID) + len(d.OnReply) + len(d.OnReject)
+	n := 80 + len(d.Source.Type) + len(d.Source.ID) + len(d.OnReply) + len(d.OnReject) + len(d.Token)
 	if d.Refuse != nil {
 		n += len(d.Refuse.Code) + len(d.Refuse.Message)
 	}
@@ -57,7 +58,7 @@ func appendSend(dst []byte, d *request.Delivery) []byte {
 	if d.Answer {
 		dst = appendFar(dst, tagSendAnswer, 1)
 	}
-	return dst
+	return appendFarBytes(dst, tagSendToken, []byte(d.Token))
 }
 
 // parseSend is the inverse of appendSend. Strings are copies.
@@ -80,6 +81,8 @@ func parseSend(b []byte, names *names) (*request.Delivery, error) {
 			d.Hops = uint8(min(n, math.MaxUint8))
 		case tagSendAnswer:
 			d.Answer = n != 0
+		case tagSendToken:
+			d.Token = string(b)
 		case tagSendReply:
 			d.OnReply = names.get(b)
 		case tagSendReject:

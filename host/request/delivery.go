@@ -24,6 +24,10 @@ type Delivery struct {
 	SentAt            int64
 	Hops              uint8
 	OnReply, OnReject string
+	// Token is that of the message: it comes back with the outcome. If the
+	// message is an outcome, it is that of the message it answers, and the
+	// guest gets it. Empty for none.
+	Token string
 	// Answer means that the message carries the outcome of an earlier message
 	// of the request's Entity.
 	Answer bool

@@ -57,7 +57,7 @@ func (p *modelMessages) record(r *journal.Record, at journal.ItemID) bool {
 				d, _ := journal.DecodeRefusal(refusal)
 				p.deadLetters = append(p.deadLetters, journal.DeadLetter{
 					ID: at, Source: sharding.EntityID{Type: string(s.Type), ID: string(s.ID)}, Destination: r.Entity, Number: s.Number,
-					At: r.RecordedAt, Command: string(d.Command), Code: string(d.Code), Message: string(d.Message), Payload: bytes.Clone(d.Payload),
+					At: r.RecordedAt, Command: string(d.Command), Code: string(d.Code), Message: string(d.Message), Payload: bytes.Clone(d.Payload), Token: string(d.Token),
 				})
 			}
 		case journal.SourceDeadLetter:
@@ -69,8 +69,12 @@ func (p *modelMessages) record(r *journal.Record, at journal.ItemID) bool {
 			p.deadLetters = slices.Delete(p.deadLetters, i, i+1)
 		}
 	}
+	tokens := journal.Tokens(r.Section(journal.SectionTokens))
 	for data := r.Section(journal.SectionMessages); len(data) > 0; at.Item++ {
 		op, rest, err := journal.NextMessageOp(data)
+		if err == nil {
+			op.Token, err = tokens.Next(at.Item)
+		}
 		if err != nil {
 			panic(err)
 		}
@@ -98,7 +102,7 @@ func (p *modelMessages) addMessage(from sharding.EntityID, op *journal.MessageOp
 	p.last[modelPair{from, to}] = count
 	p.outbox = append(p.outbox, journal.Message{
 		ID: at, Source: from, Destination: to, Number: count.Last, At: now, Hops: hops, Answer: answer,
-		Command: string(op.Command), OnReply: string(op.OnReply), OnReject: string(op.OnReject), Payload: bytes.Clone(op.Payload), Trace: trace,
+		Command: string(op.Command), OnReply: string(op.OnReply), OnReject: string(op.OnReject), Payload: bytes.Clone(op.Payload), Trace: trace, Token: string(op.Token),
 	})
 }
 
@@ -130,11 +134,11 @@ func (sh *modelShard) steps(p modelMessages, index uint64, body []byte) error {
 			count.GivenUp = o.Number
 			p.last[modelPair{o.Source, o.Destination}] = count
 			if o.OnReject != "" {
-				p.addMessage(o.Source, &journal.MessageOp{Type: []byte(o.Source.Type), ID: []byte(o.Source.ID), Command: []byte(o.OnReject), Payload: s.Answer}, s.At, o.Hops, at, o.Trace, false)
+				p.addMessage(o.Source, &journal.MessageOp{Type: []byte(o.Source.Type), ID: []byte(o.Source.ID), Command: []byte(o.OnReject), Payload: s.Answer, Token: []byte(o.Token)}, s.At, o.Hops, at, o.Trace, false)
 				continue
 			}
 			p.deadLetters = append(p.deadLetters, journal.DeadLetter{ID: at, Source: o.Source, Destination: o.Destination, At: s.At, Command: o.Command,
-				Code: string(s.Code), Message: string(s.Message), Payload: o.Payload})
+				Code: string(s.Code), Message: string(s.Message), Payload: o.Payload, Token: o.Token})
 		case journal.OutboxSentAgain:
 			i := slices.IndexFunc(p.deadLetters, func(l journal.DeadLetter) bool { return l.ID == s.ID })
 			if i < 0 {
@@ -145,10 +149,10 @@ func (sh *modelShard) steps(p modelMessages, index uint64, body []byte) error {
 				return eventlog.ErrInvalid
 			}
 			p.deadLetters = slices.Delete(p.deadLetters, i, i+1)
-			p.addMessage(l.Source, &journal.MessageOp{Type: []byte(l.Destination.Type), ID: []byte(l.Destination.ID), Command: []byte(l.Command), Payload: l.Payload}, l.At, 0, at, nil, false)
+			p.addMessage(l.Source, &journal.MessageOp{Type: []byte(l.Destination.Type), ID: []byte(l.Destination.ID), Command: []byte(l.Command), Payload: l.Payload, Token: []byte(l.Token)}, l.At, 0, at, nil, false)
 		case journal.OutboxDiscarded:
 			p.deadLetters = slices.DeleteFunc(p.deadLetters, func(l journal.DeadLetter) bool { return l.ID == s.ID })
-		case journal.OutboxRefused:
+		case journal.OutboxRefused, journal.OutboxRefusedToken:
 			e := sharding.EntityID{Type: string(s.Type), ID: string(s.Entity)}
 			if !p.receive(e, &s.Source) {
 				return eventlog.ErrInvalid
@@ -156,11 +160,11 @@ func (sh *modelShard) steps(p modelMessages, index uint64, body []byte) error {
 			clock = max(clock, s.At)
 			source := sharding.EntityID{Type: string(s.Source.Type), ID: string(s.Source.ID)}
 			if len(s.OnReject) > 0 {
-				p.addMessage(e, &journal.MessageOp{Type: s.Source.Type, ID: s.Source.ID, Command: s.OnReject, Payload: s.Answer}, s.At, s.Source.Hops, at, nil, s.Source.Answers)
+				p.addMessage(e, &journal.MessageOp{Type: s.Source.Type, ID: s.Source.ID, Command: s.OnReject, Payload: s.Answer, Token: s.Token}, s.At, s.Source.Hops, at, nil, s.Source.Answers)
 				continue
 			}
 			p.deadLetters = append(p.deadLetters, journal.DeadLetter{ID: at, Source: source, Destination: e, Number: s.Source.Number, At: s.At,
-				Command: string(s.Command), Code: string(s.Code), Message: string(s.Message), Payload: bytes.Clone(s.Payload)})
+				Command: string(s.Command), Code: string(s.Code), Message: string(s.Message), Payload: bytes.Clone(s.Payload), Token: string(s.Token)})
 		}
 	}
 	p.owned = false
@@ -188,7 +192,7 @@ func (s *source) addMessages(r *journal.Record, sh *modelShard, taken map[modelP
 		if s.rng.IntN(6) == 0 {
 			defer func() {
 				r.Sections = append(r.Sections, journal.Section{Kind: journal.SectionRefusal, Data: journal.AppendRefusal(nil,
-					&journal.Refusal{Code: []byte("no"), Message: []byte("never"), Command: []byte("pay"), Payload: s.bytes(60)})})
+					&journal.Refusal{Code: []byte("no"), Message: []byte("never"), Command: []byte("pay"), Payload: s.bytes(60), Token: s.token()})})
 			}()
 		}
 	case len(sh.messages.deadLetters) > 0 && s.rng.IntN(4) == 0:
@@ -198,8 +202,9 @@ func (s *source) addMessages(r *journal.Record, sh *modelShard, taken map[modelP
 		}
 		r.Sections = slices.Insert(r.Sections, 0, journal.Section{Kind: journal.SectionSource, Data: journal.AppendDeadLetterSource(nil, l.ID)})
 	}
-	var ops []byte
+	var ops, tokens []byte
 	if s.rng.IntN(3) == 0 {
+		item := uint16(0)
 		for n := s.rng.IntN(5); n > 0; n-- {
 			to := s.entity()
 			op := journal.MessageOp{Type: []byte(to.Type), ID: []byte(to.ID), Command: []byte("pay"), Payload: s.bytes(60)}
@@ -207,11 +212,26 @@ func (s *source) addMessages(r *journal.Record, sh *modelShard, taken map[modelP
 				op.OnReply, op.OnReject = []byte("paid"), []byte("not-paid")
 			}
 			ops = journal.AppendMessageOp(ops, &op)
+			if token := s.token(); token != nil {
+				tokens = journal.AppendTokenOp(tokens, journal.TokenOp{Item: item, Token: token})
+			}
+			item++
 		}
 	}
 	if len(ops) > 0 {
 		r.Sections = append(r.Sections, journal.Section{Kind: journal.SectionMessages, Data: ops})
 	}
+	if len(tokens) > 0 {
+		r.Sections = append(r.Sections, journal.Section{Kind: journal.SectionTokens, Data: tokens})
+	}
+}
+
+// token draws the token of a message: none for every second.
+func (s *source) token() []byte {
+	if s.rng.IntN(2) == 0 {
+		return nil
+	}
+	return append(s.bytes(31), 0)
 }
 
 // outboxEntry makes an entry of outbox operations: acknowledgements of
@@ -241,6 +261,9 @@ func (s *source) outboxEntry(sh *modelShard, fence sharding.Term) []byte {
 			}
 			if s.rng.IntN(2) == 0 {
 				p.OnReject, p.Answer = []byte("not-paid"), []byte("{}")
+			}
+			if p.Token = s.token(); p.Token != nil {
+				p.Kind = journal.OutboxRefusedToken
 			}
 			p.Source.After, p.Source.Hops, p.Source.Answers = p.Source.Number-1, uint8(7*p.Source.Number%70), p.Source.Number%2 == 0
 			if s.wrong && s.rng.IntN(10) == 0 {

@@ -41,12 +41,14 @@ func AppendPair(dst []byte, typ, id, otherType, otherID []byte) []byte {
 // number u56, hops u7, answer u1, at i64, source type (len u8), id (len u16),
 // destination type (len u8), id (len u16), command (len u8), command for
 // success (len u8), command for rejection (len u8), payload to the end. If the
-// message has a trace, 0 u8 and the trace precede the command.
+// message has a trace, 0 u8 and the trace precede the command. If it has a
+// token, that precedes both, as appendToken writes it.
 func AppendMessage(dst []byte, s *journal.Message) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, journal.PackHops(s.Number, s.Hops, s.Answer))
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.At))
 	dst = appendEntityField(dst, s.Source)
 	dst = appendEntityField(dst, s.Destination)
+	dst = appendToken(dst, s.Token)
 	if s.Trace != nil {
 		dst = journal.AppendTraceContext(append(dst, 0), s.Trace)
 	}
@@ -63,7 +65,8 @@ func DecodeMessage(body []byte, id journal.ItemID) (s journal.Message, err error
 	s.Number, s.Hops, s.Answer = journal.UnpackHops(f.u64())
 	s.At = int64(f.u64())
 	s.Source, s.Destination = f.entity(), f.entity()
-	if s.Command = f.text8(); s.Command == "" && len(f.b) >= journal.TraceContextBytes {
+	s.Token, s.Command = f.tokenAndText()
+	if s.Command == "" && len(f.b) >= journal.TraceContextBytes {
 		in, err := journal.DecodeTraceContext(f.take(journal.TraceContextBytes))
 		if err != nil {
 			return s, err
@@ -78,15 +81,40 @@ func DecodeMessage(body []byte, id journal.ItemID) (s journal.Message, err error
 	return s, nil
 }
 
+// appendToken appends the token of a message, or nothing if there is none: 0
+// u8, 16 zero bytes, token (len u8). A trace in its place is not all zeros, and
+// a command is not empty.
+func appendToken(dst []byte, token string) []byte {
+	if token == "" {
+		return dst
+	}
+	return append8(append(dst, make([]byte, 1+tokenMarkBytes)...), token)
+}
+
+const tokenMarkBytes = 16
+
+// tokenAndText reads a token, empty if there is none, and the text after it.
+func (f *fields) tokenAndText() (token, text string) {
+	if text = f.text8(); text != "" || len(f.b) < tokenMarkBytes || [tokenMarkBytes]byte(f.b) != [tokenMarkBytes]byte{} {
+		return "", text
+	}
+	f.take(tokenMarkBytes)
+	if token = f.text8(); token == "" {
+		f.bad = true
+	}
+	return token, f.text8()
+}
+
 // AppendDeadLetter appends the body of a dead letter. Layout, little endian:
 // number u64, at i64, source type (len u8), id (len u16), destination type (len
 // u8), id (len u16), command (len u8), code (len u8), message (len u16),
-// payload to the end.
+// payload to the end. A token precedes the command, as appendToken writes it.
 func AppendDeadLetter(dst []byte, l *journal.DeadLetter) []byte {
 	dst = binary.LittleEndian.AppendUint64(dst, l.Number)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(l.At))
 	dst = appendEntityField(dst, l.Source)
 	dst = appendEntityField(dst, l.Destination)
+	dst = appendToken(dst, l.Token)
 	dst = append8(dst, l.Command)
 	dst = append8(dst, l.Code)
 	dst = append16(dst, l.Message)
@@ -99,7 +127,8 @@ func DecodeDeadLetter(body []byte, id journal.ItemID) (l journal.DeadLetter, err
 	f := fields{b: body}
 	l.ID, l.Number, l.At = id, f.u64(), int64(f.u64())
 	l.Source, l.Destination = f.entity(), f.entity()
-	l.Command, l.Code = f.text8(), f.text8()
+	l.Token, l.Command = f.tokenAndText()
+	l.Code = f.text8()
 	l.Message = string(f.take(int(f.u16())))
 	l.Payload = f.b
 	if f.bad || l.Source.ID == "" || l.Destination.ID == "" {

@@ -127,7 +127,7 @@ func (l *lane) carryOut(d *delivery, k route, then receipt) {
 		c.sends = append(c.sends, m.op(m.anyone(), "note"))
 	}
 	if reply != "" {
-		c.sends = append(c.sends, journal.MessageOp{Type: []byte(d.Source.Type), ID: []byte(d.Source.ID), Command: []byte(reply), Payload: of})
+		c.sends = append(c.sends, journal.MessageOp{Type: []byte(d.Source.Type), ID: []byte(d.Source.ID), Command: []byte(reply), Payload: of, Token: []byte(d.Token)})
 	}
 	if onlyAnswers := reply != "" && len(c.sends) == 1; !onlyAnswers && !l.room(c, 2) {
 		d.finish(request.ErrOutboxFull)
@@ -186,7 +186,10 @@ func (l *lane) refuse(d *delivery) {
 	l.propose() // the records before it, in order
 	step := journal.OutboxOp{
 		Kind: journal.OutboxRefused, Source: d.source(), Type: []byte(d.to.Type), Entity: []byte(d.to.ID), At: int64(l.n.w.step),
-		Command: []byte(d.command), OnReject: []byte(d.OnReject), Code: []byte(d.Refuse.Code), Message: []byte(d.Refuse.Message),
+		Command: []byte(d.command), OnReject: []byte(d.OnReject), Code: []byte(d.Refuse.Code), Message: []byte(d.Refuse.Message), Token: []byte(d.Token),
+	}
+	if d.Token != "" {
+		step.Kind = journal.OutboxRefusedToken
 	}
 	if d.OnReject != "" {
 		step.Answer = answerTo(d.to, d.Number)

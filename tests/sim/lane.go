@@ -232,6 +232,7 @@ func (l *lane) sections(r *journal.Record, c *call) {
 	add := func(kind journal.SectionKind, data []byte) {
 		r.Sections = append(r.Sections, journal.Section{Kind: kind, Data: data})
 	}
+	var tokens []byte
 	if c.send != nil {
 		source := c.send.source()
 		add(journal.SectionSource, journal.AppendMessageSource(nil, &source))
@@ -246,6 +247,9 @@ func (l *lane) sections(r *journal.Record, c *call) {
 		var data []byte
 		for i := range c.sends {
 			data = journal.AppendMessageOp(data, &c.sends[i])
+			if token := c.sends[i].Token; len(token) > 0 {
+				tokens = journal.AppendTokenOp(tokens, journal.TokenOp{Item: uint16(i), Token: token})
+			}
 		}
 		add(journal.SectionMessages, data)
 	}
@@ -257,6 +261,9 @@ func (l *lane) sections(r *journal.Record, c *call) {
 	}
 	if len(c.timers.schedules) > 0 {
 		add(journal.SectionSchedules, c.timers.schedules)
+	}
+	if len(tokens) > 0 {
+		add(journal.SectionTokens, tokens)
 	}
 }
 

@@ -61,6 +61,7 @@ type fate struct {
 	wants   bool   // the sender wants an answer
 	answer  bool   // the message is an answer
 	answers int    // number of answers that were sent
+	token   string // empty for none
 }
 
 func newLedger(w *World) *ledger {
@@ -147,8 +148,12 @@ func (l *ledger) records(a *account, index uint64, records []journal.Record) err
 // made adds the messages that a record sends.
 func (l *ledger) made(a *account, r *journal.Record, id journal.ItemID, sent bool) {
 	asked := false
+	tokens := journal.Tokens(r.Section(journal.SectionTokens))
 	for ops := r.Section(journal.SectionMessages); len(ops) > 0; id.Item++ {
 		op, rest, err := journal.NextMessageOp(ops)
+		if err == nil {
+			op.Token, err = tokens.Next(id.Item)
+		}
 		if err != nil {
 			l.w.fail("a send cannot be read: %v", err)
 			return
@@ -173,7 +178,7 @@ func (l *ledger) add(a *account, from sharding.EntityID, op *journal.MessageOp, 
 	c.Last++
 	a.counts[k] = c
 	name := sendName{k, c.Last}
-	f := &fate{wants: op.WantsAnswer(), answer: strings.HasPrefix(string(op.Command), "got-")}
+	f := &fate{wants: op.WantsAnswer(), token: string(op.Token), answer: strings.HasPrefix(string(op.Command), "got-")}
 	l.fates[name], a.outbox[id] = f, name
 	if !f.answer {
 		a.asking[from]++
@@ -185,6 +190,8 @@ func (l *ledger) add(a *account, from sharding.EntityID, op *journal.MessageOp, 
 		l.w.fail("I11: %s answers %s, which asked nothing", name, of)
 	case asked.answers > 0:
 		l.w.fail("I11: %s is answered again", of)
+	case asked.token != f.token:
+		l.w.fail("I11: %s has the token %q, its outcome %s has %q", of, asked.token, name, f.token)
 	default:
 		asked.answers++
 	}
@@ -247,7 +254,7 @@ func (l *ledger) outboxOps(a *account, index uint64, body []byte) error {
 			}
 		case journal.OutboxGivenUp:
 			l.giveUp(a, &p, id)
-		case journal.OutboxRefused:
+		case journal.OutboxRefused, journal.OutboxRefusedToken:
 			k := route{sharding.EntityID{Type: string(p.Source.Type), ID: string(p.Source.ID)}, sharding.EntityID{Type: string(p.Type), ID: string(p.Entity)}}
 			if !p.Source.InTurn(a.received[k]) {
 				return errTurn
@@ -256,7 +263,7 @@ func (l *ledger) outboxOps(a *account, index uint64, body []byte) error {
 			a.received[k] = n.number
 			if len(p.OnReject) > 0 {
 				l.decide(n, "refused")
-				l.add(a, k.to, &journal.MessageOp{Type: p.Source.Type, ID: p.Source.ID, Command: p.OnReject, Payload: p.Answer}, id)
+				l.add(a, k.to, &journal.MessageOp{Type: p.Source.Type, ID: p.Source.ID, Command: p.OnReject, Payload: p.Answer, Token: p.Token}, id)
 			} else {
 				l.decide(n, "dead")
 				a.deadLetters[id] = n

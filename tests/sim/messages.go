@@ -30,6 +30,7 @@ type messages struct {
 	parcels                              []parcel
 	firsts                               map[string]journal.Sequence // first event of each entity, which must be the same on all replicas at the end
 	links                                map[[2]int]int              // arrival time of the last parcel of a link
+	asking                               int                         // messages that want an answer so far
 }
 
 // parcel is a message, or the answer of the executor that received it, in
@@ -83,6 +84,9 @@ func (m *messages) op(to sharding.EntityID, command string) journal.MessageOp {
 	op := journal.MessageOp{Type: []byte(to.Type), ID: []byte(to.ID), Command: []byte(command), Payload: make([]byte, m.w.rng.IntN(60))}
 	if m.w.rng.IntN(3) == 0 {
 		op.OnReply, op.OnReject = []byte("got-reply"), []byte("got-refusal")
+		if m.asking++; m.asking%3 > 0 {
+			op.Token = fmt.Appendf(nil, "token %d", m.asking)
+		}
 	}
 	return op
 }

@@ -56,7 +56,7 @@ func Compare(was, is *abi.Output, same func(a, b []byte) bool) (d Difference) {
 	}
 	if !equal(was.Sends, is.Sends, func(a, b *abi.Send) bool {
 		return bytes.Equal(a.EntityType, b.EntityType) && bytes.Equal(a.EntityID, b.EntityID) && bytes.Equal(a.Command, b.Command) && same(a.Payload, b.Payload) &&
-			a.WantsAnswer == b.WantsAnswer && bytes.Equal(a.OnReply, b.OnReply) && bytes.Equal(a.OnReject, b.OnReject)
+			a.WantsAnswer == b.WantsAnswer && bytes.Equal(a.OnReply, b.OnReply) && bytes.Equal(a.OnReject, b.OnReject) && bytes.Equal(a.Token, b.Token)
 	}) || !equal(was.Timers, is.Timers, func(a, b *abi.Timer) bool {
 		return bytes.Equal(a.Name, b.Name) && a.Due == b.Due && a.Cancel == b.Cancel && bytes.Equal(a.Command, b.Command) && same(a.Payload, b.Payload) &&
 			bytes.Equal(a.Expression, b.Expression) && bytes.Equal(a.Zone, b.Zone) && a.Missed == b.Missed

@@ -44,7 +44,7 @@ func (s *Stage) checkSource(v *journal.RecordView, at journal.Position) (from jo
 		}
 		return from, s.addDeadLetter(&journal.DeadLetter{
 			ID: journal.ItemID{Index: at.Index, Ordinal: at.Ordinal}, Source: entityOf(&from), Destination: v.Entity(), Number: from.Number,
-			At: v.RecordedAt, Command: string(r.Command), Code: string(r.Code), Message: string(r.Message), Payload: r.Payload,
+			At: v.RecordedAt, Command: string(r.Command), Code: string(r.Code), Message: string(r.Message), Payload: r.Payload, Token: string(r.Token),
 		})
 	case journal.SourceDeadLetter:
 		id, err := journal.DecodeDeadLetterSource(data)
@@ -99,11 +99,11 @@ func (s *Stage) reject(p *journal.OutboxOp, id journal.ItemID) error {
 	s.clock = max(s.clock, p.At)
 	to := sharding.EntityID{Type: string(p.Type), ID: string(p.Entity)}
 	if len(p.OnReject) > 0 {
-		return s.addMessage(to, &journal.MessageOp{Type: p.Source.Type, ID: p.Source.ID, Command: p.OnReject, Payload: p.Answer}, p.At, cause{hops: p.Source.Hops, answer: p.Source.Answers}, id)
+		return s.addMessage(to, &journal.MessageOp{Type: p.Source.Type, ID: p.Source.ID, Command: p.OnReject, Payload: p.Answer, Token: p.Token}, p.At, cause{hops: p.Source.Hops, answer: p.Source.Answers}, id)
 	}
 	return s.addDeadLetter(&journal.DeadLetter{
 		ID: id, Source: entityOf(&p.Source), Destination: to, Number: p.Source.Number, At: p.At,
-		Command: string(p.Command), Code: string(p.Code), Message: string(p.Message), Payload: p.Payload,
+		Command: string(p.Command), Code: string(p.Code), Message: string(p.Message), Payload: p.Payload, Token: string(p.Token),
 	})
 }
 
@@ -119,12 +119,12 @@ func (s *Stage) giveUp(p *journal.OutboxOp, id journal.ItemID) error {
 	}
 	if op.OnReject != "" {
 		return s.addMessage(op.Source, &journal.MessageOp{
-			Type: []byte(op.Source.Type), ID: []byte(op.Source.ID), Command: []byte(op.OnReject), Payload: p.Answer,
+			Type: []byte(op.Source.Type), ID: []byte(op.Source.ID), Command: []byte(op.OnReject), Payload: p.Answer, Token: []byte(op.Token),
 		}, p.At, cause{hops: op.Hops, trace: op.Trace}, id)
 	}
 	return s.addDeadLetter(&journal.DeadLetter{
 		ID: id, Source: op.Source, Destination: op.Destination, At: p.At,
-		Command: op.Command, Code: string(p.Code), Message: string(p.Message), Payload: op.Payload,
+		Command: op.Command, Code: string(p.Code), Message: string(p.Message), Payload: op.Payload, Token: op.Token,
 	})
 }
 
@@ -138,7 +138,7 @@ func (s *Stage) resend(p *journal.OutboxOp, e *journal.Committed, n uint32) erro
 		return fmt.Errorf("%w: the dead letter belongs to a different shard", verdict.ErrInvalid)
 	}
 	return s.addMessage(l.Source, &journal.MessageOp{
-		Type: []byte(l.Destination.Type), ID: []byte(l.Destination.ID), Command: []byte(l.Command), Payload: l.Payload,
+		Type: []byte(l.Destination.Type), ID: []byte(l.Destination.ID), Command: []byte(l.Command), Payload: l.Payload, Token: []byte(l.Token),
 	}, l.At, cause{}, journal.ItemID{Index: e.Index, Ordinal: n})
 }
 

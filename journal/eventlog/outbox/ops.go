@@ -16,13 +16,16 @@ func (s *Stage) Record(v *journal.RecordView, at journal.Position) error {
 	if err != nil {
 		return err
 	}
-	item, in := uint16(0), v.TraceContext()
+	item, in, tokens := uint16(0), v.TraceContext(), journal.Tokens(v.Section(journal.SectionTokens))
 	for ops := v.Section(journal.SectionMessages); len(ops) > 0; item++ {
 		op, rest, err := journal.NextMessageOp(ops)
 		if err != nil {
 			return err
 		}
 		ops = rest
+		if op.Token, err = tokens.Next(item); err != nil {
+			return err
+		}
 		if item == journal.MaxMessages || verdict.CheckName(op.Type, op.ID, "a destination") != nil {
 			return fmt.Errorf("%w: a message cannot be stored", verdict.ErrInvalid)
 		}
@@ -32,7 +35,7 @@ func (s *Stage) Record(v *journal.RecordView, at journal.Position) error {
 			return err
 		}
 	}
-	return nil
+	return tokens.End()
 }
 
 // cause describes what led to a message.
@@ -54,7 +57,7 @@ func (s *Stage) addMessage(source sharding.EntityID, op *journal.MessageOp, now 
 	}
 	body := store.AppendMessage(nil, &journal.Message{
 		Source: source, Destination: to, Number: pair.Last, At: now, Hops: by.hops, Trace: by.trace, Answer: by.answer,
-		Command: string(op.Command), OnReply: string(op.OnReply), OnReject: string(op.OnReject), Payload: op.Payload,
+		Command: string(op.Command), OnReply: string(op.OnReply), OnReject: string(op.OnReject), Payload: op.Payload, Token: string(op.Token),
 	})
 	if len(body) > verdict.MaxRecordBytes {
 		return fmt.Errorf("%w: a message has %d bytes", verdict.ErrInvalid, len(body))

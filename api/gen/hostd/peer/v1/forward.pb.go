@@ -539,7 +539,9 @@ type ForwardRequest_Send struct {
 	// How many sends led to it, one after the other.
 	Hops uint32 `protobuf:"varint,81,opt,name=hops,proto3" json:"hops,omitempty"`
 	// Whether it is the outcome of a send of its destination.
-	Answer        bool `protobuf:"varint,82,opt,name=answer,proto3" json:"answer,omitempty"`
+	Answer bool `protobuf:"varint,82,opt,name=answer,proto3" json:"answer,omitempty"`
+	// The sender's token, which comes back with the outcome.
+	Token         []byte `protobuf:"bytes,83,opt,name=token,proto3" json:"token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -649,6 +651,13 @@ func (x *ForwardRequest_Send) GetAnswer() bool {
 		return x.Answer
 	}
 	return false
+}
+
+func (x *ForwardRequest_Send) GetToken() []byte {
+	if x != nil {
+		return x.Token
+	}
+	return nil
 }
 
 // Item is one outcome.
@@ -810,7 +819,7 @@ var File_hostd_peer_v1_forward_proto protoreflect.FileDescriptor
 
 const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\n" +
-	"\x1bhostd/peer/v1/forward.proto\x12\rhostd.peer.v1\"\xba\a\n" +
+	"\x1bhostd/peer/v1/forward.proto\x12\rhostd.peer.v1\"\xd0\a\n" +
 	"\x0eForwardRequest\x128\n" +
 	"\x05items\x18\x01 \x03(\v2\".hostd.peer.v1.ForwardRequest.ItemR\x05items\x1a\xb3\x04\n" +
 	"\x04Item\x12 \n" +
@@ -833,7 +842,7 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\x12first_tried_micros\x18\x0e \x01(\x04R\x10firstTriedMicros\x12\x1c\n" +
 	"\tprincipal\x18\x0f \x01(\fR\tprincipal\x12\x14\n" +
 	"\x05roles\x18\x10 \x01(\x04R\x05roles\x12\x14\n" +
-	"\x05trace\x18\x11 \x01(\fR\x05trace\x1a\xb7\x02\n" +
+	"\x05trace\x18\x11 \x01(\fR\x05trace\x1a\xcd\x02\n" +
 	"\x04Send\x12\x1f\n" +
 	"\vsource_type\x18\x01 \x01(\tR\n" +
 	"sourceType\x12\x1b\n" +
@@ -847,7 +856,8 @@ const file_hostd_peer_v1_forward_proto_rawDesc = "" +
 	"\x05after\x18\b \x01(\x04R\x05after\x12\x17\n" +
 	"\asent_at\x18P \x01(\x03R\x06sentAt\x12\x12\n" +
 	"\x04hops\x18Q \x01(\rR\x04hops\x12\x16\n" +
-	"\x06answer\x18R \x01(\bR\x06answer\"\xb3\x02\n" +
+	"\x06answer\x18R \x01(\bR\x06answer\x12\x14\n" +
+	"\x05token\x18S \x01(\fR\x05token\"\xb3\x02\n" +
 	"\x0fForwardResponse\x129\n" +
 	"\x05items\x18\x01 \x03(\v2#.hostd.peer.v1.ForwardResponse.ItemR\x05items\x1a\xe4\x01\n" +
 	"\x04Item\x12 \n" +
