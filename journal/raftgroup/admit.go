@@ -54,7 +54,7 @@ func (g *group) isPlausible(m *pb.Message) bool {
 		// A replica that led before a crash may receive acknowledgments of
 		// entries that it sent but had not synced, even if it leads again. Raft
 		// skips those of an earlier term.
-		return m.GetReject() || m.GetIndex() <= last || 0 < term && term < g.hard.Term || g.node.BasicStatus().RaftState != raft.StateLeader
+		return m.GetReject() || m.GetIndex() <= last || 0 < term && term < g.hard.Term || g.raw.BasicStatus().RaftState != raft.StateLeader
 	case pb.MsgApp:
 		return term < g.hard.Term || g.log.IsConsistent(m, g.hard.Commit)
 	}

@@ -50,6 +50,9 @@ func (c *Core) begin(g *group) {
 		c.beginFailed(g)
 		return
 	}
+	if g.steady.on && c.beginSteady(g) {
+		return
+	}
 	if g.readyWaits {
 		// Input that arrived meanwhile waits for the next turn.
 		c.markDirty(g)
@@ -59,8 +62,8 @@ func (c *Core) begin(g *group) {
 			// what raft still has to hand over.
 			c.observe(g, &raft.SoftState{Lead: g.replica, RaftState: raft.StateLeader})
 		}
-		if g.campaign && !c.awaitingRelease && !c.opts.isHeld(g.shard) && g.node.BasicStatus().RaftState == raft.StateFollower {
-			_ = g.node.Campaign()
+		if g.campaign && !c.awaitingRelease && !c.opts.isHeld(g.shard) && g.raw.BasicStatus().RaftState == raft.StateFollower {
+			_ = g.node().Campaign()
 		}
 		c.flushProposals(g)
 		c.flushReads(g)
@@ -70,10 +73,10 @@ func (c *Core) begin(g *group) {
 		c.records.add(g, wire.Section{Shard: uint32(g.shard), Replica: g.replica, First: g.log.TruncatedIndex() + 1, Ents: g.log.All()})
 	}
 	readyWaits := g.readyWaits
-	has := readyWaits || g.node.HasReady()
+	has := readyWaits || g.raw.HasReady()
 	if has {
 		if !readyWaits {
-			g.ready = g.node.Ready()
+			g.ready = g.raw.Ready()
 		}
 		g.readyWaits = false
 		if g.asleep || g.ready.SoftState != nil || len(g.ready.Entries)+len(g.ready.CommittedEntries) > 0 {
@@ -100,6 +103,7 @@ func (c *Core) begin(g *group) {
 func (c *Core) processReady(g *group) {
 	rd := &g.ready
 	c.readied = append(c.readied, g)
+	c.stats.Readies++
 	c.turn.MustSync = c.turn.MustSync || rd.MustSync
 	promised := g.setHardState(rd.HardState)
 	for _, m := range rd.Messages {
@@ -149,7 +153,7 @@ func (c *Core) flushProposals(g *group) {
 		}
 		var err error
 		if len(ents) > 0 {
-			err = g.node.Step(&pb.Message{Type: &msgProp, From: &g.replica, Entries: ents})
+			err = g.node().Step(&pb.Message{Type: &msgProp, From: &g.replica, Entries: ents})
 		}
 		if err != nil || len(ents) < n {
 			had := len(c.turn.Dropped)
@@ -172,7 +176,7 @@ func (c *Core) flushProposals(g *group) {
 // leader is known or raft gives up the transfer after an election timeout.
 func (g *group) isTransferring() bool {
 	if g.transferPending {
-		s := g.node.BasicStatus()
+		s := g.raw.BasicStatus()
 		g.transferPending = g.leader && s.RaftState == raft.StateLeader && s.LeadTransferee != raft.None
 	}
 	return g.transferPending
@@ -184,7 +188,7 @@ func (g *group) reportDropped(out []DroppedProposal, proposals []proposal, err e
 		p := &proposals[i]
 		reason := err
 		switch {
-		case !g.leader, g.node.BasicStatus().RaftState != raft.StateLeader:
+		case !g.leader, g.raw.BasicStatus().RaftState != raft.StateLeader:
 			reason = ErrNotLeader
 		case !isFenceValid(p.fence, g.term):
 			reason = ErrFenced
@@ -212,7 +216,7 @@ func (c *Core) flushReads(g *group) {
 	}
 	c.context++
 	g.reads.StartRound(c.context)
-	g.node.ReadIndex(binary.LittleEndian.AppendUint64(nil, c.context))
+	g.node().ReadIndex(binary.LittleEndian.AppendUint64(nil, c.context))
 }
 
 func (g *group) failReads(out []ReadResult) []ReadResult {

@@ -148,6 +148,10 @@ func NewCore(rec *recovery.Recovered, opts Options) (*Core, error) {
 	}
 	c.transfers.opts, c.transfers.stats = &c.opts, &c.stats
 	c.retention.opts, c.retention.transfers, c.retention.watermark = &c.opts, &c.transfers, rec.Watermark
+	c.retention.bringUpToDate = func(g *group) {
+		defer c.recoverPanic(g)
+		g.node()
+	}
 	c.retention.pending = slices.ContainsFunc(rec.Groups, func(r recovery.Replica) bool { return r.Snapshot != 0 })
 	c.clocks.stats, c.mail.stats, c.records.limit = &c.stats, &c.stats, c.opts.MaxRecordBytes
 	c.elections = election.NewList(func(r election.Replica) {
@@ -253,7 +257,10 @@ func (c *Core) tick(g *group) {
 		c.mail.flush(g)
 		g.leaveJoint()
 		c.mail.pokeLeader(g, c.opts.HeartbeatTicks)
-		g.node.Tick()
+		if g.steady.skipTick(&c.opts) {
+			return
+		}
+		g.node().Tick()
 		c.markDirty(g)
 	}
 }
@@ -337,7 +344,9 @@ func (c *Core) Step(from sharding.NodeID, m wire.Message) {
 	if isOutdated(g, m.Raft) {
 		return
 	}
-	c.step(g, m.Raft)
+	if !g.holdSteady(m.Raft) {
+		c.step(g, m.Raft)
+	}
 	c.markDirty(g)
 }
 
@@ -387,7 +396,7 @@ func (c *Core) TransferLeader(shard sharding.ShardID, to sharding.ReplicaID) err
 	}
 	defer c.recoverPanic(g)
 	c.clocks.wake(g)
-	g.node.TransferLeader(uint64(to))
+	g.node().TransferLeader(uint64(to))
 	g.transferPending = true
 	c.markDirty(g)
 	return nil

@@ -78,6 +78,7 @@ func TestDelayedMessagesAreDroppedWithTheirTerm(t *testing.T) {
 		d.settle()
 	}
 	g := n.group(1)
+	g.node() // ends the steady state, whose commit index waits for the next entries
 	if len(g.delayed.messages) != 2 {
 		t.Fatalf("%d messages are kept back", len(g.delayed.messages))
 	}

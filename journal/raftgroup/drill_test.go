@@ -22,6 +22,7 @@ type drill struct {
 	beats int
 	// contain makes a panic in a group fail only that group.
 	contain bool
+	tune    func(*Options) // may be nil
 }
 
 type drilled struct {
@@ -62,13 +63,18 @@ func (d *drill) fill(shards int) {
 
 func newEmptyDrill(t testing.TB, nodes int) *drill {
 	d := &drill{t: t, cut: map[[2]int]bool{}}
+	d.begin(nodes)
+	return d
+}
+
+// begin starts empty nodes.
+func (d *drill) begin(nodes int) {
 	for i := range nodes {
 		n := &drilled{d: d, i: i, up: true, machine: newMachine(), last: make([]int, nodes)}
 		n.fs = disktest.NewCrashable(rand.New(rand.NewPCG(1, uint64(i))))
 		n.start()
 		d.nodes = append(d.nodes, n)
 	}
-	return d
 }
 
 // start starts the node from its disk.
@@ -85,6 +91,9 @@ func (n *drilled) start() {
 	n.machine, n.sink = n.machine.reopen(rec.Watermark), newSink()
 	opts := Options{Self: n.d.name(n.i), Log: log, Machine: n.machine, Sink: n.sink, Transport: n, Locate: n.locate, AwaitAttestation: n.probation, HeldShards: n.withheld}
 	n.failed = nil
+	if n.d.tune != nil {
+		n.d.tune(&opts)
+	}
 	if n.d.contain {
 		opts.OnGroupFailed = func(s sharding.ShardID, err error) { n.failed = append(n.failed, Failure{s, err}) }
 	}

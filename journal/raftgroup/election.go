@@ -19,13 +19,13 @@ func (g *group) requestElection(elections *election.List, now uint64) {
 func (g *group) Candidacy() *election.Candidacy { return &g.candidacy }
 
 // HasLeader reports whether a leader is known.
-func (g *group) HasLeader() bool { return g.leader || g.node.BasicStatus().Lead != raft.None }
+func (g *group) HasLeader() bool { return g.leader || g.raw.BasicStatus().Lead != raft.None }
 
 // HasNewTerm reports whether the term has changed since the last turn.
-func (g *group) HasNewTerm() bool { return g.node.BasicStatus().GetTerm() != g.term }
+func (g *group) HasNewTerm() bool { return g.raw.BasicStatus().GetTerm() != g.term }
 
 // IsCandidate reports whether the replica is a candidate that has raised the term.
-func (g *group) IsCandidate() bool { return g.node.BasicStatus().RaftState == raft.StateCandidate }
+func (g *group) IsCandidate() bool { return g.raw.BasicStatus().RaftState == raft.StateCandidate }
 
 // HasFailed reports whether raft panicked in the group.
 func (g *group) HasFailed() bool { return g.failed }

@@ -28,17 +28,22 @@ func (c *Core) finish(g *group) {
 		return // nothing of its turn was written
 	}
 	defer c.recoverPanic(g)
+	if g.steady.on {
+		c.finishSteady(g)
+		return
+	}
 	if !raft.IsEmptySnap(g.ready.Snapshot) {
 		c.install(g)
 	}
+	wasSteady := g.steady.left || len(g.ready.Entries) > 0
 	g.log.Append(g.ready.Entries)
 	c.complete(g, &g.ready)
 	g.ready = raft.Ready{}
-	more := g.node.HasReady()
+	more := g.raw.HasReady()
 	if more && g.leader && !g.isJoint() {
 		// The entries that the leader just stored may complete a quorum, and do
 		// with a single voter. Committing them needs no further sync.
-		second := g.node.Ready()
+		second := g.raw.Ready()
 		if second.MustSync {
 			g.ready, g.readyWaits = second, true
 			c.markDirty(g)
@@ -53,10 +58,12 @@ func (c *Core) finish(g *group) {
 			}
 		}
 		c.complete(g, &second)
-		more = g.node.HasReady()
+		more = g.raw.HasReady()
 	}
 	if g.confUnwritten || g.campaign && !g.leader && !c.awaitingRelease && !c.opts.isHeld(g.shard) || more {
 		c.markDirty(g)
+	} else if wasSteady {
+		c.enterSteady(g)
 	}
 }
 
@@ -73,7 +80,7 @@ func (c *Core) complete(g *group, rd *raft.Ready) {
 			c.markDirty(g)
 		}
 	}
-	g.node.Advance(*rd)
+	g.raw.Advance(*rd)
 }
 
 // observe reports a change of term or leadership.
@@ -146,7 +153,7 @@ func (c *Core) changeMembers(g *group, e *pb.Entry) {
 	if note := change.GetContext(); len(note) > 0 {
 		c.opts.Logger.Warn("members of a shard were changed by an operator", "shard_id", uint32(g.shard), "index", e.GetIndex(), "note", string(note[:min(len(note), wire.MaxNote)]))
 	}
-	g.conf, g.confUnwritten = wire.Membership{Index: e.GetIndex(), State: g.node.ApplyConfChange(change)}, true
+	g.conf, g.confUnwritten = wire.Membership{Index: e.GetIndex(), State: g.raw.ApplyConfChange(change)}, true
 	c.mail.flush(g) // members that miss it act on the previous membership
 	g.routes.Retain(g.isMember)
 	c.updateClock(g)

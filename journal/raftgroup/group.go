@@ -18,8 +18,11 @@ import (
 type group struct {
 	shard   sharding.ShardID
 	replica uint64
-	node    *raft.RawNode
-	log     *raftlog.Log
+	// raw is raft without what the steady state did since; node() returns raft
+	// with it.
+	raw   *raft.RawNode
+	log   *raftlog.Log
+	shown shown // what raft sees of the log
 
 	logState
 	rewrite     bool
@@ -46,6 +49,7 @@ type group struct {
 	candidacy election.Candidacy
 
 	delayed delayed
+	steady  steady
 
 	proposals       []proposal
 	transferPending bool // a leadership transfer may be in progress
@@ -109,11 +113,12 @@ func (g *group) newNode(o *Options, applied uint64, describe func() (*pb.Snapsho
 	g.applied, g.truncatable = applied, true
 	g.term = g.hard.Term
 	g.log.Start(g.hard.Proto(), g.conf.State, describe)
+	g.shown = shown{Log: g.log}
 	node, err := raft.NewRawNode(&raft.Config{
 		ID:                        g.replica,
 		ElectionTick:              o.ElectionTicks,
 		HeartbeatTick:             o.HeartbeatTicks,
-		Storage:                   g.log,
+		Storage:                   &g.shown,
 		Applied:                   applied,
 		MaxSizePerMsg:             o.MaxMessageBytes,
 		MaxCommittedSizePerReady:  o.MaxApplyBytes,
@@ -129,7 +134,7 @@ func (g *group) newNode(o *Options, applied uint64, describe func() (*pb.Snapsho
 	if err != nil {
 		return fmt.Errorf("start shard %d: %w", g.shard, err)
 	}
-	g.node = node
+	g.raw = node
 	return nil
 }
 

@@ -69,7 +69,7 @@ func (c *Core) onMemberSuspected(g *group, p *nodes.Node) {
 		return
 	}
 	defer c.recoverPanic(g)
-	status := g.node.BasicStatus()
+	status := g.raw.BasicStatus()
 	switch {
 	case status.RaftState == raft.StateLeader:
 		c.clocks.wake(g)
@@ -82,9 +82,9 @@ func (c *Core) onMemberSuspected(g *group, p *nodes.Node) {
 			g.abortTransfer()
 			c.markDirty(g)
 		}
-		g.node.WithProgress(func(id uint64, _ raft.ProgressType, _ tracker.Progress) {
+		g.node().WithProgress(func(id uint64, _ raft.ProgressType, _ tracker.Progress) {
 			if id != g.replica && g.routes.Locate(id) == p {
-				g.node.ReportUnreachable(id)
+				g.node().ReportUnreachable(id)
 			}
 		})
 	case status.Lead != raft.None && g.routes.Locate(status.Lead) == p:
@@ -96,7 +96,7 @@ func (c *Core) onMemberSuspected(g *group, p *nodes.Node) {
 // proposals would otherwise wait for an election timeout. If the replica takes
 // it after all, it leads in a later term, as after any election.
 func (g *group) abortTransfer() {
-	g.node.TransferLeader(g.replica) // transferring to itself aborts the transfer in progress
+	g.node().TransferLeader(g.replica) // transferring to itself aborts the transfer in progress
 }
 
 // onMemberAlive handles a node that is alive again: a member on it may have missed
@@ -106,7 +106,7 @@ func (c *Core) onMemberAlive(g *group) {
 	if g.failed {
 		return
 	}
-	switch status := g.node.BasicStatus(); {
+	switch status := g.raw.BasicStatus(); {
 	case status.RaftState == raft.StateLeader:
 		c.clocks.wake(g)
 	case status.Lead == raft.None:
@@ -118,7 +118,7 @@ func (c *Core) onMemberAlive(g *group) {
 // campaign soon.
 func (c *Core) forgetLeader(g *group) {
 	c.clocks.wake(g)
-	_ = g.node.ForgetLeader()
+	_ = g.node().ForgetLeader()
 	g.requestElection(c.elections, c.now)
 	c.markDirty(g)
 }
@@ -130,7 +130,7 @@ func (c *Core) forgetLeader(g *group) {
 func (c *Core) stepDown(g *group) {
 	c.clocks.wake(g)
 	for range 2 {
-		_ = g.node.Step(&pb.Message{Type: pb.MsgCheckQuorum.Enum(), From: new(raft.LocalAppendThread)})
+		_ = g.node().Step(&pb.Message{Type: pb.MsgCheckQuorum.Enum(), From: new(raft.LocalAppendThread)})
 	}
 	c.markDirty(g)
 }

@@ -95,6 +95,9 @@ func (g *group) expectsEntries() bool {
 // flush sends the delayed messages of a group.
 func (p *mail) flush(g *group) {
 	g.delayed.fresh = 0
+	if g.steady.on {
+		p.waiting = p.postCommit(p.waiting, g)
+	}
 	if len(g.delayed.messages) == 0 {
 		return
 	}

@@ -118,10 +118,10 @@ func (l *Loop) RemoveGroups(refs []ReplicaRef) error {
 // again only with the next entry, which may never come, and a removed replica
 // would remain a voter until then.
 func (g *group) leaveJoint() {
-	if !g.leader || !g.isJoint() || !g.conf.State.GetAutoLeave() || g.applied != g.log.Last() || g.isTransferring() || g.node.HasReady() {
+	if !g.leader || !g.isJoint() || !g.conf.State.GetAutoLeave() || g.applied != g.log.Last() || g.isTransferring() || g.node().HasReady() {
 		return
 	}
 	// An empty change leaves the joint membership, as in raft's own proposal.
 	// If it is dropped, the next tick proposes it again.
-	_ = g.node.Step(&pb.Message{Type: pb.MsgProp.Enum(), From: new(g.replica), Entries: []*pb.Entry{{Type: pb.EntryConfChangeV2.Enum()}}})
+	_ = g.node().Step(&pb.Message{Type: pb.MsgProp.Enum(), From: new(g.replica), Entries: []*pb.Entry{{Type: pb.EntryConfChangeV2.Enum()}}})
 }

@@ -216,6 +216,10 @@ type Options struct {
 	// 8.
 	MaxPinnedSegments uint64
 
+	// WithoutSteady makes every turn of a group take a raft.Ready. Tests compare
+	// both.
+	WithoutSteady bool
+
 	// Logger receives events that matter to an operator; default none.
 	Logger *slog.Logger
 }

@@ -16,7 +16,7 @@ func (c *Core) ReportSnapshot(o *transfer.Outgoing, err error) {
 	}
 	defer c.recoverPanic(g)
 	c.clocks.wake(g)
-	g.node.ReportSnapshot(uint64(o.To), status)
+	g.node().ReportSnapshot(uint64(o.To), status)
 	c.markDirty(g)
 }
 

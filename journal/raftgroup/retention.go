@@ -27,8 +27,10 @@ type retention struct {
 	transfers *transfers
 	watermark uint64 // the state machine's, as of the last truncation written
 	pending   bool   // something can be truncated, now or once more is durable
-	sizes     []int64
-	buf       []byte
+	// bringUpToDate ends the steady state of a group.
+	bringUpToDate func(*group)
+	sizes         []int64
+	buf           []byte
 }
 
 // canTruncate reports whether the log may be truncated now. It may not while an
@@ -80,6 +82,11 @@ func (r *retention) truncateRecord(groups []*group, watermark uint64, durable ma
 		if err != nil {
 			continue
 		}
+		if g.steady.on && g.raw.BasicStatus().Applied < index {
+			if r.bringUpToDate(g); g.failed { // raft must have applied what is truncated
+				continue
+			}
+		}
 		b = wire.AppendTruncation(b, wire.TruncateImage{Shard: uint32(g.shard), Replica: g.replica, Index: index, Term: term})
 		g.written.TruncatedIndex, g.written.TruncatedTerm = index, term
 		n++
@@ -109,11 +116,11 @@ func (g *group) truncateTarget(durable uint64, retain int64) uint64 {
 	keep := g.log.TailIndex(retain)
 	// Raft may have lost a leadership that is not reported yet; it then knows
 	// nothing of the other members' progress.
-	if progress := g.node.Status().Progress; len(progress) > 0 {
+	if progress := g.progress(); len(progress) > 0 {
 		slowest := index
-		for id, p := range progress {
-			if id != g.replica {
-				slowest = min(slowest, p.Match)
+		for _, p := range progress {
+			if p.id != g.replica {
+				slowest = min(slowest, p.match)
 			}
 		}
 		keep = max(keep, slowest)

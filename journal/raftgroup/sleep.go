@@ -122,7 +122,7 @@ func (c *Core) fallAsleep(g *group) bool {
 	if g.idle < c.opts.QuiesceTicks || !g.canSleep() {
 		return false
 	}
-	g.node.WithProgress(func(id uint64, _ raft.ProgressType, _ tracker.Progress) {
+	g.node().WithProgress(func(id uint64, _ raft.ProgressType, _ tracker.Progress) {
 		c.mail.sendSleep(g, id)
 	})
 	c.clocks.sleep(g)
@@ -135,15 +135,15 @@ func (c *Core) fallAsleep(g *group) bool {
 func (g *group) canSleep() bool {
 	last := g.log.Last()
 	if !g.leader || !g.readable || !g.quorum || g.unlocated || g.readyWaits || g.rewrite || g.confUnwritten || g.isJoint() ||
-		len(g.proposals)+g.reads.Len() > 0 || g.hard.Commit != last || g.applied != last || g.node.HasReady() {
+		len(g.proposals)+g.reads.Len() > 0 || g.hard.Commit != last || g.applied != last || g.node().HasReady() {
 		return false
 	}
-	status := g.node.BasicStatus()
+	status := g.raw.BasicStatus()
 	if status.RaftState != raft.StateLeader || status.GetTerm() != g.term || status.LeadTransferee != raft.None {
 		return false
 	}
 	ok := true
-	g.node.WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
+	g.node().WithProgress(func(id uint64, _ raft.ProgressType, pr tracker.Progress) {
 		if id == g.replica || !g.routes.IsAlive(id) {
 			return
 		}
@@ -166,7 +166,7 @@ func (g *group) canFollowToSleep(m *pb.Message) bool {
 	}
 	commit := m.GetCommit()
 	return g.hard.Commit == commit && g.log.Last() == commit && g.applied == commit &&
-		!g.readyWaits && !g.rewrite && !g.confUnwritten && !g.isJoint() && !g.node.HasReady()
+		!g.readyWaits && !g.rewrite && !g.confUnwritten && !g.isJoint() && !g.node().HasReady()
 }
 
 // handleNote handles another replica's sleep or wake note. It reports whether raft

@@ -5,7 +5,6 @@ import (
 	"github.com/hostd/hostd/sharding"
 	"go.etcd.io/raft/v3"
 	pb "go.etcd.io/raft/v3/raftpb"
-	"go.etcd.io/raft/v3/tracker"
 	"google.golang.org/protobuf/proto"
 )
 
@@ -55,22 +54,22 @@ func (c *Core) Statuses() []Status {
 }
 
 func (g *group) status() Status {
-	st := g.node.BasicStatus() // Status would also copy the membership and the inflight windows
+	st := g.raw.BasicStatus() // Status would also copy the membership and the inflight windows
 	conf := g.written.Conf.State
 	s := Status{
 		Shard: g.shard, Replica: sharding.ReplicaID(g.replica), Term: sharding.Term(g.term),
 		Leader: sharding.ReplicaID(g.lead), Self: g.leader, Quorum: g.quorum, Quiescent: g.asleep, Stopped: g.stopped,
-		Commit: st.GetCommit(), Applied: g.applied, First: g.log.TruncatedIndex() + 1, Last: g.log.Last(), Bytes: g.log.Bytes(),
+		Commit: g.commitIndex(&st), Applied: g.applied, First: g.log.TruncatedIndex() + 1, Last: g.log.Last(), Bytes: g.log.Bytes(),
 		Voters: wire.ReplicaIDs(conf.GetVoters()), Learners: wire.ReplicaIDs(conf.GetLearners()), Outgoing: wire.ReplicaIDs(conf.GetVotersOutgoing()),
 	}
 	if st.RaftState == raft.StateLeader {
 		s.Match = make(map[sharding.ReplicaID]uint64, len(s.Voters)+len(s.Learners)+len(s.Outgoing))
-		g.node.WithProgress(func(id uint64, _ raft.ProgressType, p tracker.Progress) {
-			s.Match[sharding.ReplicaID(id)] = p.Match
-			if id != g.replica && !p.RecentActive {
-				s.Inactive = append(s.Inactive, sharding.ReplicaID(id))
+		for _, p := range g.progress() {
+			s.Match[sharding.ReplicaID(p.id)] = p.match
+			if p.id != g.replica && !p.active {
+				s.Inactive = append(s.Inactive, sharding.ReplicaID(p.id))
 			}
-		})
+		}
 	}
 	return s
 }
@@ -111,7 +110,7 @@ func (c *Core) ChangeMembers(shard sharding.ShardID, fence sharding.Term, change
 	}
 	defer c.recoverPanic(g)
 	c.clocks.wake(g)
-	err = g.node.Step(&pb.Message{Type: pb.MsgProp.Enum(), From: new(g.replica),
+	err = g.node().Step(&pb.Message{Type: pb.MsgProp.Enum(), From: new(g.replica),
 		Entries: []*pb.Entry{{Type: pb.EntryConfChangeV2.Enum(), Data: data}}})
 	c.markDirty(g)
 	if err == raft.ErrProposalDropped {
@@ -184,6 +183,9 @@ type Counters struct {
 	SnapshotsResumed, SnapshotFilesDamaged uint64
 
 	FramesSent, BytesSent, Turns uint64
+	// Readies are the turns of groups that took a raft.Ready, and Steady those
+	// that did not.
+	Readies, Steady uint64
 }
 
 // Stats returns the current counters.

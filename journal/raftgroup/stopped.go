@@ -80,7 +80,7 @@ func (a *stopState) reset() { a.stopped, a.asked = sharding.NotStopped, nil }
 // isDisabled reports whether the replica sends nothing: it is damaged and does not
 // lead.
 func (g *group) isDisabled() bool {
-	return g.failed || g.stopped == sharding.StopDamaged && g.node.BasicStatus().RaftState != raft.StateLeader
+	return g.failed || g.stopped == sharding.StopDamaged && g.raw.BasicStatus().RaftState != raft.StateLeader
 }
 
 // canVote reports whether the replica may vote, as far as it knows.
@@ -138,11 +138,11 @@ func (s *stoppedGroups) takeFailures() []Failure {
 // tickStopped is a tick of a stopped replica. Raft's own tick would let it campaign.
 func (c *Core) tickStopped(g *group) {
 	c.mail.flush(g)
-	if g.node.BasicStatus().RaftState == raft.StateLeader {
+	if g.raw.BasicStatus().RaftState == raft.StateLeader {
 		if !g.isSoleVoter() {
 			c.transferAway(g)
 		}
-		g.node.Tick()
+		g.node().Tick()
 		c.markDirty(g)
 		return
 	}
@@ -153,7 +153,7 @@ func (c *Core) tickStopped(g *group) {
 	// Without a message from its leader for an election timeout it may vote for
 	// another candidate.
 	if g.unheard++; g.unheard >= c.opts.ElectionTicks && g.lead != raft.None {
-		_ = g.node.ForgetLeader()
+		_ = g.node().ForgetLeader()
 		c.markDirty(g)
 	}
 }
@@ -162,12 +162,12 @@ func (c *Core) tickStopped(g *group) {
 // If the transfer does not succeed within an election timeout, the next voter
 // is asked. If none is left, the replica steps down.
 func (c *Core) transferAway(g *group) {
-	if g.node.BasicStatus().LeadTransferee != raft.None {
+	if g.raw.BasicStatus().LeadTransferee != raft.None {
 		return
 	}
 	var heirs []uint64
 	ahead := map[uint64]uint64{}
-	g.node.WithProgress(func(id uint64, kind raft.ProgressType, p tracker.Progress) {
+	g.node().WithProgress(func(id uint64, kind raft.ProgressType, p tracker.Progress) {
 		if id != g.replica && kind == raft.ProgressTypePeer && p.Match > 0 && g.routes.IsAlive(id) && !slices.Contains(g.asked, id) {
 			heirs = append(heirs, id)
 			ahead[id] = p.Match
@@ -176,7 +176,7 @@ func (c *Core) transferAway(g *group) {
 	if len(heirs) > 0 {
 		heir := slices.MinFunc(heirs, func(a, b uint64) int { return cmp.Or(cmp.Compare(ahead[b], ahead[a]), cmp.Compare(a, b)) })
 		g.asked = append(g.asked, heir)
-		g.node.TransferLeader(heir)
+		g.node().TransferLeader(heir)
 		return
 	}
 	g.asked = nil
@@ -225,6 +225,7 @@ func (c *Core) fail(g *group, err error) {
 		return
 	}
 	g.failed = true
+	g.steady = steady{}
 	c.ReplicaStopped(StoppedReplica{Shard: g.shard, Generation: g.generation, Reason: sharding.StopDamaged})
 	c.clocks.stop(g)
 	c.markDirty(g)
@@ -261,12 +262,12 @@ func (c *Core) beginFailed(g *group) {
 func (c *Core) step(g *group, m *pb.Message) {
 	defer c.recoverPanic(g)
 	// An error means that the message was ignored, which is right.
-	_ = g.node.Step(m)
+	_ = g.node().Step(m)
 }
 
 // campaign makes a group campaign; raft may refuse.
 func (c *Core) campaign(g *group) {
 	defer c.recoverPanic(g)
-	_ = g.node.Campaign()
+	_ = g.node().Campaign()
 	c.markDirty(g)
 }

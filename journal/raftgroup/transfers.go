@@ -217,7 +217,14 @@ func (t *transfers) hasPins(g *group) bool {
 		return false
 	}
 	near := max(g.log.TailIndex(t.opts.RetainBytes/2), g.log.TruncatedIndex())
-	pins.Expire(t.now, near, g.node.Status().Progress)
+	pins.Expire(t.now, near, func(id uint64) (match uint64, known bool) {
+		for _, p := range g.progress() {
+			if p.id == id {
+				return p.match, true
+			}
+		}
+		return 0, false
+	})
 	return pins.HasPins() && g.leader
 }
 

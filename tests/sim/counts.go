@@ -5,7 +5,7 @@ import "strings"
 func (c *Counts) fields() map[string]*int {
 	return map[string]*int{
 		"frames": &c.Frames, "lost": &c.Lost, "doubled": &c.Doubled, "crashes": &c.crashes, "partitions": &c.cuts,
-		"pauses": &c.pauses, "silences": &c.silences, "sleeps": &c.sleeps, "wakes": &c.wakes, "stalls": &c.stalls, "transfers": &c.transfers, "leaders": &c.leads, "members": &c.changes,
+		"pauses": &c.pauses, "silences": &c.silences, "sleeps": &c.sleeps, "wakes": &c.wakes, "steady turns": &c.steady, "stalls": &c.stalls, "transfers": &c.transfers, "leaders": &c.leads, "members": &c.changes,
 		"acked": &c.acked, "reads": &c.reads, "unknown": &c.unknown, "resent": &c.resent, "dropped": &c.dropped,
 		"rejected": &c.rejected, "bindings": &c.bindings,
 		"snapshots": &c.snapshots, "refusals": &c.refusals, "snapshots resumed": &c.resumed, "installs": &c.installs,

@@ -295,6 +295,7 @@ func (n *node) tally() {
 		s := n.driver.Core().Stats()
 		n.w.count.sleeps += int(s.Sleeps)
 		n.w.count.wakes += int(s.Wakes)
+		n.w.count.steady += int(s.Steady)
 		n.w.count.resumed += int(s.SnapshotsResumed)
 	}
 }

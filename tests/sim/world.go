@@ -85,7 +85,7 @@ type flight struct {
 type Counts struct {
 	Frames, Lost, Doubled                  int
 	crashes, cuts, pauses, stalls          int
-	silences, sleeps, wakes                int
+	silences, sleeps, wakes, steady        int
 	leads, transfers, changes              int
 	dropped, rejected                      int
 	acked, reads, unknown, resent          int
@@ -100,8 +100,8 @@ type Counts struct {
 }
 
 func (c *Counts) String() string {
-	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d sleeps %d wakes %d transfers %d leaders %d members %d dropped %d rejected %d bindings %d acked %d reads %d unknown %d resent %d snapshots %d refused %d resumed %d installs %d created %d removed %d wiped %d sends %d dead %d turned %d strayed %d repeated %d fired %d shortened %d lies %d caught %d stands %d back %d found %d hidden %d",
-		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.bindings, c.acked, c.reads, c.unknown, c.resent, c.snapshots, c.refusals, c.resumed, c.installs, c.created, c.removed, c.wiped, c.sends, c.dead, c.turned, c.strayed, c.repeated, c.fired, c.shortened, c.lies, c.caught, c.stands, c.back, c.found, c.hidden)
+	return fmt.Sprintf("frames %d lost %d doubled %d crashes %d partitions %d pauses %d stalls %d silences %d sleeps %d wakes %d steady %d transfers %d leaders %d members %d dropped %d rejected %d bindings %d acked %d reads %d unknown %d resent %d snapshots %d refused %d resumed %d installs %d created %d removed %d wiped %d sends %d dead %d turned %d strayed %d repeated %d fired %d shortened %d lies %d caught %d stands %d back %d found %d hidden %d",
+		c.Frames, c.Lost, c.Doubled, c.crashes, c.cuts, c.pauses, c.stalls, c.silences, c.sleeps, c.wakes, c.steady, c.transfers, c.leads, c.changes, c.dropped, c.rejected, c.bindings, c.acked, c.reads, c.unknown, c.resent, c.snapshots, c.refusals, c.resumed, c.installs, c.created, c.removed, c.wiped, c.sends, c.dead, c.turned, c.strayed, c.repeated, c.fired, c.shortened, c.lies, c.caught, c.stands, c.back, c.found, c.hidden)
 }
 
 // profile is the behavior of a seed's world.

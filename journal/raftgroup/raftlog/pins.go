@@ -1,10 +1,6 @@
 package raftlog
 
-import (
-	"slices"
-
-	"go.etcd.io/raft/v3/tracker"
-)
+import "slices"
 
 // StallTicks is how long a follower that has its snapshot may make no progress
 // before the entries after the snapshot are released.
@@ -53,16 +49,16 @@ func (p *Pins) Set(to, index uint64) (again bool) {
 // Expire drops expired pins. A follower that has its snapshot needs the entries
 // after it as long as it makes progress with them, until it has nearly caught
 // up or has everything before the truncated index.
-func (p *Pins) Expire(now, near uint64, progress map[uint64]tracker.Progress) {
+func (p *Pins) Expire(now, near uint64, progress func(id uint64) (match uint64, known bool)) {
 	for i := range p.list {
 		h := &p.list[i]
-		at, known := progress[h.to]
+		match, known := progress(h.to)
 		switch {
 		case h.until == 0:
-		case !known || at.Match >= h.installed && at.Match >= near:
+		case !known || match >= h.installed && match >= near:
 			h.until = now
-		case h.installed != 0 && at.Match > h.match:
-			h.match, h.until = at.Match, now+StallTicks
+		case h.installed != 0 && match > h.match:
+			h.match, h.until = match, now+StallTicks
 		}
 	}
 	p.list = slices.DeleteFunc(p.list, func(h pin) bool { return h.until != 0 && h.until <= now })
