@@ -2,6 +2,7 @@ package deliver
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -272,6 +273,14 @@ func (p *channelSet) has(lap uint64, of channel) bool {
 
 func (p *channelSet) clear() { p.bits = nil }
 
+// isPast reports whether a channel is tracked from a later message on, as
+// happens if the destination accepted this message from an earlier leader, so
+// that it takes the next one, and its row in the outbox was left. Once the flow has
+// ended, a lap finds the message.
+func (f *flow) isPast(id journal.ItemID) bool {
+	return !f.after.Less(id) && !slices.ContainsFunc(f.items, func(it *item) bool { return it.message.ID == id })
+}
+
 // lap searches a slice of the outbox for forgotten channels.
 func (c *core) lap(s *shard) {
 	w := &s.waiting
@@ -288,7 +297,8 @@ func (c *core) lap(s *shard) {
 		if s.cursor.Less(m.ID) {
 			return c.opts.Stop
 		}
-		known := s.flows[channel{m.Source, m.Destination}] != nil
+		f := s.flows[channel{m.Source, m.Destination}]
+		known := f != nil
 		if rows == sliceRows || !known && (found >= max(1, c.opts.Channels/4) || !w.makeRoom(c, s, false)) {
 			ended = false
 			return c.opts.Stop
@@ -296,10 +306,13 @@ func (c *core) lap(s *shard) {
 		rows++
 		w.lapped = m.ID
 		if known {
+			if f.isPast(m.ID) {
+				w.clean = false
+			}
 			return nil
 		}
 		found++
-		f := s.begin(m, w.missed.has(w.laps, channel{m.Source, m.Destination}))
+		f = s.begin(m, w.missed.has(w.laps, channel{m.Source, m.Destination}))
 		f.last = s.cursor
 		f.noteFirst(m)
 		c.deferEmptyChannel(s, f) // it is due at once

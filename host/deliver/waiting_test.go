@@ -337,3 +337,40 @@ func TestUntrackedChannelsAreGivenUpInOrder(t *testing.T) {
 		}
 	}
 }
+
+// TestMessagesBehindTheirChannelAreFound: the destination accepted a message
+// from an earlier leader, which left it in the outbox. It is acknowledged
+// although the channel was forgotten at it and is tracked from the next message
+// on.
+func TestMessagesBehindTheirChannelAreFound(t *testing.T) {
+	b := newBench(t, Options{Channels: 4})
+	from, to := entityOf("source", 0), entityOf("known", 0)
+	k := channel{from, to}
+	busy, later := true, true
+	b.fails = func(r *request.Request) error {
+		switch n := r.Delivery.Number; {
+		case r.Delivery.Source != from && busy, r.Delivery.Source == from && n == 1 && busy, r.Delivery.Source == from && n == 3 && later:
+			return request.ErrBusy
+		}
+		return nil
+	}
+	b.add(from, to, 1)
+	b.had[k] = 1
+	for i := range 12 {
+		b.add(entityOf("source", 1+i), entityOf("away", i), 1)
+	}
+	b.run(10*time.Second, func() bool {
+		for _, s := range b.core.core.order {
+			if s.flows[k] == nil && s.waiting.forgot {
+				return true
+			}
+		}
+		return false
+	})
+	b.add(from, to, 2)
+	b.run(10*time.Second, func() bool { return b.had[k] == 2 })
+	busy = false
+	b.pass(time.Minute) // laps
+	later = false
+	b.run(2*time.Minute, func() bool { return len(b.box) == 0 })
+}
