@@ -23,6 +23,9 @@ type nodeMeta struct {
 const (
 	aboutVersion = 1
 	flagLeaving  = 1 << 0
+	// nameSeparator is between the node and its incarnation in a name. No node
+	// id contains it.
+	nameSeparator = "#"
 )
 
 // errMalformed: the meta data of a node was not written by this package; the
@@ -33,7 +36,7 @@ var errMalformed = errors.New("malformed meta data")
 // because memberlist rejects a known name at a new address until the old one
 // has been dead for a long time.
 func (a *nodeMeta) name() string {
-	return string(a.node) + "#" + strconv.FormatUint(a.incarnation, 16)
+	return string(a.node) + nameSeparator + strconv.FormatUint(a.incarnation, 16)
 }
 
 // encode returns at most 414 bytes if the fields are within their limits.

@@ -42,8 +42,9 @@ type Membership struct {
 }
 
 // Start starts gossiping and looking for other nodes until Close. It returns
-// before it has found any. It resolves Address if it is a host name, and fails
-// if that fails.
+// before it has found any. If Address is a host name, it resolves it first, and
+// waits until the name has an address or ctx ends: name servers learn of a new
+// node, such as a pod of Kubernetes, seconds after it has started.
 func Start(ctx context.Context, opts Options) (*Membership, error) {
 	if err := opts.Validate(); err != nil {
 		return nil, fmt.Errorf("membership: %w", err)
@@ -54,12 +55,13 @@ func Start(ctx context.Context, opts Options) (*Membership, error) {
 		about: nodeMeta{node: opts.Node, incarnation: opts.Incarnation, address: opts.Address, cluster: opts.Cluster, disk: opts.Disk},
 	}
 	m.meta = m.about.encode()
-	ip, port, err := m.advertisedAddress(ctx)
+	ip, port, err := m.awaitAddress(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("membership: %w", err)
 	}
 	m.self = net.JoinHostPort(ip.String(), strconv.Itoa(port))
 	m.port = newTransport(opts.Transport, opts.Logger, ip, port, len(opts.Key) > 0)
+	m.port.locate = m.peers.announcedName
 	if m.list, err = memberlist.Create(m.config()); err != nil {
 		m.port.Shutdown()
 		return nil, fmt.Errorf("membership: %w", err)
@@ -68,6 +70,34 @@ func Start(ctx context.Context, opts Options) (*Membership, error) {
 	m.cancel = cancel
 	m.tasks.Go(func() { m.rejoin(run) })
 	return m, nil
+}
+
+// Bounds of the wait for the address of this node's own name.
+const (
+	nameRetry  = 500 * time.Millisecond
+	nameReport = 10 * time.Second // between two messages for operators
+)
+
+// awaitAddress is advertisedAddress, repeated until it succeeds or ctx ends.
+func (m *Membership) awaitAddress(ctx context.Context) (net.IP, int, error) {
+	retry := time.NewTicker(nameRetry)
+	defer retry.Stop()
+	var reported time.Time
+	for {
+		ip, port, err := m.advertisedAddress(ctx)
+		if err == nil {
+			return ip, port, nil
+		}
+		if ctx.Err() == nil && time.Since(reported) >= nameReport {
+			reported = time.Now()
+			m.opts.Logger.Warn("the node's own advertised name has no address yet: waiting for the name server", "address", m.opts.Address, "error", err)
+		}
+		select {
+		case <-retry.C:
+		case <-ctx.Done():
+			return nil, 0, err
+		}
+	}
 }
 
 // advertisedAddress returns the address to which other nodes send gossip.

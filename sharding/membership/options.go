@@ -20,7 +20,7 @@ type Transport interface {
 	// Accept returns the next gossip connection. It fails after Close.
 	Accept() (net.Conn, error)
 	// Dial connects to the gossip half of another node's port. The address is
-	// an IP address and a port.
+	// an IP address or a host name, and a port.
 	Dial(ctx context.Context, address string) (net.Conn, error)
 	// Close makes Accept fail.
 	Close() error
@@ -41,7 +41,8 @@ type Options struct {
 	Node        sharding.NodeID
 	Incarnation uint64
 	// Address is the host:port at which other nodes reach this node, at most
-	// 128 bytes. A host name is resolved once, at start.
+	// 128 bytes. A host name is resolved once, at start; nodes that know it
+	// resolve it again for each connection.
 	Address string
 	// Cluster is the cluster's id, at most 64 bytes; empty while the node
 	// belongs to none. Nodes of other clusters are ignored.

@@ -4,7 +4,9 @@ import (
 	"cmp"
 	"errors"
 	"maps"
+	"net"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -180,6 +182,26 @@ func (p *peers) list() []Peer {
 	}
 	slices.SortFunc(out, func(a, b Peer) int { return cmp.Compare(a.ID, b.ID) })
 	return out
+}
+
+// announcedName returns the address that a start of a node has announced, given
+// its name in memberlist, if that address has a host name. Otherwise it returns
+// "".
+func (p *peers) announcedName(name string) string {
+	id, _, _ := strings.Cut(name, nameSeparator)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.known[sharding.NodeID(id)]
+	if s == nil {
+		return ""
+	}
+	if m := (nodeMeta{node: s.ID, incarnation: s.Incarnation}); m.name() != name {
+		return ""
+	}
+	if host, _, err := net.SplitHostPort(s.Address); err != nil || net.ParseIP(host) != nil {
+		return ""
+	}
+	return s.Address
 }
 
 // missing returns the gossip addresses of unreachable peers that have not left,

@@ -43,6 +43,9 @@ type transport struct {
 	ip      net.IP
 	portNum int
 	sealed  bool // gossip is encrypted
+	// locate returns the address with a host name that a node has announced, by
+	// its name in memberlist, or "". It may be nil.
+	locate  func(name string) string
 	packets chan *memberlist.Packet
 	streams chan net.Conn
 	ctx     context.Context // ends with Shutdown
@@ -95,7 +98,20 @@ func (t *transport) WriteTo(b []byte, address string) (time.Time, error) {
 
 // WriteToAddress implements memberlist.NodeAwareTransport.
 func (t *transport) WriteToAddress(b []byte, a memberlist.Address) (time.Time, error) {
-	return t.WriteTo(b, a.Addr)
+	return t.WriteTo(b, t.target(a))
+}
+
+// target returns the address to connect to. A node that has announced a host
+// name is reached by that name instead of the IP address in the gossip. The node
+// has resolved the IP address once, at its start, and it may be wrong from the
+// beginning: name servers still return the address of a pod's predecessor.
+func (t *transport) target(a memberlist.Address) string {
+	if t.locate != nil {
+		if address := t.locate(a.Name); address != "" {
+			return address
+		}
+	}
+	return a.Addr
 }
 
 // DialTimeout implements memberlist.Transport.
@@ -109,7 +125,7 @@ func (t *transport) DialTimeout(address string, timeout time.Duration) (net.Conn
 
 // DialAddressTimeout implements memberlist.NodeAwareTransport.
 func (t *transport) DialAddressTimeout(a memberlist.Address, timeout time.Duration) (net.Conn, error) {
-	return t.DialTimeout(a.Addr, timeout)
+	return t.DialTimeout(t.target(a), timeout)
 }
 
 // Shutdown implements memberlist.Transport. It closes all connections and waits

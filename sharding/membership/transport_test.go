@@ -14,6 +14,7 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/membership/seeds"
 )
 
@@ -181,25 +182,32 @@ func TestInvalidOptionsAreRejected(t *testing.T) {
 	}
 }
 
-// An advertised name is resolved once; an unknown one is an error.
-func TestAdvertisedNameIsResolvedOnce(t *testing.T) {
+// A node whose advertised name has no address yet waits for it, until its start
+// is canceled.
+func TestStartWaitsForTheAdvertisedName(t *testing.T) {
 	for _, known := range []bool{true, false} {
 		l, err := net.Listen("tcp", "127.0.0.1:0")
 		if err != nil {
 			t.Fatal(err)
 		}
 		_, port, _ := net.SplitHostPort(l.Addr().String())
-		m, err := Start(t.Context(), Options{
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		lookups := 0
+		m, err := Start(ctx, Options{
 			Node: "n", Incarnation: 1, Address: net.JoinHostPort("node.test", port), Transport: tcpPort{l},
 			Lookup: seeds.Lookup{Host: func(_ context.Context, host string) ([]string, error) {
-				if !known || host != "node.test" {
+				if lookups++; lookups > 1 && !known {
+					cancel()
+				}
+				if lookups < 3 || !known || host != "node.test" {
 					return nil, errors.New("no such host")
 				}
 				return []string{"127.0.0.1"}, nil
 			}},
 		})
-		if (err == nil) != known {
-			t.Errorf("known %v: %v", known, err)
+		if (err == nil) != known || lookups < 2 {
+			t.Errorf("known %v: %v after %d lookups", known, err, lookups)
 		}
 		if err != nil {
 			l.Close()
@@ -217,5 +225,59 @@ func TestAdvertisedNameIsResolvedOnce(t *testing.T) {
 		if err := m.Close(t.Context()); err != nil {
 			t.Errorf("a second close: %v", err)
 		}
+	}
+}
+
+// namedPort is a port that knows the addresses of host names, and records those
+// that are dialed.
+type namedPort struct {
+	tcpPort
+	names  map[string]string
+	dialed chan string
+}
+
+func (p namedPort) Dial(ctx context.Context, address string) (net.Conn, error) {
+	if at, ok := p.names[address]; ok {
+		select {
+		case p.dialed <- address:
+		default:
+		}
+		address = at
+	}
+	return p.tcpPort.Dial(ctx, address)
+}
+
+// A node may announce an IP address that is wrong, because its name server still
+// returned that of its predecessor. Others reach it by the name that it
+// announces.
+func TestNamedNodesAreReachedByTheirNames(t *testing.T) {
+	names, dialed := map[string]string{}, make(chan string, 1)
+	var at []string
+	var ports []net.Listener
+	for i := range 2 {
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, port, _ := net.SplitHostPort(l.Addr().String())
+		names[net.JoinHostPort(fmt.Sprintf("n%d.test", i), port)] = l.Addr().String()
+		at, ports = append(at, l.Addr().String()), append(ports, l)
+	}
+	for i, l := range ports {
+		_, port, _ := net.SplitHostPort(at[i])
+		m, err := Start(t.Context(), Options{
+			Node: sharding.NodeID(fmt.Sprintf("n%d", i)), Incarnation: 1, Address: net.JoinHostPort(fmt.Sprintf("n%d.test", i), port),
+			Transport: namedPort{tcpPort{l}, names, dialed}, Seeds: []string{at[1-i]},
+			Lookup: seeds.Lookup{Host: func(context.Context, string) ([]string, error) { return []string{"127.0.0.99"}, nil }},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Close(t.Context())
+	}
+	select {
+	case <-dialed:
+	case <-time.After(20 * time.Second):
+		t.Error("no node was dialed by its name")
 	}
 }
