@@ -30,6 +30,7 @@ func newCert(std cli.Stdio) *cobra.Command {
 type certFlags struct {
 	dir, cluster string
 	hosts        []string
+	keep         bool
 }
 
 // issued lists the files that were created.
@@ -48,6 +49,7 @@ func newCertCommand(std cli.Stdio, use, short string, args int, make func(f cert
 	c := cli.Leaf(use, short, args, args, func(_ context.Context, _ *cobra.Command, given []string) error {
 		i, err := make(f, cli.First(given))
 		switch {
+		case errors.Is(err, os.ErrExist) && f.keep && filesExist(i.Cert, i.Key):
 		case errors.Is(err, os.ErrExist):
 			return cli.Hint(err, "Existing files are not overwritten: move the file away, or set a different directory with --dir.")
 		case errors.Is(err, os.ErrNotExist):
@@ -59,7 +61,17 @@ func newCertCommand(std cli.Stdio, use, short string, args int, make func(f cert
 	})
 	out = cli.AddOutput(c, std)
 	c.Flags().StringVar(&f.dir, "dir", "certs", "`directory` of the authority ("+certs.AuthorityCert+" and "+certs.AuthorityKey+") and of the certificates that it issues")
+	c.Flags().BoolVar(&f.keep, "keep", false, "succeed and change nothing if both files exist already")
 	return c, &f
+}
+
+func filesExist(names ...string) bool {
+	for _, name := range names {
+		if _, err := os.Stat(name); err != nil {
+			return false
+		}
+	}
+	return true
 }
 
 func addClusterName(c *cobra.Command, f *certFlags) {

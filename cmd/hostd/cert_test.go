@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"os"
 	"path/filepath"
@@ -30,6 +31,23 @@ func TestCreatedCertificatesAreAccepted(t *testing.T) {
 		again := hostd(t, append(append([]string{"cert"}, args...), "--dir", dir)...)
 		if again.code != cli.ExitFailed || !strings.Contains(again.err, "are not overwritten") {
 			t.Errorf("%q again: %+v", args, again)
+		}
+		before, err := os.ReadFile(files.Cert)
+		if err != nil {
+			t.Fatal(err)
+		}
+		kept := hostd(t, append(append([]string{"cert"}, args...), "--dir", dir, "--keep")...)
+		if after, err := os.ReadFile(files.Cert); kept.code != cli.ExitDone || !strings.Contains(kept.out, files.Cert) || !bytes.Equal(before, after) {
+			t.Errorf("%q with --keep: %+v, %v", args, kept, err)
+		}
+		if err := os.Rename(files.Key, files.Key+".away"); err != nil {
+			t.Fatal(err)
+		}
+		if got := hostd(t, append(append([]string{"cert"}, args...), "--dir", dir, "--keep")...); got.code != cli.ExitFailed {
+			t.Errorf("%q with --keep, without the key: %+v", args, got)
+		}
+		if err := os.Rename(files.Key+".away", files.Key); err != nil {
+			t.Fatal(err)
 		}
 	}
 	for _, args := range [][]string{{"create-node", "n2"}, {"create-node", "../n2", "--host", "a"}, {"create-client", "A"}, {"create-node", "n2", "--host", "a:1"}} {

@@ -209,12 +209,16 @@ func TestClusterCommands(t *testing.T) {
 	if got := hostd(t, "node", "drain", "n9"); got.code != cli.ExitFailed || !strings.Contains(got.err, "hostd node ls") {
 		t.Errorf("drain of a stranger: %+v", got)
 	}
+	if got := hostd(t, "node", "drain"); got.code != cli.ExitUsage || !strings.Contains(got.err, "HOSTD_NODE_ID") {
+		t.Errorf("drain without a node: %+v", got)
+	}
 
 	watch := start(t, "cluster", "watch", "-o", "json")
 	eventually(t, "the watch shows the members", func() bool { return strings.Count(watch.out.String(), "\n") == 11 })
 	status := start(t, "cluster", "status", "--watch")
 	eventually(t, "the status is shown", func() bool { return strings.Contains(status.out.String(), "seen by n1") })
-	if got := hostd(t, "node", "drain", "n1"); got.code != cli.ExitDone || !strings.Contains(got.err, "n1 still leads 3 shards") || !strings.Contains(got.err, "can be stopped") {
+	t.Setenv("HOSTD_NODE_ID", "n1") // as in a pod
+	if got := hostd(t, "node", "drain"); got.code != cli.ExitDone || !strings.Contains(got.err, "n1 still leads 3 shards") || !strings.Contains(got.err, "can be stopped") {
 		t.Errorf("node drain: %+v", got)
 	}
 	if f.leads != [3]uint32{0, 7, 3} {

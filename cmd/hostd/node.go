@@ -1,9 +1,11 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
+	"os"
 	"strings"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/debugging"
 	"github.com/hostd/hostd/cmd/hostd/internal/shortage"
+	"github.com/hostd/hostd/host/config"
 )
 
 func newNode(std cli.Stdio) *cobra.Command {
@@ -48,11 +51,17 @@ func (v nodeList) Remark() (line string, failure error) { return v.lack.Line(), 
 const orderAttempt = 5 * time.Second
 
 func newNodeDrain(std cli.Stdio) *cobra.Command {
-	return longOrder(std, "drain NODE", "Drain a node: move its leaderships to other nodes so that it can be stopped", func(ctx context.Context, s *cli.Session, node string) (string, error) {
+	c := longOrder(std, "drain [NODE]", "Drain a node: move its leaderships to other nodes so that it can be stopped", func(ctx context.Context, s *cli.Session, node string) (string, error) {
 		moved, err := s.Drain(ctx, node)
 		return fmt.Sprintf("%s leads nothing any more, %d shards moved: it can be stopped", node, moved), err
 	})
+	c.Long = "Drains a node: moves its leaderships to other nodes so that it can be stopped. The drain lasts until 'hostd node resume' or the node's next start. " +
+		"Without NODE it drains the node that the environment variable " + nodeVariable + " names, so that hooks that cannot expand variables, such as those of Kubernetes, can call it."
+	return c
 }
+
+// nodeVariable names the node that runs here.
+var nodeVariable = config.EnvName("node-id")
 
 func newNodeLeave(std cli.Stdio) *cobra.Command {
 	asked := false
@@ -74,22 +83,28 @@ func newNodeLeave(std cli.Stdio) *cobra.Command {
 
 // longOrder returns a command that repeats an order until it is done, and
 // prints its progress, because a cluster may need more time than a single call
-// allows. give returns the message at the end.
+// allows. give returns the message at the end. If NODE is optional in use, it
+// defaults to the node that nodeVariable names.
 func longOrder(std cli.Stdio, use, short string, give func(ctx context.Context, s *cli.Session, node string) (string, error)) *cobra.Command {
-	c := cli.Order(std, use, short, 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+	least := 1
+	if strings.Contains(use, "[") {
+		least = 0
+	}
+	c := cli.Order(std, use, short, least, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
+		node := cmp.Or(cli.First(args), os.Getenv(nodeVariable))
 		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 		defer cancel()
 		kind, _, _ := strings.Cut(use, " ")
 		pending := ""
 		for {
 			attempt, stop := context.WithTimeout(ctx, min(orderAttempt, s.Timeout/2))
-			done, err := give(attempt, s, args[0])
+			done, err := give(attempt, s, node)
 			stop()
 			switch {
 			case client.CodeOf(err) != connect.CodeDeadlineExceeded:
 				return done, err
 			case ctx.Err() == nil:
-				pending = tellProgress(ctx, s, kind, args[0], pending)
+				pending = tellProgress(ctx, s, kind, node, pending)
 			case pending != "":
 				return "", fmt.Errorf("the order stands, and 'hostd cluster status' shows it until it is carried out: %s", pending)
 			default:
@@ -98,6 +113,12 @@ func longOrder(std cli.Stdio, use, short string, give func(ctx context.Context, 
 		}
 	})
 	cli.SetTimeout(c, 10*time.Minute)
+	cli.Before(c, func(args []string) error {
+		if len(args) == 0 && os.Getenv(nodeVariable) == "" {
+			return cli.Usagef("name a node, or set %s", nodeVariable)
+		}
+		return nil
+	})
 	return c
 }
 
