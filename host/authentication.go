@@ -29,7 +29,7 @@ func (n *Node) openAuthentication(opts *rpc.Options) error {
 	if err := n.openAudit(opts); err != nil {
 		return err
 	}
-	if !n.cfg.Authenticated() {
+	if !n.cfg.ChecksCallers() {
 		return nil
 	}
 	o := authn.Options{

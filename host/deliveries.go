@@ -57,8 +57,8 @@ func (d *deliveries) Leads() (led []deliver.Lead) {
 	return led
 }
 
-// Changed implements deliver.Shards.
-func (d *deliveries) Changed() <-chan struct{} { return d.shardRouter.LeadsChanged() }
+// LeadsChanged implements deliver.Shards.
+func (d *deliveries) LeadsChanged() <-chan struct{} { return d.shardRouter.LeadsChanged() }
 
 // Propose implements deliver.Shards.
 func (d *deliveries) Propose(shard sharding.ShardID, q *request.Request) {

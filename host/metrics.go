@@ -77,9 +77,9 @@ func (m *metrics) watch(n *Node) {
 		return 0
 	})
 	gauge("hostd_store_unmerged_bytes", "New tables of the store that are to be merged, and what its levels hold beyond their size.", func() float64 { return float64(n.replicas.store.UnmergedBytes()) })
-	count("hostd_scrub_bytes_total", "Bytes of the store's tables that the scrub has verified.", func() float64 { return float64(n.replicas.store.Scrubbed().Bytes) })
-	count("hostd_scrub_passes_total", "Passes of the scrub over all of the store's tables.", func() float64 { return float64(n.replicas.store.Scrubbed().Passes) })
-	count("hostd_scrub_damage_total", "Times that the scrub has met damage: every replica of the node stops.", func() float64 { return float64(n.replicas.store.Scrubbed().Damaged) })
+	count("hostd_scrub_bytes_total", "Bytes of the store's tables that the scrub has verified.", func() float64 { return float64(n.replicas.store.ScrubStats().Bytes) })
+	count("hostd_scrub_passes_total", "Passes of the scrub over all of the store's tables.", func() float64 { return float64(n.replicas.store.ScrubStats().Passes) })
+	count("hostd_scrub_damage_total", "Times that the scrub has met damage: every replica of the node stops.", func() float64 { return float64(n.replicas.store.ScrubStats().Damaged) })
 	gauge("hostd_disk_stalled_seconds", "How long a write or sync of the log has not returned, in steps of a quarter second; 0 where it takes less.", func() float64 { return n.watches.stalls.Disk().Seconds() })
 	gauge("hostd_clock_skew_seconds", "How far the node's clock is ahead of the median of those that it hears; negative: behind.", func() float64 { return n.watches.clock.Skew().Seconds() })
 	gauge("hostd_peer_round_trip_seconds", "99th percentile of the last round trips of beats, to the node where it is longest.", func() float64 { return n.watches.clock.Trip().Seconds() })

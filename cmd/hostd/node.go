@@ -104,7 +104,7 @@ func longOrder(std cli.Stdio, use, short string, give func(ctx context.Context, 
 			case client.CodeOf(err) != connect.CodeDeadlineExceeded:
 				return done, err
 			case ctx.Err() == nil:
-				pending = tellProgress(ctx, s, kind, node, pending)
+				pending = printProgress(ctx, s, kind, node, pending)
 			case pending != "":
 				return "", fmt.Errorf("the order stands, and 'hostd cluster status' shows it until it is carried out: %s", pending)
 			default:
@@ -122,9 +122,9 @@ func longOrder(std cli.Stdio, use, short string, give func(ctx context.Context, 
 	return c
 }
 
-// tellProgress prints what a node still leads and holds, and returns what the
+// printProgress prints what a node still leads and holds, and returns what the
 // order is waiting for. If no node answers, it returns known.
-func tellProgress(ctx context.Context, s *cli.Session, kind, node, known string) (waits string) {
+func printProgress(ctx context.Context, s *cli.Session, kind, node, known string) (waits string) {
 	res, err := s.Cluster(ctx)
 	if err != nil {
 		return known

@@ -31,7 +31,7 @@ func (r *release) archives() error {
 		name := fmt.Sprintf("hostd_%s_%s_%s", r.version, system, processor)
 		as, suffix, pack := "hostd", ".tar.gz", tarGz
 		if system == "windows" {
-			as, suffix, pack = "hostd.exe", ".zip", zipped
+			as, suffix, pack = "hostd.exe", ".zip", zipFiles
 		}
 		files := []file{{name: name + "/" + as, mode: 0o755, content: program}}
 		for _, f := range r.extra {
@@ -78,7 +78,7 @@ func tarGz(files []file, at time.Time) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func zipped(files []file, at time.Time) ([]byte, error) {
+func zipFiles(files []file, at time.Time) ([]byte, error) {
 	var out bytes.Buffer
 	z := zip.NewWriter(&out)
 	for _, f := range files {

@@ -58,7 +58,7 @@ func (r *release) sign() error {
 	public := key.Public().(ed25519.PublicKey)
 	id := sha256.Sum256(public)
 	out, err := json.MarshalIndent(envelope{payloadType, base64.StdEncoding.EncodeToString(payload), []signature{
-		{hex.EncodeToString(id[:8]), base64.StdEncoding.EncodeToString(ed25519.Sign(key, authenticated(payload)))},
+		{hex.EncodeToString(id[:8]), base64.StdEncoding.EncodeToString(ed25519.Sign(key, preAuthEncoding(payload)))},
 	}}, "", "  ")
 	if err != nil {
 		return err
@@ -66,8 +66,8 @@ func (r *release) sign() error {
 	return r.write(sums+".dsse.json", append(out, '\n'))
 }
 
-// authenticated returns the pre-authentication encoding that DSSE signs.
-func authenticated(payload []byte) []byte {
+// preAuthEncoding returns the pre-authentication encoding that DSSE signs.
+func preAuthEncoding(payload []byte) []byte {
 	return fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(payloadType), payloadType, len(payload), payload)
 }
 
@@ -85,7 +85,7 @@ func verify(text []byte, key ed25519.PublicKey) ([]byte, error) {
 	}
 	for _, s := range e.Signatures {
 		sig, err := base64.StdEncoding.DecodeString(s.Sig)
-		if err == nil && ed25519.Verify(key, authenticated(payload), sig) {
+		if err == nil && ed25519.Verify(key, preAuthEncoding(payload), sig) {
 			return payload, nil
 		}
 	}

@@ -14,26 +14,26 @@ type failure struct {
 	err    error
 }
 
-func unauthenticated(reason, text string) *failure {
+func authFailure(reason, text string) *failure {
 	return &failure{reason, connect.CodeUnauthenticated, errors.New(text)}
 }
 
 // The failures. An unknown static token and a token in an unknown format get
 // the same text.
 var (
-	failMissing     = unauthenticated("missing", "this node answers callers with a credential only: send 'Authorization: Bearer TOKEN', or show a certificate where the node goes by those")
-	failMalformed   = unauthenticated("malformed", "the Authorization header is not 'Bearer TOKEN'")
-	failUnknown     = unauthenticated("unknown", "the token is not valid")
-	failExpired     = unauthenticated("expired", "the token has expired")
-	failSignature   = unauthenticated("signature", "the token is not valid: its signature is of no key of the issuer")
-	failAlgorithm   = unauthenticated("algorithm", "the token is not valid: it must be signed by RS256, ES256 or EdDSA")
-	failIssuer      = unauthenticated("issuer", "the token is not valid: it is of another issuer")
-	failAudience    = unauthenticated("audience", "the token is not valid: it is for another audience")
-	failClaims      = unauthenticated("claims", "the token is not valid: a claim is missing or wrong")
-	failCertName    = unauthenticated("cert_name", "the certificate does not name its bearer: it has no such name as this node goes by, or several")
-	failNodeCert    = unauthenticated("cert_node", "the certificate is of a node: clients have certificates of their own ('hostd cert create-client')")
-	failCertExpired = unauthenticated("cert_expired", "the certificate of this connection has expired: connect with a new one")
-	failRevoked     = unauthenticated("revoked", "the credential of this stream is not valid any more")
+	failMissing     = authFailure("missing", "this node answers callers with a credential only: send 'Authorization: Bearer TOKEN', or show a certificate where the node goes by those")
+	failMalformed   = authFailure("malformed", "the Authorization header is not 'Bearer TOKEN'")
+	failUnknown     = authFailure("unknown", "the token is not valid")
+	failExpired     = authFailure("expired", "the token has expired")
+	failSignature   = authFailure("signature", "the token is not valid: its signature is of no key of the issuer")
+	failAlgorithm   = authFailure("algorithm", "the token is not valid: it must be signed by RS256, ES256 or EdDSA")
+	failIssuer      = authFailure("issuer", "the token is not valid: it is of another issuer")
+	failAudience    = authFailure("audience", "the token is not valid: it is for another audience")
+	failClaims      = authFailure("claims", "the token is not valid: a claim is missing or wrong")
+	failCertName    = authFailure("cert_name", "the certificate does not name its bearer: it has no such name as this node goes by, or several")
+	failNodeCert    = authFailure("cert_node", "the certificate is of a node: clients have certificates of their own ('hostd cert create-client')")
+	failCertExpired = authFailure("cert_expired", "the certificate of this connection has expired: connect with a new one")
+	failRevoked     = authFailure("revoked", "the credential of this stream is not valid any more")
 	// failKeys doesn't mean that the token is invalid; the caller may retry.
 	failKeys = &failure{"keys", connect.CodeUnavailable, errors.New("the node has no keys of the issuer: its provider does not answer")}
 	// failUnasked doesn't either: the issuer may have created the key recently.

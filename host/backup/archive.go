@@ -199,7 +199,7 @@ func (in *importing) bind(b meta.Binding) error {
 		revision = res.Revision
 	}
 	limits := modules.Limits(b.Limits)
-	_, err := in.Modules.Activate(ctx, modules.Activation{EntityType: b.EntityType, Digest: journal.Digest(b.Digest), Limits: &limits, Restored: b.Restored()})
+	_, err := in.Modules.Activate(ctx, modules.Activation{EntityType: b.EntityType, Digest: journal.Digest(b.Digest), Limits: &limits, Restored: b.ToRestored()})
 	return err
 }
 

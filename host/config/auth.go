@@ -20,8 +20,8 @@ const (
 	CertDNS    CertName = "san-dns"
 )
 
-// Authenticated reports whether the node checks credentials of callers.
-func (c *Config) Authenticated() bool { return c.Auth != AuthNone }
+// ChecksCallers reports whether the node checks credentials of callers.
+func (c *Config) ChecksCallers() bool { return c.Auth != AuthNone }
 
 // IdentifiesCallers reports whether the configuration has a source of
 // credentials. Without one, only the tokens that the cluster stores identify callers.
@@ -81,7 +81,7 @@ func (c *Config) AuditLevel() Audit {
 	switch {
 	case c.Audit != "":
 		return c.Audit
-	case c.Authenticated():
+	case c.ChecksCallers():
 		return AuditChanges
 	}
 	return AuditOff

@@ -62,7 +62,7 @@ func (c *Config) impliedPeers() []configuredAddress {
 	return out
 }
 
-func exposed(addresses []configuredAddress) (out []configuredAddress) {
+func exposedAddresses(addresses []configuredAddress) (out []configuredAddress) {
 	for _, a := range addresses {
 		if a.isExposed() {
 			out = append(out, a)
@@ -78,7 +78,7 @@ func exposed(addresses []configuredAddress) (out []configuredAddress) {
 // a warning then.
 func (c *Config) checkExposure(fault func(key, format string, args ...any)) {
 	if !c.InsecureListen && !c.clientsGuarded() {
-		for _, a := range exposed(c.clientAddresses()) {
+		for _, a := range exposedAddresses(c.clientAddresses()) {
 			fault(a.key, "%s is not a loopback address, and clients do not have to use TLS and to authenticate, so anybody who can reach the port controls the node; "+
 				"use 127.0.0.1, set tls-mode to require and auth to required, or set --insecure-listen if something else protects the port", a)
 		}
@@ -90,7 +90,7 @@ func (c *Config) checkExposure(fault func(key, format string, args ...any)) {
 	if !c.InsecureListen {
 		peers = append(peers, c.impliedPeers()...)
 	}
-	for _, a := range exposed(peers) {
+	for _, a := range exposedAddresses(peers) {
 		fault(a.key, "%s is not a loopback address, and nodes do not have to authenticate each other, so anybody who can reach the port controls the node; "+
 			"use 127.0.0.1, set peer-tls-mode to require, or set --insecure-peers if something else protects the port", a)
 	}
@@ -99,7 +99,7 @@ func (c *Config) checkExposure(fault func(key, format string, args ...any)) {
 // ClientsUnguarded returns what is missing to protect the client listener if other
 // machines can reach it, and nil if nothing is missing.
 func (c *Config) ClientsUnguarded() (out []string) {
-	if len(exposed(c.clientAddresses())) == 0 {
+	if len(exposedAddresses(c.clientAddresses())) == 0 {
 		return nil
 	}
 	if c.TLS() != TLSRequire {
@@ -113,8 +113,8 @@ func (c *Config) ClientsUnguarded() (out []string) {
 
 // PeersUnguarded is like ClientsUnguarded, but for the peer listener.
 func (c *Config) PeersUnguarded() (out []string) {
-	implied := exposed(c.impliedPeers())
-	if c.peersGuarded() || len(implied)+len(exposed(c.peerAddresses())) == 0 {
+	implied := exposedAddresses(c.impliedPeers())
+	if c.peersGuarded() || len(implied)+len(exposedAddresses(c.peerAddresses())) == 0 {
 		return nil
 	}
 	out = append(out, "nodes may connect to each other without TLS and authentication: anybody who can reach this address can impersonate a node")

@@ -21,9 +21,9 @@ type Lead struct {
 type Shards interface {
 	// Leads returns the shards that this node leads and serves.
 	Leads() []Lead
-	// Changed returns a channel that is closed at the next change of Led. Call
+	// LeadsChanged returns a channel that is closed at the next change of Led. Call
 	// it before Led, so that no change is missed.
-	Changed() <-chan struct{}
+	LeadsChanged() <-chan struct{}
 	// Propose hands a request about a shard's messages to the shard's executor.
 	Propose(sharding.ShardID, *request.Request)
 }
@@ -198,7 +198,7 @@ func (p *Dispatcher) run() {
 	defer timer.Stop()
 	c := &p.core
 	for {
-		changed := c.opts.Shards.Changed()
+		changed := c.opts.Shards.LeadsChanged()
 		c.now = c.opts.Clock()
 		c.lead(c.opts.Shards.Leads())
 		c.step()

@@ -16,7 +16,7 @@ type Core struct {
 }
 
 // NewCore returns a Core without shards. It does not use Options.Clock and
-// Shards.Changed.
+// Shards.LeadsChanged.
 func NewCore(opts Options) *Core {
 	c := &Core{}
 	c.core = newCore(opts.withDefaults(), c)

@@ -60,7 +60,7 @@ func (w *world) Leads() []Lead {
 	}
 	return nil
 }
-func (w *world) Changed() <-chan struct{}                       { return nil }
+func (w *world) LeadsChanged() <-chan struct{}                  { return nil }
 func (w *world) Propose(_ sharding.ShardID, r *request.Request) { w.proposed = append(w.proposed, r) }
 func (w *world) Submit(reqs []*request.Request)                 { w.out = append(w.out, reqs...) }
 func (w *world) IsServed(name string) bool                      { return name != "late" || w.exists }

@@ -47,7 +47,7 @@ func newBench(t *testing.T, opts Options) *bench {
 }
 
 func (b *bench) Leads() []Lead                                  { return []Lead{{worldShard, 1}} }
-func (b *bench) Changed() <-chan struct{}                       { return nil }
+func (b *bench) LeadsChanged() <-chan struct{}                  { return nil }
 func (b *bench) Propose(_ sharding.ShardID, r *request.Request) { b.acks = append(b.acks, r) }
 func (b *bench) Submit(r []*request.Request)                    { b.out = append(b.out, r...) }
 func (b *bench) IsServed(name string) bool                      { return !b.unknown[name] }

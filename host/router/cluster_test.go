@@ -13,7 +13,7 @@ import (
 // over which the request came has broken.
 func (w *model) answerFrom(o op) {
 	if probe := (request.Request{Result: o.result}); o.result.Err != nil && comesBack(&probe) {
-		l := &w.lanes[o.node][o.req.Shard]
+		l := &w.executors[o.node][o.req.Shard]
 		l.refused = max(l.refused, o.req.Route.Round)
 	}
 	if o.node == 0 {
@@ -49,7 +49,7 @@ func (o op) lose() {
 
 // decide makes an executor take one request.
 func (w *model) decide(node, shard int) {
-	l := &w.lanes[node][shard]
+	l := &w.executors[node][shard]
 	if len(l.inbox) == 0 {
 		return
 	}
@@ -87,7 +87,7 @@ func (w *model) commit(shard int) {
 	if w.leader[shard] < 0 {
 		return
 	}
-	l := &w.lanes[w.leader[shard]][shard]
+	l := &w.executors[w.leader[shard]][shard]
 	if len(l.proposed) == 0 {
 		return
 	}
@@ -121,7 +121,7 @@ func (w *model) move(shard, to int) {
 		return
 	}
 	w.seen["moved"]++
-	l := &w.lanes[from][shard]
+	l := &w.executors[from][shard]
 	proposed := l.proposed
 	l.proposed = nil
 	kept := w.rng.IntN(len(proposed) + 1)
@@ -145,7 +145,7 @@ func (w *model) drop(shard int) {
 	if w.leader[shard] < 0 {
 		return
 	}
-	l := &w.lanes[w.leader[shard]][shard]
+	l := &w.executors[w.leader[shard]][shard]
 	if len(l.proposed) == 0 {
 		return
 	}
@@ -177,9 +177,9 @@ func (w *model) breakLink(node int, silent bool) {
 	w.seen["broken"]++
 	var out []op
 	if silent {
-		for s := range w.lanes[node] {
-			w.wire[node] = append(w.lanes[node][s].inbox, w.wire[node]...)
-			w.lanes[node][s].inbox = nil
+		for s := range w.executors[node] {
+			w.wire[node] = append(w.executors[node][s].inbox, w.wire[node]...)
+			w.executors[node][s].inbox = nil
 		}
 		for _, c := range w.wire[node] {
 			c.refused = true // because it is late
@@ -206,8 +206,8 @@ func (w *model) breakLink(node int, silent bool) {
 		}
 	}
 	w.backs[node] = nil
-	for s := range w.lanes[node] {
-		l := &w.lanes[node][s]
+	for s := range w.executors[node] {
+		l := &w.executors[node][s]
 		for _, c := range l.inbox {
 			if c.link != w.links[node] {
 				continue

@@ -76,8 +76,8 @@ type op struct {
 	write   bool
 }
 
-// lane is a shard on a node.
-type lane struct {
+// modelExecutor is a shard on a node.
+type modelExecutor struct {
 	inbox    []copyOf
 	proposed []op
 	// refused is the highest round of which a request was sent back. An
@@ -100,14 +100,14 @@ type model struct {
 	seen  map[string]int
 	fault error
 
-	routes []shardRoute
-	lanes  [][]lane // by node, shard
-	leader []int    // by shard; -1 is none
-	links  []int    // number of the link to each node
-	wire   [][]copyOf
-	late   [][]copyOf                      // given up by the link to each node, and still on their way
-	backs  [][]op                          // replies on their way from each node
-	lost   [modelNodes][modelShards]uint64 // highest round that a link lost
+	routes    []shardRoute
+	executors [][]modelExecutor // by node, shard
+	leader    []int             // by shard; -1 is none
+	links     []int             // number of the link to each node
+	wire      [][]copyOf
+	late      [][]copyOf                      // given up by the link to each node, and still on their way
+	backs     [][]op                          // replies on their way from each node
+	lost      [modelNodes][modelShards]uint64 // highest round that a link lost
 
 	actors  []actor // the streams, then the loop
 	indexes []int
@@ -132,7 +132,7 @@ func newModel(seed uint64) *model {
 	}
 	l := &limits{requests: 40, bytes: 1 << 20, total: &budget{limit: 1 << 20}, minPause: time.Millisecond, maxPause: 8 * time.Millisecond, patience: 6 * time.Millisecond, self: nodeName(0), seed: maphash.MakeSeed()}
 	for range modelNodes {
-		w.lanes = append(w.lanes, make([]lane, modelShards))
+		w.executors = append(w.executors, make([]modelExecutor, modelShards))
 	}
 	for s := range modelShards {
 		w.routes = append(w.routes, newShardRoute(sharding.ShardID(s), l))
@@ -265,7 +265,7 @@ func (w *model) handOver(i int) {
 		if q.req.Route.Round <= w.lost[node][q.req.Shard] {
 			w.complete(q, request.Result{Err: request.ErrUnreachable})
 		} else if node == 0 {
-			w.lanes[0][q.req.Shard].inbox = append(w.lanes[0][q.req.Shard].inbox, c)
+			w.executors[0][q.req.Shard].inbox = append(w.executors[0][q.req.Shard].inbox, c)
 		} else {
 			w.wire[node] = append(w.wire[node], c)
 		}
@@ -281,7 +281,7 @@ func (w *model) comeThrough(node int) {
 			w.move(int(c.req.Shard), node)
 		}
 		w.seen["late"]++
-		l := &w.lanes[node][c.req.Shard]
+		l := &w.executors[node][c.req.Shard]
 		l.inbox = append(l.inbox, c)
 	}
 	w.late[node] = nil
@@ -297,7 +297,7 @@ func (w *model) deliver(node int) {
 		w.late[node] = nil
 	}
 	w.wire[node] = w.wire[node][1:]
-	l := &w.lanes[node][c.req.Shard]
+	l := &w.executors[node][c.req.Shard]
 	l.inbox = append(l.inbox, c)
 }
 

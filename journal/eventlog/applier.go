@@ -225,7 +225,7 @@ func (a *Applier) enqueue(q queuedWork) bool {
 
 // Backlog returns the bytes that were passed to Apply and are not in the store
 // yet.
-func (a *Applier) Backlog() int64 { return a.backlog.Load() + a.m.Unflushed() + a.m.Waiting() }
+func (a *Applier) Backlog() int64 { return a.backlog.Load() + a.m.UnflushedBytes() + a.m.Waiting() }
 
 // Flushes returns the number of batches written.
 func (a *Applier) Flushes() uint64 { return a.flushes.Load() }
@@ -262,7 +262,7 @@ func (a *Applier) isAwaited() bool { return a.m.background.pending() || a.opts.A
 
 // pause lets other goroutines run between two parts of a batch.
 func (a *Applier) pause(took time.Duration) {
-	if a.opts.Awaited() || a.m.Unflushed() > restBehind*a.opts.FlushBytes {
+	if a.opts.Awaited() || a.m.UnflushedBytes() > restBehind*a.opts.FlushBytes {
 		return
 	}
 	select {
@@ -315,7 +315,7 @@ func (a *Applier) run() {
 			a.fail(err)
 			return
 		}
-		if inFlight == nil && a.m.HasPending() && (closing || due || a.m.Unflushed() >= a.opts.FlushBytes || a.m.background.full()) {
+		if inFlight == nil && a.m.HasPending() && (closing || due || a.m.UnflushedBytes() >= a.opts.FlushBytes || a.m.background.full()) {
 			switch {
 			case a.opts.Room():
 				inFlight = a.m.TakeBatch()
@@ -323,7 +323,7 @@ func (a *Applier) run() {
 				timer, due, looks = nil, false, 0
 				a.write <- inFlight
 			case closing:
-				a.opts.Logger.Warn("the disk is full: leaving unflushed entries to the log", "bytes", a.m.Unflushed())
+				a.opts.Logger.Warn("the disk is full: leaving unflushed entries to the log", "bytes", a.m.UnflushedBytes())
 				return
 			default:
 				due, timer = true, a.opts.After(roomInterval)

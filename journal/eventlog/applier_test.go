@@ -85,8 +85,8 @@ func TestApplierAppliesInOrderAndCloseFlushes(t *testing.T) {
 			checkVerdict(t, got[i], want[i])
 		}
 	}
-	if a.Backlog() != 0 || m.Unflushed() != 0 || a.Flushes() < 10 {
-		t.Fatalf("backlog %d, unflushed %d, flushes %d", a.Backlog(), m.Unflushed(), a.Flushes())
+	if a.Backlog() != 0 || m.UnflushedBytes() != 0 || a.Flushes() < 10 {
+		t.Fatalf("backlog %d, unflushed %d, flushes %d", a.Backlog(), m.UnflushedBytes(), a.Flushes())
 	}
 	verifyStore(t, st)
 	checkMachine(t, m, src.model, src.rng)
@@ -207,7 +207,7 @@ func TestWriterPausesBetweenParts(t *testing.T) {
 			}
 			a.Apply(1, big(entries))
 			closeApplier(t, a)
-			if m.Unflushed() != 0 {
+			if m.UnflushedBytes() != 0 {
 				t.Error("not all is in the store")
 			}
 		})

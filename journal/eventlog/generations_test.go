@@ -102,7 +102,7 @@ func TestExportAndInstall(t *testing.T) {
 		checkMachine(t, b, src.model, rng)
 		flush(t, b, to)
 		verifyStore(t, to)
-		if n := b.Unflushed() + b.Waiting(); n != 0 {
+		if n := b.UnflushedBytes() + b.Waiting(); n != 0 {
 			t.Errorf("%d bytes are on their way for ever", n)
 		}
 	}

@@ -69,7 +69,7 @@ func (r *Reader) Page(id sharding.ShardID, q PageQuery) (Page, error) {
 		if err != nil {
 			return err
 		}
-		return l.stored(key[len(class):], h)
+		return l.addStored(key[len(class):], h)
 	})
 	if err == nil && l.out.Next == "" {
 		err = l.addBefore(nil)
@@ -128,7 +128,7 @@ type lister struct {
 	out   Page
 }
 
-func (l *lister) stored(key []byte, h store.Head) error {
+func (l *lister) addStored(key []byte, h store.Head) error {
 	if err := l.addBefore(key); err != nil {
 		return err
 	}

@@ -197,8 +197,8 @@ func (m *Machine) Durable(dst map[sharding.ShardID]uint64) (watermark uint64) {
 // ErrTooManySubscribers: the limit MaxSubscribers is reached. Retry later.
 var ErrTooManySubscribers = subscription.ErrTooMany
 
-// Unflushed returns the size of what was applied and is not in the store yet.
-func (m *Machine) Unflushed() int64 { return m.unflushed.Load() }
+// UnflushedBytes returns the size of what was applied and is not in the store yet.
+func (m *Machine) UnflushedBytes() int64 { return m.unflushed.Load() }
 
 // Err returns the store's failure that ended applying, or nil. It may only be
 // called by the applying goroutine.

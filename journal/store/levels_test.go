@@ -27,7 +27,7 @@ func TestUnmergedBytes(t *testing.T) {
 		{"two beyond theirs", levels(2, 15, 30, 0), 27},
 		{"the last, which has none", levels(2, 10, 10, 500), 2},
 	} {
-		if got := unmerged(tt.levels); got != tt.want {
+		if got := unmergedBytes(tt.levels); got != tt.want {
 			t.Errorf("%s: %d, want %d", tt.what, got, tt.want)
 		}
 	}

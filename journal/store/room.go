@@ -35,12 +35,12 @@ func (s *Store) hasSpaceToClose() bool {
 // UnmergedBytes returns roughly how much Badger has to compact: new tables, and
 // the excess of levels over their target size. If it keeps growing, writes
 // outpace compaction and eventually wait for it.
-func (s *Store) UnmergedBytes() int64 { return unmerged(s.db.Levels()) }
+func (s *Store) UnmergedBytes() int64 { return unmergedBytes(s.db.Levels()) }
 
-// unmerged computes UnmergedBytes for levels. It counts bytes, because Badger
+// unmergedBytes computes UnmergedBytes for levels. It counts bytes, because Badger
 // may merge new tables into one instead of compacting them down, and fills a
 // level far beyond its size before it empties it.
-func unmerged(levels []badger.LevelInfo) int64 {
+func unmergedBytes(levels []badger.LevelInfo) int64 {
 	bytes := levels[0].Size
 	for _, l := range levels[1:] {
 		if l.Level < len(levels)-1 { // the last level has no limit

@@ -61,8 +61,8 @@ type ScrubStats struct {
 // scrubbed holds the counters of ScrubStats.
 type scrubbed struct{ passes, bytes, damaged atomic.Uint64 }
 
-// Scrubbed returns the counters of Scrub since Open.
-func (s *Store) Scrubbed() ScrubStats {
+// ScrubStats returns the counters of Scrub since Open.
+func (s *Store) ScrubStats() ScrubStats {
 	return ScrubStats{Passes: s.scrubbed.passes.Load(), Bytes: s.scrubbed.bytes.Load(), Damaged: s.scrubbed.damaged.Load()}
 }
 

@@ -132,7 +132,7 @@ func TestScrubKeepsItsRate(t *testing.T) {
 	began, bytes := clock.Now(), uint64(0)
 	var passes uint64
 	s.opts.After = func(d time.Duration) <-chan time.Time {
-		now := s.Scrubbed()
+		now := s.ScrubStats()
 		if took := clock.Now().Sub(began); float64(now.Bytes) > rate*took.Seconds()+8<<20 {
 			t.Errorf("%d bytes in %s", now.Bytes, took)
 		}

@@ -49,9 +49,9 @@ type RestoredBinding struct {
 	Assumed   bool
 }
 
-// Restored returns the snapshot modules of the binding, for a cluster that
+// ToRestored returns the snapshot modules of the binding, for a cluster that
 // restores its entities.
-func (b *Binding) Restored() RestoredBinding { return b.withTruncated(b.Bound).toRestored() }
+func (b *Binding) ToRestored() RestoredBinding { return b.withTruncated(b.Bound).toRestored() }
 
 // RestoredHistory returns the snapshot modules of entry i of the history, as
 // they would be after a rollback to it.

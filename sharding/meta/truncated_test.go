@@ -166,7 +166,7 @@ func TestModulesBoundBeforeProofsAreTracked(t *testing.T) {
 		t.Errorf("what the second one loads elsewhere: %+v", of)
 	}
 	other := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1))
-	run(t, other, meta.BindRestored("a", digest(2), 2, 1, nil, b.RestoredHistory(1)), meta.BindRestored("a", digest(3), 3, 2, nil, b.Restored()))
+	run(t, other, meta.BindRestored("a", digest(2), 2, 1, nil, b.RestoredHistory(1)), meta.BindRestored("a", digest(3), 3, 2, nil, b.ToRestored()))
 	s = other
 	check("imported", true, false, true)
 }

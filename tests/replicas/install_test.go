@@ -75,7 +75,7 @@ func TestPowerCutsDuringInstall(t *testing.T) {
 // again as long as the recorded durable index is before the install.
 func TestSnapshotFileStaysUntilDurable(t *testing.T) {
 	w, l, n := lagging(t, 11, 1, 40)
-	w.until("the install", func() bool { return w.sent > 0 && !n.machine.HasWork() && n.machine.Unflushed() == 0 })
+	w.until("the install", func() bool { return w.sent > 0 && !n.machine.HasWork() && n.machine.UnflushedBytes() == 0 })
 	for range 50 {
 		w.step()
 	}

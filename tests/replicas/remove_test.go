@@ -149,7 +149,7 @@ func TestDropDuringBatches(t *testing.T) {
 	n.lazy = false
 	l.write(1, 3, 100)
 	l.agree(1, 0)
-	if u := n.machine.Unflushed() + n.machine.Waiting(); u != 0 {
+	if u := n.machine.UnflushedBytes() + n.machine.Waiting(); u != 0 {
 		t.Errorf("%d bytes are on their way for ever", u)
 	}
 	r, err := n.store.Verify(t.Context(), store.Latest)

@@ -251,7 +251,7 @@ func (n *node) told(vs []eventlog.Verdict) {
 		}
 	}
 }
-func (n *node) Backlog() int64                                        { return n.machine.Unflushed() + n.machine.Waiting() }
+func (n *node) Backlog() int64                                        { return n.machine.UnflushedBytes() + n.machine.Waiting() }
 func (n *node) Durable(d map[sharding.ShardID]uint64) uint64          { return n.machine.Durable(d) }
 func (n *node) StateIndex(s sharding.ShardID) (uint64, sharding.Term) { return n.machine.StateIndex(s) }
 func (n *node) Pin(s sharding.ShardID) (statefile.Pinned, error)      { return n.machine.Pin(s) }

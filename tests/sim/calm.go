@@ -90,7 +90,7 @@ func (w *World) oversleep() {
 				w.fail("I6: node %d overslept and says that %s is at %d when %d is known", n.id, name, h.sequence, floor)
 			}
 		}}
-		n.lanes[w.shardOf(name)].handle(k)
+		n.executors[w.shardOf(name)].handle(k)
 		calls = append(calls, k)
 	}
 	w.within("reads of who overslept", failsOver, func() bool {

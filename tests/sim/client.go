@@ -166,7 +166,7 @@ func (c *client) try() {
 		k.finish(refused, head{})
 		return
 	}
-	n.lanes[w.shardOf(op.entity)].handle(k)
+	n.executors[w.shardOf(op.entity)].handle(k)
 }
 
 // settle handles an answer.

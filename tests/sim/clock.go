@@ -45,7 +45,7 @@ func (m *messages) timers() (t timerOps) {
 
 // ring enqueues a command for each due timer. Sometimes it changes the due
 // time, which the state machine must reject.
-func (l *lane) ring() {
+func (l *simExecutor) ring() {
 	w := l.n.w
 	if w.messages == nil || !l.active || l.broken || l.n.serves > l.bound || w.rng.IntN(3) > 0 {
 		return
@@ -78,7 +78,7 @@ func (l *lane) ring() {
 
 // snapshot proposes a snapshot of a random entity, after which the first events
 // of the entity may be compacted.
-func (l *lane) snapshot() {
+func (l *simExecutor) snapshot() {
 	w := l.n.w
 	if w.messages == nil || w.healing || !l.active || l.broken || !w.chance(60) {
 		return

@@ -53,7 +53,7 @@ type posting struct {
 }
 
 // deliver accepts a message.
-func (l *lane) deliver(d *delivery) {
+func (l *simExecutor) deliver(d *delivery) {
 	switch {
 	case !l.active || l.broken:
 		d.finish(&sharding.NotLeaderError{Shard: l.shard})
@@ -67,7 +67,7 @@ func (l *lane) deliver(d *delivery) {
 	}
 }
 
-func (l *lane) receive(d *delivery) {
+func (l *simExecutor) receive(d *delivery) {
 	k := route{d.Source, d.to}
 	has, known := l.inbox[k]
 	if !known {
@@ -108,7 +108,7 @@ func keyOf(d *delivery) journal.CommandID {
 
 // carryOut makes the record of a message. Once it is proposed, the receipt of
 // its route is then.
-func (l *lane) carryOut(d *delivery, k route, then receipt) {
+func (l *simExecutor) carryOut(d *delivery, k route, then receipt) {
 	m := l.n.w.messages
 	c := &call{entity: d.to.ID, id: request.SendCommand(d.Source, d.Number), key: keyOf(d), send: d, serves: l.n.serves, payload: make([]byte, 8)}
 	if l.flight[c.key] != nil {
@@ -142,7 +142,7 @@ func (l *lane) carryOut(d *delivery, k route, then receipt) {
 
 // room reports whether the messages of a call fit within the limits of pending
 // messages.
-func (l *lane) room(c *call, most int) bool {
+func (l *simExecutor) room(c *call, most int) bool {
 	if len(c.sends) == 0 {
 		return true
 	}
@@ -162,12 +162,12 @@ func (l *lane) room(c *call, most int) bool {
 	return err == nil && int(pending)+of <= most*m.entitySends && int(has.Messages)+all <= most*m.shardSends
 }
 
-func (l *lane) deadLettersFull() bool {
+func (l *simExecutor) deadLettersFull() bool {
 	return int(l.n.machine.product.machine.MessageTotals(l.shard).DeadLetters) >= l.n.w.messages.deadLetters
 }
 
 // refuse rejects a message by consuming its number, without calling its entity.
-func (l *lane) refuse(d *delivery) {
+func (l *simExecutor) refuse(d *delivery) {
 	number, err := l.n.machine.product.machine.Received(l.shard, d.to, d.Source)
 	switch {
 	case err != nil:
@@ -201,7 +201,7 @@ func (l *lane) refuse(d *delivery) {
 const maxSteps = 40
 
 // acknowledge ends messages that have arrived or never will.
-func (l *lane) acknowledge(r *request.Request) {
+func (l *simExecutor) acknowledge(r *request.Request) {
 	finish := func(err error) {
 		r.Result = request.Result{Err: err}
 		r.Done.Complete(r)
@@ -235,7 +235,7 @@ func (l *lane) acknowledge(r *request.Request) {
 }
 
 // proposeSteps proposes an entry of outbox operations.
-func (l *lane) proposeSteps(p *posting, steps ...journal.OutboxOp) {
+func (l *simExecutor) proposeSteps(p *posting, steps ...journal.OutboxOp) {
 	l.number++
 	data := journal.AppendEntryHeader(nil, journal.EntryOutbox, l.term, l.number)
 	for i := range steps {
@@ -249,7 +249,7 @@ func (l *lane) proposeSteps(p *posting, steps ...journal.OutboxOp) {
 
 // posted handles the result of a posting. It returns false if the proposal is
 // none.
-func (l *lane) posted(number uint64, err error) bool {
+func (l *simExecutor) posted(number uint64, err error) bool {
 	p := l.proposed[number]
 	if p == nil {
 		return false

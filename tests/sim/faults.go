@@ -104,7 +104,7 @@ func (w *World) partition() {
 func (w *World) leader(s sharding.ShardID) *node {
 	var best *node
 	for _, n := range w.nodes {
-		if n.up && n.paused <= w.step && n.lanes[s].active && (best == nil || n.lanes[s].term > best.lanes[s].term) {
+		if n.up && n.paused <= w.step && n.executors[s].active && (best == nil || n.executors[s].term > best.executors[s].term) {
 			best = n
 		}
 	}
@@ -158,7 +158,7 @@ func (w *World) changeMembers(s sharding.ShardID) {
 		change.AddLearners = []sharding.ReplicaID{w.replica(s, w.rng.IntN(len(w.nodes)))}
 	}
 	slices.Sort(change.AddVoters)
-	if err := n.driver.Core().ChangeMembers(s, n.lanes[s].term, change); err == nil {
+	if err := n.driver.Core().ChangeMembers(s, n.executors[s].term, change); err == nil {
 		w.count.changes++
 		w.note("members %d %v", s, change)
 	}

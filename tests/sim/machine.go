@@ -228,14 +228,14 @@ func (m *machine) pump(n int) {
 		}
 		for _, e := range b.entries {
 			m.bytes -= int64(len(e.Data))
-			m.apply(b.shard, e, m.n.lanes[b.shard])
+			m.apply(b.shard, e, m.n.executors[b.shard])
 		}
 	}
 }
 
 // apply judges one entry. The result is the same on every node and is passed to
 // the executor.
-func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
+func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *simExecutor) {
 	s := m.shards[shard]
 	if c.Index != s.index+1 {
 		m.n.w.fail("I8: node %d shard %d: entry %d applied after %d", m.n.id, shard, c.Index, s.index)
@@ -282,7 +282,7 @@ func (m *machine) apply(shard sharding.ShardID, c journal.Committed, l *lane) {
 		m.product.apply(m.n, shard, c, err)
 	}
 	if l != nil {
-		m.n.events = append(m.n.events, func() { l.verdict(e.Fence, e.Proposal, err) })
+		m.n.events = append(m.n.events, func() { l.decision(e.Fence, e.Proposal, err) })
 	}
 }
 

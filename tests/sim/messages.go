@@ -145,7 +145,7 @@ func (n *node) receive(p parcel) {
 			n.w.messages.fly(parcel{from: n.id, to: p.from, number: p.number, start: p.start, err: err})
 		}
 	}
-	n.lanes[n.w.shardOf(d.to.ID)].deliver(&d)
+	n.executors[n.w.shardOf(d.to.ID)].deliver(&d)
 }
 
 // home ends a trip. It ignores a trip that has ended already.
@@ -228,11 +228,11 @@ func (m *messages) carry() {
 // discard discards a dead letter, as an operator would.
 func (m *messages) discard(s sharding.ShardID) {
 	n := m.w.leader(s)
-	if n == nil || n.lanes[s].broken {
+	if n == nil || n.executors[s].broken {
 		return
 	}
 	if id, ok := m.oldest(s); ok {
-		n.lanes[s].proposeSteps(&posting{finish: func(error) {}}, journal.OutboxOp{Kind: journal.OutboxDiscarded, ID: id})
+		n.executors[s].proposeSteps(&posting{finish: func(error) {}}, journal.OutboxOp{Kind: journal.OutboxDiscarded, ID: id})
 	}
 }
 
@@ -249,18 +249,18 @@ func (m *messages) oldest(s sharding.ShardID) (first journal.ItemID, ok bool) {
 // Leads implements deliver.Shards.
 func (n *node) Leads() (led []deliver.Lead) {
 	for _, s := range n.w.shards {
-		if l := n.lanes[s]; l.active {
+		if l := n.executors[s]; l.active {
 			led = append(led, deliver.Lead{Shard: s, Term: l.term})
 		}
 	}
 	return led
 }
 
-// Changed implements deliver.Shards. Nothing in the simulation uses it.
-func (n *node) Changed() <-chan struct{} { return nil }
+// LeadsChanged implements deliver.Shards. Nothing in the simulation uses it.
+func (n *node) LeadsChanged() <-chan struct{} { return nil }
 
 // Propose implements deliver.Shards.
-func (n *node) Propose(s sharding.ShardID, r *request.Request) { n.lanes[s].acknowledge(r) }
+func (n *node) Propose(s sharding.ShardID, r *request.Request) { n.executors[s].acknowledge(r) }
 
 // IsServed implements deliver.Types.
 func (n *node) IsServed(entityType string) bool { return entityType == "chain" }

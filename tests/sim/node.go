@@ -26,15 +26,15 @@ type node struct {
 	id   int
 	disk *disktest.Crashable
 
-	up      bool
-	process int // counts the starts of the process
-	paused  int // until this step
-	log     *wal.Log
-	driver  *raftgroup.Driver
-	machine *machine
-	lanes   map[sharding.ShardID]*lane
-	serves  uint64 // revision of the activations whose modules it has loaded
-	inbox   []arrival
+	up        bool
+	process   int // counts the starts of the process
+	paused    int // until this step
+	log       *wal.Log
+	driver    *raftgroup.Driver
+	machine   *machine
+	executors map[sharding.ShardID]*simExecutor
+	serves    uint64 // revision of the activations whose modules it has loaded
+	inbox     []arrival
 	// turns counts the turns of the loop. If beats is set, the links send
 	// heartbeats while the process is paused, as if only its loop were stuck.
 	turns uint64
@@ -113,9 +113,9 @@ func (n *node) start() error {
 			return err
 		}
 	}
-	n.lanes = map[sharding.ShardID]*lane{}
+	n.executors = map[sharding.ShardID]*simExecutor{}
 	for _, s := range n.w.shards {
-		n.lanes[s] = newLane(n, s)
+		n.executors[s] = newLane(n, s)
 	}
 	p := &n.w.profile
 	opts := raftgroup.Options{
@@ -201,9 +201,9 @@ func (n *node) run() {
 	}
 	for _, s := range n.w.shards {
 		if n.stalled <= n.w.step {
-			n.lanes[s].ring()
-			n.lanes[s].snapshot()
-			n.lanes[s].propose()
+			n.executors[s].ring()
+			n.executors[s].snapshot()
+			n.executors[s].propose()
 		}
 	}
 	if n.up && core.HasWork() && n.w.rng.IntN(8) > 0 {
@@ -217,7 +217,7 @@ func (n *node) run() {
 		n.w.note("serves %d %d", n.id, n.serves)
 	}
 	for _, s := range n.w.shards {
-		n.lanes[s].activate()
+		n.executors[s].activate()
 	}
 	if n.w.profile.snapshots {
 		n.ship()
@@ -237,7 +237,7 @@ func (n *node) run() {
 	}
 	n.tell()
 	for _, s := range n.w.shards {
-		n.lanes[s].answer()
+		n.executors[s].answer()
 	}
 	if n.w.rng.IntN(20) == 0 {
 		n.machine.flush()
@@ -276,7 +276,7 @@ func (n *node) crash(power bool) {
 	n.up = false
 	n.inbox, n.events = nil, nil
 	for _, s := range n.w.shards {
-		n.lanes[s].abandon()
+		n.executors[s].abandon()
 	}
 	n.machine.product.close(n.w)
 	n.pump, n.trips, n.parcels = nil, nil, nil
@@ -335,7 +335,7 @@ func (n *node) LeaderChanged(shard sharding.ShardID, term sharding.Term, leader 
 	if self {
 		n.w.leads(n, shard, term)
 	}
-	n.events = append(n.events, func() { n.lanes[shard].leader(term, self) })
+	n.events = append(n.events, func() { n.executors[shard].leader(term, self) })
 }
 
 // QuorumChanged implements raftgroup.Sink.
@@ -349,17 +349,17 @@ func (n *node) QuorumChanged(shard sharding.ShardID, ok bool) {
 
 // ProposalDropped implements raftgroup.Sink.
 func (n *node) ProposalDropped(shard sharding.ShardID, fence sharding.Term, proposal uint64, err error) {
-	n.events = append(n.events, func() { n.lanes[shard].dropped(fence, proposal) })
+	n.events = append(n.events, func() { n.executors[shard].dropped(fence, proposal) })
 }
 
 // ReadConfirmed implements raftgroup.Sink.
 func (n *node) ReadConfirmed(shard sharding.ShardID, token, index uint64) {
-	n.events = append(n.events, func() { n.lanes[shard].confirmed(token, index) })
+	n.events = append(n.events, func() { n.executors[shard].confirmed(token, index) })
 }
 
 // ReadFailed implements raftgroup.Sink.
 func (n *node) ReadFailed(shard sharding.ShardID, token uint64, err error) {
-	n.events = append(n.events, func() { n.lanes[shard].unconfirmed(token) })
+	n.events = append(n.events, func() { n.executors[shard].unconfirmed(token) })
 }
 
 func (w *World) name(id int) sharding.NodeID { return sharding.NodeID(fmt.Sprintf("n%d", id)) }

@@ -134,7 +134,7 @@ func (m *machine) Drop(shard sharding.ShardID, next uint32) {
 	m.generations[shard] = next
 	m.queue = append(m.queue, batch{shard: shard, generation: next, drop: true})
 	delete(m.n.quorum, shard)
-	l := m.n.lanes[shard]
+	l := m.n.executors[shard]
 	m.n.events = append(m.n.events, func() { l.leader(l.term, false) })
 }
 

@@ -69,7 +69,7 @@ func (f *follower) record(at journal.Position, raw []byte) (gap bool, err error)
 		f.started, f.seq, f.hash = true, f.view.Expected, f.view.Prev
 	}
 	if f.view.Expected != f.seq || f.view.Prev != f.hash {
-		return false, damaged("a record does not follow the previous one")
+		return false, damageError("a record does not follow the previous one")
 	}
 	f.at, f.seq, f.hash = at, f.view.Last(), f.chain.AfterView(f.hash, &f.view)
 	if err := f.rec.Decode(raw); err != nil {
@@ -81,7 +81,7 @@ func (f *follower) record(at journal.Position, raw []byte) (gap bool, err error)
 	return false, f.failed
 }
 
-func damaged(what string) error {
+func damageError(what string) error {
 	return &store.DamageError{Where: "the history of an entity", What: what,
 		Action: "run hostd verify on the stopped node"}
 }

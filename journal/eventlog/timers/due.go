@@ -50,7 +50,7 @@ func (l Lists) DueTimers(ctx context.Context, id sharding.ShardID, by int64, lim
 	defer view.Close()
 	c.arrange(math.MinInt64)
 	class := store.AppendPrefix(nil, id, set.rows.Generation, store.ClassDue)
-	err = view.Scan(class, store.AppendDue(class[:len(class):len(class)], c.from), func(key, body []byte) error { return c.stored(key[len(class):], body) })
+	err = view.Scan(class, store.AppendDue(class[:len(class):len(class)], c.from), func(key, body []byte) error { return c.addStored(key[len(class):], body) })
 	if err == nil && !c.done {
 		if err = c.addBefore(math.MaxInt64, nil); errors.Is(err, store.ErrStop) {
 			err = nil
@@ -111,12 +111,12 @@ func (c *cursor) capture(set *Set) {
 // time.
 func (c *cursor) arrange(from int64) {
 	for _, k := range c.newest {
-		if t := k.change; !t.gone() && t.timer.Due >= from {
+		if t := k.change; !t.isCancelled() && t.timer.Due >= from {
 			c.fresh = append(c.fresh, freshTimer{k.key, t.timer})
 		}
 	}
 	for key, t := range c.taken.from("") {
-		if t.gone() || t.timer.Due < from {
+		if t.isCancelled() || t.timer.Due < from {
 			continue
 		}
 		if !c.isNewest(key) {
@@ -209,7 +209,7 @@ func (c *cursor) keepBody(body []byte) []byte {
 	return c.bodies[from:len(c.bodies):len(c.bodies)]
 }
 
-func (c *cursor) stored(rest, body []byte) error {
+func (c *cursor) addStored(rest, body []byte) error {
 	due, key, err := store.CutDue(rest)
 	if err != nil {
 		return err

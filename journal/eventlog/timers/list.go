@@ -93,7 +93,7 @@ func (r *reading) places(ctx context.Context) (places []Place, err error) {
 	for key, t := range r.changed {
 		if life, _, err := store.CutLife(key[len(r.entity):]); err != nil {
 			return nil, err
-		} else if life == r.head.Life && !t.gone() {
+		} else if life == r.head.Life && !t.isCancelled() {
 			places = append(places, Place{t.timer.Due, key})
 		}
 	}

@@ -78,7 +78,7 @@ func (l Lists) TimerPage(ctx context.Context, id sharding.ShardID, q Query) (p P
 		// before it.
 		start = append(start, entityOf(q.After.Key)...)
 	}
-	err = view.Scan(class, start, func(key, body []byte) error { return c.stored(key[len(class):], body) })
+	err = view.Scan(class, start, func(key, body []byte) error { return c.addStored(key[len(class):], body) })
 	if err == nil && !c.done {
 		err = c.addBefore(math.MaxInt64, nil)
 	}

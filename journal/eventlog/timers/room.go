@@ -41,7 +41,7 @@ func (t *Set) has(hasher *store.RowHasher, entity string, h *store.Head, name st
 	}
 	key := append(store.AppendLife([]byte(entity), h.Life), name...)
 	if c, ok := t.findChange(string(key)); ok {
-		return !c.gone()
+		return !c.isCancelled()
 	}
 	l := t.rows.Lookup(hasher, store.ClassTimer, key)
 	return !l.IsAbsent()

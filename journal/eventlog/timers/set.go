@@ -27,7 +27,7 @@ type change struct {
 	storedRow bool
 }
 
-func (t *change) gone() bool { return len(t.timer.Command) == 0 }
+func (t *change) isCancelled() bool { return len(t.timer.Command) == 0 }
 
 // Set has the timers of a shard that are not in the store yet, keyed by entity,
 // incarnation and name: those that are in no batch, and those of the batch in
@@ -100,13 +100,13 @@ func (t *Set) Put(kvs *store.Batch, changes *Changes) {
 		return store.AppendPrefix(kvs.Key(), t.rows.Shard, t.rows.Generation, class)
 	}
 	for key, c := range changes.from("") {
-		if c.has && (c.gone() || c.stored != c.timer.Due) {
+		if c.has && (c.isCancelled() || c.stored != c.timer.Due) {
 			kvs.Delete(append(store.AppendDue(prefix(store.ClassDue), c.stored), key...))
 		}
 		if c.storedRow && !c.row {
 			kvs.Delete(append(prefix(store.ClassTimer), key...))
 		}
-		if c.gone() {
+		if c.isCancelled() {
 			continue
 		}
 		if c.row {

@@ -175,7 +175,7 @@ func (s *Stage) find(e Entity, key, name string) (due int64, has bool, err error
 		return due, has, nil
 	}
 	if t, ok := e.Set.findChange(key); ok {
-		return t.timer.Due, !t.gone(), nil
+		return t.timer.Due, !t.isCancelled(), nil
 	}
 	s.key = append(s.key[:0], key...)
 	l := e.Set.rows.Lookup(&s.Sums.RowHasher, store.ClassTimer, s.key)
@@ -223,13 +223,13 @@ func (s *Stage) commit(e Entity, step *Step) {
 	_, inHead := h.Set.Find(name)
 	had, was := step.has, step.due
 	if again {
-		had, was = !c.gone(), c.timer.Due
+		had, was = !c.isCancelled(), c.timer.Due
 	} else {
 		c.stored, c.has, c.storedRow = step.due, step.has, step.has && !inHead
 	}
 	c.timer, c.row = step.timer, false
 	switch {
-	case c.gone():
+	case c.isCancelled():
 		h.Set = h.Set.Without(name)
 	case had && !inHead:
 		c.row = true
@@ -237,12 +237,12 @@ func (s *Stage) commit(e Entity, step *Step) {
 		with, room := h.Set.With(name, step.timer.Due)
 		h.Set, c.row = with, !room
 	}
-	if due := step.timer.Due; !c.gone() {
+	if due := step.timer.Due; !c.isCancelled() {
 		set.floor, set.lowest = min(set.floor, due), min(set.lowest, due)
 	}
 	set.put(step.key, c)
-	s.Sums.Timer(set.rows, step.key, rows.TimerOf(was, had, inHead), rows.TimerOf(step.timer.Due, !c.gone(), !c.row))
-	switch has := !c.gone(); {
+	s.Sums.Timer(set.rows, step.key, rows.TimerOf(was, had, inHead), rows.TimerOf(step.timer.Due, !c.isCancelled(), !c.row))
+	switch has := !c.isCancelled(); {
 	case has && !had:
 		h.Timers++
 	case had && !has:

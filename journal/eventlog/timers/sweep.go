@@ -17,7 +17,7 @@ import (
 // It costs limit steps, plus skipping deletion markers in the store after
 // owed.From: those of one slice or, after a restart, of all earlier slices.
 func (s *Stage) Sweep(e Entity, owed *rows.Owed, limit int, lock func() (unlock func())) (bytes int, err error) {
-	places, err := s.left(e, owed.From, limit)
+	places, err := s.earlierTimers(e, owed.From, limit)
 	if err != nil {
 		return 0, err
 	}
@@ -44,10 +44,10 @@ func (s *Stage) Sweep(e Entity, owed *rows.Owed, limit int, lock func() (unlock 
 	return len(places) * stepBytes, nil
 }
 
-// left returns up to limit timers of an entity's earlier incarnations: those of
+// earlierTimers returns up to limit timers of an entity's earlier incarnations: those of
 // the second and later incarnations first, because their keys sort first, then
 // those of the first.
-func (s *Stage) left(e Entity, from string, limit int) (places []Place, err error) {
+func (s *Stage) earlierTimers(e Entity, from string, limit int) (places []Place, err error) {
 	view, err := s.View()
 	if err != nil {
 		return nil, err
@@ -61,7 +61,7 @@ func (s *Stage) left(e Entity, from string, limit int) (places []Place, err erro
 		}
 		m := merge{Stage: s, e: e, from: max(from, part.from), to: part.to, limit: limit, places: places}
 		err := view.Scan(append(class[:len(class):len(class)], e.Key...), append(class[:len(class):len(class)], m.from...), func(key, body []byte) error {
-			return m.stored(string(key[len(class):]), body)
+			return m.addStored(string(key[len(class):]), body)
 		})
 		if err == nil {
 			err = m.addChanges("")
@@ -86,7 +86,7 @@ type merge struct {
 	places   []Place
 }
 
-func (m *merge) stored(key string, body []byte) error {
+func (m *merge) addStored(key string, body []byte) error {
 	if m.to != "" && key >= m.to {
 		return store.ErrStop
 	}
@@ -111,7 +111,7 @@ func (m *merge) addChanges(upTo string) error {
 			return nil
 		}
 		m.from = key + "\x00"
-		if c.gone() {
+		if c.isCancelled() {
 			continue
 		}
 		if err := m.add(Place{c.timer.Due, key}); err != nil {

@@ -22,8 +22,8 @@ import (
 // connKey is the key of the connection in a call's context.
 type connKey struct{}
 
-// goes returns a session with a node whose process ends while it answers.
-func goes(t *testing.T, answer func(http.ResponseWriter, *net.TCPConn)) *Session {
+// sessionWith returns a session with a node whose process ends while it answers.
+func sessionWith(t *testing.T, answer func(http.ResponseWriter, *net.TCPConn)) *Session {
 	t.Helper()
 	url := ends(t, answer)
 	c, err := client.New([]string{url}, client.Options{})
@@ -72,14 +72,14 @@ func checkGone(t *testing.T, what string, err error) {
 // TestEndedNodeIsReported checks that if a node ends while it answers, the
 // error is neither a cancellation nor a failure of a module.
 func TestEndedNodeIsReported(t *testing.T) {
-	s := goes(t, func(_ http.ResponseWriter, conn *net.TCPConn) { reset(t, conn) })
+	s := sessionWith(t, func(_ http.ResponseWriter, conn *net.TCPConn) { reset(t, conn) })
 	_, err := Unary(t.Context(), s, s.EntityService.GetState, &entityv1.GetStateRequest{})
 	checkGone(t, "a call that is reset", err)
 	for _, err := range Stream(t.Context(), s.ModuleService.Verify, &modulev1.VerifyRequest{}) {
 		checkGone(t, "a stream that is reset", err)
 	}
 	arrived := make(chan struct{})
-	s = goes(t, func(w http.ResponseWriter, _ *net.TCPConn) {
+	s = sessionWith(t, func(w http.ResponseWriter, _ *net.TCPConn) {
 		w.Header().Set("Content-Type", "application/connect+proto")
 		_, err := w.Write(make([]byte, 5)) // the prefix of an empty message
 		if err := errors.Join(err, http.NewResponseController(w).Flush()); err != nil {
@@ -109,7 +109,7 @@ func TestEndedNodeIsReported(t *testing.T) {
 func TestCanceledCallIsReportedAsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
-	s := goes(t, func(http.ResponseWriter, *net.TCPConn) {
+	s := sessionWith(t, func(http.ResponseWriter, *net.TCPConn) {
 		cancel()
 		<-done
 	})

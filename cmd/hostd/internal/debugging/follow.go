@@ -24,12 +24,12 @@ const (
 // follow requests stored lines and then new ones. If its node ends, it
 // continues at the next node, and prints no line twice.
 type follow struct {
-	open   func(ctx context.Context) iter.Seq2[*clusterv1.TailLogsResponse, error]
-	reopen func(ctx context.Context) error // connects to the next node
-	within time.Duration                   // timeout of reopen
-	every  time.Duration                   // interval between attempts
-	say    func(format string, args ...any)
-	told   map[string]*toldLines // printed lines, by node
+	open    func(ctx context.Context) iter.Seq2[*clusterv1.TailLogsResponse, error]
+	reopen  func(ctx context.Context) error // connects to the next node
+	within  time.Duration                   // timeout of reopen
+	every   time.Duration                   // interval between attempts
+	say     func(format string, args ...any)
+	printed map[string]*printedLines // printed lines, by node
 }
 
 func newFollow(s *cli.Session, req *clusterv1.TailLogsRequest, say func(format string, args ...any)) *follow {
@@ -37,7 +37,7 @@ func newFollow(s *cli.Session, req *clusterv1.TailLogsRequest, say func(format s
 		open: func(ctx context.Context) iter.Seq2[*clusterv1.TailLogsResponse, error] {
 			return cli.Stream(ctx, s.ClusterService.TailLogs, req)
 		},
-		reopen: s.Reopen, within: s.Timeout, every: reopenEvery, say: say, told: map[string]*toldLines{},
+		reopen: s.Reopen, within: s.Timeout, every: reopenEvery, say: say, printed: map[string]*printedLines{},
 	}
 }
 
@@ -50,7 +50,7 @@ func (f *follow) stream(ctx context.Context) iter.Seq2[*clusterv1.TailLogsRespon
 					failed = err
 					break
 				}
-				if f.unsaid(m); !yield(m, nil) {
+				if f.dropPrinted(m); !yield(m, nil) {
 					return
 				}
 			}
@@ -63,7 +63,7 @@ func (f *follow) stream(ctx context.Context) iter.Seq2[*clusterv1.TailLogsRespon
 				yield(nil, err)
 				return
 			}
-			for _, t := range f.told {
+			for _, t := range f.printed {
 				t.again = true
 			}
 		}
@@ -87,33 +87,33 @@ func (f *follow) next(ctx context.Context) error {
 	}
 }
 
-// toldLines are the newest printed lines of a node.
-type toldLines struct {
+// printedLines are the newest printed lines of a node.
+type printedLines struct {
 	newest time.Time
-	lines  map[toldLine]bool
+	lines  map[printedLine]bool
 	again  bool // the node may repeat printed lines
 }
 
-type toldLine struct {
+type printedLine struct {
 	at       int64
 	id, text string
 }
 
-// unsaid removes the lines that were printed already from a message, and
+// dropPrinted removes the lines that were printed already from a message, and
 // remembers the rest.
-func (f *follow) unsaid(m *clusterv1.TailLogsResponse) {
+func (f *follow) dropPrinted(m *clusterv1.TailLogsResponse) {
 	if len(m.GetLines()) == 0 {
 		return
 	}
-	t := f.told[m.GetNodeId()]
+	t := f.printed[m.GetNodeId()]
 	if t == nil {
-		t = &toldLines{lines: map[toldLine]bool{}}
-		f.told[m.GetNodeId()] = t
+		t = &printedLines{lines: map[printedLine]bool{}}
+		f.printed[m.GetNodeId()] = t
 	}
 	kept := m.Lines[:0]
 	for _, l := range m.Lines {
 		at := l.GetWrittenAt().AsTime()
-		line := toldLine{at.UnixNano(), l.GetEntityId(), l.GetText()}
+		line := printedLine{at.UnixNano(), l.GetEntityId(), l.GetText()}
 		if t.again && (t.lines[line] || at.Before(t.newest.Add(-tellAgain))) {
 			continue
 		}

@@ -16,9 +16,9 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 )
 
-// said returns a message of a node with lines at the given seconds; a negative
+// tailResponse returns a message of a node with lines at the given seconds; a negative
 // number is a second line at the same moment.
-func said(node string, seconds ...int64) *clusterv1.TailLogsResponse {
+func tailResponse(node string, seconds ...int64) *clusterv1.TailLogsResponse {
 	m := &clusterv1.TailLogsResponse{NodeId: node}
 	for _, s := range seconds {
 		at := max(s, -s)
@@ -45,7 +45,7 @@ func scripted(streams [][]*clusterv1.TailLogsResponse, ends []error, reopened *i
 			}
 		},
 		reopen: func(context.Context) error { *reopened++; return reopen() },
-		within: time.Minute, every: time.Millisecond, say: func(string, ...any) {}, told: map[string]*toldLines{},
+		within: time.Minute, every: time.Millisecond, say: func(string, ...any) {}, printed: map[string]*printedLines{},
 	}
 }
 
@@ -70,9 +70,9 @@ func TestFollowContinuesOnNextNode(t *testing.T) {
 	denied := &client.Error{Code: connect.CodePermissionDenied, Message: "denied"}
 	reopened := 0
 	f := scripted([][]*clusterv1.TailLogsResponse{
-		{said("n1", 100, 101), said("n2", 50, 102), said("n1", 99)},
-		{said("n1", 100, 101, 99, -101, 103), said("n2", 50, 102), said("n2", 104, 90)},
-		{said("n1", 103, 105), said("n2", 104)},
+		{tailResponse("n1", 100, 101), tailResponse("n2", 50, 102), tailResponse("n1", 99)},
+		{tailResponse("n1", 100, 101, 99, -101, 103), tailResponse("n2", 50, 102), tailResponse("n2", 104, 90)},
+		{tailResponse("n1", 103, 105), tailResponse("n2", 104)},
 	}, []error{gone, nil, denied}, &reopened, func() error {
 		if reopened == 1 {
 			return errors.New("nobody answers")
@@ -90,7 +90,7 @@ func TestFollowContinuesOnNextNode(t *testing.T) {
 // timeout of a command, or if the caller cancels.
 func TestFollowEndsWithoutNodes(t *testing.T) {
 	nobody, reopened := errors.New("nobody answers"), 0
-	f := scripted([][]*clusterv1.TailLogsResponse{{said("n1", 1)}}, []error{nil}, &reopened, func() error { return nobody })
+	f := scripted([][]*clusterv1.TailLogsResponse{{tailResponse("n1", 1)}}, []error{nil}, &reopened, func() error { return nobody })
 	f.within = 20 * time.Millisecond
 	if got, err := taken(f, t.Context()); len(got) != 1 || err == nil {
 		t.Errorf("told are %q, %v", got, err)
@@ -98,7 +98,7 @@ func TestFollowEndsWithoutNodes(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	reopened = 0
-	f = scripted([][]*clusterv1.TailLogsResponse{{said("n1", 1)}}, []error{nil}, &reopened, func() error { return nobody })
+	f = scripted([][]*clusterv1.TailLogsResponse{{tailResponse("n1", 1)}}, []error{nil}, &reopened, func() error { return nobody })
 	if _, err := taken(f, ctx); !errors.Is(err, context.Canceled) || reopened != 0 {
 		t.Errorf("without anybody who waits: %v, %d attempts", err, reopened)
 	}

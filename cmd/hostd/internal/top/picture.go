@@ -17,18 +17,18 @@ import (
 // picture is the latest statistics of the nodes.
 type picture struct {
 	interval time.Duration
-	nodes    map[string]said
+	nodes    map[string]nodeStats
 	missing  map[string]bool
 	hot      []*entityv1.HotEntitiesResponse_Entity
 }
 
-type said struct {
+type nodeStats struct {
 	at time.Time // by the local clock
 	*clusterv1.WatchStatsResponse
 }
 
 func newPicture(interval time.Duration) *picture {
-	return &picture{interval: interval, nodes: map[string]said{}, missing: map[string]bool{}}
+	return &picture{interval: interval, nodes: map[string]nodeStats{}, missing: map[string]bool{}}
 }
 
 // take adds a message. It drops old statistics, because their nodes may have
@@ -43,10 +43,10 @@ func (p *picture) take(m *clusterv1.WatchStatsResponse, now time.Time) {
 		delete(p.nodes, node)
 	}
 	if m.GetNode() != nil {
-		p.nodes[m.GetNodeId()] = said{now, m}
+		p.nodes[m.GetNodeId()] = nodeStats{now, m}
 		delete(p.missing, m.GetNodeId())
 	}
-	maps.DeleteFunc(p.nodes, func(_ string, s said) bool { return now.Sub(s.at) > 3*p.interval+5*time.Second })
+	maps.DeleteFunc(p.nodes, func(_ string, s nodeStats) bool { return now.Sub(s.at) > 3*p.interval+5*time.Second })
 }
 
 // sums returns the statistics of each type, added over the nodes; the latencies
@@ -95,8 +95,8 @@ func (p *picture) view() any {
 	return out
 }
 
-// remark prints what is missing.
-func (p *picture) remark(w io.Writer) {
+// printMissing prints what is missing.
+func (p *picture) printMissing(w io.Writer) {
 	if len(p.missing) > 0 {
 		fmt.Fprintln(w, "these nodes did not answer: "+cli.Clean(strings.Join(slices.Sorted(maps.Keys(p.missing)), ", ")))
 	}

@@ -23,7 +23,7 @@ func TestNodeStatsAreSummed(t *testing.T) {
 	written := func() string {
 		var out strings.Builder
 		p.write(&out, 0)
-		p.remark(&out)
+		p.printMissing(&out)
 		return strings.Join(strings.Fields(out.String()), " ")
 	}
 	p.take(of("n1", 10, &clusterv1.StageTime{P50Micros: 5, P99Micros: 1500}), now)

@@ -53,7 +53,7 @@ func New(std cli.Stdio) *cobra.Command {
 			if err := out.Print(p.view(), func(w io.Writer) { p.write(w, 0) }); err != nil {
 				return err
 			}
-			p.remark(std.Err)
+			p.printMissing(std.Err)
 			return nil
 		}
 		return follow(ctx, s, o)
@@ -169,6 +169,6 @@ func (p *picture) paint(w io.Writer) {
 	fmt.Fprint(w, "\x1b[H\x1b[2J")
 	p.write(w, cli.Height(w))
 	var said bytes.Buffer
-	p.remark(&said)
+	p.printMissing(&said)
 	io.WriteString(w, cli.NewPaint(w).Warn(said.String()))
 }

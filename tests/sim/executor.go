@@ -8,7 +8,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// lane is the executor of one shard on the node that leads it, and the shard's
+// simExecutor is the executor of one shard on the node that leads it, and the shard's
 // only writer. It runs commands on proposed states before they commit, and
 // answers after the commit.
 //
@@ -16,7 +16,7 @@ import (
 //	                                        node serves the shard's activations
 //	idle ─ LeaderChanged(self) ─▶ leading ────────────────────────────────────▶ active
 //	  ▲──── LeaderChanged: the outcome of pending proposals becomes unknown ────────┘
-type lane struct {
+type simExecutor struct {
 	n     *node
 	shard sharding.ShardID
 
@@ -56,13 +56,13 @@ type confirmed struct {
 	call  *call
 }
 
-func newLane(n *node, shard sharding.ShardID) *lane {
-	l := &lane{n: n, shard: shard}
+func newLane(n *node, shard sharding.ShardID) *simExecutor {
+	l := &simExecutor{n: n, shard: shard}
 	l.reset()
 	return l
 }
 
-func (l *lane) reset() {
+func (l *simExecutor) reset() {
 	l.started, l.active, l.broken, l.asked = false, false, false, 0
 	l.heads = map[string]head{}
 	l.flight = map[journal.CommandID][]*call{}
@@ -74,14 +74,14 @@ func (l *lane) reset() {
 
 // leader handles a change of leadership. The outcome of everything pending
 // becomes unknown.
-func (l *lane) leader(term sharding.Term, self bool) {
+func (l *simExecutor) leader(term sharding.Term, self bool) {
 	l.abandon()
 	l.term, l.leading = term, self
 }
 
 // abandon answers everything that waits. A command that was proposed may still
 // commit.
-func (l *lane) abandon() {
+func (l *simExecutor) abandon() {
 	for _, number := range sorted(l.pending) {
 		for _, id := range l.pending[number] {
 			for _, c := range l.flight[id] {
@@ -102,7 +102,7 @@ func (l *lane) abandon() {
 	l.reset()
 }
 
-func (l *lane) noop(term sharding.Term, bound uint64) {
+func (l *simExecutor) noop(term sharding.Term, bound uint64) {
 	if l.leading && term == l.term {
 		l.started, l.bound = true, bound
 		l.activate()
@@ -111,12 +111,12 @@ func (l *lane) noop(term sharding.Term, bound uint64) {
 
 // activate makes the executor active once the no-op is applied and the node
 // serves the revision in the shard's log.
-func (l *lane) activate() {
+func (l *simExecutor) activate() {
 	l.active = l.active || l.started && l.n.serves >= l.bound
 }
 
 // bind proposes the revision that the node serves.
-func (l *lane) bind() {
+func (l *simExecutor) bind() {
 	if l.asked != 0 {
 		return
 	}
@@ -129,7 +129,7 @@ func (l *lane) bind() {
 }
 
 // handle accepts a call from a client.
-func (l *lane) handle(c *call) {
+func (l *simExecutor) handle(c *call) {
 	switch {
 	case !l.active || l.broken:
 		c.finish(refused, head{})
@@ -148,7 +148,7 @@ func (l *lane) handle(c *call) {
 	}
 }
 
-func (l *lane) command(c *call) {
+func (l *simExecutor) command(c *call) {
 	c.serves = l.n.serves
 	if e := l.n.machine.shards[l.shard].entities[c.entity]; e != nil {
 		if at, ok := e.byID[c.id]; ok {
@@ -171,7 +171,7 @@ func (l *lane) command(c *call) {
 const batchBytes = 800
 
 // enqueue adds a call to the batch. It returns false if there is no room.
-func (l *lane) enqueue(c *call) bool {
+func (l *simExecutor) enqueue(c *call) bool {
 	for _, o := range l.batch {
 		if o.entity == c.entity && l.n.stalled > l.n.w.step {
 			c.finish(refused, head{}) // the mailbox is full
@@ -193,7 +193,7 @@ func (l *lane) enqueue(c *call) bool {
 }
 
 // propose proposes the batch as one entry.
-func (l *lane) propose() {
+func (l *simExecutor) propose() {
 	if len(l.batch) == 0 {
 		return
 	}
@@ -211,7 +211,7 @@ func (l *lane) propose() {
 	}
 }
 
-func (l *lane) append(data []byte, c *call) []byte {
+func (l *simExecutor) append(data []byte, c *call) []byte {
 	h, ok := l.heads[c.entity]
 	if e := l.n.machine.shards[l.shard].entities[c.entity]; !ok && e != nil {
 		h = head{e.sequence, e.hash}
@@ -228,7 +228,7 @@ func (l *lane) append(data []byte, c *call) []byte {
 }
 
 // sections adds the sections for messages and timers to a record.
-func (l *lane) sections(r *journal.Record, c *call) {
+func (l *simExecutor) sections(r *journal.Record, c *call) {
 	add := func(kind journal.SectionKind, data []byte) {
 		r.Sections = append(r.Sections, journal.Section{Kind: kind, Data: data})
 	}
@@ -273,9 +273,9 @@ func digest(bound uint64) (d journal.Digest) {
 	return d
 }
 
-// verdict handles the apply result of an entry. The state machine has applied
+// decision handles the apply result of an entry. The state machine has applied
 // the entry already.
-func (l *lane) verdict(fence sharding.Term, number uint64, err error) {
+func (l *simExecutor) decision(fence sharding.Term, number uint64, err error) {
 	if l.leading && fence == l.term && l.posted(number, err) {
 		return
 	}
@@ -313,7 +313,7 @@ func (l *lane) verdict(fence sharding.Term, number uint64, err error) {
 }
 
 // dropped handles a proposal that will never commit.
-func (l *lane) dropped(fence sharding.Term, number uint64) {
+func (l *simExecutor) dropped(fence sharding.Term, number uint64) {
 	if fence == l.term && number == l.asked {
 		l.asked = 0
 		return
@@ -339,7 +339,7 @@ func (l *lane) dropped(fence sharding.Term, number uint64) {
 
 // mend restarts a broken executor from the applied state once nothing is
 // pending.
-func (l *lane) mend() {
+func (l *simExecutor) mend() {
 	if !l.broken || len(l.pending) > 0 {
 		return
 	}
@@ -349,7 +349,7 @@ func (l *lane) mend() {
 }
 
 // refuseBatch rejects the calls that were not proposed.
-func (l *lane) refuseBatch() {
+func (l *simExecutor) refuseBatch() {
 	for _, b := range l.batch {
 		for _, c := range l.flight[b.key] {
 			c.finish(refused, head{})
@@ -359,14 +359,14 @@ func (l *lane) refuseBatch() {
 	l.batch, l.size = nil, 0
 }
 
-func (l *lane) confirmed(token, index uint64) {
+func (l *simExecutor) confirmed(token, index uint64) {
 	if c := l.tokens[token]; c != nil {
 		delete(l.tokens, token)
 		l.reads = append(l.reads, confirmed{index, c})
 	}
 }
 
-func (l *lane) unconfirmed(token uint64) {
+func (l *simExecutor) unconfirmed(token uint64) {
 	if c := l.tokens[token]; c != nil {
 		delete(l.tokens, token)
 		c.finish(refused, head{})
@@ -374,7 +374,7 @@ func (l *lane) unconfirmed(token uint64) {
 }
 
 // answer finishes the reads whose index is applied.
-func (l *lane) answer() {
+func (l *simExecutor) answer() {
 	s := l.n.machine.shards[l.shard]
 	kept := l.reads[:0]
 	for _, r := range l.reads {
