@@ -16,6 +16,13 @@ import "fmt"
 // of an unknown version stops the reader with an error that names it.
 type ClusterVersion uint32
 
+// NeededBy returns the message for something that the cluster cannot do yet,
+// because it is at a lower version. what is its subject and verb, such as "roles
+// need".
+func (v ClusterVersion) NeededBy(what string, is ClusterVersion) string {
+	return fmt.Sprintf("%s cluster version %d, the cluster is at %d: hostd cluster upgrade finalize", what, v, is)
+}
+
 // Cluster versions.
 const (
 	// Version1 is the version of the first release.

@@ -3,7 +3,6 @@ package clusterapi
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/hostd/hostd/host/request"
 	apiroles "github.com/hostd/hostd/host/rpc/roles"
@@ -93,7 +92,7 @@ func (s roleStore) do(ctx context.Context, command []byte) (uint64, error) {
 		return 0, err
 	}
 	if version := s.Metadata.ClusterVersion(); version < sharding.VersionRoles {
-		return 0, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, roles and tokens are of level %d: hostd cluster upgrade finalize", version, sharding.VersionRoles)}
+		return 0, &status.RefusedError{Reason: sharding.VersionRoles.NeededBy("roles and tokens need", version)}
 	}
 	res, err := s.Metadata.Do(ctx, command)
 	switch {

@@ -33,15 +33,15 @@ func checkVersion(version sharding.ClusterVersion, m *manifest.Manifest) error {
 	for i := range m.EntityTypes {
 		what, of := requiredVersion(&m.EntityTypes[i])
 		if version < of {
-			return &status.RefusedError{Reason: fmt.Sprintf("entity type %s %s, which is of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", m.EntityTypes[i].Name, what, of, version)}
+			return &status.RefusedError{Reason: of.NeededBy(fmt.Sprintf("entity type %s %s, which needs", m.EntityTypes[i].Name, what), version)}
 		}
 	}
 	switch {
 	case version >= sharding.VersionSchemas:
 	case m.HasSchemas():
-		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has schemas, which is of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionSchemas, version)}
+		return &status.RefusedError{Reason: sharding.VersionSchemas.NeededBy("the manifest has schemas, which need", version)}
 	case m.Size() > earlierBytes:
-		return &status.RefusedError{Reason: fmt.Sprintf("the manifest has %d bytes, and more than %d are of level %d; the cluster is at level %d: hostd cluster upgrade finalize", m.Size(), earlierBytes, sharding.VersionSchemas, version)}
+		return &status.RefusedError{Reason: sharding.VersionSchemas.NeededBy(fmt.Sprintf("the manifest has %d bytes, and more than %d need", m.Size(), earlierBytes), version)}
 	}
 	return nil
 }

@@ -66,7 +66,7 @@ func TestSchemasNeedClusterVersion(t *testing.T) {
 	}
 	long := of("", `,"padding":"`+strings.Repeat("x", earlierBytes)+`"`)
 	for name, m := range map[string]*manifest.Manifest{
-		"has schemas": of(`,"queries":[{"name":"q","reply":true}]`, ""), "the manifest has schemas": of("", `,"$defs":{"a":true}`), "more than 65536 are of level": long,
+		"has schemas": of(`,"queries":[{"name":"q","reply":true}]`, ""), "the manifest has schemas": of("", `,"$defs":{"a":true}`), "more than 65536 need cluster version": long,
 	} {
 		var refused *status.RefusedError
 		if err := checkVersion(sharding.VersionSchemas-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, name) {

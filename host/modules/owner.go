@@ -3,7 +3,6 @@ package modules
 import (
 	"context"
 	"errors"
-	"fmt"
 
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
@@ -37,7 +36,7 @@ func (s *Service) SetOwner(ctx context.Context, entityType, owner string, allow 
 			return err
 		}
 		if version := s.metadata.View().ClusterVersion(); version < sharding.VersionOwners {
-			return &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, owners of types are of level %d: hostd cluster upgrade finalize", version, sharding.VersionOwners)}
+			return &status.RefusedError{Reason: sharding.VersionOwners.NeededBy("type owners need", version)}
 		}
 		_, err = s.metadata.Do(ctx, meta.PutTypeOwner(entityType, meta.Ownership{Was: was, Is: owner}))
 		if err == nil {

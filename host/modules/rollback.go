@@ -37,7 +37,7 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 	case err != nil:
 		return Rollback{}, err
 	case view.ClusterVersion() < sharding.VersionRollbackOf:
-		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, a rollback is of level %d: hostd cluster upgrade finalize", view.ClusterVersion(), sharding.VersionRollbackOf)}
+		return Rollback{}, &status.RefusedError{Reason: sharding.VersionRollbackOf.NeededBy("a rollback needs", view.ClusterVersion())}
 	case b.TookBack == revision:
 		return now, s.modules.ServedEverywhere(ctx, b.Revision)
 	case b.Rollout.IsVerifying():

@@ -115,7 +115,7 @@ func (r *Rollouts) again(ctx context.Context, try func(*meta.View) error) error 
 		}
 		view := r.metadata.View()
 		if view.ClusterVersion() < sharding.VersionRollouts {
-			return refusedRollout("the cluster is at level %d, a module that serves a part of a type is of level %d: hostd cluster upgrade finalize", view.ClusterVersion(), sharding.VersionRollouts)
+			return refusedRollout("%s", sharding.VersionRollouts.NeededBy("a module that serves a part of a type needs", view.ClusterVersion()))
 		}
 		if err := try(view); !errors.Is(err, meta.ErrConflict) || n == replaceTries {
 			return refusedError(err)

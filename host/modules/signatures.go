@@ -117,7 +117,7 @@ func (d *Distribution) checkSignatureHere(ctx context.Context, digest journal.Di
 func (s *Service) checkUpload(u Upload) error {
 	view := s.metadata.View()
 	if version := view.ClusterVersion(); len(u.Signature) > 0 && version < sharding.VersionSignatures {
-		return &status.RefusedError{Reason: fmt.Sprintf("signatures of modules are of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionSignatures, version)}
+		return &status.RefusedError{Reason: sharding.VersionSignatures.NeededBy("module signatures need", version)}
 	}
 	if s.modules.trust.Mode() != signing.Require {
 		return nil

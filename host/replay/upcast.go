@@ -97,7 +97,7 @@ type upcaster struct {
 // the cluster version is too old, so that some nodes may not support it.
 func (u *Upcasts) Check(ctx context.Context, entityType string) error {
 	if level := u.clusterVersion(); level < sharding.VersionUpcasts {
-		return &status.RefusedError{Reason: fmt.Sprintf("events are upcast for readers at level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionUpcasts, level)}
+		return &status.RefusedError{Reason: sharding.VersionUpcasts.NeededBy("upcasting events for readers needs", level)}
 	}
 	s := u.active(entityType)
 	if s == nil {

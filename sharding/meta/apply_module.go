@@ -69,7 +69,7 @@ func (t *transition) checkSignature(m Module) error {
 	case len(m.Signature) == 0:
 		return nil
 	case level < sharding.VersionSignatures:
-		return fmt.Errorf("%w: module signatures need cluster version %d, the cluster is at %d: hostd cluster upgrade finalize", ErrClusterVersion, sharding.VersionSignatures, level)
+		return fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionSignatures.NeededBy("module signatures need", level))
 	case len(m.Signature) > MaxSignatureBytes:
 		return fmt.Errorf("%w: the signature has %d bytes, at most %d are allowed", ErrInvalid, len(m.Signature), MaxSignatureBytes)
 	}

@@ -68,7 +68,7 @@ func (v *View) CheckLimits(l Limits) error { return checkLimits(l, v.ClusterVers
 
 func checkLimits(l Limits, level sharding.ClusterVersion) error {
 	if (l.FuelPerSecond != 0 || l.BytesPerSecond != 0) && level < sharding.VersionBudgets {
-		return fmt.Errorf("%w: limits on fuel and bytes per second need cluster version %d, the cluster is at %d: hostd cluster upgrade finalize", ErrClusterVersion, sharding.VersionBudgets, level)
+		return fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionBudgets.NeededBy("limits on fuel and bytes per second need", level))
 	}
 	for _, v := range [...]int64{l.CommandFuel, l.QueryFuel, l.MaxEvents, l.EventBytes, l.ReplyBytes, l.MemoryBytes, l.TypeMemoryBytes, l.RatePerSecond, l.FuelPerSecond, l.BytesPerSecond} {
 		if v < 0 || v > maxLimit {

@@ -61,7 +61,7 @@ func resumeTypeWrites(t *transition, entityType string, held uint64) (Result, er
 // paused.
 func pausableBinding(v *View, entityType string) (Binding, error) {
 	if level := v.ClusterVersion(); level < sharding.VersionWritePauses {
-		return Binding{}, fmt.Errorf("%w: pausing the writes of a type needs cluster version %d, the cluster is at %d: hostd cluster upgrade finalize", ErrClusterVersion, sharding.VersionWritePauses, level)
+		return Binding{}, fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionWritePauses.NeededBy("pausing the writes of a type needs", level))
 	}
 	b, bound := v.bindings[entityType]
 	if !bound {

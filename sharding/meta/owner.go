@@ -40,7 +40,7 @@ func (t *transition) setOwner(b *Binding, o *Ownership) error {
 		return nil
 	}
 	if level := t.view.ClusterVersion(); level < sharding.VersionOwners {
-		return fmt.Errorf("%w: type owners need cluster version %d, the cluster is at %d: hostd cluster upgrade finalize", ErrClusterVersion, sharding.VersionOwners, level)
+		return fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionOwners.NeededBy("type owners need", level))
 	}
 	if b.Owner != o.Was {
 		return fmt.Errorf("%w: the owner of entity type %.64q was changed concurrently", ErrConflict, b.EntityType)

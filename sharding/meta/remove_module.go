@@ -39,7 +39,7 @@ func (t *transition) checkModuleQuota(m Module) error {
 
 func (t *transition) removeModule(digest Digest) error {
 	if level := t.view.ClusterVersion(); level < sharding.VersionRemoveModule {
-		return fmt.Errorf("%w: removing modules needs cluster version %d, the cluster is at %d: hostd cluster upgrade finalize", ErrClusterVersion, sharding.VersionRemoveModule, level)
+		return fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionRemoveModule.NeededBy("removing modules needs", level))
 	}
 	if _, known := t.view.modules[digest]; !known {
 		return nil

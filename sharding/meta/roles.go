@@ -76,7 +76,7 @@ func (v *View) roleBytes() int {
 // applyRole applies the commands for roles and role bindings.
 func (t *transition) applyRole(c command) (Result, error) {
 	if level := t.view.ClusterVersion(); level < sharding.VersionRoles {
-		return Result{}, fmt.Errorf("%w: roles need cluster version %d, the cluster is at %d: hostd cluster upgrade finalize", ErrClusterVersion, sharding.VersionRoles, level)
+		return Result{}, fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionRoles.NeededBy("roles need", level))
 	}
 	switch {
 	case c.Op == opPutRole && c.Role != nil:
@@ -181,7 +181,7 @@ func (t *transition) putRoleBinding(b access.Binding, first bool) (Result, error
 func (v *View) checkVariables(r access.Role, with access.Binding) error {
 	if v.ClusterVersion() < sharding.VersionPrincipalVariable {
 		if r.Uses(access.PrincipalVariable) {
-			return fmt.Errorf("%w: %s needs cluster version %d, the cluster is at %d: hostd cluster upgrade finalize", ErrClusterVersion, access.PrincipalVariable, sharding.VersionPrincipalVariable, v.ClusterVersion())
+			return fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionPrincipalVariable.NeededBy(access.PrincipalVariable+" needs", v.ClusterVersion()))
 		}
 		return nil
 	}

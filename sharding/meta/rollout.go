@@ -185,7 +185,7 @@ func PutRollouts(kind ChangeKind, at int64, put ...PutRollout) []byte {
 // putRollouts applies the command of PutRollouts.
 func putRollouts(t *transition, c command) (Result, error) {
 	if level := t.view.ClusterVersion(); level < sharding.VersionRollouts {
-		return Result{}, fmt.Errorf("%w: rollouts need cluster version %d, the cluster is at %d: hostd cluster upgrade finalize", ErrClusterVersion, sharding.VersionRollouts, level)
+		return Result{}, fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionRollouts.NeededBy("rollouts need", level))
 	}
 	set := *c.Rollouts
 	if err := t.checkBy(c.By); err != nil {

@@ -68,7 +68,7 @@ func (v *View) Token(name string) (access.Token, bool) {
 // applyToken applies the commands for tokens.
 func (t *transition) applyToken(c command) (Result, error) {
 	if level := t.view.ClusterVersion(); level < sharding.VersionTokens {
-		return Result{}, fmt.Errorf("%w: tokens need cluster version %d, the cluster is at %d: hostd cluster upgrade finalize", ErrClusterVersion, sharding.VersionTokens, level)
+		return Result{}, fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionTokens.NeededBy("tokens need", level))
 	}
 	switch {
 	case c.Op == opPutToken && c.TokenPut != nil:

@@ -77,13 +77,13 @@ func (v *View) VerificationResult(entityType string, digest Digest) (Verificatio
 
 func putVerificationResult(t *transition, entityType string, v VerificationResult) error {
 	if level := t.view.ClusterVersion(); level < sharding.VersionVerificationResults {
-		return fmt.Errorf("%w: verification results need cluster version %d, the cluster is at %d: hostd cluster upgrade finalize", ErrClusterVersion, sharding.VersionVerificationResults, level)
+		return fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionVerificationResults.NeededBy("verification results need", level))
 	}
 	if err := checkText("by", v.By, MaxForcedByBytes); err != nil {
 		return err
 	}
 	if level := t.view.ClusterVersion(); (len(v.Truncated) > 0 || v.Proved) && level < sharding.VersionSnapshotProofs {
-		return fmt.Errorf("%w: snapshot proofs need cluster version %d, the cluster is at %d: hostd cluster upgrade finalize", ErrClusterVersion, sharding.VersionSnapshotProofs, level)
+		return fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionSnapshotProofs.NeededBy("snapshot proofs need", level))
 	}
 	if len(v.Truncated) > MaxTruncatedModules {
 		return fmt.Errorf("%w: %d snapshot modules, at most %d are allowed", ErrInvalid, len(v.Truncated), MaxTruncatedModules)

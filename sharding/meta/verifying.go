@@ -47,7 +47,7 @@ func (r *Rollout) checkVerifying(v *View, b Binding) error {
 	case r.IsServing():
 		return nil
 	case level < sharding.VersionVerifyingRollouts:
-		return fmt.Errorf("%w: verifying rollouts need cluster version %d, the cluster is at %d: hostd cluster upgrade finalize", ErrClusterVersion, sharding.VersionVerifyingRollouts, level)
+		return fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionVerifyingRollouts.NeededBy("verifying rollouts need", level))
 	case r.Part != Part{} || r.First != Part{} || len(r.Stay) > 0 || len(r.Steps) > 0 || r.Pause != 0 || r.DueAt != 0 || r.Rules != "":
 		return fmt.Errorf("%w: a verifying rollout cannot serve a part of %.64q", ErrInvalid, b.EntityType)
 	case !slices.Equal(r.Types, []string{b.EntityType}):
