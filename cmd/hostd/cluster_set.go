@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -65,17 +66,18 @@ func policyChange(name, value string) (*clusterv1.SetPolicyRequest, error) {
 }
 
 func newClusterSet(std cli.Stdio) *cobra.Command {
-	c := cli.Talk(std, "set NAME VALUE", "Set a policy of the cluster: replication, min-members, rebalance or dead-after", 2, 2, func(ctx context.Context, s *cli.Session, args []string) error {
+	c := cli.Order(std, "set NAME VALUE", "Set a policy of the cluster: replication, min-members, rebalance or dead-after", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		change, err := policyChange(args[0], args[1])
 		if err != nil {
-			return err
+			return "", err
 		}
 		p, err := s.SetPolicy(ctx, change)
 		if err != nil {
-			return fmt.Errorf("%s: %w", args[0], err)
+			return "", fmt.Errorf("%s: %w", args[0], err)
 		}
-		showPolicy(std.Err, p)
-		return nil
+		var text strings.Builder
+		showPolicy(&text, p)
+		return strings.TrimSuffix(text.String(), "\n"), nil
 	})
 	c.Long = "Sets a policy of the whole cluster, which is stored in its metadata. NAME is replication (1, 3, 5 or 7), min-members (a number), rebalance (on or off) or " +
 		"dead-after (a duration such as 5m). The flags of 'hostd serve' with these names only apply when the cluster is bootstrapped. 'hostd cluster status' shows the current values."

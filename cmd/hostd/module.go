@@ -214,7 +214,7 @@ func (b binding) write(w io.Writer) {
 }
 
 func newModuleActivate(std cli.Stdio) *cobra.Command {
-	var force, accept, wait, bounded bool
+	var force, accept, wait bool
 	var limits []string
 	var wanted *modulev1.Limits
 	var part modules.Part
@@ -237,11 +237,6 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 		if v.State = "verifying"; !wait {
 			return v, nil
 		}
-		if bounded {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, s.Timeout)
-			defer cancel()
-		}
 		return v.await(ctx, std, s)
 	}, func(w io.Writer, v binding) {
 		if shadow.Percent != "" {
@@ -255,7 +250,6 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 		v.write(w)
 	})
 	cli.Before(c, func([]string) (err error) {
-		bounded = c.Flags().Changed("timeout")
 		if wanted, err = parseLimits(limits); err != nil {
 			return err
 		}

@@ -92,8 +92,6 @@ func longOrder(std cli.Stdio, use, short string, give func(ctx context.Context, 
 	}
 	c := cli.Order(std, use, short, least, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		node := cmp.Or(cli.First(args), os.Getenv(nodeVariable))
-		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
-		defer cancel()
 		kind, _, _ := strings.Cut(use, " ")
 		pending := ""
 		for {

@@ -77,11 +77,18 @@ type Remark interface {
 }
 
 // Ask returns a command that asks nodes for something and prints the answer as
-// JSON or as text writes it. The verb is added to an error of ask.
+// JSON or as text writes it. The verb is added to an error of ask. If --timeout
+// is set, it bounds the whole command; otherwise only each call has a limit.
 func Ask[V any](std Stdio, use, short string, least, most int,
 	ask func(ctx context.Context, s *Session, args []string) (V, error), text func(w io.Writer, v V)) *cobra.Command {
 	var out *Output
-	c := Talk(std, use, short, least, most, func(ctx context.Context, s *Session, args []string) error {
+	var c *cobra.Command
+	c = Talk(std, use, short, least, most, func(ctx context.Context, s *Session, args []string) error {
+		if c.Flags().Changed("timeout") {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeout(ctx, s.Timeout)
+			defer cancel()
+		}
 		v, err := ask(ctx, s, args)
 		if err != nil {
 			return err
@@ -138,11 +145,14 @@ func (s *Session) others() int {
 }
 
 // Order returns a command that makes nodes do something and prints no data: the
-// text that give returns is printed on standard error.
+// text that give returns is printed on standard error. --timeout bounds all of
+// it.
 func Order(std Stdio, use, short string, least, most int, give func(ctx context.Context, s *Session, args []string) (done string, err error)) *cobra.Command {
 	return Talk(std, use, short, least, most, func(ctx context.Context, s *Session, args []string) error {
+		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
+		defer cancel()
 		done, err := give(ctx, s, args)
-		if err == nil {
+		if err == nil && done != "" {
 			fmt.Fprintln(std.Err, done)
 		}
 		return err

@@ -89,9 +89,9 @@ func Run(ctx context.Context, root *cobra.Command, args []string, std Stdio) int
 		return exit.Code
 	}
 	if code := codeOf(err); ctx.Err() != nil && IsCanceled(err) {
-		report(std, command, errors.New("interrupted"), code, NextStep(err))
+		report(std, command, errors.New("interrupted"), code, nextStep(command, err))
 	} else {
-		report(std, command, err, code, NextStep(err))
+		report(std, command, err, code, nextStep(command, err))
 	}
 	return ExitFailed
 }

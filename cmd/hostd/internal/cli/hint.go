@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"connectrpc.com/connect"
+	"github.com/spf13/cobra"
 
 	"github.com/hostd/hostd/api/client"
 )
@@ -21,6 +22,19 @@ func (e *HintedError) Unwrap() error { return e.err }
 
 // Hint adds the suggested next step to an error.
 func Hint(err error, next string) error { return &HintedError{err, next} }
+
+// unknownOutcome is the hint for commands and queries whose time is over.
+const unknownOutcome = "The outcome is unknown. Retry a query as it is. Retry a command with the same --command-id, and with --first-tried, to learn its outcome."
+
+// nextStep is NextStep for an error of a command. Only commands with the flag
+// --command-id can be repeated to learn their outcome.
+func nextStep(c *cobra.Command, err error) string {
+	next := NextStep(err)
+	if next == unknownOutcome && c.Flags().Lookup("command-id") == nil {
+		return "The time is over, but a node may still carry out what changes something: check the result before you repeat it, or set a longer --timeout."
+	}
+	return next
+}
 
 // NextStep returns what an operator can do about an error, or "" if there is no
 // suggestion or the error contains it.
@@ -60,7 +74,7 @@ func NextStep(err error) string {
 	case connect.CodeUnavailable:
 		return "It is safe to retry. 'hostd shard ls' shows which shards have no leader."
 	case connect.CodeDeadlineExceeded:
-		return "The outcome is unknown. Retry a query as it is. Retry a command with the same --command-id, and with --first-tried, to learn its outcome."
+		return unknownOutcome
 	case connect.CodeAborted:
 		return "The entity has forgotten whether the command took effect: 'hostd entity events TYPE ID' shows what happened."
 	case connect.CodeResourceExhausted:
