@@ -16,7 +16,7 @@ type states struct{ *Parts }
 
 // Replay implements States.
 func (s states) Replay(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (replay.ReplayedState, error) {
-	return s.Replays.StateAt(ctx, id, at)
+	return s.Replays.StateAt(ctx, whoCalls(ctx), id, at)
 }
 
 // Passivate implements States.

@@ -11,6 +11,8 @@ import (
 	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/router"
+	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/slots"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
@@ -40,13 +42,13 @@ type Parts struct {
 	Upcasts     *replay.Upcasts
 	Commits     Commits
 
-	scans chan struct{} // one element for each running scan; nil: unlimited
+	scans *slots.Slots // of running scans; nil: unlimited
 }
 
 // Open sets the parts.
 func (p *Parts) Open(from Parts) {
 	*p = from
-	p.scans = make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2))
+	p.scans = slots.New(max(1, runtime.GOMAXPROCS(0)/2))
 }
 
 // Options returns the options that the parts implement. The parts may be opened
@@ -66,17 +68,22 @@ func (p *Parts) Options() Options {
 // would wait for all of them. So the number of concurrent scans is at most half
 // the number of processors: if every processor ran one, each of the goroutines
 // through which a command passes would wait for a time slice of a scan. Work
-// that waits for a different node or for a client holds no place.
+// that waits for a different node or for a client holds no place. Callers take
+// turns.
 func (p *Parts) scan(ctx context.Context) (leave func(), err error) {
 	if p.scans == nil {
 		return func() {}, nil
 	}
-	select {
-	case p.scans <- struct{}{}:
-		return func() { <-p.scans }, nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+	return p.scans.Enter(ctx, whoCalls(ctx))
+}
+
+// whoCalls identifies the caller of a call among those that share slots. All
+// callers without a credential are one.
+func whoCalls(ctx context.Context) string {
+	if who := leaderproxy.Caller(ctx); who != nil {
+		return string(who.Bytes())
 	}
+	return ""
 }
 
 // requests implements command.Runtime.

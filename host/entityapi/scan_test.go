@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/hostd/hostd/host/entityapi/pending"
+	"github.com/hostd/hostd/host/slots"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -13,7 +14,7 @@ import (
 // TestConcurrentScansAreBounded: scans wait for a place, until their deadlines, before
 // they read anything.
 func TestConcurrentScansAreBounded(t *testing.T) {
-	p := &Parts{scans: make(chan struct{}, 1)}
+	p := &Parts{scans: slots.New(1)}
 	leave, err := p.scan(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -18,6 +18,7 @@ import (
 	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/slots"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
@@ -41,7 +42,7 @@ type Options struct {
 // concurrent use.
 type Replays struct {
 	opts      Options
-	slots     chan struct{} // one slot for each state that is being computed
+	states    *slots.Slots  // of states that are being computed
 	verifying chan struct{} // held by a running Verify
 	touching  chan struct{} // one slot for each running Touched
 	pace      *pace         // of verifications
@@ -52,7 +53,7 @@ type Replays struct {
 // New returns Replays.
 func New(opts Options) *Replays {
 	return &Replays{
-		opts: opts, slots: make(chan struct{}, maxReplays), verifying: make(chan struct{}, 1), touching: make(chan struct{}, touchedAtOnce), pace: newPace(opts.Rate, opts.Busy),
+		opts: opts, states: slots.New(maxReplays), verifying: make(chan struct{}, 1), touching: make(chan struct{}, touchedAtOnce), pace: newPace(opts.Rate, opts.Busy),
 		compared: comparisons{seed: maphash.MakeSeed()},
 	}
 }
@@ -68,14 +69,13 @@ const (
 // StateAt returns the state of an entity at a sequence, computed by the module
 // of the event there. If at is nil, it returns the newest state, computed by
 // the module that serves the type. If the module fails, the error is a
-// *request.GuestFaultError.
-func (r *Replays) StateAt(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (ReplayedState, error) {
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	case <-ctx.Done():
-		return ReplayedState{}, ctx.Err()
+// *request.GuestFaultError. who identifies the caller: callers take turns.
+func (r *Replays) StateAt(ctx context.Context, who string, id sharding.EntityID, at *journal.Sequence) (ReplayedState, error) {
+	leave, err := r.states.Enter(ctx, who)
+	if err != nil {
+		return ReplayedState{}, err
 	}
+	defer leave()
 	for tries := 0; ; tries++ {
 		begins, err := r.begins(id)
 		if err != nil {
@@ -100,12 +100,11 @@ func (r *Replays) StateAt(ctx context.Context, id sharding.EntityID, at *journal
 // TryNewest is StateAt of the newest state, but it does not wait for a slot. ok
 // is false if no slot is free or the computation fails.
 func (r *Replays) TryNewest(ctx context.Context, id sharding.EntityID) (state []byte, ok bool) {
-	select {
-	case r.slots <- struct{}{}:
-		defer func() { <-r.slots }()
-	default:
+	leave, ok := r.states.TryEnter()
+	if !ok {
 		return nil, false
 	}
+	defer leave()
 	folded, err := r.compute(ctx, id, nil)
 	return folded.State, err == nil
 }
