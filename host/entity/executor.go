@@ -29,6 +29,7 @@ type executor struct {
 	stop    chan struct{}
 	done    chan struct{}
 	loaders *loaderPool
+	costly  costlyLoads
 	scans   context.Context
 	endAll  context.CancelFunc // cancels scans
 
@@ -329,9 +330,17 @@ func (r runner) Call(v *guestCall) bool { return r.l.runCall(v) }
 // Start performs a reading on a loader.
 func (r runner) Start(what Reading) {
 	l := r.l
-	l.loaders.Do(func() {
-		if l.scans.Err() == nil {
-			what.Do(l.scans, l.put)
+	kind, costly := "", false
+	reads, isLoad := what.(*load)
+	if isLoad {
+		kind, costly = reads.kind(), l.costly.has(reads.ID)
+	}
+	l.loaders.Do(kind, costly, func() {
+		if l.scans.Err() != nil {
+			return
+		}
+		if what.Do(l.scans, l.put); isLoad {
+			l.costly.note(reads)
 		}
 	})
 }

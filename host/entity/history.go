@@ -75,7 +75,11 @@ type historyLoad struct {
 	Below journal.Sequence // snapshots from this sequence on do not load; 0 for none
 	Whole bool             // read the whole window
 	End   journal.Sequence // sequence of the last record to read; 0 reads all
+	// Beyond, if it is set, is called before each record once the load has read
+	// costlyBytes. It may block; an error ends the load.
+	Beyond func() error
 
+	read     int              // bytes of records that were read
 	hasState bool             // the guest has a state
 	from     journal.Sequence // sequence of the snapshot; 0 if it began with the first event
 }
@@ -205,6 +209,12 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 		if l.End > 0 && rec.Last() > l.End {
 			return errEndReached
 		}
+		size := journal.RecordBytes(rec)
+		if l.read += size; l.read >= costlyBytes && l.Beyond != nil {
+			if err := l.Beyond(); err != nil {
+				return err
+			}
+		}
 		if inside {
 			ch.Seen.Before, inside = rec.RecordedAt, false
 		}
@@ -235,7 +245,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 			ch.frames = abi.AppendInputEvent(ch.frames, uint64(rec.Expected)+uint64(i)+1, rec.RecordedAt, ev.Type, ev.Payload)
 		}
 		if rec.Last() > start || partial {
-			ch.Replay.Add(len(rec.Events), journal.RecordBytes(rec))
+			ch.Replay.Add(len(rec.Events), size)
 		}
 		ch.Sequence, ch.Hash = rec.Last(), after
 		if !rec.Internal() {

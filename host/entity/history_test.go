@@ -187,3 +187,80 @@ func TestHistoryChunksOfCommandsAreBounded(t *testing.T) {
 		t.Errorf("%d commands in %d chunks, the last one came: %v; the guest got %d states, %q", n, chunks, last, g.calls, g.given.Snapshot)
 	}
 }
+
+// during is a history of which Read calls do with the number of each record.
+type during struct {
+	Histories
+	of *latest
+	do func(n int)
+}
+
+func (d during) Read(ctx context.Context, shard sharding.ShardID, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record, journal.Hash) error) error {
+	n := 0
+	return d.of.Read(ctx, shard, id, from, func(r *journal.Record, after journal.Hash) error {
+		n++
+		d.do(n)
+		return fn(r, after)
+	})
+}
+
+func (d during) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, journal.SnapshotUse, journal.Sequence) (*journal.Snapshot, error) {
+	return nil, nil
+}
+
+func (d during) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
+	return 0, 0, nil
+}
+
+// TestLongReadingsTakeTurns checks that a load takes a turn once it has read
+// costlyBytes and leaves it while it waits for the executor, and that a load
+// that waits for a turn ends when it is cancelled.
+func TestLongReadingsTakeTurns(t *testing.T) {
+	h := &latest{}
+	h.writes(1, `"first"`)
+	const commands, size = 200, 20_000
+	for i := range commands {
+		h.records = append(h.records, journal.Record{
+			Entity: one, Expected: 1, RecordedAt: int64(2 + i), CommandID: journal.CommandID(fmt.Sprint("c", i)), Reply: make([]byte, size),
+		})
+	}
+	turns := make(chan struct{}, 1)
+	begin := func(do func(n int)) *load {
+		b := &base{opts: Options{Histories: during{of: h, do: do}, LoadChunkBytes: 128 << 10, longReads: turns}}
+		l := &load{historyLoad: historyLoad{ID: one, Shard: 1, Type: of(1, 1)}, entity: &entity{shard: &shard{base: b}}, credit: make(chan struct{}, 2)}
+		l.ctx, l.cancel = context.WithCancel(t.Context())
+		return l
+	}
+
+	held := 0
+	l := begin(func(int) { held += len(turns) })
+	chunks := make(chan *historyChunk)
+	go l.Do(t.Context(), func(e coreEvent) { chunks <- e.chunk })
+	for n, last := 1, false; !last; n++ {
+		if n > 2 { // the load is waiting, so others can have the turn
+			turns <- struct{}{}
+			<-turns
+			l.grantChunk()
+		}
+		last = (<-chunks).Last
+	}
+	if beyond := commands - costlyBytes/size; l.read < commands*size || held < beyond/2 {
+		t.Errorf("%d bytes were read, %d records of them with a turn, want about %d", l.read, held, beyond)
+	}
+
+	turns <- struct{}{} // of another load
+	l = begin(func(n int) {
+		if n > costlyBytes/size { // the next record needs a turn
+			l.cancel()
+		}
+	})
+	l.Do(t.Context(), func(e coreEvent) {
+		if e.chunk.Last {
+			t.Error("a load ended that had no turn")
+		}
+		l.grantChunk()
+	})
+	if l.read > costlyBytes+3*size {
+		t.Errorf("a load without a turn read %d bytes", l.read)
+	}
+}

@@ -8,12 +8,12 @@ import (
 // TestLoadersAreBounded queues more jobs than there are loaders: all are done,
 // within the limit of concurrency, and Close waits for them.
 func TestLoadersAreBounded(t *testing.T) {
-	const most, jobs = 3, 50
+	const most, jobs = 3, 50 // fewer than 4, so that one kind gets all
 	r := newLoaderPool(most)
 	var working, done atomic.Int32
 	begun, release := make(chan struct{}, jobs), make(chan struct{})
 	for range jobs {
-		r.Do(func() {
+		r.Do("", false, func() {
 			if n := working.Add(1); n > most {
 				t.Errorf("%d at work, want at most %d", n, most)
 			}
@@ -43,7 +43,7 @@ func TestIdleLoaderIsReused(t *testing.T) {
 	defer r.Close()
 	for range 20 {
 		done := make(chan struct{})
-		r.Do(func() { close(done) })
+		r.Do("", false, func() { close(done) })
 		<-done
 		for idle := 0; idle == 0; { // until it waits for the next job
 			r.mu.Lock()
@@ -55,5 +55,43 @@ func TestIdleLoaderIsReused(t *testing.T) {
 	defer r.mu.Unlock()
 	if r.started != 1 {
 		t.Errorf("%d goroutines were started, want 1", r.started)
+	}
+}
+
+// TestLoadersAreShared checks that neither the jobs of one kind nor costly jobs
+// keep all goroutines busy, and that all jobs are done in the end.
+func TestLoadersAreShared(t *testing.T) {
+	const most, jobs = 8, 40
+	for name, costly := range map[string]bool{"jobs of a kind": false, "costly jobs": true} {
+		p := newLoaderPool(most)
+		var done atomic.Int32
+		release := make(chan struct{})
+		for range jobs {
+			p.Do("large", costly, func() {
+				<-release
+				done.Add(1)
+			})
+		}
+		// The jobs of other kinds do not wait for these.
+		for _, kind := range []string{"small", "smaller"} {
+			for range jobs {
+				ran := make(chan struct{})
+				p.Do(kind, false, func() { close(ran) })
+				<-ran
+			}
+		}
+		ran := make(chan struct{})
+		if costly { // nor do quick jobs of the same kind
+			p.Do("large", false, func() { close(ran) })
+			<-ran
+		}
+		close(release)
+		p.Close()
+		if n := done.Load(); n != jobs {
+			t.Errorf("%s: %d were done, want %d", name, n, jobs)
+		}
+		if len(p.kinds) > 0 || len(p.turns) > 0 || p.costly != 0 {
+			t.Errorf("%s: %d kinds are left, %d with waiting jobs, %d costly jobs", name, len(p.kinds), len(p.turns), p.costly)
+		}
 	}
 }

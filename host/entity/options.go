@@ -98,6 +98,8 @@ type Options struct {
 	Limits                abi.Limits
 	QuarantineAfterFaults int // consecutive faults before an entity is quarantined, default 3
 	QuarantineFor         time.Duration
+
+	longReads chan struct{} // the turns of long loads, which the node's executors share
 }
 
 // DefaultMaxTimers is the default of Options.MaxTimers.
@@ -122,6 +124,9 @@ func (o Options) WithDefaults() Options {
 	def(&o.ProposedBytes, 4<<20)
 	def(&o.LoadChunkBytes, 128<<10)
 	def(&o.Loaders, 8)
+	if o.longReads == nil {
+		o.longReads = newLongReads()
+	}
 	def(&o.SnapshotEvents, 256)
 	def(&o.FilterAbove, 128)
 	def(&o.AlwaysOnRate, 5000)

@@ -2,8 +2,11 @@ package entity
 
 import (
 	"context"
+	"runtime"
+	"sync"
 
 	"github.com/hostd/hostd/host/entity/timers"
+	"github.com/hostd/hostd/sharding"
 )
 
 // guestRunner performs work for a core that may take long. Its methods never
@@ -32,10 +35,14 @@ func (l *load) Do(_ context.Context, put func(coreEvent)) {
 	}
 	first := 2 // chunks that may be sent before the executor has taken one
 	opts := &l.entity.shard.opts
+	turn := readTurn{of: opts.longReads}
+	defer turn.leave()
+	l.Beyond = func() error { return turn.enter(l.ctx) }
 	l.Read(l.ctx, opts.Histories, opts.LoadChunkBytes, func(ch *historyChunk) error {
 		if first > 0 {
 			first--
 		} else {
+			turn.leave()
 			select {
 			case <-l.credit:
 			case <-l.ctx.Done():
@@ -45,6 +52,87 @@ func (l *load) Do(_ context.Context, put func(coreEvent)) {
 		put(coreEvent{Kind: chunkRead, load: l, chunk: ch})
 		return nil
 	})
+}
+
+// kind is the kind of a load for the loader pool: the caller who waits for it,
+// or the entity's type if no authenticated caller does.
+func (l *load) kind() string {
+	if who := l.entity.firstCaller(); who != nil {
+		return string(who.Bytes())
+	}
+	return l.ID.Type
+}
+
+// readTurn is the turn of a reading that takes long. At most half of the
+// processors do such readings, as in scans of shards: a reading computes nearly
+// all the time, and each goroutine through which a command passes would wait for
+// its time slice. While it waits for the executor, a reading has no turn.
+type readTurn struct {
+	of  chan struct{} // one element for each turn that is taken
+	has bool
+}
+
+// newLongReads returns the turns of a node.
+func newLongReads() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)) }
+
+func (r *readTurn) enter(ctx context.Context) error {
+	if r.has {
+		return nil
+	}
+	select {
+	case r.of <- struct{}{}:
+		r.has = true
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+func (r *readTurn) leave() {
+	if r.has {
+		<-r.of
+		r.has = false
+	}
+}
+
+// costlyBytes is the size of the records of a load above which the load is
+// costly. It is more than a load reads after a snapshot, unless there is none.
+const costlyBytes = 1 << 20
+
+// costlyMost bounds the entities of an executor whose loads are known to be
+// costly.
+const costlyMost = 4096
+
+// costlyLoads remembers the entities whose last loads were costly. An entity
+// that never had an event has no snapshot, so each of its loads reads all its
+// records.
+type costlyLoads struct {
+	mu sync.Mutex
+	of map[sharding.EntityID]struct{}
+}
+
+func (c *costlyLoads) has(id sharding.EntityID) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	_, costly := c.of[id]
+	return costly
+}
+
+// note notes how much a load has read.
+func (c *costlyLoads) note(l *load) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	switch _, known := c.of[l.ID]; {
+	case l.read < costlyBytes:
+		if l.ctx.Err() == nil { // it was not cancelled on the way
+			delete(c.of, l.ID)
+		}
+	case known:
+	case c.of == nil || len(c.of) >= costlyMost: // forgetting them makes one load of each a quick one
+		c.of = map[sharding.EntityID]struct{}{l.ID: {}}
+	default:
+		c.of[l.ID] = struct{}{}
+	}
 }
 
 // Do reads the message number.

@@ -73,6 +73,7 @@ func NewShardRouter(opts ShardRouterOptions) (*ShardRouter, error) {
 		r.refuses = func(sharding.ShardID) error { return nil }
 	}
 	r.leads.init(opts.Shards)
+	opts.Executor.longReads = newLongReads()
 	for range opts.Executors {
 		r.executors = append(r.executors, newExecutor(opts.Executor, opts.ReadOnly))
 	}
