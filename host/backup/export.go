@@ -51,7 +51,13 @@ const (
 	// cutAttempts is the maximum number of attempts to take all cuts.
 	cutAttempts = 12
 	// freezeTime is the maximum time that executors are frozen in one attempt.
-	freezeTime = 5 * time.Second
+	// The first attempt gets firstFreeze, and each later one twice as long as
+	// the one before.
+	freezeTime  = 5 * time.Second
+	firstFreeze = time.Second
+	// settleTime is how long an attempt waits for the stores before it freezes
+	// executors.
+	settleTime = 5 * time.Second
 	// attemptPause is the pause between attempts, in which waiting commands
 	// run.
 	attemptPause = 250 * time.Millisecond
@@ -134,11 +140,13 @@ func (c *allParts) export(ctx context.Context, id archive.ID, w io.Writer,
 // takeCuts takes cuts of all shards that are consistent with each other,
 // although the shards have independent logs.
 //
-// An attempt first freezes the executors of all leaders, so that they propose
-// no commands. Then each leader confirms its leadership and its commit index by
-// ReadIndex, waits until the store has everything up to that index, and takes
-// the cut. After all cuts are taken, a second ReadIndex reads the commit index
-// of every shard again.
+// An attempt first takes cuts while commands continue, and does not use them:
+// when a cut is taken, the store has what was committed before, so that little
+// is left to write while nobody may send a command. Then it freezes the
+// executors of all leaders, so that they propose no commands. Each leader
+// confirms its leadership and its commit index by ReadIndex, waits until the
+// store has everything up to that index, and takes the cut. After all cuts are
+// taken, a second ReadIndex reads the commit index of every shard again.
 //
 // If no commit index differs from the index of its cut, then no shard changed
 // between its cut and the second ReadIndex. So the cuts together are the state
@@ -148,8 +156,9 @@ func (c *allParts) export(ctx context.Context, id archive.ID, w io.Writer,
 // change or a freeze may expire. That is why the indexes are compared, and why
 // takeCuts retries if an index has moved.
 func (c *allParts) takeCuts(ctx context.Context, export string) (m *moment, err error) {
+	freeze := firstFreeze
 	for range cutAttempts {
-		if m, err = c.attempt(ctx, export); err == nil {
+		if m, err = c.attempt(ctx, export, freeze); err == nil {
 			m.release(false)
 			return m, nil
 		}
@@ -159,7 +168,8 @@ func (c *allParts) takeCuts(ctx context.Context, export string) (m *moment, err 
 		if !again(err) && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 			return nil, err
 		}
-		c.logger.Debug("shards did not stand still for an export", "error", err)
+		c.logger.Debug("shards did not stand still for an export", "frozen", freeze, "error", err)
+		freeze = min(2*freeze, freezeTime)
 		select {
 		case <-time.After(attemptPause):
 		case <-ctx.Done():
@@ -174,7 +184,7 @@ func again(err error) bool {
 	return errors.As(err, &notLeader) || errors.Is(err, ErrUnsettled) || errors.Is(err, ErrUnreachable) || errors.Is(err, ErrUnknownOutcome)
 }
 
-func (c *allParts) attempt(ctx context.Context, export string) (*moment, error) {
+func (c *allParts) attempt(ctx context.Context, export string, freeze time.Duration) (*moment, error) {
 	leaders, err := c.byLeader()
 	if err != nil {
 		return nil, err
@@ -193,9 +203,12 @@ func (c *allParts) attempt(ctx context.Context, export string) (*moment, error) 
 		}
 	}
 	slices.Sort(names)
-	ctx, cancel := context.WithTimeout(ctx, freezeTime)
+	if err := m.settle(ctx, names, leaders); err != nil {
+		return m, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, freeze)
 	defer cancel()
-	if err := atAll(names, func(_ int, node sharding.NodeID) error { return m.nodes[node].FreezeExecutors(ctx, export, freezeTime) }); err != nil {
+	if err := atAll(names, func(_ int, node sharding.NodeID) error { return m.nodes[node].FreezeExecutors(ctx, export, freeze) }); err != nil {
 		return m, err
 	}
 	cuts := make([][]archive.Shard, len(names))
@@ -212,6 +225,21 @@ func (c *allParts) attempt(ctx context.Context, export string) (*moment, error) 
 		}
 	}
 	return m, atAll(names, func(_ int, node sharding.NodeID) error { return m.confirm(ctx, node, leaders[node]) })
+}
+
+// settle waits until the stores have what is committed now, for at most
+// settleTime.
+func (m *moment) settle(ctx context.Context, names []sharding.NodeID, leaders map[sharding.NodeID][]sharding.ShardID) error {
+	within, cancel := context.WithTimeout(ctx, settleTime)
+	defer cancel()
+	err := atAll(names, func(_ int, node sharding.NodeID) error {
+		_, err := m.nodes[node].Cut(within, m.export, leaders[node])
+		return err
+	})
+	if within.Err() != nil && ctx.Err() == nil {
+		return nil // a store that is slow under load may keep up once executors are frozen
+	}
+	return err
 }
 
 // confirm checks that no entry was committed to the logs of a node's shards
