@@ -41,8 +41,9 @@ type Imported struct {
 	// InPart lists the entity types that are in the middle of a rollout; their
 	// rollouts are paused until an operator resumes them.
 	InPart []string
-	// LeftOut lists the roles and role bindings of the file that were not
-	// imported because they allow the verb security.
+	// LeftOut lists the settings of the file that were not imported because this
+	// release rejects them, and the roles and role bindings that were not imported
+	// because they allow the verb security.
 	LeftOut []string
 }
 

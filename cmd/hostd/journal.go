@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -240,7 +241,11 @@ func newJournalImport(std cli.Stdio) *cobra.Command {
 			fmt.Fprintf(std.Err, "A second module serves a part of %[1]s, and takes no further step by itself: hostd module rollout %[1]s\n", entityType)
 		}
 		for _, what := range got.LeftOut {
-			fmt.Fprintf(std.Err, "Not imported, because it reaches the verb security: %s\n", what)
+			why := "it reaches the verb security"
+			if strings.HasPrefix(what, "setting ") {
+				why = "'hostd setting put' would reject it"
+			}
+			fmt.Fprintf(std.Err, "Not imported, because %s: %s\n", why, cli.Clean(what))
 		}
 		return printArchive(out, args[0], sum)
 	})

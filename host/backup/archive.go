@@ -28,7 +28,7 @@ type importing struct {
 	ctx   context.Context
 	// withBindings also imports roles that allow the verb security.
 	withBindings bool
-	leftOut      []string // roles and role bindings that were not imported
+	leftOut      []string // settings, roles and role bindings that were not imported
 	about        description
 	rules        map[string]sharding.KeyRule
 	modules      int
@@ -78,7 +78,7 @@ func (in *importing) Cluster(id archive.ID, text []byte) error {
 // would misread them.
 func (in *importing) checkLevel() error {
 	if level := in.Metadata.ClusterVersion(); in.about.Level > level {
-		return &status.RefusedError{Reason: fmt.Sprintf("the file is of a cluster of level %d, and this one is at level %d: hostd cluster upgrade finalize", in.about.Level, level)}
+		return &status.RefusedError{Reason: in.about.Level.NeededBy("the file needs", level)}
 	}
 	return nil
 }
@@ -143,15 +143,7 @@ func (in *importing) finish() error {
 	if in.to.opened { // shards are opened last, so everything below was done already
 		return in.to.finish()
 	}
-	for _, set := range in.about.Settings {
-		if have, ok := in.Metadata.View().Setting(set.Key); ok && bytes.Equal(have.Value, set.Value) {
-			continue
-		}
-		if _, err := in.Metadata.Do(in.ctx, meta.PutSetting(set.Key, set.Value)); err != nil {
-			return fmt.Errorf("import setting %s: %w", set.Key, err)
-		}
-	}
-	if err := in.Metadata.CatchUp(in.ctx); err != nil {
+	if err := in.bringSettings(); err != nil {
 		return err
 	}
 	if err := in.bringRoles(); err != nil {

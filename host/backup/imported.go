@@ -6,7 +6,7 @@ type Imported struct {
 	Digest                    string // SHA-256, in hex
 	// InPart are the entity types that a second module serves in part.
 	InPart []string
-	// LeftOut lists the roles and role bindings that were not imported.
+	// LeftOut lists the settings, roles and role bindings that were not imported.
 	LeftOut []string
 }
 

@@ -30,7 +30,7 @@ func (in *importing) checkRoles() error {
 	if len(in.about.Roles)+len(in.about.RoleBindings) == 0 && !owned || in.Metadata.ClusterVersion() >= max(sharding.VersionRoles, sharding.VersionOwners) {
 		return nil
 	}
-	return &status.RefusedError{Reason: fmt.Sprintf("the file has roles or owners of types, which are of level %d, and the cluster is at level %d: hostd cluster upgrade finalize", sharding.VersionRoles, in.Metadata.ClusterVersion())}
+	return &status.RefusedError{Reason: sharding.VersionRoles.NeededBy("the file has roles or owners of types, which need", in.Metadata.ClusterVersion())}
 }
 
 // bringRoles imports the roles and role bindings of the archive and replaces
@@ -44,7 +44,7 @@ func (in *importing) bringRoles() error {
 		return nil
 	}
 	roles, bindings, without := importableRoles(in.about.Roles, in.about.RoleBindings, in.Metadata.View().Roles(), in.withBindings)
-	in.leftOut = without
+	in.leftOut = append(in.leftOut, without...)
 	for _, r := range roles {
 		if err := in.bring(meta.PutRole(r)); err != nil {
 			return fmt.Errorf("import role %s: %w", r.Name, err)

@@ -71,7 +71,7 @@ var repeated = map[protoreflect.FullName]many{
 	"hostd.entity.v1.SendStreamResponse.responses":         {bytes: 256<<10 + asJSON*256<<10, why: "messages are cut at 256 KiB, a reply above it travels alone"},
 	"hostd.entity.v1.SubscribeResponse.tags":               {bytes: 256 << 10, why: "events of a command have 256 KiB together"},
 	"hostd.journal.v1.ImportResponse.in_part":              {elements: meta.MaxBindings, why: "types that are served"},
-	"hostd.journal.v1.ImportResponse.left_out":             {elements: 1001, why: "1,000 lines and how many more"},
+	"hostd.journal.v1.ImportResponse.left_out":             {elements: 2002, why: "1,000 lines of each kind and how many more"},
 	"hostd.module.v1.ActivateResponse.remarks":             {elements: 2 * meta.MaxTypesPerModule, why: "of each type of a module"},
 	"hostd.module.v1.FitResponse.differences":              {elements: 100, why: "fitsum.MaxFaults"},
 	"hostd.module.v1.FitResponse.faults":                   {elements: 100, why: "fitsum.MaxFaults"},

@@ -182,9 +182,10 @@ type ImportResponse struct {
 	// Entity types that a second module serves in part, as it did where the file
 	// was made. Their rollouts take no step until somebody resumes them.
 	InPart []string `protobuf:"bytes,5,rep,name=in_part,json=inPart,proto3" json:"in_part,omitempty"`
-	// What was left out of the roles of the file, because it reaches the verb
-	// security: "role NAME", or "SUBJECT has NAME". It is empty if the cluster keeps
-	// its own roles. It has 1,000 lines at most, and how many more there are.
+	// What of the file was not imported. "setting KEY" is a setting that PutSetting
+	// would reject. "role NAME" and "SUBJECT has NAME" reach the verb security; there
+	// are none if the cluster keeps its own roles. Each kind has 1,000 lines at most,
+	// and how many more there are.
 	LeftOut       []string `protobuf:"bytes,6,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

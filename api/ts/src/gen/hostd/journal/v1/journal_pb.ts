@@ -127,9 +127,10 @@ export type ImportResponse = Message<"hostd.journal.v1.ImportResponse"> & {
   inPart: string[];
 
   /**
-   * What was left out of the roles of the file, because it reaches the verb
-   * security: "role NAME", or "SUBJECT has NAME". It is empty if the cluster keeps
-   * its own roles. It has 1,000 lines at most, and how many more there are.
+   * What of the file was not imported. "setting KEY" is a setting that PutSetting
+   * would reject. "role NAME" and "SUBJECT has NAME" reach the verb security; there
+   * are none if the cluster keeps its own roles. Each kind has 1,000 lines at most,
+   * and how many more there are.
    *
    * @generated from field: repeated string left_out = 6;
    */
