@@ -1,6 +1,7 @@
 package replay
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -47,8 +48,10 @@ func (p *pace) spend(ctx context.Context, events int) error {
 	}
 	for p.due += events; p.due >= piece; p.due -= piece {
 		if p.limit != nil {
-			if err := p.limit.WaitN(ctx, piece); err != nil {
-				return err
+			if p.limit.WaitN(ctx, piece) != nil {
+				// WaitN fails at once, with an error of its own, if the wait
+				// would last beyond the deadline.
+				return cmp.Or(ctx.Err(), context.DeadlineExceeded)
 			}
 		}
 		if err := p.yield(ctx); err != nil {

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -57,4 +58,14 @@ func TestPace(t *testing.T) {
 			cancel()
 		}
 	})
+}
+
+// TestWaitBeyondTheDeadlineIsADeadline checks that a wait that would last longer
+// than the call is the end of its time, and not an error of the limiter.
+func TestWaitBeyondTheDeadlineIsADeadline(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if err := newPace(1, func() bool { return false }).spend(ctx, 4*piece); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a wait of minutes: %v", err)
+	}
 }
