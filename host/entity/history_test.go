@@ -232,8 +232,8 @@ func TestLongReadingsTakeTurns(t *testing.T) {
 		return l
 	}
 
-	held := 0
-	l := begin(func(int) { held += len(turns) })
+	withTurn := 0
+	l := begin(func(int) { withTurn += len(turns) })
 	chunks := make(chan *historyChunk)
 	go l.Do(t.Context(), func(e coreEvent) { chunks <- e.chunk })
 	for n, last := 1, false; !last; n++ {
@@ -244,8 +244,8 @@ func TestLongReadingsTakeTurns(t *testing.T) {
 		}
 		last = (<-chunks).Last
 	}
-	if beyond := commands - costlyBytes/size; l.read < commands*size || held < beyond/2 {
-		t.Errorf("%d bytes were read, %d records of them with a turn, want about %d", l.read, held, beyond)
+	if beyond := commands - costlyBytes/size; l.read < commands*size || withTurn < beyond/2 {
+		t.Errorf("%d bytes were read, %d records of them with a turn, want about %d", l.read, withTurn, beyond)
 	}
 
 	turns <- struct{}{} // of another load
