@@ -149,7 +149,7 @@ func newCore(opts Options, r guestRunner) *core {
 			c.residents.forget(e) // there is no other reason to keep it
 		}
 	})
-	c.decider = decider{base: &c.base, exec: c, timers: c.timers, types: c.residents.types}
+	c.decider = decider{base: &c.base, exec: c, timers: c.timers, types: c.residents.types, refusals: NewRate(refusalLines)}
 	c.mayLeave = c.opts.LeaveSlice
 	c.alwaysOn = newAlwaysOnStarter(alwaysOnOptions{
 		Rate: c.opts.AlwaysOnRate, Types: c.opts.AlwaysOnTypes, Singletons: c.opts.Singletons, Listed: c.opts.Existing != nil, Logger: c.opts.Logger,

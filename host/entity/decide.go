@@ -27,6 +27,9 @@ type decider struct {
 	record  recordBuilder
 	refusal *journal.Refusal // for the next record; nil without one
 	output  abi.Output
+
+	refusals *Rate // limits the log lines about dead letters
+	unlogged int   // dead letters without a line since the last one
 }
 
 // deciderExecutor is the executor, as far as decisions affect it beyond records.

@@ -2,6 +2,8 @@ package entity
 
 import (
 	"errors"
+	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 	"time"
@@ -167,5 +169,43 @@ func TestPayloadChecksSpendFuel(t *testing.T) {
 	var limited *request.RateLimitedError
 	if res := w.askOf("b", request.Command, "note", "next"); !errors.As(res.Err, &limited) || limited.Limit != request.LimitFuel {
 		t.Errorf("the next command gave %v", res.Err)
+	}
+}
+
+// TestLinesAboutDeadLettersAreLimited checks that a guest that makes many dead
+// letters cannot fill the node's log, and that the lines count those that have
+// none.
+func TestLinesAboutDeadLettersAreLimited(t *testing.T) {
+	w := quiet(t)
+	text, err := schema.Compile([]byte(`{"type":"string"}`), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logged strings.Builder
+	w.core.opts.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+	lines := func() int { return strings.Count(logged.String(), "becomes a dead letter") }
+	w.typ.Forms.Commands, w.typ.Forms.Checked = map[string]*schema.Schema{"note": text}, func() bool { return true }
+	from, to := sharding.EntityID{Type: "any", ID: "a"}, sharding.EntityID{Type: "tally", ID: "y"}
+	w.messages.all[pair{from, to}] = []journal.Message{{Source: from, Destination: to, Number: 1, Command: "note", Payload: []byte("1")}}
+	deliver := &request.Request{Kind: request.Deliver, Entity: to, Name: "note", Payload: []byte("1"), ServerID: true, Shard: worldShard,
+		ExpectedSequence: request.NoExpectation, Delivery: &request.Delivery{Source: from, Number: 1}}
+	deliver.ID, deliver.Done = request.SendCommand(from, 1), &asked{}
+	w.core.submit(w.now, []*request.Request{deliver})
+	w.settleDown()
+	if lines() != 1 {
+		t.Fatalf("%d lines about one dead letter: %s", lines(), &logged)
+	}
+	w.core.now = w.core.now.Add(time.Minute)
+	e := &entity{id: to, shard: w.core.shards[worldShard]}
+	for range 100 {
+		w.core.decider.logRefusal(e, deliver, &request.RejectedError{})
+	}
+	if lines() != 1+refusalLines {
+		t.Errorf("%d lines about 100 dead letters at once, want %d", lines()-1, refusalLines)
+	}
+	w.core.now = w.core.now.Add(time.Minute)
+	w.core.decider.logRefusal(e, deliver, &request.RejectedError{})
+	if want := fmt.Sprint("unlogged_before=", 100-refusalLines); !strings.Contains(logged.String(), want) {
+		t.Errorf("no line has %s: %s", want, &logged)
 	}
 }

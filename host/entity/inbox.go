@@ -143,6 +143,21 @@ func (d *decider) redeliver(e *entity, r *request.Request) {
 	}
 }
 
+// refusalLines is how many lines per second an executor logs about dead letters,
+// because one command can make a hundred of them.
+const refusalLines = 10
+
+// logRefusal logs that a message becomes a dead letter.
+func (d *decider) logRefusal(e *entity, r *request.Request, why *request.RejectedError) {
+	if d.refusals.Take(d.now.UnixNano()) > 0 {
+		d.unlogged++
+		return
+	}
+	d.opts.Logger.Warn("a send is refused and becomes a dead letter", r.Trace.LogAttributes("entity_type", e.id.Type, "shard_id", e.shard.id, "source_type", r.Delivery.Source.Type,
+		"command", r.Name, "code", why.Code, "unlogged_before", d.unlogged)...)
+	d.unlogged = 0
+}
+
 // recordRejection records that the entity rejects a message. The record takes the
 // message number, and the source gets the rejection, or the message becomes a
 // dead letter. The rest of the output has no effect.
@@ -158,8 +173,7 @@ func (d *decider) recordRejection(e *entity, r *request.Request, env Env, why *r
 	case s.deadLettersFull():
 		s.settle(r, request.Result{Err: request.ErrDeadLettersFull})
 	default:
-		d.opts.Logger.Warn("a send is refused and becomes a dead letter", r.Trace.LogAttributes("entity_type", e.id.Type, "shard_id", s.id, "source_type", msg.Source.Type,
-			"command", r.Name, "code", why.Code)...)
+		d.logRefusal(e, r, why)
 		d.refusal = &journal.Refusal{Code: []byte(why.Code), Message: []byte(why.Message), Command: []byte(r.Name), Payload: r.Payload, Token: []byte(msg.Token)}
 	}
 	if d.refusal != nil || len(d.output.Sends) > 0 {
