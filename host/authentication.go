@@ -14,9 +14,10 @@ import (
 	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/datadir"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/authorize"
-	"github.com/hostd/hostd/host/rpc/quota"
+	"github.com/hostd/hostd/host/edge"
+	"github.com/hostd/hostd/host/edge/authorize"
+	"github.com/hostd/hostd/host/edge/quota"
+	"github.com/hostd/hostd/host/services"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/access"
 	"github.com/hostd/hostd/sharding/meta"
@@ -25,7 +26,7 @@ import (
 // openAuthentication sets up authentication, roles and quotas of the server in
 // opts if the configuration asks for authentication. It also opens the audit
 // log, which does not need authentication.
-func (n *Node) openAuthentication(opts *rpc.Options) error {
+func (n *Node) openAuthentication(opts *edge.Options) error {
 	if err := n.openAudit(opts); err != nil {
 		return err
 	}
@@ -125,7 +126,7 @@ func (n *Node) warnCallersUnknown() {
 }
 
 // openAudit opens the audit log and starts to write it, unless it is off.
-func (n *Node) openAudit(opts *rpc.Options) error {
+func (n *Node) openAudit(opts *edge.Options) error {
 	level := n.cfg.AuditLevel()
 	if level == config.AuditOff {
 		return nil
@@ -144,7 +145,7 @@ func (n *Node) openAudit(opts *rpc.Options) error {
 	if err != nil {
 		return err
 	}
-	n.audit = audit.NewCalls(log, rpc.Audited(level == config.AuditAll, n.cfg.AuditFailure == config.AuditContinue))
+	n.audit = audit.NewCalls(log, services.Audited(level == config.AuditAll, n.cfg.AuditFailure == config.AuditContinue))
 	opts.Audit = n.audit
 	n.lifecycle.watch("audit log", log.Run)
 	return nil

@@ -8,15 +8,15 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/hostd/hostd/host/backend"
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/clusterapi"
 	"github.com/hostd/hostd/host/datadir"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/entityapi"
+	"github.com/hostd/hostd/host/moduleapi"
 	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/replay"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/journal/raftgroup"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/coordinator"
@@ -163,29 +163,25 @@ func (n *Node) openMembership(ctx context.Context) error {
 	n.membership.member = member
 	n.lifecycle.add("membership of the cluster", member.Close)
 	n.membership.control.Serve(member)
-	n.openBackend(id.Cluster)
+	n.openServices(id.Cluster)
 	n.openRoles()
 	n.joined.Store(true)
 	return nil
 }
 
-// openBackend gives the server the parts that it answers calls with.
-func (n *Node) openBackend(name string) {
+// openServices gives the services of the API their parts.
+func (n *Node) openServices(name string) {
 	upcasts := replay.NewUpcasts(replay.UpcastOptions{Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, ClusterVersion: func() sharding.ClusterVersion { return n.membership.metadata.View().ClusterVersion() }, Busy: n.shardRouter.IsBusy})
 	n.lifecycle.add("upcasting of events", upcasts.Close)
 	n.guests.replays = replay.New(replay.Options{Machine: n.replicas.machine, ShardOf: n.shardRouter.ShardOf, Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Rate: n.cfg.VerifyRate, Busy: n.shardRouter.IsBusy})
-	n.backend.Open(backend.Parts{
-		Cluster: clusterapi.Parts{
-			Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Policy: n.membership.policy(), Describe: n.membership.describe, SaveClusterVersion: n.id.SaveLevel, Now: n.around.Wall, CaughtUp: n.caughtUp.Load, Measure: func() *clusterapi.Sample { return measure(n) },
-			Metadata: n.membership.metadata, Member: n.membership.member, Control: n.membership.control, Peers: n.peers, Leaders: n.routing.leaders, Raft: n.replicas.raft.loop.Load(),
-			Machine: n.replicas.machine, Consistency: n.replicas.consistency, Logger: n.logger,
-		},
-		Entity: entityapi.Parts{
-			Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Metadata: n.membership.metadata, Leaders: n.routing.leaders, Machine: n.replicas.machine,
-			ShardRouter: n.shardRouter, Router: n.routing.router, Types: n.guests.modules.Types, Keys: n.guests.modules.Keys, Replays: n.guests.replays, Upcasts: upcasts, Commits: n.backup.part,
-		},
-		Modules: n.guests.modules, Backups: n.backup.service, Replays: n.guests.replays,
-	})
+	n.api.open(clusterapi.Parts{
+		Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Policy: n.membership.policy(), Describe: n.membership.describe, SaveClusterVersion: n.id.SaveLevel, Now: n.around.Wall, CaughtUp: n.caughtUp.Load, Measure: func() *clusterapi.Sample { return measure(n) },
+		Metadata: n.membership.metadata, Member: n.membership.member, Control: n.membership.control, Peers: n.peers, Leaders: n.routing.leaders, Raft: n.replicas.raft.loop.Load(),
+		Machine: n.replicas.machine, Consistency: n.replicas.consistency, Logger: n.logger,
+	}, entityapi.Parts{
+		Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Metadata: n.membership.metadata, Leaders: n.routing.leaders, Machine: n.replicas.machine,
+		ShardRouter: n.shardRouter, Router: n.routing.router, Types: n.guests.modules.Types, Keys: n.guests.modules.Keys, Replays: n.guests.replays, Upcasts: upcasts, Commits: n.backup.part,
+	}, moduleapi.Parts{Modules: n.guests.modules, Replays: n.guests.replays, Machine: n.replicas.machine}, n.backup.service)
 }
 
 // ErrOlderCopy and ErrDamagedData stop a node whose data directory needs a call

@@ -14,11 +14,11 @@ import (
 
 	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/authn"
-	"github.com/hostd/hostd/host/backend"
 	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/datadir"
+	"github.com/hostd/hostd/host/edge/authorize"
 	"github.com/hostd/hostd/host/entity"
 	"github.com/hostd/hostd/host/forward"
 	"github.com/hostd/hostd/host/guest"
@@ -27,7 +27,6 @@ import (
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/host/router"
-	"github.com/hostd/hostd/host/rpc/authorize"
 	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/host/stall"
 	"github.com/hostd/hostd/host/telemetry"
@@ -56,7 +55,7 @@ type Node struct {
 	routing     routing
 	deliveries  deliveries
 	backup      backups
-	backend     backend.Backend
+	api         apiParts
 	metrics     *metrics
 	watches     watches
 	strangers   strangers

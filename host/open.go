@@ -156,7 +156,7 @@ func (n *Node) openEntities(context.Context) error {
 	n.membership.metadata = cluster.NewMetadata(state, applied)
 	n.guests.modules = modules.New(modules.Options{
 		Self: n.id.Node, Shards: n.shards, Engine: n.guests.engine, Files: n.guests.files, Metadata: n.membership.metadata, Peers: n.peers, Others: n.membership.others,
-		ReadOnly: n.watches.disk.ReadOnly, CaughtUp: n.caughtUp.Load, Trust: n.guests.trust, Lines: n.backend.Lines(), Logger: n.logger,
+		ReadOnly: n.watches.disk.ReadOnly, CaughtUp: n.caughtUp.Load, Trust: n.guests.trust, Lines: &n.api.lines, Logger: n.logger,
 	})
 	n.watches.clock = cluster.NewClockWatch(cluster.ClockWatchOptions{
 		Timings: n.peers.Timings, SuspectAfter: n.cfg.SuspectAfter, Tick: n.cfg.Tick, Changed: n.kick, Logger: n.logger,

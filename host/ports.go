@@ -13,7 +13,7 @@ import (
 	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/peer"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/services"
 )
 
 // ports holds the node's listeners and the server behind them.
@@ -22,7 +22,7 @@ type ports struct {
 	peers   listener
 	health  net.Listener // nil if there is no separate listener
 	links   *peer.Peers
-	server  *rpc.Server
+	server  *services.Server
 
 	forwarded      afterJoining // serves requests that other nodes forward
 	backups        afterJoining // serves exports and imports of other nodes

@@ -17,8 +17,8 @@ import (
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	"github.com/hostd/hostd/host"
+	"github.com/hostd/hostd/host/moduleapi"
 	"github.com/hostd/hostd/host/modules"
-	"github.com/hostd/hostd/host/rpc/rollback"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/tests/support/testkit/guest"
@@ -93,7 +93,7 @@ func (b *backed) touched(ctx context.Context, fence uint64) (*modulev1.FitRespon
 
 // rollback rolls back as the product does.
 func (b *backed) rollback() error {
-	looks := rollback.Looks{Touched: func(ctx context.Context, t modules.RollbackType) (*modulev1.FitResponse, error) {
+	looks := moduleapi.RollbackCheck{Touched: func(ctx context.Context, t modules.RollbackType) (*modulev1.FitResponse, error) {
 		found, err := b.touched(ctx, t.Fence)
 		b.looks++
 		b.during(t.Fence)

@@ -10,11 +10,12 @@ import (
 	"github.com/hostd/hostd/host/clusterapi"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/datadir"
+	"github.com/hostd/hostd/host/edge"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/forward"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/router"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/services"
 	"github.com/hostd/hostd/host/stall"
 	"github.com/hostd/hostd/host/telemetry"
 	"github.com/hostd/hostd/sharding"
@@ -44,7 +45,7 @@ func (n *Node) openServer(ctx context.Context) error {
 		n.membership.apart.Store(true) // the clients' listener does not offer TLS to nodes
 	}
 	path, peers := n.peers.Handler()
-	opts := rpc.Options{
+	opts := edge.Options{
 		NodeID: n.id.Node, Logger: n.logger, Metrics: telemetry.Handler(n.metrics.registry, n.logger), Registerer: n.metrics.registry,
 		Ready: n.readiness, Remarks: n.warnings, Opened: n.checkOpen, Cluster: n.peers.Cluster, Admin: n.cfg.Admin == config.AdminFull, Debug: n.cfg.Debug, Hosts: n.cfg.Hosts(), Origins: n.cfg.AllowOrigins, Console: n.cfg.ServesConsole(), HealthHosts: n.cfg.HealthHosts(),
 		MaxAddressConns: n.cfg.MaxAddressConns, MaxAddressStreams: n.cfg.MaxAddressStreams,
@@ -70,7 +71,7 @@ func (n *Node) openServer(ctx context.Context) error {
 	if err := opts.Validate(); err != nil {
 		return err
 	}
-	n.ports.server = rpc.NewServer(n.backend.Deps(clusterapi.Bootstrapper{
+	n.ports.server = services.NewServer(n.api.services(clusterapi.Bootstrapper{
 		Control: n.membership.control, Bootstrap: n.membership.bootstrap, HasBootstrapped: n.membership.bootstrapped.Load, Stopping: n.lifecycle.stopping.Load, Proxy: n.cfg.Proxy(),
 	}), opts)
 	n.ports.serve(n.cfg.StopTimeout, func(err error) {

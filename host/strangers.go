@@ -7,8 +7,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/peer"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/sharding"
 )
 

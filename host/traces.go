@@ -4,15 +4,15 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/hostd/hostd/host/edge"
 	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/router"
-	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/host/telemetry"
 	"github.com/hostd/hostd/host/traces"
 )
 
 // openTraces starts to make spans if a trace collector is configured.
-func (n *Node) openTraces(ctx context.Context, opts *rpc.Options) (err error) {
+func (n *Node) openTraces(ctx context.Context, opts *edge.Options) (err error) {
 	url := n.cfg.TracesURL()
 	if url == "" {
 		return nil

@@ -14,8 +14,9 @@ import (
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/edge"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/services"
 	"github.com/hostd/hostd/tests/support/loopback"
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
@@ -110,14 +111,14 @@ func (r *recorder) all() []request.Request {
 func TestStreamRetriesReportTheirAge(t *testing.T) {
 	w := &recorder{World: rpctest.New()}
 	defer w.Close()
-	serve := func(addr string) (*rpc.Server, string, chan error) {
+	serve := func(addr string) (*services.Server, string, chan error) {
 		l, err := net.Listen("tcp", addr)
 		if err != nil {
 			t.Fatal(err)
 		}
-		deps := w.Deps()
+		deps := w.Services()
 		deps.Entity.Runtime = w
-		s, ended := rpc.NewServer(deps, rpc.Options{NodeID: "n1"}), make(chan error, 1)
+		s, ended := services.NewServer(deps, edge.Options{NodeID: "n1"}), make(chan error, 1)
 		go func() { ended <- s.Serve(l) }()
 		return s, l.Addr().String(), ended
 	}

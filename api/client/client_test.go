@@ -12,8 +12,8 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/edge"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
 	"github.com/hostd/hostd/tests/support/loopback"
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
@@ -138,7 +138,7 @@ func TestReadsAndModules(t *testing.T) {
 func TestSendSurvivesRestart(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
-	r, addr := start(t, w, loopback.Host()+":0", rpc.Options{})
+	r, addr := start(t, w, loopback.Host()+":0", edge.Options{})
 	c := dial(t, addr)
 	w.Pause()
 	type outcome struct {
@@ -154,7 +154,7 @@ func TestSendSurvivesRestart(t *testing.T) {
 	r.stop(t, 0) // the connection breaks with a command in flight
 	w.Resume()
 	eventually(t, "the command to run", func() bool { return w.Total("a") == 3 })
-	r, _ = start(t, w, addr, rpc.Options{})
+	r, _ = start(t, w, addr, edge.Options{})
 	o := <-answered
 	if o.err != nil || !o.reply.Duplicate || string(o.reply.Data) != `{"total":3}` {
 		t.Errorf("reply %+v, %v", o.reply, o.err)
@@ -169,7 +169,7 @@ func TestSendSurvivesRestart(t *testing.T) {
 // TestSendContinuesOnNextNode checks that one live node of several is enough.
 func TestSendContinuesOnNextNode(t *testing.T) {
 	w := rpctest.New()
-	gone, nowhere := start(t, w, loopback.Host()+":0", rpc.Options{})
+	gone, nowhere := start(t, w, loopback.Host()+":0", edge.Options{})
 	gone.stop(t, time.Second)
 	_, addr := serve(t, w)
 	c := dial(t, nowhere, addr)
@@ -194,7 +194,7 @@ func TestSendContinuesOnNextNode(t *testing.T) {
 func TestReadEventsResumes(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
-	r, addr := start(t, w, loopback.Host()+":0", rpc.Options{})
+	r, addr := start(t, w, loopback.Host()+":0", edge.Options{})
 	c := dial(t, addr)
 	for i := range 10 {
 		if _, err := c.Send(t.Context(), add("a", i)); err != nil {
@@ -213,7 +213,7 @@ func TestReadEventsResumes(t *testing.T) {
 		switch e.Sequence {
 		case 5, 15: // in the middle of the stream
 			r.stop(t, 0)
-			r, _ = start(t, w, addr, rpc.Options{})
+			r, _ = start(t, w, addr, edge.Options{})
 		case 10:
 			for i := range 10 {
 				if _, err := c.Send(t.Context(), add("a", 10+i)); err != nil {

@@ -10,7 +10,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/edge"
+	"github.com/hostd/hostd/host/services"
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
@@ -19,7 +20,7 @@ import (
 func TestClientWithoutReadRightStopsAskingForLeaders(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
-	handler := rpc.NewServer(w.Deps(), rpc.Options{NodeID: "n1"}).Handler()
+	handler := services.NewServer(w.Services(), edge.Options{NodeID: "n1"}).Handler()
 	var asked atomic.Int32
 	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == clusterv1connect.ClusterServiceGetClusterProcedure {

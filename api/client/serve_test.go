@@ -7,26 +7,27 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/api/client"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/edge"
+	"github.com/hostd/hostd/host/services"
 	"github.com/hostd/hostd/tests/support/loopback"
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
 
 // running is a server in this process.
 type running struct {
-	server *rpc.Server
+	server *services.Server
 	ended  chan error
 }
 
 // start serves a world on an address; port 0 means any port.
-func start(t testing.TB, w *rpctest.World, addr string, opts rpc.Options) (*running, string) {
+func start(t testing.TB, w *rpctest.World, addr string, opts edge.Options) (*running, string) {
 	t.Helper()
 	l, err := net.Listen("tcp", addr)
 	if err != nil {
 		t.Fatal(err)
 	}
 	opts.NodeID = "n1"
-	r := &running{server: rpc.NewServer(w.Deps(), opts), ended: make(chan error, 1)}
+	r := &running{server: services.NewServer(w.Services(), opts), ended: make(chan error, 1)}
 	go func() { r.ended <- r.server.Serve(l) }()
 	return r, l.Addr().String()
 }
@@ -45,7 +46,7 @@ func (r *running) stop(t testing.TB, patience time.Duration) {
 // serve serves a world until the test ends.
 func serve(t testing.TB, w *rpctest.World) (*running, string) {
 	t.Helper()
-	r, addr := start(t, w, loopback.Host()+":0", rpc.Options{})
+	r, addr := start(t, w, loopback.Host()+":0", edge.Options{})
 	t.Cleanup(func() {
 		r.stop(t, 10*time.Second)
 		w.Close()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/hostd/hostd/api/client"
 	"github.com/hostd/hostd/host/clusterapi"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/edge"
 	"github.com/hostd/hostd/tests/support/loopback"
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
@@ -18,8 +18,8 @@ import (
 func TestWatchContinuesOnAnotherNode(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
-	first, one := start(t, w, loopback.Host()+":0", rpc.Options{Admin: true})
-	second, two := start(t, w, loopback.Host()+":0", rpc.Options{Admin: true})
+	first, one := start(t, w, loopback.Host()+":0", edge.Options{Admin: true})
+	second, two := start(t, w, loopback.Host()+":0", edge.Options{Admin: true})
 	defer second.stop(t, 10*time.Second)
 	c := dial(t, one, two)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -104,7 +104,7 @@ func TestSettings(t *testing.T) {
 func TestUnfinishedOrderReturnsNodesMessage(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
-	r, addr := start(t, w, loopback.Host()+":0", rpc.Options{Admin: true})
+	r, addr := start(t, w, loopback.Host()+":0", edge.Options{Admin: true})
 	defer r.stop(t, 10*time.Second)
 	hurried, err := client.New([]string{addr}, client.Options{Timeout: 2 * time.Second})
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/api/client"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/edge"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/tests/support/loopback"
 	"github.com/hostd/hostd/tests/support/rpctest"
@@ -153,7 +153,7 @@ func TestStreamResends(t *testing.T) {
 	rng := rand.New(rand.NewPCG(seed, 0))
 	w := rpctest.New()
 	defer w.Close()
-	r, addr := start(t, w, loopback.Host()+":0", rpc.Options{})
+	r, addr := start(t, w, loopback.Host()+":0", edge.Options{})
 	c := dial(t, addr)
 	s := c.Stream(client.StreamOptions{Outstanding: 64})
 
@@ -181,7 +181,7 @@ func TestStreamResends(t *testing.T) {
 		goal := answered.Load() + rng.Int64N(entities*each/8)
 		eventually(t, "progress", func() bool { return answered.Load() >= min(goal, entities*each) || t.Failed() })
 		r.stop(t, time.Duration(rng.IntN(2))*time.Millisecond)
-		r, _ = start(t, w, addr, rpc.Options{})
+		r, _ = start(t, w, addr, edge.Options{})
 		restarts++
 	}
 	senders.Wait()
@@ -212,14 +212,14 @@ func TestStreamResends(t *testing.T) {
 func TestStreamGivesUp(t *testing.T) {
 	w := rpctest.New()
 	defer w.Close()
-	r, addr := start(t, w, loopback.Host()+":0", rpc.Options{})
+	r, addr := start(t, w, loopback.Host()+":0", edge.Options{})
 	r.stop(t, time.Second)
 	c := dial(t, addr)
 	s := c.Stream(client.StreamOptions{ResendFor: 50 * time.Millisecond})
 	if _, err := s.Call(t.Context(), add("a", 1)); !client.IsUnavailable(err) {
 		t.Errorf("without a node: %v", err)
 	}
-	r, _ = start(t, w, addr, rpc.Options{})
+	r, _ = start(t, w, addr, edge.Options{})
 	eventually(t, "the stream to work", func() bool {
 		_, err := s.Call(t.Context(), add("b", 1))
 		return err == nil

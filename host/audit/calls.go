@@ -12,11 +12,11 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
-	"google.golang.org/protobuf/types/descriptorpb"
 
 	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	"github.com/hostd/hostd/host/authn"
 	"github.com/hostd/hostd/host/principal"
+	"github.com/hostd/hostd/host/procedure"
 )
 
 // Calls writes audit lines about calls. It is safe for concurrent use.
@@ -69,17 +69,11 @@ func NewCalls(log *Log, o CallOptions) *Calls {
 	for _, s := range o.Services {
 		for i := range s.Methods().Len() {
 			m := s.Methods().Get(i)
-			c.verbs["/"+string(s.FullName())+"/"+string(m.Name())] = verb{VerbOf(m), strings.ToLower(VerbOf(m).String())}
+			v := procedure.VerbOf(m)
+			c.verbs[procedure.PathOf(m)] = verb{v, strings.ToLower(v.String())}
 		}
 	}
 	return c
-}
-
-// VerbOf returns the verb declared for an rpc.
-func VerbOf(m protoreflect.MethodDescriptor) authv1.Verb {
-	options, _ := m.Options().(*descriptorpb.MethodOptions)
-	verb, _ := proto.GetExtension(options, authv1.E_Verb).(authv1.Verb)
-	return verb
 }
 
 // changes reports whether calls with this verb are always audited.

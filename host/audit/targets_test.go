@@ -15,6 +15,7 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	journalv1 "github.com/hostd/hostd/api/gen/hostd/journal/v1"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/procedure"
 )
 
 // untold are the fields of changes that no line contains, with the reason.
@@ -38,7 +39,7 @@ func TestChangeLineContainsEveryField(t *testing.T) {
 			for j := range m.Input().Fields().Len() {
 				name := m.Input().Fields().Get(j).Name()
 				told, why := slices.Contains(targets, name), untold[name]
-				if changes(VerbOf(m)) && told == (why != "") {
+				if changes(procedure.VerbOf(m)) && told == (why != "") {
 					t.Errorf("%s of %s: in a line %v, left out for %q", name, m.Input().Name(), told, why)
 				}
 			}

@@ -10,8 +10,8 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
-	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/edge/admission"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -25,9 +25,8 @@ const (
 
 // allNodes has what calls to all nodes need. All fields are required.
 type allNodes struct {
-	Self string
-	// Members returns the nodes of the cluster.
-	Members func(ctx context.Context) ([]sharding.NodeID, error)
+	Self    string
+	Nodes   memberLister
 	Proxy   *leaderproxy.Proxy
 	Streams *admission.Streams
 	Log     *slog.Logger
@@ -125,7 +124,7 @@ type askedNode struct {
 func (r *running[M]) others(ctx context.Context) {
 	known := map[sharding.NodeID]askedNode{}
 	for {
-		members, err := r.Members(ctx)
+		members, err := r.Nodes.Members(ctx)
 		if err == nil && !r.leave(ctx, known, members) { // after an error, a call that continues looks again
 			return
 		}

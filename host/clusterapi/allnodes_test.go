@@ -12,7 +12,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/sharding"
 )
 
@@ -41,12 +41,7 @@ func TestNodesThatLeaveAreReported(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	r := &running[string]{messages: make(chan *string), streamCall: &streamCall[string]{
-		allNodes: &allNodes{Self: "n1", Proxy: leaderproxy.New(fleet{}), Members: func(context.Context) ([]sharding.NodeID, error) {
-			if all := *members.Load(); len(all) > 0 {
-				return all, nil
-			}
-			return nil, errors.New("it is not known who there is")
-		}},
+		allNodes:  &allNodes{Self: "n1", Proxy: leaderproxy.New(fleet{}), Nodes: storedMembers{&members}},
 		Continues: true,
 		There: func(ctx context.Context, _ clusterv1connect.ClusterServiceClient) (*connect.ServerStreamForClient[string], error) {
 			asking.Store(ctx, true)
@@ -84,4 +79,16 @@ func TestNodesThatLeaveAreReported(t *testing.T) {
 		t.Error("a node that has left is asked")
 		return false
 	})
+}
+
+// storedMembers lists the stored nodes, and fails if there are none.
+type storedMembers struct {
+	*atomic.Pointer[[]sharding.NodeID]
+}
+
+func (m storedMembers) Members(context.Context) ([]sharding.NodeID, error) {
+	if all := *m.Load(); len(all) > 0 {
+		return all, nil
+	}
+	return nil, errors.New("the members are unknown")
 }

@@ -11,13 +11,11 @@ import (
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/edge/admission"
+	"github.com/hostd/hostd/host/edge/authorize"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
+	"github.com/hostd/hostd/host/edge/page"
 	"github.com/hostd/hostd/host/modules"
-	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/authorize"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/page"
-	"github.com/hostd/hostd/host/rpc/profiling"
-	"github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
@@ -41,7 +39,7 @@ type handler struct {
 	levelHandler
 	initHandler
 	policyHandler
-	roles.Handler
+	rolesHandler
 	logHandler
 	*shardWatch
 	statsHandler
@@ -105,12 +103,12 @@ type Options struct {
 	Bootstrapper Initializer
 	Policies     Policies
 	Settings     Settings
-	Roles        roles.Store
+	Roles        RoleStore
 	Owners       TypeOwners          // required with Settings and Roles
 	Lines        *modules.GuestLines // the log lines of the node's guests
-	CheckType    func(ctx context.Context, entityType string) error
+	Types        Types
 	Counters     Counters
-	Guests       profiling.Sampler
+	Guests       Sampler
 
 	Self    sharding.NodeID
 	Proxy   *leaderproxy.Proxy
@@ -118,6 +116,17 @@ type Options struct {
 	Auth    *authorize.Authorizer // nil: every caller may do everything
 	Callers *authn.Authenticator  // nil if Auth is nil
 	Log     *slog.Logger
+}
+
+// Types knows the entity types that modules serve.
+type Types interface {
+	// CheckType returns an error if no module serves the type.
+	CheckType(ctx context.Context, entityType string) error
+}
+
+// memberLister lists the nodes of the cluster.
+type memberLister interface {
+	Members(ctx context.Context) ([]sharding.NodeID, error)
 }
 
 // Counters has the counters of a node.
@@ -131,19 +140,19 @@ func NewHandler(o Options) clusterv1connect.ClusterServiceHandler {
 	reads := &clusterService{cluster: o.View, roles: o.Auth, nodeID: string(o.Self), log: o.Log, guard: o.Streams, leaders: newLeaderVersions()}
 	unserved := clusterv1connect.UnimplementedClusterServiceHandler{}
 	h := handler{clusterService: reads, adminHandler: unserved, settingHandler: unserved, levelHandler: unserved, policyHandler: unserved,
-		initHandler: unserved, guestProfileHandler: unserved, statsHandler: unserved, Handler: unserved, logHandler: unserved}
+		initHandler: unserved, guestProfileHandler: unserved, statsHandler: unserved, rolesHandler: unserved, logHandler: unserved}
 	h.shardWatch = &shardWatch{NodeID: reads.nodeID, Shards: reads.shards, Leaders: o.View.Leaders, Streams: o.Streams, Log: o.Log}
-	members := Nodes{o.View}.Members
-	all := allNodes{Self: string(o.Self), Members: members, Proxy: o.Proxy, Streams: o.Streams, Log: o.Log}
+	nodes := Nodes{o.View}
+	all := allNodes{Self: string(o.Self), Nodes: nodes, Proxy: o.Proxy, Streams: o.Streams, Log: o.Log}
 	if o.Lines != nil {
-		h.logHandler = &logTail{allNodes: all, Lines: o.Lines, CheckType: o.CheckType}
+		h.logHandler = &logTail{allNodes: all, Lines: o.Lines, Types: o.Types}
 	}
 	if o.Counters != nil {
-		h.statsHandler = &statsWatch{allNodes: all, Take: o.Counters.Sample}
+		h.statsHandler = &statsWatch{allNodes: all, Counters: o.Counters}
 	}
-	h.profileHandler = &profiling.Service{Self: string(o.Self), Members: members, Unknown: ErrUnknownNode, Proxy: o.Proxy, Streams: o.Streams, Log: o.Log}
+	h.profileHandler = &nodeProfiler{Self: string(o.Self), Nodes: nodes, Unknown: ErrUnknownNode, Proxy: o.Proxy, Streams: o.Streams, Log: o.Log}
 	if o.Guests != nil {
-		h.guestProfileHandler = &profiling.Guests{Self: string(o.Self), Sampler: o.Guests, Known: o.CheckType, Members: members, Proxy: o.Proxy, Streams: o.Streams, Log: o.Log}
+		h.guestProfileHandler = &guestProfiler{Self: string(o.Self), Sampler: o.Guests, Types: o.Types, Nodes: nodes, Proxy: o.Proxy, Streams: o.Streams, Log: o.Log}
 	}
 	if o.Admin != nil {
 		h.adminHandler = &adminService{admin: o.Admin, cluster: o.View, log: o.Log}
@@ -158,7 +167,7 @@ func NewHandler(o Options) clusterv1connect.ClusterServiceHandler {
 		h.policyHandler = &policyService{policies: o.Policies, log: o.Log}
 	}
 	if o.Roles != nil {
-		h.Handler = &roles.Service{Store: o.Roles, Owner: o.Owners.Owner, Auth: o.Auth, Callers: o.Callers, Logger: o.Log}
+		h.rolesHandler = &roleService{Store: o.Roles, Owners: o.Owners, Auth: o.Auth, Callers: o.Callers, Logger: o.Log}
 	}
 	if o.Settings != nil {
 		h.settingHandler = &settingService{settings: o.Settings, owners: o.Owners, log: o.Log, guard: o.Streams}

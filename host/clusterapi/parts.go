@@ -2,9 +2,11 @@ package clusterapi
 
 import (
 	"log/slog"
+	"net/http"
 	"time"
 
 	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/raftgroup"
@@ -56,3 +58,21 @@ func (p *Parts) Options(f Initializer) Options {
 type counters struct{ *Parts }
 
 func (c counters) Sample() *Sample { return c.Measure() }
+
+// Nodes returns what the leader proxy needs: the leaders of shards, and clients
+// of other nodes.
+func (p *Parts) Nodes() leaderproxy.Nodes { return localNodes{p} }
+
+// localNodes implements leaderproxy.Nodes.
+type localNodes struct{ *Parts }
+
+func (n localNodes) Leader(shard sharding.ShardID) (node sharding.NodeID, self, known bool) {
+	return n.Leaders.Leader(shard)
+}
+func (n localNodes) Quorum(shard sharding.ShardID) bool              { return n.Leaders.Quorum(shard) }
+func (n localNodes) Missing(shard sharding.ShardID) sharding.Missing { return n.Leaders.Missing(shard) }
+func (n localNodes) Hears(node sharding.NodeID) bool                 { return n.Peers.IsAlive(node) }
+func (n localNodes) Changed() <-chan struct{}                        { return n.Leaders.Changed() }
+func (n localNodes) Client(node sharding.NodeID) (client *http.Client, baseURL string, err error) {
+	return n.Peers.Client(node)
+}

@@ -5,14 +5,13 @@ import (
 	"errors"
 
 	"github.com/hostd/hostd/host/request"
-	apiroles "github.com/hostd/hostd/host/rpc/roles"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/access"
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// roleStore implements the Store of package roles.
+// roleStore implements RoleStore.
 type roleStore struct{ *Parts }
 
 func (s roleStore) Roles() ([]access.Role, uint64, error) {
@@ -33,7 +32,7 @@ func (s roleStore) RoleBindings() ([]access.Binding, uint64, error) {
 
 func (s roleStore) PutRole(ctx context.Context, r access.Role) (uint64, error) {
 	if err := r.Check(); err != nil {
-		return 0, &apiroles.InvalidError{Reason: err.Error()}
+		return 0, &InvalidRoleError{Reason: err.Error()}
 	}
 	return s.do(ctx, meta.PutRole(r))
 }
@@ -44,7 +43,7 @@ func (s roleStore) DeleteRole(ctx context.Context, name string) (uint64, error) 
 
 func (s roleStore) PutRoleBinding(ctx context.Context, b access.Binding) (uint64, error) {
 	if err := b.Check(); err != nil {
-		return 0, &apiroles.InvalidError{Reason: err.Error()}
+		return 0, &InvalidRoleError{Reason: err.Error()}
 	}
 	return s.do(ctx, meta.PutRoleBinding(b))
 }
@@ -53,14 +52,14 @@ func (s roleStore) DeleteRoleBinding(ctx context.Context, subject string) (uint6
 	return s.do(ctx, meta.DeleteRoleBinding(subject))
 }
 
-func (s roleStore) Tokens() ([]apiroles.Token, uint64, error) {
+func (s roleStore) Tokens() ([]Token, uint64, error) {
 	if !s.CaughtUp() {
 		return nil, 0, request.ErrNotReady
 	}
 	view, now := s.Metadata.View(), s.Now().Unix()
-	var out []apiroles.Token
+	var out []Token
 	for _, t := range view.Tokens() {
-		out = append(out, apiroles.Token{Token: t, Roles: view.RolesOf(t.Subject()), Expired: t.Expires != 0 && t.Expires <= now})
+		out = append(out, Token{Token: t, Roles: view.RolesOf(t.Subject()), Expired: t.Expires != 0 && t.Expires <= now})
 	}
 	return out, view.RoleRevision(), nil
 }
@@ -69,17 +68,17 @@ func (s roleStore) PutToken(ctx context.Context, t access.Token, names []string)
 	now := s.Now()
 	t.CreatedAt = now.UnixNano()
 	if err := errors.Join(t.Check(), access.Binding{Subject: t.Subject(), Roles: names}.Check()); err != nil {
-		return 0, &apiroles.InvalidError{Reason: err.Error()}
+		return 0, &InvalidRoleError{Reason: err.Error()}
 	}
 	if t.Expires != 0 && t.Expires <= now.Unix() {
-		return 0, &apiroles.InvalidError{Reason: "the token has expired already, by the clock of this node"}
+		return 0, &InvalidRoleError{Reason: "the token has expired already, by the clock of this node"}
 	}
 	return s.do(ctx, meta.PutToken(t, names...))
 }
 
 func (s roleStore) DeleteToken(ctx context.Context, name string) (uint64, error) {
 	if err := access.CheckTokenName(name); err != nil {
-		return 0, &apiroles.InvalidError{Reason: err.Error()}
+		return 0, &InvalidRoleError{Reason: err.Error()}
 	}
 	return s.do(ctx, meta.DeleteToken(name))
 }
@@ -97,7 +96,7 @@ func (s roleStore) do(ctx context.Context, command []byte) (uint64, error) {
 	res, err := s.Metadata.Do(ctx, command)
 	switch {
 	case errors.Is(err, meta.ErrInvalid):
-		return 0, &apiroles.InvalidError{Reason: err.Error()}
+		return 0, &InvalidRoleError{Reason: err.Error()}
 	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrClusterVersion):
 		return 0, &status.RefusedError{Reason: err.Error()}
 	case err != nil:

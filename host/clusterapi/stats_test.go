@@ -97,7 +97,7 @@ func TestReportedTypesAreBounded(t *testing.T) {
 // ones get a new one.
 func TestConcurrentCallersShareASample(t *testing.T) {
 	taken, at := 0, time.Now()
-	s := &statsWatch{Take: func() *Sample { taken++; return &Sample{At: at} }}
+	s := &statsWatch{Counters: countersFunc(func() *Sample { taken++; return &Sample{At: at} })}
 	at = time.Now().Add(time.Hour) // even on a slow machine
 	first := s.sample()
 	if second := s.sample(); second != first || taken != 1 {
@@ -108,3 +108,8 @@ func TestConcurrentCallersShareASample(t *testing.T) {
 		t.Errorf("%d samples were taken", taken)
 	}
 }
+
+// countersFunc is a function as Counters.
+type countersFunc func() *Sample
+
+func (f countersFunc) Sample() *Sample { return f() }

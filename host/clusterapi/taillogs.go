@@ -24,8 +24,7 @@ const logNodeTime = 10 * time.Second
 type logTail struct {
 	allNodes
 	Lines *modules.GuestLines // the lines of this node
-	// CheckType returns an error if the type does not exist.
-	CheckType func(ctx context.Context, entityType string) error
+	Types Types
 }
 
 // TailLogs sends the log lines of a type that nodes have and, on request, new
@@ -40,7 +39,7 @@ func (s *logTail) TailLogs(ctx context.Context, r *connect.Request[clusterv1.Tai
 }
 
 func (s *logTail) tail(ctx context.Context, r *clusterv1.TailLogsRequest, out *connect.ServerStream[clusterv1.TailLogsResponse]) error {
-	if err := s.CheckType(ctx, r.GetEntityType()); s.Whole(ctx) && err != nil {
+	if err := s.Types.CheckType(ctx, r.GetEntityType()); s.Whole(ctx) && err != nil {
 		return err
 	}
 	open, err := s.Streams.Enter(ctx)

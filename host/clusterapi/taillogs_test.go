@@ -17,10 +17,10 @@ import (
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
+	"github.com/hostd/hostd/host/edge/admission"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -92,16 +92,11 @@ func start(t *testing.T, count int) *nodes {
 	for _, id := range ids {
 		n := &node{id: id, logTail: &logTail{
 			allNodes: allNodes{
-				Self: string(id), Members: func(context.Context) ([]sharding.NodeID, error) { return ids, nil }, Proxy: leaderproxy.New(fleet),
+				Self: string(id), Nodes: fixedMembers(ids), Proxy: leaderproxy.New(fleet),
 				Streams: admission.NewStreams(100, 100, time.Minute, admission.NewConnections(100, 100)), Log: slog.New(slog.DiscardHandler),
 			},
 			Lines: &modules.GuestLines{},
-			CheckType: func(_ context.Context, entityType string) error {
-				if entityType != "teller" {
-					return request.ErrUnknownType
-				}
-				return nil
-			},
+			Types: onlyTellers{},
 		}}
 		_, handler := clusterv1connect.NewClusterServiceHandler(n)
 		mux := http.NewServeMux()
@@ -240,4 +235,21 @@ func TestTailLogsFollowsNewLines(t *testing.T) {
 	if w.missing["n3"] != 1 || len(w.missing) != 1 {
 		t.Errorf("missing are %v", w.missing)
 	}
+}
+
+// fixedMembers lists nodes that do not change.
+type fixedMembers []sharding.NodeID
+
+func (m fixedMembers) Members(context.Context) ([]sharding.NodeID, error) {
+	return slices.Clone(m), nil
+}
+
+// onlyTellers knows one type.
+type onlyTellers struct{}
+
+func (onlyTellers) CheckType(_ context.Context, entityType string) error {
+	if entityType != "teller" {
+		return request.ErrUnknownType
+	}
+	return nil
 }

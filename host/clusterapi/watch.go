@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
-	"github.com/hostd/hostd/host/rpc/admission"
+	"github.com/hostd/hostd/host/edge/admission"
 	"github.com/hostd/hostd/host/status"
 )
 

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	clusterv1 "github.com/hostd/hostd/api/gen/hostd/cluster/v1"
-	"github.com/hostd/hostd/host/rpc/page"
+	"github.com/hostd/hostd/host/edge/page"
 	"github.com/hostd/hostd/sharding"
 )
 

@@ -23,12 +23,11 @@ const (
 	freshFor = 200 * time.Millisecond
 )
 
-// statsWatch implements WatchStats. The fields of allNodes and Take are
+// statsWatch implements WatchStats. The fields of allNodes and Counters are
 // required.
 type statsWatch struct {
 	allNodes
-	// Take returns the current values of the node's counters.
-	Take func() *Sample
+	Counters Counters
 
 	mu   sync.Mutex
 	last *Sample
@@ -87,7 +86,7 @@ func (s *statsWatch) sample() *Sample {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last == nil || time.Since(s.last.At) >= freshFor {
-		s.last = s.Take()
+		s.last = s.Counters.Sample()
 	}
 	return s.last
 }

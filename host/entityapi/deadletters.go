@@ -10,10 +10,10 @@ import (
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/edge/authorize"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
+	"github.com/hostd/hostd/host/edge/page"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/authorize"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -54,7 +54,7 @@ func parseDeadLetterID(s string) (shard sharding.ShardID, id journal.ItemID, err
 const maxDeadLetters = 500
 
 // ListDeadLetters lists one page, one shard after the other.
-func (s *Handler) ListDeadLetters(ctx context.Context, r *connect.Request[entityv1.ListDeadLettersRequest]) (*connect.Response[entityv1.ListDeadLettersResponse], error) {
+func (s *handler) ListDeadLetters(ctx context.Context, r *connect.Request[entityv1.ListDeadLettersRequest]) (*connect.Response[entityv1.ListDeadLettersResponse], error) {
 	m := r.Msg
 	shard, last, after := sharding.ShardID(1), sharding.ShardID(s.Entities.Shards()), journal.ItemID{}
 	if only := sharding.ShardID(m.GetShardId()); only > last {
@@ -105,7 +105,7 @@ func (s *Handler) ListDeadLetters(ctx context.Context, r *connect.Request[entity
 }
 
 // deadLettersOf lists dead letters of a shard, on the node that leads it.
-func (s *Handler) deadLettersOf(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit, bytes int) (found []*entityv1.DeadLetter, more bool, err error) {
+func (s *handler) deadLettersOf(ctx context.Context, shard sharding.ShardID, after journal.ItemID, limit, bytes int) (found []*entityv1.DeadLetter, more bool, err error) {
 	res, err := leaderproxy.Do(ctx, s.Proxy, shard,
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.ListDeadLettersResponse], error) {
 			if leader != nil {
@@ -131,7 +131,7 @@ func (s *Handler) deadLettersOf(ctx context.Context, shard sharding.ShardID, aft
 	return res.Msg.GetLetters(), res.Msg.GetNextPageToken() != "", nil
 }
 
-func (s *Handler) deadLetter(shard sharding.ShardID, l *journal.DeadLetter) *entityv1.DeadLetter {
+func (s *handler) deadLetter(shard sharding.ShardID, l *journal.DeadLetter) *entityv1.DeadLetter {
 	return &entityv1.DeadLetter{
 		Id: deadLetterID(shard, l.ID), ShardId: uint32(shard), SourceType: l.Source.Type, SourceId: l.Source.ID,
 		EntityType: l.Destination.Type, EntityId: l.Destination.ID, Command: l.Command, Data: l.Payload,
@@ -140,7 +140,7 @@ func (s *Handler) deadLetter(shard sharding.ShardID, l *journal.DeadLetter) *ent
 }
 
 // RetryDeadLetter delivers a dead letter again.
-func (s *Handler) RetryDeadLetter(ctx context.Context, r *connect.Request[entityv1.RetryDeadLetterRequest]) (*connect.Response[entityv1.RetryDeadLetterResponse], error) {
+func (s *handler) RetryDeadLetter(ctx context.Context, r *connect.Request[entityv1.RetryDeadLetterRequest]) (*connect.Response[entityv1.RetryDeadLetterResponse], error) {
 	err := s.withDeadLetter(ctx, r.Msg.GetId(), func(ctx context.Context, shard sharding.ShardID, id journal.ItemID, leader entityv1connect.EntityServiceClient) error {
 		if leader != nil {
 			_, err := leader.RetryDeadLetter(ctx, connect.NewRequest(r.Msg))
@@ -155,7 +155,7 @@ func (s *Handler) RetryDeadLetter(ctx context.Context, r *connect.Request[entity
 }
 
 // DiscardDeadLetter removes a dead letter.
-func (s *Handler) DiscardDeadLetter(ctx context.Context, r *connect.Request[entityv1.DiscardDeadLetterRequest]) (*connect.Response[entityv1.DiscardDeadLetterResponse], error) {
+func (s *handler) DiscardDeadLetter(ctx context.Context, r *connect.Request[entityv1.DiscardDeadLetterRequest]) (*connect.Response[entityv1.DiscardDeadLetterResponse], error) {
 	err := s.withDeadLetter(ctx, r.Msg.GetId(), func(ctx context.Context, shard sharding.ShardID, id journal.ItemID, leader entityv1connect.EntityServiceClient) error {
 		if leader != nil {
 			_, err := leader.DiscardDeadLetter(ctx, connect.NewRequest(r.Msg))
@@ -171,7 +171,7 @@ func (s *Handler) DiscardDeadLetter(ctx context.Context, r *connect.Request[enti
 
 // withDeadLetter calls do for the node that leads the shard of a dead letter, if
 // the caller may change the cluster.
-func (s *Handler) withDeadLetter(ctx context.Context, name string,
+func (s *handler) withDeadLetter(ctx context.Context, name string,
 	do func(context.Context, sharding.ShardID, journal.ItemID, entityv1connect.EntityServiceClient) error) error {
 	if !s.Admin && !authorize.Decided(ctx) && !leaderproxy.FromPeer(ctx) {
 		return status.ErrAdminOff

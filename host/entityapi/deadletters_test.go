@@ -9,8 +9,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/page"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
+	"github.com/hostd/hostd/host/edge/page"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -49,7 +49,7 @@ func TestDeadLetterPagesAreBoundedInBytes(t *testing.T) {
 				continue
 			}
 			g := graveyard{each: 40, size: size}
-			s := &Handler{Options: Options{DeadLetters: g, Entities: fiveShards{}, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler)}}
+			s := &handler{Options: Options{DeadLetters: g, Entities: fiveShards{}, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler)}}
 			seen, token := map[string]bool{}, ""
 			for {
 				res, err := s.ListDeadLetters(t.Context(), connect.NewRequest(&entityv1.ListDeadLettersRequest{PageSize: asked, PageToken: token}))

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"log/slog"
+	"net/http"
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,17 +13,17 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/api/wire"
 	"github.com/hostd/hostd/host/clusterapi"
+	"github.com/hostd/hostd/host/edge/admission"
+	"github.com/hostd/hostd/host/edge/authorize"
+	"github.com/hostd/hostd/host/edge/codec"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
+	"github.com/hostd/hostd/host/edge/quota"
 	"github.com/hostd/hostd/host/entityapi/command"
 	"github.com/hostd/hostd/host/entityapi/pending"
 	"github.com/hostd/hostd/host/entityapi/records"
 	"github.com/hostd/hostd/host/entityapi/sendstream"
 	"github.com/hostd/hostd/host/entityapi/subscription"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/authorize"
-	"github.com/hostd/hostd/host/rpc/codec"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/quota"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -62,9 +63,12 @@ type Options struct {
 	MaxBytes    int64
 }
 
-// Handler implements the EntityService, except SendStream. It is safe for
+// Handler is the EntityService of a node, with SendStream apart. It is safe for
 // concurrent use.
-type Handler struct {
+type Handler struct{ *handler }
+
+// handler implements the EntityService, except SendStream.
+type handler struct {
 	entityv1connect.UnimplementedEntityServiceHandler
 	Options
 	calls   *command.Calls
@@ -76,60 +80,57 @@ type Handler struct {
 }
 
 // NewHandler makes the EntityService of a node. It starts nothing.
-func NewHandler(o Options) *Handler {
-	s := &Handler{Options: o, ids: new(command.IDs), calls: &command.Calls{Runtime: o.Runtime, Waiting: o.Waiting, Arrivals: o.Arrivals, Deadline: o.Deadline, Quotas: o.Quotas}}
+func NewHandler(o Options) Handler {
+	s := &handler{Options: o, ids: new(command.IDs), calls: &command.Calls{Runtime: o.Runtime, Waiting: o.Waiting, Arrivals: o.Arrivals, Deadline: o.Deadline, Quotas: o.Quotas}}
 	s.events = subscription.New(subscription.Options{
 		Types: o.Types, Sharding: o.Entities, Histories: o.Histories, Readers: o.Readers,
 		Proxy: o.Proxy, Streams: o.Streams, Log: o.Log, Registerer: o.Registerer,
 	})
-	s.record = records.Service{Encoding: o.Types.Encoding, ShardOf: o.Entities.ShardOf, Histories: o.Records, Proxy: o.Proxy, Log: o.Log}
-	s.pending = pending.Service{Self: string(o.Self), Source: o.Pending, Shards: o.Entities.Shards, ShardOf: o.Entities.ShardOf, CheckType: s.checkType,
-		Members: clusterapi.Nodes{View: o.View}.Members, Proxy: o.Proxy, Log: o.Log}
+	s.record = records.Service{Types: o.Types, Entities: o.Entities, Histories: o.Records, Proxy: o.Proxy, Log: o.Log}
+	s.pending = pending.Service{Self: string(o.Self), Source: o.Pending, Entities: o.Entities, Types: o.Types, Nodes: clusterapi.Nodes{View: o.View}, Proxy: o.Proxy, Log: o.Log}
 	s.streams = sendstream.New(sendstream.Options{
 		Runtime: o.Runtime, Types: o.Types, IDs: s.ids, Streams: o.Streams,
 		Waiting: o.Waiting, Arrivals: o.Arrivals, Deadline: o.Deadline.Standard,
 		Roles: o.Auth, Quotas: o.Quotas, NodeID: o.Self, Log: o.Log, MaxInFlight: o.MaxInFlight, MaxBytes: o.MaxBytes, Registerer: o.Registerer,
 	})
-	return s
+	return Handler{s}
 }
 
 // Timers returns the service that finds pending timers on all nodes.
-func (s *Handler) Timers() *pending.Service { return &s.pending }
+func (s *handler) Timers() *pending.Service { return &s.pending }
 
-// Commands returns the service for SendStream, which needs its own codecs.
-func (s *Handler) Commands() *sendstream.Service { return s.streams }
-
-// checkType returns an error if no module serves the type.
-func (s *Handler) checkType(ctx context.Context, entityType string) error {
-	_, err := s.Types.Encoding(ctx, entityType)
-	return err
+// SendStreamHandler makes the handler of SendStream, which has its own codecs.
+func (s *handler) SendStreamHandler(opts ...connect.HandlerOption) (path string, h http.Handler) {
+	path = entityv1connect.EntityServiceSendStreamProcedure
+	return path, connect.NewBidiStreamHandler(path, s.streams.Serve, connect.WithHandlerOptions(opts...),
+		connect.WithCodec(wire.Codec{}), connect.WithCodec(codec.Stream{As: "json"}), connect.WithCodec(codec.Stream{As: "json; charset=utf-8"}))
 }
 
 // runningNode returns the node that ran a request.
-func (s *Handler) runningNode(node sharding.NodeID) string { return string(cmp.Or(node, s.Self)) }
+func (s *handler) runningNode(node sharding.NodeID) string { return string(cmp.Or(node, s.Self)) }
 
 // ReadEvents streams an entity's events.
-func (s *Handler) ReadEvents(ctx context.Context, r *connect.Request[entityv1.ReadEventsRequest], stream *connect.ServerStream[entityv1.ReadEventsResponse]) error {
+func (s *handler) ReadEvents(ctx context.Context, r *connect.Request[entityv1.ReadEventsRequest], stream *connect.ServerStream[entityv1.ReadEventsResponse]) error {
 	return s.events.ReadEvents(ctx, r, stream)
 }
 
 // ReadRecords returns the records of an entity, which say what its commands did.
-func (s *Handler) ReadRecords(ctx context.Context, r *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error) {
+func (s *handler) ReadRecords(ctx context.Context, r *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error) {
 	return s.record.ReadRecords(ctx, r)
 }
 
 // ListTimers lists pending timers.
-func (s *Handler) ListTimers(ctx context.Context, r *connect.Request[entityv1.ListTimersRequest]) (*connect.Response[entityv1.ListTimersResponse], error) {
+func (s *handler) ListTimers(ctx context.Context, r *connect.Request[entityv1.ListTimersRequest]) (*connect.Response[entityv1.ListTimersResponse], error) {
 	return s.pending.ListTimers(ctx, r)
 }
 
 // ListSends lists messages that are not acknowledged yet.
-func (s *Handler) ListSends(ctx context.Context, r *connect.Request[entityv1.ListSendsRequest]) (*connect.Response[entityv1.ListSendsResponse], error) {
+func (s *handler) ListSends(ctx context.Context, r *connect.Request[entityv1.ListSendsRequest]) (*connect.Response[entityv1.ListSendsResponse], error) {
 	return s.pending.ListSends(ctx, r)
 }
 
 // Subscribe streams the events of a type.
-func (s *Handler) Subscribe(ctx context.Context, r *connect.Request[entityv1.SubscribeRequest], stream *connect.ServerStream[entityv1.SubscribeResponse]) error {
+func (s *handler) Subscribe(ctx context.Context, r *connect.Request[entityv1.SubscribeRequest], stream *connect.ServerStream[entityv1.SubscribeResponse]) error {
 	if s.EventOrder == nil {
 		return s.UnimplementedEntityServiceHandler.Subscribe(ctx, r, stream)
 	}
@@ -137,7 +138,7 @@ func (s *Handler) Subscribe(ctx context.Context, r *connect.Request[entityv1.Sub
 }
 
 // Send runs one command.
-func (s *Handler) Send(ctx context.Context, r *connect.Request[entityv1.SendRequest]) (*connect.Response[entityv1.SendResponse], error) {
+func (s *handler) Send(ctx context.Context, r *connect.Request[entityv1.SendRequest]) (*connect.Response[entityv1.SendResponse], error) {
 	m := r.Msg
 	id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}
 	if err := command.CheckName("command", m.GetCommand()); err != nil {
@@ -191,7 +192,7 @@ func (s *Handler) Send(ctx context.Context, r *connect.Request[entityv1.SendRequ
 }
 
 // Query runs one query.
-func (s *Handler) Query(ctx context.Context, r *connect.Request[entityv1.QueryRequest]) (*connect.Response[entityv1.QueryResponse], error) {
+func (s *handler) Query(ctx context.Context, r *connect.Request[entityv1.QueryRequest]) (*connect.Response[entityv1.QueryResponse], error) {
 	m := r.Msg
 	id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}
 	if err := command.CheckName("query", m.GetQuery()); err != nil {

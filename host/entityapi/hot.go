@@ -10,7 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
@@ -35,7 +35,7 @@ type HotEntity struct {
 const defaultHot = 20
 
 // HotEntities asks every node that is up.
-func (s *Handler) HotEntities(ctx context.Context, r *connect.Request[entityv1.HotEntitiesRequest]) (*connect.Response[entityv1.HotEntitiesResponse], error) {
+func (s *handler) HotEntities(ctx context.Context, r *connect.Request[entityv1.HotEntitiesRequest]) (*connect.Response[entityv1.HotEntitiesResponse], error) {
 	if s.Load == nil {
 		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("this node does not count what its entities are asked for"))
 	}
@@ -68,7 +68,7 @@ func (s *Handler) HotEntities(ctx context.Context, r *connect.Request[entityv1.H
 }
 
 // hotRemote adds the hot entities of the other nodes.
-func (s *Handler) hotRemote(ctx context.Context, limit int, out *entityv1.HotEntitiesResponse) error {
+func (s *handler) hotRemote(ctx context.Context, limit int, out *entityv1.HotEntitiesResponse) error {
 	o, err := s.View.Overview(ctx)
 	if err != nil {
 		return err

@@ -11,10 +11,10 @@ import (
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/edge/authorize"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
+	"github.com/hostd/hostd/host/edge/page"
 	"github.com/hostd/hostd/host/entityapi/records"
-	"github.com/hostd/hostd/host/rpc/authorize"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -24,7 +24,7 @@ import (
 const defaultPageSize = 100
 
 // GetEntity describes an entity.
-func (s *Handler) GetEntity(ctx context.Context, r *connect.Request[entityv1.GetEntityRequest]) (*connect.Response[entityv1.GetEntityResponse], error) {
+func (s *handler) GetEntity(ctx context.Context, r *connect.Request[entityv1.GetEntityRequest]) (*connect.Response[entityv1.GetEntityResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	if err := id.Validate(); err != nil {
 		return nil, status.Public(s.Log, err)
@@ -46,7 +46,7 @@ func (s *Handler) GetEntity(ctx context.Context, r *connect.Request[entityv1.Get
 }
 
 // getEntity describes an entity whose shard this node leads.
-func (s *Handler) getEntity(ctx context.Context, id sharding.EntityID) (*connect.Response[entityv1.GetEntityResponse], error) {
+func (s *handler) getEntity(ctx context.Context, id sharding.EntityID) (*connect.Response[entityv1.GetEntityResponse], error) {
 	info, err := s.Entities.Get(ctx, id)
 	if err != nil {
 		return nil, err
@@ -85,14 +85,14 @@ func (s *Handler) getEntity(ctx context.Context, id sharding.EntityID) (*connect
 // ListEntities lists one page: one shard after the other, and by id within a
 // shard. If the caller may see only entities with some id prefixes, these
 // prefixes are listed one after the other.
-func (s *Handler) ListEntities(ctx context.Context, r *connect.Request[entityv1.ListEntitiesRequest]) (*connect.Response[entityv1.ListEntitiesResponse], error) {
+func (s *handler) ListEntities(ctx context.Context, r *connect.Request[entityv1.ListEntitiesRequest]) (*connect.Response[entityv1.ListEntitiesResponse], error) {
 	if visible := authorize.Narrowed(ctx); len(visible) > 0 {
 		return s.listVisible(ctx, r.Msg, visible)
 	}
 	return s.list(ctx, r.Msg)
 }
 
-func (s *Handler) list(ctx context.Context, m *entityv1.ListEntitiesRequest) (*connect.Response[entityv1.ListEntitiesResponse], error) {
+func (s *handler) list(ctx context.Context, m *entityv1.ListEntitiesRequest) (*connect.Response[entityv1.ListEntitiesResponse], error) {
 	if _, err := s.Types.Encoding(ctx, m.GetEntityType()); err != nil {
 		return nil, status.Public(s.Log, err)
 	}

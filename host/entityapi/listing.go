@@ -13,7 +13,7 @@ import (
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )
@@ -27,7 +27,7 @@ type entry = entityv1.ListEntitiesResponse_Entity
 // listing reads the shards of one page of a listing, each on the node that leads
 // it. It must be used by one goroutine.
 type listing struct {
-	service *Handler
+	service *handler
 	request *entityv1.ListEntitiesRequest
 	last    sharding.ShardID
 	ahead   map[sharding.ShardID]shardPage // prefetched pages
@@ -114,7 +114,7 @@ func (l *listing) shard(ctx context.Context, at position, limit int) shardPage {
 }
 
 // listLocal lists entities of a shard that this node leads.
-func (s *Handler) listLocal(ctx context.Context, at position, m *entityv1.ListEntitiesRequest) (shardPage, error) {
+func (s *handler) listLocal(ctx context.Context, at position, m *entityv1.ListEntitiesRequest) (shardPage, error) {
 	found, err := s.Entities.List(ctx, at.shard, EntityQuery{
 		Type: m.GetEntityType(), IDPrefix: m.GetIdPrefix(), ResidentOnly: m.GetResidentOnly(), Status: m.GetStatus(),
 		After: at.after, Limit: int(m.GetPageSize()),
@@ -138,7 +138,7 @@ const pageBeginnings = 4
 // prefixes. It reads no other entities, so neither the page nor its token
 // reveals whether there are any. A token contains a hash of the prefixes and is
 // rejected if they change with the caller's roles.
-func (s *Handler) listVisible(ctx context.Context, m *entityv1.ListEntitiesRequest, visible []string) (*connect.Response[entityv1.ListEntitiesResponse], error) {
+func (s *handler) listVisible(ctx context.Context, m *entityv1.ListEntitiesRequest, visible []string) (*connect.Response[entityv1.ListEntitiesResponse], error) {
 	rules := fnv.New32a()
 	for _, v := range visible {
 		_, _ = rules.Write(append([]byte(v), 0))

@@ -10,11 +10,11 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/edge/codec"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
+	"github.com/hostd/hostd/host/edge/page"
 	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/codec"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -48,7 +48,7 @@ type States interface {
 }
 
 // GetState returns the state of an entity.
-func (s *Handler) GetState(ctx context.Context, r *connect.Request[entityv1.GetStateRequest]) (*connect.Response[entityv1.GetStateResponse], error) {
+func (s *handler) GetState(ctx context.Context, r *connect.Request[entityv1.GetStateRequest]) (*connect.Response[entityv1.GetStateResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	kind, err := s.stateType(ctx, id)
 	if err != nil {
@@ -83,7 +83,7 @@ func (s *Handler) GetState(ctx context.Context, r *connect.Request[entityv1.GetS
 }
 
 // Passivate removes an entity from memory.
-func (s *Handler) Passivate(ctx context.Context, r *connect.Request[entityv1.PassivateRequest]) (*connect.Response[entityv1.PassivateResponse], error) {
+func (s *handler) Passivate(ctx context.Context, r *connect.Request[entityv1.PassivateRequest]) (*connect.Response[entityv1.PassivateResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	if _, err := s.stateType(ctx, id); err != nil {
 		return nil, status.Public(s.Log, err)
@@ -102,7 +102,7 @@ func (s *Handler) Passivate(ctx context.Context, r *connect.Request[entityv1.Pas
 }
 
 // stateType validates the id of an entity and returns the encoding of its type.
-func (s *Handler) stateType(ctx context.Context, id sharding.EntityID) (request.Encoding, error) {
+func (s *handler) stateType(ctx context.Context, id sharding.EntityID) (request.Encoding, error) {
 	if err := id.Validate(); err != nil {
 		return 0, err
 	}

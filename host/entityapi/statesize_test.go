@@ -10,10 +10,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
+	"github.com/hostd/hostd/host/edge/page"
 	"github.com/hostd/hostd/host/replay"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -48,7 +48,7 @@ func TestLargeStateIsReturnedAsBytes(t *testing.T) {
 		`["` + strings.Repeat("x", 1<<20-100) + `"]`:     true,
 		"no JSON " + strings.Repeat("x", 1<<20-100) + "": false,
 	} {
-		s := &Handler{Options: Options{States: folded{state: text}, Types: jsonTypes{}, Entities: fiveShards{}, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler)}}
+		s := &handler{Options: Options{States: folded{state: text}, Types: jsonTypes{}, Entities: fiveShards{}, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler)}}
 		res, err := s.GetState(t.Context(), connect.NewRequest(&entityv1.GetStateRequest{EntityType: "note", EntityId: "a"}))
 		if err != nil {
 			t.Fatal(err)

@@ -8,15 +8,15 @@ import (
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/entityapi/command"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
 
 // ClearFaults releases an entity from quarantine.
-func (s *Handler) ClearFaults(ctx context.Context, r *connect.Request[entityv1.ClearFaultsRequest]) (*connect.Response[entityv1.ClearFaultsResponse], error) {
+func (s *handler) ClearFaults(ctx context.Context, r *connect.Request[entityv1.ClearFaultsRequest]) (*connect.Response[entityv1.ClearFaultsResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	if _, err := s.stateType(ctx, id); err != nil {
 		return nil, status.Public(s.Log, err)
@@ -37,7 +37,7 @@ func (s *Handler) ClearFaults(ctx context.Context, r *connect.Request[entityv1.C
 // SkipTimer cancels a timer for an operator. Like Delete it gets its command id
 // before the first attempt, so that a retry cannot cancel a timer that was set
 // later.
-func (s *Handler) SkipTimer(ctx context.Context, r *connect.Request[entityv1.SkipTimerRequest]) (*connect.Response[entityv1.SkipTimerResponse], error) {
+func (s *handler) SkipTimer(ctx context.Context, r *connect.Request[entityv1.SkipTimerRequest]) (*connect.Response[entityv1.SkipTimerResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	if err := command.CheckName("timer", r.Msg.GetTimer()); err != nil {
 		return nil, status.Public(s.Log, err)
@@ -69,7 +69,7 @@ func (s *Handler) SkipTimer(ctx context.Context, r *connect.Request[entityv1.Ski
 }
 
 // Delete deletes an entity.
-func (s *Handler) Delete(ctx context.Context, r *connect.Request[entityv1.DeleteRequest]) (*connect.Response[entityv1.DeleteResponse], error) {
+func (s *handler) Delete(ctx context.Context, r *connect.Request[entityv1.DeleteRequest]) (*connect.Response[entityv1.DeleteResponse], error) {
 	id := sharding.EntityID{Type: r.Msg.GetEntityType(), ID: r.Msg.GetEntityId()}
 	command, tried, err := s.adminRequest(r.Msg.GetCommandId(), r.Msg.GetFirstAttemptAgeMs())
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *Handler) Delete(ctx context.Context, r *connect.Request[entityv1.Delete
 
 // adminRequest validates the command id of an operator's request, and makes one
 // if it is missing, before the first attempt.
-func (s *Handler) adminRequest(commandID string, firstAgeMs uint64) (journal.CommandID, attempts, error) {
+func (s *handler) adminRequest(commandID string, firstAgeMs uint64) (journal.CommandID, attempts, error) {
 	if err := command.CheckID(commandID); err != nil {
 		return "", attempts{}, err
 	}
@@ -151,7 +151,7 @@ const (
 // ClearTypeFaults releases the quarantined entities of a type, one shard after
 // the other, each on the node that leads it. After an error, the entities before
 // it are already released.
-func (s *Handler) ClearTypeFaults(ctx context.Context, r *connect.Request[entityv1.ClearTypeFaultsRequest]) (*connect.Response[entityv1.ClearTypeFaultsResponse], error) {
+func (s *handler) ClearTypeFaults(ctx context.Context, r *connect.Request[entityv1.ClearTypeFaultsRequest]) (*connect.Response[entityv1.ClearTypeFaultsResponse], error) {
 	if s.States == nil {
 		return s.UnimplementedEntityServiceHandler.ClearTypeFaults(ctx, r)
 	}
@@ -199,7 +199,7 @@ func (s *Handler) ClearTypeFaults(ctx context.Context, r *connect.Request[entity
 }
 
 // clearShard releases the quarantined entities of a shard that this node leads.
-func (s *Handler) clearShard(ctx context.Context, m *entityv1.ClearTypeFaultsRequest) (*connect.Response[entityv1.ClearTypeFaultsResponse], error) {
+func (s *handler) clearShard(ctx context.Context, m *entityv1.ClearTypeFaultsRequest) (*connect.Response[entityv1.ClearTypeFaultsResponse], error) {
 	out := &entityv1.ClearTypeFaultsResponse{}
 	shard := sharding.ShardID(m.GetShardId())
 	for q := (EntityQuery{Type: m.GetEntityType(), Status: "parked", Limit: clearPage}); ; {

@@ -83,7 +83,7 @@ func TestLogLevelOverrideExpires(t *testing.T) {
 func TestSettingsAboutLogs(t *testing.T) {
 	for key, values := range map[string]map[string]bool{
 		"log.level": {
-			"debug": true, "info,host/cluster=debug": true, " info , host=warn": true, "": true, "host/rpc=debug": true,
+			"debug": true, "info,host/cluster=debug": true, " info , host=warn": true, "": true, "host/edge=debug": true,
 			"loud": false, "info,debug": false, "Host=info": false, "/host=info": false, "host/=info": false, "=info": false, "host=": false, "info,": false, strings.Repeat("a=info,", 32) + "info": false,
 		},
 		"log.level.n2": {"debug": true, "": true, "loud": false},

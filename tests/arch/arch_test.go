@@ -219,10 +219,10 @@ func TestImportRulesMatch(t *testing.T) {
 		{"abi/abitest", "host/guest", false},
 		{"host/guest/wasm", "host/guest", true},
 		{"host/guest", "host/guest/wasm", false},
-		{"host/rpc", "host", true},
-		{"host/rpc", "host/entity", true},
-		{"host/rpc", "host/request", false},
-		{"host", "host/rpc", false},
+		{"host/edge", "host", true},
+		{"host/edge", "host/entity", true},
+		{"host/edge", "host/request", false},
+		{"host", "host/edge", false},
 		{"host/authn", "host/certs", true},
 		{"host/authn", "host/files", false},
 		{"host/datadir", "journal/store", true},
@@ -256,7 +256,7 @@ func TestImportRulesMatch(t *testing.T) {
 		notStandard("examples/wasm/counter", "guest-sdk/go", true) != nil || notStandard("guest-sdk/go", "host", true) == nil {
 		t.Error("the rule of the standard library does not fire, or fires wrongly")
 	}
-	if to, own := local(repository + "/host/rpc"); to != "host/rpc" || !own {
+	if to, own := local(repository + "/host/edge"); to != "host/edge" || !own {
 		t.Errorf("local: %q %v", to, own)
 	}
 	if _, own := local(repository + "x"); own {

@@ -57,7 +57,7 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/config", "host/telemetry"},
-		to:     []string{"journal", "abi", "api", "host/guest", "host/entity", "host/rpc"},
+		to:     []string{"journal", "abi", "api", "host/guest", "host/entity", "host/edge"},
 		reason: "what every part is configured with must not depend on any part",
 	},
 	{
@@ -68,50 +68,51 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/datadir"},
-		to:     []string{"abi", "api", "journal/wal", "journal/store", "journal/statefile", "journal/raftgroup", "journal/eventlog", "host/guest", "host/entity", "host/peer", "host/cluster", "host/rpc"},
+		to:     []string{"abi", "api", "journal/wal", "journal/store", "journal/statefile", "journal/raftgroup", "journal/eventlog", "host/guest", "host/entity", "host/peer", "host/cluster", "host/edge"},
 		reason: "what works on a stopped node's directory shares it with the node, and must not depend on a part that runs",
 	},
 	{
 		from:   []string{"host/offline"},
-		to:     []string{"abi", "api", "host/config", "host/telemetry", "host/network", "host/entity", "host/router", "host/deliver", "host/forward", "host/peer", "host/cluster", "host/backup", "host/rpc"},
+		to:     []string{"abi", "api", "host/config", "host/telemetry", "host/network", "host/entity", "host/router", "host/deliver", "host/forward", "host/peer", "host/cluster", "host/backup", "host/edge"},
 		reason: "damage is mended, and what is left read, without a part that runs",
 	},
 	{
 		from:   []string{"host/modules"},
-		to:     []string{"journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/router", "host/forward", "host/deliver", "host/backup", "host/rpc", "host/backend"},
+		to:     []string{"journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/router", "host/forward", "host/deliver", "host/backup", "host/edge", "host/moduleapi"},
 		tests:  true,
 		reason: "modules are brought to nodes without knowing what is decided by them",
 	},
 	{
-		from:   []string{"host/backend"},
+		from:   []string{"host/moduleapi"},
 		to:     []string{"journal/wal", "journal/disk", "host/config", "host/guest", "host/datadir", "host/forward", "host/deliver", "host/network"},
 		reason: "calls are answered from the parts of a node, however they were opened",
 	},
 	{
 		from:   []string{"host/replay"},
-		to:     []string{"api", "journal/wal", "journal/store", "journal/raftgroup", "host/entity", "host/router", "host/forward", "host/deliver", "host/peer", "host/cluster", "host/rpc", "host/backend"},
+		to:     []string{"api", "journal/wal", "journal/store", "journal/raftgroup", "host/entity", "host/router", "host/forward", "host/deliver", "host/peer", "host/cluster", "host/edge", "host/moduleapi"},
 		tests:  true,
 		reason: "a past state is computed from what is committed, beside whatever runs",
 	},
 	{
 		from:   []string{"host/cluster"},
-		to:     []string{"host/clusterapi", "host/rpc", "host/backend", "host/modules"},
+		to:     []string{"host/clusterapi", "host/edge", "host/moduleapi", "host/modules"},
 		reason: "nodes form a cluster without knowing which modules run on it and how operators ask",
 	},
 	{
-		from:   []string{"host/clusterapi", "host/entityapi"},
-		to:     []string{"host/rpc", "host/backend"},
+		from:   []string{"host/clusterapi", "host/entityapi", "host/moduleapi"},
+		to:     []string{"host/edge", "host/services"},
 		exact:  true,
 		reason: "a service does not know the server that mounts it",
 	},
 	{
 		from:   []string{"host/backup"},
-		to:     []string{"journal/wal", "journal/store", "journal/raftgroup", "host/guest", "host/entity", "host/router", "host/forward", "host/deliver", "host/rpc", "host/backend"},
+		to:     []string{"journal/wal", "journal/store", "journal/raftgroup", "host/guest", "host/entity", "host/router", "host/forward", "host/deliver", "host/edge", "host/moduleapi", "host/services"},
+		but:    []string{"host/edge/admission"},
 		reason: "a backup is taken of what is committed, and brought in through the logs, whatever runs beside it",
 	},
 	{
 		from:   []string{"host/guest"},
-		to:     []string{"journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/entity", "host/rpc", "api"},
+		to:     []string{"journal/wal", "journal/store", "journal/eventlog", "journal/raftgroup", "host/entity", "host/edge", "api"},
 		reason: "running a guest does not need to know what its results are for",
 	},
 	{
@@ -138,7 +139,7 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/audit"},
-		to:     []string{"abi", "journal", "sharding", "host/rpc", "host/config", "host/guest", "host/entity"},
+		to:     []string{"abi", "journal", "sharding", "host/edge", "host/config", "host/guest", "host/entity"},
 		reason: "account is kept of calls, whoever answers them",
 	},
 	{
@@ -146,6 +147,12 @@ var bans = []ban{
 		to:     []string{"abi", "api", "journal", "sharding", "host"},
 		but:    []string{"api/gen/hostd/auth", "host/principal", "sharding/access"},
 		reason: "what callers may do is decided without knowing how it is asked for, and where roles are kept",
+	},
+	{
+		from:   []string{"host/procedure"},
+		to:     []string{"abi", "journal", "sharding", "host"},
+		but:    []string{"host/authz"},
+		reason: "what a procedure needs is the same whoever serves it and whoever mounts it",
 	},
 	{
 		from:   []string{"sharding/access"},
@@ -165,7 +172,7 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/entity"},
-		to:     []string{"host/rpc", "host/entityapi", "api", "journal/raftgroup", "journal/wal", "journal/store"},
+		to:     []string{"host/edge", "host/entityapi", "api", "journal/raftgroup", "journal/wal", "journal/store"},
 		reason: "executors decide; they are fed and their decisions are carried by others",
 	},
 	{
@@ -175,12 +182,12 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/router"},
-		to:     []string{"host/entity", "host/rpc", "host/forward", "host/peer", "api", "journal/raftgroup", "journal/eventlog"},
+		to:     []string{"host/entity", "host/edge", "host/forward", "host/peer", "api", "journal/raftgroup", "journal/eventlog"},
 		reason: "which node a request goes to is decided without knowing how it gets there",
 	},
 	{
 		from:   []string{"host/deliver"},
-		to:     []string{"host/entity", "host/router", "host/rpc", "host/forward", "host/peer", "api", "journal/raftgroup", "journal/eventlog", "journal/store"},
+		to:     []string{"host/entity", "host/router", "host/edge", "host/forward", "host/peer", "api", "journal/raftgroup", "journal/eventlog", "journal/store"},
 		reason: "sends are taken to wherever requests go, and from wherever they are kept",
 	},
 	{
@@ -190,30 +197,31 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/forward"},
-		to:     []string{"host/rpc"},
+		to:     []string{"host/edge"},
 		tests:  true,
 		reason: "what nodes say to each other does not depend on what callers are told",
 	},
 	{
-		from:   []string{"host/rpc"},
-		to:     []string{"host/entity", "host/guest", "journal/raftgroup", "journal/wal", "journal/store", "journal/eventlog", "api/client"},
-		reason: "handlers reach the runtime through their own interfaces",
+		from:   []string{"host/edge"},
+		to:     []string{"host/entity", "host/guest", "host/modules", "host/cluster", "host/backup", "host/replay", "host/router", "host/peer", "host/clusterapi", "host/entityapi", "host/moduleapi", "host/services", "journal", "api/client"},
+		tests:  true,
+		reason: "the edge mounts services that it is given: it knows who calls and what a call may take, and no subsystem",
 	},
 	{
-		from:   []string{"host/status", "host/rpc/codec"},
-		to:     []string{"host/rpc", "host/rpc/admission", "host/entityapi", "host/entityapi/command", "host/rpc/leaderproxy"},
+		from:   []string{"host/status", "host/edge/codec"},
+		to:     []string{"host/edge", "host/edge/admission", "host/entityapi", "host/entityapi/command", "host/edge/leaderproxy"},
 		exact:  true,
 		reason: "an error and a value are told alike by whatever part of the API meets them",
 	},
 	{
-		from:   []string{"host/rpc/leaderproxy", "host/rpc/admission", "host/rpc/authorize", "host/rpc/quota"},
-		to:     []string{"host/rpc", "host/entityapi/command", "host/entityapi/sendstream", "host/entityapi/subscription"},
+		from:   []string{"host/edge/leaderproxy", "host/edge/admission", "host/edge/authorize", "host/edge/quota"},
+		to:     []string{"host/edge", "host/entityapi/command", "host/entityapi/sendstream", "host/entityapi/subscription"},
 		exact:  true,
 		reason: "whether a call is let in, and which node answers it, is decided without knowing what it asks",
 	},
 	{
-		from:   []string{"host/entityapi/command", "host/entityapi/sendstream", "host/entityapi/subscription", "host/rpc/roles"},
-		to:     []string{"host/rpc", "host/entityapi/sendstream", "host/entityapi/subscription"},
+		from:   []string{"host/entityapi/command", "host/entityapi/sendstream", "host/entityapi/subscription"},
+		to:     []string{"host/edge", "host/entityapi/sendstream", "host/entityapi/subscription"},
 		exact:  true,
 		reason: "commands and streams are served without the services that mount them",
 	},
@@ -275,17 +283,17 @@ var bans = []ban{
 	},
 	{
 		from:   []string{"host/network"},
-		to:     []string{"sharding", "journal", "abi", "api", "host/config", "host/telemetry", "host/rpc", "host/peer", "host/cluster"},
+		to:     []string{"sharding", "journal", "abi", "api", "host/config", "host/telemetry", "host/edge", "host/peer", "host/cluster"},
 		reason: "connections carry whatever is put on them",
 	},
 	{
 		from:   []string{"host/peer"},
-		to:     []string{"journal", "abi", "host/guest", "host/entity", "host/rpc", "host/cluster"},
+		to:     []string{"journal", "abi", "host/guest", "host/entity", "host/edge", "host/cluster"},
 		reason: "peers carry bytes and calls; what they mean is their users' business",
 	},
 	{
 		from:   []string{"cmd"},
-		to:     []string{"journal", "host/entity", "host/rpc"},
+		to:     []string{"journal", "host/entity", "host/edge"},
 		reason: "the command line composes a node through host and talks to one through the API",
 	},
 	{

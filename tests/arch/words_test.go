@@ -157,7 +157,7 @@ func TestWordRulesMatch(t *testing.T) {
 			t.Errorf("file %s: %v, not %v", name, !want, want)
 		}
 	}
-	for pkg, want := range map[string]bool{"host": true, "host/rpc": false, "journal": true, "journal/wal": true, "journals": false} {
+	for pkg, want := range map[string]bool{"host": true, "host/edge": false, "journal": true, "journal/wal": true, "journals": false} {
 		if w.covers(pkg) != want {
 			t.Errorf("package %s: %v, not %v", pkg, !want, want)
 		}

@@ -7,8 +7,8 @@ import (
 	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/edge/codec"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )

@@ -12,9 +12,9 @@ import (
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
+	"github.com/hostd/hostd/host/edge/page"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -57,13 +57,13 @@ func (s *Service) listSends(ctx context.Context, m *entityv1.ListSendsRequest) (
 	if err := s.checkType(ctx, m.GetEntityType()); err != nil {
 		return nil, err
 	}
-	at, last := sendPlace{shard: 1}, sharding.ShardID(s.Shards())
+	at, last := sendPlace{shard: 1}, sharding.ShardID(s.Entities.Shards())
 	if m.GetEntityId() != "" {
 		id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}
 		if err := id.Validate(); err != nil {
 			return nil, err
 		}
-		at.shard = s.ShardOf(id)
+		at.shard = s.Entities.ShardOf(id)
 		last = at.shard
 	}
 	if m.GetPageToken() != "" {

@@ -13,7 +13,8 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
+	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -75,16 +76,30 @@ type Source interface {
 // Service implements ListTimers and ListSends. All fields are required except
 // Source; without it the calls are unimplemented.
 type Service struct {
-	Self    string
-	Source  Source
-	Shards  func() uint32 // number of data shards, which are numbered from 1
-	ShardOf func(id sharding.EntityID) sharding.ShardID
-	// CheckType returns an error if the type does not exist.
-	CheckType func(ctx context.Context, entityType string) error
-	// Members returns the nodes of the cluster.
-	Members func(ctx context.Context) ([]sharding.NodeID, error)
-	Proxy   *leaderproxy.Proxy
-	Log     *slog.Logger
+	Self     string
+	Source   Source
+	Entities distribution
+	Types    encodings
+	Nodes    memberLister
+	Proxy    *leaderproxy.Proxy
+	Log      *slog.Logger
+}
+
+// distribution knows how entities are distributed.
+type distribution interface {
+	// Shards returns the number of data shards, which are numbered from 1.
+	Shards() uint32
+	ShardOf(id sharding.EntityID) sharding.ShardID
+}
+
+// encodings knows the entity types and how their payloads are encoded.
+type encodings interface {
+	Encoding(ctx context.Context, entityType string) (request.Encoding, error)
+}
+
+// memberLister lists the nodes of the cluster.
+type memberLister interface {
+	Members(ctx context.Context) ([]sharding.NodeID, error)
 }
 
 // errOlderNode: the leader's release does not support the call.

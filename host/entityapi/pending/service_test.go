@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -69,15 +69,22 @@ const shards = 70
 
 func (s *shelf) service() *Service {
 	return &Service{
-		Self: "n1", Source: s, Shards: func() uint32 { return shards }, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler),
-		ShardOf: func(id sharding.EntityID) sharding.ShardID { return sharding.ShardOf(id, shards) },
-		CheckType: func(_ context.Context, entityType string) error {
-			if entityType == "nothing" {
-				return request.ErrUnknownType
-			}
-			return nil
-		},
+		Self: "n1", Source: s, Entities: cluster{}, Types: cluster{}, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler),
 	}
+}
+
+// cluster knows every type except "nothing".
+type cluster struct{}
+
+func (cluster) Shards() uint32 { return shards }
+
+func (cluster) ShardOf(id sharding.EntityID) sharding.ShardID { return sharding.ShardOf(id, shards) }
+
+func (cluster) Encoding(_ context.Context, entityType string) (request.Encoding, error) {
+	if entityType == "nothing" {
+		return request.JSON, request.ErrUnknownType
+	}
+	return request.JSON, nil
 }
 
 // TestListTimersIsOrderedByDueTime: pages contain the timers of all shards, each once,

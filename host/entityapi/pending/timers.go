@@ -12,10 +12,10 @@ import (
 	"connectrpc.com/connect"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
+	"github.com/hostd/hostd/host/edge/page"
 	"github.com/hostd/hostd/host/entityapi/records"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	"github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -93,12 +93,12 @@ func (s *Service) listTimers(ctx context.Context, m *entityv1.ListTimersRequest)
 			return nil, err
 		}
 	}
-	out := &entityv1.ListTimersResponse{ShardCount: s.Shards()}
+	out := &entityv1.ListTimersResponse{ShardCount: s.Entities.Shards()}
 	var of part
 	var mu sync.Mutex
 	var all sync.WaitGroup
 	if whole {
-		members, err := s.Members(ctx)
+		members, err := s.Nodes.Members(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -139,7 +139,7 @@ func (s *Service) listTimers(ctx context.Context, m *entityv1.ListTimersRequest)
 // ownTimers returns the timers of the shards that this node leads, and the
 // number of shards.
 func (s *Service) ownTimers(ctx context.Context, q Query) (of part, read uint32, err error) {
-	for shard := sharding.ShardID(1); shard <= sharding.ShardID(s.Shards()); shard++ {
+	for shard := sharding.ShardID(1); shard <= sharding.ShardID(s.Entities.Shards()); shard++ {
 		if !s.Proxy.Leads(shard) {
 			continue
 		}
@@ -200,7 +200,8 @@ func (s *Service) checkType(ctx context.Context, entityType string) error {
 	if entityType == "" {
 		return nil
 	}
-	return s.CheckType(ctx, entityType)
+	_, err := s.Types.Encoding(ctx, entityType)
+	return err
 }
 
 func pageSize(asked uint32) int {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/edge/codec"
 	"github.com/hostd/hostd/host/entityapi/subscription"
-	"github.com/hostd/hostd/host/rpc/codec"
 	"github.com/hostd/hostd/journal"
 )
 

@@ -15,9 +15,9 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
+	listing "github.com/hostd/hostd/host/edge/page"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
-	listing "github.com/hostd/hostd/host/rpc/page"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -54,12 +54,21 @@ type Histories interface {
 // Service implements ReadRecords. All fields are required except Histories;
 // without it the call is unimplemented.
 type Service struct {
-	// Encoding returns how the payloads of an entity type are encoded.
-	Encoding  func(ctx context.Context, entityType string) (request.Encoding, error)
-	ShardOf   func(id sharding.EntityID) sharding.ShardID
+	Types     encodings
+	Entities  distribution
 	Histories Histories
 	Proxy     *leaderproxy.Proxy
 	Log       *slog.Logger
+}
+
+// encodings knows how the payloads of an entity type are encoded.
+type encodings interface {
+	Encoding(ctx context.Context, entityType string) (request.Encoding, error)
+}
+
+// distribution knows the shard of an entity.
+type distribution interface {
+	ShardOf(id sharding.EntityID) sharding.ShardID
 }
 
 // errOlderNode: the leader's release does not support the call.
@@ -73,7 +82,7 @@ func (s *Service) ReadRecords(ctx context.Context, r *connect.Request[entityv1.R
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	res, err := leaderproxy.Do(ctx, s.Proxy, s.ShardOf(id),
+	res, err := leaderproxy.Do(ctx, s.Proxy, s.Entities.ShardOf(id),
 		func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*connect.Response[entityv1.ReadRecordsResponse], error) {
 			if leader != nil {
 				res, err := leader.ReadRecords(ctx, connect.NewRequest(r.Msg))
@@ -110,7 +119,7 @@ func (s *Service) page(ctx context.Context, id sharding.EntityID, m *entityv1.Re
 		return nil, request.ErrUnsupported
 	}
 	p := &page{Service: s, id: id, kind: wire.JSONPayload, size: int(m.GetPageSize()), newest: m.GetNewestFirst(), from: journal.Sequence(m.GetFromSequence())}
-	switch encoding, err := s.Encoding(ctx, id.Type); {
+	switch encoding, err := s.Types.Encoding(ctx, id.Type); {
 	case err != nil:
 		return nil, err
 	case encoding == request.Bytes:

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -77,11 +77,15 @@ func (s *shelf) add(events int, change func(*journal.Record)) {
 
 func (s *shelf) service() *Service {
 	return &Service{
-		Encoding:  func(context.Context, string) (request.Encoding, error) { return request.JSON, nil },
-		ShardOf:   func(sharding.EntityID) sharding.ShardID { return 1 },
-		Histories: s, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler),
+		Types: oneShard{}, Entities: oneShard{}, Histories: s, Proxy: leaderproxy.New(nil), Log: slog.New(slog.DiscardHandler),
 	}
 }
+
+// oneShard is a cluster of one shard whose types have JSON payloads.
+type oneShard struct{}
+
+func (oneShard) Encoding(context.Context, string) (request.Encoding, error) { return request.JSON, nil }
+func (oneShard) ShardOf(sharding.EntityID) sharding.ShardID                 { return 1 }
 
 func (s *shelf) read(t *testing.T, m *entityv1.ReadRecordsRequest) (*entityv1.ReadRecordsResponse, error) {
 	t.Helper()

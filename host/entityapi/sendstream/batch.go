@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/edge/admission"
+	"github.com/hostd/hostd/host/edge/quota"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/quota"
 )
 
 // item is one command of a SendStream.

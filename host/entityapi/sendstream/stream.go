@@ -10,10 +10,10 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/edge/admission"
 	"github.com/hostd/hostd/host/entityapi/command"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/admission"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"

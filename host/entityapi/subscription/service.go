@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/telemetry"
 
-	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/edge/admission"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )

@@ -12,9 +12,9 @@ import (
 	"github.com/hostd/hostd/api/cursor"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/edge/admission"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc/admission"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 )

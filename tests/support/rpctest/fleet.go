@@ -11,10 +11,11 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/clusterapi"
+	"github.com/hostd/hostd/host/edge"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/entityapi"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
-	"github.com/hostd/hostd/host/rpc/leaderproxy"
+	"github.com/hostd/hostd/host/services"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/tests/support/loopback"
@@ -61,7 +62,7 @@ type Node struct {
 	CutOff atomic.Bool
 
 	fleet  *Fleet
-	server *rpc.Server
+	server *services.Server
 	ended  chan error
 }
 
@@ -123,13 +124,13 @@ func (n *Node) Start() error {
 	if at := l.Addr().String(); at != n.Addr { // only on the first start, because Addr is read concurrently later
 		n.Addr = at
 	}
-	deps := n.fleet.World.Deps()
+	deps := n.fleet.World.Services()
 	deps.Entity.Runtime, deps.Nodes, deps.Cluster.View = n, nodeView{n}, nodeView{n}
 	deps.Entity.Histories, deps.Entity.Entities = nodeHistories{n.fleet.World, n}, nodeEntities{roleEntities{n.fleet.World}, n}
 	deps.Entity.EventOrder = eventOrder{n.fleet.World, n.holds}
 	cluster := n.fleet.ClusterID
-	var server *rpc.Server
-	server = rpc.NewServer(deps, rpc.Options{NodeID: n.ID, Cluster: func() string { return cluster }, Internal: map[string]http.Handler{
+	var server *services.Server
+	server = services.NewServer(deps, edge.Options{NodeID: n.ID, Cluster: func() string { return cluster }, Internal: map[string]http.Handler{
 		leaderproxy.Path: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { server.ForPeers().ServeHTTP(w, r) }),
 	}})
 	ended := make(chan error, 1)

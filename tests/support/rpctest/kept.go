@@ -5,7 +5,7 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/hostd/hostd/host/rpc/roles"
+	"github.com/hostd/hostd/host/clusterapi"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/access"
@@ -13,7 +13,7 @@ import (
 )
 
 // Kept is the metadata of a cluster of one node at the highest cluster version,
-// and stores roles. It implements roles.Store and is safe for concurrent use.
+// and stores roles. It implements clusterapi.RoleStore and is safe for concurrent use.
 type Kept struct {
 	mu    sync.Mutex
 	state *meta.State
@@ -59,7 +59,7 @@ func (k *Kept) do(command []byte) (uint64, error) {
 	res, err := meta.DecodeResult(result)
 	switch {
 	case errors.Is(err, meta.ErrInvalid):
-		return 0, &roles.InvalidError{Reason: err.Error()}
+		return 0, &clusterapi.InvalidRoleError{Reason: err.Error()}
 	case err != nil:
 		return 0, &status.RefusedError{Reason: err.Error()}
 	}
@@ -69,55 +69,55 @@ func (k *Kept) do(command []byte) (uint64, error) {
 	return res.Revision, nil
 }
 
-// Roles implements roles.Store.
+// Roles implements clusterapi.RoleStore.
 func (k *Kept) Roles() ([]access.Role, uint64, error) {
 	v, err := k.view()
 	return v.Roles(), v.RoleRevision(), err
 }
 
-// RoleBindings implements roles.Store.
+// RoleBindings implements clusterapi.RoleStore.
 func (k *Kept) RoleBindings() ([]access.Binding, uint64, error) {
 	v, err := k.view()
 	return v.RoleBindings(), v.RoleRevision(), err
 }
 
-// PutRole implements roles.Store.
+// PutRole implements clusterapi.RoleStore.
 func (k *Kept) PutRole(_ context.Context, r access.Role) (uint64, error) {
 	return k.do(meta.PutRole(r))
 }
 
-// DeleteRole implements roles.Store.
+// DeleteRole implements clusterapi.RoleStore.
 func (k *Kept) DeleteRole(_ context.Context, name string) (uint64, error) {
 	return k.do(meta.DeleteRole(name))
 }
 
-// PutRoleBinding implements roles.Store.
+// PutRoleBinding implements clusterapi.RoleStore.
 func (k *Kept) PutRoleBinding(_ context.Context, b access.Binding) (uint64, error) {
 	return k.do(meta.PutRoleBinding(b))
 }
 
-// DeleteRoleBinding implements roles.Store.
+// DeleteRoleBinding implements clusterapi.RoleStore.
 func (k *Kept) DeleteRoleBinding(_ context.Context, subject string) (uint64, error) {
 	return k.do(meta.DeleteRoleBinding(subject))
 }
 
-// Tokens implements roles.Store.
-func (k *Kept) Tokens() ([]roles.Token, uint64, error) {
+// Tokens implements clusterapi.RoleStore.
+func (k *Kept) Tokens() ([]clusterapi.Token, uint64, error) {
 	v, err := k.view()
-	var out []roles.Token
+	var out []clusterapi.Token
 	for _, t := range v.Tokens() {
-		out = append(out, roles.Token{Token: t, Roles: v.RolesOf(t.Subject())})
+		out = append(out, clusterapi.Token{Token: t, Roles: v.RolesOf(t.Subject())})
 	}
 	return out, v.RoleRevision(), err
 }
 
-// PutToken implements roles.Store.
+// PutToken implements clusterapi.RoleStore.
 func (k *Kept) PutToken(_ context.Context, t access.Token, roles []string) (uint64, error) {
 	t.CreatedAt = 1
 	return k.do(meta.PutToken(t, roles...))
 }
 
-// DeleteToken implements roles.Store.
+// DeleteToken implements clusterapi.RoleStore.
 func (k *Kept) DeleteToken(_ context.Context, name string) (uint64, error) {
 	return k.do(meta.DeleteToken(name))
 }

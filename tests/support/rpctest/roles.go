@@ -18,14 +18,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Names implements rpc.Types.
+// Names implements moduleapi.Types.
 func (w *World) Names() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Collect(maps.Keys(w.types))
 }
 
-// Lookup implements rpc.Types.
+// Lookup implements moduleapi.Types.
 func (w *World) Lookup(_ context.Context, entityType string) (modules.Type, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

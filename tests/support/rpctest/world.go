@@ -18,10 +18,11 @@ import (
 	"github.com/hostd/hostd/host/clusterapi"
 	"github.com/hostd/hostd/host/entityapi"
 	"github.com/hostd/hostd/host/entityapi/subscription"
+	"github.com/hostd/hostd/host/moduleapi"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/request"
-	"github.com/hostd/hostd/host/rpc"
+	"github.com/hostd/hostd/host/services"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 )
@@ -111,11 +112,11 @@ func New() *World {
 	return w
 }
 
-// Deps returns the dependencies of an API server, all of them implemented by
-// the world.
-func (w *World) Deps() rpc.Deps {
-	return rpc.Deps{
-		Types: w, Modules: roleModules{w},
+// Services returns the options of the services, all of them implemented by the
+// world.
+func (w *World) Services() services.Options {
+	return services.Options{
+		Module: moduleapi.Options{Types: w, Modules: roleModules{w}},
 		Entity: entityapi.Options{
 			Runtime: w, Histories: w, Entities: roleEntities{w}, Readers: subscription.Readers{EventOrder: eventOrder{w, func(sharding.ShardID) bool { return true }}},
 		},

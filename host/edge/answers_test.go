@@ -1,0 +1,295 @@
+package edge_test
+
+import (
+	"maps"
+	"slices"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/reflect/protoregistry"
+
+	_ "github.com/hostd/hostd/api/gen/hostd/peer/v1" // its procedures are here too
+	"github.com/hostd/hostd/host/edge/page"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/access"
+	"github.com/hostd/hostd/sharding/meta"
+)
+
+// many is the maximum number of elements of a repeated field of a response, or
+// the maximum number of bytes of all of them together, and the reason for the
+// limit.
+type many struct {
+	elements, bytes int
+	why             string
+}
+
+// asJSON is the maximum ratio of the size of a JSON value as a message to the
+// size of its text: a digit and a comma take 11 bytes.
+const asJSON = 6
+
+// repeated has the limits of all repeated fields that a response may have,
+// except those that are pages.
+var repeated = map[protoreflect.FullName]many{
+	"hostd.cluster.v1.CanIResponse.groups":                 {bytes: 16 << 10, why: "a credential is in a header of 16 KiB"},
+	"hostd.cluster.v1.CanIResponse.roles":                  {bytes: access.MaxBytes, why: "access.MaxBytes of all bindings"},
+	"hostd.cluster.v1.GetClusterResponse.members":          {elements: meta.MaxMembers, why: "meta.MaxMembers"},
+	"hostd.cluster.v1.GetClusterResponse.shard_keys":       {elements: meta.MaxBindings, why: "one for each type that is served, meta.MaxBindings"},
+	"hostd.cluster.v1.GetClusterResponse.pending_orders":   {elements: 2 + meta.MaxMembers + meta.MaxShards, why: "one of the policy, of each node and of each shard, and a rebalancing"},
+	"hostd.cluster.v1.InitializeResponse.silent_seeds":     {elements: meta.MaxMembers, why: "seeds of the configuration"},
+	"hostd.cluster.v1.ListRoleBindingsResponse.bindings":   {bytes: 2 * access.MaxBytes, why: "access.MaxBytes, TestRolesFitInAnAnswer"},
+	"hostd.cluster.v1.ListRolesResponse.roles":             {bytes: 2 * access.MaxBytes, why: "access.MaxBytes, TestRolesFitInAnAnswer"},
+	"hostd.cluster.v1.ListTokensResponse.tokens":           {elements: access.MaxTokens, why: "access.MaxTokens"},
+	"hostd.cluster.v1.Member.roles":                        {elements: meta.MaxRoles, why: "meta.MaxRoles"},
+	"hostd.cluster.v1.ProfileGuestsResponse.functions":     {bytes: 512 << 10, why: "parts of 256 KiB"},
+	"hostd.cluster.v1.ProfileGuestsResponse.missing_nodes": {elements: meta.MaxMembers, why: "nodes"},
+	"hostd.cluster.v1.ProfileGuestsResponse.stacks":        {bytes: 512 << 10, why: "parts of 256 KiB"},
+	"hostd.cluster.v1.RaiseLevelResponse.nodes":            {elements: meta.MaxMembers, why: "nodes"},
+	"hostd.cluster.v1.Shard.learners":                      {elements: meta.MaxReplicas, why: "meta.MaxReplicas"},
+	"hostd.cluster.v1.Shard.stopped":                       {elements: meta.MaxReplicas, why: "meta.MaxReplicas"},
+	"hostd.cluster.v1.Shard.lost_voters":                   {elements: meta.MaxReplicas, why: "meta.MaxReplicas"},
+	"hostd.cluster.v1.Shard.voters":                        {elements: meta.MaxReplicas, why: "meta.MaxReplicas"},
+	"hostd.cluster.v1.TailLogsResponse.lines":              {elements: 256, bytes: 128 << 10, why: "a follower gets 256 lines and 64 KiB at once"},
+	"hostd.cluster.v1.TailLogsResponse.missing_nodes":      {elements: meta.MaxMembers, why: "nodes"},
+	"hostd.cluster.v1.Token.roles":                         {elements: access.MaxBindingRoles, why: "access.MaxBindingRoles"},
+	"hostd.cluster.v1.WatchClusterResponse.members":        {elements: meta.MaxMembers, why: "meta.MaxMembers"},
+	"hostd.cluster.v1.WatchClusterResponse.pending_orders": {elements: 2 + meta.MaxMembers + meta.MaxShards, why: "as of GetCluster"},
+	"hostd.cluster.v1.WatchShardsResponse.shards":          {bytes: page.Bytes + 64<<10, why: "messages end as pages do, TestFirstMessagesArePages"},
+	"hostd.cluster.v1.WatchStatsResponse.left_nodes":       {elements: meta.MaxMembers, why: "nodes"},
+	"hostd.cluster.v1.WatchStatsResponse.missing_nodes":    {elements: meta.MaxMembers, why: "nodes"},
+	"hostd.cluster.v1.WatchStatsResponse.types":            {elements: 200, why: "the 200 busiest"},
+	"hostd.entity.v1.GetEntityResponse.acts":               {elements: 16, why: "the newest 16"},
+	"hostd.entity.v1.GetEntityResponse.timers":             {elements: 256, why: "the first 256"},
+	"hostd.entity.v1.HotEntitiesResponse.entities":         {elements: 1000, why: "limit of the request"},
+	"hostd.entity.v1.HotEntitiesResponse.missing_nodes":    {elements: meta.MaxMembers, why: "nodes"},
+	"hostd.entity.v1.ListTimersResponse.missing_nodes":     {elements: meta.MaxMembers, why: "nodes"},
+	"hostd.entity.v1.Principal.groups":                     {bytes: 4 << 10, why: "abi.MaxPrincipalBytes"},
+	"hostd.entity.v1.ReadEventsResponse.tags":              {bytes: 256 << 10, why: "events of a command have 256 KiB together"},
+	"hostd.entity.v1.ReadRecordsResponse.Record.events":    {bytes: 64 << 10, why: "128 a command; their payloads are counted with the reply"},
+	"hostd.entity.v1.ReadRecordsResponse.Record.sends":     {bytes: 64 << 10, why: "128 a command; their payloads are counted with the reply"},
+	"hostd.entity.v1.ReadRecordsResponse.Record.timers":    {bytes: 64 << 10, why: "128 a command; their payloads are counted with the reply"},
+	"hostd.entity.v1.SendStreamResponse.responses":         {bytes: 256<<10 + asJSON*256<<10, why: "messages are cut at 256 KiB, a reply above it travels alone"},
+	"hostd.entity.v1.SubscribeResponse.tags":               {bytes: 256 << 10, why: "events of a command have 256 KiB together"},
+	"hostd.journal.v1.ImportResponse.in_part":              {elements: meta.MaxBindings, why: "types that are served"},
+	"hostd.journal.v1.ImportResponse.left_out":             {elements: 2002, why: "1,000 lines of each kind and how many more"},
+	"hostd.module.v1.ActivateResponse.remarks":             {elements: 2 * meta.MaxTypesPerModule, why: "of each type of a module"},
+	"hostd.module.v1.FitResponse.differences":              {elements: 100, why: "fitsum.MaxFaults"},
+	"hostd.module.v1.FitResponse.faults":                   {elements: 100, why: "fitsum.MaxFaults"},
+	"hostd.module.v1.FitResponse.missing":                  {elements: 1024, why: "fitsum.MaxMissing"},
+	"hostd.module.v1.FitResponse.snapshots_of":             {elements: meta.MaxModules, why: "meta.MaxModules"},
+	"hostd.module.v1.HistoryResponse.changes":              {elements: meta.MaxBindingChanges, why: "meta.MaxBindingChanges"},
+	"hostd.module.v1.Module.active_for":                    {elements: meta.MaxTypesPerModule, why: "meta.MaxTypesPerModule"},
+	"hostd.module.v1.Module.bindings":                      {elements: meta.MaxTypesPerModule, why: "meta.MaxTypesPerModule"},
+	"hostd.module.v1.Module.entity_types":                  {elements: meta.MaxTypesPerModule, why: "meta.MaxTypesPerModule"},
+	"hostd.module.v1.Module.parts":                         {elements: 3 * meta.MaxTypesPerModule, why: "meta.MaxTypesPerModule"},
+	"hostd.module.v1.Module.verifications":                 {elements: meta.MaxTypesPerModule, why: "meta.MaxTypesPerModule"},
+	"hostd.module.v1.RollbackResponse.entity_types":        {elements: meta.MaxTypesPerModule, why: "meta.MaxTypesPerModule"},
+	"hostd.module.v1.RollbackResponse.remarks":             {elements: 4 * meta.MaxTypesPerModule, why: "of each type of a module"},
+	"hostd.module.v1.Rollout.entity_types":                 {elements: meta.MaxTypesPerModule, why: "meta.MaxTypesPerModule"},
+	"hostd.module.v1.Rollout.stay":                         {elements: meta.MaxRolloutStay, why: "meta.MaxRolloutStay"},
+	"hostd.module.v1.Rollout.steps":                        {elements: meta.MaxRolloutSteps, why: "meta.MaxRolloutSteps"},
+	"hostd.module.v1.Shadow.differences":                   {elements: 6, why: "kinds of differences"},
+	"hostd.module.v1.Shadow.examples":                      {elements: 20, why: "20 of all nodes"},
+	"hostd.module.v1.ShadowExample.in":                     {elements: 6, why: "kinds of differences"},
+	"hostd.module.v1.TypePatterns.patterns":                {elements: 64, why: "abi.MaxTypePatterns"},
+	"hostd.module.v1.UploadResponse.entity_types":          {elements: meta.MaxTypesPerModule, why: "meta.MaxTypesPerModule"},
+	"hostd.module.v1.UploadResponse.remarks":               {elements: 2 * meta.MaxTypesPerModule, why: "of each type of a module"},
+	"hostd.module.v1.UploadStreamResponse.entity_types":    {elements: meta.MaxTypesPerModule, why: "meta.MaxTypesPerModule"},
+	"hostd.module.v1.UploadStreamResponse.remarks":         {elements: 2 * meta.MaxTypesPerModule, why: "of each type of a module"},
+	"hostd.module.v1.VerifyResponse.differences":           {elements: 100, bytes: 100 * (asJSON*4<<10 + 4<<10), why: "a hundred of all are reported"},
+	"hostd.peer.v1.ConfirmResponse.indexes":                {elements: meta.MaxShards, why: "meta.MaxShards"},
+	"hostd.peer.v1.CountsResponse.types":                   {elements: meta.MaxTypesPerModule, why: "one for each type that was asked for, those of a module"},
+	"hostd.peer.v1.CutResponse.cuts":                       {elements: meta.MaxShards, why: "meta.MaxShards"},
+	"hostd.peer.v1.ForwardResponse.items":                  {bytes: 1 << 20, why: "messages are cut, host/forward"},
+	"hostd.peer.v1.ImportStateResponse.states":             {elements: meta.MaxShards, why: "meta.MaxShards"},
+	"hostd.peer.v1.JoinResponse.meta_first":                {elements: meta.MaxMetaReplicas, why: "meta.MaxMetaReplicas"},
+	"hostd.peer.v1.JoinResponse.meta_replicas":             {elements: meta.MaxMetaReplicas, why: "meta.MaxMetaReplicas"},
+	"hostd.peer.v1.Member.roles":                           {elements: meta.MaxRoles, why: "meta.MaxRoles"},
+	"hostd.peer.v1.ModuleCounts.took":                      {elements: 256, why: "canary.Buckets"},
+	"hostd.peer.v1.NodeState.stopped":                      {elements: 64, why: "those of all nodes are the replicas of shards"},
+	"hostd.peer.v1.ProbeResponse.left":                     {elements: meta.MaxLeft, why: "meta.MaxLeft"},
+	"hostd.peer.v1.ProbeResponse.downed":                   {elements: meta.MaxDownedStarts, why: "meta.MaxDownedStarts"},
+	"hostd.peer.v1.ProbeResponse.members":                  {elements: meta.MaxMembers, why: "meta.MaxMembers"},
+	"hostd.peer.v1.ReachResponse.unreached":                {elements: meta.MaxMembers, why: "nodes"},
+	"hostd.peer.v1.ReportResponse.nodes":                   {elements: meta.MaxMembers, why: "nodes"},
+	"hostd.peer.v1.ReportResponse.pending":                 {elements: 2 + meta.MaxMembers + meta.MaxShards, why: "as of GetCluster"},
+	"hostd.peer.v1.ReportResponse.shards":                  {elements: meta.MaxShards, bytes: meta.MaxShards * 256, why: "meta.MaxShards; the replicas of a shard are 9 numbers, which are small"},
+	"hostd.peer.v1.ReportResponse.transfers":               {elements: 64, why: "coordinator.MaxMovesInFlight"},
+	"hostd.peer.v1.ShadowCounts.by":                        {elements: 6, why: "kinds of differences"},
+	"hostd.peer.v1.ShadowCounts.examples":                  {elements: 20, why: "shadow.maxExamples"},
+	"hostd.peer.v1.SizesResponse.shards":                   {elements: meta.MaxShards, why: "meta.MaxShards"},
+	"hostd.peer.v1.VouchResponse.voters":                   {elements: meta.MaxMetaReplicas, why: "meta.MaxMetaReplicas"},
+}
+
+// texts has the maximum number of bytes of the texts in responses, by field
+// name; other texts have 512.
+var texts = map[protoreflect.Name]int{
+	"entity_type": sharding.MaxEntityTypeBytes, "source_type": sharding.MaxEntityTypeBytes, "entity_types": sharding.MaxEntityTypeBytes, "active_for": sharding.MaxEntityTypeBytes,
+	"in_part": sharding.MaxEntityTypeBytes, "patterns": sharding.MaxEntityTypeBytes + 1, "group": sharding.MaxEntityTypeBytes, "until": sharding.MaxKeyUntilBytes,
+	"entity_id": sharding.MaxEntityIDBytes, "source_id": sharding.MaxEntityIDBytes, "stay": sharding.MaxEntityIDBytes,
+	// Node ids, at most 64 bytes each.
+	"node_id": 64, "leader": 64, "voters": 64, "lost_voters": 64, "learners": 64, "coordinator": 64, "missing_nodes": 64, "left_nodes": 64, "from": 64, "to": 64,
+	"command": 255, "timer": 255, "event_type": 255, "on_reply": 255, "on_reject": 255, "name": 255, "prefix": 255, "command_id": 128, "zone": 128, "version": 128, "status": 16,
+	"schedule": 255, "time_zone": 255, "missed": 8, "kind": 16, "roles": access.MaxNameBytes, "token_name": access.MaxTokenNameBytes,
+	"digest": 64, "module_digest": 64, "older_digest": 64, "snapshots_of": 64, "owner": access.MaxSubjectBytes, "by": meta.MaxForcedByBytes,
+	"value": meta.MaxSettingValueBytes, "reason": 256, "next_page_token": 1024, "cursor": 64 << 10, "remarks": 2 << 10, "last_error": 5 << 10, "text": 5 << 10, "note": 1024,
+	"left_out": access.MaxSubjectBytes + access.MaxNameBytes + 5,
+	// Bytes: payloads.
+	"data": 256 << 10, "result": 512 << 10, "chunk": 256 << 10, "part": 256 << 10, "header": 64 << 10, "frames": 1 << 20, "answer": 64 << 10, "payload": 256 << 10, "wasm": 64 << 10,
+	"import": 16,
+}
+
+// payloads has the fields whose limit differs from that of their name.
+var payloads = map[protoreflect.FullName]int{
+	"hostd.entity.v1.ListSendsResponse.PendingSend.data":  4 << 10,
+	"hostd.entity.v1.DeadLetter.data":                     64 << 10,
+	"hostd.entity.v1.GetStateResponse.data":               1 << 20,
+	"hostd.entity.v1.GetStateResponse.json":               page.MaxAnswer - 4<<10,
+	"hostd.entity.v1.ReadRecordsResponse.Record.data":     128 << 10,
+	"hostd.entity.v1.ReadRecordsResponse.Record.json":     asJSON * 128 << 10,
+	"hostd.entity.v1.ReadRecordsResponse.Event.data":      64 << 10,
+	"hostd.entity.v1.ReadRecordsResponse.Send.data":       64 << 10,
+	"hostd.entity.v1.ReadEventsResponse.json":             asJSON * 64 << 10,
+	"hostd.entity.v1.SubscribeResponse.json":              asJSON * 64 << 10,
+	"hostd.entity.v1.QueryResponse.json":                  asJSON * 256 << 10,
+	"hostd.entity.v1.SendResponse.json":                   asJSON * 256 << 10,
+	"hostd.entity.v1.ReadRecordsResponse.Event.json":      asJSON * 64 << 10,
+	"hostd.module.v1.GetResponse.manifest":                asJSON * 256 << 10,
+	"hostd.module.v1.VerifyResponse.PatchOperation.value": asJSON * 4 << 10,
+}
+
+// measure computes the maximum size of responses.
+type measure struct {
+	t    *testing.T
+	used map[protoreflect.FullName]bool
+}
+
+// message returns the maximum size of a message in bytes.
+func (m *measure) message(d protoreflect.MessageDescriptor) (sum int) {
+	switch d.FullName() {
+	case "google.protobuf.Timestamp", "google.protobuf.Duration":
+		return 24
+	case "google.protobuf.Any":
+		return 8 << 10
+	}
+	oneofs := map[protoreflect.FullName]int{}
+	for i := range d.Fields().Len() {
+		f := d.Fields().Get(i)
+		size := m.field(f)
+		if one := f.ContainingOneof(); one != nil {
+			oneofs[one.FullName()] = max(oneofs[one.FullName()], size)
+		} else {
+			sum += size
+		}
+	}
+	for _, size := range oneofs {
+		sum += size
+	}
+	return sum
+}
+
+func (m *measure) field(f protoreflect.FieldDescriptor) int {
+	if !f.IsList() {
+		return m.element(f)
+	}
+	b, ok := repeated[f.FullName()]
+	m.used[f.FullName()] = true
+	if !ok {
+		m.t.Errorf("nothing says what bounds %s: page it, or bound it", f.FullName())
+		return 0
+	}
+	if b.bytes > 0 {
+		return b.bytes
+	}
+	return b.elements * m.element(f)
+}
+
+// element returns the maximum size of one element of a field, with its tag and
+// length.
+func (m *measure) element(f protoreflect.FieldDescriptor) int {
+	tag, size := protowire.SizeTag(f.Number()), 0
+	if known, ok := payloads[f.FullName()]; ok {
+		return tag + protowire.SizeBytes(known)
+	}
+	switch f.Kind() {
+	case protoreflect.StringKind, protoreflect.BytesKind:
+		if size = texts[f.Name()]; size == 0 {
+			size = 512
+		}
+	case protoreflect.MessageKind:
+		size = m.message(f.Message())
+	case protoreflect.BoolKind, protoreflect.EnumKind:
+		return tag + 1
+	case protoreflect.DoubleKind, protoreflect.Fixed64Kind:
+		return tag + 8
+	case protoreflect.Uint32Kind:
+		return tag + 5
+	default:
+		return tag + protowire.SizeVarint(1<<64-1)
+	}
+	return tag + protowire.SizeBytes(size)
+}
+
+// TestAnswersHaveABound: the largest response of every procedure, and the
+// largest message of every stream, is small enough for a gRPC client. Every
+// repeated field of a response is limited by construction, and the table gives
+// the reason, or its call returns pages: a page ends with the item that reaches
+// page.Bytes, so no item may be larger than that.
+func TestAnswersHaveABound(t *testing.T) {
+	m := &measure{t: t, used: map[protoreflect.FullName]bool{}}
+	paged := 0
+	for name, method := range procedures() {
+		out := method.Output()
+		next := out.Fields().ByName("next_page_token")
+		if next == nil {
+			if size := m.message(out); size > page.MaxAnswer {
+				t.Errorf("%s: an answer may have %d bytes, more than %d", name, size, page.MaxAnswer)
+			}
+			continue
+		}
+		paged++
+		if in := method.Input().Fields(); in.ByName("page_size") == nil || in.ByName("page_token") == nil {
+			t.Errorf("%s: its answer has a token, and its request none", name)
+		}
+		rest, items := 0, 0
+		for i := range out.Fields().Len() {
+			f := out.Fields().Get(i)
+			if _, bounded := repeated[f.FullName()]; f.IsList() && !bounded {
+				if items++; m.element(f) > page.Bytes {
+					t.Errorf("%s: an item may have %d bytes, more than %d", name, m.element(f), page.Bytes)
+				}
+				rest += page.Bytes + m.element(f)
+				continue
+			}
+			rest += m.field(f)
+		}
+		if items != 1 || rest > page.MaxAnswer {
+			t.Errorf("%s: %d lists, at most %d bytes", name, items, rest)
+		}
+	}
+	if paged < 8 {
+		t.Errorf("%d procedures have pages", paged)
+	}
+	for _, name := range slices.Sorted(maps.Keys(repeated)) {
+		if !m.used[name] {
+			t.Errorf("%s is in no answer", name)
+		}
+	}
+}
+
+// procedures returns the procedures of all services, by name.
+func procedures() map[string]protoreflect.MethodDescriptor {
+	out := map[string]protoreflect.MethodDescriptor{}
+	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
+		for i := range f.Services().Len() {
+			s := f.Services().Get(i)
+			for j := range s.Methods().Len() {
+				if f.Package().Parent().Parent() == "hostd" {
+					out["/"+string(s.FullName())+"/"+string(s.Methods().Get(j).Name())] = s.Methods().Get(j)
+				}
+			}
+		}
+		return true
+	})
+	return out
+}

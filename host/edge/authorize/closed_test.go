@@ -1,0 +1,59 @@
+package authorize
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+
+	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/host/authz"
+	"github.com/hostd/hostd/host/principal"
+	"github.com/hostd/hostd/host/procedure"
+	"github.com/hostd/hostd/host/request"
+)
+
+// TestClosedUntilSomebodyIsAdmin: a credential alone gives no rights.
+func TestClosedUntilSomebodyIsAdmin(t *testing.T) {
+	closed := true
+	a := New(Options{Known: func(uint64) bool { return true }, Closed: func() bool { return closed }, Logger: slog.New(slog.DiscardHandler)})
+	a.Set(authz.Compile(0, nil, nil))
+	ann := who(t, principal.JWT, "ann")
+	decide := func(by maker, path string) error {
+		to := procedure.At(path)
+		if to == nil {
+			t.Fatalf("there is no procedure %s", path)
+		}
+		_, err := a.decide(by, to, authz.Call{Verb: to.Verb})
+		return err
+	}
+	others := []string{
+		entityv1connect.EntityServiceSendProcedure, entityv1connect.EntityServiceQueryProcedure, entityv1connect.EntityServiceSubscribeProcedure,
+		modulev1connect.ModuleServiceUploadProcedure, modulev1connect.ModuleServiceListProcedure, clusterv1connect.ClusterServiceGetClusterProcedure,
+		clusterv1connect.ClusterServicePutRoleBindingProcedure, clusterv1connect.ClusterServiceDownProcedure,
+	}
+	var denied *request.DeniedError
+	for _, procedure := range others {
+		if err := decide(maker{who: ann}, procedure); !errors.As(err, &denied) {
+			t.Errorf("%s: %v", procedure, err)
+		}
+		if err := decide(maker{who: ann, passed: true}, procedure); err != nil {
+			t.Errorf("%s, which another node has let in: %v", procedure, err)
+		}
+	}
+	if err := decide(maker{who: ann}, clusterv1connect.ClusterServiceCanIProcedure); err != nil {
+		t.Errorf("what a caller may: %v", err)
+	}
+	closed = false
+	for _, procedure := range others {
+		if err := decide(maker{who: ann}, procedure); err != nil {
+			t.Errorf("open, %s: %v", procedure, err)
+		}
+	}
+	closed = true
+	a.Set(rolesAt(1, inForce...))
+	if err := decide(maker{who: who(t, principal.Token, "root")}, clusterv1connect.ClusterServiceDownProcedure); err != nil {
+		t.Errorf("once somebody is admin: %v", err)
+	}
+}

@@ -1,0 +1,86 @@
+package authorize
+
+import (
+	"context"
+	"fmt"
+
+	"connectrpc.com/connect"
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/protobuf/proto"
+
+	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
+	"github.com/hostd/hostd/host/audit"
+	"github.com/hostd/hostd/host/authn"
+	"github.com/hostd/hostd/host/authz"
+	"github.com/hostd/hostd/host/principal"
+	"github.com/hostd/hostd/host/procedure"
+	"github.com/hostd/hostd/sharding/access"
+)
+
+// Own returns a *NotOwnerError unless the caller may change an entity type that
+// belongs to owner. It may if it is that subject or a member of that group, if
+// it may admin the type, or if the type has no owner. becomes is the owner of
+// the type after a change that assigns an unowned type to its caller.
+func (a *Authorizer) Own(ctx context.Context, entityType, owner string) (becomes string, err error) {
+	if err := a.confirm(ctx, &procedure.Procedure{Verb: authv1.Verb_DEPLOY, Changes: true}); err != nil {
+		return "", err
+	}
+	becomes, revision, err := a.owns(authn.Of(ctx).Principal, entityType, owner)
+	if err != nil {
+		a.refused[authv1.Verb_DEPLOY].Inc()
+		audit.SetPolicyRevision(ctx, revision)
+	}
+	return becomes, err
+}
+
+// Owns is Own for a caller that only asks and changes nothing.
+func (a *Authorizer) Owns(ctx context.Context, entityType, owner string) error {
+	_, _, err := a.owns(authn.Of(ctx).Principal, entityType, owner)
+	return err
+}
+
+func (a *Authorizer) owns(p *principal.Principal, entityType, owner string) (becomes string, revision uint64, err error) {
+	table := a.table.Load()
+	switch {
+	case table == nil || !table.InForce():
+		return owner, 0, nil // callers are not distinguished
+	case owner == "":
+		return subjectOf(p), table.Revision(), nil
+	case authz.Names(owner, p), table.Decide(p, authz.Call{Verb: authv1.Verb_ADMIN, Types: authz.One, Type: entityType}) == authz.Allowed:
+		return owner, table.Revision(), nil
+	}
+	return "", table.Revision(), &NotOwnerError{who: p, entityType: entityType}
+}
+
+// subjectOf returns the caller's own subject, as opposed to its groups; empty
+// for a caller that cannot own anything.
+func subjectOf(p *principal.Principal) string {
+	subject := string(p.Kind) + ":" + p.Name
+	if access.CheckOwner(subject) != nil {
+		return ""
+	}
+	return subject
+}
+
+// NotOwnerError: an entity type belongs to a different owner. It does not reveal
+// which.
+type NotOwnerError struct {
+	who        *principal.Principal
+	entityType string
+}
+
+func (e *NotOwnerError) Error() string {
+	return fmt.Sprintf("entity type %.64q belongs to another than %s; hostd type owner shows to whom", e.entityType, named(e.who))
+}
+
+// Code implements status.Coded.
+func (e *NotOwnerError) Code() connect.Code { return connect.CodePermissionDenied }
+
+// Detail implements status.Detailed.
+func (e *NotOwnerError) Detail() proto.Message {
+	about := map[string]string{"verb": authz.VerbText(authv1.Verb_DEPLOY)}
+	if len(e.entityType) <= maxNamed {
+		about["type"] = e.entityType
+	}
+	return &errdetails.ErrorInfo{Reason: "NOT_OWNER", Domain: "hostd", Metadata: about}
+}

@@ -1,0 +1,53 @@
+package edge_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/host/clusterapi"
+	"github.com/hostd/hostd/host/edge"
+	"github.com/hostd/hostd/host/status"
+)
+
+// A node without a cluster can be told to bootstrap one, and accepts no other
+// call. An impatient caller learns what the bootstrap waits for.
+func TestInitialize(t *testing.T) {
+	s := serve(t, edge.Options{Admin: true, Opened: func() error { return errors.New("no cluster") }})
+	s.world.Nodes.Found(clusterapi.BootstrapProgress{Waits: "seeds are silent", Unanswered: []string{"b:1"}})
+	_, said := s.post(t, clusterPath+"Initialize", `{}`, "Connect-Timeout-Ms", "600")
+	wantCode(t, said, connect.CodeDeadlineExceeded)
+	if !strings.Contains(said, "seeds are silent") {
+		t.Errorf("what the node waits for is missing: %s", said)
+	}
+	for _, call := range []string{"GetCluster", "RaiseLevel"} {
+		_, said := s.post(t, clusterPath+call, `{}`)
+		wantCode(t, said, connect.CodeUnavailable)
+	}
+	answer := make(chan string)
+	before := s.world.Nodes.Found(clusterapi.BootstrapProgress{})
+	go func() {
+		_, said := s.post(t, clusterPath+"Initialize", `{}`)
+		answer <- said
+	}()
+	eventually(t, "the node to be told", func() bool { return s.world.Nodes.Found(clusterapi.BootstrapProgress{}) > before })
+	s.world.Nodes.Found(clusterapi.BootstrapProgress{Cluster: "c7", Bootstrapped: true, Unanswered: []string{"b:1"}})
+	wantJSON(t, <-answer, `{"clusterId":"c7","founded":true,"silentSeeds":["b:1"]}`)
+	_, said = s.post(t, clusterPath+"Initialize", `{}`)
+	wantJSON(t, said, `{"clusterId":"c7"}`)
+	s.world.Nodes.Fail(&status.RefusedError{Reason: "a proxy"})
+	_, said = s.post(t, clusterPath+"Initialize", `{}`)
+	wantCode(t, said, connect.CodeFailedPrecondition)
+}
+
+// A caller that may not change a cluster may not bootstrap one either.
+func TestInitializeNeedsAdmin(t *testing.T) {
+	s := serve(t, edge.Options{Opened: func() error { return errors.New("no cluster") }})
+	_, said := s.post(t, clusterPath+"Initialize", `{}`)
+	wantCode(t, said, connect.CodePermissionDenied)
+	if s.world.Nodes.Found(clusterapi.BootstrapProgress{}) > 0 {
+		t.Error("the order was passed on")
+	}
+}

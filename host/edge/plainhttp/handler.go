@@ -1,0 +1,187 @@
+package plainhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/hostd/hostd/host/request"
+)
+
+// prefix is the prefix of the paths that this package serves.
+const prefix = "/e/"
+
+// Options configure a Handler.
+type Options struct {
+	Types    Types
+	Entities Entities
+	// MaxBytes limits the body of a request.
+	MaxBytes int
+	// Budget is charged for bodies that are read into memory here; nil charges
+	// nothing.
+	Budget Budget
+	// KeepAlive is how often an idle stream of events sends a comment; default
+	// 15 seconds.
+	KeepAlive time.Duration
+}
+
+// Types knows the entity types.
+type Types interface {
+	// Encoding returns how payloads of an entity type are encoded.
+	Encoding(ctx context.Context, entityType string) (request.Encoding, error)
+}
+
+// Entities knows how entities are distributed.
+type Entities interface {
+	// Shards is the number of shards of the cluster.
+	Shards() uint32
+}
+
+// Handler converts requests under /e/ to calls of the API.
+type Handler struct {
+	api  http.Handler
+	opts Options
+}
+
+// Wrap converts requests under /e/ to calls of api, and passes all other
+// requests to api unchanged.
+func Wrap(api http.Handler, opts Options) http.Handler {
+	if opts.KeepAlive == 0 {
+		opts.KeepAlive = 15 * time.Second
+	}
+	h := &Handler{api: api, opts: opts}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if strings.HasPrefix(r.URL.Path, prefix) {
+			h.ServeHTTP(w, r)
+		} else {
+			api.ServeHTTP(w, r)
+		}
+	})
+}
+
+// target is what a path refers to.
+type target struct {
+	entityType, id string
+	name           string // of a command or query; empty for the entity itself
+	query          bool
+	garbled        bool // a part is not valid UTF-8
+}
+
+// targetOf parses a path: /e/TYPE/ID, /e/TYPE/ID/COMMAND or /e/TYPE/ID/q/QUERY.
+// It splits the escaped path, so that an id may contain any character,
+// percent-encoded. ok is false if the path has a different form.
+func targetOf(u *url.URL) (t target, ok bool) {
+	parts := strings.Split(strings.TrimPrefix(u.EscapedPath(), prefix), "/")
+	for i, p := range parts {
+		plain, err := url.PathUnescape(p)
+		if err != nil || plain == "" || plain == "." || plain == ".." {
+			return t, false
+		}
+		parts[i] = plain
+		t.garbled = t.garbled || !utf8.ValidString(plain)
+	}
+	switch {
+	case len(parts) == 2:
+		t.entityType, t.id = parts[0], parts[1]
+	case len(parts) == 3:
+		t.entityType, t.id, t.name = parts[0], parts[1], parts[2]
+	case len(parts) == 4 && parts[2] == "q":
+		t.entityType, t.id, t.name, t.query = parts[0], parts[1], parts[3], true
+	default:
+		return t, false
+	}
+	return t, true
+}
+
+// eventsID replaces the id in the path of a type's event stream.
+const eventsID = "events"
+
+// ServeHTTP implements http.Handler.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	t, ok := targetOf(r.URL)
+	if !ok {
+		fail(w, http.StatusNotFound, problem{Code: "not_found", Message: "the path is none of /e/TYPE/ID, /e/TYPE/ID/COMMAND, /e/TYPE/ID/q/QUERY and /e/TYPE/events; an id of . or .. is for the API alone"})
+		return
+	}
+	if t.garbled {
+		// JSON encoders would replace the invalid bytes by U+FFFD, which would
+		// be the id of a different entity.
+		refusal(w, errors.New("the path is not UTF-8"))
+		return
+	}
+	if err := checkHeaders(r.Header); err != nil {
+		refusal(w, err)
+		return
+	}
+	reading := r.Method == http.MethodGet || r.Method == http.MethodHead
+	writing := r.Method == http.MethodPost
+	switch {
+	case t.name == "" && !reading:
+		refuseMethod(w, "GET, HEAD")
+	case t.name == "" && t.id == eventsID && r.Method == http.MethodGet && wantsEvents(r):
+		h.events(w, r, t.entityType)
+	case t.name == "":
+		h.state(w, r, t)
+	case t.query && !reading && !writing:
+		refuseMethod(w, "GET, HEAD, POST")
+	case t.query:
+		h.query(w, r, t)
+	case !writing:
+		refuseMethod(w, "POST")
+	default:
+		h.command(w, r, t)
+	}
+}
+
+// wantsEvents reports whether the request accepts an event stream.
+func wantsEvents(r *http.Request) bool {
+	return slices.ContainsFunc(strings.Split(strings.Join(r.Header.Values("Accept"), ","), ","), func(kind string) bool {
+		kind, _, _ = strings.Cut(kind, ";")
+		return strings.EqualFold(strings.TrimSpace(kind), "text/event-stream")
+	})
+}
+
+// checkHeaders rejects headers that become part of a call and are not UTF-8.
+func checkHeaders(h http.Header) error {
+	for _, name := range []string{"Idempotency-Key", "Last-Event-Id", "Hostd-First-Attempt-Age", "If-Match", "If-None-Match"} {
+		for _, value := range h[name] {
+			if !utf8.ValidString(value) {
+				return fmt.Errorf("the header %s is not UTF-8", name)
+			}
+		}
+	}
+	return nil
+}
+
+func refuseMethod(w http.ResponseWriter, allowed string) {
+	w.Header().Set("Allow", allowed)
+	fail(w, http.StatusMethodNotAllowed, problem{Code: "unimplemented", Message: "the path takes " + allowed})
+}
+
+// parameters parses the query of a URL. A parameter that is not in names, or is
+// given twice, is an error.
+func parameters(r *http.Request, names ...string) (url.Values, error) {
+	given, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return nil, fmt.Errorf("the parameters of the path cannot be read")
+	}
+	for name, values := range given {
+		switch {
+		case !utf8.ValidString(name) || slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }):
+			return nil, fmt.Errorf("the parameter %.64q is not UTF-8", name)
+		case !slices.Contains(names, name) && len(names) == 0:
+			return nil, fmt.Errorf("the path takes no parameters, and %q is one", name)
+		case !slices.Contains(names, name):
+			return nil, fmt.Errorf("there is no parameter %q: the path takes %s", name, strings.Join(names, ", "))
+		case len(values) > 1:
+			return nil, fmt.Errorf("the parameter %q is given twice", name)
+		}
+	}
+	return given, nil
+}

@@ -1,0 +1,23 @@
+package edge_test
+
+import (
+	"testing"
+
+	"connectrpc.com/connect"
+
+	"github.com/hostd/hostd/host/edge"
+)
+
+// Fields that are not in the request keep their values. A request that changes
+// nothing, or sets a useless value, is rejected.
+func TestSetPolicy(t *testing.T) {
+	s := serve(t, edge.Options{Admin: true})
+	_, body := s.post(t, clusterPath+"SetPolicy", `{"replication":5}`)
+	wantJSON(t, body, `{"policy":{"replication":5,"minMembers":1,"rebalance":true,"deadAfterMillis":"300000","stored":true}}`)
+	_, body = s.post(t, clusterPath+"SetPolicy", `{"rebalance":false,"deadAfterMillis":"60000"}`)
+	wantJSON(t, body, `{"policy":{"replication":5,"minMembers":1,"deadAfterMillis":"60000","stored":true}}`)
+	for _, request := range []string{`{}`, `{"deadAfterMillis":"0"}`} {
+		_, body = s.post(t, clusterPath+"SetPolicy", request)
+		wantCode(t, body, connect.CodeInvalidArgument)
+	}
+}

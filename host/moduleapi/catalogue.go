@@ -1,0 +1,225 @@
+package moduleapi
+
+import (
+	"context"
+	"errors"
+
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/store"
+	"github.com/hostd/hostd/sharding"
+)
+
+const (
+	// mostEventTypes is the maximum number of event types that are counted for one
+	// entity type in one shard.
+	mostEventTypes = 1024
+	// mostCatalogues is the maximum number of cached catalogues, and mostNames
+	// that of the event types in all of them together. Beyond either limit others
+	// are evicted. The second limit is necessary because names have up to 255
+	// bytes and a guest may derive them from its callers' input.
+	mostCatalogues = 4096
+	mostNames      = 1 << 17
+	// cataloguePage is the number of entities that are listed at a time, and the
+	// number of changed entities that are read at a time.
+	cataloguePage = 512
+)
+
+// catalogue counts the stored events of a type's existing entities in a shard,
+// by event type. It is not part of the shard's state: the first time, every
+// entity's history is read, and later only the records added since. Events that
+// were compacted or deleted after they were counted stay counted.
+type catalogue struct {
+	counts map[string]uint64
+	more   bool // event types beyond mostEventTypes
+
+	walked bool   // every entity has been read
+	after  string // while walked is not set: the id up to which entities have been read
+	upTo   uint64 // events of entries up to this index are counted, by walk or follow
+}
+
+// catalogueKey identifies a catalogue.
+type catalogueKey struct {
+	shard      sharding.ShardID
+	entityType string
+}
+
+// catalogues caches the catalogues of a node, so that each update continues
+// where the previous one stopped. Only the goroutine that holds turn may use
+// them.
+type catalogues struct {
+	turn  chan struct{}
+	known map[catalogueKey]*catalogue
+}
+
+func newCatalogues() *catalogues {
+	return &catalogues{turn: make(chan struct{}, 1), known: map[catalogueKey]*catalogue{}}
+}
+
+// of updates the catalogue of a type and calls look with its counts. If ctx
+// ends during the update, look gets the counts so far and complete is false.
+func (c *catalogues) of(ctx context.Context, machine *eventlog.Machine, key catalogueKey, look func(counts map[string]uint64)) (complete bool, err error) {
+	select {
+	case c.turn <- struct{}{}:
+		defer func() { <-c.turn }()
+	case <-ctx.Done():
+		return false, nil
+	}
+	k := c.known[key]
+	if k == nil {
+		for other := range c.known {
+			if len(c.known) < mostCatalogues {
+				break
+			}
+			delete(c.known, other)
+		}
+		k = &catalogue{counts: map[string]uint64{}}
+		k.upTo, _ = machine.Applied(key.shard)
+		c.known[key] = k
+	}
+	r := counting{catalogue: k, machine: machine, key: key}
+	if err = r.walk(ctx); err == nil {
+		err = r.follow(ctx)
+	}
+	c.trim(key)
+	look(k.counts)
+	if err != nil && ctx.Err() != nil {
+		return false, nil
+	}
+	return err == nil && !k.more, err
+}
+
+// trim evicts catalogues until they have at most mostNames event types
+// together. It keeps the catalogue of except.
+func (c *catalogues) trim(except catalogueKey) {
+	names := 0
+	for _, k := range c.known {
+		names += len(k.counts)
+	}
+	for key, k := range c.known {
+		if names <= mostNames {
+			return
+		}
+		if key != except {
+			names -= len(k.counts)
+			delete(c.known, key)
+		}
+	}
+}
+
+// counting updates one catalogue.
+type counting struct {
+	*catalogue
+	machine *eventlog.Machine
+	key     catalogueKey
+}
+
+// walk counts the events of every entity, up to the entry that was the newest
+// when the catalogue was created.
+func (c *counting) walk(ctx context.Context) error {
+	for !c.walked {
+		page, err := c.machine.Page(c.key.shard, eventlog.PageQuery{Type: c.key.entityType, After: c.after, Limit: cataloguePage, Looks: 16 * cataloguePage})
+		if err != nil {
+			return err
+		}
+		for i := range page.Entities {
+			if err := c.count(ctx, page.Entities[i].Entity, 1, 0, c.upTo); err != nil {
+				return err
+			}
+			c.after = page.Entities[i].Entity.ID
+		}
+		c.after = page.Next
+		c.walked = page.Next == ""
+	}
+	return nil
+}
+
+// errEnough stops ReadOrder after a page.
+var errEnough = errors.New("enough for one page")
+
+// follow counts the events of the entries after upTo. It finds the changed
+// entities in the shard's order.
+func (c *counting) follow(ctx context.Context) error {
+	for {
+		changed, last := map[string]journal.Sequence{}, uint64(0)
+		upTo, err := c.machine.ReadOrder(ctx, c.key.shard, c.upTo, func(row *store.OrderRow) error {
+			if len(changed) >= cataloguePage && row.At.Index > last {
+				return errEnough
+			}
+			last = row.At.Index
+			if _, known := changed[string(row.ID)]; !known && string(row.Type) == c.key.entityType {
+				changed[string(row.ID)] = row.First
+			}
+			return nil
+		})
+		enough := errors.Is(err, errEnough)
+		if enough {
+			upTo = last
+		} else if err != nil {
+			return err
+		}
+		// The counts of a page are added only if the whole page was read, because a
+		// failed page is read again.
+		sum := counting{catalogue: &catalogue{counts: map[string]uint64{}}, machine: c.machine, key: c.key}
+		for id, first := range changed {
+			entity := sharding.EntityID{Type: c.key.entityType, ID: id}
+			if info, err := c.machine.Info(c.key.shard, entity); err != nil {
+				return err
+			} else if info.Deleted {
+				continue
+			}
+			if err := sum.count(ctx, entity, first, c.upTo, upTo); err != nil {
+				return err
+			}
+		}
+		for name, n := range sum.counts {
+			c.add(name, n)
+		}
+		c.more = c.more || sum.more
+		if c.upTo = upTo; !enough {
+			return nil
+		}
+	}
+}
+
+func (c *catalogue) add(name string, n uint64) {
+	if _, known := c.counts[name]; !known && len(c.counts) >= mostEventTypes {
+		c.more = true
+		return
+	}
+	c.counts[name] += n
+}
+
+// errRead stops the reading of an entity's history.
+var errRead = errors.New("that is all of it")
+
+// count adds the events of an entity's current incarnation, from a sequence on,
+// that entries after over and up to upTo have stored.
+func (c *counting) count(ctx context.Context, id sharding.EntityID, from journal.Sequence, over, upTo uint64) error {
+	events := map[string]uint64{}
+	read := func(at journal.Position, r *journal.Record) error {
+		if at.Index > upTo {
+			return errRead
+		}
+		for i := range r.Events {
+			if !r.Tombstone(i) && at.Index > over {
+				events[r.Events[i].Type]++
+			}
+		}
+		if r.Flags&journal.FlagTombstone != 0 {
+			clear(events) // they belong to an incarnation that was deleted
+		}
+		return ctx.Err()
+	}
+	err := c.machine.Read(ctx, c.key.shard, id, from, read)
+	if cut := (*journal.CutError)(nil); errors.As(err, &cut) {
+		err = c.machine.Read(ctx, c.key.shard, id, cut.First, read)
+	}
+	if err != nil && !errors.Is(err, errRead) {
+		return err
+	}
+	for name, n := range events {
+		c.add(name, n)
+	}
+	return nil
+}

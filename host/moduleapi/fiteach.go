@@ -1,0 +1,65 @@
+package moduleapi
+
+import (
+	"context"
+	"fmt"
+	"sync"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/sharding"
+)
+
+// fitEach calls look for the shards from 1 to last, at most `most` of them
+// concurrently, and returns the sum of the results. A shard for which look fails
+// counts as unread and is passed to failed.
+func fitEach(ctx context.Context, last uint32, most int, look func(context.Context, sharding.ShardID) (*modulev1.FitResponse, error), failed func(sharding.ShardID, error)) *modulev1.FitResponse {
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	sum := newFitSum()
+	places := make(chan struct{}, most)
+	for shard := sharding.ShardID(1); uint32(shard) <= last; shard++ {
+		places <- struct{}{}
+		all.Go(func() {
+			defer func() { <-places }()
+			one, err := look(ctx, shard)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed(shard, err)
+				sum.unread(1)
+				return
+			}
+			sum.add(one)
+		})
+	}
+	all.Wait()
+	return sum.answer()
+}
+
+// fitPresent reports whether a shard from 1 to last has entities. It asks at most
+// `most` shards concurrently and stops at the first that has some. If a shard
+// could not be asked, it returns true and the error.
+func fitPresent(ctx context.Context, last uint32, most int, look func(context.Context, sharding.ShardID) (*modulev1.FitResponse, error)) (bool, error) {
+	ctx, enough := context.WithCancel(ctx)
+	defer enough()
+	var first error // written while fitEach holds its lock
+	sum := fitEach(ctx, last, most, func(ctx context.Context, shard sharding.ShardID) (*modulev1.FitResponse, error) {
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		one, err := look(ctx, shard)
+		if one.GetPresent() {
+			enough()
+		}
+		return one, err
+	}, func(shard sharding.ShardID, err error) {
+		if first == nil {
+			first = fmt.Errorf("shard %d: %w", shard, err)
+		}
+		enough()
+	})
+	if sum.GetPresent() {
+		return true, nil
+	}
+	return first != nil, first
+}

@@ -1,0 +1,91 @@
+package moduleapi
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/edge/authorize"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+const (
+	// touchedShards is how many shards are checked concurrently before a
+	// rollback, and touchedBudget the time for each shard.
+	touchedShards = 16
+	touchedBudget = 10 * time.Second
+)
+
+// Rollback makes the previous module of an entity type serve it again.
+func (s *handler) Rollback(ctx context.Context, r *connect.Request[modulev1.RollbackRequest]) (*connect.Response[modulev1.RollbackResponse], error) {
+	if err := sharding.ValidateEntityType(r.Msg.GetEntityType()); err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	looks := RollbackCheck{Force: r.Msg.GetForce(), Touched: func(ctx context.Context, t modules.RollbackType) (*modulev1.FitResponse, error) {
+		return s.touched(ctx, modules.FitQuery{EntityType: t.Name, Digest: t.Digest, Budget: touchedBudget, WrittenNotBy: t.Before, First: t.First, Fence: t.Fence, Truncated: true})
+	}}
+	back := modules.TakeBack{EntityType: r.Msg.GetEntityType(), Revision: r.Msg.GetRevision(), By: authorize.Caller(ctx), Stored: s.stored, Allow: s.owners.allow()}
+	if s.Fits != nil {
+		back.Check = looks.Check
+		back.Truncated = modules.Truncated{Prove: true, Force: r.Msg.GetForce(), Warn: func(text string) { looks.Remarks = append(looks.Remarks, text) }}
+	}
+	now, err := s.Modules.Rollback(ctx, back)
+	if err != nil {
+		return nil, status.Public(s.Log, err)
+	}
+	return connect.NewResponse(&modulev1.RollbackResponse{
+		Digest: now.Digest.String(), Revision: now.Revision, EntityTypes: now.Types, Remarks: looks.Remarks,
+	}), nil
+}
+
+// touched checks all shards, touchedShards at a time, each on the node that
+// leads it. A paced check, and one for presence only, ends as soon as one shard
+// determines the result.
+func (s *handler) touched(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
+	looking, enough := context.WithCancel(ctx)
+	defer enough()
+	sum := fitEach(looking, s.Entities.Shards(), touchedShards, func(ctx context.Context, shard sharding.ShardID) (found *modulev1.FitResponse, err error) {
+		one := q
+		one.Shard = shard
+		switch {
+		case ctx.Err() != nil:
+			return nil, ctx.Err()
+		case q.Paced:
+			found, err = s.fitAll(ctx, one)
+		default:
+			found, err = s.fitShard(ctx, one)
+		}
+		if q.Paced && misfits(q, found) || q.PresenceOnly && found.GetEntities() > 0 {
+			enough()
+		}
+		return found, err
+	}, func(shard sharding.ShardID, err error) {
+		if looking.Err() != nil {
+			return
+		}
+		s.Log.Warn("entities that were written since a module served are not looked at in a shard", "entity_type", q.EntityType, "shard_id", shard, "error", err)
+	})
+	return sum, ctx.Err()
+}
+
+// Touched checks all shards for entities that modules other than q.WrittenNotBy
+// have written and on which the module of q fails.
+func (s *handler) Touched(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
+	return s.touched(ctx, q)
+}
+
+func parseDigests(texts []string) (out []journal.Digest, err error) {
+	for _, text := range texts {
+		d, err := parseDigest(text)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}

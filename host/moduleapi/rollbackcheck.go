@@ -1,0 +1,87 @@
+package moduleapi
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/edge/authorize"
+	"github.com/hostd/hostd/host/modules"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/journal"
+)
+
+// shownEntities limits the entities that a rejection names.
+const shownEntities = 16
+
+// RollbackCheck checks, before a rollback, the entities that were written since
+// the previous module served their type. It rejects the rollback if that module
+// fails on one of them. It must be used by one goroutine at a time.
+type RollbackCheck struct {
+	// Touched replays, with the previous module, all entities of the type that
+	// modules other than t.Before have written.
+	Touched func(ctx context.Context, t modules.RollbackType) (*modulev1.FitResponse, error)
+	Force   bool
+	Remarks []string // the failures that Force overrides
+}
+
+// Check returns an error if a type must not be rolled back, or the caller that
+// forces the rollback.
+func (l *RollbackCheck) Check(ctx context.Context, t modules.RollbackType) (forcedBy string, err error) {
+	refused, err := l.look(ctx, t)
+	switch {
+	case err != nil:
+		return "", err
+	case refused == nil:
+		return "", nil
+	case !l.Force:
+		refused.Reason += "; nothing is changed, and --force goes back all the same"
+		return "", refused
+	}
+	l.Remarks = append(l.Remarks, refused.Reason)
+	return authorize.Caller(ctx), nil
+}
+
+// look returns nil if the module fails on none of the entities.
+func (l *RollbackCheck) look(ctx context.Context, t modules.RollbackType) (*status.RefusedError, error) {
+	found, err := l.Touched(ctx, t)
+	switch {
+	case err != nil:
+		return nil, err
+	case found.GetFailing() > 0:
+		return failing(t.Name, found), nil
+	case found.GetUnreadShards() > 0:
+		return &status.RefusedError{
+			Reason: fmt.Sprintf("%s: not all entities that were written since the module served were looked at, in %d shards", t.Name, found.GetUnreadShards()),
+			Name:   status.RefusedFault,
+			About:  map[string]string{"entityType": t.Name, "unreadShards": fmt.Sprint(found.GetUnreadShards())},
+		}, nil
+	}
+	return nil, nil
+}
+
+// failing names the entities on which a module fails.
+func failing(entityType string, found *modulev1.FitResponse) *status.RefusedError {
+	var ids, shown []string
+	for _, f := range found.GetFaults()[:min(shownEntities, len(found.GetFaults()))] {
+		ids = append(ids, f.GetEntityId())
+		shown = append(shown, fmt.Sprintf("%s at event %d (%s): %s", f.GetEntityId(), f.GetSequence(), f.GetEventType(), f.GetMessage()))
+	}
+	if more := found.GetFailing() - uint64(len(shown)); more > 0 {
+		shown = append(shown, fmt.Sprintf("%d more", more))
+	}
+	return &status.RefusedError{
+		Reason: fmt.Sprintf("%s: the module before fails on %d of %d entities that were written since: %s", entityType, found.GetFailing(), found.GetEntities(), strings.Join(shown, "; ")),
+		Name:   status.RefusedFault,
+		About:  map[string]string{"entityType": entityType, "entityIds": strings.Join(ids, ","), "failing": fmt.Sprint(found.GetFailing())},
+	}
+}
+
+// digestTexts returns digests in the form of API requests.
+func digestTexts(digests []journal.Digest) (out []string) {
+	for _, d := range digests {
+		out = append(out, d.String())
+	}
+	return out
+}

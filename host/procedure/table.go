@@ -1,0 +1,86 @@
+package procedure
+
+import (
+	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
+	"github.com/hostd/hostd/api/gen/hostd/journal/v1/journalv1connect"
+	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+)
+
+// table has what the protos do not say about each procedure.
+var table = map[string]Procedure{
+	entityv1connect.EntityServiceSendProcedure:            {Of: ofSend, Frequent: true, HandChecked: true},
+	entityv1connect.EntityServiceSendStreamProcedure:      {Scope: Later, Frequent: true, OwnCodec: true},
+	entityv1connect.EntityServiceQueryProcedure:           {Of: ofQuery, Frequent: true, HandChecked: true},
+	entityv1connect.EntityServiceReadEventsProcedure:      {Of: ofEntity},
+	entityv1connect.EntityServiceReadRecordsProcedure:     {Of: ofEntity},
+	entityv1connect.EntityServiceSubscribeProcedure:       {Of: ofTypeAndItsEntities},
+	entityv1connect.EntityServiceGetEntityProcedure:       {Of: ofEntity},
+	entityv1connect.EntityServiceGetStateProcedure:        {Of: ofEntity},
+	entityv1connect.EntityServiceListEntitiesProcedure:    {Of: ofListing, Narrows: true},
+	entityv1connect.EntityServiceHotEntitiesProcedure:     {Of: ofEverything},
+	entityv1connect.EntityServiceListTimersProcedure:      {Of: ofEntity},
+	entityv1connect.EntityServiceListSendsProcedure:       {Of: ofEntity},
+	entityv1connect.EntityServicePassivateProcedure:       {Of: ofEntity},
+	entityv1connect.EntityServiceClearFaultsProcedure:     {Of: ofEntity},
+	entityv1connect.EntityServiceClearTypeFaultsProcedure: {Of: ofTypeAndItsEntities},
+	entityv1connect.EntityServiceSkipTimerProcedure:       {Of: ofEntity},
+	entityv1connect.EntityServiceDeleteProcedure:          {Of: ofEntity},
+	// A dead letter is identified by its place in a shard, which does not reveal
+	// its entity here.
+	entityv1connect.EntityServiceListDeadLettersProcedure:   {Of: ofEverything},
+	entityv1connect.EntityServiceRetryDeadLetterProcedure:   {Of: ofEverything},
+	entityv1connect.EntityServiceDiscardDeadLetterProcedure: {Of: ofEverything},
+
+	modulev1connect.ModuleServiceUploadProcedure:        {Scope: Later, Compiles: true, Upload: true, Slow: true},
+	modulev1connect.ModuleServiceUploadStreamProcedure:  {Scope: Later, Compiles: true, Pieces: true},
+	modulev1connect.ModuleServiceRemoveProcedure:        {Scope: Later},
+	modulev1connect.ModuleServiceListProcedure:          {Of: ofEverything},
+	modulev1connect.ModuleServiceGetProcedure:           {Scope: OfModules},
+	modulev1connect.ModuleServiceDownloadProcedure:      {Scope: OfModules},
+	modulev1connect.ModuleServiceQuotasProcedure:        {Scope: OfNothing},
+	modulev1connect.ModuleServiceActivateProcedure:      {Of: ofType, Compiles: true, Slow: true},
+	modulev1connect.ModuleServiceRollbackProcedure:      {Of: ofType, Compiles: true},
+	modulev1connect.ModuleServiceGetRolloutProcedure:    {Scope: OfModules},
+	modulev1connect.ModuleServiceChangeRolloutProcedure: {Of: ofType, Compiles: true},
+	modulev1connect.ModuleServiceHistoryProcedure:       {Of: ofTypeAndItsEntities},
+	modulev1connect.ModuleServiceSetOwnerProcedure:      {Of: ofType},
+	modulev1connect.ModuleServiceVerifyProcedure:        {Of: ofType},
+	modulev1connect.ModuleServiceFitProcedure:           {Of: ofType},
+
+	clusterv1connect.ClusterServiceInitializeProcedure:    {Scope: Founding, BeforeOpen: true},
+	clusterv1connect.ClusterServiceGetClusterProcedure:    {Scope: OfNothing},
+	clusterv1connect.ClusterServiceListShardsProcedure:    {Scope: OfNothing},
+	clusterv1connect.ClusterServiceWatchClusterProcedure:  {Scope: OfNothing},
+	clusterv1connect.ClusterServiceWatchShardsProcedure:   {Scope: OfNothing},
+	clusterv1connect.ClusterServiceWatchStatsProcedure:    {Of: ofEverything},
+	clusterv1connect.ClusterServiceTailLogsProcedure:      {Of: ofEntity},
+	clusterv1connect.ClusterServiceProfileNodeProcedure:   {Scope: OfNothing},
+	clusterv1connect.ClusterServiceProfileGuestsProcedure: {Of: ofTypeAndItsEntities},
+	clusterv1connect.ClusterServiceMoveShardProcedure:     {Scope: OfNothing},
+	clusterv1connect.ClusterServiceDrainProcedure:         {Scope: OfNothing},
+	clusterv1connect.ClusterServiceResumeProcedure:        {Scope: OfNothing},
+	clusterv1connect.ClusterServiceLeaveProcedure:         {Scope: OfNothing},
+	clusterv1connect.ClusterServiceDownProcedure:          {Scope: OfNothing},
+	clusterv1connect.ClusterServiceRebalanceProcedure:     {Scope: OfNothing},
+	clusterv1connect.ClusterServiceRaiseLevelProcedure:    {Scope: OfNothing},
+	clusterv1connect.ClusterServiceSetPolicyProcedure:     {Scope: OfNothing},
+	clusterv1connect.ClusterServicePutSettingProcedure:    {Of: ofSetting},
+	clusterv1connect.ClusterServiceGetSettingProcedure:    {Of: ofSetting},
+	clusterv1connect.ClusterServiceListSettingsProcedure:  {Of: ofSettings},
+	clusterv1connect.ClusterServiceWatchSettingsProcedure: {Of: ofSettings},
+
+	clusterv1connect.ClusterServiceListRolesProcedure:         {Scope: OfNothing},
+	clusterv1connect.ClusterServicePutRoleProcedure:           {Scope: OfNothing},
+	clusterv1connect.ClusterServiceDeleteRoleProcedure:        {Scope: OfNothing},
+	clusterv1connect.ClusterServiceListRoleBindingsProcedure:  {Scope: OfNothing},
+	clusterv1connect.ClusterServicePutRoleBindingProcedure:    {Scope: OfNothing},
+	clusterv1connect.ClusterServiceDeleteRoleBindingProcedure: {Scope: OfNothing},
+	clusterv1connect.ClusterServiceListTokensProcedure:        {Scope: OfNothing},
+	clusterv1connect.ClusterServiceCreateTokenProcedure:       {Scope: OfNothing},
+	clusterv1connect.ClusterServiceDeleteTokenProcedure:       {Scope: OfNothing},
+	clusterv1connect.ClusterServiceCanIProcedure:              {Scope: OfNothing},
+
+	journalv1connect.JournalServiceExportProcedure: {Of: ofEverything},
+	journalv1connect.JournalServiceImportProcedure: {Of: ofEverything},
+}
