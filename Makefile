@@ -46,7 +46,7 @@ TAKE_SHARE = awk 'NR % $(SHARES) == $(SHARE) % $(SHARES)'
 LONG = git grep -B1 'testkit.Long(t, "long")' -- '*_test.go' | sed -n 's|^\(.*\)/[^/]*_test.go-func \(Test[A-Za-z0-9_]*\)(.*|./\1 \2|p' | $(TAKE_SHARE)
 
 .DEFAULT_GOAL := help
-.PHONY: help build cross release test race race-packages race-nodes check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade
+.PHONY: help build cross release test race race-packages race-nodes check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade kubernetes pods
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -88,6 +88,12 @@ cross: ## check, build and vet the program for each system and processor, or for
 
 release: ## build the artefacts of release VERSION in dist, for PAIRS, signed with SIGN_KEY and PACKAGE_KEY
 	cd deploy/release && $(GO) run . -root ../.. -out ../../dist -version "$(VERSION)" $(if $(PAIRS),-pairs "$(PAIRS)") $(if $(SIGN_KEY),-sign-key "$(abspath $(SIGN_KEY))") $(if $(PACKAGE_KEY),-package-key "$(abspath $(PACKAGE_KEY))")
+
+kubernetes: ## render the Helm chart to deploy/kubernetes, and list its values in docs/operating/kubernetes.md
+	cd deploy/helm && $(GO) run .
+
+pods: ## run the Helm chart's pods in network namespaces, in full; needs root
+	cd deploy/helm && $(GOTEST) -run '^Test.*Pod' -count=1 -timeout 25m . -full -v
 
 reference: ## generate docs/reference from the code
 	$(GO) run ./tests/ci/reference

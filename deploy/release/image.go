@@ -121,7 +121,7 @@ func (r *release) imageOf(pair, processor string) (v1.Image, error) {
 	}
 	config.Config = v1.Config{
 		User: fmt.Sprintf("%d:%d", imageUser, imageUser), WorkingDir: "/var/lib/hostd", Volumes: map[string]struct{}{"/var/lib/hostd": {}},
-		Entrypoint: []string{"/usr/bin/hostd"}, Cmd: []string{"serve"}, Env: []string{"HOSTD_DATA_DIR=/var/lib/hostd"},
+		Entrypoint: []string{"/usr/bin/hostd"}, Cmd: []string{"serve"}, Env: []string{"PATH=/usr/bin", "HOSTD_DATA_DIR=/var/lib/hostd"},
 		ExposedPorts: map[string]struct{}{"7070/tcp": {}, "7071/tcp": {}}, StopSignal: "SIGTERM", Labels: map[string]string{},
 	}
 	for key, value := range labels {

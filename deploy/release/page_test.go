@@ -19,6 +19,7 @@ var instead = []struct{ begins, run, reason string }{
 	{"hostd node drain ", "./hostd_9.8.7_linux_amd64/hostd node drain --help", "no node runs here: tests of cmd/hostd run it"},
 	{"hostd version --nodes", "./hostd_9.8.7_linux_amd64/hostd version --help", "no node runs here: tests of cmd/hostd run it"},
 	{"podman load ", "test -s hostd_9.8.7_image.oci.tar.gz", "needs podman: checkImage reads the layout"},
+	{"docker compose ", "", "needs an engine: TestCompose in deploy/helm runs the same commands"},
 	{"sudo apt remove ", "", "needs root"},
 	{"make release ", "", "this test has run the same program"},
 }
