@@ -113,7 +113,7 @@ func (n *Node) openRequests(context.Context) (err error) {
 		serving.OnForwarded = n.auditForwarded
 	}
 	if n.roles != nil {
-		serving.Authorize = n.roles.Passed
+		serving.Authorize = n.roles.AuthorizeForwarded
 	}
 	server, err := forward.NewServer(serving)
 	if err != nil {

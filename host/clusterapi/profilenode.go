@@ -103,7 +103,7 @@ func (s *nodeProfiler) relay(ctx context.Context, r *clusterv1.ProfileNodeReques
 	}
 	in, err := c.ProfileNode(ctx, connect.NewRequest(r))
 	if err != nil {
-		return leaderproxy.Proxied(err)
+		return leaderproxy.CallerError(err)
 	}
 	defer in.Close()
 	for in.Receive() {
@@ -112,7 +112,7 @@ func (s *nodeProfiler) relay(ctx context.Context, r *clusterv1.ProfileNodeReques
 		}
 	}
 	if err := in.Err(); err != nil {
-		return leaderproxy.Proxied(err)
+		return leaderproxy.CallerError(err)
 	}
 	return nil
 }

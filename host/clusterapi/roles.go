@@ -78,8 +78,8 @@ type roleService struct {
 	Logger  *slog.Logger
 }
 
-// settled waits until calls to this node are decided by the revision.
-func (s *roleService) settled(ctx context.Context, revision uint64) error {
+// awaitRevision waits until calls to this node are decided by the revision.
+func (s *roleService) awaitRevision(ctx context.Context, revision uint64) error {
 	if s.Auth == nil {
 		return nil
 	}
@@ -116,7 +116,7 @@ func (s *roleService) PutRole(ctx context.Context, req *connect.Request[clusterv
 	}
 	revision, err := s.Store.PutRole(ctx, r)
 	if err == nil {
-		err = s.settled(ctx, revision)
+		err = s.awaitRevision(ctx, revision)
 	}
 	if err != nil {
 		return nil, status.Public(s.Logger, err)
@@ -146,7 +146,7 @@ func showQuotas(q access.Quotas) *clusterv1.RoleQuotas {
 func (s *roleService) DeleteRole(ctx context.Context, req *connect.Request[clusterv1.DeleteRoleRequest]) (*connect.Response[clusterv1.DeleteRoleResponse], error) {
 	revision, err := s.Store.DeleteRole(ctx, req.Msg.GetRoleName())
 	if err == nil {
-		err = s.settled(ctx, revision)
+		err = s.awaitRevision(ctx, revision)
 	}
 	if err != nil {
 		return nil, status.Public(s.Logger, err)
@@ -172,7 +172,7 @@ func (s *roleService) ListRoleBindings(context.Context, *connect.Request[cluster
 // out.
 func (s *roleService) PutRoleBinding(ctx context.Context, req *connect.Request[clusterv1.PutRoleBindingRequest]) (*connect.Response[clusterv1.PutRoleBindingResponse], error) {
 	b := access.Binding{Subject: req.Msg.GetSubject(), Roles: req.Msg.GetRoles()}
-	if s.Auth != nil && b.BindsAdmin() && !authorize.Decided(ctx) && !authz.Names(b.Subject, authn.Of(ctx).Principal) {
+	if s.Auth != nil && b.BindsAdmin() && !authorize.AllowedByRoles(ctx) && !authz.Names(b.Subject, authn.Of(ctx).Principal) {
 		return nil, status.Public(s.Logger, &status.RefusedError{Reason: "the first binding of " + access.RoleAdmin + " must be of who makes it, or nobody might be it: call with that credential"})
 	}
 	if b.Check() == nil {
@@ -182,7 +182,7 @@ func (s *roleService) PutRoleBinding(ctx context.Context, req *connect.Request[c
 	}
 	revision, err := s.Store.PutRoleBinding(ctx, b)
 	if err == nil {
-		err = s.settled(ctx, revision)
+		err = s.awaitRevision(ctx, revision)
 	}
 	if err != nil {
 		return nil, status.Public(s.Logger, err)
@@ -197,7 +197,7 @@ func (s *roleService) DeleteRoleBinding(ctx context.Context, req *connect.Reques
 	}
 	revision, err := s.Store.DeleteRoleBinding(ctx, req.Msg.GetSubject())
 	if err == nil {
-		err = s.settled(ctx, revision)
+		err = s.awaitRevision(ctx, revision)
 	}
 	if err != nil {
 		return nil, status.Public(s.Logger, err)
@@ -244,7 +244,7 @@ func (s *roleService) CreateToken(ctx context.Context, req *connect.Request[clus
 		}
 	}
 	b := access.Binding{Subject: t.Subject(), Roles: req.Msg.GetRoles()}
-	if s.Auth != nil && b.BindsAdmin() && !authorize.Decided(ctx) {
+	if s.Auth != nil && b.BindsAdmin() && !authorize.AllowedByRoles(ctx) {
 		return nil, status.Public(s.Logger, &status.RefusedError{Reason: "the first " + access.RoleAdmin + " must be who makes it, or nobody might be it: 'hostd binding put' with a credential that is taken already"})
 	}
 	if s.Callers != nil && s.Callers.InFile(t.Name) {
@@ -257,7 +257,7 @@ func (s *roleService) CreateToken(ctx context.Context, req *connect.Request[clus
 	}
 	revision, err := s.Store.PutToken(ctx, t, b.Roles)
 	if err == nil {
-		err = s.settled(ctx, revision)
+		err = s.awaitRevision(ctx, revision)
 	}
 	if err != nil {
 		return nil, status.Public(s.Logger, err)
@@ -269,7 +269,7 @@ func (s *roleService) CreateToken(ctx context.Context, req *connect.Request[clus
 func (s *roleService) DeleteToken(ctx context.Context, req *connect.Request[clusterv1.DeleteTokenRequest]) (*connect.Response[clusterv1.DeleteTokenResponse], error) {
 	revision, err := s.Store.DeleteToken(ctx, req.Msg.GetTokenName())
 	if err == nil {
-		err = s.settled(ctx, revision)
+		err = s.awaitRevision(ctx, revision)
 	}
 	if err != nil {
 		return nil, status.Public(s.Logger, err)
@@ -280,7 +280,7 @@ func (s *roleService) DeleteToken(ctx context.Context, req *connect.Request[clus
 // CanI returns who the caller is, and whether it may make a call.
 func (s *roleService) CanI(ctx context.Context, req *connect.Request[clusterv1.CanIRequest]) (*connect.Response[clusterv1.CanIResponse], error) {
 	m := req.Msg
-	c, known := authorize.Asked(m)
+	c, known := authorize.CallOf(m)
 	if !known {
 		return nil, status.Public(s.Logger, status.Argument("there is no such verb; 'hostd role describe admin' lists them"))
 	}

@@ -51,10 +51,10 @@ func (m *metrics) watch(r prometheus.Registerer, w *admission.Waiting) {
 	r.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "hostd_rpc_waiting_bytes", Help: "Bytes of calls and stream messages that the node has read and not let go of.",
-		}, func() float64 { return float64(w.Used()) }),
+		}, func() float64 { return float64(w.UsedBytes()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Name: "hostd_rpc_waiting_refused_total", Help: "Calls and stream messages refused because too many bytes wait.",
-		}, func() float64 { return float64(w.Refused()) }),
+		}, func() float64 { return float64(w.RefusedCount()) }),
 	)
 }
 

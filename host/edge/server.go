@@ -294,7 +294,7 @@ func (s *Server) Mount(api API) {
 		served = opts.Certificates.Wrap(served)
 	}
 	if opts.TLSOnly {
-		served = admission.Encrypted(served, opts.Internal)
+		served = admission.RequireTLS(served, opts.Internal)
 	}
 	apart, together := func() bool { return opts.PeersAt() != "" }, func() bool { return false }
 	s.clients = newFace(opts, opts.Certificates, clients, fresh, clients.Wrap(leaderproxy.Unsaid(served), opts.Internal, apart))

@@ -37,8 +37,8 @@ type Service struct {
 // that it serves.
 type Mount func(opts ...connect.HandlerOption) (path string, h http.Handler)
 
-// Mounted returns a Mount for a handler and the generated function that takes it.
-func Mounted[H any](generated func(H, ...connect.HandlerOption) (string, http.Handler), handler H) Mount {
+// NewMount returns a Mount for a handler and the generated function that takes it.
+func NewMount[H any](generated func(H, ...connect.HandlerOption) (string, http.Handler), handler H) Mount {
 	return func(opts ...connect.HandlerOption) (string, http.Handler) { return generated(handler, opts...) }
 }
 

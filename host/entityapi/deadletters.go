@@ -173,7 +173,7 @@ func (s *handler) DiscardDeadLetter(ctx context.Context, r *connect.Request[enti
 // the caller may change the cluster.
 func (s *handler) withDeadLetter(ctx context.Context, name string,
 	do func(context.Context, sharding.ShardID, journal.ItemID, entityv1connect.EntityServiceClient) error) error {
-	if !s.Admin && !authorize.Decided(ctx) && !leaderproxy.FromPeer(ctx) {
+	if !s.Admin && !authorize.AllowedByRoles(ctx) && !leaderproxy.FromPeer(ctx) {
 		return status.ErrAdminOff
 	}
 	shard, id, err := parseDeadLetterID(name)

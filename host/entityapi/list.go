@@ -86,7 +86,7 @@ func (s *handler) getEntity(ctx context.Context, id sharding.EntityID) (*connect
 // shard. If the caller may see only entities with some id prefixes, these
 // prefixes are listed one after the other.
 func (s *handler) ListEntities(ctx context.Context, r *connect.Request[entityv1.ListEntitiesRequest]) (*connect.Response[entityv1.ListEntitiesResponse], error) {
-	if visible := authorize.Narrowed(ctx); len(visible) > 0 {
+	if visible := authorize.VisiblePrefixes(ctx); len(visible) > 0 {
 		return s.listVisible(ctx, r.Msg, visible)
 	}
 	return s.list(ctx, r.Msg)

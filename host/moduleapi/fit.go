@@ -89,7 +89,7 @@ func (s *handler) fit(ctx context.Context, digest journal.Digest, r *modulev1.Fi
 		return s.fitShard(ctx, q)
 	}
 	if len(before) > 0 || q.Truncated {
-		return s.touched(ctx, q)
+		return s.checkTouched(ctx, q)
 	}
 	end, left, most := time.Now().Add(fitWait), q.Sample, q.Budget
 	all := newFitSum()
@@ -157,10 +157,10 @@ func (s *handler) fitShard(ctx context.Context, q modules.FitQuery) (*modulev1.F
 		changed := s.Proxy.Changed()
 		out, err := s.fitOnce(ctx, q)
 		if connect.CodeOf(err) == connect.CodeUnimplemented { // a node of the previous release does not have the call
-			return nil, leaderproxy.Proxied(err)
+			return nil, leaderproxy.CallerError(err)
 		}
 		if err == nil || !leaderproxy.Retry(err) || !search.Again(ctx, s.Proxy, q.Shard, changed, err) {
-			return out, leaderproxy.Proxied(err)
+			return out, leaderproxy.CallerError(err)
 		}
 	}
 }

@@ -23,11 +23,11 @@ type fitting struct {
 	forcedBy string // empty if nothing was forced
 }
 
-// fitted runs the compatibility check for a module that is to replace the active
+// checkCompatibility runs the compatibility check for a module that is to replace the active
 // module of a type. An incompatibility is an error, or a warning if the caller
 // sets force. If accept is set, entity states that differ from those of the
 // active module are taken as intended.
-func (s *handler) fitted(ctx context.Context, entityType string, digest journal.Digest, force, accept bool) (out fitting, err error) {
+func (s *handler) checkCompatibility(ctx context.Context, entityType string, digest journal.Digest, force, accept bool) (out fitting, err error) {
 	if t, err := s.Types.Lookup(ctx, entityType); err != nil || t.Module == digest {
 		return out, nil // no module serves the type, or this module already does
 	}
@@ -50,7 +50,7 @@ func (s *handler) fitted(ctx context.Context, entityType string, digest journal.
 	if n := found.GetUnreadShards(); n > 0 {
 		out.remarks = append(out.remarks, fmt.Sprintf("%s: not all stored events were looked at, in %d shards", entityType, n))
 	}
-	for _, refused := range []*status.RefusedError{unlisted(entityType, found), failingSample(entityType, found), kept.Refusal(entityType, accept)} {
+	for _, refused := range []*status.RefusedError{unlistedError(entityType, found), failingSample(entityType, found), kept.Refusal(entityType, accept)} {
 		switch {
 		case refused == nil:
 		case !force:
@@ -63,8 +63,8 @@ func (s *handler) fitted(ctx context.Context, entityType string, digest journal.
 	return out, nil
 }
 
-// unlisted returns nil if the module lists all event types that are stored.
-func unlisted(entityType string, found *modulev1.FitResponse) *status.RefusedError {
+// unlistedError returns nil if the module lists all event types that are stored.
+func unlistedError(entityType string, found *modulev1.FitResponse) *status.RefusedError {
 	missing := found.GetMissing()
 	if len(missing) == 0 {
 		return nil
@@ -100,9 +100,9 @@ func failingSample(entityType string, found *modulev1.FitResponse) *status.Refus
 	}
 }
 
-// stored returns a function that reports whether entities of a type exist, by
+// hasStoredEntities returns a function that reports whether entities of a type exist, by
 // asking the leaders of all shards.
-func (s *handler) stored(entityType string) modules.Stored {
+func (s *handler) hasStoredEntities(entityType string) modules.Stored {
 	return func(ctx context.Context, fence uint64) (bool, error) {
 		t, err := s.Types.Lookup(ctx, entityType)
 		if s.Fits == nil || err != nil {

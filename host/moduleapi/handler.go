@@ -143,14 +143,14 @@ func (s *handler) upload(ctx context.Context, u modules.Upload, activate, force 
 	}
 	fitted := make([]fitting, len(m.EntityTypes))
 	for i, t := range m.EntityTypes {
-		if fitted[i], err = s.fitted(ctx, t, m.Digest, force, false); err != nil {
+		if fitted[i], err = s.checkCompatibility(ctx, t, m.Digest, force, false); err != nil {
 			return m, nil, fmt.Errorf("the module is stored, and activated for none of its types: %w", err)
 		}
 		remarks = append(remarks, fitted[i].remarks...)
 	}
 	truncated := modules.Truncated{Prove: s.Fits != nil, Force: force, Warn: func(text string) { remarks = append(remarks, text) }}
 	for i, t := range m.EntityTypes {
-		if _, err := s.Modules.Activate(ctx, modules.Activation{EntityType: t, Digest: m.Digest, By: authorize.Caller(ctx), ForcedBy: fitted[i].forcedBy, Stored: s.stored(t), Allow: s.owners.allow(), Truncated: truncated}); err != nil {
+		if _, err := s.Modules.Activate(ctx, modules.Activation{EntityType: t, Digest: m.Digest, By: authorize.Caller(ctx), ForcedBy: fitted[i].forcedBy, Stored: s.hasStoredEntities(t), Allow: s.owners.allow(), Truncated: truncated}); err != nil {
 			return m, nil, fmt.Errorf("activate %s: %w", t, err)
 		}
 		remarks = append(remarks, foreignSends(ctx, s.Types, t)...)
@@ -320,13 +320,13 @@ func (s *handler) Activate(ctx context.Context, r *connect.Request[modulev1.Acti
 	if r.Msg.GetRollout() != nil {
 		return s.begin(ctx, r.Msg, digest)
 	}
-	fitted, err := s.fitted(ctx, t, digest, r.Msg.GetForce(), r.Msg.GetAcceptDifferences())
+	fitted, err := s.checkCompatibility(ctx, t, digest, r.Msg.GetForce(), r.Msg.GetAcceptDifferences())
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
 	truncated := modules.Truncated{Prove: s.Fits != nil, Later: true, Accept: r.Msg.GetAcceptDifferences(), Force: r.Msg.GetForce(), Warn: func(text string) { fitted.remarks = append(fitted.remarks, text) }}
 	now, err := s.Modules.Activate(ctx, modules.Activation{
-		EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), By: authorize.Caller(ctx), ForcedBy: fitted.forcedBy, Stored: s.stored(t), Allow: s.owners.allow(), Truncated: truncated,
+		EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), By: authorize.Caller(ctx), ForcedBy: fitted.forcedBy, Stored: s.hasStoredEntities(t), Allow: s.owners.allow(), Truncated: truncated,
 	})
 	if err != nil {
 		return nil, status.Public(s.Log, err)

@@ -27,9 +27,9 @@ func (s *handler) Rollback(ctx context.Context, r *connect.Request[modulev1.Roll
 		return nil, status.Public(s.Log, err)
 	}
 	looks := RollbackCheck{Force: r.Msg.GetForce(), Touched: func(ctx context.Context, t modules.RollbackType) (*modulev1.FitResponse, error) {
-		return s.touched(ctx, modules.FitQuery{EntityType: t.Name, Digest: t.Digest, Budget: touchedBudget, WrittenNotBy: t.Before, First: t.First, Fence: t.Fence, Truncated: true})
+		return s.checkTouched(ctx, modules.FitQuery{EntityType: t.Name, Digest: t.Digest, Budget: touchedBudget, WrittenNotBy: t.Before, First: t.First, Fence: t.Fence, Truncated: true})
 	}}
-	back := modules.TakeBack{EntityType: r.Msg.GetEntityType(), Revision: r.Msg.GetRevision(), By: authorize.Caller(ctx), Stored: s.stored, Allow: s.owners.allow()}
+	back := modules.TakeBack{EntityType: r.Msg.GetEntityType(), Revision: r.Msg.GetRevision(), By: authorize.Caller(ctx), Stored: s.hasStoredEntities, Allow: s.owners.allow()}
 	if s.Fits != nil {
 		back.Check = looks.Check
 		back.Truncated = modules.Truncated{Prove: true, Force: r.Msg.GetForce(), Warn: func(text string) { looks.Remarks = append(looks.Remarks, text) }}
@@ -43,10 +43,10 @@ func (s *handler) Rollback(ctx context.Context, r *connect.Request[modulev1.Roll
 	}), nil
 }
 
-// touched checks all shards, touchedShards at a time, each on the node that
+// checkTouched checks all shards, touchedShards at a time, each on the node that
 // leads it. A paced check, and one for presence only, ends as soon as one shard
 // determines the result.
-func (s *handler) touched(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
+func (s *handler) checkTouched(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
 	looking, enough := context.WithCancel(ctx)
 	defer enough()
 	sum := fitEach(looking, s.Entities.Shards(), touchedShards, func(ctx context.Context, shard sharding.ShardID) (found *modulev1.FitResponse, err error) {
@@ -76,7 +76,7 @@ func (s *handler) touched(ctx context.Context, q modules.FitQuery) (*modulev1.Fi
 // Touched checks all shards for entities that modules other than q.WrittenNotBy
 // have written and on which the module of q fails.
 func (s *handler) Touched(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
-	return s.touched(ctx, q)
+	return s.checkTouched(ctx, q)
 }
 
 func parseDigests(texts []string) (out []journal.Digest, err error) {

@@ -56,7 +56,7 @@ func (s *handler) begin(ctx context.Context, r *modulev1.ActivateRequest, digest
 	out := &modulev1.ActivateResponse{}
 	begin := modules.RolloutBegin{EntityType: r.GetEntityType(), Digest: digest, RolloutPlan: plan, By: authorize.Caller(ctx), Allow: s.allowRollout()}
 	begin.Check = func(ctx context.Context, entityType string) (string, error) {
-		fitted, err := s.fitted(ctx, entityType, digest, r.GetForce(), r.GetAcceptDifferences())
+		fitted, err := s.checkCompatibility(ctx, entityType, digest, r.GetForce(), r.GetAcceptDifferences())
 		out.Remarks = append(out.Remarks, fitted.remarks...)
 		return fitted.forcedBy, err
 	}

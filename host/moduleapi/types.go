@@ -43,14 +43,14 @@ func (t NearTypes) Lookup(ctx context.Context, entityType string) (modules.Type,
 	if !errors.Is(err, request.ErrUnknownType) {
 		return found, err
 	}
-	names := slices.DeleteFunc(t.Names(), func(name string) bool { return !t.shown(ctx, name) })
+	names := slices.DeleteFunc(t.Names(), func(name string) bool { return !t.isVisible(ctx, name) })
 	if nearest, near := schema.Nearest(entityType, slices.Values(names)); near {
 		err = fmt.Errorf("%w; did you mean %q?", err, nearest)
 	}
 	return found, err
 }
 
-func (t NearTypes) shown(ctx context.Context, entityType string) bool {
+func (t NearTypes) isVisible(ctx context.Context, entityType string) bool {
 	return t.Auth == nil || t.Auth.Explain(ctx, authz.Call{Verb: authv1.Verb_READ, Types: authz.One, Type: entityType, IDs: authz.Beginning}).Allowed
 }
 

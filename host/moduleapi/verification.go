@@ -110,10 +110,10 @@ func (v *verification) shard(ctx context.Context, shard sharding.ShardID, sample
 		v.now = replayed{}
 		err := v.attempt(ctx, shard, sample)
 		if v.now != (replayed{}) {
-			search.Found()
+			search.Reset()
 		}
-		if err == nil || !leaderproxy.Retry(err) && !leaderproxy.Ended(err) || !search.Again(ctx, v.Proxy, shard, changed, err) {
-			return leaderproxy.Proxied(err)
+		if err == nil || !leaderproxy.Retry(err) && !leaderproxy.IsCanceled(err) || !search.Again(ctx, v.Proxy, shard, changed, err) {
+			return leaderproxy.CallerError(err)
 		}
 	}
 }
@@ -127,7 +127,7 @@ func (v *verification) attempt(ctx context.Context, shard sharding.ShardID, samp
 		return v.Verifications.Verify(ctx, replay.VerifyRequest{
 			Shard: shard, EntityType: v.Request.GetEntityType(), Digest: v.Digest, Sample: sample, Draw: rand.IntN,
 			Revision: v.Revision, Quiet: func() bool { return len(v.known) >= maxDifferences },
-		}, v.told)
+		}, v.countEntity)
 	}
 	m := &modulev1.VerifyRequest{Digest: v.Request.GetDigest(), EntityType: v.Request.GetEntityType(), ShardId: uint32(shard), Revision: v.Revision, Scope: &modulev1.VerifyRequest_All{All: true}}
 	if sample > 0 {
@@ -142,7 +142,7 @@ func (v *verification) attempt(ctx context.Context, shard sharding.ShardID, samp
 		m := in.Msg()
 		v.now = replayed{m.GetEntities(), m.GetEvents(), m.GetCutEntities(), m.GetUncomparedEntities(), m.GetDifferingEntities(), m.GetFaultyEntities()}
 		for _, d := range m.GetDifferences() {
-			v.found(d)
+			v.addDifference(d)
 		}
 		if err := v.progress(); err != nil {
 			return err
@@ -151,8 +151,8 @@ func (v *verification) attempt(ctx context.Context, shard sharding.ShardID, samp
 	return in.Err()
 }
 
-// told counts the result of one entity of this node.
-func (v *verification) told(e replay.Verified) error {
+// countEntity counts the result of one entity of this node.
+func (v *verification) countEntity(e replay.Verified) error {
 	if e.Truncated {
 		v.now.cut++
 		return v.progress()
@@ -169,7 +169,7 @@ func (v *verification) told(e replay.Verified) error {
 		v.now.differing++
 	}
 	if e.Difference != "" {
-		v.found(differenceOf(e))
+		v.addDifference(differenceOf(e))
 	}
 	return v.progress()
 }
@@ -188,9 +188,9 @@ func differenceOf(e replay.Verified) *modulev1.VerifyResponse_Difference {
 	return d
 }
 
-// found stores a difference for the next message, once for each entity, up to
+// addDifference stores a difference for the next message, once for each entity, up to
 // maxDifferences.
-func (v *verification) found(d *modulev1.VerifyResponse_Difference) {
+func (v *verification) addDifference(d *modulev1.VerifyResponse_Difference) {
 	if v.known == nil {
 		v.known = map[string]bool{}
 	}

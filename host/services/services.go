@@ -71,12 +71,12 @@ func NewServer(o Options, opts edge.Options) *Server {
 	server.Mount(edge.API{
 		Services: []edge.Service{
 			{
-				Descriptor: entityv1.File_hostd_entity_v1_entity_proto.Services().Get(0), Handler: edge.Mounted[entityv1connect.EntityServiceHandler](entityv1connect.NewEntityServiceHandler, entities),
+				Descriptor: entityv1.File_hostd_entity_v1_entity_proto.Services().Get(0), Handler: edge.NewMount[entityv1connect.EntityServiceHandler](entityv1connect.NewEntityServiceHandler, entities),
 				Streams: []edge.Mount{entities.SendStreamHandler},
 			},
-			{Descriptor: modulev1.File_hostd_module_v1_module_proto.Services().Get(0), Handler: edge.Mounted[modulev1connect.ModuleServiceHandler](modulev1connect.NewModuleServiceHandler, activations)},
-			{Descriptor: clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0), Handler: edge.Mounted(clusterv1connect.NewClusterServiceHandler, clusterapi.NewHandler(c)), AdminOnly: true},
-			{Descriptor: journalv1.File_hostd_journal_v1_journal_proto.Services().Get(0), Handler: edge.Mounted(journalv1connect.NewJournalServiceHandler, backup.NewHandler(o.Backups, shared.Streams, opts.Logger)), AdminOnly: true},
+			{Descriptor: modulev1.File_hostd_module_v1_module_proto.Services().Get(0), Handler: edge.NewMount[modulev1connect.ModuleServiceHandler](modulev1connect.NewModuleServiceHandler, activations)},
+			{Descriptor: clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0), Handler: edge.NewMount(clusterv1connect.NewClusterServiceHandler, clusterapi.NewHandler(c)), AdminOnly: true},
+			{Descriptor: journalv1.File_hostd_journal_v1_journal_proto.Services().Get(0), Handler: edge.NewMount(journalv1connect.NewJournalServiceHandler, backup.NewHandler(o.Backups, shared.Streams, opts.Logger)), AdminOnly: true},
 		},
 		Types: moduleapi.Encodings{Types: o.Module.Types}, Entities: e.Entities,
 	})

@@ -108,7 +108,7 @@ func (b *bodies) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 		many: p.Input || p.Pieces, json: isJSON(r.Header.Get("Content-Type"))}
 	switch {
 	case !bodied:
-		if err := b.asked(&m, r.URL); err != nil {
+		if err := b.chargeURL(&m, r.URL); err != nil {
 			connect.NewErrorWriter().Write(w, r, status.Public(b.Log, err))
 			return
 		}
@@ -133,14 +133,14 @@ func (b *bodies) serve(w http.ResponseWriter, r *http.Request, next http.Handler
 // emptiedKey is the context key for calls whose body was replaced.
 type emptiedKey struct{}
 
-// Emptied marks a call that is charged nothing, because its message was replaced
+// WithEmptyMessage marks a call that is charged nothing, because its message was replaced
 // by an empty one.
-func Emptied(ctx context.Context) context.Context {
+func WithEmptyMessage(ctx context.Context) context.Context {
 	return context.WithValue(ctx, emptiedKey{}, true)
 }
 
-// asked charges the message of a GET request, which is a URL parameter.
-func (b *bodies) asked(m *message, u *url.URL) error {
+// chargeURL charges the message of a GET request, which is a URL parameter.
+func (b *bodies) chargeURL(m *message, u *url.URL) error {
 	if m.shape == nil {
 		return nil
 	}
@@ -155,7 +155,7 @@ func (b *bodies) asked(m *message, u *url.URL) error {
 		}
 	}
 	m.json = isJSON(given.Get("encoding"))
-	return m.decoded(data)
+	return m.chargeDecoded(data)
 }
 
 // isEnveloped reports whether the messages have a length prefix, as they do in
@@ -258,8 +258,8 @@ func (c *Charge) shrink() {
 	c.read = 0
 }
 
-// Decoded ends the turn of a message that was decoded.
-func (c *Charge) Decoded() {
+// EndDecoding ends the turn of a message that was decoded.
+func (c *Charge) EndDecoding() {
 	if c != nil && c.turn {
 		c.turn = false
 		<-c.bodies.Decodes.turns
@@ -272,7 +272,7 @@ func (c *Charge) Settle() {
 	if c == nil {
 		return
 	}
-	c.Decoded()
+	c.EndDecoding()
 	if n := c.read + c.decoded; n != 0 {
 		c.bodies.Waiting.Give(n)
 		c.read, c.decoded = 0, 0
@@ -304,9 +304,9 @@ type message struct {
 // unknownFactor is the charge per byte of a message whose shape is not known.
 const unknownFactor = 64
 
-// decoded charges the memory that a message takes after decoding, and waits for
+// chargeDecoded charges the memory that a message takes after decoding, and waits for
 // a decoding turn.
-func (m *message) decoded(data []byte) (err error) {
+func (m *message) chargeDecoded(data []byte) (err error) {
 	c := m.charge
 	n := int64(unknownFactor * len(data))
 	switch {
@@ -462,7 +462,7 @@ func (s *single) load() error {
 		n, err := s.body.Read(s.buf[len(s.buf):cap(s.buf)])
 		s.buf = s.buf[:len(s.buf)+n]
 		if err == io.EOF {
-			return s.decoded(s.buf)
+			return s.chargeDecoded(s.buf)
 		}
 		if err != nil {
 			return err
@@ -486,7 +486,7 @@ func (e *envelopes) Read(p []byte) (int, error) {
 		return 0, e.failed
 	}
 	if len(e.buf) == 0 {
-		e.charge.Decoded() // the previous message, if there was one
+		e.charge.EndDecoding() // the previous message, if there was one
 		if e.many {
 			e.charge.Settle()
 		}
@@ -530,7 +530,7 @@ func (e *envelopes) next() error {
 			return err
 		}
 	}
-	return e.decoded(e.buf[wire.PrefixBytes:])
+	return e.chargeDecoded(e.buf[wire.PrefixBytes:])
 }
 
 // Close implements io.Closer.
@@ -601,7 +601,7 @@ type Decoding struct{}
 // WrapUnary implements connect.Interceptor.
 func (Decoding) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		ChargeOf(ctx).Decoded()
+		ChargeOf(ctx).EndDecoding()
 		return next(ctx, req)
 	}
 }
@@ -631,6 +631,6 @@ type decodingConn struct {
 // Receive implements connect.StreamingHandlerConn.
 func (c *decodingConn) Receive(into any) error {
 	err := c.StreamingHandlerConn.Receive(into)
-	c.charge.Decoded()
+	c.charge.EndDecoding()
 	return err
 }

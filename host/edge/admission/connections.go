@@ -306,9 +306,9 @@ func (s *Connections) CloseInternal() {
 	}
 }
 
-// Closed returns how many connections were closed to make room, not admitted, or
+// ClosedCount returns how many connections were closed to make room, not admitted, or
 // closed because of stream resets.
-func (s *Connections) Closed() uint64 { return s.closed.Load() }
+func (s *Connections) ClosedCount() uint64 { return s.closed.Load() }
 
 // connectionKey is the context key of the *connection of a request.
 type connectionKey struct{}
@@ -461,7 +461,7 @@ func WatchConnections(r prometheus.Registerer, of ...*Connections) {
 		Name: "hostd_rpc_connections_closed_total", Help: "Connections closed because there were too many, or for resets of streams without end.",
 	}, func() (closed float64) {
 		for _, c := range of {
-			closed += float64(c.Closed())
+			closed += float64(c.ClosedCount())
 		}
 		return closed
 	}), prometheus.NewCounterFunc(prometheus.CounterOpts{

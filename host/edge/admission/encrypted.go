@@ -10,10 +10,10 @@ import (
 // errPlain is the error for calls without TLS.
 var errPlain = errors.New("this node takes calls over TLS only: give its address as https://")
 
-// Encrypted rejects calls without TLS. Exempt are calls between nodes, which
+// RequireTLS rejects calls without TLS. Exempt are calls between nodes, which
 // come without it and authenticate their caller themselves, and health probes,
 // which reveal nothing secret and come from systems that have no certificates.
-func Encrypted(next http.Handler, internal map[string]http.Handler) http.Handler {
+func RequireTLS(next http.Handler, internal map[string]http.Handler) http.Handler {
 	refuse := connect.NewErrorWriter()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {

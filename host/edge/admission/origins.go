@@ -36,7 +36,7 @@ func Origins(next http.Handler, hosts, allowed []string) http.Handler {
 		case isProbe(r):
 		case foreignOrigin(r) && !allowedOrigin(r, allowed):
 			fault = errForeignOrigin
-		case len(hosts) > 0 && !known(r.Host, hosts):
+		case len(hosts) > 0 && !isKnownHost(r.Host, hosts):
 			fault = errForeignHost
 		}
 		switch {
@@ -69,10 +69,10 @@ func foreignOrigin(r *http.Request) bool {
 	return err != nil || from.Host == "" || !strings.EqualFold(from.Host, r.Host)
 }
 
-// known reports whether the Host header may be used for this node: an IP
+// isKnownHost reports whether the Host header may be used for this node: an IP
 // address, which no page can have as its name, localhost, or a host of the list.
 // Only programs send no host.
-func known(host string, hosts []string) bool {
+func isKnownHost(host string, hosts []string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}

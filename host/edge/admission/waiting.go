@@ -31,11 +31,11 @@ type Waiting struct {
 // NewWaiting makes a budget of limit bytes.
 func NewWaiting(limit int64) *Waiting { return &Waiting{limit: limit} }
 
-// Used returns the bytes in use.
-func (w *Waiting) Used() int64 { return w.used.Load() }
+// UsedBytes returns the bytes in use.
+func (w *Waiting) UsedBytes() int64 { return w.used.Load() }
 
-// Refused returns how many requests were rejected.
-func (w *Waiting) Refused() uint64 { return w.refused.Load() }
+// RefusedCount returns how many requests were rejected.
+func (w *Waiting) RefusedCount() uint64 { return w.refused.Load() }
 
 // RequestBytes is the approximate size of a request without its payload and
 // names.

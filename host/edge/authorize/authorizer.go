@@ -134,7 +134,7 @@ func (a *Authorizer) Set(t *authz.Table) {
 	for _, s := range a.streams.list() {
 		if err := a.decideAll(s.by, s.target, s.calls); err != nil && s.end(err) {
 			a.ended.Inc()
-			a.opts.Logger.Info("ended a stream that the caller's roles do not allow any more", "kind", s.by.said().Kind, "principal", s.by.said().Name, "verb", authz.VerbText(s.target.Verb))
+			a.opts.Logger.Info("ended a stream that the caller's roles do not allow any more", "kind", s.by.principalOf().Kind, "principal", s.by.principalOf().Name, "verb", authz.VerbText(s.target.Verb))
 		}
 	}
 }
@@ -179,8 +179,8 @@ type maker struct {
 	roles  uint64               // the revision by which the forwarding node decided; 0: none
 }
 
-// said returns the caller, or the anonymous principal if it is not known.
-func (m maker) said() *principal.Principal { return cmp.Or(m.who, principal.OfNobody()) }
+// principalOf returns the caller, or the anonymous principal if it is not known.
+func (m maker) principalOf() *principal.Principal { return cmp.Or(m.who, principal.OfNobody()) }
 
 // makerOf returns the caller of the call with this context.
 func makerOf(ctx context.Context) maker {
@@ -207,7 +207,7 @@ func (a *Authorizer) decide(by maker, t *procedure.Procedure, c authz.Call) (rev
 		case t.Scope == procedure.Founding || c.Verb == authv1.Verb_SELF:
 			return 0, nil
 		case known && !by.passed && a.opts.Closed != nil && a.opts.Closed():
-			return 0, closed(c)
+			return 0, noAdminError(c)
 		case known || c.Verb == authv1.Verb_READ && c.Types == authz.Nothing:
 			return 0, nil
 		}
@@ -227,17 +227,17 @@ func (a *Authorizer) decide(by maker, t *procedure.Procedure, c authz.Call) (rev
 	case behind:
 		return table.Revision(), request.ErrRolesUnknown
 	}
-	return table.Revision(), denied(by.who, c, made)
+	return table.Revision(), deniedError(by.who, c, made)
 }
 
 // ask is decide for a call that has a context. It also counts rejected calls.
 func (a *Authorizer) ask(ctx context.Context, t *procedure.Procedure, c authz.Call) (revision uint64, err error) {
-	return a.counted(makerOf(ctx), t, c)
+	return a.decideCall(makerOf(ctx), t, c)
 }
 
-// counted decides a call that is made now. A change that the roles allow is
+// decideCall decides a call that is made now. A change that the roles allow is
 // rejected nevertheless if the roles may be outdated.
-func (a *Authorizer) counted(by maker, t *procedure.Procedure, c authz.Call) (revision uint64, err error) {
+func (a *Authorizer) decideCall(by maker, t *procedure.Procedure, c authz.Call) (revision uint64, err error) {
 	revision, err = a.decide(by, t, c)
 	switch {
 	case err != nil:
@@ -249,9 +249,9 @@ func (a *Authorizer) counted(by maker, t *procedure.Procedure, c authz.Call) (re
 	return revision, err
 }
 
-// Passed decides whether the original caller of a forwarded request may make it.
+// AuthorizeForwarded decides whether the original caller of a forwarded request may make it.
 // Messages between entities are not subject to roles.
-func (a *Authorizer) Passed(q *request.Request) error {
+func (a *Authorizer) AuthorizeForwarded(q *request.Request) error {
 	verb := authv1.Verb_QUERY
 	switch q.Kind {
 	case request.Command:
@@ -260,7 +260,7 @@ func (a *Authorizer) Passed(q *request.Request) error {
 	default:
 		return nil
 	}
-	_, err := a.counted(maker{who: q.Principal, passed: true, roles: q.Roles}, &procedure.Procedure{Verb: verb, Changes: verb == authv1.Verb_INVOKE},
+	_, err := a.decideCall(maker{who: q.Principal, passed: true, roles: q.Roles}, &procedure.Procedure{Verb: verb, Changes: verb == authv1.Verb_INVOKE},
 		authz.Call{Verb: verb, Types: authz.One, Type: q.Entity.Type, IDs: authz.One, ID: q.Entity.ID, Command: q.Name})
 	return err
 }
@@ -299,13 +299,13 @@ func (a *Authorizer) Command(ctx context.Context, entityType, entityID, command,
 	revision, err := a.ask(ctx, &procedure.Procedure{Verb: c.Verb, Changes: true}, c)
 	if err != nil {
 		audit.SetPolicyRevision(ctx, revision)
-		a.Refused(ctx, entityType, entityID, commandID)
+		a.ReportRefused(ctx, entityType, entityID, commandID)
 	}
 	return err
 }
 
-// Refused reports a command of a stream that a different node rejected.
-func (a *Authorizer) Refused(ctx context.Context, entityType, entityID, commandID string) {
+// ReportRefused reports a command of a stream that a different node rejected.
+func (a *Authorizer) ReportRefused(ctx context.Context, entityType, entityID, commandID string) {
 	if a != nil && a.opts.Refused != nil {
 		a.opts.Refused(ctx, entityType, entityID, commandID)
 	}
@@ -316,14 +316,14 @@ func (a *Authorizer) Refused(ctx context.Context, entityType, entityID, commandI
 // Other calls are decided by the roles that the node has received, which are
 // slightly old; Fresh reports when they are too old for changes.
 func (a *Authorizer) confirm(ctx context.Context, t *procedure.Procedure) error {
-	if a.opts.Confirm == nil || !confirmed(t) {
+	if a.opts.Confirm == nil || !changesMetadata(t) {
 		return nil
 	}
 	return a.opts.Confirm(ctx)
 }
 
-// confirmed reports whether the call changes metadata.
-func confirmed(t *procedure.Procedure) bool {
+// changesMetadata reports whether the call changes metadata.
+func changesMetadata(t *procedure.Procedure) bool {
 	if !t.Changes || t.Scope == procedure.Founding {
 		return false
 	}
@@ -347,9 +347,9 @@ func (a *Authorizer) Deploy(ctx context.Context, entityType string) error {
 // narrowedKey is the context key of Narrowed.
 type narrowedKey struct{}
 
-// Narrowed returns the prefixes of entity ids to which a listing is restricted
+// VisiblePrefixes returns the prefixes of entity ids to which a listing is restricted
 // because its caller may see no others; empty means no restriction.
-func Narrowed(ctx context.Context) []string {
+func VisiblePrefixes(ctx context.Context) []string {
 	to, _ := ctx.Value(narrowedKey{}).([]string)
 	return to
 }
@@ -379,11 +379,11 @@ func (a *Authorizer) Reaches(ctx context.Context, entityType string) bool {
 	return table == nil || !table.InForce() || by.who != nil && table.Reaches(by.who, entityType)
 }
 
-// Decided reports whether the caller's roles have allowed the call: the `admin`
+// AllowedByRoles reports whether the caller's roles have allowed the call: the `admin`
 // option of the node's configuration only counts if roles do not decide. Calls
 // that invoke or query do not have this mark, because they are frequent and
 // never need it.
-func Decided(ctx context.Context) bool { return leaderproxy.RolesOf(ctx) != 0 }
+func AllowedByRoles(ctx context.Context) bool { return leaderproxy.RolesOf(ctx) != 0 }
 
 // mark puts Decided into a context.
 func (a *Authorizer) mark(ctx context.Context, t *procedure.Procedure) context.Context {
@@ -404,7 +404,7 @@ type Answer struct {
 // Explain decides whether the caller may make a call, and says why.
 func (a *Authorizer) Explain(ctx context.Context, c authz.Call) Answer {
 	by, table := makerOf(ctx), a.table.Load()
-	p := by.said()
+	p := by.principalOf()
 	out := Answer{Caller: p}
 	_, err := a.decide(by, &procedure.Procedure{Verb: c.Verb}, c)
 	if out.Allowed = err == nil; err != nil {

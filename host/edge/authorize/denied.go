@@ -9,8 +9,8 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// denied makes the error for a call that the caller's roles do not allow.
-func denied(who *principal.Principal, c authz.Call, made authz.Decision) error {
+// deniedError makes the error for a call that the caller's roles do not allow.
+func deniedError(who *principal.Principal, c authz.Call, made authz.Decision) error {
 	e := &request.DeniedError{Verb: authz.VerbText(c.Verb)}
 	if c.Types == authz.One && len(c.Type) <= maxNamed {
 		e.EntityType = c.Type
@@ -19,12 +19,12 @@ func denied(who *principal.Principal, c authz.Call, made authz.Decision) error {
 		e.Message = fmt.Sprintf("nobody was asked who calls: the node that was called has auth none, and others hold callers to roles; the verb %s%s is not for who is not known", e.Verb, what(c))
 		return e
 	}
-	e.Message = fmt.Sprintf("%s lacks the verb %s%s: %s", named(who), e.Verb, what(c), why(made))
+	e.Message = fmt.Sprintf("%s lacks the verb %s%s: %s", callerName(who), e.Verb, what(c), why(made))
 	return e
 }
 
-// closed makes the error for every call while no subject has the role admin.
-func closed(c authz.Call) error {
+// noAdminError makes the error for every call while no subject has the role admin.
+func noAdminError(c authz.Call) error {
 	return &request.DeniedError{
 		Verb:    authz.VerbText(c.Verb),
 		Message: "nobody is admin of this cluster yet, and until somebody is, its nodes refuse all callers: give a node auth-bootstrap-file, or admin full to let everybody in who has a credential",
@@ -35,7 +35,7 @@ func closed(c authz.Call) error {
 // validated yet.
 const maxNamed = 64
 
-func named(p *principal.Principal) string {
+func callerName(p *principal.Principal) string {
 	if p.Kind == principal.Anonymous {
 		return "who calls without a credential"
 	}

@@ -51,7 +51,7 @@ func (a *Authorizer) ByHeaders(next http.Handler) http.Handler {
 		if r.Body != nil && r.Body != http.NoBody {
 			_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainPatience))
 		}
-		r = r.WithContext(context.WithValue(admission.Emptied(r.Context()), refusedKey{}, &refusedCall{revision, err}))
+		r = r.WithContext(context.WithValue(admission.WithEmptyMessage(r.Context()), refusedKey{}, &refusedCall{revision, err}))
 		withoutBody(r)
 		next.ServeHTTP(w, r)
 	})

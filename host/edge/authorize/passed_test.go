@@ -59,7 +59,7 @@ func TestWhatNodesPassOnIsDecidedAgain(t *testing.T) {
 	)
 	check := func(what string, q *request.Request, want int) {
 		t.Helper()
-		err := a.Passed(q)
+		err := a.AuthorizeForwarded(q)
 		_, no := errors.AsType[*request.DeniedError](err)
 		if got := map[bool]int{no: denied, err == nil: allowed, errors.Is(err, request.ErrRolesUnknown): unknown}[true]; got != want {
 			t.Errorf("%s: %v", what, err)
@@ -99,7 +99,7 @@ func TestADenialIsTheSameEverywhere(t *testing.T) {
 	a.Set(rolesAt(1, inForce...))
 	q := &request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "counter", ID: "x"}, Name: "add", Principal: who(t, principal.Token, "ann")}
 	var there *request.DeniedError
-	if !errors.As(a.Passed(q), &there) || there.Verb != "invoke" || there.EntityType != "counter" ||
+	if !errors.As(a.AuthorizeForwarded(q), &there) || there.Verb != "invoke" || there.EntityType != "counter" ||
 		there.Message != `token "ann" lacks the verb invoke for "add" of "counter", id "x": no rule of its roles allows it` {
 		t.Errorf("%+v", there)
 	}
@@ -114,7 +114,7 @@ func BenchmarkPassed(b *testing.B) {
 			q := &request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "counter", ID: "ann/17"}, Name: "add", Principal: p, Roles: 1}
 			b.ReportAllocs()
 			for b.Loop() {
-				if err := a.Passed(q); err != nil {
+				if err := a.AuthorizeForwarded(q); err != nil {
 					b.Fatal(err)
 				}
 			}

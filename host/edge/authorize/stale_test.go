@@ -30,11 +30,11 @@ func TestOldRolesAllowNoChanges(t *testing.T) {
 	})
 	ann, staff, root := who(t, principal.Token, "ann"), who(t, principal.JWT, "bo", "staff"), who(t, principal.Token, "root")
 	passed := func(p *principal.Principal, kind request.Kind) error {
-		return a.Passed(&request.Request{Kind: kind, Entity: sharding.EntityID{Type: "counter", ID: "ann/1"}, Name: "add", Principal: p, Roles: 1})
+		return a.AuthorizeForwarded(&request.Request{Kind: kind, Entity: sharding.EntityID{Type: "counter", ID: "ann/1"}, Name: "add", Principal: p, Roles: 1})
 	}
 	call := func(p *principal.Principal, path string) error {
 		t := procedure.At(path)
-		_, err := a.counted(maker{who: p}, t, authz.Call{Verb: t.Verb})
+		_, err := a.decideCall(maker{who: p}, t, authz.Call{Verb: t.Verb})
 		return err
 	}
 	a.Set(authz.Compile(0, nil, nil))

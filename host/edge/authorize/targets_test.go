@@ -142,7 +142,7 @@ func question(t *testing.T, c authz.Call) authz.Call {
 	if c.IDs == authz.One {
 		m.EntityId = c.ID
 	}
-	q, known := Asked(m)
+	q, known := CallOf(m)
 	if !known {
 		t.Fatalf("there is no verb %q", m.GetVerb())
 	}

@@ -68,8 +68,8 @@ func RolesOf(ctx context.Context) uint64 {
 	return revision
 }
 
-// said parses what a forwarding node states about a call.
-func said(h http.Header) (*principal.Said, error) {
+// parseStatement parses what a forwarding node states about a call.
+func parseStatement(h http.Header) (*principal.Said, error) {
 	if len(h[principal.Header]) > 1 {
 		return nil, principal.ErrInvalid
 	}

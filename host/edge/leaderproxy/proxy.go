@@ -87,7 +87,7 @@ func Handler(next http.Handler) http.Handler {
 			http.NotFound(w, r)
 			return
 		}
-		said, err := said(r.Header)
+		said, err := parseStatement(r.Header)
 		if err != nil {
 			http.Error(w, "the caller that the node names is none", http.StatusBadRequest)
 			return
@@ -237,14 +237,14 @@ func Retry(err error) bool {
 	return code == connect.CodeUnavailable || !connect.IsWireError(err) && code != connect.CodeDeadlineExceeded && code != connect.CodeCanceled
 }
 
-// Ended reports whether the stream of a different node was cancelled. If it was
+// IsCanceled reports whether the stream of a different node was cancelled. If it was
 // not cancelled here, that node is stopping.
-func Ended(err error) bool { return connect.CodeOf(err) == connect.CodeCanceled }
+func IsCanceled(err error) bool { return connect.CodeOf(err) == connect.CodeCanceled }
 
-// Proxied converts the error of a forwarded call for the caller. An error of the
+// CallerError converts the error of a forwarded call for the caller. An error of the
 // other node is returned without the metadata of the call between the nodes; a
 // transport error becomes request.ErrUnreachable.
-func Proxied(err error) error {
+func CallerError(err error) error {
 	var theirs *connect.Error
 	if !errors.As(err, &theirs) {
 		return err
@@ -258,7 +258,7 @@ func Proxied(err error) error {
 		}
 		return request.ErrUnreachable
 	}
-	if excluded(theirs) {
+	if isExcluded(theirs) {
 		return request.ErrUnreachable
 	}
 	out := connect.NewError(theirs.Code(), errors.New(theirs.Message()))
@@ -268,9 +268,9 @@ func Proxied(err error) error {
 	return out
 }
 
-// excluded reports whether the other node does not accept this one as a member
+// isExcluded reports whether the other node does not accept this one as a member
 // of its cluster, which is not the caller's fault.
-func excluded(theirs *connect.Error) bool {
+func isExcluded(theirs *connect.Error) bool {
 	for _, d := range theirs.Details() {
 		value, err := d.Value()
 		fault, ok := value.(*peerv1.Fault)
@@ -306,8 +306,8 @@ type Search struct {
 	pause Backoff
 }
 
-// Found records an attempt that made progress.
-func (s *Search) Found() { *s = Search{} }
+// Reset records an attempt that made progress.
+func (s *Search) Reset() { *s = Search{} }
 
 // Again waits before the next attempt at the leader of a shard, after one that
 // failed with err. It returns false immediately if there should be no further
@@ -348,7 +348,7 @@ func Do[Res any](ctx context.Context, p *Proxy, shard sharding.ShardID,
 			}
 		}
 		if !Retry(err) || !search.Again(ctx, p, shard, changed, err) {
-			return nil, Proxied(err)
+			return nil, CallerError(err)
 		}
 	}
 }

@@ -225,8 +225,8 @@ type expectation struct {
 // maxAttempts limits how often a command is sent that accepts several sequences.
 const maxAttempts = 8
 
-// expected parses If-Match, or If-None-Match: *.
-func expected(r *http.Request) (e expectation, err error) {
+// parsePreconditions parses If-Match, or If-None-Match: *.
+func parsePreconditions(r *http.Request) (e expectation, err error) {
 	match, err := preconditionsOf(r, "If-Match")
 	if err != nil {
 		return e, err

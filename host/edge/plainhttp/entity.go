@@ -32,7 +32,7 @@ func (h *Handler) command(w http.ResponseWriter, r *http.Request, t target) {
 	}
 	var want expectation
 	if err == nil {
-		want, err = expected(r)
+		want, err = parsePreconditions(r)
 	}
 	if err == nil {
 		req.CommandId, err = idempotencyKey(r)
@@ -194,7 +194,7 @@ func (h *Handler) repeatedly(w http.ResponseWriter, r *http.Request, procedure, 
 			if again(actualOf(got.status, got.body.Bytes())) {
 				continue
 			}
-			failed(w, got.status, got.header, got.body.Bytes())
+			writeError(w, got.status, got.header, got.body.Bytes())
 			return false
 		}
 		if err := read(got.body.Bytes()); err != nil {

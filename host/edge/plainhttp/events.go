@@ -311,7 +311,7 @@ func (s *eventWriter) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.status != http.StatusOK && s.status != 0 {
-		failed(s.conn, s.status, s.header, s.rest.Bytes())
+		writeError(s.conn, s.status, s.header, s.rest.Bytes())
 	}
 }
 

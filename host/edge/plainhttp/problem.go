@@ -50,9 +50,9 @@ func refusal(w http.ResponseWriter, err error) {
 	fail(w, http.StatusBadRequest, problem{Code: "invalid_argument", Message: err.Error()})
 }
 
-// failed writes the error of a call from a Connect error with this status and
+// writeError writes the error of a call from a Connect error with this status and
 // body. If the body is not a Connect error, it is passed on unchanged.
-func failed(w http.ResponseWriter, status int, header http.Header, body []byte) {
+func writeError(w http.ResponseWriter, status int, header http.Header, body []byte) {
 	var wire wireError
 	if err := json.Unmarshal(body, &wire); err != nil || wire.Code == "" {
 		w.Header().Set("Content-Type", header.Get("Content-Type"))

@@ -27,8 +27,8 @@ type bucket struct {
 	left  *rate.Limiter
 }
 
-// bound changes the limit of the bucket and keeps what was used.
-func (b *bucket) bound(now time.Time, most int64, perS float64) {
+// setLimit changes the limit of the bucket and keeps what was used.
+func (b *bucket) setLimit(now time.Time, most int64, perS float64) {
 	if b.most == most {
 		return
 	}
@@ -120,7 +120,7 @@ func (a *Account) follow(now time.Time, limits *authz.Limits) {
 			most *= int64(time.Second / time.Millisecond)
 			perS = float64(most) / 60
 		}
-		a.rates[i].bound(now, most, perS)
+		a.rates[i].setLimit(now, most, perS)
 	}
 }
 
@@ -166,8 +166,8 @@ func (a *Account) compiles() error {
 	return nil
 }
 
-// compiled charges processor time of compilers.
-func (a *Account) compiled(spent time.Duration) {
+// chargeCompile charges processor time of compilers.
+func (a *Account) chargeCompile(spent time.Duration) {
 	now := a.owner.opts.Now()
 	a.mu.Lock()
 	defer a.mu.Unlock()

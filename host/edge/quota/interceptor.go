@@ -80,7 +80,7 @@ func (i interceptor) compile(ctx context.Context, upload bool, serve func(contex
 			return status.Public(i.log, err)
 		}
 		var spent request.Processor
-		defer func() { a.compiled(spent.Spent()) }()
+		defer func() { a.chargeCompile(spent.Spent()) }()
 		return serve(request.WithProcessor(ctx, &spent))
 	}
 	if upload {

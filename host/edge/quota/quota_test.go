@@ -254,7 +254,7 @@ func TestCompilerTime(t *testing.T) {
 		if err := account.compiles(); err != nil {
 			t.Fatal(err)
 		}
-		account.compiled(25 * time.Second)
+		account.chargeCompile(25 * time.Second)
 	}
 	if which, wait := refused(t, account.compiles()); which != access.CompileSeconds || wait.Round(time.Millisecond) != 15*time.Second {
 		t.Errorf("after 75 s: refused by %s for %v", which, wait)

@@ -145,7 +145,7 @@ func (st *stream) answer(ctx context.Context, a *wire.Answer, it *item) {
 	res := &it.req.Result
 	if res.Err != nil {
 		if _, refused := errors.AsType[*request.DeniedError](res.Err); refused && it.req.Done != nil { // rejected by the node that leads the entity's shard
-			st.svc.Roles.Refused(ctx, it.req.Entity.Type, it.req.Entity.ID, string(it.req.ID))
+			st.svc.Roles.ReportRefused(ctx, it.req.Entity.Type, it.req.Entity.ID, string(it.req.ID))
 		}
 		st.failure(a, it.correlation, res.Err)
 		return

@@ -87,7 +87,7 @@ func (st *stream) read(ctx context.Context) error {
 			b.arrived = time.Now()
 			err = st.parse(ctx, b)
 		}
-		st.charge.Decoded()
+		st.charge.EndDecoding()
 		if err == nil {
 			err = st.svc.Arrivals.Check(ctx)
 		}

@@ -26,19 +26,19 @@ func (s *Service) readEvents(ctx context.Context, m *entityv1.ReadEventsRequest,
 		changed := s.Proxy.Changed()
 		err := s.readOnce(ctx, m, reader)
 		if reader.next > from {
-			search.Found()
+			search.Reset()
 			pause = leaderproxy.Backoff{}
 		}
 		fromPeer := leaderproxy.FromPeer(ctx)
 		switch {
-		case err == nil || fromPeer || reader.gone || s.Proxy.Alone() || ctx.Err() != nil || s.Streams.IsStopping() || !leaderproxy.Retry(err) && !leaderproxy.Ended(err):
-			return leaderproxy.Proxied(err)
+		case err == nil || fromPeer || reader.gone || s.Proxy.Alone() || ctx.Err() != nil || s.Streams.IsStopping() || !leaderproxy.Retry(err) && !leaderproxy.IsCanceled(err):
+			return leaderproxy.CallerError(err)
 		case m.GetFollow():
 			if pause.Wait(ctx, changed) != nil {
-				return leaderproxy.Proxied(err)
+				return leaderproxy.CallerError(err)
 			}
 		case !search.Again(ctx, s.Proxy, reader.shard, changed, err):
-			return leaderproxy.Proxied(err)
+			return leaderproxy.CallerError(err)
 		}
 	}
 }

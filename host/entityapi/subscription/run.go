@@ -218,7 +218,7 @@ func (s *subscription) end(ctx context.Context, rdr *reader) error {
 
 // transient reports whether a restarted reader may succeed.
 func transient(err error) bool {
-	return leaderproxy.Retry(err) || leaderproxy.Ended(err) || errors.Is(err, journal.ErrInstalling) || errors.Is(err, journal.ErrStopped)
+	return leaderproxy.Retry(err) || leaderproxy.IsCanceled(err) || errors.Is(err, journal.ErrInstalling) || errors.Is(err, journal.ErrStopped)
 }
 
 func (s *subscription) isFinished() bool {

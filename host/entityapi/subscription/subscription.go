@@ -47,7 +47,7 @@ func (s *Service) Subscribe(ctx context.Context, r *connect.Request[entityv1.Sub
 		}
 	}
 	if err := sub.run(ctx); err != nil {
-		return status.Public(s.Log, leaderproxy.Proxied(err))
+		return status.Public(s.Log, leaderproxy.CallerError(err))
 	}
 	return nil
 }
