@@ -25,6 +25,7 @@ const (
 	workHot        = "hot"
 	workEchoOne    = "echo-one"
 	workUnaryOne   = "unary-one"
+	workQueryOne   = "query-one"
 	workNew        = "new"
 	workActivation = "activation"
 	workIdle       = "idle"
@@ -43,7 +44,7 @@ var lives = []string{workEntities, workWake, workState, workTimers, workAlwaysOn
 // workloads is the order in which the workloads run: those that are compared
 // run one after the other, and idle is measured before the nodes have had any
 // work.
-var workloads = []string{workIdle, workEcho, workUnary, workQuery, workStream, workHalf, workHot, workEchoOne, workUnaryOne, workNew, workActivation}
+var workloads = []string{workIdle, workEcho, workUnary, workQuery, workStream, workHalf, workHot, workEchoOne, workUnaryOne, workQueryOne, workNew, workActivation}
 
 // benchOptions are the flags of bench.
 type benchOptions struct {
@@ -93,6 +94,7 @@ of its own in a temporary directory, each in a process, and also measures the CP
   hot         one stream with a full pipeline of commands to one entity
   echo-one    one caller of the echo server
   unary-one   one caller sending durable commands
+  query-one   one caller sending linearizable queries
   new         on a stream, first commands to new entities, alternating with commands to existing ones
   activation  first queries to entities with a long history, on a node that has just started
 

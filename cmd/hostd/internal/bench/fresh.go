@@ -36,6 +36,7 @@ func (b *benchRun) fresh(ctx context.Context, l Load) error {
 		cost.Servers += took.Servers
 		cost.Client += took.Client
 		cost.Switches += took.Switches
+		cost.addNodes(took.Nodes)
 	}
 	first.Keys = int(first.All)
 	b.report.Add(first, b.report.Replication, cost)
@@ -71,6 +72,7 @@ func (r *Result) merge(o *Result) {
 type spending struct {
 	servers, client time.Duration
 	switches        uint64
+	nodes           []nodeUsage
 }
 
 const unknownTime = time.Duration(-1)
@@ -81,6 +83,7 @@ func (b *benchRun) spent(ctx context.Context, workload string) spending {
 	s := spending{servers: unknownTime, client: unknownTime}
 	if u, ok := b.servers(workload).Usage(); ok {
 		s.servers, s.switches = u.CPU, u.Switches
+		s.nodes = b.usageByNode(workload)
 	} else if workload != workEcho && workload != workEchoOne {
 		s.servers = b.cpuFromMetrics(ctx)
 	}
@@ -95,11 +98,47 @@ func (s spending) since(before spending) (c Cost) {
 	if before.servers >= 0 && s.servers >= before.servers {
 		c.Servers = s.servers - before.servers
 		c.Switches = max(s.switches, before.switches) - before.switches
+		if len(s.nodes) == len(before.nodes) {
+			for i, n := range s.nodes {
+				n.CPU -= before.nodes[i].CPU
+				n.Switches = max(n.Switches, before.nodes[i].Switches) - before.nodes[i].Switches
+				c.Nodes = append(c.Nodes, n)
+			}
+		}
 	}
 	if before.client >= 0 && s.client >= before.client {
 		c.Client = s.client - before.client
 	}
 	return c
+}
+
+// addNodes adds a later measurement of the same nodes.
+func (c *Cost) addNodes(later []nodeUsage) {
+	if c.Nodes == nil {
+		c.Nodes = later
+		return
+	}
+	for i := range min(len(c.Nodes), len(later)) {
+		c.Nodes[i].CPU += later[i].CPU
+		c.Nodes[i].Switches += later[i].Switches
+		c.Nodes[i].Anonymous = later[i].Anonymous
+	}
+}
+
+// usageByNode returns the usage of each node that this run started, or nil if
+// the workload does not use them or one cannot be read.
+func (b *benchRun) usageByNode(workload string) (all []nodeUsage) {
+	if workload == workEcho || workload == workEchoOne || b.cluster == nil {
+		return nil
+	}
+	for _, n := range b.cluster.Nodes {
+		u, err := ReadUsage(n.PID)
+		if err != nil {
+			return nil
+		}
+		all = append(all, nodeUsage{n.Info.NodeID, u})
+	}
+	return all
 }
 
 // cpuSeconds is the metric of a node's processor time.
@@ -123,12 +162,12 @@ func (b *benchRun) cpuFromMetrics(ctx context.Context) time.Duration {
 }
 
 // measureQueries measures linearizable queries, on entities that have had a command.
-func (b *benchRun) measureQueries(ctx context.Context, l Load) (*Result, error) {
+func (b *benchRun) measureQueries(ctx context.Context, workload string, l Load) (*Result, error) {
 	for i := range l.Keys {
 		if _, err := b.toNode.Send(ctx, client.Command{EntityType: l.EntityType, EntityID: l.key(i), Name: l.Command, Data: l.Payload}); err != nil {
-			return nil, fmt.Errorf("workload %s: %w", workQuery, err)
+			return nil, fmt.Errorf("workload %s: %w", workload, err)
 		}
 	}
 	l.Query = "total"
-	return Unary(ctx, workQuery, b.toNode, l)
+	return Unary(ctx, workload, b.toNode, l)
 }

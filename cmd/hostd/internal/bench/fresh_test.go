@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -47,7 +49,7 @@ func TestCPUOfRunningNodesIsReadFromMetrics(t *testing.T) {
 	if cost := b.spent(t.Context(), workUnary).since(before); cost.Servers != 0 {
 		t.Errorf("a start of the node in between costs %v", cost.Servers)
 	}
-	if cost := b.spent(t.Context(), workUnary).since(spending{servers: unknownTime, client: unknownTime}); cost != (Cost{}) {
+	if cost := b.spent(t.Context(), workUnary).since(spending{servers: unknownTime, client: unknownTime}); cost.Servers != 0 || cost.Client != 0 || cost.Switches != 0 || cost.Nodes != nil {
 		t.Errorf("what was not known before costs %+v", cost)
 	}
 }
@@ -63,5 +65,28 @@ func TestAlternatingRunsAreSummed(t *testing.T) {
 	}
 	if all.PerSecond() != 10 || all.All != 30 || all.Errors != 3 || all.FirstError.Error() != "turn 1" || all.Latency.Count() != 30 {
 		t.Errorf("%v a second, %+v", all.PerSecond(), all)
+	}
+}
+
+// TestCostsOfEachNode: costs per operation and memory are reported for each
+// node that the run started.
+func TestCostsOfEachNode(t *testing.T) {
+	usage := func(cpu time.Duration, switches, memory uint64) Usage {
+		return Usage{CPU: cpu, Switches: switches, Anonymous: memory}
+	}
+	before := spending{nodes: []nodeUsage{{"n1", usage(time.Second, 10, 1<<20)}, {"n2", usage(time.Second, 10, 1<<20)}}}
+	after := spending{nodes: []nodeUsage{{"n1", usage(3*time.Second, 30, 2<<20)}, {"n2", usage(2*time.Second, 5, 3<<20)}}}
+	cost := after.since(before)
+	cost.addNodes(after.since(before).Nodes)
+	r := NewReport("test", 0)
+	r.Add(&Result{Workload: workStream, All: 1000}, 3, cost)
+	want := []nodeLine{{"n1", 4000, 0.04, 2 << 20}, {"n2", 2000, 0, 3 << 20}}
+	if got := r.Results[0].Nodes; !slices.Equal(got, want) {
+		t.Errorf("%+v, wanted %+v", got, want)
+	}
+	var out strings.Builder
+	r.Write(&out)
+	if !strings.Contains(out.String(), "n2") || !strings.Contains(out.String(), "3.0MiB") {
+		t.Errorf("printed:\n%s", out.String())
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"strconv"
 	"text/tabwriter"
 	"time"
@@ -66,6 +67,18 @@ type Line struct {
 	// ServerSwitches is how often a thread of any server waited, per operation;
 	// 0 if unknown.
 	ServerSwitches float64 `json:"serverSwitches"`
+	// Nodes are the parts of each node in these costs; nil if the nodes were
+	// not started by this run.
+	Nodes []nodeLine `json:"nodes,omitempty"`
+}
+
+// nodeLine is the cost of a workload on one node.
+type nodeLine struct {
+	Node     string  `json:"node"`
+	CPUUs    float64 `json:"cpuUs"`    // per operation
+	Switches float64 `json:"switches"` // per operation
+	// AnonymousBytes is the memory at the end of the workload.
+	AnonymousBytes uint64 `json:"anonymousBytes"`
 }
 
 // Ratio compares two workloads of the same run.
@@ -84,18 +97,30 @@ func NewReport(version string, payloadBytes int) *Report {
 type Cost struct {
 	Servers, Client time.Duration
 	Switches        uint64
+	Nodes           []nodeUsage
+}
+
+// nodeUsage is the usage of a node: CPU and Switches during a workload, memory at its end.
+type nodeUsage struct {
+	Node string
+	Usage
 }
 
 // Add adds a result and its cost.
 func (r *Report) Add(res *Result, replication int, cost Cost) {
 	us := func(d time.Duration) float64 { return float64(d) / float64(time.Microsecond) }
 	h := &res.Latency
+	var nodes []nodeLine
+	for _, n := range cost.Nodes {
+		all := float64(max(res.All, 1))
+		nodes = append(nodes, nodeLine{Node: n.Node, CPUUs: us(n.CPU) / all, Switches: float64(n.Switches) / all, AnonymousBytes: n.Anonymous})
+	}
 	r.Results = append(r.Results, Line{
 		Workload: res.Workload, Concurrency: res.Concurrency, Keys: res.Keys, Operations: h.Count(), Errors: res.Errors,
 		Seconds: res.Elapsed.Seconds(), PerSecond: res.PerSecond(), MeanUs: us(h.Mean()), P50Us: us(h.Quantile(0.5)), P90Us: us(h.Quantile(0.9)),
 		P99Us: us(h.Quantile(0.99)), P999Us: us(h.Quantile(0.999)), MaxUs: us(h.Max()), Replication: replication,
 		ServerCPUUs: us(cost.Servers) / float64(max(res.All, 1)), ClientCPUUs: us(cost.Client) / float64(max(res.All, 1)),
-		ServerSwitches: float64(cost.Switches) / float64(max(res.All, 1)),
+		ServerSwitches: float64(cost.Switches) / float64(max(res.All, 1)), Nodes: nodes,
 	})
 }
 
@@ -131,6 +156,10 @@ func (r *Report) Write(w io.Writer) {
 		r.writeResults(w)
 		fmt.Fprintln(w)
 	}
+	if slices.ContainsFunc(r.Results, func(l Line) bool { return len(l.Nodes) > 0 }) {
+		r.writeNodes(w)
+		fmt.Fprintln(w)
+	}
 	if r.Idle != nil {
 		r.Idle.write(w)
 		fmt.Fprintln(w)
@@ -162,6 +191,18 @@ func (r *Report) writeResults(w io.Writer) {
 		}
 		fmt.Fprintf(tw, "%s\t%s\t%d\t%d\t%d\t%.0f\t%s\t%s\t%s\t%s\t%s\t%d\t%s\t%s\t%s\t\n", l.Workload, replicas, l.Concurrency, l.Keys, l.Operations, l.PerSecond,
 			human(l.P50Us), human(l.P90Us), human(l.P99Us), human(l.P999Us), human(l.MaxUs), l.Errors, human(l.ServerCPUUs), human(l.ClientCPUUs), waits)
+	}
+	tw.Flush()
+}
+
+// writeNodes prints the costs of each node.
+func (r *Report) writeNodes(w io.Writer) {
+	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintln(tw, "workload\tnode\tCPU/op\twaits/op\tmemory after it\t")
+	for _, l := range r.Results {
+		for _, n := range l.Nodes {
+			fmt.Fprintf(tw, "%s\t%s\t%s\t%.1f\t%s\t\n", l.Workload, n.Node, human(n.CPUUs), n.Switches, mebibytes(n.AnonymousBytes))
+		}
 	}
 	tw.Flush()
 }

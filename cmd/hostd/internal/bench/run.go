@@ -249,7 +249,7 @@ func (b *benchRun) measure(ctx context.Context, workload string) (*Result, error
 	l := b.load(workload)
 	switch workload {
 	case workQuery:
-		return b.measureQueries(ctx, l)
+		return b.measureQueries(ctx, workload, l)
 	case workEcho:
 		return Unary(ctx, workload, b.toEcho, l)
 	case workUnary:
@@ -257,6 +257,9 @@ func (b *benchRun) measure(ctx context.Context, workload string) (*Result, error
 	case workEchoOne:
 		l.Concurrency = 1
 		return Unary(ctx, workload, b.toEcho, l)
+	case workQueryOne:
+		l.Concurrency = 1
+		return b.measureQueries(ctx, workload, l)
 	case workUnaryOne:
 		l.Concurrency = 1
 		return Unary(ctx, workload, b.toNode, l)
