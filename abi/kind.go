@@ -75,6 +75,10 @@ func (k Kind) outputName() string {
 	return "kind " + strconv.Itoa(int(k))
 }
 
+// RunEnded is the type of the event that ends a run: an entity of a workflow
+// type whose last event has this type is not replayed when a module is tried.
+const RunEnded = "ended"
+
 // SourceKind is the kind of sender of a command.
 type SourceKind uint8
 

@@ -157,6 +157,9 @@ const (
 	// VersionMessageTokens: messages that expect a reply carry tokens of their
 	// sender, which come back with the outcome.
 	VersionMessageTokens = Version3
+	// VersionWorkflows: the cluster accepts modules with workflow types, which
+	// earlier releases do not know.
+	VersionWorkflows = Version3
 	// VersionFingerprints: rows in a shard's order index carry fingerprints of
 	// their records. Subscription cursors use them to detect that they belong
 	// to a different history.

@@ -146,7 +146,13 @@ const (
 	DurableState Kind = "durable-state"
 	// Transient state is not stored: it is lost when the entity leaves memory.
 	Transient Kind = "transient"
+	// Workflow is EventSourced, for runs of code that waits. It has no
+	// snapshots, and a module that fails on an open run cannot be activated.
+	Workflow Kind = "workflow"
 )
+
+// IsReplayed reports whether the state is computed from events.
+func (k Kind) IsReplayed() bool { return k == EventSourced || k == Workflow }
 
 // Encoding is the encoding of payloads.
 type Encoding string

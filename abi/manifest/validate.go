@@ -45,8 +45,13 @@ func (t *EntityType) validate(path string) error {
 	if err := abi.ValidateEntityType(t.Name); err != nil {
 		return &Error{path + ".name", reason(err)}
 	}
-	if t.Kind != EventSourced && t.Kind != DurableState && t.Kind != Transient {
-		return &Error{path + ".kind", fmt.Sprintf("is none of %q, %q and %q", EventSourced, DurableState, Transient)}
+	if !t.Kind.IsReplayed() && t.Kind != DurableState && t.Kind != Transient {
+		return &Error{path + ".kind", fmt.Sprintf("is none of %q, %q, %q and %q", EventSourced, DurableState, Transient, Workflow)}
+	}
+	if t.Kind == Workflow {
+		if err := t.validateWorkflow(path); err != nil {
+			return err
+		}
 	}
 	if t.Kind == Transient && t.RememberEntities && !t.Singleton {
 		return &Error{path + ".rememberEntities", "is not for a transient type: nobody knows its entities"}
@@ -95,6 +100,23 @@ func (t *EntityType) validate(path string) error {
 		return err
 	}
 	return t.ShardKey.validate(path + ".shardKey")
+}
+
+// validateWorkflow checks the members that a workflow type must not have: its
+// runs have no snapshots, and keep all their events.
+func (t *EntityType) validateWorkflow(path string) error {
+	for _, m := range []struct {
+		name string
+		set  bool
+	}{
+		{"snapshotEvery", t.SnapshotEvery != 0}, {"retainSnapshots", t.RetainSnapshots != 0}, {"retainEvents", t.RetainEvents != RetainAll},
+		{"rememberEntities", t.RememberEntities}, {"singleton", t.Singleton}, {"stateVersion", t.StateVersion != 0}, {"readsStates", t.ReadsStates != nil},
+	} {
+		if m.set {
+			return &Error{path + "." + m.name, "is not for a workflow type"}
+		}
+	}
+	return nil
 }
 
 // typePatterns checks the length of a list of type patterns, and each pattern,

@@ -23,6 +23,7 @@ func (v *View) open(g *Guest, e *entity, input []byte) {
 	if err := abi.ParseRequest(&v.request, input); err != nil {
 		panic("hostd: " + err.Error())
 	}
+	e.def.now, e.def.id = v.request.Now, e.id
 }
 
 // EntityType returns the name of the entity's type.

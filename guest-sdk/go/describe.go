@@ -119,6 +119,9 @@ func (d *definition) describe(s *jsonplan.Schemas) typeText {
 	if d.transient {
 		t.Kind = "transient"
 	}
+	if d.workflow {
+		t.Kind = "workflow"
+	}
 	if d.encoding == Bytes {
 		t.Encoding = "bytes"
 	}

@@ -88,6 +88,7 @@ func (g *Guest) Load(typ int32, handle int64, input []byte) abi.LoadStatus {
 		state, status = d.migrate(version, request.Snapshot)
 	}
 	if status == abi.LoadDone {
+		g.Drop(handle)
 		*g.place(handle) = entity{d, state, string(request.EntityID)}
 	}
 	return status
@@ -108,6 +109,9 @@ func (g *Guest) place(handle int64) *entity {
 func (d *definition) load(snapshot []byte) (unsafe.Pointer, abi.LoadStatus) {
 	if snapshot == nil {
 		return d.initial(), abi.LoadDone
+	}
+	if d.workflow && string(snapshot) != emptyRun {
+		return nil, abi.LoadUnreadable // a run is replayed from its first event
 	}
 	state := d.blank()
 	if err := d.state.Decode(snapshot, state); err != nil {
@@ -154,6 +158,7 @@ func (e *entity) apply(body []byte) error {
 	if event == nil {
 		return &abi.NameError{Noun: "event type " + string(in.Type), Reason: "is not declared"}
 	}
+	e.def.now, e.def.id = in.RecordedAt, e.id
 	return event.evolve(e.state, payload)
 }
 
@@ -241,6 +246,9 @@ func (g *Guest) Snapshot(handle int64) []byte {
 }
 
 func (e *entity) snapshot(dst []byte) []byte {
+	if e.def.prepare != nil {
+		e.def.prepare(e.state)
+	}
 	dst, err := e.def.state.Append(dst, e.state)
 	if err != nil {
 		panic("hostd: state of " + e.def.name + ": " + err.Error())
@@ -251,6 +259,9 @@ func (e *entity) snapshot(dst []byte) []byte {
 // Drop forgets an entity.
 func (g *Guest) Drop(handle int64) {
 	if e := g.find(handle); e != nil {
+		if e.def != nil && e.def.release != nil {
+			e.def.release(e.state)
+		}
 		*e = entity{}
 	}
 }

@@ -28,6 +28,15 @@ type definition struct {
 
 	recordPrincipal bool
 
+	// Of workflow types. now is the time of the event or command being handled,
+	// and id its entity. release is called before a state is dropped, prepare
+	// before it is read.
+	workflow bool
+	now      int64
+	id       string
+	release  func(state unsafe.Pointer)
+	prepare  func(state unsafe.Pointer)
+
 	initial  func() unsafe.Pointer // the state of a new entity
 	blank    func() unsafe.Pointer // a zero state, to decode a snapshot into
 	state    codec

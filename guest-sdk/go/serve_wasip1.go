@@ -3,6 +3,7 @@
 package hostd
 
 import (
+	"syscall"
 	"unsafe"
 
 	"github.com/hostd/hostd/abi"
@@ -74,6 +75,12 @@ func exportUpcast(typ int32, length int32) int64 { return span(module().Upcast(t
 
 //go:wasmexport hostd_drop
 func exportDrop(entity int64) { module().Drop(entity) }
+
+// stop ends the instance, which is a fault, after it has written the text.
+func stop(text string) {
+	println(text)
+	syscall.Exit(2)
+}
 
 // span returns the address and length of b. The address stays valid, because
 // the collector does not move memory and the guest holds b until its next call.

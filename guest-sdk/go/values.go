@@ -58,5 +58,8 @@ func (t *Type[S]) TakesFrom(entityType string) bool {
 	return t.def.accepts == nil || abi.MatchesType(*t.def.accepts, entityType)
 }
 
+// IsWorkflow reports whether the type was made with Workflow.
+func (t *Type[S]) IsWorkflow() bool { return t.def.workflow }
+
 // IsTransient reports whether the type was made with Transient.
 func (t *Type[S]) IsTransient() bool { return t.def.transient }

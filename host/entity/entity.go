@@ -20,6 +20,7 @@ type extra struct {
 	messages    *entityMessages  // its inbox and outbox
 	rowOnly     bool             // in memory without a guest, only to be deleted
 	windowStart windowStart      // beginning of the window for the next snapshot
+	chain       uint8            // of a run: the length of the chain of messages that started it
 
 	stateCheck residentCheck
 	oversize   oversize // why it gets no snapshots
@@ -40,6 +41,15 @@ func (e *entity) trimExtra() {
 	if e.extra != nil && *e.extra == (extra{}) {
 		e.extra = nil
 	}
+}
+
+// chain returns how many messages led to the start of a run, 0 if a client
+// started it.
+func (e *entity) chain() uint8 {
+	if e.extra == nil {
+		return 0
+	}
+	return e.extra.chain
 }
 
 // load returns the load in progress, or nil.

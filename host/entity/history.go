@@ -104,6 +104,7 @@ type historyChunk struct {
 	Exists   bool             // after the chunk
 	Outbox   uint64           // messages in flight; last chunk only
 	AsOf     uint64           // log index of Outbox
+	Chain    uint8            // of a run; last chunk only
 	Sequence journal.Sequence // after the chunk
 	Hash     journal.Hash     // at Sequence
 	Last     bool
@@ -191,6 +192,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 	var met, ended bool // ended: some events since the last deletion are gone
 	var inside bool     // the next record is not the entity's first
 	var foreign bool    // the module may be unable to read the snapshot's state
+	var chain runChain
 	snap, err := l.snapshot(ctx, h)
 	if snap != nil {
 		// The record at the snapshot's sequence has the state too, with its
@@ -217,6 +219,9 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 		}
 		if inside {
 			ch.Seen.Before, inside = rec.RecordedAt, false
+		}
+		if l.Type.Workflow {
+			chain.add(rec)
 		}
 		if rec.Last() == start && start > 0 {
 			if met = after == snap.Hash; !met {
@@ -308,7 +313,29 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 			err = failed
 		}
 	}
+	ch.Chain = chain.length
 	return ch, err
+}
+
+// runChain finds the length of the chain of messages that started a run: the
+// first record of the entity's life has it.
+type runChain struct {
+	begun  bool
+	length uint8
+}
+
+func (c *runChain) add(rec *journal.Record) {
+	if !c.begun {
+		c.begun, c.length = true, 0
+		if data := rec.Section(journal.SectionSource); len(data) > 0 && data[0] == journal.SourceEntity {
+			if from, err := journal.DecodeMessageSource(data); err == nil {
+				c.length = from.Hops
+			}
+		}
+	}
+	if rec.Flags&journal.FlagTombstone != 0 {
+		*c = runChain{}
+	}
 }
 
 // snapshot returns the newest snapshot that the type's module loads. Once the

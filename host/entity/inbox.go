@@ -30,6 +30,12 @@ func (e *entity) noteReceipt(source sharding.EntityID, number, proposal uint64) 
 	m.inbox[source] = receipt{number, proposal}
 }
 
+// maxRunDepth bounds the chain of messages that starts a run, and so how deep
+// runs that start runs can nest. Messages of a run begin at the length of that
+// chain, not where the message that it handles was, because its steps are
+// bounded.
+const maxRunDepth = 32
+
 // inquiry asks for the highest message number that an entity has received from
 // a source, and has the answer.
 type inquiry struct {
@@ -112,6 +118,8 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 		d.turnDown(e, r, now, &request.RejectedError{Code: request.CodeTransient, Message: "the entities of this type keep nothing, so what is sent to them could be lost"})
 	case e.typ.RefusesMessage(e.id, r) != nil:
 		d.turnDown(e, r, now, e.typ.RefusesMessage(e.id, r))
+	case e.typ.Workflow && !e.exists && msg.Exec.Hops > maxRunDepth:
+		d.turnDown(e, r, now, &request.RejectedError{Code: request.CodeTooDeep, Message: "too many messages, each made by the previous one, led to the start of this run"})
 	case !e.canAfford(r): // deliveries admitted together with it have spent the budget
 	default:
 		d.handle(e, r, now, 0)

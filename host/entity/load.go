@@ -145,6 +145,7 @@ func (c *core) chunkApplied(e *entity, v *guestCall) {
 	e.exists = ch.Exists
 	e.extra.load, e.extra.whole, e.extra.below = nil, false, 0
 	e.setOutbox(int(ch.Outbox), ch.AsOf)
+	e.extra.chain = ch.Chain
 	e.trimExtra()
 	e.beginStateCheck(c.opts.States, l.From())
 	e.costly = e.isCostly()
@@ -177,7 +178,7 @@ func (c *core) giveUp(e *entity, err error) {
 	e.waiting = request.Queue{}
 	c.residents.closeInstance(e.inst)
 	for r := waiting.Pop(); r != nil; r = waiting.Pop() {
-		e.shard.settle(r, request.Result{Err: err})
+		e.shard.settle(r, request.Result{Err: e.faultOf(r, err)})
 	}
 }
 

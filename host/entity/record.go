@@ -110,6 +110,12 @@ func (d *decider) messageSections(e *entity, r *request.Request, rec *journal.Re
 	switch r.Kind {
 	case request.Deliver:
 		source := s.sourceSection(msg)
+		if e.typ.Workflow {
+			if !e.exists && msg.Exec.Hops > 0 {
+				e.withExtra().chain = msg.Exec.Hops
+			}
+			source.Hops = e.chain()
+		}
 		d.record.Section(journal.SectionSource, journal.AppendMessageSource(nil, &source))
 		rec.Reply = nil // it is never returned to a retry
 		e.noteReceipt(msg.Source, msg.Number, s.log.Next())

@@ -83,6 +83,10 @@ type Type struct {
 	Singleton bool
 	// Transient types store nothing: an entity is lost when it leaves memory.
 	Transient bool
+	// Workflow types have runs: they have no snapshots, their messages begin new
+	// chains, and a message to a run whose guest faults waits for a module that
+	// can continue the run.
+	Workflow bool
 	// SnapshotEvery is the number of events between snapshots of an entity; 0
 	// leaves it to the executor, and a negative number disables snapshots.
 	// SnapshotKeep is the number of snapshots kept, at most

@@ -53,7 +53,7 @@ func (g *Instance) tryType(index uint32, t manifest.EntityType) error {
 	if err := g.mustLoad(t, index, 1, abi.AppendSequence(begin, 0)); err != nil {
 		return err
 	}
-	if t.Kind == manifest.EventSourced {
+	if t.Kind.IsReplayed() {
 		if err := g.Apply(1, nil); err != nil {
 			return err
 		}

@@ -63,7 +63,7 @@ func (f fits) Fit(ctx context.Context, q modules.FitQuery) (out modules.Fit, err
 		}
 		return f.Replays.Touched(folding, q)
 	}
-	if about.Events != nil && about.Kind == manifest.EventSourced && !t.Durable {
+	if about.Events != nil && about.Kind.IsReplayed() && !t.Durable {
 		listed := make(map[string]bool, len(about.Events))
 		for i := range about.Events {
 			listed[about.Events[i].Type] = true

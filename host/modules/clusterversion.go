@@ -53,6 +53,9 @@ const earlierBytes = 64 << 10
 // requiredVersion returns the cluster version that a type's manifest requires, and what
 // requires it.
 func requiredVersion(t *manifest.EntityType) (what string, of sharding.ClusterVersion) {
+	if t.Kind == manifest.Workflow {
+		return "is a workflow", sharding.VersionWorkflows
+	}
 	for i := range t.Commands {
 		if t.Commands[i].Internal {
 			return "marks commands internal", sharding.VersionInternal

@@ -7,7 +7,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/hostd/hostd/abi/manifest"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/status"
@@ -68,8 +67,8 @@ func (s *Service) proving(ctx context.Context, b meta.Binding, m *guest.Module, 
 	return &p, nil
 }
 
-// comparable reports whether a module other than m serves b's type and both are
-// event-sourced with the same encoding, so that their states can be compared.
+// comparable reports whether a module other than m serves b's type and both
+// compute states from events with the same encoding, so that their states can be compared.
 func (s *Service) comparable(ctx context.Context, b meta.Binding, m *guest.Module) (bool, error) {
 	if s.look == nil || b.Digest == meta.Digest(m.Digest()) {
 		return false, nil
@@ -80,7 +79,7 @@ func (s *Service) comparable(ctx context.Context, b meta.Binding, m *guest.Modul
 	}
 	was, _, one := serving.Manifest().Type(b.EntityType)
 	next, _, other := m.Manifest().Type(b.EntityType)
-	return one && other && was.Kind == manifest.EventSourced && next.Kind == manifest.EventSourced && was.Encoding == next.Encoding, nil
+	return one && other && was.Kind.IsReplayed() && next.Kind == was.Kind && was.Encoding == next.Encoding, nil
 }
 
 // retains reports whether snapshots of the type truncate histories.

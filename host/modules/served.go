@@ -116,7 +116,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds guest.InstanceO
 			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision, CanaryStage: entity.CanaryStage{Made: b.Revision}, Snapshots: entity.ForeignSnapshots{Modules: digests(b.Snapshots), IfTruncated: digests(b.Truncated)},
 			TypeInputs: t.inputs(m.Manifest(), about),
 			TypeRoutes: entity.TypeRoutes{States: about.States(), Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, IsForeign: t.foreignTo(b.EntityType), RecordPrincipal: about.RecordPrincipal},
-			Durable:    about.Kind == manifest.DurableState, AlwaysOn: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
+			Durable:    about.Kind == manifest.DurableState, AlwaysOn: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, Workflow: about.Kind == manifest.Workflow, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
 			Counts: &trial.Counter{},
 			Instantiate: func(ctx context.Context) (entity.Guest, error) {
 				return t.instantiate(ctx, m, bounds, journal.Digest(b.Digest), about.Name)
@@ -131,6 +131,9 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds guest.InstanceO
 	s.boundMemory(m, bounds)
 	if about.Encoding == manifest.Bytes {
 		s.API.Encoding = request.Bytes
+	}
+	if s.Workflow {
+		s.SnapshotEvery = -1
 	}
 	return s, nil
 }

@@ -141,7 +141,7 @@ func (t *touched) open(ctx context.Context, digest journal.Digest) error {
 	}
 	t.replayer.module, t.replayer.digest, t.replayer.index, t.replayer.states = m, digest, uint32(index), about.States()
 	t.replayer.setBounds(served)
-	if t.durable = about.Kind == manifest.DurableState; about.Events != nil && about.Kind == manifest.EventSourced {
+	if t.durable = about.Kind == manifest.DurableState; about.Events != nil && about.Kind.IsReplayed() {
 		t.listed = make(map[string]bool, len(about.Events))
 		for i := range about.Events {
 			t.listed[about.Events[i].Type] = true

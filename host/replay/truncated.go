@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/request"
@@ -23,7 +24,8 @@ const mostTruncated = 1 << 20
 // Truncated checks, with the module of q, the entities of one shard whose first
 // events are gone and that the module cannot rebuild from a snapshot of its
 // own. From the snapshot that is left, the module must reach the same state as
-// the module that serves the entity.
+// the module that serves the entity. Of a workflow type, it replays all open
+// runs instead, from their first event.
 //
 // It scans every entity of the type, but it remembers which ones it has
 // compared. So the next call with the same query costs a scan of the entity
@@ -57,7 +59,7 @@ func (r *Replays) Truncated(ctx context.Context, q modules.FitQuery) (out module
 	if err := t.openBoth(ctx); err != nil {
 		return out, err
 	}
-	if t.kind != manifest.EventSourced {
+	if !t.kind.IsReplayed() {
 		out.Complete = true
 		return out, nil
 	}
@@ -198,7 +200,7 @@ func (t *truncated) candidates(ctx context.Context, visit func(sharding.EntityID
 			return err
 		}
 		for i := range page.Entities {
-			if e := &page.Entities[i]; e.Cut != nil || t.q.Snapshots && e.Snapshots.Len() > 0 {
+			if e := &page.Entities[i]; e.Cut != nil || t.q.Snapshots && e.Snapshots.Len() > 0 || t.kind == manifest.Workflow {
 				if err := errors.Join(ctx.Err(), visit(e.Entity)); err != nil {
 					return err
 				}
@@ -228,8 +230,16 @@ func (t *truncated) base(ctx context.Context, id sharding.EntityID) (head eventl
 }
 
 // present ends the scan at an entity for which the module would have to load a
-// snapshot of another module because the events before it are gone.
+// snapshot of another module because the events before it are gone, or at an
+// open run.
 func (t *truncated) present(ctx context.Context, id sharding.EntityID, out *modules.Fit) error {
+	if t.kind == manifest.Workflow {
+		open, err := t.isOpen(ctx, id)
+		if open && err == nil {
+			out.Entities, err = 1, errEnough
+		}
+		return err
+	}
 	head, base, concerned, err := t.base(ctx, id)
 	if err != nil || !concerned || head.Cut == nil || base == nil || base.Module == t.q.Digest {
 		return err
@@ -252,6 +262,8 @@ func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modul
 	switch {
 	case err != nil:
 		return err
+	case t.kind == manifest.Workflow:
+		return t.run(ctx, id, head, now, hash, out)
 	case base != nil && base.Module == t.q.Digest:
 		return nil // the module has its own snapshot
 	case base != nil:
@@ -307,6 +319,42 @@ func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modul
 	default:
 		t.note(hash, now)
 	}
+	return nil
+}
+
+// isOpen reports whether the entity of a workflow type is a run that has not
+// ended.
+func (t *truncated) isOpen(ctx context.Context, id sharding.EntityID) (bool, error) {
+	head, err := t.Machine.Info(t.shard, id)
+	if err != nil || head.Deleted || head.Sequence == 0 {
+		return false, err
+	}
+	return t.eventType(ctx, id, head.Sequence) != abi.RunEnded, nil
+}
+
+// run replays a run from its first event. The module must ask for the steps
+// that the history has; a run that has ended does not matter.
+func (t *truncated) run(ctx context.Context, id sharding.EntityID, head eventlog.Info, now comparedAt, hash uint64, out *modules.Fit) error {
+	if was, known := t.compared[hash]; known && was == now {
+		out.Entities++
+		return nil
+	}
+	if t.eventType(ctx, id, head.Sequence) == abi.RunEnded {
+		return nil
+	}
+	t.looked = true
+	found, err := t.replayClean(ctx, id, head.Sequence, nil)
+	if err = errors.Join(err, ctx.Err()); err != nil {
+		return err
+	}
+	out.Entities++
+	if found.Difference != "" { // also a state: a function that does more than the history has
+		if out.Failing++; len(out.Faults) < modules.MaxFitFaults {
+			out.Faults = append(out.Faults, modules.FitFault{EntityID: id.ID, At: found.At, EventType: t.eventType(ctx, id, found.At), Message: found.Difference})
+		}
+		return nil
+	}
+	t.note(hash, now)
 	return nil
 }
 

@@ -67,6 +67,7 @@ const (
 	CodeNotFound    = "not_found"     // the type or command does not exist
 	CodeInternal    = "internal"      // the guest failed at every attempt
 	CodeTooManyHops = "too_many_hops" // the chain of messages that led to this one is too long
+	CodeTooDeep     = "too_deep"      // the chain of messages that starts a run is too long
 	// CodeTransient: the entities of the destination type store nothing, so a
 	// message to them could be lost. It is also the code if a dead letter to
 	// such a type is to be delivered again.

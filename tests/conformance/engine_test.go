@@ -23,6 +23,7 @@ func TestExamplesConform(t *testing.T) {
 func TestSendersConform(t *testing.T) {
 	for dir, samples := range map[string]abitest.Samples{
 		"examples/wasm/transfer":   {"transfer": {"start": {[]byte(`{"from":"a","to":"b","amount":3}`)}}},
+		"examples/wasm/payout":     {"payout": {"start": {[]byte(`{"from":"a","to":["b","c"],"amount":3}`), []byte(`{"from":"a","to":["b"],"amount":3,"approve":true}`)}, "signal": {[]byte(`{"name":"approval","value":{"by":"bo"}}`)}}},
 		"tests/e2e/messages/guest": {"source": {"emit": {[]byte(`{"first":0,"sinks":3,"each":2,"answer":true}`)}}},
 	} {
 		report, err := abitest.Run(t.Context(), guests.Opener{Module: compile(t, dir)}, abitest.Options{Seed: 1, Samples: samples})

@@ -299,6 +299,9 @@ func (d *Driver[S]) compare(name string, after []byte) {
 	if again := d.snapshot(replayed); !bytes.Equal(after, again) {
 		d.t.Errorf("after %s the live state is not what its history gives\nlive   %s\nreplay %s", name, after, again)
 	}
+	if d.typ.IsWorkflow() {
+		return // runs have no snapshots
+	}
 	d.load(replayed, after, 0)
 	if again := d.snapshot(replayed); !bytes.Equal(after, again) {
 		d.t.Errorf("after %s a loaded snapshot is not the state it was taken of\ntaken  %s\nloaded %s", name, after, again)

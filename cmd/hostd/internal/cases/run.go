@@ -148,7 +148,7 @@ func (r *run) addGivenEvents() error {
 		}
 		r.e.state, r.e.sequence = state, 1
 	}
-	if len(r.c.given) > 0 && about.Kind != manifest.EventSourced {
+	if len(r.c.given) > 0 && !about.Kind.IsReplayed() {
 		return fmt.Errorf("%s:%d: the type %s keeps no events", r.c.File, r.c.given[0].line, about.Name)
 	}
 	for _, g := range r.c.given {

@@ -1,0 +1,563 @@
+package hostd
+
+import (
+	"hash/fnv"
+	"iter"
+	"runtime"
+	"strconv"
+	"strings"
+)
+
+// A run is a function that runs in a coroutine until it waits for the outcome
+// of a step. Nothing of it is stored except its input and two events a step:
+// asked when the function asks for it, and came with its outcome. A load runs
+// the function again and answers its steps from the events, so the function
+// must ask for the same steps again. Each step it asks for is compared with the
+// asked event in its place, also the last one, whose outcome is missing.
+// Comparing only outcomes would let a changed function take the outcome of the
+// old step for that of its new one.
+
+// Codes of the errors that steps return, in addition to the codes of the
+// rejections of calls.
+const (
+	// CodeCancelled: the run was cancelled while it waited for the step.
+	CodeCancelled = "cancelled"
+	// CodeDeadlineExceeded: the step's time limit has passed. The command of a
+	// call may still take effect.
+	CodeDeadlineExceeded = "deadline_exceeded"
+	// CodeResultTooLarge: the outcome of the step has more than 48 KiB.
+	CodeResultTooLarge = "result_too_large"
+	// CodePayloadTooLarge: the payload of a call or a send has more than 64
+	// KiB. The step was not made.
+	CodePayloadTooLarge = "payload_too_large"
+	// CodeTooManySteps ends a run that asks for more than 10,000 steps, or
+	// whose history exceeds 8 MiB.
+	CodeTooManySteps = "too_many_steps"
+	// CodeTerminated ends a run that was terminated.
+	CodeTerminated = "terminated"
+)
+
+// Limits of a run.
+const (
+	maxSteps        = 10_000
+	maxHistoryBytes = 8 << 20
+	maxStepBytes    = 48 << 10 // of an outcome, a signal, an input and a result
+	maxAsks         = 64       // after which a run yields
+	maxAskBytes     = 128 << 10
+	maxSignals      = 1000
+	maxSignalBytes  = 1 << 20
+)
+
+// Kinds of steps.
+const (
+	stepCall  = "call"
+	stepSend  = "send"
+	stepSleep = "sleep"
+	stepWait  = "wait"
+)
+
+// step is one step of a run.
+type step struct {
+	number  int
+	kind    string
+	typ, id string // of the destination
+	name    string // of the command or the signal
+	payload []byte
+	digest  string // of everything else that must not change
+	due     Instant
+	within  Duration
+	retry   *retry
+
+	attempt int
+	done    bool
+	order   int // of the outcome among the outcomes of the run
+	code    string
+	message string
+	value   []byte
+}
+
+// text describes a step for people.
+func (s *step) text() string { return stepText(s.kind, s.target(), s.name) }
+
+func (s *step) target() string {
+	if s.typ == "" {
+		return ""
+	}
+	return s.typ + "/" + s.id
+}
+
+func stepText(kind, target, name string) string {
+	switch {
+	case target != "":
+		return kind + " " + target + " " + name
+	case name != "":
+		return kind + " " + name
+	}
+	return kind
+}
+
+// sum sets the digest: of the payload and of the numbers that the step depends
+// on.
+func (s *step) sum(numbers ...int64) *step {
+	h := fnv.New64a()
+	h.Write(s.payload)
+	for _, n := range numbers {
+		h.Write([]byte(" " + strconv.FormatInt(n, 10)))
+	}
+	s.digest = strconv.FormatUint(h.Sum64(), 16)
+	return s
+}
+
+// err returns the outcome as an error, nil if the step succeeded.
+func (s *step) err() error {
+	if s.code == "" {
+		return nil
+	}
+	return &Rejection{s.code, s.message}
+}
+
+// Flow is the interface of a running workflow function to the host. It is valid
+// only in the function that gets it, and not in goroutines.
+type Flow struct{ run *run }
+
+// run is a run in memory.
+type run struct {
+	def  *definition
+	id   string
+	body func(*Flow) ([]byte, error)
+
+	incarnation uint64
+	next        func() (struct{}, bool)
+	stop        func()
+	yield       func(struct{}) bool
+	halted      bool // the function must not act any more
+	over        bool // the function has returned
+	ending      error
+	result      []byte
+	err         error
+	panicked    string // where and why the function panicked
+
+	made     []*step // asked for and not in the history yet
+	pending  []*step // in the history, without an outcome
+	steps    int
+	recorded int    // steps in the history
+	fault    string // how the function differs from the history
+
+	asks, askBytes int // since the function was resumed
+	paused         bool
+	resuming       bool // a command that resumes it is on its way
+	cancelled      bool
+	outcomes       int
+	bytes          int // of the history
+
+	now    Instant
+	random uint64
+
+	signals               []signalled
+	signalBytes           int
+	events, emitted, sent int // in the current command: events, their bytes, the bytes of sends
+	timers                int // set and cancelled in the current command
+}
+
+// unloaded is the value with which steps panic in a function that must not act
+// any more, because the run leaves memory, differs from its history or has
+// ended. A deferred function that acts panics with it again.
+type unloaded struct{}
+
+// start begins the coroutine. It does not run the function yet.
+func (r *run) start() {
+	r.next, r.stop = iter.Pull(func(yield func(struct{}) bool) {
+		r.yield = yield
+		defer func() {
+			p := recover()
+			switch {
+			case r.halted || p == nil:
+			case r.ending != nil:
+				r.over, r.result, r.err = true, nil, r.ending
+			default:
+				r.panicked = panicText(p)
+			}
+		}()
+		result, err := r.body(&Flow{r})
+		if r.ending != nil { // although the function has recovered
+			result, err = nil, r.ending
+		}
+		if !r.halted {
+			r.over, r.result, r.err = true, result, err
+		}
+	})
+}
+
+// resume lets the function run until it waits.
+func (r *run) resume(now int64) {
+	if r.halted || r.over || r.paused || r.panicked != "" {
+		return
+	}
+	r.asks, r.askBytes, r.now = 0, 0, Instant(now)
+	r.next()
+}
+
+// halt ends the function without letting it act.
+func (r *run) halt() {
+	if r.halted = true; r.stop != nil {
+		r.stop()
+	}
+}
+
+// differ records the first difference between the function and the history, and
+// ends the function.
+func (r *run) differ(number int, what string) {
+	if r.fault == "" {
+		r.fault = "run " + r.id + ", step " + strconv.Itoa(number) + ": " + what
+		r.halt()
+	}
+}
+
+// check panics if the function must not act any more.
+func (r *run) check() {
+	if r.halted || r.ending != nil {
+		panic(unloaded{})
+	}
+}
+
+// end ends the run with an error, whatever the function does.
+func (r *run) end(err error) {
+	r.ending = err
+	panic(unloaded{})
+}
+
+// block waits until the function is resumed.
+func (r *run) block() {
+	if !r.yield(struct{}{}) {
+		r.halted = true
+	}
+	r.check()
+}
+
+// ask makes a step.
+func (r *run) ask(s *step) *step {
+	r.check()
+	if r.asks >= maxAsks || r.askBytes >= maxAskBytes {
+		r.paused = true
+		r.block()
+	}
+	if r.steps >= maxSteps || r.bytes > maxHistoryBytes {
+		r.end(&Rejection{CodeTooManySteps, "a run has at most " + strconv.Itoa(maxSteps) + " steps and 8 MiB of history"})
+	}
+	r.asks++
+	r.askBytes += len(s.payload)
+	r.steps++
+	s.number = r.steps
+	r.made = append(r.made, s)
+	return s
+}
+
+// await waits for the outcome of a step.
+func (r *run) await(s *step) {
+	r.check()
+	for !s.done {
+		r.block()
+	}
+}
+
+// settle sets the outcome of a step, which is pending.
+func (r *run) settle(s *step, code, message string, value []byte) {
+	r.outcomes++
+	s.done, s.order, s.code, s.message, s.value = true, r.outcomes, code, message, value
+	for i := range r.pending {
+		if r.pending[i] == s {
+			r.pending = append(r.pending[:i:i], r.pending[i+1:]...)
+			break
+		}
+	}
+}
+
+// find returns a pending step, nil if there is none of that number.
+func (r *run) find(number int) *step {
+	for _, s := range r.pending {
+		if s.number == number {
+			return s
+		}
+	}
+	return nil
+}
+
+// panicText describes a panic, and where it happened.
+func panicText(p any) string {
+	text := "panic"
+	switch v := p.(type) {
+	case error:
+		text += ": " + v.Error()
+	case string:
+		text += ": " + v
+	case interface{ String() string }:
+		text += ": " + v.String()
+	}
+	var callers [32]uintptr
+	frames := runtime.CallersFrames(callers[:runtime.Callers(3, callers[:])])
+	for {
+		f, more := frames.Next()
+		if !strings.HasPrefix(f.Function, "runtime.") && !strings.Contains(f.Function, "guest-sdk/go.") {
+			return text + " [" + f.File[strings.LastIndexByte(f.File, '/')+1:] + ":" + strconv.Itoa(f.Line) + "]"
+		}
+		if !more {
+			return text
+		}
+	}
+}
+
+// ID returns the run's id.
+func (f *Flow) ID() string { return f.run.id }
+
+// Now returns the time of the command that the run continues with. It is stored,
+// so a replay returns the same.
+func (f *Flow) Now() Instant {
+	f.run.check()
+	return f.run.now
+}
+
+// Random returns the next number of the run's own random sequence, which a
+// replay repeats. Not suitable for secrets.
+func (f *Flow) Random() uint64 {
+	f.run.check()
+	f.run.random += 0x9e3779b97f4a7c15
+	z := f.run.random
+	z = (z ^ z>>30) * 0xbf58476d1ce4e5b9
+	z = (z ^ z>>27) * 0x94d049bb133111eb
+	return z ^ z>>31
+}
+
+// UUID returns a version 4 UUID from the sequence of Random.
+func (f *Flow) UUID() string {
+	const digits = "0123456789abcdef"
+	a, b := f.Random(), f.Random()
+	var id [16]byte
+	for i := range 8 {
+		id[i], id[8+i] = byte(a>>(8*i)), byte(b>>(8*i))
+	}
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80
+	out := make([]byte, 0, 36)
+	for i, c := range id {
+		if i == 4 || i == 6 || i == 8 || i == 10 {
+			out = append(out, '-')
+		}
+		out = append(out, digits[c>>4], digits[c&15])
+	}
+	return string(out)
+}
+
+// Cancelled reports whether the run was cancelled. A cancellation ends the
+// waits that are pending at that time with CodeCancelled. Later steps work as
+// usual, so that the function can undo what it did.
+func (f *Flow) Cancelled() bool {
+	f.run.check()
+	return f.run.cancelled
+}
+
+// Sleep waits. It returns an error only if the run is cancelled.
+func (f *Flow) Sleep(d Duration) error {
+	return f.After(d).wait()
+}
+
+// SleepUntil waits until a time. It returns an error only if the run is
+// cancelled.
+func (f *Flow) SleepUntil(at Instant) error {
+	s := f.run.ask((&step{kind: stepSleep, due: at}).sum(1, int64(at)))
+	f.run.await(s)
+	return s.err()
+}
+
+// Send sends a command to an entity and does not wait for its outcome. It
+// returns an error only if the payload is too large.
+func (f *Flow) Send(entityType, entityID, command string, payload any) error {
+	s, err := f.message(stepSend, entityType, entityID, command, payload)
+	if err == nil {
+		f.run.ask(s.sum())
+	}
+	return err
+}
+
+// message returns the step that sends a command.
+func (f *Flow) message(kind, entityType, entityID, command string, payload any) (*step, error) {
+	f.run.check()
+	encoded, err := f.run.def.encode(nil, payload)
+	if err != nil {
+		panic("hostd: " + f.run.def.name + ": payload: " + err.Error())
+	}
+	if len(encoded) > 64<<10 {
+		return nil, &Rejection{CodePayloadTooLarge, command + " for " + entityType + " has a payload of " + strconv.Itoa(len(encoded)) + " bytes, limit 65536"}
+	}
+	return &step{kind: kind, typ: entityType, id: entityID, name: command, payload: encoded}, nil
+}
+
+// StepOption changes how a step waits.
+type StepOption func(*step)
+
+// Within limits how long a step waits: then it fails with CodeDeadlineExceeded.
+func Within(d Duration) StepOption {
+	return func(s *step) { s.within = d }
+}
+
+// retry is a policy of retries.
+type retry struct {
+	initial, most Duration
+	attempts      int
+	codes         []string
+}
+
+// Retry repeats a call that failed with one of the codes, or with "internal",
+// because its entity failed. It makes at most that many attempts. It waits for
+// initial before the second one, and twice as long before each later one, up to
+// most.
+func Retry(attempts int, initial, most Duration, codes ...string) StepOption {
+	return func(s *step) {
+		s.retry = &retry{initial: initial, most: most, attempts: attempts, codes: append([]string{}, codes...)}
+	}
+}
+
+// wait returns how long to wait before the attempt after the given one, and
+// false if there is none.
+func (t *retry) wait(attempt int, code string) (Duration, bool) {
+	if t == nil || attempt >= t.attempts {
+		return 0, false
+	}
+	retried := code == "internal"
+	for _, c := range t.codes {
+		retried = retried || c == code
+	}
+	d := max(t.initial, Millisecond)
+	for range attempt - 1 {
+		if d >= t.most {
+			break
+		}
+		d = Duration(addSaturating(int64(d), int64(d)))
+	}
+	return min(d, max(t.most, t.initial, Millisecond)), retried
+}
+
+// numbers are the parts of the policy that must not change while a step waits.
+func (s *step) numbers() []int64 {
+	n := []int64{int64(s.within)}
+	if s.retry != nil {
+		n = append(n, int64(s.retry.initial), int64(s.retry.most), int64(s.retry.attempts))
+	}
+	return n
+}
+
+// Pending is a step whose outcome may not be there yet.
+type Pending[R any] struct {
+	run  *run
+	step *step
+	err  error
+}
+
+// Awaitable is a *Pending of any result.
+type Awaitable interface{ parts() (*run, *step, error) }
+
+func (p *Pending[R]) parts() (*run, *step, error) { return p.run, p.step, p.err }
+
+func (p *Pending[R]) wait() error {
+	if p.err == nil {
+		p.run.await(p.step)
+		p.err = p.step.err()
+	}
+	return p.err
+}
+
+// Result waits for the outcome of the step and returns it.
+func (p *Pending[R]) Result() (R, error) {
+	var out R
+	if err := p.wait(); err != nil {
+		return out, err
+	}
+	return out, p.run.def.decodeTo(&out, p.step.value)
+}
+
+// Begin sends a command to an entity and returns without waiting for its
+// outcome, so that several calls run at the same time.
+func Begin[R any](f *Flow, entityType, entityID, command string, payload any, options ...StepOption) *Pending[R] {
+	s, err := f.message(stepCall, entityType, entityID, command, payload)
+	if err != nil {
+		return &Pending[R]{run: f.run, err: err}
+	}
+	for _, option := range options {
+		option(s)
+	}
+	return &Pending[R]{run: f.run, step: f.run.ask(s.sum(s.numbers()...))}
+}
+
+// Call sends a command to an entity and waits for its outcome: the reply, or a
+// *Rejection with the code of the entity.
+func Call[R any](f *Flow, entityType, entityID, command string, payload any, options ...StepOption) (R, error) {
+	return Begin[R](f, entityType, entityID, command, payload, options...).Result()
+}
+
+// After returns a step that succeeds after a time.
+func (f *Flow) After(d Duration) *Pending[None] {
+	f.run.check()
+	s := (&step{kind: stepSleep, due: f.run.now.Add(max(d, 0))}).sum(int64(d))
+	return &Pending[None]{run: f.run, step: f.run.ask(s)}
+}
+
+// Receive returns a step that succeeds with the next signal of a name.
+func Receive[T any](f *Flow, name string, options ...StepOption) *Pending[T] {
+	s := &step{kind: stepWait, name: name}
+	for _, option := range options {
+		option(s)
+	}
+	s.retry = nil
+	return &Pending[T]{run: f.run, step: f.run.ask(s.sum(int64(s.within)))}
+}
+
+// Wait waits for the next signal of a name. Signals that came before are
+// queued, in order.
+func Wait[T any](f *Flow, name string, options ...StepOption) (T, error) {
+	return Receive[T](f, name, options...).Result()
+}
+
+// All waits until all steps have an outcome, and returns the error of the first
+// one that failed.
+func All(f *Flow, steps ...Awaitable) error {
+	var first error
+	order := 0
+	for _, p := range steps {
+		r, s, err := p.parts()
+		if err == nil {
+			r.await(s)
+			err = s.err()
+		}
+		at := 0
+		if s != nil {
+			at = s.order
+		}
+		if err != nil && (first == nil || at < order) {
+			first, order = err, at
+		}
+	}
+	f.run.check()
+	return first
+}
+
+// Race waits until one of the steps has an outcome, and returns its index: that
+// of the first outcome in the order of the run's history. It returns -1 if
+// there are no steps. The other steps continue.
+func Race(f *Flow, steps ...Awaitable) int {
+	f.run.check()
+	for len(steps) > 0 {
+		first, order := -1, 0
+		for i, p := range steps {
+			_, s, err := p.parts()
+			switch {
+			case s == nil && err != nil:
+				return i
+			case s.done && (first < 0 || s.order < order):
+				first, order = i, s.order
+			}
+		}
+		if first >= 0 {
+			return first
+		}
+		f.run.block()
+	}
+	return -1
+}

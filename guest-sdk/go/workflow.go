@@ -1,0 +1,720 @@
+package hostd
+
+import (
+	"encoding/binary"
+	"reflect"
+	"strconv"
+	"unsafe"
+
+	"github.com/hostd/hostd/abi"
+)
+
+// Statuses of a run.
+const (
+	RunRunning   = "running"
+	RunCompleted = "completed"
+	RunFailed    = "failed"
+)
+
+// RunState is what callers see of a run: the reply of its commands and of its
+// query "state".
+type RunState struct {
+	Status   string   `json:"status" hostd:"desc=running, completed or failed; empty before the run starts"`
+	Steps    int      `json:"steps"`
+	WaitsFor []string `json:"waitsFor,omitempty"`
+	Result   RawJSON  `json:"result,omitempty"`
+	Code     string   `json:"code,omitempty" hostd:"desc=of the error of a failed run"`
+	Message  string   `json:"message,omitempty"`
+	// Ahead says that the function has done more than the history has, in a
+	// state that is not that of the end of a record.
+	Ahead string `json:"ahead,omitempty"`
+
+	run   *run   `json:"-"`
+	input []byte `json:"-"`
+}
+
+// emptyRun is the snapshot of a run that was not started.
+const emptyRun = `{"status":"","steps":0}`
+
+// Signal is the payload of the command "signal" of a run.
+type Signal struct {
+	Name  string  `json:"name" hostd:"required"`
+	Value RawJSON `json:"value,omitempty"`
+}
+
+// signalled is a signal that no step has received yet.
+type signalled struct {
+	name  string
+	value []byte
+}
+
+// Events of a run.
+type (
+	runBegan struct {
+		Input       RawJSON `json:"input,omitempty"`
+		Incarnation uint64  `json:"incarnation"`
+		Seed        uint64  `json:"seed"`
+	}
+	stepAsked struct {
+		Step   int    `json:"step"`
+		Kind   string `json:"kind"`
+		Target string `json:"target,omitempty"`
+		Name   string `json:"name,omitempty"`
+		Digest string `json:"digest"`
+	}
+	stepCame struct {
+		Step    int     `json:"step"`
+		Code    string  `json:"code,omitempty"`
+		Message string  `json:"message,omitempty"`
+		Value   RawJSON `json:"value,omitempty"`
+		Signal  bool    `json:"signal,omitempty"` // the value is that of the first queued signal
+	}
+	stepRetried struct {
+		Step    int    `json:"step"`
+		Attempt int    `json:"attempt"`
+		Code    string `json:"code"`
+		Message string `json:"message,omitempty"`
+	}
+	runSignalled struct {
+		Name  string  `json:"name"`
+		Value RawJSON `json:"value,omitempty"`
+	}
+	runCancelled struct{}
+	runResumed   struct{}
+	runEnded     struct {
+		Result  RawJSON `json:"result,omitempty"`
+		Code    string  `json:"code,omitempty"`
+		Message string  `json:"message,omitempty"`
+	}
+)
+
+// EventEnded is the type of the event that ends a run. The host knows it.
+const EventEnded = abi.RunEnded
+
+// Commands that only the host and the run itself send.
+const (
+	commandCame   = "hostd-came"
+	commandFailed = "hostd-failed"
+	commandWoken  = "hostd-woken"
+	commandResume = "hostd-resume"
+)
+
+// Workflow declares a workflow type: a function that calls entities, sleeps and
+// waits for signals, for days if necessary, as if it were never interrupted.
+// Each entity of the type is one run. The function may use only its input, f,
+// and values of its own: no clock, no random numbers, no package variables that
+// change, no goroutines. If it returns an error, the run fails; if it panics,
+// the run stays open until a module serves that can continue it.
+//
+// A run has the commands "start" with the input, "signal" with a Signal,
+// "cancel" and "terminate", and the query "state", which all return a RunState.
+func Workflow[In, Out any](name string, run func(f *Flow, in In) (Out, error), options ...Option) *Type[RunState] {
+	t := declare[RunState](name, JSON, false, options)
+	d := t.def
+	d.workflow = true
+	w := &workflow{Type: t, in: d.mustCodec(reflect.TypeFor[In](), "input"), inType: reflect.TypeFor[In]()}
+	out := d.mustCodec(reflect.TypeFor[Out](), "result")
+	w.body = func(input []byte) func(*Flow) ([]byte, error) {
+		return func(f *Flow) ([]byte, error) {
+			var in In
+			if err := decode(w.in, input, unsafe.Pointer(&in)); err != nil {
+				return nil, &Rejection{CodeInvalidPayload, err.Error()}
+			}
+			result, err := run(f, in)
+			if err != nil {
+				return nil, err
+			}
+			return out.Append(nil, unsafe.Pointer(&result))
+		}
+	}
+	w.events()
+	w.commands()
+	d.release = func(state unsafe.Pointer) { (*RunState)(state).release() }
+	d.prepare = func(state unsafe.Pointer) { (*RunState)(state).prepare() }
+	return t
+}
+
+// workflow is a workflow type.
+type workflow struct {
+	*Type[RunState]
+	in     codec
+	inType reflect.Type
+	body   func(input []byte) func(*Flow) ([]byte, error)
+}
+
+// release ends the run's function before the run leaves memory.
+func (s *RunState) release() {
+	if s.run != nil {
+		s.run.halt()
+		s.run = nil
+	}
+}
+
+// prepare completes the state for readers. It panics if the function differs
+// from the history. A function that has done more than the history has is a
+// difference only at the end of the history, which only the host knows: then
+// the module that made the history has no Ahead.
+func (s *RunState) prepare() {
+	r := s.run
+	if r == nil || s.Status != RunRunning {
+		return
+	}
+	if r.fault == "" && r.panicked != "" {
+		r.fault = "run " + r.id + ", step " + strconv.Itoa(r.steps) + ": " + r.panicked
+	}
+	if r.fault != "" {
+		r.fail(r.fault)
+	}
+	s.Ahead = r.ahead()
+	s.Steps, s.WaitsFor = r.steps, s.WaitsFor[:0]
+	for _, p := range r.pending {
+		if len(s.WaitsFor) < 16 {
+			s.WaitsFor = append(s.WaitsFor, p.text())
+		}
+	}
+}
+
+// fail ends the instance. A trace would show only the SDK and push the text out
+// of what the host keeps, so stop writes none: the text names the line.
+func (r *run) fail(text string) { stop("hostd: " + text) }
+
+// waits describes what the history waits for.
+func (r *run) waits() string {
+	if len(r.pending) > 0 {
+		return r.pending[len(r.pending)-1].text()
+	}
+	return "nothing"
+}
+
+// ahead describes what the function has done and the history does not have.
+func (r *run) ahead() string {
+	switch {
+	case len(r.made) > 0:
+		return "run " + r.id + ", step " + strconv.Itoa(r.made[0].number) + ": the code asks for " + r.made[0].text() + ", the history ends there"
+	case r.over:
+		return "run " + r.id + ", step " + strconv.Itoa(r.steps+1) + ": the code returns, the history waits for " + r.waits()
+	}
+	return ""
+}
+
+// settled completes the state and panics if the function has done more than the
+// history has: at the end of the history, the run cannot continue.
+func (s *RunState) settled() {
+	if s.prepare(); s.Ahead != "" && s.Status == RunRunning {
+		s.run.fail(s.Ahead)
+	}
+}
+
+// unmade records a difference if the function has asked for a step and the
+// history continues without it.
+func (r *run) unmade() {
+	if len(r.made) > 0 {
+		r.differ(r.made[0].number, "the code asks for "+r.made[0].text()+", the history has none")
+	}
+}
+
+// events declares the events of a run. Live runs and replays evolve by them
+// alone.
+func (w *workflow) events() {
+	d := w.def
+	Event(w.Type, "began", func(s *RunState, e runBegan) {
+		s.release()
+		*s = RunState{Status: RunRunning, input: e.Input}
+		r := &run{def: d, id: d.id, body: w.body(e.Input), incarnation: e.Incarnation, random: e.Seed}
+		s.run = r
+		r.count(len(e.Input))
+		r.start()
+		r.resume(d.now)
+	})
+	on := func(s *RunState, bytes int) *run {
+		r := s.run
+		if r == nil || r.halted {
+			return nil
+		}
+		r.count(bytes)
+		r.unmade()
+		if r.halted {
+			return nil
+		}
+		return r
+	}
+	Event(w.Type, "asked", func(s *RunState, e stepAsked) {
+		r := s.run
+		if r == nil {
+			return
+		}
+		if r.recorded = e.Step; r.halted {
+			return
+		}
+		r.count(64 + len(e.Target) + len(e.Name))
+		want := stepText(e.Kind, e.Target, e.Name)
+		switch {
+		case r.panicked != "":
+			r.differ(e.Step, r.panicked+", the history has "+want)
+			return
+		case len(r.made) == 0 && r.over:
+			r.differ(e.Step, "the code returns, the history has "+want)
+			return
+		case len(r.made) == 0:
+			r.differ(e.Step, "the code waits for "+r.waits()+", the history has "+want)
+			return
+		}
+		m := r.made[0]
+		switch {
+		case m.number != e.Step || m.text() != want:
+			r.differ(e.Step, "the code asks for "+m.text()+", the history has "+want)
+			return
+		case m.digest != e.Digest:
+			r.differ(e.Step, "the code asks for "+want+" with another payload or time than the history has")
+			return
+		}
+		r.made = r.made[1:]
+		if m.attempt = 1; m.kind != stepSend {
+			r.pending = append(r.pending, m)
+		}
+	})
+	Event(w.Type, "came", func(s *RunState, e stepCame) {
+		r := on(s, 64+len(e.Value)+len(e.Message))
+		if r == nil {
+			return
+		}
+		p := r.find(e.Step)
+		if p == nil {
+			r.differ(e.Step, "the history has an outcome, the code waits for "+r.waits())
+			return
+		}
+		value := []byte(e.Value)
+		if e.Signal {
+			value = r.take(p.name)
+		}
+		r.settle(p, e.Code, e.Message, value)
+		r.resume(d.now)
+	})
+	Event(w.Type, "retried", func(s *RunState, e stepRetried) {
+		if r := on(s, 64+len(e.Message)); r != nil {
+			if p := r.find(e.Step); p != nil {
+				p.attempt = e.Attempt
+			}
+		}
+	})
+	Event(w.Type, "signalled", func(s *RunState, e runSignalled) {
+		if r := on(s, 32+len(e.Name)+len(e.Value)); r != nil {
+			r.signals = append(r.signals, signalled{e.Name, e.Value})
+			r.signalBytes += len(e.Name) + len(e.Value)
+		}
+	})
+	Event(w.Type, "cancelled", func(s *RunState, e runCancelled) {
+		r := on(s, 16)
+		if r == nil {
+			return
+		}
+		r.cancelled = true
+		for len(r.pending) > 0 {
+			r.settle(r.pending[0], CodeCancelled, "the run was cancelled", nil)
+		}
+		r.resume(d.now)
+	})
+	Event(w.Type, "resumed", func(s *RunState, e runResumed) {
+		if r := on(s, 16); r != nil {
+			r.paused = false
+			r.resume(d.now)
+		}
+	})
+	Event(w.Type, EventEnded, func(s *RunState, e runEnded) {
+		if s.run != nil {
+			s.Steps = s.run.recorded
+		}
+		s.release()
+		s.Status, s.WaitsFor, s.Ahead, s.Result, s.Code, s.Message = RunCompleted, nil, "", e.Result, e.Code, e.Message
+		if e.Code != "" {
+			s.Status = RunFailed
+		}
+	})
+}
+
+// count counts the bytes of the history.
+func (r *run) count(bytes int) { r.bytes += bytes }
+
+// take removes the first queued signal of a name and returns its value.
+func (r *run) take(name string) []byte {
+	for i, q := range r.signals {
+		if q.name == name {
+			r.signals = append(r.signals[:i:i], r.signals[i+1:]...)
+			r.signalBytes -= len(q.name) + len(q.value)
+			return q.value
+		}
+	}
+	r.differ(r.steps, "the history receives a signal "+name+" that did not come")
+	return nil
+}
+
+// commands declares the commands of a run.
+func (w *workflow) commands() {
+	d := w.def
+	w.add("start", false, w.in, w.start)
+	Command(w.Type, "signal", func(c *Context, s *RunState, sig Signal) (RunState, error) {
+		if err := s.open(); err != nil {
+			return RunState{}, err
+		}
+		r := s.run
+		switch {
+		case sig.Name == "" || len(sig.Name) > abi.MaxNameBytes:
+			return RunState{}, Reject("invalid_signal", "a signal has a name of at most 255 bytes")
+		case len(sig.Value) > maxStepBytes:
+			return RunState{}, Reject("signal_too_large", "the value of a signal has at most 48 KiB")
+		case len(r.signals) >= maxSignals || r.signalBytes+len(sig.Name)+len(sig.Value) > maxSignalBytes:
+			return RunState{}, Reject("resource_exhausted", "the run has not received its last signals yet: at most 1,000 and 1 MiB wait")
+		}
+		r.begin()
+		w.emit(c, r, runSignalled{sig.Name, sig.Value}, len(sig.Value))
+		return w.proceed(c, s), nil
+	})
+	Command(w.Type, "cancel", func(c *Context, s *RunState, _ None) (RunState, error) {
+		if err := s.open(); err != nil {
+			return RunState{}, err
+		}
+		r := s.run
+		if r.cancelled {
+			return s.seen(), nil
+		}
+		r.begin()
+		r.cancelTimers(c, r.pending)
+		w.emit(c, r, runCancelled{}, 0)
+		return w.proceed(c, s), nil
+	})
+	Command(w.Type, "terminate", func(c *Context, s *RunState, _ None) (RunState, error) {
+		// It works for runs whose function cannot continue.
+		if s.run == nil || s.Status != RunRunning {
+			return RunState{}, s.open()
+		}
+		s.run.cancelTimers(c, s.run.pending)
+		c.Emit(runEnded{Code: CodeTerminated, Message: "the run was terminated"})
+		return s.seen(), nil
+	})
+	Query(w.Type, "state", func(_ *View, s *RunState, _ None) (RunState, error) { return s.seen(), nil })
+	w.add(commandCame, true, noCodec{}, func(c *Context, s *RunState, payload []byte) error {
+		return w.outcome(c, s, "", "", payload)
+	})
+	w.add(commandFailed, true, noCodec{}, func(c *Context, s *RunState, payload []byte) error {
+		var why struct {
+			Code    string `json:"code"`
+			Message string `json:"message"`
+		}
+		if err := d.decodeTo(&why, payload); err != nil || why.Code == "" {
+			why.Code, why.Message = "internal", "the rejection cannot be read"
+		}
+		return w.outcome(c, s, why.Code, why.Message, nil)
+	})
+	w.add(commandWoken, true, noCodec{}, w.woken)
+	w.add(commandResume, true, noCodec{}, func(c *Context, s *RunState, _ []byte) error {
+		if s.run == nil || s.Status != RunRunning {
+			return nil
+		}
+		s.settled()
+		s.run.begin()
+		if s.run.resuming = false; s.run.paused {
+			w.emit(c, s.run, runResumed{}, 0)
+		}
+		w.proceed(c, s)
+		return nil
+	})
+}
+
+// add declares a command whose handler gets the payload's bytes.
+func (w *workflow) add(name string, internal bool, in codec, handler func(*Context, *RunState, []byte) error) {
+	d := w.def
+	d.mustName("command", name, func(name []byte) bool { return d.command(name) != nil })
+	out := codec(noCodec{})
+	if !internal {
+		out = d.mustCodec(reflect.TypeFor[RunState](), "reply of "+name)
+	}
+	d.commands = append(d.commands, command{name: name, internal: internal, in: in, out: out, run: func(c *Context, state unsafe.Pointer, payload []byte) error {
+		s := (*RunState)(state)
+		if err := handler(c, s, payload); err != nil || internal {
+			return err
+		}
+		seen := s.seen()
+		c.guest.reply(out, unsafe.Pointer(&seen))
+		return nil
+	}})
+}
+
+// open returns an error if the run does not run.
+func (s *RunState) open() error {
+	switch {
+	case s.Status == "":
+		return Reject("not_started", "there is no run of this id: start it")
+	case s.Status != RunRunning:
+		return Reject("ended", "the run has ended: it is "+s.Status)
+	}
+	s.settled()
+	return nil
+}
+
+// seen returns the state for a reply.
+func (s *RunState) seen() RunState {
+	s.settled()
+	out := *s
+	out.run, out.input = nil, nil
+	return out
+}
+
+// start starts the run, or returns the one that has the same input.
+func (w *workflow) start(c *Context, s *RunState, input []byte) error {
+	if s.Status != "" {
+		if string(s.input) != string(input) {
+			return Reject("already_started", "a run of this id has another input")
+		}
+		return nil
+	}
+	if len(input) > maxStepBytes {
+		return Reject("input_too_large", "the input of a run has at most 48 KiB")
+	}
+	if len(input) > 0 {
+		probe := reflect.New(w.inType)
+		if err := decode(w.in, input, probe.UnsafePointer()); err != nil {
+			return &Rejection{CodeInvalidPayload, err.Error()}
+		}
+	}
+	c.Emit(runBegan{Input: append(RawJSON{}, input...), Incarnation: c.Sequence(), Seed: c.request.Seed})
+	s.run.begin()
+	s.run.events++
+	w.proceed(c, s)
+	return nil
+}
+
+// begin starts the counts of a command.
+func (r *run) begin() { r.events, r.emitted, r.sent, r.timers = 0, 0, 0, 0 }
+
+// emit emits an event.
+func (w *workflow) emit(c *Context, r *run, event any, bytes int) {
+	r.events++
+	r.emitted += bytes + 256
+	c.Emit(event)
+}
+
+// fits reports whether the current command has room for another outcome and the
+// steps that the function may ask for after it: a command emits at most 128
+// events, 128 timers, and 256 KiB of events and of sends.
+func (r *run) fits() bool {
+	return r.events+maxAsks+2 < 128 && r.emitted < 128<<10 && r.sent < 56<<10 && r.timers < 24
+}
+
+// proceed records what the function has done since it was resumed: its steps,
+// the outcomes that are there already, and its end.
+func (w *workflow) proceed(c *Context, s *RunState) RunState {
+	r := s.run
+	for {
+		if r.panicked != "" {
+			r.fail("run " + r.id + ", step " + strconv.Itoa(r.steps) + ": " + r.panicked)
+		}
+		for len(r.made) > 0 {
+			m := r.made[0]
+			w.emit(c, r, stepAsked{m.number, m.kind, m.target(), m.name, m.digest}, len(m.typ)+len(m.id)+len(m.name))
+			if r.fault != "" {
+				r.fail(r.fault)
+			}
+			w.carryOut(c, r, m)
+		}
+		if r.over {
+			w.end(c, r)
+			return s.seen()
+		}
+		p := r.receiver()
+		if !r.paused && p == nil {
+			return s.seen()
+		}
+		if r.paused || !r.fits() {
+			if !r.resuming {
+				r.resuming = true
+				c.Send(w.def.name, r.id, commandResume, nil)
+			}
+			return s.seen()
+		}
+		w.emit(c, r, stepCame{Step: p.number, Signal: true}, 0)
+		r.cancelTimers(c, []*step{p})
+	}
+}
+
+// receiver returns the first step that waits for a queued signal, nil if there
+// is none.
+func (r *run) receiver() *step {
+	for _, p := range r.pending {
+		if p.kind != stepWait {
+			continue
+		}
+		for _, q := range r.signals {
+			if q.name == p.name {
+				return p
+			}
+		}
+	}
+	return nil
+}
+
+// end emits the end of the run.
+func (w *workflow) end(c *Context, r *run) {
+	r.cancelTimers(c, r.pending)
+	e := runEnded{Result: r.result}
+	if len(r.result) > maxStepBytes {
+		e = runEnded{Code: CodeResultTooLarge, Message: "the result of the run has " + strconv.Itoa(len(r.result)) + " bytes, limit 49152"}
+	}
+	if r.err != nil {
+		why := rejectionOf(r.err)
+		e = runEnded{Code: why.Code, Message: why.Message[:min(len(why.Message), 4<<10)]}
+		if e.Code == "" {
+			e.Code = CodeError
+		}
+	}
+	c.Emit(e)
+}
+
+// timerNames are the timers of a step: for its time limit or its end, and for
+// its next attempt.
+func (s *step) timerNames() [2]string {
+	n := strconv.Itoa(s.number)
+	return [2]string{"due-" + n, "retry-" + n}
+}
+
+// cancelTimers cancels the timers of steps that have an outcome. It must be
+// called before the steps are forgotten.
+func (r *run) cancelTimers(c *Context, steps []*step) {
+	for _, s := range steps[:min(len(steps), 16)] { // a timer that is left wakes a step that is not pending
+		names := s.timerNames()
+		if s.kind == stepSleep || s.within > 0 {
+			c.CancelTimer(names[0])
+			r.timers++
+		}
+		if s.retry != nil && s.attempt > 1 {
+			c.CancelTimer(names[1])
+			r.timers++
+		}
+	}
+}
+
+// token identifies an attempt of a step of a run: the incarnation of the run,
+// the number of the step, and the number of the attempt.
+func (r *run) token(s *step) []byte {
+	t := binary.LittleEndian.AppendUint64(make([]byte, 0, 16), r.incarnation)
+	t = binary.LittleEndian.AppendUint32(t, uint32(s.number))
+	return binary.LittleEndian.AppendUint32(t, uint32(s.attempt))
+}
+
+// named returns the pending step and attempt that a token identifies, nil if it
+// is not pending.
+func (r *run) named(token []byte) *step {
+	if len(token) != 16 || binary.LittleEndian.Uint64(token) != r.incarnation {
+		return nil
+	}
+	s := r.find(int(binary.LittleEndian.Uint32(token[8:])))
+	if s == nil || s.attempt != int(binary.LittleEndian.Uint32(token[12:])) {
+		return nil
+	}
+	return s
+}
+
+// wake is the payload of a run's timers.
+type wake struct {
+	Incarnation uint64 `json:"incarnation"`
+	Step        int    `json:"step"`
+	Attempt     int    `json:"attempt,omitempty"` // to make; 0 if the step's time is over
+}
+
+// carryOut makes the effects of a step that was asked for.
+func (w *workflow) carryOut(c *Context, r *run, s *step) {
+	switch s.kind {
+	case stepSend:
+		r.sent += len(s.payload) + 256
+		c.guest.out = abi.AppendSend(c.guest.out, abi.Send{EntityType: field(s.typ), EntityID: field(s.id), Command: field(s.name), Payload: s.payload})
+	case stepCall:
+		w.call(c, r, s)
+	case stepSleep:
+		c.SetTimer(s.timerNames()[0], s.due, commandWoken, wake{r.incarnation, s.number, 0})
+		r.timers++
+	}
+	if s.within > 0 && (s.kind == stepCall || s.kind == stepWait) {
+		c.SetTimer(s.timerNames()[0], c.Now().Add(s.within), commandWoken, wake{r.incarnation, s.number, 0})
+		r.timers++
+	}
+}
+
+// call sends the command of a step.
+func (w *workflow) call(c *Context, r *run, s *step) {
+	r.sent += len(s.payload) + 256
+	c.guest.out = abi.AppendSend(c.guest.out, abi.Send{
+		EntityType: field(s.typ), EntityID: field(s.id), Command: field(s.name), Payload: s.payload,
+		WantsAnswer: true, OnReply: []byte(commandCame), OnReject: []byte(commandFailed), Token: r.token(s),
+	})
+}
+
+// outcome records the outcome of a call. An outcome of a step that is not
+// pending has no effect: the run has stopped waiting for it, or it is of an
+// earlier run or attempt.
+func (w *workflow) outcome(c *Context, s *RunState, code, message string, value []byte) error {
+	if s.run == nil || s.Status != RunRunning {
+		return nil
+	}
+	s.settled()
+	r := s.run
+	p := r.named(c.request.Token)
+	if p == nil || p.kind != stepCall {
+		return nil
+	}
+	r.begin()
+	var raw RawJSON
+	if len(value) > maxStepBytes {
+		code, message, value = CodeResultTooLarge, "the outcome has "+strconv.Itoa(len(value))+" bytes, limit 49152", nil
+	} else if err := w.def.decodeTo(&raw, value); err != nil {
+		code, message, value = CodeInvalidPayload, "the outcome is not JSON", nil
+	}
+	if wait, retried := p.retry.wait(p.attempt, code); code != "" && retried {
+		w.emit(c, r, stepRetried{p.number, p.attempt + 1, code, message}, len(message))
+		c.SetTimer(p.timerNames()[1], c.Now().Add(wait), commandWoken, wake{r.incarnation, p.number, p.attempt})
+		w.proceed(c, s)
+		return nil
+	}
+	r.cancelTimers(c, []*step{p})
+	w.emit(c, r, stepCame{Step: p.number, Code: code, Message: message, Value: value}, len(message)+len(value))
+	w.proceed(c, s)
+	return nil
+}
+
+// woken handles a timer of the run.
+func (w *workflow) woken(c *Context, s *RunState, payload []byte) error {
+	var by wake
+	if s.run == nil || s.Status != RunRunning || w.def.decodeTo(&by, payload) != nil {
+		return nil
+	}
+	s.settled()
+	r := s.run
+	p := r.find(by.Step)
+	if p == nil || by.Incarnation != r.incarnation || by.Attempt > 0 && by.Attempt != p.attempt {
+		return nil
+	}
+	r.begin()
+	switch {
+	case by.Attempt > 0:
+		w.call(c, r, p)
+		return nil
+	case p.kind == stepSleep:
+		w.emit(c, r, stepCame{Step: p.number}, 0)
+	default:
+		r.cancelTimers(c, []*step{p})
+		w.emit(c, r, stepCame{Step: p.number, Code: CodeDeadlineExceeded, Message: "the time limit of the step has passed"}, 0)
+	}
+	w.proceed(c, s)
+	return nil
+}
+
+// decodeTo decodes a payload into a value.
+func (d *definition) decodeTo(value any, payload []byte) error {
+	typ := reflect.TypeOf(value).Elem()
+	c, err := d.codec(typ)
+	if err != nil {
+		return err
+	}
+	if err := decode(c, payload, reflect.ValueOf(value).UnsafePointer()); err != nil {
+		return &Rejection{CodeInvalidPayload, err.Error()}
+	}
+	return nil
+}

@@ -1,0 +1,640 @@
+package hostd_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/abi"
+	hostd "github.com/hostd/hostd/guest-sdk/go"
+)
+
+// runHost is the host of one run: it stores what a node would store, and
+// delivers outcomes and timers in any order.
+type runHost struct {
+	t      testing.TB
+	rng    *rand.Rand
+	guest  *hostd.Guest
+	id     string
+	events []runEvent
+	before uint64 // sequence before the run's first event
+	now    int64
+	calls  []abi.Send // whose outcome is missing
+	sends  []abi.Send // without an outcome
+	resume int        // commands that resume the run
+	timers map[string]abi.Timer
+	limits abi.Limits
+}
+
+type runEvent struct {
+	typ     string
+	payload []byte
+	at      int64
+}
+
+func newRunHost(t testing.TB, seed uint64, types ...hostd.Registration) *runHost {
+	h := &runHost{t: t, rng: rand.New(rand.NewPCG(seed, 7)), guest: hostd.NewGuest("test", "", types...), id: "r1", now: 1_767_225_600_000_000_000,
+		timers: map[string]abi.Timer{}, limits: abi.DefaultLimits()}
+	h.load(h.guest)
+	return h
+}
+
+// load replays the run in batches of random sizes.
+func (h *runHost) load(g *hostd.Guest) {
+	h.t.Helper()
+	if status := g.Load(0, 0, abi.AppendSequence(abi.AppendEntityID(nil, h.id), 0)); status != abi.LoadDone {
+		h.t.Fatalf("load: %d", status)
+	}
+	for at := 0; at < len(h.events); {
+		var batch []byte
+		for n := 1 + h.rng.IntN(5); n > 0 && at < len(h.events); n-- {
+			e := h.events[at]
+			at++
+			batch = abi.AppendInputEvent(batch, h.before+uint64(at), e.at, e.typ, e.payload)
+		}
+		if status := g.Apply(0, batch); status != abi.ApplyDone {
+			h.t.Fatalf("apply: %d", status)
+		}
+	}
+}
+
+// passivate drops the run and loads it again. The state must be the same.
+func (h *runHost) passivate() {
+	h.t.Helper()
+	was := bytes.Clone(h.guest.Snapshot(0))
+	h.guest.Drop(0)
+	h.load(h.guest)
+	if is := h.guest.Snapshot(0); !bytes.Equal(was, is) {
+		h.t.Fatalf("the replayed state differs:\nlive   %s\nreplay %s", was, is)
+	}
+}
+
+// handle runs a command and stores its output.
+func (h *runHost) handle(name string, payload, token []byte) *abi.Output {
+	h.t.Helper()
+	h.now += 1 + h.rng.Int64N(1_000_000)
+	in := abi.AppendSequence(nil, h.before+uint64(len(h.events)))
+	in = abi.AppendName(in, name)
+	in = abi.AppendPayload(in, payload)
+	in = abi.AppendNow(in, h.now)
+	in = abi.AppendSeed(in, h.rng.Uint64())
+	in = abi.AppendSource(in, abi.Source{Kind: abi.SourceClient})
+	if token != nil {
+		in = abi.AppendToken(in, token)
+	}
+	out := new(abi.Output)
+	if err := abi.ParseOutput(out, bytes.Clone(h.guest.Handle(0, in)), abi.HandleEvents, &h.limits); err != nil {
+		h.t.Fatalf("%s: %v", name, err)
+	}
+	if out.Rejected {
+		return out
+	}
+	for _, e := range out.Events {
+		h.events = append(h.events, runEvent{string(e.Type), e.Payload, h.now})
+	}
+	for _, s := range out.Sends {
+		switch {
+		case s.WantsAnswer:
+			h.calls = append(h.calls, s)
+		case string(s.Command) == "hostd-resume":
+			h.resume++
+		default:
+			h.sends = append(h.sends, s)
+		}
+	}
+	for _, timer := range out.Timers {
+		if delete(h.timers, string(timer.Name)); !timer.Cancel {
+			h.timers[string(timer.Name)] = timer
+		}
+	}
+	return out
+}
+
+// step delivers a random outcome, timer or resumption. It returns false if
+// nothing is left to deliver.
+func (h *runHost) step(answer func(s abi.Send) (reply []byte, code string)) bool {
+	h.t.Helper()
+	if h.rng.IntN(4) == 0 {
+		h.passivate()
+	}
+	names := make([]string, 0, len(h.timers))
+	for name := range h.timers {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	left := len(h.calls) + len(names) + min(h.resume, 1)
+	if left == 0 {
+		return false
+	}
+	switch n := h.rng.IntN(left); {
+	case n < len(h.calls):
+		s := h.calls[n]
+		h.calls = slices.Delete(h.calls, n, n+1)
+		if reply, code := answer(s); code != "" {
+			h.handle(string(s.OnReject), fmt.Appendf(nil, `{"code":%q,"message":"no"}`, code), s.Token)
+		} else {
+			h.handle(string(s.OnReply), reply, s.Token)
+		}
+	case n < len(h.calls)+len(names):
+		timer := h.timers[names[n-len(h.calls)]]
+		delete(h.timers, string(timer.Name))
+		h.now = max(h.now, timer.Due)
+		h.handle(string(timer.Command), timer.Payload, nil)
+	default:
+		h.resume--
+		h.handle("hostd-resume", nil, nil)
+	}
+	return true
+}
+
+// state queries the run.
+func (h *runHost) state() (s hostd.RunState) {
+	h.t.Helper()
+	out := new(abi.Output)
+	in := abi.AppendNow(abi.AppendName(abi.AppendSequence(nil, uint64(len(h.events))), "state"), h.now)
+	if err := abi.ParseOutput(out, bytes.Clone(h.guest.Query(0, in)), abi.QueryOnly, &h.limits); err != nil {
+		h.t.Fatal(err)
+	}
+	if err := json.Unmarshal(out.Reply, &s); err != nil {
+		h.t.Fatal(err)
+	}
+	return s
+}
+
+// count returns how many events of a type the run has.
+func (h *runHost) count(typ string) (n int) {
+	for _, e := range h.events {
+		if e.typ == typ {
+			n++
+		}
+	}
+	return n
+}
+
+type number struct {
+	N int64 `json:"n"`
+}
+
+// double answers a call: a function of its payload, so that a run can tell
+// whether an outcome is that of its step.
+func double(s abi.Send) ([]byte, string) {
+	var in number
+	if err := json.Unmarshal(s.Payload, &in); err != nil {
+		panic(err)
+	}
+	if in.N%7 == 3 {
+		return nil, "unlucky"
+	}
+	return fmt.Appendf(nil, `{"n":%d}`, 2*in.N+1), ""
+}
+
+// checked returns an error if the outcome is not that of the call of n.
+func checked(n int64, got number, err error) (int64, error) {
+	switch rejection, rejected := err.(*hostd.Rejection); {
+	case rejected && rejection.Code == hostd.CodeDeadlineExceeded:
+		return 0, nil
+	case rejected && n%7 == 3 && rejection.Code == "unlucky":
+		return 1, nil
+	case err != nil:
+		return 0, err
+	case n%7 == 3 || got.N != 2*n+1:
+		return 0, hostd.Reject("mixed", fmt.Sprintf("the call of %d got %d", n, got.N))
+	}
+	return got.N, nil
+}
+
+// mixed makes calls one after another and at the same time, all to one entity
+// and one command, with time limits, retries and races.
+func mixed() *hostd.Type[hostd.RunState] {
+	return hostd.Workflow("mixed", func(f *hostd.Flow, in number) (number, error) {
+		sum := int64(0)
+		call := func(n int64, options ...hostd.StepOption) *hostd.Pending[number] {
+			return hostd.Begin[number](f, "adder", "a", "double", number{n}, options...)
+		}
+		for i := range in.N {
+			switch f.Random() % 5 {
+			case 0:
+				got, err := call(i, hostd.Within(hostd.Second)).Result()
+				n, err := checked(i, got, err)
+				if sum += n; err != nil {
+					return number{}, err
+				}
+			case 1:
+				var all []*hostd.Pending[number]
+				for j := range int64(4) {
+					all = append(all, call(i+j, hostd.Retry(3, hostd.Second, hostd.Minute, "unlucky")))
+				}
+				for j, p := range all {
+					got, err := p.Result()
+					n, err := checked(i+int64(j), got, err)
+					if sum += n; err != nil {
+						return number{}, err
+					}
+				}
+			case 2:
+				a, b := call(i), call(i+1)
+				if hostd.Race(f, a, b, f.After(hostd.Second)) == 1 {
+					got, err := b.Result()
+					if _, err = checked(i+1, got, err); err != nil {
+						return number{}, err
+					}
+				}
+			case 3:
+				if err := f.Sleep(hostd.Second); err != nil {
+					return number{}, err
+				}
+			case 4:
+				if _, err := hostd.Wait[number](f, "go", hostd.Within(hostd.Minute)); err != nil {
+					if r, ok := err.(*hostd.Rejection); !ok || r.Code != hostd.CodeDeadlineExceeded {
+						return number{}, err
+					}
+				}
+			}
+		}
+		return number{sum}, nil
+	})
+}
+
+// TestOutcomesReachTheirSteps runs workflows whose calls are answered in any
+// order, late, and after their steps are over, while the runs are passivated
+// and replayed in any batches. Every outcome must reach the step and attempt
+// that it belongs to, or none.
+func TestOutcomesReachTheirSteps(t *testing.T) {
+	total := map[string]int{}
+	for seed := range uint64(300) {
+		h := newRunHost(t, seed, mixed())
+		h.before = seed % 3
+		var late []abi.Send
+		h.handle("start", []byte(`{"n":12}`), nil)
+		for h.state().Status == hostd.RunRunning {
+			switch h.rng.IntN(6) {
+			case 0:
+				if out := h.handle("signal", []byte(`{"name":"go","value":{"n":1}}`), nil); out.Rejected {
+					t.Fatalf("seed %d: signal: %s", seed, out.Reject.Code)
+				}
+			case 1:
+				if len(late) > 0 { // answered a second time, as an outcome of nothing
+					s := late[h.rng.IntN(len(late))]
+					n := len(h.events)
+					if h.handle(string(s.OnReply), []byte(`{"n":-1}`), s.Token); len(h.events) != n {
+						t.Fatalf("seed %d: an outcome counts twice", seed)
+					}
+					total["twice"]++
+				}
+			default:
+				if !h.step(func(s abi.Send) ([]byte, string) { late = append(late, s); return double(s) }) && h.state().Status == hostd.RunRunning {
+					h.handle("signal", []byte(`{"name":"go","value":{"n":1}}`), nil)
+				}
+			}
+		}
+		s := h.state()
+		if s.Status != hostd.RunCompleted {
+			t.Fatalf("seed %d: %+v", seed, s)
+		}
+		h.passivate()
+		for _, s := range h.calls { // outcomes after the end
+			n := len(h.events)
+			if out := h.handle(string(s.OnReply), []byte(`{"n":-1}`), s.Token); out.Rejected || len(h.events) != n {
+				t.Fatalf("seed %d: an outcome after the end: %+v", seed, out)
+			}
+			total["after the end"]++
+		}
+		total["retried"] += h.count("retried")
+		total["came"] += h.count("came")
+		total["signalled"] += h.count("signalled")
+	}
+	for _, name := range []string{"twice", "after the end", "retried", "came", "signalled"} {
+		if total[name] == 0 {
+			t.Errorf("no outcome of kind %q: %v", name, total)
+		}
+	}
+}
+
+// payout is a workflow of which the tests load changed versions.
+func payout(body func(f *hostd.Flow) error) *hostd.Type[hostd.RunState] {
+	return hostd.Workflow("payout", func(f *hostd.Flow, _ number) (hostd.None, error) { return hostd.None{}, body(f) })
+}
+
+func withdraw(f *hostd.Flow, id string, n int64) error {
+	_, err := hostd.Call[number](f, "account", id, "withdraw", number{n})
+	return err
+}
+
+// TestChangedFunctionsAreFound replays a run with changed functions. Each
+// change of a step that the history has, also of the one that the run waits
+// for, is named with its run and step. A change after that step is accepted.
+func TestChangedFunctionsAreFound(t *testing.T) {
+	first := func(f *hostd.Flow) error {
+		if err := withdraw(f, "a", 1); err != nil {
+			return err
+		}
+		if err := f.Sleep(hostd.Second); err != nil {
+			return err
+		}
+		return withdraw(f, "b", 2)
+	}
+	h := newRunHost(t, 1, payout(first))
+	h.handle("start", []byte(`{"n":1}`), nil)
+	for h.count("asked") < 3 {
+		h.step(double)
+	}
+	for _, tt := range []struct {
+		name string
+		body func(f *hostd.Flow) error
+		want string
+	}{
+		{"unchanged", first, ""},
+		{"later step added", func(f *hostd.Flow) error {
+			if err := first(f); err != nil {
+				return err
+			}
+			return withdraw(f, "c", 3)
+		}, ""},
+		{"pending step calls another entity", func(f *hostd.Flow) error {
+			_ = withdraw(f, "a", 1)
+			_ = f.Sleep(hostd.Second)
+			return withdraw(f, "c", 2)
+		}, "run r1, step 3: the code asks for call account/c withdraw, the history has call account/b withdraw"},
+		{"pending step has another payload", func(f *hostd.Flow) error {
+			_ = withdraw(f, "a", 1)
+			_ = f.Sleep(hostd.Second)
+			return withdraw(f, "b", 3)
+		}, "run r1, step 3: the code asks for call account/b withdraw with another payload or time"},
+		{"finished step has another payload", func(f *hostd.Flow) error {
+			_ = withdraw(f, "a", 5)
+			_ = f.Sleep(hostd.Second)
+			return withdraw(f, "b", 2)
+		}, "run r1, step 1: the code asks for call account/a withdraw with another payload or time"},
+		{"step removed", func(f *hostd.Flow) error {
+			_ = withdraw(f, "a", 1)
+			return withdraw(f, "b", 2)
+		}, "run r1, step 2: the code asks for call account/b withdraw, the history has sleep"},
+		{"step inserted", func(f *hostd.Flow) error {
+			_ = withdraw(f, "a", 1)
+			_ = f.Send("log", "l", "note", number{1})
+			_ = f.Sleep(hostd.Second)
+			return withdraw(f, "b", 2)
+		}, "run r1, step 2: the code asks for send log/l note, the history has sleep"},
+		{"other duration", func(f *hostd.Flow) error {
+			_ = withdraw(f, "a", 1)
+			_ = f.Sleep(hostd.Minute)
+			return withdraw(f, "b", 2)
+		}, "run r1, step 2: the code asks for sleep with another payload or time"},
+		{"pending step removed", func(f *hostd.Flow) error {
+			_ = withdraw(f, "a", 1)
+			return f.Sleep(hostd.Second)
+		}, "run r1, step 3: the code returns, the history has call account/b withdraw"},
+		{"step made at the same time as the pending one", func(f *hostd.Flow) error {
+			_ = withdraw(f, "a", 1)
+			_ = f.Sleep(hostd.Second)
+			p := hostd.Begin[number](f, "account", "b", "withdraw", number{2})
+			q := hostd.Begin[number](f, "account", "b", "withdraw", number{3})
+			return hostd.All(f, p, q)
+		}, "run r1, step 4: the code asks for call account/b withdraw, the history ends there"},
+		{"panic in the replayed part", func(f *hostd.Flow) error {
+			_ = withdraw(f, "a", 1)
+			panic("broken")
+		}, "run r1, step 2: panic: broken [workflow_test.go:"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			g := hostd.NewGuest("test", "", payout(tt.body))
+			defer func() {
+				text := ""
+				if p := recover(); p != nil {
+					text = fmt.Sprint(p)
+				}
+				if (tt.want == "") != (text == "") || !strings.Contains(text, tt.want) {
+					t.Errorf("got %q, want %q", text, tt.want)
+				}
+			}()
+			h.load(g)
+			if state := string(g.Snapshot(0)); strings.Contains(state, "ahead") {
+				panic(state) // the host compares it with the state of the module that made the history
+			}
+		})
+	}
+}
+
+// TestEndedRunsNeedNoFunction replays a run that has ended with a function that
+// does something else. Its result is still there.
+func TestEndedRunsNeedNoFunction(t *testing.T) {
+	h := newRunHost(t, 1, payout(func(f *hostd.Flow) error { return withdraw(f, "a", 1) }))
+	h.handle("start", nil, nil)
+	for h.step(double) {
+	}
+	if s := h.state(); s.Status != hostd.RunCompleted || s.Steps != 1 {
+		t.Fatalf("%+v", s)
+	}
+	for _, body := range []func(f *hostd.Flow) error{
+		func(f *hostd.Flow) error { return f.Sleep(hostd.Hour) },
+		func(*hostd.Flow) error { panic("other") },
+	} {
+		h.guest = hostd.NewGuest("test", "", payout(body))
+		h.load(h.guest)
+		if s := h.state(); s.Status != hostd.RunCompleted || s.Steps != 1 {
+			t.Errorf("%+v", s)
+		}
+	}
+}
+
+// TestUnloadingMakesNoSteps passivates runs whose functions undo their work in
+// deferred calls, and recover from panics. Nothing of that may happen.
+func TestUnloadingMakesNoSteps(t *testing.T) {
+	undone := 0
+	h := newRunHost(t, 1, payout(func(f *hostd.Flow) (err error) {
+		defer func() {
+			_ = recover()
+			undone++
+			_ = withdraw(f, "undo", 1)
+			undone += 100
+		}()
+		if err := withdraw(f, "a", 1); err != nil {
+			return err
+		}
+		return f.Sleep(hostd.Hour)
+	}))
+	h.handle("start", nil, nil)
+	for i := range 1000 {
+		if h.passivate(); undone > 1000 || len(h.calls) != 1 {
+			t.Fatalf("after %d passivations: %d calls, %d undone", i, len(h.calls), undone)
+		}
+	}
+	if undone != 1000 {
+		t.Errorf("%d deferred calls ran, want 1000: the function is not ended", undone)
+	}
+}
+
+// TestRunsYield makes 10,000 steps: calls one after another, and then sends
+// without waiting, which the run makes in pieces.
+func TestRunsYield(t *testing.T) {
+	h := newRunHost(t, 1, payout(func(f *hostd.Flow) error {
+		for i := range int64(5_000) {
+			if _, err := hostd.Call[number](f, "adder", "a", "double", number{7 * i}); err != nil {
+				return err
+			}
+		}
+		for i := range int64(5_000) {
+			if err := f.Send("log", "l", "note", number{i}); err != nil {
+				return err
+			}
+		}
+		return nil
+	}))
+	h.handle("start", nil, nil)
+	for h.resume > 0 || len(h.calls) > 0 {
+		if h.resume > 0 {
+			h.resume--
+			h.handle("hostd-resume", nil, nil)
+			continue
+		}
+		s := h.calls[0]
+		h.calls = h.calls[1:]
+		reply, _ := double(s)
+		h.handle(string(s.OnReply), reply, s.Token)
+	}
+	if s := h.state(); s.Status != hostd.RunCompleted || s.Steps != 10_000 || len(h.sends) != 5_000 {
+		t.Errorf("%+v, %d sends", s, len(h.sends))
+	}
+	h.passivate()
+	if n := h.count("resumed"); n < 5_000/64 {
+		t.Errorf("the run was resumed %d times", n)
+	}
+}
+
+// TestRunsHaveAStepLimit ends a run at its step limit, even if the function
+// recovers from everything.
+func TestRunsHaveAStepLimit(t *testing.T) {
+	h := newRunHost(t, 1, payout(func(f *hostd.Flow) error {
+		defer func() { _ = recover() }()
+		for {
+			if err := f.Send("log", "l", "note", nil); err != nil {
+				return err
+			}
+		}
+	}))
+	h.handle("start", nil, nil)
+	for h.resume > 0 {
+		h.resume--
+		h.handle("hostd-resume", nil, nil)
+	}
+	if s := h.state(); s.Status != hostd.RunFailed || s.Code != hostd.CodeTooManySteps || len(h.sends) != 10_000 {
+		t.Errorf("%+v, %d sends", s, len(h.sends))
+	}
+	h.passivate()
+}
+
+// TestSignalsAreQueued receives signals in order, whether they come before or
+// after the run waits, and bounds those that wait.
+func TestSignalsAreQueued(t *testing.T) {
+	h := newRunHost(t, 3, hostd.Workflow("collect", func(f *hostd.Flow, in number) (string, error) {
+		all := ""
+		for range in.N {
+			got, err := hostd.Wait[number](f, "next")
+			if err != nil {
+				return "", err
+			}
+			all += fmt.Sprint(got.N, " ")
+		}
+		_, err := hostd.Wait[hostd.None](f, "end")
+		return all, err
+	}))
+	h.handle("start", []byte(`{"n":1200}`), nil)
+	want := ""
+	send := func(n int) *abi.Output {
+		return h.handle("signal", fmt.Appendf(nil, `{"name":"next","value":{"n":%d}}`, n), nil)
+	}
+	for n := range 1200 {
+		if send(n); n%100 == 0 {
+			h.passivate()
+		}
+		want += fmt.Sprint(n, " ")
+	}
+	for n := range 1001 {
+		if out := h.handle("signal", []byte(`{"name":"other"}`), nil); out.Rejected != (n == 1000) || n == 1000 && string(out.Reject.Code) != "resource_exhausted" {
+			t.Fatalf("signal %d: %+v", n, out.Reject)
+		}
+	}
+	h.handle("terminate", nil, nil)
+	if s := h.state(); s.Status != hostd.RunFailed || s.Code != hostd.CodeTerminated {
+		t.Errorf("%+v", s)
+	}
+
+	h = newRunHost(t, 4, hostd.Workflow("collect", func(f *hostd.Flow, in number) (string, error) {
+		if err := f.Sleep(hostd.Hour); err != nil {
+			return "", err
+		}
+		all := ""
+		for range in.N {
+			got, err := hostd.Wait[number](f, "next")
+			if err != nil {
+				return "", err
+			}
+			all += fmt.Sprint(got.N, " ")
+		}
+		return all, nil
+	}))
+	h.handle("start", []byte(`{"n":900}`), nil)
+	want = ""
+	for n := range 900 {
+		send(n)
+		want += fmt.Sprint(n, " ")
+	}
+	for h.step(double) {
+	}
+	var got string
+	if s := h.state(); s.Status != hostd.RunCompleted || json.Unmarshal(s.Result, &got) != nil || got != want {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestCancelEndsWaitsOnce cancels a run: the steps that it waits for fail, and
+// those that undo its work succeed.
+func TestCancelEndsWaitsOnce(t *testing.T) {
+	h := newRunHost(t, 1, hostd.Workflow("payout", func(f *hostd.Flow, _ hostd.None) (string, error) {
+		_, err := hostd.Call[number](f, "adder", "a", "double", number{1})
+		if err == nil {
+			return "", hostd.Reject("unexpected", "the call was not cancelled")
+		}
+		undo, undoErr := hostd.Call[number](f, "adder", "a", "double", number{2})
+		return fmt.Sprint(err, ", ", f.Cancelled(), ", ", undo.N, ", ", undoErr), nil
+	}))
+	h.handle("start", nil, nil)
+	first := h.calls[0]
+	h.handle("cancel", nil, nil)
+	h.handle("cancel", nil, nil)
+	h.handle(string(first.OnReply), []byte(`{"n":3}`), first.Token) // too late
+	h.passivate()
+	h.calls = h.calls[1:]
+	for h.step(double) {
+	}
+	var got string
+	s := h.state()
+	if err := json.Unmarshal(s.Result, &got); err != nil || got != "cancelled: the run was cancelled, true, 5, <nil>" {
+		t.Errorf("%q %+v %v", got, s, err)
+	}
+}
+
+// TestRunsStartOnce: the same input returns the run, another one is rejected.
+func TestRunsStartOnce(t *testing.T) {
+	h := newRunHost(t, 1, payout(func(f *hostd.Flow) error { return f.Sleep(hostd.Second) }))
+	if out := h.handle("signal", []byte(`{"name":"x"}`), nil); string(out.Reject.Code) != "not_started" {
+		t.Errorf("signal before the start: %+v", out.Reject)
+	}
+	for _, tt := range []struct{ input, code string }{{`{"n":1}`, ""}, {`{"n":1}`, ""}, {`{"n":2}`, "already_started"}} {
+		if out := h.handle("start", []byte(tt.input), nil); string(out.Reject.Code) != tt.code {
+			t.Errorf("start with %s: %+v", tt.input, out.Reject)
+		}
+	}
+	for h.step(double) {
+	}
+	if out := h.handle("signal", []byte(`{"name":"x"}`), nil); string(out.Reject.Code) != "ended" {
+		t.Errorf("signal after the end: %+v", out.Reject)
+	}
+	if out := h.handle("start", []byte(`{"n":1}`), nil); out.Rejected || !strings.Contains(string(out.Reply), "completed") {
+		t.Errorf("start after the end: %s", out.Reply)
+	}
+}

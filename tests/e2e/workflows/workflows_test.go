@@ -1,0 +1,226 @@
+// Package workflows tests workflow types with the real program: nodes are
+// killed while runs wait, and modules change. It never runs a node in the
+// test's process; the processes that it starts end with the test.
+package workflows
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hostd/hostd/api/client"
+	"github.com/hostd/hostd/tests/support/testkit"
+)
+
+var (
+	runCount  = flag.Int("runs", 12, "how many runs are started")
+	killCount = flag.Int("kills", 3, "how often nodes are killed")
+	seedFlag  = flag.Uint64("seed", 0, "of the kills; 0 draws one")
+)
+
+func TestMain(m *testing.M) { os.Exit(testkit.Main(m)) }
+
+// runState is a run as callers see it.
+type runState struct {
+	Status   string
+	Steps    int
+	WaitsFor []string
+	Result   struct {
+		Paid, Returned int64
+		Refused        []string
+		By             string
+	}
+	Code, Message string
+}
+
+// bank is a cluster with accounts and payouts.
+type bank struct {
+	t       *testing.T
+	cluster *testkit.Cluster
+	c       *client.Client
+	rng     *rand.Rand
+}
+
+const (
+	recipients = 10
+	amount     = 10
+	funds      = 1_000_000
+)
+
+func newBank(t *testing.T, nodes int) *bank {
+	seed := *seedFlag
+	if seed == 0 {
+		seed = rand.Uint64()
+	}
+	t.Logf("seed %d", seed)
+	b := &bank{t: t, rng: rand.New(rand.NewPCG(seed, 1))}
+	b.cluster = testkit.StartCluster(t, nodes, testkit.ClusterOptions{Shards: 6, Flags: []string{"--admin", "full"}})
+	b.c = b.cluster.Client(client.Options{Timeout: testkit.Patience, MaxBackoff: 50 * time.Millisecond})
+	b.push(testkit.BuildExample(t, "account"))
+	b.push(testkit.BuildExample(t, "payout"))
+	for i := range recipients - 1 { // the last one is never opened
+		b.send("account", fmt.Sprint("to-", i), "open", "")
+	}
+	b.send("account", "from", "deposit", fmt.Sprintf(`{"amount":%d}`, funds))
+	return b
+}
+
+func (b *bank) push(wasm []byte) {
+	b.t.Helper()
+	if _, err := b.c.Upload(b.t.Context(), wasm, true); err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func (b *bank) send(entityType, id, command, data string) {
+	b.t.Helper()
+	if _, err := b.c.Send(b.t.Context(), client.Command{EntityType: entityType, EntityID: id, Name: command, Data: []byte(data)}); err != nil {
+		b.t.Fatalf("%s %s: %v", command, id, err)
+	}
+}
+
+// start starts a run that pays all recipients.
+func (b *bank) start(id string, approve bool, pause time.Duration) {
+	b.t.Helper()
+	to := make([]string, recipients)
+	for i := range to {
+		to[i] = fmt.Sprintf("%q", fmt.Sprint("to-", i))
+	}
+	b.send("payout", id, "start", fmt.Sprintf(`{"from":"from","to":[%s],"amount":%d,"approve":%v,"pauseMillis":%d}`, strings.Join(to, ","), amount, approve, pause.Milliseconds()))
+}
+
+func query[S any](b *bank, entityType, id, name string) (s S) {
+	b.t.Helper()
+	r, err := b.c.Query(b.t.Context(), client.Query{EntityType: entityType, EntityID: id, Name: name})
+	if err == nil {
+		err = json.Unmarshal(r.Data, &s)
+	}
+	if err != nil {
+		b.t.Fatalf("%s of %s %s: %v", name, entityType, id, err)
+	}
+	return s
+}
+
+// finish waits for the end of a run and checks its result.
+func (b *bank) finish(id string) {
+	b.t.Helper()
+	var s runState
+	b.cluster.Await("run "+id+" ends", func() bool {
+		s = query[runState](b, "payout", id, "state")
+		return s.Status != "running"
+	})
+	if s.Status != "completed" || s.Result.Paid != amount*(recipients-1) || s.Result.Returned != amount || len(s.Result.Refused) != 1 || s.Result.Refused[0] != fmt.Sprint("to-", recipients-1) {
+		b.t.Errorf("run %s: %+v", id, s)
+	}
+}
+
+// balances checks the accounts after a number of finished runs.
+func (b *bank) balances(runs int64) {
+	b.t.Helper()
+	type balance struct{ Balance int64 }
+	if got, want := query[balance](b, "account", "from", "balance").Balance, funds-runs*amount*(recipients-1); got != want {
+		b.t.Errorf("the source has %d, want %d", got, want)
+	}
+	for i := range recipients {
+		want := runs * amount
+		if i == recipients-1 {
+			want = 0
+		}
+		if got := query[balance](b, "account", fmt.Sprint("to-", i), "balance").Balance; got != want {
+			b.t.Errorf("recipient %d has %d, want %d", i, got, want)
+		}
+	}
+}
+
+// TestRunsSurviveKills kills nodes while runs of 21 calls and 9 sleeps are in
+// the middle of their steps, on one node and on three. Every run ends right,
+// and no step is lost or made twice.
+func TestRunsSurviveKills(t *testing.T) {
+	for _, nodes := range []int{1, 3} {
+		t.Run(fmt.Sprint(nodes, " nodes"), func(t *testing.T) {
+			b := newBank(t, nodes)
+			for i := range *runCount {
+				b.start(fmt.Sprint("r", i), false, 50*time.Millisecond)
+			}
+			for range *killCount {
+				time.Sleep(time.Duration(b.rng.Int64N(int64(300 * time.Millisecond))))
+				i := b.rng.IntN(nodes)
+				b.cluster.Kill(i)
+				if nodes == 1 {
+					b.cluster.Node(i).MustVerify()
+				}
+				b.cluster.Restart(i)
+			}
+			for i := range *runCount {
+				b.finish(fmt.Sprint("r", i))
+			}
+			b.balances(int64(*runCount))
+		})
+	}
+}
+
+// TestModulesThatBreakRunsAreRefused pushes modules while runs wait for their
+// step of 21: one that pays another amount in that step is refused with the
+// run, the step and the difference, and one that adds a step at the end serves.
+// The runs then end with that step, and a run that ended before is unaffected.
+func TestModulesThatBreakRunsAreRefused(t *testing.T) {
+	b := newBank(t, 1)
+	b.start("ended", false, 0)
+	b.finish("ended")
+	for i := range 3 {
+		b.start(fmt.Sprint("r", i), false, time.Hour) // each waits after the first payment
+	}
+	b.start("approved", true, 0)
+	for i := range 3 {
+		b.cluster.Await("the run waits", func() bool {
+			s := query[runState](b, "payout", fmt.Sprint("r", i), "state")
+			return len(s.WaitsFor) == 1 && s.WaitsFor[0] == "sleep"
+		})
+	}
+	_, err := b.c.Upload(t.Context(), testkit.BuildGuest(t, "tests/e2e/workflows/breaking"), true)
+	if text := fmt.Sprint(err); err == nil || !strings.Contains(text, "run r") || !strings.Contains(text, "step 2: the code asks for call account/to-0 deposit with another payload") {
+		t.Fatalf("a module that breaks runs: %v", err)
+	}
+	b.cluster.Kill(0)
+	b.cluster.Restart(0)
+	if s := query[runState](b, "payout", "approved", "state"); s.Status != "running" || len(s.WaitsFor) != 1 || s.WaitsFor[0] != "wait approval" {
+		t.Errorf("a run after the refusal: %+v", s)
+	}
+	b.push(testkit.BuildGuest(t, "tests/e2e/workflows/later"))
+	b.send("payout", "approved", "signal", `{"name":"approval","value":{"by":"bo"}}`)
+	b.finish("approved")
+	if s := query[runState](b, "payout", "approved", "state"); s.Result.By != "bo" || s.Steps != 1+2*recipients+1+1 {
+		t.Errorf("the run of the later module: %+v", s)
+	}
+	type balance struct{ Balance int64 }
+	if got := query[balance](b, "account", "bank", "balance").Balance; got != 1 {
+		t.Errorf("the added step was made %d times", got)
+	}
+	if s := query[runState](b, "payout", "ended", "state"); s.Status != "completed" || s.Steps != 2*recipients+1 {
+		t.Errorf("the run that ended before: %+v", s)
+	}
+}
+
+// TestGuideShowsTheExample: the function on the guide's page is the one that
+// the tests run.
+func TestGuideShowsTheExample(t *testing.T) {
+	page, err := os.ReadFile("../../../docs/guide/workflows.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile("../../../examples/wasm/payout/main.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, block, _ := strings.Cut(string(page), "```go\n")
+	block, _, ok := strings.Cut(block, "```")
+	function, serve, both := strings.Cut(block, "\nvar _")
+	if !ok || !both || !strings.Contains(string(program), function) || !strings.Contains(string(program), serve) {
+		t.Error("the page shows another program than examples/wasm/payout")
+	}
+}
