@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"strings"
 	"time"
 
+	"buf.build/gen/go/bufbuild/protovalidate/protocolbuffers/go/buf/validate"
 	"connectrpc.com/connect"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 
@@ -64,6 +66,12 @@ func (e *OtherClusterError) code() connect.Code {
 	return connect.CodeUnknown
 }
 
+// Violation is an invalid field of a request or payload.
+type Violation struct {
+	Field       string `json:"field"` // path of the field; empty for the whole payload
+	Description string `json:"description"`
+}
+
 // Error is any other failure that a node or the network reported.
 type Error struct {
 	Code    connect.Code
@@ -74,6 +82,9 @@ type Error struct {
 	// Reason identifies the failure for programs, such as KIND_CHANGED; it may
 	// be empty.
 	Reason string
+	// Violations are the invalid fields of the request or its payload; at most
+	// as many as the node reports.
+	Violations []Violation
 
 	other error // an *OtherClusterError or nil
 }
@@ -168,6 +179,27 @@ type attemptFailure struct {
 	carried bool
 }
 
+// fieldPath formats the path of a field of a request, such as items[2].name.
+func fieldPath(path *validate.FieldPath) string {
+	var out strings.Builder
+	for _, e := range path.GetElements() {
+		if out.Len() > 0 {
+			out.WriteByte('.')
+		}
+		out.WriteString(e.GetFieldName())
+		switch key := e.GetSubscript().(type) {
+		case *validate.FieldPathElement_Index:
+			fmt.Fprintf(&out, "[%d]", key.Index)
+		case *validate.FieldPathElement_StringKey:
+			fmt.Fprintf(&out, "[%q]", key.StringKey)
+		case nil:
+		default:
+			out.WriteString("[]")
+		}
+	}
+	return out.String()
+}
+
 // judge classifies the failure of an attempt. The RPC layer makes up codes for
 // network failures, and some of these look like definite outcomes, so only an
 // error that a node sent counts as one.
@@ -203,6 +235,11 @@ func judge(err error) attemptFailure {
 	return f
 }
 
+// FromConnect converts the error of a call through the generated code to the
+// error that a method of Client returns: a *RejectedError,
+// *SequenceMismatchError, *CutError, *OtherClusterError or *Error.
+func FromConnect(err error) error { return clientError(err) }
+
 // clientError converts an error of the RPC layer to one of this package.
 func clientError(err error) error {
 	if other := (*OtherClusterError)(nil); errors.As(err, &other) {
@@ -211,6 +248,7 @@ func clientError(err error) error {
 	var wire *connect.Error
 	var wait time.Duration
 	var reason string
+	var violations []Violation
 	if errors.As(err, &wire) {
 		for _, d := range wire.Details() {
 			value, err := d.Value()
@@ -228,11 +266,19 @@ func clientError(err error) error {
 				wait = m.GetRetryDelay().AsDuration()
 			case *errdetails.ErrorInfo:
 				reason = m.GetReason()
+			case *errdetails.BadRequest:
+				for _, v := range m.GetFieldViolations() {
+					violations = append(violations, Violation{v.GetField(), v.GetDescription()})
+				}
+			case *validate.Violations:
+				for _, v := range m.GetViolations() {
+					violations = append(violations, Violation{fieldPath(v.GetField()), v.GetMessage()})
+				}
 			}
 		}
 	}
 	f := judge(err)
-	return &Error{Code: f.code, Message: f.message, RetryAfter: wait, Reason: reason}
+	return &Error{Code: f.code, Message: f.message, RetryAfter: wait, Reason: reason, Violations: violations}
 }
 
 // unknownOutcome returns the failure of a command that an earlier attempt may have
