@@ -335,10 +335,11 @@ var soleImporters = []struct {
 	{library: "go.etcd.io/raft", importers: []string{"journal/raftgroup", "tests/sim"}, reason: "consensus is driven in one place, and by the simulator"},
 	{library: "github.com/hashicorp/memberlist", importers: []string{"sharding/membership"}, reason: "gossip is a hint that one package reads"},
 	{library: "github.com/tetratelabs/wazero", importers: []string{"host/guest"}, exact: true, reason: "guests run in one place, behind its limits"},
-	{library: "gopkg.in/yaml.v3", importers: []string{"host/config", "cmd/hostd/internal/cases", "deploy/generate"}, reason: "there is one configuration file, one form of cases, and Prometheus' own"},
+	{library: "gopkg.in/yaml.v3", importers: []string{"host/config", "cmd/hostd/internal/cases", "cmd/hostd/internal/cli", "deploy/generate"}, reason: "there is one configuration file, one form of cases, one place of output formats, and Prometheus' own"},
+	{library: "github.com/itchyny/gojq", importers: []string{"cmd/hostd/internal/cli"}, reason: "there is one place of output formats"},
 	{library: "github.com/coreos/go-oidc", importers: []string{"host/authn"}, reason: "signed tokens are checked in one place"},
 	{library: "github.com/go-jose/go-jose", importers: []string{"host/authn"}, reason: "signed tokens are checked in one place"},
-	{library: "github.com/santhosh-tekuri/jsonschema", importers: []string{"host/guest"}, reason: "schemas are checked in one place, and payloads by a walk of our own"},
+	{library: "github.com/santhosh-tekuri/jsonschema", importers: []string{"host/guest", "tests/e2e/api"}, reason: "schemas are checked in one place, and payloads by a walk of our own; a test compares what a node describes with what it answers"},
 	{library: "github.com/spf13/cobra", importers: []string{"cmd/hostd", "deploy/release"}, reason: "there is one command line, and manual pages of it"},
 }
 

@@ -34,6 +34,9 @@ func AddConfirm(c *cobra.Command, std Stdio, question func(args []string) string
 
 // OnTerminal reports whether a stream is a terminal.
 func OnTerminal(stream any) bool {
+	if h, ok := stream.(headless); ok {
+		stream = h.Writer
+	}
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
 }

@@ -222,8 +222,11 @@ func publicError(ctx context.Context, err error) error {
 	if !errors.As(err, &wire) {
 		return err
 	}
+	if connect.IsWireError(err) {
+		return client.FromConnect(err)
+	}
 	out := &client.Error{Code: wire.Code(), Message: wire.Message()}
-	if connect.IsWireError(err) || ctx.Err() != nil {
+	if ctx.Err() != nil {
 		return out
 	}
 	dial, untrusted := (*net.OpError)(nil), (*tls.CertificateVerificationError)(nil)

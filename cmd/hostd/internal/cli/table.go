@@ -25,20 +25,31 @@ func Table(w io.Writer, header string, rows func(row func(columns ...any))) {
 		}
 		cells = append(cells, line)
 	})
+	bare := false
+	if h, ok := w.(headless); ok {
+		w, bare = h.Writer, true
+	}
 	if !OnTerminal(w) {
-		plainTable(w, header, cells)
+		plainTable(w, header, bare, cells)
 		return
 	}
 	width, _, err := term.GetSize(int(w.(*os.File).Fd()))
 	if err != nil || width <= 0 {
 		width = 1 << 20 // unknown width: no limit
 	}
-	io.WriteString(w, screenTable(strings.Split(header, "\t"), cells, width, NewPaint(w)))
+	text := screenTable(strings.Split(header, "\t"), cells, width, NewPaint(w))
+	if bare {
+		_, text, _ = strings.Cut(text, "\n")
+	}
+	io.WriteString(w, text)
 }
 
 // Height returns the number of lines of a terminal; 0 if w is not a terminal or
 // the number is unknown.
 func Height(w io.Writer) int {
+	if h, ok := w.(headless); ok {
+		w = h.Writer
+	}
 	if !OnTerminal(w) {
 		return 0
 	}
@@ -50,9 +61,11 @@ func Height(w io.Writer) int {
 }
 
 // plainTable writes a table for other outputs than terminals.
-func plainTable(w io.Writer, header string, cells [][]string) {
+func plainTable(w io.Writer, header string, bare bool, cells [][]string) {
 	tw := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
-	fmt.Fprintln(tw, header)
+	if !bare {
+		fmt.Fprintln(tw, header)
+	}
 	for _, line := range cells {
 		fmt.Fprintln(tw, strings.Join(line, "\t"))
 	}

@@ -45,7 +45,7 @@ func New(std cli.Stdio) *cobra.Command {
 	var o options
 	var out *cli.Output
 	c := cli.Talk(std, "top", "Show rates, latencies and memory of nodes and entity types", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) error {
-		if o.once || out.JSON() || !cli.OnTerminal(std.Out) {
+		if o.once || out.Structured() || !cli.OnTerminal(std.Out) {
 			p, err := cli.Anywhere(ctx, s, func(ctx context.Context) (*picture, error) { return once(ctx, s, o) })
 			if err != nil {
 				return err
