@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -146,8 +147,13 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // registered before the start, so that a reload doesn't end a starting node
 	defer signal.Stop(hangups)
+	states := make(chan os.Signal, 1)
+	notifyState(states)
+	defer signal.Stop(states)
+	var started atomic.Pointer[host.Node]
 	var heap sync.WaitGroup
 	heap.Go(func() { runCollector(tending) })
+	heap.Go(func() { logStateOnSignal(tending, states, &started, logger) })
 	defer func() {
 		stop()
 		heap.Wait()
@@ -160,6 +166,7 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	case err != nil:
 		return err
 	}
+	started.Store(node)
 	manager := systemd.New(os.Getenv)
 	heap.Go(func() { manager.Watch(tending, func() { node.Ready() }) })
 	running, end := context.WithCancelCause(ctx)
@@ -213,6 +220,23 @@ func reloadOnHangup(ctx context.Context, hangups <-chan os.Signal, node *host.No
 				logger.Info("SIGHUP: reading certificates, credentials and trusted keys again")
 			} else {
 				logger.Info("SIGHUP: nothing to reload; the configuration is read at the next start")
+			}
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// logStateOnSignal logs the goroutines of the process and the state of the node
+// on each signal; signals that arrive in the meantime count as one. While the
+// node starts there are only the goroutines.
+func logStateOnSignal(ctx context.Context, signals <-chan os.Signal, node *atomic.Pointer[host.Node], logger *slog.Logger) {
+	for {
+		select {
+		case <-signals:
+			logGoroutines(logger)
+			if n := node.Load(); n != nil {
+				n.LogState()
 			}
 		case <-ctx.Done():
 			return

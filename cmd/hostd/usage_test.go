@@ -17,7 +17,7 @@ func TestEveryCommandExists(t *testing.T) {
 		"module push", "module ls", "module describe", "module activate", "module rollback", "module verify", "module check", "module rm", "module keygen", "module sign",
 		"entity send", "entity query", "entity events", "entity records", "entity timers", "entity sends", "entity get", "entity state", "entity ls", "entity hot", "entity tagged", "entity tail",
 		"entity deadletters ls", "entity deadletters retry", "entity deadletters discard",
-		"cluster init", "cluster status", "cluster watch", "cluster rebalance", "cluster set", "shard ls", "shard watch", "shard move", "top", "node ls", "node drain", "node resume", "node leave", "node down",
+		"cluster init", "cluster status", "cluster watch", "cluster rebalance", "cluster set", "doctor", "shard ls", "shard watch", "shard move", "top", "node ls", "node drain", "node resume", "node leave", "node down",
 		"type suspend", "type resume", "setting get", "setting put", "setting ls", "setting watch", "journal export", "journal import", "journal verify",
 		"cert create-ca", "cert create-node", "cert create-client", "token create", "token ls", "token rm", "auth can-i", "auth whoami", "cluster upgrade finalize", "context ls", "context use", "context set", "context rm",
 	} {
@@ -34,7 +34,7 @@ func TestEveryCommandExists(t *testing.T) {
 }
 
 func TestListingsHaveJSON(t *testing.T) {
-	for _, path := range []string{"module ls", "entity ls", "entity events", "entity records", "entity timers", "entity sends", "entity get", "cluster init", "cluster status", "cluster watch", "shard ls", "shard watch", "top", "node ls",
+	for _, path := range []string{"module ls", "entity ls", "entity events", "entity records", "entity timers", "entity sends", "entity get", "cluster init", "cluster status", "cluster watch", "doctor", "shard ls", "shard watch", "top", "node ls",
 		"setting get", "setting ls", "setting watch", "bench", "version", "journal export", "journal import", "journal verify", "entity hot", "entity deadletters ls", "cert create-ca", "cert create-node", "cert create-client"} {
 		c, _, _ := newRoot(cli.Stdio{}).Find(strings.Fields(path))
 		if f := c.Flags().ShorthandLookup("o"); f == nil || f.Name != "output" {
@@ -69,7 +69,7 @@ func TestExitCodes(t *testing.T) {
 		{"entity get counter a -o json --addr " + nowhere, cli.ExitFailed, `{"error":{"code":"unavailable","message":"no node answers at ` + nowhere},
 		{"module ls extra", cli.ExitUsage, "want 'hostd module ls"},
 		{"module ls --frob", cli.ExitUsage, "unknown flag: --frob"},
-		{"module ls -o xml", cli.ExitUsage, "must be table or json"},
+		{"module ls -o xml", cli.ExitUsage, "must be table, json"},
 		{"module push", cli.ExitUsage, "want 'hostd module push FILE.wasm"},
 		{"entity send counter a", cli.ExitUsage, "want 'hostd entity send TYPE ID COMMAND [JSON]"},
 		{"entity send counter a add --expected-sequence -1 --addr " + nowhere, cli.ExitUsage, "must be 0 or more"},
