@@ -35,7 +35,7 @@ const (
 	Verb_INVOKE Verb = 1
 	// Queries of entities, and their states.
 	Verb_QUERY Verb = 2
-	// Events, lists of entities and modules, the cluster as it is.
+	// Reads of events, of lists of entities and modules, and of the cluster's state.
 	Verb_READ Verb = 3
 	// Operators' actions on single entities and on dead letters.
 	Verb_OPERATE Verb = 4

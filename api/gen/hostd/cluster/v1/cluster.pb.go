@@ -115,7 +115,7 @@ type Member struct {
 	// Whether it is drained: it leads no shards and gets none until it is resumed or
 	// restarted.
 	Draining bool `protobuf:"varint,10,opt,name=draining,proto3" json:"draining,omitempty"`
-	// How far its wall clock is ahead of the median clock of the nodes that it hears, in
+	// How far its wall clock is ahead of the median clock of the nodes that it reaches, in
 	// milliseconds, in steps of 100; negative if it is behind.
 	ClockSkewMillis int64 `protobuf:"zigzag64,30,opt,name=clock_skew_millis,json=clockSkewMillis,proto3" json:"clock_skew_millis,omitempty"`
 	// Lowest cluster version that its release supports. Both bounds are 0 if the
@@ -279,7 +279,7 @@ type Trouble struct {
 	// Cooldown: how long the trouble must not recur.
 	QuietMillis uint64 `protobuf:"varint,3,opt,name=quiet_millis,json=quietMillis,proto3" json:"quiet_millis,omitempty"`
 	// How often replicas of the node were damaged again after they had been rebuilt; 0 if
-	// that is not the trouble. From 3 on, the node leads no shards and gets no replicas
+	// this is not the reason. From 3 on, the node leads no shards and gets no replicas
 	// until it is resumed.
 	Damages uint32 `protobuf:"varint,4,opt,name=damages,proto3" json:"damages,omitempty"`
 	// Whether the disk is full: the node accepts no commands, leads no shards and gets no
@@ -867,7 +867,7 @@ type ListShardsRequest struct {
 	// A page ends with the shard that brings it to 1 MiB. With leaders_only there
 	// is one page.
 	PageSize uint32 `protobuf:"varint,3,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the page before; empty starts.
+	// next_page_token of the previous page; empty for the first page.
 	PageToken     string `protobuf:"bytes,4,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -4,10 +4,10 @@
 // 	protoc        (unknown)
 // source: hostd/journal/v1/journal.proto
 
-// The entities of a whole cluster as one file: their backup, and the way to
-// another number of shards. Calls need `admin: full` in the node's
-// configuration; otherwise they answer permission_denied. The file's bytes are
-// described in journal/archive/FORMAT.md.
+// Exports of a cluster's entities to a file, and imports from it, for backups and to
+// change the number of shards. Calls need `admin: full` in the node's configuration;
+// otherwise they fail with permission_denied. journal/archive/FORMAT.md describes the
+// format of the file.
 
 package journalv1
 
@@ -68,7 +68,7 @@ func (*ExportRequest) Descriptor() ([]byte, []int) {
 // ExportResponse carries the next bytes of the file.
 type ExportResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 1 MiB.
+	// The bytes, at most 1 MiB.
 	Chunk         []byte `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -114,11 +114,11 @@ func (x *ExportResponse) GetChunk() []byte {
 // ImportRequest carries the next bytes of the file.
 type ImportRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// At most 512 KiB.
+	// The bytes, at most 512 KiB.
 	Chunk []byte `protobuf:"bytes,1,opt,name=chunk,proto3" json:"chunk,omitempty"`
-	// Bring the roles that allow the verb security, too, and who has them. Without
-	// it they are left out: whoever made the file could give himself any role. It
-	// is read from the first message.
+	// In the first message: also restore roles that allow the verb security, and the
+	// bindings of these roles. By default they are omitted, because the author of the file
+	// could otherwise grant himself any role.
 	WithBindings  bool `protobuf:"varint,2,opt,name=with_bindings,json=withBindings,proto3" json:"with_bindings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -168,24 +168,24 @@ func (x *ImportRequest) GetWithBindings() bool {
 	return false
 }
 
-// ImportResponse says what the file held.
+// ImportResponse describes the contents of the file.
 type ImportResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Entities, deleted ones too.
+	// Number of entities, including deleted ones.
 	Entities uint64 `protobuf:"varint,1,opt,name=entities,proto3" json:"entities,omitempty"`
-	// Shards that they came from.
+	// Number of shards of the exported cluster.
 	Shards uint64 `protobuf:"varint,2,opt,name=shards,proto3" json:"shards,omitempty"`
-	// Modules.
+	// Number of modules.
 	Modules uint64 `protobuf:"varint,3,opt,name=modules,proto3" json:"modules,omitempty"`
 	// SHA-256 of the file up to its last block, in hex.
 	Digest string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
-	// Entity types that a second module serves in part, as it did where the file
-	// was made. Their rollouts take no step until somebody resumes them.
+	// Entity types with a rollout in progress, as in the exported cluster. Their rollouts
+	// are paused until they are resumed.
 	InPart []string `protobuf:"bytes,5,rep,name=in_part,json=inPart,proto3" json:"in_part,omitempty"`
-	// What of the file was not imported. "setting KEY" is a setting that PutSetting
-	// would reject. "role NAME" and "SUBJECT has NAME" reach the verb security; there
-	// are none if the cluster keeps its own roles. Each kind has 1,000 lines at most,
-	// and how many more there are.
+	// Parts of the file that were not imported. "setting KEY" is a setting that PutSetting
+	// would reject. "role NAME" and "SUBJECT has NAME" are roles and bindings that allow the
+	// verb security; there are none if the cluster keeps its own roles. Each kind has at
+	// most 1,000 lines, followed by the number of further ones.
 	LeftOut       []string `protobuf:"bytes,6,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

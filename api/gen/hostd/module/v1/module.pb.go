@@ -31,7 +31,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// What it does.
+// Kind of a part.
 type Part_Kind int32
 
 const (
@@ -95,7 +95,7 @@ func (Part_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{1, 0}
 }
 
-// What becomes of it.
+// State of a rollout.
 type Rollout_State int32
 
 const (
@@ -169,7 +169,7 @@ func (Rollout_State) EnumDescriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{30, 0}
 }
 
-// What is to be done.
+// Action is a change of a rollout.
 type ChangeRolloutRequest_Action int32
 
 const (
@@ -317,7 +317,7 @@ type Module struct {
 	// The entity types it serves now. If a different module serves a part of one, that
 	// module lists it among its parts.
 	ActiveFor []string `protobuf:"bytes,7,rep,name=active_for,json=activeFor,proto3" json:"active_for,omitempty"`
-	// How it serves them.
+	// Its activations for these types.
 	Bindings []*Binding `protobuf:"bytes,8,rep,name=bindings,proto3" json:"bindings,omitempty"`
 	// The key that signed it, by its name in the module-trust-file of the answering node;
 	// empty if that node does not trust the signature.
@@ -687,7 +687,7 @@ func (x *Verification) GetCutEntities() uint64 {
 	return 0
 }
 
-// Binding is the activation of a module for an entity type.
+// Binding says under which conditions a module serves an entity type.
 type Binding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity type.
@@ -2589,7 +2589,7 @@ type Rollout struct {
 	Digest string `protobuf:"bytes,2,opt,name=digest,proto3" json:"digest,omitempty"`
 	// SHA-256 of the module that serves the other entities, lower-case hex.
 	OlderDigest string `protobuf:"bytes,3,opt,name=older_digest,json=olderDigest,proto3" json:"older_digest,omitempty"`
-	// What becomes of it.
+	// Its state.
 	State Rollout_State `protobuf:"varint,4,opt,name=state,proto3,enum=hostd.module.v1.Rollout_State" json:"state,omitempty"`
 	// How many of 10,000 entities the newer module serves.
 	Share uint32 `protobuf:"varint,5,opt,name=share,proto3" json:"share,omitempty"`
@@ -2859,7 +2859,7 @@ type ChangeRolloutRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// What is to be done.
+	// The change.
 	Action ChangeRolloutRequest_Action `protobuf:"varint,2,opt,name=action,proto3,enum=hostd.module.v1.ChangeRolloutRequest_Action" json:"action,omitempty"`
 	// Also return entities that the older module fails on. Such entities fail until a
 	// module that can read them serves the type.
@@ -3536,35 +3536,35 @@ type FitRequest struct {
 	ShardMillis uint32 `protobuf:"varint,5,opt,name=shard_millis,json=shardMillis,proto3" json:"shard_millis,omitempty"`
 	// Only check whether there are entities.
 	PresenceOnly bool `protobuf:"varint,6,opt,name=presence_only,json=presenceOnly,proto3" json:"presence_only,omitempty"`
-	// Only entities whose newest event was written by none of these modules,
-	// SHA-256 in hex, and all of them in the place of a sample. Of what these
-	// modules have not written the event types are looked at too. Rollback looks at
-	// the same.
+	// Instead of a sample, check every entity whose newest event was written by none of
+	// these modules (SHA-256 in hex), and the types of the events that they did not
+	// write. Rollback makes the same check.
 	WrittenNotBy []string `protobuf:"bytes,350,rep,name=written_not_by,json=writtenNotBy,proto3" json:"written_not_by,omitempty"`
-	// Those other modules have served a part of the type at first, and not all:
-	// that many of 10,000 entities, by a hash of type and id,
+	// At first the modules other than written_not_by served only a part of the type: this
+	// many of 10,000 entities, by a hash of type and id,
 	FirstShare uint32 `protobuf:"varint,381,opt,name=first_share,json=firstShare,proto3" json:"first_share,omitempty"`
-	// and those whose ids begin so.
+	// and the entities whose ids start with this text.
 	FirstPrefix string `protobuf:"bytes,382,opt,name=first_prefix,json=firstPrefix,proto3" json:"first_prefix,omitempty"`
-	// They have served no more than a part by now: that many of 10,000 entities,
+	// They now serve at most this many of 10,000 entities,
 	WithinShare uint32 `protobuf:"varint,384,opt,name=within_share,json=withinShare,proto3" json:"within_share,omitempty"`
-	// and those whose ids begin so. Without either it may be all.
+	// and the entities whose ids start with this text. If both are unset, they may serve
+	// all entities.
 	WithinPrefix string `protobuf:"bytes,385,opt,name=within_prefix,json=withinPrefix,proto3" json:"within_prefix,omitempty"`
-	// Look once the log of the shard has this revision of the bindings.
+	// Check after the log of the shard contains this revision of the activations.
 	Fence uint64 `protobuf:"varint,383,opt,name=fence,proto3" json:"fence,omitempty"`
-	// Only entities whose first events are gone and of which the module has no
-	// snapshot of its own: compare the state that it makes of the snapshot that is
-	// left with the state that the active module makes of it, on all of them.
+	// Check only entities whose first events were truncated and of which the module has no
+	// snapshot of its own. For each of them, compare the states that this module and the
+	// active module compute from the remaining snapshot.
 	Truncated bool `protobuf:"varint,386,opt,name=truncated,proto3" json:"truncated,omitempty"`
-	// The module is to load the snapshots of the active one as its own: also
-	// compare entities that have such snapshots and all of their events.
+	// The module will load the snapshots of the active module as its own, so also compare
+	// entities that have such snapshots and all their events.
 	Snapshots bool `protobuf:"varint,387,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
-	// With truncated: replay no faster than verify-rate, and hold back while
-	// requests wait. With presence_only besides: only whether there is such an
-	// entity, which entities is then 1.
+	// With truncated: replay at most at verify-rate, and yield to waiting requests. With
+	// presence_only in addition: only check whether there is such an entity; if there is,
+	// the response has entities = 1.
 	Paced bool `protobuf:"varint,388,opt,name=paced,proto3" json:"paced,omitempty"`
-	// With truncated: entities of which the module makes another state are not
-	// compared again unless they change.
+	// With truncated: accept entities for which the module computes a different state, and
+	// compare them again only if they change.
 	AcceptDifferences bool `protobuf:"varint,389,opt,name=accept_differences,json=acceptDifferences,proto3" json:"accept_differences,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -3727,20 +3727,20 @@ type FitResponse struct {
 	UnreadShards uint32 `protobuf:"varint,4,opt,name=unread_shards,json=unreadShards,proto3" json:"unread_shards,omitempty"`
 	// Whether the type has entities that are not deleted.
 	Present bool `protobuf:"varint,5,opt,name=present,proto3" json:"present,omitempty"`
-	// How many entities it fails on, where written_not_by is given: faults has 100
-	// of them at most.
+	// With written_not_by, how many entities it fails on; faults lists at most 100 of them.
 	Failing uint64 `protobuf:"varint,350,opt,name=failing,proto3" json:"failing,omitempty"`
-	// The entities were compared for which truncated asks. A node of an earlier
-	// release does not know that question.
+	// Whether the entities that truncated selects were compared. Nodes of an earlier
+	// release ignore truncated.
 	TruncatedCompared bool `protobuf:"varint,386,opt,name=truncated_compared,json=truncatedCompared,proto3" json:"truncated_compared,omitempty"`
-	// How many of them the module makes another state of, or one that nothing can
-	// be compared with;
+	// For how many of them the module computes a different state, or a state that cannot be
+	// compared.
 	Differing uint64 `protobuf:"varint,387,opt,name=differing,proto3" json:"differing,omitempty"`
-	// 100 of these at most.
+	// At most 100 of the differing entities.
 	Differences []*FitResponse_Fault `protobuf:"bytes,388,rep,name=differences,proto3" json:"differences,omitempty"`
-	// SHA-256 in hex of the modules that made the snapshots which stand for them.
+	// SHA-256 in hex of the modules that made the snapshots from which the compared states
+	// were computed.
 	SnapshotsOf []string `protobuf:"bytes,389,rep,name=snapshots_of,json=snapshotsOf,proto3" json:"snapshots_of,omitempty"`
-	// How many entities the active module cannot read either.
+	// How many entities the active module fails on, too.
 	Unreadable    uint64 `protobuf:"varint,390,opt,name=unreadable,proto3" json:"unreadable,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

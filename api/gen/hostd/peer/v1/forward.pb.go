@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: hostd/peer/v1/forward.proto
 
-// Between nodes: requests on their way to the node that leads their shard.
+// Forwarding of requests between nodes, to the node that leads their shard.
 
 package peerv1
 
@@ -23,7 +23,7 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// ForwardKind is what a request asks of an entity.
+// ForwardKind is the kind of a request.
 type ForwardKind int32
 
 const (
@@ -31,9 +31,9 @@ const (
 	ForwardKind_COMMAND ForwardKind = 0
 	// A linearizable query.
 	ForwardKind_QUERY ForwardKind = 1
-	// A query on the state in memory.
+	// A query on the state in memory, without ReadIndex.
 	ForwardKind_STALE_QUERY ForwardKind = 2
-	// A command that another entity sent, in its turn.
+	// A message of an entity, in the order of its channel.
 	ForwardKind_DELIVER ForwardKind = 3
 )
 
@@ -126,7 +126,7 @@ func (x *ForwardRequest) GetItems() []*ForwardRequest_Item {
 	return nil
 }
 
-// ForwardResponse carries whatever outcomes were ready.
+// ForwardResponse carries the outcomes that were ready.
 type ForwardResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The outcomes, in the order of completion.
@@ -172,33 +172,33 @@ func (x *ForwardResponse) GetItems() []*ForwardResponse_Item {
 	return nil
 }
 
-// ForwardError is a failure as the node that ran the request saw it.
+// ForwardError is the error of a request on the node that ran it.
 type ForwardError struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Which failure; host/forward/FORMAT.md lists the numbers.
+	// Kind of the error; host/forward/FORMAT.md lists the numbers.
 	Kind uint32 `protobuf:"varint,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// Its text.
+	// Text of the error.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
-	// Code and message of a rejection, message of a guest's fault.
+	// Code of a rejection.
 	Code string `protobuf:"bytes,3,opt,name=code,proto3" json:"code,omitempty"`
-	// See code.
+	// Message of a rejection or of a guest fault.
 	Message string `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	// What the caller expected, of a sequence mismatch; which send is to come
-	// first, of one that is not in its turn.
+	// For a sequence mismatch, the expected sequence; for a message that is out of order,
+	// the number of the message that has to arrive first.
 	Expected uint64 `protobuf:"varint,5,opt,name=expected,proto3" json:"expected,omitempty"`
-	// What the entity is at, of a sequence mismatch.
+	// For a sequence mismatch, the sequence of the entity.
 	Actual uint64 `protobuf:"varint,6,opt,name=actual,proto3" json:"actual,omitempty"`
-	// The shard, when this node does not lead it.
+	// The shard, if this node does not lead it.
 	Shard uint32 `protobuf:"varint,7,opt,name=shard,proto3" json:"shard,omitempty"`
-	// The term that this node knows of, when it does not lead the shard.
+	// The term that this node knows, if it does not lead the shard.
 	Term uint64 `protobuf:"varint,8,opt,name=term,proto3" json:"term,omitempty"`
-	// Who leads the shard, where this node knows.
+	// The node that leads the shard, if known.
 	Leader string `protobuf:"bytes,9,opt,name=leader,proto3" json:"leader,omitempty"`
-	// How long to wait before another try, in nanoseconds, where a rate is used up.
+	// Time to wait before a retry if a rate limit is exceeded, in nanoseconds.
 	WaitNanos uint64 `protobuf:"varint,10,opt,name=wait_nanos,json=waitNanos,proto3" json:"wait_nanos,omitempty"`
-	// The entity type, where the caller's roles do not allow the request.
+	// The entity type, if the caller's roles do not allow the request.
 	EntityType string `protobuf:"bytes,11,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// All that is wrong with a payload.
+	// All violations of the payload's schema.
 	Violations    []*ForwardError_Violation `protobuf:"bytes,12,rep,name=violations,proto3" json:"violations,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -321,9 +321,9 @@ func (x *ForwardError) GetViolations() []*ForwardError_Violation {
 // Item is one request.
 type ForwardRequest_Item struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Comes back with the outcome.
+	// Returned with the outcome.
 	Correlation uint64 `protobuf:"varint,1,opt,name=correlation,proto3" json:"correlation,omitempty"`
-	// Command or query.
+	// Kind of the request.
 	Kind ForwardKind `protobuf:"varint,2,opt,name=kind,proto3,enum=hostd.peer.v1.ForwardKind" json:"kind,omitempty"`
 	// The entity's type.
 	EntityType string `protobuf:"bytes,3,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -331,34 +331,34 @@ type ForwardRequest_Item struct {
 	EntityId string `protobuf:"bytes,4,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
 	// Name of the command or query.
 	Name string `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
-	// What it is given.
+	// Payload of the request.
 	Payload []byte `protobuf:"bytes,6,opt,name=payload,proto3" json:"payload,omitempty"`
 	// The command's id; empty for queries.
 	CommandId string `protobuf:"bytes,7,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
-	// True when a node made the command id, because the client gave none.
+	// Whether a node generated the command id because the client sent none.
 	ServerId bool `protobuf:"varint,8,opt,name=server_id,json=serverId,proto3" json:"server_id,omitempty"`
-	// One above the sequence that the entity must be at; 0 accepts any.
+	// The expected sequence of the entity plus 1; 0 accepts any sequence.
 	ExpectedPlusOne uint64 `protobuf:"varint,9,opt,name=expected_plus_one,json=expectedPlusOne,proto3" json:"expected_plus_one,omitempty"`
-	// Time left until the deadline, in microseconds; 0 is no deadline.
+	// Time left until the deadline, in microseconds; 0 means no deadline.
 	RemainingMicros uint64 `protobuf:"varint,10,opt,name=remaining_micros,json=remainingMicros,proto3" json:"remaining_micros,omitempty"`
-	// The sender's round: once a request of a round is sent back, no other of
-	// that round or an earlier one runs for the shard.
+	// The sender's round. After a request of a round was sent back, no other request of
+	// this or an earlier round runs for the shard.
 	Round uint64 `protobuf:"varint,11,opt,name=round,proto3" json:"round,omitempty"`
-	// The shard whose round it is, as the sender has found it.
+	// The shard of the round, as the sender computed it.
 	Shard uint32 `protobuf:"varint,12,opt,name=shard,proto3" json:"shard,omitempty"`
-	// Who sent a command that is delivered, and which of theirs it is.
+	// For DELIVER, the message.
 	Send *ForwardRequest_Send `protobuf:"bytes,13,opt,name=send,proto3" json:"send,omitempty"`
-	// How long ago the command was first tried, in microseconds, where an
-	// earlier attempt may have taken effect; 0 where none can have.
+	// Time since the first attempt of the command, in microseconds, if an earlier attempt
+	// may have taken effect; 0 otherwise.
 	FirstTriedMicros uint64 `protobuf:"varint,14,opt,name=first_tried_micros,json=firstTriedMicros,proto3" json:"first_tried_micros,omitempty"`
-	// Who makes the request: kind, name and groups, as guests get them
-	// (abi/ABI.md). Empty where the sender asks nobody.
+	// The caller: kind, name and groups, encoded as for guests (abi/ABI.md). Empty if the
+	// sender does not authenticate callers.
 	Principal []byte `protobuf:"bytes,15,opt,name=principal,proto3" json:"principal,omitempty"`
-	// The revision of the roles by which the sender has allowed it; 0 where none
-	// have decided.
+	// The revision of the roles by which the sender has allowed the request; 0 if role
+	// checks are off.
 	Roles uint64 `protobuf:"varint,16,opt,name=roles,proto3" json:"roles,omitempty"`
-	// The span in which it is made, where its trace is sampled: trace, span and
-	// flags, 25 bytes, as records have them (journal/FORMAT.md).
+	// The span of the request if its trace is sampled: trace, span and flags, 25 bytes,
+	// as in records (journal/FORMAT.md).
 	Trace         []byte `protobuf:"bytes,17,opt,name=trace,proto3" json:"trace,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -513,32 +513,32 @@ func (x *ForwardRequest_Item) GetTrace() []byte {
 	return nil
 }
 
-// Send is what is delivered of another entity.
+// Send is a message of an entity.
 type ForwardRequest_Send struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The type of the entity that sent it.
 	SourceType string `protobuf:"bytes,1,opt,name=source_type,json=sourceType,proto3" json:"source_type,omitempty"`
 	// The id of the entity that sent it.
 	SourceId string `protobuf:"bytes,2,opt,name=source_id,json=sourceId,proto3" json:"source_id,omitempty"`
-	// Which of its sends to the destination it is, from 1.
+	// Number of the message in its channel, from 1.
 	Number uint64 `protobuf:"varint,3,opt,name=number,proto3" json:"number,omitempty"`
-	// The source's command that gets the reply; empty where none does.
+	// The source's command that receives the reply; empty for none.
 	OnReply string `protobuf:"bytes,4,opt,name=on_reply,json=onReply,proto3" json:"on_reply,omitempty"`
-	// The source's command that gets a rejection; empty where none does.
+	// The source's command that receives a rejection; empty for none.
 	OnReject string `protobuf:"bytes,5,opt,name=on_reject,json=onReject,proto3" json:"on_reject,omitempty"`
-	// Where set, the destination is not asked: the send is refused with this
+	// If set, the destination's guest is not called: the message is rejected with this
 	// code.
 	RefuseCode string `protobuf:"bytes,6,opt,name=refuse_code,json=refuseCode,proto3" json:"refuse_code,omitempty"`
-	// Why it is refused.
+	// Human-readable reason of this rejection.
 	RefuseMessage string `protobuf:"bytes,7,opt,name=refuse_message,json=refuseMessage,proto3" json:"refuse_message,omitempty"`
-	// The number of the send that it follows.
+	// Number of the previous message in the channel.
 	After uint64 `protobuf:"varint,8,opt,name=after,proto3" json:"after,omitempty"`
-	// When it was made, by the log clock of its shard, in unix nanoseconds; 0
-	// from a release that sends none.
+	// When it was sent, by the log clock of its shard, in Unix nanoseconds; 0 from a
+	// release that does not send the time.
 	SentAt int64 `protobuf:"varint,80,opt,name=sent_at,json=sentAt,proto3" json:"sent_at,omitempty"`
-	// How many sends led to it, one after the other.
+	// Length of the chain of messages that led to it.
 	Hops uint32 `protobuf:"varint,81,opt,name=hops,proto3" json:"hops,omitempty"`
-	// Whether it is the outcome of a send of its destination.
+	// Whether it is the outcome of a message that its destination sent.
 	Answer bool `protobuf:"varint,82,opt,name=answer,proto3" json:"answer,omitempty"`
 	// The sender's token, which comes back with the outcome.
 	Token         []byte `protobuf:"bytes,83,opt,name=token,proto3" json:"token,omitempty"`
@@ -663,7 +663,7 @@ func (x *ForwardRequest_Send) GetToken() []byte {
 // Item is one outcome.
 type ForwardResponse_Item struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The mark that the request had.
+	// The correlation of the request.
 	Correlation uint64 `protobuf:"varint,1,opt,name=correlation,proto3" json:"correlation,omitempty"`
 	// The reply.
 	Payload []byte `protobuf:"bytes,2,opt,name=payload,proto3" json:"payload,omitempty"`
@@ -671,11 +671,11 @@ type ForwardResponse_Item struct {
 	Sequence uint64 `protobuf:"varint,3,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// How many events the command emitted.
 	EventCount uint64 `protobuf:"varint,4,opt,name=event_count,json=eventCount,proto3" json:"event_count,omitempty"`
-	// The stored reply of an earlier command with this id.
+	// Whether this is the stored reply of an earlier command with the same id.
 	Duplicate bool `protobuf:"varint,5,opt,name=duplicate,proto3" json:"duplicate,omitempty"`
-	// Why the request failed; absent when it did not.
+	// Why the request failed; absent if it succeeded.
 	Error *ForwardError `protobuf:"bytes,6,opt,name=error,proto3" json:"error,omitempty"`
-	// What the guest's call has cost, in units of fuel.
+	// Fuel that the guest call used.
 	Fuel          uint64 `protobuf:"varint,7,opt,name=fuel,proto3" json:"fuel,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -760,12 +760,12 @@ func (x *ForwardResponse_Item) GetFuel() uint64 {
 	return 0
 }
 
-// Violation is how a payload does not fit its schema.
+// Violation is one violation of a payload's schema.
 type ForwardError_Violation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// A path such as items[3].sku; empty for the whole payload.
 	Field string `protobuf:"bytes,1,opt,name=field,proto3" json:"field,omitempty"`
-	// What is wrong there.
+	// Description of the violation.
 	Text          string `protobuf:"bytes,2,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

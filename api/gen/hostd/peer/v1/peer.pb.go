@@ -4,9 +4,9 @@
 // 	protoc        (unknown)
 // source: hostd/peer/v1/peer.proto
 
-// How the nodes of a cluster speak to each other. It is no public API: only
-// nodes of the same cluster call it, and it changes with the release. Every
-// call carries the headers of a hello, which package host/peer describes.
+// Calls between the nodes of a cluster. This is not a public API: only nodes of the
+// same cluster call it, and it changes with each release. Every call has the headers
+// of a hello, which package host/peer describes.
 
 package peerv1
 
@@ -31,12 +31,12 @@ type StopReason int32
 const (
 	// It has not.
 	StopReason_STOP_REASON_UNSPECIFIED StopReason = 0
-	// Its log holds an entry of a later release; it votes and stores all the same.
+	// Its log contains an entry of a later release. It still votes and stores entries.
 	StopReason_STOP_REASON_UNSUPPORTED StopReason = 1
-	// What its node has of the shard is damaged; it neither votes nor stores.
+	// Its data is damaged. It neither votes nor stores entries.
 	StopReason_STOP_REASON_DAMAGED StopReason = 2
-	// It has not, and answers nobody: its rows are disputed. Only in what a
-	// coordinator tells.
+	// It has not stopped, but rejects all requests because it is disputed. Only in
+	// responses of a coordinator.
 	StopReason_STOP_REASON_DISPUTED StopReason = 3
 )
 
@@ -87,15 +87,15 @@ func (StopReason) EnumDescriptor() ([]byte, []int) {
 type Fault_Kind int32
 
 const (
-	// Not given.
+	// Not set.
 	Fault_KIND_UNSPECIFIED Fault_Kind = 0
-	// The caller belongs to another cluster.
+	// The caller belongs to a different cluster.
 	Fault_KIND_WRONG_CLUSTER Fault_Kind = 1
-	// The call was meant for another node.
+	// The call is for a different node.
 	Fault_KIND_WRONG_NODE Fault_Kind = 2
-	// A newer start of the calling node was heard already.
+	// A newer incarnation of the caller is already known.
 	Fault_KIND_OLD_INCARNATION Fault_Kind = 3
-	// The caller speaks another version.
+	// The caller uses a different version of this protocol.
 	Fault_KIND_FORMAT Fault_Kind = 4
 	// The node does not lead the shard; nothing was done.
 	Fault_KIND_NOT_LEADER Fault_Kind = 5
@@ -103,23 +103,23 @@ const (
 	Fault_KIND_UNAVAILABLE Fault_Kind = 6
 	// The request can never succeed.
 	Fault_KIND_REFUSED Fault_Kind = 7
-	// What was asked for is not there.
+	// The requested object does not exist.
 	Fault_KIND_NOT_FOUND Fault_Kind = 8
-	// The request or the answer is above a bound.
+	// The request or the response exceeds a limit.
 	Fault_KIND_TOO_LARGE Fault_Kind = 9
-	// It may have taken effect.
+	// The request may have taken effect.
 	Fault_KIND_UNKNOWN_OUTCOME Fault_Kind = 10
-	// An operator put the caller's start down; a new one may succeed.
+	// An operator declared the caller's incarnation dead; a new incarnation may succeed.
 	Fault_KIND_PUT_DOWN Fault_Kind = 110
-	// The caller says that it is another node than its certificate does.
+	// The caller's node id differs from that of its certificate.
 	Fault_KIND_WRONG_IDENTITY Fault_Kind = 121
-	// The caller is no member of the cluster, or an operator put it down.
+	// The caller is not a member of the cluster, or an operator declared it dead.
 	Fault_KIND_NOT_MEMBER Fault_Kind = 150
-	// The node asks for signatures, and the module has none.
+	// The node requires signatures, and the module has none.
 	Fault_KIND_SIGNATURE_MISSING Fault_Kind = 75
-	// The same, and its signature is of a key that the node does not trust.
+	// The node requires signatures, and does not trust the key of the module's signature.
 	Fault_KIND_SIGNATURE_UNTRUSTED Fault_Kind = 76
-	// The same, and its signature is of something else.
+	// The node requires signatures, and the module's signature is of different bytes.
 	Fault_KIND_SIGNATURE_BAD Fault_Kind = 77
 )
 
@@ -192,15 +192,16 @@ func (Fault_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{59, 0}
 }
 
-// LinkRequest is a batch of frames and a beat.
+// LinkRequest is a batch of frames and a heartbeat.
 type LinkRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Frames, in the order in which they were sent. Each is at most 4 MiB.
 	Frames [][]byte `protobuf:"bytes,1,rep,name=frames,proto3" json:"frames,omitempty"`
-	// Grows by one with every beat of this stream; 0 where the message is none.
+	// Number of the heartbeat: 1 more than that of the previous one on this stream; 0 if
+	// the message is not a heartbeat.
 	Beat uint64 `protobuf:"varint,2,opt,name=beat,proto3" json:"beat,omitempty"`
-	// In a beat: how often the sender's raft loop has gone round since its start;
-	// 0 while it has none.
+	// In a heartbeat, the number of turns of the sender's Raft loop since it started; 0
+	// while there is no loop.
 	LoopTurns     uint64 `protobuf:"varint,30,opt,name=loop_turns,json=loopTurns,proto3" json:"loop_turns,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -257,20 +258,19 @@ func (x *LinkRequest) GetLoopTurns() uint64 {
 	return 0
 }
 
-// LinkResponse is a beat of the receiving side.
+// LinkResponse is a heartbeat of the receiving node.
 type LinkResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The last beat that arrived.
+	// The last heartbeat that was received.
 	Beat uint64 `protobuf:"varint,1,opt,name=beat,proto3" json:"beat,omitempty"`
-	// How many bytes of the stream have arrived.
+	// Number of bytes of the stream that were received.
 	ReceivedBytes uint64 `protobuf:"varint,2,opt,name=received_bytes,json=receivedBytes,proto3" json:"received_bytes,omitempty"`
-	// How often the answering node's raft loop has gone round since its start; 0
-	// while it has none.
+	// Number of turns of the answering node's Raft loop since it started; 0 while there
+	// is no loop.
 	LoopTurns uint64 `protobuf:"varint,30,opt,name=loop_turns,json=loopTurns,proto3" json:"loop_turns,omitempty"`
-	// What the answering node's wall clock shows, in unix nanoseconds; 0 where it
-	// does not say.
+	// The answering node's wall clock, in Unix nanoseconds; 0 if it does not report it.
 	ClockNanos int64 `protobuf:"zigzag64,31,opt,name=clock_nanos,json=clockNanos,proto3" json:"clock_nanos,omitempty"`
-	// How long ago that beat arrived, in microseconds.
+	// Time since that heartbeat was received, in microseconds.
 	HeldMicros    uint64 `protobuf:"varint,32,opt,name=held_micros,json=heldMicros,proto3" json:"held_micros,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -378,16 +378,16 @@ func (*ProbeRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{2}
 }
 
-// ProbeResponse is what the answering node knows of its cluster.
+// ProbeResponse describes the cluster as the answering node sees it.
 type ProbeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The cluster; empty while the node belongs to none.
+	// The cluster; empty if the node belongs to none.
 	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// The answering node.
 	NodeId string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Its present start.
+	// Its current incarnation.
 	Incarnation uint64 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// The node that leads the metadata shard; empty while none is known.
+	// The node that leads the metadata shard; empty if unknown.
 	Leader string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
 	// The leader's address, host:port.
 	LeaderAddress string `protobuf:"bytes,5,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"`
@@ -399,15 +399,15 @@ type ProbeResponse struct {
 	ClusterName string `protobuf:"bytes,8,opt,name=cluster_name,json=clusterName,proto3" json:"cluster_name,omitempty"`
 	// The release of the answering node.
 	Version string `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
-	// Starts of nodes that operators put down and that are no members any more.
+	// Incarnations that operators declared dead and that are no longer members.
 	Downed []*DownedStart `protobuf:"bytes,110,rep,name=downed,proto3" json:"downed,omitempty"`
-	// Nodes that were ordered to leave, and have left.
+	// Nodes that have left the cluster by an operator's request.
 	Left []*LeftNode `protobuf:"bytes,113,rep,name=left,proto3" json:"left,omitempty"`
-	// Where clients reach the answering node, host:port; empty from a node that
-	// does not say it.
+	// Address at which clients reach the answering node, host:port; empty if the node does
+	// not report it.
 	Address string `protobuf:"bytes,111,opt,name=address,proto3" json:"address,omitempty"`
-	// Where other nodes reach the answering node from level 2 on, host:port; empty
-	// from a node that does not say it.
+	// Address at which other nodes reach the answering node from cluster version 2 on,
+	// host:port; empty if the node does not report it.
 	PeerAddress   string `protobuf:"bytes,112,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -534,12 +534,12 @@ func (x *ProbeResponse) GetPeerAddress() string {
 	return ""
 }
 
-// DownedStart is a start of a node that an operator put down.
+// DownedStart is an incarnation of a node that an operator declared dead.
 type DownedStart struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// The start; neither it nor an earlier one is admitted.
+	// The incarnation; neither it nor an earlier one is admitted.
 	Incarnation   uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -589,14 +589,14 @@ func (x *DownedStart) GetIncarnation() uint64 {
 	return 0
 }
 
-// LeftNode is a node that was ordered to leave and has left.
+// LeftNode is a node that has left the cluster by an operator's request.
 type LeftNode struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Its last start.
+	// Its last incarnation.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Its disk, with which it is not admitted again.
+	// Id of its data directory, with which it is not admitted again.
 	DiskId        string `protobuf:"bytes,3,opt,name=disk_id,json=diskId,proto3" json:"disk_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -653,15 +653,15 @@ func (x *LeftNode) GetDiskId() string {
 	return ""
 }
 
-// PledgeRequest is an attempt to found a cluster; its node and start are the
-// hello's.
+// PledgeRequest is an attempt to bootstrap a cluster. The node and its incarnation are
+// those of the hello.
 type PledgeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Numbers the attempts of a start.
+	// Number of the attempt in this incarnation.
 	Round uint64 `protobuf:"varint,60,opt,name=round,proto3" json:"round,omitempty"`
-	// Whether the pledge to this attempt and those before it is given back.
+	// Return the vote for this attempt and for earlier ones.
 	Back bool `protobuf:"varint,61,opt,name=back,proto3" json:"back,omitempty"`
-	// Whether an operator ordered the attempt.
+	// Whether an operator requested the attempt.
 	Ordered       bool `protobuf:"varint,120,opt,name=ordered,proto3" json:"ordered,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -718,14 +718,14 @@ func (x *PledgeRequest) GetOrdered() bool {
 	return false
 }
 
-// PledgeResponse says to whom the answering node is pledged.
+// PledgeResponse says which node has the vote of the answering node.
 type PledgeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The answering node.
 	NodeId string `protobuf:"bytes,60,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// The node that it is pledged to, itself perhaps; empty for nobody.
+	// The node that has its vote, possibly itself; empty if it has not voted.
 	To string `protobuf:"bytes,61,opt,name=to,proto3" json:"to,omitempty"`
-	// The cluster that it belongs to; empty for none.
+	// The cluster that it belongs to; empty if none.
 	ClusterId     string `protobuf:"bytes,62,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -782,14 +782,15 @@ func (x *PledgeResponse) GetClusterId() string {
 	return ""
 }
 
-// VouchRequest is the start of a node that asks; its name is the hello's.
+// VouchRequest asks for an attestation of an incarnation of the caller. The node is that
+// of the hello.
 type VouchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The newest start that the caller's directory knows to have been vouched for.
+	// The newest incarnation for which the caller's data directory records an attestation.
 	Vouched uint64 `protobuf:"varint,60,opt,name=vouched,proto3" json:"vouched,omitempty"`
-	// The start that is asked about.
+	// The incarnation to attest.
 	Asked uint64 `protobuf:"varint,61,opt,name=asked,proto3" json:"asked,omitempty"`
-	// Where the caller listens, host:port.
+	// The caller's address, host:port.
 	Address       string `protobuf:"bytes,62,opt,name=address,proto3" json:"address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -846,14 +847,14 @@ func (x *VouchRequest) GetAddress() string {
 	return ""
 }
 
-// VouchResponse is what the answering node remembers.
+// VouchResponse is what the answering node knows of the caller.
 type VouchResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The newest start of the caller that it knows; 0 for none.
+	// The newest incarnation of the caller that it knows; 0 if none.
 	Latest uint64 `protobuf:"varint,60,opt,name=latest,proto3" json:"latest,omitempty"`
-	// The index of the metadata that the voters are of.
+	// The index of the metadata from which the voters are taken.
 	Index uint64 `protobuf:"varint,61,opt,name=index,proto3" json:"index,omitempty"`
-	// The voters of the metadata shard and where they listen.
+	// The voters of the metadata shard, with their addresses.
 	Voters        []*ReplicaAddress `protobuf:"bytes,62,rep,name=voters,proto3" json:"voters,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -910,31 +911,31 @@ func (x *VouchResponse) GetVoters() []*ReplicaAddress {
 	return nil
 }
 
-// Member is a node as the metadata lists it.
+// Member is a member as listed in the metadata.
 type Member struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// Its address, host:port.
 	Address string `protobuf:"bytes,2,opt,name=address,proto3" json:"address,omitempty"`
-	// Its present or last start.
+	// Its current or last incarnation.
 	Incarnation uint64 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// The id of its data directory.
 	DiskId string `protobuf:"bytes,4,opt,name=disk_id,json=diskId,proto3" json:"disk_id,omitempty"`
-	// What it takes on.
+	// Its roles.
 	Roles []string `protobuf:"bytes,5,rep,name=roles,proto3" json:"roles,omitempty"`
 	// Its release.
 	Version string `protobuf:"bytes,6,opt,name=version,proto3" json:"version,omitempty"`
 	// Its status.
 	Status string `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
-	// What fails together with it; empty where that is not known.
+	// Its failure domain; empty if unset.
 	Zone string `protobuf:"bytes,8,opt,name=zone,proto3" json:"zone,omitempty"`
-	// The levels that its release speaks; both 0 where it knows of none, which
-	// is level 1 alone.
+	// Lowest cluster version that its release supports. Both bounds are 0 for a release
+	// that supports only version 1.
 	MinLevel uint32 `protobuf:"varint,20,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
-	// The highest of them.
+	// Highest cluster version that its release supports.
 	MaxLevel uint32 `protobuf:"varint,21,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
-	// Where other nodes reach it, host:port; empty where that is address.
+	// Address at which other nodes reach it, host:port; empty if it equals address.
 	PeerAddress   string `protobuf:"bytes,22,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1047,10 +1048,10 @@ func (x *Member) GetPeerAddress() string {
 	return ""
 }
 
-// JoinRequest is the node that asks.
+// JoinRequest describes the node that asks for admission.
 type JoinRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The node; its status is not looked at.
+	// The node; its status is ignored.
 	Member        *Member `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1093,7 +1094,7 @@ func (x *JoinRequest) GetMember() *Member {
 	return nil
 }
 
-// JoinResponse is what an admitted node needs to begin.
+// JoinResponse is what an admitted node needs to start.
 type JoinResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cluster.
@@ -1102,13 +1103,13 @@ type JoinResponse struct {
 	ShardCount uint32 `protobuf:"varint,2,opt,name=shard_count,json=shardCount,proto3" json:"shard_count,omitempty"`
 	// The format of its data.
 	Format uint32 `protobuf:"varint,3,opt,name=format,proto3" json:"format,omitempty"`
-	// The replica of the metadata shard that the node shall hold.
+	// Id of the node's future replica of the metadata shard.
 	MetaReplica uint64 `protobuf:"varint,4,opt,name=meta_replica,json=metaReplica,proto3" json:"meta_replica,omitempty"`
-	// The voters with which the metadata shard began.
+	// The first voters of the metadata shard.
 	MetaFirst []uint64 `protobuf:"varint,5,rep,packed,name=meta_first,json=metaFirst,proto3" json:"meta_first,omitempty"`
 	// The replicas of the metadata shard.
 	MetaReplicas []*ReplicaAddress `protobuf:"bytes,6,rep,name=meta_replicas,json=metaReplicas,proto3" json:"meta_replicas,omitempty"`
-	// The cluster's level; 0 from a node that knows of none, which is 1.
+	// The cluster version; 0 means 1, from a release that does not send it.
 	Level         uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1193,10 +1194,10 @@ func (x *JoinResponse) GetLevel() uint32 {
 	return 0
 }
 
-// PrepareLevelRequest names a level.
+// PrepareLevelRequest names a cluster version.
 type PrepareLevelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The level to make the directory ready for; 0 to change nothing.
+	// The cluster version to mark the data directory with; 0 changes nothing.
 	Level         uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1239,18 +1240,18 @@ func (x *PrepareLevelRequest) GetLevel() uint32 {
 	return 0
 }
 
-// PrepareLevelResponse is what the node speaks.
+// PrepareLevelResponse has the cluster versions that the node supports.
 type PrepareLevelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The lowest level that its release speaks.
+	// Lowest cluster version that its release supports.
 	MinLevel uint32 `protobuf:"varint,1,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
-	// The highest.
+	// Highest cluster version that its release supports.
 	MaxLevel uint32 `protobuf:"varint,2,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
-	// The start that answers.
+	// The answering incarnation.
 	Incarnation uint64 `protobuf:"varint,3,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// Its release.
 	Version string `protobuf:"bytes,4,opt,name=version,proto3" json:"version,omitempty"`
-	// Where it serves nodes alone, host:port; empty from one that does not say.
+	// Address of its peer listener, host:port; empty if it does not report it.
 	PeerAddress   string `protobuf:"bytes,5,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1321,7 +1322,7 @@ func (x *PrepareLevelResponse) GetPeerAddress() string {
 	return ""
 }
 
-// ReachRequest names members and where they say that they serve nodes alone.
+// ReachRequest names members and the addresses of their peer listeners.
 type ReachRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The members, at most 1,024.
@@ -1367,12 +1368,12 @@ func (x *ReachRequest) GetNodes() []*StartAddress {
 	return nil
 }
 
-// StartAddress says where a start of a node serves nodes alone.
+// StartAddress is the address of the peer listener of an incarnation of a node.
 type StartAddress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// The start.
+	// The incarnation.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
 	// The address, host:port.
 	Address       string `protobuf:"bytes,3,opt,name=address,proto3" json:"address,omitempty"`
@@ -1434,7 +1435,7 @@ func (x *StartAddress) GetAddress() string {
 // ReachResponse lists the nodes that were not reached.
 type ReachResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One for each.
+	// One for each of them.
 	Unreached     []*Unreached `protobuf:"bytes,1,rep,name=unreached,proto3" json:"unreached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1477,12 +1478,12 @@ func (x *ReachResponse) GetUnreached() []*Unreached {
 	return nil
 }
 
-// Unreached is a node that another one does not reach.
+// Unreached is a node that could not be reached.
 type Unreached struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Why, in at most 200 characters.
+	// Human-readable reason, at most 200 characters.
 	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1532,7 +1533,7 @@ func (x *Unreached) GetReason() string {
 	return ""
 }
 
-// ReplicaAddress says where a replica lives.
+// ReplicaAddress is the address of a replica.
 type ReplicaAddress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The replica.
@@ -1642,7 +1643,7 @@ func (x *ProposeRequest) GetCommand() []byte {
 	return nil
 }
 
-// ProposeResponse is what the state machine answered.
+// ProposeResponse is the result of the state machine.
 type ProposeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The encoded result.
@@ -1771,43 +1772,40 @@ func (x *ReadMetaResponse) GetIndex() uint64 {
 	return 0
 }
 
-// ReportRequest is what a node leads and holds.
+// ReportRequest reports a node's leaderships and replicas.
 type ReportRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Its present start.
+	// Its current incarnation.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Counts the node's reports of this start.
+	// Number of the report in this incarnation.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The index of the metadata as of the node's last whole pass over what it
-	// leads.
+	// The metadata index at the node's last complete pass over the shards that it leads.
 	View uint64 `protobuf:"varint,4,opt,name=view,proto3" json:"view,omitempty"`
-	// The replicas that the coordinator wants to know of.
+	// The replicas that the coordinator needs to know about.
 	Shards []*ShardReport `protobuf:"bytes,5,rep,name=shards,proto3" json:"shards,omitempty"`
 	// How many replicas the node holds.
 	Replicas uint32 `protobuf:"varint,6,opt,name=replicas,proto3" json:"replicas,omitempty"`
-	// Whether it wants to lead nothing.
+	// Whether it is draining: it shall lead no shards.
 	Draining bool `protobuf:"varint,7,opt,name=draining,proto3" json:"draining,omitempty"`
-	// Whether shards, replicas and draining are left out, being what they were in
-	// the node's last report that was answered.
+	// Whether shards, replicas, draining and heard are omitted because they have not
+	// changed since the node's last answered report.
 	Same bool `protobuf:"varint,8,opt,name=same,proto3" json:"same,omitempty"`
-	// The number of the picture that the node has; 0 where it has none.
+	// The version of the cluster view that the node has; 0 if it has none.
 	Picture uint64 `protobuf:"varint,9,opt,name=picture,proto3" json:"picture,omitempty"`
-	// Whether its disk is too full for more: it is to lead nothing and to be given
-	// nothing.
+	// Whether its disk is full: it shall lead no shards and get no replicas.
 	Full bool `protobuf:"varint,60,opt,name=full,proto3" json:"full,omitempty"`
-	// What a step of its raft loop takes, in milliseconds, rounded down to a power
-	// of two.
+	// Duration of a turn of its Raft loop, in milliseconds, rounded down to a power of two.
 	PaceMillis uint32 `protobuf:"varint,30,opt,name=pace_millis,json=paceMillis,proto3" json:"pace_millis,omitempty"`
-	// How far its clock is ahead of the median of those that it hears, in
+	// How far its clock is ahead of the median clock of the nodes that it reaches, in
 	// milliseconds, in steps of 100.
 	SkewMillis int64 `protobuf:"zigzag64,31,opt,name=skew_millis,json=skewMillis,proto3" json:"skew_millis,omitempty"`
-	// Whether the node takes the changes since that picture in place of a whole
-	// one, and asks for sizes where it wants them.
+	// Whether the node accepts the changes since that version instead of a complete view,
+	// and requests sizes separately when it needs them.
 	PictureChanges bool `protobuf:"varint,70,opt,name=picture_changes,json=pictureChanges,proto3" json:"picture_changes,omitempty"`
-	// The members that the node hears, itself included; part of what is left out
-	// where the report is the same. Empty from a release that does not say.
+	// The members that the node considers alive, including itself. Empty from a release
+	// that does not report them.
 	Heard         []string `protobuf:"bytes,71,rep,name=heard,proto3" json:"heard,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1941,7 +1939,7 @@ func (x *ReportRequest) GetHeard() []string {
 	return nil
 }
 
-// ShardReport is one shard as a node's replica sees it.
+// ShardReport describes a shard from the view of a node's replica.
 type ShardReport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
@@ -1958,22 +1956,23 @@ type ShardReport struct {
 	Applied uint64 `protobuf:"varint,6,opt,name=applied,proto3" json:"applied,omitempty"`
 	// The last index of the log.
 	Last uint64 `protobuf:"varint,7,opt,name=last,proto3" json:"last,omitempty"`
-	// The voters as the replica has applied them; of a leader.
+	// The voters of the applied configuration; only from a leader.
 	Voters []uint64 `protobuf:"varint,8,rep,packed,name=voters,proto3" json:"voters,omitempty"`
 	// The learners.
 	Learners []uint64 `protobuf:"varint,9,rep,packed,name=learners,proto3" json:"learners,omitempty"`
-	// Voters on their way out of a joint configuration.
+	// Voters that leave with the current joint configuration.
 	Outgoing []uint64 `protobuf:"varint,10,rep,packed,name=outgoing,proto3" json:"outgoing,omitempty"`
-	// How far the leader knows the replicas to be.
+	// Progress of the replicas, as far as the leader knows.
 	Progress []*Progress `protobuf:"bytes,11,rep,name=progress,proto3" json:"progress,omitempty"`
-	// How many entities the shard holds; of a leader.
+	// Number of the shard's entities; only from a leader.
 	Entities uint64 `protobuf:"varint,12,opt,name=entities,proto3" json:"entities,omitempty"`
-	// The estimated size of its journal, in bytes; of a leader.
+	// Estimated size of its journal, in bytes; only from a leader.
 	Bytes uint64 `protobuf:"varint,13,opt,name=bytes,proto3" json:"bytes,omitempty"`
-	// Why the replica applies no more of its log, if it does not.
+	// Why the replica has stopped applying its log; unspecified if it has not.
 	Stopped StopReason `protobuf:"varint,40,opt,name=stopped,proto3,enum=hostd.peer.v1.StopReason" json:"stopped,omitempty"`
-	// The replica has other rows than another one, and too few voters say which
-	// are right: it answers nobody. The coordinator only shows it.
+	// Whether the replica is disputed: it disagrees with another replica, too few voters
+	// have reported their checksums to decide which one is right, and it rejects all
+	// requests. The coordinator only displays this.
 	Disputed      bool `protobuf:"varint,150,opt,name=disputed,proto3" json:"disputed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2119,7 +2118,7 @@ type StoppedReplica struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	ShardId uint32 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// Why.
+	// The reason.
 	Reason        StopReason `protobuf:"varint,2,opt,name=reason,proto3,enum=hostd.peer.v1.StopReason" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2169,12 +2168,12 @@ func (x *StoppedReplica) GetReason() StopReason {
 	return StopReason_STOP_REASON_UNSPECIFIED
 }
 
-// Progress is how far a replica is.
+// Progress is the replication progress of a replica.
 type Progress struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The replica.
 	Replica uint64 `protobuf:"varint,1,opt,name=replica,proto3" json:"replica,omitempty"`
-	// The last index that it is known to hold.
+	// The last index that it is known to have.
 	Match         uint64 `protobuf:"varint,2,opt,name=match,proto3" json:"match,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2224,29 +2223,29 @@ func (x *Progress) GetMatch() uint64 {
 	return 0
 }
 
-// ReportResponse is what the coordinator asks of the reporting node.
+// ReportResponse has the coordinator's requests to the reporting node, and its view of
+// the cluster.
 type ReportResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Leaderships to give away.
+	// Leaderships to transfer.
 	Transfers []*Transfer `protobuf:"bytes,1,rep,name=transfers,proto3" json:"transfers,omitempty"`
-	// Every shard as the coordinator knows it from the reports.
+	// Every shard as reported to the coordinator.
 	Shards []*ShardState `protobuf:"bytes,2,rep,name=shards,proto3" json:"shards,omitempty"`
 	// Every node that has reported.
 	Nodes []*NodeState `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
-	// Whether the node has no part in the metadata shard any more, as the
-	// coordinator sees it: it was taken for dead, or has left.
+	// Whether the node has no replica of the metadata shard any more, as far as the
+	// coordinator knows: it was declared dead, or has left.
 	Outside bool `protobuf:"varint,4,opt,name=outside,proto3" json:"outside,omitempty"`
-	// Whether the next report must be whole: the last is not known here.
+	// Whether the next report must be complete, because the coordinator does not have the
+	// previous one.
 	Whole bool `protobuf:"varint,5,opt,name=whole,proto3" json:"whole,omitempty"`
-	// Numbers the picture, which is shards and nodes; they are left out where it
-	// is the one that the node has.
+	// Version of the view, which consists of shards, nodes and pending; these are omitted
+	// if the node has this version.
 	Picture uint64 `protobuf:"varint,6,opt,name=picture,proto3" json:"picture,omitempty"`
-	// Whether shards are those that have changed since the picture that the node
-	// has, without a leader where none is known any more; nodes are left out
-	// where none has changed.
+	// Whether shards has only the shards that have changed since the node's version; their
+	// leader is empty if it is no longer known. nodes is omitted if no node has changed.
 	Changes bool `protobuf:"varint,70,opt,name=changes,proto3" json:"changes,omitempty"`
-	// Orders that are not carried out yet; part of the picture as nodes are, and
-	// left out with them.
+	// Accepted operations that are not finished; omitted together with nodes.
 	Pending       []*PendingOrder `protobuf:"bytes,71,rep,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2338,19 +2337,18 @@ func (x *ReportResponse) GetPending() []*PendingOrder {
 	return nil
 }
 
-// PendingOrder is an order of an operator that was accepted and is not carried
-// out yet.
+// PendingOrder is an operation that was accepted and is not finished.
 type PendingOrder struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "replication", "leave", "down", "drain", "move" or "rebalance".
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
-	// The node that the order names; empty if it names none.
+	// The node of the operation; empty if it has none.
 	NodeId string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// The shard of a move.
 	ShardId uint32 `protobuf:"varint,3,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// How many shards it still has to change.
+	// Number of shards left to change.
 	Remaining uint32 `protobuf:"varint,4,opt,name=remaining,proto3" json:"remaining,omitempty"`
-	// What holds it up, or what is being done.
+	// What blocks it, or what it is doing.
 	Reason        string `protobuf:"bytes,5,opt,name=reason,proto3" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2421,14 +2419,14 @@ func (x *PendingOrder) GetReason() string {
 	return ""
 }
 
-// CompareRowsRequest is the digest of the caller's replica of a shard.
+// CompareRowsRequest has the checksum of the caller's replica of a shard.
 type CompareRowsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	ShardId uint32 `protobuf:"varint,50,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// The index that the shard's log named.
+	// The index that an entry of the log selects.
 	Index uint64 `protobuf:"varint,51,opt,name=index,proto3" json:"index,omitempty"`
-	// The digest, 16 bytes.
+	// The checksum, 16 bytes.
 	Digest        []byte `protobuf:"bytes,52,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2485,10 +2483,10 @@ func (x *CompareRowsRequest) GetDigest() []byte {
 	return nil
 }
 
-// CompareRowsResponse is the digest of the called node's replica.
+// CompareRowsResponse has the checksum of the called node's replica.
 type CompareRowsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The digest, 16 bytes; empty where the replica has none at the index.
+	// The checksum, 16 bytes; empty if the replica has none at the index.
 	Digest        []byte `protobuf:"bytes,50,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2531,7 +2529,7 @@ func (x *CompareRowsResponse) GetDigest() []byte {
 	return nil
 }
 
-// RenewRequest has no parameters: it is about the caller.
+// RenewRequest has no parameters; it is about the caller.
 type RenewRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2568,8 +2566,8 @@ func (*RenewRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{32}
 }
 
-// RenewResponse says that the caller is taken for dead until it joins with an
-// empty disk.
+// RenewResponse says that the caller is declared dead until it joins with an empty
+// disk.
 type RenewResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2643,7 +2641,7 @@ func (*SizesRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{34}
 }
 
-// SizesResponse is what the leaders of shards reported last.
+// SizesResponse has the sizes that the leaders of the shards last reported.
 type SizesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shards whose leader is known.
@@ -2689,14 +2687,14 @@ func (x *SizesResponse) GetShards() []*ShardSize {
 	return nil
 }
 
-// ShardSize is how much a shard holds.
+// ShardSize is the size of a shard.
 type ShardSize struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	ShardId uint32 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// How many entities it holds.
+	// Number of its entities.
 	Entities uint64 `protobuf:"varint,2,opt,name=entities,proto3" json:"entities,omitempty"`
-	// The estimated size of its journal, in bytes.
+	// Estimated size of its journal, in bytes.
 	Bytes uint64 `protobuf:"varint,3,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	// The applied index.
 	Applied       uint64 `protobuf:"varint,4,opt,name=applied,proto3" json:"applied,omitempty"`
@@ -2762,10 +2760,10 @@ func (x *ShardSize) GetApplied() uint64 {
 	return 0
 }
 
-// HandOverRequest names leaderships of the called node.
+// HandOverRequest lists leaderships of the called node.
 type HandOverRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Leaderships to give away.
+	// Leaderships to transfer.
 	Transfers     []*Transfer `protobuf:"bytes,1,rep,name=transfers,proto3" json:"transfers,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2808,7 +2806,7 @@ func (x *HandOverRequest) GetTransfers() []*Transfer {
 	return nil
 }
 
-// HandOverResponse is empty: what came of it shows in the next report.
+// HandOverResponse is empty; the next report shows the result.
 type HandOverResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2850,7 +2848,7 @@ type ShardState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	ShardId uint32 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// The node that leads it; empty while none is known.
+	// The node that leads it; empty if unknown.
 	Leader string `protobuf:"bytes,2,opt,name=leader,proto3" json:"leader,omitempty"`
 	// The term.
 	Term uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
@@ -2858,11 +2856,11 @@ type ShardState struct {
 	Voters []uint64 `protobuf:"varint,4,rep,packed,name=voters,proto3" json:"voters,omitempty"`
 	// Learners of the group, as replica ids.
 	Learners []uint64 `protobuf:"varint,5,rep,packed,name=learners,proto3" json:"learners,omitempty"`
-	// How many entities it holds.
+	// Number of its entities.
 	Entities uint64 `protobuf:"varint,6,opt,name=entities,proto3" json:"entities,omitempty"`
 	// The applied index.
 	Applied uint64 `protobuf:"varint,7,opt,name=applied,proto3" json:"applied,omitempty"`
-	// The estimated size of its journal, in bytes.
+	// Estimated size of its journal, in bytes.
 	Bytes         uint64 `protobuf:"varint,8,opt,name=bytes,proto3" json:"bytes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2954,25 +2952,24 @@ func (x *ShardState) GetBytes() uint64 {
 	return 0
 }
 
-// NodeState is a node as it last reported.
+// NodeState describes a node by its last report.
 type NodeState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	// Whether it was heard lately.
+	// Whether it is alive: its heartbeats arrive.
 	Reachable bool `protobuf:"varint,2,opt,name=reachable,proto3" json:"reachable,omitempty"`
-	// How many replicas it holds.
+	// Number of its replicas.
 	Replicas uint32 `protobuf:"varint,3,opt,name=replicas,proto3" json:"replicas,omitempty"`
-	// Whether it wants to lead nothing, as one that is about to stop.
+	// Whether it is draining, for example because it is about to stop.
 	Draining bool `protobuf:"varint,4,opt,name=draining,proto3" json:"draining,omitempty"`
 	// How far its clock is ahead, as it reported.
 	SkewMillis int64 `protobuf:"zigzag64,30,opt,name=skew_millis,json=skewMillis,proto3" json:"skew_millis,omitempty"`
-	// Its replicas that have stopped, by shard.
+	// Its stopped replicas, by shard.
 	Stopped []*StoppedReplica `protobuf:"bytes,40,rep,name=stopped,proto3" json:"stopped,omitempty"`
-	// Why it is given no leadership for balance, if it is not.
+	// Why the coordinator assigns it no leaderships for balance; unset if it does.
 	Trouble *Trouble `protobuf:"bytes,110,opt,name=trouble,proto3" json:"trouble,omitempty"`
-	// Whether its disk has no room for more: it is given no leadership and no
-	// replica.
+	// Whether its disk is full: it gets no leaderships and no replicas.
 	Full          bool `protobuf:"varint,111,opt,name=full,proto3" json:"full,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3064,21 +3061,21 @@ func (x *NodeState) GetFull() bool {
 	return false
 }
 
-// Trouble is why a node is given no leaderships: it is slow, came back after it
-// was lost, or damages its replicas.
+// Trouble is why a node gets no leaderships: it is slow, has come back after a failure,
+// or damages its replicas.
 type Trouble struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whether what it led was taken from it because it was slow; otherwise it
-	// came back after it was lost.
+	// Whether it lost its leaderships because it was slow. If false, it has come back after
+	// a failure.
 	Slow bool `protobuf:"varint,1,opt,name=slow,proto3" json:"slow,omitempty"`
-	// When it is given leaderships again if it gives no more trouble, in
-	// milliseconds since 1970 by the coordinator's clock; 0 while it is slow.
+	// When it gets leaderships again if the trouble does not recur, in Unix milliseconds by
+	// the coordinator's clock; 0 while it is slow.
 	UntilUnixMillis int64 `protobuf:"varint,2,opt,name=until_unix_millis,json=untilUnixMillis,proto3" json:"until_unix_millis,omitempty"`
-	// For how long it must give no trouble.
+	// Cooldown: how long the trouble must not recur.
 	QuietMillis uint64 `protobuf:"varint,3,opt,name=quiet_millis,json=quietMillis,proto3" json:"quiet_millis,omitempty"`
-	// How often replicas of the node were damaged that had been built since the
-	// damage before; 0 if that is not the trouble. From 3 on the node leads nothing
-	// and gets no replicas until it is resumed.
+	// How often replicas of the node were damaged again after they had been rebuilt; 0 if
+	// this is not the reason. From 3 on, the node leads no shards and gets no replicas
+	// until it is resumed.
 	Damages       uint32 `protobuf:"varint,4,opt,name=damages,proto3" json:"damages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3142,14 +3139,14 @@ func (x *Trouble) GetDamages() uint32 {
 	return 0
 }
 
-// Transfer is a leadership that shall move.
+// Transfer is a requested leadership transfer.
 type Transfer struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	ShardId uint32 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
 	// The node that leads it.
 	From string `protobuf:"bytes,2,opt,name=from,proto3" json:"from,omitempty"`
-	// The node that shall.
+	// The node that shall lead it.
 	To            string `protobuf:"bytes,3,opt,name=to,proto3" json:"to,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3211,7 +3208,7 @@ type PrepareRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The SHA-256 of its bytes.
 	Digest []byte `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
-	// A node that has it; any, where it is empty.
+	// A node that has it; empty if unknown.
 	Holder        string `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3261,7 +3258,7 @@ func (x *PrepareRequest) GetHolder() string {
 	return ""
 }
 
-// PrepareResponse says that the module can run.
+// PrepareResponse says that the module is ready to run.
 type PrepareResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3298,7 +3295,7 @@ func (*PrepareResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{44}
 }
 
-// AwaitBindingsRequest is how far the bindings shall be.
+// AwaitBindingsRequest names a revision of the activations.
 type AwaitBindingsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The revision.
@@ -3344,7 +3341,7 @@ func (x *AwaitBindingsRequest) GetRevision() uint64 {
 	return 0
 }
 
-// AwaitBindingsResponse says that they are.
+// AwaitBindingsResponse says that the node serves the activations up to the revision.
 type AwaitBindingsResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -3427,8 +3424,8 @@ func (x *CountsRequest) GetEntityTypes() []string {
 	return nil
 }
 
-// CountsResponse has those of the types that two modules serve here, or of which
-// another module decides commands too.
+// CountsResponse has the counts of those types that two modules serve on this node, or
+// that have a shadow.
 type CountsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// By type, in the order of the request.
@@ -3474,19 +3471,19 @@ func (x *CountsResponse) GetTypes() []*TypeCounts {
 	return nil
 }
 
-// TypeCounts are what two modules did of a type since one of them began to serve
+// TypeCounts has the counts of two modules for a type, since one of them began to serve
 // a part of it.
 type TypeCounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type.
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
-	// The revision under which it began.
+	// The revision of the rollout's start.
 	Window uint64 `protobuf:"varint,2,opt,name=window,proto3" json:"window,omitempty"`
-	// Of the module that serves the others.
+	// Counts of the module that serves the other entities.
 	Older *ModuleCounts `protobuf:"bytes,3,opt,name=older,proto3" json:"older,omitempty"`
-	// Of that which serves the part.
+	// Counts of the module that serves the part.
 	Newer *ModuleCounts `protobuf:"bytes,4,opt,name=newer,proto3" json:"newer,omitempty"`
-	// What another module decides too; absent where none does.
+	// Counts of the shadow; absent if there is none.
 	Shadow        *ShadowCounts `protobuf:"bytes,5,opt,name=shadow,proto3" json:"shadow,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3557,29 +3554,28 @@ func (x *TypeCounts) GetShadow() *ShadowCounts {
 	return nil
 }
 
-// ShadowCounts are how what another module decides compares with what came of
-// the commands.
+// ShadowCounts compares the decisions of a shadow with those of the serving module.
 type ShadowCounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Of the setting that says so.
+	// Revision of the setting that configures the shadow.
 	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
-	// Commands that both have decided.
+	// Commands that both modules have decided.
 	Compared uint64 `protobuf:"varint,2,opt,name=compared,proto3" json:"compared,omitempty"`
-	// Those of which they differ in anything.
+	// Commands with any difference.
 	Differ uint64 `protobuf:"varint,3,opt,name=differ,proto3" json:"differ,omitempty"`
-	// How many differ in what: rejection, events, reply, messages, end, fault.
+	// Commands by kind of difference: rejection, events, reply, messages, end, fault.
 	By []uint64 `protobuf:"varint,4,rep,packed,name=by,proto3" json:"by,omitempty"`
-	// Commands that there was no room for.
+	// Commands that were dropped because the queue was full.
 	Dropped uint64 `protobuf:"varint,5,opt,name=dropped,proto3" json:"dropped,omitempty"`
-	// Commands that could not be decided again.
+	// Commands that were skipped because the state was not available in time.
 	PassedOver uint64 `protobuf:"varint,6,opt,name=passed_over,json=passedOver,proto3" json:"passed_over,omitempty"`
-	// What those compared cost the module that serves.
+	// Fuel that the serving module used for the compared commands.
 	Fuel uint64 `protobuf:"varint,7,opt,name=fuel,proto3" json:"fuel,omitempty"`
-	// And the other one.
+	// Fuel that the shadow used for them.
 	OtherFuel uint64 `protobuf:"varint,8,opt,name=other_fuel,json=otherFuel,proto3" json:"other_fuel,omitempty"`
-	// The first that differ, at most 20.
+	// The first differing commands, at most 20.
 	Examples []*ShadowExample `protobuf:"bytes,9,rep,name=examples,proto3" json:"examples,omitempty"`
-	// Why nothing is compared just now.
+	// Why nothing is compared at the moment.
 	Note          string `protobuf:"bytes,10,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3685,18 +3681,18 @@ func (x *ShadowCounts) GetNote() string {
 	return ""
 }
 
-// ShadowExample is a command that two modules have decided otherwise.
+// ShadowExample is a command that the two modules decided differently.
 type ShadowExample struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity's id.
 	EntityId string `protobuf:"bytes,1,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
-	// Of the entity's last event before it.
+	// Sequence of the entity before the command.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// Name of the command.
 	Command string `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
-	// In what they differ: bits, in the order of ShadowCounts.by.
+	// Kinds of differences, as bits in the order of ShadowCounts.by.
 	In uint32 `protobuf:"varint,4,opt,name=in,proto3" json:"in,omitempty"`
-	// Of the other module; empty for none.
+	// Error of the shadow; empty for none.
 	Fault         string `protobuf:"bytes,5,opt,name=fault,proto3" json:"fault,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3767,17 +3763,17 @@ func (x *ShadowExample) GetFault() string {
 	return ""
 }
 
-// ModuleCounts are what one module did of the commands of a type.
+// ModuleCounts are a module's counts for the commands of a type.
 type ModuleCounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Commands that were given to a guest, whatever came of them.
+	// Commands that a guest ran, successful or not.
 	Commands uint64 `protobuf:"varint,1,opt,name=commands,proto3" json:"commands,omitempty"`
-	// Those that it refused.
+	// Commands that the guest rejected.
 	Rejections uint64 `protobuf:"varint,2,opt,name=rejections,proto3" json:"rejections,omitempty"`
-	// Calls of all kinds that failed by the guest's fault.
+	// Calls of all kinds that failed because of the guest.
 	Faults uint64 `protobuf:"varint,3,opt,name=faults,proto3" json:"faults,omitempty"`
-	// How many commands took how long: below 1,024 ns, then four steps to each
-	// doubling, at most 109 in all.
+	// Histogram of the duration of commands: one bucket below 1,024 ns, then four buckets
+	// for each doubling, at most 109 in total.
 	Took          []uint64 `protobuf:"varint,4,rep,packed,name=took,proto3" json:"took,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4046,13 +4042,13 @@ func (*PutBlobResponse) Descriptor() ([]byte, []int) {
 // SendSnapshotRequest is a piece of a snapshot.
 type SendSnapshotRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// In the first message, at most 64 KiB: which bytes of the snapshot come, or
-	// that its sender asks how much of it is there and nothing comes. Empty: all
-	// of them come.
+	// In the first message, at most 64 KiB: which bytes of the snapshot follow, or a
+	// question how much of it has been received, after which no bytes follow. Empty means
+	// that all bytes follow.
 	Header []byte `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// The next bytes, at most 256 KiB.
 	Chunk []byte `protobuf:"bytes,2,opt,name=chunk,proto3" json:"chunk,omitempty"`
-	// In the last message: the snapshot is whole.
+	// In the last message: the snapshot is complete.
 	Last          bool `protobuf:"varint,3,opt,name=last,proto3" json:"last,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4109,10 +4105,10 @@ func (x *SendSnapshotRequest) GetLast() bool {
 	return false
 }
 
-// SendSnapshotResponse says that the snapshot was taken.
+// SendSnapshotResponse says that the snapshot was received.
 type SendSnapshotResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// To a question: how much of the snapshot is there, at most 64 KiB.
+	// The answer to a question: how much of the snapshot has been received, at most 64 KiB.
 	Answer        []byte `protobuf:"bytes,130,opt,name=answer,proto3" json:"answer,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4155,18 +4151,18 @@ func (x *SendSnapshotResponse) GetAnswer() []byte {
 	return nil
 }
 
-// Fault is the detail of every error that a node answers another with.
+// Fault is the detail of every error between nodes.
 type Fault struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// What kind of failure it is.
 	Kind Fault_Kind `protobuf:"varint,1,opt,name=kind,proto3,enum=hostd.peer.v1.Fault_Kind" json:"kind,omitempty"`
-	// Of KIND_NOT_LEADER: the shard.
+	// For KIND_NOT_LEADER, the shard.
 	ShardId uint32 `protobuf:"varint,2,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
-	// Of KIND_NOT_LEADER: the term, as far as known.
+	// For KIND_NOT_LEADER, the term, as far as known.
 	Term uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
-	// Of KIND_NOT_LEADER: the node that leads it; empty while none is known.
+	// For KIND_NOT_LEADER, the node that leads the shard; empty if unknown.
 	Leader string `protobuf:"bytes,4,opt,name=leader,proto3" json:"leader,omitempty"`
-	// Of KIND_NOT_LEADER: the leader's address, host:port.
+	// For KIND_NOT_LEADER, the leader's address, host:port.
 	LeaderAddress string `protobuf:"bytes,5,opt,name=leader_address,json=leaderAddress,proto3" json:"leader_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -4,7 +4,7 @@
 // 	protoc        (unknown)
 // source: hostd/peer/v1/transfer.proto
 
-// Between nodes: the exports and imports that one of them was asked for.
+// Exports and imports that involve several nodes.
 
 package peerv1
 
@@ -23,12 +23,12 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// HoldRequest says for how long.
+// HoldRequest pauses executors.
 type HoldRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the export.
+	// Id of the export.
 	Export string `protobuf:"bytes,1,opt,name=export,proto3" json:"export,omitempty"`
-	// How long the hold lasts unless it is released before.
+	// Duration of the pause unless it is released earlier.
 	Milliseconds  uint32 `protobuf:"varint,2,opt,name=milliseconds,proto3" json:"milliseconds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -78,7 +78,7 @@ func (x *HoldRequest) GetMilliseconds() uint32 {
 	return 0
 }
 
-// HoldResponse has nothing to say.
+// HoldResponse is empty.
 type HoldResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -115,10 +115,10 @@ func (*HoldResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_peer_v1_transfer_proto_rawDescGZIP(), []int{1}
 }
 
-// CutRequest names shards.
+// CutRequest names shards to take views of.
 type CutRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the export.
+	// Id of the export.
 	Export string `protobuf:"bytes,1,opt,name=export,proto3" json:"export,omitempty"`
 	// The shards.
 	Shards        []uint32 `protobuf:"varint,2,rep,packed,name=shards,proto3" json:"shards,omitempty"`
@@ -170,7 +170,7 @@ func (x *CutRequest) GetShards() []uint32 {
 	return nil
 }
 
-// CutResponse says what was cut.
+// CutResponse describes the views.
 type CutResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of the shards.
@@ -262,7 +262,7 @@ func (x *ConfirmRequest) GetShards() []uint32 {
 	return nil
 }
 
-// ConfirmResponse gives each shard's index.
+// ConfirmResponse has the commit index of each shard.
 type ConfirmResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of the shards.
@@ -308,12 +308,12 @@ func (x *ConfirmResponse) GetIndexes() []uint64 {
 	return nil
 }
 
-// ReleaseRequest ends a hold.
+// ReleaseRequest ends the pause of an export.
 type ReleaseRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the export.
+	// Id of the export.
 	Export string `protobuf:"bytes,1,opt,name=export,proto3" json:"export,omitempty"`
-	// Give up the cuts too.
+	// Also drop the views.
 	Cuts          bool `protobuf:"varint,2,opt,name=cuts,proto3" json:"cuts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -363,7 +363,7 @@ func (x *ReleaseRequest) GetCuts() bool {
 	return false
 }
 
-// ReleaseResponse has nothing to say.
+// ReleaseResponse is empty.
 type ReleaseResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -400,10 +400,10 @@ func (*ReleaseResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_peer_v1_transfer_proto_rawDescGZIP(), []int{7}
 }
 
-// ReadCutRequest names a shard that was cut.
+// ReadCutRequest names a shard of which there is a view.
 type ReadCutRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Names the export.
+	// Id of the export.
 	Export string `protobuf:"bytes,1,opt,name=export,proto3" json:"export,omitempty"`
 	// The shard.
 	Shard         uint32 `protobuf:"varint,2,opt,name=shard,proto3" json:"shard,omitempty"`
@@ -458,7 +458,7 @@ func (x *ReadCutRequest) GetShard() uint32 {
 // ReadCutResponse carries parts.
 type ReadCutResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Whole parts, one after another.
+	// Complete parts, concatenated.
 	Parts         []byte `protobuf:"bytes,1,opt,name=parts,proto3" json:"parts,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -547,7 +547,7 @@ func (x *ImportStateRequest) GetShards() []uint32 {
 	return nil
 }
 
-// ImportStateResponse says how far they have come.
+// ImportStateResponse has the progress of each shard.
 type ImportStateResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// In the order of the shards.
@@ -598,7 +598,7 @@ type ImportChunkRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	Shard uint32 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	// The body of the entry.
+	// Body of the log entry.
 	Body          []byte `protobuf:"bytes,2,opt,name=body,proto3" json:"body,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -648,7 +648,7 @@ func (x *ImportChunkRequest) GetBody() []byte {
 	return nil
 }
 
-// ImportChunkResponse has nothing to say.
+// ImportChunkResponse is empty.
 type ImportChunkResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -685,16 +685,16 @@ func (*ImportChunkResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_peer_v1_transfer_proto_rawDescGZIP(), []int{13}
 }
 
-// Cut is what one shard held.
+// Cut is the view of one shard.
 type CutResponse_Cut struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	Shard uint32 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	// The last entry of its log that is in.
+	// Index of the last log entry that it includes.
 	Index uint64 `protobuf:"varint,2,opt,name=index,proto3" json:"index,omitempty"`
 	// That entry's term.
 	Term uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
-	// The log clock there, in unix nanoseconds.
+	// The log clock at that entry, in Unix nanoseconds.
 	Clock         int64 `protobuf:"zigzag64,4,opt,name=clock,proto3" json:"clock,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -758,18 +758,18 @@ func (x *CutResponse_Cut) GetClock() int64 {
 	return 0
 }
 
-// State is that of one shard.
+// State is the progress of one shard.
 type ImportStateResponse_State struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard.
 	Shard uint32 `protobuf:"varint,1,opt,name=shard,proto3" json:"shard,omitempty"`
-	// The import, 16 bytes; empty where none has begun.
+	// Id of the import, 16 bytes; empty if none has started.
 	Import []byte `protobuf:"bytes,2,opt,name=import,proto3" json:"import,omitempty"`
-	// The chunk that comes next.
+	// Number of the next chunk.
 	Next uint64 `protobuf:"varint,3,opt,name=next,proto3" json:"next,omitempty"`
-	// Nothing more comes.
+	// Whether the import of the shard is complete.
 	Complete bool `protobuf:"varint,4,opt,name=complete,proto3" json:"complete,omitempty"`
-	// Entities that the shard holds, deleted ones too.
+	// Number of the shard's entities, including deleted ones.
 	Entities      uint64 `protobuf:"varint,5,opt,name=entities,proto3" json:"entities,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

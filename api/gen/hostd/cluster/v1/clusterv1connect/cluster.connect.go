@@ -177,7 +177,7 @@ type ClusterServiceClient interface {
 	// Rebalance balances leaderships and replicas now. It returns when the moves are
 	// decided; WatchCluster shows their progress.
 	Rebalance(context.Context, *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error)
-	// RaiseLevel raises the cluster version (level), the version of everything that the
+	// RaiseLevel raises the cluster version, the version of everything that the
 	// cluster writes. This cannot be undone. Every member must support the version, and
 	// none can return to a release that does not support it afterwards. With dry_run it
 	// changes nothing and returns the versions that each member supports.
@@ -686,7 +686,7 @@ type ClusterServiceHandler interface {
 	// Rebalance balances leaderships and replicas now. It returns when the moves are
 	// decided; WatchCluster shows their progress.
 	Rebalance(context.Context, *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error)
-	// RaiseLevel raises the cluster version (level), the version of everything that the
+	// RaiseLevel raises the cluster version, the version of everything that the
 	// cluster writes. This cannot be undone. Every member must support the version, and
 	// none can return to a release that does not support it afterwards. With dry_run it
 	// changes nothing and returns the versions that each member supports.

@@ -159,8 +159,8 @@ type EntityServiceClient interface {
 	HotEntities(context.Context, *connect.Request[v1.HotEntitiesRequest]) (*connect.Response[v1.HotEntitiesResponse], error)
 	// Passivate drops an entity from memory; its next command loads it again.
 	Passivate(context.Context, *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error)
-	// ClearFaults resets the fault count of an entity. A quarantined ("parked")
-	// entity runs again at its next command.
+	// ClearFaults resets the fault count of an entity. A quarantined entity runs again at
+	// its next command.
 	ClearFaults(context.Context, *connect.Request[v1.ClearFaultsRequest]) (*connect.Response[v1.ClearFaultsResponse], error)
 	// ClearTypeFaults is like ClearFaults, but for all quarantined entities of a type,
 	// on all nodes.
@@ -511,8 +511,8 @@ type EntityServiceHandler interface {
 	HotEntities(context.Context, *connect.Request[v1.HotEntitiesRequest]) (*connect.Response[v1.HotEntitiesResponse], error)
 	// Passivate drops an entity from memory; its next command loads it again.
 	Passivate(context.Context, *connect.Request[v1.PassivateRequest]) (*connect.Response[v1.PassivateResponse], error)
-	// ClearFaults resets the fault count of an entity. A quarantined ("parked")
-	// entity runs again at its next command.
+	// ClearFaults resets the fault count of an entity. A quarantined entity runs again at
+	// its next command.
 	ClearFaults(context.Context, *connect.Request[v1.ClearFaultsRequest]) (*connect.Response[v1.ClearFaultsResponse], error)
 	// ClearTypeFaults is like ClearFaults, but for all quarantined entities of a type,
 	// on all nodes.

@@ -2,10 +2,10 @@
 //
 // Source: hostd/journal/v1/journal.proto
 
-// The entities of a whole cluster as one file: their backup, and the way to
-// another number of shards. Calls need `admin: full` in the node's
-// configuration; otherwise they answer permission_denied. The file's bytes are
-// described in journal/archive/FORMAT.md.
+// Exports of a cluster's entities to a file, and imports from it, for backups and to
+// change the number of shards. Calls need `admin: full` in the node's configuration;
+// otherwise they fail with permission_denied. journal/archive/FORMAT.md describes the
+// format of the file.
 package journalv1connect
 
 import (
@@ -45,17 +45,16 @@ const (
 
 // JournalServiceClient is a client for the hostd.journal.v1.JournalService service.
 type JournalServiceClient interface {
-	// Export streams a file of everything that was acknowledged before some
-	// moment of the call, and nothing after it, over all shards. Commands wait
-	// for about a second meanwhile. An error at any place makes what has come no
-	// file; nothing has to be undone.
+	// Export streams a consistent copy of all shards as a file: it contains everything that
+	// was acknowledged before one moment during the call, and nothing later. Commands are
+	// delayed for about a second. If the call fails, discard the bytes received so far;
+	// nothing has to be undone.
 	Export(context.Context, *connect.Request[v1.ExportRequest]) (*connect.ServerStreamForClient[v1.ExportResponse], error)
-	// Import brings a file into a cluster without entity types and entities, of
-	// whatever number of nodes and shards: modules, settings and entities, and
-	// last the bindings of types to modules, so that nothing is served before all
-	// is there. It is answered when that is so. When it fails half-way the same
-	// file may be imported again and goes on where it was; another file needs
-	// another empty cluster.
+	// Import restores an exported file into a cluster that has no entity types and no
+	// entities, with any number of nodes and shards. It restores modules, settings and
+	// entities, and finally activates the modules, so that no type is served before
+	// everything is restored; then it returns. If it fails halfway, import the same file
+	// again: it resumes where it stopped. A different file needs a different empty cluster.
 	Import(context.Context) *connect.ClientStreamForClient[v1.ImportRequest, v1.ImportResponse]
 }
 
@@ -103,17 +102,16 @@ func (c *journalServiceClient) Import(ctx context.Context) *connect.ClientStream
 
 // JournalServiceHandler is an implementation of the hostd.journal.v1.JournalService service.
 type JournalServiceHandler interface {
-	// Export streams a file of everything that was acknowledged before some
-	// moment of the call, and nothing after it, over all shards. Commands wait
-	// for about a second meanwhile. An error at any place makes what has come no
-	// file; nothing has to be undone.
+	// Export streams a consistent copy of all shards as a file: it contains everything that
+	// was acknowledged before one moment during the call, and nothing later. Commands are
+	// delayed for about a second. If the call fails, discard the bytes received so far;
+	// nothing has to be undone.
 	Export(context.Context, *connect.Request[v1.ExportRequest], *connect.ServerStream[v1.ExportResponse]) error
-	// Import brings a file into a cluster without entity types and entities, of
-	// whatever number of nodes and shards: modules, settings and entities, and
-	// last the bindings of types to modules, so that nothing is served before all
-	// is there. It is answered when that is so. When it fails half-way the same
-	// file may be imported again and goes on where it was; another file needs
-	// another empty cluster.
+	// Import restores an exported file into a cluster that has no entity types and no
+	// entities, with any number of nodes and shards. It restores modules, settings and
+	// entities, and finally activates the modules, so that no type is served before
+	// everything is restored; then it returns. If it fails halfway, import the same file
+	// again: it resumes where it stopped. A different file needs a different empty cluster.
 	Import(context.Context, *connect.ClientStream[v1.ImportRequest]) (*connect.Response[v1.ImportResponse], error)
 }
 

@@ -134,9 +134,9 @@ type ModuleServiceClient interface {
 	// a different state than the serving module, up to a hundred. The result for all
 	// shards is stored.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest]) (*connect.ServerStreamForClient[v1.VerifyResponse], error)
-	// Fit is the compatibility check of a module with the stored data of a type: which
-	// stored event types its manifest does not list, and on which of a few sampled
-	// entities it fails when it replays them. Activate makes the same check.
+	// Fit checks a module against the stored data of a type: which stored
+	// event types its manifest does not list, and on which of a few sampled entities it
+	// fails when it replays them. Activate makes the same check.
 	Fit(context.Context, *connect.Request[v1.FitRequest]) (*connect.Response[v1.FitResponse], error)
 }
 
@@ -407,9 +407,9 @@ type ModuleServiceHandler interface {
 	// a different state than the serving module, up to a hundred. The result for all
 	// shards is stored.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error
-	// Fit is the compatibility check of a module with the stored data of a type: which
-	// stored event types its manifest does not list, and on which of a few sampled
-	// entities it fails when it replays them. Activate makes the same check.
+	// Fit checks a module against the stored data of a type: which stored
+	// event types its manifest does not list, and on which of a few sampled entities it
+	// fails when it replays them. Activate makes the same check.
 	Fit(context.Context, *connect.Request[v1.FitRequest]) (*connect.Response[v1.FitResponse], error)
 }
 

@@ -2,7 +2,7 @@
 //
 // Source: hostd/peer/v1/forward.proto
 
-// Between nodes: requests on their way to the node that leads their shard.
+// Forwarding of requests between nodes, to the node that leads their shard.
 package peerv1connect
 
 import (
@@ -40,12 +40,11 @@ const (
 
 // ForwardServiceClient is a client for the hostd.peer.v1.ForwardService service.
 type ForwardServiceClient interface {
-	// Forward carries requests one way and their outcomes the other: every
-	// message holds whatever was ready. Requests to one entity run in the order
-	// in which they arrive. One that this node cannot run, because it does not
-	// lead the shard, is answered not_leader and never forwarded again. A new
-	// stream with the name of an older one takes its place: what the older one
-	// has not handed over by then does not run.
+	// Forward carries requests in one direction and their outcomes in the other; every
+	// message has what was ready. Requests to one entity run in the order in which they
+	// arrive. If this node does not lead the shard of a request, it answers not_leader
+	// and never forwards the request again. A new stream with the name of an older one
+	// replaces it: requests that the older stream has not passed on by then do not run.
 	Forward(context.Context) *connect.BidiStreamForClient[v1.ForwardRequest, v1.ForwardResponse]
 }
 
@@ -81,12 +80,11 @@ func (c *forwardServiceClient) Forward(ctx context.Context) *connect.BidiStreamF
 
 // ForwardServiceHandler is an implementation of the hostd.peer.v1.ForwardService service.
 type ForwardServiceHandler interface {
-	// Forward carries requests one way and their outcomes the other: every
-	// message holds whatever was ready. Requests to one entity run in the order
-	// in which they arrive. One that this node cannot run, because it does not
-	// lead the shard, is answered not_leader and never forwarded again. A new
-	// stream with the name of an older one takes its place: what the older one
-	// has not handed over by then does not run.
+	// Forward carries requests in one direction and their outcomes in the other; every
+	// message has what was ready. Requests to one entity run in the order in which they
+	// arrive. If this node does not lead the shard of a request, it answers not_leader
+	// and never forwards the request again. A new stream with the name of an older one
+	// replaces it: requests that the older stream has not passed on by then do not run.
 	Forward(context.Context, *connect.BidiStream[v1.ForwardRequest, v1.ForwardResponse]) error
 }
 

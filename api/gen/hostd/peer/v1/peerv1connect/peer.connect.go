@@ -2,9 +2,9 @@
 //
 // Source: hostd/peer/v1/peer.proto
 
-// How the nodes of a cluster speak to each other. It is no public API: only
-// nodes of the same cluster call it, and it changes with the release. Every
-// call carries the headers of a hello, which package host/peer describes.
+// Calls between the nodes of a cluster. This is not a public API: only nodes of the
+// same cluster call it, and it changes with each release. Every call has the headers
+// of a hello, which package host/peer describes.
 package peerv1connect
 
 import (
@@ -83,56 +83,56 @@ const (
 
 // PeerServiceClient is a client for the hostd.peer.v1.PeerService service.
 type PeerServiceClient interface {
-	// Link carries the caller's raft frames for as long as both nodes live, and
-	// beats in both directions.
+	// Link carries the caller's Raft frames while both nodes run, and heartbeats in both
+	// directions.
 	Link(context.Context) *connect.BidiStreamForClient[v1.LinkRequest, v1.LinkResponse]
-	// Probe asks who answers at an address, whatever its cluster.
+	// Probe identifies the node at an address, whatever its cluster.
 	Probe(context.Context, *connect.Request[v1.ProbeRequest]) (*connect.Response[v1.ProbeResponse], error)
-	// Pledge asks a node without a cluster for its word that it founds none and
-	// lets no other found one, or gives it back. Anyone may ask.
+	// Pledge asks a node without a cluster for its bootstrap vote, or returns the vote. A
+	// node that has given its vote bootstraps no cluster itself and votes for no other
+	// node. Any node may ask.
 	Pledge(context.Context, *connect.Request[v1.PledgeRequest]) (*connect.Response[v1.PledgeResponse], error)
-	// Vouch asks whether a later start of the caller is known than its data
-	// directory knows of. The answering node has the start that is asked about on
-	// record, durably, when it knows of no later one.
+	// Vouch asks for an attestation: whether the answering node knows a later incarnation
+	// of the caller than the caller's data directory does. If it knows no later one, it
+	// durably records the requested incarnation before it answers.
 	Vouch(context.Context, *connect.Request[v1.VouchRequest]) (*connect.Response[v1.VouchResponse], error)
-	// Join asks for admission; the node that leads the metadata shard answers it.
+	// Join asks for admission to the cluster. The leader of the metadata shard answers it.
 	Join(context.Context, *connect.Request[v1.JoinRequest]) (*connect.Response[v1.JoinResponse], error)
-	// PrepareLevel says what the node's release speaks, and where a level is named
-	// makes its data directory one of that level, durably: no release that does
-	// not speak the level opens it any more.
+	// PrepareLevel returns the cluster versions that the node's release supports. If the
+	// request names a version, the node first marks its data directory with it, durably,
+	// so that a release that does not support the version refuses to open the directory.
 	PrepareLevel(context.Context, *connect.Request[v1.PrepareLevelRequest]) (*connect.Response[v1.PrepareLevelResponse], error)
-	// Reach asks which of some members the node does not reach where they serve
-	// nodes alone.
+	// Reach returns the members whose peer listeners the node cannot reach.
 	Reach(context.Context, *connect.Request[v1.ReachRequest]) (*connect.Response[v1.ReachResponse], error)
-	// Propose carries a metadata command out where the metadata shard is led.
+	// Propose runs a metadata command on the leader of the metadata shard.
 	Propose(context.Context, *connect.Request[v1.ProposeRequest]) (*connect.Response[v1.ProposeResponse], error)
-	// ReadMeta returns an index of the metadata shard at or behind all that was
-	// committed before the call.
+	// ReadMeta is a ReadIndex of the metadata shard: it returns an index that is not lower
+	// than that of any entry committed before the call.
 	ReadMeta(context.Context, *connect.Request[v1.ReadMetaRequest]) (*connect.Response[v1.ReadMetaResponse], error)
-	// Report tells the coordinator what the caller leads and holds.
+	// Report reports the caller's leaderships and replicas to the coordinator.
 	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
-	// Renew asks that the caller, whose data is damaged, may give it up and be
-	// filled by the others. The node that leads the metadata shard answers it.
+	// Renew asks whether the caller may discard its damaged data and be refilled by the
+	// other nodes. The leader of the metadata shard answers it.
 	Renew(context.Context, *connect.Request[v1.RenewRequest]) (*connect.Response[v1.RenewResponse], error)
-	// Sizes tells how much every shard holds, as the coordinator was told last.
+	// Sizes returns the size of every shard, as last reported to the coordinator.
 	Sizes(context.Context, *connect.Request[v1.SizesRequest]) (*connect.Response[v1.SizesResponse], error)
-	// HandOver asks the node at once for what it would be asked for in the answer
-	// to its next report.
+	// HandOver asks the node for leadership transfers that would otherwise be part of the
+	// response to its next report.
 	HandOver(context.Context, *connect.Request[v1.HandOverRequest]) (*connect.Response[v1.HandOverResponse], error)
-	// CompareRows tells the node which digest of a shard's rows the caller's
-	// replica has, at an index that the shard's log named, and asks for its own.
+	// CompareRows exchanges the checksums of two replicas of a shard at a log index that
+	// an entry of the log selects.
 	CompareRows(context.Context, *connect.Request[v1.CompareRowsRequest]) (*connect.Response[v1.CompareRowsResponse], error)
 	// Prepare asks the node to fetch and compile a module.
 	Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error)
-	// AwaitBindings returns when the node serves every binding up to a revision.
+	// AwaitBindings returns when the node serves all activations up to a revision.
 	AwaitBindings(context.Context, *connect.Request[v1.AwaitBindingsRequest]) (*connect.Response[v1.AwaitBindingsResponse], error)
-	// Counts returns what the two modules did here of each type that two serve.
+	// Counts returns the node's counts for types with a rollout or a shadow, by module.
 	Counts(context.Context, *connect.Request[v1.CountsRequest]) (*connect.Response[v1.CountsResponse], error)
 	// GetBlob returns a module's bytes.
 	GetBlob(context.Context, *connect.Request[v1.GetBlobRequest]) (*connect.ServerStreamForClient[v1.GetBlobResponse], error)
 	// PutBlob stores a module's bytes; it returns when they are durable.
 	PutBlob(context.Context) *connect.ClientStreamForClient[v1.PutBlobRequest, v1.PutBlobResponse]
-	// SendSnapshot carries the state of a replica that has fallen behind.
+	// SendSnapshot sends a shard snapshot to a replica that has fallen behind.
 	SendSnapshot(context.Context) *connect.ClientStreamForClient[v1.SendSnapshotRequest, v1.SendSnapshotResponse]
 }
 
@@ -403,56 +403,56 @@ func (c *peerServiceClient) SendSnapshot(ctx context.Context) *connect.ClientStr
 
 // PeerServiceHandler is an implementation of the hostd.peer.v1.PeerService service.
 type PeerServiceHandler interface {
-	// Link carries the caller's raft frames for as long as both nodes live, and
-	// beats in both directions.
+	// Link carries the caller's Raft frames while both nodes run, and heartbeats in both
+	// directions.
 	Link(context.Context, *connect.BidiStream[v1.LinkRequest, v1.LinkResponse]) error
-	// Probe asks who answers at an address, whatever its cluster.
+	// Probe identifies the node at an address, whatever its cluster.
 	Probe(context.Context, *connect.Request[v1.ProbeRequest]) (*connect.Response[v1.ProbeResponse], error)
-	// Pledge asks a node without a cluster for its word that it founds none and
-	// lets no other found one, or gives it back. Anyone may ask.
+	// Pledge asks a node without a cluster for its bootstrap vote, or returns the vote. A
+	// node that has given its vote bootstraps no cluster itself and votes for no other
+	// node. Any node may ask.
 	Pledge(context.Context, *connect.Request[v1.PledgeRequest]) (*connect.Response[v1.PledgeResponse], error)
-	// Vouch asks whether a later start of the caller is known than its data
-	// directory knows of. The answering node has the start that is asked about on
-	// record, durably, when it knows of no later one.
+	// Vouch asks for an attestation: whether the answering node knows a later incarnation
+	// of the caller than the caller's data directory does. If it knows no later one, it
+	// durably records the requested incarnation before it answers.
 	Vouch(context.Context, *connect.Request[v1.VouchRequest]) (*connect.Response[v1.VouchResponse], error)
-	// Join asks for admission; the node that leads the metadata shard answers it.
+	// Join asks for admission to the cluster. The leader of the metadata shard answers it.
 	Join(context.Context, *connect.Request[v1.JoinRequest]) (*connect.Response[v1.JoinResponse], error)
-	// PrepareLevel says what the node's release speaks, and where a level is named
-	// makes its data directory one of that level, durably: no release that does
-	// not speak the level opens it any more.
+	// PrepareLevel returns the cluster versions that the node's release supports. If the
+	// request names a version, the node first marks its data directory with it, durably,
+	// so that a release that does not support the version refuses to open the directory.
 	PrepareLevel(context.Context, *connect.Request[v1.PrepareLevelRequest]) (*connect.Response[v1.PrepareLevelResponse], error)
-	// Reach asks which of some members the node does not reach where they serve
-	// nodes alone.
+	// Reach returns the members whose peer listeners the node cannot reach.
 	Reach(context.Context, *connect.Request[v1.ReachRequest]) (*connect.Response[v1.ReachResponse], error)
-	// Propose carries a metadata command out where the metadata shard is led.
+	// Propose runs a metadata command on the leader of the metadata shard.
 	Propose(context.Context, *connect.Request[v1.ProposeRequest]) (*connect.Response[v1.ProposeResponse], error)
-	// ReadMeta returns an index of the metadata shard at or behind all that was
-	// committed before the call.
+	// ReadMeta is a ReadIndex of the metadata shard: it returns an index that is not lower
+	// than that of any entry committed before the call.
 	ReadMeta(context.Context, *connect.Request[v1.ReadMetaRequest]) (*connect.Response[v1.ReadMetaResponse], error)
-	// Report tells the coordinator what the caller leads and holds.
+	// Report reports the caller's leaderships and replicas to the coordinator.
 	Report(context.Context, *connect.Request[v1.ReportRequest]) (*connect.Response[v1.ReportResponse], error)
-	// Renew asks that the caller, whose data is damaged, may give it up and be
-	// filled by the others. The node that leads the metadata shard answers it.
+	// Renew asks whether the caller may discard its damaged data and be refilled by the
+	// other nodes. The leader of the metadata shard answers it.
 	Renew(context.Context, *connect.Request[v1.RenewRequest]) (*connect.Response[v1.RenewResponse], error)
-	// Sizes tells how much every shard holds, as the coordinator was told last.
+	// Sizes returns the size of every shard, as last reported to the coordinator.
 	Sizes(context.Context, *connect.Request[v1.SizesRequest]) (*connect.Response[v1.SizesResponse], error)
-	// HandOver asks the node at once for what it would be asked for in the answer
-	// to its next report.
+	// HandOver asks the node for leadership transfers that would otherwise be part of the
+	// response to its next report.
 	HandOver(context.Context, *connect.Request[v1.HandOverRequest]) (*connect.Response[v1.HandOverResponse], error)
-	// CompareRows tells the node which digest of a shard's rows the caller's
-	// replica has, at an index that the shard's log named, and asks for its own.
+	// CompareRows exchanges the checksums of two replicas of a shard at a log index that
+	// an entry of the log selects.
 	CompareRows(context.Context, *connect.Request[v1.CompareRowsRequest]) (*connect.Response[v1.CompareRowsResponse], error)
 	// Prepare asks the node to fetch and compile a module.
 	Prepare(context.Context, *connect.Request[v1.PrepareRequest]) (*connect.Response[v1.PrepareResponse], error)
-	// AwaitBindings returns when the node serves every binding up to a revision.
+	// AwaitBindings returns when the node serves all activations up to a revision.
 	AwaitBindings(context.Context, *connect.Request[v1.AwaitBindingsRequest]) (*connect.Response[v1.AwaitBindingsResponse], error)
-	// Counts returns what the two modules did here of each type that two serve.
+	// Counts returns the node's counts for types with a rollout or a shadow, by module.
 	Counts(context.Context, *connect.Request[v1.CountsRequest]) (*connect.Response[v1.CountsResponse], error)
 	// GetBlob returns a module's bytes.
 	GetBlob(context.Context, *connect.Request[v1.GetBlobRequest], *connect.ServerStream[v1.GetBlobResponse]) error
 	// PutBlob stores a module's bytes; it returns when they are durable.
 	PutBlob(context.Context, *connect.ClientStream[v1.PutBlobRequest]) (*connect.Response[v1.PutBlobResponse], error)
-	// SendSnapshot carries the state of a replica that has fallen behind.
+	// SendSnapshot sends a shard snapshot to a replica that has fallen behind.
 	SendSnapshot(context.Context, *connect.ClientStream[v1.SendSnapshotRequest]) (*connect.Response[v1.SendSnapshotResponse], error)
 }
 

@@ -2,7 +2,7 @@
 //
 // Source: hostd/peer/v1/transfer.proto
 
-// Between nodes: the exports and imports that one of them was asked for.
+// Exports and imports that involve several nodes.
 package peerv1connect
 
 import (
@@ -54,24 +54,22 @@ const (
 
 // TransferServiceClient is a client for the hostd.peer.v1.TransferService service.
 type TransferServiceClient interface {
-	// Hold lets the node's lanes take no new commands for a while.
+	// Hold pauses the node's executors for a while: they accept no new commands.
 	Hold(context.Context, *connect.Request[v1.HoldRequest]) (*connect.Response[v1.HoldResponse], error)
-	// Cut keeps what shards that the node leads hold now, behind everything that
-	// was committed before the call. It lasts until Release, or until nobody has
-	// asked for it for ten minutes.
+	// Cut takes a view of shards that the node leads, which includes everything that was
+	// committed before the call. The view stays until Release, or until it has not been
+	// read for ten minutes.
 	Cut(context.Context, *connect.Request[v1.CutRequest]) (*connect.Response[v1.CutResponse], error)
-	// Confirm says how far the logs of shards that the node leads have been
-	// committed, after the call.
+	// Confirm returns the commit indexes of shards that the node leads, after the call.
 	Confirm(context.Context, *connect.Request[v1.ConfirmRequest]) (*connect.Response[v1.ConfirmResponse], error)
-	// Release ends the hold of an export and, where that is asked for, its cuts.
+	// Release ends the pause of an export and, if requested, its views.
 	Release(context.Context, *connect.Request[v1.ReleaseRequest]) (*connect.Response[v1.ReleaseResponse], error)
-	// ReadCut streams the parts of a shard that was cut.
+	// ReadCut streams the parts of a shard's view.
 	ReadCut(context.Context, *connect.Request[v1.ReadCutRequest]) (*connect.ServerStreamForClient[v1.ReadCutResponse], error)
-	// ImportState says how far the imports of shards that the node leads have
-	// come.
+	// ImportState returns the import progress of shards that the node leads.
 	ImportState(context.Context, *connect.Request[v1.ImportStateRequest]) (*connect.Response[v1.ImportStateResponse], error)
-	// ImportChunk takes a chunk into a shard that the node leads, and is answered
-	// when it is committed and applied.
+	// ImportChunk imports a chunk into a shard that the node leads. It returns when the
+	// chunk is committed and applied.
 	ImportChunk(context.Context, *connect.Request[v1.ImportChunkRequest]) (*connect.Response[v1.ImportChunkResponse], error)
 }
 
@@ -179,24 +177,22 @@ func (c *transferServiceClient) ImportChunk(ctx context.Context, req *connect.Re
 
 // TransferServiceHandler is an implementation of the hostd.peer.v1.TransferService service.
 type TransferServiceHandler interface {
-	// Hold lets the node's lanes take no new commands for a while.
+	// Hold pauses the node's executors for a while: they accept no new commands.
 	Hold(context.Context, *connect.Request[v1.HoldRequest]) (*connect.Response[v1.HoldResponse], error)
-	// Cut keeps what shards that the node leads hold now, behind everything that
-	// was committed before the call. It lasts until Release, or until nobody has
-	// asked for it for ten minutes.
+	// Cut takes a view of shards that the node leads, which includes everything that was
+	// committed before the call. The view stays until Release, or until it has not been
+	// read for ten minutes.
 	Cut(context.Context, *connect.Request[v1.CutRequest]) (*connect.Response[v1.CutResponse], error)
-	// Confirm says how far the logs of shards that the node leads have been
-	// committed, after the call.
+	// Confirm returns the commit indexes of shards that the node leads, after the call.
 	Confirm(context.Context, *connect.Request[v1.ConfirmRequest]) (*connect.Response[v1.ConfirmResponse], error)
-	// Release ends the hold of an export and, where that is asked for, its cuts.
+	// Release ends the pause of an export and, if requested, its views.
 	Release(context.Context, *connect.Request[v1.ReleaseRequest]) (*connect.Response[v1.ReleaseResponse], error)
-	// ReadCut streams the parts of a shard that was cut.
+	// ReadCut streams the parts of a shard's view.
 	ReadCut(context.Context, *connect.Request[v1.ReadCutRequest], *connect.ServerStream[v1.ReadCutResponse]) error
-	// ImportState says how far the imports of shards that the node leads have
-	// come.
+	// ImportState returns the import progress of shards that the node leads.
 	ImportState(context.Context, *connect.Request[v1.ImportStateRequest]) (*connect.Response[v1.ImportStateResponse], error)
-	// ImportChunk takes a chunk into a shard that the node leads, and is answered
-	// when it is committed and applied.
+	// ImportChunk imports a chunk into a shard that the node leads. It returns when the
+	// chunk is committed and applied.
 	ImportChunk(context.Context, *connect.Request[v1.ImportChunkRequest]) (*connect.Response[v1.ImportChunkResponse], error)
 }
 

@@ -44,7 +44,7 @@ export enum Verb {
   QUERY = 2,
 
   /**
-   * Events, lists of entities and modules, the cluster as it is.
+   * Reads of events, of lists of entities and modules, and of the cluster's state.
    *
    * @generated from enum value: READ = 3;
    */

@@ -99,7 +99,7 @@ export type Member = Message<"hostd.cluster.v1.Member"> & {
   draining: boolean;
 
   /**
-   * How far its wall clock is ahead of the median clock of the nodes that it hears, in
+   * How far its wall clock is ahead of the median clock of the nodes that it reaches, in
    * milliseconds, in steps of 100; negative if it is behind.
    *
    * @generated from field: sint64 clock_skew_millis = 30;
@@ -175,7 +175,7 @@ export type Trouble = Message<"hostd.cluster.v1.Trouble"> & {
 
   /**
    * How often replicas of the node were damaged again after they had been rebuilt; 0 if
-   * that is not the trouble. From 3 on, the node leads no shards and gets no replicas
+   * this is not the reason. From 3 on, the node leads no shards and gets no replicas
    * until it is resumed.
    *
    * @generated from field: uint32 damages = 4;
@@ -533,7 +533,7 @@ export type ListShardsRequest = Message<"hostd.cluster.v1.ListShardsRequest"> & 
   pageSize: number;
 
   /**
-   * next_page_token of the page before; empty starts.
+   * next_page_token of the previous page; empty for the first page.
    *
    * @generated from field: string page_token = 4;
    */
@@ -3110,7 +3110,7 @@ export const ClusterService: GenService<{
     output: typeof RebalanceResponseSchema;
   },
   /**
-   * RaiseLevel raises the cluster version (level), the version of everything that the
+   * RaiseLevel raises the cluster version, the version of everything that the
    * cluster writes. This cannot be undone. Every member must support the version, and
    * none can return to a release that does not support it afterwards. With dry_run it
    * changes nothing and returns the versions that each member supports.

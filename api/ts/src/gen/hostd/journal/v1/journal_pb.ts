@@ -2,10 +2,10 @@
 // @generated from file hostd/journal/v1/journal.proto (package hostd.journal.v1, syntax proto3)
 /* eslint-disable */
 
-// The entities of a whole cluster as one file: their backup, and the way to
-// another number of shards. Calls need `admin: full` in the node's
-// configuration; otherwise they answer permission_denied. The file's bytes are
-// described in journal/archive/FORMAT.md.
+// Exports of a cluster's entities to a file, and imports from it, for backups and to
+// change the number of shards. Calls need `admin: full` in the node's configuration;
+// otherwise they fail with permission_denied. journal/archive/FORMAT.md describes the
+// format of the file.
 
 import type { GenFile, GenMessage, GenService } from "@bufbuild/protobuf/codegenv2";
 import { fileDesc, messageDesc, serviceDesc } from "@bufbuild/protobuf/codegenv2";
@@ -40,7 +40,7 @@ export const ExportRequestSchema: GenMessage<ExportRequest> = /*@__PURE__*/
  */
 export type ExportResponse = Message<"hostd.journal.v1.ExportResponse"> & {
   /**
-   * At most 1 MiB.
+   * The bytes, at most 1 MiB.
    *
    * @generated from field: bytes chunk = 1;
    */
@@ -61,16 +61,16 @@ export const ExportResponseSchema: GenMessage<ExportResponse> = /*@__PURE__*/
  */
 export type ImportRequest = Message<"hostd.journal.v1.ImportRequest"> & {
   /**
-   * At most 512 KiB.
+   * The bytes, at most 512 KiB.
    *
    * @generated from field: bytes chunk = 1;
    */
   chunk: Uint8Array;
 
   /**
-   * Bring the roles that allow the verb security, too, and who has them. Without
-   * it they are left out: whoever made the file could give himself any role. It
-   * is read from the first message.
+   * In the first message: also restore roles that allow the verb security, and the
+   * bindings of these roles. By default they are omitted, because the author of the file
+   * could otherwise grant himself any role.
    *
    * @generated from field: bool with_bindings = 2;
    */
@@ -85,27 +85,27 @@ export const ImportRequestSchema: GenMessage<ImportRequest> = /*@__PURE__*/
   messageDesc(file_hostd_journal_v1_journal, 2);
 
 /**
- * ImportResponse says what the file held.
+ * ImportResponse describes the contents of the file.
  *
  * @generated from message hostd.journal.v1.ImportResponse
  */
 export type ImportResponse = Message<"hostd.journal.v1.ImportResponse"> & {
   /**
-   * Entities, deleted ones too.
+   * Number of entities, including deleted ones.
    *
    * @generated from field: uint64 entities = 1;
    */
   entities: bigint;
 
   /**
-   * Shards that they came from.
+   * Number of shards of the exported cluster.
    *
    * @generated from field: uint64 shards = 2;
    */
   shards: bigint;
 
   /**
-   * Modules.
+   * Number of modules.
    *
    * @generated from field: uint64 modules = 3;
    */
@@ -119,18 +119,18 @@ export type ImportResponse = Message<"hostd.journal.v1.ImportResponse"> & {
   digest: string;
 
   /**
-   * Entity types that a second module serves in part, as it did where the file
-   * was made. Their rollouts take no step until somebody resumes them.
+   * Entity types with a rollout in progress, as in the exported cluster. Their rollouts
+   * are paused until they are resumed.
    *
    * @generated from field: repeated string in_part = 5;
    */
   inPart: string[];
 
   /**
-   * What of the file was not imported. "setting KEY" is a setting that PutSetting
-   * would reject. "role NAME" and "SUBJECT has NAME" reach the verb security; there
-   * are none if the cluster keeps its own roles. Each kind has 1,000 lines at most,
-   * and how many more there are.
+   * Parts of the file that were not imported. "setting KEY" is a setting that PutSetting
+   * would reject. "role NAME" and "SUBJECT has NAME" are roles and bindings that allow the
+   * verb security; there are none if the cluster keeps its own roles. Each kind has at
+   * most 1,000 lines, followed by the number of further ones.
    *
    * @generated from field: repeated string left_out = 6;
    */
@@ -145,16 +145,17 @@ export const ImportResponseSchema: GenMessage<ImportResponse> = /*@__PURE__*/
   messageDesc(file_hostd_journal_v1_journal, 3);
 
 /**
- * JournalService exports a cluster and imports into an empty one.
+ * JournalService exports the entities of a cluster, and imports them into an empty
+ * cluster.
  *
  * @generated from service hostd.journal.v1.JournalService
  */
 export const JournalService: GenService<{
   /**
-   * Export streams a file of everything that was acknowledged before some
-   * moment of the call, and nothing after it, over all shards. Commands wait
-   * for about a second meanwhile. An error at any place makes what has come no
-   * file; nothing has to be undone.
+   * Export streams a consistent copy of all shards as a file: it contains everything that
+   * was acknowledged before one moment during the call, and nothing later. Commands are
+   * delayed for about a second. If the call fails, discard the bytes received so far;
+   * nothing has to be undone.
    *
    * @generated from rpc hostd.journal.v1.JournalService.Export
    */
@@ -164,12 +165,11 @@ export const JournalService: GenService<{
     output: typeof ExportResponseSchema;
   },
   /**
-   * Import brings a file into a cluster without entity types and entities, of
-   * whatever number of nodes and shards: modules, settings and entities, and
-   * last the bindings of types to modules, so that nothing is served before all
-   * is there. It is answered when that is so. When it fails half-way the same
-   * file may be imported again and goes on where it was; another file needs
-   * another empty cluster.
+   * Import restores an exported file into a cluster that has no entity types and no
+   * entities, with any number of nodes and shards. It restores modules, settings and
+   * entities, and finally activates the modules, so that no type is served before
+   * everything is restored; then it returns. If it fails halfway, import the same file
+   * again: it resumes where it stopped. A different file needs a different empty cluster.
    *
    * @generated from rpc hostd.journal.v1.JournalService.Import
    */

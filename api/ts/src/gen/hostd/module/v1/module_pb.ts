@@ -77,7 +77,7 @@ export type Module = Message<"hostd.module.v1.Module"> & {
   activeFor: string[];
 
   /**
-   * How it serves them.
+   * Its activations for these types.
    *
    * @generated from field: repeated hostd.module.v1.Binding bindings = 8;
    */
@@ -187,7 +187,7 @@ export const PartSchema: GenMessage<Part> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 1);
 
 /**
- * What it does.
+ * Kind of a part.
  *
  * @generated from enum hostd.module.v1.Part.Kind
  */
@@ -331,7 +331,7 @@ export const VerificationSchema: GenMessage<Verification> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 2);
 
 /**
- * Binding is the activation of a module for an entity type.
+ * Binding says under which conditions a module serves an entity type.
  *
  * @generated from message hostd.module.v1.Binding
  */
@@ -1469,7 +1469,7 @@ export type Rollout = Message<"hostd.module.v1.Rollout"> & {
   olderDigest: string;
 
   /**
-   * What becomes of it.
+   * Its state.
    *
    * @generated from field: hostd.module.v1.Rollout.State state = 4;
    */
@@ -1584,7 +1584,7 @@ export const RolloutSchema: GenMessage<Rollout> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 30);
 
 /**
- * What becomes of it.
+ * State of a rollout.
  *
  * @generated from enum hostd.module.v1.Rollout.State
  */
@@ -1709,7 +1709,7 @@ export type ChangeRolloutRequest = Message<"hostd.module.v1.ChangeRolloutRequest
   entityType: string;
 
   /**
-   * What is to be done.
+   * The change.
    *
    * @generated from field: hostd.module.v1.ChangeRolloutRequest.Action action = 2;
    */
@@ -1732,7 +1732,7 @@ export const ChangeRolloutRequestSchema: GenMessage<ChangeRolloutRequest> = /*@_
   messageDesc(file_hostd_module_v1_module, 32);
 
 /**
- * What is to be done.
+ * Action is a change of a rollout.
  *
  * @generated from enum hostd.module.v1.ChangeRolloutRequest.Action
  */
@@ -2326,80 +2326,80 @@ export type FitRequest = Message<"hostd.module.v1.FitRequest"> & {
   presenceOnly: boolean;
 
   /**
-   * Only entities whose newest event was written by none of these modules,
-   * SHA-256 in hex, and all of them in the place of a sample. Of what these
-   * modules have not written the event types are looked at too. Rollback looks at
-   * the same.
+   * Instead of a sample, check every entity whose newest event was written by none of
+   * these modules (SHA-256 in hex), and the types of the events that they did not
+   * write. Rollback makes the same check.
    *
    * @generated from field: repeated string written_not_by = 350;
    */
   writtenNotBy: string[];
 
   /**
-   * Those other modules have served a part of the type at first, and not all:
-   * that many of 10,000 entities, by a hash of type and id,
+   * At first the modules other than written_not_by served only a part of the type: this
+   * many of 10,000 entities, by a hash of type and id,
    *
    * @generated from field: uint32 first_share = 381;
    */
   firstShare: number;
 
   /**
-   * and those whose ids begin so.
+   * and the entities whose ids start with this text.
    *
    * @generated from field: string first_prefix = 382;
    */
   firstPrefix: string;
 
   /**
-   * They have served no more than a part by now: that many of 10,000 entities,
+   * They now serve at most this many of 10,000 entities,
    *
    * @generated from field: uint32 within_share = 384;
    */
   withinShare: number;
 
   /**
-   * and those whose ids begin so. Without either it may be all.
+   * and the entities whose ids start with this text. If both are unset, they may serve
+   * all entities.
    *
    * @generated from field: string within_prefix = 385;
    */
   withinPrefix: string;
 
   /**
-   * Look once the log of the shard has this revision of the bindings.
+   * Check after the log of the shard contains this revision of the activations.
    *
    * @generated from field: uint64 fence = 383;
    */
   fence: bigint;
 
   /**
-   * Only entities whose first events are gone and of which the module has no
-   * snapshot of its own: compare the state that it makes of the snapshot that is
-   * left with the state that the active module makes of it, on all of them.
+   * Check only entities whose first events were truncated and of which the module has no
+   * snapshot of its own. For each of them, compare the states that this module and the
+   * active module compute from the remaining snapshot.
    *
    * @generated from field: bool truncated = 386;
    */
   truncated: boolean;
 
   /**
-   * The module is to load the snapshots of the active one as its own: also
-   * compare entities that have such snapshots and all of their events.
+   * The module will load the snapshots of the active module as its own, so also compare
+   * entities that have such snapshots and all their events.
    *
    * @generated from field: bool snapshots = 387;
    */
   snapshots: boolean;
 
   /**
-   * With truncated: replay no faster than verify-rate, and hold back while
-   * requests wait. With presence_only besides: only whether there is such an
-   * entity, which entities is then 1.
+   * With truncated: replay at most at verify-rate, and yield to waiting requests. With
+   * presence_only in addition: only check whether there is such an entity; if there is,
+   * the response has entities = 1.
    *
    * @generated from field: bool paced = 388;
    */
   paced: boolean;
 
   /**
-   * With truncated: entities of which the module makes another state are not
-   * compared again unless they change.
+   * With truncated: accept entities for which the module computes a different state, and
+   * compare them again only if they change.
    *
    * @generated from field: bool accept_differences = 389;
    */
@@ -2457,45 +2457,45 @@ export type FitResponse = Message<"hostd.module.v1.FitResponse"> & {
   present: boolean;
 
   /**
-   * How many entities it fails on, where written_not_by is given: faults has 100
-   * of them at most.
+   * With written_not_by, how many entities it fails on; faults lists at most 100 of them.
    *
    * @generated from field: uint64 failing = 350;
    */
   failing: bigint;
 
   /**
-   * The entities were compared for which truncated asks. A node of an earlier
-   * release does not know that question.
+   * Whether the entities that truncated selects were compared. Nodes of an earlier
+   * release ignore truncated.
    *
    * @generated from field: bool truncated_compared = 386;
    */
   truncatedCompared: boolean;
 
   /**
-   * How many of them the module makes another state of, or one that nothing can
-   * be compared with;
+   * For how many of them the module computes a different state, or a state that cannot be
+   * compared.
    *
    * @generated from field: uint64 differing = 387;
    */
   differing: bigint;
 
   /**
-   * 100 of these at most.
+   * At most 100 of the differing entities.
    *
    * @generated from field: repeated hostd.module.v1.FitResponse.Fault differences = 388;
    */
   differences: FitResponse_Fault[];
 
   /**
-   * SHA-256 in hex of the modules that made the snapshots which stand for them.
+   * SHA-256 in hex of the modules that made the snapshots from which the compared states
+   * were computed.
    *
    * @generated from field: repeated string snapshots_of = 389;
    */
   snapshotsOf: string[];
 
   /**
-   * How many entities the active module cannot read either.
+   * How many entities the active module fails on, too.
    *
    * @generated from field: uint64 unreadable = 390;
    */
@@ -2758,9 +2758,9 @@ export const ModuleService: GenService<{
     output: typeof VerifyResponseSchema;
   },
   /**
-   * Fit is the compatibility check of a module with the stored data of a type: which
-   * stored event types its manifest does not list, and on which of a few sampled
-   * entities it fails when it replays them. Activate makes the same check.
+   * Fit checks a module against the stored data of a type: which stored
+   * event types its manifest does not list, and on which of a few sampled entities it
+   * fails when it replays them. Activate makes the same check.
    *
    * @generated from rpc hostd.module.v1.ModuleService.Fit
    */
