@@ -63,7 +63,7 @@ func DecodeReject(body []byte) (Reject, error) {
 // Send is a command to another entity. If WantsAnswer is set, the outcome is
 // sent back to the sender as its command OnReply, or as OnReject with {code,
 // message} as JSON. Token, at most MaxTokenBytes, comes back with the outcome
-// unchanged, so that the sender can tell outcomes of equal commands apart. The
+// unchanged, so that the sender can distinguish outcomes of equal commands. The
 // receiver does not get it.
 type Send struct {
 	EntityType  []byte

@@ -99,7 +99,7 @@ type watches struct {
 
 // Start opens the data directory and returns once the node belongs to a
 // cluster. With an empty directory the node bootstraps a cluster or joins the
-// cluster of its seeds, which may take arbitrarily long; ctx cancels it. The
+// cluster of its seeds, which has no time limit; ctx cancels it. The
 // node may not serve yet when Start returns, see Ready.
 //
 // A disk fault after that ends the process: after a failed sync it is unknown

@@ -93,7 +93,7 @@ func (r *raftLog) ReadIndex(shard sharding.ShardID, token uint64) error {
 	return raftgroup.ErrStopped
 }
 
-// onReplicaStopped tells the raft loop that a replica's state machine has stopped, so
+// onReplicaStopped notifies the raft loop that a replica's state machine has stopped, so
 // that the replica steps aside. The applier's goroutine calls it.
 func (r *raftLog) onReplicaStopped(s eventlog.Stopped) {
 	out := raftgroup.StoppedReplica{Shard: s.Shard, Generation: s.Generation, Reason: s.Reason()}

@@ -146,7 +146,7 @@ func (n *Node) shardsWithoutLeader() string {
 	return fmt.Sprintf("%d shards have no leader that the node reaches: %s; %s", count, strings.Join(named, ", "), why)
 }
 
-// checkOpen returns an error that says why the node takes no calls yet, or nil.
+// checkOpen returns an error that says why the node accepts no calls yet, or nil.
 func (n *Node) checkOpen() error {
 	switch {
 	case n.lifecycle.stopping.Load():

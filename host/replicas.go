@@ -43,7 +43,7 @@ func (r *replicas) stopReason(shard sharding.ShardID) sharding.StopReason {
 	return eventlog.ReasonOf(r.machine.StopError(shard))
 }
 
-// paceNow returns how long a turn of the raft loop takes at present.
+// paceNow returns the current duration of a turn of the Raft loop.
 func (r *replicas) paceNow() time.Duration {
 	pace := r.pace.At(time.Now())
 	if l := r.raft.loop.Load(); l != nil {

@@ -6,7 +6,7 @@ import (
 	"github.com/hostd/hostd/host/stall"
 )
 
-// severTime bounds how long a node with a hanging disk takes to close its
+// severTime bounds the time in which a node with a hanging disk closes its
 // connections and to log the reason.
 const severTime = time.Second
 

@@ -55,7 +55,7 @@ const (
 	// neither votes nor stores entries.
 	StopDamaged
 	// Disputed: the replica works, but its rows differ from those of another
-	// replica, and too few voters have answered to tell which copy is correct.
+	// replica, and too few voters have answered to decide which copy is correct.
 	// It serves no requests but is not replaced. Replicas never report Disputed
 	// as the reason they stopped.
 	Disputed

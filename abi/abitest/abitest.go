@@ -10,7 +10,7 @@
 // its instance fails. Further checks send input that later hosts may send, such
 // as frames of unknown kinds and damaged snapshots.
 //
-// It knows no Wasm runtime: a module is an Opener of instances whose calls take
+// It knows no Wasm runtime: a module is an Opener of instances whose calls accept
 // and return frames. It starts no goroutine; Run makes one call at a time, on
 // the goroutine of its caller.
 package abitest

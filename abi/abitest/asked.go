@@ -64,7 +64,7 @@ func (t *typeSuite) recordSends(e *entity, out *abi.Output, random *rand.Rand) {
 }
 
 // next chooses the i-th command and its entity: a command that the entity has
-// requested, or one that callers and other entities may send at any time.
+// requested, or a command that callers and other entities may send at any time.
 func (t *typeSuite) next(i int, names []manifest.Named, random *rand.Rand) (e *entity, a asked) {
 	e = t.history[random.IntN(len(t.history))]
 	if len(e.asked) > 0 && random.IntN(2) == 0 {

@@ -128,7 +128,7 @@ const (
 	optional = false
 )
 
-// reader takes members out of an object until one of them has a fault.
+// reader removes members from an object until one of them has a fault.
 type reader struct {
 	path    string
 	members map[string]json.RawMessage

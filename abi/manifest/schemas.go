@@ -24,7 +24,7 @@ func (r *reader) defs(target *map[string]json.RawMessage) {
 	*target = members
 }
 
-// schema takes a schema out of an object unchecked, because modules that an
+// schema removes a schema from an object unchecked, because modules that an
 // earlier release stored may have anything there. It returns nil if it is
 // missing.
 func (r *reader) schema(name string) json.RawMessage {

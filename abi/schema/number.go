@@ -188,7 +188,7 @@ func timesPowerOf10(v, by, m uint64) uint64 {
 }
 
 // divides reports whether math.Mod(x, y) is 0, for y above 0. It avoids the
-// loop of math.Mod, which takes one iteration per bit by which the exponents
+// loop of math.Mod, which needs one iteration per bit by which the exponents
 // differ.
 //
 // Both numbers are an odd integer times a power of two. The odd part of y has

@@ -217,7 +217,7 @@ func (w *walker) reportChoice(c *choice, given []byte) {
 }
 
 // reportNone reports that none of several schemas matches. It reports the
-// violations of the schema with the fewest, among those that accept the type of
+// violations of the schema with the fewest, among the schemas for the type of
 // the value.
 func (w *walker) reportNone(list []*node, start int) {
 	if !w.isReporting() {

@@ -24,11 +24,11 @@ const (
 	// MaxViolations is how many violations of a text are reported.
 	MaxViolations = 16
 
-	// A check may take leastSteps, and stepsPerByte more for each byte of the
+	// A check may need leastSteps, and stepsPerByte more for each byte of the
 	// text. The number of steps depends only on the schema and the text, so
-	// every node gives the same answer. One step takes at most about 20 ns: it
+	// every node gives the same answer. One step lasts at most about 20 ns: it
 	// pays for a value or a member, for 16 skipped bytes, or for two
-	// instructions of a pattern. Anything that takes longer costs more steps;
+	// instructions of a pattern. Slower work costs more steps;
 	// BenchmarkStepsAtTheirBound measures it.
 	leastSteps   = 100_000
 	stepsPerByte = 4
@@ -76,7 +76,7 @@ type Schema struct {
 	weight int
 }
 
-// Weight returns the memory that a schema takes, in units of a few hundred
+// Weight returns the memory that a schema needs, in units of a few hundred
 // bytes: it counts subschemas, members, values of enums, and every eight
 // instructions of a pattern.
 func (s *Schema) Weight() int { return s.weight }
@@ -253,7 +253,7 @@ type patternMember struct {
 	node    *node
 }
 
-// dependent is what the presence of a member requires.
+// dependent is the requirement of a present member.
 type dependent struct {
 	member   int
 	required []int

@@ -121,7 +121,7 @@ func (w *walker) checkName(n *node, name []byte, at int) bool {
 	return fits
 }
 
-// dependents checks what the present members require. The object begins at
+// dependents checks the requirements of the present members. The object begins at
 // start.
 func (w *walker) dependents(r *objectRule, seen *memberSet, start int) bool {
 	fits := true

@@ -154,7 +154,7 @@ func (s *Stream) key(entityType string) (ShardKey, bool) {
 }
 
 // refresh asks for the leaders if something has shown that they may have
-// changed, and takes routes away from nodes that no longer lead them.
+// changed, and removes routes to nodes that no longer lead them.
 func (s *Stream) refresh(ctx context.Context) {
 	s.c.freshen(ctx)
 	known := s.c.learner.known.Load()
@@ -172,7 +172,7 @@ func (s *Stream) refresh(ctx context.Context) {
 	}
 }
 
-// ranAt records where a command ran, and takes its route away from a node that
+// ranAt records where a command ran, and removes its route to a node that
 // forwards its commands. It reports whether the route waits now. The caller
 // holds the mutex.
 func (s *Stream) ranAt(p *pending, w *nodeStream, nodeID string) bool {
@@ -272,7 +272,7 @@ func (s *Stream) expire(now time.Time, cause error) {
 	})
 }
 
-// abandon fails every remaining command: those that were never sent with the
+// abandon fails every remaining command: unsent commands with the
 // reason why the stream ended, the others with err.
 func (s *Stream) abandon(err error) {
 	why := s.reasonToEnd()

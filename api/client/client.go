@@ -51,7 +51,7 @@ type Options struct {
 	// without being sent.
 	TokenSource func(ctx context.Context) (string, error)
 	// InsecureToken allows sending the token over http to any machine:
-	// everybody on the path can read it.
+	// anybody on the path can read it.
 	InsecureToken bool
 	// HTTPClient replaces the client's own HTTP/2 transport. It must speak
 	// HTTP/2 for Stream to work. Close does not close it.

@@ -137,8 +137,7 @@ func (c *Client) SetPolicy(ctx context.Context, change *clusterv1.SetPolicyReque
 	return res.GetPolicy(), err
 }
 
-// Rebalance starts to balance the cluster and returns how many moves that
-// takes.
+// Rebalance starts to balance the cluster and returns the number of moves.
 func (c *Client) Rebalance(ctx context.Context) (moves uint32, err error) {
 	res, err := order(ctx, c, &clusterv1.RebalanceRequest{},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error) {

@@ -168,7 +168,7 @@ func settlesOutcome(code connect.Code) bool {
 	return false
 }
 
-// attemptFailure is what a failed attempt means for the call.
+// attemptFailure is the consequence of a failed attempt for the call.
 type attemptFailure struct {
 	code    connect.Code
 	message string

@@ -37,7 +37,7 @@ func PutRoleWithQuotas(ctx context.Context, c *Client, name string, quotas *clus
 	return res.GetRevision(), err
 }
 
-// DeleteRole removes a role that is bound to nobody.
+// DeleteRole removes a role without bindings.
 func (c *Client) DeleteRole(ctx context.Context, name string) error {
 	_, err := call(ctx, c, c.opts.Timeout, &clusterv1.DeleteRoleRequest{RoleName: name},
 		func(n *node, ctx context.Context, r *connect.Request[clusterv1.DeleteRoleRequest]) (*connect.Response[clusterv1.DeleteRoleResponse], error) {

@@ -17,7 +17,7 @@ import (
 //	           one failed, or another node leads
 //
 // While the route drains or waits, new commands are held. Once all outstanding
-// commands have returned, those that failed are sent again before the held
+// commands have returned, failed ones are sent again before the held
 // ones, in the order of Send. Therefore no command is overtaken by a later one
 // that took another route. The stream's mutex guards a shardRoute.
 type shardRoute struct {
@@ -54,7 +54,7 @@ func (l *shardRoute) give(w *nodeStream) {
 	}
 }
 
-// leave takes the route away from its node.
+// leave removes the route to its node.
 func (l *shardRoute) leave() {
 	l.stream = nil
 	if l.out == 0 {
@@ -62,7 +62,7 @@ func (l *shardRoute) leave() {
 	}
 }
 
-// cameBack takes a command whose attempt failed and that is tried again.
+// cameBack accepts a command whose attempt failed and that is tried again.
 func (l *shardRoute) cameBack(p *pending, err error, now time.Time, o *Options) {
 	if l.stream != nil {
 		l.pause = min(max(2*l.pause, o.MinBackoff), o.MaxBackoff)

@@ -18,7 +18,7 @@ type StreamOptions struct {
 }
 
 // Stream sends many commands over one connection to each node that leads some
-// of their entities. When a connection can take more, everything that Send has
+// of their entities. When a connection has room, everything that Send has
 // queued by then leaves in one message; no timer delays it.
 //
 // Commands to one entity run in the order of Send, also while the entity's

@@ -106,7 +106,7 @@ func numberOf(literal string) *structpb.Value {
 	case math.Abs(f) < maxExact || strings.ContainsAny(literal, ".eE") || literal == strconv.Itoa(maxExact) || literal == strconv.Itoa(-maxExact):
 		return structpb.NewNumberValue(f)
 	}
-	// Beyond 2^53 a receiver cannot tell which integer a double was meant to be.
+	// Beyond 2^53 a receiver cannot know which integer a double represents.
 	v := structpb.NewStringValue(literal)
 	if IsInteger(literal) {
 		v.ProtoReflect().SetUnknown(mark)

@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// Bounds of what is logged of the goroutines.
+// Bounds of a log of the goroutines.
 const (
 	maxStacks      = 200      // groups with the same stack
 	maxStackFrames = 12       // of each group
@@ -19,7 +19,7 @@ const (
 
 // logGoroutines logs the number of goroutines and their stacks: one line for
 // each group with the same stack, the largest groups first. It logs at most 200
-// groups and 64 KiB. It takes no lock of a node, so that it works while a node
+// groups and 64 KiB. It needs no lock of a node, so that it works while a node
 // is stuck.
 func logGoroutines(logger *slog.Logger) {
 	var profile bytes.Buffer

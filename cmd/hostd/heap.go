@@ -45,7 +45,7 @@ func (r *heapRest) due(allocated uint64) bool {
 }
 
 // watchHeap returns memory to the system after busy times, until ctx ends. A
-// collection takes some tens of milliseconds of one core.
+// collection needs some tens of milliseconds of one core.
 func watchHeap(ctx context.Context) {
 	every := time.NewTicker(heapPeriod)
 	defer every.Stop()

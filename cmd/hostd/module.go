@@ -140,7 +140,7 @@ func brief(values ...string) string {
 	return text
 }
 
-// signedText returns who has signed a module, or why its signature is not
+// signedText returns the signer of a module, or why its signature is not
 // trusted.
 func signedText(m *modulev1.Module) string {
 	if fault := m.GetSignatureFault(); fault != "" {

@@ -189,11 +189,11 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	return errors.Join(err, stopWithin(context.WithoutCancel(ctx), node.Stop, cfg.StopTimeout, stopGrace))
 }
 
-// stopGrace is how much longer than stop-timeout a stop may take. In that time
+// stopGrace is how much longer than stop-timeout a stop may last. In that time
 // the node closes its files without waiting for anything else.
 const stopGrace = 5 * time.Second
 
-// stopWithin stops the node, or gives up if that takes too long, because
+// stopWithin stops the node, or gives up after a time limit, because
 // closing a file blocks if its disk does not answer or is gone. The process
 // should then exit; everything acknowledged is in the log.
 func stopWithin(ctx context.Context, stop func(context.Context) error, timeout, grace time.Duration) error {

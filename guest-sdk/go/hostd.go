@@ -62,7 +62,7 @@ const (
 	Bytes
 )
 
-// None means no payload: a command or query that takes None ignores its
+// None means no payload: a command or query that accepts None ignores its
 // payload, and a handler that returns None sends no reply.
 type None struct{}
 
@@ -106,7 +106,7 @@ func ShardKey(group, until string) Option {
 }
 
 // Entity declares an event-sourced entity type. The state of a new entity is
-// the zero S, or the one that Initial sets. Entity panics at start-up with the
+// the zero S, or the state that Initial sets. Entity panics at start-up with the
 // reason if the name or S is not valid.
 func Entity[S any](name string, encoding Encoding, options ...Option) *Type[S] {
 	return declare[S](name, encoding, false, options)

@@ -111,7 +111,7 @@ func Event[S, E any](t *Type[S], name string, evolve func(s *S, e E)) {
 // change s in any other way, unless the type is durable-state. If it returns an
 // error, the command is rejected and nothing is stored. Reject makes an error
 // with a code; any other error has the code "error". A payload that cannot be
-// decoded is rejected with the code "invalid_payload"; one that does not match
+// decoded is rejected with the code "invalid_payload"; a payload that does not match
 // the schema of C is rejected before the guest is called.
 func Command[S, C, R any](t *Type[S], name string, handler func(c *Context, s *S, cmd C) (R, error), options ...CommandOption) {
 	d := t.def
@@ -200,7 +200,7 @@ func (d *definition) mustCodec(typ reflect.Type, what string) codec {
 }
 
 // The look-ups below compare names one by one, because types have only a
-// handful. They take bytes, so that a name in a frame is not copied for the
+// handful. They accept bytes, so that a name in a frame is not copied for the
 // look-up.
 
 func (d *definition) event(name []byte) *event {

@@ -404,7 +404,7 @@ func (r received) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 	}
 }
 
-// targets are the request fields that say what a call is about, besides the
+// targets are the request fields that describe the subject of a call, besides the
 // fields with a member of their own in Entry. None of them holds data sent to
 // entities, a setting's value or a credential. A message among them is written
 // with all its fields except bytes and maps.
@@ -415,7 +415,7 @@ var targets = []protoreflect.Name{
 	"rules", "quotas", "expires_at", "with_bindings", "limit", "sample", "all", "written_not_by", "kind", "seconds",
 }
 
-// results are the response fields that say what a change resulted in.
+// results are the response fields that describe the result of a change.
 var results = []protoreflect.Name{"digest", "revision"}
 
 // maxValue bounds one value in pairs. No scalar in an accepted request is
@@ -491,7 +491,7 @@ func textOf(f protoreflect.FieldDescriptor, v protoreflect.Value) string {
 	return text
 }
 
-// about sets the fields that say what a request is about.
+// about sets the fields that describe the subject of a request.
 func (e *Entry) about(m proto.Message) {
 	r := m.ProtoReflect()
 	fields := r.Descriptor().Fields()

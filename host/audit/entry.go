@@ -58,7 +58,7 @@ type line struct {
 	Time time.Time `json:"time"`
 	Node string    `json:"node"`
 	Entry
-	// Lost is the number of lines before this one that could not be written.
+	// Lost is the number of earlier lines that could not be written.
 	Lost uint64 `json:"lost,omitempty"`
 	// Torn means that the previous line was written only in part.
 	Torn       bool        `json:"torn,omitempty"`

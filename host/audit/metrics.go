@@ -2,7 +2,7 @@ package audit
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// metrics counts what the log writes and loses.
+// metrics counts written and lost lines.
 type metrics struct {
 	lines, lost, failures prometheus.Counter
 }

@@ -63,7 +63,7 @@ func newSecret(path string) (text []byte, err error) {
 	return text, files.Replace(path, text, 0o600)
 }
 
-// Public returns the public key in base64, as Verify takes it.
+// Public returns the public key in base64, as Verify expects it.
 func (s *Signer) Public() string {
 	return base64.StdEncoding.EncodeToString(s.key.Public().(ed25519.PublicKey))
 }

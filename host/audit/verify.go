@@ -136,7 +136,7 @@ func (v *verifier) file(name string, last bool) error {
 	}
 }
 
-// line checks one line, and returns what is wrong with it or "".
+// line checks one line, and returns its fault or "".
 func (v *verifier) line(text []byte) (fault string) {
 	r := &v.report
 	hash := hashOf(text)

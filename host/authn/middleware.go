@@ -88,7 +88,7 @@ func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, write *co
 	}
 	if r.Body != nil && r.Body != http.NoBody {
 		// HTTP/1 drains the rest of a short body to keep the connection open.
-		// It must not wait for one that arrives slowly.
+		// It must not wait for a body that arrives slowly.
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainPatience))
 	}
 	if write.IsSupported(r) {

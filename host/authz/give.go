@@ -17,7 +17,7 @@ const maxCompared = 1 << 20
 // allows, and no rule may deny any of it. Removing a deny rule counts as
 // granting what it denied. An admin may grant everything.
 //
-// MayGive returns false if the comparison would take too long.
+// MayGive returns false if the comparison would need too much time.
 func (t *Table) MayGive(p *principal.Principal, role, was access.Role) bool {
 	grants := []*grant{t.grants[subject{string(p.Kind), p.Name}]}
 	for _, group := range p.Groups {

@@ -19,7 +19,7 @@ const (
 	Beginning               // all that start with the given text; all if the text is empty
 )
 
-// Call is what a caller wants to do.
+// Call describes a call that a caller wants to make.
 type Call struct {
 	Verb authv1.Verb
 	// Type is an entity type if Types is One. If Types is Beginning, Type is

@@ -78,7 +78,7 @@ func (s *journalHandler) Export(ctx context.Context, _ *connect.Request[journalv
 		return status.Public(s.log, err)
 	}
 	defer leave()
-	// Send the headers now, because the first message may take long.
+	// Send the headers now, because the first message may arrive late.
 	if err := stream.Send(nil); err != nil {
 		return err
 	}

@@ -21,7 +21,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Log takes proposals and ReadIndex requests. Its methods don't block; the
+// Log accepts proposals and ReadIndex requests. Its methods don't block; the
 // results are passed to methods of Part.
 type Log interface {
 	Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error
@@ -67,7 +67,7 @@ var (
 	// restarted.
 	ErrUnknownCut = errors.New("the cut of the shard is not kept any more; begin the export anew")
 	// ErrUnknownOutcome means that the chunk may or may not take effect. The
-	// progress of the import tells which.
+	// progress of the import shows which.
 	ErrUnknownOutcome = errors.New("it is not known what became of a chunk")
 )
 
@@ -107,7 +107,7 @@ func NewPart(opts PartOptions) *Part {
 	return &Part{opts: opts, waiting: make(map[uint64]chan outcome), exports: make(map[string]*export)}
 }
 
-// ExecutorsFrozen reports whether executors must not take new commands. It is
+// ExecutorsFrozen reports whether executors must not accept new commands. It is
 // called for every command.
 func (p *Part) ExecutorsFrozen() bool {
 	until := p.frozen.Load()

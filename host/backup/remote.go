@@ -66,7 +66,7 @@ func Handler(p *Part, around ...connect.Interceptor) (path string, handler http.
 // service answers calls of other nodes for the shards that this node leads.
 type service struct{ p *Part }
 
-// errorKind is an error header that tells the caller how to react.
+// errorKind is an error header that says how the caller should react.
 const errorKind = "Hostd-Transfer-Error"
 
 var kinds = []struct {

@@ -35,7 +35,7 @@ func (in *importing) checkRoles() error {
 
 // bringRoles imports the roles and role bindings of the archive and replaces
 // those with the same names. It never imports the role admin: the operators of
-// this cluster decide who is admin, and otherwise anybody with an archive could
+// this cluster choose their admin, and otherwise anybody with an archive could
 // become admin. Roles that allow the verb security are as powerful, so they are
 // imported only with withBindings. If the cluster has an admin, it keeps its
 // own roles.
@@ -60,7 +60,7 @@ func (in *importing) bringRoles() error {
 
 // importableRoles returns the roles and bindings of an archive to import into a cluster
 // with roles of its own, and a list of what is left out. Unless all is set,
-// nobody gets a role that allows the verb security, whether it is defined in
+// no role that allows the verb security is granted, whether it is defined in
 // the archive or in the cluster.
 func importableRoles(roles []access.Role, bindings []access.Binding, own []access.Role, all bool) (put []access.Role, bind []access.Binding, without []string) {
 	barred, left := map[string]bool{}, leftOut{}
@@ -93,7 +93,7 @@ func importableRoles(roles []access.Role, bindings []access.Binding, own []acces
 // maxLeftOut bounds the number of lines in Imported.LeftOut.
 const maxLeftOut = 1000
 
-// leftOut collects what was left out.
+// leftOut collects the omitted parts.
 type leftOut struct {
 	said []string
 	more int

@@ -37,7 +37,7 @@ func NewAddressBook(self sharding.NodeID, publish func(map[sharding.NodeID]strin
 	return &AddressBook{self: self, publish: publish}
 }
 
-// LearnJoin takes the answer to this node's join.
+// LearnJoin records the response to this node's join.
 func (b *AddressBook) LearnJoin(j *Joined) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -45,7 +45,7 @@ func (b *AddressBook) LearnJoin(j *Joined) {
 	b.update()
 }
 
-// Learn takes a view of the metadata.
+// Learn applies a view of the metadata.
 func (b *AddressBook) Learn(view *meta.View) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -53,7 +53,7 @@ func (b *AddressBook) Learn(view *meta.View) {
 	b.update()
 }
 
-// LearnGossip takes all nodes in the gossip, and the members among them that have
+// LearnGossip applies all nodes in the gossip, and the members among them that have
 // moved according to Hearsay.
 func (b *AddressBook) LearnGossip(peers, moved []membership.Peer) {
 	b.mu.Lock()

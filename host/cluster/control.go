@@ -106,7 +106,7 @@ func (c *Control) Cluster() string { return c.node.Load().GetClusterId() }
 // Open makes the Control answer.
 func (c *Control) Open(opts ControlOptions) { c.opened.Store(&opts) }
 
-// Serve sets the member that takes reports.
+// Serve sets the member that accepts reports.
 func (c *Control) Serve(m *Member) { c.member.Store(m) }
 
 var errNotOpen = fmt.Errorf("%w: the node is starting", peer.ErrUnavailable)

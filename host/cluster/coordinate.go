@@ -277,7 +277,7 @@ func (l *leading) noteRefused(why error) {
 	}
 }
 
-// endStep wakes everybody who waits for the step. l.mu must be held.
+// endStep wakes all callers that wait for the step. l.mu must be held.
 func (l *leading) endStep() {
 	close(l.stepped)
 	l.stepped = make(chan struct{})

@@ -194,7 +194,7 @@ type answer struct {
 	*peerv1.ProbeResponse
 }
 
-// probe asks all seeds concurrently and returns the answers of those that
+// probe asks all seeds concurrently and returns the answers of seeds that
 // belong to a cluster, in the order of the seeds.
 func (e Entry) probe(ctx context.Context) []answer {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)

@@ -57,7 +57,7 @@ func NewLeaders(self sharding.NodeID, r *entity.ShardRouter, stopped func(shardi
 	return l
 }
 
-// Learn takes the placement from a view.
+// Learn reads the placement from a view.
 func (l *Leaders) Learn(view *meta.View, shards uint32) {
 	p := &places{shards: make([]place, shards+1), complete: true}
 	for i := range p.shards {
@@ -83,7 +83,7 @@ func (l *Leaders) Learn(view *meta.View, shards uint32) {
 	l.announce()
 }
 
-// SetReported takes the shards' leaders as reported by the coordinator, indexed by
+// SetReported stores the shards' leaders as reported by the coordinator, indexed by
 // shard.
 func (l *Leaders) SetReported(nodes []sharding.NodeID) {
 	if slices.Equal(nodes, *l.reported.Load()) {

@@ -78,7 +78,7 @@ type Options struct {
 	Rejoin func(context.Context) (*Joined, error)
 	// HasLeft asks the other nodes whether this node was ordered to leave and
 	// is no longer a member. The node may not learn that itself, because it may
-	// have no contact with the cluster. leaving tells whether this node knows
+	// have no contact with the cluster. leaving reports whether this node knows
 	// that it is leaving.
 	HasLeft func(ctx context.Context, leaving bool) bool
 	// OnRenewed makes durable that the node has a new replica of the metadata

@@ -67,7 +67,7 @@ func (m *Member) reconcile(view *meta.View, statuses []raftgroup.Status) (settle
 }
 
 // createPlaced creates the replicas that are placed here but missing. It
-// returns their number, including those that it failed to create.
+// returns their number, including failed attempts.
 func (m *Member) createPlaced(view *meta.View, have map[sharding.ShardID]sharding.ReplicaID) (int, error) {
 	var create []raftgroup.GroupConfig
 	var stand []sharding.ShardID
@@ -145,8 +145,8 @@ func matchesPlacement(p meta.Placement, st *raftgroup.Status) bool {
 	return true
 }
 
-// converge takes the next step from the members of a group that this node leads
-// to the group's placement, and reports whether there is no step to take.
+// converge makes the next step from the members of a group that this node leads
+// to the group's placement, and reports whether no step is left.
 func (m *Member) converge(view *meta.View, st *raftgroup.Status) (settled bool) {
 	p, placed := view.Placement(st.Shard)
 	if !placed {

@@ -116,7 +116,7 @@ func (r *Renewal) saveOthers() {
 	}
 }
 
-// AtStart takes the error of a failed start. If it is damage and the other
+// AtStart handles the error of a failed start. If it is damage and the other
 // nodes permit this node to discard its data, it returns ErrDamagedData;
 // otherwise it returns the error.
 func (r *Renewal) AtStart(ctx context.Context, failed error) error {

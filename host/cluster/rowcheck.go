@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	// rowCheckRest is the pause after each thousand rows, which take one or two
+	// rowCheckRest is the pause after each thousand rows, which need one or two
 	// milliseconds. That limits the audit to about a hundredth of a processor.
 	rowCheckRest = 200 * time.Millisecond
 	// rowCheckBurst is how long a shard is audited at that rate. While an audit

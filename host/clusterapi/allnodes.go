@@ -62,7 +62,7 @@ type streamCall[M any] struct {
 // Run runs the call, which was admitted as open.
 func (c *streamCall[M]) Run(ctx context.Context, open *admission.Stream, out *connect.ServerStream[M]) error {
 	// Send the headers now, because the client waits for them and the first
-	// message may take long.
+	// message may arrive late.
 	if err := out.Send(nil); err != nil {
 		return err
 	}

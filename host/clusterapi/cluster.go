@@ -14,7 +14,7 @@ import (
 // View describes the cluster as this node sees it. Overview and Leaders answer
 // from memory, because watches call them several times per second.
 type View interface {
-	// Overview describes every member, whichever node is asked.
+	// Overview describes every member, and is the same on each node.
 	Overview(ctx context.Context) (Overview, error)
 	// Shards describes every shard of the cluster, the metadata shard first,
 	// whether or not this node has a replica of it.
@@ -104,7 +104,7 @@ type Admin interface {
 	// Down durably records that the node is dead.
 	Down(ctx context.Context, node sharding.NodeID) error
 	// Rebalance balances leaders and replicas without regard to the threshold,
-	// and returns how many moves that takes.
+	// and returns the number of moves.
 	Rebalance(ctx context.Context) (moves uint32, err error)
 }
 

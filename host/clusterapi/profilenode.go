@@ -49,7 +49,7 @@ func (s *nodeProfiler) profile(ctx context.Context, r *clusterv1.ProfileNodeRequ
 		return err
 	}
 	defer open.Leave()
-	// Send the headers now, because the first message may take long.
+	// Send the headers now, because the first message may arrive late.
 	if err := out.Send(nil); err != nil {
 		return err
 	}

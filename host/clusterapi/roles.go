@@ -190,7 +190,7 @@ func (s *roleService) PutRoleBinding(ctx context.Context, req *connect.Request[c
 	return connect.NewResponse(&clusterv1.PutRoleBindingResponse{Revision: revision}), nil
 }
 
-// DeleteRoleBinding takes all roles from a subject.
+// DeleteRoleBinding removes all roles of a subject.
 func (s *roleService) DeleteRoleBinding(ctx context.Context, req *connect.Request[clusterv1.DeleteRoleBindingRequest]) (*connect.Response[clusterv1.DeleteRoleBindingResponse], error) {
 	if err := s.Auth.Give(ctx, req.Msg.GetSubject(), nil); err != nil {
 		return nil, status.Public(s.Logger, err)

@@ -79,7 +79,7 @@ func (s *settingService) WatchSettings(ctx context.Context, req *connect.Request
 	}
 	defer open.Leave()
 	// Send the headers now, because the client waits for them and the first
-	// setting may take long.
+	// setting may arrive late.
 	if err := out.Send(nil); err != nil {
 		return err
 	}

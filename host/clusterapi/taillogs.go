@@ -16,7 +16,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// logNodeTime limits how long a different node may take to send the lines that
+// logNodeTime limits the time in which a different node must send the lines that
 // it has.
 const logNodeTime = 10 * time.Second
 

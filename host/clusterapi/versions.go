@@ -19,7 +19,7 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// askVersionTime limits how long one member may take to report the versions that
+// askVersionTime limits the time in which one member must report the versions that
 // it supports.
 const askVersionTime = 3 * time.Second
 
@@ -89,7 +89,7 @@ func obstacle(nodes []NodeLevels) error {
 	return nil
 }
 
-// memberAnswer is what a member has answered.
+// memberAnswer is the answer of a member.
 type memberAnswer struct {
 	NodeLevels
 	speaker meta.Speaker

@@ -26,7 +26,7 @@ func (s *clusterService) WatchCluster(ctx context.Context, _ *connect.Request[cl
 		return status.Public(s.log, err)
 	}
 	defer open.Leave()
-	// Send the headers now, because the first message may take long.
+	// Send the headers now, because the first message may arrive late.
 	if err := out.Send(nil); err != nil {
 		return err
 	}

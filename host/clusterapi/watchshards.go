@@ -45,7 +45,7 @@ func (s *shardWatch) WatchShards(ctx context.Context, _ *connect.Request[cluster
 		return status.Public(s.Log, err)
 	}
 	defer open.Leave()
-	// Send the headers now, because the first message may take long.
+	// Send the headers now, because the first message may arrive late.
 	if err := out.Send(nil); err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func shardParts(m *clusterv1.WatchShardsResponse) iter.Seq[*clusterv1.WatchShard
 	}
 }
 
-// seen is what a caller was sent.
+// seen is the state that a caller was sent.
 type seen struct {
 	shards  []*clusterv1.Shard
 	leaders []sharding.NodeID // when the shards were last listed

@@ -275,7 +275,7 @@ func (p *channelSet) clear() { p.bits = nil }
 
 // isPast reports whether a channel is tracked from a later message on, as
 // happens if the destination accepted this message from an earlier leader, so
-// that it takes the next one, and its row in the outbox was left. Once the flow has
+// that it accepts the next one, and its row in the outbox was left. Once the flow has
 // ended, a lap finds the message.
 func (f *flow) isPast(id journal.ItemID) bool {
 	return !f.after.Less(id) && !slices.ContainsFunc(f.items, func(it *item) bool { return it.message.ID == id })

@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/host/edge/plainhttp"
 )
 
-// API is what a server mounts.
+// API has the handlers that a server mounts.
 type API struct {
 	Services []Service
 	// Types and Entities answer what the plain HTTP interface asks about a type
@@ -37,7 +37,7 @@ type Service struct {
 // that it serves.
 type Mount func(opts ...connect.HandlerOption) (path string, h http.Handler)
 
-// NewMount returns a Mount for a handler and the generated function that takes it.
+// NewMount returns a Mount for a handler and the generated function that accepts it.
 func NewMount[H any](generated func(H, ...connect.HandlerOption) (string, http.Handler), handler H) Mount {
 	return func(opts ...connect.HandlerOption) (string, http.Handler) { return generated(handler, opts...) }
 }

@@ -56,7 +56,7 @@ type guestCall struct {
 // SetTimes sets when the call began and ended.
 func (v *guestCall) SetTimes(began, ended time.Time) { v.began, v.ended = began, ended }
 
-// OpensInstance reports whether the call opens an instance, which takes long.
+// OpensInstance reports whether the call opens an instance, which is slow.
 func (v *guestCall) OpensInstance() bool { return v.guest == nil }
 
 // Exec calls the guest, and opens it first if the instance is new. Once the
@@ -95,7 +95,7 @@ func newCall(clock func() time.Time) *guestCall {
 }
 
 // continueCheck is called during a payload check. It detaches the executor from a
-// check that takes longer than a quarter of a millisecond, and ends the check
+// check that lasts longer than a quarter of a millisecond, and ends the check
 // at the deadline of its request.
 func (v *guestCall) continueCheck() bool {
 	if v.env.Long != nil {

@@ -298,7 +298,7 @@ func (l *executor) shutdown() {
 }
 
 // callsEndTimeout bounds the wait for guest calls on shutdown. They have been
-// interrupted, except those that open an instance, which end when their fuel is
+// interrupted, except calls that open an instance, which end when their fuel is
 // spent.
 const callsEndTimeout = 5 * time.Second
 

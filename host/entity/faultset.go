@@ -64,7 +64,7 @@ func (s *faultSet[E]) Look(now time.Time) {
 	}
 }
 
-// sweep forgets expired faults and, if the set is full, those that would expire
+// sweep forgets expired faults and, if the set is full, the faults that expire
 // first.
 func (s *faultSet[E]) sweep(now int64, full bool) {
 	ends := make([]int64, 0, len(s.entities))

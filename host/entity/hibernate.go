@@ -92,7 +92,7 @@ func (m *residents) wakeNext(s *shard, at *int) *entity {
 }
 
 // evictHibernated evicts the hibernated entities of an instance that is closed.
-// There may be about 100,000 of them, so it wakes only those that must be
+// There may be about 100,000 of them, so it wakes only entities that must be
 // loaded again.
 func (m *residents) evictHibernated(in *instance) {
 	for _, p := range in.HibernatedSlots() {
@@ -121,7 +121,7 @@ func (m *residents) dropHibernated(p resident.Slot) {
 
 // discardHibernated forgets all hibernated entities when the executor ends. They
 // have nothing in flight, and their instances are about to be closed. Waking
-// millions of them would take longer than a node has to stop.
+// millions of them would need more time than a node has to stop.
 func (m *residents) discardHibernated() {
 	for _, s := range m.shards {
 		m.known -= s.hibernated.Len()

@@ -166,7 +166,7 @@ func (d *decider) logRefusal(e *entity, r *request.Request, why *request.Rejecte
 	d.unlogged = 0
 }
 
-// recordRejection records that the entity rejects a message. The record takes the
+// recordRejection records that the entity rejects a message. The record uses the
 // message number, and the source gets the rejection, or the message becomes a
 // dead letter. The rest of the output has no effect.
 func (d *decider) recordRejection(e *entity, r *request.Request, env Env, why *request.RejectedError) {

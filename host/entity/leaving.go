@@ -3,7 +3,7 @@ package entity
 import "slices"
 
 // When another node takes over a shard, the shard's entities leave memory here.
-// A guest takes some microseconds to drop one, so 100,000 entities would block
+// A guest needs some microseconds to drop one, so 100,000 entities would block
 // the executor for a third of a second, and with it all shards that this node
 // still leads. Only entities with something in progress leave immediately; the
 // others leave in slices between turns. Nothing can find them in the meantime,
@@ -24,7 +24,7 @@ type leaving struct {
 }
 
 // split returns the entities of a shard that must leave now, because something
-// is in progress for them or they wait, and those that may leave later. It
+// is in progress for them or they wait, and entities that may leave later. It
 // forgets their proposals, because the log of the leadership ends.
 func (c *core) split(s *shard) (now, later []*entity) {
 	involved := make(map[*entity]bool)

@@ -86,7 +86,7 @@ func (c *core) applyChunk(e *entity) {
 	c.makeCall(v)
 }
 
-// takeCommands takes the first received chunks that have nothing for the guest.
+// takeCommands removes the first received chunks that have nothing for the guest.
 func (c *core) takeCommands(e *entity, l *load) {
 	for len(l.chunks) > 0 && l.chunks[0].Commands {
 		c.noteChunk(e, l, l.chunks[0])

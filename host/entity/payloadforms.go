@@ -30,7 +30,7 @@ type PayloadForms struct {
 }
 
 // RefusesCommand returns an error if the type has no command of that name or
-// the payload does not match the schema. It may take as long as the check, so
+// the payload does not match the schema. It may last as long as the check, so
 // executors call RefusesCommandName instead, and check in a guest call.
 func (t *Type) RefusesCommand(r *request.Request) error {
 	if err := t.RefusesCommandName(r); err != nil {

@@ -66,7 +66,7 @@ func (p *instancePools[E]) Open(pool *instancePool[E], alone bool) *guestInstanc
 }
 
 // Close removes an instance, and returns its entities by handle, with zero
-// values, and those that wait for a guest call. It does not close the guest.
+// values, and the entities that wait for a guest call. It does not close the guest.
 func (p *instancePools[E]) Close(in *guestInstance[E]) (entities, blocked []E) {
 	in.closed = true
 	delete(p.numbered, in.number)

@@ -34,9 +34,9 @@ const preempted = ^uint64(0)
 // stack, so nothing else is lost with it.
 //
 // The takeover is started by the guest itself once it has spent a certain
-// amount of fuel, or by the watchdog if something else takes long, because the
+// amount of fuel, or by the watchdog if something else is slow, because the
 // watchdog's ticks are late on a busy machine. A call that opens an instance is
-// known to take long.
+// known to be slow.
 func (l *executor) runCall(call *guestCall) bool {
 	v := l.current.Load()
 	l.callMarks += 2

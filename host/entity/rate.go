@@ -15,7 +15,7 @@ type Rate struct {
 	free  atomic.Int64 // when the next command is allowed, unix nanoseconds
 }
 
-// mostRate is the rate from which there is no limit, because a command takes
+// mostRate is the rate from which there is no limit, because a command lasts
 // longer than the microsecond that such a rate allows it.
 const mostRate = 1_000_000
 

@@ -9,7 +9,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// guestRunner performs work for a core that may take long. Its methods never
+// guestRunner performs slow work for a core. Its methods never
 // block for long.
 type guestRunner interface {
 	// Call makes a guest call and returns true. If it returns false, the call
@@ -63,7 +63,7 @@ func (l *load) kind() string {
 	return l.ID.Type
 }
 
-// readTurn is the turn of a reading that takes long. At most half of the
+// readTurn is the turn of a slow reading. At most half of the
 // processors do such readings, as in scans of shards: a reading computes nearly
 // all the time, and each goroutine through which a command passes would wait for
 // its time slice. While it waits for the executor, a reading has no turn.

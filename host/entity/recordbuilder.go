@@ -67,7 +67,7 @@ func (b *recordBuilder) Section(kind journal.SectionKind, data []byte) {
 }
 
 // Messages adds the messages that the guest sends, and returns about how many
-// bytes they take in the outbox.
+// bytes they need in the outbox.
 func (b *recordBuilder) Messages(made []abi.Send) (bytes int) {
 	var data, tokens []byte
 	for i := range made {

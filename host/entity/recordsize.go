@@ -27,7 +27,7 @@ func recordFits(entryBytes int, out *abi.Output) bool {
 	return entryBytes+outputBytes(out)+room <= maxEntryBytes
 }
 
-// outputBytes returns about how many bytes an output takes in its record.
+// outputBytes returns about how many bytes an output needs in its record.
 func outputBytes(out *abi.Output) int {
 	n := len(out.State) + len(out.Reply)
 	for i := range out.Events {
@@ -47,7 +47,7 @@ func outputBytes(out *abi.Output) int {
 	return n
 }
 
-// messageBytes returns about how many bytes a message takes in the outbox.
+// messageBytes returns about how many bytes a message needs in the outbox.
 func messageBytes(s *abi.Send) int {
 	return len(s.EntityType) + len(s.EntityID) + len(s.Command) + len(s.OnReply) + len(s.OnReject) + len(s.Token) + len(s.Payload) + 128
 }

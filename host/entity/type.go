@@ -22,7 +22,7 @@ type Env struct {
 	Seed uint64 // of the call's random stream
 	// Deadline ends the call; zero means none. The guest cannot see it.
 	Deadline time.Time
-	// Fuel is what the call may spend; 0 means the node's limit.
+	// Fuel is the budget of the call; 0 means the node's limit.
 	Fuel int64
 	// Counts counts a command during a rollout. It may be nil.
 	Counts *trial.Counter
@@ -53,7 +53,7 @@ type Guest interface {
 	Snapshot(handle uint64) ([]byte, error)
 	Drop(handle uint64) error
 	MemoryBytes() int64
-	// Fuel is what the last call has spent; 0 if fuel is not metered.
+	// Fuel is the amount that the last call has spent; 0 if fuel is not metered.
 	Fuel() int64
 	// Interrupt ends the current call, or the next long one. It may be called
 	// from any goroutine until Close.

@@ -111,7 +111,7 @@ const (
 	// unproved is the status of entities that a module may have misread.
 	unproved = "unproved"
 	// unprovedEntities limits the compacted histories that one part of a
-	// listing examines, because each takes reading a record and up to four
+	// listing examines, because each needs a read of a record and up to four
 	// snapshots.
 	unprovedEntities = 64
 )

@@ -207,7 +207,7 @@ func appendVarint(dst []byte, tag byte, v uint64) []byte {
 	return protowire.AppendVarint(append(dst, tag), v)
 }
 
-// farSize is varintSize for a field whose tag takes two bytes.
+// farSize is varintSize for a field whose tag has two bytes.
 func farSize(v uint64) int {
 	if v == 0 {
 		return 0
@@ -215,7 +215,7 @@ func farSize(v uint64) int {
 	return 2 + protowire.SizeVarint(v)
 }
 
-// farBytesSize is bytesSize for a field whose tag takes two bytes.
+// farBytesSize is bytesSize for a field whose tag has two bytes.
 func farBytesSize(n int) int {
 	if n == 0 {
 		return 0
@@ -223,7 +223,7 @@ func farBytesSize(n int) int {
 	return 2 + protowire.SizeBytes(n)
 }
 
-// appendFar is appendVarint for a field whose tag takes more than one byte.
+// appendFar is appendVarint for a field whose tag has more than one byte.
 func appendFar(dst []byte, tag, v uint64) []byte {
 	if v == 0 {
 		return dst
@@ -231,7 +231,7 @@ func appendFar(dst []byte, tag, v uint64) []byte {
 	return protowire.AppendVarint(protowire.AppendVarint(dst, tag), v)
 }
 
-// appendFarBytes is appendBytes for a field whose tag takes two bytes.
+// appendFarBytes is appendBytes for a field whose tag has two bytes.
 func appendFarBytes(dst []byte, tag uint64, v []byte) []byte {
 	if len(v) == 0 {
 		return dst

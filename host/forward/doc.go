@@ -1,7 +1,7 @@
 // Package forward carries requests to the node that leads their shard and
 // returns their outcomes. It uses a few bidirectional streams to every peer,
 // and in both directions puts everything that is ready into one message when a
-// stream can take more. FORMAT.md describes the bytes.
+// stream has room for more. FORMAT.md describes the bytes.
 //
 // It never chooses a node and never sends a request twice. A Client owns two
 // goroutines for every stream in use, a Server one in addition to that of the

@@ -139,7 +139,7 @@ func (l *link) occupy(q *request.Request) uint64 {
 	return uint64(s.generation)<<32 | uint64(at)
 }
 
-// release returns the request of a correlation, or nil if nobody waits for the
+// release returns the request of a correlation, or nil if there is no caller waiting for the
 // answer. l.mu must be held.
 func (l *link) release(correlation uint64) *request.Request {
 	at, generation := uint32(correlation), uint32(correlation>>32)

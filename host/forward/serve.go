@@ -80,7 +80,7 @@ func (s *Server) forward(ctx context.Context, conn *connect.BidiStream[wire.Mess
 	return connect.NewError(connect.CodeUnavailable, errors.Join(readErr, writeErr))
 }
 
-// read takes messages until the client's half-close, which is not an error.
+// read receives messages until the client's half-close, which is not an error.
 func (st *serverStream) read() error {
 	for {
 		b := st.server.batches.get()

@@ -189,7 +189,7 @@ func (s *Server) leave(st *serverStream) {
 	}
 }
 
-// Close accepts no more requests, lets those that have arrived be answered, and
+// Close accepts no more requests, lets received requests be answered, and
 // returns when all streams have ended. If ctx ends first, it cuts them.
 func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()

@@ -115,7 +115,7 @@ func (l *link) open(conn *bidi, cancel context.CancelFunc) error {
 	return nil
 }
 
-// transmit sends the queued requests whenever the stream can take more.
+// transmit sends the queued requests whenever the stream has room.
 func (l *link) transmit(ctx context.Context, conn *bidi, received <-chan error) (ended bool, err error) {
 	var out wire.Message
 	signal(l.wake) // for requests that were queued before

@@ -21,7 +21,7 @@ import (
 
 // A child process compiles an uploaded module first and leaves the result in
 // the compilation cache. Compiling in this process would be unsafe: a
-// compilation cannot be cancelled, a malicious module can make it take minutes
+// compilation cannot be cancelled, a malicious module can make it use minutes
 // and gigabytes, and a panic in one of the compiler's workers ends the process.
 // The child also runs the module's trial.
 //

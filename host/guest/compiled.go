@@ -8,7 +8,7 @@ import (
 	"github.com/hostd/hostd/journal"
 )
 
-// compilation is a compiled module, or one that is being compiled by the caller
+// compilation is a compiled module, or a module that is being compiled by the caller
 // that found it missing.
 type compilation struct {
 	done   chan struct{} // closed when module and err are set

@@ -5,7 +5,7 @@
 //
 //   - An Engine compiles modules and creates their instances. If a compile
 //     command is configured, a compilation and its trial run in a child process
-//     (CompileChild) first, because a hostile module may take any amount of
+//     (CompileChild) first, because a hostile module may use any amount of
 //     time and memory there. Compiled files are kept in a cache directory and
 //     sealed with a key.
 //   - A Registry stores the bytes of modules as files in a directory and holds

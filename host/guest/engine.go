@@ -29,7 +29,7 @@ type Engine struct {
 	files        wazero.CompilationCache // the runtime's view of cache
 
 	child *compileChild // nil: modules are compiled in this process
-	// compiling is a semaphore with one slot, because one compilation takes up to
+	// compiling is a semaphore with one slot, because one compilation needs up to
 	// hundreds of MiB.
 	compiling chan struct{}
 	// turns is a semaphore with one slot for each long call that may run at a

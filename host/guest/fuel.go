@@ -64,7 +64,7 @@ type account struct {
 // After yieldSlices, about half a millisecond, the call yields to goroutines
 // that are ready. A goroutine that yields goes to the end of Go's global queue,
 // which a busy process looks at only occasionally. On an overloaded machine
-// that takes milliseconds: when calls yielded after every 100,000 units, a
+// that costs milliseconds: when calls yielded after every 100,000 units, a
 // garbage collection in a large Go guest, which needs 5,000 slices, took
 // seconds.
 const (
@@ -124,7 +124,7 @@ func (m *account) give() {
 	m.fuel.Set(uint64(slice))
 }
 
-// close computes what the call used.
+// close computes the fuel that the call used.
 func (m *account) close() {
 	m.used = m.budget - m.rest - int64(m.fuel.Get())
 	if m.sampling.profile != nil {
@@ -217,7 +217,7 @@ func (g *Instance) SetBudgets(b Budgets) {
 	g.budgets = b.withDefaults(&g.module.engine.limits)
 }
 
-// Interrupt makes the current call, or the next one that spends a slice, end
+// Interrupt makes the current call, or the next call that spends a slice, end
 // with ErrInterrupted. It may be called from any goroutine until Close.
 func (g *Instance) Interrupt() { g.meter.interrupted.Store(true) }
 

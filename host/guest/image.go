@@ -26,12 +26,12 @@ type image struct {
 }
 
 const (
-	// Below both of these an image saves nothing, because mapping it takes as
+	// Below both of these an image saves nothing, because mapping it needs as
 	// long.
 	imageLeastFuel  = 50_000
 	imageLeastBytes = 256 << 10
 	// imageMostBytes bounds the part of an image up to its last nonzero byte. The
-	// kernel takes 2.5 us to copy a page, and nothing can interrupt that.
+	// kernel needs 2.5 us to copy a page, and nothing can interrupt that.
 	imageMostBytes = 4 << 20
 )
 

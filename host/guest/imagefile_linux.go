@@ -16,7 +16,7 @@ type imageFile struct {
 }
 
 // newImageFile creates an imageFile with the given content, which must consist
-// of whole pages. Pages of zeros take no memory until they are read.
+// of whole pages. Pages of zeros use no memory until they are read.
 func newImageFile(content []byte) (imageFile, error) {
 	const name, flags = "hostd-image", unix.MFD_CLOEXEC | unix.MFD_ALLOW_SEALING
 	descriptor, err := unix.MemfdCreate(name, flags|unix.MFD_NOEXEC_SEAL)

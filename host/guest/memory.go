@@ -94,7 +94,7 @@ func (e *Engine) Usage() Usage {
 // linearMemory is the memory of one instance: an address range reserved for its
 // maximum size, of which the pages up to length are accessible. It never moves,
 // so growing copies nothing, and the last untouchedBytes cost nothing until the
-// guest touches them. (A Rust guest takes 57 KB this way, against 1,407 KB on
+// guest touches them. (A Rust guest uses 57 KB this way, against 1,407 KB on
 // the Go heap.)
 //
 // The runtime calls it only from the goroutine of the instance. Free may be
@@ -112,7 +112,7 @@ type linearMemory struct {
 
 // untouchedBytes is how much of its memory a guest may find without pages. The
 // pages below that are created when the memory is created or grown. The kernel
-// takes 1 to 2.5 us to create a page, and a guest spends only a unit or two of
+// needs 1 to 2.5 us to create a page, and a guest spends only a unit or two of
 // fuel to touch it, so a guest that walked through 64 MiB of new memory could
 // not be stopped in time.
 const untouchedBytes = 2 << 20

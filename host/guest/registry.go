@@ -254,7 +254,7 @@ func (r *Registry) List() ([]journal.Digest, error) {
 	return digests, nil
 }
 
-// Remove deletes the file of a module, such as one that did not compile. It
+// Remove deletes the file of a module, such as a module that did not compile. It
 // returns ErrModuleInUse if the module is in memory. Removing an absent module
 // is not an error.
 func (r *Registry) Remove(digest journal.Digest) error {

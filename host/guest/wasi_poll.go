@@ -25,7 +25,7 @@ const (
 )
 
 // poll implements poll_oneoff. Nothing but a clock ever becomes ready, and
-// waiting takes no real time: poll just sets the call's clock to the earliest
+// waiting lasts no real time: poll just sets the call's clock to the earliest
 // deadline.
 func poll(g *Instance, memory api.Memory, stack []uint64) uint32 {
 	in, out, count, events := uint32(stack[0]), uint32(stack[1]), uint32(stack[2]), uint32(stack[3])

@@ -21,7 +21,7 @@ import (
 // Fits runs the compatibility check: it compares a module with the stored
 // entities of a shard that this node leads.
 type Fits interface {
-	// Fit takes little longer than twice q.Budget.
+	// Fit lasts little longer than twice q.Budget.
 	Fit(ctx context.Context, q modules.FitQuery) (modules.Fit, error)
 }
 

@@ -186,7 +186,7 @@ func (s *handler) Quotas(ctx context.Context, _ *connect.Request[modulev1.Quotas
 }
 
 // mayDeploy returns an error unless the caller may deploy all of the types and
-// owns those that have an owner.
+// owns all types with an owner.
 func (s *handler) mayDeploy(ctx context.Context, entityTypes []string) error {
 	if s.owners.roles == nil {
 		return nil

@@ -44,7 +44,7 @@ func (s *handler) Verify(ctx context.Context, r *connect.Request[modulev1.Verify
 		return status.Public(s.Log, err)
 	}
 	defer guard.Leave()
-	// Send the headers now, because the first message may take long.
+	// Send the headers now, because the first message may arrive late.
 	if err := stream.Send(nil); err != nil {
 		return err
 	}

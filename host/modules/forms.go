@@ -11,7 +11,7 @@ import (
 // inputsOf returns the commands and queries that a type accepts, by its
 // manifest. A schema that does not compile is ignored and reported to unread.
 // Such schemas exist because earlier releases stored any schema, and because a
-// valid schema need not be one that nodes can enforce.
+// valid schema need not be enforceable by nodes.
 func inputsOf(m *manifest.Manifest, about *manifest.EntityType, unread func(name string, err error)) entity.TypeInputs {
 	in := entity.TypeInputs{Commands: names(about.Commands), Queries: names(about.Queries)}
 	if about.Encoding != manifest.JSON {

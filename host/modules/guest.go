@@ -131,7 +131,7 @@ func (g *moduleGuest) Query(handle uint64, frames []byte, env entity.Env) ([]byt
 }
 
 // convertError counts a fault of the guest, and converts the errors of aborted calls
-// to those that executors expect.
+// to the errors that executors expect.
 func (g *moduleGuest) convertError(err error) error {
 	if err == nil {
 		return nil

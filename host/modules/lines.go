@@ -69,7 +69,7 @@ type GuestLines struct {
 	followers map[*LineFollower]struct{}
 }
 
-// source counts the lines of a type, including those that are not kept.
+// source counts the lines of a type, including dropped lines.
 type source struct {
 	name  string
 	count uint64

@@ -15,7 +15,7 @@ import (
 )
 
 // Rollback reverts an activation, for all types that switched from the one
-// module to the other. It prepares the previous module like one that is
+// module to the other. It prepares the previous module like a module that is
 // activated. Then t.Check checks what it will read, and all the types switch
 // back at once.
 func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
@@ -166,7 +166,7 @@ func together(view *meta.View, b meta.Binding) (out []meta.Binding) {
 }
 
 // before returns the modules whose events the module that b goes back to knows:
-// itself, and those that served before it but not since.
+// itself, and modules that served before it but not since.
 func before(b meta.Binding) (out []journal.Digest) {
 	to := b.History[len(b.History)-1]
 	since := map[meta.Digest]bool{b.Digest: true}
@@ -217,7 +217,7 @@ type Rollback struct {
 type RollbackType struct {
 	Name   string
 	Digest journal.Digest // of the previous module
-	// Before are the modules whose events it knows: itself, and those that served
+	// Before are the modules whose events it knows: itself, and modules that served
 	// before it but not since.
 	Before []journal.Digest
 	// First is the part of the type that the current module served first; zero

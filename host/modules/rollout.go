@@ -22,7 +22,7 @@ import (
 
 // Rollouts let modules serve a part of their types. A caller records the
 // intended state in the metadata. The node that leads the metadata shard moves
-// entities back and takes further steps, so that a rollout continues if a node
+// entities back and makes further steps, so that a rollout continues if a node
 // stops.
 //
 // An abort must not leave entities that the older module cannot read, so it has

@@ -164,7 +164,7 @@ func (r *Rollouts) watch(ctx context.Context, view *meta.View, going []meta.Bind
 	})
 }
 
-// step takes a due step of a rollout. Every node has the module ready.
+// step makes a due step of a rollout. Every node has the module ready.
 func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Binding) (err error) {
 	share, held := going[0].Rollout.Steps[0], writePauses{Service: r.Service}
 	proved, err := r.proveRest(ctx, going, false, going[0].Rollout.By)
@@ -314,7 +314,7 @@ func (r *Rollouts) addTruncated(ctx context.Context, g meta.Binding, q FitQuery,
 }
 
 // olderThan returns the modules whose events the serving module knows: itself,
-// and those that served before it, except the newer one.
+// and modules that served before it, except the newer one.
 func olderThan(b meta.Binding) []journal.Digest {
 	out := []journal.Digest{journal.Digest(b.Digest)}
 	for _, h := range b.History {

@@ -280,7 +280,7 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order func(
 
 // Lookup returns the served type. It reports a type as unknown only after this
 // node has applied all metadata that was committed before the call. It waits at
-// most as long as two ReadIndex requests take.
+// most as long as two ReadIndex requests.
 func (s *Service) Lookup(ctx context.Context, entityType string) (Type, error) {
 	if t := s.types.ServedType(entityType); t != nil {
 		return t.API, nil

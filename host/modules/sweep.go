@@ -11,7 +11,7 @@ import (
 // removeAfter is how long the file of a module that is not in the metadata
 // stays, counted both from its last upload to this node and from when this node
 // first saw that it is unknown. An upload distributes the file first and then
-// adds the module to the metadata, which takes minutes at most. If metadata was
+// adds the module to the metadata, within minutes. If metadata was
 // lost, the delay gives operators time to save the files.
 const removeAfter = time.Hour
 

@@ -24,7 +24,7 @@ import (
 // node that leads the metadata makes the proof in three stages:
 //
 //  1. It lets the leaders of the shards compare all affected entities at a
-//     limited rate, until none is left, however long that takes. They remember
+//     limited rate, until none is left, without a time limit. They remember
 //     which entities they have compared, so a new metadata leader repeats the
 //     stage at the cost of a scan.
 //  2. It repeats that for entities written meanwhile, until one pass is short.
@@ -40,7 +40,7 @@ const (
 	// it.
 	pacedSlice = 10 * time.Minute
 	// shortLook is the duration of a pass after which the comparison under a write
-	// pause may follow. After pacedLooks passes it follows even if they take
+	// pause may follow. After pacedLooks passes it follows even if they last
 	// longer.
 	shortLook  = 5 * time.Second
 	pacedLooks = 8
@@ -132,7 +132,7 @@ type preparer interface {
 }
 
 // verifications carry out the stored activations, one at a time. They belong to
-// one goroutine. It is not the one of Rollouts, because a comparison takes long
+// one goroutine. It is not the one of Rollouts, because a comparison is slow
 // and write-paused entities wait for Rollouts.
 type verifications struct {
 	*Service

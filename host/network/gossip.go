@@ -25,7 +25,7 @@ type Gossip struct {
 
 // NewGossip dials over n and accepts from gossip listeners of Split, which it
 // then owns. If one of them is closed earlier, the others continue. locate, if
-// not nil, maps an address announced in gossip to the address that takes
+// not nil, maps an address announced in gossip to the address that receives
 // gossip; it must not block.
 func NewGossip(n Network, locate func(address string) string, gossip ...net.Listener) *Gossip {
 	if locate == nil {

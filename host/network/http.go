@@ -14,7 +14,7 @@ import (
 var ErrNotConnected = errors.New("not connected")
 
 // PeerAddressHeader is in the 404 answers of a listener that serves only
-// clients. It contains the host:port at which the node takes calls of other
+// clients. It contains the host:port at which the node serves calls of other
 // nodes.
 const PeerAddressHeader = "Hostd-Peer-Address"
 
@@ -27,7 +27,7 @@ type HTTPOptions struct {
 	// DialTimeout bounds a dial (2 s).
 	DialTimeout time.Duration
 	// Idle is how long a connection may receive nothing before it is pinged (1
-	// s). PingTimeout is how long the answer may take (2 s). A connection whose
+	// s). PingTimeout is the time limit of the answer (2 s). A connection whose
 	// ping fails is closed with all its calls. Nothing else would end calls to
 	// a stopped process, because its kernel accepts and keeps connections.
 	Idle        time.Duration

@@ -16,7 +16,7 @@ const GossipPreface = "hostdgs\x01"
 
 // Bounds of a split listener.
 const (
-	// decideTimeout is how long a connection may take until it can be
+	// decideTimeout limits the time until a connection can be
 	// classified.
 	decideTimeout = 5 * time.Second
 	// maxUndecided bounds the connections that are not yet classified. One more
@@ -24,20 +24,20 @@ const (
 	// clients send within a round trip, so a flooding client loses
 	// its own connections.
 	maxUndecided = 4096
-	// maxUnaccepted bounds the connections of a kind that nobody has accepted
+	// maxUnaccepted bounds the connections of a kind that have not been accepted
 	// yet. More are closed, as a kernel does with a full backlog.
 	maxUnaccepted = 1024
 )
 
 // Split separates a listener's gossip connections from all others, which it
-// takes for HTTP, by their first bytes. Gossip connections are accepted without
+// treats as HTTP, by their first bytes. Gossip connections are accepted without
 // their preface. Both listeners have the address of l and own it: when both are
 // closed, l is closed and the goroutines of Split are joined. If only one is
 // closed, connections of its kind are rejected.
 func Split(l net.Listener) (http, gossip net.Listener) { return SplitOver(l, nil) }
 
 // SplitOver is Split for the result of open on each connection, such as a TLS
-// handshake; nil takes connections as they are. open must fail after the read
+// handshake; nil accepts connections as they are. open must fail after the read
 // deadline of the connection and when the connection is closed.
 func SplitOver(l net.Listener, open func(net.Conn) (net.Conn, error)) (http, gossip net.Listener) {
 	s := &splitter{base: l, open: open, done: make(chan struct{})}

@@ -15,7 +15,7 @@ import (
 // room. Searching for that address at each new connection would be work that
 // the flood controls. Instead, addresses are kept in ranks by their number of
 // connections. Adding or removing a connection moves an address to the
-// neighboring rank, so all operations take constant time. The address that
+// neighboring rank, so all operations need constant time. The address that
 // entered a rank first is at its front; in the first rank, where each address
 // has one connection, that is the address with the oldest one.
 //

@@ -25,7 +25,7 @@ const maxNamedTakeovers = 100
 // events are gone, and a module made a snapshot of them after a different
 // module had written them, but the metadata does not say that the new module's
 // view of the state was compared. These are notes and not faults, because only
-// a person can tell whether something is missing. view is nil if the node has
+// a person can judge whether something is missing. view is nil if the node has
 // no metadata. It reads everything in the store, including data that is newer
 // than the log's durable version.
 func noteTakeovers(ctx context.Context, dir string, log recoveredLog, view *meta.View, out io.Writer) error {

@@ -15,7 +15,7 @@ import (
 
 // caller is the HTTP client side of every call to a node. It sends this node's
 // hello, checks which node answers, and marks that node as heard from. Errors
-// of this side are wrapped so that they can be told from the other node's.
+// of this side are wrapped to distinguish them from the other node's.
 type caller struct {
 	base  http.RoundTripper
 	peers *Peers

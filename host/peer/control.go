@@ -49,7 +49,7 @@ type Control interface {
 	Propose(ctx context.Context, command []byte) (result []byte, err error)
 	// ReadMeta returns a ReadIndex of the metadata shard, on the leader.
 	ReadMeta(ctx context.Context) (index uint64, err error)
-	// Report takes a node's report, on the leader of the metadata shard.
+	// Report accepts a node's report, on the leader of the metadata shard.
 	Report(ctx context.Context, r *peerv1.ReportRequest) (*peerv1.ReportResponse, error)
 	// Renew declares a node with damaged data dead if the other nodes have all
 	// of its data.
@@ -78,7 +78,7 @@ type Control interface {
 	// PutBlob stores a module's bytes and returns when they are durable. blob
 	// ends with io.EOF after size bytes with the right digest, or fails.
 	PutBlob(ctx context.Context, module Digest, size int64, blob io.Reader) error
-	// ReceiveSnapshot takes a snapshot, or answers a question about one in at
+	// ReceiveSnapshot receives a snapshot, or answers a question about one in at
 	// most 64 KiB; the header says which. body ends with io.EOF only if it is
 	// complete. It is valid during the call, which may last as long as bytes
 	// arrive.

@@ -12,7 +12,7 @@ import (
 //	unknown --------------------> silent
 //	                   heard <--> gone --> silent
 //
-// Only OnFailed tells gone from heard; for all other purposes a node that seems
+// Only OnFailed distinguishes gone from heard; for all other purposes a node that seems
 // gone is alive.
 const (
 	stateUnknown = iota

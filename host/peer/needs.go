@@ -29,7 +29,7 @@ var needs = map[string]need{
 	peerv1connect.PeerServiceProbeProcedure:  needNothing,
 	peerv1connect.PeerServicePledgeProcedure: needNothing,
 	peerv1connect.PeerServiceVouchProcedure:  needNothing,
-	// Join makes a node a member, also one that was put down.
+	// Join makes a node a member, even if it was declared dead.
 	peerv1connect.PeerServiceJoinProcedure: needStart,
 	// Renew declares the caller itself dead, which it may be already.
 	peerv1connect.PeerServiceRenewProcedure: needStart,

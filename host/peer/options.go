@@ -41,7 +41,7 @@ type Options struct {
 
 	// Network makes the connections.
 	Network network.Network
-	// Receive takes arriving frames, one call at a time for each link. It must
+	// Receive accepts arriving frames, one call at a time for each link. It must
 	// not block. It may keep the frame. Frames that arrive together share
 	// memory, at most 64 KiB for a small frame.
 	Receive func(from sharding.NodeID, frame []byte)

@@ -46,7 +46,7 @@ func (w *progress) stop() {
 // SendSnapshot sends body, with a header of at most 64 KiB, and returns the
 // node's answer when it has taken the snapshot. The answer of a node of an
 // earlier release is empty. A transfer may last as long as bytes move; the
-// receiver controls the pace. A node takes a few snapshots concurrently and
+// receiver controls the pace. A node accepts a few snapshots concurrently and
 // answers ErrUnavailable to more.
 func (p *Peers) SendSnapshot(ctx context.Context, to sharding.NodeID, header []byte, body io.Reader) (answer []byte, err error) {
 	q, err := p.peerOf(to)

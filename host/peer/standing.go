@@ -72,7 +72,7 @@ func (l *lookups) leave(node sharding.NodeID) {
 	}
 }
 
-// SetMembers sets who is a member. Before that nobody is, and calls that need a
+// SetMembers sets the members. Before that there are none, and calls that need a
 // member fail with ErrUnavailable.
 func (p *Peers) SetMembers(m Members) { p.members.Store(&m) }
 

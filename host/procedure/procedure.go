@@ -42,7 +42,7 @@ type Procedure struct {
 	// cost many times as much.
 	HandChecked bool
 	// Compiles: the call may compile a module, which counts for the caller's
-	// quota. Slow: for that reason it may take longer than other calls. Upload: its
+	// quota. Slow: for that reason it may last longer than other calls. Upload: its
 	// single message is the module. Pieces: its messages are pieces of the module.
 	Compiles, Slow, Upload, Pieces bool
 	// BeforeOpen: the node accepts the call before it belongs to a cluster.

@@ -10,7 +10,7 @@ import (
 
 const (
 	// piece is how many events are replayed between two checks of the pace. A
-	// guest takes one or a few milliseconds for them.
+	// guest needs one or a few milliseconds for them.
 	piece = 256
 	// entityCosts is the fixed cost of an entity, in events: its state is loaded,
 	// written and compared.

@@ -40,7 +40,7 @@ const (
 var (
 	// errNotReached: the events before a command are not committed yet.
 	errNotReached = errors.New("the events before the command are not committed")
-	// errFar: computing the state would take too many events.
+	// errFar: computing the state would need too many events.
 	errFar = errors.New("there are too many events to fold")
 	// errOther: another leader has written other events meanwhile.
 	errOther = errors.New("the command was decided after other events")

@@ -67,7 +67,7 @@ func NewStepper(ctx context.Context, m *guest.Module, id sharding.EntityID, limi
 	return s, nil
 }
 
-// Begin replaces the state with one that the module has written, or with a
+// Begin replaces the state with a state that the module has written, or with a
 // state of a durable type, at the given event. version is the version of a
 // durable state, as its event says; 0 is the module's own. The error is the
 // guest's, if it rejects the state, or a *manifest.UnreadStateError.

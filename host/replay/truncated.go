@@ -151,7 +151,7 @@ type truncated struct {
 	looked   bool      // at least one entity was compared
 }
 
-// openBoth loads the tried module and the one that serves the entities now. If
+// openBoth loads the tried module and the module that serves the entities now. If
 // the query covers the part of a rollout, that is the newer module.
 func (t *truncated) openBoth(ctx context.Context) error {
 	if err := t.open(ctx, t.q.Digest); err != nil {

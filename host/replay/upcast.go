@@ -25,7 +25,7 @@ const (
 	// keptUpcasters is how many idle instances are kept.
 	keptUpcasters = maxUpcasting
 	// fuelOfEvent is the fuel for which an upcast counts as one more replayed
-	// event in the pace: piece of them take some milliseconds. mostOfEvent bounds
+	// event in the pace: piece of them need some milliseconds. mostOfEvent bounds
 	// the count for one upcast.
 	fuelOfEvent = 20_000
 	mostOfEvent = 10 * piece

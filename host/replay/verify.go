@@ -74,13 +74,13 @@ func (r *Replays) Verify(ctx context.Context, q VerifyRequest, tell func(Verifie
 }
 
 // verifier replays entities of one type and shard, one at a time, with two
-// modules: the tried one and the one that serves the type. Both must reach the
+// modules: the tried module and the serving module. Both must reach the
 // same state.
 //
 // The two replays differ on purpose: the tried module gets the events in other
 // batches and sees another clock and other random numbers, so that a state that
 // depends on one of these shows as a difference. Because a difference alone
-// does not tell which module is to blame, explain then compares each module
+// does not show which module is to blame, explain then compares each module
 // with itself. If the tried module disagrees with itself, it is at fault; if
 // the serving one does, nothing can be compared.
 //

@@ -17,7 +17,7 @@ type stateBuilder interface {
 	// start sets the state at a sequence: the given one, or the initial one if it
 	// has no bytes. Events that were added and not flushed are discarded.
 	start(ctx context.Context, id sharding.EntityID, at journal.Sequence, from given) error
-	// add takes the next event and does not keep its payload. The guest may get
+	// add passes on the next event and does not keep its payload. The guest may get
 	// the event later.
 	add(ctx context.Context, e event) error
 	// flush passes the added events to the guest.

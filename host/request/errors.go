@@ -106,7 +106,7 @@ var (
 	// that the command has taken effect, but never that it will not.
 	ErrMayStillApply = fmt.Errorf("%w; nothing is heard of the node that has it", ErrOutcomeUnknown)
 	// ErrNotReady: the node has not caught up with the cluster's metadata yet,
-	// so it cannot tell what exists. Retry after a moment.
+	// so it does not know what exists. Retry after a moment.
 	ErrNotReady = errors.New("this node has not caught up with the cluster yet")
 	// ErrModuleNotLoaded: a module serves the type, but this node cannot load
 	// it, or has not loaded it yet. Retry after a moment; if the error

@@ -150,7 +150,7 @@ func OutcomeOf(err error) *Outcome {
 	return nil
 }
 
-// RetryOf returns what a router does after an error; Told for an error that is
+// RetryOf returns the reaction of a router to an error; Told for an error that is
 // not in the table.
 func RetryOf(err error) Retry {
 	if o := OutcomeOf(err); o != nil {

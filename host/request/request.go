@@ -20,7 +20,7 @@ const (
 	// leads the shard, so it may miss writes that a newer leader has
 	// acknowledged.
 	StaleQuery
-	// Inspect returns what the executor knows about the entity (Result.Info),
+	// Inspect returns the executor's information about the entity (Result.Info),
 	// without loading it.
 	Inspect
 	// Passivate removes the entity from memory after the requests before it are
@@ -130,7 +130,7 @@ type Request struct {
 	// was already proposed continues after it; only the caller's wait ends.
 	Deadline time.Time
 	Done     Completer
-	// Tag is for the caller, to tell its requests apart.
+	// Tag is for the caller, to distinguish its requests.
 	Tag uint64
 
 	Result Result

@@ -9,7 +9,7 @@ import (
 )
 
 // Trace is the span in which a request is made or executed. It is not changed
-// after a Request refers to it. Nil means no span, or one that is not sampled.
+// after a Request refers to it. Nil means no span, or an unsampled span.
 type Trace struct{ journal.TraceContext }
 
 // ForRecord returns the trace context that the record of a request stores; nil

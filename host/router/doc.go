@@ -28,7 +28,7 @@ type Local interface {
 
 // Remote runs requests on another node as Local does on this one, and keeps the
 // submission order of requests to the same entity. A request that certainly did
-// not run fails with an error that wraps request.ErrUnreachable; one that may
+// not run fails with an error that wraps request.ErrUnreachable; a request that may
 // have run fails with request.ErrOutcomeUnknown, or with
 // request.ErrMayStillApply if it may still run later. Once the connection has
 // made a request of a shard fail, Remote also fails every request of that shard

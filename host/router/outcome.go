@@ -30,7 +30,7 @@ func comesBack(q *request.Request) bool {
 		return true
 	case request.ResendElsewhere:
 		// A stopping node transfers its leaderships, so another node can serve
-		// the request. If this node is the one that stops, it will not live to
+		// the request. If this node itself stops, it will not live to
 		// see that.
 		return !q.Route.Self
 	}
@@ -74,7 +74,7 @@ func hintOf(err error) sharding.NodeID {
 
 // stillUnknown returns the error for a command that an earlier attempt may have
 // run, if the last attempt ended with err. It includes err only as text,
-// because callers who unwrap it would take the outcome as definite.
+// because callers who unwrap it would treat the outcome as definite.
 func stillUnknown(err error) error {
 	if errors.Is(err, request.ErrOutcomeUnknown) {
 		return err

@@ -130,7 +130,7 @@ func New(opts Options) (*Router, error) {
 	return r, nil
 }
 
-// Submit takes requests in order. Each is completed exactly once, possibly
+// Submit accepts requests in order. Each is completed exactly once, possibly
 // before Submit returns. Submit never blocks and keeps no reference to the
 // slice. Requests of one caller to one entity run in the order submitted.
 func (r *Router) Submit(reqs []*request.Request) {
@@ -191,7 +191,7 @@ func (r *Router) dispatch(to target, reqs []*request.Request) {
 	}
 }
 
-// Complete takes the outcome of a dispatched request. Executors call it; it
+// Complete receives the outcome of a dispatched request. Executors call it; it
 // does not block.
 func (r *Router) Complete(q *request.Request) {
 	var now time.Time

@@ -25,7 +25,7 @@ import (
 //
 // All requests that are out went to the same node. All of them must have come
 // back before any is sent to a different node, or again to the same one.
-// Therefore no request can be overtaken by a later one that took a different
+// Therefore no request can be overtaken by a later request that took a different
 // path.
 type state uint8
 
@@ -77,7 +77,7 @@ type limits struct {
 // puts them before the held requests, begins a new round and chooses a node
 // again. The node helps: once it has sent back one request of a round, it runs
 // no other of that round that arrives later, so a later request never runs
-// before one that came back.
+// before a returned one.
 //
 // A request that may have run is resent under its command id, so that the
 // idempotency window deduplicates it. It is not resent if a later command of
@@ -166,7 +166,7 @@ func (f *shardRoute) leave(q *request.Request) {
 	q.Route.Round, q.Route.Node, q.Route.Self = f.round, f.to.node, f.to.self
 }
 
-// complete takes the outcome of a request that was out. It returns answer or
+// complete receives the outcome of a request that was out. It returns answer or
 // hold.
 func (f *shardRoute) complete(q *request.Request, now time.Time) decision {
 	f.out--

@@ -12,7 +12,7 @@ import (
 	"github.com/hostd/hostd/host/files"
 )
 
-// Mode is what a node does with signatures.
+// Mode is how a node handles signatures.
 type Mode string
 
 // The modes.
@@ -67,7 +67,7 @@ func Open(o Options) (*Trust, error) {
 	return t, err
 }
 
-// Mode returns what the node does with signatures.
+// Mode returns how the node handles signatures.
 func (t *Trust) Mode() Mode { return t.opts.Mode }
 
 // Keys returns the currently trusted keys. The pointer changes exactly when the

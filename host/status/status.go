@@ -68,7 +68,7 @@ const (
 // log.
 //
 // An unknown outcome is deadline_exceeded, never unavailable, because a caller
-// may take unavailable to mean that nothing happened and send the command again
+// may understand unavailable to mean that nothing happened and send the command again
 // under a different id.
 func codeOf(err error) (code connect.Code, known bool) {
 	if own, ok := errors.AsType[*Error](err); ok {

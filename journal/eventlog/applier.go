@@ -113,7 +113,7 @@ func (o ApplierOptions) Validate() error {
 //	                        └──────── written ───────┘
 //
 // Problem: applying must keep up with the log and be visible to readers
-// immediately, while writing to the store takes milliseconds and must not delay
+// immediately, while writing to the store needs milliseconds and must not delay
 // it. Rows that change often (an entity's row, counters) should not be written
 // for every entry.
 //
@@ -338,7 +338,7 @@ func (a *Applier) run() {
 	}
 }
 
-// drain applies what was queued when it started, and reports whether the queue
+// drain applies everything that was queued when it started, and reports whether the queue
 // is empty now.
 func (a *Applier) drain() (empty bool) {
 	a.mu.Lock()

@@ -133,7 +133,7 @@ func (m *Machine) evictRows() {
 	m.clock.shrink(func(h *entityRow) { delete(h.shard.heads, h.key) })
 }
 
-// checksums maintains what is known about rows as they change.
+// checksums maintains the knowledge about rows as they change.
 type checksums struct {
 	rows.Writer
 	stale []staleRow // scratch

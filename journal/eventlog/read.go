@@ -24,7 +24,7 @@ func (r *Reader) entity(id sharding.ShardID, e sharding.EntityID) (history.Entit
 	return s, s.Rows.NoteDamage(err)
 }
 
-// capture takes the in-memory state of an entity, or what is known about its
+// capture copies the in-memory state of an entity, or what is known about its
 // row.
 func (r *Reader) capture(id sharding.ShardID, s *history.Entity) (look rows.Lookup, err error) {
 	r.mu.RLock()
@@ -117,7 +117,7 @@ func (r *Reader) IsAbsent(id sharding.ShardID, e sharding.EntityID) bool {
 	return look.IsAbsent()
 }
 
-// Read calls fn with the entity's records in order: those that end at sequence
+// Read calls fn with the entity's records in order: records that end at sequence
 // from or later, or all if from is 0. It reads a consistent snapshot of the
 // store and the memtable, each record once. The record and its slices are only
 // valid during the call. An error of fn ends the read and is returned. The

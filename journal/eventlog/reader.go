@@ -38,7 +38,7 @@ func (r *Reader) open(st kv.Store, watermark uint64, opts Options) {
 	r.subs.Max = opts.MaxSubscribers
 }
 
-// lockLong takes the lock for work on a whole batch, and lets others see that,
+// lockLong acquires the lock for work on a whole batch, and lets others see that,
 // so that they need not wait. It may only be called by the applying goroutine.
 func (r *Reader) lockLong() {
 	r.long.Store(true)

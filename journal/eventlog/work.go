@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Deferred work. An entry must not take long to apply, because all shards of
-// the node wait meanwhile. Work that may take long is deferred: the entity row
+// Deferred work. An entry must be applied quickly, because all shards of
+// the node wait meanwhile. Work that may be slow is deferred: the entity row
 // records how many timers of earlier incarnations are left to remove, and up to
 // which event the history is to be truncated. Each later entry of the shard,
 // whatever its kind, then does a slice of this work for the first such entity
@@ -65,7 +65,7 @@ func (m *Machine) work(sh *shard, key string, owed *rows.Owed, changes int) erro
 	return m.truncate(sh, h, e)
 }
 
-// lockForChange takes the lock for a change.
+// lockForChange acquires the lock for a change.
 func (m *Machine) lockForChange() (unlock func()) {
 	m.lockLong()
 	return m.unlockLong

@@ -25,7 +25,7 @@ import (
 //
 // Begin takes a raft.Ready from every dirty group and turns it into log
 // sections. Finish runs after the sync; it hands committed entries to the state
-// machine and tells raft to advance. A group whose leader alone can commit what
+// machine and lets raft advance. A group whose leader alone can commit what
 // it stored, as with a single voter, gets a second raft.Ready in the same turn
 // if that needs no further sync.
 //
@@ -33,7 +33,7 @@ import (
 // leaves after the sync that covers the state. Only a leader's appends and
 // heartbeats may leave before it, and only under a membership that is itself on
 // disk, because a leader may ask others to store entries that it has not stored
-// yet. A group that received no input takes no part in the turn, so an idle
+// yet. A group that received no input does not participate in the turn, so an idle
 // group costs nothing.
 //
 // Rejected: one goroutine and one sync per group, which costs a sync per group

@@ -5,7 +5,7 @@
 // Core is the pure part: inputs go in, and Begin and Finish return what a turn
 // has to write, send, apply and report. It has no goroutine, no clock and no
 // randomness of its own, and does no I/O. Driver executes the turns. Loop owns
-// the goroutines of the package: the one that calls Driver, and those that send
+// the goroutines of the package: the goroutine that calls Driver, and goroutines that send
 // snapshots; Close waits for all of them.
 //
 // Idle groups sleep (sleep.go). The caller reports which nodes are alive; if

@@ -55,7 +55,7 @@ func NewDriver(rec *recovery.Recovered, opts Options) (*Driver, error) {
 	return d, d.openFiles()
 }
 
-// Core returns the core, which takes the inputs.
+// Core returns the core, which accepts the inputs.
 func (d *Driver) Core() *Core { return d.core }
 
 // Create creates replicas that never held data, durably: all of them or none.

@@ -92,8 +92,8 @@ func (c *Core) onMemberSuspected(g *group, p *nodes.Node) {
 	}
 }
 
-// abortTransfer aborts a leadership transfer to a replica that will not take it, because
-// proposals would otherwise wait for an election timeout. If the replica takes
+// abortTransfer aborts a leadership transfer to a replica that will not accept it, because
+// proposals would otherwise wait for an election timeout. If the replica accepts
 // it after all, it leads in a later term, as after any election.
 func (g *group) abortTransfer() {
 	g.node().TransferLeader(g.replica) // transferring to itself aborts the transfer in progress

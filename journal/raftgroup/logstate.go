@@ -95,7 +95,7 @@ func (r *reach) takeQuorumReport() bool {
 }
 
 // leadership is the leadership as last reported. Proposals and reads reach raft
-// only while this replica leads; raft itself rejects those that arrive after it
+// only while this replica leads; raft itself rejects proposals that arrive after it
 // lost the leadership.
 type leadership struct {
 	term, lead uint64

@@ -98,7 +98,7 @@ func (l *Loop) Receive(from sharding.NodeID, frame []byte) error {
 	var messages []inbox.Message
 	err := wire.DecodeFrame(frame, func(m wire.Message) {
 		// A follower that cannot keep up drops appends, which makes the leader
-		// send no more than the follower can take.
+		// send no more than the follower can accept.
 		if !overloaded || m.Raft.GetType() != pb.MsgApp || len(m.Raft.GetEntries()) == 0 {
 			messages = append(messages, inbox.Message{From: from, Message: m})
 		}

@@ -74,7 +74,7 @@ type delayed struct {
 }
 
 // delay reports whether a message is delayed. A message that is not delayed
-// replaces the one that waits for the same member.
+// replaces the waiting message for the same member.
 func (d *delayed) delay(m *pb.Message, busy bool) bool {
 	if m.GetType() != pb.MsgApp {
 		return false

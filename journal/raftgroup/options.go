@@ -84,7 +84,7 @@ type Ticker interface {
 	Stop()
 }
 
-// Options configure a Core and its Loop. Zero fields take the default.
+// Options configure a Core and its Loop. Zero fields get the default.
 type Options struct {
 	// Self is this node. It is used only in errors.
 	Self sharding.NodeID
@@ -127,7 +127,7 @@ type Options struct {
 	SnapshotDir string
 	// Sender sends snapshots to other nodes: at most MaxSnapshotsOut at a time
 	// (default 8) while MaxSnapshotsQueued wait (default 64). A transfer may
-	// take as long as it makes progress. At most MaxSnapshotsIn are received at
+	// last as long as it makes progress. At most MaxSnapshotsIn are received at
 	// a time (default 8); others wait.
 	Sender             SnapshotSender
 	MaxSnapshotsOut    int

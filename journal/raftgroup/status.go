@@ -142,7 +142,7 @@ func (c *Core) FinalRecord() []byte {
 // describes their current state.
 type Stats struct {
 	// Groups are the replicas here. Awake counts those whose clock runs, Led
-	// those that lead, and Stopped those whose state machine has stopped.
+	// the leaders, and Stopped those whose state machine has stopped.
 	Groups, Awake, Leading, Stopped int
 	// Peers are the other known nodes. Silent counts the suspected ones.
 	Peers, Suspected int

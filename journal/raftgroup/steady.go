@@ -13,7 +13,7 @@ import (
 )
 
 // steady is the state of a group whose log only grows: one leader in one term,
-// and every member takes the entries as they come.
+// and every member accepts the entries as they come.
 //
 // Problem: raft makes some thirty allocations for an entry on three nodes, and
 // a node with hundreds of groups has one entry per group and turn. Approach: in
@@ -54,7 +54,7 @@ type steady struct {
 	// inputs are the appends or acknowledgments since the last turn.
 	inputs  []*pb.Message
 	writing []*pb.Entry // of this turn
-	// active: the group takes part in the turn.
+	// active: the group participates in the turn.
 	active bool
 	heard  bool // of a follower: raft does not know of the last append
 	// progress: something was committed or appended since the last tick.

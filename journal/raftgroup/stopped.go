@@ -218,7 +218,7 @@ func (c *Core) recoverPanic(g *group) {
 	}
 }
 
-// fail takes a group out of service until the process exits. Its raft is not
+// fail removes a group from service until the process exits. Its raft is not
 // called again, because its memory may be inconsistent.
 func (c *Core) fail(g *group, err error) {
 	if g.failed {

@@ -107,7 +107,7 @@ func (t *transfers) ship(out []*transfer.Outgoing, g *group, m *pb.Message) []*t
 	return append(out, transfer.New(header, n.ID))
 }
 
-// begin decides which state is sent, whose index may differ from the one that
+// begin decides which state is sent, whose index may differ from the index that
 // raft was given, and pins the log behind it: either the group's existing file,
 // or a state that is to be written to a new file. A direct transfer streams the
 // state from the store. Core.ReportSnapshot must be called even after an error.
@@ -235,7 +235,7 @@ func (t *transfers) trackFiles(g *group) {
 	}
 }
 
-// tick discards files of transfers that did not resume: those that waited too
+// tick discards files of transfers that did not resume: files that waited too
 // long, that are obsolete, or that exceed the space allowed for them.
 func (t *transfers) tick() {
 	t.now++

@@ -26,7 +26,7 @@ var (
 type DamageError struct {
 	// Where is a file's base name, or a class of keys and the shard.
 	Where string
-	// What is wrong there.
+	// The kind of damage.
 	What string
 	// Action is what the operator can do; empty if the caller knows better.
 	Action string

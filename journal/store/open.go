@@ -90,7 +90,7 @@ func openOnce(dir string, opts Options) (db *badger.DB, err error) {
 }
 
 // tableBytes is the size of tables in the level below the first, and
-// tableGrowth the factor between levels: 100 GB take five levels. Building a
+// tableGrowth the factor between levels: 100 GB need five levels. Building a
 // table needs up to six times its size in memory and a processor for 20 ms per
 // MiB, and several are built concurrently. A process can map 65,530 of them.
 const (

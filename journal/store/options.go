@@ -10,13 +10,13 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Options configure a Store. Zero fields take the default.
+// Options configure a Store. Zero fields get the default.
 type Options struct {
 	// MemTableBytes is the size of a memtable. About MemTableBytes times
 	// Memtables of data are not durable yet and have to be applied again at a
 	// start; after a kill under a larger size, once more that size. Each
-	// memtable takes about 1.3 times MemTableBytes of anonymous memory. Turning
-	// one into a table takes a processor 4 ms per MiB. Default 8 MiB.
+	// memtable needs about 1.3 times MemTableBytes of anonymous memory. Turning
+	// one into a table costs a processor 4 ms per MiB. Default 8 MiB.
 	MemTableBytes int64
 	// Memtables is the number of memtables that may wait for the disk. Default
 	// 4.

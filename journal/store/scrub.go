@@ -144,7 +144,7 @@ func (p *scrubber) table(ctx context.Context, info *badger.TableInfo, began time
 	return size, err
 }
 
-// span returns how long the given bytes take at the configured rate.
+// span returns the time that the given bytes need at the configured rate.
 func (p *scrubber) span(bytes int64) time.Duration {
 	return time.Duration(float64(bytes) / float64(p.opts.BytesPerSecond) * float64(time.Second))
 }

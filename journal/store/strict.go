@@ -27,7 +27,7 @@ import (
 //
 // As for a View, the version must be at least the argument of the last
 // SetDiscard. Tables are read one at a time, calls are serialized, and
-// compactions continue meanwhile. It takes about one millisecond per MiB of
+// compactions continue meanwhile. It needs about one millisecond per MiB of
 // tables that may contain the key, which may be all new ones.
 func (s *Store) StrictGet(key []byte, at uint64) (body []byte, found bool, err error) {
 	s.strict.Lock()
@@ -136,7 +136,7 @@ func (v *View) newest(key []byte) (found version, err error) {
 }
 
 // pinTries bounds how often tables are listed until none changed meanwhile.
-// Listing takes microseconds, and tables change a few times per second.
+// Listing needs microseconds, and tables change a few times per second.
 const pinTries = 1000
 
 var errTablesMove = errors.New("journal store: tables change too fast to be listed")

@@ -237,7 +237,7 @@ func (t HeadTimers) Find(name string) (due int64, ok bool) {
 	return 0, false
 }
 
-// With returns the timers including one that is set or replaced; false if it
+// With returns the timers including a new or replaced timer; false if it
 // does not fit.
 func (t HeadTimers) With(name string, due int64) (HeadTimers, bool) {
 	others := t.Without(name)

@@ -23,7 +23,7 @@ const lostSuffix = ".lost"
 
 // AcceptLoss truncates a damaged log at its first damage, so that Open accepts
 // the part before it. Acknowledged records after it are lost to the node, so
-// this is a decision for an operator who has no peer to rebuild the node from.
+// this is a decision for an operator without other nodes to rebuild this one from.
 // The original files are kept under names that end in .lost, as far as they can
 // be read. AcceptLoss returns nil for a log without damage, which it does not
 // change. After an error it can be called again.

@@ -25,7 +25,7 @@ import (
 // first is normal and must be truncated; the second must stop the node, because
 // truncating it would silently lose acknowledged data.
 //
-// Approach: three facts on disk tell the two apart.
+// Approach: three facts on disk distinguish the two.
 //
 //   - The mark file records a position up to which the log was synced. An
 //     invalid record before the mark is damage.

@@ -4,7 +4,7 @@
 //
 // It never interprets a record, never retries a failed write or sync, and never
 // skips damage: acknowledged records are replayed completely and in order, or
-// Open names the file that lost them. It starts no goroutine and takes no lock.
+// Open names the file that lost them. It starts no goroutine and needs no lock.
 // A Log belongs to the goroutine of the ready loop; only Stats may be called
 // from others.
 package wal

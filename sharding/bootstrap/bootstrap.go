@@ -16,7 +16,7 @@
 // may belong to a cluster. Two majorities of the same nodes overlap.
 //
 // If two nodes compete, a candidate ordered by an operator takes precedence
-// over one that was not, and otherwise the smaller node id wins. The loser
+// over a candidate that was not, and otherwise the smaller node id wins. The loser
 // votes for the winner and gives back the votes that it received. An ordered
 // candidate keeps asking even while its own vote is with a candidate of lower
 // precedence, and bootstraps after that one has withdrawn.
@@ -76,8 +76,8 @@ type Candidate struct {
 	decided bool
 }
 
-// New returns the candidate for one start of a node. The vote is the one that
-// the node has stored.
+// New returns the candidate for one start of a node. The vote is the node's
+// stored vote.
 func New(self sharding.NodeID, start uint64, given Vote) *Candidate {
 	return &Candidate{self: self, start: start, vote: given}
 }

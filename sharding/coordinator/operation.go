@@ -241,7 +241,7 @@ func (s *stepView) closeNode(n *node) {
 	}
 }
 
-// followOperations takes the next steps of move operations.
+// followOperations makes the next steps of move operations.
 func (s *stepView) followOperations() {
 	for _, o := range s.operations {
 		if o.done == nil && o.Kind == OperationMove {

@@ -11,7 +11,7 @@ import (
 // PendingKind is the kind of a pending request.
 type PendingKind string
 
-// Requests that take time.
+// Requests that need time.
 const (
 	PendingReplication PendingKind = "replication" // shards do not have the replicas required by the policy
 	PendingLeave       PendingKind = "leave"
@@ -171,7 +171,7 @@ func (s *stepView) blockReason(sh *shard) string {
 }
 
 // closedHostReason returns why a storage node without a replica of the shard is
-// not given one, if no other node can take one and the shard has fewer replicas
+// not given one, if no other node can hold one and the shard has fewer replicas
 // than it should. A leaving node must wait for that, whatever the replication
 // is.
 func (s *stepView) closedHostReason(sh *shard) string {
@@ -221,7 +221,7 @@ func (s *stepView) leaderlessReason(sh *shard) string {
 
 // rejectedNode returns the first node that could hold a replica of the shard
 // but gets none because it damages them. It returns the empty string if another
-// node can take one.
+// node can hold one.
 func (s *stepView) rejectedNode(sh *shard) sharding.NodeID {
 	if len(s.allocate(sh, 1)) > 0 {
 		return ""

@@ -29,7 +29,7 @@ func (s *stepView) repair() {
 	s.rebalance()
 }
 
-// repairShard takes the next step of one shard, if one is needed.
+// repairShard makes the next step of one shard, if one is needed.
 func (s *stepView) repairShard(sh *shard) {
 	if sh.index < 0 {
 		s.repairMeta(sh)
@@ -158,7 +158,7 @@ func (s *stepView) shrink(sh *shard) {
 	s.change(sh, c)
 }
 
-// liveVoters returns the voters that can stay: the leader, then those that are
+// liveVoters returns the voters that can stay: the leader, then voters that are
 // caught up, then the others.
 func (s *stepView) liveVoters(sh *shard) []meta.Replica {
 	var live []meta.Replica
@@ -226,7 +226,7 @@ func (s *stepView) promote(sh *shard) bool {
 	return true
 }
 
-// demote takes away excess votes, never the leader's. Unresponsive replicas
+// demote removes excess votes, never the leader's. Unresponsive replicas
 // lose theirs first, because the remaining voters must form a working majority.
 func (s *stepView) demote(sh *shard) {
 	var have []sharding.NodeID

@@ -38,7 +38,7 @@ const (
 //	   └─── neither for BackOff, twice that the next time ───┘
 //
 // An unsteady node is given no leadership for balance. A slow node also loses
-// the leaderships that it has, except those that an operator moved there. So
+// the leaderships that it has, except leaderships that an operator moved there. So
 // does a node that repeatedly damages its replicas.
 type trouble struct {
 	linked  bool // it was reachable in the last step

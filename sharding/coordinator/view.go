@@ -275,7 +275,7 @@ func (s *stepView) evaluateShard(sh *shard) {
 	s.evaluateLeader(sh)
 }
 
-// evaluateLeader determines who leads the shard, or will lead it after a
+// evaluateLeader determines which node leads the shard, or will lead it after a
 // pending transfer. During a transfer, the old leader may already have reported
 // that it no longer leads and the new one not yet that it does. Such a shard
 // counts for the new leader, because otherwise other shards would be moved

@@ -27,7 +27,7 @@ const (
 	maxStreams = 64
 	// maxStreamNodes limits how many nodes a stream may announce.
 	maxStreamNodes = 4096
-	// maxStreamBytes limits how much is read from a stream; a node takes less
+	// maxStreamBytes limits how much is read from a stream; a node needs less
 	// than 700 bytes.
 	maxStreamBytes = 4 << 20
 )

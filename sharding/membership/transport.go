@@ -19,7 +19,7 @@ const (
 	// streamTimeout is the timeout for dialing, and for reads and writes of a
 	// stream.
 	streamTimeout = 3 * time.Second
-	// kindTimeout is how long a new connection may take to send its kind.
+	// kindTimeout limits the time in which a new connection must send its kind.
 	kindTimeout = 5 * time.Second
 	// maxConns limits inbound connections; excess ones are closed.
 	maxConns = 1024

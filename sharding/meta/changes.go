@@ -69,7 +69,7 @@ func (b Bound) toChange(why BindingChange) BindingChange {
 	return why
 }
 
-// withChange returns the change log with one more change, the one that binds
+// withChange returns the change log with one more change, which binds
 // `to`.
 func (b *Binding) withChange(to Bound, why BindingChange) []BindingChange {
 	log := append(slices.Clone(b.ChangeLog()), to.toChange(why))

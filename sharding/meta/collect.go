@@ -15,7 +15,7 @@ import (
 const maxCollected = 64
 
 // CollectModules returns the command that marks modules as unused and removes
-// those that have been unused for ModuleRetention. It requires
+// modules that have been unused for ModuleRetention. It requires
 // sharding.VersionModuleRetention. at is the current time in Unix nanoseconds.
 // A command changes a limited number of modules: repeat it while
 // HasStaleModules reports true. The result names the removed modules.
@@ -44,7 +44,7 @@ func (v *View) staleModules(at int64) (unused []Module, old []Digest) {
 }
 
 // moduleDigests returns the modules that a binding needs: the serving module,
-// that of a rollout, and those that rollbacks may return to.
+// that of a rollout, and modules that rollbacks may return to.
 func (b *Binding) moduleDigests() []Digest {
 	out := []Digest{b.Digest}
 	if b.needsRollout() {

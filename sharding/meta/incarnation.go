@@ -26,7 +26,7 @@ func LatestIncarnation(now time.Time, known uint64) uint64 {
 
 // FutureStartError is returned for a start that is later than LatestIncarnation
 // according to another node's clock. One of the two clocks is wrong, but it is
-// impossible to tell which.
+// impossible to know which.
 type FutureStartError struct {
 	Node  sharding.NodeID // node that started
 	By    sharding.NodeID // node whose clock was used
@@ -52,7 +52,7 @@ func CheckIncarnation(node sharding.NodeID, incarnation uint64, by sharding.Node
 }
 
 // IsCoordinatorCommand reports whether only the coordinator issues the command:
-// one that changes placements or the status of members. The coordinator
+// a command that changes placements or the status of members. The coordinator
 // proposes these where it runs.
 func IsCoordinatorCommand(body []byte) bool {
 	c, err := decode(body)

@@ -98,7 +98,7 @@ func (m Member) Equal(o Member) bool {
 		m.Incarnation == o.Incarnation && m.Version == o.Version && m.Zone == o.Zone && m.Downed == o.Downed && m.Draining == o.Draining && m.Leaving == o.Leaving && m.Speaks == o.Speaks
 }
 
-// JoinResult tells a joining node how to begin.
+// JoinResult is what a joining node needs to start.
 type JoinResult struct {
 	// Member is the node as it was admitted.
 	Member Member `json:"member"`

@@ -81,7 +81,7 @@ var (
 	// later release. The replica must stop, because it cannot know how newer
 	// replicas applied it.
 	ErrUnsupported = errors.New("metadata: written by a later release")
-	// ErrCorrupt: a stored key or value is not one that this version writes.
+	// ErrCorrupt: this version does not write such a stored key or value.
 	ErrCorrupt = errors.New("metadata: unreadable stored value")
 )
 

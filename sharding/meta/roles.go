@@ -33,7 +33,7 @@ func DeleteRole(name string) []byte {
 
 // PutRoleBinding returns the command that sets the roles of a subject,
 // replacing its previous roles. It fails with ErrConflict if a role does not
-// exist, or if it would take access.RoleAdmin away from the last admin. It
+// exist, or if it would remove access.RoleAdmin from the last admin. It
 // requires sharding.VersionRoles.
 func PutRoleBinding(b access.Binding) []byte {
 	return encode(command{Op: opPutRoleBinding, accessCommand: accessCommand{RoleBinding: &b}})

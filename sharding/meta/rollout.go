@@ -130,7 +130,7 @@ type Rollout struct {
 	Force  bool    `json:"force,omitempty"`
 	Limits *Limits `json:"limits,omitempty"`
 	// ForcedBy is the principal that started the rollout although the module
-	// failed the compatibility check, BackForcedBy the one that forced all
+	// failed the compatibility check, BackForcedBy the caller that forced all
 	// entities back although the older module fails on some.
 	ForcedBy     string `json:"forcedBy,omitempty"`
 	BackForcedBy string `json:"backForcedBy,omitempty"`
@@ -143,7 +143,7 @@ func (r *Rollout) Serves(id sharding.EntityID) bool {
 	return r.Contains(id) || slices.Contains(r.Stay, id.ID)
 }
 
-// IsActive reports whether a rollout is in progress. One that has ended except
+// IsActive reports whether a rollout is in progress. A rollout that has ended except
 // for entities that stay is not.
 func (r *Rollout) IsActive() bool {
 	return r != nil && r.State != RolloutAborted && r.State != RolloutRefused
@@ -298,7 +298,7 @@ func (r *Rollout) check(v *View, b Binding) error {
 		checkText("note", r.Note, MaxRolloutNote), checkText("forcedBy", r.ForcedBy, MaxForcedByBytes), checkText("backForcedBy", r.BackForcedBy, MaxForcedByBytes), checkText("by", r.By, MaxForcedByBytes))
 }
 
-// checkTransition rejects invalid state changes, and changes that would take
+// checkTransition rejects invalid state changes, and changes that would remove
 // entities from the newer module outside of an abort.
 func (r *Rollout) checkTransition(was Rollout, b Binding, forced bool) error {
 	if !slices.Contains(rolloutNext[was.State], r.State) {

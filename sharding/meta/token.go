@@ -115,7 +115,7 @@ func (t *transition) putToken(p tokenPut, first bool) (Result, error) {
 	for _, name := range expired {
 		t.dropToken(name)
 	}
-	// Store the token before its bearer gets roles: one that expires does not
+	// Store the token before its bearer gets roles: an expiring token does not
 	// count as a permanent admin.
 	token.Revision = t.view.counters.RoleRevision + 1
 	put(&t.view.tokens, token.Name, token)

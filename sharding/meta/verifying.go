@@ -11,7 +11,7 @@ import (
 //
 // Activating a module on a type with truncated histories needs a proof that the
 // module reads the remaining snapshots, see truncated.go. Making the proof
-// takes as long as replaying them, which is too long for one call. So the
+// lasts as long as replaying them, which is too long for one call. So the
 // activation is stored as a rollout in state verifying with an empty part: the
 // older module continues to serve the whole type, and the node that leads the
 // metadata shard makes the proof.

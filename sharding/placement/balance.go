@@ -116,7 +116,7 @@ func (b *balance) nextReplica() (Move, bool) {
 }
 
 // movableShard returns the index of a shard whose replica may move, preferably
-// one that from does not lead, or -1 if there is none.
+// a shard that from does not lead, or -1 if there is none.
 func (b *balance) movableShard(from, to sharding.NodeID) int {
 	best := -1
 	for _, i := range b.on[from] {

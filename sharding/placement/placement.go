@@ -26,7 +26,7 @@ type Node struct {
 type Shard struct {
 	ID sharding.ShardID
 	// Replicas are the nodes that hold the shard, oldest replica first,
-	// including replicas that are being built and excluding those that are
+	// including replicas that are being built and excluding replicas that are
 	// leaving.
 	Replicas []sharding.NodeID
 	// Leader is the node that leads the shard, empty if unknown. Able are the

@@ -360,7 +360,7 @@ var standardOnly = []struct {
 	{"examples", []string{"abi", "guest-sdk", "examples"}},
 }
 
-// standardOnlyExcept are packages below those that may import other libraries.
+// standardOnlyExcept are packages below the packages that may import other libraries.
 var standardOnlyExcept = []string{"abi/abitest", "sharding/membership"}
 
 // topLevel lists what may lie at the root of the repository. Names that begin

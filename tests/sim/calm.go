@@ -7,7 +7,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// Time bounds of a cluster without faults, in steps. A tick takes 4 steps and a
+// Time bounds of a cluster without faults, in steps. A tick has 4 steps and a
 // link at most 3.
 const (
 	// dozes: all groups without work are asleep.
@@ -15,8 +15,8 @@ const (
 	// answers: a command to a sleeping group is answered.
 	answers = 12 * 4
 	// failsOver: after a node died while all groups were asleep, every shard
-	// accepts a command on another node. It takes 7 ticks until the node is
-	// suspected, and then the elections.
+	// accepts a command on another node. The node is suspected after
+	// 7 ticks, and the elections follow.
 	failsOver = 25 * 4
 	// standsOver is failsOver for a node whose loop is stuck while its links
 	// work, which is noticed later.

@@ -46,7 +46,7 @@ func (c *call) finish(o outcome, h head) {
 	}
 }
 
-// operation is a command or a read of a client, which may take several calls.
+// operation is a command or a read of a client, which may need several calls.
 type operation struct {
 	entity  string
 	id      journal.CommandID

@@ -124,7 +124,7 @@ func (w *World) transfer(s sharding.ShardID) {
 	}
 }
 
-// changeMembers takes a shard from one voter to all of them through learners
+// changeMembers changes a shard from one voter to all of them through learners
 // and one joint change, then makes a voter a learner and back.
 func (w *World) changeMembers(s sharding.ShardID) {
 	n := w.leader(s)

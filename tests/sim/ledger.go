@@ -226,7 +226,7 @@ func (l *ledger) decide(n sendName, how string) {
 	}
 }
 
-// remove takes a message out of the outbox.
+// remove removes a message from the outbox.
 func (l *ledger) remove(a *account, id journal.ItemID) (n sendName, there bool) {
 	if n, there = a.outbox[id]; there {
 		delete(a.outbox, id)

@@ -256,7 +256,7 @@ func (n *node) changed(what string, s sharding.ShardID, r sharding.ReplicaID, er
 	}
 }
 
-// step takes the next step of a membership change.
+// step makes the next step of a membership change.
 func (n *node) step(view *meta.View, st *raftgroup.Status) {
 	p, placed := view.Placement(st.Shard)
 	if !placed {

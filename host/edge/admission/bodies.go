@@ -48,7 +48,7 @@ type BodyOptions struct {
 //
 // A message is read completely before its decoder sees any of it, and is charged
 // as it arrives, so that a decoder never works on unbounded input. Then the
-// memory that the message will take after decoding is computed from its bytes
+// memory that the message will need after decoding is computed from its bytes
 // and charged too, and a large message waits for one of the decoding turns. The
 // charge ends when the call has converted its request to a form that is charged
 // separately (Charge.Settle), when the next message of a stream is read, or when
@@ -183,7 +183,7 @@ func NewDecodes(most int) *Decodes { return &Decodes{make(chan struct{}, most)} 
 // turn.
 const smallMessage = 4 << 10
 
-// DecodedError rejects a message that would take more memory after decoding than
+// DecodedError rejects a message that would need more memory after decoding than
 // the whole budget of waiting bytes, so that it could never be admitted.
 type DecodedError struct{ Bytes, Limit int64 }
 
@@ -207,7 +207,7 @@ type Charge struct {
 
 type chargeKey struct{}
 
-// call combines what is allocated per request into one allocation.
+// call combines the allocations of a request into one.
 type call struct {
 	charge Charge
 	ctx    charged
@@ -304,7 +304,7 @@ type message struct {
 // unknownFactor is the charge per byte of a message whose shape is not known.
 const unknownFactor = 64
 
-// chargeDecoded charges the memory that a message takes after decoding, and waits for
+// chargeDecoded charges the memory that a message needs after decoding, and waits for
 // a decoding turn.
 func (m *message) chargeDecoded(data []byte) (err error) {
 	c := m.charge

@@ -29,8 +29,8 @@ const (
 	maxResets = 1000
 	// callsEach and leastCalls limit concurrent calls: callsEach for each
 	// allowed connection, but at least leastCalls, whichever connections they
-	// are on. A call takes about 20 KB before its message is read, so HTTP/2's
-	// 250 streams on every connection would take many times the memory of a
+	// are on. A call needs about 20 KB before its message is read, so HTTP/2's
+	// 250 streams on every connection would need many times the memory of a
 	// node.
 	callsEach  = 4
 	leastCalls = 1024
@@ -60,7 +60,7 @@ var errCrowded = errors.New("the node has too many connections, or too many from
 // failed one. Connections beyond the reserve are closed immediately.
 //
 // The number of calls is limited separately, because HTTP/2 allows many calls
-// on each connection and each takes memory before its message is read.
+// on each connection and each needs memory before its message is read.
 type Connections struct {
 	most, mostOf           int
 	mostCalls, mostCallsOf int
@@ -351,7 +351,7 @@ func (c *connection) uncount() {
 	}
 }
 
-// stream takes one of the at most limit streams of a caller's address; leave
+// stream occupies one of the at most limit streams of a caller's address; leave
 // releases it. Calls that other nodes forward for their callers have no limit.
 func (s *Connections) stream(ctx context.Context, limit int) (leave func(), ok bool) {
 	c, of := ctx.Value(connectionKey{}).(*connection)
@@ -376,7 +376,7 @@ func (s *Connections) stream(ctx context.Context, limit int) (leave func(), ok b
 	}), true
 }
 
-// enterCall takes one of the allowed concurrent calls; leave releases it.
+// enterCall occupies one of the allowed concurrent calls; leave releases it.
 func (s *Connections) enterCall(c *connection) (leave func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

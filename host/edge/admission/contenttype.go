@@ -8,7 +8,7 @@ import (
 // ContentTypes rewrites the content type of each request to the form that the
 // RPC handlers compare with, because media types are case-insensitive (RFC 9110,
 // section 8.3.1). Otherwise code that looks at a request before its handler
-// could take the body for a different format than the handler does, and charge
+// could parse the body as a different format than the handler does, and charge
 // or replace the wrong bytes.
 func ContentTypes(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -11,7 +11,7 @@ import (
 )
 
 // compileDeadline is the minimum time limit of calls that may compile a module,
-// because that takes seconds of CPU time for a large module, and longer on a
+// because that needs seconds of CPU time for a large module, and longer on a
 // busy machine.
 const compileDeadline = time.Minute
 
@@ -22,7 +22,7 @@ type Deadlines struct {
 }
 
 // Of returns the deadline of a call that arrives now. The deadline of ctx is the
-// one that the caller set.
+// caller's own.
 func (d Deadlines) Of(ctx context.Context, now time.Time) time.Time {
 	given, ok := ctx.Deadline()
 	if !ok {

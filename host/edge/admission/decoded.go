@@ -13,11 +13,11 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// The sender decides how much memory a message takes: two bytes on the wire can
+// The sender decides how much memory a message needs: two bytes on the wire can
 // become a message struct of 64 bytes and a pointer to it. A shape therefore
 // computes an upper bound from the encoded bytes, without allocating, before
 // anything is decoded. The binary form is walked field by field, because a bytes
-// payload takes the same space in memory as on the wire and must not be charged
+// payload needs the same space in memory as on the wire and must not be charged
 // as if it were structure. The JSON form is only scanned for the characters that
 // begin a value; member names are not looked up.
 //
@@ -171,7 +171,7 @@ func mostOf(f protoreflect.FieldDescriptor) int {
 	return maxElements
 }
 
-// binary returns an upper bound of the memory that the encoded message takes
+// binary returns an upper bound of the memory that the encoded message needs
 // after decoding. It stops at malformed bytes, because the decoder stops there
 // too and reports the error.
 func (s *shape) binary(data []byte) (int64, error) { return s.walk(data, maxDepth) }
@@ -265,7 +265,7 @@ func (s *shape) count(counts *elements, number protowire.Number, f *fieldShape, 
 }
 
 // canonical returns the length of text as canonical JSON, in which a control
-// character takes six bytes.
+// character needs six bytes.
 func canonical(text []byte) int64 {
 	n := 2 + int64(len(text))
 	for _, c := range text {
@@ -276,7 +276,7 @@ func canonical(text []byte) int64 {
 	return n
 }
 
-// text returns an upper bound of the memory that a message as JSON text takes
+// text returns an upper bound of the memory that a message as JSON text needs
 // after decoding, from the number of its values, members and objects.
 func (s *shape) text(data []byte) int64 {
 	values, members, objects := int64(1), int64(0), int64(0)

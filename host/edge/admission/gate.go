@@ -108,7 +108,7 @@ func Only(internal map[string]http.Handler) http.Handler {
 	})
 }
 
-// Referring serves calls between nodes while at returns "", except those that
+// Referring serves calls between nodes while at returns "", except calls that
 // are only for the peer listener. When at returns an address, it answers 404
 // with a header that names the address.
 func Referring(internal map[string]http.Handler, at func() string) map[string]http.Handler {

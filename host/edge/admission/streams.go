@@ -85,7 +85,7 @@ func (s *Stream) Leave() {
 	s.owner.mu.Unlock()
 }
 
-// BeginWrite and EndWrite must surround every write. A write that takes too long
+// BeginWrite and EndWrite must surround every write. A slow write
 // resets the stream, because a client that does not read holds memory here.
 func (s *Stream) BeginWrite() { s.timer.Reset(s.owner.stall) }
 func (s *Stream) EndWrite()   { s.timer.Stop() }

@@ -15,7 +15,7 @@ const (
 	maxWaitingUploads   = 16
 )
 
-// Uploads schedules uploads, because a module takes memory and, for up to a
+// Uploads schedules uploads, because a module needs memory and, for up to a
 // minute, the only compiler of the node. One address has at most one upload in
 // progress, so that a client that uploads endlessly gets no second turn while
 // others wait. When an upload of an address ends, the waiting uploads of that

@@ -81,8 +81,8 @@ type Options struct {
 //     the current metadata (Confirm), because a later change of roles does not
 //     undo them.
 //
-// Set replaces the table atomically, so a decision takes no lock. It also
-// decides all open streams again and ends those that are no longer allowed.
+// Set replaces the table atomically, so a decision needs no lock. It also
+// decides all open streams again and ends streams that are no longer allowed.
 type Authorizer struct {
 	opts    Options
 	table   atomic.Pointer[authz.Table] // nil until the first Set

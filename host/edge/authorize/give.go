@@ -50,7 +50,7 @@ func (a *Authorizer) Give(ctx context.Context, subject string, roles []string) e
 }
 
 // give rejects a change of roles if the caller does not hold the role whose name
-// refuse returns. Before roles are in force, nobody is restricted.
+// refuse returns. Before roles are in force, there are no restrictions.
 func (a *Authorizer) give(ctx context.Context, refuse func(t *authz.Table, may func(role, was access.Role) bool) string) error {
 	if a == nil {
 		return nil

@@ -57,7 +57,7 @@ func (a *Authorizer) ByHeaders(next http.Handler) http.Handler {
 	})
 }
 
-// ForAdmins serves only callers who may admin the cluster. It is for endpoints
+// ForAdmins serves only callers with the verb admin on the cluster. It is for endpoints
 // that are not RPCs and require the same right.
 func (a *Authorizer) ForAdmins(next http.Handler, log *slog.Logger) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -21,7 +21,7 @@ func (a *Authorizer) calls(t *procedure.Procedure, m any) []authz.Call {
 
 // ofModule is about each type that the named module describes, and about all of
 // their entities if the call reads them. If the request names a type, the module
-// is the one that serves it. If this node does not know the module, the request
+// is the serving module. If this node does not know the module, the request
 // is about everything.
 func (a *Authorizer) ofModule(m any, c authz.Call) []authz.Call {
 	if c.Verb == authv1.Verb_READ {

@@ -180,7 +180,7 @@ func (p *Proxy) Leads(shard sharding.ShardID) bool {
 	return self && known
 }
 
-// Changed returns the channel of Nodes.Changed, or one that never receives.
+// Changed returns the channel of Nodes.Changed, or a channel that never receives.
 func (p *Proxy) Changed() <-chan struct{} {
 	if p.nodes == nil {
 		return nil
@@ -309,7 +309,7 @@ type Search struct {
 // Reset records an attempt that made progress.
 func (s *Search) Reset() { *s = Search{} }
 
-// Again waits before the next attempt at the leader of a shard, after one that
+// Again waits before the next attempt at the leader of a shard, after an attempt that
 // failed with err. It returns false immediately if there should be no further
 // attempt: the call was forwarded by a different node, no leader can be found,
 // or no attempt has made progress for longer than Patience.

@@ -44,7 +44,7 @@ type event struct {
 }
 
 // maxEventShards is the largest number of shards of a stream whose cursor always
-// fits into the Last-Event-ID header. A position takes at most 12 bytes, or 16
+// fits into the Last-Event-ID header. A position needs at most 12 bytes, or 16
 // characters of base64, up to 2^35 entries of a shard. Requests have 16 KiB for
 // all headers, and proxies often accept only 8 KiB for one.
 const maxEventShards = 500
@@ -161,7 +161,7 @@ func (s *eventWriter) WriteHeader(status int) {
 	}
 }
 
-// Write takes a part of the stream. The server that writes them limits the size
+// Write accepts a part of the stream. The server that writes them limits the size
 // of messages.
 func (s *eventWriter) Write(p []byte) (int, error) {
 	s.WriteHeader(http.StatusOK)

@@ -65,7 +65,7 @@ func Wrap(api http.Handler, opts Options) http.Handler {
 	})
 }
 
-// target is what a path refers to.
+// target is the resource of a path.
 type target struct {
 	entityType, id string
 	name           string // of a command or query; empty for the entity itself

@@ -27,7 +27,7 @@ type bucket struct {
 	left  *rate.Limiter
 }
 
-// setLimit changes the limit of the bucket and keeps what was used.
+// setLimit changes the limit of the bucket and keeps its level.
 func (b *bucket) setLimit(now time.Time, most int64, perS float64) {
 	if b.most == most {
 		return
@@ -44,7 +44,7 @@ func (b *bucket) setLimit(now time.Time, most int64, perS float64) {
 	}
 }
 
-// wait returns how long it takes until the bucket has n tokens; 0 if it has them
+// wait returns the time until the bucket has n tokens; 0 if it has them
 // now.
 func (b *bucket) wait(now time.Time, n float64) time.Duration {
 	if b.most == 0 {

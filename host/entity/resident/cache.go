@@ -170,7 +170,7 @@ func (c *Cache[E]) Victim() E {
 
 func (c *Cache[E]) ForgetHibernated() { c.hibernated = 0 }
 
-// Count is the number of entities in the lists, without those that are set
+// Count is the number of entities in the lists, without entities that are set
 // apart.
 func (c *Cache[E]) Count() int { return c.count }
 

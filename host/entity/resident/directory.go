@@ -7,7 +7,7 @@ import "github.com/hostd/hostd/sharding"
 // and three quarters of the slots are used. A map would keep a second copy of
 // each name and never shrinks.
 //
-// To grow or shrink, the table visits every entity, which takes a tenth of a
+// To grow or shrink, the table visits every entity, which costs a tenth of a
 // microsecond each while the executor waits. So a large directory splits into
 // parts by the first bits of the keys, and each part grows by itself.
 type Directory[E Named] struct {

@@ -86,7 +86,7 @@ func (h *Heat) turn(now int64) {
 	}
 }
 
-// Report returns what was counted, with at most limit entities.
+// Report returns the counts, with at most limit entities.
 func (h *Heat) Report(now int64, limit int) HotReport {
 	if h.now == nil {
 		return HotReport{}

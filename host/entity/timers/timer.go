@@ -49,7 +49,7 @@ type Shard struct {
 	window  []journal.Timer // read and not admitted, by due time; the shard is in pacer.windows if there are any
 	firing  int             // read and not completed
 	skipped bool            // timers of suspended types were skipped
-	// ops are the latest proposals that touch each timer, at least those that
+	// ops are the latest proposals that touch each timer, at least the proposals that
 	// the applied state may not include yet.
 	ops  map[key]uint64
 	most int // size of ops at which decided entries are removed

@@ -21,7 +21,7 @@ type Executor interface {
 	Clock(shard sharding.ShardID) (logNow int64, decided uint64)
 	// IsDeferring reports whether the shard delays requests that are not timers.
 	IsDeferring(shard sharding.ShardID) bool
-	// IsCold reports whether an entity must be loaded before it can take a command.
+	// IsCold reports whether an entity must be loaded before it can accept a command.
 	IsCold(shard sharding.ShardID, id sharding.EntityID) bool
 	// Fire hands a timer's command to its entity.
 	Fire(*request.Request)

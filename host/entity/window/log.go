@@ -30,7 +30,7 @@ func newLog(few string, count, replies int) *log {
 	return m
 }
 
-// reserve makes room for more commands that take size bytes in total.
+// reserve makes room for more commands that need size bytes in total.
 func (m *log) reserve(commands, size int) {
 	if len(m.data)+size > cap(m.data) && m.head > len(m.data)/4 {
 		m.compact()

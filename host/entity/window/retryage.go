@@ -59,7 +59,7 @@ func (l *Lead) FirstAttempt(now, first time.Time, logNow int64) int64 {
 // entity's timers have fired for long after a few commands. A window that is
 // not full has forgotten its latest commands by age alone: when it forgot a
 // command for lack of room it was full, and it stopped being full only by
-// forgetting by age one that is as young. This holds for the windows of earlier
+// forgetting by age a command that is as young. This holds for the windows of earlier
 // leaders too. The last command that was forgotten by age was older than the
 // shorter of the maximum ages when a later one came, by the clock of this leader
 // or of an earlier one.

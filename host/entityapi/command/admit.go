@@ -16,7 +16,7 @@ import (
 // Types finds how the payloads of an entity type are encoded. It is asked for
 // every command.
 type Types interface {
-	// Encoding fails if the type is unknown, or if the node cannot tell yet.
+	// Encoding fails if the type is unknown, or if the node cannot decide yet.
 	Encoding(ctx context.Context, entityType string) (request.Encoding, error)
 }
 

@@ -21,7 +21,7 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// nodeTime limits how long a different node may take to list its timers.
+// nodeTime limits the time in which a different node must list its timers.
 const nodeTime = 3 * time.Second
 
 // placed is a timer with its place in the order of the cluster.

@@ -40,7 +40,7 @@ type Histories interface {
 	// Span returns the first stored sequence of an entity, at least 1, and its
 	// last, which is 0 if the entity has no events.
 	Span(id sharding.EntityID) (first, last journal.Sequence, err error)
-	// Records calls fn for the entity's records in order, from the one that
+	// Records calls fn for the entity's records in order, from the record that
 	// contains the event with sequence from. If from is 0, which is allowed only
 	// if no event was compacted away, it begins with the first record. The
 	// record is valid only during fn. An error of fn stops it and is returned

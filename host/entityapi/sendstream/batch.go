@@ -85,7 +85,7 @@ func (p *batches) put(b *batch) {
 	p.pool.Put(b)
 }
 
-// size returns the bytes that the batch takes from Waiting. Payloads given as
+// size returns the bytes that the batch charges to Waiting. Payloads given as
 // JSON values are outside of the message.
 func (b *batch) size() int64 {
 	n := len(b.message.Bytes) + admission.RequestBytes*len(b.items)

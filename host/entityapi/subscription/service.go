@@ -44,7 +44,7 @@ type Sharding interface {
 
 // Histories reads the histories of entities.
 type Histories interface {
-	// Read calls fn for the entity's records in order, from the one that
+	// Read calls fn for the entity's records in order, from the record that
 	// contains the event with sequence from. The record is valid only during fn.
 	// An error of fn stops it and is returned unchanged.
 	Read(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(*journal.Record) error) error

@@ -216,7 +216,7 @@ func (s *subscription) sendPositions(now time.Time) error {
 	return s.send(&entityv1.SubscribeResponse{Cursor: s.cursor()})
 }
 
-// cursor encodes the positions, or only those that the caller does not have yet
+// cursor encodes the positions, or only the positions that the caller lacks
 // if it accepts partial cursors.
 func (s *subscription) cursor() string {
 	c := cursor.Cursor{Mark: s.mark, Shards: uint32(len(s.at) - 1)}

@@ -13,7 +13,7 @@ package wasm
 // the size of the function's frame, so that the stack limit bounds the sum of
 // all credits.
 //
-// Work means instructions that can take long compared with their units of fuel:
+// Work means instructions that can be slow compared with their units of fuel:
 // memory accesses, and calls of other functions, not all of which check the
 // fuel. It is measured in bytes of the frame. Every other instruction adds
 // frameInstruction bytes to the frame.

@@ -245,7 +245,7 @@ func (b *bodyWriter) loop(i *Instruction) {
 	}
 }
 
-// hasParameters reports whether a block of the type takes operands.
+// hasParameters reports whether a block of the type has operands.
 func (b *bodyWriter) hasParameters(blockType int64) bool {
 	return blockType >= 0 && b.m.Types[blockType].Params != ""
 }

@@ -29,7 +29,7 @@ type metering struct {
 }
 
 // shiftIndex returns the new index of a function. refuel is inserted between the
-// functions that the module imports and those that it defines.
+// functions that the module imports and its own functions.
 func (w *metering) shiftIndex(function uint32) uint32 {
 	if function < w.refuel {
 		return function

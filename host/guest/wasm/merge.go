@@ -15,7 +15,7 @@ const mergeGap = 128
 //
 // The Go linker splits a module's data at every few zero bytes into some 20,000
 // segments. The engine would have to keep and write each of them, and the
-// runtime would take 50 bytes and one or two allocations for each segment in
+// runtime would need 50 bytes and one or two allocations for each segment in
 // every instance.
 //
 // A module cannot notice joining if no two segments overlap, so that their

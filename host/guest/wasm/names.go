@@ -146,7 +146,7 @@ func (m *Module) readCustom(c *Cursor) *AdmissionError {
 }
 
 // maxNamesBytes bounds the function names that are kept. Those of Go's runtime
-// with a protobuf library take 300 KB, and the runtime holds ten times as much
+// with a protobuf library need 300 KB, and the runtime holds ten times as much
 // for them.
 const maxNamesBytes = 2 << 20
 

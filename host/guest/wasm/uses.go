@@ -96,7 +96,7 @@ func (m *Module) BulkNumber(i *Instruction) int {
 
 // useReference records that code creates a reference to a function (ref.func).
 // The runtime allocates a new reference each time the instruction runs and
-// keeps it as long as the instance, so a loop could take memory as long as it
+// keeps it as long as the instance, so a loop could allocate memory as long as it
 // has fuel. Therefore each instance creates one reference for each function, in
 // a global that replaces the instruction.
 //

@@ -3,7 +3,7 @@ package wasm
 // A unit of fuel is about one simple machine instruction: 0.1 to 0.25 ns.
 // abi/FUEL.md lists these weights and those of the functions that replace bulk
 // instructions. They are fitted to BenchmarkPrices of package guest: a unit
-// spent on an instruction that computes should take at most four times as long
+// spent on an instruction that computes should last at most four times as long
 // as a unit spent on an i64.add. Changing a weight changes the price of every
 // guest, so each change is listed in the changelog.
 const (

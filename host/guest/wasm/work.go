@@ -2,11 +2,11 @@ package wasm
 
 // The effort of compiling a function grows with more than its size: with the
 // square of its branches, with loops times branches, and with branches times
-// the locals that live across them. So a small function can take minutes to
+// the locals that live across them. So a small function can need minutes to
 // compile. The estimated effort of a module's functions is bounded before any
 // is compiled.
 //
-// The weights are fitted to the time that the compiler takes, at about 10 ns
+// The weights are fitted to the time that the compiler needs, at about 10 ns
 // for a unit. A module near the size limit from the Go compiler, with 14 MB and
 // 8,158 functions, has 355 million units.
 const (

@@ -156,7 +156,7 @@ func (c *Counter) total() Counts {
 	return out
 }
 
-// Since returns the current window and its counts. The window is 0 if nobody
+// Since returns the current window and its counts. The window is 0 if no one
 // watches.
 func (c *Counter) Since() (window uint64, counts Counts) {
 	c.mu.Lock()

@@ -33,7 +33,7 @@ type Watch struct {
 
 // Takes reports whether a command that the module by has decided must be
 // offered. seed is the seed of the command's random numbers. Executors call it.
-// A nil Watch takes none.
+// A nil Watch accepts none.
 func (w *Watch) Takes(by journal.Digest, seed uint64) bool {
 	return w != nil && InShare(seed, w.Share) && by != w.Digest
 }

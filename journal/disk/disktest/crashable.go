@@ -52,7 +52,7 @@ type nameChange struct {
 	node     *inode
 }
 
-// NewCrashable returns an empty disk that takes its randomness from rng.
+// NewCrashable returns an empty disk that gets its randomness from rng.
 func NewCrashable(rng *rand.Rand) *Crashable {
 	return &Crashable{
 		rng:     rng,

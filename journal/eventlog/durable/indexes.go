@@ -114,7 +114,7 @@ func (d *Indexes) coarsen() {
 
 // Read sets dst to the highest durable index of each shard, given the store's
 // watermark, and returns the watermark for which that holds. recorded is the
-// one that it returned the last time.
+// value that it returned the last time.
 func (d *Indexes) Read(watermark uint64, dst map[sharding.ShardID]uint64) (recorded, asOf uint64) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -43,7 +43,7 @@ type Entity struct {
 	Key         []byte      // encoded name
 }
 
-// Reading selects records of an entity: those that end at From or later and, if
+// Reading selects records of an entity: records that end at From or later and, if
 // After is not zero, come after that position, where the hash chain is Hash.
 type Reading struct {
 	From  journal.Sequence

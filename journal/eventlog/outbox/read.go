@@ -224,7 +224,7 @@ func (r Outboxes) readItems(ctx context.Context, id sharding.ShardID, class stor
 // readPart merges the store with the memtable, whose items are all newer than
 // those in the store. Items from the store are passed on only after all items
 // of their entry were found: a reader that resumes in the middle of an entry
-// could not tell whether one of them was missing. So a read that starts there
+// could not detect whether one of them was missing. So a read that starts there
 // begins at the start of the entry and skips what was read before.
 func (r Outboxes) readPart(ctx context.Context, id sharding.ShardID, class store.Class, after journal.ItemID, items *itemReading,
 	fn func(at journal.ItemID, body []byte) error) (err error) {
@@ -354,7 +354,7 @@ func (r Outboxes) capture(id sharding.ShardID, class store.Class, from string) (
 	return items, err
 }
 
-// items takes the memtable's items, starting with the entry of a key. Items of
+// items returns the memtable's items, starting with the entry of a key. Items of
 // that entry up to the key are included only to be counted.
 func (b *Box) items(class store.Class, from string, at journal.ItemID) *itemReading {
 	items := &itemReading{rows: b.rows, expected: b.rows.ExpectItems(class, int64(min(at.Index, math.MaxInt64)), math.MaxInt64)}

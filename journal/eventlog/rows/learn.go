@@ -85,7 +85,7 @@ func (l *Learner) timer(k *Known, due int64, key []byte, name string) {
 
 // Open reads the rows of a generation and compares them with the checksums in
 // its applied record. A record written by an earlier release has no checksums,
-// and gets those that were found.
+// and gets the checksums of the found rows.
 func (k *Known) Open(view kv.View, mark *store.Applied) error {
 	k.sums, k.stored = mark.Sums, mark.Sums
 	var l Learner

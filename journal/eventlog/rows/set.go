@@ -4,7 +4,7 @@ import "slices"
 
 // set tracks the rows in the store by a seeded hash of their keys, with a tag
 // of their contents. If it knows a row that the store does not find, or that
-// has different contents, that is damage. It takes about 13 bytes per row.
+// has different contents, that is damage. It needs about 13 bytes per row.
 //
 // The rows are divided into parts by the low bits of their hash. As the set
 // grows, the parts are split one at a time in turn (linear hashing), so growing

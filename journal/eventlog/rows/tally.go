@@ -7,7 +7,7 @@ import (
 )
 
 // tally counts rows by their place in the order, so that a scan of a range can
-// be checked for completeness. A change takes O(log n) in the number of places
+// be checked for completeness. A change costs O(log n) in the number of places
 // with rows; the applying goroutine makes it under the lock.
 type tally struct {
 	line  sorted.Map[int64, uint32] // number of rows at each place

@@ -14,7 +14,7 @@ const nodeMost = 64
 // Map is a B+ tree: values are in the leaves, which all have the same depth.
 // Empty nodes are removed, but nodes are never merged otherwise
 // (free-at-empty), so the depth never exceeds that of the largest map since it
-// was last empty. Every operation on one key takes O(log n) and moves at most
+// was last empty. Every operation on one key costs O(log n) and moves at most
 // nodeMost entries. The zero Map is empty and ready to use.
 type Map[K cmp.Ordered, V any] struct {
 	root *node[K, V]

@@ -30,7 +30,7 @@ type change struct {
 func (t *change) isCancelled() bool { return len(t.timer.Command) == 0 }
 
 // Set has the timers of a shard that are not in the store yet, keyed by entity,
-// incarnation and name: those that are in no batch, and those of the batch in
+// incarnation and name: changes that are in no batch, and changes of the batch in
 // flight. Only the applying goroutine changes them, under the lock that readers
 // hold. The floor belongs to the readers.
 type Set struct {

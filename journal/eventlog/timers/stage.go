@@ -144,7 +144,7 @@ func (s *Stage) say(step Step) {
 	s.changes++
 }
 
-// scheduleOf takes the schedule of a record's n-th timer from the section, if
+// scheduleOf reads the schedule of a record's n-th timer from the section, if
 // it has one.
 func scheduleOf(section []byte, n int) (schedule, rest []byte, err error) {
 	if len(section) == 0 {
@@ -255,7 +255,7 @@ const stepBytes = 200
 
 // Delete stages the deletion of all timers of an entity. If lives is set, which
 // entries do from sharding.VersionPacedWork on, and the entity has many timers,
-// they are left to Sweep; otherwise it takes time proportional to their number.
+// they are left to Sweep; otherwise its time is proportional to their number.
 func (s *Stage) Delete(e Entity, lives bool) error {
 	if e.Head.Timers == 0 && len(s.steps) == 0 {
 		return nil

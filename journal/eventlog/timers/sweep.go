@@ -12,7 +12,7 @@ import (
 // Sweep removes up to limit timers of an entity's earlier incarnations, in key
 // order, and returns the size of the changes. Each replica removes the same
 // ones at the same entry, no matter which of them are in its store already.
-// lock takes the lock only for changing memory, not for reading.
+// lock acquires the lock only for changing memory, not for reading.
 //
 // It costs limit steps, plus skipping deletion markers in the store after
 // owed.From: those of one slice or, after a restart, of all earlier slices.

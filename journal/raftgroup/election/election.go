@@ -1,7 +1,7 @@
 // Package election decides when replicas without a leader ask for votes.
 //
 // Problem: after a node fails, hundreds of groups need a new leader. Raft's
-// election timeout takes a second or more, and simultaneous candidates split
+// election timeout lasts a second or more, and simultaneous candidates split
 // the vote.
 //
 // Approach: a replica that knows its leader is gone does not wait for the
@@ -9,7 +9,7 @@
 // group to group, so that usually one voter at a time campaigns and the
 // leaderships spread over the nodes. Each voter tries a few times before it
 // leaves the election to the timeout. Campaigns use raft's pre-vote, so a
-// replica that is wrong about its leader disturbs nobody.
+// replica that is wrong about its leader does no harm.
 //
 // No voter knows whose log is the most advanced. A candidate whose log lacks
 // entries cannot win; a voter that receives its request and has those entries

@@ -6,7 +6,7 @@ import (
 )
 
 const (
-	// maxYield is how long a yield may take. After a slower one, the loop
+	// maxYield is the maximum duration of a yield. After a slower one, the loop
 	// does not yield for yieldBackoff times as long as it took.
 	maxYield     = 500 * time.Microsecond
 	yieldBackoff = 20
@@ -17,7 +17,7 @@ const (
 // carries. But the loop then runs after all of them, and while the store
 // compacts its tables each of them may run for 10 ms. So after a slow yield the
 // loop stops yielding for a while. The inbox fills anyway then, because every
-// sync takes longer.
+// sync lasts longer.
 type Yield struct {
 	Now   func() time.Time
 	until time.Time // not before

@@ -22,7 +22,7 @@ var (
 // catchUp is the catch-up file of a group: the entries that were truncated from
 // the log while a snapshot transfer is in progress. The follower continues from
 // the snapshot with these entries. They are in a file because a snapshot of
-// gigabytes takes longer than memory has space for the entries written
+// gigabytes lasts longer than memory has space for the entries written
 // meanwhile. The file is never synced and is useless after a restart, which
 // also restarts the snapshot.
 //

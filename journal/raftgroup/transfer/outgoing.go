@@ -39,7 +39,7 @@ type Outgoing struct {
 
 // Question returns the request that asks the other node's ReceiveSnapshot how
 // much of the snapshot it already has, or nil if there is nothing to ask.
-// Resume takes the answer.
+// Resume receives the answer.
 func (o *Outgoing) Question() (head []byte, stream io.Reader) {
 	if !o.again || o.file == nil {
 		return nil, nil

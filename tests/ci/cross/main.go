@@ -3,7 +3,7 @@
 //
 //	cross [-build] [-vet] [SYSTEM/PROCESSOR...]
 //
-// With an empty cache, compiling takes minutes of processor time for each
+// With an empty cache, compiling needs minutes of processor time for each
 // platform. Nearly all portability errors are type errors, such as a function
 // or a constant that one system lacks. cross therefore reads the sources once
 // and checks the types for all platforms in seconds. With -build and -vet it

@@ -46,7 +46,7 @@ func (t *totals) readSteps(r io.Reader) error {
 	return lines.Err()
 }
 
-// note records the time of a test or a package that takes a second or more. The
+// note records the time of a test or a package that lasts a second or more. The
 // time of a subtest is part of its test's time.
 func (t *totals) note(k events.Test, seconds float64) {
 	switch {

@@ -204,7 +204,7 @@ func whatIsSeen(attempts []Attempt) (*seen, error) {
 //
 // If CheckEvents was called for an entity, its events count as another read at
 // the end, which reveals the outcome of each unknown command. Otherwise all
-// possibilities are tried, which takes long if there are many.
+// possibilities are tried, which is slow if there are many.
 func (h *History) Linearizable(perEntity time.Duration, types ...string) (checked int, err error) {
 	for _, e := range h.Entities() {
 		if !slices.Contains(types, e.Type) {

@@ -25,7 +25,7 @@ import (
 // One lock guards the state of all hosts, links and connections, and blocked
 // calls wait on condition variables of that lock. This is what a synctest bubble
 // requires: its clock advances only if every goroutine waits for something
-// inside the bubble. A goroutine in Cond.Wait does so, but one that waits for a
+// inside the bubble. A goroutine in Cond.Wait does so, but a goroutine that waits for a
 // mutex or for a socket does not. That rules out real loopback connections, and
 // net.Pipe has no buffer and no latency.
 //

@@ -75,7 +75,7 @@ func ModuleCache(t testing.TB) (dir string, key []byte) {
 // work of a node in a short test.
 //
 // It copies only the modules that nodes of this package's tests have compiled
-// and those that at least two packages have compiled. A node reads every module
+// and modules that at least two packages have compiled. A node reads every module
 // that it finds, and a long run compiles hundreds of megabytes, most of which
 // this node does not need.
 func giveCache(pkg, dataDir string) error {
@@ -125,7 +125,7 @@ func giveCache(pkg, dataDir string) error {
 
 // linkAll hard-links the files of one directory into another. That is safe
 // because nodes replace files of compiled modules and never write to them.
-// Between file systems it copies the files, if they take at most an eighth of
+// Between file systems it copies the files, if they need at most an eighth of
 // the free space, because tests with small disks decide themselves what fills
 // them.
 func linkAll(from, to string, names []string) (bool, error) {

@@ -34,7 +34,7 @@ var thisRun = sync.OnceValues(func() (*run, error) {
 	}
 })
 
-// join takes the run's lock and creates its directory. It returns false if
+// join acquires the run's lock and creates its directory. It returns false if
 // another process has removed the lock file in the meantime. If nobody else
 // holds the lock, the directory is left over from a killed run, and join
 // empties it.

@@ -22,7 +22,7 @@ const (
 	spinRole = "spin" // uses a CPU
 )
 
-// spinFor limits the life of a spinning process that nobody ends.
+// spinFor limits the life of a spinning process that was left behind.
 const spinFor = time.Minute
 
 // startChild starts a process with a role.

@@ -38,10 +38,10 @@ const (
 )
 
 // lives are the workloads about the life of an entity. Each starts its own
-// nodes and some take minutes, so they run only on request.
+// nodes and some last minutes, so they run only on request.
 var lives = []string{workEntities, workWake, workState, workTimers, workAlwaysOn, workNeighbours}
 
-// workloads is the order in which the workloads run: those that are compared
+// workloads is the order in which the workloads run: compared workloads
 // run one after the other, and idle is measured before the nodes have had any
 // work.
 var workloads = []string{workIdle, workEcho, workUnary, workQuery, workStream, workHalf, workHot, workEchoOne, workUnaryOne, workQueryOne, workNew, workActivation}

@@ -16,7 +16,7 @@ import (
 // neighbours.
 const process = "process"
 
-// bombs are the commands of the hostile module, each of which takes as much of
+// bombs are the commands of the hostile module, each of which uses as much of
 // one resource as it can get.
 var bombs = []string{process, "loop", "goroutines", "memory", "recursion", "events", "reply"}
 

@@ -58,7 +58,7 @@ func Each(ctx context.Context, c *client.Client, l Load, first, end int, payload
 // mostTries limits how often Each sends a command.
 const mostTries = 10
 
-// each sends the commands that next returns, and returns those that exceeded
+// each sends the commands that next returns, and returns the commands that exceeded
 // their deadline.
 func (r *Result) each(ctx context.Context, c *client.Client, outstanding int, next func() (client.Command, bool)) (late []client.Command, err error) {
 	s := c.Stream(client.StreamOptions{Outstanding: outstanding})

@@ -60,7 +60,7 @@ func (b *benchRun) timers(ctx context.Context, l Load) error {
 	set := l
 	set.EntityType, set.Command, set.KeyPrefix, set.Concurrency = "bench-alarm", "set", "alarm-", inFlight
 	// Setting the timers, the work that this leaves, and measuring the other
-	// commands take less time than this.
+	// commands need less time than this.
 	due := time.Now().Add(b.o.warmUp + b.o.duration + calmPatience + 15*time.Second + time.Duration(float64(b.o.timers)/half*float64(4*time.Second)))
 	spread := func(i int) []byte {
 		return fmt.Appendf(nil, `{"due":%d}`, due.Add(time.Duration(i%1000)*time.Millisecond).UnixMilli())

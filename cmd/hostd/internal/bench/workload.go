@@ -71,7 +71,7 @@ func (l Load) keys() []string {
 // key returns the id of one entity.
 func (l Load) key(i int) string { return l.KeyPrefix + strconv.Itoa(i) }
 
-// phase decides which calls count: those that begin after the warm-up. No call
+// phase decides which calls count: the calls that begin after the warm-up. No call
 // begins after the end, unless none has counted so far, so that a slow machine
 // gets a result too.
 type phase struct{ measure, end time.Time }

@@ -123,7 +123,7 @@ func Group(use, short string, below ...*cobra.Command) *cobra.Command {
 	return c
 }
 
-// Leaf returns a command that takes from least to most arguments; if most is
+// Leaf returns a command that accepts from least to most arguments; if most is
 // negative, any number. An error of do is a failure of the operation unless it
 // is a UsageError.
 func Leaf(use, short string, least, most int, do func(ctx context.Context, c *cobra.Command, args []string) error) *cobra.Command {

@@ -85,7 +85,7 @@ func addContext(c *cobra.Command, r *Remote) {
 	Before(c, func([]string) error { return r.useContext(c) })
 }
 
-// useContext takes the values that the command line does not set from a
+// useContext reads the values that the command line does not set from a
 // context.
 func (r *Remote) useContext(c *cobra.Command) error {
 	name := r.context

@@ -71,7 +71,7 @@ func SetTimeout(c *cobra.Command, timeout time.Duration) {
 	}
 }
 
-// addrs returns the addresses of the nodes, starting with the one that
+// addrs returns the addresses of the nodes, starting with the node that
 // answered.
 func (r *Remote) addrs() []string {
 	var out []string

@@ -66,7 +66,7 @@ func typeNames(m *manifest.Manifest) []string {
 	return out
 }
 
-// header returns what a client was generated from, one line per type.
+// header returns the sources of a generated client, one line per type.
 func header(types []entityType) []string {
 	out := []string{generated + "; DO NOT EDIT."}
 	for _, t := range types {

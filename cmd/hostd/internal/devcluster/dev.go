@@ -103,7 +103,7 @@ func NewDev(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-// takeMode takes an argument as the mode of --auth. The flag has an optional
+// takeMode accepts an argument as the mode of --auth. The flag has an optional
 // value, so 'hostd dev --auth required' leaves the word as an argument.
 func (o *devOptions) takeMode(named bool, args []string) error {
 	switch {

@@ -17,7 +17,7 @@ import (
 const modulePath = "github.com/hostd/hostd"
 
 // FindSource returns the root of a checkout of the source: the given one, the
-// one that contains the working directory, or the one that contains this
+// checkout that contains the working directory, or the checkout of this
 // program.
 func FindSource(given string) (string, error) {
 	starts := []string{given}

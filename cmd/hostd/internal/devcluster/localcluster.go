@@ -130,7 +130,7 @@ func (c *Cluster) await(ctx context.Context, talk io.Writer) error {
 	return cli.Hint(err, "The logs above say why. If a port is taken, choose another with --listen.")
 }
 
-// clusterFlags returns the flags that tell a node the addresses of the other
+// clusterFlags returns the flags with the addresses of the other
 // nodes. The first node bootstraps the cluster, but only if no node has data: a
 // node that lost its data must find the others instead of bootstrapping a
 // second cluster.
@@ -236,7 +236,7 @@ func (c *Cluster) Stop() error {
 const progressPeriod = 3 * time.Second
 
 // awaitSpread waits until the shards are placed as wanted, and reports its
-// progress if that takes long.
+// progress if that is slow.
 func (c *Cluster) awaitSpread(ctx context.Context, died <-chan struct{}, talk io.Writer) error {
 	clients, err := c.Client()
 	if err != nil {

@@ -31,7 +31,7 @@ type nodeStart struct {
 	stderr  io.Writer
 }
 
-// Limits of the time that a node takes to start and to stop.
+// Limits of the time that a node needs to start and to stop.
 const (
 	StartPatience = 60 * time.Second
 	stopPatience  = 15 * time.Second

@@ -60,7 +60,7 @@ func (w *watcher) close() error {
 	return err
 }
 
-// add watches a directory and its subdirectories. It ignores one that has just
+// add watches a directory and its subdirectories. It ignores a directory that has just
 // been removed.
 func (w *watcher) add(root string) error {
 	return filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {

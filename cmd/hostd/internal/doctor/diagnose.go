@@ -213,7 +213,7 @@ func (d *diagnosis) stopped(shard string, r *clusterv1.StoppedReplica) {
 		fmt.Sprintf("its replica on %s has stopped: %s", node, cli.Clean(r.GetReason())), mend...)
 }
 
-// member looks at what the cluster says of a node.
+// member checks the cluster's view of a node.
 func (d *diagnosis) member(m *clusterv1.Member) {
 	id := cli.Clean(m.GetNodeId())
 	subject := "node " + id
@@ -263,7 +263,7 @@ func (d *diagnosis) diskFull(subject, node, problem string) {
 	d.add("disk-full", Critical, subject, docRecover+"#a-disk-is-full", problem, on(node, "df -h DATA-DIR"), "hostd node leave "+node)
 }
 
-// node looks at what a node says of itself.
+// node checks a node's own statements.
 func (d *diagnosis) node(n *nodeFacts) {
 	id := cli.Clean(n.ID)
 	subject := "node " + id

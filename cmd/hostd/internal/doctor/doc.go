@@ -1,4 +1,4 @@
-// Package doctor finds what is wrong with a cluster and its nodes, and names the
+// Package doctor finds problems of a cluster and its nodes, and names the
 // commands that mend it. It first gathers facts, which only reads, and then
 // derives findings from them without any I/O. Goroutines that ask nodes end
 // before gather returns.

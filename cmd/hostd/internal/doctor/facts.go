@@ -20,7 +20,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
-// Bounds of what is gathered.
+// Bounds of the gathered facts.
 const (
 	maxNodes       = 256
 	maxTypes       = 1000
@@ -49,7 +49,7 @@ type Gap struct {
 	Why  string `json:"why"`
 }
 
-// nodeFacts is what a node itself answered.
+// nodeFacts are the answers of a node about itself.
 type nodeFacts struct {
 	ID, Address string
 	Err         error // it was not reached, or is not trusted

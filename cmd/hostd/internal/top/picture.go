@@ -95,7 +95,7 @@ func (p *picture) view() any {
 	return out
 }
 
-// printMissing prints what is missing.
+// printMissing prints the missing parts.
 func (p *picture) printMissing(w io.Writer) {
 	if len(p.missing) > 0 {
 		fmt.Fprintln(w, "these nodes did not answer: "+cli.Clean(strings.Join(slices.Sorted(maps.Keys(p.missing)), ", ")))

@@ -10,7 +10,7 @@ import "unsafe"
 //
 // Hosts and Append write most commands, events and states this way. Inside Wasm
 // a call costs more than the work of most functions here, so this one makes
-// almost none; decoding {"amount":3} takes a third of the time.
+// almost none; decoding {"amount":3} needs a third of the time.
 func (n *node) decodeFlat(data []byte, p unsafe.Pointer) bool {
 	if len(data) < 2 || data[0] != '{' {
 		return false

@@ -7,7 +7,7 @@ import (
 )
 
 // tag is a field's parsed hostd tag, which describes its schema. Its options
-// are separated by commas; desc is the last one and takes the rest of the text.
+// are separated by commas; desc is the last one and contains the rest of the text.
 type tag struct {
 	required    bool
 	min, max    string // numbers

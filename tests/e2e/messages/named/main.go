@@ -64,7 +64,7 @@ func entity(name string, options ...hostd.Option) *hostd.Type[State] {
 	return t
 }
 
-// saga takes an amount from a purse and puts it into a vault, or back into the
+// saga moves an amount from a purse into a vault, or back into the
 // purse.
 func saga() *hostd.Type[State] {
 	t := entity("saga", hostd.Sends("purse", "vault-*"), hostd.AcceptsFrom("purse", "vault-*"))

@@ -1,6 +1,6 @@
 // Package quickjs builds guests that are written in TypeScript or JavaScript.
 // It bundles a script with the SDK and embeds it in a JavaScript engine, the
-// module of the npm package quickjs-wasi, which it takes from the project's own
+// module of the npm package quickjs-wasi, which it reads from the project's own
 // node_modules. The result is an ordinary module of the guest contract: the
 // engine's functions are unchanged, and the functions of the contract are added
 // on top of them.

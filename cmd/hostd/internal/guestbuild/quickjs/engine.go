@@ -29,7 +29,7 @@ type jsEngine struct {
 	fault   error
 }
 
-// readEngine parses an engine, and rejects one that cannot be extended.
+// readEngine parses an engine, and rejects an engine that cannot be extended.
 func readEngine(source []byte) (*jsEngine, error) {
 	e := &jsEngine{exports: map[string]uint32{}, reading: -1}
 	m, err := wasm.Admit(source, wasm.Rules{Limits: abi.DefaultLimits()}, e)

@@ -16,7 +16,7 @@ import (
 // own functions, all of its code would have to be rewritten. So each removed
 // import is replaced by a defined stub, and the stubs fill the numbers between
 // the remaining imports and the engine's functions. hostd.log is a new import
-// and takes one number, so one stub moves after the engine's functions. Only
+// and uses one number, so one stub moves after the engine's functions. Only
 // calls of imports have to be patched.
 //
 //	before  imports of env | imports of WASI            | functions

@@ -1,4 +1,4 @@
-// Slow is Fixed with events that take long to evolve. The states are the same.
+// Slow is Fixed with events that are slow to evolve. The states are the same.
 package main
 
 import (
