@@ -19,8 +19,8 @@ const (
 	collectorRoom  = 64 << 20
 	collectorMost  = 256 << 20
 	collectorShare = 25 // percent of the reachable bytes
-	// collectorLarge limits the total, in percent, because the reachable bytes
-	// may grow a lot before the next check.
+	// collectorLarge is the highest GC percentage that is set. The reachable
+	// bytes may grow a lot before the next check, and the heap with them.
 	collectorLarge = 500
 	collectorLook  = time.Second
 )

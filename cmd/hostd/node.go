@@ -46,7 +46,7 @@ type nodeList struct {
 // Remark implements cli.Remark.
 func (v nodeList) Remark() (line string, failure error) { return v.lack.Line(), nil }
 
-// orderAttempt is the maximum time that one call waits for an order. After it,
+// orderAttempt is the maximum time that one call waits until an order is carried out. After it,
 // longOrder prints the progress and calls again.
 const orderAttempt = 5 * time.Second
 

@@ -12,8 +12,8 @@ import (
 )
 
 // bringSettings imports the settings of the archive. It leaves out those that
-// PutSetting would reject, because the author of a file must not be able to
-// store what a caller cannot: they may be wrong, or of another release. The rest
+// PutSetting would reject, because a file must not bring a value that no
+// caller could store. Such a value may be wrong, or of another release. The rest
 // of the file is imported nevertheless, because nobody could repair a setting in
 // it.
 func (in *importing) bringSettings() error {

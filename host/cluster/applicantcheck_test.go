@@ -51,8 +51,8 @@ func TestRunningMemberKeepsItsAddress(t *testing.T) {
 	o := &ControlOptions{Self: "n1", Metadata: m, Probe: said.probe}
 	n1.Speaks = sharding.SupportedVersions
 	probed := &peerv1.ProbeResponse{NodeId: "n1", Incarnation: 1, ClusterId: "c", Address: n1.Address, PeerAddress: "a:2"}
-	// Another process answers as this start before the start has reported its
-	// address for nodes.
+	// Another process answers with the id and incarnation of n1 before n1 has
+	// reported its peer address.
 	n1.PeerAddress = "x:2"
 	said["x:2"] = &peerv1.ProbeResponse{NodeId: "n1", Incarnation: 1, ClusterId: "c", Address: n1.Address, PeerAddress: "x:2"}
 	said[n1.Address] = probed

@@ -14,7 +14,8 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// shelf is a cluster that the test changes.
+// shelf is a fake cluster. The test sets the shards and the error that it
+// returns, and reads the number of its calls.
 type shelf struct {
 	shards []*clusterv1.Shard
 	lists  int

@@ -6,9 +6,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// TestHasLeadersOnlyWhenServing checks that a node is not ready before it has applied
-// the first entry of its own term, in whichever order it learns of the two, and
-// that a leader on another node counts.
+// TestHasLeadersOnlyWhenServing checks that a leading node has a leader only after
+// it has applied the first entry of its own term, whether it learns of its
+// election or of that entry first. A leader on another node counts at once.
 func TestHasLeadersOnlyWhenServing(t *testing.T) {
 	var r ShardRouter
 	r.leads.init(2)

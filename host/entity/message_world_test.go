@@ -53,7 +53,8 @@ func (w *world) Received(_ sharding.ShardID, e, source sharding.EntityID) (uint6
 	return w.messages.received[pair{source, e}], nil
 }
 
-// IsAbsent reports the truth for every second load.
+// IsAbsent recognizes an absent entity at every second load only. It may always
+// report that an entity is not absent.
 func (w *world) IsAbsent(_ sharding.ShardID, e sharding.EntityID) bool {
 	return w.core.stats.Loads%2 == 0 && w.heads[e.ID] == nil
 }

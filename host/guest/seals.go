@@ -57,7 +57,7 @@ func (c *compileCache) line(name string, sum seal) (string, error) {
 }
 
 // Verify removes every file that has no valid seal, and returns how many of
-// them were listed, that is, are damaged. It must run before the runtime reads
+// them were listed. Those are damaged. It must run before the runtime reads
 // any file.
 func (c *compileCache) Verify() (damaged int, err error) {
 	text, err := os.ReadFile(filepath.Join(c.dir, SealsName))

@@ -104,10 +104,10 @@ type Trouble struct {
 	// Slow: its leaderships were moved away because it was slow. Otherwise it
 	// came back after an absence.
 	Slow bool
-	// Until is when it is given leaderships again if there is no more trouble;
-	// zero while it is slow.
+	// Until is when the node is given leaderships again if there is no more trouble;
+	// zero while the node is slow.
 	Until time.Time
-	// Quiet is how long it must be without trouble.
+	// Quiet is how long the node must be without trouble.
 	Quiet time.Duration
 	// Damages is the number of generations of damaged replicas, at least 2, or
 	// 0 if damage is not the trouble. At MaxDamages the node leads nothing and

@@ -127,7 +127,8 @@ func ringer(r *journal.Record) (t journal.TimerSource, ok bool, err error) {
 	return t, true, err
 }
 
-// rings applies a record to the ledger's timers.
+// rings removes a timer from the ledger if the record says that it fired, and
+// fails the run if that was before it was due.
 func (l *ledger) rings(a *account, r *journal.Record) {
 	if t, ok, _ := ringer(r); ok {
 		if r.RecordedAt < t.Due {

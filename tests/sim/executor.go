@@ -24,9 +24,9 @@ type simExecutor struct {
 	leading bool
 	started bool // the no-op of the term is applied
 	active  bool
-	// bound is the revision of activations in the shard's log, under which
-	// commands run. asked is the number of the proposal of a newer revision,
-	// and asking that revision.
+	// Commands run under revision bound of the activations, which is in the
+	// shard's log. If a newer revision was proposed, asking is that revision and
+	// asked the number of its proposal.
 	bound, asking uint64
 	asked         uint64
 	// broken: a proposal was dropped or rejected, so proposals based on it will

@@ -136,8 +136,8 @@ func (s *Service) listTimers(ctx context.Context, m *entityv1.ListTimersRequest)
 	return out, nil
 }
 
-// ownTimers returns the timers of the shards that this node leads, and the
-// number of shards.
+// ownTimers returns the timers of the shards that this node leads, and how many
+// shards it read.
 func (s *Service) ownTimers(ctx context.Context, q Query) (of part, read uint32, err error) {
 	for shard := sharding.ShardID(1); shard <= sharding.ShardID(s.Entities.Shards()); shard++ {
 		if !s.Proxy.Leads(shard) {

@@ -20,7 +20,8 @@ func (c *code) i32(value int32) {
 
 func (c *code) i64(value int64) { c.bytes = AppendSigned(append(c.bytes, OpI64Const), value) }
 
-// metering holds the indices, in the rewritten module, of what metering adds.
+// metering holds the indices of the functions and globals that metering adds to
+// a module.
 type metering struct {
 	refuel uint32 // the imported function, after the module's own imports
 	settle uint32 // the first added function, after the module's own

@@ -48,7 +48,8 @@ type Owed struct {
 	life uint32
 }
 
-// Owe records what is to be removed according to an entity's row.
+// Owe records which events, snapshots and markers of an entity are to be
+// removed, according to its row.
 func (k *Known) Owe(entity string, h *store.Head) {
 	o := &k.owing
 	if h.Left > 0 {

@@ -11,8 +11,8 @@ import (
 	pb "go.etcd.io/raft/v3/raftpb"
 )
 
-// TestMakeSoleFromAnyMembership: the entries lead from any membership to the replica
-// alone.
+// TestMakeSoleFromAnyMembership: whatever the membership is, the appended entries
+// make the replica its only member.
 func TestMakeSoleFromAnyMembership(t *testing.T) {
 	for name, state := range map[string]*pb.ConfState{
 		"voters":                {Voters: []uint64{1, 2, 3}},
