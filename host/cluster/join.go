@@ -260,9 +260,9 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 	if err := e.checkName(ctx, answers); err != nil {
 		return nil, err
 	}
-	// Other nodes may have recorded a start with an earlier disk that is later
-	// than the one in the metadata, so leap over it. The cluster knows a
-	// running start itself.
+	// Other nodes may have recorded a later start than the metadata, with an
+	// earlier disk of this node, so leap over it. Do not if e.runs, because
+	// it may be this start.
 	known, first := e.newestStart(answers), uint64(0)
 	if known > 0 && !e.runs {
 		first = known + staledisk.MaxLeap + 1

@@ -90,8 +90,8 @@ func TestCompileBomb(t *testing.T) {
 	}
 	neighbour := instantiate(t, mustCompile(t, e, (&testGuest{}).build()))
 	goroutines := runtime.NumGoroutine()
-	// If the machine gives a child less than a thirtieth of a processor, the wall
-	// clock ends it, which says nothing about the module. Then try again.
+	// A child that gets less than a thirtieth of a processor reaches the limit of
+	// 30 seconds before the limit under test. Then try again.
 	err := context.DeadlineExceeded
 	for tries := 0; tries < 5 && errors.Is(err, context.DeadlineExceeded); tries++ {
 		err = compileBeside(t, e, bomb, neighbour)

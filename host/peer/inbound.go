@@ -195,8 +195,8 @@ func (p *Peers) sendHeartbeats(stream *connect.BidiStream[batch, echo], s *serve
 var errOldLink = fmt.Errorf("%w: an old link arrives late", ErrUnavailable)
 
 const (
-	// linksAtOnce is the number of links that a node may have begun whatever
-	// its clock says.
+	// linksAtOnce is the number of links that a start of a node may begin at
+	// once, in addition to one per millisecond of its clock.
 	linksAtOnce = 1 << 16
 	// lateLinks is how long after the end of a link a lower number counts as an
 	// old link that arrives late. It is limited, because otherwise a forged

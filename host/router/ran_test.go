@@ -11,8 +11,9 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// No number is below the entity's real one, and the number of an entity with
-// one of the highest numbers of its set is exact.
+// TestRanMatchesMap checks that ran never returns a lower number than the real
+// one of the entity, and that it returns the exact number of the entities with
+// the highest numbers of their set.
 func TestRanMatchesMap(t *testing.T) {
 	for seed := range uint64(30) {
 		rnd := rand.New(rand.NewPCG(seed, 1))

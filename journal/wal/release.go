@@ -22,8 +22,8 @@ func (l *Log) Release(before Position) (freed int, err error) {
 	if freed == 0 {
 		return 0, nil
 	}
-	// Once the mark is durable, the released segments are ignored, whichever of
-	// their names reach the disk and in whatever order.
+	// Once the mark is durable, the released segments are ignored, even if only
+	// some of their files are deleted after a crash.
 	m := l.mark.current
 	m.first = l.segments[freed].number
 	if err := l.mark.writeDurable(m, l.opts.Now()); err != nil {

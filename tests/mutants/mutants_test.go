@@ -105,7 +105,7 @@ func run(t *testing.T, overlay string, args ...string) (out []byte, failed bool)
 	if err == nil {
 		return out, false
 	}
-	// Otherwise the compiler would find a fault that does not build.
+	// A fault that does not build was not found by a test.
 	if bytes.Contains(out, []byte("[build failed]")) || bytes.Contains(out, []byte("[setup failed]")) {
 		t.Fatalf("go %v: the fault does not build:\n%s", args, out)
 	}

@@ -97,7 +97,7 @@ func internalHandler(r *http.Request, internal map[string]http.Handler) http.Han
 	return nil
 }
 
-// Only serves calls between nodes and nothing else.
+// Only returns a handler that serves calls between nodes and rejects all others.
 func Only(internal map[string]http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if h := internalHandler(r, internal); h != nil {

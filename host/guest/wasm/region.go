@@ -31,8 +31,8 @@ func (f *callers) note(start, end int, inner region) {
 	f.region.end, f.inner = end, inner
 }
 
-// place returns the region in the frame with this number. It does not exist if
-// there is no suitable place.
+// place returns the region of the frame with this number, or the zero region if
+// the frame has no suitable place for one.
 func (f *frame) place(number int) region {
 	split := f.first > 0 && f.children > f.first // both arms of an if call
 	switch {

@@ -59,7 +59,7 @@ func RestsAreEqual(t *testing.T, goRest, other *guest.Module) {
 	}
 	r.query(5, "absent", "", nil)
 
-	// Events of both versions, with a larger handle.
+	// Load an entity with a larger handle, and apply events of both versions.
 	r.load(0, 900, abi.AppendEntityID(nil, id))
 	events := abi.AppendInputEvent(nil, 1, 1, "placed", []byte(`{"item":"old"}`))
 	events = abi.AppendInputEvent(events, 2, 2, "placed.v2", []byte(`{"count":5,"item":"new"}`))
