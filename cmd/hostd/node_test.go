@@ -293,7 +293,7 @@ func TestBenchMeasuresEveryWorkload(t *testing.T) {
 		t.Fatalf("exit code %d\n%s%s", got.code, got.out, got.err)
 	}
 	r := decode[bench.Report](t, got.out)
-	workloads := []string{"echo", "unary", "query", "stream", "half", "hot", "echo-one", "unary-one", "new", "activation"}
+	workloads := []string{"echo", "unary", "query", "stream", "half", "hot", "echo-one", "unary-one", "query-one", "new", "activation"}
 	if len(r.Results) != len(workloads) || len(r.Ratios) < 7 || r.Payload != 100 || r.Nodes != 1 || r.Replication != 1 {
 		t.Fatalf("%+v", r)
 	}
