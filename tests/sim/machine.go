@@ -211,7 +211,9 @@ func (m *machine) settle() {
 
 // pump applies at most n queued batches.
 func (m *machine) pump(n int) {
-	m.work()
+	if m.work(); !m.n.up {
+		return // the power failed while a snapshot was read
+	}
 	for ; n > 0 && len(m.queue) > 0; n-- {
 		b := m.queue[0]
 		if m.product != nil && m.product.machine.IsInstalling(b.shard) {
