@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"math/rand/v2"
 	"path/filepath"
 	"testing"
@@ -87,6 +88,13 @@ func TestExportAndInstall(t *testing.T) {
 				b.Install(id, uint32(round+1), in)
 				if _, err := b.List(id, "x", "", "", 1); !errors.Is(err, eventlog.ErrInstalling) {
 					t.Fatalf("a list under the install: %v", err)
+				}
+				all := func(sharding.EntityID, string, int64) bool { return false }
+				if _, _, err := b.DueTimers(t.Context(), id, math.MaxInt64-1, 1, all); !errors.Is(err, eventlog.ErrInstalling) {
+					t.Fatalf("due timers during the install: %v", err)
+				}
+				if _, err := b.TimersOf(t.Context(), id, sharding.EntityID{Type: "x", ID: "y"}, 1); !errors.Is(err, eventlog.ErrInstalling) {
+					t.Fatalf("an entity's timers during the install: %v", err)
 				}
 			}
 			work(t, b, to)

@@ -30,16 +30,20 @@ func (b boxes) Unlock() { b.r.mu.RUnlock() }
 // timerSets adapts a Reader to timers.Source.
 type timerSets struct{ r *Reader }
 
-func (t timerSets) Timers(id sharding.ShardID, alone bool) *timers.Set {
+func (t timerSets) Timers(id sharding.ShardID, alone bool) (*timers.Set, error) {
 	if alone {
 		t.r.mu.Lock()
 	} else {
 		t.r.mu.RLock()
 	}
-	if sh := t.r.shards[id]; sh != nil && !sh.isImporting() {
-		return sh.timers
+	switch sh := t.r.shards[id]; {
+	case sh == nil || sh.isImporting():
+		return nil, nil
+	case sh.installing != nil:
+		return nil, ErrInstalling // the store has only some of the rows
+	default:
+		return sh.timers, nil
 	}
-	return nil
 }
 
 func (t timerSets) Head(id sharding.ShardID, entity string) (h store.Head, ok bool) {

@@ -19,9 +19,10 @@ import (
 // Source gives readers access to the timers of shards.
 type Source interface {
 	// Timers returns the timers of a shard, nil if there are none or if they
-	// have to wait. In any case it takes the lock, which is held until Unlock
-	// is called; if alone is set, it is held exclusively.
-	Timers(id sharding.ShardID, alone bool) *Set
+	// have to wait, or journal.ErrInstalling. In any case it takes the lock,
+	// which is held until Unlock is called; if alone is set, it is held
+	// exclusively.
+	Timers(id sharding.ShardID, alone bool) (*Set, error)
 	// Head returns the row of an entity that is in memory.
 	Head(id sharding.ShardID, entity string) (h store.Head, ok bool)
 	// View returns a view of the store, which is below the set.
@@ -65,7 +66,7 @@ func (l Lists) DueTimers(ctx context.Context, id sharding.ShardID, by int64, lim
 	if c.missing {
 		return nil, 0, fmt.Errorf("read timers of shard %d: %w", id, set.rows.ReportMissing(store.ClassDue))
 	}
-	l.Of.Timers(id, true)
+	_, _ = l.Of.Timers(id, true)
 	defer l.Of.Unlock(true)
 	if set.readers == c.reader {
 		set.known, set.floor = true, min(c.first, set.lowest)
@@ -77,9 +78,9 @@ func (l Lists) DueTimers(ctx context.Context, id sharding.ShardID, by int64, lim
 // set is nil if the shard has no state.
 func (l Lists) layers(id sharding.ShardID, c *cursor) (kv.View, *Set, error) {
 	defer l.Of.Unlock(true)
-	set := l.Of.Timers(id, true)
+	set, err := l.Of.Timers(id, true)
 	if set == nil {
-		return nil, nil, nil
+		return nil, nil, err
 	}
 	if c.from = math.MinInt64; set.known {
 		c.from = set.floor

@@ -43,7 +43,10 @@ func inShard(id sharding.ShardID, known *rows.Known, err error) error {
 	if err == nil {
 		return nil
 	}
-	return fmt.Errorf("read timers of shard %d: %w", id, known.NoteDamage(err))
+	if known != nil {
+		err = known.NoteDamage(err)
+	}
+	return fmt.Errorf("read timers of shard %d: %w", id, err)
 }
 
 // reading has the timers of an entity at one point in time: the memtable's
@@ -59,9 +62,9 @@ type reading struct {
 
 func (l Lists) reading(id sharding.ShardID, entity string) (r reading, err error) {
 	defer l.Of.Unlock(false)
-	set := l.Of.Timers(id, false)
+	set, err := l.Of.Timers(id, false)
 	if set == nil {
-		return r, nil
+		return r, err
 	}
 	r = reading{entity: entity, known: set.rows, changed: make(map[string]*change)}
 	for _, layer := range [...]*Changes{set.taken, set.fresh} { // the newer layer last

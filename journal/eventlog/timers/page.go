@@ -112,9 +112,9 @@ const dueSlotBits = 36
 // Known is nil if the shard has no state.
 func (l Lists) snapshot(id sharding.ShardID, c *cursor) (kv.View, *rows.Known, error) {
 	defer l.Of.Unlock(false)
-	set := l.Of.Timers(id, false)
+	set, err := l.Of.Timers(id, false)
 	if set == nil {
-		return nil, nil, nil
+		return nil, nil, err
 	}
 	c.expected = set.rows.ExpectDue(max(c.from, c.proven), math.MaxInt64)
 	c.capture(set)

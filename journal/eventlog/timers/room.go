@@ -11,7 +11,7 @@ import (
 // timers in the row, at most four, count as new.
 func (l Lists) TimerRoom(id sharding.ShardID, e sharding.EntityID, names [][]byte) (has, added int) {
 	defer l.Of.Unlock(false)
-	set := l.Of.Timers(id, false)
+	set, _ := l.Of.Timers(id, false)
 	if set == nil {
 		return 0, len(names)
 	}
