@@ -1,4 +1,4 @@
-// Tells the story in Node.
+// Runs the scenario in Node.
 import { story, type Config } from "./scenario.js";
 
 declare const process: { argv: string[]; stdout: { write(text: string): void } };

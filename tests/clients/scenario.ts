@@ -1,12 +1,12 @@
-// The story that every kind of client tells: see story_test.go.
+// The scenario that every kind of client runs: see story_test.go.
 import { Hostd, HostdError, Rejected, SequenceMismatch, type AccountEvent } from "./hostd.js";
 
 export interface Config {
   addresses: string[];
   id: string;
-  /** Has the node killed that leads the entity. */
+  /** The URL that kills the node that leads the entity. */
   kill: string;
-  /** Of the entity. */
+  /** The entity's shard. */
   shard: number;
 }
 

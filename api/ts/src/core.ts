@@ -4,14 +4,14 @@ export type Code =
   | "permission_denied" | "resource_exhausted" | "failed_precondition" | "aborted" | "out_of_range"
   | "unimplemented" | "internal" | "unavailable" | "data_loss" | "unauthenticated";
 
-/** A failure that a node, or the way to it, reported. */
+/** A failure that a node reported, or a failure to reach a node. */
 export class HostdError extends Error {
   readonly code: Code;
-  /** Names the failure for programs, such as KIND_CHANGED; empty where it has no name. */
+  /** Names the failure for programs, such as KIND_CHANGED; empty if it has no name. */
   reason = "";
-  /** How long the node asks to wait before another try; 0 where it does not say. */
+  /** How long the node asks to wait before another attempt; 0 if it does not ask. */
   retryAfterMs = 0;
-  /** What a payload has that its schema does not allow. */
+  /** The members of the payload that violate its schema. */
   violations: { field: string; description: string }[] = [];
   constructor(code: Code, message: string) {
     super(message);
@@ -20,7 +20,7 @@ export class HostdError extends Error {
   }
 }
 
-/** The refusal of a module's handler. Nothing was written. */
+/** A module's handler rejected the command. Nothing was written. */
 export class Rejected<C extends string = string> extends HostdError {
   readonly rejection: C;
   constructor(rejection: C, message: string) {
@@ -38,9 +38,9 @@ export class SequenceMismatch extends HostdError {
   }
 }
 
-/** What was asked for was cut, as the entity type retains no more events. */
+/** The requested events were truncated by the retention of the entity type. */
 export class EventsCut extends HostdError {
-  /** The entity's first event that is kept. */
+  /** The sequence of the entity's first kept event. */
   readonly first: number;
   constructor(first: number, message: string) {
     super("out_of_range", message);
@@ -49,50 +49,50 @@ export class EventsCut extends HostdError {
 }
 
 /**
- * Whether a command may or may not have taken effect: sending it again with its
- * id, and when it was first tried, tells. After "aborted" nothing does but a
- * look at the entity: it has forgotten.
+ * Reports whether it is unknown if a command took effect. To find out, send it
+ * again with the same id and the time of the first attempt. After "aborted", read
+ * the entity instead, because it no longer remembers the id.
  */
 export function outcomeUnknown(e: unknown): boolean {
   return e instanceof HostdError && ["deadline_exceeded", "canceled", "unknown", "aborted"].includes(e.code);
 }
 
 /**
- * Whether a cursor is of a history that the cluster does not have any more, because
- * a data directory was restored or a shard was recovered without its newest events.
- * Discard what was made of the events and subscribe without a cursor: some of them
- * never happened.
+ * Reports whether a cursor belongs to a history that the cluster no longer has,
+ * because a data directory was restored or a shard was recovered without its newest
+ * events. Some delivered events are no longer part of the history, so discard
+ * everything derived from events and subscribe without a cursor.
  */
 export function historyLost(e: unknown): boolean {
   return e instanceof HostdError && e.reason === "CURSOR_HISTORY_LOST";
 }
 
 export interface Options {
-  /** Bounds a call, all its attempts together; 10,000. */
+  /** Limits the time of a call with all its attempts; 10,000. */
   timeoutMs?: number;
-  /** Bounds one attempt, as a node that is gone may say nothing; 4,000. */
+  /** Limits the time of one attempt, because a failed node may not answer; 4,000. */
   attemptMs?: number;
-  /** Bounds of the pause before another attempt; 10 and 500. */
+  /** The shortest and the longest pause before another attempt; 10 and 500. */
   minBackoffMs?: number;
   maxBackoffMs?: number;
-  /** After so long without a word a stream goes on at the next node; 30,000. */
+  /** A stream that receives nothing for this time continues at the next node; 30,000. */
   idleMs?: number;
-  /** Sent with every call as its bearer token; over http to this machine alone. */
+  /** The bearer token of every call. It is sent over http to this machine only. */
   token?: string | (() => string | Promise<string>);
-  /** Has the token sent over http wherever to: everybody on the way can read it. */
+  /** Sends the token over http to any machine. Others in the network can read it. */
   insecureToken?: boolean;
   fetch?: typeof fetch;
 }
 
 export interface CallOptions {
   signal?: AbortSignal;
-  /** In the place of the client's. */
+  /** Replaces the client's timeoutMs. */
   timeoutMs?: number;
 }
 
-/** A call that takes effect once under an id, and so is safe to send again. */
+/** A call that has an id and takes effect once, so it is safe to send again. */
 export interface Once {
-  /** When the caller first sent it under this id and heard no outcome: as Date.now() has it. */
+  /** The Date.now() of the first attempt with this id, if its outcome is unknown. */
   firstTried?: number | undefined;
 }
 
@@ -101,9 +101,9 @@ type Json = any;
 /** Why an attempt failed, and what that means for the call. */
 class Attempt {
   readonly error: HostdError;
-  /** Another attempt may do better. */
+  /** Another attempt may succeed. */
   readonly retry: boolean;
-  /** The request may have reached a node that did not say what became of it. */
+  /** A node may have received the request, and the outcome is unknown. */
   readonly carried: boolean;
   constructor(error: HostdError, retry: boolean, carried: boolean) {
     this.error = error;
@@ -112,7 +112,7 @@ class Attempt {
   }
 }
 
-const maxReadFailures = 20; // in a row, of a stream that does not follow
+const maxReadFailures = 20; // consecutive ones, of a stream that does not follow
 const maxMessageBytes = 32 << 20; // of a stream
 const clusterHeader = "Hostd-Cluster";
 
@@ -137,8 +137,8 @@ export class Transport {
   }
 
   /**
-   * Calls a procedure until it succeeds, fails for good or time is up. One that
-   * is not safe to send again is not, once a node may have carried it out.
+   * Calls a procedure until it succeeds, fails permanently or the time is up. A
+   * call that is not safe to repeat is not repeated if a node may have carried it out.
    */
   async unary(procedure: string, request: Json, safe: boolean | Once, o: CallOptions = {}): Promise<Json> {
     const until = Date.now() + (o.timeoutMs ?? this.#options.timeoutMs);
@@ -148,7 +148,7 @@ export class Transport {
     let carried = false;
     for (;;) {
       const now = { wall: Date.now(), clock: performance.now() };
-      // The clock stands still while a machine sleeps, and the wall's may be set.
+      // The monotonic clock stops while the machine sleeps, and the wall clock may be changed.
       if (first) request = { ...request, firstAttemptAgeMs: Math.max(1, Math.ceil(Math.max(now.wall - first.wall, now.clock - first.clock))) };
       const place = this.#at;
       let failed: Attempt;
@@ -169,8 +169,8 @@ export class Transport {
   }
 
   /**
-   * Follows a stream of messages that each have a cursor. When a node goes away
-   * it goes on at another behind the last message, without a gap or a repeat.
+   * Follows a stream whose messages each have a cursor. If a node fails, the stream
+   * continues at another node after the last message, without gaps or repetitions.
    */
   async *resumed(procedure: string, request: Json, signal?: AbortSignal): AsyncGenerator<Json, void, undefined> {
     let pause = this.#backoff();
@@ -194,7 +194,7 @@ export class Transport {
     }
   }
 
-  /** Opens a stream at one node, once. */
+  /** Opens a stream at one node and does not retry. */
   async *stream(procedure: string, request: Json, signal?: AbortSignal): AsyncGenerator<Json, void, undefined> {
     const place = this.#at;
     try {
@@ -213,7 +213,7 @@ export class Transport {
   #backoff() {
     let next = this.#options.minBackoffMs;
     return {
-      /** Pauses between half and the whole of the current length, then doubles it. */
+      /** Pauses for half to all of the current length, then doubles the length. */
       wait: (most: number, signal?: AbortSignal): Promise<boolean> => {
         const ms = next / 2 + (Math.random() * next) / 2;
         next = Math.min(2 * next, this.#options.maxBackoffMs);
@@ -231,7 +231,7 @@ export class Transport {
     };
   }
 
-  /** Sends a request and has read handle the answer, while the watch is alive. */
+  /** Sends a request and passes the answer to read, until the watch ends. */
   async #send<T>(place: number, procedure: string, headers: Record<string, string>, body: BodyInit, watch: Watch, read: (res: Response) => Promise<T>): Promise<T> {
     const node = this.#nodes[place]!;
     const { token } = this.#options;
@@ -272,7 +272,7 @@ export class Transport {
         try {
           wire = JSON.parse(text);
         } catch {
-          // It is not of a node.
+          // The answer is not from a node.
         }
         throw wire?.code ? told(wire) : untold(res.status);
       });
@@ -332,7 +332,7 @@ export class Transport {
   }
 }
 
-/** Ends an attempt that takes too long, or that its caller no longer wants. */
+/** Ends an attempt at its timeout, or if the caller cancels it. */
 class Watch {
   readonly #ms: number;
   readonly #caller: AbortSignal | undefined;
@@ -373,23 +373,23 @@ class Watch {
     this.#caller?.removeEventListener("abort", this.#abort);
     this.#abort();
   }
-  /** What a failure on the way means: no node has said anything. */
+  /** Returns what a failure without an answer from a node means for the call. */
   why(e: any): Attempt {
     if (this.#caller?.aborted) return new Attempt(new HostdError("canceled", "the caller wants it no longer"), false, true);
     if (this.#late) return new Attempt(new HostdError("deadline_exceeded", "no answer in time"), true, true);
-    // Only where a connection was refused is it known that nobody was reached.
+    // Only a refused connection proves that no node received the request.
     if (e?.cause?.code === "ECONNREFUSED") return new Attempt(new HostdError("unavailable", String(e.cause.message ?? e)), true, false);
     return new Attempt(new HostdError("unknown", String(e?.cause?.message ?? e?.message ?? e)), true, true);
   }
 }
 
-/** An answer that no node has given, such as that of a proxy. */
+/** An answer that does not come from a node but, for example, from a proxy. */
 function untold(status: number): Attempt {
   const gone = status === 404;
   return new Attempt(new HostdError(gone ? "unimplemented" : "unknown", `the answer has the status ${status} of HTTP`), !gone, true);
 }
 
-/** What a node has said. */
+/** An error that a node answered. */
 function told(wire: Json): Attempt {
   let error = new HostdError(wire.code, wire.message ?? "");
   for (const d of wire.details ?? []) {
@@ -427,17 +427,18 @@ function told(wire: Json): Attempt {
 
 /**
  * The failure of a command that an earlier attempt may have carried out, or may
- * yet. A node looks a command id up before it decides, but refuses for want of
- * room before it looks, and a rejection is decided anew by each attempt.
+ * still carry out. A node looks up the command id before it decides a command, but
+ * an overloaded node rejects a request before that. The rejection of a handler is
+ * not stored, so each attempt is decided again.
  */
 function unsettled(last: HostdError): HostdError {
-  // Sequences only grow: what did not match does not later either.
+  // Sequences only grow, so a sequence that did not match cannot match later.
   const settled = ["invalid_argument", "not_found", "unimplemented", "aborted"].includes(last.code) ||
     (last.code === "failed_precondition" && !(last instanceof Rejected) && last.reason !== "OTHER_CLUSTER");
   return settled ? last : new HostdError("unknown", "an earlier attempt may have taken effect; the last one: " + last.message);
 }
 
-/** The fields of a message of protobuf: numbers, and bytes of what has a length. */
+/** The fields of a protobuf message: numbers, and the bytes of fields with a length. */
 function fields(b: Uint8Array | string): [number, number | Uint8Array][] {
   if (typeof b === "string") b = bytes(b);
   const out: [number, number | Uint8Array][] = [];
@@ -461,8 +462,8 @@ function fields(b: Uint8Array | string): [number, number | Uint8Array][] {
 }
 
 /**
- * The value of a JSON text. Integers beyond 2^53, which JavaScript would round, are
- * texts of their digits.
+ * Parses a JSON text. Integers beyond 2^53, which JavaScript would round, become
+ * strings of their digits.
  */
 export function parse(text: string): any {
   if (!/\d{16}/.test(text)) return JSON.parse(text);
@@ -470,19 +471,19 @@ export function parse(text: string): any {
     (token) => /^-?\d+$/.test(token) && !Number.isSafeInteger(Number(token)) ? `"${token}"` : token));
 }
 
-/** The bytes of a text in base64. */
+/** Decodes base64. */
 export function bytes(text: string): Uint8Array {
   return Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
 }
 
-/** Bytes as a text in base64. */
+/** Encodes bytes as base64. */
 export function base64(b: Uint8Array): string {
   let text = "";
   for (const c of b) text += String.fromCharCode(c);
   return btoa(text);
 }
 
-/** Makes a name for a command: 16 random bytes in hex. */
+/** Returns a new command id: 16 random bytes in hex. */
 export function newCommandId(): string {
   return Array.from(crypto.getRandomValues(new Uint8Array(16)), (b) => b.toString(16).padStart(2, "0")).join("");
 }

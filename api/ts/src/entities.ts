@@ -1,6 +1,6 @@
 import { Rejected, Transport, base64, bytes, newCommandId, type CallOptions, type Options } from "./core.js";
 
-/** What an entity type has. */
+/** The commands, queries, events and state of an entity type. */
 export interface EntityType {
   commands: Record<string, { payload: unknown; reply: unknown; rejections: string }>;
   queries: Record<string, { payload: unknown; reply: unknown }>;
@@ -11,28 +11,28 @@ export interface EntityType {
 /** The names of commands or queries. */
 type Names<T> = Extract<keyof T, string>;
 
-/** A command of a type, by its name. */
+/** A command of a type, with its name. */
 export type CommandOf<T extends EntityType> = { [N in Names<T["commands"]>]: { name: N; payload: T["commands"][N]["payload"] } }[Names<T["commands"]>];
 
-/** A query of a type, by its name. */
+/** A query of a type, with its name. */
 export type QueryOf<T extends EntityType> = { [N in Names<T["queries"]>]: { name: N; payload: T["queries"][N]["payload"] } }[Names<T["queries"]>];
 
 /** An event of an entity's history. */
 export interface Event<Type extends string = string, Data = unknown> {
   type: Type;
-  /** The type that the event is stored with, if it was upcast to another. */
+  /** The type of the stored event, if it was upcast to another type. */
   storedType?: string;
   data: Data;
   entityId: string;
   sequence: number;
   commandId: string;
-  /** When the command ran, as RFC 3339 has it. */
+  /** When the command ran, in the format of RFC 3339. */
   recordedAt: string;
   tags: string[];
   moduleDigest: string;
-  /** Who made the command, where that is kept. */
+  /** The caller of the command, if it is stored. */
   principal?: { kind: string; name: string; groups?: string[] };
-  /** Where to go on behind the event. */
+  /** Continues a subscription after the event. */
   cursor: string;
 }
 
@@ -40,55 +40,55 @@ export interface Event<Type extends string = string, Data = unknown> {
 export interface Reply<R> {
   value: R;
   commandId: string;
-  /** Of the entity after the command. */
+  /** The entity's sequence after the command. */
   sequence: number;
   eventCount: number;
-  /** The reply is the stored one of an earlier command with this id. */
+  /** The command with this id had been carried out before, and this is its stored reply. */
   duplicate: boolean;
   nodeId: string;
 }
 
-/** What a query found, or a state. */
+/** The answer to a query, or a state. */
 export interface Answer<R> {
   value: R;
   sequence: number;
 }
 
 export interface SendOptions extends CallOptions {
-  /** Names the command: sent again it has no second effect. Made up when it is not given. */
+  /** A command with the same id takes effect once. The default is a new id. */
   commandId?: string;
-  /** When the command was first sent under its id, with no outcome known: as Date.now() has it. */
+  /** The Date.now() of the first attempt with this id, if its outcome is unknown. */
   firstTried?: number;
-  /** The sequence that the entity must be at. */
+  /** The command fails unless the entity is at this sequence. */
   expectedSequence?: number;
 }
 
 export interface QueryOptions extends CallOptions {
-  /** Answers from memory, without asking whether it is the latest. */
+  /** Answers from memory, without checking that the state is the latest. */
   stale?: boolean;
 }
 
 export interface Subscription {
-  /** Only events with it. */
+  /** Only events with this tag. */
   tag?: string;
-  /** That of the last event that is done with; the beginning without it. */
+  /** The cursor of the last event that was handled; empty for the beginning. */
   cursor?: string;
-  /** Only events of these shards; all without it. */
+  /** Only events of these shards; the default is all. */
   shards?: number[];
-  /** Ends at the newest event when it is false. */
+  /** If false, the subscription ends at the newest event. */
   follow?: boolean;
-  /** Begins at the newest event where the cursor has no position: for those who follow. */
+  /** In shards for which the cursor has no position, begins at the newest event. Needs follow. */
   fromNewest?: boolean;
-  /** Goes on past events that were cut, as the type retains no more. */
+  /** Skips events that were truncated by the type's retention. */
   skipCut?: boolean;
-  /** Has events of older forms in today's, as the module that serves the type upcasts them. */
+  /** Upcasts events of older versions to the current one with the active module. */
   upcast?: boolean;
-  /** Called with how many events were cut and skipped, before the event that follows them. */
+  /** Called with the number of truncated events that were skipped, before the next event. */
   skipped?: (events: number) => void;
   signal?: AbortSignal;
 }
 
-/** A payload may be left out where it may be null. */
+/** A payload may be omitted if its type allows null. */
 type Payload<P, O> = null extends P ? [payload?: P, options?: O] : [payload: P, options?: O];
 
 const service = "hostd.entity.v1.EntityService/";
@@ -114,8 +114,8 @@ export class Entity<T extends EntityType> {
   }
 
   /**
-   * Runs one command. It tries again, with the same id, while no node can say
-   * what became of it. It throws Rejected, SequenceMismatch or HostdError.
+   * Sends one command. It retries with the same id until the outcome is known or the
+   * time is up. It throws Rejected, SequenceMismatch or HostdError.
    */
   async send<N extends Names<T["commands"]>>(name: N, ...[payload, o = {}]: Payload<T["commands"][N]["payload"], SendOptions>): Promise<Reply<T["commands"][N]["reply"]>> {
     const commandId = o.commandId || newCommandId();
@@ -126,14 +126,14 @@ export class Entity<T extends EntityType> {
     return { value: got(m), commandId, sequence: Number(m.sequence ?? 0), eventCount: m.eventCount ?? 0, duplicate: m.duplicate ?? false, nodeId: m.nodeId ?? "" };
   }
 
-  /** Asks one query. */
+  /** Sends one query. */
   async query<N extends Names<T["queries"]>>(name: N, ...[payload, o = {}]: Payload<T["queries"][N]["payload"], QueryOptions>): Promise<Answer<T["queries"][N]["reply"]>> {
     return answer(await this.#transport.unary(service + "Query", {
       entityType: this.type, entityId: this.id, query: name, ...given(payload), ...(o.stale ? { consistency: "STALE" } : {}),
     }, true, o));
   }
 
-  /** The state, after all events or those up to a sequence. */
+  /** Returns the current state, or the state at a sequence. */
   async state(atSequence?: number, o: CallOptions = {}): Promise<Answer<T["state"]>> {
     return answer(await this.#transport.unary(service + "GetState", {
       entityType: this.type, entityId: this.id, ...(atSequence === undefined ? {} : { atSequence }),
@@ -145,11 +145,11 @@ function answer(m: any): Answer<any> {
   return { value: got(m), sequence: Number(m.sequence ?? 0) };
 }
 
-/** Reaches the entities of a cluster. */
+/** A client of a cluster's entities. */
 export class Client<T extends { [K in keyof T]: EntityType }> {
   readonly transport: Transport;
 
-  /** It does not connect: calls do. Several addresses are nodes of one cluster. */
+  /** It does not connect; calls do. Multiple addresses must be nodes of one cluster. */
   constructor(addresses: string | string[], options?: Options) {
     this.transport = new Transport(addresses, options);
   }
@@ -159,8 +159,8 @@ export class Client<T extends { [K in keyof T]: EntityType }> {
   }
 
   /**
-   * The events of a type: in order for each entity, each once, over the loss of
-   * nodes. It follows until its signal, or the loop that reads it, ends.
+   * Delivers the events of a type: each event once, in order for each entity, even if
+   * nodes fail. It follows until its signal aborts it or the loop that reads it ends.
    */
   async *subscribe<K extends Extract<keyof T, string>>(type: K, s: Subscription = {}): AsyncGenerator<T[K]["event"] & Event, void, undefined> {
     for await (const m of this.transport.resumed(service + "Subscribe", {
@@ -168,7 +168,7 @@ export class Client<T extends { [K in keyof T]: EntityType }> {
       fromNewest: s.fromNewest ?? false, skipCut: s.skipCut ?? false, upcast: s.upcast ?? false,
     }, s.signal)) {
       if (m.skipped) s.skipped?.(Number(m.skipped));
-      if (!m.sequence) continue; // it says where the stream begins
+      if (!m.sequence) continue; // the message only has the cursor of the beginning
       const e: Event = {
         type: m.eventType, ...(m.storedType ? { storedType: m.storedType } : {}), data: got(m), entityId: m.entityId, sequence: Number(m.sequence), commandId: m.commandId ?? "", recordedAt: m.recordedAt ?? "",
         tags: m.tags ?? [], moduleDigest: m.moduleDigest ?? "", cursor: m.cursor, ...(m.principal ? { principal: m.principal } : {}),
@@ -177,48 +177,48 @@ export class Client<T extends { [K in keyof T]: EntityType }> {
     }
   }
 
-  /** A projection of the events of a type: its run() hands them over in batches. */
+  /** Returns a projection of the events of a type. Its run() passes them to apply in batches. */
   projection<K extends Extract<keyof T, string>>(type: K, options: ProjectionOptions<T[K]["event"] & Event>): Projection<T[K]["event"] & Event> {
     return new Projection((s) => this.subscribe(type, s), options);
   }
 }
 
-/** Some events in order, and where to continue after the last of them. */
+/** Consecutive events, and the cursor after the last of them. */
 export interface Batch<E extends Event = Event> {
   events: E[];
   cursor: string;
-  /** How long ago the last event was recorded, by the cluster's clock against the one here. */
+  /** Date.now() minus the time at which the cluster recorded the last event. */
   lagMs: number;
 }
 
 export interface ProjectionOptions<E extends Event = Event> {
-  /** Its signal ends the projection. */
+  /** Which events to apply. Its signal ends the projection. */
   subscription?: Subscription;
-  /** Of a batch; 256. As many wait beside it. */
+  /** The maximum size of a batch; 256. While apply runs, as many more events are read. */
   maxEvents?: number;
-  /** Works on a batch. Its failure ends the projection. */
+  /** Applies a batch. If it fails, the projection ends. */
   apply(batch: Batch<E>): void | Promise<void>;
 }
 
 /**
- * Hands the events of a subscription to a function in batches: whatever has come
- * while it worked on the previous one. Storing a batch's cursor together with what
- * was made of its events, in one transaction, and starting with the cursor stored
- * last takes every event into account once.
+ * Passes the events of a subscription to a function in batches. A batch has the
+ * events that arrived while the function applied the previous batch. To apply every
+ * event once, store the batch's cursor in the same transaction as the results, and
+ * start with the last stored cursor.
  */
 export class Projection<E extends Event = Event> {
   readonly #events: (s: Subscription) => AsyncIterable<E>;
   readonly #options: ProjectionOptions<E>;
 
-  /** Client.projection makes one of the events of a type. */
+  /** Client.projection returns a projection of the events of a type. */
   constructor(events: (s: Subscription) => AsyncIterable<E>, options: ProjectionOptions<E>) {
     this.#events = events;
     this.#options = options;
   }
 
   /**
-   * Applies batches until the subscription's signal ends it, apply or the
-   * subscription fails, or, without follow, all is applied.
+   * Applies batches until the subscription's signal aborts it, or apply or the
+   * subscription fails. Without follow it ends when all events are applied.
    */
   async run(): Promise<void> {
     const { subscription = {} } = this.#options;
@@ -272,7 +272,7 @@ export class Projection<E extends Event = Event> {
   }
 }
 
-/** Whether a failure is the rejection of a command of a type, by a code that the type lists. */
+/** Reports whether e is the rejection of a command, with a code that the type lists. */
 export function isRejected<T extends EntityType, N extends Names<T["commands"]>>(
   e: unknown, ..._of: [entity?: Entity<T>, name?: N]
 ): e is Rejected<T["commands"][N]["rejections"]> {

@@ -3,7 +3,7 @@ import { MethodOptions_IdempotencyLevel } from "@bufbuild/protobuf/wkt";
 import { newCommandId, type CallOptions, type Transport } from "./core.js";
 import { EntityService } from "./gen/hostd/entity/v1/entity_pb.js";
 
-/** The calls of a service. Those that have a stream of requests are left out: fetch has none. */
+/** The calls of a service, except calls with a stream of requests: fetch cannot make them. */
 export type Service<S extends DescService> = {
   [M in keyof S["method"] as Takes<S["method"][M]> extends never ? never : M]: Call<S["method"][M]>;
 };
@@ -17,10 +17,10 @@ type Call<M> = M extends { methodKind: infer K; input: infer I extends DescMessa
   : never;
 
 /**
- * The calls of a service, through a transport. What only reads is tried at one
- * node after another. So is Send, whose command gets an id where it has none.
- * Anything else is tried again only where no node can have carried it out.
- * Subscribe goes on where a node goes away, other streams end with an error.
+ * Returns the calls of a service over a transport. Calls without side effects are
+ * retried at other nodes. So is Send: a command without an id gets one. Other calls
+ * are retried only if no node can have carried them out. If a node fails, Subscribe
+ * continues at another node, and other streams end with an error.
  */
 export function service<S extends DescService>(desc: S, transport: Transport): Service<S> {
   const calls: Record<string, unknown> = {};
@@ -39,7 +39,7 @@ export function service<S extends DescService>(desc: S, transport: Transport): S
     } else if (method.methodKind === "server_streaming") {
       calls[method.localName] = async function* (request?: object, o: Pick<CallOptions, "signal"> = {}) {
         const message = json(request);
-        // Cursors that tell only what has changed would have to be joined.
+        // Partial cursors have only the changed positions and would have to be merged.
         if (isSubscribe(method)) delete message["partialCursors"];
         const stream = isSubscribe(method) ? transport.resumed(procedure, message, o.signal) : transport.stream(procedure, message, o.signal);
         for await (const m of stream) yield told(m);

@@ -1,14 +1,14 @@
-// JSON in the messages of the API: in a field of google.protobuf.Value a plain
-// value of JavaScript is not understood.
+// Conversions of JSON in messages of the API, because a field of the type
+// google.protobuf.Value does not accept a plain JavaScript value.
 import { fromJson, toJson, type JsonValue } from "@bufbuild/protobuf";
 import { ValueSchema, type Value } from "@bufbuild/protobuf/wkt";
 
-/** toValue makes of a value of JSON what a payload has in its case "json". */
+/** toValue converts a JSON value to the "json" case of a payload. */
 export function toValue(value: JsonValue): Value {
   return fromJson(ValueSchema, value);
 }
 
-/** fromValue is the value of JSON of a payload's case "json". */
+/** fromValue converts the "json" case of a payload to a JSON value. */
 export function fromValue(value: Value): JsonValue {
   return toJson(ValueSchema, value);
 }

@@ -1,5 +1,5 @@
-// Sends a command, and follows the events of a type, at a server that plays a
-// cluster with bad days. Prints what came of it as JSON.
+// Sends a command and follows the events of a type at a fake cluster with
+// failures. Prints the outcome as JSON.
 import { HostdError, Rejected, historyLost, outcomeUnknown } from "./core.js";
 import { Client, isRejected, type Event } from "./entities.js";
 

@@ -1,5 +1,4 @@
-// Calls services at a server that plays a cluster. Prints what came of it as
-// JSON.
+// Calls services at a fake cluster. Prints the outcome as JSON.
 import { HostdError, Transport, entity, module, service } from "./dist/index.js";
 
 const [, , what, ...addresses] = process.argv;
