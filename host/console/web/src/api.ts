@@ -1,5 +1,5 @@
-// Calls of the public API, as JSON over Connect, to the node that served the
-// page. Numbers of 64 bits are strings in JSON.
+// Calls of the public API in JSON over Connect, to the node that served the page.
+// 64-bit numbers are strings in JSON.
 import { computed, signal } from "@preact/signals";
 import { HostdError, Transport } from "../../../../api/ts/src/core.ts";
 import { router } from "./router.ts";
@@ -8,15 +8,15 @@ export { base64, HostdError, Rejected, newCommandId, parse } from "../../../../a
 
 const kept = "hostd-token";
 
-/** The credential of this tab, kept until it is closed; empty is none. */
+/** The token of this tab, stored until the tab is closed; empty if there is none. */
 export const token = signal(takeToken());
-/** A node wants to know who calls. */
+/** Not empty if a node requires a token. */
 export const signIn = signal("");
 
 /**
- * The token of a link that signs in, as `hostd dev --auth` prints it. It is taken
- * out of the address at once. Browsers keep addresses, and anybody can write such
- * a link: so it counts on this machine alone, and signs nobody in as somebody else.
+ * Returns the token of a sign-in link, which `hostd dev --auth` prints. It is removed
+ * from the address at once, because browsers store addresses. Anyone can write such
+ * a link, so it works on this machine only, and never replaces a tab's token.
  */
 function takeToken(): string {
   const given = /^#token=(.+)$/.exec(location.hash);
@@ -45,7 +45,7 @@ function procedure(method: Method): string {
   return `${services[service]}/${name}`;
 }
 
-/** Calls a method. A read is sent again until it succeeds, up to its time. */
+/** Calls a method. A read is retried until it succeeds or times out. */
 export async function call<T = any>(method: Method, request: object = {}, read = true, signal?: AbortSignal): Promise<T> {
   try {
     return await transport.value.unary(procedure(method), request, read, signal ? { signal } : {});
@@ -54,7 +54,7 @@ export async function call<T = any>(method: Method, request: object = {}, read =
   }
 }
 
-/** Sends a command under an id: sent again, it takes effect once. */
+/** Sends a command with an id. If it is sent again, it takes effect once. */
 export async function once<T = any>(method: Method, request: object): Promise<T> {
   try {
     return await transport.value.unary(procedure(method), request, {});
@@ -78,21 +78,22 @@ function seen(e: unknown): unknown {
 
 export const num = (v: string | number | undefined): number => Number(v ?? 0);
 
-/** The node as the command line is told of it. */
+/** The node's address for the command line. */
 export const address = location.host;
 
-/** The call as a line for curl. */
+/** Returns the curl command for a call. */
 export function curlOf(method: Method, request: object): string {
   const auth = token.value ? ` -H "Authorization: Bearer $TOKEN"` : "";
   return `curl ${location.origin}/${procedure(method)} -H "Content-Type: application/json"${auth} -d ${quote(JSON.stringify(request))}`;
 }
 
-/** The call as a line for hostd. */
+// The hostd command for a call.
+
 // A Flag is a flag of a command, with its value if it has one.
 export type Flag = readonly (string | number)[];
 
-// lineOf is a command for a shell. An id may begin like a flag, such as
-// --addr=http://evil, so what follows the first of that kind stands after "--".
+// lineOf returns a shell command. An id may look like a flag, such as
+// --addr=http://evil, so the first such word and all after it follow "--".
 export function lineOf(...parts: (string | number | Flag)[]): string {
   const words = parts.filter((p) => typeof p !== "object").map((p) => String(p));
   const flags = parts.filter((p) => typeof p === "object").flatMap((p) => p.map(String));

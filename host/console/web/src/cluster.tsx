@@ -1,4 +1,4 @@
-// The cluster: its nodes, and who holds and leads which shard.
+// The cluster: its nodes, and the replicas and leader of each shard.
 import { signal } from "@preact/signals";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call, lineOf, num, textOf, token } from "./api.ts";
@@ -18,13 +18,13 @@ export interface Shard {
   shardId?: number; leader?: string; term?: string; voters?: string[]; learners?: string[]; entityCount?: string; bytes?: string; stopped?: { nodeId?: string }[];
 }
 
-/** The cluster as it was last told, for all views. */
+/** The last known state of the cluster, for all views. */
 export const cluster = signal<Cluster | undefined>(undefined);
 const shards = signal<Shard[]>([]);
 const lost = signal("");
 const lostShards = signal("");
 
-/** Keeps the cluster up to date while the page is looked at: closely where it is what is shown. */
+/** Keeps the cluster up to date while the page is visible: every second if closely is set, otherwise every 10 seconds. */
 export function useCluster(closely: boolean): void {
   useEffect(() => whileLooking(async (signal) => {
     while (!signal.aborted) {
@@ -42,7 +42,7 @@ export function useCluster(closely: boolean): void {
 
 interface Shards { shards?: Shard[]; changes?: boolean }
 
-/** All shards, with what a message says of some: of those that changed, or that had no room in the first. */
+/** Adds a message to the known shards. It has the changed shards, or shards for which the first message had no room. */
 function folded(was: Shards | undefined, m: Shards): Shards {
   if (!m.changes || !was) return m;
   const all = new Map([...(was.shards ?? []), ...(m.shards ?? [])].map((s) => [s.shardId ?? 0, s]));
@@ -121,7 +121,7 @@ function Node({ member: m, coordinator, shards }: { member: Member; coordinator:
   );
 }
 
-/** The shards of a node on a canvas: however many, it is one element. */
+/** The shards of a node on a canvas, which is one element for any number of shards. */
 function ShardMap({ node, shards, gone }: { node: string; shards: Shard[]; gone: boolean }) {
   const canvas = useRef<HTMLCanvasElement>(null);
   const [width, setWidth] = useState(0);

@@ -76,7 +76,7 @@ function List({ type }: { type: string }) {
   );
 }
 
-/** The entities that are asked for most, and what their types cost. */
+/** The entities with the most requests, and the cost of their types. */
 export function HotView() {
   const request = { limit: 50 };
   const { data, error } = useRead("entity.HotEntities", request, 2_000);
@@ -115,7 +115,7 @@ export function HotView() {
   );
 }
 
-/** Sends that were refused. */
+/** Messages that were rejected. */
 export function LettersView() {
   const [pages, setPages] = useState<string[]>([""]);
   const [said, setSaid] = useState<Record<string, string>>({});
@@ -171,7 +171,7 @@ function letterText(data: string | undefined): string {
 
 interface EntityTimer { entityType: string; entityId: string; shardId?: number; timer: { name: string; due: string; command?: string; schedule?: string; timeZone?: string } }
 
-/** What is due next, over all entities or those of a type. */
+/** The next timers of all entities or of one type. */
 export function TimersView({ type }: { type: string | undefined }) {
   const types = useTypes();
   const [pages, setPages] = useState<string[]>([""]);

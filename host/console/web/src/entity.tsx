@@ -1,4 +1,4 @@
-// One entity: what it is, what has happened to it, and what it can be asked.
+// One entity: its properties, its history, and its commands and queries.
 import { useEffect, useState } from "preact/hooks";
 import { base64, call, HostdError, lineOf, newCommandId, num, once, Rejected, textOf } from "./api.ts";
 import { statusKind } from "./entities.tsx";
@@ -99,7 +99,7 @@ function Sends({ name, many }: { name: Name; many: number }) {
   );
 }
 
-/** The state at any sequence, and what the event there has changed. */
+/** The state at any sequence, and the changes that its event made. */
 function States({ name, last }: { name: Name; last: number }) {
   const [chosen, choose] = useState<number | undefined>(undefined);
   const [asked, ask] = useState<number | undefined>(undefined);
@@ -143,7 +143,7 @@ function States({ name, last }: { name: Name; last: number }) {
 
 interface Named { name: string; schema?: Schema; description?: string }
 
-/** Commands and queries, as the module of the type names them. */
+/** The commands and queries that the type's module lists. */
 function Asking({ name, done }: { name: Name; done: () => void }) {
   const { data, error } = useRead("module.Get", { entityType: name.entityType });
   const manifest = data?.manifest;
@@ -168,7 +168,7 @@ function Asking({ name, done }: { name: Name; done: () => void }) {
   );
 }
 
-/** A guest that does not list its commands decides on every name. */
+/** For modules that do not list their commands: any name can be sent. */
 function FreeAsk({ name, done }: { name: Name; done: () => void }) {
   const [what, set] = useState("");
   const [query, setQuery] = useState(false);
@@ -213,7 +213,7 @@ function Ask1({ name, of, query, defs, encoding, done }: { name: Name; of: Named
       if (e instanceof HostdError) for (const v of e.violations) fields[v.field.replace(/^payload\.?/, "").split(/[.[]/)[0] ?? ""] ??= v.description;
       setFaults(fields);
       setAnswer({ kind: "bad", text: textOf(e), note: e instanceof Rejected ? `rejected: ${e.rejection}` : e instanceof HostdError ? e.code : "" });
-      // With the same id it takes effect once, whatever became of this attempt.
+      // Otherwise the id stays the same, so that the command takes effect once even if this attempt did.
       if (e instanceof HostdError && ["invalid_argument", "failed_precondition", "not_found"].includes(e.code)) setCommand(newCommandId());
     }
     done();
@@ -241,10 +241,10 @@ function Ask1({ name, of, query, defs, encoding, done }: { name: Name; of: Named
 
 const page = 200;
 
-/** What commands did, the newest first, a page at a time. */
+/** The records of commands, newest first, in pages. */
 function Timeline({ name, last }: { name: Name; last: number }) {
   const [from, begin] = useState<number | undefined>(undefined); // undefined: the newest
-  const [tokens, setTokens] = useState<string[]>([]); // of the pages on the way here
+  const [tokens, setTokens] = useState<string[]>([]); // of the pages before this one
   const request = { ...name, newestFirst: true, pageSize: page, ...(from === undefined ? {} : { fromSequence: from }), ...(tokens.length ? { pageToken: tokens[tokens.length - 1] } : {}) };
   const newest = from === undefined && tokens.length === 0;
   const { data, error, reload } = useRead<{ records?: JournalRecord[]; nextPageToken?: string }>("entity.ReadRecords", request);
@@ -286,10 +286,10 @@ function Timeline({ name, last }: { name: Name; last: number }) {
   );
 }
 
-/** The first sequence of a record, or that which it left as it was. */
+/** The first sequence of a record, or the unchanged sequence if it has no events. */
 const firstOf = (r: JournalRecord) => num(r.sequence) - Math.max(0, (r.eventCount ?? 0) - 1);
 
-/** What made a command. */
+/** The sender of a command. */
 function MadeBy({ of: r }: { of: JournalRecord }) {
   const s = r.source ?? { kind: "client" };
   if (s.entityType) return <a href={router.path("entities", s.entityType, s.entityId ?? "")}>{s.entityType}/{s.entityId}</a>;

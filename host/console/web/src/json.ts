@@ -1,4 +1,4 @@
-// Differences of JSON values, and their text.
+// Differences of JSON values, and the text of JSON values.
 import { parse } from "./api.ts";
 
 export interface Change {
@@ -9,7 +9,7 @@ export interface Change {
 
 const most = 200;
 
-/** What differs between two values, by path, at most 200 places. */
+/** Returns at most 200 differences between two values, with their paths. */
 export function changes(before: unknown, after: unknown): Change[] {
   const out: Change[] = [];
   walk("", before, after, out);
@@ -31,7 +31,7 @@ function walk(path: string, a: unknown, b: unknown, out: Change[]): void {
   else out.push({ path, before: a, after: b });
 }
 
-/** A value on one line, cut where it is long. */
+/** Returns a value on one line, shortened if it is long. */
 export function brief(v: unknown, length = 120): string {
   const text = v === undefined ? "" : JSON.stringify(v);
   return text.length > length ? text.slice(0, length - 1) + "…" : text;
@@ -42,8 +42,8 @@ export function pretty(v: unknown): string {
 }
 
 /**
- * The value of a JSON text that is to be sent: integers beyond 2^53 keep their
- * digits, in browsers that have JSON.rawJSON.
+ * Parses a JSON text that will be sent. Integers beyond 2^53 keep their digits in
+ * browsers that have JSON.rawJSON.
  */
 export function exact(text: string): unknown {
   const rawJSON = (JSON as { rawJSON?: (text: string) => unknown }).rawJSON;
@@ -52,7 +52,7 @@ export function exact(text: string): unknown {
   return JSON.parse(text, keep as (key: string, value: unknown) => unknown);
 }
 
-/** The payload of a message: a JSON value, or bytes, which may be JSON too. */
+/** Returns the payload of a message: a JSON value, or bytes, which may be JSON too. */
 export function payload(m: { json?: unknown; data?: string } | undefined): unknown {
   if (!m) return undefined;
   if (m.json !== undefined) return m.json;

@@ -1,8 +1,8 @@
-// What is asked for again and again, only while somebody looks.
+// Repeated reads and streams, which run only while the page is visible.
 import { useEffect, useRef, useState } from "preact/hooks";
 import { call, HostdError, stream, textOf, token, type Method } from "./api.ts";
 
-/** Whether the page has been seen within the last 5 seconds. */
+/** Called when the page becomes visible, or has been hidden for 5 seconds. */
 const watchers = new Set<() => void>();
 let looking = !document.hidden;
 let leaving: ReturnType<typeof setTimeout> | undefined;
@@ -18,7 +18,7 @@ document.addEventListener("visibilitychange", () => {
   else set(true);
 });
 
-/** Runs work while the page is looked at; its signal ends it. */
+/** Runs work while the page is visible. The signal ends the work. */
 export function whileLooking(work: (signal: AbortSignal) => Promise<void>): () => void {
   let running: AbortController | undefined;
   const update = () => {
@@ -48,12 +48,12 @@ export function sleep(ms: number, signal: AbortSignal): Promise<void> {
 export interface Loaded<T> {
   data?: T;
   error?: string;
-  /** Of the error; empty where no node has answered. */
+  /** The code of the error; empty if no node answered. */
   code?: string;
   reload(): void;
 }
 
-/** Calls a listing page by page, and returns its last page with the items of all of them. */
+/** Reads all pages of a listing, and returns the last page with the items of all pages. */
 async function pages<T>(method: Method, request: object, listed: string, signal: AbortSignal): Promise<T> {
   const items: unknown[] = [];
   for (let pageToken = ""; ; ) {
@@ -64,7 +64,7 @@ async function pages<T>(method: Method, request: object, listed: string, signal:
   }
 }
 
-/** Calls a read, and again each so many milliseconds; 0 is once. With listed, the name of the items, it reads all pages. */
+/** Calls a read every everyMs milliseconds, or once if everyMs is 0. If listed is given, the name of the items, it reads all pages. */
 export function useRead<T = any>(method: Method, request: object | undefined, everyMs = 0, listed = ""): Loaded<T> {
   const [state, set] = useState<{ data?: T; error?: string; code?: string; of?: string }>({});
   const [turn, again] = useState(0);
@@ -88,9 +88,9 @@ export function useRead<T = any>(method: Method, request: object | undefined, ev
 }
 
 /**
- * Follows a stream that all tabs of the browser share: over HTTP/1.1 it has few
- * connections to a node. One tab holds it, by a lock, and tells the others what
- * fold makes of its messages.
+ * Follows a stream that all tabs of the browser share, because over HTTP/1.1 a
+ * browser opens few connections to a node. One tab has the stream, with a lock, and
+ * sends the others the results of fold.
  */
 export function useShared<T>(method: Method, heard: (now: T) => void, fold: (was: T | undefined, message: T) => T, failed: (why: string) => void): void {
   const latest = useRef({ heard, failed });
@@ -126,14 +126,14 @@ export function useShared<T>(method: Method, heard: (now: T) => void, fold: (was
         await sleep(pause, signal);
       }
     };
-    // Locks are for pages of a secure origin; others hold a stream a tab.
+    // Locks need a secure origin. On other pages each tab has its own stream.
     await (navigator.locks ? navigator.locks.request(name, { signal }, hold) : hold()).catch(() => {});
   }), [method, token.value]);
 }
 
 /**
- * Runs work that follows a stream of its own, in one tab of the browser at a
- * time. taken says that another one does, until take is called.
+ * Runs work that follows its own stream, in one tab of the browser at a time. taken
+ * is true if another tab does so. take moves the work to this tab.
  */
 export function useOneTab(work: (signal: AbortSignal) => Promise<void>, of: string): { taken: boolean; take(): void } {
   const [taken, setTaken] = useState(false);
@@ -153,7 +153,7 @@ export function useOneTab(work: (signal: AbortSignal) => Promise<void>, of: stri
           done = true;
         });
       } catch {
-        // Another tab has taken it over: it is waited for.
+        // Another tab took it over, so wait for that tab.
         done = false;
       }
       clearTimeout(waiting);

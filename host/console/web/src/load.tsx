@@ -1,4 +1,4 @@
-// What nodes and entity types do at the moment.
+// The current load of nodes and entity types.
 import { useState } from "preact/hooks";
 import { lineOf, num, stream, textOf } from "./api.ts";
 import { sleep, useOneTab } from "./live.ts";
@@ -19,14 +19,14 @@ interface NodeStats {
 
 interface Message { nodeId?: string; node?: NodeStats; types?: TypeStats[]; moreTypes?: number; missingNodes?: string[]; leftNodes?: string[] }
 
-/** What was heard of all nodes, and how it went: the last rates by node and by type. */
+/** The last messages of all nodes, and the recent rates by node and by type. */
 interface Heard { nodes: Map<string, Message & { at: number }>; missing: string[]; first: string; past: Map<string, number[]> }
 
 const nothing: Heard = { nodes: new Map(), missing: [], first: "", past: new Map() };
 const interval = 2_000;
 const samples = 60;
 
-/** The types over all nodes: rates are sums, latencies the longest. */
+/** The types over all nodes: sums of the rates, and the highest latencies. */
 function sums(h: Heard): TypeStats[] {
   const all = new Map<string, TypeStats>();
   const longer = (a?: Stage, b?: Stage) => (!a || (b?.p99Micros ?? 0) > (a.p99Micros ?? 0) ? b : a);
@@ -47,7 +47,7 @@ function sums(h: Heard): TypeStats[] {
   return [...all.values()].sort((a, b) => b.commandsPerSecond! - a.commandsPerSecond! || num(b.entitiesResident) - num(a.entitiesResident) || (a.entityType < b.entityType ? -1 : 1));
 }
 
-/** Takes a message in. The past goes on with each message of one node. */
+/** Adds a message. The rates of types are noted with the messages of one node. */
 function taken(was: Heard, m: Message, at: number): Heard {
   const nodes = new Map(was.nodes);
   const missing = new Set(was.missing);
@@ -78,7 +78,7 @@ function Spark({ of, name }: { of: number[] | undefined; name: string }) {
   return <svg class="spark" viewBox="0 0 96 20" role="img" aria-label={`${name}: at most ${rate(most)} in the last ${(samples * interval) / 60_000} minutes`}><polyline points={points} /></svg>;
 }
 
-/** A rate of what had better not be. */
+/** A rate that should be zero. */
 function Some({ of, kind }: { of: number | undefined; kind: "warn" | "bad" }) {
   return of ? <Badge kind={kind}>{rate(of)}</Badge> : <span class="quiet">0</span>;
 }

@@ -1,13 +1,13 @@
-// What the caller may do, as the nodes say.
+// The permissions of the caller.
 import { useEffect, useState } from "preact/hooks";
 import { call, token } from "./api.ts";
 
-/** What a button needs: a verb, and the type or entity that it is about. */
+/** The permission that a button needs: a verb, and its type or entity. */
 export interface Needs { verb: "admin" | "deploy" | "operate"; entityType?: string; entityId?: string }
 
 const asked = new Map<string, Promise<string>>();
 
-/** Why the caller may not do what is needed; empty while it may, or nobody knows. */
+/** Returns why the caller lacks a permission; empty if it has the permission or that is unknown. */
 export function useDenied(needs: Needs | undefined): string {
   const key = needs ? JSON.stringify([token.value, needs]) : "";
   const [denied, set] = useState("");
@@ -18,7 +18,7 @@ export function useDenied(needs: Needs | undefined): string {
     let answer = asked.get(key);
     if (!answer) {
       answer = call<{ allowed?: boolean; reason?: string }>("cluster.CanI", needs).then((m) => (m.allowed ? "" : m.reason || `needs the verb ${needs.verb}`));
-      // The roles may change: it is asked again by what is shown a minute later.
+      // Roles may change, so the answer is used for one minute.
       answer.catch(() => asked.delete(key));
       setTimeout(() => asked.delete(key), 60_000);
       asked.set(key, answer);

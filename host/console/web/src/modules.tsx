@@ -1,4 +1,4 @@
-// Modules, and what serves which entity type.
+// Modules, and the active module of each entity type.
 import { useState } from "preact/hooks";
 import { call, lineOf, num, stream, textOf } from "./api.ts";
 import { sleep, useOneTab, useRead, type Loaded } from "./live.ts";
@@ -19,7 +19,7 @@ function useModules(): Loaded<{ modules?: Module[] }> {
   return useRead("module.List", {}, 10_000, "modules");
 }
 
-/** The entity types that are served, by name. */
+/** The entity types with an active module, sorted by name. */
 export function useTypes(): { data?: Type[]; error?: string; reload(): void } {
   const read = useModules();
   const { data, ...rest } = read;
@@ -32,7 +32,7 @@ export function ModulesView({ type }: { type: string | undefined }) {
   const { data, error, reload } = useModules();
   const modules = data?.modules ?? [];
   const types = [...new Set(modules.flatMap((m) => m.activeFor ?? []))].sort();
-  // A rollout goes on, or is promoted or aborted, before another module serves.
+  // Another module can be activated only after a rollout is promoted or aborted.
   const rolling = new Set(modules.flatMap((m) => m.parts ?? []).filter((p) => p.kind === "KIND_ROLLOUT" || p.state === "STATE_VERIFYING").map((p) => p.entityType));
   return (
     <>
@@ -116,13 +116,13 @@ interface Line { writtenAt: string; entityId?: string; level: string; text: stri
 
 const most = 300;
 
-/** The lines of all nodes by their time: those of one node come in its order. */
+/** Merges the lines of all nodes by time. The lines of one node keep their order. */
 function inOrder(was: Line[], more: Line[]): Line[] {
   const at = (l: Line) => Date.parse(l.writtenAt);
-  return [...was, ...more].sort((a, b) => at(a) - at(b)); // which keeps the order of equals
+  return [...was, ...more].sort((a, b) => at(a) - at(b)); // a stable sort
 }
 
-/** What guests write, as they write it. */
+/** The log lines of guests, live. */
 export function LogsView({ type: given }: { type: string | undefined }) {
   const types = useTypes();
   const type = given ?? types.data?.[0]?.type;

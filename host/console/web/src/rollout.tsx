@@ -1,4 +1,4 @@
-// A module that serves a part of a type, and what is to become of that.
+// A module that serves a part of a type, and the progress of its rollout.
 import { call, lineOf, num } from "./api.ts";
 import { useRead } from "./live.ts";
 import { router } from "./router.ts";
@@ -16,10 +16,10 @@ const states: Record<string, [name: string, kind: string]> = {
   STATE_VERIFYING: ["is verified", "warn"], STATE_REFUSED: ["was refused", "bad"],
 };
 
-/** What a module does of a type that another one serves. */
+/** The part that a module has in a type for which another module is active. */
 export interface Part { entityType: string; kind?: string; share?: number; prefix?: string; stay?: number; state?: string }
 
-/** Says what a module serves of a type, or decides too. */
+/** Describes the part of a type that a module serves or shadows. */
 export function partText(p: Part): string {
   const stay = num(p.stay) > 0 ? `${p.stay} that stay` : "";
   if (p.kind === "KIND_SHADOW") return `${percent(num(p.share))} of commands, shadow`;
@@ -30,7 +30,7 @@ export function partText(p: Part): string {
 
 const percent = (share: number) => `${Number((share / 100).toFixed(2))} %`;
 
-/** What the rollout of a type is at; nothing where one module serves all. */
+/** The rollout of a type; nothing if one module serves the whole type. */
 export function RolloutPanel({ type, changed }: { type: string; changed: () => void }) {
   const request = { entityType: type };
   const { data, error, code, reload } = useRead<{ rollout?: Rollout; aborted?: string }>("module.GetRollout", request, 2_000);

@@ -1,4 +1,4 @@
-// Addresses of views are paths below /console/.
+// The addresses of views are paths below /console/.
 import { signal } from "@preact/signals";
 
 const base = "/console/";
@@ -7,9 +7,9 @@ function parts(): string[] {
   return location.pathname.slice(base.length).split("/").filter(Boolean).map(decodeURIComponent);
 }
 
-/** The parts of the path that is shown, decoded. */
+/** The decoded parts of the current path. */
 export const at = signal(parts());
-/** The parameters of its query. */
+/** The query parameters of the current address. */
 export const query = signal(new URLSearchParams(location.search));
 
 function moved(): void {

@@ -1,4 +1,4 @@
-// A form for what a JSON Schema describes; what it cannot show is asked for as
+// A form for a JSON Schema. A member for which it has no field is entered as
 // JSON.
 import { useState } from "preact/hooks";
 import { brief, exact } from "./json.ts";
@@ -20,14 +20,14 @@ export function kindOf(s: Schema): string {
   return types[0] ?? (s.properties ? "object" : "any");
 }
 
-/** Whether the form has a field for each of a schema's members. */
+/** Reports whether a form can have a field for each member of the schema. */
 export function hasForm(s: Schema): boolean {
   return kindOf(s) === "object" && s.properties !== undefined;
 }
 
 export type Values = Record<string, string | boolean>;
 
-/** The JSON value of what was typed; it throws with the member's name. */
+/** Returns the JSON value of the form. */
 export function valueOf(schema: Schema, values: Values, defs: Defs): Record<string, unknown> {
   const out: Record<string, unknown> = {};
   for (const [name, member] of Object.entries(schema.properties ?? {})) {
@@ -41,7 +41,7 @@ export function valueOf(schema: Schema, values: Values, defs: Defs): Record<stri
       try {
         out[name] = exact(v);
       } catch {
-        out[name] = v; // the node says what is wrong with it
+        out[name] = v; // the node's error describes the mistake
       }
     }
   }

@@ -1,4 +1,4 @@
-// The events of a type, as they are committed.
+// The events of a type, live.
 import { useState } from "preact/hooks";
 import { entityPath, lineOf, num, stream, textOf } from "./api.ts";
 import { brief, payload } from "./json.ts";
@@ -11,14 +11,14 @@ interface Event { sequence: string; eventType: string; json?: unknown; data?: st
 
 const most = 200;
 
-/** Events with one more, the newest first: those of shards come beside each other. */
+/** Adds an event, newest first. Events of different shards may arrive out of order. */
 function placed(was: Event[], m: Event): Event[] {
   const at = Date.parse(m.recordedAt);
   const i = was.findIndex((e) => Date.parse(e.recordedAt) <= at);
   return i < 0 ? [...was, m] : [...was.slice(0, i), m, ...was.slice(i)];
 }
 
-/** As many events of a second are shown; of more, those after them are passed over. */
+/** The maximum number of events shown per second. Further ones are skipped. */
 const aSecond = 25;
 
 export function TailView({ type: given }: { type: string | undefined }) {

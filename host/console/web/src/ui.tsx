@@ -1,4 +1,4 @@
-// The parts that views are made of.
+// Components that the views share.
 import type { ComponentChildren } from "preact";
 import { useEffect, useRef, useState } from "preact/hooks";
 import { curlOf, textOf, type Method } from "./api.ts";
@@ -25,7 +25,7 @@ export function Fact({ name, children }: { name: string; children: ComponentChil
   return <div class="fact"><dt>{name}</dt><dd>{children}</dd></div>;
 }
 
-/** A digest as people compare it: its first 12 digits. */
+/** The first 12 digits of a digest, which is what people compare. */
 export function Digest({ of }: { of: string | undefined }) {
   return of ? <code title={of}>{of.slice(0, 12)}</code> : <span class="quiet">none</span>;
 }
@@ -39,7 +39,7 @@ export function When({ at }: { at: string | undefined }) {
   return <time dateTime={at} title={at}>{`${d.getFullYear()}-${p(d.getMonth() + 1)}-${p(d.getDate())} ${p(d.getHours())}:${p(d.getMinutes())}:${p(d.getSeconds())}.${p(d.getMilliseconds(), 3)}${zone}`}</time>;
 }
 
-/** The same call outside the page. */
+/** The call as commands for a terminal. */
 export function AsCommand({ line, method, request }: { line: string; method: Method; request: object }) {
   return (
     <details class="lines">
@@ -58,13 +58,13 @@ function Line({ text }: { text: string }) {
       set(true);
       setTimeout(set, 1_500, false);
     } catch {
-      // Not for pages without TLS: the text can be marked.
+      // Pages without TLS cannot copy. The text can be selected instead.
     }
   };
   return <div class="line"><code>{text}</code><button type="button" class="small" onClick={copy}>{copied ? "copied" : "copy"}</button></div>;
 }
 
-/** A button that does something, once at a time, and says why it failed. */
+/** A button that runs an action, once at a time, and shows its error. */
 export function Act({ run, children, danger, needs }: { run: () => Promise<unknown>; children: ComponentChildren; danger?: boolean; needs?: Needs }) {
   const [busy, setBusy] = useState(false);
   const denied = useDenied(needs);
@@ -87,7 +87,7 @@ export function Act({ run, children, danger, needs }: { run: () => Promise<unkno
   );
 }
 
-/** Asks before it does what cannot be taken back; it shows the lines that do the same. */
+/** A button that asks for confirmation, and shows the commands that do the same. */
 export function Ask({ label, title, text, line, method, request, run, danger, needs }: { label: string; title: string; text: string; line: string; method: Method; request: object; run: () => Promise<unknown>; danger?: boolean; needs?: Needs }) {
   const denied = useDenied(needs);
   const dialog = useRef<HTMLDialogElement>(null);
@@ -116,7 +116,7 @@ export function Ask({ label, title, text, line, method, request, run, danger, ne
   );
 }
 
-/** What may be wider than the page, with its own scroll bar. */
+/** Content that may be wider than the page, with its own scroll bar. */
 export function Wide({ name, children }: { name: string; children: ComponentChildren }) {
   return <div class="scroll" tabIndex={0} role="region" aria-label={name}>{children}</div>;
 }
@@ -131,7 +131,7 @@ export function bytesText(n: number): string {
   return `${(n / 2 ** (10 * unit)).toFixed(1)} ${["", "KiB", "MiB", "GiB", "TiB"][unit]}`;
 }
 
-/** A time in words, in its two largest units. */
+/** Formats a duration with its two largest units. */
 export function span(ms: number): string {
   const s = Math.round(ms / 1000);
   if (s < 60) return `${s} s`;
@@ -152,7 +152,7 @@ export function TypeTabs({ types, chosen, to }: { types: string[]; chosen: strin
   return <nav class="tabs" aria-label="Entity types">{types.map((t) => <a key={t} href={to(t)} aria-current={t === chosen ? "page" : undefined}>{t}</a>)}</nav>;
 }
 
-/** Another tab has the one stream that a browser follows. */
+/** A note that another tab follows the browser's only stream. */
 export function Taken({ take }: { take(): void }) {
   return <p class="warning">Another tab of this browser follows something. <button type="button" class="small" onClick={take}>Follow here</button></p>;
 }

@@ -1,5 +1,5 @@
-// What the compiler finds before a module is built: each line below that is
-// marked must be refused.
+// Errors that the compiler must find before a module is built: it must reject
+// each marked line below.
 import { entity, int64, type Infer, integer, map, none, nullable, oneOf, schema, text } from "@hostd/guest";
 
 const Order = schema({

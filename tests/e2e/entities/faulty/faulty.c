@@ -1,7 +1,7 @@
-// A guest that commits on command every fault that abi/ABI.md names, written
-// from that page alone: no SDK, no C library. Its state is a number of events.
-// Each command is a fault but "add", which emits an event, and those that only
-// look like one.
+// A guest with a command for every fault in abi/ABI.md. It was written from that
+// page only, without an SDK or a C library. Its state is the number of events.
+// Each command is a fault, except "add", which emits an event, and the commands
+// below "No faults".
 
 typedef unsigned char u8;
 typedef unsigned int u32;
@@ -21,7 +21,7 @@ static u8 input[(1 << 20) + 1024];
 static u8 output[3 << 20];
 static u32 written;
 
-// An entity's state, and what a test asks of the instance.
+// The state of an entity, and counters of the instance for tests.
 static u64 counts[4096];
 static u8 is_loaded[4096];
 static u32 loaded, handled;
@@ -47,7 +47,7 @@ static void put_text(const char *text) {
   while (*text) output[written++] = (u8)*text++;
 }
 
-// frame writes a frame whose bytes are a text with its length, and padding.
+// frame writes a frame with a text, preceded by its length, and padding.
 static void frame(u8 kind, const char *text, u32 padding) {
   output[written++] = kind;
   put_number((text ? 2 + length_of(text) : 0) + padding, 4);
@@ -64,7 +64,7 @@ static i32 is(const u8 *name, u32 length, const char *text) {
   return 1;
 }
 
-// find gives the bytes of the last frame of a kind in the input.
+// find returns the bytes of the last frame of a kind in the input.
 static const u8 *find(u8 kind, u32 end, u32 *length) {
   const u8 *found = 0;
   *length = 0;
@@ -129,7 +129,7 @@ EXPORT(hostd_apply) i32 apply(u64 entity, u32 length) {
 
 EXPORT(hostd_snapshot) u64 snapshot(u64 entity) { return span((u32)&counts[entity], 8); }
 
-// Faults of which the answer is the fault.
+// Commands whose answer is the fault.
 static u64 bad_answer(const u8 *name, u32 length) {
   if (is(name, length, "span-outside")) return span(__builtin_wasm_memory_size(0) << 16, 1);
   if (is(name, length, "span-overflow")) return span(0xffffffff, 2);
@@ -184,11 +184,11 @@ EXPORT(hostd_handle) u64 handle(u64 entity, u32 length) {
     for (u32 i = 0; i < 1000; i++) host_log(1, (const u8 *)"nobody wants to read this", 25);
     return 0;
   }
-  if (is(name, n, "grow-all")) { // a memory.grow that fails is an answer, no fault
+  if (is(name, n, "grow-all")) { // a memory.grow that fails is not a fault
     while (__builtin_wasm_memory_grow(0, 16) != (unsigned long)-1) sink++;
     return 0;
   }
-  // Events that no instance can apply.
+  // Events that cannot be applied.
   if (is(name, n, "unappliable") || is(name, n, "trapping") || is(name, n, "endless") || is(name, n, "timed")) {
     static char type[16];
     for (u32 i = 0; i <= n; i++) type[i] = i < n ? (char)name[i] : 0;
@@ -207,8 +207,8 @@ EXPORT(hostd_handle) u64 handle(u64 entity, u32 length) {
   return bad_answer(name, n);
 }
 
-// "count" is the entity's; "loaded" and "handled" say how many entities are in
-// the instance, and how many commands it has had.
+// "count" returns the entity's number. "loaded" and "handled" return the number
+// of entities in the instance and of commands that it has handled.
 EXPORT(hostd_query) u64 query(u64 entity, u32 length) {
   u32 n;
   const u8 *name = find(16, length, &n);

@@ -1,4 +1,4 @@
-// What the cart leaves out of the SDK, as in the guest of that name in Go.
+// The features of the SDK that the cart does not use, as in the Go guest "rest".
 
 import { Context, Entity, Fields, Json, Missed, None, SourceKind, View, serve } from "hostd";
 export * from "hostd-exports";
@@ -31,7 +31,7 @@ class Placed extends Json {
   }
 }
 
-// What a command or a query knows.
+// The information that a command or a query has.
 class Call extends Json {
   command: string = "";
   due: i64 = 0;

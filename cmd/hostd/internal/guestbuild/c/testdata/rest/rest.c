@@ -1,4 +1,4 @@
-// What the cart leaves out of the SDK, as in the guest of that name in Go.
+// The features of the SDK that the cart does not use, as in the Go guest "rest".
 
 #include "hostd.h"
 
@@ -41,7 +41,7 @@ static const hostd_field call_fields[] = {
 static const hostd_field number_fields[] = {HOSTD_I64(number, n), HOSTD_END};
 static const hostd_field note_fields[] = {HOSTD_TEXT(note, text), HOSTD_END};
 
-// join makes a text of two with something between them.
+// join concatenates two texts with a separator.
 static hostd_text join(hostd_text a, const char *between, hostd_text b) {
   hostd_text middle = hostd_c(between);
   char *at = hostd_temporary(a.length + middle.length + b.length);

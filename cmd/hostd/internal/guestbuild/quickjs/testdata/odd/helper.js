@@ -1,4 +1,4 @@
-// Its lines are told by faults, as those of TypeScript are.
+// Faults name its lines, like the lines of TypeScript.
 export function broken(state) {
   return state.none.of.this;
 }

@@ -1,4 +1,4 @@
-// What a script may do wrong, and what it may ask of its call.
+// Mistakes of scripts, and the information that a call provides.
 import { durable, entity, int64, reject, schema, serve, transient } from "@hostd/guest";
 import { broken } from "./helper.js";
 

@@ -1,4 +1,4 @@
-//! What the cart leaves out of the SDK, as in the guest of that name in Go.
+//! The features of the SDK that the cart does not use, as in the Go guest "rest".
 
 use hostd::{json, reject, serve, Context, Entity, Missed, Rejection, Schedule, Source, View, SECOND};
 
@@ -6,7 +6,7 @@ json! { #[derive(Clone)] struct State { items: i64, last: String } }
 json! { struct PlacedV1 { item: String } }
 json! { struct Placed { count: i64, item: String } }
 json! {
-    /// What a command or a query knows.
+    /// The information that a command or a query has.
     struct Call {
         command: String,
         due: i64,
