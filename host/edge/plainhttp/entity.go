@@ -190,6 +190,7 @@ func (h *Handler) repeatedly(w http.ResponseWriter, r *http.Request, procedure, 
 	for {
 		got := newAnswer(w)
 		h.api.ServeHTTP(got, call(r, procedure, contentType, &lazy{make: body}))
+		got.WriteHeader(http.StatusOK) // an empty message writes neither a header nor a body
 		if got.status != http.StatusOK {
 			if again(actualOf(got.status, got.body.Bytes())) {
 				continue
