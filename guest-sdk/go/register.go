@@ -28,9 +28,9 @@ type definition struct {
 
 	recordPrincipal bool
 
-	// Of workflow types. now is the time of the event or command being handled,
-	// and id its entity. release is called before a state is dropped, prepare
-	// before it is read.
+	// Only workflow types use these. now is the time of the handled event or
+	// command, and id is its entity. release is called before a state is
+	// dropped, and prepare before it is read.
 	workflow bool
 	now      int64
 	id       string

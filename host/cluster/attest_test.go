@@ -17,7 +17,8 @@ import (
 	"github.com/hostd/hostd/sharding/staledisk"
 )
 
-// vouching is a node that attests the nodes that it reaches at one address.
+// vouching is a node that attests every node at the address reaches, and no
+// others.
 type vouching struct {
 	peer.NoControl
 	reaches string

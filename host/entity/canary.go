@@ -16,8 +16,8 @@ type CanaryStage struct {
 // Canary is a module that serves a part of a type's entities instead of the
 // module that serves the rest.
 type Canary struct {
-	// Type is nil if the node cannot serve the module. The other module does
-	// not serve these entities either.
+	// Type is nil if the node cannot serve the canary's module. Then no module
+	// serves these entities.
 	Type *Type
 	// Serves reports whether the canary serves the entity. It does not block.
 	Serves func(sharding.EntityID) bool

@@ -109,8 +109,8 @@ func (p *loaderPool) run() {
 		job, k, costly := p.take()
 		for job == nil {
 			if p.closed {
-				// Waiting jobs are left to the goroutines whose jobs hold the
-				// shares of their kinds.
+				// The jobs that still wait are run by the goroutines that run
+				// other jobs of the same kinds.
 				p.mu.Unlock()
 				return
 			}

@@ -24,8 +24,8 @@ type residents struct {
 	sweepAt    int64            // time of the next sweep for idle entities, unix nanoseconds; 0 for never
 }
 
-// residentsExecutor is the executor, as far as entities that leave memory concern
-// it.
+// residentsExecutor is the part of the executor that residents calls when entities
+// leave memory.
 type residentsExecutor interface {
 	// revive loads an entity that has left again if requests wait for it.
 	revive(*entity)

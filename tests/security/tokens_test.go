@@ -80,7 +80,8 @@ func TestClusterTokensApplyOnEveryNode(t *testing.T) {
 	}
 }
 
-// still is the error that a token is still accepted.
+// still is the error of a token that should be rejected: err is the result of a
+// call with it, nil if the token is still accepted.
 type still struct{ err error }
 
 func (s *still) Error() string {

@@ -88,8 +88,8 @@ func metaVoters(view *meta.View) (nodes []sharding.NodeID) {
 	return nodes
 }
 
-// prove sometimes asks the other nodes about the start, until they have given
-// enough answers.
+// prove asks the other nodes about the node's start, in some steps only, until
+// enough of them have answered.
 func (n *node) prove() {
 	w := n.w
 	if n.trial == nil || !w.healing && w.older.rng.IntN(6) > 0 {

@@ -22,7 +22,8 @@ func ParseShadowSetting(text string) (ShadowSetting, error) {
 	return ShadowSetting{Digest: journal.Digest(digest), Share: share}, err
 }
 
-// Watch compares commands on one node because of a wish, and holds the results.
+// Watch compares commands on one node as a shadow setting requests, and holds the
+// results.
 // It is safe for concurrent use.
 type Watch struct {
 	ShadowSetting
@@ -47,7 +48,7 @@ func (w *Watch) Offer(c Command) {
 	}
 }
 
-// HasEnded reports whether the wish of the watch no longer exists.
+// HasEnded reports whether the shadow setting of the watch was changed or removed.
 func (w *Watch) HasEnded() bool { return w.ended.Load() }
 
 // Watches are the watches of a node. They are safe for concurrent use.
@@ -70,8 +71,8 @@ func (w *Watches) Of(entityType string) *Watch {
 // Queue returns the queue of commands to compare, of all types.
 func (w *Watches) Queue() *Queue { return w.queue }
 
-// Learn sets the wishes, by entity type. An unchanged wish keeps its counts. It
-// must be called from one goroutine.
+// Learn sets the shadow settings, by entity type. If a setting is unchanged, its
+// watch and counts are kept. Learn must be called from one goroutine.
 func (w *Watches) Learn(wishes map[string]ShadowSetting) {
 	next := make(map[string]*Watch, len(wishes))
 	for name, wish := range wishes {

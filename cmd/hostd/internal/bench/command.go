@@ -149,8 +149,8 @@ func (o *benchOptions) check() error {
 		return cli.Usagef("--tls is of nodes that are started: those of --addr are called with https:// and --cacert")
 	}
 	if o.addr != "" {
-		// Nodes that other clients use are neither restarted for a measurement
-		// nor idle.
+		// Other clients may use these nodes, so do not restart them, and do not
+		// measure idle nodes.
 		o.workloads = slices.DeleteFunc(slices.Clone(o.workloads), func(w string) bool { return w == workActivation || w == workIdle || slices.Contains(lives, w) })
 	}
 	for name, n := range map[string]int{"concurrency": o.concurrency, "outstanding": o.outstanding, "keys": o.keys, "events": o.events, "entities": o.entities, "timers": o.timers, "always-on": o.alwaysOn} {
