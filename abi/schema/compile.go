@@ -15,7 +15,8 @@ type compiler struct {
 	order    []*node
 	patterns int
 	weight   int // so far
-	// describes allows keywords that no check implements.
+	// describes allows keywords that are not checked, for schemas that only
+	// describe values.
 	describes bool
 }
 

@@ -70,7 +70,8 @@ func (s *Schedule) stretchAt(t time.Time) stretch {
 	return stretch{start, end, time.Duration(offset) * time.Second}
 }
 
-// tick searches the stretches after a time.
+// tick returns the first tick after a time. It searches one stretch after the
+// other, for at most maxYears.
 func (s *Schedule) tick(after time.Time) (time.Time, bool) {
 	from := after.Truncate(time.Minute).Add(time.Minute)
 	for limit := from.AddDate(maxYears, 0, 0); from.Before(limit); {

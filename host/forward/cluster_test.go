@@ -103,7 +103,7 @@ func TestCommandsOverMovingLeadersRunOnce(t *testing.T) {
 		case <-settle:
 			running = false
 		case <-time.After(20 * time.Millisecond):
-			// a shard without a leader would wait for the chaos to give it one
+			// appoint a leader, instead of waiting until the chaos does
 			l.move(sharding.ShardID(1+time.Now().UnixNano()%testShards), "n3")
 		}
 	}

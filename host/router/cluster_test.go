@@ -35,10 +35,10 @@ func (w *model) reply(node int) {
 	}
 }
 
-// lose records that a node's answer is lost. Rejections are not in the
-// idempotency window, so if the command is sent again, it is decided again, and
-// its order relative to later commands is not kept. The same holds if the
-// rejection was not confirmed and the success of the later command is unknown.
+// lose records that the answer of a node is lost. The test does not check the
+// order of a command whose rejection was lost: rejections are not in the
+// idempotency window, so the command is decided again if it is sent again,
+// possibly after later commands.
 func (o op) lose() {
 	if o.result.Err != nil {
 		o.refused = true

@@ -64,8 +64,8 @@ func work(t testing.TB, m *eventlog.Machine, st *store.Store) {
 	}
 }
 
-// Another machine that installs every shard from the first agrees with the
-// model and continues from there.
+// TestExportAndInstall exports every shard of a machine and installs it in a
+// second one. The second one agrees with the model and continues from there.
 func TestExportAndInstall(t *testing.T) {
 	for seed := range uint64(5) {
 		rng := rand.New(rand.NewPCG(seed, 77))

@@ -8,8 +8,8 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-// A node whose ID another process took over while it could not be reached ends
-// when it is reachable again, and nothing that it sends is accepted.
+// TestReplacedNodeEnds freezes a node while another process starts with its ID.
+// When the node continues, nothing that it sends is accepted, and it ends.
 func TestReplacedNodeEnds(t *testing.T) {
 	name := func(i int, c *config.Config) {
 		if i == 5 {

@@ -321,7 +321,7 @@ func (e *entryItems) handOut() error {
 // maxFreshItems limits what one part of a read takes from the memtable.
 const maxFreshItems = 4096
 
-// itemReading is a class of items at one point in time.
+// itemReading reads the items of one class at one point in time.
 type itemReading struct {
 	rows     *rows.Known
 	expected *rows.Expected

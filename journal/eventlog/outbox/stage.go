@@ -10,8 +10,8 @@ import (
 // Stage collects the changes to a box by the entry being checked. It is used by
 // the applying goroutine.
 type Stage struct {
-	// View returns a view of the store, which is below all boxes; Sums
-	// maintains what is known about rows. Both must be set before use.
+	// View returns a view of the store, which has the older changes of all
+	// boxes. Sums keeps the checksums of rows. Both must be set before use.
 	View func() (kv.View, error)
 	Sums *rows.Writer
 
