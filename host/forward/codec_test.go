@@ -305,3 +305,17 @@ func TestTraceContextsNeedClusterVersion(t *testing.T) {
 		}
 	}
 }
+
+// TestLongNamesOfMessagesAreMalformed: records have one byte for the length of
+// a token and of the commands that handle the outcome.
+func TestLongNamesOfMessagesAreMalformed(t *testing.T) {
+	long := strings.Repeat("x", 256)
+	for name, d := range map[string]request.Delivery{
+		"token": {Token: long}, "reply": {OnReply: long}, "reject": {OnReject: long},
+	} {
+		d.Source = sharding.EntityID{Type: "account", ID: "a"}
+		if _, err := parseSend(appendSend(nil, &d), new(names)); !errors.Is(err, errMalformed) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

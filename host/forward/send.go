@@ -67,6 +67,12 @@ func parseSend(b []byte, names *names) (*request.Delivery, error) {
 	var why request.RejectedError
 	err := fields(b, func(tag, n uint64, b []byte) error {
 		switch tag {
+		case tagSendToken, tagSendReply, tagSendReject:
+			if len(b) > math.MaxUint8 { // a record has one byte for their length
+				return errMalformed
+			}
+		}
+		switch tag {
 		case tagSendType:
 			d.Source.Type = names.get(b)
 		case tagSendID:
