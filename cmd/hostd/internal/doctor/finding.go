@@ -3,6 +3,9 @@ package doctor
 import (
 	"cmp"
 	"slices"
+	"strings"
+
+	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 )
 
 // Severity is how bad a finding is.
@@ -44,4 +47,22 @@ func worst(all []Finding) Severity {
 		}
 	}
 	return w
+}
+
+// argument returns text that clients chose, such as an entity id, as one
+// argument of a shell command that an operator can copy. Text with characters
+// that a shell or a terminal interprets is quoted; text that begins like a flag
+// follows the end of the flags.
+func argument(s string) string {
+	plain := s != "" && !strings.ContainsFunc(s, func(r rune) bool {
+		return !(r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9' || strings.ContainsRune("_-./:@%+,=", r))
+	})
+	out := s
+	if !plain {
+		out = "'" + strings.ReplaceAll(cli.Clean(s), "'", `'\''`) + "'"
+	}
+	if strings.HasPrefix(s, "-") {
+		out = "-- " + out
+	}
+	return out
 }
