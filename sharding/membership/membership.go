@@ -76,10 +76,16 @@ func Start(ctx context.Context, opts Options) (*Membership, error) {
 const (
 	nameRetry  = 500 * time.Millisecond
 	nameReport = 10 * time.Second // between two messages for operators
+	// nameWait bounds the wait: the node's Raft groups already run, and may lead
+	// shards that the node cannot serve yet.
+	nameWait = 30 * time.Second
 )
 
-// awaitAddress is advertisedAddress, repeated until it succeeds or ctx ends.
+// awaitAddress is advertisedAddress, repeated until it succeeds, ctx ends or
+// nameWait is over.
 func (m *Membership) awaitAddress(ctx context.Context) (net.IP, int, error) {
+	ctx, cancel := context.WithTimeout(ctx, nameWait)
+	defer cancel()
 	retry := time.NewTicker(nameRetry)
 	defer retry.Stop()
 	var reported time.Time
