@@ -252,7 +252,8 @@ func New(opts Options) *Server {
 //   - leaderproxy.Unsaid: a client cannot state a caller other than itself.
 //   - Encrypted, certs.Reloader and the console, if they are configured.
 //   - CrossOrigin and Origins: pages of foreign origins, DNS rebinding.
-//   - plainhttp: a request under /e/ becomes an API call.
+//   - plainhttp: a request under /e/ becomes an API call, and one for
+//     /openapi.json several.
 //   - Gate: internal services branch off here. Other requests are
 //     authenticated, count for their caller's quota of connections, and are
 //     rejected until the node is open or if they are for a different cluster.

@@ -208,6 +208,11 @@ var bans = []ban{
 		reason: "the edge mounts services that it is given: it knows who calls and what a call may take, and no subsystem",
 	},
 	{
+		from:   []string{"host/openapi"},
+		to:     []string{"api", "journal", "sharding", "host"},
+		reason: "types are described from their manifests alone, by nodes and by the command line",
+	},
+	{
 		from:   []string{"host/status", "host/edge/codec"},
 		to:     []string{"host/edge", "host/edge/admission", "host/entityapi", "host/entityapi/command", "host/edge/leaderproxy"},
 		exact:  true,

@@ -170,6 +170,7 @@ var plain = map[string]rule{
 	"/livez":                       forClients,
 	"/readyz":                      forClients,
 	"/metrics":                     forClients,
+	"/openapi.json":                forClients,
 	"/grpc.health.v1.Health/Check": forClients,
 	"/grpc.health.v1.Health/Watch": forClients,
 	"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo":      forClients,

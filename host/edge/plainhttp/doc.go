@@ -1,6 +1,9 @@
 // Package plainhttp serves entities under paths that people can type: commands,
 // queries, states and the events of a type, without a Connect library.
 //
+// It also describes these paths as an OpenAPI document, which it makes from
+// several calls for modules.
+//
 // It makes no decisions. A request becomes one call of the API, with the
 // caller's headers and on the caller's connection, and passes all the checks of
 // such a call: authentication, roles, limits and the audit log. The body is read

@@ -45,21 +45,25 @@ type Entities interface {
 
 // Handler converts requests under /e/ to calls of the API.
 type Handler struct {
-	api  http.Handler
-	opts Options
+	api         http.Handler
+	opts        Options
+	description description
 }
 
-// Wrap converts requests under /e/ to calls of api, and passes all other
-// requests to api unchanged.
+// Wrap converts requests under /e/, and for the description of these paths, to
+// calls of api, and passes all other requests to api unchanged.
 func Wrap(api http.Handler, opts Options) http.Handler {
 	if opts.KeepAlive == 0 {
 		opts.KeepAlive = 15 * time.Second
 	}
-	h := &Handler{api: api, opts: opts}
+	h := &Handler{api: api, opts: opts, description: description{turn: make(chan struct{}, 1)}}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if strings.HasPrefix(r.URL.Path, prefix) {
+		switch {
+		case strings.HasPrefix(r.URL.Path, prefix):
 			h.ServeHTTP(w, r)
-		} else {
+		case r.URL.Path == describePath:
+			h.describe(w, r)
+		default:
 			api.ServeHTTP(w, r)
 		}
 	})

@@ -3,6 +3,7 @@ package clientgen
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/modules"
 	"github.com/hostd/hostd/host/files"
+	"github.com/hostd/hostd/host/openapi"
 )
 
 // language is a language of generated clients, with the default file.
@@ -30,6 +32,21 @@ var languages = []language{
 	{"ts", "hostd.ts", func(types []entityType, _ string) ([]byte, error) { return typeScript(types) }},
 	{"go", "hostd.go", golang},
 	{"openapi", "openapi.json", func(types []entityType, _ string) ([]byte, error) { return openAPI(types) }},
+}
+
+// openAPI writes the OpenAPI document of some types.
+func openAPI(types []entityType) ([]byte, error) {
+	described := make([]openapi.Type, len(types))
+	for i, t := range types {
+		described[i] = openapi.Type{EntityType: t.EntityType, Module: t.module.Manifest, Digest: t.module.Digest}
+	}
+	text, err := openapi.Document(described, header(types), 0)
+	if err != nil {
+		return nil, err
+	}
+	var out bytes.Buffer
+	err = json.Indent(&out, text, "", "  ")
+	return out.Bytes(), err
 }
 
 // order holds the options of the command line.

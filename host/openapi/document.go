@@ -1,13 +1,16 @@
-package clientgen
+// Package openapi describes plain HTTP for entity types as an OpenAPI document.
+// It does no I/O and starts no goroutine.
+package openapi
 
 import (
 	"bytes"
 	"encoding/json"
-	"fmt"
+	"errors"
 	"maps"
 	"net/url"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/hostd/hostd/abi/manifest"
@@ -16,12 +19,27 @@ import (
 // tree is a JSON object.
 type tree = map[string]any
 
-// openAPI describes the paths of plain HTTP.
+// Type is an entity type, and the module that declares it.
+type Type struct {
+	*manifest.EntityType
+	Module *manifest.Manifest
+	Digest string // SHA-256 of the module in lower-case hex
+}
+
+// ErrTooLarge is returned if a document would exceed its limit.
+var ErrTooLarge = errors.New("the description is too large")
+
+// Document describes the paths of plain HTTP for some types, as JSON without
+// spaces. about are paragraphs about the document. The document has at most
+// limit bytes; 0 means no limit.
 // https://spec.openapis.org/oas/v3.1.0
-func openAPI(types []entityType) ([]byte, error) {
-	w := &apiWriter{components: fixedComponents(), names: names{}, known: map[string]string{}}
+func Document(types []Type, about []string, limit int) ([]byte, error) {
+	w := &apiWriter{components: fixedComponents(), taken: map[string]int{}, operations: map[string]bool{}, known: map[string]string{}, limit: limit}
 	for name := range w.components {
-		w.names[name] = true
+		w.taken[name] = 1
+	}
+	if limit > 0 && estimate(types) > 2*limit {
+		return nil, ErrTooLarge
 	}
 	paths, tags, versions := tree{}, []any{}, []string{}
 	for _, t := range types {
@@ -29,7 +47,7 @@ func openAPI(types []entityType) ([]byte, error) {
 			return nil, err
 		}
 		tags = append(tags, tree{"name": t.Name})
-		if v := t.module.Manifest.Version; v != "" && !slices.Contains(versions, v) {
+		if v := t.Module.Version; v != "" && !slices.Contains(versions, v) {
 			versions = append(versions, v)
 		}
 	}
@@ -40,9 +58,9 @@ func openAPI(types []entityType) ([]byte, error) {
 		"openapi":           "3.1.0",
 		"jsonSchemaDialect": "https://json-schema.org/draft/2020-12/schema",
 		"info": tree{
-			"title":       "Entities of the types " + strings.Join(entityNames(types), ", "),
+			"title":       title(types),
 			"version":     strings.Join(versions, ", "),
-			"description": strings.Join(header(types), "\n\n"),
+			"description": strings.Join(about, "\n\n"),
 		},
 		"servers": []any{tree{"url": "/"}},
 		"tags":    tags,
@@ -57,28 +75,104 @@ func openAPI(types []entityType) ([]byte, error) {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
-	e.SetIndent("", "  ")
-	err := e.Encode(doc)
-	return out.Bytes(), err
+	if err := e.Encode(doc); err != nil {
+		return nil, err
+	}
+	if limit > 0 && out.Len() > limit {
+		return nil, ErrTooLarge
+	}
+	return out.Bytes(), nil
+}
+
+// estimate returns the approximate size of a document, so that a document that
+// is far too large is rejected before it is made.
+func estimate(types []Type) int {
+	n := 0
+	counted := map[string]bool{}
+	for _, t := range types {
+		n += 3000 + 2500*len(t.forClients()) + 4000*len(t.Queries) + 400*len(t.Events)
+		if !counted[t.Digest] {
+			counted[t.Digest] = true
+			n += t.Module.Size()
+		}
+	}
+	return n
+}
+
+func title(types []Type) string {
+	if len(types) == 0 {
+		return "No entity types"
+	}
+	names := make([]string, len(types))
+	for i, t := range types {
+		names[i] = t.Name
+	}
+	return "Entities of the types " + strings.Join(names, ", ")
 }
 
 type apiWriter struct {
 	components tree
-	names      names
-	module     Module
+	taken      map[string]int  // names of components, with their last suffix
+	operations map[string]bool // ids of operations
+	of         Type
 	known      map[string]string // names of components, by module and $defs
+
+	// A reference to a component can be many times as long as the module's own
+	// reference, so the bytes of names and references are counted.
+	named, limit int
+}
+
+// charge counts the bytes of a name or reference, and fails if they exceed the
+// limit of the document.
+func (w *apiWriter) charge(name string) error {
+	if w.named += len(name); w.limit > 0 && w.named > w.limit {
+		return ErrTooLarge
+	}
+	return nil
+}
+
+// operation returns a unique id of an operation.
+func (w *apiWriter) operation(words ...string) string {
+	id := strings.Join(words, ".")
+	for w.operations[id] {
+		id += "_"
+	}
+	w.operations[id] = true
+	return id
+}
+
+// forClients returns the commands that clients may send.
+func (t Type) forClients() []manifest.Named {
+	return slices.DeleteFunc(slices.Clone(t.Commands), func(c manifest.Named) bool { return c.Internal })
+}
+
+func decode(text []byte) (any, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var v any
+	err := d.Decode(&v)
+	return v, err
 }
 
 var unfit = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 
+// take returns a free name of a component: the words, with a number if they are
+// taken.
 func (w *apiWriter) take(words ...string) string {
-	return w.names.take(unfit.ReplaceAllString(strings.Join(words, "."), "_"))
+	name := unfit.ReplaceAllString(strings.Join(words, "."), "_")
+	free := name
+	for w.taken[free] > 0 {
+		w.taken[name]++ // the suffixes before it are taken too
+		free = name + strconv.Itoa(w.taken[name])
+	}
+	w.taken[free] = 1
+	return free
 }
 
 func component(name string) tree { return tree{"$ref": "#/components/schemas/" + name} }
 
 // schema adds a component for a schema and returns a reference to it.
-func (w *apiWriter) schema(t entityType, text json.RawMessage, words ...string) (tree, error) {
+func (w *apiWriter) schema(t Type, text json.RawMessage, words ...string) (tree, error) {
 	if text == nil {
 		return tree{}, nil
 	}
@@ -87,18 +181,24 @@ func (w *apiWriter) schema(t entityType, text json.RawMessage, words ...string) 
 		return nil, err
 	}
 	name := w.take(append([]string{t.Name}, words...)...)
-	w.module = t.module
+	w.of = t
 	return component(name), w.put(name, root)
 }
 
 // put adds a component for a schema. The schema's own $defs become separate
 // components.
 func (w *apiWriter) put(name string, root any) error {
+	if err := w.charge(name); err != nil {
+		return err
+	}
 	own := map[string]string{}
 	m, _ := root.(tree)
 	mine, _ := m["$defs"].(tree)
 	for _, def := range slices.Sorted(maps.Keys(mine)) {
 		own[def] = w.take(name, def)
+		if err := w.charge(own[def]); err != nil {
+			return err
+		}
 	}
 	w.components[name] = true // reserves the name in the meantime
 	made, err := w.refit(root, name, own)
@@ -137,8 +237,11 @@ func (w *apiWriter) refit(schema any, root string, own map[string]string) (any, 
 			var err error
 			switch name {
 			case "$ref":
-				ref, _ := v[name].(string)
-				out[name], err = w.reference(ref, root, own)
+				given, _ := v[name].(string)
+				var ref string
+				if ref, err = w.reference(given, root, own); ref != "" {
+					out[name] = ref
+				}
 			case "const", "enum", "default", "examples", "required", "dependentRequired":
 				out[name] = v[name]
 			case "properties", "patternProperties", "dependentSchemas":
@@ -163,15 +266,18 @@ func (w *apiWriter) refit(schema any, root string, own map[string]string) (any, 
 	return schema, nil
 }
 
-// reference returns a reference to a component or to a part of one.
+// reference returns a reference to a component or to a part of one. It returns ""
+// if the reference leads nowhere, because nodes check only the references of
+// schemas, and not those in members that are only descriptions.
 func (w *apiWriter) reference(ref, root string, own map[string]string) (string, error) {
 	pointer, ok := strings.CutPrefix(ref, "#")
 	if !ok {
-		return "", fmt.Errorf("%s leads out of the module", ref)
+		return "", nil
 	}
 	rest, shared := strings.CutPrefix(pointer, "/$defs/")
 	if !shared {
-		return "#/components/schemas/" + root + pointer, nil
+		out := "#/components/schemas/" + root + pointer
+		return out, w.charge(out)
 	}
 	token, below, _ := strings.Cut(rest, "/")
 	if below != "" {
@@ -180,11 +286,15 @@ func (w *apiWriter) reference(ref, root string, own map[string]string) (string, 
 	def := strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
 	name, is := own[def]
 	if !is {
-		key := w.module.Digest + "\x00" + def
+		key := w.of.Digest + "\x00" + def
 		if name, is = w.known[key]; !is {
-			inner, err := decode(w.module.Manifest.Defs[def])
+			text, is := w.of.Module.Defs[def]
+			if !is {
+				return "", nil
+			}
+			inner, err := decode(text)
 			if err != nil {
-				return "", fmt.Errorf("%s leads nowhere", ref)
+				return "", err
 			}
 			name = w.take(def)
 			w.known[key] = name
@@ -193,11 +303,12 @@ func (w *apiWriter) reference(ref, root string, own map[string]string) (string, 
 			}
 		}
 	}
-	return "#/components/schemas/" + name + below, nil
+	out := "#/components/schemas/" + name + below
+	return out, w.charge(out)
 }
 
 // entity writes the paths of a type.
-func (w *apiWriter) entity(paths tree, t entityType) error {
+func (w *apiWriter) entity(paths tree, t Type) error {
 	base := "/e/" + url.PathEscape(t.Name)
 	id := base + "/{id}"
 	for _, c := range t.forClients() {
@@ -206,11 +317,11 @@ func (w *apiWriter) entity(paths tree, t entityType) error {
 			return err
 		}
 		headers := tree{
-			"ETag":              headerOf("the sequence of the entity after the command, in quotes"),
-			"Hostd-Duplicate":   headerOf("true where the reply is the stored one of an earlier command with the same id"),
-			"Hostd-Event-Count": headerOf("how many events the command emitted"),
-			"Hostd-Fuel":        headerOf("what the command has cost"),
-			"Hostd-Node-Id":     headerOf("the node that answered"),
+			"ETag":              headerOf("sequence of the entity after the command, in quotes"),
+			"Hostd-Duplicate":   headerOf("true if the reply is the stored reply of an earlier command with the same id"),
+			"Hostd-Event-Count": headerOf("number of events that the command emitted"),
+			"Hostd-Fuel":        headerOf("fuel that the command used"),
+			"Hostd-Node-Id":     headerOf("id of the node that answered"),
 		}
 		rejected := w.failure("The module rejected the command; code and message are its own.")
 		if c.Rejections != nil {
@@ -225,19 +336,19 @@ func (w *apiWriter) entity(paths tree, t entityType) error {
 		paths[id+"/"+url.PathEscape(c.Name)] = tree{
 			"parameters": []any{idParameter()},
 			"post": tree{
-				"tags": []any{t.Name}, "operationId": t.Name + "." + c.Name, "summary": "Send the command " + c.Name,
+				"tags": []any{t.Name}, "operationId": w.operation(t.Name, c.Name), "summary": "Send the command " + c.Name,
 				"parameters": []any{
-					parameter("Idempotency-Key", "header", "the id of the command: sent again it gets the first reply and has no second effect", tree{"type": "string", "maxLength": 128}),
-					parameter("Hostd-First-Attempt-Age", "header", "how many milliseconds ago the command was first tried under its id, with no outcome known", tree{"type": "integer", "minimum": 0}),
-					parameter("If-Match", "header", "the sequence at which the entity must be, in quotes", tree{"type": "string"}),
-					parameter("If-None-Match", "header", "*: the entity must be new", tree{"type": "string", "const": "*"}),
+					parameter("Idempotency-Key", "header", "id of the command; a retry with the same id returns the first reply and has no second effect", tree{"type": "string", "maxLength": 128}),
+					parameter("Hostd-First-Attempt-Age", "header", "milliseconds since the first attempt with this id, if its outcome is unknown", tree{"type": "integer", "minimum": 0}),
+					parameter("If-Match", "header", "expected sequence of the entity, in quotes; or several, or *", tree{"type": "string"}),
+					parameter("If-None-Match", "header", "*: the entity must not exist", tree{"type": "string", "const": "*"}),
 				},
 				"requestBody": body(t, in),
 				"responses": w.responses(tree{
 					"200": tree{"description": "The command is durable.", "headers": headers, "content": content(t, back)},
 					"204": tree{"description": "The command is durable, and its reply is empty.", "headers": headers},
-					"409": w.failure("Whether an earlier attempt took effect is forgotten."),
-					"412": w.failure("The entity is at another sequence."),
+					"409": w.failure("The outcome of an earlier attempt is unknown."),
+					"412": w.failure("The entity is at a different sequence."),
 					"422": rejected,
 				}),
 			},
@@ -248,18 +359,18 @@ func (w *apiWriter) entity(paths tree, t entityType) error {
 		if err != nil {
 			return err
 		}
-		stale := parameter("consistency", "query", "stale answers from memory, without asking whether it is the latest", tree{"enum": []any{"linearizable", "stale"}})
+		stale := parameter("consistency", "query", "stale answers from memory, without a check that the state is the latest", tree{"enum": []any{"linearizable", "stale"}})
 		answers := w.responses(tree{
-			"200": tree{"description": "What the query found.", "headers": tree{"ETag": headerOf("the sequence of the entity, in quotes")}, "content": content(t, back)},
+			"200": tree{"description": "The answer of the query.", "headers": tree{"ETag": headerOf("sequence of the entity, in quotes")}, "content": content(t, back)},
 			"204": tree{"description": "The answer is empty."},
 			"422": w.failure("The module rejected the query; code and message are its own."),
 		})
 		get := tree{
-			"tags": []any{t.Name}, "operationId": t.Name + ".q." + q.Name, "summary": "Ask the query " + q.Name,
+			"tags": []any{t.Name}, "operationId": w.operation(t.Name, "q", q.Name), "summary": "Run the query " + q.Name,
 			"parameters": []any{stale}, "responses": answers,
 		}
 		if t.Encoding == manifest.JSON {
-			given := parameter("payload", "query", "what the query is given, as JSON", nil)
+			given := parameter("payload", "query", "payload of the query, as JSON", nil)
 			delete(given, "schema")
 			given["content"] = tree{"application/json": tree{"schema": in}}
 			get["parameters"] = []any{stale, given}
@@ -267,7 +378,7 @@ func (w *apiWriter) entity(paths tree, t entityType) error {
 		paths[id+"/q/"+url.PathEscape(q.Name)] = tree{
 			"parameters": []any{idParameter()}, "get": get,
 			"post": tree{
-				"tags": []any{t.Name}, "operationId": t.Name + ".q." + q.Name + ".post", "summary": "Ask the query " + q.Name + " with a large payload",
+				"tags": []any{t.Name}, "operationId": w.operation(t.Name, "q", q.Name, "post"), "summary": "Run the query " + q.Name + " with a large payload",
 				"parameters": []any{stale}, "requestBody": body(t, in), "responses": answers,
 			},
 		}
@@ -279,11 +390,17 @@ func (w *apiWriter) entity(paths tree, t entityType) error {
 	paths[id] = tree{
 		"parameters": []any{idParameter()},
 		"get": tree{
-			"tags": []any{t.Name}, "operationId": t.Name, "summary": "Get the state",
-			"parameters": []any{parameter("at", "query", "after the event with this sequence", tree{"type": "integer", "minimum": 0})},
+			"tags": []any{t.Name}, "operationId": w.operation(t.Name), "summary": "Get the state",
+			"parameters": []any{
+				parameter("at", "query", "return the state after the event with this sequence", tree{"type": "integer", "minimum": 0}),
+				parameter("If-Match", "header", "expected sequences of the entity, in quotes", tree{"type": "string"}),
+				parameter("If-None-Match", "header", "sequences, in quotes, of states that the caller has", tree{"type": "string"}),
+			},
 			"responses": w.responses(tree{
-				"200": tree{"description": "The state.", "headers": tree{"ETag": headerOf("the sequence of the entity, in quotes")}, "content": content(t, state)},
+				"200": tree{"description": "The state.", "headers": tree{"ETag": headerOf("sequence of the entity, in quotes")}, "content": content(t, state)},
 				"204": tree{"description": "The state is empty."},
+				"304": tree{"description": "The caller has this state."},
+				"412": w.failure("The entity is at a different sequence."),
 			}),
 		},
 	}
@@ -292,15 +409,16 @@ func (w *apiWriter) entity(paths tree, t entityType) error {
 		return err
 	}
 	paths[base+"/events"] = tree{"get": tree{
-		"tags": []any{t.Name}, "operationId": t.Name + ".events", "summary": "Follow the events of the type",
-		"description": "The data of each message is JSON, of the schema " + event + ". It takes Accept: text/event-stream.",
+		"tags": []any{t.Name}, "operationId": w.operation(t.Name, "events"), "summary": "Follow the events of the type",
+		"description": "The request needs the header Accept: text/event-stream. The data of each message is JSON that matches the schema " + event + ".",
 		"parameters": []any{
-			parameter("tag", "query", "only events with it", tree{"type": "string"}),
-			parameter("cursor", "query", "where to go on", tree{"type": "string"}),
-			parameter("Last-Event-ID", "header", "where to go on; a browser sends it by itself", tree{"type": "string"}),
-			parameter("follow", "query", "false ends the stream at the newest event", tree{"type": "boolean"}),
-			asList(parameter("shards", "query", "the events of these shards alone", tree{"type": "array", "items": tree{"type": "integer"}})),
-			parameter("skip_cut", "query", "goes on past events that were cut", tree{"type": "boolean"}),
+			parameter("tag", "query", "return only events with this tag", tree{"type": "string"}),
+			parameter("cursor", "query", "cursor after which the stream continues", tree{"type": "string"}),
+			parameter("Last-Event-ID", "header", "cursor after which the stream continues; browsers send it when they reconnect", tree{"type": "string"}),
+			parameter("follow", "query", "false: end the stream at the newest event", tree{"type": "boolean"}),
+			asList(parameter("shards", "query", "return only the events of these shards", tree{"type": "array", "items": tree{"type": "integer"}})),
+			parameter("skip_cut", "query", "continue after events that were truncated", tree{"type": "boolean"}),
+			parameter("upcast", "query", "convert events of older types to current ones", tree{"type": "boolean"}),
 		},
 		"responses": w.responses(tree{"200": tree{"description": "The events.", "content": tree{"text/event-stream": tree{"schema": tree{"type": "string"}}}}}),
 	}}
@@ -308,7 +426,7 @@ func (w *apiWriter) entity(paths tree, t entityType) error {
 }
 
 // event adds a component for the events of a type.
-func (w *apiWriter) event(t entityType) (string, error) {
+func (w *apiWriter) event(t Type) (string, error) {
 	one := []any{}
 	for _, e := range t.Events {
 		name := w.take(t.Name, e.Type, "event")
@@ -331,7 +449,7 @@ func (w *apiWriter) event(t entityType) (string, error) {
 	return name, nil
 }
 
-func (w *apiWriter) pair(t entityType, n manifest.Named, word string) (in, back tree, err error) {
+func (w *apiWriter) pair(t Type, n manifest.Named, word string) (in, back tree, err error) {
 	if in, err = w.schema(t, n.Schema, n.Name, word); err == nil {
 		back, err = w.schema(t, n.Reply, n.Name, "reply")
 	}
@@ -341,9 +459,9 @@ func (w *apiWriter) pair(t entityType, n manifest.Named, word string) (in, back 
 // responses returns the responses of an operation together with the common
 // ones.
 func (w *apiWriter) responses(own tree) tree {
-	own["400"] = w.failure("The request is wrong, or its payload does not fit the schema.")
-	own["404"] = w.failure("No such path, type, command or query, or nothing has happened to the entity.")
-	own["default"] = w.failure("Another failure.")
+	own["400"] = w.failure("The request is invalid, or its payload does not match the schema.")
+	own["404"] = w.failure("The path, type, command, query or entity does not exist.")
+	own["default"] = w.failure("Any other failure.")
 	return own
 }
 
@@ -351,21 +469,21 @@ func (w *apiWriter) failure(why string) tree {
 	return tree{"description": why, "content": tree{"application/json": tree{"schema": component("Problem")}}}
 }
 
-func content(t entityType, schema tree) tree {
+func content(t Type, schema tree) tree {
 	if t.Encoding == manifest.Bytes {
 		return tree{"application/octet-stream": tree{}}
 	}
 	return tree{"application/json": tree{"schema": schema}}
 }
 
-func body(t entityType, schema tree) tree { return tree{"content": content(t, schema)} }
+func body(t Type, schema tree) tree { return tree{"content": content(t, schema)} }
 
 func headerOf(doc string) tree {
 	return tree{"description": doc, "schema": tree{"type": "string"}}
 }
 
 func idParameter() tree {
-	p := parameter("id", "path", "the entity's id, percent-encoded", tree{"type": "string", "minLength": 1, "maxLength": 256})
+	p := parameter("id", "path", "id of the entity, percent-encoded", tree{"type": "string", "minLength": 1, "maxLength": 256})
 	p["required"] = true
 	return p
 }
@@ -394,9 +512,9 @@ func fixedComponents() tree {
 		"Event": tree{
 			"type": "object", "required": []any{"entityId", "sequence", "type"}, "description": "An event of an entity.",
 			"properties": tree{
-				"entityId": str, "sequence": str, "type": str, "json": tree{}, "data": str, "commandId": str,
+				"entityId": str, "sequence": str, "type": str, "storedType": str, "json": tree{}, "data": str, "commandId": str,
 				"recordedAt": tree{"type": "string", "format": "date-time"}, "moduleDigest": str,
-				"tags": tree{"type": "array", "items": str},
+				"tags": tree{"type": "array", "items": str}, "principal": tree{"type": "object"}, "skipped": str,
 			},
 		},
 	}
