@@ -35,7 +35,7 @@ type messages struct {
 	under     int          // deliveries in flight
 	flying    map[pair]int // deliveries in flight by channel
 	// Counts of the outcomes that occurred.
-	delivered, duplicates, gaps, answers, refusals, full, dead int
+	delivered, duplicates, gaps, answers, tokens, refusals, full, dead int
 }
 
 func newMessages() messages {
@@ -211,8 +211,13 @@ func (w *world) checkDelivery(r *journal.Record) {
 	tokens := journal.Tokens(r.Section(journal.SectionTokens))
 	for data := r.Section(journal.SectionMessages); len(data) > 0; sent++ {
 		op, rest, _ := journal.NextMessageOp(data)
-		if token, _ := tokens.Next(uint16(sent)); s.OnReply != "" && len(rest) == 0 && string(token) != s.Token {
-			w.problem("send %d of %s to %s has the token %q, its outcome %q", src.Number, from, r.Entity, s.Token, token)
+		if token, _ := tokens.Next(uint16(sent)); s.OnReply != "" && len(rest) == 0 {
+			if string(token) != s.Token {
+				w.problem("send %d of %s to %s has the token %q, its outcome %q", src.Number, from, r.Entity, s.Token, token)
+			}
+			if s.Token != "" {
+				w.messages.tokens++
+			}
 		}
 		if data = rest; s.OnReply == "" && s.Command != "send" || s.OnReply != "" && len(data) == 0 && (string(op.ID) != from.ID || op.WantsAnswer()) {
 			w.problem("send %d of %s to %s answered with %+v", src.Number, from, r.Entity, op)
