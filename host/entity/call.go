@@ -237,16 +237,16 @@ func (c *core) answerFailure(e *entity, r *request.Request, err error) {
 // time that doubles.
 func (c *core) fault(e *entity, r *request.Request, err error) {
 	c.recordFault(e, r.Trace, err)
-	e.shard.settle(r, request.Result{Err: e.faultOf(r, &request.GuestFaultError{Message: err.Error()})})
+	e.shard.settle(r, request.Result{Err: e.typ.faultOf(r, &request.GuestFaultError{Message: err.Error()})})
 	c.residents.closeInstance(e.inst)
 }
 
 // faultOf returns the error that a request gets for a fault of its entity. A
 // message to a run is not rejected after a few faults: it waits, as for a
 // quarantined entity, until a module serves that can continue the run.
-func (e *entity) faultOf(r *request.Request, err error) error {
+func (t *Type) faultOf(r *request.Request, err error) error {
 	var fault *request.GuestFaultError
-	if e.typ != nil && e.typ.Workflow && r.Kind == request.Deliver && errors.As(err, &fault) {
+	if t.Workflow && r.Kind == request.Deliver && errors.As(err, &fault) {
 		return fmt.Errorf("%w: %s", request.ErrQuarantined, fault.Message)
 	}
 	return err

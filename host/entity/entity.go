@@ -52,6 +52,18 @@ func (e *entity) chain() uint8 {
 	return e.extra.chain
 }
 
+// beginChain sets the chain of a run to that of its first request. Rejected
+// messages and earlier runs of the id may have left another one.
+func (e *entity) beginChain(first *request.Request) {
+	var length uint8
+	if first.Kind == request.Deliver {
+		length = first.Delivery.Exec.Hops
+	}
+	if e.chain() != length {
+		e.withExtra().chain = length
+	}
+}
+
 // load returns the load in progress, or nil.
 func (e *entity) load() *load {
 	if e.extra == nil {

@@ -174,11 +174,11 @@ func (c *core) failOpen(e *entity, err error) {
 // giveUp closes an entity's instance and answers the entity's waiting requests
 // with err.
 func (c *core) giveUp(e *entity, err error) {
-	waiting := e.waiting
+	waiting, typ := e.waiting, e.typ // an evicted entity has no type
 	e.waiting = request.Queue{}
 	c.residents.closeInstance(e.inst)
 	for r := waiting.Pop(); r != nil; r = waiting.Pop() {
-		e.shard.settle(r, request.Result{Err: e.faultOf(r, err)})
+		e.shard.settle(r, request.Result{Err: typ.faultOf(r, err)})
 	}
 }
 

@@ -107,13 +107,13 @@ func (d *decider) timerSections(e *entity, r *request.Request, rec *journal.Reco
 // if it is one. It also counts them.
 func (d *decider) messageSections(e *entity, r *request.Request, rec *journal.Record) {
 	s, msg := e.shard, r.Delivery
+	if e.typ.Workflow && !e.exists {
+		e.beginChain(r)
+	}
 	switch r.Kind {
 	case request.Deliver:
 		source := s.sourceSection(msg)
 		if e.typ.Workflow {
-			if !e.exists && msg.Exec.Hops > 0 {
-				e.withExtra().chain = msg.Exec.Hops
-			}
 			source.Hops = e.chain()
 		}
 		d.record.Section(journal.SectionSource, journal.AppendMessageSource(nil, &source))

@@ -68,6 +68,7 @@ type world struct {
 	autostart  bool                        // the type is always-on
 	singleton  bool
 	transient  bool
+	workflow   bool // the type is a workflow
 	messages   messages
 	lost       bool // some proposal was lost
 	fired      int
@@ -150,10 +151,13 @@ func newWorld(t *testing.T, seed uint64) *world {
 // has the same module.
 func (w *world) serve(revision uint64) {
 	w.newest = max(w.newest, revision)
-	w.typ = &Type{Name: "tally", Durable: w.durable, AlwaysOn: w.autostart, Singleton: w.singleton, Transient: w.transient, Retain: w.retain, SnapshotKeep: int(w.retain / 7), Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
+	w.typ = &Type{Name: "tally", Durable: w.durable, AlwaysOn: w.autostart, Singleton: w.singleton, Transient: w.transient, Workflow: w.workflow, Retain: w.retain, SnapshotKeep: int(w.retain / 7), Revision: revision, Digest: journal.Digest{byte(revision / 2)}}
 	w.typ.Instantiate = func(context.Context) (Guest, error) {
 		w.open++
 		return &adder{w: w, rev: revision, sums: map[uint64]int64{}}, nil
+	}
+	if w.workflow {
+		w.typ.SnapshotEvery = -1
 	}
 	if w.bounded {
 		w.bound()

@@ -1,0 +1,161 @@
+package entity
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// runs returns a quiet world whose type is a workflow.
+func runs(t *testing.T) *world {
+	w := quiet(t)
+	w.workflow = true
+	w.core.opts.ClusterVersion = maxLevel
+	w.handOver()
+	return w
+}
+
+// messageTo delivers a message of entity s to an entity. hops messages led to it.
+func (w *world) messageTo(to, name string, hops uint8) request.Result {
+	w.t.Helper()
+	between := pair{sharding.EntityID{Type: "tally", ID: "s"}, sharding.EntityID{Type: "tally", ID: to}}
+	number := uint64(len(w.messages.all[between]) + 1)
+	w.messages.all[between] = append(w.messages.all[between], journal.Message{Source: between.from, Destination: between.to, Number: number, Command: name, Payload: []byte("1")})
+	return w.submit(&request.Request{
+		Kind: request.Deliver, Entity: between.to, Name: name, Payload: []byte("1"), ID: request.SendCommand(between.from, number), ServerID: true,
+		Delivery: &request.Delivery{Source: between.from, Number: number, After: number - 1, Hops: hops},
+	})
+}
+
+// mustDeliver delivers a message and returns the length of the chain in its
+// record.
+func (w *world) mustDeliver(to, name string, hops uint8) uint8 {
+	w.t.Helper()
+	if res := w.messageTo(to, name, hops); res.Err != nil {
+		w.t.Fatalf("%s to %s after %d hops: %v", name, to, hops, res.Err)
+	}
+	source, err := journal.DecodeMessageSource(w.log[len(w.log)-1].Section(journal.SectionSource))
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return source.Hops
+}
+
+// TestRunsNestAtMost32Deep: the message that starts a run is rejected without a
+// guest call if more than 32 messages in a chain led to it. A run that exists
+// gets messages at the end of longer chains, and so does an entity of another
+// kind.
+func TestRunsNestAtMost32Deep(t *testing.T) {
+	const depth = 32
+	w := runs(t)
+	calls := 0
+	open := w.typ.Instantiate
+	w.typ.Instantiate = func(ctx context.Context) (Guest, error) {
+		g, err := open(ctx)
+		return counting{g, &calls}, err
+	}
+	for hops := uint8(depth - 2); hops < depth+2; hops++ {
+		calls = 0
+		dead, id := len(w.messages.deadLetters), fmt.Sprint("r", hops)
+		chain := w.mustDeliver(id, "add", hops)
+		last := &w.log[len(w.log)-1]
+		if hops < depth {
+			if len(last.Events) != 1 || chain != hops+1 || calls != 1 || len(w.messages.deadLetters) != dead {
+				t.Errorf("%d hops: %d events, a chain of %d, %d guest calls, %d dead letters more", hops, len(last.Events), chain, calls, len(w.messages.deadLetters)-dead)
+			}
+			continue
+		}
+		why, err := journal.DecodeRefusal(last.Section(journal.SectionRefusal))
+		if err != nil || string(why.Code) != request.CodeTooDeep || len(last.Events) != 0 || calls != 0 || len(w.messages.deadLetters) != dead+1 || w.head(id).exists {
+			t.Errorf("%d hops: the rejection %+v, %v; %d events, %d guest calls, %d dead letters more", hops, why, err, len(last.Events), calls, len(w.messages.deadLetters)-dead)
+		}
+	}
+	if chain := w.mustDeliver(fmt.Sprint("r", depth-1), "add", journal.MaxHops-1); chain != depth || len(w.log[len(w.log)-1].Events) != 1 {
+		t.Errorf("a message to a run: a chain of %d, %d events", chain, len(w.log[len(w.log)-1].Events))
+	}
+	w.workflow = false
+	w.handOver()
+	if chain := w.mustDeliver("entity", "add", depth); chain != depth+1 || len(w.log[len(w.log)-1].Events) != 1 {
+		t.Errorf("a message to an entity of another kind: a chain of %d, %d events", chain, len(w.log[len(w.log)-1].Events))
+	}
+}
+
+// TestRunsKeepTheChainThatStartedThem: messages of a run begin at the length of
+// the chain that started it, whichever message the run handles, also after the
+// run was loaded again. A run that a client starts begins new chains, also with
+// an id that a deeper run had, or that a deeper start was rejected for.
+func TestRunsKeepTheChainThatStartedThem(t *testing.T) {
+	w := runs(t)
+	look := func(what, id string, want uint8) {
+		t.Helper()
+		for _, when := range []string{"in memory", "loaded again"} {
+			if chain := w.mustDeliver(id, "add", 40); chain != want {
+				t.Errorf("%s, %s: messages begin at %d, want %d", what, when, chain, want)
+			}
+			w.handOver()
+		}
+	}
+	w.mustDeliver("child", "add", 5)
+	look("a run that a message started", "child", 6)
+	w.askOf("root", request.Command, "add", "a")
+	look("a run that a client started", "root", 0)
+
+	w.mustDeliver("again", "add", 5)
+	w.askOf("again", request.Delete, "", "b")
+	w.askOf("again", request.Command, "add", "c")
+	look("after a deletion", "again", 0)
+	w.askOf("again", request.Delete, "", "d")
+	w.mustDeliver("again", "add", 7)
+	look("after another deletion", "again", 8)
+
+	w.mustDeliver("refused", "add", 32)
+	w.askOf("refused", request.Command, "add", "e")
+	look("after a rejected start", "refused", 0)
+	w.mustDeliver("early", "deny", 7)
+	w.mustDeliver("early", "add", 2)
+	look("after a rejected message", "early", 3)
+}
+
+// TestMessagesToFaultingRunsWait: a message to a run whose guest faults, in a
+// command or while the run is loaded, fails as for a quarantined entity, so that
+// it is delivered later and never rejected. A client gets the fault, and so does
+// a message to an entity of another kind.
+func TestMessagesToFaultingRunsWait(t *testing.T) {
+	for _, workflow := range []bool{true, false} {
+		w := runs(t)
+		w.workflow = workflow
+		w.handOver()
+		w.core.opts.QuarantineAfterFaults = 1000
+		for _, id := range []string{"command", "load"} {
+			if id == "load" {
+				w.askOf(id, request.Command, "add", "a")
+				w.handOver()
+				w.poison = id
+			}
+			records := len(w.log)
+			for i := range 5 {
+				var fault *request.GuestFaultError
+				res := w.submit(&request.Request{
+					Kind: request.Deliver, Entity: sharding.EntityID{Type: "tally", ID: id}, Name: "trap", Payload: []byte("1"), ID: "trap", ServerID: true,
+					Delivery: &request.Delivery{Source: sharding.EntityID{Type: "tally", ID: "s"}, Number: 1},
+				})
+				waits := errors.Is(res.Err, request.ErrQuarantined) && !errors.As(res.Err, &fault) && strings.Contains(res.Err.Error(), errTrap.Error())
+				if waits != workflow || !workflow && !errors.As(res.Err, &fault) || len(w.log) != records {
+					t.Errorf("a workflow: %v; message %d of a fault in a %s: %v, %d records more", workflow, i, id, res.Err, len(w.log)-records)
+				}
+				if res := w.askOf(id, request.Command, "trap", fmt.Sprint("c", i)); !errors.As(res.Err, &fault) {
+					t.Errorf("a workflow: %v; a client's command after a fault in a %s: %v", workflow, id, res.Err)
+				}
+			}
+			if info := w.askOf(id, request.Inspect, "", "").Info; info.Faults != 10 {
+				t.Errorf("a workflow: %v; %d faults in a %s are counted, want 10", workflow, info.Faults, id)
+			}
+		}
+	}
+}
