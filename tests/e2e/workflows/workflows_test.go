@@ -8,12 +8,18 @@ import (
 	"flag"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"connectrpc.com/connect"
+
 	"github.com/hostd/hostd/api/client"
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
@@ -222,5 +228,83 @@ func TestGuideShowsTheExample(t *testing.T) {
 	function, serve, both := strings.Cut(block, "\nvar _")
 	if !ok || !both || !strings.Contains(string(program), function) || !strings.Contains(string(program), serve) {
 		t.Error("the page shows another program than examples/wasm/payout")
+	}
+}
+
+// TestGuideShowsWhatIsPrinted runs the commands of the guide's page on a node.
+// They print what the page shows. Then it reads the state after each event of
+// that run. After the last event of a command it is the state that callers saw.
+// After an earlier event it also describes the function's next step.
+func TestGuideShowsWhatIsPrinted(t *testing.T) {
+	cluster := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 6})
+	cluster.Push("account", "payout")
+	node := cluster.Node(0)
+	page, err := os.ReadFile("../../../docs/guide/workflows.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, sample, _ := strings.Cut(string(page), "must be open:\n\n")
+	commands, sample, _ := strings.Cut(sample, "\n\n")
+	replies, _, _ := strings.Cut(sample, "\n\n")
+	want := strings.Split(replies, "\n")
+	lines := strings.Split(commands, "\n")
+	if len(lines) < 4 || len(lines) != len(want) {
+		t.Fatalf("the page has %d commands and %d replies", len(lines), len(want))
+	}
+	for i, line := range lines {
+		args := strings.Fields(strings.ReplaceAll(line, "'", ""))
+		args = append(args[1:], "--addr", node.Address())
+		cluster.Await(line+" prints what the page shows", func() bool {
+			out, code := node.Run(args...)
+			got, _, _ := strings.Cut(out, "\n")
+			if code != 0 {
+				t.Fatalf("%v: %s", args, out)
+			}
+			if got == strings.TrimSpace(want[i]) {
+				return true
+			}
+			if args[1] != "query" || !strings.Contains(got, `"running"`) { // only the end of the run takes time
+				t.Fatalf("%v prints %s, the page shows %s", args, got, want[i])
+			}
+			return false
+		})
+	}
+
+	api := entityv1connect.NewEntityServiceClient(http.DefaultClient, node.API())
+	ahead := map[uint64]string{
+		1: "step 1: the code asks for wait approval, the history ends there", 4: "step 2: the code asks for call account/alice withdraw, the history ends there",
+		6: "step 3: the code asks for call account/bob deposit, the history ends there", 8: "step 4: the code asks for call account/alice withdraw, the history ends there",
+		10: "step 5: the code asks for call account/carol deposit, the history ends there", 12: "step 6: the code returns, the history waits for nothing",
+	}
+	waits := map[uint64]string{2: "wait approval", 3: "wait approval", 5: "call account/alice withdraw", 7: "call account/bob deposit", 9: "call account/alice withdraw", 11: "call account/carol deposit"}
+	for at := uint64(1); at <= 13; at++ {
+		res, err := api.GetState(t.Context(), connect.NewRequest(&entityv1.GetStateRequest{EntityType: "payout", EntityId: "p1", AtSequence: &at}))
+		if err != nil {
+			t.Fatalf("the state at %d: %v", at, err)
+		}
+		var got struct {
+			Status, Ahead string
+			WaitsFor      []string
+		}
+		text, err := res.Msg.GetJson().MarshalJSON()
+		if err == nil {
+			err = json.Unmarshal(text, &got)
+		}
+		if err != nil {
+			t.Fatalf("the state at %d: %v", at, err)
+		}
+		status, next, waitsFor := "running", ahead[at], []string(nil)
+		if next != "" {
+			next = "run p1, " + next
+		}
+		if at == 13 {
+			status = "completed"
+		}
+		if w := waits[at]; w != "" {
+			waitsFor = []string{w}
+		}
+		if got.Status != status || got.Ahead != next || !slices.Equal(got.WaitsFor, waitsFor) {
+			t.Errorf("the state at %d: %s", at, text)
+		}
 	}
 }
