@@ -50,11 +50,14 @@ func checkVersion(version sharding.ClusterVersion, m *manifest.Manifest) error {
 // release read.
 const earlierBytes = 64 << 10
 
-// requiredVersion returns the cluster version that a type's manifest requires, and what
-// requires it.
+// requiredVersion returns the highest cluster version that a type's manifest
+// requires, and what requires it.
 func requiredVersion(t *manifest.EntityType) (what string, of sharding.ClusterVersion) {
 	if t.Kind == manifest.Workflow {
 		return "is a workflow", sharding.VersionWorkflows
+	}
+	if t.ReadsStates != nil && t.Kind == manifest.EventSourced {
+		return "lists the forms of states in snapshots", sharding.VersionSnapshotStates
 	}
 	for i := range t.Commands {
 		if t.Commands[i].Internal {
@@ -66,9 +69,6 @@ func requiredVersion(t *manifest.EntityType) (what string, of sharding.ClusterVe
 	}
 	if t.RecordPrincipal {
 		return "keeps who made its commands", sharding.VersionRecordPrincipal
-	}
-	if t.ReadsStates != nil && t.Kind == manifest.EventSourced {
-		return "lists the forms of states in snapshots", sharding.VersionSnapshotStates
 	}
 	if t.ReadsStates != nil || t.Kind == manifest.DurableState && t.StateVersion > 1 {
 		return "numbers the forms of its states", sharding.VersionStateVersions

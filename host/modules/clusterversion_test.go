@@ -123,3 +123,20 @@ func TestStateVersionsNeedClusterVersion(t *testing.T) {
 		}
 	}
 }
+
+// TestHighestRequiredClusterVersionCounts: a type that uses several newer
+// members needs the newest of their cluster versions.
+func TestHighestRequiredClusterVersionCounts(t *testing.T) {
+	m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"saga","kind":"event-sourced","encoding":"json","recordPrincipal":true,` +
+		`"stateVersion":2,"readsStates":[{"version":1}],"sends":["account"],"commands":[{"name":"settle","internal":true}]}]}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var refused *status.RefusedError
+	if err := checkVersion(sharding.VersionSnapshotStates-1, m); !errors.As(err, &refused) {
+		t.Errorf("accepted below version %d: %v", sharding.VersionSnapshotStates, err)
+	}
+	if err := checkVersion(sharding.VersionSnapshotStates, m); err != nil {
+		t.Error(err)
+	}
+}
