@@ -130,6 +130,21 @@ func activationRevision(ctx context.Context, c *Client, entityType, digest, abor
 			return b.GetRevision(), nil
 		}
 	}
+	// This node may not have caught up and still serve the previous module. The
+	// history is read from the current metadata.
+	changes, err := ModuleHistory(ctx, c, entityType)
+	if err != nil {
+		return 0, err
+	}
+	for _, change := range changes {
+		if kind := change.GetKind(); kind == modulev1.BindingChange_KIND_CANARY || kind == modulev1.BindingChange_KIND_ABORT {
+			continue // they concern a part of the type
+		}
+		if change.GetDigest() == digest {
+			return change.GetRevision(), nil
+		}
+		break
+	}
 	text := "the module was not activated: its verification was aborted, or another module serves since"
 	if aborted != "" {
 		text += "; " + aborted

@@ -169,8 +169,8 @@ func (d *Distribution) PrepareToRun(ctx context.Context, digest journal.Digest) 
 	return d.PrepareEverywhere(ctx, digest)
 }
 
-// ServedEverywhere returns when every reachable node serves the bindings up to
-// the revision.
+// ServedEverywhere returns when every other reachable node serves the bindings up
+// to the revision.
 func (d *Distribution) ServedEverywhere(ctx context.Context, revision uint64) error {
 	done := d.each(d.others(), func(node sharding.NodeID) error {
 		err := d.peers.AwaitActivations(ctx, node, revision)

@@ -39,7 +39,7 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 	case view.ClusterVersion() < sharding.VersionRollbackOf:
 		return Rollback{}, &status.RefusedError{Reason: sharding.VersionRollbackOf.NeededBy("a rollback needs", view.ClusterVersion())}
 	case b.TookBack == revision:
-		return now, s.modules.ServedEverywhere(ctx, b.Revision)
+		return now, s.awaitServed(ctx, b.Revision)
 	case b.Rollout.IsVerifying():
 		return Rollback{}, verifies(b)
 	case b.Revision != revision:

@@ -75,7 +75,7 @@ func (r *Rollouts) Begin(ctx context.Context, b RolloutBegin) (uint64, error) {
 		}
 		if done, ok := matchingRollout(going, b); ok {
 			revision = done
-			return r.modules.ServedEverywhere(ctx, done)
+			return r.awaitServed(ctx, done)
 		}
 		proved, err := r.proveAll(ctx, going, m, Truncated(b.Truncated), b.By)
 		if err != nil {
@@ -458,7 +458,7 @@ func (r *Rollouts) back(ctx context.Context, entityType string) (RolloutState, e
 		}
 		switch {
 		case now.Rollout == nil || now.State == meta.RolloutAborted:
-			return now, r.modules.ServedEverywhere(ctx, now.Revision)
+			return now, r.awaitServed(ctx, now.Revision)
 		case now.State == meta.RolloutPaused || now.State == meta.RolloutRunning:
 			return now, refusedRollout("nothing has gone back: %s", now.Note)
 		}

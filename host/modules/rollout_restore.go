@@ -23,7 +23,7 @@ func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Roll
 	err := r.again(ctx, func(view *meta.View) error {
 		b, _ := view.Binding(entityType)
 		if b.Rollout != nil {
-			return r.modules.ServedEverywhere(ctx, b.Revision)
+			return r.awaitServed(ctx, b.Revision)
 		}
 		_, err := r.rebind(ctx, journal.Digest(next.Digest), func(context.Context) ([]byte, error) {
 			put := meta.PutRollout{EntityType: entityType, Over: b.Revision, Rollout: &next}

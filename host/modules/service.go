@@ -278,6 +278,16 @@ func (s *Service) rebind(ctx context.Context, digest journal.Digest, order func(
 	return res.Revision, s.modules.ServedEverywhere(ctx, res.Revision)
 }
 
+// awaitServed returns when this node and every other reachable node serve the
+// bindings up to the revision. This node may have applied a binding and still
+// serve the previous module, because it loads modules after that.
+func (s *Service) awaitServed(ctx context.Context, revision uint64) error {
+	if err := s.types.Await(ctx, revision); err != nil {
+		return err
+	}
+	return s.modules.ServedEverywhere(ctx, revision)
+}
+
 // Lookup returns the served type. It reports a type as unknown only after this
 // node has applied all metadata that was committed before the call. It waits at
 // most as long as two ReadIndex requests.

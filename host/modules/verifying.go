@@ -123,7 +123,7 @@ func orderUnserved(g meta.Binding, p meta.PutRollout, o RolloutOrder) (meta.PutR
 
 // AwaitServed implements rollout.Rollouts.
 func (r *Rollouts) AwaitServed(ctx context.Context, revision uint64) error {
-	return r.modules.ServedEverywhere(ctx, revision)
+	return r.awaitServed(ctx, revision)
 }
 
 // preparer lets all reachable nodes compile a module.

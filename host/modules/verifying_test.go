@@ -10,6 +10,7 @@ import (
 	"time"
 
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -296,6 +297,33 @@ func TestCallsDuringVerification(t *testing.T) {
 			if _, _, err := w.v.verify(t.Context(), w.m.View(), w.binding(), nil, other); err == nil || !strings.Contains(err.Error(), "module 020000000000 is being verified for a") {
 				t.Errorf("%s: %v", name, err)
 			}
+		}
+	})
+}
+
+// TestRolloutStateWaitsForModulesOfThisNode checks that a node that has applied a
+// binding answers only once it serves the binding itself. After that answer the
+// caller asks which module serves, and would otherwise take the activation for
+// aborted.
+func TestRolloutStateWaitsForModulesOfThisNode(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		// The node does not trust the module, so it has nothing to load.
+		w := newSignedWorld(t, signing.Require)
+		r := &Rollouts{Service: &Service{types: w.types, modules: w.types.modules}}
+		b, _ := w.state.View().Binding("a")
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		if err := r.AwaitServed(ctx, b.Revision); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("it answers although this node has not loaded its modules: %v", err)
+		}
+		served := make(chan error, 1)
+		go func() { served <- r.AwaitServed(t.Context(), b.Revision) }()
+		synctest.Wait()
+		if err := w.types.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-served; err != nil {
+			t.Error(err)
 		}
 	})
 }
