@@ -62,6 +62,9 @@ func (f *threeNodes) announce() {
 func (f *threeNodes) members() []*clusterv1.Member {
 	var out []*clusterv1.Member
 	for i, id := range []string{"n1", "n2", "n3"} {
+		if id == "n3" && f.left {
+			continue
+		}
 		out = append(out, &clusterv1.Member{NodeId: id, Address: "127.0.0.1:1", Status: "up", Reachable: id != "n3", Roles: []string{"host"},
 			LeaderCount: f.leads[i], ReplicaCount: 10, Version: "test"})
 	}
@@ -109,6 +112,9 @@ func (f *threeNodes) WatchCluster(ctx context.Context, _ *connect.Request[cluste
 func (f *threeNodes) Drain(_ context.Context, r *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+	if r.Msg.GetNodeId() == "n3" && f.left && !f.forgetful {
+		return connect.NewResponse(&clusterv1.DrainResponse{}), nil
+	}
 	if r.Msg.GetNodeId() != "n1" {
 		return nil, connect.NewError(connect.CodeNotFound, errors.New("no such node; hostd node ls shows them"))
 	}
@@ -361,7 +367,8 @@ func TestUnfinishedOrderIsReported(t *testing.T) {
 
 // TestLeaveIsIdempotent checks that leave succeeds for a node that has left
 // during the wait and for one that left before the command, which the cluster
-// knows from cluster version 3 on. A node that was never a member is not found.
+// knows from cluster version 3 on. Then a drain succeeds too and says that the node
+// has left. A node that was never a member is not found.
 func TestLeaveIsIdempotent(t *testing.T) {
 	for _, forgetful := range []bool{false, true} { // below cluster version 3
 		nodes, addr := serveThreeNodes(t)
@@ -375,6 +382,9 @@ func TestLeaveIsIdempotent(t *testing.T) {
 			if got := hostd(t, "node", "leave", "n3", "--yes"); got.code != code || !strings.Contains(got.out+got.err, want) {
 				t.Errorf("forgetful %v: %+v, want %q", forgetful, got, want)
 			}
+		}
+		if got := hostd(t, "node", "drain", "n3"); !forgetful && (got.code != cli.ExitDone || !strings.Contains(got.err, "n3 is no longer a member")) {
+			t.Errorf("drain of a node that has left: %+v", got)
 		}
 		if got := hostd(t, "node", "leave", "n33", "--yes"); got.code != cli.ExitFailed || !strings.Contains(got.err, "no such node") {
 			t.Errorf("a node that never was: %+v", got)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -53,11 +54,21 @@ const orderAttempt = 5 * time.Second
 func newNodeDrain(std cli.Stdio) *cobra.Command {
 	c := longOrder(std, "drain [NODE]", "Drain a node: move its leaderships to other nodes so that it can be stopped", func(ctx context.Context, s *cli.Session, node string) (string, error) {
 		moved, err := s.Drain(ctx, node)
+		if err == nil && moved == 0 && !isMember(ctx, s, node) {
+			return node + " is no longer a member of the cluster and leads nothing: it can be stopped", nil
+		}
 		return fmt.Sprintf("%s leads nothing any more, %d shards moved: it can be stopped", node, moved), err
 	})
 	c.Long = "Drains a node: moves its leaderships to other nodes so that it can be stopped. The drain lasts until 'hostd node resume' or the node's next start. " +
-		"Without NODE it drains the node that the environment variable " + nodeVariable + " names, so that hooks that cannot expand variables, such as those of Kubernetes, can call it."
+		"Without NODE it drains the node that the environment variable " + nodeVariable + " names, so that hooks that cannot expand variables, such as those of Kubernetes, can call it. It succeeds for a node that has left the cluster, because that node leads nothing."
 	return c
+}
+
+// isMember reports whether a node is a member, and true if that cannot be found
+// out.
+func isMember(ctx context.Context, s *cli.Session, node string) bool {
+	res, err := s.Cluster(ctx)
+	return err != nil || slices.ContainsFunc(res.GetMembers(), func(m *clusterv1.Member) bool { return m.GetNodeId() == node })
 }
 
 // nodeVariable names the node that runs here.

@@ -114,8 +114,8 @@ type pod struct {
 	address netip.Addr
 	hosts   []string // names of the pod itself
 	serves  []string // names that have the pod's address while it is ready
-	// hookMayFail is set if the node has left the cluster, or stops together with
-	// the others, so that there is no node to move leaderships to.
+	// hookMayFail is set if the node stops together with the others, so that
+	// there is no node to move leaderships to.
 	hookMayFail bool
 	ready       atomic.Bool
 	stopped     chan struct{} // closed when the pod has to end
@@ -487,7 +487,6 @@ func (s *statefulSet) scale(replicas int) {
 	}
 	var stops sync.WaitGroup
 	for _, p := range s.pods[replicas:] {
-		p.hookMayFail = true // the node has left, so there is nothing to drain
 		stops.Go(p.stop)
 	}
 	stops.Wait()

@@ -60,12 +60,15 @@ func (s *adminService) MoveShard(ctx context.Context, req *connect.Request[clust
 func (s *adminService) Drain(ctx context.Context, req *connect.Request[clusterv1.DrainRequest]) (*connect.Response[clusterv1.DrainResponse], error) {
 	node := sharding.NodeID(req.Msg.GetNodeId())
 	before, err := s.leaders(ctx, node)
-	if err == nil {
+	if err == nil || errors.Is(err, ErrUnknownNode) { // Drain distinguishes nodes that have left
 		err = s.admin.Drain(ctx, node)
 	}
 	if err == nil {
 		err = await(ctx, func() (string, error) {
 			left, err := s.leaders(ctx, node)
+			if errors.Is(err, ErrUnknownNode) {
+				return "", nil // it has left
+			}
 			if left == 0 && err == nil {
 				return s.pendingDrain(ctx, node)
 			}

@@ -94,7 +94,8 @@ type Admin interface {
 	// MoveShard asks the coordinator to move the shard's leadership to the node.
 	MoveShard(ctx context.Context, shard sharding.ShardID, to sharding.NodeID) error
 	// Drain asks the coordinator to move all leaderships away from the node and
-	// to assign nothing to it, until it restarts or is resumed.
+	// to assign nothing to it, until it restarts or is resumed. It does nothing
+	// if the node was a member and has left.
 	Drain(ctx context.Context, node sharding.NodeID) error
 	// Resume cancels Drain, and Leave if the node is still a member.
 	Resume(ctx context.Context, node sharding.NodeID) error

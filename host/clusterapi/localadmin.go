@@ -36,6 +36,9 @@ func (s localAdmin) MoveShard(ctx context.Context, shard sharding.ShardID, to sh
 }
 
 func (s localAdmin) Drain(ctx context.Context, node sharding.NodeID) error {
+	if s.hasLeft(ctx, node) {
+		return nil // it leads nothing
+	}
 	err := s.aboutNode(ctx, coordinator.OperationDrain, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
 		_, err := c.Drain(ctx, connect.NewRequest(&clusterv1.DrainRequest{NodeId: string(node)}))
 		return err
@@ -54,7 +57,7 @@ func (s localAdmin) Resume(ctx context.Context, node sharding.NodeID) error {
 }
 
 func (s localAdmin) Leave(ctx context.Context, node sharding.NodeID) error {
-	if err := s.checkMember(ctx, node); errors.Is(err, ErrUnknownNode) && s.Metadata.View().HasLeft(node) {
+	if s.hasLeft(ctx, node) {
 		return nil // the operation is done
 	}
 	return s.aboutNode(ctx, coordinator.OperationLeave, node, func(ctx context.Context, c clusterv1connect.ClusterServiceClient) error {
@@ -104,6 +107,16 @@ func (s localAdmin) checkMember(ctx context.Context, node sharding.NodeID) error
 	return nil
 }
 
+// hasLeft reports whether the node was a member and no longer is. If this node
+// has left, its own metadata does not say so, because the cluster no longer sends
+// it any.
+func (s localAdmin) hasLeft(ctx context.Context, node sharding.NodeID) bool {
+	if node == s.Self && s.Member.HasLeft() {
+		return true
+	}
+	return errors.Is(s.checkMember(ctx, node), ErrUnknownNode) && s.Metadata.View().HasLeft(node)
+}
+
 // submit submits an operation on this node, or calls the coordinator's node.
 func (s localAdmin) submit(ctx context.Context, o coordinator.Operation, elsewhere func(context.Context, clusterv1connect.ClusterServiceClient) error) (remaining int, err error) {
 	remaining, err = s.Member.Operate(ctx, o)
@@ -118,5 +131,8 @@ func (s localAdmin) submit(ctx context.Context, o coordinator.Operation, elsewhe
 	if err != nil {
 		return 0, away
 	}
-	return 0, elsewhere(ctx, clusterv1connect.NewClusterServiceClient(leaderproxy.Telling(client), base+strings.TrimSuffix(leaderproxy.Path, "/")))
+	// If that node does not accept this one as a member any more, CallerError
+	// makes the caller try again, and this node finds out meanwhile that it has
+	// left.
+	return 0, leaderproxy.CallerError(elsewhere(ctx, clusterv1connect.NewClusterServiceClient(leaderproxy.Telling(client), base+strings.TrimSuffix(leaderproxy.Path, "/"))))
 }

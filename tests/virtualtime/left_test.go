@@ -119,7 +119,9 @@ func TestNodeCutOffOnlyFromCoordinatorStays(t *testing.T) {
 
 // A node that has left gets no error from the coordinator except that its
 // reports are rejected. It must find out that it has left, although its own
-// replica of the metadata shard still knows a leader.
+// replica of the metadata shard still knows a leader. A drain of the node succeeds,
+// whether the node itself is called, before and after it has found out, or another
+// one, so that a hook that drains the node before it stops does not fail.
 func TestLeavingNodeReportsThatItHasLeft(t *testing.T) {
 	run(t, options{nodes: 4, shards: 3}, func(t *testing.T, w *world) {
 		w.found()
@@ -127,6 +129,16 @@ func TestLeavingNodeReportsThatItHasLeft(t *testing.T) {
 		if err := w.caller(callersHost, false, w.others(victim)...).Leave(t.Context(), string(id(victim))); err != nil {
 			t.Fatal(err)
 		}
-		w.until("it says that it has left", func() bool { return w.log.said(saysLeft) })
+		for range 2 {
+			for _, called := range []int{victim, w.others(victim)[0]} {
+				if moved, err := w.beside(called).Drain(t.Context(), string(id(victim))); moved != 0 || err != nil {
+					t.Errorf("drain through %s: %d moved, %v", id(called), moved, err)
+				}
+			}
+			w.until("it says that it has left", func() bool { return w.log.said(saysLeft) })
+		}
+		if _, err := w.beside(w.others(victim)[0]).Drain(t.Context(), "n9"); !client.IsNotFound(err) {
+			t.Errorf("drain of a node that was never a member: %v", err)
+		}
 	})
 }
