@@ -23,6 +23,11 @@ func limitChild(cpu time.Duration) error {
 			return fmt.Errorf("limit the compiler: %w", err)
 		}
 	}
+	// The kernel returns 20 minus the niceness. A node that is nicer already must
+	// not raise its child's priority, for which it may lack the permission.
+	if priority, err := unix.Getpriority(unix.PRIO_PROCESS, 0); err == nil && 20-priority >= childNiceness {
+		return nil
+	}
 	if err := unix.Setpriority(unix.PRIO_PROCESS, 0, childNiceness); err != nil {
 		return fmt.Errorf("lower the compiler's priority: %w", err)
 	}
