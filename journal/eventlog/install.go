@@ -18,8 +18,6 @@ import (
 //
 //	Install ─▶ reading ─▶ ending ─▶ written ─▶ started
 //	             any before started ──▶ abandoned: the next generation has started
-//	Install ─▶ reading ─▶ ending ─▶ written ─▶ begun
-//	               any but begun ──▶ abandoned: another generation began
 type install struct {
 	statefile.Install
 	shard *shard // whose generation starts from it
