@@ -47,7 +47,7 @@ type world struct {
 	dir     string
 	image   image
 	names   *names
-	ended   atomic.Int32 // containers that ended by themselves
+	ended   atomic.Int32 // containers that ended without being stopped
 	mu      sync.Mutex
 	next    netip.Addr
 	links   int

@@ -21,8 +21,8 @@ type Account struct {
 }
 
 // SendOpen sends the command "open".
-// Each of change may give it an id, when it was first tried, or the sequence
-// that it expects. Errors are those of client.Client.Send.
+// The functions in change may set the command's id, the time of its first
+// attempt, or the expected sequence. Errors are those of client.Client.Send.
 func (e Account) SendOpen(ctx context.Context, payload json.RawMessage, change ...func(*client.Command)) (reply AccountOpenReply, outcome client.Reply, err error) {
 	cmd := client.Command{EntityType: "account", EntityID: e.ID, Name: "open"}
 	if cmd.Data, err = json.Marshal(payload); err != nil {
@@ -41,8 +41,8 @@ func (e Account) SendOpen(ctx context.Context, payload json.RawMessage, change .
 }
 
 // SendDeposit sends the command "deposit".
-// Each of change may give it an id, when it was first tried, or the sequence
-// that it expects. Errors are those of client.Client.Send.
+// The functions in change may set the command's id, the time of its first
+// attempt, or the expected sequence. Errors are those of client.Client.Send.
 func (e Account) SendDeposit(ctx context.Context, payload AccountDepositPayload, change ...func(*client.Command)) (reply AccountDepositReply, outcome client.Reply, err error) {
 	cmd := client.Command{EntityType: "account", EntityID: e.ID, Name: "deposit"}
 	if cmd.Data, err = json.Marshal(payload); err != nil {
@@ -61,8 +61,8 @@ func (e Account) SendDeposit(ctx context.Context, payload AccountDepositPayload,
 }
 
 // SendWithdraw sends the command "withdraw".
-// Each of change may give it an id, when it was first tried, or the sequence
-// that it expects. Errors are those of client.Client.Send.
+// The functions in change may set the command's id, the time of its first
+// attempt, or the expected sequence. Errors are those of client.Client.Send.
 func (e Account) SendWithdraw(ctx context.Context, payload AccountWithdrawPayload, change ...func(*client.Command)) (reply AccountWithdrawReply, outcome client.Reply, err error) {
 	cmd := client.Command{EntityType: "account", EntityID: e.ID, Name: "withdraw"}
 	if cmd.Data, err = json.Marshal(payload); err != nil {
@@ -81,7 +81,7 @@ func (e Account) SendWithdraw(ctx context.Context, payload AccountWithdrawPayloa
 }
 
 // QueryBalance asks the query "balance".
-// Each of change may have it answered from memory.
+// The functions in change may request an answer from memory.
 func (e Account) QueryBalance(ctx context.Context, payload json.RawMessage, change ...func(*client.Query)) (reply AccountBalanceReply, answer client.Answer, err error) {
 	q := client.Query{EntityType: "account", EntityID: e.ID, Name: "balance"}
 	if q.Data, err = json.Marshal(payload); err != nil {

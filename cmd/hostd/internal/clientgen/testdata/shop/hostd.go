@@ -23,8 +23,8 @@ type BlobStore struct {
 }
 
 // SendPut sends the command "put".
-// Each of change may give it an id, when it was first tried, or the sequence
-// that it expects. Errors are those of client.Client.Send.
+// The functions in change may set the command's id, the time of its first
+// attempt, or the expected sequence. Errors are those of client.Client.Send.
 func (e BlobStore) SendPut(ctx context.Context, payload []byte, change ...func(*client.Command)) (reply []byte, outcome client.Reply, err error) {
 	cmd := client.Command{EntityType: "blob-store", EntityID: e.ID, Name: "put"}
 	cmd.Data = payload
@@ -38,7 +38,7 @@ func (e BlobStore) SendPut(ctx context.Context, payload []byte, change ...func(*
 }
 
 // QueryGet asks the query "get".
-// Each of change may have it answered from memory.
+// The functions in change may request an answer from memory.
 func (e BlobStore) QueryGet(ctx context.Context, payload []byte, change ...func(*client.Query)) (reply []byte, answer client.Answer, err error) {
 	q := client.Query{EntityType: "blob-store", EntityID: e.ID, Name: "get"}
 	q.Data = payload
@@ -142,8 +142,8 @@ type Order struct {
 }
 
 // SendPlace sends the command "place".
-// Each of change may give it an id, when it was first tried, or the sequence
-// that it expects. Errors are those of client.Client.Send.
+// The functions in change may set the command's id, the time of its first
+// attempt, or the expected sequence. Errors are those of client.Client.Send.
 func (e Order) SendPlace(ctx context.Context, payload OrderPlacePayload, change ...func(*client.Command)) (reply Line, outcome client.Reply, err error) {
 	cmd := client.Command{EntityType: "order", EntityID: e.ID, Name: "place"}
 	if cmd.Data, err = json.Marshal(payload); err != nil {
@@ -162,8 +162,8 @@ func (e Order) SendPlace(ctx context.Context, payload OrderPlacePayload, change 
 }
 
 // SendCancel sends the command "cancel".
-// Each of change may give it an id, when it was first tried, or the sequence
-// that it expects. Errors are those of client.Client.Send.
+// The functions in change may set the command's id, the time of its first
+// attempt, or the expected sequence. Errors are those of client.Client.Send.
 func (e Order) SendCancel(ctx context.Context, payload json.RawMessage, change ...func(*client.Command)) (reply json.RawMessage, outcome client.Reply, err error) {
 	cmd := client.Command{EntityType: "order", EntityID: e.ID, Name: "cancel"}
 	if cmd.Data, err = json.Marshal(payload); err != nil {
@@ -182,7 +182,7 @@ func (e Order) SendCancel(ctx context.Context, payload json.RawMessage, change .
 }
 
 // QueryTotal asks the query "total".
-// Each of change may have it answered from memory.
+// The functions in change may request an answer from memory.
 func (e Order) QueryTotal(ctx context.Context, payload OrderTotalQuery, change ...func(*client.Query)) (reply OrderTotalReply, answer client.Answer, err error) {
 	q := client.Query{EntityType: "order", EntityID: e.ID, Name: "total"}
 	if q.Data, err = json.Marshal(payload); err != nil {
@@ -201,7 +201,7 @@ func (e Order) QueryTotal(ctx context.Context, payload OrderTotalQuery, change .
 }
 
 // QueryTree asks the query "tree".
-// Each of change may have it answered from memory.
+// The functions in change may request an answer from memory.
 func (e Order) QueryTree(ctx context.Context, payload json.RawMessage, change ...func(*client.Query)) (reply OrderTreeReply, answer client.Answer, err error) {
 	q := client.Query{EntityType: "order", EntityID: e.ID, Name: "tree"}
 	if q.Data, err = json.Marshal(payload); err != nil {
