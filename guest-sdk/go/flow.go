@@ -4,6 +4,7 @@ import (
 	"hash/fnv"
 	"iter"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -96,13 +97,18 @@ func stepText(kind, target, name string) string {
 	return kind
 }
 
-// sum sets the digest: of the payload and of the numbers that the step depends
-// on.
+// sum sets the digest: of the payload, and of the numbers and the codes of
+// retries that the step depends on.
 func (s *step) sum(numbers ...int64) *step {
 	h := fnv.New64a()
 	h.Write(s.payload)
 	for _, n := range numbers {
 		h.Write([]byte(" " + strconv.FormatInt(n, 10)))
+	}
+	if s.retry != nil {
+		for _, c := range s.retry.codes {
+			h.Write([]byte(" " + strconv.Quote(c)))
+		}
 	}
 	s.digest = strconv.FormatUint(h.Sum64(), 16)
 	return s
@@ -411,7 +417,9 @@ type retry struct {
 // most.
 func Retry(attempts int, initial, most Duration, codes ...string) StepOption {
 	return func(s *step) {
-		s.retry = &retry{initial: initial, most: most, attempts: attempts, codes: append([]string{}, codes...)}
+		sorted := slices.Clone(codes) // their order has no effect, so it may change
+		slices.Sort(sorted)
+		s.retry = &retry{initial: initial, most: most, attempts: attempts, codes: slices.Compact(sorted)}
 	}
 }
 

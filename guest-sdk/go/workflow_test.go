@@ -419,6 +419,48 @@ func TestChangedFunctionsAreFound(t *testing.T) {
 	}
 }
 
+// TestRetryPoliciesAreCompared replays a run that waits for a call with
+// retries. A function with another policy differs from the history, because
+// the attempts of the pending step would be made under another policy than it
+// was asked with. The order of the codes does not matter.
+func TestRetryPoliciesAreCompared(t *testing.T) {
+	call := func(option hostd.StepOption) *hostd.Type[hostd.RunState] {
+		return payout(func(f *hostd.Flow) error {
+			_, err := hostd.Call[number](f, "account", "a", "deposit", number{1}, option)
+			return err
+		})
+	}
+	h := newRunHost(t, 1, call(hostd.Retry(3, hostd.Second, hostd.Minute, "busy", "full")))
+	h.handle("start", nil, nil)
+	for _, tt := range []struct {
+		option hostd.StepOption
+		same   bool
+	}{
+		{hostd.Retry(3, hostd.Second, hostd.Minute, "busy", "full"), true},
+		{hostd.Retry(3, hostd.Second, hostd.Minute, "full", "busy", "full"), true},
+		{hostd.Retry(3, hostd.Second, hostd.Minute, "busy"), false},
+		{hostd.Retry(3, hostd.Second, hostd.Minute, "busy", "full", "late"), false},
+		{hostd.Retry(3, hostd.Second, hostd.Minute, "busyfull"), false},
+		{hostd.Retry(4, hostd.Second, hostd.Minute, "busy", "full"), false},
+		{hostd.Retry(3, hostd.Second, hostd.Hour, "busy", "full"), false},
+	} {
+		difference := func() (text string) {
+			defer func() {
+				if p := recover(); p != nil {
+					text = fmt.Sprint(p)
+				}
+			}()
+			g := hostd.NewGuest("test", "", call(tt.option))
+			h.load(g)
+			g.Snapshot(0)
+			return ""
+		}()
+		if tt.same != (difference == "") || !tt.same && !strings.Contains(difference, "run r1, step 1: the code asks for call account/a deposit with another payload or time") {
+			t.Errorf("got %q, the same: %v", difference, tt.same)
+		}
+	}
+}
+
 // TestEndedRunsNeedNoFunction replays a run that has ended with a function that
 // does something else. Its result is still there.
 func TestEndedRunsNeedNoFunction(t *testing.T) {

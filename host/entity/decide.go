@@ -181,6 +181,9 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 		d.withdraw(e, r, err)
 		return
 	}
+	if e.typ.Workflow && !e.exists && len(out.Events) == 0 {
+		out.Delete = true // an outcome for an earlier run must not create one
+	}
 	d.append(e, r, env, hash)
 	if out.Passivate && !e.typ.Singleton || out.Delete {
 		d.exec.leave(e)

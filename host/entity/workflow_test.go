@@ -159,3 +159,33 @@ func TestMessagesToFaultingRunsWait(t *testing.T) {
 		}
 	}
 }
+
+// TestStrayOutcomesCreateNoRuns delivers a message whose command makes no event,
+// such as the outcome of a call of a run that was deleted. No run exists
+// afterwards, and the message counts as delivered. A run that exists stays, and
+// so does an entity of another kind.
+func TestStrayOutcomesCreateNoRuns(t *testing.T) {
+	w := runs(t)
+	silent := func(id string) {
+		t.Helper()
+		w.mustDeliver(id, "note", 0)
+		if last := &w.log[len(w.log)-1]; last.Entity.ID != id || len(last.Events) != 0 {
+			t.Fatalf("%s: the last record is of %s, with %d events", id, last.Entity.ID, len(last.Events))
+		}
+	}
+	for _, when := range []string{"never existed", "is loaded again"} {
+		if silent("none"); w.head("none").exists {
+			t.Errorf("a message without events to a run that %s has created one", when)
+		}
+		w.handOver()
+	}
+	w.askOf("run", request.Command, "add", "a")
+	if silent("run"); !w.head("run").exists {
+		t.Error("a message without events has deleted a run")
+	}
+	w.workflow = false
+	w.handOver()
+	if silent("entity"); !w.head("entity").exists {
+		t.Error("an entity of another kind does not exist after a command without events")
+	}
+}

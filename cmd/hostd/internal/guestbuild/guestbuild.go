@@ -78,8 +78,30 @@ func Find(dir string) (Language, error) {
 			}
 		}
 	}
+	if code, err := has(dir, "*.go"); code || err != nil {
+		return goPackage(dir, err)
+	}
 	return Language{}, cli.Hint(fmt.Errorf("%s has the files of no language that is known (%s)", dir, Names()),
 		"'hostd new --lang LANGUAGE NAME' makes a project.")
+}
+
+// goPackage returns the language of a directory with Go files and no go.mod: a
+// package of the Go module above it, as in a repository with several modules.
+func goPackage(dir string, err error) (Language, error) {
+	above, absErr := filepath.Abs(dir)
+	if err = errors.Join(err, absErr); err != nil {
+		return Language{}, err
+	}
+	for parent := filepath.Dir(above); parent != above; parent = filepath.Dir(above) {
+		above = parent
+		if there, err := has(above, "go.mod"); err != nil {
+			return Language{}, err
+		} else if there {
+			return ByName("go")
+		}
+	}
+	return Language{}, cli.Hint(fmt.Errorf("%s has Go files, but there is no go.mod in it or in a directory above", dir),
+		"'hostd new --lang go NAME' makes a project; 'go mod init' makes one of this directory.")
 }
 
 // maxMarkBytes limits how much of a file is searched for a mark.

@@ -166,6 +166,27 @@ func list(t *testing.T, dir string) (names []string) {
 	return names
 }
 
+// TestPackageOfModuleAboveBuilds builds an example, whose go.mod is that of the
+// repository. Go files without any go.mod are no project, and the error says
+// how to make one.
+func TestPackageOfModuleAboveBuilds(t *testing.T) {
+	if testing.Short() {
+		t.Skip("compiles a module, on one goroutine")
+	}
+	t.Setenv("GOTOOLCHAIN", "local")
+	file := filepath.Join(t.TempDir(), "payout.wasm")
+	if code, out, talk := command(t, "build", "-o", file, "../../../../examples/wasm/payout"); code != 0 || strings.TrimSpace(out) != file {
+		t.Errorf("%d %s %s", code, out, talk)
+	}
+	bare := t.TempDir()
+	if err := os.WriteFile(filepath.Join(bare, "main.go"), []byte("package main\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, _, talk := command(t, "build", bare); code != cli.ExitFailed || !strings.Contains(talk, "no go.mod") || !strings.Contains(talk, "go mod init") {
+		t.Errorf("%d %s", code, talk)
+	}
+}
+
 // TestBuildNeedsAProject checks that a directory without a project is rejected,
 // and that the error for a missing tool names it.
 func TestBuildNeedsAProject(t *testing.T) {
