@@ -90,7 +90,7 @@ func appendEntryHeader(dst []byte, version byte, kind EntryKind, fence sharding.
 // DecodeEntry decodes an entry. Body aliases data.
 func DecodeEntry(data []byte) (Entry, error) {
 	if len(data) < EntryHeaderBytes {
-		return Entry{}, fmt.Errorf("%w: entry of %d bytes", ErrDamaged, len(data))
+		return Entry{}, fmt.Errorf("%w: entry with %d bytes", ErrDamaged, len(data))
 	}
 	if data[0] != entryVersion && data[0] != entryPaced {
 		return Entry{}, fmt.Errorf("%w: entry version %d", ErrUnsupported, data[0])

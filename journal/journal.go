@@ -72,7 +72,7 @@ var ErrInstalling = errors.New("the shard is being installed on this node")
 // ErrOtherHistory: the reader's position belongs to a history that the shard
 // does not have, because a data directory was restored or a shard was recovered
 // without its newest records. The reader must start over.
-var ErrOtherHistory = errors.New("the shard's history differs from the one the reader has seen")
+var ErrOtherHistory = errors.New("the shard's history differs from the history that the reader has seen")
 
 // ErrStopped: the shard has stopped on this node because it found damage or an
 // entry of a later release. The node can neither apply nor read it; retry on

@@ -143,7 +143,7 @@ func AppendMessageSource(dst []byte, s *MessageSource) []byte {
 func DecodeMessageSource(data []byte) (s MessageSource, err error) {
 	d := decoder{b: data}
 	if kind := d.u8(); kind != SourceEntity {
-		return s, fmt.Errorf("%w: source %d", ErrUnsupported, kind)
+		return s, fmt.Errorf("%w: message source of kind %d", ErrUnsupported, kind)
 	}
 	s.Type, s.ID = d.take(int(d.u8())), d.take(int(d.u16()))
 	s.Number, s.Hops, s.Answers = UnpackHops(d.u64())
@@ -165,7 +165,7 @@ func AppendDeadLetterSource(dst []byte, id ItemID) []byte {
 func DecodeDeadLetterSource(data []byte) (id ItemID, err error) {
 	d := decoder{b: data}
 	if kind := d.u8(); kind != SourceDeadLetter {
-		return id, fmt.Errorf("%w: source %d", ErrUnsupported, kind)
+		return id, fmt.Errorf("%w: message source of kind %d", ErrUnsupported, kind)
 	}
 	if id = d.itemID(); d.bad || len(d.b) != 0 {
 		return id, errRunsPast()

@@ -55,7 +55,7 @@ func NextPart(b []byte) (kind PartKind, data, rest []byte, err error) {
 	data, rest, ok := take32(b[1:])
 	switch {
 	case kind == 0 || kind > lastPart:
-		return 0, nil, nil, fmt.Errorf("%w: part %d", ErrUnsupported, kind)
+		return 0, nil, nil, fmt.Errorf("%w: import part of kind %d", ErrUnsupported, kind)
 	case !ok:
 		return 0, nil, nil, fmt.Errorf("%w: truncated part", ErrDamaged)
 	}
@@ -207,7 +207,7 @@ func PartEntity(kind PartKind, data []byte) (e sharding.EntityID, err error) {
 	}
 	d := decoder{b: data}
 	if e = d.entity(); d.bad || e.Type == "" || e.ID == "" {
-		return e, fmt.Errorf("%w: part without an entity", ErrDamaged)
+		return e, fmt.Errorf("%w: import part without an entity", ErrDamaged)
 	}
 	return e, nil
 }

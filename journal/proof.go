@@ -27,7 +27,7 @@ func DecodeProof(body []byte) (p Proof, err error) {
 	p.Index = d.u64()
 	copy(p.Checksum[:], d.take(len(p.Checksum)))
 	if d.bad || len(d.b) != 0 {
-		return p, fmt.Errorf("%w: a proof of %d bytes", ErrDamaged, len(body))
+		return p, fmt.Errorf("%w: replica checksum with %d bytes", ErrDamaged, len(body))
 	}
 	return p, nil
 }

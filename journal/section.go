@@ -125,7 +125,7 @@ func AppendTimerSource(dst []byte, s TimerSource) []byte {
 func DecodeTimerSource(data []byte) (s TimerSource, err error) {
 	d := decoder{b: data}
 	if kind := d.u8(); kind != SourceTimer {
-		return s, fmt.Errorf("%w: source %d", ErrUnsupported, kind)
+		return s, fmt.Errorf("%w: message source of kind %d", ErrUnsupported, kind)
 	}
 	s.Name = d.take(int(d.u8()))
 	s.Due = int64(d.u64())

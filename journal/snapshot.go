@@ -126,7 +126,7 @@ func (s *Snapshot) Decode(raw []byte) error {
 		return err
 	}
 	if len(rest) != 0 {
-		return fmt.Errorf("%w: bytes after a snapshot", ErrDamaged)
+		return fmt.Errorf("%w: unexpected bytes after a snapshot", ErrDamaged)
 	}
 	d := decoder{b: raw[8:]}
 	version := d.u8()
@@ -150,10 +150,10 @@ func (s *Snapshot) Decode(raw []byte) error {
 		return fmt.Errorf("%w: fields run past the snapshot's end", ErrDamaged)
 	}
 	if n := len(s.Filter); n&(n-1) != 0 {
-		return fmt.Errorf("%w: filter of %d bytes", ErrDamaged, n)
+		return fmt.Errorf("%w: idempotency filter with %d bytes", ErrDamaged, n)
 	}
 	if s.Sequence == 0 || s.Window > s.Sequence || s.Keep == 0 || s.Keep > MaxSnapshots || version == snapshotRetains && s.Retain == 0 {
-		return fmt.Errorf("%w: snapshot at %d, window %d, keeping %d", ErrDamaged, s.Sequence, s.Window, s.Keep)
+		return fmt.Errorf("%w: snapshot at sequence %d with window %d, keeping events from %d", ErrDamaged, s.Sequence, s.Window, s.Keep)
 	}
 	return nil
 }

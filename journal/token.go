@@ -37,7 +37,7 @@ func (t *Tokens) Next(item uint16) ([]byte, error) {
 	at, token := d.u16(), d.take(int(d.u8()))
 	switch {
 	case d.bad || len(token) == 0 || at < item:
-		return nil, fmt.Errorf("%w: tokens of messages", ErrDamaged)
+		return nil, fmt.Errorf("%w: malformed message tokens", ErrDamaged)
 	case at > item:
 		return nil, nil
 	}
@@ -48,7 +48,7 @@ func (t *Tokens) Next(item uint16) ([]byte, error) {
 // End returns an error if tokens are left after the last message.
 func (t *Tokens) End() error {
 	if len(*t) > 0 {
-		return fmt.Errorf("%w: token without a message", ErrDamaged)
+		return fmt.Errorf("%w: message token without a message", ErrDamaged)
 	}
 	return nil
 }

@@ -51,13 +51,13 @@ func AppendTraceContext(dst []byte, c *TraceContext) []byte {
 // DecodeTraceContext decodes a trace section. The error is ErrDamaged.
 func DecodeTraceContext(data []byte) (c TraceContext, err error) {
 	if len(data) != TraceContextBytes {
-		return c, fmt.Errorf("%w: trace context of %d bytes", ErrDamaged, len(data))
+		return c, fmt.Errorf("%w: trace context with %d bytes", ErrDamaged, len(data))
 	}
 	copy(c.Trace[:], data)
 	copy(c.Span[:], data[16:])
 	c.Flags = data[24]
 	if !c.Valid() {
-		return TraceContext{}, fmt.Errorf("%w: trace context identifies no span", ErrDamaged)
+		return TraceContext{}, fmt.Errorf("%w: trace context without a span id", ErrDamaged)
 	}
 	return c, nil
 }

@@ -62,7 +62,7 @@ func (r KeyRule) String() string {
 	}
 	s := "the whole id"
 	if r.Until != "" {
-		s = fmt.Sprintf("the id until %q", r.Until)
+		s = fmt.Sprintf("the id up to %q", r.Until)
 	}
 	if r.Group != "" {
 		s += " in group " + r.Group

@@ -20,7 +20,7 @@ type ClusterVersion uint32
 // because it is at a lower version. what is its subject and verb, such as "roles
 // need".
 func (v ClusterVersion) NeededBy(what string, is ClusterVersion) string {
-	return fmt.Sprintf("%s cluster version %d, the cluster is at %d: hostd cluster upgrade finalize", what, v, is)
+	return fmt.Sprintf("%s cluster version %d, but the cluster is at %d: run 'hostd cluster upgrade finalize'", what, v, is)
 }
 
 // Cluster versions.

@@ -37,7 +37,7 @@ func (c *checker) check(kind journal.PartKind, data []byte) error {
 	}
 	switch {
 	case c.entitiesDone:
-		return fmt.Errorf("%w: an entity part follows message parts", journal.ErrDamaged)
+		return fmt.Errorf("%w: an entity part after message parts", journal.ErrDamaged)
 	case !c.open:
 		*c = checker{open: true, entity: e}
 	case c.entity != e:
@@ -83,7 +83,7 @@ func (c *checker) end(data []byte) error {
 		return err
 	}
 	if end.Sequence != c.seq || end.Hash != c.hash || end.Records != c.records || end.Snapshots != c.snapshots || end.Timers != c.timers {
-		return fmt.Errorf("%w: an entity does not match its end part", journal.ErrDamaged)
+		return fmt.Errorf("%w: the parts of an entity do not match its end part", journal.ErrDamaged)
 	}
 	c.open = false
 	return nil

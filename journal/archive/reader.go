@@ -42,7 +42,7 @@ func Read(in io.Reader, sink Sink, progress func(bytes int64)) (Summary, error) 
 		}
 	}
 	if _, err := r.in.ReadByte(); !errors.Is(err, io.EOF) {
-		return r.summary, newDamage("bytes follow the end")
+		return r.summary, newDamage("unexpected bytes after the end block")
 	}
 	return r.summary, nil
 }
@@ -86,7 +86,7 @@ type reader struct {
 func (r *reader) read(b []byte) error {
 	if _, err := io.ReadFull(r.in, b); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			return newDamage("it ends after %d bytes", r.summary.Bytes)
+			return newDamage("the file ends after %d bytes", r.summary.Bytes)
 		}
 		return fmt.Errorf("read archive: %w", err)
 	}
@@ -166,7 +166,7 @@ func (r *reader) canFollow(kind blockKind) bool {
 
 func (r *reader) block(kind blockKind, payload []byte) error {
 	if !r.canFollow(kind) {
-		return newDamage("block %d of kind %d follows one of kind %d", r.number, kind, r.last)
+		return newDamage("block %d of kind %d after a block of kind %d", r.number, kind, r.last)
 	}
 	switch kind {
 	case blockCluster:
@@ -195,7 +195,7 @@ func (r *reader) piece(b []byte) error {
 		r.digest, r.size, r.module = digest, size, []byte{}
 	}
 	if digest != r.digest || size != r.size || at != uint64(len(r.module)) || at+uint64(len(b)-48) > size {
-		return newDamage("the pieces of a module do not fit together")
+		return newDamage("the blocks of a module are inconsistent")
 	}
 	r.module = append(r.module, b[48:]...)
 	if uint64(len(r.module)) < size {

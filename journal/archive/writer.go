@@ -151,7 +151,7 @@ func appendCounts(dst []byte, id sharding.ShardID, c partCounts) []byte {
 // does not close the underlying writer.
 func (a *Writer) Close() (Summary, error) {
 	if a.open {
-		return a.summary, errors.New("write archive: a shard has not ended")
+		return a.summary, errors.New("write archive: the last shard was not ended")
 	}
 	a.sum.Sum(a.summary.Digest[:0])
 	return a.summary, a.block(blockEnd, appendEnd(nil, &a.summary))

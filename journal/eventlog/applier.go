@@ -323,7 +323,7 @@ func (a *Applier) run() {
 				timer, due, looks = nil, false, 0
 				a.write <- inFlight
 			case closing:
-				a.opts.Logger.Warn("the disk is full: leaving unflushed entries to the log", "bytes", a.m.UnflushedBytes())
+				a.opts.Logger.Warn("disk full: unflushed entries stay in the log", "bytes", a.m.UnflushedBytes())
 				return
 			default:
 				due, timer = true, a.opts.After(roomInterval)

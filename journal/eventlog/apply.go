@@ -74,7 +74,7 @@ func (m *Machine) applyEntry(sh *shard, e *journal.Committed, v *Verdict) {
 		return
 	}
 	if e.Index <= sh.applied.Index {
-		panic(fmt.Sprintf("eventlog: shard %d applies index %d after %d", sh.id, e.Index, sh.applied.Index))
+		panic(fmt.Sprintf("eventlog: shard %d: index %d applied after %d", sh.id, e.Index, sh.applied.Index))
 	}
 	var stop error
 	if len(e.Data) == 0 {
@@ -106,7 +106,7 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 	case len(e.Data) > MaxEntryBytes:
 		v.Err = fmt.Errorf("%w: the entry has %d bytes", ErrInvalid, len(e.Data))
 	case (entry.Kind == journal.EntryMeta) != (sh.id == sharding.MetaShard):
-		v.Err = fmt.Errorf("%w: kind %d in shard %d", ErrInvalid, entry.Kind, sh.id)
+		v.Err = fmt.Errorf("%w: entry kind %d in shard %d", ErrInvalid, entry.Kind, sh.id)
 	case sh.checkAccepts(entry.Kind) != nil:
 		v.Err = sh.checkAccepts(entry.Kind)
 	case entry.Kind == journal.EntryImport:
@@ -150,7 +150,7 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 
 func (m *Machine) applyMeta(sh *shard, e *journal.Committed, body []byte, v *Verdict) error {
 	if m.opts.Metadata == nil {
-		return fmt.Errorf("index %d: %w: no metadata machine", e.Index, journal.ErrUnsupported)
+		return fmt.Errorf("index %d: %w: no metadata state machine", e.Index, journal.ErrUnsupported)
 	}
 	writes, result, err := m.opts.Metadata.Apply(e.Index, body)
 	if err != nil {
@@ -185,7 +185,7 @@ func (m *Machine) applyBindings(sh *shard, entry *journal.Entry) error {
 func (m *Machine) checkRecords(sh *shard, e *journal.Committed, entry *journal.Entry) error {
 	body := entry.Body
 	if len(body) == 0 {
-		return fmt.Errorf("%w: no records", ErrInvalid)
+		return fmt.Errorf("%w: the entry has no records", ErrInvalid)
 	}
 	for len(body) > 0 {
 		raw, rest, err := journal.SplitRecord(body)
@@ -208,7 +208,7 @@ func (m *Machine) checkRecords(sh *shard, e *journal.Committed, entry *journal.E
 			h.checkedBy, h.seq, h.hash = m.checkID, h.Sequence, h.Hash
 		}
 		if v.Expected != h.seq {
-			return fmt.Errorf("%w: it is at %d, the record expects %d", ErrSequence, h.seq, v.Expected)
+			return fmt.Errorf("%w: the entity is at sequence %d, the record expects %d", ErrSequence, h.seq, v.Expected)
 		}
 		if v.Prev != h.hash {
 			return ErrChain
@@ -256,7 +256,7 @@ func (m *Machine) failStore(err error) {
 // store.
 func checkRecord(v *journal.RecordView, term sharding.Term) error {
 	if v.Term != term {
-		return fmt.Errorf("%w: a record has term %d", ErrFenced, v.Term)
+		return fmt.Errorf("%w: a record was proposed in term %d", ErrFenced, v.Term)
 	}
 	if len(v.Raw) > MaxRecordBytes {
 		return fmt.Errorf("%w: a record has %d bytes", ErrInvalid, len(v.Raw))

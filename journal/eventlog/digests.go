@@ -69,7 +69,7 @@ func (m *Machine) compareChecksum(sh *shard, body []byte) error {
 	sh.digests.compared = append(sh.digests.compared, own)
 	m.mu.Unlock()
 	if own != p {
-		m.opts.Logger.Error("the rows of a shard differ from its leader's", "shard_id", uint64(sh.id), "index", p.Index)
+		m.opts.Logger.Error("replica checksum of a shard differs from its leader's", "shard_id", uint64(sh.id), "index", p.Index)
 		m.opts.Differs(Difference{Shard: sh.id, Own: own})
 	}
 	return nil

@@ -124,7 +124,7 @@ func (m *Machine) checkPart(sh *shard, at journal.ItemID, kind journal.PartKind,
 	case journal.PartPair, journal.PartInbox:
 		return m.outbox.Number(kind, data)
 	}
-	return fmt.Errorf("%w: part %d", journal.ErrUnsupported, kind)
+	return fmt.Errorf("%w: import part of kind %d", journal.ErrUnsupported, kind)
 }
 
 // importedRow returns the entity's row. Its checkedBy, seq and hash reflect the
@@ -156,7 +156,7 @@ func (m *Machine) checkImportedRecord(sh *shard, data []byte) error {
 		return err
 	}
 	if len(rest) > 0 {
-		return fmt.Errorf("%w: a part contains more than one record", ErrInvalid)
+		return fmt.Errorf("%w: an import part contains more than one record", ErrInvalid)
 	}
 	h, err := m.importedRow(sh, v.Type, v.ID)
 	if err != nil {
@@ -169,7 +169,7 @@ func (m *Machine) checkImportedRecord(sh *shard, data []byte) error {
 		h.seq, h.hash = v.Expected, v.Prev
 	}
 	if v.Expected != h.seq {
-		return fmt.Errorf("%w: it is at %d, the record expects %d", ErrSequence, h.seq, v.Expected)
+		return fmt.Errorf("%w: the entity is at sequence %d, the record expects %d", ErrSequence, h.seq, v.Expected)
 	}
 	if v.Prev != h.hash {
 		return ErrChain
@@ -194,7 +194,7 @@ func (m *Machine) checkImportedSnapshot(sh *shard, data []byte) error {
 		return err
 	}
 	if s.Sequence > h.seq {
-		return fmt.Errorf("%w: it is at %d, the snapshot at %d", ErrSequence, h.seq, s.Sequence)
+		return fmt.Errorf("%w: the entity is at sequence %d, the snapshot at %d", ErrSequence, h.seq, s.Sequence)
 	}
 	m.imports.snapshots = append(m.imports.snapshots, importedSnapshot{h, s.Sequence, data})
 	return nil
@@ -251,7 +251,7 @@ func (m *Machine) checkImportedEnd(sh *shard, data []byte) error {
 		}
 	}
 	if end.Sequence != h.seq || end.Hash != h.hash || end.Records != records || int(end.Snapshots) != snapshots || end.Timers != set {
-		return fmt.Errorf("%w: incomplete entity: sequence %d of %d, %d of %d records, %d of %d snapshots, %d of %d timers", ErrInvalid,
+		return fmt.Errorf("%w: incomplete entity: at sequence %d of %d, with %d of %d records, %d of %d snapshots, %d of %d timers", ErrInvalid,
 			h.seq, end.Sequence, records, end.Records, snapshots, end.Snapshots, set, end.Timers)
 	}
 	return nil

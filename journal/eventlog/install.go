@@ -99,7 +99,7 @@ func (in *install) open() error {
 		return err
 	}
 	if want := (statefile.Header{Shard: in.shard.id, Index: in.Index, Term: in.Term}); in.r.Header() != want {
-		return fmt.Errorf("%w: the snapshot differs from the one named in the log", journal.ErrDamaged)
+		return fmt.Errorf("%w: the snapshot's digest differs from the digest in the log", journal.ErrDamaged)
 	}
 	return nil
 }
@@ -176,7 +176,7 @@ func (g *background) end(in *install) error {
 		return err
 	}
 	if in.r.Trailer().Digest != in.Digest || a.Index != in.Index || a.Term != in.Term {
-		return fmt.Errorf("%w: the snapshot differs from the one named in the log", journal.ErrDamaged)
+		return fmt.Errorf("%w: the snapshot's digest differs from the digest in the log", journal.ErrDamaged)
 	}
 	in.applied = a
 	in.close()
@@ -217,7 +217,7 @@ func (m *Machine) begin(in *install) (s Step) {
 	if unreadable != nil {
 		s.Installed.Err = m.stop(sh, unreadable)
 	} else {
-		m.opts.Logger.Info("shard installed from a snapshot", "shard_id", uint64(sh.id), "index", in.Index, "entities", in.applied.Entities)
+		m.opts.Logger.Info("installed shard from snapshot", "shard_id", uint64(sh.id), "index", in.Index, "entities", in.applied.Entities)
 	}
 	s.Verdicts = m.Apply(sh.id, m.background.release(in))
 	return s

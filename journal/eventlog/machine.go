@@ -93,7 +93,7 @@ func OpenOn(st kv.Store, watermark uint64, opts Options) (*Machine, error) {
 	m.suspects.met = make(chan struct{}, 1)
 	m.durable.Open(watermark)
 	if w := st.Watermark(); w < watermark {
-		return nil, &store.DamageError{Where: "tables", What: fmt.Sprintf("they reach version %d, the log was truncated at %d", w, watermark)}
+		return nil, &store.DamageError{Where: "tables", What: fmt.Sprintf("the tables reach version %d, but the log was truncated at %d", w, watermark)}
 	}
 	view, err := st.ViewAt(watermark)
 	if err != nil {
@@ -142,7 +142,7 @@ func (m *Machine) SetRecoveryTargets(last map[sharding.ShardID]uint64) error {
 		if end, known := last[l.Shard]; known && l.Applied.Index > end {
 			return &store.DamageError{
 				Where: fmt.Sprintf("log of shard %d", l.Shard),
-				What:  fmt.Sprintf("it ends at index %d, but index %d was applied", end, l.Applied.Index),
+				What:  fmt.Sprintf("the log ends at index %d, but index %d was applied", end, l.Applied.Index),
 			}
 		}
 	}

@@ -61,7 +61,7 @@ func (r *Reader) ReadOrderRange(ctx context.Context, id sharding.ShardID, q Orde
 	after := max(q.From.At.Index, 1) - 1
 	o, err := r.orderSnapshot(id)
 	if err != nil {
-		return after, 0, fmt.Errorf("read order of shard %d: %w", id, err)
+		return after, 0, fmt.Errorf("read event order of shard %d: %w", id, err)
 	}
 	defer o.view.Close()
 	if !q.From.isAppliedAt(o.index) {
@@ -70,9 +70,9 @@ func (r *Reader) ReadOrderRange(ctx context.Context, id sharding.ShardID, q Orde
 	fingerprint, err = o.fingerprintBefore(q.From)
 	switch {
 	case err != nil:
-		return after, 0, fmt.Errorf("read order of shard %d: %w", id, o.shard.noteDamage(err))
+		return after, 0, fmt.Errorf("read event order of shard %d: %w", id, o.shard.noteDamage(err))
 	case fingerprint != 0 && q.Fingerprint != 0 && fingerprint != q.Fingerprint:
-		return after, 0, fmt.Errorf("read order of shard %d: %w", id, journal.ErrOtherHistory)
+		return after, 0, fmt.Errorf("read event order of shard %d: %w", id, journal.ErrOtherHistory)
 	}
 	upTo, err = o.read(ctx, after, func(row *store.OrderRow) error {
 		if row.At.Index > q.UpTo {
@@ -88,7 +88,7 @@ func (r *Reader) ReadOrderRange(ctx context.Context, id sharding.ShardID, q Orde
 	}
 	upTo = min(upTo, max(q.UpTo, after))
 	if err != nil {
-		err = fmt.Errorf("read order of shard %d: %w", id, err)
+		err = fmt.Errorf("read event order of shard %d: %w", id, err)
 	}
 	return upTo, fingerprint, err
 }
@@ -147,7 +147,7 @@ func (o *orderSnapshot) fingerprintBefore(p OrderPlace) (uint32, error) {
 			return 0, err
 		}
 		if !found || previous >= key {
-			return 0, &store.DamageError{Where: "the order of a shard", What: "a block is missing", Action: rows.ActionReplace}
+			return 0, &store.DamageError{Where: "the event order of a shard", What: "an order block is missing", Action: rows.ActionReplace}
 		}
 	}
 	return fingerprint, nil
@@ -162,11 +162,11 @@ func (r *Reader) ReadOrder(ctx context.Context, id sharding.ShardID, after uint6
 	fn func(row *store.OrderRow) error) (upTo uint64, err error) {
 	o, err := r.orderSnapshot(id)
 	if err != nil {
-		return after, fmt.Errorf("read order of shard %d: %w", id, err)
+		return after, fmt.Errorf("read event order of shard %d: %w", id, err)
 	}
 	defer o.view.Close()
 	if upTo, err = o.read(ctx, after, fn); err != nil {
-		err = fmt.Errorf("read order of shard %d: %w", id, err)
+		err = fmt.Errorf("read event order of shard %d: %w", id, err)
 	}
 	return upTo, err
 }
@@ -190,7 +190,7 @@ func (o *orderSnapshot) read(ctx context.Context, after uint64, fn func(row *sto
 	start := store.AppendIndex(prefix[:len(prefix):len(prefix)], after+1)
 	err = o.view.Scan(prefix, start, func(_, body []byte) error { return o.pack(body, visit) })
 	if err == nil && o.seen < o.stored {
-		err = &store.DamageError{Where: "the order of a shard", What: "a block is missing", Action: rows.ActionReplace}
+		err = &store.DamageError{Where: "the event order of a shard", What: "an order block is missing", Action: rows.ActionReplace}
 	}
 	if err != nil && !failed {
 		err = o.shard.noteDamage(err)

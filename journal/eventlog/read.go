@@ -74,7 +74,7 @@ func (r *Reader) Info(id sharding.ShardID, e sharding.EntityID) (Info, error) {
 	}
 	s, err := r.entity(id, e)
 	if err != nil {
-		return info, fmt.Errorf("read head in shard %d: %w", id, err)
+		return info, fmt.Errorf("read entity row in shard %d: %w", id, err)
 	}
 	s.View.Close()
 	info.Head, info.exists = s.Head, s.Exists

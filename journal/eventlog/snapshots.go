@@ -39,7 +39,7 @@ func (m *Machine) applySnapshot(sh *shard, body []byte, paced bool) error {
 		return err
 	}
 	if h.Sequence != s.Sequence || h.Deleted {
-		return fmt.Errorf("%w: it is at %d, the snapshot at %d", ErrSequence, h.Sequence, s.Sequence)
+		return fmt.Errorf("%w: the entity is at sequence %d, the snapshot at %d", ErrSequence, h.Sequence, s.Sequence)
 	}
 	if h.Hash != s.Hash {
 		return ErrChain

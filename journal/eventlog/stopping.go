@@ -49,7 +49,7 @@ func (m *Machine) stop(sh *shard, cause error) *StoppedError {
 	m.mu.Lock()
 	sh.stopped = stopped
 	m.mu.Unlock()
-	m.opts.Logger.Error("shard stopped", "shard_id", uint64(sh.id), "index", stopped.Index, "error", cause)
+	m.opts.Logger.Error("shard stopped on this node", "shard_id", uint64(sh.id), "index", stopped.Index, "error", cause)
 	m.subs.WakeShard(sh.id)
 	m.opts.Stopped(Stopped{Shard: sh.id, Generation: sh.generation, Err: stopped})
 	return stopped

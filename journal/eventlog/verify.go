@@ -38,15 +38,15 @@ func VerifyGenerations(r *store.Report, generations []statefile.Generation, cuts
 		mark := findGeneration(r, l)
 		switch {
 		case mark.Marked && mark.Applied.Index < cuts[l.Shard]:
-			problem(l.Shard, "it is applied up to index %d, but the log begins after %d", mark.Applied.Index, cuts[l.Shard])
+			problem(l.Shard, "the store is applied up to index %d, but the log begins after %d", mark.Applied.Index, cuts[l.Shard])
 		case mark.Marked:
 		case l.Install != nil:
 			in := install{Install: *l.Install, shard: &shard{id: l.Shard}}
 			if err := in.verify(); err != nil {
-				problem(l.Shard, "the snapshot from which it starts: %v", err)
+				problem(l.Shard, "the snapshot that the replica starts from: %v", err)
 			}
 		case cuts[l.Shard] > 0:
-			problem(l.Shard, "it has no applied record, but the log begins after index %d", cuts[l.Shard])
+			problem(l.Shard, "the store has no applied state, but the log begins after index %d", cuts[l.Shard])
 		}
 	}
 	return problems

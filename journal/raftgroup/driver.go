@@ -204,7 +204,7 @@ func (d *Driver) truncate() error {
 		if errors.Is(err, wal.ErrPoisoned) {
 			return err
 		}
-		d.opts.Logger.Warn("log segments not released", "error", err)
+		d.opts.Logger.Warn("cannot release log segments", "error", err)
 	}
 	d.segment = log.Tail().Segment
 	d.discardInstalled(watermark)

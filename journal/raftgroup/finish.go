@@ -151,7 +151,7 @@ func (c *Core) changeMembers(g *group, e *pb.Entry) {
 		panic(fmt.Sprintf("raftgroup: shard %d: membership change at index %d: %v", g.shard, e.GetIndex(), err))
 	}
 	if note := change.GetContext(); len(note) > 0 {
-		c.opts.Logger.Warn("members of a shard were changed by an operator", "shard_id", uint32(g.shard), "index", e.GetIndex(), "note", string(note[:min(len(note), wire.MaxNote)]))
+		c.opts.Logger.Warn("an operator replaced the members of a shard", "shard_id", uint32(g.shard), "index", e.GetIndex(), "note", string(note[:min(len(note), wire.MaxNote)]))
 	}
 	g.conf, g.confUnwritten = wire.Membership{Index: e.GetIndex(), State: g.raw.ApplyConfChange(change)}, true
 	c.mail.flush(g) // members that miss it act on the previous membership

@@ -100,7 +100,7 @@ func (g *group) newNode(o *Options, applied uint64, describe func() (*pb.Snapsho
 		return fmt.Errorf("%w: shard %d: the state machine is at index %d, the log begins after %d", recovery.ErrContradiction, g.shard, applied, g.log.TruncatedIndex())
 	}
 	if applied > last || g.hard.Commit > last {
-		return fmt.Errorf("%w: shard %d: the log ends at index %d, %d was applied and %d committed", recovery.ErrContradiction, g.shard, last, applied, g.hard.Commit)
+		return fmt.Errorf("%w: shard %d: the log ends at index %d, but index %d was applied and index %d committed", recovery.ErrContradiction, g.shard, last, applied, g.hard.Commit)
 	}
 	// Applied and truncated entries were committed, and the term of an entry
 	// was known before the entry was written, even if the record of the hard
@@ -144,7 +144,7 @@ func (c GroupConfig) membership() wire.Membership { return wire.NewMembership(c.
 // Validate checks the ids of a new group.
 func (c GroupConfig) Validate() error {
 	if c.Replica == 0 || len(c.Voters) == 0 || len(c.Voters)+len(c.Learners) > wire.MaxMembers {
-		return fmt.Errorf("create shard %d: replica %d with %d voters and %d learners", c.Shard, c.Replica, len(c.Voters), len(c.Learners))
+		return fmt.Errorf("create shard %d: invalid replica %d, or invalid members: %d voters and %d learners", c.Shard, c.Replica, len(c.Voters), len(c.Learners))
 	}
 	seen := map[sharding.ReplicaID]bool{0: true}
 	for _, id := range slices.Concat(c.Voters, c.Learners) {

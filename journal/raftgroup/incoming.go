@@ -96,7 +96,7 @@ func (c *Core) recordInstall(g *group, has bool) bool {
 		return false
 	}
 	if s := g.ready.Snapshot.GetMetadata(); in.Index != s.GetIndex() || uint64(in.IndexTerm) != s.GetTerm() {
-		panic(fmt.Sprintf("raftgroup: shard %d: raft has a snapshot of index %d, it was given one of %d", g.shard, s.GetIndex(), in.Index))
+		panic(fmt.Sprintf("raftgroup: shard %d: raft restored a snapshot at index %d instead of %d", g.shard, s.GetIndex(), in.Index))
 	}
 	c.records.addInstall(g)
 	c.turn.MustSync = true

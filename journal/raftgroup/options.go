@@ -291,19 +291,19 @@ func (o Options) Validate() error {
 		errs = append(errs, errors.New("snapshots need a file system and a directory"))
 	}
 	if o.MaxSnapshotsOut < 1 || o.MaxSnapshotsQueued < 0 || o.MaxSnapshotsIn < 1 {
-		errs = append(errs, errors.New("bounds of snapshots must be positive"))
+		errs = append(errs, errors.New("snapshot limits must be positive"))
 	}
 	if o.HeartbeatTicks < 1 || o.ElectionTicks <= o.HeartbeatTicks {
-		errs = append(errs, fmt.Errorf("election ticks %d must be above heartbeat ticks %d, at least 1", o.ElectionTicks, o.HeartbeatTicks))
+		errs = append(errs, fmt.Errorf("election ticks, %d, must exceed heartbeat ticks, %d, which must be at least 1", o.ElectionTicks, o.HeartbeatTicks))
 	}
 	if o.SuspectTicks < 1 || o.MaxCampaigns < 1 {
-		errs = append(errs, fmt.Errorf("silence ticks %d and max campaigns %d must be at least 1", o.SuspectTicks, o.MaxCampaigns))
+		errs = append(errs, fmt.Errorf("suspect ticks, %d, and max campaigns, %d, must be at least 1", o.SuspectTicks, o.MaxCampaigns))
 	}
 	if o.MaxInflightBytes < o.MaxMessageBytes {
-		errs = append(errs, fmt.Errorf("max inflight bytes %d are below max message bytes %d", o.MaxInflightBytes, o.MaxMessageBytes))
+		errs = append(errs, fmt.Errorf("max inflight bytes, %d, must not be below max message bytes, %d", o.MaxInflightBytes, o.MaxMessageBytes))
 	}
 	if o.MaxEntryBytes < 1 || o.MaxEntryBytes > wire.MaxEntryBytes {
-		errs = append(errs, fmt.Errorf("max entry bytes %d: want 1 to %d", o.MaxEntryBytes, wire.MaxEntryBytes))
+		errs = append(errs, fmt.Errorf("max entry bytes, %d, must be between 1 and %d", o.MaxEntryBytes, wire.MaxEntryBytes))
 	}
 	return errors.Join(errs...)
 }
@@ -326,22 +326,22 @@ var (
 	// before have an unknown outcome.
 	ErrStopped = inbox.ErrStopped
 	// ErrUnknownShard: this node holds no replica of the shard.
-	ErrUnknownShard = errors.New("raftgroup: no replica of the shard on this node")
+	ErrUnknownShard = errors.New("raftgroup: this node has no replica of the shard")
 	// ErrGroupExists: this node already holds a replica of the shard.
-	ErrGroupExists = errors.New("raftgroup: a replica of the shard exists")
+	ErrGroupExists = errors.New("raftgroup: this node already has a replica of the shard")
 	// ErrReplicaRemoved: the replica, or a later one of its shard, was removed
 	// from this node. It can never be created again.
 	ErrReplicaRemoved = errors.New("raftgroup: the replica was removed from this node")
 	// ErrTooLarge: a proposal exceeds MaxEntryBytes. Retrying it fails again.
-	ErrTooLarge = errors.New("raftgroup: proposal too large")
+	ErrTooLarge = errors.New("raftgroup: the proposal is too large")
 	// ErrFenced: the proposal was made for a term other than the group's. It
 	// will never commit.
-	ErrFenced = errors.New("raftgroup: proposal made for a different term")
+	ErrFenced = errors.New("raftgroup: the proposal was made in a different term")
 	// ErrNotLeader: this replica does not lead the shard. A proposal that fails
 	// with it will never commit.
-	ErrNotLeader = errors.New("raftgroup: not the leader")
+	ErrNotLeader = errors.New("raftgroup: this replica is not the leader")
 	// ErrDropped: the group accepts no proposals at the moment because
 	// leadership is being transferred or too much is uncommitted. The proposal
 	// will never commit, but it may be retried.
-	ErrDropped = errors.New("raftgroup: proposal dropped")
+	ErrDropped = errors.New("raftgroup: the proposal was dropped")
 )

@@ -110,7 +110,7 @@ func (k *clocks) wake(g *group) {
 // sleep stops the clock of a group.
 func (k *clocks) sleep(g *group) {
 	if g.asleep || g.lead == raft.None || g.place == 0 || g.readyWaits || g.isJoint() {
-		panic("raftgroup: a group fell asleep that must not")
+		panic("raftgroup: an active group hibernated")
 	}
 	g.asleep = true
 	k.stats.Sleeps++

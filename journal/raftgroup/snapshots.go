@@ -35,14 +35,14 @@ type SnapshotSender interface {
 }
 
 // errNoSnapshots: Options.Snapshots is not set.
-var errNoSnapshots = errors.New("raftgroup: no snapshots are configured")
+var errNoSnapshots = errors.New("raftgroup: snapshots are not configured")
 
 var (
 	// ErrSnapshotIgnored: the replica cannot use the snapshot: it is of an
 	// earlier term, or of a group that does not include the replica yet. The
 	// leader finds out and may send another.
-	ErrSnapshotIgnored = errors.New("raftgroup: snapshot ignored")
+	ErrSnapshotIgnored = errors.New("raftgroup: the replica ignored the snapshot")
 	// errNoPart: the stream starts at an offset whose preceding bytes are
 	// missing.
-	errNoPart = errors.New("raftgroup: the snapshot's first bytes are missing")
+	errNoPart = errors.New("raftgroup: the bytes before the stream's offset are missing")
 )

@@ -460,7 +460,7 @@ func (g *group) leaveSteady() {
 	s := &g.steady
 	s.on, s.left = false, true
 	if s.active {
-		panic("raft was called in a steady turn")
+		panic("raft was called in the steady state")
 	}
 	if g.leader {
 		g.replayLeader()
@@ -468,7 +468,7 @@ func (g *group) leaveSteady() {
 		g.replayFollower()
 	}
 	if st := g.raw.BasicStatus(); st.GetTerm() != g.term || st.GetCommit() != g.hard.Commit || st.Applied != g.applied {
-		panic(fmt.Sprintf("after the steady state raft has term %d, commit index %d and applied index %d, want %d, %d and %d",
+		panic(fmt.Sprintf("after the steady state, raft has term %d, commit index %d and applied index %d instead of %d, %d and %d",
 			st.GetTerm(), st.GetCommit(), st.Applied, g.term, g.hard.Commit, g.applied))
 	}
 	for i := range s.peers {
@@ -539,7 +539,7 @@ func (g *group) replayFollower() {
 	s.heard = false
 	ents, err := g.tail(s.base)
 	if err != nil {
-		panic(fmt.Sprintf("entries behind %d: %v", s.base, err))
+		panic(fmt.Sprintf("entries after %d: %v", s.base, err))
 	}
 	m := g.appendFor(g.replica, s.base, ents)
 	m.From = &g.lead

@@ -182,7 +182,7 @@ func (t *transfers) finishSend(g *group, o *transfer.Outgoing, err error) (statu
 	until := t.now // a snapshot without a file, or with a damaged one, starts over
 	if damage := o.Damage(); damage != nil {
 		t.stats.SnapshotFilesDamaged++
-		t.opts.Logger.Error("snapshot file is damaged, writing it again", "shard_id", uint64(o.Shard), "error", damage)
+		t.opts.Logger.Error("snapshot file is damaged; writing it again", "shard_id", uint64(o.Shard), "error", damage)
 		if g != nil && g.transfer.file == o.File() {
 			g.transfer.file = nil
 		}
@@ -206,7 +206,7 @@ func (t *transfers) finishSend(g *group, o *transfer.Outgoing, err error) (statu
 	of.pins.End(uint64(o.To), until)
 	of.retryAt = t.now + min(uint64(1)<<min(of.failures, 10), maxRetryTicks)
 	of.failures++
-	t.opts.Logger.Debug("snapshot not sent", "shard_id", uint64(o.Shard), "replica_id", uint64(o.To), "index", o.Index, "error", err)
+	t.opts.Logger.Debug("snapshot transfer failed", "shard_id", uint64(o.Shard), "replica_id", uint64(o.To), "index", o.Index, "error", err)
 	return raft.SnapshotFailure, true
 }
 
@@ -271,7 +271,7 @@ func (t *transfers) keepLog(g *group) {
 	if err := g.log.SaveCatchUp(t.files, name, pins.MinIndex(), g.written.TruncatedIndex); err != nil {
 		pins.Clear()
 		t.stats.SnapshotsOutrun++
-		t.opts.Logger.Warn("snapshot transfer starts over: the log behind it could not be kept", "shard_id", uint64(g.shard), "error", err)
+		t.opts.Logger.Warn("snapshot transfer starts over: cannot keep the log after the snapshot", "shard_id", uint64(g.shard), "error", err)
 	}
 }
 

@@ -63,7 +63,7 @@ func (r *Reader) read(b []byte, n int) ([]byte, error) {
 	b = b[:start+n]
 	if _, err := io.ReadFull(r.from, b[start:]); err != nil {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
-			err = fmt.Errorf("%w: the snapshot ends early", journal.ErrDamaged)
+			err = fmt.Errorf("%w: the snapshot is truncated", journal.ErrDamaged)
 		}
 		return nil, err
 	}
@@ -96,7 +96,7 @@ func (r *Reader) Next(own bool) (Chunk, error) {
 		return nil, r.end(frame)
 	}
 	if n > maxChunkBytes {
-		return nil, fmt.Errorf("%w: snapshot chunk of %d bytes", journal.ErrDamaged, n)
+		return nil, fmt.Errorf("%w: snapshot chunk with %d bytes", journal.ErrDamaged, n)
 	}
 	if b, err = r.read(b, n); err != nil {
 		return nil, err
@@ -154,7 +154,7 @@ func (r *Reader) Verify(want Digest) error {
 		switch _, err := r.Next(false); {
 		case errors.Is(err, io.EOF):
 			if r.tail.Digest != want {
-				return fmt.Errorf("%w: snapshot digest differs from the one in the log", journal.ErrDamaged)
+				return fmt.Errorf("%w: the snapshot's digest differs from the digest in the log", journal.ErrDamaged)
 			}
 			return nil
 		case err != nil:
@@ -172,7 +172,7 @@ func (c Chunk) Each(fn func(key, value []byte) error) error {
 		key, rest, ok := field(b)
 		value, rest, ok2 := field(rest)
 		if !ok || !ok2 {
-			return fmt.Errorf("%w: a pair exceeds its snapshot chunk", journal.ErrDamaged)
+			return fmt.Errorf("%w: a key-value pair exceeds its snapshot chunk", journal.ErrDamaged)
 		}
 		if err := fn(key, value); err != nil {
 			return err

@@ -84,7 +84,7 @@ func (r *offsetReader) next() error {
 		whole, summed = tailBytes, tailBytes-int64(len(Digest{}))
 	}
 	if n > maxChunkBytes || (n == 0) != (r.at+tailBytes == r.size) {
-		return fmt.Errorf("%w: snapshot chunk of %d bytes", journal.ErrDamaged, n)
+		return fmt.Errorf("%w: snapshot chunk with %d bytes", journal.ErrDamaged, n)
 	}
 	if err := r.read(whole); err != nil {
 		return err
@@ -107,7 +107,7 @@ func (r *offsetReader) read(n int64) error {
 	case int64(got) == n:
 		return nil
 	case errors.Is(err, io.EOF):
-		return fmt.Errorf("%w: the snapshot ends early", journal.ErrDamaged)
+		return fmt.Errorf("%w: the snapshot is truncated", journal.ErrDamaged)
 	}
 	return err
 }

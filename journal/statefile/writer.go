@@ -67,7 +67,7 @@ func (w *Writer) fill() {
 			break
 		}
 		if err == nil && len(key)+len(value) > MaxPairBytes {
-			err = fmt.Errorf("snapshot pair of %d bytes exceeds the limit", len(key)+len(value))
+			err = fmt.Errorf("snapshot: a key-value pair of %d bytes exceeds the limit", len(key)+len(value))
 		}
 		if err != nil {
 			w.err = err

@@ -43,7 +43,7 @@ func (e *DamageError) Error() string {
 // Unwrap makes every DamageError match journal.ErrDamaged.
 func (e *DamageError) Unwrap() error { return journal.ErrDamaged }
 
-const actionRebuild = "stop the node, keep a copy of its data directory, run hostd verify on it, and let 'hostd recover --rejoin' rebuild a node of several from its peers; restore a lone one from a backup"
+const actionRebuild = "stop the node, copy its data directory and run 'hostd verify' on it; then rebuild the node from its peers with 'hostd recover --rejoin', or restore a single node from a backup"
 
 func damagedValue(key []byte, what string) error {
 	return &DamageError{Where: DescribeKey(key), What: what}

@@ -26,7 +26,7 @@ func panicOnFault() (restore func()) {
 // damageFromPanic converts a panic of Badger into damage: a page that cannot be read, or
 // invalid bytes. where is what was being read.
 func damageFromPanic(panicked any, where string) *DamageError {
-	d := &DamageError{Where: where, What: "a table's block is broken", Action: actionRebuild}
+	d := &DamageError{Where: where, What: "a block of a table is invalid", Action: actionRebuild}
 	var err runtime.Error
 	if e, ok := panicked.(runtime.Error); ok {
 		err = e
@@ -34,7 +34,7 @@ func damageFromPanic(panicked any, where string) *DamageError {
 	if fault, ok := err.(interface{ Addr() uintptr }); ok {
 		d.What = "a page of a table cannot be read"
 		if name := mappedTable(fault.Addr()); name != "" {
-			d.What = fmt.Sprintf("a page of it cannot be read, for the %s", where)
+			d.What = fmt.Sprintf("a page cannot be read while reading the %s", where)
 			d.Where = name
 		}
 	}

@@ -77,7 +77,7 @@ func TestUnreadableIndexesAreFatal(t *testing.T) {
 		if err == nil || !strings.Contains(string(out), "fatal: journal store: damage in ") {
 			t.Errorf("%v: %s", err, out)
 		}
-		if runtime.GOOS == "linux" && !strings.Contains(string(out), ".sst: a page of it cannot be read") {
+		if runtime.GOOS == "linux" && !strings.Contains(string(out), ".sst: a page cannot be read") {
 			t.Errorf("it names no table: %s", out)
 		}
 		return

@@ -86,7 +86,7 @@ func GenerationPrefix(shard sharding.ShardID, generation uint32) []byte {
 // MissingMark returns the damage of a generation that has keys but no applied
 // state.
 func MissingMark(shard sharding.ShardID) error {
-	return &DamageError{Where: fmt.Sprintf("shard %d", shard), What: "it has keys but no applied mark", Action: actionRebuild}
+	return &DamageError{Where: fmt.Sprintf("shard %d", shard), What: "it has keys but no applied state", Action: actionRebuild}
 }
 
 // ScanKeys calls fn for up to limit keys with the prefix, in order, starting at

@@ -41,7 +41,7 @@ func TestOpenNamesDamagedHeaders(t *testing.T) {
 			if !errors.As(err, &damage) || damage.Where != filepath.Base(files[0]) || strings.Contains(err.Error(), dir) {
 				t.Fatalf("got %v, want damage in %s, without its path", err, filepath.Base(files[0]))
 			}
-			if !strings.Contains(damage.Action, "remove it") {
+			if !strings.Contains(damage.Action, "remove the file") {
 				t.Errorf("the action is %q", damage.Action)
 			}
 			if err := os.Remove(files[0]); err != nil {

@@ -88,7 +88,7 @@ func AppendRecordSuffix(dst []byte, last journal.Sequence, at journal.Position) 
 // CutRecordSuffix is the inverse of AppendRecordSuffix.
 func CutRecordSuffix(b []byte) (last journal.Sequence, at journal.Position, err error) {
 	if len(b) != recordSuffixBytes {
-		return 0, at, fmt.Errorf("%w: a record key ends in %d bytes", journal.ErrDamaged, len(b))
+		return 0, at, fmt.Errorf("%w: a record key with %d bytes after the entity", journal.ErrDamaged, len(b))
 	}
 	at = journal.Position{Index: binary.BigEndian.Uint64(b[8:]), Ordinal: binary.BigEndian.Uint32(b[16:])}
 	return journal.Sequence(binary.BigEndian.Uint64(b)), at, nil
@@ -136,14 +136,14 @@ func ParseKey(key []byte) (Key, error) {
 func DescribeKey(key []byte) string {
 	k, err := ParseKey(key)
 	if err != nil {
-		return "an unknown key"
+		return "a key of an unknown class"
 	}
 	names := map[Class]string{
-		ClassApplied: "applied mark", ClassEntity: "entity head", ClassMeta: "metadata pair",
-		ClassOrder: "order pack", ClassRecord: "record pack", ClassSnapshot: "entity snapshot",
+		ClassApplied: "applied state", ClassEntity: "entity row", ClassMeta: "metadata pair",
+		ClassOrder: "order block", ClassRecord: "event block", ClassSnapshot: "entity snapshot",
 		ClassDue: "due timer", ClassTimer: "timer",
-		ClassOutbox: "send", ClassInbox: "inbox number", ClassCount: "count of sends", ClassDeadLetter: "dead letter",
-		ClassImport: "progress of an import",
+		ClassOutbox: "send", ClassInbox: "inbox counter", ClassCount: "channel counter", ClassDeadLetter: "dead letter",
+		ClassImport: "import progress",
 	}
 	return fmt.Sprintf("%s of shard %d", names[k.Class], k.Shard)
 }

@@ -24,7 +24,7 @@ func AppendItemID(dst []byte, id journal.ItemID) []byte {
 // DecodeItemID is the inverse of AppendItemID.
 func DecodeItemID(rest []byte) (id journal.ItemID, err error) {
 	if len(rest) != itemIDBytes {
-		return id, fmt.Errorf("%w: the id of a send has %d bytes", journal.ErrDamaged, len(rest))
+		return id, fmt.Errorf("%w: a message id with %d bytes", journal.ErrDamaged, len(rest))
 	}
 	return journal.ItemID{
 		Index: binary.BigEndian.Uint64(rest), Ordinal: binary.BigEndian.Uint32(rest[8:]), Item: binary.BigEndian.Uint16(rest[12:]),
@@ -76,7 +76,7 @@ func DecodeMessage(body []byte, id journal.ItemID) (s journal.Message, err error
 	s.OnReply, s.OnReject = f.text8(), f.text8()
 	s.Payload = f.b
 	if f.bad || s.Number == 0 || s.Command == "" || s.Source.ID == "" || s.Destination.ID == "" {
-		return s, fmt.Errorf("%w: message of %d bytes", journal.ErrDamaged, len(body))
+		return s, fmt.Errorf("%w: message with %d bytes", journal.ErrDamaged, len(body))
 	}
 	return s, nil
 }
@@ -132,7 +132,7 @@ func DecodeDeadLetter(body []byte, id journal.ItemID) (l journal.DeadLetter, err
 	l.Message = string(f.take(int(f.u16())))
 	l.Payload = f.b
 	if f.bad || l.Source.ID == "" || l.Destination.ID == "" {
-		return l, fmt.Errorf("%w: dead letter of %d bytes", journal.ErrDamaged, len(body))
+		return l, fmt.Errorf("%w: dead letter with %d bytes", journal.ErrDamaged, len(body))
 	}
 	return l, nil
 }
@@ -143,7 +143,7 @@ func AppendCount(dst []byte, n uint64) []byte { return binary.LittleEndian.Appen
 // DecodeCount is the inverse of AppendCount.
 func DecodeCount(body []byte) (uint64, error) {
 	if len(body) != 8 {
-		return 0, fmt.Errorf("%w: a count of %d bytes", journal.ErrDamaged, len(body))
+		return 0, fmt.Errorf("%w: a counter with %d bytes", journal.ErrDamaged, len(body))
 	}
 	return binary.LittleEndian.Uint64(body), nil
 }
@@ -166,7 +166,7 @@ func DecodePairCount(body []byte) (c journal.PairCount, err error) {
 		c.After, c.GivenUp = f.u64(), f.u64()
 	}
 	if f.bad || len(f.b) != 0 {
-		return c, fmt.Errorf("%w: a pair's count of %d bytes", journal.ErrDamaged, len(body))
+		return c, fmt.Errorf("%w: a channel counter with %d bytes", journal.ErrDamaged, len(body))
 	}
 	return c, nil
 }
@@ -185,7 +185,7 @@ func DecodeTotals(body []byte) (t journal.MessageTotals, err error) {
 	f := fields{b: body}
 	t = journal.MessageTotals{Messages: f.u64(), MessageBytes: f.u64(), DeadLetters: f.u64(), DeadLetterBytes: f.u64()}
 	if f.bad || len(f.b) != 0 {
-		return t, fmt.Errorf("%w: totals of %d bytes", journal.ErrDamaged, len(body))
+		return t, fmt.Errorf("%w: message totals with %d bytes", journal.ErrDamaged, len(body))
 	}
 	return t, nil
 }

@@ -35,7 +35,7 @@ func Open(dir string, opts Options) (*Store, error) {
 	if w := watermarkOf(highest); w < opts.Watermark {
 		return nil, &DamageError{
 			Where: "tables", Action: actionRebuild,
-			What: fmt.Sprintf("they reach version %d, but the log was truncated at %d", w, opts.Watermark),
+			What: fmt.Sprintf("the tables reach version %d, but the log was truncated at %d", w, opts.Watermark),
 		}
 	}
 	if opts.MemTableBytes, err = fitMemtables(dir, opts.MemTableBytes); err != nil {
@@ -69,7 +69,7 @@ func openDB(dir string, opts Options) (*badger.DB, error) {
 		if err == nil || attempt > 0 || errors.Is(err, errPanicked) {
 			return db, err
 		}
-		opts.Logger.Warn("open the journal store again", "error", err)
+		opts.Logger.Warn("reopening the journal store", "error", err)
 	}
 }
 
@@ -79,7 +79,7 @@ func openOnce(dir string, opts Options) (db *badger.DB, err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			db, err = nil, fmt.Errorf("%w: %w while opening: %v",
-				&DamageError{Where: "store", What: "it cannot be opened", Action: actionRebuild}, errPanicked, r)
+				&DamageError{Where: "store", What: "the store cannot be opened", Action: actionRebuild}, errPanicked, r)
 		}
 	}()
 	db, err = badger.OpenManaged(badgerOptions(dir, opts))
@@ -159,15 +159,15 @@ func line(format string, args []any) slog.Attr {
 }
 
 func (l badgerLogger) Errorf(format string, args ...any) {
-	l.log.Error("badger reports an error", line(format, args))
+	l.log.Error("badger error", line(format, args))
 }
 
 func (l badgerLogger) Warningf(format string, args ...any) {
-	l.log.Warn("badger warns", line(format, args))
+	l.log.Warn("badger warning", line(format, args))
 }
 
 func (l badgerLogger) Infof(format string, args ...any) {
-	l.log.Debug("badger reports", line(format, args))
+	l.log.Debug("badger message", line(format, args))
 }
 
 func (badgerLogger) Debugf(string, ...any) {}

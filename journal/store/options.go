@@ -98,16 +98,16 @@ func (o Options) Validate() error {
 	o = o.withDefaults()
 	var errs []error
 	if o.MemTableBytes < minMemTableBytes || o.MemTableBytes > maxMemTableBytes {
-		errs = append(errs, fmt.Errorf("memtable of %d bytes: want %d to %d", o.MemTableBytes, minMemTableBytes, maxMemTableBytes))
+		errs = append(errs, fmt.Errorf("memtable size: must be between %[2]d and %[3]d bytes, got %[1]d", o.MemTableBytes, minMemTableBytes, maxMemTableBytes))
 	}
 	if o.Memtables < 1 || o.Memtables > 64 {
-		errs = append(errs, fmt.Errorf("%d memtables: want 1 to 64", o.Memtables))
+		errs = append(errs, fmt.Errorf("memtables: must be between 1 and 64, got %d", o.Memtables))
 	}
 	if o.Compactors < 2 {
-		errs = append(errs, fmt.Errorf("%d compactors: want at least 2", o.Compactors))
+		errs = append(errs, fmt.Errorf("compactors: must be at least 2, got %d", o.Compactors))
 	}
 	if o.BlockCacheBytes < 1<<20 || o.IndexCacheBytes < 1<<20 {
-		errs = append(errs, errors.New("block and index cache: want at least 1 MiB each"))
+		errs = append(errs, errors.New("block and index caches: must be at least 1 MiB each"))
 	}
 	return errors.Join(errs...)
 }

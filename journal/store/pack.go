@@ -42,7 +42,7 @@ type Pack struct {
 // OpenPack returns the pack in body, before its first record.
 func OpenPack(body []byte) (Pack, error) {
 	if len(body) < positionBytes {
-		return Pack{}, fmt.Errorf("%w: record pack of %d bytes", journal.ErrDamaged, len(body))
+		return Pack{}, fmt.Errorf("%w: event block with %d bytes", journal.ErrDamaged, len(body))
 	}
 	return Pack{Previous: position(body), rest: body[positionBytes:]}, nil
 }
@@ -54,7 +54,7 @@ func (p *Pack) Next() (at journal.Position, raw []byte, err error) {
 		return at, nil, nil
 	}
 	if len(p.rest) < positionBytes {
-		return at, nil, fmt.Errorf("%w: truncated record pack", journal.ErrDamaged)
+		return at, nil, fmt.Errorf("%w: truncated event block", journal.ErrDamaged)
 	}
 	at = position(p.rest)
 	raw, p.rest, err = journal.SplitRecord(p.rest[positionBytes:])
@@ -163,7 +163,7 @@ type OrderPack struct {
 // OpenOrderPack returns the pack in body, before its first row.
 func OpenOrderPack(body []byte) (OrderPack, error) {
 	if len(body) < 8 {
-		return OrderPack{}, fmt.Errorf("%w: order pack of %d bytes", journal.ErrDamaged, len(body))
+		return OrderPack{}, fmt.Errorf("%w: order block with %d bytes", journal.ErrDamaged, len(body))
 	}
 	prev := binary.LittleEndian.Uint64(body)
 	marked := prev&fingerprinted != 0
@@ -200,7 +200,7 @@ func (p *OrderPack) Next(row *OrderRow) (bool, error) {
 		}
 	}
 	if d.bad {
-		return false, fmt.Errorf("%w: truncated order pack", journal.ErrDamaged)
+		return false, fmt.Errorf("%w: truncated order block", journal.ErrDamaged)
 	}
 	row.tags = row.tags[:len(row.tags)-len(d.b)]
 	p.rest = d.b

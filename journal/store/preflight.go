@@ -72,9 +72,9 @@ func fitMemtables(dir string, bytes int64) (int64, error) {
 // empty.
 const (
 	keyIDBytes    = 8
-	actionLog     = "keep a copy, then remove it: what it holds is in the write-ahead log too"
-	actionSpare   = "keep a copy, then remove it: the store keeps nothing in it"
-	actionNewKeys = "keep a copy, then remove it: the store is not encrypted and makes another"
+	actionLog     = "keep a copy, then remove the file: the write-ahead log has its contents too"
+	actionSpare   = "keep a copy, then remove the file: the store keeps no data in it"
+	actionNewKeys = "keep a copy, then remove the file: the store is not encrypted and creates a new one"
 )
 
 // checkHeaders checks the files other than tables that Badger refuses to open
@@ -112,7 +112,7 @@ func checkKeyID(name, action string) error {
 		return nil // Badger handles a truncated file
 	}
 	if id != [keyIDBytes]byte{} {
-		return &DamageError{Where: filepath.Base(name), What: "its header names an encryption key, but there is none", Action: action}
+		return &DamageError{Where: filepath.Base(name), What: "its header names an encryption key, but the store is not encrypted", Action: action}
 	}
 	return nil
 }
@@ -156,7 +156,7 @@ func checkNoTables(dir string) error {
 	if err == nil && len(names) > 0 {
 		err = &DamageError{
 			Where: badger.ManifestFilename, Action: actionRebuild,
-			What: fmt.Sprintf("missing, with %d tables present", len(names)),
+			What: fmt.Sprintf("missing, although there are %d tables", len(names)),
 		}
 	}
 	return err

@@ -43,7 +43,7 @@ const (
 func (o ScrubOptions) Validate() error {
 	var errs []error
 	if o.BytesPerSecond < MinScrubRate || o.BytesPerSecond > 1<<30 {
-		errs = append(errs, fmt.Errorf("scrub of %d bytes a second: want %d to %d", o.BytesPerSecond, MinScrubRate, 1<<30))
+		errs = append(errs, fmt.Errorf("scrub rate: must be between %[2]d and %[3]d bytes a second, got %[1]d", o.BytesPerSecond, MinScrubRate, 1<<30))
 	}
 	if o.Every < 0 || o.Damaged == nil {
 		errs = append(errs, errors.New("scrub: Damaged is required and Every must not be negative"))
@@ -109,7 +109,7 @@ func (p *scrubber) tables(ctx context.Context) error {
 			p.st.scrubbed.damaged.Add(1)
 			p.opts.Damaged(err)
 		case err != nil:
-			p.st.opts.Logger.Warn("a table is left out of the scrub", "error", err)
+			p.st.opts.Logger.Warn("cannot scrub a table", "error", err)
 		default:
 			p.st.scrubbed.bytes.Add(uint64(size))
 		}
@@ -122,7 +122,7 @@ func (p *scrubber) tables(ctx context.Context) error {
 
 // errReplaced: a compaction has replaced the table meanwhile, so its file may
 // be truncated or removed.
-var errReplaced = errors.New("the table was merged")
+var errReplaced = errors.New("the table was replaced by a compaction")
 
 // table reads and verifies one table.
 func (p *scrubber) table(ctx context.Context, info *badger.TableInfo, began time.Time) (size int64, err error) {

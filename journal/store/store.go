@@ -70,7 +70,7 @@ func (s *Store) Watermark() uint64 {
 	// Badger syncs a new table and the manifest, but syncs the table's name
 	// only after the next compaction.
 	if err := s.opts.Disk.SyncDir(s.dir); err != nil {
-		err = fmt.Errorf("journal store: sync the names of tables: %w", err)
+		err = fmt.Errorf("journal store: sync the directory of tables: %w", err)
 		s.opts.Fatal(err)
 		panic(err)
 	}

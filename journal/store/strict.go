@@ -139,7 +139,7 @@ func (v *View) newest(key []byte) (found version, err error) {
 // Listing needs microseconds, and tables change a few times per second.
 const pinTries = 1000
 
-var errTablesMove = errors.New("journal store: tables change too fast to be listed")
+var errTablesMove = errors.New("journal store: cannot list the tables because compactions keep replacing them")
 
 // pin returns the current tables, whose files remain until unpin is called,
 // even if they are compacted. A replaced table is truncated before it is

@@ -103,15 +103,15 @@ func (s *Sums) Digest() (d journal.RowsDigest) {
 func (s *Sums) Differ(o *Sums) string {
 	for i := range s {
 		if s[i] != o[i] {
-			return fmt.Sprintf("%s: %d, not %d, or others", sumNames[i], s[i].Rows, o[i].Rows)
+			return fmt.Sprintf("%s: found %d, expected %d, or with different contents", sumNames[i], s[i].Rows, o[i].Rows)
 		}
 	}
 	return ""
 }
 
 var sumNames = [sumClasses]string{
-	SumHeads: "entity heads", SumDue: "due timers", SumOutbox: "sends", SumInbox: "inbox numbers", SumCounts: "counts of sends",
-	SumDeadLetters: "dead letters", SumMeta: "metadata pairs", SumTimers: "timers beside their heads",
+	SumHeads: "entity rows", SumDue: "due timers", SumOutbox: "messages", SumInbox: "inbox counters", SumCounts: "channel counters",
+	SumDeadLetters: "dead letters", SumMeta: "metadata pairs", SumTimers: "timers",
 }
 
 const sumBytes = 3 * 8

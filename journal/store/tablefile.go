@@ -98,7 +98,7 @@ func openTableFile(fsys disk.FS, dir string, id uint64, compression options.Comp
 	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOMEM), errors.Is(err, fs.ErrPermission):
 		return nil, err
 	case err != nil:
-		return nil, f.damage("it cannot be read: " + reason(err))
+		return nil, f.damage("the table cannot be read: " + reason(err))
 	case len(data) == 0:
 		return nil, f.damage("the table is empty")
 	}
@@ -145,7 +145,7 @@ func (s *Store) readTable(info *badger.TableInfo, r *reading) (*tableFile, error
 		return nil, err
 	}
 	if !bytes.Equal(f.Smallest(), info.Left) || !bytes.Equal(f.Biggest(), info.Right) || f.KeyCount() != info.KeyCount {
-		return nil, f.damage("its content differs from the table that was opened")
+		return nil, f.damage("the contents differ from the table that was opened")
 	}
 	return f, nil
 }

@@ -72,7 +72,7 @@ func AppendDue(dst []byte, due int64) []byte {
 // DecodeDue is the inverse of AppendDue.
 func DecodeDue(body []byte) (int64, error) {
 	if len(body) != dueBytes {
-		return 0, fmt.Errorf("%w: due time of %d bytes", journal.ErrDamaged, len(body))
+		return 0, fmt.Errorf("%w: due time with %d bytes", journal.ErrDamaged, len(body))
 	}
 	return int64(binary.BigEndian.Uint64(body) ^ 1<<63), nil
 }
@@ -80,7 +80,7 @@ func DecodeDue(body []byte) (int64, error) {
 // CutDue splits the suffix of a due key into the due time and the timer.
 func CutDue(rest []byte) (due int64, timer []byte, err error) {
 	if len(rest) <= dueBytes {
-		return 0, nil, fmt.Errorf("%w: due key of %d bytes", journal.ErrDamaged, len(rest))
+		return 0, nil, fmt.Errorf("%w: due key with %d bytes", journal.ErrDamaged, len(rest))
 	}
 	due, err = DecodeDue(rest[:dueBytes])
 	return due, rest[dueBytes:], err
@@ -110,7 +110,7 @@ func DecodeTimer(body []byte, due int64) (Timer, error) {
 	}
 	schedule, body, ok := cutSchedule(body)
 	if !ok || len(body) < 2 || body[0] == 0 || len(body)-1 < int(body[0]) {
-		return Timer{}, fmt.Errorf("%w: timer of %d bytes", journal.ErrDamaged, len(body))
+		return Timer{}, fmt.Errorf("%w: timer with %d bytes", journal.ErrDamaged, len(body))
 	}
 	n := 1 + int(body[0])
 	return Timer{Due: due, Command: body[1:n:n], Payload: body[n:], Schedule: schedule, Trace: trace}, nil
@@ -174,7 +174,7 @@ func (v *verifier) isDue(k Key, due int64) {
 	key := append(AppendDue(AppendPrefix(nil, k.Shard, k.Generation, ClassDue), due), k.Suffix...)
 	found, err := v.view.Get(key, func([]byte) error { return nil })
 	if err == nil && !found {
-		v.problem(fmt.Sprintf("a timer of shard %d", k.Shard), "it is not under its due time")
+		v.problem(fmt.Sprintf("a timer of shard %d", k.Shard), "it is stored under a wrong due time")
 	}
 }
 

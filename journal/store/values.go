@@ -25,7 +25,7 @@ func sum(key, body []byte) uint32 {
 // openValue verifies a value's frame and returns its body, which aliases value.
 func openValue(key, value []byte) ([]byte, error) {
 	if len(value) < frameBytes {
-		return nil, damagedValue(key, fmt.Sprintf("value of %d bytes", len(value)))
+		return nil, damagedValue(key, fmt.Sprintf("value with %d bytes", len(value)))
 	}
 	if sum(key, value[frameBytes:]) != binary.LittleEndian.Uint32(value[1:]) {
 		return nil, damagedValue(key, "checksum mismatch")
@@ -212,7 +212,7 @@ func (h *Head) Owes() bool { return h.Left > 0 || h.CutTo > 0 }
 func DecodeHead(b []byte) (Head, error) {
 	var h Head
 	if !h.decodeTail(b) {
-		return Head{}, fmt.Errorf("%w: entity head of %d bytes", journal.ErrDamaged, len(b))
+		return Head{}, fmt.Errorf("%w: entity row with %d bytes", journal.ErrDamaged, len(b))
 	}
 	h.Deleted = b[0]&headDeleted != 0
 	h.Stopped = b[0]&headStopped != 0
@@ -337,7 +337,7 @@ func DecodeApplied(b []byte) (Applied, error) {
 		sums, whole = decodeSums(b[appliedBytes:])
 	}
 	if !whole {
-		return Applied{}, fmt.Errorf("%w: applied mark of %d bytes", journal.ErrDamaged, len(b))
+		return Applied{}, fmt.Errorf("%w: applied state with %d bytes", journal.ErrDamaged, len(b))
 	}
 	a := Applied{
 		Summed: len(b) > appliedBytes, Sums: sums,
@@ -391,7 +391,7 @@ func AppendImport(dst []byte, i *Import) []byte {
 // DecodeImport is the inverse of AppendImport.
 func DecodeImport(body []byte) (i Import, err error) {
 	if len(body) != importBytes || body[24] < 1 || body[24] > 2 {
-		return i, fmt.Errorf("%w: import progress of %d bytes", journal.ErrDamaged, len(body))
+		return i, fmt.Errorf("%w: import progress with %d bytes", journal.ErrDamaged, len(body))
 	}
 	copy(i.ID[:], body)
 	i.Next, i.Complete = binary.LittleEndian.Uint64(body[16:]), body[24] == 2

@@ -128,7 +128,7 @@ func (v *verifier) item(item *badger.Item) error {
 	key := item.Key()
 	k, err := ParseKey(key)
 	if err != nil {
-		v.problem("keys", "a key of no known format")
+		v.problem("keys", "a key of an unknown format")
 		return nil
 	}
 	if g := &v.generation; !g.begun || k.Shard != g.shard || k.Generation != g.number {

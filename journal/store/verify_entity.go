@@ -76,7 +76,7 @@ func (v *verifier) recordPack(k Key, body []byte) error {
 		return err
 	}
 	if p.Previous != v.entity.at && !v.entity.straddles(p.Previous) {
-		v.entityProblem("a pack does not follow the previous pack")
+		v.entityProblem("an event block does not follow the previous block")
 	}
 	for {
 		at, raw, err := p.Next()
@@ -91,7 +91,7 @@ func (v *verifier) recordPack(k Key, body []byte) error {
 		}
 	}
 	if !bytes.Equal(AppendRecordSuffix(nil, v.entity.seq, v.entity.at), k.Suffix[len(entity):]) {
-		return fmt.Errorf("%w: a record pack is not under its last record", journal.ErrDamaged)
+		return fmt.Errorf("%w: the key of an event block does not name its last record", journal.ErrDamaged)
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (v *verifier) record(at journal.Position, raw []byte) error {
 	}
 	r, e := &v.rec, &v.entity
 	if !bytes.Equal(AppendEntity(nil, r.Type, r.ID), e.key) {
-		return fmt.Errorf("%w: record of a different entity", journal.ErrDamaged)
+		return fmt.Errorf("%w: an event block has a record of a different entity", journal.ErrDamaged)
 	}
 	if e.isCompacted(at) {
 		return nil // it shares a pack with remaining records
@@ -135,9 +135,9 @@ func (v *verifier) endEntity() {
 	case err != nil:
 		// Its pair was reported already.
 	case !found:
-		v.entityProblem("its records have no head")
+		v.entityProblem("it has records but no entity row")
 	case !e.matches(&h):
-		v.entityProblem("its records end at sequence %d, its head is at %d, or they differ otherwise", e.seq, h.Sequence)
+		v.entityProblem("its records end at sequence %d, its entity row is at %d, or they differ in other fields", e.seq, h.Sequence)
 	}
 	e.key = nil
 }
@@ -158,7 +158,7 @@ func (v *verifier) snapshot(k Key, body []byte) error {
 	}
 	entity := AppendEntityID(nil, s.Entity)
 	if !bytes.Equal(AppendSnapshotSuffix(entity, s.Sequence), k.Suffix) {
-		return fmt.Errorf("%w: a snapshot is not under its sequence", journal.ErrDamaged)
+		return fmt.Errorf("%w: the key of a snapshot does not name its sequence", journal.ErrDamaged)
 	}
 	var h Head
 	key := append(AppendPrefix(nil, k.Shard, k.Generation, ClassEntity), entity...)
@@ -171,7 +171,7 @@ func (v *verifier) snapshot(k Key, body []byte) error {
 	}
 	where := fmt.Sprintf("a snapshot of shard %d", k.Shard)
 	if !found || !slices.Contains(h.Snapshots[:], s.Sequence) {
-		v.problem(where, "its entity does not list it")
+		v.problem(where, "the entity row does not list it")
 		return nil
 	}
 	link, err := v.linkAt(k, entity, s.Sequence)

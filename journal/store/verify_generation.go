@@ -83,24 +83,24 @@ func (g *generationCheck) isCompacted(row *OrderRow) bool {
 func (g *generationCheck) reportMismatches(problem func(format string, args ...any)) {
 	switch {
 	case !g.marked:
-		problem("it has no readable applied mark")
+		problem("it has no readable applied state")
 		return
 	case g.mark.Heads != g.heads || g.mark.Entities != g.existing:
-		problem("%d entity heads, %d of them existing; its applied mark counts %d and %d",
+		problem("found %d entity rows, %d of them of existing entities; the applied state counts %d and %d",
 			g.heads, g.existing, g.mark.Heads, g.mark.Entities)
 	case g.mark.Ordered != g.ordered:
-		problem("its order ends at index %d; its applied mark says %d", g.ordered, g.mark.Ordered)
+		problem("its order ends at index %d; the applied state says %d", g.ordered, g.mark.Ordered)
 	case g.listed != g.found:
-		problem("%d snapshots of entities, their heads list %d", g.found, g.listed)
+		problem("found %d entity snapshots; the entity rows list %d", g.found, g.listed)
 	case g.set != g.timers || g.set != g.dues:
-		problem("%d timers, %d by due time; the entity heads count %d", g.timers, g.dues, g.set)
+		problem("found %d timers, %d by due time; the entity rows count %d", g.timers, g.dues, g.set)
 	}
 	g.messages.reportMismatches(problem)
 	if what := g.sums.Differ(&g.mark.Sums); g.mark.Summed && what != "" {
-		problem("its rows are not those that its applied mark sums up: %s", what)
+		problem("its rows do not match the checksums in the applied state: %s", what)
 	}
 	if g.order != g.records {
-		problem("its order lists %d records with events, its entities have %d, or others", g.order.n, g.records.n)
+		problem("its order lists %d records with events, its entities have %d or different ones", g.order.n, g.records.n)
 	}
 }
 
@@ -111,7 +111,7 @@ func (v *verifier) orderPack(k Key, body []byte) error {
 		return err
 	}
 	if p.Previous != g.ordered {
-		v.problem(fmt.Sprintf("order of shard %d", g.shard), "a pack follows index %d, but the previous one ends at %d", p.Previous, g.ordered)
+		v.problem(fmt.Sprintf("order of shard %d", g.shard), "an order block follows index %d, but the previous block ends at %d", p.Previous, g.ordered)
 	}
 	var row OrderRow
 	for {
@@ -128,7 +128,7 @@ func (v *verifier) orderPack(k Key, body []byte) error {
 		}
 	}
 	if len(k.Suffix) != 8 || binary.BigEndian.Uint64(k.Suffix) != row.At.Index {
-		return fmt.Errorf("%w: an order pack is not under its last index", journal.ErrDamaged)
+		return fmt.Errorf("%w: the key of an order block does not name its last index", journal.ErrDamaged)
 	}
 	g.ordered = row.At.Index
 	return nil

@@ -69,7 +69,7 @@ func (v *verifier) outboxMessage(k Key, body []byte) error {
 		return err
 	})
 	if err == nil && (count.Last < s.Number || s.Number <= count.GivenUp) {
-		v.problem(fmt.Sprintf("a send of shard %d", k.Shard), "its number is %d, %d were counted and %d given up", s.Number, count.Last, count.GivenUp)
+		v.problem(fmt.Sprintf("a message of shard %d", k.Shard), "its number is %d, but the channel counts %d messages, %d of them abandoned", s.Number, count.Last, count.GivenUp)
 	}
 	return nil // an unreadable count is reported with its own pair
 }
@@ -77,7 +77,7 @@ func (v *verifier) outboxMessage(k Key, body []byte) error {
 // reportMismatches reports disagreements.
 func (c *messageCounts) reportMismatches(problem func(format string, args ...any)) {
 	if c.found != c.stated || c.listed != c.found.Messages {
-		problem("%d sends of %d bytes and %d dead letters of %d; its totals say %d, %d, %d and %d, its entities %d sends",
+		problem("found %d messages with %d bytes and %d dead letters with %d bytes; the stored totals are %d, %d, %d and %d, and the entity rows count %d messages",
 			c.found.Messages, c.found.MessageBytes, c.found.DeadLetters, c.found.DeadLetterBytes,
 			c.stated.Messages, c.stated.MessageBytes, c.stated.DeadLetters, c.stated.DeadLetterBytes, c.listed)
 	}

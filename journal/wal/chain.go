@@ -70,7 +70,7 @@ func missingSegment(number uint64, others []uint64, m mark) *DamageError {
 	if m.flaw == "" || number != m.first || len(others) == 0 {
 		return newDamage(segmentName(number), 0, "missing")
 	}
-	return newDamage(markName, int64(m.flawed*markSlotBytes), "slot %d is invalid (%s); by the other slots the log starts with %s, which is missing and may have been released since",
+	return newDamage(markName, int64(m.flawed*markSlotBytes), "slot %d is invalid (%s); the other slots say that the log starts with %s, which is missing and may have been released since",
 		m.flawed, m.flaw, segmentName(number))
 }
 
@@ -78,7 +78,7 @@ func checkFollows(h segmentHeader, before []segmentHeader, m mark) error {
 	name := segmentName(h.number)
 	if h.number == 1 {
 		if h.previousEnd != 0 || h.previousEpoch != 0 {
-			return newDamage(name, 0, "the first segment names a previous segment")
+			return newDamage(name, 0, "the header of the first segment names a previous segment")
 		}
 		return nil
 	}
@@ -91,9 +91,9 @@ func checkFollows(h segmentHeader, before []segmentHeader, m mark) error {
 	p := before[len(before)-1]
 	switch {
 	case h.previousEnd < headerBytes || h.previousEnd > p.size:
-		return newDamage(name, 0, "says that the previous segment ends at %d of %d bytes", h.previousEnd, p.size)
+		return newDamage(name, 0, "the header says that the previous segment ends at %d, but that has %d bytes", h.previousEnd, p.size)
 	case m.position.Segment == p.number && h.previousEnd < m.position.Offset:
-		return newDamage(name, 0, "says that the previous segment ends at %d, before the mark", h.previousEnd)
+		return newDamage(name, 0, "the header says that the previous segment ends at %d, before the synced end", h.previousEnd)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func loadHeader(fsys disk.FS, dir string, id LogID, number uint64) (h segmentHea
 		return h, newReadFailure(name, 0, err)
 	}
 	if size < headerBytes {
-		return h, newDamage(name, 0, "has %d bytes, less than a header", size)
+		return h, newDamage(name, 0, "the file has %d bytes, less than a header", size)
 	}
 	page := make([]byte, headerBytes)
 	if _, err := file.ReadAt(page, 0); err != nil {
@@ -121,11 +121,11 @@ func loadHeader(fsys disk.FS, dir string, id LogID, number uint64) (h segmentHea
 	case reason != "":
 		return h, newDamage(name, 0, "%s", reason)
 	case h.id != id:
-		return h, newDamage(name, 0, "belongs to log %v, this is %v", h.id, id)
+		return h, newDamage(name, 0, "the segment belongs to log %v instead of %v", h.id, id)
 	case h.number != number:
-		return h, newDamage(name, 0, "holds segment %d", h.number)
+		return h, newDamage(name, 0, "the header names segment %d", h.number)
 	case h.size != size:
-		return h, newDamage(name, 0, "has %d bytes instead of %d", size, h.size)
+		return h, newDamage(name, 0, "the file has %d bytes instead of %d", size, h.size)
 	case h.size > maxSegmentBytes || h.size%headerBytes != 0:
 		return h, newDamage(name, 0, "%d is not a valid segment length", h.size)
 	}
@@ -159,7 +159,7 @@ func checkSealed(fsys disk.FS, dir string, h, next segmentHeader, fn func(record
 		}
 	}
 	if r.coder.epoch != next.previousEpoch {
-		return newDamage(name, r.next.Offset, "ends in epoch %d, the next segment follows epoch %d",
+		return newDamage(name, r.next.Offset, "the segment ends in epoch %d, but the next segment follows epoch %d",
 			r.coder.epoch, next.previousEpoch)
 	}
 	return nil
@@ -176,7 +176,7 @@ func findTail(r *reader, m mark, fn func(record) error) (reason string, err erro
 		if marked && r.next == m.position {
 			met = true
 			if r.coder.epoch != m.epoch || r.lastCRC != m.lastCRC {
-				return "", newDamage(name, r.next.Offset, "the records up to the mark differ from those that were synced")
+				return "", newDamage(name, r.next.Offset, "the records up to the synced end differ from the synced ones")
 			}
 		}
 		var rec record
@@ -194,7 +194,7 @@ func findTail(r *reader, m mark, fn func(record) error) (reason string, err erro
 	case marked && tail < m.position.Offset:
 		return "", newDamage(name, tail, "%s, but the log was synced up to %d", reason, m.position.Offset)
 	case marked && !met:
-		return "", newDamage(name, m.position.Offset, "no record ends where the mark says")
+		return "", newDamage(name, m.position.Offset, "no record ends at the synced end")
 	case marked && m.final && tail == m.position.Offset:
 		return reason, nil
 	}
@@ -203,7 +203,7 @@ func findTail(r *reader, m mark, fn func(record) error) (reason string, err erro
 		return "", newReadFailure(name, tail, err)
 	}
 	if proof != 0 {
-		return "", newDamage(name, tail, "%s, but a record at %d was written after this offset was synced", reason, proof)
+		return "", newDamage(name, tail, "%s, but the record at %d was written after this offset was synced", reason, proof)
 	}
 	return reason, nil
 }

@@ -9,11 +9,11 @@ var (
 	// ErrPoisoned is returned by every call after a write or sync failed. Do
 	// not retry: the process must exit, and Open in the next process finds out
 	// what reached the disk.
-	ErrPoisoned = errors.New("write-ahead log failed")
+	ErrPoisoned = errors.New("the write-ahead log has failed")
 	// ErrClosed is returned after Close.
-	ErrClosed = errors.New("write-ahead log closed")
+	ErrClosed = errors.New("the write-ahead log is closed")
 	// ErrReplayLate is returned by Replay after Append.
-	ErrReplayLate = errors.New("replay after append")
+	ErrReplayLate = errors.New("cannot replay the write-ahead log after an append")
 	// ErrKind is returned by Append for kind 0, which is reserved.
 	ErrKind = errors.New("record kind 0 is reserved")
 )
@@ -27,7 +27,7 @@ type RecordTooLargeError struct {
 }
 
 func (e *RecordTooLargeError) Error() string {
-	return fmt.Sprintf("record of %d bytes is above the limit of %d", e.Bytes, e.Limit)
+	return fmt.Sprintf("record of %d bytes exceeds the limit of %d", e.Bytes, e.Limit)
 }
 
 // DamageError reports that bytes which were synced, and may have been
@@ -45,8 +45,8 @@ type DamageError struct {
 	Err error
 }
 
-const damageHint = "a node with peers comes back with an empty data directory and is rebuilt by them; " +
-	"a lone node can be started on what is left before the damage with `hostd recover --accept-loss`"
+const damageHint = "rebuild a node of a cluster from its peers by starting it with an empty data directory; " +
+	"a single node can drop the damaged end of its log with 'hostd recover --accept-loss'"
 
 func (e *DamageError) Error() string {
 	text := fmt.Sprintf("write-ahead log damaged: %s at offset %d: %s", e.File, e.Offset, e.Reason)
@@ -64,5 +64,5 @@ func newDamage(file string, offset int64, reason string, args ...any) *DamageErr
 }
 
 func newReadFailure(file string, offset int64, err error) *DamageError {
-	return &DamageError{File: file, Offset: offset, Reason: "cannot be read", Hint: damageHint, Err: err}
+	return &DamageError{File: file, Offset: offset, Reason: "the file cannot be read", Hint: damageHint, Err: err}
 }

@@ -133,7 +133,7 @@ func loadMark(fsys disk.FS, path string) ([]byte, error) {
 		return nil, newReadFailure(markName, 0, err)
 	}
 	if len(data) != markFileBytes {
-		return nil, newDamage(markName, 0, "has %d bytes instead of %d", len(data), markFileBytes)
+		return nil, newDamage(markName, 0, "the file has %d bytes instead of %d", len(data), markFileBytes)
 	}
 	return data, nil
 }
@@ -175,7 +175,7 @@ func (l *Log) recover(names listing) error {
 		return err
 	}
 	l.segments = append(l.segments, segment{h.number, h.size, r.next.Offset})
-	l.log.Info("write-ahead log opened", slog.Int("segments", len(headers)), slog.String("tail", r.next.String()),
+	l.log.Info("opened the write-ahead log", slog.Int("segments", len(headers)), slog.String("tail", r.next.String()),
 		slog.String("mark", l.mark.current.position.String()), slog.String("tail_reason", reason))
 	return l.takeOver(r)
 }

@@ -67,11 +67,11 @@ func (o Options) Validate() error {
 	o = o.withDefaults()
 	var errs []error
 	if o.SegmentBytes < minSegmentBytes || o.SegmentBytes > maxSegmentBytes || o.SegmentBytes%headerBytes != 0 {
-		errs = append(errs, fmt.Errorf("segment bytes %d: want a multiple of %d from %d to %d",
+		errs = append(errs, fmt.Errorf("segment bytes: must be a multiple of %[2]d between %[3]d and %[4]d, got %[1]d",
 			o.SegmentBytes, headerBytes, minSegmentBytes, int64(maxSegmentBytes)))
 	}
 	if o.MaxRecordBytes < 0 || o.MaxRecordBytes > o.SegmentBytes {
-		errs = append(errs, fmt.Errorf("max record bytes %d: want 1 to %d, the segment length",
+		errs = append(errs, fmt.Errorf("max record bytes: must be between 1 and the segment length, %[2]d, got %[1]d",
 			o.MaxRecordBytes, o.SegmentBytes))
 	}
 	return errors.Join(errs...)

@@ -95,7 +95,7 @@ func (r *reader) read() (rec record, reason string, err error) {
 		return rec, "", err
 	}
 	if [recordHeaderBytes]byte(b) == ([recordHeaderBytes]byte{}) {
-		return rec, "zeros where a record is due", nil
+		return rec, "zeros instead of a record", nil
 	}
 	h, ok := r.coder.decodeHeader(b, offset, r.limit)
 	if !ok {
@@ -122,7 +122,7 @@ func (r *reader) read() (rec record, reason string, err error) {
 // newEpoch changes to the epoch that the log wrote when it was opened again.
 func (r *reader) newEpoch(payload []byte) (reason string) {
 	if len(payload) != 8 {
-		return "epoch record of another length"
+		return "epoch record with a wrong length"
 	}
 	epoch := littleEndian.Uint64(payload)
 	if epoch != r.coder.epoch+1 {

@@ -107,7 +107,7 @@ func (v *verifier) readMark(names listing) {
 	for slot := range markSlots {
 		offset := int64(slot * markSlotBytes)
 		if _, _, reason := decodeMark(data[offset:]); reason != "" {
-			v.warn(markName, offset, "%s, which a power cut during its write can cause", reason)
+			v.warn(markName, offset, "%s, which a power failure during its write can cause", reason)
 		}
 	}
 	m, id, _, err := readMark(data)
@@ -131,7 +131,7 @@ func (v *verifier) readSegments(names listing) {
 	}
 	from, _ := slices.BinarySearch(numbers, first)
 	if from > 0 {
-		v.warn(segmentName(numbers[0]), 0, "released but not removed, with %d more", from-1)
+		v.warn(segmentName(numbers[0]), 0, "released but not removed, and so are %d more segments", from-1)
 	}
 	var before *segmentHeader
 	expected := first
@@ -161,7 +161,7 @@ func (v *verifier) missing(from, to uint64, behind []uint64) {
 		v.damage(err)
 		return
 	}
-	v.damage(newDamage(segmentName(from), 0, "missing, as are all up to %s", segmentName(to)))
+	v.damage(newDamage(segmentName(from), 0, "missing, and so are all segments up to %s", segmentName(to)))
 }
 
 func (v *verifier) header(number uint64, before *segmentHeader) (*segmentHeader, error) {
@@ -240,7 +240,7 @@ func (v *verifier) tail(h segmentHeader) (end int64, err error) {
 	reason, err := findTail(r, v.mark, v.count)
 	v.report.Tail = r.next
 	if marked := v.mark.position; err == nil && marked.Segment <= h.number && marked != r.next {
-		v.warn(name, r.next.Offset, "the log ends here, its mark is at %v: %s", marked, reason)
+		v.warn(name, r.next.Offset, "the log ends here, but the mark file says it was synced up to %v: %s", marked, reason)
 	}
 	switch {
 	case err == nil || v.mark.position.Segment < h.number:
@@ -271,7 +271,7 @@ func (v *verifier) resume(h segmentHeader, damage, end int64, certain bool) {
 	for gap := damage; gap < end; gap = r.next.Offset {
 		offset, err := r.find(gap, -1)
 		if gap != damage && (offset != 0 || certain) {
-			v.damage(newDamage(name, gap, "no valid record here either"))
+			v.damage(newDamage(name, gap, "no valid record here"))
 		}
 		if offset == 0 || err != nil {
 			return

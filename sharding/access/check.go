@@ -112,7 +112,7 @@ func CheckPrefix(p string) error {
 		case strings.Contains(before, "${") || strings.Contains(after, "${"):
 			return invalid("the prefix %.80q has more than one variable", p)
 		case after == "":
-			return invalid("the prefix %.80q ends with %s: put a separator after it, such as /", p, variable)
+			return invalid("the prefix %.80q ends with the variable %s: put a separator after it, such as /", p, variable)
 		default:
 			return nil
 		}
@@ -141,7 +141,7 @@ func (b Binding) Check() error {
 		}
 	}
 	if b.Subject == KindAnonymous && b.BindsAdmin() {
-		return invalid("anonymous callers cannot have the role %s", RoleAdmin)
+		return invalid("anonymous callers cannot have the role %s: bind it to a token, a certificate, a JWT subject or a group", RoleAdmin)
 	}
 	return nil
 }
@@ -166,7 +166,7 @@ func CheckSubject(subject string) error {
 // type. The anonymous subject cannot, because anybody could act as it.
 func CheckOwner(subject string) error {
 	if subject == KindAnonymous {
-		return invalid("anonymous callers cannot own a type")
+		return invalid("anonymous callers cannot own an entity type")
 	}
 	return CheckSubject(subject)
 }

@@ -25,7 +25,7 @@ func (h TokenHash) MarshalText() ([]byte, error) { return hex.AppendEncode(nil, 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (h *TokenHash) UnmarshalText(text []byte) error {
 	if len(text) != hex.EncodedLen(len(h)) {
-		return invalid("a token hash has %d hexadecimal digits, got %d", hex.EncodedLen(len(h)), len(text))
+		return invalid("a token hash must have %d hexadecimal digits, got %d", hex.EncodedLen(len(h)), len(text))
 	}
 	if _, err := hex.Decode(h[:], text); err != nil {
 		return invalid("the token hash is not hexadecimal")
@@ -55,9 +55,9 @@ func (t Token) Check() error {
 	case err != nil:
 		return err
 	case t.Hash == TokenHash{} || t.Hash == HashToken(""):
-		return invalid("the token hash is empty or the hash of an empty token")
+		return invalid("the token hash is all zeros or the hash of an empty token")
 	case t.Expires < 0 || t.CreatedAt < 0:
-		return invalid("the times of a token must not be before 1970")
+		return invalid("the creation and expiry times of a token must not be before 1970")
 	}
 	return nil
 }

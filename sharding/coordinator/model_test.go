@@ -274,7 +274,7 @@ func (w *world) unsettled() string {
 	for s := range sharding.ShardID(shards + 1) {
 		p, placed := v.Placement(s)
 		if !placed {
-			return fmt.Sprintf("shard %d is not placed", s)
+			return fmt.Sprintf("shard %d has no replicas yet", s)
 		}
 		g := w.groups[s]
 		if g == nil || g.lead() == nil {

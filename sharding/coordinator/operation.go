@@ -71,7 +71,7 @@ func (o Operation) String() string {
 	case OperationRebalance:
 		return "rebalance"
 	case OperationRenew:
-		return fmt.Sprintf("renew the data of node %s", o.Node)
+		return fmt.Sprintf("rebuild the data of node %s", o.Node)
 	}
 	return fmt.Sprintf("operation of kind %d", o.Kind)
 }
@@ -173,7 +173,7 @@ func (s *stepView) beginOperation(o *operation) {
 		}
 	case OperationRebalance:
 		if s.rebalanceBlocked != "" {
-			o.reject("rebalancing is not possible now: %s", s.rebalanceBlocked)
+			o.reject("cannot rebalance now: %s", s.rebalanceBlocked)
 			return
 		}
 		clear(s.pinnedLeaders)
@@ -257,7 +257,7 @@ func (s *stepView) followMove(o *operation) {
 		o.reject("node %s cannot hold shard %d", o.Node, o.Shard)
 		return
 	case sh == nil:
-		o.reject("shard %d is not placed", o.Shard)
+		o.reject("shard %d has no replicas yet", o.Shard)
 		return
 	case n.draining || n.Draining:
 		o.reject("node %s is being drained", o.Node)
@@ -314,7 +314,7 @@ func (s *stepView) report() {
 				o.left, o.since = p.Remaining, s.now
 			}
 			if !p.Done && s.now.Sub(o.since) > s.opts.OperationTimeout {
-				p.Done, p.Err = true, fmt.Errorf("%w: %d steps remaining", ErrTimeout, p.Remaining)
+				p.Done, p.Err = true, fmt.Errorf("%w: %d steps remain", ErrTimeout, p.Remaining)
 			}
 			o.durable = o.durable || p.Durable || p.Done
 			p.Durable = o.durable

@@ -137,7 +137,7 @@ func (s *stepView) pendingForNode(n *node) (Pending, bool) {
 		}
 	}
 	if first == nil {
-		p.Remaining, p.Reason = 1, "all its replicas are gone and it is being removed from the members"
+		p.Remaining, p.Reason = 1, "all its replicas were moved, and it is being removed from the member list"
 		return p, true
 	}
 	if p.Reason = s.closedHostReason(first); p.Reason == "" {
@@ -185,7 +185,7 @@ func (s *stepView) closedHostReason(sh *shard) string {
 		why := ""
 		switch {
 		case !n.linked || !n.fresh:
-			why = "cannot be reached by the coordinator"
+			why = "is unreachable from the coordinator"
 		case n.Draining:
 			why = fmt.Sprintf("is drained: run 'hostd node resume %s'", n.Node)
 		case n.draining:
@@ -193,7 +193,7 @@ func (s *stepView) closedHostReason(sh *shard) string {
 		case n.full:
 			why = "has a full disk"
 		case n.rejected:
-			why = fmt.Sprintf("damages its replicas: check its disk and memory, then run 'hostd node resume %s'", n.Node)
+			why = fmt.Sprintf("repeatedly damaged its replicas: check its disk and memory, then run 'hostd node resume %s'", n.Node)
 		case n.behind:
 			why = "cannot read the logs of its shards, which a later release wrote"
 		default:

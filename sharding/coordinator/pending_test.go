@@ -128,7 +128,7 @@ func TestRebalanceWaitsForUnreachableNode(t *testing.T) {
 	}
 	w.operations = append(w.operations, coordinator.Operation{ID: id, Kind: coordinator.OperationRebalance})
 	w.until(t, "an answer", func() bool { return w.done[id].Done })
-	if err := w.done[id].Err; err == nil || !strings.Contains(err.Error(), "hears nothing of node n4") {
+	if err := w.done[id].Err; err == nil || !strings.Contains(err.Error(), "no heartbeats from node n4") {
 		t.Errorf("asked while n4 is not heard: %v", err)
 	}
 

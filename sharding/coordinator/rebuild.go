@@ -145,7 +145,7 @@ func (b *rebuild) gather() error {
 		}
 	}
 	if !nodes[b.remains.BootstrapNode] {
-		return fmt.Errorf("%w: there are no records of the bootstrap node %s", ErrIncomplete, b.remains.BootstrapNode)
+		return fmt.Errorf("%w: no records of the bootstrap node %s were given", ErrIncomplete, b.remains.BootstrapNode)
 	}
 	return nil
 }
@@ -167,11 +167,11 @@ func (b *rebuild) shard(s sharding.ShardID) (p meta.Placement, placed bool, err 
 	have := 0
 	for _, f := range replicas {
 		if f.Applied == last.Applied && !sameMembers(f.ReplicaRemains, last.ReplicaRemains) {
-			return p, false, fmt.Errorf("%w: replicas %d and %d of shard %d disagree on the membership at index %d", ErrInconsistent, f.Replica, last.Replica, s, f.Applied)
+			return p, false, fmt.Errorf("%w: replicas %d and %d of shard %d recorded different memberships at index %d", ErrInconsistent, f.Replica, last.Replica, s, f.Applied)
 		}
 		if len(f.First) > 0 {
 			if len(p.First) > 0 && !slices.Equal(p.First, f.First) {
-				return p, false, fmt.Errorf("%w: shard %d has different first voters: %v and %v", ErrInconsistent, s, p.First, f.First)
+				return p, false, fmt.Errorf("%w: replicas of shard %d recorded different initial voters: %v and %v", ErrInconsistent, s, p.First, f.First)
 			}
 			p.First = f.First
 		}
@@ -187,7 +187,7 @@ func (b *rebuild) shard(s sharding.ShardID) (p meta.Placement, placed bool, err 
 	}
 	switch {
 	case len(p.First) == 0:
-		return p, false, fmt.Errorf("%w: the first voters of shard %d are unknown", ErrIncomplete, s)
+		return p, false, fmt.Errorf("%w: no replica recorded the initial voters of shard %d", ErrIncomplete, s)
 	case have <= len(last.Voters)/2 || !b.hasMajority(replicas, last.Outgoing):
 		return p, false, fmt.Errorf("%w: a majority of the voters %v and %v of shard %d was not found", ErrIncomplete, last.Voters, last.Outgoing, s)
 	}

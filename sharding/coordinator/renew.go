@@ -21,7 +21,7 @@ import (
 func (s *stepView) renewObstacle(n *node) string {
 	for _, other := range s.nodes {
 		if other != n && other.Status == meta.StatusDown {
-			return fmt.Sprintf("node %s is down: it must come back or be replaced first", other.Node)
+			return fmt.Sprintf("node %s is down: start it or replace it first", other.Node)
 		}
 	}
 	for _, sh := range s.shards {
@@ -46,7 +46,7 @@ func (s *stepView) renewObstacle(n *node) string {
 			}
 		}
 		if whole <= len(sh.lead.Voters)/2 {
-			return fmt.Sprintf("without the node, shard %d has no majority of working voters that are caught up", sh.Shard)
+			return fmt.Sprintf("without the node, shard %d has no majority of caught-up voters", sh.Shard)
 		}
 	}
 	if n.fresh && !n.hasDamage() {

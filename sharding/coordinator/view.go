@@ -198,7 +198,7 @@ func (s *stepView) evaluateNodes(in Input) {
 		switch {
 		case s.rebalanceBlocked != "":
 		case n.canHost() && !(n.linked && n.fresh):
-			s.rebalanceBlocked = fmt.Sprintf("the coordinator hears nothing of node %s", n.Node)
+			s.rebalanceBlocked = fmt.Sprintf("the coordinator receives no heartbeats from node %s", n.Node)
 		case n.Status != meta.StatusUp && n.Status != meta.StatusJoining:
 			s.rebalanceBlocked = fmt.Sprintf("node %s is %s", n.Node, n.Status)
 		}

@@ -30,7 +30,7 @@ const (
 
 // errMalformed: the meta data of a node was not written by this package; the
 // node is ignored.
-var errMalformed = errors.New("malformed meta data")
+var errMalformed = errors.New("malformed node metadata in gossip")
 
 // name returns the node's name in memberlist. It includes the incarnation,
 // because memberlist rejects a known name at a new address until the old one

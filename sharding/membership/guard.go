@@ -51,7 +51,7 @@ const (
 
 // errUnwanted: a stream starts with a message that memberlist does not send
 // with this package's settings.
-var errUnwanted = errors.New("not a message of gossip")
+var errUnwanted = errors.New("not a gossip message")
 
 // acceptsPacket reports whether an unencrypted packet may be passed to
 // memberlist.

@@ -20,7 +20,7 @@ var (
 	errOtherCluster = errors.New("the node belongs to a different cluster")
 	// errFuture rejects an incarnation so high that no later start of the node
 	// could exceed it.
-	errFuture = errors.New("the node started in the future; correct the clocks")
+	errFuture = errors.New("the node's start time is in the future; correct the wrong clock")
 )
 
 // Membership is this node's gossip. Its methods are safe for concurrent use.
@@ -96,7 +96,7 @@ func (m *Membership) awaitAddress(ctx context.Context) (net.IP, int, error) {
 		}
 		if ctx.Err() == nil && time.Since(reported) >= nameReport {
 			reported = time.Now()
-			m.opts.Logger.Warn("the node's own advertised name has no address yet: waiting for the name server", "address", m.opts.Address, "error", err)
+			m.opts.Logger.Warn("the node's advertised name does not resolve yet; retrying", "address", m.opts.Address, "error", err)
 		}
 		select {
 		case <-retry.C:

@@ -114,8 +114,8 @@ func (o Options) Validate() error {
 	check(len(o.Cluster) <= maxIDBytes, "the cluster id must have at most %d bytes, got %d", maxIDBytes, len(o.Cluster))
 	check(len(o.Disk) <= maxIDBytes, "the disk id must have at most %d bytes, got %d", maxIDBytes, len(o.Disk))
 	check(len(o.Label) <= maxLabelBytes, "the label must have at most %d bytes, got %d", maxLabelBytes, len(o.Label))
-	check(o.Transport != nil, "no transport")
-	check(o.Rejoin >= 0 && o.Alone >= 0, "negative duration")
+	check(o.Transport != nil, "the transport must be set")
+	check(o.Rejoin >= 0 && o.Alone >= 0, "durations must not be negative")
 	switch len(o.Key) {
 	case 0, 16, 24, 32:
 	default:

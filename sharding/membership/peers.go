@@ -43,7 +43,7 @@ const (
 
 // errCrowded rejects new nodes while gossip knows too many. Anyone who can send
 // gossip could invent nodes, and memberlist would keep them all.
-var errCrowded = errors.New("too many nodes are known")
+var errCrowded = errors.New("too many known nodes")
 
 // peers stores what gossip has seen. memberlist calls it while holding its own
 // lock, so the callbacks only update maps.

@@ -73,7 +73,7 @@ func (m *Membership) join(ctx context.Context, targets []string) {
 		}
 		tries.Go(func() {
 			if _, err := m.list.Join([]string{target}); err != nil {
-				m.opts.Logger.Debug("cannot join through a node", "address", target, "error", err)
+				m.opts.Logger.Debug("cannot join through a seed", "address", target, "error", err)
 			}
 		})
 	}

@@ -218,7 +218,7 @@ func (t *transport) accept() {
 		conn, err := t.port.Accept()
 		if err != nil {
 			if t.ctx.Err() == nil && !errors.Is(err, net.ErrClosed) {
-				t.logger.Error("no longer accepting gossip", "error", err)
+				t.logger.Error("stopped accepting gossip connections", "error", err)
 			}
 			return
 		}

@@ -116,7 +116,7 @@ func (t *transition) createCluster(c Cluster, founder Member, policy *Policy) er
 		return nil
 	}
 	if t.view.ClusterVersion() < sharding.VersionPolicy {
-		return fmt.Errorf("%w: a cluster of version %d is created without a policy", ErrClusterVersion, t.view.ClusterVersion())
+		return fmt.Errorf("%w: a cluster at version %d cannot be created with a policy", ErrClusterVersion, t.view.ClusterVersion())
 	}
 	return t.putPolicy(*policy)
 }
@@ -126,7 +126,7 @@ func (t *transition) createCluster(c Cluster, founder Member, policy *Policy) er
 func (t *transition) changePolicy(was *Policy, p Policy) error {
 	if was != nil {
 		if t.view.ClusterVersion() < sharding.VersionPolicy {
-			return fmt.Errorf("%w: at cluster version %d the policy can only be set as a whole", ErrClusterVersion, t.view.ClusterVersion())
+			return fmt.Errorf("%w: at cluster version %d all fields of the policy must be set together", ErrClusterVersion, t.view.ClusterVersion())
 		}
 		var now Policy
 		if t.view.policy != nil {
@@ -144,7 +144,7 @@ func (t *transition) putPolicy(p Policy) error {
 		return err
 	}
 	if p.DeadAfter != 0 && t.view.ClusterVersion() < sharding.VersionPolicy {
-		return fmt.Errorf("%w: at cluster version %d the policy has no deadAfter", ErrClusterVersion, t.view.ClusterVersion())
+		return fmt.Errorf("%w: at cluster version %d the policy cannot set deadAfter", ErrClusterVersion, t.view.ClusterVersion())
 	}
 	if t.view.policy == nil || *t.view.policy != p {
 		t.view.policy = &p
@@ -166,7 +166,7 @@ func (t *transition) putSetting(s settingSet) (Result, error) {
 		return Result{}, fmt.Errorf("%w: the setting has %d bytes, at most %d are allowed", ErrInvalid, len(s.Value), MaxSettingValueBytes)
 	}
 	if !s.Delete && !known && len(t.view.settings) >= MaxSettings {
-		return Result{}, fmt.Errorf("%w: the cluster has %d settings already", ErrInvalid, MaxSettings)
+		return Result{}, fmt.Errorf("%w: the cluster already has %d settings", ErrInvalid, MaxSettings)
 	}
 	t.view.counters.SettingRevision++
 	revision := t.view.counters.SettingRevision

@@ -23,7 +23,7 @@ func (t *transition) putMember(m Member) error {
 }
 
 func staleIncarnation(m Member, got uint64) error {
-	return fmt.Errorf("%w: incarnation %d of node %s, the member's is %d", ErrConflict, got, m.Node, m.Incarnation)
+	return fmt.Errorf("%w: incarnation %d of node %s is older than the member's, %d", ErrConflict, got, m.Node, m.Incarnation)
 }
 
 // admit stores a member that was already checked, if anything about it changed.
@@ -33,7 +33,7 @@ func (t *transition) admit(m Member) error {
 		return nil
 	}
 	if !known && len(t.view.members) >= MaxMembers {
-		return fmt.Errorf("%w: the cluster has %d members already", ErrInvalid, MaxMembers)
+		return fmt.Errorf("%w: the cluster already has %d members", ErrInvalid, MaxMembers)
 	}
 	put(&t.view.members, m.Node, m)
 	t.store(prefixMember+string(m.Node), m)
@@ -49,7 +49,7 @@ func (t *transition) join(m Member) (Result, error) {
 		return Result{}, err
 	}
 	if m.Disk == "" || m.Incarnation == 0 {
-		return Result{}, fmt.Errorf("%w: node %s must join with a disk and an incarnation", ErrInvalid, m.Node)
+		return Result{}, fmt.Errorf("%w: node %s must state its disk id and incarnation when it joins", ErrInvalid, m.Node)
 	}
 	old, known := t.view.members[m.Node]
 	if known && (old.Incarnation > m.Incarnation || old.Downed && old.Incarnation == m.Incarnation) {
@@ -124,7 +124,7 @@ func (t *transition) metaReplica(node sharding.NodeID) (id sharding.ReplicaID, f
 		return r.ID, false, nil
 	}
 	if len(p.Replicas) >= MaxMetaReplicas {
-		return 0, false, fmt.Errorf("%w: the metadata shard has %d replicas already", ErrInvalid, MaxMetaReplicas)
+		return 0, false, fmt.Errorf("%w: the metadata shard already has %d replicas", ErrInvalid, MaxMetaReplicas)
 	}
 	r := t.newReplica(node, ReplicaLearner)
 	p.Replicas = append(p.Replicas, r)
@@ -143,7 +143,7 @@ func (t *transition) setStatus(s statusSet) error {
 	}
 	switch {
 	case s.Downed && s.Status != StatusDown:
-		return fmt.Errorf("%w: an operator can only declare a node down, got status %.40q", ErrInvalid, string(s.Status))
+		return fmt.Errorf("%w: an operator can only set the status down, got %.40q", ErrInvalid, string(s.Status))
 	case s.Status == m.Status:
 	case !slices.Contains(successors[m.Status], s.Status) || m.Downed:
 		return fmt.Errorf("%w: node %s is %s and cannot become %.40q", ErrConflict, m.Node, m.Status, string(s.Status))

@@ -103,7 +103,7 @@ func (m *Module) checkShardKeys() error {
 func (t *transition) bind(c command) (Result, error) {
 	entityType, digest, over, limits, forcedBy := c.EntityType, *c.Digest, c.Over, c.Limits, ""
 	if over != nil && t.view.ClusterVersion() < sharding.VersionBindOver {
-		return Result{}, fmt.Errorf("%w: at cluster version %d a binding cannot name a revision", ErrClusterVersion, t.view.ClusterVersion())
+		return Result{}, fmt.Errorf("%w: at cluster version %d an activation cannot name a revision", ErrClusterVersion, t.view.ClusterVersion())
 	}
 	if over != nil {
 		forcedBy = over.ForcedBy
@@ -126,7 +126,7 @@ func (t *transition) bind(c command) (Result, error) {
 	kind, forced := ChangeActivate, forcedBy != ""
 	rule := m.ShardKeys[entityType]
 	if bound && rule != b.ShardKey {
-		return Result{}, fmt.Errorf("%w: the entities of type %s are placed by %s, the module says %s", ErrShardKey, entityType, b.ShardKey, rule)
+		return Result{}, fmt.Errorf("%w: entities of type %s are sharded by %s, but the module shards them by %s", ErrShardKey, entityType, b.ShardKey, rule)
 	}
 	b.ShardKey = rule
 	before := b.Owner
@@ -138,7 +138,7 @@ func (t *transition) bind(c command) (Result, error) {
 	assumed := b.Digest == digest && b.Assumed
 	if over != nil && len(over.Truncated) > 0 {
 		if level := t.view.ClusterVersion(); level < sharding.VersionSnapshotProofs {
-			return Result{}, fmt.Errorf("%w: at cluster version %d a binding cannot name snapshot modules", ErrClusterVersion, level)
+			return Result{}, fmt.Errorf("%w: at cluster version %d an activation cannot name snapshot modules", ErrClusterVersion, level)
 		}
 		if len(over.Truncated) > MaxTruncatedModules {
 			return Result{}, fmt.Errorf("%w: %d snapshot modules, at most %d are allowed", ErrInvalid, len(over.Truncated), MaxTruncatedModules)
@@ -174,7 +174,7 @@ func (t *transition) bind(c command) (Result, error) {
 			b.History = b.History[over:]
 		}
 	case len(t.view.bindings) >= MaxBindings:
-		return Result{}, fmt.Errorf("%w: the cluster has %d entity types already", ErrInvalid, MaxBindings)
+		return Result{}, fmt.Errorf("%w: the cluster already has %d entity types", ErrInvalid, MaxBindings)
 	}
 	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At, ForcedBy: forcedBy, Snapshots: snapshots, Truncated: truncated, Proved: proved, Assumed: assumed}, BindingChange{Kind: kind, By: c.By, Forced: forced}), nil
 }

@@ -37,10 +37,10 @@ func (t *transition) place(asked []PlaceOn) (Result, error) {
 
 func (t *transition) checkPlaceOn(on PlaceOn) error {
 	if uint32(on.Shard) > t.view.cluster.Shards {
-		return fmt.Errorf("%w: %d, the cluster has %d", ErrUnknownShard, on.Shard, t.view.cluster.Shards)
+		return fmt.Errorf("%w: shard %d, the cluster has %d shards", ErrUnknownShard, on.Shard, t.view.cluster.Shards)
 	}
 	if len(on.Nodes) == 0 || len(on.Nodes) > MaxReplicas {
-		return fmt.Errorf("%w: %d replicas for shard %d, 1 to %d are allowed", ErrInvalid, len(on.Nodes), on.Shard, MaxReplicas)
+		return fmt.Errorf("%w: got %d replicas for shard %d, 1 to %d are allowed", ErrInvalid, len(on.Nodes), on.Shard, MaxReplicas)
 	}
 	for i, node := range on.Nodes {
 		if _, ok := t.view.members[node]; !ok {
@@ -92,17 +92,17 @@ func (t *transition) checkHost(shard sharding.ShardID, node sharding.NodeID) err
 	case m.Status == StatusUp, shard == sharding.MetaShard && m.Status == StatusJoining:
 		return nil
 	}
-	return fmt.Errorf("%w: node %s is %s and cannot be given a replica", ErrConflict, node, m.Status)
+	return fmt.Errorf("%w: node %s is %s and cannot hold a replica", ErrConflict, node, m.Status)
 }
 
 // change applies a change to a copy of the placement and checks the result.
 func (t *transition) change(c Change) (Result, error) {
 	old, placed := t.view.placements[c.Shard]
 	if !placed {
-		return Result{}, fmt.Errorf("%w: %d is not placed", ErrUnknownShard, c.Shard)
+		return Result{}, fmt.Errorf("%w: shard %d has no replicas yet", ErrUnknownShard, c.Shard)
 	}
 	if n := len(c.Add) + len(c.Promote) + len(c.Demote) + len(c.Retire) + len(c.Forget); n == 0 || n > MaxMetaReplicas {
-		return Result{}, fmt.Errorf("%w: a change names %d replicas", ErrInvalid, n)
+		return Result{}, fmt.Errorf("%w: a change must name exactly one replica, got %d", ErrInvalid, n)
 	}
 	p := old.clone()
 	for _, step := range []func(*Placement, Change) error{forget, t.promote, demote, t.retire, t.add} {
@@ -127,7 +127,7 @@ func (t *transition) change(c Change) (Result, error) {
 func forget(p *Placement, c Change) error {
 	for _, id := range c.Forget {
 		if r, ok := p.Replica(id); ok && r.State != ReplicaLeaving {
-			return fmt.Errorf("%w: replica %d of shard %d is a %s and cannot be forgotten", ErrConflict, id, p.Shard, r.State)
+			return fmt.Errorf("%w: replica %d of shard %d is a %s, so its record cannot be deleted", ErrConflict, id, p.Shard, r.State)
 		}
 		p.Replicas = slices.DeleteFunc(p.Replicas, func(r Replica) bool { return r.ID == id })
 	}
@@ -142,7 +142,7 @@ func (t *transition) promote(p *Placement, c Change) error {
 		}
 		m, ok := t.view.members[r.Node]
 		if r.State != ReplicaVoter && (!ok || m.Status != StatusUp || m.HasRole(RoleProxy)) {
-			return fmt.Errorf("%w: node %s cannot be given a vote in shard %d", ErrConflict, r.Node, p.Shard)
+			return fmt.Errorf("%w: node %s cannot become a voter of shard %d", ErrConflict, r.Node, p.Shard)
 		}
 		r.State = ReplicaVoter
 	}
@@ -171,7 +171,7 @@ func (t *transition) retire(p *Placement, c Change) error {
 		}
 		m, ok := t.view.members[r.Node]
 		if p.Shard == sharding.MetaShard && ok && !r.Lost && (m.Status == StatusUp || m.Status == StatusJoining) {
-			return fmt.Errorf("%w: node %s is %s and keeps its replica of the metadata shard", ErrConflict, r.Node, m.Status)
+			return fmt.Errorf("%w: node %s is %s, so its replica of the metadata shard cannot be removed", ErrConflict, r.Node, m.Status)
 		}
 		r.State = ReplicaLeaving
 	}
@@ -202,7 +202,7 @@ func (t *transition) checkChanged(old, p Placement) error {
 		limit = MaxMetaReplicas
 	}
 	if len(p.Replicas) > limit {
-		return fmt.Errorf("%w: %d replicas for shard %d, at most %d are allowed", ErrInvalid, len(p.Replicas), p.Shard, limit)
+		return fmt.Errorf("%w: got %d replicas for shard %d, at most %d are allowed", ErrInvalid, len(p.Replicas), p.Shard, limit)
 	}
 	var voters, alive, kept, fewer int
 	for _, r := range p.Replicas {
@@ -224,9 +224,9 @@ func (t *transition) checkChanged(old, p Placement) error {
 	case fewer == 0:
 		return nil
 	case alive < voters/2+1:
-		return fmt.Errorf("%w: shard %d would have %d voters, %d of them alive", ErrConflict, p.Shard, voters, alive)
+		return fmt.Errorf("%w: shard %d would lose its quorum: %d voters, %d of them alive", ErrConflict, p.Shard, voters, alive)
 	case kept < old.countState(ReplicaVoter)/2+1:
-		return fmt.Errorf("%w: shard %d would keep copies on only %d of its %d voters", ErrConflict, p.Shard, kept, old.countState(ReplicaVoter))
+		return fmt.Errorf("%w: shard %d would keep its data on only %d of its %d voters", ErrConflict, p.Shard, kept, old.countState(ReplicaVoter))
 	}
 	return nil
 }

@@ -90,7 +90,7 @@ func WithPrincipal(command []byte, who string) []byte {
 
 func (t *transition) checkBy(who string) error {
 	if level := t.view.ClusterVersion(); who != "" && level < sharding.VersionChanges {
-		return fmt.Errorf("%w: at cluster version %d a binding does not record who made it", ErrClusterVersion, level)
+		return fmt.Errorf("%w: at cluster version %d an activation does not record its creator", ErrClusterVersion, level)
 	}
 	return checkText("by", who, MaxForcedByBytes)
 }

@@ -12,10 +12,10 @@ func checkCluster(c Cluster) error {
 		return err
 	}
 	if c.Format == 0 {
-		return fmt.Errorf("%w: format 0", ErrInvalid)
+		return fmt.Errorf("%w: the cluster version must not be 0", ErrInvalid)
 	}
 	if c.Shards == 0 || c.Shards > MaxShards {
-		return fmt.Errorf("%w: %d shards, 1 to %d are allowed", ErrInvalid, c.Shards, MaxShards)
+		return fmt.Errorf("%w: got %d shards, 1 to %d are allowed", ErrInvalid, c.Shards, MaxShards)
 	}
 	return nil
 }

@@ -123,10 +123,10 @@ func (v *View) NeededBy(digest Digest) (entityType string, serves, needed bool) 
 
 func (t *transition) collectModules(at int64) (Result, error) {
 	if level := t.view.ClusterVersion(); level < sharding.VersionModuleRetention {
-		return Result{}, fmt.Errorf("%w: collecting modules needs cluster version %d, the cluster is at %d", ErrClusterVersion, sharding.VersionModuleRetention, level)
+		return Result{}, fmt.Errorf("%w: module garbage collection needs cluster version %d, the cluster is at %d", ErrClusterVersion, sharding.VersionModuleRetention, level)
 	}
 	if at <= 0 {
-		return Result{}, fmt.Errorf("%w: the time of a module collection must be positive", ErrInvalid)
+		return Result{}, fmt.Errorf("%w: the time of a module garbage collection must be positive", ErrInvalid)
 	}
 	unused, old := t.view.staleModules(at)
 	for _, m := range unused {

@@ -55,7 +55,7 @@ func (v *View) checkStart(m Member) error {
 		return fmt.Errorf("%w: node %s has left the cluster with this data directory; use an empty one to join again", ErrLeft, m.Node)
 	}
 	if down, known := v.downed[m.Node]; known && m.Incarnation <= down {
-		return fmt.Errorf("%w: start %d of node %s: an operator declared start %d down; restart the node", ErrNodeDowned, m.Incarnation, m.Node, down)
+		return fmt.Errorf("%w: start %d of node %s is too old: an operator declared start %d down; restart the node", ErrNodeDowned, m.Incarnation, m.Node, down)
 	}
 	return nil
 }

@@ -35,7 +35,7 @@ type FutureStartError struct {
 }
 
 func (e *FutureStartError) Error() string {
-	return fmt.Sprintf("node %s started in the future, %v ahead of the clock of node %s, which shows %s: correct the clock that is wrong, and restart node %s if it was its own",
+	return fmt.Sprintf("node %s started in the future, %v ahead of the clock of node %s, which shows %s: correct the wrong clock, and restart node %s if the wrong clock was its own",
 		e.Node, e.Ahead.Round(time.Second), e.By, e.Now.UTC().Format(time.RFC3339), e.Node)
 }
 

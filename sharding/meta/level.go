@@ -93,7 +93,7 @@ func (t *transition) raiseClusterVersion(r clusterVersionRaise) error {
 		case at < 0:
 			return fmt.Errorf("%w: node %s has not reported that it supports cluster version %d", ErrClusterVersion, m.Node, r.Level)
 		case r.Speakers[at].Incarnation != m.Incarnation:
-			return fmt.Errorf("%w: start %d of node %s is current, but start %d reported its supported versions", ErrClusterVersion, m.Incarnation, m.Node, r.Speakers[at].Incarnation)
+			return fmt.Errorf("%w: start %d is the current one of node %s, but start %d reported the supported versions", ErrClusterVersion, m.Incarnation, m.Node, r.Speakers[at].Incarnation)
 		case r.Speakers[at].Speaks.Validate() != nil || !r.Speakers[at].Speaks.Contains(r.Level):
 			return fmt.Errorf("%w: node %s supports %v, not version %d", ErrClusterVersion, m.Node, r.Speakers[at].Speaks, r.Level)
 		}

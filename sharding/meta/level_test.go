@@ -53,7 +53,7 @@ func TestVersionIsRaisedIfAllMembersSupportIt(t *testing.T) {
 		{"one is missing", all[:2], "n3 has not reported"},
 		{"one does not speak it", []meta.Speaker{all[0], speaker("n2", 1, 1), all[2]}, "n2 supports cluster version 1"},
 		{"one says nothing", []meta.Speaker{all[0], {Node: "n2", Incarnation: 1}, all[2]}, "n2 supports cluster version 1"},
-		{"one has another start", []meta.Speaker{all[0], speaker("n2", 2, 2), all[2]}, "start 1 of node n2 is current, but start 2"},
+		{"one has another start", []meta.Speaker{all[0], speaker("n2", 2, 2), all[2]}, "start 1 is the current one of node n2, but start 2"},
 		{"a range that is none", []meta.Speaker{all[0], all[1], {Node: "n3", Incarnation: 1, Speaks: sharding.VersionRange{Min: 3, Max: 2}}}, "n3 supports"},
 	} {
 		command := meta.RaiseClusterVersion(2, tt.by...)

@@ -46,9 +46,9 @@ var (
 	// limit.
 	ErrInvalid = errors.New("metadata: invalid command")
 	// ErrNoCluster: the cluster has not been created yet.
-	ErrNoCluster = errors.New("metadata: the cluster is not created")
+	ErrNoCluster = errors.New("metadata: the cluster does not exist yet")
 	// ErrClusterExists: a different cluster has already been created here.
-	ErrClusterExists = errors.New("metadata: a cluster exists already")
+	ErrClusterExists = errors.New("metadata: the cluster already exists")
 	// ErrUnknownNode: the node is not a member.
 	ErrUnknownNode = errors.New("metadata: unknown node")
 	// ErrUnknownShard: the shard number is out of range.
@@ -59,24 +59,24 @@ var (
 	// entity type has no binding.
 	ErrUnknownType = errors.New("metadata: unknown entity type")
 	// ErrNoPrevious: there is no earlier module to roll back to.
-	ErrNoPrevious = errors.New("metadata: no earlier module to roll back to")
+	ErrNoPrevious = errors.New("metadata: there is no previous module to roll back to")
 	// ErrShardKey: the module would place the entities of a type by a different
 	// rule than the type's first module.
-	ErrShardKey = errors.New("metadata: the shard key of an entity type never changes")
+	ErrShardKey = errors.New("metadata: the shard key of an entity type cannot change")
 	// ErrConflict: the command does not fit the current state, for example
 	// because a replica is gone, a shard would lose its quorum, or a node may
 	// not hold what it was given. Look at the new state and decide again.
-	ErrConflict = errors.New("metadata: the command does not fit the state")
+	ErrConflict = errors.New("metadata: the command conflicts with the current state")
 	// ErrQuota: the cluster or the uploader has reached its module quota.
 	// Remove modules to make room.
-	ErrQuota = errors.New("metadata: no room for another module")
+	ErrQuota = errors.New("metadata: the module quota is exhausted")
 	// ErrNodeDowned: the node tries to join with a start that an operator
 	// declared down, or an earlier one. Restart the node to join. It wraps
 	// ErrConflict.
 	ErrNodeDowned = fmt.Errorf("%w: the node was declared down", ErrConflict)
 	// ErrLeft: the node tries to join with the disk with which it has left the
 	// cluster. It must use a new one. It wraps ErrConflict.
-	ErrLeft = fmt.Errorf("%w: the node has left", ErrConflict)
+	ErrLeft = fmt.Errorf("%w: the node has left the cluster", ErrConflict)
 	// ErrUnsupported: a committed command or a stored pair was written by a
 	// later release. The replica must stop, because it cannot know how newer
 	// replicas applied it.
@@ -98,11 +98,11 @@ func (d Digest) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 // lower-case hex digits.
 func (d *Digest) UnmarshalText(text []byte) error {
 	if len(text) != 2*len(d) {
-		return fmt.Errorf("a digest has %d hex digits, not %d", 2*len(d), len(text))
+		return fmt.Errorf("a digest must have %[2]d hex digits, got %[1]d", 2*len(d), len(text))
 	}
 	for _, c := range text {
 		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return errors.New("a digest is lower-case hex")
+			return errors.New("a digest must be lower-case hex")
 		}
 	}
 	_, err := hex.Decode(d[:], text)

@@ -138,7 +138,7 @@ func parseBytes(text string) (int64, error) {
 	}
 	n, err := strconv.ParseUint(number, 10, 41)
 	if err != nil || n < 1 || n > maxQuotaBytes/unit {
-		return 0, fmt.Errorf("%.32q is not a number of bytes from 1 to 1024GiB, such as 512MiB", text)
+		return 0, fmt.Errorf("%.32q is not a size from 1 byte to 1024GiB, such as 512MiB", text)
 	}
 	return int64(n * unit), nil
 }

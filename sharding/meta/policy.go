@@ -36,10 +36,10 @@ func (p Policy) check() error {
 		return fmt.Errorf("%w: replication must be 1, 3, 5 or 7, got %d", ErrInvalid, p.Replication)
 	}
 	if p.MinMembers < 1 || p.MinMembers > MaxMembers {
-		return fmt.Errorf("%w: min members must be 1 to %[3]d, got %[2]d", ErrInvalid, p.MinMembers, MaxMembers)
+		return fmt.Errorf("%w: min-members must be between 1 and %[3]d, got %[2]d", ErrInvalid, p.MinMembers, MaxMembers)
 	}
 	if p.DeadAfter != 0 && (p.DeadAfter < MinDeadAfter || p.DeadAfter > MaxDeadAfter) {
-		return fmt.Errorf("%w: dead after must be %[3]v to %[4]v, got %[2]v", ErrInvalid, p.DeadAfter, MinDeadAfter, MaxDeadAfter)
+		return fmt.Errorf("%w: dead-after must be between %[3]v and %[4]v, got %[2]v", ErrInvalid, p.DeadAfter, MinDeadAfter, MaxDeadAfter)
 	}
 	return nil
 }

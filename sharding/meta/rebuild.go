@@ -17,7 +17,7 @@ import (
 func Rebuild(base *State, c Cluster, next sharding.ReplicaID, revision uint64, level sharding.ClusterVersion, members []Member, placements []Placement) (*State, error) {
 	v := *base.View()
 	if v.created && v.cluster != c {
-		return nil, fmt.Errorf("%w: cluster %s, but the metadata is of cluster %s", ErrInvalid, c.ID, v.cluster.ID)
+		return nil, fmt.Errorf("%w: the command is for cluster %s, but this is the metadata of cluster %s", ErrInvalid, c.ID, v.cluster.ID)
 	}
 	if err := checkCluster(c); err != nil {
 		return nil, err
@@ -58,7 +58,7 @@ func Rebuild(base *State, c Cluster, next sharding.ReplicaID, revision uint64, l
 
 func (v *View) checkPlacement(p Placement, seen map[sharding.ReplicaID]bool) error {
 	if uint32(p.Shard) > v.cluster.Shards {
-		return fmt.Errorf("%w: %d, the cluster has %d", ErrUnknownShard, p.Shard, v.cluster.Shards)
+		return fmt.Errorf("%w: shard %d, the cluster has %d shards", ErrUnknownShard, p.Shard, v.cluster.Shards)
 	}
 	if p.countState(ReplicaVoter) == 0 || len(p.First) == 0 {
 		return fmt.Errorf("%w: shard %d has no voter", ErrInvalid, p.Shard)

@@ -31,11 +31,11 @@ func (v *View) CheckRecoverShard(shard sharding.ShardID, replica sharding.Replic
 		return fmt.Errorf("%w: at cluster version %d a shard cannot be recovered from one replica", ErrClusterVersion, v.ClusterVersion())
 	}
 	if shard == sharding.MetaShard {
-		return fmt.Errorf("%w: the metadata shard cannot be recovered this way, it must be rebuilt", ErrInvalid)
+		return fmt.Errorf("%w: the metadata shard cannot be recovered from one replica, it must be rebuilt", ErrInvalid)
 	}
 	p, placed := v.placements[shard]
 	if !placed {
-		return fmt.Errorf("%w: %d is not placed", ErrUnknownShard, shard)
+		return fmt.Errorf("%w: shard %d has no replicas yet", ErrUnknownShard, shard)
 	}
 	self, ok := p.Replica(replica)
 	if !ok || self.Lost || self.State == ReplicaLeaving {

@@ -16,7 +16,7 @@ func (t *transition) checkModuleQuota(m Module) error {
 			return fmt.Errorf("%w: module uploaders need cluster version %d, the cluster is at %d", ErrClusterVersion, sharding.VersionRemoveModule, level)
 		}
 		if len(t.view.modules) >= MaxModules {
-			return fmt.Errorf("%w: the cluster has %d modules already", ErrInvalid, MaxModules)
+			return fmt.Errorf("%w: the cluster already has %d modules", ErrInvalid, MaxModules)
 		}
 		return nil
 	}
@@ -26,13 +26,13 @@ func (t *transition) checkModuleQuota(m Module) error {
 	// Lowering a quota does not remove modules, so use may exceed it.
 	switch most, use := t.view.ModuleQuotas(), t.view.ModuleUse(m.Uploader); {
 	case use.Modules >= most.Modules:
-		return fmt.Errorf("%w: the cluster has %d modules, at most %d are allowed (%s)", ErrQuota, use.Modules, most.Modules, SettingModuleCount)
+		return fmt.Errorf("%w: the cluster has %d modules, at most %d are allowed; %s", ErrQuota, use.Modules, most.Modules, SettingModuleCount)
 	case m.Size > most.Bytes-use.Bytes:
-		return fmt.Errorf("%w: the cluster's modules have %d bytes and this one %d, at most %d are allowed (%s)", ErrQuota, use.Bytes, m.Size, most.Bytes, SettingModuleBytes)
+		return fmt.Errorf("%w: the cluster's modules have %d bytes and this one has %d, at most %d are allowed; %s", ErrQuota, use.Bytes, m.Size, most.Bytes, SettingModuleBytes)
 	case use.OfOne >= most.OfOne:
-		return fmt.Errorf("%w: the uploader has %d modules, at most %d are allowed (%s)", ErrQuota, use.OfOne, most.OfOne, SettingModuleUploader)
+		return fmt.Errorf("%w: the uploader has %d modules, at most %d are allowed; %s", ErrQuota, use.OfOne, most.OfOne, SettingModuleUploader)
 	case level >= sharding.VersionUploaderBytes && m.Uploader != "" && m.Size > most.BytesOfOne-use.BytesOfOne:
-		return fmt.Errorf("%w: the uploader's modules have %d bytes and this one %d, at most %d are allowed (%s)", ErrQuota, use.BytesOfOne, m.Size, most.BytesOfOne, SettingModuleUploaderBytes)
+		return fmt.Errorf("%w: the uploader's modules have %d bytes and this one has %d, at most %d are allowed; %s", ErrQuota, use.BytesOfOne, m.Size, most.BytesOfOne, SettingModuleUploaderBytes)
 	}
 	return nil
 }
@@ -48,13 +48,13 @@ func (t *transition) removeModule(digest Digest) error {
 	case serves:
 		return fmt.Errorf("%w: the module serves entity type %s", ErrConflict, entityType)
 	case needed:
-		return fmt.Errorf("%w: a rollback of entity type %s may return to the module", ErrConflict, entityType)
+		return fmt.Errorf("%w: a rollback of entity type %s would return to the module", ErrConflict, entityType)
 	}
 	if entityType, ok := t.view.snapshotReader(digest); ok {
-		return fmt.Errorf("%w: a module of entity type %s loads snapshots of the module", ErrConflict, entityType)
+		return fmt.Errorf("%w: the active module of entity type %s loads snapshots that this module wrote", ErrConflict, entityType)
 	}
 	if entityType, ok := t.view.ShadowedBy(digest); ok {
-		return fmt.Errorf("%w: the module shadows entity type %s: hostd module activate %s %s --shadow off", ErrConflict, entityType, entityType, digest)
+		return fmt.Errorf("%w: the module shadows entity type %s: end it with 'hostd module activate %s %s --shadow off'", ErrConflict, entityType, entityType, digest)
 	}
 	t.forgetModules(digest)
 	return nil

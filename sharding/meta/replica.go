@@ -66,7 +66,7 @@ func (r *Replica) UnmarshalJSON(data []byte) error {
 	case in.Learner && in.State == "":
 		r.State = ReplicaLearner
 	case in.Learner:
-		return fmt.Errorf("the replica has two states")
+		return fmt.Errorf("the replica has two conflicting states")
 	case in.State == "":
 		r.State = ReplicaVoter
 	case in.State != ReplicaLearner && in.State != ReplicaLeaving:

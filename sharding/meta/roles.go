@@ -103,7 +103,7 @@ func (t *transition) putRole(r access.Role) (Result, error) {
 		return Result{Revision: before.Revision}, nil
 	}
 	if !known && len(t.view.roles) >= access.MaxRoles {
-		return Result{}, fmt.Errorf("%w: the cluster has %d roles already", ErrInvalid, access.MaxRoles)
+		return Result{}, fmt.Errorf("%w: the cluster already has %d roles", ErrInvalid, access.MaxRoles)
 	}
 	if err := t.checkRolesSize(r.Size() - before.Size()); err != nil {
 		return Result{}, err
@@ -140,7 +140,7 @@ func (t *transition) putRoleBinding(b access.Binding, first bool) (Result, error
 	}
 	for _, name := range b.Roles {
 		if _, known := t.view.roles[name]; !known && !access.IsBuiltIn(name) {
-			return Result{}, fmt.Errorf("%w: there is no role %s", ErrConflict, name)
+			return Result{}, fmt.Errorf("%w: role %s does not exist", ErrConflict, name)
 		}
 		if err := t.view.checkVariables(t.view.roles[name], b); err != nil {
 			return Result{}, err
@@ -162,7 +162,7 @@ func (t *transition) putRoleBinding(b access.Binding, first bool) (Result, error
 		return Result{}, errExpiringAdmin
 	}
 	if !known && len(t.view.roleBindings) >= access.MaxBindings {
-		return Result{}, fmt.Errorf("%w: the cluster has %d bindings of roles already", ErrInvalid, access.MaxBindings)
+		return Result{}, fmt.Errorf("%w: the cluster already has %d role bindings", ErrInvalid, access.MaxBindings)
 	}
 	if err := t.checkRolesSize(b.Size() - before.Size()); err != nil {
 		return Result{}, err
@@ -229,12 +229,12 @@ func (v *View) checkAdminRemains(subject string) error {
 	if !v.isLastingAdmin(v.roleBindings[subject]) || v.hasOtherLastingAdmin(subject) {
 		return nil
 	}
-	return fmt.Errorf("%w: %s is the last subject with the role %s: give it to another one first", ErrConflict, subject, access.RoleAdmin)
+	return fmt.Errorf("%w: %s is the last subject with the role %s: bind the role to another subject first", ErrConflict, subject, access.RoleAdmin)
 }
 
 func (t *transition) checkRolesSize(more int) error {
 	if n := t.view.roleBytes() + more; more > 0 && n > access.MaxBytes {
-		return fmt.Errorf("%w: roles and role bindings would have %d bytes, at most %d are allowed", ErrInvalid, n, access.MaxBytes)
+		return fmt.Errorf("%w: the roles and role bindings would have %d bytes in total, at most %d are allowed", ErrInvalid, n, access.MaxBytes)
 	}
 	return nil
 }
@@ -280,7 +280,7 @@ func (v *View) restoreRoleBinding(subject string, value []byte) error {
 func checkRestored(named bool, err error) error {
 	switch {
 	case !named:
-		return errors.New("the name differs from the key")
+		return errors.New("the stored name differs from its key")
 	case err != nil:
 		return fmt.Errorf("%w: %w", ErrUnsupported, err)
 	}

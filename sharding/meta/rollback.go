@@ -41,7 +41,7 @@ func (t *transition) rollback(c command) (Result, error) {
 	var with backSet
 	if c.Back != nil {
 		if level := t.view.ClusterVersion(); level < sharding.VersionRollbackWith {
-			return Result{}, fmt.Errorf("%w: at cluster version %d a rollback has one type and cannot be forced", ErrClusterVersion, level)
+			return Result{}, fmt.Errorf("%w: at cluster version %d a rollback must name one type and cannot be forced", ErrClusterVersion, level)
 		}
 		with = *c.Back
 	}

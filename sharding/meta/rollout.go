@@ -202,11 +202,11 @@ func putRollouts(t *transition, c command) (Result, error) {
 	var last Result
 	for i, p := range set.Put {
 		if slices.ContainsFunc(set.Put[:i], func(o PutRollout) bool { return o.EntityType == p.EntityType }) {
-			return Result{}, fmt.Errorf("%w: two rollouts of %.64q", ErrInvalid, p.EntityType)
+			return Result{}, fmt.Errorf("%w: the command has two rollouts of %.64q", ErrInvalid, p.EntityType)
 		}
 		b, err := p.checkBinding(t)
 		if err == nil && (set.Kind == ChangeActivate) != (p.Promote && b.Rollout.IsVerifying()) {
-			err = fmt.Errorf("%w: change kind activate requires promoting a verifying rollout, and vice versa", ErrConflict)
+			err = fmt.Errorf("%w: the change kind must be activate if and only if it promotes a verifying rollout", ErrConflict)
 		}
 		if err != nil {
 			return Result{}, err
@@ -239,17 +239,17 @@ func (p *PutRollout) checkBinding(t *transition) (Binding, error) {
 	case p.Rollout == nil && b.Rollout == nil:
 		return b, fmt.Errorf("%w: %s has no rollout", ErrConflict, p.EntityType)
 	case p.Rollout == nil && p.Promote && (was.State == RolloutHeld || was.State == RolloutAborting):
-		return b, fmt.Errorf("%w: entities of %s are going back to the older module", ErrConflict, p.EntityType)
+		return b, fmt.Errorf("%w: entities of %s are returning to the old module", ErrConflict, p.EntityType)
 	case p.Rollout == nil && p.Promote && was.State == RolloutRefused:
-		return b, fmt.Errorf("%w: the module was refused for %s", ErrConflict, p.EntityType)
+		return b, fmt.Errorf("%w: a rollout of the module was rejected for %s", ErrConflict, p.EntityType)
 	case p.Rollout == nil && p.Promote && was.IsVerifying() && (p.ForcedBy == "" || !was.Force) && !t.view.isProved(b):
-		return b, fmt.Errorf("%w: module %s is not proved to read all stored states of %s", ErrConflict, was.Digest, p.EntityType)
+		return b, fmt.Errorf("%w: no verification shows that module %s reads all stored states of %s", ErrConflict, was.Digest, p.EntityType)
 	case p.Rollout == nil && !p.Promote && !b.Rollout.IsServing():
 		// The rollout ends without having served anything.
 	case p.Rollout == nil && !p.Promote && was.State != RolloutHeld:
-		return b, fmt.Errorf("%w: entities of %s would go back while they accept writes", ErrConflict, p.EntityType)
+		return b, fmt.Errorf("%w: entities of %s would return to the old module while they accept writes", ErrConflict, p.EntityType)
 	case p.Rollout == nil && !p.Promote && len(was.Stay) > 0 && p.ForcedBy == "":
-		return b, fmt.Errorf("%w: the older module fails on entities of %s", ErrConflict, p.EntityType)
+		return b, fmt.Errorf("%w: the old module fails on entities of %s", ErrConflict, p.EntityType)
 	}
 	if err := checkText("forcedBy", p.ForcedBy, MaxForcedByBytes); err != nil || p.Rollout == nil {
 		return b, err
@@ -269,15 +269,15 @@ func (r *Rollout) check(v *View, b Binding) error {
 	case r.TypeIndex < 0 || r.TypeIndex >= len(m.EntityTypes) || m.EntityTypes[r.TypeIndex] != b.EntityType:
 		return fmt.Errorf("%w: the module does not serve %.64q", ErrUnknownType, b.EntityType)
 	case m.ShardKeys[b.EntityType] != b.ShardKey:
-		return fmt.Errorf("%w: the entities of type %s are placed by %s, the module says %s", ErrShardKey, b.EntityType, b.ShardKey, m.ShardKeys[b.EntityType])
+		return fmt.Errorf("%w: entities of type %s are sharded by %s, but the module shards them by %s", ErrShardKey, b.EntityType, b.ShardKey, m.ShardKeys[b.EntityType])
 	case r.Digest == b.Digest:
-		return fmt.Errorf("%w: the module serves all of %s already", ErrConflict, b.EntityType)
+		return fmt.Errorf("%w: the module already serves all entities of %s", ErrConflict, b.EntityType)
 	case r.Share >= sharding.Buckets || r.First.Share >= sharding.Buckets:
 		return fmt.Errorf("%w: invalid share %d of %d", ErrInvalid, r.Share, sharding.Buckets)
 	case len(r.Stay) > MaxRolloutStay || len(r.Steps) > MaxRolloutSteps || r.Pause < 0 || r.DueAt < 0 || len(r.Snapshots) > MaxSnapshotModules || len(r.Truncated) > MaxTruncatedModules:
-		return fmt.Errorf("%w: invalid rollout with %d steps and %d entities that stay", ErrInvalid, len(r.Steps), len(r.Stay))
+		return fmt.Errorf("%w: invalid rollout with %d steps and %d pinned entities", ErrInvalid, len(r.Steps), len(r.Stay))
 	case !slices.Contains(r.Types, b.EntityType) || len(r.Types) > MaxTypesPerModule:
-		return fmt.Errorf("%w: the rollout names %d types, or not %.64q", ErrInvalid, len(r.Types), b.EntityType)
+		return fmt.Errorf("%w: the rollout names %d types, or it does not name %.64q", ErrInvalid, len(r.Types), b.EntityType)
 	}
 	if err := r.checkVerifying(v, b); err != nil {
 		return err
@@ -291,7 +291,7 @@ func (r *Rollout) check(v *View, b Binding) error {
 	}
 	for i, id := range r.Stay {
 		if err := (sharding.EntityID{Type: b.EntityType, ID: id}).Validate(); err != nil || slices.Contains(r.Stay[:i], id) {
-			return fmt.Errorf("%w: invalid or duplicate entity that stays: %.64q", ErrInvalid, id)
+			return fmt.Errorf("%w: invalid or duplicate pinned entity: %.64q", ErrInvalid, id)
 		}
 	}
 	return cmp.Or(checkText("prefix", r.Prefix, maxPrefixBytes), checkText("prefix", r.First.Prefix, maxPrefixBytes), checkText("rules", r.Rules, maxRulesBytes),
@@ -312,9 +312,9 @@ func (r *Rollout) checkTransition(was Rollout, b Binding, forced bool) error {
 	case r.State == RolloutRefused && r.Digest == was.Digest:
 		return nil
 	case !forced && slices.ContainsFunc(was.Stay, func(id string) bool { return !stay(id) }):
-		return fmt.Errorf("%w: the list of entities of %s that stay with a newer module is incomplete", ErrConflict, b.EntityType)
+		return fmt.Errorf("%w: the list of pinned entities of %s is incomplete", ErrConflict, b.EntityType)
 	case r.State == RolloutAborted && (r.Part != Part{} || len(r.Stay) == 0):
-		return fmt.Errorf("%w: an aborted rollout of %s must consist of entities that stay", ErrInvalid, b.EntityType)
+		return fmt.Errorf("%w: an aborted rollout of %s may contain only pinned entities", ErrInvalid, b.EntityType)
 	case r.State == RolloutAborted && (r.Digest == was.Digest || was.State == ""):
 		return nil
 	case begins && r.Part == Part{}:
@@ -322,9 +322,9 @@ func (r *Rollout) checkTransition(was Rollout, b Binding, forced bool) error {
 	case begins && r.First == r.Part:
 		return nil
 	case begins || r.Digest != was.Digest || r.First != was.First || r.Prefix != was.Prefix || !slices.Equal(r.Types, was.Types):
-		return fmt.Errorf("%w: another rollout of %s is under way", ErrConflict, b.EntityType)
+		return fmt.Errorf("%w: another rollout of %s is in progress", ErrConflict, b.EntityType)
 	case r.Share < was.Share:
-		return fmt.Errorf("%w: entities of %s would go back: a share of %d after one of %d", ErrConflict, b.EntityType, r.Share, was.Share)
+		return fmt.Errorf("%w: entities of %s would return to the old module: a share of %d after one of %d", ErrConflict, b.EntityType, r.Share, was.Share)
 	}
 	return nil
 }

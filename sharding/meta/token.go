@@ -103,11 +103,11 @@ func (t *transition) putToken(p tokenPut, first bool) (Result, error) {
 	expired := t.view.expiredTokens(token.CreatedAt)
 	for _, other := range t.view.tokens {
 		if other.Hash == token.Hash && !slices.Contains(expired, other.Name) {
-			return Result{}, fmt.Errorf("%w: the token is already stored as %s", ErrConflict, other.Name)
+			return Result{}, fmt.Errorf("%w: the token is already stored under the name %s", ErrConflict, other.Name)
 		}
 	}
 	if len(t.view.tokens)-len(expired) >= access.MaxTokens {
-		return Result{}, fmt.Errorf("%w: the cluster has %d tokens already", ErrInvalid, access.MaxTokens)
+		return Result{}, fmt.Errorf("%w: the cluster already has %d tokens", ErrInvalid, access.MaxTokens)
 	}
 	if b.BindsAdmin() && token.Expires != 0 && !t.view.hasOtherLastingAdmin(b.Subject) {
 		return Result{}, errExpiringAdmin
@@ -129,7 +129,7 @@ func (t *transition) putToken(p tokenPut, first bool) (Result, error) {
 
 // errAdminAlready is returned if the first admin is to be created but one
 // exists.
-var errAdminAlready = fmt.Errorf("%w: an %s exists already", ErrConflict, access.RoleAdmin)
+var errAdminAlready = fmt.Errorf("%w: the cluster already has an %s", ErrConflict, access.RoleAdmin)
 
 // errExpiringAdmin: after the token has expired, nobody could manage roles.
 var errExpiringAdmin = fmt.Errorf("%w: no other subject is a permanent %s, so this token must not expire", ErrConflict, access.RoleAdmin)

@@ -83,7 +83,7 @@ func putVerificationResult(t *transition, entityType string, v VerificationResul
 		return err
 	}
 	if level := t.view.ClusterVersion(); (len(v.Truncated) > 0 || v.Proved) && level < sharding.VersionSnapshotProofs {
-		return fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionSnapshotProofs.NeededBy("snapshot proofs need", level))
+		return fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionSnapshotProofs.NeededBy("snapshot verification results need", level))
 	}
 	if len(v.Truncated) > MaxTruncatedModules {
 		return fmt.Errorf("%w: %d snapshot modules, at most %d are allowed", ErrInvalid, len(v.Truncated), MaxTruncatedModules)

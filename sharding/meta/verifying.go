@@ -43,13 +43,13 @@ func (r *Rollout) checkVerifying(v *View, b Binding) error {
 	level := v.ClusterVersion()
 	switch {
 	case r.IsServing() && (r.Force || r.Limits != nil):
-		return fmt.Errorf("%w: a rollout to a part of %.64q cannot be forced or change limits", ErrInvalid, b.EntityType)
+		return fmt.Errorf("%w: a rollout to some entities of %.64q cannot be forced or change limits", ErrInvalid, b.EntityType)
 	case r.IsServing():
 		return nil
 	case level < sharding.VersionVerifyingRollouts:
 		return fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionVerifyingRollouts.NeededBy("verifying rollouts need", level))
 	case r.Part != Part{} || r.First != Part{} || len(r.Stay) > 0 || len(r.Steps) > 0 || r.Pause != 0 || r.DueAt != 0 || r.Rules != "":
-		return fmt.Errorf("%w: a verifying rollout cannot serve a part of %.64q", ErrInvalid, b.EntityType)
+		return fmt.Errorf("%w: a verifying rollout cannot serve some entities of %.64q only", ErrInvalid, b.EntityType)
 	case !slices.Equal(r.Types, []string{b.EntityType}):
 		return fmt.Errorf("%w: a verifying rollout must have exactly one type", ErrInvalid)
 	case r.Limits != nil:

@@ -133,7 +133,7 @@ func (c *Crashable) Corrupt(name string, offset int64, mask byte) error {
 		return pathError("corrupt", name, fs.ErrNotExist)
 	}
 	if offset < 0 || offset >= int64(len(n.live)) {
-		return pathError("corrupt", name, fmt.Errorf("offset %d outside of %d bytes", offset, len(n.live)))
+		return pathError("corrupt", name, fmt.Errorf("offset %d is outside the file's %d bytes", offset, len(n.live)))
 	}
 	n.live[offset] ^= mask
 	if offset < int64(len(n.platter)) {

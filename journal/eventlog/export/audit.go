@@ -36,7 +36,7 @@ func (e *State) Audit(ctx context.Context, rest func(context.Context) error) err
 	}
 	if what := found.Differ(&e.sums); what != "" {
 		return e.rows.ReportDamage(&store.DamageError{
-			Where: fmt.Sprintf("shard %d", e.header.Shard), What: "rows are missing or differ from what was written: " + what, Action: rows.ActionReplace,
+			Where: fmt.Sprintf("shard %d", e.header.Shard), What: "rows are missing or differ from the written ones: " + what, Action: rows.ActionReplace,
 		})
 	}
 	return nil

@@ -73,7 +73,7 @@ func (e *Entity) Read(ctx context.Context, r Reading, fn Visit) error {
 		err = e.walk(f)
 	}
 	if err == nil && !f.hasReached(&e.Head) {
-		err = damageError("its records do not reach its row")
+		err = damageError("its records do not match its entity row")
 	}
 	if err != nil && f.failed == nil {
 		return fmt.Errorf("read entity in shard %d: %w", e.Rows.Shard, e.Rows.NoteDamage(err))
@@ -92,7 +92,7 @@ func (e *Entity) Records(ctx context.Context, fn func(raw []byte) error) (n uint
 	}
 	err = e.walk(f)
 	if err == nil && (!f.hasReached(&e.Head) || n != e.Head.Records) {
-		err = damageError("its records do not reach its row")
+		err = damageError("its records do not match its entity row")
 	}
 	return n, err
 }
@@ -118,12 +118,12 @@ func (e *Entity) walk(f *follower) error {
 		return nil
 	}
 	if f.started && f.at.Less(e.Base) {
-		return damageError("records are missing before the latest ones")
+		return damageError("records are missing between the store and the memtable")
 	}
 	for r := e.First; ; r = r.Next {
 		if gap, err := f.record(r.At, r.Raw); err != nil || gap {
 			if gap {
-				err = damageError("records are missing before the latest ones")
+				err = damageError("records are missing between the store and the memtable")
 			}
 			return err
 		}

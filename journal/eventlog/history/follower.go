@@ -83,7 +83,7 @@ func (f *follower) record(at journal.Position, raw []byte) (gap bool, err error)
 
 func damageError(what string) error {
 	return &store.DamageError{Where: "the history of an entity", What: what,
-		Action: "run hostd verify on the stopped node"}
+		Action: "stop the node and run 'hostd verify' on it"}
 }
 
 // hasReached reports whether the last record is that of the row.

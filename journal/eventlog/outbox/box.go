@@ -66,7 +66,7 @@ func (b *Box) Check() error {
 	t, sums := &b.totals, b.rows.Sums()
 	if messages, deadLetters := sums[store.SumOutbox].Rows, sums[store.SumDeadLetters].Rows; t.Messages != messages || t.DeadLetters != deadLetters {
 		return &store.DamageError{Where: fmt.Sprintf("shard %d", b.rows.Shard), Action: rows.ActionReplace, What: fmt.Sprintf(
-			"%d messages and %d dead letters, but its totals say %d and %d", messages, deadLetters, t.Messages, t.DeadLetters)}
+			"found %d messages and %d dead letters, but the stored totals are %d and %d", messages, deadLetters, t.Messages, t.DeadLetters)}
 	}
 	return nil
 }

@@ -58,7 +58,7 @@ func (s *Stage) Number(kind journal.PartKind, data []byte) error {
 		class = store.ClassInbox
 	}
 	for _, e := range []sharding.EntityID{c.Entity, c.Other} {
-		if err := verdict.CheckName([]byte(e.Type), []byte(e.ID), "a pair"); err != nil {
+		if err := verdict.CheckName([]byte(e.Type), []byte(e.ID), "a channel"); err != nil {
 			return err
 		}
 	}

@@ -23,10 +23,10 @@ func (s *Stage) checkSource(v *journal.RecordView, at journal.Position) (from jo
 	if len(data) > 0 {
 		kind = data[0]
 	} else if data != nil {
-		return from, fmt.Errorf("%w: a source without a kind", journal.ErrDamaged)
+		return from, fmt.Errorf("%w: a message source without a kind", journal.ErrDamaged)
 	}
 	if refusal != nil && kind != journal.SourceEntity {
-		return from, fmt.Errorf("%w: a rejection without a message", verdict.ErrInvalid)
+		return from, fmt.Errorf("%w: a rejection in a record that no message caused", verdict.ErrInvalid)
 	}
 	switch kind {
 	case 0, journal.SourceTimer:
@@ -57,7 +57,7 @@ func (s *Stage) checkSource(v *journal.RecordView, at journal.Position) (from jo
 		}
 		return from, err
 	}
-	return from, fmt.Errorf("%w: source %d", journal.ErrUnsupported, kind)
+	return from, fmt.Errorf("%w: message source of kind %d", journal.ErrUnsupported, kind)
 }
 
 func entityOf(s *journal.MessageSource) sharding.EntityID {
@@ -81,7 +81,7 @@ func (s *Stage) receive(typ, id []byte, from *journal.MessageSource) error {
 		}
 	}
 	if !from.InTurn(highest) {
-		return fmt.Errorf("%w: message %d is not the next after %d", verdict.ErrInvalid, from.Number, highest)
+		return fmt.Errorf("%w: message %d does not follow message %d", verdict.ErrInvalid, from.Number, highest)
 	}
 	s.Set(key, store.AppendCount(make([]byte, 0, 8), from.Number), value)
 	return nil

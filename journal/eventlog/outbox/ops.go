@@ -27,7 +27,7 @@ func (s *Stage) Record(v *journal.RecordView, at journal.Position) error {
 			return err
 		}
 		if item == journal.MaxMessages || verdict.CheckName(op.Type, op.ID, "a destination") != nil {
-			return fmt.Errorf("%w: a message cannot be stored", verdict.ErrInvalid)
+			return fmt.Errorf("%w: a message that exceeds the storage limits", verdict.ErrInvalid)
 		}
 		id := journal.ItemID{Index: at.Index, Ordinal: at.Ordinal, Item: item}
 		answer := from.Answers && len(rest) == 0 && bytes.Equal(op.Type, from.Type) && bytes.Equal(op.ID, from.ID)

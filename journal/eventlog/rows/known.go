@@ -87,7 +87,7 @@ func (k *Known) Replace(group store.SumClass, place uint64, old store.RowHash, h
 		k.set.add(place, now.Tag())
 	}
 	if !whole {
-		panic(fmt.Sprintf("eventlog: shard %d changes a row that it does not know", k.Shard))
+		panic(fmt.Sprintf("eventlog: shard %d changes an untracked row", k.Shard))
 	}
 	k.changeSum(group, old, had, now, has)
 }
@@ -138,7 +138,7 @@ func (k *Known) ExpectDue(from, by int64) *Expected {
 func (k *Known) ReportMissing(class store.Class) error {
 	key := store.AppendPrefix(nil, k.Shard, k.Generation, class)
 	return k.damaged(&store.DamageError{
-		Where: store.DescribeKey(key), What: "rows are missing, or rows exist that were never written or were deleted", Action: ActionReplace,
+		Where: store.DescribeKey(key), What: "rows are missing, or deleted or never written rows exist", Action: ActionReplace,
 	})
 }
 

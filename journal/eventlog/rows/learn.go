@@ -115,5 +115,5 @@ func (l *Learner) Finish(k *Known, mark *store.Applied) error {
 	if what == "" {
 		return nil
 	}
-	return &store.DamageError{Where: fmt.Sprintf("shard %d", k.Shard), What: "rows are missing or differ from what was written: " + what, Action: ActionReplace}
+	return &store.DamageError{Where: fmt.Sprintf("shard %d", k.Shard), What: "rows are missing or differ from the written ones: " + what, Action: ActionReplace}
 }

@@ -67,16 +67,16 @@ func (l *Lookup) check(view kv.View, class store.Class, rest []byte, hash store.
 	case !found:
 		return l.checkMissing(view, class, rest)
 	}
-	what := "it differs from what was last written"
+	what := "the row differs from its last written value"
 	if l.known.n == 0 {
-		what = "it exists, but was never written or was deleted"
+		what = "the row exists although it was deleted or never written"
 	}
 	key := store.AppendPrefix(nil, l.of.Shard, l.of.Generation, class)
 	return l.of.damaged(&store.DamageError{Where: store.DescribeKey(key), What: what, Action: ActionReplace})
 }
 
 // ActionReplace is what to do about missing rows.
-const ActionReplace = "the replica must be replaced"
+const ActionReplace = "replace the replica"
 
 // checkMissing determines why a row is not found although it is known to exist.
 // If the tables are intact and the checksum of all rows is right, a different
@@ -84,14 +84,14 @@ const ActionReplace = "the replica must be replaced"
 func (l *Lookup) checkMissing(view kv.View, class store.Class, rest []byte) error {
 	k := l.of
 	key := append(store.AppendPrefix(nil, k.Shard, k.Generation, class), rest...)
-	damage := &store.DamageError{Where: store.DescribeKey(key), What: "it is missing", Action: ActionReplace}
+	damage := &store.DamageError{Where: store.DescribeKey(key), What: "the row is missing", Action: ActionReplace}
 	if strict, ok := view.(kv.StrictView); ok {
 		found, err := strict.StrictGet(key)
 		if err != nil {
 			return k.damaged(fmt.Errorf("look for a missing row: %w", err))
 		}
 		if found {
-			damage.What = "it is in its file but is not found"
+			damage.What = "the row is in its table, but the store does not find it"
 			return k.damaged(damage)
 		}
 	}
@@ -102,7 +102,7 @@ func (l *Lookup) checkMissing(view kv.View, class store.Class, rest []byte) erro
 	if sum == l.sum {
 		return nil
 	}
-	damage.What = fmt.Sprintf("it is missing, and others may be too: found %d of %d", sum.Rows, l.sum.Rows)
+	damage.What = fmt.Sprintf("the row is missing, and others may be too: found %d of %d", sum.Rows, l.sum.Rows)
 	return k.damaged(damage)
 }
 

@@ -56,7 +56,7 @@ func Read(view kv.View, k *rows.Known, p Place) (t store.Timer, err error) {
 		return err
 	})
 	if err == nil && !found {
-		err = fmt.Errorf("%w: a timer is not stored under its due time", journal.ErrDamaged)
+		err = fmt.Errorf("%w: a timer is stored under a wrong due time", journal.ErrDamaged)
 	}
 	return t, err
 }

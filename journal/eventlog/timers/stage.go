@@ -108,7 +108,7 @@ func (s *Stage) Record(e Entity, v *journal.RecordView) error {
 			return err
 		}
 		if !step.has || step.due != from.Due {
-			return fmt.Errorf("%w: the timer that caused the record is not set", verdict.ErrInvalid)
+			return fmt.Errorf("%w: the timer that caused the record does not exist", verdict.ErrInvalid)
 		}
 		s.say(step)
 	}
@@ -381,5 +381,5 @@ func (s *Stage) endLife(e Entity, step *Step) {
 }
 
 func missing(found int, want uint32) error {
-	return &store.DamageError{Where: "the timers of an entity", What: fmt.Sprintf("found %d, but its row counts %d", found, want), Action: rows.ActionReplace}
+	return &store.DamageError{Where: "the timers of an entity", What: fmt.Sprintf("found %d, but the entity row counts %d", found, want), Action: rows.ActionReplace}
 }

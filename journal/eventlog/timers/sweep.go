@@ -23,7 +23,7 @@ func (s *Stage) Sweep(e Entity, owed *rows.Owed, limit int, lock func() (unlock 
 	}
 	if len(places) < limit && len(places) < int(e.Head.Left) {
 		return 0, e.Set.rows.ReportDamage(&store.DamageError{Where: "the timers of an entity",
-			What:   fmt.Sprintf("found %d of earlier incarnations, but its row counts %d", len(places), e.Head.Left),
+			What:   fmt.Sprintf("found %d of earlier incarnations, but the entity row counts %d", len(places), e.Head.Left),
 			Action: rows.ActionReplace})
 	}
 	defer lock()()

@@ -32,9 +32,9 @@ var (
 	ErrSequence = errors.New("a record does not follow its entity's last event")
 	// ErrChain: a record follows the last sequence, but with a different
 	// history.
-	ErrChain = errors.New("a record does not follow its entity's hash chain")
+	ErrChain = errors.New("a record does not continue its entity's hash chain")
 	// ErrInvalid: a record or an entry that no proposer should have created.
-	ErrInvalid = errors.New("the entry is not valid")
+	ErrInvalid = errors.New("invalid entry")
 )
 
 // IsDefinite reports whether an error is one of these reasons.

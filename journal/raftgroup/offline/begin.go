@@ -60,7 +60,7 @@ func RestartGroup(rec *recovery.Recovered, log Log, fsys disk.FS, dir string, f 
 	}
 	w := open(rec, log)
 	if err := w.restart(f, digest); err != nil {
-		return fmt.Errorf("restart shard %d from a given state: %w", f.Shard, err)
+		return fmt.Errorf("restart shard %d from an imported state: %w", f.Shard, err)
 	}
 	return w.sync()
 }

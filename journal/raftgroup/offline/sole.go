@@ -13,7 +13,7 @@ import (
 )
 
 // ErrNoReplica: the node holds no replica of the shard.
-var ErrNoReplica = errors.New("raftgroup: no replica of the shard on this node")
+var ErrNoReplica = errors.New("raftgroup: this node has no replica of the shard")
 
 // soleTerms is how far a replica that becomes the only voter raises its term,
 // so that it is above any term in which the abandoned members can have elected
@@ -47,7 +47,7 @@ func MakeSole(rec *recovery.Recovered, log Log, shard sharding.ShardID, note str
 		return Sole{}, fmt.Errorf("shard %d: %w", shard, ErrNoReplica)
 	}
 	if len(note) > wire.MaxNote {
-		return Sole{}, errors.New("raftgroup: the note is too long")
+		return Sole{}, errors.New("raftgroup: the operator's note is too long")
 	}
 	last := r.Log.Last()
 	term, err := r.Log.Term(last)

@@ -109,7 +109,7 @@ func (u *catchUp) entries(lo, hi, maxSize uint64) ([]*pb.Entry, error) {
 		r := wire.Reader{B: framed[4:]}
 		e := r.Entry(index, false)
 		if r.Bad || len(r.B) > 0 || le.Uint32(framed) != sumEntry(index, framed[4:]) {
-			return nil, fmt.Errorf("%w: entry %d in a catch-up file", journal.ErrDamaged, index)
+			return nil, fmt.Errorf("%w: invalid entry %d in a catch-up file", journal.ErrDamaged, index)
 		}
 		out = append(out, e)
 	}

@@ -145,7 +145,7 @@ func ApplyChange(self uint64, state *pb.ConfState, change *pb.ConfChangeV2) (nex
 	}
 	defer func() { // raft panics if a change does not fit
 		if r := recover(); r != nil {
-			err = fmt.Errorf("the change does not fit the members")
+			err = fmt.Errorf("the change is not valid for the current members")
 		}
 	}()
 	return node.ApplyConfChange(change), nil

@@ -139,7 +139,7 @@ type groupBuilder struct {
 
 func (r *recovery) record(pos wal.Position, kind byte, payload []byte) error {
 	if !r.started && pos.Segment > 1 && kind != wire.KindCheckpoint {
-		return fmt.Errorf("%w: the first segment does not start with a checkpoint", ErrContradiction)
+		return fmt.Errorf("%w: the first segment does not begin with a checkpoint", ErrContradiction)
 	}
 	r.started = true
 	d, version, err := wire.Open(kind, payload)
@@ -158,7 +158,7 @@ func (r *recovery) record(pos wal.Position, kind byte, payload []byte) error {
 		case wire.KindInstall:
 			err = r.install(d)
 		default:
-			err = fmt.Errorf("%w: kind %d", journal.ErrUnsupported, kind)
+			err = fmt.Errorf("%w: log record of kind %d", journal.ErrUnsupported, kind)
 		}
 	}
 	if err != nil {
@@ -194,7 +194,7 @@ func (r *recovery) checkpoint(d *wire.Reader, version byte) error {
 		if g == nil {
 			g = r.begin(i.Shard, i.Replica)
 		} else if g.image.Replica != i.Replica {
-			return fmt.Errorf("%w: checkpoint of replica %d of shard %d, whose replica is %d", ErrContradiction, i.Replica, i.Shard, g.image.Replica)
+			return fmt.Errorf("%w: checkpoint of replica %d of shard %d, but this node's replica is %d", ErrContradiction, i.Replica, i.Shard, g.image.Replica)
 		}
 		g.image.Hard, g.image.Conf = i.Hard, i.Conf
 		if i.Conf.Index == 0 {

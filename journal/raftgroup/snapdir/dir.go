@@ -37,7 +37,7 @@ type Dir struct {
 }
 
 // ErrNoSpace: the expendable files have reached their limit.
-var ErrNoSpace = errors.New("raftgroup: no space left for expendable snapshot files")
+var ErrNoSpace = errors.New("raftgroup: the limit on cached snapshot files is reached")
 
 // New returns the directory of that path without reading it. room returns the
 // limit in bytes of the expendable files; nil means a quarter of the free
@@ -65,7 +65,7 @@ func (d *Dir) CheckSpace(size int64) error {
 		room = free / 4
 	}
 	if kept := d.kept.Load(); kept+size > room {
-		return fmt.Errorf("%w: %d bytes are kept for followers, the limit is %d", ErrNoSpace, kept, room)
+		return fmt.Errorf("%w: %d bytes are cached for followers, the limit is %d", ErrNoSpace, kept, room)
 	}
 	return nil
 }
@@ -148,7 +148,7 @@ func (d *Dir) Discard(name string) {
 func (d *Dir) Sweep() {
 	for _, name := range d.obsolete {
 		if err := d.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			d.logger.Warn("snapshot file not removed", "error", err)
+			d.logger.Warn("cannot remove snapshot file", "error", err)
 		}
 	}
 	d.obsolete = d.obsolete[:0]

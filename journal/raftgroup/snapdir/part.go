@@ -99,7 +99,7 @@ func (d *Dir) Check(p *Part) (more bool, err error) {
 		err = nil
 	}
 	if !more && err == nil {
-		d.logger.Info("found a partly received snapshot from before the restart", "file", p.name, "bytes", p.Offset())
+		d.logger.Info("found a partially received snapshot of the previous run", "file", p.name, "bytes", p.Offset())
 	}
 	return more, err
 }
@@ -198,7 +198,7 @@ func (p *Part) take(from io.Reader, to io.Writer, want statefile.Header, skip in
 	}()
 	if p.reader.Header() != want {
 		p.reader = nil
-		return t, fmt.Errorf("%w: the stream holds a different state than its header says", journal.ErrDamaged)
+		return t, fmt.Errorf("%w: the snapshot's contents contradict its header", journal.ErrDamaged)
 	}
 	for err == nil {
 		_, err = p.reader.Next(false)
@@ -209,7 +209,7 @@ func (p *Part) take(from io.Reader, to io.Writer, want statefile.Header, skip in
 	t = p.reader.Trailer()
 	if p.digest != (statefile.Digest{}) && p.digest != t.Digest {
 		p.reader = nil
-		return t, fmt.Errorf("%w: the snapshot does not have the digest that its sender announced", journal.ErrDamaged)
+		return t, fmt.Errorf("%w: the snapshot's digest differs from the digest that the sender announced", journal.ErrDamaged)
 	}
 	return t, nil
 }

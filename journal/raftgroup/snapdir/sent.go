@@ -20,7 +20,7 @@ const syncBytes = 16 << 20
 
 // ErrNoFile: a snapshot cannot be written to a file. It can still be streamed
 // from the store.
-var ErrNoFile = errors.New("raftgroup: no file for the snapshot")
+var ErrNoFile = errors.New("raftgroup: the snapshot has no file")
 
 // SendFile is a shard's state that its leader wrote to disk once. From there it is
 // sent to any number of followers and resumed after an interruption, without

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrWait: the other node does not know yet how much it has.
-var ErrWait = errors.New("raftgroup: the receiver must be asked again later")
+var ErrWait = errors.New("raftgroup: the receiver cannot report its progress yet")
 
 // errNotWritten: the transfer that was to write the shared file did not.
 var errNotWritten = errors.New("raftgroup: the snapshot's file was not written")
@@ -149,6 +149,6 @@ func (o *Outgoing) Prepare(ctx context.Context, log *slog.Logger, begin func(dir
 	if !errors.Is(err, snapdir.ErrNoFile) {
 		return err
 	}
-	log.Info("snapshot is streamed without a file and starts over if interrupted", "shard_id", uint64(o.Shard), "error", err)
+	log.Info("streaming a snapshot without a file; an interruption restarts it", "shard_id", uint64(o.Shard), "error", err)
 	return begin(true)
 }

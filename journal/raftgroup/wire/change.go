@@ -20,14 +20,14 @@ func CheckChange(data []byte) (*pb.ConfChangeV2, error) {
 		return nil, err
 	}
 	if n := len(change.GetChanges()); n > maxChanges {
-		return nil, fmt.Errorf("%d changes in one entry, at most %d are allowed", n, maxChanges)
+		return nil, fmt.Errorf("%d membership changes in one entry, at most %d are allowed", n, maxChanges)
 	}
 	if t := change.GetTransition(); t < pb.ConfChangeTransitionAuto || t > pb.ConfChangeTransitionJointExplicit {
 		return nil, fmt.Errorf("unknown transition %d", t)
 	}
 	for _, s := range change.GetChanges() {
 		if s.GetNodeId() == 0 {
-			return nil, fmt.Errorf("change of replica 0")
+			return nil, fmt.Errorf("membership change of replica 0, which is not a valid id")
 		}
 		switch s.GetType() {
 		case pb.ConfChangeAddNode, pb.ConfChangeAddLearnerNode, pb.ConfChangeRemoveNode:

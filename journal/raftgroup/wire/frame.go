@@ -133,13 +133,13 @@ func EndFrame(b []byte) []byte {
 // called unless the whole frame is valid.
 func DecodeFrame(frame []byte, fn func(Message)) error {
 	if len(frame) < FrameHeadBytes {
-		return fmt.Errorf("%w: peer frame of %d bytes", journal.ErrDamaged, len(frame))
+		return fmt.Errorf("%w: peer frame with %d bytes", journal.ErrDamaged, len(frame))
 	}
 	if frame[0] != frameVersion {
 		return fmt.Errorf("%w: peer frame version %d", journal.ErrUnsupported, frame[0])
 	}
 	if frame[1] != 0 || frame[2] != 0 || frame[3] != 0 {
-		return fmt.Errorf("%w: peer frame flags", journal.ErrUnsupported)
+		return fmt.Errorf("%w: unknown peer frame flags", journal.ErrUnsupported)
 	}
 	body := frame[FrameHeadBytes:]
 	if crc32.Checksum(body, castagnoli) != le.Uint32(frame[4:]) {
@@ -149,7 +149,7 @@ func DecodeFrame(frame []byte, fn func(Message)) error {
 	for r := (&Reader{B: body}); len(r.B) > 0; {
 		m := r.message()
 		if r.Bad {
-			return fmt.Errorf("%w: message %d of a peer frame", journal.ErrDamaged, len(messages))
+			return fmt.Errorf("%w: malformed message %d of a peer frame", journal.ErrDamaged, len(messages))
 		}
 		messages = append(messages, m)
 	}

@@ -61,7 +61,7 @@ func ReadSnapshotHeader(r io.Reader) (h SnapshotHeader, err error) {
 	}
 	n := le.Uint32(head[4:])
 	if n > maxHeaderBytes {
-		return h, fmt.Errorf("%w: snapshot header of %d bytes", journal.ErrDamaged, n)
+		return h, fmt.Errorf("%w: snapshot header with %d bytes", journal.ErrDamaged, n)
 	}
 	body := make([]byte, n)
 	if _, err := io.ReadFull(r, body); err != nil {
@@ -77,7 +77,7 @@ func ReadSnapshotHeader(r io.Reader) (h SnapshotHeader, err error) {
 	h.Members = d.Membership()
 	ids := !raft.IsLocalMsgTarget(uint64(h.From)) && !raft.IsLocalMsgTarget(uint64(h.To)) && h.From != 0 && h.To != 0 && h.From != h.To
 	if d.Bad || len(d.B) > 0 || !ids || h.Index == 0 || h.IndexTerm == 0 || h.IndexTerm > h.Term || h.Members.Index > h.Index || len(h.Members.State.GetVoters()) == 0 {
-		return h, fmt.Errorf("%w: snapshot header", journal.ErrDamaged)
+		return h, fmt.Errorf("%w: malformed snapshot header", journal.ErrDamaged)
 	}
 	return h, nil
 }
@@ -112,12 +112,12 @@ func ReadTransfer(head []byte, stream io.Reader) (t TransferHead, h SnapshotHead
 		d := &Reader{B: head}
 		version, asks := d.u8(), d.u8()
 		if !d.Bad && version != HeadVersion {
-			return t, h, fmt.Errorf("%w: head of a snapshot's transfer, version %d", journal.ErrUnsupported, version)
+			return t, h, fmt.Errorf("%w: snapshot transfer request version %d", journal.ErrUnsupported, version)
 		}
 		t.IsQuestion, t.Offset = asks == 1, int64(d.U64())
 		copy(t.Digest[:], d.take(len(t.Digest)))
 		if d.Bad || len(d.B) > 0 || asks > 1 || t.Offset < 0 || t.Digest == (statefile.Digest{}) {
-			return t, h, fmt.Errorf("%w: head of a snapshot's transfer", journal.ErrDamaged)
+			return t, h, fmt.Errorf("%w: malformed snapshot transfer request", journal.ErrDamaged)
 		}
 	}
 	h, err = ReadSnapshotHeader(stream)
@@ -148,7 +148,7 @@ func ReadAnswer(b []byte) (a TransferAnswer, err error) {
 	version, wait := d.u8(), d.u8()
 	a.Wait, a.Offset = wait == 1, int64(d.U64())
 	if d.Bad || len(d.B) > 0 || version != HeadVersion || wait > 1 || a.Offset < 0 {
-		return a, fmt.Errorf("%w: answer to a snapshot's transfer", journal.ErrDamaged)
+		return a, fmt.Errorf("%w: malformed response to a snapshot transfer", journal.ErrDamaged)
 	}
 	return a, nil
 }

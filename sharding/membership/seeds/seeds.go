@@ -26,7 +26,7 @@ const (
 )
 
 // ErrNone is returned if the name has no address.
-var ErrNone = errors.New("the name has no address")
+var ErrNone = errors.New("the name resolves to no address")
 
 // Lookup resolves names. The zero value uses the system's resolver.
 type Lookup struct {
@@ -55,7 +55,7 @@ func Check(seed string) error {
 		return fmt.Errorf("%.64q is not HOST:PORT", seed)
 	}
 	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
-		return fmt.Errorf("%.64q has no port from 1 to 65535", seed)
+		return fmt.Errorf("%.64q has no port between 1 and 65535", seed)
 	}
 	return nil
 }

@@ -176,7 +176,7 @@ func damage(t *testing.T, dir, pattern string, last bool, do func([]byte) []byte
 }
 
 // advice lists the actions of which an error must suggest one.
-var advice = []string{"hostd verify", "hostd recover", "backup", "remove it"}
+var advice = []string{"hostd verify", "hostd recover", "backup", "remove it", "remove the file"}
 
 // observe starts a node on the directory and returns the outcome of the damage.
 // Any other outcome than those above fails the test.
