@@ -21,7 +21,7 @@ const attestPause = 100 * time.Millisecond
 // Starts durably records the starts of other nodes.
 type Starts interface {
 	// RecordStart records the start if it is new, and returns the node's newest known
-	// start. member is the start in the metadata.
+	// start. member is the newest start in the metadata.
 	RecordStart(s staledisk.Start, member uint64) (latest uint64, err error)
 }
 
@@ -55,7 +55,7 @@ func (c *Control) Attest(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.V
 	if err := o.verifyApplicant(ctx, asks); err != nil {
 		return nil, err
 	}
-	latest, err := o.Starts.RecordStart(staledisk.Start{Node: node, Attested: r.GetVouched(), Requested: r.GetAsked()}, known.Incarnation)
+	latest, err := o.Starts.RecordStart(staledisk.Start{Node: node, Attested: r.GetVouched(), Requested: r.GetAsked()}, view.LastStart(node))
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ var (
 	errUnattested = errors.New("the node waits until a majority of those who vote on the metadata know of no later start of it")
 	errOlderCopy  = errors.New("the data directory is an older copy of itself: other nodes know of a later start of this one; " +
 		"it votes on nothing, and joins with a new disk id once the others have a leader")
+	errLeftBefore = errors.New("the data directory is an older copy of itself, and this node was asked to leave the cluster and has left: stop it")
 )
 
 // askLeader is how often a node with an older copy checks whether the others have
@@ -54,6 +55,7 @@ type StaleDiskCheck struct {
 	admitted         chan struct{}         // closed when the node may vote
 	recovered        chan struct{}         // closed when the metadata has everything known to be committed at the start
 	older            atomic.Bool           // the data directory is an older copy of itself
+	left             atomic.Bool           // the directory is also that of a node that was asked to leave and has left
 	refused          atomic.Pointer[error] // why other nodes reject this start regardless of what they know of it
 
 	cancel  context.CancelFunc
@@ -155,6 +157,7 @@ func (p *StaleDiskCheck) release() {
 }
 
 // awaitLeader waits until the other nodes have a leader, and then ends the node.
+// A node that has left stays as it is: with a new disk id it would join again.
 func (p *StaleDiskCheck) awaitLeader(ctx context.Context) {
 	every := time.NewTicker(askLeader)
 	defer every.Stop()
@@ -164,6 +167,11 @@ func (p *StaleDiskCheck) awaitLeader(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+	}
+	if p.opts.Entry().HasLeft(ctx, p.opts.AddressBook.Addresses(), false) {
+		p.left.Store(true)
+		p.opts.Logger.Error(errLeftBefore.Error())
+		return
 	}
 	err := p.opts.Identity.Save(func(id *datadir.Identity) bool {
 		id.Known = p.opts.AddressBook.Addresses()
@@ -181,6 +189,9 @@ func (p *StaleDiskCheck) VoteError() error {
 	case <-p.admitted:
 		return nil
 	default:
+	}
+	if p.left.Load() {
+		return errLeftBefore
 	}
 	if p.older.Load() {
 		return errOlderCopy

@@ -57,6 +57,12 @@ func (v *View) HasLeft(node sharding.NodeID) bool {
 	return left || down
 }
 
+// LastStart returns the incarnation of the newest start of a node that the
+// metadata knows, or 0. A former member is known as long as HasLeft reports it.
+func (v *View) LastStart(node sharding.NodeID) uint64 {
+	return max(v.members[node].Incarnation, v.left[node].Incarnation, v.downed[node])
+}
+
 // rememberLeft records that a member is removed.
 func (t *transition) rememberLeft(m Member) {
 	if t.view.ClusterVersion() < sharding.VersionFormerMembers {

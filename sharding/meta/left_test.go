@@ -45,6 +45,42 @@ func TestFormerMembersAreRemembered(t *testing.T) {
 	}
 }
 
+// The newest start of a node stays known after the node is removed, however it
+// came to be removed, because an older copy of its disk may start afterwards.
+func TestLastStartIsKnownAfterRemoval(t *testing.T) {
+	for name, drop := range map[string]func(*testing.T, *meta.State, meta.Member){"left": leave, "downed": remove, "dead": die} {
+		s := created(t)
+		run(t, s, meta.RaiseClusterVersion(sharding.VersionFormerMembers, speaker("n1", 0, sharding.MaxVersion)))
+		if got := s.View().LastStart("n2"); got != 0 {
+			t.Errorf("%s: a node that was never a member has start %d", name, got)
+		}
+		run(t, s, meta.Join(speaking("n2", 5, 1, sharding.MaxVersion)))
+		if got := s.View().LastStart("n2"); got != 5 {
+			t.Errorf("%s: the member has start %d, want 5", name, got)
+		}
+		drop(t, s, speaking("n2", 7, 1, sharding.MaxVersion))
+		if got := s.View().LastStart("n2"); got != 7 {
+			t.Errorf("%s: the former member has start %d, want 7", name, got)
+		}
+		again := speaking("n2", 9, 1, sharding.MaxVersion)
+		again.Disk = "another"
+		run(t, s, meta.Join(again))
+		if got := s.View().LastStart("n2"); got != 9 {
+			t.Errorf("%s: the node that joined again has start %d, want 9", name, got)
+		}
+	}
+}
+
+// die lets a node join, considers it dead and removes it.
+func die(t *testing.T, s *meta.State, m meta.Member) {
+	t.Helper()
+	j := run(t, s, meta.Join(m)).Joined
+	run(t, s, meta.SetStatus(m.Node, 0, meta.StatusDown))
+	run(t, s, meta.Retire(sharding.MetaShard, j.Replica))
+	run(t, s, meta.Forget(sharding.MetaShard, j.Replica))
+	run(t, s, meta.RemoveMember(m.Node))
+}
+
 func TestFormerMembersAreLimited(t *testing.T) {
 	s := created(t)
 	run(t, s, meta.RaiseClusterVersion(sharding.VersionFormerMembers, speaker("n1", 0, sharding.MaxVersion)))

@@ -10,9 +10,10 @@
 // A node of a multi-node cluster joins its groups only after a majority of the
 // metadata shard's voters, itself included, has answered and none of them knows
 // a later start than the directory does. Each of them records the new start
-// durably before it answers (an attestation), so every later majority contains
-// a node that knows it. A start that only lost disks knew about goes
-// undetected.
+// durably before it answers (an attestation), so every later majority of the same
+// voters contains a node that knows it, or has only the restored node in common
+// with the earlier one. The voters change, so the metadata counts as well. A start
+// that only lost disks, or nodes that are down, know about goes undetected.
 //
 // The package is pure: the caller exchanges the messages and makes the records
 // durable. It starts no goroutine.
@@ -48,10 +49,11 @@ func (s Start) IsStale(known uint64) bool { return known > s.Attested && known !
 // value remembers nothing.
 type Witness map[sharding.NodeID]uint64
 
-// Evaluate checks a start. member is the incarnation of the node in the
-// metadata, 0 if there is none. latest is the newest start known. If record is
-// true, the start is new and must be recorded durably with Record before the
-// answer is sent.
+// Evaluate checks a start. member is the newest start of the node in the
+// metadata, 0 if there is none. It counts even if the node was removed, because
+// the other nodes that recorded its last start may no longer vote. latest is the
+// newest start known. If record is true, the start is new and must be recorded
+// durably with Record before the answer is sent.
 func (w Witness) Evaluate(s Start, member uint64) (latest uint64, record bool) {
 	latest = max(w[s.Node], member)
 	return latest, !s.IsStale(latest) && w[s.Node] < s.Requested

@@ -130,6 +130,7 @@ func (n *node) start() error {
 		RetainBytes:         1 << 40, // snapshots do not help followers that fall behind
 		MaxPinnedSegments:   2,
 	}
+	opts.WithoutSteady = n.w.raftOnly
 	opts.AwaitAttestation = n.w.older.often > 0
 	if p.snapshots {
 		opts.Snapshots, opts.SnapshotFS, opts.SnapshotDir = n.machine, n.disk, "snapshots"

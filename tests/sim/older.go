@@ -129,12 +129,9 @@ func (n *node) prove() {
 	}
 }
 
-// knows returns the incarnation of another node in this node's view of the
+// knows returns the newest start of another node in this node's view of the
 // metadata.
-func (n *node) knows(other *node) uint64 {
-	m, _ := n.gov.view.Member(n.w.name(other.id))
-	return m.Incarnation
-}
+func (n *node) knows(other *node) uint64 { return n.gov.view.LastStart(n.w.name(other.id)) }
 
 // keepCopy sometimes copies the disk of a node that has just lost power.
 func (n *node) keepCopy() {

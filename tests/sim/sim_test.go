@@ -14,6 +14,7 @@ import (
 var (
 	seedFlag  = flag.Uint64("seed", 0, "first seed, or the only one with -seeds 1; 0: 1")
 	seedsFlag = flag.Int("seeds", 0, "number of seeds; 0: a few")
+	raftFlag  = flag.Bool("raft-only", false, "let raft take every turn of every group, without the steady state")
 	storyFlag = flag.Bool("story", false, "print everything that happens")
 )
 
@@ -28,6 +29,9 @@ func run(t *testing.T, seed uint64, plain bool, store string, more ...func(*Worl
 	}()
 	w = New(seed, plain)
 	w.UseStore(store)
+	if *raftFlag {
+		w.UseRaftOnly()
+	}
 	for _, also := range more {
 		also(w)
 	}
@@ -38,9 +42,15 @@ func run(t *testing.T, seed uint64, plain bool, store string, more ...func(*Worl
 	return w, w.Run()
 }
 
-// seeds returns the seeds to run, and the saved seeds, which run in plain
-// worlds.
-func seeds(t *testing.T) (out, saved []uint64) {
+// savedSeed is a seed that failed once, and in which world.
+type savedSeed struct {
+	seed     uint64
+	plain    bool // without the settings that were added later
+	raftOnly bool
+}
+
+// seeds returns the seeds to run, and the saved seeds.
+func seeds(t *testing.T) (out []uint64, saved []savedSeed) {
 	first, n := *seedFlag, *seedsFlag
 	if first == 0 {
 		first = 1
@@ -59,31 +69,47 @@ func seeds(t *testing.T) (out, saved []uint64) {
 }
 
 // savedSeeds returns the seeds that failed once.
-func savedSeeds(t *testing.T) (out []uint64) {
+func savedSeeds(t *testing.T) (out []savedSeed) {
 	text, err := os.ReadFile("testdata/seeds.txt")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(text)) {
 		line, _, _ = strings.Cut(line, "#")
-		if line = strings.TrimSpace(line); line == "" {
+		fields := strings.Fields(line)
+		if len(fields) == 0 {
 			continue
 		}
-		seed, err := strconv.ParseUint(line, 10, 64)
+		seed, err := strconv.ParseUint(fields[0], 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		out = append(out, seed)
+		one := savedSeed{seed: seed, plain: true}
+		for _, word := range fields[1:] {
+			switch word {
+			case "all":
+				one.plain = false
+			case "raft-only":
+				one.raftOnly = true
+			default:
+				t.Fatalf("testdata/seeds.txt: seed %d: unknown word %q, want all or raft-only", seed, word)
+			}
+		}
+		out = append(out, one)
 	}
 	return out
 }
 
 func TestSeeds(t *testing.T) {
 	var sum Counts
-	one := func(t *testing.T, seed uint64, plain bool) {
-		w, err := run(t, seed, plain, "")
+	one := func(t *testing.T, seed uint64, plain bool, more ...func(*World)) {
+		w, err := run(t, seed, plain, "", more...)
 		if err != nil {
-			t.Fatalf("%v\nrun it again with: go test ./tests/sim -run TestSeeds -seeds 1 -seed %d", err, seed)
+			flags := ""
+			if w.raftOnly {
+				flags = " -raft-only"
+			}
+			t.Fatalf("%v\nrun it again with: go test ./tests/sim -run TestSeeds -seeds 1 -seed %d%s", err, seed, flags)
 		}
 		sum.add(w.Counts())
 		if testing.Verbose() {
@@ -91,8 +117,12 @@ func TestSeeds(t *testing.T) {
 		}
 	}
 	some, saved := seeds(t)
-	for _, seed := range saved {
-		t.Run(fmt.Sprint("saved/", seed), func(t *testing.T) { one(t, seed, true) })
+	for _, s := range saved {
+		var more []func(*World)
+		if s.raftOnly {
+			more = append(more, (*World).UseRaftOnly)
+		}
+		t.Run(fmt.Sprint("saved/", s.seed), func(t *testing.T) { one(t, s.seed, s.plain, more...) })
 	}
 	for _, seed := range some {
 		t.Run(strconv.FormatUint(seed, 10), func(t *testing.T) { one(t, seed, false) })

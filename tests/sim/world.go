@@ -45,6 +45,7 @@ type World struct {
 	flights  []flight
 	meta     *registry // nil if placements are fixed
 	messages *messages // nil if entities send no messages
+	raftOnly bool      // raft takes every turn of every group
 	liars    liars
 	older    older
 	hints    hints
@@ -196,6 +197,10 @@ func New(seed uint64, plain bool) *World {
 	}
 	return w
 }
+
+// UseRaftOnly lets raft take every turn of every group, without the steady
+// state.
+func (w *World) UseRaftOnly() { w.raftOnly = true }
 
 func (w *World) firstVoters(s sharding.ShardID) (ids []sharding.ReplicaID) {
 	for i := range w.nodes {

@@ -1,0 +1,171 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/http"
+	"testing"
+	"time"
+
+	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/host/datadir"
+	"github.com/hostd/hostd/host/network"
+	"github.com/hostd/hostd/host/peer"
+	"github.com/hostd/hostd/sharding"
+	"github.com/hostd/hostd/sharding/meta"
+	"github.com/hostd/hostd/sharding/staledisk"
+)
+
+// anyNode regards all nodes as members.
+type anyNode struct{}
+
+func (anyNode) Standing(sharding.NodeID, uint64) peer.Standing { return peer.StandingMember }
+func (anyNode) Confirm(context.Context) error                  { return nil }
+
+// unrecorded are the starts that a node has recorded if other nodes attested all
+// of them.
+type unrecorded struct{}
+
+func (unrecorded) RecordStart(s staledisk.Start, member uint64) (latest uint64, err error) {
+	latest, _ = staledisk.Witness{}.Evaluate(s, member)
+	return latest, nil
+}
+
+// formerMember is a cluster of n1, from which n2 was removed with its start 7.
+// n2 runs under incarnation 9.
+type formerMember struct {
+	metadata *Metadata // of n1
+	address  string    // of n1
+	n2       *peer.Peers
+}
+
+// newFormerMember removes n2 as dead, or as it asked to if leaves is set.
+func newFormerMember(t *testing.T, leaves bool) *formerMember {
+	t.Helper()
+	m, _ := newMetadata(t)
+	on := network.TCP{}
+	listener, err := on.Listen("127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	recovered := make(chan struct{})
+	close(recovered)
+	control := &Control{}
+	control.Name("n1", 1, "c")
+	said := answers{"b:2": {NodeId: "n2", Incarnation: 9, ClusterId: "c"}}
+	control.Open(ControlOptions{Self: "n1", Metadata: m, Starts: unrecorded{}, Recovered: recovered, Probe: said.probe})
+	connect := func(id sharding.NodeID, start uint64, control peer.Control) *peer.Peers {
+		p, err := peer.New(peer.Options{Self: id, Incarnation: start, Cluster: "c", Network: on, Control: control, Receive: func(sharding.NodeID, []byte) {}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.SetMembers(anyNode{})
+		t.Cleanup(func() {
+			if err := p.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		})
+		return p
+	}
+	mux, protocols := http.NewServeMux(), new(http.Protocols)
+	mux.Handle(connect("n1", 1, control).Handler())
+	protocols.SetUnencryptedHTTP2(true)
+	server := &http.Server{Handler: mux, Protocols: protocols}
+	go server.Serve(listener)
+	t.Cleanup(func() { server.Close() })
+
+	do := func(commands ...[]byte) {
+		t.Helper()
+		for _, command := range commands {
+			if _, err := m.Do(t.Context(), command); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	n2 := meta.Member{Node: "n2", Address: "b:1", PeerAddress: "b:2", Disk: "e", Incarnation: 7, Speaks: sharding.SupportedVersions}
+	self := meta.Speaker{Node: "n1", Incarnation: 1, Speaks: sharding.SupportedVersions}
+	do(meta.RaiseClusterVersion(sharding.VersionFormerMembers, self), meta.Join(n2), meta.SetStatus("n2", 7, meta.StatusUp))
+	if leaves {
+		do(meta.SetStatus("n2", 7, meta.StatusLeaving))
+	} else {
+		do(meta.SetStatus("n2", 7, meta.StatusDown))
+	}
+	placement, _ := m.View().Placement(sharding.MetaShard)
+	replica, placed := placement.ReplicaOn("n2")
+	if !placed {
+		t.Fatal("n2 has no replica of the metadata shard")
+	}
+	do(meta.Retire(sharding.MetaShard, replica.ID), meta.Forget(sharding.MetaShard, replica.ID), meta.RemoveMember("n2"))
+	return &formerMember{m, listener.Addr().String(), connect("n2", 9, peer.NoControl{})}
+}
+
+// The metadata alone shows that the disk of a removed member is an older copy.
+// The nodes that recorded the member's last start may not vote any more.
+func TestOldCopyOfRemovedMemberIsStale(t *testing.T) {
+	former := newFormerMember(t, false)
+	for attested, want := range map[uint64]staledisk.Result{5: staledisk.Stale, 7: staledisk.Passed} {
+		start := staledisk.Start{Node: "n2", Attested: attested, Requested: 10}
+		_, answer, err := former.n2.Attest(t.Context(), former.address, &peerv1.VouchRequest{Vouched: start.Attested, Asked: start.Requested, Address: "b:2"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		check := staledisk.New(start, 0, nil)
+		check.AddAnswer(staledisk.Answer{From: "n1", Latest: answer.GetLatest(), Index: answer.GetIndex(), Voters: []sharding.NodeID{"n1"}})
+		if check.Result() != want {
+			t.Errorf("the disk has start %d and n1 knows %d: %v, want %v", attested, answer.GetLatest(), check.Result(), want)
+		}
+	}
+}
+
+// An older copy of the disk of a node that died ends the node, so that it joins
+// with a new disk. A node that was asked to leave and has left does not join
+// again by itself.
+func TestOldCopyOfLeftMemberStaysOutside(t *testing.T) {
+	for _, leaves := range []bool{false, true} {
+		former := newFormerMember(t, leaves)
+		old, _ := newMetadata(t)
+		id := datadir.Identity{Format: sharding.Version1, Node: "n2", Disk: "e", Cluster: "c", Several: true, Vouched: 5, Asked: 10, Incarnation: 9}
+		ended := make(chan error, 1)
+		log := &lines{wrote: make(chan struct{}, 10)}
+		check := NewStaleDiskCheck(StaleDiskCheckOptions{
+			Identity: datadir.NewRecord(t.TempDir(), id),
+			Entry: func() Entry {
+				return Entry{Peers: former.n2, Self: meta.Member{Node: "n2", Disk: "e"}, PeersAt: "b:2", Seeds: []string{former.address}, Logger: slog.New(slog.DiscardHandler)}
+			},
+			AddressBook: NewAddressBook("n2", func(map[sharding.NodeID]string) {}),
+			Metadata:    old,
+			Release:     func() error { t.Error("the older copy votes"); return nil },
+			Stopping:    func() bool { return false },
+			End:         func(err error) { ended <- err },
+			Logger:      slog.New(slog.NewTextHandler(log, nil)),
+		})
+		check.Start(0)
+		for done := false; !done; {
+			select {
+			case err := <-ended:
+				if done = true; leaves || !errors.Is(err, ErrOlderCopy) {
+					t.Errorf("leaves %v: the node ended with %v", leaves, err)
+				}
+			case <-log.wrote:
+				done = errors.Is(check.VoteError(), errLeftBefore)
+				if done && !leaves {
+					t.Error("a node that died has left")
+				}
+			case <-time.After(30 * time.Second):
+				t.Fatalf("leaves %v: the check has no result", leaves)
+			}
+		}
+		if err := check.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// lines reports each line that is logged.
+type lines struct{ wrote chan struct{} }
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.wrote <- struct{}{}
+	return len(p), nil
+}
