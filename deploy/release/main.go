@@ -1,9 +1,10 @@
 // Command release builds all artifacts of a release in one directory: an
-// archive for each system and architecture, Debian and RPM packages, an OCI
-// image layout, an SBOM, checksums, and signatures if there is a key. Builds
-// are reproducible: two runs on the same commit produce the same bytes. It runs
-// git, the go command and the program that it has built. It needs no network
-// once the module cache is filled, publishes nothing and starts no goroutine.
+// archive for each system and architecture, Debian and RPM packages, npm
+// packages, a Rust crate, an OCI image layout, an SBOM, checksums, and
+// signatures if there is a key. Builds are reproducible: two runs on the same
+// commit produce the same bytes. It runs git, go, npm, cargo and the program
+// that it has built. It needs no network once the caches of Go modules and of
+// npm are filled, publishes nothing and starts no goroutine.
 package main
 
 import (
@@ -85,7 +86,7 @@ func (r *release) run() error {
 	if r.extra, err = r.documents(work); err != nil {
 		return err
 	}
-	for _, step := range []func() error{r.archives, r.packages, r.image, r.sbom, r.checksums, r.sign} {
+	for _, step := range []func() error{r.archives, r.packages, r.npm, r.crate, r.image, r.sbom, r.checksums, r.sign} {
 		if err := step(); err != nil {
 			return err
 		}

@@ -1,9 +1,7 @@
 package main
 
 import (
-	"archive/tar"
 	"bytes"
-	"compress/gzip"
 	"crypto/ed25519"
 	"crypto/sha256"
 	"crypto/x509"
@@ -11,7 +9,6 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"os/exec"
@@ -109,6 +106,8 @@ func TestReleaseIsReproducible(t *testing.T) {
 	t.Run("sbom", func(t *testing.T) { checkSBOM(t, one["hostd_"+testVersion+".cdx.json"]) })
 	t.Run("image", func(t *testing.T) { checkImage(t, one["hostd_"+testVersion+"_image.oci.tar.gz"]) })
 	t.Run("deb", func(t *testing.T) { checkDeb(t, first.out) })
+	t.Run("npm", func(t *testing.T) { checkNPM(t, first, one) })
+	t.Run("crate", func(t *testing.T) { checkCrate(t, first, one) })
 	t.Run("page", func(t *testing.T) { checkPage(t, first.out) })
 	t.Run("rpm", func(t *testing.T) {
 		for name, content := range one {
@@ -152,23 +151,15 @@ func checkSums(t *testing.T, all map[string][]byte, public ed25519.PublicKey) {
 // unpacked unpacks a tar.gz.
 func unpacked(t *testing.T, packed []byte) map[string][]byte {
 	t.Helper()
-	z, err := gzip.NewReader(bytes.NewReader(packed))
+	files, err := untar(packed)
 	if err != nil {
 		t.Fatal(err)
 	}
 	out := map[string][]byte{}
-	for r := tar.NewReader(z); ; {
-		h, err := r.Next()
-		if errors.Is(err, io.EOF) {
-			return out
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		if out[h.Name], err = io.ReadAll(r); err != nil {
-			t.Fatal(err)
-		}
+	for _, f := range files {
+		out[f.name] = f.content
 	}
+	return out
 }
 
 func checkArchive(t *testing.T, all map[string][]byte) {
