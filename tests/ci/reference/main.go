@@ -1,6 +1,7 @@
 // Command reference generates the pages of docs/reference whose facts are in
-// the code: the configuration, the limits and the metrics. A test compares the
-// committed pages with its output. It reads the sources and runs nothing.
+// the code: the configuration, the limits, the metrics and the commands. Tests
+// compare the committed pages with its output. It reads the sources, and runs
+// hostd for the commands.
 package main
 
 import (
@@ -33,5 +34,9 @@ func main() {
 			fmt.Fprintf(os.Stderr, "%s: %v\n", name, err)
 			os.Exit(1)
 		}
+	}
+	if err := writeCommands(*root); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", commandsPage, err)
+		os.Exit(1)
 	}
 }
