@@ -61,10 +61,10 @@ func New(std cli.Stdio, local func(file string) ([]Finding, []Gap, error)) *cobr
 	c.Long = "Looks at the cluster and asks each node: whether it is reachable and ready, its certificates, clock, release, disk, memory and file descriptors, " +
 		"shards without a leader or a majority, operations that do not finish, quarantined entities, dead letters and rollouts that are stuck. " +
 		"Every finding has a severity and the commands that mend it. With --config it also looks at the node of that configuration on this machine, as 'serve --check' does. " +
-		"It changes nothing. The exit code is 0 if nothing is wrong, 3 if the worst finding is a warning, and 4 if one is critical."
+		"It changes nothing, and lists what did not answer within --timeout as not checked. The exit code is 0 if nothing is wrong, 3 if the worst finding is a warning, and 4 if one is critical."
 	c.Flags().StringVar(&file, "config", "", "also check the node on this machine that runs, or is to run, with this configuration `file`")
 	remote = cli.AddRemote(c)
-	cli.SetTimeout(c, 30*time.Second)
+	cli.SetTimeout(c, 10*time.Second)
 	out = cli.AddOutput(c, std)
 	return c
 }
@@ -74,14 +74,17 @@ func New(std cli.Stdio, local func(file string) ([]Finding, []Gap, error)) *cobr
 func (r *report) look(ctx context.Context, std cli.Stdio, remote *cli.Remote) error {
 	ctx, cancel := context.WithTimeout(ctx, remote.Timeout)
 	defer cancel()
-	s, err := remote.Open(ctx, std)
+	ends := time.Now().Add(max(remote.Timeout/2, remote.Timeout-nodePatience-time.Second))
+	opening, opened := context.WithDeadline(ctx, ends)
+	defer opened()
+	s, err := remote.Open(opening, std)
 	if usage := (*cli.UsageError)(nil); errors.As(err, &usage) {
 		return err
 	}
 	if err == nil {
 		defer s.Close()
 		var known *facts
-		if known, err = gather(ctx, s, bases(remote), remote.HTTPClient()); err == nil {
+		if known, err = gather(ctx, s, time.Until(ends), bases(remote), remote.HTTPClient()); err == nil {
 			r.nodes = len(known.Nodes)
 			r.Findings, r.Gaps = append(r.Findings, diagnose(known)...), append(r.Gaps, known.Gaps...)
 			return nil

@@ -25,9 +25,11 @@ const (
 	maxNodes       = 256
 	maxTypes       = 1000
 	maxQuarantined = 100 // of each type; more are counted as "at least"
-	concurrency    = 16  // nodes that are asked at a time
+	// Everything about nodes, shards and types is asked at the same time, so
+	// that one that hangs does not take the time of the others.
 	nodePatience   = 3 * time.Second
-	typesPatience  = 5 * time.Second // for all types
+	shardsPatience = 3 * time.Second
+	typesPatience  = 3 * time.Second // for all types
 	maxReadyBytes  = 16 << 10
 )
 
@@ -76,30 +78,35 @@ type typeFacts struct {
 const apiQuarantined = "parked"
 
 // gather reads the facts through a session, and asks each member directly. An
-// error means that the cluster itself did not answer.
-func gather(ctx context.Context, s *cli.Session, base func(address string) string, asker *http.Client) (*facts, error) {
+// error means that the cluster itself did not answer within patience.
+func gather(ctx context.Context, s *cli.Session, patience time.Duration, base func(address string) string, asker *http.Client) (*facts, error) {
 	f := &facts{Now: time.Now()}
+	first, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
 	var err error
-	if f.Cluster, err = s.Cluster(ctx); err != nil {
+	if f.Cluster, err = s.Cluster(first); err != nil {
 		return f, err
-	}
-	if f.Shards, err = s.Shards(ctx); err != nil {
-		f.gap("shards", err)
 	}
 	members := f.Cluster.GetMembers()
 	f.Nodes = make([]nodeFacts, min(len(members), maxNodes))
 	var asked sync.WaitGroup
-	turns := make(chan struct{}, concurrency)
 	for i := range f.Nodes {
 		asked.Go(func() {
-			turns <- struct{}{}
-			defer func() { <-turns }()
 			m := members[i]
 			f.Nodes[i] = ask(ctx, asker, m.GetNodeId(), base(m.GetAddress()))
 		})
 	}
+	var noShards error
+	asked.Go(func() {
+		ctx, cancel := context.WithTimeout(ctx, shardsPatience)
+		defer cancel()
+		f.Shards, noShards = s.Shards(ctx)
+	})
 	f.readTypes(ctx, s)
 	asked.Wait()
+	if noShards != nil {
+		f.gap("shards", noShards)
+	}
 	for _, n := range f.Nodes {
 		if n.Err == nil && n.Metrics == nil {
 			f.gap("metrics of "+n.ID, errors.New("the node shows them only on its own machine or on health-listen; run 'hostd doctor' there"))
