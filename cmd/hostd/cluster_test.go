@@ -29,6 +29,7 @@ type threeNodes struct {
 	left      bool // n3 has left
 	forgetful bool // does not remember members that left
 	stuck     bool // n3 never finishes leaving, and the cluster is described only once
+	leaving   bool // n3 is leaving
 	described bool
 	changed   chan struct{}
 	settings  map[string]string
@@ -65,7 +66,11 @@ func (f *threeNodes) members() []*clusterv1.Member {
 		if id == "n3" && f.left {
 			continue
 		}
-		out = append(out, &clusterv1.Member{NodeId: id, Address: "127.0.0.1:1", Status: "up", Reachable: id != "n3", Roles: []string{"host"},
+		status := "up"
+		if id == "n3" && f.leaving {
+			status = "leaving"
+		}
+		out = append(out, &clusterv1.Member{NodeId: id, Address: "127.0.0.1:1", Status: status, Reachable: id != "n3", Roles: []string{"host"},
 			LeaderCount: f.leads[i], ReplicaCount: 10, Version: "test"})
 	}
 	return out
@@ -388,6 +393,27 @@ func TestLeaveIsIdempotent(t *testing.T) {
 		}
 		if got := hostd(t, "node", "leave", "n33", "--yes"); got.code != cli.ExitFailed || !strings.Contains(got.err, "no such node") {
 			t.Errorf("a node that never was: %+v", got)
+		}
+	}
+}
+
+func (f *threeNodes) Down(context.Context, *connect.Request[clusterv1.DownRequest]) (*connect.Response[clusterv1.DownResponse], error) {
+	return connect.NewResponse(&clusterv1.DownResponse{}), nil
+}
+
+// TestDownPrintsItsEffect checks that an operator who declares a node down
+// learns what shards lack, and that a leaving node no longer waits.
+func TestDownPrintsItsEffect(t *testing.T) {
+	nodes, addr := serveThreeNodes(t)
+	t.Setenv("HOSTD_ADDR", addr)
+	const waits = "n3 will leave without a replacement: shards keep 1 of the 3 replicas"
+	for _, leaving := range []bool{false, true} {
+		nodes.mu.Lock()
+		nodes.leaving = leaving
+		nodes.mu.Unlock()
+		got := hostd(t, "node", "down", "n2", "--yes")
+		if got.code != cli.ExitDone || !strings.HasPrefix(got.err, "n2 is down\n10 shards have fewer than 3 replicas") || strings.Contains(got.err, waits) != leaving {
+			t.Errorf("leaving %v: %+v", leaving, got)
 		}
 	}
 }

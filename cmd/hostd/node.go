@@ -19,6 +19,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/debugging"
 	"github.com/hostd/hostd/cmd/hostd/internal/shortage"
 	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/sharding/meta"
 )
 
 func newNode(std cli.Stdio) *cobra.Command {
@@ -161,12 +162,46 @@ func newNodeResume(std cli.Stdio) *cobra.Command {
 
 func newNodeDown(std cli.Stdio) *cobra.Command {
 	c := cli.Order(std, "down NODE", "Declare a node dead and replace its replicas", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
-		return args[0] + " is down", s.Down(ctx, args[0])
+		if err := s.Down(ctx, args[0]); err != nil {
+			return "", err
+		}
+		return strings.Join(append([]string{args[0] + " is down"}, effectOfDown(ctx, s, args[0])...), "\n"), nil
 	})
 	c.Long = "Declares a node dead at once instead of after dead-after, and replaces its replicas if there are " +
-		"nodes for them. If the node comes back, it joins as a new node."
+		"nodes for them. If there are not, it prints what the shards lack, and which nodes that are leaving no longer wait for this one. If the node comes back, it joins as a new node."
 	cli.AddConfirm(c, std, func(args []string) string {
 		return fmt.Sprintf("Declare node %s dead and replace its replicas?", cli.Clean(args[0]))
 	})
 	return c
+}
+
+// effectOfDown describes what shards lack without the node, and which leaving
+// nodes are no longer held back by it. It returns no lines if no node answers.
+func effectOfDown(ctx context.Context, s *cli.Session, down string) (lines []string) {
+	res, err := s.Cluster(ctx)
+	if err != nil {
+		return nil
+	}
+	var leaving []string
+	stay := 0
+	for _, m := range res.GetMembers() {
+		switch {
+		case m.GetNodeId() == down || slices.Contains(m.GetRoles(), string(meta.RoleProxy)):
+		case m.GetStatus() == "leaving":
+			leaving = append(leaving, cli.Clean(m.GetNodeId()))
+		case m.GetStatus() == "up":
+			stay++
+		}
+	}
+	lack := shortage.Look(ctx, s, res.GetPolicy(), res.GetMembers())
+	for _, line := range []string{lack.Line(), lack.Tolerance()} {
+		if line != "" {
+			lines = append(lines, line)
+		}
+	}
+	want := int(cmp.Or(res.GetPolicy().GetReplication(), uint32(meta.DefaultPolicy.Replication)))
+	if len(leaving) > 0 && stay < want {
+		lines = append(lines, fmt.Sprintf("%s will leave without a replacement: shards keep %d of the %d replicas that they should have; 'hostd node resume' cancels that", strings.Join(leaving, ", "), stay, want))
+	}
+	return lines
 }

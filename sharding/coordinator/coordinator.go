@@ -89,6 +89,8 @@ type Coordinator struct {
 	// leaderlessSince has the time since when each leaderless data shard has
 	// had no known leader.
 	leaderlessSince map[sharding.ShardID]time.Time
+	// departures are the checks of shards with voters that must go.
+	departures map[sharding.ShardID]departureCheck
 	// pendingTransfers are the leadership transfers that were requested.
 	pendingTransfers map[sharding.ShardID]pendingTransfer
 	// pinnedLeaders are the nodes to which an operator moved leaderships.
@@ -122,6 +124,7 @@ func New(o Options) *Coordinator {
 	return &Coordinator{
 		opts: o.withDefaults(), reports: map[sharding.NodeID]*receivedReport{}, unreachableSince: map[sharding.NodeID]time.Time{}, troubles: map[sharding.NodeID]*trouble{},
 		leaders: map[sharding.ShardID]*receivedReport{}, terms: map[sharding.ShardID]sharding.Term{}, leaderlessSince: map[sharding.ShardID]time.Time{}, forgetChecks: map[sharding.ShardID]forgetCheck{},
+		departures:       map[sharding.ShardID]departureCheck{},
 		pendingTransfers: map[sharding.ShardID]pendingTransfer{}, pinnedLeaders: map[sharding.ShardID]sharding.NodeID{},
 	}
 }
@@ -185,5 +188,6 @@ func (c *Coordinator) Step(in Input) Plan {
 	s.collect()
 	s.report()
 	s.findPending()
+	s.beginDepartureChecks()
 	return s.plan
 }

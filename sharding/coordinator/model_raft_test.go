@@ -186,7 +186,8 @@ func (g *group) append(c *conf) uint64 {
 
 func (g *group) hears(from *replica, id sharding.ReplicaID) bool {
 	r := g.replicas[id]
-	return r != nil && r.node.up() && (r == from || r.stopped != sharding.StopDamaged) && (r.node == from.node || !r.node.cut && !from.node.cut)
+	return r != nil && r.node.up() && (r == from || r.stopped != sharding.StopDamaged) &&
+		(r.node == from.node || !r.node.cut && !from.node.cut && !r.node.mute && !from.node.mute)
 }
 
 // elect makes a replica leader that a majority of its own membership would vote

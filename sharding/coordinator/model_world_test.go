@@ -29,6 +29,7 @@ type host struct {
 	running     bool
 	cut         bool // disconnected from all nodes
 	apart       bool // disconnected from the coordinator only
+	mute        bool // its replicas get and send nothing, but it reports
 	dead        bool // permanently, or its disk was lost
 	gone        bool // left the cluster
 	leaving     bool

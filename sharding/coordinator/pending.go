@@ -140,7 +140,10 @@ func (s *stepView) pendingForNode(n *node) (Pending, bool) {
 		p.Remaining, p.Reason = 1, "all its replicas were moved, and it is being removed from the member list"
 		return p, true
 	}
-	if p.Reason = s.closedHostReason(first); p.Reason == "" {
+	if p.Reason = s.closedHostReason(first); p.Reason == "" && p.Kind == PendingLeave {
+		p.Reason = s.departureReason(first)
+	}
+	if p.Reason == "" {
 		p.Reason = s.blockReason(first)
 	}
 	return p, true
@@ -168,6 +171,15 @@ func (s *stepView) blockReason(sh *shard) string {
 		return fmt.Sprintf("shard %d is waiting for other replicas to be copied", sh.Shard)
 	}
 	return fmt.Sprintf("the membership of shard %d is being changed", sh.Shard)
+}
+
+// departureReason returns why a leaving node that no other node can replace keeps
+// its voter of the shard.
+func (s *stepView) departureReason(sh *shard) string {
+	if len(sh.promotable) > 0 || sh.index >= 0 && len(s.allocate(sh, 1)) > 0 {
+		return ""
+	}
+	return s.departureObstacle(sh)
 }
 
 // closedHostReason returns why a storage node without a replica of the shard is

@@ -2,7 +2,9 @@ package coordinator
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"time"
 
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/meta"
@@ -128,6 +130,10 @@ func (s *stepView) retireDamaged(sh *shard) bool {
 // because the cluster becomes smaller, and dead voters if that makes the shard
 // safer.
 //
+// A leaving node keeps its votes until every node that stays has all entries
+// (see departureObstacle). Otherwise the shard would keep fewer copies than the
+// nodes allow: of three voters, a single one if another one does not answer.
+//
 // A dead voter still counts toward the majority: of five voters with two dead,
 // all three live ones must answer. If no node can replace a dead voter, it is
 // removed if the policy wants no more voters than are alive, or if an operator
@@ -138,7 +144,7 @@ func (s *stepView) retireDamaged(sh *shard) bool {
 // votes, because they may come back.
 func (s *stepView) shrink(sh *shard) {
 	stay := s.liveVoters(sh)
-	leave := slices.DeleteFunc(slices.Clone(sh.badVoters), func(r meta.Replica) bool { return !s.canLeaveWithoutReplacement(sh, r, stay) })
+	leave := s.votersToDrop(sh, stay)
 	if len(leave) == 0 || !sh.converged || slices.ContainsFunc(leave, func(r meta.Replica) bool { return r.ID == sh.lead.Replica }) {
 		return
 	}
@@ -159,7 +165,7 @@ func (s *stepView) shrink(sh *shard) {
 }
 
 // liveVoters returns the voters that can stay: the leader, then voters that are
-// caught up, then the others.
+// caught up, then the others, in each part those with the longest logs first.
 func (s *stepView) liveVoters(sh *shard) []meta.Replica {
 	var live []meta.Replica
 	for _, r := range sh.Replicas {
@@ -176,7 +182,9 @@ func (s *stepView) liveVoters(sh *shard) []meta.Replica {
 		}
 		return 2
 	}
-	slices.SortStableFunc(live, func(a, b meta.Replica) int { return cmp.Compare(rank(a), rank(b)) })
+	slices.SortStableFunc(live, func(a, b meta.Replica) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(sh.lead.Match[b.ID], sh.lead.Match[a.ID]))
+	})
 	return live
 }
 
@@ -187,24 +195,118 @@ func (s *stepView) isResponsive(sh *shard, r meta.Replica) bool {
 	return n != nil && n.fresh && sh.isCaughtUp(r.ID)
 }
 
-// canLeaveWithoutReplacement reports whether a voter that must go and cannot be
-// replaced may leave anyway.
-func (s *stepView) canLeaveWithoutReplacement(sh *shard, r meta.Replica, stay []meta.Replica) bool {
-	n := s.byID[r.Node]
-	if n != nil && !r.Lost && n.Status != meta.StatusDown {
-		return true // its node is leaving and counts as alive until then
+// votersToDrop returns the voters that must go and may go without replacement,
+// given those that stay.
+func (s *stepView) votersToDrop(sh *shard, stay []meta.Replica) []meta.Replica {
+	var leaving, dead []meta.Replica
+	alive, answering := 0, 0
+	for _, r := range sh.badVoters {
+		if s.isDeadVoter(r) {
+			dead = append(dead, r)
+			continue
+		}
+		leaving = append(leaving, r)
+		if s.isResponsive(sh, r) {
+			answering++
+		}
 	}
-	alive := 0
-	for _, v := range stay {
-		if s.isResponsive(sh, v) {
+	for _, r := range stay {
+		if s.isResponsive(sh, r) {
 			alive++
 		}
 	}
-	if alive <= sh.voters/2 {
-		return false
+	if answering += alive; len(leaving) > 0 && s.departureObstacle(sh) != "" {
+		leaving = nil
 	}
-	abandoned := n == nil || r.Lost || n.Downed
-	return alive >= s.policy.Replication || abandoned && tolerance(oddVoters(min(alive, s.policy.Replication)), 0) > tolerance(sh.voters, sh.voters-alive)
+	// The majority of the voters so far must agree to the change.
+	if answering <= sh.voters/2 {
+		return leaving
+	}
+	remaining := sh.voters - len(leaving)
+	return append(leaving, slices.DeleteFunc(dead, func(r meta.Replica) bool {
+		n := s.byID[r.Node]
+		abandoned := n == nil || r.Lost || n.Downed || n.Leaving
+		gains := tolerance(oddVoters(min(alive, s.policy.Replication)), 0) > tolerance(remaining, remaining-alive)
+		return alive < s.policy.Replication && !(abandoned && alive > 0 && gains)
+	})...)
+}
+
+// isDeadVoter reports whether a voter that must go can no longer vote. The
+// node of any other one works: it is leaving, becomes a proxy, or its replica
+// has stopped.
+func (s *stepView) isDeadVoter(r meta.Replica) bool {
+	n := s.byID[r.Node]
+	return n == nil || r.Lost || n.Status == meta.StatusDown
+}
+
+// departureCheck is what the nodes that stay must confirm before a leaving
+// voter of a shard may go without replacement: they must have the entries up
+// to commit and have reported after at.
+type departureCheck struct {
+	commit uint64
+	at     time.Time
+}
+
+// departureObstacle returns what a leaving node, or a node that becomes a
+// proxy, waits for before its voter of the shard is removed without
+// replacement. The shard must then have as many copies as the policy wants, or
+// one on each storage node that stays, and these nodes must have confirmed
+// that they hold them: a node whose last report is recent may have died since,
+// and a log that is close to the leader's may belong to a replica that no
+// longer works. Dead nodes count as staying until an operator gives them up.
+func (s *stepView) departureObstacle(sh *shard) string {
+	if sh.lead == nil {
+		return ""
+	}
+	check, checking := s.departures[sh.Shard]
+	has, confirmed, lacks := 0, checking && sh.leader.latest.at.After(check.at), ""
+	for _, r := range sh.Replicas {
+		n := s.byID[r.Node]
+		switch {
+		case r.State == meta.ReplicaLeaving || slices.Contains(sh.badVoters, r) || slices.Contains(sh.badLearners, r):
+		case sh.index < 0 && r.State == meta.ReplicaLearner: // every member has one
+		case n == nil:
+		case !n.fresh:
+			lacks = cmp.Or(lacks, fmt.Sprintf("node %s keeps a copy of shard %d, but cannot be reached by the coordinator", n.Node, sh.Shard))
+		case !sh.isCaughtUp(r.ID) || sh.lead.Match[r.ID] < check.commit:
+			lacks = cmp.Or(lacks, fmt.Sprintf("node %s keeps a copy of shard %d, but does not have all entries of the leader", n.Node, sh.Shard))
+		default:
+			has++
+			confirmed = confirmed && n.latest.at.After(check.at)
+		}
+	}
+	stay := s.hosts
+	for _, n := range s.nodes {
+		if n.Status == meta.StatusDown && !n.Downed && !n.Leaving && !n.HasRole(meta.RoleProxy) {
+			stay++
+			lacks = cmp.Or(lacks, fmt.Sprintf("node %s is down and may come back", n.Node))
+		}
+	}
+	switch {
+	case has < min(stay, s.policy.Replication) && lacks != "":
+		return lacks + ": start or repair it, or run 'hostd node down' for it"
+	case !confirmed:
+		return fmt.Sprintf("the copies of shard %d are being checked", sh.Shard)
+	}
+	return ""
+}
+
+// beginDepartureChecks begins, and ends, the checks of departureObstacle. A
+// check that was passed is renewed, because the voters may have to wait for
+// something else.
+func (s *stepView) beginDepartureChecks() {
+	for _, sh := range s.shards {
+		switch _, checking := s.departures[sh.Shard]; {
+		case len(sh.badVoters) == 0:
+			delete(s.departures, sh.Shard)
+		case sh.lead != nil && (!checking || s.departureObstacle(sh) == ""):
+			check := departureCheck{sh.lead.Commit, s.now}
+			if sh.index < 0 {
+				check.commit = max(check.commit, s.view.Index()) // includes the operation to leave
+			}
+			s.departures[sh.Shard] = check
+		}
+	}
 }
 
 // oddVoters returns the largest odd number that is at most n, and at least 1.

@@ -3,6 +3,7 @@ package coordinator_test
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/hostd/hostd/sharding"
@@ -152,5 +153,114 @@ func TestMajorityOfVotersCanLeaveAtOnce(t *testing.T) {
 				t.Errorf("the metadata refused %d commands", refused)
 			}
 		})
+	}
+}
+
+// A node that leaves keeps its votes while nothing can replace them and a node
+// that stays does not answer, because the shards would then have fewer copies
+// than the nodes allow, and as few as one. The operation is pending with the
+// reason. It continues when the other node is back, or when an operator
+// declares that node down.
+func TestLeaveWaitsForNodesThatStay(t *testing.T) {
+	for _, nodes := range []int{3, 5} {
+		for name, tt := range map[string]struct {
+			fail, repair func(w *world, i int)
+			reason       string
+		}{
+			"stopped":                {func(w *world, i int) { w.hosts[i].running = false }, func(w *world, i int) { w.restart(w.hosts[i]) }, "node n2"},
+			"declared dead":          {func(w *world, i int) { w.hosts[i].running = false; w.untilDown(i) }, func(w *world, i int) { w.restart(w.hosts[i]) }, "node n2 is down"},
+			"cut off":                {func(w *world, i int) { w.hosts[i].cut = true }, func(w *world, i int) { w.hosts[i].cut = false }, "node n2"},
+			"without Raft":           {func(w *world, i int) { w.hosts[i].mute = true; w.write(200) }, func(w *world, i int) { w.hosts[i].mute = false }, "node n2"},
+			"without Raft, few lost": {func(w *world, i int) { w.hosts[i].mute = true; w.write(1) }, func(w *world, i int) { w.hosts[i].mute = false }, ""},
+		} {
+			for _, forced := range []bool{false, true} {
+				t.Run(fmt.Sprintf("%d nodes, n2 %s, forced %v", nodes, name, forced), func(t *testing.T) {
+					w := calmWorld(t, nodes, 3)
+					w.replicate(nodes)
+					w.until(t, "all vote", func() bool { return w.votersEverywhere(nodes) && w.nothingPending() })
+					last := nodes - 1
+					w.crownAll(w.hosts[0])
+					tt.fail(w, 1)
+					w.hosts[last].leaving = true
+					w.until(t, "leaving", func() bool {
+						if w.at != nil && w.statusOf(last) != meta.StatusLeaving {
+							w.operations = append(w.operations, coordinator.Operation{ID: 1<<40 + w.index, Kind: coordinator.OperationLeave, Node: w.hosts[last].id})
+						}
+						return w.statusOf(last) == meta.StatusLeaving
+					})
+					for range 300 {
+						w.tick()
+						for s := range sharding.ShardID(shards + 1) {
+							if c := w.groups[s].confAtIndex(w.groups[s].commit); len(c.voters) < nodes {
+								t.Fatalf("shard %d lost a voter: %s", s, w.draw(w.groups[s]))
+							}
+						}
+					}
+					p, is := w.pendingFor(coordinator.PendingLeave, last)
+					if !is || p.Remaining != shards+1 || !strings.Contains(p.Reason, tt.reason) {
+						t.Errorf("pending: %v, %+v, want a reason with %q", is, p, tt.reason)
+					}
+					if w.fault != "" {
+						t.Fatal(w.fault)
+					}
+					if forced {
+						w.kill(1)
+						w.until(t, "down", func() bool {
+							if w.at != nil && !w.downed(1) {
+								w.operations = append(w.operations, coordinator.Operation{ID: 1<<40 + w.index, Kind: coordinator.OperationDown, Node: w.hosts[1].id})
+							}
+							return w.downed(1)
+						})
+					} else {
+						tt.repair(w, 1)
+					}
+					stay := nodes - 1
+					if forced {
+						stay--
+					}
+					w.until(t, "left", func() bool { return !w.isMember(last) && w.isMember(1) != forced })
+					w.until(t, "the others serve", func() bool { return w.votersEverywhere((stay-1)/2*2 + 1) })
+				})
+			}
+		}
+	}
+}
+
+func (w *world) statusOf(i int) meta.MemberStatus {
+	m, _ := w.state.View().Member(w.hosts[i].id)
+	return m.Status
+}
+
+// downed reports whether an operator declared the node down. A node that was
+// removed counts.
+func (w *world) downed(i int) bool {
+	m, is := w.state.View().Member(w.hosts[i].id)
+	return !is || m.Downed
+}
+
+func (w *world) untilDown(i int) {
+	for n := 0; n < 400 && w.statusOf(i) != meta.StatusDown; n++ {
+		w.tick()
+	}
+}
+
+// crownAll makes the node lead all shards.
+func (w *world) crownAll(h *host) {
+	for s := range sharding.ShardID(shards + 1) {
+		if g := w.groups[s]; g.lead().node != h {
+			g.transfer(g.on(h).id)
+		}
+	}
+}
+
+// write appends entries to all groups but the one of the metadata.
+func (w *world) write(n int) {
+	for s := sharding.ShardID(1); s <= shards; s++ {
+		for range n {
+			w.groups[s].append(nil)
+		}
+	}
+	for range 40 {
+		w.tick()
 	}
 }
