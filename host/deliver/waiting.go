@@ -318,11 +318,12 @@ func (c *core) lap(s *shard) {
 		c.deferEmptyChannel(s, f) // it is due at once
 		return nil
 	})
-	if err == nil && ended {
+	over := err == nil && ended
+	if over {
 		w.lapped, w.forgot = journal.ItemID{}, !w.clean
 	}
 	w.lapAt = c.now
-	if rows < sliceRows || found > 0 {
+	if over || rows < sliceRows || found > 0 {
 		w.lapAt = c.now.Add(c.opts.MaxWait) // so that these are probed before others take their place
 	}
 }

@@ -374,3 +374,28 @@ func TestMessagesBehindTheirChannelAreFound(t *testing.T) {
 	later = false
 	b.run(2*time.Minute, func() bool { return len(b.box) == 0 })
 }
+
+// TestLapsPause: a lap that reads whole slices only, and has to be repeated
+// because a message behind its channel is left, is repeated after a pause.
+// Otherwise each step would read a slice of the outbox.
+func TestLapsPause(t *testing.T) {
+	for _, rows := range []int{sliceRows - 1, sliceRows, 2 * sliceRows, 2*sliceRows + 1} {
+		b := newBench(t, Options{Channels: 8, MaxWait: time.Second})
+		from, to := entityOf("source", 0), entityOf("away", 0)
+		b.fails = func(r *request.Request) error { return request.ErrSuspended }
+		b.add(from, to, rows)
+		b.run(10*time.Second, func() bool { return len(b.core.core.order) > 0 && len(b.core.core.order[0].waiting.deferred) == 1 })
+		s := b.core.core.order[0]
+		s.flows[channel{from, to}].after = b.box[0].ID // the destination has accepted the first message
+		s.cursor, s.waiting.forgot = b.box[rows-1].ID, true
+		b.rows = 0
+		began := b.core.core.now
+		laps := s.waiting.laps
+		for range 100 {
+			b.core.core.lap(s)
+		}
+		if n := s.waiting.laps - laps; n != 1 || b.rows > rows+2*(rows/sliceRows+1) || b.core.core.now != began {
+			t.Errorf("%d rows: %d laps at one time, which read %d rows", rows, n, b.rows)
+		}
+	}
+}

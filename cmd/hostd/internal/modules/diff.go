@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -12,11 +11,13 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/hostd/hostd/abi/manifest"
 	"github.com/hostd/hostd/abi/manifest/diff"
 	"github.com/hostd/hostd/api/client"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	"github.com/hostd/hostd/api/jsonvalue"
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/host/guest"
 )
@@ -89,7 +90,7 @@ func ofDigest(ctx context.Context, s *cli.Session, complete func(context.Context
 
 // OfAnswer returns the manifest of a module from a node's response.
 func OfAnswer(m *modulev1.GetResponse) (*manifest.Manifest, error) {
-	text, err := json.Marshal(m.GetManifest().AsMap())
+	text, err := jsonvalue.Append(nil, structpb.NewStructValue(m.GetManifest()))
 	if err != nil {
 		return nil, err
 	}
