@@ -46,7 +46,7 @@ TAKE_SHARE = awk 'NR % $(SHARES) == $(SHARE) % $(SHARES)'
 LONG = git grep -B1 'testkit.Long(t, "long")' -- '*_test.go' | sed -n 's|^\(.*\)/[^/]*_test.go-func \(Test[A-Za-z0-9_]*\)(.*|./\1 \2|p' | $(TAKE_SHARE)
 
 .DEFAULT_GOAL := help
-.PHONY: help build cross release test race race-packages race-nodes check fmt fmt-check vet lint generate generated console reference deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade kubernetes pods
+.PHONY: help build cross release test race race-packages race-nodes check fmt fmt-check vet lint generate generated console reference site deploy fuzz bench long sim kill powerloss nemesis sends chaos states changes failover flips mutants founding upgrade kubernetes pods
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -94,6 +94,9 @@ kubernetes: ## render the Helm chart to deploy/kubernetes, and list its values i
 
 pods: ## run the Helm chart's pods in network namespaces, in full; needs root
 	cd deploy/helm && $(GOTEST) -run '^Test.*Pod' -count=1 -timeout 25m . -full -v
+
+site: ## build the documentation as a static site in site
+	cd deploy/site && $(GO) run . -root ../.. -out ../../site $(if $(VERSION),-version "$(VERSION)")
 
 reference: ## generate docs/reference from the code
 	$(GO) run ./tests/ci/reference
