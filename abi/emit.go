@@ -45,6 +45,45 @@ type Reject struct {
 	Message []byte
 }
 
+// Progress is what a run, an entity of a workflow type, reports after a command:
+// the number of its steps so far, and what it waits for, for people. ParseOutput
+// keeps the first MaxWaits waits and MaxWaitBytes of each.
+type Progress struct {
+	Steps uint32
+	Waits [][]byte
+}
+
+// AppendProgress appends a progress frame.
+func AppendProgress(dst []byte, p Progress) []byte {
+	dst, mark := BeginFrame(dst, OutProgress)
+	dst = binary.LittleEndian.AppendUint32(dst, p.Steps)
+	for _, w := range p.Waits {
+		dst = AppendField(dst, w)
+	}
+	EndFrame(dst, mark)
+	return dst
+}
+
+// decodeProgress decodes the body of a progress frame. It appends the waits to
+// dst.
+func decodeProgress(dst [][]byte, body []byte) (Progress, error) {
+	if len(body) < 4 {
+		return Progress{}, errShort
+	}
+	p := Progress{Steps: binary.LittleEndian.Uint32(body), Waits: dst}
+	for rest := body[4:]; len(rest) > 0; {
+		var wait []byte
+		var ok bool
+		if wait, rest, ok = cutField(rest); !ok {
+			return Progress{}, errShort
+		}
+		if len(p.Waits) < MaxWaits {
+			p.Waits = append(p.Waits, displayText(wait, MaxWaitBytes))
+		}
+	}
+	return p, nil
+}
+
 // AppendReject appends a reject frame.
 func AppendReject[T string | []byte](dst []byte, code, message T) []byte {
 	dst = appendHeader(dst, OutReject, fieldBytes(len(code))+len(message))

@@ -51,6 +51,7 @@ func vectors() []vector {
 		{"output delete", AppendDelete(nil)},
 		{"output send with answer", AppendSend(nil, Send{EntityType: []byte("account"), EntityID: []byte("a2"), Command: []byte("deposit"), WantsAnswer: true, OnReply: []byte("paid"), OnReject: []byte("unpaid"), Payload: []byte(`{"amount":5}`)})},
 		{"output send with token", AppendSend(nil, Send{EntityType: []byte("account"), EntityID: []byte("a2"), Command: []byte("deposit"), WantsAnswer: true, OnReply: []byte("paid"), OnReject: []byte("unpaid"), Token: []byte{0, 1, 2, 0xff}, Payload: []byte(`{"amount":5}`)})},
+		{"output progress", AppendProgress(nil, Progress{Steps: 3, Waits: [][]byte{[]byte("wait approval"), []byte("sleep")}})},
 		{"output set schedule", AppendSetSchedule(nil, Timer{Name: []byte("report"), Expression: []byte("0 3 * * mon-fri"), Zone: []byte("Europe/Berlin"), Missed: MissedAll, Command: []byte("report"), Payload: []byte("{}")})},
 	}
 }

@@ -40,6 +40,7 @@ const (
 	OutSendWithAnswer Kind = 11 // handle: see Send
 	OutSetSchedule    Kind = 12 // handle: see Timer
 	OutSendWithToken  Kind = 13 // handle: see Send
+	OutProgress       Kind = 14 // handle of a workflow type: see Progress
 )
 
 // outputName returns the name of an output kind for error texts.
@@ -71,6 +72,8 @@ func (k Kind) outputName() string {
 		return "set schedule"
 	case OutSendWithToken:
 		return "send with token"
+	case OutProgress:
+		return "progress"
 	}
 	return "kind " + strconv.Itoa(int(k))
 }

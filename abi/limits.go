@@ -53,6 +53,8 @@ const (
 	MaxEntityIDBytes   = 256
 	MaxNameBytes       = 255 // of a command, query, event type, timer, tag or rejection code
 	MaxTokenBytes      = 32  // of the token of a send
+	MaxWaits           = 8   // of what a run waits for, that the host keeps
+	MaxWaitBytes       = 120 // of each of them
 )
 
 // DefaultLimits returns the limits of the contract.

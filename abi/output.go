@@ -32,15 +32,17 @@ type Output struct {
 	HasState  bool // durable-state: there was a state frame, even if it was empty
 	Passivate bool
 	Delete    bool
+	Progress  Progress // of a run; its Waits are limited to what the host keeps
 
 	tags     [][]byte
 	tagStart int
 	hasReply bool
+	progress bool // there was a progress frame
 }
 
 // Reset empties the output and keeps its memory.
 func (o *Output) Reset() {
-	*o = Output{Events: o.Events[:0], Sends: o.Sends[:0], Timers: o.Timers[:0], tags: o.tags[:0]}
+	*o = Output{Events: o.Events[:0], Sends: o.Sends[:0], Timers: o.Timers[:0], tags: o.tags[:0], Progress: Progress{Waits: o.Progress.Waits[:0]}}
 }
 
 // ParseOutput decodes the output frames of one call into out, which it resets
@@ -84,7 +86,7 @@ type parser struct {
 
 func (p *parser) take(frame Frame) error {
 	if !p.mode.allows(frame.Kind) {
-		if frame.Kind == 0 || frame.Kind > OutSendWithToken {
+		if frame.Kind == 0 || frame.Kind > OutProgress {
 			return p.malformedError("unknown output kind")
 		}
 		return p.malformedError("this kind is not allowed here")
@@ -104,6 +106,8 @@ func (p *parser) take(frame Frame) error {
 		return p.timer(frame)
 	case OutState:
 		return p.state(frame.Body)
+	case OutProgress:
+		return p.takeProgress(frame.Body)
 	case OutPassivate:
 		p.Passivate = true
 		return p.empty(frame.Body)
@@ -117,7 +121,7 @@ func (m Mode) allows(kind Kind) bool {
 	switch kind {
 	case OutReply, OutReject:
 		return true
-	case OutEvent, OutTag:
+	case OutEvent, OutTag, OutProgress:
 		return m == HandleEvents
 	case OutState:
 		return m == HandleState
@@ -319,6 +323,21 @@ func (p *parser) countSendBytes(payload, body int) error {
 	if p.sendBytes > p.limits.CommandSendBytes {
 		return p.over("send and timer bytes of one command", p.sendBytes, p.limits.CommandSendBytes)
 	}
+	return nil
+}
+
+// takeProgress reads the progress of a run. Its texts are only shown to people,
+// so the ones that are too long or too many are truncated and dropped.
+func (p *parser) takeProgress(body []byte) error {
+	if p.progress {
+		return p.malformedError("second progress")
+	}
+	p.progress = true
+	progress, err := decodeProgress(p.Progress.Waits, body)
+	if err != nil {
+		return p.malformedError(reasonOf(err))
+	}
+	p.Progress = progress
 	return nil
 }
 

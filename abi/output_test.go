@@ -61,7 +61,7 @@ func TestParseOutputEverything(t *testing.T) {
 
 func TestParseOutputModes(t *testing.T) {
 	allowed := map[Mode]map[Kind]bool{
-		HandleEvents: {OutEvent: true, OutReply: true, OutReject: true, OutSend: true, OutSetTimer: true, OutCancelTimer: true, OutPassivate: true, OutTag: true, OutDelete: true, OutSendWithAnswer: true, OutSetSchedule: true, OutSendWithToken: true},
+		HandleEvents: {OutEvent: true, OutReply: true, OutReject: true, OutSend: true, OutSetTimer: true, OutCancelTimer: true, OutPassivate: true, OutTag: true, OutDelete: true, OutSendWithAnswer: true, OutSetSchedule: true, OutSendWithToken: true, OutProgress: true},
 		HandleState:  {OutReply: true, OutReject: true, OutSend: true, OutSetTimer: true, OutCancelTimer: true, OutPassivate: true, OutState: true, OutDelete: true, OutSendWithAnswer: true, OutSetSchedule: true, OutSendWithToken: true},
 		QueryOnly:    {OutReply: true, OutReject: true},
 
@@ -82,7 +82,7 @@ func TestParseOutputModes(t *testing.T) {
 				t.Errorf("mode %d, %s: %v", mode, v.name, err)
 			}
 		}
-		for _, kind := range []Kind{0, 14, 16, 255} {
+		for _, kind := range []Kind{0, 15, 16, 255} {
 			if err := ParseOutput(new(Output), AppendFrame(nil, kind, ""), mode, &limits); !errors.Is(err, ErrMalformed) {
 				t.Errorf("mode %d, kind %d: %v", mode, kind, err)
 			}
@@ -229,6 +229,10 @@ func TestParseOutputFaultsAsText(t *testing.T) {
 		{"schedule without an expression", HandleEvents, with(AppendSetSchedule(nil, Timer{Name: []byte("t"), Command: []byte("c")}))},
 		{"schedule with a policy that is none", HandleEvents, with(AppendSetSchedule(nil, Timer{Name: []byte("t"), Expression: []byte("@daily"), Missed: 3, Command: []byte("c")}))},
 		{"timer cut off", HandleEvents, with(AppendFrame(nil, OutSetTimer, "\x01\x00t1234"))},
+		{"progress without steps", HandleEvents, with(AppendFrame(nil, OutProgress, "\x01\x00"))},
+		{"progress with a wait cut off", HandleEvents, with(AppendFrame(nil, OutProgress, "\x01\x00\x00\x00\x05\x00x"))},
+		{"second progress", HandleEvents, with(AppendProgress(AppendProgress(nil, Progress{}), Progress{}))},
+		{"progress of a durable state", HandleState, AppendProgress(nil, Progress{})},
 		{"reply over its limit", HandleEvents, with(AppendReply(nil, make([]byte, limits.ReplyBytes+1)))},
 	}
 	var text strings.Builder
@@ -241,6 +245,31 @@ func TestParseOutputFaultsAsText(t *testing.T) {
 		text.WriteString(c.name + "\n  " + err.Error() + "\n")
 	}
 	golden(t, "testdata/faults.txt", text.String())
+}
+
+// TestProgressIsTruncated: the texts of a progress frame are for people, so they
+// never fail a command: the ones that are too long or too many are cut.
+func TestProgressIsTruncated(t *testing.T) {
+	limits := DefaultLimits()
+	long := strings.Repeat("ä", MaxWaitBytes)
+	waits := [][]byte{[]byte("sleep"), []byte("bad \xff"), []byte(long), nil}
+	for range MaxWaits {
+		waits = append(waits, []byte("more"))
+	}
+	var out Output
+	for range 2 {
+		if err := ParseOutput(&out, AppendProgress(nil, Progress{Steps: 1 << 31, Waits: waits}), HandleEvents, &limits); err != nil {
+			t.Fatal(err)
+		}
+		got := out.Progress
+		want := [][]byte{[]byte("sleep"), []byte("bad ?"), []byte(long[:MaxWaitBytes]), {}, []byte("more"), []byte("more"), []byte("more"), []byte("more")}
+		if got.Steps != 1<<31 || !reflect.DeepEqual(got.Waits, want) {
+			t.Errorf("progress %d %q", got.Steps, got.Waits)
+		}
+	}
+	if err := ParseOutput(&out, nil, HandleEvents, &limits); err != nil || out.Progress.Steps != 0 || len(out.Progress.Waits) != 0 {
+		t.Errorf("not reset: %+v, %v", out.Progress, err)
+	}
 }
 
 func TestParseOutputDoesNotAllocate(t *testing.T) {

@@ -100,6 +100,16 @@ func records() []journal.Record {
 					&journal.Refusal{Code: []byte("not_open"), Message: []byte("no"), Command: []byte("deposited"), Payload: []byte("{}"), Token: []byte{0, 1, 2}})},
 			},
 		},
+		{
+			Entity: sharding.EntityID{Type: "payout", ID: "p1"}, Term: 2, RecordedAt: 13, CommandID: "start", Sections: []journal.Section{
+				{Kind: journal.SectionRun, Data: journal.AppendRunStatus(nil, &journal.RunStatus{State: journal.RunRunning, Steps: 2, Waits: []string{"wait approval", "sleep"}})},
+			},
+		},
+		{
+			Entity: sharding.EntityID{Type: "payout", ID: "p1"}, Term: 2, RecordedAt: 14, CommandID: "terminate", Sections: []journal.Section{
+				{Kind: journal.SectionRun, Data: journal.AppendRunStatus(nil, &journal.RunStatus{State: journal.RunFailed, Steps: 3, Code: "terminated"})},
+			},
+		},
 	}
 }
 

@@ -31,7 +31,7 @@ const (
 	SectionPrincipal SectionKind = 8
 )
 
-const lastSection = SectionTokens
+const lastSection = SectionRun
 
 // Section is an optional part of a record. It is not part of the hash chain.
 type Section struct {

@@ -158,7 +158,8 @@ const (
 	// sender, which come back with the outcome.
 	VersionMessageTokens = Version3
 	// VersionWorkflows: the cluster accepts modules with workflow types, which
-	// earlier releases do not know.
+	// earlier releases do not know. Records and entity rows of runs have their
+	// status, and shards have an index of open runs.
 	VersionWorkflows = Version3
 	// VersionFingerprints: rows in a shard's order index carry fingerprints of
 	// their records. Subscription cursors use them to detect that they belong

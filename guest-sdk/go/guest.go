@@ -179,6 +179,9 @@ func (g *Guest) Handle(handle int64, input []byte) []byte {
 	if e.def.durable {
 		g.settle(e, err != nil)
 	}
+	if e.def.workflow && err == nil {
+		g.out = (*RunState)(e.state).progress(g.out)
+	}
 	return g.out
 }
 

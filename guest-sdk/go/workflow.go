@@ -197,6 +197,20 @@ func (r *run) ahead() string {
 	return ""
 }
 
+// progress appends a progress frame, which tells the host what the run waits
+// for.
+func (s *RunState) progress(dst []byte) []byte {
+	r := s.run
+	if r == nil || s.Status != RunRunning {
+		return abi.AppendProgress(dst, abi.Progress{Steps: uint32(s.Steps)})
+	}
+	waits := make([][]byte, 0, abi.MaxWaits)
+	for _, p := range r.pending[:min(len(r.pending), abi.MaxWaits)] {
+		waits = append(waits, []byte(p.text()))
+	}
+	return abi.AppendProgress(dst, abi.Progress{Steps: uint32(r.steps), Waits: waits})
+}
+
 // settled completes the state and panics if the function has done more than the
 // history has: at the end of the history, the run cannot continue.
 func (s *RunState) settled() {

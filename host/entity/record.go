@@ -45,6 +45,7 @@ func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) {
 	d.fuel = 0
 	d.timerSections(e, r, rec)
 	d.messageSections(e, r, rec)
+	d.runSection(e)
 	if r.ServerID {
 		rec.Flags |= journal.FlagServerID
 	}

@@ -4,9 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 	"testing"
 
+	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -187,5 +189,40 @@ func TestStrayOutcomesCreateNoRuns(t *testing.T) {
 	w.handOver()
 	if silent("entity"); !w.head("entity").exists {
 		t.Error("an entity of another kind does not exist after a command without events")
+	}
+}
+
+// TestRecordsOfRunsHaveTheirStatus: the record of a command that has events
+// keeps what the module reports, and whether the run is open follows from its
+// events. Below the cluster version of workflows no record has a status.
+func TestRecordsOfRunsHaveTheirStatus(t *testing.T) {
+	event := func(typ, payload string) []abi.Event {
+		return []abi.Event{{Type: []byte("asked")}, {Type: []byte(typ), Payload: []byte(payload)}}
+	}
+	progress := abi.Progress{Steps: 3, Waits: [][]byte{[]byte("sleep")}}
+	for _, tt := range []struct {
+		events []abi.Event
+		want   journal.RunStatus
+	}{
+		{event("came", "{}"), journal.RunStatus{State: journal.RunRunning, Steps: 3, Waits: []string{"sleep"}}},
+		{event("ended", `{"result":{"code":1}}`), journal.RunStatus{State: journal.RunCompleted, Steps: 3}},
+		{event("ended", `{"code":"broken","message":"m"}`), journal.RunStatus{State: journal.RunFailed, Steps: 3, Code: "broken"}},
+		{event("ended", `x`), journal.RunStatus{State: journal.RunFailed, Steps: 3, Code: request.CodeInvalidOutput}},
+		{event("ended", `{"code":"`+strings.Repeat("x", 300)+`"}`), journal.RunStatus{State: journal.RunFailed, Steps: 3, Code: strings.Repeat("x", abi.MaxNameBytes)}},
+	} {
+		if got := runStatus(&abi.Output{Events: tt.events, Progress: progress}); !reflect.DeepEqual(got, tt.want) {
+			t.Errorf("%s: %+v, want %+v", tt.events[1].Payload, got, tt.want)
+		}
+	}
+	for _, level := range []sharding.ClusterVersion{sharding.VersionWorkflows - 1, sharding.VersionWorkflows} {
+		w := runs(t)
+		w.core.opts.ClusterVersion = func() sharding.ClusterVersion { return level }
+		if res := w.askOf("r", request.Command, "add", "c1"); res.Err != nil {
+			t.Fatal(res.Err)
+		}
+		data := w.log[len(w.log)-1].Section(journal.SectionRun)
+		if has := data != nil; has != (level >= sharding.VersionWorkflows) {
+			t.Errorf("at cluster version %d the record has a status: %v", level, has)
+		}
 	}
 }

@@ -20,6 +20,7 @@ type checkedRecord struct {
 	recordedAt int64
 	deleted    bool
 	stopped    bool
+	run        store.HeadRun
 	cut        *store.Cut // of an imported entity's first record
 	events     bool
 	steps      int // of m.timers, after those of the preceding records
@@ -205,7 +206,7 @@ func (m *Machine) checkRecords(sh *shard, e *journal.Committed, entry *journal.E
 			return err
 		}
 		if h.checkedBy != m.checkID {
-			h.checkedBy, h.seq, h.hash = m.checkID, h.Sequence, h.Hash
+			h.beginCheck(m.checkID)
 		}
 		if v.Expected != h.seq {
 			return fmt.Errorf("%w: the entity is at sequence %d, the record expects %d", ErrSequence, h.seq, v.Expected)
@@ -229,6 +230,9 @@ func (m *Machine) checkRecords(sh *shard, e *journal.Committed, entry *journal.E
 				return err
 			}
 		}
+		if err := m.checkRun(h, v); err != nil {
+			return err
+		}
 		j := newCheckedRecord(h, v)
 		j.steps = len(m.timers.Steps()) - before
 		m.checked = append(m.checked, j)
@@ -236,11 +240,34 @@ func (m *Machine) checkRecords(sh *shard, e *journal.Committed, entry *journal.E
 	return nil
 }
 
+// checkRun stages the status of a run that a record has, and whether the index
+// of open runs has it. A deletion ends the run.
+func (m *Machine) checkRun(h *entityRow, v *journal.RecordView) error {
+	before, data := h.run, v.Section(journal.SectionRun)
+	switch {
+	case v.Flags&journal.FlagTombstone != 0:
+		h.run = ""
+	case data != nil:
+		if _, err := journal.CheckRunStatus(data); err != nil {
+			return err
+		}
+		began := v.RecordedAt
+		if before.IsOpen() {
+			began = before.Began()
+		}
+		h.run = store.NewHeadRun(began, data)
+	}
+	if before.IsOpen() == h.run.IsOpen() {
+		return nil
+	}
+	return m.outbox.Run(h.key, h.run.IsOpen(), h.run.Began())
+}
+
 // newCheckedRecord returns a record that has passed the checks. Its row holds
 // the state after it.
 func newCheckedRecord(h *entityRow, v *journal.RecordView) checkedRecord {
 	return checkedRecord{
-		head: h, raw: v.Raw, seq: h.seq, hash: h.hash, recordedAt: v.RecordedAt,
+		head: h, raw: v.Raw, seq: h.seq, hash: h.hash, recordedAt: v.RecordedAt, run: h.run,
 		deleted: v.Flags&journal.FlagTombstone != 0, stopped: v.Flags&journal.FlagStopped != 0, events: v.EventCount > 0,
 	}
 }
@@ -290,7 +317,7 @@ func (m *Machine) commit(sh *shard, e *journal.Committed) {
 		j.head.exists = true
 		hd := &j.head.Head
 		hd.Sequence, hd.Hash, hd.Last, hd.Deleted, hd.Stopped = j.seq, j.hash, at, j.deleted, j.stopped
-		hd.UpdatedAt = j.recordedAt
+		hd.UpdatedAt, hd.Run = j.recordedAt, j.run
 		if j.cut != nil {
 			hd.Cut = j.cut
 		}

@@ -62,6 +62,11 @@ func TestStoredFormats(t *testing.T) {
 	if v := apply1(m, 258, journal.Committed{Index: 7, Term: 1, Data: entry(1, refused)}); v.Err != nil || !v.Messages {
 		t.Fatal(v.Err, v.Messages)
 	}
+	run := record("frank", 0, journal.Hash{}, 1)
+	run.Sections = []journal.Section{{Kind: journal.SectionRun, Data: journal.AppendRunStatus(nil, &journal.RunStatus{State: journal.RunRunning, Steps: 2, Waits: []string{"sleep"}})}}
+	if v := apply1(m, 258, journal.Committed{Index: 8, Term: 1, Data: entry(1, run)}); v.Err != nil {
+		t.Fatal(v.Err)
+	}
 	lives := record("erin", 0, journal.Hash{}, 3)
 	var many []byte
 	for i := range 20 {

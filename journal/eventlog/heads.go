@@ -21,6 +21,7 @@ type entityRow struct {
 	checkedBy uint64
 	seq       journal.Sequence
 	hash      journal.Hash
+	run       store.HeadRun
 
 	// The memtable: first..last are in no flushed batch, pending..last in no
 	// batch at all. base is the position of the record before first, before
@@ -43,6 +44,11 @@ type entityRow struct {
 // timers returns the entity as the timer stage sees it.
 func (h *entityRow) timers() timers.Entity {
 	return timers.Entity{Key: h.key, Head: &h.Head, Set: h.shard.timers}
+}
+
+// beginCheck prepares the row for the check of an entry.
+func (h *entityRow) beginCheck(entry uint64) {
+	h.checkedBy, h.seq, h.hash, h.run = entry, h.Sequence, h.Hash, h.Run
 }
 
 func (h *entityRow) isPinned() bool { return h.listed || h.flying || h.first != nil || h.snaps != nil }

@@ -138,7 +138,7 @@ func (m *Machine) importedRow(sh *shard, typ, id []byte) (*entityRow, error) {
 		return nil, err
 	}
 	if h.checkedBy != m.checkID {
-		h.checkedBy, h.seq, h.hash = m.checkID, h.Sequence, h.Hash
+		h.beginCheck(m.checkID)
 	}
 	return h, nil
 }
@@ -175,6 +175,9 @@ func (m *Machine) checkImportedRecord(sh *shard, data []byte) error {
 		return ErrChain
 	}
 	h.seq, h.hash = v.Last(), m.chain.AfterView(v.Prev, v)
+	if err := m.checkRun(h, v); err != nil {
+		return err
+	}
 	j := newCheckedRecord(h, v)
 	j.cut = cut
 	m.checked = append(m.checked, j)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/journal/eventlog"
+	"github.com/hostd/hostd/journal/eventlog/outbox"
 	"github.com/hostd/hostd/journal/store"
 	"github.com/hostd/hostd/sharding"
 )
@@ -54,7 +55,9 @@ type modelEntity struct {
 	hash    journal.Hash
 	deleted bool
 	stopped bool
-	cut     int // number of truncated records
+	run     *journal.RunStatus // nil if it is not a run
+	began   int64              // of the run
+	cut     int                // number of truncated records
 	snaps   []journal.Snapshot
 	timers  map[string]journal.Timer
 	lives   modelLives       // used while an entry is judged
@@ -209,6 +212,7 @@ func (sh *modelShard) applyEntry(c journal.Committed) error {
 			ent.snaps = nil
 		}
 		ent.stopped = s.rec.Flags&journal.FlagStopped != 0
+		ent.changeRun(&s.rec)
 		sh.changes += ent.changeTimers(&s.rec, e.Paced)
 		ent.records = append(ent.records, bytes.Clone(s.raw))
 		ent.at, ent.last = append(ent.at, at), append(ent.last, ent.seq)
@@ -221,6 +225,24 @@ func (sh *modelShard) applyEntry(c journal.Committed) error {
 		}
 	}
 	return nil
+}
+
+// changeRun applies the status of a run that a record has.
+func (t *modelEntity) changeRun(r *journal.Record) {
+	data := r.Section(journal.SectionRun)
+	switch {
+	case r.Flags&journal.FlagTombstone != 0:
+		t.run = nil
+	case data != nil:
+		if t.run == nil || t.run.State != journal.RunRunning {
+			t.began = r.RecordedAt
+		}
+		s, err := journal.DecodeRunStatus(data)
+		if err != nil {
+			panic(err)
+		}
+		t.run = &s
+	}
 }
 
 // fires reports whether the timer that caused a record was set before the
@@ -412,6 +434,7 @@ func checkMachine(t *testing.T, m *eventlog.Machine, want *model, rng *rand.Rand
 		}
 		checkAbsent(t, m, id, sh, rng)
 		checkList(t, m, id, sh, rng)
+		checkRuns(t, m, id, sh, rng)
 		checkOrder(t, m, id, sh, rng)
 		checkTimers(t, m, id, sh, rng)
 		checkMessages(t, m, id, sh, rng)
@@ -525,6 +548,47 @@ func checkSince(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e shardi
 	})
 	if err != nil || i != len(want.records) {
 		t.Fatalf("read %s since %v: up to %d of %d records: %v", e, s.Stands, i, len(want.records), err)
+	}
+}
+
+// checkRuns compares the status of every run, and the index of open runs with a
+// page of it.
+func checkRuns(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *modelShard, rng *rand.Rand) {
+	t.Helper()
+	open := map[string][]string{}
+	for e, ent := range sh.entities {
+		info, err := m.Info(id, e)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := info.Run.Status()
+		want, began := journal.RunStatus{}, int64(0)
+		if ent.run != nil {
+			want, began = *ent.run, ent.began
+		}
+		if err != nil || fmt.Sprint(got) != fmt.Sprint(want) || info.Run.Began() != began {
+			t.Fatalf("run of %s: %+v since %d, %v, want %+v since %d", e, got, info.Run.Began(), err, want, began)
+		}
+		if want.State == journal.RunRunning {
+			open[e.Type] = append(open[e.Type], e.ID)
+		}
+	}
+	prefix := []string{"", "e", "e 1", "x"}[rng.IntN(4)]
+	after := ""
+	if rng.IntN(2) == 0 {
+		after = fmt.Sprintf("e %d", rng.IntN(50))
+	}
+	limit := 1 + rng.IntN(20)
+	for _, typ := range []string{"account", "cart", "a"} {
+		if n, err := m.OpenRuns(id, typ); err != nil || n != uint64(len(open[typ])) {
+			t.Fatalf("shard %d: %d open runs of %s, %v, want %d", id, n, typ, err, len(open[typ]))
+		}
+		want := slices.DeleteFunc(open[typ], func(e string) bool { return e <= after || !strings.HasPrefix(e, prefix) })
+		slices.Sort(want)
+		want = want[:min(limit, len(want))]
+		if got, err := m.ListRuns(id, outbox.RunQuery{Type: typ, IDPrefix: prefix, After: after, Limit: limit}); err != nil || !slices.Equal(got, want) {
+			t.Fatalf("open runs of %s in shard %d, prefix %q after %q limit %d:\n got %q, %v\nwant %q", typ, id, prefix, after, limit, got, err, want)
+		}
 	}
 }
 

@@ -84,6 +84,7 @@ func (s *source) data(sh *modelShard, term sharding.Term) []byte {
 		r := s.record(e, term)
 		s.timers(&r, sh.entities[e])
 		s.addMessages(&r, sh, taken)
+		addRun(&r)
 		slices.SortFunc(r.Sections, func(a, b journal.Section) int { return cmp.Compare(a.Kind, b.Kind) })
 		r.Expected, r.Prev = at.seq, at.hash
 		if s.wrong && s.rng.IntN(40) == 0 {
@@ -163,6 +164,22 @@ func (s *source) record(e sharding.EntityID, term sharding.Term) journal.Record 
 		r.Events = append(r.Events, ev)
 	}
 	return r
+}
+
+// addRun makes some records those of a run. It draws no numbers.
+func addRun(r *journal.Record) {
+	h := r.CommandHash >> 32
+	if h%3 == 0 {
+		return
+	}
+	s := journal.RunStatus{State: journal.RunState(1 + h>>8%3), Steps: uint32(h >> 16)}
+	switch s.State {
+	case journal.RunFailed:
+		s.Code = "broken"
+	case journal.RunRunning:
+		s.Waits = []string{"sleep", "wait approval"}[:h>>16%3]
+	}
+	r.Sections = append(r.Sections, journal.Section{Kind: journal.SectionRun, Data: journal.AppendRunStatus(nil, &s)})
 }
 
 // timers makes a record set and cancel timers, or adds a timer as its cause.

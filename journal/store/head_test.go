@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
@@ -30,5 +31,41 @@ func TestHeadBytes(t *testing.T) {
 	h.Snapshots = Snapshots{} // without snapshots the row has no extra bytes
 	if body := AppendHead(nil, &h); body[0] != 0 || len(body) != headBytes {
 		t.Errorf("%x", body)
+	}
+}
+
+// TestHeadRunBytes pins the end of the row of a run, alone and with the other
+// further fields, and rejects rows whose status is invalid.
+func TestHeadRunBytes(t *testing.T) {
+	status := journal.AppendRunStatus(nil, &journal.RunStatus{State: journal.RunRunning, Steps: 2, Waits: []string{"sleep"}})
+	h := Head{Sequence: 1, Run: NewHeadRun(5, status)}
+	const run = "0500000000000000" + "01" + "02000000" + "00" + "05" + "736c656570" + "1400"
+	for _, tt := range []struct {
+		life  uint32
+		cutTo journal.Sequence
+		want  string
+	}{
+		{0, 0, run + "04"},
+		{3, 7, "0300000000000000" + "0700000000000000" + run + "07"},
+	} {
+		h.Life, h.CutTo = tt.life, tt.cutTo
+		body := AppendHead(nil, &h)
+		if got := fmt.Sprintf("%x", body[headBytes:]); got != tt.want || body[0] != headMore {
+			t.Errorf("%x %s, want %s", body[0], got, tt.want)
+		}
+		got, err := DecodeHead(body)
+		if err != nil || got != h || got.Run.Began() != 5 || !got.Run.IsOpen() {
+			t.Errorf("%+v %v", got, err)
+		}
+		if s, err := got.Run.Status(); err != nil || s.Steps != 2 || len(s.Waits) != 1 || s.Waits[0] != "sleep" {
+			t.Errorf("%+v %v", s, err)
+		}
+		for _, at := range []int{len(body) - 2, len(body) - 3, len(body) - 15} { // the length and the state
+			bad := append([]byte(nil), body...)
+			bad[at] ^= 0x80
+			if _, err := DecodeHead(bad); !errors.Is(err, journal.ErrDamaged) {
+				t.Errorf("a row with a wrong byte %d is read: %v", at, err)
+			}
+		}
 	}
 }

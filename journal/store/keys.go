@@ -34,6 +34,9 @@ const (
 	ClassDeadLetter Class = 'x'
 	// ClassImport is the progress of the shard's import: Import.
 	ClassImport Class = 'p'
+	// ClassRun is the index of open runs: of each, when it began, and for each
+	// entity type their number.
+	ClassRun Class = 'w'
 )
 
 const prefixBytes = 9
@@ -125,7 +128,7 @@ func ParseKey(key []byte) (Key, error) {
 	}
 	switch k.Class {
 	case ClassApplied, ClassEntity, ClassMeta, ClassOrder, ClassRecord, ClassSnapshot, ClassDue, ClassTimer,
-		ClassOutbox, ClassInbox, ClassCount, ClassDeadLetter, ClassImport:
+		ClassOutbox, ClassInbox, ClassCount, ClassDeadLetter, ClassImport, ClassRun:
 		return k, nil
 	}
 	return Key{}, fmt.Errorf("%w: key class %#x", journal.ErrDamaged, byte(k.Class))
@@ -143,7 +146,7 @@ func DescribeKey(key []byte) string {
 		ClassOrder: "order block", ClassRecord: "event block", ClassSnapshot: "entity snapshot",
 		ClassDue: "due timer", ClassTimer: "timer",
 		ClassOutbox: "send", ClassInbox: "inbox counter", ClassCount: "channel counter", ClassDeadLetter: "dead letter",
-		ClassImport: "import progress",
+		ClassImport: "import progress", ClassRun: "open run",
 	}
 	return fmt.Sprintf("%s of shard %d", names[k.Class], k.Shard)
 }

@@ -19,7 +19,7 @@ const (
 	SumDue                         // ClassDue, keys only
 	SumOutbox                      // ClassOutbox
 	SumInbox                       // ClassInbox
-	SumCounts                      // ClassCount except the shard's totals, and ClassImport
+	SumCounts                      // ClassCount except the shard's totals, ClassImport and ClassRun
 	SumDeadLetters                 // ClassDeadLetter
 	SumMeta                        // ClassMeta
 	SumTimers                      // ClassTimer: which timers are here depends on history
@@ -43,7 +43,7 @@ func SumOf(k Key) (SumClass, bool) {
 		return SumInbox, true
 	case ClassCount:
 		return SumCounts, len(k.Suffix) > 0
-	case ClassImport:
+	case ClassImport, ClassRun:
 		return SumCounts, true
 	case ClassDeadLetter:
 		return SumDeadLetters, true

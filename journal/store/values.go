@@ -54,6 +54,7 @@ type Head struct {
 	Life      uint32           // how many lives of the entity ended with timers left to be removed
 	Left      uint32           // timers of earlier lives that are not removed yet
 	CutTo     journal.Sequence // records that end before it are to be compacted; 0 for none
+	Run       HeadRun          // of an entity of a workflow type
 	Cut       *Cut             // nil while the first record is stored; never modified
 }
 
@@ -106,6 +107,7 @@ const (
 
 	moreLife  = 1 << 0
 	moreCutTo = 1 << 1
+	moreRun   = 1 << 2
 
 	cutBytes = 8 + 32 + positionBytes
 )
@@ -121,8 +123,9 @@ const (
 // index u64, ordinal u32; with bit 4 the cut: sequence u64, hash [32], last
 // index u64, last ordinal u32; with bit 7 the fields of the further flags, then
 // these u8: with their bit 0 the life u32, not 0, and the number of timers left
-// from earlier lives u32, and with their bit 1 the sequence u64, not 0, before
-// which records are to be compacted. Bit 5 requires bit 1, bit 6 requires bit
+// from earlier lives u32, with their bit 1 the sequence u64, not 0, before which
+// records are to be compacted, and with their bit 2 HeadRun and its length u16.
+// Bit 5 requires bit 1, bit 6 requires bit
 // 2, and bit 7 requires a further flag.
 func AppendHead(dst []byte, h *Head) []byte {
 	var flags byte
@@ -187,6 +190,9 @@ func AppendHead(dst []byte, h *Head) []byte {
 	if more&moreCutTo != 0 {
 		dst = binary.LittleEndian.AppendUint64(dst, uint64(h.CutTo))
 	}
+	if more&moreRun != 0 {
+		dst = binary.LittleEndian.AppendUint16(append(dst, h.Run...), uint16(len(h.Run)))
+	}
 	if more != 0 {
 		dst = append(dst, more)
 	}
@@ -200,6 +206,9 @@ func (h *Head) more() (flags byte) {
 	}
 	if h.CutTo > 0 {
 		flags |= moreCutTo
+	}
+	if h.Run != "" {
+		flags |= moreRun
 	}
 	return flags
 }
@@ -244,7 +253,11 @@ func (h *Head) decodeTail(b []byte) bool {
 	}
 	if b[0]&headMore != 0 {
 		more := last(1)[0]
-		ok = ok && more != 0 && more&^(moreLife|moreCutTo) == 0
+		ok = ok && more != 0 && more&^(moreLife|moreCutTo|moreRun) == 0
+		if more&moreRun != 0 {
+			h.Run = HeadRun(last(int(binary.LittleEndian.Uint16(last(2)))))
+			ok = ok && h.Run.isWhole()
+		}
 		if more&moreCutTo != 0 {
 			h.CutTo = journal.Sequence(binary.LittleEndian.Uint64(last(8)))
 			ok = ok && h.CutTo != 0

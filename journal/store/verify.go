@@ -194,6 +194,8 @@ func (v *verifier) pair(k Key, body []byte) error {
 	case ClassImport:
 		_, err := DecodeImport(body)
 		return err
+	case ClassRun:
+		return v.openRun(k, body)
 	case ClassOutbox, ClassInbox, ClassCount, ClassDeadLetter:
 		return v.messagePair(k, body)
 	}

@@ -27,6 +27,7 @@ type generationCheck struct {
 	timers   uint64
 	dues     uint64
 	messages messageCounts
+	runs     runCounts
 	sums     Sums
 	cuts     map[string]*Cut // of compacted entities, by their encoding in keys
 	ordered  uint64          // index of the last order pack
@@ -61,6 +62,9 @@ func (g *generationCheck) head(entity []byte, h *Head) {
 	}
 	g.listed += uint64(h.Snapshots.Len())
 	g.set += uint64(h.Timers) + uint64(h.Left)
+	if h.Run.IsOpen() {
+		g.runs.open++
+	}
 	if h.Cut == nil {
 		return
 	}
@@ -96,6 +100,7 @@ func (g *generationCheck) reportMismatches(problem func(format string, args ...a
 		problem("found %d timers, %d by due time; the entity rows count %d", g.timers, g.dues, g.set)
 	}
 	g.messages.reportMismatches(problem)
+	g.runs.reportMismatches(problem)
 	if what := g.sums.Differ(&g.mark.Sums); g.mark.Summed && what != "" {
 		problem("its rows do not match the checksums in the applied state: %s", what)
 	}

@@ -37,6 +37,8 @@ type layer struct {
 	// outbox and deadLetters are the keys of these classes in creation order,
 	// which is key order. They may include deleted ones.
 	outbox, deadLetters []string
+	// runs are the changed keys of the index of open runs. They may repeat.
+	runs []string
 }
 
 // change is the new state of a pair; without a value it is deleted.

@@ -153,6 +153,9 @@ func (s *Stage) Commit() (bytes int) {
 		if again {
 			c.below = old.below
 		}
+		if store.Class(key[0]) == store.ClassRun {
+			fresh.runs = append(fresh.runs, key)
+		}
 		if c.value == nil && !c.below {
 			delete(fresh.pairs, key)
 			continue

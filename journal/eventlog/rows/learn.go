@@ -10,7 +10,7 @@ import (
 // Classes are the classes of rows that are tracked individually, and the
 // metadata. They are scanned at each start.
 var Classes = []store.Class{
-	store.ClassMeta, store.ClassEntity, store.ClassTimer, store.ClassOutbox, store.ClassInbox, store.ClassCount, store.ClassDeadLetter, store.ClassImport,
+	store.ClassMeta, store.ClassEntity, store.ClassTimer, store.ClassOutbox, store.ClassInbox, store.ClassCount, store.ClassDeadLetter, store.ClassImport, store.ClassRun,
 }
 
 // Learner collects the rows in the store at the start of a generation.

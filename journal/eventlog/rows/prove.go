@@ -108,8 +108,9 @@ func (l *Lookup) checkMissing(view kv.View, class store.Class, rest []byte) erro
 
 // groupClasses returns the classes of keys in the same group.
 func groupClasses(class store.Class) []store.Class {
-	if class == store.ClassCount || class == store.ClassImport {
-		return []store.Class{store.ClassCount, store.ClassImport}
+	switch class {
+	case store.ClassCount, store.ClassImport, store.ClassRun:
+		return []store.Class{store.ClassCount, store.ClassImport, store.ClassRun}
 	}
 	return []store.Class{class}
 }
