@@ -27,7 +27,7 @@ PKGS = ./...
 # These tests start nodes as processes, which the race detector does not cover.
 # The same code runs under it in tests/virtualtime, tests/e2e/entities and in the
 # packages' own tests.
-PROCESSES = /tests/(clients|e2e/(api|cluster|console|crash|disk|firsthour|floods|hostile|messages|starts|upgrade)|security(/[a-z]+)?|mutants)$$
+PROCESSES = /tests/(clients|e2e/(api|cluster|console|crash|disk|firsthour|floods|hostile|messages|pages|starts|upgrade)|security(/[a-z]+)?|mutants)$$
 # Packages with concurrency: they or their tests start goroutines, use locks,
 # serve requests or run a whole node. Other packages run under the race detector
 # when these call them. guestbuild only waits for compilers, and tests/arch only
