@@ -50,7 +50,7 @@ func (n *Node) openPeers() error {
 		return err
 	}
 	n.peers, n.ports.links, n.membership.peers = peers, peers, peers
-	n.membership.addressBook = cluster.NewAddressBook(n.id.Node, peers.SetAddresses)
+	n.membership.addressBook = cluster.NewAddressBook(n.id.Node, peers)
 	n.lifecycle.add("peers", peers.Close)
 	return nil
 }
@@ -90,7 +90,7 @@ func (n *Node) openMembership(ctx context.Context) error {
 	if err := n.membership.openStaleDiskCheck(); err != nil {
 		return err
 	}
-	n.membership.seeds = &cluster.SeedWatch{Entry: n.membership.entry, Cluster: id.Cluster, Logger: n.logger}
+	n.membership.seeds = &cluster.SeedWatch{Entrance: n.membership, Cluster: id.Cluster, Logger: n.logger}
 	if n.membership.hasBootstrapped() {
 		if err := n.membership.writeFirstMetadata(ctx); err != nil {
 			return err
@@ -110,49 +110,8 @@ func (n *Node) openMembership(ctx context.Context) error {
 	}
 	member := cluster.Start(cluster.Options{
 		Node: n.id.Node, Disk: n.id.Disk,
-		Metadata: n.membership.metadata, Raft: loop, Peers: n.peers, Describe: n.membership.describe,
-		Admitted: n.membership.staleDisk.Admission(),
-		Rejoin: func(ctx context.Context) (*cluster.Joined, error) {
-			entry := n.membership.entry()
-			entry.RaiseIncarnation = n.membership.raise
-			joined, err := entry.RejoinOnce(ctx, n.membership.addressBook.Addresses())
-			if err == nil {
-				// The metadata shard may be led by a node that joined while
-				// this node was away. That node reaches this one, but this one
-				// needs its address to answer.
-				n.membership.addressBook.LearnJoin(joined)
-			}
-			return joined, err
-		},
-		HasLeft: func(ctx context.Context, leaving bool) bool {
-			return n.membership.entry().HasLeft(ctx, n.membership.addressBook.Addresses(), leaving)
-		},
-		OnRenewed: func(j *cluster.Joined) error {
-			return n.id.Save(func(id *datadir.Identity) bool {
-				id.Raise(j.ClusterVersion)
-				id.MetaReplica, id.MetaVoters = j.Replica, j.FirstVoters
-				return true
-			})
-		},
-		Disputed: func(shard sharding.ShardID) bool { return n.replicas.consistency.Refuses(shard) != nil },
-		Able: func() bool {
-			// A node that cannot follow the metadata gets no replicas and no
-			// leaderships.
-			return !n.guests.modules.Types.Failing() && !n.watches.stalls.IsStalled() && !n.watches.clock.IsOff() && n.replicas.stopReason(sharding.MetaShard) == sharding.NotStopped
-		},
-		Full:    n.watches.disk.ReadOnly,
-		Pace:    n.replicas.paceNow,
-		Skew:    n.watches.clock.Skew,
-		IsAlive: func(node sharding.NodeID) bool { return node == n.id.Node || n.peers.IsAlive(node) },
-		Applied: func(shard sharding.ShardID) uint64 {
-			index, _ := n.replicas.machine.Applied(shard)
-			return index
-		},
-		Size: func(shard sharding.ShardID) (entities, bytes uint64) {
-			return n.replicas.machine.Entities(shard), n.replicas.machine.Bytes(shard)
-		},
-		OnClusterView: n.onClusterView,
-		OnCollected:   n.onModulesCollected,
+		Metadata: n.membership.metadata, Raft: loop, Peers: n.peers, Self: n.membership,
+		Admitted: n.membership.staleDisk.Admission(), Condition: inCluster{n}, Machine: n.replicas.machine, Observer: inCluster{n},
 		Coordinator: coordinator.Options{
 			BackOff: n.cfg.LeadershipCooldown, MaxBackOff: 60 * n.cfg.LeadershipCooldown,
 			Replication: n.cfg.Replication, MinMembers: n.cfg.MinHosts(), DeadAfter: n.cfg.DeadAfter,
@@ -175,7 +134,7 @@ func (n *Node) openServices(name string) {
 	n.lifecycle.add("upcasting of events", upcasts.Close)
 	n.guests.replays = replay.New(replay.Options{Machine: n.replicas.machine, ShardOf: n.shardRouter.ShardOf, Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Rate: n.cfg.VerifyRate, Busy: n.shardRouter.IsBusy})
 	n.api.open(clusterapi.Parts{
-		Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Policy: n.membership.policy(), Describe: n.membership.describe, SaveClusterVersion: n.id.SaveLevel, Now: n.around.Wall, CaughtUp: n.caughtUp.Load, Measure: func() *clusterapi.Sample { return measure(n) },
+		Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Policy: n.membership.policy(), Describe: n.membership.Describe, SaveClusterVersion: n.id.SaveLevel, Now: n.around.Wall, CaughtUp: n.caughtUp.Load, Measure: func() *clusterapi.Sample { return measure(n) },
 		Metadata: n.membership.metadata, Member: n.membership.member, Control: n.membership.control, Peers: n.peers, Leaders: n.routing.leaders, Raft: n.replicas.raft.loop.Load(),
 		Machine: n.replicas.machine, Consistency: n.replicas.consistency, Logger: n.logger,
 	}, entityapi.Parts{
@@ -193,18 +152,7 @@ var (
 
 func (n *Node) soleShards() cluster.SoleShards {
 	return cluster.SoleShards{
-		Identity: n.id, Metadata: n.membership.metadata, Admitted: n.membership.staleDisk.Admission(), Stop: n.replicas.applier.Stop, Release: n.replicas.raft.loop.Load().ReleaseShard,
-		End: n.lifecycle.end, Stopping: n.lifecycle.stopping.Load, Logger: n.logger,
+		Identity: n.id, Metadata: n.membership.metadata, Admitted: n.membership.staleDisk.Admission(), Applier: n.replicas.applier, Raft: n.replicas.raft.loop.Load(),
+		Lifecycle: n.lifecycle, Logger: n.logger,
 	}
-}
-
-// onClusterView stores the leaders that the coordinator reported.
-func (n *Node) onClusterView(p *cluster.ClusterView) {
-	nodes := make([]sharding.NodeID, n.shards+1)
-	for shard, s := range p.Shards {
-		if int(shard) < len(nodes) {
-			nodes[shard] = s.Leader
-		}
-	}
-	n.routing.leaders.SetReported(nodes)
 }

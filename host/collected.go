@@ -2,20 +2,7 @@ package host
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
-	"github.com/hostd/hostd/sharding/meta"
 )
-
-// onModulesCollected reports modules that the coordinator, which runs on this node, has
-// removed from the cluster.
-func (n *Node) onModulesCollected(digests []meta.Digest) {
-	for _, digest := range digests {
-		n.guests.collected.Add(1)
-		n.logger.Info("a module that nothing has needed for long is removed from the cluster", "digest", digest.String(), "retention", n.membership.metadata.View().ModuleRetention())
-		n.audit.Did(modulev1connect.ModuleServiceRemoveProcedure, "digest="+digest.String()+" unused=true")
-	}
-}
 
 // moduleCollector exports metrics about the cluster's modules.
 type moduleCollector struct{ n *Node }

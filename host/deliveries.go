@@ -39,9 +39,9 @@ func (n *Node) openDeliveries(context.Context) error {
 	return nil
 }
 
-// notifySent notifies the dispatcher of new messages of a shard. It does nothing
+// NotifySent notifies the dispatcher of new messages of a shard. It does nothing
 // before openDeliveries.
-func (d *deliveries) notifySent(shard sharding.ShardID) {
+func (d *deliveries) NotifySent(shard sharding.ShardID) {
 	if p := d.dispatcher.Load(); p != nil {
 		p.NotifySent(shard)
 	}
@@ -91,9 +91,9 @@ type outboxTotals struct {
 	sends, bytes int
 }
 
-// total returns the number and size of the messages of the shards that this
+// Totals returns the number and size of the messages of the shards that this
 // node leads. They may be outdated by up to outboxAge.
-func (d *deliveries) total() (sends, bytes int) {
+func (d *deliveries) Totals() (sends, bytes int) {
 	o := &d.outbox
 	o.mu.Lock()
 	defer o.mu.Unlock()

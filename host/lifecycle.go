@@ -53,13 +53,16 @@ func (l *lifecycle) watch(name string, run func(context.Context)) {
 	})
 }
 
-// end reports why the node has to be stopped. Only the first reason is kept.
-func (l *lifecycle) end(err error) {
+// End reports why the node has to be stopped. Only the first reason is kept.
+func (l *lifecycle) End(err error) {
 	select {
 	case l.failed <- err:
 	default:
 	}
 }
+
+// Stopping reports whether the node is being stopped.
+func (l *lifecycle) Stopping() bool { return l.stopping.Load() }
 
 // stop closes all parts in reverse order and returns their errors joined.
 // Further calls return the same result.

@@ -22,6 +22,15 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
+// addresses are the addresses of the node, as host:port.
+type addresses interface {
+	// ClientAddress returns where clients reach the node.
+	ClientAddress() string
+	// PeerAddress returns where nodes reach it that know about the peers'
+	// listener.
+	PeerAddress() string
+}
+
 // membership is this node as a member of its cluster: how it bootstraps or
 // joins it, what it knows about the other nodes, and whether it may vote.
 type membership struct {
@@ -29,8 +38,7 @@ type membership struct {
 	logger    *slog.Logger
 	lifecycle *lifecycle
 	id        *datadir.Record
-	address   func() string           // for clients
-	peersAt   func() string           // for other nodes that know about the peers' listener
+	addresses addresses
 	apart     atomic.Bool             // the clients' listener serves clients only, as far as is known
 	parted    atomic.Bool             // the metadata has confirmed apart
 	joined    sharding.ClusterVersion // the cluster version when the node joined; 0 if it joined in an earlier start
@@ -50,10 +58,10 @@ type membership struct {
 	voted        atomic.Bool // the metadata shard has had as many voters as the hosts allow
 }
 
-// describe returns this node's entry in the list of members.
-func (m *membership) describe() meta.Member {
+// Describe returns this node's entry in the list of members.
+func (m *membership) Describe() meta.Member {
 	out := meta.Member{
-		Node: m.id.Node, Address: m.address(), PeerAddress: m.peersAt(), Disk: m.id.Disk, Incarnation: m.id.Now().Incarnation,
+		Node: m.id.Node, Address: m.addresses.ClientAddress(), PeerAddress: m.addresses.PeerAddress(), Disk: m.id.Disk, Incarnation: m.id.Now().Incarnation,
 		Version: telemetry.Version(), Zone: m.cfg.Zone, Speaks: sharding.SupportedVersions,
 	}
 	if m.peers != nil {
@@ -99,8 +107,8 @@ func (m *membership) join(ctx context.Context, id datadir.Identity) (*cluster.Jo
 	if len(m.cfg.Seeds) == 0 && id.Rejoin == "" {
 		return nil, nil
 	}
-	entry := m.entry()
-	entry.RaiseIncarnation = m.raise
+	entry := m.Entry()
+	entry.Incarnations = m
 	if id.Rejoin == "" {
 		entry.Bootstrap = m.bootstrap
 		m.control.SetBootstrap(m.bootstrap)
@@ -160,17 +168,49 @@ func (m *membership) openBootstrap() {
 		return
 	}
 	wants := (m.cfg.Bootstrap || m.cfg.BootstrapExpect > 0 || len(m.cfg.Seeds) == 0) && !m.cfg.Proxy()
-	m.bootstrap = cluster.NewBootstrap(id.Node, id.Incarnation, id.Pledge, wants, m.cfg.BootstrapExpect, func(p bootstrap.Vote) error {
-		return m.id.Save(func(id *datadir.Identity) bool {
-			id.Pledge = p
-			return true
-		})
+	m.bootstrap = cluster.NewBootstrap(id.Node, id.Incarnation, id.Pledge, wants, m.cfg.BootstrapExpect, m)
+}
+
+// SaveVote implements the ballot of cluster.NewBootstrap.
+func (m *membership) SaveVote(v bootstrap.Vote) error {
+	return m.id.Save(func(id *datadir.Identity) bool {
+		id.Pledge = v
+		return true
 	})
 }
 
-// raise gives this start a higher incarnation. It may be called only before
+// Rejoin asks the cluster once to admit this node again.
+func (m *membership) Rejoin(ctx context.Context) (*cluster.Joined, error) {
+	entry := m.Entry()
+	entry.Incarnations = m
+	joined, err := entry.RejoinOnce(ctx, m.addressBook.Addresses())
+	if err == nil {
+		// The metadata shard may be led by a node that joined while this node
+		// was away. That node reaches this one, but this one needs its address
+		// to answer.
+		m.addressBook.LearnJoin(joined)
+	}
+	return joined, err
+}
+
+// HasLeft asks the other nodes whether this node has left the cluster by an
+// order.
+func (m *membership) HasLeft(ctx context.Context, leaving bool) bool {
+	return m.Entry().HasLeft(ctx, m.addressBook.Addresses(), leaving)
+}
+
+// Renewed records the node's new replica of the metadata shard.
+func (m *membership) Renewed(j *cluster.Joined) error {
+	return m.id.Save(func(id *datadir.Identity) bool {
+		id.Raise(j.ClusterVersion)
+		id.MetaReplica, id.MetaVoters = j.Replica, j.FirstVoters
+		return true
+	})
+}
+
+// Raise gives this start a higher incarnation. It may be called only before
 // other nodes know the node's incarnation.
-func (m *membership) raise(incarnation uint64) error {
+func (m *membership) Raise(incarnation uint64) error {
 	err := m.id.Save(func(id *datadir.Identity) bool {
 		id.Incarnation = incarnation
 		id.Vouch() // this start may vote: the node was attested already, or has cast no vote yet
@@ -185,19 +225,19 @@ func (m *membership) raise(incarnation uint64) error {
 	return nil
 }
 
-// entry returns the means of this node to join its cluster.
-func (m *membership) entry() cluster.Entry {
+// Entry returns the means of this node to join its cluster.
+func (m *membership) Entry() cluster.Entry {
 	seeds := slices.Concat(m.cfg.Seeds, m.id.Now().Known)
-	return cluster.Entry{Peers: m.peers, Self: m.describe(), PeersAt: m.gossipAt(), Seeds: seeds, Logger: m.logger}
+	return cluster.Entry{Peers: m.peers, Self: m.Describe(), PeersAt: m.gossipAt(), Seeds: seeds, Logger: m.logger}
 }
 
 // gossipAt returns the address where other nodes reach this one, which depends
 // on the cluster version.
 func (m *membership) gossipAt() string {
 	if m.apart.Load() {
-		return m.peersAt()
+		return m.addresses.PeerAddress()
 	}
-	return m.address()
+	return m.addresses.ClientAddress()
 }
 
 // locateGossip maps a gossip address, of a seed or of a member, to the address
@@ -240,7 +280,7 @@ func (m *membership) learnApart() (first bool) {
 // one.
 func (m *membership) referral() string {
 	if m.apart.Load() {
-		return m.peersAt()
+		return m.addresses.PeerAddress()
 	}
 	return ""
 }
@@ -285,7 +325,7 @@ func (m *membership) openStaleDiskCheck() error {
 }
 
 func (m *membership) renewal() *cluster.Renewal {
-	return &cluster.Renewal{Identity: m.id, Entry: m.entry, AddressBook: m.addressBook, End: m.lifecycle.end, Logger: m.logger}
+	return &cluster.Renewal{Identity: m.id, Entrance: m, AddressBook: m.addressBook, Lifecycle: m.lifecycle, Logger: m.logger}
 }
 
 // renewAtStart is called with the error of a failed start. It tries to renew
@@ -299,9 +339,9 @@ func (m *membership) renewAtStart(ctx context.Context, failed error) error {
 
 // watchReplaced ends the node if another process has started under its name.
 func (m *membership) watchReplaced(ctx context.Context) {
-	if err := cluster.AwaitReplaced(ctx, m.entry, m.addressBook.Addresses); errors.Is(err, cluster.ErrReplaced) {
+	if err := cluster.AwaitReplaced(ctx, m, m.addressBook); errors.Is(err, cluster.ErrReplaced) {
 		m.logger.Error("the cluster goes on with a later start of this node: this process stops", "error", err)
-		m.lifecycle.end(err)
+		m.lifecycle.End(err)
 	}
 }
 
@@ -352,7 +392,7 @@ func (m *membership) writeFirstMetadata(ctx context.Context) error {
 	if err := m.id.SaveLevel(sharding.MaxVersion); err != nil {
 		return err
 	}
-	founder := m.describe()
+	founder := m.Describe()
 	founder.Status = meta.StatusUp
 	if _, err := m.metadata.Do(ctx, meta.CreateClusterUnder(m.policy(), c, founder)); err != nil {
 		return fmt.Errorf("create the cluster: %w", err)
@@ -398,6 +438,6 @@ func (m *membership) openGossip(ctx context.Context, transport gossip.Transport)
 
 // followGossip updates the address book from gossip until ctx ends.
 func (m *membership) followGossip(ctx context.Context) {
-	h := cluster.GossipVerifier{AddressBook: m.addressBook, View: m.metadata.View, Probe: m.peers.Probe, Cluster: m.peers.Cluster}
+	h := cluster.GossipVerifier{AddressBook: m.addressBook, Metadata: m.metadata, Peers: m.peers, Cluster: m.peers.Cluster()}
 	h.Follow(ctx, m.gossiped)
 }

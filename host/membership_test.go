@@ -44,6 +44,17 @@ func TestDirectoryRecordsSeparatePeerListener(t *testing.T) {
 	}
 }
 
+// unheeded ignores published addresses.
+type unheeded struct{}
+
+func (unheeded) SetAddresses(map[sharding.NodeID]string) {}
+
+// fixedAddresses are the addresses of a node with two listeners.
+type fixedAddresses struct{}
+
+func (fixedAddresses) ClientAddress() string { return "b:1" }
+func (fixedAddresses) PeerAddress() string   { return "b:2" }
+
 // A node that was just admitted advertises its peers' listener before it has
 // any metadata, because other nodes already expect it there.
 func TestAdmittedNodeAdvertisesPeerListener(t *testing.T) {
@@ -51,10 +62,10 @@ func TestAdmittedNodeAdvertisesPeerListener(t *testing.T) {
 	record := datadir.NewRecord(dir, datadir.Identity{Format: sharding.Version1, Node: "n2"})
 	m := &membership{
 		logger: slog.New(slog.DiscardHandler), id: record,
-		addressBook: cluster.NewAddressBook("n2", func(map[sharding.NodeID]string) {}),
+		addressBook: cluster.NewAddressBook("n2", unheeded{}),
 		metadata:    cluster.NewMetadata(meta.New(), 0),
-		address:     func() string { return "b:1" }, peersAt: func() string { return "b:2" },
-		cfg: &config.Config{},
+		addresses:   fixedAddresses{},
+		cfg:         &config.Config{},
 	}
 	for _, c := range []struct {
 		level sharding.ClusterVersion
@@ -83,7 +94,7 @@ func TestJoinWithPeerTLSNeedsPeerListener(t *testing.T) {
 	record := datadir.NewRecord(t.TempDir(), datadir.Identity{Format: sharding.Version1, Node: "n2"})
 	m := &membership{
 		logger: slog.New(slog.DiscardHandler), id: record, cfg: &config.Config{PeerTLSMode: config.TLSRequire},
-		addressBook: cluster.NewAddressBook("n2", func(map[sharding.NodeID]string) {}),
+		addressBook: cluster.NewAddressBook("n2", unheeded{}),
 		metadata:    cluster.NewMetadata(meta.New(), 0),
 	}
 	m.apart.Store(true)

@@ -29,7 +29,7 @@ func newMetrics(r *prometheus.Registry) *metrics {
 	return m
 }
 
-func (m *metrics) observeTimer(late time.Duration) { m.late.Observe(late) }
+func (m *metrics) TimerFired(late time.Duration) { m.late.Observe(late) }
 
 func (m *metrics) observeSync(d time.Duration) { m.sync.Observe(d) }
 

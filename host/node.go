@@ -154,7 +154,7 @@ func StartIn(ctx context.Context, cfg config.Config, logger *slog.Logger, around
 		return nil, err
 	}
 	n := &Node{cfg: cfg, logger: logger, around: around, lifecycle: newLifecycle(logger)}
-	n.ports = newPorts(n.joined.Load)
+	n.ports = newPorts(&n.cfg, &n.joined)
 	// Each step may use the parts that were opened before it. The server opens
 	// early, because other nodes probe this one while it joins. It rejects all
 	// other calls until the node has joined and the remaining parts are open.
@@ -190,7 +190,7 @@ func StartIn(ctx context.Context, cfg config.Config, logger *slog.Logger, around
 // fatal ends the process. All acknowledged writes are in the log, and none may
 // be acknowledged after this.
 func (n *Node) fatal(err error) {
-	if n.lifecycle.stopping.Load() {
+	if n.lifecycle.Stopping() {
 		n.logger.Error("the journal failed while the node stopped", "error", err)
 		return
 	}
@@ -216,13 +216,6 @@ func (n *Node) HealthAddr() string {
 		return ""
 	}
 	return n.ports.health.Addr().String()
-}
-
-// clientAddress and peerAddress return the addresses at which clients and
-// other nodes reach this node.
-func (n *Node) clientAddress() string { return n.cfg.Addr(n.ports.clients.http.Addr()) }
-func (n *Node) peerAddress() string {
-	return n.cfg.PeerAddr(n.ports.peers.http.Addr())
 }
 
 // ID returns the node's name.

@@ -51,7 +51,7 @@ func (n *Node) openDirectory(context.Context) error {
 		return err
 	}
 	n.membership = &membership{
-		cfg: &n.cfg, logger: n.logger, lifecycle: n.lifecycle, id: n.id, address: n.clientAddress, peersAt: n.peerAddress, raft: &n.replicas.raft, control: &cluster.Control{Address: n.clientAddress, PeerAddress: n.peerAddress},
+		cfg: &n.cfg, logger: n.logger, lifecycle: n.lifecycle, id: n.id, addresses: n.ports, raft: &n.replicas.raft, control: &cluster.Control{Addresses: n.ports},
 	}
 	n.membership.starts, err = datadir.OpenStarts(dir)
 	return err
@@ -159,7 +159,7 @@ func (n *Node) openEntities(context.Context) error {
 		ReadOnly: n.watches.disk.ReadOnly, CaughtUp: n.caughtUp.Load, Trust: n.guests.trust, Lines: &n.api.lines, Logger: n.logger,
 	})
 	n.watches.clock = cluster.NewClockWatch(cluster.ClockWatchOptions{
-		Timings: n.peers.Timings, SuspectAfter: n.cfg.SuspectAfter, Tick: n.cfg.Tick, Changed: n.kick, Logger: n.logger,
+		Peers: n.peers, SuspectAfter: n.cfg.SuspectAfter, Tick: n.cfg.Tick, Changed: n.kick, Logger: n.logger,
 	})
 	lanes := n.cfg.Executors
 	if lanes == 0 {
@@ -170,34 +170,28 @@ func (n *Node) openEntities(context.Context) error {
 	})
 	n.lifecycle.add("checks of states", n.guests.states.Close)
 	n.membership.staleDisk = cluster.NewStaleDiskCheck(cluster.StaleDiskCheckOptions{
-		Identity: n.id, Entry: n.membership.entry, AddressBook: n.membership.addressBook, Metadata: n.membership.metadata, Stopping: n.lifecycle.stopping.Load, End: n.lifecycle.end, Logger: n.logger,
-		Release: func() error { return n.replicas.raft.loop.Load().Release() },
+		Identity: n.id, Entrance: n.membership, AddressBook: n.membership.addressBook, Metadata: n.membership.metadata, Raft: &n.replicas.raft, Lifecycle: n.lifecycle, Logger: n.logger,
 	})
 	n.backup.part = n.newPart()
 	n.shardRouter, err = entity.NewShardRouter(entity.ShardRouterOptions{
-		Executors: lanes, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Metadata: n.membership.metadata, ReadOnly: n.watches.disk.ReadOnly, Sent: n.deliveries.notifySent, Outside: n.backup.part, Refuses: n.replicas.consistency.Refuses,
+		Executors: lanes, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Metadata: n.membership.metadata, Disk: &n.watches.disk, Outbox: &n.deliveries, Outside: n.backup.part, Disputes: n.replicas.consistency,
 		Executor: entity.Options{
 			Journal:             proposalLog{&n.replicas.raft, func() int64 { return n.replicas.applier.Backlog() }, n.backup.part.ExecutorsFrozen, n.replicas.consistency.Refuses},
 			Histories:           eventlog.History{Machine: n.replicas.machine},
 			Types:               n.guests.modules.Types,
 			ClusterVersion:      state.ClusterVersion,
-			Median:              n.watches.clock.Median,
-			AlwaysOnTypes:       n.guests.modules.Types.AlwaysOn,
+			Clocks:              n.watches.clock,
+			Activations:         n.guests.modules.Types,
+			Settings:            n.guests.modules.Settings,
 			Existing:            n.replicas.machine,
-			Singletons:          n.guests.modules.Types.Singletons,
 			AlwaysOnRate:        max(1, alwaysOnRate/lanes),
 			TimerRate:           max(1, n.cfg.TimerRate/lanes),
-			TimerFired:          n.metrics.observeTimer,
+			TimerObserver:       n.metrics,
 			TimerSpans:          n.routing.timerSpans(),
 			MinScheduleInterval: n.cfg.MinScheduleInterval,
-			Suspended:           n.guests.modules.Settings.IsSuspended,
-			Outbox:              n.deliveries.total,
+			Outbox:              &n.deliveries,
 			NodeSends:           n.cfg.MaxOutboxSends,
 			NodeSendBytes:       int(n.cfg.MaxOutboxBytes),
-			MaxTimers:           n.guests.modules.Settings.MaxTimers,
-			IdleAfter:           n.guests.modules.Settings.IdleAfter,
-			Retention:           n.guests.modules.Settings.RetentionOverride,
-			ActivationRevision:  n.guests.modules.Types.ReachedRevision,
 			Stages:              n.metrics.commands,
 			States:              n.guests.states,
 			Logger:              n.logger,
@@ -223,7 +217,7 @@ func (n *Node) openEntities(context.Context) error {
 		return err
 	}
 	n.lifecycle.add("applier", n.replicas.applier.Close)
-	n.replicas.consistency.Open(cluster.ConsistencyCheckerOptions{Own: n.replicas.machine.ComparedChecksum, View: n.membership.metadata.View, Ask: n.peers.CompareRows, Stop: n.replicas.applier.Stop})
+	n.replicas.consistency.Open(cluster.ConsistencyCheckerOptions{Machine: n.replicas.machine, Voters: n.membership.metadata, Peers: n.peers, Applier: n.replicas.applier})
 	withheld, err := cluster.UnacceptedShards(n.id, rec)
 	if err != nil {
 		return err

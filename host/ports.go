@@ -7,10 +7,12 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
 	"github.com/hostd/hostd/host/certs"
+	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/services"
@@ -18,6 +20,7 @@ import (
 
 // ports holds the node's listeners and the server behind them.
 type ports struct {
+	cfg     *config.Config
 	clients listener
 	peers   listener
 	health  net.Listener // nil if there is no separate listener
@@ -41,21 +44,26 @@ type listener struct {
 // afterJoining answers other nodes only after this node has joined a cluster
 // and its parts are open.
 type afterJoining struct {
-	joined  func() bool
+	joined  *atomic.Bool
 	handler http.Handler
 }
 
 func (h *afterJoining) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !h.joined() {
+	if !h.joined.Load() {
 		http.Error(w, errJoining.Error(), http.StatusServiceUnavailable)
 		return
 	}
 	h.handler.ServeHTTP(w, r)
 }
 
-func newPorts(joined func() bool) *ports {
-	return &ports{forwarded: afterJoining{joined: joined}, backups: afterJoining{joined: joined}}
+func newPorts(cfg *config.Config, joined *atomic.Bool) *ports {
+	return &ports{cfg: cfg, forwarded: afterJoining{joined: joined}, backups: afterJoining{joined: joined}}
 }
+
+// ClientAddress and PeerAddress return the addresses at which clients and other
+// nodes reach this node.
+func (p *ports) ClientAddress() string { return p.cfg.Addr(p.clients.http.Addr()) }
+func (p *ports) PeerAddress() string   { return p.cfg.PeerAddr(p.peers.http.Addr()) }
 
 // listen opens the listener for clients, then the one for nodes on the first
 // address from peers that is not in use. If secured is set, it does the TLS

@@ -93,6 +93,9 @@ func (r *raftLog) ReadIndex(shard sharding.ShardID, token uint64) error {
 	return raftgroup.ErrStopped
 }
 
+// Release lets the groups of the loop vote.
+func (r *raftLog) Release() error { return r.loop.Load().Release() }
+
 // onReplicaStopped notifies the raft loop that a replica's state machine has stopped, so
 // that the replica steps aside. The applier's goroutine calls it.
 func (r *raftLog) onReplicaStopped(s eventlog.Stopped) {
@@ -114,8 +117,8 @@ func (s snapshotSender) SendSnapshot(ctx context.Context, to sharding.NodeID, he
 	return s.peers.SendSnapshot(ctx, to, head, stream)
 }
 
-// snapshot receives a shard snapshot from another node.
-func (r *raftLog) snapshot(ctx context.Context, from sharding.NodeID, head []byte, body io.Reader) (answer []byte, err error) {
+// ReceiveSnapshot receives a shard snapshot from another node.
+func (r *raftLog) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, head []byte, body io.Reader) (answer []byte, err error) {
 	l := r.loop.Load()
 	if l == nil {
 		return nil, peer.ErrUnavailable

@@ -149,7 +149,7 @@ func (n *Node) shardsWithoutLeader() string {
 // checkOpen returns an error that says why the node accepts no calls yet, or nil.
 func (n *Node) checkOpen() error {
 	switch {
-	case n.lifecycle.stopping.Load():
+	case n.lifecycle.Stopping():
 		return errStopping
 	case !n.joined.Load():
 		return n.waiting()

@@ -38,8 +38,8 @@ func (r *replicas) clusterVersion() sharding.ClusterVersion {
 // and is replaced.
 func (r *replicas) groupFailed(shard sharding.ShardID, err error) { r.applier.Stop(shard, err) }
 
-// stopReason returns why this node's replica of a shard has stopped, if it has.
-func (r *replicas) stopReason(shard sharding.ShardID) sharding.StopReason {
+// StopReason returns why this node's replica of a shard has stopped, if it has.
+func (r *replicas) StopReason(shard sharding.ShardID) sharding.StopReason {
 	return eventlog.ReasonOf(r.machine.StopError(shard))
 }
 

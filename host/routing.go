@@ -72,12 +72,12 @@ func (n *Node) openServer(ctx context.Context) error {
 		return err
 	}
 	n.ports.server = services.NewServer(n.api.services(clusterapi.Bootstrapper{
-		Control: n.membership.control, Bootstrap: n.membership.bootstrap, HasBootstrapped: n.membership.bootstrapped.Load, Stopping: n.lifecycle.stopping.Load, Proxy: n.cfg.Proxy(),
+		Control: n.membership.control, Bootstrap: n.membership.bootstrap, HasBootstrapped: n.membership.bootstrapped.Load, Stopping: n.lifecycle.Stopping, Proxy: n.cfg.Proxy(),
 	}), opts)
 	n.ports.serve(n.cfg.StopTimeout, func(err error) {
-		if !n.lifecycle.stopping.Load() {
+		if !n.lifecycle.Stopping() {
 			n.logger.Error("the node takes no calls any more", "error", err)
-			n.lifecycle.end(fmt.Errorf("the node takes no calls any more: %w", err))
+			n.lifecycle.End(fmt.Errorf("the node takes no calls any more: %w", err))
 		}
 	})
 	n.lifecycle.add("server", func(context.Context) error { return n.ports.stop() })
@@ -87,7 +87,7 @@ func (n *Node) openServer(ctx context.Context) error {
 // openRequests opens the path of a request from any node to the leader of its
 // shard.
 func (n *Node) openRequests(context.Context) (err error) {
-	n.routing.leaders = cluster.NewLeaders(n.id.Node, n.shardRouter, n.replicas.stopReason, n.peers.IsAlive)
+	n.routing.leaders = cluster.NewLeaders(n.id.Node, n.shardRouter, &n.replicas, n.peers)
 	n.lifecycle.add("leaders", n.routing.leaders.Start(n.kick))
 	n.metrics.watchLeads(n)
 	n.routing.forward, err = forward.NewClient(forward.Options{Self: n.id.Node, Connect: n.peers.Client, Logger: n.logger, Epoch: n.watches.pauses.Epoch,
@@ -123,15 +123,12 @@ func (n *Node) openRequests(context.Context) (err error) {
 	n.ports.forwarded.handler = n.peers.Admit(handler)
 	n.ports.closeForwarded = server.Close
 	n.openBackups()
-	n.membership.metadata.Start(&n.replicas.raft, n.peers, func(r sharding.ReplicaID) (sharding.NodeID, bool) {
-		return n.membership.addressBook.Locate(sharding.MetaShard, r)
-	})
+	n.membership.metadata.Start(&n.replicas.raft, n.peers, n.membership.addressBook)
 	n.membership.control.Open(cluster.ControlOptions{
-		PrepareClusterVersion: n.id.SaveLevel, Describe: n.membership.describe,
-		Self: n.id.Node, Version: telemetry.Version(), Name: n.cfg.ClusterName, Metadata: n.membership.metadata,
-		Starts: n.membership.starts, Recovered: n.membership.staleDisk.Recovery(),
-		Blobs: n.guests.files, Prepare: n.guests.modules.Distribution.Prepare, AwaitActivations: n.guests.modules.Types.Await, Counts: n.guests.modules.Types.Counts, ReadOnly: n.watches.disk.ReadOnly,
-		Snapshot: n.replicas.raft.snapshot, Probe: n.peers.Probe, ProbeAlone: n.peers.ProbeAlone, CompareRows: n.replicas.consistency.Compare,
+		Self: n.id.Node, Version: telemetry.Version(), Name: n.cfg.ClusterName, Metadata: n.membership.metadata, Identity: n.id, Member: n.membership, Peers: n.peers,
+		Starts: n.membership.starts, Recovered: n.membership.staleDisk.Recovery(), Disk: &n.watches.disk,
+		Blobs: n.guests.files, Distribution: n.guests.modules.Distribution, Activations: n.guests.modules.Types,
+		Snapshots: &n.replicas.raft, Consistency: n.replicas.consistency,
 	})
 	n.peers.Confirm(n.membership.confirmedIncarnation)
 	n.peers.SetMembers(n.membership.metadata)
@@ -169,7 +166,7 @@ func (n *Node) follow(ctx context.Context) {
 		n.routing.leaders.Learn(view, n.shards)
 		n.learnLogLevels(view)
 		if n.membership.learnApart() {
-			n.logger.Info("clients' listeners are for clients alone from this level of the cluster on", "level", uint32(view.ClusterVersion()), "peer_address", n.membership.peersAt())
+			n.logger.Info("clients' listeners are for clients alone from this level of the cluster on", "level", uint32(view.ClusterVersion()), "peer_address", n.membership.addresses.PeerAddress())
 			n.ports.part()
 		}
 		if len(view.Members()) < 2 {

@@ -14,7 +14,7 @@ const severTime = time.Second
 func (n *Node) watchStalls() {
 	n.watches.stalls = stall.NewGuard(stall.GuardOptions{
 		Turns: n.replicas.raft.turns, SuspectAfter: n.cfg.SuspectAfter, EndAfter: n.cfg.DiskStallAfter, Logger: n.logger,
-		Stopping: n.lifecycle.stopping.Load, OnStall: n.setStalled, End: n.endStalled,
+		Stopping: n.lifecycle.Stopping, OnStall: n.setStalled, End: n.endStalled,
 	})
 	n.lifecycle.watch("watch of stalls", n.watches.stalls.Run)
 }

@@ -11,12 +11,17 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
+// publisher learns where the other nodes listen.
+type publisher interface {
+	SetAddresses(map[sharding.NodeID]string)
+}
+
 // AddressBook knows where nodes listen and which node holds a replica. It
 // combines the metadata, the answer to this node's join, and gossip about
 // members that are not at the address in the metadata.
 type AddressBook struct {
 	self    sharding.NodeID
-	publish func(map[sharding.NodeID]string)
+	publish publisher
 
 	mu            sync.Mutex
 	joinReplicas  map[sharding.ReplicaID]sharding.NodeID // metadata replicas in the answer to the join
@@ -31,10 +36,10 @@ type AddressBook struct {
 	peersAt map[string]string
 }
 
-// NewAddressBook returns an address book that calls publish with the other
-// nodes' addresses whenever they change.
-func NewAddressBook(self sharding.NodeID, publish func(map[sharding.NodeID]string)) *AddressBook {
-	return &AddressBook{self: self, publish: publish}
+// NewAddressBook returns an address book that publishes the other nodes'
+// addresses to p whenever they change.
+func NewAddressBook(self sharding.NodeID, p publisher) *AddressBook {
+	return &AddressBook{self: self, publish: p}
 }
 
 // LearnJoin records the response to this node's join.
@@ -91,7 +96,7 @@ func (b *AddressBook) update() {
 	delete(next, b.self)
 	if !maps.Equal(next, b.last) {
 		b.last = next
-		b.publish(maps.Clone(next))
+		b.publish.SetAddresses(maps.Clone(next))
 	}
 }
 

@@ -8,6 +8,11 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
+// unheeded ignores published addresses.
+type unheeded struct{}
+
+func (unheeded) SetAddresses(map[sharding.NodeID]string) {}
+
 // A node that announced its client address in gossip, from before nodes had a
 // separate listener, is called at its address for nodes. That also works if it
 // announced a name and gossip knows only the IP address that the name resolved
@@ -23,7 +28,7 @@ func TestGossipIsSentToPeerAddress(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b := NewAddressBook("n1", func(map[sharding.NodeID]string) {})
+	b := NewAddressBook("n1", unheeded{})
 	b.Learn(m.View())
 	b.LearnGossip([]membership.Peer{
 		{ID: "n2", Address: "n2.svc:7070", Gossip: "10.0.0.2:7070", Incarnation: 2},

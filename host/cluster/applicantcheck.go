@@ -29,21 +29,20 @@ func (o *ControlOptions) verifyApplicant(ctx context.Context, asks meta.Member) 
 	if view.ClusterVersion() >= sharding.VersionPeerAddress && asks.PeerAddress == "" {
 		return fmt.Errorf("%w: it was not said where node %s serves other nodes", peer.ErrUnavailable, asks.Node)
 	}
-	said, peersAt := "", ""
-	h := GossipVerifier{Cluster: func() string { return cluster.ID }, Probe: func(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
-		r, err := o.Probe(ctx, address)
-		said, peersAt = r.GetAddress(), r.GetPeerAddress()
-		return r, err
-	}}
-	if !h.runs(ctx, asks.PeerEndpoint(), asks.Node, asks.Incarnation) {
+	answer, ok := probeStart(ctx, o.Peers, cluster.ID, asks.PeerEndpoint(), asks.Node, asks.Incarnation)
+	if !ok {
 		return fmt.Errorf("%w: this start of node %s does not answer at %.200q", peer.ErrUnavailable, asks.Node, asks.PeerEndpoint())
 	}
+	said := answer.GetAddress()
 	if said != "" && asks.Address != "" && said != asks.Address {
 		return fmt.Errorf("%w: node %s does not say that clients reach it at %.200q", peer.ErrUnavailable, asks.Node, asks.Address)
 	}
 	first := same && said == known.Address && known.PeerAddress == ""
-	if member && known.PeerEndpoint() != asks.PeerEndpoint() && h.runs(ctx, known.PeerEndpoint(), known.Node, known.Incarnation) {
-		if first && peersAt == asks.PeerAddress {
+	if member && known.PeerEndpoint() != asks.PeerEndpoint() {
+		if answer, ok = probeStart(ctx, o.Peers, cluster.ID, known.PeerEndpoint(), known.Node, known.Incarnation); !ok {
+			return nil
+		}
+		if first && answer.GetPeerAddress() == asks.PeerAddress {
 			return nil // a known start now reports more of its addresses
 		}
 		return fmt.Errorf("%w: node %s runs at %s", peer.ErrUnavailable, known.Node, known.PeerEndpoint())
@@ -51,12 +50,20 @@ func (o *ControlOptions) verifyApplicant(ctx context.Context, asks meta.Member) 
 	return nil
 }
 
-// runs reports whether the given start of a node answers at an address;
-// incarnation 0 means any start. A node that is about to join names no cluster.
-func (h *GossipVerifier) runs(ctx context.Context, address string, node sharding.NodeID, incarnation uint64) bool {
+// runs reports whether the given start of a node answers at an address, see
+// probeStart.
+func runs(ctx context.Context, peers prober, cluster, address string, node sharding.NodeID, incarnation uint64) bool {
+	_, ok := probeStart(ctx, peers, cluster, address, node, incarnation)
+	return ok
+}
+
+// probeStart returns the answer at an address, and whether the given start of a
+// node gave it; incarnation 0 means any start. A node that is about to join
+// names no cluster.
+func probeStart(ctx context.Context, peers prober, cluster, address string, node sharding.NodeID, incarnation uint64) (*peerv1.ProbeResponse, bool) {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	r, err := h.Probe(ctx, address)
-	return err == nil && r.GetNodeId() == string(node) && (r.GetClusterId() == "" || r.GetClusterId() == h.Cluster()) &&
+	r, err := peers.Probe(ctx, address)
+	return r, err == nil && r.GetNodeId() == string(node) && (r.GetClusterId() == "" || r.GetClusterId() == cluster) &&
 		(incarnation == 0 || r.GetIncarnation() == incarnation)
 }

@@ -21,6 +21,18 @@ func (a answers) probe(_ context.Context, address string) (*peerv1.ProbeResponse
 	return nil, errors.New("nobody listens there")
 }
 
+// probes answers probes of a node: together at addresses for clients and nodes,
+// apart at addresses for nodes alone.
+type probes struct{ together, apart answers }
+
+func (p probes) Probe(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
+	return p.together.probe(ctx, address)
+}
+
+func (p probes) ProbeAlone(ctx context.Context, address string) (*peerv1.ProbeResponse, error) {
+	return p.apart.probe(ctx, address)
+}
+
 // At cluster version 1 nodes use each other's client addresses and nothing
 // else. A node is probed there before it is admitted, whatever other address it
 // reports.
@@ -29,7 +41,7 @@ func TestClusterVersion1NeedsNoPeerListener(t *testing.T) {
 	n2 := meta.Member{Node: "n2", Address: "b:1", PeerAddress: "b:2", Disk: "e", Incarnation: 2, Speaks: sharding.SupportedVersions}
 	said := answers{"b:1": {NodeId: "n2", Incarnation: 2, Address: "b:1"}}
 	control := &Control{}
-	control.Open(ControlOptions{Self: "n1", Metadata: m, Probe: said.probe})
+	control.Open(ControlOptions{Self: "n1", Metadata: m, Peers: probes{together: said}})
 	if _, err := control.Join(t.Context(), &peerv1.JoinRequest{Member: memberToWire(n2)}); err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +60,7 @@ func TestRunningMemberKeepsItsAddress(t *testing.T) {
 		t.Fatal(err)
 	}
 	said := answers{}
-	o := &ControlOptions{Self: "n1", Metadata: m, Probe: said.probe}
+	o := &ControlOptions{Self: "n1", Metadata: m, Peers: probes{together: said}}
 	n1.Speaks = sharding.SupportedVersions
 	probed := &peerv1.ProbeResponse{NodeId: "n1", Incarnation: 1, ClusterId: "c", Address: n1.Address, PeerAddress: "a:2"}
 	// Another process answers with the id and incarnation of n1 before n1 has

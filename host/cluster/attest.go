@@ -25,10 +25,9 @@ type Starts interface {
 	RecordStart(s staledisk.Start, member uint64) (latest uint64, err error)
 }
 
-// MetaVoters returns the nodes that vote in the metadata shard, according to
-// the metadata itself.
-func MetaVoters(view *meta.View) (nodes []sharding.NodeID) {
-	placement, _ := view.Placement(sharding.MetaShard)
+// votersOf returns the nodes of a shard's voters, according to the metadata.
+func votersOf(view *meta.View, shard sharding.ShardID) (nodes []sharding.NodeID) {
+	placement, _ := view.Placement(shard)
 	for _, r := range placement.Replicas {
 		if r.State == meta.ReplicaVoter {
 			nodes = append(nodes, r.Node)
@@ -60,7 +59,7 @@ func (c *Control) Attest(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.V
 		return nil, err
 	}
 	out := &peerv1.VouchResponse{Latest: latest, Index: index}
-	for _, voter := range MetaVoters(view) {
+	for _, voter := range votersOf(view, sharding.MetaShard) {
 		m, _ := view.Member(voter)
 		out.Voters = append(out.Voters, &peerv1.ReplicaAddress{NodeId: string(voter), Address: m.PeerEndpoint()})
 	}
@@ -69,14 +68,14 @@ func (c *Control) Attest(ctx context.Context, r *peerv1.VouchRequest) (*peerv1.V
 
 // Prove asks other nodes about a start until the stale-disk check has a result
 // or ctx ends. It asks the seeds, the known addresses and the voters that any
-// answer names. entry is called for each round, because the address for other
+// answer names. It takes a new entry in each round, because the address for other
 // nodes changes with the cluster version. refused is called after each round
 // with the rejections that no retry can change, or nil if there are none.
-func Prove(ctx context.Context, entry func() Entry, p *staledisk.Check, s staledisk.Start, known func() []string, refused func(error)) (staledisk.Result, error) {
+func Prove(ctx context.Context, in entrance, p *staledisk.Check, s staledisk.Start, known *AddressBook, refused func(error)) (staledisk.Result, error) {
 	named, silent := []string{}, time.Now()
 	for p.Result() == staledisk.Pending {
-		e := entry()
-		addresses := slices.Concat(known(), e.addresses(ctx), named)
+		e := in.Entry()
+		addresses := slices.Concat(known.Addresses(), e.addresses(ctx), named)
 		slices.Sort(addresses)
 		answers, failed := e.askAttestations(ctx, s, slices.Compact(addresses))
 		final := slices.DeleteFunc(slices.Clone(failed), func(err error) bool { return !errors.Is(err, peer.ErrRefused) })

@@ -33,6 +33,11 @@ func (v *vouching) Attest(_ context.Context, r *peerv1.VouchRequest) (*peerv1.Vo
 	return &peerv1.VouchResponse{Index: 7, Voters: []*peerv1.ReplicaAddress{{NodeId: "n1"}}}, nil
 }
 
+// entryFunc returns the means to join.
+type entryFunc func() cluster.Entry
+
+func (f entryFunc) Entry() cluster.Entry { return f() }
+
 // A node sends its current address in each round of questions, because its
 // cluster's version, and with it the address, may not be known in the first
 // round.
@@ -41,14 +46,14 @@ func TestAttestationUsesCurrentAddress(t *testing.T) {
 	_, at := answering(t, "n1", n1)
 	self, here := answering(t, "n2", peer.NoControl{})
 	start := staledisk.Start{Node: "n2", Attested: 4, Requested: 5}
-	entry := func() cluster.Entry {
+	entry := entryFunc(func() cluster.Entry {
 		e := cluster.Entry{Peers: self, Self: meta.Member{Node: "n2", Address: here}, PeersAt: "b:1", Seeds: []string{at}}
 		if n1.asked.Load() > 0 {
 			e.PeersAt = "b:2"
 		}
 		return e
-	}
-	verdict, err := cluster.Prove(t.Context(), entry, staledisk.New(start, 0, nil), start, func() []string { return nil }, func(error) {})
+	})
+	verdict, err := cluster.Prove(t.Context(), entry, staledisk.New(start, 0, nil), start, cluster.NewAddressBook("n2", self), func(error) {})
 	if err != nil || verdict != staledisk.Passed {
 		t.Errorf("%v, %v", verdict, err)
 	}
@@ -76,10 +81,10 @@ func TestSeedsAreRecordsSRV(t *testing.T) {
 		return []*net.SRV{{Target: host, Port: uint16(port)}}, nil
 	}}
 	start := staledisk.Start{Node: "n2", Attested: 4, Requested: 5}
-	entry := func() cluster.Entry {
+	entry := entryFunc(func() cluster.Entry {
 		return cluster.Entry{Peers: self, Self: meta.Member{Node: "n2", Address: here}, PeersAt: "b:2", Seeds: []string{"srv+_hostd._tcp.cluster.test"}, Lookup: look}
-	}
-	verdict, err := cluster.Prove(t.Context(), entry, staledisk.New(start, 0, nil), start, func() []string { return nil }, func(error) {})
+	})
+	verdict, err := cluster.Prove(t.Context(), entry, staledisk.New(start, 0, nil), start, cluster.NewAddressBook("n2", self), func(error) {})
 	if err != nil || verdict != staledisk.Passed || n1.asked.Load() == 0 {
 		t.Errorf("%v, %v, asked %d times", verdict, err, n1.asked.Load())
 	}

@@ -12,11 +12,17 @@ import (
 	"github.com/hostd/hostd/sharding/bootstrap"
 )
 
+// ballot stores this node's bootstrap vote.
+type ballot interface {
+	// SaveVote makes a vote durable.
+	SaveVote(bootstrap.Vote) error
+}
+
 // Bootstrap is a node's part in the decision which node bootstraps the cluster.
 // It is safe for concurrent use.
 type Bootstrap struct {
 	self   sharding.NodeID
-	store  func(bootstrap.Vote) error // stores a vote durably
+	ballot ballot
 	wants  bool
 	expect int
 	order  chan struct{} // one slot: an order that Enter has not seen
@@ -38,12 +44,12 @@ type Stage struct {
 }
 
 // NewBootstrap returns the state for a start of a node without a cluster. given
-// is the node's last durable bootstrap vote, and store makes a vote durable.
+// is the node's last durable bootstrap vote, and b makes a vote durable.
 // wants means that the node is configured to bootstrap a cluster; expect is the
 // number of nodes, including this one, that must be present for that.
-func NewBootstrap(self sharding.NodeID, start uint64, given bootstrap.Vote, wants bool, expect int, store func(bootstrap.Vote) error) *Bootstrap {
+func NewBootstrap(self sharding.NodeID, start uint64, given bootstrap.Vote, wants bool, expect int, b ballot) *Bootstrap {
 	return &Bootstrap{
-		self: self, store: store, core: bootstrap.New(self, start, given), stored: given, wants: wants, expect: expect, order: make(chan struct{}, 1),
+		self: self, ballot: b, core: bootstrap.New(self, start, given), stored: given, wants: wants, expect: expect, order: make(chan struct{}, 1),
 	}
 }
 
@@ -87,7 +93,7 @@ func (f *Bootstrap) saveVote() error {
 	if given == f.stored {
 		return nil
 	}
-	if err := f.store(given); err != nil {
+	if err := f.ballot.SaveVote(given); err != nil {
 		return fmt.Errorf("keep a pledge: %w", err)
 	}
 	f.stored = given

@@ -14,7 +14,6 @@ import (
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/coordinator"
-	"github.com/hostd/hostd/sharding/meta"
 )
 
 // ConsistencyChecker finds out which replica of a shard is wrong if replicas
@@ -32,10 +31,7 @@ import (
 type ConsistencyChecker struct {
 	self   sharding.NodeID
 	logger *slog.Logger
-	own    func(shard sharding.ShardID, index uint64) (journal.RowsDigest, bool)
-	voters func(sharding.ShardID) []sharding.NodeID
-	ask    func(context.Context, sharding.NodeID, sharding.ShardID, journal.Proof) (journal.RowsDigest, bool, error)
-	stop   func(sharding.ShardID, error)
+	opts   ConsistencyCheckerOptions
 
 	mu      sync.Mutex
 	open    map[sharding.ShardID]journal.Proof // this node's checksums that must be checked
@@ -94,24 +90,34 @@ func NewConsistencyChecker(self sharding.NodeID, logger *slog.Logger) *Consisten
 	}
 }
 
+// checksums are the checksums of this node's rows.
+type checksums interface {
+	// ComparedChecksum returns the checksum at an index, if there is one.
+	ComparedChecksum(shard sharding.ShardID, index uint64) (journal.RowsDigest, bool)
+}
+
+// voters knows which nodes vote on a shard.
+type voters interface {
+	Voters(sharding.ShardID) []sharding.NodeID
+}
+
+// comparer compares checksums with other nodes.
+type comparer interface {
+	// CompareRows asks a node for its checksum and sends it this node's.
+	CompareRows(ctx context.Context, node sharding.NodeID, shard sharding.ShardID, own journal.Proof) (theirs journal.RowsDigest, ok bool, err error)
+}
+
 // ConsistencyCheckerOptions are the dependencies of a checker. All are
 // required.
 type ConsistencyCheckerOptions struct {
-	// Own returns the checksum of this node's rows, if it has one at the index.
-	Own func(shard sharding.ShardID, index uint64) (journal.RowsDigest, bool)
-	// View returns the metadata, which names the voters.
-	View func() *meta.View
-	// Ask asks another node for its checksum and sends it this node's.
-	Ask func(context.Context, sharding.NodeID, sharding.ShardID, journal.Proof) (journal.RowsDigest, bool, error)
-	// Stop stops a replica of this node that is wrong.
-	Stop func(sharding.ShardID, error)
+	Machine checksums
+	Voters  voters // by the metadata
+	Peers   comparer
+	Applier stopper // stops a replica of this node that is wrong
 }
 
 // Open sets the dependencies. Call it before Run.
-func (j *ConsistencyChecker) Open(o ConsistencyCheckerOptions) {
-	j.own, j.ask, j.stop = o.Own, o.Ask, o.Stop
-	j.voters = func(shard sharding.ShardID) []sharding.NodeID { return votersOf(o.View(), shard) }
-}
+func (j *ConsistencyChecker) Open(o ConsistencyCheckerOptions) { j.opts = o }
 
 // Differs implements eventlog.Options.Differs.
 func (j *ConsistencyChecker) Differs(d eventlog.Difference) { j.add(d.Shard, d.Own) }
@@ -119,7 +125,7 @@ func (j *ConsistencyChecker) Differs(d eventlog.Difference) { j.add(d.Shard, d.O
 // Compare answers another node. If the two checksums differ, it also starts to
 // check this node's replica.
 func (j *ConsistencyChecker) Compare(shard sharding.ShardID, theirs journal.Proof) (own journal.RowsDigest, ok bool) {
-	if own, ok = j.own(shard, theirs.Index); ok && own != theirs.Checksum {
+	if own, ok = j.opts.Machine.ComparedChecksum(shard, theirs.Index); ok && own != theirs.Checksum {
 		j.add(shard, journal.Proof{Index: theirs.Index, Checksum: own})
 	}
 	return own, ok
@@ -201,10 +207,10 @@ const (
 
 // checkReplica compares this node's replica with the voters' replicas.
 func (j *ConsistencyChecker) checkReplica(ctx context.Context, shard sharding.ShardID, own journal.Proof) checkResult {
-	if now, ok := j.own(shard, own.Index); !ok || now != own.Checksum {
+	if now, ok := j.opts.Machine.ComparedChecksum(shard, own.Index); !ok || now != own.Checksum {
 		return checkDecided // the replica was replaced, or a later index is being checked
 	}
-	nodes := j.voters(shard)
+	nodes := j.opts.Voters.Voters(shard)
 	votes := make([]coordinator.ChecksumVote, len(nodes))
 	var missing atomic.Bool // a voter did not answer
 	var calls sync.WaitGroup
@@ -216,7 +222,7 @@ func (j *ConsistencyChecker) checkReplica(ctx context.Context, shard sharding.Sh
 		calls.Go(func() {
 			ctx, cancel := context.WithTimeout(ctx, rowsTimeout)
 			defer cancel()
-			theirs, ok, err := j.ask(ctx, node, shard, own)
+			theirs, ok, err := j.opts.Peers.CompareRows(ctx, node, shard, own)
 			votes[i] = coordinator.ChecksumVote{Known: ok && err == nil, Checksum: theirs}
 			if err != nil {
 				missing.Store(true)
@@ -239,17 +245,6 @@ func (j *ConsistencyChecker) checkReplica(ctx context.Context, shard sharding.Sh
 	case coordinator.ConsistencyDisputed:
 		what = "no majority of its replicas has the same rows"
 	}
-	j.stop(shard, fmt.Errorf("%w: shard %d at index %d: %s", journal.ErrDamaged, shard, own.Index, what))
+	j.opts.Applier.Stop(shard, fmt.Errorf("%w: shard %d at index %d: %s", journal.ErrDamaged, shard, own.Index, what))
 	return checkDecided
-}
-
-// votersOf returns the nodes of a shard's voters.
-func votersOf(view *meta.View, shard sharding.ShardID) (nodes []sharding.NodeID) {
-	p, _ := view.Placement(shard)
-	for _, r := range p.Replicas {
-		if r.State == meta.ReplicaVoter {
-			nodes = append(nodes, r.Node)
-		}
-	}
-	return nodes
 }

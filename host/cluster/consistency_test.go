@@ -3,8 +3,8 @@ package cluster
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
 
@@ -12,6 +12,35 @@ import (
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/sharding"
 )
+
+// voter is a node with a replica of shard 4 and a checksum at index 1024.
+type voter struct {
+	digest  byte // - if there is no checksum
+	nodes   []sharding.NodeID
+	judges  map[sharding.NodeID]*ConsistencyChecker // of the nodes that answer
+	stopped []error
+}
+
+func (v *voter) ComparedChecksum(shard sharding.ShardID, index uint64) (journal.RowsDigest, bool) {
+	return journal.RowsDigest{v.digest}, shard == 4 && index == 1024 && v.digest != '-'
+}
+
+func (v *voter) Voters(sharding.ShardID) []sharding.NodeID { return v.nodes }
+
+func (v *voter) CompareRows(_ context.Context, to sharding.NodeID, shard sharding.ShardID, own journal.Proof) (d journal.RowsDigest, ok bool, err error) {
+	if v.judges[to] == nil {
+		return d, false, errors.New("no answer")
+	}
+	d, ok = v.judges[to].Compare(shard, own)
+	return d, ok, nil
+}
+
+func (v *voter) Stop(shard sharding.ShardID, why error) {
+	if shard != 4 {
+		why = fmt.Errorf("shard %d was stopped", shard)
+	}
+	v.stopped = append(v.stopped, why)
+}
 
 // If a replica disagrees with the leader, all replicas that disagree check
 // themselves, the leader included. Only those that are not in the majority
@@ -37,29 +66,15 @@ func TestReplicasInMinorityStop(t *testing.T) {
 				nodes[i] = sharding.NodeID(rune('0' + i))
 			}
 			judges := make(map[sharding.NodeID]*ConsistencyChecker)
-			var stopped []string
+			votes := make(map[sharding.NodeID]*voter)
 			for i, node := range nodes {
 				if tt.digests[i] == '?' {
 					continue
 				}
 				j := NewConsistencyChecker(node, slog.New(slog.DiscardHandler))
-				j.voters = func(sharding.ShardID) []sharding.NodeID { return nodes }
-				j.own = func(shard sharding.ShardID, index uint64) (journal.RowsDigest, bool) {
-					return journal.RowsDigest{tt.digests[i]}, shard == 4 && index == 1024 && tt.digests[i] != '-'
-				}
-				j.ask = func(_ context.Context, to sharding.NodeID, shard sharding.ShardID, own journal.Proof) (d journal.RowsDigest, ok bool, err error) {
-					if judges[to] == nil {
-						return d, false, errors.New("no answer")
-					}
-					d, ok = judges[to].Compare(shard, own)
-					return d, ok, nil
-				}
-				j.stop = func(shard sharding.ShardID, err error) {
-					if shard != 4 || !errors.Is(err, journal.ErrDamaged) {
-						t.Errorf("stopped %d: %v", shard, err)
-					}
-					stopped = append(stopped, string(node))
-				}
+				v := &voter{digest: tt.digests[i], nodes: nodes, judges: judges}
+				j.Open(ConsistencyCheckerOptions{Machine: v, Voters: v, Peers: v, Applier: v})
+				votes[node] = v
 				judges[node] = j
 			}
 			for i, node := range nodes {
@@ -89,8 +104,20 @@ func TestReplicasInMinorityStop(t *testing.T) {
 			if want := open * strings.Count(tt.digests, "?"); refused != want {
 				t.Errorf("%d refuse the shard, %d wait for votes", refused, open)
 			}
-			slices.Sort(stopped)
-			if got := strings.Join(stopped, ""); got != tt.stopped || (open > 0) != tt.open {
+			got := ""
+			for _, node := range nodes {
+				v := votes[node]
+				if v == nil || len(v.stopped) == 0 {
+					continue
+				}
+				got += strings.Repeat(string(node), len(v.stopped))
+				for _, err := range v.stopped {
+					if !errors.Is(err, journal.ErrDamaged) {
+						t.Errorf("stopped %s: %v", node, err)
+					}
+				}
+			}
+			if got != tt.stopped || (open > 0) != tt.open {
 				t.Errorf("stopped %q, %d open, want %q", got, open, tt.stopped)
 			}
 		})

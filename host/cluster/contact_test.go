@@ -37,7 +37,7 @@ func (e *elsewhere) ReadMeta(context.Context, sharding.NodeID) (uint64, error) {
 func following(e *elsewhere, now func() time.Time) *Metadata {
 	m := NewMetadata(meta.New(), 3)
 	m.contact.open(now)
-	m.Start(nil, e, func(sharding.ReplicaID) (sharding.NodeID, bool) { return "n1", true })
+	m.Start(nil, e, onlyOn("n1"))
 	m.LeaderChanged(1, 1, false)
 	return m
 }

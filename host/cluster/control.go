@@ -11,6 +11,7 @@ import (
 	"time"
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/journal"
@@ -25,6 +26,40 @@ type Blobs interface {
 	Put(wasm []byte) (digest journal.Digest, stored bool, err error)
 }
 
+// disk is the disk of the node's data directory.
+type disk interface {
+	// ReadOnly reports whether the disk is nearly full, so that modules are
+	// rejected.
+	ReadOnly() bool
+}
+
+// preparer brings modules to this node.
+type preparer interface {
+	// Prepare fetches a module from holder and compiles it.
+	Prepare(ctx context.Context, digest journal.Digest, holder sharding.NodeID) error
+}
+
+// activations are the modules that serve entity types.
+type activations interface {
+	// Await waits until all activations up to the revision are served.
+	Await(ctx context.Context, revision uint64) error
+	// Counts returns, for entity types that two modules serve, what each of the
+	// two did.
+	Counts(entityTypes []string) ([]*peerv1.TypeCounts, error)
+}
+
+// snapshotReceiver is the raft loop, which receives snapshots from other nodes.
+type snapshotReceiver interface {
+	ReceiveSnapshot(ctx context.Context, from sharding.NodeID, header []byte, body io.Reader) (answer []byte, err error)
+}
+
+// addressProber asks which node listens at an address.
+type addressProber interface {
+	prober
+	// ProbeAlone is Probe for an address that serves only nodes.
+	ProbeAlone(ctx context.Context, address string) (*peerv1.ProbeResponse, error)
+}
+
 // ControlOptions are the dependencies of a Control. All fields are required.
 type ControlOptions struct {
 	Self    sharding.NodeID
@@ -37,29 +72,23 @@ type ControlOptions struct {
 	// knew to be committed when it started.
 	Recovered <-chan struct{}
 	Blobs     Blobs
-	// ReadOnly reports whether the disk is nearly full, so that modules are
-	// rejected.
-	ReadOnly func() bool
-	// Prepare fetches a module from holder and compiles it.
-	Prepare func(ctx context.Context, digest journal.Digest, holder sharding.NodeID) error
-	// AwaitActivations waits until all activations up to the revision are served.
-	AwaitActivations func(ctx context.Context, revision uint64) error
-	// Counts returns, for entity types that two modules serve, what each of the
-	// two did.
-	Counts func(entityTypes []string) ([]*peerv1.TypeCounts, error)
-	// PrepareClusterVersion durably converts the data directory to a cluster version.
-	PrepareClusterVersion func(version sharding.ClusterVersion) error
-	// Describe returns this node as a member, with its start and its addresses.
-	Describe func() meta.Member
-	// Snapshot receives a snapshot from another node.
-	Snapshot func(ctx context.Context, from sharding.NodeID, header []byte, body io.Reader) (answer []byte, err error)
-	// CompareRows receives the checksum of another node's replica of a shard
-	// and returns that of this node's replica.
-	CompareRows func(shard sharding.ShardID, theirs journal.Proof) (own journal.RowsDigest, ok bool)
-	// Probe asks which node listens at an address.
-	Probe func(ctx context.Context, address string) (*peerv1.ProbeResponse, error)
-	// ProbeAlone asks which node listens at an address that serves only nodes.
-	ProbeAlone func(ctx context.Context, address string) (*peerv1.ProbeResponse, error)
+	Disk      disk
+	Identity  *datadir.Record
+	// Distribution brings modules to this node, and Activations serves them.
+	Distribution preparer
+	Activations  activations
+	Member       describer
+	Snapshots    snapshotReceiver
+	Consistency  *ConsistencyChecker
+	Peers        addressProber
+}
+
+// addresses are the addresses of this node, as host:port.
+type addresses interface {
+	// ClientAddress returns where clients reach this node.
+	ClientAddress() string
+	// PeerAddress returns where other nodes reach this one.
+	PeerAddress() string
 }
 
 // Control answers the calls of other nodes. It is opened when the node's
@@ -67,12 +96,8 @@ type ControlOptions struct {
 // the bootstrap calls.
 type Control struct {
 	peer.NoControl
-	// Address returns where clients reach this node, as host:port. If nil, the
-	// address is not reported.
-	Address func() string
-	// PeerAddress returns the address of a separate listener for nodes. If nil,
-	// the address is not reported.
-	PeerAddress func() string
+	// Addresses are reported to nodes that probe this one. If nil, none are.
+	Addresses addresses
 
 	opened    atomic.Pointer[ControlOptions]
 	member    atomic.Pointer[Member]
@@ -124,11 +149,8 @@ func (c *Control) Probe(context.Context) (*peerv1.ProbeResponse, error) {
 	if n := c.node.Load(); n != nil {
 		r.NodeId, r.Incarnation, r.ClusterId = n.GetNodeId(), n.GetIncarnation(), n.GetClusterId()
 	}
-	if c.Address != nil {
-		r.Address = c.Address()
-	}
-	if c.PeerAddress != nil {
-		r.PeerAddress = c.PeerAddress()
+	if c.Addresses != nil {
+		r.Address, r.PeerAddress = c.Addresses.ClientAddress(), c.Addresses.PeerAddress()
 	}
 	o := c.opened.Load()
 	if o == nil {
@@ -218,10 +240,10 @@ func (c *Control) PrepareClusterVersion(_ context.Context, version sharding.Clus
 	if version != 0 && !sharding.SupportedVersions.Contains(version) {
 		return nil, fmt.Errorf("%w: node %s supports %v, not version %d", peer.ErrRefused, o.Self, sharding.SupportedVersions, version)
 	}
-	if err := o.PrepareClusterVersion(version); err != nil {
+	if err := o.Identity.SaveLevel(version); err != nil {
 		return nil, err
 	}
-	self := o.Describe()
+	self := o.Member.Describe()
 	return &peerv1.PrepareLevelResponse{
 		MinLevel: uint32(sharding.SupportedVersions.Min), MaxLevel: uint32(sharding.SupportedVersions.Max), Incarnation: self.Incarnation, Version: o.Version,
 		PeerAddress: self.PeerAddress,
@@ -292,7 +314,7 @@ func (c *Control) CompareRows(_ context.Context, shard sharding.ShardID, theirs 
 	if o == nil {
 		return own, false, errNotOpen
 	}
-	own, ok = o.CompareRows(shard, theirs)
+	own, ok = o.Consistency.Compare(shard, theirs)
 	return own, ok, nil
 }
 
@@ -317,7 +339,7 @@ func (c *Control) Prepare(ctx context.Context, module peer.Digest, holder shardi
 	if err != nil {
 		return err
 	}
-	return o.Prepare(ctx, module, holder)
+	return o.Distribution.Prepare(ctx, module, holder)
 }
 
 // AwaitActivations implements peer.Control.
@@ -326,7 +348,7 @@ func (c *Control) AwaitActivations(ctx context.Context, revision uint64) error {
 	if err != nil {
 		return err
 	}
-	return o.AwaitActivations(ctx, revision)
+	return o.Activations.Await(ctx, revision)
 }
 
 // Counts implements peer.Control.
@@ -335,7 +357,7 @@ func (c *Control) Counts(_ context.Context, entityTypes []string) ([]*peerv1.Typ
 	if err != nil {
 		return nil, err
 	}
-	return o.Counts(entityTypes)
+	return o.Activations.Counts(entityTypes)
 }
 
 // OpenBlob implements peer.Control.
@@ -357,7 +379,7 @@ func (c *Control) PutBlob(_ context.Context, _ peer.Digest, _ int64, blob io.Rea
 	if err != nil {
 		return err
 	}
-	if o.ReadOnly() {
+	if o.Disk.ReadOnly() {
 		return fmt.Errorf("%w: the disk is nearly full", peer.ErrUnavailable)
 	}
 	wasm, done, err := c.blobs.read(blob)
@@ -375,5 +397,5 @@ func (c *Control) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, hea
 	if err != nil {
 		return nil, err
 	}
-	return o.Snapshot(ctx, from, header, body)
+	return o.Snapshots.ReceiveSnapshot(ctx, from, header, body)
 }

@@ -350,7 +350,7 @@ func (l *leading) propose(ctx context.Context, term sharding.Term, command []byt
 		l.m.opts.Logger.Debug("the metadata refused the coordinator", "error", refused)
 	}
 	if len(r.Collected) > 0 {
-		l.m.opts.OnCollected(r.Collected)
+		l.m.opts.Observer.OnCollected(r.Collected)
 	}
 	return refused, true
 }
@@ -360,7 +360,7 @@ func (l *leading) propose(ctx context.Context, term sharding.Term, command []byt
 func (m *Member) reachable(view *meta.View) map[sharding.NodeID]bool {
 	out := map[sharding.NodeID]bool{}
 	for _, member := range view.Members() {
-		out[member.Node] = m.opts.IsAlive(member.Node)
+		out[member.Node] = m.isAlive(member.Node)
 	}
 	return out
 }

@@ -40,6 +40,25 @@ type formerMember struct {
 	n2       *peer.Peers
 }
 
+// Entry returns the means of n2 to join.
+func (f *formerMember) Entry() Entry {
+	return Entry{Peers: f.n2, Self: meta.Member{Node: "n2", Disk: "e"}, PeersAt: "b:2", Seeds: []string{f.address}, Logger: slog.New(slog.DiscardHandler)}
+}
+
+// votesWrongly is a raft loop that must not vote.
+type votesWrongly struct{ t *testing.T }
+
+func (v votesWrongly) Release() error {
+	v.t.Error("the older copy votes")
+	return nil
+}
+
+// endings are the reasons why a node had to stop.
+type endings chan error
+
+func (e endings) End(err error) { e <- err }
+func (endings) Stopping() bool  { return false }
+
 // newFormerMember removes n2 as dead, or as it asked to if leaves is set.
 func newFormerMember(t *testing.T, leaves bool) *formerMember {
 	t.Helper()
@@ -54,7 +73,7 @@ func newFormerMember(t *testing.T, leaves bool) *formerMember {
 	control := &Control{}
 	control.Name("n1", 1, "c")
 	said := answers{"b:2": {NodeId: "n2", Incarnation: 9, ClusterId: "c"}}
-	control.Open(ControlOptions{Self: "n1", Metadata: m, Starts: unrecorded{}, Recovered: recovered, Probe: said.probe})
+	control.Open(ControlOptions{Self: "n1", Metadata: m, Starts: unrecorded{}, Recovered: recovered, Peers: probes{together: said}})
 	connect := func(id sharding.NodeID, start uint64, control peer.Control) *peer.Peers {
 		p, err := peer.New(peer.Options{Self: id, Incarnation: start, Cluster: "c", Network: on, Control: control, Receive: func(sharding.NodeID, []byte) {}})
 		if err != nil {
@@ -126,18 +145,15 @@ func TestOldCopyOfLeftMemberStaysOutside(t *testing.T) {
 		former := newFormerMember(t, leaves)
 		old, _ := newMetadata(t)
 		id := datadir.Identity{Format: sharding.Version1, Node: "n2", Disk: "e", Cluster: "c", Several: true, Vouched: 5, Asked: 10, Incarnation: 9}
-		ended := make(chan error, 1)
+		ended := make(endings, 1)
 		log := &lines{wrote: make(chan struct{}, 10)}
 		check := NewStaleDiskCheck(StaleDiskCheckOptions{
-			Identity: datadir.NewRecord(t.TempDir(), id),
-			Entry: func() Entry {
-				return Entry{Peers: former.n2, Self: meta.Member{Node: "n2", Disk: "e"}, PeersAt: "b:2", Seeds: []string{former.address}, Logger: slog.New(slog.DiscardHandler)}
-			},
-			AddressBook: NewAddressBook("n2", func(map[sharding.NodeID]string) {}),
+			Identity:    datadir.NewRecord(t.TempDir(), id),
+			Entrance:    former,
+			AddressBook: NewAddressBook("n2", unheeded{}),
 			Metadata:    old,
-			Release:     func() error { t.Error("the older copy votes"); return nil },
-			Stopping:    func() bool { return false },
-			End:         func(err error) { ended <- err },
+			Raft:        votesWrongly{t},
+			Lifecycle:   ended,
 			Logger:      slog.New(slog.NewTextHandler(log, nil)),
 		})
 		check.Start(0)

@@ -5,7 +5,6 @@ import (
 	"sync"
 	"time"
 
-	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/sharding/membership"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -20,10 +19,9 @@ const lookAgain = 2 * time.Second
 // could not be written to the metadata.
 type GossipVerifier struct {
 	AddressBook *AddressBook
-	View        func() *meta.View
-	Probe       func(ctx context.Context, address string) (*peerv1.ProbeResponse, error)
-	// Cluster returns the cluster of this node.
-	Cluster func() string
+	Metadata    *Metadata
+	Peers       prober
+	Cluster     string // of this node
 }
 
 // Follow updates the address book with the gossip and with the verified moves,
@@ -55,7 +53,7 @@ func (h *GossipVerifier) Follow(ctx context.Context, gossip *membership.Membersh
 // because a starting node receives gossip before it has read the metadata. All
 // candidates are probed concurrently, for at most probeTimeout.
 func (h *GossipVerifier) verify(ctx context.Context, peers []membership.Peer) (moved []membership.Peer, open int) {
-	view, now := h.View(), time.Now()
+	view, now := h.Metadata.View(), time.Now()
 	var asked sync.WaitGroup
 	found := make([]bool, len(peers))
 	for i, p := range peers {
@@ -70,7 +68,7 @@ func (h *GossipVerifier) verify(ctx context.Context, peers []membership.Peer) (m
 		}
 		open++
 		asked.Go(func() {
-			found[i] = !h.runs(ctx, m.PeerEndpoint(), m.Node, 0) && h.runs(ctx, p.Address, p.ID, p.Incarnation)
+			found[i] = !runs(ctx, h.Peers, h.Cluster, m.PeerEndpoint(), m.Node, 0) && runs(ctx, h.Peers, h.Cluster, p.Address, p.ID, p.Incarnation)
 		})
 	}
 	asked.Wait()

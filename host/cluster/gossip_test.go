@@ -1,11 +1,8 @@
 package cluster
 
 import (
-	"context"
-	"errors"
 	"testing"
 
-	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
 	"github.com/hostd/hostd/sharding/membership"
 	"github.com/hostd/hostd/sharding/meta"
 )
@@ -14,22 +11,15 @@ import (
 // checks that gossip again afterwards.
 func TestEarlyGossipIsVerifiedAgain(t *testing.T) {
 	m, _ := newMetadata(t)
-	view := meta.New().View()
 	h := GossipVerifier{
-		View:    func() *meta.View { return view },
-		Cluster: func() string { return "c" },
-		Probe: func(_ context.Context, address string) (*peerv1.ProbeResponse, error) {
-			if address != "b" {
-				return nil, errors.New("nobody listens there")
-			}
-			return &peerv1.ProbeResponse{NodeId: "n1", ClusterId: "c", Incarnation: 2}, nil
-		},
+		Metadata: NewMetadata(meta.New(), 0), Cluster: "c",
+		Peers: probes{together: answers{"b": {NodeId: "n1", ClusterId: "c", Incarnation: 2}}},
 	}
 	said := []membership.Peer{{ID: "n1", Address: "b", Disk: "d", Cluster: "c", Incarnation: 2}}
 	if moved, open := h.verify(t.Context(), said); len(moved) != 0 || open != 1 {
 		t.Errorf("of a node that is no member yet: %v, %d to be looked at again", moved, open)
 	}
-	view = m.View()
+	h.Metadata = m
 	if moved, open := h.verify(t.Context(), said); len(moved) != 1 || open != 1 {
 		t.Errorf("of a member: %v, %d to be looked at again", moved, open)
 	}

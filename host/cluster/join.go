@@ -31,6 +31,12 @@ const (
 // this node or stop the other one.
 var ErrNodeInUse = errors.New("the node id is in use")
 
+// raiser raises the incarnation of this start.
+type raiser interface {
+	// Raise durably replaces the incarnation by a higher one.
+	Raise(incarnation uint64) error
+}
+
 // Entry joins a node to a cluster.
 type Entry struct {
 	Peers *peer.Peers
@@ -43,11 +49,11 @@ type Entry struct {
 	Bootstrap *Bootstrap
 	// Lookup resolves names. The zero value uses the system's resolver.
 	Lookup seeds.Lookup
-	// RaiseIncarnation durably replaces this start's incarnation by a higher one. It is
-	// called if the cluster has seen a later start of the node than its clock
-	// gives, for example on another disk with a different clock. May be nil.
-	RaiseIncarnation func(incarnation uint64) error
-	Logger           *slog.Logger
+	// Incarnations raises this start's incarnation if the cluster has seen a
+	// later start of the node than its clock gives, for example on another disk
+	// with a different clock. May be nil.
+	Incarnations raiser
+	Logger       *slog.Logger
 
 	// runs means that the cluster may know this start already. Its incarnation
 	// is then not raised, because that would bring back a start that was put
@@ -269,9 +275,9 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 	} else if known > e.Self.Incarnation {
 		first = known + 1
 	}
-	if e.RaiseIncarnation != nil && first > e.Self.Incarnation && !e.runsElsewhere(ctx, answers) {
+	if e.Incarnations != nil && first > e.Self.Incarnation && !e.runsElsewhere(ctx, answers) {
 		e.Self.Incarnation = first
-		if err := e.RaiseIncarnation(e.Self.Incarnation); err != nil {
+		if err := e.Incarnations.Raise(e.Self.Incarnation); err != nil {
 			return nil, err
 		}
 	}
@@ -320,10 +326,9 @@ func (e Entry) newestStart(answers []answer) (newest uint64) {
 // address that the cluster knows. If the process is a member, it runs on a copy
 // of this node's disk, and the newer start of the two is the member.
 func (e Entry) runsElsewhere(ctx context.Context, answers []answer) bool {
-	h := GossipVerifier{Probe: e.Peers.Probe, Cluster: answers[0].GetClusterId}
 	for _, a := range answers {
 		for _, m := range a.GetMembers() {
-			if m.GetNodeId() == string(e.Self.Node) && !e.isOwn(peersAt(m)) && h.runs(ctx, peersAt(m), e.Self.Node, 0) {
+			if m.GetNodeId() == string(e.Self.Node) && !e.isOwn(peersAt(m)) && runs(ctx, e.Peers, answers[0].GetClusterId(), peersAt(m), e.Self.Node, 0) {
 				return true
 			}
 		}

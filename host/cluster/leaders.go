@@ -11,17 +11,27 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
+// stopReasons knows which replicas of this node have stopped. A stopped replica
+// does not observe elections.
+type stopReasons interface {
+	// StopReason returns why the replica of a shard has stopped, if it has.
+	StopReason(sharding.ShardID) sharding.StopReason
+}
+
+// liveness knows which other nodes this one hears from.
+type liveness interface {
+	IsAlive(sharding.NodeID) bool
+}
+
 // Leaders knows which node leads each shard. It combines the raft groups of the
 // replicas on this node with the coordinator's reports about the other shards.
 // It is safe for concurrent use.
 type Leaders struct {
 	self        sharding.NodeID
 	shardRouter *entity.ShardRouter
-	// stopped returns why the replica on this node has stopped, if it has. A
-	// stopped replica does not observe elections.
-	stopped func(sharding.ShardID) sharding.StopReason
-	// isAlive reports whether this node hears from another one.
-	isAlive  func(sharding.NodeID) bool
+	replicas    stopReasons
+	peers       liveness
+
 	places   atomic.Pointer[places]
 	reported atomic.Pointer[[]sharding.NodeID] // leaders reported by the coordinator, by shard; empty if unknown
 	stalled  atomic.Bool                       // this node's groups make no progress
@@ -47,11 +57,10 @@ type place struct {
 	lost []sharding.NodeID
 }
 
-// NewLeaders returns a Leaders without placement. stopped returns why the
-// replica on this node has stopped, if it has. heard reports whether this node
-// hears from another one; call Announce when its results change.
-func NewLeaders(self sharding.NodeID, r *entity.ShardRouter, stopped func(sharding.ShardID) sharding.StopReason, heard func(sharding.NodeID) bool) *Leaders {
-	l := &Leaders{self: self, shardRouter: r, stopped: stopped, isAlive: heard, changed: make(chan struct{})}
+// NewLeaders returns a Leaders without placement. Call Announce when
+// the results of peers change.
+func NewLeaders(self sharding.NodeID, r *entity.ShardRouter, replicas stopReasons, peers liveness) *Leaders {
+	l := &Leaders{self: self, shardRouter: r, replicas: replicas, peers: peers, changed: make(chan struct{})}
 	l.places.Store(&places{})
 	l.reported.Store(&[]sharding.NodeID{})
 	return l
@@ -93,7 +102,7 @@ func (l *Leaders) SetReported(nodes []sharding.NodeID) {
 	l.announce()
 }
 
-// Announce notifies Changed that the results of heard have changed.
+// Announce notifies Changed that other nodes became alive or suspected.
 func (l *Leaders) Announce() { l.announce() }
 
 func (l *Leaders) announce() {
@@ -141,7 +150,7 @@ func (l *Leaders) Leader(shard sharding.ShardID) (node sharding.NodeID, self, kn
 	if lead.Self {
 		return l.self, lead.Serving, lead.Serving
 	}
-	hears := at.here && l.stopped(shard) == sharding.NotStopped
+	hears := at.here && l.replicas.StopReason(shard) == sharding.NotStopped
 	if lead.Leader != 0 && hears == at.here {
 		if node, known = at.node(lead.Leader); known && node != l.self {
 			return node, false, true
@@ -157,7 +166,7 @@ func (l *Leaders) Leader(shard sharding.ShardID) (node sharding.NodeID, self, kn
 // this node hears from that leader. Otherwise the report may be outdated.
 func (l *Leaders) reportedLeader(shard sharding.ShardID) (node sharding.NodeID, known bool) {
 	told := *l.reported.Load()
-	if int(shard) >= len(told) || told[shard] == "" || told[shard] == l.self || !l.isAlive(told[shard]) {
+	if int(shard) >= len(told) || told[shard] == "" || told[shard] == l.self || !l.peers.IsAlive(told[shard]) {
 		return "", false
 	}
 	return told[shard], true
@@ -172,7 +181,7 @@ func (l *Leaders) MayLead(node sharding.NodeID, shard sharding.ShardID) bool {
 	if lead.Self {
 		return false
 	}
-	if lead.Leader != 0 && at.here && l.stopped(shard) == sharding.NotStopped {
+	if lead.Leader != 0 && at.here && l.replicas.StopReason(shard) == sharding.NotStopped {
 		if leader, known := at.node(lead.Leader); known {
 			return leader == node
 		}
@@ -183,14 +192,16 @@ func (l *Leaders) MayLead(node sharding.NodeID, shard sharding.ShardID) bool {
 // Candidates implements router.Leaders.
 func (l *Leaders) Candidates(shard sharding.ShardID) []sharding.NodeID {
 	at := l.at(shard)
-	if !at.here || l.stopped(shard) == sharding.NotStopped {
+	if !at.here || l.replicas.StopReason(shard) == sharding.NotStopped {
 		return at.nodes
 	}
 	return slices.DeleteFunc(slices.Clone(at.nodes), func(node sharding.NodeID) bool { return node == l.self })
 }
 
 // StopReason implements router.Leaders.
-func (l *Leaders) StopReason(shard sharding.ShardID) sharding.StopReason { return l.stopped(shard) }
+func (l *Leaders) StopReason(shard sharding.ShardID) sharding.StopReason {
+	return l.replicas.StopReason(shard)
+}
 
 // Quorum implements router.Leaders. If this node has a working replica, its
 // raft group decides. Otherwise enough of the voters' nodes for a majority must
@@ -198,7 +209,7 @@ func (l *Leaders) StopReason(shard sharding.ShardID) sharding.StopReason { retur
 // the leader answers for the quorum. A shard about which nothing is known here
 // may have a quorum.
 func (l *Leaders) Quorum(shard sharding.ShardID) bool {
-	at, stopped := l.at(shard), l.stopped(shard)
+	at, stopped := l.at(shard), l.replicas.StopReason(shard)
 	if at.here && stopped == sharding.NotStopped {
 		lead := l.shardRouter.Lead(shard)
 		return (lead.Quorum && (lead.Self || len(at.lost) == 0) || l.hearsLeader(at, lead)) && !l.stalled.Load()
@@ -225,7 +236,7 @@ func (l *Leaders) Quorum(shard sharding.ShardID) bool {
 // node that this node hears from.
 func (l *Leaders) hearsLeader(at place, lead entity.Lead) bool {
 	node, known := at.node(lead.Leader)
-	return known && !lead.Self && node != l.self && l.isAlive(node)
+	return known && !lead.Self && node != l.self && l.peers.IsAlive(node)
 }
 
 // canVote reports whether the voter on a node may help to elect a leader,
@@ -236,7 +247,7 @@ func (l *Leaders) canVote(node sharding.NodeID, stopped sharding.StopReason) boo
 	if node == l.self {
 		return stopped == sharding.StopUnsupported
 	}
-	return l.isAlive(node)
+	return l.peers.IsAlive(node)
 }
 
 // Missing implements router.Leaders.
@@ -244,7 +255,7 @@ func (l *Leaders) Missing(shard sharding.ShardID) sharding.Missing {
 	at := l.at(shard)
 	out := sharding.Missing{Lost: at.lost}
 	for _, node := range at.nodes {
-		if node != l.self && !l.isAlive(node) {
+		if node != l.self && !l.peers.IsAlive(node) {
 			out.Unreachable = append(out.Unreachable, node)
 		}
 	}

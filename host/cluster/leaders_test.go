@@ -14,11 +14,17 @@ import (
 // world is a node's Leaders with its inputs.
 type world struct {
 	*Leaders
-	state   *meta.State
-	region  *entity.ShardRouter
-	stopped sharding.StopReason
-	silent  map[sharding.NodeID]bool
+	state  *meta.State
+	region *entity.ShardRouter
+	reason sharding.StopReason
+	silent map[sharding.NodeID]bool
 }
+
+// StopReason implements stopReasons.
+func (w *world) StopReason(sharding.ShardID) sharding.StopReason { return w.reason }
+
+// IsAlive implements liveness.
+func (w *world) IsAlive(node sharding.NodeID) bool { return !w.silent[node] }
 
 // newWorld returns node n1 of four nodes. It has a replica of shard 1 and none
 // of shard 2.
@@ -50,7 +56,7 @@ func newWorld(t *testing.T) *world {
 		}
 	}()
 	w := &world{state: state, region: r, silent: map[sharding.NodeID]bool{}}
-	w.Leaders = NewLeaders("n1", r, func(sharding.ShardID) sharding.StopReason { return w.stopped }, func(node sharding.NodeID) bool { return !w.silent[node] })
+	w.Leaders = NewLeaders("n1", r, w, w)
 	return w
 }
 
@@ -79,9 +85,9 @@ func TestMayLead(t *testing.T) {
 	at, _ := placement.ReplicaOn("n2")
 	w.region.LeaderChanged(1, 7, at.ID, false)
 	may("with a replica here that follows", 1, "n2")
-	w.stopped = sharding.StopDamaged
+	w.reason = sharding.StopDamaged
 	may("with a replica here that has stopped", 1, "n2n3")
-	w.stopped = sharding.NotStopped
+	w.reason = sharding.NotStopped
 	at, _ = placement.ReplicaOn("n1")
 	w.region.LeaderChanged(1, 8, at.ID, true)
 	may("while this node leads", 1, "")
@@ -160,7 +166,7 @@ func TestQuorumWithStoppedReplica(t *testing.T) {
 	}{
 		{sharding.StopDamaged, false, true}, {sharding.StopDamaged, true, false}, {sharding.StopUnsupported, true, true},
 	} {
-		w.stopped, w.silent["n3"] = c.stopped, c.silent
+		w.reason, w.silent["n3"] = c.stopped, c.silent
 		if got := w.Quorum(1); got != c.quorum {
 			t.Errorf("stopped: %v, n3 silent: %v: quorum %v", c.stopped, c.silent, got)
 		}

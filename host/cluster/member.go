@@ -47,6 +47,59 @@ type Peers interface {
 	TransferLeaders(ctx context.Context, node sharding.NodeID, transfers []*peerv1.Transfer) error
 	// Incarnation identifies the current start of this node.
 	Incarnation() uint64
+	// IsAlive reports whether another node is not suspected.
+	IsAlive(sharding.NodeID) bool
+}
+
+// self is this node as a member of its cluster.
+type self interface {
+	describer
+	// Rejoin asks the cluster once to admit this node again.
+	Rejoin(context.Context) (*Joined, error)
+	// HasLeft asks the other nodes whether this node was ordered to leave and
+	// is no longer a member. The node may not learn that itself, because it may
+	// have no contact with the cluster. leaving reports whether this node knows
+	// that it is leaving.
+	HasLeft(ctx context.Context, leaving bool) bool
+	// Renewed makes durable that the node has a new replica of the metadata
+	// shard.
+	Renewed(*Joined) error
+}
+
+// condition is how well this node can serve its shards.
+type condition interface {
+	// Able reports whether this node can lead its shards. If it cannot, the
+	// coordinator moves the leaderships to other nodes.
+	Able() bool
+	// Full reports whether the disk has no room for more data.
+	Full() bool
+	// Disputed reports whether the checksum of this node's replica of a shard
+	// is disputed.
+	Disputed(sharding.ShardID) bool
+	// Pace is the recent duration of a step of this node's raft loop.
+	Pace() time.Duration
+	// Skew is how far this node's clock is ahead of the other nodes' clocks.
+	Skew() time.Duration
+}
+
+// machine is the state machine of this node's replicas.
+type machine interface {
+	// Applied returns the applied index of a shard, and the term of that entry.
+	Applied(sharding.ShardID) (index uint64, term sharding.Term)
+	// Entities returns the number of entities of a shard, and Bytes about how
+	// many bytes they use.
+	Entities(sharding.ShardID) uint64
+	Bytes(sharding.ShardID) uint64
+}
+
+// observer receives what the coordinator does and knows. Its methods must not
+// block.
+type observer interface {
+	// OnCollected receives the modules that this node's coordinator has removed
+	// because nothing needs them.
+	OnCollected([]meta.Digest)
+	// OnClusterView receives each new view of the cluster.
+	OnClusterView(*ClusterView)
 }
 
 // Options configures a Member. All fields are required.
@@ -56,45 +109,15 @@ type Options struct {
 	Metadata *Metadata
 	Raft     Raft
 	Peers    Peers
-	// Describe returns this node as a member, with its address and roles.
-	Describe func() meta.Member
-	// Able reports whether this node can lead its shards. If it cannot, the
-	// coordinator moves the leaderships to other nodes.
-	Able func() bool
-	// Full reports whether the disk has no room for more data.
-	Full func() bool
-	// Disputed reports whether the checksum of this node's replica of a shard
-	// is disputed.
-	Disputed func(sharding.ShardID) bool
-	// Pace is the recent duration of a step of this node's raft loop. Skew is
-	// how far its clock is ahead of the other nodes' clocks.
-	Pace, Skew func() time.Duration
-	// IsAlive reports whether a node is this one or is not suspected.
-	IsAlive func(sharding.NodeID) bool
+	Self     self
 	// Admitted is closed when the node may vote. The member does nothing
 	// before.
-	Admitted <-chan struct{}
-	// Rejoin asks the cluster once to admit this node again.
-	Rejoin func(context.Context) (*Joined, error)
-	// HasLeft asks the other nodes whether this node was ordered to leave and
-	// is no longer a member. The node may not learn that itself, because it may
-	// have no contact with the cluster. leaving reports whether this node knows
-	// that it is leaving.
-	HasLeft func(ctx context.Context, leaving bool) bool
-	// OnRenewed makes durable that the node has a new replica of the metadata
-	// shard.
-	OnRenewed func(*Joined) error
-	// Applied returns this node's applied index of a shard.
-	Applied func(sharding.ShardID) uint64
-	// Size measures a shard on this node.
-	Size Size
-	// OnCollected receives the modules that this node's coordinator has removed
-	// because nothing needs them. It must not block.
-	OnCollected func([]meta.Digest)
-	// OnClusterView receives each new view of the cluster. It must not block.
-	OnClusterView func(*ClusterView)
-	Coordinator   coordinator.Options
-	Logger        *slog.Logger
+	Admitted    <-chan struct{}
+	Condition   condition
+	Machine     machine
+	Observer    observer
+	Coordinator coordinator.Options
+	Logger      *slog.Logger
 }
 
 // Member keeps a node consistent with its cluster: it announces the node,
@@ -353,14 +376,14 @@ func (m *Member) catchUp(ctx context.Context) bool {
 // asked to leave. It returns whether the metadata replica was replaced.
 func (m *Member) rejoin(ctx context.Context) (renewed bool) {
 	leaving := m.IsLeaving()
-	if m.opts.HasLeft(ctx, leaving) {
+	if m.opts.Self.HasLeft(ctx, leaving) {
 		m.left.Store(true)
 		m.opts.Logger.Info("this node has left the cluster; stop it")
 	}
 	if leaving || m.left.Load() {
 		return false
 	}
-	joined, err := m.opts.Rejoin(ctx)
+	joined, err := m.opts.Self.Rejoin(ctx)
 	if errors.Is(err, peer.ErrPutDown) {
 		m.down.Store(true)
 		m.opts.Logger.Error("an operator put this node down, and the cluster goes on without it: start it anew to let it join", "error", err)
@@ -391,7 +414,7 @@ func (m *Member) rejoin(ctx context.Context) (renewed bool) {
 }
 
 func (m *Member) renew(old []raftgroup.ReplicaRef, joined *Joined) error {
-	if err := m.opts.OnRenewed(joined); err != nil {
+	if err := m.opts.Self.Renewed(joined); err != nil {
 		return err
 	}
 	if err := m.opts.Raft.RemoveGroups(old); err != nil {
@@ -402,7 +425,7 @@ func (m *Member) renew(old []raftgroup.ReplicaRef, joined *Joined) error {
 	defer cancel()
 	gone := time.NewTicker(time.Millisecond)
 	defer gone.Stop()
-	for m.opts.Applied(sharding.MetaShard) != 0 {
+	for m.applied(sharding.MetaShard) != 0 {
 		select {
 		case <-gone.C:
 		case <-wait.Done():
@@ -417,7 +440,7 @@ func (m *Member) renew(old []raftgroup.ReplicaRef, joined *Joined) error {
 // as the cluster version supports them. It also returns true if this node is
 // not a member.
 func (m *Member) isAnnounced() bool {
-	self, view := m.opts.Describe(), m.opts.Metadata.View()
+	self, view := m.opts.Self.Describe(), m.opts.Metadata.View()
 	known, ok := view.Member(self.Node)
 	return !ok || known.PeerAddress == self.PeerAddress || view.ClusterVersion() < sharding.VersionPeerAddress
 }
@@ -425,7 +448,7 @@ func (m *Member) isAnnounced() bool {
 // announce makes this start known, with its incarnation and addresses. A node
 // that was down is up again afterwards.
 func (m *Member) announce(ctx context.Context) bool {
-	self := m.opts.Describe()
+	self := m.opts.Self.Describe()
 	if known, ok := m.opts.Metadata.View().Member(self.Node); ok && m.isAnnounced() && known.Incarnation == self.Incarnation && known.Address == self.Address && known.Disk == self.Disk {
 		return true
 	}
@@ -436,4 +459,15 @@ func (m *Member) announce(ctx context.Context) bool {
 		m.opts.Logger.Warn("the cluster did not take this start of the node", "error", err)
 	}
 	return err == nil
+}
+
+// applied returns this node's applied index of a shard.
+func (m *Member) applied(shard sharding.ShardID) uint64 {
+	index, _ := m.opts.Machine.Applied(shard)
+	return index
+}
+
+// isAlive reports whether a node is this one or is not suspected.
+func (m *Member) isAlive(node sharding.NodeID) bool {
+	return node == m.opts.Node || m.opts.Peers.IsAlive(node)
 }

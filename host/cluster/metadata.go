@@ -40,12 +40,17 @@ type Remote interface {
 // retryPause is the pause between two attempts to reach the metadata leader.
 const retryPause = 50 * time.Millisecond
 
+// locator knows which node holds a replica.
+type locator interface {
+	Locate(sharding.ShardID, sharding.ReplicaID) (sharding.NodeID, bool)
+}
+
 // Metadata reads and writes the metadata shard from any node. It holds at most
 // one waiter per proposal and per read. Callers bound their waits with
 // contexts. It is safe for concurrent use.
 type Metadata struct {
-	state  *meta.State
-	locate func(replica sharding.ReplicaID) (sharding.NodeID, bool)
+	state *meta.State
+	nodes locator
 
 	confirmation confirmation
 	contact      contact
@@ -89,11 +94,11 @@ func NewMetadata(state *meta.State, applied uint64) *Metadata {
 }
 
 // Start sets the log and the connection to other nodes. Nothing can be proposed
-// before. locate returns the node of a metadata replica.
-func (m *Metadata) Start(log Log, remote Remote, locate func(sharding.ReplicaID) (sharding.NodeID, bool)) {
+// before. nodes knows the nodes of the metadata replicas.
+func (m *Metadata) Start(log Log, remote Remote, nodes locator) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.log, m.remote, m.locate = log, remote, locate
+	m.log, m.remote, m.nodes = log, remote, nodes
 	m.announce()
 }
 
@@ -102,6 +107,11 @@ func (m *Metadata) View() *meta.View { return m.state.View() }
 
 // ClusterVersion returns the cluster version as applied on this node. It may be stale.
 func (m *Metadata) ClusterVersion() sharding.ClusterVersion { return m.state.ClusterVersion() }
+
+// Voters returns the nodes of a shard's voters.
+func (m *Metadata) Voters(shard sharding.ShardID) []sharding.NodeID {
+	return votersOf(m.View(), shard)
+}
 
 // AppliedIndex returns this node's applied index of the metadata shard.
 func (m *Metadata) AppliedIndex() uint64 {
@@ -151,12 +161,12 @@ func (m *Metadata) Leads() (sharding.Term, bool) {
 // knows.
 func (m *Metadata) Leader() (sharding.NodeID, bool) {
 	m.mu.Lock()
-	leader, locate := m.leader, m.locate
+	leader, nodes := m.leader, m.nodes
 	m.mu.Unlock()
-	if leader == 0 || locate == nil {
+	if leader == 0 || nodes == nil {
 		return "", false
 	}
-	return locate(leader)
+	return nodes.Locate(sharding.MetaShard, leader)
 }
 
 // Do runs a command, on this node or on the leader of the metadata shard, and

@@ -28,6 +28,13 @@ type committing struct {
 	index   uint64
 }
 
+// onlyOn is the node that holds every replica.
+type onlyOn sharding.NodeID
+
+func (n onlyOn) Locate(sharding.ShardID, sharding.ReplicaID) (sharding.NodeID, bool) {
+	return sharding.NodeID(n), true
+}
+
 // newMetadata returns the metadata of a node that leads its shard, for a
 // cluster with n1 and shard 1 on it.
 func newMetadata(t *testing.T) (*Metadata, *committing) {
@@ -48,7 +55,7 @@ func newMetadata(t *testing.T) (*Metadata, *committing) {
 	}
 	m := NewMetadata(state, 0)
 	log := &committing{t: t, machine: machine, sink: m}
-	m.Start(log, nil, func(sharding.ReplicaID) (sharding.NodeID, bool) { return "n1", true })
+	m.Start(log, nil, onlyOn("n1"))
 	m.LeaderChanged(1, 1, true)
 	log.commit(nil)
 	n1 := meta.Member{Node: "n1", Address: "a", Status: meta.StatusUp, Disk: "d", Incarnation: 1}
@@ -212,7 +219,7 @@ func (s unansweringNode) IsAlive(sharding.NodeID) bool { return false }
 func TestCallersFailSoonWithoutMetadataLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := NewMetadata(meta.New(), 0)
-		m.Start(nil, unansweringNode{lost: func() { m.LeaderChanged(3, 0, false) }}, func(sharding.ReplicaID) (sharding.NodeID, bool) { return "n2", true })
+		m.Start(nil, unansweringNode{lost: func() { m.LeaderChanged(3, 0, false) }}, onlyOn("n2"))
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		took := func(call func() error) (time.Duration, error) {

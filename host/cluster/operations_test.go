@@ -13,6 +13,11 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
+// noneAlive are peers that are all suspected.
+type noneAlive struct{ Peers }
+
+func (noneAlive) IsAlive(sharding.NodeID) bool { return false }
+
 // coordinating returns the coordinator of a cluster with n1, on which it runs,
 // and n2, which is failed. log receives its log.
 func coordinating(t *testing.T) (l *leading, metadata *Metadata, log *bytes.Buffer) {
@@ -24,7 +29,7 @@ func coordinating(t *testing.T) (l *leading, metadata *Metadata, log *bytes.Buff
 	log = &bytes.Buffer{}
 	m := &Member{opts: Options{
 		Node: "n1", Metadata: metadata, Logger: slog.New(slog.NewTextHandler(log, nil)),
-		IsAlive: func(node sharding.NodeID) bool { return node == "n1" },
+		Peers: noneAlive{},
 	}}
 	m.coord.init(m)
 	return &m.coord, metadata, log

@@ -68,7 +68,7 @@ func (o *ControlOptions) reach(ctx context.Context, view *meta.View, n *peerv1.S
 	}
 	ctx, cancel := context.WithTimeout(ctx, reachOneTime)
 	defer cancel()
-	r, err := o.ProbeAlone(ctx, n.GetAddress())
+	r, err := o.Peers.ProbeAlone(ctx, n.GetAddress())
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func TestReach(t *testing.T) {
 	if _, err := control.Reach(t.Context(), nil); err == nil {
 		t.Error("answered before the node was open")
 	}
-	control.Open(ControlOptions{Self: "n1", Metadata: m, Probe: together.probe, ProbeAlone: apart.probe})
+	control.Open(ControlOptions{Self: "n1", Metadata: m, Peers: probes{together, apart}})
 	at := func(node, address string) *peerv1.StartAddress {
 		return &peerv1.StartAddress{NodeId: node, Incarnation: 7, Address: address}
 	}

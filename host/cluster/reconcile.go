@@ -182,7 +182,7 @@ func (m *Member) confOf(view *meta.View, st *raftgroup.Status) coordinator.Conf 
 		Match: st.Match, Commit: st.Commit, Next: view.NextReplica(), Unreachable: slices.Clone(st.Inactive),
 	}
 	for _, id := range slices.Concat(st.Voters, st.Learners) {
-		if node, known := view.ReplicaNode(st.Shard, id); !known || !m.opts.IsAlive(node) {
+		if node, known := view.ReplicaNode(st.Shard, id); !known || !m.isAlive(node) {
 			conf.Unreachable = append(conf.Unreachable, id)
 		}
 	}

@@ -36,9 +36,9 @@ const (
 // alone in its cluster cannot get the data from anybody, so it keeps it.
 type Renewal struct {
 	Identity    *datadir.Record
-	Entry       func() Entry
+	Entrance    entrance
 	AddressBook *AddressBook
-	End         func(error) // reports why the node must be stopped
+	Lifecycle   lifecycle
 	Logger      *slog.Logger
 }
 
@@ -58,7 +58,7 @@ func (r *Renewal) Run(ctx context.Context, machine *eventlog.Machine) {
 		if damage := damageOf(machine.StoppedShards()); damage != nil {
 			err := r.renew(ctx, damage)
 			if err == nil {
-				r.End(ErrDamagedData)
+				r.Lifecycle.End(ErrDamagedData)
 				return
 			}
 			if why := err.Error(); why != said && ctx.Err() == nil {
@@ -92,7 +92,7 @@ func (r *Renewal) renew(ctx context.Context, damage error) error {
 	if since := time.Since(time.UnixMilli(id.Renewed)); since < renewRest {
 		return fmt.Errorf("it did so %v ago: look at its disk, and run 'hostd recover --rejoin'", since.Round(time.Second))
 	}
-	if err := r.Entry().Renew(ctx, r.AddressBook.Addresses()); err != nil {
+	if err := r.Entrance.Entry().Renew(ctx, r.AddressBook.Addresses()); err != nil {
 		return err
 	}
 	r.Logger.Error("the node puts its damaged data aside and begins anew", "damage", damage)

@@ -53,10 +53,10 @@ func TestInterruptedRenewalIsRepeated(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := cluster.Renewal{
-			Identity: datadir.NewRecord(dir, stored), AddressBook: cluster.NewAddressBook("n2", self.SetAddresses), Logger: slog.New(slog.DiscardHandler),
-			Entry: func() cluster.Entry {
+			Identity: datadir.NewRecord(dir, stored), AddressBook: cluster.NewAddressBook("n2", self), Logger: slog.New(slog.DiscardHandler),
+			Entrance: entryFunc(func() cluster.Entry {
 				return cluster.Entry{Peers: self, Self: meta.Member{Node: "n2", Address: here}, Seeds: []string{at}}
-			},
+			}),
 		}
 		return r.AtStart(ctx, fmt.Errorf("a table: %w", journal.ErrDamaged))
 	}

@@ -20,9 +20,9 @@ const (
 
 // AwaitReplaced returns an ErrReplaced when another process has taken over this
 // node's name. It returns ctx's error if ctx ends first. A rejection by a
-// single node is only the trigger to investigate. entry and known are called
-// each time.
-func AwaitReplaced(ctx context.Context, entry func() Entry, known func() []string) error {
+// single node is only the trigger to investigate. It takes a new entry and the
+// known addresses each time.
+func AwaitReplaced(ctx context.Context, in entrance, known *AddressBook) error {
 	every := time.NewTicker(askReplaced)
 	defer every.Stop()
 	for found := 0; ; {
@@ -31,9 +31,9 @@ func AwaitReplaced(ctx context.Context, entry func() Entry, known func() []strin
 		case <-ctx.Done():
 			return ctx.Err()
 		}
-		e, at := entry(), ""
+		e, at := in.Entry(), ""
 		if e.Peers.TakeReplaced() {
-			at = e.ReplacedAt(ctx, known())
+			at = e.ReplacedAt(ctx, known.Addresses())
 		}
 		if at == "" {
 			found = 0
@@ -52,14 +52,13 @@ func AwaitReplaced(ctx context.Context, entry func() Entry, known func() []strin
 // a seed is in this cluster.
 func (e Entry) ReplacedAt(ctx context.Context, known []string) string {
 	e.Seeds = known
-	h := GossipVerifier{Probe: e.Peers.Probe, Cluster: e.Peers.Cluster}
 	for _, a := range e.probe(ctx) {
 		if a.GetClusterId() != e.Peers.Cluster() || a.GetLeader() != a.GetNodeId() {
 			continue
 		}
 		for _, m := range a.GetMembers() {
 			if m.GetNodeId() == string(e.Self.Node) && m.GetIncarnation() > e.Self.Incarnation &&
-				!e.isOwn(peersAt(m)) && h.runs(ctx, peersAt(m), e.Self.Node, m.GetIncarnation()) {
+				!e.isOwn(peersAt(m)) && runs(ctx, e.Peers, e.Peers.Cluster(), peersAt(m), e.Self.Node, m.GetIncarnation()) {
 				return m.GetAddress()
 			}
 		}

@@ -41,35 +41,31 @@ func coarse(d time.Duration) time.Duration {
 // size is the size of a shard on this node, and the applied index it is from.
 type size struct{ entities, bytes, applied uint64 }
 
-// Size returns the number of entities of a shard on this node and about how
-// many bytes they use.
-type Size func(sharding.ShardID) (entities, bytes uint64)
-
 // observe creates the report about the replicas of this node.
 func (m *Member) observe(view *meta.View, statuses []raftgroup.Status) observed {
 	o := observed{sizes: map[sharding.ShardID]size{}}
 	o.Node, o.Incarnation, o.Replicas = m.opts.Node, m.opts.Peers.Incarnation(), uint32(len(statuses))
-	o.Draining, o.Full = m.draining.Load() || !m.opts.Able(), m.opts.Full()
-	o.Pace, o.skew = coarse(m.opts.Pace()), m.opts.Skew().Round(skewStep)
+	o.Draining, o.Full = m.draining.Load() || !m.opts.Condition.Able(), m.opts.Condition.Full()
+	o.Pace, o.skew = coarse(m.opts.Condition.Pace()), m.opts.Condition.Skew().Round(skewStep)
 	for _, member := range view.Members() {
-		if m.opts.IsAlive(member.Node) {
+		if m.isAlive(member.Node) {
 			o.Reachable = append(o.Reachable, member.Node)
 		}
 	}
 	for i := range statuses {
 		st := &statuses[i]
 		p, _ := view.Placement(st.Shard)
-		if !coordinator.MustReport(p, st.Self) && st.Stopped == sharding.NotStopped && !m.opts.Disputed(st.Shard) {
+		if !coordinator.MustReport(p, st.Self) && st.Stopped == sharding.NotStopped && !m.opts.Condition.Disputed(st.Shard) {
 			continue
 		}
 		r := coordinator.ShardReport{
 			Shard: st.Shard, Replica: st.Replica, Term: st.Term, Leader: st.Self,
 			Commit: st.Commit, Applied: st.Applied, Last: st.Last,
-			Voters: st.Voters, Learners: st.Learners, Outgoing: st.Outgoing, Stopped: st.Stopped, Disputed: m.opts.Disputed(st.Shard),
+			Voters: st.Voters, Learners: st.Learners, Outgoing: st.Outgoing, Stopped: st.Stopped, Disputed: m.opts.Condition.Disputed(st.Shard),
 		}
 		if st.Self {
 			r.Match = st.Match
-			entities, bytes := m.opts.Size(st.Shard)
+			entities, bytes := m.opts.Machine.Entities(st.Shard), m.opts.Machine.Bytes(st.Shard)
 			o.sizes[st.Shard] = size{entities, bytes, st.Applied}
 		}
 		o.Shards = append(o.Shards, r)
@@ -177,7 +173,7 @@ func (m *Member) applyReport(r *peerv1.ReportResponse) {
 	m.sent.clusterView = r.GetPicture()
 	p := m.ClusterView().with(r)
 	m.clusterView.Store(p)
-	m.opts.OnClusterView(p)
+	m.opts.Observer.OnClusterView(p)
 }
 
 // noteOutside records that the coordinator does not list this node in the metadata

@@ -13,9 +13,9 @@ const askSeeds = 10 * time.Second
 
 // SeedWatch detects that a node and its seeds belong to different clusters.
 type SeedWatch struct {
-	Entry   func() Entry
-	Cluster string
-	Logger  *slog.Logger
+	Entrance entrance
+	Cluster  string
+	Logger   *slog.Logger
 
 	strange atomic.Pointer[error]
 }
@@ -27,7 +27,7 @@ func (w *SeedWatch) Run(ctx context.Context) {
 	every := time.NewTicker(askSeeds)
 	defer every.Stop()
 	for {
-		own, others := w.Entry().Clusters(ctx)
+		own, others := w.Entrance.Entry().Clusters(ctx)
 		var strange error
 		for seed, cluster := range others {
 			err := fmt.Errorf("this node belongs to cluster %s, its seed %s to cluster %s: one of the two is there by mistake", w.Cluster, seed, cluster)

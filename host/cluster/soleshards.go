@@ -14,18 +14,23 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
+// shardReleaser is the raft loop, which holds a sole replica back.
+type shardReleaser interface {
+	// ReleaseShard lets a shard serve.
+	ReleaseShard(sharding.ShardID) error
+}
+
 // SoleShards handles the shards whose replica on this node was made the only
 // one by an operator (recovery after a lost majority). The metadata must accept
 // that before the shards serve.
 type SoleShards struct {
-	Identity *datadir.Record
-	Metadata *Metadata
-	Admitted <-chan struct{}                         // closed when the node may vote
-	Stop     func(shard sharding.ShardID, why error) // stops the shard's replica here
-	Release  func(shard sharding.ShardID) error      // lets the shard serve
-	End      func(error)                             // reports why the node must be stopped
-	Stopping func() bool
-	Logger   *slog.Logger
+	Identity  *datadir.Record
+	Metadata  *Metadata
+	Admitted  <-chan struct{} // closed when the node may vote
+	Applier   stopper         // stops a shard's replica here
+	Raft      shardReleaser
+	Lifecycle lifecycle
+	Logger    *slog.Logger
 }
 
 // UnacceptedShards returns the shards that the metadata must accept. It drops
@@ -96,7 +101,7 @@ func (o SoleShards) recover(ctx context.Context, s datadir.SoleReplica) (settled
 	case err == nil:
 	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrUnknownShard), errors.Is(err, meta.ErrInvalid), errors.Is(err, meta.ErrClusterVersion):
 		o.Logger.Error("a shard does not go on with the replica of this node", "shard_id", uint32(s.Shard), "replica", uint64(s.Replica), "error", err)
-		o.Stop(s.Shard, fmt.Errorf("the replica was made the only one by hand, and the cluster does not take it: %w", err))
+		o.Applier.Stop(s.Shard, fmt.Errorf("the replica was made the only one by hand, and the cluster does not take it: %w", err))
 		return true
 	default:
 		o.Logger.Warn("the metadata was not asked yet whether a shard goes on with this node's replica", "shard_id", uint32(s.Shard), "error", err)
@@ -108,10 +113,10 @@ func (o SoleShards) recover(ctx context.Context, s datadir.SoleReplica) (settled
 		return true
 	})
 	if err == nil {
-		err = o.Release(s.Shard)
+		err = o.Raft.ReleaseShard(s.Shard)
 	}
-	if err != nil && !o.Stopping() {
-		o.End(err)
+	if err != nil && !o.Lifecycle.Stopping() {
+		o.Lifecycle.End(err)
 	}
 	return true
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/hostd/hostd/host/datadir"
+	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/staledisk"
 )
 
@@ -29,15 +30,21 @@ var (
 // a leader and can take it back.
 const askLeader = 500 * time.Millisecond
 
-// StaleDiskCheckOptions are the dependencies of a Probation. All are required.
+// releaser is the raft loop, which holds its groups back until the node may
+// vote.
+type releaser interface {
+	// Release lets the groups vote.
+	Release() error
+}
+
+// StaleDiskCheckOptions are the dependencies of a StaleDiskCheck. All are required.
 type StaleDiskCheckOptions struct {
 	Identity    *datadir.Record
-	Entry       func() Entry
+	Entrance    entrance
 	AddressBook *AddressBook
 	Metadata    *Metadata
-	Release     func() error // lets the raft groups vote
-	Stopping    func() bool
-	End         func(error) // reports why the node must be stopped
+	Raft        releaser
+	Lifecycle   lifecycle
 	Logger      *slog.Logger
 }
 
@@ -113,8 +120,8 @@ func (p *StaleDiskCheck) requestAttestations(ctx context.Context) {
 	start := staledisk.Start{Node: id.Node, Attested: id.Vouched, Requested: id.Asked}
 	index, view := p.opts.Metadata.AppliedIndex(), p.opts.Metadata.View()
 	p.opts.AddressBook.Learn(view)
-	candidate := staledisk.New(start, index, MetaVoters(view))
-	verdict, err := Prove(ctx, p.opts.Entry, candidate, start, p.opts.AddressBook.Addresses, p.noteRefusal)
+	candidate := staledisk.New(start, index, votersOf(view, sharding.MetaShard))
+	verdict, err := Prove(ctx, p.opts.Entrance, candidate, start, p.opts.AddressBook, p.noteRefusal)
 	switch {
 	case err != nil: // the node is stopping
 	case verdict == staledisk.Passed:
@@ -145,11 +152,11 @@ func (p *StaleDiskCheck) release() {
 		return true
 	})
 	if err == nil {
-		err = p.opts.Release()
+		err = p.opts.Raft.Release()
 	}
 	if err != nil {
-		if !p.opts.Stopping() {
-			p.opts.End(err)
+		if !p.opts.Lifecycle.Stopping() {
+			p.opts.Lifecycle.End(err)
 		}
 		return
 	}
@@ -161,14 +168,14 @@ func (p *StaleDiskCheck) release() {
 func (p *StaleDiskCheck) awaitLeader(ctx context.Context) {
 	every := time.NewTicker(askLeader)
 	defer every.Stop()
-	for !p.opts.Entry().HasLeader(ctx, p.opts.AddressBook.Addresses()) {
+	for !p.opts.Entrance.Entry().HasLeader(ctx, p.opts.AddressBook.Addresses()) {
 		select {
 		case <-every.C:
 		case <-ctx.Done():
 			return
 		}
 	}
-	if p.opts.Entry().HasLeft(ctx, p.opts.AddressBook.Addresses(), false) {
+	if p.opts.Entrance.Entry().HasLeft(ctx, p.opts.AddressBook.Addresses(), false) {
 		p.left.Store(true)
 		p.opts.Logger.Error(errLeftBefore.Error())
 		return
@@ -180,7 +187,7 @@ func (p *StaleDiskCheck) awaitLeader(ctx context.Context) {
 	if err != nil {
 		p.opts.Logger.Error("the identity was not written", "error", err)
 	}
-	p.opts.End(ErrOlderCopy)
+	p.opts.Lifecycle.End(ErrOlderCopy)
 }
 
 // VoteError returns why the node does not vote yet, or nil if it may.

@@ -143,7 +143,7 @@ func (l *leading) takeNodes(now time.Time) {
 		if !fresh {
 			p.leave(a.observed)
 		}
-		state := nodeState(&a, fresh && l.m.opts.IsAlive(node))
+		state := nodeState(&a, fresh && l.m.isAlive(node))
 		state.Trouble = l.trouble(node)
 		nodes = append(nodes, state)
 	}

@@ -13,6 +13,11 @@ import (
 	"github.com/hostd/hostd/sharding/coordinator"
 )
 
+// allAlive are peers of which none is suspected.
+type allAlive struct{ Peers }
+
+func (allAlive) IsAlive(sharding.NodeID) bool { return true }
+
 // Nodes report at random, and others receive the changes now and then. Each of
 // them must have the same view as one that receives it whole.
 func TestViewChangesConverge(t *testing.T) {
@@ -20,7 +25,7 @@ func TestViewChangesConverge(t *testing.T) {
 	moved := 0
 	for seed := range uint64(seeds) {
 		rng := rand.New(rand.NewPCG(seed, 1))
-		l := &leading{m: &Member{opts: Options{IsAlive: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
+		l := &leading{m: &Member{opts: Options{Peers: allAlive{}}}, term: 3, latest: map[sharding.NodeID]arrival{}}
 		terms := map[sharding.ShardID]sharding.Term{}
 		leads := map[sharding.ShardID]int{}
 		told := make([]*ClusterView, nodes)
@@ -112,7 +117,7 @@ func sameShard(a, b ShardState) bool {
 // The coordinator's penalties reach the other nodes unchanged.
 func TestTroubleReachesOtherNodes(t *testing.T) {
 	until := time.UnixMilli(1_234_567)
-	l := &leading{m: &Member{opts: Options{IsAlive: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
+	l := &leading{m: &Member{opts: Options{Peers: allAlive{}}}, term: 3, latest: map[sharding.NodeID]arrival{}}
 	for i := range 3 {
 		l.latest[name(i)] = arrival{observed{Report: coordinator.Report{Node: name(i)}}, time.Now()}
 	}
@@ -130,7 +135,7 @@ func TestTroubleReachesOtherNodes(t *testing.T) {
 }
 
 func TestFullDiskReachesOtherNodes(t *testing.T) {
-	l := &leading{m: &Member{opts: Options{IsAlive: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
+	l := &leading{m: &Member{opts: Options{Peers: allAlive{}}}, term: 3, latest: map[sharding.NodeID]arrival{}}
 	for i, full := range []bool{true, false} {
 		o := reportFromWire(reportToWire(observed{Report: coordinator.Report{Node: name(i), Full: full, Reachable: []sharding.NodeID{"a", "b"}}}, false, 0))
 		if !slices.Equal(o.Reachable, []sharding.NodeID{"a", "b"}) {
@@ -149,7 +154,7 @@ func TestFullDiskReachesOtherNodes(t *testing.T) {
 // Every node receives the pending orders, and keeps them when an answer
 // contains only other changes.
 func TestPendingOrdersReachNodes(t *testing.T) {
-	l := &leading{m: &Member{opts: Options{IsAlive: func(sharding.NodeID) bool { return true }}}, term: 3, latest: map[sharding.NodeID]arrival{}}
+	l := &leading{m: &Member{opts: Options{Peers: allAlive{}}}, term: 3, latest: map[sharding.NodeID]arrival{}}
 	l.latest["a"] = arrival{observed{Report: coordinator.Report{Node: "a"}}, time.Now()}
 	view, known := &ClusterView{}, uint64(0)
 	answer := func() {

@@ -29,11 +29,16 @@ const (
 	trips = 5
 )
 
+// timer measures the clocks of the other nodes.
+type timer interface {
+	// Timings returns the measured clocks, with percentiles of round trips if
+	// asked for.
+	Timings(percentiles bool) []peer.Timing
+}
+
 // ClockWatchOptions configures a ClockWatch. All fields are required.
 type ClockWatchOptions struct {
-	// Timings returns the measured clocks of the peers, with percentiles of
-	// round trips if asked for.
-	Timings            func(percentiles bool) []peer.Timing
+	Peers              timer
 	SuspectAfter, Tick time.Duration
 	Changed            func() // called when the clock is found wrong, or right again
 	Logger             *slog.Logger
@@ -127,7 +132,7 @@ func (c *ClockWatch) Run(ctx context.Context) {
 			return
 		}
 		percentile := look%tripLooks == 0
-		timings := c.opts.Timings(percentile)
+		timings := c.opts.Peers.Timings(percentile)
 		c.look(timings)
 		if percentile {
 			c.lookAtTrips(timings)

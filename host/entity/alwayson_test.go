@@ -12,14 +12,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-func (w *world) autostartTypes() []string {
+func (w *world) AlwaysOn() []string {
 	if !w.autostart {
 		return nil
 	}
 	return []string{"tally"}
 }
 
-func (w *world) singletons(s sharding.ShardID) []sharding.EntityID {
+func (w *world) Singletons(s sharding.ShardID) []sharding.EntityID {
 	if !w.singleton || s != worldShard {
 		return nil
 	}
@@ -143,7 +143,7 @@ func TestAlwaysOnStartsAreRateLimited(t *testing.T) {
 	for i := range 200 {
 		w.askOf(fmt.Sprintf("e%03d", i), request.Command, "add", fmt.Sprintf("c%d", i))
 	}
-	w.core.alwaysOn = newAlwaysOnStarter(alwaysOnOptions{Rate: 10, Types: w.autostartTypes, Listed: true}, parts{w.core})
+	w.core.alwaysOn = newAlwaysOnStarter(alwaysOnOptions{Rate: 10, Types: w, Listed: true}, parts{w.core})
 	w.handOver()
 	w.later(time.Second) // the unused allowance is at most a burst
 	began := len(w.inMemory())

@@ -65,15 +65,21 @@ type alwaysOnExecutor interface {
 	List(*alwaysOnScan)
 }
 
+// alwaysOnTypes are the always-on types that this node serves. No method may
+// block.
+type alwaysOnTypes interface {
+	// AlwaysOn returns the names of the types. It is called when a shard is led
+	// and when activations change.
+	AlwaysOn() []string
+	// Singletons returns the entities of singleton types that belong to a shard.
+	Singletons(sharding.ShardID) []sharding.EntityID
+}
+
 // alwaysOnOptions configure an alwaysOnStarter.
 type alwaysOnOptions struct {
 	// Rate is the number of entities started per second, at least 1.
-	Rate int
-	// Types returns the names of the always-on types. It may be nil.
-	Types func() []string
-	// Singletons returns the singletons of always-on types that belong to a
-	// shard. It may be nil.
-	Singletons func(sharding.ShardID) []sharding.EntityID
+	Rate  int
+	Types alwaysOnTypes
 	// Listed reports whether the executor can list entities. Otherwise only
 	// singletons and entities that left memory are started.
 	Listed bool
@@ -175,10 +181,10 @@ func (m *alwaysOnStarter) enqueueTypes(s *alwaysOnShard, types []string) {
 		s.types = append(s.types, types...)
 		m.list(s)
 	}
-	if len(types) == 0 || m.opts.Singletons == nil {
+	if len(types) == 0 {
 		return
 	}
-	for _, id := range m.opts.Singletons(s.id) {
+	for _, id := range m.opts.Types.Singletons(s.id) {
 		if slices.Contains(types, id.Type) {
 			s.returning = append(s.returning, id)
 			m.list(s)
@@ -189,11 +195,8 @@ func (m *alwaysOnStarter) enqueueTypes(s *alwaysOnShard, types []string) {
 // UpdateTypes updates the list of always-on types, and starts the entities of new
 // ones in all shards that are led.
 func (m *alwaysOnStarter) UpdateTypes() {
-	if m.opts.Types == nil {
-		return
-	}
 	known := m.types
-	m.types = m.opts.Types()
+	m.types = m.opts.Types.AlwaysOn()
 	fresh := slices.DeleteFunc(slices.Clone(m.types), func(t string) bool { return slices.Contains(known, t) })
 	if len(fresh) == 0 {
 		return

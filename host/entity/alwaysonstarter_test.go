@@ -48,12 +48,22 @@ func (l *fakeExecutor) ListExisting(_ context.Context, _ sharding.ShardID, entit
 type starterWorld struct {
 	*fakeExecutor
 	*alwaysOnStarter
-	types []string
+	types      []string
+	singletons bool // each shard has one
+}
+
+func (w *starterWorld) AlwaysOn() []string { return w.types }
+
+func (w *starterWorld) Singletons(shard sharding.ShardID) []sharding.EntityID {
+	if !w.singletons {
+		return nil
+	}
+	return []sharding.EntityID{{Type: "a", ID: fmt.Sprint(shard)}, {Type: "unknown", ID: "u"}}
 }
 
 func newStarterWorld(opts alwaysOnOptions) *starterWorld {
 	w := &starterWorld{fakeExecutor: &fakeExecutor{now: time.Unix(1000, 0), resident: map[string]bool{}, existing: map[string][]string{}}, types: []string{"a"}}
-	opts.Types = func() []string { return w.types }
+	opts.Types = w
 	opts.Logger = slog.New(slog.DiscardHandler)
 	w.alwaysOnStarter = newAlwaysOnStarter(opts, w.fakeExecutor)
 	return w
@@ -210,9 +220,8 @@ func TestNewAlwaysOnTypesAreStarted(t *testing.T) {
 	if got := w.end(nil); !slices.Equal(got, []string{"y"}) {
 		t.Errorf("of a new type: %v", got)
 	}
-	w = newStarterWorld(alwaysOnOptions{Rate: 1000, Singletons: func(shard sharding.ShardID) []sharding.EntityID {
-		return []sharding.EntityID{{Type: "a", ID: fmt.Sprint(shard)}, {Type: "unknown", ID: "u"}}
-	}})
+	w = newStarterWorld(alwaysOnOptions{Rate: 1000})
+	w.singletons = true
 	w.existing["a"] = []string{"x"}
 	w.Lead(3)
 	w.turn(t)

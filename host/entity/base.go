@@ -13,12 +13,12 @@ import (
 // of its turn, the entities that wait for a turn, and the number of unanswered
 // requests. It does not know the parts.
 type base struct {
-	opts     Options
-	runner   guestRunner
-	readOnly func() bool
-	salt     uint64    // for the keys of entities
-	now      time.Time // of this turn
-	stats    Stats
+	opts   Options
+	runner guestRunner
+	disk   disk      // nil if it never fills
+	salt   uint64    // for the keys of entities
+	now    time.Time // of this turn
+	stats  Stats
 
 	shards   map[sharding.ShardID]*shard
 	ready    fairQueue[*entity]   // entities that have a turn to take, by caller
@@ -30,6 +30,9 @@ type base struct {
 
 	windows windows
 }
+
+// readOnly reports whether commands must be rejected, because the disk is full.
+func (b *base) readOnly() bool { return b.disk != nil && b.disk.ReadOnly() }
 
 // enqueue queues an entity for a turn with its guest.
 func (b *base) enqueue(e *entity) {
@@ -63,8 +66,8 @@ func (b *base) isPastDeadline(r *request.Request) bool {
 // ahead permanently.
 func (b *base) wallNow() int64 {
 	now := b.now.UnixNano()
-	if b.opts.Median != nil {
-		if offset, known := b.opts.Median(); known {
+	if b.opts.Clocks != nil {
+		if offset, known := b.opts.Clocks.Median(); known {
 			return min(now, now+int64(offset+clockMost))
 		}
 	}

@@ -60,9 +60,9 @@ func (v *guestCall) SetTimes(began, ended time.Time) { v.began, v.ended = began,
 func (v *guestCall) OpensInstance() bool { return v.guest == nil }
 
 // Exec calls the guest, and opens it first if the instance is new. Once the
-// guest has spent much of its fuel it calls long, so that the executor can
-// continue without it. long may be nil.
-func (v *guestCall) Exec(long func()) {
+// guest has spent much of its fuel it preempts the executor, so that it can
+// continue without the call. long may be nil.
+func (v *guestCall) Exec(long preempter) {
 	v.env.Long = long
 	if v.guest == nil {
 		if v.guest, v.err = v.in.Pool().Type().Instantiate(context.Background()); v.err != nil {
@@ -99,7 +99,7 @@ func newCall(clock func() time.Time) *guestCall {
 // at the deadline of its request.
 func (v *guestCall) continueCheck() bool {
 	if v.env.Long != nil {
-		v.env.Long()
+		v.env.Long.Preempt()
 	}
 	return v.env.Deadline.IsZero() || v.clock().Before(v.env.Deadline)
 }

@@ -19,14 +19,19 @@ type Canary struct {
 	// Type is nil if the node cannot serve the canary's module. Then no module
 	// serves these entities.
 	Type *Type
+	Part canaryPart
+}
+
+// canaryPart is the part of a type's entities that a canary serves.
+type canaryPart interface {
 	// Serves reports whether the canary serves the entity. It does not block.
-	Serves func(sharding.EntityID) bool
+	Serves(sharding.EntityID) bool
 }
 
 // For returns the activation that serves an entity of the type: t itself or its
 // Canary's. It is nil if there is none.
 func (t *Type) For(id sharding.EntityID) *Type {
-	if t == nil || t.Canary == nil || !t.Canary.Serves(id) {
+	if t == nil || t.Canary == nil || !t.Canary.Part.Serves(id) {
 		return t
 	}
 	return t.Canary.Type

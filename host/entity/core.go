@@ -131,15 +131,15 @@ type Stats struct {
 func newCore(opts Options, r guestRunner) *core {
 	c := &core{
 		base: base{
-			opts: opts.WithDefaults(), runner: r, readOnly: func() bool { return false },
+			opts: opts.WithDefaults(), runner: r,
 			shards: make(map[sharding.ShardID]*shard), unloaded: make(map[*entity]struct{}),
 		},
 		detachedCalls: make(map[*guestCall]struct{}),
 	}
 	c.call = newCall(c.opts.Now)
 	c.timers = timers.New(timers.Options{
-		Rate: c.opts.TimerRate, MinScheduleInterval: c.opts.MinScheduleInterval, OnFire: c.opts.TimerFired, Spans: c.opts.TimerSpans,
-		Suspended: func(entityType string) bool { return c.opts.Suspended(entityType) }, Logger: c.opts.Logger,
+		Rate: c.opts.TimerRate, MinScheduleInterval: c.opts.MinScheduleInterval, Observer: c.opts.TimerObserver, Spans: c.opts.TimerSpans,
+		Types: c, Logger: c.opts.Logger,
 	}, parts{c})
 	c.intake = newDeliveryIntake(parts{c})
 	c.residents = newResidents(&c.base, c)
@@ -152,10 +152,13 @@ func newCore(opts Options, r guestRunner) *core {
 	c.decider = decider{base: &c.base, exec: c, timers: c.timers, types: c.residents.types, refusals: NewRate(refusalLines)}
 	c.mayLeave = c.opts.LeaveSlice
 	c.alwaysOn = newAlwaysOnStarter(alwaysOnOptions{
-		Rate: c.opts.AlwaysOnRate, Types: c.opts.AlwaysOnTypes, Singletons: c.opts.Singletons, Listed: c.opts.Existing != nil, Logger: c.opts.Logger,
+		Rate: c.opts.AlwaysOnRate, Types: c.opts.Activations, Listed: c.opts.Existing != nil, Logger: c.opts.Logger,
 	}, parts{c})
 	return c
 }
+
+// IsSuspended reports whether a type is suspended.
+func (c *core) IsSuspended(entityType string) bool { return c.opts.Settings.IsSuspended(entityType) }
 
 // submit admits requests in order.
 func (c *core) submit(now time.Time, reqs []*request.Request) {

@@ -82,7 +82,7 @@ func (d *decider) command(e *entity, r *request.Request) {
 		s.settle(r, request.Result{Err: request.ErrReadOnly})
 		return
 	}
-	if d.opts.Suspended(e.id.Type) {
+	if d.opts.Settings.IsSuspended(e.id.Type) {
 		s.settle(r, request.Result{Err: request.ErrSuspended})
 		return
 	}

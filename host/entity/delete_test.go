@@ -84,10 +84,15 @@ func TestForgottenOperatorRetriesAreRejected(t *testing.T) {
 	}
 }
 
+// fullDisk reports whether it is full.
+type fullDisk bool
+
+func (d fullDisk) ReadOnly() bool { return bool(d) }
+
 func TestReadOnlyNodeRejectsDelete(t *testing.T) {
 	w := quiet(t)
 	w.ask(request.Command, "add", "a")
-	w.core.readOnly = func() bool { return true }
+	w.core.disk = fullDisk(true)
 	if res := w.ask(request.Delete, "", "x"); !errors.Is(res.Err, request.ErrReadOnly) {
 		t.Errorf("%+v", res)
 	}

@@ -50,9 +50,9 @@ type executor struct {
 	}
 }
 
-// newExecutor starts an executor. It calls readOnly before each command; while
-// readOnly returns true, commands are rejected and queries continue.
-func newExecutor(opts Options, readOnly func() bool) *executor {
+// newExecutor starts an executor. While the disk is full, commands are
+// rejected and queries continue. The disk may be nil.
+func newExecutor(opts Options, d disk) *executor {
 	l := &executor{
 		opts: opts.WithDefaults(),
 		wake: make(chan struct{}, 1),
@@ -62,11 +62,11 @@ func newExecutor(opts Options, readOnly func() bool) *executor {
 		began:        make(chan struct{}, 1),
 		watchdogDone: make(chan struct{}),
 	}
-	l.core = newCoreTurns(l.opts, runner{l}, readOnly, rand.Uint64())
+	l.core = newCoreTurns(l.opts, runner{l}, d, rand.Uint64())
 	l.scans, l.endAll = context.WithCancel(context.Background())
 	l.loaders = newLoaderPool(l.opts.Loaders)
 	l.stats.latest.Store(&Stats{})
-	l.current.Store(&callSlot{})
+	l.current.Store(&callSlot{executor: l})
 	go l.runWatchdog()
 	go l.run(false)
 	return l
@@ -223,7 +223,7 @@ func (l *executor) signal() {
 // closes done.
 func (l *executor) run(resumed bool) {
 	if resumed {
-		l.current.Store(&callSlot{})
+		l.current.Store(&callSlot{executor: l})
 		l.core.Resume(l.opts.Now())
 		l.signal()
 	}

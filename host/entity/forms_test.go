@@ -30,9 +30,9 @@ func TestInvalidPayloadIsRejectedWithoutGuestCall(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checked := true
+	set := &checks{on: true}
 	w.typ.Forms.Commands, w.typ.Forms.Queries = map[string]*schema.Schema{"add": text, "note": text}, map[string]*schema.Schema{"sum": text}
-	w.typ.Forms.Checked = func() bool { return checked }
+	w.typ.Settings = set
 	records := len(w.log)
 	for _, c := range []struct {
 		kind request.Kind
@@ -74,7 +74,7 @@ func TestInvalidPayloadIsRejectedWithoutGuestCall(t *testing.T) {
 		t.Errorf("the dead letter says %s: %s", why.Code, why.Message)
 	}
 
-	checked = false
+	set.on = false
 	if res := w.ask(request.Query, "sum", ""); string(res.Payload) != "2" {
 		t.Errorf("what the timer has added: %+v", res)
 	}
@@ -142,8 +142,8 @@ func TestExecutorContinuesDuringLongPayloadCheck(t *testing.T) {
 		if v.env.Deadline = now.Add(time.Second); late {
 			v.env.Deadline = now
 		}
-		handed := 0
-		v.Exec(func() { handed++ })
+		handed := preemptions(0)
+		v.Exec(&handed)
 		if handed == 0 || v.steps < schema.PauseSteps {
 			t.Errorf("late %v: given away %d times in %d steps", late, handed, v.steps)
 		}
@@ -184,7 +184,7 @@ func TestLinesAboutDeadLettersAreLimited(t *testing.T) {
 	var logged strings.Builder
 	w.core.opts.Logger = slog.New(slog.NewTextHandler(&logged, nil))
 	lines := func() int { return strings.Count(logged.String(), "becomes a dead letter") }
-	w.typ.Forms.Commands, w.typ.Forms.Checked = map[string]*schema.Schema{"note": text}, func() bool { return true }
+	w.typ.Forms.Commands = map[string]*schema.Schema{"note": text}
 	from, to := sharding.EntityID{Type: "any", ID: "a"}, sharding.EntityID{Type: "tally", ID: "y"}
 	w.messages.all[pair{from, to}] = []journal.Message{{Source: from, Destination: to, Number: 1, Command: "note", Payload: []byte("1")}}
 	deliver := &request.Request{Kind: request.Deliver, Entity: to, Name: "note", Payload: []byte("1"), ServerID: true, Shard: worldShard,
@@ -209,3 +209,14 @@ func TestLinesAboutDeadLettersAreLimited(t *testing.T) {
 		t.Errorf("no line has %s: %s", want, &logged)
 	}
 }
+
+// checks are the settings of a type without others.
+type checks struct{ on bool }
+
+func (*checks) Values() string            { return "" }
+func (c *checks) ValidatesPayloads() bool { return c.on }
+
+// preemptions counts the preemptions of a call.
+type preemptions int
+
+func (p *preemptions) Preempt() { *p++ }

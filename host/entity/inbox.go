@@ -112,7 +112,7 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 		s.settle(r, request.Result{Err: &request.GapError{Wanted: has.number + 1}})
 	case d.readOnly():
 		s.settle(r, request.Result{Err: request.ErrReadOnly})
-	case d.opts.Suspended(e.id.Type):
+	case d.opts.Settings.IsSuspended(e.id.Type):
 		s.settle(r, request.Result{Err: request.ErrSuspended})
 	case e.typ.Transient:
 		d.turnDown(e, r, now, &request.RejectedError{Code: request.CodeTransient, Message: "the entities of this type keep nothing, so what is sent to them could be lost"})
@@ -138,7 +138,7 @@ func (d *decider) redeliver(e *entity, r *request.Request) {
 	switch {
 	case d.readOnly():
 		e.shard.settle(r, request.Result{Err: request.ErrReadOnly})
-	case d.opts.Suspended(e.id.Type):
+	case d.opts.Settings.IsSuspended(e.id.Type):
 		e.shard.settle(r, request.Result{Err: request.ErrSuspended})
 	case !e.typ.Accepts(e.id, r.Delivery.Source):
 		e.shard.settle(r, request.Result{Err: request.ErrNotAccepted})
@@ -201,7 +201,7 @@ func (d *decider) recordRejection(e *entity, r *request.Request, env Env, why *r
 // enqueueDelivery queues a delivery.
 func (c *core) enqueueDelivery(s *shard, r *request.Request) {
 	switch {
-	case c.opts.Suspended(r.Entity.Type):
+	case c.opts.Settings.IsSuspended(r.Entity.Type):
 		c.finish(r, request.Result{Err: request.ErrSuspended})
 	case c.intake.IsFull(r.Entity.Type) || s.undecided >= max(1, c.opts.ShardInFlight/2):
 		c.finish(r, request.Result{Err: request.ErrBusy})

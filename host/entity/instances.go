@@ -13,7 +13,7 @@ func (m *residents) place(t *Type, alone bool) *instance {
 			return in
 		}
 	}
-	if m.makeRoom(p); !alone && t.NoRoom != nil && p.WithRoom() == nil && t.NoRoom() {
+	if m.makeRoom(p); !alone && t.Memory != nil && p.WithRoom() == nil && !t.Memory.HasRoom() {
 		m.shedOwn(p)
 	}
 	if !alone {

@@ -107,6 +107,18 @@ func TestDeliveriesOverRateWait(t *testing.T) {
 	}
 }
 
+// testSettings are the settings of all types.
+type testSettings struct {
+	defaultSettings
+	suspended bool
+	idle      time.Duration // if it is not 0
+	retention RetentionOverride
+}
+
+func (s *testSettings) IsSuspended(string) bool                    { return s.suspended }
+func (s *testSettings) IdleAfter(string) (time.Duration, bool)     { return s.idle, s.idle != 0 }
+func (s *testSettings) RetentionOverride(string) RetentionOverride { return s.retention }
+
 // TestSuspendedTypeReturnsDeliveries checks that a delivery to a suspended type goes
 // back to its sender, whether the type was suspended before the delivery
 // arrived or while it waited.
@@ -114,10 +126,10 @@ func TestSuspendedTypeReturnsDeliveries(t *testing.T) {
 	for _, waiting := range []bool{false, true} {
 		t.Run(fmt.Sprint("waiting ", waiting), func(t *testing.T) {
 			w := quiet(t)
-			suspended := !waiting
-			w.core.opts.Suspended = func(string) bool { return suspended }
+			set := &testSettings{suspended: !waiting}
+			w.core.opts.Settings = set
 			got := w.flood(1)
-			suspended = true
+			set.suspended = true
 			for range 50 {
 				w.core.pump()
 				w.core.endTurn()
@@ -135,18 +147,23 @@ func TestSuspendedTypeReturnsDeliveries(t *testing.T) {
 	}
 }
 
+// nodeOutbox counts the messages of a node.
+type nodeOutbox struct{ messages, bytes int }
+
+func (o *nodeOutbox) Totals() (messages, bytes int) { return o.messages, o.bytes }
+
 // TestNodeOutboxIsBounded tests below, at and above the limit, by number and
 // by bytes. Commands without messages are not affected.
 func TestNodeOutboxIsBounded(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.EntitySends, w.core.opts.ShardSends, w.core.opts.NodeSends, w.core.opts.NodeSendBytes = 100, 100, 10, 10_000
-	messages, bytes := 0, 0
-	w.core.opts.Outbox = func() (int, int) { return messages, bytes }
+	sent := &nodeOutbox{}
+	w.core.opts.Outbox = sent
 	for i, tt := range []struct {
 		messages, bytes int
 		ok              bool
 	}{{6, 0, true}, {7, 0, true}, {10, 0, false}, {0, 9_000, true}, {0, 9_990, false}} {
-		messages, bytes = tt.messages, tt.bytes
+		sent.messages, sent.bytes = tt.messages, tt.bytes
 		if res := w.ask(request.Command, "send", fmt.Sprint(i)); errors.Is(res.Err, request.ErrOutboxFull) == tt.ok {
 			t.Errorf("with %d sends of %d bytes: %v", tt.messages, tt.bytes, res.Err)
 		}

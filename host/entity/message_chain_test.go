@@ -112,7 +112,7 @@ func TestLeaderClockIsLimitedByMedian(t *testing.T) {
 		{0, true, 0}, {time.Hour, true, 0}, {-time.Hour, false, 0},
 	} {
 		w := quiet(t)
-		w.core.opts.Median = func() (time.Duration, bool) { return tt.offset, tt.known }
+		w.core.opts.Clocks = median{tt.offset, tt.known}
 		if res := w.ask(request.Command, "add", "c"); res.Err != nil {
 			t.Fatal(res.Err)
 		}
@@ -121,3 +121,11 @@ func TestLeaderClockIsLimitedByMedian(t *testing.T) {
 		}
 	}
 }
+
+// median is the median of the nodes' clocks.
+type median struct {
+	offset time.Duration
+	known  bool
+}
+
+func (m median) Median() (time.Duration, bool) { return m.offset, m.known }

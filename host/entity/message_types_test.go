@@ -149,7 +149,7 @@ func TestUnacceptedMessageIsRejected(t *testing.T) {
 func TestMessagesFromOtherOwnersAreRejected(t *testing.T) {
 	w := quiet(t)
 	w.core.opts.ClusterVersion = func() sharding.ClusterVersion { return sharding.VersionMessageReplies }
-	w.typ.IsForeign = func(name string) bool { return name == "stranger" }
+	w.typ.Owners = strangers{}
 	deliver := func(source string, number uint64, onReply string, answer bool) *asked {
 		from, to := sharding.EntityID{Type: source, ID: "s"}, sharding.EntityID{Type: "tally", ID: "x"}
 		k := pair{from, to}
@@ -203,3 +203,8 @@ func (c counting) Handle(handle uint64, frames []byte, env Env) ([]byte, error) 
 	*c.handled++
 	return c.Guest.Handle(handle, frames, env)
 }
+
+// strangers are the types of another owner.
+type strangers struct{}
+
+func (strangers) IsForeign(name string) bool { return name == "stranger" }

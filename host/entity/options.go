@@ -13,43 +13,86 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
+// activations are the activations that this node serves. No method may block.
+type activations interface {
+	// ReachedRevision returns the highest revision whose activations this node
+	// serves completely, so that no type is served by an older one. An executor
+	// leads a shard only if this is at least the shard's revision.
+	ReachedRevision() uint64
+	alwaysOnTypes
+}
+
+// typeSettings are the settings of entity types that executors use. No method
+// may block, and loaders call them too.
+type typeSettings interface {
+	// IdleAfter returns the setting of how long the entities of a type may be
+	// idle; negative means forever. set is false if there is no such setting, so
+	// that the type's own value applies.
+	IdleAfter(entityType string) (after time.Duration, set bool)
+	// RetentionOverride returns the overrides of a type's retention.
+	RetentionOverride(entityType string) RetentionOverride
+	// MaxTimers returns the maximum number of timers of an entity.
+	MaxTimers(entityType string) int
+	// IsSuspended reports whether a type is suspended: callers' commands are
+	// rejected, and messages and timers wait.
+	IsSuspended(entityType string) bool
+}
+
+// timerObserver observes timers.
+type timerObserver interface {
+	// TimerFired is called with the lateness of each timer that fires. It must
+	// not block.
+	TimerFired(late time.Duration)
+}
+
+// medianClock compares the nodes' clocks.
+type medianClock interface {
+	// Median returns the median of the offsets of the nodes' clocks from this
+	// node's clock, if it is known. An executor's log clock does not exceed
+	// that median by more than clockMost. It must not block.
+	Median() (offset time.Duration, known bool)
+}
+
+// outboxTotals counts messages in flight.
+type outboxTotals interface {
+	// Totals returns recent totals of the messages in flight of all shards that
+	// the node leads. It must not block.
+	Totals() (messages, bytes int)
+}
+
+// unrestricted lets every shard be led. It has no always-on types.
+type unrestricted struct{}
+
+func (unrestricted) ReachedRevision() uint64                         { return math.MaxUint64 }
+func (unrestricted) AlwaysOn() []string                              { return nil }
+func (unrestricted) Singletons(sharding.ShardID) []sharding.EntityID { return nil }
+
+// defaultSettings are the settings of types if nothing is set.
+type defaultSettings struct{}
+
+func (defaultSettings) IdleAfter(string) (time.Duration, bool)     { return 0, false }
+func (defaultSettings) RetentionOverride(string) RetentionOverride { return RetentionOverride{} }
+func (defaultSettings) MaxTimers(string) int                       { return DefaultMaxTimers }
+func (defaultSettings) IsSuspended(string) bool                    { return false }
+
 // Options configure an executor. Zero limits get their default.
 type Options struct {
 	Journal   Journal
 	Histories Histories
 	Types     Types
-	// ActivationRevision returns the highest revision whose activations this node serves
-	// completely, so that no type is served by an older one. An executor leads
-	// a shard only if this is at least the shard's revision. It must not block.
-	// If it is nil, every shard may be led.
-	ActivationRevision func() uint64
-	// AlwaysOnTypes returns the names of the always-on types. It is called when a
-	// shard is led and when activations change, and must not block. If it is
-	// nil, there are none. Existing lists their entities.
-	AlwaysOnTypes func() []string
-	Existing      existingReader
-	// Singletons returns the entities of always-on singleton types that belong
-	// to a shard. It may be nil.
-	Singletons func(sharding.ShardID) []sharding.EntityID
-	// IdleAfter returns the setting of how long the entities of a type may be
-	// idle; negative means forever. set is false if there is no such setting, so
-	// that the type's own value applies. It must not block, and may be nil.
-	IdleAfter func(entityType string) (after time.Duration, set bool)
-	// TimerFired is called with the lateness of each timer that fires. It must
-	// not block, and may be nil.
-	TimerFired func(late time.Duration)
+	// Activations decides which shards may be led and what is always on. If it
+	// is nil, every shard may be led, and nothing is always on.
+	Activations activations
+	// Existing lists the entities of always-on types.
+	Existing existingReader
+	// Settings are the settings of types. It may be nil.
+	Settings typeSettings
+	// TimerObserver is notified of timers that fire. It may be nil.
+	TimerObserver timerObserver
 	// TimerSpans makes spans of timers that fire. It may be nil.
 	TimerSpans timers.Spans
-	// Retention returns the overrides of a type's retention. It must not block,
-	// and may be nil.
-	Retention func(entityType string) RetentionOverride
-	// MaxTimers returns the maximum number of timers of an entity. It must not
-	// block. The default returns DefaultMaxTimers.
-	MaxTimers func(entityType string) int
-	// Median returns the median of the offsets of the nodes' clocks from this
-	// node's clock, if it is known. An executor's log clock does not exceed
-	// that median by more than clockMost. It must not block, and may be nil.
-	Median func() (offset time.Duration, known bool)
+	// Clocks compares the nodes' clocks. It may be nil.
+	Clocks medianClock
 	// Stages measures the durations of commands. It may be nil.
 	Stages *StageTable
 	// States checks the states of some entities that leave memory. It may be
@@ -75,14 +118,9 @@ type Options struct {
 	PassivateAfter time.Duration // idle time for types that set none, default 2 min
 	AlwaysOnRate   int           // always-on entities started per second, default 5,000
 	TimerRate      int           // timers per second that may fire under any load, default 10,500; up to 8 times as many without other requests
-	// Outbox returns recent totals of the messages in flight of all shards that
-	// the node leads. It must not block. If it is nil, only the limits per
+	// Outbox counts the messages of the node. If it is nil, only the limits per
 	// shard and entity apply.
-	Outbox func() (messages, bytes int)
-	// Suspended reports whether a type is suspended: callers' commands are
-	// rejected, and messages and timers wait. It must not block, and loaders call
-	// it too. It may be nil.
-	Suspended             func(entityType string) bool
+	Outbox                outboxTotals
 	MinScheduleInterval   time.Duration // minimum interval of a schedule, and minimum delay between a timer and the timers that its command sets, default 1 s
 	FilterAbove           int           // remembered ids above which a snapshot has a filter, default 128
 	SnapshotEvents        int           // a snapshot is due once a load would replay this many events, for types that set no number; default 256
@@ -102,7 +140,8 @@ type Options struct {
 	longReads chan struct{} // the turns of long loads, which the node's executors share
 }
 
-// DefaultMaxTimers is the default of Options.MaxTimers.
+// DefaultMaxTimers is the maximum number of timers of an entity if the settings
+// of its type say nothing else.
 const DefaultMaxTimers = 10_000
 
 // WithDefaults returns the options with defaults for fields that are not set.
@@ -115,8 +154,11 @@ func (o Options) WithDefaults() Options {
 	if o.ClusterVersion == nil {
 		o.ClusterVersion = sharding.FirstVersion
 	}
-	if o.MaxTimers == nil {
-		o.MaxTimers = func(string) int { return DefaultMaxTimers }
+	if o.Activations == nil {
+		o.Activations = unrestricted{}
+	}
+	if o.Settings == nil {
+		o.Settings = defaultSettings{}
 	}
 	def(&o.EntityInFlight, 1024)
 	def(&o.ShardInFlight, 4096)
@@ -157,9 +199,6 @@ func (o Options) WithDefaults() Options {
 	if o.HibernateAfter == 0 {
 		o.HibernateAfter = 2 * time.Second
 	}
-	if o.Suspended == nil {
-		o.Suspended = func(string) bool { return false }
-	}
 	if o.MinScheduleInterval == 0 {
 		o.MinScheduleInterval = time.Second
 	}
@@ -174,9 +213,6 @@ func (o Options) WithDefaults() Options {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
-	}
-	if o.ActivationRevision == nil {
-		o.ActivationRevision = func() uint64 { return math.MaxUint64 }
 	}
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

@@ -95,7 +95,7 @@ func (d *decider) checkMessageRoom(e *entity, r *request.Request) error {
 	if d.opts.Outbox == nil {
 		return nil
 	}
-	messages, total = d.opts.Outbox()
+	messages, total = d.opts.Outbox.Totals()
 	if messages+len(d.output.Sends) > most*d.opts.NodeSends || total+size > most*d.opts.NodeSendBytes {
 		return fmt.Errorf("%w: the node has %d sends on their way", request.ErrOutboxFull, messages)
 	}

@@ -61,10 +61,8 @@ func (m *residents) scheduleSweep(at int64) {
 
 func (m *residents) idleAfter(t *Type) time.Duration {
 	after := t.PassivateAfter
-	if m.opts.IdleAfter != nil {
-		if d, set := m.opts.IdleAfter(t.Name); set {
-			after = d
-		}
+	if d, set := m.opts.Settings.IdleAfter(t.Name); set {
+		after = d
 	}
 	switch {
 	case after < 0, t.AlwaysOn:

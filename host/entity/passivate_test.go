@@ -67,14 +67,13 @@ func TestPassivateOnRequest(t *testing.T) {
 // removal, apply to entities already in memory.
 func TestIdleTimeOverrideAppliesImmediately(t *testing.T) {
 	w := quiet(t)
-	var set time.Duration
-	w.core.opts.PassivateAfter = time.Hour
-	w.core.opts.IdleAfter = func(string) (time.Duration, bool) { return set, set != 0 }
+	set := &testSettings{}
+	w.core.opts.PassivateAfter, w.core.opts.Settings = time.Hour, set
 	for i := range 5 {
 		w.askOf(strconv.Itoa(i), request.Command, "add", "c"+strconv.Itoa(i))
 	}
 	change := func(d time.Duration) {
-		set = d
+		set.idle = d
 		w.core.event(&coreEvent{Kind: eventIdleTimesChanged})
 	}
 	w.later(10 * time.Minute)

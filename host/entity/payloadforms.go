@@ -16,17 +16,21 @@ type TypeInputs struct {
 	// Commands and Queries are the allowed names. If nil, the guest decides.
 	Commands, Queries map[string]bool
 	Forms             PayloadForms
-	// Settings returns the settings of the type as the content of a frame. It
-	// may be nil. Executors call it, so it must not block.
-	Settings func() string
+	Settings          inputSettings // nil: there are none, and payloads are checked
+}
+
+// inputSettings are the settings of a type for its guests. No method may block.
+type inputSettings interface {
+	// Values returns the settings as the content of a frame.
+	Values() string
+	// ValidatesPayloads reports whether payloads are checked.
+	ValidatesPayloads() bool
 }
 
 // PayloadForms are the schemas of the payloads of a type's commands and
 // queries, by name. A name without an entry has no schema.
 type PayloadForms struct {
 	Commands, Queries map[string]*schema.Schema
-	// Checked reports whether payloads are checked; nil means always.
-	Checked func() bool
 }
 
 // RefusesCommand returns an error if the type has no command of that name or
@@ -70,19 +74,19 @@ const checkStepFuel = 100
 // CommandCheck returns the check of a command's payload.
 func (t *Type) CommandCheck(r *request.Request) payloadCheck {
 	// The sender of a message may be a newer module than this one.
-	return t.Forms.check(t.Forms.Commands[r.Name], r.Payload, r.Delivery != nil)
+	return t.check(t.Forms.Commands[r.Name], r.Payload, r.Delivery != nil)
 }
 
 // QueryCheck returns the check of a query's payload.
 func (t *Type) QueryCheck(r *request.Request) payloadCheck {
-	return t.Forms.check(t.Forms.Queries[r.Name], r.Payload, false)
+	return t.check(t.Forms.Queries[r.Name], r.Payload, false)
 }
 
 // nullPayload replaces an empty payload, which a message may have.
 var nullPayload = []byte("null")
 
-func (f *PayloadForms) check(s *schema.Schema, payload []byte, open bool) payloadCheck {
-	if s == nil || f.Checked != nil && !f.Checked() {
+func (in *TypeInputs) check(s *schema.Schema, payload []byte, open bool) payloadCheck {
+	if s == nil || in.Settings != nil && !in.Settings.ValidatesPayloads() {
 		return payloadCheck{}
 	}
 	if len(payload) == 0 {

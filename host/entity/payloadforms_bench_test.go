@@ -20,7 +20,7 @@ func adding(t testing.TB, formed bool) (*Type, *request.Request) {
 	}
 	typ := &Type{TypeInputs: TypeInputs{Commands: map[string]bool{"add": true}}}
 	if formed {
-		typ.Forms = PayloadForms{Commands: map[string]*schema.Schema{"add": s}, Checked: func() bool { return true }}
+		typ.Forms = PayloadForms{Commands: map[string]*schema.Schema{"add": s}}
 	}
 	return typ, &request.Request{Kind: request.Command, Name: "add", Payload: []byte(`{"amount":1}`)}
 }

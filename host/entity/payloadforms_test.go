@@ -13,7 +13,7 @@ func counterType(tb testing.TB) (*Type, *request.Request) {
 	if err != nil {
 		tb.Fatal(err)
 	}
-	t := &Type{TypeInputs: TypeInputs{Commands: map[string]bool{"add": true}, Forms: PayloadForms{Commands: map[string]*schema.Schema{"add": s}, Checked: func() bool { return true }}}}
+	t := &Type{TypeInputs: TypeInputs{Commands: map[string]bool{"add": true}, Forms: PayloadForms{Commands: map[string]*schema.Schema{"add": s}}}}
 	return t, &request.Request{Name: "add", Payload: []byte(`{"amount":3}`)}
 }
 

@@ -17,14 +17,17 @@ const idleTicks = 50
 // callSlot is the state of the guest calls of a goroutine that runs the executor,
 // which it makes one at a time.
 type callSlot struct {
-	// long detaches the call with this mark from the executor.
-	long func()
-	mark uint64
+	executor *executor
+	mark     uint64 // of the call that Preempt detaches
 
 	// state is 0 if no call is in progress, the call's odd mark during a call,
 	// and handed once the executor has continued without it.
 	state atomic.Uint64
 }
+
+// Preempt detaches the call from the executor. The guest calls it once it has
+// spent a certain amount of fuel.
+func (v *callSlot) Preempt() { v.executor.preempt(v, v.mark) }
 
 const preempted = ^uint64(0)
 
@@ -42,15 +45,11 @@ func (l *executor) runCall(call *guestCall) bool {
 	l.callMarks += 2
 	mark := l.callMarks | 1
 	v.state.Store(mark)
-	var long func()
+	var long preempter
 	if call.OpensInstance() {
 		l.preempt(v, mark)
 	} else {
-		v.mark = mark
-		if v.long == nil {
-			v.long = func() { l.preempt(v, v.mark) }
-		}
-		long = v.long
+		v.mark, long = mark, v
 	}
 	began := l.opts.Now()
 	call.Exec(long)

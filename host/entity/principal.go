@@ -10,7 +10,7 @@ import (
 // the principal, if it is known, and the type's settings.
 func (t *Type) AppendAbout(f []byte, r *request.Request) []byte {
 	if t.Settings != nil {
-		if values := t.Settings(); values != "" {
+		if values := t.Settings.Values(); values != "" {
 			f = abi.AppendSettings(f, values)
 		}
 	}

@@ -76,7 +76,7 @@ func (s *shard) finishRevision(revision uint64, err error) {
 // applied.
 func (s *shard) fence(r *request.Request) {
 	switch {
-	case s.opts.ActivationRevision() < r.Revision:
+	case s.opts.Activations.ReachedRevision() < r.Revision:
 		s.settle(r, request.Result{Err: request.ErrModuleNotLoaded})
 	case s.revisions.Now < r.Revision:
 		s.revisions.Fence(r)

@@ -46,7 +46,7 @@ func TestCommandOverTypeRateIsRejected(t *testing.T) {
 func TestTypeWithMemoryLimitHasOwnInstances(t *testing.T) {
 	w := quiet(t)
 	full := false
-	w.typ.OwnInstances, w.typ.FullAt, w.typ.NoRoom = true, 4, func() bool { return full }
+	w.typ.OwnInstances, w.typ.FullAt, w.typ.Memory = true, 4, roomFunc(func() bool { return !full })
 	for i := range 12 {
 		w.tell(strconv.Itoa(i))
 		w.now = w.now.Add(time.Second)

@@ -24,6 +24,16 @@ func (noLog) Propose(sharding.ShardID, sharding.Term, uint64, []byte) error {
 func (noLog) ReadIndex(sharding.ShardID, uint64) error { return journal.ErrStopped }
 func (noLog) Busy() bool                               { return false }
 
+// secondShard is disputed.
+type secondShard struct{}
+
+func (secondShard) Refuses(s sharding.ShardID) error {
+	if s == 2 {
+		return journal.ErrDamaged
+	}
+	return nil
+}
+
 // TestRequestsToRefusedShardAreRejected checks that requests to a refused shard are
 // answered with the reason, and that other requests in the same batch continue.
 func TestRequestsToRefusedShardAreRejected(t *testing.T) {
@@ -33,12 +43,7 @@ func TestRequestsToRefusedShardAreRejected(t *testing.T) {
 	for _, executors := range []int{1, 2} {
 		r, err := NewShardRouter(ShardRouterOptions{
 			Executors: executors, Shards: 3, Locate: locate, Executor: Options{Journal: noLog{}},
-			Refuses: func(s sharding.ShardID) error {
-				if s == 2 {
-					return journal.ErrDamaged
-				}
-				return nil
-			},
+			Disputes: secondShard{},
 		})
 		if err != nil {
 			t.Fatal(err)

@@ -113,11 +113,11 @@ func TestRowOnlyEntityCanBeDeleted(t *testing.T) {
 	if res := w.ask(request.Delete, "", "c7"); !errors.Is(res.Err, request.ErrCommandIDReused) {
 		t.Fatalf("the id of a command: %+v", res)
 	}
-	w.core.readOnly = func() bool { return true }
+	w.core.disk = fullDisk(true)
 	if res := w.ask(request.Delete, "", "d"); !errors.Is(res.Err, request.ErrReadOnly) {
 		t.Fatalf("without room: %+v", res)
 	}
-	w.core.readOnly = func() bool { return false }
+	w.core.disk = fullDisk(false)
 	if res := w.ask(request.Query, "sum", ""); !errors.Is(res.Err, request.ErrCompacted) {
 		t.Fatalf("a query: %+v", res)
 	}
@@ -147,8 +147,8 @@ func TestRowOnlyEntityCanBeDeleted(t *testing.T) {
 func TestSnapshotHasRetention(t *testing.T) {
 	w := quiet(t)
 	w.retain = 21
-	var set RetentionOverride
-	w.core.opts.Retention = func(string) RetentionOverride { return set }
+	set := &testSettings{}
+	w.core.opts.Settings = set
 	w.handOver()
 	n := 0
 	for _, tt := range []struct {
@@ -161,7 +161,7 @@ func TestSnapshotHasRetention(t *testing.T) {
 		{RetentionOverride{Snapshots: 1}, 21, 1},
 		{RetentionOverride{RecordsSet: true, Snapshots: 9}, 0, journal.MaxSnapshots},
 	} {
-		set = tt.set
+		set.retention = tt.set
 		for range 20 {
 			n++
 			w.ask(request.Command, "add", fmt.Sprintf("c%d", n))

@@ -143,7 +143,7 @@ func (c *core) termStarted(id sharding.ShardID, term sharding.Term, clock int64,
 }
 
 func (c *core) activate(s *shard) {
-	if s.state == following && s.elected > s.term && s.elected == s.noop && c.opts.ActivationRevision() >= s.revisions.Now && !slices.Contains(c.leaving, s) {
+	if s.state == following && s.elected > s.term && s.elected == s.noop && c.opts.Activations.ReachedRevision() >= s.revisions.Now && !slices.Contains(c.leaving, s) {
 		s.state, s.term = leading, s.elected
 		s.log.Begin(max(s.reopen, 1))
 		s.Lead = window.Lead{At: c.now, Clock: s.clock}

@@ -30,8 +30,8 @@ type ShardRouter struct {
 	meta      MetadataRequests
 	leads     leads
 	outside   RemoteRequests // of proposals and reads outside executors; may be nil
-	sent      func(sharding.ShardID)
-	refuses   func(sharding.ShardID) error
+	outbox    outboxNotifier // may be nil
+	disputes  disputes       // may be nil
 }
 
 // RemoteRequests handles the outcomes of proposals and reads that do not come
@@ -46,6 +46,25 @@ type RemoteRequests interface {
 
 const foreign = uint64(1) << 63
 
+// disk is the disk of the node's data directory.
+type disk interface {
+	// ReadOnly reports whether the disk has no room for commands.
+	ReadOnly() bool
+}
+
+// disputes knows which shards accept no requests.
+type disputes interface {
+	// Refuses returns why requests to a shard are rejected now, or nil. It must
+	// not block.
+	Refuses(sharding.ShardID) error
+}
+
+// outboxNotifier delivers messages.
+type outboxNotifier interface {
+	// NotifySent is called when an entry has sent messages. It must not block.
+	NotifySent(sharding.ShardID)
+}
+
 // ShardRouterOptions configure a ShardRouter.
 type ShardRouterOptions struct {
 	Executors int             // at least 1
@@ -54,13 +73,9 @@ type ShardRouterOptions struct {
 	Metadata  MetadataRequests
 	Outside   RemoteRequests // nil if only executors propose and read
 	Executor  Options        // of each executor
-	ReadOnly  func() bool    // reject commands while it returns true
-	// Refuses returns why requests to a shard are rejected now, or nil. It must
-	// not block, and may be nil.
-	Refuses func(sharding.ShardID) error
-	// Sent is called when an entry has sent messages. It must not block, and
-	// may be nil.
-	Sent func(sharding.ShardID)
+	Disk      disk           // commands are rejected while it is full; may be nil
+	Disputes  disputes       // may be nil
+	Outbox    outboxNotifier // may be nil
 }
 
 // NewShardRouter starts the executors.
@@ -68,14 +83,11 @@ func NewShardRouter(opts ShardRouterOptions) (*ShardRouter, error) {
 	if opts.Executors < 1 || opts.Shards < 1 {
 		return nil, fmt.Errorf("shard router: %d executors and %d shards: at least one of each is needed", opts.Executors, opts.Shards)
 	}
-	r := &ShardRouter{locate: opts.Locate.OrDefault(opts.Shards), meta: opts.Metadata, outside: opts.Outside, sent: opts.Sent, refuses: opts.Refuses}
-	if r.refuses == nil {
-		r.refuses = func(sharding.ShardID) error { return nil }
-	}
+	r := &ShardRouter{locate: opts.Locate.OrDefault(opts.Shards), meta: opts.Metadata, outside: opts.Outside, outbox: opts.Outbox, disputes: opts.Disputes}
 	r.leads.init(opts.Shards)
 	opts.Executor.longReads = newLongReads()
 	for range opts.Executors {
-		r.executors = append(r.executors, newExecutor(opts.Executor, opts.ReadOnly))
+		r.executors = append(r.executors, newExecutor(opts.Executor, opts.Disk))
 	}
 	return r, nil
 }
@@ -99,7 +111,7 @@ func (r *ShardRouter) Submit(reqs []*request.Request) {
 	for _, q := range reqs {
 		var known bool
 		q.Shard, known = r.locate(q.Entity)
-		refused = refused || !known || r.refuses(q.Shard) != nil
+		refused = refused || !known || r.disputed(q.Shard) != nil
 	}
 	if refused {
 		reqs = r.refuse(reqs)
@@ -138,13 +150,21 @@ func (r *ShardRouter) Hot(ctx context.Context, limit int) ([]resident.HotReport,
 	return out, nil
 }
 
+// disputed returns why requests to a shard are rejected now, or nil.
+func (r *ShardRouter) disputed(shard sharding.ShardID) error {
+	if r.disputes == nil {
+		return nil
+	}
+	return r.disputes.Refuses(shard)
+}
+
 // refuse answers requests that must be rejected, because this node does not
 // know the entity's shard or the shard accepts no requests now, and returns the
 // rest.
 func (r *ShardRouter) refuse(reqs []*request.Request) []*request.Request {
 	rest := make([]*request.Request, 0, len(reqs))
 	for _, q := range reqs {
-		err := r.refuses(q.Shard)
+		err := r.disputed(q.Shard)
 		if q.Shard == sharding.MetaShard {
 			err = request.ErrNotServed
 		}
@@ -226,8 +246,8 @@ func (r *ShardRouter) OnApplied(vs []eventlog.Verdict) {
 	batches := make([][]appliedEntry, len(r.executors))
 	for i := range vs {
 		v := &vs[i]
-		if (v.Messages || v.Imported) && r.sent != nil {
-			r.sent(v.Shard)
+		if (v.Messages || v.Imported) && r.outbox != nil {
+			r.outbox.NotifySent(v.Shard)
 		}
 		if v.NoOp {
 			r.leads.noteTermStart(v.Shard, v.Term)

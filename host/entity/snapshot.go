@@ -235,11 +235,7 @@ func (c *core) snapshotTaken(e *entity, v *guestCall) {
 // restarts the count of what a load replays.
 func (p *snapshots) entry(e *entity, state []byte) []byte {
 	snap := journal.Snapshot{Entity: e.id, Sequence: e.sequence, Hash: e.hash, Module: e.typ.Digest, Window: e.snapshotWindow(), State: state}
-	var set RetentionOverride
-	if p.opts.Retention != nil {
-		set = p.opts.Retention(e.id.Type)
-	}
-	snap.Retain, snap.Keep = e.typ.Retains(set)
+	snap.Retain, snap.Keep = e.typ.Retains(p.opts.Settings.RetentionOverride(e.id.Type))
 	if x := e.extra; x != nil && x.beyond.Filter != nil {
 		bits, ids := x.beyond.Filter.Bits()
 		snap.Filter, snap.FilterIDs = bits, uint32(ids)

@@ -18,7 +18,7 @@ func (d *decider) fire(e *entity, r *request.Request, f *timers.Firing, now int6
 		e.shard.settle(r, request.Result{Err: timers.ErrStale})
 	case d.readOnly():
 		e.shard.settle(r, request.Result{Err: request.ErrReadOnly})
-	case d.opts.Suspended(e.id.Type):
+	case d.opts.Settings.IsSuspended(e.id.Type):
 		e.shard.settle(r, request.Result{Err: request.ErrSuspended})
 	case !d.chargeRate(e, r):
 	case f.Timer.Schedule != nil && !d.fireSchedule(e, r, f, now):
@@ -66,7 +66,7 @@ func (d *decider) checkTimerRoom(e *entity) error {
 	if len(names) == 0 || d.output.Delete {
 		return nil
 	}
-	s, most := e.shard, d.opts.MaxTimers(e.id.Type)
+	s, most := e.shard, d.opts.Settings.MaxTimers(e.id.Type)
 	has, added := d.opts.Histories.TimerRoom(s.id, e.id, names)
 	switch flying := s.timers.InFlight(e.id, s.log.DecidedTo()); {
 	case has+added+flying <= most:

@@ -96,6 +96,11 @@ func (c *clockShop) ask(n int) *request.Request {
 	return r
 }
 
+// fewTimers allows 30 timers of an entity.
+type fewTimers struct{ defaultSettings }
+
+func (fewTimers) MaxTimers(string) int { return 30 }
+
 // TestTimersOfAnEntityAreBounded checks that a command that would exceed the
 // entity's limit of timers is rejected with the name of the limit, and that
 // setting existing timers again is not. While undecided commands of the entity
@@ -105,7 +110,7 @@ func TestTimersOfAnEntityAreBounded(t *testing.T) {
 	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) {
 		return &clockmaker{counter{sums: map[uint64]int64{}}, c}, nil
 	}}
-	c.core = newCore(Options{Journal: c, Histories: c, Types: oneType{typ}, MaxTimers: func(string) int { return 30 }}, c.bench)
+	c.core = newCore(Options{Journal: c, Histories: c, Types: oneType{typ}, Settings: fewTimers{}}, c.bench)
 	c.bench.core = c.core
 	c.core.now = time.Unix(1_700_000_000, 0)
 	c.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: 1, Self: true})

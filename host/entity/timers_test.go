@@ -47,11 +47,14 @@ const (
 
 func newAlarms(t *testing.T, shards int) *alarms { return pacedAlarms(t, shards, 0) }
 
+// TimerFired notes the latest timer.
+func (a *alarms) TimerFired(late time.Duration) { a.slowest = max(a.slowest, late) }
+
 // pacedAlarms returns alarms with a timer rate other than the default.
 func pacedAlarms(t *testing.T, shards, rate int, spans ...timers.Spans) *alarms {
 	a := &alarms{bench: &bench{}, t: t, shards: shards, timers: map[sharding.ShardID][]journal.Timer{}}
 	typ := &Type{Name: "t", Instantiate: func(context.Context) (Guest, error) { return &counter{sums: map[uint64]int64{}}, nil }}
-	opts := Options{TimerRate: rate, Journal: a, Histories: a, Types: oneType{typ}, PassivateAfter: time.Hour, TimerFired: func(late time.Duration) { a.slowest = max(a.slowest, late) }}
+	opts := Options{TimerRate: rate, Journal: a, Histories: a, Types: oneType{typ}, PassivateAfter: time.Hour, TimerObserver: a}
 	for _, s := range spans {
 		opts.TimerSpans = s
 	}

@@ -28,12 +28,9 @@ type coreTurns struct{ core *core }
 // newCoreTurns returns the turns of an executor that leads no shard. While
 // readOnly returns true, commands are rejected; it may be nil. salt must be
 // random.
-func newCoreTurns(opts Options, r guestRunner, readOnly func() bool, salt uint64) *coreTurns {
+func newCoreTurns(opts Options, r guestRunner, d disk, salt uint64) *coreTurns {
 	c := newCore(opts, r)
-	c.salt, c.ready.Salt = salt, salt
-	if readOnly != nil {
-		c.readOnly = readOnly
-	}
+	c.salt, c.ready.Salt, c.disk = salt, salt, d
 	return &coreTurns{c}
 }
 

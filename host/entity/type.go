@@ -26,10 +26,14 @@ type Env struct {
 	Fuel int64
 	// Counts counts a command during a rollout. It may be nil.
 	Counts *trial.Counter
-	// Long, if it is set, is called once, during the call and on its goroutine,
-	// when the call has spent about half a millisecond's worth of fuel.
-	Long func()
+	// Long, if it is set, is preempted once, during the call and on its
+	// goroutine, when the call has spent about half a millisecond's worth of
+	// fuel.
+	Long preempter
 }
+
+// preempter is what a long call blocks.
+type preempter interface{ Preempt() }
 
 // Guest is an instance of a module, with the states of entities by handle. It
 // is used by one goroutine at a time. Returned bytes are valid until the next
@@ -166,10 +170,13 @@ type InstanceRoom struct {
 	// executor.
 	OwnInstances bool
 	FullAt       int64
-	// NoRoom reports whether the node has no memory for another instance of the
-	// type, so that entities must be evicted. It may be nil.
-	NoRoom func() bool
+	// Memory is what the instances of the type share on the node. If it has no
+	// room for another one, entities must be evicted. It may be nil.
+	Memory memoryRoom
 }
+
+// memoryRoom is memory for instances.
+type memoryRoom interface{ HasRoom() bool }
 
 // TypeRoutes are the sources and destinations of a type's messages, and the
 // formats of its states.
@@ -185,9 +192,15 @@ type TypeRoutes struct {
 	// types that the entities may send to and accept messages from. Nil means
 	// any.
 	MessagesTo, MessagesFrom []string
-	// IsForeign reports whether a type belongs to a different owner, if owners
-	// restrict messages. It must not block, and may be nil.
-	IsForeign func(entityType string) bool
+	// Owners restrict messages. It may be nil.
+	Owners owners
+}
+
+// owners knows the owners of entity types.
+type owners interface {
+	// IsForeign reports whether a type belongs to a different owner. It must not
+	// block.
+	IsForeign(entityType string) bool
 }
 
 // errUnlistedSend means that an output sends to an entity type that the
@@ -219,7 +232,7 @@ func (w *TypeRoutes) Accepts(to, from sharding.EntityID) bool {
 		return true
 	}
 	if w.MessagesFrom == nil {
-		return w.IsForeign == nil || !w.IsForeign(from.Type)
+		return w.Owners == nil || !w.Owners.IsForeign(from.Type)
 	}
 	return abi.MatchesType(w.MessagesFrom, from.Type)
 }

@@ -140,12 +140,19 @@ func newWorld(t *testing.T, seed uint64) *world {
 	w.serve(0)
 	w.core = newCore(Options{
 		Journal: w, Histories: w, Types: w, Now: func() time.Time { return w.now },
-		ActivationRevision: func() uint64 { return w.typ.Revision },
-		AlwaysOnTypes:      w.autostartTypes, Singletons: w.singletons, Existing: w, AlwaysOnRate: 1000,
+		Activations: w, Existing: w, AlwaysOnRate: 1000,
 		InstanceBytes: 3, ExecutorBytes: int64(4 + 1000*(seed%3)), WindowBytes: int64(1 + seed%4<<20), PassivateAfter: time.Duration(seed%2) * 40 * time.Millisecond, HibernateAfter: time.Duration(1+seed%3*20) * time.Millisecond, ProposedBytes: 8 << 10, LoadChunkBytes: 60, SnapshotEvents: 3 + int(seed%5), FilterAbove: 1 + int(seed%3)*10, EntitySends: 3, ShardSends: 20, ShardDeadLetters: 25, QuarantineFor: time.Millisecond, MinScheduleInterval: time.Millisecond,
 	}, w)
 	return w
 }
+
+// ReachedRevision implements activations.
+func (w *world) ReachedRevision() uint64 { return w.typ.Revision }
+
+// roomFunc reports whether there is memory for another instance.
+type roomFunc func() bool
+
+func (f roomFunc) HasRoom() bool { return f() }
 
 // serve makes the node serve a revision of the activation. Every other revision
 // has the same module.
@@ -168,7 +175,7 @@ func (w *world) serve(revision uint64) {
 // sometimes no room for another one.
 func (w *world) bound() {
 	w.typ.OwnInstances, w.typ.FullAt = true, 2
-	w.typ.NoRoom = func() bool { return w.rnd.IntN(3) == 0 }
+	w.typ.Memory = roomFunc(func() bool { return w.rnd.IntN(3) > 0 })
 }
 
 // catchUp makes the node serve the newest revision, or a later one.

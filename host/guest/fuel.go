@@ -47,7 +47,7 @@ type account struct {
 	rest        int64 // part of the budget not yet given to the guest
 	used        int64 // spent by the last call
 	deadline    time.Time
-	long        func() // see Env.Long
+	long        preempter // see Env.Long
 	interrupted atomic.Bool
 	slices      int  // given in this call
 	turn        bool // the call holds a slot of Engine.turns
@@ -80,7 +80,7 @@ func (g *Instance) takeTurn() {
 		return
 	}
 	if m.slices == shortCall && m.long != nil {
-		m.long()
+		m.long.Preempt()
 	}
 	turns := g.module.engine.turns
 	if m.turn && m.slices%turnSlices == 0 {

@@ -227,17 +227,22 @@ func TestLongCallsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestLongCallsInvokeLong checks that a long call calls Env.Long once while it runs,
+// preemptions counts the preemptions of a call.
+type preemptions int
+
+func (p *preemptions) Preempt() { *p++ }
+
+// TestLongCallsInvokeLong checks that a long call preempts Env.Long once while it runs,
 // and that short calls and Apply do not.
 func TestLongCallsInvokeLong(t *testing.T) {
 	g := start(t, Options{}, spin())
 	g.SetBudgets(Budgets{Event: unlimited})
 	for turns, want := range map[int]int{10: 0, 1_000_000: 1} {
-		told := 0
-		if _, err := g.Handle(0, make([]byte, turns), Env{Long: func() { told++ }}); err != nil || told != want {
+		told := preemptions(0)
+		if _, err := g.Handle(0, make([]byte, turns), Env{Long: &told}); err != nil || int(told) != want {
 			t.Errorf("a call of %d units told %d times that it is long, want %d; %v", g.Fuel(), told, want, err)
 		}
-		if err := g.Apply(0, make([]byte, 200_000)); err != nil || told != want {
+		if err := g.Apply(0, make([]byte, 200_000)); err != nil || int(told) != want {
 			t.Errorf("after an apply of %d units it was told %d times, want %d; %v", g.Fuel(), told, want, err)
 		}
 	}

@@ -22,10 +22,13 @@ type Env struct {
 	// a caller that stopped waiting needs no answer. It is checked each time a
 	// slice of fuel is spent. The guest cannot observe it.
 	Deadline time.Time
-	// Long, if set, is called once, during the call and on its goroutine, when the
-	// call has spent the fuel of about half a millisecond.
-	Long func()
+	// Long, if set, is preempted once, during the call and on its goroutine,
+	// when the call has spent the fuel of about half a millisecond.
+	Long preempter
 }
+
+// preempter is what a long call blocks.
+type preempter interface{ Preempt() }
 
 // guestFunction indexes an instance's functions.
 type guestFunction int

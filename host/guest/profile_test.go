@@ -86,8 +86,8 @@ func TestProfileOfLongCalls(t *testing.T) {
 	g := start(t, Options{}, guest)
 	p := NewProfile(1)
 	g.Sample(p)
-	long := 0
-	if _, err := g.Handle(0, nil, Env{Long: func() { long++ }}); err != nil {
+	long := preemptions(0)
+	if _, err := g.Handle(0, nil, Env{Long: &long}); err != nil {
 		t.Fatal(err)
 	}
 	var sum int64

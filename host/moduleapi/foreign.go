@@ -24,7 +24,7 @@ func foreignSends(ctx context.Context, types Types, entityType string) (remarks 
 		}
 		to, err := types.Lookup(ctx, name)
 		switch {
-		case err != nil || to.IsForeign == nil || !to.IsForeign(entityType):
+		case err != nil || to.Owners == nil || !to.Owners.IsForeign(entityType):
 		case to.AcceptsFrom != nil && abi.MatchesType(to.AcceptsFrom, entityType):
 			remarks = append(remarks, fmt.Sprintf("%s sends to %s, which belongs to another owner and accepts its messages", entityType, name))
 		default:
@@ -40,7 +40,7 @@ func foreignSends(ctx context.Context, types Types, entityType string) (remarks 
 // knowsForeign reports whether there is a type of a different owner.
 func knowsForeign(ctx context.Context, types Types, entityType string) bool {
 	for _, name := range types.Names() {
-		if to, err := types.Lookup(ctx, name); err == nil && to.IsForeign != nil && to.IsForeign(entityType) {
+		if to, err := types.Lookup(ctx, name); err == nil && to.Owners != nil && to.Owners.IsForeign(entityType) {
 			return true
 		}
 	}

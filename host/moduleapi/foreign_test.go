@@ -27,14 +27,22 @@ func (o ownedTypes) Names() (names []string) {
 	return names
 }
 
+// ownersOf compares the owners of types with that of one type.
+type ownersOf struct {
+	owner map[string]string
+	to    string
+}
+
+func (o ownersOf) IsForeign(from string) bool {
+	return o.owner[o.to] != "" && o.owner[o.to] != o.owner[from]
+}
+
 func TestForeignSendsAreNamed(t *testing.T) {
 	owner := map[string]string{"order": "token:ann", "invoice": "token:ann", "account": "token:bob", "ledger": "token:bob"}
-	foreign := func(to string) func(string) bool {
-		return func(from string) bool { return owner[to] != "" && owner[to] != owner[from] }
-	}
+	foreign := func(to string) ownersOf { return ownersOf{owner, to} }
 	types := ownedTypes{
-		"invoice": {IsForeign: foreign("invoice")}, "free": {IsForeign: foreign("free")},
-		"account": {IsForeign: foreign("account"), AcceptsFrom: []string{"order"}}, "ledger": {IsForeign: foreign("ledger")},
+		"invoice": {Owners: foreign("invoice")}, "free": {Owners: foreign("free")},
+		"account": {Owners: foreign("account"), AcceptsFrom: []string{"order"}}, "ledger": {Owners: foreign("ledger")},
 	}
 	for _, c := range []struct {
 		sends []string
@@ -47,7 +55,7 @@ func TestForeignSendsAreNamed(t *testing.T) {
 		{[]string{"led*"}, []string{"order does not list all types"}},
 		{nil, []string{"order does not list all types"}},
 	} {
-		types["order"] = modules.Type{Sends: c.sends, IsForeign: foreign("order")}
+		types["order"] = modules.Type{Sends: c.sends, Owners: foreign("order")}
 		got := foreignSends(t.Context(), types, "order")
 		if !slices.EqualFunc(got, c.want, strings.HasPrefix) {
 			t.Errorf("%q: %q", c.sends, got)

@@ -32,8 +32,7 @@ func inputsOf(m *manifest.Manifest, about *manifest.EntityType, unread func(name
 		}
 		return out
 	}
-	checked := !about.Unchecked
-	in.Forms = entity.PayloadForms{Commands: compile(about.Commands), Queries: compile(about.Queries), Checked: func() bool { return checked }}
+	in.Forms = entity.PayloadForms{Commands: compile(about.Commands), Queries: compile(about.Queries)}
 	return in
 }
 
@@ -43,6 +42,9 @@ func inputsOf(m *manifest.Manifest, about *manifest.EntityType, unread func(name
 // that do not compile are ignored.
 func RefusalsOf(m *manifest.Manifest, about *manifest.EntityType) func(*request.Request) error {
 	t := entity.Type{TypeInputs: inputsOf(m, about, func(string, error) {})}
+	if about.Unchecked {
+		t.Forms = entity.PayloadForms{}
+	}
 	return t.RefusesCommand
 }
 
@@ -54,11 +56,22 @@ func (t *Types) inputs(m *manifest.Manifest, about *manifest.EntityType) entity.
 			t.logger.Warn("payloads are not checked: the schema is none that nodes keep to", "entity_type", name, "name", what, "error", err)
 		}
 	})
-	// Nodes of the previous release do not validate, and could not transport the
-	// rejection.
-	in.Forms.Checked = func() bool {
-		return t.metadata.View().ClusterVersion() >= sharding.VersionSchemas && t.settings.ValidatesPayloads(name, checked)
-	}
-	in.Settings = func() string { return t.settings.Values(name) }
+	in.Settings = inputSettings{t, name, checked}
 	return in
+}
+
+// inputSettings are the settings of a served type for its guests.
+type inputSettings struct {
+	types   *Types
+	name    string
+	checked bool // by the manifest
+}
+
+// Values returns the settings as the content of a frame.
+func (s inputSettings) Values() string { return s.types.settings.Values(s.name) }
+
+// ValidatesPayloads reports whether payloads are checked. Nodes of the previous
+// release do not validate, and could not transport the rejection.
+func (s inputSettings) ValidatesPayloads() bool {
+	return s.types.metadata.View().ClusterVersion() >= sharding.VersionSchemas && s.types.settings.ValidatesPayloads(s.name, s.checked)
 }

@@ -20,10 +20,10 @@ type Type struct {
 	// Sends and AcceptsFrom are the types to which its entities may send and from
 	// which they accept messages, as abi.MatchesType interprets them.
 	Sends, AcceptsFrom []string
-	// IsForeign reports whether another type has a different owner, so that the
-	// type accepts its messages only if AcceptsFrom names it. nil means that no
-	// type is foreign.
-	IsForeign func(entityType string) bool
+	// Owners knows whether another type has a different owner, so that the type
+	// accepts its messages only if AcceptsFrom names it. nil means that no type
+	// is foreign.
+	Owners interface{ IsForeign(entityType string) bool }
 }
 
 // Limits bound a type below the limits of the nodes. 0 selects the node's

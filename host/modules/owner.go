@@ -48,9 +48,15 @@ func (s *Service) SetOwner(ctx context.Context, entityType, owner string, allow 
 	}
 }
 
-// foreignTo returns a function that reports which types are foreign to a type.
-func (t *Types) foreignTo(to string) func(entityType string) bool {
-	return func(entityType string) bool { return t.metadata.View().IsForeign(to, entityType) }
+// ownersOf compares the owners of types with that of one type.
+type ownersOf struct {
+	types *Types
+	to    string
+}
+
+// IsForeign reports whether a type has a different owner.
+func (o ownersOf) IsForeign(entityType string) bool {
+	return o.types.metadata.View().IsForeign(o.to, entityType)
 }
 
 // checkOwner checks whether the module may serve b's type, which is entityType. The

@@ -47,7 +47,7 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 	}
 	r := b.Rollout
 	s.Counts.Watch(r.Began)
-	s.Canary = &entity.Canary{Serves: r.Serves}
+	s.Canary = &entity.Canary{Part: r}
 	if m, _ := view.Module(r.Digest); t.modules.trust.Mode() == signing.Require {
 		if _, fault := trustedKey(t.modules.trust.Keys(), m); fault != "" {
 			t.logger.Error("a part of an entity type is not served: the signature of its module does not count here", "entity_type", b.EntityType, "digest", r.Digest.String(), "reason", string(fault))
@@ -115,14 +115,14 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds guest.InstanceO
 		Type: entity.Type{
 			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision, CanaryStage: entity.CanaryStage{Made: b.Revision}, Snapshots: entity.ForeignSnapshots{Modules: digests(b.Snapshots), IfTruncated: digests(b.Truncated)},
 			TypeInputs: t.inputs(m.Manifest(), about),
-			TypeRoutes: entity.TypeRoutes{States: about.States(), Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, IsForeign: t.foreignTo(b.EntityType), RecordPrincipal: about.RecordPrincipal},
+			TypeRoutes: entity.TypeRoutes{States: about.States(), Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, Owners: ownersOf{t, b.EntityType}, RecordPrincipal: about.RecordPrincipal},
 			Durable:    about.Kind == manifest.DurableState, AlwaysOn: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, Workflow: about.Kind == manifest.Workflow, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
 			Counts: &trial.Counter{},
 			Instantiate: func(ctx context.Context) (entity.Guest, error) {
 				return t.instantiate(ctx, m, bounds, journal.Digest(b.Digest), about.Name)
 			},
 		},
-		API: Type{Encoding: request.JSON, Module: journal.Digest(b.Digest), Revision: b.Revision, Limits: Limits(b.Limits), ForcedBy: b.ForcedBy, Sends: about.Sends, AcceptsFrom: about.AcceptsFrom, IsForeign: t.foreignTo(b.EntityType)},
+		API: Type{Encoding: request.JSON, Module: journal.Digest(b.Digest), Revision: b.Revision, Limits: Limits(b.Limits), ForcedBy: b.ForcedBy, Sends: about.Sends, AcceptsFrom: about.AcceptsFrom, Owners: ownersOf{t, b.EntityType}},
 	}
 	if s.Snapshots.Versions, err = t.stateVersions(ctx, &s.Type); err != nil {
 		return nil, err
@@ -238,6 +238,15 @@ func (s *Served) boundMemory(m *guest.Module, b guest.InstanceOptions) {
 	s.FullAt = b.MemoryBytes * 3 / 4
 	if b.Memory != nil {
 		least := m.InstanceBytes()
-		s.NoRoom = func() bool { return b.Memory.Free() < least }
+		s.Memory = instanceRoom{b.Memory, least}
 	}
 }
+
+// instanceRoom is a memory budget for instances that need at least so many
+// bytes.
+type instanceRoom struct {
+	budget *guest.MemoryBudget
+	least  int64
+}
+
+func (r instanceRoom) HasRoom() bool { return r.budget.Free() >= r.least }

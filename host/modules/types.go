@@ -84,7 +84,7 @@ func (t *Types) ServedType(entityType string) *Served {
 // For returns how this node serves an entity, or nil if it does not.
 func (t *Types) For(id sharding.EntityID) *Served {
 	s := t.ServedType(id.Type)
-	if s == nil || s.Canary == nil || !s.Canary.Serves(id) {
+	if s == nil || s.Canary == nil || !s.Canary.Part.Serves(id) {
 		return s
 	}
 	return s.newer

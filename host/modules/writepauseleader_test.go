@@ -61,11 +61,18 @@ func (f *failing) ReadIndex(_ sharding.ShardID, token uint64) error {
 	return nil
 }
 
+// onlyNode is the node that holds every replica.
+type onlyNode struct{}
+
+func (onlyNode) Locate(sharding.ShardID, sharding.ReplicaID) (sharding.NodeID, bool) {
+	return "n1", true
+}
+
 func newFailing(t *testing.T) (*failing, *writePauses) {
 	w := newSignedWorld(t, signing.Off)
 	f := &failing{w: w, index: w.state.View().Index()}
 	f.m = cluster.NewMetadata(w.state, f.index)
-	f.m.Start(f, nil, func(sharding.ReplicaID) (sharding.NodeID, bool) { return "n1", true })
+	f.m.Start(f, nil, onlyNode{})
 	f.elect()
 	w.types.logger = slog.New(slog.DiscardHandler)
 	return f, &writePauses{Service: &Service{metadata: f.m, types: w.types}}

@@ -133,10 +133,9 @@ type Scan struct {
 	asOf  uint64 // every proposal up to this one is applied
 	limit int
 	skip  map[key]heldBack
-	// suspended reports the types whose timers are skipped; passed has the
-	// types of which some were.
-	suspended func(entityType string) bool
-	passed    map[string]struct{}
+	types suspensions
+	// passed has the types whose timers were skipped because of a suspension.
+	passed map[string]struct{}
 
 	timers []journal.Timer
 	next   int64
@@ -157,7 +156,7 @@ type Reader interface {
 // scan is passed to Timers.OnScan.
 func (t *Scan) Do(ctx context.Context, h Reader) {
 	t.timers, t.next, t.err = h.DueTimers(ctx, t.shard, t.by, t.limit, func(e sharding.EntityID, name string, _ int64) bool {
-		if t.suspended(e.Type) {
+		if t.types.IsSuspended(e.Type) {
 			if t.passed == nil {
 				t.passed = make(map[string]struct{})
 			}
@@ -175,7 +174,7 @@ func (q *Timers) scan(s *Shard, limit int) {
 	maps.DeleteFunc(s.ops, func(_ key, n uint64) bool { return n <= decided })
 	maps.DeleteFunc(s.inFlight, func(_ sharding.EntityID, f *inFlight) bool { return !f.settle(decided) })
 	s.at = 0
-	s.scan = &Scan{shard: s.id, by: by, asOf: decided, limit: limit, suspended: q.opts.Suspended}
+	s.scan = &Scan{shard: s.id, by: by, asOf: decided, limit: limit, types: q.opts.Types}
 	for k, b := range s.back {
 		if b.until > s.scan.by {
 			if s.scan.skip == nil {
@@ -223,7 +222,7 @@ func (q *Timers) OnScan(scan *Scan) {
 		s.skipped = true
 	}
 	for typ := range scan.passed {
-		if !q.opts.Suspended(typ) { // it was resumed before this shard skipped it
+		if !q.opts.Types.IsSuspended(typ) { // it was resumed before this shard skipped it
 			q.Wake(s, now.UnixNano())
 		}
 	}
@@ -322,8 +321,8 @@ func (f *Firing) Complete(r *request.Request) {
 	switch err := r.Result.Err; {
 	case err == nil:
 		q.fired++
-		if q.opts.OnFire != nil {
-			q.opts.OnFire(time.Duration(now - f.Timer.Due))
+		if q.opts.Observer != nil {
+			q.opts.Observer.TimerFired(time.Duration(now - f.Timer.Due))
 		}
 		delete(s.back, f.key())
 	case errors.Is(err, ErrStale):

@@ -40,21 +40,30 @@ type Spans interface {
 // goroutine, when the request is completed.
 type Span interface{ End(*request.Request) }
 
-// Options of Timers. All are required except Fired and Spans.
+// observer observes timers.
+type observer interface {
+	// TimerFired is called with the lateness of each timer that fires.
+	TimerFired(late time.Duration)
+}
+
+// suspensions are the types whose timers must wait.
+type suspensions interface {
+	// IsSuspended reports whether the timers of a type must wait. It is called
+	// from other goroutines too.
+	IsSuspended(entityType string) bool
+}
+
+// Options of Timers. All are required except Observer and Spans.
 type Options struct {
 	// Rate is the number of timers per second that may fire under any load.
 	Rate int
 	// MinScheduleInterval is the minimum interval of a schedule, and the minimum delay
 	// between a timer and the timers that its command sets.
 	MinScheduleInterval time.Duration
-	// OnFire is called with the lateness of each timer that fires. It may be
-	// nil.
-	OnFire func(late time.Duration)
-	// Suspended reports whether the timers of a type must wait. It is called from
-	// other goroutines too.
-	Suspended func(entityType string) bool
-	Spans     Spans // nil disables tracing
-	Logger    *slog.Logger
+	Observer            observer // may be nil
+	Types               suspensions
+	Spans               Spans // nil disables tracing
+	Logger              *slog.Logger
 }
 
 // Timers handles the timers of the shards that an executor leads.
