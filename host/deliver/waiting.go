@@ -31,7 +31,10 @@ import (
 // sees the messages in order, so the message with which it finds a channel is
 // the channel's first one, unless the channel was tracked when the lap passed
 // its first message and was forgotten afterwards. The set passed contains those
-// channels.
+// channels. The lap skips them, because the destination would not accept their
+// later messages, and each would cost a place in the table and a pause. The set
+// missed contains the channels of unsure flows, of which the lap may or may not
+// have passed the first message.
 type waiting struct {
 	deferred flowHeap
 	probes   load
@@ -42,7 +45,8 @@ type waiting struct {
 	clean   bool           // none was forgotten since the lap began
 	lapped  journal.ItemID // position of the lap; zero if the next lap has not begun
 	laps    uint64         // laps begun
-	missed  channelSet     // channels forgotten after the lap passed them
+	passed  channelSet     // channels forgotten after the lap passed their first message
+	missed  channelSet     // channels of forgotten unsure flows
 	lapAt   time.Time      // when the lap continues
 }
 
@@ -229,8 +233,11 @@ func (w *waiting) makeRoom(c *core, s *shard, must bool) bool {
 // forget stops tracking a waiting channel. The next lap finds it again.
 func (w *waiting) forget(c *core, s *shard, f *flow) {
 	s.remove(f)
-	if f.unsure || !w.lapped.Less(f.first) {
+	switch {
+	case f.unsure:
 		w.missed.add(w.laps, f.channel)
+	case !w.lapped.Less(f.first):
+		w.passed.add(w.laps, f.channel)
 	}
 	if !w.forgot {
 		w.lapAt = c.now.Add(c.opts.MaxWait)
@@ -238,37 +245,47 @@ func (w *waiting) forget(c *core, s *shard, f *flow) {
 	w.forgot, w.clean = true, false
 }
 
-// channelSet is a Bloom filter of channels with one hash function. It uses 128 KiB
-// once a channel was added. It may report a channel that was not added, but the
-// hash is seeded per lap, so no channel is reported wrongly in every lap.
+// channelSet is a Bloom filter of channels with three hash functions. It uses
+// 128 KiB once a channel was added. It may report a channel that was not added,
+// but the hash is seeded per lap, so no channel is reported wrongly in every lap.
 type channelSet struct{ bits []uint64 }
 
 const channelSetBits = 1 << 20
 
-// bit returns the bit of a channel in a lap.
-func (p *channelSet) bit(lap uint64, of channel) uint64 {
+// hashes returns the bits of a channel in a lap.
+func (p *channelSet) hashes(lap uint64, of channel) (bits [3]uint64) {
 	h := xxhash.NewWithSeed(lap)
 	for _, text := range [...]string{of.from.Type, of.from.ID, of.to.Type, of.to.ID} {
 		_, _ = h.WriteString(text)
 		_, _ = h.Write([]byte{0})
 	}
-	return h.Sum64() % channelSetBits
+	sum := h.Sum64()
+	for i := range bits {
+		bits[i] = sum % channelSetBits
+		sum /= channelSetBits
+	}
+	return bits
 }
 
 func (p *channelSet) add(lap uint64, of channel) {
 	if p.bits == nil {
 		p.bits = make([]uint64, channelSetBits/64)
 	}
-	b := p.bit(lap, of)
-	p.bits[b/64] |= 1 << (b % 64)
+	for _, b := range p.hashes(lap, of) {
+		p.bits[b/64] |= 1 << (b % 64)
+	}
 }
 
 func (p *channelSet) has(lap uint64, of channel) bool {
 	if p.bits == nil {
 		return false
 	}
-	b := p.bit(lap, of)
-	return p.bits[b/64]&(1<<(b%64)) != 0
+	for _, b := range p.hashes(lap, of) {
+		if p.bits[b/64]&(1<<(b%64)) == 0 {
+			return false
+		}
+	}
+	return true
 }
 
 func (p *channelSet) clear() { p.bits = nil }
@@ -291,15 +308,17 @@ func (c *core) lap(s *shard) {
 		w.clean = true
 		w.laps++
 		w.missed.clear()
+		w.passed.clear()
 	}
 	rows, found, ended := 0, 0, true
 	err := c.readOutbox(s, w.lapped, func(m *journal.Message) error {
 		if s.cursor.Less(m.ID) {
 			return c.opts.Stop
 		}
-		f := s.flows[channel{m.Source, m.Destination}]
-		known := f != nil
-		if rows == sliceRows || !known && (found >= max(1, c.opts.Channels/4) || !w.makeRoom(c, s, false)) {
+		of := channel{m.Source, m.Destination}
+		f := s.flows[of]
+		known, passed := f != nil, w.passed.has(w.laps, of)
+		if rows == sliceRows || !known && !passed && (found >= max(1, c.opts.Channels/4) || !w.makeRoom(c, s, false)) {
 			ended = false
 			return c.opts.Stop
 		}
@@ -311,8 +330,11 @@ func (c *core) lap(s *shard) {
 			}
 			return nil
 		}
+		if passed {
+			return nil
+		}
 		found++
-		f = s.begin(m, w.missed.has(w.laps, channel{m.Source, m.Destination}))
+		f = s.begin(m, w.missed.has(w.laps, of))
 		f.last = s.cursor
 		f.noteFirst(m)
 		c.deferEmptyChannel(s, f) // it is due at once

@@ -338,6 +338,39 @@ func TestUntrackedChannelsAreGivenUpInOrder(t *testing.T) {
 	}
 }
 
+// If more channels wait than the table has room for, laps find them again, a
+// quarter of the table per back-off. A lap must not spend back-offs on messages
+// that cannot be the first of their channel: when the destinations are back,
+// some message arrives within a few back-offs.
+func TestSmallTableKeepsDraining(t *testing.T) {
+	const most = 5 * time.Second // without an arrival
+	b := newBench(t, Options{Channels: 3, ChannelWindow: 1, MaxWait: time.Second, FaultWait: 100 * time.Millisecond, Attempts: 3})
+	healthy := false
+	b.fails = func(*request.Request) error {
+		if healthy {
+			return nil
+		}
+		return request.ErrSuspended
+	}
+	const sources, destinations, each = 5, 5, 4
+	for range each {
+		for n := range sources * destinations {
+			b.add(entityOf("source", n/destinations), entityOf("slow", n%destinations), 1)
+		}
+	}
+	b.pass(time.Minute)
+	if len(b.box) != sources*destinations*each {
+		t.Fatalf("%d messages wait", len(b.box))
+	}
+	healthy = true
+	var total, longest time.Duration
+	for left := len(b.box); left > 0; left = len(b.box) {
+		took := b.run(most, func() bool { return len(b.box) < left })
+		total, longest = total+took, max(longest, took)
+	}
+	t.Logf("all arrived after %v, and one at least every %v", total, longest)
+}
+
 // TestMessagesBehindTheirChannelAreFound: the destination accepted a message
 // from an earlier leader, which left it in the outbox. It is acknowledged
 // although the channel was forgotten at it and is tracked from the next message
