@@ -7,6 +7,7 @@ import (
 
 	"github.com/hostd/hostd/journal/raftgroup/wire"
 	"github.com/hostd/hostd/sharding"
+	pb "go.etcd.io/raft/v3/raftpb"
 )
 
 // TestCommitIndexOfBusyGroupIsSentWithEntries: each entry costs one message to
@@ -47,6 +48,82 @@ func TestCommitIndexOfBusyGroupIsSentWithEntries(t *testing.T) {
 		t.Error("messages are kept back without end")
 	}
 	d.doze(1)
+}
+
+// TestTickSendsCommitIndexToAllMembers: the delayed messages of all members leave
+// with the next tick, in the steady state and without it.
+func TestTickSendsCommitIndexToAllMembers(t *testing.T) {
+	for _, steady := range []bool{false, true} {
+		d := newDrill(t, 5, 1)
+		d.until("a leader", 60, func() bool { return d.led(1) })
+		n := d.lead(1, 0)
+		d.beat()
+		core, g := n.driver.Core(), n.group(1)
+		for i := range 5 {
+			if err := core.Propose(1, n.sink.leader(1).Term, 1, []byte(fmt.Sprint(i))); err != nil {
+				t.Fatal(err)
+			}
+			d.settle()
+		}
+		if !steady {
+			g.node()
+		}
+		if g.steady.on != steady {
+			t.Fatalf("the group is steady: %v, want %v", g.steady.on, steady)
+		}
+		core.Tick()
+		sent := map[uint64]uint64{}
+		for _, m := range core.mail.waiting {
+			if m.Raft.GetType() == pb.MsgApp {
+				sent[m.Raft.GetTo()] = m.Raft.GetCommit()
+			}
+		}
+		for i := range 4 {
+			if commit := sent[uint64(d.replica(1, i+1))]; commit != g.hard.Commit {
+				t.Errorf("steady %v: node %d was sent commit index %d, want %d", steady, i+1, commit, g.hard.Commit)
+			}
+		}
+		if len(g.delayed.messages) > 0 {
+			t.Errorf("steady %v: %d messages are still delayed", steady, len(g.delayed.messages))
+		}
+	}
+}
+
+// TestTickSendsNoCommitIndexBeforeEntries: entries that wait for the next turn of a
+// steady group carry the commit index.
+func TestTickSendsNoCommitIndexBeforeEntries(t *testing.T) {
+	d := newDrill(t, 3, 1)
+	d.until("a leader", 60, func() bool { return d.led(1) })
+	n := d.lead(1, 0)
+	d.beat()
+	core, g := n.driver.Core(), n.group(1)
+	for i := range 3 {
+		if err := core.Propose(1, n.sink.leader(1).Term, 1, []byte(fmt.Sprint(i))); err != nil {
+			t.Fatal(err)
+		}
+		d.settle()
+	}
+	if err := core.Propose(1, n.sink.leader(1).Term, 1, []byte("next")); err != nil {
+		t.Fatal(err)
+	}
+	if !g.steady.on || len(g.proposals) != 1 {
+		t.Fatalf("steady %v with %d proposals", g.steady.on, len(g.proposals))
+	}
+	core.Tick()
+	for _, m := range core.mail.waiting {
+		if m.Raft.GetType() == pb.MsgApp {
+			t.Errorf("sent %v", m.Raft)
+		}
+	}
+	d.settle()
+	if !slices.Contains(n.machine.data(1), "next") {
+		t.Error("the entry is not committed")
+	}
+	for _, f := range d.nodes[1:] {
+		if !slices.Contains(f.machine.data(1), "2") {
+			t.Error("the commit index did not come with the entry")
+		}
+	}
 }
 
 // TestCommitIndexOfMetadataShardIsNotDelayed: all nodes act on the metadata, and its

@@ -95,17 +95,17 @@ func (g *group) expectsEntries() bool {
 // flush sends the delayed messages of a group.
 func (p *mail) flush(g *group) {
 	g.delayed.fresh = 0
-	if g.steady.on {
+	if g.steady.on && len(g.proposals) == 0 {
 		p.waiting = p.postCommit(p.waiting, g)
 	}
-	if len(g.delayed.messages) == 0 {
-		return
-	}
-	for _, m := range g.delayed.messages {
+	// post removes the message of the same member from the delayed messages.
+	messages := g.delayed.messages
+	g.delayed.messages = nil
+	for _, m := range messages {
 		if m.GetTerm() == g.term && g.leader {
 			p.waiting = p.post(p.waiting, g, m)
 		}
 	}
-	clear(g.delayed.messages)
-	g.delayed.messages = g.delayed.messages[:0]
+	clear(messages)
+	g.delayed.messages = messages[:0]
 }
