@@ -82,6 +82,11 @@ func (k Kind) outputName() string {
 // type whose last event has this type is not replayed when a module is tried.
 const RunEnded = "ended"
 
+// RunCheckpoint is the type of the event of a checkpoint of a run. If it is the
+// last event of a command, a host may load the run from its payload instead of
+// from the events up to it, with any module of the type.
+const RunCheckpoint = "checkpointed"
+
 // SourceKind is the kind of sender of a command.
 type SourceKind uint8
 

@@ -33,6 +33,29 @@ func TestRetainingSnapshotBytes(t *testing.T) {
 	golden(t, "retention.txt", hex.Dump(raw))
 }
 
+// TestCheckpointBytes pins the bytes of checkpoints, with and without a
+// retention. A checkpoint of a module is damage.
+func TestCheckpointBytes(t *testing.T) {
+	s := journal.Snapshot{Entity: sharding.EntityID{Type: "payout", ID: "p"}, Sequence: 9, Window: 3, Keep: 2, State: []byte("state"), Checkpoint: true, Chain: 7}
+	plain := journal.AppendSnapshot(nil, &s)
+	s.Retain = 101
+	raw := journal.AppendSnapshot(nil, &s)
+	var back journal.Snapshot
+	for _, b := range [][]byte{plain, raw} {
+		if err := back.Decode(b); err != nil || !back.Checkpoint || back.Chain != 7 || b[8] != 3 || string(journal.AppendSnapshot(nil, &back)) != string(b) {
+			t.Errorf("%+v %v", back, err)
+		}
+	}
+	if back.Retain != 101 || len(plain) != len(raw) {
+		t.Errorf("%+v", back)
+	}
+	s.Module = journal.Digest{1}
+	if err := back.Decode(journal.AppendSnapshot(nil, &s)); !errors.Is(err, journal.ErrDamaged) {
+		t.Error(err)
+	}
+	golden(t, "checkpoint.txt", hex.Dump(raw))
+}
+
 func TestCutBefore(t *testing.T) {
 	for _, c := range []struct {
 		sequence journal.Sequence

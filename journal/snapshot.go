@@ -13,6 +13,9 @@ const (
 	snapshotVersion = 1
 	// snapshotRetains is the version of snapshots with a retention.
 	snapshotRetains = 2
+	// snapshotCheckpoint is the version of checkpoints, with or without a
+	// retention.
+	snapshotCheckpoint = 3
 )
 
 const (
@@ -21,6 +24,10 @@ const (
 	// MaxSnapshotBytes bounds an encoded snapshot.
 	MaxSnapshotBytes = 1<<20 - 1<<10
 )
+
+// NoModule is the module of checkpoints, which belong to none: every module of
+// the type loads them.
+var NoModule Digest
 
 // SnapshotUse decides how a reader uses a snapshot made by the given module.
 // truncated means that the first records of the entity's history were
@@ -49,13 +56,13 @@ func SnapshotsBy(modules ...Digest) SnapshotUse {
 
 // Snapshot is an entity's state after event Sequence, in the module's own
 // format. It replaces replaying the events up to there when the entity is
-// loaded, for the same module only. It does not replace the idempotency window:
-// the records from Window on are read for that.
+// loaded, for the same module only, unless it is a checkpoint. It does not
+// replace the idempotency window: the records from Window on are read for that.
 type Snapshot struct {
 	Entity   sharding.EntityID
 	Sequence Sequence // at least 1
 	Hash     Hash     // the hash chain's link at Sequence
-	Module   Digest   // the module that made State
+	Module   Digest   // the module that made State; zero for a checkpoint
 	// Window is the last sequence of the oldest record in the idempotency
 	// window at Sequence, or of an older record; at most Sequence.
 	Window Sequence
@@ -72,6 +79,12 @@ type Snapshot struct {
 	Filter    []byte
 	FilterIDs uint32
 	State     []byte
+	// Checkpoint marks the checkpoint of a run: State is the payload of the
+	// event Sequence, which every module of the type reads. Chain is the length
+	// of the chain of messages that started the run, because the record that
+	// has it may be truncated.
+	Checkpoint bool
+	Chain      uint8
 
 	// Stands is the position of the entity's last record when a snapshot with a
 	// Filter was applied, as known to the replica that read it: the snapshot
@@ -97,6 +110,9 @@ func AppendSnapshot(dst []byte, s *Snapshot) []byte {
 	if s.Retain > 0 {
 		version = snapshotRetains
 	}
+	if s.Checkpoint {
+		version = snapshotCheckpoint
+	}
 	dst = append(dst, version, s.Keep)
 	dst = append8(dst, s.Entity.Type)
 	dst = append16(dst, s.Entity.ID)
@@ -104,8 +120,11 @@ func AppendSnapshot(dst []byte, s *Snapshot) []byte {
 	dst = append(dst, s.Hash[:]...)
 	dst = append(dst, s.Module[:]...)
 	dst = binary.LittleEndian.AppendUint64(dst, uint64(s.Window))
-	if s.Retain > 0 {
+	if version >= snapshotRetains {
 		dst = binary.LittleEndian.AppendUint64(dst, s.Retain)
+	}
+	if s.Checkpoint {
+		dst = append(dst, s.Chain)
 	}
 	dst = binary.LittleEndian.AppendUint32(dst, s.FilterIDs)
 	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(s.Filter)))
@@ -130,7 +149,7 @@ func (s *Snapshot) Decode(raw []byte) error {
 	}
 	d := decoder{b: raw[8:]}
 	version := d.u8()
-	if version != snapshotVersion && version != snapshotRetains {
+	if version < snapshotVersion || version > snapshotCheckpoint {
 		return fmt.Errorf("%w: snapshot version %d", ErrUnsupported, version)
 	}
 	s.Keep = d.u8()
@@ -139,8 +158,12 @@ func (s *Snapshot) Decode(raw []byte) error {
 	copy(s.Hash[:], d.take(32))
 	copy(s.Module[:], d.take(32))
 	s.Window, s.Retain = Sequence(d.u64()), 0
-	if version == snapshotRetains {
+	if version >= snapshotRetains {
 		s.Retain = d.u64()
+	}
+	s.Checkpoint, s.Chain = version == snapshotCheckpoint, 0
+	if s.Checkpoint {
+		s.Chain = d.u8()
 	}
 	s.FilterIDs = d.u32()
 	s.Filter = d.take(int(d.u32()))
@@ -154,6 +177,9 @@ func (s *Snapshot) Decode(raw []byte) error {
 	}
 	if s.Sequence == 0 || s.Window > s.Sequence || s.Keep == 0 || s.Keep > MaxSnapshots || version == snapshotRetains && s.Retain == 0 {
 		return fmt.Errorf("%w: snapshot at sequence %d with window %d, keeping events from %d", ErrDamaged, s.Sequence, s.Window, s.Keep)
+	}
+	if s.Checkpoint && s.Module != NoModule {
+		return fmt.Errorf("%w: a checkpoint at %d is of module %s", ErrDamaged, s.Sequence, s.Module)
 	}
 	return nil
 }

@@ -159,7 +159,8 @@ const (
 	VersionMessageTokens = Version3
 	// VersionWorkflows: the cluster accepts modules with workflow types, which
 	// earlier releases do not know. Records and entity rows of runs have their
-	// status, and shards have an index of open runs.
+	// status, shards have an index of open runs, and shard logs contain
+	// checkpoints of runs, which are snapshots that belong to no module.
 	VersionWorkflows = Version3
 	// VersionFingerprints: rows in a shard's order index carry fingerprints of
 	// their records. Subscription cursors use them to detect that they belong

@@ -3,6 +3,7 @@ package hostd
 import (
 	"hash/fnv"
 	"iter"
+	"reflect"
 	"runtime"
 	"slices"
 	"strconv"
@@ -31,9 +32,12 @@ const (
 	// CodePayloadTooLarge: the payload of a call or a send has more than 64
 	// KiB. The step was not made.
 	CodePayloadTooLarge = "payload_too_large"
-	// CodeTooManySteps ends a run that asks for more than 10,000 steps, or
-	// whose history exceeds 8 MiB.
+	// CodeTooManySteps ends a run that asks for more than 10,000 steps since
+	// its last checkpoint, or whose history since then exceeds 8 MiB.
 	CodeTooManySteps = "too_many_steps"
+	// CodeCheckpointTooLarge: the value of a checkpoint and the signals that
+	// the run has not received have more than 60 KiB. There is no checkpoint.
+	CodeCheckpointTooLarge = "checkpoint_too_large"
 	// CodeTerminated ends a run that was terminated.
 	CodeTerminated = "terminated"
 )
@@ -45,6 +49,7 @@ const (
 	maxStepBytes    = 48 << 10 // of an outcome, a signal, an input and a result
 	maxAsks         = 64       // after which a run yields
 	maxAskBytes     = 128 << 10
+	maxCheckpoint   = 60 << 10 // bytes of its event
 	maxSignals      = 1000
 	maxSignalBytes  = 1 << 20
 )
@@ -129,10 +134,12 @@ type Flow struct{ run *run }
 // run is a run in memory.
 type run struct {
 	def  *definition
+	flow *workflow
 	id   string
 	body func(*Flow) ([]byte, error)
 
 	incarnation uint64
+	input       string // digest of the input that the run was started with
 	next        func() (struct{}, bool)
 	stop        func()
 	yield       func(struct{}) bool
@@ -146,8 +153,10 @@ type run struct {
 	made     []*step // asked for and not in the history yet
 	pending  []*step // in the history, without an outcome
 	steps    int
-	recorded int    // steps in the history
-	fault    string // how the function differs from the history
+	base     int            // steps before the last checkpoint
+	recorded int            // steps in the history
+	restart  *runCheckpoint // the function has asked for it, and the history does not have it yet
+	fault    string         // how the function differs from the history
 
 	asks, askBytes int // since the function was resumed
 	paused         bool
@@ -196,7 +205,7 @@ func (r *run) start() {
 
 // resume lets the function run until it waits.
 func (r *run) resume(now int64) {
-	if r.halted || r.over || r.paused || r.panicked != "" {
+	if r.halted || r.over || r.paused || r.restart != nil || r.panicked != "" {
 		return
 	}
 	r.asks, r.askBytes, r.now = 0, 0, Instant(now)
@@ -247,8 +256,8 @@ func (r *run) ask(s *step) *step {
 		r.paused = true
 		r.block()
 	}
-	if r.steps >= maxSteps || r.bytes > maxHistoryBytes {
-		r.end(&Rejection{CodeTooManySteps, "a run has at most " + strconv.Itoa(maxSteps) + " steps and 8 MiB of history"})
+	if r.steps-r.base >= maxSteps || r.bytes > maxHistoryBytes {
+		r.end(&Rejection{CodeTooManySteps, "a run has at most " + strconv.Itoa(maxSteps) + " steps and 8 MiB of history since its last checkpoint: call Flow.Checkpoint"})
 	}
 	r.asks++
 	r.askBytes += len(s.payload)
@@ -358,6 +367,54 @@ func (f *Flow) UUID() string {
 func (f *Flow) Cancelled() bool {
 	f.run.check()
 	return f.run.cancelled
+}
+
+// Checkpoint ends the function and starts it again with another input, which
+// must be of the type of its input. It does not return then. The run keeps its
+// id, the signals that it has not received, and Cancelled. Its history so far
+// is not needed any more: a load, the check of a new module, and the limits of
+// steps and bytes begin at the checkpoint. So a run that continues for years makes
+// checkpoints, with an input that says how far it is:
+//
+//	return out, f.Checkpoint(next)
+//
+// It panics if a call has no outcome yet. Other steps without an outcome are
+// dropped. It returns an error with CodeCheckpointTooLarge, and the function
+// continues, if there is too much to store.
+func (f *Flow) Checkpoint(input any) error {
+	r := f.run
+	r.check()
+	if is := reflect.TypeOf(input); is != r.flow.inType {
+		panic("hostd: a checkpoint of " + r.def.name + " needs a value of type " + r.flow.inType.String())
+	}
+	for _, steps := range [][]*step{r.made, r.pending} {
+		for _, s := range steps {
+			if s.kind == stepCall {
+				panic("hostd: a checkpoint of " + r.def.name + " while step " + strconv.Itoa(s.number) + ", " + s.text() + ", has no outcome: wait for it")
+			}
+		}
+	}
+	value, err := r.def.encode(nil, input)
+	if err == nil {
+		err = r.flow.decodable(value)
+	}
+	if err != nil {
+		panic("hostd: a checkpoint of " + r.def.name + ": " + err.Error())
+	}
+	e := &runCheckpoint{Value: value, Input: r.input, Incarnation: r.incarnation, Random: r.random, Step: r.steps, Cancelled: r.cancelled}
+	for _, q := range r.signals {
+		e.Signals = append(e.Signals, Signal{q.name, q.value})
+	}
+	encoded, err := r.def.encode(nil, *e)
+	if err != nil {
+		panic("hostd: a checkpoint of " + r.def.name + ": " + err.Error())
+	}
+	if len(encoded) > maxCheckpoint {
+		return &Rejection{CodeCheckpointTooLarge, "the checkpoint has " + strconv.Itoa(len(encoded)) + " bytes, of which " + strconv.Itoa(len(value)) + " are the input, limit " + strconv.Itoa(maxCheckpoint)}
+	}
+	r.restart = e
+	r.block()
+	return nil // never: the history continues with another function
 }
 
 // Sleep waits. It returns an error only if the run is cancelled.

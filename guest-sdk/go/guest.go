@@ -82,7 +82,9 @@ func (g *Guest) Load(typ int32, handle int64, input []byte) abi.LoadStatus {
 	d := g.types[typ]
 	var state unsafe.Pointer
 	var status abi.LoadStatus
-	if version := request.StateVersion; version == 0 || version == uint64(d.stateForms.version) {
+	if version := request.StateVersion; d.workflow {
+		state, status = d.loadRun(string(request.EntityID), request.Snapshot)
+	} else if version == 0 || version == uint64(d.stateForms.version) {
 		state, status = d.load(request.Snapshot)
 	} else {
 		state, status = d.migrate(version, request.Snapshot)
@@ -110,11 +112,22 @@ func (d *definition) load(snapshot []byte) (unsafe.Pointer, abi.LoadStatus) {
 	if snapshot == nil {
 		return d.initial(), abi.LoadDone
 	}
-	if d.workflow && string(snapshot) != emptyRun {
-		return nil, abi.LoadUnreadable // a run is replayed from its first event
-	}
 	state := d.blank()
 	if err := d.state.Decode(snapshot, state); err != nil {
+		return nil, abi.LoadUnreadable
+	}
+	return state, abi.LoadDone
+}
+
+// loadRun loads a run from the payload of its last checkpoint. The host makes
+// no other snapshots of runs, but tools load that of a run that was not started.
+func (d *definition) loadRun(id string, checkpoint []byte) (unsafe.Pointer, abi.LoadStatus) {
+	state := d.initial()
+	if checkpoint == nil || string(checkpoint) == emptyRun {
+		return state, abi.LoadDone
+	}
+	d.id = id
+	if err := d.event([]byte(eventCheckpoint)).evolve(state, checkpoint); err != nil {
 		return nil, abi.LoadUnreadable
 	}
 	return state, abi.LoadDone

@@ -2,6 +2,8 @@ package hostd
 
 import (
 	"encoding/binary"
+	"encoding/hex"
+	"hash/fnv"
 	"reflect"
 	"strconv"
 	"unsafe"
@@ -30,7 +32,7 @@ type RunState struct {
 	Ahead string `json:"ahead,omitempty"`
 
 	run   *run   `json:"-"`
-	input []byte `json:"-"`
+	input string `json:"-"` // digest of the input
 }
 
 // emptyRun is the snapshot of a run that was not started.
@@ -81,7 +83,18 @@ type (
 	}
 	runCancelled struct{}
 	runResumed   struct{}
-	runEnded     struct {
+	// runCheckpoint has all that is left of the run's history: its later events
+	// make the state from it alone.
+	runCheckpoint struct {
+		Value       RawJSON  `json:"value,omitempty"` // input of the function
+		Input       string   `json:"input"`           // digest of the run's first input
+		Incarnation uint64   `json:"incarnation"`
+		Random      uint64   `json:"random"`
+		Step        int      `json:"step"`
+		Cancelled   bool     `json:"cancelled,omitempty"`
+		Signals     []Signal `json:"signals,omitempty"`
+	}
+	runEnded struct {
 		Result  RawJSON `json:"result,omitempty"`
 		Code    string  `json:"code,omitempty"`
 		Message string  `json:"message,omitempty"`
@@ -90,6 +103,10 @@ type (
 
 // EventEnded is the type of the event that ends a run. The host knows it.
 const EventEnded = abi.RunEnded
+
+// eventCheckpoint is the type of the event of a checkpoint. It is the last event
+// of its command, so that the host can load the run from its payload.
+const eventCheckpoint = abi.RunCheckpoint
 
 // Commands that only the host and the run itself send.
 const (
@@ -191,6 +208,8 @@ func (r *run) ahead() string {
 	switch {
 	case len(r.made) > 0:
 		return "run " + r.id + ", step " + strconv.Itoa(r.made[0].number) + ": the code asks for " + r.made[0].text() + ", the history ends there"
+	case r.restart != nil:
+		return "run " + r.id + ", step " + strconv.Itoa(r.steps+1) + ": the code makes a checkpoint, the history ends there"
 	case r.over:
 		return "run " + r.id + ", step " + strconv.Itoa(r.steps+1) + ": the code returns, the history waits for " + r.waits()
 	}
@@ -219,11 +238,14 @@ func (s *RunState) settled() {
 	}
 }
 
-// unmade records a difference if the function has asked for a step and the
-// history continues without it.
+// unmade records a difference if the function has asked for a step or for a
+// checkpoint and the history continues without it.
 func (r *run) unmade() {
-	if len(r.made) > 0 {
+	switch {
+	case len(r.made) > 0:
 		r.differ(r.made[0].number, "the code asks for "+r.made[0].text()+", the history has none")
+	case r.restart != nil:
+		r.differ(r.steps+1, "the code makes a checkpoint, the history has none")
 	}
 }
 
@@ -233,12 +255,28 @@ func (w *workflow) events() {
 	d := w.def
 	Event(w.Type, "began", func(s *RunState, e runBegan) {
 		s.release()
-		*s = RunState{Status: RunRunning, input: e.Input}
-		r := &run{def: d, id: d.id, body: w.body(e.Input), incarnation: e.Incarnation, random: e.Seed}
+		*s = RunState{Status: RunRunning, input: inputDigest(e.Input)}
+		r := &run{def: d, flow: w, id: d.id, body: w.body(e.Input), input: s.input, incarnation: e.Incarnation, random: e.Seed}
 		s.run = r
 		r.count(len(e.Input))
 		r.start()
 		r.resume(d.now)
+	})
+	// What the function did before a checkpoint is not compared, so that a
+	// replay gives the same result wherever it begins. The function starts when
+	// the run is resumed.
+	Event(w.Type, eventCheckpoint, func(s *RunState, e runCheckpoint) {
+		s.release()
+		*s = RunState{Status: RunRunning, input: e.Input}
+		r := &run{def: d, flow: w, id: d.id, body: w.body(e.Value), input: e.Input, incarnation: e.Incarnation, random: e.Random, cancelled: e.Cancelled}
+		r.steps, r.recorded, r.base, r.paused = e.Step, e.Step, e.Step, true
+		s.run = r
+		r.count(len(e.Value))
+		for _, q := range e.Signals {
+			r.queue(q.Name, q.Value)
+			r.count(len(q.Name) + len(q.Value))
+		}
+		r.start()
 	})
 	on := func(s *RunState, bytes int) *run {
 		r := s.run
@@ -268,6 +306,9 @@ func (w *workflow) events() {
 			return
 		case len(r.made) == 0 && r.over:
 			r.differ(e.Step, "the code returns, the history has "+want)
+			return
+		case len(r.made) == 0 && r.restart != nil:
+			r.differ(e.Step, "the code makes a checkpoint, the history has "+want)
 			return
 		case len(r.made) == 0:
 			r.differ(e.Step, "the code waits for "+r.waits()+", the history has "+want)
@@ -313,8 +354,7 @@ func (w *workflow) events() {
 	})
 	Event(w.Type, "signalled", func(s *RunState, e runSignalled) {
 		if r := on(s, 32+len(e.Name)+len(e.Value)); r != nil {
-			r.signals = append(r.signals, signalled{e.Name, e.Value})
-			r.signalBytes += len(e.Name) + len(e.Value)
+			r.queue(e.Name, e.Value)
 		}
 	})
 	Event(w.Type, "cancelled", func(s *RunState, e runCancelled) {
@@ -348,6 +388,12 @@ func (w *workflow) events() {
 
 // count counts the bytes of the history.
 func (r *run) count(bytes int) { r.bytes += bytes }
+
+// queue adds a signal that no step has received.
+func (r *run) queue(name string, value []byte) {
+	r.signals = append(r.signals, signalled{name, value})
+	r.signalBytes += len(name) + len(value)
+}
 
 // take removes the first queued signal of a name and returns its value.
 func (r *run) take(name string) []byte {
@@ -469,14 +515,14 @@ func (s *RunState) open() error {
 func (s *RunState) seen() RunState {
 	s.settled()
 	out := *s
-	out.run, out.input = nil, nil
+	out.run, out.input = nil, ""
 	return out
 }
 
 // start starts the run, or returns the one that has the same input.
 func (w *workflow) start(c *Context, s *RunState, input []byte) error {
 	if s.Status != "" {
-		if string(s.input) != string(input) {
+		if s.input != inputDigest(input) {
 			return Reject("already_started", "a run of this id has another input")
 		}
 		return nil
@@ -484,17 +530,30 @@ func (w *workflow) start(c *Context, s *RunState, input []byte) error {
 	if len(input) > maxStepBytes {
 		return Reject("input_too_large", "the input of a run has at most 48 KiB")
 	}
-	if len(input) > 0 {
-		probe := reflect.New(w.inType)
-		if err := decode(w.in, input, probe.UnsafePointer()); err != nil {
-			return &Rejection{CodeInvalidPayload, err.Error()}
-		}
+	if err := w.decodable(input); err != nil {
+		return &Rejection{CodeInvalidPayload, err.Error()}
 	}
 	c.Emit(runBegan{Input: append(RawJSON{}, input...), Incarnation: c.Sequence(), Seed: c.request.Seed})
 	s.run.begin()
 	s.run.events++
 	w.proceed(c, s)
 	return nil
+}
+
+// decodable returns an error if the function cannot get the input.
+func (w *workflow) decodable(input []byte) error {
+	if len(input) == 0 {
+		return nil
+	}
+	return decode(w.in, input, reflect.New(w.inType).UnsafePointer())
+}
+
+// inputDigest identifies an input after a checkpoint, which does not have it. A
+// caller who makes another input with the same digest gets the run.
+func inputDigest(input []byte) string {
+	h := fnv.New128a()
+	h.Write(input)
+	return hex.EncodeToString(h.Sum(nil))
 }
 
 // begin starts the counts of a command.
@@ -534,19 +593,30 @@ func (w *workflow) proceed(c *Context, s *RunState) RunState {
 			w.end(c, r)
 			return s.seen()
 		}
+		if r.restart != nil {
+			r.cancelTimers(c, r.pending)
+			w.emit(c, r, *r.restart, 0)
+			s.run.pause(c, w)
+			return s.seen()
+		}
 		p := r.receiver()
 		if !r.paused && p == nil {
 			return s.seen()
 		}
 		if r.paused || !r.fits() {
-			if !r.resuming {
-				r.resuming = true
-				c.Send(w.def.name, r.id, commandResume, nil)
-			}
+			r.pause(c, w)
 			return s.seen()
 		}
 		w.emit(c, r, stepCame{Step: p.number, Signal: true}, 0)
 		r.cancelTimers(c, []*step{p})
+	}
+}
+
+// pause sends the run the command that resumes it.
+func (r *run) pause(c *Context, w *workflow) {
+	if !r.resuming {
+		r.resuming = true
+		c.Send(w.def.name, r.id, commandResume, nil)
 	}
 }
 

@@ -34,6 +34,7 @@ type runEvent struct {
 	typ     string
 	payload []byte
 	at      int64
+	last    bool // of its command
 }
 
 func newRunHost(t testing.TB, seed uint64, types ...hostd.Registration) *runHost {
@@ -43,13 +44,33 @@ func newRunHost(t testing.TB, seed uint64, types ...hostd.Registration) *runHost
 	return h
 }
 
-// load replays the run in batches of random sizes.
+// load replays the run, from its first event or from any checkpoint, in batches
+// of random sizes.
 func (h *runHost) load(g *hostd.Guest) {
 	h.t.Helper()
-	if status := g.Load(0, 0, abi.AppendSequence(abi.AppendEntityID(nil, h.id), 0)); status != abi.LoadDone {
+	from := []int{0}
+	for i, e := range h.events {
+		if e.typ == abi.RunCheckpoint {
+			if !e.last {
+				h.t.Fatalf("event %d is a checkpoint, and not the last event of its command", i+1)
+			}
+			from = append(from, i+1)
+		}
+	}
+	h.loadFrom(g, from[h.rng.IntN(len(from))])
+}
+
+// loadFrom replays the run from its first event, or from a checkpoint.
+func (h *runHost) loadFrom(g *hostd.Guest, at int) {
+	h.t.Helper()
+	input := abi.AppendSequence(abi.AppendEntityID(nil, h.id), uint64(at))
+	if at > 0 {
+		input = abi.AppendSnapshot(input, h.events[at-1].payload)
+	}
+	if status := g.Load(0, 0, input); status != abi.LoadDone {
 		h.t.Fatalf("load: %d", status)
 	}
-	for at := 0; at < len(h.events); {
+	for at < len(h.events) {
 		var batch []byte
 		for n := 1 + h.rng.IntN(5); n > 0 && at < len(h.events); n-- {
 			e := h.events[at]
@@ -93,8 +114,8 @@ func (h *runHost) handle(name string, payload, token []byte) *abi.Output {
 	if out.Rejected {
 		return out
 	}
-	for _, e := range out.Events {
-		h.events = append(h.events, runEvent{string(e.Type), e.Payload, h.now})
+	for i, e := range out.Events {
+		h.events = append(h.events, runEvent{string(e.Type), e.Payload, h.now, i == len(out.Events)-1})
 	}
 	for _, s := range out.Sends {
 		switch {
@@ -679,4 +700,258 @@ func TestRunsStartOnce(t *testing.T) {
 	if out := h.handle("start", []byte(`{"n":1}`), nil); out.Rejected || !strings.Contains(string(out.Reply), "completed") {
 		t.Errorf("start after the end: %s", out.Reply)
 	}
+}
+
+// progress is the input of a run that makes checkpoints.
+type progress struct {
+	N   int64 `json:"n"`
+	At  int64 `json:"at,omitempty"`
+	Sum int64 `json:"sum,omitempty"`
+}
+
+// steady makes N calls, and a checkpoint after each of every that many. It
+// receives a signal before each checkpoint, and lets timers run over it.
+func steady(every int64, before func(f *hostd.Flow, p progress)) *hostd.Type[hostd.RunState] {
+	return hostd.Workflow("steady", func(f *hostd.Flow, p progress) (progress, error) {
+		for p.At < p.N {
+			before(f, p)
+			got, err := hostd.Call[number](f, "adder", "a", "double", number{7 * p.At})
+			if err != nil {
+				return p, err
+			}
+			p.At++
+			p.Sum += got.N
+			if p.At%every == 0 && p.At < p.N {
+				f.After(hostd.Hour)
+				if err := f.Send("log", "l", "note", p); err != nil {
+					return p, err
+				}
+				return p, f.Checkpoint(p)
+			}
+		}
+		for range 3 {
+			got, err := hostd.Wait[number](f, "last")
+			if err != nil {
+				return p, err
+			}
+			p.Sum += 1_000_000 * got.N
+		}
+		if f.Cancelled() {
+			p.Sum = -p.Sum
+		}
+		return p, nil
+	})
+}
+
+// TestRunsBeginAtCheckpoints runs workflows that make checkpoints, with signals
+// that come before and after them, while the runs are loaded from their first
+// event and from any checkpoint. The state, the steps and the result are the
+// same, and each call and send is made once.
+func TestRunsBeginAtCheckpoints(t *testing.T) {
+	ended := 0 // of the cancelled runs
+	for seed := range uint64(100) {
+		h := newRunHost(t, seed, steady(1+int64(seed)%5, func(f *hostd.Flow, _ progress) { f.Random() }))
+		h.before = seed % 3
+		h.handle("start", []byte(`{"n":20}`), nil)
+		want := int64(0)
+		for n := range int64(20) {
+			want += 14*n + 1
+		}
+		cancelled := false
+		for n := int64(1); h.state().Status == hostd.RunRunning; {
+			switch i := h.rng.IntN(12); {
+			case i == 0 && n <= 3:
+				h.handle("signal", fmt.Appendf(nil, `{"name":"last","value":{"n":%d}}`, n), nil)
+				want += 1_000_000 * n
+				n++
+			case h.step(double):
+			case n > 3:
+				t.Fatalf("seed %d: the run does not end: %+v", seed, h.state())
+			}
+			if at := h.count("came"); !cancelled && seed%4 == 0 && at > 8 && len(h.calls) == 0 && h.resume > 0 {
+				cancelled = true // between a checkpoint and the next step
+				h.handle("cancel", nil, nil)
+			}
+		}
+		if cancelled {
+			want = -want
+			ended++
+		}
+		var got progress
+		s := h.state()
+		if err := json.Unmarshal(s.Result, &got); err != nil || got.At != 20 || got.Sum != want {
+			t.Fatalf("seed %d: %+v, %d signals, want %d: %v", seed, s, h.count("signalled"), want, err)
+		}
+		checkpoints := 19 / (1 + int(seed)%5)
+		if len(h.sends) != checkpoints || h.count(abi.RunCheckpoint) != checkpoints || s.Steps != 20+3+2*checkpoints {
+			t.Errorf("seed %d: %d sends, %d checkpoints, %d steps", seed, len(h.sends), h.count(abi.RunCheckpoint), s.Steps)
+		}
+		for i, e := range h.events {
+			if e.typ == abi.RunCheckpoint {
+				h.loadFrom(h.guest, i+1)
+			}
+		}
+		if out := h.handle("start", []byte(`{"n":20}`), nil); out.Rejected {
+			t.Errorf("seed %d: start with the first input: %s", seed, out.Reject.Code)
+		}
+		if out := h.handle("start", []byte(`{"n":20,"at":1}`), nil); string(out.Reject.Code) != "already_started" {
+			t.Errorf("seed %d: start with another input: %+v", seed, out.Reject)
+		}
+	}
+	if ended == 0 {
+		t.Error("no run was cancelled between a checkpoint and its next step")
+	}
+}
+
+// replayed returns what is wrong with the run for a changed function.
+func (h *runHost) replayed(from int, changed *hostd.Type[hostd.RunState]) (text string) {
+	h.t.Helper()
+	defer func() {
+		if p := recover(); p != nil {
+			text = fmt.Sprint(p)
+		}
+	}()
+	g := hostd.NewGuest("test", "", changed)
+	h.loadFrom(g, from)
+	var s hostd.RunState
+	if err := json.Unmarshal(g.Snapshot(0), &s); err != nil {
+		h.t.Fatal(err)
+	}
+	return s.Ahead
+}
+
+// TestCheckpointsForgetSteps replays a run that has made a checkpoint with
+// changed functions. A step before the checkpoint may change, wherever the
+// replay begins, and one after it may not. A checkpoint that the history does
+// not have is a difference.
+func TestCheckpointsForgetSteps(t *testing.T) {
+	early := func(f *hostd.Flow, p progress) {
+		if p.At < 5 {
+			_ = f.Send("log", "l", "early", p)
+		}
+	}
+	late := func(f *hostd.Flow, p progress) {
+		if p.At >= 5 {
+			_ = f.Send("log", "l", "late", p)
+		}
+	}
+	none := func(*hostd.Flow, progress) {}
+	h := newRunHost(t, 1, steady(5, none))
+	h.handle("start", []byte(`{"n":20}`), nil)
+	for h.count("came") < 8 {
+		h.step(double)
+	}
+	h.timers = nil
+	at := slices.IndexFunc(h.events, func(e runEvent) bool { return e.typ == abi.RunCheckpoint }) + 1
+	for _, tt := range []struct {
+		name    string
+		changed *hostd.Type[hostd.RunState]
+		want    string
+	}{
+		{"unchanged", steady(5, none), ""},
+		{"another step before the checkpoint", steady(5, early), ""},
+		{"a panic before the checkpoint", steady(5, func(_ *hostd.Flow, p progress) {
+			if p.At < 5 {
+				panic("broken")
+			}
+		}), ""},
+		{"another step after the checkpoint", steady(5, late), "run r1, step 8: the code asks for send log/l late, the history has call adder/a double"},
+		{"a checkpoint that was not made", steady(7, none), "run r1, step 10: the code asks for sleep, the history has call adder/a double"},
+		{"a checkpoint instead of a step", steady(5, func(f *hostd.Flow, p progress) {
+			if p.At == 6 {
+				_ = f.Checkpoint(p)
+			}
+		}), "run r1, step 9: the code makes a checkpoint, the history has call adder/a double"},
+	} {
+		for _, from := range []int{0, at} {
+			if got := h.replayed(from, tt.changed); (got == "") != (tt.want == "") || !strings.Contains(got, tt.want) {
+				t.Errorf("%s, from event %d: got %q, want %q", tt.name, from, got, tt.want)
+			}
+		}
+	}
+	h.events = h.events[:at-1]
+	if got := h.replayed(0, steady(5, none)); !strings.Contains(got, "the code makes a checkpoint, the history ends there") {
+		t.Errorf("without the checkpoint: %q", got)
+	}
+}
+
+// TestCheckpointsNeedOutcomes: a checkpoint while a call has no outcome, or with
+// a value of another type, is a panic, which keeps the run open. One that does
+// not fit is an error, and the function continues.
+func TestCheckpointsNeedOutcomes(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		body func(f *hostd.Flow) error
+		want string
+	}{
+		{"made call", func(f *hostd.Flow) error {
+			hostd.Begin[number](f, "adder", "a", "double", number{1})
+			return f.Checkpoint(number{})
+		}, "while step 1, call adder/a double, has no outcome"},
+		{"pending call", func(f *hostd.Flow) error {
+			hostd.Begin[number](f, "adder", "a", "double", number{1})
+			_ = f.Sleep(hostd.Second)
+			return f.Checkpoint(number{})
+		}, "while step 1, call adder/a double, has no outcome"},
+		{"another type", func(f *hostd.Flow) error { return f.Checkpoint(progress{}) }, "needs a value of type hostd_test.number"},
+	} {
+		h := newRunHost(t, 1, payout(tt.body))
+		text := func() (text string) {
+			defer func() { text = fmt.Sprint(recover()) }()
+			h.handle("start", []byte(`{"n":1}`), nil)
+			for name, timer := range h.timers {
+				delete(h.timers, name)
+				h.handle(string(timer.Command), timer.Payload, nil)
+			}
+			return ""
+		}()
+		if !strings.Contains(text, tt.want) {
+			t.Errorf("%s: %q", tt.name, text)
+		}
+	}
+
+	h := newRunHost(t, 1, hostd.Workflow("large", func(f *hostd.Flow, in string) (string, error) {
+		if in != "small" {
+			if err := f.Sleep(hostd.Second); err != nil {
+				return "", err
+			}
+			if err := f.Checkpoint("small"); err != nil {
+				_, _ = hostd.Wait[string](f, "large")
+				return "", f.Checkpoint("small")
+			}
+		}
+		return hostd.Wait[string](f, "large")
+	}))
+	h.handle("start", []byte(`"large"`), nil)
+	for n := range 2 {
+		h.handle("signal", fmt.Appendf(nil, `{"name":"large","value":"%d%s"}`, n, strings.Repeat("x", 40<<10)), nil)
+	}
+	for h.step(double) {
+	}
+	var got string
+	if s := h.state(); s.Status != hostd.RunCompleted || json.Unmarshal(s.Result, &got) != nil || !strings.HasPrefix(got, "1x") || h.count(abi.RunCheckpoint) != 1 {
+		t.Errorf("%s %s, %d checkpoints, the result begins with %.5s", s.Status, s.Message, h.count(abi.RunCheckpoint), got)
+	}
+}
+
+// TestCheckpointsResetLimits makes 25,000 steps, more than a run may make
+// without a checkpoint.
+func TestCheckpointsResetLimits(t *testing.T) {
+	h := newRunHost(t, 1, steady(2_500, func(*hostd.Flow, progress) {}))
+	h.handle("start", []byte(`{"n":25000}`), nil)
+	for h.resume > 0 || len(h.calls) > 0 {
+		if h.resume > 0 {
+			h.resume--
+			h.handle("hostd-resume", nil, nil)
+			continue
+		}
+		s := h.calls[0]
+		h.calls = h.calls[1:]
+		reply, _ := double(s)
+		h.handle(string(s.OnReply), reply, s.Token)
+	}
+	if s := h.state(); s.Status != hostd.RunRunning || s.Steps != 25_000+2*9+1 || len(s.WaitsFor) != 1 || s.WaitsFor[0] != "wait last" {
+		t.Errorf("%+v", s)
+	}
+	h.passivate()
 }

@@ -43,6 +43,8 @@ type deciderExecutor interface {
 	// reload discards the state of an entity that has evolved by events which
 	// will not be written.
 	reload(*entity)
+	// checkpoint stores the payload of a run's checkpoint as its snapshot.
+	checkpoint(e *entity, payload []byte)
 	// leave passivates an entity that must not be started before its next
 	// request.
 	leave(*entity)
@@ -185,6 +187,9 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 		out.Delete = true // an outcome for an earlier run must not create one
 	}
 	d.append(e, r, env, hash)
+	if state := checkpointOf(out); state != nil && e.typ.Workflow && !out.Delete {
+		d.exec.checkpoint(e, state)
+	}
 	if out.Passivate && !e.typ.Singleton || out.Delete {
 		d.exec.leave(e)
 	}

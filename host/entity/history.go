@@ -200,6 +200,9 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 		foreign = l.Type.Durable && !l.Type.LoadsSnapshotsOf(snap.Module)
 		ch.snapshot, ch.Exists, from, start = snap, true, snap.Window, snap.Sequence
 		ch.Replay.Snapshot = snapshotCost(snap)
+		if snap.Checkpoint {
+			chain = runChain{true, snap.Chain}
+		}
 		if len(snap.Filter) > 0 && !l.Whole {
 			ch.Partial, from = snap, start
 		}

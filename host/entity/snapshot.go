@@ -7,6 +7,7 @@ import (
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
 )
 
 // A snapshot is taken of the entity's state in memory, which may be ahead of
@@ -205,7 +206,6 @@ func (c *core) withoutSnapshot(e *entity, message, why string) {
 
 // snapshotTaken proposes the snapshot, after the entity's records.
 func (c *core) snapshotTaken(e *entity, v *guestCall) {
-	s := e.shard
 	if v.err != nil {
 		c.noSnapshot(e, v.err)
 		return
@@ -222,6 +222,12 @@ func (c *core) snapshotTaken(e *entity, v *guestCall) {
 		e.extra.oversize = oversize{}
 		e.trimExtra()
 	}
+	c.proposeSnapshot(e, data)
+}
+
+// proposeSnapshot proposes a snapshot entry after the entity's records.
+func (c *core) proposeSnapshot(e *entity, data []byte) {
+	s := e.shard
 	s.proposeBatch()
 	if s.state != leading || e.phase != inMemory {
 		return // the log rejected the snapshot's records
@@ -231,11 +237,37 @@ func (c *core) snapshotTaken(e *entity, v *guestCall) {
 	s.propose(proposal{}, data)
 }
 
+// checkpointOf returns the payload of the checkpoint of a run that the output
+// ends with, or nil. Only the last event of a record can be a snapshot.
+func checkpointOf(out *abi.Output) []byte {
+	if n := len(out.Events); n > 0 && string(out.Events[n-1].Type) == abi.RunCheckpoint {
+		return out.Events[n-1].Payload
+	}
+	return nil
+}
+
+// checkpoint stores the payload of a run's checkpoint, which the run's last
+// record has, as its snapshot. The guest is not asked, and every module of the
+// type loads it. The snapshot only saves work: without it, because it was lost
+// with its leader or cannot be taken now, a load replays the run from an earlier
+// one, and the guest begins again at the event.
+func (c *core) checkpoint(e *entity, payload []byte) {
+	if c.opts.ClusterVersion() < sharding.VersionWorkflows || e.shard.isFull() || !e.isWindowStartKnown() {
+		return
+	}
+	if data := c.snapshots.entry(e, payload); len(data) <= journal.MaxSnapshotBytes {
+		c.proposeSnapshot(e, data)
+	}
+}
+
 // entry returns a snapshot entry of the entity's state, without its header. It
 // restarts the count of what a load replays.
 func (p *snapshots) entry(e *entity, state []byte) []byte {
 	snap := journal.Snapshot{Entity: e.id, Sequence: e.sequence, Hash: e.hash, Module: e.typ.Digest, Window: e.snapshotWindow(), State: state}
 	snap.Retain, snap.Keep = e.typ.Retains(p.opts.Settings.RetentionOverride(e.id.Type))
+	if e.typ.Workflow {
+		snap.Module, snap.Checkpoint, snap.Chain = journal.NoModule, true, e.chain()
+	}
 	if x := e.extra; x != nil && x.beyond.Filter != nil {
 		bits, ids := x.beyond.Filter.Bits()
 		snap.Filter, snap.FilterIDs = bits, uint32(ids)

@@ -87,8 +87,8 @@ type Type struct {
 	Singleton bool
 	// Transient types store nothing: an entity is lost when it leaves memory.
 	Transient bool
-	// Workflow types have runs: they have no snapshots, their messages begin new
-	// chains, and a message to a run whose guest faults waits for a module that
+	// Workflow types have runs: their only snapshots are the runs' own
+	// checkpoints, their messages begin new chains, and a message to a run whose guest faults waits for a module that
 	// can continue the run.
 	Workflow bool
 	// SnapshotEvery is the number of events between snapshots of an entity; 0
@@ -142,6 +142,10 @@ type ForeignSnapshots struct {
 // record there.
 func (t *Type) SnapshotUse(module journal.Digest, truncated bool) journal.SnapshotRank {
 	switch {
+	case t.Workflow && module == journal.NoModule:
+		return journal.SnapshotLoads
+	case t.Workflow:
+		return journal.SnapshotUnread
 	case module != t.Digest && !t.Durable && t.States.Migrates() && t.Snapshots.Versions[module] == 0:
 		return journal.SnapshotUnread
 	case t.LoadsSnapshotsOf(module):

@@ -226,3 +226,56 @@ func TestRecordsOfRunsHaveTheirStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestRunsLoadFromCheckpoints checks that a run is loaded from its last
+// checkpoint, by any module, also if the events before it are gone, and without
+// asking the guest for a snapshot. It keeps the length of the chain that started
+// it and its idempotency window. A checkpoint that is not the last event of its
+// record, or of an entity of another kind, is an event like any other.
+func TestRunsLoadFromCheckpoints(t *testing.T) {
+	w := runs(t)
+	w.noSnapshot = true // a guest that is asked fails
+	w.retain = 1
+	w.handOver()
+	w.mustDeliver("x", "add", 5)
+	for i := range 3 {
+		w.ask(request.Command, "add", fmt.Sprint("a", i))
+	}
+	w.ask(request.Command, "checkpoint", "first")
+	w.ask(request.Command, "add", "b")
+	w.ask(request.Command, "checkpoint", "second")
+	w.ask(request.Command, "add", "c")
+	snaps := w.snaps["x"]
+	if len(snaps) != 2 || !snaps[1].Checkpoint || snaps[1].Sequence != 7 || snaps[1].Module != journal.NoModule || snaps[1].Chain != 6 || snaps[1].Retain != 1 || string(snaps[1].State) != "5" {
+		t.Fatalf("%+v", snaps)
+	}
+	for _, when := range []string{"the module that made it", "another module", "a truncated history"} {
+		switch when {
+		case "another module":
+			w.serve(w.newest + 2)
+			w.core.event(&coreEvent{Kind: eventActivationsChanged})
+		case "a truncated history":
+			w.cuts = map[string]journal.Sequence{"x": snaps[1].CutBefore(snaps[1].Window)}
+		}
+		loads := w.core.stats.SnapshotLoads
+		w.handOver()
+		if chain := w.mustDeliver("x", "note", 40); chain != 6 {
+			t.Errorf("%s: a chain of %d", when, chain)
+		}
+		if res := w.ask(request.Query, "sum", ""); string(res.Payload) != "6" || w.core.stats.SnapshotLoads != loads+1 {
+			t.Errorf("%s: %q, %v, %d loads from a checkpoint", when, res.Payload, res.Err, w.core.stats.SnapshotLoads-loads)
+		}
+		if res := w.ask(request.Command, "add", "b"); !res.Duplicate || string(res.Payload) != "5" {
+			t.Errorf("%s: a command from before the checkpoint: %+v", when, res)
+		}
+	}
+	w.workflow, w.noSnapshot = false, false
+	w.handOver()
+	w.askOf("entity", request.Command, "checkpoint", "d")
+	if len(w.snaps["entity"]) != 0 {
+		t.Errorf("an entity of another kind has a checkpoint: %+v", w.snaps["entity"])
+	}
+	if len(w.problems) > 0 {
+		t.Error(w.problems[0])
+	}
+}

@@ -27,7 +27,7 @@ const (
 type replayer struct {
 	module  *guest.Module
 	digest  journal.Digest
-	use     journal.SnapshotUse // snapshots that begin accepts; nil: only the module's own
+	use     journal.SnapshotUse // snapshots that begin accepts; nil: the module's own, and checkpoints
 	index   uint32
 	states  manifest.States          // state versions of a durable type, and of states in snapshots
 	version func(journal.Digest) int // state version of a foreign module's snapshots; nil: the module's own version
@@ -170,7 +170,7 @@ func (f *replayer) begin(ctx context.Context, m *eventlog.Machine, shard shardin
 	for refused := false; ; refused = true {
 		use := f.use
 		if use == nil || refused {
-			use = journal.SnapshotsBy(f.digest)
+			use = journal.SnapshotsBy(f.digest, journal.NoModule)
 		}
 		snap, err := m.Snapshot(ctx, shard, id, use, below)
 		if err != nil {

@@ -25,7 +25,7 @@ const mostTruncated = 1 << 20
 // events are gone and that the module cannot rebuild from a snapshot of its
 // own. From the snapshot that is left, the module must reach the same state as
 // the module that serves the entity. Of a workflow type, it replays all open
-// runs instead, from their first event.
+// runs instead, from their last checkpoint or their first event.
 //
 // It scans every entity of the type, but it remembers which ones it has
 // compared. So the next call with the same query costs a scan of the entity
@@ -332,8 +332,9 @@ func (t *truncated) isOpen(ctx context.Context, id sharding.EntityID) (bool, err
 	return t.eventType(ctx, id, head.Sequence) != abi.RunEnded, nil
 }
 
-// run replays a run from its first event. The module must ask for the steps
-// that the history has; a run that has ended does not matter.
+// run replays a run from its last checkpoint, or from its first event. The
+// module must ask for the steps that the history has since then; a run that has
+// ended does not matter.
 func (t *truncated) run(ctx context.Context, id sharding.EntityID, head eventlog.Info, now comparedAt, hash uint64, out *modules.Fit) error {
 	if was, known := t.compared[hash]; known && was == now {
 		out.Entities++
@@ -343,11 +344,14 @@ func (t *truncated) run(ctx context.Context, id sharding.EntityID, head eventlog
 		return nil
 	}
 	t.looked = true
-	found, err := t.replayClean(ctx, id, head.Sequence, nil)
+	found, err := t.fromCheckpoint(ctx, id, head.Sequence)
 	if err = errors.Join(err, ctx.Err()); err != nil {
 		return err
 	}
 	out.Entities++
+	if found.Truncated {
+		found.Difference = "the events from which it would be replayed are gone, and no checkpoint is left"
+	}
 	if found.Difference != "" { // also a state: a function that does more than the history has
 		if out.Failing++; len(out.Faults) < modules.MaxFitFaults {
 			out.Faults = append(out.Faults, modules.FitFault{EntityID: id.ID, At: found.At, EventType: t.eventType(ctx, id, found.At), Message: found.Difference})

@@ -211,7 +211,12 @@ func (v *verifier) verify(ctx context.Context, id sharding.EntityID, tell func(V
 		return err
 	}
 	var base *journal.Snapshot
-	out, err := v.replayClean(ctx, id, head.Sequence, nil)
+	var out Verified
+	if v.kind == manifest.Workflow {
+		out, err = v.fromCheckpoint(ctx, id, head.Sequence)
+	} else {
+		out, err = v.replayClean(ctx, id, head.Sequence, nil)
+	}
 	if errors.Is(err, errTruncated) {
 		// The remaining history begins with a snapshot that the serving module loads.
 		if base, err = v.Machine.Snapshot(ctx, v.shard, id, v.served.SnapshotUse, head.Sequence+1); base != nil && err == nil {
@@ -271,6 +276,27 @@ func (v *verifier) snapshots(ctx context.Context, id sharding.EntityID, end jour
 	}
 	return nil
 }
+
+// fromCheckpoint is replayClean for a run, from its last checkpoint if it has
+// one. What the run did before it does not concern a module, because no load
+// needs it. If a newer checkpoint truncates the events that are being read, it
+// begins with that one.
+func (v *verifier) fromCheckpoint(ctx context.Context, id sharding.EntityID, end journal.Sequence) (out Verified, err error) {
+	for range checkpointTries {
+		base, err := v.Machine.Snapshot(ctx, v.shard, id, journal.SnapshotsBy(journal.NoModule), end+1)
+		if err != nil {
+			return out, err
+		}
+		if out, err = v.replayClean(ctx, id, end, base); !errors.Is(err, errTruncated) {
+			return out, err
+		}
+	}
+	return Verified{Truncated: true}, nil
+}
+
+// checkpointTries bounds how often a replay of a run begins again because a
+// newer checkpoint has truncated its events.
+const checkpointTries = 4
 
 // replayClean is replay, without leftovers of previous entities: if a module fails
 // in an instance that has held other entities, the replay is repeated in fresh

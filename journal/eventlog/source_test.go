@@ -141,6 +141,9 @@ func (s *source) snapshot(sh *modelShard, fence sharding.Term) []byte {
 	if s.number%2 == 0 {
 		snap.Filter, snap.FilterIDs = []byte{1, 2, 3, 4}, 2
 	}
+	if snap.Module == journal.NoModule && s.number%3 == 0 && s.level() >= sharding.VersionWorkflows {
+		snap.Checkpoint, snap.Chain = true, uint8(s.number)
+	}
 	return journal.AppendSnapshot(journal.AppendPacedHeader(nil, s.level(), journal.EntrySnapshot, fence, s.number), &snap)
 }
 

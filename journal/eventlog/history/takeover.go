@@ -29,6 +29,9 @@ func (e *Entity) Takeovers(ctx context.Context) (all []journal.Takeover, err err
 		if err != nil {
 			return nil, err
 		}
+		if s.Checkpoint {
+			return nil, nil // every module loads it
+		}
 		first := i == 0 && (t.Sequence == 0 || at < t.Sequence) // the record is later
 		if !first && s.Module != t.Before {
 			t.Snapshot, t.By = at, s.Module

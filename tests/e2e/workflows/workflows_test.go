@@ -25,6 +25,7 @@ import (
 
 var (
 	runCount  = flag.Int("runs", 12, "how many runs are started")
+	signals   = flag.Int("signals", 1200, "how many signals a run with checkpoints receives; above 10,000 it is also truncated")
 	killCount = flag.Int("kills", 3, "how often nodes are killed")
 	seedFlag  = flag.Uint64("seed", 0, "of the kills; 0 draws one")
 )
@@ -212,22 +213,118 @@ func TestModulesThatBreakRunsAreRefused(t *testing.T) {
 	}
 }
 
-// TestGuideShowsTheExample: the function on the guide's page is the one that
-// the tests run.
+// TestCheckpointsSurviveKills lets a run receive signals and make checkpoints
+// while its node is killed. Meanwhile it gets another module, which only runs
+// that have made a checkpoint can continue with: it is refused because of a run
+// that has not made one yet, and serves when that run has. Every signal counts
+// once. If the run has more steps than a run may have without checkpoints, the
+// idempotency window does not keep its first events, and they are gone.
+func TestCheckpointsSurviveKills(t *testing.T) {
+	const every = 50
+	cluster := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 6, Flags: []string{"--admin", "full"}})
+	b := &bank{t: t, cluster: cluster, c: cluster.Client(client.Options{Timeout: testkit.Patience, MaxBackoff: 50 * time.Millisecond})}
+	b.push(testkit.BuildExample(t, "account"))
+	b.push(testkit.BuildGuest(t, "tests/e2e/workflows/collect"))
+	for _, key := range []string{"retain-events", "retain-snapshots"} {
+		if _, err := b.c.PutSetting(t.Context(), "entity.collect."+key, "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	total := *signals / every * every
+	start := func(id string) {
+		b.send("collect", id, "start", fmt.Sprintf(`{"signals":%d,"every":%d}`, total, every))
+	}
+	sent := map[string]int{}
+	signal := func(id string, more int) {
+		t.Helper()
+		failed := make(chan error, 8)
+		for i := range cap(failed) {
+			go func() {
+				var err error
+				for n := sent[id] + i; err == nil && n < sent[id]+more; n += cap(failed) {
+					_, err = b.c.Send(t.Context(), client.Command{EntityType: "collect", EntityID: id, Name: "signal", Data: fmt.Appendf(nil, `{"name":"add","value":{"amount":%d}}`, n)})
+				}
+				failed <- err
+			}()
+		}
+		for range cap(failed) {
+			if err := <-failed; err != nil {
+				t.Error(err)
+			}
+		}
+		sent[id] += more
+	}
+	start("old")
+	start("young")
+	signal("young", every-1)
+	for range 3 {
+		signal("old", total/4)
+		cluster.Kill(0)
+		cluster.Node(0).MustVerify()
+		cluster.Restart(0)
+	}
+	other := testkit.BuildGuest(t, "tests/e2e/workflows/collectother")
+	if _, err := b.c.Upload(t.Context(), other, true); err == nil || !strings.Contains(err.Error(), "run young, step 1: the code asks for send account/sink deposit, the history has wait add") {
+		t.Fatalf("a module that differs before the checkpoint: %v", err)
+	}
+	signal("young", 1)
+	cluster.Await("the run makes its first checkpoint", func() bool {
+		return query[runState](b, "collect", "young", "state").Steps > every+1
+	})
+	b.push(other)
+	cluster.Kill(0)
+	cluster.Restart(0)
+	signal("old", total-sent["old"])
+	var result struct {
+		Status string
+		Result struct{ At, Sum int }
+	}
+	cluster.Await("the run ends", func() bool {
+		result = query[struct {
+			Status string
+			Result struct{ At, Sum int }
+		}](b, "collect", "old", "state")
+		return result.Status != "running"
+	})
+	if result.Status != "completed" || result.Result.At != total || result.Result.Sum != total*(total-1)/2 {
+		t.Errorf("%+v", result)
+	}
+	if got := query[struct{ Balance int }](b, "account", "sink", "balance").Balance; got != total+every {
+		t.Errorf("the deposits are %d, want %d", got, total+every)
+	}
+	api := entityv1connect.NewEntityServiceClient(http.DefaultClient, cluster.Node(0).API())
+	at := uint64(every)
+	_, err := api.GetState(t.Context(), connect.NewRequest(&entityv1.GetStateRequest{EntityType: "collect", EntityId: "old", AtSequence: &at}))
+	if truncated := connect.CodeOf(err) == connect.CodeOutOfRange; truncated != (total > 10_000+2*every) || err != nil && !truncated {
+		t.Errorf("the state at event %d of a run of %d signals: %v", every, total, err)
+	}
+	cluster.Kill(0)
+	cluster.Node(0).MustVerify()
+}
+
+// TestGuideShowsTheExample: the functions on the guide's page are those that the
+// tests run, in this order.
 func TestGuideShowsTheExample(t *testing.T) {
 	page, err := os.ReadFile("../../../docs/guide/workflows.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	program, err := os.ReadFile("../../../examples/wasm/payout/main.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, block, _ := strings.Cut(string(page), "```go\n")
-	block, _, ok := strings.Cut(block, "```")
-	function, serve, both := strings.Cut(block, "\nvar _")
-	if !ok || !both || !strings.Contains(string(program), function) || !strings.Contains(string(program), serve) {
-		t.Error("the page shows another program than examples/wasm/payout")
+	rest := string(page)
+	for _, file := range []string{"../../../examples/wasm/payout/main.go", "collect/main.go"} {
+		program, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var block string
+		var ok bool
+		if _, rest, ok = strings.Cut(rest, "```go\n"); ok {
+			block, rest, ok = strings.Cut(rest, "```")
+		}
+		for part := range strings.SplitSeq(block, "\nvar _") {
+			if !ok || !strings.Contains(string(program), part) {
+				t.Errorf("the page shows another program than %s", file)
+			}
+		}
 	}
 }
 

@@ -1,0 +1,51 @@
+// Collectother is a version of collect that begins a run with a deposit. Runs
+// that have made a checkpoint can continue with it, and others cannot.
+package main
+
+import hostd "github.com/hostd/hostd/guest-sdk/go"
+
+// Progress is the input of a run, and of each part of it.
+type Progress struct {
+	// Signals is how many signals the run receives, and Every after how many of
+	// them it deposits that number and makes a checkpoint.
+	Signals int64 `json:"signals" hostd:"required"`
+	Every   int64 `json:"every" hostd:"required,min=1"`
+	// At is how many it has received, and Sum the sum of their values.
+	At  int64 `json:"at,omitempty"`
+	Sum int64 `json:"sum,omitempty"`
+}
+
+// Amount is the payload of the signal "add" and of deposits.
+type Amount struct {
+	Amount int64 `json:"amount"`
+}
+
+func collect(f *hostd.Flow, p Progress) (Progress, error) {
+	if p.At == 0 {
+		if err := f.Send("account", "sink", "deposit", Amount{1000}); err != nil {
+			return p, err
+		}
+	}
+	for {
+		got, err := hostd.Wait[Amount](f, "add")
+		if err != nil {
+			return p, err
+		}
+		p.At++
+		p.Sum += got.Amount
+		if p.At%p.Every > 0 {
+			continue
+		}
+		if _, err := hostd.Call[hostd.RawJSON](f, "account", "sink", "deposit", Amount{p.Every}); err != nil {
+			return p, err
+		}
+		if p.At >= p.Signals {
+			return p, nil
+		}
+		return p, f.Checkpoint(p)
+	}
+}
+
+var _ = hostd.Serve("collect", "2.0.0", hostd.Workflow("collect", collect, hostd.Sends("account")))
+
+func main() {}
