@@ -218,7 +218,7 @@ func (a *Authenticator) Recheck(ctx context.Context) error {
 func (a *Authenticator) end(s *session, why *failure) {
 	if s.end(why) {
 		a.metrics.streams.Inc()
-		a.opts.Logger.Info("ended a stream whose credential has ended", "kind", s.principal.Kind, "principal", s.principal.Name, "reason", why.reason)
+		a.opts.Logger.Info("ended a stream because its credential expired or was revoked", "kind", s.principal.Kind, "principal", s.principal.Name, "reason", why.reason)
 	}
 }
 
@@ -237,10 +237,10 @@ func (a *Authenticator) readFiles(all bool) (changed bool) {
 		case err != nil:
 			a.metrics.reloads.WithLabelValues(f.What).Inc()
 			if f.News(err) {
-				a.opts.Logger.Error("a file of credentials cannot be read again, what it held before counts on", "file", f.Path, "error", err)
+				a.opts.Logger.Error("cannot reload a credential file; its previous contents stay in effect", "file", f.Path, "error", err)
 			}
 		case now:
-			a.opts.Logger.Info("read a file of credentials again", "file", f.Path)
+			a.opts.Logger.Info("reloaded a credential file", "file", f.Path)
 		}
 		changed = changed || now
 	}

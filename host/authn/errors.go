@@ -21,26 +21,26 @@ func authFailure(reason, text string) *failure {
 // The failures. An unknown static token and a token in an unknown format get
 // the same text.
 var (
-	failMissing     = authFailure("missing", "this node answers callers with a credential only: send 'Authorization: Bearer TOKEN', or show a certificate where the node goes by those")
-	failMalformed   = authFailure("malformed", "the Authorization header is not 'Bearer TOKEN'")
+	failMissing     = authFailure("missing", "this node requires a credential: send 'Authorization: Bearer TOKEN', or a client certificate if the node accepts those")
+	failMalformed   = authFailure("malformed", "the Authorization header must be 'Bearer TOKEN'")
 	failUnknown     = authFailure("unknown", "the token is not valid")
 	failExpired     = authFailure("expired", "the token has expired")
-	failSignature   = authFailure("signature", "the token is not valid: its signature is of no key of the issuer")
-	failAlgorithm   = authFailure("algorithm", "the token is not valid: it must be signed by RS256, ES256 or EdDSA")
-	failIssuer      = authFailure("issuer", "the token is not valid: it is of another issuer")
-	failAudience    = authFailure("audience", "the token is not valid: it is for another audience")
+	failSignature   = authFailure("signature", "the token is not valid: no key of the issuer made its signature")
+	failAlgorithm   = authFailure("algorithm", "the token is not valid: it must be signed with RS256, ES256 or EdDSA")
+	failIssuer      = authFailure("issuer", "the token is not valid: it has a different issuer")
+	failAudience    = authFailure("audience", "the token is not valid: it was issued for a different audience")
 	failClaims      = authFailure("claims", "the token is not valid: a claim is missing or wrong")
-	failCertName    = authFailure("cert_name", "the certificate does not name its bearer: it has no such name as this node goes by, or several")
-	failNodeCert    = authFailure("cert_node", "the certificate is of a node: clients have certificates of their own ('hostd cert create-client')")
+	failCertName    = authFailure("cert_name", "the certificate does not identify the caller: it must have exactly one name of the kind that auth-cert-name sets")
+	failNodeCert    = authFailure("cert_node", "the certificate belongs to a node: clients need one from 'hostd cert create-client'")
 	failCertExpired = authFailure("cert_expired", "the certificate of this connection has expired: connect with a new one")
-	failRevoked     = authFailure("revoked", "the credential of this stream is not valid any more")
+	failRevoked     = authFailure("revoked", "the credential of this stream is no longer valid")
 	// failKeys doesn't mean that the token is invalid; the caller may retry.
-	failKeys = &failure{"keys", connect.CodeUnavailable, errors.New("the node has no keys of the issuer: its provider does not answer")}
+	failKeys = &failure{"keys", connect.CodeUnavailable, errors.New("the node has no signing keys of the token's issuer, because the provider does not answer: try again")}
 	// failUnasked doesn't either: the issuer may have created the key recently.
-	failUnasked = &failure{"keys", connect.CodeUnavailable, errors.New("the node does not know the token's key, and cannot ask the provider at the moment: try again")}
+	failUnasked = &failure{"keys", connect.CodeUnavailable, errors.New("the node does not know the token's signing key and cannot fetch it from the provider now: try again")}
 	// failBehind doesn't either: the metadata may contain the token.
-	failBehind = &failure{"behind", connect.CodeUnavailable, errors.New("the node does not know the token, and has not caught up with those that its cluster keeps: try again")}
+	failBehind = &failure{"behind", connect.CodeUnavailable, errors.New("the node does not know the token, and has not caught up with the cluster's tokens yet: try again")}
 	// errTooMany is the error for addresses that keep sending rejected
 	// requests.
-	errTooMany = errors.New("too many requests of this address were refused for their credential: wait a second")
+	errTooMany = errors.New("too many requests from this address had an invalid credential: retry in a second")
 )

@@ -45,7 +45,7 @@ func parseFirstAdmin(text string) (f FirstAdmin, err error) {
 		switch subject, names := strings.CutPrefix(line, "admin "); {
 		case line == "" || line[0] == '#':
 		case f != FirstAdmin{}:
-			return FirstAdmin{}, errors.New("it has more than one line: a cluster has one first admin, who makes others")
+			return FirstAdmin{}, errors.New("the file must have one line: a cluster has one first admin, who can create others")
 		case names:
 			f.Subject = strings.TrimSpace(subject)
 			if err := (access.Binding{Subject: f.Subject, Roles: []string{access.RoleAdmin}}).Check(); err != nil {
@@ -55,9 +55,9 @@ func parseFirstAdmin(text string) (f FirstAdmin, err error) {
 			hash, p, err := parseToken(line)
 			switch {
 			case err != nil:
-				return FirstAdmin{}, fmt.Errorf("%w, nor 'admin SUBJECT'", err)
+				return FirstAdmin{}, fmt.Errorf("%w, or 'admin SUBJECT'", err)
 			case !p.Expires.IsZero():
-				return FirstAdmin{}, errors.New("the token expires, and nobody would be admin then")
+				return FirstAdmin{}, errors.New("the token of the first admin must not expire, because the cluster would then have no admin")
 			}
 			f.Token = access.Token{Name: p.Name, Hash: hash}
 			if err := f.Token.Check(); err != nil {
@@ -66,7 +66,7 @@ func parseFirstAdmin(text string) (f FirstAdmin, err error) {
 		}
 	}
 	if f == (FirstAdmin{}) {
-		return f, errors.New("it names nobody: it has one line, of a token or 'admin SUBJECT'")
+		return f, errors.New("the file must have one line, a token's name:sha256hex or 'admin SUBJECT'")
 	}
 	return f, nil
 }

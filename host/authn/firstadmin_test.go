@@ -24,13 +24,13 @@ func TestFirstAdmins(t *testing.T) {
 		}
 	}
 	for text, says := range map[string]string{
-		"":                                   "names nobody",
-		"# none":                             "names nobody",
-		good + "\nadmin group:ops":           "more than one line",
-		"admin group:ops\nadmin group:other": "more than one line",
+		"":                                   "must have one line, a token",
+		"# none":                             "must have one line, a token",
+		good + "\nadmin group:ops":           "must have one line: a cluster",
+		"admin group:ops\nadmin group:other": "must have one line: a cluster",
 		"admin anonymous":                    "cannot have the role admin",
 		"admin ops":                          "invalid subject",
-		"group:ops":                          "nor 'admin SUBJECT'",
+		"group:ops":                          "or 'admin SUBJECT'",
 		line(t, "root", token, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)): "expires",
 	} {
 		if got, err := parseFirstAdmin(text); err == nil || !strings.Contains(err.Error(), says) {

@@ -20,7 +20,7 @@ type guarded struct {
 // body returns an error.
 func (g guarded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.URL.Scheme != "https" && !(g.plain && r.URL.Scheme == "http" && onThisMachine(r.URL.Hostname())) {
-		return nil, fmt.Errorf("the provider of keys is not asked without TLS: it names %.256q", r.URL.Redacted())
+		return nil, fmt.Errorf("the provider's key URL must use https, got %.256q", r.URL.Redacted())
 	}
 	base := g.base
 	if base == nil {

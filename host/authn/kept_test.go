@@ -88,7 +88,7 @@ func TestStreamEndsWithItsClusterToken(t *testing.T) {
 			files := streams(t, url, w.good)
 			w.SetTokens(2, []access.Token{kept("bo", bo, time.Time{})})
 			for i, end := range hers {
-				if err := end(); connect.CodeOf(err) != connect.CodeUnauthenticated || !strings.Contains(err.Error(), "not valid any more") {
+				if err := end(); connect.CodeOf(err) != connect.CodeUnauthenticated || !strings.Contains(err.Error(), "no longer valid") {
 					t.Errorf("stream %d ended with %v", i, err)
 				}
 			}

@@ -32,9 +32,9 @@ const (
 )
 
 var (
-	errNoKeys      = errors.New("there are no keys of the issuer")
-	errNoSignature = errors.New("no key of the issuer has signed the token")
-	errTooManyWait = errors.New("too many wait for the keys of the issuer")
+	errNoKeys      = errors.New("no keys of the issuer are available")
+	errNoSignature = errors.New("no key of the issuer made the token's signature")
+	errTooManyWait = errors.New("too many requests wait for the keys of the issuer")
 )
 
 // keySet holds the keys of an issuer. It implements oidc.KeySet.
@@ -66,10 +66,10 @@ func parseKeys(text []byte) (keys []jose.JSONWebKey, odd, err error) {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(text, &set); err != nil {
-		return nil, nil, fmt.Errorf("it is not a JSON set of keys: %w", err)
+		return nil, nil, fmt.Errorf("the key set is not JSON: %w", err)
 	}
 	if len(set.Keys) > maxKeys {
-		return nil, nil, fmt.Errorf("it has %d keys, more than %d", len(set.Keys), maxKeys)
+		return nil, nil, fmt.Errorf("the key set has %d keys, at most %d are allowed", len(set.Keys), maxKeys)
 	}
 	for i, raw := range set.Keys {
 		var key jose.JSONWebKey
@@ -84,7 +84,7 @@ func parseKeys(text []byte) (keys []jose.JSONWebKey, odd, err error) {
 		}
 	}
 	if len(keys) == 0 {
-		return nil, nil, errors.Join(errors.New("it has no public key for signatures"), odd)
+		return nil, nil, errors.Join(errors.New("the key set has no supported public key for signatures"), odd)
 	}
 	return keys, odd, nil
 }
@@ -244,7 +244,7 @@ func (k *keySet) download(ctx context.Context) ([]byte, error) {
 	}
 	defer res.Body.Close()
 	if res.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("the provider answers %s for its keys", res.Status)
+		return nil, fmt.Errorf("the provider's key URL returned %s", res.Status)
 	}
 	return io.ReadAll(res.Body) // the transport limits the size
 }
@@ -264,7 +264,7 @@ func (k *keySet) take(text []byte) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if told != "" && told != k.logged {
-		k.logger.Warn("keys of the issuer are not understood, and passed over", "issuer", k.opts.Issuer, "error", odd)
+		k.logger.Warn("skipped unsupported keys of the issuer", "issuer", k.opts.Issuer, "error", odd)
 	}
 	k.logged = told
 	return nil
@@ -286,7 +286,7 @@ func (a *Authenticator) refreshKeys(ctx context.Context) {
 		if k := a.jwt.keys; k.stale() && k.mayAsk() {
 			if err := k.fetch(ctx); err != nil && ctx.Err() == nil {
 				a.metrics.reloads.WithLabelValues("oidc-issuer").Inc()
-				a.opts.Logger.Warn("the provider of keys does not answer, the keys it gave before count for a day", "issuer", k.opts.Issuer, "error", err)
+				a.opts.Logger.Warn("cannot fetch the issuer's keys; the previous keys stay in effect for a day", "issuer", k.opts.Issuer, "error", err)
 			}
 		}
 		select {

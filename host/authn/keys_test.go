@@ -153,7 +153,7 @@ func TestUnparsableKeyIsSkipped(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if n := strings.Count(log.String(), "passed over"); n != 5 {
+	if n := strings.Count(log.String(), "skipped unsupported keys"); n != 5 {
 		t.Errorf("keys that are passed over are told of %d times:\n%s", n, log.String())
 	}
 }
@@ -177,10 +177,10 @@ func TestKeysAreFetchedOnlyOverTLS(t *testing.T) {
 		{"another host", "https://a.example", map[string]string{"": "https://b.example/keys", "https://b.example/keys": string(text)}, ""},
 		{"a redirect", "https://a.example", map[string]string{"https://a.example/keys": ">https://b.example/k", "https://b.example/k": string(text)}, ""},
 		{"loopback", "http://127.0.0.1:1", map[string]string{"http://127.0.0.1:1/keys": string(text)}, ""},
-		{"http", "https://a.example", map[string]string{"": "http://a.example/keys", "http://a.example/keys": string(text)}, "without TLS"},
-		{"http on this machine", "https://a.example", map[string]string{"": "http://127.0.0.1/keys", "http://127.0.0.1/keys": string(text)}, "without TLS"},
-		{"http elsewhere", "http://127.0.0.1:1", map[string]string{"": "http://192.0.2.1/keys", "http://192.0.2.1/keys": string(text)}, "without TLS"},
-		{"a redirect to http", "https://a.example", map[string]string{"https://a.example/keys": ">http://a.example/k", "http://a.example/k": string(text)}, "without TLS"},
+		{"http", "https://a.example", map[string]string{"": "http://a.example/keys", "http://a.example/keys": string(text)}, "must use https"},
+		{"http on this machine", "https://a.example", map[string]string{"": "http://127.0.0.1/keys", "http://127.0.0.1/keys": string(text)}, "must use https"},
+		{"http elsewhere", "http://127.0.0.1:1", map[string]string{"": "http://192.0.2.1/keys", "http://192.0.2.1/keys": string(text)}, "must use https"},
+		{"a redirect to http", "https://a.example", map[string]string{"https://a.example/keys": ">http://a.example/k", "http://a.example/k": string(text)}, "must use https"},
 		{"a long document", "https://a.example", map[string]string{"https://a.example/.well-known/openid-configuration": string(long) + `{"issuer":"https://a.example","jwks_uri":"https://a.example/keys"}`, "https://a.example/keys": string(text)}, "too large"},
 		{"long keys", "https://a.example", map[string]string{"https://a.example/keys": string(long) + string(text)}, "too large"},
 	} {
@@ -208,7 +208,7 @@ func TestKeysAreFetchedOnlyOverTLS(t *testing.T) {
 			t.Errorf("%s: %v; keys: %v", c.what, err, usable)
 		}
 		for _, at := range asked {
-			if c.says == "without TLS" && strings.HasPrefix(at, "http:") && !strings.HasPrefix(at, c.issuer+"/") {
+			if c.says == "must use https" && strings.HasPrefix(at, "http:") && !strings.HasPrefix(at, c.issuer+"/") {
 				t.Errorf("%s: %s is asked", c.what, at)
 			}
 		}

@@ -17,16 +17,16 @@ type metrics struct {
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "hostd_auth_requests_total", Help: "Requests that were let in where callers are authenticated, by what their callers were known by.",
+			Name: "hostd_auth_requests_total", Help: "Authenticated requests, by the kind of credential.",
 		}, []string{"kind"}),
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "hostd_auth_failures_total", Help: "Requests refused because of their credential, or because they had none.",
+			Name: "hostd_auth_failures_total", Help: "Requests rejected because their credential was missing or invalid.",
 		}, []string{"method", "reason"}),
 		reloads: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "hostd_auth_reload_failures_total", Help: "Times that a file of credentials or the keys of the issuer could not be read again; what was known before counts on.",
+			Name: "hostd_auth_reload_failures_total", Help: "Failed reloads of a credential file or of the issuer's keys; the previous contents stay in effect.",
 		}, []string{"source"}),
 		streams: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "hostd_auth_streams_ended_total", Help: "Streams ended because their credential had expired or was revoked.",
+			Name: "hostd_auth_streams_ended_total", Help: "Streams ended because their credential expired or was revoked.",
 		}),
 		kinds: map[Kind]prometheus.Counter{},
 	}

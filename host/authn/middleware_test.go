@@ -325,7 +325,7 @@ func TestInvalidTokenFileIsLoggedOnce(t *testing.T) {
 		for i := range 5 {
 			w.look(context.Background(), i == 4)
 		}
-		if n := strings.Count(w.log.String(), "cannot be read again"); n != want {
+		if n := strings.Count(w.log.String(), "cannot reload a credential file"); n != want {
 			t.Errorf("%s: told %d times, want %d:\n%s", what, n, want, w.log.String())
 		}
 		w.log.Reset()
@@ -426,8 +426,8 @@ func TestStreamEndsWithItsCredential(t *testing.T) {
 		says  string
 	}{
 		{"expired", func(w *world) string { return w.expiring }, func(_ *testing.T, w *world) { w.clock.advance(time.Hour) }, "expired"},
-		{"removed from the file", func(w *world) string { return w.good }, func(t *testing.T, w *world) { write(t, w.file, "#") }, "not valid any more"},
-		{"given to another", func(w *world) string { return w.good }, func(t *testing.T, w *world) { write(t, w.file, line(t, "other", w.good, time.Time{})) }, "not valid any more"},
+		{"removed from the file", func(w *world) string { return w.good }, func(t *testing.T, w *world) { write(t, w.file, "#") }, "no longer valid"},
+		{"given to another", func(w *world) string { return w.good }, func(t *testing.T, w *world) { write(t, w.file, line(t, "other", w.good, time.Time{})) }, "no longer valid"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			w := newWorld(t, true)

@@ -38,7 +38,7 @@ func parseTokens(text []byte) (*tokenTable, error) {
 		return nil, fmt.Errorf("the file has more than %d bytes", maxTokenFileBytes)
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
-		return nil, errors.New("it is empty: a file of no tokens has a line such as '# none'")
+		return nil, errors.New("the file is empty: if it has no tokens, it needs a line such as '# none'")
 	}
 	t := &tokenTable{}
 	seen := map[[sha256.Size]byte]bool{}
@@ -53,9 +53,9 @@ func parseTokens(text []byte) (*tokenTable, error) {
 		switch {
 		case err != nil:
 		case seen[hash]:
-			err = errors.New("the token is in the file twice")
+			err = errors.New("the file lists the token twice")
 		case len(t.hashes) == maxTokens:
-			err = fmt.Errorf("there are more than %d tokens", maxTokens)
+			err = fmt.Errorf("the file has more than %d tokens", maxTokens)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
@@ -70,16 +70,16 @@ func parseTokens(text []byte) (*tokenTable, error) {
 func parseToken(line string) (hash [sha256.Size]byte, p *Principal, err error) {
 	parts := strings.SplitN(line, ":", 3)
 	if isToken(line) {
-		return hash, nil, errors.New("it is a token itself, where its hash belongs: 'hostd token create NAME --file FILE' adds a line name:sha256hex[:expires]")
+		return hash, nil, errors.New("the line contains a token instead of its hash: 'hostd token create NAME --file FILE' appends a line name:sha256hex[:expires]")
 	}
 	if len(parts) < 2 {
-		return hash, nil, errors.New("it is not name:sha256hex[:expires]")
+		return hash, nil, errors.New("the line must be name:sha256hex[:expires]")
 	}
 	if err := access.CheckTokenName(parts[0]); err != nil {
 		return hash, nil, err
 	}
 	if len(parts[1]) != hex.EncodedLen(len(hash)) {
-		return hash, nil, fmt.Errorf("a hash has %d hexadecimal digits", hex.EncodedLen(len(hash)))
+		return hash, nil, fmt.Errorf("the hash must have %d hexadecimal digits", hex.EncodedLen(len(hash)))
 	}
 	if _, err := hex.Decode(hash[:], []byte(parts[1])); err != nil {
 		return hash, nil, errors.New("the hash is not hexadecimal")
@@ -91,7 +91,7 @@ func parseToken(line string) (hash [sha256.Size]byte, p *Principal, err error) {
 	p = &Principal{Principal: who}
 	if len(parts) == 3 {
 		if p.Expires, err = time.Parse(time.RFC3339, parts[2]); err != nil || p.Expires.IsZero() {
-			return hash, nil, errors.New("the time at which it expires is not one of RFC 3339, such as 2030-01-31T00:00:00Z")
+			return hash, nil, errors.New("the expiry time must be in RFC 3339, such as 2030-01-31T00:00:00Z")
 		}
 	}
 	return hash, p, nil

@@ -57,8 +57,8 @@ func TestInvalidTokenFilesAreRejected(t *testing.T) {
 		fmt.Fprintf(&many, "n:%064x\n", i)
 	}
 	for _, c := range []struct{ text, says string }{
-		{"", "it is empty"},
-		{"\n\n", "it is empty"},
+		{"", "the file is empty"},
+		{"\n\n", "the file is empty"},
 		{"ci", "line 1: it is not name"},
 		{"# machines\n" + NewToken(), "line 2: it is a token itself, where its hash belongs: 'hostd token create NAME --file FILE'"},
 		{"eyJhbGciOiJSUzI1NiJ9.e30.c2ln", "line 1: it is a token itself"},
@@ -72,8 +72,8 @@ func TestInvalidTokenFilesAreRejected(t *testing.T) {
 		{"ci:" + hash + ":tomorrow", "RFC 3339"},
 		{"ci:" + hash + ":2030-01-31", "RFC 3339"},
 		{"ci:" + hash + ":0001-01-01T00:00:00Z", "RFC 3339"},
-		{"a:" + hash + "\nb:" + strings.ToUpper(hash), "line 2: the token is in the file twice"},
-		{many.String(), fmt.Sprintf("line %d: there are more than", maxTokens+1)},
+		{"a:" + hash + "\nb:" + strings.ToUpper(hash), "line 2: the file lists the token twice"},
+		{many.String(), fmt.Sprintf("line %d: the file has more than", maxTokens+1)},
 		{strings.Repeat("#\n", maxTokenFileBytes), "more than"},
 	} {
 		if _, err := parseTokens([]byte(c.text)); err == nil || !strings.Contains(err.Error(), c.says) {

@@ -305,7 +305,7 @@ func (m *alwaysOnStarter) OnScan(scan *alwaysOnScan) {
 		return
 	}
 	if scan.err != nil {
-		m.opts.Logger.Error("always-on entities cannot be read", "shard_id", s.id, "entity_type", scan.typ, "error", scan.err)
+		m.opts.Logger.Error("cannot list always-on entities", "shard_id", s.id, "entity_type", scan.typ, "error", scan.err)
 		s.holdBack(sharding.EntityID{Type: scan.typ}, m.exec.Now().UnixNano()) // the whole type is retried
 		s.types, s.after = s.types[1:], ""
 		return

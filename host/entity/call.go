@@ -261,6 +261,6 @@ func (c *core) recordFault(e *entity, in *request.Trace, err error) {
 		e.shard.quarantine.Add(e, c.now)
 		c.stats.Quarantines++
 	}
-	c.opts.Logger.Warn("a guest faulted", faultAttributes(err, in.LogAttributes("entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults())...)...)
+	c.opts.Logger.Warn("guest fault", faultAttributes(err, in.LogAttributes("entity_type", e.id.Type, "shard_id", e.shard.id, "faults", e.faults())...)...)
 	c.faulted.Add(e, c.now)
 }

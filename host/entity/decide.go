@@ -324,12 +324,12 @@ func (d *decider) rejectOutput(e *entity, v *guestCall, refused error, unlisted 
 		}
 		d.recordRejection(e, r, v.env, &request.RejectedError{Code: code, Message: refused.Error()})
 	case timers.Of(r) != nil && timers.Of(r).Timer.Schedule == nil && unlisted:
-		d.opts.Logger.Warn("a timer is held, because its command sends to a type that the manifest does not name", "entity_type", e.id.Type, "entity_id", e.id.ID, "shard_id", e.shard.id,
+		d.opts.Logger.Warn("timer waits: its command sends to a type that the manifest does not list", "entity_type", e.id.Type, "entity_id", e.id.ID, "shard_id", e.shard.id,
 			"command", r.Name, "error", refused)
 		e.shard.settle(r, request.Result{Err: refused})
 		d.exec.reload(e)
 	case timers.Of(r) != nil:
-		d.opts.Logger.Warn("a timer's command makes an output that cannot be stored", "entity_type", e.id.Type, "entity_id", e.id.ID, "shard_id", e.shard.id,
+		d.opts.Logger.Warn("timer dropped: its command's output cannot be stored", "entity_type", e.id.Type, "entity_id", e.id.ID, "shard_id", e.shard.id,
 			"command", r.Name, "error", refused)
 		d.endTimer(e, r, v.env, true)
 	default:

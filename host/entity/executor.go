@@ -311,7 +311,7 @@ func (l *executor) awaitCalls(events []coreEvent) {
 		select {
 		case <-l.wake:
 		case <-late.C:
-			l.opts.Logger.Warn("guests did not come back before the executor ended", "guests", away)
+			l.opts.Logger.Warn("guest calls did not return before the executor stopped", "guests", away)
 			return
 		}
 		l.mu.Lock()

@@ -146,8 +146,8 @@ const firstFramesBytes = 4 << 10
 
 var (
 	// errEnough ends the reading of a history at historyLoad.End.
-	errEndReached    = errors.New("the history is read as far as it is asked for")
-	errStraySnapshot = fmt.Errorf("%w: a snapshot is not of the entity's history", journal.ErrDamaged)
+	errEndReached    = errors.New("reached the end of the requested history")
+	errStraySnapshot = fmt.Errorf("%w: a snapshot does not belong to the entity's history", journal.ErrDamaged)
 )
 
 // loadAttempts bounds how often a load starts again because the records that it
@@ -175,7 +175,7 @@ func (l *historyLoad) Read(ctx context.Context, h HistoryReader, chunkBytes int,
 	case errors.Is(err, journal.ErrStopped):
 		err = &sharding.NotLeaderError{Shard: l.Shard} // this node is about to learn that
 	case errors.As(err, &cut):
-		err = fmt.Errorf("%w: no snapshot stands for what was cut: %v", request.ErrDamaged, err)
+		err = fmt.Errorf("%w: no snapshot covers the compacted events: %v", request.ErrDamaged, err)
 	case errors.Is(err, journal.ErrDamaged) || errors.Is(err, journal.ErrUnsupported):
 		err = fmt.Errorf("%w: %w", request.ErrDamaged, err)
 	}

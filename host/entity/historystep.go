@@ -7,7 +7,7 @@ import (
 )
 
 // errInitialRefused means that a guest created no state from its input.
-var errInitialRefused = errors.New("the guest refused to make an initial state")
+var errInitialRefused = errors.New("the guest rejected the creation of an initial state")
 
 // keepBytes bounds the buffer that a historyStep keeps.
 const keepBytes = 64 << 10

@@ -115,11 +115,11 @@ func (d *decider) deliver(e *entity, r *request.Request) {
 	case d.opts.Settings.IsSuspended(e.id.Type):
 		s.settle(r, request.Result{Err: request.ErrSuspended})
 	case e.typ.Transient:
-		d.turnDown(e, r, now, &request.RejectedError{Code: request.CodeTransient, Message: "the entities of this type keep nothing, so what is sent to them could be lost"})
+		d.turnDown(e, r, now, &request.RejectedError{Code: request.CodeTransient, Message: "the entity type is transient, so messages to its entities could be lost"})
 	case e.typ.RefusesMessage(e.id, r) != nil:
 		d.turnDown(e, r, now, e.typ.RefusesMessage(e.id, r))
 	case e.typ.Workflow && !e.exists && msg.Exec.Hops > maxRunDepth:
-		d.turnDown(e, r, now, &request.RejectedError{Code: request.CodeTooDeep, Message: "too many messages, each made by the previous one, led to the start of this run"})
+		d.turnDown(e, r, now, &request.RejectedError{Code: request.CodeTooDeep, Message: "the chain of messages that started this workflow run is too long"})
 	case !e.canAfford(r): // deliveries admitted together with it have spent the budget
 	default:
 		d.handle(e, r, now, 0)
@@ -145,7 +145,7 @@ func (d *decider) redeliver(e *entity, r *request.Request) {
 	case !e.typ.HasCommand(r.Name):
 		e.shard.settle(r, request.Result{Err: e.typ.RefusesCommandName(r)})
 	default:
-		d.opts.Logger.Info("a dead letter is delivered again", "entity_type", e.id.Type, "shard_id", e.shard.id,
+		d.opts.Logger.Info("redelivering a dead letter", "entity_type", e.id.Type, "shard_id", e.shard.id,
 			"index", r.Delivery.DeadLetter.Index, "ordinal", r.Delivery.DeadLetter.Ordinal, "item", r.Delivery.DeadLetter.Item, "command", r.Name)
 		d.handle(e, r, e.shard.logNow(), 0)
 	}
@@ -161,7 +161,7 @@ func (d *decider) logRefusal(e *entity, r *request.Request, why *request.Rejecte
 		d.unlogged++
 		return
 	}
-	d.opts.Logger.Warn("a send is refused and becomes a dead letter", r.Trace.LogAttributes("entity_type", e.id.Type, "shard_id", e.shard.id, "source_type", r.Delivery.Source.Type,
+	d.opts.Logger.Warn("a message was rejected and becomes a dead letter", r.Trace.LogAttributes("entity_type", e.id.Type, "shard_id", e.shard.id, "source_type", r.Delivery.Source.Type,
 		"command", r.Name, "code", why.Code, "unlogged_before", d.unlogged)...)
 	d.unlogged = 0
 }

@@ -136,7 +136,7 @@ func (m *residents) closeEmpty() {
 
 func (m *residents) shut(in *instance) {
 	if err := in.CloseGuest(); err != nil {
-		m.opts.Logger.Warn("closing a guest instance failed", "entity_type", in.Pool().Type().Name, "error", err)
+		m.opts.Logger.Warn("cannot close a guest instance", "entity_type", in.Pool().Type().Name, "error", err)
 	}
 }
 

@@ -31,7 +31,7 @@ func (d *decider) remove(e *entity, r *request.Request) {
 	case d.readOnly():
 		e.shard.settle(r, request.Result{Err: request.ErrReadOnly})
 	default:
-		d.opts.Logger.Info("an entity is deleted", "entity_type", e.id.Type, "shard_id", e.shard.id, "command_id", string(r.ID))
+		d.opts.Logger.Info("deleting an entity", "entity_type", e.id.Type, "shard_id", e.shard.id, "command_id", string(r.ID))
 		d.output.Reset()
 		d.fuel = 0
 		d.output.Delete = true
@@ -84,7 +84,7 @@ func (d *decider) decideTransient(e *entity, r *request.Request) bool {
 		e.shard.settle(r, request.Result{})
 		d.exec.leave(e)
 	case request.SkipTimer, request.Redeliver:
-		e.shard.settle(r, request.Result{Err: &request.RejectedError{Code: request.CodeTransient, Message: "the entities of this type keep nothing"}})
+		e.shard.settle(r, request.Result{Err: &request.RejectedError{Code: request.CodeTransient, Message: "the entity type is transient: its entities have no stored state"}})
 	default:
 		return false
 	}

@@ -166,9 +166,9 @@ func (c *core) abandon(e *entity, err error) {
 
 // failOpen ends a load for which no guest instance could be created.
 func (c *core) failOpen(e *entity, err error) {
-	c.opts.Logger.Error("a guest instance cannot be opened", "entity_type", e.id.Type, "error", err)
+	c.opts.Logger.Error("cannot create a guest instance", "entity_type", e.id.Type, "error", err)
 	e.noteError(err)
-	c.giveUp(e, fmt.Errorf("%w: no room for a guest instance", request.ErrBusy))
+	c.giveUp(e, fmt.Errorf("%w: no memory for a guest instance", request.ErrBusy))
 }
 
 // giveUp closes an entity's instance and answers the entity's waiting requests
@@ -193,7 +193,7 @@ func (c *core) loadFault(e *entity, err error) {
 // failed, from an older one or from the first event.
 func (c *core) fallBack(e *entity, err error) {
 	e.extra.below = e.extra.load.From()
-	c.opts.Logger.Warn("a snapshot does not load", "entity_type", e.id.Type, "shard_id", e.shard.id, "error", err)
+	c.opts.Logger.Warn("cannot load a snapshot", "entity_type", e.id.Type, "shard_id", e.shard.id, "error", err)
 	if errors.Is(err, errInitialRefused) {
 		e.extra.load.MarkRefused() // there is no state to drop
 		c.residents.evict(e)

@@ -81,7 +81,7 @@ func (d *decider) checkMessageRoom(e *entity, r *request.Request) error {
 		most = 2
 	}
 	if e.outbox()+len(d.output.Sends) > most*d.opts.EntitySends {
-		return fmt.Errorf("%w: the entity has %d sends on their way", request.ErrOutboxFull, e.outbox())
+		return fmt.Errorf("%w: the entity has %d undelivered messages", request.ErrOutboxFull, e.outbox())
 	}
 	size := 0
 	for i := range d.output.Sends {
@@ -90,14 +90,14 @@ func (d *decider) checkMessageRoom(e *entity, r *request.Request) error {
 	has, open := d.opts.Histories.MessageTotals(e.shard.id), e.shard.log.Messages()
 	messages, total := int(has.Messages)+open.Sent, int(has.MessageBytes)+open.Bytes
 	if messages+len(d.output.Sends) > most*d.opts.ShardSends || total+size > most*d.opts.ShardSendBytes {
-		return fmt.Errorf("%w: the shard has %d sends on their way", request.ErrOutboxFull, messages)
+		return fmt.Errorf("%w: the shard has %d undelivered messages", request.ErrOutboxFull, messages)
 	}
 	if d.opts.Outbox == nil {
 		return nil
 	}
 	messages, total = d.opts.Outbox.Totals()
 	if messages+len(d.output.Sends) > most*d.opts.NodeSends || total+size > most*d.opts.NodeSendBytes {
-		return fmt.Errorf("%w: the node has %d sends on their way", request.ErrOutboxFull, messages)
+		return fmt.Errorf("%w: the node has %d undelivered messages", request.ErrOutboxFull, messages)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func (s *shard) deadLettersFull() bool {
 
 // errTokensTooEarly means that an output has sends with tokens, which this
 // cluster version cannot store.
-var errTokensTooEarly = fmt.Errorf("sends with tokens need cluster version %d: run hostd cluster upgrade finalize", sharding.VersionMessageTokens)
+var errTokensTooEarly = fmt.Errorf("messages with tokens need cluster version %d: run 'hostd cluster upgrade finalize'", sharding.VersionMessageTokens)
 
 // checkTokens returns errTokensTooEarly if the output has sends with tokens
 // that the cluster version does not allow.
@@ -185,6 +185,6 @@ func (b *base) countHops(d *request.Delivery) {
 	}
 	if d.Exec.Hops = min(d.Hops, journal.MaxHops) + 1; d.Hops >= journal.MaxHops {
 		d.OnReply, d.OnReject, d.Token = "", "", ""
-		d.Refuse = &request.RejectedError{Code: request.CodeTooManyHops, Message: "more sends led to this one, each made by the one before, than are carried out"}
+		d.Refuse = &request.RejectedError{Code: request.CodeTooManyHops, Message: "the chain of messages that led to this one is too long"}
 	}
 }

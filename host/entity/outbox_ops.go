@@ -78,7 +78,7 @@ func (e *entity) setOutbox(n int, asOf uint64) {
 }
 
 // noSuchType is the reason for giving up a message to an unknown type.
-var noSuchType = &request.RejectedError{Code: request.CodeNotFound, Message: "there is no such entity type"}
+var noSuchType = &request.RejectedError{Code: request.CodeNotFound, Message: "the entity type does not exist"}
 
 // acknowledge ends messages that have arrived or are given up.
 func (s *shard) acknowledge(r *request.Request) {
@@ -92,7 +92,7 @@ func (s *shard) acknowledge(r *request.Request) {
 	}
 	for i := range r.Delivery.GaveUp {
 		s.stats.Refused++
-		s.opts.Logger.Warn("a send goes to a type that does not exist", "entity_type", r.Delivery.GaveUp[i].Source.Type, "shard_id", s.id)
+		s.opts.Logger.Warn("a message is addressed to an unknown entity type", "entity_type", r.Delivery.GaveUp[i].Source.Type, "shard_id", s.id)
 		steps = append(steps, journal.OutboxOp{
 			Kind: journal.OutboxGivenUp, ID: r.Delivery.GaveUp[i].ID, At: s.logNow(), Code: []byte(noSuchType.Code), Message: []byte(noSuchType.Message), Answer: rejectionJSON(noSuchType),
 		})
@@ -104,14 +104,14 @@ func (s *shard) acknowledge(r *request.Request) {
 // operator.
 func (s *shard) sendAgain(r *request.Request) {
 	id := r.Delivery.DeadLetter
-	s.opts.Logger.Info("a dead letter is sent again", "shard_id", s.id, "index", id.Index, "ordinal", id.Ordinal, "item", id.Item)
+	s.opts.Logger.Info("sending a dead letter again", "shard_id", s.id, "index", id.Index, "ordinal", id.Ordinal, "item", id.Item)
 	s.addOps(r, messageTotals{}, journal.OutboxOp{Kind: journal.OutboxSentAgain, ID: id})
 }
 
 // discard ends a dead letter, for an operator.
 func (s *shard) discard(r *request.Request) {
 	id := r.Delivery.DeadLetter
-	s.opts.Logger.Info("a dead letter is discarded", "entity_type", r.Entity.Type, "shard_id", s.id, "index", id.Index, "ordinal", id.Ordinal, "item", id.Item)
+	s.opts.Logger.Info("discarding a dead letter", "entity_type", r.Entity.Type, "shard_id", s.id, "index", id.Index, "ordinal", id.Ordinal, "item", id.Item)
 	s.addOps(r, messageTotals{}, journal.OutboxOp{Kind: journal.OutboxDiscarded, ID: id})
 }
 
@@ -164,7 +164,7 @@ func (s *shard) refuse(q *inquiry) {
 	} else {
 		step.Answer = rejectionJSON(d.Refuse)
 	}
-	s.opts.Logger.Warn("a send cannot be carried out", r.Trace.LogAttributes("entity_type", r.Entity.Type, "shard_id", s.id, "source_type", d.Source.Type,
+	s.opts.Logger.Warn("cannot send a message", r.Trace.LogAttributes("entity_type", r.Entity.Type, "shard_id", s.id, "source_type", d.Source.Type,
 		"command", r.Name, "code", d.Refuse.Code, "answered", d.OnReply != "")...)
 	s.stats.Refused++
 	s.proposeBatch() // earlier records come first

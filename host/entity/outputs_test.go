@@ -61,7 +61,7 @@ func unstorable() map[string]struct {
 		"timer":             {abi.AppendCancelTimer(nil, long[:256]), request.ErrOutputLimit, "timer bytes: 256, limit 255"},
 		"schedule":          {schedule("* * *", ""), request.ErrOutputValue, "schedule \"t\""},
 		"time zone":         {schedule("@daily", "Mars/Olympus"), request.ErrOutputValue, "schedule \"t\""},
-		"never":             {schedule("0 0 31 2 *", ""), request.ErrOutputValue, "never comes"},
+		"never":             {schedule("0 0 31 2 *", ""), request.ErrOutputValue, "never fires"},
 	}
 }
 

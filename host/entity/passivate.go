@@ -232,7 +232,7 @@ func (c *core) passivate(e *entity, r *request.Request) {
 
 // errSingletonStays rejects the passivation of a singleton. A handler's request for it
 // is ignored.
-var errSingletonStays = &request.RejectedError{Code: "singleton", Message: "the one entity of its type stays in memory"}
+var errSingletonStays = &request.RejectedError{Code: "singleton", Message: "the entity of a singleton type stays resident"}
 
 // leave passivates an entity that must not be started before its next request.
 func (c *core) leave(e *entity) {

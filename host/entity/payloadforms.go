@@ -137,7 +137,7 @@ func suggestName(err error, name string, names, hidden map[string]bool) error {
 func (t *Type) RefusesMessage(to sharding.EntityID, r *request.Request) *request.RejectedError {
 	switch {
 	case !r.Delivery.Answer && !t.Accepts(to, r.Delivery.Source): // the entity has asked for an answer
-		return &request.RejectedError{Code: request.CodeNotAccepted, Message: "the entity type takes no messages from the type that sent this one"}
+		return &request.RejectedError{Code: request.CodeNotAccepted, Message: "the entity type does not accept messages from the sender's type"}
 	case !t.HasCommand(r.Name):
 		return &request.RejectedError{Code: request.CodeNotFound, Message: "the entity type has no such command"}
 	}

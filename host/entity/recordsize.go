@@ -19,7 +19,7 @@ const (
 )
 
 // errRecordTooLarge means that an output does not fit into an entry.
-var errRecordTooLarge = errors.New("the state, the reply, the sends and the timers together are too large to be stored")
+var errRecordTooLarge = errors.New("the state, reply, messages and timers exceed the size of a record")
 
 // recordFits reports whether the record of an output fits into an entry that
 // already has entryBytes.

@@ -81,7 +81,7 @@ type ShardRouterOptions struct {
 // NewShardRouter starts the executors.
 func NewShardRouter(opts ShardRouterOptions) (*ShardRouter, error) {
 	if opts.Executors < 1 || opts.Shards < 1 {
-		return nil, fmt.Errorf("shard router: %d executors and %d shards: at least one of each is needed", opts.Executors, opts.Shards)
+		return nil, fmt.Errorf("shard router: needs at least one executor and one shard, got %d and %d", opts.Executors, opts.Shards)
 	}
 	r := &ShardRouter{locate: opts.Locate.OrDefault(opts.Shards), meta: opts.Metadata, outside: opts.Outside, outbox: opts.Outbox, disputes: opts.Disputes}
 	r.leads.init(opts.Shards)

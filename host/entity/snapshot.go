@@ -187,7 +187,7 @@ func (c *core) noSnapshot(e *entity, err error) {
 	case !isCutOff(err):
 		c.stats.Faults++
 		c.snapshots.countFailure(e.typ.Digest)
-		c.withoutSnapshot(e, "a guest failed to make a snapshot", err.Error())
+		c.withoutSnapshot(e, "the guest failed to create a snapshot", err.Error())
 	}
 	c.residents.closeInstance(e.inst)
 }
@@ -196,7 +196,7 @@ func (c *core) noSnapshot(e *entity, err error) {
 // is loaded from its events.
 func (c *core) tooLarge(e *entity, why string) {
 	c.stats.SnapshotsTooLarge++
-	c.withoutSnapshot(e, "an entity's state is too large for a snapshot", why)
+	c.withoutSnapshot(e, "the entity's state is too large for a snapshot", why)
 }
 
 func (c *core) withoutSnapshot(e *entity, message, why string) {
@@ -215,7 +215,7 @@ func (c *core) snapshotTaken(e *entity, v *guestCall) {
 	}
 	data := c.snapshots.entry(e, v.out)
 	if len(data) > journal.MaxSnapshotBytes {
-		c.tooLarge(e, fmt.Sprintf("the state has %d bytes, and %d with the entity's window, limit %d", len(v.out), len(data), journal.MaxSnapshotBytes))
+		c.tooLarge(e, fmt.Sprintf("the state has %d bytes, and %d with the idempotency window, limit %d", len(v.out), len(data), journal.MaxSnapshotBytes))
 		return
 	}
 	if e.extra != nil && e.extra.oversize.why != "" {

@@ -30,7 +30,7 @@ type StageTable struct {
 func NewStageTable() *StageTable {
 	return &StageTable{
 		desc: telemetry.NewHistogramDesc(prometheus.HistogramOpts{
-			Name: "hostd_command_seconds", Help: "Time of commands by what they waited for: queue until a lane gave them to the guest, guest in it, commit until their record was applied. Types beyond the first 100 that ran on the node are together, without their name.",
+			Name: "hostd_command_seconds", Help: "Duration of the stages of commands: queue until the executor called the guest, guest for the call, commit until the record was applied. Types beyond the first 100 on the node share a series without a type name.",
 		}, []string{"entity_type", "stage"}),
 		bounds: telemetry.NewHistogramBounds(telemetry.LatencyBuckets()), all: make(map[string][]*counts),
 	}

@@ -33,12 +33,12 @@ const (
 
 var (
 	// errBehind means that the records of a state are not applied yet.
-	errBehind = errors.New("the records of the state are not applied")
+	errBehind = errors.New("the records behind the state are not applied yet")
 	// errNoBase means that the snapshot with which the stay in memory began is
 	// gone.
-	errNoBase = errors.New("the snapshot before the state is gone")
+	errNoBase = errors.New("the snapshot before the state no longer exists")
 	// errOtherHistory means that records of the state were lost.
-	errOtherHistory = errors.New("the history of the state is another one by now")
+	errOtherHistory = errors.New("the history behind the state has changed")
 )
 
 // StateCheckOptions configure a StateChecker. Zero numbers mean the default.
@@ -189,7 +189,7 @@ func (s *StateChecker) check(ctx context.Context, r *checkedState) {
 		}
 	}
 	if err != nil {
-		s.opts.Logger.Debug("a state was not checked", "entity_type", r.ID.Type, "shard_id", uint64(r.Shard), "error", err)
+		s.opts.Logger.Debug("skipped a state check", "entity_type", r.ID.Type, "shard_id", uint64(r.Shard), "error", err)
 		return
 	}
 	s.note(r, equal)
@@ -227,7 +227,7 @@ func (s *StateChecker) note(r *checkedState, equal bool) {
 	counted := t.StateCheckCounts
 	s.mu.Unlock()
 	if say {
-		s.opts.Logger.Error("a guest is not pure: the state that an entity had in memory is not what its events make of it",
+		s.opts.Logger.Error("guest is not pure: the entity's state in memory differs from the state replayed from its events",
 			"entity_type", r.ID.Type, "module", r.Type.Digest.String(), "shard_id", uint64(r.Shard), "sequence", uint64(r.Sequence),
 			"diverged", counted.Diverged, "compared", counted.Compared)
 	}
@@ -246,7 +246,7 @@ func (s *StateChecker) build(ctx context.Context, r *checkedState) ([]byte, erro
 			<-interrupted
 		}
 		if err := guest.Close(); err != nil {
-			s.opts.Logger.Warn("closing a guest instance failed", "entity_type", r.ID.Type, "error", err)
+			s.opts.Logger.Warn("cannot close a guest instance", "entity_type", r.ID.Type, "error", err)
 		}
 	}()
 	l := &historyLoad{ID: r.ID, Shard: r.Shard, Type: r.Type, Below: r.From + 1, End: r.Sequence}

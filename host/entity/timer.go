@@ -25,10 +25,10 @@ func (d *decider) fire(e *entity, r *request.Request, f *timers.Firing, now int6
 	case !e.typ.HasCommand(r.Name) && f.Timer.Schedule == nil:
 		// A module activated by mistake must not use up the timer. It is
 		// retried later, as after a fault, until a module has the command.
-		d.opts.Logger.Warn("a timer is held, because its entity has no such command", "entity_type", e.id.Type, "shard_id", e.shard.id, "command", r.Name)
+		d.opts.Logger.Warn("timer waits: the entity type has no such command", "entity_type", e.id.Type, "shard_id", e.shard.id, "command", r.Name)
 		e.shard.settle(r, request.Result{Err: request.ErrUnknownCommand})
 	case !e.typ.HasCommand(r.Name):
-		d.opts.Logger.Warn("a timer's command is unknown to its entity", "entity_type", e.id.Type, "shard_id", e.shard.id, "command", r.Name)
+		d.opts.Logger.Warn("scheduled command skipped: the entity type has no such command", "entity_type", e.id.Type, "shard_id", e.shard.id, "command", r.Name)
 		d.fuel = 0
 		d.endTimer(e, r, Env{Now: now}, false)
 	default:
@@ -41,7 +41,7 @@ func (d *decider) fire(e *entity, r *request.Request, f *timers.Firing, now int6
 func (d *decider) fireSchedule(e *entity, r *request.Request, f *timers.Firing, now int64) bool {
 	skip, err := f.Renew(now)
 	if err != nil {
-		d.opts.Logger.Error("a schedule cannot be gone on with", "entity_type", e.id.Type, "shard_id", e.shard.id, "error", err)
+		d.opts.Logger.Error("cannot continue a schedule", "entity_type", e.id.Type, "shard_id", e.shard.id, "error", err)
 		e.shard.settle(r, request.Result{Err: err})
 		return false
 	}
@@ -72,7 +72,7 @@ func (d *decider) checkTimerRoom(e *entity) error {
 	case has+added+flying <= most:
 		return nil
 	case has+added <= most:
-		return fmt.Errorf("%w: the entity has %d timers, and %d may be added by its commands that are under way; at most %d are allowed", request.ErrBusy, has, flying, most)
+		return fmt.Errorf("%w: the entity has %d timers, and its commands in flight may add %d; at most %d are allowed", request.ErrBusy, has, flying, most)
 	}
 	return &request.RejectedError{Code: codeOutOfRange, Message: fmt.Sprintf("max-timers: the entity has %d timers and the command adds %d, at most %d are allowed", has, added, most)}
 }
@@ -101,7 +101,7 @@ func (d *decider) skipTimer(e *entity, r *request.Request) {
 	case d.readOnly():
 		e.shard.settle(r, request.Result{Err: request.ErrReadOnly})
 	default:
-		d.opts.Logger.Info("a timer is skipped", "entity_type", e.id.Type, "shard_id", e.shard.id, "command_id", string(r.ID))
+		d.opts.Logger.Info("skipping a timer", "entity_type", e.id.Type, "shard_id", e.shard.id, "command_id", string(r.ID))
 		d.output.Reset()
 		d.fuel = 0
 		d.output.Timers = append(d.output.Timers, abi.Timer{Name: []byte(r.Name), Cancel: true})

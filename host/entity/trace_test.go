@@ -82,7 +82,7 @@ func TestFaultLogHasSpan(t *testing.T) {
 		w := quiet(t)
 		w.core.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		res := w.submit(&request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "trap", ID: "c", Payload: []byte("1"), Trace: c.in})
-		if res.Err == nil || strings.Count(log.String(), "a guest faulted") != 1 {
+		if res.Err == nil || strings.Count(log.String(), "guest fault") != 1 {
 			t.Fatalf("%v, logged:\n%s", res.Err, &log)
 		}
 		if n := strings.Count(log.String(), "trace_id=01000000000000000000000000000010 span_id=1100000000000018"); n != c.want || strings.Count(log.String(), "trace_id") != n {

@@ -221,7 +221,7 @@ func (w *TypeRoutes) CheckMessages(from sharding.EntityID, out *abi.Output) erro
 		s := &out.Sends[i]
 		itself := string(s.EntityType) == from.Type && string(s.EntityID) == from.ID
 		if !itself && !abi.MatchesType(w.MessagesTo, s.EntityType) {
-			return fmt.Errorf("%w: it sends to entity type %s, which its manifest does not name in sends", errUnlistedSend, s.EntityType)
+			return fmt.Errorf("%w: it sends to entity type %s, which its manifest does not list in sends", errUnlistedSend, s.EntityType)
 		}
 	}
 	return nil
@@ -276,7 +276,7 @@ func (t *Type) BudgetWait(now int64) (wait time.Duration, limit string) {
 // CheckID returns an error if a singleton type does not have the entity.
 func (t *Type) CheckID(id sharding.EntityID) error {
 	if t.Singleton && id.ID != manifest.SingletonID {
-		return fmt.Errorf("%w: entity type %s has one entity, whose id is %q", sharding.ErrInvalidName, id.Type, manifest.SingletonID)
+		return fmt.Errorf("%w: entity type %s is a singleton, and the id of its entity is %q", sharding.ErrInvalidName, id.Type, manifest.SingletonID)
 	}
 	return nil
 }

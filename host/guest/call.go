@@ -33,7 +33,7 @@ func (g *Instance) Load(typeIndex uint32, handle uint64, frames []byte) (abi.Loa
 	}
 	status := abi.LoadStatus(int32(g.stack[0]))
 	if status < abi.LoadDone || status > abi.LoadNoRoom {
-		return 0, g.fault(FaultStatus, fnLoad, "status %d, must be 0, 1 or 2", status)
+		return 0, g.fault(FaultStatus, fnLoad, "the status must be 0, 1 or 2, got %d", status)
 	}
 	return status, nil
 }
@@ -54,7 +54,7 @@ func (g *Instance) Apply(handle uint64, frames []byte) error {
 		return err
 	}
 	if status := int32(g.stack[0]); status != abi.ApplyDone {
-		return g.fault(FaultStatus, fnApply, "the guest could not apply its events: status %d", status)
+		return g.fault(FaultStatus, fnApply, "the guest failed to apply its events with status %d", status)
 	}
 	return nil
 }
@@ -224,7 +224,7 @@ func (g *Instance) growBuffer(need, limit int) error {
 	}
 	address := uint32(g.stack[0])
 	if address == 0 {
-		return g.fault(FaultNoBuffer, fnBuffer, "the guest refused a buffer of %d bytes", size)
+		return g.fault(FaultNoBuffer, fnBuffer, "the guest allocated no buffer of %d bytes", size)
 	}
 	if !abi.PackSpan(address, uint32(size)).Within(uint64(g.memory.length)) {
 		return g.fault(FaultSpan, fnBuffer, "a buffer of %d bytes at %d does not lie inside memory", size, address)
@@ -264,7 +264,7 @@ func (g *Instance) describe() ([]byte, error) {
 		return nil, err
 	}
 	if version := int32(g.stack[0]); version != abi.Version {
-		return nil, wasm.Refuse("export "+abi.ExportABI, "returns %d; this host runs modules of version %d of the contract", version, abi.Version)
+		return nil, wasm.Refuse("export "+abi.ExportABI, "returns %d; this host supports version %d of the ABI", version, abi.Version)
 	}
 	g.begin()
 	if err := g.call(fnDescribe, startFuel); err != nil {

@@ -98,13 +98,13 @@ func (e *Engine) compile(ctx context.Context, prepared []byte) (*compiledModule,
 			return nil, err
 		}
 		if err := e.cache.Pass(prepared); err != nil {
-			e.logger.Warn("a module will be tried again after the next start", "error", err)
+			e.logger.Warn("the outcome of a compilation is not recorded; the next start compiles the module again", "error", err)
 		}
 	}
 	compiled, err := e.compileHere(ctx, prepared)
 	if err == nil && e.cache != nil {
 		if err := e.cache.Record(); err != nil {
-			e.logger.Warn("what was compiled is not recorded and will be compiled again after the next start", "error", err)
+			e.logger.Warn("a compiled module is not recorded; the next start compiles it again", "error", err)
 		}
 	}
 	return compiled, err
@@ -148,7 +148,7 @@ func compileError(err error) error {
 func (e *Engine) compileContained(ctx context.Context, prepared []byte) (compiled wazero.CompiledModule, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			compiled, err = nil, errors.New("the code is damaged or beyond what the runtime can check")
+			compiled, err = nil, errors.New("the code is damaged or too complex for the runtime to validate")
 		}
 	}()
 	return e.runtime.CompileModule(context.WithoutCancel(ctx), prepared)

@@ -136,7 +136,7 @@ func (c *compileChild) outcome(ctx, bounded context.Context, err error, said str
 	case ctx.Err() != nil:
 		return fmt.Errorf("compile a module: %w", ctx.Err())
 	case bounded.Err() != nil:
-		return fmt.Errorf("compile in a child process: nothing after %v, the machine may have no time for it: %w", c.Wait, bounded.Err())
+		return fmt.Errorf("compile in a child process: no result after %v, the machine may be overloaded: %w", c.Wait, bounded.Err())
 	case !errors.As(err, &exit):
 		return fmt.Errorf("compile in a child process: %w", err)
 	case exit.ExitCode() == compileRefused:
@@ -144,7 +144,7 @@ func (c *compileChild) outcome(ctx, bounded context.Context, err error, said str
 	case exit.ExitCode() == Failed:
 		return fmt.Errorf("compile in a child process: %s", said)
 	}
-	c.Logger.Warn("the compiler's process died", "state", exit.String(), "said", said)
+	c.Logger.Warn("the compiler process died", "state", exit.String(), "said", said)
 	return wasm.Refuse("code", "the compiler crashed, or needed too much time or memory; split large functions and build it again")
 }
 

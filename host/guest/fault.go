@@ -17,19 +17,19 @@ var (
 	// ErrClosed: the engine or the module was closed.
 	ErrClosed = errors.New("closed")
 	// ErrInUse: modules or instances are still open; close them first.
-	ErrInUse = errors.New("still in use")
+	ErrInUse = errors.New("instances are still in use")
 	// ErrNoMemory: a budget of guest memory is exhausted, or the kernel refused.
 	// Retry after other instances have been closed.
 	ErrNoMemory = errors.New("no memory for a guest instance")
 	// ErrMemoryLimit: the module starts with more memory than its instance may
 	// have. A retry does not help.
-	ErrMemoryLimit = errors.New("module needs more memory than its limit")
+	ErrMemoryLimit = errors.New("the module needs more memory than its limit")
 	// ErrInputTooLarge: the input exceeds its limit, and the guest was not called.
 	// The instance stays usable. A retry does not help.
-	ErrInputTooLarge = errors.New("input of a guest call is over its limit")
+	ErrInputTooLarge = errors.New("the input of a guest call exceeds its limit")
 	// ErrDeadline: the call was ended at its deadline. The instance is dead, but
 	// the guest is not at fault.
-	ErrDeadline = errors.New("guest call ended at its deadline")
+	ErrDeadline = errors.New("guest call exceeded its deadline")
 	// ErrInterrupted: Interrupt ended the call. The instance is dead, but the
 	// guest is not at fault.
 	ErrInterrupted = errors.New("guest call was interrupted")

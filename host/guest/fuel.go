@@ -107,7 +107,7 @@ func (m *account) attach(guest api.Module) error {
 	m.fuel, fuel = guest.ExportedGlobal(wasm.ExportFuel).(api.MutableGlobal)
 	m.stack, stack = guest.ExportedGlobal(wasm.ExportStack).(api.MutableGlobal)
 	if !fuel || !stack {
-		return errors.New("the module is not metered")
+		return errors.New("the module has no fuel metering")
 	}
 	return nil
 }
@@ -144,7 +144,7 @@ func (g *Instance) spendBytes(n int) {
 func (g *Instance) refuel() {
 	m := &g.meter
 	if int64(m.stack.Get()) < 0 {
-		panic(exhausted{FaultStack, "the call stack is spent: the guest recurses too deeply"})
+		panic(exhausted{FaultStack, "the call stack is exhausted: the guest recurses too deeply"})
 	}
 	if !g.affordable() {
 		panic(errFuel)
@@ -167,7 +167,7 @@ func (g *Instance) refuel() {
 }
 
 // errFuel ends a call that exceeds its budget.
-var errFuel = exhausted{FaultFuel, "the call's fuel is spent"}
+var errFuel = exhausted{FaultFuel, "the call is out of fuel"}
 
 // affordable reports whether the call is still within its budget.
 func (g *Instance) affordable() bool {

@@ -110,11 +110,11 @@ func (l *guestLog) end() {
 		l.endLine()
 	}
 	if l.dropped > 0 && l.hear != nil {
-		l.hear(abi.LogWarn, fmt.Appendf(nil, "%d more lines of this call are dropped", l.dropped))
+		l.hear(abi.LogWarn, fmt.Appendf(nil, "dropped %d more lines of this call", l.dropped))
 	}
 	if l.dropped > 0 {
 		if entity, length := l.entity(); l.rate.take(time.Now(), length) {
-			l.logger.LogAttrs(context.Background(), slog.LevelWarn, "guest log lines dropped", append(entity, slog.Int("dropped", l.dropped), slog.Int("limit", l.lineLimit))...)
+			l.logger.LogAttrs(context.Background(), slog.LevelWarn, "dropped guest log lines", append(entity, slog.Int("dropped", l.dropped), slog.Int("limit", l.lineLimit))...)
 		}
 	}
 	l.lines, l.dropped = 0, 0

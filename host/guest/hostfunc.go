@@ -44,7 +44,7 @@ func contractFunctions() []hostFunction {
 			level, address, length := abi.LogLevel(int32(stack[0])), uint32(stack[1]), uint32(stack[2])
 			text, ok := memory.Read(address, min(length, uint32(g.module.engine.limits.LogLineBytes)))
 			if !ok || !(abi.PackSpan(address, length)).Within(uint64(memory.Size())) {
-				panic(forbidden("log: the text lies outside memory"))
+				panic(forbidden("log: the text lies outside of memory"))
 			}
 			g.spendBytes(len(text))
 			g.log.line(level, text)
@@ -68,7 +68,7 @@ func contractFunctions() []hostFunction {
 // it evolves state, because a replay would get a different answer.
 func (g *Instance) mustDecide(name string) {
 	if !g.deciding {
-		panic(forbidden(name + " may only be called while a command or query is handled"))
+		panic(forbidden(name + " may only be called during a command or query"))
 	}
 }
 
@@ -88,7 +88,7 @@ func (e *Engine) registerHostFunctions(ctx context.Context) error {
 			counted := func(ctx context.Context, caller api.Module, stack []uint64) {
 				g := ctx.(*callContext).instance
 				if g.hostCalls++; g.hostCalls > maxHostCalls {
-					panic(forbidden(fmt.Sprintf("more than %d calls of host functions in one call", maxHostCalls)))
+					panic(forbidden(fmt.Sprintf("more than %d calls to host functions in one guest call", maxHostCalls)))
 				}
 				call(g, caller.Memory(), stack)
 			}

@@ -73,7 +73,7 @@ func unshapely() []hostileModule {
 		{"100,002 data segments", asmModule(asmSection(sectionData, uleb(100_002))), "data section", "limit 100000"},
 		{"1,000,000 functions", asmModule(asmSection(sectionType, vec(asmType(sig("", "")))), asmSection(sectionFunction, uleb(1_000_000))), "function section", "limit 32768"},
 		{"32,709 types", counted(sectionType, 32_709), "type section", "limit 10000"},
-		{"a number that is too long", asmModule([]byte{sectionType, 0x81, 0x80, 0x80, 0x80, 0x80, 0}), "sections", "no 32-bit number"},
+		{"a number that is too long", asmModule([]byte{sectionType, 0x81, 0x80, 0x80, 0x80, 0x80, 0}), "sections", "not a 32-bit number"},
 		{"15,600,000 passive elements", elementsSection((&testGuest{}).build(), passive(15_600_000)), "element segment 0", "limit 65536"},
 	}
 }

@@ -57,7 +57,7 @@ func (m *Module) takeImage(g *Instance) {
 	}
 	file, err := newImageFile(content)
 	if err != nil {
-		m.logger.Debug("instances will be initialized one by one", "error", err)
+		m.logger.Debug("no memory image; each instance runs its initialization", "error", err)
 		return
 	}
 	m.image = &image{file: file, length: length, globals: globals, fuel: g.meter.used}

@@ -24,11 +24,11 @@ func newImageFile(content []byte) (imageFile, error) {
 		descriptor, err = unix.MemfdCreate(name, flags)
 	}
 	if err != nil {
-		return imageFile{}, fmt.Errorf("image of a guest: %w", err)
+		return imageFile{}, fmt.Errorf("memory image of a guest: %w", err)
 	}
 	f := imageFile{descriptor, len(content)}
 	if err := f.fill(content); err != nil {
-		return imageFile{}, fmt.Errorf("image of a guest: %w", errors.Join(err, f.close()))
+		return imageFile{}, fmt.Errorf("memory image of a guest: %w", errors.Join(err, f.close()))
 	}
 	return f, nil
 }

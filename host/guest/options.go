@@ -72,7 +72,7 @@ func (o *Options) validate() error {
 	var faults []error
 	positive := func(name string, value int) {
 		if value <= 0 {
-			faults = append(faults, fmt.Errorf("limit %s is %d, must be positive", name, value))
+			faults = append(faults, fmt.Errorf("limit %s must be positive, got %d", name, value))
 		}
 	}
 	l := o.Limits
@@ -91,20 +91,20 @@ func (o *Options) validate() error {
 	positive("LoadFuel", l.LoadFuel)
 	positive("StartFuel", l.StartFuel)
 	if l.MemoryBytes < wasm.PageBytes || l.MemoryBytes%wasm.PageBytes != 0 || l.MemoryBytes > l.MemoryBytesMax {
-		faults = append(faults, fmt.Errorf("limit MemoryBytes is %d, must be a multiple of %d up to %d",
+		faults = append(faults, fmt.Errorf("limit MemoryBytes must be a multiple of %[2]d up to %[3]d, got %[1]d",
 			l.MemoryBytes, wasm.PageBytes, l.MemoryBytesMax))
 	}
 	if int64(l.MemoryBytesMax) > 1<<32 {
-		faults = append(faults, fmt.Errorf("limit MemoryBytesMax is %d, a 32-bit guest has at most %d", l.MemoryBytesMax, int64(1)<<32))
+		faults = append(faults, fmt.Errorf("limit MemoryBytesMax must be at most %[2]d, the address space of a 32-bit guest, got %[1]d", l.MemoryBytesMax, int64(1)<<32))
 	}
 	if o.MemoryBytes < 0 {
-		faults = append(faults, fmt.Errorf("MemoryBytes is %d, must not be negative", o.MemoryBytes))
+		faults = append(faults, fmt.Errorf("MemoryBytes must not be negative, got %d", o.MemoryBytes))
 	}
 	if len(o.CompileCommand) > 0 && (o.CacheDir == "" || o.Interpreter) {
-		faults = append(faults, errors.New("CompileCommand needs CacheDir and the compiler"))
+		faults = append(faults, errors.New("CompileCommand requires CacheDir and the compiler engine"))
 	}
 	if o.CompileTimeout < time.Second {
-		faults = append(faults, fmt.Errorf("CompileTimeout is %v, must be at least 1s", o.CompileTimeout))
+		faults = append(faults, fmt.Errorf("CompileTimeout must be at least 1s, got %v", o.CompileTimeout))
 	}
 	return errors.Join(faults...)
 }

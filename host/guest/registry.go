@@ -21,13 +21,13 @@ import (
 var (
 	// ErrModuleNotFound: the registry has no module with this digest. Retry after
 	// the module has been pushed or fetched from a peer.
-	ErrModuleNotFound = errors.New("no such module")
+	ErrModuleNotFound = errors.New("the module does not exist")
 	// ErrModuleTooLarge: the module exceeds the size limit.
-	ErrModuleTooLarge = errors.New("module is too large")
+	ErrModuleTooLarge = errors.New("the module is too large")
 	// ErrModuleInUse: the module is compiled in memory; Release it first.
-	ErrModuleInUse = errors.New("module is in use")
+	ErrModuleInUse = errors.New("the module is in use")
 	// ErrRegistryClosed: the registry was closed.
-	ErrRegistryClosed = errors.New("module registry is closed")
+	ErrRegistryClosed = errors.New("the module registry is closed")
 )
 
 // DamagedModuleError reports that the content of a module's file does not match
@@ -39,7 +39,7 @@ type DamagedModuleError struct {
 }
 
 func (e *DamagedModuleError) Error() string {
-	return fmt.Sprintf("module file %s is damaged: remove it, and push the module again or fetch it from a peer", e.File)
+	return fmt.Sprintf("module file %s is damaged: remove it, then push the module again or let the node fetch it from a peer", e.File)
 }
 
 // RegistryOptions configure a Registry.

@@ -58,7 +58,9 @@ func compiler() *jsonschema.Compiler {
 
 type nowhere struct{}
 
-func (nowhere) Load(string) (any, error) { return nil, errors.New("there are no schemas elsewhere") }
+func (nowhere) Load(string) (any, error) {
+	return nil, errors.New("a schema must not refer to other documents")
+}
 
 func join(path string, at []string) string {
 	for _, token := range at {

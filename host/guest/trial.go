@@ -69,7 +69,7 @@ func (g *Instance) mustLoad(t manifest.EntityType, index uint32, handle uint64, 
 	case err != nil:
 		return err
 	case status != abi.LoadDone:
-		return wasm.Refuse("trial", "%s of a new entity of type %s gives %d", abi.ExportLoad, t.Name, status)
+		return wasm.Refuse("trial", "%[1]s returned %[3]d for a new entity of type %[2]s", abi.ExportLoad, t.Name, status)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (p *Peers) Attest(ctx context.Context, address string, r *peerv1.VouchReque
 		return "", nil, err
 	}
 	if h.Cluster != p.Cluster() {
-		return "", nil, fmt.Errorf("%w: node %s is of cluster %q", ErrWrongCluster, h.Node, h.Cluster)
+		return "", nil, fmt.Errorf("%w: node %s belongs to cluster %q", ErrWrongCluster, h.Node, h.Cluster)
 	}
 	return h.Node, res.Msg, nil
 }
@@ -49,9 +49,9 @@ func (s *controlService) Vouch(ctx context.Context, r *connect.Request[peerv1.Vo
 		case own == "":
 			return nil, fmt.Errorf("%w: node %s belongs to no cluster yet", ErrUnavailable, s.peers.opts.Self)
 		case caller.Cluster != own:
-			return nil, fmt.Errorf("%w: node %s is of cluster %q, node %s of %q", ErrWrongCluster, caller.Node, caller.Cluster, s.peers.opts.Self, own)
+			return nil, fmt.Errorf("%w: node %s belongs to cluster %q, node %s to %q", ErrWrongCluster, caller.Node, caller.Cluster, s.peers.opts.Self, own)
 		case caller.Node == s.peers.opts.Self:
-			return nil, fmt.Errorf("%w: another process calls itself %s", ErrWrongNode, caller.Node)
+			return nil, fmt.Errorf("%w: a different process uses the node id %s", ErrWrongNode, caller.Node)
 		}
 		if err := s.peers.mayStart(caller); err != nil {
 			return nil, err

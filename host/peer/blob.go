@@ -37,16 +37,16 @@ func (p *Peers) GetBlob(ctx context.Context, node sharding.NodeID, module Digest
 		m := stream.Msg()
 		if size < 0 {
 			if m.GetSize() > MaxBlobBytes {
-				return 0, fmt.Errorf("%w: node %s has a module of %d bytes", ErrTooLarge, node, m.GetSize())
+				return 0, fmt.Errorf("%w: the module on node %s has %d bytes", ErrTooLarge, node, m.GetSize())
 			}
 			size = int64(m.GetSize())
 		}
 		if written += int64(len(m.GetChunk())); written > size {
-			return written, fmt.Errorf("%w: node %s sends more than it announced", ErrTooLarge, node)
+			return written, fmt.Errorf("%w: node %s sends more bytes of a module than it announced", ErrTooLarge, node)
 		}
 		sum.Write(m.GetChunk())
 		if _, err := w.Write(m.GetChunk()); err != nil {
-			return written, fmt.Errorf("keep a module: %w", err)
+			return written, fmt.Errorf("store a module: %w", err)
 		}
 	}
 	if err := stream.Err(); err != nil {
@@ -57,7 +57,7 @@ func (p *Peers) GetBlob(ctx context.Context, node sharding.NodeID, module Digest
 
 func checkBlob(sum hash.Hash, module Digest, got, size int64) error {
 	if got != size || !bytes.Equal(sum.Sum(nil), module[:]) {
-		return fmt.Errorf("%w: the %d bytes that came are not the module of %d bytes that was announced", ErrRefused, got, size)
+		return fmt.Errorf("%w: the %d received bytes do not match the announced module of %d bytes", ErrRefused, got, size)
 	}
 	return nil
 }
@@ -102,7 +102,7 @@ func (p *Peers) PutBlob(ctx context.Context, node sharding.NodeID, module Digest
 		return err
 	}
 	if size > MaxBlobBytes {
-		return fmt.Errorf("%w: a module of %d bytes", ErrTooLarge, size)
+		return fmt.Errorf("%w: the module has %d bytes", ErrTooLarge, size)
 	}
 	ctx, w := watchProgress(ctx)
 	defer w.stop()
@@ -148,14 +148,14 @@ func (s *controlService) PutBlob(ctx context.Context, stream *connect.ClientStre
 	case err != nil:
 		return nil, p.encodeError(err)
 	case size > MaxBlobBytes:
-		return nil, p.encodeError(fmt.Errorf("%w: a module of %d bytes", ErrTooLarge, size))
+		return nil, p.encodeError(fmt.Errorf("%w: the module has %d bytes", ErrTooLarge, size))
 	}
 	blob := &blobReader{from: body, module: module, size: int64(size), sum: sha256.New()}
 	if err := p.opts.Control.PutBlob(ctx, module, int64(size), blob); err != nil {
 		return nil, p.encodeError(err)
 	}
 	if !blob.whole {
-		return nil, p.encodeError(fmt.Errorf("%w: the module was not read to its end", ErrUnknownOutcome))
+		return nil, p.encodeError(fmt.Errorf("%w: the receiver did not read the whole module", ErrUnknownOutcome))
 	}
 	return connect.NewResponse(&peerv1.PutBlobResponse{}), nil
 }
@@ -175,7 +175,7 @@ func (b *blobReader) Read(p []byte) (int, error) {
 	n, err := b.from.Read(p)
 	b.sum.Write(p[:n])
 	if b.got += int64(n); b.got > b.size {
-		return 0, fmt.Errorf("%w: more came than was announced", ErrTooLarge)
+		return 0, fmt.Errorf("%w: received more bytes than announced", ErrTooLarge)
 	}
 	if errors.Is(err, io.EOF) {
 		if err := checkBlob(b.sum, b.module, b.got, b.size); err != nil {

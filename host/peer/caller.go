@@ -44,7 +44,7 @@ func (c *caller) RoundTrip(r *http.Request) (*http.Response, error) {
 	if c.follow {
 		address := c.peers.addressOf(c.to.id)
 		if address == "" {
-			return nil, &localError{fmt.Errorf("%w: the address of node %s is not known", ErrUnreachable, c.to.id)}
+			return nil, &localError{fmt.Errorf("%w: the address of node %s is unknown", ErrUnreachable, c.to.id)}
 		}
 		r.URL.Host, r.Host = address, address
 	}
@@ -93,7 +93,7 @@ func (c *caller) send(r *http.Request) (*http.Response, error) {
 	// The call had no effect. Send it again if the body can be read again.
 	res.Body.Close()
 	if r.Body != nil && r.Body != http.NoBody && r.GetBody == nil {
-		return nil, &localError{fmt.Errorf("%w: %s is for clients, its node serves others at %s", ErrUnreachable, address, c.peers.referrals.at(address))}
+		return nil, &localError{fmt.Errorf("%w: %s is the client address of a node, whose peer address is %s", ErrUnreachable, address, c.peers.referrals.at(address))}
 	}
 	if r.GetBody != nil {
 		if r.Body, err = r.GetBody(); err != nil {
@@ -119,7 +119,7 @@ func (c *caller) check(res *http.Response, over *net.Conn) (member bool, err err
 	if err == nil {
 		c.answered.Store(&h)
 	} else if c.alone && res.StatusCode == http.StatusNotFound {
-		return false, fmt.Errorf("%w: who answers serves no nodes there", ErrUnreachable)
+		return false, fmt.Errorf("%w: no node serves other nodes at this address", ErrUnreachable)
 	}
 	if err != nil || c.to == nil {
 		return false, err
@@ -145,5 +145,5 @@ func (c *caller) says(node string) error {
 }
 
 func wrongNode(wanted string, answers sharding.NodeID) error {
-	return fmt.Errorf("%w: node %s was called, node %s answers", ErrWrongNode, wanted, answers)
+	return fmt.Errorf("%w: called node %s, but node %s answered", ErrWrongNode, wanted, answers)
 }

@@ -36,7 +36,7 @@ func (p *Peers) Client(node sharding.NodeID) (client *http.Client, baseURL strin
 func (p *Peers) peerOf(node sharding.NodeID) (*peer, error) {
 	q := (*p.table.Load())[node]
 	if q == nil {
-		return nil, fmt.Errorf("%w: the address of node %s is not known", ErrUnreachable, node)
+		return nil, fmt.Errorf("%w: the address of node %s is unknown", ErrUnreachable, node)
 	}
 	return q, nil
 }
@@ -94,7 +94,7 @@ func (p *Peers) Reach(ctx context.Context, node sharding.NodeID, others []*peerv
 	res, err := call(ctx, p, node, peerv1connect.PeerServiceClient.Reach, &peerv1.ReachRequest{Nodes: others})
 	var remote *connect.Error
 	if errors.As(err, &remote) && remote.Code() == connect.CodeUnimplemented {
-		return nil, fmt.Errorf("%w: the release of node %s does not know the question", ErrFormat, node)
+		return nil, fmt.Errorf("%w: the release of node %s does not support this call", ErrFormat, node)
 	}
 	return res.GetUnreached(), err
 }

@@ -21,7 +21,7 @@ const (
 
 // errMalformed: a message of a link cannot be decoded. The link is then made
 // again.
-var errMalformed = errors.New("malformed message on a link")
+var errMalformed = errors.New("malformed message between nodes")
 
 // batch is a LinkRequest.
 type batch struct {
@@ -61,7 +61,7 @@ func (linkCodec) MarshalAppend(dst []byte, msg any) ([]byte, error) {
 		dst = appendNumber(dst, tagClock, protowire.EncodeZigZag(m.clock))
 		return appendNumber(dst, tagHeld, m.held), nil
 	}
-	return nil, fmt.Errorf("%T is no message of a link", msg)
+	return nil, fmt.Errorf("%T is not a message between nodes", msg)
 }
 
 func (b *batch) append(dst []byte) []byte {
@@ -99,7 +99,7 @@ func (linkCodec) Unmarshal(data []byte, msg any) error {
 	case *echo:
 		return m.parse(data)
 	}
-	return fmt.Errorf("%T is no message of a link", msg)
+	return fmt.Errorf("%T is not a message between nodes", msg)
 }
 
 // parse decodes msg. The frames alias it. Empty frames are skipped.

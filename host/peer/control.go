@@ -89,7 +89,7 @@ type Control interface {
 // not implement.
 type NoControl struct{}
 
-var errNoControl = fmt.Errorf("%w: the node does not answer this", ErrUnavailable)
+var errNoControl = fmt.Errorf("%w: the node does not support this call", ErrUnavailable)
 
 // Probe implements Control.
 func (NoControl) Probe(context.Context) (*peerv1.ProbeResponse, error) { return nil, errNoControl }
@@ -201,7 +201,7 @@ func (s *controlService) Join(ctx context.Context, r *connect.Request[peerv1.Joi
 			return nil, err
 		}
 		if m.GetNodeId() != string(caller.Node) || m.GetIncarnation() != caller.Incarnation {
-			return nil, fmt.Errorf("%w: node %s asks for the admission of %.200q", ErrRefused, caller.Node, m.GetNodeId())
+			return nil, fmt.Errorf("%w: node %s requests the admission of node %.200q", ErrRefused, caller.Node, m.GetNodeId())
 		}
 		return s.peers.opts.Control.Join(ctx, r.Msg)
 	})
@@ -216,7 +216,7 @@ func (s *controlService) PrepareLevel(ctx context.Context, r *connect.Request[pe
 func (s *controlService) Reach(ctx context.Context, r *connect.Request[peerv1.ReachRequest]) (*connect.Response[peerv1.ReachResponse], error) {
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.ReachResponse, error) {
 		if n := len(r.Msg.GetNodes()); n > maxPeers {
-			return nil, fmt.Errorf("%w: %d nodes, at most %d are known", ErrRefused, n, maxPeers)
+			return nil, fmt.Errorf("%w: got %d nodes, at most %d are allowed", ErrRefused, n, maxPeers)
 		}
 		unreached, err := s.peers.opts.Control.Reach(ctx, r.Msg.GetNodes())
 		return &peerv1.ReachResponse{Unreached: unreached}, err
@@ -232,7 +232,7 @@ func (s *controlService) Propose(ctx context.Context, r *connect.Request[peerv1.
 			}
 		}
 		if meta.IsCoordinatorCommand(r.Msg.GetCommand()) {
-			return nil, fmt.Errorf("%w: members and replicas are the coordinator's to decide on", ErrRefused)
+			return nil, fmt.Errorf("%w: only the coordinator changes members and replicas", ErrRefused)
 		}
 		result, err := s.peers.opts.Control.Propose(ctx, r.Msg.GetCommand())
 		return &peerv1.ProposeResponse{Result: result}, err
@@ -250,7 +250,7 @@ func (s *controlService) Report(ctx context.Context, r *connect.Request[peerv1.R
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.ReportResponse, error) {
 		caller := CallerOf(ctx)
 		if r.Msg.GetNodeId() != string(caller.Node) || r.Msg.GetIncarnation() != caller.Incarnation {
-			return nil, fmt.Errorf("%w: node %s reports for %.200q", ErrRefused, caller.Node, r.Msg.GetNodeId())
+			return nil, fmt.Errorf("%w: node %s sent a report of node %.200q", ErrRefused, caller.Node, r.Msg.GetNodeId())
 		}
 		return s.peers.opts.Control.Report(ctx, r.Msg)
 	})
@@ -273,7 +273,7 @@ func (s *controlService) CompareRows(ctx context.Context, r *connect.Request[pee
 	return answer(ctx, s.peers, func(ctx context.Context) (*peerv1.CompareRowsResponse, error) {
 		theirs := sharding.ReplicaChecksum{Index: r.Msg.GetIndex()}
 		if copy(theirs.Checksum[:], r.Msg.GetDigest()) != len(theirs.Checksum) || len(r.Msg.GetDigest()) != len(theirs.Checksum) {
-			return nil, fmt.Errorf("%w: a digest of %d bytes", ErrRefused, len(r.Msg.GetDigest()))
+			return nil, fmt.Errorf("%w: a digest has %d bytes", ErrRefused, len(r.Msg.GetDigest()))
 		}
 		own, ok, err := s.peers.opts.Control.CompareRows(ctx, sharding.ShardID(r.Msg.GetShardId()), theirs)
 		out := &peerv1.CompareRowsResponse{}
@@ -315,7 +315,7 @@ func (s *controlService) Counts(ctx context.Context, r *connect.Request[peerv1.C
 
 func toDigest(b []byte) (d Digest, err error) {
 	if len(b) != len(d) {
-		return d, fmt.Errorf("%w: a digest of %d bytes", ErrRefused, len(b))
+		return d, fmt.Errorf("%w: a digest has %d bytes", ErrRefused, len(b))
 	}
 	copy(d[:], b)
 	return d, nil

@@ -22,17 +22,17 @@ var (
 	ErrWrongNode = errors.New("wrong node")
 	// ErrWrongIdentity: the caller or the answering node claims to be a
 	// different node than its certificate names. A retry cannot succeed.
-	ErrWrongIdentity = errors.New("wrong identity")
+	ErrWrongIdentity = errors.New("wrong node identity")
 	// ErrNotMember: the calling node is not a member of the cluster, or was put
 	// down and has not joined again. The call had no effect, and may succeed
 	// after a join.
 	ErrNotMember = errors.New("not a member of the cluster")
 	// ErrOldIncarnation: a newer start of the calling or answering node is
 	// known. This process should not be running.
-	ErrOldIncarnation = errors.New("old incarnation")
+	ErrOldIncarnation = errors.New("outdated start of a node")
 	// ErrFormat: the nodes support no common cluster version, or one does not
 	// support the current one.
-	ErrFormat = errors.New("unknown format")
+	ErrFormat = errors.New("no common cluster version")
 	// ErrUnavailable: the call had no effect, and a retry may succeed.
 	ErrUnavailable = errors.New("unavailable")
 	// ErrUnreachable: the call did not leave this node. It wraps
@@ -43,13 +43,13 @@ var (
 	ErrRefused = errors.New("refused")
 	// ErrPutDown: an operator put this start of the calling node down. The call
 	// had no effect, and only a new start of the node can succeed.
-	ErrPutDown = errors.New("put down by an operator")
+	ErrPutDown = errors.New("declared down by an operator")
 	// ErrSignatureMissing, ErrSignatureUntrusted and ErrSignatureBad: the node
 	// requires signatures and does not accept the module's. The call had no
 	// effect.
 	ErrSignatureMissing   = errors.New("the module is not signed")
 	ErrSignatureUntrusted = errors.New("the module is signed with a key that is not trusted")
-	ErrSignatureBad       = errors.New("the signature is not of this module")
+	ErrSignatureBad       = errors.New("the signature does not match the module")
 	// ErrNotFound: the requested object does not exist.
 	ErrNotFound = errors.New("not found")
 	// ErrTooLarge: a request or an answer exceeds its limit.
@@ -58,13 +58,13 @@ var (
 	// taken effect.
 	ErrUnknownOutcome = errors.New("unknown outcome")
 	// ErrClosed: Peers is closed.
-	ErrClosed = errors.New("peers are closed")
+	ErrClosed = errors.New("connections to other nodes are closed")
 )
 
 // Reasons why a caller is not looked up in the metadata.
 var (
 	errStarting = errors.New("the node is starting")
-	errLookups  = errors.New("too many calls wait for that already")
+	errLookups  = errors.New("too many calls wait for the metadata")
 )
 
 // NotLeaderError is a *sharding.NotLeaderError from another node, with the

@@ -34,7 +34,7 @@ func (f *futureStarts) note(err error, now time.Time, logger *slog.Logger) {
 	f.last, f.at = err, now
 	f.mu.Unlock()
 	if report {
-		logger.Warn("refusing a node because the clocks disagree", "error", err)
+		logger.Warn("rejected a node because its clock and this node's disagree", "error", err)
 	}
 }
 

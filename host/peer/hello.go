@@ -42,7 +42,7 @@ type Hello struct {
 // connection, if there is one.
 func identify(says, node string, proven bool) error {
 	if proven && says != node {
-		return fmt.Errorf("%w: who calls itself %.200q has the certificate of node %s", ErrWrongIdentity, says, node)
+		return fmt.Errorf("%w: the caller claims to be node %.200q, but has the certificate of node %s", ErrWrongIdentity, says, node)
 	}
 	return nil
 }
@@ -67,7 +67,7 @@ func readHello(from http.Header) (Hello, error) {
 	h := Hello{Speaks: speaks, Cluster: from.Get(headerCluster), Node: sharding.NodeID(from.Get(headerNode))}
 	incarnation, err := strconv.ParseUint(from.Get(headerIncarnation), 10, 64)
 	if err != nil || incarnation == 0 || !validName(string(h.Node)) || h.Cluster != "" && !validName(h.Cluster) {
-		return Hello{}, fmt.Errorf("%w: the hello is malformed", ErrFormat)
+		return Hello{}, fmt.Errorf("%w: the handshake is malformed", ErrFormat)
 	}
 	h.Incarnation = incarnation
 	return h, nil
@@ -86,12 +86,12 @@ func readLevels(from http.Header) (l sharding.VersionRange, err error) {
 	}{{&l.Min, least}, {&l.Max, most}} {
 		n, err := strconv.ParseUint(f.text, 10, 32)
 		if err != nil || n == 0 {
-			return l, fmt.Errorf("%w: %.20q to %.20q", ErrFormat, least, most)
+			return l, fmt.Errorf("%w: cluster versions %.20q to %.20q are not a range", ErrFormat, least, most)
 		}
 		*f.level = sharding.ClusterVersion(n)
 	}
 	if l.Validate() != nil || l.Max < sharding.MinVersion || l.Min > sharding.MaxVersion {
-		return l, fmt.Errorf("%w: %v, this node supports %v", ErrFormat, l, sharding.SupportedVersions)
+		return l, fmt.Errorf("%w: the other node supports %v, this node supports %v", ErrFormat, l, sharding.SupportedVersions)
 	}
 	return l, nil
 }
@@ -123,10 +123,10 @@ func (p *Peers) checkHello(h Hello) error {
 	if own := p.Cluster(); own == "" {
 		return fmt.Errorf("%w: node %s belongs to no cluster yet", ErrUnavailable, p.opts.Self)
 	} else if h.Cluster != own {
-		return fmt.Errorf("%w: node %s is of cluster %q, node %s of %q", ErrWrongCluster, h.Node, h.Cluster, p.opts.Self, own)
+		return fmt.Errorf("%w: node %s belongs to cluster %q, node %s to %q", ErrWrongCluster, h.Node, h.Cluster, p.opts.Self, own)
 	}
 	if h.Node == p.opts.Self {
-		return fmt.Errorf("%w: another process calls itself %s", ErrWrongNode, h.Node)
+		return fmt.Errorf("%w: a different process uses the node id %s", ErrWrongNode, h.Node)
 	}
 	if version := p.opts.ClusterVersion(); !h.Speaks.Contains(version) {
 		return fmt.Errorf("%w: the cluster is at version %d, node %s supports %v: it needs a different release", ErrFormat, version, h.Node, h.Speaks)
@@ -163,7 +163,7 @@ func (p *Peers) meet(h Hello) (*peer, error) {
 		case h.Incarnation == known:
 			return q, nil
 		case h.Incarnation < oldest:
-			return nil, fmt.Errorf("%w: start %d of node %s, there was %d", ErrOldIncarnation, h.Incarnation, h.Node, oldest)
+			return nil, fmt.Errorf("%w: start %d of node %s is older than start %d", ErrOldIncarnation, h.Incarnation, h.Node, oldest)
 		case q.incarnation.CompareAndSwap(known, h.Incarnation):
 			if known != 0 {
 				q.onRestart(h.Incarnation)

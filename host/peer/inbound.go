@@ -108,10 +108,10 @@ func (p *Peers) link(ctx context.Context, stream *connect.BidiStream[batch, echo
 	defer p.leave(s)
 	number, err := strconv.ParseUint(stream.RequestHeader().Get(headerLink), 10, 64)
 	if err != nil {
-		return p.encodeError(fmt.Errorf("%w: a link without a number", ErrFormat))
+		return p.encodeError(fmt.Errorf("%w: a connection without a number", ErrFormat))
 	}
 	if number > mostLinks(s.hello.Incarnation, p.opts.Wall()) {
-		return p.encodeError(fmt.Errorf("%w: a link with a number that its node cannot have come to", ErrFormat))
+		return p.encodeError(fmt.Errorf("%w: a connection with a number that is too high", ErrFormat))
 	}
 	if err := s.peer.replace(s, number); err != nil {
 		return p.encodeError(err)
@@ -192,7 +192,7 @@ func (p *Peers) sendHeartbeats(stream *connect.BidiStream[batch, echo], s *serve
 }
 
 // errOldLink: there is already a newer link of the same start of the node.
-var errOldLink = fmt.Errorf("%w: an old link arrives late", ErrUnavailable)
+var errOldLink = fmt.Errorf("%w: a newer connection of the node exists", ErrUnavailable)
 
 const (
 	// linksAtOnce is the number of links that a start of a node may begin at

@@ -91,23 +91,23 @@ func (q *peer) look(now, since int64) {
 	case silent && state != stateSuspected:
 		q.state.Store(stateSuspected)
 		if state == stateUnknown {
-			q.owner.opts.Logger.Debug("a node was never heard", "node_id", q.id)
+			q.owner.opts.Logger.Debug("no heartbeat from a node yet", "node_id", q.id)
 		} else {
 			q.lost = true
-			q.owner.opts.Logger.Warn("nothing is heard of a node any more", "node_id", q.id)
+			q.owner.opts.Logger.Warn("no more heartbeats from a node", "node_id", q.id)
 		}
 		q.owner.opts.OnSuspected(q.id)
 	case state == stateAlive && q.signs.HasEnded():
 		q.state.Store(stateFailed)
-		q.owner.opts.Logger.Debug("the process of a node seems to have ended", "node_id", q.id)
+		q.owner.opts.Logger.Debug("the process of a node has probably ended", "node_id", q.id)
 		q.owner.opts.OnFailed(q.id)
 	case state != stateAlive && q.signs.IsAlive(now, patience) && !q.signs.HasEnded():
 		q.state.Store(stateAlive)
 		if q.lost {
 			q.lost = false
-			q.owner.opts.Logger.Info("a node is heard again", "node_id", q.id)
+			q.owner.opts.Logger.Info("heartbeats from a node again", "node_id", q.id)
 		} else {
-			q.owner.opts.Logger.Debug("a node is heard", "node_id", q.id)
+			q.owner.opts.Logger.Debug("first heartbeat from a node", "node_id", q.id)
 		}
 		q.again()
 		q.owner.opts.OnAlive(q.id)

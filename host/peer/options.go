@@ -175,15 +175,15 @@ func (o Options) Validate() error {
 	}
 	check(validName(string(o.Self)), "node id %q is empty, too long or not printable ASCII", o.Self)
 	check(o.Cluster == "" || validName(o.Cluster), "cluster id %q is too long or not printable ASCII", o.Cluster)
-	check(o.Incarnation > 0, "the incarnation is 0")
-	check(o.Network != nil, "no network")
-	check(o.Receive != nil, "no receiver of frames")
+	check(o.Incarnation > 0, "the incarnation must not be 0")
+	check(o.Network != nil, "the network must be set")
+	check(o.Receive != nil, "the receiver of frames must be set")
 	d := o.withDefaults()
-	check(d.HeartbeatPeriod > 0 && d.SuspectAfter > 2*d.HeartbeatPeriod, "silence of %v cannot be told with a beat of %v", d.SuspectAfter, d.HeartbeatPeriod)
-	check(d.StallAfter >= d.SuspectAfter, "a loop cannot stand still after %v, before a node is silent", d.StallAfter)
-	check(d.StuckAfter > d.SuspectAfter, "a link cannot be stuck after %v", d.StuckAfter)
-	check(d.QueueBytes >= MaxFrameBytes && d.QueueFrames > 0, "a queue of %d frames and %d bytes has no room for a frame", d.QueueFrames, d.QueueBytes)
-	check(d.MaxSnapshots > 0 && d.CallTimeout > 0, "negative bound")
+	check(d.HeartbeatPeriod > 0 && d.SuspectAfter > 2*d.HeartbeatPeriod, "suspect-after, %v, is too short for a heartbeat interval of %v", d.SuspectAfter, d.HeartbeatPeriod)
+	check(d.StallAfter >= d.SuspectAfter, "the stall timeout, %v, must not be shorter than suspect-after", d.StallAfter)
+	check(d.StuckAfter > d.SuspectAfter, "the stuck timeout of a connection, %v, must exceed suspect-after", d.StuckAfter)
+	check(d.QueueBytes >= MaxFrameBytes && d.QueueFrames > 0, "a queue of %d frames and %d bytes is too small for a frame", d.QueueFrames, d.QueueBytes)
+	check(d.MaxSnapshots > 0 && d.CallTimeout > 0, "limits must not be negative")
 	return errors.Join(faults...)
 }
 

@@ -38,10 +38,10 @@ const (
 )
 
 var (
-	errMoved   = errors.New("the node has moved or started anew")
-	errSevered = errors.New("the node was put down, or is no member any more")
-	errStuck   = errors.New("the link makes no progress")
-	errEnded   = errors.New("the node ended the link")
+	errMoved   = errors.New("the node has a new address or a new start")
+	errSevered = errors.New("the node was declared down or is no longer a member")
+	errStuck   = errors.New("the connection makes no progress")
+	errEnded   = errors.New("the node closed the connection")
 )
 
 // run keeps the link until ctx ends.
@@ -54,7 +54,7 @@ func (q *peer) run(ctx context.Context) {
 		began := q.owner.now()
 		if address != "" && q.owner.Cluster() != "" && !q.isPutDown() {
 			err := q.link(ctx, address)
-			q.owner.opts.Logger.Debug("a link ended", "node_id", q.id, "address", address, "error", err)
+			q.owner.opts.Logger.Debug("connection to a node ended", "node_id", q.id, "address", address, "error", err)
 		}
 		q.queue.discard()
 		if time.Duration(q.owner.now()-began) > q.owner.opts.StuckAfter {

@@ -92,7 +92,7 @@ func (q *peer) again() {
 // that relied on that start must learn that it is gone, however soon the new one
 // came, because a leader that lost its disk in between is no longer a replica.
 func (q *peer) onRestart(incarnation uint64) {
-	q.owner.opts.Logger.Info("a node has started anew", "node_id", q.id, "incarnation", incarnation)
+	q.owner.opts.Logger.Info("a node has restarted", "node_id", q.id, "incarnation", incarnation)
 	q.signs.Renew()
 	q.renewed.Store(true)
 	select {

@@ -82,7 +82,7 @@ func (p *Peers) SetCluster(id string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if own := p.Cluster(); own != "" && own != id {
-		return fmt.Errorf("%w: this node is of %q", ErrWrongCluster, own)
+		return fmt.Errorf("%w: this node belongs to cluster %q", ErrWrongCluster, own)
 	}
 	p.cluster.Store(&id)
 	for _, q := range *p.table.Load() {
@@ -129,7 +129,7 @@ func (p *Peers) SetAddresses(addresses map[sharding.NodeID]string) {
 		}
 		q, err := p.addPeer(id)
 		if err != nil {
-			p.opts.Logger.Warn("no link is made to a node", "node_id", id, "error", err)
+			p.opts.Logger.Warn("not connecting to a node", "node_id", id, "error", err)
 			continue
 		}
 		q.move(address)
@@ -269,11 +269,11 @@ func (p *Peers) addPeer(id sharding.NodeID) (*peer, error) {
 	case p.closed:
 		return nil, ErrClosed
 	case !validName(string(id)):
-		return nil, fmt.Errorf("%w: node id %.200q", ErrRefused, id)
+		return nil, fmt.Errorf("%w: invalid node id %.200q", ErrRefused, id)
 	}
 	table = maps.Clone(table)
 	if len(table) >= maxPeers && !evict(table) {
-		return nil, fmt.Errorf("%w: %d nodes are known already", ErrUnavailable, maxPeers)
+		return nil, fmt.Errorf("%w: the limit of %d known nodes is reached", ErrUnavailable, maxPeers)
 	}
 	q := p.newPeer(id)
 	table[id] = q

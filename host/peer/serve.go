@@ -117,7 +117,7 @@ func (p *Peers) admit(r *http.Request, s *served) error {
 	s.peer.addCall(s)
 	if now := p.standing(h); now == StandingPutDown || need == needMember && now != StandingMember {
 		s.peer.removeCall(s)
-		return fmt.Errorf("%w: what is known of node %s has changed meanwhile", ErrUnavailable, h.Node)
+		return fmt.Errorf("%w: the metadata of node %s changed during the call", ErrUnavailable, h.Node)
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ import (
 const progressTime = 10 * time.Second
 
 // errStalled: the transfer made no progress for progressTime.
-var errStalled = fmt.Errorf("%w: the transfer stands still", ErrUnavailable)
+var errStalled = fmt.Errorf("%w: the snapshot transfer makes no progress", ErrUnavailable)
 
 // progress ends a transfer that makes no progress.
 type progress struct {
@@ -54,7 +54,7 @@ func (p *Peers) SendSnapshot(ctx context.Context, to sharding.NodeID, header []b
 		return nil, err
 	}
 	if len(header) > maxHeadBytes {
-		return nil, fmt.Errorf("%w: a snapshot's header of %d bytes", ErrTooLarge, len(header))
+		return nil, fmt.Errorf("%w: a snapshot header has %d bytes", ErrTooLarge, len(header))
 	}
 	ctx, w := watchProgress(ctx)
 	defer w.stop()
@@ -99,7 +99,7 @@ func sendChunks(r io.Reader, send func(chunk []byte, last bool) error) error {
 		n, err := io.ReadFull(r, chunk)
 		last := errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF)
 		if err != nil && !last {
-			return fmt.Errorf("read what is sent: %w", err)
+			return fmt.Errorf("read the snapshot to send: %w", err)
 		}
 		if err := send(chunk[:n], last); err != nil {
 			return err
@@ -117,7 +117,7 @@ func (s *controlService) SendSnapshot(ctx context.Context, stream *connect.Clien
 	case p.snapshots <- struct{}{}:
 		defer func() { <-p.snapshots }()
 	default:
-		return nil, p.encodeError(fmt.Errorf("%w: node %s receives %d snapshots already", ErrUnavailable, p.opts.Self, cap(p.snapshots)))
+		return nil, p.encodeError(fmt.Errorf("%w: node %s already receives %d snapshots", ErrUnavailable, p.opts.Self, cap(p.snapshots)))
 	}
 	if err := p.enter(in); err != nil {
 		return nil, p.encodeError(err)
@@ -134,14 +134,14 @@ func (s *controlService) SendSnapshot(ctx context.Context, stream *connect.Clien
 	}
 	header := stream.Msg().GetHeader()
 	if len(header) > maxHeadBytes {
-		return nil, p.encodeError(fmt.Errorf("%w: a snapshot's header of %d bytes", ErrTooLarge, len(header)))
+		return nil, p.encodeError(fmt.Errorf("%w: a snapshot header has %d bytes", ErrTooLarge, len(header)))
 	}
 	answer, err := p.opts.Control.ReceiveSnapshot(ctx, in.peer.id, header, body)
 	if err != nil {
 		return nil, p.encodeError(err)
 	}
 	if !body.isComplete() {
-		return nil, p.encodeError(fmt.Errorf("%w: the snapshot was not read to its end", ErrUnknownOutcome))
+		return nil, p.encodeError(fmt.Errorf("%w: the receiver did not read the whole snapshot", ErrUnknownOutcome))
 	}
 	return connect.NewResponse(&peerv1.SendSnapshotResponse{Answer: answer}), nil
 }

@@ -90,7 +90,7 @@ func (p *Peers) mayStart(h Hello) error {
 	if p.standing(h) != StandingPutDown {
 		return nil
 	}
-	return fmt.Errorf("%w: start %d of node %s; stop the node and start it anew", ErrPutDown, h.Incarnation, h.Node)
+	return fmt.Errorf("%w: start %d of node %s; restart the node", ErrPutDown, h.Incarnation, h.Node)
 }
 
 // isMember rejects a node that is not a member. The metadata on this node may
@@ -112,7 +112,7 @@ func (p *Peers) isMember(ctx context.Context, h Hello) error {
 	case StandingUnknown:
 		return fmt.Errorf("%w: node %s has not joined the cluster, or has left it", ErrNotMember, h.Node)
 	default:
-		return fmt.Errorf("%w: an operator put node %s down, and it has not joined again", ErrNotMember, h.Node)
+		return fmt.Errorf("%w: an operator declared node %s down, and it has not joined again", ErrNotMember, h.Node)
 	}
 }
 

@@ -213,11 +213,11 @@ func (w *World) deliver(s *Sent) {
 	to := name{s.ToType, s.ToID}
 	typ, known := w.types[s.ToType]
 	if !known { // the host answers on behalf of the source
-		w.answer(s, name{s.FromType, s.FromID}, Outcome{Rejected: true, Code: "not_found", Message: "there is no such entity type"})
+		w.answer(s, name{s.FromType, s.FromID}, Outcome{Rejected: true, Code: "not_found", Message: "the entity type does not exist"})
 		return
 	}
 	if from := (name{s.FromType, s.FromID}); from != to && !s.answers && !abi.MatchesType(typ.accepts, s.FromType) {
-		w.answer(s, to, Outcome{Rejected: true, Code: CodeNotAccepted, Message: "the entity type takes no messages from the type that sent this one"})
+		w.answer(s, to, Outcome{Rejected: true, Code: CodeNotAccepted, Message: "the entity type does not accept messages from the sender's type"})
 		return
 	}
 	if !typ.commands[s.Command] {

@@ -18,7 +18,7 @@ import (
 // missedAfter is how late a tick may fire before it counts as missed.
 const missedAfter = int64(time.Minute)
 
-var errNeverAgain = errors.New("it never comes")
+var errNeverAgain = errors.New("the schedule never fires")
 
 // ErrSchedule means that an expression or a time zone is invalid, or that the
 // schedule never ticks.

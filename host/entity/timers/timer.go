@@ -211,7 +211,7 @@ func (q *Timers) OnScan(scan *Scan) {
 	}
 	s.scan = nil
 	if scan.err != nil {
-		q.opts.Logger.Error("due timers cannot be read", "shard_id", s.id, "error", scan.err)
+		q.opts.Logger.Error("cannot read due timers", "shard_id", s.id, "error", scan.err)
 		q.Wake(s, now.Add(retry).UnixNano())
 		return
 	}

@@ -31,7 +31,7 @@ func (c *Cursor) Refuse(format string, args ...any) {
 }
 
 func (c *Cursor) refuseDamaged(what string) {
-	c.Refuse("the file is cut off or damaged: %s at byte %d; build it again", what, c.Pos)
+	c.Refuse("the file is truncated or damaged: %s at byte %d; build it again", what, c.Pos)
 }
 
 // Byte reads a byte. Here and below, what names the item in a fault.
@@ -54,7 +54,7 @@ func (c *Cursor) U32(what string) uint32 {
 	for shift := 0; c.OK(); shift += 7 {
 		b := c.Byte(what)
 		if shift == 28 && b > 0x0f {
-			c.refuseDamaged(what + " is no 32-bit number")
+			c.refuseDamaged(what + " is not a 32-bit number")
 			return 0
 		}
 		value |= uint32(b&0x7f) << shift
@@ -108,7 +108,7 @@ func (c *Cursor) Skip(n uint32, what string) (start int) {
 		return start
 	}
 	if int64(n) > int64(c.Remaining()) {
-		c.refuseDamaged(what + " is cut off")
+		c.refuseDamaged(what + " is truncated")
 		return start
 	}
 	c.Pos += int(n)
@@ -137,6 +137,6 @@ func (c *Cursor) name(what string, limit int) string {
 // done rejects trailing bytes.
 func (c *Cursor) done() {
 	if c.OK() && c.Remaining() != 0 {
-		c.Refuse("the file is damaged: %d bytes left over at byte %d; build it again", c.Remaining(), c.Pos)
+		c.Refuse("the file is damaged: %d extra bytes at byte %d; build it again", c.Remaining(), c.Pos)
 	}
 }

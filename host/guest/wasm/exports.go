@@ -22,7 +22,7 @@ func checkExports(m *Module, required, optional []ExportedFunction) *AdmissionEr
 		return Refuse("exports", "the memory is not exported; export it as %q", abi.ExportMemory)
 	}
 	if memory.Kind != KindMemory {
-		return Refuse("export "+abi.ExportMemory, "must be the memory, is a %s", kindNames[memory.Kind])
+		return Refuse("export "+abi.ExportMemory, "must be the memory, but is a %s", kindNames[memory.Kind])
 	}
 	for _, want := range required {
 		exp, ok := byName[want.Name]
@@ -56,10 +56,10 @@ func missingExport(name string, want Signature, byName map[string]Export) *Admis
 
 func (m *Module) checkFunction(exp Export, want Signature) *AdmissionError {
 	if exp.Kind != KindFunction {
-		return Refuse("export "+exp.Name, "must be a function, is a %s", kindNames[exp.Kind])
+		return Refuse("export "+exp.Name, "must be a function, but is a %s", kindNames[exp.Kind])
 	}
 	if got, _ := m.FunctionType(exp.Index); got != want {
-		return Refuse("export "+exp.Name, "has signature %v, must be %v", got, want)
+		return Refuse("export "+exp.Name, "must have signature %[2]v, but has %[1]v", got, want)
 	}
 	return nil
 }

@@ -124,7 +124,7 @@ func (c *Cursor) Next(i *Instruction) {
 		i.A, i.B = c.U32("a type index"), c.U32("a table index")
 	case op == OpSelectTyped:
 		if c.U32("a number of types") != 1 {
-			c.refuseDamaged("a select of more than one value")
+			c.refuseDamaged("a select with more than one value")
 		}
 		i.A = uint32(c.valueType("a select"))
 	case op >= OpLocalGet && op <= OpTableSet:
@@ -198,7 +198,7 @@ func (c *Cursor) vector(i *Instruction) {
 	switch sub := i.Sub; {
 	case !c.OK():
 	case padded:
-		c.Refuse("instruction 0xfd 0x%02x is not written as short as can be", sub)
+		c.Refuse("instruction 0xfd 0x%02x is not in its shortest encoding", sub)
 	case sub <= vectorLastLoadStore || sub == vectorLoadZero32 || sub == vectorLoadZero64:
 		i.A, i.B = c.U32("an alignment"), c.U32("an offset")
 	case sub == OpV128Const || sub == vectorShuffle:

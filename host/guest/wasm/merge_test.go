@@ -39,7 +39,7 @@ func TestMeteringPointsAreBounded(t *testing.T) {
 	if _, err := AdmitMetered(module(14), rules); err != nil {
 		t.Error(err)
 	}
-	const want = "module refused: function body 31250: more than 500000 functions, loops and cases of switches up to here; split the module"
+	const want = "module refused: function body 31250: more than 500000 functions, loops and switch cases up to here; split the module"
 	if _, err := AdmitMetered(module(15), rules); err == nil || err.Error() != want {
 		t.Errorf("got %v", err)
 	}

@@ -154,7 +154,7 @@ func readSection(c *Cursor, last *int) section {
 	}
 	if c.OK() && id != SectionCustom {
 		if order := sectionOrder[id]; order <= *last {
-			c.Refuse("the %s section is twice there or out of order; build the module again", sectionNames[id])
+			c.Refuse("the %s section is duplicated or out of order; build the module again", sectionNames[id])
 		} else {
 			*last = order
 		}
@@ -201,7 +201,7 @@ func (m *Module) readPayload(s section) *AdmissionError {
 // checkWhole checks what requires the whole file.
 func (m *Module) checkWhole() *AdmissionError {
 	if len(m.Bodies) != len(m.Functions) {
-		return Refuse("code section", "the file is damaged: %d functions are declared and %d have a body; build it again",
+		return Refuse("code section", "the file is damaged: it declares %d functions, but has %d bodies; build it again",
 			len(m.Functions), len(m.Bodies))
 	}
 	if m.Memory == nil {

@@ -33,7 +33,7 @@ func (m *Module) checkImport(c *Cursor, imp Import) {
 	switch {
 	case listed && got == want:
 	case listed:
-		c.Refuse("has signature %v, must be %v; build for this version of the contract", got, want)
+		c.Refuse("must have signature %[2]v, but has %[1]v; build for this version of the ABI", got, want)
 	case imp.Module == abi.ImportModule:
 		c.Refuse("the host has no such function; it has log, now and random")
 	case imp.Module == abi.ImportWASI:
@@ -70,7 +70,7 @@ func (m *Module) readExports(c *Cursor) {
 		case seen[name]:
 			c.Refuse("the name is exported twice")
 		case reservedName(name):
-			c.Refuse("names beginning __fuel, and __g with a number, are reserved for the host; rename it")
+			c.Refuse("names that begin with __fuel, or with __g and a number, are reserved for the host; rename it")
 		case kind == KindFunction:
 			m.nameFunction(index)
 		}

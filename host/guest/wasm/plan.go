@@ -150,7 +150,7 @@ func (r *modulePlanner) Step(i *Instruction, start int) {
 func (r *modulePlanner) End() {
 	r.plans = append(r.plans, *r.plan)
 	if r.points += len(r.plan.points); r.points > maxPoints {
-		r.where.Refuse("more than %d functions, loops and cases of switches up to here; split the module", maxPoints)
+		r.where.Refuse("more than %d functions, loops and switch cases up to here; split the module", maxPoints)
 	}
 }
 

@@ -37,7 +37,7 @@ func (m *Module) readInstructions(c *Cursor, f Function, r Reader) {
 		}
 	}
 	if c.OK() && c.Remaining() > 0 {
-		c.refuseDamaged("instructions behind the end")
+		c.refuseDamaged("instructions after the end")
 	}
 	if c.OK() {
 		b.end()

@@ -128,7 +128,7 @@ func (m *Module) readElements(c *Cursor) {
 func (m *Module) readCode(c *Cursor) {
 	n := c.count("function bodies", maxFunctions)
 	if c.OK() && n != len(m.Functions) {
-		c.refuseDamaged(fmt.Sprintf("%d functions are declared and %d have a body", len(m.Functions), n))
+		c.refuseDamaged(fmt.Sprintf("%d functions are declared, but %d have a body", len(m.Functions), n))
 	}
 	m.Bodies = make([]Stretch, 0, n)
 	for i := 0; i < n && c.OK(); i++ {
@@ -170,7 +170,7 @@ func (m *Module) readBody(outer *Cursor, body Stretch) {
 func (m *Module) readData(c *Cursor) {
 	n := c.count("data segments", maxDataSegments)
 	if c.OK() && m.DataCount >= 0 && n != m.DataCount {
-		c.refuseDamaged(fmt.Sprintf("%d data segments are announced and %d are there", m.DataCount, n))
+		c.refuseDamaged(fmt.Sprintf("%d data segments are announced, but there are %d", m.DataCount, n))
 	}
 	alone := m.DataCount < 0 // the engine writes the data, see CutData
 	for i := 0; i < n && c.OK(); i++ {

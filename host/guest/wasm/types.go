@@ -134,7 +134,7 @@ func (c *Cursor) resizable() (r Resizable) {
 		r.hasMax = true
 		r.Max = c.U32("a maximum")
 		if c.OK() && r.Max < r.Min {
-			c.refuseDamaged("a maximum below the minimum")
+			c.refuseDamaged("a maximum that is below the minimum")
 		}
 	}
 	return r

@@ -66,7 +66,7 @@ func (b *bodyCheck) indices(i *Instruction) {
 	switch op := i.Op; {
 	case op == OpBlock || op == OpLoop || op == OpIf:
 		if i.Value >= 0 && i.Value >= int64(len(m.Types)) || i.Value < 0 && i.Value != BlockVoidType && valueTypeName(byte(i.Value&0x7f)) == "" {
-			b.c.refuseDamaged("no such type of a block")
+			b.c.refuseDamaged("unknown block type")
 		}
 		return
 	case op == OpCall || op == OpRefFunc:
@@ -88,6 +88,6 @@ func (b *bodyCheck) indices(i *Instruction) {
 // end adds the function to the work of compiling the module.
 func (b *bodyCheck) end() {
 	if b.m.work += b.work.of(b.variables); b.m.work > maxWork {
-		b.c.Refuse("too many blocks, branches, loops and locals in one function, or in all functions up to here, to be compiled; split the largest functions")
+		b.c.Refuse("one function, or all functions up to here, have too many blocks, branches, loops and locals to compile; split the largest functions")
 	}
 }

@@ -160,7 +160,7 @@ func TestEveryProcedureAuthenticatesCallers(t *testing.T) {
 					// Callers that were refused too often are rejected with a
 					// rate limit.
 					refused := strings.Contains(answer, `"code":"unauthenticated"`) && (status == http.StatusUnauthorized || p.stream) ||
-						strings.Contains(answer, "were refused for their credential") && (status == http.StatusTooManyRequests || p.stream)
+						strings.Contains(answer, "had an invalid credential") && (status == http.StatusTooManyRequests || p.stream)
 					if refused == k.in {
 						t.Errorf("%s, %s: status %d, %q", p.path, k.name, status, answer)
 					}
@@ -304,7 +304,7 @@ func TestRevokedTokensEndStreams(t *testing.T) {
 	<-began
 	with.write("nonsense")
 	node.Hangup()
-	node.Await("the bad file is told of", func() bool { return strings.Contains(node.Log(), "cannot be read again") })
+	node.Await("the bad file is told of", func() bool { return strings.Contains(node.Log(), "cannot reload a credential file") })
 	if err := send(); err != nil {
 		t.Fatalf("with a bad file: %v", err)
 	}

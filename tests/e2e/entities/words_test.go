@@ -26,12 +26,12 @@ func TestPanicTextIsReported(t *testing.T) {
 		if err != nil || strings.Count(e.GetLastError(), panicked) != 1 {
 			t.Errorf("the last error: %q, %v", e.GetLastError(), err)
 		}
-		for _, line := range n.log.of("a guest faulted") {
+		for _, line := range n.log.of("guest fault") {
 			if strings.Count(line, panicked) != 1 {
 				t.Errorf("the log: %s", line)
 			}
 		}
-		if len(n.log.of("a guest faulted")) == 0 {
+		if len(n.log.of("guest fault")) == 0 {
 			t.Error("the log says nothing")
 		}
 		n.stop()

@@ -70,7 +70,7 @@ func hostileGuests() []harmful {
 		answering("a tag with control characters", abi.AppendTag(nil, "a\x1b[31m\n"), "tag: holds a control character"),
 		answering("an event's name with control characters", abi.AppendEvent(nil, "a\nb", nil), "event type: holds a control character"),
 		answering("a zone that is a path", schedule("@daily", "../../etc/passwd"), "unknown time zone"),
-		answering("the 31st of February", schedule("0 0 31 2 *", ""), "never comes"),
+		answering("the 31st of February", schedule("0 0 31 2 *", ""), "never fires"),
 		answering("a frame of an unknown kind", abi.AppendFrame(nil, 77, "x"), "unknown output kind"),
 		answering("a timer at the beginning of time", timer(math.MinInt64), "timer is due before 1970"),
 		answering("a timer at the end of time", timer(math.MaxInt64), ""),

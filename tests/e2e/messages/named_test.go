@@ -69,7 +69,7 @@ func TestSendsAndAcceptsFromAreEnforced(t *testing.T) {
 	must(tell("purse", "timed", "later", "stranger"))
 	cluster.Await("the timer is held", func() bool {
 		return slices.ContainsFunc(cluster.Nodes(), func(n *testkit.Node) bool {
-			return strings.Contains(n.Log(), "a timer is held, because its command sends to a type that the manifest does not name")
+			return strings.Contains(n.Log(), "timer waits: its command sends to a type that the manifest does not list")
 		})
 	})
 	if info, err := c.Entity(t.Context(), "purse", "timed"); err != nil || len(info.GetTimers()) != 1 || info.GetFaults() != 0 {
@@ -89,7 +89,7 @@ func TestSendsAndAcceptsFromAreEnforced(t *testing.T) {
 	if l := deadLetters[0]; len(deadLetters) != 1 || l.Code != "not_accepted" || l.Entity != "purse/x" || l.Source != "stranger/s" {
 		t.Errorf("dead letters: %+v", deadLetters)
 	}
-	if text, code := n.Run("entity", "deadletters", "retry", deadLetters[0].ID, "--addr", n.API()); code != 1 || !strings.Contains(text, "takes no messages from the type that sent this one") {
+	if text, code := n.Run("entity", "deadletters", "retry", deadLetters[0].ID, "--addr", n.API()); code != 1 || !strings.Contains(text, "does not accept messages from the sender's type") {
 		t.Errorf("it is delivered again: %d %s", code, text)
 	}
 	if s := queryNode[namedState](t, c, "stranger", "x"); s.Amount != 0 {

@@ -44,7 +44,7 @@ func TestFullOutboxRejectsCommand(t *testing.T) {
 	sent--
 	isFull := func(err error) bool {
 		var public *client.Error
-		return errors.As(err, &public) && public.Code == connect.CodeResourceExhausted && strings.Contains(public.Message, "sends on their way")
+		return errors.As(err, &public) && public.Code == connect.CodeResourceExhausted && strings.Contains(public.Message, "undelivered messages")
 	}
 	before, err := c.Entity(t.Context(), "source", "full")
 	if err != nil || sent > entitySends || !isFull(full) || int(before.GetSequence()) != sent {

@@ -43,8 +43,8 @@ func TestClientCertificateAuthenticates(t *testing.T) {
 		config *tls.Config
 		fault  string
 	}{
-		"no certificate": {trust(nil, of), "with a credential only"},
-		"a node's":       {trust(holding(&pair), of), "is of a node"},
+		"no certificate": {trust(nil, of), "requires a credential"},
+		"a node's":       {trust(holding(&pair), of), "belongs to a node"},
 	} {
 		caller, err := client.New([]string{n.Address()}, client.Options{TLS: c.config})
 		if err != nil {
