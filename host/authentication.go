@@ -113,7 +113,7 @@ func (n *Node) checkCallersKnown() error {
 	if n.cfg.IdentifiesCallers() || id.Member() || id.Rejoin != "" || len(n.cfg.Seeds) > 0 && !n.cfg.Bootstrap {
 		return nil
 	}
-	return fmt.Errorf("auth is %s, but nothing says who callers are: give token-file, oidc-issuer, auth-cert-name or auth-bootstrap-file", n.cfg.Auth)
+	return fmt.Errorf("auth is %s, but no credential is configured: set token-file, oidc-issuer, auth-cert-name or auth-bootstrap-file", n.cfg.Auth)
 }
 
 // warnCallersUnknown logs a warning if the node can accept no credential,
@@ -122,7 +122,7 @@ func (n *Node) warnCallersUnknown() {
 	if n.roles == nil || n.cfg.IdentifiesCallers() || len(n.membership.metadata.View().Tokens()) > 0 {
 		return
 	}
-	n.logger.Warn("no credential is accepted: the cluster keeps no tokens, and the configuration has no token-file, oidc-issuer, auth-cert-name or auth-bootstrap-file", "auth", n.cfg.Auth)
+	n.logger.Warn("the node rejects all callers: the cluster has no tokens, and token-file, oidc-issuer, auth-cert-name and auth-bootstrap-file are unset", "auth", n.cfg.Auth)
 }
 
 // openAudit opens the audit log and starts to write it, unless it is off.
@@ -156,7 +156,7 @@ func (n *Node) openAudit(opts *edge.Options) error {
 func (n *Node) openRoles() {
 	if n.roles == nil {
 		if slices.ContainsFunc(n.membership.metadata.View().RoleBindings(), access.Binding.BindsAdmin) {
-			n.logger.Warn("the cluster holds callers to roles, and this node does not ask who calls: whoever reaches it may do everything", "auth", n.cfg.Auth)
+			n.logger.Warn("the cluster checks roles, but this node does not authenticate callers: anybody who can reach it has all rights", "auth", n.cfg.Auth)
 		}
 		return
 	}
@@ -196,7 +196,7 @@ func (n *Node) takeRoles() {
 // anybody who sends what a node sends is treated as a node there.
 func warnShared(cfg *config.Config, logger *slog.Logger) {
 	if cfg.Auth == config.AuthRequired || cfg.TLS() == config.TLSRequire {
-		logger.Warn("auth and tls-mode do not guard the clients' listener from those who send what nodes send: it serves other nodes too below level 2 of the cluster; 'hostd cluster upgrade finalize' ends that",
+		logger.Warn("auth and tls-mode do not protect the client listener from callers that speak the peer protocol, because it serves other nodes too below cluster version 2: run 'hostd cluster upgrade finalize'",
 			"auth", cfg.Auth, "tls_mode", cfg.TLS())
 	}
 }

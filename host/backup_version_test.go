@@ -56,7 +56,7 @@ func TestExportOfLaterClusterVersionIsRejected(t *testing.T) {
 		return err
 	}
 	later := of(sharding.MaxVersion + 1)
-	if want := fmt.Sprintf("the file needs cluster version %d", sharding.MaxVersion+1); client.CodeOf(later) != connect.CodeFailedPrecondition || !strings.Contains(later.Error(), want) {
+	if want := fmt.Sprintf("the backup needs cluster version %d", sharding.MaxVersion+1); client.CodeOf(later) != connect.CodeFailedPrecondition || !strings.Contains(later.Error(), want) {
 		t.Errorf("a file of a later level: %v", later)
 	}
 	for _, level := range []sharding.ClusterVersion{0, sharding.Version1, sharding.MaxVersion} {

@@ -128,7 +128,7 @@ func checkSpace(dir string, least uint64) error {
 		return err
 	}
 	if free < least {
-		return fmt.Errorf("%s has %d bytes free, the node refuses writes below %d", at, free, least)
+		return fmt.Errorf("%s has %d bytes free, and the node rejects writes below %d", at, free, least)
 	}
 	return nil
 }

@@ -97,7 +97,7 @@ func (n *Node) openMembership(ctx context.Context) error {
 		}
 	}
 	if cluster, ok := n.membership.metadata.View().Cluster(); ok && (cluster.ID != id.Cluster || cluster.Shards != id.Shards) {
-		return fmt.Errorf("%s names cluster %s, the journal holds cluster %s: they do not belong together", datadir.IdentityFile, id.Cluster, cluster.ID)
+		return fmt.Errorf("%s names cluster %s, but the journal belongs to cluster %s: the files are from different nodes", datadir.IdentityFile, id.Cluster, cluster.ID)
 	}
 	if err := n.id.SaveLevel(n.membership.metadata.ClusterVersion()); err != nil {
 		return err
@@ -120,7 +120,7 @@ func (n *Node) openMembership(ctx context.Context) error {
 		Logger: n.logger,
 	})
 	n.membership.member = member
-	n.lifecycle.add("membership of the cluster", member.Close)
+	n.lifecycle.add("cluster membership", member.Close)
 	n.membership.control.Serve(member)
 	n.openServices(id.Cluster)
 	n.openRoles()
@@ -131,7 +131,7 @@ func (n *Node) openMembership(ctx context.Context) error {
 // openServices gives the services of the API their parts.
 func (n *Node) openServices(name string) {
 	upcasts := replay.NewUpcasts(replay.UpcastOptions{Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, ClusterVersion: func() sharding.ClusterVersion { return n.membership.metadata.View().ClusterVersion() }, Busy: n.shardRouter.IsBusy})
-	n.lifecycle.add("upcasting of events", upcasts.Close)
+	n.lifecycle.add("event upcasting", upcasts.Close)
 	n.guests.replays = replay.New(replay.Options{Machine: n.replicas.machine, ShardOf: n.shardRouter.ShardOf, Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Rate: n.cfg.VerifyRate, Busy: n.shardRouter.IsBusy})
 	n.api.open(clusterapi.Parts{
 		Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Policy: n.membership.policy(), Describe: n.membership.Describe, SaveClusterVersion: n.id.SaveLevel, Now: n.around.Wall, CaughtUp: n.caughtUp.Load, Measure: func() *clusterapi.Sample { return measure(n) },

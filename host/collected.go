@@ -8,10 +8,10 @@ import (
 type moduleCollector struct{ n *Node }
 
 var (
-	moduleCount  = prometheus.NewDesc("hostd_modules", "Modules of the cluster.", nil, nil)
-	moduleBytes  = prometheus.NewDesc("hostd_module_bytes", "Bytes of the modules of the cluster.", nil, nil)
-	moduleUnused = prometheus.NewDesc("hostd_modules_unused", "Modules of the cluster that serve no entity type and that no rollback may come back to.", nil, nil)
-	moduleGone   = prometheus.NewDesc("hostd_modules_collected_total", "Modules that this node has had removed, as coordinator, since nothing had needed them for module-retention.", nil, nil)
+	moduleCount  = prometheus.NewDesc("hostd_modules", "Modules in the cluster.", nil, nil)
+	moduleBytes  = prometheus.NewDesc("hostd_module_bytes", "Size of the modules in the cluster.", nil, nil)
+	moduleUnused = prometheus.NewDesc("hostd_modules_unused", "Modules in the cluster that serve no entity type and that no rollback needs.", nil, nil)
+	moduleGone   = prometheus.NewDesc("hostd_modules_collected_total", "Modules that this node removed as coordinator because they were unused for module-retention.", nil, nil)
 )
 
 // Describe implements prometheus.Collector.

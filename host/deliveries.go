@@ -119,9 +119,9 @@ func (d *deliveries) register(registry *prometheus.Registry, p *deliver.Dispatch
 		registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
 			func() float64 { return float64(pick(p.Stats())) }))
 	}
-	count("hostd_send_deliveries_total", "Sends that arrived.", func(s deliver.Stats) uint64 { return s.Delivered })
-	count("hostd_send_retries_total", "Attempts to deliver a send that failed.", func(s deliver.Stats) uint64 { return s.Retries })
-	count("hostd_sends_given_up_total", "Sends to entity types that do not exist.", func(s deliver.Stats) uint64 { return s.GivenUp })
+	count("hostd_send_deliveries_total", "Messages delivered.", func(s deliver.Stats) uint64 { return s.Delivered })
+	count("hostd_send_retries_total", "Failed attempts to deliver a message.", func(s deliver.Stats) uint64 { return s.Retries })
+	count("hostd_sends_given_up_total", "Messages to entity types that do not exist.", func(s deliver.Stats) uint64 { return s.GivenUp })
 	gauge := func(name, help string, fn func(shard sharding.ShardID) float64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() (sum float64) {
 			for _, l := range d.Leads() {
@@ -130,18 +130,18 @@ func (d *deliveries) register(registry *prometheus.Registry, p *deliver.Dispatch
 			return sum
 		}))
 	}
-	gauge("hostd_outbox_sends", "Sends on their way, of the shards that the node leads.", func(s sharding.ShardID) float64 {
+	gauge("hostd_outbox_sends", "Undelivered messages of the shards that the node leads.", func(s sharding.ShardID) float64 {
 		return float64(d.machine.MessageTotals(s).Messages)
 	})
-	gauge("hostd_outbox_bytes", "Bytes of the sends on their way, of the shards that the node leads.", func(s sharding.ShardID) float64 { return float64(d.machine.MessageTotals(s).MessageBytes) })
+	gauge("hostd_outbox_bytes", "Size of the undelivered messages of the shards that the node leads.", func(s sharding.ShardID) float64 { return float64(d.machine.MessageTotals(s).MessageBytes) })
 	gauge("hostd_dead_letters", "Dead letters of the shards that the node leads.", func(s sharding.ShardID) float64 {
 		return float64(d.machine.MessageTotals(s).DeadLetters)
 	})
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "hostd_send_pairs_waiting", Help: "Pairs of a source and a destination whose first message has failed for a second or more, of the shards that the node leads. Other pairs do not wait for them.",
+		Name: "hostd_send_pairs_waiting", Help: "Channels whose first message has failed for at least a second, of the shards that the node leads. Other channels do not wait for them.",
 	}, func() float64 { return float64(p.Stats().Waiting) }))
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "hostd_outbox_oldest_seconds", Help: "Age of the oldest send on its way, of the shards that the node leads.",
+		Name: "hostd_outbox_oldest_seconds", Help: "Age of the oldest undelivered message of the shards that the node leads.",
 	}, d.oldest))
 }
 

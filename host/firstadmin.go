@@ -31,7 +31,7 @@ func (n *Node) checkFirstAdmin() error {
 	_, err := authn.ReadFirstAdmin(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		n.logger.Warn("there is no auth-bootstrap-file; it is looked for while nobody is admin", "file", path)
+		n.logger.Warn("auth-bootstrap-file does not exist; the node looks for it again until the cluster has an admin", "file", path)
 		return nil
 	case err != nil:
 		return fmt.Errorf("auth-bootstrap-file %s: %w", path, err)
@@ -55,7 +55,7 @@ func (n *Node) openFirstAdmin() {
 			}
 			if err != nil && err.Error() != told {
 				told = err.Error()
-				n.logger.Error("cannot say who is admin first, by auth-bootstrap-file", "error", err)
+				n.logger.Error("cannot set the first admin from auth-bootstrap-file", "error", err)
 			}
 			again := time.NewTimer(firstAdminPause)
 			select {
@@ -101,7 +101,7 @@ func (n *Node) makeFirstAdmin(ctx context.Context) (done bool, err error) {
 		return false, err
 	}
 	if res.Changed {
-		n.logger.Info("the cluster has its first admin, by auth-bootstrap-file: roles decide from now on", "subject", first.Who())
+		n.logger.Info("set the first admin from auth-bootstrap-file; role checks are now on", "subject", first.Who())
 	}
 	return true, nil
 }

@@ -50,7 +50,7 @@ func (n *Node) transferLeaders(ctx context.Context) error {
 			moved, left = time.Now(), leading
 		}
 		if !heirs || time.Since(moved) > transferRest {
-			n.logger.Info("stopping with leaderships that nobody is there to take")
+			n.logger.Info("stopping while leading shards, because no other node can take over")
 			return nil
 		}
 		select {
@@ -58,7 +58,7 @@ func (n *Node) transferLeaders(ctx context.Context) error {
 		case <-every.C:
 			n.membership.member.Kick() // the reply says which other nodes are stopping
 		case <-ctx.Done():
-			n.logger.Info("stopping with leaderships that nobody took")
+			n.logger.Info("stopping while leading shards, because no other node took over in time")
 			return nil
 		}
 	}

@@ -19,8 +19,8 @@ func (n *Node) learnLogLevels(view *meta.View) {
 	long, _ := view.Setting(telemetry.LevelForSetting)
 	switch changed, err := levels.Set(string(set.Value), string(long.Value), set.Revision); {
 	case err != nil:
-		n.logger.Warn("a setting about logs is of a later release and has no effect", "error", err)
+		n.logger.Warn("ignored a log setting that this release does not know", "error", err)
 	case changed != "":
-		n.logger.Warn("log levels are set", "levels", changed)
+		n.logger.Warn("log levels changed", "levels", changed)
 	}
 }

@@ -32,7 +32,7 @@ func (n *Node) releaseMapped(ctx context.Context) {
 			_, err = n.replicas.store.ReleaseMapped()
 		}
 		if err != nil {
-			n.logger.Warn("mapped tables stay in memory", "error", err)
+			n.logger.Warn("cannot release the memory of mapped tables", "error", err)
 			return
 		}
 	}

@@ -79,7 +79,7 @@ func (m *membership) enterCluster(ctx context.Context) error {
 	id := m.id.Now()
 	if id.Member() && id.Rejoin == "" {
 		if id.Shards != m.cfg.Shards {
-			m.logger.Warn("the number of shards is fixed when a cluster is created; the configured one is not used", "configured", m.cfg.Shards, "shards", id.Shards)
+			m.logger.Warn("ignored the configured number of shards, because it is fixed when the cluster is created", "configured", m.cfg.Shards, "shards", id.Shards)
 		}
 		return m.peers.SetCluster(id.Cluster)
 	}
@@ -102,7 +102,7 @@ func (m *membership) enterCluster(ctx context.Context) error {
 // a cluster.
 func (m *membership) join(ctx context.Context, id datadir.Identity) (*cluster.Joined, error) {
 	if id.Rejoin != "" && len(m.cfg.Seeds)+len(id.Known) == 0 {
-		return nil, fmt.Errorf("the node is to join cluster %s again: start it with the seeds of that cluster", id.Rejoin)
+		return nil, fmt.Errorf("the node must rejoin cluster %s: start it with the seeds of that cluster", id.Rejoin)
 	}
 	if len(m.cfg.Seeds) == 0 && id.Rejoin == "" {
 		return nil, nil
@@ -118,7 +118,7 @@ func (m *membership) join(ctx context.Context, id datadir.Identity) (*cluster.Jo
 	case err != nil || joined == nil:
 		return nil, err
 	case id.Rejoin != "" && joined.Cluster != id.Rejoin:
-		return nil, fmt.Errorf("the node is to join cluster %s again, its seeds are of %s", id.Rejoin, joined.Cluster)
+		return nil, fmt.Errorf("the node must rejoin cluster %s, but its seeds belong to cluster %s", id.Rejoin, joined.Cluster)
 	case joined.Format != datadir.ClusterFormat || !sharding.SupportedVersions.Contains(joined.ClusterVersion):
 		return nil, fmt.Errorf("the cluster's data has format %d and cluster version %d, this release reads format %d and %v", joined.Format, joined.ClusterVersion, datadir.ClusterFormat, sharding.SupportedVersions)
 	}
@@ -128,7 +128,7 @@ func (m *membership) join(ctx context.Context, id datadir.Identity) (*cluster.Jo
 // startCluster records in the directory that this node bootstraps a cluster.
 func (m *membership) startCluster() error {
 	name := datadir.RandomID()
-	m.logger.Info("founding a cluster", "cluster_id", name, "shards", m.cfg.Shards)
+	m.logger.Info("bootstrapping a cluster", "cluster_id", name, "shards", m.cfg.Shards)
 	if err := m.peers.SetCluster(name); err != nil {
 		return err
 	}
@@ -257,7 +257,7 @@ func (m *membership) parts() bool {
 // clients' listener, if peer-tls-mode is require.
 func (m *membership) checkTLS(level sharding.ClusterVersion) error {
 	if m.cfg.PeerTLS() == config.TLSRequire && level < sharding.VersionPeerAddress {
-		return fmt.Errorf("peer-tls-mode is require, which the cluster's level %d does not know: start the node with allow, and 'hostd cluster upgrade finalize' first", level)
+		return fmt.Errorf("peer-tls-mode: cluster version %d does not support require: start the node with allow, run 'hostd cluster upgrade finalize', then set require", level)
 	}
 	return nil
 }
@@ -340,7 +340,7 @@ func (m *membership) renewAtStart(ctx context.Context, failed error) error {
 // watchReplaced ends the node if another process has started under its name.
 func (m *membership) watchReplaced(ctx context.Context) {
 	if err := cluster.AwaitReplaced(ctx, m, m.addressBook); errors.Is(err, cluster.ErrReplaced) {
-		m.logger.Error("the cluster goes on with a later start of this node: this process stops", "error", err)
+		m.logger.Error("a later start of this node has joined the cluster; stopping this process", "error", err)
 		m.lifecycle.End(err)
 	}
 }
@@ -429,7 +429,7 @@ func (m *membership) openGossip(ctx context.Context, transport gossip.Transport)
 		defer cancel()
 		if err := gossiped.Leave(leaving); err != nil {
 			// The others will notice on their own.
-			m.logger.Debug("nobody was told that this node stops", "error", err)
+			m.logger.Debug("cannot notify other nodes that this node stops", "error", err)
 		}
 		return gossiped.Close(ctx)
 	})

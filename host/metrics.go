@@ -18,10 +18,10 @@ type metrics struct {
 
 func newMetrics(r *prometheus.Registry) *metrics {
 	sync := telemetry.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "hostd_wal_sync_seconds", Help: "Duration of a sync of the write-ahead log.", Buckets: telemetry.LatencyBuckets(),
+		Name: "hostd_wal_sync_seconds", Help: "Duration of syncs of the write-ahead log.", Buckets: telemetry.LatencyBuckets(),
 	}, nil)
 	late := telemetry.NewHistogramVec(prometheus.HistogramOpts{
-		Name: "hostd_timer_lateness_seconds", Help: "How long after they were due timers fired.",
+		Name: "hostd_timer_lateness_seconds", Help: "Delay between the due time of a timer and its execution.",
 		Buckets: []float64{1e-3, 2e-3, 5e-3, 10e-3, 20e-3, 50e-3, 100e-3, 200e-3, 500e-3, 1, 2, 5, 10, 30, 60, 600, 3600},
 	}, nil)
 	m := &metrics{registry: r, sync: sync.Alone(), late: late.Alone(), commands: entity.NewStageTable()}
@@ -50,39 +50,39 @@ func (m *metrics) watch(n *Node) {
 			return float64(sum)
 		}
 	}
-	count("hostd_commands_total", "Commands carried out.", lane(func(s entity.Stats) uint64 { return s.Commands }))
-	count("hostd_events_total", "Events of commands carried out.", lane(func(s entity.Stats) uint64 { return s.Events }))
-	count("hostd_queries_total", "Queries answered by guests.", lane(func(s entity.Stats) uint64 { return s.Queries }))
-	count("hostd_rate_limited_total", "Commands refused by the limits of their entity type on what it does in a second.", lane(func(s entity.Stats) uint64 { return s.RateLimited }))
-	count("hostd_send_times_ignored_total", "Deliveries of sends whose time is more than a minute ahead of this node's clock.", lane(func(s entity.Stats) uint64 { return s.AheadOfUs }))
-	count("hostd_retries_refused_total", "Commands tried again so late that their entities do not remember whether an earlier attempt took effect.", lane(func(s entity.Stats) uint64 { return s.Forgotten }))
-	count("hostd_rejections_total", "Commands that handlers refused.", lane(func(s entity.Stats) uint64 { return s.Rejections }))
-	count("hostd_duplicates_total", "Commands answered with an earlier reply.", lane(func(s entity.Stats) uint64 { return s.Duplicates }))
-	count("hostd_guest_faults_total", "Guest calls that trapped or broke the contract.", lane(func(s entity.Stats) uint64 { return s.Faults }))
-	count("hostd_guest_overruns_total", "Guest calls that the lane went on without.", lane(func(s entity.Stats) uint64 { return s.Preemptions }))
-	count("hostd_activations_total", "Entities loaded from their history.", lane(func(s entity.Stats) uint64 { return s.Loads }))
-	count("hostd_proposals_total", "Entries proposed; each carries one or more commands.", lane(func(s entity.Stats) uint64 { return s.Proposals }))
-	gauge("hostd_entities_resident", "Entities in the lanes.", lane(func(s entity.Stats) uint64 { return uint64(s.Entities) }))
-	gauge("hostd_folded_entities", "Entities in memory whose records lie outside of Go's heap.", lane(func(s entity.Stats) uint64 { return uint64(s.Hibernated) }))
-	gauge("hostd_folded_bytes", "Memory of the records of folded entities.", lane(func(s entity.Stats) uint64 { return uint64(s.HibernatedBytes) }))
-	gauge("hostd_window_bytes", "Memory of the command ids and replies that entities in memory remember.", lane(func(s entity.Stats) uint64 { return uint64(s.WindowBytes) }))
-	gauge("hostd_guest_instances", "Guest instances open.", lane(func(s entity.Stats) uint64 { return uint64(s.Instances) }))
+	count("hostd_commands_total", "Commands executed.", lane(func(s entity.Stats) uint64 { return s.Commands }))
+	count("hostd_events_total", "Events written by commands.", lane(func(s entity.Stats) uint64 { return s.Events }))
+	count("hostd_queries_total", "Queries executed by guests.", lane(func(s entity.Stats) uint64 { return s.Queries }))
+	count("hostd_rate_limited_total", "Commands rejected by the rate limits of their entity type.", lane(func(s entity.Stats) uint64 { return s.RateLimited }))
+	count("hostd_send_times_ignored_total", "Delivered messages whose time is more than a minute ahead of this node's clock.", lane(func(s entity.Stats) uint64 { return s.AheadOfUs }))
+	count("hostd_retries_refused_total", "Retried commands that are older than the idempotency window of their entity.", lane(func(s entity.Stats) uint64 { return s.Forgotten }))
+	count("hostd_rejections_total", "Commands rejected by their module.", lane(func(s entity.Stats) uint64 { return s.Rejections }))
+	count("hostd_duplicates_total", "Retried commands answered with the stored reply.", lane(func(s entity.Stats) uint64 { return s.Duplicates }))
+	count("hostd_guest_faults_total", "Guest calls that trapped or violated the ABI.", lane(func(s entity.Stats) uint64 { return s.Faults }))
+	count("hostd_guest_overruns_total", "Guest calls that the executor was preempted from.", lane(func(s entity.Stats) uint64 { return s.Preemptions }))
+	count("hostd_activations_total", "Entities loaded by replaying their history.", lane(func(s entity.Stats) uint64 { return s.Loads }))
+	count("hostd_proposals_total", "Proposed log entries; each has one or more commands.", lane(func(s entity.Stats) uint64 { return s.Proposals }))
+	gauge("hostd_entities_resident", "Entities in the executors.", lane(func(s entity.Stats) uint64 { return uint64(s.Entities) }))
+	gauge("hostd_folded_entities", "Hibernated entities, whose records are outside of the Go heap.", lane(func(s entity.Stats) uint64 { return uint64(s.Hibernated) }))
+	gauge("hostd_folded_bytes", "Memory of the records of hibernated entities.", lane(func(s entity.Stats) uint64 { return uint64(s.HibernatedBytes) }))
+	gauge("hostd_window_bytes", "Memory of the idempotency windows of resident entities.", lane(func(s entity.Stats) uint64 { return uint64(s.WindowBytes) }))
+	gauge("hostd_guest_instances", "Open guest instances.", lane(func(s entity.Stats) uint64 { return uint64(s.Instances) }))
 	gauge("hostd_guest_memory_bytes", "Linear memory of guest instances.", lane(func(s entity.Stats) uint64 { return uint64(s.GuestBytes) }))
-	gauge("hostd_apply_backlog_bytes", "Committed and not yet in the store.", func() float64 { return float64(n.replicas.applier.Backlog()) })
-	gauge("hostd_disk_free_bytes", "Free space of the data directory's file system.", func() float64 { return float64(n.watches.disk.Free()) })
-	gauge("hostd_disk_read_only", "1 while writes are refused for want of space.", func() float64 {
+	gauge("hostd_apply_backlog_bytes", "Size of applied rows that are not in the store yet.", func() float64 { return float64(n.replicas.applier.Backlog()) })
+	gauge("hostd_disk_free_bytes", "Free space on the data directory's file system.", func() float64 { return float64(n.watches.disk.Free()) })
+	gauge("hostd_disk_read_only", "1 while the node rejects writes because its disk is full.", func() float64 {
 		if n.watches.disk.ReadOnly() {
 			return 1
 		}
 		return 0
 	})
-	gauge("hostd_store_unmerged_bytes", "New tables of the store that are to be merged, and what its levels hold beyond their size.", func() float64 { return float64(n.replicas.store.UnmergedBytes()) })
-	count("hostd_scrub_bytes_total", "Bytes of the store's tables that the scrub has verified.", func() float64 { return float64(n.replicas.store.ScrubStats().Bytes) })
-	count("hostd_scrub_passes_total", "Passes of the scrub over all of the store's tables.", func() float64 { return float64(n.replicas.store.ScrubStats().Passes) })
-	count("hostd_scrub_damage_total", "Times that the scrub has met damage: every replica of the node stops.", func() float64 { return float64(n.replicas.store.ScrubStats().Damaged) })
-	gauge("hostd_disk_stalled_seconds", "How long a write or sync of the log has not returned, in steps of a quarter second; 0 where it takes less.", func() float64 { return n.watches.stalls.Disk().Seconds() })
-	gauge("hostd_clock_skew_seconds", "How far the node's clock is ahead of the median of those that it hears; negative: behind.", func() float64 { return n.watches.clock.Skew().Seconds() })
-	gauge("hostd_peer_round_trip_seconds", "99th percentile of the last round trips of beats, to the node where it is longest.", func() float64 { return n.watches.clock.Trip().Seconds() })
+	gauge("hostd_store_unmerged_bytes", "Compaction backlog of the store: new tables, and level sizes above their targets.", func() float64 { return float64(n.replicas.store.UnmergedBytes()) })
+	count("hostd_scrub_bytes_total", "Bytes of the store's tables verified by the scrub.", func() float64 { return float64(n.replicas.store.ScrubStats().Bytes) })
+	count("hostd_scrub_passes_total", "Complete passes of the scrub over the store's tables.", func() float64 { return float64(n.replicas.store.ScrubStats().Passes) })
+	count("hostd_scrub_damage_total", "Times that the scrub found damage, which stops every replica of the node.", func() float64 { return float64(n.replicas.store.ScrubStats().Damaged) })
+	gauge("hostd_disk_stalled_seconds", "Time that the current write or sync of the log has taken, in steps of a quarter second; 0 if it is shorter.", func() float64 { return n.watches.stalls.Disk().Seconds() })
+	gauge("hostd_clock_skew_seconds", "Offset of the node's clock from the median of the other nodes' clocks; positive if it is ahead.", func() float64 { return n.watches.clock.Skew().Seconds() })
+	gauge("hostd_peer_round_trip_seconds", "99th percentile of recent heartbeat round trips, to the node with the highest value.", func() float64 { return n.watches.clock.Trip().Seconds() })
 	gauge("hostd_shards_led", "Shards that this node leads.", func() float64 {
 		led := 0
 		for _, l := range n.shardRouter.Leads() {
@@ -92,7 +92,7 @@ func (m *metrics) watch(n *Node) {
 		}
 		return float64(led)
 	})
-	gauge("hostd_shards_disputed", "Shards that are refused, since their replicas differ and too few voters say which are right.", func() float64 { return float64(n.replicas.consistency.Count()) })
+	gauge("hostd_shards_disputed", "Shards that reject requests because their replicas differ and no majority shows which are right.", func() float64 { return float64(n.replicas.consistency.Count()) })
 	count("hostd_wal_syncs_total", "Syncs of the write-ahead log.", func() float64 { return float64(n.replicas.log.Stats().Syncs) })
 	count("hostd_wal_bytes_total", "Bytes written to the write-ahead log.", func() float64 { return float64(n.replicas.log.Stats().WrittenBytes) })
 }
@@ -103,8 +103,8 @@ func (m *metrics) watchLeads(n *Node) {
 		name, help string
 		lacks      func(entity.Lead) bool
 	}{
-		{"hostd_shards_without_leader", "Shards with a replica on this node that have no leader, as far as it knows.", func(l entity.Lead) bool { return l.Leader == 0 }},
-		{"hostd_shards_without_quorum", "Shards with a replica on this node of whose voters it hears too few for a quorum.", func(l entity.Lead) bool { return !l.Quorum }},
+		{"hostd_shards_without_leader", "Shards with a replica on this node that have no leader known to it.", func(l entity.Lead) bool { return l.Leader == 0 }},
+		{"hostd_shards_without_quorum", "Shards with a replica on this node whose reachable voters are too few for a quorum.", func(l entity.Lead) bool { return !l.Quorum }},
 	} {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, func() (shards float64) {
 			here, _ := n.routing.leaders.Placement()

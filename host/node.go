@@ -194,7 +194,7 @@ func (n *Node) fatal(err error) {
 		n.logger.Error("the journal failed while the node stopped", "error", err)
 		return
 	}
-	n.logger.Error("the journal failed; the process ends so that nothing unproven is acknowledged", "error", err)
+	n.logger.Error("the journal failed; exiting so that no unsynced write is acknowledged", "error", err)
 	n.around.Exit(1)
 }
 

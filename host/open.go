@@ -67,7 +67,7 @@ func (n *Node) openListener(context.Context) error {
 	}
 	n.lifecycle.add("listener", n.ports.close)
 	if seed := n.cfg.SkippedPeerListen(n.ports.clients.http.Addr()); seed != "" {
-		n.logger.Warn("a port is left to another node, since it is among the seeds: where it is this node's own, give it as peer-listen", "address", seed)
+		n.logger.Warn("skipped the default peer port because a seed uses it: if the seed is this node itself, set peer-listen", "address", seed)
 	}
 	return n.openPeers()
 }
@@ -168,7 +168,7 @@ func (n *Node) openEntities(context.Context) error {
 	n.guests.states = entity.NewStateChecker(entity.StateCheckOptions{
 		Histories: eventlog.History{Machine: n.replicas.machine}, Every: n.around.CheckStates, Seed: rand.Uint64(), Logger: n.logger,
 	})
-	n.lifecycle.add("checks of states", n.guests.states.Close)
+	n.lifecycle.add("state checks", n.guests.states.Close)
 	n.membership.staleDisk = cluster.NewStaleDiskCheck(cluster.StaleDiskCheckOptions{
 		Identity: n.id, Entrance: n.membership, AddressBook: n.membership.addressBook, Metadata: n.membership.metadata, Raft: &n.replicas.raft, Lifecycle: n.lifecycle, Logger: n.logger,
 	})

@@ -77,7 +77,7 @@ func (p *ports) listen(on network.Network, clients, health string, peers func(cl
 	}()
 	if health != "" {
 		if p.health, err = on.Listen(health); err != nil {
-			return fmt.Errorf("for health, see health-listen: %w", err)
+			return fmt.Errorf("health checks (set health-listen): %w", err)
 		}
 	}
 	l, err := on.Listen(clients)
@@ -100,7 +100,7 @@ func (p *ports) listen(on network.Network, clients, health string, peers func(cl
 			break
 		}
 	}
-	return fmt.Errorf("for other nodes, see peer-listen: %w", err)
+	return fmt.Errorf("peer listener (set peer-listen): %w", err)
 }
 
 func (l *listener) close() error {

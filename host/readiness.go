@@ -21,13 +21,13 @@ func (n *Node) Ready() bool { return n.readiness() == nil }
 
 var (
 	errJoining         = errors.New("the node is waiting to join its cluster")
-	errNotBootstrapped = errors.New("the node is waiting to join its cluster: for a seed that belongs to one, or for 'hostd cluster init' to found it")
+	errNotBootstrapped = errors.New("the node is waiting to join its cluster: for a seed that belongs to one, or for 'hostd cluster init' to bootstrap it")
 	errCatchingUp      = errors.New("the node is catching up with the metadata")
-	errPlacing         = errors.New("the cluster waits for more nodes before it places its shards")
-	errVoting          = errors.New("the metadata shard waits for its voters")
+	errPlacing         = errors.New("the cluster is waiting for more nodes before it places its shards")
+	errVoting          = errors.New("the metadata shard is waiting for its voters")
 	errElecting        = errors.New("shards are electing their leaders")
 	errStopping        = errors.New("the node is stopping")
-	errPutDown         = errors.New("an operator put this node down: start it anew to let it join")
+	errPutDown         = errors.New("an operator declared this node down: restart it to let it join again")
 	errLeaving         = errors.New("the node is leaving its cluster")
 	errLeft            = errors.New("the node has left its cluster: stop it")
 )
@@ -136,14 +136,14 @@ func (n *Node) shardsWithoutLeader() string {
 	if count > maxNamed {
 		named = append(named[:maxNamed], "...")
 	}
-	why := "they are electing one"
+	why := "elections are in progress"
 	switch {
 	case len(lost) > 0:
-		why = fmt.Sprintf("a majority of their voters is lost with the disks of %v, see 'hostd recover --help'", slices.Sorted(maps.Keys(lost)))
+		why = fmt.Sprintf("a majority of their voters was lost with the disks of %v, see 'hostd recover --help'", slices.Sorted(maps.Keys(lost)))
 	case len(unheard) > 0:
-		why = fmt.Sprintf("it hears nothing of %v", slices.Sorted(maps.Keys(unheard)))
+		why = fmt.Sprintf("this node receives no heartbeats from %v", slices.Sorted(maps.Keys(unheard)))
 	}
-	return fmt.Sprintf("%d shards have no leader that the node reaches: %s; %s", count, strings.Join(named, ", "), why)
+	return fmt.Sprintf("%d shards have no leader that this node can reach: %s; %s", count, strings.Join(named, ", "), why)
 }
 
 // checkOpen returns an error that says why the node accepts no calls yet, or nil.
@@ -163,7 +163,7 @@ func (n *Node) waiting() error {
 		return errNotBootstrapped
 	}
 	if len(n.cfg.Seeds) > 0 {
-		return fmt.Errorf("%w through its seeds %s; the log says which do not answer", errJoining, strings.Join(n.cfg.Seeds[:min(len(n.cfg.Seeds), maxNamed)], ", "))
+		return fmt.Errorf("%w through its seeds %s; the log names the seeds that do not answer", errJoining, strings.Join(n.cfg.Seeds[:min(len(n.cfg.Seeds), maxNamed)], ", "))
 	}
 	return errJoining
 }

@@ -76,8 +76,8 @@ func (n *Node) openServer(ctx context.Context) error {
 	}), opts)
 	n.ports.serve(n.cfg.StopTimeout, func(err error) {
 		if !n.lifecycle.Stopping() {
-			n.logger.Error("the node takes no calls any more", "error", err)
-			n.lifecycle.End(fmt.Errorf("the node takes no calls any more: %w", err))
+			n.logger.Error("the node stopped serving calls", "error", err)
+			n.lifecycle.End(fmt.Errorf("the node stopped serving calls: %w", err))
 		}
 	})
 	n.lifecycle.add("server", func(context.Context) error { return n.ports.stop() })
@@ -155,7 +155,7 @@ func (n *Node) sever(node sharding.NodeID) {
 	if n.peerCerts != nil {
 		closed = n.peerCerts.CloseNode(string(node))
 	}
-	n.logger.Info("a node was put down, or is no member any more: it is not served", "node_id", node, "connections_closed", closed)
+	n.logger.Info("stopped serving a node that was declared down or is no longer a member", "node_id", node, "connections_closed", closed)
 }
 
 // follow keeps everything derived from the metadata up to date until ctx ends.
@@ -166,7 +166,7 @@ func (n *Node) follow(ctx context.Context) {
 		n.routing.leaders.Learn(view, n.shards)
 		n.learnLogLevels(view)
 		if n.membership.learnApart() {
-			n.logger.Info("clients' listeners are for clients alone from this level of the cluster on", "level", uint32(view.ClusterVersion()), "peer_address", n.membership.addresses.PeerAddress())
+			n.logger.Info("the client listener no longer serves other nodes at this cluster version", "level", uint32(view.ClusterVersion()), "peer_address", n.membership.addresses.PeerAddress())
 			n.ports.part()
 		}
 		if len(view.Members()) < 2 {
@@ -178,7 +178,7 @@ func (n *Node) follow(ctx context.Context) {
 			return !had
 		})
 		if err != nil {
-			n.logger.Error("the identity was not written", "error", err)
+			n.logger.Error("cannot write the node's identity file", "error", err)
 		}
 	})
 }
@@ -193,7 +193,7 @@ func (n *Node) catchUp(ctx context.Context) {
 		warnShared(&n.cfg, n.logger)
 	}
 	if err := n.guests.modules.Types.Refresh(ctx); err != nil {
-		n.logger.Error("not every active module could be loaded; its entity types are not served", "error", err)
+		n.logger.Error("cannot load all active modules; their entity types are not served", "error", err)
 	}
 	n.takeRoles() // a ready node must know at least the roles in force when it started
 	n.warnCallersUnknown()

@@ -41,7 +41,7 @@ func (n *Node) unsignedTypes() string {
 		switch {
 		case !u.Refused:
 		case len(named) == maxNamed:
-			return "entity types are not served for the signatures of their modules: " + strings.Join(named, ", ") + ", ..."
+			return "entity types are not served because of the signatures of their modules: " + strings.Join(named, ", ") + ", ..."
 		default:
 			named = append(named, fmt.Sprintf("%s (%s)", u.EntityType, u.Reason))
 		}
@@ -49,14 +49,14 @@ func (n *Node) unsignedTypes() string {
 	if named == nil {
 		return ""
 	}
-	return "entity types are not served for the signatures of their modules: " + strings.Join(named, ", ")
+	return "entity types are not served because of the signatures of their modules: " + strings.Join(named, ", ")
 }
 
 // signatureCollector exports the entity types whose modules lack an accepted
 // signature.
 type signatureCollector struct{ n *Node }
 
-var typeUnsigned = prometheus.NewDesc("hostd_type_signature_faults", "1 for an entity type whose module has no signature that counts on this node, by the reason; with module-signatures require it is not served.", []string{"entity_type", "reason"}, nil)
+var typeUnsigned = prometheus.NewDesc("hostd_type_signature_faults", "1 for an entity type whose module has no trusted signature on this node, by reason; with module-signatures: require, the node does not serve it.", []string{"entity_type", "reason"}, nil)
 
 // Describe implements prometheus.Collector.
 func (c signatureCollector) Describe(out chan<- *prometheus.Desc) { out <- typeUnsigned }

@@ -55,6 +55,6 @@ func (n *Node) peerRefused(r *http.Request, node sharding.NodeID, why error) {
 	if !n.strangers.isNew(node, procedure, time.Now()) {
 		return
 	}
-	n.logger.Warn("refused the call of a node that is no member", "node_id", node, "address", r.RemoteAddr, "procedure", procedure, "error", why)
+	n.logger.Warn("rejected a call from a node that is not a member", "node_id", node, "address", r.RemoteAddr, "procedure", procedure, "error", why)
 	n.audit.RefusedNode(string(node), r.RemoteAddr, procedure, why.Error())
 }

@@ -99,11 +99,11 @@ func TestRevocationListsAccumulate(t *testing.T) {
 		hostd(t, append(append([]string{"cert"}, args...), "--dir", other)...)
 	}
 	for want, args := range map[string][]string{
-		"no node's":             {filepath.Join(dir, "client.ann.crt")},
-		"not of this authority": {filepath.Join(other, "n1.crt")},
-		"create-node":           {"n3"},
-		"has passed":            {"n1", "--valid-for", "-1h"},
-		"no certificate":        {filepath.Join(dir, "n1.key.pem")},
+		"client certificate": {filepath.Join(dir, "client.ann.crt")},
+		"did not issue":      {filepath.Join(other, "n1.crt")},
+		"create-node":        {"n3"},
+		"in the past":        {"n1", "--valid-for", "-1h"},
+		"no certificate":     {filepath.Join(dir, "n1.key.pem")},
 	} {
 		if want == "no certificate" {
 			if err := os.WriteFile(args[0], []byte("-"), 0o600); err != nil {

@@ -61,7 +61,7 @@ type CallOptions struct {
 }
 
 // errUnwritten is the error for changes that the log could not record.
-var errUnwritten = errors.New("nothing was done: the node cannot write its audit log")
+var errUnwritten = errors.New("the call was rejected and had no effect, because the node cannot write its audit log")
 
 // NewCalls returns Calls that write to log.
 func NewCalls(log *Log, o CallOptions) *Calls {
@@ -278,7 +278,7 @@ func (c *Calls) begin(ctx context.Context, k *call) error {
 		if c.opts.Continue {
 			return nil
 		}
-		c.log.opts.Logger.Warn("refused a change that the audit log cannot be told of", "method", e.Method, "error", err)
+		c.log.opts.Logger.Warn("rejected a change because the audit log cannot be written", "method", e.Method, "error", err)
 		return connect.NewError(connect.CodeUnavailable, errUnwritten)
 	}
 	return nil

@@ -45,10 +45,10 @@ type Options struct {
 }
 
 // ErrFull means that the queue of lines is full.
-var ErrFull = errors.New("too many lines wait to be written")
+var ErrFull = errors.New("too many audit records wait to be written")
 
 // errClosed means that Run has returned.
-var errClosed = errors.New("the log is closed")
+var errClosed = errors.New("the audit log is closed")
 
 // Log is an open audit log. It is safe for concurrent use.
 type Log struct {
@@ -129,7 +129,7 @@ func (l *Log) Write(ctx context.Context, e Entry) error {
 	case <-l.closed:
 		return errClosed
 	case <-ctx.Done():
-		return fmt.Errorf("the line was not on disk in time: %w", ctx.Err())
+		return fmt.Errorf("the audit record was not on disk in time: %w", ctx.Err())
 	}
 }
 
@@ -244,7 +244,7 @@ func (l *Log) fail(err error) {
 	l.failed = l.opts.Now()
 	if !l.failureLogged {
 		l.failureLogged = true
-		l.opts.Logger.Error("the audit log cannot be written", "file", l.opts.Path, "error", err)
+		l.opts.Logger.Error("cannot write the audit log", "file", l.opts.Path, "error", err)
 	}
 }
 
@@ -256,7 +256,7 @@ func (l *Log) close() {
 }
 
 // errWaiting means that the last write failed less than reopenAfter ago.
-var errWaiting = errors.New("the log could not be written a moment ago")
+var errWaiting = errors.New("the last write of the audit log failed")
 
 // append writes a batch with one write. If sync is set, it syncs the file.
 func (l *Log) append(batch []*queued, sync bool) error {

@@ -175,7 +175,7 @@ func TestLostLinesAreCounted(t *testing.T) {
 	// The log tries to open the file again, but finds a directory in its place.
 	must(os.Rename(path, path+".away"))
 	must(os.Mkdir(path, 0o700))
-	if err := l.Write(t.Context(), Entry{ID: "c"}); err == nil || !strings.Contains(err.Error(), "no regular file") {
+	if err := l.Write(t.Context(), Entry{ID: "c"}); err == nil || !strings.Contains(err.Error(), "not a regular file") {
 		t.Errorf("a directory in the file's place: %v", err)
 	}
 	l.Add(Entry{ID: "d"})

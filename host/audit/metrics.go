@@ -13,9 +13,9 @@ func newMetrics(r prometheus.Registerer) *metrics {
 		return prometheus.NewCounter(prometheus.CounterOpts{Name: name, Help: help})
 	}
 	m := &metrics{
-		lines:    counter("hostd_audit_log_lines_total", "Lines of the audit log that were written."),
-		lost:     counter("hostd_audit_log_lost_lines_total", "Lines of the audit log that could not be written."),
-		failures: counter("hostd_audit_log_write_failures_total", "Times that the audit log could not be written."),
+		lines:    counter("hostd_audit_log_lines_total", "Audit log records written."),
+		lost:     counter("hostd_audit_log_lost_lines_total", "Audit log records that could not be written."),
+		failures: counter("hostd_audit_log_write_failures_total", "Failed writes of the audit log."),
 	}
 	if r != nil {
 		r.MustRegister(m.lines, m.lost, m.failures)

@@ -47,7 +47,7 @@ func OpenSigner(path string) (*Signer, error) {
 	}
 	seed := make([]byte, ed25519.SeedSize)
 	if n, err := hex.Decode(seed, text[:min(len(text), 2*len(seed))]); err != nil || n != len(seed) {
-		return nil, fmt.Errorf("key of the audit log: %s does not hold %d bytes in hexadecimal digits", path, len(seed))
+		return nil, fmt.Errorf("key of the audit log: %s must contain %d bytes in hexadecimal digits", path, len(seed))
 	}
 	return &Signer{ed25519.NewKeyFromSeed(seed)}, nil
 }

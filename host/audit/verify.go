@@ -89,10 +89,10 @@ func Verify(path, head, key string) (Report, error) {
 		}
 	}
 	if head != "" && !v.found {
-		return v.report, &Fault{File: path, Line: 1, Text: fmt.Sprintf("no line has the hash %.128q: lines up to it were taken out or changed", v.head)}
+		return v.report, &Fault{File: path, Line: 1, Text: fmt.Sprintf("no line has the hash %.128q: lines up to it were removed or changed", v.head)}
 	}
 	if key != "" && v.report.Checkpoints == 0 {
-		return v.report, &Fault{File: path, Line: 1, Text: "no line is a checkpoint of the key"}
+		return v.report, &Fault{File: path, Line: 1, Text: "no checkpoint is signed with the key"}
 	}
 	return v.report, nil
 }
@@ -122,13 +122,13 @@ func (v *verifier) file(name string, last bool) error {
 			}
 		case !errors.Is(err, io.EOF):
 			if errors.Is(err, bufio.ErrBufferFull) {
-				return &Fault{name, n, "longer than a line of a log"}
+				return &Fault{name, n, "is longer than a line of an audit log"}
 			}
 			return err
 		case len(text) == 0:
 			return nil
 		case !last:
-			return &Fault{name, n, "the last line has no end"}
+			return &Fault{name, n, "is incomplete, although it is the last line of a rotated file"}
 		default:
 			v.report.Torn++
 			return nil
@@ -146,11 +146,11 @@ func (v *verifier) line(text []byte) (fault string) {
 	case whole && r.Head == "" && !v.torn:
 		r.From, r.First = l.Prev, l.Time
 	case whole && l.Prev != r.Head:
-		return "does not name the line before it: one of the two was changed, or lines are missing between them"
+		return "does not match the hash of the previous line: one of the two was changed, or lines between them are missing"
 	case whole && v.torn && !l.Torn:
-		return "follows one that is no line of a log, and does not say that it was torn"
+		return "follows an invalid line, but does not record that the previous line was incomplete"
 	case !whole && v.torn:
-		return "is no line of a log, and neither is the one before it"
+		return "is not a line of an audit log, and neither is the previous line"
 	}
 	if fault := v.checkpoint(&l, whole); fault != "" {
 		return fault
@@ -174,7 +174,7 @@ func (v *verifier) checkpoint(l *line, whole bool) (fault string) {
 	if !whole || l.Checkpoint == nil {
 		r.Unsigned++
 		if v.key != "" && r.Checkpoints > 0 && whole && l.Time.Sub(r.Signed) > CheckpointEvery+checkpointSlack {
-			return "comes with no checkpoint since " + r.Signed.Format(time.RFC3339) + ": those between were taken out"
+			return "has no checkpoint since " + r.Signed.Format(time.RFC3339) + ": checkpoints between them were removed"
 		}
 		return ""
 	}
@@ -182,10 +182,10 @@ func (v *verifier) checkpoint(l *line, whole bool) (fault string) {
 	switch {
 	case v.key == "" && r.Key == "":
 	case key != cmp.Or(v.key, r.Key):
-		return "is a checkpoint of another key"
+		return "is a checkpoint with a different key"
 	}
 	if !l.holds() {
-		return "is a checkpoint with another's signature: it was changed, or lines before it were"
+		return "is a checkpoint with an invalid signature: it or lines before it were changed"
 	}
 	r.Key, r.Signed, r.Unsigned = key, l.Time, 0
 	r.Checkpoints++

@@ -31,7 +31,7 @@ func TestFirstAdmins(t *testing.T) {
 		"admin anonymous":                    "cannot have the role admin",
 		"admin ops":                          "invalid subject",
 		"group:ops":                          "or 'admin SUBJECT'",
-		line(t, "root", token, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)): "expires",
+		line(t, "root", token, time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)): "must not expire",
 	} {
 		if got, err := parseFirstAdmin(text); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %+v, %v", text, got, err)

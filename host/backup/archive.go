@@ -47,7 +47,7 @@ func (in *importing) Cluster(id archive.ID, text []byte) error {
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&in.about); err != nil {
-		return fmt.Errorf("%w: what it says of the cluster: %w", archive.ErrUnsupported, err)
+		return fmt.Errorf("%w: the cluster's description: %w", archive.ErrUnsupported, err)
 	}
 	in.rules = make(map[string]sharding.KeyRule, len(in.about.Bindings))
 	for _, b := range in.about.Bindings {
@@ -67,7 +67,7 @@ func (in *importing) Cluster(id archive.ID, text []byte) error {
 	}
 	in.to = to
 	if !begun && len(in.Metadata.View().Bindings()) > 0 {
-		return fmt.Errorf("%w: it serves entity types", ErrNotEmpty)
+		return fmt.Errorf("%w: the cluster serves entity types", ErrNotEmpty)
 	}
 	return nil
 }
@@ -78,7 +78,7 @@ func (in *importing) Cluster(id archive.ID, text []byte) error {
 // would misread them.
 func (in *importing) checkLevel() error {
 	if level := in.Metadata.ClusterVersion(); in.about.Level > level {
-		return &status.RefusedError{Reason: in.about.Level.NeededBy("the file needs", level)}
+		return &status.RefusedError{Reason: in.about.Level.NeededBy("the backup needs", level)}
 	}
 	return nil
 }
@@ -101,7 +101,7 @@ func (in *importing) Module(digest journal.Digest, wasm []byte) error {
 		return fmt.Errorf("upload module %s: %w", digest, err)
 	}
 	if got.Digest != digest {
-		return fmt.Errorf("%w: a module has another digest", archive.ErrDamaged)
+		return fmt.Errorf("%w: a module has a different digest than announced", archive.ErrDamaged)
 	}
 	in.modules++
 	return nil
@@ -121,7 +121,7 @@ func (in *importing) signatureOf(digest journal.Digest) []byte {
 // Begin implements archive.Sink.
 func (in *importing) Begin(archive.Shard) error {
 	if in.modules < len(in.about.Modules) {
-		return fmt.Errorf("%w: it lacks modules", archive.ErrDamaged)
+		return fmt.Errorf("%w: modules are missing", archive.ErrDamaged)
 	}
 	if in.claimed {
 		return nil
@@ -151,7 +151,7 @@ func (in *importing) finish() error {
 	}
 	for _, b := range in.about.Bindings {
 		if err := in.bind(b); err != nil {
-			return fmt.Errorf("bind entity type %s: %w", b.EntityType, err)
+			return fmt.Errorf("activate the module of entity type %s: %w", b.EntityType, err)
 		}
 	}
 	if err := in.bringRollouts(); err != nil {
@@ -207,12 +207,12 @@ func (in *importing) bringRollouts() error {
 		now, err := in.Rollouts.Restore(ctx, b.EntityType, *b.Rollout, b.RestoredRollout())
 		cancel()
 		if err != nil {
-			return fmt.Errorf("begin the rollout of %s: %w", b.EntityType, err)
+			return fmt.Errorf("start the rollout of %s: %w", b.EntityType, err)
 		}
 		if now == nil {
 			continue
 		}
-		in.Logger.Info("a type is served by a second module in part, as it was where the file was made",
+		in.Logger.Info("restored a rollout of the exported cluster",
 			"entity_type", b.EntityType, "module", now.Digest.String(), "state", string(now.State), "stay", len(now.Stay))
 	}
 	return nil

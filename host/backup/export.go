@@ -29,12 +29,12 @@ type node interface {
 }
 
 // ErrUnreachable means that the node cannot be reached.
-var ErrUnreachable = errors.New("the node cannot be reached")
+var ErrUnreachable = errors.New("the node is unreachable")
 
 // ErrUnsettled means that there was no moment at which all shards stood still,
 // because leaders changed or nodes came and went. Nothing was done; the caller
 // may retry.
-var ErrUnsettled = errors.New("the shards' leaders do not stand still; retry")
+var ErrUnsettled = errors.New("shards changed their leaders during the export; retry")
 
 // allParts coordinates an export or import on the node that a client has
 // called. It uses the parts of all nodes. It is safe for concurrent use.
@@ -123,7 +123,7 @@ func (c *allParts) export(ctx context.Context, id archive.ID, w io.Writer,
 	for _, digest := range modules {
 		wasm.Reset()
 		if err := read(ctx, digest, &wasm); err != nil {
-			return archive.Summary{}, fmt.Errorf("export module %s, which may have been removed meanwhile: retry: %w", digest, err)
+			return archive.Summary{}, fmt.Errorf("export module %s, which may have been removed during the export; retry: %w", digest, err)
 		}
 		if err := out.Module(digest, wasm.Bytes()); err != nil {
 			return archive.Summary{}, err
@@ -168,7 +168,7 @@ func (c *allParts) takeCuts(ctx context.Context, export string) (m *moment, err 
 		if !again(err) && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)) {
 			return nil, err
 		}
-		c.logger.Debug("shards did not stand still for an export", "frozen", freeze, "error", err)
+		c.logger.Debug("shards changed their leaders during an export", "frozen", freeze, "error", err)
 		freeze = min(2*freeze, freezeTime)
 		select {
 		case <-time.After(attemptPause):
@@ -251,7 +251,7 @@ func (m *moment) confirm(ctx context.Context, node sharding.NodeID, shards []sha
 	}
 	for i, shard := range shards {
 		if cut := m.cuts[shard]; i >= len(indexes) || cut.ID != shard || indexes[i] != cut.Index {
-			return fmt.Errorf("%w: shard %d went on", ErrUnsettled, shard)
+			return fmt.Errorf("%w: shard %d changed its leader", ErrUnsettled, shard)
 		}
 	}
 	return nil

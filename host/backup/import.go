@@ -14,7 +14,7 @@ import (
 // ErrNotEmpty means that the cluster holds entities, or that the import of
 // another file has begun. An import needs a cluster that has never held
 // anything.
-var ErrNotEmpty = errors.New("the cluster is not empty: an import needs one that has never held an entity type or an entity; begin again with an empty cluster")
+var ErrNotEmpty = errors.New("the cluster is not empty: an import needs a new cluster that has never had an entity type or an entity")
 
 const (
 	// chunksBytes bounds the total size of the chunks of all shards, and
@@ -69,7 +69,7 @@ func (c *allParts) begin(ctx context.Context, id journal.ImportID, locate func(s
 		return c.atLeader(ctx, shard, func(ctx context.Context, n node) error {
 			got, err := n.State(ctx, []sharding.ShardID{shard})
 			if err == nil && (len(got) != 1 || got[0].Shard != shard) {
-				err = fmt.Errorf("a node answers for another shard than %d", shard)
+				err = fmt.Errorf("a node returned data of a shard other than %d", shard)
 			}
 			if err == nil {
 				states[i] = got[0]

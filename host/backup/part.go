@@ -62,13 +62,13 @@ const (
 // Errors of a Part.
 var (
 	// ErrTooMany means that the maximum number of exports is running.
-	ErrTooMany = errors.New("too many exports are under way; retry when one has ended")
+	ErrTooMany = errors.New("too many exports are running; retry when one has ended")
 	// ErrUnknownCut means that the cut is no longer held. The export has to be
 	// restarted.
-	ErrUnknownCut = errors.New("the cut of the shard is not kept any more; begin the export anew")
+	ErrUnknownCut = errors.New("the shard's state for the export was released; start the export again")
 	// ErrUnknownOutcome means that the chunk may or may not take effect. The
 	// progress of the import shows which.
-	ErrUnknownOutcome = errors.New("it is not known what became of a chunk")
+	ErrUnknownOutcome = errors.New("the outcome of a chunk is unknown")
 )
 
 // Part is one node's part in exports and imports. It is safe for concurrent
@@ -212,7 +212,7 @@ func (p *Part) ReadConfirmed(token, index uint64) { p.deliverOutcome(token, outc
 // Foreign.
 func (p *Part) ReadFailed(token uint64, err error) {
 	if err == nil {
-		err = errors.New("the read was not confirmed")
+		err = errors.New("ReadIndex was not confirmed")
 	}
 	p.deliverOutcome(token, outcome{err: err})
 }
@@ -299,7 +299,7 @@ func (p *Part) cut(ctx context.Context, shard sharding.ShardID) (*eventlog.Shard
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for what shard %d has applied to be stored: %w", shard, ctx.Err())
+			return nil, fmt.Errorf("wait until the applied entries of shard %d are stored: %w", shard, ctx.Err())
 		}
 	}
 }
@@ -329,7 +329,7 @@ func (p *Part) keep(name string, cuts []*eventlog.ShardExport) error {
 func (p *Part) expire(name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.opts.Logger.Warn("an export was left; its cuts are given up")
+	p.opts.Logger.Warn("an export was abandoned; releasing its shard states")
 	p.drop(name)
 }
 

@@ -30,7 +30,7 @@ func (in *importing) checkRoles() error {
 	if len(in.about.Roles)+len(in.about.RoleBindings) == 0 && !owned || in.Metadata.ClusterVersion() >= max(sharding.VersionRoles, sharding.VersionOwners) {
 		return nil
 	}
-	return &status.RefusedError{Reason: sharding.VersionRoles.NeededBy("the file has roles or owners of types, which need", in.Metadata.ClusterVersion())}
+	return &status.RefusedError{Reason: sharding.VersionRoles.NeededBy("the backup has roles or type owners, which need", in.Metadata.ClusterVersion())}
 }
 
 // bringRoles imports the roles and role bindings of the archive and replaces
@@ -52,7 +52,7 @@ func (in *importing) bringRoles() error {
 	}
 	for _, b := range bindings {
 		if err := in.bring(meta.PutRoleBinding(b)); err != nil {
-			return fmt.Errorf("import the roles of %s: %w", b.Subject, err)
+			return fmt.Errorf("import the role bindings of %s: %w", b.Subject, err)
 		}
 	}
 	return nil

@@ -116,7 +116,7 @@ func (s *Service) Export(ctx context.Context, w io.Writer) error {
 	if err != nil {
 		return publicError(err)
 	}
-	s.opts.Logger.Info("the cluster was exported", "entities", sum.Entities, "bytes", sum.Bytes, "digest", hex.EncodeToString(sum.Digest[:]))
+	s.opts.Logger.Info("exported the cluster", "entities", sum.Entities, "bytes", sum.Bytes, "digest", hex.EncodeToString(sum.Digest[:]))
 	return nil
 }
 
@@ -159,7 +159,7 @@ func (s *Service) Import(ctx context.Context, r io.Reader, withBindings bool) (I
 	if err != nil {
 		return Imported{}, publicError(err)
 	}
-	s.opts.Logger.Info("a cluster was imported", "entities", sum.Entities, "bytes", sum.Bytes, "digest", hex.EncodeToString(sum.Digest[:]), "left_out", in.leftOut)
+	s.opts.Logger.Info("imported a cluster", "entities", sum.Entities, "bytes", sum.Bytes, "digest", hex.EncodeToString(sum.Digest[:]), "left_out", in.leftOut)
 	return Imported{Entities: sum.Entities, Shards: sum.Shards, Modules: sum.Modules, Digest: hex.EncodeToString(sum.Digest[:]), InPart: in.inPart(), LeftOut: in.leftOut}, nil
 }
 

@@ -31,7 +31,7 @@ func (in *importing) bringSettings() error {
 			}
 		}
 		if err != nil {
-			in.Logger.Warn("a setting of the file was not imported", "key", set.shownKey(), "error", err)
+			in.Logger.Warn("skipped a setting of the backup", "key", set.shownKey(), "error", err)
 			left.add("setting " + set.shownKey())
 			continue
 		}

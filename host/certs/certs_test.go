@@ -454,7 +454,7 @@ func TestCertificateExpiryIsReported(t *testing.T) {
 		if err := r.Reload(); err != nil {
 			t.Fatal(err)
 		}
-		if got := l.count("ends soon"); got != tt.warned {
+		if got := l.count("will expire soon"); got != tt.warned {
 			t.Errorf("%s before its end: %d warnings, wanted %d", tt.before, got, tt.warned)
 		}
 	}

@@ -24,7 +24,7 @@ const sweepEvery = 5 * time.Second
 
 // errDistrusted ends a handshake with an untrusted certificate. That includes a
 // handshake that began before the authority was removed.
-var errDistrusted = errors.New("the certificate is not believed")
+var errDistrusted = errors.New("the certificate is not trusted")
 
 // connections tracks the open connections of a listener, keyed by the
 // connection below TLS.

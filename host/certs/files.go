@@ -103,12 +103,12 @@ func parseBundle(text []byte) (all []*x509.Certificate, err error) {
 			return nil, fmt.Errorf("certificate %d: %w", len(all)+1, err)
 		}
 		if !c.IsCA {
-			return nil, fmt.Errorf("certificate %d, %.64q, is not of an authority", len(all)+1, c.Subject.CommonName)
+			return nil, fmt.Errorf("certificate %d, %.64q, is not a certificate authority", len(all)+1, c.Subject.CommonName)
 		}
 		all = append(all, c)
 	}
 	if bytes.Contains(text, []byte("-----BEGIN")) {
-		return nil, fmt.Errorf("what follows certificate %d is not PEM", len(all))
+		return nil, fmt.Errorf("the data after certificate %d is not PEM", len(all))
 	}
 	if len(all) == 0 {
 		return nil, errors.New("holds no certificate")

@@ -99,7 +99,7 @@ func OpenAuthority(dir string) (*Authority, error) {
 	}
 	key, ok := pair.PrivateKey.(crypto.Signer)
 	if !ok || !pair.Leaf.IsCA {
-		return nil, fmt.Errorf("open the authority: %s is not of one", filepath.Join(dir, AuthorityCert))
+		return nil, fmt.Errorf("open the authority: %s is not the certificate of an authority", filepath.Join(dir, AuthorityCert))
 	}
 	return &Authority{pair.Leaf, key}, nil
 }
@@ -202,7 +202,7 @@ func (q Request) check() error {
 	}
 	if q.Cluster == "" {
 		if len(q.Hosts) > 0 {
-			return errors.New("a client is not reached by hosts")
+			return errors.New("a client certificate must not have hosts")
 		}
 		return nil
 	}
@@ -210,7 +210,7 @@ func (q Request) check() error {
 		return fmt.Errorf("cluster name %.64q: %w", q.Cluster, err)
 	}
 	if len(q.Hosts) == 0 || len(q.Hosts) > maxHosts {
-		return fmt.Errorf("a node has 1 to %d hosts, %d are given", maxHosts, len(q.Hosts))
+		return fmt.Errorf("a node certificate must have 1 to %d hosts, got %d", maxHosts, len(q.Hosts))
 	}
 	for _, h := range q.Hosts {
 		if net.ParseIP(h) == nil && (h == "" || len(h) > 253 || strings.ContainsAny(h, ":/@ []")) {
@@ -224,7 +224,7 @@ func (q Request) check() error {
 // name.
 func checkName(name string) error {
 	if name == "" || len(name) > 64 || strings.HasPrefix(name, ".") {
-		return errors.New("must have 1 to 64 bytes, the first none of '.'")
+		return errors.New("must have 1 to 64 bytes and must not start with '.'")
 	}
 	if strings.ContainsFunc(name, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '.' && c != '_' && c != '-'
@@ -238,7 +238,7 @@ func checkName(name string) error {
 // cannot parse a certificate if a label of that host is empty.
 func checkCluster(name string) error {
 	if strings.Contains("."+name+".", "..") {
-		return errors.New("must have no '.' at its end, nor two in a row")
+		return errors.New("must not end with '.' or contain '..'")
 	}
 	return checkName(name)
 }

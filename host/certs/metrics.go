@@ -17,11 +17,11 @@ func newMetrics(to prometheus.Registerer) metrics {
 	m := metrics{
 		failures: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "hostd_tls_reload_failures_total",
-			Help: "Certificate files that were read anew and could not be used, server or peer; those before stay in use.",
+			Help: "Failed reloads of the certificate files, server or peer; the previous files stay in use.",
 		}, []string{"use"}),
 		ends: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Name: "hostd_tls_cert_not_after_seconds",
-			Help: "Unix time until which a certificate is good: server is the node's for clients, peer that for other nodes; client-ca and peer-ca are the first of the authorities to end, and peer-crl is the first of the revocation lists.",
+			Help: "Expiry of certificates as Unix time: server is the node's certificate for clients, peer its certificate for other nodes; client-ca, peer-ca and peer-crl are the earliest expiry of the authorities and revocation lists.",
 		}, []string{"use"}),
 	}
 	if to != nil {

@@ -35,10 +35,10 @@ const (
 )
 
 var (
-	errPlain     = errors.New("it was begun without TLS, which peer-tls-mode require refuses")
-	errNoTLS     = errors.New("no node speaks TLS with others there: its peer-tls-mode is off, or the address is one for clients, see peer-listen")
-	errProtocol  = errors.New("it is no connection between nodes")
-	errStrangers = errors.New("the certificate is of a node of another cluster, see cluster-name")
+	errPlain     = errors.New("the connection does not use TLS, which peer-tls-mode: require demands")
+	errNoTLS     = errors.New("no node accepts TLS from other nodes at the address: its peer-tls-mode is off, or the address is for clients, see peer-listen")
+	errProtocol  = errors.New("the connection is not between nodes")
+	errStrangers = errors.New("the certificate belongs to a node of a different cluster, see cluster-name")
 	errNobody    = errors.New("the certificate names no node: see 'hostd cert create-node'")
 	errSeveral   = errors.New("the certificate names several nodes of the cluster")
 )
@@ -85,7 +85,7 @@ func OpenPeers(o PeerOptions) (*Peers, error) {
 	}
 	p := &Peers{Reloader: r, opts: o, plain: map[string]time.Time{}, accepted: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "hostd_peer_accepted_total",
-		Help: "Connections of other nodes where peer-tls-mode is not off, by how they came: tls, plain or refused.",
+		Help: "Connections from other nodes, if peer-tls-mode is not off, by type: tls, plain or refused.",
 	}, []string{"how"})}
 	for _, how := range []string{"tls", "plain", "refused"} {
 		p.accepted.WithLabelValues(how)
@@ -105,7 +105,7 @@ func fitsNode(node, cluster string) func(*material) error {
 	return func(m *material) error {
 		named, err := nodeOf(m.pair.Leaf, cluster)
 		if err == nil && named != node {
-			err = fmt.Errorf("the certificate is of node %s, and this is node %s", named, node)
+			err = fmt.Errorf("the certificate belongs to node %s, but this is node %s", named, node)
 		}
 		return err
 	}
@@ -195,7 +195,7 @@ func (p *Peers) Accept(conn net.Conn) (net.Conn, error) {
 
 func (p *Peers) refuse(conn net.Conn, err error) error {
 	p.accepted.WithLabelValues("refused").Inc()
-	p.reportRefusal(&p.lastIn, "a connection to the peers' listener was refused", conn.RemoteAddr().String(), err)
+	p.reportRefusal(&p.lastIn, "rejected a connection to the peer listener", conn.RemoteAddr().String(), err)
 	return err
 }
 
@@ -231,7 +231,7 @@ func (p *Peers) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if speaksNoTLS(err) {
 		err = fmt.Errorf("%w: %w", errNoTLS, err)
 	}
-	p.reportRefusal(&p.lastOut, "no connection to another node: the handshake failed", address, err)
+	p.reportRefusal(&p.lastOut, "TLS handshake with another node failed", address, err)
 	return nil, fmt.Errorf("handshake with %s: %w", address, err)
 }
 

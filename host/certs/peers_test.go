@@ -201,9 +201,9 @@ func TestNodesAuthenticateEachOther(t *testing.T) {
 		{"the one that dials has ended", own.identity(ended), good, "expired certificate"},
 		{"the one that serves has", good, own.identity(ended), "expired"},
 		{"the one that dials is of another cluster", own.identity(foreign), good, "bad certificate"},
-		{"the one that serves is", good, own.identity(foreign), "another cluster"},
+		{"the one that serves is", good, own.identity(foreign), "different cluster"},
 		{"the one that dials is a client", client, good, "bad certificate"},
-		{"the one that serves is", good, client, "not believed"},
+		{"the one that serves is", good, client, "not trusted"},
 		{"another authority, names of DNS", other.identity("n2.node.test", both...), other.identity("n1.node.test", both...), ""},
 		{"for clients alone", other.identity("n2.node.test", x509.ExtKeyUsageClientAuth), other.identity("n1.node.test", both...), "bad certificate"},
 		{"the one that dials names no node", other.identity("n2.test", both...), other.identity("n1.node.test", both...), "bad certificate"},
@@ -231,7 +231,7 @@ func TestOwnCertificateNamesTheNode(t *testing.T) {
 	o := peerOptions(t, own.identity(member("n1")))
 	o.Node = "n1"
 	p := openPeers(t, o)
-	for named, q := range map[string]certs.Request{"of node n2": member("n2"), "names no node": {Name: "n1"}} {
+	for named, q := range map[string]certs.Request{"to node n2": member("n2"), "names no node": {Name: "n1"}} {
 		cert, key := own.issue(q)
 		putPair(t, o.Files, cert, key)
 		if err := p.Reload(); err == nil || !strings.Contains(err.Error(), named) {
@@ -281,7 +281,7 @@ func TestHandshakeWithNonNodeFails(t *testing.T) {
 		}
 		until(t, tt.name+" is counted", func() bool { return metric(t, registry, "hostd_peer_accepted_total", "refused") == float64(i+1) })
 	}
-	if n := l.count("was refused"); n != 1 {
+	if n := l.count("rejected a connection"); n != 1 {
 		t.Errorf("%d lines tell of it, wanted 1 in a minute", n)
 	}
 	if n := metric(t, registry, "hostd_peer_accepted_total", "tls"); n != 1 {

@@ -97,7 +97,7 @@ func openAs(role role, o Options) (*Reloader, error) {
 		o.Watch = watchDirs
 	}
 	if o.ClientAuth != tls.NoClientCert && o.Files.ClientCA == "" {
-		return nil, errors.New("certificates of clients are asked for, and there is no authority to hold them to")
+		return nil, errors.New("tls-client-auth needs tls-client-ca-file to verify client certificates")
 	}
 	m, err := role.read(o.Files)
 	if err == nil {
@@ -177,14 +177,14 @@ func (r *Reloader) Reload() error {
 	had := r.current.Load()
 	m, err := r.role.read(r.opts.Files)
 	if err == nil && m.pairSum != had.pairSum && m.pair.Leaf.NotAfter.Before(r.opts.Now()) {
-		err = fmt.Errorf("%s: ended at %s", r.opts.Files.Cert, m.pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+		err = fmt.Errorf("%s: expired at %s", r.opts.Files.Cert, m.pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
 	}
 	if err == nil && m.revoked.sum != had.revoked.sum {
 		err = m.revoked.check(r.opts.Files.CRL, r.opts.Now())
 	}
 	if err != nil {
 		r.metrics.failures.WithLabelValues(r.role.own).Inc()
-		r.opts.Logger.Error("the certificates cannot be read; those in use stay", "use", r.role.own, "error", err)
+		r.opts.Logger.Error("cannot reload certificates; the previous ones stay in use", "use", r.role.own, "error", err)
 		return fmt.Errorf("read certificates: %w", err)
 	}
 	if m.pairSum == had.pairSum && m.poolSum == had.poolSum && m.revoked.sum == had.revoked.sum {
@@ -198,7 +198,7 @@ func (r *Reloader) Reload() error {
 	if m.poolSum != had.poolSum {
 		retired = r.open.retire(func(e *connection) bool { return r.role.verify(m, e.chain, r.opts.Now()) != nil }, time.Now())
 	}
-	r.opts.Logger.Info("certificates were read anew", "use", r.role.own, "not_after", m.pair.Leaf.NotAfter, "authorities", len(m.authorities), "revoked", len(m.revoked.by), "connections_closing", retired, "connections_closed", closed)
+	r.opts.Logger.Info("reloaded certificates", "use", r.role.own, "not_after", m.pair.Leaf.NotAfter, "authorities", len(m.authorities), "revoked", len(m.revoked.by), "connections_closing", retired, "connections_closed", closed)
 	return nil
 }
 
@@ -208,7 +208,7 @@ func (r *Reloader) Reload() error {
 func (r *Reloader) Run(ctx context.Context) {
 	watch, err := r.opts.Watch(r.opts.Files.dirs())
 	if err != nil {
-		r.opts.Logger.Warn("changes of certificates are noticed once a minute only", "use", r.role.own, "error", err)
+		r.opts.Logger.Warn("cannot watch certificate files; checking them once a minute", "use", r.role.own, "error", err)
 		watch = unwatched{}
 	}
 	defer watch.Close()
@@ -250,7 +250,7 @@ func (r *Reloader) warn() {
 			continue
 		}
 		r.warned[use] = now
-		r.opts.Logger.Warn("a certificate or a revocation list ends soon, or has ended", "use", use, "not_after", end)
+		r.opts.Logger.Warn("a certificate or revocation list has expired or will expire soon", "use", use, "not_after", end)
 	}
 }
 

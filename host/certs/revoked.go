@@ -50,7 +50,7 @@ func readRevocations(path string, authorities []*x509.Certificate) (r revocation
 		for _, e := range l.Extensions {
 			// A critical extension could limit the scope of the list.
 			if e.Critical {
-				return r, fmt.Errorf("%s: list %d has the critical extension %v, which is not known", path, i+1, e.Id)
+				return r, fmt.Errorf("%s: list %d has the unknown critical extension %v", path, i+1, e.Id)
 			}
 		}
 		for _, e := range l.RevokedCertificateEntries {
@@ -65,7 +65,7 @@ func parseRevocations(text []byte) (lists []*x509.RevocationList, err error) {
 	if !bytes.Contains(text, []byte("-----BEGIN")) {
 		l, err := x509.ParseRevocationList(text)
 		if err != nil {
-			return nil, fmt.Errorf("is no revocation list in PEM or DER: %w", err)
+			return nil, fmt.Errorf("is not a revocation list in PEM or DER: %w", err)
 		}
 		return []*x509.RevocationList{l}, nil
 	}
@@ -84,7 +84,7 @@ func parseRevocations(text []byte) (lists []*x509.RevocationList, err error) {
 		lists = append(lists, l)
 	}
 	if len(lists) == 0 || bytes.Contains(text, []byte("-----BEGIN")) {
-		return nil, fmt.Errorf("what follows list %d is not PEM", len(lists))
+		return nil, fmt.Errorf("the data after list %d is not PEM", len(lists))
 	}
 	return lists, nil
 }
@@ -103,10 +103,10 @@ func signerOf(l *x509.RevocationList, authorities []*x509.Certificate) *x509.Cer
 func (r *revocations) check(path string, now time.Time) error {
 	for i, l := range r.lists {
 		if end := l.NextUpdate; !end.IsZero() && end.Before(now) {
-			return fmt.Errorf("%s: list %d ended at %s: put a newer one there", path, i+1, end.UTC().Format(time.RFC3339))
+			return fmt.Errorf("%s: list %d expired at %s: replace it with a newer one", path, i+1, end.UTC().Format(time.RFC3339))
 		}
 		if l.ThisUpdate.After(now) {
-			return fmt.Errorf("%s: list %d holds from %s on; see the clock of this machine", path, i+1, l.ThisUpdate.UTC().Format(time.RFC3339))
+			return fmt.Errorf("%s: list %d is valid only from %s: check the clock of this machine", path, i+1, l.ThisUpdate.UTC().Format(time.RFC3339))
 		}
 	}
 	return nil
@@ -158,7 +158,7 @@ func (a *Authority) Revoke(path string, until time.Time, others ...*x509.Certifi
 	out := Revocation{Number: 1, Until: until}
 	l := &x509.RevocationList{ThisUpdate: now.Add(-backdate), NextUpdate: until}
 	if !until.After(now) {
-		return out, fmt.Errorf("the list would end at %s, which has passed", until.UTC().Format(time.RFC3339))
+		return out, fmt.Errorf("the list would expire at %s, which is in the past", until.UTC().Format(time.RFC3339))
 	}
 	before, err := readRevocations(path, []*x509.Certificate{a.Cert})
 	switch {
@@ -166,7 +166,7 @@ func (a *Authority) Revoke(path string, until time.Time, others ...*x509.Certifi
 	case err != nil:
 		return out, err
 	case len(before.lists) != 1:
-		return out, fmt.Errorf("%s: holds %d lists, must hold one of this authority", path, len(before.lists))
+		return out, fmt.Errorf("%s: must contain one list of this authority, got %d", path, len(before.lists))
 	default:
 		l.RevokedCertificateEntries = before.lists[0].RevokedCertificateEntries
 		if n := before.lists[0].Number; n != nil && n.IsInt64() {
@@ -176,9 +176,9 @@ func (a *Authority) Revoke(path string, until time.Time, others ...*x509.Certifi
 	for _, c := range others {
 		switch {
 		case c.CheckSignatureFrom(a.Cert) != nil:
-			return out, fmt.Errorf("the certificate of %.64q is not of this authority", c.Subject.CommonName)
+			return out, fmt.Errorf("this authority did not issue the certificate of %.64q", c.Subject.CommonName)
 		case !OfNode(c):
-			return out, fmt.Errorf("the certificate of %.64q is no node's: take the roles of its subject away, because nodes read the list for each other alone", c.Subject.CommonName)
+			return out, fmt.Errorf("%.64q is a client certificate: nodes check the list only for other nodes, so remove the roles of its subject instead", c.Subject.CommonName)
 		}
 		known := slices.ContainsFunc(l.RevokedCertificateEntries, func(e x509.RevocationListEntry) bool { return e.SerialNumber.Cmp(c.SerialNumber) == 0 })
 		if !known {
@@ -186,7 +186,7 @@ func (a *Authority) Revoke(path string, until time.Time, others ...*x509.Certifi
 		}
 	}
 	if out.Revoked = len(l.RevokedCertificateEntries); out.Revoked > maxRevoked {
-		return out, fmt.Errorf("the list would have %d certificates, more than %d: make another authority", out.Revoked, maxRevoked)
+		return out, fmt.Errorf("the list would have %d certificates, at most %d are allowed: create a new authority", out.Revoked, maxRevoked)
 	}
 	l.Number = big.NewInt(out.Number)
 	text, err := a.list(l)
@@ -226,7 +226,7 @@ func (a *Authority) RevocationList(number int64, from, until time.Time, serials 
 func (a *Authority) list(l *x509.RevocationList) ([]byte, error) {
 	der, err := x509.CreateRevocationList(rand.Reader, l, a.Cert, a.key)
 	if err != nil {
-		return nil, fmt.Errorf("make a revocation list: %w", err)
+		return nil, fmt.Errorf("create a revocation list: %w", err)
 	}
 	return pem.EncodeToMemory(&pem.Block{Type: pemRevocations, Bytes: der}), nil
 }

@@ -123,16 +123,16 @@ func TestInvalidRevocationListIsNotUsed(t *testing.T) {
 	address := echoes(t, listen(t), p.Accept)
 	for fault, text := range map[string][]byte{
 		"is not signed by an authority of peer-ca-file": strange.list(2),
-		"ended at":                own.listUntil(2, time.Now().Add(-time.Minute)),
-		"holds from":              own.listUntil(2, time.Now().Add(5*time.Hour)),
-		"no revocation list":      []byte("?"),
+		"expired at":              own.listUntil(2, time.Now().Add(-time.Minute)),
+		"valid only from":         own.listUntil(2, time.Now().Add(5*time.Hour)),
+		"not a revocation list":   []byte("?"),
 		"holds a \"CERTIFICATE\"": own.pem(),
 	} {
 		put(t, o.Files.CRL, text)
 		if err := p.Reload(); err == nil || !strings.Contains(err.Error(), fault) {
 			t.Errorf("%s: %v", fault, err)
 		}
-		if l.count("those in use stay") == 0 {
+		if l.count("the previous ones stay in use") == 0 {
 			t.Errorf("%s: the log is silent", fault)
 		}
 		if err := speak(t, openPeers(t, peerOptions(t, bad)).Dial, address); err == nil {

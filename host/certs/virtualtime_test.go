@@ -52,7 +52,7 @@ func TestFilesArePolled(t *testing.T) {
 		if in() == before {
 			t.Error("the files were not read after a minute")
 		}
-		if l.count("once a minute only") != 1 {
+		if l.count("checking them once a minute") != 1 {
 			t.Error("that there are no notifications is not told")
 		}
 		cancel()

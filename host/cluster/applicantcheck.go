@@ -27,15 +27,15 @@ func (o *ControlOptions) verifyApplicant(ctx context.Context, asks meta.Member) 
 		return nil
 	}
 	if view.ClusterVersion() >= sharding.VersionPeerAddress && asks.PeerAddress == "" {
-		return fmt.Errorf("%w: it was not said where node %s serves other nodes", peer.ErrUnavailable, asks.Node)
+		return fmt.Errorf("%w: node %s has no peer address", peer.ErrUnavailable, asks.Node)
 	}
 	answer, ok := probeStart(ctx, o.Peers, cluster.ID, asks.PeerEndpoint(), asks.Node, asks.Incarnation)
 	if !ok {
-		return fmt.Errorf("%w: this start of node %s does not answer at %.200q", peer.ErrUnavailable, asks.Node, asks.PeerEndpoint())
+		return fmt.Errorf("%w: the current start of node %s does not answer at %.200q", peer.ErrUnavailable, asks.Node, asks.PeerEndpoint())
 	}
 	said := answer.GetAddress()
 	if said != "" && asks.Address != "" && said != asks.Address {
-		return fmt.Errorf("%w: node %s does not say that clients reach it at %.200q", peer.ErrUnavailable, asks.Node, asks.Address)
+		return fmt.Errorf("%w: node %s does not confirm the client address %.200q", peer.ErrUnavailable, asks.Node, asks.Address)
 	}
 	first := same && said == known.Address && known.PeerAddress == ""
 	if member && known.PeerEndpoint() != asks.PeerEndpoint() {

@@ -95,7 +95,7 @@ func Prove(ctx context.Context, in entrance, p *staledisk.Check, s staledisk.Sta
 		}
 		if time.Since(silent) >= logSearching {
 			silent = time.Now()
-			e.Logger.Info("waiting for a majority of those who vote on the metadata, before this node votes", "voters", p.Voters(), "answered", len(answers), "error", errors.Join(failed...))
+			e.Logger.Info("waiting for a majority of the metadata voters before this node votes", "voters", p.Voters(), "answered", len(answers), "error", errors.Join(failed...))
 		}
 		select {
 		case <-time.After(attestPause):

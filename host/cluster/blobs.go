@@ -17,7 +17,7 @@ const (
 )
 
 // errManyBlobs rejects a module before more of it is read. The sender retries.
-var errManyBlobs = fmt.Errorf("%w: %d bytes of modules are arriving already", peer.ErrUnavailable, maxArrivingBytes)
+var errManyBlobs = fmt.Errorf("%w: the node is already receiving %d bytes of modules", peer.ErrUnavailable, maxArrivingBytes)
 
 // arriving counts the memory of arriving modules.
 type arriving struct{ bytes atomic.Int64 }

@@ -94,7 +94,7 @@ func (f *Bootstrap) saveVote() error {
 		return nil
 	}
 	if err := f.ballot.SaveVote(given); err != nil {
-		return fmt.Errorf("keep a pledge: %w", err)
+		return fmt.Errorf("store a bootstrap vote: %w", err)
 	}
 	f.stored = given
 	return nil
@@ -178,11 +178,11 @@ func (e Entry) stage(addresses []string, answers []bootstrap.Answer) Stage {
 		case a.Cluster != "":
 			waits = append(waits, fmt.Sprintf("seed %s belongs to cluster %s", addresses[i], a.Cluster))
 		case a.VotedFor != "" && a.VotedFor != e.Self.Node:
-			waits = append(waits, fmt.Sprintf("node %s is pledged to %s, which founds or gives that back", a.Node, a.VotedFor))
+			waits = append(waits, fmt.Sprintf("node %s gave its bootstrap vote to %s, which must bootstrap or return it", a.Node, a.VotedFor))
 		}
 	}
 	if len(s.Unanswered) > 0 {
-		waits = append(waits, fmt.Sprintf("%d of %d seeds are silent: %s", len(s.Unanswered), len(addresses), strings.Join(s.Unanswered, ", ")))
+		waits = append(waits, fmt.Sprintf("%d of %d seeds do not answer: %s", len(s.Unanswered), len(addresses), strings.Join(s.Unanswered, ", ")))
 	}
 	s.Waits = strings.Join(waits, "; ")
 	return s

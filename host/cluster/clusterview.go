@@ -28,7 +28,7 @@ type ClusterView struct {
 func (m *Member) Sizes(ctx context.Context) map[sharding.ShardID]ShardState {
 	sizes, err := m.askSizes(ctx)
 	if err != nil {
-		m.opts.Logger.Debug("sizes of shards are not known", "error", err)
+		m.opts.Logger.Debug("cannot read the sizes of shards", "error", err)
 	} else if len(sizes) > 0 {
 		known := make(map[sharding.ShardID]*peerv1.ShardSize, len(sizes))
 		for _, s := range sizes {

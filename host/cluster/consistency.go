@@ -49,13 +49,13 @@ type ConsistencyChecker struct {
 type disputedError map[sharding.ShardID]bool
 
 func (e disputedError) Error() string {
-	return fmt.Sprintf("replicas differ, and too few voters are there to say which are right: shards %v", slices.Sorted(maps.Keys(e)))
+	return fmt.Sprintf("replicas differ, and no majority of voters shows which are right: shards %v", slices.Sorted(maps.Keys(e)))
 }
 
 // Refuses returns why requests for a shard are rejected here, or nil.
 func (j *ConsistencyChecker) Refuses(shard sharding.ShardID) error {
 	if d := j.disputed.Load(); d != nil && (*d)[shard] {
-		return fmt.Errorf("%w: replicas of shard %d differ, and too few voters are there to say which are right", journal.ErrDamaged, shard)
+		return fmt.Errorf("%w: replicas of shard %d differ, and no majority of voters shows which are right", journal.ErrDamaged, shard)
 	}
 	return nil
 }
@@ -236,14 +236,14 @@ func (j *ConsistencyChecker) checkReplica(ctx context.Context, shard sharding.Sh
 		if !missing.Load() {
 			return checkUnknown
 		}
-		j.logger.Error("replicas of a shard differ, and too few voters say what they have: nothing is asked of it until they do", "shard_id", uint64(shard), "index", own.Index)
+		j.logger.Error("replicas of a shard differ; rejecting its requests until a majority of voters reports a checksum", "shard_id", uint64(shard), "index", own.Index)
 		return checkUnanswered
 	case coordinator.Consistent:
 		return checkDecided
 	case coordinator.Inconsistent:
-		what = "its rows are not those of a majority of its replicas"
+		what = "its checksum differs from a majority of the replicas"
 	case coordinator.ConsistencyDisputed:
-		what = "no majority of its replicas has the same rows"
+		what = "no majority of the replicas has the same checksum"
 	}
 	j.opts.Applier.Stop(shard, fmt.Errorf("%w: shard %d at index %d: %s", journal.ErrDamaged, shard, own.Index, what))
 	return checkDecided

@@ -213,7 +213,7 @@ func (c *Control) Join(ctx context.Context, r *peerv1.JoinRequest) (*peerv1.Join
 	case err != nil:
 		return nil, err
 	case res.Joined == nil:
-		return nil, fmt.Errorf("%w: the metadata shard did not say what to begin with", peer.ErrUnavailable)
+		return nil, fmt.Errorf("%w: the metadata shard returned no initial state", peer.ErrUnavailable)
 	}
 	c.asking.remove(asks.Node)
 	view := o.Metadata.View()
@@ -327,7 +327,7 @@ func (c *Control) TransferLeaders(ctx context.Context, transfers []*peerv1.Trans
 	if leader, known := m.opts.Metadata.Leader(); !known || leader != peer.CallerOf(ctx).Node {
 		// If this node does not know the coordinator yet, it receives the
 		// requests in the answer to its next report.
-		return fmt.Errorf("%w: node %s does not coordinate, by what is known here", peer.ErrUnavailable, peer.CallerOf(ctx).Node)
+		return fmt.Errorf("%w: node %s is not the coordinator known to this node", peer.ErrUnavailable, peer.CallerOf(ctx).Node)
 	}
 	m.transferLeaders(transfers)
 	return nil

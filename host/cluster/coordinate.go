@@ -114,7 +114,7 @@ func (l *leading) forget() {
 func (l *leading) endOrders() {
 	for _, o := range l.given {
 		if o.Kind == coordinator.OperationMove || o.Kind == coordinator.OperationRebalance {
-			l.m.opts.Logger.Warn("an order ended with the coordinator that took it: give it again", "order", o.String())
+			l.m.opts.Logger.Warn("an operation was lost with its coordinator; repeat it", "order", o.String())
 		}
 	}
 	l.given = map[uint64]coordinator.Operation{}
@@ -249,7 +249,7 @@ func (l *leading) answerOperation(p coordinator.Progress) {
 	if waits && answer == nil && (p.Durable || p.Done) {
 		l.awaited[p.ID] = &p
 	} else if p.Done && p.Err != nil {
-		l.m.opts.Logger.Warn("an order that was accepted is not carried out", "order", l.given[p.ID].String(), "error", p.Err)
+		l.m.opts.Logger.Warn("an accepted operation failed", "order", l.given[p.ID].String(), "error", p.Err)
 	}
 	if p.Done {
 		delete(l.given, p.ID)
@@ -273,7 +273,7 @@ func (l *leading) noteRefused(why error) {
 	l.news = false
 	if now := time.Now(); now.Sub(l.refusedLogged) >= refusedAgain {
 		l.refusedLogged = now
-		l.m.opts.Logger.Warn("the metadata refuses what the coordinator asks for, again and again", "steps", l.refused, "error", why)
+		l.m.opts.Logger.Warn("the metadata repeatedly rejects the coordinator's commands", "steps", l.refused, "error", why)
 	}
 }
 
@@ -342,12 +342,12 @@ func (l *leading) propose(ctx context.Context, term sharding.Term, command []byt
 	defer cancel()
 	result, err := l.m.opts.Metadata.DoHere(ctx, command)
 	if err != nil {
-		l.m.opts.Logger.Debug("the coordinator's command is not confirmed", "error", err)
+		l.m.opts.Logger.Debug("a command of the coordinator has an unknown outcome", "error", err)
 		return nil, false
 	}
 	r, refused := meta.DecodeResult(result)
 	if refused != nil {
-		l.m.opts.Logger.Debug("the metadata refused the coordinator", "error", refused)
+		l.m.opts.Logger.Debug("the metadata rejected a command of the coordinator", "error", refused)
 	}
 	if len(r.Collected) > 0 {
 		l.m.opts.Observer.OnCollected(r.Collected)
@@ -380,7 +380,7 @@ func (l *leading) operate(ctx context.Context, o coordinator.Operation) (remaini
 	}
 	if len(l.given) >= coordinator.MaxOperations {
 		l.mu.Unlock()
-		return 0, fmt.Errorf("%w: %d orders are not carried out yet, and there may be no more: give it again when some are", coordinator.ErrRefused, coordinator.MaxOperations)
+		return 0, fmt.Errorf("%w: %d operations are pending, which is the limit: retry when one has ended", coordinator.ErrRefused, coordinator.MaxOperations)
 	}
 	l.number++
 	o.ID = l.number

@@ -14,7 +14,7 @@ import (
 // leadership of the metadata shard or the connection to its leader was lost.
 // The command may take effect. The error is a request.ErrOutcomeUnknown, so
 // that callers see that meaning.
-var ErrUnknownOutcome = fmt.Errorf("the outcome of the metadata command is unknown; look before you repeat it: %w", request.ErrOutcomeUnknown)
+var ErrUnknownOutcome = fmt.Errorf("the outcome of the metadata command is unknown; check the current state before you repeat it: %w", request.ErrOutcomeUnknown)
 
 // refusedProposal converts the error of a command that did not enter the log of
 // the metadata shard.

@@ -29,7 +29,7 @@ const (
 
 // ErrNodeInUse means that another running node has this node's name. Rename
 // this node or stop the other one.
-var ErrNodeInUse = errors.New("the node id is in use")
+var ErrNodeInUse = errors.New("the node id is already in use")
 
 // raiser raises the incarnation of this start.
 type raiser interface {
@@ -140,7 +140,7 @@ func (e Entry) Renew(ctx context.Context, known []string) error {
 			address = a.address
 		}
 		if address == "" || a.GetLeader() == string(e.Self.Node) {
-			last = errors.New("the metadata shard has no other leader")
+			last = errors.New("the metadata shard has no other known leader")
 			continue
 		}
 		// A start that was put down already counts as dead.
@@ -259,7 +259,7 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 	}
 	for _, a := range answers[1:] {
 		if a.GetClusterId() != answers[0].GetClusterId() {
-			return nil, fmt.Errorf("%w: seed %s is of cluster %s, seed %s of %s: name the seeds of one cluster",
+			return nil, fmt.Errorf("%w: seed %s belongs to cluster %s, seed %s to %s: set the seeds of one cluster",
 				peer.ErrWrongCluster, answers[0].address, answers[0].GetClusterId(), a.address, a.GetClusterId())
 		}
 	}
@@ -348,7 +348,7 @@ func (e Entry) checkName(ctx context.Context, answers []answer) error {
 			}
 			r, err := e.Peers.Probe(ctx, peersAt(m))
 			if err == nil && r.GetNodeId() == string(e.Self.Node) && r.GetIncarnation() != e.Self.Incarnation {
-				return fmt.Errorf("%w: node %s of this cluster runs at %s; give this node another node-id", ErrNodeInUse, e.Self.Node, m.GetAddress())
+				return fmt.Errorf("%w: node %s of this cluster runs at %s; set a different node-id for this node", ErrNodeInUse, e.Self.Node, m.GetAddress())
 			}
 		}
 	}
@@ -368,7 +368,7 @@ func joinedFrom(r *peerv1.JoinResponse) (*Joined, error) {
 		j.Addresses[sharding.NodeID(at.GetNodeId())] = at.GetAddress()
 	}
 	if j.Cluster == "" || j.Shards == 0 || j.Replica == 0 || len(j.FirstVoters) == 0 {
-		return nil, fmt.Errorf("%w: the answer to a join is incomplete", peer.ErrFormat)
+		return nil, fmt.Errorf("%w: the response to a join is incomplete", peer.ErrFormat)
 	}
 	return j, nil
 }

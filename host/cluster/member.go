@@ -386,7 +386,7 @@ func (m *Member) rejoin(ctx context.Context) (renewed bool) {
 	joined, err := m.opts.Self.Rejoin(ctx)
 	if errors.Is(err, peer.ErrPutDown) {
 		m.down.Store(true)
-		m.opts.Logger.Error("an operator put this node down, and the cluster goes on without it: start it anew to let it join", "error", err)
+		m.opts.Logger.Error("an operator declared this node down: restart it to let it join again", "error", err)
 		return false
 	}
 	if err != nil {
@@ -406,9 +406,9 @@ func (m *Member) rejoin(ctx context.Context) (renewed bool) {
 			old = append(old, raftgroup.ReplicaRef{Shard: st.Shard, Replica: st.Replica})
 		}
 	}
-	m.opts.Logger.Info("the cluster went on without this node and takes it back")
+	m.opts.Logger.Info("the cluster had removed this node and readmits it")
 	if err := m.renew(old, joined); err != nil {
-		m.opts.Logger.Error("the metadata replica is not renewed", "error", err)
+		m.opts.Logger.Error("cannot replace the metadata replica", "error", err)
 	}
 	return true
 }
@@ -456,7 +456,7 @@ func (m *Member) announce(ctx context.Context) bool {
 	defer cancel()
 	_, err := m.opts.Metadata.Do(ctx, m.opts.Metadata.View().Join(self))
 	if err != nil && ctx.Err() == nil {
-		m.opts.Logger.Warn("the cluster did not take this start of the node", "error", err)
+		m.opts.Logger.Warn("the cluster rejected this start of the node", "error", err)
 	}
 	return err == nil
 }

@@ -98,7 +98,7 @@ func TestOrdersAreBounded(t *testing.T) {
 	l.order(t, move)
 	ended, end := context.WithCancel(t.Context())
 	end() // an accepted order need not be waited for
-	if _, err := l.operate(ended, move); !errors.Is(err, coordinator.ErrRefused) || !strings.Contains(err.Error(), "1024 orders are not carried out yet") {
+	if _, err := l.operate(ended, move); !errors.Is(err, coordinator.ErrRefused) || !strings.Contains(err.Error(), "1024 operations are pending") {
 		t.Errorf("one too many: %v", err)
 	}
 	if _, err := metadata.Do(t.Context(), meta.SetDraining("n2", 1, true)); err != nil {

@@ -64,7 +64,7 @@ func (c *Control) Reach(ctx context.Context, nodes []*peerv1.StartAddress) ([]*p
 // that serves only nodes, or nil.
 func (o *ControlOptions) reach(ctx context.Context, view *meta.View, n *peerv1.StartAddress) error {
 	if _, member := view.Member(sharding.NodeID(n.GetNodeId())); !member {
-		return fmt.Errorf("%w: node %s knows of no such member", peer.ErrUnavailable, o.Self)
+		return fmt.Errorf("%w: node %s does not know the member", peer.ErrUnavailable, o.Self)
 	}
 	ctx, cancel := context.WithTimeout(ctx, reachOneTime)
 	defer cancel()
@@ -75,11 +75,11 @@ func (o *ControlOptions) reach(ctx context.Context, view *meta.View, n *peerv1.S
 	cluster, _ := view.Cluster()
 	switch {
 	case r.GetClusterId() != cluster.ID:
-		return fmt.Errorf("%w: a node of cluster %.64q answers", peer.ErrWrongCluster, r.GetClusterId())
+		return fmt.Errorf("%w: a node of cluster %.64q answered", peer.ErrWrongCluster, r.GetClusterId())
 	case r.GetNodeId() != n.GetNodeId():
-		return fmt.Errorf("%w: node %.64s answers", peer.ErrWrongNode, r.GetNodeId())
+		return fmt.Errorf("%w: node %.64s answered", peer.ErrWrongNode, r.GetNodeId())
 	case r.GetIncarnation() != n.GetIncarnation():
-		return fmt.Errorf("%w: start %d of the node answers, not %d", peer.ErrWrongNode, r.GetIncarnation(), n.GetIncarnation())
+		return fmt.Errorf("%w: start %d of the node answered instead of start %d", peer.ErrWrongNode, r.GetIncarnation(), n.GetIncarnation())
 	}
 	return nil
 }

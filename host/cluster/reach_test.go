@@ -45,13 +45,13 @@ func TestReach(t *testing.T) {
 		t.Errorf("the node asks itself: %v, %v", unreached, err)
 	}
 	for _, tt := range []struct{ node, address, reason string }{
-		{"n2", "node:1", "node n3 answers"},
-		{"n2", "start:1", "start 6 of the node answers, not 7"},
+		{"n2", "node:1", "node n3 answered"},
+		{"n2", "start:1", "start 6 of the node answered instead of start 7"},
 		{"n2", "cluster:1", `of cluster "d"`},
 		{"n2", "none:1", `of cluster ""`},
 		{"n2", "nobody:1", "nobody listens there"},
 		{"n2", "clients:1", "nobody listens there"},
-		{"n9", "n9:1", "no such member"},
+		{"n9", "n9:1", "does not know the member"},
 	} {
 		unreached, err := control.Reach(t.Context(), []*peerv1.StartAddress{at("n2", "right:1"), at(tt.node, tt.address)})
 		if err != nil || len(unreached) != 1 || unreached[0].GetNodeId() != tt.node || !strings.Contains(unreached[0].GetReason(), tt.reason) {

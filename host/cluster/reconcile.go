@@ -51,11 +51,11 @@ func (m *Member) reconcile(view *meta.View, statuses []raftgroup.Status) (settle
 	}
 	created, err := m.createPlaced(view, have)
 	if err != nil {
-		m.opts.Logger.Error("replicas not created", "error", err)
+		m.opts.Logger.Error("cannot create replicas", "error", err)
 	}
 	removed, err := m.removeForgotten(view, have)
 	if err != nil {
-		m.opts.Logger.Error("replicas not removed", "error", err)
+		m.opts.Logger.Error("cannot remove replicas", "error", err)
 	}
 	settled = created+removed == 0
 	for i := range statuses {
@@ -86,7 +86,7 @@ func (m *Member) createPlaced(view *meta.View, have map[sharding.ShardID]shardin
 	if err := m.opts.Raft.CreateGroups(create); err != nil {
 		return len(create), fmt.Errorf("create %d replicas: %w", len(create), err)
 	}
-	m.opts.Logger.Info("replicas created", "count", len(create))
+	m.opts.Logger.Info("created replicas", "count", len(create))
 	if len(stand) > 0 {
 		m.tasks.Go(func() { m.campaign(stand) })
 	}
@@ -105,7 +105,7 @@ func (m *Member) campaign(shards []sharding.ShardID) {
 	select {
 	case <-wait.C:
 		if err := m.opts.Raft.Campaign(shards); err != nil {
-			m.opts.Logger.Debug("new groups do not stand for election", "error", err)
+			m.opts.Logger.Debug("cannot start elections in new groups", "error", err)
 		}
 	case <-m.stopped.Done():
 	}
@@ -127,7 +127,7 @@ func (m *Member) removeForgotten(view *meta.View, have map[sharding.ShardID]shar
 	if err := m.opts.Raft.RemoveGroups(remove); err != nil {
 		return len(remove), fmt.Errorf("remove %d replicas: %w", len(remove), err)
 	}
-	m.opts.Logger.Info("replicas removed", "count", len(remove))
+	m.opts.Logger.Info("removed replicas", "count", len(remove))
 	return len(remove), nil
 }
 
@@ -170,7 +170,7 @@ func (m *Member) converge(view *meta.View, st *raftgroup.Status) (settled bool) 
 	// The leadership may have just moved, or another change may be in progress.
 	// The next pass sees the result.
 	if err != nil && !errors.Is(err, raftgroup.ErrNotLeader) && !errors.Is(err, raftgroup.ErrFenced) && !errors.Is(err, raftgroup.ErrDropped) {
-		m.opts.Logger.Warn("membership of a shard not changed", "shard_id", uint32(st.Shard), "error", err)
+		m.opts.Logger.Warn("cannot change the membership of a shard", "shard_id", uint32(st.Shard), "error", err)
 	}
 	return false
 }

@@ -19,7 +19,7 @@ import (
 // ErrDamagedData means that the node's log or store is damaged, and the cluster
 // has all of its data and has declared the node dead. Stop the node, pass its
 // directory to Rejoin and start it again.
-var ErrDamagedData = errors.New("the node's data is damaged: it puts it aside, and the others give it what it had")
+var ErrDamagedData = errors.New("the node's data is damaged: the node moves it aside and copies its shards from other nodes")
 
 const (
 	// renewEvery is how often a node checks for damage and, if there is some,
@@ -63,7 +63,7 @@ func (r *Renewal) Run(ctx context.Context, machine *eventlog.Machine) {
 			}
 			if why := err.Error(); why != said && ctx.Err() == nil {
 				said = why
-				r.Logger.Error("the node's data is damaged, and it keeps it for now", "damage", damage, "reason", why)
+				r.Logger.Error("the node's data is damaged; keeping it for now", "damage", damage, "reason", why)
 			}
 		}
 	}
@@ -87,15 +87,15 @@ func damageOf(shards map[sharding.ShardID]*eventlog.StoppedError) error {
 func (r *Renewal) renew(ctx context.Context, damage error) error {
 	id := r.Identity.Now()
 	if !id.Several {
-		return errors.New("it is the only node of its cluster")
+		return errors.New("the node is the only one of its cluster")
 	}
 	if since := time.Since(time.UnixMilli(id.Renewed)); since < renewRest {
-		return fmt.Errorf("it did so %v ago: look at its disk, and run 'hostd recover --rejoin'", since.Round(time.Second))
+		return fmt.Errorf("the node already did so %v ago: check its disk, and run 'hostd recover --rejoin'", since.Round(time.Second))
 	}
 	if err := r.Entrance.Entry().Renew(ctx, r.AddressBook.Addresses()); err != nil {
 		return err
 	}
-	r.Logger.Error("the node puts its damaged data aside and begins anew", "damage", damage)
+	r.Logger.Error("moving the node's damaged data aside and rejoining with an empty data directory", "damage", damage)
 	return nil
 }
 
@@ -112,7 +112,7 @@ func (r *Renewal) saveOthers() {
 		return true
 	})
 	if err != nil {
-		r.Logger.Warn("the addresses of other nodes were not written down", "error", err)
+		r.Logger.Warn("cannot store the addresses of other nodes", "error", err)
 	}
 }
 
@@ -134,7 +134,7 @@ func (r *Renewal) AtStart(ctx context.Context, failed error) error {
 		if err == nil {
 			return errors.Join(ErrDamagedData, failed)
 		}
-		r.Logger.Error("the node's data is damaged, and it asks whether it may put it aside", "damage", failed, "error", err)
+		r.Logger.Error("the node's data is damaged; asking the cluster for permission to rebuild it", "damage", failed, "error", err)
 		select {
 		case <-time.After(renewEvery):
 		case <-ctx.Done():

@@ -40,7 +40,7 @@ func AwaitReplaced(ctx context.Context, in entrance, known *AddressBook) error {
 			continue
 		}
 		if found++; found == replacedForGood {
-			return fmt.Errorf("%w: another process runs as node %s at %s, with a later start: give one of the two another node-id", ErrReplaced, e.Self.Node, at)
+			return fmt.Errorf("%w: a different process with a later start runs as node %s at %s: set a different node-id for one of them", ErrReplaced, e.Self.Node, at)
 		}
 	}
 }

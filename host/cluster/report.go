@@ -135,7 +135,7 @@ func (m *Member) reportOnce(ctx context.Context) {
 		r, err = m.opts.Peers.Report(ctx, leader, reportToWire(o, same, last.clusterView))
 	}
 	if err != nil {
-		m.opts.Logger.Debug("report not taken", "leader", leader, "error", err)
+		m.opts.Logger.Debug("the coordinator did not accept the report", "leader", leader, "error", err)
 		if isExcluded(err) {
 			m.noteOutside()
 		}
@@ -195,9 +195,9 @@ func (m *Member) transferLeaders(transfers []*peerv1.Transfer) {
 		if !there || sharding.NodeID(t.GetFrom()) != m.opts.Node {
 			continue
 		}
-		m.opts.Logger.Info("handing a leadership over", "shard_id", t.GetShardId(), "to", t.GetTo())
+		m.opts.Logger.Info("transferring the leadership of a shard", "shard_id", t.GetShardId(), "to", t.GetTo())
 		if err := m.opts.Raft.TransferLeader(shard, to.ID); err != nil {
-			m.opts.Logger.Debug("leadership not handed over", "shard_id", t.GetShardId(), "to", t.GetTo(), "error", err)
+			m.opts.Logger.Debug("cannot transfer the leadership of a shard", "shard_id", t.GetShardId(), "to", t.GetTo(), "error", err)
 		}
 	}
 }

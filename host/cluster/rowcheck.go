@@ -35,7 +35,7 @@ func CheckRows(ctx context.Context, machine *eventlog.Machine, logger *slog.Logg
 				return restFor(ctx, time.Duration(float64(rowCheckRest)/(1+float64(time.Since(began))/float64(rowCheckBurst))))
 			})
 			if errors.Is(err, journal.ErrDamaged) {
-				logger.Error("an audit has found damage", "shard_id", uint64(shard), "error", err)
+				logger.Error("a consistency check found damage", "shard_id", uint64(shard), "error", err)
 			}
 			if restFor(ctx, rowCheckRest) != nil {
 				return

@@ -14,7 +14,7 @@ func ScrubTables(ctx context.Context, s *store.Store, bytesPerSecond int64, stop
 	return s.Scrub(ctx, store.ScrubOptions{
 		BytesPerSecond: bytesPerSecond,
 		Damaged: func(err error) {
-			logger.Error("the scrub of the store has found damage", "error", err)
+			logger.Error("the scrub of the store found damage", "error", err)
 			stop(err)
 		},
 	})

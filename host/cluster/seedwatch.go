@@ -30,7 +30,7 @@ func (w *SeedWatch) Run(ctx context.Context) {
 		own, others := w.Entrance.Entry().Clusters(ctx)
 		var strange error
 		for seed, cluster := range others {
-			err := fmt.Errorf("this node belongs to cluster %s, its seed %s to cluster %s: one of the two is there by mistake", w.Cluster, seed, cluster)
+			err := fmt.Errorf("this node belongs to cluster %s, but its seed %s to cluster %s: correct the seeds or the data directory", w.Cluster, seed, cluster)
 			w.Logger.Error(err.Error())
 			if !own {
 				strange = err

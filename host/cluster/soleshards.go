@@ -100,14 +100,14 @@ func (o SoleShards) recover(ctx context.Context, s datadir.SoleReplica) (settled
 	switch {
 	case err == nil:
 	case errors.Is(err, meta.ErrConflict), errors.Is(err, meta.ErrUnknownShard), errors.Is(err, meta.ErrInvalid), errors.Is(err, meta.ErrClusterVersion):
-		o.Logger.Error("a shard does not go on with the replica of this node", "shard_id", uint32(s.Shard), "replica", uint64(s.Replica), "error", err)
-		o.Applier.Stop(s.Shard, fmt.Errorf("the replica was made the only one by hand, and the cluster does not take it: %w", err))
+		o.Logger.Error("a shard cannot continue with this node's replica", "shard_id", uint32(s.Shard), "replica", uint64(s.Replica), "error", err)
+		o.Applier.Stop(s.Shard, fmt.Errorf("an operator recovered the shard from this replica, but the cluster rejected it: %w", err))
 		return true
 	default:
-		o.Logger.Warn("the metadata was not asked yet whether a shard goes on with this node's replica", "shard_id", uint32(s.Shard), "error", err)
+		o.Logger.Warn("cannot ask the metadata yet whether a shard continues with this node's replica", "shard_id", uint32(s.Shard), "error", err)
 		return false
 	}
-	o.Logger.Warn("a shard goes on with the replica of this node alone: what only others had is lost", "shard_id", uint32(s.Shard), "replica", uint64(s.Replica))
+	o.Logger.Warn("a shard continues with only this node's replica; entries that only other replicas had are lost", "shard_id", uint32(s.Shard), "replica", uint64(s.Replica))
 	err = o.Identity.Save(func(id *datadir.Identity) bool {
 		id.Sole = slices.DeleteFunc(slices.Clone(id.Sole), func(r datadir.SoleReplica) bool { return r == s })
 		return true

@@ -17,13 +17,13 @@ import (
 // ErrOlderCopy means that the data directory is an older copy of itself, and
 // the cluster continues without the data that the copy lacks. Stop the node,
 // pass its directory to Rejoin and start it again.
-var ErrOlderCopy = errors.New("the data directory is an older copy of itself")
+var ErrOlderCopy = errors.New("the data directory is an outdated copy")
 
 var (
-	errUnattested = errors.New("the node waits until a majority of those who vote on the metadata know of no later start of it")
-	errOlderCopy  = errors.New("the data directory is an older copy of itself: other nodes know of a later start of this one; " +
-		"it votes on nothing, and joins with a new disk id once the others have a leader")
-	errLeftBefore = errors.New("the data directory is an older copy of itself, and this node was asked to leave the cluster and has left: stop it")
+	errUnattested = errors.New("the node is waiting until a majority of the metadata voters confirm that they know no later start of it")
+	errOlderCopy  = errors.New("the data directory is an outdated copy: other nodes know a later start of this node; " +
+		"the node does not vote, and joins with a new disk id when the others have a leader")
+	errLeftBefore = errors.New("the data directory is an outdated copy, and this node has left the cluster: stop it")
 )
 
 // askLeader is how often a node with an older copy checks whether the others have
@@ -140,7 +140,7 @@ func (p *StaleDiskCheck) noteRefusal(err error) {
 		return
 	}
 	if p.refused.Swap(&err) == nil {
-		p.opts.Logger.Error("other nodes refuse this start of the node", "error", err)
+		p.opts.Logger.Error("other nodes reject this start of the node", "error", err)
 	}
 }
 
@@ -185,7 +185,7 @@ func (p *StaleDiskCheck) awaitLeader(ctx context.Context) {
 		return true
 	})
 	if err != nil {
-		p.opts.Logger.Error("the identity was not written", "error", err)
+		p.opts.Logger.Error("cannot write the node's identity file", "error", err)
 	}
 	p.opts.Lifecycle.End(ErrOlderCopy)
 }
@@ -204,7 +204,7 @@ func (p *StaleDiskCheck) VoteError() error {
 		return errOlderCopy
 	}
 	if err := p.refused.Load(); err != nil {
-		return fmt.Errorf("other nodes refuse this start of the node: %w", *err)
+		return fmt.Errorf("other nodes reject this start of the node: %w", *err)
 	}
 	return errUnattested
 }

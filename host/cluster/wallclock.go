@@ -84,9 +84,9 @@ func (c *ClockWatch) Unready() error {
 	if by < 0 {
 		by, way = -by, "behind"
 	}
-	text := fmt.Sprintf("the clock of this node is %v %s those of most nodes", by.Round(time.Millisecond), way)
+	text := fmt.Sprintf("the clock of this node is %v %s the clocks of most nodes", by.Round(time.Millisecond), way)
 	if now := c.Skew(); now.Abs() <= maxSkew {
-		text = fmt.Sprintf("the clock of this node was %v %s those of most nodes, and is compared %d times before the node leads again", by.Round(time.Millisecond), way, clockLooks)
+		text = fmt.Sprintf("the clock of this node was %v %s the clocks of most nodes, and must agree in %d comparisons before the node leads again", by.Round(time.Millisecond), way, clockLooks)
 	}
 	return errors.New(text)
 }
@@ -157,9 +157,9 @@ func (c *ClockWatch) look(timings []peer.Timing) {
 	c.odd = 0
 	c.off.Store(off)
 	if off {
-		c.opts.Logger.Error("the clock is off those of most nodes: this node leads nothing until that has changed", "ahead", skew.Round(time.Millisecond))
+		c.opts.Logger.Error("the clock disagrees with the clocks of most nodes; this node leads no shards until it agrees", "ahead", skew.Round(time.Millisecond))
 	} else {
-		c.opts.Logger.Info("the clock agrees with those of the other nodes again")
+		c.opts.Logger.Info("the clock agrees with the other nodes' clocks again")
 	}
 	c.opts.Changed()
 }
@@ -176,7 +176,7 @@ func (c *ClockWatch) lookAtTrips(timings []peer.Timing) {
 	c.trip.Store(int64(longest.Trip))
 	slow := min(c.opts.SuspectAfter, c.opts.Tick) < trips*longest.Trip
 	if slow && !c.slow {
-		c.opts.Logger.Warn("suspect-after and tick should be at least five round trips: nodes that live may be taken for silent",
+		c.opts.Logger.Warn("suspect-after and tick should be at least five round trips, or live nodes may be suspected",
 			"node_id", longest.Node, "round_trip_p99", longest.Trip, "silent_after", c.opts.SuspectAfter, "tick", c.opts.Tick)
 	}
 	c.slow = slow

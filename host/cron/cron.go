@@ -58,7 +58,7 @@ func (s set) has(n int) bool { return s>>uint(n)&1 != 0 }
 // ErrZone.
 func Parse(expression, zone string) (*Schedule, error) {
 	if len(expression) > MaxExpressionBytes {
-		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrExpression, MaxExpressionBytes)
+		return nil, fmt.Errorf("%w: the schedule has more than %d bytes", ErrExpression, MaxExpressionBytes)
 	}
 	s := &Schedule{}
 	var err error
@@ -68,7 +68,7 @@ func Parse(expression, zone string) (*Schedule, error) {
 	if text, ok := strings.CutPrefix(expression, "@every "); ok {
 		s.period, err = time.ParseDuration(text)
 		if err != nil || s.period < MinPeriod || s.period > MaxPeriod {
-			return nil, fmt.Errorf("%w: %q has no period from %v to %v", ErrExpression, expression, MinPeriod, MaxPeriod)
+			return nil, fmt.Errorf("%w: the period of %q must be between %v and %v", ErrExpression, expression, MinPeriod, MaxPeriod)
 		}
 		return s, nil
 	}
@@ -76,7 +76,7 @@ func Parse(expression, zone string) (*Schedule, error) {
 		return nil, fmt.Errorf("%w: %q: %w", ErrExpression, expression, err)
 	}
 	if _, ok := s.match(civil{2000, 1, 1, 0, 0}); !ok {
-		return nil, fmt.Errorf("%w: %q never comes", ErrExpression, expression)
+		return nil, fmt.Errorf("%w: %q never fires", ErrExpression, expression)
 	}
 	return s, nil
 }

@@ -32,7 +32,7 @@ func (s *Schedule) fields(expression string) (err error) {
 	}
 	parts := strings.Fields(expression)
 	if len(parts) != 5 {
-		return fmt.Errorf("%d fields, want minute, hour, day, month and weekday", len(parts))
+		return fmt.Errorf("got %d fields, need minute, hour, day, month and weekday", len(parts))
 	}
 	for i, f := range []struct {
 		field
@@ -60,7 +60,7 @@ func (f *field) parse(text string) (all set, err error) {
 		span, every, stepped := strings.Cut(part, "/")
 		if stepped {
 			if step, err = number(every); err != nil || step < 1 || step > f.high {
-				return 0, fmt.Errorf("%q is no step", every)
+				return 0, fmt.Errorf("%q is not a step", every)
 			}
 		}
 		if span != "*" {
@@ -77,7 +77,7 @@ func (f *field) parse(text string) (all set, err error) {
 				high = low
 			}
 			if high < low {
-				return 0, fmt.Errorf("%q goes backwards", span)
+				return 0, fmt.Errorf("the range %q is decreasing", span)
 			}
 		}
 		for n := low; n <= high; n += step {
@@ -96,7 +96,7 @@ func (f *field) value(text string) (int, error) {
 	}
 	n, err := number(text)
 	if err != nil || n < f.low || n > f.high {
-		return 0, fmt.Errorf("%q is not from %d to %d", text, f.low, f.high)
+		return 0, fmt.Errorf("%q is not between %d and %d", text, f.low, f.high)
 	}
 	return n, nil
 }

@@ -45,7 +45,7 @@ func Zone(name string) (*time.Location, error) {
 		return loc.(*time.Location), nil
 	}
 	if len(name) > MaxZoneBytes {
-		return nil, fmt.Errorf("%w: its name has more than %d bytes", ErrZone, MaxZoneBytes)
+		return nil, fmt.Errorf("%w: the name of a time zone has more than %d bytes", ErrZone, MaxZoneBytes)
 	}
 	f := zoneFiles()[name]
 	if f == nil {

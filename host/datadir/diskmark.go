@@ -87,9 +87,9 @@ func (d *DiskMark) look() error {
 	}
 	if was := d.readOnly.Swap(full); was != full {
 		if full {
-			d.logger.Error("the disk is nearly full: writes are refused, reads go on", "free_bytes", free, "mark_bytes", mark)
+			d.logger.Error("the disk is nearly full; rejecting writes", "free_bytes", free, "mark_bytes", mark)
 		} else {
-			d.logger.Info("space has returned: writes are taken again", "free_bytes", free)
+			d.logger.Info("the disk has enough free space; accepting writes again", "free_bytes", free)
 		}
 	}
 	low := free < total/100*uint64(d.cfg.DiskWarnPercent)
@@ -102,7 +102,7 @@ func (d *DiskMark) look() error {
 
 // ErrGone means that the data directory of a running node was removed, moved,
 // replaced or unmounted. Nobody would find what the node writes afterwards.
-var ErrGone = errors.New("the data directory was removed, moved or replaced while the node ran")
+var ErrGone = errors.New("the data directory was removed, moved or replaced while the node was running")
 
 // Watch checks until ctx ends. If the directory is gone, it returns ErrGone.
 // The journal notices that itself before it acknowledges a write, but an idle
@@ -134,7 +134,7 @@ func (d *DiskMark) noteFailure(err error) {
 		text = err.Error()
 	}
 	if text != d.failed && err != nil {
-		d.logger.Error("the disk's free space cannot be read", "error", err)
+		d.logger.Error("cannot read the free space of the disk", "error", err)
 	}
 	d.failed = text
 }
@@ -169,7 +169,7 @@ func (f identities) check() error {
 				return err
 			}
 		case !os.SameFile(info, kept):
-			return fmt.Errorf("%w: %s is another one", ErrGone, path)
+			return fmt.Errorf("%w: %s was replaced", ErrGone, path)
 		}
 	}
 	return nil
@@ -178,7 +178,7 @@ func (f identities) check() error {
 // goneError returns ErrGone if err means that the path does not exist.
 func goneError(path string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: %s is not there", ErrGone, path)
+		return fmt.Errorf("%w: %s is missing", ErrGone, path)
 	}
 	return nil
 }

@@ -102,7 +102,7 @@ func Open(dir string, node sharding.NodeID, now time.Time) (Identity, error) {
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		if left, err := HasJournal(dir); err != nil || left {
-			return id, errors.Join(fmt.Errorf("%s is missing beside a journal: bring it back, or start with an empty data directory; for a lone node, restore the directory from a backup", IdentityFile), err)
+			return id, errors.Join(fmt.Errorf("%s is missing although there is a journal: restore the file, or start with an empty data directory; for a single node, restore the directory from a backup", IdentityFile), err)
 		}
 		id = Identity{Format: sharding.Version1, Node: node}
 	case err != nil:
@@ -160,7 +160,7 @@ func (id *Identity) checkJournal(dir string) error {
 		return nil
 	}
 	if id.Several {
-		return errors.New("the write-ahead log is missing: bring it back, or let 'hostd recover --rejoin' make this a new disk of the node, which its peers fill")
+		return errors.New("the write-ahead log is missing: restore it, or run 'hostd recover --rejoin' to rebuild the node from its peers")
 	}
 	return errors.New("the write-ahead log is missing: restore the directory from a backup, or start with an empty one")
 }
@@ -189,7 +189,7 @@ func (id *Identity) Raise(level sharding.ClusterVersion) bool {
 
 // damagedAdvice is for an identity from which it is unknown whether there are
 // peers.
-const damagedAdvice = "start a node of several with an empty data directory, which its peers fill; restore a lone one from a backup"
+const damagedAdvice = "start a node of a cluster with an empty data directory to rebuild it from its peers; restore a single node from a backup"
 
 // ReadIdentity reads and checks the identity in dir. The error is
 // fs.ErrNotExist if there is none. If the identity is damaged or has a cluster

@@ -29,10 +29,10 @@ const (
 var (
 	// ErrRejoining rejects a directory whose data is only partly moved aside. A
 	// start of the node moves the rest.
-	ErrRejoining = errors.New("the data was being moved aside, and that was interrupted: start the node, or run 'hostd recover --rejoin' again")
+	ErrRejoining = errors.New("moving the data aside was interrupted: start the node, or run 'hostd recover --rejoin' again")
 	// ErrRebuilding rejects a start of the node between the first and the last
 	// step of a rebuild of the metadata.
-	ErrRebuilding = errors.New("the rebuild of the metadata was interrupted on this node: repeat hostd recover --rebuild-metadata with the same files")
+	ErrRebuilding = errors.New("the rebuild of the metadata was interrupted on this node: repeat 'hostd recover --rebuild-metadata' with the same files")
 )
 
 // InterruptedMove returns the name of the directory into which data is being moved,

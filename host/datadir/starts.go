@@ -21,7 +21,7 @@ const startsFile = "starts.json"
 // maxStarts bounds the nodes whose starts are recorded.
 const maxStarts = 1024
 
-var errTooManyStarts = fmt.Errorf("the starts of %d nodes are remembered already", maxStarts)
+var errTooManyStarts = fmt.Errorf("the limit of %d nodes with recorded starts is reached", maxStarts)
 
 // Starts durably records the starts of other nodes that this node has attested.
 // It is safe for concurrent use.
@@ -51,13 +51,13 @@ func OpenStarts(dir string) (*Starts, error) {
 	}
 	var in storedStarts
 	if err = json.Unmarshal(data, &in); err == nil && crc32.Checksum(in.Starts, castagnoli) != in.Sum {
-		err = errors.New("its sum does not match")
+		err = errors.New("its checksum does not match")
 	}
 	if err == nil {
 		err = json.Unmarshal(in.Starts, &s.known)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("%s is damaged (%w): let 'hostd recover --rejoin' make this a new disk of the node, which its peers fill", startsFile, err)
+		return nil, fmt.Errorf("%s is damaged (%w): run 'hostd recover --rejoin' to rebuild the node from its peers", startsFile, err)
 	}
 	return s, nil
 }
@@ -83,7 +83,7 @@ func (s *Starts) RecordStart(start staledisk.Start, member uint64) (latest uint6
 		return 0, err
 	}
 	if err := disk.WriteFileAtomic(disk.OS{}, filepath.Join(s.dir, startsFile), append(out, '\n')); err != nil {
-		return 0, fmt.Errorf("remember a start of node %s: %w", start.Node, err)
+		return 0, fmt.Errorf("record a start of node %s: %w", start.Node, err)
 	}
 	s.known = next
 	return latest, nil

@@ -277,7 +277,7 @@ func (c *core) repairGap(s *shard, f *flow, it *item, gap *request.GapError) {
 	// An earlier message of the channel may be in the outbox if the channel was
 	// forgotten. A lap finds the first one.
 	if f.lost = f.unsure || f.waitsLong(c); f.lost && !f.unsure && !s.waiting.forgot {
-		c.opts.Logger.Error("the destination of a send wants another before it that is not in the outbox", "shard_id", s.id,
+		c.opts.Logger.Error("the destination of a channel expects an earlier message that is not in the outbox", "shard_id", s.id,
 			"entity_type", f.channel.from.Type, "destination_type", f.channel.to.Type, "number", it.message.Number, "wanted", gap.Wanted)
 	}
 	c.retryLater(f)
@@ -290,9 +290,9 @@ func (c *core) countFault(s *shard, f *flow, it *item) {
 	f.unsure = false // the guest was called, so it was this message's turn
 	if f.faults++; f.faults >= c.opts.Attempts {
 		c.counts.faulted.Add(1)
-		c.opts.Logger.Warn("the destination of a send fails again and again; the send is refused", "shard_id", s.id,
+		c.opts.Logger.Warn("the destination of a message fails repeatedly; rejecting the message", "shard_id", s.id,
 			"destination_type", f.channel.to.Type, "command", it.message.Command, "attempts", f.faults)
-		f.refuse = &request.RejectedError{Code: request.CodeInternal, Message: "the entity failed at each attempt to carry out the send"}
+		f.refuse = &request.RejectedError{Code: request.CodeInternal, Message: "the entity failed in every attempt to deliver the message"}
 		f.until = time.Time{}
 		return
 	}

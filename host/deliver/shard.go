@@ -120,7 +120,7 @@ func (c *core) fill(s *shard) {
 		err = c.readNew(s)
 	}
 	if err != nil {
-		c.opts.Logger.Warn("the outbox of a shard cannot be read", "shard_id", s.id, "error", err)
+		c.opts.Logger.Warn("cannot read the outbox of a shard", "shard_id", s.id, "error", err)
 		s.again, s.retry = false, true
 		s.wake(c.now.Add(c.opts.MaxWait))
 	}

@@ -227,7 +227,7 @@ func TestBlockedChannelsDoNotDelayOthers(t *testing.T) {
 				arrives(c.later)
 				b.pass(700 * time.Millisecond)
 			}
-			if n := strings.Count(b.log.String(), "messages wait"); n == 0 || n > 8 {
+			if n := strings.Count(b.log.String(), "messages are waiting"); n == 0 || n > 8 {
 				t.Errorf("that messages wait is logged %d times", n)
 			}
 			away = false

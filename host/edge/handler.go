@@ -146,7 +146,7 @@ func mountPlain(mux *http.ServeMux, opts Options) {
 	unknown := connect.NewErrorWriter()
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		if r.Method == http.MethodPost && unknown.IsSupported(r) {
-			unknown.Write(w, r, connect.NewError(connect.CodeUnimplemented, errors.New("there is no such procedure")))
+			unknown.Write(w, r, connect.NewError(connect.CodeUnimplemented, errors.New("unknown procedure")))
 			return
 		}
 		http.NotFound(w, r)
@@ -180,7 +180,7 @@ func (h *healthChecker) Check(_ context.Context, r *grpchealth.CheckRequest) (*g
 		known = known || s == r.Service
 	}
 	if !known {
-		return nil, connect.NewError(connect.CodeNotFound, errors.New("there is no such service"))
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("unknown service"))
 	}
 	if h.ready() != nil {
 		return &grpchealth.CheckResponse{Status: grpchealth.StatusNotServing}, nil

@@ -260,7 +260,7 @@ func TestContentTypesAreOneInAnyCase(t *testing.T) {
 		}
 		answer, _ := io.ReadAll(res.Body)
 		res.Body.Close()
-		if said := string(answer) + res.Header.Get("Grpc-Message") + res.Trailer.Get("Grpc-Message"); !strings.Contains(said, "once it is decoded") {
+		if said := string(answer) + res.Header.Get("Grpc-Message") + res.Trailer.Get("Grpc-Message"); !strings.Contains(said, "the decoded message") {
 			t.Errorf("%s: %d %.200s", kind, res.StatusCode, said)
 		}
 	}
@@ -269,7 +269,7 @@ func TestContentTypesAreOneInAnyCase(t *testing.T) {
 		w := httptest.NewRecorder()
 		s.server.Handler().ServeHTTP(w, httptest.NewRequest("GET", entityPath+"Query?"+given.Encode(), nil))
 		answer := w.Body.String()
-		if !strings.Contains(answer, "once it is decoded") {
+		if !strings.Contains(answer, "the decoded message") {
 			t.Errorf("GET with the encoding %s: %d %.200s", encoding, w.Code, answer)
 		}
 	}

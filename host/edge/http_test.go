@@ -56,7 +56,7 @@ func TestSendOverPlainHTTP(t *testing.T) {
 		{"unknown members are refused", "Query", `{"entityTyp":"counter","entityId":"a","query":"total"}`,
 			400, `{"code":"invalid_argument","message":"unmarshal message: QueryRequest: unknown member \"entityTyp\", did you mean \"entityType\"?"}`},
 		{"an unknown type is refused", "Query", `{"entityType":"countr","entityId":"a","query":"total"}`,
-			404, `{"code":"not_found","message":"no module is active for this entity type; push one with hostd module push FILE.wasm; did you mean \"counter\"?"}`},
+			404, `{"code":"not_found","message":"no module is active for this entity type; push one with 'hostd module push FILE.wasm'; did you mean \"counter\"?"}`},
 	} {
 		status, body := s.post(t, entityPath+step.path, step.body)
 		if status != step.status {
@@ -116,7 +116,7 @@ func TestErrorsOverPlainHTTP(t *testing.T) {
 		{"fault of the module", "Send", `{"entityType":"counter","entityId":"a","command":"fault"}`, 500, connect.CodeInternal},
 		{"fault of ours", "Send", `{"entityType":"counter","entityId":"a","command":"broken"}`, 500, connect.CodeInternal},
 		{"not built", "Passivate", `{"entityType":"counter","entityId":"a"}`, 501, connect.CodeUnimplemented},
-		{"no such procedure", "Explode", `{}`, 501, connect.CodeUnimplemented},
+		{"unknown procedure", "Explode", `{}`, 501, connect.CodeUnimplemented},
 		{"validated by rule", "GetEntity", `{"entityType":"Counter","entityId":"a"}`, 400, connect.CodeInvalidArgument},
 		{"page too large", "ListEntities", `{"entityType":"counter","pageSize":1001}`, 400, connect.CodeInvalidArgument},
 	} {

@@ -27,14 +27,14 @@ const codeOK = "ok"
 func newMetrics(r prometheus.Registerer) *metrics {
 	m := &metrics{
 		seconds: telemetry.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "hostd_rpc_seconds", Help: "Duration of calls, from the decoded request to the answer.",
+			Name: "hostd_rpc_seconds", Help: "Duration of calls, from the decoded request to the response.",
 			Buckets: telemetry.LatencyBuckets(),
 		}, []string{"procedure"}),
 		calls: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Name: "hostd_rpc_calls_total", Help: "Calls and streams that have ended, by the code they ended with.",
+			Name: "hostd_rpc_calls_total", Help: "Completed calls and streams, by code.",
 		}, []string{"procedure", "code"}),
 		streams: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "hostd_rpc_streams", Help: "Long-lived streams that are open.",
+			Name: "hostd_rpc_streams", Help: "Open long-lived streams.",
 		}),
 	}
 	if r != nil {
@@ -50,10 +50,10 @@ func (m *metrics) watch(r prometheus.Registerer, w *admission.Waiting) {
 	}
 	r.MustRegister(
 		prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "hostd_rpc_waiting_bytes", Help: "Bytes of calls and stream messages that the node has read and not let go of.",
+			Name: "hostd_rpc_waiting_bytes", Help: "Size of the calls and stream messages that the node has read and not completed.",
 		}, func() float64 { return float64(w.UsedBytes()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{
-			Name: "hostd_rpc_waiting_refused_total", Help: "Calls and stream messages refused because too many bytes wait.",
+			Name: "hostd_rpc_waiting_refused_total", Help: "Calls and stream messages rejected because too many bytes are waiting.",
 		}, func() float64 { return float64(w.RefusedCount()) }),
 	)
 }

@@ -35,7 +35,7 @@ func TestForeignPagesAreRefused(t *testing.T) {
 		{name: "a name with a port that leads here", host: "evil.example:7070", refused: true},
 		{name: "a name that looks like an address", host: "127.0.0.1.evil.example", refused: true},
 		{name: "a page whose name leads here", host: "evil.example", origin: "http://evil.example", site: "same-origin", refused: true},
-		{name: "another origin", origin: "http://evil.example", refused: true, refusedOpen: true},
+		{name: "different origin", origin: "http://evil.example", refused: true, refusedOpen: true},
 		{name: "another port", host: "localhost:7070", origin: "http://localhost:8080", refused: true, refusedOpen: true},
 		{name: "no origin to tell", origin: "null", refused: true, refusedOpen: true},
 		{name: "another site", site: "cross-site", refused: true, refusedOpen: true},

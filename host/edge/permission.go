@@ -27,7 +27,7 @@ func (p permission) check(ctx context.Context, spec connect.Spec) error {
 	if p.full || authorize.AllowedByRoles(ctx) || leaderproxy.FromPeer(ctx) || spec.IdempotencyLevel == connect.IdempotencyNoSideEffects {
 		return nil
 	}
-	p.log.Warn("refused to change the cluster", "procedure", spec.Procedure)
+	p.log.Warn("rejected a call that changes the cluster", "procedure", spec.Procedure)
 	return status.Public(p.log, status.ErrAdminOff)
 }
 

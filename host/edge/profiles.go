@@ -16,7 +16,7 @@ const profilesPath = "GET /debug/pprof/"
 func localProfiles() http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !authn.FromThisMachine(r) {
-			http.Error(w, "profiles are served to callers on the node's machine alone; hostd node profile takes one from elsewhere", http.StatusForbidden)
+			http.Error(w, "profiles are served only to callers on the node's machine; use 'hostd node profile' from elsewhere", http.StatusForbidden)
 			return
 		}
 		switch strings.TrimPrefix(r.URL.Path, "/debug/pprof/") {

@@ -25,7 +25,7 @@ func (g *guarded) allot(t *testing.T, name string, q access.Quotas) {
 // overQuota reports whether an error names the quota.
 func overQuota(err error, which access.Quota) bool {
 	refused, ok := errors.AsType[*connect.Error](err)
-	return ok && refused.Code() == connect.CodeResourceExhausted && strings.Contains(refused.Message(), "over the quota "+which.String()+"=") && len(refused.Details()) == 1
+	return ok && refused.Code() == connect.CodeResourceExhausted && strings.Contains(refused.Message(), "exceeded its quota "+which.String()+"=") && len(refused.Details()) == 1
 }
 
 // TestQuotasOfASecond: while the clock is stopped, calls and each command of a

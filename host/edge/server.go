@@ -204,14 +204,14 @@ func (o Options) Validate() error {
 		{"DefaultDeadline", int(o.DefaultDeadline)}, {"MaxDeadline", int(o.MaxDeadline)}, {"WriteStall", int(o.WriteStall)},
 	} {
 		if n.value < 0 {
-			faults = append(faults, fmt.Errorf("%s is negative", n.name))
+			faults = append(faults, fmt.Errorf("%s must not be negative", n.name))
 		}
 	}
 	if d := o.withDefaults(); d.DefaultDeadline > d.MaxDeadline {
-		faults = append(faults, errors.New("DefaultDeadline is above MaxDeadline"))
+		faults = append(faults, errors.New("DefaultDeadline must not exceed MaxDeadline"))
 	}
 	if d := o.withDefaults(); d.MaxWaitingBytes < d.MaxMessageBytes {
-		faults = append(faults, errors.New("MaxWaitingBytes is below MaxMessageBytes"))
+		faults = append(faults, errors.New("MaxWaitingBytes must not be below MaxMessageBytes"))
 	}
 	return errors.Join(faults...)
 }

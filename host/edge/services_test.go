@@ -149,7 +149,7 @@ func TestEveryProcedureIsServed(t *testing.T) {
 			}
 			path := "/" + string(service.FullName()) + "/" + string(method.Name())
 			status, body := s.post(t, path, `{}`)
-			if status == 404 && !strings.Contains(body, `"not_found"`) || strings.Contains(body, "no such procedure") {
+			if status == 404 && !strings.Contains(body, `"not_found"`) || strings.Contains(body, "unknown procedure") {
 				t.Errorf("%s: %d %s", path, status, body)
 			}
 		}
@@ -236,7 +236,7 @@ func TestOptionsValidate(t *testing.T) {
 		t.Errorf("the zero value: %v", err)
 	}
 	err := edge.Options{MaxConns: -1, MaxStreams: -2, DefaultDeadline: time.Minute}.Validate()
-	for _, want := range []string{"MaxConns", "MaxStreams", "DefaultDeadline is above"} {
+	for _, want := range []string{"MaxConns", "MaxStreams", "DefaultDeadline must not exceed"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v does not name %s", err, want)
 		}

@@ -40,7 +40,7 @@ func TestSendToUnlistedTypeFails(t *testing.T) {
 	// fault of the entity.
 	for i := range 4 {
 		res := w.ask(request.Command, "send", fmt.Sprint("a", i))
-		if !errors.Is(res.Err, request.ErrOutputValue) || !strings.Contains(res.Err.Error(), "sends to entity type tally, which its manifest does not name") || len(w.log) != 0 || len(w.messages.outbox) != 0 {
+		if !errors.Is(res.Err, request.ErrOutputValue) || !strings.Contains(res.Err.Error(), "sends to entity type tally, which its manifest does not list") || len(w.log) != 0 || len(w.messages.outbox) != 0 {
 			t.Errorf("a client's: %v, %d records, %d sends", res.Err, len(w.log), len(w.messages.outbox))
 		}
 	}

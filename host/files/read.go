@@ -14,7 +14,7 @@ import (
 
 // ErrIrregular means that the path is not a regular file. A retry makes sense
 // once a regular file has replaced it.
-var ErrIrregular = errors.New("it must be a regular file, since it is read again")
+var ErrIrregular = errors.New("must be a regular file, because the node reads it again when it changes")
 
 // Regular reads a file of at most most bytes. It follows links. If it fails
 // after the file could be examined, about is still set.
@@ -48,7 +48,7 @@ func Regular(path string, most int) (text []byte, about fs.FileInfo, err error) 
 
 // regular returns an error unless about describes a regular file.
 func regular(path string, about fs.FileInfo) error {
-	kind := "thing of another kind"
+	kind := "special file"
 	switch mode := about.Mode(); {
 	case mode.IsRegular():
 		return nil

@@ -94,7 +94,7 @@ type Client struct {
 // NewClient returns a client. Streams are opened when they are needed.
 func NewClient(opts Options) (*Client, error) {
 	if opts.Connect == nil || opts.Self == "" {
-		return nil, errors.New("forward: a name and a way to connect are needed")
+		return nil, errors.New("forward: a name and a dialer must be set")
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	return &Client{opts: opts.withDefaults(), ctx: ctx, stop: stop, peers: make(map[sharding.NodeID][]*link)}, nil

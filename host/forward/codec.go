@@ -83,7 +83,7 @@ func fields(msg []byte, fn func(tag, n uint64, b []byte) error) error {
 	for len(msg) > 0 {
 		tag, used := protowire.ConsumeVarint(msg)
 		if used < 0 || tag>>3 == 0 || tag>>32 != 0 {
-			return fmt.Errorf("%w: bad field tag", errMalformed)
+			return fmt.Errorf("%w: invalid field tag", errMalformed)
 		}
 		msg = msg[used:]
 		var n uint64

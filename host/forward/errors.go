@@ -99,7 +99,7 @@ func appendError(dst []byte, err error) []byte {
 		dst = appendVarint(dst, tagErrTerm, uint64(notLeader.Term))
 		return appendBytes(dst, tagErrLeader, string(notLeader.Leader))
 	}
-	panic("forward: an outcome without a format")
+	panic("forward: an outcome without an encoding")
 }
 
 func truncateText(s string) string { return strings.ToValidUTF8(s[:min(len(s), maxErrorText)], "?") }

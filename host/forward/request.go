@@ -136,7 +136,7 @@ func (a *wireRequest) fill(q *request.Request, names *names, callers *callers, s
 	q.Name, q.Payload = names.get(a.name), a.payload
 	q.ExpectedSequence = int64(a.expected) - 1
 	if q.ExpectedSequence < request.NoExpectation {
-		return scratch, fmt.Errorf("%w: expected sequence %d", errMalformed, a.expected)
+		return scratch, fmt.Errorf("%w: invalid expected sequence %d", errMalformed, a.expected)
 	}
 	if q.Kind.HasID() {
 		q.First, q.Again = now.Add(-time.Duration(min(a.firstTried, uint64(longestAge/time.Microsecond)))*time.Microsecond), a.firstTried > 0

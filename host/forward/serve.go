@@ -112,7 +112,7 @@ func (st *serverStream) parse(b *batch) error {
 	var a wireRequest
 	return items(b.message.Bytes, func(encoded []byte) error {
 		if len(b.items) == maxMessageItems {
-			return errors.New("a message carries too many requests")
+			return errors.New("too many requests in one message")
 		}
 		if err := a.parse(encoded); err != nil {
 			return err
@@ -196,7 +196,7 @@ func (st *serverStream) submit(b *batch) error {
 func (st *serverStream) refusal(it *item) error {
 	if d := it.req.Delivery; d != nil {
 		if source, known := st.server.opts.Locate(d.Source); !known || !st.server.opts.MayLead(st.name.node, source) {
-			return fmt.Errorf("%w: the node that brings a message does not lead the shard that it is from", request.ErrNotReady)
+			return fmt.Errorf("%w: the node that delivers a message does not lead the message's source shard", request.ErrNotReady)
 		}
 	}
 	if it.round == 0 {

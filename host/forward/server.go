@@ -69,7 +69,7 @@ type Server struct {
 // NewServer returns a server. It starts nothing.
 func NewServer(opts ServerOptions) (*Server, error) {
 	if opts.Local == nil || opts.Leaders == nil || opts.Shards < 1 {
-		return nil, errors.New("forward: shards, this node's region and the leaders are needed")
+		return nil, errors.New("forward: shards, the shard router and the leaders must be set")
 	}
 	opts.Locate = opts.Locate.OrDefault(opts.Shards)
 	for _, n := range []struct {
@@ -152,7 +152,7 @@ func (c *controller) stopReading() {
 var (
 	errStopping = errors.New("the node is stopping")
 	errTooMany  = errors.New("too many nodes forward to this one")
-	errReplaced = errors.New("a newer stream has taken this one's place")
+	errReplaced = errors.New("a newer stream of the node replaced this stream")
 )
 
 // enter admits a stream and ends the stream that it replaces, which submits

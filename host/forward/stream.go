@@ -24,7 +24,7 @@ const headerLink = "Hostd-Link"
 const maxStreamBytes = 4 << 20
 
 // errSuspected: the node is suspected.
-var errSuspected = errors.New("nothing is heard of the node")
+var errSuspected = errors.New("no heartbeats from the node")
 
 type bidi = connect.BidiStreamForClient[wire.Message, wire.Message]
 
@@ -48,7 +48,7 @@ func (l *link) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		l.client.opts.Logger.Debug("a stream of forwarded requests ended", "node_id", l.to, "error", err)
+		l.client.opts.Logger.Debug("a forwarding stream ended", "node_id", l.to, "error", err)
 	}
 }
 

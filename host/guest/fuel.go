@@ -144,7 +144,7 @@ func (g *Instance) spendBytes(n int) {
 func (g *Instance) refuel() {
 	m := &g.meter
 	if int64(m.stack.Get()) < 0 {
-		panic(exhausted{FaultStack, "the call stack is exhausted: the guest recurses too deeply"})
+		panic(exhausted{FaultStack, "the call stack is spent: the guest recurses too deeply"})
 	}
 	if !g.affordable() {
 		panic(errFuel)
@@ -167,7 +167,7 @@ func (g *Instance) refuel() {
 }
 
 // errFuel ends a call that exceeds its budget.
-var errFuel = exhausted{FaultFuel, "the call is out of fuel"}
+var errFuel = exhausted{FaultFuel, "the call's fuel is spent"}
 
 // affordable reports whether the call is still within its budget.
 func (g *Instance) affordable() bool {

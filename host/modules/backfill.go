@@ -48,9 +48,9 @@ func (d *Distribution) run(ctx context.Context) {
 		fetch: func(ctx context.Context, digest journal.Digest) error {
 			err := d.Fetch(ctx, digest, "")
 			if err != nil {
-				d.logger.Debug("a module is not copied", "digest", digest.String(), "error", err)
+				d.logger.Debug("cannot copy a module", "digest", digest.String(), "error", err)
 			} else {
-				d.logger.Info("a module is copied from another node", "digest", digest.String())
+				d.logger.Info("copied a module from another node", "digest", digest.String())
 			}
 			return err
 		},

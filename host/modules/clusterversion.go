@@ -57,7 +57,7 @@ func requiredVersion(t *manifest.EntityType) (what string, of sharding.ClusterVe
 		return "is a workflow", sharding.VersionWorkflows
 	}
 	if t.ReadsStates != nil && t.Kind == manifest.EventSourced {
-		return "lists the forms of states in snapshots", sharding.VersionSnapshotStates
+		return "lists state versions of snapshots", sharding.VersionSnapshotStates
 	}
 	for i := range t.Commands {
 		if t.Commands[i].Internal {
@@ -65,13 +65,13 @@ func requiredVersion(t *manifest.EntityType) (what string, of sharding.ClusterVe
 		}
 	}
 	if t.Sends != nil || t.AcceptsFrom != nil {
-		return "says to or from which types it sends", sharding.VersionSends
+		return "lists the types that it sends to or accepts messages from", sharding.VersionSends
 	}
 	if t.RecordPrincipal {
-		return "keeps who made its commands", sharding.VersionRecordPrincipal
+		return "records the principals of commands", sharding.VersionRecordPrincipal
 	}
 	if t.ReadsStates != nil || t.Kind == manifest.DurableState && t.StateVersion > 1 {
-		return "numbers the forms of its states", sharding.VersionStateVersions
+		return "declares a state version", sharding.VersionStateVersions
 	}
 	return "", sharding.FirstVersion()
 }

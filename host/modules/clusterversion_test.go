@@ -44,7 +44,7 @@ func TestSendsNeedClusterVersion(t *testing.T) {
 			t.Fatal(err)
 		}
 		var refused *status.RefusedError
-		if err := checkVersion(sharding.VersionSends-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a says to or from which types it sends") {
+		if err := checkVersion(sharding.VersionSends-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a lists the types that it sends to or accepts messages from") {
 			t.Errorf("%s below the level: %v", member, err)
 		}
 		if err := checkVersion(sharding.VersionSends, m); err != nil {
@@ -86,7 +86,7 @@ func TestRecordedPrincipalsNeedClusterVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused *status.RefusedError
-	if err := checkVersion(sharding.VersionRecordPrincipal-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a keeps who made its commands") {
+	if err := checkVersion(sharding.VersionRecordPrincipal-1, m); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a records the principals of commands") {
 		t.Errorf("below the level: %v", err)
 	}
 	if err := checkVersion(sharding.VersionRecordPrincipal, m); err != nil {
@@ -110,7 +110,7 @@ func TestStateVersionsNeedClusterVersion(t *testing.T) {
 	}
 	for _, member := range []string{`"kind":"durable-state","stateVersion":2`, `"kind":"durable-state","readsStates":[{"version":2}]`} {
 		var refused *status.RefusedError
-		if err := checkVersion(sharding.VersionStateVersions-1, of(member)); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a numbers the forms of its states") {
+		if err := checkVersion(sharding.VersionStateVersions-1, of(member)); !errors.As(err, &refused) || !strings.Contains(refused.Reason, "a declares a state version") {
 			t.Errorf("%s below the level: %v", member, err)
 		}
 		if err := checkVersion(sharding.VersionStateVersions, of(member)); err != nil {

@@ -20,7 +20,7 @@ import (
 // shadow module.
 func (t *Types) Counts(entityTypes []string) (out []*peerv1.TypeCounts, err error) {
 	if len(entityTypes) > meta.MaxTypesPerModule {
-		return nil, fmt.Errorf("%w: counts of %d types", peer.ErrRefused, len(entityTypes))
+		return nil, fmt.Errorf("%w: the request has counters of %d types", peer.ErrRefused, len(entityTypes))
 	}
 	for _, name := range entityTypes {
 		c := &peerv1.TypeCounts{EntityType: name, Shadow: t.shadowCounts(name)}
@@ -94,7 +94,7 @@ func (r *Rollouts) ask(ctx context.Context, entityTypes []string) (all []*peerv1
 		return nil
 	})
 	if done.err != nil {
-		err = fmt.Errorf("ask what two modules did: %w", errors.Join(status.ErrNoMajority, done.err))
+		err = fmt.Errorf("read the counters of a rollout: %w", errors.Join(status.ErrNoMajority, done.err))
 	}
 	return all, silent, err
 }

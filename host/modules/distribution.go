@@ -180,7 +180,7 @@ func (d *Distribution) ServedEverywhere(ctx context.Context, revision uint64) er
 		return err
 	})
 	if done.err != nil {
-		return fmt.Errorf("the module is active, and not served on every node yet: %w", errors.Join(status.ErrNoMajority, done.err))
+		return fmt.Errorf("the module is active, but not every node serves it yet: %w", errors.Join(status.ErrNoMajority, done.err))
 	}
 	return nil
 }

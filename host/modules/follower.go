@@ -18,7 +18,7 @@ const (
 
 // ErrManyFollowers: the node has the maximum number of followers. Retry after
 // one has closed.
-var ErrManyFollowers = errors.New("the node has as many followers of lines as it may")
+var ErrManyFollowers = errors.New("the node has too many log followers")
 
 // LineFollower reads the lines of a type or of one entity. It belongs to one
 // goroutine.

@@ -53,7 +53,7 @@ func (t *Types) inputs(m *manifest.Manifest, about *manifest.EntityType) entity.
 	name, checked := about.Name, !about.Unchecked
 	in := inputsOf(m, about, func(what string, err error) {
 		if checked {
-			t.logger.Warn("payloads are not checked: the schema is none that nodes keep to", "entity_type", name, "name", what, "error", err)
+			t.logger.Warn("payloads are not validated, because the node does not support the schema", "entity_type", name, "name", what, "error", err)
 		}
 	})
 	in.Settings = inputSettings{t, name, checked}

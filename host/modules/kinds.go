@@ -125,7 +125,7 @@ func (k *kinds) look(ctx context.Context, b meta.Binding, stored Stored) error {
 	}
 	now, err := k.modules.Module(ctx, journal.Digest(b.Digest), "")
 	if err != nil {
-		return fmt.Errorf("compare with the module that serves: %w", err)
+		return fmt.Errorf("compare with the active module: %w", err)
 	}
 	was, _, one := now.Manifest().Type(b.EntityType)
 	next, _, other := k.module.Manifest().Type(b.EntityType)
@@ -167,13 +167,13 @@ func (k *kinds) lookAgain(ctx context.Context, view *meta.View) error {
 func (o *otherKind) empty(ctx context.Context, fence uint64) error {
 	found, err := o.stored(ctx, fence)
 	if err != nil {
-		return fmt.Errorf("look for entities of type %s, of which the module says that they are kept in another way: %w", o.EntityType, err)
+		return fmt.Errorf("look for entities of type %s, whose kind or encoding the module changes: %w", o.EntityType, err)
 	}
 	if !found {
 		return nil
 	}
 	return &status.RefusedError{
-		Reason: fmt.Sprintf("entity type %s is %s with payloads of %s and has entities; the module says %s with payloads of %s, and would not read them: delete them, or name its type otherwise",
+		Reason: fmt.Sprintf("entity type %s is %s with %s payloads and has entities, but the module declares %s with %s payloads and could not read them: delete the entities, or use a different type name",
 			o.EntityType, o.was.Kind, o.was.Encoding, o.next.Kind, o.next.Encoding),
 		Name: status.RefusedKind,
 		About: map[string]string{

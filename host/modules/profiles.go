@@ -83,4 +83,4 @@ type GuestStack struct {
 }
 
 // ErrProfiling: too many profiles are running, or one of this type is.
-var ErrProfiling = status.New(connect.CodeResourceExhausted, "as many profiles of that are being taken as may be: wait until one has ended")
+var ErrProfiling = status.New(connect.CodeResourceExhausted, "too many profiles of this kind are running: retry when one has ended")

@@ -61,7 +61,7 @@ func (s *Service) proving(ctx context.Context, b meta.Binding, m *guest.Module, 
 		return nil, err
 	}
 	if n := found.GetUnreadable(); n > 0 && p.warn != nil {
-		p.warn(fmt.Sprintf("%s: %d entities whose first events are gone cannot be read by the module that serves either; they still fail, and nothing of them is lost", b.EntityType, n))
+		p.warn(fmt.Sprintf("%s: the active module cannot read %d entities with compacted events either; they keep failing, and none of their data is lost", b.EntityType, n))
 	}
 	p.needed = p.needed || p.snapshots || found.GetEntities() > 0 || s.retains(b.EntityType)
 	return &p, nil
@@ -75,7 +75,7 @@ func (s *Service) comparable(ctx context.Context, b meta.Binding, m *guest.Modul
 	}
 	serving, err := s.modules.Module(ctx, journal.Digest(b.Digest), "")
 	if err != nil {
-		return false, fmt.Errorf("compare with the module that serves: %w", err)
+		return false, fmt.Errorf("compare with the active module: %w", err)
 	}
 	was, _, one := serving.Manifest().Type(b.EntityType)
 	next, _, other := m.Manifest().Type(b.EntityType)
@@ -110,7 +110,7 @@ func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.FitRespons
 	for {
 		found, err := p.look(ctx, FitQuery{EntityType: p.b.EntityType, Digest: p.digest, Budget: lookTime, Fence: fence, Truncated: true, Snapshots: p.snapshots, Accept: p.accept})
 		if err != nil {
-			return nil, fmt.Errorf("compare entities of %s whose first events are gone: %w", p.b.EntityType, err)
+			return nil, fmt.Errorf("compare entities of %s with compacted events: %w", p.b.EntityType, err)
 		}
 		if found.GetUnreadShards() > 0 && time.Since(began) < leaderPatience {
 			select {
@@ -129,7 +129,7 @@ func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.FitRespons
 		case !p.force:
 			return nil, refused
 		case p.metadata.View().ClusterVersion() < sharding.VersionSnapshotProofs:
-			refused.Reason += fmt.Sprintf("; that is forced from level %d of the cluster on, before it the module would load these snapshots: hostd cluster upgrade finalize", sharding.VersionSnapshotProofs)
+			refused.Reason += fmt.Sprintf("; --force overrides this only from cluster version %d on, because the module would load these snapshots before: run 'hostd cluster upgrade finalize'", sharding.VersionSnapshotProofs)
 			return nil, refused
 		default:
 			p.forcedBy, p.needed = p.by, false
@@ -137,7 +137,7 @@ func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.FitRespons
 				p.forcedBy = "force"
 			}
 			if p.warn != nil {
-				p.warn(refused.Reason + "; entities whose first events are gone fail from now on unless the module has a snapshot of its own, and nothing of them is lost")
+				p.warn(refused.Reason + "; entities with compacted events fail unless the module has its own snapshot of them, and none of their data is lost")
 			}
 			return found, nil
 		}
@@ -163,13 +163,13 @@ func (p *proof) refusal(found *modulev1.FitResponse) *status.RefusedError {
 	}
 	switch {
 	case found.GetFailing() > 0:
-		return refuse(status.RefusedFault, "the first events of entities are gone, and the module fails on the snapshots of %d of %d that are left: %s", found.GetFailing(), found.GetEntities(), shown(found.GetFaults(), found.GetFailing()))
+		return refuse(status.RefusedFault, "the module fails on the snapshots of %d of %d entities with compacted events: %s", found.GetFailing(), found.GetEntities(), shown(found.GetFaults(), found.GetFailing()))
 	case found.GetDiffering() > 0 && !p.accept:
-		return refuse(status.RefusedFault, "the first events of entities are gone, and the module makes another state of the snapshots of %d of %d that are left; if that is meant, accept the differences: %s", found.GetDiffering(), found.GetEntities(), shown(found.GetDifferences(), found.GetDiffering()))
+		return refuse(status.RefusedFault, "the module computes a different state from the snapshots of %d of %d entities with compacted events; if that is intended, accept the differences: %s", found.GetDiffering(), found.GetEntities(), shown(found.GetDifferences(), found.GetDiffering()))
 	case len(found.GetSnapshotsOf()) > meta.MaxTruncatedModules:
-		return refuse(status.RefusedFault, "snapshots of %d modules stand for entities whose first events are gone, and a module loads those of %d at most", len(found.GetSnapshotsOf()), meta.MaxTruncatedModules)
+		return refuse(status.RefusedFault, "entities with compacted events have snapshots of %d modules, but a module can load those of at most %d", len(found.GetSnapshotsOf()), meta.MaxTruncatedModules)
 	case found.GetUnreadShards() > 0:
-		return refuse(status.RefusedUnverified, "entities whose first events are gone were not all compared, in %d shards, for want of time or of a leader; the next call continues", found.GetUnreadShards())
+		return refuse(status.RefusedUnverified, "not all entities with compacted events were compared: %d shards had no leader or not enough time; the next call continues", found.GetUnreadShards())
 	}
 	return nil
 }
@@ -237,7 +237,7 @@ func (p *proof) record(ctx context.Context, view *meta.View, found *modulev1.Fit
 	for _, text := range found.GetSnapshotsOf() {
 		var d meta.Digest
 		if err := d.UnmarshalText([]byte(text)); err != nil {
-			return fmt.Errorf("keep whose snapshots a module reads: %w", err)
+			return fmt.Errorf("store whose snapshots a module reads: %w", err)
 		}
 		if d != v.Digest {
 			v.Truncated = append(v.Truncated, d)

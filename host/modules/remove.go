@@ -15,7 +15,7 @@ import (
 type quotaError struct{ text string }
 
 func (e *quotaError) Error() string {
-	return e.text + "; hostd module rm removes those that are not needed, and hostd module quotas shows what is allowed"
+	return e.text + "; 'hostd module rm' removes unused modules, and 'hostd module quotas' shows the quotas"
 }
 
 // Code implements status.Coded.

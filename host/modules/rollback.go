@@ -43,11 +43,11 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 	case b.Rollout.IsVerifying():
 		return Rollback{}, verifies(b)
 	case b.Revision != revision:
-		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("%s is served under revision %d, not %d: another module or other limits were activated", entityType, b.Revision, revision)}
+		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("%s is served under revision %d, not %d: a different module or different limits were activated", entityType, b.Revision, revision)}
 	case len(b.History) == 0 && b.Rollout.IsActive():
-		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("module %.12s serves a part of %s, and no other has served all of it: 'hostd module rollout %s --abort' takes that part back", b.Rollout.Digest, entityType, entityType)}
+		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("module %.12s serves a part of %s, and there is no previous module of the type: end the rollout with 'hostd module rollout %s --abort'", b.Rollout.Digest, entityType, entityType)}
 	case len(b.History) == 0:
-		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("no other module has served %s", entityType)}
+		return Rollback{}, &status.RefusedError{Reason: fmt.Sprintf("there is no previous module of %s", entityType)}
 	}
 	now.Digest = back(b, revision)
 	m, err := s.modules.ToRun(ctx, now.Digest, "")
@@ -129,7 +129,7 @@ func (h *writePauses) lastLook(ctx context.Context, digest journal.Digest, going
 	for _, t := range again {
 		by, err := check(ctx, t)
 		if err != nil {
-			return "", fmt.Errorf("look at what was written meanwhile: %w", err)
+			return "", fmt.Errorf("check the entities that were written since the switch: %w", err)
 		}
 		forcedBy = cmp.Or(by, forcedBy)
 	}

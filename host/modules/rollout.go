@@ -115,7 +115,7 @@ func (r *Rollouts) again(ctx context.Context, try func(*meta.View) error) error 
 		}
 		view := r.metadata.View()
 		if view.ClusterVersion() < sharding.VersionRollouts {
-			return refusedRollout("%s", sharding.VersionRollouts.NeededBy("a module that serves a part of a type needs", view.ClusterVersion()))
+			return refusedRollout("%s", sharding.VersionRollouts.NeededBy("a rollout needs", view.ClusterVersion()))
 		}
 		if err := try(view); !errors.Is(err, meta.ErrConflict) || n == replaceTries {
 			return refusedError(err)
@@ -132,13 +132,13 @@ func begins(view *meta.View, entityType string, m *guest.Module) (going []meta.B
 	case !bound:
 		return nil, request.ErrUnknownType
 	case b.Digest == digest:
-		return nil, refusedRollout("the module serves all of %s", entityType)
+		return nil, refusedRollout("the module already serves all entities of %s", entityType)
 	case b.Rollout.IsVerifying():
 		return nil, verifies(b)
 	case b.Rollout.IsActive() && b.Rollout.Digest != digest:
-		return nil, refusedRollout("module %.12s is on its way to serve %s: promote or abort it first", b.Rollout.Digest, entityType)
+		return nil, refusedRollout("a rollout of module %.12s for %s is in progress: promote or abort it first", b.Rollout.Digest, entityType)
 	case b.Rollout.IsActive() && b.Rollout.State != meta.RolloutRunning && b.Rollout.State != meta.RolloutPaused:
-		return nil, refusedRollout("the entities of %s are on their way back to the older module", entityType)
+		return nil, refusedRollout("the entities of %s are returning to the old module", entityType)
 	case b.Rollout.IsActive():
 		return sharing(view, b), nil
 	}
@@ -166,20 +166,20 @@ func sharing(view *meta.View, b meta.Binding) (going []meta.Binding) {
 func (s *Service) alike(ctx context.Context, b meta.Binding, m *guest.Module) error {
 	older, err := s.modules.Module(ctx, journal.Digest(b.Digest), "")
 	if err != nil {
-		return fmt.Errorf("compare with the module that serves: %w", err)
+		return fmt.Errorf("compare with the active module: %w", err)
 	}
 	was, _, one := older.Manifest().Type(b.EntityType)
 	next, _, other := m.Manifest().Type(b.EntityType)
 	switch {
 	case !other:
-		return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; it serves those that hostd module describe lists", b.EntityType)}
+		return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; 'hostd module describe' lists its types", b.EntityType)}
 	case one && (was.Kind != next.Kind || was.Encoding != next.Encoding || was.Singleton != next.Singleton || was.RememberEntities != next.RememberEntities):
 		return &status.RefusedError{
-			Reason: fmt.Sprintf("the module declares entity type %s otherwise than the one that serves it, by its kind, its encoding, rememberEntities or singleton: it serves all of the type or nothing", b.EntityType),
+			Reason: fmt.Sprintf("the module declares a different kind, encoding, rememberEntities or singleton for entity type %s than the active module, so it cannot serve a part of the type", b.EntityType),
 			Name:   status.RefusedKind, About: map[string]string{"entityType": b.EntityType, "kind": string(was.Kind), "declaredKind": string(next.Kind)},
 		}
 	case next.Kind == manifest.Transient:
-		return refusedRollout("entity type %s is transient: what its entities are is lost when another module serves them", b.EntityType)
+		return refusedRollout("entity type %s is transient: its entities would lose their state when a different module serves them", b.EntityType)
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Bind
 	case was.IsActive():
 		next = *was
 		if b.Share < was.Share || b.Prefix != "" && b.Prefix != was.Prefix {
-			return p, refusedRollout("the module serves %s of %s already: they do not go back but by 'hostd module rollout %s --abort'", servedPart(was.Part), g.EntityType, g.EntityType)
+			return p, refusedRollout("the module already serves %s of %s: only 'hostd module rollout %s --abort' returns entities to the old module", servedPart(was.Part), g.EntityType, g.EntityType)
 		}
 		next.Share, next.Note, next.Steps, next.Pause, next.Rules = b.Share, "", b.Steps, int64(b.Pause), b.Rules
 	case was != nil:
@@ -395,7 +395,7 @@ func over(b meta.Binding, action modulev1.ChangeRolloutRequest_Action) error {
 	case action == modulev1.ChangeRolloutRequest_ACTION_PROMOTE && last == meta.ChangePromote:
 	case action == modulev1.ChangeRolloutRequest_ACTION_ABORT && last == meta.ChangeAbort:
 	default:
-		return refusedRollout("one module serves all of %s", b.EntityType)
+		return refusedRollout("there is no rollout of %s", b.EntityType)
 	}
 	return nil
 }
@@ -422,7 +422,7 @@ func applyOrder(g meta.Binding, o RolloutOrder) (p meta.PutRollout, change bool,
 	case modulev1.ChangeRolloutRequest_ACTION_ABORT:
 		switch {
 		case was == meta.RolloutAborted && !o.Force:
-			return p, false, refusedRollout("%d entities of %s stay with the newer module, for the older one fails on them; --force gives them back all the same", len(next.Stay), g.EntityType)
+			return p, false, refusedRollout("%d entities of %s stay with the new module, because the old module fails on them; --force returns them anyway", len(next.Stay), g.EntityType)
 		case was == meta.RolloutAborted:
 			next.State = meta.RolloutHeld
 		case !goesBack:
@@ -433,17 +433,17 @@ func applyOrder(g meta.Binding, o RolloutOrder) (p meta.PutRollout, change bool,
 		}
 		return p, next.State != was || next.BackForcedBy != g.Rollout.BackForcedBy, nil
 	default:
-		return p, false, refusedRollout("there is no such action")
+		return p, false, refusedRollout("unknown rollout action")
 	}
 	if was == meta.RolloutAborted {
-		return p, false, refusedRollout("the rollout of %s is over but for %d entities that stay: promote it, or abort it with --force", g.EntityType, len(next.Stay))
+		return p, false, refusedRollout("the rollout of %s has ended except for %d pinned entities: promote it, or abort it with --force", g.EntityType, len(next.Stay))
 	}
 	return p, next.State != was, refuseIf(goesBack, g)
 }
 
 func refuseIf(goesBack bool, g meta.Binding) error {
 	if goesBack {
-		return refusedRollout("the entities of %s are on their way back to the older module", g.EntityType)
+		return refusedRollout("the entities of %s are returning to the old module", g.EntityType)
 	}
 	return nil
 }
@@ -460,7 +460,7 @@ func (r *Rollouts) back(ctx context.Context, entityType string) (RolloutState, e
 		case now.Rollout == nil || now.State == meta.RolloutAborted:
 			return now, r.awaitServed(ctx, now.Revision)
 		case now.State == meta.RolloutPaused || now.State == meta.RolloutRunning:
-			return now, refusedRollout("nothing has gone back: %s", now.Note)
+			return now, refusedRollout("no entity returned to the old module: %s", now.Note)
 		}
 		select {
 		case <-changed:
@@ -477,4 +477,4 @@ func refusedRollout(format string, args ...any) error {
 
 // ErrRolloutGoesOn: the call's deadline passed before the entities had gone
 // back.
-var ErrRolloutGoesOn = status.New(connect.CodeDeadlineExceeded, "the entities are on their way back to the older module, and that goes on; 'hostd module rollout TYPE' shows it")
+var ErrRolloutGoesOn = status.New(connect.CodeDeadlineExceeded, "the entities are still returning to the old module; 'hostd module rollout TYPE' shows the progress")

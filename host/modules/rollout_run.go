@@ -78,7 +78,7 @@ func (r *Rollouts) pass(ctx context.Context) {
 			again := retry{pause: min(maxRetry, max(minRetry, 2*r.late[b.EntityType].pause))}
 			again.at = r.now().Add(again.pause)
 			r.late[b.EntityType] = again
-			r.types.logger.Warn("a rollout is not brought on", "entity_type", b.EntityType, "state", string(b.Rollout.State), "retry_in", again.pause, "error", err)
+			r.types.logger.Warn("cannot continue a rollout", "entity_type", b.EntityType, "state", string(b.Rollout.State), "retry_in", again.pause, "error", err)
 		}
 	}
 	maps.DeleteFunc(r.watched, func(name string, _ time.Time) bool {
@@ -156,9 +156,9 @@ func (r *Rollouts) watch(ctx context.Context, view *meta.View, going []meta.Bind
 	if fault != nil || why == "" {
 		return false, errors.Join(err, fault)
 	}
-	r.types.logger.Warn("a rollout is aborted, for a rule of it is broken", "entity_type", of.EntityType, "digest", of.Rollout.Digest.String(), "rule", rule.String(), "why", why)
+	r.types.logger.Warn("aborting a rollout because a rule is violated", "entity_type", of.EntityType, "digest", of.Rollout.Digest.String(), "rule", rule.String(), "why", why)
 	return true, r.put(ctx, view, going, "", func(g meta.Binding) meta.PutRollout {
-		p := following(g, meta.RolloutAborting, "aborted by the cluster, for a rule is broken: "+why)
+		p := following(g, meta.RolloutAborting, "aborted by the cluster because a rule is violated: "+why)
 		p.Rollout.By = "rule:" + rule.String()
 		return p
 	})
@@ -220,7 +220,7 @@ func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.B
 		}
 		found, err := r.failing(ctx, going, fence)
 		if err != nil {
-			note := "not all entities could be looked at; that is tried again"
+			note := "not all entities could be checked yet; retrying"
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
 			defer cancel()
 			if put := r.put(ctx, view, going, "", func(g meta.Binding) meta.PutRollout { return following(g, meta.RolloutAborting, note) }); put != nil {
@@ -237,7 +237,7 @@ func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.B
 			}
 			slices.Sort(all)
 			if failing := found[g.EntityType].GetFailing(); failing > uint64(len(found[g.EntityType].GetFaults())) || len(all) > meta.MaxRolloutStay {
-				note := fmt.Sprintf("the older module fails on %d entities of %s, more than the %d that can stay: promote the newer one, or abort with --force", failing, g.EntityType, meta.MaxRolloutStay)
+				note := fmt.Sprintf("the old module fails on %d entities of %s, but at most %d can stay with the new module: promote the new module, or abort with --force", failing, g.EntityType, meta.MaxRolloutStay)
 				return r.put(ctx, view, going, "", func(g meta.Binding) meta.PutRollout { return following(g, meta.RolloutPaused, note) })
 			}
 			stays[g.EntityType] = all
@@ -254,7 +254,7 @@ func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.B
 		if len(stay) == 0 {
 			return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, ForcedBy: forced}
 		}
-		p := following(g, meta.RolloutAborted, fmt.Sprintf("the older module fails on %d entities, which stay with the newer one", len(stay)))
+		p := following(g, meta.RolloutAborted, fmt.Sprintf("the old module fails on %d entities, which stay with the new module", len(stay)))
 		p.Rollout.Stay, p.Rollout.Part, p.Rollout.Types = stay, meta.Part{}, left
 		p.Rollout.Steps, p.Rollout.Pause, p.Rollout.Rules = nil, 0, ""
 		return p
@@ -284,7 +284,7 @@ func (r *Rollouts) failing(ctx context.Context, going []meta.Binding, fence uint
 			return nil, err
 		}
 		if n := found.GetUnreadShards(); n > 0 {
-			return nil, fmt.Errorf("%s: not all entities that the newer module has written were looked at, in %d shards", g.EntityType, n)
+			return nil, fmt.Errorf("%s: not all entities that the new module wrote were checked in %d shards", g.EntityType, n)
 		}
 		out[g.EntityType] = found
 	}
@@ -307,7 +307,7 @@ func (r *Rollouts) addTruncated(ctx context.Context, g meta.Binding, q FitQuery,
 		return nil
 	}
 	if n := len(cut.GetSnapshotsOf()); n > meta.MaxTruncatedModules {
-		return fmt.Errorf("snapshots of %d modules stand for entities of %s whose first events are gone, at most %d are allowed", n, g.EntityType, meta.MaxTruncatedModules)
+		return fmt.Errorf("there are snapshots of %d modules for entities of %s with compacted events, at most %d are allowed", n, g.EntityType, meta.MaxTruncatedModules)
 	}
 	p := proof{Service: r.Service, b: g, digest: journal.Digest(g.Digest), by: g.Rollout.By}
 	return p.record(ctx, r.metadata.View(), cut)

@@ -50,7 +50,7 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 	s.Canary = &entity.Canary{Part: r}
 	if m, _ := view.Module(r.Digest); t.modules.trust.Mode() == signing.Require {
 		if _, fault := trustedKey(t.modules.trust.Keys(), m); fault != "" {
-			t.logger.Error("a part of an entity type is not served: the signature of its module does not count here", "entity_type", b.EntityType, "digest", r.Digest.String(), "reason", string(fault))
+			t.logger.Error("a part of an entity type is not served because this node does not trust its module's signature", "entity_type", b.EntityType, "digest", r.Digest.String(), "reason", string(fault))
 			return s, nil
 		}
 	}
@@ -152,7 +152,7 @@ func (t *Types) stateVersions(ctx context.Context, b *entity.Type) (map[journal.
 		}
 		m, err := t.modules.Module(ctx, digest, "")
 		if err != nil {
-			return nil, fmt.Errorf("read the version of states of module %s: %w", digest, err)
+			return nil, fmt.Errorf("read the state version of module %s: %w", digest, err)
 		}
 		if about, _, ok := m.Manifest().Type(b.Name); ok {
 			states := about.States()

@@ -38,7 +38,7 @@ type Service struct {
 func (s *Service) Upload(ctx context.Context, u Upload) (Module, error) {
 	digest := journal.Digest(sha256.Sum256(u.Wasm))
 	if reason, ok := s.refused.find(digest, time.Now()); ok {
-		return Module{}, &request.InvalidModuleError{Reason: reason + "; it was refused before, and is not tried again for an hour"}
+		return Module{}, &request.InvalidModuleError{Reason: reason + "; the node rejected it before, and retries in an hour"}
 	}
 	m, err := s.keep(ctx, u)
 	var invalid *request.InvalidModuleError
@@ -215,7 +215,7 @@ func startsWithin(ctx context.Context, m *guest.Module, l meta.Limits) error {
 	}
 	g, err := m.InstantiateWith(ctx, memoryBounds(l))
 	if err != nil {
-		return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not start within the limits of memory: %v", err)}
+		return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not start within the memory limits: %v", err)}
 	}
 	return g.Close()
 }
@@ -234,7 +234,7 @@ func (s *Service) Activate(ctx context.Context, a Activation) (Activated, error)
 		return Activated{}, err
 	}
 	if _, _, ok := m.Manifest().Type(a.EntityType); !ok {
-		return Activated{}, &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; it serves those that hostd module describe lists", a.EntityType)}
+		return Activated{}, &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; 'hostd module describe' lists its types", a.EntityType)}
 	}
 	if err := s.checkClusterVersion(m.Manifest()); err != nil {
 		return Activated{}, err

@@ -87,11 +87,11 @@ func (o *overrides) set(name, value string) (err error) {
 		o.retention.Snapshots, err = parseCount(value, manifest.MaxRetainSnapshots)
 	case suspendedName:
 		if o.suspended = value == "true"; !o.suspended {
-			err = fmt.Errorf("%.32q is not true; an empty value removes it", value)
+			err = fmt.Errorf("%.32q is not true; an empty value removes the setting", value)
 		}
 	case maxTimersName:
 		if o.timers, err = parseCount(value, mostTimers); err == nil && o.timers < leastTimers {
-			o.timers, err = 0, fmt.Errorf("%.32q is not a number from %d to %d", value, leastTimers, mostTimers)
+			o.timers, err = 0, fmt.Errorf("%.32q is not a number between %d and %d", value, leastTimers, mostTimers)
 		}
 	case validateName:
 		if o.validate = value; value != "on" && value != "off" {
@@ -99,7 +99,7 @@ func (o *overrides) set(name, value string) (err error) {
 		}
 	case requireVerifyName: // read by requiredBy when a module is activated
 		if !VerifyRequired(value).IsValid() {
-			err = fmt.Errorf("%.32q is none of off, sample and all", value)
+			err = fmt.Errorf("%.32q is not off, sample or all", value)
 		}
 	case shadowName:
 		o.shadow, err = trial.ParseShadowSetting(value)
@@ -119,13 +119,13 @@ const (
 func (o *overrides) setValue(name, value string) error {
 	switch {
 	case name == "" || len(name) > maxValueName:
-		return fmt.Errorf("the name of a value has 1 to %d bytes, not %d", maxValueName, len(name))
+		return fmt.Errorf("the name of a value must have 1 to %d bytes, got %d", maxValueName, len(name))
 	case len(value) > maxValueBytes || !utf8.ValidString(value):
-		return fmt.Errorf("a value is UTF-8 of at most %d bytes; this one has %d", maxValueBytes, len(value))
+		return fmt.Errorf("a value must be UTF-8 of at most %d bytes, got %d bytes", maxValueBytes, len(value))
 	}
 	values := abi.AppendSetting([]byte(o.values), name, value)
 	if len(values) > abi.MaxSettingsBytes {
-		return fmt.Errorf("the values of an entity type have %d bytes together, names included, at most %d are allowed", len(values), abi.MaxSettingsBytes)
+		return fmt.Errorf("the values of an entity type have %d bytes in total, including names, at most %d are allowed", len(values), abi.MaxSettingsBytes)
 	}
 	o.values = string(values)
 	return nil
@@ -225,7 +225,7 @@ func parseIdle(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < shortestIdle || d > manifest.MaxPassivate {
-		return 0, fmt.Errorf("%q is not a time from %v to %v, such as 90s or 30m, and not %q", text, shortestIdle, manifest.MaxPassivate, neverIdle)
+		return 0, fmt.Errorf("%q is neither a duration between %v and %v, such as 90s or 30m, nor %q", text, shortestIdle, manifest.MaxPassivate, neverIdle)
 	}
 	return d, nil
 }
@@ -240,7 +240,7 @@ func parseRetention(text string) (uint64, error) {
 	}
 	n, err := parseCount(text, manifest.MaxRetain)
 	if err != nil {
-		return 0, fmt.Errorf("%w, and not %q or %q", err, retainAll, retainSnapshots)
+		return 0, fmt.Errorf("%w, or %q or %q", err, retainAll, retainSnapshots)
 	}
 	return manifest.Retention(n).Snapshots(), nil
 }
@@ -287,7 +287,7 @@ func CheckShadow(view *meta.View, key, value string) error {
 		return fmt.Errorf("module %s does not serve entity type %q", wish.Digest, entityType)
 	}
 	if b, bound := view.Binding(entityType); bound && b.Digest == meta.Digest(wish.Digest) {
-		return fmt.Errorf("module %s serves %s already: there is nothing to compare", wish.Digest, entityType)
+		return fmt.Errorf("module %s already serves %s, so there is nothing to compare", wish.Digest, entityType)
 	}
 	return nil
 }

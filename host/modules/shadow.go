@@ -36,9 +36,9 @@ func (t *Types) Beside(ctx context.Context, entityType string, digest journal.Di
 	}
 	switch {
 	case next.Transient || served.Transient:
-		return nil, nil, fmt.Errorf("entities of type %s keep no state: there is nothing that both modules could begin with", entityType)
+		return nil, nil, fmt.Errorf("entity type %s is transient, so the modules have no common state to compare", entityType)
 	case next.Durable != served.Durable || next.API.Encoding != served.API.Encoding:
-		return nil, nil, fmt.Errorf("the module declares the kind or the encoding of %s otherwise than the one that serves it", entityType)
+		return nil, nil, fmt.Errorf("the module declares a different kind or encoding of %s than the active module", entityType)
 	}
 	return next, m, nil
 }
@@ -82,7 +82,7 @@ func (r *Rollouts) shadow(ctx context.Context, entityType string) *ShadowReport 
 	wish := trial.ShadowSetting{Digest: journal.Digest(s.Digest), Share: s.Share, Revision: s.Revision}
 	out := &ShadowReport{ShadowSetting: wish}
 	if b, bound := r.metadata.View().Binding(entityType); bound && journal.Digest(b.Digest) == wish.Digest {
-		out.Note = "the module serves the type by now: there is nothing to compare"
+		out.Note = "the module now serves the type, so there is nothing to compare"
 	}
 	all, silent, _ := r.ask(ctx, []string{entityType}) // nodes without an answer are counted as silent
 	out.Silent = silent

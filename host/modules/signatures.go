@@ -49,7 +49,7 @@ var peerErrors = map[signing.Reason]error{
 func fromPeer(err error) error {
 	for _, reason := range signing.Reasons {
 		if errors.Is(err, peerErrors[reason]) {
-			return &signatureError{reason, fmt.Sprintf("not every node takes the module: %v", err)}
+			return &signatureError{reason, fmt.Sprintf("not every node accepts the module: %v", err)}
 		}
 	}
 	return nil
@@ -72,7 +72,7 @@ func trustedKey(keys *signing.Keys, m meta.Module) (by string, fault signing.Rea
 }
 
 func notSigned(e *signing.Error) error {
-	return &signatureError{e.Reason, e.Error() + ": hostd module sign signs one, and hostd module push --signature brings the signature"}
+	return &signatureError{e.Reason, e.Error() + ": sign it with 'hostd module sign', and upload the signature with 'hostd module push --signature'"}
 }
 
 // checkSignature returns a *signatureError if this node requires signatures and does
@@ -90,7 +90,7 @@ func (d *Distribution) checkSignature(m meta.Module) error {
 	case d.trust.Mode() == signing.Require:
 		return notSigned(e)
 	}
-	d.logger.Warn("a module's signature does not count here", "digest", m.Digest.String(), "module", m.Name, "reason", string(e.Reason))
+	d.logger.Warn("this node does not trust a module's signature", "digest", m.Digest.String(), "module", m.Name, "reason", string(e.Reason))
 	return nil
 }
 
@@ -188,9 +188,9 @@ func (t *Types) checkSignatures(view *meta.View) map[string]Unsigned {
 		switch u := out[name]; {
 		case before[name] == u:
 		case u.Refused:
-			t.logger.Error("an entity type is not served: the signature of its module does not count here", "entity_type", name, "digest", u.Digest.String(), "reason", string(u.Reason))
+			t.logger.Error("an entity type is not served because this node does not trust its module's signature", "entity_type", name, "digest", u.Digest.String(), "reason", string(u.Reason))
 		default:
-			t.logger.Warn("an entity type is served by a module whose signature does not count here", "entity_type", name, "digest", u.Digest.String(), "reason", string(u.Reason))
+			t.logger.Warn("serving an entity type although this node does not trust its module's signature", "entity_type", name, "digest", u.Digest.String(), "reason", string(u.Reason))
 		}
 	}
 	t.signatureResults.Store(&signatureResults{keys, signatures, out})

@@ -21,7 +21,7 @@ const removeAfter = time.Hour
 func (d *Distribution) sweep(ctx context.Context) (removed []journal.Digest) {
 	here, err := d.files.List()
 	if err != nil {
-		d.logger.Warn("the files of modules cannot be listed", "error", err)
+		d.logger.Warn("cannot list module files", "error", err)
 		return nil
 	}
 	if len(d.unknown(here)) == 0 {
@@ -66,14 +66,14 @@ func (d *Distribution) unknown(here []journal.Digest) (out []journal.Digest) {
 func (d *Distribution) remove(digest journal.Digest, before time.Time) bool {
 	gone, err := d.files.RemoveOlder(digest, before)
 	if err != nil {
-		d.logger.Warn("the file of a module that is not needed stays", "digest", digest.String(), "error", err)
+		d.logger.Warn("cannot delete the file of an unused module", "digest", digest.String(), "error", err)
 	}
 	if !gone {
 		return false
 	}
 	if err := d.files.Release(digest); err != nil {
-		d.logger.Warn("a module that is not needed stays in memory", "digest", digest.String(), "error", err)
+		d.logger.Warn("cannot unload an unused module", "digest", digest.String(), "error", err)
 	}
-	d.logger.Info("the file of a module that the cluster does not know is deleted", "digest", digest.String())
+	d.logger.Info("deleted the file of a module that is not in the cluster", "digest", digest.String())
 	return true
 }

@@ -119,7 +119,7 @@ func (t *Types) Refresh(ctx context.Context) error {
 		}
 		served, err := t.serve(ctx, view, binding, old[binding.EntityType])
 		if err != nil {
-			t.logger.Error("an active module cannot be loaded", "entity_type", binding.EntityType, "digest", binding.Digest.String(), "error", err)
+			t.logger.Error("cannot load an active module", "entity_type", binding.EntityType, "digest", binding.Digest.String(), "error", err)
 			if first == nil {
 				first = fmt.Errorf("load the module of entity type %s: %w", binding.EntityType, err)
 			}
@@ -176,7 +176,7 @@ func (t *Types) Await(ctx context.Context, revision uint64) error {
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return fmt.Errorf("serve binding revision %d: %w", revision, ctx.Err())
+			return fmt.Errorf("serve activation revision %d: %w", revision, ctx.Err())
 		}
 	}
 }

@@ -70,7 +70,7 @@ func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Binding, m
 	}
 	found, err := s.look(ctx, FitQuery{EntityType: a.EntityType, Digest: a.Digest, Budget: lookTime, Truncated: true, PresenceOnly: true})
 	if err != nil {
-		return now, false, fmt.Errorf("look for entities of %s whose first events are gone: %w", a.EntityType, err)
+		return now, false, fmt.Errorf("look for entities of %s with compacted events: %w", a.EntityType, err)
 	}
 	if found.GetEntities() == 0 && found.GetUnreadShards() == 0 {
 		return now, false, nil
@@ -105,7 +105,7 @@ func sameActivation(r *meta.Rollout, a Activation) bool {
 // verifies returns the error for other changes of a type while a module is
 // verified.
 func verifies(b meta.Binding) error {
-	return refusedRollout("module %.12s is being verified for %s and serves it then: wait, or abort that with 'hostd module rollout %s --abort'", b.Rollout.Digest, b.EntityType, b.EntityType)
+	return refusedRollout("module %.12s is being verified for %s and will serve it afterwards: wait, or abort with 'hostd module rollout %s --abort'", b.Rollout.Digest, b.EntityType, b.EntityType)
 }
 
 // orderUnserved returns what an order makes of a rollout whose module serves
@@ -118,7 +118,7 @@ func orderUnserved(g meta.Binding, p meta.PutRollout, o RolloutOrder) (meta.PutR
 	case g.Rollout.IsVerifying():
 		return p, false, verifies(g)
 	}
-	return p, false, refusedRollout("module %.12s was refused for %s: activate it again, or another one", g.Rollout.Digest, g.EntityType)
+	return p, false, refusedRollout("the verification of module %.12s for %s failed: activate it again, or activate a different module", g.Rollout.Digest, g.EntityType)
 }
 
 // AwaitServed implements rollout.Rollouts.
@@ -180,7 +180,7 @@ func (v *verifications) pass(ctx context.Context) {
 			}
 			again.at = v.now().Add(again.pause)
 			v.late[b.EntityType] = again
-			v.types.logger.Warn("a module is still being verified", "entity_type", b.EntityType, "digest", b.Rollout.Digest.String(), "retry_in", again.pause, "error", err)
+			v.types.logger.Warn("the verification of a module continues", "entity_type", b.EntityType, "digest", b.Rollout.Digest.String(), "retry_in", again.pause, "error", err)
 		}
 	}
 	over := func(name string) bool {
@@ -295,7 +295,7 @@ func (p *proof) comparePaced(ctx context.Context) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("compare entities of %s whose first events are gone: %w", p.b.EntityType, err)
+			return fmt.Errorf("compare entities of %s with compacted events: %w", p.b.EntityType, err)
 		}
 		switch refused := p.refusal(found); {
 		case refused == nil:
@@ -341,10 +341,10 @@ func (v *verifications) decide(ctx context.Context, p *proof, refused *status.Re
 	switch {
 	case refused != nil && r.Force:
 		put.ForcedBy = cmp.Or(r.By, "force")
-		v.types.logger.Warn("a module is activated by force", "entity_type", name, "digest", r.Digest.String(), "by", put.ForcedBy, "reason", refused.Reason)
+		v.types.logger.Warn("activating a module although its verification failed (--force)", "entity_type", name, "digest", r.Digest.String(), "by", put.ForcedBy, "reason", refused.Reason)
 	case refused != nil:
 		put, kind = following(p.b, meta.RolloutRefused, noteOf(refused)), ""
-		v.types.logger.Warn("a module is refused", "entity_type", name, "digest", r.Digest.String(), "reason", refused.Reason)
+		v.types.logger.Warn("rejected a module", "entity_type", name, "digest", r.Digest.String(), "reason", refused.Reason)
 	}
 	return v.rollouts.put(ctx, view, []meta.Binding{p.b}, kind, func(meta.Binding) meta.PutRollout { return put })
 }
@@ -365,7 +365,7 @@ func (v *verifications) lastLook(ctx context.Context, p *proof, held *writePause
 		return nil, err
 	}
 	return &status.RefusedError{
-		Reason: fmt.Sprintf("%s: what was written during the verification could not be compared within %v, while commands waited, %d times: %v", p.b.EntityType, pauseTime, pausedTries, err),
+		Reason: fmt.Sprintf("%s: the events written during the verification could not be compared within %v while writes were paused, in %d attempts: %v", p.b.EntityType, pauseTime, pausedTries, err),
 		Name:   status.RefusedUnverified,
 	}, nil
 }

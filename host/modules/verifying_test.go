@@ -267,7 +267,7 @@ func TestFailedComparisonsAreRetriedLater(t *testing.T) {
 				return
 			}
 			w.served(1, meta.RolloutRefused)
-			if note := w.binding().Rollout.Note; !strings.Contains(note, "while commands waited, 5 times") {
+			if note := w.binding().Rollout.Note; !strings.Contains(note, "while writes were paused, in 5 attempts") {
 				t.Errorf("%q", note)
 			}
 		})

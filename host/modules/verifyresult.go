@@ -63,15 +63,15 @@ func (k KeptVerification) Refusal(entityType string, accept bool) *status.Refuse
 	case r == nil:
 		return refused(status.RefusedUnverified, "the module was not verified: %s", next)
 	case r.Revision != k.Revision:
-		return refused(status.RefusedUnverified, "the module was verified under revision %d, and the type is served under %d: %s", r.Revision, k.Revision, next)
+		return refused(status.RefusedUnverified, "the module was verified under revision %d, but the type is served under revision %d: %s", r.Revision, k.Revision, next)
 	case k.Required == VerifyAll && !r.All:
-		return refused(status.RefusedUnverified, "a sample of the entities was verified, and all are asked for: %s", next)
+		return refused(status.RefusedUnverified, "only a sample of the entities was verified, but all are required: %s", next)
 	case r.Faults > 0:
-		return refused(status.RefusedFault, "the module fails on %d of %d entities that were verified", r.Faults, r.Entities)
+		return refused(status.RefusedFault, "the module fails on %d of %d verified entities", r.Faults, r.Entities)
 	case r.Entities == 0 && r.Cut > 0:
-		return refused(status.RefusedFault, "no entity could be verified: of %d the first events were cut", r.Cut)
+		return refused(status.RefusedFault, "no entity could be verified: all %d have compacted events", r.Cut)
 	case r.Differences > 0 && !accept:
-		return refused(status.RefusedFault, "of %d of %d entities that were verified the module makes another state; where that is meant, accept the differences", r.Differences, r.Entities)
+		return refused(status.RefusedFault, "the module computes a different state for %d of %d verified entities; if that is intended, accept the differences", r.Differences, r.Entities)
 	}
 	return nil
 }

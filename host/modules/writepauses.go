@@ -75,7 +75,7 @@ func (h *writePauses) release(ctx context.Context, err error) {
 	defer cancel()
 	for _, t := range h.paused {
 		if err := h.releaseOne(ctx, t); err != nil {
-			h.types.logger.Warn("a type is held on", "entity_type", t.name, "error", err)
+			h.types.logger.Warn("cannot resume the writes of an entity type", "entity_type", t.name, "error", err)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func (r *Rollouts) releaseOverdue(ctx context.Context, view *meta.View) {
 		releasing, cancel := context.WithTimeout(ctx, lookTime)
 		_, err := r.metadata.Do(releasing, meta.ResumeTypeWrites(b.EntityType, b.PausedSince))
 		cancel()
-		r.types.logger.Warn("a type was held for long and goes on", "entity_type", b.EntityType, "error", err)
+		r.types.logger.Warn("resumed the writes of an entity type that was paused for too long", "entity_type", b.EntityType, "error", err)
 	}
 }
 

@@ -95,7 +95,7 @@ func lockMember(dir, otherwise string) (lock io.Closer, id datadir.Identity, err
 // than shard 0, is damaged, because then none of the node's replicas is
 // reliable.
 func Inspect(ctx context.Context, dir, file string, out io.Writer) error {
-	lock, id, err := lockMember(dir, "there is nothing to be read of it")
+	lock, id, err := lockMember(dir, "it has no data to read")
 	if err != nil {
 		return err
 	}
@@ -119,13 +119,13 @@ func Inspect(ctx context.Context, dir, file string, out io.Writer) error {
 		faults = append(faults, err.Error())
 	}
 	for _, f := range faults {
-		fmt.Fprintf(out, "shard 0 is damaged here: %s\n", f)
+		fmt.Fprintf(out, "shard 0 is damaged on this node: %s\n", f)
 	}
 	fmt.Fprintf(out, "node %s of cluster %s: %d replicas\n", r.Node, r.Cluster, len(r.Replicas))
 	if m := r.Metadata; m != nil {
-		fmt.Fprintf(out, "metadata: %d pairs as of index %d of term %d\n", len(m.Pairs), m.Index, m.Term)
+		fmt.Fprintf(out, "metadata: %d keys at index %d of term %d\n", len(m.Pairs), m.Index, m.Term)
 	} else {
-		fmt.Fprintln(out, "metadata: none that can be read")
+		fmt.Fprintln(out, "metadata: not readable")
 	}
 	data, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -135,7 +135,7 @@ func Inspect(ctx context.Context, dir, file string, out io.Writer) error {
 }
 
 // errDamagedNode means that none of the node's replicas is reliable.
-var errDamagedNode = errors.New("the node's data is damaged: leave the node out, and rebuild it with hostd recover --rejoin when the cluster runs again")
+var errDamagedNode = errors.New("the node's data is damaged: leave out this node, and rebuild it with 'hostd recover --rejoin' when the cluster is running again")
 
 // soundData recovers the log and verifies all data shards. The returned faults,
 // as text, are only those of shard 0.

@@ -142,7 +142,7 @@ func snapshotMetadata(in *statefile.Install) (pairs []meta.KV, err error) {
 		chunk, err := r.Next(true)
 		if errors.Is(err, io.EOF) {
 			if r.Trailer().Digest != in.Digest {
-				return nil, fmt.Errorf("%w: it is another snapshot than the log names", journal.ErrDamaged)
+				return nil, fmt.Errorf("%w: the snapshot differs from the one in the log", journal.ErrDamaged)
 			}
 			return pairs, nil
 		}

@@ -38,7 +38,7 @@ func RebuildMetadata(dir string, files []string, out io.Writer) error {
 		return err
 	}
 	if id.Cluster == "" {
-		return errors.New("the node has not joined a cluster: begin on one that has")
+		return errors.New("the node has not joined a cluster: start with a node that has")
 	}
 	f, err := planBootstrap(&id, files)
 	if err != nil {
@@ -54,7 +54,7 @@ func RebuildMetadata(dir string, files []string, out io.Writer) error {
 		return offline.RestartGroup(rec, log, disk.OS{}, filepath.Join(dir, datadir.SnapshotDir), f.bootstrap)
 	}); err != nil {
 		if errors.Is(err, offline.ErrReplicaExists) {
-			err = fmt.Errorf("%w: the files are older than what this node has: inspect all nodes again", err)
+			err = fmt.Errorf("%w: the files are older than this node's data: inspect all nodes again", err)
 		}
 		return err
 	}
@@ -84,9 +84,9 @@ func planBootstrap(id *datadir.Identity, names []string) (newBootstrap, error) {
 	self := slices.IndexFunc(all, func(r *remains) bool { return r.Node == id.Node })
 	switch {
 	case self < 0:
-		return newBootstrap{}, fmt.Errorf("there is no file of this node, %s: inspect it too", id.Node)
+		return newBootstrap{}, fmt.Errorf("the file of this node, %s, is missing: inspect it too", id.Node)
 	case all[self].Disk != id.Disk || all[self].Incarnation != id.Incarnation:
-		return newBootstrap{}, fmt.Errorf("node %s was started since its file was made: stop all nodes and inspect them again", id.Node)
+		return newBootstrap{}, fmt.Errorf("node %s was started after its file was created: stop all nodes and inspect them again", id.Node)
 	}
 	f := newBootstrap{base: newestMetadata(all)}
 	base, pairs := meta.New(), []meta.KV(nil)
@@ -129,7 +129,7 @@ func readRemains(names []string) ([]*remains, error) {
 		}
 		r := &remains{}
 		if err := json.Unmarshal(data, r); err != nil {
-			return nil, fmt.Errorf("%s is no whole file of hostd recover --inspect: %w", filepath.Base(name), err)
+			return nil, fmt.Errorf("%s is not a complete file of 'hostd recover --inspect': %w", filepath.Base(name), err)
 		}
 		if r.Version != remainsVersion || r.Node == "" {
 			return nil, fmt.Errorf("%s has version %d, this release reads %d", filepath.Base(name), r.Version, remainsVersion)
@@ -178,16 +178,16 @@ func (r *remains) end() (index uint64, term sharding.Term) {
 func (f *newBootstrap) describe(out io.Writer) {
 	view := f.state.View()
 	if f.base != nil {
-		fmt.Fprintf(out, "metadata of node %s as of index %d of term %d; %d modules, %d bound entity types\n",
+		fmt.Fprintf(out, "metadata of node %s at index %d of term %d; %d modules, %d entity types\n",
 			f.base.Node, f.base.Metadata.Index, f.base.Metadata.Term, len(view.Modules()), len(view.Bindings()))
 	} else {
-		fmt.Fprintln(out, "no metadata could be read on any node: modules, bindings and settings are lost and have to be made again")
+		fmt.Fprintln(out, "no node has readable metadata: modules, activations and settings are lost and must be created again")
 	}
 	for _, m := range view.Members() {
 		fmt.Fprintf(out, "member %s: %s\n", m.Node, m.Status)
 	}
-	fmt.Fprintf(out, "the metadata shard begins anew here as replica %d, with %d shards placed\n", f.bootstrap.Replica, len(view.Placements())-1)
-	fmt.Fprintln(out, "before any node starts: run hostd recover --rejoin-metadata on every other node that keeps its data")
+	fmt.Fprintf(out, "the metadata shard restarts on this node as replica %d, with %d placed shards\n", f.bootstrap.Replica, len(view.Placements())-1)
+	fmt.Fprintln(out, "before you start any node: run 'hostd recover --rejoin-metadata' on every other node that keeps its data")
 }
 
 // RejoinMetadata makes a stopped node discard its replica of the metadata shard
@@ -214,9 +214,9 @@ func RejoinMetadata(dir string, out io.Writer) error {
 		return err
 	}
 	if was != 0 {
-		fmt.Fprintf(out, "replica %d of the metadata shard was removed\n", was)
+		fmt.Fprintf(out, "removed replica %d of the metadata shard\n", was)
 	}
-	fmt.Fprintf(out, "node %s keeps its other replicas; start it with its seeds when the node with the rebuilt metadata runs\n", id.Node)
+	fmt.Fprintf(out, "node %s keeps its other replicas; start it with its seeds when the node with the rebuilt metadata is running\n", id.Node)
 	return nil
 }
 

@@ -15,12 +15,12 @@ import (
 
 // ErrBeyondRecovery means that the remaining data is inconsistent. Only a
 // backup, or the other replicas of a cluster, can restore it.
-var ErrBeyondRecovery = errors.New("what is left of the data contradicts itself; restore the directory from a backup")
+var ErrBeyondRecovery = errors.New("the remaining data is inconsistent; restore the directory from a backup")
 
 // ErrHasPeers rejects a node with peers. It must not continue with a part of
 // its log, because it could vote against votes that it has forgotten. Its peers
 // have the data, so Rejoin gives the node a new disk id.
-var ErrHasPeers = errors.New("this node has had peers: with a part of its log it would vote for what it has forgotten; use 'hostd recover --rejoin', and its peers give it what they have")
+var ErrHasPeers = errors.New("this node has had peers: with a truncated log, its votes could lose acknowledged writes; use 'hostd recover --rejoin' to rebuild it from its peers")
 
 // AcceptLoss makes the data directory of a stopped node usable again after
 // damage to its write-ahead log. It truncates the log at the first damage and
@@ -47,9 +47,9 @@ func AcceptLoss(ctx context.Context, dir string, out io.Writer) error {
 		return err
 	}
 	if loss == nil {
-		fmt.Fprintln(out, "the write-ahead log is whole: nothing was changed")
+		fmt.Fprintln(out, "the write-ahead log is complete: nothing was changed")
 	} else {
-		fmt.Fprintf(out, "the write-ahead log was cut at %s: %v\n", loss.Kept, loss.Damage)
+		fmt.Fprintf(out, "truncated the write-ahead log at %s: %v\n", loss.Kept, loss.Damage)
 		for _, f := range loss.SetAside {
 			fmt.Fprintf(out, "kept %s\n", filepath.Join(datadir.WALDir, f))
 		}
@@ -81,6 +81,6 @@ func rollBackStore(ctx context.Context, dir string, watermark uint64, out io.Wri
 	if err := report.Err(); err != nil {
 		return fmt.Errorf("%w: %w", ErrBeyondRecovery, err)
 	}
-	fmt.Fprintf(out, "the store is as of version %d: %d entities, %d events; the log adds what came after\n", watermark, report.Entities, report.Events)
+	fmt.Fprintf(out, "the store is at version %d: %d entities, %d events; the log has the later ones\n", watermark, report.Entities, report.Events)
 	return nil
 }

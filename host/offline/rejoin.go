@@ -89,7 +89,7 @@ func finishRejoin(dir, moving string, fresh *datadir.Identity, out io.Writer) er
 	if err := (disk.OS{}).SyncDir(dir); err != nil {
 		return err
 	}
-	fmt.Fprintf(out, "what was damaged is in %s\n", aside)
+	fmt.Fprintf(out, "the damaged data is in %s\n", aside)
 	fmt.Fprintf(out, "node %s of cluster %s has a new disk id; start it with its seeds, and without bootstrap\n", fresh.Node, fresh.Rejoin)
 	return nil
 }

@@ -29,7 +29,7 @@ type UnsafeRecovery struct {
 
 // ErrUnconfirmed means that RecoverUnsafely printed what it would do, and
 // changed nothing.
-var ErrUnconfirmed = errors.New("nothing was changed yet")
+var ErrUnconfirmed = errors.New("nothing was changed")
 
 // RecoverUnsafely lets data shards that have permanently lost their majority
 // continue with the data of this stopped node, whose replica becomes the only
@@ -39,13 +39,13 @@ var ErrUnconfirmed = errors.New("nothing was changed yet")
 // down. When the node starts, the metadata checks that again before the shard
 // serves; then other nodes get replicas of it.
 func RecoverUnsafely(ctx context.Context, dir string, u UnsafeRecovery, out io.Writer) error {
-	lock, id, err := lockMember(dir, "there is nothing to go on with")
+	lock, id, err := lockMember(dir, "it has no replica to recover")
 	if err != nil {
 		return err
 	}
 	defer lock.Close()
 	if id.Format < sharding.VersionRecoverShard {
-		return fmt.Errorf("the data directory is of level %d: raise the level of the cluster first, by 'hostd cluster upgrade finalize'", id.Format)
+		return fmt.Errorf("the data directory has cluster version %d, which does not support this: run 'hostd cluster upgrade finalize' first", id.Format)
 	}
 	rec, _, err := soundData(ctx, dir)
 	if err != nil {
@@ -71,14 +71,14 @@ func RecoverUnsafely(ctx context.Context, dir string, u UnsafeRecovery, out io.W
 		if err := withLog(dir, func(rec *recovery.Recovered, log *wal.Log) error {
 			made, err := offline.MakeSole(rec, log, s.Shard, note)
 			if err == nil {
-				fmt.Fprintf(out, "shard %d goes on with replica %d from index %d of term %d; given up: %v\n", s.Shard, made.Replica, made.Index, made.Term, made.Removed)
+				fmt.Fprintf(out, "shard %d continues with replica %d from index %d of term %d; abandoned replicas: %v\n", s.Shard, made.Replica, made.Index, made.Term, made.Removed)
 			}
 			return err
 		}); err != nil {
 			return err
 		}
 	}
-	fmt.Fprintln(out, "start this node; never start again the data directories of the replicas that were given up")
+	fmt.Fprintln(out, "start this node; never start the data directories of the abandoned replicas again")
 	return nil
 }
 
@@ -92,7 +92,7 @@ func planSole(dir string, rec *recovery.Recovered, u UnsafeRecovery, out io.Writ
 		case err != nil:
 			return nil, err
 		case state == nil:
-			return nil, errors.New("the node has no metadata that could say which other nodes are left")
+			return nil, errors.New("the node has no metadata that shows which other nodes remain")
 		}
 		view = state.View()
 	}
@@ -105,9 +105,9 @@ func planSole(dir string, rec *recovery.Recovered, u UnsafeRecovery, out io.Writ
 		at := slices.IndexFunc(replicas, func(r recovery.ReplicaInfo) bool { return r.Shard == shard })
 		switch {
 		case shard == sharding.MetaShard:
-			return nil, errors.New("shard 0 is the metadata: see --rebuild-metadata")
+			return nil, errors.New("shard 0 is the metadata shard: see --rebuild-metadata")
 		case at < 0:
-			return nil, fmt.Errorf("this node has no replica of shard %d: choose one that has", shard)
+			return nil, fmt.Errorf("this node has no replica of shard %d: choose a node that has one", shard)
 		}
 		r := &replicas[at]
 		if view != nil {
@@ -119,7 +119,7 @@ func planSole(dir string, rec *recovery.Recovered, u UnsafeRecovery, out io.Writ
 		if all := rec.Entries(shard); len(all) > 0 {
 			last, term = all[len(all)-1].Index, all[len(all)-1].Term
 		}
-		fmt.Fprintf(out, "shard %d: replica %d here has all up to index %d of term %d; what only others of %v had is lost\n",
+		fmt.Fprintf(out, "shard %d: replica %d on this node has all entries up to index %d of term %d; entries that only other replicas of %v had are lost\n",
 			shard, r.Replica, last, term, slices.Concat(r.Voters, r.Outgoing))
 		if view != nil {
 			describeOthers(view, shard, r.Replica, out)
@@ -135,13 +135,13 @@ func describeOthers(view *meta.View, shard sharding.ShardID, self sharding.Repli
 		if r.ID == self {
 			continue
 		}
-		why := "which is no member any more"
+		why := "which is no longer a member"
 		if m, known := view.Member(r.Node); r.Lost {
-			why = "its disk is lost"
+			why = "whose disk is lost"
 		} else if known && m.Status == meta.StatusDown {
 			why = "which is down"
 		} else if known {
-			why = "WHICH IS LEFT: if it has a later index, of the same term or a later one, recover there instead"
+			why = "WHICH REMAINS: if it has a later index of the same or a later term, recover there instead"
 		}
 		fmt.Fprintf(out, "  replica %d on node %s, %s\n", r.ID, r.Node, why)
 	}

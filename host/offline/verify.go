@@ -54,7 +54,7 @@ func Verify(ctx context.Context, dir string, out io.Writer) (faults int, err err
 	case recovered.err == nil:
 		version = recovered.rec.Watermark
 	}
-	fmt.Fprintf(out, "%s: %d records, %d bytes; %d groups with %d entries behind the last cut, which a start applies again\n",
+	fmt.Fprintf(out, "%s: %d records, %d bytes; %d groups with %d entries after the store's version, which a start applies again\n",
 		datadir.WALDir, report.Records, report.Bytes, recovered.groups(), recovered.entries())
 	unread := verifyEntries(recovered, out)
 	faults += unread
@@ -170,7 +170,7 @@ func verifyStore(ctx context.Context, dir string, version uint64, log recoveredL
 	if r.More > 0 {
 		fmt.Fprintf(out, "FAULT %s: %d more\n", datadir.StoreDir, r.More)
 	}
-	fmt.Fprintf(out, "%s: %d entities, %d records, %d events, %d bytes as of the last cut (version %d)\n", datadir.StoreDir, r.Entities, r.Records, r.Events, r.Bytes, r.Version)
+	fmt.Fprintf(out, "%s: %d entities, %d records, %d events, %d bytes in the store (version %d)\n", datadir.StoreDir, r.Entities, r.Records, r.Events, r.Bytes, r.Version)
 	return len(r.Problems) + r.More, nil
 }
 

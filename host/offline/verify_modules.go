@@ -68,7 +68,7 @@ func missingModules(view *meta.View, files []journal.Digest, out io.Writer) (fau
 			fmt.Fprintf(out, "FAULT %s: %s: push the same file again when the node runs\n", datadir.ModulesDir, about)
 			faults++
 		} else {
-			fmt.Fprintf(out, "note  %s: %s: the node fetches it from others when it runs\n", datadir.ModulesDir, about)
+			fmt.Fprintf(out, "note  %s: %s: the node fetches it from other nodes when it runs\n", datadir.ModulesDir, about)
 		}
 	}
 	return faults

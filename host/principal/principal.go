@@ -29,8 +29,8 @@ const maxKindBytes = 32
 
 // Errors of New and Parse.
 var (
-	ErrTooLarge = fmt.Errorf("kind, name and groups of a principal take more than %d bytes", MaxBytes)
-	ErrInvalid  = errors.New("no principal")
+	ErrTooLarge = fmt.Errorf("the kind, name and groups of a principal exceed %d bytes", MaxBytes)
+	ErrInvalid  = errors.New("malformed principal")
 )
 
 // Principal is an authenticated caller. New and Parse make one. It is shared
@@ -92,23 +92,23 @@ func Parse(b []byte) (*Principal, error) {
 	var texts []string
 	for all := string(b); len(all) > 0; {
 		if len(all) < 2 {
-			return nil, fmt.Errorf("%w: it ends within a length", ErrInvalid)
+			return nil, fmt.Errorf("%w: truncated length", ErrInvalid)
 		}
 		n := int(all[0]) | int(all[1])<<8
 		if n > len(all)-2 {
-			return nil, fmt.Errorf("%w: a text runs past its end", ErrInvalid)
+			return nil, fmt.Errorf("%w: a text exceeds the encoding", ErrInvalid)
 		}
 		texts, all = append(texts, all[2:2+n]), all[2+n:]
 	}
 	if len(texts) < 2 {
-		return nil, fmt.Errorf("%w: it has no name", ErrInvalid)
+		return nil, fmt.Errorf("%w: the name is missing", ErrInvalid)
 	}
 	return New(Kind(texts[0]), texts[1], texts[2:])
 }
 
 func appendText(dst []byte, s string) []byte {
 	if len(s) > math.MaxUint16 {
-		panic("principal: a text that was not bounded")
+		panic("principal: a text exceeds its limit")
 	}
 	return append(binary.LittleEndian.AppendUint16(dst, uint16(len(s))), s...)
 }

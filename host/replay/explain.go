@@ -71,7 +71,7 @@ func (v *verifier) twice(ctx context.Context, f *replayer, id sharding.EntityID,
 		case out.Fault:
 			return out.Difference, nil
 		case out.Difference != "":
-			return "it makes two states of the same events, in other batches and with other random numbers: " + out.Difference, nil
+			return "replaying the same events in different batches and with different random numbers gives two states: " + out.Difference, nil
 		}
 	}
 	return "", nil

@@ -119,7 +119,7 @@ func (r *Replays) begins(id sharding.EntityID) (journal.Sequence, error) {
 func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (ReplayedState, error) {
 	t := r.opts.Types.For(id)
 	if t != nil && t.Transient {
-		return ReplayedState{}, &status.RefusedError{Reason: "the entities of this type keep no state; query them"}
+		return ReplayedState{}, &status.RefusedError{Reason: "the entity type is transient: its entities have no stored state; use a query"}
 	}
 	shard := r.opts.ShardOf(id)
 	head, err := r.opts.Machine.Info(shard, id)

@@ -81,7 +81,7 @@ func (f *replayer) setBounds(t *modules.Served) {
 
 // errRefused: the guest rejects the snapshot, or cannot create an initial
 // state.
-var errRefused = errors.New("the module refuses the state")
+var errRefused = errors.New("the module rejects the state")
 
 // guestFails reports whether the guest is responsible for an error.
 func guestFails(err error) bool {

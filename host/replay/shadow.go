@@ -41,9 +41,9 @@ var (
 	// errNotReached: the events before a command are not committed yet.
 	errNotReached = errors.New("the events before the command are not committed")
 	// errFar: computing the state would need too many events.
-	errFar = errors.New("there are too many events to fold")
+	errFar = errors.New("there are too many events to replay")
 	// errOther: another leader has written other events meanwhile.
-	errOther = errors.New("the command was decided after other events")
+	errOther = errors.New("the command was executed after different events")
 )
 
 // Shadow lets shadow modules decide the queued commands, one at a time and
@@ -134,7 +134,7 @@ func (s *shadower) open(ctx context.Context, c *trial.Command) bool {
 	defer cancel()
 	served, m, err := s.asShadow(ctx, c.Entity.Type, c.For.Digest)
 	if err != nil {
-		c.For.Note(fmt.Sprintf("the module cannot be had: %v", err))
+		c.For.Note(fmt.Sprintf("the module is not available: %v", err))
 		return false
 	}
 	c.For.Note("")
@@ -217,7 +217,7 @@ func (s *shadower) compare(ctx context.Context, c *trial.Command) (e trial.Examp
 	case err != nil:
 		e.In, e.Fault = trial.Fault, err.Error()
 	case c.Failed || failed != nil:
-		e.In, e.Fault = trial.Fault, "the module that serves fails, and this one does not"
+		e.In, e.Fault = trial.Fault, "the active module fails, but this module does not"
 	default:
 		e.In = trial.Compare(was, is, func(a, b []byte) bool { return same(a, b, s.served.API.Encoding == request.JSON) })
 	}

@@ -55,7 +55,7 @@ func NewStepper(ctx context.Context, m *guest.Module, id sharding.EntityID, limi
 		return nil, fmt.Errorf("the module does not serve entity type %q", id.Type)
 	}
 	if about.Kind == manifest.Transient {
-		return nil, errors.New("the entities of this type keep no state: there is nothing to fold")
+		return nil, errors.New("the entity type is transient: there is nothing to replay")
 	}
 	s := &Stepper{replayer: replayer{module: m, index: uint32(index), states: about.States(), bounds: guest.InstanceOptions{Lines: lines}}, about: *about, limits: limits}
 	s.refuses = modules.RefusalsOf(m.Manifest(), about)

@@ -32,7 +32,7 @@ const (
 )
 
 // errPlenty ends the reading of a shard's order early.
-var errPlenty = errors.New("that is enough of the order")
+var errPlenty = errors.New("read enough of the event order")
 
 // Touched replays, with the module of q, the entities of one shard whose newest
 // event was written by none of the modules q.WrittenNotBy, that is, the

@@ -82,7 +82,7 @@ func (r *Replays) Truncated(ctx context.Context, q modules.FitQuery) (out module
 }
 
 // errEnough ends the scan of a shard's entities early.
-var errEnough = errors.New("enough entities were looked at")
+var errEnough = errors.New("checked enough entities")
 
 // comparison identifies which modules were compared on what.
 type comparison struct {
@@ -308,7 +308,7 @@ func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modul
 		}
 	case found.Difference != "" || found.Uncompared:
 		if found.Uncompared {
-			fault.Message = "the module that serves makes no state of it that could be compared"
+			fault.Message = "the active module computes no state to compare with"
 		}
 		out.Differing++
 		if len(out.Differences) < modules.MaxFitFaults {

@@ -132,7 +132,7 @@ func (u *Upcasts) of(ctx context.Context, key upcasterKey) (upcasts, error) {
 		u.mu.Unlock()
 	}
 	if len(about.old) > 0 && !about.export {
-		return about, &status.RefusedError{Reason: fmt.Sprintf("the module that serves %s upcasts no events for readers: it has no export %s", key.entityType, abi.ExportUpcast)}
+		return about, &status.RefusedError{Reason: fmt.Sprintf("the active module of %s cannot upcast events for readers: it does not export %s", key.entityType, abi.ExportUpcast)}
 	}
 	return about, nil
 }
@@ -200,7 +200,7 @@ func (u *Upcasts) Upcast(ctx context.Context, id sharding.EntityID, at journal.S
 	case errors.Is(failed, guest.ErrClosed):
 		return "", nil, request.ErrStopped
 	}
-	return "", nil, &request.GuestFaultError{Message: fmt.Sprintf("event %d (%s) of %s is not upcast: %v", at, e.Type, id, failed)}
+	return "", nil, &request.GuestFaultError{Message: fmt.Sprintf("cannot upcast event %d (%s) of %s: %v", at, e.Type, id, failed)}
 }
 
 // upcast returns the payload that the guest makes of an event. The result must
@@ -224,9 +224,9 @@ func (g *upcaster) upcast(ctx context.Context, about *upcasts, to string, event 
 	case err != nil:
 		return nil, g.guest.Condemn(abi.ExportUpcast, err)
 	case string(made) != to:
-		return nil, fmt.Errorf("%s makes it %.100q, and the manifest says %s", abi.ExportUpcast, made, to)
+		return nil, fmt.Errorf("%s returned the event type %.100q, but the manifest says %s", abi.ExportUpcast, made, to)
 	case about.json && len(payload) > 0 && !request.ValidJSON(payload):
-		return nil, fmt.Errorf("%s makes of it a payload that is not JSON", abi.ExportUpcast)
+		return nil, fmt.Errorf("%s returned a payload that is not JSON", abi.ExportUpcast)
 	}
 	return bytes.Clone(payload), nil
 }

@@ -122,11 +122,11 @@ func TestUpcastResultMustBeValidEvent(t *testing.T) {
 		w.is("empty", "placed.v2 ")
 		w.is("bytes", `placed.v2 {"n":`)
 		for _, entityType := range []string{"half", "text", "two"} {
-			w.fails(entityType, "placed", fmt.Sprintf("event 7 (placed) of %s/1 is not upcast: hostd_upcast makes of it a payload that is not JSON", entityType))
+			w.fails(entityType, "placed", fmt.Sprintf("cannot upcast event 7 (placed) of %s/1: hostd_upcast returned a payload that is not JSON", entityType))
 		}
-		w.fails("order", "moved", `event 7 (moved) of order/1 is not upcast: hostd_upcast makes it "placed.v2", and the manifest says moved.v2`)
-		w.fails("cut", "placed", "event 7 (placed) of cut/1 is not upcast: hostd_upcast")
-		w.fails("trap", "placed", "event 7 (placed) of trap/1 is not upcast: hostd_upcast")
+		w.fails("order", "moved", `cannot upcast event 7 (moved) of order/1: hostd_upcast returned the event type "placed.v2", but the manifest says moved.v2`)
+		w.fails("cut", "placed", "cannot upcast event 7 (placed) of cut/1: hostd_upcast")
+		w.fails("trap", "placed", "cannot upcast event 7 (placed) of trap/1: hostd_upcast")
 		if got, err := w.read(t.Context(), "half", "placed.v2"); err != nil || got != `placed.v2 {"n":1}` {
 			t.Errorf("an event of today becomes %s, %v", got, err)
 		}

@@ -138,7 +138,7 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 		return &status.RefusedError{Reason: fmt.Sprintf("%s is served under revision %d, not %d", v.entityType, t.Revision, v.revision)}
 	}
 	if t.Transient {
-		return &status.RefusedError{Reason: "the entities of this type keep no state: there is nothing to replay"}
+		return &status.RefusedError{Reason: "the entity type is transient: there is nothing to replay"}
 	}
 	for _, f := range []struct {
 		*replayer
@@ -157,7 +157,7 @@ func (v *verifier) open(ctx context.Context, digest journal.Digest) error {
 		f.setBounds(t)
 		if f.replayer == &v.serving {
 			if v.kind != about.Kind {
-				return &request.InvalidModuleError{Reason: fmt.Sprintf("the module says that %q is %s, it is %s", v.entityType, v.kind, about.Kind)}
+				return &request.InvalidModuleError{Reason: fmt.Sprintf("the module declares %q as %s, but it is %s", v.entityType, v.kind, about.Kind)}
 			}
 			v.encoding = about.Encoding
 		}
@@ -269,7 +269,7 @@ func (v *verifier) snapshots(ctx context.Context, id sharding.EntityID, end jour
 				return err
 			}
 			if from.Difference != "" {
-				out.At, out.Fault, out.Difference = from.At, from.Fault, fmt.Sprintf("from the snapshot of event %d, by the module before: %s", snap.Sequence, from.Difference)
+				out.At, out.Fault, out.Difference = from.At, from.Fault, fmt.Sprintf("from the snapshot at event %d, by the previous module: %s", snap.Sequence, from.Difference)
 				return nil
 			}
 		}
@@ -452,12 +452,12 @@ func (v *verifier) compare(at journal.Sequence) error {
 		return v.serving.spoilt(err)
 	}
 	now = bytes.Clone(now)
-	other := ", by the module that serves "
+	other := ", with the active module "
 	if version, ok := v.migrates(); ok {
 		if now, err = v.tried.migrate(v.id, at, given{now, version}); err != nil {
-			return v.differs(at, fmt.Errorf("today's state of the module that serves: %w", err))
+			return v.differs(at, fmt.Errorf("current state of the active module: %w", err))
 		}
-		other = ", migrated from that of the module that serves "
+		other = ", migrated from the state of the active module "
 	}
 	then, err := v.tried.snapshot()
 	if err != nil {
@@ -489,20 +489,20 @@ func (v *verifier) reload(ctx context.Context, id sharding.EntityID, at journal.
 		return v.differs(at, err)
 	}
 	if !bytes.Equal(made, again) {
-		return v.recordFault(at, "it writes one state as "+v.formatState(made)+" and as "+v.formatState(again))
+		return v.recordFault(at, "the module encodes the same state as "+v.formatState(made)+" and as "+v.formatState(again))
 	}
 	if v.kind == manifest.Workflow {
 		return nil // runs are replayed from their first event
 	}
 	if err := v.tried.start(ctx, id, at, given{state: made}); err != nil {
-		return v.differs(at, fmt.Errorf("its own snapshot: %w", err))
+		return v.differs(at, fmt.Errorf("load its own snapshot: %w", err))
 	}
 	again, err = v.tried.snapshot()
 	switch {
 	case err != nil:
 		return v.differs(at, err)
 	case !bytes.Equal(made, again):
-		return v.recordFault(at, "of the snapshot "+v.formatState(made)+" it makes the state "+v.formatState(again))
+		return v.recordFault(at, "from the snapshot "+v.formatState(made)+" the module computes the state "+v.formatState(again))
 	}
 	return nil
 }

@@ -45,10 +45,10 @@ type event struct {
 
 var (
 	// errDone ends the reading of a history early.
-	errDone = errors.New("the state is there")
+	errDone = errors.New("the state was found")
 	// errTruncated: some events of the current life are gone, and there is no snapshot
 	// before the first remaining one.
-	errTruncated = errors.New("the events of the state were cut")
+	errTruncated = errors.New("the events of the state were compacted")
 )
 
 // walk passes the history of one entity to a folder, event by event. All

@@ -27,39 +27,39 @@ var (
 	// from the metadata.
 	ErrNotServed = errors.New("this node does not serve the entity type yet")
 	// ErrUnknownType: no module is active for the entity type.
-	ErrUnknownType = errors.New("no module is active for this entity type; push one with hostd module push FILE.wasm")
+	ErrUnknownType = errors.New("no module is active for this entity type; push one with 'hostd module push FILE.wasm'")
 	// ErrUnknownCommand: the manifest lists commands, and this one is not among
 	// them.
-	ErrUnknownCommand = errors.New("the entity type has no such command; hostd module describe lists them")
+	ErrUnknownCommand = errors.New("the entity type has no such command; 'hostd module describe' lists them")
 	// ErrInternalCommand: the manifest marks the command internal, and it came
 	// from a client.
-	ErrInternalCommand = errors.New("the command is internal: it comes from entities and timers only")
+	ErrInternalCommand = errors.New("the command is internal: only entities and timers may send it")
 	// ErrNotAccepted: a dead letter was to be delivered again, and the manifest
 	// does not list its sender's type among the types from which messages are
 	// accepted.
-	ErrNotAccepted = errors.New("the entity type takes no messages from the type that sent this one; hostd module describe shows from which it does")
+	ErrNotAccepted = errors.New("the entity type does not accept messages from the sender's type; 'hostd module describe' shows which types it accepts")
 	// ErrUnknownQuery: the manifest lists queries, and this one is not among
 	// them.
-	ErrUnknownQuery = errors.New("the entity type has no such query; hostd module describe lists them")
+	ErrUnknownQuery = errors.New("the entity type has no such query; 'hostd module describe' lists them")
 	// ErrCommandIDReused: the command id was used before with a different
 	// command or payload.
-	ErrCommandIDReused = errors.New("the command id was used before for something else")
+	ErrCommandIDReused = errors.New("the command id was already used for a different command")
 	// ErrForgotten: an earlier attempt of the command may have taken effect,
 	// and it is older than the entity's idempotency window. The command was not
 	// executed again. Only the entity's state can show whether it was ever
 	// executed.
-	ErrForgotten = errors.New("an earlier attempt may have taken effect, and the entity does not remember its commands for so long; look at its state")
+	ErrForgotten = errors.New("an earlier attempt may have taken effect, and it is older than the entity's idempotency window; check the entity's state")
 	// ErrBusy: a queue or the node's budget is full. Retry after a moment.
 	ErrBusy = errors.New("a queue is full")
 	// ErrReadOnly: the disk is nearly full, so the node rejects writes until
 	// space is freed.
-	ErrReadOnly = errors.New("the disk is nearly full: writes are refused until space returns")
+	ErrReadOnly = errors.New("the disk is nearly full: the node rejects writes until space is freed")
 	// ErrOutcomeUnknown: leadership was lost, or the node stopped, while the
 	// command was in flight. Retry with the same command id.
 	ErrOutcomeUnknown = errors.New("the command was in flight when leadership was lost; retry with the same command id")
 	// ErrNotApplied: the journal rejected the entry that carried the command.
 	// Nothing was written; retry with the same command id.
-	ErrNotApplied = errors.New("the journal refused the command; nothing was written")
+	ErrNotApplied = errors.New("the journal rejected the command; nothing was written")
 	// ErrStopped: the node is stopping. Retry at a different node with the same
 	// command id.
 	ErrStopped = errors.New("the node is stopping")
@@ -67,26 +67,26 @@ var (
 	// command may have been proposed, so its outcome is unknown.
 	ErrDeadline = errors.New("the deadline passed while the command waited")
 	// ErrQuarantined: the entity is quarantined because it faulted repeatedly.
-	ErrQuarantined = errors.New("the entity faulted repeatedly and is parked")
+	ErrQuarantined = errors.New("the entity faulted repeatedly and is quarantined")
 	// ErrDamaged: the entity's stored history does not verify, so the entity is
 	// not served.
-	ErrDamaged = errors.New("the entity's stored history does not verify; run hostd verify on the stopped node")
+	ErrDamaged = errors.New("the entity's stored history is damaged; stop the node and run 'hostd verify' on it")
 	// ErrOutboxFull: the entity or its shard has too many undelivered messages
 	// to add those of the command. Retry after a moment.
-	ErrOutboxFull = errors.New("too many sends are on their way")
+	ErrOutboxFull = errors.New("too many undelivered messages")
 	// ErrDeadLettersFull: the message would become a dead letter, but the shard
 	// has too many of them. The message waits.
 	ErrDeadLettersFull = errors.New("the shard has too many dead letters")
 	// ErrSuspended: an operator suspended the entity type. Queries continue to
 	// work; messages and timers wait. Retry after the type was resumed.
-	ErrSuspended = errors.New("the entity type is suspended; hostd type resume lets it go on")
+	ErrSuspended = errors.New("the entity type is suspended; 'hostd type resume' resumes it")
 	// ErrCompacted: the entity's first events were compacted away, and the module
 	// cannot load any snapshot of the entity.
-	ErrCompacted = errors.New("the entity's first events were cut, and its module reads none of its snapshots")
+	ErrCompacted = errors.New("the entity's first events were compacted, and its module cannot read any of its snapshots")
 	// ErrOutputLimit: the output of the command or query exceeds a limit of the
 	// ABI contract, which the error text names. A retry that produces less may
 	// succeed.
-	ErrOutputLimit = errors.New("the output is over a limit")
+	ErrOutputLimit = errors.New("the output exceeds a limit")
 	// ErrOutputValue: the output of the command has an invalid value, such as a
 	// tag, an entity id or a schedule.
 	ErrOutputValue = errors.New("the output has an invalid value")
@@ -99,19 +99,19 @@ var (
 var (
 	// ErrUnreachable: the request could not be sent to the node that leads the
 	// shard. It did not run; the router sends it again.
-	ErrUnreachable = errors.New("the node that leads the shard cannot be reached")
+	ErrUnreachable = errors.New("the node that leads the shard is unreachable")
 	// ErrMayStillApply is an ErrOutcomeUnknown of a request that may still be
 	// in flight to a node that is paused or partitioned. If that node leads the
 	// shard again, the request runs then. A later attempt may therefore report
 	// that the command has taken effect, but never that it will not.
-	ErrMayStillApply = fmt.Errorf("%w; nothing is heard of the node that has it", ErrOutcomeUnknown)
+	ErrMayStillApply = fmt.Errorf("%w; no heartbeats from the node that received it", ErrOutcomeUnknown)
 	// ErrNotReady: the node has not caught up with the cluster's metadata yet,
 	// so it does not know what exists. Retry after a moment.
 	ErrNotReady = errors.New("this node has not caught up with the cluster yet")
 	// ErrModuleNotLoaded: a module serves the type, but this node cannot load
 	// it, or has not loaded it yet. Retry after a moment; if the error
 	// persists, push the module again.
-	ErrModuleNotLoaded = errors.New("the module of this entity type is not loaded on this node; if it lasts, push it again with hostd module push")
+	ErrModuleNotLoaded = errors.New("the module of this entity type is not loaded on this node; if this persists, push it again with 'hostd module push'")
 	// ErrUnknownModule: no module with this digest is stored.
 	ErrUnknownModule = errors.New("no module with this digest is stored")
 	// ErrOverloaded: the server has too many calls in flight. Nothing was done;
@@ -127,7 +127,7 @@ var ErrRolesUnknown = errors.New("the node has not caught up with the roles of i
 // ErrRolesStale: the node has not heard from the metadata for longer than roles
 // may be old, so it rejects changes by callers that roles restrict. A different
 // node may accept them; at this node, retry after it is connected again.
-var ErrRolesStale = errors.New("the node has not heard from the metadata of its cluster for a minute, and changes nothing by roles that may have changed; retry, or ask another node")
+var ErrRolesStale = errors.New("the node has not heard from the metadata shard for a minute, so its roles may be outdated and it rejects changes; retry, or call a different node")
 
 // DeniedError: the caller's roles do not allow the request. Message names the
 // caller and what it asked for.
@@ -155,7 +155,7 @@ func (e *SequenceMismatchError) Error() string {
 // that must come first.
 type GapError struct{ Wanted uint64 }
 
-func (e *GapError) Error() string { return fmt.Sprintf("send %d is to come first", e.Wanted) }
+func (e *GapError) Error() string { return fmt.Sprintf("message %d is expected first", e.Wanted) }
 
 // GuestFaultError: the guest trapped, exceeded a limit or violated the ABI
 // contract.
@@ -187,7 +187,7 @@ func (e *RateLimitedError) Error() string {
 	case LimitBytes:
 		used = "bytes"
 	}
-	return fmt.Sprintf("the entity type has used up its %s of this second (%s); retry in %v", used, cmp.Or(e.Limit, LimitRate), e.RetryAfter.Round(time.Millisecond))
+	return fmt.Sprintf("the entity type has used its %s for this second (%s); retry in %v", used, cmp.Or(e.Limit, LimitRate), e.RetryAfter.Round(time.Millisecond))
 }
 
 func (e *RateLimitedError) Unwrap() error { return ErrBusy }

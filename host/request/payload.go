@@ -16,7 +16,7 @@ type InvalidPayloadError struct{ Violations []Violation }
 
 func (e *InvalidPayloadError) Error() string {
 	var out strings.Builder
-	out.WriteString("the payload does not fit the schema")
+	out.WriteString("the payload does not match the schema")
 	for i, v := range e.Violations {
 		between := "; "
 		if i == 0 {

@@ -81,7 +81,7 @@ type shardSlot struct {
 // New starts a router.
 func New(opts Options) (*Router, error) {
 	if opts.Shards < 1 || opts.Local == nil || opts.Leaders == nil {
-		return nil, errors.New("router: shards, this node's region and the leaders are needed")
+		return nil, errors.New("router: shards, the shard router and the leaders must be set")
 	}
 	number := func(v *int, standard int) {
 		if *v == 0 {

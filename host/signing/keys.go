@@ -40,7 +40,7 @@ func ParseKeys(text []byte) (*Keys, error) {
 		return nil, fmt.Errorf("the file has more than %d bytes", maxFileBytes)
 	}
 	if len(bytes.TrimSpace(text)) == 0 {
-		return nil, errors.New("it is empty: a file of no keys has a line such as '# none'")
+		return nil, errors.New("the file is empty: if it has no keys, it needs a line such as '# none'")
 	}
 	k := &Keys{names: map[[ed25519.PublicKeySize]byte]string{}}
 	number := 0
@@ -54,9 +54,9 @@ func ParseKeys(text []byte) (*Keys, error) {
 		switch {
 		case err != nil:
 		case k.names[key] != "":
-			err = errors.New("the key is in the file twice")
+			err = errors.New("the file lists the key twice")
 		case len(k.names) == maxKeys:
-			err = fmt.Errorf("there are more than %d keys", maxKeys)
+			err = fmt.Errorf("the file has more than %d keys", maxKeys)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("line %d: %w", number, err)
@@ -69,14 +69,14 @@ func ParseKeys(text []byte) (*Keys, error) {
 func parseLine(line string) (key [ed25519.PublicKeySize]byte, name string, err error) {
 	name, text, found := strings.Cut(line, ":")
 	if !found {
-		return key, "", errors.New("it is not name:key")
+		return key, "", errors.New("the line must be name:key")
 	}
 	if err := checkName(name); err != nil {
 		return key, "", err
 	}
 	decoded, err := base64.StdEncoding.Strict().DecodeString(text)
 	if err != nil || len(decoded) != len(key) {
-		return key, "", fmt.Errorf("a key is the base64 of %d bytes", len(key))
+		return key, "", fmt.Errorf("a key must be the base64 of %d bytes", len(key))
 	}
 	return [ed25519.PublicKeySize]byte(decoded), name, nil
 }
@@ -84,7 +84,7 @@ func parseLine(line string) (key [ed25519.PublicKeySize]byte, name string, err e
 // checkName restricts names of keys to [A-Za-z0-9._-].
 func checkName(name string) error {
 	if name == "" || len(name) > maxNameBytes {
-		return fmt.Errorf("the name of a key has 1 to %d bytes", maxNameBytes)
+		return fmt.Errorf("the name of a key must have 1 to %d bytes", maxNameBytes)
 	}
 	for i := range len(name) {
 		c := name[i]
@@ -152,5 +152,5 @@ func (e *Error) Error() string {
 	case Untrusted:
 		return "the module is signed with a key that the node does not trust"
 	}
-	return "the signature is not of this module"
+	return "the signature does not match the module"
 }

@@ -64,10 +64,10 @@ func Text(signature []byte) string { return base64.StdEncoding.EncodeToString(si
 func ParseText(text []byte) ([]byte, error) {
 	signature, err := base64.StdEncoding.Strict().DecodeString(strings.TrimSpace(string(text)))
 	if err != nil {
-		return nil, errors.New("it is not the base64 of a signature")
+		return nil, errors.New("the signature is not base64")
 	}
 	if _, _, ok := split(signature); !ok {
-		return nil, fmt.Errorf("it is no signature of version %d, of %d bytes", signatureVersion, SignatureBytes)
+		return nil, fmt.Errorf("the signature must be of version %d and have %d bytes", signatureVersion, SignatureBytes)
 	}
 	return signature, nil
 }
@@ -90,15 +90,15 @@ func KeyText(key ed25519.PrivateKey) ([]byte, error) {
 func ParseKey(text []byte) (ed25519.PrivateKey, error) {
 	block, rest := pem.Decode(text)
 	if block == nil || block.Type != keyBlock || strings.TrimSpace(string(rest)) != "" {
-		return nil, errors.New("it is not one private key in PEM")
+		return nil, errors.New("the file must contain one private key in PEM")
 	}
 	parsed, err := x509.ParsePKCS8PrivateKey(block.Bytes)
 	if err != nil {
-		return nil, errors.New("it is not a private key of PKCS #8")
+		return nil, errors.New("the private key must be in PKCS #8")
 	}
 	key, ok := parsed.(ed25519.PrivateKey)
 	if !ok {
-		return nil, errors.New("it is no key of ed25519")
+		return nil, errors.New("the private key must be an Ed25519 key")
 	}
 	return key, nil
 }

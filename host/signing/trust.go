@@ -47,7 +47,7 @@ type Trust struct {
 func Open(o Options) (*Trust, error) {
 	t := &Trust{opts: o, reload: make(chan struct{}, 1), changed: make(chan struct{})}
 	t.failures = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "hostd_module_trust_reload_failures_total", Help: "Attempts to read module-trust-file again that failed; the keys read before count on.",
+		Name: "hostd_module_trust_reload_failures_total", Help: "Failed reloads of module-trust-file; the previous keys stay in effect.",
 	})
 	if o.Registerer != nil {
 		o.Registerer.MustRegister(t.failures)
@@ -131,14 +131,14 @@ func (t *Trust) read() {
 	if err != nil {
 		t.failures.Inc()
 		if t.file.News(err) {
-			t.opts.Logger.Error("the file of trusted keys cannot be read again, those that it held before count on", "file", t.file.Path, "error", err)
+			t.opts.Logger.Error("cannot reload module-trust-file; the previous keys stay in effect", "file", t.file.Path, "error", err)
 		}
 		return
 	}
 	if !changed {
 		return
 	}
-	t.opts.Logger.Info("read the file of trusted keys again", "file", t.file.Path)
+	t.opts.Logger.Info("reloaded module-trust-file", "file", t.file.Path)
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	close(t.changed)

@@ -56,9 +56,9 @@ func (g *Guard) follow() {
 	stands := max(hangs, g.Loop()) >= max(stallAfter, 3*g.opts.SuspectAfter-Period)
 	if g.stalled.Swap(stands) != stands {
 		if stands {
-			g.opts.Logger.Error("the raft loop stands still: other nodes take over what this one leads", "disk_does_not_answer", hangs > 0)
+			g.opts.Logger.Error("the raft loop has stalled; other nodes take over this node's leaderships", "disk_does_not_answer", hangs > 0)
 		} else {
-			g.opts.Logger.Info("the raft loop goes on")
+			g.opts.Logger.Info("the raft loop has resumed")
 		}
 		g.opts.OnStall(stands)
 	}
@@ -73,7 +73,7 @@ func (g *Guard) StallError() error {
 	if d := g.Disk(); d > 0 {
 		return diskError(d)
 	}
-	return fmt.Errorf("the raft loop has stood still for %v", g.Loop().Round(time.Second))
+	return fmt.Errorf("the raft loop has stalled for %v", g.Loop().Round(time.Second))
 }
 
 func diskError(d time.Duration) error {

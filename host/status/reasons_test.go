@@ -189,16 +189,16 @@ func TestEveryErrorWithoutAReasonIsListed(t *testing.T) {
 		t.Errorf("only %d errors were checked", sentinels)
 	}
 	for begins, err := range map[string]error{
-		"*CODE*: *MESSAGE*":                        &request.RejectedError{Code: "CODE", Message: "MESSAGE"},
-		"the entity is at sequence *N*, not *M*":   &request.SequenceMismatchError{Expected: 1, Actual: 2},
-		"the payload does not fit the schema":      &request.InvalidPayloadError{Violations: []request.Violation{{Field: "a", Text: "is missing"}}},
-		"the module ...":                           &request.InvalidModuleError{Reason: "the module is empty"},
-		"guest fault: ...":                         &request.GuestFaultError{Message: "unreachable"},
-		"... a second ... (with `RetryInfo`)":      &request.RateLimitedError{RetryAfter: time.Second},
-		"shard *N* has no known leader":            &sharding.NotLeaderError{Shard: 3},
-		"send *N* is to come first":                &request.GapError{Wanted: 3},
-		"context deadline exceeded":                context.DeadlineExceeded,
-		"the node that leads the shard cannot be ": request.ErrUnreachable,
+		"*CODE*: *MESSAGE*":                      &request.RejectedError{Code: "CODE", Message: "MESSAGE"},
+		"the entity is at sequence *N*, not *M*": &request.SequenceMismatchError{Expected: 1, Actual: 2},
+		"the payload does not match the schema":  &request.InvalidPayloadError{Violations: []request.Violation{{Field: "a", Text: "is missing"}}},
+		"the module ...":                         &request.InvalidModuleError{Reason: "the module is empty"},
+		"guest fault: ...":                       &request.GuestFaultError{Message: "unreachable"},
+		"... a second ... (with `RetryInfo`)":    &request.RateLimitedError{RetryAfter: time.Second},
+		"shard *N* has no known leader":          &sharding.NotLeaderError{Shard: 3},
+		"send *N* is to come first":              &request.GapError{Wanted: 3},
+		"context deadline exceeded":              context.DeadlineExceeded,
+		"the node that leads the shard is ":      request.ErrUnreachable,
 	} {
 		check(err, begins)
 	}

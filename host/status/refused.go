@@ -42,8 +42,8 @@ func (e *RefusedError) Detail() proto.Message {
 
 // ErrNoMajority: too few other nodes are reachable for the operation. Retry
 // after a moment.
-var ErrNoMajority = New(connect.CodeUnavailable, "not enough nodes of the cluster can be reached for this; retry after a moment")
+var ErrNoMajority = New(connect.CodeUnavailable, "not enough nodes of the cluster are reachable for this; retry after a moment")
 
 // ErrAdminOff: the node's configuration does not let callers change the cluster.
 // A retry at a node whose configuration does may succeed.
-var ErrAdminOff = New(connect.CodePermissionDenied, "this node lets nobody change the cluster; set 'admin: full' in its configuration, or ask a node that has it")
+var ErrAdminOff = New(connect.CodePermissionDenied, "this node rejects calls that change the cluster; set 'admin: full' in its configuration, or call a node that has it")

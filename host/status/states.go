@@ -12,7 +12,7 @@ import (
 type FutureSequenceError struct{ Asked, Last journal.Sequence }
 
 func (e *FutureSequenceError) Error() string {
-	return fmt.Sprintf("the entity is at sequence %d, there is no state at %d", e.Last, e.Asked)
+	return fmt.Sprintf("the entity is at sequence %d, so it has no state at %d", e.Last, e.Asked)
 }
 
 // Code implements Coded.
@@ -25,9 +25,9 @@ type StateCutError struct{ From journal.Sequence }
 
 func (e *StateCutError) Error() string {
 	if e.From == 0 {
-		return "the first events of the entity were cut, and no snapshot of it is kept"
+		return "the first events of the entity were compacted, and it has no snapshot"
 	}
-	return fmt.Sprintf("the first events of the entity were cut; there are states from sequence %d on", e.From)
+	return fmt.Sprintf("the first events of the entity were compacted; states are available from sequence %d on", e.From)
 }
 
 // Code implements Coded.

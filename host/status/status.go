@@ -43,7 +43,7 @@ type Detailed interface {
 
 // ErrLate: the caller's deadline passed before the answer to a call that changes
 // nothing, such as a query, or that can be repeated safely.
-var ErrLate = New(connect.CodeDeadlineExceeded, "the deadline passed before the answer came; nothing was changed, or the call may be repeated")
+var ErrLate = New(connect.CodeDeadlineExceeded, "the deadline passed before the response arrived; nothing was changed, or the call can be repeated")
 
 // ErrNoOutcome: the caller's deadline passed before the outcome of a command was
 // known. The command was sent, and may have taken effect.

@@ -190,7 +190,7 @@ func TestViolationsAreDetails(t *testing.T) {
 	if !ok || len(bad.GetFieldViolations()) != 2 || bad.GetFieldViolations()[0].GetField() != "amout" || bad.GetFieldViolations()[0].GetDescription() != "unknown member" {
 		t.Errorf("%v", bad)
 	}
-	if text := err.Error(); text != "wrapped: the payload does not fit the schema: amout: unknown member; is null" {
+	if text := err.Error(); text != "wrapped: the payload does not match the schema: amout: unknown member; is null" {
 		t.Error(text)
 	}
 }

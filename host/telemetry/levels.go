@@ -164,7 +164,7 @@ func parseLevels(text string, base slog.Level) (*levelSet, error) {
 	s := &levelSet{other: base}
 	parts := strings.Split(text, ",")
 	if len(parts) > mostPackages {
-		return nil, fmt.Errorf("more than %d packages are named", mostPackages)
+		return nil, fmt.Errorf("the value names more than %d packages", mostPackages)
 	}
 	others := false
 	for _, part := range parts {
@@ -177,11 +177,11 @@ func parseLevels(text string, base slog.Level) (*levelSet, error) {
 		case !ok:
 			return nil, fmt.Errorf("%.32q is not debug, info, warn or error, or PACKAGE= and one of these", part)
 		case !named && others:
-			return nil, errors.New("two levels are for all packages")
+			return nil, errors.New("the value sets the level of all packages twice")
 		case !named:
 			s.other, others = level, true
 		case path == "" || strings.Trim(path, "abcdefghijklmnopqrstuvwxyz0123456789_-/") != "" || strings.Trim(path, "/") != path:
-			return nil, fmt.Errorf("%.32q is no package, such as host/cluster", path)
+			return nil, fmt.Errorf("%.32q is not a package, such as host/cluster", path)
 		default:
 			s.packages = append(s.packages, packageLevel{path, level})
 		}
@@ -199,7 +199,7 @@ func parseLevelFor(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < time.Second || d > mostLevelFor {
-		return 0, fmt.Errorf("%.32q is not a time from 1s to 24h, such as 30m", text)
+		return 0, fmt.Errorf("%.32q is not a duration between 1s and 24h, such as 30m", text)
 	}
 	return d, nil
 }

@@ -43,7 +43,7 @@ func isTerminal(w io.Writer) bool {
 func NewRegistry(b Build) *prometheus.Registry {
 	r := prometheus.NewRegistry()
 	build := prometheus.NewGaugeVec(prometheus.GaugeOpts{
-		Name: "hostd_build_info", Help: "The build that runs, as labels: release, commit and Go version; always 1.",
+		Name: "hostd_build_info", Help: "Build information as labels: release, commit and Go version; always 1.",
 	}, []string{"version", "revision", "goversion"})
 	build.WithLabelValues(b.Version, b.Commit, b.Go).Set(1)
 	r.MustRegister(

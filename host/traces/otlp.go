@@ -159,13 +159,13 @@ func newExporter(next sdktrace.SpanExporter, logger *slog.Logger, r prometheus.R
 	e := &exporter{
 		next: next, logger: logger, ended: make(chan struct{}),
 		came: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "hostd_trace_spans_ended_total", Help: "Spans that were to be sent to the collector; those that are neither sent nor failed wait or were dropped.",
+			Name: "hostd_trace_spans_ended_total", Help: "Spans queued for the collector; spans that are neither sent nor failed are waiting or were dropped.",
 		}),
 		sent: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "hostd_trace_spans_sent_total", Help: "Spans that the collector has taken.",
+			Name: "hostd_trace_spans_sent_total", Help: "Spans accepted by the collector.",
 		}),
 		failed: prometheus.NewCounter(prometheus.CounterOpts{
-			Name: "hostd_trace_spans_failed_total", Help: "Spans that the collector has not taken.",
+			Name: "hostd_trace_spans_failed_total", Help: "Spans rejected by the collector or lost.",
 		}),
 	}
 	r.MustRegister(e.came, e.sent, e.failed)
@@ -188,7 +188,7 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	}
 	e.mu.Unlock()
 	if complain {
-		e.logger.Warn("the collector does not take spans; they are dropped", "spans", len(spans), "error", err)
+		e.logger.Warn("the collector does not accept spans; dropping them", "spans", len(spans), "error", err)
 	}
 	return nil // the error is handled; returning it would log it again
 }
@@ -223,9 +223,9 @@ func readHeaders(path string) (map[string]string, error) {
 		name, value = http.CanonicalHeaderKey(strings.TrimSpace(name)), strings.TrimSpace(value)
 		switch {
 		case !ok || name == "" || strings.ContainsFunc(name, notInName) || strings.ContainsFunc(value, notInValue):
-			return nil, fmt.Errorf("%s: line %d is no header, NAME: VALUE", path, line)
+			return nil, fmt.Errorf("%s: line %d must be a header, NAME: VALUE", path, line)
 		case headers[name] != "":
-			return nil, fmt.Errorf("%s: line %d names a header again", path, line)
+			return nil, fmt.Errorf("%s: line %d repeats a header", path, line)
 		}
 		if headers[name] = value; len(headers) > mostHeaders {
 			return nil, errors.New(path + ": has too many headers")

@@ -242,7 +242,7 @@ func TestHungCollectorBlocksNothing(t *testing.T) {
 	if failed := n["hostd_trace_spans_failed_total"]; n["hostd_trace_spans_ended_total"] != spans || n["hostd_trace_spans_sent_total"] != 0 || failed == 0 || failed == spans {
 		t.Errorf("%v", n)
 	}
-	if text := string(log); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "the collector does not take spans") {
+	if text := string(log); strings.Count(text, "level=WARN") != 1 || !strings.Contains(text, "the collector does not accept spans") {
 		t.Errorf("logged: %s", text)
 	}
 	_, span := p.Tracer().Start(t.Context(), "late")

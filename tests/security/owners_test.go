@@ -147,7 +147,7 @@ func TestTeamsDeployOnlyTheirTypes(t *testing.T) {
 		code int
 	}{
 		{[]string{"type", "owner", "a-order"}, "token:ann\n", 0}, {[]string{"type", "owner", "old"}, "nobody\n", 0},
-		{[]string{"type", "owner", "b-stock", "token:ann"}, "belongs to another than token \"ann\"", 1},
+		{[]string{"type", "owner", "b-stock", "token:ann"}, "belongs to an owner other than token \"ann\"", 1},
 		{[]string{"type", "owner", "a-order", "ann"}, "token:NAME", 2}, {[]string{"type", "owner", "a-order", "token:bo", "--nobody"}, "not both", 2},
 		{[]string{"type", "owner", "a-order", "group:team-a"}, "not theirs", 1}, {[]string{"module", "ls"}, "a-order=token:ann", 0},
 	} {

@@ -203,7 +203,7 @@ func TestExecutingNodeChecksRolesAgain(t *testing.T) {
 	}
 	for _, says := range []string{"", `{"kind":"token","name":"root"}`} {
 		for what, err := range call(asksNot.API(), token["root"], says).everything(here) {
-			if !roleOf(err, verbs[what]) || !strings.Contains(err.Error(), "nobody was asked") {
+			if !roleOf(err, verbs[what]) || !strings.Contains(err.Error(), "has auth: none") {
 				t.Errorf("%s by way of a node that asks nobody, which is told %q: %v", what, says, err)
 			}
 		}

@@ -70,7 +70,7 @@ func (l *limited) calls(ip string) *http.Client {
 func over(t *testing.T, err error, quota string) bool {
 	t.Helper()
 	refused, ok := errors.AsType[*connect.Error](err)
-	if !ok || refused.Code() != connect.CodeResourceExhausted || !strings.Contains(refused.Message(), "over the quota "+quota+"=") {
+	if !ok || refused.Code() != connect.CodeResourceExhausted || !strings.Contains(refused.Message(), "exceeded its quota "+quota+"=") {
 		return false
 	}
 	for _, d := range refused.Details() {
@@ -272,7 +272,7 @@ func TestRateQuotaPerCaller(t *testing.T) {
 				switch e := item.GetError(); {
 				case e == nil:
 					taken++
-				case e.GetCode() == connect.CodeResourceExhausted.String() && strings.Contains(e.GetMessage(), "over the quota "+quota+"=") && len(e.GetDetails()) == 1:
+				case e.GetCode() == connect.CodeResourceExhausted.String() && strings.Contains(e.GetMessage(), "exceeded its quota "+quota+"=") && len(e.GetDetails()) == 1:
 					refused++
 				default:
 					t.Errorf("%s: a command of a stream: %v", quota, e)

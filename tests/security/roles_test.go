@@ -279,7 +279,7 @@ func TestNodeWithoutAuthenticationRestoresAdmin(t *testing.T) {
 	node.SetFlags("--admin", "full")
 	node.Start()
 	node.Await("the log warns of a node that holds nobody to roles", func() bool {
-		return strings.Contains(node.Log(), "this node does not ask who calls")
+		return strings.Contains(node.Log(), "this node does not authenticate callers")
 	})
 	bind(t, node.Client(client.Options{Timeout: testkit.Patience}), "token:found", "admin")
 	node.Stop()

@@ -35,7 +35,7 @@ func TestReplacedNodeEnds(t *testing.T) {
 				return false
 			}
 		})
-		if !strings.Contains(reason.Error(), "another process runs as node n4") || !strings.Contains(reason.Error(), address(5)) {
+		if !strings.Contains(reason.Error(), "a different process with a later start runs as node n4") || !strings.Contains(reason.Error(), address(5)) {
 			t.Errorf("it ends with %q", reason)
 		}
 		w.stop(4)

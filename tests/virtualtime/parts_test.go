@@ -163,7 +163,7 @@ const tailLines = 400
 // Log messages that scenarios wait for.
 const (
 	saysDisk    = "the disk of the write-ahead log does not answer"
-	saysPutDown = "an operator put this node down"
+	saysPutDown = "an operator declared this node down"
 	saysLeft    = "this node has left the cluster"
 )
 

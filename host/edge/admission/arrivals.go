@@ -23,7 +23,7 @@ type Pauses interface {
 // caller has given up on it, and may have had it executed by a different node so
 // long ago that the idempotency window no longer contains its command id. The
 // request therefore must not run here.
-var ErrPaused = status.New(connect.CodeUnavailable, "the node stood still after this was sent; send it again")
+var ErrPaused = status.New(connect.CodeUnavailable, "the node was stalled while it received the request; retry")
 
 // Arrivals detects requests on connections that are older than the last pause of
 // the process, because all or part of such a request may have waited in the

@@ -168,7 +168,7 @@ func isEnveloped(r *http.Request) bool {
 // tooLarge makes the error for a message over a limit. It is invalid_argument,
 // because a retry cannot succeed.
 func tooLarge(limit int) *connect.Error {
-	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("a message is longer than %d bytes", limit))
+	return connect.NewError(connect.CodeInvalidArgument, fmt.Errorf("the message is longer than %d bytes", limit))
 }
 
 // Decodes limits how many large messages are decoded concurrently, because
@@ -191,7 +191,7 @@ type DecodedError struct{ Bytes, Limit int64 }
 func (e *DecodedError) Code() connect.Code { return connect.CodeInvalidArgument }
 
 func (e *DecodedError) Error() string {
-	return fmt.Sprintf("the message may take %d bytes of memory once it is decoded, more than the %d that may wait on the node: send it in parts, or as data", e.Bytes, e.Limit)
+	return fmt.Sprintf("the decoded message may need %d bytes of memory, more than max-waiting-bytes, which is %d: split it, or send it as data", e.Bytes, e.Limit)
 }
 
 // Charge is what one request holds of the budget of waiting bytes, and of the
@@ -422,9 +422,9 @@ func (m *message) fail(err error) error {
 		err = status.Public(m.charge.bodies.Log, err)
 	case m.input, m.ctx.Err() != nil:
 	case errors.As(err, &slow) && slow.Timeout():
-		err = connect.NewError(connect.CodeDeadlineExceeded, errors.New("the request did not come in time"))
+		err = connect.NewError(connect.CodeDeadlineExceeded, errors.New("the request did not arrive in time"))
 	default: // errors of net/http about a malformed or truncated body
-		err = connect.NewError(connect.CodeInvalidArgument, errors.New("the request's body cannot be read: it is malformed, or was cut short"))
+		err = connect.NewError(connect.CodeInvalidArgument, errors.New("the request's body is malformed or truncated"))
 	}
 	m.failed = err
 	return err

@@ -37,10 +37,10 @@ const (
 )
 
 // errBusy is the error for a call over the limit of concurrent calls.
-var errBusy = errors.New("the node has too many calls at a time, or too many from this address; retry after a moment")
+var errBusy = errors.New("the node has too many concurrent calls in total or from this address; retry after a moment")
 
 // errCrowded is the error for a call on a reserve connection.
-var errCrowded = errors.New("the node has too many connections, or too many from this address: close some")
+var errCrowded = errors.New("the node has too many connections in total or from this address: close some")
 
 // Connections limits the connections of a server and shares them fairly between
 // client addresses. It is safe for concurrent use.
@@ -458,14 +458,14 @@ func WatchConnections(r prometheus.Registerer, of ...*Connections) {
 		return
 	}
 	r.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "hostd_rpc_connections_closed_total", Help: "Connections closed because there were too many, or for resets of streams without end.",
+		Name: "hostd_rpc_connections_closed_total", Help: "Connections closed because there were too many, or because they kept resetting streams.",
 	}, func() (closed float64) {
 		for _, c := range of {
 			closed += float64(c.ClosedCount())
 		}
 		return closed
 	}), prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: "hostd_rpc_calls_refused_total", Help: "Calls refused because there were too many at a time, of all or of their address.",
+		Name: "hostd_rpc_calls_refused_total", Help: "Calls rejected because there were too many concurrent ones, in total or from their address.",
 	}, func() (refused float64) {
 		for _, c := range of {
 			refused += float64(c.refused.Load())

@@ -8,7 +8,7 @@ import (
 )
 
 // errPlain is the error for calls without TLS.
-var errPlain = errors.New("this node takes calls over TLS only: give its address as https://")
+var errPlain = errors.New("this node accepts calls only over TLS: use https:// in its address")
 
 // RequireTLS rejects calls without TLS. Exempt are calls between nodes, which
 // come without it and authenticate their caller themselves, and health probes,

@@ -46,7 +46,7 @@ func (g Gate) admit(public http.Handler) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if g.Opened != nil && strings.Count(r.URL.Path, "/") > 1 && !beforeOpen(r.URL.Path) {
 			if err := g.Opened(); err != nil {
-				refuse.Write(w, r, connect.NewError(connect.CodeUnavailable, fmt.Errorf("this node is not open yet: %w", err)))
+				refuse.Write(w, r, connect.NewError(connect.CodeUnavailable, fmt.Errorf("this node does not serve calls yet: %w", err)))
 				return
 			}
 		}
@@ -81,7 +81,7 @@ func (g Gate) sameCluster(answer, call http.Header) error {
 	}
 	answer[clusterHeader] = []string{id}
 	if wanted := call.Get(clusterHeader); wanted != "" && wanted != id {
-		return fmt.Errorf("this node belongs to cluster %.64q, the call is for %.64q", id, wanted)
+		return fmt.Errorf("this node belongs to cluster %.64q, but the call is for cluster %.64q", id, wanted)
 	}
 	return nil
 }

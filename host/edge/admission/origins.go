@@ -14,8 +14,8 @@ import (
 
 // Errors for requests that a browser was made to send.
 var (
-	errForeignOrigin = errors.New("a page of another origin asks: browsers may call a node from its own origin and those of allow-origins")
-	errForeignHost   = errors.New("the node is not known by this Host: name it in allow-hosts")
+	errForeignOrigin = errors.New("the request comes from a web page of a different origin: add the origin to allow-origins")
+	errForeignHost   = errors.New("the request's Host is not a name of this node: add it to allow-hosts")
 )
 
 // Origins rejects requests that a page of a different site makes a browser send.

@@ -64,7 +64,7 @@ func (u *Uploads) enter(ctx context.Context, from string) (leave func(), err err
 	if at < 0 {
 		leave() // its turn began at the same moment
 	}
-	return nil, fmt.Errorf("%w: uploads of others were under way all the time", request.ErrOverloaded)
+	return nil, fmt.Errorf("%w: other uploads were running for the whole time", request.ErrOverloaded)
 }
 
 // queue appends an upload to the waiting ones.

@@ -13,7 +13,7 @@ import (
 type WaitingBytesError struct{ Limit int64 }
 
 func (e *WaitingBytesError) Error() string {
-	return fmt.Sprintf("the requests that wait on this node would take more than %d bytes; retry after a moment", e.Limit)
+	return fmt.Sprintf("the requests that wait on this node would exceed %d bytes; retry after a moment", e.Limit)
 }
 
 func (e *WaitingBytesError) Unwrap() error { return request.ErrOverloaded }

@@ -100,13 +100,13 @@ type Authorizer struct {
 func New(o Options) *Authorizer {
 	a := &Authorizer{opts: o, refused: map[authv1.Verb]prometheus.Counter{}, changed: make(chan struct{})}
 	refused := prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "hostd_auth_refusals_total", Help: "Calls, and commands of streams, that the caller's roles do not allow, by verb.",
+		Name: "hostd_auth_refusals_total", Help: "Calls and stream commands that the caller's roles do not allow, by verb.",
 	}, []string{"verb"})
 	a.ended = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "hostd_auth_role_streams_ended_total", Help: "Streams that were ended because the caller's roles do not allow them any more.",
+		Name: "hostd_auth_role_streams_ended_total", Help: "Streams ended because the caller's roles no longer allow them.",
 	})
 	a.stale = prometheus.NewCounter(prometheus.CounterOpts{
-		Name: "hostd_auth_stale_refusals_total", Help: "Changes, and commands of streams, that the caller's roles allow and that were refused because this node has not heard of them for a minute.",
+		Name: "hostd_auth_stale_refusals_total", Help: "Changes and stream commands that the caller's roles allow, but that were rejected because the node's roles were older than a minute.",
 	})
 	procedure.All(func(_ string, p *procedure.Procedure) {
 		a.refused[p.Verb] = refused.WithLabelValues(authz.VerbText(p.Verb))
@@ -134,7 +134,7 @@ func (a *Authorizer) Set(t *authz.Table) {
 	for _, s := range a.streams.list() {
 		if err := a.decideAll(s.by, s.target, s.calls); err != nil && s.end(err) {
 			a.ended.Inc()
-			a.opts.Logger.Info("ended a stream that the caller's roles do not allow any more", "kind", s.by.principalOf().Kind, "principal", s.by.principalOf().Name, "verb", authz.VerbText(s.target.Verb))
+			a.opts.Logger.Info("ended a stream that the caller's roles no longer allow", "kind", s.by.principalOf().Kind, "principal", s.by.principalOf().Name, "verb", authz.VerbText(s.target.Verb))
 		}
 	}
 }
@@ -414,7 +414,7 @@ func (a *Authorizer) Explain(ctx context.Context, c authz.Call) Answer {
 	case table == nil:
 	case !table.InForce():
 		if err == nil {
-			out.Reason = "roles decide nothing yet: nobody is admin, and whoever is let in has all rights"
+			out.Reason = "role checks are off, because there is no admin: every accepted caller has all rights"
 		}
 	default:
 		out.Roles = table.RolesOf(p)

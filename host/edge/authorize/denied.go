@@ -16,7 +16,7 @@ func deniedError(who *principal.Principal, c authz.Call, made authz.Decision) er
 		e.EntityType = c.Type
 	}
 	if who == nil {
-		e.Message = fmt.Sprintf("nobody was asked who calls: the node that was called has auth none, and others hold callers to roles; the verb %s%s is not for who is not known", e.Verb, what(c))
+		e.Message = fmt.Sprintf("the called node has auth: none, but other nodes check roles: unknown callers may not use the verb %s%s", e.Verb, what(c))
 		return e
 	}
 	e.Message = fmt.Sprintf("%s lacks the verb %s%s: %s", callerName(who), e.Verb, what(c), why(made))
@@ -27,7 +27,7 @@ func deniedError(who *principal.Principal, c authz.Call, made authz.Decision) er
 func noAdminError(c authz.Call) error {
 	return &request.DeniedError{
 		Verb:    authz.VerbText(c.Verb),
-		Message: "nobody is admin of this cluster yet, and until somebody is, its nodes refuse all callers: give a node auth-bootstrap-file, or admin full to let everybody in who has a credential",
+		Message: "the cluster has no admin yet, so its nodes reject all callers: set auth-bootstrap-file on a node, or set admin: full to accept every caller with a credential",
 	}
 }
 
@@ -37,7 +37,7 @@ const maxNamed = 64
 
 func callerName(p *principal.Principal) string {
 	if p.Kind == principal.Anonymous {
-		return "who calls without a credential"
+		return "a caller without a credential"
 	}
 	return fmt.Sprintf("%s %q", p.Kind, p.Name)
 }
@@ -62,7 +62,7 @@ func what(c authz.Call) string {
 	case c.IDs == authz.One:
 		fmt.Fprintf(&out, ", id %.64q", c.ID)
 	case c.IDs == authz.Beginning && c.ID != "":
-		fmt.Fprintf(&out, ", ids that begin with %.64q", c.ID)
+		fmt.Fprintf(&out, ", ids with the prefix %.64q", c.ID)
 	case c.IDs == authz.Beginning && c.Types == authz.One:
 		out.WriteString(", all ids")
 	}

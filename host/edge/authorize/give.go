@@ -65,5 +65,5 @@ func (a *Authorizer) give(ctx context.Context, refuse func(t *authz.Table, may f
 	}
 	a.refused[authv1.Verb_SECURITY].Inc()
 	audit.SetPolicyRevision(ctx, table.Revision())
-	return &request.DeniedError{Verb: access.Security, Message: fmt.Sprintf("%s cannot give or change the role %.64q: its own roles do not allow all that would be given; who is %s can", callerName(by.principalOf()), name, access.RoleAdmin)}
+	return &request.DeniedError{Verb: access.Security, Message: fmt.Sprintf("%s cannot grant or change the role %.64q: its own roles do not allow everything that the role allows; a caller with the role %s can", callerName(by.principalOf()), name, access.RoleAdmin)}
 }

@@ -70,7 +70,7 @@ type NotOwnerError struct {
 }
 
 func (e *NotOwnerError) Error() string {
-	return fmt.Sprintf("entity type %.64q belongs to another than %s; hostd type owner shows to whom", e.entityType, callerName(e.who))
+	return fmt.Sprintf("entity type %.64q belongs to an owner other than %s; 'hostd type owner' shows the owner", e.entityType, callerName(e.who))
 }
 
 // Code implements status.Coded.

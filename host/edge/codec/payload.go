@@ -14,7 +14,7 @@ import (
 // because its input is always JSON text.
 var null = []byte("null")
 
-var errJSONValue = status.Argument("json was given, and the entity type's encoding is bytes: give data")
+var errJSONValue = status.Argument("json is set, but the entity type's encoding is bytes: set data instead")
 
 // FromData checks a payload given as data and returns the module's input: for
 // JSON types the canonical text of the value, which may share memory with data.
@@ -27,7 +27,7 @@ func FromData(enc request.Encoding, data []byte) ([]byte, error) {
 	}
 	text, err := jsontext.Canonical(data)
 	if err != nil {
-		return nil, status.Argument("data is not JSON, which is the entity type's encoding: " + err.Error())
+		return nil, status.Argument("data must be JSON, because that is the entity type's encoding: " + err.Error())
 	}
 	return text, nil
 }

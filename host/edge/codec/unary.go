@@ -56,7 +56,7 @@ func (Unary) Unmarshal(data []byte, msg any) error {
 		return fmt.Errorf("%T is not a message", msg)
 	}
 	if len(data) == 0 {
-		return fmt.Errorf("no JSON value: an empty message is {}")
+		return fmt.Errorf("the body is empty: send {} for an empty message")
 	}
 	return unmarshalJSON(data, m)
 }
@@ -127,7 +127,7 @@ func unknown(m protoreflect.MessageDescriptor, name string) error {
 	if nearest, found := schema.Nearest(name, slices.Values(fields)); found {
 		return fmt.Errorf("%s: unknown member %.64q, did you mean %q?", m.Name(), name, nearest)
 	}
-	return fmt.Errorf("%s: unknown member %.64q, there are %s", m.Name(), name, strings.Join(fields, ", "))
+	return fmt.Errorf("%s: unknown member %.64q, must be one of %s", m.Name(), name, strings.Join(fields, ", "))
 }
 
 func checkValues(f protoreflect.FieldDescriptor, value any) error {
@@ -153,7 +153,7 @@ func checkValues(f protoreflect.FieldDescriptor, value any) error {
 		case f.Message() != nil:
 			err = checkNames(f.Message(), v)
 		case f.Enum() != nil && isName && f.Enum().Values().ByName(protoreflect.Name(name)) == nil:
-			err = fmt.Errorf("%s: %.64q is none of %s", f.JSONName(), name, strings.Join(names(f.Enum()), ", "))
+			err = fmt.Errorf("%s: %.64q must be one of %s", f.JSONName(), name, strings.Join(names(f.Enum()), ", "))
 		}
 		if err != nil {
 			return err

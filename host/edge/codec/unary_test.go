@@ -30,7 +30,7 @@ func TestJSONNamesOfValues(t *testing.T) {
 		if (err == nil) != (want != "") || err == nil && m.GetConsistency().String() != want {
 			t.Errorf("%s: %v, %v", text, m.GetConsistency(), err)
 		}
-		if strings.Contains(text, `"SOMETIMES"}`) && want == "" && !strings.Contains(err.Error(), "none of LINEARIZABLE, STALE") {
+		if strings.Contains(text, `"SOMETIMES"}`) && want == "" && !strings.Contains(err.Error(), "must be one of LINEARIZABLE, STALE") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}
@@ -47,7 +47,7 @@ func TestJSONNamesOfValues(t *testing.T) {
 func TestUnknownMembersAreNamed(t *testing.T) {
 	for text, want := range map[string]string{
 		`{"entityTyp":"counter","entityId":"a"}`: `QueryRequest: unknown member "entityTyp", did you mean "entityType"?`,
-		`{"colour":1}`:                           `QueryRequest: unknown member "colour", there are entityType, entityId, query, json, data, consistency`,
+		`{"colour":1}`:                           `QueryRequest: unknown member "colour", must be one of entityType, entityId, query, json, data, consistency`,
 	} {
 		var m entityv1.QueryRequest
 		if err := (Unary{As: "json"}).Unmarshal([]byte(text), &m); err == nil || err.Error() != want {

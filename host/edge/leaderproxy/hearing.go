@@ -11,7 +11,7 @@ import (
 )
 
 // errSilent ends a call to a node that is suspected to have failed.
-var errSilent = errors.New("nothing is heard any more of the node that was asked")
+var errSilent = errors.New("no more heartbeats from the called node")
 
 // hearing is Telling for calls that fail when the node is suspected to have
 // failed. Without it a call to a node that has lost its power or its network

@@ -89,7 +89,7 @@ func Handler(next http.Handler) http.Handler {
 		}
 		said, err := parseStatement(r.Header)
 		if err != nil {
-			http.Error(w, "the caller that the node names is none", http.StatusBadRequest)
+			http.Error(w, "the forwarded caller is malformed", http.StatusBadRequest)
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(context.WithValue(r.Context(), peerKey{}, said)))

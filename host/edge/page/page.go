@@ -82,7 +82,7 @@ func Parse(token string, filter uint32) ([]byte, error) {
 }
 
 // ErrToken: the page token belongs to a different listing.
-var ErrToken = status.Argument("the page token is not one of this listing")
+var ErrToken = status.Argument("the page token does not belong to this list")
 
 // Request is the part of a request that asks for a page. Size 0 requests as many
 // items as fit.

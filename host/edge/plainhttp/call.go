@@ -159,7 +159,7 @@ func (a *answer) Flush() {}
 func (a *answer) Unwrap() http.ResponseWriter { return a.conn }
 
 // errTag is the error for a precondition that is not a tag of an entity.
-var errTag = errors.New(`the tag of an entity is its sequence in quotes, such as "3"`)
+var errTag = errors.New(`the ETag of an entity is its sequence in quotes, such as "3"`)
 
 // preconditions is the value of If-Match or If-None-Match: any tag, or a list of
 // sequences. Weak tags are treated as strong ones, because a proxy that
@@ -189,7 +189,7 @@ func preconditionsOf(r *http.Request, name string) (p preconditions, err error) 
 	p.given = true
 	list := strings.Split(strings.Join(values, ","), ",")
 	if len(list) > maxTags {
-		return p, fmt.Errorf("%s: at most %d tags", name, maxTags)
+		return p, fmt.Errorf("%s: at most %d ETags are allowed", name, maxTags)
 	}
 	for _, one := range list {
 		one = strings.Trim(one, " \t")
@@ -236,11 +236,11 @@ func parsePreconditions(r *http.Request) (e expectation, err error) {
 	case err != nil:
 		return e, err
 	case match.given && none.given:
-		return e, errors.New("give one of If-Match and If-None-Match")
+		return e, errors.New("set only one of If-Match and If-None-Match")
 	case none.any:
 		return expectation{next: new(uint64)}, nil
 	case none.given:
-		return e, errors.New("a command takes If-None-Match: * alone, for an entity that is new")
+		return e, errors.New("If-None-Match must be * for a command, which then requires that the entity does not exist")
 	case !match.given:
 		return e, nil
 	}

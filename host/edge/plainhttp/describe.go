@@ -140,7 +140,7 @@ func (h *Handler) namedTypes(w http.ResponseWriter, r *http.Request, names []str
 	slices.Sort(names)
 	names = slices.Compact(names)
 	if len(names) > maxDescribedTypes {
-		tooLarge(w, fmt.Sprintf("%d entity types are named, at most %d are described at a time", len(names), maxDescribedTypes))
+		tooLarge(w, fmt.Sprintf("%d entity types are named, at most %d are allowed in one request", len(names), maxDescribedTypes))
 		return nil, false
 	}
 	for _, name := range names {
@@ -185,7 +185,7 @@ func (h *Handler) document(w http.ResponseWriter, r *http.Request, types []serve
 	if d.key == key && d.text != nil {
 		return d.text, d.tag, true
 	}
-	described, about := make([]openapi.Type, 0, len(types)), []string{"The entity types that the caller may see, as they are served now."}
+	described, about := make([]openapi.Type, 0, len(types)), []string{"The entity types that the caller may see, as currently served."}
 	known := map[string]*manifest.Manifest{} // by digest; nil if it cannot be read
 	size := 0
 	for _, t := range types {
@@ -203,7 +203,7 @@ func (h *Handler) document(w http.ResponseWriter, r *http.Request, types []serve
 			known[t.digest] = m
 		}
 		if m == nil {
-			about = append(about, fmt.Sprintf("Entity type %s is left out, because the manifest of its module, SHA-256 %s, cannot be read.", t.entityType, t.digest))
+			about = append(about, fmt.Sprintf("Entity type %s is omitted because the manifest of its module, SHA-256 %s, cannot be read.", t.entityType, t.digest))
 			continue
 		}
 		if entityType, _, ok := m.Type(t.entityType); ok {

@@ -80,11 +80,11 @@ func (h *Handler) query(w http.ResponseWriter, r *http.Request, t target) {
 		case "stale":
 			req.Consistency = entityv1.Consistency_STALE
 		default:
-			err = fmt.Errorf("consistency is %q, must be linearizable or stale", c)
+			err = fmt.Errorf("consistency must be linearizable or stale, got %q", c)
 		}
 	}
 	if err == nil && given.Has("payload") && r.Method == http.MethodPost {
-		err = errors.New("the payload of a POST is its body")
+		err = errors.New("the payload of a POST must be its body")
 	}
 	if err != nil {
 		refusal(w, err)
@@ -115,7 +115,7 @@ func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 	if err == nil && given.Has("at") {
 		var at uint64
 		if at, err = strconv.ParseUint(given.Get("at"), 10, 63); err != nil {
-			err = fmt.Errorf("at is %q, must be a sequence", given.Get("at"))
+			err = fmt.Errorf("at must be a sequence, got %q", given.Get("at"))
 		}
 		req["atSequence"] = strconv.FormatUint(at, 10)
 	}
@@ -145,16 +145,16 @@ func (h *Handler) state(w http.ResponseWriter, r *http.Request, t target) {
 		return
 	}
 	if res.Sequence == 0 {
-		fail(w, http.StatusNotFound, problem{Code: "not_found", Message: "nothing has happened to the entity yet"})
+		fail(w, http.StatusNotFound, problem{Code: "not_found", Message: "the entity does not exist"})
 		return
 	}
 	w.Header().Set("ETag", tag(res.Sequence))
 	if res.Deleted {
-		fail(w, http.StatusNotFound, problem{Code: "not_found", Reason: "DELETED", Message: "the entity is deleted; its next command begins it anew"})
+		fail(w, http.StatusNotFound, problem{Code: "not_found", Reason: "DELETED", Message: "the entity was deleted; its next command starts a new life"})
 		return
 	}
 	if match.given && !match.match(res.Sequence) {
-		fail(w, http.StatusPreconditionFailed, problem{Code: "failed_precondition", Message: "the entity has another tag", ActualSequence: strconv.FormatUint(res.Sequence, 10)})
+		fail(w, http.StatusPreconditionFailed, problem{Code: "failed_precondition", Message: "the entity has a different ETag", ActualSequence: strconv.FormatUint(res.Sequence, 10)})
 		return
 	}
 	if !match.given && none.match(res.Sequence) {
@@ -234,7 +234,7 @@ func (h *Handler) contentType(r *http.Request, entityType string) string {
 // plainBody returns an error if the body has a content encoding.
 func plainBody(r *http.Request) error {
 	if kind := r.Header.Get("Content-Encoding"); kind != "" && kind != "identity" {
-		return fmt.Errorf("the body has the Content-Encoding %q: send it plain", kind)
+		return fmt.Errorf("the body has the Content-Encoding %q: send it uncompressed", kind)
 	}
 	return nil
 }
@@ -244,7 +244,7 @@ func plainBody(r *http.Request) error {
 func idempotencyKey(r *http.Request) (string, error) {
 	values := r.Header.Values("Idempotency-Key")
 	if len(values) > 1 {
-		return "", errors.New("the Idempotency-Key is given twice")
+		return "", errors.New("the header Idempotency-Key is set twice")
 	}
 	if len(values) == 0 {
 		return "", nil
@@ -254,7 +254,7 @@ func idempotencyKey(r *http.Request) (string, error) {
 		key = key[1 : len(key)-1]
 	}
 	if key == "" {
-		return "", errors.New("the Idempotency-Key is empty")
+		return "", errors.New("the header Idempotency-Key is empty")
 	}
 	return key, nil
 }
@@ -268,7 +268,7 @@ func firstAttempt(r *http.Request) (uint64, error) {
 	}
 	age, err := strconv.ParseUint(text, 10, 63)
 	if err != nil {
-		return 0, errors.New("Hostd-First-Attempt-Age is a number of milliseconds")
+		return 0, errors.New("the header Hostd-First-Attempt-Age must be a number of milliseconds")
 	}
 	return age, nil
 }

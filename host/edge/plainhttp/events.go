@@ -81,8 +81,8 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType stri
 		return
 	}
 	if n := h.eventShards(shards); follow && n > maxEventShards {
-		refusal(w, fmt.Errorf("a cursor of %d shards is longer than the header Last-Event-ID takes, so a browser could not continue after it lost the connection: "+
-			"open several streams of at most %d shards each, with shards=1,2,... (the cluster has %d shards), or read the events once with follow=false, or use Subscribe of the API", n, maxEventShards, h.opts.Entities.Shards()))
+		refusal(w, fmt.Errorf("a cursor of %d shards exceeds the limit of the header Last-Event-ID, so a browser could not resume after a lost connection: "+
+			"open several streams of at most %d shards each, with shards=1,2,... (the cluster has %d shards), read the events once with follow=false, or use the API's Subscribe", n, maxEventShards, h.opts.Entities.Shards()))
 		return
 	}
 	cursor := r.Header.Get("Last-Event-ID")
@@ -114,7 +114,7 @@ func flagOf(name, text string, standard bool) (bool, error) {
 	case "false", "0":
 		return false, nil
 	}
-	return false, fmt.Errorf("%s is %q, must be true or false", name, text)
+	return false, fmt.Errorf("%s must be true or false, got %q", name, text)
 }
 
 // shardsOf parses shard numbers separated by commas; an empty text means all
@@ -126,7 +126,7 @@ func shardsOf(text string) (out []uint32, err error) {
 	for _, one := range strings.Split(text, ",") {
 		n, err := strconv.ParseUint(one, 10, 32)
 		if err != nil {
-			return nil, fmt.Errorf("shards is %.64q, must be numbers with commas between them", text)
+			return nil, fmt.Errorf("shards must be numbers separated by commas, got %.64q", text)
 		}
 		out = append(out, uint32(n))
 	}
@@ -209,7 +209,7 @@ func (s *eventWriter) flush() {
 // message converts and sends one message.
 func (s *eventWriter) message(flags byte, data []byte) error {
 	if flags&flagCompressed != 0 {
-		return errors.New("a message is compressed")
+		return errors.New("the message is compressed, which is not supported")
 	}
 	if flags&flagEnd != 0 {
 		return s.end(data)

@@ -110,7 +110,7 @@ const eventsID = "events"
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	t, ok := targetOf(r.URL)
 	if !ok {
-		fail(w, http.StatusNotFound, problem{Code: "not_found", Message: "the path is none of /e/TYPE/ID, /e/TYPE/ID/COMMAND, /e/TYPE/ID/q/QUERY and /e/TYPE/events; an id of . or .. is for the API alone"})
+		fail(w, http.StatusNotFound, problem{Code: "not_found", Message: "the path must be /e/TYPE/ID, /e/TYPE/ID/COMMAND, /e/TYPE/ID/q/QUERY or /e/TYPE/events; use the API for the ids . and .."})
 		return
 	}
 	if t.garbled {
@@ -180,11 +180,11 @@ func parameters(r *http.Request, names ...string) (url.Values, error) {
 		case !utf8.ValidString(name) || slices.ContainsFunc(values, func(v string) bool { return !utf8.ValidString(v) }):
 			return nil, fmt.Errorf("the parameter %.64q is not UTF-8", name)
 		case !slices.Contains(names, name) && len(names) == 0:
-			return nil, fmt.Errorf("the path takes no parameters, and %q is one", name)
+			return nil, fmt.Errorf("the path has no parameters, got %q", name)
 		case !slices.Contains(names, name):
-			return nil, fmt.Errorf("there is no parameter %q: the path takes %s", name, strings.Join(names, ", "))
+			return nil, fmt.Errorf("unknown parameter %q: the path has %s", name, strings.Join(names, ", "))
 		case len(values) > 1:
-			return nil, fmt.Errorf("the parameter %q is given twice", name)
+			return nil, fmt.Errorf("the parameter %q is set twice", name)
 		}
 	}
 	return given, nil

@@ -81,7 +81,7 @@ func New(o Options) *Quotas {
 		q.anonymous = limits(access.AnonymousQuotas())
 	}
 	q.refused = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "hostd_quota_refusals_total", Help: "Calls, commands of streams and connections that were over a quota of their caller, by quota and by the role that says what it is.",
+		Name: "hostd_quota_refusals_total", Help: "Calls, stream commands and connections that exceeded a quota of their caller, by quota and the role that sets it.",
 	}, []string{"quota", "role"})
 	for _, name := range access.QuotaNames {
 		q.refused.WithLabelValues(name, byDefault)
@@ -215,7 +215,7 @@ type Error struct {
 }
 
 func (e *Error) Error() string {
-	return fmt.Sprintf("over the quota %s=%d that the caller has on this node; retry after %v", e.Quota, e.Most, e.RetryAfter.Round(time.Millisecond))
+	return fmt.Sprintf("the caller exceeded its quota %s=%d on this node; retry after %v", e.Quota, e.Most, e.RetryAfter.Round(time.Millisecond))
 }
 
 // Code implements status.Coded.

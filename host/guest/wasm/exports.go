@@ -59,7 +59,7 @@ func (m *Module) checkFunction(exp Export, want Signature) *AdmissionError {
 		return Refuse("export "+exp.Name, "must be a function, but is a %s", kindNames[exp.Kind])
 	}
 	if got, _ := m.FunctionType(exp.Index); got != want {
-		return Refuse("export "+exp.Name, "must have signature %[2]v, but has %[1]v", got, want)
+		return Refuse("export "+exp.Name, "has signature %v, must be %v", got, want)
 	}
 	return nil
 }

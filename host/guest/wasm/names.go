@@ -33,7 +33,7 @@ func (m *Module) checkImport(c *Cursor, imp Import) {
 	switch {
 	case listed && got == want:
 	case listed:
-		c.Refuse("must have signature %[2]v, but has %[1]v; build for this version of the ABI", got, want)
+		c.Refuse("has signature %v, must be %v; build for this version of the ABI", got, want)
 	case imp.Module == abi.ImportModule:
 		c.Refuse("the host has no such function; it has log, now and random")
 	case imp.Module == abi.ImportWASI:

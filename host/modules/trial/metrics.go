@@ -10,10 +10,10 @@ type Collector struct {
 }
 
 var (
-	commandsTotal   = prometheus.NewDesc("hostd_rollout_commands_total", "Commands given to guests, of types that two modules serve, by module: the current one, or the newer one, which is the canary.", []string{"entity_type", "version"}, nil)
-	rejectionsTotal = prometheus.NewDesc("hostd_rollout_rejections_total", "Commands of types that two modules serve which handlers refused, by module.", []string{"entity_type", "version"}, nil)
-	faultsTotal     = prometheus.NewDesc("hostd_rollout_faults_total", "Guest calls that trapped or broke the contract, of types that two modules serve, by module.", []string{"entity_type", "version"}, nil)
-	commandTook     = histogram("hostd_rollout_command_seconds", "Time that guests took for commands of types that two modules serve, by module.", []string{"entity_type", "version"})
+	commandsTotal   = prometheus.NewDesc("hostd_rollout_commands_total", "Commands passed to guests, of types with a rollout, by module: current, or canary for the new module.", []string{"entity_type", "version"}, nil)
+	rejectionsTotal = prometheus.NewDesc("hostd_rollout_rejections_total", "Commands of types with a rollout that the module rejected, by module.", []string{"entity_type", "version"}, nil)
+	faultsTotal     = prometheus.NewDesc("hostd_rollout_faults_total", "Guest calls that trapped or violated the ABI, of types with a rollout, by module.", []string{"entity_type", "version"}, nil)
+	commandTook     = histogram("hostd_rollout_command_seconds", "Duration of guest calls for commands of types with a rollout, by module.", []string{"entity_type", "version"})
 )
 
 // exportedOctaves is how many doublings of a duration one bucket of the metric

@@ -49,7 +49,7 @@ func ParseRules(text string) (rules []Rule, err error) {
 		return nil, nil
 	}
 	if len(text) > MaxRulesBytes {
-		return nil, fmt.Errorf("rules of %d bytes, at most %d are allowed", len(text), MaxRulesBytes)
+		return nil, fmt.Errorf("the rules have %d bytes, at most %d are allowed", len(text), MaxRulesBytes)
 	}
 	for one := range strings.SplitSeq(text, ",") {
 		r, err := parse(strings.TrimSpace(one))
@@ -57,7 +57,7 @@ func ParseRules(text string) (rules []Rule, err error) {
 			return nil, err
 		}
 		if rules = append(rules, r); len(rules) > MaxRules {
-			return nil, fmt.Errorf("more than %d rules", MaxRules)
+			return nil, fmt.Errorf("at most %d rules are allowed", MaxRules)
 		}
 	}
 	return rules, nil
@@ -69,21 +69,21 @@ func parse(text string) (r Rule, err error) {
 	percent, isPercent := strings.CutSuffix(value, "%")
 	switch {
 	case !ok || of != faults && of != rejections && of != p99:
-		return r, fmt.Errorf("%.64q is no rule: one is faults, rejections or p99, then >, then a value", text)
+		return r, fmt.Errorf("%.64q is not a rule: it must be faults, rejections or p99, followed by > and a value", text)
 	case isPercent:
 		percent, r.more = strings.CutPrefix(percent, "+")
 		r.share, err = strconv.ParseFloat(percent, 64)
 		r.shares = true
 		if err != nil || !(r.share >= 0) || r.share > 1e6 || !r.more && r.share > 100 || r.of == p99 && !r.more || strings.HasPrefix(percent, "+") {
-			return r, fmt.Errorf("%.64q is no rule: a percentage of the commands is from 0%% to 100%%, of faults or rejections, and one that is more than the older module's has a +", text)
+			return r, fmt.Errorf("%.64q is not a rule: a percentage of faults or rejections must be between 0%% and 100%%; a + makes it relative to the old module", text)
 		}
 	case of == p99:
 		if r.longest, err = time.ParseDuration(value); err != nil || r.longest <= 0 || r.longest > time.Minute {
-			return r, fmt.Errorf("%.64q is no rule: the value of p99 is a time up to a minute, as 20ms, or a percentage with a +", text)
+			return r, fmt.Errorf("%.64q is not a rule: the value of p99 must be a duration up to a minute, such as 20ms, or a percentage with a +", text)
 		}
 	default:
 		if r.count, err = strconv.ParseUint(value, 10, 63); err != nil {
-			return r, fmt.Errorf("%.64q is no rule: the value of %s is a count or a percentage", text, of)
+			return r, fmt.Errorf("%.64q is not a rule: the value of %s must be a count or a percentage", text, of)
 		}
 	}
 	return r, nil
@@ -109,7 +109,7 @@ func (r Rule) Broken(older, newer *Counts) string {
 	default:
 		return ""
 	}
-	return fmt.Sprintf("%s: %d %s with %d commands, and %d with %d of the older module", r.text, is, r.of, newer.Commands, was, older.Commands)
+	return fmt.Sprintf("%s: %d %s in %d commands, the old module had %d in %d", r.text, is, r.of, newer.Commands, was, older.Commands)
 }
 
 // slow is Broken for durations.
@@ -125,7 +125,7 @@ func (r Rule) slow(older, newer *Counts) string {
 	if !beyond(slower, float64(newer.Commands)/100) {
 		return ""
 	}
-	return fmt.Sprintf("%s: %d of %d commands took %v or longer, and 99 of 100 up to %v with the older module", r.text, slower, newer.Commands, longest, older.P99())
+	return fmt.Sprintf("%s: %d of %d commands took %v or longer; the p99 of the old module is %v", r.text, slower, newer.Commands, longest, older.P99())
 }
 
 // beyond reports whether n exceeds the expected number by more than chance

@@ -383,8 +383,8 @@ func TestUnsafeAuthConfigurationsAreRejected(t *testing.T) {
 		says  string
 		flags []string
 	}{
-		{"nothing says who callers are", []string{"--auth", "required"}},
-		{"nothing says who callers are", []string{"--auth", "allow"}},
+		{"no credential is configured", []string{"--auth", "required"}},
+		{"no credential is configured", []string{"--auth", "allow"}},
 		{"auth is none", []string{"--token-file", with.file}},
 		{"must be none, allow or required", []string{"--auth", "yes", "--token-file", with.file}},
 		{"oidc-audience: must be set", []string{"--auth", "required", "--oidc-issuer", "https://example.org"}},

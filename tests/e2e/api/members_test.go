@@ -150,7 +150,7 @@ func TestNodeIDInUseIsRejected(t *testing.T) {
 	if err := double.TryStart(); err == nil {
 		t.Fatal("two nodes run under one name")
 	}
-	if log := double.Log(); !strings.Contains(log, "node id is in use") || !strings.Contains(log, "another node-id") {
+	if log := double.Log(); !strings.Contains(log, "node id is already in use") || !strings.Contains(log, "different node-id") {
 		t.Errorf("the log does not say why:\n%s", log)
 	}
 	c.AwaitSpread()

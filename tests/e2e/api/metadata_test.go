@@ -38,7 +38,7 @@ func TestLostMetadataIsRebuilt(t *testing.T) {
 	recovered(t, c.Node(0), "--inspect", "--out", files[0])
 	recovered(t, c.Node(1), "--inspect", "--out", files[1])
 	refused(t, c.Node(0), "was not found", "--rebuild-metadata", "--from", files[0])
-	refused(t, c.Node(0), "there is no file of this node", "--rebuild-metadata", "--from", files[1])
+	refused(t, c.Node(0), "the file of this node", "--rebuild-metadata", "--from", files[1])
 	refused(t, c.Node(0), "belongs to cluster another", "--rebuild-metadata", "--from", files[0], another(t, files[1]))
 	for range 2 { // running it again changes nothing
 		recovered(t, c.Node(0), "--rebuild-metadata", "--from", files[0], files[1])

@@ -66,7 +66,7 @@ func TestRollback(t *testing.T) {
 		t.Errorf("the command ends with %d: %s", code, out)
 	}
 	replies("one")
-	if out, code := s.node.Run("module", "rollback", "shop", "--addr", s.node.API()); code == 0 || !strings.Contains(out, "no other module has served shop") {
+	if out, code := s.node.Run("module", "rollback", "shop", "--addr", s.node.API()); code == 0 || !strings.Contains(out, "there is no previous module of shop") {
 		t.Errorf("a rollback from the first ends with %d: %s", code, out)
 	}
 	text, code := s.node.Run("module", "history", "shop", "-o", "json", "--addr", s.node.API())

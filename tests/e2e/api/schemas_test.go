@@ -21,7 +21,7 @@ import (
 // stream. The error suggests the correct name, and nothing is written.
 func TestMisspeltMemberIsRejected(t *testing.T) {
 	s := start(t, testkit.NodeOptions{}, "counter")
-	const want = `the payload does not fit the schema: amout: unknown member "amout", did you mean "amount"?`
+	const want = `the payload does not match the schema: amout: unknown member "amout", did you mean "amount"?`
 	absent := func() {
 		t.Helper()
 		res, err := s.call(t.Context(), &entityv1.GetEntityRequest{EntityType: "counter", EntityId: "a"})

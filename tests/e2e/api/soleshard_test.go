@@ -92,7 +92,7 @@ func TestShardWithoutMajorityIsRecovered(t *testing.T) {
 	c.Kill(lost[1])
 
 	refused(t, survivor, "has a majority of its 3 voters", "--unsafe-shard", arg, "--yes")
-	refused(t, survivor, "the metadata: see --rebuild-metadata", "--unsafe-shard", "0", "--yes")
+	refused(t, survivor, "the metadata shard: see --rebuild-metadata", "--unsafe-shard", "0", "--yes")
 	if err := survivor.Launch(); err != nil {
 		t.Fatal(err)
 	}
@@ -153,7 +153,7 @@ func TestShardWithoutMajorityIsRecovered(t *testing.T) {
 	}
 	c.Await("the replica is replaced", func() bool {
 		s := shownShard(c, left, shard)
-		return s.GetLeader() != "" && len(s.GetVoters()) == 3 && len(s.GetStopped()) == 0 && strings.Contains(survivor.Log(), "does not go on with the replica")
+		return s.GetLeader() != "" && len(s.GetVoters()) == 3 && len(s.GetStopped()) == 0 && strings.Contains(survivor.Log(), "cannot continue with this node.s replica")
 	})
 	if err := survivor.AwaitReady(); err != nil {
 		t.Errorf("after the replica was replaced: %v", err)

@@ -190,7 +190,7 @@ func TestVerifyRespectsMemoryLimits(t *testing.T) {
 			t.Errorf("limits %q: %+v", tt.limit, got)
 		}
 		out, code := v.Node(0).Run("module", "verify", "shop", least, "--all", "--addr", v.Node(0).API())
-		if (code == 0) != tt.starts || !tt.starts && !strings.Contains(out, "does not start within the limits of memory") {
+		if (code == 0) != tt.starts || !tt.starts && !strings.Contains(out, "does not start within the memory limits") {
 			t.Errorf("limits %q, a module that is large at its start: %d, %s", tt.limit, code, out)
 		}
 	}

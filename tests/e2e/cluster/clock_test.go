@@ -56,7 +56,7 @@ func TestWrongClockIsReported(t *testing.T) {
 	if err := last.Launch(); err != nil {
 		t.Fatal(err)
 	}
-	awaitReason(t, last, "other nodes refuse this start", "node n3 started in the future, ", "correct the wrong clock")
+	awaitReason(t, last, "other nodes reject this start", "node n3 started in the future, ", "correct the wrong clock")
 	if _, body := readyz(t, last); !twoHours.MatchString(body) {
 		t.Errorf("two hours are not named: %s", body)
 	}

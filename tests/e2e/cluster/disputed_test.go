@@ -106,12 +106,12 @@ func TestDisputedShardRejectsRequests(t *testing.T) {
 				return fmt.Errorf("%s shows %q", n.ID(), got)
 			}
 		}
-		if log := c.Node(1).Log(); !strings.Contains(log, "replicas removed") {
+		if log := c.Node(1).Log(); !strings.Contains(log, "removed replicas") {
 			return errors.New("no replica of n2 was removed")
 		}
 		return nil
 	})
-	if strings.Contains(c.Node(0).Log(), "replicas removed") || strings.Contains(c.Node(2).Log(), "replicas removed") {
+	if strings.Contains(c.Node(0).Log(), "removed replicas") || strings.Contains(c.Node(2).Log(), "removed replicas") {
 		t.Error("a right replica was removed")
 	}
 	for i := range acknowledged {

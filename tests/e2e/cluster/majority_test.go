@@ -95,7 +95,7 @@ func TestShardWithoutMajorityIsUnavailable(t *testing.T) {
 	for _, place := range dead {
 		c.Kill(place)
 	}
-	naming := regexp.MustCompile(fmt.Sprintf(`shards have no leader that the node reaches: (\d+, )*%d[,;]`, shard))
+	naming := regexp.MustCompile(fmt.Sprintf(`shards have no leader that this node can reach: (\d+, )*%d[,;]`, shard))
 	without := 0
 	for place, n := range c.Nodes() {
 		if slices.Contains(dead, place) {

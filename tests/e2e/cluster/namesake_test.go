@@ -42,7 +42,7 @@ func TestReplacedProcessEnds(t *testing.T) {
 	}
 	at := later.API()[len("http://"):]
 	lines := strings.Split(strings.TrimSpace(old.Log()), "\n")
-	if last := lines[len(lines)-1]; old.ExitCode() != 1 || !strings.Contains(last, "another process runs as node n3 at "+at) || !strings.Contains(last, "node-id") {
+	if last := lines[len(lines)-1]; old.ExitCode() != 1 || !strings.Contains(last, "a different process with a later start runs as node n3 at "+at) || !strings.Contains(last, "node-id") {
 		t.Errorf("it ends with exit code %d and says %q; the other is at %s", old.ExitCode(), last, at)
 	}
 	if !later.Running() {

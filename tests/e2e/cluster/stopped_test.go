@@ -130,7 +130,7 @@ func TestStoppedReplicaIsReplaced(t *testing.T) {
 				return false
 			}
 		}
-		return status == http.StatusOK && strings.Contains(c.Node(0).Log(), "replicas removed")
+		return status == http.StatusOK && strings.Contains(c.Node(0).Log(), "removed replicas")
 	})
 	c.AwaitSpread()
 	if err := caller.MoveShard(t.Context(), 1, "n1"); err != nil {

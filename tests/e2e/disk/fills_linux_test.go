@@ -31,7 +31,7 @@ func TestDiskFillsAtOnce(t *testing.T) {
 		goesOn(t, node, load, 500)
 		disk.FillAtOnce("filler")
 		tries := 0
-		node.Await("writes are refused", func() bool {
+		node.Await("rejecting writes", func() bool {
 			tries++
 			send, query := attempt(t, node, fmt.Sprintf("at-once-%d-%d", round, tries))
 			return client.CodeOf(send) == connect.CodeResourceExhausted && query == nil

@@ -145,7 +145,7 @@ func killAllowed(t *testing.T, n *testkit.Node) (wait func()) {
 	var watching sync.WaitGroup
 	watching.Go(func() {
 		for deadline := time.Now().Add(scrubPass + 2*testkit.Patience); time.Now().Before(deadline) && n.Running() && !aside(t, n); time.Sleep(time.Millisecond) {
-			if strings.Contains(n.Log(), "puts its damaged data aside") {
+			if strings.Contains(n.Log(), "moving the node's damaged data aside") {
 				n.Kill()
 				t.Logf("%s was killed when it might put its data aside; it had: %v", n.ID(), aside(t, n))
 				return

@@ -51,7 +51,7 @@ func fullThenFree(t *testing.T, disk *testkit.SmallDisk, node *testkit.Node, lef
 	t.Helper()
 	disk.Fill("filler", belowMark)
 	tries := 0
-	node.Await("writes are refused", func() bool {
+	node.Await("rejecting writes", func() bool {
 		tries++
 		send, query := attempt(t, node, fmt.Sprintf("full-%d-%d", round, tries))
 		if query != nil {
@@ -72,7 +72,7 @@ func fullThenFree(t *testing.T, disk *testkit.SmallDisk, node *testkit.Node, lef
 		}
 	}
 	remove(t, disk, "filler", "more")
-	node.Await("writes are taken again", func() bool {
+	node.Await("accepting writes again", func() bool {
 		tries++
 		send, _ := attempt(t, node, fmt.Sprintf("free-%d-%d", round, tries))
 		return send == nil

@@ -79,7 +79,7 @@ func TestBrokenRuleAbortsRollout(t *testing.T) {
 			if err != nil || changes[0].GetKind() != modulev1.BindingChange_KIND_ABORT || changes[0].GetBy() != "rule:"+rule {
 				t.Errorf("the history: %v, %v", changes, err)
 			}
-			if said := log.of("a rollout is aborted"); len(said) != 1 || !strings.Contains(said[0], rule+": ") {
+			if said := log.of("aborting a rollout"); len(said) != 1 || !strings.Contains(said[0], rule+": ") {
 				t.Errorf("the log: %q", said)
 			}
 			c.written(nil, "new1", "new11", "old1")

@@ -31,7 +31,7 @@ func TestVerifyFindsMapOrderDependence(t *testing.T) {
 			t.Fatalf("a module that walks a map: %v", m)
 		}
 		for _, d := range m.GetDifferences() {
-			if !d.GetFault() || !strings.Contains(d.GetDescription(), "two states of the same events") {
+			if !d.GetFault() || !strings.Contains(d.GetDescription(), "gives two states") {
 				t.Errorf("a fault is %v", d)
 			}
 		}
@@ -74,7 +74,7 @@ func TestVerifyFindsBatchDependence(t *testing.T) {
 		n.command("order", "o1", "go", "")
 	}
 	m := n.verify(up.Digest)
-	if m.GetFaultyEntities() != 1 || len(m.GetDifferences()) != 1 || !strings.Contains(m.GetDifferences()[0].GetDescription(), "in other batches") {
+	if m.GetFaultyEntities() != 1 || len(m.GetDifferences()) != 1 || !strings.Contains(m.GetDifferences()[0].GetDescription(), "in different batches") {
 		t.Errorf("six events: %v", m)
 	}
 }

@@ -13,7 +13,7 @@ func TestStatesOfTruncatedHistoriesAreMigrated(t *testing.T) {
 	l := newLedgers(t)
 	migrated, forgetful, fixed := l.upload("migrated"), l.upload("forgetful"), l.upload("fixed")
 	l.fillLedgers(3) // events after the snapshots
-	if err := l.activate(forgetful, false, false); reason(err) != "VERIFY_FAILED" || !strings.Contains(err.Error(), "migrated from that of the module that serves") {
+	if err := l.activate(forgetful, false, false); reason(err) != "VERIFY_FAILED" || !strings.Contains(err.Error(), ", migrated from the state of the active module ") {
 		t.Fatalf("a module that migrates a state to something else after than before its last events: %v", err)
 	}
 	l.whole()

@@ -46,7 +46,7 @@ func TestSnapshotsOfPreviousModuleNeedVerification(t *testing.T) {
 		found = n.verify(forgetful)
 	}
 	for _, d := range found.GetDifferences() {
-		if d.GetFault() || !strings.HasPrefix(d.GetDescription(), "from the snapshot of event ") {
+		if d.GetFault() || !strings.HasPrefix(d.GetDescription(), "from the snapshot at event ") {
 			t.Errorf("a difference is %v", d)
 		}
 	}

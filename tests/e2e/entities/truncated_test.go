@@ -98,7 +98,7 @@ func (l *ledgers) whole() {
 func (l *ledgers) faulted() {
 	l.t.Helper()
 	for i := range manyLedgers {
-		if total, err := l.ask(i); err == nil || !strings.Contains(err.Error(), "first events were cut") {
+		if total, err := l.ask(i); err == nil || !strings.Contains(err.Error(), "first events were compacted") {
 			l.t.Errorf("ledger %d has %d, %v, want a refusal", i, total, err)
 		}
 		if _, err := l.c.Send(l.t.Context(), client.Command{EntityType: "ledger", EntityID: fmt.Sprint("l", i), Name: "add", Data: []byte(`{"amount":1}`)}); err == nil {

@@ -26,7 +26,7 @@ func TestRejectedModuleIsNotCompiledAgain(t *testing.T) {
 		_, err := c.Upload(ctx, wasm, true)
 		return err
 	}
-	const again = "was refused before"
+	const again = "rejected it before"
 	nested := func(n int) []byte {
 		return slices.Concat(slices.Repeat([]byte{0x03, 0x40}, n), slices.Repeat([]byte{0x0b}, n), guest.Count(1))
 	}

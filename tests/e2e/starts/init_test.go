@@ -99,7 +99,7 @@ func TestInitNeedsMajority(t *testing.T) {
 		if err == nil {
 			t.Fatalf("alone: %v", said)
 		}
-		if strings.Contains(err.Error(), "2 of 2 seeds are silent") && strings.Contains(err.Error(), c.Seed(2)) {
+		if strings.Contains(err.Error(), "2 of 2 seeds do not answer") && strings.Contains(err.Error(), c.Seed(2)) {
 			return nil
 		}
 		return err
@@ -108,7 +108,7 @@ func TestInitNeedsMajority(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Await("the order has stood, and n1 has founded", func() bool {
-		return strings.Contains(c.Node(0).Log(), "founding a cluster")
+		return strings.Contains(c.Node(0).Log(), "bootstrapping a cluster")
 	})
 	// The answer of a waiting node lists the nodes that do not answer.
 	other := unfounded(t, 0, 1)

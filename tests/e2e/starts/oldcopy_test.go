@@ -45,7 +45,7 @@ func TestOldCopyOfDirectoryDoesNotVote(t *testing.T) {
 		}
 	}
 	c.Await("n1 says that its disk went back in time", func() bool {
-		return strings.Contains(notReady(t, c.Node(0)), "older copy")
+		return strings.Contains(notReady(t, c.Node(0)), "outdated copy")
 	})
 	// n1 and n3 would be a majority of the voters, but must not act as one.
 	ctx, cancel := context.WithTimeout(t.Context(), 4*time.Second)
@@ -103,7 +103,7 @@ func TestStartsAreAttestedWithoutDelay(t *testing.T) {
 		testkit.AddToCounters(t, c.Client(client.Options{Timeout: testkit.Patience}), want)
 	}
 	for i := range c.Nodes() {
-		if log := c.Node(i).Log(); strings.Contains(log, "older copy") {
+		if log := c.Node(i).Log(); strings.Contains(log, "outdated copy") {
 			t.Errorf("%s was taken for an old copy:\n%s", c.Node(i).ID(), log)
 		}
 	}

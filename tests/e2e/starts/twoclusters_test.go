@@ -48,7 +48,7 @@ func TestLeftoverBootstrapFlagIsIgnored(t *testing.T) {
 		}
 		// While the others are down, for longer than a probe takes.
 		for until := time.Now().Add(2 * time.Second); time.Now().Before(until); time.Sleep(50 * time.Millisecond) {
-			if log := c.Node(0).Log(); strings.Contains(log, "founding a cluster") {
+			if log := c.Node(0).Log(); strings.Contains(log, "bootstrapping a cluster") {
 				t.Fatalf("round %d: n1 founds a second cluster:\n%s", round, log)
 			}
 		}
@@ -119,7 +119,7 @@ func TestAllNodesMayBootstrap(t *testing.T) {
 		c := testkit.StartCluster(t, 3, testkit.ClusterOptions{Flags: []string{"--bootstrap=false", "--bootstrap-expect", "3", "--min-members", "0"}})
 		founded := 0
 		for _, n := range c.Nodes() {
-			founded += strings.Count(n.Log(), "founding a cluster")
+			founded += strings.Count(n.Log(), "bootstrapping a cluster")
 		}
 		if o := c.Overview(2); founded != 1 || len(o.GetMembers()) != 3 {
 			t.Errorf("%d clusters were founded; n3 sees %v", founded, o)

@@ -219,7 +219,7 @@ func TestCertificateFilesAreReloaded(t *testing.T) {
 	}
 	n.Signal(syscall.SIGHUP)
 	n.Await("the failure is counted", func() bool { return failures() != "0" })
-	if !strings.Contains(n.Log(), "those in use stay") {
+	if !strings.Contains(n.Log(), "the previous ones stay in use") {
 		t.Errorf("nothing is logged:\n%s", n.Log())
 	}
 	if status, _, err := get("http://"+n.Address()+"/readyz", nil); err != nil || status != 200 {

@@ -98,7 +98,7 @@ func TestSignaturesByMode(t *testing.T) {
 			}
 		}
 	}
-	if !strings.Contains(c.Node(1).Log(), "a module's signature does not count here") {
+	if !strings.Contains(c.Node(1).Log(), "this node does not trust a module's signature") {
 		t.Error("the node that warns has warned of nothing")
 	}
 }
@@ -155,7 +155,7 @@ func TestUnsignedModuleIsNotRunAfterStart(t *testing.T) {
 	served("plain", false)
 	served("vouched", true)
 	for _, n := range c.Nodes() {
-		if !strings.Contains(n.Log(), "the signature of its module does not count here") {
+		if !strings.Contains(n.Log(), "this node does not trust its module's signature") {
 			t.Errorf("the log of %s does not name the type", n.ID())
 		}
 	}

@@ -116,7 +116,7 @@ func TestNonMembersMayOnlyJoin(t *testing.T) {
 				n.Await("the refusal of "+path+" is in the audit log", func() bool { return slices.Contains(refusals(t, n, f.node), logged) })
 			}
 		}
-		if i == 0 && !strings.Contains(n.Log(), "refused the call of a node that is no member") {
+		if i == 0 && !strings.Contains(n.Log(), "rejected a call from a node that is not a member") {
 			t.Error("the log does not name it")
 		}
 	}

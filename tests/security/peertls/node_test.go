@@ -154,7 +154,7 @@ func TestRequiredTLSRejectsPlainCallers(t *testing.T) {
 			t.Errorf("the end of %s is not told: %q", use, lines)
 		}
 	}
-	n.Await("it is logged that strangers came", func() bool { return strings.Contains(n.Log(), "was refused") })
+	n.Await("it is logged that strangers came", func() bool { return strings.Contains(n.Log(), "rejected a connection") })
 	if strings.Contains(n.Log(), "BEGIN") {
 		t.Error("a key or certificate is logged")
 	}

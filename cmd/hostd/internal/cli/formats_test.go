@@ -134,7 +134,7 @@ func TestFailuresNameFieldsAndTheirExplanation(t *testing.T) {
 	if code != ExitFailed || !strings.Contains(errs, "docs/reference/errors.md#role_required") {
 		t.Errorf("for people: %d %s", code, errs)
 	}
-	invalid := &client.Error{Code: connect.CodeInvalidArgument, Message: "the payload does not fit the schema", Violations: []client.Violation{{Field: "amount", Description: "is missing"}}}
+	invalid := &client.Error{Code: connect.CodeInvalidArgument, Message: "the payload does not match the schema", Violations: []client.Violation{{Field: "amount", Description: "is missing"}}}
 	for _, args := range []string{"-o json", "-o jsonl", "-o yaml", "--jq ."} {
 		_, errs, _ := printed(error(invalid), strings.Fields(args)...)
 		var got struct{ Error failure }

@@ -41,7 +41,7 @@ func TestInvalidJSONHintShowsQuotes(t *testing.T) {
 	if next := NextStep(refused); !strings.Contains(next, `'{"amount":3}'`) {
 		t.Errorf("no JSON: %q", next)
 	}
-	refused.Message = "the payload does not fit the schema"
+	refused.Message = "the payload does not match the schema"
 	if next := NextStep(refused); next != "" {
 		t.Errorf("another fault of a payload: %q", next)
 	}
