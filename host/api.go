@@ -31,7 +31,7 @@ func (a *apiParts) open(c clusterapi.Parts, e entityapi.Parts, m moduleapi.Parts
 
 // services returns the options of the services, with f for Initialize.
 func (a *apiParts) services(f clusterapi.Bootstrapper) services.Options {
-	out := services.Options{Entity: a.entity.Options(), Module: a.module.Options(), Cluster: a.cluster.Options(f), Backups: &a.backups, Nodes: a.cluster.Nodes()}
+	out := services.Options{Entity: a.entity.Options(), Runs: a.entity.Runs(), Module: a.module.Options(), Cluster: a.cluster.Options(f), Backups: &a.backups, Nodes: a.cluster.Nodes()}
 	out.Cluster.Lines, out.Cluster.Guests = &a.lines, a.module.Sampler()
 	return out
 }

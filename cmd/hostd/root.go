@@ -18,6 +18,7 @@ import (
 	"github.com/hostd/hostd/cmd/hostd/internal/project"
 	"github.com/hostd/hostd/cmd/hostd/internal/roles"
 	"github.com/hostd/hostd/cmd/hostd/internal/top"
+	"github.com/hostd/hostd/cmd/hostd/internal/workflows"
 	"github.com/hostd/hostd/host/config"
 	"github.com/hostd/hostd/host/telemetry"
 )
@@ -30,7 +31,7 @@ func run(ctx context.Context, args []string, std cli.Stdio) int {
 func newRoot(std cli.Stdio) *cobra.Command {
 	root := cli.Group("hostd", "Run durable entities written in WebAssembly",
 		newVersion(std), newLicenses(std), newCommands(std), project.NewNew(std), project.NewBuild(std), cases.NewCommand(std, project.Builder(std.Err)), devcluster.NewDev(std), devcluster.NewDemo(std), newServe(std),
-		newModule(std), newEntity(std), newCluster(std), newShard(std), newNode(std), newSetting(std), newType(std), newJournal(std), newCert(std), newAudit(std), credential.NewToken(std), credential.NewContext(std), roles.NewRole(std), roles.NewBinding(std), roles.NewAuth(std),
+		newModule(std), newEntity(std), workflows.NewCommand(std), newCluster(std), newShard(std), newNode(std), newSetting(std), newType(std), newJournal(std), newCert(std), newAudit(std), credential.NewToken(std), credential.NewContext(std), roles.NewRole(std), roles.NewBinding(std), roles.NewAuth(std),
 		top.New(std), debugging.NewLogs(std), debugging.NewPull(std), debugging.NewStep(std), newDoctor(std), bench.NewCommand(std), newVerify(std), newRecover(std), newCompile(std), clientgen.NewClient(std, fullDigest))
 	root.Long = "hostd runs entities: durable, event-sourced objects whose code is a WebAssembly module that you upload.\n\n" +
 		"Start with 'hostd new NAME', which creates a project and prints the next steps.\n" +

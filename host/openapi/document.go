@@ -38,6 +38,9 @@ func Document(types []Type, about []string, limit int) ([]byte, error) {
 	for name := range w.components {
 		w.taken[name] = 1
 	}
+	if slices.ContainsFunc(types, func(t Type) bool { return t.Kind == manifest.Workflow }) {
+		w.taken["Run"], w.taken["RunHistory"] = 1, 1
+	}
 	if limit > 0 && estimate(types) > 2*limit {
 		return nil, ErrTooLarge
 	}
@@ -311,10 +314,14 @@ func (w *apiWriter) reference(ref, root string, own map[string]string) (string, 
 func (w *apiWriter) entity(paths tree, t Type) error {
 	base := "/e/" + url.PathEscape(t.Name)
 	id := base + "/{id}"
+	input := tree{} // of a run
 	for _, c := range t.forClients() {
 		in, back, err := w.pair(t, c, "payload")
 		if err != nil {
 			return err
+		}
+		if c.Name == "start" {
+			input = in
 		}
 		headers := tree{
 			"ETag":              headerOf("sequence of the entity after the command, in quotes"),
@@ -404,6 +411,7 @@ func (w *apiWriter) entity(paths tree, t Type) error {
 			}),
 		},
 	}
+	w.runs(paths, t, input)
 	event, err := w.event(t)
 	if err != nil {
 		return err

@@ -16,6 +16,7 @@ import (
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
 	journalv1 "github.com/hostd/hostd/api/gen/hostd/journal/v1"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
+	workflowv1 "github.com/hostd/hostd/api/gen/hostd/workflow/v1"
 )
 
 // Procedure describes one procedure.
@@ -49,11 +50,11 @@ type Procedure struct {
 	BeforeOpen bool
 }
 
-// Services returns the services that clients call: those of entities, modules,
-// the cluster and the journal.
+// Services returns the services that clients call: those of entities, workflows,
+// modules, the cluster and the journal.
 func Services() []protoreflect.ServiceDescriptor {
 	return []protoreflect.ServiceDescriptor{
-		entityv1.File_hostd_entity_v1_entity_proto.Services().Get(0), modulev1.File_hostd_module_v1_module_proto.Services().Get(0),
+		entityv1.File_hostd_entity_v1_entity_proto.Services().Get(0), workflowv1.File_hostd_workflow_v1_workflow_proto.Services().Get(0), modulev1.File_hostd_module_v1_module_proto.Services().Get(0),
 		clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0), journalv1.File_hostd_journal_v1_journal_proto.Services().Get(0),
 	}
 }

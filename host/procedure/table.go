@@ -5,6 +5,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/journal/v1/journalv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/api/gen/hostd/workflow/v1/workflowv1connect"
 )
 
 // table has what the protos do not say about each procedure.
@@ -31,6 +32,17 @@ var table = map[string]Procedure{
 	entityv1connect.EntityServiceListDeadLettersProcedure:   {Of: ofEverything},
 	entityv1connect.EntityServiceRetryDeadLetterProcedure:   {Of: ofEverything},
 	entityv1connect.EntityServiceDiscardDeadLetterProcedure: {Of: ofEverything},
+
+	// A run is an entity, so these calls need the rights of the commands and the
+	// query that they stand for.
+	workflowv1connect.WorkflowServiceStartProcedure:     {Of: ofRun("start")},
+	workflowv1connect.WorkflowServiceGetProcedure:       {Of: ofRun("state")},
+	workflowv1connect.WorkflowServiceSignalProcedure:    {Of: ofRun("signal")},
+	workflowv1connect.WorkflowServiceCancelProcedure:    {Of: ofRun("cancel")},
+	workflowv1connect.WorkflowServiceTerminateProcedure: {Of: ofRun("terminate")},
+	workflowv1connect.WorkflowServiceQueryProcedure:     {Of: ofRunQuery},
+	workflowv1connect.WorkflowServiceListProcedure:      {Of: ofListing, Narrows: true},
+	workflowv1connect.WorkflowServiceHistoryProcedure:   {Of: ofEntity},
 
 	modulev1connect.ModuleServiceUploadProcedure:        {Scope: Later, Compiles: true, Upload: true, Slow: true},
 	modulev1connect.ModuleServiceUploadStreamProcedure:  {Scope: Later, Compiles: true, Pieces: true},

@@ -5,6 +5,7 @@ import (
 
 	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
 	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	workflowv1 "github.com/hostd/hostd/api/gen/hostd/workflow/v1"
 	"github.com/hostd/hostd/host/authz"
 )
 
@@ -92,6 +93,22 @@ func ofQuery(m any, c *authz.Call) {
 	}
 }
 
+// ofRun is about the entity of a run and one of its commands or queries.
+func ofRun(command string) target {
+	return func(m any, c *authz.Call) {
+		ofEntity(m, c)
+		c.Command = command
+	}
+}
+
+func ofRunQuery(m any, c *authz.Call) {
+	ofEntity(m, c)
+	c.Command = "state"
+	if r, ok := m.(*workflowv1.QueryRequest); ok && r.GetQuery() != "" {
+		c.Command = r.GetQuery()
+	}
+}
+
 // ofEntity is about the entity that a request names, about all entities of a
 // type if the request names only the type, and about everything if it names
 // neither.
@@ -119,7 +136,7 @@ func ofTypeAndItsEntities(m any, c *authz.Call) {
 
 func ofListing(m any, c *authz.Call) {
 	ofTypeAndItsEntities(m, c)
-	if r, ok := m.(*entityv1.ListEntitiesRequest); ok {
+	if r, ok := m.(interface{ GetIdPrefix() string }); ok {
 		c.ID = r.GetIdPrefix()
 	}
 }

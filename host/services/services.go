@@ -14,6 +14,8 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/journal/v1/journalv1connect"
 	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	workflowv1 "github.com/hostd/hostd/api/gen/hostd/workflow/v1"
+	"github.com/hostd/hostd/api/gen/hostd/workflow/v1/workflowv1connect"
 	"github.com/hostd/hostd/host/audit"
 	"github.com/hostd/hostd/host/backup"
 	"github.com/hostd/hostd/host/clusterapi"
@@ -24,11 +26,14 @@ import (
 	"github.com/hostd/hostd/host/modules"
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/procedure"
+	"github.com/hostd/hostd/host/workflowapi"
 )
 
 // Options configure the services. NewServer sets what they share.
 type Options struct {
-	Entity  entityapi.Options
+	Entity entityapi.Options
+	// Runs knows the runs of workflows; nil if calls about runs are not served.
+	Runs    workflowapi.Runs
 	Module  moduleapi.Options
 	Cluster clusterapi.Options
 	// Backups exports and imports entities; if it is nil, the calls that need
@@ -59,6 +64,10 @@ func NewServer(o Options, opts edge.Options) *Server {
 	e.Auth, e.Quotas, e.Log, e.Registerer, e.MaxInFlight, e.MaxBytes = opts.Roles, opts.Quotas, opts.Logger, opts.Registerer, opts.MaxStreamInFlight, int64(opts.MaxStreamBytes)
 	entities := entityapi.NewHandler(e)
 
+	runs := workflowapi.NewHandler(workflowapi.Options{
+		Entities: entities, Runs: o.Runs, Shards: e.Entities, Types: known, Proxy: proxy, Streams: shared.Streams, Log: opts.Logger,
+	})
+
 	m := o.Module
 	m.Types, m.Entities, m.Timers, m.Proxy = types, e.Entities, entities.Timers(), proxy
 	m.Streams, m.Uploads, m.Auth, m.Log = shared.Streams, shared.Uploads, opts.Roles, opts.Logger
@@ -74,6 +83,7 @@ func NewServer(o Options, opts edge.Options) *Server {
 				Descriptor: entityv1.File_hostd_entity_v1_entity_proto.Services().Get(0), Handler: edge.NewMount[entityv1connect.EntityServiceHandler](entityv1connect.NewEntityServiceHandler, entities),
 				Streams: []edge.Mount{entities.SendStreamHandler},
 			},
+			{Descriptor: workflowv1.File_hostd_workflow_v1_workflow_proto.Services().Get(0), Handler: edge.NewMount[workflowv1connect.WorkflowServiceHandler](workflowv1connect.NewWorkflowServiceHandler, runs)},
 			{Descriptor: modulev1.File_hostd_module_v1_module_proto.Services().Get(0), Handler: edge.NewMount[modulev1connect.ModuleServiceHandler](modulev1connect.NewModuleServiceHandler, activations)},
 			{Descriptor: clusterv1.File_hostd_cluster_v1_cluster_proto.Services().Get(0), Handler: edge.NewMount(clusterv1connect.NewClusterServiceHandler, clusterapi.NewHandler(c)), AdminOnly: true},
 			{Descriptor: journalv1.File_hostd_journal_v1_journal_proto.Services().Get(0), Handler: edge.NewMount(journalv1connect.NewJournalServiceHandler, backup.NewHandler(o.Backups, shared.Streams, opts.Logger)), AdminOnly: true},

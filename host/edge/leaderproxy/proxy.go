@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/api/gen/hostd/workflow/v1/workflowv1connect"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
 	"github.com/hostd/hostd/sharding"
@@ -78,11 +80,16 @@ func (p *Proxy) Alone() bool { return p.nodes == nil }
 // Quorum is false if no leader of the shard can be reached from this node.
 func (p *Proxy) Quorum(shard sharding.ShardID) bool { return p.nodes == nil || p.nodes.Quorum(shard) }
 
-// Handler serves forwarded calls with the handlers of the entity service, of the
-// cluster service, and of Verify and Fit.
+// services are the services whose calls are forwarded. Of the module service,
+// only Verify and Fit are.
+var services = []string{entityv1connect.EntityServiceName, workflowv1connect.WorkflowServiceName, clusterv1connect.ClusterServiceName}
+
+// Handler serves forwarded calls with the handlers of the entity, workflow and
+// cluster services, and of Verify and Fit.
 func Handler(next http.Handler) http.Handler {
 	return http.StripPrefix(strings.TrimSuffix(Path, "/"), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !strings.HasPrefix(r.URL.Path, "/"+entityv1connect.EntityServiceName+"/") && !strings.HasPrefix(r.URL.Path, "/"+clusterv1connect.ClusterServiceName+"/") &&
+		forwarded := func(service string) bool { return strings.HasPrefix(r.URL.Path, "/"+service+"/") }
+		if !slices.ContainsFunc(services, forwarded) &&
 			r.URL.Path != modulev1connect.ModuleServiceVerifyProcedure && r.URL.Path != modulev1connect.ModuleServiceFitProcedure {
 			http.NotFound(w, r)
 			return
@@ -219,6 +226,16 @@ func (p *Proxy) Cluster(node sharding.NodeID) (clusterv1connect.ClusterServiceCl
 		connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxMessageBytes)), nil
 }
 
+// workflows is Client for the workflow service.
+func (p *Proxy) workflows(node sharding.NodeID) (workflowv1connect.WorkflowServiceClient, error) {
+	http, base, err := p.nodes.Client(node)
+	if err != nil {
+		return nil, request.ErrUnreachable
+	}
+	return workflowv1connect.NewWorkflowServiceClient(p.hearing(http, node), base+strings.TrimSuffix(Path, "/"),
+		connect.WithAcceptCompression("gzip", nil, nil), connect.WithReadMaxBytes(maxMessageBytes)), nil
+}
+
 // maxMessageBytes limits a message from a different node.
 const maxMessageBytes = 4 << 20
 
@@ -330,15 +347,26 @@ func (s *Search) Again(ctx context.Context, p *Proxy, shard sharding.ShardID, ch
 // ends, for at most Patience without an answer.
 func Do[Res any](ctx context.Context, p *Proxy, shard sharding.ShardID,
 	do func(ctx context.Context, client entityv1connect.EntityServiceClient) (*Res, error)) (*Res, error) {
+	return callLeader(ctx, p, shard, p.Client, do)
+}
+
+// DoWorkflow is Do for a call of the workflow service.
+func DoWorkflow[Res any](ctx context.Context, p *Proxy, shard sharding.ShardID,
+	do func(ctx context.Context, client workflowv1connect.WorkflowServiceClient) (*Res, error)) (*Res, error) {
+	return callLeader(ctx, p, shard, p.workflows, do)
+}
+
+func callLeader[Client, Res any](ctx context.Context, p *Proxy, shard sharding.ShardID, connectTo func(sharding.NodeID) (Client, error),
+	do func(ctx context.Context, client Client) (*Res, error)) (*Res, error) {
 	var search Search
 	for {
 		changed := p.Changed()
 		node, err := p.find(ctx, shard)
 		if err == nil {
 			var res *Res
-			var client entityv1connect.EntityServiceClient
+			var client Client
 			if node != "" {
-				client, err = p.Client(node)
+				client, err = connectTo(node)
 			}
 			if err == nil {
 				res, err = do(ctx, client)

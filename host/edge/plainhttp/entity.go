@@ -216,10 +216,15 @@ func (h *Handler) reply(w http.ResponseWriter, r *http.Request, entityType strin
 }
 
 func write(w http.ResponseWriter, contentType string, data []byte) {
+	writeStatus(w, http.StatusOK, contentType, data)
+}
+
+func writeStatus(w http.ResponseWriter, status int, contentType string, data []byte) {
 	w.Header().Set("Content-Type", contentType)
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.Header().Set("Cache-Control", "no-cache") // clients must revalidate, by the tag
 	w.Header().Set("Content-Length", strconv.Itoa(len(data)))
+	w.WriteHeader(status)
 	_, _ = w.Write(data) // an error means that the client has gone
 }
 

@@ -61,6 +61,8 @@ func Wrap(api http.Handler, opts Options) http.Handler {
 		switch {
 		case strings.HasPrefix(r.URL.Path, prefix):
 			h.ServeHTTP(w, r)
+		case strings.HasPrefix(r.URL.Path, runPrefix):
+			h.serveRun(w, r)
 		case r.URL.Path == describePath:
 			h.describe(w, r)
 		default:
@@ -81,15 +83,11 @@ type target struct {
 // It splits the escaped path, so that an id may contain any character,
 // percent-encoded. ok is false if the path has a different form.
 func targetOf(u *url.URL) (t target, ok bool) {
-	parts := strings.Split(strings.TrimPrefix(u.EscapedPath(), prefix), "/")
-	for i, p := range parts {
-		plain, err := url.PathUnescape(p)
-		if err != nil || plain == "" || plain == "." || plain == ".." {
-			return t, false
-		}
-		parts[i] = plain
-		t.garbled = t.garbled || !utf8.ValidString(plain)
+	parts, garbled, ok := pathParts(u, prefix)
+	if !ok {
+		return t, false
 	}
+	t.garbled = garbled
 	switch {
 	case len(parts) == 2:
 		t.entityType, t.id = parts[0], parts[1]
@@ -101,6 +99,22 @@ func targetOf(u *url.URL) (t target, ok bool) {
 		return t, false
 	}
 	return t, true
+}
+
+// pathParts returns the segments of a path after its prefix, without escapes.
+// garbled reports that one is not valid UTF-8. It fails for a segment that HTTP
+// clients may remove.
+func pathParts(u *url.URL, prefix string) (parts []string, garbled, ok bool) {
+	parts = strings.Split(strings.TrimPrefix(u.EscapedPath(), prefix), "/")
+	for i, p := range parts {
+		plain, err := url.PathUnescape(p)
+		if err != nil || plain == "" || plain == "." || plain == ".." {
+			return nil, false, false
+		}
+		parts[i] = plain
+		garbled = garbled || !utf8.ValidString(plain)
+	}
+	return parts, garbled, true
 }
 
 // eventsID replaces the id in the path of a type's event stream.

@@ -28,6 +28,10 @@ type problem struct {
 	Violations []violation `json:"violations,omitempty"`
 }
 
+// reasonRunEnded is the reason of a command for a run that has ended. Its status
+// is that of a conflict, because the request was valid.
+const reasonRunEnded = "RUN_ENDED"
+
 type violation struct {
 	Field       string `json:"field"`
 	Description string `json:"description"`
@@ -126,7 +130,9 @@ func (e wireError) problem(was int) (p problem, status, after int) {
 		case known(&mismatch):
 			p.ActualSequence, status = strconv.FormatUint(mismatch.GetActual(), 10), http.StatusPreconditionFailed
 		case known(&info):
-			p.Reason = info.GetReason()
+			if p.Reason = info.GetReason(); p.Reason == reasonRunEnded {
+				status = http.StatusConflict
+			}
 		case known(&retry):
 			after = max(1, int(math.Ceil(retry.GetRetryDelay().AsDuration().Seconds())))
 		case known(&bad):

@@ -15,6 +15,7 @@ import (
 	"github.com/hostd/hostd/api/gen/hostd/cluster/v1/clusterv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/entity/v1/entityv1connect"
 	"github.com/hostd/hostd/api/gen/hostd/module/v1/modulev1connect"
+	"github.com/hostd/hostd/api/gen/hostd/workflow/v1/workflowv1connect"
 )
 
 // Session is a command's connection to the nodes while it runs. In addition to
@@ -22,12 +23,13 @@ import (
 // for calls that the client has no method for.
 type Session struct {
 	*client.Client
-	EntityService  entityv1connect.EntityServiceClient
-	ModuleService  modulev1connect.ModuleServiceClient
-	ClusterService clusterv1connect.ClusterServiceClient
-	Std            Stdio
-	Timeout        time.Duration // for the whole command
-	remote         *Remote
+	EntityService   entityv1connect.EntityServiceClient
+	ModuleService   modulev1connect.ModuleServiceClient
+	ClusterService  clusterv1connect.ClusterServiceClient
+	WorkflowService workflowv1connect.WorkflowServiceClient
+	Std             Stdio
+	Timeout         time.Duration // for the whole command
+	remote          *Remote
 }
 
 // Open opens a session. The caller must close it.
@@ -47,9 +49,10 @@ func NewSession(c *client.Client, addr string, std Stdio, timeout time.Duration)
 	plain := connect.WithAcceptCompression("gzip", nil, nil)
 	return &Session{
 		Client: c, Std: std, Timeout: timeout,
-		EntityService:  entityv1connect.NewEntityServiceClient(c.HTTPClient(), addr, plain),
-		ModuleService:  modulev1connect.NewModuleServiceClient(c.HTTPClient(), addr, plain),
-		ClusterService: clusterv1connect.NewClusterServiceClient(c.HTTPClient(), addr, plain),
+		EntityService:   entityv1connect.NewEntityServiceClient(c.HTTPClient(), addr, plain),
+		ModuleService:   modulev1connect.NewModuleServiceClient(c.HTTPClient(), addr, plain),
+		ClusterService:  clusterv1connect.NewClusterServiceClient(c.HTTPClient(), addr, plain),
+		WorkflowService: workflowv1connect.NewWorkflowServiceClient(c.HTTPClient(), addr, plain),
 	}
 }
 

@@ -1,0 +1,119 @@
+package workflowapi
+
+import (
+	"context"
+	"time"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/types/known/timestamppb"
+
+	workflowv1 "github.com/hostd/hostd/api/gen/hostd/workflow/v1"
+	"github.com/hostd/hostd/api/gen/hostd/workflow/v1/workflowv1connect"
+	"github.com/hostd/hostd/api/wire"
+	"github.com/hostd/hostd/host/edge/codec"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
+	"github.com/hostd/hostd/host/entityapi"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/journal"
+	"github.com/hostd/hostd/sharding"
+)
+
+// answerTime is how long before the deadline of a call its wait ends, so that
+// the caller gets the run as it is, instead of an error.
+const answerTime = 500 * time.Millisecond
+
+// Get returns a run, and waits for its end if that is requested.
+func (h *Handler) Get(ctx context.Context, r *connect.Request[workflowv1.GetRequest]) (*connect.Response[workflowv1.GetResponse], error) {
+	m := r.Msg
+	id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}
+	if err := h.check(ctx, id.Type); err != nil {
+		return nil, status.Public(h.Log, err)
+	}
+	res, err := leaderproxy.DoWorkflow(ctx, h.Proxy, h.Shards.ShardOf(id), func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient) (*connect.Response[workflowv1.GetResponse], error) {
+		if leader != nil {
+			return leader.Get(ctx, connect.NewRequest(m))
+		}
+		run, err := h.await(ctx, id, m.GetWait().AsDuration())
+		return connect.NewResponse(&workflowv1.GetResponse{Run: run}), err
+	})
+	if err != nil {
+		return nil, status.Public(h.Log, err)
+	}
+	return connect.NewResponse(res.Msg), nil
+}
+
+// await returns a run whose shard this node leads, once it has ended or the wait
+// is over. A wait counts as a stream, because it may last as long.
+func (h *Handler) await(ctx context.Context, id sharding.EntityID, wait time.Duration) (*workflowv1.Run, error) {
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)-answerTime)
+	}
+	if wait <= 0 {
+		return h.run(ctx, id)
+	}
+	stream, err := h.Streams.Enter(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer stream.Leave()
+	over := time.NewTimer(wait)
+	defer over.Stop()
+	changed, cancel := h.Runs.WatchRun(id)
+	defer cancel()
+	shard := h.Shards.ShardOf(id)
+	for {
+		leaders := h.Proxy.Changed()
+		if !h.Proxy.Leads(shard) {
+			return nil, &sharding.NotLeaderError{Shard: shard} // the next leader continues the wait
+		}
+		run, err := h.run(ctx, id)
+		if err != nil || run.GetStatus() != workflowv1.RunStatus_RUNNING {
+			return run, err
+		}
+		select {
+		case <-changed:
+		case <-leaders:
+		case <-over.C:
+			return run, nil
+		case <-h.Streams.Stopping():
+			return run, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+// run returns a run whose shard this node leads.
+func (h *Handler) run(ctx context.Context, id sharding.EntityID) (*workflowv1.Run, error) {
+	info, err := h.Runs.Run(ctx, id)
+	switch {
+	case err != nil:
+		return nil, err
+	case info.Status.State == 0:
+		return nil, errNotFound
+	}
+	return message(&info), nil
+}
+
+// message returns the message that describes a run.
+func message(r *entityapi.RunInfo) *workflowv1.Run {
+	out := &workflowv1.Run{
+		EntityType: r.ID.Type, EntityId: r.ID.ID, Status: statusOf(r.Status.State), Steps: r.Status.Steps, WaitsFor: r.Status.Waits,
+		StartedAt: timestamppb.New(time.Unix(0, r.Began)), UpdatedAt: timestamppb.New(time.Unix(0, r.UpdatedAt)), Sequence: uint64(r.Sequence),
+		Code: r.Status.Code, Message: r.End.Message, Quarantined: r.Quarantined, LastError: r.LastError,
+	}
+	out.Result, _ = codec.Render(wire.JSONPayload, r.End.Result)
+	return out
+}
+
+func statusOf(s journal.RunState) workflowv1.RunStatus {
+	switch s {
+	case journal.RunRunning:
+		return workflowv1.RunStatus_RUNNING
+	case journal.RunCompleted:
+		return workflowv1.RunStatus_COMPLETED
+	case journal.RunFailed:
+		return workflowv1.RunStatus_FAILED
+	}
+	return workflowv1.RunStatus_RUN_STATUS_UNSPECIFIED
+}

@@ -1,0 +1,283 @@
+package workflowapi
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+
+	"connectrpc.com/connect"
+	"google.golang.org/protobuf/proto"
+
+	entityv1 "github.com/hostd/hostd/api/gen/hostd/entity/v1"
+	workflowv1 "github.com/hostd/hostd/api/gen/hostd/workflow/v1"
+	"github.com/hostd/hostd/api/gen/hostd/workflow/v1/workflowv1connect"
+	"github.com/hostd/hostd/host/edge/admission"
+	"github.com/hostd/hostd/host/edge/codec"
+	"github.com/hostd/hostd/host/edge/leaderproxy"
+	"github.com/hostd/hostd/host/entityapi"
+	"github.com/hostd/hostd/host/entityapi/command"
+	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/host/status"
+	"github.com/hostd/hostd/sharding"
+)
+
+// Commands and the query of a run, and the codes with which it rejects commands.
+// The SDKs define them.
+const (
+	commandStart     = "start"
+	commandSignal    = "signal"
+	commandCancel    = "cancel"
+	commandTerminate = "terminate"
+	queryState       = "state"
+
+	codeAlreadyStarted = "already_started"
+	codeNotStarted     = "not_started"
+	codeEnded          = "ended"
+)
+
+// Entities is the part of the EntityService that runs use.
+type Entities interface {
+	Send(context.Context, *connect.Request[entityv1.SendRequest]) (*connect.Response[entityv1.SendResponse], error)
+	Query(context.Context, *connect.Request[entityv1.QueryRequest]) (*connect.Response[entityv1.QueryResponse], error)
+	ReadRecords(context.Context, *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error)
+}
+
+// Runs knows the runs whose shards this node leads.
+type Runs interface {
+	// IsWorkflow reports whether the type is a workflow.
+	IsWorkflow(entityType string) bool
+	// Run describes a run, as of a time after the call began.
+	Run(ctx context.Context, id sharding.EntityID) (entityapi.RunInfo, error)
+	// WatchRun returns a channel that receives after the run has changed.
+	WatchRun(id sharding.EntityID) (changed <-chan struct{}, cancel func())
+	// ListRuns lists runs of one shard.
+	ListRuns(ctx context.Context, shard sharding.ShardID, q entityapi.RunQuery) (entityapi.RunPage, error)
+}
+
+// Shards knows the shards of entities.
+type Shards interface {
+	Shards() uint32
+	ShardOf(id sharding.EntityID) sharding.ShardID
+	ShardOfPrefix(entityType, idPrefix string) (sharding.ShardID, bool)
+}
+
+// Options configure the WorkflowService of a node. All are required, except that
+// without Runs all calls are unimplemented.
+type Options struct {
+	Entities Entities
+	Runs     Runs
+	Shards   Shards
+	Types    command.Types
+	Proxy    *leaderproxy.Proxy
+	Streams  *admission.Streams
+	Log      *slog.Logger
+}
+
+// Handler is the WorkflowService of a node. It is safe for concurrent use.
+type Handler struct {
+	workflowv1connect.UnimplementedWorkflowServiceHandler
+	Options
+}
+
+// NewHandler makes the WorkflowService of a node. It starts nothing.
+func NewHandler(o Options) *Handler { return &Handler{Options: o} }
+
+// Start starts a run, and waits for its end if that is requested.
+func (h *Handler) Start(ctx context.Context, r *connect.Request[workflowv1.StartRequest]) (*connect.Response[workflowv1.StartResponse], error) {
+	m := r.Msg
+	id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}
+	if err := h.check(ctx, id.Type); err != nil {
+		return nil, status.Public(h.Log, err)
+	}
+	start := newSend(m, commandStart)
+	switch input := m.GetInput().(type) {
+	case *workflowv1.StartRequest_Json:
+		start.Payload = &entityv1.SendRequest_Json{Json: input.Json}
+	case *workflowv1.StartRequest_Data:
+		start.Payload = &entityv1.SendRequest_Data{Data: input.Data}
+	}
+	res, err := leaderproxy.DoWorkflow(ctx, h.Proxy, h.Shards.ShardOf(id), func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient) (*connect.Response[workflowv1.StartResponse], error) {
+		if leader != nil {
+			return leader.Start(ctx, connect.NewRequest(m))
+		}
+		if err := h.send(ctx, start); err != nil {
+			return nil, err
+		}
+		run, err := h.await(ctx, id, m.GetWait().AsDuration())
+		return connect.NewResponse(&workflowv1.StartResponse{Run: run}), err
+	})
+	if err != nil {
+		return nil, status.Public(h.Log, err)
+	}
+	return connect.NewResponse(res.Msg), nil
+}
+
+// Signal sends a signal to a run.
+func (h *Handler) Signal(ctx context.Context, r *connect.Request[workflowv1.SignalRequest]) (*connect.Response[workflowv1.SignalResponse], error) {
+	m := r.Msg
+	signal := struct {
+		Name  string          `json:"name"`
+		Value json.RawMessage `json:"value,omitempty"`
+	}{Name: m.GetName()}
+	switch p := m.GetValue().(type) {
+	case *workflowv1.SignalRequest_Json:
+		text, err := codec.FromJSON(request.JSON, p.Json)
+		if err != nil {
+			return nil, status.Public(h.Log, err)
+		}
+		signal.Value = text
+	case *workflowv1.SignalRequest_Data:
+		if len(p.Data) > 0 && !json.Valid(p.Data) {
+			return nil, status.Public(h.Log, status.Argument("the value of the signal is not JSON"))
+		}
+		signal.Value = p.Data
+	}
+	payload, err := json.Marshal(signal)
+	if err == nil {
+		c := newSend(m, commandSignal)
+		c.Payload = &entityv1.SendRequest_Data{Data: payload}
+		err = h.sendChecked(ctx, c)
+	}
+	if err != nil {
+		return nil, status.Public(h.Log, err)
+	}
+	return connect.NewResponse(&workflowv1.SignalResponse{}), nil
+}
+
+// Cancel cancels a run.
+func (h *Handler) Cancel(ctx context.Context, r *connect.Request[workflowv1.CancelRequest]) (*connect.Response[workflowv1.CancelResponse], error) {
+	if err := h.sendChecked(ctx, newSend(r.Msg, commandCancel)); err != nil {
+		return nil, status.Public(h.Log, err)
+	}
+	return connect.NewResponse(&workflowv1.CancelResponse{}), nil
+}
+
+// Terminate terminates a run.
+func (h *Handler) Terminate(ctx context.Context, r *connect.Request[workflowv1.TerminateRequest]) (*connect.Response[workflowv1.TerminateResponse], error) {
+	if err := h.sendChecked(ctx, newSend(r.Msg, commandTerminate)); err != nil {
+		return nil, status.Public(h.Log, err)
+	}
+	return connect.NewResponse(&workflowv1.TerminateResponse{}), nil
+}
+
+// Query asks the code of a run.
+func (h *Handler) Query(ctx context.Context, r *connect.Request[workflowv1.QueryRequest]) (*connect.Response[workflowv1.QueryResponse], error) {
+	m := r.Msg
+	if err := h.check(ctx, m.GetEntityType()); err != nil {
+		return nil, status.Public(h.Log, err)
+	}
+	q := &entityv1.QueryRequest{EntityType: m.GetEntityType(), EntityId: m.GetEntityId(), Query: m.GetQuery()}
+	if q.Query == "" {
+		q.Query = queryState
+	}
+	if m.GetPayload() != nil {
+		q.Payload = &entityv1.QueryRequest_Json{Json: m.GetPayload()}
+	}
+	res, err := h.Entities.Query(ctx, connect.NewRequest(q))
+	if err != nil {
+		return nil, status.Public(h.Log, asRunError(err))
+	}
+	return connect.NewResponse(&workflowv1.QueryResponse{Reply: res.Msg.GetJson(), Sequence: res.Msg.GetSequence()}), nil
+}
+
+// aboutRun is a request that sends a command to a run.
+type aboutRun interface {
+	GetEntityType() string
+	GetEntityId() string
+	GetCommandId() string
+	GetFirstAttemptAgeMs() uint64
+}
+
+// newSend returns a command for the run of a request.
+func newSend(m aboutRun, name string) *entityv1.SendRequest {
+	return &entityv1.SendRequest{
+		EntityType: m.GetEntityType(), EntityId: m.GetEntityId(), Command: name,
+		CommandId: m.GetCommandId(), FirstAttemptAgeMs: m.GetFirstAttemptAgeMs(),
+	}
+}
+
+// sendChecked sends a command to a run, after checking that its type is a
+// workflow.
+func (h *Handler) sendChecked(ctx context.Context, c *entityv1.SendRequest) error {
+	if err := h.check(ctx, c.GetEntityType()); err != nil {
+		return err
+	}
+	return h.send(ctx, c)
+}
+
+func (h *Handler) send(ctx context.Context, c *entityv1.SendRequest) error {
+	_, err := h.Entities.Send(ctx, connect.NewRequest(c))
+	return asRunError(err)
+}
+
+// check returns an error if the type is not a workflow.
+func (h *Handler) check(ctx context.Context, entityType string) error {
+	if _, err := h.Types.Encoding(ctx, entityType); err != nil {
+		return err
+	}
+	switch {
+	case h.Runs == nil:
+		return request.ErrUnsupported
+	case !h.Runs.IsWorkflow(entityType):
+		return &runError{connect.CodeFailedPrecondition, reasonNotWorkflow, "the type " + entityType + " is not a workflow: use the entity commands"}
+	}
+	return nil
+}
+
+// Reasons of errors about runs.
+const (
+	reasonNotFound    = "RUN_NOT_FOUND"
+	reasonExists      = "RUN_EXISTS"
+	reasonEnded       = "RUN_ENDED"
+	reasonNotWorkflow = "NOT_A_WORKFLOW"
+)
+
+// runError is an error about a run, with a reason for programs.
+type runError struct {
+	code   connect.Code
+	reason string
+	text   string
+}
+
+// errNotFound: there is no run of the requested id.
+var errNotFound = &runError{connect.CodeNotFound, reasonNotFound, "there is no run of this id"}
+
+func (e *runError) Error() string { return e.text }
+
+// Code implements status.Coded.
+func (e *runError) Code() connect.Code { return e.code }
+
+// asRunError converts the rejection of a command by a run to an error with a
+// reason. It returns other errors unchanged.
+func asRunError(err error) error {
+	rejection := rejectionOf(err)
+	switch rejection.GetCode() {
+	case codeAlreadyStarted:
+		return &runError{connect.CodeAlreadyExists, reasonExists, "a run of this id has another input"}
+	case codeNotStarted:
+		return errNotFound
+	case codeEnded:
+		return &runError{connect.CodeFailedPrecondition, reasonEnded, rejection.GetMessage()}
+	}
+	return err
+}
+
+// rejectionOf returns the rejection in an error, nil if there is none.
+func rejectionOf(err error) *entityv1.Rejection {
+	var public *connect.Error
+	if !errors.As(err, &public) {
+		return nil
+	}
+	for _, d := range public.Details() {
+		if value, err := d.Value(); err == nil {
+			if rejection, ok := value.(*entityv1.Rejection); ok {
+				return rejection
+			}
+		}
+	}
+	return nil
+}
+
+// Detail implements status.Detailed.
+func (e *runError) Detail() proto.Message { return status.Reason(e.reason) }
