@@ -85,7 +85,7 @@ func (n *Node) openAuthentication(opts *edge.Options) error {
 		},
 		ServedWith: func(entityType string) []string {
 			view := n.membership.metadata.View()
-			b, _ := view.Binding(entityType)
+			b, _ := view.Activation(entityType)
 			m, _ := view.Module(b.Digest)
 			return m.EntityTypes
 		},

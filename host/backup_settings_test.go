@@ -73,9 +73,9 @@ func TestSettingsOfFilesAreChecked(t *testing.T) {
 		want = append(want, "setting "+key)
 	}
 	slices.Sort(want)
-	slices.Sort(got.LeftOut)
-	if !slices.Equal(got.LeftOut, want) {
-		t.Errorf("left out %q, want %q", got.LeftOut, want)
+	slices.Sort(got.Omitted)
+	if !slices.Equal(got.Omitted, want) {
+		t.Errorf("left out %q, want %q", got.Omitted, want)
 	}
 	set, _, err := c.Settings(t.Context(), "")
 	if err != nil {

@@ -211,7 +211,7 @@ func TestExportUnderLoadIsImported(t *testing.T) {
 			})
 		}
 		// An import must not change who is admin.
-		if b, err := c2.RoleBindings(ctx); err != nil || len(b.GetBindings()) != 2 || b.GetInForce() || b.GetBindings()[0].GetSubject() != "token:ann" || b.GetBindings()[0].GetRoles()[0] != "clerk" || b.GetBindings()[1].GetSubject() != "token:bo" || len(b.GetBindings()[1].GetRoles()) != 1 {
+		if b, err := c2.RoleBindings(ctx); err != nil || len(b.GetBindings()) != 2 || b.GetEnforced() || b.GetBindings()[0].GetSubject() != "token:ann" || b.GetBindings()[0].GetRoles()[0] != "clerk" || b.GetBindings()[1].GetSubject() != "token:bo" || len(b.GetBindings()[1].GetRoles()) != 1 {
 			t.Errorf("roles after the import: %v, %v", b, err)
 		}
 		if owner, err := c2.TypeOwner(ctx, "alarm"); err != nil || owner != "group:team-a" {

@@ -119,9 +119,9 @@ func (d *deliveries) register(registry *prometheus.Registry, p *deliver.Dispatch
 		registry.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: name, Help: help},
 			func() float64 { return float64(pick(p.Stats())) }))
 	}
-	count("hostd_send_deliveries_total", "Messages delivered.", func(s deliver.Stats) uint64 { return s.Delivered })
-	count("hostd_send_retries_total", "Failed attempts to deliver a message.", func(s deliver.Stats) uint64 { return s.Retries })
-	count("hostd_sends_given_up_total", "Messages to entity types that do not exist.", func(s deliver.Stats) uint64 { return s.GivenUp })
+	count("hostd_message_deliveries_total", "Messages delivered.", func(s deliver.Stats) uint64 { return s.Delivered })
+	count("hostd_message_retries_total", "Failed attempts to deliver a message.", func(s deliver.Stats) uint64 { return s.Retries })
+	count("hostd_messages_given_up_total", "Messages to entity types that do not exist.", func(s deliver.Stats) uint64 { return s.GivenUp })
 	gauge := func(name, help string, fn func(shard sharding.ShardID) float64) {
 		registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() (sum float64) {
 			for _, l := range d.Leads() {
@@ -130,7 +130,7 @@ func (d *deliveries) register(registry *prometheus.Registry, p *deliver.Dispatch
 			return sum
 		}))
 	}
-	gauge("hostd_outbox_sends", "Undelivered messages of the shards that the node leads.", func(s sharding.ShardID) float64 {
+	gauge("hostd_outbox_messages", "Undelivered messages of the shards that the node leads.", func(s sharding.ShardID) float64 {
 		return float64(d.machine.MessageTotals(s).Messages)
 	})
 	gauge("hostd_outbox_bytes", "Size of the undelivered messages of the shards that the node leads.", func(s sharding.ShardID) float64 { return float64(d.machine.MessageTotals(s).MessageBytes) })
@@ -138,7 +138,7 @@ func (d *deliveries) register(registry *prometheus.Registry, p *deliver.Dispatch
 		return float64(d.machine.MessageTotals(s).DeadLetters)
 	})
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "hostd_send_pairs_waiting", Help: "Channels whose first message has failed for at least a second, of the shards that the node leads. Other channels do not wait for them.",
+		Name: "hostd_message_channels_waiting", Help: "Channels whose first message has failed for at least a second, of the shards that the node leads. Other channels do not wait for them.",
 	}, func() float64 { return float64(p.Stats().Waiting) }))
 	registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "hostd_outbox_oldest_seconds", Help: "Age of the oldest undelivered message of the shards that the node leads.",

@@ -77,7 +77,7 @@ func (k *otherKind) send() error {
 func (k *otherKind) stored(ctx context.Context, fence uint64) (bool, error) {
 	present := false
 	for shard := range uint32(8) {
-		res, err := k.fits.Fit(ctx, connect.NewRequest(&modulev1.FitRequest{EntityType: "note", Digest: k.one.String(), ShardId: shard + 1, PresenceOnly: true, Fence: fence}))
+		res, err := k.fits.CheckCompatibility(ctx, connect.NewRequest(&modulev1.CheckCompatibilityRequest{EntityType: "note", Digest: k.one.String(), ShardId: shard + 1, PresenceOnly: true, MinActivationRevision: fence}))
 		if err != nil {
 			return true, err
 		}

@@ -98,7 +98,7 @@ func TestListByPrefixAndStatus(t *testing.T) {
 	}
 	// Meanwhile a shard may move to another node, and its entities leave
 	// memory.
-	for status, expect := range map[string][]string{"active": with(want, " active"), "parked": nil, "deleted": nil} {
+	for status, expect := range map[string][]string{"active": with(want, " active"), "quarantined": nil, "deleted": nil} {
 		if got := pages(t, cs, &entityv1.ListEntitiesRequest{EntityType: "good", PageSize: 6, Status: status}); !slices.Equal(bare(got), expect) {
 			t.Errorf("%s: %v", status, got)
 		}
@@ -117,16 +117,16 @@ func TestListByPrefixAndStatus(t *testing.T) {
 	})
 	// An entity that fails repeatedly is quarantined, and is found among many
 	// others.
-	parked := func(prefix string) []string {
-		return pages(t, cs, &entityv1.ListEntitiesRequest{EntityType: "bad", PageSize: 2, IdPrefix: prefix, Status: "parked"})
+	quarantined := func(prefix string) []string {
+		return pages(t, cs, &entityv1.ListEntitiesRequest{EntityType: "bad", PageSize: 2, IdPrefix: prefix, Status: "quarantined"})
 	}
-	eventually("entities to be parked", func() bool { // the back-off grows each time
+	eventually("entities to be quarantined", func() bool { // the back-off grows each time
 		for i := range 7 {
 			if _, err := c.Send(ctx, client.Command{EntityType: "bad", EntityID: fmt.Sprint("p-", i), Name: "do"}); err == nil {
 				t.Fatal("the guest did not fail")
 			}
 		}
-		all := parked("")
-		return len(all) == 7 && all[0] == "p-0 parked" && slices.Equal(parked("p-3"), []string{"p-3 parked"})
+		all := quarantined("")
+		return len(all) == 7 && all[0] == "p-0 quarantined" && slices.Equal(quarantined("p-3"), []string{"p-3 quarantined"})
 	})
 }

@@ -135,7 +135,7 @@ func (m *membership) startCluster() error {
 	err := m.id.Save(func(id *datadir.Identity) bool {
 		id.Cluster, id.Shards = name, m.cfg.Shards
 		id.MetaReplica, id.MetaVoters = meta.BootstrapReplica, []sharding.ReplicaID{meta.BootstrapReplica}
-		id.Vouch()
+		id.Attest()
 		return true
 	})
 	m.bootstrapped.Store(err == nil)
@@ -154,7 +154,7 @@ func (m *membership) enter(joined *cluster.Joined) error {
 	return m.id.Save(func(id *datadir.Identity) bool {
 		id.Raise(joined.ClusterVersion)
 		id.Cluster, id.Shards, id.Rejoin = joined.Cluster, joined.Shards, ""
-		id.Vouch()
+		id.Attest()
 		id.MetaReplica, id.MetaVoters, id.Several = joined.Replica, joined.FirstVoters, true
 		return true
 	})
@@ -168,13 +168,13 @@ func (m *membership) openBootstrap() {
 		return
 	}
 	wants := (m.cfg.Bootstrap || m.cfg.BootstrapExpect > 0 || len(m.cfg.Seeds) == 0) && !m.cfg.Proxy()
-	m.bootstrap = cluster.NewBootstrap(id.Node, id.Incarnation, id.Pledge, wants, m.cfg.BootstrapExpect, m)
+	m.bootstrap = cluster.NewBootstrap(id.Node, id.Incarnation, id.Vote, wants, m.cfg.BootstrapExpect, m)
 }
 
 // SaveVote implements the ballot of cluster.NewBootstrap.
 func (m *membership) SaveVote(v bootstrap.Vote) error {
 	return m.id.Save(func(id *datadir.Identity) bool {
-		id.Pledge = v
+		id.Vote = v
 		return true
 	})
 }
@@ -213,7 +213,7 @@ func (m *membership) Renewed(j *cluster.Joined) error {
 func (m *membership) Raise(incarnation uint64) error {
 	err := m.id.Save(func(id *datadir.Identity) bool {
 		id.Incarnation = incarnation
-		id.Vouch() // this start may vote: the node was attested already, or has cast no vote yet
+		id.Attest() // this start may vote: the node was attested already, or has cast no vote yet
 		return true
 	})
 	if err != nil {

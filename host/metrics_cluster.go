@@ -30,7 +30,7 @@ func (m *metrics) watchCluster(n *Node) {
 		{"hostd_raft_snapshots_sending", "Shard snapshots that are being sent to other nodes or are queued.", func(s raftgroup.Stats) float64 { return float64(s.SendingSnapshots) }},
 		{"hostd_raft_held_log_bytes", "Size of the log kept on disk for followers that receive a snapshot.", func(s raftgroup.Stats) float64 { return float64(s.HeldBytes) }},
 		{"hostd_raft_snapshot_kept_bytes", "Size on disk of outgoing snapshots, of the log after them, and of partially received snapshots.", func(s raftgroup.Stats) float64 { return float64(s.KeptBytes) }},
-		{"hostd_peers_silent", "Known nodes without recent heartbeats.", func(s raftgroup.Stats) float64 { return float64(s.Suspected) }},
+		{"hostd_peers_suspected", "Known nodes without recent heartbeats.", func(s raftgroup.Stats) float64 { return float64(s.Suspected) }},
 	} {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: g.name, Help: g.help}, raft(g.pick)))
 	}
@@ -56,7 +56,7 @@ func (m *metrics) watchCluster(n *Node) {
 	m.registry.MustRegister(&linkMetrics{n.peers})
 	for _, kind := range coordinator.PendingKinds {
 		m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-			Name: "hostd_orders_pending", Help: "Pending operations of operators, by kind, as last reported by the coordinator; equal on every node.",
+			Name: "hostd_operations_pending", Help: "Pending operations of operators, by kind, as last reported by the coordinator; equal on every node.",
 			ConstLabels: prometheus.Labels{"kind": string(kind)},
 		}, func() float64 {
 			pending := 0

@@ -159,7 +159,7 @@ func (n *Node) openEntities(context.Context) error {
 		ReadOnly: n.watches.disk.ReadOnly, CaughtUp: n.caughtUp.Load, Trust: n.guests.trust, Lines: &n.api.lines, Logger: n.logger,
 	})
 	n.watches.clock = cluster.NewClockWatch(cluster.ClockWatchOptions{
-		Peers: n.peers, SuspectAfter: n.cfg.SuspectAfter, Tick: n.cfg.Tick, Changed: n.kick, Logger: n.logger,
+		Peers: n.peers, SuspectAfter: n.cfg.SuspectAfter, Tick: n.cfg.RaftTick, Changed: n.kick, Logger: n.logger,
 	})
 	lanes := n.cfg.Executors
 	if lanes == 0 {
@@ -190,7 +190,7 @@ func (n *Node) openEntities(context.Context) error {
 			TimerSpans:          n.routing.timerSpans(),
 			MinScheduleInterval: n.cfg.MinScheduleInterval,
 			Outbox:              &n.deliveries,
-			NodeSends:           n.cfg.MaxOutboxSends,
+			NodeSends:           n.cfg.MaxOutboxMessages,
 			NodeSendBytes:       int(n.cfg.MaxOutboxBytes),
 			Stages:              n.metrics.commands,
 			States:              n.guests.states,
@@ -223,7 +223,7 @@ func (n *Node) openEntities(context.Context) error {
 		return err
 	}
 	loop, err := raftgroup.Start(rec, raftgroup.Options{
-		Tick: n.cfg.Tick, SuspectTicks: int((n.cfg.SuspectAfter + n.cfg.Tick - 1) / n.cfg.Tick),
+		Tick: n.cfg.RaftTick, SuspectTicks: int((n.cfg.SuspectAfter + n.cfg.RaftTick - 1) / n.cfg.RaftTick),
 		Self: n.id.Node, Log: n.replicas.log, Machine: n.replicas.applier, Sink: n.shardRouter, OnFatal: n.fatal, Logger: n.logger,
 		Transport: n.peers, Locate: n.membership.addressBook.Locate, IsForeign: n.membership.addressBook.IsUnknownReplica, OnGroupFailed: n.replicas.groupFailed, AwaitAttestation: n.membership.staleDisk.NeedsAttestation(), HeldShards: withheld,
 		Snapshots: n.replicas.applier, SnapshotFS: n.watches.stalls.FS(n.around.Disk), SnapshotDir: snapshots, Sender: snapshotSender{n.peers},

@@ -39,8 +39,8 @@ func BenchmarkRollback(b *testing.B) {
 	b.ResetTimer()
 	before := cpuTime(b)
 	for range b.N {
-		res, err := modules.Fit(b.Context(), connect.NewRequest(&modulev1.FitRequest{EntityType: "counter", Digest: one.Digest, WrittenNotBy: []string{one.Digest}}))
-		if err != nil || res.Msg.GetEntities() != entities || res.Msg.GetFailing() > 0 || res.Msg.GetUnreadShards() > 0 {
+		res, err := modules.CheckCompatibility(b.Context(), connect.NewRequest(&modulev1.CheckCompatibilityRequest{EntityType: "counter", Digest: one.Digest, ExcludeWrittenBy: []string{one.Digest}}))
+		if err != nil || res.Msg.GetEntities() != entities || res.Msg.GetFaultyEntities() > 0 || res.Msg.GetUncheckedShards() > 0 {
 			b.Fatalf("it tells %v, %v", res, err)
 		}
 	}

@@ -81,9 +81,9 @@ func (b *backed) sends(ids ...string) {
 }
 
 // touched checks with the first module what other modules have written.
-func (b *backed) touched(ctx context.Context, fence uint64) (*modulev1.FitResponse, error) {
-	res, err := b.fits.Fit(ctx, connect.NewRequest(&modulev1.FitRequest{
-		EntityType: "note", Digest: b.one.String(), WrittenNotBy: []string{b.one.String()}, Fence: fence,
+func (b *backed) touched(ctx context.Context, fence uint64) (*modulev1.CheckCompatibilityResponse, error) {
+	res, err := b.fits.CheckCompatibility(ctx, connect.NewRequest(&modulev1.CheckCompatibilityRequest{
+		EntityType: "note", Digest: b.one.String(), ExcludeWrittenBy: []string{b.one.String()}, MinActivationRevision: fence,
 	}))
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (b *backed) touched(ctx context.Context, fence uint64) (*modulev1.FitRespon
 
 // rollback rolls back as the product does.
 func (b *backed) rollback() error {
-	looks := moduleapi.RollbackCheck{Touched: func(ctx context.Context, t modules.RollbackType) (*modulev1.FitResponse, error) {
+	looks := moduleapi.RollbackCheck{Touched: func(ctx context.Context, t modules.RollbackType) (*modulev1.CheckCompatibilityResponse, error) {
 		found, err := b.touched(ctx, t.Fence)
 		b.looks++
 		b.during(t.Fence)
@@ -183,7 +183,7 @@ func TestLastCheckSkipsCheckedEntities(t *testing.T) {
 	look := func(fence, entities, failing uint64) {
 		t.Helper()
 		found, err := b.touched(t.Context(), fence)
-		if err != nil || found.GetUnreadShards() > 0 || found.GetEntities() != entities || found.GetFailing() != failing {
+		if err != nil || found.GetUncheckedShards() > 0 || found.GetEntities() != entities || found.GetFaultyEntities() != failing {
 			t.Errorf("want %d entities, %d failing: %v, %v", entities, failing, found, err)
 		}
 	}

@@ -65,7 +65,7 @@ func TestRolloutRulesSumAllNodes(t *testing.T) {
 		return client.CodeOf(err) == connect.CodeNotFound
 	})
 	changes, err := client.ModuleHistory(ctx, c, "kept")
-	if err != nil || changes[0].GetKind() != modulev1.BindingChange_KIND_ABORT || changes[0].GetBy() != "rule:"+rule {
+	if err != nil || changes[0].GetKind() != modulev1.ActivationChange_KIND_ABORT || changes[0].GetChangedBy() != "rule:"+rule {
 		t.Errorf("the last change is %v: %v", changes, err)
 	}
 }

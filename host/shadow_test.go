@@ -37,10 +37,10 @@ func TestShadowsAreSummedOverNodes(t *testing.T) {
 	sum := func(at int) uint64 {
 		res, err := client.RolloutState(ctx, clients[at], "kept")
 		s := res.GetShadow()
-		if err != nil || s.GetDigest() != up.Digest || s.GetDiffer() != s.GetCompared() {
+		if err != nil || s.GetDigest() != up.Digest || s.GetDiffering() != s.GetCompared() {
 			t.Fatalf("node %d: %v, %v", at, res, err)
 		}
-		return s.GetCompared() + s.GetPassedOver() + s.GetDropped()
+		return s.GetCompared() + s.GetSkipped() + s.GetDropped()
 	}
 	// Each command is counted once every node knows about the shadow.
 	deadline := time.Now().Add(2 * testkit.Patience)

@@ -244,16 +244,16 @@ type DeadLetter struct {
 	Token         string // of the message; empty for none
 }
 
-// PairCount is the state of a channel (source, destination) in the source's
+// ChannelCounters is the state of a channel (source, destination) in the source's
 // shard.
-type PairCount struct {
+type ChannelCounters struct {
 	Last uint64 // last number assigned to a message
 	// Numbers above After up to GivenUp were abandoned; zeros if none were.
 	After, GivenUp uint64
 }
 
 // AfterOf returns the After of a message of the channel.
-func (c *PairCount) AfterOf(number uint64) uint64 {
+func (c *ChannelCounters) AfterOf(number uint64) uint64 {
 	if c.GivenUp > 0 && number == c.GivenUp+1 {
 		return c.After
 	}
@@ -261,7 +261,7 @@ func (c *PairCount) AfterOf(number uint64) uint64 {
 }
 
 // GiveUp records that the first unacknowledged message is abandoned.
-func (c *PairCount) GiveUp(number uint64) {
+func (c *ChannelCounters) GiveUp(number uint64) {
 	c.After, c.GivenUp = c.AfterOf(number), number
 }
 

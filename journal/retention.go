@@ -2,11 +2,11 @@ package journal
 
 import "fmt"
 
-// CutError means that the requested events were compacted: they precede the
+// TruncatedError means that the requested events were compacted: they precede the
 // first event that is kept. Retrying returns the same error.
-type CutError struct{ First Sequence }
+type TruncatedError struct{ First Sequence }
 
-func (e *CutError) Error() string {
+func (e *TruncatedError) Error() string {
 	return fmt.Sprintf("events before sequence %d were compacted by the entity type's retention", e.First)
 }
 

@@ -178,6 +178,9 @@ const (
 	// VersionVerifyingRollouts: activating a module on a type with truncated
 	// histories creates a rollout that is verified first and carries limits.
 	VersionVerifyingRollouts = Version3
+	// VersionAlwaysOn: manifests name the member alwaysOn, which earlier releases
+	// know as rememberEntities only.
+	VersionAlwaysOn = Version3
 )
 
 // FirstVersion returns Version1. It serves as the default for components that

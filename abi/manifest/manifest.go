@@ -43,14 +43,15 @@ type EntityType struct {
 	Queries  []Named
 	Events   []EventType
 
-	SnapshotEvery    int           // events between snapshots; 0 leaves it to the node
-	PassivateAfter   time.Duration // idle time; 0 leaves it to the node
-	RememberEntities bool          // always-on: activate again after a fail-over
-	RetainSnapshots  int           // number per entity; 0 leaves it to the node
-	RetainEvents     Retention     // default RetainAll
-	RecordPrincipal  bool          // store the caller of a command with its record
-	Singleton        bool          // one entity, SingletonID, that is always in memory
-	ShardKey         ShardKey      // which entities share a shard; zero for no key
+	SnapshotEvery   int           // events between snapshots; 0 leaves it to the node
+	PassivateAfter  time.Duration // idle time; 0 leaves it to the node
+	AlwaysOn        bool          // start the entities again after a fail-over
+	EarlierAlwaysOn bool          // AlwaysOn is spelled as in modules of earlier releases
+	RetainSnapshots int           // number per entity; 0 leaves it to the node
+	RetainEvents    Retention     // default RetainAll
+	RecordPrincipal bool          // store the caller of a command with its record
+	Singleton       bool          // one entity, SingletonID, that is always in memory
+	ShardKey        ShardKey      // which entities share a shard; zero for no key
 
 	// Sends lists the types that entities of this type may send to, AcceptsFrom
 	// the types whose messages they accept, as abi.MatchesType reads them. Nil

@@ -15,7 +15,7 @@ var rewrite = flag.Bool("rewrite", false, "rewrite the golden files under testda
 
 const full = `{"abi":1,"name":"counter","version":"1.2.0","entityTypes":[{"name":"counter","kind":"event-sourced",` +
 	`"encoding":"json","commands":[{"name":"add","schema":{"b":1,"a":[2]},"reply":true},{"name":"step","internal":true,"since":"1.2"}],"queries":[{"name":"total"}],"events":[{"type":"added","since":"1.1"}],` +
-	`"snapshotEvery":100,"passivateAfter":"2m","rememberEntities":true,"shardKey":{"group":"customer","until":"-"},` +
+	`"snapshotEvery":100,"passivateAfter":"2m","alwaysOn":true,"shardKey":{"group":"customer","until":"-"},` +
 	`"sends":["account","audit-*"],"acceptsFrom":["*"],"colour":"blue"},` +
 	`{"name":"doc","kind":"durable-state","encoding":"bytes","commands":[],"sends":[],"acceptsFrom":[],"stateVersion":3,"readsStates":[{"version":1,"schema":{"b":1,"a":[2]},"since":"1"},{"version":2}]},` +
 	`{"name":"log","kind":"event-sourced","encoding":"bytes","retainSnapshots":3,"retainEvents":"snapshots"},` +
@@ -28,7 +28,7 @@ func TestRoundTripKeepsUnknownMembers(t *testing.T) {
 		t.Fatal(err)
 	}
 	counter := m.EntityTypes[0]
-	if counter.PassivateAfter != 2*time.Minute || counter.SnapshotEvery != 100 || !counter.RememberEntities ||
+	if counter.PassivateAfter != 2*time.Minute || counter.SnapshotEvery != 100 || !counter.AlwaysOn ||
 		counter.Kind != EventSourced || counter.Encoding != JSON || counter.Events[0].Type != "added" {
 		t.Errorf("%+v", counter)
 	}
@@ -38,6 +38,26 @@ func TestRoundTripKeepsUnknownMembers(t *testing.T) {
 	}
 	if string(text) != full {
 		t.Errorf("got  %s\nwant %s", text, full)
+	}
+}
+
+// TestEarlierNameOfAlwaysOn: stored modules of earlier releases call the member
+// rememberEntities. It is read with its meaning, and kept as it is.
+func TestEarlierNameOfAlwaysOn(t *testing.T) {
+	for member, want := range map[string]struct{ on, earlier bool }{
+		``: {}, `,"alwaysOn":true`: {on: true}, `,"rememberEntities":true`: {on: true, earlier: true},
+	} {
+		text := `{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"event-sourced","encoding":"json"` + member + `}]}`
+		m, err := Parse([]byte(text))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := m.EntityTypes[0]; got.AlwaysOn != want.on || got.EarlierAlwaysOn != want.earlier {
+			t.Errorf("%q: always-on %v, by the earlier name %v", member, got.AlwaysOn, got.EarlierAlwaysOn)
+		}
+		if again, err := json.Marshal(m); err != nil || string(again) != text {
+			t.Errorf("written again: %s, %v", again, err)
+		}
 	}
 }
 
@@ -108,9 +128,9 @@ func TestFaultsAsText(t *testing.T) {
 		durable(`,"stateVersion":2,"readsStates":[{"version":2}]`), durable(`,"stateVersion":2,"readsStates":[{"version":1},{"version":1}]`), durable(`,"readsStates":[` + many(`{"version":2}`, MaxReadsStates+1) + `]`),
 		entity(`,"stateVersion":-1`), entity(`,"stateVersion":1000000001`), entity(`,"validate":"no"`), `{"abi":1,"name":"m","entityTypes":[],"$defs":[]}`, entity(`,"snapshotEvery":-1`), entity(`,"snapshotEvery":1000001`), entity(`,"snapshotEvery":"100"`),
 		entity(`,"passivateAfter":120`), entity(`,"passivateAfter":"2 minutes"`), entity(`,"passivateAfter":"-2m"`), entity(`,"passivateAfter":"721h"`),
-		entity(`,"rememberEntities":"yes"`), entity(`,"singleton":"one"`),
+		entity(`,"alwaysOn":"yes"`), entity(`,"rememberEntities":"yes"`), entity(`,"alwaysOn":true,"rememberEntities":true`), entity(`,"singleton":"one"`),
 		entity(`,"retainSnapshots":5`), entity(`,"retainEvents":"some"`), entity(`,"retainEvents":0`), entity(`,"retainEvents":1.5`), entity(`,"retainEvents":1000000001`), entity(`,"retainEvents":true`),
-		`{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"transient","encoding":"json","rememberEntities":true}]}`,
+		`{"abi":1,"name":"m","entityTypes":[{"name":"t","kind":"transient","encoding":"json","alwaysOn":true}]}`,
 		entity(`,"shardKey":"-"`), entity(`,"shardKey":{}`), entity(`,"shardKey":{"until":""}`), entity(`,"shardKey":{"until":7}`),
 		entity(`,"shardKey":{"until":"-","from":"+"}`), entity(`,"shardKey":{"group":"A"}`), entity(`,"shardKey":{"until":"\u0000"}`),
 		entity(`,"shardKey":{"until":"` + strings.Repeat("-", MaxUntilBytes+1) + `"}`),

@@ -48,8 +48,8 @@ func (t *EntityType) marshal(parent *writer) json.RawMessage {
 	if t.PassivateAfter != 0 {
 		w.member("passivateAfter", durationText(t.PassivateAfter))
 	}
-	if t.RememberEntities {
-		w.member("rememberEntities", true)
+	if t.AlwaysOn {
+		w.member(t.alwaysOnName(), true)
 	}
 	if t.RetainSnapshots != 0 {
 		w.member("retainSnapshots", t.RetainSnapshots)

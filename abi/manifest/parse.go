@@ -87,7 +87,7 @@ func parseType(path string, text json.RawMessage) (EntityType, error) {
 	r.events(&t.Events)
 	r.read("snapshotEvery", &t.SnapshotEvery, optional)
 	r.duration("passivateAfter", &t.PassivateAfter)
-	r.read("rememberEntities", &t.RememberEntities, optional)
+	r.alwaysOn(&t)
 	r.read("retainSnapshots", &t.RetainSnapshots, optional)
 	r.retention("retainEvents", &t.RetainEvents)
 	r.read("singleton", &t.Singleton, optional)
@@ -97,6 +97,33 @@ func parseType(path string, text json.RawMessage) (EntityType, error) {
 	r.read("acceptsFrom", &t.AcceptsFrom, optional)
 	t.Extra = r.rest()
 	return t, r.err
+}
+
+// Names of the member that makes a type's entities always-on. Modules that were
+// built for earlier releases have the second one, and are stored with it.
+const (
+	alwaysOnName       = "alwaysOn"
+	storedAlwaysOnName = "rememberEntities"
+)
+
+// alwaysOn reads whether entities are always-on, by either name of the member.
+func (r *reader) alwaysOn(t *EntityType) {
+	_, now := r.members[alwaysOnName]
+	_, t.EarlierAlwaysOn = r.members[storedAlwaysOnName]
+	if now && t.EarlierAlwaysOn {
+		r.fail(storedAlwaysOnName, "is the earlier name of "+alwaysOnName+", which is also given")
+		return
+	}
+	r.read(alwaysOnName, &t.AlwaysOn, optional)
+	r.read(storedAlwaysOnName, &t.AlwaysOn, optional)
+}
+
+// alwaysOnName returns the name by which the manifest has the member.
+func (t *EntityType) alwaysOnName() string {
+	if t.EarlierAlwaysOn {
+		return storedAlwaysOnName
+	}
+	return alwaysOnName
 }
 
 // Named retentions.

@@ -53,8 +53,8 @@ func (t *EntityType) validate(path string) error {
 			return err
 		}
 	}
-	if t.Kind == Transient && t.RememberEntities && !t.Singleton {
-		return &Error{path + ".rememberEntities", "is not for a transient type: nobody knows its entities"}
+	if t.Kind == Transient && t.AlwaysOn && !t.Singleton {
+		return &Error{path + "." + t.alwaysOnName(), "is not for a transient type: nobody knows its entities"}
 	}
 	if t.Encoding != JSON && t.Encoding != Bytes {
 		return &Error{path + ".encoding", fmt.Sprintf("is neither %q nor %q", JSON, Bytes)}
@@ -110,7 +110,7 @@ func (t *EntityType) validateWorkflow(path string) error {
 		set  bool
 	}{
 		{"snapshotEvery", t.SnapshotEvery != 0}, {"retainSnapshots", t.RetainSnapshots != 0}, {"retainEvents", t.RetainEvents != RetainAll},
-		{"rememberEntities", t.RememberEntities}, {"singleton", t.Singleton}, {"stateVersion", t.StateVersion != 0}, {"readsStates", t.ReadsStates != nil},
+		{t.alwaysOnName(), t.AlwaysOn}, {"singleton", t.Singleton}, {"stateVersion", t.StateVersion != 0}, {"readsStates", t.ReadsStates != nil},
 	} {
 		if m.set {
 			return &Error{path + "." + m.name, "is not for a workflow type"}

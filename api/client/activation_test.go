@@ -18,7 +18,7 @@ import (
 // type "a", although no rollout is in progress any more.
 type laggingModules struct {
 	modulev1connect.UnimplementedModuleServiceHandler
-	changes []*modulev1.BindingChange
+	changes []*modulev1.ActivationChange
 }
 
 func (*laggingModules) GetRollout(context.Context, *connect.Request[modulev1.GetRolloutRequest]) (*connect.Response[modulev1.GetRolloutResponse], error) {
@@ -26,28 +26,28 @@ func (*laggingModules) GetRollout(context.Context, *connect.Request[modulev1.Get
 }
 
 func (*laggingModules) Get(context.Context, *connect.Request[modulev1.GetRequest]) (*connect.Response[modulev1.GetResponse], error) {
-	return connect.NewResponse(&modulev1.GetResponse{Module: &modulev1.Module{Digest: "old", Bindings: []*modulev1.Binding{{EntityType: "a", Revision: 3}}}}), nil
+	return connect.NewResponse(&modulev1.GetResponse{Module: &modulev1.Module{Digest: "old", Activations: []*modulev1.Activation{{EntityType: "a", Revision: 3}}}}), nil
 }
 
-func (m *laggingModules) History(context.Context, *connect.Request[modulev1.HistoryRequest]) (*connect.Response[modulev1.HistoryResponse], error) {
-	return connect.NewResponse(&modulev1.HistoryResponse{Changes: m.changes}), nil
+func (m *laggingModules) GetHistory(context.Context, *connect.Request[modulev1.GetHistoryRequest]) (*connect.Response[modulev1.GetHistoryResponse], error) {
+	return connect.NewResponse(&modulev1.GetHistoryResponse{Changes: m.changes}), nil
 }
 
 // TestAwaitActivationOnLaggingNode checks that an activation that has taken effect
 // is not reported as aborted because the node that answers still serves the
 // previous module.
 func TestAwaitActivationOnLaggingNode(t *testing.T) {
-	const activate, canary, abort = modulev1.BindingChange_KIND_ACTIVATE, modulev1.BindingChange_KIND_CANARY, modulev1.BindingChange_KIND_ABORT
-	first := &modulev1.BindingChange{Revision: 3, Kind: activate, Digest: "old"}
+	const activate, canary, abort = modulev1.ActivationChange_KIND_ACTIVATE, modulev1.ActivationChange_KIND_CANARY, modulev1.ActivationChange_KIND_ABORT
+	first := &modulev1.ActivationChange{Revision: 3, Kind: activate, Digest: "old"}
 	for _, tt := range []struct {
 		name    string
-		changes []*modulev1.BindingChange // newest first
-		want    uint64                    // revision; 0: it was not activated
+		changes []*modulev1.ActivationChange // newest first
+		want    uint64                       // revision; 0: it was not activated
 	}{
-		{"activated", []*modulev1.BindingChange{{Revision: 5, Kind: activate, Digest: "new"}, first}, 5},
-		{"activated, and another serves a part", []*modulev1.BindingChange{{Revision: 6, Kind: canary, Digest: "other"}, {Revision: 5, Kind: activate, Digest: "new"}, first}, 5},
-		{"aborted", []*modulev1.BindingChange{{Revision: 4, Kind: abort, Digest: "new"}, first}, 0},
-		{"replaced since", []*modulev1.BindingChange{{Revision: 7, Kind: activate, Digest: "other"}, {Revision: 5, Kind: activate, Digest: "new"}, first}, 0},
+		{"activated", []*modulev1.ActivationChange{{Revision: 5, Kind: activate, Digest: "new"}, first}, 5},
+		{"activated, and another serves a part", []*modulev1.ActivationChange{{Revision: 6, Kind: canary, Digest: "other"}, {Revision: 5, Kind: activate, Digest: "new"}, first}, 5},
+		{"aborted", []*modulev1.ActivationChange{{Revision: 4, Kind: abort, Digest: "new"}, first}, 0},
+		{"replaced since", []*modulev1.ActivationChange{{Revision: 7, Kind: activate, Digest: "other"}, {Revision: 5, Kind: activate, Digest: "new"}, first}, 0},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			mux := http.NewServeMux()

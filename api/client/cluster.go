@@ -105,14 +105,14 @@ func (c *Client) Down(ctx context.Context, nodeID string) error {
 	return err
 }
 
-// RaiseLevel raises the cluster version for good: to level, or to the highest
+// FinalizeUpgrade raises the cluster version for good: to level, or to the highest
 // that the asked node supports if level is 0. A dry run changes nothing. The
 // response has the version that each member supports, and what prevents the
 // upgrade.
-func (c *Client) RaiseLevel(ctx context.Context, level uint32, dryRun bool) (*clusterv1.RaiseLevelResponse, error) {
-	return order(ctx, c, &clusterv1.RaiseLevelRequest{Level: level, DryRun: dryRun},
-		func(n *node, ctx context.Context, r *connect.Request[clusterv1.RaiseLevelRequest]) (*connect.Response[clusterv1.RaiseLevelResponse], error) {
-			return n.cluster.RaiseLevel(ctx, r)
+func (c *Client) FinalizeUpgrade(ctx context.Context, level uint32, dryRun bool) (*clusterv1.FinalizeUpgradeResponse, error) {
+	return order(ctx, c, &clusterv1.FinalizeUpgradeRequest{ClusterVersion: level, DryRun: dryRun},
+		func(n *node, ctx context.Context, r *connect.Request[clusterv1.FinalizeUpgradeRequest]) (*connect.Response[clusterv1.FinalizeUpgradeResponse], error) {
+			return n.cluster.FinalizeUpgrade(ctx, r)
 		})
 }
 

@@ -35,14 +35,14 @@ func (e *SequenceMismatchError) Error() string {
 	return fmt.Sprintf("the entity is at sequence %d", e.Actual)
 }
 
-// CutError means that the requested events were truncated, because the entity
+// TruncatedError means that the requested events were truncated, because the entity
 // type retains no more. Asking again does not help.
-type CutError struct {
+type TruncatedError struct {
 	First   uint64 // the entity's first retained event
 	Message string
 }
 
-func (e *CutError) Error() string { return connect.CodeOutOfRange.String() + ": " + e.Message }
+func (e *TruncatedError) Error() string { return connect.CodeOutOfRange.String() + ": " + e.Message }
 
 // OtherClusterError means that the node at an address belongs to another
 // cluster than the nodes that answered this client before. Either two clusters
@@ -103,7 +103,7 @@ var ErrClosed = errors.New("the stream is closed")
 func CodeOf(err error) connect.Code {
 	var rejected *RejectedError
 	var mismatch *SequenceMismatchError
-	var cut *CutError
+	var cut *TruncatedError
 	var other *Error
 	var elsewhere *OtherClusterError
 	switch {
@@ -237,7 +237,7 @@ func judge(err error) attemptFailure {
 
 // FromConnect converts the error of a call through the generated code to the
 // error that a method of Client returns: a *RejectedError,
-// *SequenceMismatchError, *CutError, *OtherClusterError or *Error.
+// *SequenceMismatchError, *TruncatedError, *OtherClusterError or *Error.
 func FromConnect(err error) error { return clientError(err) }
 
 // clientError converts an error of the RPC layer to one of this package.
@@ -260,8 +260,8 @@ func clientError(err error) error {
 				return &RejectedError{Code: m.GetCode(), Message: m.GetMessage()}
 			case *entityv1.SequenceMismatch:
 				return &SequenceMismatchError{Actual: m.GetActual()}
-			case *entityv1.EventsCut:
-				return &CutError{First: m.GetFirst(), Message: wire.Message()}
+			case *entityv1.EventsTruncated:
+				return &TruncatedError{First: m.GetFirst(), Message: wire.Message()}
 			case *errdetails.RetryInfo:
 				wait = m.GetRetryDelay().AsDuration()
 			case *errdetails.ErrorInfo:

@@ -38,13 +38,13 @@ type Imported struct {
 	Shards   uint64 // number of shards of the exported cluster
 	Modules  uint64
 	Digest   string // SHA-256 of the file up to its last block, in hex
-	// InPart lists the entity types that are in the middle of a rollout; their
+	// PausedRollouts lists the entity types that are in the middle of a rollout; their
 	// rollouts are paused until an operator resumes them.
-	InPart []string
-	// LeftOut lists the settings of the file that were not imported because this
+	PausedRollouts []string
+	// Omitted lists the settings of the file that were not imported because this
 	// release rejects them, and the roles and role bindings that were not imported
 	// because they allow the verb security.
-	LeftOut []string
+	Omitted []string
 }
 
 // importBytes is the size of one message of an import.
@@ -60,10 +60,10 @@ func (c *Client) Import(ctx context.Context, r io.Reader) (Imported, error) {
 	return c.importFile(ctx, r, false)
 }
 
-// ImportWithBindings is Import including the roles that allow the verb
+// ImportWithSecurityRoles is Import including the roles that allow the verb
 // security, and their bindings: the author of the file may be bound to one.
 // Bindings to admin are still left out.
-func (c *Client) ImportWithBindings(ctx context.Context, r io.Reader) (Imported, error) {
+func (c *Client) ImportWithSecurityRoles(ctx context.Context, r io.Reader) (Imported, error) {
 	return c.importFile(ctx, r, true)
 }
 
@@ -76,7 +76,7 @@ func (c *Client) importFile(ctx context.Context, r io.Reader, withBindings bool)
 	for {
 		got, err := io.ReadFull(r, buf)
 		if got > 0 {
-			if err := stream.Send(&journalv1.ImportRequest{Chunk: buf[:got], WithBindings: withBindings}); errors.Is(err, io.EOF) {
+			if err := stream.Send(&journalv1.ImportRequest{Chunk: buf[:got], WithSecurityRoles: withBindings}); errors.Is(err, io.EOF) {
 				break // the node reports why
 			} else if err != nil {
 				return Imported{}, clientError(err)
@@ -95,5 +95,5 @@ func (c *Client) importFile(ctx context.Context, r io.Reader, withBindings bool)
 	}
 	c.learner.stale.Store(true)
 	m := res.Msg
-	return Imported{Entities: m.GetEntities(), Shards: m.GetShards(), Modules: m.GetModules(), Digest: m.GetDigest(), InPart: m.GetInPart(), LeftOut: m.GetLeftOut()}, nil
+	return Imported{Entities: m.GetEntities(), Shards: m.GetShards(), Modules: m.GetModules(), Digest: m.GetDigest(), PausedRollouts: m.GetPausedRollouts(), Omitted: m.GetOmitted()}, nil
 }

@@ -63,10 +63,10 @@ func RemoveModule(ctx context.Context, c *Client, digest string) error {
 }
 
 // ModuleQuotas returns the limits of stored modules and their current number.
-func ModuleQuotas(ctx context.Context, c *Client) (*modulev1.QuotasResponse, error) {
-	return call(ctx, c, c.opts.Timeout, &modulev1.QuotasRequest{},
-		func(n *node, ctx context.Context, r *connect.Request[modulev1.QuotasRequest]) (*connect.Response[modulev1.QuotasResponse], error) {
-			return n.modules.Quotas(ctx, r)
+func ModuleQuotas(ctx context.Context, c *Client) (*modulev1.GetQuotasResponse, error) {
+	return call(ctx, c, c.opts.Timeout, &modulev1.GetQuotasRequest{},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetQuotasRequest]) (*connect.Response[modulev1.GetQuotasResponse], error) {
+			return n.modules.GetQuotas(ctx, r)
 		})
 }
 
@@ -102,7 +102,7 @@ func AwaitActivation(ctx context.Context, c *Client, entityType, digest string) 
 		case waits || code == connect.CodeUnavailable || code == connect.CodeDeadlineExceeded:
 		case err != nil && code != connect.CodeNotFound:
 			return 0, err
-		case r.GetDigest() == digest && r.GetState() == modulev1.Rollout_STATE_REFUSED:
+		case r.GetDigest() == digest && r.GetState() == modulev1.Rollout_STATE_REJECTED:
 			return 0, &Error{Code: connect.CodeFailedPrecondition, Reason: "VERIFY_FAILED", Message: r.GetNote()}
 		default:
 			return activationRevision(ctx, c, entityType, digest, now.GetAborted())
@@ -125,7 +125,7 @@ func activationRevision(ctx context.Context, c *Client, entityType, digest, abor
 	if err != nil {
 		return 0, err
 	}
-	for _, b := range now.GetModule().GetBindings() {
+	for _, b := range now.GetModule().GetActivations() {
 		if b.GetEntityType() == entityType && now.GetModule().GetDigest() == digest {
 			return b.GetRevision(), nil
 		}
@@ -137,7 +137,7 @@ func activationRevision(ctx context.Context, c *Client, entityType, digest, abor
 		return 0, err
 	}
 	for _, change := range changes {
-		if kind := change.GetKind(); kind == modulev1.BindingChange_KIND_CANARY || kind == modulev1.BindingChange_KIND_ABORT {
+		if kind := change.GetKind(); kind == modulev1.ActivationChange_KIND_CANARY || kind == modulev1.ActivationChange_KIND_ABORT {
 			continue // they concern a part of the type
 		}
 		if change.GetDigest() == digest {
@@ -178,7 +178,7 @@ func (c *Client) SetTypeOwner(ctx context.Context, entityType, owner string) err
 // owner.
 func (c *Client) TypeOwner(ctx context.Context, entityType string) (string, error) {
 	res, err := c.ActiveModule(ctx, entityType)
-	for _, b := range res.GetModule().GetBindings() {
+	for _, b := range res.GetModule().GetActivations() {
 		if b.GetEntityType() == entityType {
 			return b.GetOwner(), err
 		}
@@ -215,7 +215,7 @@ func servedUnder(ctx context.Context, c *Client, entityType string) (uint64, err
 		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetRequest]) (*connect.Response[modulev1.GetResponse], error) {
 			return n.modules.Get(ctx, r)
 		})
-	for _, b := range now.GetModule().GetBindings() {
+	for _, b := range now.GetModule().GetActivations() {
 		if b.GetEntityType() == entityType {
 			return b.GetRevision(), nil
 		}
@@ -269,10 +269,10 @@ func ChangeRollout(ctx context.Context, c *Client, req *modulev1.ChangeRolloutRe
 }
 
 // ModuleHistory returns the activations of an entity type, newest first.
-func ModuleHistory(ctx context.Context, c *Client, entityType string) ([]*modulev1.BindingChange, error) {
-	res, err := call(ctx, c, c.opts.Timeout, &modulev1.HistoryRequest{EntityType: entityType},
-		func(n *node, ctx context.Context, r *connect.Request[modulev1.HistoryRequest]) (*connect.Response[modulev1.HistoryResponse], error) {
-			return n.modules.History(ctx, r)
+func ModuleHistory(ctx context.Context, c *Client, entityType string) ([]*modulev1.ActivationChange, error) {
+	res, err := call(ctx, c, c.opts.Timeout, &modulev1.GetHistoryRequest{EntityType: entityType},
+		func(n *node, ctx context.Context, r *connect.Request[modulev1.GetHistoryRequest]) (*connect.Response[modulev1.GetHistoryResponse], error) {
+			return n.modules.GetHistory(ctx, r)
 		})
 	return res.GetChanges(), err
 }

@@ -20,10 +20,10 @@ type Subscription struct {
 	// FromNewest starts at the newest event of each shard for which Cursor has
 	// no position. It is meant to be used with Follow.
 	FromNewest bool
-	// SkipCut continues after events that were truncated because the type
+	// SkipTruncated continues after events that were truncated because the type
 	// retains no more. Without it the first of them ends the subscription with
-	// a *CutError.
-	SkipCut bool
+	// a *TruncatedError.
+	SkipTruncated bool
 	// Upcast returns events of older forms in the current form, upcast by the
 	// module that serves the type.
 	Upcast bool
@@ -50,7 +50,7 @@ func (d Delivery) Cursor() string { return d.at.Text() }
 // once. If a node fails it continues at another, as long as ctx lasts or,
 // without Follow, until too many attempts in a row have failed. Without Follow
 // it ends at the newest event that was acknowledged before the call. An error
-// ends it; a *CutError means that the next event was truncated, and an error
+// ends it; a *TruncatedError means that the next event was truncated, and an error
 // for which HistoryLost is true means that the history of the cursor is lost.
 func (c *Client) Subscribe(ctx context.Context, s Subscription) iter.Seq2[Delivery, error] {
 	return func(yield func(Delivery, error) bool) {
@@ -84,7 +84,7 @@ func delivery(m *entityv1.SubscribeResponse, at *cursor.Cursor) Delivery {
 func (c *Client) subscribe(ctx context.Context, s Subscription, show func(*entityv1.SubscribeResponse, *cursor.Cursor) bool) error {
 	var at cursor.Cursor
 	req := &entityv1.SubscribeRequest{
-		EntityType: s.EntityType, Tag: s.Tag, Cursor: s.Cursor, Shards: s.Shards, Follow: s.Follow, AsData: true, PartialCursors: true, SkipCut: s.SkipCut, Upcast: s.Upcast, FromNewest: s.FromNewest,
+		EntityType: s.EntityType, Tag: s.Tag, Cursor: s.Cursor, Shards: s.Shards, Follow: s.Follow, AsData: true, PartialCursors: true, SkipTruncated: s.SkipTruncated, Upcast: s.Upcast, FromNewest: s.FromNewest,
 	}
 	pause := newBackoff(c.opts)
 	for failures := 0; ; {

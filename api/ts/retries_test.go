@@ -260,7 +260,7 @@ func TestProjections(t *testing.T) {
 	}
 	for i, at := range []string{"", "c3"} {
 		b := seen[i].body
-		if b["cursor"] != at || b["fromNewest"] != true || b["upcast"] != true || b["skipCut"] != true || !reflect.DeepEqual(b["shards"], []any{3.0, 4.0}) {
+		if b["cursor"] != at || b["fromNewest"] != true || b["upcast"] != true || b["skipTruncated"] != true || !reflect.DeepEqual(b["shards"], []any{3.0, 4.0}) {
 			t.Errorf("request %d is %v", i, b)
 		}
 	}

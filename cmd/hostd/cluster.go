@@ -28,48 +28,48 @@ type clusterState interface {
 	GetCoordinator() string
 	GetQuorum() bool
 	GetShardCount() uint32
-	GetLevel() uint32
+	GetClusterVersion() uint32
 	GetPolicy() *clusterv1.Policy
 	GetMembers() []*clusterv1.Member
-	GetPendingOrders() []*clusterv1.PendingOrder
+	GetPendingOperations() []*clusterv1.PendingOperation
 }
 
 func memberTable(w io.Writer, members []*clusterv1.Member) {
-	cli.Table(w, "NODE\tADDRESS\tPEER ADDRESS\tSTATUS\tREACHABLE\tLEADS\tREPLICAS\tROLES\tZONE\tVERSION\tLEVELS\tCLOCK\tLEADS AGAIN", func(row func(...any)) {
+	cli.Table(w, "NODE\tADDRESS\tPEER ADDRESS\tSTATUS\tREACHABLE\tLEADS\tREPLICAS\tROLES\tZONE\tVERSION\tCLUSTER VERSIONS\tCLOCK\tLEADS AGAIN", func(row func(...any)) {
 		for _, m := range members {
 			status := m.GetStatus()
 			if m.GetDraining() {
 				status += ",draining"
 			}
-			if m.GetTrouble().GetSlow() {
+			if m.GetImpairment().GetSlow() {
 				status += ",slow"
 			}
-			if n := m.GetTrouble().GetDamages(); n > 0 {
+			if n := m.GetImpairment().GetDamageCount(); n > 0 {
 				status += ",damaged"
 			}
-			if m.GetTrouble().GetDiskFull() {
+			if m.GetImpairment().GetDiskFull() {
 				status += ",disk-full"
 			}
 			row(m.GetNodeId(), m.GetAddress(), m.GetPeerAddress(), status, m.GetReachable(), m.GetLeaderCount(), m.GetReplicaCount(), strings.Join(m.GetRoles(), ","), m.GetZone(), m.GetVersion(),
-				levelRange(m.GetMinLevel(), m.GetMaxLevel()), fmt.Sprintf("%+.1fs", float64(m.GetClockSkewMillis())/1000), leadsAgain(m.GetTrouble()))
+				versionRange(m.GetMinClusterVersion(), m.GetMaxClusterVersion()), fmt.Sprintf("%+.1fs", float64(m.GetClockSkewMillis())/1000), leadsAgain(m.GetImpairment()))
 		}
 	})
 }
 
-// leadsAgain returns when a node in trouble may lead shards again; "-" if the
-// node is not in trouble.
-func leadsAgain(t *clusterv1.Trouble) string {
+// leadsAgain returns when an impaired node may lead shards again; "-" if the node
+// is not impaired.
+func leadsAgain(t *clusterv1.Impairment) string {
 	switch {
 	case t == nil:
 		return "-"
-	case t.GetDamages() > 0 && t.GetUntil() == nil:
+	case t.GetDamageCount() > 0 && t.GetUntil() == nil:
 		return "when it is resumed"
 	case t.GetDiskFull():
 		return "when its disk has room"
 	case t.GetUntil() != nil:
 		return t.GetUntil().AsTime().Format(time.RFC3339)
 	}
-	return fmt.Sprintf("%s after it is quick", time.Duration(t.GetQuietMillis())*time.Millisecond)
+	return fmt.Sprintf("%s after it is quick", time.Duration(t.GetCooldownMillis())*time.Millisecond)
 }
 
 // clusterTable prints the cluster, followed by lines about its shards.
@@ -81,7 +81,7 @@ func clusterTable(w io.Writer, s clusterState, about ...string) {
 	if !s.GetQuorum() {
 		quorum = "NO"
 	}
-	fmt.Fprintf(w, "coordinator %s, quorum %s, %d shards, level %d, seen by %s\n", cli.Clean(coordinator), quorum, s.GetShardCount(), max(s.GetLevel(), 1), cli.Clean(s.GetNodeId()))
+	fmt.Fprintf(w, "coordinator %s, quorum %s, %d shards, cluster version %d, seen by %s\n", cli.Clean(coordinator), quorum, s.GetShardCount(), max(s.GetClusterVersion(), 1), cli.Clean(s.GetNodeId()))
 	showPolicy(w, s.GetPolicy())
 	for _, line := range about {
 		if line != "" {
@@ -90,16 +90,16 @@ func clusterTable(w io.Writer, s clusterState, about ...string) {
 	}
 	fmt.Fprintln(w)
 	memberTable(w, s.GetMembers())
-	if orders := s.GetPendingOrders(); len(orders) > 0 {
+	if pending := s.GetPendingOperations(); len(pending) > 0 {
 		fmt.Fprintln(w)
-		pendingTable(w, orders)
+		pendingTable(w, pending)
 	}
 }
 
-// pendingTable prints the accepted orders that are not complete yet.
-func pendingTable(w io.Writer, orders []*clusterv1.PendingOrder) {
+// pendingTable prints the accepted operations that are not complete yet.
+func pendingTable(w io.Writer, pending []*clusterv1.PendingOperation) {
 	cli.Table(w, "PENDING\tNODE\tSHARD\tSHARDS LEFT\tREASON", func(row func(...any)) {
-		for _, o := range orders {
+		for _, o := range pending {
 			node, shard := "-", "-"
 			if o.GetNodeId() != "" {
 				node = o.GetNodeId()
@@ -154,8 +154,8 @@ func newClusterRebalance(std cli.Stdio) *cobra.Command {
 	})
 }
 
-// levelRange formats the cluster versions that a release supports.
-func levelRange(least, most uint32) string {
+// versionRange formats the cluster versions that a release supports.
+func versionRange(least, most uint32) string {
 	switch {
 	case most == 0:
 		return "?"
@@ -173,8 +173,8 @@ func newClusterFinalize(std cli.Stdio) *cobra.Command {
 	var to uint32
 	var dryRun bool
 	c := cli.Ask(std, "finalize", "Finalize an upgrade: raise the cluster version, which cannot be undone", 0, 0,
-		func(ctx context.Context, s *cli.Session, _ []string) (*clusterv1.RaiseLevelResponse, error) {
-			return s.RaiseLevel(ctx, to, dryRun)
+		func(ctx context.Context, s *cli.Session, _ []string) (*clusterv1.FinalizeUpgradeResponse, error) {
+			return s.FinalizeUpgrade(ctx, to, dryRun)
 		}, finalizeTable)
 	c.Long = "Raises the cluster version, the version of everything that the cluster writes, after every member runs a release that supports it. Before that, nodes can " +
 		"return to the previous release; afterwards they cannot. With --dry-run it changes nothing and lists the versions that each member supports and what prevents the upgrade."
@@ -184,14 +184,14 @@ func newClusterFinalize(std cli.Stdio) *cobra.Command {
 	return c
 }
 
-func finalizeTable(w io.Writer, v *clusterv1.RaiseLevelResponse) {
-	fmt.Fprintf(w, "the cluster version is %d\n\n", v.GetLevel())
+func finalizeTable(w io.Writer, v *clusterv1.FinalizeUpgradeResponse) {
+	fmt.Fprintf(w, "the cluster version is %d\n\n", v.GetClusterVersion())
 	cli.Table(w, "NODE\tRELEASE\tCLUSTER VERSIONS", func(row func(...any)) {
 		for _, n := range v.GetNodes() {
-			row(n.GetNodeId(), n.GetVersion(), levelRange(n.GetMinLevel(), n.GetMaxLevel()))
+			row(n.GetNodeId(), n.GetVersion(), versionRange(n.GetMinClusterVersion(), n.GetMaxClusterVersion()))
 		}
 	})
-	if v.GetLevel() >= v.GetWanted() {
+	if v.GetClusterVersion() >= v.GetTargetClusterVersion() {
 		return
 	}
 	fmt.Fprintln(w)
@@ -203,22 +203,22 @@ func finalizeTable(w io.Writer, v *clusterv1.RaiseLevelResponse) {
 		}
 	}
 	if clear {
-		fmt.Fprintf(w, "nothing prevents cluster version %d\n", v.GetWanted())
+		fmt.Fprintf(w, "nothing prevents cluster version %d\n", v.GetTargetClusterVersion())
 		return
 	}
-	fmt.Fprintf(w, "cluster version %d is possible after these problems are solved\n", v.GetWanted())
+	fmt.Fprintf(w, "cluster version %d is possible after these problems are solved\n", v.GetTargetClusterVersion())
 }
 
 func newClusterInit(std cli.Stdio) *cobra.Command {
 	c := cli.Ask(std, "init", "Bootstrap the cluster from a node that waits for one", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*clusterv1.InitializeResponse, error) {
 		return s.Initialize(ctx)
 	}, func(w io.Writer, v *clusterv1.InitializeResponse) {
-		if !v.GetFounded() {
+		if !v.GetBootstrapped() {
 			fmt.Fprintf(w, "cluster %s exists; nothing was done\n", cli.Clean(v.GetClusterId()))
 			return
 		}
 		fmt.Fprintf(w, "cluster %s bootstrapped\n", cli.Clean(v.GetClusterId()))
-		if silent := v.GetSilentSeeds(); len(silent) > 0 {
+		if silent := v.GetUnreachableSeeds(); len(silent) > 0 {
 			fmt.Fprintf(w, "seeds that did not answer: %s; make sure that none of them belongs to a different cluster\n", cli.Clean(strings.Join(silent, ", ")))
 		}
 	})

@@ -85,7 +85,7 @@ func (f *threeNodes) GetCluster(context.Context, *connect.Request[clusterv1.GetC
 			return nil, connect.NewError(connect.CodeUnavailable, errors.New("not now"))
 		}
 		f.described = true
-		out.PendingOrders = []*clusterv1.PendingOrder{{Kind: "leave", NodeId: "n3", Remaining: 4, Reason: "node n2 is drained"}}
+		out.PendingOperations = []*clusterv1.PendingOperation{{Kind: "leave", NodeId: "n3", Remaining: 4, Reason: "node n2 is drained"}}
 	}
 	return connect.NewResponse(out), nil
 }
@@ -321,11 +321,11 @@ func TestTroubledNodesAreMarked(t *testing.T) {
 	var out strings.Builder
 	memberTable(&out, []*clusterv1.Member{
 		{NodeId: "n1", Status: "up"},
-		{NodeId: "n2", Status: "up", Trouble: &clusterv1.Trouble{Slow: true, QuietMillis: 20_000}},
-		{NodeId: "n3", Status: "up", Trouble: &clusterv1.Trouble{Slow: true, Until: until, QuietMillis: 20_000}},
-		{NodeId: "n4", Status: "up", Draining: true, Trouble: &clusterv1.Trouble{Until: until}},
-		{NodeId: "n5", Status: "up", Trouble: &clusterv1.Trouble{Damages: 3}},
-		{NodeId: "n6", Status: "up", Trouble: &clusterv1.Trouble{DiskFull: true}},
+		{NodeId: "n2", Status: "up", Impairment: &clusterv1.Impairment{Slow: true, CooldownMillis: 20_000}},
+		{NodeId: "n3", Status: "up", Impairment: &clusterv1.Impairment{Slow: true, Until: until, CooldownMillis: 20_000}},
+		{NodeId: "n4", Status: "up", Draining: true, Impairment: &clusterv1.Impairment{Until: until}},
+		{NodeId: "n5", Status: "up", Impairment: &clusterv1.Impairment{DamageCount: 3}},
+		{NodeId: "n6", Status: "up", Impairment: &clusterv1.Impairment{DiskFull: true}},
 	})
 	lines := strings.Split(out.String(), "\n")
 	for i, want := range []struct{ status, end string }{

@@ -16,7 +16,7 @@ import (
 
 func newEntity(std cli.Stdio) *cobra.Command {
 	return cli.Group("entity", "Send commands to entities, query and inspect them",
-		newEntitySend(std), newEntityQuery(std), newEntityEvents(std), entities.NewRecords(std), entities.NewTimers(std), entities.NewSends(std), newEntityGet(std), newEntityState(std),
+		newEntitySend(std), newEntityQuery(std), newEntityEvents(std), entities.NewRecords(std), entities.NewTimers(std), entities.NewMessages(std), newEntityGet(std), newEntityState(std),
 		newEntityList(std), newEntityHot(std), newEntityTagged(std), newEntityTail(std), newEntityPassivate(std), newEntityClear(std), newEntitySkipTimer(std), newEntityDelete(std), newEntityDeadLetters(std))
 }
 

@@ -21,14 +21,14 @@ func newEntityDeadLetters(std cli.Stdio) *cobra.Command {
 
 // deadLetterShown is a dead letter as it is printed.
 type deadLetterShown struct {
-	ID        string    `json:"id"`
-	RefusedAt time.Time `json:"refusedAt"`
-	Source    string    `json:"source"`
-	Entity    string    `json:"entity"`
-	Command   string    `json:"command"`
-	Data      string    `json:"data"`
-	Code      string    `json:"code"`
-	Message   string    `json:"message"`
+	ID         string    `json:"id"`
+	RejectedAt time.Time `json:"rejectedAt"`
+	Source     string    `json:"source"`
+	Entity     string    `json:"entity"`
+	Command    string    `json:"command"`
+	Data       string    `json:"data"`
+	Code       string    `json:"code"`
+	Message    string    `json:"message"`
 }
 
 func newDeadLettersList(std cli.Stdio) *cobra.Command {
@@ -44,7 +44,7 @@ func newDeadLettersList(std cli.Stdio) *cobra.Command {
 			}
 			for _, l := range res.GetLetters() {
 				shown = append(shown, deadLetterShown{
-					ID: l.GetId(), RefusedAt: l.GetRefusedAt().AsTime(), Source: l.GetSourceType() + "/" + l.GetSourceId(),
+					ID: l.GetId(), RejectedAt: l.GetRejectedAt().AsTime(), Source: l.GetSourceType() + "/" + l.GetSourceId(),
 					Entity: l.GetEntityType() + "/" + l.GetEntityId(), Command: l.GetCommand(), Data: string(l.GetData()), Code: l.GetCode(), Message: l.GetMessage(),
 				})
 			}
@@ -55,7 +55,7 @@ func newDeadLettersList(std cli.Stdio) *cobra.Command {
 	}, func(w io.Writer, shown []deadLetterShown) {
 		cli.Table(w, "ID\tREFUSED\tFROM\tTO\tCOMMAND\tCODE\tMESSAGE", func(row func(...any)) {
 			for _, l := range shown {
-				row(l.ID, l.RefusedAt.Format(time.RFC3339), l.Source, l.Entity, l.Command, l.Code, l.Message)
+				row(l.ID, l.RejectedAt.Format(time.RFC3339), l.Source, l.Entity, l.Command, l.Code, l.Message)
 			}
 		})
 	})

@@ -24,7 +24,7 @@ func newEntityGet(std cli.Stdio) *cobra.Command {
 }
 
 func entityTable(w io.Writer, e *entityv1.GetEntityResponse) {
-	cli.Table(w, "STATUS\t"+statusFromAPI(e.GetStatus()), func(row func(...any)) {
+	cli.Table(w, "STATUS\t"+e.GetStatus(), func(row func(...any)) {
 		row("sequence", e.GetSequence())
 		row("snapshot at", e.GetSnapshotSequence())
 		row("shard", e.GetShardId())
@@ -36,14 +36,14 @@ func entityTable(w io.Writer, e *entityv1.GetEntityResponse) {
 			row("timer "+t.GetName(), timerText(t))
 		}
 		row("fuel", e.GetFuel())
-		if e.GetPendingSends() > 0 {
-			row("undelivered messages", e.GetPendingSends())
+		if e.GetPendingMessages() > 0 {
+			row("undelivered messages", e.GetPendingMessages())
 		}
-		for _, a := range e.GetActs() {
+		for _, a := range e.GetOperatorActions() {
 			row("by an operator", actionText(a))
 		}
-		if e.GetParkedUntil() != nil {
-			row("quarantined until", e.GetParkedUntil().AsTime().Format(time.RFC3339))
+		if e.GetQuarantinedUntil() != nil {
+			row("quarantined until", e.GetQuarantinedUntil().AsTime().Format(time.RFC3339))
 		}
 		if e.GetFaults() > 0 {
 			row("consecutive faults", e.GetFaults())
@@ -73,7 +73,7 @@ func timerText(t *entityv1.Timer) string {
 }
 
 // actionText returns an operator's action on an entity as one line.
-func actionText(a *entityv1.Act) string {
+func actionText(a *entityv1.OperatorAction) string {
 	what := a.GetKind()
 	if a.GetTimer() != "" {
 		what += " " + cli.Clean(a.GetTimer())
@@ -221,6 +221,6 @@ func newEntityTail(std cli.Stdio) *cobra.Command {
 		return nil
 	})
 	c.Flags().BoolVar(&sub.Upcast, "upcast", false, "upcast events of older forms with the module that serves the type")
-	c.Flags().BoolVar(&sub.SkipCut, "skip-cut", false, "if events were truncated, report how many and continue with the first one that is left")
+	c.Flags().BoolVar(&sub.SkipTruncated, "skip-truncated", false, "if events were truncated, report how many and continue with the first one that is left")
 	return c
 }

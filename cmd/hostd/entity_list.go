@@ -37,7 +37,7 @@ func newEntityList(std cli.Stdio) *cobra.Command {
 		if limit < 0 {
 			return cli.Usagef("--limit is %d, must be 0 or more", limit)
 		}
-		req.Status = statusToAPI(status)
+		req.Status = status
 		return nil
 	})
 	c.Flags().StringVar(&req.IdPrefix, "prefix", "", "list only ids that start with this `text`")
@@ -50,7 +50,7 @@ func newEntityList(std cli.Stdio) *cobra.Command {
 
 // entityStatuses returns the values of --status.
 func entityStatuses() []string {
-	return []string{"active", quarantinedStatus, "deleted", "resident", "passivated", unprovedStatus}
+	return []string{"active", quarantinedStatus, "deleted", "resident", "passivated", unverifiedStatus}
 }
 
 // servedTypes returns the entity types that modules serve, sorted.
@@ -67,33 +67,13 @@ func servedTypes(ctx context.Context, c *client.Client) ([]string, error) {
 	return types, nil
 }
 
-// unprovedStatus is the status of entities that a different module may have
+// unverifiedStatus is the status of entities that a different module may have
 // misread under an earlier release.
-const unprovedStatus = "unproved"
+const unverifiedStatus = "unverified"
 
 // quarantinedStatus is the status of an entity that does not run until a
-// back-off has passed, because its guest calls kept failing. The API calls it
-// apiParked.
-const (
-	quarantinedStatus = "quarantined"
-	apiParked         = "parked"
-)
-
-// statusToAPI returns the API's name of a status.
-func statusToAPI(status string) string {
-	if status == quarantinedStatus {
-		return apiParked
-	}
-	return status
-}
-
-// statusFromAPI is the inverse of statusToAPI.
-func statusFromAPI(status string) string {
-	if status == apiParked {
-		return quarantinedStatus
-	}
-	return status
-}
+// back-off has passed, because its guest calls kept failing.
+const quarantinedStatus = "quarantined"
 
 // entityList is a list of the entities of one or several types.
 type entityList struct {
@@ -108,7 +88,7 @@ type entityLine struct {
 	Sequence   uint64 `json:"sequence"`
 	Status     string `json:"status"`
 	Resident   bool   `json:"resident"`
-	// Set for an unproved entity.
+	// Set for an unverified entity.
 	Takeover *takeover `json:"takeover,omitempty"`
 }
 
@@ -132,7 +112,7 @@ func (v *entityList) list(ctx context.Context, c *client.Client, req *entityv1.L
 			if v.more = limit > 0 && len(v.Entities) == limit; v.more {
 				return nil
 			}
-			line := entityLine{EntityType: req.GetEntityType(), EntityID: e.GetEntityId(), Sequence: e.GetSequence(), Status: statusFromAPI(e.GetStatus()), Resident: e.GetResident()}
+			line := entityLine{EntityType: req.GetEntityType(), EntityID: e.GetEntityId(), Sequence: e.GetSequence(), Status: e.GetStatus(), Resident: e.GetResident()}
 			if t := e.GetTakeover(); t != nil {
 				line.Takeover = &takeover{t.GetSequence(), t.GetModuleDigest(), t.GetSnapshotSequence(), t.GetSnapshotDigest()}
 			}

@@ -22,7 +22,7 @@ func newEntityTagged(std cli.Stdio) *cobra.Command {
 		ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 		defer cancel()
 		v := taggedList{Entities: []taggedLine{}}
-		err := v.collect(s.Subscribe(ctx, client.Subscription{EntityType: args[0], Tag: args[1], SkipCut: true}), prefix, limit)
+		err := v.collect(s.Subscribe(ctx, client.Subscription{EntityType: args[0], Tag: args[1], SkipTruncated: true}), prefix, limit)
 		return v, err
 	}, func(w io.Writer, v taggedList) { v.write(w) })
 	c.Long = "Lists the entities of a type that have events with a tag, with the number of these events and the time of the last one. " +

@@ -34,7 +34,7 @@ type archiveView struct {
 	Shards      uint64 `json:"shards"`
 	Modules     uint64 `json:"modules"`
 	Timers      uint64 `json:"timers"`
-	Sends       uint64 `json:"sends"`
+	Messages    uint64 `json:"messages"`
 	DeadLetters uint64 `json:"deadLetters"`
 	Digest      string `json:"digest"`
 }
@@ -42,8 +42,8 @@ type archiveView struct {
 func printArchive(out *cli.Output, file string, sum host.ArchiveSummary) error {
 	v := archiveView{file, sum.Bytes, sum.Entities, sum.Shards, sum.Modules, sum.Timers, sum.Sends, sum.DeadLetters, sum.Digest}
 	return out.Print(v, func(w io.Writer) {
-		fmt.Fprintf(w, "%s: %d bytes, %d entities of %d shards, %d timers, %d sends on their way, %d dead letters, %d modules, digest %s\n",
-			v.File, v.Bytes, v.Entities, v.Shards, v.Timers, v.Sends, v.DeadLetters, v.Modules, v.Digest)
+		fmt.Fprintf(w, "%s: %d bytes, %d entities of %d shards, %d timers, %d undelivered messages, %d dead letters, %d modules, digest %s\n",
+			v.File, v.Bytes, v.Entities, v.Shards, v.Timers, v.Messages, v.DeadLetters, v.Modules, v.Digest)
 	})
 }
 
@@ -199,7 +199,7 @@ func newJournalVerify(std cli.Stdio) *cobra.Command {
 
 func newJournalImport(std cli.Stdio) *cobra.Command {
 	var r *cli.Remote
-	var withBindings bool
+	var withSecurityRoles bool
 	var out *cli.Output
 	c := cli.Leaf("import FILE", "Import an export file, or standard input (-), into an empty cluster", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		f, err := openArchive(std, args[0])
@@ -223,8 +223,8 @@ func newJournalImport(std cli.Stdio) *cobra.Command {
 		}
 		p := startProgress(std, "imported", sum.Bytes)
 		take := c.Import
-		if withBindings {
-			take = c.ImportWithBindings
+		if withSecurityRoles {
+			take = c.ImportWithSecurityRoles
 		}
 		got, err := take(ctx, counted{r: f, p: p})
 		p.end()
@@ -237,10 +237,10 @@ func newJournalImport(std cli.Stdio) *cobra.Command {
 		if got.Digest != sum.Digest {
 			return fmt.Errorf("import: the cluster has taken another file, of digest %s", got.Digest)
 		}
-		for _, entityType := range got.InPart {
+		for _, entityType := range got.PausedRollouts {
 			fmt.Fprintf(std.Err, "A second module serves a part of %[1]s, and takes no further step by itself: hostd module rollout %[1]s\n", entityType)
 		}
-		for _, what := range got.LeftOut {
+		for _, what := range got.Omitted {
 			why := "it reaches the verb security"
 			if strings.HasPrefix(what, "setting ") {
 				why = "'hostd setting put' would reject it"
@@ -249,7 +249,7 @@ func newJournalImport(std cli.Stdio) *cobra.Command {
 		}
 		return printArchive(out, args[0], sum)
 	})
-	c.Flags().BoolVar(&withBindings, "with-bindings", false, "also import roles that allow the verb security, and their bindings; the creator of the file may have included themselves")
+	c.Flags().BoolVar(&withSecurityRoles, "with-security-roles", false, "also import roles that allow the verb security, and their bindings; the creator of the file may have included themselves")
 	r, out = cli.AddRemote(c), cli.AddOutput(c, std)
 	cli.SetTimeout(c, transferTime)
 	return c

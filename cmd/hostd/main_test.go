@@ -195,7 +195,7 @@ type (
 	moduleView struct {
 		Digest, Name           string
 		EntityTypes, ActiveFor []string
-		Bindings               []bindingView
+		Activations            []activationView
 	}
 	settingView struct {
 		Key, Value string

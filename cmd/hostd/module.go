@@ -38,7 +38,7 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 	c := cli.Ask(std, "push FILE.wasm", "Upload a module and activate it for all its entity types", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (pushed, error) {
 		fmt.Fprintf(std.Err, "uploading %s (%d bytes)\n", args[0], len(wasm))
 		up, err := client.UploadModule(ctx, s.Client, &modulev1.UploadRequest{Wasm: wasm, Signature: signature, Activate: !noActivate, Force: force})
-		remark(std, up.GetRemarks())
+		printWarnings(std, up.GetWarnings())
 		return pushed{up.GetDigest(), up.GetEntityTypes(), !noActivate}, err
 	}, func(w io.Writer, v pushed) {
 		fmt.Fprintln(w, v.Digest)
@@ -64,15 +64,15 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 const forceUsage = "activate the module even if it is incompatible with stored data; entities that it cannot load will fail"
 
 // remark prints the warnings of an activation.
-func remark(std cli.Stdio, remarks []string) {
+func printWarnings(std cli.Stdio, remarks []string) {
 	for _, r := range remarks {
 		fmt.Fprintln(std.Err, "note:", cli.Clean(r))
 	}
 }
 
-// bindingView is the activation of a module for an entity type. Limits are the
+// activationView is the activation of a module for an entity type. Limits are the
 // type's own limits, by the names that module activate accepts.
-type bindingView struct {
+type activationView struct {
 	EntityType string            `json:"entityType"`
 	Revision   uint64            `json:"revision"`
 	Limits     map[string]uint64 `json:"limits"`
@@ -85,17 +85,17 @@ type bindingView struct {
 
 // viewModule returns a module as it is printed.
 func viewModule(m *modulev1.Module) *cli.Object {
-	bindings := []bindingView{}
-	for _, b := range m.GetBindings() {
-		v := bindingView{b.GetEntityType(), b.GetRevision(), map[string]uint64{}, patterns(b.GetSends()), patterns(b.GetAcceptsFrom()), b.GetOwner()}
+	activations := []activationView{}
+	for _, b := range m.GetActivations() {
+		v := activationView{b.GetEntityType(), b.GetRevision(), map[string]uint64{}, patterns(b.GetSends()), patterns(b.GetAcceptsFrom()), b.GetOwner()}
 		for _, l := range limits() {
 			if value := l.get(b.GetLimits()); value > 0 {
 				v.Limits[l.name] = value
 			}
 		}
-		bindings = append(bindings, v)
+		activations = append(activations, v)
 	}
-	return cli.View(m).Set("bindings", bindings)
+	return cli.View(m).Set("activations", activations)
 }
 
 // patterns returns the patterns of a type, or nil if the type has no
@@ -110,7 +110,7 @@ func patterns(p *modulev1.TypePatterns) []string {
 // ownersOf returns the owners of the types that a module serves.
 func ownersOf(m *modulev1.Module) []string {
 	var out []string
-	for _, b := range m.GetBindings() {
+	for _, b := range m.GetActivations() {
 		if b.GetOwner() != "" {
 			out = append(out, b.GetEntityType()+"="+b.GetOwner())
 		}
@@ -229,7 +229,7 @@ func newModuleActivate(std cli.Stdio) *cobra.Command {
 			return binding{EntityType: args[0], Digest: digest, Revision: revision, Shadow: shadow.Percent}, err
 		}
 		res, err := client.ActivateModule(ctx, s.Client, &modulev1.ActivateRequest{EntityType: args[0], Digest: digest, Limits: wanted, Force: force, AcceptDifferences: accept, Rollout: part.Plan})
-		remark(std, res.GetRemarks())
+		printWarnings(std, res.GetWarnings())
 		v := binding{EntityType: args[0], Digest: digest, Revision: res.GetRevision()}
 		if err != nil || res.GetState() != modulev1.Rollout_STATE_VERIFYING {
 			return v, err
@@ -292,7 +292,7 @@ func newModuleRollback(std cli.Stdio) *cobra.Command {
 	var force bool
 	c := cli.Ask(std, "rollback TYPE", "Roll an entity type back to its previous module", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (wentBack, error) {
 		res, err := client.RollbackModule(ctx, s.Client, &modulev1.RollbackRequest{EntityType: args[0], Force: force})
-		remark(std, res.GetRemarks())
+		printWarnings(std, res.GetWarnings())
 		return wentBack{binding{EntityType: args[0], Digest: res.GetDigest(), Revision: res.GetRevision()}, res.GetEntityTypes()}, err
 	}, func(w io.Writer, v wentBack) {
 		v.write(w)

@@ -111,7 +111,7 @@ func describeModule(w io.Writer, res *modulev1.GetResponse) {
 		if parts := modules.PartsText(m); parts != "" {
 			row("in part", parts)
 		}
-		for _, b := range m.GetBindings() {
+		for _, b := range m.GetActivations() {
 			if b.GetOwner() != "" {
 				row("owner of "+cli.Clean(b.GetEntityType()), cli.Clean(b.GetOwner()))
 			}
@@ -166,7 +166,7 @@ func describeForms(w io.Writer, list []*structpb.Value, key string) {
 // notation.
 func optionsOf(entityType map[string]*structpb.Value) string {
 	var out []string
-	for _, name := range []string{"snapshotEvery", "retainSnapshots", "retainEvents", "passivateAfter", "rememberEntities", "singleton", "shardKey", "stateVersion", "validate", "sends", "acceptsFrom"} {
+	for _, name := range []string{"snapshotEvery", "retainSnapshots", "retainEvents", "passivateAfter", "alwaysOn", "rememberEntities", "singleton", "shardKey", "stateVersion", "validate", "sends", "acceptsFrom"} {
 		v, said := entityType[name]
 		if !said {
 			continue

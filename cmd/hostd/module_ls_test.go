@@ -18,7 +18,7 @@ func TestModuleTableIsBounded(t *testing.T) {
 	for i := range 20 {
 		name := fmt.Sprintf("a-type-of-the-module-%d", i)
 		m.EntityTypes, m.ActiveFor = append(m.EntityTypes, name), append(m.ActiveFor, name)
-		m.Bindings = append(m.Bindings, &modulev1.Binding{EntityType: name, Owner: "group:team", Limits: &modulev1.Limits{RatePerSecond: 7},
+		m.Activations = append(m.Activations, &modulev1.Activation{EntityType: name, Owner: "group:team", Limits: &modulev1.Limits{RatePerSecond: 7},
 			Sends: &modulev1.TypePatterns{Patterns: m.EntityTypes}})
 	}
 	var out bytes.Buffer

@@ -140,7 +140,7 @@ func printProgress(ctx context.Context, s *cli.Session, kind, node, known string
 		return known
 	}
 	after := ""
-	for _, p := range res.GetPendingOrders() {
+	for _, p := range res.GetPendingOperations() {
 		if p.GetNodeId() == node && p.GetKind() == kind {
 			waits = cli.Clean(p.GetReason())
 			after = ": " + waits

@@ -166,7 +166,7 @@ func checkClientCommands(t *testing.T, node devcluster.NodeInfo) {
 		t.Errorf("entity ls of all types: %+v", got)
 	}
 	if got := hostd(t, "entity", "ls", "--status", "quarantined", "-o", "json"); got.code != cli.ExitDone || len(decode[struct{ Entities []entityLine }](t, got.out).Entities) != 0 {
-		t.Errorf("entity ls of what is parked: %+v", got)
+		t.Errorf("entity ls of what is quarantined: %+v", got)
 	}
 	modules := decode[struct{ Modules []moduleView }](t, hostd(t, "module", "ls", "-o", "json").out).Modules
 	if len(modules) != 1 || modules[0].Name != "counter" || len(modules[0].ActiveFor) != 1 {

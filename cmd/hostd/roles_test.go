@@ -71,7 +71,7 @@ func TestRoles(t *testing.T) {
 		{"ann", "binding get token:ann", cli.ExitFailed, "lacks the verb security"},
 		{"ann", "auth whoami", cli.ExitDone, "token:ann  -       clerk"},
 		{"root", "auth whoami -o json", cli.ExitDone, `"subject": "token:root"`},
-		{"root", "binding ls -o json", cli.ExitDone, `"inForce": true`},
+		{"root", "binding ls -o json", cli.ExitDone, `"enforced": true`},
 		{"ann", "auth can-i invoke counter/ann/1 add", cli.ExitDone, "yes"},
 		{"ann", "auth can-i invoke counter/bo/1 add", cli.ExitFailed, "no rule of its roles allows it"},
 		{"ann", "auth can-i invoke counter", cli.ExitFailed, "all ids"},

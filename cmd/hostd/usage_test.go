@@ -15,7 +15,7 @@ func TestEveryCommandExists(t *testing.T) {
 	for _, path := range []string{
 		"version", "new", "build", "test", "dev", "demo", "serve", "bench", "verify", "recover",
 		"module push", "module ls", "module describe", "module activate", "module rollback", "module verify", "module check", "module rm", "module keygen", "module sign",
-		"entity send", "entity query", "entity events", "entity records", "entity timers", "entity sends", "entity get", "entity state", "entity ls", "entity hot", "entity tagged", "entity tail",
+		"entity send", "entity query", "entity events", "entity records", "entity timers", "entity messages", "entity get", "entity state", "entity ls", "entity hot", "entity tagged", "entity tail",
 		"entity deadletters ls", "entity deadletters retry", "entity deadletters discard",
 		"cluster init", "cluster status", "cluster watch", "cluster rebalance", "cluster set", "doctor", "shard ls", "shard watch", "shard move", "top", "node ls", "node drain", "node resume", "node leave", "node down",
 		"type suspend", "type resume", "setting get", "setting put", "setting ls", "setting watch", "journal export", "journal import", "journal verify",
@@ -34,7 +34,7 @@ func TestEveryCommandExists(t *testing.T) {
 }
 
 func TestListingsHaveJSON(t *testing.T) {
-	for _, path := range []string{"module ls", "entity ls", "entity events", "entity records", "entity timers", "entity sends", "entity get", "cluster init", "cluster status", "cluster watch", "doctor", "shard ls", "shard watch", "top", "node ls",
+	for _, path := range []string{"module ls", "entity ls", "entity events", "entity records", "entity timers", "entity messages", "entity get", "cluster init", "cluster status", "cluster watch", "doctor", "shard ls", "shard watch", "top", "node ls",
 		"setting get", "setting ls", "setting watch", "bench", "version", "journal export", "journal import", "journal verify", "entity hot", "entity deadletters ls", "cert create-ca", "cert create-node", "cert create-client"} {
 		c, _, _ := newRoot(cli.Stdio{}).Find(strings.Fields(path))
 		if f := c.Flags().ShorthandLookup("o"); f == nil || f.Name != "output" {

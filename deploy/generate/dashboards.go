@@ -49,7 +49,7 @@ var overview = dashboard{
 			{title: "Shards without a quorum", number: true, worse: true, lines: []line{{"max(hostd_shards_without_quorum)", ""}}},
 			{title: "Replicas stopped or disputed", number: true, worse: true, lines: []line{{"sum(hostd_shards_stopped) + sum(hostd_shards_disputed)", ""}}},
 			{title: "Nodes that refuse writes", number: true, worse: true, lines: []line{{"sum(hostd_disk_read_only)", ""}}},
-			{title: "Silent nodes", number: true, worse: true, lines: []line{{"max(hostd_peers_silent)", ""}}},
+			{title: "Suspected nodes", number: true, worse: true, lines: []line{{"max(hostd_peers_suspected)", ""}}},
 			{title: "Dead letters", number: true, worse: true, lines: []line{{"sum(hostd_dead_letters)", ""}}},
 		}},
 		{"What is asked for", []panel{
@@ -127,7 +127,7 @@ var internals = dashboard{
 				"rate(hostd_commands_total{" + nodes + "}" + over + ") / rate(hostd_proposals_total{" + nodes + "}" + over + ")", "{{instance}}",
 			}}},
 			{title: "Committed and not stored yet", unit: "bytes", lines: []line{{"hostd_apply_backlog_bytes{" + nodes + "}", "{{instance}}"}}},
-			{title: "Tables to be merged", unit: "bytes", lines: []line{{"hostd_store_unmerged_bytes{" + nodes + "}", "{{instance}}"}}},
+			{title: "Compaction debt", unit: "bytes", lines: []line{{"hostd_store_compaction_debt_bytes{" + nodes + "}", "{{instance}}"}}},
 		}},
 		{"Replicas", []panel{
 			{title: "Elections", unit: "none", lines: []line{
@@ -143,20 +143,20 @@ var internals = dashboard{
 		}},
 		{"Entities and guests", []panel{
 			{title: "Loads", unit: "ops", lines: []line{
-				{"rate(hostd_activations_total{" + nodes + "}" + over + ")", "{{instance}}"},
+				{"rate(hostd_entity_loads_total{" + nodes + "}" + over + ")", "{{instance}}"},
 				{"rate(hostd_snapshot_loads_total{" + nodes + "}" + over + ")", "{{instance}}: by a snapshot"},
 			}},
 			{title: "In memory", unit: "none", lines: []line{
-				{"hostd_entities_resident{" + nodes + "}", "{{instance}}"}, {"hostd_folded_entities{" + nodes + "}", "{{instance}}: folded"},
+				{"hostd_entities_resident{" + nodes + "}", "{{instance}}"}, {"hostd_entities_hibernated{" + nodes + "}", "{{instance}}: hibernated"},
 			}},
 			{title: "Left memory", unit: "ops", lines: []line{
 				{"rate(hostd_passivations_total{" + nodes + "}" + over + ")", "{{instance}}: idle"}, {"rate(hostd_evictions_total{" + nodes + "}" + over + ")", "{{instance}}: to make room"},
 			}},
 			{title: "Memory of guests", unit: "bytes", lines: []line{{"hostd_engine_memory_bytes{" + nodes + "}", "{{instance}}"}}},
-			{title: "Calls that lanes went on without", unit: "ops", lines: []line{{"rate(hostd_guest_overruns_total{" + nodes + "}" + over + ")", "{{instance}}"}}},
+			{title: "Preemptions of executors", unit: "ops", lines: []line{{"rate(hostd_executor_preemptions_total{" + nodes + "}" + over + ")", "{{instance}}"}}},
 			{title: "Lateness of timers, 99th percentile", unit: "s", lines: []line{{"histogram_quantile(0.99, sum by (instance, le) (rate(hostd_timer_lateness_seconds_bucket{" + nodes + "}" + over + ")))", "{{instance}}"}}},
-			{title: "Sends on their way", unit: "none", lines: []line{{"hostd_outbox_sends{" + nodes + "}", "{{instance}}"}}},
-			{title: "Sends tried again", unit: "ops", lines: []line{{"rate(hostd_send_retries_total{" + nodes + "}" + over + ")", "{{instance}}"}}},
+			{title: "Undelivered messages", unit: "none", lines: []line{{"hostd_outbox_messages{" + nodes + "}", "{{instance}}"}}},
+			{title: "Failed deliveries", unit: "ops", lines: []line{{"rate(hostd_message_retries_total{" + nodes + "}" + over + ")", "{{instance}}"}}},
 		}},
 		{"Callers", []panel{
 			{title: "Bytes of calls that wait", unit: "bytes", lines: []line{{"hostd_rpc_waiting_bytes{" + nodes + "}", "{{instance}}"}}},

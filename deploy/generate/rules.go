@@ -74,14 +74,14 @@ var alerts = []alert{
 		fires: series{`hostd_shards_disputed{instance="n1"}`: "1x90"}, quiet: series{`hostd_shards_disputed{instance="n1"}`: "0x90"},
 	},
 	{
-		name: "HostdPeerSilent", expr: "hostd_peers_silent > 0", after: "1m", severity: warning,
+		name: "HostdPeerSuspected", expr: "hostd_peers_suspected > 0", after: "1m", severity: warning,
 		summary: "The node does not hear others of its cluster ($node).", page: "recover.md#replace-a-dead-node",
-		fires: series{`hostd_peers_silent{instance="n1"}`: "1x90"}, quiet: series{`hostd_peers_silent{instance="n1"}`: "0x90"},
+		fires: series{`hostd_peers_suspected{instance="n1"}`: "1x90"}, quiet: series{`hostd_peers_suspected{instance="n1"}`: "0x90"},
 	},
 	{
-		name: "HostdOrderPending", expr: "hostd_orders_pending > 0", after: "1h", severity: warning,
+		name: "HostdOperationPending", expr: "hostd_operations_pending > 0", after: "1h", severity: warning,
 		summary: "An order of an operator has not been carried out for an hour, or shards lack replicas ({{ $labels.kind }}).", page: "cluster.md#pending-operations",
-		fires: series{`hostd_orders_pending{instance="n1",kind="down"}`: "1x90"}, quiet: series{`hostd_orders_pending{instance="n1",kind="down"}`: "0x90"},
+		fires: series{`hostd_operations_pending{instance="n1",kind="down"}`: "1x90"}, quiet: series{`hostd_operations_pending{instance="n1",kind="down"}`: "0x90"},
 	},
 	{
 		name: "HostdClockOff", expr: "abs(hostd_clock_skew_seconds) > 1", after: "5m", severity: warning,
@@ -99,9 +99,9 @@ var alerts = []alert{
 		fires: series{`hostd_dead_letters{instance="n1"}`: "1x90"}, quiet: series{`hostd_dead_letters{instance="n1"}`: "0x90"},
 	},
 	{
-		name: "HostdEntitiesParked", expr: "increase(hostd_entities_parked_total[10m]) > 0", severity: warning,
+		name: "HostdEntitiesQuarantined", expr: "increase(hostd_entities_quarantined_total[10m]) > 0", severity: warning,
 		summary: "Entities fail again and again, and are held back ($node).", page: "entities.md#quarantined-entities",
-		fires: series{`hostd_entities_parked_total{instance="n1"}`: "0+1x90"}, quiet: series{`hostd_entities_parked_total{instance="n1"}`: "7x90"},
+		fires: series{`hostd_entities_quarantined_total{instance="n1"}`: "0+1x90"}, quiet: series{`hostd_entities_quarantined_total{instance="n1"}`: "7x90"},
 	},
 	{
 		name: "HostdGuestDiverges", expr: "increase(hostd_guest_divergence_total[1h]) > 0", severity: critical,

@@ -28,7 +28,7 @@ type (
 		Events         []eventTypeText `json:"events"`
 		SnapshotEvery  int             `json:"snapshotEvery,omitempty"`
 		PassivateAfter string          `json:"passivateAfter,omitempty"`
-		Remember       bool            `json:"rememberEntities,omitempty"`
+		AlwaysOn       bool            `json:"alwaysOn,omitempty"`
 		KeepSnapshots  int             `json:"retainSnapshots,omitempty"`
 		Retain         RawJSON         `json:"retainEvents,omitempty"`
 		Singleton      bool            `json:"singleton,omitempty"`
@@ -99,7 +99,7 @@ func (d *definition) describe(s *jsonplan.Schemas) typeText {
 	t := typeText{
 		Name: d.name, Kind: "event-sourced", Encoding: "json",
 		Commands: []commandText{}, Queries: []nameText{}, Events: []eventTypeText{},
-		SnapshotEvery: d.snapshotEvery, Remember: d.remember, Singleton: d.singleton, RecordsCaller: d.recordPrincipal, KeepSnapshots: d.keepSnapshots, Retain: RawJSON(d.retain),
+		SnapshotEvery: d.snapshotEvery, AlwaysOn: d.alwaysOn, Singleton: d.singleton, RecordsCaller: d.recordPrincipal, KeepSnapshots: d.keepSnapshots, Retain: RawJSON(d.retain),
 		Sends: d.sends, AcceptsFrom: d.accepts,
 	}
 	if d.shardKey != (shardKeyText{}) {

@@ -91,10 +91,10 @@ func PassivateAfter(idle Duration) Option {
 	return func(d *definition) { d.passivateAfter = idle }
 }
 
-// RememberEntities makes the entities always-on: the host activates them again
-// by itself after a restart or fail-over.
-func RememberEntities() Option {
-	return func(d *definition) { d.remember = true }
+// AlwaysOn makes the entities always-on: the host starts them again by itself
+// after a restart or fail-over.
+func AlwaysOn() Option {
+	return func(d *definition) { d.alwaysOn = true }
 }
 
 // ShardKey places related entities in one shard: all entities whose ids are

@@ -31,7 +31,7 @@ type (
 
 func orders() *hostd.Type[order] {
 	o := hostd.Entity[order]("order", hostd.JSON,
-		hostd.SnapshotEvery(50), hostd.PassivateAfter(90*hostd.Second), hostd.RememberEntities(), hostd.ShardKey("customer", "-"), hostd.AcceptsFrom("account", "audit-*"))
+		hostd.SnapshotEvery(50), hostd.PassivateAfter(90*hostd.Second), hostd.AlwaysOn(), hostd.ShardKey("customer", "-"), hostd.AcceptsFrom("account", "audit-*"))
 	o.Initial(func() order { return order{Counts: map[string]int64{}} })
 	hostd.Event(o, "line-added", func(s *order, e lineWas) {
 		s.Lines = append(s.Lines, e.Line)
@@ -244,7 +244,7 @@ func TestDescribeIsAManifest(t *testing.T) {
 	}
 	o, n := m.EntityTypes[0], m.EntityTypes[1]
 	if m.Name != "shop" || m.Version != "2.0.0" || o.Kind != manifest.EventSourced || o.Encoding != manifest.JSON ||
-		o.SnapshotEvery != 50 || o.PassivateAfter != 90*time.Second || !o.RememberEntities || o.ShardKey != (manifest.ShardKey{Group: "customer", Until: "-"}) ||
+		o.SnapshotEvery != 50 || o.PassivateAfter != 90*time.Second || !o.AlwaysOn || o.ShardKey != (manifest.ShardKey{Group: "customer", Until: "-"}) ||
 		len(o.Commands) != 6 || o.Queries[0].Name != "length" || o.Events[1].Type != "paid" {
 		t.Errorf("%+v", m)
 	}

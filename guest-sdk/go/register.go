@@ -15,7 +15,7 @@ type definition struct {
 
 	snapshotEvery  int
 	passivateAfter Duration
-	remember       bool
+	alwaysOn       bool
 	singleton      bool
 	keepSnapshots  int
 	retain         string // as in the manifest

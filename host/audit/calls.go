@@ -409,10 +409,10 @@ func (r received) WrapStreamingHandler(next connect.StreamingHandlerFunc) connec
 // entities, a setting's value or a credential. A message among them is written
 // with all its fields except bytes and maps.
 var targets = []protoreflect.Name{
-	"digest", "revision", "activate", "key", "node_id", "to_node", "shard_id", "moves", "level", "dry_run", "timer", "id",
+	"digest", "revision", "activate", "key", "node_id", "to_node", "shard_id", "moves", "cluster_version", "dry_run", "timer", "id",
 	"replication", "min_members", "rebalance", "dead_after_millis", "id_prefix", "tag", "cluster_id", "command", "query",
 	"role_name", "subject", "roles", "token_name", "force", "accept_differences", "rollout", "limits", "owner", "action",
-	"rules", "quotas", "expires_at", "with_bindings", "limit", "sample", "all", "written_not_by", "kind", "seconds",
+	"rules", "quotas", "expires_at", "with_security_roles", "limit", "sample", "all", "exclude_written_by", "kind", "seconds",
 }
 
 // results are the response fields that describe the result of a change.

@@ -23,8 +23,8 @@ var untold = map[protoreflect.Name]string{
 	"entity_type": "has a member of its own", "entity_id": "has a member of its own", "command_id": "has a member of its own",
 	"wasm": "code", "signature": "code", "chunk": "data of entities", "token_sha256": "a credential", "value": "data",
 	"first_attempt_age_ms": "is about a retry",
-	"shard_millis":         "bounds a comparison", "presence_only": "asked by nodes", "fence": "asked by nodes", "truncated": "asked by nodes", "snapshots": "asked by nodes", "paced": "asked by nodes",
-	"first_share": "asked by nodes", "first_prefix": "asked by nodes", "within_share": "asked by nodes", "within_prefix": "asked by nodes",
+	"shard_millis":         "bounds a comparison", "presence_only": "asked by nodes", "min_activation_revision": "asked by nodes", "truncated_only": "asked by nodes", "include_snapshots": "asked by nodes", "paced": "asked by nodes",
+	"initial_share": "asked by nodes", "initial_prefix": "asked by nodes", "current_share": "asked by nodes", "current_prefix": "asked by nodes",
 }
 
 // TestChangeLineContainsEveryField: the line of a change contains every field
@@ -66,8 +66,8 @@ func TestChangeLinesAreUnambiguous(t *testing.T) {
 		"accept_differences=true digest=ab limits.max_events=3 rollout.prefix=a/ rollout.share=7": &modulev1.ActivateRequest{EntityType: "order", Digest: "ab", AcceptDifferences: true, Limits: &modulev1.Limits{MaxEvents: 3}, Rollout: &modulev1.RolloutPlan{Share: 7, Prefix: "a/"}},
 		"role_name=r rules.1.effect=allow rules.1.verbs=read,query rules.2.effect=deny rules.2.types=a*": &clusterv1.PutRoleRequest{RoleName: "r", Rules: []*clusterv1.RoleRule{
 			{Effect: "allow", Verbs: []string{"read", "query"}}, {Effect: "deny", Types: []string{"a*"}}}},
-		"with_bindings=true": &journalv1.ImportRequest{Chunk: []byte("secret"), WithBindings: true},
-		"key=greeting":       &clusterv1.PutSettingRequest{Key: "greeting", Value: "secret"},
+		"with_security_roles=true": &journalv1.ImportRequest{Chunk: []byte("secret"), WithSecurityRoles: true},
+		"key=greeting":             &clusterv1.PutSettingRequest{Key: "greeting", Value: "secret"},
 	} {
 		var e Entry
 		e.about(m)

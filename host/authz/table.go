@@ -55,7 +55,7 @@ const (
 // Beginnings returns the prefixes for which separate calls would be allowed.
 type Table struct {
 	revision uint64
-	inForce  bool
+	enforced bool
 	rated    bool
 	grants   map[subject]*grant
 	roles    map[subject][]string
@@ -120,7 +120,7 @@ func Compile(revision uint64, roles []access.Role, bindings []access.Binding) *T
 		known[r.Name], quotas[r.Name], t.known[r.Name] = g, r.Quotas, r
 	}
 	for _, b := range bindings {
-		t.inForce = t.inForce || b.BindsAdmin()
+		t.enforced = t.enforced || b.BindsAdmin()
 		var s subject
 		s.kind, s.name = access.SplitSubject(b.Subject)
 		whole, limits := new(grant), new(Limits)
@@ -186,9 +186,9 @@ func VerbText(v authv1.Verb) string { return strings.ToLower(v.String()) }
 // Revision returns the revision of the roles.
 func (t *Table) Revision() uint64 { return t.revision }
 
-// InForce reports whether somebody is admin. Before that, every accepted caller
+// Enforced reports whether somebody is admin. Before that, every accepted caller
 // may do everything.
-func (t *Table) InForce() bool { return t.inForce }
+func (t *Table) Enforced() bool { return t.enforced }
 
 // Decide decides a call. A rule that denies it takes precedence over all rules
 // that allow it, regardless of their roles. The verb SELF is always allowed.

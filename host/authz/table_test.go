@@ -87,10 +87,10 @@ func TestDecisions(t *testing.T) {
 			t.Errorf("%s %s, %+v: %d, want %d", tt.who.Kind, tt.who.Name, tt.call, got, tt.want)
 		}
 	}
-	if got := fmt.Sprint(table.RolesOf(token("al")), table.RolesOf(staff), table.Revision(), table.InForce()); got != "[clerk reader] [clerk warden] 7 true" {
+	if got := fmt.Sprint(table.RolesOf(token("al")), table.RolesOf(staff), table.Revision(), table.Enforced()); got != "[clerk reader] [clerk warden] 7 true" {
 		t.Errorf("the table says %s", got)
 	}
-	if Compile(1, nil, []access.Binding{{Subject: "token:a", Roles: []string{"viewer"}}}).InForce() {
+	if Compile(1, nil, []access.Binding{{Subject: "token:a", Roles: []string{"viewer"}}}).Enforced() {
 		t.Error("roles decide although nobody is admin")
 	}
 }

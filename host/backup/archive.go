@@ -28,7 +28,7 @@ type importing struct {
 	ctx   context.Context
 	// withBindings also imports roles that allow the verb security.
 	withBindings bool
-	leftOut      []string // settings, roles and role bindings that were not imported
+	omitted      []string // settings, roles and role bindings that were not imported
 	about        description
 	rules        map[string]sharding.KeyRule
 	modules      int
@@ -66,7 +66,7 @@ func (in *importing) Cluster(id archive.ID, text []byte) error {
 		return err
 	}
 	in.to = to
-	if !begun && len(in.Metadata.View().Bindings()) > 0 {
+	if !begun && len(in.Metadata.View().Activations()) > 0 {
 		return fmt.Errorf("%w: the cluster serves entity types", ErrNotEmpty)
 	}
 	return nil
@@ -170,10 +170,10 @@ func (in *importing) finish() error {
 
 // bind activates the modules that served a type in the archive, one after
 // another. It continues where an interrupted attempt stopped.
-func (in *importing) bind(b meta.Binding) error {
+func (in *importing) bind(b meta.Activation) error {
 	ctx, cancel := context.WithTimeout(in.ctx, bindTime)
 	defer cancel()
-	have, _ := in.Metadata.View().Binding(b.EntityType)
+	have, _ := in.Metadata.View().Activation(b.EntityType)
 	if slices.Equal(servedModules(have), servedModules(b)) && have.Limits == b.Limits {
 		return nil
 	}
@@ -220,9 +220,9 @@ func (in *importing) bringRollouts() error {
 
 // inPart returns the types that a second module serves in part, here as in the
 // archive.
-func (in *importing) inPart() (types []string) {
+func (in *importing) pausedRollouts() (types []string) {
 	for _, b := range in.about.Bindings {
-		if have, _ := in.Metadata.View().Binding(b.EntityType); b.Rollout != nil && have.Rollout != nil {
+		if have, _ := in.Metadata.View().Activation(b.EntityType); b.Rollout != nil && have.Rollout != nil {
 			types = append(types, b.EntityType)
 		}
 	}
@@ -232,7 +232,7 @@ func (in *importing) inPart() (types []string) {
 // unbound returns the part of want's history that have lacks, oldest first. It
 // returns nil if the history in have is not a prefix of the one in want: then
 // somebody else has activated modules here, and their history stays.
-func unbound(have, want meta.Binding) []meta.Bound {
+func unbound(have, want meta.Activation) []meta.Bound {
 	done, all := servedModules(have), servedModules(want)
 	if len(done) > len(want.History) || !slices.Equal(done, all[:len(done)]) {
 		return nil
@@ -242,7 +242,7 @@ func unbound(have, want meta.Binding) []meta.Bound {
 
 // servedModules returns the modules that have served a type, with the current one
 // last. It returns nil if the type has no module.
-func servedModules(b meta.Binding) []meta.Digest {
+func servedModules(b meta.Activation) []meta.Digest {
 	if b.Digest == (meta.Digest{}) {
 		return nil
 	}

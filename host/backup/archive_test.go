@@ -31,8 +31,8 @@ func TestInterruptedImportContinues(t *testing.T) {
 		}
 		return s
 	}
-	binding := func(s *meta.State) meta.Binding {
-		b, _ := s.View().Binding(name)
+	binding := func(s *meta.State) meta.Activation {
+		b, _ := s.View().Activation(name)
 		return b
 	}
 	for _, all := range [][]byte{{1}, {1, 2, 3}, {1, 2, 1}, {2, 1, 2, 3, 1, 2}} {

@@ -141,7 +141,7 @@ func (s *journalHandler) Import(ctx context.Context, stream *connect.ClientStrea
 	} else if err := stream.Err(); err != nil {
 		return nil, err
 	}
-	got, err := s.backups.Import(ctx, r, stream.Msg().GetWithBindings())
+	got, err := s.backups.Import(ctx, r, stream.Msg().GetWithSecurityRoles())
 	var invalid *InvalidFileError
 	if errors.As(err, &invalid) {
 		return nil, status.Public(s.log, status.Argument(invalid.Reason))
@@ -149,7 +149,7 @@ func (s *journalHandler) Import(ctx context.Context, stream *connect.ClientStrea
 	if err != nil {
 		return nil, status.Public(s.log, errors.Join(err, context.Cause(ctx)))
 	}
-	return connect.NewResponse(&journalv1.ImportResponse{Entities: got.Entities, Shards: got.Shards, Modules: got.Modules, Digest: got.Digest, InPart: got.InPart, LeftOut: got.LeftOut}), nil
+	return connect.NewResponse(&journalv1.ImportResponse{Entities: got.Entities, Shards: got.Shards, Modules: got.Modules, Digest: got.Digest, PausedRollouts: got.PausedRollouts, Omitted: got.Omitted}), nil
 }
 
 // importReader is an io.Reader over the messages of an import.

@@ -4,10 +4,10 @@ package backup
 type Imported struct {
 	Entities, Shards, Modules uint64
 	Digest                    string // SHA-256, in hex
-	// InPart are the entity types that a second module serves in part.
-	InPart []string
-	// LeftOut lists the settings, roles and role bindings that were not imported.
-	LeftOut []string
+	// PausedRollouts are the entity types that a second module serves in part.
+	PausedRollouts []string
+	// Omitted lists the settings, roles and role bindings that were not imported.
+	Omitted []string
 }
 
 // InvalidFileError says why a file cannot be imported.

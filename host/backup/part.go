@@ -191,7 +191,7 @@ func (p *Part) await(ctx context.Context, number uint64, ch chan outcome) outcom
 
 // OnApplied must be called with the apply result of each entry whose proposal
 // number has the bit Foreign, which means that no executor proposed it.
-func (p *Part) OnApplied(v *eventlog.Verdict) {
+func (p *Part) OnApplied(v *eventlog.ApplyResult) {
 	p.deliverOutcome(v.Proposal, outcome{index: v.Index, err: v.Err})
 }
 

@@ -26,7 +26,7 @@ func carriedBindings(v *meta.View) []access.Binding {
 // checkRoles rejects an archive with roles or owners if the cluster version
 // does not support them, before anything is imported.
 func (in *importing) checkRoles() error {
-	owned := slices.ContainsFunc(in.about.Bindings, func(b meta.Binding) bool { return b.Owner != "" })
+	owned := slices.ContainsFunc(in.about.Bindings, func(b meta.Activation) bool { return b.Owner != "" })
 	if len(in.about.Roles)+len(in.about.RoleBindings) == 0 && !owned || in.Metadata.ClusterVersion() >= max(sharding.VersionRoles, sharding.VersionOwners) {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (in *importing) bringRoles() error {
 		return nil
 	}
 	roles, bindings, without := importableRoles(in.about.Roles, in.about.RoleBindings, in.Metadata.View().Roles(), in.withBindings)
-	in.leftOut = append(in.leftOut, without...)
+	in.omitted = append(in.omitted, without...)
 	for _, r := range roles {
 		if err := in.bring(meta.PutRole(r)); err != nil {
 			return fmt.Errorf("import role %s: %w", r.Name, err)
@@ -63,7 +63,7 @@ func (in *importing) bringRoles() error {
 // no role that allows the verb security is granted, whether it is defined in
 // the archive or in the cluster.
 func importableRoles(roles []access.Role, bindings []access.Binding, own []access.Role, all bool) (put []access.Role, bind []access.Binding, without []string) {
-	barred, left := map[string]bool{}, leftOut{}
+	barred, left := map[string]bool{}, omittedLines{}
 	for _, r := range own {
 		barred[r.Name] = !all && reachesSecurity(r)
 	}
@@ -90,24 +90,24 @@ func importableRoles(roles []access.Role, bindings []access.Binding, own []acces
 	return put, bind, left.lines()
 }
 
-// maxLeftOut bounds the number of lines in Imported.LeftOut.
-const maxLeftOut = 1000
+// maxOmitted bounds the number of lines in Imported.Omitted.
+const maxOmitted = 1000
 
 // leftOut collects the omitted parts.
-type leftOut struct {
+type omittedLines struct {
 	said []string
 	more int
 }
 
-func (l *leftOut) add(line string) {
-	if len(l.said) == maxLeftOut {
+func (l *omittedLines) add(line string) {
+	if len(l.said) == maxOmitted {
 		l.more++
 		return
 	}
 	l.said = append(l.said, line)
 }
 
-func (l *leftOut) lines() []string {
+func (l *omittedLines) lines() []string {
 	if l.more > 0 {
 		return append(l.said, fmt.Sprintf("%d more", l.more))
 	}
@@ -128,7 +128,7 @@ func (in *importing) bringOwners() error {
 		return nil
 	}
 	for _, b := range in.about.Bindings {
-		have, _ := in.Metadata.View().Binding(b.EntityType)
+		have, _ := in.Metadata.View().Activation(b.EntityType)
 		if b.Owner == "" || have.Owner == b.Owner {
 			continue
 		}

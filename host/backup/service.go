@@ -85,7 +85,7 @@ type description struct {
 	ExportedAt time.Time          `json:"exportedAt"`
 	Release    string             `json:"release"`
 	Modules    []meta.Module      `json:"modules"`
-	Bindings   []meta.Binding     `json:"bindings"`
+	Bindings   []meta.Activation  `json:"bindings"`
 	Settings   []describedSetting `json:"settings"`
 	// Level is the cluster version of the cluster, and so of the parts; 0 means
 	// 1.
@@ -127,7 +127,7 @@ func (s *Service) describe(ctx context.Context) (cluster []byte, modules []journ
 	view := s.opts.Metadata.View()
 	d := description{
 		Cluster: describedCluster{ID: s.opts.Cluster, Shards: s.opts.Shards}, ExportedAt: time.Now().UTC(), Release: telemetry.Version(),
-		Modules: view.Modules(), Bindings: view.Bindings(), Settings: []describedSetting{},
+		Modules: view.Modules(), Bindings: view.Activations(), Settings: []describedSetting{},
 		Roles: view.Roles(), RoleBindings: carriedBindings(view),
 	}
 	if level := view.ClusterVersion(); level > sharding.Version1 {
@@ -159,8 +159,8 @@ func (s *Service) Import(ctx context.Context, r io.Reader, withBindings bool) (I
 	if err != nil {
 		return Imported{}, publicError(err)
 	}
-	s.opts.Logger.Info("imported a cluster", "entities", sum.Entities, "bytes", sum.Bytes, "digest", hex.EncodeToString(sum.Digest[:]), "left_out", in.leftOut)
-	return Imported{Entities: sum.Entities, Shards: sum.Shards, Modules: sum.Modules, Digest: hex.EncodeToString(sum.Digest[:]), InPart: in.inPart(), LeftOut: in.leftOut}, nil
+	s.opts.Logger.Info("imported a cluster", "entities", sum.Entities, "bytes", sum.Bytes, "digest", hex.EncodeToString(sum.Digest[:]), "left_out", in.omitted)
+	return Imported{Entities: sum.Entities, Shards: sum.Shards, Modules: sum.Modules, Digest: hex.EncodeToString(sum.Digest[:]), PausedRollouts: in.pausedRollouts(), Omitted: in.omitted}, nil
 }
 
 // publicError converts errors that callers can act on to errors with a status.

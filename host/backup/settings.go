@@ -17,7 +17,7 @@ import (
 // of the file is imported nevertheless, because nobody could repair a setting in
 // it.
 func (in *importing) bringSettings() error {
-	left := leftOut{}
+	left := omittedLines{}
 	for _, set := range in.about.Settings {
 		view := in.Metadata.View()
 		if have, ok := view.Setting(set.Key); ok && bytes.Equal(have.Value, set.Value) || len(set.Value) == 0 {
@@ -39,7 +39,7 @@ func (in *importing) bringSettings() error {
 			return err
 		}
 	}
-	in.leftOut = append(in.leftOut, left.lines()...)
+	in.omitted = append(in.omitted, left.lines()...)
 	return in.Metadata.CatchUp(in.ctx)
 }
 

@@ -81,27 +81,27 @@ type NodeState struct {
 	// hears from.
 	Skew time.Duration
 	// Trouble is why the balancer gives it no leaderships; nil if it does.
-	Trouble *Trouble
+	Impairment *Impairment
 	// Stopped are the shards whose replica on the node has stopped or is
 	// disputed.
 	Stopped map[sharding.ShardID]sharding.StopReason
 }
 
 // Trouble describes a node that is slow or unstable.
-type Trouble struct {
-	Slow  bool          // its leaderships were moved away because it was slow
-	Until time.Time     // end of the penalty; zero while the node is slow
-	Quiet time.Duration // how long it must be stable
+type Impairment struct {
+	Slow     bool          // its leaderships were moved away because it was slow
+	Until    time.Time     // end of the penalty; zero while the node is slow
+	Cooldown time.Duration // how long it must be stable
 	// Damages counts its replicas that were damaged again after they had been
 	// rebuilt; 0 if that is not the trouble.
 	Damages int
 }
 
-func troubleFromWire(t *peerv1.Trouble) *Trouble {
+func impairmentFromWire(t *peerv1.Impairment) *Impairment {
 	if t == nil {
 		return nil
 	}
-	out := &Trouble{Slow: t.GetSlow(), Quiet: time.Duration(t.GetQuietMillis()) * time.Millisecond, Damages: int(t.GetDamages())}
+	out := &Impairment{Slow: t.GetSlow(), Cooldown: time.Duration(t.GetCooldownMillis()) * time.Millisecond, Damages: int(t.GetDamageCount())}
 	if at := t.GetUntilUnixMillis(); at != 0 {
 		out.Until = time.UnixMilli(at)
 	}
@@ -134,7 +134,7 @@ func (p *ClusterView) with(r *peerv1.ReportResponse) *ClusterView {
 		}
 	}
 	for _, n := range r.GetNodes() {
-		state := NodeState{Reachable: n.GetReachable(), Replicas: n.GetReplicas(), Draining: n.GetDraining(), Full: n.GetFull(), Skew: time.Duration(n.GetSkewMillis()) * time.Millisecond, Trouble: troubleFromWire(n.GetTrouble())}
+		state := NodeState{Reachable: n.GetReachable(), Replicas: n.GetReplicas(), Draining: n.GetDraining(), Full: n.GetFull(), Skew: time.Duration(n.GetSkewMillis()) * time.Millisecond, Impairment: impairmentFromWire(n.GetImpairment())}
 		for _, s := range n.GetStopped() {
 			if state.Stopped == nil {
 				state.Stopped = map[sharding.ShardID]sharding.StopReason{}

@@ -67,8 +67,8 @@ type leading struct {
 	awaited     map[uint64]*coordinator.Progress      // by operation ID; nil until the caller can be answered
 	stepped     chan struct{}                         // closed and replaced after each step
 	viewChanges viewChanges
-	troubles    []coordinator.Trouble // of the last step
-	pending     []coordinator.Pending // of the last step
+	impairments []coordinator.Impairment // of the last step
+	pending     []coordinator.Pending    // of the last step
 
 	// The inputs of the last step, and whether anything has happened since.
 	at    time.Time
@@ -105,7 +105,7 @@ func (l *leading) forget() {
 	l.refused = 0
 	l.inbox, l.latest = map[sharding.NodeID]observed{}, map[sharding.NodeID]arrival{}
 	l.transfers, l.operations, l.awaited = map[sharding.NodeID][]transferRequest{}, nil, map[uint64]*coordinator.Progress{}
-	l.outside, l.view, l.news, l.viewChanges, l.troubles, l.pending = nil, nil, true, viewChanges{}, nil, nil
+	l.outside, l.view, l.news, l.viewChanges, l.impairments, l.pending = nil, nil, true, viewChanges{}, nil, nil
 	l.coord = coordinator.New(l.m.opts.Coordinator)
 }
 
@@ -215,8 +215,8 @@ func (l *leading) step(ctx context.Context) {
 	}
 	l.news = l.news || len(plan.Commands)+len(plan.Transfers)+len(plan.Progress) > 0
 	l.outside = set(plan.Rejoin)
-	if !slices.Equal(l.troubles, plan.Troubles) {
-		l.troubles, l.viewChanges.stale = plan.Troubles, true
+	if !slices.Equal(l.impairments, plan.Impairments) {
+		l.impairments, l.viewChanges.stale = plan.Impairments, true
 	}
 	if !slices.Equal(l.pending, plan.Pending) {
 		l.pending, l.viewChanges.stale = plan.Pending, true

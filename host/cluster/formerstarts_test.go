@@ -144,7 +144,7 @@ func TestOldCopyOfLeftMemberStaysOutside(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		former := newFormerMember(t, leaves)
 		old, _ := newMetadata(t)
-		id := datadir.Identity{Format: sharding.Version1, Node: "n2", Disk: "e", Cluster: "c", Several: true, Vouched: 5, Asked: 10, Incarnation: 9}
+		id := datadir.Identity{Format: sharding.Version1, Node: "n2", Disk: "e", Cluster: "c", Several: true, Attested: 5, Requested: 10, Incarnation: 9}
 		ended := make(endings, 1)
 		log := &lines{wrote: make(chan struct{}, 10)}
 		check := NewStaleDiskCheck(StaleDiskCheckOptions{

@@ -430,7 +430,7 @@ func (m *Metadata) lose(err error) {
 }
 
 // OnApplied implements entity.MetadataRequests.
-func (m *Metadata) OnApplied(v eventlog.Verdict) {
+func (m *Metadata) OnApplied(v eventlog.ApplyResult) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if errors.Is(v.Err, eventlog.ErrStopped) {

@@ -117,7 +117,7 @@ func (p *StaleDiskCheck) Close(context.Context) error {
 // metadata has recovered.
 func (p *StaleDiskCheck) requestAttestations(ctx context.Context) {
 	id := p.opts.Identity.Now()
-	start := staledisk.Start{Node: id.Node, Attested: id.Vouched, Requested: id.Asked}
+	start := staledisk.Start{Node: id.Node, Attested: id.Attested, Requested: id.Requested}
 	index, view := p.opts.Metadata.AppliedIndex(), p.opts.Metadata.View()
 	p.opts.AddressBook.Learn(view)
 	candidate := staledisk.New(start, index, votersOf(view, sharding.MetaShard))
@@ -148,7 +148,7 @@ func (p *StaleDiskCheck) noteRefusal(err error) {
 // groups vote.
 func (p *StaleDiskCheck) release() {
 	err := p.opts.Identity.Save(func(id *datadir.Identity) bool {
-		id.Vouch()
+		id.Attest()
 		return true
 	})
 	if err == nil {

@@ -28,7 +28,7 @@ const (
 type viewChanges struct {
 	shards  map[sharding.ShardID]shardView
 	nodes   []*peerv1.NodeState // ordered by id
-	pending []*peerv1.PendingOrder
+	pending []*peerv1.PendingOperation
 	changes uint32    // number of the last change; the first is 1
 	noded   uint32    // the change that set nodes and pending
 	at      time.Time // when nodes was computed
@@ -144,29 +144,29 @@ func (l *leading) takeNodes(now time.Time) {
 			p.leave(a.observed)
 		}
 		state := nodeState(&a, fresh && l.m.isAlive(node))
-		state.Trouble = l.trouble(node)
+		state.Impairment = l.impairment(node)
 		nodes = append(nodes, state)
 	}
 	slices.SortFunc(nodes, func(a, b *peerv1.NodeState) int { return cmp.Compare(a.GetNodeId(), b.GetNodeId()) })
 	pending := pendingToWire(l.pending)
 	p.at, p.stale = now, false
 	if slices.EqualFunc(nodes, p.nodes, func(a, b *peerv1.NodeState) bool { return proto.Equal(a, b) }) &&
-		slices.EqualFunc(pending, p.pending, func(a, b *peerv1.PendingOrder) bool { return proto.Equal(a, b) }) {
+		slices.EqualFunc(pending, p.pending, func(a, b *peerv1.PendingOperation) bool { return proto.Equal(a, b) }) {
 		return
 	}
 	p.changes++
 	p.nodes, p.pending, p.noded = nodes, pending, p.changes
 }
 
-func pendingToWire(pending []coordinator.Pending) []*peerv1.PendingOrder {
-	out := make([]*peerv1.PendingOrder, len(pending))
+func pendingToWire(pending []coordinator.Pending) []*peerv1.PendingOperation {
+	out := make([]*peerv1.PendingOperation, len(pending))
 	for i, p := range pending {
-		out[i] = &peerv1.PendingOrder{Kind: string(p.Kind), NodeId: string(p.Node), ShardId: uint32(p.Shard), Remaining: uint32(p.Remaining), Reason: p.Reason}
+		out[i] = &peerv1.PendingOperation{Kind: string(p.Kind), NodeId: string(p.Node), ShardId: uint32(p.Shard), Remaining: uint32(p.Remaining), Reason: p.Reason}
 	}
 	return out
 }
 
-func pendingFromWire(pending []*peerv1.PendingOrder) []coordinator.Pending {
+func pendingFromWire(pending []*peerv1.PendingOperation) []coordinator.Pending {
 	out := make([]coordinator.Pending, len(pending))
 	for i, p := range pending {
 		out[i] = coordinator.Pending{Kind: coordinator.PendingKind(p.GetKind()), Node: sharding.NodeID(p.GetNodeId()), Shard: sharding.ShardID(p.GetShardId()), Remaining: int(p.GetRemaining()), Reason: p.GetReason()}
@@ -190,13 +190,13 @@ func nodeState(a *arrival, reachable bool) *peerv1.NodeState {
 }
 
 // trouble returns the coordinator's penalty for a node, or nil.
-func (l *leading) trouble(node sharding.NodeID) *peerv1.Trouble {
-	i := slices.IndexFunc(l.troubles, func(t coordinator.Trouble) bool { return t.Node == node })
+func (l *leading) impairment(node sharding.NodeID) *peerv1.Impairment {
+	i := slices.IndexFunc(l.impairments, func(t coordinator.Impairment) bool { return t.Node == node })
 	if i < 0 {
 		return nil
 	}
-	t := l.troubles[i]
-	out := &peerv1.Trouble{Slow: t.Slow, QuietMillis: uint64(t.Quiet.Milliseconds()), Damages: uint32(t.Damages)}
+	t := l.impairments[i]
+	out := &peerv1.Impairment{Slow: t.Slow, CooldownMillis: uint64(t.Cooldown.Milliseconds()), DamageCount: uint32(t.Damages)}
 	if !t.Until.IsZero() {
 		out.UntilUnixMillis = t.Until.UnixMilli()
 	}

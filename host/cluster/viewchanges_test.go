@@ -52,9 +52,9 @@ func TestViewChangesConverge(t *testing.T) {
 			l.latest[o.Node] = arrival{o, time.Now()}
 			l.viewChanges.take(before, o)
 			if rng.IntN(10) == 0 {
-				l.troubles, l.viewChanges.stale = nil, true
+				l.impairments, l.viewChanges.stale = nil, true
 				if rng.IntN(2) == 0 {
-					l.troubles = []coordinator.Trouble{{Node: name(rng.IntN(nodes)), Slow: true, Until: time.Unix(int64(rng.IntN(3)), 0), Quiet: time.Second}}
+					l.impairments = []coordinator.Impairment{{Node: name(rng.IntN(nodes)), Slow: true, Until: time.Unix(int64(rng.IntN(3)), 0), Cooldown: time.Second}}
 				}
 			}
 			to := rng.IntN(nodes)
@@ -121,15 +121,15 @@ func TestTroubleReachesOtherNodes(t *testing.T) {
 	for i := range 3 {
 		l.latest[name(i)] = arrival{observed{Report: coordinator.Report{Node: name(i)}}, time.Now()}
 	}
-	l.troubles = []coordinator.Trouble{{Node: "a", Slow: true, Quiet: 20 * time.Second}, {Node: "c", Until: until, Quiet: 10 * time.Second, Damages: 2}}
+	l.impairments = []coordinator.Impairment{{Node: "a", Slow: true, Cooldown: 20 * time.Second}, {Node: "c", Until: until, Cooldown: 10 * time.Second, Damages: 2}}
 	l.viewChanges.stale = true
 	out := &peerv1.ReportResponse{}
 	l.show(out, 0, true)
 	got := (&ClusterView{}).with(out).Nodes
-	want := map[sharding.NodeID]*Trouble{"a": {Slow: true, Quiet: 20 * time.Second}, "b": nil, "c": {Until: until, Quiet: 10 * time.Second, Damages: 2}}
+	want := map[sharding.NodeID]*Impairment{"a": {Slow: true, Cooldown: 20 * time.Second}, "b": nil, "c": {Until: until, Cooldown: 10 * time.Second, Damages: 2}}
 	for node, trouble := range want {
-		if !reflect.DeepEqual(got[node].Trouble, trouble) {
-			t.Errorf("of %s the picture says %+v, want %+v", node, got[node].Trouble, trouble)
+		if !reflect.DeepEqual(got[node].Impairment, trouble) {
+			t.Errorf("of %s the picture says %+v, want %+v", node, got[node].Impairment, trouble)
 		}
 	}
 }

@@ -86,7 +86,7 @@ func (s *adminService) Drain(ctx context.Context, req *connect.Request[clusterv1
 // the node's heartbeats, the node may still lead.
 func (s *adminService) pendingDrain(ctx context.Context, node sharding.NodeID) (string, error) {
 	o, err := s.cluster.Overview(ctx)
-	for _, p := range o.PendingOrders {
+	for _, p := range o.PendingOperations {
 		if p.GetKind() == "drain" && p.GetNodeId() == string(node) {
 			return fmt.Sprintf("%s may still lead %d shards: %s", node, p.GetRemaining(), p.GetReason()), err
 		}

@@ -34,9 +34,9 @@ type Overview struct {
 	ClusterVersion sharding.ClusterVersion
 	Policy         Policy
 	ShardKeys      []ShardKey // ordered by type
-	// PendingOrders are operations that were accepted but are not carried out
+	// PendingOperations are operations that were accepted but are not carried out
 	// yet.
-	PendingOrders []*clusterv1.PendingOrder
+	PendingOperations []*clusterv1.PendingOperation
 }
 
 // ShardKey is the rule that maps the entities of a type to shards.
@@ -57,7 +57,7 @@ type Member struct {
 	Draining          bool
 	Version, Zone     string
 	Skew              time.Duration         // the clock skew
-	Trouble           *clusterv1.Trouble    // nil if it may be given leaderships
+	Impairment        *clusterv1.Impairment // nil if it may be given leaderships
 	Speaks            sharding.VersionRange // zero if it is not known
 }
 

@@ -36,7 +36,7 @@ type handler struct {
 	*clusterService
 	adminHandler
 	settingHandler
-	levelHandler
+	upgradeHandler
 	initHandler
 	policyHandler
 	rolesHandler
@@ -58,8 +58,8 @@ type adminHandler interface {
 	Rebalance(context.Context, *connect.Request[clusterv1.RebalanceRequest]) (*connect.Response[clusterv1.RebalanceResponse], error)
 }
 
-type levelHandler interface {
-	RaiseLevel(context.Context, *connect.Request[clusterv1.RaiseLevelRequest]) (*connect.Response[clusterv1.RaiseLevelResponse], error)
+type upgradeHandler interface {
+	FinalizeUpgrade(context.Context, *connect.Request[clusterv1.FinalizeUpgradeRequest]) (*connect.Response[clusterv1.FinalizeUpgradeResponse], error)
 }
 
 type initHandler interface {
@@ -99,7 +99,7 @@ type settingHandler interface {
 type Options struct {
 	View         View
 	Admin        Admin
-	Levels       Levels
+	Upgrades     UpgradeFinalizer
 	Bootstrapper Initializer
 	Policies     Policies
 	Settings     Settings
@@ -139,7 +139,7 @@ type Counters interface {
 func NewHandler(o Options) clusterv1connect.ClusterServiceHandler {
 	reads := &clusterService{cluster: o.View, roles: o.Auth, nodeID: string(o.Self), log: o.Log, guard: o.Streams, leaders: newLeaderVersions()}
 	unserved := clusterv1connect.UnimplementedClusterServiceHandler{}
-	h := handler{clusterService: reads, adminHandler: unserved, settingHandler: unserved, levelHandler: unserved, policyHandler: unserved,
+	h := handler{clusterService: reads, adminHandler: unserved, settingHandler: unserved, upgradeHandler: unserved, policyHandler: unserved,
 		initHandler: unserved, guestProfileHandler: unserved, statsHandler: unserved, rolesHandler: unserved, logHandler: unserved}
 	h.shardWatch = &shardWatch{NodeID: reads.nodeID, Shards: reads.shards, Leaders: o.View.Leaders, Streams: o.Streams, Log: o.Log}
 	nodes := Nodes{o.View}
@@ -157,8 +157,8 @@ func NewHandler(o Options) clusterv1connect.ClusterServiceHandler {
 	if o.Admin != nil {
 		h.adminHandler = &adminService{admin: o.Admin, cluster: o.View, log: o.Log}
 	}
-	if o.Levels != nil {
-		h.levelHandler = &levelService{levels: o.Levels, log: o.Log}
+	if o.Upgrades != nil {
+		h.upgradeHandler = &upgradeService{finalizer: o.Upgrades, log: o.Log}
 	}
 	if o.Bootstrapper != nil {
 		h.initHandler = &initService{bootstrapper: o.Bootstrapper, log: o.Log}
@@ -194,16 +194,16 @@ func (s *clusterService) GetCluster(ctx context.Context, _ *connect.Request[clus
 		return nil, status.Public(s.log, err)
 	}
 	return connect.NewResponse(&clusterv1.GetClusterResponse{
-		Members:       members(o),
-		Coordinator:   string(o.Coordinator),
-		Quorum:        o.Quorum,
-		NodeId:        s.nodeID,
-		ShardCount:    o.ShardCount,
-		ShardKeys:     s.shardKeys(ctx, o),
-		Level:         uint32(o.ClusterVersion),
-		ClusterId:     o.ClusterID,
-		Policy:        policyMessage(o.Policy),
-		PendingOrders: o.PendingOrders,
+		Members:           members(o),
+		Coordinator:       string(o.Coordinator),
+		Quorum:            o.Quorum,
+		NodeId:            s.nodeID,
+		ShardCount:        o.ShardCount,
+		ShardKeys:         s.shardKeys(ctx, o),
+		ClusterVersion:    uint32(o.ClusterVersion),
+		ClusterId:         o.ClusterID,
+		Policy:            policyMessage(o.Policy),
+		PendingOperations: o.PendingOperations,
 	}), nil
 }
 
@@ -225,7 +225,7 @@ func members(o Overview) []*clusterv1.Member {
 		out[i] = &clusterv1.Member{
 			NodeId: string(m.ID), Address: m.Address, PeerAddress: m.PeersAt, Status: m.Status, Reachable: m.Reachable, Roles: m.Roles,
 			LeaderCount: m.Leaders, ReplicaCount: m.Replicas, Version: m.Version, Zone: m.Zone, Draining: m.Draining, ClockSkewMillis: m.Skew.Milliseconds(),
-			MinLevel: uint32(m.Speaks.Min), MaxLevel: uint32(m.Speaks.Max), Trouble: m.Trouble,
+			MinClusterVersion: uint32(m.Speaks.Min), MaxClusterVersion: uint32(m.Speaks.Max), Impairment: m.Impairment,
 		}
 	}
 	return out

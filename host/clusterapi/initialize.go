@@ -50,7 +50,7 @@ func (s *initService) Initialize(ctx context.Context, _ *connect.Request[cluster
 	}
 	out := &clusterv1.InitializeResponse{ClusterId: now.Cluster}
 	if looks > 1 && now.Bootstrapped {
-		out.Founded, out.SilentSeeds = true, now.Unanswered
+		out.Bootstrapped, out.UnreachableSeeds = true, now.Unanswered
 	}
 	return connect.NewResponse(out), nil
 }

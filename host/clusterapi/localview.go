@@ -46,11 +46,11 @@ func (s localView) Overview(context.Context) (Overview, error) {
 			}
 		}
 	}
-	for _, b := range view.Bindings() {
+	for _, b := range view.Activations() {
 		o.ShardKeys = append(o.ShardKeys, ShardKey{EntityType: b.EntityType, Rule: b.ShardKey})
 	}
 	for _, p := range s.Member.ClusterView().Pending {
-		o.PendingOrders = append(o.PendingOrders, &clusterv1.PendingOrder{Kind: string(p.Kind), NodeId: string(p.Node), ShardId: uint32(p.Shard), Remaining: uint32(p.Remaining), Reason: p.Reason})
+		o.PendingOperations = append(o.PendingOperations, &clusterv1.PendingOperation{Kind: string(p.Kind), NodeId: string(p.Node), ShardId: uint32(p.Shard), Remaining: uint32(p.Remaining), Reason: p.Reason})
 	}
 	for _, m := range s.listMembers(view) {
 		member := Member{
@@ -60,7 +60,7 @@ func (s localView) Overview(context.Context) (Overview, error) {
 		if said, heard := s.Peers.Speaks(m.Node); heard {
 			member.Speaks = said
 		}
-		member.Trouble = troubleOf(s.Member.ClusterView().Nodes[m.Node])
+		member.Impairment = impairmentOf(s.Member.ClusterView().Nodes[m.Node])
 		if m.Node == s.Self {
 			member.Speaks = sharding.SupportedVersions
 			self := s.Describe()
@@ -78,13 +78,13 @@ func (s localView) Overview(context.Context) (Overview, error) {
 }
 
 // troubleOf returns why a node is not given leaderships; nil if it may be.
-func troubleOf(n cluster.NodeState) *clusterv1.Trouble {
-	if n.Trouble == nil && !n.Full {
+func impairmentOf(n cluster.NodeState) *clusterv1.Impairment {
+	if n.Impairment == nil && !n.Full {
 		return nil
 	}
-	out := &clusterv1.Trouble{DiskFull: n.Full}
-	if t := n.Trouble; t != nil {
-		out.Slow, out.QuietMillis, out.Damages = t.Slow, uint64(t.Quiet.Milliseconds()), uint32(t.Damages)
+	out := &clusterv1.Impairment{DiskFull: n.Full}
+	if t := n.Impairment; t != nil {
+		out.Slow, out.CooldownMillis, out.DamageCount = t.Slow, uint64(t.Cooldown.Milliseconds()), uint32(t.Damages)
 		if !t.Until.IsZero() {
 			out.Until = timestamppb.New(t.Until)
 		}

@@ -50,7 +50,7 @@ func (p *Parts) Open(from Parts) {
 // The parts may be opened later, before the first call that needs them.
 func (p *Parts) Options(f Initializer) Options {
 	return Options{
-		View: localView{p}, Admin: localAdmin{p}, Levels: versions{p}, Bootstrapper: f, Policies: policyStore{p}, Settings: settingStore{p}, Roles: roleStore{p}, Counters: counters{p},
+		View: localView{p}, Admin: localAdmin{p}, Upgrades: versions{p}, Bootstrapper: f, Policies: policyStore{p}, Settings: settingStore{p}, Roles: roleStore{p}, Counters: counters{p},
 	}
 }
 

@@ -160,7 +160,7 @@ func (s *roleService) ListRoleBindings(context.Context, *connect.Request[cluster
 	if err != nil {
 		return nil, status.Public(s.Logger, err)
 	}
-	out := &clusterv1.ListRoleBindingsResponse{Revision: revision, InForce: slices.ContainsFunc(bindings, access.Binding.BindsAdmin)}
+	out := &clusterv1.ListRoleBindingsResponse{Revision: revision, Enforced: slices.ContainsFunc(bindings, access.Binding.BindsAdmin)}
 	for _, b := range bindings {
 		out.Bindings = append(out.Bindings, &clusterv1.RoleBinding{Subject: b.Subject, Roles: b.Roles, Revision: b.Revision})
 	}
@@ -220,7 +220,7 @@ func (s *roleService) ListTokens(context.Context, *connect.Request[clusterv1.Lis
 	}
 	out := &clusterv1.ListTokensResponse{Revision: revision}
 	for _, t := range kept {
-		m := &clusterv1.Token{TokenName: t.Name, Roles: t.Roles, MadeAt: timestamppb.New(time.Unix(0, t.CreatedAt)), Revision: t.Revision, Expired: t.Expired}
+		m := &clusterv1.Token{TokenName: t.Name, Roles: t.Roles, CreatedAt: timestamppb.New(time.Unix(0, t.CreatedAt)), Revision: t.Revision, Expired: t.Expired}
 		if t.Expires != 0 {
 			m.ExpiresAt = timestamppb.New(time.Unix(t.Expires, 0))
 		}

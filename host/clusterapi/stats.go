@@ -47,7 +47,7 @@ func between(node string, from, to *Sample) *clusterv1.WatchStatsResponse {
 		NodeId: node, MeasuredAt: timestamppb.New(to.At), PeriodMillis: uint32(to.At.Sub(from.At).Milliseconds()),
 		Node: &clusterv1.NodeStats{
 			CommandsPerSecond: d.rate(from.Commands, to.Commands), EventsPerSecond: d.rate(from.Events, to.Events), QueriesPerSecond: d.rate(from.Queries, to.Queries),
-			RejectionsPerSecond: d.rate(from.Rejections, to.Rejections), FaultsPerSecond: d.rate(from.Faults, to.Faults), LimitedPerSecond: d.rate(from.Limited, to.Limited),
+			RejectionsPerSecond: d.rate(from.Rejections, to.Rejections), FaultsPerSecond: d.rate(from.Faults, to.Faults), RateLimitedPerSecond: d.rate(from.Limited, to.Limited),
 			LogBytesPerSecond: d.rate(from.LogBytes, to.LogBytes), LogSyncsPerSecond: d.rate(from.LogSyncs, to.LogSyncs),
 			ProcessorsUsed:   d.rate(uint64(from.CPU), uint64(to.CPU)) / float64(time.Second),
 			EntitiesResident: to.Resident, ShardsLed: to.Led, RequestsWaiting: to.Waiting, Processors: to.Processors,

@@ -44,7 +44,7 @@ func TestRatesCoverOnlyThePeriod(t *testing.T) {
 	m := between("n1", from, to)
 	n := m.GetNode()
 	want := &clusterv1.NodeStats{
-		CommandsPerSecond: 100, EventsPerSecond: 200, QueriesPerSecond: 300, RejectionsPerSecond: 400, FaultsPerSecond: 500, LimitedPerSecond: 600, LogBytesPerSecond: 700, LogSyncsPerSecond: 800,
+		CommandsPerSecond: 100, EventsPerSecond: 200, QueriesPerSecond: 300, RejectionsPerSecond: 400, FaultsPerSecond: 500, RateLimitedPerSecond: 600, LogBytesPerSecond: 700, LogSyncsPerSecond: 800,
 		EntitiesResident: 9, RequestsWaiting: 10, ShardsLed: 11, Processors: 12, MemoryBytes: 13, GuestMemoryBytes: 14, DiskFreeBytes: 15, DiskReadOnly: true, ProcessorsUsed: 0.1,
 	}
 	if math.Abs(n.GetProcessorsUsed()-0.1) < 1e-9 {

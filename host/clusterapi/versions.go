@@ -39,27 +39,27 @@ const askVersionTime = 3 * time.Second
 // the raise would partition the cluster.
 type versions struct{ *Parts }
 
-// RaiseLevel implements Levels.
-func (s versions) RaiseLevel(ctx context.Context, version sharding.ClusterVersion, dryRun bool) (LevelReport, error) {
+// FinalizeUpgrade implements Levels.
+func (s versions) FinalizeUpgrade(ctx context.Context, version sharding.ClusterVersion, dryRun bool) (UpgradeReport, error) {
 	if err := s.Metadata.CatchUp(ctx); err != nil {
-		return LevelReport{}, err
+		return UpgradeReport{}, err
 	}
-	report := LevelReport{Level: s.Metadata.ClusterVersion(), Wanted: cmp.Or(version, sharding.MaxVersion)}
-	before := s.ask(ctx, report.Wanted, 0)
-	if report.Level < sharding.VersionPeerAddress && report.Wanted >= sharding.VersionPeerAddress {
+	report := UpgradeReport{Version: s.Metadata.ClusterVersion(), Target: cmp.Or(version, sharding.MaxVersion)}
+	before := s.ask(ctx, report.Target, 0)
+	if report.Version < sharding.VersionPeerAddress && report.Target >= sharding.VersionPeerAddress {
 		s.findUnreached(ctx, before)
 	}
 	report.Nodes = nodeVersions(before)
-	if dryRun || report.Wanted == report.Level {
+	if dryRun || report.Target == report.Version {
 		return report, nil
 	}
-	if report.Wanted < report.Level {
-		return report, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, which never falls", report.Level)}
+	if report.Target < report.Version {
+		return report, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, which never falls", report.Version)}
 	}
 	if err := obstacle(report.Nodes); err != nil {
 		return report, err
 	}
-	now := s.ask(ctx, report.Wanted, report.Wanted)
+	now := s.ask(ctx, report.Target, report.Target)
 	changedSince(before, now)
 	report.Nodes = nodeVersions(now)
 	if err := obstacle(report.Nodes); err != nil {
@@ -69,18 +69,18 @@ func (s versions) RaiseLevel(ctx context.Context, version sharding.ClusterVersio
 	for i, a := range now {
 		speakers[i] = a.speaker
 	}
-	_, err := s.Metadata.Do(ctx, meta.RaiseClusterVersion(report.Wanted, speakers...))
+	_, err := s.Metadata.Do(ctx, meta.RaiseClusterVersion(report.Target, speakers...))
 	if errors.Is(err, meta.ErrClusterVersion) {
 		return report, &status.RefusedError{Reason: err.Error()}
 	}
 	if err == nil {
-		s.Logger.Info("the level of the cluster was raised", "from", uint32(report.Level), "to", uint32(report.Wanted))
-		report.Level = report.Wanted
+		s.Logger.Info("the level of the cluster was raised", "from", uint32(report.Version), "to", uint32(report.Target))
+		report.Version = report.Target
 	}
 	return report, err
 }
 
-func obstacle(nodes []NodeLevels) error {
+func obstacle(nodes []NodeVersions) error {
 	for _, m := range nodes {
 		if m.Obstacle != "" {
 			return &status.RefusedError{Reason: m.Obstacle}
@@ -91,15 +91,15 @@ func obstacle(nodes []NodeLevels) error {
 
 // memberAnswer is the answer of a member.
 type memberAnswer struct {
-	NodeLevels
+	NodeVersions
 	speaker meta.Speaker
 	peersAt string // the address of its peer listener; empty if it has not reported one
 }
 
-func nodeVersions(members []memberAnswer) []NodeLevels {
-	out := make([]NodeLevels, len(members))
+func nodeVersions(members []memberAnswer) []NodeVersions {
+	out := make([]NodeVersions, len(members))
 	for i, a := range members {
-		out[i] = a.NodeLevels
+		out[i] = a.NodeVersions
 	}
 	return out
 }
@@ -132,10 +132,10 @@ func (s versions) ask(ctx context.Context, wanted, prepare sharding.ClusterVersi
 }
 
 func (s versions) askOne(ctx context.Context, m meta.Member, wanted, prepare sharding.ClusterVersion) memberAnswer {
-	out := memberAnswer{NodeLevels: NodeLevels{Node: m.Node, Version: m.Version}, speaker: meta.Speaker{Node: m.Node}}
+	out := memberAnswer{NodeVersions: NodeVersions{Node: m.Node, Release: m.Version}, speaker: meta.Speaker{Node: m.Node}}
 	if m.Node == s.Self {
 		self := s.Describe()
-		out.Version, out.Speaks = telemetry.Version(), sharding.SupportedVersions
+		out.Release, out.Supported = telemetry.Version(), sharding.SupportedVersions
 		out.speaker.Incarnation, out.peersAt = self.Incarnation, self.PeerAddress
 		if err := s.SaveClusterVersion(prepare); err != nil {
 			out.Obstacle = fmt.Sprintf("node %s cannot write its data directory: %v", m.Node, err)
@@ -144,18 +144,18 @@ func (s versions) askOne(ctx context.Context, m meta.Member, wanted, prepare sha
 		said, err := s.Peers.PrepareClusterVersion(ctx, m.Node, prepare)
 		switch {
 		case errors.Is(err, peer.ErrFormat):
-			out.Speaks = sharding.VersionRange{}.WithDefault()
+			out.Supported = sharding.VersionRange{}.WithDefault()
 		case err != nil:
 			out.Obstacle = fmt.Sprintf("node %s does not say what it speaks: start it, or take it out of the cluster: %v", m.Node, err)
 		default:
-			out.Version = said.GetVersion()
-			out.Speaks = sharding.VersionRange{Min: sharding.ClusterVersion(said.GetMinLevel()), Max: sharding.ClusterVersion(said.GetMaxLevel())}
+			out.Release = said.GetVersion()
+			out.Supported = sharding.VersionRange{Min: sharding.ClusterVersion(said.GetMinLevel()), Max: sharding.ClusterVersion(said.GetMaxLevel())}
 			out.speaker.Incarnation, out.peersAt = said.GetIncarnation(), said.GetPeerAddress()
 		}
 	}
-	out.speaker.Speaks = out.Speaks
-	if out.Obstacle == "" && !out.Speaks.Contains(wanted) {
-		out.Obstacle = fmt.Sprintf("node %s runs release %s, which supports %v but not version %d", m.Node, cmp.Or(out.Version, "?"), out.Speaks, wanted)
+	out.speaker.Speaks = out.Supported
+	if out.Obstacle == "" && !out.Supported.Contains(wanted) {
+		out.Obstacle = fmt.Sprintf("node %s runs release %s, which supports %v but not version %d", m.Node, cmp.Or(out.Release, "?"), out.Supported, wanted)
 	}
 	return out
 }
@@ -174,7 +174,7 @@ func (s versions) findUnreached(ctx context.Context, members []memberAnswer) {
 		switch {
 		case a.Obstacle != "":
 		case a.peersAt == "":
-			members[i].Obstacle = fmt.Sprintf("node %s runs release %s, which does not say where it serves other nodes: upgrade it", a.Node, cmp.Or(a.Version, "?"))
+			members[i].Obstacle = fmt.Sprintf("node %s runs release %s, which does not say where it serves other nodes: upgrade it", a.Node, cmp.Or(a.Release, "?"))
 		default:
 			starts = append(starts, &peerv1.StartAddress{NodeId: string(a.Node), Incarnation: a.speaker.Incarnation, Address: a.peersAt})
 		}

@@ -39,7 +39,7 @@ func (s *clusterService) WatchCluster(ctx context.Context, _ *connect.Request[cl
 			return status.Public(s.log, err)
 		}
 		now := &clusterv1.WatchClusterResponse{
-			Members: members(o), Coordinator: string(o.Coordinator), Quorum: o.Quorum, NodeId: s.nodeID, ShardCount: o.ShardCount, Level: uint32(o.ClusterVersion), Policy: policyMessage(o.Policy), PendingOrders: o.PendingOrders,
+			Members: members(o), Coordinator: string(o.Coordinator), Quorum: o.Quorum, NodeId: s.nodeID, ShardCount: o.ShardCount, ClusterVersion: uint32(o.ClusterVersion), Policy: policyMessage(o.Policy), PendingOperations: o.PendingOperations,
 		}
 		if last == nil || !proto.Equal(last, now) {
 			open.BeginWrite()

@@ -144,7 +144,7 @@ type Config struct {
 	DeadAfter          time.Duration
 	SuspectAfter       time.Duration
 	LeadershipCooldown time.Duration
-	Tick               time.Duration
+	RaftTick           time.Duration
 	RebalanceThreshold int
 	RebalanceMoves     int
 
@@ -156,7 +156,7 @@ type Config struct {
 	MaxShardInFlight    int
 	MaxStreamBytes      Bytes
 	MaxWaitingBytes     Bytes
-	MaxOutboxSends      int
+	MaxOutboxMessages   int
 	MaxOutboxBytes      Bytes
 	DefaultDeadline     time.Duration
 	MaxDeadline         time.Duration
@@ -212,7 +212,7 @@ func Default() Config {
 		DeadAfter:          5 * time.Minute,
 		SuspectAfter:       700 * time.Millisecond,
 		LeadershipCooldown: 10 * time.Second,
-		Tick:               100 * time.Millisecond,
+		RaftTick:           100 * time.Millisecond,
 		RebalanceThreshold: 2,
 		RebalanceMoves:     64,
 
@@ -224,7 +224,7 @@ func Default() Config {
 		MaxShardInFlight:    4096,
 		MaxStreamBytes:      16 << 20,
 		MaxWaitingBytes:     256 << 20,
-		MaxOutboxSends:      1 << 18,
+		MaxOutboxMessages:   1 << 18,
 		MaxOutboxBytes:      1 << 30,
 		DefaultDeadline:     5 * time.Second,
 		MaxDeadline:         30 * time.Second,
@@ -303,8 +303,8 @@ func (c *Config) Validate() error {
 	if c.DefaultDeadline > c.MaxDeadline {
 		fault("default-deadline", "must not exceed max-deadline, which is %s, got %s", c.MaxDeadline, c.DefaultDeadline)
 	}
-	if c.SuspectAfter < 2*c.Tick {
-		fault("suspect-after", "must be at least twice tick, which is %s, got %s", c.Tick, c.SuspectAfter)
+	if c.SuspectAfter < 2*c.RaftTick {
+		fault("suspect-after", "must be at least twice raft-tick, which is %s, got %s", c.RaftTick, c.SuspectAfter)
 	}
 	if c.DiskReadOnlyPercent > c.DiskWarnPercent {
 		fault("disk-read-only-percent", "must not exceed disk-warn-percent, which is %d, got %d", c.DiskWarnPercent, c.DiskReadOnlyPercent)
@@ -336,7 +336,7 @@ func (c *Config) ranges() []bound {
 		{"max-shard-in-flight", int64(c.MaxShardInFlight), 1, 1 << 20, number},
 		{"max-stream-bytes", int64(c.MaxStreamBytes), 64 << 10, 1 << 30, bytes},
 		{"max-waiting-bytes", int64(c.MaxWaitingBytes), int64(c.MaxMessageBytes), 1 << 40, bytes},
-		{"max-outbox-sends", int64(c.MaxOutboxSends), 1, 1 << 30, number},
+		{"max-outbox-messages", int64(c.MaxOutboxMessages), 1, 1 << 30, number},
 		{"max-outbox-bytes", int64(c.MaxOutboxBytes), 1 << 20, 1 << 40, bytes},
 		{"timer-rate", int64(c.TimerRate), 1, 1_000_000, number},
 		{"min-schedule-interval", int64(c.MinScheduleInterval), int64(100 * time.Millisecond), int64(time.Hour), span},
@@ -354,7 +354,7 @@ func (c *Config) ranges() []bound {
 		{"dead-after", int64(c.DeadAfter), int64(10 * time.Second), int64(30 * 24 * time.Hour), span},
 		{"suspect-after", int64(c.SuspectAfter), int64(200 * time.Millisecond), int64(time.Minute), span},
 		{"leadership-cooldown", int64(c.LeadershipCooldown), int64(100 * time.Millisecond), int64(time.Hour), span},
-		{"tick", int64(c.Tick), int64(10 * time.Millisecond), int64(10 * time.Second), span},
+		{"raft-tick", int64(c.RaftTick), int64(10 * time.Millisecond), int64(10 * time.Second), span},
 		{"rebalance-threshold", int64(c.RebalanceThreshold), 2, maxShards, number},
 		{"rebalance-moves", int64(c.RebalanceMoves), 1, 1024, number},
 		{"disk-warn-percent", int64(c.DiskWarnPercent), 0, 90, number},

@@ -129,7 +129,7 @@ func TestBounds(t *testing.T) {
 		{set("max-waiting-bytes", "1048575"), false}, {set("max-waiting-bytes", "1MiB"), true}, {set("max-waiting-bytes", "1099511627777"), false},
 		{set("max-address-connections", "0"), false}, {set("max-address-connections", "1"), true}, {set("max-address-connections", "4096"), true}, {set("max-address-connections", "4097"), false},
 		{set("max-address-streams", "0"), false}, {set("max-address-streams", "1"), true}, {set("max-address-streams", "1024"), true}, {set("max-address-streams", "1025"), false},
-		{set("max-outbox-sends", "0"), false}, {set("max-outbox-sends", "1"), true}, {set("max-outbox-bytes", "1048575"), false}, {set("max-outbox-bytes", "1MiB"), true},
+		{set("max-outbox-messages", "0"), false}, {set("max-outbox-messages", "1"), true}, {set("max-outbox-bytes", "1048575"), false}, {set("max-outbox-bytes", "1MiB"), true},
 		{set("timer-rate", "0"), false}, {set("timer-rate", "1"), true}, {set("timer-rate", "1000000"), true}, {set("timer-rate", "1000001"), false},
 		{set("min-schedule-interval", "99ms"), false}, {set("min-schedule-interval", "100ms"), true}, {set("min-schedule-interval", "1h"), true}, {set("min-schedule-interval", "61m"), false},
 		{set("default-deadline", "30s"), true}, {set("default-deadline", "30001ms"), false},

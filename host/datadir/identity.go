@@ -49,13 +49,13 @@ type Identity struct {
 	// of a later one, this directory is an older copy of itself. Asked
 	// represents the start that other nodes are asked to attest, until they
 	// have done so.
-	Vouched uint64 `json:"vouchedIncarnation,omitempty"`
-	Asked   uint64 `json:"askedIncarnation,omitempty"`
+	Attested  uint64 `json:"vouchedIncarnation,omitempty"`
+	Requested uint64 `json:"askedIncarnation,omitempty"`
 	// Renewed is when the node last set damaged data aside by itself, in
 	// milliseconds since 1970.
 	Renewed int64 `json:"renewedAt,omitempty"`
 	// Pledge is the node's bootstrap vote.
-	Pledge bootstrap.Vote `json:"pledge,omitzero"`
+	Vote bootstrap.Vote `json:"pledge,omitzero"`
 	// Known are addresses of other nodes, for a node that must join again.
 	Known   []string `json:"knownAddresses,omitempty"`
 	Cluster string   `json:"clusterId,omitempty"`
@@ -119,8 +119,8 @@ func Open(dir string, node sharding.NodeID, now time.Time) (Identity, error) {
 	if err := id.checkJournal(dir); err != nil {
 		return id, err
 	}
-	if id.Member() && id.Vouched == 0 { // written before starts were attested
-		id.Vouched = id.Incarnation
+	if id.Member() && id.Attested == 0 { // written before starts were attested
+		id.Attested = id.Incarnation
 	}
 	if id.Incarnation > meta.LatestIncarnation(now, 0) {
 		// A clock was wrong. Other nodes reject such a start unless they have
@@ -133,17 +133,17 @@ func Open(dir string, node sharding.NodeID, now time.Time) (Identity, error) {
 		id.Incarnation += mathrand.Uint64N(maxAhead)
 	}
 	if id.Member() && !id.Several {
-		id.Vouch() // there is nobody to ask
+		id.Attest() // there is nobody to ask
 	}
-	if id.Asked <= id.Vouched {
-		id.Asked = max(id.Incarnation, id.Vouched+1) + mathrand.Uint64N(staledisk.MaxLeap)
+	if id.Requested <= id.Attested {
+		id.Requested = max(id.Incarnation, id.Attested+1) + mathrand.Uint64N(staledisk.MaxLeap)
 	}
 	return id, id.Write(dir)
 }
 
 // Vouch records that the current start may vote.
-func (id *Identity) Vouch() {
-	id.Vouched = max(id.Vouched, id.Asked, id.Incarnation)
+func (id *Identity) Attest() {
+	id.Attested = max(id.Attested, id.Requested, id.Incarnation)
 }
 
 // checkJournal rejects a directory whose log is missing. With an empty log, the

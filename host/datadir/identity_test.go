@@ -44,8 +44,8 @@ func TestFirstStartsDiffer(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ahead := id.Incarnation - uint64(now.UnixMilli()); ahead >= maxAhead || id.Asked < id.Incarnation {
-			t.Errorf("the first start is %d, %d ahead of the clock; %d is asked about", id.Incarnation, ahead, id.Asked)
+		if ahead := id.Incarnation - uint64(now.UnixMilli()); ahead >= maxAhead || id.Requested < id.Incarnation {
+			t.Errorf("the first start is %d, %d ahead of the clock; %d is asked about", id.Incarnation, ahead, id.Requested)
 		}
 		seen[id.Incarnation] = true
 		again, err := Open(dir, "n1", now)

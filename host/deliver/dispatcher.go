@@ -36,8 +36,8 @@ type Outboxes interface {
 	Outbox(ctx context.Context, shard sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error
 	// Message returns one message of a shard, or nil if it is no longer there.
 	Message(shard sharding.ShardID, id journal.ItemID) (*journal.Message, error)
-	// PairCount returns the message count of a channel.
-	PairCount(shard sharding.ShardID, source, to sharding.EntityID) (journal.PairCount, error)
+	// ChannelCounters returns the message count of a channel.
+	ChannelCounters(shard sharding.ShardID, source, to sharding.EntityID) (journal.ChannelCounters, error)
 }
 
 // Router routes requests to the nodes of their entities. Submit does not block

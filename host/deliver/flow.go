@@ -42,7 +42,7 @@ type flow struct {
 	since    time.Time // first failure since a message arrived; zero for none
 	until    time.Time
 	wait     time.Duration
-	gap      journal.PairCount
+	gap      journal.ChannelCounters
 
 	// These describe the first message, once it has flown or the channel
 	// waited.
@@ -269,7 +269,7 @@ func (c *core) handleFailure(s *shard, f *flow, it *item, err error) {
 // the flow has. Either earlier messages were given up, so the channel's count
 // has changed, or the outbox has earlier ones.
 func (c *core) repairGap(s *shard, f *flow, it *item, gap *request.GapError) {
-	count, err := c.opts.Outboxes.PairCount(s.id, f.channel.from, f.channel.to)
+	count, err := c.opts.Outboxes.ChannelCounters(s.id, f.channel.from, f.channel.to)
 	if n := it.message.Number; err == nil && count.AfterOf(n) != f.gap.AfterOf(n) {
 		f.gap = count
 		return

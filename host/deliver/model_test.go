@@ -34,7 +34,7 @@ type world struct {
 	leads    bool
 	index    uint64
 	outbox   []journal.Message
-	pairs    map[channel]*journal.PairCount
+	pairs    map[channel]*journal.ChannelCounters
 	received map[channel]uint64
 	took     map[channel][]uint64 // numbers that destinations accepted, in order
 	refused  map[channel][]uint64 // numbers that were rejected, in order
@@ -67,11 +67,11 @@ func (w *world) IsServed(name string) bool                      { return name !=
 func (w *world) IsUnknown(name string) bool                     { return !w.IsServed(name) }
 func (w *world) put(n news)                                     { w.core.take(&n) }
 func (w *world) confirm(a *typeLookup)                          { w.asks = append(w.asks, a) }
-func (w *world) PairCount(_ sharding.ShardID, a, b sharding.EntityID) (journal.PairCount, error) {
+func (w *world) ChannelCounters(_ sharding.ShardID, a, b sharding.EntityID) (journal.ChannelCounters, error) {
 	if c := w.pairs[channel{a, b}]; c != nil {
 		return *c, nil
 	}
-	return journal.PairCount{}, nil
+	return journal.ChannelCounters{}, nil
 }
 
 func (w *world) Outbox(_ context.Context, _ sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error {
@@ -116,7 +116,7 @@ func (w *world) addMessages() {
 		}
 		c := w.pairs[k]
 		if c == nil {
-			c = &journal.PairCount{}
+			c = &journal.ChannelCounters{}
 			w.pairs[k] = c
 		}
 		c.Last++
@@ -391,7 +391,7 @@ func TestDispatcherMatchesSequentialModel(t *testing.T) {
 	var made, gaveUp, refused int
 	var retries uint64
 	for seed := *modelSeed; seed < *modelSeed+n; seed++ {
-		w := &world{t: t, rnd: rand.New(rand.NewPCG(seed, 7)), pairs: map[channel]*journal.PairCount{}, received: map[channel]uint64{},
+		w := &world{t: t, rnd: rand.New(rand.NewPCG(seed, 7)), pairs: map[channel]*journal.ChannelCounters{}, received: map[channel]uint64{},
 			took: map[channel][]uint64{}, refused: map[channel][]uint64{}, gaveUp: map[channel][]uint64{}}
 		w.core = newCore(Options{
 			Shards: w, Outboxes: w, Router: w, Types: w, Stop: errStop, Clock: func() time.Time { return w.core.now },

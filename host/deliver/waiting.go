@@ -121,7 +121,7 @@ func (c *core) noteWait(s *shard, f *flow) {
 		return
 	}
 	c.logAt = c.now.Add(time.Minute)
-	c.opts.Logger.Warn("messages are waiting because their destination does not accept them; 'hostd entity sends' lists them", "shard_id", s.id,
+	c.opts.Logger.Warn("messages are waiting because their destination does not accept them; 'hostd entity messages' lists them", "shard_id", s.id,
 		"source_type", f.channel.from.Type, "destination_type", f.channel.to.Type, "pairs", s.waiting.long, "error", f.reason)
 }
 

@@ -23,7 +23,7 @@ type bench struct {
 	now     time.Time
 	index   uint64
 	box     []journal.Message // ordered by id
-	counts  map[channel]*journal.PairCount
+	counts  map[channel]*journal.ChannelCounters
 	had     map[channel]uint64 // highest number that a destination accepted
 	out     []*request.Request
 	acks    []*request.Request
@@ -39,7 +39,7 @@ type bench struct {
 var errHangs = errors.New("hangs")
 
 func newBench(t *testing.T, opts Options) *bench {
-	b := &bench{t: t, now: time.Unix(1_700_000_000, 0), counts: map[channel]*journal.PairCount{}, had: map[channel]uint64{}}
+	b := &bench{t: t, now: time.Unix(1_700_000_000, 0), counts: map[channel]*journal.ChannelCounters{}, had: map[channel]uint64{}}
 	opts.Shards, opts.Outboxes, opts.Router, opts.Types, opts.Stop = b, b, b, b, errStop
 	opts.Logger = slog.New(slog.NewTextHandler(&b.log, nil))
 	b.core = NewCore(opts)
@@ -53,7 +53,7 @@ func (b *bench) Submit(r []*request.Request)                    { b.out = append
 func (b *bench) IsServed(name string) bool                      { return !b.unknown[name] }
 func (b *bench) IsUnknown(name string) bool                     { return b.unknown[name] }
 
-func (b *bench) PairCount(_ sharding.ShardID, from, to sharding.EntityID) (journal.PairCount, error) {
+func (b *bench) ChannelCounters(_ sharding.ShardID, from, to sharding.EntityID) (journal.ChannelCounters, error) {
 	return *b.counts[channel{from, to}], nil
 }
 
@@ -98,7 +98,7 @@ func (b *bench) Outbox(_ context.Context, _ sharding.ShardID, after journal.Item
 func (b *bench) add(from, to sharding.EntityID, n int) {
 	k := channel{from, to}
 	if b.counts[k] == nil {
-		b.counts[k] = &journal.PairCount{}
+		b.counts[k] = &journal.ChannelCounters{}
 	}
 	for range n {
 		b.counts[k].Last++

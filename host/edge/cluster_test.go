@@ -47,27 +47,27 @@ var adminRows = map[string]struct {
 	changes bool
 	body    string
 }{
-	"GetCluster":    {false, `{}`},
-	"ListShards":    {false, `{}`},
-	"WatchCluster":  {false, ""},
-	"WatchShards":   {false, ""},
-	"WatchStats":    {false, ""},
-	"TailLogs":      {false, ""},
-	"ProfileNode":   {true, ""},
-	"ProfileGuests": {false, ""},
-	"MoveShard":     {true, `{"shardId":1,"toNode":"n1"}`},
-	"Drain":         {true, `{"nodeId":"n3"}`},
-	"Resume":        {true, `{"nodeId":"n3"}`},
-	"Leave":         {true, `{"nodeId":"n2"}`},
-	"Down":          {true, `{"nodeId":"n3"}`},
-	"Rebalance":     {true, `{}`},
-	"RaiseLevel":    {true, `{"level":1}`},
-	"Initialize":    {true, `{}`},
-	"SetPolicy":     {true, `{"replication":5}`},
-	"PutSetting":    {true, `{"key":"a","value":"b"}`},
-	"GetSetting":    {false, `{"key":"a"}`},
-	"ListSettings":  {false, `{}`},
-	"WatchSettings": {false, ""},
+	"GetCluster":      {false, `{}`},
+	"ListShards":      {false, `{}`},
+	"WatchCluster":    {false, ""},
+	"WatchShards":     {false, ""},
+	"WatchStats":      {false, ""},
+	"TailLogs":        {false, ""},
+	"ProfileNode":     {true, ""},
+	"ProfileGuests":   {false, ""},
+	"MoveShard":       {true, `{"shardId":1,"toNode":"n1"}`},
+	"Drain":           {true, `{"nodeId":"n3"}`},
+	"Resume":          {true, `{"nodeId":"n3"}`},
+	"Leave":           {true, `{"nodeId":"n2"}`},
+	"Down":            {true, `{"nodeId":"n3"}`},
+	"Rebalance":       {true, `{}`},
+	"FinalizeUpgrade": {true, `{"clusterVersion":1}`},
+	"Initialize":      {true, `{}`},
+	"SetPolicy":       {true, `{"replication":5}`},
+	"PutSetting":      {true, `{"key":"a","value":"b"}`},
+	"GetSetting":      {false, `{"key":"a"}`},
+	"ListSettings":    {false, `{}`},
+	"WatchSettings":   {false, ""},
 
 	"ListRoles":         {false, `{}`},
 	"PutRole":           {true, `{"roleName":"clerk","rules":[{"effect":"allow","verbs":["invoke"]}]}`},
@@ -173,13 +173,13 @@ func TestOrders(t *testing.T) {
 	if err != nil || moves.Msg.GetMoves() != 1 {
 		t.Error(moves, err)
 	}
-	_, said := s.post(t, clusterPath+"RaiseLevel", `{"level":3,"dryRun":true}`)
+	_, said := s.post(t, clusterPath+"FinalizeUpgrade", `{"clusterVersion":3,"dryRun":true}`)
 	node := func(n int) string {
-		return fmt.Sprintf(`{"nodeId":"n%d","version":"test","minLevel":1,"maxLevel":2,"obstacle":"node n%d supports cluster versions 1 to 2"}`, n, n)
+		return fmt.Sprintf(`{"nodeId":"n%d","version":"test","minClusterVersion":1,"maxClusterVersion":2,"obstacle":"node n%d supports cluster versions 1 to 2"}`, n, n)
 	}
-	wantJSON(t, said, `{"level":1,"wanted":3,"nodes":[`+node(1)+`,`+node(2)+`,`+node(3)+`]}`)
-	_, said = s.post(t, clusterPath+"RaiseLevel", `{"level":2}`)
-	if !strings.Contains(said, `"level":2`) {
+	wantJSON(t, said, `{"clusterVersion":1,"targetClusterVersion":3,"nodes":[`+node(1)+`,`+node(2)+`,`+node(3)+`]}`)
+	_, said = s.post(t, clusterPath+"FinalizeUpgrade", `{"clusterVersion":2}`)
+	if !strings.Contains(said, `"clusterVersion":2`) {
 		t.Error(said)
 	}
 	for _, c := range []struct {
@@ -195,7 +195,7 @@ func TestOrders(t *testing.T) {
 		{"Down", `{"nodeId":"n9"}`, connect.CodeNotFound},
 		{"Leave", `{"nodeId":"n9"}`, connect.CodeNotFound},
 		{"Resume", `{"nodeId":"n9"}`, connect.CodeNotFound},
-		{"RaiseLevel", `{"level":3}`, connect.CodeFailedPrecondition},
+		{"FinalizeUpgrade", `{"clusterVersion":3}`, connect.CodeFailedPrecondition},
 		{"PutSetting", `{"key":"a b"}`, connect.CodeInvalidArgument},
 		{"PutSetting", `{"value":"x"}`, connect.CodeInvalidArgument},
 		{"PutSetting", `{"key":"a","value":"` + strings.Repeat("x", 16385) + `"}`, connect.CodeInvalidArgument},
@@ -232,7 +232,7 @@ func TestOrdersThatTakeLonger(t *testing.T) {
 	for s.world.Nodes.Step() { // the operations are still accepted
 	}
 	// n1 is suspected, so a different node reports that n1 leads nothing.
-	s.world.Nodes.Pend(&clusterv1.PendingOrder{Kind: "drain", NodeId: "n1", Remaining: 2, Reason: "nothing is heard of it"})
+	s.world.Nodes.Pend(&clusterv1.PendingOperation{Kind: "drain", NodeId: "n1", Remaining: 2, Reason: "nothing is heard of it"})
 	if _, body := s.post(t, clusterPath+"Drain", `{"nodeId":"n1"}`); !strings.Contains(body, "n1 may still lead 2 shards: nothing is heard of it") {
 		t.Errorf("the drain is pending: %s", body)
 	}

@@ -25,7 +25,7 @@ func TestCodes(t *testing.T) {
 		{status.Argument("the command is empty"), connect.CodeInvalidArgument},
 		{&status.RefusedError{Reason: "n2 is down"}, connect.CodeFailedPrecondition},
 		{&status.FutureSequenceError{Asked: 7, Last: 6}, connect.CodeInvalidArgument},
-		{&status.StateCutError{From: 5}, connect.CodeOutOfRange},
+		{&status.StateTruncatedError{From: 5}, connect.CodeOutOfRange},
 	} {
 		for _, err := range []error{c.err, fmt.Errorf("wrapped: %w", c.err)} {
 			public := status.Public(slog.New(slog.DiscardHandler), err)

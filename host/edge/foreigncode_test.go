@@ -38,12 +38,12 @@ func (l *looks) seen() []string {
 	return slices.Clone(l.types)
 }
 
-func (l *looks) Fit(_ context.Context, q modules.FitQuery) (modules.Fit, error) {
+func (l *looks) CheckCompatibility(_ context.Context, q modules.CompatibilityQuery) (modules.Compatibility, error) {
 	if q.PresenceOnly {
-		return modules.Fit{Complete: true, Present: true}, nil
+		return modules.Compatibility{Complete: true, Present: true}, nil
 	}
 	l.look(q.EntityType)
-	return modules.Fit{Complete: true, Entities: 1, Failing: 1, Faults: []modules.FitFault{{EntityID: "e", Message: "the guest wrote: balance 12"}}}, nil
+	return modules.Compatibility{Complete: true, Entities: 1, FaultyEntities: 1, Faults: []modules.ReplayFault{{EntityID: "e", Message: "the guest wrote: balance 12"}}}, nil
 }
 
 func (l *looks) Verify(_ context.Context, r replay.VerifyRequest, tell func(replay.Verified) error) error {
@@ -71,7 +71,9 @@ func (*looks) Change(context.Context, modules.RolloutOrder) (modules.RolloutStat
 // afterwards.
 func TestModulesOfOthersAreNotRunOnAType(t *testing.T) {
 	var ran looks
-	g := guardWith(t, edge.Options{Admin: true}, func(d *services.Options) { d.Module.Fits, d.Module.Verifications, d.Module.Rollouts = &ran, &ran, &ran }, "root", "ann", "bo")
+	g := guardWith(t, edge.Options{Admin: true}, func(d *services.Options) {
+		d.Module.Compatibility, d.Module.Verifications, d.Module.Rollouts = &ran, &ran, &ran
+	}, "root", "ann", "bo")
 	g.begin(t)
 	for _, name := range []string{"ann", "bo"} {
 		g.bind(t, "token:"+name, "deployer")
@@ -102,7 +104,7 @@ func TestModulesOfOthersAreNotRunOnAType(t *testing.T) {
 			return stream.Err()
 		}},
 		{"compare", func(name string) error {
-			_, err := as(name).Fit(t.Context(), connect.NewRequest(&modulev1.FitRequest{EntityType: "uploaded", Digest: digest}))
+			_, err := as(name).CheckCompatibility(t.Context(), connect.NewRequest(&modulev1.CheckCompatibilityRequest{EntityType: "uploaded", Digest: digest}))
 			return err
 		}},
 		{"activate", func(name string) error {
@@ -163,7 +165,9 @@ func TestShadowsNeedDeploy(t *testing.T) {
 // verification, a comparison or a shadow, because it may not activate it either.
 func TestModulesWithTypesOfOthersAreNotRun(t *testing.T) {
 	var ran looks
-	g := guardWith(t, edge.Options{Admin: true}, func(d *services.Options) { d.Module.Fits, d.Module.Verifications, d.Module.Rollouts = &ran, &ran, &ran }, "root", "ann")
+	g := guardWith(t, edge.Options{Admin: true}, func(d *services.Options) {
+		d.Module.Compatibility, d.Module.Verifications, d.Module.Rollouts = &ran, &ran, &ran
+	}, "root", "ann")
 	g.begin(t)
 	deploys := func(types ...string) {
 		g.role(t, "deploys", access.Rule{Effect: access.Allow, Verbs: []string{access.Deploy, access.Settings}, Types: types})
@@ -191,7 +195,7 @@ func TestModulesWithTypesOfOthersAreNotRun(t *testing.T) {
 			return stream.Err()
 		},
 		"compare": func() error {
-			_, err := ann.Fit(t.Context(), connect.NewRequest(&modulev1.FitRequest{EntityType: "uploaded", Digest: digest}))
+			_, err := ann.CheckCompatibility(t.Context(), connect.NewRequest(&modulev1.CheckCompatibilityRequest{EntityType: "uploaded", Digest: digest}))
 			return err
 		},
 		"shadow": func() error {

@@ -22,7 +22,7 @@ func TestInitialize(t *testing.T) {
 	if !strings.Contains(said, "seeds are silent") {
 		t.Errorf("what the node waits for is missing: %s", said)
 	}
-	for _, call := range []string{"GetCluster", "RaiseLevel"} {
+	for _, call := range []string{"GetCluster", "FinalizeUpgrade"} {
 		_, said := s.post(t, clusterPath+call, `{}`)
 		wantCode(t, said, connect.CodeUnavailable)
 	}
@@ -34,7 +34,7 @@ func TestInitialize(t *testing.T) {
 	}()
 	eventually(t, "the node to be told", func() bool { return s.world.Nodes.Found(clusterapi.BootstrapProgress{}) > before })
 	s.world.Nodes.Found(clusterapi.BootstrapProgress{Cluster: "c7", Bootstrapped: true, Unanswered: []string{"b:1"}})
-	wantJSON(t, <-answer, `{"clusterId":"c7","founded":true,"silentSeeds":["b:1"]}`)
+	wantJSON(t, <-answer, `{"clusterId":"c7","bootstrapped":true,"unreachableSeeds":["b:1"]}`)
 	_, said = s.post(t, clusterPath+"Initialize", `{}`)
 	wantJSON(t, said, `{"clusterId":"c7"}`)
 	s.world.Nodes.Fail(&status.RefusedError{Reason: "a proxy"})

@@ -96,7 +96,7 @@ func TestTypesBelongToWhoTookThem(t *testing.T) {
 	wantDenied(t, "what was given away", attempts["activate"]("ann"), true)
 	wantDenied(t, "what was given to bo", attempts["activate"]("bo"), false)
 	list, err := as("ann").Get(t.Context(), connect.NewRequest(&modulev1.GetRequest{By: &modulev1.GetRequest_EntityType{EntityType: "uploaded"}}))
-	if err != nil || len(list.Msg.GetModule().GetBindings()) != 1 || list.Msg.GetModule().GetBindings()[0].GetOwner() != "token:bo" {
+	if err != nil || len(list.Msg.GetModule().GetActivations()) != 1 || list.Msg.GetModule().GetActivations()[0].GetOwner() != "token:bo" {
 		t.Errorf("the owner is not shown: %v, %v", list, err)
 	}
 }

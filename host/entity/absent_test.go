@@ -20,7 +20,7 @@ func TestFirstCommandOfAbsentEntityReadsNothing(t *testing.T) {
 			Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: id}, Name: "add", Payload: []byte("1"), ID: journal.CommandID(fmt.Sprint(id, w.core.stats.Loads)),
 			Shard: worldShard, ExpectedSequence: request.NoExpectation, Done: &asked{},
 		}})
-		w.core.pump()
+		w.core.runTurns()
 		w.core.endTurn()
 		if len(w.chunks) == 0 && len(w.flights) != 1 {
 			t.Fatalf("%s: neither read nor decided", id)

@@ -84,10 +84,10 @@ func (w *world) later(d time.Duration) {
 		w.core.residents.passivateIdle()
 		w.existingFound()
 		for range startsAtOnce {
-			w.core.pump()
+			w.core.runTurns()
 			w.chunk()
 		}
-		w.core.pump()
+		w.core.runTurns()
 		w.core.endTurn()
 		w.commit()
 	}

@@ -122,7 +122,7 @@ func (j *bench) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, j
 func (j *bench) turn(reqs []*request.Request) {
 	c := j.core
 	c.submit(c.now, reqs)
-	c.pump()
+	c.runTurns()
 	c.endTurn()
 	for _, f := range j.flights {
 		c.event(&coreEvent{Kind: eventProposalDone, Shard: worldShard, Term: f.term, Number: f.proposal})

@@ -79,7 +79,7 @@ func TestDeliveriesOverBudgetWait(t *testing.T) {
 		w.now = w.now.Add(d)
 		w.core.now = w.now
 		for range 200 {
-			w.core.pump()
+			w.core.runTurns()
 			w.core.endTurn()
 			w.chunk()
 			w.commit()
@@ -125,7 +125,7 @@ func TestIntakeWaitsForBudget(t *testing.T) {
 	got := w.flood(1)
 	step := func() {
 		for range 200 {
-			w.core.pump()
+			w.core.runTurns()
 			w.core.endTurn()
 			w.chunk()
 			w.commit()

@@ -41,7 +41,7 @@ func (w *world) waiting(id string) *asked {
 
 func (w *world) work() {
 	for range 50 {
-		w.core.pump()
+		w.core.runTurns()
 		w.core.endTurn()
 		w.chunk()
 		w.commit()

@@ -29,7 +29,7 @@ func TestLogClockNeverRunsBack(t *testing.T) {
 		w.core.submit(w.now, []*request.Request{c.req})
 		for range 20 {
 			w.chunk()
-			w.core.pump()
+			w.core.runTurns()
 			w.core.endTurn()
 			w.comeBack()
 			w.commit()

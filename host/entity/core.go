@@ -261,7 +261,7 @@ func (c *core) dispatch(s *shard, r *request.Request) {
 // pump gives turns to the entities that have work. Guests are called only from
 // here, at the bottom of the stack, so that the executor can continue without a
 // call that runs long.
-func (c *core) pump() {
+func (c *core) runTurns() {
 	c.leaveShards()
 	c.mayLeave = c.opts.LeaveSlice
 	c.timers.Admit(c.owed, c.opts.Journal.Busy)
@@ -414,7 +414,7 @@ func (c *core) inspect(e *entity, r *request.Request) {
 	case e.phase == inMemory:
 		info.Status, info.Module = "active", e.typ.Digest
 	case c.isQuarantined(e):
-		info.Status, info.QuarantinedUntil = "parked", e.extra.faults.QuarantinedUntil()
+		info.Status, info.QuarantinedUntil = "quarantined", e.extra.faults.QuarantinedUntil()
 	case e.phase != cold:
 		info.Status = "loading"
 	}

@@ -24,7 +24,7 @@ func TestDeposedLeaderAnswersNothing(t *testing.T) {
 			r.Entity, r.Shard, r.Done = sharding.EntityID{Type: "tally", ID: "x"}, worldShard, &got
 			r.First = w.now
 			w.core.submit(w.now, []*request.Request{&r})
-			w.core.pump()
+			w.core.runTurns()
 			w.core.endTurn()
 			if got.got != nil || len(w.rounds) != 1 {
 				t.Fatalf("answered %+v, with %d read rounds asked for", got.got, len(w.rounds))

@@ -65,7 +65,7 @@ func TestCallersShareExecutorFairly(t *testing.T) {
 			w.busy = false
 			for range 1000 {
 				w.core.resume(w.core.shard(worldShard))
-				w.core.pump()
+				w.core.runTurns()
 				w.core.endTurn()
 				w.chunk()
 				w.commit()

@@ -19,7 +19,7 @@ func TestFaultsExpireAfterAnHour(t *testing.T) {
 	}
 	w.core.opts.QuarantineFor = 2 * time.Hour
 	for range w.core.opts.QuarantineAfterFaults {
-		w.askOf("parked", request.Command, "trap", "p")
+		w.askOf("quarantined", request.Command, "trap", "p")
 	}
 	look := func(after time.Duration, want int) {
 		t.Helper()
@@ -32,8 +32,8 @@ func TestFaultsExpireAfterAnHour(t *testing.T) {
 	}
 	look(59*time.Minute, once+1)
 	look(2*time.Minute, 1)
-	if res := w.askOf("parked", request.Command, "add", "q"); res.Err != request.ErrQuarantined {
-		t.Fatalf("a parked entity: %+v", res)
+	if res := w.askOf("quarantined", request.Command, "add", "q"); res.Err != request.ErrQuarantined {
+		t.Fatalf("a quarantined entity: %+v", res)
 	}
 	look(time.Hour, 1)
 	look(time.Hour, 0)

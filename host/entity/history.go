@@ -161,7 +161,7 @@ const loadAttempts = 4
 func (l *historyLoad) Read(ctx context.Context, h HistoryReader, chunkBytes int, emit func(*historyChunk) error) {
 	var ch *historyChunk
 	var err error
-	var cut *journal.CutError
+	var cut *journal.TruncatedError
 	for range loadAttempts {
 		// A compaction is found before the first record, so nothing was
 		// emitted.
@@ -185,7 +185,7 @@ func (l *historyLoad) Read(ctx context.Context, h HistoryReader, chunkBytes int,
 
 // attempt reads the history from the newest usable snapshot and returns its last
 // chunk. If a later snapshot compacts records that the attempt was about to
-// read, it returns a *journal.CutError.
+// read, it returns a *journal.TruncatedError.
 func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes int, emit func(*historyChunk) error) (*historyChunk, error) {
 	ch := &historyChunk{}
 	var from, start journal.Sequence
@@ -280,7 +280,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 		}
 		return nil
 	}
-	var cut *journal.CutError
+	var cut *journal.TruncatedError
 	switch {
 	case err != nil:
 	case behind:

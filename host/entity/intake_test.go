@@ -55,7 +55,7 @@ func TestDeliveriesYieldToCallers(t *testing.T) {
 			if busy := w.flood(1); busy[0].got == nil || !errors.Is(busy[0].got.Err, request.ErrBusy) {
 				t.Errorf("one more than may wait: %+v", busy[0].got)
 			}
-			w.core.pump()
+			w.core.runTurns()
 			if n := w.core.intake.AdmittedCount(); n != tt.want {
 				t.Errorf("%d are admitted, want %d", n, tt.want)
 			}
@@ -83,7 +83,7 @@ func TestDeliveriesOverRateWait(t *testing.T) {
 		w.now = w.now.Add(d)
 		w.core.now = w.now
 		for range 200 {
-			w.core.pump()
+			w.core.runTurns()
 			w.core.endTurn()
 			w.chunk()
 			w.commit()
@@ -131,7 +131,7 @@ func TestSuspendedTypeReturnsDeliveries(t *testing.T) {
 			got := w.flood(1)
 			set.suspended = true
 			for range 50 {
-				w.core.pump()
+				w.core.runTurns()
 				w.core.endTurn()
 				w.chunk()
 				w.commit()

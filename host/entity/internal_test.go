@@ -43,7 +43,7 @@ func TestInternalCommandOfClientIsRejected(t *testing.T) {
 			t.Fatalf("timers %v, the delivery %+v", w.timers, got[0].got)
 		}
 		w.found()
-		w.core.pump()
+		w.core.runTurns()
 		w.core.endTurn()
 		w.commit()
 		w.reply()

@@ -66,7 +66,7 @@ func TestLargeRecordGetsItsOwnEntry(t *testing.T) {
 			Kind: request.Command, Tag: uint64(i), Entity: sharding.EntityID{Type: "tally", ID: string(rune('a' + i))}, Shard: worldShard,
 			Name: "large", Payload: []byte("1"), ID: journal.CommandID(rune('x' + i)), ExpectedSequence: request.NoExpectation, Done: got,
 		}})
-		w.core.pump()
+		w.core.runTurns()
 	}
 	w.core.endTurn()
 	for len(w.flights) > 0 {
@@ -93,14 +93,14 @@ func TestLargeRecordIsDecidedAgainAfterRejectedEntry(t *testing.T) {
 			Kind: request.Command, Tag: uint64(i), Entity: sharding.EntityID{Type: "tally", ID: string(rune('a' + i))}, Shard: worldShard,
 			Name: "large", Payload: []byte("1"), ID: journal.CommandID(rune('x' + i)), ExpectedSequence: request.NoExpectation, Done: got,
 		}})
-		w.core.pump()
+		w.core.runTurns()
 	}
 	if err := got[0]; !errors.Is(err, request.ErrNotApplied) {
 		t.Fatalf("the first command: %v", err)
 	}
 	for range 5 {
 		w.chunk()
-		w.core.pump()
+		w.core.runTurns()
 		w.core.endTurn()
 		w.commit()
 	}

@@ -92,13 +92,13 @@ func TestStepDownEvictsBusyInstancesLater(t *testing.T) {
 	in.Begin(sharding.EntityID{})
 	core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: 2})
 	for range 5 {
-		core.pump()
+		core.runTurns()
 	}
 	if s.entities.Len() != 10 || len(core.leaving) != 1 {
 		t.Fatalf("%d entities are left", s.entities.Len())
 	}
 	in.End(in.Guest())
-	core.pump()
+	core.runTurns()
 	if s.entities.Len() != 0 || len(core.leaving) != 0 || core.residents.known != 0 {
 		t.Errorf("%d entities are left", s.entities.Len())
 	}

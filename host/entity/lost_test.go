@@ -24,7 +24,7 @@ func TestRetryOfALostCommandIsNotAcknowledged(t *testing.T) {
 		Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: "setnote", Payload: []byte("1"), ID: "x",
 		Shard: worldShard, ExpectedSequence: request.NoExpectation, Done: retry, Again: true, First: w.now.Add(-time.Millisecond),
 	}})
-	w.core.pump()
+	w.core.runTurns()
 	w.core.endTurn()
 	lost := w.flights[0]
 	w.flights = w.flights[1:]
@@ -58,7 +58,7 @@ func TestLongGuestCallDoesNotSetLogClockBack(t *testing.T) {
 		Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "slow"}, Name: "add", Payload: []byte("1"), ID: "slow",
 		Shard: worldShard, ExpectedSequence: request.NoExpectation, Done: &asked{},
 	}})
-	w.core.pump()
+	w.core.runTurns()
 	w.long = false
 	if len(w.away) != 1 {
 		t.Fatal("the visit did not run long")

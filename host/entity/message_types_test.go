@@ -19,7 +19,7 @@ import (
 func (w *world) settleDown() {
 	for range 200 {
 		w.found()
-		w.core.pump()
+		w.core.runTurns()
 		w.core.endTurn()
 		w.chunk()
 		w.commit()

@@ -192,7 +192,7 @@ func (w *world) play(steps int) {
 		default:
 			w.catchUp(uint64(w.rnd.IntN(3)))
 		}
-		w.core.pump()
+		w.core.runTurns()
 		w.core.endTurn()
 	}
 	w.settle()
@@ -219,7 +219,7 @@ func (w *world) settle() {
 		w.pumpOnce()
 		w.reply()
 		w.existingFound()
-		w.core.pump()
+		w.core.runTurns()
 		w.core.endTurn()
 	}
 	if n := w.missing(); n > 0 {
@@ -258,7 +258,7 @@ func (w *world) settle() {
 	w.core.stepDown(w.core.shard(worldShard))
 	for i := 0; i < 1000 && len(w.core.leaving) > 0; i++ {
 		w.comeBack()
-		w.core.pump()
+		w.core.runTurns()
 	}
 	if n := len(w.core.leaving); n > 0 || w.core.residents.known > 0 {
 		w.problem("%d entities have not left their shard", w.core.residents.known)
@@ -335,7 +335,7 @@ func (w *world) request() {
 	}
 	w.core.submit(w.now, []*request.Request{c.req})
 	if w.rnd.IntN(2) == 0 {
-		w.core.pump()
+		w.core.runTurns()
 		w.core.endTurn()
 	}
 }

@@ -19,7 +19,7 @@ func TestOutboxOpsFollowWaitingRecords(t *testing.T) {
 		Kind: request.Command, Tag: 1, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Shard: worldShard,
 		Name: "add", Payload: []byte("1"), ID: "b", ExpectedSequence: request.NoExpectation, Done: got,
 	}})
-	w.core.pump()
+	w.core.runTurns()
 	acks := make([]request.Arrived, 200)
 	for i := range acks {
 		acks[i] = request.Arrived{ID: journal.ItemID{Index: 1 << 40, Ordinal: uint32(i)}, Source: sharding.EntityID{Type: "tally", ID: "x"}}
@@ -27,7 +27,7 @@ func TestOutboxOpsFollowWaitingRecords(t *testing.T) {
 	w.core.submit(w.now, []*request.Request{{
 		Kind: request.Acknowledge, Tag: 2, Shard: worldShard, Delivery: &request.Delivery{Arrived: acks}, ExpectedSequence: request.NoExpectation, Done: got,
 	}})
-	w.core.pump()
+	w.core.runTurns()
 	w.core.endTurn()
 	for len(w.flights) > 0 {
 		w.commit()

@@ -182,7 +182,7 @@ func (w *world) ReadSince(_ context.Context, _ sharding.ShardID, id sharding.Ent
 	w.records = 0
 	w.since++
 	if cut := w.cuts[id.ID]; s.Sequence < cut {
-		return &journal.CutError{First: cut + 1}
+		return &journal.TruncatedError{First: cut + 1}
 	}
 	for i := range w.log[s.Stands.Index:] {
 		r := w.log[int(s.Stands.Index)+i]

@@ -91,7 +91,7 @@ func (w *world) pass(d time.Duration) {
 	for range 1000 {
 		w.core.endTurn()
 		w.found()
-		w.core.pump()
+		w.core.runTurns()
 		w.chunk()
 		w.commit()
 	}

@@ -16,7 +16,7 @@ import (
 // runs. No method may block.
 type MetadataRequests interface {
 	LeaderChanged(term sharding.Term, leader sharding.ReplicaID, self bool)
-	OnApplied(eventlog.Verdict)
+	OnApplied(eventlog.ApplyResult)
 	OnDropped(fence sharding.Term, proposal uint64)
 	ReadConfirmed(token, index uint64)
 	ReadFailed(token uint64)
@@ -38,7 +38,7 @@ type ShardRouter struct {
 // from an executor. Their numbers have the highest bit set. No method may
 // block.
 type RemoteRequests interface {
-	OnApplied(*eventlog.Verdict)
+	OnApplied(*eventlog.ApplyResult)
 	OnDropped(proposal uint64, err error)
 	ReadConfirmed(token, index uint64)
 	ReadFailed(token uint64, err error)
@@ -242,7 +242,7 @@ func (r *ShardRouter) ReadFailed(shard sharding.ShardID, token uint64, err error
 }
 
 // OnApplied is called by the applier with apply results, in order per shard.
-func (r *ShardRouter) OnApplied(vs []eventlog.Verdict) {
+func (r *ShardRouter) OnApplied(vs []eventlog.ApplyResult) {
 	batches := make([][]appliedEntry, len(r.executors))
 	for i := range vs {
 		v := &vs[i]

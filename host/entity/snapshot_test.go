@@ -33,7 +33,7 @@ func (w *world) submit(r *request.Request) request.Result {
 	r.Shard, r.ExpectedSequence, r.Done = worldShard, request.NoExpectation, &a
 	w.core.submit(w.now, []*request.Request{r})
 	for range 1000 {
-		w.core.pump()
+		w.core.runTurns()
 		w.core.endTurn()
 		w.chunk()
 		w.commit()
@@ -160,7 +160,7 @@ func TestSnapshotWindowSurvivesLostCommands(t *testing.T) {
 			if !tt.first {
 				notes()
 				w.commit()
-				w.core.pump()
+				w.core.runTurns()
 				w.core.endTurn()
 			}
 			w.flights = w.flights[4:]
@@ -189,7 +189,7 @@ func (w *world) flying(name, id string) {
 		Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Name: name, Payload: []byte("1"), ID: journal.CommandID(id),
 		Shard: worldShard, ExpectedSequence: request.NoExpectation, Done: &asked{},
 	}})
-	w.core.pump()
+	w.core.runTurns()
 	w.core.endTurn()
 }
 

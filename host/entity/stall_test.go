@@ -35,7 +35,7 @@ func TestAdmittedRequestsWaitAtProposedBytesLimit(t *testing.T) {
 	w.core.submit(w.now, reqs)
 	s, most := w.core.shard(worldShard), 0
 	for range 1000 {
-		w.core.pump()
+		w.core.runTurns()
 		w.core.endTurn()
 		if most = max(most, s.log.Bytes()); s.log.Bytes() > w.core.opts.ProposedBytes+w.core.opts.BatchBytes+w.sizes.state {
 			t.Fatalf("%d bytes are proposed", s.log.Bytes())

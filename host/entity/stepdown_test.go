@@ -48,16 +48,16 @@ func TestStepDownReportsDefiniteOutcomes(t *testing.T) {
 	}
 	w.prompt = true // guest calls return immediately
 	submit(100, "warm", "add", request.Command)
-	w.core.pump()
+	w.core.runTurns()
 	w.chunk()
-	w.core.pump()
+	w.core.runTurns()
 	w.core.endTurn()
 	w.commit()
 	if err, done := got[100]; !done || err != nil {
 		t.Fatalf("the first command: %v, done %v", err, done)
 	}
 	submit(proposed, "warm", "add", request.Command)
-	w.core.pump()
+	w.core.runTurns()
 	w.core.endTurn()
 	if len(w.flights) != 1 {
 		t.Fatalf("%d proposals", len(w.flights))
@@ -66,9 +66,9 @@ func TestStepDownReportsDefiniteOutcomes(t *testing.T) {
 	submit(refused, "warm", "deny", request.Command)
 	submit(query, "warm", "sum", request.Query)
 	submit(cold, "cold", "add", request.Command)
-	w.core.pump()
+	w.core.runTurns()
 	submit(open, "warm", "add", request.Command)
-	w.core.pump()
+	w.core.runTurns()
 	submit(undecided, "warm", "add", request.Command)
 	w.core.event(&coreEvent{Kind: eventLeaderChanged, Shard: worldShard, Term: w.term + 1})
 	submit(late, "warm", "add", request.Command)

@@ -24,11 +24,11 @@ func TestQuarantinedEntityIsServedAfterClear(t *testing.T) {
 		}
 	}
 	if res := w.ask(request.Command, "add", "b"); !errors.Is(res.Err, request.ErrQuarantined) || w.core.stats.Quarantines != 1 {
-		t.Fatalf("a parked entity: %+v", res)
+		t.Fatalf("a quarantined entity: %+v", res)
 	}
-	if res := w.ask(request.Inspect, "", ""); res.Info.Status != "parked" || res.Info.Faults != 3 || res.Info.LastErr == "" ||
+	if res := w.ask(request.Inspect, "", ""); res.Info.Status != "quarantined" || res.Info.Faults != 3 || res.Info.LastErr == "" ||
 		!res.Info.QuarantinedUntil.Equal(w.core.now.Add(time.Hour)) {
-		t.Fatalf("a parked entity: %+v", res.Info)
+		t.Fatalf("a quarantined entity: %+v", res.Info)
 	}
 	if res := w.ask(request.Clear, "", ""); res.Err != nil || res.Info.Status != "passive" || res.Info.Faults != 0 {
 		t.Fatalf("cleared: %+v", res)
@@ -64,26 +64,26 @@ func TestNewActivationReleasesQuarantinedEntity(t *testing.T) {
 		return len(ids)
 	}
 	trap(3, "t")
-	if status() != "parked" || listed() != 1 {
+	if status() != "quarantined" || listed() != 1 {
 		t.Fatalf("it is %s, %d are listed", status(), listed())
 	}
 	w.serve(w.newest + 2)
-	if status() == "parked" || listed() != 0 {
+	if status() == "quarantined" || listed() != 0 {
 		t.Errorf("under another module it is %s, %d are listed", status(), listed())
 	}
 	trap(2, "u")
-	if status() == "parked" {
-		t.Error("it is parked for what it did under another module")
+	if status() == "quarantined" {
+		t.Error("it is quarantined for what it did under another module")
 	}
 	trap(1, "v")
-	if res := w.ask(request.Inspect, "", ""); res.Info.Status != "parked" || res.Info.Faults != 3 || !res.Info.QuarantinedUntil.Equal(w.core.now.Add(time.Hour)) || listed() != 1 {
+	if res := w.ask(request.Inspect, "", ""); res.Info.Status != "quarantined" || res.Info.Faults != 3 || !res.Info.QuarantinedUntil.Equal(w.core.now.Add(time.Hour)) || listed() != 1 {
 		t.Errorf("after as many faults again: %+v", res.Info)
 	}
 	w.serve(w.newest + 1) // the same module with other limits
 	if res := w.ask(request.Command, "add", "b"); res.Err != nil {
 		t.Errorf("a command: %+v", res)
 	}
-	if res := w.ask(request.Inspect, "", ""); res.Info.Faults != 0 || res.Info.Status == "parked" {
+	if res := w.ask(request.Inspect, "", ""); res.Info.Faults != 0 || res.Info.Status == "quarantined" {
 		t.Errorf("in the end: %+v", res.Info)
 	}
 }
@@ -97,7 +97,7 @@ func TestSkippedTimerNeverFires(t *testing.T) {
 	w.ask(request.Command, "alarm", "a")
 	for range 20 {
 		w.found()
-		w.core.pump()
+		w.core.runTurns()
 		w.core.endTurn()
 		w.now = w.now.Add(time.Second)
 		w.core.now = w.now
@@ -126,16 +126,16 @@ func TestTimerOfQuarantinedEntityCanBeSkipped(t *testing.T) {
 	w.ask(request.Command, "alarm", "a")
 	for range 300 {
 		w.found()
-		w.core.pump()
+		w.core.runTurns()
 		w.core.endTurn()
 		w.now = w.now.Add(time.Second)
 		w.core.now = w.now
-		if w.ask(request.Inspect, "", "").Info.Status == "parked" {
+		if w.ask(request.Inspect, "", "").Info.Status == "quarantined" {
 			break
 		}
 	}
 	if res := w.ask(request.Command, "add", "b"); !errors.Is(res.Err, request.ErrQuarantined) {
-		t.Fatalf("the entity is not parked: %+v", res)
+		t.Fatalf("the entity is not quarantined: %+v", res)
 	}
 	if res := w.ask(request.SkipTimer, "bad", "by-ann"); res.Err != nil || len(w.timers) != 0 {
 		t.Fatalf("skip its timer: %+v, timers %v", res, w.timers)
@@ -146,7 +146,7 @@ func TestTimerOfQuarantinedEntityCanBeSkipped(t *testing.T) {
 	if res := w.ask(request.Command, "add", "c"); res.Err != nil {
 		t.Errorf("after that: %+v", res)
 	}
-	if res := w.ask(request.Inspect, "", ""); res.Info.Faults != 0 || res.Info.Status == "parked" {
+	if res := w.ask(request.Inspect, "", ""); res.Info.Faults != 0 || res.Info.Status == "quarantined" {
 		t.Errorf("after that: %+v", res.Info)
 	}
 }
@@ -169,7 +169,7 @@ func TestQuarantineTimeDoubles(t *testing.T) {
 	want := time.Second
 	for n := range 14 {
 		trap(2 + n)
-		if res := w.ask(request.Inspect, "", ""); res.Info.Status != "parked" || res.Info.QuarantinedUntil.Sub(w.core.now) != want {
+		if res := w.ask(request.Inspect, "", ""); res.Info.Status != "quarantined" || res.Info.QuarantinedUntil.Sub(w.core.now) != want {
 			t.Fatalf("after %d faults: %+v, want %v from %v", 3+n, res.Info, want, w.core.now)
 		}
 		w.now = w.now.Add(want - 1)

@@ -91,7 +91,7 @@ func (c *clockShop) ask(n int) *request.Request {
 	r := &request.Request{Kind: request.Command, Shard: worldShard, Entity: sharding.EntityID{Type: "t", ID: "e"}, Name: "set",
 		ID: journal.CommandID(fmt.Sprint("c-", n)), ExpectedSequence: request.NoExpectation, Done: c.bench}
 	c.core.submit(c.core.now, []*request.Request{r})
-	c.core.pump()
+	c.core.runTurns()
 	c.core.endTurn()
 	return r
 }
@@ -155,7 +155,7 @@ func TestRowsPerEntryAreBounded(t *testing.T) {
 	for range 100 { // until all are loaded
 		w.chunk()
 	}
-	w.core.pump()
+	w.core.runTurns()
 	w.core.endTurn()
 	if want := 12 * 128 / batchRows; len(w.flights) != want {
 		t.Errorf("12 commands in %d entries, want %d", len(w.flights), want)

@@ -170,7 +170,7 @@ func (a *alarms) step(others ...*request.Request) {
 	}
 	a.commit()
 	c.submit(c.now, others)
-	c.pump()
+	c.runTurns()
 	c.endTurn()
 }
 

@@ -80,7 +80,7 @@ func TestTransientAnswerNeedsConfirmedLeadership(t *testing.T) {
 		var got asked
 		w.core.submit(w.now, []*request.Request{{Kind: request.Command, Entity: sharding.EntityID{Type: "tally", ID: "x"}, Shard: worldShard,
 			Name: "add", Payload: []byte("1"), ID: journal.CommandID(id), ExpectedSequence: request.NoExpectation, Done: &got}})
-		w.core.pump()
+		w.core.runTurns()
 		w.core.endTurn()
 		if got.got != nil || len(w.rounds) != 1 {
 			t.Fatalf("%s: answered %+v with %d rounds asked", id, got.got, len(w.rounds))

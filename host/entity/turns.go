@@ -42,7 +42,7 @@ func (t *coreTurns) Take(now time.Time, events []coreEvent, reqs []*request.Requ
 		c.event(&events[i])
 	}
 	c.submit(now, reqs)
-	c.pump()
+	c.runTurns()
 	c.endTurn()
 }
 
@@ -51,7 +51,7 @@ func (t *coreTurns) Resume(now time.Time) {
 	c := t.core
 	c.detachCall()
 	c.now = now
-	c.pump()
+	c.runTurns()
 	c.endTurn()
 }
 
@@ -62,7 +62,7 @@ func (t *coreTurns) Tick(now time.Time) {
 	c.expire()
 	c.residents.passivateIdle()
 	c.faulted.Look(now)
-	c.pump()
+	c.runTurns()
 	c.endTurn()
 }
 

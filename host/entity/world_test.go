@@ -251,7 +251,7 @@ func (w *world) Read(_ context.Context, _ sharding.ShardID, id sharding.EntityID
 	w.records = 0
 	cut := w.cuts[id.ID]
 	if cut > 0 && from < cut {
-		return &journal.CutError{First: cut + 1}
+		return &journal.TruncatedError{First: cut + 1}
 	}
 	for i := range w.log {
 		r := w.log[i]

@@ -135,7 +135,7 @@ func (s *handler) deadLetter(shard sharding.ShardID, l *journal.DeadLetter) *ent
 	return &entityv1.DeadLetter{
 		Id: deadLetterID(shard, l.ID), ShardId: uint32(shard), SourceType: l.Source.Type, SourceId: l.Source.ID,
 		EntityType: l.Destination.Type, EntityId: l.Destination.ID, Command: l.Command, Data: l.Payload,
-		Code: l.Code, Message: l.Message, RefusedAt: timestamppb.New(time.Unix(0, l.At)), Number: l.Number,
+		Code: l.Code, Message: l.Message, RejectedAt: timestamppb.New(time.Unix(0, l.At)), Number: l.Number,
 	}
 }
 

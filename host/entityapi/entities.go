@@ -29,7 +29,7 @@ type Entities interface {
 
 // EntityInfo describes an entity.
 type EntityInfo struct {
-	Status           string // "absent", "active", "deleted" or "parked" (quarantined)
+	Status           string // "absent", "active", "deleted" or "quarantined"
 	Sequence         journal.Sequence
 	SnapshotSequence journal.Sequence
 	Shard            sharding.ShardID
@@ -66,8 +66,8 @@ type EntityQuery struct {
 	Type         string
 	IDPrefix     string
 	ResidentOnly bool
-	// Status selects entities that are "active", "deleted", "parked",
-	// "resident", "passivated" or "unproved"; empty selects all except deleted
+	// Status selects entities that are "active", "deleted", "quarantined",
+	// "resident", "passivated" or "unverified"; empty selects all except deleted
 	// ones.
 	Status string
 	After  string // only ids greater than this
@@ -84,7 +84,7 @@ type EntityPage struct {
 type EntitySummary struct {
 	ID       string
 	Sequence journal.Sequence
-	Status   string // "active", "deleted" or "parked" (quarantined)
+	Status   string // "active", "deleted" or "quarantined"
 	Resident bool
-	Takeover *journal.Takeover // for an "unproved" entity
+	Takeover *journal.Takeover // for an "unverified" entity
 }

@@ -124,9 +124,9 @@ func (s *handler) ListTimers(ctx context.Context, r *connect.Request[entityv1.Li
 	return s.pending.ListTimers(ctx, r)
 }
 
-// ListSends lists messages that are not acknowledged yet.
-func (s *handler) ListSends(ctx context.Context, r *connect.Request[entityv1.ListSendsRequest]) (*connect.Response[entityv1.ListSendsResponse], error) {
-	return s.pending.ListSends(ctx, r)
+// ListMessages lists messages that are not acknowledged yet.
+func (s *handler) ListMessages(ctx context.Context, r *connect.Request[entityv1.ListMessagesRequest]) (*connect.Response[entityv1.ListMessagesResponse], error) {
+	return s.pending.ListMessages(ctx, r)
 }
 
 // Subscribe streams the events of a type.

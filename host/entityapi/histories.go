@@ -34,12 +34,12 @@ func (s histories) records(ctx context.Context, id sharding.EntityID, from journ
 		return err
 	}
 	if first := info.FirstSequence(); from < first && first > 1 {
-		return &journal.CutError{First: first}
+		return &journal.TruncatedError{First: first}
 	}
 	first := true
 	return s.Machine.Read(ctx, s.ShardRouter.ShardOf(id), id, from, func(at journal.Position, r *journal.Record) error {
 		if first && r.Expected >= max(from, 1) { // compacted between the two reads
-			return &journal.CutError{First: r.Expected + 1}
+			return &journal.TruncatedError{First: r.Expected + 1}
 		}
 		first = false
 		return fn(at, r)

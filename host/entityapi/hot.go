@@ -51,7 +51,7 @@ func (s *handler) HotEntities(ctx context.Context, r *connect.Request[entityv1.H
 	for _, e := range local {
 		out.Entities = append(out.Entities, &entityv1.HotEntitiesResponse_Entity{
 			EntityType: e.Entity.Type, EntityId: e.Entity.ID, ShardId: uint32(e.Shard), NodeId: string(e.Node),
-			CommandsPerSecond: e.Commands, OverPerSecond: e.Over, FuelPerSecond: e.Fuel, FuelShare: e.FuelShare,
+			CommandsPerSecond: e.Commands, OverestimatePerSecond: e.Over, FuelPerSecond: e.Fuel, FuelShare: e.FuelShare,
 		})
 	}
 	if !leaderproxy.FromPeer(ctx) && !s.Proxy.Alone() {

@@ -42,6 +42,7 @@ func (s *handler) GetEntity(ctx context.Context, r *connect.Request[entityv1.Get
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
+	res.Msg.Status = statusFromPeer(res.Msg.GetStatus())
 	return connect.NewResponse(res.Msg), nil
 }
 
@@ -62,14 +63,14 @@ func (s *handler) getEntity(ctx context.Context, id sharding.EntityID) (*connect
 		LastError:        info.LastError,
 		Faults:           uint32(info.Faults),
 		Fuel:             info.Fuel,
-		PendingSends:     info.PendingMessages,
+		PendingMessages:  info.PendingMessages,
 	}
 	if !info.QuarantinedUntil.IsZero() {
-		out.ParkedUntil = timestamppb.New(info.QuarantinedUntil)
+		out.QuarantinedUntil = timestamppb.New(info.QuarantinedUntil)
 	}
 	for i := range info.Actions {
 		a := &info.Actions[i]
-		out.Acts = append(out.Acts, &entityv1.Act{
+		out.OperatorActions = append(out.OperatorActions, &entityv1.OperatorAction{
 			Kind: a.Kind, Timer: a.Timer, CommandId: string(a.Command), RecordedAt: timestamppb.New(time.Unix(0, a.RecordedAt)), Sequence: uint64(a.Sequence),
 		})
 	}
@@ -96,7 +97,7 @@ func (s *handler) list(ctx context.Context, m *entityv1.ListEntitiesRequest) (*c
 	if _, err := s.Types.Encoding(ctx, m.GetEntityType()); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	if err := checkListing(m); err != nil {
+	if err := checkListing(ctx, m); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
 	at := position{shard: 1}
@@ -146,12 +147,14 @@ func (s *handler) list(ctx context.Context, m *entityv1.ListEntitiesRequest) (*c
 
 // checkListing rejects combinations that the validation rules of the message
 // allow.
-func checkListing(m *entityv1.ListEntitiesRequest) error {
+func checkListing(ctx context.Context, m *entityv1.ListEntitiesRequest) error {
 	switch s := m.GetStatus(); {
+	case s == peerStatusQuarantined && !leaderproxy.FromPeer(ctx):
+		return status.Argument("there is no status " + s + "; did you mean " + statusQuarantined + "?")
 	case m.GetResidentOnly() && (s == "deleted" || s == "passivated"):
 		return status.Argument("no entity is in memory and " + s)
-	case m.GetResidentOnly() && s == "unproved":
-		return status.Argument("entities that are unproved are listed whether or not they are in memory")
+	case m.GetResidentOnly() && s == "unverified":
+		return status.Argument("entities that are unverified are listed whether or not they are in memory")
 	}
 	return nil
 }

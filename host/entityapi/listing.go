@@ -80,7 +80,7 @@ func (l *listing) ask(ctx context.Context, at position, limit int) {
 func (l *listing) shard(ctx context.Context, at position, limit int) shardPage {
 	m := &entityv1.ListEntitiesRequest{
 		EntityType: l.request.GetEntityType(), IdPrefix: l.request.GetIdPrefix(), ResidentOnly: l.request.GetResidentOnly(),
-		ShardId: uint32(at.shard), PageSize: uint32(limit), Status: l.request.GetStatus(),
+		ShardId: uint32(at.shard), PageSize: uint32(limit), Status: statusToPeer(l.request.GetStatus()),
 	}
 	if at.after != "" {
 		m.PageToken = at.token(filterHash(m))
@@ -103,6 +103,9 @@ func (l *listing) shard(ctx context.Context, at position, limit int) shardPage {
 		return *local
 	}
 	page := shardPage{entries: res.Msg.GetEntities()}
+	for _, e := range page.entries {
+		e.Status = statusFromPeer(e.GetStatus())
+	}
 	if token := res.Msg.GetNextPageToken(); token != "" {
 		next, err := parseToken(token, filterHash(m), at.shard, at.shard)
 		if err != nil {
@@ -113,10 +116,34 @@ func (l *listing) shard(ctx context.Context, at position, limit int) shardPage {
 	return page
 }
 
+// statusQuarantined is the status of an entity that does not run for a while after
+// repeated faults. Nodes call it peerStatusQuarantined among each other, because
+// nodes of the previous release know no other name.
+const (
+	statusQuarantined     = "quarantined"
+	peerStatusQuarantined = "parked"
+)
+
+// statusToPeer returns the name of a status in a request to a different node.
+func statusToPeer(status string) string {
+	if status == statusQuarantined {
+		return peerStatusQuarantined
+	}
+	return status
+}
+
+// statusFromPeer is the inverse of statusToPeer.
+func statusFromPeer(status string) string {
+	if status == peerStatusQuarantined {
+		return statusQuarantined
+	}
+	return status
+}
+
 // listLocal lists entities of a shard that this node leads.
 func (s *handler) listLocal(ctx context.Context, at position, m *entityv1.ListEntitiesRequest) (shardPage, error) {
 	found, err := s.Entities.List(ctx, at.shard, EntityQuery{
-		Type: m.GetEntityType(), IDPrefix: m.GetIdPrefix(), ResidentOnly: m.GetResidentOnly(), Status: m.GetStatus(),
+		Type: m.GetEntityType(), IDPrefix: m.GetIdPrefix(), ResidentOnly: m.GetResidentOnly(), Status: statusFromPeer(m.GetStatus()),
 		After: at.after, Limit: int(m.GetPageSize()),
 	})
 	page := shardPage{entries: make([]*entry, len(found.Entities)), next: found.Next}

@@ -41,8 +41,8 @@ func (s entities) Get(ctx context.Context, id sharding.EntityID) (EntityInfo, er
 	if l := live[0]; l != nil {
 		info.Resident, info.LastError, info.Faults = l.Resident, l.LastErr, l.Faults
 		switch t := s.Types.For(id); {
-		case l.Status == "parked":
-			info.Status, info.QuarantinedUntil = "parked", l.QuarantinedUntil
+		case l.Status == "quarantined":
+			info.Status, info.QuarantinedUntil = "quarantined", l.QuarantinedUntil
 		case l.Resident && t != nil && t.Transient:
 			info.Status = "active"
 		}

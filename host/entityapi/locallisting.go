@@ -25,11 +25,11 @@ func (s entities) List(ctx context.Context, shard sharding.ShardID, q EntityQuer
 		return EntityPage{}, err
 	}
 	defer leave()
-	if q.Status == "parked" {
+	if q.Status == "quarantined" {
 		return s.listQuarantined(ctx, shard, q)
 	}
-	if q.Status == unproved {
-		return s.listUnproved(ctx, shard, q)
+	if q.Status == unverified {
+		return s.listUnverified(ctx, shard, q)
 	}
 	var out EntityPage
 	looks := listRows
@@ -73,8 +73,8 @@ func (s entities) add(ctx context.Context, out *EntityPage, page eventlog.Page, 
 	}
 	for i := range page.Entities {
 		sum := EntitySummary{ID: ids[i].ID, Sequence: page.Entities[i].Sequence, Status: "active"}
-		if live[i] != nil && live[i].Status == "parked" {
-			sum.Status = "parked"
+		if live[i] != nil && live[i].Status == "quarantined" {
+			sum.Status = "quarantined"
 		}
 		if page.Entities[i].Deleted {
 			sum.Status = "deleted"
@@ -108,12 +108,12 @@ func matchesQuery(sum EntitySummary, q EntityQuery) bool {
 }
 
 const (
-	// unproved is the status of entities that a module may have misread.
-	unproved = "unproved"
+	// unverified is the status of entities that a module may have misread.
+	unverified = "unverified"
 	// unprovedEntities limits the compacted histories that one part of a
 	// listing examines, because each needs a read of a record and up to four
 	// snapshots.
-	unprovedEntities = 64
+	unverifiedEntities = 64
 )
 
 // listUnproved lists the entities of a shard whose first events were compacted away
@@ -122,8 +122,8 @@ const (
 // snapshots of other modules only after they were compared. One part examines
 // few entities, so that a caller that wants all of them asks often and other
 // callers are served in between.
-func (s entities) listUnproved(ctx context.Context, shard sharding.ShardID, q EntityQuery) (out EntityPage, err error) {
-	view, left := s.Metadata.View(), unprovedEntities
+func (s entities) listUnverified(ctx context.Context, shard sharding.ShardID, q EntityQuery) (out EntityPage, err error) {
+	view, left := s.Metadata.View(), unverifiedEntities
 	page, err := s.Machine.Page(shard, eventlog.PageQuery{Type: q.Type, IDPrefix: q.IDPrefix, After: q.After, Limit: listAtOnce, Looks: listRows})
 	if err != nil {
 		return out, err
@@ -143,7 +143,7 @@ func (s entities) listUnproved(ctx context.Context, shard sharding.ShardID, q En
 		}
 		for _, t := range all {
 			if !view.LoadsByProof(q.Type, meta.Digest(t.By)) {
-				out.Entities = append(out.Entities, EntitySummary{ID: e.Entity.ID, Sequence: e.Sequence, Status: unproved, Takeover: &t})
+				out.Entities = append(out.Entities, EntitySummary{ID: e.Entity.ID, Sequence: e.Sequence, Status: unverified, Takeover: &t})
 				break
 			}
 		}
@@ -172,7 +172,7 @@ func (s entities) listQuarantined(ctx context.Context, shard sharding.ShardID, q
 		if err != nil {
 			return out, err
 		}
-		out.Entities = append(out.Entities, EntitySummary{ID: id, Sequence: head.Sequence, Status: "parked"})
+		out.Entities = append(out.Entities, EntitySummary{ID: id, Sequence: head.Sequence, Status: "quarantined"})
 	}
 	return out, nil
 }

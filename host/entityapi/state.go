@@ -26,8 +26,8 @@ type States interface {
 	// sequence at, as the module that decided that event would snapshot it. If
 	// at is nil, it returns the current state, as the module that serves the
 	// type would snapshot it. It fails with a *status.FutureSequenceError if the
-	// event does not exist yet, and with a *journal.CutError or a
-	// *status.StateCutError if the event or the data it depends on was compacted
+	// event does not exist yet, and with a *journal.TruncatedError or a
+	// *status.StateTruncatedError if the event or the data it depends on was compacted
 	// away.
 	Replay(ctx context.Context, id sharding.EntityID, at *journal.Sequence) (replay.ReplayedState, error)
 	// Passivate removes the entity from memory.

@@ -202,7 +202,7 @@ func (s *handler) ClearTypeFaults(ctx context.Context, r *connect.Request[entity
 func (s *handler) clearShard(ctx context.Context, m *entityv1.ClearTypeFaultsRequest) (*connect.Response[entityv1.ClearTypeFaultsResponse], error) {
 	out := &entityv1.ClearTypeFaultsResponse{}
 	shard := sharding.ShardID(m.GetShardId())
-	for q := (EntityQuery{Type: m.GetEntityType(), Status: "parked", Limit: clearPage}); ; {
+	for q := (EntityQuery{Type: m.GetEntityType(), Status: "quarantined", Limit: clearPage}); ; {
 		page, err := s.Entities.List(ctx, shard, q)
 		if err != nil {
 			return nil, err

@@ -212,7 +212,7 @@ func (c *counting) count(ctx context.Context, id sharding.EntityID, from journal
 		return ctx.Err()
 	}
 	err := c.machine.Read(ctx, c.key.shard, id, from, read)
-	if cut := (*journal.CutError)(nil); errors.As(err, &cut) {
+	if cut := (*journal.TruncatedError)(nil); errors.As(err, &cut) {
 		err = c.machine.Read(ctx, c.key.shard, id, cut.First, read)
 	}
 	if err != nil && !errors.Is(err, errRead) {

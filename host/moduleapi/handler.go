@@ -43,8 +43,8 @@ type Options struct {
 	Types         Types
 	Entities      shardCounter
 	Verifications Verifications
-	Fits          Fits   // nil: activations are not checked
-	Timers        timers // nil: activations do not warn about timers
+	Compatibility Compatibility // nil: activations are not checked
+	Timers        timers        // nil: activations do not warn about timers
 	Rollouts      Rollouts
 
 	Proxy   *leaderproxy.Proxy
@@ -88,7 +88,7 @@ func (s *handler) Upload(ctx context.Context, r *connect.Request[modulev1.Upload
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	return connect.NewResponse(&modulev1.UploadResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes, Remarks: remarks}), nil
+	return connect.NewResponse(&modulev1.UploadResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes, Warnings: remarks}), nil
 }
 
 // UploadStream stores a module that arrives in several messages.
@@ -129,7 +129,7 @@ func (s *handler) UploadStream(ctx context.Context, stream *connect.ClientStream
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	return connect.NewResponse(&modulev1.UploadStreamResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes, Remarks: remarks}), nil
+	return connect.NewResponse(&modulev1.UploadStreamResponse{Digest: m.Digest.String(), EntityTypes: m.EntityTypes, Warnings: remarks}), nil
 }
 
 func (s *handler) upload(ctx context.Context, u modules.Upload, activate, force bool) (m modules.Module, remarks []string, err error) {
@@ -141,14 +141,14 @@ func (s *handler) upload(ctx context.Context, u modules.Upload, activate, force 
 	if err := s.mayDeploy(ctx, m.EntityTypes); err != nil {
 		return m, nil, fmt.Errorf("the module is stored, and activated for none of its types: %w", err)
 	}
-	fitted := make([]fitting, len(m.EntityTypes))
+	fitted := make([]replacementCheck, len(m.EntityTypes))
 	for i, t := range m.EntityTypes {
-		if fitted[i], err = s.checkCompatibility(ctx, t, m.Digest, force, false); err != nil {
+		if fitted[i], err = s.checkReplacement(ctx, t, m.Digest, force, false); err != nil {
 			return m, nil, fmt.Errorf("the module is stored, and activated for none of its types: %w", err)
 		}
-		remarks = append(remarks, fitted[i].remarks...)
+		remarks = append(remarks, fitted[i].warnings...)
 	}
-	truncated := modules.Truncated{Prove: s.Fits != nil, Force: force, Warn: func(text string) { remarks = append(remarks, text) }}
+	truncated := modules.Truncated{Prove: s.Compatibility != nil, Force: force, Warn: func(text string) { remarks = append(remarks, text) }}
 	for i, t := range m.EntityTypes {
 		if _, err := s.Modules.Activate(ctx, modules.Activation{EntityType: t, Digest: m.Digest, By: authorize.Caller(ctx), ForcedBy: fitted[i].forcedBy, Stored: s.hasStoredEntities(t), Allow: s.owners.allow(), Truncated: truncated}); err != nil {
 			return m, nil, fmt.Errorf("activate %s: %w", t, err)
@@ -179,10 +179,10 @@ func (s *handler) Remove(ctx context.Context, r *connect.Request[modulev1.Remove
 	return connect.NewResponse(&modulev1.RemoveResponse{}), nil
 }
 
-// Quotas returns the upload quotas of the caller and what is used of them.
-func (s *handler) Quotas(ctx context.Context, _ *connect.Request[modulev1.QuotasRequest]) (*connect.Response[modulev1.QuotasResponse], error) {
+// GetQuotas returns the upload quotas of the caller and what is used of them.
+func (s *handler) GetQuotas(ctx context.Context, _ *connect.Request[modulev1.GetQuotasRequest]) (*connect.Response[modulev1.GetQuotasResponse], error) {
 	q := s.Modules.Quotas(uploader(ctx))
-	return connect.NewResponse(&modulev1.QuotasResponse{Used: amountsMessage(q.Used), Most: amountsMessage(q.Most), RetentionSeconds: uint64(q.Retention / time.Second)}), nil
+	return connect.NewResponse(&modulev1.GetQuotasResponse{Used: amountsMessage(q.Used), Limit: amountsMessage(q.Limit), RetentionSeconds: uint64(q.Retention / time.Second)}), nil
 }
 
 // mayDeploy returns an error unless the caller may deploy all of the types and
@@ -320,35 +320,35 @@ func (s *handler) Activate(ctx context.Context, r *connect.Request[modulev1.Acti
 	if r.Msg.GetRollout() != nil {
 		return s.begin(ctx, r.Msg, digest)
 	}
-	fitted, err := s.checkCompatibility(ctx, t, digest, r.Msg.GetForce(), r.Msg.GetAcceptDifferences())
+	fitted, err := s.checkReplacement(ctx, t, digest, r.Msg.GetForce(), r.Msg.GetAcceptDifferences())
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	truncated := modules.Truncated{Prove: s.Fits != nil, Later: true, Accept: r.Msg.GetAcceptDifferences(), Force: r.Msg.GetForce(), Warn: func(text string) { fitted.remarks = append(fitted.remarks, text) }}
+	truncated := modules.Truncated{Prove: s.Compatibility != nil, Later: true, Accept: r.Msg.GetAcceptDifferences(), Force: r.Msg.GetForce(), Warn: func(text string) { fitted.warnings = append(fitted.warnings, text) }}
 	now, err := s.Modules.Activate(ctx, modules.Activation{
 		EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), By: authorize.Caller(ctx), ForcedBy: fitted.forcedBy, Stored: s.hasStoredEntities(t), Allow: s.owners.allow(), Truncated: truncated,
 	})
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	out := &modulev1.ActivateResponse{Revision: now.Revision, Remarks: append(fitted.remarks, foreignSends(ctx, s.Types, t)...)}
+	out := &modulev1.ActivateResponse{Revision: now.Revision, Warnings: append(fitted.warnings, foreignSends(ctx, s.Types, t)...)}
 	if now.Verifying {
 		out.State = modulev1.Rollout_STATE_VERIFYING
 	}
 	return connect.NewResponse(out), nil
 }
 
-// History lists the modules that have served an entity type, newest first.
-func (s *handler) History(ctx context.Context, r *connect.Request[modulev1.HistoryRequest]) (*connect.Response[modulev1.HistoryResponse], error) {
+// GetHistory lists the modules that have served an entity type, newest first.
+func (s *handler) GetHistory(ctx context.Context, r *connect.Request[modulev1.GetHistoryRequest]) (*connect.Response[modulev1.GetHistoryResponse], error) {
 	changes, err := s.Modules.Changes(ctx, r.Msg.GetEntityType())
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	out := &modulev1.HistoryResponse{}
+	out := &modulev1.GetHistoryResponse{}
 	for _, c := range slices.Backward(changes) {
-		out.Changes = append(out.Changes, &modulev1.BindingChange{
-			Revision: c.Revision, At: timestamppb.New(c.At), Digest: c.Digest.String(), By: c.By, Forced: c.Forced, TookBack: c.TookBack, Share: c.Share, Prefix: c.Prefix,
-			Kind: modulev1.BindingChange_Kind(modulev1.BindingChange_Kind_value["KIND_"+strings.ToUpper(c.Kind)]),
+		out.Changes = append(out.Changes, &modulev1.ActivationChange{
+			Revision: c.Revision, ChangedAt: timestamppb.New(c.ChangedAt), Digest: c.Digest.String(), ChangedBy: c.ChangedBy, Forced: c.Forced, RolledBackRevision: c.RolledBackRevision, Share: c.Share, Prefix: c.Prefix,
+			Kind: modulev1.ActivationChange_Kind(modulev1.ActivationChange_Kind_value["KIND_"+strings.ToUpper(c.Kind)]),
 		})
 	}
 	return connect.NewResponse(out), nil
@@ -400,12 +400,12 @@ func (s *handler) describe(ctx context.Context, m *modules.Module) *modulev1.Mod
 		if v, ok := m.Verified[name]; ok {
 			out.Verifications = append(out.Verifications, &modulev1.Verification{
 				EntityType: name, Revision: v.Revision, VerifiedAt: timestamppb.New(v.At), VerifiedBy: v.By, All: v.All, Entities: v.Entities, Events: v.Events,
-				Differences: v.Differences, Faults: v.Faults, UncomparedEntities: v.Uncompared, CutEntities: v.Cut,
+				Differences: v.Differences, Faults: v.Faults, UncomparedEntities: v.Uncompared, TruncatedEntities: v.Truncated,
 			})
 		}
 		if t, err := s.Types.Lookup(ctx, name); err == nil && t.Module == m.Digest {
 			out.ActiveFor = append(out.ActiveFor, name)
-			out.Bindings = append(out.Bindings, &modulev1.Binding{
+			out.Activations = append(out.Activations, &modulev1.Activation{
 				EntityType: name, Revision: t.Revision, Limits: showLimits(t.Limits), Sends: showPatterns(t.Sends), AcceptsFrom: showPatterns(t.AcceptsFrom), Owner: m.Owners[name], ForcedBy: t.ForcedBy,
 			})
 		}
@@ -500,8 +500,8 @@ func (o owners) Owner(ctx context.Context, entityType string) (string, error) {
 	return owner, err
 }
 
-func amountsMessage(a modules.Amounts) *modulev1.QuotasResponse_Amounts {
-	return &modulev1.QuotasResponse_Amounts{Modules: uint64(a.Modules), Bytes: uint64(a.Bytes), OwnModules: uint64(a.OfOne), OwnBytes: uint64(a.BytesOfOne)}
+func amountsMessage(a modules.Amounts) *modulev1.GetQuotasResponse_Amounts {
+	return &modulev1.GetQuotasResponse_Amounts{Modules: uint64(a.Modules), Bytes: uint64(a.Bytes), OwnModules: uint64(a.OfOne), OwnBytes: uint64(a.BytesOfOne)}
 }
 
 // shadowSetting is the setting that lets a second module also decide a share of

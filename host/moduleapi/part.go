@@ -19,9 +19,9 @@ func partMessages(parts []modules.ServedPart) []*modulev1.Part {
 		case !r.IsServing():
 			out[i].Kind = modulev1.Part_KIND_VERIFICATION
 		case !r.IsActive():
-			out[i].Kind = modulev1.Part_KIND_STAY
+			out[i].Kind = modulev1.Part_KIND_REMAINDER
 		}
-		out[i].Share, out[i].Prefix, out[i].Stay = r.Share, r.Prefix, uint32(len(r.Stay))
+		out[i].Share, out[i].Prefix, out[i].RemainingEntities = r.Share, r.Prefix, uint32(len(r.Stay))
 	}
 	return out
 }

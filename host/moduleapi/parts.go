@@ -42,7 +42,7 @@ func (p *Parts) Open(from Parts) {
 // later, before the first call that needs them.
 func (p *Parts) Options() Options {
 	return Options{
-		Modules: &p.late.modules, Types: &p.late.types, Rollouts: &p.late.rollouts, Verifications: verifications{p}, Fits: fits{p, newCatalogues()},
+		Modules: &p.late.modules, Types: &p.late.types, Rollouts: &p.late.rollouts, Verifications: verifications{p}, Compatibility: localCompatibility{p, newCatalogues()},
 	}
 }
 

@@ -26,11 +26,11 @@ func (s *handler) Rollback(ctx context.Context, r *connect.Request[modulev1.Roll
 	if err := sharding.ValidateEntityType(r.Msg.GetEntityType()); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
-	looks := RollbackCheck{Force: r.Msg.GetForce(), Touched: func(ctx context.Context, t modules.RollbackType) (*modulev1.FitResponse, error) {
-		return s.checkTouched(ctx, modules.FitQuery{EntityType: t.Name, Digest: t.Digest, Budget: touchedBudget, WrittenNotBy: t.Before, First: t.First, Fence: t.Fence, Truncated: true})
+	looks := RollbackCheck{Force: r.Msg.GetForce(), Touched: func(ctx context.Context, t modules.RollbackType) (*modulev1.CheckCompatibilityResponse, error) {
+		return s.checkTouched(ctx, modules.CompatibilityQuery{EntityType: t.Name, Digest: t.Digest, Budget: touchedBudget, ExcludeWrittenBy: t.Before, Initial: t.First, MinRevision: t.Fence, TruncatedOnly: true})
 	}}
 	back := modules.TakeBack{EntityType: r.Msg.GetEntityType(), Revision: r.Msg.GetRevision(), By: authorize.Caller(ctx), Stored: s.hasStoredEntities, Allow: s.owners.allow()}
-	if s.Fits != nil {
+	if s.Compatibility != nil {
 		back.Check = looks.Check
 		back.Truncated = modules.Truncated{Prove: true, Force: r.Msg.GetForce(), Warn: func(text string) { looks.Remarks = append(looks.Remarks, text) }}
 	}
@@ -39,28 +39,28 @@ func (s *handler) Rollback(ctx context.Context, r *connect.Request[modulev1.Roll
 		return nil, status.Public(s.Log, err)
 	}
 	return connect.NewResponse(&modulev1.RollbackResponse{
-		Digest: now.Digest.String(), Revision: now.Revision, EntityTypes: now.Types, Remarks: looks.Remarks,
+		Digest: now.Digest.String(), Revision: now.Revision, EntityTypes: now.Types, Warnings: looks.Remarks,
 	}), nil
 }
 
 // checkTouched checks all shards, touchedShards at a time, each on the node that
 // leads it. A paced check, and one for presence only, ends as soon as one shard
 // determines the result.
-func (s *handler) checkTouched(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
+func (s *handler) checkTouched(ctx context.Context, q modules.CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
 	looking, enough := context.WithCancel(ctx)
 	defer enough()
-	sum := fitEach(looking, s.Entities.Shards(), touchedShards, func(ctx context.Context, shard sharding.ShardID) (found *modulev1.FitResponse, err error) {
+	sum := checkEach(looking, s.Entities.Shards(), touchedShards, func(ctx context.Context, shard sharding.ShardID) (found *modulev1.CheckCompatibilityResponse, err error) {
 		one := q
 		one.Shard = shard
 		switch {
 		case ctx.Err() != nil:
 			return nil, ctx.Err()
 		case q.Paced:
-			found, err = s.fitAll(ctx, one)
+			found, err = s.checkWholeShard(ctx, one)
 		default:
-			found, err = s.fitShard(ctx, one)
+			found, err = s.checkShard(ctx, one)
 		}
-		if q.Paced && misfits(q, found) || q.PresenceOnly && found.GetEntities() > 0 {
+		if q.Paced && isIncompatible(q, found) || q.PresenceOnly && found.GetEntities() > 0 {
 			enough()
 		}
 		return found, err
@@ -73,9 +73,9 @@ func (s *handler) checkTouched(ctx context.Context, q modules.FitQuery) (*module
 	return sum, ctx.Err()
 }
 
-// Touched checks all shards for entities that modules other than q.WrittenNotBy
+// Touched checks all shards for entities that modules other than q.ExcludeWrittenBy
 // have written and on which the module of q fails.
-func (s *handler) Touched(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
+func (s *handler) Touched(ctx context.Context, q modules.CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
 	return s.checkTouched(ctx, q)
 }
 

@@ -21,7 +21,7 @@ const shownEntities = 16
 type RollbackCheck struct {
 	// Touched replays, with the previous module, all entities of the type that
 	// modules other than t.Before have written.
-	Touched func(ctx context.Context, t modules.RollbackType) (*modulev1.FitResponse, error)
+	Touched func(ctx context.Context, t modules.RollbackType) (*modulev1.CheckCompatibilityResponse, error)
 	Force   bool
 	Remarks []string // the failures that Force overrides
 }
@@ -49,32 +49,32 @@ func (l *RollbackCheck) look(ctx context.Context, t modules.RollbackType) (*stat
 	switch {
 	case err != nil:
 		return nil, err
-	case found.GetFailing() > 0:
+	case found.GetFaultyEntities() > 0:
 		return failing(t.Name, found), nil
-	case found.GetUnreadShards() > 0:
+	case found.GetUncheckedShards() > 0:
 		return &status.RefusedError{
-			Reason: fmt.Sprintf("%s: not all entities that were written since the module served were looked at, in %d shards", t.Name, found.GetUnreadShards()),
+			Reason: fmt.Sprintf("%s: not all entities that were written since the module served were looked at, in %d shards", t.Name, found.GetUncheckedShards()),
 			Name:   status.RefusedFault,
-			About:  map[string]string{"entityType": t.Name, "unreadShards": fmt.Sprint(found.GetUnreadShards())},
+			About:  map[string]string{"entityType": t.Name, "unreadShards": fmt.Sprint(found.GetUncheckedShards())},
 		}, nil
 	}
 	return nil, nil
 }
 
 // failing names the entities on which a module fails.
-func failing(entityType string, found *modulev1.FitResponse) *status.RefusedError {
+func failing(entityType string, found *modulev1.CheckCompatibilityResponse) *status.RefusedError {
 	var ids, shown []string
 	for _, f := range found.GetFaults()[:min(shownEntities, len(found.GetFaults()))] {
 		ids = append(ids, f.GetEntityId())
 		shown = append(shown, fmt.Sprintf("%s at event %d (%s): %s", f.GetEntityId(), f.GetSequence(), f.GetEventType(), f.GetMessage()))
 	}
-	if more := found.GetFailing() - uint64(len(shown)); more > 0 {
+	if more := found.GetFaultyEntities() - uint64(len(shown)); more > 0 {
 		shown = append(shown, fmt.Sprintf("%d more", more))
 	}
 	return &status.RefusedError{
-		Reason: fmt.Sprintf("%s: the module before fails on %d of %d entities that were written since: %s", entityType, found.GetFailing(), found.GetEntities(), strings.Join(shown, "; ")),
+		Reason: fmt.Sprintf("%s: the module before fails on %d of %d entities that were written since: %s", entityType, found.GetFaultyEntities(), found.GetEntities(), strings.Join(shown, "; ")),
 		Name:   status.RefusedFault,
-		About:  map[string]string{"entityType": entityType, "entityIds": strings.Join(ids, ","), "failing": fmt.Sprint(found.GetFailing())},
+		About:  map[string]string{"entityType": entityType, "entityIds": strings.Join(ids, ","), "failing": fmt.Sprint(found.GetFaultyEntities())},
 	}
 }
 

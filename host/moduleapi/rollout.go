@@ -56,11 +56,11 @@ func (s *handler) begin(ctx context.Context, r *modulev1.ActivateRequest, digest
 	out := &modulev1.ActivateResponse{}
 	begin := modules.RolloutBegin{EntityType: r.GetEntityType(), Digest: digest, RolloutPlan: plan, By: authorize.Caller(ctx), Allow: s.allowRollout()}
 	begin.Check = func(ctx context.Context, entityType string) (string, error) {
-		fitted, err := s.checkCompatibility(ctx, entityType, digest, r.GetForce(), r.GetAcceptDifferences())
-		out.Remarks = append(out.Remarks, fitted.remarks...)
+		fitted, err := s.checkReplacement(ctx, entityType, digest, r.GetForce(), r.GetAcceptDifferences())
+		out.Warnings = append(out.Warnings, fitted.warnings...)
 		return fitted.forcedBy, err
 	}
-	begin.Truncated = modules.Truncated{Prove: s.Fits != nil, Accept: r.GetAcceptDifferences(), Force: r.GetForce(), Warn: func(text string) { out.Remarks = append(out.Remarks, text) }}
+	begin.Truncated = modules.Truncated{Prove: s.Compatibility != nil, Accept: r.GetAcceptDifferences(), Force: r.GetForce(), Warn: func(text string) { out.Warnings = append(out.Warnings, text) }}
 	if out.Revision, err = s.Rollouts.Begin(ctx, begin); err != nil {
 		return nil, status.Public(s.Log, err)
 	}
@@ -142,10 +142,10 @@ func rolloutMessage(s modules.RolloutState) *modulev1.Rollout {
 	out := &modulev1.Rollout{
 		EntityType: s.EntityType, Digest: s.Digest.String(), OlderDigest: s.Older.String(), Revision: s.Revision,
 		State: stateOf(s.Rollout.State),
-		Share: s.Share, Prefix: s.Prefix, Stay: s.Stay, EntityTypes: s.Types, By: s.By, Note: s.Note, Steps: s.Steps, Rules: s.Rules,
+		Share: s.Share, Prefix: s.Prefix, RemainingEntityIds: s.Stay, EntityTypes: s.Types, RequestedBy: s.By, Note: s.Note, Steps: s.Steps, Rules: s.Rules,
 	}
 	if c := s.Counts; c != nil {
-		out.Newer, out.Older, out.SilentNodes = counts(&c.Newer), counts(&c.Older), uint32(c.Silent)
+		out.Newer, out.Older, out.MissingNodeCount = counts(&c.Newer), counts(&c.Older), uint32(c.MissingNodes)
 	}
 	if s.Pause > 0 {
 		out.Pause = durationpb.New(time.Duration(s.Pause))
@@ -162,16 +162,16 @@ func shadowMessage(s *modules.ShadowReport) *modulev1.Shadow {
 		return nil
 	}
 	out := &modulev1.Shadow{
-		Digest: s.Digest.String(), Share: s.Share, Compared: s.Compared, Differ: s.Differ, Dropped: s.Dropped, PassedOver: s.Passed,
-		Fuel: s.Fuel, OtherFuel: s.Other, SilentNodes: uint32(s.Silent), Note: s.Note,
+		Digest: s.Digest.String(), Share: s.Share, Compared: s.Compared, Differing: s.Differ, Dropped: s.Dropped, Skipped: s.Passed,
+		Fuel: s.Fuel, ShadowFuel: s.Other, MissingNodeCount: uint32(s.MissingNodes), Note: s.Note,
 	}
 	for i, n := range s.By {
 		if n > 0 {
-			out.Differences = append(out.Differences, &modulev1.ShadowDifference{In: trial.Kind(i).Names()[0], Commands: n})
+			out.Differences = append(out.Differences, &modulev1.ShadowDifference{Kind: trial.Kind(i).Names()[0], Commands: n})
 		}
 	}
 	for _, e := range s.Examples {
-		out.Examples = append(out.Examples, &modulev1.ShadowExample{EntityId: e.Entity.ID, Sequence: uint64(e.Sequence), Command: e.Command, In: e.In.Names(), Fault: e.Fault})
+		out.Examples = append(out.Examples, &modulev1.ShadowExample{EntityId: e.Entity.ID, Sequence: uint64(e.Sequence), Command: e.Command, Kinds: e.In.Names(), Fault: e.Fault})
 	}
 	return out
 }

@@ -35,7 +35,7 @@ func TestAbortsAreTold(t *testing.T) {
 		}
 		return res.Msg, nil
 	}
-	aborted := &meta.BindingChange{Kind: meta.ChangeAbort, By: "the rule faults>1%", At: 5e9}
+	aborted := &meta.ActivationChange{Kind: meta.ChangeAbort, By: "the rule faults>1%", At: 5e9}
 	got, err := get(modules.RolloutState{EntityType: "order", Aborted: aborted})
 	if err != nil || !strings.Contains(got.GetAborted(), want) || got.GetShadow() != nil || got.GetRollout() != nil {
 		t.Errorf("without a shadow: %v, %v", got, err)

@@ -94,6 +94,6 @@ type Activations interface {
 	Changes(ctx context.Context, entityType string) ([]modules.ActivationChange, error)
 	Owner(ctx context.Context, entityType string) (string, error)
 	SetOwner(ctx context.Context, entityType, owner string, allow func(ctx context.Context, was string) error) error
-	Verification(ctx context.Context, entityType string, digest journal.Digest) (modules.KeptVerification, error)
+	Verification(ctx context.Context, entityType string, digest journal.Digest) (modules.StoredVerification, error)
 	KeepVerified(ctx context.Context, entityType string, r modules.VerifyResult) error
 }

@@ -34,10 +34,10 @@ func (s *handler) unservedTimers(ctx context.Context, entityType string, m *modu
 	if err != nil {
 		return []string{fmt.Sprintf("%s: its timers could not be looked at, so some may call commands that the module does not have", entityType)}
 	}
-	return unservedRemarks(entityType, found)
+	return unservedWarnings(entityType, found)
 }
 
-func unservedRemarks(entityType string, found pending.Unserved) (remarks []string) {
+func unservedWarnings(entityType string, found pending.Unserved) (remarks []string) {
 	if found.Timers > 0 {
 		var commands, first []string
 		for _, name := range slices.Sorted(maps.Keys(found.Commands)) {

@@ -140,7 +140,7 @@ func (v *verification) attempt(ctx context.Context, shard sharding.ShardID, samp
 	defer in.Close()
 	for in.Receive() {
 		m := in.Msg()
-		v.now = replayed{m.GetEntities(), m.GetEvents(), m.GetCutEntities(), m.GetUncomparedEntities(), m.GetDifferingEntities(), m.GetFaultyEntities()}
+		v.now = replayed{m.GetEntities(), m.GetEvents(), m.GetTruncatedEntities(), m.GetUncomparedEntities(), m.GetDifferingEntities(), m.GetFaultyEntities()}
 		for _, d := range m.GetDifferences() {
 			v.addDifference(d)
 		}
@@ -213,7 +213,7 @@ func (v *verification) report() *modulev1.VerifyResponse {
 	all := v.done
 	all.add(v.now)
 	out := &modulev1.VerifyResponse{
-		Entities: all.entities, Events: all.events, CutEntities: all.cut, UncomparedEntities: all.uncompared, Differences: v.unsent,
+		Entities: all.entities, Events: all.events, TruncatedEntities: all.cut, UncomparedEntities: all.uncompared, Differences: v.unsent,
 		DifferingEntities: all.differing, FaultyEntities: all.faulty,
 	}
 	v.unsent = nil

@@ -73,7 +73,7 @@ func (s *handler) Verify(ctx context.Context, r *connect.Request[modulev1.Verify
 	}
 	last := run.report()
 	if r.Msg.GetShardId() == 0 && !leaderproxy.FromPeer(ctx) {
-		last.Kept, last.NotKept = s.keep(ctx, &run, last)
+		last.Stored, last.NotStoredReason = s.keep(ctx, &run, last)
 	}
 	return run.Tell(last)
 }
@@ -83,7 +83,7 @@ func (s *handler) Verify(ctx context.Context, r *connect.Request[modulev1.Verify
 func (s *handler) keep(ctx context.Context, v *verification, last *modulev1.VerifyResponse) (kept bool, why string) {
 	err := s.Modules.KeepVerified(ctx, v.Request.GetEntityType(), modules.VerifyResult{
 		Digest: v.Digest, Revision: v.Revision, At: time.Now(), By: authorize.Caller(ctx), All: v.Request.GetAll(), Entities: last.GetEntities(), Events: last.GetEvents(),
-		Differences: last.GetDifferingEntities(), Faults: last.GetFaultyEntities(), Uncompared: last.GetUncomparedEntities(), Cut: last.GetCutEntities(),
+		Differences: last.GetDifferingEntities(), Faults: last.GetFaultyEntities(), Uncompared: last.GetUncomparedEntities(), Truncated: last.GetTruncatedEntities(),
 	})
 	if err == nil {
 		return true, ""

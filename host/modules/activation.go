@@ -26,7 +26,7 @@ type Activation struct {
 	Truncated
 	// Restored are modules for which another cluster has proved that this module
 	// reads their snapshots, if the entities are imported from that cluster.
-	Restored meta.RestoredBinding
+	Restored meta.RestoredActivation
 }
 
 // Activated is the result of an activation.

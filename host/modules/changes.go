@@ -17,14 +17,14 @@ func (s *Service) Changes(ctx context.Context, entityType string) (out []Activat
 	if err := s.metadata.CatchUp(ctx); err != nil {
 		return nil, err
 	}
-	b, bound := s.metadata.View().Binding(entityType)
+	b, bound := s.metadata.View().Activation(entityType)
 	if !bound {
 		return nil, request.ErrUnknownType
 	}
 	for _, c := range b.ChangeLog() {
 		out = append(out, ActivationChange{
-			Revision: c.Revision, At: time.Unix(0, c.At), Kind: string(c.Kind), Digest: journal.Digest(c.Digest),
-			By: c.By, Forced: c.Forced, TookBack: c.TookBack,
+			Revision: c.Revision, ChangedAt: time.Unix(0, c.At), Kind: string(c.Kind), Digest: journal.Digest(c.Digest),
+			ChangedBy: c.By, Forced: c.Forced, RolledBackRevision: c.TookBack,
 			Part: meta.Part{Share: c.Share, Prefix: c.Prefix},
 		})
 	}
@@ -41,12 +41,12 @@ func by(view *meta.View, who string, command []byte) []byte {
 
 // ActivationChange is one change of the module that serves an entity type.
 type ActivationChange struct {
-	Revision uint64
-	At       time.Time
-	Kind     string // a meta.ChangeKind
-	Digest   journal.Digest
-	By       string // empty if not known
-	Forced   bool
-	TookBack uint64
+	Revision           uint64
+	ChangedAt          time.Time
+	Kind               string // a meta.ChangeKind
+	Digest             journal.Digest
+	ChangedBy          string // empty if not known
+	Forced             bool
+	RolledBackRevision uint64
 	meta.Part
 }

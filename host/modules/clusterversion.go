@@ -59,6 +59,9 @@ func requiredVersion(t *manifest.EntityType) (what string, of sharding.ClusterVe
 	if t.ReadsStates != nil && t.Kind == manifest.EventSourced {
 		return "lists state versions of snapshots", sharding.VersionSnapshotStates
 	}
+	if t.AlwaysOn && !t.EarlierAlwaysOn {
+		return "has the member alwaysOn", sharding.VersionAlwaysOn
+	}
 	for i := range t.Commands {
 		if t.Commands[i].Internal {
 			return "marks commands internal", sharding.VersionInternal

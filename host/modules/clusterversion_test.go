@@ -140,3 +140,22 @@ func TestHighestRequiredClusterVersionCounts(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// TestAlwaysOnNeedsClusterVersion: nodes of an earlier release ignore the member
+// alwaysOn, so only its earlier name is accepted before the cluster version.
+func TestAlwaysOnNeedsClusterVersion(t *testing.T) {
+	for member, want := range map[string]sharding.ClusterVersion{
+		"alwaysOn": sharding.VersionAlwaysOn, "rememberEntities": sharding.FirstVersion(),
+	} {
+		m, err := manifest.Parse([]byte(`{"abi":1,"name":"m","entityTypes":[{"name":"clock","kind":"event-sourced","encoding":"json","` + member + `":true}]}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for version := sharding.FirstVersion(); version <= sharding.MaxVersion; version++ {
+			var refused *status.RefusedError
+			if err := checkVersion(version, m); errors.As(err, &refused) != (version < want) {
+				t.Errorf("%s at cluster version %d: %v", member, version, err)
+			}
+		}
+	}
+}

@@ -58,7 +58,7 @@ type versions struct{ older, newer trial.Counts }
 // rollouts that go together. It covers this node and the other running nodes;
 // silent is how many of these did not answer. Counts of nodes that have stopped
 // since are lost.
-func (r *Rollouts) counts(ctx context.Context, going []meta.Binding) (by map[string]*versions, silent int, err error) {
+func (r *Rollouts) counts(ctx context.Context, going []meta.Activation) (by map[string]*versions, silent int, err error) {
 	by = map[string]*versions{}
 	windows := map[string]uint64{}
 	for _, g := range going {
@@ -107,7 +107,7 @@ func addCounted(to *trial.Counts, c *peerv1.ModuleCounts) {
 
 // broken returns the first broken rule of rollouts that go together, and why it
 // is broken. why is empty if no rule is.
-func broken(going []meta.Binding, by map[string]*versions) (rule trial.Rule, why string, err error) {
+func broken(going []meta.Activation, by map[string]*versions) (rule trial.Rule, why string, err error) {
 	rules, err := trial.ParseRules(going[0].Rollout.Rules)
 	if err != nil {
 		return rule, "", err

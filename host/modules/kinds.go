@@ -29,7 +29,7 @@ func (s *Service) replace(ctx context.Context, m *guest.Module, a Activation) (A
 			return Activated{}, err
 		}
 		view := s.metadata.View()
-		b, bound := view.Binding(a.EntityType)
+		b, bound := view.Activation(a.EntityType)
 		as, err := checkOwner(ctx, view, b, a.EntityType, a.Digest, a.Allow)
 		if err != nil {
 			return Activated{}, err
@@ -49,7 +49,7 @@ func (s *Service) replace(ctx context.Context, m *guest.Module, a Activation) (A
 		}
 		var proved proofs
 		if bound {
-			if proved, err = s.proveAll(ctx, []meta.Binding{b}, m, a.Truncated, a.By); err != nil {
+			if proved, err = s.proveAll(ctx, []meta.Activation{b}, m, a.Truncated, a.By); err != nil {
 				return Activated{}, err
 			}
 		}
@@ -86,7 +86,7 @@ func refusedError(err error) error {
 
 // order returns the command that replaces the binding b. b is the zero Binding
 // if nothing serves the type.
-func order(view *meta.View, b meta.Binding, a Activation) []byte {
+func order(view *meta.View, b meta.Activation, a Activation) []byte {
 	digest, at := meta.Digest(a.Digest), time.Now().UnixNano()
 	switch {
 	case view.ClusterVersion() >= sharding.VersionSnapshotProofs && len(a.Restored.Truncated) > 0:
@@ -112,14 +112,14 @@ type kinds struct {
 
 // otherKind is one of these types.
 type otherKind struct {
-	meta.Binding
+	meta.Activation
 	was, next *manifest.EntityType
 	stored    Stored
 }
 
 // look rejects a type with a different kind or encoding if it has entities. If
 // it has none, look records the type for lookAgain.
-func (k *kinds) look(ctx context.Context, b meta.Binding, stored Stored) error {
+func (k *kinds) look(ctx context.Context, b meta.Activation, stored Stored) error {
 	if stored == nil || b.Digest == meta.Digest(k.module.Digest()) {
 		return nil
 	}
@@ -132,7 +132,7 @@ func (k *kinds) look(ctx context.Context, b meta.Binding, stored Stored) error {
 	if !one || !other || was.Kind == next.Kind && was.Encoding == next.Encoding || was.Kind == manifest.Transient {
 		return nil // transient types store nothing
 	}
-	o := otherKind{Binding: b, was: was, next: next, stored: stored}
+	o := otherKind{Activation: b, was: was, next: next, stored: stored}
 	if err := o.empty(ctx, 0); err != nil {
 		return err
 	}

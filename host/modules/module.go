@@ -38,8 +38,8 @@ type Limits struct {
 
 // Quotas limit uploads.
 type Quotas struct {
-	Used, Most Amounts
-	Retention  time.Duration // how long unneeded modules stay; 0: forever
+	Used, Limit Amounts
+	Retention   time.Duration // how long unneeded modules stay; 0: forever
 }
 
 // Amounts count modules of the cluster.
@@ -93,7 +93,7 @@ type ServedPart struct {
 // order.
 func PartsOf(view *meta.View, digest meta.Digest, entityTypes []string) (out []ServedPart) {
 	for _, name := range entityTypes {
-		b, _ := view.Binding(name)
+		b, _ := view.Activation(name)
 		if r := b.Rollout; r != nil && r.Digest == digest {
 			out = append(out, ServedPart{EntityType: name, Rollout: r})
 		}

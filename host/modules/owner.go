@@ -18,7 +18,7 @@ func (s *Service) Owner(ctx context.Context, entityType string) (string, error) 
 	if err := s.metadata.CatchUp(ctx); err != nil {
 		return "", err
 	}
-	b, bound := s.metadata.View().Binding(entityType)
+	b, bound := s.metadata.View().Activation(entityType)
 	if !bound {
 		return "", request.ErrUnknownType
 	}
@@ -62,7 +62,7 @@ func (o ownersOf) IsForeign(entityType string) bool {
 // checkOwner checks whether the module may serve b's type, which is entityType. The
 // returned function adds the resulting owner to the command that binds the
 // module.
-func checkOwner(ctx context.Context, view *meta.View, b meta.Binding, entityType string, digest journal.Digest, allow Allow) (func([]byte) []byte, error) {
+func checkOwner(ctx context.Context, view *meta.View, b meta.Activation, entityType string, digest journal.Digest, allow Allow) (func([]byte) []byte, error) {
 	o, err := ownership(ctx, view, b, entityType, digest, allow)
 	return func(command []byte) []byte {
 		if o == nil {
@@ -74,7 +74,7 @@ func checkOwner(ctx context.Context, view *meta.View, b meta.Binding, entityType
 
 // ownership checks whether the module may serve b's type and returns the change
 // of its owner; nil keeps the owner.
-func ownership(ctx context.Context, view *meta.View, b meta.Binding, entityType string, digest journal.Digest, allow Allow) (*meta.Ownership, error) {
+func ownership(ctx context.Context, view *meta.View, b meta.Activation, entityType string, digest journal.Digest, allow Allow) (*meta.Ownership, error) {
 	if allow == nil {
 		return nil, nil
 	}

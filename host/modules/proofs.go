@@ -34,7 +34,7 @@ const shownProofs = 16
 // the module that serves a type.
 type proof struct {
 	*Service
-	b      meta.Binding
+	b      meta.Activation
 	digest journal.Digest
 	accept bool // differing states are intended
 	force  bool // activate the module even without a proof
@@ -49,7 +49,7 @@ type proof struct {
 
 // proving makes the first comparison. It returns an error if the module fails
 // on an entity or computes a different state.
-func (s *Service) proving(ctx context.Context, b meta.Binding, m *guest.Module, p proof) (*proof, error) {
+func (s *Service) proving(ctx context.Context, b meta.Activation, m *guest.Module, p proof) (*proof, error) {
 	p.Service, p.b, p.digest = s, b, m.Digest()
 	if comparable, err := s.comparable(ctx, b, m); err != nil || !comparable {
 		return &p, err
@@ -60,7 +60,7 @@ func (s *Service) proving(ctx context.Context, b meta.Binding, m *guest.Module, 
 	if err != nil {
 		return nil, err
 	}
-	if n := found.GetUnreadable(); n > 0 && p.warn != nil {
+	if n := found.GetUnreadableEntities(); n > 0 && p.warn != nil {
 		p.warn(fmt.Sprintf("%s: the active module cannot read %d entities with compacted events either; they keep failing, and none of their data is lost", b.EntityType, n))
 	}
 	p.needed = p.needed || p.snapshots || found.GetEntities() > 0 || s.retains(b.EntityType)
@@ -69,7 +69,7 @@ func (s *Service) proving(ctx context.Context, b meta.Binding, m *guest.Module, 
 
 // comparable reports whether a module other than m serves b's type and both
 // compute states from events with the same encoding, so that their states can be compared.
-func (s *Service) comparable(ctx context.Context, b meta.Binding, m *guest.Module) (bool, error) {
+func (s *Service) comparable(ctx context.Context, b meta.Activation, m *guest.Module) (bool, error) {
 	if s.look == nil || b.Digest == meta.Digest(m.Digest()) {
 		return false, nil
 	}
@@ -105,14 +105,14 @@ const leaderPatience = 5 * time.Second
 // compare compares all shards. It returns an error if some could not be
 // compared, or if the module is not compatible and that is not forced. Shards
 // without a leader are compared again for up to leaderPatience.
-func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.FitResponse, error) {
+func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.CheckCompatibilityResponse, error) {
 	began := time.Now()
 	for {
-		found, err := p.look(ctx, FitQuery{EntityType: p.b.EntityType, Digest: p.digest, Budget: lookTime, Fence: fence, Truncated: true, Snapshots: p.snapshots, Accept: p.accept})
+		found, err := p.look(ctx, CompatibilityQuery{EntityType: p.b.EntityType, Digest: p.digest, Budget: lookTime, MinRevision: fence, TruncatedOnly: true, IncludeSnapshots: p.snapshots, AcceptDifferences: p.accept})
 		if err != nil {
 			return nil, fmt.Errorf("compare entities of %s with compacted events: %w", p.b.EntityType, err)
 		}
-		if found.GetUnreadShards() > 0 && time.Since(began) < leaderPatience {
+		if found.GetUncheckedShards() > 0 && time.Since(began) < leaderPatience {
 			select {
 			case <-time.After(100 * time.Millisecond):
 				continue
@@ -146,12 +146,12 @@ func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.FitRespons
 
 // refusal returns the reason to reject the module, or nil if it reads the
 // states of all compared entities.
-func (p *proof) refusal(found *modulev1.FitResponse) *status.RefusedError {
+func (p *proof) refusal(found *modulev1.CheckCompatibilityResponse) *status.RefusedError {
 	about := map[string]string{"entityType": p.b.EntityType}
 	refuse := func(name, format string, args ...any) *status.RefusedError {
 		return &status.RefusedError{Reason: p.b.EntityType + ": " + fmt.Sprintf(format, args...), Name: name, About: about}
 	}
-	shown := func(list []*modulev1.FitResponse_Fault, n uint64) string {
+	shown := func(list []*modulev1.CheckCompatibilityResponse_Fault, n uint64) string {
 		var out []string
 		for _, f := range list[:min(shownProofs, len(list))] {
 			out = append(out, fmt.Sprintf("%s at event %d: %s", f.GetEntityId(), f.GetSequence(), f.GetMessage()))
@@ -162,14 +162,14 @@ func (p *proof) refusal(found *modulev1.FitResponse) *status.RefusedError {
 		return strings.Join(out, "; ")
 	}
 	switch {
-	case found.GetFailing() > 0:
-		return refuse(status.RefusedFault, "the module fails on the snapshots of %d of %d entities with compacted events: %s", found.GetFailing(), found.GetEntities(), shown(found.GetFaults(), found.GetFailing()))
-	case found.GetDiffering() > 0 && !p.accept:
-		return refuse(status.RefusedFault, "the module computes a different state from the snapshots of %d of %d entities with compacted events; if that is intended, accept the differences: %s", found.GetDiffering(), found.GetEntities(), shown(found.GetDifferences(), found.GetDiffering()))
-	case len(found.GetSnapshotsOf()) > meta.MaxTruncatedModules:
-		return refuse(status.RefusedFault, "entities with compacted events have snapshots of %d modules, but a module can load those of at most %d", len(found.GetSnapshotsOf()), meta.MaxTruncatedModules)
-	case found.GetUnreadShards() > 0:
-		return refuse(status.RefusedUnverified, "not all entities with compacted events were compared: %d shards had no leader or not enough time; the next call continues", found.GetUnreadShards())
+	case found.GetFaultyEntities() > 0:
+		return refuse(status.RefusedFault, "the module fails on the snapshots of %d of %d entities with compacted events: %s", found.GetFaultyEntities(), found.GetEntities(), shown(found.GetFaults(), found.GetFaultyEntities()))
+	case found.GetDifferingEntities() > 0 && !p.accept:
+		return refuse(status.RefusedFault, "the module computes a different state from the snapshots of %d of %d entities with compacted events; if that is intended, accept the differences: %s", found.GetDifferingEntities(), found.GetEntities(), shown(found.GetDifferences(), found.GetDifferingEntities()))
+	case len(found.GetSnapshotDigests()) > meta.MaxTruncatedModules:
+		return refuse(status.RefusedFault, "entities with compacted events have snapshots of %d modules, but a module can load those of at most %d", len(found.GetSnapshotDigests()), meta.MaxTruncatedModules)
+	case found.GetUncheckedShards() > 0:
+		return refuse(status.RefusedUnverified, "not all entities with compacted events were compared: %d shards had no leader or not enough time; the next call continues", found.GetUncheckedShards())
 	}
 	return nil
 }
@@ -178,7 +178,7 @@ func (p *proof) refusal(found *modulev1.FitResponse) *status.RefusedError {
 type proofs []*proof
 
 // proveAll makes the first comparison for each type.
-func (s *Service) proveAll(ctx context.Context, going []meta.Binding, m *guest.Module, t Truncated, by string) (all proofs, err error) {
+func (s *Service) proveAll(ctx context.Context, going []meta.Activation, m *guest.Module, t Truncated, by string) (all proofs, err error) {
 	if !t.Prove {
 		return nil, nil
 	}
@@ -221,20 +221,20 @@ func (p *proof) last(ctx context.Context, h *writePauses, view *meta.View) (forc
 	if err != nil || p.forcedBy != "" {
 		return p.forcedBy, err
 	}
-	if view.ClusterVersion() < sharding.VersionSnapshotProofs || len(found.GetSnapshotsOf()) == 0 && !p.snapshots && !p.always {
+	if view.ClusterVersion() < sharding.VersionSnapshotProofs || len(found.GetSnapshotDigests()) == 0 && !p.snapshots && !p.always {
 		return "", nil
 	}
 	return "", p.record(ctx, view, found)
 }
 
 // record stores the result in the metadata while the type is write-paused.
-func (p *proof) record(ctx context.Context, view *meta.View, found *modulev1.FitResponse) error {
+func (p *proof) record(ctx context.Context, view *meta.View, found *modulev1.CheckCompatibilityResponse) error {
 	v, ok := view.VerificationResult(p.b.EntityType, meta.Digest(p.digest))
 	if !ok || v.Revision != p.b.Revision {
-		v = meta.VerificationResult{Digest: meta.Digest(p.digest), Revision: p.b.Revision, By: p.by, Entities: found.GetEntities(), Differences: found.GetDiffering()}
+		v = meta.VerificationResult{Digest: meta.Digest(p.digest), Revision: p.b.Revision, By: p.by, Entities: found.GetEntities(), Differences: found.GetDifferingEntities()}
 	}
 	v.At, v.Snapshots, v.Proved, v.Truncated = time.Now().UnixNano(), p.snapshots, true, nil
-	for _, text := range found.GetSnapshotsOf() {
+	for _, text := range found.GetSnapshotDigests() {
 		var d meta.Digest
 		if err := d.UnmarshalText([]byte(text)); err != nil {
 			return fmt.Errorf("store whose snapshots a module reads: %w", err)

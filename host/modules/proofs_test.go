@@ -11,11 +11,11 @@ import (
 // compared again and does not make the activation fail.
 func TestComparisonWaitsForLeaders(t *testing.T) {
 	looks := 0
-	look := func(context.Context, FitQuery) (*modulev1.FitResponse, error) {
+	look := func(context.Context, CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
 		if looks++; looks < 3 {
-			return &modulev1.FitResponse{UnreadShards: 1}, nil
+			return &modulev1.CheckCompatibilityResponse{UncheckedShards: 1}, nil
 		}
-		return &modulev1.FitResponse{Entities: 7}, nil
+		return &modulev1.CheckCompatibilityResponse{Entities: 7}, nil
 	}
 	p := &proof{Service: &Service{look: look}}
 	if found, err := p.compare(t.Context(), 0); err != nil || found.GetEntities() != 7 || looks != 3 {

@@ -26,7 +26,7 @@ func (e *quotaError) Code() connect.Code { return connect.CodeResourceExhausted 
 func (s *Service) Quotas(by string) Quotas {
 	view := s.metadata.View()
 	return Quotas{
-		Used: Amounts(view.ModuleUse(by)), Most: Amounts(view.ModuleQuotas()), Retention: view.ModuleRetention(),
+		Used: Amounts(view.ModuleUse(by)), Limit: Amounts(view.ModuleQuotas()), Retention: view.ModuleRetention(),
 	}
 }
 

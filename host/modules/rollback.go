@@ -24,7 +24,7 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 		return Rollback{}, err
 	}
 	view := s.metadata.View()
-	b, bound := view.Binding(entityType)
+	b, bound := view.Activation(entityType)
 	if revision == 0 {
 		revision = b.Revision
 	}
@@ -57,7 +57,7 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 	if err := s.checkClusterVersion(m.Manifest()); err != nil {
 		return Rollback{}, err
 	}
-	going := []meta.Binding{b}
+	going := []meta.Activation{b}
 	var also []meta.TakeBack
 	for _, o := range together(view, b) {
 		owner, err := ownership(ctx, view, o, o.EntityType, now.Digest, t.Allow)
@@ -97,7 +97,7 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 // what was written since. Without the pause, an entity written after the last
 // check would be read unchecked. A type whose first check is forced is not
 // paused. forcedBy is who forced one.
-func (h *writePauses) lastLook(ctx context.Context, digest journal.Digest, going []meta.Binding, check func(context.Context, RollbackType) (string, error)) (forcedBy string, err error) {
+func (h *writePauses) lastLook(ctx context.Context, digest journal.Digest, going []meta.Activation, check func(context.Context, RollbackType) (string, error)) (forcedBy string, err error) {
 	if check == nil {
 		return "", nil
 	}
@@ -138,7 +138,7 @@ func (h *writePauses) lastLook(ctx context.Context, digest journal.Digest, going
 
 // takeBackable returns an error if the module does not start, or would misread
 // stored entities.
-func takeBackable(ctx context.Context, kept *kinds, going []meta.Binding, t TakeBack) error {
+func takeBackable(ctx context.Context, kept *kinds, going []meta.Activation, t TakeBack) error {
 	for _, g := range going {
 		if err := startsWithin(ctx, kept.module, g.Limits); err != nil {
 			return err
@@ -156,8 +156,8 @@ func takeBackable(ctx context.Context, kept *kinds, going []meta.Binding, t Take
 
 // together returns the bindings of the other types that go back with b: those
 // with the same serving module and the same previous module.
-func together(view *meta.View, b meta.Binding) (out []meta.Binding) {
-	for _, o := range view.Bindings() {
+func together(view *meta.View, b meta.Activation) (out []meta.Activation) {
+	for _, o := range view.Activations() {
 		if o.EntityType != b.EntityType && o.Digest == b.Digest && len(o.History) > 0 && o.History[len(o.History)-1].Digest == b.History[len(b.History)-1].Digest {
 			out = append(out, o)
 		}
@@ -167,7 +167,7 @@ func together(view *meta.View, b meta.Binding) (out []meta.Binding) {
 
 // before returns the modules whose events the module that b goes back to knows:
 // itself, and modules that served before it but not since.
-func before(b meta.Binding) (out []journal.Digest) {
+func before(b meta.Activation) (out []journal.Digest) {
 	to := b.History[len(b.History)-1]
 	since := map[meta.Digest]bool{b.Digest: true}
 	for _, c := range b.ChangeLog() {
@@ -185,7 +185,7 @@ func before(b meta.Binding) (out []journal.Digest) {
 }
 
 // back returns the module that serves the type after the revision was reverted.
-func back(b meta.Binding, revision uint64) journal.Digest {
+func back(b meta.Activation, revision uint64) journal.Digest {
 	if n := len(b.History); n > 0 && b.TookBack != revision {
 		return journal.Digest(b.History[n-1].Digest)
 	}

@@ -125,8 +125,8 @@ func (r *Rollouts) again(ctx context.Context, try func(*meta.View) error) error 
 
 // begins returns the bindings that go together when the module begins to serve
 // a part of a type: all types that it has and that the same module serves.
-func begins(view *meta.View, entityType string, m *guest.Module) (going []meta.Binding, err error) {
-	b, bound := view.Binding(entityType)
+func begins(view *meta.View, entityType string, m *guest.Module) (going []meta.Activation, err error) {
+	b, bound := view.Activation(entityType)
 	digest := meta.Digest(m.Digest())
 	switch {
 	case !bound:
@@ -142,7 +142,7 @@ func begins(view *meta.View, entityType string, m *guest.Module) (going []meta.B
 	case b.Rollout.IsActive():
 		return sharing(view, b), nil
 	}
-	for _, o := range view.Bindings() {
+	for _, o := range view.Activations() {
 		_, _, has := m.Manifest().Type(o.EntityType)
 		if o.EntityType == entityType || has && o.Digest == b.Digest && !o.Rollout.IsActive() {
 			going = append(going, o)
@@ -152,9 +152,9 @@ func begins(view *meta.View, entityType string, m *guest.Module) (going []meta.B
 }
 
 // sharing returns the bindings of the types that share b's rollout, by name.
-func sharing(view *meta.View, b meta.Binding) (going []meta.Binding) {
+func sharing(view *meta.View, b meta.Activation) (going []meta.Activation) {
 	for _, name := range b.Rollout.Types {
-		if o, _ := view.Binding(name); o.Rollout != nil && o.Rollout.Digest == b.Rollout.Digest {
+		if o, _ := view.Activation(name); o.Rollout != nil && o.Rollout.Digest == b.Rollout.Digest {
 			going = append(going, o)
 		}
 	}
@@ -163,7 +163,7 @@ func sharing(view *meta.View, b meta.Binding) (going []meta.Binding) {
 
 // alike returns an error if the module declares a type differently from the
 // module that serves it, because its entities could not go back.
-func (s *Service) alike(ctx context.Context, b meta.Binding, m *guest.Module) error {
+func (s *Service) alike(ctx context.Context, b meta.Activation, m *guest.Module) error {
 	older, err := s.modules.Module(ctx, journal.Digest(b.Digest), "")
 	if err != nil {
 		return fmt.Errorf("compare with the active module: %w", err)
@@ -173,9 +173,9 @@ func (s *Service) alike(ctx context.Context, b meta.Binding, m *guest.Module) er
 	switch {
 	case !other:
 		return &request.InvalidModuleError{Reason: fmt.Sprintf("the module does not serve entity type %q; 'hostd module describe' lists its types", b.EntityType)}
-	case one && (was.Kind != next.Kind || was.Encoding != next.Encoding || was.Singleton != next.Singleton || was.RememberEntities != next.RememberEntities):
+	case one && (was.Kind != next.Kind || was.Encoding != next.Encoding || was.Singleton != next.Singleton || was.AlwaysOn != next.AlwaysOn):
 		return &status.RefusedError{
-			Reason: fmt.Sprintf("the module declares a different kind, encoding, rememberEntities or singleton for entity type %s than the active module, so it cannot serve a part of the type", b.EntityType),
+			Reason: fmt.Sprintf("the module declares a different kind, encoding, alwaysOn or singleton for entity type %s than the active module, so it cannot serve a part of the type", b.EntityType),
 			Name:   status.RefusedKind, About: map[string]string{"entityType": b.EntityType, "kind": string(was.Kind), "declaredKind": string(next.Kind)},
 		}
 	case next.Kind == manifest.Transient:
@@ -187,7 +187,7 @@ func (s *Service) alike(ctx context.Context, b meta.Binding, m *guest.Module) er
 // matchingRollout returns the revision of a rollout that already matches the request: it
 // is at one of the requested shares and has the remaining steps. So a repeated
 // call changes nothing and restarts no pause.
-func matchingRollout(going []meta.Binding, b RolloutBegin) (revision uint64, ok bool) {
+func matchingRollout(going []meta.Activation, b RolloutBegin) (revision uint64, ok bool) {
 	shares := append([]uint32{b.Share}, b.Steps...)
 	for _, g := range going {
 		was := g.Rollout
@@ -204,7 +204,7 @@ func matchingRollout(going []meta.Binding, b RolloutBegin) (revision uint64, ok 
 
 // begin returns the first rollout state of one of the types that go together,
 // or the state with a larger part if a rollout is active.
-func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Binding, g meta.Binding, m *guest.Module, b RolloutBegin) (p meta.PutRollout, err error) {
+func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Activation, g meta.Activation, m *guest.Module, b RolloutBegin) (p meta.PutRollout, err error) {
 	next := meta.Rollout{Digest: meta.Digest(b.Digest), State: meta.RolloutRunning, Part: b.Part, First: b.Part, Types: typesOf(going)}
 	next.Steps, next.Pause, next.Rules = b.Steps, int64(b.Pause), b.Rules
 	if _, index, ok := m.Manifest().Type(g.EntityType); ok {
@@ -259,7 +259,7 @@ func (r *Rollouts) puts(kind meta.ChangeKind, puts []meta.PutRollout) []byte {
 	return meta.PutRollouts(kind, at, puts...)
 }
 
-func typesOf(going []meta.Binding) (out []string) {
+func typesOf(going []meta.Activation) (out []string) {
 	for _, g := range going {
 		out = append(out, g.EntityType)
 	}
@@ -292,19 +292,19 @@ func (r *Rollouts) State(ctx context.Context, entityType string) (out RolloutSta
 		return out, nil
 	}
 	view := r.metadata.View()
-	b, _ := view.Binding(entityType)
+	b, _ := view.Activation(entityType)
 	if !b.Rollout.IsActive() || b.Rollout.IsVerifying() {
 		return out, nil
 	}
-	by, silent, _ := r.counts(ctx, []meta.Binding{b})
+	by, silent, _ := r.counts(ctx, []meta.Activation{b})
 	if v := by[entityType]; v != nil {
-		out.Counts = &RolloutCounts{Older: v.older, Newer: v.newer, Silent: silent}
+		out.Counts = &RolloutCounts{Older: v.older, Newer: v.newer, MissingNodes: silent}
 	}
 	return out, nil
 }
 
 func (r *Rollouts) state(entityType string) (RolloutState, error) {
-	b, bound := r.metadata.View().Binding(entityType)
+	b, bound := r.metadata.View().Activation(entityType)
 	if !bound {
 		return RolloutState{}, request.ErrUnknownType
 	}
@@ -319,7 +319,7 @@ func (r *Rollouts) state(entityType string) (RolloutState, error) {
 // it waits until the entities have gone back.
 func (r *Rollouts) Change(ctx context.Context, o RolloutOrder) (RolloutState, error) {
 	err := r.again(ctx, func(view *meta.View) (err error) {
-		b, bound := view.Binding(o.EntityType)
+		b, bound := view.Activation(o.EntityType)
 		if !bound {
 			return request.ErrUnknownType
 		}
@@ -378,7 +378,7 @@ func (r *Rollouts) Change(ctx context.Context, o RolloutOrder) (RolloutState, er
 
 // proveRest compares the entities that the newer module does not serve yet,
 // before it serves more of them.
-func (r *Rollouts) proveRest(ctx context.Context, going []meta.Binding, force bool, by string) (proofs, error) {
+func (r *Rollouts) proveRest(ctx context.Context, going []meta.Activation, force bool, by string) (proofs, error) {
 	m, err := r.modules.ToRun(ctx, journal.Digest(going[0].Rollout.Digest), "")
 	if err != nil {
 		return nil, err
@@ -388,7 +388,7 @@ func (r *Rollouts) proveRest(ctx context.Context, going []meta.Binding, force bo
 
 // over handles an order for a type that one module serves: it was carried out
 // before, or there is nothing to do.
-func over(b meta.Binding, action modulev1.ChangeRolloutRequest_Action) error {
+func over(b meta.Activation, action modulev1.ChangeRolloutRequest_Action) error {
 	log := b.ChangeLog()
 	last := log[len(log)-1].Kind
 	switch {
@@ -402,7 +402,7 @@ func over(b meta.Binding, action modulev1.ChangeRolloutRequest_Action) error {
 
 // applyOrder returns what an order makes of one type's rollout. change is false if
 // it is so already.
-func applyOrder(g meta.Binding, o RolloutOrder) (p meta.PutRollout, change bool, err error) {
+func applyOrder(g meta.Activation, o RolloutOrder) (p meta.PutRollout, change bool, err error) {
 	next := *g.Rollout
 	next.By, next.Note = o.By, ""
 	p = meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Rollout: &next}
@@ -441,7 +441,7 @@ func applyOrder(g meta.Binding, o RolloutOrder) (p meta.PutRollout, change bool,
 	return p, next.State != was, refuseIf(goesBack, g)
 }
 
-func refuseIf(goesBack bool, g meta.Binding) error {
+func refuseIf(goesBack bool, g meta.Activation) error {
 	if goesBack {
 		return refusedRollout("the entities of %s are returning to the old module", g.EntityType)
 	}

@@ -21,7 +21,7 @@ func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Roll
 		return nil, nil
 	}
 	err := r.again(ctx, func(view *meta.View) error {
-		b, _ := view.Binding(entityType)
+		b, _ := view.Activation(entityType)
 		if b.Rollout != nil {
 			return r.awaitServed(ctx, b.Revision)
 		}
@@ -37,7 +37,7 @@ func (r *Rollouts) Restore(ctx context.Context, entityType string, was meta.Roll
 	if err != nil {
 		return nil, err
 	}
-	b, _ := r.metadata.View().Binding(entityType)
+	b, _ := r.metadata.View().Activation(entityType)
 	return b.Rollout, nil
 }
 

@@ -52,9 +52,9 @@ func TestRestoredRolloutIsAccepted(t *testing.T) {
 			run(meta.PutModule(meta.Module{Digest: d, Size: 1, Name: "m", Version: "1.0", EntityTypes: []string{"note"}}))
 		}
 		run(meta.Bind("note", older, 1))
-		b, _ := s.View().Binding("note")
+		b, _ := s.View().Activation("note")
 		run(meta.PutRollouts(kind, 2, meta.PutRollout{EntityType: "note", Over: b.Revision, Rollout: &next}))
-		b, _ = s.View().Binding("note")
+		b, _ = s.View().Activation("note")
 		got := b.Rollout
 		if got == nil || got.State != tt.want || got.DueAt != 0 || got.Part != tt.was.Part || !slices.Equal(got.Stay, tt.was.Stay) {
 			t.Fatalf("%s: %+v", name, got)

@@ -16,7 +16,7 @@ import (
 )
 
 // Look runs a compatibility check on entities in all shards.
-type Look func(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error)
+type Look func(ctx context.Context, q CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error)
 
 const (
 	// idlePause is the interval of checks whether this node leads.
@@ -62,7 +62,7 @@ func (r *Rollouts) run(ctx context.Context) {
 func (r *Rollouts) pass(ctx context.Context) {
 	view := r.metadata.View()
 	r.releaseOverdue(ctx, view)
-	for _, b := range view.Bindings() {
+	for _, b := range view.Activations() {
 		if !r.due(view, b) {
 			continue
 		}
@@ -82,18 +82,18 @@ func (r *Rollouts) pass(ctx context.Context) {
 		}
 	}
 	maps.DeleteFunc(r.watched, func(name string, _ time.Time) bool {
-		b, _ := view.Binding(name)
+		b, _ := view.Activation(name)
 		return !b.Rollout.IsActive()
 	})
 	maps.DeleteFunc(r.late, func(name string, _ retry) bool {
-		b, _ := view.Binding(name)
+		b, _ := view.Activation(name)
 		return !b.Rollout.IsActive()
 	})
 }
 
 // due reports whether a type's rollout needs work now. For rollouts that go
 // together, only the first type returns true.
-func (r *Rollouts) due(view *meta.View, b meta.Binding) bool {
+func (r *Rollouts) due(view *meta.View, b meta.Activation) bool {
 	w := b.Rollout
 	if w == nil || sharing(view, b)[0].EntityType != b.EntityType || r.now().Before(r.late[b.EntityType].at) {
 		return false
@@ -108,7 +108,7 @@ func (r *Rollouts) stepDue(w *meta.Rollout) bool {
 }
 
 // advance advances a rollout by one step.
-func (r *Rollouts) advance(ctx context.Context, view *meta.View, b meta.Binding) error {
+func (r *Rollouts) advance(ctx context.Context, view *meta.View, b meta.Activation) error {
 	going := sharing(view, b)
 	switch b.Rollout.State {
 	case meta.RolloutHeld:
@@ -132,14 +132,14 @@ func (r *Rollouts) advance(ctx context.Context, view *meta.View, b meta.Binding)
 			return err
 		}
 	}
-	return r.put(ctx, view, going, "", func(g meta.Binding) meta.PutRollout {
+	return r.put(ctx, view, going, "", func(g meta.Activation) meta.PutRollout {
 		return following(g, meta.RolloutHeld, g.Rollout.Note)
 	})
 }
 
 // watch aborts rollouts that go together if one of their rules is broken. It
 // runs before each step.
-func (r *Rollouts) watch(ctx context.Context, view *meta.View, going []meta.Binding) (aborts bool, err error) {
+func (r *Rollouts) watch(ctx context.Context, view *meta.View, going []meta.Activation) (aborts bool, err error) {
 	of := going[0]
 	if of.Rollout.Rules == "" {
 		return false, nil
@@ -157,7 +157,7 @@ func (r *Rollouts) watch(ctx context.Context, view *meta.View, going []meta.Bind
 		return false, errors.Join(err, fault)
 	}
 	r.types.logger.Warn("aborting a rollout because a rule is violated", "entity_type", of.EntityType, "digest", of.Rollout.Digest.String(), "rule", rule.String(), "why", why)
-	return true, r.put(ctx, view, going, "", func(g meta.Binding) meta.PutRollout {
+	return true, r.put(ctx, view, going, "", func(g meta.Activation) meta.PutRollout {
 		p := following(g, meta.RolloutAborting, "aborted by the cluster because a rule is violated: "+why)
 		p.Rollout.By = "rule:" + rule.String()
 		return p
@@ -165,7 +165,7 @@ func (r *Rollouts) watch(ctx context.Context, view *meta.View, going []meta.Bind
 }
 
 // step makes a due step of a rollout. Every node has the module ready.
-func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Binding) (err error) {
+func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Activation) (err error) {
 	share, held := going[0].Rollout.Steps[0], writePauses{Service: r.Service}
 	proved, err := r.proveRest(ctx, going, false, going[0].Rollout.By)
 	if err == nil {
@@ -179,11 +179,11 @@ func (r *Rollouts) step(ctx context.Context, view *meta.View, going []meta.Bindi
 		return err
 	}
 	if share == sharding.Buckets {
-		return r.put(ctx, view, going, meta.ChangePromote, func(g meta.Binding) meta.PutRollout {
+		return r.put(ctx, view, going, meta.ChangePromote, func(g meta.Activation) meta.PutRollout {
 			return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Promote: true}
 		})
 	}
-	return r.put(ctx, view, going, meta.ChangeCanary, func(g meta.Binding) meta.PutRollout {
+	return r.put(ctx, view, going, meta.ChangeCanary, func(g meta.Activation) meta.PutRollout {
 		p := following(g, meta.RolloutRunning, "")
 		p.Rollout.Share, p.Rollout.Steps = share, p.Rollout.Steps[1:]
 		return p
@@ -199,18 +199,18 @@ func (r *Rollouts) refuse(ctx context.Context, entityType string, held *writePau
 		return err
 	}
 	view := r.metadata.View()
-	b, _ := view.Binding(entityType)
+	b, _ := view.Activation(entityType)
 	if !b.Rollout.IsActive() || b.Rollout.State != meta.RolloutRunning {
 		return nil
 	}
 	note := noteOf(refused)
-	return r.put(ctx, view, sharing(view, b), "", func(g meta.Binding) meta.PutRollout { return following(g, meta.RolloutPaused, note) })
+	return r.put(ctx, view, sharing(view, b), "", func(g meta.Activation) meta.PutRollout { return following(g, meta.RolloutPaused, note) })
 }
 
 // takeBack gives write-paused entities back to the older module, except those
 // on which the older module fails. If not all entities can be checked, it ends
 // the write pause and tries again later.
-func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.Binding) error {
+func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.Activation) error {
 	forced := going[0].Rollout.BackForcedBy
 	stays := map[string][]string{}
 	if forced == "" {
@@ -223,7 +223,7 @@ func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.B
 			note := "not all entities could be checked yet; retrying"
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lookTime)
 			defer cancel()
-			if put := r.put(ctx, view, going, "", func(g meta.Binding) meta.PutRollout { return following(g, meta.RolloutAborting, note) }); put != nil {
+			if put := r.put(ctx, view, going, "", func(g meta.Activation) meta.PutRollout { return following(g, meta.RolloutAborting, note) }); put != nil {
 				return put
 			}
 			return err
@@ -236,9 +236,9 @@ func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.B
 				}
 			}
 			slices.Sort(all)
-			if failing := found[g.EntityType].GetFailing(); failing > uint64(len(found[g.EntityType].GetFaults())) || len(all) > meta.MaxRolloutStay {
+			if failing := found[g.EntityType].GetFaultyEntities(); failing > uint64(len(found[g.EntityType].GetFaults())) || len(all) > meta.MaxRolloutStay {
 				note := fmt.Sprintf("the old module fails on %d entities of %s, but at most %d can stay with the new module: promote the new module, or abort with --force", failing, g.EntityType, meta.MaxRolloutStay)
-				return r.put(ctx, view, going, "", func(g meta.Binding) meta.PutRollout { return following(g, meta.RolloutPaused, note) })
+				return r.put(ctx, view, going, "", func(g meta.Activation) meta.PutRollout { return following(g, meta.RolloutPaused, note) })
 			}
 			stays[g.EntityType] = all
 		}
@@ -249,7 +249,7 @@ func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.B
 			left = append(left, g.EntityType)
 		}
 	}
-	return r.put(ctx, view, going, meta.ChangeAbort, func(g meta.Binding) meta.PutRollout {
+	return r.put(ctx, view, going, meta.ChangeAbort, func(g meta.Activation) meta.PutRollout {
 		stay := stays[g.EntityType]
 		if len(stay) == 0 {
 			return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, ForcedBy: forced}
@@ -263,27 +263,27 @@ func (r *Rollouts) takeBack(ctx context.Context, view *meta.View, going []meta.B
 
 // failing replays, with the older modules, the entities that the newer module
 // has written, once the logs of all shards have reached fence.
-func (r *Rollouts) failing(ctx context.Context, going []meta.Binding, fence uint64) (map[string]*modulev1.FitResponse, error) {
+func (r *Rollouts) failing(ctx context.Context, going []meta.Activation, fence uint64) (map[string]*modulev1.CheckCompatibilityResponse, error) {
 	if fence > 0 {
 		if err := r.modules.ServedEverywhere(ctx, fence); err != nil {
 			return nil, err
 		}
 	}
-	out := map[string]*modulev1.FitResponse{}
+	out := map[string]*modulev1.CheckCompatibilityResponse{}
 	proves := r.metadata.View().ClusterVersion() >= sharding.VersionSnapshotProofs
 	for _, g := range going {
-		q := FitQuery{
-			EntityType: g.EntityType, Digest: journal.Digest(g.Digest), Budget: lookTime, WrittenNotBy: olderThan(g), First: g.Rollout.First, Within: g.Rollout.Part, Fence: fence, Truncated: proves,
+		q := CompatibilityQuery{
+			EntityType: g.EntityType, Digest: journal.Digest(g.Digest), Budget: lookTime, ExcludeWrittenBy: olderThan(g), Initial: g.Rollout.First, Current: g.Rollout.Part, MinRevision: fence, TruncatedOnly: proves,
 		}
 		found, err := r.look(ctx, q)
 		if err == nil && proves {
-			q.WrittenNotBy = nil
+			q.ExcludeWrittenBy = nil
 			err = r.addTruncated(ctx, g, q, found)
 		}
 		if err != nil {
 			return nil, err
 		}
-		if n := found.GetUnreadShards(); n > 0 {
+		if n := found.GetUncheckedShards(); n > 0 {
 			return nil, fmt.Errorf("%s: not all entities that the new module wrote were checked in %d shards", g.EntityType, n)
 		}
 		out[g.EntityType] = found
@@ -295,18 +295,18 @@ func (r *Rollouts) failing(ctx context.Context, going []meta.Binding, fence uint
 // older module computes a different state than the newer one, or none. If
 // writes are paused, it also records whose snapshots the older module reads for
 // the others.
-func (r *Rollouts) addTruncated(ctx context.Context, g meta.Binding, q FitQuery, found *modulev1.FitResponse) error {
+func (r *Rollouts) addTruncated(ctx context.Context, g meta.Activation, q CompatibilityQuery, found *modulev1.CheckCompatibilityResponse) error {
 	cut, err := r.look(ctx, q)
 	if err != nil {
 		return err
 	}
-	found.UnreadShards += cut.GetUnreadShards()
-	found.Failing += cut.GetFailing() + cut.GetDiffering()
+	found.UncheckedShards += cut.GetUncheckedShards()
+	found.FaultyEntities += cut.GetFaultyEntities() + cut.GetDifferingEntities()
 	found.Faults = append(append(found.Faults, cut.GetFaults()...), cut.GetDifferences()...)
-	if q.Fence == 0 || cut.GetUnreadShards() > 0 || len(cut.GetSnapshotsOf()) == 0 {
+	if q.MinRevision == 0 || cut.GetUncheckedShards() > 0 || len(cut.GetSnapshotDigests()) == 0 {
 		return nil
 	}
-	if n := len(cut.GetSnapshotsOf()); n > meta.MaxTruncatedModules {
+	if n := len(cut.GetSnapshotDigests()); n > meta.MaxTruncatedModules {
 		return fmt.Errorf("there are snapshots of %d modules for entities of %s with compacted events, at most %d are allowed", n, g.EntityType, meta.MaxTruncatedModules)
 	}
 	p := proof{Service: r.Service, b: g, digest: journal.Digest(g.Digest), by: g.Rollout.By}
@@ -315,7 +315,7 @@ func (r *Rollouts) addTruncated(ctx context.Context, g meta.Binding, q FitQuery,
 
 // olderThan returns the modules whose events the serving module knows: itself,
 // and modules that served before it, except the newer one.
-func olderThan(b meta.Binding) []journal.Digest {
+func olderThan(b meta.Activation) []journal.Digest {
 	out := []journal.Digest{journal.Digest(b.Digest)}
 	for _, h := range b.History {
 		if d := journal.Digest(h.Digest); h.Digest != b.Rollout.Digest && !slices.Contains(out, d) {
@@ -326,7 +326,7 @@ func olderThan(b meta.Binding) []journal.Digest {
 }
 
 // following returns a rollout in its next state.
-func following(g meta.Binding, state meta.RolloutState, note string) meta.PutRollout {
+func following(g meta.Activation, state meta.RolloutState, note string) meta.PutRollout {
 	next := *g.Rollout
 	next.State, next.Note = state, note
 	return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Rollout: &next}
@@ -335,7 +335,7 @@ func following(g meta.Binding, state meta.RolloutState, note string) meta.PutRol
 // put stores the next states of the types that go together, in the name of the
 // principal that requested the rollout. It fails if there was a concurrent
 // change; the runner then checks again.
-func (r *Rollouts) put(ctx context.Context, view *meta.View, going []meta.Binding, kind meta.ChangeKind, next func(meta.Binding) meta.PutRollout) error {
+func (r *Rollouts) put(ctx context.Context, view *meta.View, going []meta.Activation, kind meta.ChangeKind, next func(meta.Activation) meta.PutRollout) error {
 	puts := make([]meta.PutRollout, len(going))
 	for i, g := range going {
 		puts[i] = next(g)

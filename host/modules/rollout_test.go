@@ -45,9 +45,9 @@ func TestStepsAreDueAfterTheirPause(t *testing.T) {
 // TestRepeatedBeginMatchesRollout checks that a repeated call matches the active rollout,
 // whichever of its steps was taken, and that a different plan does not.
 func TestRepeatedBeginMatchesRollout(t *testing.T) {
-	going := func(share uint32, steps ...uint32) []meta.Binding {
+	going := func(share uint32, steps ...uint32) []meta.Activation {
 		r := &meta.Rollout{State: meta.RolloutRunning, Part: meta.Part{Share: share, Prefix: "a"}, Steps: steps, Pause: 7, Rules: "faults>0"}
-		return []meta.Binding{{EntityType: "one", Bound: meta.Bound{Revision: 3}, Rollout: r}, {EntityType: "two", Bound: meta.Bound{Revision: 4}, Rollout: r}}
+		return []meta.Activation{{EntityType: "one", Bound: meta.Bound{Revision: 3}, Rollout: r}, {EntityType: "two", Bound: meta.Bound{Revision: 4}, Rollout: r}}
 	}
 	asked := func(change func(*RolloutBegin)) RolloutBegin {
 		b := RolloutBegin{RolloutPlan: RolloutPlan{Part: meta.Part{Share: 100, Prefix: "a"}, Steps: []uint32{200, 300}, Pause: 7, Rules: "faults>0"}}
@@ -55,12 +55,12 @@ func TestRepeatedBeginMatchesRollout(t *testing.T) {
 		return b
 	}
 	same := asked(func(*RolloutBegin) {})
-	for _, is := range [][]meta.Binding{going(100, 200, 300), going(200, 300), going(300)} {
+	for _, is := range [][]meta.Activation{going(100, 200, 300), going(200, 300), going(300)} {
 		if revision, ok := matchingRollout(is, same); !ok || revision != 4 {
 			t.Errorf("at %d: %d, %v", is[0].Rollout.Share, revision, ok)
 		}
 	}
-	for _, is := range [][]meta.Binding{going(100), going(100, 300), going(50, 200, 300), going(250, 300), {{EntityType: "one"}}} {
+	for _, is := range [][]meta.Activation{going(100), going(100, 300), going(50, 200, 300), going(250, 300), {{EntityType: "one"}}} {
 		if _, ok := matchingRollout(is, same); ok {
 			t.Errorf("%+v is what was asked for", is[0].Rollout)
 		}
@@ -82,7 +82,7 @@ func TestRepeatedBeginMatchesRollout(t *testing.T) {
 // together is broken for all, and that the reason names the type.
 func TestBrokenRuleNamesItsType(t *testing.T) {
 	r := &meta.Rollout{Rules: "rejections>100,faults>2"}
-	going := []meta.Binding{{EntityType: "one", Rollout: r}, {EntityType: "two", Rollout: r}}
+	going := []meta.Activation{{EntityType: "one", Rollout: r}, {EntityType: "two", Rollout: r}}
 	by := map[string]*versions{"one": {newer: trial.Counts{Faults: 2}}, "two": {newer: trial.Counts{Faults: 2}}}
 	if rule, why, err := broken(going, by); why != "" || err != nil {
 		t.Error(rule, why, err) // the counts of types are not added up

@@ -55,7 +55,7 @@ type RolloutState struct {
 	*meta.Rollout
 	Counts *RolloutCounts // nil if not known
 	// Aborted is how the last rollout ended, if an abort was the last change.
-	Aborted *meta.BindingChange
+	Aborted *meta.ActivationChange
 	Shadow  *ShadowReport // nil without a shadow module
 }
 
@@ -65,12 +65,12 @@ type RolloutState struct {
 type ShadowReport struct {
 	trial.ShadowSetting
 	trial.Sum
-	Silent int
+	MissingNodes int
 }
 
 // RolloutCounts are the counts of both modules since a rollout began. Silent is
 // the number of nodes that did not answer.
 type RolloutCounts struct {
 	Older, Newer trial.Counts
-	Silent       int
+	MissingNodes int
 }

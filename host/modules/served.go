@@ -30,7 +30,7 @@ type Served struct {
 // unchanged. If the module of its rollout cannot be loaded, the entities
 // of the rollout's part are not served, and the result is returned together
 // with the error.
-func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was *Served) (*Served, error) {
+func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Activation, was *Served) (*Served, error) {
 	if was != nil && was.Revision == b.Revision && was.WritesPaused == (b.PausedSince != 0) && was.Digest == journal.Digest(b.Digest) && (was.Canary != nil) == b.Rollout.IsServing() && (was.Canary == nil || was.newer != nil) {
 		return was, nil
 	}
@@ -70,7 +70,7 @@ func (t *Types) serve(ctx context.Context, view *meta.View, b meta.Binding, was 
 
 // makeServed returns how a module serves b's type. It reuses was, or the newer one of
 // was, with a new revision, if everything else is equal.
-func (t *Types) makeServed(ctx context.Context, b meta.Binding, by meta.Bound, was *Served) (*Served, error) {
+func (t *Types) makeServed(ctx context.Context, b meta.Activation, by meta.Bound, was *Served) (*Served, error) {
 	for _, s := range []*Served{was, was.canary()} {
 		if s == nil || s.Digest != journal.Digest(by.Digest) || s.API.Limits != Limits(b.Limits) || !slices.Equal(s.Snapshots.Modules, digests(by.Snapshots)) || !slices.Equal(s.Snapshots.IfTruncated, digests(by.Truncated)) {
 			continue
@@ -101,7 +101,7 @@ func (s *Served) canary() *Served {
 }
 
 // load compiles the module of a binding.
-func (t *Types) load(ctx context.Context, b meta.Binding, bounds guest.InstanceOptions) (*Served, error) {
+func (t *Types) load(ctx context.Context, b meta.Activation, bounds guest.InstanceOptions) (*Served, error) {
 	m, err := t.modules.Module(ctx, journal.Digest(b.Digest), "")
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (t *Types) load(ctx context.Context, b meta.Binding, bounds guest.InstanceO
 			Name: about.Name, Index: uint32(index), Digest: journal.Digest(b.Digest), Revision: b.Revision, CanaryStage: entity.CanaryStage{Made: b.Revision}, Snapshots: entity.ForeignSnapshots{Modules: digests(b.Snapshots), IfTruncated: digests(b.Truncated)},
 			TypeInputs: t.inputs(m.Manifest(), about),
 			TypeRoutes: entity.TypeRoutes{States: about.States(), Internal: internal(about.Commands), MessagesTo: about.Sends, MessagesFrom: about.AcceptsFrom, Owners: ownersOf{t, b.EntityType}, RecordPrincipal: about.RecordPrincipal},
-			Durable:    about.Kind == manifest.DurableState, AlwaysOn: about.RememberEntities || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, Workflow: about.Kind == manifest.Workflow, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
+			Durable:    about.Kind == manifest.DurableState, AlwaysOn: about.AlwaysOn || about.Singleton, Singleton: about.Singleton, Transient: about.Kind == manifest.Transient, Workflow: about.Kind == manifest.Workflow, SnapshotEvery: about.SnapshotEvery, SnapshotKeep: about.RetainSnapshots, Retain: about.RetainEvents.Snapshots(), PassivateAfter: about.PassivateAfter,
 			Counts: &trial.Counter{},
 			Instantiate: func(ctx context.Context) (entity.Guest, error) {
 				return t.instantiate(ctx, m, bounds, journal.Digest(b.Digest), about.Name)

@@ -148,7 +148,7 @@ func (s *Service) describe(m meta.Module) Module {
 		out.UnusedSince = time.Unix(0, m.UnusedSince)
 	}
 	for _, t := range m.EntityTypes {
-		if b, bound := view.Binding(t); bound {
+		if b, bound := view.Activation(t); bound {
 			out.Owners[t] = b.Owner
 		}
 		if v, ok := view.VerificationResult(t, m.Digest); ok {
@@ -298,13 +298,13 @@ func (s *Service) Lookup(ctx context.Context, entityType string) (Type, error) {
 	if !s.caughtUp() {
 		return Type{}, request.ErrNotReady
 	}
-	if _, bound := s.metadata.View().Binding(entityType); bound {
+	if _, bound := s.metadata.View().Activation(entityType); bound {
 		return Type{}, request.ErrModuleNotLoaded
 	}
 	if s.metadata.Confirm(ctx) != nil {
 		return Type{}, request.ErrNotReady
 	}
-	if _, bound := s.metadata.View().Binding(entityType); bound {
+	if _, bound := s.metadata.View().Activation(entityType); bound {
 		return Type{}, request.ErrModuleNotLoaded
 	}
 	return Type{}, request.ErrUnknownType
@@ -312,7 +312,7 @@ func (s *Service) Lookup(ctx context.Context, entityType string) (Type, error) {
 
 // Names returns the types that modules serve.
 func (s *Service) Names() (names []string) {
-	for _, b := range s.metadata.View().Bindings() {
+	for _, b := range s.metadata.View().Activations() {
 		names = append(names, b.EntityType)
 	}
 	return names

@@ -286,7 +286,7 @@ func CheckShadow(view *meta.View, key, value string) error {
 	case !slices.Contains(m.EntityTypes, entityType):
 		return fmt.Errorf("module %s does not serve entity type %q", wish.Digest, entityType)
 	}
-	if b, bound := view.Binding(entityType); bound && b.Digest == meta.Digest(wish.Digest) {
+	if b, bound := view.Activation(entityType); bound && b.Digest == meta.Digest(wish.Digest) {
 		return fmt.Errorf("module %s already serves %s, so there is nothing to compare", wish.Digest, entityType)
 	}
 	return nil

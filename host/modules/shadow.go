@@ -21,7 +21,7 @@ func (t *Types) Shadows() *trial.Watches { return t.settings.Shadows }
 // if the module declares a different kind or encoding than the serving one.
 func (t *Types) Beside(ctx context.Context, entityType string, digest journal.Digest) (*Served, *guest.Module, error) {
 	served := t.ServedType(entityType)
-	b, bound := t.metadata.View().Binding(entityType)
+	b, bound := t.metadata.View().Activation(entityType)
 	if !bound || served == nil {
 		return nil, nil, request.ErrModuleNotLoaded
 	}
@@ -81,11 +81,11 @@ func (r *Rollouts) shadow(ctx context.Context, entityType string) *ShadowReport 
 	}
 	wish := trial.ShadowSetting{Digest: journal.Digest(s.Digest), Share: s.Share, Revision: s.Revision}
 	out := &ShadowReport{ShadowSetting: wish}
-	if b, bound := r.metadata.View().Binding(entityType); bound && journal.Digest(b.Digest) == wish.Digest {
+	if b, bound := r.metadata.View().Activation(entityType); bound && journal.Digest(b.Digest) == wish.Digest {
 		out.Note = "the module now serves the type, so there is nothing to compare"
 	}
 	all, silent, _ := r.ask(ctx, []string{entityType}) // nodes without an answer are counted as silent
-	out.Silent = silent
+	out.MissingNodes = silent
 	for _, c := range all {
 		if theirs := c.GetShadow(); c.GetEntityType() == entityType && theirs.GetRevision() == wish.Revision && theirs != nil {
 			out.Add(shadowSum(entityType, theirs))

@@ -58,7 +58,7 @@ func (k *ShardKeys) learn(view *meta.View) {
 	defer k.mu.Unlock()
 	old := *k.rules.Load()
 	var next map[string]sharding.KeyRule
-	for _, b := range view.Bindings() {
+	for _, b := range view.Activations() {
 		if _, known := old[b.EntityType]; known {
 			continue
 		}

@@ -176,7 +176,7 @@ func (t *Types) checkSignatures(view *meta.View) map[string]Unsigned {
 	}
 	keys, out := trust.Keys(), map[string]Unsigned{}
 	signatures := map[string]string{}
-	for _, b := range view.Bindings() {
+	for _, b := range view.Activations() {
 		m, _ := view.Module(b.Digest)
 		signatures[b.EntityType] = string(m.Signature)
 		if _, fault := trustedKey(keys, m); fault != "" {
@@ -207,7 +207,7 @@ func (t *Types) needsSignatureCheck(view *meta.View) bool {
 	if last.keys != t.modules.trust.Keys() {
 		return true
 	}
-	for _, b := range view.Bindings() {
+	for _, b := range view.Activations() {
 		if m, _ := view.Module(b.Digest); last.signatures[b.EntityType] != string(m.Signature) {
 			return true
 		}

@@ -113,7 +113,7 @@ func (t *Types) Refresh(ctx context.Context) error {
 	}
 	t.keys.learn(view) // the shards of its entities must be known before a type is served
 	unsigned := t.checkSignatures(view)
-	for _, binding := range view.Bindings() {
+	for _, binding := range view.Activations() {
 		if unsigned[binding.EntityType].Refused {
 			continue
 		}

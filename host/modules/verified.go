@@ -16,16 +16,16 @@ import (
 // it, and the module's verification result. It waits until this node has
 // applied all earlier metadata decisions. It fails with request.ErrUnknownType
 // if nothing serves the type.
-func (s *Service) Verification(ctx context.Context, entityType string, digest journal.Digest) (KeptVerification, error) {
+func (s *Service) Verification(ctx context.Context, entityType string, digest journal.Digest) (StoredVerification, error) {
 	if err := s.metadata.CatchUp(ctx); err != nil {
-		return KeptVerification{}, err
+		return StoredVerification{}, err
 	}
 	view := s.metadata.View()
-	b, bound := view.Binding(entityType)
+	b, bound := view.Activation(entityType)
 	if !bound {
-		return KeptVerification{}, request.ErrUnknownType
+		return StoredVerification{}, request.ErrUnknownType
 	}
-	kept := KeptVerification{Required: requiredBy(view, entityType), Revision: b.Revision}
+	kept := StoredVerification{Required: requiredBy(view, entityType), Revision: b.Revision}
 	if v, ok := view.VerificationResult(entityType, meta.Digest(digest)); ok {
 		kept.Result = resultOf(v)
 	}
@@ -42,7 +42,7 @@ func (s *Service) KeepVerified(ctx context.Context, entityType string, r VerifyR
 	}
 	_, err = s.metadata.Do(ctx, meta.PutVerificationResult(entityType, meta.VerificationResult{
 		Digest: meta.Digest(r.Digest), Revision: r.Revision, At: r.At.UnixNano(), By: r.By, All: r.All, Snapshots: snapshots, Entities: r.Entities, Events: r.Events,
-		Differences: r.Differences, Faults: r.Faults, Uncompared: r.Uncompared, Cut: r.Cut,
+		Differences: r.Differences, Faults: r.Faults, Uncompared: r.Uncompared, Cut: r.Truncated,
 	}))
 	if errors.Is(err, meta.ErrConflict) || errors.Is(err, meta.ErrClusterVersion) || errors.Is(err, meta.ErrUnknownModule) || errors.Is(err, meta.ErrUnknownType) {
 		return &status.RefusedError{Reason: err.Error()}
@@ -54,10 +54,10 @@ func (s *Service) KeepVerified(ctx context.Context, entityType string, r VerifyR
 // serving module as its own: both declare the same state version, and all
 // entities and their snapshots were replayed without a difference.
 func (s *Service) sameSnapshots(ctx context.Context, entityType string, r VerifyResult) (bool, error) {
-	if !r.All || r.Differences+r.Faults+r.Uncompared+r.Cut > 0 {
+	if !r.All || r.Differences+r.Faults+r.Uncompared+r.Truncated > 0 {
 		return false, nil
 	}
-	b, bound := s.metadata.View().Binding(entityType)
+	b, bound := s.metadata.View().Activation(entityType)
 	if !bound || b.Revision != r.Revision {
 		return false, nil // KeepVerified's command will be rejected
 	}
@@ -88,6 +88,6 @@ func requiredBy(view *meta.View, entityType string) VerifyRequired {
 func resultOf(v meta.VerificationResult) *VerifyResult {
 	return &VerifyResult{
 		Digest: journal.Digest(v.Digest), Revision: v.Revision, At: time.Unix(0, v.At), By: v.By, All: v.All, Entities: v.Entities, Events: v.Events,
-		Differences: v.Differences, Faults: v.Faults, Uncompared: v.Uncompared, Cut: v.Cut,
+		Differences: v.Differences, Faults: v.Faults, Uncompared: v.Uncompared, Truncated: v.Cut,
 	}
 }

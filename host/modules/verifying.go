@@ -53,7 +53,7 @@ const (
 
 // verify stores an activation for verification if it needs a proof that may be
 // made later. kept is false if the module may be bound now.
-func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Binding, m *guest.Module, a Activation) (now Activated, kept bool, err error) {
+func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Activation, m *guest.Module, a Activation) (now Activated, kept bool, err error) {
 	if b.Rollout.IsVerifying() && b.Digest != meta.Digest(a.Digest) {
 		if !a.Later || !sameActivation(b.Rollout, a) {
 			return now, false, verifies(b)
@@ -68,11 +68,11 @@ func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Binding, m
 	if comparable, err := s.comparable(ctx, b, m); err != nil || !comparable {
 		return now, false, err
 	}
-	found, err := s.look(ctx, FitQuery{EntityType: a.EntityType, Digest: a.Digest, Budget: lookTime, Truncated: true, PresenceOnly: true})
+	found, err := s.look(ctx, CompatibilityQuery{EntityType: a.EntityType, Digest: a.Digest, Budget: lookTime, TruncatedOnly: true, PresenceOnly: true})
 	if err != nil {
 		return now, false, fmt.Errorf("look for entities of %s with compacted events: %w", a.EntityType, err)
 	}
-	if found.GetEntities() == 0 && found.GetUnreadShards() == 0 {
+	if found.GetEntities() == 0 && found.GetUncheckedShards() == 0 {
 		return now, false, nil
 	}
 	_, index, _ := m.Manifest().Type(a.EntityType)
@@ -104,13 +104,13 @@ func sameActivation(r *meta.Rollout, a Activation) bool {
 
 // verifies returns the error for other changes of a type while a module is
 // verified.
-func verifies(b meta.Binding) error {
+func verifies(b meta.Activation) error {
 	return refusedRollout("module %.12s is being verified for %s and will serve it afterwards: wait, or abort with 'hostd module rollout %s --abort'", b.Rollout.Digest, b.EntityType, b.EntityType)
 }
 
 // orderUnserved returns what an order makes of a rollout whose module serves
 // nothing.
-func orderUnserved(g meta.Binding, p meta.PutRollout, o RolloutOrder) (meta.PutRollout, bool, error) {
+func orderUnserved(g meta.Activation, p meta.PutRollout, o RolloutOrder) (meta.PutRollout, bool, error) {
 	switch {
 	case o.Action == modulev1.ChangeRolloutRequest_ACTION_ABORT:
 		p.Rollout = nil
@@ -184,7 +184,7 @@ func (v *verifications) pass(ctx context.Context) {
 		}
 	}
 	over := func(name string) bool {
-		b, _ := view.Binding(name)
+		b, _ := view.Activation(name)
 		return !b.Rollout.IsVerifying()
 	}
 	maps.DeleteFunc(v.late, func(name string, _ retry) bool { return over(name) })
@@ -192,8 +192,8 @@ func (v *verifications) pass(ctx context.Context) {
 }
 
 // next returns the binding whose module is to be verified now.
-func (v *verifications) next(view *meta.View) (first meta.Binding, found bool) {
-	for _, b := range view.Bindings() {
+func (v *verifications) next(view *meta.View) (first meta.Activation, found bool) {
+	for _, b := range view.Activations() {
 		if b.Rollout.IsVerifying() && !v.now().Before(v.late[b.EntityType].at) && (!found || b.Rollout.Began < first.Rollout.Began) {
 			first, found = b, true
 		}
@@ -202,15 +202,15 @@ func (v *verifications) next(view *meta.View) (first meta.Binding, found bool) {
 }
 
 // current reports whether this node must still verify the module of b.
-func (v *verifications) current(b meta.Binding) bool {
+func (v *verifications) current(b meta.Activation) bool {
 	_, leads := v.metadata.Leads()
-	now, _ := v.metadata.View().Binding(b.EntityType)
+	now, _ := v.metadata.View().Activation(b.EntityType)
 	return leads && now.Rollout.IsVerifying() && now.Rollout.Began == b.Rollout.Began
 }
 
 // while returns a context that is cancelled when current becomes false. The
 // caller must call done.
-func (v *verifications) while(ctx context.Context, b meta.Binding) (_ context.Context, done func()) {
+func (v *verifications) while(ctx context.Context, b meta.Activation) (_ context.Context, done func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	ended := make(chan struct{})
 	go func() {
@@ -235,7 +235,7 @@ func (v *verifications) while(ctx context.Context, b meta.Binding) (_ context.Co
 }
 
 // advance verifies the module of b, and binds or refuses it.
-func (v *verifications) advance(ctx context.Context, b meta.Binding) error {
+func (v *verifications) advance(ctx context.Context, b meta.Activation) error {
 	looking, done := v.while(ctx, b)
 	p, err := v.compare(looking, b)
 	done()
@@ -249,7 +249,7 @@ func (v *verifications) advance(ctx context.Context, b meta.Binding) error {
 }
 
 // compare makes the comparisons while commands run.
-func (v *verifications) compare(ctx context.Context, b meta.Binding) (*proof, error) {
+func (v *verifications) compare(ctx context.Context, b meta.Activation) (*proof, error) {
 	p := &proof{Service: v.Service, b: b, digest: journal.Digest(b.Rollout.Digest), accept: b.Rollout.Accept, by: b.Rollout.By, needed: true, always: true}
 	if err := v.prepare(ctx, p.digest); err != nil {
 		return p, err
@@ -276,7 +276,7 @@ func (v *verifications) prepare(ctx context.Context, digest journal.Digest) erro
 
 // lastChange returns the revision of the last entry of b's change log. The same
 // module has served since then.
-func lastChange(b meta.Binding) uint64 {
+func lastChange(b meta.Activation) uint64 {
 	log := b.ChangeLog()
 	return log[len(log)-1].Revision
 }
@@ -287,8 +287,8 @@ func lastChange(b meta.Binding) uint64 {
 func (p *proof) comparePaced(ctx context.Context) error {
 	for {
 		slice, cancel := context.WithTimeout(ctx, pacedSlice)
-		found, err := p.look(slice, FitQuery{
-			EntityType: p.b.EntityType, Digest: p.digest, Budget: lookTime, Truncated: true, Snapshots: p.snapshots, Paced: true, Accept: p.accept,
+		found, err := p.look(slice, CompatibilityQuery{
+			EntityType: p.b.EntityType, Digest: p.digest, Budget: lookTime, TruncatedOnly: true, IncludeSnapshots: p.snapshots, Paced: true, AcceptDifferences: p.accept,
 		})
 		cancel()
 		if err != nil && errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
@@ -327,7 +327,7 @@ func (v *verifications) decide(ctx context.Context, p *proof, refused *status.Re
 		return nil
 	}
 	view := v.metadata.View()
-	p.b, _ = view.Binding(p.b.EntityType) // limits may have changed
+	p.b, _ = view.Activation(p.b.EntityType) // limits may have changed
 	held := writePauses{Service: v.Service}
 	defer func() { held.release(ctx, err) }()
 	if refused == nil {
@@ -346,7 +346,7 @@ func (v *verifications) decide(ctx context.Context, p *proof, refused *status.Re
 		put, kind = following(p.b, meta.RolloutRefused, noteOf(refused)), ""
 		v.types.logger.Warn("rejected a module", "entity_type", name, "digest", r.Digest.String(), "reason", refused.Reason)
 	}
-	return v.rollouts.put(ctx, view, []meta.Binding{p.b}, kind, func(meta.Binding) meta.PutRollout { return put })
+	return v.rollouts.put(ctx, view, []meta.Activation{p.b}, kind, func(meta.Activation) meta.PutRollout { return put })
 }
 
 // lastLook makes the comparison under a write pause. If it fails pausedTries

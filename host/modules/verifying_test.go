@@ -21,9 +21,9 @@ type verifyingWorld struct {
 	*failing
 	t     *testing.T
 	v     *verifications
-	looks []FitQuery
+	looks []CompatibilityQuery
 	// find returns the result of a comparison.
-	find func(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error)
+	find func(ctx context.Context, q CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error)
 }
 
 // compiled is a preparer of modules that all nodes have.
@@ -34,8 +34,10 @@ func (compiled) PrepareToRun(context.Context, journal.Digest) error { return nil
 func newVerifyingWorld(t *testing.T, change func(*meta.Rollout)) *verifyingWorld {
 	f, h := newFailing(t)
 	f.w.do(meta.PutModule(meta.Module{Digest: meta.Digest{2}, Size: 1, Name: "m", Version: "2", EntityTypes: []string{"a"}, UploadedAt: 2}))
-	w := &verifyingWorld{failing: f, t: t, find: func(context.Context, FitQuery) (*modulev1.FitResponse, error) { return found(3), nil }}
-	h.look = func(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error) {
+	w := &verifyingWorld{failing: f, t: t, find: func(context.Context, CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
+		return found(3), nil
+	}}
+	h.look = func(ctx context.Context, q CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
 		w.looks = append(w.looks, q)
 		return w.find(ctx, q)
 	}
@@ -66,8 +68,8 @@ func (w *verifyingWorld) pass(v *verifications) {
 	}
 }
 
-func (w *verifyingWorld) binding() meta.Binding {
-	b, _ := w.w.state.View().Binding("a")
+func (w *verifyingWorld) binding() meta.Activation {
+	b, _ := w.w.state.View().Activation("a")
 	return b
 }
 
@@ -87,13 +89,13 @@ func (w *verifyingWorld) served(module byte, state meta.RolloutState) {
 
 func unchanged(*meta.Rollout) {}
 
-func found(entities uint64) *modulev1.FitResponse {
-	return &modulev1.FitResponse{Entities: entities, SnapshotsOf: []string{meta.Digest{1}.String()}}
+func found(entities uint64) *modulev1.CheckCompatibilityResponse {
+	return &modulev1.CheckCompatibilityResponse{Entities: entities, SnapshotDigests: []string{meta.Digest{1}.String()}}
 }
 
-func differing(message string) *modulev1.FitResponse {
+func differing(message string) *modulev1.CheckCompatibilityResponse {
 	out := found(3)
-	out.Differing, out.Differences = 1, []*modulev1.FitResponse_Fault{{EntityId: "e", Sequence: 7, Message: message}}
+	out.DifferingEntities, out.Differences = 1, []*modulev1.CheckCompatibilityResponse_Fault{{EntityId: "e", Sequence: 7, Message: message}}
 	return out
 }
 
@@ -104,16 +106,16 @@ func differing(message string) *modulev1.FitResponse {
 func TestActivationIsVerifiedThenWritePaused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newVerifyingWorld(t, func(r *meta.Rollout) { r.Accept = true })
-		w.find = func(_ context.Context, q FitQuery) (*modulev1.FitResponse, error) {
+		w.find = func(_ context.Context, q CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
 			b := w.binding()
-			if q.Fence != b.PausedSince || q.Paced != (b.PausedSince == 0) || !q.Accept || b.Digest != (meta.Digest{1}) {
+			if q.MinRevision != b.PausedSince || q.Paced != (b.PausedSince == 0) || !q.AcceptDifferences || b.Digest != (meta.Digest{1}) {
 				t.Errorf("%+v while %+v", q, b)
 			}
 			return found(3), nil
 		}
 		w.pass(w.v)
 		w.served(2, "")
-		if n := len(w.looks); n != 2 || w.looks[0].Fence != 0 || w.looks[1].Fence == 0 {
+		if n := len(w.looks); n != 2 || w.looks[0].MinRevision != 0 || w.looks[1].MinRevision == 0 {
 			t.Errorf("%+v", w.looks)
 		}
 		b := w.binding()
@@ -129,8 +131,8 @@ func TestLongComparisonsAreRepeated(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newVerifyingWorld(t, unchanged)
 		takes := time.Hour
-		w.find = func(_ context.Context, q FitQuery) (*modulev1.FitResponse, error) {
-			if q.Fence == 0 {
+		w.find = func(_ context.Context, q CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
+			if q.MinRevision == 0 {
 				time.Sleep(takes)
 				takes /= 16
 			}
@@ -152,8 +154,8 @@ func TestIncompatibleModuleIsRejected(t *testing.T) {
 		for _, forced := range []bool{false, true} {
 			synctest.Test(t, func(t *testing.T) {
 				w := newVerifyingWorld(t, func(r *meta.Rollout) { r.Force = forced })
-				w.find = func(_ context.Context, q FitQuery) (*modulev1.FitResponse, error) {
-					if (q.Fence > 0) == held {
+				w.find = func(_ context.Context, q CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
+					if (q.MinRevision > 0) == held {
 						return differing("it lacks\nsomething" + strings.Repeat(" of it", 400)), nil
 					}
 					return found(3), nil
@@ -186,7 +188,7 @@ func TestIncompatibleModuleIsRejected(t *testing.T) {
 func TestVerificationRestartsOnNewLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newVerifyingWorld(t, unchanged)
-		w.find = func(ctx context.Context, _ FitQuery) (*modulev1.FitResponse, error) {
+		w.find = func(ctx context.Context, _ CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
 			w.m.LeaderChanged(w.term, 0, false)
 			<-ctx.Done()
 			return nil, ctx.Err()
@@ -197,7 +199,9 @@ func TestVerificationRestartsOnNewLeader(t *testing.T) {
 		w.served(1, meta.RolloutVerifying)
 
 		w.elect()
-		w.find = func(context.Context, FitQuery) (*modulev1.FitResponse, error) { return found(3), nil }
+		w.find = func(context.Context, CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
+			return found(3), nil
+		}
 		w.looks = nil
 		w.pass(w.verifications(w.v.Service))
 		w.served(2, "")
@@ -213,8 +217,8 @@ func TestAbortEndsVerification(t *testing.T) {
 	for _, held := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newVerifyingWorld(t, unchanged)
-			w.find = func(ctx context.Context, q FitQuery) (*modulev1.FitResponse, error) {
-				if (q.Fence > 0) != held {
+			w.find = func(ctx context.Context, q CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
+				if (q.MinRevision > 0) != held {
 					return found(3), nil
 				}
 				if _, err := w.m.Do(t.Context(), meta.PutRollouts(meta.ChangeAbort, 9, meta.PutRollout{EntityType: "a", Over: w.binding().Revision})); err != nil {
@@ -245,8 +249,8 @@ func TestFailedComparisonsAreRetriedLater(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			w := newVerifyingWorld(t, unchanged)
 			failed := 0
-			w.find = func(_ context.Context, q FitQuery) (*modulev1.FitResponse, error) {
-				if (q.Fence > 0) != held {
+			w.find = func(_ context.Context, q CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
+				if (q.MinRevision > 0) != held {
 					return found(3), nil
 				}
 				failed++
@@ -310,7 +314,7 @@ func TestRolloutStateWaitsForModulesOfThisNode(t *testing.T) {
 		// The node does not trust the module, so it has nothing to load.
 		w := newSignedWorld(t, signing.Require)
 		r := &Rollouts{Service: &Service{types: w.types, modules: w.types.modules}}
-		b, _ := w.state.View().Binding("a")
+		b, _ := w.state.View().Activation("a")
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
 		if err := r.AwaitServed(ctx, b.Revision); !errors.Is(err, context.DeadlineExceeded) {

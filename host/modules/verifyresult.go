@@ -35,11 +35,11 @@ type VerifyResult struct {
 	// Entities of which the module computes a different state, on which it fails,
 	// and which could not be compared.
 	Differences, Faults, Uncompared uint64
-	Cut                             uint64 // entities that were not replayed, because their first events are gone
+	Truncated                       uint64 // entities that were not replayed, because their first events are gone
 }
 
-// KeptVerification is what the metadata holds about a type and a module.
-type KeptVerification struct {
+// StoredVerification is what the metadata holds about a type and a module.
+type StoredVerification struct {
 	Required VerifyRequired
 	Revision uint64        // under which the type is served
 	Result   *VerifyResult // nil: the module was not verified
@@ -47,7 +47,7 @@ type KeptVerification struct {
 
 // Refusal returns why the module may not serve the type, or nil if it may. If
 // accept is true, differing states are intended.
-func (k KeptVerification) Refusal(entityType string, accept bool) *status.RefusedError {
+func (k StoredVerification) Refusal(entityType string, accept bool) *status.RefusedError {
 	r := k.Result
 	if k.Required == VerifyOff || k.Required == "" {
 		return nil
@@ -68,8 +68,8 @@ func (k KeptVerification) Refusal(entityType string, accept bool) *status.Refuse
 		return refused(status.RefusedUnverified, "only a sample of the entities was verified, but all are required: %s", next)
 	case r.Faults > 0:
 		return refused(status.RefusedFault, "the module fails on %d of %d verified entities", r.Faults, r.Entities)
-	case r.Entities == 0 && r.Cut > 0:
-		return refused(status.RefusedFault, "no entity could be verified: all %d have compacted events", r.Cut)
+	case r.Entities == 0 && r.Truncated > 0:
+		return refused(status.RefusedFault, "no entity could be verified: all %d have compacted events", r.Truncated)
 	case r.Differences > 0 && !accept:
 		return refused(status.RefusedFault, "the module computes a different state for %d of %d verified entities; if that is intended, accept the differences", r.Differences, r.Entities)
 	}

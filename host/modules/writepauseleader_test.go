@@ -32,7 +32,7 @@ func (f *failing) elect() {
 	f.term++
 	f.m.LeaderChanged(f.term, 1, true)
 	f.index++
-	f.m.OnApplied(eventlog.Verdict{Index: f.index, Term: f.term, Fence: f.term, NoOp: true})
+	f.m.OnApplied(eventlog.ApplyResult{Index: f.index, Term: f.term, Fence: f.term, NoOp: true})
 }
 
 func (f *failing) Propose(_ sharding.ShardID, _ sharding.Term, number uint64, data []byte) error {
@@ -51,7 +51,7 @@ func (f *failing) Propose(_ sharding.ShardID, _ sharding.Term, number uint64, da
 			f.elect()
 			return
 		}
-		f.m.OnApplied(eventlog.Verdict{Index: f.index, Term: f.term, Fence: f.term, Proposal: number, Meta: result})
+		f.m.OnApplied(eventlog.ApplyResult{Index: f.index, Term: f.term, Fence: f.term, Proposal: number, Meta: result})
 	}()
 	return nil
 }
@@ -87,13 +87,13 @@ func TestWritePauseSurvivesMetadataLeaderChange(t *testing.T) {
 		ctx := request.WithCaller(t.Context())
 		f.failures, f.leader = 1, 500*time.Millisecond
 		at, err := h.pause(ctx, "a", 1)
-		b, _ := f.m.View().Binding("a")
+		b, _ := f.m.View().Activation("a")
 		if err != nil || at != b.PausedSince || at == 0 {
 			t.Fatalf("held since %d, %v: %+v", at, err, b)
 		}
 		f.failures, f.leader = 2, 3*time.Second // longer than callers wait
 		h.release(ctx, context.Canceled)
-		if b, _ = f.m.View().Binding("a"); b.PausedSince != 0 || b.Digest != (meta.Digest{1}) {
+		if b, _ = f.m.View().Activation("a"); b.PausedSince != 0 || b.Digest != (meta.Digest{1}) {
 			t.Fatalf("it is held: %+v", b)
 		}
 	})
@@ -107,11 +107,11 @@ func TestWritePauseOfUnknownOutcomeIsReleased(t *testing.T) {
 		ctx := request.WithCaller(t.Context())
 		f.failures, f.leader = 1, 3*time.Second
 		_, err := h.pause(ctx, "a", 1)
-		if b, _ := f.m.View().Binding("a"); !errors.Is(err, cluster.ErrUnknownOutcome) || b.PausedSince == 0 {
+		if b, _ := f.m.View().Activation("a"); !errors.Is(err, cluster.ErrUnknownOutcome) || b.PausedSince == 0 {
 			t.Fatalf("%v: %+v", err, b)
 		}
 		h.release(ctx, err)
-		if b, _ := f.m.View().Binding("a"); b.PausedSince != 0 {
+		if b, _ := f.m.View().Activation("a"); b.PausedSince != 0 {
 			t.Fatalf("it is held: %+v", b)
 		}
 	})

@@ -85,7 +85,7 @@ func (h *writePauses) releaseOne(ctx context.Context, t pausedType) error {
 		if err := h.metadata.CatchUp(ctx); err != nil {
 			return err
 		}
-		b, _ := h.metadata.View().Binding(t.name)
+		b, _ := h.metadata.View().Activation(t.name)
 		if b.PausedSince == 0 || b.Revision != t.over {
 			return nil
 		}
@@ -115,8 +115,8 @@ func (r *Rollouts) releaseOverdue(ctx context.Context, view *meta.View) {
 }
 
 // overdue returns the bindings whose pause this node has seen for too long.
-func (r *Rollouts) overdue(view *meta.View) (all []meta.Binding) {
-	for _, b := range view.Bindings() {
+func (r *Rollouts) overdue(view *meta.View) (all []meta.Activation) {
+	for _, b := range view.Activations() {
 		since := r.held[b.EntityType]
 		switch {
 		case b.PausedSince == 0:
@@ -127,7 +127,7 @@ func (r *Rollouts) overdue(view *meta.View) (all []meta.Binding) {
 		}
 	}
 	maps.DeleteFunc(r.held, func(name string, since pausedSince) bool {
-		b, _ := view.Binding(name)
+		b, _ := view.Activation(name)
 		return b.PausedSince != since.revision
 	})
 	return all

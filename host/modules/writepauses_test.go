@@ -24,7 +24,7 @@ func TestOverdueWritePauseIsEnded(t *testing.T) {
 		for _, b := range r.overdue(w.state.View()) {
 			w.do(meta.ResumeTypeWrites(b.EntityType, b.PausedSince))
 		}
-		b, _ := w.state.View().Binding("a")
+		b, _ := w.state.View().Activation("a")
 		if got := fmt.Sprintf("%d held %d", b.Revision, b.PausedSince); got != want {
 			t.Fatalf("after %v: %s, want %s", after, got, want)
 		}

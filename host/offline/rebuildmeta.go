@@ -179,7 +179,7 @@ func (f *newBootstrap) describe(out io.Writer) {
 	view := f.state.View()
 	if f.base != nil {
 		fmt.Fprintf(out, "metadata of node %s at index %d of term %d; %d modules, %d entity types\n",
-			f.base.Node, f.base.Metadata.Index, f.base.Metadata.Term, len(view.Modules()), len(view.Bindings()))
+			f.base.Node, f.base.Metadata.Index, f.base.Metadata.Term, len(view.Modules()), len(view.Activations()))
 	} else {
 		fmt.Fprintln(out, "no node has readable metadata: modules, activations and settings are lost and must be created again")
 	}

@@ -425,7 +425,7 @@ func (w *apiWriter) entity(paths tree, t Type) error {
 			parameter("Last-Event-ID", "header", "cursor after which the stream continues; browsers send it when they reconnect", tree{"type": "string"}),
 			parameter("follow", "query", "false: end the stream at the newest event", tree{"type": "boolean"}),
 			asList(parameter("shards", "query", "return only the events of these shards", tree{"type": "array", "items": tree{"type": "integer"}})),
-			parameter("skip_cut", "query", "continue after events that were truncated", tree{"type": "boolean"}),
+			parameter("skip_truncated", "query", "continue after events that were truncated", tree{"type": "boolean"}),
 			parameter("upcast", "query", "convert events of older types to current ones", tree{"type": "boolean"}),
 		},
 		"responses": w.responses(tree{"200": tree{"description": "The events.", "content": tree{"text/event-stream": tree{"schema": tree{"type": "string"}}}}}),

@@ -48,7 +48,7 @@ func (e endings) Dial(ctx context.Context, address string) (net.Conn, error) {
 		return &endingConn{Conn: conn, link: e.link, address: address}, nil
 	}
 	if errors.Is(err, syscall.ECONNREFUSED) {
-		e.link.peer.refusedAt(address)
+		e.link.peer.rejectedAt(address)
 	}
 	return nil, err
 }
@@ -110,8 +110,8 @@ func (q *peer) answers() {
 	q.ending = ending{}
 }
 
-// refusedAt is called when a dial was refused.
-func (q *peer) refusedAt(address string) {
+// rejectedAt is called when a dial was refused.
+func (q *peer) rejectedAt(address string) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.ending.closed == address {

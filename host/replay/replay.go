@@ -137,7 +137,7 @@ func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal
 		end = *at
 	}
 	if first := head.FirstSequence(); first > 1 && end < first {
-		return ReplayedState{}, &journal.CutError{First: first}
+		return ReplayedState{}, &journal.TruncatedError{First: first}
 	}
 	p := replay{Options: r.opts, shard: shard, id: id, end: end}
 	if at == nil {
@@ -147,7 +147,7 @@ func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal
 	defer p.replayer.close()
 	state, err := p.run(ctx)
 	if errors.Is(err, errTruncated) {
-		err = &status.StateCutError{From: head.Snapshots[0]}
+		err = &status.StateTruncatedError{From: head.Snapshots[0]}
 	}
 	return state, err
 }
@@ -233,7 +233,7 @@ func (p *replay) last(ctx context.Context) (digest journal.Digest, state given, 
 	if errors.Is(err, errDone) {
 		return digest, state, nil
 	}
-	if cut := (*journal.CutError)(nil); errors.As(err, &cut) {
+	if cut := (*journal.TruncatedError)(nil); errors.As(err, &cut) {
 		return digest, state, err
 	}
 	return digest, state, errors.Join(err, journal.ErrDamaged)

@@ -20,7 +20,7 @@ const (
 // Sample replays a few entities of one shard with a module. It returns the
 // entities on which the module fails and how many were replayed. If ctx ends
 // early, it returns the results so far without an error.
-func (r *Replays) Sample(ctx context.Context, q modules.FitQuery) (faults []modules.FitFault, entities int, err error) {
+func (r *Replays) Sample(ctx context.Context, q modules.CompatibilityQuery) (faults []modules.ReplayFault, entities int, err error) {
 	select {
 	case r.verifying <- struct{}{}:
 		defer func() { <-r.verifying }()
@@ -37,7 +37,7 @@ func (r *Replays) Sample(ctx context.Context, q modules.FitQuery) (faults []modu
 	for i := 0; err == nil && i < len(drawn); i++ {
 		err = v.verify(ctx, drawn[i], func(d Verified) error {
 			if entities++; d.Fault {
-				faults = append(faults, modules.FitFault{EntityID: d.EntityID, At: d.At, EventType: d.EventType, Message: d.Difference})
+				faults = append(faults, modules.ReplayFault{EntityID: d.EntityID, At: d.At, EventType: d.EventType, Message: d.Difference})
 			}
 			return nil
 		})
@@ -50,7 +50,7 @@ func (r *Replays) Sample(ctx context.Context, q modules.FitQuery) (faults []modu
 
 // draw draws q.Sample of the first sampleOf entities of the shard with equal
 // probability.
-func (v *verifier) draw(ctx context.Context, q modules.FitQuery) (drawn []sharding.EntityID, err error) {
+func (v *verifier) draw(ctx context.Context, q modules.CompatibilityQuery) (drawn []sharding.EntityID, err error) {
 	seen := 0
 	err = v.each(ctx, func(id sharding.EntityID) error {
 		info, err := v.Machine.Info(v.shard, id)

@@ -35,21 +35,21 @@ const (
 var errPlenty = errors.New("read enough of the event order")
 
 // Touched replays, with the module of q, the entities of one shard whose newest
-// event was written by none of the modules q.WrittenNotBy, that is, the
+// event was written by none of the modules q.ExcludeWrittenBy, that is, the
 // entities written by other modules since one of these last served. It reports
 // the entities on which the module fails, and those with events of types that
 // its manifest does not list. If ctx ends early, the result contains what was
 // found so far and is not complete.
-func (r *Replays) Touched(ctx context.Context, q modules.FitQuery) (out modules.Fit, err error) {
+func (r *Replays) Touched(ctx context.Context, q modules.CompatibilityQuery) (out modules.Compatibility, err error) {
 	select {
 	case r.touching <- struct{}{}:
 		defer func() { <-r.touching }()
 	case <-ctx.Done():
 		return out, nil
 	}
-	t := &touched{Options: r.opts, shard: q.Shard, entityType: q.EntityType, before: q.WrittenNotBy, first: q.First, within: q.Within, skipsTruncated: q.Truncated}
+	t := &touched{Options: r.opts, shard: q.Shard, entityType: q.EntityType, before: q.ExcludeWrittenBy, first: q.Initial, within: q.Current, skipsTruncated: q.TruncatedOnly}
 	was := r.looked.last(q.Shard)
-	if q.Fence > 0 && was.answers(q) {
+	if q.MinRevision > 0 && was.answers(q) {
 		t.after = was.end
 	}
 	defer t.replayer.close()
@@ -65,7 +65,7 @@ func (r *Replays) Touched(ctx context.Context, q modules.FitQuery) (out modules.
 	if ctx.Err() != nil {
 		out.Complete, err = false, nil
 	}
-	if out.Complete && out.Failing == 0 && err == nil {
+	if out.Complete && out.FaultyEntities == 0 && err == nil {
 		r.looked.keep(q.Shard, &cleanLook{q, t.end})
 	}
 	return out, err
@@ -73,13 +73,13 @@ func (r *Replays) Touched(ctx context.Context, q modules.FitQuery) (out modules.
 
 // cleanLook is a query of Touched that found no problem.
 type cleanLook struct {
-	modules.FitQuery
+	modules.CompatibilityQuery
 	end uint64 // log index up to which the query looked
 }
 
 // answers reports whether the old query answers q for the log up to end.
-func (l *cleanLook) answers(q modules.FitQuery) bool {
-	return l != nil && l.EntityType == q.EntityType && l.Digest == q.Digest && l.First == q.First && l.Within == q.Within && slices.Equal(l.WrittenNotBy, q.WrittenNotBy)
+func (l *cleanLook) answers(q modules.CompatibilityQuery) bool {
+	return l != nil && l.EntityType == q.EntityType && l.Digest == q.Digest && l.Initial == q.Initial && l.Current == q.Current && slices.Equal(l.ExcludeWrittenBy, q.ExcludeWrittenBy)
 }
 
 // cleanLooks holds the last clean query of each shard. It is safe for
@@ -227,7 +227,7 @@ func (t *touched) beforeIn(ctx context.Context, after, upTo uint64) (found bool,
 			}
 			return errDone
 		})
-		var cut *journal.CutError
+		var cut *journal.TruncatedError
 		if err != nil && !errors.Is(err, errDone) && !errors.As(err, &cut) {
 			return err
 		}
@@ -244,7 +244,7 @@ func (t *touched) beforeIn(ctx context.Context, after, upTo uint64) (found bool,
 }
 
 // check replays one entity and records how the module fails on it.
-func (t *touched) check(ctx context.Context, id sharding.EntityID, out *modules.Fit) error {
+func (t *touched) check(ctx context.Context, id sharding.EntityID, out *modules.Compatibility) error {
 	used := t.replayer.guest != nil
 	at, ours, err := t.one(ctx, id, full)
 	var unlisted *unlistedError
@@ -269,7 +269,7 @@ func (t *touched) check(ctx context.Context, id sharding.EntityID, out *modules.
 		return nil // it failed on events that modules in before have written
 	}
 	out.Entities++
-	if out.Failing++; len(out.Faults) < modules.MaxFitFaults {
+	if out.FaultyEntities++; len(out.Faults) < modules.MaxReplayFaults {
 		if at-1 <= eachEvents {
 			// Repeat it event by event to find the event on which it fails.
 			t.replayer.close()
@@ -277,7 +277,7 @@ func (t *touched) check(ctx context.Context, id sharding.EntityID, out *modules.
 				at, err = first, again
 			}
 		}
-		out.Faults = append(out.Faults, modules.FitFault{EntityID: id.ID, At: at, EventType: t.eventType(ctx, id, at), Message: err.Error()})
+		out.Faults = append(out.Faults, modules.ReplayFault{EntityID: id.ID, At: at, EventType: t.eventType(ctx, id, at), Message: err.Error()})
 	}
 	return ctx.Err()
 }

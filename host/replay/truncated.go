@@ -36,7 +36,7 @@ const mostTruncated = 1 << 20
 // A paced call waits for its turn among verifications, and its budget starts
 // then. It stops only between entities, so that each call compares at least
 // one.
-func (r *Replays) Truncated(ctx context.Context, q modules.FitQuery) (out modules.Fit, err error) {
+func (r *Replays) Truncated(ctx context.Context, q modules.CompatibilityQuery) (out modules.Compatibility, err error) {
 	seats, waiting := r.touching, ctx
 	if q.Paced {
 		var cancel context.CancelFunc
@@ -70,7 +70,7 @@ func (r *Replays) Truncated(ctx context.Context, q modules.FitQuery) (out module
 		}
 		return out, err
 	}
-	key := comparison{q.Shard, q.EntityType, q.Digest, t.serving.digest, q.Snapshots, q.Within.Share, q.Within.Prefix}
+	key := comparison{q.Shard, q.EntityType, q.Digest, t.serving.digest, q.IncludeSnapshots, q.Current.Share, q.Current.Prefix}
 	t.compared = r.compared.take(key)
 	defer func() { r.compared.keep(key, t.compared) }()
 	out.Complete = true
@@ -143,7 +143,7 @@ func (c *comparisons) keep(key comparison, entities comparedEntities) {
 // truncated compares entities of one type and shard.
 type truncated struct {
 	verifier
-	q        modules.FitQuery
+	q        modules.CompatibilityQuery
 	seed     maphash.Seed
 	loads    journal.SnapshotUse // snapshots that the tried module loads; others are loaded only as a last resort
 	compared comparedEntities
@@ -157,7 +157,7 @@ func (t *truncated) openBoth(ctx context.Context) error {
 	if err := t.open(ctx, t.q.Digest); err != nil {
 		return err
 	}
-	if t.q.Within.Share == 0 && t.q.Within.Prefix == "" {
+	if t.q.Current.Share == 0 && t.q.Current.Prefix == "" {
 		t.loads = t.loadsOf(t.served)
 		return nil
 	}
@@ -182,7 +182,7 @@ func (t *truncated) openBoth(ctx context.Context) error {
 // it serves entities of the type.
 func (t *truncated) loadsOf(serves *modules.Served) journal.SnapshotUse {
 	own := []journal.Digest{t.q.Digest}
-	if t.q.Snapshots {
+	if t.q.IncludeSnapshots {
 		own = append(append(own, t.snapshotsOf...), t.serving.digest)
 	}
 	if serves.Digest == t.q.Digest {
@@ -200,7 +200,7 @@ func (t *truncated) candidates(ctx context.Context, visit func(sharding.EntityID
 			return err
 		}
 		for i := range page.Entities {
-			if e := &page.Entities[i]; e.Cut != nil || t.q.Snapshots && e.Snapshots.Len() > 0 || t.kind == manifest.Workflow {
+			if e := &page.Entities[i]; e.Cut != nil || t.q.IncludeSnapshots && e.Snapshots.Len() > 0 || t.kind == manifest.Workflow {
 				if err := errors.Join(ctx.Err(), visit(e.Entity)); err != nil {
 					return err
 				}
@@ -232,7 +232,7 @@ func (t *truncated) base(ctx context.Context, id sharding.EntityID) (head eventl
 // present ends the scan at an entity for which the module would have to load a
 // snapshot of another module because the events before it are gone, or at an
 // open run.
-func (t *truncated) present(ctx context.Context, id sharding.EntityID, out *modules.Fit) error {
+func (t *truncated) present(ctx context.Context, id sharding.EntityID, out *modules.Compatibility) error {
 	if t.kind == manifest.Workflow {
 		open, err := t.isOpen(ctx, id)
 		if open && err == nil {
@@ -250,7 +250,7 @@ func (t *truncated) present(ctx context.Context, id sharding.EntityID, out *modu
 
 // entity compares one entity if the module would load a snapshot of another
 // module.
-func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modules.Fit) error {
+func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modules.Compatibility) error {
 	if t.looked && !t.until.IsZero() && time.Now().After(t.until) {
 		return errEnough
 	}
@@ -267,20 +267,20 @@ func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modul
 	case base != nil && base.Module == t.q.Digest:
 		return nil // the module has its own snapshot
 	case base != nil:
-		if now.base = base.Sequence; !slices.Contains(out.SnapshotsOf, base.Module) {
-			out.SnapshotsOf = append(out.SnapshotsOf, base.Module)
+		if now.base = base.Sequence; !slices.Contains(out.SnapshotDigests, base.Module) {
+			out.SnapshotDigests = append(out.SnapshotDigests, base.Module)
 		}
 	case head.Cut == nil:
 		return nil // it is replayed from its first event
 	}
 	was, known := t.compared[hash]
 	differed := was.differs
-	if was.differs = false; known && was == now && (!differed || t.q.Accept) {
+	if was.differs = false; known && was == now && (!differed || t.q.AcceptDifferences) {
 		if base != nil {
 			out.Entities++
 		}
 		if differed {
-			out.Differing++
+			out.DifferingEntities++
 		}
 		return nil
 	}
@@ -290,7 +290,7 @@ func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modul
 		if err == nil && whole { // all events since its last deletion exist
 			t.note(hash, now)
 		} else if err == nil {
-			out.Unreadable++
+			out.UnreadableEntities++
 		}
 		return err
 	}
@@ -299,19 +299,19 @@ func (t *truncated) entity(ctx context.Context, id sharding.EntityID, out *modul
 		return err
 	}
 	out.Entities++
-	fault := modules.FitFault{EntityID: id.ID, At: found.At, EventType: t.eventType(ctx, id, found.At), Message: found.Difference}
+	fault := modules.ReplayFault{EntityID: id.ID, At: found.At, EventType: t.eventType(ctx, id, found.At), Message: found.Difference}
 	switch {
 	case found.Fault:
-		out.Failing++
-		if len(out.Faults) < modules.MaxFitFaults {
+		out.FaultyEntities++
+		if len(out.Faults) < modules.MaxReplayFaults {
 			out.Faults = append(out.Faults, fault)
 		}
 	case found.Difference != "" || found.Uncompared:
 		if found.Uncompared {
 			fault.Message = "the active module computes no state to compare with"
 		}
-		out.Differing++
-		if len(out.Differences) < modules.MaxFitFaults {
+		out.DifferingEntities++
+		if len(out.Differences) < modules.MaxReplayFaults {
 			out.Differences = append(out.Differences, fault)
 		}
 		now.differs = true
@@ -335,7 +335,7 @@ func (t *truncated) isOpen(ctx context.Context, id sharding.EntityID) (bool, err
 // run replays a run from its last checkpoint, or from its first event. The
 // module must ask for the steps that the history has since then; a run that has
 // ended does not matter.
-func (t *truncated) run(ctx context.Context, id sharding.EntityID, head eventlog.Info, now comparedAt, hash uint64, out *modules.Fit) error {
+func (t *truncated) run(ctx context.Context, id sharding.EntityID, head eventlog.Info, now comparedAt, hash uint64, out *modules.Compatibility) error {
 	if was, known := t.compared[hash]; known && was == now {
 		out.Entities++
 		return nil
@@ -353,8 +353,8 @@ func (t *truncated) run(ctx context.Context, id sharding.EntityID, head eventlog
 		found.Difference = "the events from which it would be replayed are gone, and no checkpoint is left"
 	}
 	if found.Difference != "" { // also a state: a function that does more than the history has
-		if out.Failing++; len(out.Faults) < modules.MaxFitFaults {
-			out.Faults = append(out.Faults, modules.FitFault{EntityID: id.ID, At: found.At, EventType: t.eventType(ctx, id, found.At), Message: found.Difference})
+		if out.FaultyEntities++; len(out.Faults) < modules.MaxReplayFaults {
+			out.Faults = append(out.Faults, modules.ReplayFault{EntityID: id.ID, At: found.At, EventType: t.eventType(ctx, id, found.At), Message: found.Difference})
 		}
 		return nil
 	}

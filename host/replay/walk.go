@@ -105,13 +105,13 @@ func (w *walk) read(ctx context.Context, m *eventlog.Machine, shard sharding.Sha
 		return w.endLife(ctx, r.Last())
 	}
 	err := m.Read(ctx, shard, w.id, from+1, records)
-	if cut := (*journal.CutError)(nil); errors.As(err, &cut) {
+	if cut := (*journal.TruncatedError)(nil); errors.As(err, &cut) {
 		missing = true
 		err = m.Read(ctx, shard, w.id, cut.First, records)
 		missing = missing || errors.As(err, &cut) // more was truncated meanwhile
 	}
 	switch {
-	case missing && (err == nil || errors.Is(err, errDone) || errors.As(err, new(*journal.CutError))):
+	case missing && (err == nil || errors.Is(err, errDone) || errors.As(err, new(*journal.TruncatedError))):
 		return errTruncated
 	case err != nil && !errors.Is(err, errDone):
 		return err

@@ -189,7 +189,7 @@ type Result struct {
 // Info is what an executor knows about an entity.
 type Info struct {
 	Sequence journal.Sequence
-	Status   string // "active", "loading", "parked" (quarantined); "passive" if not resident
+	Status   string // "active", "loading", "quarantined"; "passive" if not resident
 	Resident bool
 	Module   journal.Digest
 	Faults   int

@@ -93,9 +93,9 @@ func NewServer(o Options, opts edge.Options) *Server {
 	return &Server{Server: server, modules: activations}
 }
 
-// Touched checks all shards for entities that modules other than q.WrittenNotBy
+// Touched checks all shards for entities that modules other than q.ExcludeWrittenBy
 // have written and on which the module of q fails.
-func (s *Server) Touched(ctx context.Context, q modules.FitQuery) (*modulev1.FitResponse, error) {
+func (s *Server) Touched(ctx context.Context, q modules.CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
 	return s.modules.Touched(ctx, q)
 }
 

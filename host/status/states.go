@@ -18,12 +18,12 @@ func (e *FutureSequenceError) Error() string {
 // Code implements Coded.
 func (e *FutureSequenceError) Code() connect.Code { return connect.CodeInvalidArgument }
 
-// StateCutError: the events from which the requested state would be replayed
+// StateTruncatedError: the events from which the requested state would be replayed
 // were compacted away, and no older snapshot is stored. From is the first
 // sequence whose state can be computed, or 0 if there is none.
-type StateCutError struct{ From journal.Sequence }
+type StateTruncatedError struct{ From journal.Sequence }
 
-func (e *StateCutError) Error() string {
+func (e *StateTruncatedError) Error() string {
 	if e.From == 0 {
 		return "the first events of the entity were compacted, and it has no snapshot"
 	}
@@ -31,4 +31,4 @@ func (e *StateCutError) Error() string {
 }
 
 // Code implements Coded.
-func (e *StateCutError) Code() connect.Code { return connect.CodeOutOfRange }
+func (e *StateTruncatedError) Code() connect.Code { return connect.CodeOutOfRange }

@@ -80,7 +80,7 @@ func codeOf(err error) (code connect.Code, known bool) {
 	if coded, ok := errors.AsType[Coded](err); ok {
 		return coded.Code(), true
 	}
-	if _, ok := errors.AsType[*journal.CutError](err); ok || errors.Is(err, journal.ErrOtherHistory) {
+	if _, ok := errors.AsType[*journal.TruncatedError](err); ok || errors.Is(err, journal.ErrOtherHistory) {
 		return connect.CodeOutOfRange, true
 	}
 	return connect.CodeInternal, false
@@ -157,13 +157,13 @@ func Detail(err error) proto.Message {
 	if errors.As(err, &mismatch) {
 		return &entityv1.SequenceMismatch{Actual: uint64(mismatch.Actual)}
 	}
-	var cut *journal.CutError
+	var cut *journal.TruncatedError
 	if errors.As(err, &cut) {
-		return &entityv1.EventsCut{First: uint64(cut.First)}
+		return &entityv1.EventsTruncated{First: uint64(cut.First)}
 	}
-	var stateCut *StateCutError
+	var stateCut *StateTruncatedError
 	if errors.As(err, &stateCut) && stateCut.From > 0 {
-		return &entityv1.EventsCut{First: uint64(stateCut.From)}
+		return &entityv1.EventsTruncated{First: uint64(stateCut.From)}
 	}
 	return nil
 }

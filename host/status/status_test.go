@@ -56,7 +56,7 @@ func TestCodes(t *testing.T) {
 		{"request.ErrCompacted", request.ErrCompacted, connect.CodeFailedPrecondition},
 		{"request.ErrSuspended", request.ErrSuspended, connect.CodeFailedPrecondition},
 		{"journal.ErrOtherHistory", journal.ErrOtherHistory, connect.CodeOutOfRange},
-		{"journal.CutError", &journal.CutError{First: 7}, connect.CodeOutOfRange},
+		{"journal.TruncatedError", &journal.TruncatedError{First: 7}, connect.CodeOutOfRange},
 		{"request.ErrDamaged", request.ErrDamaged, connect.CodeDataLoss},
 		{"request.ErrUnsupported", request.ErrUnsupported, connect.CodeUnimplemented},
 		{"request.RejectedError", &request.RejectedError{Code: "no", Message: "never"}, connect.CodeFailedPrecondition},

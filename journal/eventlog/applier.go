@@ -15,7 +15,7 @@ import (
 
 // AppliedSink receives the results of applied entries, in order per shard, from
 // the applying goroutine. It must not block. It may keep the slice.
-type AppliedSink interface{ OnApplied([]Verdict) }
+type AppliedSink interface{ OnApplied([]ApplyResult) }
 
 // ApplierOptions configure an Applier. Zero fields get the default.
 type ApplierOptions struct {
@@ -348,7 +348,7 @@ func (a *Applier) drain() (empty bool) {
 	a.mu.Unlock()
 	for i := range work {
 		w := &work[i]
-		var verdicts []Verdict
+		var verdicts []ApplyResult
 		if w.do != nil {
 			w.do()
 		} else {

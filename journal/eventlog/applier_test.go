@@ -20,14 +20,14 @@ import (
 // collector stores results and reports when a shard's index was applied.
 type collector struct {
 	mu       sync.Mutex
-	verdicts map[sharding.ShardID][]eventlog.Verdict
+	verdicts map[sharding.ShardID][]eventlog.ApplyResult
 }
 
-func (c *collector) OnApplied(vs []eventlog.Verdict) {
+func (c *collector) OnApplied(vs []eventlog.ApplyResult) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.verdicts == nil {
-		c.verdicts = make(map[sharding.ShardID][]eventlog.Verdict)
+		c.verdicts = make(map[sharding.ShardID][]eventlog.ApplyResult)
 	}
 	for _, v := range vs {
 		c.verdicts[v.Shard] = append(c.verdicts[v.Shard], v)

@@ -35,7 +35,7 @@ type checkedRecord struct {
 //
 // If the shard has stopped, the results wrap ErrStopped. After a failure of the
 // store, that is so for all shards, and Err returns the failure.
-func (m *Machine) Apply(id sharding.ShardID, entries []journal.Committed) []Verdict {
+func (m *Machine) Apply(id sharding.ShardID, entries []journal.Committed) []ApplyResult {
 	if !m.started && m.failed == nil {
 		m.failed = m.start()
 	}
@@ -45,7 +45,7 @@ func (m *Machine) Apply(id sharding.ShardID, entries []journal.Committed) []Verd
 		m.background.awaitInstall(in, entries)
 		return nil
 	}
-	out := make([]Verdict, len(entries))
+	out := make([]ApplyResult, len(entries))
 	for i := range entries {
 		e, v := &entries[i], &out[i]
 		v.Shard, v.Index, v.Term = id, e.Index, e.Term
@@ -65,7 +65,7 @@ func (m *Machine) Apply(id sharding.ShardID, entries []journal.Committed) []Verd
 	return out
 }
 
-func (m *Machine) applyEntry(sh *shard, e *journal.Committed, v *Verdict) {
+func (m *Machine) applyEntry(sh *shard, e *journal.Committed, v *ApplyResult) {
 	if m.failed != nil {
 		v.Err = &StoppedError{Shard: sh.id, Index: sh.applied.Index, Cause: m.failed}
 		return
@@ -95,7 +95,7 @@ func (m *Machine) applyEntry(sh *shard, e *journal.Committed, v *Verdict) {
 
 // applyData returns an error if this replica cannot determine the effect of the
 // entry. A rejection on which all replicas agree is in the result instead.
-func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop error) {
+func (m *Machine) applyData(sh *shard, e *journal.Committed, v *ApplyResult) (stop error) {
 	entry, err := journal.DecodeEntry(e.Data)
 	if err != nil {
 		return fmt.Errorf("index %d: %w", e.Index, err)
@@ -149,7 +149,7 @@ func (m *Machine) applyData(sh *shard, e *journal.Committed, v *Verdict) (stop e
 	return nil
 }
 
-func (m *Machine) applyMeta(sh *shard, e *journal.Committed, body []byte, v *Verdict) error {
+func (m *Machine) applyMeta(sh *shard, e *journal.Committed, body []byte, v *ApplyResult) error {
 	if m.opts.Metadata == nil {
 		return fmt.Errorf("index %d: %w: no metadata state machine", e.Index, journal.ErrUnsupported)
 	}

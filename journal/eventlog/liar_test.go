@@ -129,7 +129,7 @@ func answers(m *eventlog.Machine, id sharding.ShardID, sh *modelShard) (out []st
 		pending, _, err := m.PendingMessages(id, e)
 		say("sends of "+e.String(), err, pending)
 		for _, other := range names {
-			pair, err := m.PairCount(id, e, other)
+			pair, err := m.ChannelCounters(id, e, other)
 			say("pair of "+e.String()+" and "+other.String(), err, pair)
 			received, err := m.Received(id, e, other)
 			say("received by "+e.String()+" of "+other.String(), err, received)

@@ -59,7 +59,7 @@ func flush(t testing.TB, m *eventlog.Machine, st *store.Store) {
 	m.MarkFlushed(b)
 }
 
-func apply1(m *eventlog.Machine, id sharding.ShardID, c journal.Committed) eventlog.Verdict {
+func apply1(m *eventlog.Machine, id sharding.ShardID, c journal.Committed) eventlog.ApplyResult {
 	return m.Apply(id, []journal.Committed{c})[0]
 }
 

@@ -21,7 +21,7 @@ type modelPair struct{ source, destination sharding.EntityID }
 type modelMessages struct {
 	outbox      []journal.Message
 	deadLetters []journal.DeadLetter
-	last        map[modelPair]journal.PairCount
+	last        map[modelPair]journal.ChannelCounters
 	received    map[modelPair]uint64
 	owned       bool // copied for the entry that is being applied
 }
@@ -34,7 +34,7 @@ func (p *modelMessages) own() {
 	}
 	*p = modelMessages{slices.Clone(p.outbox), slices.Clone(p.deadLetters), maps.Clone(p.last), maps.Clone(p.received), true}
 	if p.last == nil {
-		p.last, p.received = make(map[modelPair]journal.PairCount), make(map[modelPair]uint64)
+		p.last, p.received = make(map[modelPair]journal.ChannelCounters), make(map[modelPair]uint64)
 	}
 }
 
@@ -330,7 +330,7 @@ func checkMessages(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *m
 		}
 	}
 	for pair, want := range sh.messages.last {
-		if c, err := m.PairCount(id, pair.source, pair.destination); err != nil || c != want {
+		if c, err := m.ChannelCounters(id, pair.source, pair.destination); err != nil || c != want {
 			t.Fatalf("%v counts %+v, want %+v: %v", pair, c, want, err)
 		}
 	}

@@ -402,7 +402,7 @@ func rowText(r *store.OrderRow) string {
 }
 
 // checkVerdict compares an apply result with the expected one.
-func checkVerdict(t *testing.T, v eventlog.Verdict, want error) {
+func checkVerdict(t *testing.T, v eventlog.ApplyResult, want error) {
 	t.Helper()
 	if want == nil && v.Err != nil || want != nil && !errors.Is(v.Err, want) {
 		t.Fatalf("shard %d index %d: verdict %v, want %v", v.Shard, v.Index, v.Err, want)
@@ -469,7 +469,7 @@ func checkEntity(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e shard
 			first++
 		}
 		if from < want.gone() {
-			var cut *journal.CutError
+			var cut *journal.TruncatedError
 			err := m.Read(context.Background(), id, e, from, func(journal.Position, *journal.Record) error { return nil })
 			if !errors.As(err, &cut) || cut.First != want.gone()+1 {
 				t.Fatalf("read %s from %d: %v, it was cut up to %d", e, from, err, want.gone())

@@ -124,7 +124,7 @@ func (r *Reader) IsAbsent(id sharding.ShardID, e sharding.EntityID) bool {
 // checksum of every record and the hash chain are verified up to the entity's
 // row: a history with a gap is reported as journal.ErrDamaged. A missing entity
 // has no records. If records were truncated, reading must start at the last
-// truncated sequence or later; otherwise it fails with *journal.CutError.
+// truncated sequence or later; otherwise it fails with *journal.TruncatedError.
 func (r *Reader) Read(ctx context.Context, id sharding.ShardID, e sharding.EntityID, from journal.Sequence,
 	fn func(at journal.Position, rec *journal.Record) error) error {
 	return r.read(ctx, id, e, history.Reading{From: from}, func(at journal.Position, rec *journal.Record, _ journal.Hash) error {

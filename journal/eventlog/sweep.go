@@ -112,7 +112,7 @@ func (b *Batch) putPieces() {
 // Step is the outcome of a piece of background work.
 type Step struct {
 	// Results of entries that waited for their shard's snapshot.
-	Verdicts []Verdict
+	Verdicts []ApplyResult
 	// Installed is set if a shard's generation has started from a snapshot.
 	Installed *Installed
 }

@@ -62,7 +62,7 @@ func TestUnsupportedMetadataStopsItsReplica(t *testing.T) {
 		t.Fatalf("verdicts under an install: %+v", v)
 	}
 	var installed *eventlog.Installed
-	var verdicts []eventlog.Verdict
+	var verdicts []eventlog.ApplyResult
 	for b.Err() == nil && (b.HasWork() || b.HasPending()) {
 		s := b.Work()
 		verdicts = append(verdicts, s.Verdicts...)

@@ -21,8 +21,8 @@ var ErrStopped = journal.ErrStopped
 // ErrInstalling is journal.ErrInstalling.
 var ErrInstalling = journal.ErrInstalling
 
-// Verdict is the result of applying one committed entry.
-type Verdict = verdict.Verdict
+// ApplyResult is the result of applying one committed entry.
+type ApplyResult = verdict.ApplyResult
 
 // StoppedError is the result of entries of a stopped shard.
 type StoppedError = verdict.StoppedError

@@ -150,7 +150,7 @@ func DecodeCount(body []byte) (uint64, error) {
 
 // AppendPairCount appends the body of a channel's count: last u64 and, if
 // messages were abandoned, after u64 and given up u64.
-func AppendPairCount(dst []byte, c *journal.PairCount) []byte {
+func AppendChannelCounters(dst []byte, c *journal.ChannelCounters) []byte {
 	dst = AppendCount(dst, c.Last)
 	if c.GivenUp == 0 {
 		return dst
@@ -159,7 +159,7 @@ func AppendPairCount(dst []byte, c *journal.PairCount) []byte {
 }
 
 // DecodePairCount is the inverse of AppendPairCount.
-func DecodePairCount(body []byte) (c journal.PairCount, err error) {
+func DecodeChannelCounters(body []byte) (c journal.ChannelCounters, err error) {
 	f := fields{b: body}
 	c.Last = f.u64()
 	if len(f.b) > 0 {

@@ -44,7 +44,7 @@ func (v *verifier) messagePair(k Key, body []byte) error {
 		return err
 	}
 	if len(rest) > 0 {
-		_, err := DecodePairCount(body)
+		_, err := DecodeChannelCounters(body)
 		return err
 	}
 	n, err := DecodeCount(body)
@@ -63,9 +63,9 @@ func (v *verifier) outboxMessage(k Key, body []byte) error {
 		return err
 	}
 	key := AppendEntityID(AppendEntityID(AppendPrefix(nil, k.Shard, k.Generation, ClassCount), s.Source), s.Destination)
-	var count journal.PairCount
+	var count journal.ChannelCounters
 	_, err = v.view.Get(key, func(body []byte) (err error) {
-		count, err = DecodePairCount(body)
+		count, err = DecodeChannelCounters(body)
 		return err
 	})
 	if err == nil && (count.Last < s.Number || s.Number <= count.GivenUp) {

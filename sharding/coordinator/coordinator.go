@@ -79,7 +79,7 @@ type Coordinator struct {
 	// out of reach.
 	unreachableSince map[sharding.NodeID]time.Time
 	// troubles are the nodes that were slow, or came and went.
-	troubles map[sharding.NodeID]*trouble
+	impairments map[sharding.NodeID]*impairment
 	// leaders has, by shard, the report of the node that last claimed
 	// leadership in the highest term claimed; terms has the highest term
 	// reported by any replica.
@@ -122,7 +122,7 @@ type pendingTransfer struct {
 // New returns a coordinator without any reports.
 func New(o Options) *Coordinator {
 	return &Coordinator{
-		opts: o.withDefaults(), reports: map[sharding.NodeID]*receivedReport{}, unreachableSince: map[sharding.NodeID]time.Time{}, troubles: map[sharding.NodeID]*trouble{},
+		opts: o.withDefaults(), reports: map[sharding.NodeID]*receivedReport{}, unreachableSince: map[sharding.NodeID]time.Time{}, impairments: map[sharding.NodeID]*impairment{},
 		leaders: map[sharding.ShardID]*receivedReport{}, terms: map[sharding.ShardID]sharding.Term{}, leaderlessSince: map[sharding.ShardID]time.Time{}, forgetChecks: map[sharding.ShardID]forgetCheck{},
 		departures:       map[sharding.ShardID]departureCheck{},
 		pendingTransfers: map[sharding.ShardID]pendingTransfer{}, pinnedLeaders: map[sharding.ShardID]sharding.NodeID{},
@@ -160,7 +160,7 @@ type Plan struct {
 	Rejoin []sharding.NodeID
 	// Troubles are the nodes that are given no leaderships for balance, sorted
 	// by id. For display only.
-	Troubles []Trouble
+	Impairments []Impairment
 	// Pending are the accepted operator requests that are not done yet, in a
 	// stable order. For display only.
 	Pending []Pending

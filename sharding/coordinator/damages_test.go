@@ -11,13 +11,13 @@ import (
 )
 
 // troubleOf returns the node's trouble in the last plan.
-func (w *world) troubleOf(node sharding.NodeID) coordinator.Trouble {
+func (w *world) troubleOf(node sharding.NodeID) coordinator.Impairment {
 	for _, t := range w.troubles {
 		if t.Node == node {
 			return t
 		}
 	}
-	return coordinator.Trouble{}
+	return coordinator.Impairment{}
 }
 
 // rebuilt waits until shard 1 has a working voter on the node with a new id,

@@ -267,7 +267,7 @@ func (w *world) coordinate() {
 		}
 		w.moves[t.From] = append(w.moves[t.From], t)
 	}
-	w.troubles = plan.Troubles
+	w.troubles = plan.Impairments
 	w.pending = plan.Pending
 	for _, id := range plan.Rejoin {
 		w.rejoin[id] = true

@@ -69,7 +69,7 @@ type world struct {
 	moves      map[sharding.NodeID][]coordinator.Transfer
 	rejoin     map[sharding.NodeID]bool
 	// troubles and pending are those of the last plan.
-	troubles []coordinator.Trouble
+	troubles []coordinator.Impairment
 	pending  []coordinator.Pending
 	ripe     map[sharding.ReplicaID]bool // was caught up once
 	baffled  map[sharding.ReplicaID]bool // could not read its log once

@@ -40,7 +40,7 @@ const (
 // An unsteady node is given no leadership for balance. A slow node also loses
 // the leaderships that it has, except leaderships that an operator moved there. So
 // does a node that repeatedly damages its replicas.
-type trouble struct {
+type impairment struct {
 	linked  bool // it was reachable in the last step
 	planned bool // when last reachable, it wanted to lead nothing
 	away    bool // it became unreachable unexpectedly
@@ -65,7 +65,7 @@ type trouble struct {
 // evaluateTroubles decides which nodes are steady. A coordinator that reaches
 // less than a majority of the storage nodes may be partitioned itself and
 // blames no node.
-func (s *stepView) evaluateTroubles() {
+func (s *stepView) evaluateImpairments() {
 	usual, known := s.medianPace()
 	linked := 0
 	for _, n := range s.nodes {
@@ -75,13 +75,13 @@ func (s *stepView) evaluateTroubles() {
 	}
 	for i, n := range s.nodes {
 		if !n.canHost() {
-			delete(s.troubles, n.Node)
+			delete(s.impairments, n.Node)
 			continue
 		}
-		t := s.troubles[n.Node]
+		t := s.impairments[n.Node]
 		if t == nil {
-			t = &trouble{}
-			s.troubles[n.Node] = t
+			t = &impairment{}
+			s.impairments[n.Node] = t
 		}
 		s.checkAbsence(n, t, linked > s.hosts/2)
 		s.checkPace(n, t, known && n.fresh && n.latest.report.Pace > max(slowFactor*usual, slowFloor))
@@ -92,14 +92,14 @@ func (s *stepView) evaluateTroubles() {
 		s.state.Nodes[i].Leads = s.state.Nodes[i].Leads && !n.unsteady
 		s.state.Nodes[i].Hosts = s.state.Nodes[i].Hosts && !n.rejected
 		if t.unsteady || unsound {
-			s.plan.Troubles = append(s.plan.Troubles, s.describeTrouble(n, t))
+			s.plan.Impairments = append(s.plan.Impairments, s.describeImpairment(n, t))
 		}
 	}
-	maps.DeleteFunc(s.troubles, func(id sharding.NodeID, _ *trouble) bool { return s.byID[id] == nil })
+	maps.DeleteFunc(s.impairments, func(id sharding.NodeID, _ *impairment) bool { return s.byID[id] == nil })
 }
 
 // Trouble says why a node is given no leadership for balance, and until when.
-type Trouble struct {
+type Impairment struct {
 	Node sharding.NodeID
 	// Slow: its leaderships were moved away because it was slow. Otherwise it
 	// came back after an absence.
@@ -108,7 +108,7 @@ type Trouble struct {
 	// zero while the node is slow.
 	Until time.Time
 	// Quiet is how long the node must be without trouble.
-	Quiet time.Duration
+	Cooldown time.Duration
 	// Damages is the number of generations of damaged replicas, at least 2, or
 	// 0 if damage is not the trouble. At MaxDamages the node leads nothing and
 	// gets no replicas until it is resumed, and Until is zero.
@@ -121,17 +121,17 @@ const MaxDamages = maxDamages
 
 // describeTrouble describes the trouble of an unsteady node. The result is the
 // same in every step while nothing changes.
-func (s *stepView) describeTrouble(n *node, t *trouble) Trouble {
+func (s *stepView) describeImpairment(n *node, t *impairment) Impairment {
 	if t.damages > 1 {
-		out := Trouble{Node: n.Node, Quiet: damageLeads, Damages: t.damages}
+		out := Impairment{Node: n.Node, Cooldown: damageLeads, Damages: t.damages}
 		if t.damages < maxDamages {
 			out.Until = t.damaged.Add(damageLeads)
 		}
 		return out
 	}
-	out := Trouble{Node: n.Node, Slow: t.evicted, Quiet: s.backOff(t.strikes)}
+	out := Impairment{Node: n.Node, Slow: t.evicted, Cooldown: s.backOff(t.strikes)}
 	if !t.evicted || t.slow.IsZero() {
-		out.Until = t.last.Add(out.Quiet)
+		out.Until = t.last.Add(out.Cooldown)
 	}
 	return out
 }
@@ -152,7 +152,7 @@ func (s *stepView) medianPace() (time.Duration, bool) {
 	return all[(len(all)-1)/2], true
 }
 
-func (s *stepView) checkAbsence(n *node, t *trouble, majority bool) {
+func (s *stepView) checkAbsence(n *node, t *impairment, majority bool) {
 	switch {
 	case !n.linked:
 		t.away = t.away || t.linked && majority && !t.planned
@@ -166,7 +166,7 @@ func (s *stepView) checkAbsence(n *node, t *trouble, majority bool) {
 	}
 }
 
-func (s *stepView) checkPace(n *node, t *trouble, slow bool) {
+func (s *stepView) checkPace(n *node, t *impairment, slow bool) {
 	switch {
 	case !slow:
 		t.slow = time.Time{}
@@ -190,7 +190,7 @@ func (s *stepView) checkPace(n *node, t *trouble, slow bool) {
 // checkDamage counts how often replicas of the node were damaged. All replicas
 // that were damaged at the same time count once: only a damaged replica that
 // was built after the previous damage shows that the node itself damages data.
-func (s *stepView) checkDamage(n *node, t *trouble) {
+func (s *stepView) checkDamage(n *node, t *impairment) {
 	if t.disk != n.Disk || t.damages > 0 && t.damages < maxDamages && s.now.Sub(t.damaged) >= damageForgotten {
 		t.damages, t.built, t.disk = 0, 0, n.Disk
 	}
@@ -209,12 +209,12 @@ func (s *stepView) checkDamage(n *node, t *trouble) {
 
 // clearDamage resets the damage count of a node when an operator resumes it.
 func (s *stepView) clearDamage(node sharding.NodeID) {
-	if t := s.troubles[node]; t != nil {
+	if t := s.impairments[node]; t != nil {
 		t.damages, t.built = 0, s.view.NextReplica()
 	}
 }
 
-func (s *stepView) addStrike(t *trouble) {
+func (s *stepView) addStrike(t *impairment) {
 	t.unsteady, t.last = true, s.now
 	t.strikes++
 }

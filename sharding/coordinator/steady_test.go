@@ -76,15 +76,15 @@ func TestSlowNodeLosesLeaderships(t *testing.T) {
 // entry does not change.
 func TestTroublesAreReported(t *testing.T) {
 	w, slow := slowWorld(t)
-	told := func() coordinator.Trouble {
+	told := func() coordinator.Impairment {
 		if len(w.troubles) != 1 || w.troubles[0].Node != slow.id {
-			return coordinator.Trouble{}
+			return coordinator.Impairment{}
 		}
 		return w.troubles[0]
 	}
 	slow.pace = 200 * time.Millisecond
 	w.until(t, "it leads nothing", func() bool { return w.led(slow.id) == 0 })
-	want := coordinator.Trouble{Node: slow.id, Slow: true, Quiet: 10 * time.Second}
+	want := coordinator.Impairment{Node: slow.id, Slow: true, Cooldown: 10 * time.Second}
 	for range 40 {
 		if w.tick(); told() != want {
 			t.Fatalf("while it is slow the plan says %+v", w.troubles)
@@ -113,8 +113,8 @@ func TestTroublesAreReported(t *testing.T) {
 	slow.cut = true
 	w.until(t, "it leads nothing", func() bool { return w.led(slow.id) == 0 })
 	slow.cut = false
-	w.until(t, "it is back", func() bool { return told() != coordinator.Trouble{} })
-	if back := told(); back.Slow || back.Quiet != 20*time.Second || !back.Until.After(w.now) {
+	w.until(t, "it is back", func() bool { return told() != coordinator.Impairment{} })
+	if back := told(); back.Slow || back.Cooldown != 20*time.Second || !back.Until.After(w.now) {
 		t.Errorf("of a node that was lost the plan says %+v", back)
 	}
 }

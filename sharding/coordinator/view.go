@@ -206,7 +206,7 @@ func (s *stepView) evaluateNodes(in Input) {
 		s.byID[m.Node] = n
 		s.state.Nodes = append(s.state.Nodes, placement.Node{ID: m.Node, Zone: m.Zone, Hosts: n.canTake() && !n.behind, Leads: n.canTake()})
 	}
-	s.evaluateTroubles()
+	s.evaluateImpairments()
 	maps.DeleteFunc(s.unreachableSince, func(id sharding.NodeID, _ time.Time) bool {
 		n := s.byID[id]
 		return n == nil || n.reachable

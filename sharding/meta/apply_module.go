@@ -122,7 +122,7 @@ func (t *transition) bind(c command) (Result, error) {
 	if place < 0 {
 		return Result{}, fmt.Errorf("%w: the module does not serve %.64q", ErrUnknownType, entityType)
 	}
-	b, bound := t.view.bindings[entityType]
+	b, bound := t.view.activations[entityType]
 	kind, forced := ChangeActivate, forcedBy != ""
 	rule := m.ShardKeys[entityType]
 	if bound && rule != b.ShardKey {
@@ -156,7 +156,7 @@ func (t *transition) bind(c command) (Result, error) {
 	switch {
 	case bound && b.Digest == digest && same:
 		if b.Owner != before {
-			t.storeBinding(b)
+			t.storeActivation(b)
 		}
 		return Result{Revision: b.Revision}, nil
 	case bound && b.Digest != digest && b.Rollout.IsVerifying():
@@ -170,25 +170,25 @@ func (t *transition) bind(c command) (Result, error) {
 	case bound:
 		b.Rollout = nil // entities that stayed with the rolled-out module move to this one
 		b.History = append(slices.Clone(b.History), b.Bound)
-		if over := len(b.History) - MaxBindingHistory; over > 0 {
+		if over := len(b.History) - MaxActivationHistory; over > 0 {
 			b.History = b.History[over:]
 		}
-	case len(t.view.bindings) >= MaxBindings:
-		return Result{}, fmt.Errorf("%w: the cluster already has %d entity types", ErrInvalid, MaxBindings)
+	case len(t.view.activations) >= MaxActivations:
+		return Result{}, fmt.Errorf("%w: the cluster already has %d entity types", ErrInvalid, MaxActivations)
 	}
-	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At, ForcedBy: forcedBy, Snapshots: snapshots, Truncated: truncated, Proved: proved, Assumed: assumed}, BindingChange{Kind: kind, By: c.By, Forced: forced}), nil
+	return t.rebind(b, Bound{Digest: digest, TypeIndex: place, At: c.At, ForcedBy: forcedBy, Snapshots: snapshots, Truncated: truncated, Proved: proved, Assumed: assumed}, ActivationChange{Kind: kind, By: c.By, Forced: forced}), nil
 }
 
 // rebind makes `to` the module that serves b's entity type, under the next
 // revision. why describes the change for the change log.
-func (t *transition) rebind(b Binding, to Bound, why BindingChange) Result {
+func (t *transition) rebind(b Activation, to Bound, why ActivationChange) Result {
 	t.view.counters.Revision++
 	if t.view.ClusterVersion() >= sharding.VersionSnapshotProofs {
 		to = b.withTruncated(to)
 	}
 	to.Revision = t.view.counters.Revision
 	if why.Kind != "" && t.view.ClusterVersion() >= sharding.VersionChanges {
-		before := t.view.bindings[b.EntityType]
+		before := t.view.activations[b.EntityType]
 		b.Changes = before.withChange(to, why)
 	}
 	b.Bound, b.PausedSince = to, 0
@@ -196,8 +196,8 @@ func (t *transition) rebind(b Binding, to Bound, why BindingChange) Result {
 		m.UnusedSince = 0
 		t.keepModule(m)
 	}
-	put(&t.view.bindings, b.EntityType, b)
-	t.store(prefixBinding+b.EntityType, b)
+	put(&t.view.activations, b.EntityType, b)
+	t.store(prefixActivation+b.EntityType, b)
 	t.storeCounters()
 	return Result{Revision: to.Revision}
 }

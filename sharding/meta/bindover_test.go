@@ -26,17 +26,17 @@ func TestBindOverRejectsConcurrentBinding(t *testing.T) {
 		t.Errorf("bound under revision %d", r.Revision)
 	}
 	refused(t, s, meta.ErrConflict, meta.BindOver("a", digest(3), 3, 1, nil))
-	if b, _ := s.View().Binding("a"); b.Digest != digest(2) || s.View().ClusterVersion() != sharding.Version2 {
+	if b, _ := s.View().Activation("a"); b.Digest != digest(2) || s.View().ClusterVersion() != sharding.Version2 {
 		t.Errorf("%s serves", b.Digest)
 	}
 	// The principal that forced it is recorded, and not kept for another
 	// module.
 	run(t, s, meta.BindForced("a", digest(1), 3, 2, nil, "token:ann"), meta.BindForced("a", digest(1), 3, 3, &meta.Limits{MaxEvents: 2}, ""))
-	if b, _ := s.View().Binding("a"); b.ForcedBy != "token:ann" {
+	if b, _ := s.View().Activation("a"); b.ForcedBy != "token:ann" {
 		t.Errorf("it was forced by %q", b.ForcedBy)
 	}
 	run(t, s, meta.BindOver("a", digest(2), 3, 4, nil))
-	if b, _ := s.View().Binding("a"); b.ForcedBy != "" || b.History[len(b.History)-1].ForcedBy != "token:ann" {
+	if b, _ := s.View().Activation("a"); b.ForcedBy != "" || b.History[len(b.History)-1].ForcedBy != "token:ann" {
 		t.Errorf("%+v", b)
 	}
 	refused(t, s, meta.ErrInvalid, meta.BindForced("a", digest(1), 3, 5, nil, "a\nb"))

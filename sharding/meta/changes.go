@@ -22,7 +22,7 @@ const (
 )
 
 // ActivationChange is one change of the module or of the limits of an entity type.
-type BindingChange struct {
+type ActivationChange struct {
 	Revision uint64     `json:"revision"`
 	At       int64      `json:"at"` // Unix nanoseconds
 	Kind     ChangeKind `json:"kind"`
@@ -44,19 +44,19 @@ type BindingChange struct {
 // made before sharding.VersionChanges are reconstructed from the history: they
 // are activations that no rollback has reverted, and their authors are unknown.
 // The caller must not modify the slice.
-func (b *Binding) ChangeLog() []BindingChange {
+func (b *Activation) ChangeLog() []ActivationChange {
 	if len(b.Changes) > 0 || b.Revision == 0 {
 		return b.Changes
 	}
-	var out []BindingChange
+	var out []ActivationChange
 	for _, was := range append(slices.Clone(b.History), b.Bound) {
-		out = append(out, was.toChange(BindingChange{Kind: ChangeActivate, Forced: was.ForcedBy != ""}))
+		out = append(out, was.toChange(ActivationChange{Kind: ChangeActivate, Forced: was.ForcedBy != ""}))
 	}
 	return out
 }
 
 // toChange completes the change with the fields of the bound module.
-func (b Bound) toChange(why BindingChange) BindingChange {
+func (b Bound) toChange(why ActivationChange) ActivationChange {
 	switch why.Kind {
 	case ChangeCanary, ChangePromote, ChangeAbort: // these name their module themselves
 		why.Revision = b.Revision
@@ -71,9 +71,9 @@ func (b Bound) toChange(why BindingChange) BindingChange {
 
 // withChange returns the change log with one more change, which binds
 // `to`.
-func (b *Binding) withChange(to Bound, why BindingChange) []BindingChange {
+func (b *Activation) withChange(to Bound, why ActivationChange) []ActivationChange {
 	log := append(slices.Clone(b.ChangeLog()), to.toChange(why))
-	return log[max(0, len(log)-MaxBindingChanges):]
+	return log[max(0, len(log)-MaxActivationChanges):]
 }
 
 // WithPrincipal adds the principal that makes the change to a command of Bind,

@@ -11,7 +11,7 @@ import (
 
 // logged returns the change log of type "a" as text, oldest first.
 func logged(s *meta.State) string {
-	b, _ := s.View().Binding("a")
+	b, _ := s.View().Activation("a")
 	var out []string
 	for _, c := range b.ChangeLog() {
 		text := fmt.Sprintf("%d %s %d@%d by %s", c.Revision, c.Kind, c.Digest[0], c.At, c.By)
@@ -35,7 +35,7 @@ func TestBindingChangesAreLogged(t *testing.T) {
 	refused(t, s, meta.ErrClusterVersion, meta.WithPrincipal(meta.Bind("a", digest(2), 2), "token:ann"))
 	refused(t, s, meta.ErrClusterVersion, meta.WithPrincipal(meta.Rollback("a", 2), "token:ann"))
 	run(t, s, meta.Bind("a", digest(2), 2))
-	if b, _ := s.View().Binding("a"); len(b.Changes) > 0 {
+	if b, _ := s.View().Activation("a"); len(b.Changes) > 0 {
 		t.Errorf("level 1 keeps %v", b.Changes)
 	}
 	const before = "1 activate 1@1 by , 2 activate 2@2 by "
@@ -61,12 +61,12 @@ func TestBindingChangesAreLogged(t *testing.T) {
 	if err := loaded.Load(9, s.Dump()); err != nil || logged(loaded) != want {
 		t.Errorf("loaded: %v, %s", err, logged(loaded))
 	}
-	for i := range meta.MaxBindingChanges {
+	for i := range meta.MaxActivationChanges {
 		run(t, s, meta.Bind("a", digest(byte(1+i%2)), int64(10+i)))
 	}
-	b, _ := s.View().Binding("a")
-	revisions := func(c meta.BindingChange) uint64 { return c.Revision }
-	if log := b.ChangeLog(); len(log) != meta.MaxBindingChanges || revisions(log[len(log)-1]) != b.Revision || !slices.IsSortedFunc(log, func(x, y meta.BindingChange) int { return int(x.Revision) - int(y.Revision) }) {
+	b, _ := s.View().Activation("a")
+	revisions := func(c meta.ActivationChange) uint64 { return c.Revision }
+	if log := b.ChangeLog(); len(log) != meta.MaxActivationChanges || revisions(log[len(log)-1]) != b.Revision || !slices.IsSortedFunc(log, func(x, y meta.ActivationChange) int { return int(x.Revision) - int(y.Revision) }) {
 		t.Errorf("%d changes are kept up to %d: %s", len(log), b.Revision, logged(s))
 	}
 }

@@ -45,7 +45,7 @@ func (v *View) staleModules(at int64) (unused []Module, old []Digest) {
 
 // moduleDigests returns the modules that a binding needs: the serving module,
 // that of a rollout, and modules that rollbacks may return to.
-func (b *Binding) moduleDigests() []Digest {
+func (b *Activation) moduleDigests() []Digest {
 	out := []Digest{b.Digest}
 	if b.needsRollout() {
 		out = append(out, b.Rollout.Digest)
@@ -59,7 +59,7 @@ func (b *Binding) moduleDigests() []Digest {
 // snapshotModules returns the modules whose snapshots the binding's modules
 // load. Their manifests describe the state in these snapshots, so they are
 // needed too.
-func (b *Binding) snapshotModules() []Digest {
+func (b *Activation) snapshotModules() []Digest {
 	out := slices.Concat(b.Snapshots, b.Truncated)
 	if b.Rollout != nil {
 		out = append(append(out, b.Rollout.Snapshots...), b.Rollout.Truncated...)
@@ -76,7 +76,7 @@ func (v *View) snapshotReader(digest Digest) (entityType string, ok bool) {
 	if v.ClusterVersion() < sharding.VersionSnapshotStates {
 		return "", false
 	}
-	for _, b := range v.Bindings() {
+	for _, b := range v.Activations() {
 		if slices.Contains(b.snapshotModules(), digest) {
 			return b.EntityType, true
 		}
@@ -87,8 +87,8 @@ func (v *View) snapshotReader(digest Digest) (entityType string, ok bool) {
 // neededModules returns the modules that an entity type needs, including
 // shadows.
 func (v *View) neededModules() map[Digest]bool {
-	out := make(map[Digest]bool, len(v.bindings))
-	for _, b := range v.bindings {
+	out := make(map[Digest]bool, len(v.activations))
+	for _, b := range v.activations {
 		for _, digest := range b.moduleDigests() {
 			out[digest] = true
 		}
@@ -110,7 +110,7 @@ func (v *View) neededModules() map[Digest]bool {
 // module serves the type now, and false if a rollback of the type may return to
 // it.
 func (v *View) NeededBy(digest Digest) (entityType string, serves, needed bool) {
-	for _, b := range v.Bindings() {
+	for _, b := range v.Activations() {
 		if b.Digest == digest || b.needsRollout() && b.Rollout.Digest == digest {
 			return b.EntityType, true, true
 		}

@@ -78,13 +78,13 @@ type command struct {
 	Raise         *clusterVersionRaise `json:"raise,omitempty"`
 	Recover       *recoverSet          `json:"recover,omitempty"`
 
-	bindingCommand
+	activationCommand
 	accessCommand
 }
 
 // bindingCommand has the members of binding commands that were added in version
 // 2 and later.
-type bindingCommand struct {
+type activationCommand struct {
 	Owner    *Ownership          `json:"owner,omitempty"`
 	By       string              `json:"by,omitempty"`
 	Verified *VerificationResult `json:"verified,omitempty"`
@@ -292,7 +292,7 @@ func BindOver(entityType string, digest Digest, at int64, over uint64, l *Limits
 // What was verified there about the modules whose snapshots replace truncated
 // histories remains valid here, because the entities are restored too. It
 // requires sharding.VersionSnapshotProofs.
-func BindRestored(entityType string, digest Digest, at int64, over uint64, l *Limits, r RestoredBinding) []byte {
+func BindRestored(entityType string, digest Digest, at int64, over uint64, l *Limits, r RestoredActivation) []byte {
 	return encode(command{Op: opBind, EntityType: entityType, Digest: &digest, At: at, Over: &overSet{Revision: over, Truncated: r.Truncated, Assumed: r.Assumed}, Limits: l})
 }
 

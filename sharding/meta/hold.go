@@ -27,7 +27,7 @@ func ResumeTypeWrites(entityType string, held uint64) []byte {
 }
 
 func pauseTypeWrites(t *transition, entityType string, over uint64) (Result, error) {
-	b, err := pausableBinding(t.view, entityType)
+	b, err := pausableActivation(t.view, entityType)
 	switch {
 	case err != nil:
 		return Result{}, err
@@ -40,32 +40,32 @@ func pauseTypeWrites(t *transition, entityType string, over uint64) (Result, err
 	}
 	t.view.counters.Revision++
 	b.PausedSince = t.view.counters.Revision
-	put(&t.view.bindings, entityType, b)
-	t.store(prefixBinding+entityType, b)
+	put(&t.view.activations, entityType, b)
+	t.store(prefixActivation+entityType, b)
 	t.storeCounters()
 	return Result{Revision: b.PausedSince}, nil
 }
 
 func resumeTypeWrites(t *transition, entityType string, held uint64) (Result, error) {
-	b, err := pausableBinding(t.view, entityType)
+	b, err := pausableActivation(t.view, entityType)
 	if err != nil {
 		return Result{}, err
 	}
 	if b.PausedSince == 0 || b.PausedSince != held {
 		return Result{Revision: b.Revision}, nil
 	}
-	return t.rebind(b, b.Bound, BindingChange{}), nil
+	return t.rebind(b, b.Bound, ActivationChange{}), nil
 }
 
 // pausableBinding returns the binding of a type whose writes are or may be
 // paused.
-func pausableBinding(v *View, entityType string) (Binding, error) {
+func pausableActivation(v *View, entityType string) (Activation, error) {
 	if level := v.ClusterVersion(); level < sharding.VersionWritePauses {
-		return Binding{}, fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionWritePauses.NeededBy("pausing the writes of a type needs", level))
+		return Activation{}, fmt.Errorf("%w: %s", ErrClusterVersion, sharding.VersionWritePauses.NeededBy("pausing the writes of a type needs", level))
 	}
-	b, bound := v.bindings[entityType]
+	b, bound := v.activations[entityType]
 	if !bound {
-		return Binding{}, fmt.Errorf("%w: %.64q", ErrUnknownType, entityType)
+		return Activation{}, fmt.Errorf("%w: %.64q", ErrUnknownType, entityType)
 	}
 	return b, nil
 }

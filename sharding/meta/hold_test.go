@@ -13,7 +13,7 @@ func TestWritePauseEndsWithNextRevision(t *testing.T) {
 	refused(t, created(t, modules...), meta.ErrClusterVersion, meta.PauseTypeWrites("a", 1))
 	refused(t, created(t, modules...), meta.ErrClusterVersion, meta.ResumeTypeWrites("a", 1))
 	s := level2(t, modules...)
-	binding := func() meta.Binding { b, _ := s.View().Binding("a"); return b }
+	binding := func() meta.Activation { b, _ := s.View().Activation("a"); return b }
 	held := func(want uint64) {
 		t.Helper()
 		if b := binding(); b.PausedSince != want {

@@ -27,9 +27,9 @@ const (
 	MaxTypesPerModule    = 64
 	MaxSignatureBytes    = 256
 	maxUploaderBytes     = 512
-	MaxBindings          = 4096
-	MaxBindingHistory    = 32
-	MaxBindingChanges    = 32
+	MaxActivations       = 4096
+	MaxActivationHistory = 32
+	MaxActivationChanges = 32
 	MaxForcedByBytes     = 512
 	MaxSettings          = 1024
 	MaxSettingKeyBytes   = 128
@@ -194,7 +194,7 @@ type Limits struct {
 
 // Binding is the module that serves an entity type, with its predecessors,
 // oldest first, at most MaxBindingHistory. History must not be modified.
-type Binding struct {
+type Activation struct {
 	EntityType string `json:"entityType"`
 	Bound
 	History []Bound `json:"history,omitempty"`
@@ -207,7 +207,7 @@ type Binding struct {
 	Owner string `json:"owner,omitempty"`
 	// Changes are the last MaxBindingChanges changes that led to the binding;
 	// from sharding.VersionChanges on, see ChangeLog. Must not be modified.
-	Changes []BindingChange `json:"changes,omitempty"`
+	Changes []ActivationChange `json:"changes,omitempty"`
 	// Rollout is the rollout of another module, nil if there is none; from
 	// sharding.VersionRollouts on.
 	Rollout *Rollout `json:"rollout,omitempty"`

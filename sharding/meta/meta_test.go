@@ -173,7 +173,7 @@ func TestRevisionIsRolledBackOnce(t *testing.T) {
 		if got, err := rollback(3); err != nil || got.Revision != 4 {
 			t.Errorf("the rollback: %+v, %v", got, err)
 		}
-		if b, _ := s.View().Binding("a"); b.Digest != digest(2) || b.TookBack != 3 || len(b.History) != 1 {
+		if b, _ := s.View().Activation("a"); b.Digest != digest(2) || b.TookBack != 3 || len(b.History) != 1 {
 			t.Fatalf("it led to %+v", b)
 		}
 	}
@@ -193,12 +193,12 @@ func TestRevisionIsRolledBackOnce(t *testing.T) {
 func TestRollbackGoesFurtherBackEachTime(t *testing.T) {
 	s := created(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "b", "a")), meta.PutModule(module(3, "a")),
 		meta.Bind("a", digest(1), 1), meta.Bind("a", digest(2), 2), meta.Bind("a", digest(3), 3), meta.Rollback("a", 4))
-	b, _ := s.View().Binding("a")
+	b, _ := s.View().Activation("a")
 	if b.Digest != digest(2) || b.TypeIndex != 1 || b.Revision != 4 || b.At != 4 {
 		t.Fatalf("after one rollback: %+v", b.Bound)
 	}
 	_, _, _ = s.Apply(20, meta.Rollback("a", 5))
-	if b, _ = s.View().Binding("a"); b.Digest != digest(1) || b.Revision != 5 {
+	if b, _ = s.View().Activation("a"); b.Digest != digest(1) || b.Revision != 5 {
 		t.Fatalf("after two rollbacks: %+v", b.Bound)
 	}
 	_, result, _ := s.Apply(21, meta.Rollback("a", 6))
@@ -209,12 +209,12 @@ func TestRollbackGoesFurtherBackEachTime(t *testing.T) {
 
 func TestHistoryIsBounded(t *testing.T) {
 	s := created(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")))
-	for i := range 3 * meta.MaxBindingHistory {
+	for i := range 3 * meta.MaxActivationHistory {
 		s.Apply(uint64(i+10), meta.Bind("a", digest(byte(1+i%2)), int64(i)))
 	}
-	b, _ := s.View().Binding("a")
-	if len(b.History) != meta.MaxBindingHistory {
-		t.Fatalf("history of %d, want %d", len(b.History), meta.MaxBindingHistory)
+	b, _ := s.View().Activation("a")
+	if len(b.History) != meta.MaxActivationHistory {
+		t.Fatalf("history of %d, want %d", len(b.History), meta.MaxActivationHistory)
 	}
 	if got, want := b.History[len(b.History)-1].Revision, b.Revision-1; got != want {
 		t.Errorf("newest in the history has revision %d, want %d", got, want)
@@ -313,7 +313,7 @@ func dump(v *meta.View) string {
 	c, ok := v.Cluster()
 	policy, set := v.Policy()
 	fmt.Fprintln(&out, c, ok, v.Revision(), v.SettingRevision(), policy, set)
-	fmt.Fprintf(&out, "%+v\n%+v\n%+v\n%+v\n", v.Members(), v.Placements(), v.Modules(), v.Bindings())
+	fmt.Fprintf(&out, "%+v\n%+v\n%+v\n%+v\n", v.Members(), v.Placements(), v.Modules(), v.Activations())
 	for _, k := range v.SettingKeys() {
 		value, _ := v.Setting(k)
 		fmt.Fprintf(&out, "%s=%q %d\n", k, value.Value, value.Revision)

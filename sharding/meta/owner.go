@@ -30,12 +30,12 @@ func WithOwner(command []byte, o Ownership) []byte {
 // empty o.Is removes it. It fails with ErrConflict if the owner is no longer
 // o.Was. It requires sharding.VersionOwners.
 func PutTypeOwner(entityType string, o Ownership) []byte {
-	return encode(command{Op: opPutTypeOwner, EntityType: entityType, bindingCommand: bindingCommand{Owner: &o}})
+	return encode(command{Op: opPutTypeOwner, EntityType: entityType, activationCommand: activationCommand{Owner: &o}})
 }
 
 // setOwner changes the owner of b, which may not be stored yet, if o is not
 // nil.
-func (t *transition) setOwner(b *Binding, o *Ownership) error {
+func (t *transition) setOwner(b *Activation, o *Ownership) error {
 	if o == nil {
 		return nil
 	}
@@ -53,7 +53,7 @@ func (t *transition) setOwner(b *Binding, o *Ownership) error {
 }
 
 func (t *transition) putTypeOwner(entityType string, o Ownership) error {
-	b, bound := t.view.bindings[entityType]
+	b, bound := t.view.activations[entityType]
 	if !bound {
 		return fmt.Errorf("%w: %.64q", ErrUnknownType, entityType)
 	}
@@ -61,14 +61,14 @@ func (t *transition) putTypeOwner(entityType string, o Ownership) error {
 	if err := t.setOwner(&b, &o); err != nil || b.Owner == before {
 		return err
 	}
-	t.storeBinding(b)
+	t.storeActivation(b)
 	return nil
 }
 
-// storeBinding stores a binding without a new revision.
-func (t *transition) storeBinding(b Binding) {
-	put(&t.view.bindings, b.EntityType, b)
-	t.store(prefixBinding+b.EntityType, b)
+// storeActivation stores a binding without a new revision.
+func (t *transition) storeActivation(b Activation) {
+	put(&t.view.activations, b.EntityType, b)
+	t.store(prefixActivation+b.EntityType, b)
 }
 
 // IsForeign reports whether messages from type from to type to need the
@@ -76,14 +76,14 @@ func (t *transition) storeBinding(b Binding) {
 // owners. That applies only if role checks are on; a type without an owner
 // accepts messages as its module declares.
 func (v *View) IsForeign(to, from string) bool {
-	owner := v.bindings[to].Owner
-	return owner != "" && v.bindings[from].Owner != owner && v.ClusterVersion() >= sharding.VersionMessageReplies && v.HasAdmin()
+	owner := v.activations[to].Owner
+	return owner != "" && v.activations[from].Owner != owner && v.ClusterVersion() >= sharding.VersionMessageReplies && v.HasAdmin()
 }
 
 // firstOwnedType returns the first entity type owned by a subject, or the empty
 // string.
 func (v *View) ownedBy(subject string) (first string) {
-	for entityType, b := range v.bindings {
+	for entityType, b := range v.activations {
 		if b.Owner == subject && (first == "" || entityType < first) {
 			first = entityType
 		}

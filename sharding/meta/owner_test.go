@@ -10,7 +10,7 @@ import (
 
 func ownerOf(t *testing.T, s *meta.State, entityType string) string {
 	t.Helper()
-	b, bound := s.View().Binding(entityType)
+	b, bound := s.View().Activation(entityType)
 	if !bound {
 		t.Fatalf("%s is not bound", entityType)
 	}

@@ -48,7 +48,7 @@ func Rebuild(base *State, c Cluster, next sharding.ReplicaID, revision uint64, l
 	if len(v.members) != len(members) || len(v.placements) != len(placements) || len(members) > MaxMembers {
 		return nil, fmt.Errorf("%w: a member or a shard is listed twice, or there are too many", ErrInvalid)
 	}
-	v.modules, v.bindings, v.settings = maps.Clone(v.modules), maps.Clone(v.bindings), maps.Clone(v.settings)
+	v.modules, v.activations, v.settings = maps.Clone(v.modules), maps.Clone(v.activations), maps.Clone(v.settings)
 	v.roles, v.roleBindings = maps.Clone(v.roles), maps.Clone(v.roleBindings)
 	v.tokens, v.verified = maps.Clone(v.tokens), maps.Clone(v.verified)
 	s := &State{}

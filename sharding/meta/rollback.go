@@ -51,7 +51,7 @@ func (t *transition) rollback(c command) (Result, error) {
 	if len(with.Also) >= MaxTypesPerModule {
 		return Result{}, fmt.Errorf("%w: the rollback names %d types, at most %d are allowed", ErrInvalid, len(with.Also)+1, MaxTypesPerModule)
 	}
-	why := BindingChange{Kind: ChangeRollback, By: c.By, Forced: with.ForcedBy != ""}
+	why := ActivationChange{Kind: ChangeRollback, By: c.By, Forced: with.ForcedBy != ""}
 	b, done, err := t.checkRollback(TakeBack{c.EntityType, c.Revision, c.Owner})
 	if err != nil || done {
 		return Result{Revision: b.Revision}, err
@@ -73,8 +73,8 @@ func (t *transition) rollback(c command) (Result, error) {
 
 // checkRollback returns the binding that a rollback changes. done is true if
 // the revision has already been rolled back.
-func (t *transition) checkRollback(what TakeBack) (b Binding, done bool, err error) {
-	b, bound := t.view.bindings[what.EntityType]
+func (t *transition) checkRollback(what TakeBack) (b Activation, done bool, err error) {
+	b, bound := t.view.activations[what.EntityType]
 	if err := t.setOwner(&b, what.Owner); bound && err != nil {
 		return b, false, err
 	}
@@ -103,7 +103,7 @@ func (t *transition) checkRollback(what TakeBack) (b Binding, done bool, err err
 
 // revert binds the previous module again. revision is 0 if the command names
 // none.
-func (t *transition) revert(b Binding, revision uint64, at int64, forcedBy string, why BindingChange) Result {
+func (t *transition) revert(b Activation, revision uint64, at int64, forcedBy string, why ActivationChange) Result {
 	last := len(b.History) - 1
 	previous := b.History[last]
 	previous.At, previous.TookBack, previous.ForcedBy = at, revision, cmp.Or(forcedBy, previous.ForcedBy)

@@ -9,7 +9,7 @@ import (
 // serving returns the first digest byte of the module that serves a type, and
 // its revision.
 func serving(s *meta.State, entityType string) (digest byte, revision uint64) {
-	b, _ := s.View().Binding(entityType)
+	b, _ := s.View().Activation(entityType)
 	return b.Digest[0], b.Revision
 }
 
@@ -40,7 +40,7 @@ func TestRollbackOfSeveralTypesIsAtomic(t *testing.T) {
 		}
 	}
 	for i, name := range []string{"b", "a"} {
-		b, _ := s.View().Binding(name)
+		b, _ := s.View().Activation(name)
 		if b.Digest != digest(1) || b.Revision != uint64(5+i) || b.TookBack != uint64(4-i) || b.ForcedBy != "token:ann" || len(b.History) > 0 {
 			t.Errorf("%s: %+v", name, b)
 		}

@@ -179,7 +179,7 @@ type rolloutSet struct {
 // the older module unchecked. at is in Unix nanoseconds. It requires
 // sharding.VersionRollouts.
 func PutRollouts(kind ChangeKind, at int64, put ...PutRollout) []byte {
-	return encode(command{Op: opPutRollouts, At: at, bindingCommand: bindingCommand{Rollouts: &rolloutSet{Kind: kind, Put: put}}})
+	return encode(command{Op: opPutRollouts, At: at, activationCommand: activationCommand{Rollouts: &rolloutSet{Kind: kind, Put: put}}})
 }
 
 // putRollouts applies the command of PutRollouts.
@@ -204,22 +204,22 @@ func putRollouts(t *transition, c command) (Result, error) {
 		if slices.ContainsFunc(set.Put[:i], func(o PutRollout) bool { return o.EntityType == p.EntityType }) {
 			return Result{}, fmt.Errorf("%w: the command has two rollouts of %.64q", ErrInvalid, p.EntityType)
 		}
-		b, err := p.checkBinding(t)
+		b, err := p.checkActivation(t)
 		if err == nil && (set.Kind == ChangeActivate) != (p.Promote && b.Rollout.IsVerifying()) {
 			err = fmt.Errorf("%w: the change kind must be activate if and only if it promotes a verifying rollout", ErrConflict)
 		}
 		if err != nil {
 			return Result{}, err
 		}
-		last = p.put(t, b, BindingChange{Kind: set.Kind, At: c.At, By: c.By, Forced: p.ForcedBy != "" || p.Rollout != nil && p.Rollout.ForcedBy != ""})
+		last = p.put(t, b, ActivationChange{Kind: set.Kind, At: c.At, By: c.By, Forced: p.ForcedBy != "" || p.Rollout != nil && p.Rollout.ForcedBy != ""})
 	}
 	return last, nil
 }
 
 // checkBinding returns the binding that p applies to, or why p must be
 // rejected.
-func (p *PutRollout) checkBinding(t *transition) (Binding, error) {
-	b, bound := t.view.bindings[p.EntityType]
+func (p *PutRollout) checkActivation(t *transition) (Activation, error) {
+	b, bound := t.view.activations[p.EntityType]
 	if err := t.setOwner(&b, p.Owner); bound && err != nil {
 		return b, err
 	}
@@ -261,7 +261,7 @@ func (p *PutRollout) checkBinding(t *transition) (Binding, error) {
 }
 
 // check validates a rollout, including whether its module can serve the type.
-func (r *Rollout) check(v *View, b Binding) error {
+func (r *Rollout) check(v *View, b Activation) error {
 	m, known := v.modules[r.Digest]
 	switch {
 	case !known:
@@ -300,7 +300,7 @@ func (r *Rollout) check(v *View, b Binding) error {
 
 // checkTransition rejects invalid state changes, and changes that would remove
 // entities from the newer module outside of an abort.
-func (r *Rollout) checkTransition(was Rollout, b Binding, forced bool) error {
+func (r *Rollout) checkTransition(was Rollout, b Activation, forced bool) error {
 	if !slices.Contains(rolloutNext[was.State], r.State) {
 		return fmt.Errorf("%w: the rollout of %s is %s and cannot become %.40q", ErrConflict, b.EntityType, cmp.Or(string(was.State), "over"), string(r.State))
 	}
@@ -330,7 +330,7 @@ func (r *Rollout) checkTransition(was Rollout, b Binding, forced bool) error {
 }
 
 // put stores the rollout under the next revision.
-func (p *PutRollout) put(t *transition, b Binding, why BindingChange) Result {
+func (p *PutRollout) put(t *transition, b Activation, why ActivationChange) Result {
 	was, to := b.Rollout, b.Bound
 	why.Digest = b.Digest
 	switch {
@@ -363,7 +363,7 @@ func (p *PutRollout) put(t *transition, b Binding, why BindingChange) Result {
 		first := was.First
 		b.Rollout, why.Digest = nil, was.Digest
 		b.History = append(slices.Clone(b.History), b.Bound)
-		b.History = b.History[max(0, len(b.History)-MaxBindingHistory):]
+		b.History = b.History[max(0, len(b.History)-MaxActivationHistory):]
 		to = Bound{Digest: was.Digest, TypeIndex: was.TypeIndex, At: why.At, ForcedBy: cmp.Or(p.ForcedBy, was.ForcedBy), Snapshots: was.Snapshots, Truncated: was.Truncated, Proved: was.Proved, First: &first}
 		if proved := t.view.truncatedFor(b, was.Digest); to.Proved {
 			to.Truncated = union(to.Truncated, proved)

@@ -30,8 +30,8 @@ func newCanary(t *testing.T) canary {
 	return canary{t, level2(t, meta.PutModule(module(1, "a", "b")), meta.PutModule(module(2, "a", "b")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1), meta.Bind("b", digest(1), 2))}
 }
 
-func (c canary) binding() meta.Binding {
-	b, _ := c.View().Binding("a")
+func (c canary) binding() meta.Activation {
+	b, _ := c.View().Activation("a")
 	return b
 }
 
@@ -202,7 +202,7 @@ func TestRolloutsOfSeveralTypesAreAtomic(t *testing.T) {
 	}
 	two.Over = 2
 	run(t, c.State, meta.PutRollouts("", 9, one, two))
-	if b, _ := c.View().Binding("b"); c.binding().Rollout == nil || b.Rollout == nil {
+	if b, _ := c.View().Activation("b"); c.binding().Rollout == nil || b.Rollout == nil {
 		t.Error("both were to begin")
 	}
 }

@@ -35,7 +35,7 @@ const (
 	prefixLeft        = "left/"
 	prefixShard       = "shard/"
 	prefixModule      = "module/"
-	prefixBinding     = "binding/"
+	prefixActivation  = "binding/"
 	prefixSetting     = "setting/"
 
 	prefixRole        = "role/"
@@ -72,15 +72,15 @@ func New() *State {
 
 func empty() *View {
 	return &View{
-		counters:   counters{NextReplica: BootstrapReplica},
-		members:    map[sharding.NodeID]Member{},
-		downed:     map[sharding.NodeID]uint64{},
-		left:       map[sharding.NodeID]leftNode{},
-		placements: map[sharding.ShardID]Placement{},
-		modules:    map[Digest]Module{},
-		bindings:   map[string]Binding{},
-		verified:   map[string]verificationResults{},
-		settings:   map[string]Setting{},
+		counters:    counters{NextReplica: BootstrapReplica},
+		members:     map[sharding.NodeID]Member{},
+		downed:      map[sharding.NodeID]uint64{},
+		left:        map[sharding.NodeID]leftNode{},
+		placements:  map[sharding.ShardID]Placement{},
+		modules:     map[Digest]Module{},
+		activations: map[string]Activation{},
+		verified:    map[string]verificationResults{},
+		settings:    map[string]Setting{},
 
 		roles:        map[string]access.Role{},
 		roleBindings: map[string]access.Binding{},

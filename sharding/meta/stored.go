@@ -21,8 +21,8 @@ func (s *State) Dump() []KV { return s.View().dump() }
 func (v *View) dump() []KV {
 	var out []KV
 	add := func(key string, value []byte) { out = append(out, KV{Key: []byte(key), Value: value}) }
-	for _, b := range v.Bindings() {
-		add(prefixBinding+b.EntityType, wrap(b))
+	for _, b := range v.Activations() {
+		add(prefixActivation+b.EntityType, wrap(b))
 	}
 	if v.created {
 		add(keyCluster, wrap(v.cluster))
@@ -123,8 +123,8 @@ func (v *View) restore(key string, value []byte) error {
 			return err
 		}
 		return restoreInto(v.modules, d, value)
-	case prefixBinding:
-		return restoreInto(v.bindings, name, value)
+	case prefixActivation:
+		return restoreInto(v.activations, name, value)
 	case prefixVerified:
 		return restoreInto(v.verified, name, value)
 	case prefixRole:

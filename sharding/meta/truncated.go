@@ -37,11 +37,11 @@ const MaxTruncatedModules = 64
 // to load the snapshots of all modules in its history: their entities have been
 // served from these snapshots ever since and would all fail after the upgrade
 // otherwise. The next module that serves the type needs a proof.
-func (b *Binding) TruncatedModules() []Digest { return b.withTruncated(b.Bound).Truncated }
+func (b *Activation) TruncatedModules() []Digest { return b.withTruncated(b.Bound).Truncated }
 
 // RestoredBinding carries the snapshot modules of a binding from another
 // cluster, when the type is restored together with its entities.
-type RestoredBinding struct {
+type RestoredActivation struct {
 	// Truncated are the modules whose snapshots the binding's module loads for
 	// entities whose first events are gone. Assumed: some of them were never
 	// compared.
@@ -51,26 +51,26 @@ type RestoredBinding struct {
 
 // ToRestored returns the snapshot modules of the binding, for a cluster that
 // restores its entities.
-func (b *Binding) ToRestored() RestoredBinding { return b.withTruncated(b.Bound).toRestored() }
+func (b *Activation) ToRestored() RestoredActivation { return b.withTruncated(b.Bound).toRestored() }
 
 // RestoredHistory returns the snapshot modules of entry i of the history, as
 // they would be after a rollback to it.
-func (b *Binding) RestoredHistory(i int) RestoredBinding {
+func (b *Activation) RestoredHistory(i int) RestoredActivation {
 	return b.withoutUnproved(b.withTruncated(b.History[i])).toRestored()
 }
 
-func (to Bound) toRestored() RestoredBinding {
-	return RestoredBinding{union(to.Snapshots, to.Truncated), to.Assumed}
+func (to Bound) toRestored() RestoredActivation {
+	return RestoredActivation{union(to.Snapshots, to.Truncated), to.Assumed}
 }
 
 // RestoredRollout returns the modules whose snapshots the rollout's module
 // loads.
-func (b *Binding) RestoredRollout() []Digest {
+func (b *Activation) RestoredRollout() []Digest {
 	return union(b.Rollout.Snapshots, b.RolloutTruncatedModules())
 }
 
 // RolloutTruncatedModules is TruncatedModules for the rollout's module.
-func (b *Binding) RolloutTruncatedModules() []Digest {
+func (b *Activation) RolloutTruncatedModules() []Digest {
 	r := b.Rollout
 	if r == nil || r.Proved {
 		return r.truncatedModules()
@@ -89,7 +89,7 @@ func (r *Rollout) truncatedModules() []Digest {
 
 // withTruncated returns `to` with the snapshot modules filled in, for a binding
 // from before proofs were recorded.
-func (b *Binding) withTruncated(to Bound) Bound {
+func (b *Activation) withTruncated(to Bound) Bound {
 	if to.Proved {
 		return to
 	}
@@ -116,7 +116,7 @@ func (to Bound) without(modules ...Digest) Bound {
 // snapshots of any module were loaded, and for a module about which the
 // metadata knows too little, because it keeps only the latest bindings.
 func (v *View) LoadsByProof(entityType string, digest Digest) bool {
-	b := v.bindings[entityType]
+	b := v.activations[entityType]
 	one, known := v.VerificationResult(entityType, digest)
 	if known = known && one.Proved; b.Rollout.IsServing() && b.Rollout.Digest == digest {
 		if known = true; !b.Rollout.Proved {
@@ -136,7 +136,7 @@ func (v *View) LoadsByProof(entityType string, digest Digest) bool {
 
 // withoutUnproved returns `to`, a binding that the type is rolled back to,
 // without the modules that have served the type or a part of it since.
-func (b *Binding) withoutUnproved(to Bound) Bound {
+func (b *Activation) withoutUnproved(to Bound) Bound {
 	log := b.ChangeLog()
 	if len(log) == 0 || log[0].Revision > to.Revision {
 		to.Snapshots, to.Truncated = nil, nil // the change log does not reach back that far
@@ -154,7 +154,7 @@ func (b *Binding) withoutUnproved(to Bound) Bound {
 // afterAbort returns b's module after the entities of a rollout have gone back
 // to it. It loads the newer module's snapshots only if they have been proved
 // now.
-func (t *transition) afterAbort(b Binding, newer Digest) Bound {
+func (t *transition) afterAbort(b Activation, newer Digest) Bound {
 	if t.view.ClusterVersion() < sharding.VersionSnapshotProofs {
 		return b.Bound
 	}
@@ -167,7 +167,7 @@ func (t *transition) afterAbort(b Binding, newer Digest) Bound {
 
 // truncatedFor returns the modules whose snapshots a module will load for
 // truncated histories once it serves the type.
-func (v *View) truncatedFor(b Binding, digest Digest) []Digest {
+func (v *View) truncatedFor(b Activation, digest Digest) []Digest {
 	if b.Digest == digest {
 		return b.Truncated // only the limits change
 	}

@@ -19,7 +19,7 @@ func level3(t *testing.T, commands ...[]byte) *meta.State {
 // histories of "a".
 func readsTruncated(t *testing.T, s *meta.State, want ...byte) {
 	t.Helper()
-	b, _ := s.View().Binding("a")
+	b, _ := s.View().Activation("a")
 	if got := named(b.TruncatedModules()); !slices.Equal(got, want) {
 		t.Errorf("it loads the snapshots of %v, want %v", got, want)
 	}
@@ -35,7 +35,7 @@ func named(list []meta.Digest) (out []byte) {
 // proved returns the command for a comparison of module n while writes are
 // paused.
 func proved(s *meta.State, n byte, of ...byte) []byte {
-	b, _ := s.View().Binding("a")
+	b, _ := s.View().Activation("a")
 	v := meta.VerificationResult{Digest: digest(n), Revision: b.Revision, Proved: true, Snapshots: len(of) > 0}
 	for _, d := range of {
 		v.Truncated = append(v.Truncated, digest(d))
@@ -49,7 +49,7 @@ func proved(s *meta.State, n byte, of ...byte) []byte {
 func TestSnapshotsNeedAProof(t *testing.T) {
 	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.PutModule(module(3, "a")), meta.Bind("a", digest(1), 1))
 	run(t, s, meta.PutVerificationResult("a", meta.VerificationResult{Digest: digest(2), Revision: 1, All: true, Snapshots: true}), meta.Bind("a", digest(2), 2))
-	if b, _ := s.View().Binding("a"); len(b.Snapshots) > 0 || !b.Proved {
+	if b, _ := s.View().Activation("a"); len(b.Snapshots) > 0 || !b.Proved {
 		t.Errorf("%+v", b.Bound)
 	}
 	readsTruncated(t, s)
@@ -75,7 +75,7 @@ func TestProofsDoNotCoverLaterSnapshots(t *testing.T) {
 	run(t, s, proved(s, 2, 1, 3), meta.Bind("a", digest(2), 4))
 	run(t, s, meta.Rollback("a", 5)) // 3 again, and 2 has served since
 	readsTruncated(t, s, 1)
-	if b, _ := s.View().Binding("a"); b.Digest != digest(3) || slices.Contains(b.Snapshots, digest(2)) {
+	if b, _ := s.View().Activation("a"); b.Digest != digest(3) || slices.Contains(b.Snapshots, digest(2)) {
 		t.Errorf("%+v", b.Bound)
 	}
 	run(t, s, meta.Bind("a", digest(2), 6))
@@ -86,7 +86,7 @@ func TestProofsDoNotCoverLaterSnapshots(t *testing.T) {
 // A rollout needs a proof, and so does its abort.
 func TestRolloutsNeedAProof(t *testing.T) {
 	s := level3(t, meta.PutModule(module(1, "a")), meta.PutModule(module(2, "a")), meta.Bind("a", digest(1), 1))
-	binding := func() meta.Binding { b, _ := s.View().Binding("a"); return b }
+	binding := func() meta.Activation { b, _ := s.View().Activation("a"); return b }
 	put := func(states ...meta.RolloutState) {
 		t.Helper()
 		for _, state := range states {
@@ -161,7 +161,7 @@ func TestModulesBoundBeforeProofsAreTracked(t *testing.T) {
 	check("under another revision", false, false, false)
 	run(t, s, proved(s, 3, 2), meta.Bind("a", digest(3), 3))
 	check("another one serves", false, false, true)
-	b, _ := s.View().Binding("a")
+	b, _ := s.View().Activation("a")
 	if of := b.RestoredHistory(1); !of.Assumed || len(of.Truncated) != 1 || of.Truncated[0] != digest(1) {
 		t.Errorf("what the second one loads elsewhere: %+v", of)
 	}

@@ -61,7 +61,7 @@ type verificationResults struct {
 // the type is served under a different revision by now. It requires
 // sharding.VersionVerificationResults.
 func PutVerificationResult(entityType string, v VerificationResult) []byte {
-	return encode(command{Op: opPutVerified, EntityType: entityType, bindingCommand: bindingCommand{Verified: &v}})
+	return encode(command{Op: opPutVerified, EntityType: entityType, activationCommand: activationCommand{Verified: &v}})
 }
 
 // VerificationResult returns the latest result of verifying a module with a
@@ -88,7 +88,7 @@ func putVerificationResult(t *transition, entityType string, v VerificationResul
 	if len(v.Truncated) > MaxTruncatedModules {
 		return fmt.Errorf("%w: %d snapshot modules, at most %d are allowed", ErrInvalid, len(v.Truncated), MaxTruncatedModules)
 	}
-	b, bound := t.view.bindings[entityType]
+	b, bound := t.view.activations[entityType]
 	m, known := t.view.modules[v.Digest]
 	switch {
 	case !bound:
@@ -114,7 +114,7 @@ func putVerificationResult(t *transition, entityType string, v VerificationResul
 // they were its own once it serves the type: the serving module, if a
 // verification under its revision allows it, and those whose snapshots the
 // serving module loads.
-func (v *View) snapshotsFor(b Binding, digest Digest) []Digest {
+func (v *View) snapshotsFor(b Activation, digest Digest) []Digest {
 	if b.Digest == digest {
 		return b.Snapshots // only the limits change
 	}

@@ -69,7 +69,7 @@ func TestVerifiedModuleLoadsPreviousSnapshots(t *testing.T) {
 	run(t, s, meta.RaiseClusterVersion(2, speaker("n1", 0, 2)), meta.Bind("a", digest(1), 1))
 	loads := func(want ...byte) {
 		t.Helper()
-		b, _ := s.View().Binding("a")
+		b, _ := s.View().Activation("a")
 		got := make([]byte, 0, len(b.Snapshots))
 		for _, d := range b.Snapshots {
 			got = append(got, d[0])
@@ -94,7 +94,7 @@ func TestVerifiedModuleLoadsPreviousSnapshots(t *testing.T) {
 	run(t, s, meta.RollbackOf("a", 8, 9))
 	loads(1, 2)
 	for n := range byte(most - 3) {
-		b, _ := s.View().Binding("a")
+		b, _ := s.View().Activation("a")
 		run(t, s, verified(n+4, b.Revision, true), meta.Bind("a", digest(n+4), 10))
 	}
 	loads(3, 4, 5, 6, 7, 8, 9, 10)

@@ -30,16 +30,18 @@ func (r *Rollout) IsServing() bool {
 }
 
 // needsRollout reports whether the module of the binding's rollout is needed.
-func (b *Binding) needsRollout() bool { return b.Rollout != nil && b.Rollout.State != RolloutRefused }
+func (b *Activation) needsRollout() bool {
+	return b.Rollout != nil && b.Rollout.State != RolloutRefused
+}
 
 // verifyingMessage explains why another change of the type is rejected.
-func (b *Binding) verifyingMessage() string {
+func (b *Activation) verifyingMessage() string {
 	return fmt.Sprintf("module %.12s is being verified for %s and will serve it afterwards: wait, or abort with 'hostd module rollout %s --abort'", b.Rollout.Digest, b.EntityType, b.EntityType)
 }
 
 // checkVerifying rejects a verifying or refused rollout with fields that only a
 // serving rollout may have, and the other way round.
-func (r *Rollout) checkVerifying(v *View, b Binding) error {
+func (r *Rollout) checkVerifying(v *View, b Activation) error {
 	level := v.ClusterVersion()
 	switch {
 	case r.IsServing() && (r.Force || r.Limits != nil):
@@ -60,14 +62,14 @@ func (r *Rollout) checkVerifying(v *View, b Binding) error {
 
 // isProved reports whether the module of b's rollout was compared with all
 // truncated histories under the current revision and nothing was written since.
-func (v *View) isProved(b Binding) bool {
+func (v *View) isProved(b Activation) bool {
 	one, ok := v.VerificationResult(b.EntityType, b.Rollout.Digest)
 	return ok && one.Proved && one.Revision == b.Revision && b.PausedSince != 0
 }
 
 // activate returns b with the verified module of its rollout bound. Without a
 // proof, the module loads no snapshots of other modules.
-func (v *View) activate(b Binding, at int64, forcedBy string) (Binding, Bound) {
+func (v *View) activate(b Activation, at int64, forcedBy string) (Activation, Bound) {
 	r := b.Rollout
 	to := Bound{Digest: r.Digest, TypeIndex: r.TypeIndex, At: at, ForcedBy: r.ForcedBy, Proved: true}
 	if v.isProved(b) {
@@ -80,7 +82,7 @@ func (v *View) activate(b Binding, at int64, forcedBy string) (Binding, Bound) {
 		b.Limits = *r.Limits
 	}
 	b.History = append(slices.Clone(b.History), b.Bound)
-	b.History = b.History[max(0, len(b.History)-MaxBindingHistory):]
+	b.History = b.History[max(0, len(b.History)-MaxActivationHistory):]
 	b.Rollout = nil
 	return b, to
 }

@@ -12,20 +12,20 @@ import (
 // View is the metadata as of one log index. It is immutable and shared: its
 // results must not be modified, and it is safe for concurrent use.
 type View struct {
-	index      uint64
-	cluster    Cluster
-	created    bool
-	counters   counters
-	policy     *Policy                 // nil until set
-	level      sharding.ClusterVersion // 0 until it is raised
-	members    map[sharding.NodeID]Member
-	downed     map[sharding.NodeID]uint64   // incarnations of former members
-	left       map[sharding.NodeID]leftNode // former members that were not declared down
-	placements map[sharding.ShardID]Placement
-	modules    map[Digest]Module
-	bindings   map[string]Binding
-	verified   map[string]verificationResults // by entity type
-	settings   map[string]Setting
+	index       uint64
+	cluster     Cluster
+	created     bool
+	counters    counters
+	policy      *Policy                 // nil until set
+	level       sharding.ClusterVersion // 0 until it is raised
+	members     map[sharding.NodeID]Member
+	downed      map[sharding.NodeID]uint64   // incarnations of former members
+	left        map[sharding.NodeID]leftNode // former members that were not declared down
+	placements  map[sharding.ShardID]Placement
+	modules     map[Digest]Module
+	activations map[string]Activation
+	verified    map[string]verificationResults // by entity type
+	settings    map[string]Setting
 
 	roles        map[string]access.Role
 	roleBindings map[string]access.Binding // by subject
@@ -110,18 +110,18 @@ func (v *View) Modules() []Module {
 }
 
 // Binding returns the binding of an entity type.
-func (v *View) Binding(entityType string) (Binding, bool) {
-	b, ok := v.bindings[entityType]
+func (v *View) Activation(entityType string) (Activation, bool) {
+	b, ok := v.activations[entityType]
 	return b, ok
 }
 
 // Bindings returns all bindings, sorted by entity type.
-func (v *View) Bindings() []Binding { return sortedValues(v.bindings) }
+func (v *View) Activations() []Activation { return sortedValues(v.activations) }
 
 // ShardKey returns the rule that places the entities of a type, and false if
 // the type was never bound.
 func (v *View) ShardKey(entityType string) (sharding.KeyRule, bool) {
-	b, ok := v.bindings[entityType]
+	b, ok := v.activations[entityType]
 	return b.ShardKey, ok
 }
 

@@ -200,7 +200,7 @@ func (n *host) ProposalDropped(sharding.ShardID, sharding.Term, uint64, error) {
 func (n *host) ReadConfirmed(sharding.ShardID, uint64, uint64)                 {}
 func (n *host) ReadFailed(sharding.ShardID, uint64, error)                     {}
 
-func (n *host) OnApplied(vs []eventlog.Verdict) {
+func (n *host) OnApplied(vs []eventlog.ApplyResult) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for _, v := range vs {

@@ -241,7 +241,7 @@ func (n *node) restart() {
 func (n *node) Apply(s sharding.ShardID, entries []journal.Committed) {
 	n.told(n.machine.Apply(s, entries))
 }
-func (n *node) told(vs []eventlog.Verdict) {
+func (n *node) told(vs []eventlog.ApplyResult) {
 	for _, v := range vs {
 		if v.NoOp {
 			n.ready[v.Shard] = v.Term

@@ -27,7 +27,7 @@ func TestClusterStartsWithFirstAdmin(t *testing.T) {
 		first := node.Client(client.Options{Timeout: testkit.Patience})
 		node.Until("the first admin is known", func() error {
 			b, err := first.RoleBindings(ctx)
-			if err == nil && (!b.GetInForce() || len(b.GetBindings()) != 1 || b.GetBindings()[0].GetSubject() != "token:first") {
+			if err == nil && (!b.GetEnforced() || len(b.GetBindings()) != 1 || b.GetBindings()[0].GetSubject() != "token:first") {
 				err = fmt.Errorf("the bindings are %v", b)
 			}
 			return err

@@ -91,7 +91,7 @@ func TestForeignModuleIsNotRunOnEntities(t *testing.T) {
 	refused("activate", activate("bo", "one", nil))
 	refused("begin a rollout", activate("bo", "one", half))
 	refused("begin a rollout that takes another's type along", activate("ann", "one", half))
-	_, err = modules("bo").Fit(ctx, connect.NewRequest(&modulev1.FitRequest{EntityType: "one", Digest: up.Digest}))
+	_, err = modules("bo").CheckCompatibility(ctx, connect.NewRequest(&modulev1.CheckCompatibilityRequest{EntityType: "one", Digest: up.Digest}))
 	refused("compare", err)
 	stream, err := modules("bo").Verify(ctx, connect.NewRequest(&modulev1.VerifyRequest{EntityType: "one", Digest: up.Digest, Scope: &modulev1.VerifyRequest_All{All: true}}))
 	must(err)

@@ -167,7 +167,7 @@ func (m *messages) verifyHistory(machine *eventlog.Machine, s sharding.ShardID, 
 	history := eventlog.History{Machine: machine}
 	err := history.Read(context.Background(), s, chainEntity(name), 0, check)
 	first := journal.Sequence(1)
-	if cut := (*journal.CutError)(nil); errors.As(err, &cut) {
+	if cut := (*journal.TruncatedError)(nil); errors.As(err, &cut) {
 		first = cut.First
 		err = history.Read(context.Background(), s, chainEntity(name), first, check)
 	}

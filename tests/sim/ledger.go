@@ -34,7 +34,7 @@ type ledger struct {
 // account is the ledger's state of one shard.
 type account struct {
 	verdicts    []error // apply result of the entry at each index
-	counts      map[route]journal.PairCount
+	counts      map[route]journal.ChannelCounters
 	received    map[route]uint64
 	outbox      map[journal.ItemID]sendName
 	deadLetters map[journal.ItemID]sendName
@@ -68,7 +68,7 @@ func newLedger(w *World) *ledger {
 	l := &ledger{w: w, shards: map[sharding.ShardID]*account{}, fates: map[sendName]*fate{}}
 	for _, s := range w.shards {
 		l.shards[s] = &account{
-			counts: map[route]journal.PairCount{}, received: map[route]uint64{}, outbox: map[journal.ItemID]sendName{},
+			counts: map[route]journal.ChannelCounters{}, received: map[route]uint64{}, outbox: map[journal.ItemID]sendName{},
 			deadLetters: map[journal.ItemID]sendName{}, asking: map[sharding.EntityID]int{}, timers: map[timerName]int64{},
 		}
 	}

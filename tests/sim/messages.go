@@ -360,7 +360,7 @@ func (m *messages) verifyReplica(machine *eventlog.Machine, s sharding.ShardID) 
 		}
 	}
 	for k, count := range a.counts {
-		if has, readErr := machine.PairCount(s, k.from, k.to); err == nil && (readErr != nil || has != count) {
+		if has, readErr := machine.ChannelCounters(s, k.from, k.to); err == nil && (readErr != nil || has != count) {
 			err = fmt.Errorf("%v is counted for %v and should be %v: %w", has, k, count, readErr)
 		}
 	}

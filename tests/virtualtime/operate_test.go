@@ -456,8 +456,8 @@ func TestVotersOfDownedNodesAreReplaced(t *testing.T) {
 		if _, err := w.client().SetPolicy(t.Context(), &clusterv1.SetPolicyRequest{Replication: &five}); err != nil {
 			t.Fatal(err)
 		}
-		pending := func(seen int, kind string) *clusterv1.PendingOrder {
-			for _, o := range w.overview(seen).GetPendingOrders() {
+		pending := func(seen int, kind string) *clusterv1.PendingOperation {
+			for _, o := range w.overview(seen).GetPendingOperations() {
 				if o.GetKind() == kind {
 					return o
 				}

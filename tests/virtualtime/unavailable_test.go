@@ -265,7 +265,7 @@ func TestLostMajorityIsReported(t *testing.T) {
 			})
 		}
 		w.until("the orders say so", func() bool {
-			return slices.ContainsFunc(w.overview(1).GetPendingOrders(), func(o *clusterv1.PendingOrder) bool {
+			return slices.ContainsFunc(w.overview(1).GetPendingOperations(), func(o *clusterv1.PendingOperation) bool {
 				return o.GetKind() == "replication" && strings.Contains(o.GetReason(), "lost a majority of its voters")
 			})
 		})

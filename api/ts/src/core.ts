@@ -39,7 +39,7 @@ export class SequenceMismatch extends HostdError {
 }
 
 /** The requested events were truncated by the retention of the entity type. */
-export class EventsCut extends HostdError {
+export class EventsTruncated extends HostdError {
   /** The sequence of the entity's first kept event. */
   readonly first: number;
   constructor(first: number, message: string) {
@@ -403,8 +403,9 @@ function told(wire: Json): Attempt {
       case "hostd.entity.v1.SequenceMismatch":
         error = new SequenceMismatch(number(1), error.message);
         break;
-      case "hostd.entity.v1.EventsCut":
-        error = new EventsCut(number(1), error.message);
+      case "hostd.entity.v1.EventsTruncated":
+      case "hostd.entity.v1.EventsCut": // the name in the previous release
+        error = new EventsTruncated(number(1), error.message);
         break;
       case "google.rpc.ErrorInfo":
         error.reason = text(1);

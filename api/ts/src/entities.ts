@@ -80,7 +80,7 @@ export interface Subscription {
   /** In shards for which the cursor has no position, begins at the newest event. Needs follow. */
   fromNewest?: boolean;
   /** Skips events that were truncated by the type's retention. */
-  skipCut?: boolean;
+  skipTruncated?: boolean;
   /** Upcasts events of older versions to the current one with the active module. */
   upcast?: boolean;
   /** Called with the number of truncated events that were skipped, before the next event. */
@@ -165,7 +165,7 @@ export class Client<T extends { [K in keyof T]: EntityType }> {
   async *subscribe<K extends Extract<keyof T, string>>(type: K, s: Subscription = {}): AsyncGenerator<T[K]["event"] & Event, void, undefined> {
     for await (const m of this.transport.resumed(service + "Subscribe", {
       entityType: type, tag: s.tag ?? "", cursor: s.cursor ?? "", shards: s.shards ?? [], follow: s.follow ?? true,
-      fromNewest: s.fromNewest ?? false, skipCut: s.skipCut ?? false, upcast: s.upcast ?? false,
+      fromNewest: s.fromNewest ?? false, skipTruncated: s.skipTruncated ?? false, upcast: s.upcast ?? false,
     }, s.signal)) {
       if (m.skipped) s.skipped?.(Number(m.skipped));
       if (!m.sequence) continue; // the message only has the cursor of the beginning

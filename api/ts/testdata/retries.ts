@@ -45,7 +45,7 @@ try {
       out["batches"] = batches;
       await hostd.projection("account", {
         maxEvents: 2,
-        subscription: { shards: [3, 4], upcast: true, fromNewest: true, skipCut: true, signal: ended.signal, skipped: (n) => batches.push(`${n} skipped`) },
+        subscription: { shards: [3, 4], upcast: true, fromNewest: true, skipTruncated: true, signal: ended.signal, skipped: (n) => batches.push(`${n} skipped`) },
         apply: async ({ events, cursor }) => {
           batches.push([events.map((e) => e.sequence), cursor, events.map((e) => e.storedType ?? "")]);
           await new Promise((go) => setTimeout(go, 20)); // others come meanwhile

@@ -100,7 +100,7 @@ pub(crate) fn entity<S: Json>(e: &Entity<S>, out: &mut Vec<u8>) {
     if o.passivate_after > 0 {
         text(out, "passivateAfter", &format!("{}ns", o.passivate_after));
     }
-    flag(out, "rememberEntities", o.remember);
+    flag(out, "alwaysOn", o.always_on);
     number(out, "retainSnapshots", o.retain_snapshots);
     match o.retain_events {
         None => {}

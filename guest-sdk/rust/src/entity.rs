@@ -57,7 +57,7 @@ pub(crate) struct Options {
     pub durable: bool,
     pub snapshot_every: u32,
     pub passivate_after: i64,
-    pub remember: bool,
+    pub always_on: bool,
     pub retain_snapshots: u32,
     pub retain_events: Option<u32>,
     pub record_principal: bool,
@@ -275,8 +275,8 @@ impl<S> Entity<S> {
     }
 
     /// Makes the entities always-on: the host activates them again by itself.
-    pub fn remember_entities(mut self) -> Self {
-        self.options.remember = true;
+    pub fn always_on(mut self) -> Self {
+        self.options.always_on = true;
         self
     }
 

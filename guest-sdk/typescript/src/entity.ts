@@ -26,7 +26,7 @@ export interface TypeOptions<S> {
   /** How long an entity must be idle before it leaves memory, such as "2m". */
   passivateAfter?: string;
   /** Always-on: the host starts entities again after a restart or fail-over. */
-  rememberEntities?: boolean;
+  alwaysOn?: boolean;
   /** Exactly one entity, with the id "singleton", that is always in memory. */
   singleton?: boolean;
   /** Number of snapshots that are kept per entity, 1 to 4. */

@@ -147,7 +147,7 @@ func (a *Authorizer) Revision() uint64 {
 	if a == nil {
 		return 0
 	}
-	if t := a.table.Load(); t != nil && t.InForce() {
+	if t := a.table.Load(); t != nil && t.Enforced() {
 		return t.Revision()
 	}
 	return 0
@@ -201,7 +201,7 @@ func makerOf(ctx context.Context) maker {
 func (a *Authorizer) decide(by maker, t *procedure.Procedure, c authz.Call) (revision uint64, err error) {
 	table := a.table.Load()
 	behind := by.roles > 0 && (table == nil || by.roles > table.Revision())
-	if table == nil || !table.InForce() {
+	if table == nil || !table.Enforced() {
 		known := table != nil && !behind && a.opts.Known(table.Revision())
 		switch {
 		case t.Scope == procedure.Founding || c.Verb == authv1.Verb_SELF:
@@ -358,7 +358,7 @@ func VisiblePrefixes(ctx context.Context) []string {
 // they allow only a part of it. It returns false if the call is not restricted.
 func (a *Authorizer) narrow(ctx context.Context, t *procedure.Procedure, c authz.Call) (context.Context, bool) {
 	table, by := a.table.Load(), makerOf(ctx)
-	if !t.Narrows || table == nil || !table.InForce() || by.passed || by.who == nil || table.Decide(by.who, c) == authz.Allowed {
+	if !t.Narrows || table == nil || !table.Enforced() || by.passed || by.who == nil || table.Decide(by.who, c) == authz.Allowed {
 		return ctx, false
 	}
 	to := table.Beginnings(by.who, c)
@@ -376,7 +376,7 @@ func (a *Authorizer) Reaches(ctx context.Context, entityType string) bool {
 		return true
 	}
 	table, by := a.table.Load(), makerOf(ctx)
-	return table == nil || !table.InForce() || by.who != nil && table.Reaches(by.who, entityType)
+	return table == nil || !table.Enforced() || by.who != nil && table.Reaches(by.who, entityType)
 }
 
 // AllowedByRoles reports whether the caller's roles have allowed the call: the `admin`
@@ -412,7 +412,7 @@ func (a *Authorizer) Explain(ctx context.Context, c authz.Call) Answer {
 	}
 	switch {
 	case table == nil:
-	case !table.InForce():
+	case !table.Enforced():
 		if err == nil {
 			out.Reason = "role checks are off, because there is no admin: every accepted caller has all rights"
 		}

@@ -52,7 +52,7 @@ func TestClosedUntilSomebodyIsAdmin(t *testing.T) {
 		}
 	}
 	closed = true
-	a.Set(rolesAt(1, inForce...))
+	a.Set(rolesAt(1, enforced...))
 	if err := decide(maker{who: who(t, principal.Token, "root")}, clusterv1connect.ClusterServiceDownProcedure); err != nil {
 		t.Errorf("once somebody is admin: %v", err)
 	}

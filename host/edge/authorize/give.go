@@ -56,7 +56,7 @@ func (a *Authorizer) give(ctx context.Context, refuse func(t *authz.Table, may f
 		return nil
 	}
 	table, by := a.table.Load(), makerOf(ctx)
-	if table == nil || !table.InForce() {
+	if table == nil || !table.Enforced() {
 		return nil
 	}
 	name := refuse(table, func(role, was access.Role) bool { return by.who != nil && table.MayGive(by.who, role, was) })

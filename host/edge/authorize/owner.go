@@ -42,7 +42,7 @@ func (a *Authorizer) Owns(ctx context.Context, entityType, owner string) error {
 func (a *Authorizer) owns(p *principal.Principal, entityType, owner string) (becomes string, revision uint64, err error) {
 	table := a.table.Load()
 	switch {
-	case table == nil || !table.InForce():
+	case table == nil || !table.Enforced():
 		return owner, 0, nil // callers are not distinguished
 	case owner == "":
 		return subjectOf(p), table.Revision(), nil

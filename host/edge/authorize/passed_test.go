@@ -33,7 +33,7 @@ func rolesAt(revision uint64, bindings ...access.Binding) *authz.Table {
 	return authz.Compile(revision, roles, bindings)
 }
 
-var inForce = []access.Binding{
+var enforced = []access.Binding{
 	{Subject: "token:root", Roles: []string{access.RoleAdmin}}, {Subject: "token:ann", Roles: []string{"clerk"}}, {Subject: "group:staff", Roles: []string{"asker"}},
 }
 
@@ -74,7 +74,7 @@ func TestWhatNodesPassOnIsDecidedAgain(t *testing.T) {
 	check("there may be roles", of(ann, 0, nil), unknown)
 	known = true
 
-	a.Set(rolesAt(5, inForce...))
+	a.Set(rolesAt(5, enforced...))
 	check("an allowed command", of(ann, 5, nil), allowed)
 	check("another id", of(ann, 5, func(q *request.Request) { q.Entity.ID = "bo/1" }), denied)
 	check("another command", of(ann, 5, func(q *request.Request) { q.Name = "drop" }), denied)
@@ -96,7 +96,7 @@ func TestWhatNodesPassOnIsDecidedAgain(t *testing.T) {
 // node that was asked return the same error.
 func TestADenialIsTheSameEverywhere(t *testing.T) {
 	a := New(Options{Known: func(uint64) bool { return true }, Logger: slog.New(slog.DiscardHandler)})
-	a.Set(rolesAt(1, inForce...))
+	a.Set(rolesAt(1, enforced...))
 	q := &request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "counter", ID: "x"}, Name: "add", Principal: who(t, principal.Token, "ann")}
 	var there *request.DeniedError
 	if !errors.As(a.AuthorizeForwarded(q), &there) || there.Verb != "invoke" || there.EntityType != "counter" ||
@@ -108,7 +108,7 @@ func TestADenialIsTheSameEverywhere(t *testing.T) {
 // BenchmarkPassed measures the decision of the node that carries a request out.
 func BenchmarkPassed(b *testing.B) {
 	a := New(Options{Known: func(uint64) bool { return true }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
-	a.Set(rolesAt(1, inForce...))
+	a.Set(rolesAt(1, enforced...))
 	for name, p := range map[string]*principal.Principal{"token": who(b, principal.Token, "ann"), "groups": who(b, principal.Token, "ann", "x", "y", "staff")} {
 		b.Run(name, func(b *testing.B) {
 			q := &request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "counter", ID: "ann/17"}, Name: "add", Principal: p, Roles: 1}

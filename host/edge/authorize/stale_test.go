@@ -42,7 +42,7 @@ func TestOldRolesAllowNoChanges(t *testing.T) {
 	if err := call(root, clusterv1connect.ClusterServiceDownProcedure); err != nil {
 		t.Errorf("roles decide nothing: %v", err)
 	}
-	a.Set(rolesAt(1, inForce...))
+	a.Set(rolesAt(1, enforced...))
 
 	for _, fresh = range []bool{true, false} {
 		stale := func(err error) bool { return errors.Is(err, request.ErrRolesStale) }
@@ -95,14 +95,14 @@ func TestOpenStreamsOutliveOldRoles(t *testing.T) {
 		Known: func(uint64) bool { return true }, Fresh: func() bool { return false },
 		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
-	a.Set(rolesAt(1, inForce...))
+	a.Set(rolesAt(1, enforced...))
 	ended := false
 	s := &openStream{
 		a: a, by: maker{who: who(t, principal.Token, "root")}, target: procedure.At(entityv1connect.EntityServiceSendStreamProcedure),
 		calls: []authz.Call{{Verb: authv1.Verb_INVOKE}}, abort: func() { ended = true },
 	}
 	a.streams.add(s)
-	a.Set(rolesAt(2, inForce...))
+	a.Set(rolesAt(2, enforced...))
 	if ended || s.leave() != nil {
 		t.Error("the stream was ended")
 	}

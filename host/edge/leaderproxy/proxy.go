@@ -81,16 +81,16 @@ func (p *Proxy) Alone() bool { return p.nodes == nil }
 func (p *Proxy) Quorum(shard sharding.ShardID) bool { return p.nodes == nil || p.nodes.Quorum(shard) }
 
 // services are the services whose calls are forwarded. Of the module service,
-// only Verify and Fit are.
+// only Verify and CheckCompatibility are.
 var services = []string{entityv1connect.EntityServiceName, workflowv1connect.WorkflowServiceName, clusterv1connect.ClusterServiceName}
 
 // Handler serves forwarded calls with the handlers of the entity, workflow and
-// cluster services, and of Verify and Fit.
+// cluster services, and of Verify and CheckCompatibility.
 func Handler(next http.Handler) http.Handler {
 	return http.StripPrefix(strings.TrimSuffix(Path, "/"), http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		forwarded := func(service string) bool { return strings.HasPrefix(r.URL.Path, "/"+service+"/") }
 		if !slices.ContainsFunc(services, forwarded) &&
-			r.URL.Path != modulev1connect.ModuleServiceVerifyProcedure && r.URL.Path != modulev1connect.ModuleServiceFitProcedure {
+			r.URL.Path != modulev1connect.ModuleServiceVerifyProcedure && r.URL.Path != modulev1connect.ModuleServiceCheckCompatibilityProcedure {
 			http.NotFound(w, r)
 			return
 		}
@@ -115,7 +115,7 @@ func (p *Proxy) Leader(ctx context.Context, shard sharding.ShardID) (entityv1con
 	return p.Client(node)
 }
 
-// LeaderModules is Leader for the module service, for Verify and Fit.
+// LeaderModules is Leader for the module service, for Verify and CheckCompatibility.
 func (p *Proxy) LeaderModules(ctx context.Context, shard sharding.ShardID) (modulev1connect.ModuleServiceClient, error) {
 	node, err := p.find(ctx, shard)
 	if node == "" || err != nil {

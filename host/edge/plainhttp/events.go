@@ -61,13 +61,13 @@ func (h *Handler) eventShards(asked []uint32) int {
 // of a browser's EventSource.
 // https://html.spec.whatwg.org/multipage/server-sent-events.html
 func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType string) {
-	given, err := parameters(r, "tag", "cursor", "follow", "skip_cut", "shards", "upcast")
+	given, err := parameters(r, "tag", "cursor", "follow", "skip_truncated", "shards", "upcast")
 	follow, skip, upcast := true, false, false
 	if err == nil {
 		follow, err = flagOf("follow", given.Get("follow"), true)
 	}
 	if err == nil {
-		skip, err = flagOf("skip_cut", given.Get("skip_cut"), false)
+		skip, err = flagOf("skip_truncated", given.Get("skip_truncated"), false)
 	}
 	if err == nil {
 		upcast, err = flagOf("upcast", given.Get("upcast"), false)
@@ -89,7 +89,7 @@ func (h *Handler) events(w http.ResponseWriter, r *http.Request, entityType stri
 	if cursor == "" {
 		cursor = given.Get("cursor")
 	}
-	req := &entityv1.SubscribeRequest{EntityType: entityType, Tag: given.Get("tag"), Cursor: cursor, Follow: follow, Upcast: upcast, SkipCut: skip, Shards: shards, AsData: true}
+	req := &entityv1.SubscribeRequest{EntityType: entityType, Tag: given.Get("tag"), Cursor: cursor, Follow: follow, Upcast: upcast, SkipTruncated: skip, Shards: shards, AsData: true}
 	s := &eventWriter{conn: w, header: http.Header{}, isJSON: func() bool { return h.contentType(r, entityType) == jsonType }}
 	ended := make(chan struct{})
 	var beat sync.WaitGroup

@@ -106,7 +106,7 @@ func (q *Quotas) Of(ctx context.Context) *Account {
 		return nil
 	}
 	table := q.opts.Table()
-	if table == nil || !table.InForce() {
+	if table == nil || !table.Enforced() {
 		return nil
 	}
 	p := authn.Of(ctx).Principal
@@ -126,7 +126,7 @@ func (q *Quotas) Of(ctx context.Context) *Account {
 // afterwards.
 func (q *Quotas) open(ctx context.Context) *Account {
 	table := q.opts.Table()
-	if table == nil || !table.InForce() || leaderproxy.FromPeer(ctx) {
+	if table == nil || !table.Enforced() || leaderproxy.FromPeer(ctx) {
 		return nil
 	}
 	p := authn.Of(ctx).Principal

@@ -24,16 +24,16 @@ import (
 var errPageFull = errors.New("enough sends")
 
 // sendPlace is where a listing of sends continues: after an item of a shard.
-type sendPlace struct {
+type messagePlace struct {
 	shard sharding.ShardID
 	after journal.ItemID
 }
 
-func (p sendPlace) token() string {
+func (p messagePlace) token() string {
 	return fmt.Sprintf("%d-%d-%d-%d", p.shard, p.after.Index, p.after.Ordinal, p.after.Item)
 }
 
-func parseSendToken(token string) (p sendPlace, err error) {
+func parseSendToken(token string) (p messagePlace, err error) {
 	n, err := fmt.Sscanf(token, "%d-%d-%d-%d", &p.shard, &p.after.Index, &p.after.Ordinal, &p.after.Item)
 	if err != nil || n != 4 || p.token() != token {
 		return p, status.Argument("the page token is not one of this listing")
@@ -41,23 +41,23 @@ func parseSendToken(token string) (p sendPlace, err error) {
 	return p, nil
 }
 
-// ListSends returns a page of messages that are not acknowledged yet.
-func (s *Service) ListSends(ctx context.Context, r *connect.Request[entityv1.ListSendsRequest]) (*connect.Response[entityv1.ListSendsResponse], error) {
-	out, err := s.listSends(ctx, r.Msg)
+// ListMessages returns a page of messages that are not acknowledged yet.
+func (s *Service) ListMessages(ctx context.Context, r *connect.Request[entityv1.ListMessagesRequest]) (*connect.Response[entityv1.ListMessagesResponse], error) {
+	out, err := s.listMessages(ctx, r.Msg)
 	if err != nil {
 		return nil, status.Public(s.Log, err)
 	}
 	return connect.NewResponse(out), nil
 }
 
-func (s *Service) listSends(ctx context.Context, m *entityv1.ListSendsRequest) (*entityv1.ListSendsResponse, error) {
+func (s *Service) listMessages(ctx context.Context, m *entityv1.ListMessagesRequest) (*entityv1.ListMessagesResponse, error) {
 	if s.Source == nil {
 		return nil, request.ErrUnsupported
 	}
 	if err := s.checkType(ctx, m.GetEntityType()); err != nil {
 		return nil, err
 	}
-	at, last := sendPlace{shard: 1}, sharding.ShardID(s.Entities.Shards())
+	at, last := messagePlace{shard: 1}, sharding.ShardID(s.Entities.Shards())
 	if m.GetEntityId() != "" {
 		id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}
 		if err := id.Validate(); err != nil {
@@ -80,7 +80,7 @@ func (s *Service) listSends(ctx context.Context, m *entityv1.ListSendsRequest) (
 		last = at.shard // a forwarded call is for one shard
 	}
 	room := page.NewRoom(pageSize(m.GetPageSize()))
-	out := &entityv1.ListSendsResponse{}
+	out := &entityv1.ListMessagesResponse{}
 	for n := 0; at.shard <= last; n++ {
 		if n == scannedShards || room.Full() {
 			out.NextPageToken = at.token()
@@ -90,26 +90,26 @@ func (s *Service) listSends(ctx context.Context, m *entityv1.ListSendsRequest) (
 		if err != nil {
 			return nil, err
 		}
-		for _, sent := range found.GetSends() {
+		for _, sent := range found.GetMessages() {
 			room.Take(sent)
-			out.Sends = append(out.Sends, sent)
+			out.Messages = append(out.Messages, sent)
 		}
 		if found.GetNextPageToken() != "" {
 			out.NextPageToken = found.GetNextPageToken()
 			break
 		}
-		at = sendPlace{shard: at.shard + 1}
+		at = messagePlace{shard: at.shard + 1}
 	}
 	return out, nil
 }
 
 // sendsOf returns a page of one shard's sends, from the node that leads it.
-func (s *Service) sendsOf(ctx context.Context, m *entityv1.ListSendsRequest, at sendPlace, size int) (*entityv1.ListSendsResponse, error) {
-	return leaderproxy.Do(ctx, s.Proxy, at.shard, func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*entityv1.ListSendsResponse, error) {
+func (s *Service) sendsOf(ctx context.Context, m *entityv1.ListMessagesRequest, at messagePlace, size int) (*entityv1.ListMessagesResponse, error) {
+	return leaderproxy.Do(ctx, s.Proxy, at.shard, func(ctx context.Context, leader entityv1connect.EntityServiceClient) (*entityv1.ListMessagesResponse, error) {
 		if leader == nil {
-			return s.ownSends(ctx, m, at, size)
+			return s.ownMessages(ctx, m, at, size)
 		}
-		res, err := leader.ListSends(ctx, connect.NewRequest(&entityv1.ListSendsRequest{
+		res, err := leader.ListMessages(ctx, connect.NewRequest(&entityv1.ListMessagesRequest{
 			EntityType: m.GetEntityType(), EntityId: m.GetEntityId(), PageSize: uint32(size), PageToken: at.token(),
 		}))
 		if connect.CodeOf(err) == connect.CodeUnimplemented {
@@ -128,8 +128,8 @@ func (s *Service) sendsOf(ctx context.Context, m *entityv1.ListSendsRequest, at 
 const sendsPerRead = 4096
 
 // ownSends returns a page of the sends of a shard that this node leads.
-func (s *Service) ownSends(ctx context.Context, m *entityv1.ListSendsRequest, at sendPlace, size int) (*entityv1.ListSendsResponse, error) {
-	out := &entityv1.ListSendsResponse{}
+func (s *Service) ownMessages(ctx context.Context, m *entityv1.ListMessagesRequest, at messagePlace, size int) (*entityv1.ListMessagesResponse, error) {
+	out := &entityv1.ListMessagesResponse{}
 	looked, room := 0, page.NewRoom(size)
 	err := s.Source.Sends(ctx, at.shard, at.after, func(sent *journal.Message) error {
 		if looked == scanned || room.Full() {
@@ -141,12 +141,12 @@ func (s *Service) ownSends(ctx context.Context, m *entityv1.ListSendsRequest, at
 		if m.GetEntityType() != "" && sent.Source.Type != m.GetEntityType() || m.GetEntityId() != "" && sent.Source.ID != m.GetEntityId() {
 			return nil
 		}
-		pending := &entityv1.ListSendsResponse_PendingSend{
+		pending := &entityv1.ListMessagesResponse_PendingMessage{
 			ShardId: uint32(at.shard), SourceType: sent.Source.Type, SourceId: sent.Source.ID, EntityType: sent.Destination.Type, EntityId: sent.Destination.ID,
 			Number: sent.Number, Command: sent.Command, Data: slices.Clone(sent.Payload[:min(len(sent.Payload), shownBytes)]), OnReply: sent.OnReply,
-			MadeAt: timestamppb.New(time.Unix(0, sent.At)),
+			SentAt: timestamppb.New(time.Unix(0, sent.At)),
 		}
-		out.Sends = append(out.Sends, pending)
+		out.Messages = append(out.Messages, pending)
 		room.Take(pending)
 		return nil
 	})

@@ -73,7 +73,7 @@ type Source interface {
 	Sends(ctx context.Context, shard sharding.ShardID, after journal.ItemID, fn func(*journal.Message) error) error
 }
 
-// Service implements ListTimers and ListSends. All fields are required except
+// Service implements ListTimers and ListMessages. All fields are required except
 // Source; without it the calls are unimplemented.
 type Service struct {
 	Self     string

@@ -210,8 +210,8 @@ func TestInvalidListingRequestIsRejected(t *testing.T) {
 	if _, err := list(&entityv1.ListTimersRequest{EntityType: "nothing"}); connect.CodeOf(err) != connect.CodeNotFound {
 		t.Errorf("a type that is not there: %v", err)
 	}
-	for _, m := range []*entityv1.ListSendsRequest{{PageToken: "1-2"}, {PageToken: "71-0-0-0"}, {PageToken: "01-0-0-0"}, {EntityId: "a"}} {
-		if _, err := s.service().ListSends(t.Context(), connect.NewRequest(m)); connect.CodeOf(err) != connect.CodeInvalidArgument {
+	for _, m := range []*entityv1.ListMessagesRequest{{PageToken: "1-2"}, {PageToken: "71-0-0-0"}, {PageToken: "01-0-0-0"}, {EntityId: "a"}} {
+		if _, err := s.service().ListMessages(t.Context(), connect.NewRequest(m)); connect.CodeOf(err) != connect.CodeInvalidArgument {
 			t.Errorf("%v: %v", m, err)
 		}
 	}
@@ -236,14 +236,14 @@ func TestListSendsIsInSendOrder(t *testing.T) {
 	}
 	for of, numbers := range want {
 		entityType, id, _ := strings.Cut(of, "/")
-		m := &entityv1.ListSendsRequest{EntityType: entityType, EntityId: id, PageSize: 7}
+		m := &entityv1.ListMessagesRequest{EntityType: entityType, EntityId: id, PageSize: 7}
 		var got []string
 		for n := 0; ; n++ {
-			res, err := s.service().ListSends(t.Context(), connect.NewRequest(m))
-			if err != nil || n > 100 || len(res.Msg.GetSends()) > 7 {
+			res, err := s.service().ListMessages(t.Context(), connect.NewRequest(m))
+			if err != nil || n > 100 || len(res.Msg.GetMessages()) > 7 {
 				t.Fatalf("%s, page %d: %v, %v", of, n, res, err)
 			}
-			for _, sent := range res.Msg.GetSends() {
+			for _, sent := range res.Msg.GetMessages() {
 				if len(sent.GetData()) != shownBytes || sent.GetCommand() != "put" || sent.GetEntityType() != "sink" || entityType != "" && sent.GetSourceType() != entityType {
 					t.Fatalf("%s: %v", of, sent)
 				}

@@ -36,7 +36,7 @@ func (p *page) message(rec *journal.Record) (*entityv1.ReadRecordsResponse_Recor
 	out := &entityv1.ReadRecordsResponse_Record{
 		Sequence: uint64(rec.Last()), EventCount: uint32(len(rec.Events)), CommandId: string(rec.CommandID),
 		RecordedAt: at(rec.RecordedAt), Principal: subscription.PrincipalOf(rec),
-		Deleted: rec.Flags&journal.FlagTombstone != 0, Shortened: weight(rec) > longBytes,
+		Deleted: rec.Flags&journal.FlagTombstone != 0, Truncated: weight(rec) > longBytes,
 	}
 	if rec.Module != (journal.Digest{}) {
 		out.ModuleDigest = rec.Module.String()
@@ -45,12 +45,12 @@ func (p *page) message(rec *journal.Record) (*entityv1.ReadRecordsResponse_Recor
 		out.Fuel = binary.LittleEndian.Uint64(fuel)
 	}
 	for i := range rec.Events {
-		if out.Shortened && i == longParts {
+		if out.Truncated && i == longParts {
 			break
 		}
-		out.Events = append(out.Events, p.event(rec, i, out.Shortened))
+		out.Events = append(out.Events, p.event(rec, i, out.Truncated))
 	}
-	if !out.Shortened {
+	if !out.Truncated {
 		if v, data := p.render(rec.Reply); v != nil {
 			out.Reply = &entityv1.ReadRecordsResponse_Record_Json{Json: v}
 		} else if len(data) > 0 {
@@ -61,10 +61,10 @@ func (p *page) message(rec *journal.Record) (*entityv1.ReadRecordsResponse_Recor
 	if out.Source, err = p.source(rec); err != nil {
 		return nil, err
 	}
-	if out.Timers, err = timerChanges(rec, out.Shortened); err != nil {
+	if out.Timers, err = timerChanges(rec, out.Truncated); err != nil {
 		return nil, err
 	}
-	if out.Sends, err = sends(rec, out.Shortened); err != nil {
+	if out.Messages, err = sends(rec, out.Truncated); err != nil {
 		return nil, err
 	}
 	if data := rec.Section(journal.SectionRefusal); data != nil {
@@ -72,7 +72,7 @@ func (p *page) message(rec *journal.Record) (*entityv1.ReadRecordsResponse_Recor
 		if err != nil {
 			return nil, err
 		}
-		out.Refusal = &entityv1.ReadRecordsResponse_Refusal{Code: string(r.Code), Message: string(r.Message), Command: string(r.Command)}
+		out.Rejection = &entityv1.ReadRecordsResponse_Rejection{Code: string(r.Code), Message: string(r.Message), Command: string(r.Command)}
 	}
 	return out, nil
 }
@@ -112,7 +112,7 @@ func (p *page) source(rec *journal.Record) (*entityv1.ReadRecordsResponse_Source
 	data := rec.Section(journal.SectionSource)
 	if len(data) == 0 {
 		if action, timer := p.Histories.Action(rec); action != "" {
-			return &entityv1.ReadRecordsResponse_Source{Kind: fromOperator, Act: action, Timer: timer}, nil
+			return &entityv1.ReadRecordsResponse_Source{Kind: fromOperator, Action: action, Timer: timer}, nil
 		}
 		return &entityv1.ReadRecordsResponse_Source{Kind: fromClient}, nil
 	}
@@ -161,7 +161,7 @@ func timerChanges(rec *journal.Record, short bool) (out []*entityv1.ReadRecordsR
 }
 
 // sends returns the messages that a record sends.
-func sends(rec *journal.Record, short bool) (out []*entityv1.ReadRecordsResponse_Send, err error) {
+func sends(rec *journal.Record, short bool) (out []*entityv1.ReadRecordsResponse_Message, err error) {
 	for n, ops := 0, rec.Section(journal.SectionMessages); len(ops) > 0; n++ {
 		if short && n == longParts {
 			break
@@ -170,7 +170,7 @@ func sends(rec *journal.Record, short bool) (out []*entityv1.ReadRecordsResponse
 		if op, ops, err = journal.NextMessageOp(ops); err != nil {
 			return nil, err
 		}
-		send := &entityv1.ReadRecordsResponse_Send{
+		send := &entityv1.ReadRecordsResponse_Message{
 			EntityType: string(op.Type), EntityId: string(op.ID), Command: string(op.Command), OnReply: string(op.OnReply), OnReject: string(op.OnReject),
 		}
 		if !short {

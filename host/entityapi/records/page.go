@@ -85,7 +85,7 @@ func (p *page) readBack(ctx context.Context, least, last journal.Sequence) (*ent
 		newest, wanted = min(p.from, last), p.from
 	}
 	if asked := p.after != nil || p.from > 0; asked && newest < least && newest < last {
-		return nil, &journal.CutError{First: least}
+		return nil, &journal.TruncatedError{First: least}
 	}
 	from := least
 	if newest > least+journal.Sequence(p.size) {

@@ -44,7 +44,7 @@ type Histories interface {
 	// contains the event with sequence from. If from is 0, which is allowed only
 	// if no event was compacted away, it begins with the first record. The
 	// record is valid only during fn. An error of fn stops it and is returned
-	// unchanged. It fails with a *journal.CutError if from was compacted away.
+	// unchanged. It fails with a *journal.TruncatedError if from was compacted away.
 	Records(ctx context.Context, id sharding.EntityID, from journal.Sequence, fn func(at journal.Position, rec *journal.Record) error) error
 	// Action returns the operator action that made a record, or "" if there is
 	// none.

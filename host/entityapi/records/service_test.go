@@ -43,7 +43,7 @@ func (s *shelf) Span(sharding.EntityID) (first, last journal.Sequence, err error
 
 func (s *shelf) Records(_ context.Context, _ sharding.EntityID, from journal.Sequence, fn func(journal.Position, *journal.Record) error) error {
 	if s.first > 1 && from < s.first {
-		return &journal.CutError{First: s.first}
+		return &journal.TruncatedError{First: s.first}
 	}
 	for i := range s.records {
 		if r := s.records[i]; r.Last() >= from && (s.first <= 1 || r.Last() >= s.first) {
@@ -219,10 +219,10 @@ func TestRecordPagesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := page.GetRecords()[0]
-	if !r.GetShortened() || r.GetEventCount() != longParts+5 || len(r.GetEvents()) != longParts || r.GetReply() != nil || r.GetEvents()[0].GetPayload() != nil || r.GetEvents()[1].GetSequence() != 42 {
-		t.Errorf("%v of %d events, a reply %v", r.GetShortened(), len(r.GetEvents()), r.GetReply())
+	if !r.GetTruncated() || r.GetEventCount() != longParts+5 || len(r.GetEvents()) != longParts || r.GetReply() != nil || r.GetEvents()[0].GetPayload() != nil || r.GetEvents()[1].GetSequence() != 42 {
+		t.Errorf("%v of %d events, a reply %v", r.GetTruncated(), len(r.GetEvents()), r.GetReply())
 	}
-	if page, err = s.read(t, &entityv1.ReadRecordsRequest{PageSize: 1}); err != nil || page.GetRecords()[0].GetShortened() || page.GetRecords()[0].GetJson().GetStructValue() == nil {
+	if page, err = s.read(t, &entityv1.ReadRecordsRequest{PageSize: 1}); err != nil || page.GetRecords()[0].GetTruncated() || page.GetRecords()[0].GetJson().GetStructValue() == nil {
 		t.Errorf("%v, %v", page.GetRecords()[0].GetReply(), err)
 	}
 }
@@ -264,13 +264,13 @@ func TestRecordsShowSourceAndEffects(t *testing.T) {
 	if from := got[1].GetSource(); from.GetKind() != fromTimer || from.GetTimer() != "dunning" || !from.GetDue().AsTime().Equal(due) {
 		t.Errorf("a timer: %v", from)
 	}
-	if from := got[2].GetSource(); from.GetKind() != fromEntity || from.GetEntityType() != "cart" || from.GetEntityId() != "c1" || from.GetNumber() != 4 || from.GetHops() != 2 || got[2].GetRefusal().GetCode() != "closed" || got[2].GetRefusal().GetCommand() != "put" {
+	if from := got[2].GetSource(); from.GetKind() != fromEntity || from.GetEntityType() != "cart" || from.GetEntityId() != "c1" || from.GetNumber() != 4 || from.GetHops() != 2 || got[2].GetRejection().GetCode() != "closed" || got[2].GetRejection().GetCommand() != "put" {
 		t.Errorf("a send: %v", got[2])
 	}
 	if from := got[3].GetSource(); from.GetKind() != fromDeadLetter {
 		t.Errorf("a dead letter: %v", from)
 	}
-	if from := got[4].GetSource(); from.GetKind() != fromOperator || from.GetAct() != "skip-timer" || from.GetTimer() != "dunning" {
+	if from := got[4].GetSource(); from.GetKind() != fromOperator || from.GetAction() != "skip-timer" || from.GetTimer() != "dunning" {
 		t.Errorf("an operator: %v", from)
 	}
 	r := got[5]
@@ -278,7 +278,7 @@ func TestRecordsShowSourceAndEffects(t *testing.T) {
 		!timers[2].GetCancelled() || timers[2].GetTimer().GetName() != "off" || timers[2].GetTimer().GetDue() != nil {
 		t.Errorf("timers: %v", timers)
 	}
-	if sends := r.GetSends(); len(sends) != 2 || sends[0].GetEntityType() != "orders" || sends[0].GetOnReply() != "placed" || string(sends[0].GetData()) != "{}" || sends[1].GetCommand() != "send" {
+	if sends := r.GetMessages(); len(sends) != 2 || sends[0].GetEntityType() != "orders" || sends[0].GetOnReply() != "placed" || string(sends[0].GetData()) != "{}" || sends[1].GetCommand() != "send" {
 		t.Errorf("sends: %v", sends)
 	}
 	if !r.GetDeleted() {

@@ -80,7 +80,7 @@ func (rdr *reader) readRemote(ctx context.Context) error {
 	m := rdr.sub.request
 	req := &entityv1.SubscribeRequest{
 		EntityType: m.GetEntityType(), Tag: m.GetTag(), Follow: m.GetFollow(), Cursor: rdr.from.Text(),
-		AsData: m.GetAsData(), PartialCursors: true, SkipCut: m.GetSkipCut(), Upcast: m.GetUpcast(), FromNewest: m.GetFromNewest(),
+		AsData: m.GetAsData(), PartialCursors: true, SkipTruncated: m.GetSkipTruncated(), Upcast: m.GetUpcast(), FromNewest: m.GetFromNewest(),
 	}
 	for _, shard := range rdr.shards {
 		req.Shards = append(req.Shards, uint32(shard))
@@ -319,8 +319,8 @@ func (rdr *reader) record(ctx context.Context, shard sharding.ShardID, row Order
 	if at.Index == row.At.Index && at.Ordinal == row.At.Ordinal {
 		skip = int(at.Events)
 	}
-	var cut *journal.CutError
-	if errors.As(err, &cut) && rdr.sub.request.GetSkipCut() {
+	var cut *journal.TruncatedError
+	if errors.As(err, &cut) && rdr.sub.request.GetSkipTruncated() {
 		rdr.skipped += uint64(max(row.Events-skip, 0))
 		return cursor.Position{Index: row.At.Index, Ordinal: row.At.Ordinal + 1, History: row.History}, nil
 	}

@@ -50,7 +50,7 @@ func (p *parts) number(kind journal.PartKind, rest, body []byte) error {
 		return err
 	}
 	if kind == journal.PartPair {
-		pair, perr := store.DecodePairCount(body)
+		pair, perr := store.DecodeChannelCounters(body)
 		c.Number, c.After, c.GivenUp, err = pair.Last, pair.After, pair.GivenUp, perr
 	} else {
 		c.Number, err = store.DecodeCount(body)

@@ -105,7 +105,7 @@ func (f *follower) begin(c *store.Cut, from journal.Sequence) error {
 	f.from = from
 	switch {
 	case c != nil && from < c.Sequence:
-		return &journal.CutError{First: c.Sequence + 1}
+		return &journal.TruncatedError{First: c.Sequence + 1}
 	case from == 0 || c != nil && from == c.Sequence:
 		f.anchor(c)
 	}

@@ -70,6 +70,6 @@ func (s *Stage) Number(kind journal.PartKind, data []byte) error {
 	if has {
 		return fmt.Errorf("%w: the channel exists already", verdict.ErrInvalid)
 	}
-	s.Set(key, store.AppendPairCount(nil, &journal.PairCount{Last: c.Number, After: c.After, GivenUp: c.GivenUp}), nil)
+	s.Set(key, store.AppendChannelCounters(nil, &journal.ChannelCounters{Last: c.Number, After: c.After, GivenUp: c.GivenUp}), nil)
 	return nil
 }

@@ -114,7 +114,7 @@ func (s *Stage) giveUp(p *journal.OutboxOp, id journal.ItemID) error {
 		return err
 	}
 	s.clock = max(s.clock, p.At)
-	if _, err := s.changeChannel(op.Source, op.Destination, func(c *journal.PairCount) { c.GiveUp(op.Number) }); err != nil {
+	if _, err := s.changeChannel(op.Source, op.Destination, func(c *journal.ChannelCounters) { c.GiveUp(op.Number) }); err != nil {
 		return err
 	}
 	if op.OnReject != "" {

@@ -48,7 +48,7 @@ type cause struct {
 // addMessage assigns a number to a message and adds it to the outbox.
 func (s *Stage) addMessage(source sharding.EntityID, op *journal.MessageOp, now int64, by cause, id journal.ItemID) error {
 	to := sharding.EntityID{Type: string(op.Type), ID: string(op.ID)}
-	pair, err := s.changeChannel(source, to, func(c *journal.PairCount) { c.Last++ })
+	pair, err := s.changeChannel(source, to, func(c *journal.ChannelCounters) { c.Last++ })
 	if err != nil {
 		return err
 	}
@@ -71,17 +71,17 @@ func (s *Stage) addMessage(source sharding.EntityID, op *journal.MessageOp, now 
 }
 
 // changeChannel changes the counters of a channel.
-func (s *Stage) changeChannel(source, to sharding.EntityID, change func(*journal.PairCount)) (c journal.PairCount, err error) {
+func (s *Stage) changeChannel(source, to sharding.EntityID, change func(*journal.ChannelCounters)) (c journal.ChannelCounters, err error) {
 	key := store.AppendEntityID(store.AppendEntityID(s.Key(store.ClassCount), source), to)
 	value, has, err := s.Find(key)
 	if err == nil && has {
-		c, err = store.DecodePairCount(value)
+		c, err = store.DecodeChannelCounters(value)
 	}
 	if err != nil {
 		return c, err
 	}
 	change(&c)
-	s.Set(key, store.AppendPairCount(make([]byte, 0, 8), &c), value)
+	s.Set(key, store.AppendChannelCounters(make([]byte, 0, 8), &c), value)
 	return c, nil
 }
 

@@ -70,11 +70,11 @@ func (r Outboxes) readCount(id sharding.ShardID, key []byte) (n, asOf uint64, er
 	return n, asOf, nil
 }
 
-// PairCount returns the counters of a channel in the source's shard.
-func (r Outboxes) PairCount(id sharding.ShardID, source, to sharding.EntityID) (c journal.PairCount, err error) {
+// ChannelCounters returns the counters of a channel in the source's shard.
+func (r Outboxes) ChannelCounters(id sharding.ShardID, source, to sharding.EntityID) (c journal.ChannelCounters, err error) {
 	key := store.AppendEntityID(store.AppendEntityID([]byte{byte(store.ClassCount)}, source), to)
 	_, err = r.readPair(id, key, func(body []byte) (err error) {
-		c, err = store.DecodePairCount(body)
+		c, err = store.DecodeChannelCounters(body)
 		return err
 	})
 	if err != nil {

@@ -70,8 +70,8 @@ func (e *StoppedError) Error() string { return journal.ErrStopped.Error() + ": "
 // Unwrap returns journal.ErrStopped and the cause.
 func (e *StoppedError) Unwrap() []error { return []error{journal.ErrStopped, e.Cause} }
 
-// Verdict is the result of applying one committed entry.
-type Verdict struct {
+// ApplyResult is the result of applying one committed entry.
+type ApplyResult struct {
 	Shard    sharding.ShardID
 	Index    uint64
 	Term     sharding.Term // of the raft entry

@@ -105,7 +105,7 @@ func TestOrdersOutliveTheirCommands(t *testing.T) {
 		t.Fatalf("node drain: exit code %d, %s", code, out)
 	}
 	pending := func() bool { // n1 has nobody to hand its leaderships to
-		for _, o := range c.Overview(0).GetPendingOrders() {
+		for _, o := range c.Overview(0).GetPendingOperations() {
 			if o.GetNodeId() == "n1" && o.GetKind() == "drain" {
 				return true
 			}

@@ -91,14 +91,14 @@ func seeSends(t *testing.T, c *testkit.Cluster, cl *client.Client) {
 		service := entityv1connect.NewEntityServiceClient(http.DefaultClient, c.Node(i).API())
 		list := func(entityType, id string) (all []string) {
 			t.Helper()
-			req := &entityv1.ListSendsRequest{EntityType: entityType, EntityId: id, PageSize: 3}
+			req := &entityv1.ListMessagesRequest{EntityType: entityType, EntityId: id, PageSize: 3}
 			for {
-				page, err := service.ListSends(t.Context(), connect.NewRequest(req))
+				page, err := service.ListMessages(t.Context(), connect.NewRequest(req))
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, sent := range page.Msg.GetSends() {
-					if sent.GetEntityType() != "sink" || sent.GetEntityId() != "x" || sent.GetCommand() != "take" || sent.GetMadeAt().AsTime().Before(time.Now().Add(-time.Hour)) {
+				for _, sent := range page.Msg.GetMessages() {
+					if sent.GetEntityType() != "sink" || sent.GetEntityId() != "x" || sent.GetCommand() != "take" || sent.GetSentAt().AsTime().Before(time.Now().Add(-time.Hour)) {
 						t.Errorf("node %d: %v", i, sent)
 					}
 					all = append(all, sent.GetSourceType()+"/"+sent.GetSourceId())
@@ -120,7 +120,7 @@ func seeSends(t *testing.T, c *testkit.Cluster, cl *client.Client) {
 			t.Errorf("node %d: %v", i, got)
 		}
 	}
-	if out, code := c.Node(0).Run("entity", "sends", "source", "s3", "--addr", c.Node(0).Address()); code != 0 || strings.Count(out, "source/s3") != 1 || !strings.Contains(out, "sink/x") {
+	if out, code := c.Node(0).Run("entity", "messages", "source", "s3", "--addr", c.Node(0).Address()); code != 0 || strings.Count(out, "source/s3") != 1 || !strings.Contains(out, "sink/x") {
 		t.Errorf("%d: %s", code, out)
 	}
 }
@@ -149,7 +149,7 @@ func seeRecords(t *testing.T, c *testkit.Cluster, cl *client.Client) {
 		}
 		text := ""
 		for _, r := range all {
-			text += fmt.Sprintf("%d %s by %s, %d events, %d sends, %d timers; ", r.GetSequence(), r.GetCommandId(), r.GetSource().GetKind(), len(r.GetEvents()), len(r.GetSends()), len(r.GetTimers()))
+			text += fmt.Sprintf("%d %s by %s, %d events, %d sends, %d timers; ", r.GetSequence(), r.GetCommandId(), r.GetSource().GetKind(), len(r.GetEvents()), len(r.GetMessages()), len(r.GetTimers()))
 			if r.GetFuel() == 0 || r.GetModuleDigest() == "" || r.GetJson() == nil || r.GetRecordedAt().AsTime().IsZero() {
 				t.Errorf("node %d: %v", i, r)
 			}

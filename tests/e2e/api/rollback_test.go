@@ -38,7 +38,7 @@ func TestRollback(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return res.(*modulev1.GetResponse).GetModule().GetBindings()[0].GetRevision()
+		return res.(*modulev1.GetResponse).GetModule().GetActivations()[0].GetRevision()
 	}
 	refused := func(revision uint64) {
 		t.Helper()

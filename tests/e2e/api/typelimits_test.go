@@ -141,13 +141,13 @@ func TestTypeLimitsChangeAtRunTime(t *testing.T) {
 }
 
 // binding returns the activation of the module that serves the type calm.
-func binding(t *testing.T, c *client.Client) *modulev1.Binding {
+func binding(t *testing.T, c *client.Client) *modulev1.Activation {
 	t.Helper()
 	res, err := c.ActiveModule(t.Context(), "calm")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b := res.GetModule().GetBindings(); len(b) == 1 {
+	if b := res.GetModule().GetActivations(); len(b) == 1 {
 		return b[0]
 	}
 	t.Fatalf("the module is %v", res)

@@ -124,16 +124,16 @@ func TestRuleAbortContinuesOnNewLeader(t *testing.T) {
 			}
 		}
 	}
-	var changes []*modulev1.BindingChange
+	var changes []*modulev1.ActivationChange
 	persist(t, func() (err error) {
 		changes, err = client.ModuleHistory(ctx, c, "versioned")
 		return err
 	})
 	var got []string
 	for _, change := range changes {
-		got = append(got, change.GetKind().String()+" "+change.GetBy())
+		got = append(got, change.GetKind().String()+" "+change.GetChangedBy())
 	}
-	abort, canary := "KIND_ABORT rule:faults>0", changes[1].GetKind().String()+" "+changes[1].GetBy()
+	abort, canary := "KIND_ABORT rule:faults>0", changes[1].GetKind().String()+" "+changes[1].GetChangedBy()
 	if len(got) != 5 || !slices.Equal(got[:4], []string{abort, canary, abort, canary}) {
 		t.Errorf("the history is %q", got)
 	}

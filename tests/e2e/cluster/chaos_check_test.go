@@ -327,7 +327,7 @@ func (w *world) quiet() map[dest]uint64 {
 			switch {
 			case err != nil && settledCode(err):
 				w.t.Fatal(err)
-			case err != nil || info.GetPendingSends() > 0 || len(info.GetTimers()) > 0:
+			case err != nil || info.GetPendingMessages() > 0 || len(info.GetTimers()) > 0:
 				last = nil
 				return false
 			}
@@ -343,7 +343,7 @@ func (w *world) quiet() map[dest]uint64 {
 // wasCut reports whether the first events of an entity were compacted.
 func wasCut(ctx context.Context, c *client.Client, d dest) bool {
 	for _, err := range c.ReadEvents(ctx, client.EventRange{EntityType: d.Type, EntityID: d.ID, From: 1}) {
-		_, cut := err.(*client.CutError)
+		_, cut := err.(*client.TruncatedError)
 		return cut
 	}
 	return false

@@ -50,7 +50,7 @@ func newStream(of string) *stream { return &stream{of: of, events: map[string][]
 func (s *stream) read(ctx context.Context, c *client.Client, follow bool) {
 	var pending uint64 // events skipped since the last event that was handled
 	for e, err := range c.Subscribe(ctx, client.Subscription{
-		EntityType: s.of, Cursor: s.cursor, Follow: follow, SkipCut: s.of == "brief", Skipped: func(events uint64) { pending += events },
+		EntityType: s.of, Cursor: s.cursor, Follow: follow, SkipTruncated: s.of == "brief", Skipped: func(events uint64) { pending += events },
 	}) {
 		s.mu.Lock()
 		if err != nil {

@@ -70,7 +70,7 @@ func TestRolloutStepsContinueOnNewLeader(t *testing.T) {
 	for i := range sent {
 		checkVersions(t, c, fmt.Sprint("e", i), []int{0, 1}, sent[i])
 	}
-	var changes []*modulev1.BindingChange
+	var changes []*modulev1.ActivationChange
 	persist(t, func() (err error) {
 		changes, err = client.ModuleHistory(ctx, c, "versioned")
 		return err
@@ -81,11 +81,11 @@ func TestRolloutStepsContinueOnNewLeader(t *testing.T) {
 	var got []uint32
 	for i, change := range changes {
 		got = append(got, change.GetShare())
-		if since := change.GetAt().AsTime().Sub(changes[max(0, i-1)].GetAt().AsTime()); i > 1 && since < stepPause {
+		if since := change.GetChangedAt().AsTime().Sub(changes[max(0, i-1)].GetChangedAt().AsTime()); i > 1 && since < stepPause {
 			t.Errorf("change %d comes %v after the one before", i, since)
 		}
 	}
-	if last := changes[len(changes)-1]; !slices.Equal(got, wanted) || last.GetKind() != modulev1.BindingChange_KIND_PROMOTE || last.GetDigest() != digests[1] {
+	if last := changes[len(changes)-1]; !slices.Equal(got, wanted) || last.GetKind() != modulev1.ActivationChange_KIND_PROMOTE || last.GetDigest() != digests[1] {
 		t.Errorf("the shares were %d, want %d; at last: %v", got, wanted, last)
 	}
 }

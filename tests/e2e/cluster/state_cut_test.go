@@ -72,7 +72,7 @@ func TestNewestStateDuringCompaction(t *testing.T) {
 		default:
 		}
 		for _, err := range c.ReadEvents(ctx, client.EventRange{EntityType: of.Type, EntityID: of.ID, From: 1}) {
-			var cut *client.CutError
+			var cut *client.TruncatedError
 			if errors.As(err, &cut) && cut.First > first {
 				first, seen = cut.First, seen+1
 			}

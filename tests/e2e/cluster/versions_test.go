@@ -195,7 +195,7 @@ func changeModules(t *testing.T, most int, within time.Duration) {
 		compared = res.GetShadow()
 		return err == nil && compared.GetCompared() > 0 || t.Failed()
 	})
-	if compared.GetDiffer() != compared.GetCompared() {
+	if compared.GetDiffering() != compared.GetCompared() {
 		t.Errorf("each version emits an event of its own, but these were compared: %v", compared)
 	}
 	cancel()

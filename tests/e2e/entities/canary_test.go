@@ -181,7 +181,7 @@ func TestAbortMovesReadableEntitiesBack(t *testing.T) {
 	c.written(part, wrote...)
 	r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, false)
 	slices.Sort(wrote)
-	if err != nil || r.GetState() != modulev1.Rollout_STATE_ABORTED || !slices.Equal(r.GetStay(), wrote) {
+	if err != nil || r.GetState() != modulev1.Rollout_STATE_ABORTED || !slices.Equal(r.GetRemainingEntityIds(), wrote) {
 		t.Fatalf("%v, want %v to stay: %v", r, wrote, err)
 	}
 	c.written(wrote, c.ids...)
@@ -228,8 +228,8 @@ func (c *canaries) imported(file []byte) (*canaries, client.Imported) {
 		switch {
 		case err == nil:
 			again, err := in.c.Import(c.t.Context(), bytes.NewReader(file))
-			if err != nil || !slices.Equal(again.InPart, got.InPart) {
-				c.t.Errorf("imported once more: %v, %v, want %v", again.InPart, err, got.InPart)
+			if err != nil || !slices.Equal(again.PausedRollouts, got.PausedRollouts) {
+				c.t.Errorf("imported once more: %v, %v, want %v", again.PausedRollouts, err, got.PausedRollouts)
 			}
 			return in, got
 		case !interrupted:
@@ -268,15 +268,15 @@ func TestBackupKeepsServingModules(t *testing.T) {
 	after := export()
 
 	none, got := c.imported(before)
-	if len(got.InPart) > 0 {
-		t.Errorf("%v are served in part before there is a rollout", got.InPart)
+	if len(got.PausedRollouts) > 0 {
+		t.Errorf("%v are served in part before there is a rollout", got.PausedRollouts)
 	}
 	none.written(nil, none.ids...)
 
 	paused, got := c.imported(under)
 	r, err := client.Rollout(t.Context(), paused.c, "note")
-	if err != nil || !slices.Equal(got.InPart, []string{"note"}) || r.GetState() != modulev1.Rollout_STATE_PAUSED || r.GetShare() != 3000 || !slices.Equal(r.GetSteps(), plan.Steps) || !strings.Contains(r.GetNote(), "running") {
-		t.Errorf("%v: %v: %v", got.InPart, r, err)
+	if err != nil || !slices.Equal(got.PausedRollouts, []string{"note"}) || r.GetState() != modulev1.Rollout_STATE_PAUSED || r.GetShare() != 3000 || !slices.Equal(r.GetSteps(), plan.Steps) || !strings.Contains(r.GetNote(), "running") {
+		t.Errorf("%v: %v: %v", got.PausedRollouts, r, err)
 	}
 	paused.written(part, paused.ids...)
 	if r, err := paused.change(modulev1.ChangeRolloutRequest_ACTION_RESUME, false); err != nil || r.GetState() != modulev1.Rollout_STATE_RUNNING || !r.GetDueAt().AsTime().After(time.Now()) {
@@ -290,8 +290,8 @@ func TestBackupKeepsServingModules(t *testing.T) {
 	aborted, got := c.imported(after)
 	slices.Sort(wrote)
 	r, err = client.Rollout(t.Context(), aborted.c, "note")
-	if err != nil || !slices.Equal(got.InPart, []string{"note"}) || r.GetState() != modulev1.Rollout_STATE_ABORTED || !slices.Equal(r.GetStay(), wrote) {
-		t.Errorf("%v: %v: %v", got.InPart, r, err)
+	if err != nil || !slices.Equal(got.PausedRollouts, []string{"note"}) || r.GetState() != modulev1.Rollout_STATE_ABORTED || !slices.Equal(r.GetRemainingEntityIds(), wrote) {
+		t.Errorf("%v: %v: %v", got.PausedRollouts, r, err)
 	}
 	aborted.written(wrote, aborted.ids...)
 	if _, err := aborted.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, true); err != nil {
@@ -361,7 +361,7 @@ func TestOldestWritesOfPartAreFound(t *testing.T) {
 		c.notes("other")
 	}
 	r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, false)
-	if err != nil || !slices.Equal(r.GetStay(), []string{"newer"}) {
+	if err != nil || !slices.Equal(r.GetRemainingEntityIds(), []string{"newer"}) {
 		t.Fatal(r, err)
 	}
 	// A rollback after the newer module serves all entities finds it, too.
@@ -414,7 +414,7 @@ func TestTypesOfModuleAreRolledOutTogether(t *testing.T) {
 	if _, err := c.c.Send(t.Context(), client.Command{EntityType: "other", EntityID: "e2", Name: "go"}); err != nil {
 		t.Fatal(err)
 	}
-	if r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, false); err != nil || !slices.Equal(r.GetStay(), []string{"e1"}) || !slices.Equal(r.GetEntityTypes(), both[:1]) {
+	if r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, false); err != nil || !slices.Equal(r.GetRemainingEntityIds(), []string{"e1"}) || !slices.Equal(r.GetEntityTypes(), both[:1]) {
 		t.Fatal(r, err)
 	}
 	if r, err := client.Rollout(t.Context(), c.c, "other"); client.CodeOf(err) != connect.CodeNotFound {

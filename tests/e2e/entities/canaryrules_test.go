@@ -76,7 +76,7 @@ func TestBrokenRuleAbortsRollout(t *testing.T) {
 				t.Errorf("the rollout is over: %v", err)
 			}
 			changes, err := client.ModuleHistory(t.Context(), c.c, "note")
-			if err != nil || changes[0].GetKind() != modulev1.BindingChange_KIND_ABORT || changes[0].GetBy() != "rule:"+rule {
+			if err != nil || changes[0].GetKind() != modulev1.ActivationChange_KIND_ABORT || changes[0].GetChangedBy() != "rule:"+rule {
 				t.Errorf("the history: %v, %v", changes, err)
 			}
 			if said := log.of("aborting a rollout"); len(said) != 1 || !strings.Contains(said[0], rule+": ") {

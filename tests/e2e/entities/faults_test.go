@@ -62,10 +62,10 @@ func (f faulty) get(id string) *entityv1.GetEntityResponse {
 	return e
 }
 
-// parked returns the IDs of the quarantined entities.
-func (f faulty) parked() (ids []string) {
+// quarantined returns the IDs of the quarantined entities.
+func (f faulty) quarantined() (ids []string) {
 	f.t.Helper()
-	list, err := f.api.ListEntities(f.t.Context(), connect.NewRequest(&entityv1.ListEntitiesRequest{EntityType: "faulty", Status: "parked"}))
+	list, err := f.api.ListEntities(f.t.Context(), connect.NewRequest(&entityv1.ListEntitiesRequest{EntityType: "faulty", Status: "quarantined"}))
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -135,8 +135,8 @@ func TestGuestFaultsInC(t *testing.T) {
 		f.add("of-trap")
 		f.clear(other)
 	}
-	if parked := f.parked(); len(parked) > 0 {
-		t.Errorf("%v are parked", parked)
+	if quarantined := f.quarantined(); len(quarantined) > 0 {
+		t.Errorf("%v are quarantined", quarantined)
 	}
 }
 
@@ -217,15 +217,15 @@ func TestUnappliableEventQuarantinesEntity(t *testing.T) {
 			internal(t, command, err, "hostd_apply")
 		}
 		want++
-		if e := f.get(id); e.GetStatus() != "parked" || e.GetSequence() != 2 || !strings.Contains(e.GetLastError(), text) {
+		if e := f.get(id); e.GetStatus() != "quarantined" || e.GetSequence() != 2 || !strings.Contains(e.GetLastError(), text) {
 			t.Errorf("%s: %s at %d, %q", command, e.GetStatus(), e.GetSequence(), e.GetLastError())
 		}
 		if got := f.ask("other", "count"); got != 1 {
 			t.Errorf("%s: the other entity's count is %d", command, got)
 		}
 	}
-	if parked := f.parked(); len(parked) != want {
-		t.Errorf("%v are parked", parked)
+	if quarantined := f.quarantined(); len(quarantined) != want {
+		t.Errorf("%v are quarantined", quarantined)
 	}
 }
 
@@ -254,19 +254,19 @@ func TestFaultLadder(t *testing.T) {
 		t.Errorf("after two the instances hold %d, %d and %d entities, want one alone", a, b, c)
 	}
 	fault()
-	if e := f.get("a"); e.GetStatus() != "parked" || e.GetFaults() != 3 || e.GetParkedUntil() == nil {
+	if e := f.get("a"); e.GetStatus() != "quarantined" || e.GetFaults() != 3 || e.GetQuarantinedUntil() == nil {
 		t.Errorf("after three: %v", e)
 	}
 	_, err := f.try("a", "add")
-	internal(t, "a parked entity", err, "parked")
-	if got := fmt.Sprint(f.parked()); got != "[a]" {
-		t.Errorf("%s are parked", got)
+	internal(t, "a quarantined entity", err, "quarantined")
+	if got := fmt.Sprint(f.quarantined()); got != "[a]" {
+		t.Errorf("%s are quarantined", got)
 	}
 	if loaded("b") != 2 || f.ask("c", "count") != 1 {
 		t.Error("the others are not as they were")
 	}
 	f.clear("a")
-	if e := f.get("a"); e.GetStatus() != "active" || e.GetFaults() != 0 || e.GetParkedUntil() != nil || len(f.parked()) != 0 {
+	if e := f.get("a"); e.GetStatus() != "active" || e.GetFaults() != 0 || e.GetQuarantinedUntil() != nil || len(f.quarantined()) != 0 {
 		t.Errorf("cleared: %v", e)
 	}
 	if got := f.add("a"); got != 2 {
@@ -283,9 +283,9 @@ func TestPoisonedTimerIsSkipped(t *testing.T) {
 	if _, err := f.try("a", "arm"); err != nil {
 		t.Fatal(err)
 	}
-	for end := time.Now().Add(testkit.Patience); f.get("a").GetStatus() != "parked"; time.Sleep(5 * time.Millisecond) {
+	for end := time.Now().Add(testkit.Patience); f.get("a").GetStatus() != "quarantined"; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {
-			t.Fatalf("the entity is never parked: %v", f.get("a"))
+			t.Fatalf("the entity is never quarantined: %v", f.get("a"))
 		}
 	}
 	if e := f.get("a"); len(e.GetTimers()) != 1 || e.GetTimers()[0].GetName() != "bomb" || e.GetTimers()[0].GetCommand() != "trap" {
@@ -302,7 +302,7 @@ func TestPoisonedTimerIsSkipped(t *testing.T) {
 		t.Errorf("afterwards the sequence is %d", got)
 	}
 	e := f.get("a")
-	if len(e.GetTimers()) != 0 || len(e.GetActs()) != 1 || e.GetActs()[0].GetKind() != "skip-timer" || e.GetActs()[0].GetTimer() != "bomb" || e.GetActs()[0].GetCommandId() != "by-ann" {
-		t.Errorf("timers %v, acts %v", e.GetTimers(), e.GetActs())
+	if len(e.GetTimers()) != 0 || len(e.GetOperatorActions()) != 1 || e.GetOperatorActions()[0].GetKind() != "skip-timer" || e.GetOperatorActions()[0].GetTimer() != "bomb" || e.GetOperatorActions()[0].GetCommandId() != "by-ann" {
+		t.Errorf("timers %v, acts %v", e.GetTimers(), e.GetOperatorActions())
 	}
 }

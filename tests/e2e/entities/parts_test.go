@@ -24,7 +24,7 @@ func (c *canaries) parts(digest string) (active, parts []string) {
 			continue
 		}
 		for _, p := range m.GetParts() {
-			parts = append(parts, fmt.Sprintf("%s %s %d%q %d %s", p.GetEntityType(), p.GetKind(), p.GetShare(), p.GetPrefix(), p.GetStay(), p.GetState()))
+			parts = append(parts, fmt.Sprintf("%s %s %d%q %d %s", p.GetEntityType(), p.GetKind(), p.GetShare(), p.GetPrefix(), p.GetRemainingEntities(), p.GetState()))
 		}
 		return m.GetActiveFor(), parts
 	}
@@ -67,7 +67,7 @@ func TestModuleListShowsServedParts(t *testing.T) {
 	serves("paused", `note KIND_ROLLOUT 2000"e1" 0 STATE_PAUSED`)
 	stay := c.of(2000, "e1")[:2]
 	c.written(stay, stay...)
-	if r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, false); err != nil || len(r.GetStay()) != 2 {
+	if r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, false); err != nil || len(r.GetRemainingEntityIds()) != 2 {
 		t.Fatal(r, err)
 	}
 	serves("aborted but for what stays", `note KIND_STAY 0"" 2 STATE_ABORTED`)

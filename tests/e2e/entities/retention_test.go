@@ -202,7 +202,7 @@ func (n *node) begins(entityType string) uint64 {
 func (n *node) streams(first, last uint64) {
 	n.t.Helper()
 	for _, skip := range []bool{false, true} {
-		stream, err := n.api().Subscribe(n.t.Context(), connect.NewRequest(&entityv1.SubscribeRequest{EntityType: "trail", SkipCut: skip}))
+		stream, err := n.api().Subscribe(n.t.Context(), connect.NewRequest(&entityv1.SubscribeRequest{EntityType: "trail", SkipTruncated: skip}))
 		if err != nil {
 			n.t.Fatal(err)
 		}
@@ -231,9 +231,9 @@ func (n *node) streams(first, last uint64) {
 func (n *node) follows(skip bool, first, last uint64) {
 	n.t.Helper()
 	skipped, next := uint64(0), first
-	sub := client.Subscription{EntityType: "trail", SkipCut: skip, Skipped: func(events uint64) { skipped += events }}
+	sub := client.Subscription{EntityType: "trail", SkipTruncated: skip, Skipped: func(events uint64) { skipped += events }}
 	for e, err := range n.c.Subscribe(n.t.Context(), sub) {
-		var cut *client.CutError
+		var cut *client.TruncatedError
 		switch {
 		case errors.As(err, &cut) && !skip && cut.First == first && client.CodeOf(err) == connect.CodeOutOfRange:
 			return

@@ -85,9 +85,9 @@ func (n *node) unfit(what string, ids ...string) {
 // the module by cannot read one of them.
 func (n *node) touched(by, since string) uint64 {
 	n.t.Helper()
-	res, err := modulev1connect.NewModuleServiceClient(http.DefaultClient, "http://"+n.n.Addr()).Fit(n.t.Context(),
-		connect.NewRequest(&modulev1.FitRequest{EntityType: "note", Digest: by, WrittenNotBy: []string{since}}))
-	if err != nil || res.Msg.GetUnreadShards() > 0 || res.Msg.GetFailing() > 0 {
+	res, err := modulev1connect.NewModuleServiceClient(http.DefaultClient, "http://"+n.n.Addr()).CheckCompatibility(n.t.Context(),
+		connect.NewRequest(&modulev1.CheckCompatibilityRequest{EntityType: "note", Digest: by, ExcludeWrittenBy: []string{since}}))
+	if err != nil || res.Msg.GetUncheckedShards() > 0 || res.Msg.GetFaultyEntities() > 0 {
 		n.t.Fatalf("%v, %v", res, err)
 	}
 	return res.Msg.GetEntities()
@@ -149,7 +149,7 @@ func TestRollbackNeedsReadableEntities(t *testing.T) {
 	n.unfit("of 1 entities", "e3") // nobody reads a deleted entity
 
 	res, err := n.rollback(true)
-	if err != nil || len(res.GetRemarks()) != 1 || !strings.Contains(res.GetRemarks()[0], "e3 at event 1") || n.serves("note") != one || n.forcedBy() != "anonymous" {
+	if err != nil || len(res.GetWarnings()) != 1 || !strings.Contains(res.GetWarnings()[0], "e3 at event 1") || n.serves("note") != one || n.forcedBy() != "anonymous" {
 		t.Fatalf("forced: %v by %q, %v", res, n.forcedBy(), err)
 	}
 	n.notes("e0") // not written since, so the fault does not affect it
@@ -161,7 +161,7 @@ func TestRollbackNeedsReadableEntities(t *testing.T) {
 	}
 	n.pushed(noter("3", both))
 	n.notes("e0")
-	if res, err = n.rollback(false); err != nil || len(res.GetRemarks()) > 0 || n.serves("note") != two || n.forcedBy() != "" {
+	if res, err = n.rollback(false); err != nil || len(res.GetWarnings()) > 0 || n.serves("note") != two || n.forcedBy() != "" {
 		t.Fatalf("back to one that knows the events: %v by %q, %v", res, n.forcedBy(), err)
 	}
 	// Events that the module in between has written count, too, but only event
@@ -185,7 +185,7 @@ func TestRollbackToFailingModuleIsRejected(t *testing.T) {
 	n.unfit("unreachable", "e0", "e4", "e5")
 	n.pushed(noter("3", ""))
 	n.notes("e4")
-	if res, err := n.rollback(false); err != nil || len(res.GetRemarks()) > 0 {
+	if res, err := n.rollback(false); err != nil || len(res.GetWarnings()) > 0 {
 		t.Fatalf("to one that does not fail: %v, %v", res, err)
 	}
 	n.unfit("of 3 entities", "e0", "e4", "e5") // what two modules have written since

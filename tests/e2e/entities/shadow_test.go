@@ -99,23 +99,23 @@ func TestShadowReportsDifferences(t *testing.T) {
 			digest := n.beside(c.m)
 			before, s := n.untilCompared(c.name)
 			sent[c.name] = before
-			if s.GetDigest() != digest || s.GetShare() != 10_000 || s.GetNote() != "" || s.GetSilentNodes() != 0 {
+			if s.GetDigest() != digest || s.GetShare() != 10_000 || s.GetNote() != "" || s.GetMissingNodeCount() != 0 {
 				t.Errorf("what compares is %v", s)
 			}
 			if c.want == "" {
-				if s.GetDiffer() != 0 || len(s.GetExamples()) != 0 {
+				if s.GetDiffering() != 0 || len(s.GetExamples()) != 0 {
 					t.Fatalf("something differs: %v", s)
 				}
-				if more := s.GetOtherFuel() > s.GetFuel(); more != (c.name == "slower") {
-					t.Errorf("fuel: %d, and of the other module %d", s.GetFuel(), s.GetOtherFuel())
+				if more := s.GetShadowFuel() > s.GetFuel(); more != (c.name == "slower") {
+					t.Errorf("fuel: %d, and of the other module %d", s.GetFuel(), s.GetShadowFuel())
 				}
 				return
 			}
-			if s.GetDiffer() != s.GetCompared() || len(s.GetDifferences()) != 1 || s.GetDifferences()[0].GetIn() != c.want || s.GetDifferences()[0].GetCommands() != s.GetDiffer() {
+			if s.GetDiffering() != s.GetCompared() || len(s.GetDifferences()) != 1 || s.GetDifferences()[0].GetKind() != c.want || s.GetDifferences()[0].GetCommands() != s.GetDiffering() {
 				t.Errorf("what differs is %v", s)
 			}
 			e := s.GetExamples()[0]
-			if e.GetEntityId() != c.name || e.GetCommand() != "go" || e.GetSequence() >= uint64(before) || !slices.Equal(e.GetIn(), []string{c.want}) || !strings.Contains(e.GetFault(), c.fault) {
+			if e.GetEntityId() != c.name || e.GetCommand() != "go" || e.GetSequence() >= uint64(before) || !slices.Equal(e.GetKinds(), []string{c.want}) || !strings.Contains(e.GetFault(), c.fault) {
 				t.Errorf("the example is %v", e)
 			}
 		})
@@ -145,7 +145,7 @@ func TestShadowReportsDifferences(t *testing.T) {
 			t.Errorf("%s has %d events, want %d", id, got, want)
 		}
 	}
-	if res, err := n.api().ListSends(t.Context(), connect.NewRequest(&entityv1.ListSendsRequest{EntityType: "note"})); err != nil || len(res.Msg.GetSends()) != 0 {
+	if res, err := n.api().ListMessages(t.Context(), connect.NewRequest(&entityv1.ListMessagesRequest{EntityType: "note"})); err != nil || len(res.Msg.GetMessages()) != 0 {
 		t.Errorf("sends are on their way: %v, %v", res, err)
 	}
 }
@@ -190,7 +190,7 @@ func TestSlowShadowDropsCommands(t *testing.T) {
 		}
 		all += want
 	}
-	if s := n.compared(); s.GetCompared()+s.GetPassedOver()+s.GetDropped() > uint64(all) {
+	if s := n.compared(); s.GetCompared()+s.GetSkipped()+s.GetDropped() > uint64(all) {
 		t.Errorf("of %d: %v", all, s)
 	}
 	if _, err := n.c.PutSetting(t.Context(), shadowKey, ""); err != nil {
@@ -228,7 +228,7 @@ func TestInvalidShadowIsRejected(t *testing.T) {
 	for deadline := time.Now().Add(testkit.Patience); ; time.Sleep(5 * time.Millisecond) {
 		n.notes("a")
 		s := n.compared()
-		if strings.Contains(s.GetNote(), "kind") && s.GetCompared() == 0 && s.GetPassedOver() > 0 {
+		if strings.Contains(s.GetNote(), "kind") && s.GetCompared() == 0 && s.GetSkipped() > 0 {
 			break
 		}
 		if time.Now().After(deadline) {

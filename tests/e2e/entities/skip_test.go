@@ -55,7 +55,7 @@ func TestTimersAreListedAndSkipped(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := ""
-	for _, a := range e.GetActs() {
+	for _, a := range e.GetOperatorActions() {
 		got += fmt.Sprintf("%s %s %s at %d, ", a.GetKind(), a.GetTimer(), a.GetCommandId(), a.GetSequence())
 		if at := a.GetRecordedAt().AsTime(); time.Since(at).Abs() > time.Hour {
 			t.Errorf("an act of %v", at)

@@ -73,7 +73,7 @@ func TestSnapshotsOfPreviousModuleNeedVerification(t *testing.T) {
 		t.Fatal(err)
 	}
 	count()
-	if m := n.verify(fixed); !m.GetKept() || m.GetDifferingEntities()+m.GetFaultyEntities() != 0 {
+	if m := n.verify(fixed); !m.GetStored() || m.GetDifferingEntities()+m.GetFaultyEntities() != 0 {
 		t.Fatalf("a module that makes the same of snapshots: %v", m)
 	}
 	if err := n.activate(fixed); err != nil {
@@ -88,7 +88,7 @@ func TestSnapshotsOfPreviousModuleNeedVerification(t *testing.T) {
 		t.Errorf("after a start %d of %d", loads, entities)
 	}
 	add()
-	if m := n.verify(before); !m.GetKept() || m.GetDifferingEntities()+m.GetFaultyEntities() != 0 {
+	if m := n.verify(before); !m.GetStored() || m.GetDifferingEntities()+m.GetFaultyEntities() != 0 {
 		t.Errorf("the histories afterwards: %v", m)
 	}
 }

@@ -148,21 +148,21 @@ func TestRequiredVerificationBlocksActivation(t *testing.T) {
 	}
 	require("all")
 	refused(now, "VERIFY_REQUIRED")
-	if m := n.verifyTo(now, &modulev1.VerifyRequest{Scope: &modulev1.VerifyRequest_Sample{Sample: 2}}); !m.GetKept() || m.GetEntities() != 2 {
+	if m := n.verifyTo(now, &modulev1.VerifyRequest{Scope: &modulev1.VerifyRequest_Sample{Sample: 2}}); !m.GetStored() || m.GetEntities() != 2 {
 		t.Fatalf("a sample: %v", m)
 	}
 	refused(now, "VERIFY_REQUIRED")
-	if m := n.verifyTo(now, &modulev1.VerifyRequest{Scope: &modulev1.VerifyRequest_All{All: true}, ShardId: 1}); m.GetKept() || m.GetNotKept() != "" {
+	if m := n.verifyTo(now, &modulev1.VerifyRequest{Scope: &modulev1.VerifyRequest_All{All: true}, ShardId: 1}); m.GetStored() || m.GetNotStoredReason() != "" {
 		t.Fatalf("one shard: %v", m)
 	}
 	refused(now, "VERIFY_REQUIRED")
 	require("sample")
-	if m := n.verify(swapped); !m.GetKept() || m.GetDifferingEntities() != 3 || m.GetFaultyEntities() != 0 {
+	if m := n.verify(swapped); !m.GetStored() || m.GetDifferingEntities() != 3 || m.GetFaultyEntities() != 0 {
 		t.Fatalf("a module that swaps fields: %v", m)
 	}
 	refused(swapped, "VERIFY_FAILED")
 	require("all")
-	if m := n.verify(now); !m.GetKept() {
+	if m := n.verify(now); !m.GetStored() {
 		t.Fatalf("all: %v", m)
 	}
 	n.stop()
@@ -180,18 +180,18 @@ func TestRequiredVerificationBlocksActivation(t *testing.T) {
 	// A verification against an earlier revision no longer counts.
 	refused(before, "VERIFY_REQUIRED")
 	refused(swapped, "VERIFY_REQUIRED")
-	if m := n.verify(swapped); !m.GetKept() || m.GetDifferingEntities() != 3 {
+	if m := n.verify(swapped); !m.GetStored() || m.GetDifferingEntities() != 3 {
 		t.Fatalf("against the module that serves now: %v", m)
 	}
 	res, err := client.ActivateModule(t.Context(), n.c, &modulev1.ActivateRequest{EntityType: "order", Digest: swapped, AcceptDifferences: true})
-	if err != nil || len(res.GetRemarks()) != 0 {
+	if err != nil || len(res.GetWarnings()) != 0 {
 		t.Errorf("differences that are meant: %v, %v", res, err)
 	}
 	res, err = client.ActivateModule(t.Context(), n.c, &modulev1.ActivateRequest{EntityType: "order", Digest: before, Force: true})
-	if err != nil || len(res.GetRemarks()) != 1 || !strings.Contains(res.GetRemarks()[0], "was not verified") {
+	if err != nil || len(res.GetWarnings()) != 1 || !strings.Contains(res.GetWarnings()[0], "was not verified") {
 		t.Errorf("forced: %v, %v", res, err)
 	}
-	if m, err := n.c.ActiveModule(t.Context(), "order"); err != nil || m.GetModule().GetBindings()[0].GetForcedBy() != "anonymous" {
-		t.Errorf("it was forced by %v, %v", m.GetModule().GetBindings(), err)
+	if m, err := n.c.ActiveModule(t.Context(), "order"); err != nil || m.GetModule().GetActivations()[0].GetForcedBy() != "anonymous" {
+		t.Errorf("it was forced by %v, %v", m.GetModule().GetActivations(), err)
 	}
 }

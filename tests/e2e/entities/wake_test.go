@@ -19,7 +19,7 @@ func (n *node) park(id string) {
 			n.t.Fatal(err)
 		}
 	}
-	if e, err := n.c.Entity(n.t.Context(), "alarm", id); err != nil || e.GetStatus() != "parked" {
+	if e, err := n.c.Entity(n.t.Context(), "alarm", id); err != nil || e.GetStatus() != "quarantined" {
 		n.t.Fatalf("after three faults: %v, %v", e, err)
 	}
 }
@@ -35,7 +35,7 @@ func TestFixedModuleReleasesQuarantinedEntities(t *testing.T) {
 	if _, err := n.c.Upload(t.Context(), mended, true); err != nil {
 		t.Fatal(err)
 	}
-	if e, err := n.c.Entity(t.Context(), "alarm", "a"); err != nil || e.GetStatus() == "parked" {
+	if e, err := n.c.Entity(t.Context(), "alarm", "a"); err != nil || e.GetStatus() == "quarantined" {
 		t.Errorf("under another module: %v, %v", e, err)
 	}
 	n.send("a", "add", map[string]int{"amount": 1})

@@ -191,14 +191,14 @@ func attack(t *testing.T, node *testkit.Node, c *client.Client) (failed int64, t
 // operator can release it.
 func checkParked(t *testing.T, node *testkit.Node, c *client.Client) {
 	// The callers may have ended before it had three faults in a row.
-	node.Await("the entity is parked", func() bool {
+	node.Await("the entity is quarantined", func() bool {
 		e, err := c.Entity(t.Context(), "spin", "0")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if e.GetStatus() == "parked" {
+		if e.GetStatus() == "quarantined" {
 			if e.GetFaults() < 3 || !strings.Contains(e.GetLastError(), "fuel") || e.GetFuel() == 0 {
-				t.Errorf("the parked entity is described as %v", e)
+				t.Errorf("the quarantined entity is described as %v", e)
 			}
 			return true
 		}

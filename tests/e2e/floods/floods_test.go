@@ -92,12 +92,12 @@ func TestMessageFloodDoesNotBlockNeighbours(t *testing.T) {
 	s := start(t)
 	s.neighbour(0, 20)
 	s.must(s.send("fork", "first", "fork", ""))
-	s.Await("the forks are many", func() bool { return s.metric("hostd_outbox_sends") > 2000 })
+	s.Await("the forks are many", func() bool { return s.metric("hostd_outbox_messages") > 2000 })
 	const commands = 300
-	before := s.metric("hostd_send_deliveries_total")
+	before := s.metric("hostd_message_deliveries_total")
 	s.neighbour(20, commands)
-	delivered := s.metric("hostd_send_deliveries_total") - before
-	t.Logf("%.1f deliveries for a command of the neighbour, %.0f sends wait", delivered/commands, s.metric("hostd_outbox_sends"))
+	delivered := s.metric("hostd_message_deliveries_total") - before
+	t.Logf("%.1f deliveries for a command of the neighbour, %.0f sends wait", delivered/commands, s.metric("hostd_outbox_messages"))
 	if delivered > 500*commands || delivered == 0 {
 		t.Errorf("%.0f deliveries beside %d commands", delivered, commands)
 	}
@@ -180,11 +180,11 @@ func TestSuspensionStopsFlood(t *testing.T) {
 		t.Fatalf("%d: %s", code, text)
 	}
 	s.Await("the forks stand still", func() bool {
-		before := s.metric("hostd_send_deliveries_total")
+		before := s.metric("hostd_message_deliveries_total")
 		s.neighbour(0, 20)
-		return s.metric("hostd_send_deliveries_total") == before
+		return s.metric("hostd_message_deliveries_total") == before
 	})
-	if s.metric("hostd_outbox_sends") == 0 {
+	if s.metric("hostd_outbox_messages") == 0 {
 		t.Error("no send waits")
 	}
 	if n := s.count("bell", "b"); n != 0 {
@@ -220,17 +220,17 @@ func TestBudgetBoundsFlood(t *testing.T) {
 	s.neighbour(0, 300)
 	// A command of either type exceeds a minute's budget. A message that was in
 	// flight at the same time on another executor may be executed, too.
-	if n := s.metric("hostd_send_deliveries_total"); n > 8 {
+	if n := s.metric("hostd_message_deliveries_total"); n > 8 {
 		t.Errorf("%.0f sends of a type that owes were carried out", n)
 	}
 	if n := s.count("alarm", "a"); n > 8 {
 		t.Errorf("%d timers of a type that owes have fired", n)
 	}
-	if s.metric("hostd_outbox_sends") == 0 {
+	if s.metric("hostd_outbox_messages") == 0 {
 		t.Error("no send waits")
 	}
 	limit("fork", "none=")
 	limit("alarm", "none=")
-	s.Await("the sends go on", func() bool { return s.metric("hostd_send_deliveries_total") > 100 })
+	s.Await("the sends go on", func() bool { return s.metric("hostd_message_deliveries_total") > 100 })
 	s.Await("the timers go on", func() bool { return s.count("alarm", "a") > 20 })
 }

@@ -97,7 +97,7 @@ func TestDeadLetters(t *testing.T) {
 	}
 	n.Await("nothing is on its way", func() bool {
 		info, err := c.Entity(t.Context(), "source", "s")
-		return err == nil && info.GetPendingSends() == 0
+		return err == nil && info.GetPendingMessages() == 0
 	})
 	n.Stop()
 	n.MustVerify()

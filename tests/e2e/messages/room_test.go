@@ -50,7 +50,7 @@ func TestFullOutboxRejectsCommand(t *testing.T) {
 	if err != nil || sent > entitySends || !isFull(full) || int(before.GetSequence()) != sent {
 		t.Fatalf("%d sends were taken, the entity is at %d: %v %v", sent, before.GetSequence(), full, err)
 	}
-	if before.GetPendingSends() == entitySends { // otherwise the message that faulted is gone already
+	if before.GetPendingMessages() == entitySends { // otherwise the message that faulted is gone already
 		if err := to("full", "free", "take"); !isFull(err) {
 			t.Errorf("to another one: %v", err)
 		}
@@ -75,7 +75,7 @@ func TestFullOutboxRejectsCommand(t *testing.T) {
 	})
 	n.Await("all arrive", func() bool {
 		info, err := c.Entity(t.Context(), "source", "full")
-		return err == nil && info.GetPendingSends() == 0
+		return err == nil && info.GetPendingMessages() == 0
 	})
 	// All except the first, which is a dead letter.
 	if s := queryNode[sinkState](t, c, "sink", "stuck"); int(s.Heard["full"]) != sent {

@@ -227,7 +227,7 @@ func awaitSends(b *bed, sources, sinks int) (total int64) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if s := query[sourceState](b, "source", strconv.Itoa(i), "state"); info.GetPendingSends() != 0 {
+			if s := query[sourceState](b, "source", strconv.Itoa(i), "state"); info.GetPendingMessages() != 0 {
 				return false
 			} else if s.Disorder != 0 {
 				t.Fatalf("source %d got %d wrong answers", i, s.Disorder)

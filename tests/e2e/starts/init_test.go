@@ -74,7 +74,7 @@ func TestConcurrentInitBootstrapsOnce(t *testing.T) {
 			if errs[i] != nil || r.GetClusterId() != said[0].GetClusterId() {
 				t.Fatalf("n%d: %v, %v; n1: %v", i+1, r, errs[i], said[0])
 			}
-			if r.GetFounded() {
+			if r.GetBootstrapped() {
 				founded++
 			}
 		}
@@ -113,7 +113,7 @@ func TestInitNeedsMajority(t *testing.T) {
 	// The answer of a waiting node lists the nodes that do not answer.
 	other := unfounded(t, 0, 1)
 	said, err := other.Node(1).Client(client.Options{Timeout: testkit.Patience}).Initialize(t.Context())
-	if missing := other.Seed(2); err != nil || !said.GetFounded() || !slices.Equal(said.GetSilentSeeds(), []string{missing}) {
+	if missing := other.Seed(2); err != nil || !said.GetBootstrapped() || !slices.Equal(said.GetUnreachableSeeds(), []string{missing}) {
 		t.Errorf("two of three: %v, %v; %s is silent", said, err, missing)
 	}
 	for _, c := range []*testkit.Cluster{c, other} {

@@ -135,8 +135,8 @@ func TestFinalizeNeedsReachablePeerListeners(t *testing.T) {
 		// A member that answers slowly is also reported as an obstacle, for a
 		// moment.
 		n1.Until("the node and nothing else stands in the way, with "+what, func() error {
-			said, err := asks.RaiseLevel(t.Context(), 0, true)
-			if err != nil || said.GetLevel() != 1 || len(said.GetNodes()) != nodes {
+			said, err := asks.FinalizeUpgrade(t.Context(), 0, true)
+			if err != nil || said.GetClusterVersion() != 1 || len(said.GetNodes()) != nodes {
 				t.Fatalf("what stands in the way, with %s: %v, %v", what, said, err)
 			}
 			for _, n := range said.GetNodes() {
@@ -149,7 +149,7 @@ func TestFinalizeNeedsReachablePeerListeners(t *testing.T) {
 			return nil
 		})
 		n1.Until("the raise is refused for the address, with "+what, func() error {
-			said, err := asks.RaiseLevel(t.Context(), 0, false)
+			said, err := asks.FinalizeUpgrade(t.Context(), 0, false)
 			if err == nil {
 				t.Fatalf("raised, with %s: %v", what, said)
 			}
@@ -166,13 +166,13 @@ func TestFinalizeNeedsReachablePeerListeners(t *testing.T) {
 		}
 		return nil
 	})
-	if level := c.Overview(0).GetLevel(); level != 1 {
+	if level := c.Overview(0).GetClusterVersion(); level != 1 {
 		t.Fatalf("the cluster is at level %d", level)
 	}
 	d.leadTo(strings.TrimPrefix(behind.PeerAPI(), "http://"))
 	raiseLevel(t, n1)
 	c.Await("every node knows of the level", func() bool {
-		return !slices.ContainsFunc([]int{0, 1, 2}, func(i int) bool { return c.Overview(i).GetLevel() != uint32(sharding.MaxVersion) })
+		return !slices.ContainsFunc([]int{0, 1, 2}, func(i int) bool { return c.Overview(i).GetClusterVersion() != uint32(sharding.MaxVersion) })
 	})
 	c.Restart(1) // it finds the node through the door
 	c.AwaitSpread()

@@ -176,19 +176,19 @@ func TestUpgrade(t *testing.T) {
 func (w *world) refusesToRaise(node int, inTheWay string) {
 	w.t.Helper()
 	c := w.Node(node).Client(client.Options{Timeout: testkit.Patience})
-	said, err := c.RaiseLevel(w.t.Context(), 0, true)
-	if err != nil || said.GetLevel() != 1 || len(said.GetNodes()) != nodes {
+	said, err := c.FinalizeUpgrade(w.t.Context(), 0, true)
+	if err != nil || said.GetClusterVersion() != 1 || len(said.GetNodes()) != nodes {
 		w.t.Fatalf("what the members speak: %v, %v", said, err)
 	}
 	for _, n := range said.GetNodes() {
-		if upgraded := w.Place(n.GetNodeId()) == node; upgraded != (n.GetObstacle() == "") || upgraded != (n.GetMaxLevel() == uint32(sharding.MaxVersion)) {
+		if upgraded := w.Place(n.GetNodeId()) == node; upgraded != (n.GetObstacle() == "") || upgraded != (n.GetMaxClusterVersion() == uint32(sharding.MaxVersion)) {
 			w.t.Errorf("of %s: %v", n.GetNodeId(), n)
 		}
 	}
-	if _, err := c.RaiseLevel(w.t.Context(), 0, false); err == nil || !strings.Contains(err.Error(), "supports cluster version 1") {
+	if _, err := c.FinalizeUpgrade(w.t.Context(), 0, false); err == nil || !strings.Contains(err.Error(), "supports cluster version 1") {
 		w.t.Fatalf("raised while %s runs the release before: %v", inTheWay, err)
 	}
-	if level := w.Overview(node).GetLevel(); level != 1 {
+	if level := w.Overview(node).GetClusterVersion(); level != 1 {
 		w.t.Fatalf("the cluster is at level %d", level)
 	}
 }
@@ -198,7 +198,7 @@ func (w *world) raise(node int) {
 	raiseLevel(w.t, w.Node(node))
 	w.Await("every node knows of the level", func() bool {
 		for i := range nodes {
-			if w.Overview(i).GetLevel() != uint32(sharding.MaxVersion) {
+			if w.Overview(i).GetClusterVersion() != uint32(sharding.MaxVersion) {
 				return false
 			}
 		}
@@ -212,9 +212,9 @@ func raiseLevel(t *testing.T, by *testkit.Node) {
 	t.Helper()
 	c := by.Client(client.Options{Timeout: testkit.Patience})
 	by.Until("the level is raised", func() error {
-		said, err := c.RaiseLevel(t.Context(), 0, false)
-		if err == nil && said.GetLevel() != uint32(sharding.MaxVersion) {
-			t.Fatalf("raised to level %d", said.GetLevel())
+		said, err := c.FinalizeUpgrade(t.Context(), 0, false)
+		if err == nil && said.GetClusterVersion() != uint32(sharding.MaxVersion) {
+			t.Fatalf("raised to level %d", said.GetClusterVersion())
 		}
 		return err
 	})

@@ -205,7 +205,7 @@ func TestUntrustedModuleIsNotRun(t *testing.T) {
 			return stream.Err()
 		},
 		"compare": func() error {
-			_, err := modules.Fit(ctx, connect.NewRequest(&modulev1.FitRequest{EntityType: "kept", Digest: digest}))
+			_, err := modules.CheckCompatibility(ctx, connect.NewRequest(&modulev1.CheckCompatibilityRequest{EntityType: "kept", Digest: digest}))
 			return err
 		},
 		"begin a rollout": func() error {

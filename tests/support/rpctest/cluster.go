@@ -32,7 +32,7 @@ type Cluster struct {
 	err      error // returned by every call if not nil
 	founding clusterapi.BootstrapProgress
 	ordered  int // number of calls of Initialize
-	pending  []*clusterv1.PendingOrder
+	pending  []*clusterv1.PendingOperation
 }
 
 // move transfers a shard's leadership to a member or, if shard is 0, removes
@@ -87,7 +87,7 @@ func (c *Cluster) Step() bool {
 }
 
 // Pend sets the operations that the cluster reports as pending.
-func (c *Cluster) Pend(orders ...*clusterv1.PendingOrder) {
+func (c *Cluster) Pend(orders ...*clusterv1.PendingOperation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.pending = orders
@@ -105,7 +105,7 @@ func (c *Cluster) Overview(context.Context) (clusterapi.Overview, error) {
 			}
 		}
 	}
-	return clusterapi.Overview{Members: members, Coordinator: "n1", Quorum: true, ShardCount: uint32(len(c.shards)), Policy: c.policy, PendingOrders: c.pending}, c.err
+	return clusterapi.Overview{Members: members, Coordinator: "n1", Quorum: true, ShardCount: uint32(len(c.shards)), Policy: c.policy, PendingOperations: c.pending}, c.err
 }
 
 // Leaders implements clusterapi.View.
@@ -232,16 +232,16 @@ func (c *Cluster) Initialize() (clusterapi.BootstrapProgress, error) {
 	return c.founding, c.err
 }
 
-// RaiseLevel implements clusterapi.Levels. Every member supports cluster
+// FinalizeUpgrade implements clusterapi.Levels. Every member supports cluster
 // versions 1 and 2.
-func (c *Cluster) RaiseLevel(_ context.Context, level sharding.ClusterVersion, dryRun bool) (clusterapi.LevelReport, error) {
+func (c *Cluster) FinalizeUpgrade(_ context.Context, level sharding.ClusterVersion, dryRun bool) (clusterapi.UpgradeReport, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	r := clusterapi.LevelReport{Level: 1, Wanted: max(level, 1)}
+	r := clusterapi.UpgradeReport{Version: 1, Target: max(level, 1)}
 	for _, m := range c.members {
-		n := clusterapi.NodeLevels{Node: m.ID, Version: m.Version, Speaks: sharding.VersionRange{Min: 1, Max: 2}}
-		if !n.Speaks.Contains(r.Wanted) {
-			n.Obstacle = fmt.Sprintf("node %s supports %v", m.ID, n.Speaks)
+		n := clusterapi.NodeVersions{Node: m.ID, Release: m.Version, Supported: sharding.VersionRange{Min: 1, Max: 2}}
+		if !n.Supported.Contains(r.Target) {
+			n.Obstacle = fmt.Sprintf("node %s supports %v", m.ID, n.Supported)
 		}
 		r.Nodes = append(r.Nodes, n)
 	}
@@ -251,7 +251,7 @@ func (c *Cluster) RaiseLevel(_ context.Context, level sharding.ClusterVersion, d
 	if n := r.Nodes[0]; n.Obstacle != "" {
 		return r, &status.RefusedError{Reason: n.Obstacle}
 	}
-	r.Level = r.Wanted
+	r.Version = r.Target
 	return r, nil
 }
 

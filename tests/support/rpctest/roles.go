@@ -280,7 +280,7 @@ func (w roleModules) Remove(ctx context.Context, digest journal.Digest, allow fu
 func (w roleModules) Quotas(by string) modules.Quotas {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	q := modules.Quotas{Most: modules.Amounts{Modules: 100, Bytes: 1 << 20, OfOne: 10}, Retention: time.Hour}
+	q := modules.Quotas{Limit: modules.Amounts{Modules: 100, Bytes: 1 << 20, OfOne: 10}, Retention: time.Hour}
 	for _, m := range w.modules {
 		q.Used.Modules++
 		q.Used.Bytes += m.SizeBytes
@@ -315,8 +315,8 @@ func (w roleModules) setOwner(entityType, owner string) {
 }
 
 // Verification returns no stored result of a compatibility check.
-func (w roleModules) Verification(context.Context, string, journal.Digest) (modules.KeptVerification, error) {
-	return modules.KeptVerification{}, nil
+func (w roleModules) Verification(context.Context, string, journal.Digest) (modules.StoredVerification, error) {
+	return modules.StoredVerification{}, nil
 }
 
 // KeepVerified discards the result.

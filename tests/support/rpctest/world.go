@@ -120,7 +120,7 @@ func (w *World) Services() services.Options {
 		Entity: entityapi.Options{
 			Runtime: w, Histories: w, Entities: roleEntities{w}, Readers: subscription.Readers{EventOrder: eventOrder{w, func(sharding.ShardID) bool { return true }}},
 		},
-		Cluster: clusterapi.Options{View: w.Nodes, Admin: w.Nodes, Levels: w.Nodes, Bootstrapper: w.Nodes, Policies: w.Nodes, Settings: w.Nodes, Roles: w.Kept},
+		Cluster: clusterapi.Options{View: w.Nodes, Admin: w.Nodes, Upgrades: w.Nodes, Bootstrapper: w.Nodes, Policies: w.Nodes, Settings: w.Nodes, Roles: w.Kept},
 	}
 }
 

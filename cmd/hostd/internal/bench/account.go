@@ -34,7 +34,7 @@ func NewAccount(when string, u Usage, told Metrics) Account {
 		{"Go's heap, in use", told["go_memstats_heap_inuse_bytes"]},
 		{"Go's heap, free and not given back", told["go_memstats_heap_idle_bytes"] - told["go_memstats_heap_released_bytes"]},
 		{"Go's stacks and tables", told["go_memstats_sys_bytes"] - told["go_memstats_heap_sys_bytes"]},
-		{"records of folded entities", told["hostd_folded_bytes"]},
+		{"records of folded entities", told["hostd_hibernated_bytes"]},
 		{"memory of guests", told["hostd_engine_memory_bytes"]},
 	}
 	rest := float64(u.Anonymous)

@@ -91,7 +91,7 @@ func errorText(err error) string {
 	text := err.Error()
 	var failed *client.Error
 	var rejected *client.RejectedError
-	var cut *client.CutError
+	var cut *client.TruncatedError
 	remote := errors.As(err, &failed) || errors.As(err, &rejected) || errors.As(err, &cut)
 	if remote {
 		lines := linesOf(text)

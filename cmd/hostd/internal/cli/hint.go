@@ -47,9 +47,9 @@ func NextStep(err error) string {
 	if errors.As(err, &mismatch) {
 		return "Check what happened with 'hostd entity events TYPE ID', then send again with the new --expected-sequence."
 	}
-	var cut *client.CutError
+	var cut *client.TruncatedError
 	if errors.As(err, &cut) {
-		return fmt.Sprintf("The first event of this entity that is left is %d. 'hostd entity tail --skip-cut' skips truncated events, and 'hostd entity events --from %d' starts after them.", cut.First, cut.First)
+		return fmt.Sprintf("The first event of this entity that is left is %d. 'hostd entity tail --skip-truncated' skips truncated events, and 'hostd entity events --from %d' starts after them.", cut.First, cut.First)
 	}
 	var failed *client.Error
 	if !errors.As(err, &failed) {
@@ -85,7 +85,7 @@ func NextStep(err error) string {
 		}
 		return "'hostd module ls' shows what is active; 'hostd module push FILE.wasm' adds a module."
 	case connect.CodeInternal:
-		if strings.Contains(failed.Message, "is parked") || strings.Contains(failed.Message, "is quarantined") {
+		if strings.Contains(failed.Message, "is quarantined") {
 			return "Nothing was written. 'hostd entity get TYPE ID' shows the error and the end of the quarantine; 'hostd entity clear TYPE ID' ends it now."
 		}
 		return "Nothing was written. 'hostd logs TYPE' shows what the module logged, and 'hostd entity get TYPE ID' the last error of an entity."

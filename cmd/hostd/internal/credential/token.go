@@ -129,7 +129,7 @@ func (o *creation) printToken(ctx context.Context, name, token string, expires t
 	defer s.Close()
 	revision, err = client.TokensOf(s.Client).Create(ctx, name, sha256.Sum256([]byte(token)), expires, o.roles...)
 	if err == nil {
-		roles.TellWhetherInForce(ctx, s)
+		roles.WarnUnlessEnforced(ctx, s)
 	}
 	return revision, err
 }
@@ -161,7 +161,7 @@ func newTokenList(std cli.Stdio) *cobra.Command {
 				if len(t.GetRoles()) > 0 {
 					roles = strings.Join(t.GetRoles(), ",")
 				}
-				row(t.GetTokenName(), roles, expires, t.GetMadeAt().AsTime().Format(time.RFC3339), t.GetRevision())
+				row(t.GetTokenName(), roles, expires, t.GetCreatedAt().AsTime().Format(time.RFC3339), t.GetRevision())
 			}
 		})
 	})

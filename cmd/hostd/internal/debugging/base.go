@@ -32,7 +32,7 @@ func base(ctx context.Context, s *cli.Session, about *entityfile.About, module *
 	durable := keepsLatest(module, about.EntityType)
 	for range baseLooks {
 		state, err := stateAt(ctx, s, about, &at)
-		var cut *client.CutError
+		var cut *client.TruncatedError
 		switch {
 		case errors.As(err, &cut) && cut.First > at:
 			at = cut.First
@@ -64,7 +64,7 @@ func base(ctx context.Context, s *cli.Session, about *entityfile.About, module *
 // firstKept returns the sequence of the first retained event.
 func firstKept(ctx context.Context, c *client.Client, about *entityfile.About) (uint64, error) {
 	for _, err := range c.ReadEvents(ctx, client.EventRange{EntityType: about.EntityType, EntityID: about.EntityID, To: 1}) {
-		var cut *client.CutError
+		var cut *client.TruncatedError
 		if errors.As(err, &cut) {
 			return cut.First, nil
 		}
@@ -108,8 +108,8 @@ func stateAt(ctx context.Context, s *cli.Session, about *entityfile.About, at *u
 	}
 	for _, d := range wire.Details() {
 		v, err := d.Value()
-		if cut, ok := v.(*entityv1.EventsCut); ok && err == nil {
-			return nil, &client.CutError{First: cut.GetFirst(), Message: wire.Message()}
+		if cut, ok := v.(*entityv1.EventsTruncated); ok && err == nil {
+			return nil, &client.TruncatedError{First: cut.GetFirst(), Message: wire.Message()}
 		}
 	}
 	return nil, &client.Error{Code: wire.Code(), Message: wire.Message()}

@@ -179,7 +179,7 @@ func (l *Live) serve(ctx context.Context, s *cli.Session, wasm []byte, digest st
 	if err != nil {
 		return err
 	}
-	for _, remark := range up.GetRemarks() {
+	for _, remark := range up.GetWarnings() {
 		l.say("note: %s\n", cli.Clean(remark))
 	}
 	l.mu.Lock()

@@ -91,7 +91,7 @@ func (d *diagnosis) cluster() {
 	least := uint32(0)
 	for _, m := range c.GetMembers() {
 		releases[m.GetVersion()] = append(releases[m.GetVersion()], m.GetNodeId())
-		if most := m.GetMaxLevel(); most == 0 || least == 0 || most < least {
+		if most := m.GetMaxClusterVersion(); most == 0 || least == 0 || most < least {
 			least = most
 		}
 	}
@@ -103,12 +103,12 @@ func (d *diagnosis) cluster() {
 		d.add("versions-mixed", Warning, "cluster", docCluster+"#upgrade-a-cluster",
 			"nodes run different releases: "+strings.Join(parts, "; "),
 			"hostd node drain NODE", "on NODE: install the release and restart hostd")
-	} else if level := max(c.GetLevel(), 1); least > level {
+	} else if level := max(c.GetClusterVersion(), 1); least > level {
 		d.add("upgrade-not-finalized", Note, "cluster", docCluster+"#upgrade-a-cluster",
 			fmt.Sprintf("all nodes support cluster version %d, and the cluster uses %d", least, level),
 			"hostd cluster upgrade finalize --dry-run", "hostd cluster upgrade finalize")
 	}
-	for _, o := range c.GetPendingOrders() {
+	for _, o := range c.GetPendingOperations() {
 		d.order(o)
 	}
 }
@@ -126,7 +126,7 @@ func (d *diagnosis) starts() (out []string) {
 	return out
 }
 
-func (d *diagnosis) order(o *clusterv1.PendingOrder) {
+func (d *diagnosis) order(o *clusterv1.PendingOperation) {
 	node := cli.Clean(o.GetNodeId())
 	mend := []string{"hostd cluster status"}
 	switch o.GetKind() {
@@ -242,12 +242,12 @@ func (d *diagnosis) member(m *clusterv1.Member) {
 		}
 		d.add("clock-skew", severity, subject, docRecover+"#clock-skew", fmt.Sprintf("its clock is off by %+.1fs: %s", skew.Seconds(), effect), on(id, "timedatectl set-ntp true"), on(id, "chronyc makestep"))
 	}
-	t := m.GetTrouble()
+	t := m.GetImpairment()
 	switch {
 	case t.GetDiskFull():
 		d.diskFull(subject, id, "its disk is full: it accepts no commands, leads no shards and gets no replicas")
-	case t.GetDamages() > 0:
-		d.add("replicas-damaged", Critical, subject, docMonitor+"#slow-nodes", fmt.Sprintf("its replicas were damaged again %d times after they had been rebuilt: its disk or memory is faulty", t.GetDamages()),
+	case t.GetDamageCount() > 0:
+		d.add("replicas-damaged", Critical, subject, docMonitor+"#slow-nodes", fmt.Sprintf("its replicas were damaged again %d times after they had been rebuilt: its disk or memory is faulty", t.GetDamageCount()),
 			on(id, "smartctl -H /dev/DISK"), "hostd node leave "+id, "hostd node resume "+id)
 	case t.GetSlow():
 		d.add("node-slow", Warning, subject, docMonitor+"#slow-nodes", "its disk or raft loop is slow, so that it leads nothing", on(id, "iostat -x 1 5"))
@@ -391,11 +391,11 @@ func (d *diagnosis) entityType(t *typeFacts) {
 	switch r.GetState() {
 	case modulev1.Rollout_STATE_PAUSED:
 		d.add("rollout-stuck", Warning, subject, docTypes+"#canary-rollout", "its rollout is paused: "+note(r), show+" --resume", show+" --abort")
-	case modulev1.Rollout_STATE_REFUSED:
+	case modulev1.Rollout_STATE_REJECTED:
 		d.add("rollout-stuck", Warning, subject, docTypes+"#truncated-histories", "the new module was not activated: "+note(r), "hostd module verify "+name+" "+r.GetDigest())
 	case modulev1.Rollout_STATE_ABORTED:
-		d.add("rollout-stuck", Warning, subject, docTypes+"#promote-or-abort", fmt.Sprintf("its rollout was aborted, and the older module fails on %d entities: %s", len(r.GetStay()), note(r)), show)
-	case modulev1.Rollout_STATE_HELD, modulev1.Rollout_STATE_ABORTING:
+		d.add("rollout-stuck", Warning, subject, docTypes+"#promote-or-abort", fmt.Sprintf("its rollout was aborted, and the older module fails on %d entities: %s", len(r.GetRemainingEntityIds()), note(r)), show)
+	case modulev1.Rollout_STATE_WRITE_PAUSED, modulev1.Rollout_STATE_ABORTING:
 		d.add("rollout-stuck", Warning, subject, docTypes+"#promote-or-abort", "its entities are returning to the older module: "+note(r), show)
 	case modulev1.Rollout_STATE_RUNNING:
 		if due := r.GetDueAt(); due != nil && d.facts.Now.Sub(due.AsTime()) > stepOverdue {

@@ -26,9 +26,9 @@ var at = time.Date(2026, 11, 28, 12, 0, 0, 0, time.UTC)
 
 // healthy returns the facts of three nodes with nothing wrong.
 func healthy() *facts {
-	f := &facts{Now: at, Cluster: &clusterv1.GetClusterResponse{Quorum: true, NodeId: "n1", Level: 3, Policy: &clusterv1.Policy{Replication: 3}}}
+	f := &facts{Now: at, Cluster: &clusterv1.GetClusterResponse{Quorum: true, NodeId: "n1", ClusterVersion: 3, Policy: &clusterv1.Policy{Replication: 3}}}
 	for _, id := range []string{"n1", "n2", "n3"} {
-		f.Cluster.Members = append(f.Cluster.Members, &clusterv1.Member{NodeId: id, Status: "up", Reachable: true, Version: "0.2.0", MinLevel: 1, MaxLevel: 3})
+		f.Cluster.Members = append(f.Cluster.Members, &clusterv1.Member{NodeId: id, Status: "up", Reachable: true, Version: "0.2.0", MinClusterVersion: 1, MaxClusterVersion: 3})
 		f.Nodes = append(f.Nodes, nodeFacts{ID: id, CertUntil: at.Add(90 * 24 * time.Hour), Ahead: time.Second, AheadError: time.Second, Metrics: parseMetrics([]byte(
 			"# HELP x y\nprocess_max_fds 1.048576e+06\nprocess_open_fds 120\nprocess_resident_memory_bytes 1e+08\ngo_gc_gomemlimit_bytes 9.223372036854776e+18\nhostd_disk_read_only 0\n"))})
 	}
@@ -46,13 +46,13 @@ func metric(text string) samples { return parseMetrics([]byte(text)) }
 var states = map[string]func(f *facts) Severity{
 	"metadata-without-quorum": func(f *facts) Severity { f.Cluster.Quorum = false; return Critical },
 	"versions-mixed":          func(f *facts) Severity { f.Cluster.Members[2].Version = "0.1.9"; return Warning },
-	"upgrade-not-finalized":   func(f *facts) Severity { f.Cluster.Level = 2; return Note },
+	"upgrade-not-finalized":   func(f *facts) Severity { f.Cluster.ClusterVersion = 2; return Note },
 	"order-pending/drain": func(f *facts) Severity {
-		f.Cluster.PendingOrders = []*clusterv1.PendingOrder{{Kind: "drain", NodeId: "n2", Remaining: 3, Reason: "no other voter"}}
+		f.Cluster.PendingOperations = []*clusterv1.PendingOperation{{Kind: "drain", NodeId: "n2", Remaining: 3, Reason: "no other voter"}}
 		return Warning
 	},
 	"order-pending/replication": func(f *facts) Severity {
-		f.Cluster.PendingOrders = []*clusterv1.PendingOrder{{Kind: "replication", Remaining: 3}}
+		f.Cluster.PendingOperations = []*clusterv1.PendingOperation{{Kind: "replication", Remaining: 3}}
 		return Warning
 	},
 	"shard-majority-lost": func(f *facts) Severity {
@@ -89,16 +89,19 @@ var states = map[string]func(f *facts) Severity{
 	"clock-skew/off":    func(f *facts) Severity { f.Cluster.Members[1].ClockSkewMillis = -700; return Critical },
 	"clock-skew/near":   func(f *facts) Severity { f.Cluster.Members[1].ClockSkewMillis = 300; return Warning },
 	"disk-full/member": func(f *facts) Severity {
-		f.Cluster.Members[1].Trouble = &clusterv1.Trouble{DiskFull: true}
+		f.Cluster.Members[1].Impairment = &clusterv1.Impairment{DiskFull: true}
 		f.Nodes[1].Metrics = metric("hostd_disk_read_only 1\n") // one finding, not two
 		return Critical
 	},
 	"disk-full/metrics": func(f *facts) Severity { f.Nodes[1].Metrics = metric("hostd_disk_read_only 1\n"); return Critical },
 	"replicas-damaged": func(f *facts) Severity {
-		f.Cluster.Members[1].Trouble = &clusterv1.Trouble{Damages: 3}
+		f.Cluster.Members[1].Impairment = &clusterv1.Impairment{DamageCount: 3}
 		return Critical
 	},
-	"node-slow":      func(f *facts) Severity { f.Cluster.Members[1].Trouble = &clusterv1.Trouble{Slow: true}; return Warning },
+	"node-slow": func(f *facts) Severity {
+		f.Cluster.Members[1].Impairment = &clusterv1.Impairment{Slow: true}
+		return Warning
+	},
 	"node-not-ready": func(f *facts) Severity { f.Nodes[0].NotReady = "the node is leaving its cluster"; return Critical },
 	"local-clock-differs": func(f *facts) Severity {
 		for i := range f.Nodes {
@@ -163,14 +166,17 @@ var states = map[string]func(f *facts) Severity{
 	"entities-quarantined": func(f *facts) Severity { f.Types[0].Quarantined = []string{"a", "b\x1b"}; return Warning },
 	"rollout-stuck/paused": func(f *facts) Severity { f.Types[1].Rollout.State = modulev1.Rollout_STATE_PAUSED; return Warning },
 	"rollout-stuck/refused": func(f *facts) Severity {
-		f.Types[1].Rollout.State = modulev1.Rollout_STATE_REFUSED
+		f.Types[1].Rollout.State = modulev1.Rollout_STATE_REJECTED
 		return Warning
 	},
 	"rollout-stuck/aborted": func(f *facts) Severity {
 		f.Types[1].Rollout.State = modulev1.Rollout_STATE_ABORTED
 		return Warning
 	},
-	"rollout-stuck/held": func(f *facts) Severity { f.Types[1].Rollout.State = modulev1.Rollout_STATE_HELD; return Warning },
+	"rollout-stuck/held": func(f *facts) Severity {
+		f.Types[1].Rollout.State = modulev1.Rollout_STATE_WRITE_PAUSED
+		return Warning
+	},
 	"rollout-stuck/overdue": func(f *facts) Severity {
 		f.Types[1].Rollout.DueAt = timestamppb.New(at.Add(-time.Hour))
 		return Warning

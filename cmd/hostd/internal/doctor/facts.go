@@ -74,9 +74,6 @@ type typeFacts struct {
 	Aborted     string // why the last rollout was aborted
 }
 
-// apiQuarantined is the API's name of the status.
-const apiQuarantined = "parked"
-
 // gather reads the facts through a session, and asks each member directly. An
 // error means that the cluster itself did not answer within patience.
 func gather(ctx context.Context, s *cli.Session, patience time.Duration, base func(address string) string, asker *http.Client) (*facts, error) {
@@ -149,7 +146,7 @@ func (f *facts) readTypes(ctx context.Context, s *cli.Session) {
 }
 
 func (t *typeFacts) read(ctx context.Context, s *cli.Session) error {
-	for e, err := range s.List(ctx, &entityv1.ListEntitiesRequest{EntityType: t.Name, Status: apiQuarantined}) {
+	for e, err := range s.List(ctx, &entityv1.ListEntitiesRequest{EntityType: t.Name, Status: "quarantined"}) {
 		if err != nil {
 			return err
 		}

@@ -85,37 +85,37 @@ func (v timerList) Remark() (line string, failure error) {
 	return strings.Join(said, "; "), nil
 }
 
-// sendList is a list of undelivered sends.
-type sendList struct {
-	Sends []*cli.Object `json:"sends"`
-	sends []*entityv1.ListSendsResponse_PendingSend
-	more  bool // there are more than requested
+// messageList is a list of undelivered messages.
+type messageList struct {
+	Messages []*cli.Object `json:"messages"`
+	messages []*entityv1.ListMessagesResponse_PendingMessage
+	more     bool // there are more than requested
 }
 
-// NewSends returns the command 'hostd entity sends'.
-func NewSends(std cli.Stdio) *cobra.Command {
+// NewMessages returns the command 'hostd entity messages'.
+func NewMessages(std cli.Stdio) *cobra.Command {
 	var limit int
-	c := cli.Look(std, "sends [TYPE [ID]]", "List undelivered messages between entities", 0, 2, func(ctx context.Context, s *cli.Session, args []string) (sendList, error) {
-		v := sendList{}
-		req := &entityv1.ListSendsRequest{EntityType: cli.First(args)}
+	c := cli.Look(std, "messages [TYPE [ID]]", "List undelivered messages between entities", 0, 2, func(ctx context.Context, s *cli.Session, args []string) (messageList, error) {
+		v := messageList{}
+		req := &entityv1.ListMessagesRequest{EntityType: cli.First(args)}
 		if len(args) > 1 {
 			req.EntityId = args[1]
 		}
 		err := pages(limit, func(size int, token string) (int, string, error) {
 			req.PageSize, req.PageToken = uint32(size), token
-			page, err := cli.Unary(ctx, s, s.EntityService.ListSends, req)
-			v.sends = append(v.sends, page.GetSends()...)
+			page, err := cli.Unary(ctx, s, s.EntityService.ListMessages, req)
+			v.messages = append(v.messages, page.GetMessages()...)
 			v.more = page.GetNextPageToken() != ""
-			return len(page.GetSends()), page.GetNextPageToken(), err
+			return len(page.GetMessages()), page.GetNextPageToken(), err
 		})
-		v.Sends = cli.Views(v.sends)
+		v.Messages = cli.Views(v.messages)
 		return v, err
-	}, func(w io.Writer, v sendList) {
+	}, func(w io.Writer, v messageList) {
 		now := time.Now()
-		cli.Table(w, "FROM\tTO\tCOMMAND\tNUMBER\tMADE\tAGO", func(row func(...any)) {
-			for _, m := range v.sends {
+		cli.Table(w, "FROM\tTO\tCOMMAND\tNUMBER\tSENT\tAGO", func(row func(...any)) {
+			for _, m := range v.messages {
 				row(m.GetSourceType()+"/"+cli.Clean(m.GetSourceId()), m.GetEntityType()+"/"+cli.Clean(m.GetEntityId()), cli.Clean(m.GetCommand()), m.GetNumber(),
-					m.GetMadeAt().AsTime().UTC().Format("2006-01-02T15:04:05.000Z"), now.Sub(m.GetMadeAt().AsTime()).Round(time.Second))
+					m.GetSentAt().AsTime().UTC().Format("2006-01-02T15:04:05.000Z"), now.Sub(m.GetSentAt().AsTime()).Round(time.Second))
 			}
 		})
 	})
@@ -127,7 +127,7 @@ func NewSends(std cli.Stdio) *cobra.Command {
 }
 
 // Remark implements cli.Remark.
-func (v sendList) Remark() (line string, failure error) {
+func (v messageList) Remark() (line string, failure error) {
 	if v.more {
 		line = "there are more; see them with --limit"
 	}

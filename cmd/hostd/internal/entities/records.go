@@ -73,8 +73,8 @@ func madeBy(r *entityv1.ReadRecordsResponse_Record) string {
 	s := r.GetSource()
 	text := s.GetKind()
 	switch {
-	case s.GetAct() != "":
-		text += " (" + s.GetAct() + strings.TrimRight(" "+cli.Clean(s.GetTimer()), " ") + ")"
+	case s.GetAction() != "":
+		text += " (" + s.GetAction() + strings.TrimRight(" "+cli.Clean(s.GetTimer()), " ") + ")"
 	case s.GetTimer() != "":
 		text += " " + cli.Clean(s.GetTimer())
 	case s.GetEntityType() != "":
@@ -82,8 +82,8 @@ func madeBy(r *entityv1.ReadRecordsResponse_Record) string {
 	case r.GetPrincipal() != nil:
 		text += " " + cli.Clean(r.GetPrincipal().GetKind()+":"+r.GetPrincipal().GetName())
 	}
-	if r.GetRefusal() != nil {
-		text += ", refused: " + cli.Clean(r.GetRefusal().GetCode())
+	if r.GetRejection() != nil {
+		text += ", refused: " + cli.Clean(r.GetRejection().GetCode())
 	}
 	return text
 }
@@ -108,7 +108,7 @@ func eventsOf(r *entityv1.ReadRecordsResponse_Record) string {
 }
 
 func sendsOf(r *entityv1.ReadRecordsResponse_Record) string {
-	return some(r.GetSends(), len(r.GetSends()), func(s *entityv1.ReadRecordsResponse_Send) string {
+	return some(r.GetMessages(), len(r.GetMessages()), func(s *entityv1.ReadRecordsResponse_Message) string {
 		return s.GetEntityType() + "/" + s.GetEntityId() + " " + s.GetCommand()
 	})
 }

@@ -19,7 +19,7 @@ import (
 type bindingHistory struct {
 	EntityType string        `json:"entityType"`
 	Changes    []*cli.Object `json:"changes"`
-	changes    []*modulev1.BindingChange
+	changes    []*modulev1.ActivationChange
 }
 
 // NewHistory returns the command that lists the activations of an entity type.
@@ -35,20 +35,20 @@ func NewHistory(std cli.Stdio) *cobra.Command {
 		cli.Table(w, "REVISION\tCHANGED\tKIND\tDIGEST\tBY\tFORCED", func(row func(...any)) {
 			for _, c := range v.changes {
 				kind := kindOf(c)
-				if c.GetKind() == modulev1.BindingChange_KIND_CANARY {
+				if c.GetKind() == modulev1.ActivationChange_KIND_CANARY {
 					kind += " of " + partText(c.GetShare(), c.GetPrefix())
 				}
-				if c.GetTookBack() > 0 {
-					kind += fmt.Sprintf(" of %d", c.GetTookBack())
+				if c.GetRolledBackRevision() > 0 {
+					kind += fmt.Sprintf(" of %d", c.GetRolledBackRevision())
 				}
-				row(c.GetRevision(), c.GetAt().AsTime().UTC().Format(time.DateTime), kind, c.GetDigest()[:min(12, len(c.GetDigest()))],
-					cmp.Or(cli.Clean(c.GetBy()), "-"), map[bool]string{true: "yes", false: ""}[c.GetForced()])
+				row(c.GetRevision(), c.GetChangedAt().AsTime().UTC().Format(time.DateTime), kind, c.GetDigest()[:min(12, len(c.GetDigest()))],
+					cmp.Or(cli.Clean(c.GetChangedBy()), "-"), map[bool]string{true: "yes", false: ""}[c.GetForced()])
 			}
 		})
 	})
 }
 
 // kindOf returns the kind of a change in one word.
-func kindOf(c *modulev1.BindingChange) string {
+func kindOf(c *modulev1.ActivationChange) string {
 	return strings.ToLower(strings.TrimPrefix(c.GetKind().String(), "KIND_"))
 }

@@ -16,10 +16,10 @@ import (
 
 // NewQuotas returns the command that shows the limits of stored modules.
 func NewQuotas(std cli.Stdio) *cobra.Command {
-	c := cli.Ask(std, "quotas", "Show the quotas of uploaded modules and their usage", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*modulev1.QuotasResponse, error) {
+	c := cli.Ask(std, "quotas", "Show the quotas of uploaded modules and their usage", 0, 0, func(ctx context.Context, s *cli.Session, _ []string) (*modulev1.GetQuotasResponse, error) {
 		return client.ModuleQuotas(ctx, s.Client)
-	}, func(w io.Writer, q *modulev1.QuotasResponse) {
-		used, most := q.GetUsed(), q.GetMost()
+	}, func(w io.Writer, q *modulev1.GetQuotasResponse) {
+		used, most := q.GetUsed(), q.GetLimit()
 		cli.Table(w, "OF MODULES\tUSED\tMOST\tSETTING", func(row func(...any)) {
 			row("number", used.GetModules(), most.GetModules(), meta.SettingModuleCount)
 			row("bytes", used.GetBytes(), most.GetBytes(), meta.SettingModuleBytes)
@@ -33,7 +33,7 @@ func NewQuotas(std cli.Stdio) *cobra.Command {
 }
 
 // retention returns how long an unused module is kept.
-func retention(q *modulev1.QuotasResponse) string {
+func retention(q *modulev1.GetQuotasResponse) string {
 	if q.GetRetentionSeconds() == 0 {
 		return "for ever"
 	}

@@ -204,7 +204,7 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 		case modulev1.Rollout_STATE_VERIFYING:
 			fmt.Fprintf(w, "%s is compared with the truncated histories of %s and serves it then; %s serves it now: verifying\n", r.GetDigest(), cli.Clean(r.GetEntityType()), r.GetOlderDigest())
 			return
-		case modulev1.Rollout_STATE_REFUSED:
+		case modulev1.Rollout_STATE_REJECTED:
 			fmt.Fprintf(w, "%s was not activated for %s, %s serves it: refused\n%s\n", r.GetDigest(), cli.Clean(r.GetEntityType()), r.GetOlderDigest(), cli.Clean(r.GetNote()))
 			return
 		}
@@ -219,16 +219,16 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 			printCounts(w, "newer", r.GetNewer())
 			printCounts(w, "older", r.GetOlder())
 		}
-		if n := r.GetSilentNodes(); n > 0 {
+		if n := r.GetMissingNodeCount(); n > 0 {
 			fmt.Fprintln(w, silentText(n, "counted"))
 		}
 		if r.GetNote() != "" {
 			fmt.Fprintln(w, cli.Clean(r.GetNote()))
 		}
-		for _, id := range r.GetStay() {
+		for _, id := range r.GetRemainingEntityIds() {
 			fmt.Fprintf(w, "stays: %s\n", cli.Clean(id))
 		}
-		if len(r.GetStay()) > 0 {
+		if len(r.GetRemainingEntityIds()) > 0 {
 			fmt.Fprintln(w, "They stay until another module serves them, or all is served by the newer one (--promote). With --abort --force they go back, and fail.")
 		}
 	})

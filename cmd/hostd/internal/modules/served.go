@@ -24,17 +24,17 @@ func PartsOf(m *modulev1.Module) []string {
 }
 
 func onePart(p *modulev1.Part) string {
-	stay := fmt.Sprintf("%d entities that stay", p.GetStay())
+	stay := fmt.Sprintf("%d entities that stay", p.GetRemainingEntities())
 	switch p.GetKind() {
 	case modulev1.Part_KIND_SHADOW:
 		return sharding.Percent(p.GetShare()) + " of commands (shadow)"
-	case modulev1.Part_KIND_STAY:
+	case modulev1.Part_KIND_REMAINDER:
 		return stay
 	case modulev1.Part_KIND_VERIFICATION:
 		return stateName(p.GetState())
 	default:
 		text := partText(p.GetShare(), p.GetPrefix())
-		if p.GetStay() > 0 {
+		if p.GetRemainingEntities() > 0 {
 			text += " and " + stay
 		}
 		return text + " (" + stateName(p.GetState()) + ")"

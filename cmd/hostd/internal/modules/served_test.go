@@ -11,8 +11,8 @@ import (
 func TestServedPartsText(t *testing.T) {
 	m := &modulev1.Module{Parts: []*modulev1.Part{
 		{EntityType: "a", Kind: modulev1.Part_KIND_ROLLOUT, Share: 500, Prefix: "vip-", State: modulev1.Rollout_STATE_PAUSED},
-		{EntityType: "b", Kind: modulev1.Part_KIND_ROLLOUT, Share: 500, Stay: 2, State: modulev1.Rollout_STATE_RUNNING},
-		{EntityType: "c", Kind: modulev1.Part_KIND_STAY, Stay: 3, State: modulev1.Rollout_STATE_ABORTED},
+		{EntityType: "b", Kind: modulev1.Part_KIND_ROLLOUT, Share: 500, RemainingEntities: 2, State: modulev1.Rollout_STATE_RUNNING},
+		{EntityType: "c", Kind: modulev1.Part_KIND_REMAINDER, RemainingEntities: 3, State: modulev1.Rollout_STATE_ABORTED},
 		{EntityType: "c", Kind: modulev1.Part_KIND_SHADOW, Share: 50},
 	}}
 	const want = "a: 5% and vip-* (paused); b: 5% and 2 entities that stay (running); c: 3 entities that stay; c: 0.5% of commands (shadow)"

@@ -83,15 +83,15 @@ func writeShadow(w io.Writer, s *modulev1.Shadow) {
 	if s == nil {
 		return
 	}
-	fmt.Fprintf(w, "%s of the commands are decided by %s too: %d compared, %d differ", sharding.Percent(s.GetShare()), s.GetDigest(), s.GetCompared(), s.GetDiffer())
+	fmt.Fprintf(w, "%s of the commands are decided by %s too: %d compared, %d differ", sharding.Percent(s.GetShare()), s.GetDigest(), s.GetCompared(), s.GetDiffering())
 	for i, d := range s.GetDifferences() {
-		fmt.Fprintf(w, "%s%s %d", [...]string{" in ", ", "}[min(i, 1)], cli.Clean(d.GetIn()), d.GetCommands())
+		fmt.Fprintf(w, "%s%s %d", [...]string{" in ", ", "}[min(i, 1)], cli.Clean(d.GetKind()), d.GetCommands())
 	}
-	fmt.Fprintf(w, "; %d dropped, %d passed over\n", s.GetDropped(), s.GetPassedOver())
+	fmt.Fprintf(w, "; %d dropped, %d passed over\n", s.GetDropped(), s.GetSkipped())
 	if was := s.GetFuel(); was > 0 {
-		fmt.Fprintf(w, "fuel of those compared: %d by the module that serves, %d by the other (%+.1f%%)\n", was, s.GetOtherFuel(), (float64(s.GetOtherFuel())/float64(was)-1)*100)
+		fmt.Fprintf(w, "fuel of those compared: %d by the module that serves, %d by the other (%+.1f%%)\n", was, s.GetShadowFuel(), (float64(s.GetShadowFuel())/float64(was)-1)*100)
 	}
-	if n := s.GetSilentNodes(); n > 0 {
+	if n := s.GetMissingNodeCount(); n > 0 {
 		fmt.Fprintln(w, silentText(n, "compared"))
 	}
 	if s.GetNote() != "" {
@@ -102,7 +102,7 @@ func writeShadow(w io.Writer, s *modulev1.Shadow) {
 	}
 	cli.Table(w, "ENTITY\tAFTER\tCOMMAND\tDIFFERS IN\tFAULT", func(row func(...any)) {
 		for _, e := range s.GetExamples() {
-			row(e.GetEntityId(), e.GetSequence(), e.GetCommand(), strings.Join(e.GetIn(), ","), e.GetFault())
+			row(e.GetEntityId(), e.GetSequence(), e.GetCommand(), strings.Join(e.GetKinds(), ","), e.GetFault())
 		}
 	})
 }

@@ -34,9 +34,9 @@ func TestInvalidShadowFlagsAreRejected(t *testing.T) {
 // and as JSON.
 func TestShadowOutput(t *testing.T) {
 	s := &modulev1.Shadow{
-		Digest: "ab", Share: 1000, Compared: 90, Differ: 3, Dropped: 7, PassedOver: 2, Fuel: 1000, OtherFuel: 1250, SilentNodes: 1, Note: "a note",
-		Differences: []*modulev1.ShadowDifference{{In: "events", Commands: 2}, {In: "fault", Commands: 1}},
-		Examples:    []*modulev1.ShadowExample{{EntityId: "e\x1b1", Sequence: 4, Command: "go", In: []string{"events", "reply"}}, {EntityId: "e2", Command: "go", In: []string{"fault"}, Fault: "trapped"}},
+		Digest: "ab", Share: 1000, Compared: 90, Differing: 3, Dropped: 7, Skipped: 2, Fuel: 1000, ShadowFuel: 1250, MissingNodeCount: 1, Note: "a note",
+		Differences: []*modulev1.ShadowDifference{{Kind: "events", Commands: 2}, {Kind: "fault", Commands: 1}},
+		Examples:    []*modulev1.ShadowExample{{EntityId: "e\x1b1", Sequence: 4, Command: "go", Kinds: []string{"events", "reply"}}, {EntityId: "e2", Command: "go", Kinds: []string{"fault"}, Fault: "trapped"}},
 	}
 	var text strings.Builder
 	writeShadow(&text, s)

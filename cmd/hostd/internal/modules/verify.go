@@ -105,22 +105,22 @@ func patch(d *modulev1.VerifyResponse_Difference) string {
 type verification struct {
 	Entities           uint64        `json:"entities"`
 	Events             uint64        `json:"events"`
-	CutEntities        uint64        `json:"cutEntities"`
+	TruncatedEntities  uint64        `json:"truncatedEntities"`
 	UncomparedEntities uint64        `json:"uncomparedEntities"`
 	DifferingEntities  uint64        `json:"differingEntities"`
 	FaultyEntities     uint64        `json:"faultyEntities"`
-	Kept               bool          `json:"kept"`
+	Stored             bool          `json:"stored"`
 	Faults             []*cli.Object `json:"faults"`
 	Differences        []*cli.Object `json:"differences"`
 	found              []*modulev1.VerifyResponse_Difference
-	notKept            string
+	notStoredReason    string
 }
 
 // take adds one message. A node of the previous release sends no counts, but
 // lists all entities.
 func (v *verification) take(m *modulev1.VerifyResponse) {
-	v.Entities, v.Events, v.CutEntities, v.UncomparedEntities = m.GetEntities(), m.GetEvents(), m.GetCutEntities(), m.GetUncomparedEntities()
-	v.Kept, v.notKept = m.GetKept(), m.GetNotKept()
+	v.Entities, v.Events, v.TruncatedEntities, v.UncomparedEntities = m.GetEntities(), m.GetEvents(), m.GetTruncatedEntities(), m.GetUncomparedEntities()
+	v.Stored, v.notStoredReason = m.GetStored(), m.GetNotStoredReason()
 	v.found = append(v.found, m.GetDifferences()...)
 	for _, d := range m.GetDifferences() {
 		if d.GetFault() {
@@ -137,14 +137,14 @@ func (v *verification) take(m *modulev1.VerifyResponse) {
 func (v verification) Remark() (line string, failure error) {
 	var lines []string
 	say := func(format string, args ...any) { lines = append(lines, fmt.Sprintf(format, args...)) }
-	if v.CutEntities > 0 {
-		say("%d more entities were passed over: their first events were cut, and the active module has no snapshot of them", v.CutEntities)
+	if v.TruncatedEntities > 0 {
+		say("%d more entities were skipped: their first events were truncated, and the active module has no snapshot of them", v.TruncatedEntities)
 	}
 	if v.UncomparedEntities > 0 {
 		say("%d entities were replayed and compared with nothing: the active module fails on them, or makes two states of the same events", v.UncomparedEntities)
 	}
-	if v.notKept != "" {
-		say("what came of it is not kept: %s", cli.Clean(v.notKept))
+	if v.notStoredReason != "" {
+		say("the result was not stored: %s", cli.Clean(v.notStoredReason))
 	}
 	switch {
 	case v.FaultyEntities > 0:
@@ -153,7 +153,7 @@ func (v verification) Remark() (line string, failure error) {
 	case v.DifferingEntities > 0:
 		say("Of %d of %d entities the module makes another state than the active one. Activate it only where that is meant.", v.DifferingEntities, v.Entities)
 		failure = &cli.ExitError{Code: exitDiffers}
-	case v.Entities == 0 && v.CutEntities > 0:
+	case v.Entities == 0 && v.TruncatedEntities > 0:
 		failure = errors.New("no entity could be replayed")
 	}
 	return strings.Join(lines, "\n"), failure

@@ -23,28 +23,28 @@ func NewBinding(std cli.Stdio) *cobra.Command {
 type bindings struct {
 	Bindings []*cli.Object `json:"bindings"`
 	Revision uint64        `json:"revision"`
-	InForce  bool          `json:"inForce"`
+	Enforced bool          `json:"enforced"`
 	shown    []*clusterv1.RoleBinding
 }
 
 // Remark implements cli.Remark.
 func (b *bindings) Remark() (line string, failure error) {
-	if b.InForce {
+	if b.Enforced {
 		return "", nil
 	}
-	return notInForce, nil
+	return notEnforced, nil
 }
 
-const notInForce = "nobody is " + access.RoleAdmin + ": roles decide nothing, and whoever is let in has all rights"
+const notEnforced = "nobody is " + access.RoleAdmin + ": roles decide nothing, and whoever is let in has all rights"
 
-// TellWhetherInForce warns on standard error if role checks are off, because
+// WarnUnlessEnforced warns on standard error if role checks are off, because
 // the user who has just bound a role may expect otherwise. If it cannot find
 // out, it prints nothing.
-func TellWhetherInForce(ctx context.Context, s *cli.Session) {
+func WarnUnlessEnforced(ctx context.Context, s *cli.Session) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
-	if res, err := s.RoleBindings(ctx); err == nil && !res.GetInForce() {
-		fmt.Fprintf(s.Std.Err, "%s; 'hostd binding put SUBJECT %s' makes somebody that\n", notInForce, access.RoleAdmin)
+	if res, err := s.RoleBindings(ctx); err == nil && !res.GetEnforced() {
+		fmt.Fprintf(s.Std.Err, "%s; 'hostd binding put SUBJECT %s' makes somebody that\n", notEnforced, access.RoleAdmin)
 	}
 }
 
@@ -54,7 +54,7 @@ func newBindingList(std cli.Stdio) *cobra.Command {
 		if err != nil {
 			return nil, err
 		}
-		return &bindings{Bindings: cli.Views(res.GetBindings()), Revision: res.GetRevision(), InForce: res.GetInForce(), shown: res.GetBindings()}, nil
+		return &bindings{Bindings: cli.Views(res.GetBindings()), Revision: res.GetRevision(), Enforced: res.GetEnforced(), shown: res.GetBindings()}, nil
 	}, func(w io.Writer, v *bindings) {
 		cli.Table(w, "SUBJECT\tROLES\tREVISION", func(row func(...any)) {
 			for _, b := range v.shown {
@@ -94,7 +94,7 @@ func newBindingPut(std cli.Stdio) *cobra.Command {
 	c := cli.Order(std, "put SUBJECT ROLE...", "Set the roles of a subject", 2, -1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
 		revision, err := s.PutRoleBinding(ctx, args[0], args[1:]...)
 		if err == nil {
-			TellWhetherInForce(ctx, s)
+			WarnUnlessEnforced(ctx, s)
 		}
 		return fmt.Sprintf("revision %d", revision), err
 	})

@@ -111,7 +111,7 @@ func (p *picture) write(w io.Writer, lines int) {
 			if n.GetDiskReadOnly() {
 				free += ", read-only"
 			}
-			row(id, rate(n.GetCommandsPerSecond()), rate(n.GetEventsPerSecond()), rate(n.GetQueriesPerSecond()), some(n.GetRejectionsPerSecond()), some(n.GetFaultsPerSecond()), some(n.GetLimitedPerSecond()),
+			row(id, rate(n.GetCommandsPerSecond()), rate(n.GetEventsPerSecond()), rate(n.GetQueriesPerSecond()), some(n.GetRejectionsPerSecond()), some(n.GetFaultsPerSecond()), some(n.GetRateLimitedPerSecond()),
 				n.GetRequestsWaiting(), n.GetEntitiesResident(), n.GetShardsLed(), fmt.Sprintf("%.2f of %d", n.GetProcessorsUsed(), n.GetProcessors()),
 				size(n.GetMemoryBytes()), size(n.GetGuestMemoryBytes()), size(uint64(n.GetLogBytesPerSecond())), rate(n.GetLogSyncsPerSecond()), free)
 		}

@@ -7,11 +7,11 @@ import { Ask, AsCommand, Badge, bytesText, count, Empty, Fact, Fault, Panel, Wid
 
 export interface Member {
   nodeId: string; address: string; status: string; reachable?: boolean; roles?: string[]; leaderCount?: number; replicaCount?: number;
-  version?: string; zone?: string; draining?: boolean; clockSkewMillis?: string; trouble?: { slow?: boolean; until?: string; damages?: number; diskFull?: boolean };
+  version?: string; zone?: string; draining?: boolean; clockSkewMillis?: string; impairment?: { slow?: boolean; until?: string; damageCount?: number; diskFull?: boolean };
 }
 
 export interface Cluster {
-  members?: Member[]; coordinator?: string; quorum?: boolean; nodeId: string; shardCount: number; level?: number; clusterId?: string;
+  members?: Member[]; coordinator?: string; quorum?: boolean; nodeId: string; shardCount: number; clusterVersion?: number; clusterId?: string;
 }
 
 export interface Shard {
@@ -73,7 +73,7 @@ export function ClusterView() {
           <Fact name="Coordinator">{c.coordinator || "none"}</Fact>
           <Fact name="Shards">{count(c.shardCount)}{unled > 0 && <> <Badge kind="bad">{unled} without a leader</Badge></>}</Fact>
           <Fact name="Entities">{count(data.reduce((sum, s) => sum + num(s.entityCount), 0))}</Fact>
-          <Fact name="Level">{c.level ?? 0}</Fact>
+          <Fact name="Cluster version">{c.clusterVersion ?? 0}</Fact>
           <Fact name="Answered by">{c.nodeId}</Fact>
         </dl>
       </Panel>
@@ -110,7 +110,7 @@ function Node({ member: m, coordinator, shards }: { member: Member; coordinator:
         {stopped > 0 && <Fact name="Stopped"><Badge kind="bad">{stopped}</Badge></Fact>}
         {skew !== 0 && <Fact name="Clock"><Badge kind={Math.abs(skew) >= 1000 ? "bad" : "warn"}>{skew > 0 ? "+" : ""}{skew} ms</Badge></Fact>}
       </dl>
-      {m.trouble && <p class="warning">It is given no leadership for now: {m.trouble.damages ? "its replicas were damaged again after they had been built again." : m.trouble.slow ? "its disk or its raft loop is slow." : m.trouble.diskFull ? "its disk is full." : "it came back after it was lost."}</p>}
+      {m.impairment && <p class="warning">It gets no leaderships for now: {m.impairment.damageCount ? "its replicas were damaged again after they had been built again." : m.impairment.slow ? "its disk or its raft loop is slow." : m.impairment.diskFull ? "its disk is full." : "it came back after it was lost."}</p>}
       <ShardMap node={m.nodeId} shards={held} gone={gone} />
       <footer>
         {m.draining

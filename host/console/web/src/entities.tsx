@@ -9,10 +9,10 @@ import { Act, AsCommand, Badge, count, Empty, Fault, Panel, rate, span, TypeTabs
 interface Row { entityId: string; sequence?: string; status: string; resident?: boolean }
 
 const pageSize = 100;
-const statuses = ["", "active", "resident", "passivated", "parked", "deleted"];
+const statuses = ["", "active", "resident", "passivated", "quarantined", "deleted"];
 
 export function statusKind(status: string): string {
-  return status === "parked" ? "bad" : status === "active" ? "good" : "";
+  return status === "quarantined" ? "bad" : status === "active" ? "good" : "";
 }
 
 export function EntitiesView({ type: given }: { type: string | undefined }) {

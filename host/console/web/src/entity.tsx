@@ -10,17 +10,17 @@ import { Act, Ask, AsCommand, Badge, bytesText, count, Digest, Empty, Fact, Faul
 
 interface Entity {
   status: string; sequence?: string; snapshotSequence?: string; shardId?: number; nodeId?: string; moduleDigest?: string; resident?: boolean; stateBytes?: string;
-  timers?: { name: string; due: string; command: string; schedule?: string; timeZone?: string }[]; lastError?: string; faults?: number; fuel?: string; pendingSends?: string;
-  acts?: { kind: string; timer?: string; recordedAt: string; sequence?: string }[]; parkedUntil?: string;
+  timers?: { name: string; due: string; command: string; schedule?: string; timeZone?: string }[]; lastError?: string; faults?: number; fuel?: string; pendingMessages?: string;
+  operatorActions?: { kind: string; timer?: string; recordedAt: string; sequence?: string }[]; quarantinedUntil?: string;
 }
 
 interface Event { sequence: string; eventType: string; json?: unknown; data?: string; tags?: string[] }
-interface Source { kind: string; timer?: string; due?: string; entityType?: string; entityId?: string; number?: string; act?: string }
-interface Send { entityType: string; entityId: string; command: string; data?: string; onReply?: string }
+interface Source { kind: string; timer?: string; due?: string; entityType?: string; entityId?: string; number?: string; action?: string }
+interface Message { entityType: string; entityId: string; command: string; data?: string; onReply?: string }
 interface JournalRecord {
   sequence?: string; eventCount?: number; events?: Event[]; commandId?: string; recordedAt: string; moduleDigest?: string; principal?: { kind: string; name?: string }; fuel?: string; source?: Source;
-  json?: unknown; data?: string; sends?: Send[]; timers?: { timer: { name: string; due?: string; command?: string; schedule?: string }; cancelled?: boolean }[];
-  refusal?: { code: string; message?: string; command?: string }; deleted?: boolean; shortened?: boolean;
+  json?: unknown; data?: string; messages?: Message[]; timers?: { timer: { name: string; due?: string; command?: string; schedule?: string }; cancelled?: boolean }[];
+  rejection?: { code: string; message?: string; command?: string }; deleted?: boolean; truncated?: boolean;
 }
 
 export function EntityView({ type, id }: { type: string; id: string }) {
@@ -44,11 +44,11 @@ export function EntityView({ type, id }: { type: string; id: string }) {
               <Fact name="In memory">{e.resident ? "yes" : "no"}</Fact>
               <Fact name="State">{num(e.stateBytes) ? bytesText(num(e.stateBytes)) : <span class="quiet">not known</span>}</Fact>
               <Fact name="Fuel so far">{count(num(e.fuel))}</Fact>
-              <Fact name="Sends on their way">{num(e.pendingSends)}</Fact>
+              <Fact name="Undelivered messages">{num(e.pendingMessages)}</Fact>
             </dl>
             {e.lastError && (
               <div class="faults">
-                <p><Badge kind="bad">{e.faults ?? 0} faults in a row</Badge> {e.parkedUntil && <>parked until <When at={e.parkedUntil} /></>}</p>
+                <p><Badge kind="bad">{e.faults ?? 0} faults in a row</Badge> {e.quarantinedUntil && <>quarantined until <When at={e.quarantinedUntil} /></>}</p>
                 <pre>{e.lastError}</pre>
                 <Act needs={{ verb: "operate", ...name }} run={async () => (await call("entity.ClearFaults", name, false), read.reload())}>Clear faults</Act>
               </div>
@@ -63,11 +63,11 @@ export function EntityView({ type, id }: { type: string; id: string }) {
                 })}</tbody>
               </table></Wide>
             )}
-            {(e.acts ?? []).map((a) => <p key={a.sequence} class="quiet">{a.kind === "delete" ? "deleted" : `timer ${a.timer} skipped`} by a person at <When at={a.recordedAt} />, sequence {a.sequence}</p>)}
+            {(e.operatorActions ?? []).map((a) => <p key={a.sequence} class="quiet">{a.kind === "delete" ? "deleted" : `timer ${a.timer} skipped`} by a person at <When at={a.recordedAt} />, sequence {a.sequence}</p>)}
           </>
         )}
       </Panel>
-      {e && num(e.pendingSends) > 0 && <Sends name={name} many={num(e.pendingSends)} />}
+      {e && num(e.pendingMessages) > 0 && <Messages name={name} many={num(e.pendingMessages)} />}
       {e && last > 0 && <States name={name} last={last} />}
       {e && <Asking name={name} done={read.reload} />}
       {e && last > 0 && <Timeline name={name} last={last} />}
@@ -77,20 +77,20 @@ export function EntityView({ type, id }: { type: string; id: string }) {
 
 interface Name { entityType: string; entityId: string }
 
-/** The sends of the entity that have not come to their destination. */
-function Sends({ name, many }: { name: Name; many: number }) {
+/** The messages of the entity that have not been delivered. */
+function Messages({ name, many }: { name: Name; many: number }) {
   const request = { ...name, pageSize: 50 };
-  const { data, error } = useRead<{ sends?: { entityType: string; entityId: string; number: string; command: string; data?: string; madeAt: string }[]; nextPageToken?: string }>("entity.ListSends", request, 2_000);
-  const sends = data?.sends ?? [];
+  const { data, error } = useRead<{ messages?: { entityType: string; entityId: string; number: string; command: string; data?: string; sentAt: string }[]; nextPageToken?: string }>("entity.ListMessages", request, 2_000);
+  const messages = data?.messages ?? [];
   return (
-    <Panel title={<>On their way <Badge kind="accent">{count(many)}</Badge></>} label="Sends on their way" aside={<AsCommand line={lineOf("entity", "sends", name.entityType, name.entityId)} method="entity.ListSends" request={request} />}>
+    <Panel title={<>Undelivered messages <Badge kind="accent">{count(many)}</Badge></>} label="Undelivered messages" aside={<AsCommand line={lineOf("entity", "messages", name.entityType, name.entityId)} method="entity.ListMessages" request={request} />}>
       <Fault text={error} />
-      <Wide name="Table of sends"><table>
-        <thead><tr><th>To</th><th>Command</th><th class="n">Number</th><th>Made</th><th>Content</th></tr></thead>
-        <tbody>{sends.map((m) => (
-          <tr key={`${m.entityType}/${m.entityId} ${m.number}`} data-send={m.number}>
+      <Wide name="Table of messages"><table>
+        <thead><tr><th>To</th><th>Command</th><th class="n">Number</th><th>Sent</th><th>Content</th></tr></thead>
+        <tbody>{messages.map((m) => (
+          <tr key={`${m.entityType}/${m.entityId} ${m.number}`} data-message={m.number}>
             <td class="id"><a href={router.path("entities", m.entityType, m.entityId)}>{m.entityType}/{m.entityId}</a></td>
-            <td>{m.command}</td><td class="n">{m.number}</td><td><When at={m.madeAt} /></td><td class="content">{brief(payload(m), 160)}</td>
+            <td>{m.command}</td><td class="n">{m.number}</td><td><When at={m.sentAt} /></td><td class="content">{brief(payload(m), 160)}</td>
           </tr>
         ))}</tbody>
       </table></Wide>
@@ -294,7 +294,7 @@ function MadeBy({ of: r }: { of: JournalRecord }) {
   const s = r.source ?? { kind: "client" };
   if (s.entityType) return <a href={router.path("entities", s.entityType, s.entityId ?? "")}>{s.entityType}/{s.entityId}</a>;
   if (s.kind === "timer") return <>timer {s.timer}</>;
-  if (s.kind === "operator") return <>operator: {s.act} {s.timer}</>;
+  if (s.kind === "operator") return <>operator: {s.action} {s.timer}</>;
   if (r.principal?.name) return <>{r.principal.kind}:{r.principal.name}</>;
   return <span class="quiet">{s.kind}</span>;
 }
@@ -313,27 +313,27 @@ function Row({ record: r }: { record: JournalRecord }) {
         <td>
           {[...new Set(events.map((e) => e.eventType))].slice(0, 4).join(", ") || <span class="quiet">none</span>}{several && <span class="quiet"> × {count(r.eventCount ?? 0)}</span>}
           {r.deleted && <> <Badge kind="warn">deleted</Badge></>}
-          {r.refusal && <> <Badge kind="bad">{r.refusal.code}</Badge></>}
-          {r.sends?.length ? <> <Badge kind="accent">{r.sends.length} sent</Badge></> : null}
+          {r.rejection && <> <Badge kind="bad">{r.rejection.code}</Badge></>}
+          {r.messages?.length ? <> <Badge kind="accent">{r.messages.length} sent</Badge></> : null}
           {r.timers?.length ? <> <Badge>{r.timers.length === 1 ? "timer" : `${r.timers.length} timers`}</Badge></> : null}
         </td>
         <td class="by"><MadeBy of={r} /></td>
         <td class="n">{count(num(r.fuel))}</td>
         <td><When at={r.recordedAt} /></td>
-        <td class="content">{r.shortened ? "too long to be shown here" : content === undefined ? "" : brief(content, 160)}</td>
+        <td class="content">{r.truncated ? "too long to be shown here" : content === undefined ? "" : brief(content, 160)}</td>
       </tr>
       {open && (
         <tr class="more"><td /><td colSpan={5}>
-          {events.map((e) => <div key={e.sequence}>{several && <h3>{e.sequence} {e.eventType}</h3>}{!r.shortened && <pre>{pretty(payload(e))}</pre>}{e.tags?.length ? <p class="quiet">Tags: {e.tags.join(", ")}</p> : null}</div>)}
+          {events.map((e) => <div key={e.sequence}>{several && <h3>{e.sequence} {e.eventType}</h3>}{!r.truncated && <pre>{pretty(payload(e))}</pre>}{e.tags?.length ? <p class="quiet">Tags: {e.tags.join(", ")}</p> : null}</div>)}
           <dl class="facts tight">
             <Fact name="Command id"><code>{r.commandId || "–"}</code></Fact>
             <Fact name="Module"><Digest of={r.moduleDigest} /></Fact>
             <Fact name="Made by"><MadeBy of={r} /></Fact>
             {r.source?.due && <Fact name="Due"><When at={r.source.due} /></Fact>}
             {reply !== undefined && <Fact name="Reply"><code>{brief(reply, 300)}</code></Fact>}
-            {r.refusal && <Fact name="Refused">{r.refusal.command}: {r.refusal.message || r.refusal.code}</Fact>}
+            {r.rejection && <Fact name="Rejected">{r.rejection.command}: {r.rejection.message || r.rejection.code}</Fact>}
           </dl>
-          {(r.sends ?? []).length > 0 && <ul class="parts">{r.sends!.map((m, i) => <li key={i}>sent <b>{m.command}</b> to <a href={router.path("entities", m.entityType, m.entityId)}>{m.entityType}/{m.entityId}</a> <code>{brief(payload(m), 160)}</code>{m.onReply && <span class="quiet"> answer to {m.onReply}</span>}</li>)}</ul>}
+          {(r.messages ?? []).length > 0 && <ul class="parts">{r.messages!.map((m, i) => <li key={i}>sent <b>{m.command}</b> to <a href={router.path("entities", m.entityType, m.entityId)}>{m.entityType}/{m.entityId}</a> <code>{brief(payload(m), 160)}</code>{m.onReply && <span class="quiet"> answer to {m.onReply}</span>}</li>)}</ul>}
           {(r.timers ?? []).length > 0 && <ul class="parts">{r.timers!.map((t, i) => <li key={i}>timer <b>{t.timer.name}</b> {t.cancelled ? "cancelled" : <>set to <When at={t.timer.due} />: {t.timer.command} {t.timer.schedule && <span class="quiet">again {t.timer.schedule}</span>}</>}</li>)}</ul>}
         </td></tr>
       )}

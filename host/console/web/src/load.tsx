@@ -13,7 +13,7 @@ interface TypeStats {
 }
 
 interface NodeStats {
-  commandsPerSecond?: number; eventsPerSecond?: number; queriesPerSecond?: number; rejectionsPerSecond?: number; faultsPerSecond?: number; limitedPerSecond?: number; entitiesResident?: string; shardsLed?: number;
+  commandsPerSecond?: number; eventsPerSecond?: number; queriesPerSecond?: number; rejectionsPerSecond?: number; faultsPerSecond?: number; rateLimitedPerSecond?: number; entitiesResident?: string; shardsLed?: number;
   requestsWaiting?: string; processorsUsed?: number; processors?: number; memoryBytes?: string; guestMemoryBytes?: string; logBytesPerSecond?: number; logSyncsPerSecond?: number; diskFreeBytes?: string; diskReadOnly?: boolean;
 }
 
@@ -131,7 +131,7 @@ export function LoadView() {
                 <td class="n">{rate(n.commandsPerSecond ?? 0)}</td>
                 <td class="n">{rate(n.eventsPerSecond ?? 0)}</td>
                 <td class="n">{rate(n.queriesPerSecond ?? 0)}</td>
-                <td class="n"><Some of={(n.rejectionsPerSecond ?? 0) + (n.limitedPerSecond ?? 0)} kind="warn" /></td>
+                <td class="n"><Some of={(n.rejectionsPerSecond ?? 0) + (n.rateLimitedPerSecond ?? 0)} kind="warn" /></td>
                 <td class="n"><Some of={n.faultsPerSecond} kind="bad" /></td>
                 <td class="n">{count(num(n.requestsWaiting))}</td>
                 <td class="n"><meter min={0} max={n.processors ?? 1} value={n.processorsUsed ?? 0} aria-label={`processors that ${id} keeps busy`} /> {(n.processorsUsed ?? 0).toFixed(2)} of {n.processors}</td>

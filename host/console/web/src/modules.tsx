@@ -8,7 +8,7 @@ import { Ask, AsCommand, Badge, bytesText, Digest, Empty, Fault, Panel, Taken, T
 
 export interface Module {
   digest: string; name?: string; version?: string; sizeBytes?: string; uploadedAt?: string; entityTypes?: string[]; activeFor?: string[]; parts?: Part[];
-  signedBy?: string; signatureFault?: string; unusedSince?: string; bindings?: { entityType: string; revision: string; forcedBy?: string; owner?: string }[];
+  signedBy?: string; signatureFault?: string; unusedSince?: string; activations?: { entityType: string; revision: string; forcedBy?: string; owner?: string }[];
   verifications?: { entityType: string; verifiedAt?: string; all?: boolean; entities?: string; differences?: string; faults?: string; revision?: string }[];
 }
 
@@ -73,20 +73,20 @@ const kinds: Record<string, string> = { KIND_ACTIVATE: "activated", KIND_LIMITS:
 
 function History({ type, changed }: { type: string; changed: () => void }) {
   const request = { entityType: type };
-  const { data, error, reload } = useRead("module.History", request);
+  const { data, error, reload } = useRead("module.GetHistory", request);
   const changes: any[] = data?.changes ?? [];
   const back = { entityType: type, revision: changes[0]?.revision };
   return (
-    <Panel title={`What has served ${type}`} aside={<AsCommand line={lineOf("module", "history", type)} method="module.History" request={request} />}>
+    <Panel title={`What has served ${type}`} aside={<AsCommand line={lineOf("module", "history", type)} method="module.GetHistory" request={request} />}>
       <Fault text={error} />
       {changes.length > 0 && (
         <Wide name="Table of changes"><table>
           <thead><tr><th class="n">Revision</th><th>When</th><th>What</th><th>Digest</th><th>By</th></tr></thead>
           <tbody>{changes.map((c) => (
             <tr key={c.revision}>
-              <td class="n">{c.revision}</td><td><When at={c.at} /></td>
-              <td>{kinds[c.kind] ?? c.kind} {c.forced && <Badge kind="warn">forced</Badge>}{num(c.tookBack) > 0 && <span class="quiet"> of {c.tookBack}</span>}</td>
-              <td><Digest of={c.digest} /></td><td>{c.by || <span class="quiet">not known</span>}</td>
+              <td class="n">{c.revision}</td><td><When at={c.changedAt} /></td>
+              <td>{kinds[c.kind] ?? c.kind} {c.forced && <Badge kind="warn">forced</Badge>}{num(c.rolledBackRevision) > 0 && <span class="quiet"> of {c.rolledBackRevision}</span>}</td>
+              <td><Digest of={c.digest} /></td><td>{c.changedBy || <span class="quiet">not known</span>}</td>
             </tr>
           ))}</tbody>
         </table></Wide>

@@ -7,25 +7,25 @@ import { Ask, AsCommand, Badge, count, Digest, Fact, Fault, Panel, span, When, W
 interface Counts { commands?: string; rejections?: string; faults?: string; p99?: string }
 
 interface Rollout {
-  entityType: string; digest?: string; olderDigest?: string; state?: string; share?: number; prefix?: string; stay?: string[]; entityTypes?: string[]; by?: string; note?: string;
-  steps?: number[]; pause?: string; dueAt?: string; rules?: string; newer?: Counts; older?: Counts; silentNodes?: number;
+  entityType: string; digest?: string; olderDigest?: string; state?: string; share?: number; prefix?: string; remainingEntityIds?: string[]; entityTypes?: string[]; requestedBy?: string; note?: string;
+  steps?: number[]; pause?: string; dueAt?: string; rules?: string; newer?: Counts; older?: Counts; missingNodeCount?: number;
 }
 
 const states: Record<string, [name: string, kind: string]> = {
-  STATE_RUNNING: ["runs", "good"], STATE_PAUSED: ["waits", "warn"], STATE_ABORTING: ["goes back", "bad"], STATE_HELD: ["goes back, held", "bad"], STATE_ABORTED: ["was aborted", "bad"],
-  STATE_VERIFYING: ["is verified", "warn"], STATE_REFUSED: ["was refused", "bad"],
+  STATE_RUNNING: ["runs", "good"], STATE_PAUSED: ["waits", "warn"], STATE_ABORTING: ["goes back", "bad"], STATE_WRITE_PAUSED: ["goes back, write-paused", "bad"], STATE_ABORTED: ["was aborted", "bad"],
+  STATE_VERIFYING: ["is verified", "warn"], STATE_REJECTED: ["was rejected", "bad"],
 };
 
 /** The part that a module has in a type for which another module is active. */
-export interface Part { entityType: string; kind?: string; share?: number; prefix?: string; stay?: number; state?: string }
+export interface Part { entityType: string; kind?: string; share?: number; prefix?: string; remainingEntities?: number; state?: string }
 
 /** Describes the part of a type that a module serves or shadows. */
 export function partText(p: Part): string {
-  const stay = num(p.stay) > 0 ? `${p.stay} that stay` : "";
+  const remaining = num(p.remainingEntities) > 0 ? `${p.remainingEntities} remaining` : "";
   if (p.kind === "KIND_SHADOW") return `${percent(num(p.share))} of commands, shadow`;
-  if (p.kind === "KIND_STAY") return stay || "none";
+  if (p.kind === "KIND_REMAINDER") return remaining || "none";
   if (p.kind === "KIND_VERIFICATION") return states[p.state ?? ""]?.[0] ?? "none";
-  return `${[num(p.share) > 0 ? percent(num(p.share)) : "", p.prefix ? `${p.prefix}…` : "", stay].filter(Boolean).join(" and ") || "none"}, ${states[p.state ?? ""]?.[0] ?? "rollout"}`;
+  return `${[num(p.share) > 0 ? percent(num(p.share)) : "", p.prefix ? `${p.prefix}…` : "", remaining].filter(Boolean).join(" and ") || "none"}, ${states[p.state ?? ""]?.[0] ?? "rollout"}`;
 }
 
 const percent = (share: number) => `${Number((share / 100).toFixed(2))} %`;
@@ -58,25 +58,25 @@ export function RolloutPanel({ type, changed }: { type: string; changed: () => v
         {r.dueAt && <Fact name="The next step"><When at={r.dueAt} /></Fact>}
         {(r.entityTypes ?? []).length > 1 && <Fact name="Types that go together">{r.entityTypes!.join(", ")}</Fact>}
         {r.rules && <Fact name="It is aborted where"><code>{r.rules.split(",").map((rule, i) => <span key={rule}>{i > 0 && <>,<wbr /></>}{rule}</span>)}</code></Fact>}
-        {r.by && <Fact name="By">{r.by}</Fact>}
+        {r.requestedBy && <Fact name="By">{r.requestedBy}</Fact>}
       </dl>
       {r.note && <p class="warning">{r.note}</p>}
       {(r.newer || r.older) && (
         <Wide name="Table of what both modules did"><table>
-          <thead><tr><th>Module</th><th class="n">Commands</th><th class="n">Refused</th><th class="n">Faults</th><th class="n">99 of 100 within</th></tr></thead>
+          <thead><tr><th>Module</th><th class="n">Commands</th><th class="n">Rejected</th><th class="n">Faults</th><th class="n">99 of 100 within</th></tr></thead>
           <tbody>{([["newer", r.newer], ["older", r.older]] as const).map(([name, c]) => (
             <tr key={name}><td>{name}</td><td class="n">{count(num(c?.commands))}</td><td class="n">{count(num(c?.rejections))}</td><td class="n">{num(c?.faults) > 0 ? <Badge kind="bad">{count(num(c?.faults))}</Badge> : 0}</td><td class="n">{c?.p99 && num(c.commands) > 0 ? `${(parseFloat(c.p99) * 1000).toFixed(1)} ms` : "–"}</td></tr>
           ))}</tbody>
         </table></Wide>
       )}
-      {num(r.silentNodes) > 0 && <p class="warning">{r.silentNodes} nodes did not say what they counted.</p>}
-      {(r.stay ?? []).length > 0 && <p>The older module fails on these; they stay with the newer one: {r.stay!.map((id) => <a key={id} href={router.path("entities", type, id)}>{id} </a>)}</p>}
+      {num(r.missingNodeCount) > 0 && <p class="warning">{r.missingNodeCount} nodes did not report their counts.</p>}
+      {(r.remainingEntityIds ?? []).length > 0 && <p>The older module fails on these; they remain with the newer one: {r.remainingEntityIds!.map((id) => <a key={id} href={router.path("entities", type, id)}>{id} </a>)}</p>}
       <p class="bar">
         {r.state === "STATE_RUNNING" && act("Pause", "--pause", "ACTION_PAUSE", `Pause the rollout of ${type}`, "It takes no more of its steps. What the newer module serves, it goes on serving.")}
         {r.state === "STATE_PAUSED" && act("Resume", "--resume", "ACTION_RESUME", `Resume the rollout of ${type}`, "It goes on with its steps.")}
         {going && act("Promote", "--promote", "ACTION_PROMOTE", `Promote the newer module of ${type}`, "It serves all entities from then on.")}
         {r.state === "STATE_VERIFYING" && act("Abort", "--abort", "ACTION_ABORT", `Abort the verification for ${type}`, "The newer module is not activated. The older one continues to serve.", true)}
-        {r.state !== "STATE_ABORTED" && r.state !== "STATE_VERIFYING" && r.state !== "STATE_REFUSED" && act("Abort", "--abort", "ACTION_ABORT", `Abort the rollout of ${type}`, "Its entities go back to the older module. Those that the older one fails on stay, and are named.", true)}
+        {r.state !== "STATE_ABORTED" && r.state !== "STATE_VERIFYING" && r.state !== "STATE_REJECTED" && act("Abort", "--abort", "ACTION_ABORT", `Abort the rollout of ${type}`, "Its entities go back to the older module. Those that the older one fails on stay, and are named.", true)}
       </p>
     </Panel>
   );

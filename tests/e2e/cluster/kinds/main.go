@@ -64,7 +64,7 @@ func changed(t *hostd.Type[Count]) *hostd.Type[Count] {
 var _ = hostd.Serve("kinds", "1.0.0",
 	changed(hostd.Durable[Count]("latest", hostd.JSON, hostd.PassivateAfter(50*hostd.Millisecond))),
 	sourced("single", hostd.Singleton()),
-	sourced("kept", hostd.RememberEntities()),
+	sourced("kept", hostd.AlwaysOn()),
 	sourced("clock", hostd.PassivateAfter(50*hostd.Millisecond)),
 	changed(hostd.Transient[Count]("fleeting", hostd.JSON, hostd.PassivateAfter(50*hostd.Millisecond))))
 

@@ -134,7 +134,7 @@ func Alarm() *hostd.Type[State] {
 
 // Keeper declares a type with always-on entities.
 func Keeper() *hostd.Type[State] {
-	keeper := hostd.Entity[State]("keeper", hostd.JSON, hostd.RememberEntities())
+	keeper := hostd.Entity[State]("keeper", hostd.JSON, hostd.AlwaysOn())
 	hostd.Event(keeper, "added", func(s *State, e Added) { s.Total += e.Amount })
 	hostd.Command(keeper, "add", func(c *hostd.Context, s *State, cmd Add) (State, error) {
 		c.Emit(Added{cmd.Amount})

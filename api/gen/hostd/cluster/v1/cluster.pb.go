@@ -120,11 +120,11 @@ type Member struct {
 	ClockSkewMillis int64 `protobuf:"zigzag64,30,opt,name=clock_skew_millis,json=clockSkewMillis,proto3" json:"clock_skew_millis,omitempty"`
 	// Lowest cluster version that its release supports. Both bounds are 0 if the
 	// answering node does not know them.
-	MinLevel uint32 `protobuf:"varint,20,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
+	MinClusterVersion uint32 `protobuf:"varint,20,opt,name=min_cluster_version,json=minClusterVersion,proto3" json:"min_cluster_version,omitempty"`
 	// Highest cluster version that its release supports.
-	MaxLevel uint32 `protobuf:"varint,21,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	MaxClusterVersion uint32 `protobuf:"varint,21,opt,name=max_cluster_version,json=maxClusterVersion,proto3" json:"max_cluster_version,omitempty"`
 	// Why the coordinator assigns it no leaderships for balance; unset if it does.
-	Trouble *Trouble `protobuf:"bytes,31,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	Impairment *Impairment `protobuf:"bytes,31,opt,name=impairment,proto3" json:"impairment,omitempty"`
 	// Address of its peer listener, host:port. Below cluster version 2 it equals address.
 	PeerAddress   string `protobuf:"bytes,32,opt,name=peer_address,json=peerAddress,proto3" json:"peer_address,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -238,23 +238,23 @@ func (x *Member) GetClockSkewMillis() int64 {
 	return 0
 }
 
-func (x *Member) GetMinLevel() uint32 {
+func (x *Member) GetMinClusterVersion() uint32 {
 	if x != nil {
-		return x.MinLevel
+		return x.MinClusterVersion
 	}
 	return 0
 }
 
-func (x *Member) GetMaxLevel() uint32 {
+func (x *Member) GetMaxClusterVersion() uint32 {
 	if x != nil {
-		return x.MaxLevel
+		return x.MaxClusterVersion
 	}
 	return 0
 }
 
-func (x *Member) GetTrouble() *Trouble {
+func (x *Member) GetImpairment() *Impairment {
 	if x != nil {
-		return x.Trouble
+		return x.Impairment
 	}
 	return nil
 }
@@ -266,22 +266,22 @@ func (x *Member) GetPeerAddress() string {
 	return ""
 }
 
-// Trouble is why a node gets no leaderships: it is slow, has come back after a failure,
+// Impairment is why a node gets no leaderships: it is slow, has come back after a failure,
 // damages its replicas, or its disk is full.
-type Trouble struct {
+type Impairment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it lost its leaderships because its disk or its raft loop was slow. If
 	// false, it has come back after a failure.
 	Slow bool `protobuf:"varint,1,opt,name=slow,proto3" json:"slow,omitempty"`
-	// When it gets leaderships again if the trouble does not recur, by the coordinator's
+	// When it gets leaderships again if the impairment does not recur, by the coordinator's
 	// clock; unset while it is slow.
 	Until *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=until,proto3" json:"until,omitempty"`
-	// Cooldown: how long the trouble must not recur.
-	QuietMillis uint64 `protobuf:"varint,3,opt,name=quiet_millis,json=quietMillis,proto3" json:"quiet_millis,omitempty"`
+	// How long the impairment must not recur.
+	CooldownMillis uint64 `protobuf:"varint,3,opt,name=cooldown_millis,json=cooldownMillis,proto3" json:"cooldown_millis,omitempty"`
 	// How often replicas of the node were damaged again after they had been rebuilt; 0 if
 	// this is not the reason. From 3 on, the node leads no shards and gets no replicas
 	// until it is resumed.
-	Damages uint32 `protobuf:"varint,4,opt,name=damages,proto3" json:"damages,omitempty"`
+	DamageCount uint32 `protobuf:"varint,4,opt,name=damage_count,json=damageCount,proto3" json:"damage_count,omitempty"`
 	// Whether the disk is full: the node accepts no commands, leads no shards and gets no
 	// replicas until there is space.
 	DiskFull      bool `protobuf:"varint,5,opt,name=disk_full,json=diskFull,proto3" json:"disk_full,omitempty"`
@@ -289,20 +289,20 @@ type Trouble struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Trouble) Reset() {
-	*x = Trouble{}
+func (x *Impairment) Reset() {
+	*x = Impairment{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Trouble) String() string {
+func (x *Impairment) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Trouble) ProtoMessage() {}
+func (*Impairment) ProtoMessage() {}
 
-func (x *Trouble) ProtoReflect() protoreflect.Message {
+func (x *Impairment) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -314,40 +314,40 @@ func (x *Trouble) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Trouble.ProtoReflect.Descriptor instead.
-func (*Trouble) Descriptor() ([]byte, []int) {
+// Deprecated: Use Impairment.ProtoReflect.Descriptor instead.
+func (*Impairment) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *Trouble) GetSlow() bool {
+func (x *Impairment) GetSlow() bool {
 	if x != nil {
 		return x.Slow
 	}
 	return false
 }
 
-func (x *Trouble) GetUntil() *timestamppb.Timestamp {
+func (x *Impairment) GetUntil() *timestamppb.Timestamp {
 	if x != nil {
 		return x.Until
 	}
 	return nil
 }
 
-func (x *Trouble) GetQuietMillis() uint64 {
+func (x *Impairment) GetCooldownMillis() uint64 {
 	if x != nil {
-		return x.QuietMillis
+		return x.CooldownMillis
 	}
 	return 0
 }
 
-func (x *Trouble) GetDamages() uint32 {
+func (x *Impairment) GetDamageCount() uint32 {
 	if x != nil {
-		return x.Damages
+		return x.DamageCount
 	}
 	return 0
 }
 
-func (x *Trouble) GetDiskFull() bool {
+func (x *Impairment) GetDiskFull() bool {
 	if x != nil {
 		return x.DiskFull
 	}
@@ -594,16 +594,16 @@ type GetClusterResponse struct {
 	// permission, ordered by name.
 	ShardKeys []*ShardKey `protobuf:"bytes,6,rep,name=shard_keys,json=shardKeys,proto3" json:"shard_keys,omitempty"`
 	// The cluster version: the version of everything that the cluster writes.
-	Level uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
+	ClusterVersion uint32 `protobuf:"varint,20,opt,name=cluster_version,json=clusterVersion,proto3" json:"cluster_version,omitempty"`
 	// Unique id of the cluster. Every response also has it in the header Hostd-Cluster. A
 	// request with a different id in this header fails with failed_precondition.
 	ClusterId string `protobuf:"bytes,60,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// Policy of the cluster.
 	Policy *Policy `protobuf:"bytes,110,opt,name=policy,proto3" json:"policy,omitempty"`
 	// Accepted operations that are not finished, as last reported by the coordinator.
-	PendingOrders []*PendingOrder `protobuf:"bytes,111,rep,name=pending_orders,json=pendingOrders,proto3" json:"pending_orders,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PendingOperations []*PendingOperation `protobuf:"bytes,111,rep,name=pending_operations,json=pendingOperations,proto3" json:"pending_operations,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *GetClusterResponse) Reset() {
@@ -678,9 +678,9 @@ func (x *GetClusterResponse) GetShardKeys() []*ShardKey {
 	return nil
 }
 
-func (x *GetClusterResponse) GetLevel() uint32 {
+func (x *GetClusterResponse) GetClusterVersion() uint32 {
 	if x != nil {
-		return x.Level
+		return x.ClusterVersion
 	}
 	return 0
 }
@@ -699,15 +699,15 @@ func (x *GetClusterResponse) GetPolicy() *Policy {
 	return nil
 }
 
-func (x *GetClusterResponse) GetPendingOrders() []*PendingOrder {
+func (x *GetClusterResponse) GetPendingOperations() []*PendingOperation {
 	if x != nil {
-		return x.PendingOrders
+		return x.PendingOperations
 	}
 	return nil
 }
 
-// PendingOrder is an operation that was accepted and is not finished.
-type PendingOrder struct {
+// PendingOperation is an operation that was accepted and is not finished.
+type PendingOperation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "leave", "down", "drain", "move", "rebalance", or "replication" for a policy that
 	// shards do not match yet.
@@ -724,20 +724,20 @@ type PendingOrder struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PendingOrder) Reset() {
-	*x = PendingOrder{}
+func (x *PendingOperation) Reset() {
+	*x = PendingOperation{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PendingOrder) String() string {
+func (x *PendingOperation) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PendingOrder) ProtoMessage() {}
+func (*PendingOperation) ProtoMessage() {}
 
-func (x *PendingOrder) ProtoReflect() protoreflect.Message {
+func (x *PendingOperation) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -749,40 +749,40 @@ func (x *PendingOrder) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PendingOrder.ProtoReflect.Descriptor instead.
-func (*PendingOrder) Descriptor() ([]byte, []int) {
+// Deprecated: Use PendingOperation.ProtoReflect.Descriptor instead.
+func (*PendingOperation) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{6}
 }
 
-func (x *PendingOrder) GetKind() string {
+func (x *PendingOperation) GetKind() string {
 	if x != nil {
 		return x.Kind
 	}
 	return ""
 }
 
-func (x *PendingOrder) GetNodeId() string {
+func (x *PendingOperation) GetNodeId() string {
 	if x != nil {
 		return x.NodeId
 	}
 	return ""
 }
 
-func (x *PendingOrder) GetShardId() uint32 {
+func (x *PendingOperation) GetShardId() uint32 {
 	if x != nil {
 		return x.ShardId
 	}
 	return 0
 }
 
-func (x *PendingOrder) GetRemaining() uint32 {
+func (x *PendingOperation) GetRemaining() uint32 {
 	if x != nil {
 		return x.Remaining
 	}
 	return 0
 }
 
-func (x *PendingOrder) GetReason() string {
+func (x *PendingOperation) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
@@ -1055,13 +1055,13 @@ type WatchClusterResponse struct {
 	// How many data shards the cluster has.
 	ShardCount uint32 `protobuf:"varint,5,opt,name=shard_count,json=shardCount,proto3" json:"shard_count,omitempty"`
 	// The cluster version: the version of everything that the cluster writes.
-	Level uint32 `protobuf:"varint,20,opt,name=level,proto3" json:"level,omitempty"`
+	ClusterVersion uint32 `protobuf:"varint,20,opt,name=cluster_version,json=clusterVersion,proto3" json:"cluster_version,omitempty"`
 	// Policy of the cluster.
 	Policy *Policy `protobuf:"bytes,110,opt,name=policy,proto3" json:"policy,omitempty"`
 	// Accepted operations that are not finished, as last reported by the coordinator.
-	PendingOrders []*PendingOrder `protobuf:"bytes,111,rep,name=pending_orders,json=pendingOrders,proto3" json:"pending_orders,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	PendingOperations []*PendingOperation `protobuf:"bytes,111,rep,name=pending_operations,json=pendingOperations,proto3" json:"pending_operations,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *WatchClusterResponse) Reset() {
@@ -1129,9 +1129,9 @@ func (x *WatchClusterResponse) GetShardCount() uint32 {
 	return 0
 }
 
-func (x *WatchClusterResponse) GetLevel() uint32 {
+func (x *WatchClusterResponse) GetClusterVersion() uint32 {
 	if x != nil {
-		return x.Level
+		return x.ClusterVersion
 	}
 	return 0
 }
@@ -1143,9 +1143,9 @@ func (x *WatchClusterResponse) GetPolicy() *Policy {
 	return nil
 }
 
-func (x *WatchClusterResponse) GetPendingOrders() []*PendingOrder {
+func (x *WatchClusterResponse) GetPendingOperations() []*PendingOperation {
 	if x != nil {
-		return x.PendingOrders
+		return x.PendingOperations
 	}
 	return nil
 }
@@ -1432,7 +1432,7 @@ type NodeStats struct {
 	// Guest calls that failed because of the guest.
 	FaultsPerSecond float64 `protobuf:"fixed64,5,opt,name=faults_per_second,json=faultsPerSecond,proto3" json:"faults_per_second,omitempty"`
 	// Commands that the limits of their type delayed or rejected.
-	LimitedPerSecond float64 `protobuf:"fixed64,6,opt,name=limited_per_second,json=limitedPerSecond,proto3" json:"limited_per_second,omitempty"`
+	RateLimitedPerSecond float64 `protobuf:"fixed64,6,opt,name=rate_limited_per_second,json=rateLimitedPerSecond,proto3" json:"rate_limited_per_second,omitempty"`
 	// Entities in memory.
 	EntitiesResident uint64 `protobuf:"varint,7,opt,name=entities_resident,json=entitiesResident,proto3" json:"entities_resident,omitempty"`
 	// Shards that the node leads.
@@ -1524,9 +1524,9 @@ func (x *NodeStats) GetFaultsPerSecond() float64 {
 	return 0
 }
 
-func (x *NodeStats) GetLimitedPerSecond() float64 {
+func (x *NodeStats) GetRateLimitedPerSecond() float64 {
 	if x != nil {
-		return x.LimitedPerSecond
+		return x.RateLimitedPerSecond
 	}
 	return 0
 }
@@ -3380,31 +3380,31 @@ func (x *SetPolicyResponse) GetPolicy() *Policy {
 	return nil
 }
 
-// RaiseLevelRequest names a cluster version.
-type RaiseLevelRequest struct {
+// FinalizeUpgradeRequest names a cluster version.
+type FinalizeUpgradeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The cluster version; 0 means the highest that the answering node supports.
-	Level uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	ClusterVersion uint32 `protobuf:"varint,1,opt,name=cluster_version,json=clusterVersion,proto3" json:"cluster_version,omitempty"`
 	// Change nothing, and only report obstacles.
 	DryRun        bool `protobuf:"varint,2,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RaiseLevelRequest) Reset() {
-	*x = RaiseLevelRequest{}
+func (x *FinalizeUpgradeRequest) Reset() {
+	*x = FinalizeUpgradeRequest{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RaiseLevelRequest) String() string {
+func (x *FinalizeUpgradeRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RaiseLevelRequest) ProtoMessage() {}
+func (*FinalizeUpgradeRequest) ProtoMessage() {}
 
-func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
+func (x *FinalizeUpgradeRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[49]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3416,52 +3416,52 @@ func (x *RaiseLevelRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RaiseLevelRequest.ProtoReflect.Descriptor instead.
-func (*RaiseLevelRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use FinalizeUpgradeRequest.ProtoReflect.Descriptor instead.
+func (*FinalizeUpgradeRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{49}
 }
 
-func (x *RaiseLevelRequest) GetLevel() uint32 {
+func (x *FinalizeUpgradeRequest) GetClusterVersion() uint32 {
 	if x != nil {
-		return x.Level
+		return x.ClusterVersion
 	}
 	return 0
 }
 
-func (x *RaiseLevelRequest) GetDryRun() bool {
+func (x *FinalizeUpgradeRequest) GetDryRun() bool {
 	if x != nil {
 		return x.DryRun
 	}
 	return false
 }
 
-// RaiseLevelResponse has the cluster versions that members support.
-type RaiseLevelResponse struct {
+// FinalizeUpgradeResponse has the cluster versions that members support.
+type FinalizeUpgradeResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The current cluster version.
-	Level uint32 `protobuf:"varint,1,opt,name=level,proto3" json:"level,omitempty"`
+	ClusterVersion uint32 `protobuf:"varint,1,opt,name=cluster_version,json=clusterVersion,proto3" json:"cluster_version,omitempty"`
 	// The requested cluster version.
-	Wanted uint32 `protobuf:"varint,2,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	TargetClusterVersion uint32 `protobuf:"varint,2,opt,name=target_cluster_version,json=targetClusterVersion,proto3" json:"target_cluster_version,omitempty"`
 	// The members, by name.
-	Nodes         []*NodeLevels `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
+	Nodes         []*NodeVersions `protobuf:"bytes,3,rep,name=nodes,proto3" json:"nodes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *RaiseLevelResponse) Reset() {
-	*x = RaiseLevelResponse{}
+func (x *FinalizeUpgradeResponse) Reset() {
+	*x = FinalizeUpgradeResponse{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *RaiseLevelResponse) String() string {
+func (x *FinalizeUpgradeResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*RaiseLevelResponse) ProtoMessage() {}
+func (*FinalizeUpgradeResponse) ProtoMessage() {}
 
-func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
+func (x *FinalizeUpgradeResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[50]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3473,26 +3473,26 @@ func (x *RaiseLevelResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use RaiseLevelResponse.ProtoReflect.Descriptor instead.
-func (*RaiseLevelResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use FinalizeUpgradeResponse.ProtoReflect.Descriptor instead.
+func (*FinalizeUpgradeResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{50}
 }
 
-func (x *RaiseLevelResponse) GetLevel() uint32 {
+func (x *FinalizeUpgradeResponse) GetClusterVersion() uint32 {
 	if x != nil {
-		return x.Level
+		return x.ClusterVersion
 	}
 	return 0
 }
 
-func (x *RaiseLevelResponse) GetWanted() uint32 {
+func (x *FinalizeUpgradeResponse) GetTargetClusterVersion() uint32 {
 	if x != nil {
-		return x.Wanted
+		return x.TargetClusterVersion
 	}
 	return 0
 }
 
-func (x *RaiseLevelResponse) GetNodes() []*NodeLevels {
+func (x *FinalizeUpgradeResponse) GetNodes() []*NodeVersions {
 	if x != nil {
 		return x.Nodes
 	}
@@ -3543,11 +3543,11 @@ type InitializeResponse struct {
 	ClusterId string `protobuf:"bytes,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// Whether this call bootstrapped the cluster. If false, the cluster existed, and at
 	// most the node joined it.
-	Founded bool `protobuf:"varint,2,opt,name=founded,proto3" json:"founded,omitempty"`
+	Bootstrapped bool `protobuf:"varint,2,opt,name=bootstrapped,proto3" json:"bootstrapped,omitempty"`
 	// The seeds that did not answer during the bootstrap, host:port.
-	SilentSeeds   []string `protobuf:"bytes,3,rep,name=silent_seeds,json=silentSeeds,proto3" json:"silent_seeds,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	UnreachableSeeds []string `protobuf:"bytes,3,rep,name=unreachable_seeds,json=unreachableSeeds,proto3" json:"unreachable_seeds,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *InitializeResponse) Reset() {
@@ -3587,22 +3587,22 @@ func (x *InitializeResponse) GetClusterId() string {
 	return ""
 }
 
-func (x *InitializeResponse) GetFounded() bool {
+func (x *InitializeResponse) GetBootstrapped() bool {
 	if x != nil {
-		return x.Founded
+		return x.Bootstrapped
 	}
 	return false
 }
 
-func (x *InitializeResponse) GetSilentSeeds() []string {
+func (x *InitializeResponse) GetUnreachableSeeds() []string {
 	if x != nil {
-		return x.SilentSeeds
+		return x.UnreachableSeeds
 	}
 	return nil
 }
 
-// NodeLevels has the cluster versions that one member supports.
-type NodeLevels struct {
+// NodeVersions has the cluster versions that one member supports.
+type NodeVersions struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
@@ -3610,29 +3610,29 @@ type NodeLevels struct {
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
 	// Lowest cluster version that its release supports. Both bounds are 0 if it did not
 	// answer.
-	MinLevel uint32 `protobuf:"varint,3,opt,name=min_level,json=minLevel,proto3" json:"min_level,omitempty"`
+	MinClusterVersion uint32 `protobuf:"varint,3,opt,name=min_cluster_version,json=minClusterVersion,proto3" json:"min_cluster_version,omitempty"`
 	// Highest cluster version that its release supports.
-	MaxLevel uint32 `protobuf:"varint,4,opt,name=max_level,json=maxLevel,proto3" json:"max_level,omitempty"`
+	MaxClusterVersion uint32 `protobuf:"varint,4,opt,name=max_cluster_version,json=maxClusterVersion,proto3" json:"max_cluster_version,omitempty"`
 	// Why this node prevents the upgrade; empty if it does not.
 	Obstacle      string `protobuf:"bytes,5,opt,name=obstacle,proto3" json:"obstacle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *NodeLevels) Reset() {
-	*x = NodeLevels{}
+func (x *NodeVersions) Reset() {
+	*x = NodeVersions{}
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *NodeLevels) String() string {
+func (x *NodeVersions) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*NodeLevels) ProtoMessage() {}
+func (*NodeVersions) ProtoMessage() {}
 
-func (x *NodeLevels) ProtoReflect() protoreflect.Message {
+func (x *NodeVersions) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_cluster_v1_cluster_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3644,40 +3644,40 @@ func (x *NodeLevels) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use NodeLevels.ProtoReflect.Descriptor instead.
-func (*NodeLevels) Descriptor() ([]byte, []int) {
+// Deprecated: Use NodeVersions.ProtoReflect.Descriptor instead.
+func (*NodeVersions) Descriptor() ([]byte, []int) {
 	return file_hostd_cluster_v1_cluster_proto_rawDescGZIP(), []int{53}
 }
 
-func (x *NodeLevels) GetNodeId() string {
+func (x *NodeVersions) GetNodeId() string {
 	if x != nil {
 		return x.NodeId
 	}
 	return ""
 }
 
-func (x *NodeLevels) GetVersion() string {
+func (x *NodeVersions) GetVersion() string {
 	if x != nil {
 		return x.Version
 	}
 	return ""
 }
 
-func (x *NodeLevels) GetMinLevel() uint32 {
+func (x *NodeVersions) GetMinClusterVersion() uint32 {
 	if x != nil {
-		return x.MinLevel
+		return x.MinClusterVersion
 	}
 	return 0
 }
 
-func (x *NodeLevels) GetMaxLevel() uint32 {
+func (x *NodeVersions) GetMaxClusterVersion() uint32 {
 	if x != nil {
-		return x.MaxLevel
+		return x.MaxClusterVersion
 	}
 	return 0
 }
 
-func (x *NodeLevels) GetObstacle() string {
+func (x *NodeVersions) GetObstacle() string {
 	if x != nil {
 		return x.Obstacle
 	}
@@ -4349,7 +4349,7 @@ type ListRoleBindingsResponse struct {
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Whether role checks are on, because there is an admin. Until then, every caller
 	// that is admitted has all rights.
-	InForce       bool `protobuf:"varint,3,opt,name=in_force,json=inForce,proto3" json:"in_force,omitempty"`
+	Enforced      bool `protobuf:"varint,3,opt,name=enforced,proto3" json:"enforced,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4398,9 +4398,9 @@ func (x *ListRoleBindingsResponse) GetRevision() uint64 {
 	return 0
 }
 
-func (x *ListRoleBindingsResponse) GetInForce() bool {
+func (x *ListRoleBindingsResponse) GetEnforced() bool {
 	if x != nil {
-		return x.InForce
+		return x.Enforced
 	}
 	return false
 }
@@ -4600,7 +4600,7 @@ type Token struct {
 	// When it expires; absent means never.
 	ExpiresAt *timestamppb.Timestamp `protobuf:"bytes,3,opt,name=expires_at,json=expiresAt,proto3" json:"expires_at,omitempty"`
 	// When it was created.
-	MadeAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=made_at,json=madeAt,proto3" json:"made_at,omitempty"`
+	CreatedAt *timestamppb.Timestamp `protobuf:"bytes,4,opt,name=created_at,json=createdAt,proto3" json:"created_at,omitempty"`
 	// Revision of all roles at its last change.
 	Revision uint64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Whether it has expired by the clock of this node. It stays listed for another hour
@@ -4661,9 +4661,9 @@ func (x *Token) GetExpiresAt() *timestamppb.Timestamp {
 	return nil
 }
 
-func (x *Token) GetMadeAt() *timestamppb.Timestamp {
+func (x *Token) GetCreatedAt() *timestamppb.Timestamp {
 	if x != nil {
-		return x.MadeAt
+		return x.CreatedAt
 	}
 	return nil
 }
@@ -5292,7 +5292,7 @@ var File_hostd_cluster_v1_cluster_proto protoreflect.FileDescriptor
 
 const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\n" +
-	"\x1ehostd/cluster/v1/cluster.proto\x12\x10hostd.cluster.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xd7\x03\n" +
+	"\x1ehostd/cluster/v1/cluster.proto\x12\x10hostd.cluster.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\x86\x04\n" +
 	"\x06Member\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\aaddress\x18\x02 \x01(\tR\aaddress\x12\x16\n" +
@@ -5305,16 +5305,19 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x04zone\x18\t \x01(\tR\x04zone\x12\x1a\n" +
 	"\bdraining\x18\n" +
 	" \x01(\bR\bdraining\x12*\n" +
-	"\x11clock_skew_millis\x18\x1e \x01(\x12R\x0fclockSkewMillis\x12\x1b\n" +
-	"\tmin_level\x18\x14 \x01(\rR\bminLevel\x12\x1b\n" +
-	"\tmax_level\x18\x15 \x01(\rR\bmaxLevel\x123\n" +
-	"\atrouble\x18\x1f \x01(\v2\x19.hostd.cluster.v1.TroubleR\atrouble\x12!\n" +
-	"\fpeer_address\x18  \x01(\tR\vpeerAddress\"\xa9\x01\n" +
-	"\aTrouble\x12\x12\n" +
+	"\x11clock_skew_millis\x18\x1e \x01(\x12R\x0fclockSkewMillis\x12.\n" +
+	"\x13min_cluster_version\x18\x14 \x01(\rR\x11minClusterVersion\x12.\n" +
+	"\x13max_cluster_version\x18\x15 \x01(\rR\x11maxClusterVersion\x12<\n" +
+	"\n" +
+	"impairment\x18\x1f \x01(\v2\x1c.hostd.cluster.v1.ImpairmentR\n" +
+	"impairment\x12!\n" +
+	"\fpeer_address\x18  \x01(\tR\vpeerAddress\"\xbb\x01\n" +
+	"\n" +
+	"Impairment\x12\x12\n" +
 	"\x04slow\x18\x01 \x01(\bR\x04slow\x120\n" +
-	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12!\n" +
-	"\fquiet_millis\x18\x03 \x01(\x04R\vquietMillis\x12\x18\n" +
-	"\adamages\x18\x04 \x01(\rR\adamages\x12\x1b\n" +
+	"\x05until\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x05until\x12'\n" +
+	"\x0fcooldown_millis\x18\x03 \x01(\x04R\x0ecooldownMillis\x12!\n" +
+	"\fdamage_count\x18\x04 \x01(\rR\vdamageCount\x12\x1b\n" +
 	"\tdisk_full\x18\x05 \x01(\bR\bdiskFull\"\xbd\x02\n" +
 	"\x05Shard\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x16\n" +
@@ -5331,7 +5334,7 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x0eStoppedReplica\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x13\n" +
-	"\x11GetClusterRequest\"\xa5\x03\n" +
+	"\x11GetClusterRequest\"\xc4\x03\n" +
 	"\x12GetClusterResponse\x122\n" +
 	"\amembers\x18\x01 \x03(\v2\x18.hostd.cluster.v1.MemberR\amembers\x12 \n" +
 	"\vcoordinator\x18\x02 \x01(\tR\vcoordinator\x12\x16\n" +
@@ -5340,13 +5343,13 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\vshard_count\x18\x05 \x01(\rR\n" +
 	"shardCount\x129\n" +
 	"\n" +
-	"shard_keys\x18\x06 \x03(\v2\x1a.hostd.cluster.v1.ShardKeyR\tshardKeys\x12\x14\n" +
-	"\x05level\x18\x14 \x01(\rR\x05level\x12\x1d\n" +
+	"shard_keys\x18\x06 \x03(\v2\x1a.hostd.cluster.v1.ShardKeyR\tshardKeys\x12'\n" +
+	"\x0fcluster_version\x18\x14 \x01(\rR\x0eclusterVersion\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18< \x01(\tR\tclusterId\x120\n" +
-	"\x06policy\x18n \x01(\v2\x18.hostd.cluster.v1.PolicyR\x06policy\x12E\n" +
-	"\x0epending_orders\x18o \x03(\v2\x1e.hostd.cluster.v1.PendingOrderR\rpendingOrders\"\x8c\x01\n" +
-	"\fPendingOrder\x12\x12\n" +
+	"\x06policy\x18n \x01(\v2\x18.hostd.cluster.v1.PolicyR\x06policy\x12Q\n" +
+	"\x12pending_operations\x18o \x03(\v2\".hostd.cluster.v1.PendingOperationR\x11pendingOperations\"\x90\x01\n" +
+	"\x10PendingOperation\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x19\n" +
 	"\bshard_id\x18\x03 \x01(\rR\ashardId\x12\x1c\n" +
@@ -5368,17 +5371,17 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x18\n" +
 	"\achanges\x18\x03 \x01(\bR\achanges\x12&\n" +
 	"\x0fnext_page_token\x18\x04 \x01(\tR\rnextPageToken\"\x15\n" +
-	"\x13WatchClusterRequest\"\xcd\x02\n" +
+	"\x13WatchClusterRequest\"\xec\x02\n" +
 	"\x14WatchClusterResponse\x122\n" +
 	"\amembers\x18\x01 \x03(\v2\x18.hostd.cluster.v1.MemberR\amembers\x12 \n" +
 	"\vcoordinator\x18\x02 \x01(\tR\vcoordinator\x12\x16\n" +
 	"\x06quorum\x18\x03 \x01(\bR\x06quorum\x12\x17\n" +
 	"\anode_id\x18\x04 \x01(\tR\x06nodeId\x12\x1f\n" +
 	"\vshard_count\x18\x05 \x01(\rR\n" +
-	"shardCount\x12\x14\n" +
-	"\x05level\x18\x14 \x01(\rR\x05level\x120\n" +
-	"\x06policy\x18n \x01(\v2\x18.hostd.cluster.v1.PolicyR\x06policy\x12E\n" +
-	"\x0epending_orders\x18o \x03(\v2\x1e.hostd.cluster.v1.PendingOrderR\rpendingOrders\"\x14\n" +
+	"shardCount\x12'\n" +
+	"\x0fcluster_version\x18\x14 \x01(\rR\x0eclusterVersion\x120\n" +
+	"\x06policy\x18n \x01(\v2\x18.hostd.cluster.v1.PolicyR\x06policy\x12Q\n" +
+	"\x12pending_operations\x18o \x03(\v2\".hostd.cluster.v1.PendingOperationR\x11pendingOperations\"\x14\n" +
 	"\x12WatchShardsRequest\"y\n" +
 	"\x13WatchShardsResponse\x12/\n" +
 	"\x06shards\x18\x01 \x03(\v2\x17.hostd.cluster.v1.ShardR\x06shards\x12\x18\n" +
@@ -5398,14 +5401,14 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"more_types\x18\x06 \x01(\rR\tmoreTypes\x12#\n" +
 	"\rmissing_nodes\x18\a \x03(\tR\fmissingNodes\x12\x1d\n" +
 	"\n" +
-	"left_nodes\x18\b \x03(\tR\tleftNodes\"\xe4\x05\n" +
+	"left_nodes\x18\b \x03(\tR\tleftNodes\"\xed\x05\n" +
 	"\tNodeStats\x12.\n" +
 	"\x13commands_per_second\x18\x01 \x01(\x01R\x11commandsPerSecond\x12*\n" +
 	"\x11events_per_second\x18\x02 \x01(\x01R\x0feventsPerSecond\x12,\n" +
 	"\x12queries_per_second\x18\x03 \x01(\x01R\x10queriesPerSecond\x122\n" +
 	"\x15rejections_per_second\x18\x04 \x01(\x01R\x13rejectionsPerSecond\x12*\n" +
-	"\x11faults_per_second\x18\x05 \x01(\x01R\x0ffaultsPerSecond\x12,\n" +
-	"\x12limited_per_second\x18\x06 \x01(\x01R\x10limitedPerSecond\x12+\n" +
+	"\x11faults_per_second\x18\x05 \x01(\x01R\x0ffaultsPerSecond\x125\n" +
+	"\x17rate_limited_per_second\x18\x06 \x01(\x01R\x14rateLimitedPerSecond\x12+\n" +
 	"\x11entities_resident\x18\a \x01(\x04R\x10entitiesResident\x12\x1d\n" +
 	"\n" +
 	"shards_led\x18\b \x01(\rR\tshardsLed\x12)\n" +
@@ -5557,26 +5560,25 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"_rebalanceB\x14\n" +
 	"\x12_dead_after_millis\"E\n" +
 	"\x11SetPolicyResponse\x120\n" +
-	"\x06policy\x18\x01 \x01(\v2\x18.hostd.cluster.v1.PolicyR\x06policy\"B\n" +
-	"\x11RaiseLevelRequest\x12\x14\n" +
-	"\x05level\x18\x01 \x01(\rR\x05level\x12\x17\n" +
-	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"v\n" +
-	"\x12RaiseLevelResponse\x12\x14\n" +
-	"\x05level\x18\x01 \x01(\rR\x05level\x12\x16\n" +
-	"\x06wanted\x18\x02 \x01(\rR\x06wanted\x122\n" +
-	"\x05nodes\x18\x03 \x03(\v2\x1c.hostd.cluster.v1.NodeLevelsR\x05nodes\"\x13\n" +
-	"\x11InitializeRequest\"p\n" +
+	"\x06policy\x18\x01 \x01(\v2\x18.hostd.cluster.v1.PolicyR\x06policy\"Z\n" +
+	"\x16FinalizeUpgradeRequest\x12'\n" +
+	"\x0fcluster_version\x18\x01 \x01(\rR\x0eclusterVersion\x12\x17\n" +
+	"\adry_run\x18\x02 \x01(\bR\x06dryRun\"\xae\x01\n" +
+	"\x17FinalizeUpgradeResponse\x12'\n" +
+	"\x0fcluster_version\x18\x01 \x01(\rR\x0eclusterVersion\x124\n" +
+	"\x16target_cluster_version\x18\x02 \x01(\rR\x14targetClusterVersion\x124\n" +
+	"\x05nodes\x18\x03 \x03(\v2\x1e.hostd.cluster.v1.NodeVersionsR\x05nodes\"\x13\n" +
+	"\x11InitializeRequest\"\x84\x01\n" +
 	"\x12InitializeResponse\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x18\n" +
-	"\afounded\x18\x02 \x01(\bR\afounded\x12!\n" +
-	"\fsilent_seeds\x18\x03 \x03(\tR\vsilentSeeds\"\x95\x01\n" +
-	"\n" +
-	"NodeLevels\x12\x17\n" +
+	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\"\n" +
+	"\fbootstrapped\x18\x02 \x01(\bR\fbootstrapped\x12+\n" +
+	"\x11unreachable_seeds\x18\x03 \x03(\tR\x10unreachableSeeds\"\xbd\x01\n" +
+	"\fNodeVersions\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
-	"\aversion\x18\x02 \x01(\tR\aversion\x12\x1b\n" +
-	"\tmin_level\x18\x03 \x01(\rR\bminLevel\x12\x1b\n" +
-	"\tmax_level\x18\x04 \x01(\rR\bmaxLevel\x12\x1a\n" +
+	"\aversion\x18\x02 \x01(\tR\aversion\x12.\n" +
+	"\x13min_cluster_version\x18\x03 \x01(\rR\x11minClusterVersion\x12.\n" +
+	"\x13max_cluster_version\x18\x04 \x01(\rR\x11maxClusterVersion\x12\x1a\n" +
 	"\bobstacle\x18\x05 \x01(\tR\bobstacle\"\x8b\x01\n" +
 	"\bRoleRule\x12\x16\n" +
 	"\x06effect\x18\x01 \x01(\tR\x06effect\x12\x14\n" +
@@ -5617,11 +5619,11 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x11DeleteRoleRequest\x12&\n" +
 	"\trole_name\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@R\broleName\"\x14\n" +
 	"\x12DeleteRoleResponse\"\x19\n" +
-	"\x17ListRoleBindingsRequest\"\x8c\x01\n" +
+	"\x17ListRoleBindingsRequest\"\x8d\x01\n" +
 	"\x18ListRoleBindingsResponse\x129\n" +
 	"\bbindings\x18\x01 \x03(\v2\x1d.hostd.cluster.v1.RoleBindingR\bbindings\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x19\n" +
-	"\bin_force\x18\x03 \x01(\bR\ainForce\"_\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1a\n" +
+	"\benforced\x18\x03 \x01(\bR\benforced\"_\n" +
 	"\x15PutRoleBindingRequest\x12$\n" +
 	"\asubject\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\xa0\x02R\asubject\x12 \n" +
@@ -5632,14 +5634,15 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x18DeleteRoleBindingRequest\x12$\n" +
 	"\asubject\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05 \x01(\xa0\x02R\asubject\"\x1b\n" +
-	"\x19DeleteRoleBindingResponse\"\xe2\x01\n" +
+	"\x19DeleteRoleBindingResponse\"\xe8\x01\n" +
 	"\x05Token\x12\x1d\n" +
 	"\n" +
 	"token_name\x18\x01 \x01(\tR\ttokenName\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x129\n" +
 	"\n" +
-	"expires_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x123\n" +
-	"\amade_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\x06madeAt\x12\x1a\n" +
+	"expires_at\x18\x03 \x01(\v2\x1a.google.protobuf.TimestampR\texpiresAt\x129\n" +
+	"\n" +
+	"created_at\x18\x04 \x01(\v2\x1a.google.protobuf.TimestampR\tcreatedAt\x12\x1a\n" +
 	"\brevision\x18\x05 \x01(\x04R\brevision\x12\x18\n" +
 	"\aexpired\x18\x06 \x01(\bR\aexpired\"\x13\n" +
 	"\x11ListTokensRequest\"a\n" +
@@ -5674,7 +5677,7 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x04kind\x18\x03 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x04 \x01(\tR\x04name\x12\x16\n" +
 	"\x06groups\x18\x05 \x03(\tR\x06groups\x12\x14\n" +
-	"\x05roles\x18\x06 \x03(\tR\x05roles2\xbd\x17\n" +
+	"\x05roles\x18\x06 \x03(\tR\x05roles2\xcc\x17\n" +
 	"\x0eClusterService\x12`\n" +
 	"\n" +
 	"GetCluster\x12#.hostd.cluster.v1.GetClusterRequest\x1a$.hostd.cluster.v1.GetClusterResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12`\n" +
@@ -5692,9 +5695,8 @@ const file_hostd_cluster_v1_cluster_proto_rawDesc = "" +
 	"\x06Resume\x12\x1f.hostd.cluster.v1.ResumeRequest\x1a .hostd.cluster.v1.ResumeResponse\"\x04\xf0\xe4\x19\b\x12N\n" +
 	"\x05Leave\x12\x1e.hostd.cluster.v1.LeaveRequest\x1a\x1f.hostd.cluster.v1.LeaveResponse\"\x04\xf0\xe4\x19\b\x12K\n" +
 	"\x04Down\x12\x1d.hostd.cluster.v1.DownRequest\x1a\x1e.hostd.cluster.v1.DownResponse\"\x04\xf0\xe4\x19\b\x12Z\n" +
-	"\tRebalance\x12\".hostd.cluster.v1.RebalanceRequest\x1a#.hostd.cluster.v1.RebalanceResponse\"\x04\xf0\xe4\x19\b\x12]\n" +
-	"\n" +
-	"RaiseLevel\x12#.hostd.cluster.v1.RaiseLevelRequest\x1a$.hostd.cluster.v1.RaiseLevelResponse\"\x04\xf0\xe4\x19\b\x12]\n" +
+	"\tRebalance\x12\".hostd.cluster.v1.RebalanceRequest\x1a#.hostd.cluster.v1.RebalanceResponse\"\x04\xf0\xe4\x19\b\x12l\n" +
+	"\x0fFinalizeUpgrade\x12(.hostd.cluster.v1.FinalizeUpgradeRequest\x1a).hostd.cluster.v1.FinalizeUpgradeResponse\"\x04\xf0\xe4\x19\b\x12]\n" +
 	"\n" +
 	"Initialize\x12#.hostd.cluster.v1.InitializeRequest\x1a$.hostd.cluster.v1.InitializeResponse\"\x04\xf0\xe4\x19\b\x12Z\n" +
 	"\tSetPolicy\x12\".hostd.cluster.v1.SetPolicyRequest\x1a#.hostd.cluster.v1.SetPolicyResponse\"\x04\xf0\xe4\x19\b\x12]\n" +
@@ -5743,12 +5745,12 @@ var file_hostd_cluster_v1_cluster_proto_msgTypes = make([]protoimpl.MessageInfo,
 var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(ProfileNodeRequest_Kind)(0),        // 0: hostd.cluster.v1.ProfileNodeRequest.Kind
 	(*Member)(nil),                      // 1: hostd.cluster.v1.Member
-	(*Trouble)(nil),                     // 2: hostd.cluster.v1.Trouble
+	(*Impairment)(nil),                  // 2: hostd.cluster.v1.Impairment
 	(*Shard)(nil),                       // 3: hostd.cluster.v1.Shard
 	(*StoppedReplica)(nil),              // 4: hostd.cluster.v1.StoppedReplica
 	(*GetClusterRequest)(nil),           // 5: hostd.cluster.v1.GetClusterRequest
 	(*GetClusterResponse)(nil),          // 6: hostd.cluster.v1.GetClusterResponse
-	(*PendingOrder)(nil),                // 7: hostd.cluster.v1.PendingOrder
+	(*PendingOperation)(nil),            // 7: hostd.cluster.v1.PendingOperation
 	(*ShardKey)(nil),                    // 8: hostd.cluster.v1.ShardKey
 	(*ListShardsRequest)(nil),           // 9: hostd.cluster.v1.ListShardsRequest
 	(*ListShardsResponse)(nil),          // 10: hostd.cluster.v1.ListShardsResponse
@@ -5791,11 +5793,11 @@ var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(*Policy)(nil),                      // 47: hostd.cluster.v1.Policy
 	(*SetPolicyRequest)(nil),            // 48: hostd.cluster.v1.SetPolicyRequest
 	(*SetPolicyResponse)(nil),           // 49: hostd.cluster.v1.SetPolicyResponse
-	(*RaiseLevelRequest)(nil),           // 50: hostd.cluster.v1.RaiseLevelRequest
-	(*RaiseLevelResponse)(nil),          // 51: hostd.cluster.v1.RaiseLevelResponse
+	(*FinalizeUpgradeRequest)(nil),      // 50: hostd.cluster.v1.FinalizeUpgradeRequest
+	(*FinalizeUpgradeResponse)(nil),     // 51: hostd.cluster.v1.FinalizeUpgradeResponse
 	(*InitializeRequest)(nil),           // 52: hostd.cluster.v1.InitializeRequest
 	(*InitializeResponse)(nil),          // 53: hostd.cluster.v1.InitializeResponse
-	(*NodeLevels)(nil),                  // 54: hostd.cluster.v1.NodeLevels
+	(*NodeVersions)(nil),                // 54: hostd.cluster.v1.NodeVersions
 	(*RoleRule)(nil),                    // 55: hostd.cluster.v1.RoleRule
 	(*RoleQuotas)(nil),                  // 56: hostd.cluster.v1.RoleQuotas
 	(*Role)(nil),                        // 57: hostd.cluster.v1.Role
@@ -5826,17 +5828,17 @@ var file_hostd_cluster_v1_cluster_proto_goTypes = []any{
 	(*timestamppb.Timestamp)(nil),       // 82: google.protobuf.Timestamp
 }
 var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
-	2,  // 0: hostd.cluster.v1.Member.trouble:type_name -> hostd.cluster.v1.Trouble
-	82, // 1: hostd.cluster.v1.Trouble.until:type_name -> google.protobuf.Timestamp
+	2,  // 0: hostd.cluster.v1.Member.impairment:type_name -> hostd.cluster.v1.Impairment
+	82, // 1: hostd.cluster.v1.Impairment.until:type_name -> google.protobuf.Timestamp
 	4,  // 2: hostd.cluster.v1.Shard.stopped:type_name -> hostd.cluster.v1.StoppedReplica
 	1,  // 3: hostd.cluster.v1.GetClusterResponse.members:type_name -> hostd.cluster.v1.Member
 	8,  // 4: hostd.cluster.v1.GetClusterResponse.shard_keys:type_name -> hostd.cluster.v1.ShardKey
 	47, // 5: hostd.cluster.v1.GetClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
-	7,  // 6: hostd.cluster.v1.GetClusterResponse.pending_orders:type_name -> hostd.cluster.v1.PendingOrder
+	7,  // 6: hostd.cluster.v1.GetClusterResponse.pending_operations:type_name -> hostd.cluster.v1.PendingOperation
 	3,  // 7: hostd.cluster.v1.ListShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
 	1,  // 8: hostd.cluster.v1.WatchClusterResponse.members:type_name -> hostd.cluster.v1.Member
 	47, // 9: hostd.cluster.v1.WatchClusterResponse.policy:type_name -> hostd.cluster.v1.Policy
-	7,  // 10: hostd.cluster.v1.WatchClusterResponse.pending_orders:type_name -> hostd.cluster.v1.PendingOrder
+	7,  // 10: hostd.cluster.v1.WatchClusterResponse.pending_operations:type_name -> hostd.cluster.v1.PendingOperation
 	3,  // 11: hostd.cluster.v1.WatchShardsResponse.shards:type_name -> hostd.cluster.v1.Shard
 	82, // 12: hostd.cluster.v1.WatchStatsResponse.measured_at:type_name -> google.protobuf.Timestamp
 	17, // 13: hostd.cluster.v1.WatchStatsResponse.node:type_name -> hostd.cluster.v1.NodeStats
@@ -5851,7 +5853,7 @@ var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	38, // 22: hostd.cluster.v1.ListSettingsResponse.settings:type_name -> hostd.cluster.v1.Setting
 	38, // 23: hostd.cluster.v1.WatchSettingsResponse.setting:type_name -> hostd.cluster.v1.Setting
 	47, // 24: hostd.cluster.v1.SetPolicyResponse.policy:type_name -> hostd.cluster.v1.Policy
-	54, // 25: hostd.cluster.v1.RaiseLevelResponse.nodes:type_name -> hostd.cluster.v1.NodeLevels
+	54, // 25: hostd.cluster.v1.FinalizeUpgradeResponse.nodes:type_name -> hostd.cluster.v1.NodeVersions
 	55, // 26: hostd.cluster.v1.Role.rules:type_name -> hostd.cluster.v1.RoleRule
 	56, // 27: hostd.cluster.v1.Role.quotas:type_name -> hostd.cluster.v1.RoleQuotas
 	57, // 28: hostd.cluster.v1.ListRolesResponse.roles:type_name -> hostd.cluster.v1.Role
@@ -5859,7 +5861,7 @@ var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	56, // 30: hostd.cluster.v1.PutRoleRequest.quotas:type_name -> hostd.cluster.v1.RoleQuotas
 	58, // 31: hostd.cluster.v1.ListRoleBindingsResponse.bindings:type_name -> hostd.cluster.v1.RoleBinding
 	82, // 32: hostd.cluster.v1.Token.expires_at:type_name -> google.protobuf.Timestamp
-	82, // 33: hostd.cluster.v1.Token.made_at:type_name -> google.protobuf.Timestamp
+	82, // 33: hostd.cluster.v1.Token.created_at:type_name -> google.protobuf.Timestamp
 	71, // 34: hostd.cluster.v1.ListTokensResponse.tokens:type_name -> hostd.cluster.v1.Token
 	82, // 35: hostd.cluster.v1.CreateTokenRequest.expires_at:type_name -> google.protobuf.Timestamp
 	82, // 36: hostd.cluster.v1.TailLogsResponse.Line.written_at:type_name -> google.protobuf.Timestamp
@@ -5877,7 +5879,7 @@ var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	32, // 48: hostd.cluster.v1.ClusterService.Leave:input_type -> hostd.cluster.v1.LeaveRequest
 	34, // 49: hostd.cluster.v1.ClusterService.Down:input_type -> hostd.cluster.v1.DownRequest
 	36, // 50: hostd.cluster.v1.ClusterService.Rebalance:input_type -> hostd.cluster.v1.RebalanceRequest
-	50, // 51: hostd.cluster.v1.ClusterService.RaiseLevel:input_type -> hostd.cluster.v1.RaiseLevelRequest
+	50, // 51: hostd.cluster.v1.ClusterService.FinalizeUpgrade:input_type -> hostd.cluster.v1.FinalizeUpgradeRequest
 	52, // 52: hostd.cluster.v1.ClusterService.Initialize:input_type -> hostd.cluster.v1.InitializeRequest
 	48, // 53: hostd.cluster.v1.ClusterService.SetPolicy:input_type -> hostd.cluster.v1.SetPolicyRequest
 	39, // 54: hostd.cluster.v1.ClusterService.PutSetting:input_type -> hostd.cluster.v1.PutSettingRequest
@@ -5908,7 +5910,7 @@ var file_hostd_cluster_v1_cluster_proto_depIdxs = []int32{
 	33, // 79: hostd.cluster.v1.ClusterService.Leave:output_type -> hostd.cluster.v1.LeaveResponse
 	35, // 80: hostd.cluster.v1.ClusterService.Down:output_type -> hostd.cluster.v1.DownResponse
 	37, // 81: hostd.cluster.v1.ClusterService.Rebalance:output_type -> hostd.cluster.v1.RebalanceResponse
-	51, // 82: hostd.cluster.v1.ClusterService.RaiseLevel:output_type -> hostd.cluster.v1.RaiseLevelResponse
+	51, // 82: hostd.cluster.v1.ClusterService.FinalizeUpgrade:output_type -> hostd.cluster.v1.FinalizeUpgradeResponse
 	53, // 83: hostd.cluster.v1.ClusterService.Initialize:output_type -> hostd.cluster.v1.InitializeResponse
 	49, // 84: hostd.cluster.v1.ClusterService.SetPolicy:output_type -> hostd.cluster.v1.SetPolicyResponse
 	40, // 85: hostd.cluster.v1.ClusterService.PutSetting:output_type -> hostd.cluster.v1.PutSettingResponse

@@ -647,9 +647,9 @@ func (x *SequenceMismatch) GetActual() uint64 {
 	return 0
 }
 
-// EventsCut is the detail of out_of_range if requested events were truncated by the
-// retention of the type.
-type EventsCut struct {
+// EventsTruncated is the detail of out_of_range if requested events were truncated by
+// the retention of the type.
+type EventsTruncated struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity's first event that is kept; of a state, the first event of which
 	// there is one.
@@ -658,20 +658,20 @@ type EventsCut struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *EventsCut) Reset() {
-	*x = EventsCut{}
+func (x *EventsTruncated) Reset() {
+	*x = EventsTruncated{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *EventsCut) String() string {
+func (x *EventsTruncated) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*EventsCut) ProtoMessage() {}
+func (*EventsTruncated) ProtoMessage() {}
 
-func (x *EventsCut) ProtoReflect() protoreflect.Message {
+func (x *EventsTruncated) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -683,12 +683,12 @@ func (x *EventsCut) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use EventsCut.ProtoReflect.Descriptor instead.
-func (*EventsCut) Descriptor() ([]byte, []int) {
+// Deprecated: Use EventsTruncated.ProtoReflect.Descriptor instead.
+func (*EventsTruncated) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *EventsCut) GetFirst() uint64 {
+func (x *EventsTruncated) GetFirst() uint64 {
 	if x != nil {
 		return x.First
 	}
@@ -1432,7 +1432,7 @@ type SubscribeRequest struct {
 	PartialCursors bool `protobuf:"varint,7,opt,name=partial_cursors,json=partialCursors,proto3" json:"partial_cursors,omitempty"`
 	// Skip truncated events. Without it, the stream fails with out_of_range at the first
 	// truncated event.
-	SkipCut bool `protobuf:"varint,8,opt,name=skip_cut,json=skipCut,proto3" json:"skip_cut,omitempty"`
+	SkipTruncated bool `protobuf:"varint,8,opt,name=skip_truncated,json=skipTruncated,proto3" json:"skip_truncated,omitempty"`
 	// Return events of older forms in their current form, as in ReadEvents.
 	Upcast bool `protobuf:"varint,9,opt,name=upcast,proto3" json:"upcast,omitempty"`
 	// In shards without a position in the cursor, start after the newest event. A
@@ -1522,9 +1522,9 @@ func (x *SubscribeRequest) GetPartialCursors() bool {
 	return false
 }
 
-func (x *SubscribeRequest) GetSkipCut() bool {
+func (x *SubscribeRequest) GetSkipTruncated() bool {
 	if x != nil {
-		return x.SkipCut
+		return x.SkipTruncated
 	}
 	return false
 }
@@ -1570,7 +1570,7 @@ type SubscribeResponse struct {
 	// Cursor to resume after this event. Its size grows with the number of shards.
 	Cursor string `protobuf:"bytes,10,opt,name=cursor,proto3" json:"cursor,omitempty"`
 	// Number of truncated events skipped since the previous message; only with
-	// skip_cut.
+	// skip_truncated.
 	Skipped uint64 `protobuf:"varint,11,opt,name=skipped,proto3" json:"skipped,omitempty"`
 	// The caller of the command, if the entity's type records callers and the caller was
 	// authenticated.
@@ -1789,8 +1789,8 @@ func (x *GetEntityRequest) GetEntityId() string {
 // GetEntityResponse describes an entity.
 type GetEntityResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// "absent" (no events), "active", "deleted", or "parked" (quarantined after repeated
-	// faults, with back-off).
+	// "absent" (no events), "active", "deleted", or "quarantined" (not run for a while
+	// after repeated faults, with back-off).
 	Status string `protobuf:"bytes,1,opt,name=status,proto3" json:"status,omitempty"`
 	// The number of its last event.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
@@ -1818,15 +1818,15 @@ type GetEntityResponse struct {
 	// Fuel used by the commands of its last 65,536 events.
 	Fuel uint64 `protobuf:"varint,12,opt,name=fuel,proto3" json:"fuel,omitempty"`
 	// Number of its undelivered messages.
-	PendingSends uint64 `protobuf:"varint,13,opt,name=pending_sends,json=pendingSends,proto3" json:"pending_sends,omitempty"`
+	PendingMessages uint64 `protobuf:"varint,13,opt,name=pending_messages,json=pendingMessages,proto3" json:"pending_messages,omitempty"`
 	// Operators' actions on the entity in its last 65,536 events, newest first, at most
 	// 16.
-	Acts []*Act `protobuf:"bytes,14,rep,name=acts,proto3" json:"acts,omitempty"`
-	// End of its quarantine, by the clock of its node; only if the status is "parked".
-	// ClearFaults ends the quarantine.
-	ParkedUntil   *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=parked_until,json=parkedUntil,proto3" json:"parked_until,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	OperatorActions []*OperatorAction `protobuf:"bytes,14,rep,name=operator_actions,json=operatorActions,proto3" json:"operator_actions,omitempty"`
+	// End of its quarantine, by the clock of its node; only if the status is
+	// "quarantined". ClearFaults ends the quarantine.
+	QuarantinedUntil *timestamppb.Timestamp `protobuf:"bytes,15,opt,name=quarantined_until,json=quarantinedUntil,proto3" json:"quarantined_until,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *GetEntityResponse) Reset() {
@@ -1943,29 +1943,29 @@ func (x *GetEntityResponse) GetFuel() uint64 {
 	return 0
 }
 
-func (x *GetEntityResponse) GetPendingSends() uint64 {
+func (x *GetEntityResponse) GetPendingMessages() uint64 {
 	if x != nil {
-		return x.PendingSends
+		return x.PendingMessages
 	}
 	return 0
 }
 
-func (x *GetEntityResponse) GetActs() []*Act {
+func (x *GetEntityResponse) GetOperatorActions() []*OperatorAction {
 	if x != nil {
-		return x.Acts
+		return x.OperatorActions
 	}
 	return nil
 }
 
-func (x *GetEntityResponse) GetParkedUntil() *timestamppb.Timestamp {
+func (x *GetEntityResponse) GetQuarantinedUntil() *timestamppb.Timestamp {
 	if x != nil {
-		return x.ParkedUntil
+		return x.QuarantinedUntil
 	}
 	return nil
 }
 
-// Act is an operator's action on an entity.
-type Act struct {
+// OperatorAction is an operator's action on an entity.
+type OperatorAction struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "delete" or "skip-timer".
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -1981,20 +1981,20 @@ type Act struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Act) Reset() {
-	*x = Act{}
+func (x *OperatorAction) Reset() {
+	*x = OperatorAction{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Act) String() string {
+func (x *OperatorAction) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Act) ProtoMessage() {}
+func (*OperatorAction) ProtoMessage() {}
 
-func (x *Act) ProtoReflect() protoreflect.Message {
+func (x *OperatorAction) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2006,40 +2006,40 @@ func (x *Act) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Act.ProtoReflect.Descriptor instead.
-func (*Act) Descriptor() ([]byte, []int) {
+// Deprecated: Use OperatorAction.ProtoReflect.Descriptor instead.
+func (*OperatorAction) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{19}
 }
 
-func (x *Act) GetKind() string {
+func (x *OperatorAction) GetKind() string {
 	if x != nil {
 		return x.Kind
 	}
 	return ""
 }
 
-func (x *Act) GetTimer() string {
+func (x *OperatorAction) GetTimer() string {
 	if x != nil {
 		return x.Timer
 	}
 	return ""
 }
 
-func (x *Act) GetCommandId() string {
+func (x *OperatorAction) GetCommandId() string {
 	if x != nil {
 		return x.CommandId
 	}
 	return ""
 }
 
-func (x *Act) GetRecordedAt() *timestamppb.Timestamp {
+func (x *OperatorAction) GetRecordedAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.RecordedAt
 	}
 	return nil
 }
 
-func (x *Act) GetSequence() uint64 {
+func (x *OperatorAction) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
 	}
@@ -2334,11 +2334,12 @@ type ListEntitiesRequest struct {
 	// next_page_token of the previous page, with the same filter; empty for the first
 	// page.
 	PageToken string `protobuf:"bytes,6,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Only entities with this status: "active", "deleted" or "parked" (quarantined);
+	// Only entities with this status: "active", "deleted" or "quarantined";
 	// "resident", whose state is in memory; "passivated", which are active but not in
-	// memory; or "unproved", whose first events were truncated and which may have lost a
+	// memory; or "unverified", whose first events were truncated and which may have lost a
 	// part of their state when a different module began to serve them, under a release
-	// that did not compare states. Empty means all that are not deleted.
+	// that did not compare states. Empty means all that are not deleted. Nodes call
+	// "quarantined" "parked" among each other; clients must not.
 	Status        string `protobuf:"bytes,7,opt,name=status,proto3" json:"status,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -3305,8 +3306,8 @@ func (x *ListTimersResponse) GetShardCount() uint32 {
 	return 0
 }
 
-// ListSendsRequest selects undelivered messages.
-type ListSendsRequest struct {
+// ListMessagesRequest selects undelivered messages.
+type ListMessagesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Only of entities of this type; empty means all.
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -3321,20 +3322,20 @@ type ListSendsRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListSendsRequest) Reset() {
-	*x = ListSendsRequest{}
+func (x *ListMessagesRequest) Reset() {
+	*x = ListMessagesRequest{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListSendsRequest) String() string {
+func (x *ListMessagesRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListSendsRequest) ProtoMessage() {}
+func (*ListMessagesRequest) ProtoMessage() {}
 
-func (x *ListSendsRequest) ProtoReflect() protoreflect.Message {
+func (x *ListMessagesRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[39]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3346,64 +3347,64 @@ func (x *ListSendsRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListSendsRequest.ProtoReflect.Descriptor instead.
-func (*ListSendsRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListMessagesRequest.ProtoReflect.Descriptor instead.
+func (*ListMessagesRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{39}
 }
 
-func (x *ListSendsRequest) GetEntityType() string {
+func (x *ListMessagesRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *ListSendsRequest) GetEntityId() string {
+func (x *ListMessagesRequest) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *ListSendsRequest) GetPageSize() uint32 {
+func (x *ListMessagesRequest) GetPageSize() uint32 {
 	if x != nil {
 		return x.PageSize
 	}
 	return 0
 }
 
-func (x *ListSendsRequest) GetPageToken() string {
+func (x *ListMessagesRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
 	}
 	return ""
 }
 
-// ListSendsResponse is one page.
-type ListSendsResponse struct {
+// ListMessagesResponse is one page.
+type ListMessagesResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The messages of this page.
-	Sends []*ListSendsResponse_PendingSend `protobuf:"bytes,1,rep,name=sends,proto3" json:"sends,omitempty"`
+	Messages []*ListMessagesResponse_PendingMessage `protobuf:"bytes,1,rep,name=messages,proto3" json:"messages,omitempty"`
 	// page_token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListSendsResponse) Reset() {
-	*x = ListSendsResponse{}
+func (x *ListMessagesResponse) Reset() {
+	*x = ListMessagesResponse{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListSendsResponse) String() string {
+func (x *ListMessagesResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListSendsResponse) ProtoMessage() {}
+func (*ListMessagesResponse) ProtoMessage() {}
 
-func (x *ListSendsResponse) ProtoReflect() protoreflect.Message {
+func (x *ListMessagesResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[40]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3415,19 +3416,19 @@ func (x *ListSendsResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListSendsResponse.ProtoReflect.Descriptor instead.
-func (*ListSendsResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListMessagesResponse.ProtoReflect.Descriptor instead.
+func (*ListMessagesResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{40}
 }
 
-func (x *ListSendsResponse) GetSends() []*ListSendsResponse_PendingSend {
+func (x *ListMessagesResponse) GetMessages() []*ListMessagesResponse_PendingMessage {
 	if x != nil {
-		return x.Sends
+		return x.Messages
 	}
 	return nil
 }
 
-func (x *ListSendsResponse) GetNextPageToken() string {
+func (x *ListMessagesResponse) GetNextPageToken() string {
 	if x != nil {
 		return x.NextPageToken
 	}
@@ -3459,7 +3460,7 @@ type DeadLetter struct {
 	// Human-readable reason.
 	Message string `protobuf:"bytes,10,opt,name=message,proto3" json:"message,omitempty"`
 	// When it was rejected.
-	RefusedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=refused_at,json=refusedAt,proto3" json:"refused_at,omitempty"`
+	RejectedAt *timestamppb.Timestamp `protobuf:"bytes,11,opt,name=rejected_at,json=rejectedAt,proto3" json:"rejected_at,omitempty"`
 	// Number of the message between the two entities, from 1; 0 if the destination's type
 	// did not exist.
 	Number        uint64 `protobuf:"varint,12,opt,name=number,proto3" json:"number,omitempty"`
@@ -3567,9 +3568,9 @@ func (x *DeadLetter) GetMessage() string {
 	return ""
 }
 
-func (x *DeadLetter) GetRefusedAt() *timestamppb.Timestamp {
+func (x *DeadLetter) GetRejectedAt() *timestamppb.Timestamp {
 	if x != nil {
-		return x.RefusedAt
+		return x.RejectedAt
 	}
 	return nil
 }
@@ -4008,7 +4009,7 @@ type ReadRecordsResponse_Record struct {
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
 	// How many events it has.
 	EventCount uint32 `protobuf:"varint,2,opt,name=event_count,json=eventCount,proto3" json:"event_count,omitempty"`
-	// Its events; only the first 1,000 if the record is shortened.
+	// Its events; only the first 1,000 if the record is truncated.
 	Events []*ReadRecordsResponse_Event `protobuf:"bytes,3,rep,name=events,proto3" json:"events,omitempty"`
 	// The id of the command.
 	CommandId string `protobuf:"bytes,4,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
@@ -4031,18 +4032,18 @@ type ReadRecordsResponse_Record struct {
 	//	*ReadRecordsResponse_Record_Data
 	Reply isReadRecordsResponse_Record_Reply `protobuf_oneof:"reply"`
 	// The messages that it sent to entities; only the first 1,000 if the record is
-	// shortened.
-	Sends []*ReadRecordsResponse_Send `protobuf:"bytes,12,rep,name=sends,proto3" json:"sends,omitempty"`
+	// truncated.
+	Messages []*ReadRecordsResponse_Message `protobuf:"bytes,12,rep,name=messages,proto3" json:"messages,omitempty"`
 	// The timers that it set and cancelled, in order; only the first 1,000 if the
-	// record is shortened.
+	// record is truncated.
 	Timers []*ReadRecordsResponse_TimerChange `protobuf:"bytes,13,rep,name=timers,proto3" json:"timers,omitempty"`
 	// Why the message that carried the command was rejected; absent if it was not.
-	Refusal *ReadRecordsResponse_Refusal `protobuf:"bytes,14,opt,name=refusal,proto3" json:"refusal,omitempty"`
+	Rejection *ReadRecordsResponse_Rejection `protobuf:"bytes,14,opt,name=rejection,proto3" json:"rejection,omitempty"`
 	// The command deleted the entity.
 	Deleted bool `protobuf:"varint,15,opt,name=deleted,proto3" json:"deleted,omitempty"`
 	// The record exceeds 128 KiB, so payloads and tags are left out. ReadEvents
 	// returns those of events.
-	Shortened     bool `protobuf:"varint,16,opt,name=shortened,proto3" json:"shortened,omitempty"`
+	Truncated     bool `protobuf:"varint,16,opt,name=truncated,proto3" json:"truncated,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4165,9 +4166,9 @@ func (x *ReadRecordsResponse_Record) GetData() []byte {
 	return nil
 }
 
-func (x *ReadRecordsResponse_Record) GetSends() []*ReadRecordsResponse_Send {
+func (x *ReadRecordsResponse_Record) GetMessages() []*ReadRecordsResponse_Message {
 	if x != nil {
-		return x.Sends
+		return x.Messages
 	}
 	return nil
 }
@@ -4179,9 +4180,9 @@ func (x *ReadRecordsResponse_Record) GetTimers() []*ReadRecordsResponse_TimerCha
 	return nil
 }
 
-func (x *ReadRecordsResponse_Record) GetRefusal() *ReadRecordsResponse_Refusal {
+func (x *ReadRecordsResponse_Record) GetRejection() *ReadRecordsResponse_Rejection {
 	if x != nil {
-		return x.Refusal
+		return x.Rejection
 	}
 	return nil
 }
@@ -4193,9 +4194,9 @@ func (x *ReadRecordsResponse_Record) GetDeleted() bool {
 	return false
 }
 
-func (x *ReadRecordsResponse_Record) GetShortened() bool {
+func (x *ReadRecordsResponse_Record) GetTruncated() bool {
 	if x != nil {
-		return x.Shortened
+		return x.Truncated
 	}
 	return false
 }
@@ -4351,7 +4352,7 @@ type ReadRecordsResponse_Source struct {
 	// Length of the chain of messages that led to it; 0 if it was not counted.
 	Hops uint32 `protobuf:"varint,7,opt,name=hops,proto3" json:"hops,omitempty"`
 	// The operator's action: "delete", "skip-timer" or "passivate".
-	Act           string `protobuf:"bytes,8,opt,name=act,proto3" json:"act,omitempty"`
+	Action        string `protobuf:"bytes,8,opt,name=action,proto3" json:"action,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -4435,15 +4436,15 @@ func (x *ReadRecordsResponse_Source) GetHops() uint32 {
 	return 0
 }
 
-func (x *ReadRecordsResponse_Source) GetAct() string {
+func (x *ReadRecordsResponse_Source) GetAction() string {
 	if x != nil {
-		return x.Act
+		return x.Action
 	}
 	return ""
 }
 
-// Send is a message: a command that an entity sends to an entity.
-type ReadRecordsResponse_Send struct {
+// Message is a command that an entity sends to an entity.
+type ReadRecordsResponse_Message struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity's type.
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -4461,20 +4462,20 @@ type ReadRecordsResponse_Send struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ReadRecordsResponse_Send) Reset() {
-	*x = ReadRecordsResponse_Send{}
+func (x *ReadRecordsResponse_Message) Reset() {
+	*x = ReadRecordsResponse_Message{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[53]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ReadRecordsResponse_Send) String() string {
+func (x *ReadRecordsResponse_Message) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ReadRecordsResponse_Send) ProtoMessage() {}
+func (*ReadRecordsResponse_Message) ProtoMessage() {}
 
-func (x *ReadRecordsResponse_Send) ProtoReflect() protoreflect.Message {
+func (x *ReadRecordsResponse_Message) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[53]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -4486,47 +4487,47 @@ func (x *ReadRecordsResponse_Send) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ReadRecordsResponse_Send.ProtoReflect.Descriptor instead.
-func (*ReadRecordsResponse_Send) Descriptor() ([]byte, []int) {
+// Deprecated: Use ReadRecordsResponse_Message.ProtoReflect.Descriptor instead.
+func (*ReadRecordsResponse_Message) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{13, 3}
 }
 
-func (x *ReadRecordsResponse_Send) GetEntityType() string {
+func (x *ReadRecordsResponse_Message) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *ReadRecordsResponse_Send) GetEntityId() string {
+func (x *ReadRecordsResponse_Message) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *ReadRecordsResponse_Send) GetCommand() string {
+func (x *ReadRecordsResponse_Message) GetCommand() string {
 	if x != nil {
 		return x.Command
 	}
 	return ""
 }
 
-func (x *ReadRecordsResponse_Send) GetData() []byte {
+func (x *ReadRecordsResponse_Message) GetData() []byte {
 	if x != nil {
 		return x.Data
 	}
 	return nil
 }
 
-func (x *ReadRecordsResponse_Send) GetOnReply() string {
+func (x *ReadRecordsResponse_Message) GetOnReply() string {
 	if x != nil {
 		return x.OnReply
 	}
 	return ""
 }
 
-func (x *ReadRecordsResponse_Send) GetOnReject() string {
+func (x *ReadRecordsResponse_Message) GetOnReject() string {
 	if x != nil {
 		return x.OnReject
 	}
@@ -4588,8 +4589,8 @@ func (x *ReadRecordsResponse_TimerChange) GetCancelled() bool {
 	return false
 }
 
-// Refusal says why a message was rejected.
-type ReadRecordsResponse_Refusal struct {
+// Rejection says why a message was rejected.
+type ReadRecordsResponse_Rejection struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The code, such as "not_found".
 	Code string `protobuf:"bytes,1,opt,name=code,proto3" json:"code,omitempty"`
@@ -4601,20 +4602,20 @@ type ReadRecordsResponse_Refusal struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ReadRecordsResponse_Refusal) Reset() {
-	*x = ReadRecordsResponse_Refusal{}
+func (x *ReadRecordsResponse_Rejection) Reset() {
+	*x = ReadRecordsResponse_Rejection{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[55]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ReadRecordsResponse_Refusal) String() string {
+func (x *ReadRecordsResponse_Rejection) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ReadRecordsResponse_Refusal) ProtoMessage() {}
+func (*ReadRecordsResponse_Rejection) ProtoMessage() {}
 
-func (x *ReadRecordsResponse_Refusal) ProtoReflect() protoreflect.Message {
+func (x *ReadRecordsResponse_Rejection) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[55]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -4626,26 +4627,26 @@ func (x *ReadRecordsResponse_Refusal) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ReadRecordsResponse_Refusal.ProtoReflect.Descriptor instead.
-func (*ReadRecordsResponse_Refusal) Descriptor() ([]byte, []int) {
+// Deprecated: Use ReadRecordsResponse_Rejection.ProtoReflect.Descriptor instead.
+func (*ReadRecordsResponse_Rejection) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{13, 5}
 }
 
-func (x *ReadRecordsResponse_Refusal) GetCode() string {
+func (x *ReadRecordsResponse_Rejection) GetCode() string {
 	if x != nil {
 		return x.Code
 	}
 	return ""
 }
 
-func (x *ReadRecordsResponse_Refusal) GetMessage() string {
+func (x *ReadRecordsResponse_Rejection) GetMessage() string {
 	if x != nil {
 		return x.Message
 	}
 	return ""
 }
 
-func (x *ReadRecordsResponse_Refusal) GetCommand() string {
+func (x *ReadRecordsResponse_Rejection) GetCommand() string {
 	if x != nil {
 		return x.Command
 	}
@@ -4733,11 +4734,11 @@ type ListEntitiesResponse_Entity struct {
 	EntityId string `protobuf:"bytes,1,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
 	// The number of its last event.
 	Sequence uint64 `protobuf:"varint,2,opt,name=sequence,proto3" json:"sequence,omitempty"`
-	// "active", "deleted" or "parked"; "unproved" if the request selects these.
+	// "active", "deleted" or "quarantined"; "unverified" if the request selects these.
 	Status string `protobuf:"bytes,3,opt,name=status,proto3" json:"status,omitempty"`
 	// True if its state is in memory.
 	Resident bool `protobuf:"varint,4,opt,name=resident,proto3" json:"resident,omitempty"`
-	// For an "unproved" entity, the first takeover that was not compared.
+	// For an "unverified" entity, the first takeover that was not compared.
 	Takeover      *ListEntitiesResponse_Takeover `protobuf:"bytes,5,opt,name=takeover,proto3" json:"takeover,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -4881,8 +4882,8 @@ func (x *ListTimersResponse_EntityTimer) GetTimer() *Timer {
 	return nil
 }
 
-// PendingSend is a message that its destination has not acknowledged.
-type ListSendsResponse_PendingSend struct {
+// PendingMessage is a message that its destination has not acknowledged.
+type ListMessagesResponse_PendingMessage struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The shard of the sender.
 	ShardId uint32 `protobuf:"varint,1,opt,name=shard_id,json=shardId,proto3" json:"shard_id,omitempty"`
@@ -4903,25 +4904,25 @@ type ListSendsResponse_PendingSend struct {
 	// The sender's command that receives the reply; empty for none.
 	OnReply string `protobuf:"bytes,9,opt,name=on_reply,json=onReply,proto3" json:"on_reply,omitempty"`
 	// When it was sent, by the shard's clock.
-	MadeAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=made_at,json=madeAt,proto3" json:"made_at,omitempty"`
+	SentAt        *timestamppb.Timestamp `protobuf:"bytes,10,opt,name=sent_at,json=sentAt,proto3" json:"sent_at,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListSendsResponse_PendingSend) Reset() {
-	*x = ListSendsResponse_PendingSend{}
+func (x *ListMessagesResponse_PendingMessage) Reset() {
+	*x = ListMessagesResponse_PendingMessage{}
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[59]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListSendsResponse_PendingSend) String() string {
+func (x *ListMessagesResponse_PendingMessage) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListSendsResponse_PendingSend) ProtoMessage() {}
+func (*ListMessagesResponse_PendingMessage) ProtoMessage() {}
 
-func (x *ListSendsResponse_PendingSend) ProtoReflect() protoreflect.Message {
+func (x *ListMessagesResponse_PendingMessage) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_entity_v1_entity_proto_msgTypes[59]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -4933,77 +4934,77 @@ func (x *ListSendsResponse_PendingSend) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListSendsResponse_PendingSend.ProtoReflect.Descriptor instead.
-func (*ListSendsResponse_PendingSend) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListMessagesResponse_PendingMessage.ProtoReflect.Descriptor instead.
+func (*ListMessagesResponse_PendingMessage) Descriptor() ([]byte, []int) {
 	return file_hostd_entity_v1_entity_proto_rawDescGZIP(), []int{40, 0}
 }
 
-func (x *ListSendsResponse_PendingSend) GetShardId() uint32 {
+func (x *ListMessagesResponse_PendingMessage) GetShardId() uint32 {
 	if x != nil {
 		return x.ShardId
 	}
 	return 0
 }
 
-func (x *ListSendsResponse_PendingSend) GetSourceType() string {
+func (x *ListMessagesResponse_PendingMessage) GetSourceType() string {
 	if x != nil {
 		return x.SourceType
 	}
 	return ""
 }
 
-func (x *ListSendsResponse_PendingSend) GetSourceId() string {
+func (x *ListMessagesResponse_PendingMessage) GetSourceId() string {
 	if x != nil {
 		return x.SourceId
 	}
 	return ""
 }
 
-func (x *ListSendsResponse_PendingSend) GetEntityType() string {
+func (x *ListMessagesResponse_PendingMessage) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *ListSendsResponse_PendingSend) GetEntityId() string {
+func (x *ListMessagesResponse_PendingMessage) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *ListSendsResponse_PendingSend) GetNumber() uint64 {
+func (x *ListMessagesResponse_PendingMessage) GetNumber() uint64 {
 	if x != nil {
 		return x.Number
 	}
 	return 0
 }
 
-func (x *ListSendsResponse_PendingSend) GetCommand() string {
+func (x *ListMessagesResponse_PendingMessage) GetCommand() string {
 	if x != nil {
 		return x.Command
 	}
 	return ""
 }
 
-func (x *ListSendsResponse_PendingSend) GetData() []byte {
+func (x *ListMessagesResponse_PendingMessage) GetData() []byte {
 	if x != nil {
 		return x.Data
 	}
 	return nil
 }
 
-func (x *ListSendsResponse_PendingSend) GetOnReply() string {
+func (x *ListMessagesResponse_PendingMessage) GetOnReply() string {
 	if x != nil {
 		return x.OnReply
 	}
 	return ""
 }
 
-func (x *ListSendsResponse_PendingSend) GetMadeAt() *timestamppb.Timestamp {
+func (x *ListMessagesResponse_PendingMessage) GetSentAt() *timestamppb.Timestamp {
 	if x != nil {
-		return x.MadeAt
+		return x.SentAt
 	}
 	return nil
 }
@@ -5022,7 +5023,7 @@ type HotEntitiesResponse_Entity struct {
 	// Commands a second that its module ran.
 	CommandsPerSecond float64 `protobuf:"fixed64,5,opt,name=commands_per_second,json=commandsPerSecond,proto3" json:"commands_per_second,omitempty"`
 	// Upper bound of the estimation error: the real rate may be lower by this much.
-	OverPerSecond float64 `protobuf:"fixed64,6,opt,name=over_per_second,json=overPerSecond,proto3" json:"over_per_second,omitempty"`
+	OverestimatePerSecond float64 `protobuf:"fixed64,6,opt,name=overestimate_per_second,json=overestimatePerSecond,proto3" json:"overestimate_per_second,omitempty"`
 	// Fuel that they used a second.
 	FuelPerSecond float64 `protobuf:"fixed64,7,opt,name=fuel_per_second,json=fuelPerSecond,proto3" json:"fuel_per_second,omitempty"`
 	// Share of the fuel of all entities on its node, 0 to 1.
@@ -5096,9 +5097,9 @@ func (x *HotEntitiesResponse_Entity) GetCommandsPerSecond() float64 {
 	return 0
 }
 
-func (x *HotEntitiesResponse_Entity) GetOverPerSecond() float64 {
+func (x *HotEntitiesResponse_Entity) GetOverestimatePerSecond() float64 {
 	if x != nil {
-		return x.OverPerSecond
+		return x.OverestimatePerSecond
 	}
 	return 0
 }
@@ -5166,8 +5167,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"*\n" +
 	"\x10SequenceMismatch\x12\x16\n" +
-	"\x06actual\x18\x01 \x01(\x04R\x06actual\"!\n" +
-	"\tEventsCut\x12\x14\n" +
+	"\x06actual\x18\x01 \x01(\x04R\x06actual\"'\n" +
+	"\x0fEventsTruncated\x12\x14\n" +
 	"\x05first\x18\x01 \x01(\x04R\x05first\"\xd8\x03\n" +
 	"\fQueryRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
@@ -5220,10 +5221,10 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\fnewest_first\x18\x04 \x01(\bR\vnewestFirst\x12%\n" +
 	"\tpage_size\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\xf4\x03R\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tpageToken\"\xde\f\n" +
+	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tpageToken\"\xf8\f\n" +
 	"\x13ReadRecordsResponse\x12E\n" +
 	"\arecords\x18\x01 \x03(\v2+.hostd.entity.v1.ReadRecordsResponse.RecordR\arecords\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x1a\xf5\x05\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x1a\x84\x06\n" +
 	"\x06Record\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1f\n" +
 	"\vevent_count\x18\x02 \x01(\rR\n" +
@@ -5239,12 +5240,12 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x06source\x18\t \x01(\v2+.hostd.entity.v1.ReadRecordsResponse.SourceR\x06source\x12,\n" +
 	"\x04json\x18\n" +
 	" \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
-	"\x04data\x18\v \x01(\fH\x00R\x04data\x12?\n" +
-	"\x05sends\x18\f \x03(\v2).hostd.entity.v1.ReadRecordsResponse.SendR\x05sends\x12H\n" +
-	"\x06timers\x18\r \x03(\v20.hostd.entity.v1.ReadRecordsResponse.TimerChangeR\x06timers\x12F\n" +
-	"\arefusal\x18\x0e \x01(\v2,.hostd.entity.v1.ReadRecordsResponse.RefusalR\arefusal\x12\x18\n" +
+	"\x04data\x18\v \x01(\fH\x00R\x04data\x12H\n" +
+	"\bmessages\x18\f \x03(\v2,.hostd.entity.v1.ReadRecordsResponse.MessageR\bmessages\x12H\n" +
+	"\x06timers\x18\r \x03(\v20.hostd.entity.v1.ReadRecordsResponse.TimerChangeR\x06timers\x12L\n" +
+	"\trejection\x18\x0e \x01(\v2..hostd.entity.v1.ReadRecordsResponse.RejectionR\trejection\x12\x18\n" +
 	"\adeleted\x18\x0f \x01(\bR\adeleted\x12\x1c\n" +
-	"\tshortened\x18\x10 \x01(\bR\tshortenedB\a\n" +
+	"\ttruncated\x18\x10 \x01(\bR\ttruncatedB\a\n" +
 	"\x05reply\x1a\xa5\x01\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1d\n" +
@@ -5253,7 +5254,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x04json\x18\x03 \x01(\v2\x16.google.protobuf.ValueH\x00R\x04json\x12\x14\n" +
 	"\x04data\x18\x04 \x01(\fH\x00R\x04data\x12\x12\n" +
 	"\x04tags\x18\x05 \x03(\tR\x04tagsB\t\n" +
-	"\apayload\x1a\xdc\x01\n" +
+	"\apayload\x1a\xe2\x01\n" +
 	"\x06Source\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05timer\x18\x02 \x01(\tR\x05timer\x12,\n" +
@@ -5262,9 +5263,9 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"entityType\x12\x1b\n" +
 	"\tentity_id\x18\x05 \x01(\tR\bentityId\x12\x16\n" +
 	"\x06number\x18\x06 \x01(\x04R\x06number\x12\x12\n" +
-	"\x04hops\x18\a \x01(\rR\x04hops\x12\x10\n" +
-	"\x03act\x18\b \x01(\tR\x03act\x1a\xaa\x01\n" +
-	"\x04Send\x12\x1f\n" +
+	"\x04hops\x18\a \x01(\rR\x04hops\x12\x16\n" +
+	"\x06action\x18\b \x01(\tR\x06action\x1a\xad\x01\n" +
+	"\aMessage\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x1b\n" +
 	"\tentity_id\x18\x02 \x01(\tR\bentityId\x12\x18\n" +
@@ -5274,15 +5275,15 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\ton_reject\x18\x06 \x01(\tR\bonReject\x1aY\n" +
 	"\vTimerChange\x12,\n" +
 	"\x05timer\x18\x01 \x01(\v2\x16.hostd.entity.v1.TimerR\x05timer\x12\x1c\n" +
-	"\tcancelled\x18\x02 \x01(\bR\tcancelled\x1aQ\n" +
-	"\aRefusal\x12\x12\n" +
+	"\tcancelled\x18\x02 \x01(\bR\tcancelled\x1aS\n" +
+	"\tRejection\x12\x12\n" +
 	"\x04code\x18\x01 \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x18\n" +
 	"\acommand\x18\x03 \x01(\tR\acommand\"K\n" +
 	"\tPrincipal\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x16\n" +
-	"\x06groups\x18\x03 \x03(\tR\x06groups\"\xde\x02\n" +
+	"\x06groups\x18\x03 \x03(\tR\x06groups\"\xea\x02\n" +
 	"\x10SubscribeRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1a\n" +
@@ -5291,8 +5292,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x06follow\x18\x04 \x01(\bR\x06follow\x12#\n" +
 	"\x06shards\x18\x05 \x03(\rB\v\xbaH\b\x92\x01\x05\x10\x80 \x18\x01R\x06shards\x12\x17\n" +
 	"\aas_data\x18\x06 \x01(\bR\x06asData\x12'\n" +
-	"\x0fpartial_cursors\x18\a \x01(\bR\x0epartialCursors\x12\x19\n" +
-	"\bskip_cut\x18\b \x01(\bR\askipCut\x12\x16\n" +
+	"\x0fpartial_cursors\x18\a \x01(\bR\x0epartialCursors\x12%\n" +
+	"\x0eskip_truncated\x18\b \x01(\bR\rskipTruncated\x12\x16\n" +
 	"\x06upcast\x18\t \x01(\bR\x06upcast\x12\x1f\n" +
 	"\vfrom_newest\x18\n" +
 	" \x01(\bR\n" +
@@ -5320,7 +5321,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x10GetEntityRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
-	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\"\x93\x04\n" +
+	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\"\xc5\x04\n" +
 	"\x11GetEntityResponse\x12\x16\n" +
 	"\x06status\x18\x01 \x01(\tR\x06status\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12+\n" +
@@ -5336,11 +5337,11 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"last_error\x18\n" +
 	" \x01(\tR\tlastError\x12\x16\n" +
 	"\x06faults\x18\v \x01(\rR\x06faults\x12\x12\n" +
-	"\x04fuel\x18\f \x01(\x04R\x04fuel\x12#\n" +
-	"\rpending_sends\x18\r \x01(\x04R\fpendingSends\x12(\n" +
-	"\x04acts\x18\x0e \x03(\v2\x14.hostd.entity.v1.ActR\x04acts\x12=\n" +
-	"\fparked_until\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\vparkedUntil\"\xa7\x01\n" +
-	"\x03Act\x12\x12\n" +
+	"\x04fuel\x18\f \x01(\x04R\x04fuel\x12)\n" +
+	"\x10pending_messages\x18\r \x01(\x04R\x0fpendingMessages\x12J\n" +
+	"\x10operator_actions\x18\x0e \x03(\v2\x1f.hostd.entity.v1.OperatorActionR\x0foperatorActions\x12G\n" +
+	"\x11quarantined_until\x18\x0f \x01(\v2\x1a.google.protobuf.TimestampR\x10quarantinedUntil\"\xb2\x01\n" +
+	"\x0eOperatorAction\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x14\n" +
 	"\x05timer\x18\x02 \x01(\tR\x05timer\x12\x1d\n" +
 	"\n" +
@@ -5368,7 +5369,7 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\bsequence\x18\x03 \x01(\x04R\bsequence\x12#\n" +
 	"\rmodule_digest\x18\x04 \x01(\tR\fmoduleDigest\x12\x19\n" +
 	"\adeleted\x18\xa4\x03 \x01(\bR\adeletedB\t\n" +
-	"\apayload\"\xb4\x03\n" +
+	"\apayload\"\xc2\x03\n" +
 	"\x13ListEntitiesRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12{\n" +
@@ -5377,8 +5378,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\rresident_only\x18\x04 \x01(\bR\fresidentOnly\x12%\n" +
 	"\tpage_size\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12V\n" +
-	"\x06status\x18\a \x01(\tB>\xbaH;r927^(active|deleted|parked|resident|passivated|unproved)?$R\x06status\"\xf0\x03\n" +
+	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\x12d\n" +
+	"\x06status\x18\a \x01(\tBL\xbaHIrG2E^(active|deleted|quarantined|parked|resident|passivated|unverified)?$R\x06status\"\xf0\x03\n" +
 	"\x14ListEntitiesResponse\x12H\n" +
 	"\bentities\x18\x01 \x03(\v2,.hostd.entity.v1.ListEntitiesResponse.EntityR\bentities\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x1a\xa1\x01\n" +
@@ -5459,18 +5460,18 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"entityType\x12\x1b\n" +
 	"\tentity_id\x18\x02 \x01(\tR\bentityId\x12\x19\n" +
 	"\bshard_id\x18\x03 \x01(\rR\ashardId\x12,\n" +
-	"\x05timer\x18\x04 \x01(\v2\x16.hostd.entity.v1.TimerR\x05timer\"\x99\x02\n" +
-	"\x10ListSendsRequest\x129\n" +
+	"\x05timer\x18\x04 \x01(\v2\x16.hostd.entity.v1.TimerR\x05timer\"\x9c\x02\n" +
+	"\x13ListMessagesRequest\x129\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x18\xbaH\x15r\x132\x11^[a-z0-9-]{0,64}$R\n" +
 	"entityType\x12{\n" +
 	"\tentity_id\x18\x02 \x01(\tB^\xbaH[rY(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\bentityId\x12%\n" +
 	"\tpage_size\x18\x03 \x01(\rB\b\xbaH\x05*\x03\x18\xf4\x03R\bpageSize\x12&\n" +
 	"\n" +
-	"page_token\x18\x04 \x01(\tB\a\xbaH\x04r\x02(@R\tpageToken\"\xbe\x03\n" +
-	"\x11ListSendsResponse\x12D\n" +
-	"\x05sends\x18\x01 \x03(\v2..hostd.entity.v1.ListSendsResponse.PendingSendR\x05sends\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x1a\xba\x02\n" +
-	"\vPendingSend\x12\x19\n" +
+	"page_token\x18\x04 \x01(\tB\a\xbaH\x04r\x02(@R\tpageToken\"\xd0\x03\n" +
+	"\x14ListMessagesResponse\x12P\n" +
+	"\bmessages\x18\x01 \x03(\v24.hostd.entity.v1.ListMessagesResponse.PendingMessageR\bmessages\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x1a\xbd\x02\n" +
+	"\x0ePendingMessage\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x1f\n" +
 	"\vsource_type\x18\x02 \x01(\tR\n" +
 	"sourceType\x12\x1b\n" +
@@ -5482,8 +5483,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\acommand\x18\a \x01(\tR\acommand\x12\x12\n" +
 	"\x04data\x18\b \x01(\fR\x04data\x12\x19\n" +
 	"\bon_reply\x18\t \x01(\tR\aonReply\x123\n" +
-	"\amade_at\x18\n" +
-	" \x01(\v2\x1a.google.protobuf.TimestampR\x06madeAt\"\xe2\x02\n" +
+	"\asent_at\x18\n" +
+	" \x01(\v2\x1a.google.protobuf.TimestampR\x06sentAt\"\xe4\x02\n" +
 	"\n" +
 	"DeadLetter\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x19\n" +
@@ -5498,9 +5499,9 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x04data\x18\b \x01(\fR\x04data\x12\x12\n" +
 	"\x04code\x18\t \x01(\tR\x04code\x12\x18\n" +
 	"\amessage\x18\n" +
-	" \x01(\tR\amessage\x129\n" +
-	"\n" +
-	"refused_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\trefusedAt\x12\x16\n" +
+	" \x01(\tR\amessage\x12;\n" +
+	"\vrejected_at\x18\v \x01(\v2\x1a.google.protobuf.TimestampR\n" +
+	"rejectedAt\x12\x16\n" +
 	"\x06number\x18\f \x01(\x04R\x06number\"3\n" +
 	"\x16RetryDeadLetterRequest\x12\x19\n" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@R\x02id\"\x19\n" +
@@ -5509,24 +5510,24 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tB\t\xbaH\x06r\x04 \x01(@R\x02id\"\x1b\n" +
 	"\x19DiscardDeadLetterResponse\"4\n" +
 	"\x12HotEntitiesRequest\x12\x1e\n" +
-	"\x05limit\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\x05limit\"\x9f\x03\n" +
+	"\x05limit\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\x05limit\"\xaf\x03\n" +
 	"\x13HotEntitiesResponse\x12G\n" +
 	"\bentities\x18\x01 \x03(\v2+.hostd.entity.v1.HotEntitiesResponse.EntityR\bentities\x12#\n" +
-	"\rmissing_nodes\x18\x02 \x03(\tR\fmissingNodes\x1a\x99\x02\n" +
+	"\rmissing_nodes\x18\x02 \x03(\tR\fmissingNodes\x1a\xa9\x02\n" +
 	"\x06Entity\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x1b\n" +
 	"\tentity_id\x18\x02 \x01(\tR\bentityId\x12\x19\n" +
 	"\bshard_id\x18\x03 \x01(\rR\ashardId\x12\x17\n" +
 	"\anode_id\x18\x04 \x01(\tR\x06nodeId\x12.\n" +
-	"\x13commands_per_second\x18\x05 \x01(\x01R\x11commandsPerSecond\x12&\n" +
-	"\x0fover_per_second\x18\x06 \x01(\x01R\roverPerSecond\x12&\n" +
+	"\x13commands_per_second\x18\x05 \x01(\x01R\x11commandsPerSecond\x126\n" +
+	"\x17overestimate_per_second\x18\x06 \x01(\x01R\x15overestimatePerSecond\x12&\n" +
 	"\x0ffuel_per_second\x18\a \x01(\x01R\rfuelPerSecond\x12\x1d\n" +
 	"\n" +
 	"fuel_share\x18\b \x01(\x01R\tfuelShare**\n" +
 	"\vConsistency\x12\x10\n" +
 	"\fLINEARIZABLE\x10\x00\x12\t\n" +
-	"\x05STALE\x10\x012\x8b\x0f\n" +
+	"\x05STALE\x10\x012\x94\x0f\n" +
 	"\rEntityService\x12I\n" +
 	"\x04Send\x12\x1c.hostd.entity.v1.SendRequest\x1a\x1d.hostd.entity.v1.SendResponse\"\x04\xf0\xe4\x19\x01\x12_\n" +
 	"\n" +
@@ -5546,8 +5547,8 @@ const file_hostd_entity_v1_entity_proto_rawDesc = "" +
 	"\tSkipTimer\x12!.hostd.entity.v1.SkipTimerRequest\x1a\".hostd.entity.v1.SkipTimerResponse\"\x04\xf0\xe4\x19\x04\x12O\n" +
 	"\x06Delete\x12\x1e.hostd.entity.v1.DeleteRequest\x1a\x1f.hostd.entity.v1.DeleteResponse\"\x04\xf0\xe4\x19\x04\x12^\n" +
 	"\n" +
-	"ListTimers\x12\".hostd.entity.v1.ListTimersRequest\x1a#.hostd.entity.v1.ListTimersResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12[\n" +
-	"\tListSends\x12!.hostd.entity.v1.ListSendsRequest\x1a\".hostd.entity.v1.ListSendsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12m\n" +
+	"ListTimers\x12\".hostd.entity.v1.ListTimersRequest\x1a#.hostd.entity.v1.ListTimersResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12d\n" +
+	"\fListMessages\x12$.hostd.entity.v1.ListMessagesRequest\x1a%.hostd.entity.v1.ListMessagesResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12m\n" +
 	"\x0fListDeadLetters\x12'.hostd.entity.v1.ListDeadLettersRequest\x1a(.hostd.entity.v1.ListDeadLettersResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12j\n" +
 	"\x0fRetryDeadLetter\x12'.hostd.entity.v1.RetryDeadLetterRequest\x1a(.hostd.entity.v1.RetryDeadLetterResponse\"\x04\xf0\xe4\x19\x04\x12p\n" +
 	"\x11DiscardDeadLetter\x12).hostd.entity.v1.DiscardDeadLetterRequest\x1a*.hostd.entity.v1.DiscardDeadLetterResponse\"\x04\xf0\xe4\x19\x04B9Z7github.com/hostd/hostd/api/gen/hostd/entity/v1;entityv1b\x06proto3"
@@ -5567,71 +5568,71 @@ func file_hostd_entity_v1_entity_proto_rawDescGZIP() []byte {
 var file_hostd_entity_v1_entity_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_hostd_entity_v1_entity_proto_msgTypes = make([]protoimpl.MessageInfo, 61)
 var file_hostd_entity_v1_entity_proto_goTypes = []any{
-	(Consistency)(0),                        // 0: hostd.entity.v1.Consistency
-	(*SendRequest)(nil),                     // 1: hostd.entity.v1.SendRequest
-	(*SendResponse)(nil),                    // 2: hostd.entity.v1.SendResponse
-	(*SendStreamRequest)(nil),               // 3: hostd.entity.v1.SendStreamRequest
-	(*SendStreamResponse)(nil),              // 4: hostd.entity.v1.SendStreamResponse
-	(*Error)(nil),                           // 5: hostd.entity.v1.Error
-	(*Rejection)(nil),                       // 6: hostd.entity.v1.Rejection
-	(*SequenceMismatch)(nil),                // 7: hostd.entity.v1.SequenceMismatch
-	(*EventsCut)(nil),                       // 8: hostd.entity.v1.EventsCut
-	(*QueryRequest)(nil),                    // 9: hostd.entity.v1.QueryRequest
-	(*QueryResponse)(nil),                   // 10: hostd.entity.v1.QueryResponse
-	(*ReadEventsRequest)(nil),               // 11: hostd.entity.v1.ReadEventsRequest
-	(*ReadEventsResponse)(nil),              // 12: hostd.entity.v1.ReadEventsResponse
-	(*ReadRecordsRequest)(nil),              // 13: hostd.entity.v1.ReadRecordsRequest
-	(*ReadRecordsResponse)(nil),             // 14: hostd.entity.v1.ReadRecordsResponse
-	(*Principal)(nil),                       // 15: hostd.entity.v1.Principal
-	(*SubscribeRequest)(nil),                // 16: hostd.entity.v1.SubscribeRequest
-	(*SubscribeResponse)(nil),               // 17: hostd.entity.v1.SubscribeResponse
-	(*GetEntityRequest)(nil),                // 18: hostd.entity.v1.GetEntityRequest
-	(*GetEntityResponse)(nil),               // 19: hostd.entity.v1.GetEntityResponse
-	(*Act)(nil),                             // 20: hostd.entity.v1.Act
-	(*Timer)(nil),                           // 21: hostd.entity.v1.Timer
-	(*GetStateRequest)(nil),                 // 22: hostd.entity.v1.GetStateRequest
-	(*GetStateResponse)(nil),                // 23: hostd.entity.v1.GetStateResponse
-	(*ListEntitiesRequest)(nil),             // 24: hostd.entity.v1.ListEntitiesRequest
-	(*ListEntitiesResponse)(nil),            // 25: hostd.entity.v1.ListEntitiesResponse
-	(*PassivateRequest)(nil),                // 26: hostd.entity.v1.PassivateRequest
-	(*PassivateResponse)(nil),               // 27: hostd.entity.v1.PassivateResponse
-	(*ClearFaultsRequest)(nil),              // 28: hostd.entity.v1.ClearFaultsRequest
-	(*ClearFaultsResponse)(nil),             // 29: hostd.entity.v1.ClearFaultsResponse
-	(*ClearTypeFaultsRequest)(nil),          // 30: hostd.entity.v1.ClearTypeFaultsRequest
-	(*ClearTypeFaultsResponse)(nil),         // 31: hostd.entity.v1.ClearTypeFaultsResponse
-	(*SkipTimerRequest)(nil),                // 32: hostd.entity.v1.SkipTimerRequest
-	(*SkipTimerResponse)(nil),               // 33: hostd.entity.v1.SkipTimerResponse
-	(*DeleteRequest)(nil),                   // 34: hostd.entity.v1.DeleteRequest
-	(*DeleteResponse)(nil),                  // 35: hostd.entity.v1.DeleteResponse
-	(*ListDeadLettersRequest)(nil),          // 36: hostd.entity.v1.ListDeadLettersRequest
-	(*ListDeadLettersResponse)(nil),         // 37: hostd.entity.v1.ListDeadLettersResponse
-	(*ListTimersRequest)(nil),               // 38: hostd.entity.v1.ListTimersRequest
-	(*ListTimersResponse)(nil),              // 39: hostd.entity.v1.ListTimersResponse
-	(*ListSendsRequest)(nil),                // 40: hostd.entity.v1.ListSendsRequest
-	(*ListSendsResponse)(nil),               // 41: hostd.entity.v1.ListSendsResponse
-	(*DeadLetter)(nil),                      // 42: hostd.entity.v1.DeadLetter
-	(*RetryDeadLetterRequest)(nil),          // 43: hostd.entity.v1.RetryDeadLetterRequest
-	(*RetryDeadLetterResponse)(nil),         // 44: hostd.entity.v1.RetryDeadLetterResponse
-	(*DiscardDeadLetterRequest)(nil),        // 45: hostd.entity.v1.DiscardDeadLetterRequest
-	(*DiscardDeadLetterResponse)(nil),       // 46: hostd.entity.v1.DiscardDeadLetterResponse
-	(*HotEntitiesRequest)(nil),              // 47: hostd.entity.v1.HotEntitiesRequest
-	(*HotEntitiesResponse)(nil),             // 48: hostd.entity.v1.HotEntitiesResponse
-	(*SendStreamRequest_Item)(nil),          // 49: hostd.entity.v1.SendStreamRequest.Item
-	(*SendStreamResponse_Item)(nil),         // 50: hostd.entity.v1.SendStreamResponse.Item
-	(*ReadRecordsResponse_Record)(nil),      // 51: hostd.entity.v1.ReadRecordsResponse.Record
-	(*ReadRecordsResponse_Event)(nil),       // 52: hostd.entity.v1.ReadRecordsResponse.Event
-	(*ReadRecordsResponse_Source)(nil),      // 53: hostd.entity.v1.ReadRecordsResponse.Source
-	(*ReadRecordsResponse_Send)(nil),        // 54: hostd.entity.v1.ReadRecordsResponse.Send
-	(*ReadRecordsResponse_TimerChange)(nil), // 55: hostd.entity.v1.ReadRecordsResponse.TimerChange
-	(*ReadRecordsResponse_Refusal)(nil),     // 56: hostd.entity.v1.ReadRecordsResponse.Refusal
-	(*ListEntitiesResponse_Takeover)(nil),   // 57: hostd.entity.v1.ListEntitiesResponse.Takeover
-	(*ListEntitiesResponse_Entity)(nil),     // 58: hostd.entity.v1.ListEntitiesResponse.Entity
-	(*ListTimersResponse_EntityTimer)(nil),  // 59: hostd.entity.v1.ListTimersResponse.EntityTimer
-	(*ListSendsResponse_PendingSend)(nil),   // 60: hostd.entity.v1.ListSendsResponse.PendingSend
-	(*HotEntitiesResponse_Entity)(nil),      // 61: hostd.entity.v1.HotEntitiesResponse.Entity
-	(*structpb.Value)(nil),                  // 62: google.protobuf.Value
-	(*anypb.Any)(nil),                       // 63: google.protobuf.Any
-	(*timestamppb.Timestamp)(nil),           // 64: google.protobuf.Timestamp
+	(Consistency)(0),                            // 0: hostd.entity.v1.Consistency
+	(*SendRequest)(nil),                         // 1: hostd.entity.v1.SendRequest
+	(*SendResponse)(nil),                        // 2: hostd.entity.v1.SendResponse
+	(*SendStreamRequest)(nil),                   // 3: hostd.entity.v1.SendStreamRequest
+	(*SendStreamResponse)(nil),                  // 4: hostd.entity.v1.SendStreamResponse
+	(*Error)(nil),                               // 5: hostd.entity.v1.Error
+	(*Rejection)(nil),                           // 6: hostd.entity.v1.Rejection
+	(*SequenceMismatch)(nil),                    // 7: hostd.entity.v1.SequenceMismatch
+	(*EventsTruncated)(nil),                     // 8: hostd.entity.v1.EventsTruncated
+	(*QueryRequest)(nil),                        // 9: hostd.entity.v1.QueryRequest
+	(*QueryResponse)(nil),                       // 10: hostd.entity.v1.QueryResponse
+	(*ReadEventsRequest)(nil),                   // 11: hostd.entity.v1.ReadEventsRequest
+	(*ReadEventsResponse)(nil),                  // 12: hostd.entity.v1.ReadEventsResponse
+	(*ReadRecordsRequest)(nil),                  // 13: hostd.entity.v1.ReadRecordsRequest
+	(*ReadRecordsResponse)(nil),                 // 14: hostd.entity.v1.ReadRecordsResponse
+	(*Principal)(nil),                           // 15: hostd.entity.v1.Principal
+	(*SubscribeRequest)(nil),                    // 16: hostd.entity.v1.SubscribeRequest
+	(*SubscribeResponse)(nil),                   // 17: hostd.entity.v1.SubscribeResponse
+	(*GetEntityRequest)(nil),                    // 18: hostd.entity.v1.GetEntityRequest
+	(*GetEntityResponse)(nil),                   // 19: hostd.entity.v1.GetEntityResponse
+	(*OperatorAction)(nil),                      // 20: hostd.entity.v1.OperatorAction
+	(*Timer)(nil),                               // 21: hostd.entity.v1.Timer
+	(*GetStateRequest)(nil),                     // 22: hostd.entity.v1.GetStateRequest
+	(*GetStateResponse)(nil),                    // 23: hostd.entity.v1.GetStateResponse
+	(*ListEntitiesRequest)(nil),                 // 24: hostd.entity.v1.ListEntitiesRequest
+	(*ListEntitiesResponse)(nil),                // 25: hostd.entity.v1.ListEntitiesResponse
+	(*PassivateRequest)(nil),                    // 26: hostd.entity.v1.PassivateRequest
+	(*PassivateResponse)(nil),                   // 27: hostd.entity.v1.PassivateResponse
+	(*ClearFaultsRequest)(nil),                  // 28: hostd.entity.v1.ClearFaultsRequest
+	(*ClearFaultsResponse)(nil),                 // 29: hostd.entity.v1.ClearFaultsResponse
+	(*ClearTypeFaultsRequest)(nil),              // 30: hostd.entity.v1.ClearTypeFaultsRequest
+	(*ClearTypeFaultsResponse)(nil),             // 31: hostd.entity.v1.ClearTypeFaultsResponse
+	(*SkipTimerRequest)(nil),                    // 32: hostd.entity.v1.SkipTimerRequest
+	(*SkipTimerResponse)(nil),                   // 33: hostd.entity.v1.SkipTimerResponse
+	(*DeleteRequest)(nil),                       // 34: hostd.entity.v1.DeleteRequest
+	(*DeleteResponse)(nil),                      // 35: hostd.entity.v1.DeleteResponse
+	(*ListDeadLettersRequest)(nil),              // 36: hostd.entity.v1.ListDeadLettersRequest
+	(*ListDeadLettersResponse)(nil),             // 37: hostd.entity.v1.ListDeadLettersResponse
+	(*ListTimersRequest)(nil),                   // 38: hostd.entity.v1.ListTimersRequest
+	(*ListTimersResponse)(nil),                  // 39: hostd.entity.v1.ListTimersResponse
+	(*ListMessagesRequest)(nil),                 // 40: hostd.entity.v1.ListMessagesRequest
+	(*ListMessagesResponse)(nil),                // 41: hostd.entity.v1.ListMessagesResponse
+	(*DeadLetter)(nil),                          // 42: hostd.entity.v1.DeadLetter
+	(*RetryDeadLetterRequest)(nil),              // 43: hostd.entity.v1.RetryDeadLetterRequest
+	(*RetryDeadLetterResponse)(nil),             // 44: hostd.entity.v1.RetryDeadLetterResponse
+	(*DiscardDeadLetterRequest)(nil),            // 45: hostd.entity.v1.DiscardDeadLetterRequest
+	(*DiscardDeadLetterResponse)(nil),           // 46: hostd.entity.v1.DiscardDeadLetterResponse
+	(*HotEntitiesRequest)(nil),                  // 47: hostd.entity.v1.HotEntitiesRequest
+	(*HotEntitiesResponse)(nil),                 // 48: hostd.entity.v1.HotEntitiesResponse
+	(*SendStreamRequest_Item)(nil),              // 49: hostd.entity.v1.SendStreamRequest.Item
+	(*SendStreamResponse_Item)(nil),             // 50: hostd.entity.v1.SendStreamResponse.Item
+	(*ReadRecordsResponse_Record)(nil),          // 51: hostd.entity.v1.ReadRecordsResponse.Record
+	(*ReadRecordsResponse_Event)(nil),           // 52: hostd.entity.v1.ReadRecordsResponse.Event
+	(*ReadRecordsResponse_Source)(nil),          // 53: hostd.entity.v1.ReadRecordsResponse.Source
+	(*ReadRecordsResponse_Message)(nil),         // 54: hostd.entity.v1.ReadRecordsResponse.Message
+	(*ReadRecordsResponse_TimerChange)(nil),     // 55: hostd.entity.v1.ReadRecordsResponse.TimerChange
+	(*ReadRecordsResponse_Rejection)(nil),       // 56: hostd.entity.v1.ReadRecordsResponse.Rejection
+	(*ListEntitiesResponse_Takeover)(nil),       // 57: hostd.entity.v1.ListEntitiesResponse.Takeover
+	(*ListEntitiesResponse_Entity)(nil),         // 58: hostd.entity.v1.ListEntitiesResponse.Entity
+	(*ListTimersResponse_EntityTimer)(nil),      // 59: hostd.entity.v1.ListTimersResponse.EntityTimer
+	(*ListMessagesResponse_PendingMessage)(nil), // 60: hostd.entity.v1.ListMessagesResponse.PendingMessage
+	(*HotEntitiesResponse_Entity)(nil),          // 61: hostd.entity.v1.HotEntitiesResponse.Entity
+	(*structpb.Value)(nil),                      // 62: google.protobuf.Value
+	(*anypb.Any)(nil),                           // 63: google.protobuf.Any
+	(*timestamppb.Timestamp)(nil),               // 64: google.protobuf.Timestamp
 }
 var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
 	62, // 0: hostd.entity.v1.SendRequest.json:type_name -> google.protobuf.Value
@@ -5650,17 +5651,17 @@ var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
 	64, // 13: hostd.entity.v1.SubscribeResponse.recorded_at:type_name -> google.protobuf.Timestamp
 	15, // 14: hostd.entity.v1.SubscribeResponse.principal:type_name -> hostd.entity.v1.Principal
 	21, // 15: hostd.entity.v1.GetEntityResponse.timers:type_name -> hostd.entity.v1.Timer
-	20, // 16: hostd.entity.v1.GetEntityResponse.acts:type_name -> hostd.entity.v1.Act
-	64, // 17: hostd.entity.v1.GetEntityResponse.parked_until:type_name -> google.protobuf.Timestamp
-	64, // 18: hostd.entity.v1.Act.recorded_at:type_name -> google.protobuf.Timestamp
+	20, // 16: hostd.entity.v1.GetEntityResponse.operator_actions:type_name -> hostd.entity.v1.OperatorAction
+	64, // 17: hostd.entity.v1.GetEntityResponse.quarantined_until:type_name -> google.protobuf.Timestamp
+	64, // 18: hostd.entity.v1.OperatorAction.recorded_at:type_name -> google.protobuf.Timestamp
 	64, // 19: hostd.entity.v1.Timer.due:type_name -> google.protobuf.Timestamp
 	62, // 20: hostd.entity.v1.GetStateResponse.json:type_name -> google.protobuf.Value
 	58, // 21: hostd.entity.v1.ListEntitiesResponse.entities:type_name -> hostd.entity.v1.ListEntitiesResponse.Entity
 	42, // 22: hostd.entity.v1.ListDeadLettersResponse.letters:type_name -> hostd.entity.v1.DeadLetter
 	64, // 23: hostd.entity.v1.ListTimersRequest.due_by:type_name -> google.protobuf.Timestamp
 	59, // 24: hostd.entity.v1.ListTimersResponse.timers:type_name -> hostd.entity.v1.ListTimersResponse.EntityTimer
-	60, // 25: hostd.entity.v1.ListSendsResponse.sends:type_name -> hostd.entity.v1.ListSendsResponse.PendingSend
-	64, // 26: hostd.entity.v1.DeadLetter.refused_at:type_name -> google.protobuf.Timestamp
+	60, // 25: hostd.entity.v1.ListMessagesResponse.messages:type_name -> hostd.entity.v1.ListMessagesResponse.PendingMessage
+	64, // 26: hostd.entity.v1.DeadLetter.rejected_at:type_name -> google.protobuf.Timestamp
 	61, // 27: hostd.entity.v1.HotEntitiesResponse.entities:type_name -> hostd.entity.v1.HotEntitiesResponse.Entity
 	1,  // 28: hostd.entity.v1.SendStreamRequest.Item.request:type_name -> hostd.entity.v1.SendRequest
 	2,  // 29: hostd.entity.v1.SendStreamResponse.Item.response:type_name -> hostd.entity.v1.SendResponse
@@ -5670,15 +5671,15 @@ var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
 	15, // 33: hostd.entity.v1.ReadRecordsResponse.Record.principal:type_name -> hostd.entity.v1.Principal
 	53, // 34: hostd.entity.v1.ReadRecordsResponse.Record.source:type_name -> hostd.entity.v1.ReadRecordsResponse.Source
 	62, // 35: hostd.entity.v1.ReadRecordsResponse.Record.json:type_name -> google.protobuf.Value
-	54, // 36: hostd.entity.v1.ReadRecordsResponse.Record.sends:type_name -> hostd.entity.v1.ReadRecordsResponse.Send
+	54, // 36: hostd.entity.v1.ReadRecordsResponse.Record.messages:type_name -> hostd.entity.v1.ReadRecordsResponse.Message
 	55, // 37: hostd.entity.v1.ReadRecordsResponse.Record.timers:type_name -> hostd.entity.v1.ReadRecordsResponse.TimerChange
-	56, // 38: hostd.entity.v1.ReadRecordsResponse.Record.refusal:type_name -> hostd.entity.v1.ReadRecordsResponse.Refusal
+	56, // 38: hostd.entity.v1.ReadRecordsResponse.Record.rejection:type_name -> hostd.entity.v1.ReadRecordsResponse.Rejection
 	62, // 39: hostd.entity.v1.ReadRecordsResponse.Event.json:type_name -> google.protobuf.Value
 	64, // 40: hostd.entity.v1.ReadRecordsResponse.Source.due:type_name -> google.protobuf.Timestamp
 	21, // 41: hostd.entity.v1.ReadRecordsResponse.TimerChange.timer:type_name -> hostd.entity.v1.Timer
 	57, // 42: hostd.entity.v1.ListEntitiesResponse.Entity.takeover:type_name -> hostd.entity.v1.ListEntitiesResponse.Takeover
 	21, // 43: hostd.entity.v1.ListTimersResponse.EntityTimer.timer:type_name -> hostd.entity.v1.Timer
-	64, // 44: hostd.entity.v1.ListSendsResponse.PendingSend.made_at:type_name -> google.protobuf.Timestamp
+	64, // 44: hostd.entity.v1.ListMessagesResponse.PendingMessage.sent_at:type_name -> google.protobuf.Timestamp
 	1,  // 45: hostd.entity.v1.EntityService.Send:input_type -> hostd.entity.v1.SendRequest
 	3,  // 46: hostd.entity.v1.EntityService.SendStream:input_type -> hostd.entity.v1.SendStreamRequest
 	9,  // 47: hostd.entity.v1.EntityService.Query:input_type -> hostd.entity.v1.QueryRequest
@@ -5695,7 +5696,7 @@ var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
 	32, // 58: hostd.entity.v1.EntityService.SkipTimer:input_type -> hostd.entity.v1.SkipTimerRequest
 	34, // 59: hostd.entity.v1.EntityService.Delete:input_type -> hostd.entity.v1.DeleteRequest
 	38, // 60: hostd.entity.v1.EntityService.ListTimers:input_type -> hostd.entity.v1.ListTimersRequest
-	40, // 61: hostd.entity.v1.EntityService.ListSends:input_type -> hostd.entity.v1.ListSendsRequest
+	40, // 61: hostd.entity.v1.EntityService.ListMessages:input_type -> hostd.entity.v1.ListMessagesRequest
 	36, // 62: hostd.entity.v1.EntityService.ListDeadLetters:input_type -> hostd.entity.v1.ListDeadLettersRequest
 	43, // 63: hostd.entity.v1.EntityService.RetryDeadLetter:input_type -> hostd.entity.v1.RetryDeadLetterRequest
 	45, // 64: hostd.entity.v1.EntityService.DiscardDeadLetter:input_type -> hostd.entity.v1.DiscardDeadLetterRequest
@@ -5715,7 +5716,7 @@ var file_hostd_entity_v1_entity_proto_depIdxs = []int32{
 	33, // 78: hostd.entity.v1.EntityService.SkipTimer:output_type -> hostd.entity.v1.SkipTimerResponse
 	35, // 79: hostd.entity.v1.EntityService.Delete:output_type -> hostd.entity.v1.DeleteResponse
 	39, // 80: hostd.entity.v1.EntityService.ListTimers:output_type -> hostd.entity.v1.ListTimersResponse
-	41, // 81: hostd.entity.v1.EntityService.ListSends:output_type -> hostd.entity.v1.ListSendsResponse
+	41, // 81: hostd.entity.v1.EntityService.ListMessages:output_type -> hostd.entity.v1.ListMessagesResponse
 	37, // 82: hostd.entity.v1.EntityService.ListDeadLetters:output_type -> hostd.entity.v1.ListDeadLettersResponse
 	44, // 83: hostd.entity.v1.EntityService.RetryDeadLetter:output_type -> hostd.entity.v1.RetryDeadLetterResponse
 	46, // 84: hostd.entity.v1.EntityService.DiscardDeadLetter:output_type -> hostd.entity.v1.DiscardDeadLetterResponse

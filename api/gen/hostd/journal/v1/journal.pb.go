@@ -119,9 +119,9 @@ type ImportRequest struct {
 	// In the first message: also restore roles that allow the verb security, and the
 	// bindings of these roles. By default they are omitted, because the author of the file
 	// could otherwise grant himself any role.
-	WithBindings  bool `protobuf:"varint,2,opt,name=with_bindings,json=withBindings,proto3" json:"with_bindings,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	WithSecurityRoles bool `protobuf:"varint,2,opt,name=with_security_roles,json=withSecurityRoles,proto3" json:"with_security_roles,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *ImportRequest) Reset() {
@@ -161,9 +161,9 @@ func (x *ImportRequest) GetChunk() []byte {
 	return nil
 }
 
-func (x *ImportRequest) GetWithBindings() bool {
+func (x *ImportRequest) GetWithSecurityRoles() bool {
 	if x != nil {
-		return x.WithBindings
+		return x.WithSecurityRoles
 	}
 	return false
 }
@@ -181,12 +181,12 @@ type ImportResponse struct {
 	Digest string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Entity types with a rollout in progress, as in the exported cluster. Their rollouts
 	// are paused until they are resumed.
-	InPart []string `protobuf:"bytes,5,rep,name=in_part,json=inPart,proto3" json:"in_part,omitempty"`
+	PausedRollouts []string `protobuf:"bytes,5,rep,name=paused_rollouts,json=pausedRollouts,proto3" json:"paused_rollouts,omitempty"`
 	// Parts of the file that were not imported. "setting KEY" is a setting that PutSetting
 	// would reject. "role NAME" and "SUBJECT has NAME" are roles and bindings that allow the
 	// verb security; there are none if the cluster keeps its own roles. Each kind has at
 	// most 1,000 lines, followed by the number of further ones.
-	LeftOut       []string `protobuf:"bytes,6,rep,name=left_out,json=leftOut,proto3" json:"left_out,omitempty"`
+	Omitted       []string `protobuf:"bytes,6,rep,name=omitted,proto3" json:"omitted,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -249,16 +249,16 @@ func (x *ImportResponse) GetDigest() string {
 	return ""
 }
 
-func (x *ImportResponse) GetInPart() []string {
+func (x *ImportResponse) GetPausedRollouts() []string {
 	if x != nil {
-		return x.InPart
+		return x.PausedRollouts
 	}
 	return nil
 }
 
-func (x *ImportResponse) GetLeftOut() []string {
+func (x *ImportResponse) GetOmitted() []string {
 	if x != nil {
-		return x.LeftOut
+		return x.Omitted
 	}
 	return nil
 }
@@ -270,17 +270,17 @@ const file_hostd_journal_v1_journal_proto_rawDesc = "" +
 	"\x1ehostd/journal/v1/journal.proto\x12\x10hostd.journal.v1\x1a\x1bbuf/validate/validate.proto\x1a\x18hostd/auth/v1/verb.proto\"\x0f\n" +
 	"\rExportRequest\"&\n" +
 	"\x0eExportResponse\x12\x14\n" +
-	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"U\n" +
+	"\x05chunk\x18\x01 \x01(\fR\x05chunk\"`\n" +
 	"\rImportRequest\x12\x1f\n" +
-	"\x05chunk\x18\x01 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80 R\x05chunk\x12#\n" +
-	"\rwith_bindings\x18\x02 \x01(\bR\fwithBindings\"\xaa\x01\n" +
+	"\x05chunk\x18\x01 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80 R\x05chunk\x12.\n" +
+	"\x13with_security_roles\x18\x02 \x01(\bR\x11withSecurityRoles\"\xb9\x01\n" +
 	"\x0eImportResponse\x12\x1a\n" +
 	"\bentities\x18\x01 \x01(\x04R\bentities\x12\x16\n" +
 	"\x06shards\x18\x02 \x01(\x04R\x06shards\x12\x18\n" +
 	"\amodules\x18\x03 \x01(\x04R\amodules\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\tR\x06digest\x12\x17\n" +
-	"\ain_part\x18\x05 \x03(\tR\x06inPart\x12\x19\n" +
-	"\bleft_out\x18\x06 \x03(\tR\aleftOut2\xba\x01\n" +
+	"\x06digest\x18\x04 \x01(\tR\x06digest\x12'\n" +
+	"\x0fpaused_rollouts\x18\x05 \x03(\tR\x0epausedRollouts\x12\x18\n" +
+	"\aomitted\x18\x06 \x03(\tR\aomitted2\xba\x01\n" +
 	"\x0eJournalService\x12S\n" +
 	"\x06Export\x12\x1f.hostd.journal.v1.ExportRequest\x1a .hostd.journal.v1.ExportResponse\"\x04\xf0\xe4\x19\t0\x01\x12S\n" +
 	"\x06Import\x12\x1f.hostd.journal.v1.ImportRequest\x1a .hostd.journal.v1.ImportResponse\"\x04\xf0\xe4\x19\b(\x01B;Z9github.com/hostd/hostd/api/gen/hostd/journal/v1;journalv1b\x06proto3"

@@ -41,7 +41,7 @@ const (
 	Part_KIND_ROLLOUT Part_Kind = 1
 	// Its rollout was aborted, and it serves the entities that the older module fails
 	// on.
-	Part_KIND_STAY Part_Kind = 2
+	Part_KIND_REMAINDER Part_Kind = 2
 	// It is a shadow: it also decides a share of the commands, and its results are
 	// discarded.
 	Part_KIND_SHADOW Part_Kind = 3
@@ -55,14 +55,14 @@ var (
 	Part_Kind_name = map[int32]string{
 		0: "KIND_UNSPECIFIED",
 		1: "KIND_ROLLOUT",
-		2: "KIND_STAY",
+		2: "KIND_REMAINDER",
 		3: "KIND_SHADOW",
 		4: "KIND_VERIFICATION",
 	}
 	Part_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED":  0,
 		"KIND_ROLLOUT":      1,
-		"KIND_STAY":         2,
+		"KIND_REMAINDER":    2,
 		"KIND_SHADOW":       3,
 		"KIND_VERIFICATION": 4,
 	}
@@ -108,14 +108,14 @@ const (
 	// Aborting: its entities will return to the older module.
 	Rollout_STATE_ABORTING Rollout_State = 3
 	// Its entities are returning to the older module and are write-paused.
-	Rollout_STATE_HELD Rollout_State = 4
+	Rollout_STATE_WRITE_PAUSED Rollout_State = 4
 	// Aborted; only entities that the older module fails on are left.
 	Rollout_STATE_ABORTED Rollout_State = 5
 	// The newer module is being compared with all truncated histories. It serves no
 	// entity yet, and all afterwards.
 	Rollout_STATE_VERIFYING Rollout_State = 6
 	// The newer module was incompatible, as note explains.
-	Rollout_STATE_REFUSED Rollout_State = 7
+	Rollout_STATE_REJECTED Rollout_State = 7
 )
 
 // Enum value maps for Rollout_State.
@@ -125,20 +125,20 @@ var (
 		1: "STATE_RUNNING",
 		2: "STATE_PAUSED",
 		3: "STATE_ABORTING",
-		4: "STATE_HELD",
+		4: "STATE_WRITE_PAUSED",
 		5: "STATE_ABORTED",
 		6: "STATE_VERIFYING",
-		7: "STATE_REFUSED",
+		7: "STATE_REJECTED",
 	}
 	Rollout_State_value = map[string]int32{
-		"STATE_UNSPECIFIED": 0,
-		"STATE_RUNNING":     1,
-		"STATE_PAUSED":      2,
-		"STATE_ABORTING":    3,
-		"STATE_HELD":        4,
-		"STATE_ABORTED":     5,
-		"STATE_VERIFYING":   6,
-		"STATE_REFUSED":     7,
+		"STATE_UNSPECIFIED":  0,
+		"STATE_RUNNING":      1,
+		"STATE_PAUSED":       2,
+		"STATE_ABORTING":     3,
+		"STATE_WRITE_PAUSED": 4,
+		"STATE_ABORTED":      5,
+		"STATE_VERIFYING":    6,
+		"STATE_REJECTED":     7,
 	}
 )
 
@@ -231,28 +231,28 @@ func (ChangeRolloutRequest_Action) EnumDescriptor() ([]byte, []int) {
 }
 
 // What was changed.
-type BindingChange_Kind int32
+type ActivationChange_Kind int32
 
 const (
 	// Not known.
-	BindingChange_KIND_UNSPECIFIED BindingChange_Kind = 0
+	ActivationChange_KIND_UNSPECIFIED ActivationChange_Kind = 0
 	// A module was activated.
-	BindingChange_KIND_ACTIVATE BindingChange_Kind = 1
+	ActivationChange_KIND_ACTIVATE ActivationChange_Kind = 1
 	// Only the limits of the type changed.
-	BindingChange_KIND_LIMITS BindingChange_Kind = 2
+	ActivationChange_KIND_LIMITS ActivationChange_Kind = 2
 	// The type was rolled back to its previous module.
-	BindingChange_KIND_ROLLBACK BindingChange_Kind = 3
+	ActivationChange_KIND_ROLLBACK ActivationChange_Kind = 3
 	// A rollout to a part of the entities began or grew.
-	BindingChange_KIND_CANARY BindingChange_Kind = 4
+	ActivationChange_KIND_CANARY ActivationChange_Kind = 4
 	// The rollout was promoted: its module serves all entities.
-	BindingChange_KIND_PROMOTE BindingChange_Kind = 5
+	ActivationChange_KIND_PROMOTE ActivationChange_Kind = 5
 	// The rollout was aborted: its entities returned to the older module.
-	BindingChange_KIND_ABORT BindingChange_Kind = 6
+	ActivationChange_KIND_ABORT ActivationChange_Kind = 6
 )
 
-// Enum value maps for BindingChange_Kind.
+// Enum value maps for ActivationChange_Kind.
 var (
-	BindingChange_Kind_name = map[int32]string{
+	ActivationChange_Kind_name = map[int32]string{
 		0: "KIND_UNSPECIFIED",
 		1: "KIND_ACTIVATE",
 		2: "KIND_LIMITS",
@@ -261,7 +261,7 @@ var (
 		5: "KIND_PROMOTE",
 		6: "KIND_ABORT",
 	}
-	BindingChange_Kind_value = map[string]int32{
+	ActivationChange_Kind_value = map[string]int32{
 		"KIND_UNSPECIFIED": 0,
 		"KIND_ACTIVATE":    1,
 		"KIND_LIMITS":      2,
@@ -272,30 +272,30 @@ var (
 	}
 )
 
-func (x BindingChange_Kind) Enum() *BindingChange_Kind {
-	p := new(BindingChange_Kind)
+func (x ActivationChange_Kind) Enum() *ActivationChange_Kind {
+	p := new(ActivationChange_Kind)
 	*p = x
 	return p
 }
 
-func (x BindingChange_Kind) String() string {
+func (x ActivationChange_Kind) String() string {
 	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
 }
 
-func (BindingChange_Kind) Descriptor() protoreflect.EnumDescriptor {
+func (ActivationChange_Kind) Descriptor() protoreflect.EnumDescriptor {
 	return file_hostd_module_v1_module_proto_enumTypes[3].Descriptor()
 }
 
-func (BindingChange_Kind) Type() protoreflect.EnumType {
+func (ActivationChange_Kind) Type() protoreflect.EnumType {
 	return &file_hostd_module_v1_module_proto_enumTypes[3]
 }
 
-func (x BindingChange_Kind) Number() protoreflect.EnumNumber {
+func (x ActivationChange_Kind) Number() protoreflect.EnumNumber {
 	return protoreflect.EnumNumber(x)
 }
 
-// Deprecated: Use BindingChange_Kind.Descriptor instead.
-func (BindingChange_Kind) EnumDescriptor() ([]byte, []int) {
+// Deprecated: Use ActivationChange_Kind.Descriptor instead.
+func (ActivationChange_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{36, 0}
 }
 
@@ -318,7 +318,7 @@ type Module struct {
 	// module lists it among its parts.
 	ActiveFor []string `protobuf:"bytes,7,rep,name=active_for,json=activeFor,proto3" json:"active_for,omitempty"`
 	// Its activations for these types.
-	Bindings []*Binding `protobuf:"bytes,8,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	Activations []*Activation `protobuf:"bytes,8,rep,name=activations,proto3" json:"activations,omitempty"`
 	// The key that signed it, by its name in the module-trust-file of the answering node;
 	// empty if that node does not trust the signature.
 	SignedBy string `protobuf:"bytes,75,opt,name=signed_by,json=signedBy,proto3" json:"signed_by,omitempty"`
@@ -416,9 +416,9 @@ func (x *Module) GetActiveFor() []string {
 	return nil
 }
 
-func (x *Module) GetBindings() []*Binding {
+func (x *Module) GetActivations() []*Activation {
 	if x != nil {
-		return x.Bindings
+		return x.Activations
 	}
 	return nil
 }
@@ -470,7 +470,7 @@ type Part struct {
 	// It also serves entities whose ids start with this text.
 	Prefix string `protobuf:"bytes,4,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	// How many entities it also serves because the older module fails on them.
-	Stay uint32 `protobuf:"varint,5,opt,name=stay,proto3" json:"stay,omitempty"`
+	RemainingEntities uint32 `protobuf:"varint,5,opt,name=remaining_entities,json=remainingEntities,proto3" json:"remaining_entities,omitempty"`
 	// State of its rollout; unspecified if there is none.
 	State         Rollout_State `protobuf:"varint,6,opt,name=state,proto3,enum=hostd.module.v1.Rollout_State" json:"state,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -535,9 +535,9 @@ func (x *Part) GetPrefix() string {
 	return ""
 }
 
-func (x *Part) GetStay() uint32 {
+func (x *Part) GetRemainingEntities() uint32 {
 	if x != nil {
-		return x.Stay
+		return x.RemainingEntities
 	}
 	return 0
 }
@@ -575,9 +575,9 @@ type Verification struct {
 	// Entities that the module that serves the type could not replay.
 	UncomparedEntities uint64 `protobuf:"varint,10,opt,name=uncompared_entities,json=uncomparedEntities,proto3" json:"uncompared_entities,omitempty"`
 	// Entities that were skipped because their first events were truncated.
-	CutEntities   uint64 `protobuf:"varint,11,opt,name=cut_entities,json=cutEntities,proto3" json:"cut_entities,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	TruncatedEntities uint64 `protobuf:"varint,11,opt,name=truncated_entities,json=truncatedEntities,proto3" json:"truncated_entities,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
 }
 
 func (x *Verification) Reset() {
@@ -680,15 +680,15 @@ func (x *Verification) GetUncomparedEntities() uint64 {
 	return 0
 }
 
-func (x *Verification) GetCutEntities() uint64 {
+func (x *Verification) GetTruncatedEntities() uint64 {
 	if x != nil {
-		return x.CutEntities
+		return x.TruncatedEntities
 	}
 	return 0
 }
 
-// Binding says under which conditions a module serves an entity type.
-type Binding struct {
+// Activation says that a module serves an entity type, and under which conditions.
+type Activation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity type.
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -711,20 +711,20 @@ type Binding struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Binding) Reset() {
-	*x = Binding{}
+func (x *Activation) Reset() {
+	*x = Activation{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Binding) String() string {
+func (x *Activation) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Binding) ProtoMessage() {}
+func (*Activation) ProtoMessage() {}
 
-func (x *Binding) ProtoReflect() protoreflect.Message {
+func (x *Activation) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -736,54 +736,54 @@ func (x *Binding) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Binding.ProtoReflect.Descriptor instead.
-func (*Binding) Descriptor() ([]byte, []int) {
+// Deprecated: Use Activation.ProtoReflect.Descriptor instead.
+func (*Activation) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *Binding) GetEntityType() string {
+func (x *Activation) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *Binding) GetRevision() uint64 {
+func (x *Activation) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
 	}
 	return 0
 }
 
-func (x *Binding) GetLimits() *Limits {
+func (x *Activation) GetLimits() *Limits {
 	if x != nil {
 		return x.Limits
 	}
 	return nil
 }
 
-func (x *Binding) GetForcedBy() string {
+func (x *Activation) GetForcedBy() string {
 	if x != nil {
 		return x.ForcedBy
 	}
 	return ""
 }
 
-func (x *Binding) GetSends() *TypePatterns {
+func (x *Activation) GetSends() *TypePatterns {
 	if x != nil {
 		return x.Sends
 	}
 	return nil
 }
 
-func (x *Binding) GetAcceptsFrom() *TypePatterns {
+func (x *Activation) GetAcceptsFrom() *TypePatterns {
 	if x != nil {
 		return x.AcceptsFrom
 	}
 	return nil
 }
 
-func (x *Binding) GetOwner() string {
+func (x *Activation) GetOwner() string {
 	if x != nil {
 		return x.Owner
 	}
@@ -1056,7 +1056,7 @@ type UploadResponse struct {
 	// The entity types it can serve.
 	EntityTypes []string `protobuf:"bytes,2,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
 	// Warnings of the activation for each type.
-	Remarks       []string `protobuf:"bytes,310,rep,name=remarks,proto3" json:"remarks,omitempty"`
+	Warnings      []string `protobuf:"bytes,310,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1105,9 +1105,9 @@ func (x *UploadResponse) GetEntityTypes() []string {
 	return nil
 }
 
-func (x *UploadResponse) GetRemarks() []string {
+func (x *UploadResponse) GetWarnings() []string {
 	if x != nil {
-		return x.Remarks
+		return x.Warnings
 	}
 	return nil
 }
@@ -1194,7 +1194,7 @@ type UploadStreamResponse struct {
 	// The entity types it can serve.
 	EntityTypes []string `protobuf:"bytes,2,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
 	// Warnings of the activation for each type.
-	Remarks       []string `protobuf:"bytes,310,rep,name=remarks,proto3" json:"remarks,omitempty"`
+	Warnings      []string `protobuf:"bytes,310,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1243,9 +1243,9 @@ func (x *UploadStreamResponse) GetEntityTypes() []string {
 	return nil
 }
 
-func (x *UploadStreamResponse) GetRemarks() []string {
+func (x *UploadStreamResponse) GetWarnings() []string {
 	if x != nil {
-		return x.Remarks
+		return x.Warnings
 	}
 	return nil
 }
@@ -1791,7 +1791,7 @@ type ActivateResponse struct {
 	State Rollout_State `protobuf:"varint,2,opt,name=state,proto3,enum=hostd.module.v1.Rollout_State" json:"state,omitempty"`
 	// Human-readable warnings: what was ignored because of force, and what could not be
 	// checked.
-	Remarks       []string `protobuf:"bytes,310,rep,name=remarks,proto3" json:"remarks,omitempty"`
+	Warnings      []string `protobuf:"bytes,310,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1840,9 +1840,9 @@ func (x *ActivateResponse) GetState() Rollout_State {
 	return Rollout_STATE_UNSPECIFIED
 }
 
-func (x *ActivateResponse) GetRemarks() []string {
+func (x *ActivateResponse) GetWarnings() []string {
 	if x != nil {
-		return x.Remarks
+		return x.Warnings
 	}
 	return nil
 }
@@ -1930,27 +1930,27 @@ func (*RemoveResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{20}
 }
 
-// QuotasRequest asks for the quotas of modules.
-type QuotasRequest struct {
+// GetQuotasRequest asks for the quotas of modules.
+type GetQuotasRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *QuotasRequest) Reset() {
-	*x = QuotasRequest{}
+func (x *GetQuotasRequest) Reset() {
+	*x = GetQuotasRequest{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *QuotasRequest) String() string {
+func (x *GetQuotasRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*QuotasRequest) ProtoMessage() {}
+func (*GetQuotasRequest) ProtoMessage() {}
 
-func (x *QuotasRequest) ProtoReflect() protoreflect.Message {
+func (x *GetQuotasRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1962,20 +1962,20 @@ func (x *QuotasRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use QuotasRequest.ProtoReflect.Descriptor instead.
-func (*QuotasRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetQuotasRequest.ProtoReflect.Descriptor instead.
+func (*GetQuotasRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{21}
 }
 
-// QuotasResponse has the quotas of modules. If the usage exceeds a quota, existing modules
+// GetQuotasResponse has the quotas of modules. If the usage exceeds a quota, existing modules
 // stay and uploads fail with resource_exhausted.
-type QuotasResponse struct {
+type GetQuotasResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Current usage.
-	Used *QuotasResponse_Amounts `protobuf:"bytes,1,opt,name=used,proto3" json:"used,omitempty"`
+	Used *GetQuotasResponse_Amounts `protobuf:"bytes,1,opt,name=used,proto3" json:"used,omitempty"`
 	// Quotas, from the settings module-quota-count,
 	// module-quota-bytes, module-quota-uploader and module-quota-uploader-bytes.
-	Most *QuotasResponse_Amounts `protobuf:"bytes,2,opt,name=most,proto3" json:"most,omitempty"`
+	Limit *GetQuotasResponse_Amounts `protobuf:"bytes,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	// How long an unused module is kept, from the setting module-retention; 0 means until it
 	// is removed.
 	RetentionSeconds uint64 `protobuf:"varint,3,opt,name=retention_seconds,json=retentionSeconds,proto3" json:"retention_seconds,omitempty"`
@@ -1983,20 +1983,20 @@ type QuotasResponse struct {
 	sizeCache        protoimpl.SizeCache
 }
 
-func (x *QuotasResponse) Reset() {
-	*x = QuotasResponse{}
+func (x *GetQuotasResponse) Reset() {
+	*x = GetQuotasResponse{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *QuotasResponse) String() string {
+func (x *GetQuotasResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*QuotasResponse) ProtoMessage() {}
+func (*GetQuotasResponse) ProtoMessage() {}
 
-func (x *QuotasResponse) ProtoReflect() protoreflect.Message {
+func (x *GetQuotasResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2008,26 +2008,26 @@ func (x *QuotasResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use QuotasResponse.ProtoReflect.Descriptor instead.
-func (*QuotasResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetQuotasResponse.ProtoReflect.Descriptor instead.
+func (*GetQuotasResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22}
 }
 
-func (x *QuotasResponse) GetUsed() *QuotasResponse_Amounts {
+func (x *GetQuotasResponse) GetUsed() *GetQuotasResponse_Amounts {
 	if x != nil {
 		return x.Used
 	}
 	return nil
 }
 
-func (x *QuotasResponse) GetMost() *QuotasResponse_Amounts {
+func (x *GetQuotasResponse) GetLimit() *GetQuotasResponse_Amounts {
 	if x != nil {
-		return x.Most
+		return x.Limit
 	}
 	return nil
 }
 
-func (x *QuotasResponse) GetRetentionSeconds() uint64 {
+func (x *GetQuotasResponse) GetRetentionSeconds() uint64 {
 	if x != nil {
 		return x.RetentionSeconds
 	}
@@ -2112,7 +2112,7 @@ type RollbackResponse struct {
 	EntityTypes []string `protobuf:"bytes,350,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
 	// Human-readable warnings: what was ignored because of force, and entities that were
 	// written during the rollback and that the module fails on.
-	Remarks       []string `protobuf:"bytes,351,rep,name=remarks,proto3" json:"remarks,omitempty"`
+	Warnings      []string `protobuf:"bytes,351,rep,name=warnings,proto3" json:"warnings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2168,9 +2168,9 @@ func (x *RollbackResponse) GetEntityTypes() []string {
 	return nil
 }
 
-func (x *RollbackResponse) GetRemarks() []string {
+func (x *RollbackResponse) GetWarnings() []string {
 	if x != nil {
-		return x.Remarks
+		return x.Warnings
 	}
 	return nil
 }
@@ -2307,22 +2307,22 @@ type Shadow struct {
 	// Commands that both modules have decided.
 	Compared uint64 `protobuf:"varint,3,opt,name=compared,proto3" json:"compared,omitempty"`
 	// Commands with any difference.
-	Differ uint64 `protobuf:"varint,4,opt,name=differ,proto3" json:"differ,omitempty"`
+	Differing uint64 `protobuf:"varint,4,opt,name=differing,proto3" json:"differing,omitempty"`
 	// Number of differing commands by kind of difference, without zeros.
 	Differences []*ShadowDifference `protobuf:"bytes,5,rep,name=differences,proto3" json:"differences,omitempty"`
 	// Commands that were dropped because the queue was full.
 	Dropped uint64 `protobuf:"varint,6,opt,name=dropped,proto3" json:"dropped,omitempty"`
 	// Commands that were skipped because the state was not available in time, or would have
 	// needed too many events.
-	PassedOver uint64 `protobuf:"varint,7,opt,name=passed_over,json=passedOver,proto3" json:"passed_over,omitempty"`
+	Skipped uint64 `protobuf:"varint,7,opt,name=skipped,proto3" json:"skipped,omitempty"`
 	// Fuel that the serving module used for the compared commands.
 	Fuel uint64 `protobuf:"varint,8,opt,name=fuel,proto3" json:"fuel,omitempty"`
 	// Fuel that the shadow used for them.
-	OtherFuel uint64 `protobuf:"varint,9,opt,name=other_fuel,json=otherFuel,proto3" json:"other_fuel,omitempty"`
+	ShadowFuel uint64 `protobuf:"varint,9,opt,name=shadow_fuel,json=shadowFuel,proto3" json:"shadow_fuel,omitempty"`
 	// Some that differ, at most 20.
 	Examples []*ShadowExample `protobuf:"bytes,10,rep,name=examples,proto3" json:"examples,omitempty"`
 	// Number of nodes that are up but did not report.
-	SilentNodes uint32 `protobuf:"varint,11,opt,name=silent_nodes,json=silentNodes,proto3" json:"silent_nodes,omitempty"`
+	MissingNodeCount uint32 `protobuf:"varint,11,opt,name=missing_node_count,json=missingNodeCount,proto3" json:"missing_node_count,omitempty"`
 	// Human-readable reason why nothing is compared at the moment.
 	Note          string `protobuf:"bytes,12,opt,name=note,proto3" json:"note,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2380,9 +2380,9 @@ func (x *Shadow) GetCompared() uint64 {
 	return 0
 }
 
-func (x *Shadow) GetDiffer() uint64 {
+func (x *Shadow) GetDiffering() uint64 {
 	if x != nil {
-		return x.Differ
+		return x.Differing
 	}
 	return 0
 }
@@ -2401,9 +2401,9 @@ func (x *Shadow) GetDropped() uint64 {
 	return 0
 }
 
-func (x *Shadow) GetPassedOver() uint64 {
+func (x *Shadow) GetSkipped() uint64 {
 	if x != nil {
-		return x.PassedOver
+		return x.Skipped
 	}
 	return 0
 }
@@ -2415,9 +2415,9 @@ func (x *Shadow) GetFuel() uint64 {
 	return 0
 }
 
-func (x *Shadow) GetOtherFuel() uint64 {
+func (x *Shadow) GetShadowFuel() uint64 {
 	if x != nil {
-		return x.OtherFuel
+		return x.ShadowFuel
 	}
 	return 0
 }
@@ -2429,9 +2429,9 @@ func (x *Shadow) GetExamples() []*ShadowExample {
 	return nil
 }
 
-func (x *Shadow) GetSilentNodes() uint32 {
+func (x *Shadow) GetMissingNodeCount() uint32 {
 	if x != nil {
-		return x.SilentNodes
+		return x.MissingNodeCount
 	}
 	return 0
 }
@@ -2447,7 +2447,7 @@ func (x *Shadow) GetNote() string {
 type ShadowDifference struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// rejection, events, reply, messages, end or fault.
-	In string `protobuf:"bytes,1,opt,name=in,proto3" json:"in,omitempty"`
+	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
 	// How many commands.
 	Commands      uint64 `protobuf:"varint,2,opt,name=commands,proto3" json:"commands,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2484,9 +2484,9 @@ func (*ShadowDifference) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{28}
 }
 
-func (x *ShadowDifference) GetIn() string {
+func (x *ShadowDifference) GetKind() string {
 	if x != nil {
-		return x.In
+		return x.Kind
 	}
 	return ""
 }
@@ -2508,7 +2508,7 @@ type ShadowExample struct {
 	// Name of the command.
 	Command string `protobuf:"bytes,3,opt,name=command,proto3" json:"command,omitempty"`
 	// Kinds of differences, as in ShadowDifference.
-	In []string `protobuf:"bytes,4,rep,name=in,proto3" json:"in,omitempty"`
+	Kinds []string `protobuf:"bytes,4,rep,name=kinds,proto3" json:"kinds,omitempty"`
 	// Error of the shadow; empty for none.
 	Fault         string `protobuf:"bytes,5,opt,name=fault,proto3" json:"fault,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -2566,9 +2566,9 @@ func (x *ShadowExample) GetCommand() string {
 	return ""
 }
 
-func (x *ShadowExample) GetIn() []string {
+func (x *ShadowExample) GetKinds() []string {
 	if x != nil {
-		return x.In
+		return x.Kinds
 	}
 	return nil
 }
@@ -2595,14 +2595,14 @@ type Rollout struct {
 	Share uint32 `protobuf:"varint,5,opt,name=share,proto3" json:"share,omitempty"`
 	// Also entities whose ids start with this text.
 	Prefix string `protobuf:"bytes,6,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	// Ids of entities that stay with the newer module because the older one fails on them.
-	Stay []string `protobuf:"bytes,7,rep,name=stay,proto3" json:"stay,omitempty"`
+	// Ids of entities that remain with the newer module because the older one fails on them.
+	RemainingEntityIds []string `protobuf:"bytes,7,rep,name=remaining_entity_ids,json=remainingEntityIds,proto3" json:"remaining_entity_ids,omitempty"`
 	// All types of the rollout, sorted by name.
 	EntityTypes []string `protobuf:"bytes,8,rep,name=entity_types,json=entityTypes,proto3" json:"entity_types,omitempty"`
 	// The number of the last change.
 	Revision uint64 `protobuf:"varint,9,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Caller that requested the state, KIND:NAME; empty if unknown.
-	By string `protobuf:"bytes,10,opt,name=by,proto3" json:"by,omitempty"`
+	RequestedBy string `protobuf:"bytes,10,opt,name=requested_by,json=requestedBy,proto3" json:"requested_by,omitempty"`
 	// Human-readable reason of the state.
 	Note string `protobuf:"bytes,11,opt,name=note,proto3" json:"note,omitempty"`
 	// The following shares.
@@ -2620,9 +2620,9 @@ type Rollout struct {
 	// Counts of the older module, likewise.
 	Older *VersionCounts `protobuf:"bytes,17,opt,name=older,proto3" json:"older,omitempty"`
 	// Number of nodes that are up but did not report.
-	SilentNodes   uint32 `protobuf:"varint,18,opt,name=silent_nodes,json=silentNodes,proto3" json:"silent_nodes,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	MissingNodeCount uint32 `protobuf:"varint,18,opt,name=missing_node_count,json=missingNodeCount,proto3" json:"missing_node_count,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *Rollout) Reset() {
@@ -2697,9 +2697,9 @@ func (x *Rollout) GetPrefix() string {
 	return ""
 }
 
-func (x *Rollout) GetStay() []string {
+func (x *Rollout) GetRemainingEntityIds() []string {
 	if x != nil {
-		return x.Stay
+		return x.RemainingEntityIds
 	}
 	return nil
 }
@@ -2718,9 +2718,9 @@ func (x *Rollout) GetRevision() uint64 {
 	return 0
 }
 
-func (x *Rollout) GetBy() string {
+func (x *Rollout) GetRequestedBy() string {
 	if x != nil {
-		return x.By
+		return x.RequestedBy
 	}
 	return ""
 }
@@ -2774,9 +2774,9 @@ func (x *Rollout) GetOlder() *VersionCounts {
 	return nil
 }
 
-func (x *Rollout) GetSilentNodes() uint32 {
+func (x *Rollout) GetMissingNodeCount() uint32 {
 	if x != nil {
-		return x.SilentNodes
+		return x.MissingNodeCount
 	}
 	return 0
 }
@@ -2974,8 +2974,8 @@ func (x *ChangeRolloutResponse) GetRevision() uint64 {
 	return 0
 }
 
-// HistoryRequest names an entity type.
-type HistoryRequest struct {
+// GetHistoryRequest names an entity type.
+type GetHistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Entity type: 1 to 64 bytes of [a-z0-9-].
 	EntityType    string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -2983,20 +2983,20 @@ type HistoryRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *HistoryRequest) Reset() {
-	*x = HistoryRequest{}
+func (x *GetHistoryRequest) Reset() {
+	*x = GetHistoryRequest{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *HistoryRequest) String() string {
+func (x *GetHistoryRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*HistoryRequest) ProtoMessage() {}
+func (*GetHistoryRequest) ProtoMessage() {}
 
-func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
+func (x *GetHistoryRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3008,42 +3008,42 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
-func (*HistoryRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetHistoryRequest.ProtoReflect.Descriptor instead.
+func (*GetHistoryRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{34}
 }
 
-func (x *HistoryRequest) GetEntityType() string {
+func (x *GetHistoryRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-// HistoryResponse lists changes.
-type HistoryResponse struct {
+// GetHistoryResponse lists changes.
+type GetHistoryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The last 32 changes, newest first. From before cluster version 2, only activations
 	// that were not rolled back are left.
-	Changes       []*BindingChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
+	Changes       []*ActivationChange `protobuf:"bytes,1,rep,name=changes,proto3" json:"changes,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *HistoryResponse) Reset() {
-	*x = HistoryResponse{}
+func (x *GetHistoryResponse) Reset() {
+	*x = GetHistoryResponse{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *HistoryResponse) String() string {
+func (x *GetHistoryResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*HistoryResponse) ProtoMessage() {}
+func (*GetHistoryResponse) ProtoMessage() {}
 
-func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
+func (x *GetHistoryResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3055,35 +3055,35 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
-func (*HistoryResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetHistoryResponse.ProtoReflect.Descriptor instead.
+func (*GetHistoryResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{35}
 }
 
-func (x *HistoryResponse) GetChanges() []*BindingChange {
+func (x *GetHistoryResponse) GetChanges() []*ActivationChange {
 	if x != nil {
 		return x.Changes
 	}
 	return nil
 }
 
-// BindingChange is a change of the module or of the limits of an entity type.
-type BindingChange struct {
+// ActivationChange is a change of the module or of the limits of an entity type.
+type ActivationChange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The number of the change.
 	Revision uint64 `protobuf:"varint,1,opt,name=revision,proto3" json:"revision,omitempty"`
 	// When it was made, by the clock of the node that received the call.
-	At *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=at,proto3" json:"at,omitempty"`
+	ChangedAt *timestamppb.Timestamp `protobuf:"bytes,2,opt,name=changed_at,json=changedAt,proto3" json:"changed_at,omitempty"`
 	// What was changed.
-	Kind BindingChange_Kind `protobuf:"varint,3,opt,name=kind,proto3,enum=hostd.module.v1.BindingChange_Kind" json:"kind,omitempty"`
+	Kind ActivationChange_Kind `protobuf:"varint,3,opt,name=kind,proto3,enum=hostd.module.v1.ActivationChange_Kind" json:"kind,omitempty"`
 	// SHA-256 of the module that serves since then, lower-case hex.
 	Digest string `protobuf:"bytes,4,opt,name=digest,proto3" json:"digest,omitempty"`
 	// Caller that made it, KIND:NAME; empty if unknown.
-	By string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
+	ChangedBy string `protobuf:"bytes,5,opt,name=changed_by,json=changedBy,proto3" json:"changed_by,omitempty"`
 	// Whether it was forced although the module was incompatible with stored data.
 	Forced bool `protobuf:"varint,6,opt,name=forced,proto3" json:"forced,omitempty"`
 	// For a rollback, the revision that was rolled back; 0 otherwise.
-	TookBack uint64 `protobuf:"varint,7,opt,name=took_back,json=tookBack,proto3" json:"took_back,omitempty"`
+	RolledBackRevision uint64 `protobuf:"varint,7,opt,name=rolled_back_revision,json=rolledBackRevision,proto3" json:"rolled_back_revision,omitempty"`
 	// For KIND_CANARY, how many of 10,000 entities the module serves.
 	Share uint32 `protobuf:"varint,381,opt,name=share,proto3" json:"share,omitempty"`
 	// For KIND_CANARY, the prefix of ids that it also serves.
@@ -3092,20 +3092,20 @@ type BindingChange struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *BindingChange) Reset() {
-	*x = BindingChange{}
+func (x *ActivationChange) Reset() {
+	*x = ActivationChange{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *BindingChange) String() string {
+func (x *ActivationChange) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*BindingChange) ProtoMessage() {}
+func (*ActivationChange) ProtoMessage() {}
 
-func (x *BindingChange) ProtoReflect() protoreflect.Message {
+func (x *ActivationChange) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3117,68 +3117,68 @@ func (x *BindingChange) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use BindingChange.ProtoReflect.Descriptor instead.
-func (*BindingChange) Descriptor() ([]byte, []int) {
+// Deprecated: Use ActivationChange.ProtoReflect.Descriptor instead.
+func (*ActivationChange) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{36}
 }
 
-func (x *BindingChange) GetRevision() uint64 {
+func (x *ActivationChange) GetRevision() uint64 {
 	if x != nil {
 		return x.Revision
 	}
 	return 0
 }
 
-func (x *BindingChange) GetAt() *timestamppb.Timestamp {
+func (x *ActivationChange) GetChangedAt() *timestamppb.Timestamp {
 	if x != nil {
-		return x.At
+		return x.ChangedAt
 	}
 	return nil
 }
 
-func (x *BindingChange) GetKind() BindingChange_Kind {
+func (x *ActivationChange) GetKind() ActivationChange_Kind {
 	if x != nil {
 		return x.Kind
 	}
-	return BindingChange_KIND_UNSPECIFIED
+	return ActivationChange_KIND_UNSPECIFIED
 }
 
-func (x *BindingChange) GetDigest() string {
+func (x *ActivationChange) GetDigest() string {
 	if x != nil {
 		return x.Digest
 	}
 	return ""
 }
 
-func (x *BindingChange) GetBy() string {
+func (x *ActivationChange) GetChangedBy() string {
 	if x != nil {
-		return x.By
+		return x.ChangedBy
 	}
 	return ""
 }
 
-func (x *BindingChange) GetForced() bool {
+func (x *ActivationChange) GetForced() bool {
 	if x != nil {
 		return x.Forced
 	}
 	return false
 }
 
-func (x *BindingChange) GetTookBack() uint64 {
+func (x *ActivationChange) GetRolledBackRevision() uint64 {
 	if x != nil {
-		return x.TookBack
+		return x.RolledBackRevision
 	}
 	return 0
 }
 
-func (x *BindingChange) GetShare() uint32 {
+func (x *ActivationChange) GetShare() uint32 {
 	if x != nil {
 		return x.Share
 	}
 	return 0
 }
 
-func (x *BindingChange) GetPrefix() string {
+func (x *ActivationChange) GetPrefix() string {
 	if x != nil {
 		return x.Prefix
 	}
@@ -3411,7 +3411,7 @@ type VerifyResponse struct {
 	// Differences found since the previous message, up to a hundred in total.
 	Differences []*VerifyResponse_Difference `protobuf:"bytes,3,rep,name=differences,proto3" json:"differences,omitempty"`
 	// Entities skipped so far because their first events were truncated.
-	CutEntities uint64 `protobuf:"varint,4,opt,name=cut_entities,json=cutEntities,proto3" json:"cut_entities,omitempty"`
+	TruncatedEntities uint64 `protobuf:"varint,4,opt,name=truncated_entities,json=truncatedEntities,proto3" json:"truncated_entities,omitempty"`
 	// Entities replayed so far that were not compared, because the serving module cannot
 	// replay them or is not deterministic.
 	UncomparedEntities uint64 `protobuf:"varint,5,opt,name=uncompared_entities,json=uncomparedEntities,proto3" json:"uncompared_entities,omitempty"`
@@ -3421,11 +3421,11 @@ type VerifyResponse struct {
 	FaultyEntities uint64 `protobuf:"varint,341,opt,name=faulty_entities,json=faultyEntities,proto3" json:"faulty_entities,omitempty"`
 	// In the last message: whether the result was stored, so that it satisfies the setting
 	// entity.TYPE.require-verify. Needs cluster version 2.
-	Kept bool `protobuf:"varint,342,opt,name=kept,proto3" json:"kept,omitempty"`
+	Stored bool `protobuf:"varint,342,opt,name=stored,proto3" json:"stored,omitempty"`
 	// In the last message: human-readable reason why the result was not stored.
-	NotKept       string `protobuf:"bytes,343,opt,name=not_kept,json=notKept,proto3" json:"not_kept,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	NotStoredReason string `protobuf:"bytes,343,opt,name=not_stored_reason,json=notStoredReason,proto3" json:"not_stored_reason,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *VerifyResponse) Reset() {
@@ -3479,9 +3479,9 @@ func (x *VerifyResponse) GetDifferences() []*VerifyResponse_Difference {
 	return nil
 }
 
-func (x *VerifyResponse) GetCutEntities() uint64 {
+func (x *VerifyResponse) GetTruncatedEntities() uint64 {
 	if x != nil {
-		return x.CutEntities
+		return x.TruncatedEntities
 	}
 	return 0
 }
@@ -3507,22 +3507,22 @@ func (x *VerifyResponse) GetFaultyEntities() uint64 {
 	return 0
 }
 
-func (x *VerifyResponse) GetKept() bool {
+func (x *VerifyResponse) GetStored() bool {
 	if x != nil {
-		return x.Kept
+		return x.Stored
 	}
 	return false
 }
 
-func (x *VerifyResponse) GetNotKept() string {
+func (x *VerifyResponse) GetNotStoredReason() string {
 	if x != nil {
-		return x.NotKept
+		return x.NotStoredReason
 	}
 	return ""
 }
 
-// FitRequest names a module and a type that is served.
-type FitRequest struct {
+// CheckCompatibilityRequest names a module and a type that is served.
+type CheckCompatibilityRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// SHA-256 of the module's bytes in hex.
 	Digest string `protobuf:"bytes,1,opt,name=digest,proto3" json:"digest,omitempty"`
@@ -3539,51 +3539,51 @@ type FitRequest struct {
 	// Instead of a sample, check every entity whose newest event was written by none of
 	// these modules (SHA-256 in hex), and the types of the events that they did not
 	// write. Rollback makes the same check.
-	WrittenNotBy []string `protobuf:"bytes,350,rep,name=written_not_by,json=writtenNotBy,proto3" json:"written_not_by,omitempty"`
-	// At first the modules other than written_not_by served only a part of the type: this
+	ExcludeWrittenBy []string `protobuf:"bytes,350,rep,name=exclude_written_by,json=excludeWrittenBy,proto3" json:"exclude_written_by,omitempty"`
+	// At first the modules other than exclude_written_by served only a part of the type: this
 	// many of 10,000 entities, by a hash of type and id,
-	FirstShare uint32 `protobuf:"varint,381,opt,name=first_share,json=firstShare,proto3" json:"first_share,omitempty"`
+	InitialShare uint32 `protobuf:"varint,381,opt,name=initial_share,json=initialShare,proto3" json:"initial_share,omitempty"`
 	// and the entities whose ids start with this text.
-	FirstPrefix string `protobuf:"bytes,382,opt,name=first_prefix,json=firstPrefix,proto3" json:"first_prefix,omitempty"`
+	InitialPrefix string `protobuf:"bytes,382,opt,name=initial_prefix,json=initialPrefix,proto3" json:"initial_prefix,omitempty"`
 	// They now serve at most this many of 10,000 entities,
-	WithinShare uint32 `protobuf:"varint,384,opt,name=within_share,json=withinShare,proto3" json:"within_share,omitempty"`
+	CurrentShare uint32 `protobuf:"varint,384,opt,name=current_share,json=currentShare,proto3" json:"current_share,omitempty"`
 	// and the entities whose ids start with this text. If both are unset, they may serve
 	// all entities.
-	WithinPrefix string `protobuf:"bytes,385,opt,name=within_prefix,json=withinPrefix,proto3" json:"within_prefix,omitempty"`
+	CurrentPrefix string `protobuf:"bytes,385,opt,name=current_prefix,json=currentPrefix,proto3" json:"current_prefix,omitempty"`
 	// Check after the log of the shard contains this revision of the activations.
-	Fence uint64 `protobuf:"varint,383,opt,name=fence,proto3" json:"fence,omitempty"`
+	MinActivationRevision uint64 `protobuf:"varint,383,opt,name=min_activation_revision,json=minActivationRevision,proto3" json:"min_activation_revision,omitempty"`
 	// Check only entities whose first events were truncated and of which the module has no
 	// snapshot of its own. For each of them, compare the states that this module and the
 	// active module compute from the remaining snapshot.
-	Truncated bool `protobuf:"varint,386,opt,name=truncated,proto3" json:"truncated,omitempty"`
+	TruncatedOnly bool `protobuf:"varint,386,opt,name=truncated_only,json=truncatedOnly,proto3" json:"truncated_only,omitempty"`
 	// The module will load the snapshots of the active module as its own, so also compare
 	// entities that have such snapshots and all their events.
-	Snapshots bool `protobuf:"varint,387,opt,name=snapshots,proto3" json:"snapshots,omitempty"`
-	// With truncated: replay at most at verify-rate, and yield to waiting requests. With
+	IncludeSnapshots bool `protobuf:"varint,387,opt,name=include_snapshots,json=includeSnapshots,proto3" json:"include_snapshots,omitempty"`
+	// With truncated_only: replay at most at verify-rate, and yield to waiting requests. With
 	// presence_only in addition: only check whether there is such an entity; if there is,
 	// the response has entities = 1.
 	Paced bool `protobuf:"varint,388,opt,name=paced,proto3" json:"paced,omitempty"`
-	// With truncated: accept entities for which the module computes a different state, and
+	// With truncated_only: accept entities for which the module computes a different state, and
 	// compare them again only if they change.
 	AcceptDifferences bool `protobuf:"varint,389,opt,name=accept_differences,json=acceptDifferences,proto3" json:"accept_differences,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
 }
 
-func (x *FitRequest) Reset() {
-	*x = FitRequest{}
+func (x *CheckCompatibilityRequest) Reset() {
+	*x = CheckCompatibilityRequest{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *FitRequest) String() string {
+func (x *CheckCompatibilityRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*FitRequest) ProtoMessage() {}
+func (*CheckCompatibilityRequest) ProtoMessage() {}
 
-func (x *FitRequest) ProtoReflect() protoreflect.Message {
+func (x *CheckCompatibilityRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3595,171 +3595,172 @@ func (x *FitRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use FitRequest.ProtoReflect.Descriptor instead.
-func (*FitRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use CheckCompatibilityRequest.ProtoReflect.Descriptor instead.
+func (*CheckCompatibilityRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{41}
 }
 
-func (x *FitRequest) GetDigest() string {
+func (x *CheckCompatibilityRequest) GetDigest() string {
 	if x != nil {
 		return x.Digest
 	}
 	return ""
 }
 
-func (x *FitRequest) GetEntityType() string {
+func (x *CheckCompatibilityRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *FitRequest) GetSample() uint32 {
+func (x *CheckCompatibilityRequest) GetSample() uint32 {
 	if x != nil {
 		return x.Sample
 	}
 	return 0
 }
 
-func (x *FitRequest) GetShardId() uint32 {
+func (x *CheckCompatibilityRequest) GetShardId() uint32 {
 	if x != nil {
 		return x.ShardId
 	}
 	return 0
 }
 
-func (x *FitRequest) GetShardMillis() uint32 {
+func (x *CheckCompatibilityRequest) GetShardMillis() uint32 {
 	if x != nil {
 		return x.ShardMillis
 	}
 	return 0
 }
 
-func (x *FitRequest) GetPresenceOnly() bool {
+func (x *CheckCompatibilityRequest) GetPresenceOnly() bool {
 	if x != nil {
 		return x.PresenceOnly
 	}
 	return false
 }
 
-func (x *FitRequest) GetWrittenNotBy() []string {
+func (x *CheckCompatibilityRequest) GetExcludeWrittenBy() []string {
 	if x != nil {
-		return x.WrittenNotBy
+		return x.ExcludeWrittenBy
 	}
 	return nil
 }
 
-func (x *FitRequest) GetFirstShare() uint32 {
+func (x *CheckCompatibilityRequest) GetInitialShare() uint32 {
 	if x != nil {
-		return x.FirstShare
+		return x.InitialShare
 	}
 	return 0
 }
 
-func (x *FitRequest) GetFirstPrefix() string {
+func (x *CheckCompatibilityRequest) GetInitialPrefix() string {
 	if x != nil {
-		return x.FirstPrefix
+		return x.InitialPrefix
 	}
 	return ""
 }
 
-func (x *FitRequest) GetWithinShare() uint32 {
+func (x *CheckCompatibilityRequest) GetCurrentShare() uint32 {
 	if x != nil {
-		return x.WithinShare
+		return x.CurrentShare
 	}
 	return 0
 }
 
-func (x *FitRequest) GetWithinPrefix() string {
+func (x *CheckCompatibilityRequest) GetCurrentPrefix() string {
 	if x != nil {
-		return x.WithinPrefix
+		return x.CurrentPrefix
 	}
 	return ""
 }
 
-func (x *FitRequest) GetFence() uint64 {
+func (x *CheckCompatibilityRequest) GetMinActivationRevision() uint64 {
 	if x != nil {
-		return x.Fence
+		return x.MinActivationRevision
 	}
 	return 0
 }
 
-func (x *FitRequest) GetTruncated() bool {
+func (x *CheckCompatibilityRequest) GetTruncatedOnly() bool {
 	if x != nil {
-		return x.Truncated
+		return x.TruncatedOnly
 	}
 	return false
 }
 
-func (x *FitRequest) GetSnapshots() bool {
+func (x *CheckCompatibilityRequest) GetIncludeSnapshots() bool {
 	if x != nil {
-		return x.Snapshots
+		return x.IncludeSnapshots
 	}
 	return false
 }
 
-func (x *FitRequest) GetPaced() bool {
+func (x *CheckCompatibilityRequest) GetPaced() bool {
 	if x != nil {
 		return x.Paced
 	}
 	return false
 }
 
-func (x *FitRequest) GetAcceptDifferences() bool {
+func (x *CheckCompatibilityRequest) GetAcceptDifferences() bool {
 	if x != nil {
 		return x.AcceptDifferences
 	}
 	return false
 }
 
-// FitResponse lists the incompatibilities.
-type FitResponse struct {
+// CheckCompatibilityResponse lists the incompatibilities.
+type CheckCompatibilityResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Stored event types that the manifest does not list, sorted by name; at most 1,024.
 	// Empty if the manifest lists no event types at all.
-	Missing []*FitResponse_MissingEvents `protobuf:"bytes,1,rep,name=missing,proto3" json:"missing,omitempty"`
+	Missing []*CheckCompatibilityResponse_MissingEvents `protobuf:"bytes,1,rep,name=missing,proto3" json:"missing,omitempty"`
 	// Replayed entities that it fails on.
-	Faults []*FitResponse_Fault `protobuf:"bytes,2,rep,name=faults,proto3" json:"faults,omitempty"`
+	Faults []*CheckCompatibilityResponse_Fault `protobuf:"bytes,2,rep,name=faults,proto3" json:"faults,omitempty"`
 	// Entities replayed.
 	Entities uint64 `protobuf:"varint,3,opt,name=entities,proto3" json:"entities,omitempty"`
 	// Shards whose stored events were not all checked, because time ran out or there was no
 	// leader. The next call continues from there.
-	UnreadShards uint32 `protobuf:"varint,4,opt,name=unread_shards,json=unreadShards,proto3" json:"unread_shards,omitempty"`
+	UncheckedShards uint32 `protobuf:"varint,4,opt,name=unchecked_shards,json=uncheckedShards,proto3" json:"unchecked_shards,omitempty"`
 	// Whether the type has entities that are not deleted.
 	Present bool `protobuf:"varint,5,opt,name=present,proto3" json:"present,omitempty"`
-	// With written_not_by, how many entities it fails on; faults lists at most 100 of them.
-	Failing uint64 `protobuf:"varint,350,opt,name=failing,proto3" json:"failing,omitempty"`
-	// Whether the entities that truncated selects were compared. Nodes of an earlier
-	// release ignore truncated.
+	// With exclude_written_by, how many entities it fails on; faults lists at most 100 of
+	// them.
+	FaultyEntities uint64 `protobuf:"varint,350,opt,name=faulty_entities,json=faultyEntities,proto3" json:"faulty_entities,omitempty"`
+	// Whether the entities that truncated_only selects were compared. Nodes of an earlier
+	// release ignore truncated_only.
 	TruncatedCompared bool `protobuf:"varint,386,opt,name=truncated_compared,json=truncatedCompared,proto3" json:"truncated_compared,omitempty"`
 	// For how many of them the module computes a different state, or a state that cannot be
 	// compared.
-	Differing uint64 `protobuf:"varint,387,opt,name=differing,proto3" json:"differing,omitempty"`
+	DifferingEntities uint64 `protobuf:"varint,387,opt,name=differing_entities,json=differingEntities,proto3" json:"differing_entities,omitempty"`
 	// At most 100 of the differing entities.
-	Differences []*FitResponse_Fault `protobuf:"bytes,388,rep,name=differences,proto3" json:"differences,omitempty"`
+	Differences []*CheckCompatibilityResponse_Fault `protobuf:"bytes,388,rep,name=differences,proto3" json:"differences,omitempty"`
 	// SHA-256 in hex of the modules that made the snapshots from which the compared states
 	// were computed.
-	SnapshotsOf []string `protobuf:"bytes,389,rep,name=snapshots_of,json=snapshotsOf,proto3" json:"snapshots_of,omitempty"`
+	SnapshotDigests []string `protobuf:"bytes,389,rep,name=snapshot_digests,json=snapshotDigests,proto3" json:"snapshot_digests,omitempty"`
 	// How many entities the active module fails on, too.
-	Unreadable    uint64 `protobuf:"varint,390,opt,name=unreadable,proto3" json:"unreadable,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	UnreadableEntities uint64 `protobuf:"varint,390,opt,name=unreadable_entities,json=unreadableEntities,proto3" json:"unreadable_entities,omitempty"`
+	unknownFields      protoimpl.UnknownFields
+	sizeCache          protoimpl.SizeCache
 }
 
-func (x *FitResponse) Reset() {
-	*x = FitResponse{}
+func (x *CheckCompatibilityResponse) Reset() {
+	*x = CheckCompatibilityResponse{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *FitResponse) String() string {
+func (x *CheckCompatibilityResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*FitResponse) ProtoMessage() {}
+func (*CheckCompatibilityResponse) ProtoMessage() {}
 
-func (x *FitResponse) ProtoReflect() protoreflect.Message {
+func (x *CheckCompatibilityResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[42]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3771,90 +3772,90 @@ func (x *FitResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use FitResponse.ProtoReflect.Descriptor instead.
-func (*FitResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use CheckCompatibilityResponse.ProtoReflect.Descriptor instead.
+func (*CheckCompatibilityResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{42}
 }
 
-func (x *FitResponse) GetMissing() []*FitResponse_MissingEvents {
+func (x *CheckCompatibilityResponse) GetMissing() []*CheckCompatibilityResponse_MissingEvents {
 	if x != nil {
 		return x.Missing
 	}
 	return nil
 }
 
-func (x *FitResponse) GetFaults() []*FitResponse_Fault {
+func (x *CheckCompatibilityResponse) GetFaults() []*CheckCompatibilityResponse_Fault {
 	if x != nil {
 		return x.Faults
 	}
 	return nil
 }
 
-func (x *FitResponse) GetEntities() uint64 {
+func (x *CheckCompatibilityResponse) GetEntities() uint64 {
 	if x != nil {
 		return x.Entities
 	}
 	return 0
 }
 
-func (x *FitResponse) GetUnreadShards() uint32 {
+func (x *CheckCompatibilityResponse) GetUncheckedShards() uint32 {
 	if x != nil {
-		return x.UnreadShards
+		return x.UncheckedShards
 	}
 	return 0
 }
 
-func (x *FitResponse) GetPresent() bool {
+func (x *CheckCompatibilityResponse) GetPresent() bool {
 	if x != nil {
 		return x.Present
 	}
 	return false
 }
 
-func (x *FitResponse) GetFailing() uint64 {
+func (x *CheckCompatibilityResponse) GetFaultyEntities() uint64 {
 	if x != nil {
-		return x.Failing
+		return x.FaultyEntities
 	}
 	return 0
 }
 
-func (x *FitResponse) GetTruncatedCompared() bool {
+func (x *CheckCompatibilityResponse) GetTruncatedCompared() bool {
 	if x != nil {
 		return x.TruncatedCompared
 	}
 	return false
 }
 
-func (x *FitResponse) GetDiffering() uint64 {
+func (x *CheckCompatibilityResponse) GetDifferingEntities() uint64 {
 	if x != nil {
-		return x.Differing
+		return x.DifferingEntities
 	}
 	return 0
 }
 
-func (x *FitResponse) GetDifferences() []*FitResponse_Fault {
+func (x *CheckCompatibilityResponse) GetDifferences() []*CheckCompatibilityResponse_Fault {
 	if x != nil {
 		return x.Differences
 	}
 	return nil
 }
 
-func (x *FitResponse) GetSnapshotsOf() []string {
+func (x *CheckCompatibilityResponse) GetSnapshotDigests() []string {
 	if x != nil {
-		return x.SnapshotsOf
+		return x.SnapshotDigests
 	}
 	return nil
 }
 
-func (x *FitResponse) GetUnreadable() uint64 {
+func (x *CheckCompatibilityResponse) GetUnreadableEntities() uint64 {
 	if x != nil {
-		return x.Unreadable
+		return x.UnreadableEntities
 	}
 	return 0
 }
 
 // Amounts are of the modules of the cluster.
-type QuotasResponse_Amounts struct {
+type GetQuotasResponse_Amounts struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of modules.
 	Modules uint64 `protobuf:"varint,1,opt,name=modules,proto3" json:"modules,omitempty"`
@@ -3868,20 +3869,20 @@ type QuotasResponse_Amounts struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *QuotasResponse_Amounts) Reset() {
-	*x = QuotasResponse_Amounts{}
+func (x *GetQuotasResponse_Amounts) Reset() {
+	*x = GetQuotasResponse_Amounts{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[43]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *QuotasResponse_Amounts) String() string {
+func (x *GetQuotasResponse_Amounts) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*QuotasResponse_Amounts) ProtoMessage() {}
+func (*GetQuotasResponse_Amounts) ProtoMessage() {}
 
-func (x *QuotasResponse_Amounts) ProtoReflect() protoreflect.Message {
+func (x *GetQuotasResponse_Amounts) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[43]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3893,33 +3894,33 @@ func (x *QuotasResponse_Amounts) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use QuotasResponse_Amounts.ProtoReflect.Descriptor instead.
-func (*QuotasResponse_Amounts) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetQuotasResponse_Amounts.ProtoReflect.Descriptor instead.
+func (*GetQuotasResponse_Amounts) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{22, 0}
 }
 
-func (x *QuotasResponse_Amounts) GetModules() uint64 {
+func (x *GetQuotasResponse_Amounts) GetModules() uint64 {
 	if x != nil {
 		return x.Modules
 	}
 	return 0
 }
 
-func (x *QuotasResponse_Amounts) GetBytes() uint64 {
+func (x *GetQuotasResponse_Amounts) GetBytes() uint64 {
 	if x != nil {
 		return x.Bytes
 	}
 	return 0
 }
 
-func (x *QuotasResponse_Amounts) GetOwnModules() uint64 {
+func (x *GetQuotasResponse_Amounts) GetOwnModules() uint64 {
 	if x != nil {
 		return x.OwnModules
 	}
 	return 0
 }
 
-func (x *QuotasResponse_Amounts) GetOwnBytes() uint64 {
+func (x *GetQuotasResponse_Amounts) GetOwnBytes() uint64 {
 	if x != nil {
 		return x.OwnBytes
 	}
@@ -4093,7 +4094,7 @@ func (x *VerifyResponse_PatchOperation) GetValue() *structpb.Value {
 }
 
 // MissingEvents are stored events of a type that the manifest does not list.
-type FitResponse_MissingEvents struct {
+type CheckCompatibilityResponse_MissingEvents struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Their type.
 	EventType string `protobuf:"bytes,1,opt,name=event_type,json=eventType,proto3" json:"event_type,omitempty"`
@@ -4103,20 +4104,20 @@ type FitResponse_MissingEvents struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *FitResponse_MissingEvents) Reset() {
-	*x = FitResponse_MissingEvents{}
+func (x *CheckCompatibilityResponse_MissingEvents) Reset() {
+	*x = CheckCompatibilityResponse_MissingEvents{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[46]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *FitResponse_MissingEvents) String() string {
+func (x *CheckCompatibilityResponse_MissingEvents) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*FitResponse_MissingEvents) ProtoMessage() {}
+func (*CheckCompatibilityResponse_MissingEvents) ProtoMessage() {}
 
-func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
+func (x *CheckCompatibilityResponse_MissingEvents) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[46]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -4128,19 +4129,19 @@ func (x *FitResponse_MissingEvents) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use FitResponse_MissingEvents.ProtoReflect.Descriptor instead.
-func (*FitResponse_MissingEvents) Descriptor() ([]byte, []int) {
+// Deprecated: Use CheckCompatibilityResponse_MissingEvents.ProtoReflect.Descriptor instead.
+func (*CheckCompatibilityResponse_MissingEvents) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{42, 0}
 }
 
-func (x *FitResponse_MissingEvents) GetEventType() string {
+func (x *CheckCompatibilityResponse_MissingEvents) GetEventType() string {
 	if x != nil {
 		return x.EventType
 	}
 	return ""
 }
 
-func (x *FitResponse_MissingEvents) GetCount() uint64 {
+func (x *CheckCompatibilityResponse_MissingEvents) GetCount() uint64 {
 	if x != nil {
 		return x.Count
 	}
@@ -4148,7 +4149,7 @@ func (x *FitResponse_MissingEvents) GetCount() uint64 {
 }
 
 // Fault is an entity that the module fails on.
-type FitResponse_Fault struct {
+type CheckCompatibilityResponse_Fault struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The entity.
 	EntityId string `protobuf:"bytes,1,opt,name=entity_id,json=entityId,proto3" json:"entity_id,omitempty"`
@@ -4162,20 +4163,20 @@ type FitResponse_Fault struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *FitResponse_Fault) Reset() {
-	*x = FitResponse_Fault{}
+func (x *CheckCompatibilityResponse_Fault) Reset() {
+	*x = CheckCompatibilityResponse_Fault{}
 	mi := &file_hostd_module_v1_module_proto_msgTypes[47]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *FitResponse_Fault) String() string {
+func (x *CheckCompatibilityResponse_Fault) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*FitResponse_Fault) ProtoMessage() {}
+func (*CheckCompatibilityResponse_Fault) ProtoMessage() {}
 
-func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
+func (x *CheckCompatibilityResponse_Fault) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_module_v1_module_proto_msgTypes[47]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -4187,33 +4188,33 @@ func (x *FitResponse_Fault) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use FitResponse_Fault.ProtoReflect.Descriptor instead.
-func (*FitResponse_Fault) Descriptor() ([]byte, []int) {
+// Deprecated: Use CheckCompatibilityResponse_Fault.ProtoReflect.Descriptor instead.
+func (*CheckCompatibilityResponse_Fault) Descriptor() ([]byte, []int) {
 	return file_hostd_module_v1_module_proto_rawDescGZIP(), []int{42, 1}
 }
 
-func (x *FitResponse_Fault) GetEntityId() string {
+func (x *CheckCompatibilityResponse_Fault) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *FitResponse_Fault) GetSequence() uint64 {
+func (x *CheckCompatibilityResponse_Fault) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
 	}
 	return 0
 }
 
-func (x *FitResponse_Fault) GetEventType() string {
+func (x *CheckCompatibilityResponse_Fault) GetEventType() string {
 	if x != nil {
 		return x.EventType
 	}
 	return ""
 }
 
-func (x *FitResponse_Fault) GetMessage() string {
+func (x *CheckCompatibilityResponse_Fault) GetMessage() string {
 	if x != nil {
 		return x.Message
 	}
@@ -4224,7 +4225,7 @@ var File_hostd_module_v1_module_proto protoreflect.FileDescriptor
 
 const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\n" +
-	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\x9b\x04\n" +
+	"\x1chostd/module/v1/module.proto\x12\x0fhostd.module.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1cgoogle/protobuf/struct.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x18hostd/auth/v1/verb.proto\"\xa4\x04\n" +
 	"\x06Module\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12\x18\n" +
@@ -4235,27 +4236,27 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"uploadedAt\x12!\n" +
 	"\fentity_types\x18\x06 \x03(\tR\ventityTypes\x12\x1d\n" +
 	"\n" +
-	"active_for\x18\a \x03(\tR\tactiveFor\x124\n" +
-	"\bbindings\x18\b \x03(\v2\x18.hostd.module.v1.BindingR\bbindings\x12\x1b\n" +
+	"active_for\x18\a \x03(\tR\tactiveFor\x12=\n" +
+	"\vactivations\x18\b \x03(\v2\x1b.hostd.module.v1.ActivationR\vactivations\x12\x1b\n" +
 	"\tsigned_by\x18K \x01(\tR\bsignedBy\x12'\n" +
 	"\x0fsignature_fault\x18L \x01(\tR\x0esignatureFault\x12=\n" +
 	"\funused_since\x18M \x01(\v2\x1a.google.protobuf.TimestampR\vunusedSince\x12D\n" +
 	"\rverifications\x18\xd4\x02 \x03(\v2\x1d.hostd.module.v1.VerificationR\rverifications\x12,\n" +
-	"\x05parts\x18\xd5\x02 \x03(\v2\x15.hostd.module.v1.PartR\x05parts\"\xb6\x02\n" +
+	"\x05parts\x18\xd5\x02 \x03(\v2\x15.hostd.module.v1.PartR\x05parts\"\xd6\x02\n" +
 	"\x04Part\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12.\n" +
 	"\x04kind\x18\x02 \x01(\x0e2\x1a.hostd.module.v1.Part.KindR\x04kind\x12\x14\n" +
 	"\x05share\x18\x03 \x01(\rR\x05share\x12\x16\n" +
-	"\x06prefix\x18\x04 \x01(\tR\x06prefix\x12\x12\n" +
-	"\x04stay\x18\x05 \x01(\rR\x04stay\x124\n" +
-	"\x05state\x18\x06 \x01(\x0e2\x1e.hostd.module.v1.Rollout.StateR\x05state\"e\n" +
+	"\x06prefix\x18\x04 \x01(\tR\x06prefix\x12-\n" +
+	"\x12remaining_entities\x18\x05 \x01(\rR\x11remainingEntities\x124\n" +
+	"\x05state\x18\x06 \x01(\x0e2\x1e.hostd.module.v1.Rollout.StateR\x05state\"j\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\x10\n" +
-	"\fKIND_ROLLOUT\x10\x01\x12\r\n" +
-	"\tKIND_STAY\x10\x02\x12\x0f\n" +
+	"\fKIND_ROLLOUT\x10\x01\x12\x12\n" +
+	"\x0eKIND_REMAINDER\x10\x02\x12\x0f\n" +
 	"\vKIND_SHADOW\x10\x03\x12\x15\n" +
-	"\x11KIND_VERIFICATION\x10\x04\"\xfd\x02\n" +
+	"\x11KIND_VERIFICATION\x10\x04\"\x89\x03\n" +
 	"\fVerification\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x1a\n" +
@@ -4270,9 +4271,10 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\vdifferences\x18\b \x01(\x04R\vdifferences\x12\x16\n" +
 	"\x06faults\x18\t \x01(\x04R\x06faults\x12/\n" +
 	"\x13uncompared_entities\x18\n" +
-	" \x01(\x04R\x12uncomparedEntities\x12!\n" +
-	"\fcut_entities\x18\v \x01(\x04R\vcutEntities\"\xa2\x02\n" +
-	"\aBinding\x12\x1f\n" +
+	" \x01(\x04R\x12uncomparedEntities\x12-\n" +
+	"\x12truncated_entities\x18\v \x01(\x04R\x11truncatedEntities\"\xa5\x02\n" +
+	"\n" +
+	"Activation\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12/\n" +
@@ -4302,20 +4304,20 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x04wasm\x18\x01 \x01(\fB\f\xbaH\tz\a\x10\x01\x18\x80\x80\x80\bR\x04wasm\x12\x1a\n" +
 	"\bactivate\x18\x02 \x01(\bR\bactivate\x12&\n" +
 	"\tsignature\x18K \x01(\fB\b\xbaH\x05z\x03\x18\x80\x02R\tsignature\x12\x15\n" +
-	"\x05force\x18\xb6\x02 \x01(\bR\x05force\"f\n" +
+	"\x05force\x18\xb6\x02 \x01(\bR\x05force\"h\n" +
 	"\x0eUploadResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12!\n" +
-	"\fentity_types\x18\x02 \x03(\tR\ventityTypes\x12\x19\n" +
-	"\aremarks\x18\xb6\x02 \x03(\tR\aremarks\"\x8f\x01\n" +
+	"\fentity_types\x18\x02 \x03(\tR\ventityTypes\x12\x1b\n" +
+	"\bwarnings\x18\xb6\x02 \x03(\tR\bwarnings\"\x8f\x01\n" +
 	"\x13UploadStreamRequest\x12\x1d\n" +
 	"\x04wasm\x18\x01 \x01(\fB\t\xbaH\x06z\x04\x18\x80\x80@R\x04wasm\x12\x1a\n" +
 	"\bactivate\x18\x02 \x01(\bR\bactivate\x12&\n" +
 	"\tsignature\x18K \x01(\fB\b\xbaH\x05z\x03\x18\x80\x02R\tsignature\x12\x15\n" +
-	"\x05force\x18\xb6\x02 \x01(\bR\x05force\"l\n" +
+	"\x05force\x18\xb6\x02 \x01(\bR\x05force\"n\n" +
 	"\x14UploadStreamResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12!\n" +
-	"\fentity_types\x18\x02 \x03(\tR\ventityTypes\x12\x19\n" +
-	"\aremarks\x18\xb6\x02 \x03(\tR\aremarks\"]\n" +
+	"\fentity_types\x18\x02 \x03(\tR\ventityTypes\x12\x1b\n" +
+	"\bwarnings\x18\xb6\x02 \x03(\tR\bwarnings\"]\n" +
 	"\vListRequest\x12%\n" +
 	"\tpage_size\x18\x01 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\bpageSize\x12'\n" +
 	"\n" +
@@ -4349,18 +4351,18 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x06prefix\x18\x02 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\x06prefix\x12'\n" +
 	"\x05steps\x18\x03 \x03(\rB\x11\xbaH\x0e\x92\x01\v\x10 \"\a*\x05\x18\x90N \x00R\x05steps\x12/\n" +
 	"\x05pause\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\x05pause\x12\x1e\n" +
-	"\x05rules\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05rules\"\x7f\n" +
+	"\x05rules\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x05rules\"\x81\x01\n" +
 	"\x10ActivateResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\x124\n" +
-	"\x05state\x18\x02 \x01(\x0e2\x1e.hostd.module.v1.Rollout.StateR\x05state\x12\x19\n" +
-	"\aremarks\x18\xb6\x02 \x03(\tR\aremarks\">\n" +
+	"\x05state\x18\x02 \x01(\x0e2\x1e.hostd.module.v1.Rollout.StateR\x05state\x12\x1b\n" +
+	"\bwarnings\x18\xb6\x02 \x03(\tR\bwarnings\">\n" +
 	"\rRemoveRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\"\x10\n" +
-	"\x0eRemoveResponse\"\x0f\n" +
-	"\rQuotasRequest\"\xb0\x02\n" +
-	"\x0eQuotasResponse\x12;\n" +
-	"\x04used\x18\x01 \x01(\v2'.hostd.module.v1.QuotasResponse.AmountsR\x04used\x12;\n" +
-	"\x04most\x18\x02 \x01(\v2'.hostd.module.v1.QuotasResponse.AmountsR\x04most\x12+\n" +
+	"\x0eRemoveResponse\"\x12\n" +
+	"\x10GetQuotasRequest\"\xbb\x02\n" +
+	"\x11GetQuotasResponse\x12>\n" +
+	"\x04used\x18\x01 \x01(\v2*.hostd.module.v1.GetQuotasResponse.AmountsR\x04used\x12@\n" +
+	"\x05limit\x18\x02 \x01(\v2*.hostd.module.v1.GetQuotasResponse.AmountsR\x05limit\x12+\n" +
 	"\x11retention_seconds\x18\x03 \x01(\x04R\x10retentionSeconds\x1aw\n" +
 	"\aAmounts\x12\x18\n" +
 	"\amodules\x18\x01 \x01(\x04R\amodules\x12\x14\n" +
@@ -4372,12 +4374,12 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x15\n" +
-	"\x05force\x18\xde\x02 \x01(\bR\x05force\"\x85\x01\n" +
+	"\x05force\x18\xde\x02 \x01(\bR\x05force\"\x87\x01\n" +
 	"\x10RollbackResponse\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\"\n" +
-	"\fentity_types\x18\xde\x02 \x03(\tR\ventityTypes\x12\x19\n" +
-	"\aremarks\x18\xdf\x02 \x03(\tR\aremarks\"e\n" +
+	"\fentity_types\x18\xde\x02 \x03(\tR\ventityTypes\x12\x1b\n" +
+	"\bwarnings\x18\xdf\x02 \x03(\tR\bwarnings\"e\n" +
 	"\x11GetRolloutRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12\x16\n" +
@@ -4385,32 +4387,31 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x12GetRolloutResponse\x122\n" +
 	"\arollout\x18\x01 \x01(\v2\x18.hostd.module.v1.RolloutR\arollout\x12/\n" +
 	"\x06shadow\x18\x02 \x01(\v2\x17.hostd.module.v1.ShadowR\x06shadow\x12\x18\n" +
-	"\aaborted\x18\x03 \x01(\tR\aaborted\"\x90\x03\n" +
+	"\aaborted\x18\x03 \x01(\tR\aaborted\"\x9c\x03\n" +
 	"\x06Shadow\x12\x16\n" +
 	"\x06digest\x18\x01 \x01(\tR\x06digest\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\rR\x05share\x12\x1a\n" +
-	"\bcompared\x18\x03 \x01(\x04R\bcompared\x12\x16\n" +
-	"\x06differ\x18\x04 \x01(\x04R\x06differ\x12C\n" +
+	"\bcompared\x18\x03 \x01(\x04R\bcompared\x12\x1c\n" +
+	"\tdiffering\x18\x04 \x01(\x04R\tdiffering\x12C\n" +
 	"\vdifferences\x18\x05 \x03(\v2!.hostd.module.v1.ShadowDifferenceR\vdifferences\x12\x18\n" +
-	"\adropped\x18\x06 \x01(\x04R\adropped\x12\x1f\n" +
-	"\vpassed_over\x18\a \x01(\x04R\n" +
-	"passedOver\x12\x12\n" +
-	"\x04fuel\x18\b \x01(\x04R\x04fuel\x12\x1d\n" +
-	"\n" +
-	"other_fuel\x18\t \x01(\x04R\totherFuel\x12:\n" +
+	"\adropped\x18\x06 \x01(\x04R\adropped\x12\x18\n" +
+	"\askipped\x18\a \x01(\x04R\askipped\x12\x12\n" +
+	"\x04fuel\x18\b \x01(\x04R\x04fuel\x12\x1f\n" +
+	"\vshadow_fuel\x18\t \x01(\x04R\n" +
+	"shadowFuel\x12:\n" +
 	"\bexamples\x18\n" +
-	" \x03(\v2\x1e.hostd.module.v1.ShadowExampleR\bexamples\x12!\n" +
-	"\fsilent_nodes\x18\v \x01(\rR\vsilentNodes\x12\x12\n" +
-	"\x04note\x18\f \x01(\tR\x04note\">\n" +
-	"\x10ShadowDifference\x12\x0e\n" +
-	"\x02in\x18\x01 \x01(\tR\x02in\x12\x1a\n" +
-	"\bcommands\x18\x02 \x01(\x04R\bcommands\"\x88\x01\n" +
+	" \x03(\v2\x1e.hostd.module.v1.ShadowExampleR\bexamples\x12,\n" +
+	"\x12missing_node_count\x18\v \x01(\rR\x10missingNodeCount\x12\x12\n" +
+	"\x04note\x18\f \x01(\tR\x04note\"B\n" +
+	"\x10ShadowDifference\x12\x12\n" +
+	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x1a\n" +
+	"\bcommands\x18\x02 \x01(\x04R\bcommands\"\x8e\x01\n" +
 	"\rShadowExample\x12\x1b\n" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x18\n" +
-	"\acommand\x18\x03 \x01(\tR\acommand\x12\x0e\n" +
-	"\x02in\x18\x04 \x03(\tR\x02in\x12\x14\n" +
-	"\x05fault\x18\x05 \x01(\tR\x05fault\"\x84\x06\n" +
+	"\acommand\x18\x03 \x01(\tR\acommand\x12\x14\n" +
+	"\x05kinds\x18\x04 \x03(\tR\x05kinds\x12\x14\n" +
+	"\x05fault\x18\x05 \x01(\tR\x05fault\"\xc9\x06\n" +
 	"\aRollout\x12\x1f\n" +
 	"\ventity_type\x18\x01 \x01(\tR\n" +
 	"entityType\x12\x16\n" +
@@ -4418,30 +4419,29 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\folder_digest\x18\x03 \x01(\tR\volderDigest\x124\n" +
 	"\x05state\x18\x04 \x01(\x0e2\x1e.hostd.module.v1.Rollout.StateR\x05state\x12\x14\n" +
 	"\x05share\x18\x05 \x01(\rR\x05share\x12\x16\n" +
-	"\x06prefix\x18\x06 \x01(\tR\x06prefix\x12\x12\n" +
-	"\x04stay\x18\a \x03(\tR\x04stay\x12!\n" +
+	"\x06prefix\x18\x06 \x01(\tR\x06prefix\x120\n" +
+	"\x14remaining_entity_ids\x18\a \x03(\tR\x12remainingEntityIds\x12!\n" +
 	"\fentity_types\x18\b \x03(\tR\ventityTypes\x12\x1a\n" +
-	"\brevision\x18\t \x01(\x04R\brevision\x12\x0e\n" +
-	"\x02by\x18\n" +
-	" \x01(\tR\x02by\x12\x12\n" +
+	"\brevision\x18\t \x01(\x04R\brevision\x12!\n" +
+	"\frequested_by\x18\n" +
+	" \x01(\tR\vrequestedBy\x12\x12\n" +
 	"\x04note\x18\v \x01(\tR\x04note\x12\x14\n" +
 	"\x05steps\x18\f \x03(\rR\x05steps\x12/\n" +
 	"\x05pause\x18\r \x01(\v2\x19.google.protobuf.DurationR\x05pause\x121\n" +
 	"\x06due_at\x18\x0e \x01(\v2\x1a.google.protobuf.TimestampR\x05dueAt\x12\x14\n" +
 	"\x05rules\x18\x0f \x01(\tR\x05rules\x124\n" +
 	"\x05newer\x18\x10 \x01(\v2\x1e.hostd.module.v1.VersionCountsR\x05newer\x124\n" +
-	"\x05older\x18\x11 \x01(\v2\x1e.hostd.module.v1.VersionCountsR\x05older\x12!\n" +
-	"\fsilent_nodes\x18\x12 \x01(\rR\vsilentNodes\"\xa2\x01\n" +
+	"\x05older\x18\x11 \x01(\v2\x1e.hostd.module.v1.VersionCountsR\x05older\x12,\n" +
+	"\x12missing_node_count\x18\x12 \x01(\rR\x10missingNodeCount\"\xab\x01\n" +
 	"\x05State\x12\x15\n" +
 	"\x11STATE_UNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rSTATE_RUNNING\x10\x01\x12\x10\n" +
 	"\fSTATE_PAUSED\x10\x02\x12\x12\n" +
-	"\x0eSTATE_ABORTING\x10\x03\x12\x0e\n" +
-	"\n" +
-	"STATE_HELD\x10\x04\x12\x11\n" +
+	"\x0eSTATE_ABORTING\x10\x03\x12\x16\n" +
+	"\x12STATE_WRITE_PAUSED\x10\x04\x12\x11\n" +
 	"\rSTATE_ABORTED\x10\x05\x12\x13\n" +
-	"\x0fSTATE_VERIFYING\x10\x06\x12\x11\n" +
-	"\rSTATE_REFUSED\x10\a\"\x90\x01\n" +
+	"\x0fSTATE_VERIFYING\x10\x06\x12\x12\n" +
+	"\x0eSTATE_REJECTED\x10\a\"\x90\x01\n" +
 	"\rVersionCounts\x12\x1a\n" +
 	"\bcommands\x18\x01 \x01(\x04R\bcommands\x12\x1e\n" +
 	"\n" +
@@ -4462,20 +4462,22 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\fACTION_ABORT\x10\x04\"g\n" +
 	"\x15ChangeRolloutResponse\x122\n" +
 	"\arollout\x18\x01 \x01(\v2\x18.hostd.module.v1.RolloutR\arollout\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"J\n" +
-	"\x0eHistoryRequest\x128\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"M\n" +
+	"\x11GetHistoryRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
-	"entityType\"K\n" +
-	"\x0fHistoryResponse\x128\n" +
-	"\achanges\x18\x01 \x03(\v2\x1e.hostd.module.v1.BindingChangeR\achanges\"\xa6\x03\n" +
-	"\rBindingChange\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x04R\brevision\x12*\n" +
-	"\x02at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\x02at\x127\n" +
-	"\x04kind\x18\x03 \x01(\x0e2#.hostd.module.v1.BindingChange.KindR\x04kind\x12\x16\n" +
-	"\x06digest\x18\x04 \x01(\tR\x06digest\x12\x0e\n" +
-	"\x02by\x18\x05 \x01(\tR\x02by\x12\x16\n" +
-	"\x06forced\x18\x06 \x01(\bR\x06forced\x12\x1b\n" +
-	"\ttook_back\x18\a \x01(\x04R\btookBack\x12\x15\n" +
+	"entityType\"Q\n" +
+	"\x12GetHistoryResponse\x12;\n" +
+	"\achanges\x18\x01 \x03(\v2!.hostd.module.v1.ActivationChangeR\achanges\"\xdf\x03\n" +
+	"\x10ActivationChange\x12\x1a\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x129\n" +
+	"\n" +
+	"changed_at\x18\x02 \x01(\v2\x1a.google.protobuf.TimestampR\tchangedAt\x12:\n" +
+	"\x04kind\x18\x03 \x01(\x0e2&.hostd.module.v1.ActivationChange.KindR\x04kind\x12\x16\n" +
+	"\x06digest\x18\x04 \x01(\tR\x06digest\x12\x1d\n" +
+	"\n" +
+	"changed_by\x18\x05 \x01(\tR\tchangedBy\x12\x16\n" +
+	"\x06forced\x18\x06 \x01(\bR\x06forced\x120\n" +
+	"\x14rolled_back_revision\x18\a \x01(\x04R\x12rolledBackRevision\x12\x15\n" +
 	"\x05share\x18\xfd\x02 \x01(\rR\x05share\x12\x17\n" +
 	"\x06prefix\x18\xfe\x02 \x01(\tR\x06prefix\"\x86\x01\n" +
 	"\x04Kind\x12\x14\n" +
@@ -4500,17 +4502,17 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x03all\x18\x04 \x01(\bH\x00R\x03all\x12#\n" +
 	"\bshard_id\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\ashardId\x12\x1b\n" +
 	"\brevision\x18\xd4\x02 \x01(\x04R\brevisionB\a\n" +
-	"\x05scope\"\xe6\x05\n" +
+	"\x05scope\"\x87\x06\n" +
 	"\x0eVerifyResponse\x12\x1a\n" +
 	"\bentities\x18\x01 \x01(\x04R\bentities\x12\x16\n" +
 	"\x06events\x18\x02 \x01(\x04R\x06events\x12L\n" +
-	"\vdifferences\x18\x03 \x03(\v2*.hostd.module.v1.VerifyResponse.DifferenceR\vdifferences\x12!\n" +
-	"\fcut_entities\x18\x04 \x01(\x04R\vcutEntities\x12/\n" +
+	"\vdifferences\x18\x03 \x03(\v2*.hostd.module.v1.VerifyResponse.DifferenceR\vdifferences\x12-\n" +
+	"\x12truncated_entities\x18\x04 \x01(\x04R\x11truncatedEntities\x12/\n" +
 	"\x13uncompared_entities\x18\x05 \x01(\x04R\x12uncomparedEntities\x12.\n" +
 	"\x12differing_entities\x18\xd4\x02 \x01(\x04R\x11differingEntities\x12(\n" +
-	"\x0ffaulty_entities\x18\xd5\x02 \x01(\x04R\x0efaultyEntities\x12\x13\n" +
-	"\x04kept\x18\xd6\x02 \x01(\bR\x04kept\x12\x1a\n" +
-	"\bnot_kept\x18\xd7\x02 \x01(\tR\anotKept\x1a\x8e\x02\n" +
+	"\x0ffaulty_entities\x18\xd5\x02 \x01(\x04R\x0efaultyEntities\x12\x17\n" +
+	"\x06stored\x18\xd6\x02 \x01(\bR\x06stored\x12+\n" +
+	"\x11not_stored_reason\x18\xd7\x02 \x01(\tR\x0fnotStoredReason\x1a\x8e\x02\n" +
 	"\n" +
 	"Difference\x12\x1b\n" +
 	"\tentity_id\x18\x01 \x01(\tR\bentityId\x12\x1a\n" +
@@ -4524,41 +4526,37 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\x0ePatchOperation\x12\x0e\n" +
 	"\x02op\x18\x01 \x01(\tR\x02op\x12\x12\n" +
 	"\x04path\x18\x02 \x01(\tR\x04path\x12,\n" +
-	"\x05value\x18\x03 \x01(\v2\x16.google.protobuf.ValueR\x05value\"\xa7\x05\n" +
-	"\n" +
-	"FitRequest\x12-\n" +
+	"\x05value\x18\x03 \x01(\v2\x16.google.protobuf.ValueR\x05value\"\x84\x06\n" +
+	"\x19CheckCompatibilityRequest\x12-\n" +
 	"\x06digest\x18\x01 \x01(\tB\x15\xbaH\x12r\x102\x0e^[0-9a-f]{64}$R\x06digest\x128\n" +
 	"\ventity_type\x18\x02 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12 \n" +
 	"\x06sample\x18\x03 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\x06sample\x12#\n" +
 	"\bshard_id\x18\x04 \x01(\rB\b\xbaH\x05*\x03\x18\x80 R\ashardId\x12+\n" +
 	"\fshard_millis\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\x90NR\vshardMillis\x12#\n" +
-	"\rpresence_only\x18\x06 \x01(\bR\fpresenceOnly\x12C\n" +
-	"\x0ewritten_not_by\x18\xde\x02 \x03(\tB\x1c\xbaH\x19\x92\x01\x16\x10@\"\x12r\x102\x0e^[0-9a-f]{64}$R\fwrittenNotBy\x12*\n" +
-	"\vfirst_share\x18\xfd\x02 \x01(\rB\b\xbaH\x05*\x03\x10\x90NR\n" +
-	"firstShare\x12,\n" +
-	"\ffirst_prefix\x18\xfe\x02 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\vfirstPrefix\x12,\n" +
-	"\fwithin_share\x18\x80\x03 \x01(\rB\b\xbaH\x05*\x03\x10\x90NR\vwithinShare\x12.\n" +
-	"\rwithin_prefix\x18\x81\x03 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\fwithinPrefix\x12\x15\n" +
-	"\x05fence\x18\xff\x02 \x01(\x04R\x05fence\x12\x1d\n" +
-	"\ttruncated\x18\x82\x03 \x01(\bR\ttruncated\x12\x1d\n" +
-	"\tsnapshots\x18\x83\x03 \x01(\bR\tsnapshots\x12\x15\n" +
+	"\rpresence_only\x18\x06 \x01(\bR\fpresenceOnly\x12K\n" +
+	"\x12exclude_written_by\x18\xde\x02 \x03(\tB\x1c\xbaH\x19\x92\x01\x16\x10@\"\x12r\x102\x0e^[0-9a-f]{64}$R\x10excludeWrittenBy\x12.\n" +
+	"\rinitial_share\x18\xfd\x02 \x01(\rB\b\xbaH\x05*\x03\x10\x90NR\finitialShare\x120\n" +
+	"\x0einitial_prefix\x18\xfe\x02 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\rinitialPrefix\x12.\n" +
+	"\rcurrent_share\x18\x80\x03 \x01(\rB\b\xbaH\x05*\x03\x10\x90NR\fcurrentShare\x120\n" +
+	"\x0ecurrent_prefix\x18\x81\x03 \x01(\tB\b\xbaH\x05r\x03(\xff\x01R\rcurrentPrefix\x127\n" +
+	"\x17min_activation_revision\x18\xff\x02 \x01(\x04R\x15minActivationRevision\x12&\n" +
+	"\x0etruncated_only\x18\x82\x03 \x01(\bR\rtruncatedOnly\x12,\n" +
+	"\x11include_snapshots\x18\x83\x03 \x01(\bR\x10includeSnapshots\x12\x15\n" +
 	"\x05paced\x18\x84\x03 \x01(\bR\x05paced\x12.\n" +
-	"\x12accept_differences\x18\x85\x03 \x01(\bR\x11acceptDifferences\"\xa1\x05\n" +
-	"\vFitResponse\x12D\n" +
-	"\amissing\x18\x01 \x03(\v2*.hostd.module.v1.FitResponse.MissingEventsR\amissing\x12:\n" +
-	"\x06faults\x18\x02 \x03(\v2\".hostd.module.v1.FitResponse.FaultR\x06faults\x12\x1a\n" +
-	"\bentities\x18\x03 \x01(\x04R\bentities\x12#\n" +
-	"\runread_shards\x18\x04 \x01(\rR\funreadShards\x12\x18\n" +
-	"\apresent\x18\x05 \x01(\bR\apresent\x12\x19\n" +
-	"\afailing\x18\xde\x02 \x01(\x04R\afailing\x12.\n" +
-	"\x12truncated_compared\x18\x82\x03 \x01(\bR\x11truncatedCompared\x12\x1d\n" +
-	"\tdiffering\x18\x83\x03 \x01(\x04R\tdiffering\x12E\n" +
-	"\vdifferences\x18\x84\x03 \x03(\v2\".hostd.module.v1.FitResponse.FaultR\vdifferences\x12\"\n" +
-	"\fsnapshots_of\x18\x85\x03 \x03(\tR\vsnapshotsOf\x12\x1f\n" +
-	"\n" +
-	"unreadable\x18\x86\x03 \x01(\x04R\n" +
-	"unreadable\x1aD\n" +
+	"\x12accept_differences\x18\x85\x03 \x01(\bR\x11acceptDifferences\"\x9c\x06\n" +
+	"\x1aCheckCompatibilityResponse\x12S\n" +
+	"\amissing\x18\x01 \x03(\v29.hostd.module.v1.CheckCompatibilityResponse.MissingEventsR\amissing\x12I\n" +
+	"\x06faults\x18\x02 \x03(\v21.hostd.module.v1.CheckCompatibilityResponse.FaultR\x06faults\x12\x1a\n" +
+	"\bentities\x18\x03 \x01(\x04R\bentities\x12)\n" +
+	"\x10unchecked_shards\x18\x04 \x01(\rR\x0funcheckedShards\x12\x18\n" +
+	"\apresent\x18\x05 \x01(\bR\apresent\x12(\n" +
+	"\x0ffaulty_entities\x18\xde\x02 \x01(\x04R\x0efaultyEntities\x12.\n" +
+	"\x12truncated_compared\x18\x82\x03 \x01(\bR\x11truncatedCompared\x12.\n" +
+	"\x12differing_entities\x18\x83\x03 \x01(\x04R\x11differingEntities\x12T\n" +
+	"\vdifferences\x18\x84\x03 \x03(\v21.hostd.module.v1.CheckCompatibilityResponse.FaultR\vdifferences\x12*\n" +
+	"\x10snapshot_digests\x18\x85\x03 \x03(\tR\x0fsnapshotDigests\x120\n" +
+	"\x13unreadable_entities\x18\x86\x03 \x01(\x04R\x12unreadableEntities\x1aD\n" +
 	"\rMissingEvents\x12\x1d\n" +
 	"\n" +
 	"event_type\x18\x01 \x01(\tR\teventType\x12\x14\n" +
@@ -4568,7 +4566,7 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\bsequence\x18\x02 \x01(\x04R\bsequence\x12\x1d\n" +
 	"\n" +
 	"event_type\x18\x03 \x01(\tR\teventType\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage2\x9f\n" +
+	"\amessage\x18\x04 \x01(\tR\amessage2\xde\n" +
 	"\n" +
 	"\rModuleService\x12O\n" +
 	"\x06Upload\x12\x1e.hostd.module.v1.UploadRequest\x1a\x1f.hostd.module.v1.UploadResponse\"\x04\xf0\xe4\x19\x05\x12c\n" +
@@ -4580,13 +4578,14 @@ const file_hostd_module_v1_module_proto_rawDesc = "" +
 	"\bRollback\x12 .hostd.module.v1.RollbackRequest\x1a!.hostd.module.v1.RollbackResponse\"\x04\xf0\xe4\x19\x05\x12^\n" +
 	"\n" +
 	"GetRollout\x12\".hostd.module.v1.GetRolloutRequest\x1a#.hostd.module.v1.GetRolloutResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12d\n" +
-	"\rChangeRollout\x12%.hostd.module.v1.ChangeRolloutRequest\x1a&.hostd.module.v1.ChangeRolloutResponse\"\x04\xf0\xe4\x19\x05\x12U\n" +
-	"\aHistory\x12\x1f.hostd.module.v1.HistoryRequest\x1a .hostd.module.v1.HistoryResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12U\n" +
+	"\rChangeRollout\x12%.hostd.module.v1.ChangeRolloutRequest\x1a&.hostd.module.v1.ChangeRolloutResponse\"\x04\xf0\xe4\x19\x05\x12^\n" +
+	"\n" +
+	"GetHistory\x12\".hostd.module.v1.GetHistoryRequest\x1a#.hostd.module.v1.GetHistoryResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12U\n" +
 	"\bSetOwner\x12 .hostd.module.v1.SetOwnerRequest\x1a!.hostd.module.v1.SetOwnerResponse\"\x04\xf0\xe4\x19\x05\x12O\n" +
-	"\x06Remove\x12\x1e.hostd.module.v1.RemoveRequest\x1a\x1f.hostd.module.v1.RemoveResponse\"\x04\xf0\xe4\x19\x05\x12R\n" +
-	"\x06Quotas\x12\x1e.hostd.module.v1.QuotasRequest\x1a\x1f.hostd.module.v1.QuotasResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12Q\n" +
-	"\x06Verify\x12\x1e.hostd.module.v1.VerifyRequest\x1a\x1f.hostd.module.v1.VerifyResponse\"\x04\xf0\xe4\x19\x050\x01\x12I\n" +
-	"\x03Fit\x12\x1b.hostd.module.v1.FitRequest\x1a\x1c.hostd.module.v1.FitResponse\"\a\xf0\xe4\x19\x05\x90\x02\x01B9Z7github.com/hostd/hostd/api/gen/hostd/module/v1;modulev1b\x06proto3"
+	"\x06Remove\x12\x1e.hostd.module.v1.RemoveRequest\x1a\x1f.hostd.module.v1.RemoveResponse\"\x04\xf0\xe4\x19\x05\x12[\n" +
+	"\tGetQuotas\x12!.hostd.module.v1.GetQuotasRequest\x1a\".hostd.module.v1.GetQuotasResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12Q\n" +
+	"\x06Verify\x12\x1e.hostd.module.v1.VerifyRequest\x1a\x1f.hostd.module.v1.VerifyResponse\"\x04\xf0\xe4\x19\x050\x01\x12v\n" +
+	"\x12CheckCompatibility\x12*.hostd.module.v1.CheckCompatibilityRequest\x1a+.hostd.module.v1.CheckCompatibilityResponse\"\a\xf0\xe4\x19\x05\x90\x02\x01B9Z7github.com/hostd/hostd/api/gen/hostd/module/v1;modulev1b\x06proto3"
 
 var (
 	file_hostd_module_v1_module_proto_rawDescOnce sync.Once
@@ -4603,75 +4602,75 @@ func file_hostd_module_v1_module_proto_rawDescGZIP() []byte {
 var file_hostd_module_v1_module_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_hostd_module_v1_module_proto_msgTypes = make([]protoimpl.MessageInfo, 48)
 var file_hostd_module_v1_module_proto_goTypes = []any{
-	(Part_Kind)(0),                        // 0: hostd.module.v1.Part.Kind
-	(Rollout_State)(0),                    // 1: hostd.module.v1.Rollout.State
-	(ChangeRolloutRequest_Action)(0),      // 2: hostd.module.v1.ChangeRolloutRequest.Action
-	(BindingChange_Kind)(0),               // 3: hostd.module.v1.BindingChange.Kind
-	(*Module)(nil),                        // 4: hostd.module.v1.Module
-	(*Part)(nil),                          // 5: hostd.module.v1.Part
-	(*Verification)(nil),                  // 6: hostd.module.v1.Verification
-	(*Binding)(nil),                       // 7: hostd.module.v1.Binding
-	(*TypePatterns)(nil),                  // 8: hostd.module.v1.TypePatterns
-	(*Limits)(nil),                        // 9: hostd.module.v1.Limits
-	(*UploadRequest)(nil),                 // 10: hostd.module.v1.UploadRequest
-	(*UploadResponse)(nil),                // 11: hostd.module.v1.UploadResponse
-	(*UploadStreamRequest)(nil),           // 12: hostd.module.v1.UploadStreamRequest
-	(*UploadStreamResponse)(nil),          // 13: hostd.module.v1.UploadStreamResponse
-	(*ListRequest)(nil),                   // 14: hostd.module.v1.ListRequest
-	(*ListResponse)(nil),                  // 15: hostd.module.v1.ListResponse
-	(*GetRequest)(nil),                    // 16: hostd.module.v1.GetRequest
-	(*GetResponse)(nil),                   // 17: hostd.module.v1.GetResponse
-	(*DownloadRequest)(nil),               // 18: hostd.module.v1.DownloadRequest
-	(*DownloadResponse)(nil),              // 19: hostd.module.v1.DownloadResponse
-	(*ActivateRequest)(nil),               // 20: hostd.module.v1.ActivateRequest
-	(*RolloutPlan)(nil),                   // 21: hostd.module.v1.RolloutPlan
-	(*ActivateResponse)(nil),              // 22: hostd.module.v1.ActivateResponse
-	(*RemoveRequest)(nil),                 // 23: hostd.module.v1.RemoveRequest
-	(*RemoveResponse)(nil),                // 24: hostd.module.v1.RemoveResponse
-	(*QuotasRequest)(nil),                 // 25: hostd.module.v1.QuotasRequest
-	(*QuotasResponse)(nil),                // 26: hostd.module.v1.QuotasResponse
-	(*RollbackRequest)(nil),               // 27: hostd.module.v1.RollbackRequest
-	(*RollbackResponse)(nil),              // 28: hostd.module.v1.RollbackResponse
-	(*GetRolloutRequest)(nil),             // 29: hostd.module.v1.GetRolloutRequest
-	(*GetRolloutResponse)(nil),            // 30: hostd.module.v1.GetRolloutResponse
-	(*Shadow)(nil),                        // 31: hostd.module.v1.Shadow
-	(*ShadowDifference)(nil),              // 32: hostd.module.v1.ShadowDifference
-	(*ShadowExample)(nil),                 // 33: hostd.module.v1.ShadowExample
-	(*Rollout)(nil),                       // 34: hostd.module.v1.Rollout
-	(*VersionCounts)(nil),                 // 35: hostd.module.v1.VersionCounts
-	(*ChangeRolloutRequest)(nil),          // 36: hostd.module.v1.ChangeRolloutRequest
-	(*ChangeRolloutResponse)(nil),         // 37: hostd.module.v1.ChangeRolloutResponse
-	(*HistoryRequest)(nil),                // 38: hostd.module.v1.HistoryRequest
-	(*HistoryResponse)(nil),               // 39: hostd.module.v1.HistoryResponse
-	(*BindingChange)(nil),                 // 40: hostd.module.v1.BindingChange
-	(*SetOwnerRequest)(nil),               // 41: hostd.module.v1.SetOwnerRequest
-	(*SetOwnerResponse)(nil),              // 42: hostd.module.v1.SetOwnerResponse
-	(*VerifyRequest)(nil),                 // 43: hostd.module.v1.VerifyRequest
-	(*VerifyResponse)(nil),                // 44: hostd.module.v1.VerifyResponse
-	(*FitRequest)(nil),                    // 45: hostd.module.v1.FitRequest
-	(*FitResponse)(nil),                   // 46: hostd.module.v1.FitResponse
-	(*QuotasResponse_Amounts)(nil),        // 47: hostd.module.v1.QuotasResponse.Amounts
-	(*VerifyResponse_Difference)(nil),     // 48: hostd.module.v1.VerifyResponse.Difference
-	(*VerifyResponse_PatchOperation)(nil), // 49: hostd.module.v1.VerifyResponse.PatchOperation
-	(*FitResponse_MissingEvents)(nil),     // 50: hostd.module.v1.FitResponse.MissingEvents
-	(*FitResponse_Fault)(nil),             // 51: hostd.module.v1.FitResponse.Fault
-	(*timestamppb.Timestamp)(nil),         // 52: google.protobuf.Timestamp
-	(*structpb.Struct)(nil),               // 53: google.protobuf.Struct
-	(*durationpb.Duration)(nil),           // 54: google.protobuf.Duration
-	(*structpb.Value)(nil),                // 55: google.protobuf.Value
+	(Part_Kind)(0),                                   // 0: hostd.module.v1.Part.Kind
+	(Rollout_State)(0),                               // 1: hostd.module.v1.Rollout.State
+	(ChangeRolloutRequest_Action)(0),                 // 2: hostd.module.v1.ChangeRolloutRequest.Action
+	(ActivationChange_Kind)(0),                       // 3: hostd.module.v1.ActivationChange.Kind
+	(*Module)(nil),                                   // 4: hostd.module.v1.Module
+	(*Part)(nil),                                     // 5: hostd.module.v1.Part
+	(*Verification)(nil),                             // 6: hostd.module.v1.Verification
+	(*Activation)(nil),                               // 7: hostd.module.v1.Activation
+	(*TypePatterns)(nil),                             // 8: hostd.module.v1.TypePatterns
+	(*Limits)(nil),                                   // 9: hostd.module.v1.Limits
+	(*UploadRequest)(nil),                            // 10: hostd.module.v1.UploadRequest
+	(*UploadResponse)(nil),                           // 11: hostd.module.v1.UploadResponse
+	(*UploadStreamRequest)(nil),                      // 12: hostd.module.v1.UploadStreamRequest
+	(*UploadStreamResponse)(nil),                     // 13: hostd.module.v1.UploadStreamResponse
+	(*ListRequest)(nil),                              // 14: hostd.module.v1.ListRequest
+	(*ListResponse)(nil),                             // 15: hostd.module.v1.ListResponse
+	(*GetRequest)(nil),                               // 16: hostd.module.v1.GetRequest
+	(*GetResponse)(nil),                              // 17: hostd.module.v1.GetResponse
+	(*DownloadRequest)(nil),                          // 18: hostd.module.v1.DownloadRequest
+	(*DownloadResponse)(nil),                         // 19: hostd.module.v1.DownloadResponse
+	(*ActivateRequest)(nil),                          // 20: hostd.module.v1.ActivateRequest
+	(*RolloutPlan)(nil),                              // 21: hostd.module.v1.RolloutPlan
+	(*ActivateResponse)(nil),                         // 22: hostd.module.v1.ActivateResponse
+	(*RemoveRequest)(nil),                            // 23: hostd.module.v1.RemoveRequest
+	(*RemoveResponse)(nil),                           // 24: hostd.module.v1.RemoveResponse
+	(*GetQuotasRequest)(nil),                         // 25: hostd.module.v1.GetQuotasRequest
+	(*GetQuotasResponse)(nil),                        // 26: hostd.module.v1.GetQuotasResponse
+	(*RollbackRequest)(nil),                          // 27: hostd.module.v1.RollbackRequest
+	(*RollbackResponse)(nil),                         // 28: hostd.module.v1.RollbackResponse
+	(*GetRolloutRequest)(nil),                        // 29: hostd.module.v1.GetRolloutRequest
+	(*GetRolloutResponse)(nil),                       // 30: hostd.module.v1.GetRolloutResponse
+	(*Shadow)(nil),                                   // 31: hostd.module.v1.Shadow
+	(*ShadowDifference)(nil),                         // 32: hostd.module.v1.ShadowDifference
+	(*ShadowExample)(nil),                            // 33: hostd.module.v1.ShadowExample
+	(*Rollout)(nil),                                  // 34: hostd.module.v1.Rollout
+	(*VersionCounts)(nil),                            // 35: hostd.module.v1.VersionCounts
+	(*ChangeRolloutRequest)(nil),                     // 36: hostd.module.v1.ChangeRolloutRequest
+	(*ChangeRolloutResponse)(nil),                    // 37: hostd.module.v1.ChangeRolloutResponse
+	(*GetHistoryRequest)(nil),                        // 38: hostd.module.v1.GetHistoryRequest
+	(*GetHistoryResponse)(nil),                       // 39: hostd.module.v1.GetHistoryResponse
+	(*ActivationChange)(nil),                         // 40: hostd.module.v1.ActivationChange
+	(*SetOwnerRequest)(nil),                          // 41: hostd.module.v1.SetOwnerRequest
+	(*SetOwnerResponse)(nil),                         // 42: hostd.module.v1.SetOwnerResponse
+	(*VerifyRequest)(nil),                            // 43: hostd.module.v1.VerifyRequest
+	(*VerifyResponse)(nil),                           // 44: hostd.module.v1.VerifyResponse
+	(*CheckCompatibilityRequest)(nil),                // 45: hostd.module.v1.CheckCompatibilityRequest
+	(*CheckCompatibilityResponse)(nil),               // 46: hostd.module.v1.CheckCompatibilityResponse
+	(*GetQuotasResponse_Amounts)(nil),                // 47: hostd.module.v1.GetQuotasResponse.Amounts
+	(*VerifyResponse_Difference)(nil),                // 48: hostd.module.v1.VerifyResponse.Difference
+	(*VerifyResponse_PatchOperation)(nil),            // 49: hostd.module.v1.VerifyResponse.PatchOperation
+	(*CheckCompatibilityResponse_MissingEvents)(nil), // 50: hostd.module.v1.CheckCompatibilityResponse.MissingEvents
+	(*CheckCompatibilityResponse_Fault)(nil),         // 51: hostd.module.v1.CheckCompatibilityResponse.Fault
+	(*timestamppb.Timestamp)(nil),                    // 52: google.protobuf.Timestamp
+	(*structpb.Struct)(nil),                          // 53: google.protobuf.Struct
+	(*durationpb.Duration)(nil),                      // 54: google.protobuf.Duration
+	(*structpb.Value)(nil),                           // 55: google.protobuf.Value
 }
 var file_hostd_module_v1_module_proto_depIdxs = []int32{
 	52, // 0: hostd.module.v1.Module.uploaded_at:type_name -> google.protobuf.Timestamp
-	7,  // 1: hostd.module.v1.Module.bindings:type_name -> hostd.module.v1.Binding
+	7,  // 1: hostd.module.v1.Module.activations:type_name -> hostd.module.v1.Activation
 	52, // 2: hostd.module.v1.Module.unused_since:type_name -> google.protobuf.Timestamp
 	6,  // 3: hostd.module.v1.Module.verifications:type_name -> hostd.module.v1.Verification
 	5,  // 4: hostd.module.v1.Module.parts:type_name -> hostd.module.v1.Part
 	0,  // 5: hostd.module.v1.Part.kind:type_name -> hostd.module.v1.Part.Kind
 	1,  // 6: hostd.module.v1.Part.state:type_name -> hostd.module.v1.Rollout.State
 	52, // 7: hostd.module.v1.Verification.verified_at:type_name -> google.protobuf.Timestamp
-	9,  // 8: hostd.module.v1.Binding.limits:type_name -> hostd.module.v1.Limits
-	8,  // 9: hostd.module.v1.Binding.sends:type_name -> hostd.module.v1.TypePatterns
-	8,  // 10: hostd.module.v1.Binding.accepts_from:type_name -> hostd.module.v1.TypePatterns
+	9,  // 8: hostd.module.v1.Activation.limits:type_name -> hostd.module.v1.Limits
+	8,  // 9: hostd.module.v1.Activation.sends:type_name -> hostd.module.v1.TypePatterns
+	8,  // 10: hostd.module.v1.Activation.accepts_from:type_name -> hostd.module.v1.TypePatterns
 	4,  // 11: hostd.module.v1.ListResponse.modules:type_name -> hostd.module.v1.Module
 	4,  // 12: hostd.module.v1.GetResponse.module:type_name -> hostd.module.v1.Module
 	53, // 13: hostd.module.v1.GetResponse.manifest:type_name -> google.protobuf.Struct
@@ -4679,8 +4678,8 @@ var file_hostd_module_v1_module_proto_depIdxs = []int32{
 	21, // 15: hostd.module.v1.ActivateRequest.rollout:type_name -> hostd.module.v1.RolloutPlan
 	54, // 16: hostd.module.v1.RolloutPlan.pause:type_name -> google.protobuf.Duration
 	1,  // 17: hostd.module.v1.ActivateResponse.state:type_name -> hostd.module.v1.Rollout.State
-	47, // 18: hostd.module.v1.QuotasResponse.used:type_name -> hostd.module.v1.QuotasResponse.Amounts
-	47, // 19: hostd.module.v1.QuotasResponse.most:type_name -> hostd.module.v1.QuotasResponse.Amounts
+	47, // 18: hostd.module.v1.GetQuotasResponse.used:type_name -> hostd.module.v1.GetQuotasResponse.Amounts
+	47, // 19: hostd.module.v1.GetQuotasResponse.limit:type_name -> hostd.module.v1.GetQuotasResponse.Amounts
 	34, // 20: hostd.module.v1.GetRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
 	31, // 21: hostd.module.v1.GetRolloutResponse.shadow:type_name -> hostd.module.v1.Shadow
 	32, // 22: hostd.module.v1.Shadow.differences:type_name -> hostd.module.v1.ShadowDifference
@@ -4693,13 +4692,13 @@ var file_hostd_module_v1_module_proto_depIdxs = []int32{
 	54, // 29: hostd.module.v1.VersionCounts.p99:type_name -> google.protobuf.Duration
 	2,  // 30: hostd.module.v1.ChangeRolloutRequest.action:type_name -> hostd.module.v1.ChangeRolloutRequest.Action
 	34, // 31: hostd.module.v1.ChangeRolloutResponse.rollout:type_name -> hostd.module.v1.Rollout
-	40, // 32: hostd.module.v1.HistoryResponse.changes:type_name -> hostd.module.v1.BindingChange
-	52, // 33: hostd.module.v1.BindingChange.at:type_name -> google.protobuf.Timestamp
-	3,  // 34: hostd.module.v1.BindingChange.kind:type_name -> hostd.module.v1.BindingChange.Kind
+	40, // 32: hostd.module.v1.GetHistoryResponse.changes:type_name -> hostd.module.v1.ActivationChange
+	52, // 33: hostd.module.v1.ActivationChange.changed_at:type_name -> google.protobuf.Timestamp
+	3,  // 34: hostd.module.v1.ActivationChange.kind:type_name -> hostd.module.v1.ActivationChange.Kind
 	48, // 35: hostd.module.v1.VerifyResponse.differences:type_name -> hostd.module.v1.VerifyResponse.Difference
-	50, // 36: hostd.module.v1.FitResponse.missing:type_name -> hostd.module.v1.FitResponse.MissingEvents
-	51, // 37: hostd.module.v1.FitResponse.faults:type_name -> hostd.module.v1.FitResponse.Fault
-	51, // 38: hostd.module.v1.FitResponse.differences:type_name -> hostd.module.v1.FitResponse.Fault
+	50, // 36: hostd.module.v1.CheckCompatibilityResponse.missing:type_name -> hostd.module.v1.CheckCompatibilityResponse.MissingEvents
+	51, // 37: hostd.module.v1.CheckCompatibilityResponse.faults:type_name -> hostd.module.v1.CheckCompatibilityResponse.Fault
+	51, // 38: hostd.module.v1.CheckCompatibilityResponse.differences:type_name -> hostd.module.v1.CheckCompatibilityResponse.Fault
 	49, // 39: hostd.module.v1.VerifyResponse.Difference.patch:type_name -> hostd.module.v1.VerifyResponse.PatchOperation
 	55, // 40: hostd.module.v1.VerifyResponse.PatchOperation.value:type_name -> google.protobuf.Value
 	10, // 41: hostd.module.v1.ModuleService.Upload:input_type -> hostd.module.v1.UploadRequest
@@ -4711,12 +4710,12 @@ var file_hostd_module_v1_module_proto_depIdxs = []int32{
 	27, // 47: hostd.module.v1.ModuleService.Rollback:input_type -> hostd.module.v1.RollbackRequest
 	29, // 48: hostd.module.v1.ModuleService.GetRollout:input_type -> hostd.module.v1.GetRolloutRequest
 	36, // 49: hostd.module.v1.ModuleService.ChangeRollout:input_type -> hostd.module.v1.ChangeRolloutRequest
-	38, // 50: hostd.module.v1.ModuleService.History:input_type -> hostd.module.v1.HistoryRequest
+	38, // 50: hostd.module.v1.ModuleService.GetHistory:input_type -> hostd.module.v1.GetHistoryRequest
 	41, // 51: hostd.module.v1.ModuleService.SetOwner:input_type -> hostd.module.v1.SetOwnerRequest
 	23, // 52: hostd.module.v1.ModuleService.Remove:input_type -> hostd.module.v1.RemoveRequest
-	25, // 53: hostd.module.v1.ModuleService.Quotas:input_type -> hostd.module.v1.QuotasRequest
+	25, // 53: hostd.module.v1.ModuleService.GetQuotas:input_type -> hostd.module.v1.GetQuotasRequest
 	43, // 54: hostd.module.v1.ModuleService.Verify:input_type -> hostd.module.v1.VerifyRequest
-	45, // 55: hostd.module.v1.ModuleService.Fit:input_type -> hostd.module.v1.FitRequest
+	45, // 55: hostd.module.v1.ModuleService.CheckCompatibility:input_type -> hostd.module.v1.CheckCompatibilityRequest
 	11, // 56: hostd.module.v1.ModuleService.Upload:output_type -> hostd.module.v1.UploadResponse
 	13, // 57: hostd.module.v1.ModuleService.UploadStream:output_type -> hostd.module.v1.UploadStreamResponse
 	15, // 58: hostd.module.v1.ModuleService.List:output_type -> hostd.module.v1.ListResponse
@@ -4726,12 +4725,12 @@ var file_hostd_module_v1_module_proto_depIdxs = []int32{
 	28, // 62: hostd.module.v1.ModuleService.Rollback:output_type -> hostd.module.v1.RollbackResponse
 	30, // 63: hostd.module.v1.ModuleService.GetRollout:output_type -> hostd.module.v1.GetRolloutResponse
 	37, // 64: hostd.module.v1.ModuleService.ChangeRollout:output_type -> hostd.module.v1.ChangeRolloutResponse
-	39, // 65: hostd.module.v1.ModuleService.History:output_type -> hostd.module.v1.HistoryResponse
+	39, // 65: hostd.module.v1.ModuleService.GetHistory:output_type -> hostd.module.v1.GetHistoryResponse
 	42, // 66: hostd.module.v1.ModuleService.SetOwner:output_type -> hostd.module.v1.SetOwnerResponse
 	24, // 67: hostd.module.v1.ModuleService.Remove:output_type -> hostd.module.v1.RemoveResponse
-	26, // 68: hostd.module.v1.ModuleService.Quotas:output_type -> hostd.module.v1.QuotasResponse
+	26, // 68: hostd.module.v1.ModuleService.GetQuotas:output_type -> hostd.module.v1.GetQuotasResponse
 	44, // 69: hostd.module.v1.ModuleService.Verify:output_type -> hostd.module.v1.VerifyResponse
-	46, // 70: hostd.module.v1.ModuleService.Fit:output_type -> hostd.module.v1.FitResponse
+	46, // 70: hostd.module.v1.ModuleService.CheckCompatibility:output_type -> hostd.module.v1.CheckCompatibilityResponse
 	56, // [56:71] is the sub-list for method output_type
 	41, // [41:56] is the sub-list for method input_type
 	41, // [41:41] is the sub-list for extension type_name

@@ -2246,7 +2246,7 @@ type ReportResponse struct {
 	// leader is empty if it is no longer known. nodes is omitted if no node has changed.
 	Changes bool `protobuf:"varint,70,opt,name=changes,proto3" json:"changes,omitempty"`
 	// Accepted operations that are not finished; omitted together with nodes.
-	Pending       []*PendingOrder `protobuf:"bytes,71,rep,name=pending,proto3" json:"pending,omitempty"`
+	Pending       []*PendingOperation `protobuf:"bytes,71,rep,name=pending,proto3" json:"pending,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2330,15 +2330,15 @@ func (x *ReportResponse) GetChanges() bool {
 	return false
 }
 
-func (x *ReportResponse) GetPending() []*PendingOrder {
+func (x *ReportResponse) GetPending() []*PendingOperation {
 	if x != nil {
 		return x.Pending
 	}
 	return nil
 }
 
-// PendingOrder is an operation that was accepted and is not finished.
-type PendingOrder struct {
+// PendingOperation is an operation that was accepted and is not finished.
+type PendingOperation struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// "replication", "leave", "down", "drain", "move" or "rebalance".
 	Kind string `protobuf:"bytes,1,opt,name=kind,proto3" json:"kind,omitempty"`
@@ -2354,20 +2354,20 @@ type PendingOrder struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *PendingOrder) Reset() {
-	*x = PendingOrder{}
+func (x *PendingOperation) Reset() {
+	*x = PendingOperation{}
 	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *PendingOrder) String() string {
+func (x *PendingOperation) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*PendingOrder) ProtoMessage() {}
+func (*PendingOperation) ProtoMessage() {}
 
-func (x *PendingOrder) ProtoReflect() protoreflect.Message {
+func (x *PendingOperation) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_peer_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -2379,40 +2379,40 @@ func (x *PendingOrder) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use PendingOrder.ProtoReflect.Descriptor instead.
-func (*PendingOrder) Descriptor() ([]byte, []int) {
+// Deprecated: Use PendingOperation.ProtoReflect.Descriptor instead.
+func (*PendingOperation) Descriptor() ([]byte, []int) {
 	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
-func (x *PendingOrder) GetKind() string {
+func (x *PendingOperation) GetKind() string {
 	if x != nil {
 		return x.Kind
 	}
 	return ""
 }
 
-func (x *PendingOrder) GetNodeId() string {
+func (x *PendingOperation) GetNodeId() string {
 	if x != nil {
 		return x.NodeId
 	}
 	return ""
 }
 
-func (x *PendingOrder) GetShardId() uint32 {
+func (x *PendingOperation) GetShardId() uint32 {
 	if x != nil {
 		return x.ShardId
 	}
 	return 0
 }
 
-func (x *PendingOrder) GetRemaining() uint32 {
+func (x *PendingOperation) GetRemaining() uint32 {
 	if x != nil {
 		return x.Remaining
 	}
 	return 0
 }
 
-func (x *PendingOrder) GetReason() string {
+func (x *PendingOperation) GetReason() string {
 	if x != nil {
 		return x.Reason
 	}
@@ -2968,7 +2968,7 @@ type NodeState struct {
 	// Its stopped replicas, by shard.
 	Stopped []*StoppedReplica `protobuf:"bytes,40,rep,name=stopped,proto3" json:"stopped,omitempty"`
 	// Why the coordinator assigns it no leaderships for balance; unset if it does.
-	Trouble *Trouble `protobuf:"bytes,110,opt,name=trouble,proto3" json:"trouble,omitempty"`
+	Impairment *Impairment `protobuf:"bytes,110,opt,name=impairment,proto3" json:"impairment,omitempty"`
 	// Whether its disk is full: it gets no leaderships and no replicas.
 	Full          bool `protobuf:"varint,111,opt,name=full,proto3" json:"full,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -3047,9 +3047,9 @@ func (x *NodeState) GetStopped() []*StoppedReplica {
 	return nil
 }
 
-func (x *NodeState) GetTrouble() *Trouble {
+func (x *NodeState) GetImpairment() *Impairment {
 	if x != nil {
-		return x.Trouble
+		return x.Impairment
 	}
 	return nil
 }
@@ -3061,40 +3061,40 @@ func (x *NodeState) GetFull() bool {
 	return false
 }
 
-// Trouble is why a node gets no leaderships: it is slow, has come back after a failure,
+// Impairment is why a node gets no leaderships: it is slow, has come back after a failure,
 // or damages its replicas.
-type Trouble struct {
+type Impairment struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Whether it lost its leaderships because it was slow. If false, it has come back after
 	// a failure.
 	Slow bool `protobuf:"varint,1,opt,name=slow,proto3" json:"slow,omitempty"`
-	// When it gets leaderships again if the trouble does not recur, in Unix milliseconds by
-	// the coordinator's clock; 0 while it is slow.
+	// When it gets leaderships again if the impairment does not recur, in Unix milliseconds
+	// by the coordinator's clock; 0 while it is slow.
 	UntilUnixMillis int64 `protobuf:"varint,2,opt,name=until_unix_millis,json=untilUnixMillis,proto3" json:"until_unix_millis,omitempty"`
-	// Cooldown: how long the trouble must not recur.
-	QuietMillis uint64 `protobuf:"varint,3,opt,name=quiet_millis,json=quietMillis,proto3" json:"quiet_millis,omitempty"`
+	// How long the impairment must not recur.
+	CooldownMillis uint64 `protobuf:"varint,3,opt,name=cooldown_millis,json=cooldownMillis,proto3" json:"cooldown_millis,omitempty"`
 	// How often replicas of the node were damaged again after they had been rebuilt; 0 if
 	// this is not the reason. From 3 on, the node leads no shards and gets no replicas
 	// until it is resumed.
-	Damages       uint32 `protobuf:"varint,4,opt,name=damages,proto3" json:"damages,omitempty"`
+	DamageCount   uint32 `protobuf:"varint,4,opt,name=damage_count,json=damageCount,proto3" json:"damage_count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *Trouble) Reset() {
-	*x = Trouble{}
+func (x *Impairment) Reset() {
+	*x = Impairment{}
 	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *Trouble) String() string {
+func (x *Impairment) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*Trouble) ProtoMessage() {}
+func (*Impairment) ProtoMessage() {}
 
-func (x *Trouble) ProtoReflect() protoreflect.Message {
+func (x *Impairment) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_peer_v1_peer_proto_msgTypes[41]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -3106,35 +3106,35 @@ func (x *Trouble) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use Trouble.ProtoReflect.Descriptor instead.
-func (*Trouble) Descriptor() ([]byte, []int) {
+// Deprecated: Use Impairment.ProtoReflect.Descriptor instead.
+func (*Impairment) Descriptor() ([]byte, []int) {
 	return file_hostd_peer_v1_peer_proto_rawDescGZIP(), []int{41}
 }
 
-func (x *Trouble) GetSlow() bool {
+func (x *Impairment) GetSlow() bool {
 	if x != nil {
 		return x.Slow
 	}
 	return false
 }
 
-func (x *Trouble) GetUntilUnixMillis() int64 {
+func (x *Impairment) GetUntilUnixMillis() int64 {
 	if x != nil {
 		return x.UntilUnixMillis
 	}
 	return 0
 }
 
-func (x *Trouble) GetQuietMillis() uint64 {
+func (x *Impairment) GetCooldownMillis() uint64 {
 	if x != nil {
-		return x.QuietMillis
+		return x.CooldownMillis
 	}
 	return 0
 }
 
-func (x *Trouble) GetDamages() uint32 {
+func (x *Impairment) GetDamageCount() uint32 {
 	if x != nil {
-		return x.Damages
+		return x.DamageCount
 	}
 	return 0
 }
@@ -4387,7 +4387,7 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\x06reason\x18\x02 \x01(\x0e2\x19.hostd.peer.v1.StopReasonR\x06reason\":\n" +
 	"\bProgress\x12\x18\n" +
 	"\areplica\x18\x01 \x01(\x04R\areplica\x12\x14\n" +
-	"\x05match\x18\x02 \x01(\x04R\x05match\"\xc5\x02\n" +
+	"\x05match\x18\x02 \x01(\x04R\x05match\"\xc9\x02\n" +
 	"\x0eReportResponse\x125\n" +
 	"\ttransfers\x18\x01 \x03(\v2\x17.hostd.peer.v1.TransferR\ttransfers\x121\n" +
 	"\x06shards\x18\x02 \x03(\v2\x19.hostd.peer.v1.ShardStateR\x06shards\x12.\n" +
@@ -4395,9 +4395,9 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\aoutside\x18\x04 \x01(\bR\aoutside\x12\x14\n" +
 	"\x05whole\x18\x05 \x01(\bR\x05whole\x12\x18\n" +
 	"\apicture\x18\x06 \x01(\x04R\apicture\x12\x18\n" +
-	"\achanges\x18F \x01(\bR\achanges\x125\n" +
-	"\apending\x18G \x03(\v2\x1b.hostd.peer.v1.PendingOrderR\apending\"\x8c\x01\n" +
-	"\fPendingOrder\x12\x12\n" +
+	"\achanges\x18F \x01(\bR\achanges\x129\n" +
+	"\apending\x18G \x03(\v2\x1f.hostd.peer.v1.PendingOperationR\apending\"\x90\x01\n" +
+	"\x10PendingOperation\x12\x12\n" +
 	"\x04kind\x18\x01 \x01(\tR\x04kind\x12\x17\n" +
 	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x19\n" +
 	"\bshard_id\x18\x03 \x01(\rR\ashardId\x12\x1c\n" +
@@ -4431,7 +4431,7 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\blearners\x18\x05 \x03(\x04R\blearners\x12\x1a\n" +
 	"\bentities\x18\x06 \x01(\x04R\bentities\x12\x18\n" +
 	"\aapplied\x18\a \x01(\x04R\aapplied\x12\x14\n" +
-	"\x05bytes\x18\b \x01(\x04R\x05bytes\"\x9a\x02\n" +
+	"\x05bytes\x18\b \x01(\x04R\x05bytes\"\xa3\x02\n" +
 	"\tNodeState\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1c\n" +
 	"\treachable\x18\x02 \x01(\bR\treachable\x12\x1a\n" +
@@ -4439,14 +4439,17 @@ const file_hostd_peer_v1_peer_proto_rawDesc = "" +
 	"\bdraining\x18\x04 \x01(\bR\bdraining\x12\x1f\n" +
 	"\vskew_millis\x18\x1e \x01(\x12R\n" +
 	"skewMillis\x127\n" +
-	"\astopped\x18( \x03(\v2\x1d.hostd.peer.v1.StoppedReplicaR\astopped\x120\n" +
-	"\atrouble\x18n \x01(\v2\x16.hostd.peer.v1.TroubleR\atrouble\x12\x12\n" +
-	"\x04full\x18o \x01(\bR\x04full\"\x86\x01\n" +
-	"\aTrouble\x12\x12\n" +
+	"\astopped\x18( \x03(\v2\x1d.hostd.peer.v1.StoppedReplicaR\astopped\x129\n" +
+	"\n" +
+	"impairment\x18n \x01(\v2\x19.hostd.peer.v1.ImpairmentR\n" +
+	"impairment\x12\x12\n" +
+	"\x04full\x18o \x01(\bR\x04full\"\x98\x01\n" +
+	"\n" +
+	"Impairment\x12\x12\n" +
 	"\x04slow\x18\x01 \x01(\bR\x04slow\x12*\n" +
-	"\x11until_unix_millis\x18\x02 \x01(\x03R\x0funtilUnixMillis\x12!\n" +
-	"\fquiet_millis\x18\x03 \x01(\x04R\vquietMillis\x12\x18\n" +
-	"\adamages\x18\x04 \x01(\rR\adamages\"I\n" +
+	"\x11until_unix_millis\x18\x02 \x01(\x03R\x0funtilUnixMillis\x12'\n" +
+	"\x0fcooldown_millis\x18\x03 \x01(\x04R\x0ecooldownMillis\x12!\n" +
+	"\fdamage_count\x18\x04 \x01(\rR\vdamageCount\"I\n" +
 	"\bTransfer\x12\x19\n" +
 	"\bshard_id\x18\x01 \x01(\rR\ashardId\x12\x12\n" +
 	"\x04from\x18\x02 \x01(\tR\x04from\x12\x0e\n" +
@@ -4612,7 +4615,7 @@ var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(*StoppedReplica)(nil),        // 28: hostd.peer.v1.StoppedReplica
 	(*Progress)(nil),              // 29: hostd.peer.v1.Progress
 	(*ReportResponse)(nil),        // 30: hostd.peer.v1.ReportResponse
-	(*PendingOrder)(nil),          // 31: hostd.peer.v1.PendingOrder
+	(*PendingOperation)(nil),      // 31: hostd.peer.v1.PendingOperation
 	(*CompareRowsRequest)(nil),    // 32: hostd.peer.v1.CompareRowsRequest
 	(*CompareRowsResponse)(nil),   // 33: hostd.peer.v1.CompareRowsResponse
 	(*RenewRequest)(nil),          // 34: hostd.peer.v1.RenewRequest
@@ -4624,7 +4627,7 @@ var file_hostd_peer_v1_peer_proto_goTypes = []any{
 	(*HandOverResponse)(nil),      // 40: hostd.peer.v1.HandOverResponse
 	(*ShardState)(nil),            // 41: hostd.peer.v1.ShardState
 	(*NodeState)(nil),             // 42: hostd.peer.v1.NodeState
-	(*Trouble)(nil),               // 43: hostd.peer.v1.Trouble
+	(*Impairment)(nil),            // 43: hostd.peer.v1.Impairment
 	(*Transfer)(nil),              // 44: hostd.peer.v1.Transfer
 	(*PrepareRequest)(nil),        // 45: hostd.peer.v1.PrepareRequest
 	(*PrepareResponse)(nil),       // 46: hostd.peer.v1.PrepareResponse
@@ -4660,11 +4663,11 @@ var file_hostd_peer_v1_peer_proto_depIdxs = []int32{
 	44, // 12: hostd.peer.v1.ReportResponse.transfers:type_name -> hostd.peer.v1.Transfer
 	41, // 13: hostd.peer.v1.ReportResponse.shards:type_name -> hostd.peer.v1.ShardState
 	42, // 14: hostd.peer.v1.ReportResponse.nodes:type_name -> hostd.peer.v1.NodeState
-	31, // 15: hostd.peer.v1.ReportResponse.pending:type_name -> hostd.peer.v1.PendingOrder
+	31, // 15: hostd.peer.v1.ReportResponse.pending:type_name -> hostd.peer.v1.PendingOperation
 	38, // 16: hostd.peer.v1.SizesResponse.shards:type_name -> hostd.peer.v1.ShardSize
 	44, // 17: hostd.peer.v1.HandOverRequest.transfers:type_name -> hostd.peer.v1.Transfer
 	28, // 18: hostd.peer.v1.NodeState.stopped:type_name -> hostd.peer.v1.StoppedReplica
-	43, // 19: hostd.peer.v1.NodeState.trouble:type_name -> hostd.peer.v1.Trouble
+	43, // 19: hostd.peer.v1.NodeState.impairment:type_name -> hostd.peer.v1.Impairment
 	51, // 20: hostd.peer.v1.CountsResponse.types:type_name -> hostd.peer.v1.TypeCounts
 	54, // 21: hostd.peer.v1.TypeCounts.older:type_name -> hostd.peer.v1.ModuleCounts
 	54, // 22: hostd.peer.v1.TypeCounts.newer:type_name -> hostd.peer.v1.ModuleCounts

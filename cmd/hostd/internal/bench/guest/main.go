@@ -35,7 +35,7 @@ func Counter() *hostd.Type[Total] {
 // AlwaysOn is an always-on counter. Entities whose ids are equal up to a dash
 // share a shard.
 func AlwaysOn() *hostd.Type[Total] {
-	t := hostd.Entity[Total]("bench-remembered", hostd.JSON, hostd.RememberEntities(), hostd.ShardKey("bench-remembered", "-"))
+	t := hostd.Entity[Total]("bench-remembered", hostd.JSON, hostd.AlwaysOn(), hostd.ShardKey("bench-remembered", "-"))
 	hostd.Event(t, "added", func(s *Total, e Add) { s.Total += e.Amount })
 	hostd.Command(t, "add", func(c *hostd.Context, s *Total, cmd Add) (Total, error) {
 		c.Emit(cmd)

@@ -69,7 +69,7 @@ func tell(c *hostd.Context, _ *state, _ hostd.None) (call, error) {
 
 func rest() *hostd.Type[state] {
 	t := hostd.Entity[state]("rest", hostd.JSON, hostd.SnapshotEvery(7), hostd.PassivateAfter(90*hostd.Second), hostd.RetainEvents(5),
-		hostd.RetainSnapshots(3), hostd.RememberEntities(), hostd.RecordPrincipal(), hostd.ShardKey("rests", "-"), hostd.AcceptsFrom("other", "rest-*"))
+		hostd.RetainSnapshots(3), hostd.AlwaysOn(), hostd.RecordPrincipal(), hostd.ShardKey("rests", "-"), hostd.AcceptsFrom("other", "rest-*"))
 	hostd.Upcast(t, "placed", 1, func(old placedV1) placed { return placed{1, old.Item} })
 	hostd.Event(t, "placed", func(s *state, e placed) { s.Items, s.Last = s.Items+e.Count, e.Item })
 	hostd.Command(t, "place", func(c *hostd.Context, s *state, cmd placed) (state, error) {

@@ -73,9 +73,9 @@ const (
 	// ClusterServiceRebalanceProcedure is the fully-qualified name of the ClusterService's Rebalance
 	// RPC.
 	ClusterServiceRebalanceProcedure = "/hostd.cluster.v1.ClusterService/Rebalance"
-	// ClusterServiceRaiseLevelProcedure is the fully-qualified name of the ClusterService's RaiseLevel
-	// RPC.
-	ClusterServiceRaiseLevelProcedure = "/hostd.cluster.v1.ClusterService/RaiseLevel"
+	// ClusterServiceFinalizeUpgradeProcedure is the fully-qualified name of the ClusterService's
+	// FinalizeUpgrade RPC.
+	ClusterServiceFinalizeUpgradeProcedure = "/hostd.cluster.v1.ClusterService/FinalizeUpgrade"
 	// ClusterServiceInitializeProcedure is the fully-qualified name of the ClusterService's Initialize
 	// RPC.
 	ClusterServiceInitializeProcedure = "/hostd.cluster.v1.ClusterService/Initialize"
@@ -177,11 +177,12 @@ type ClusterServiceClient interface {
 	// Rebalance balances leaderships and replicas now. It returns when the moves are
 	// decided; WatchCluster shows their progress.
 	Rebalance(context.Context, *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error)
-	// RaiseLevel raises the cluster version, the version of everything that the
-	// cluster writes. This cannot be undone. Every member must support the version, and
-	// none can return to a release that does not support it afterwards. With dry_run it
-	// changes nothing and returns the versions that each member supports.
-	RaiseLevel(context.Context, *connect.Request[v1.RaiseLevelRequest]) (*connect.Response[v1.RaiseLevelResponse], error)
+	// FinalizeUpgrade raises the cluster version, the version of everything that the
+	// cluster writes, at the end of a rolling upgrade. This cannot be undone. Every member
+	// must support the version, and none can return to a release that does not support it
+	// afterwards. With dry_run it changes nothing and returns the versions that each member
+	// supports.
+	FinalizeUpgrade(context.Context, *connect.Request[v1.FinalizeUpgradeRequest]) (*connect.Response[v1.FinalizeUpgradeResponse], error)
 	// Initialize bootstraps the cluster of the answering node. A node answers it even
 	// before it belongs to a cluster. If one of the node's seeds belongs to a cluster,
 	// the node joins that cluster instead. A majority of the node and its seeds has to
@@ -331,10 +332,10 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("Rebalance")),
 			connect.WithClientOptions(opts...),
 		),
-		raiseLevel: connect.NewClient[v1.RaiseLevelRequest, v1.RaiseLevelResponse](
+		finalizeUpgrade: connect.NewClient[v1.FinalizeUpgradeRequest, v1.FinalizeUpgradeResponse](
 			httpClient,
-			baseURL+ClusterServiceRaiseLevelProcedure,
-			connect.WithSchema(clusterServiceMethods.ByName("RaiseLevel")),
+			baseURL+ClusterServiceFinalizeUpgradeProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("FinalizeUpgrade")),
 			connect.WithClientOptions(opts...),
 		),
 		initialize: connect.NewClient[v1.InitializeRequest, v1.InitializeResponse](
@@ -459,7 +460,7 @@ type clusterServiceClient struct {
 	leave             *connect.Client[v1.LeaveRequest, v1.LeaveResponse]
 	down              *connect.Client[v1.DownRequest, v1.DownResponse]
 	rebalance         *connect.Client[v1.RebalanceRequest, v1.RebalanceResponse]
-	raiseLevel        *connect.Client[v1.RaiseLevelRequest, v1.RaiseLevelResponse]
+	finalizeUpgrade   *connect.Client[v1.FinalizeUpgradeRequest, v1.FinalizeUpgradeResponse]
 	initialize        *connect.Client[v1.InitializeRequest, v1.InitializeResponse]
 	setPolicy         *connect.Client[v1.SetPolicyRequest, v1.SetPolicyResponse]
 	putSetting        *connect.Client[v1.PutSettingRequest, v1.PutSettingResponse]
@@ -548,9 +549,9 @@ func (c *clusterServiceClient) Rebalance(ctx context.Context, req *connect.Reque
 	return c.rebalance.CallUnary(ctx, req)
 }
 
-// RaiseLevel calls hostd.cluster.v1.ClusterService.RaiseLevel.
-func (c *clusterServiceClient) RaiseLevel(ctx context.Context, req *connect.Request[v1.RaiseLevelRequest]) (*connect.Response[v1.RaiseLevelResponse], error) {
-	return c.raiseLevel.CallUnary(ctx, req)
+// FinalizeUpgrade calls hostd.cluster.v1.ClusterService.FinalizeUpgrade.
+func (c *clusterServiceClient) FinalizeUpgrade(ctx context.Context, req *connect.Request[v1.FinalizeUpgradeRequest]) (*connect.Response[v1.FinalizeUpgradeResponse], error) {
+	return c.finalizeUpgrade.CallUnary(ctx, req)
 }
 
 // Initialize calls hostd.cluster.v1.ClusterService.Initialize.
@@ -686,11 +687,12 @@ type ClusterServiceHandler interface {
 	// Rebalance balances leaderships and replicas now. It returns when the moves are
 	// decided; WatchCluster shows their progress.
 	Rebalance(context.Context, *connect.Request[v1.RebalanceRequest]) (*connect.Response[v1.RebalanceResponse], error)
-	// RaiseLevel raises the cluster version, the version of everything that the
-	// cluster writes. This cannot be undone. Every member must support the version, and
-	// none can return to a release that does not support it afterwards. With dry_run it
-	// changes nothing and returns the versions that each member supports.
-	RaiseLevel(context.Context, *connect.Request[v1.RaiseLevelRequest]) (*connect.Response[v1.RaiseLevelResponse], error)
+	// FinalizeUpgrade raises the cluster version, the version of everything that the
+	// cluster writes, at the end of a rolling upgrade. This cannot be undone. Every member
+	// must support the version, and none can return to a release that does not support it
+	// afterwards. With dry_run it changes nothing and returns the versions that each member
+	// supports.
+	FinalizeUpgrade(context.Context, *connect.Request[v1.FinalizeUpgradeRequest]) (*connect.Response[v1.FinalizeUpgradeResponse], error)
 	// Initialize bootstraps the cluster of the answering node. A node answers it even
 	// before it belongs to a cluster. If one of the node's seeds belongs to a cluster,
 	// the node joins that cluster instead. A majority of the node and its seeds has to
@@ -836,10 +838,10 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("Rebalance")),
 		connect.WithHandlerOptions(opts...),
 	)
-	clusterServiceRaiseLevelHandler := connect.NewUnaryHandler(
-		ClusterServiceRaiseLevelProcedure,
-		svc.RaiseLevel,
-		connect.WithSchema(clusterServiceMethods.ByName("RaiseLevel")),
+	clusterServiceFinalizeUpgradeHandler := connect.NewUnaryHandler(
+		ClusterServiceFinalizeUpgradeProcedure,
+		svc.FinalizeUpgrade,
+		connect.WithSchema(clusterServiceMethods.ByName("FinalizeUpgrade")),
 		connect.WithHandlerOptions(opts...),
 	)
 	clusterServiceInitializeHandler := connect.NewUnaryHandler(
@@ -975,8 +977,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceDownHandler.ServeHTTP(w, r)
 		case ClusterServiceRebalanceProcedure:
 			clusterServiceRebalanceHandler.ServeHTTP(w, r)
-		case ClusterServiceRaiseLevelProcedure:
-			clusterServiceRaiseLevelHandler.ServeHTTP(w, r)
+		case ClusterServiceFinalizeUpgradeProcedure:
+			clusterServiceFinalizeUpgradeHandler.ServeHTTP(w, r)
 		case ClusterServiceInitializeProcedure:
 			clusterServiceInitializeHandler.ServeHTTP(w, r)
 		case ClusterServiceSetPolicyProcedure:
@@ -1074,8 +1076,8 @@ func (UnimplementedClusterServiceHandler) Rebalance(context.Context, *connect.Re
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.Rebalance is not implemented"))
 }
 
-func (UnimplementedClusterServiceHandler) RaiseLevel(context.Context, *connect.Request[v1.RaiseLevelRequest]) (*connect.Response[v1.RaiseLevelResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.RaiseLevel is not implemented"))
+func (UnimplementedClusterServiceHandler) FinalizeUpgrade(context.Context, *connect.Request[v1.FinalizeUpgradeRequest]) (*connect.Response[v1.FinalizeUpgradeResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.cluster.v1.ClusterService.FinalizeUpgrade is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) Initialize(context.Context, *connect.Request[v1.InitializeRequest]) (*connect.Response[v1.InitializeResponse], error) {

@@ -100,8 +100,9 @@ const (
 	// EntityServiceListTimersProcedure is the fully-qualified name of the EntityService's ListTimers
 	// RPC.
 	EntityServiceListTimersProcedure = "/hostd.entity.v1.EntityService/ListTimers"
-	// EntityServiceListSendsProcedure is the fully-qualified name of the EntityService's ListSends RPC.
-	EntityServiceListSendsProcedure = "/hostd.entity.v1.EntityService/ListSends"
+	// EntityServiceListMessagesProcedure is the fully-qualified name of the EntityService's
+	// ListMessages RPC.
+	EntityServiceListMessagesProcedure = "/hostd.entity.v1.EntityService/ListMessages"
 	// EntityServiceListDeadLettersProcedure is the fully-qualified name of the EntityService's
 	// ListDeadLetters RPC.
 	EntityServiceListDeadLettersProcedure = "/hostd.entity.v1.EntityService/ListDeadLetters"
@@ -179,11 +180,11 @@ type EntityServiceClient interface {
 	// nodes that did not answer. A page may be shorter than requested, or empty,
 	// although more pages follow: check its token.
 	ListTimers(context.Context, *connect.Request[v1.ListTimersRequest]) (*connect.Response[v1.ListTimersResponse], error)
-	// ListSends returns the undelivered messages of entities by shard, oldest first, a
+	// ListMessages returns the undelivered messages of entities by shard, oldest first, a
 	// page at a time. A page may be shorter than requested, or empty, although more
 	// pages follow: check its token. It fails with unimplemented if a node of the
 	// previous release leads a shard.
-	ListSends(context.Context, *connect.Request[v1.ListSendsRequest]) (*connect.Response[v1.ListSendsResponse], error)
+	ListMessages(context.Context, *connect.Request[v1.ListMessagesRequest]) (*connect.Response[v1.ListMessagesResponse], error)
 	// ListDeadLetters returns rejected messages whose sender does not handle the
 	// rejection, by shard.
 	ListDeadLetters(context.Context, *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error)
@@ -312,10 +313,10 @@ func NewEntityServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
-		listSends: connect.NewClient[v1.ListSendsRequest, v1.ListSendsResponse](
+		listMessages: connect.NewClient[v1.ListMessagesRequest, v1.ListMessagesResponse](
 			httpClient,
-			baseURL+EntityServiceListSendsProcedure,
-			connect.WithSchema(entityServiceMethods.ByName("ListSends")),
+			baseURL+EntityServiceListMessagesProcedure,
+			connect.WithSchema(entityServiceMethods.ByName("ListMessages")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -359,7 +360,7 @@ type entityServiceClient struct {
 	skipTimer         *connect.Client[v1.SkipTimerRequest, v1.SkipTimerResponse]
 	delete            *connect.Client[v1.DeleteRequest, v1.DeleteResponse]
 	listTimers        *connect.Client[v1.ListTimersRequest, v1.ListTimersResponse]
-	listSends         *connect.Client[v1.ListSendsRequest, v1.ListSendsResponse]
+	listMessages      *connect.Client[v1.ListMessagesRequest, v1.ListMessagesResponse]
 	listDeadLetters   *connect.Client[v1.ListDeadLettersRequest, v1.ListDeadLettersResponse]
 	retryDeadLetter   *connect.Client[v1.RetryDeadLetterRequest, v1.RetryDeadLetterResponse]
 	discardDeadLetter *connect.Client[v1.DiscardDeadLetterRequest, v1.DiscardDeadLetterResponse]
@@ -445,9 +446,9 @@ func (c *entityServiceClient) ListTimers(ctx context.Context, req *connect.Reque
 	return c.listTimers.CallUnary(ctx, req)
 }
 
-// ListSends calls hostd.entity.v1.EntityService.ListSends.
-func (c *entityServiceClient) ListSends(ctx context.Context, req *connect.Request[v1.ListSendsRequest]) (*connect.Response[v1.ListSendsResponse], error) {
-	return c.listSends.CallUnary(ctx, req)
+// ListMessages calls hostd.entity.v1.EntityService.ListMessages.
+func (c *entityServiceClient) ListMessages(ctx context.Context, req *connect.Request[v1.ListMessagesRequest]) (*connect.Response[v1.ListMessagesResponse], error) {
+	return c.listMessages.CallUnary(ctx, req)
 }
 
 // ListDeadLetters calls hostd.entity.v1.EntityService.ListDeadLetters.
@@ -531,11 +532,11 @@ type EntityServiceHandler interface {
 	// nodes that did not answer. A page may be shorter than requested, or empty,
 	// although more pages follow: check its token.
 	ListTimers(context.Context, *connect.Request[v1.ListTimersRequest]) (*connect.Response[v1.ListTimersResponse], error)
-	// ListSends returns the undelivered messages of entities by shard, oldest first, a
+	// ListMessages returns the undelivered messages of entities by shard, oldest first, a
 	// page at a time. A page may be shorter than requested, or empty, although more
 	// pages follow: check its token. It fails with unimplemented if a node of the
 	// previous release leads a shard.
-	ListSends(context.Context, *connect.Request[v1.ListSendsRequest]) (*connect.Response[v1.ListSendsResponse], error)
+	ListMessages(context.Context, *connect.Request[v1.ListMessagesRequest]) (*connect.Response[v1.ListMessagesResponse], error)
 	// ListDeadLetters returns rejected messages whose sender does not handle the
 	// rejection, by shard.
 	ListDeadLetters(context.Context, *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error)
@@ -660,10 +661,10 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	entityServiceListSendsHandler := connect.NewUnaryHandler(
-		EntityServiceListSendsProcedure,
-		svc.ListSends,
-		connect.WithSchema(entityServiceMethods.ByName("ListSends")),
+	entityServiceListMessagesHandler := connect.NewUnaryHandler(
+		EntityServiceListMessagesProcedure,
+		svc.ListMessages,
+		connect.WithSchema(entityServiceMethods.ByName("ListMessages")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -720,8 +721,8 @@ func NewEntityServiceHandler(svc EntityServiceHandler, opts ...connect.HandlerOp
 			entityServiceDeleteHandler.ServeHTTP(w, r)
 		case EntityServiceListTimersProcedure:
 			entityServiceListTimersHandler.ServeHTTP(w, r)
-		case EntityServiceListSendsProcedure:
-			entityServiceListSendsHandler.ServeHTTP(w, r)
+		case EntityServiceListMessagesProcedure:
+			entityServiceListMessagesHandler.ServeHTTP(w, r)
 		case EntityServiceListDeadLettersProcedure:
 			entityServiceListDeadLettersHandler.ServeHTTP(w, r)
 		case EntityServiceRetryDeadLetterProcedure:
@@ -801,8 +802,8 @@ func (UnimplementedEntityServiceHandler) ListTimers(context.Context, *connect.Re
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.ListTimers is not implemented"))
 }
 
-func (UnimplementedEntityServiceHandler) ListSends(context.Context, *connect.Request[v1.ListSendsRequest]) (*connect.Response[v1.ListSendsResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.ListSends is not implemented"))
+func (UnimplementedEntityServiceHandler) ListMessages(context.Context, *connect.Request[v1.ListMessagesRequest]) (*connect.Response[v1.ListMessagesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.entity.v1.EntityService.ListMessages is not implemented"))
 }
 
 func (UnimplementedEntityServiceHandler) ListDeadLetters(context.Context, *connect.Request[v1.ListDeadLettersRequest]) (*connect.Response[v1.ListDeadLettersResponse], error) {

@@ -58,18 +58,20 @@ const (
 	// ModuleServiceChangeRolloutProcedure is the fully-qualified name of the ModuleService's
 	// ChangeRollout RPC.
 	ModuleServiceChangeRolloutProcedure = "/hostd.module.v1.ModuleService/ChangeRollout"
-	// ModuleServiceHistoryProcedure is the fully-qualified name of the ModuleService's History RPC.
-	ModuleServiceHistoryProcedure = "/hostd.module.v1.ModuleService/History"
+	// ModuleServiceGetHistoryProcedure is the fully-qualified name of the ModuleService's GetHistory
+	// RPC.
+	ModuleServiceGetHistoryProcedure = "/hostd.module.v1.ModuleService/GetHistory"
 	// ModuleServiceSetOwnerProcedure is the fully-qualified name of the ModuleService's SetOwner RPC.
 	ModuleServiceSetOwnerProcedure = "/hostd.module.v1.ModuleService/SetOwner"
 	// ModuleServiceRemoveProcedure is the fully-qualified name of the ModuleService's Remove RPC.
 	ModuleServiceRemoveProcedure = "/hostd.module.v1.ModuleService/Remove"
-	// ModuleServiceQuotasProcedure is the fully-qualified name of the ModuleService's Quotas RPC.
-	ModuleServiceQuotasProcedure = "/hostd.module.v1.ModuleService/Quotas"
+	// ModuleServiceGetQuotasProcedure is the fully-qualified name of the ModuleService's GetQuotas RPC.
+	ModuleServiceGetQuotasProcedure = "/hostd.module.v1.ModuleService/GetQuotas"
 	// ModuleServiceVerifyProcedure is the fully-qualified name of the ModuleService's Verify RPC.
 	ModuleServiceVerifyProcedure = "/hostd.module.v1.ModuleService/Verify"
-	// ModuleServiceFitProcedure is the fully-qualified name of the ModuleService's Fit RPC.
-	ModuleServiceFitProcedure = "/hostd.module.v1.ModuleService/Fit"
+	// ModuleServiceCheckCompatibilityProcedure is the fully-qualified name of the ModuleService's
+	// CheckCompatibility RPC.
+	ModuleServiceCheckCompatibilityProcedure = "/hostd.module.v1.ModuleService/CheckCompatibility"
 )
 
 // ModuleServiceClient is a client for the hostd.module.v1.ModuleService service.
@@ -116,9 +118,9 @@ type ModuleServiceClient interface {
 	// older module fails on stay with the newer module and are named, unless the request
 	// forces them. A change that is already in effect does nothing.
 	ChangeRollout(context.Context, *connect.Request[v1.ChangeRolloutRequest]) (*connect.Response[v1.ChangeRolloutResponse], error)
-	// History lists the modules that have served a type: the last changes of its
+	// GetHistory lists the modules that have served a type: the last changes of its
 	// activation, and who made them.
-	History(context.Context, *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error)
+	GetHistory(context.Context, *connect.Request[v1.GetHistoryRequest]) (*connect.Response[v1.GetHistoryResponse], error)
 	// SetOwner sets the owner of an entity type, the subject that may change its module
 	// and settings. Other callers, except those with the verb admin on the type, get
 	// permission_denied, reason NOT_OWNER.
@@ -127,17 +129,17 @@ type ModuleServiceClient interface {
 	// fails with failed_precondition if the module serves a type or a rollback can return
 	// to it. The caller must be allowed to deploy every type of the module.
 	Remove(context.Context, *connect.Request[v1.RemoveRequest]) (*connect.Response[v1.RemoveResponse], error)
-	// Quotas returns the quotas of modules and their usage.
-	Quotas(context.Context, *connect.Request[v1.QuotasRequest]) (*connect.Response[v1.QuotasResponse], error)
+	// GetQuotas returns the quotas of modules and their usage.
+	GetQuotas(context.Context, *connect.Request[v1.GetQuotasRequest]) (*connect.Response[v1.GetQuotasResponse], error)
 	// Verify replays stored histories of a type with a module, on the nodes that lead the
 	// shards. It reports entities that the module cannot replay, or for which it computes
 	// a different state than the serving module, up to a hundred. The result for all
 	// shards is stored.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest]) (*connect.ServerStreamForClient[v1.VerifyResponse], error)
-	// Fit checks a module against the stored data of a type: which stored
+	// CheckCompatibility checks a module against the stored data of a type: which stored
 	// event types its manifest does not list, and on which of a few sampled entities it
 	// fails when it replays them. Activate makes the same check.
-	Fit(context.Context, *connect.Request[v1.FitRequest]) (*connect.Response[v1.FitResponse], error)
+	CheckCompatibility(context.Context, *connect.Request[v1.CheckCompatibilityRequest]) (*connect.Response[v1.CheckCompatibilityResponse], error)
 }
 
 // NewModuleServiceClient constructs a client for the hostd.module.v1.ModuleService service. By
@@ -209,10 +211,10 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(moduleServiceMethods.ByName("ChangeRollout")),
 			connect.WithClientOptions(opts...),
 		),
-		history: connect.NewClient[v1.HistoryRequest, v1.HistoryResponse](
+		getHistory: connect.NewClient[v1.GetHistoryRequest, v1.GetHistoryResponse](
 			httpClient,
-			baseURL+ModuleServiceHistoryProcedure,
-			connect.WithSchema(moduleServiceMethods.ByName("History")),
+			baseURL+ModuleServiceGetHistoryProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("GetHistory")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -228,10 +230,10 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(moduleServiceMethods.ByName("Remove")),
 			connect.WithClientOptions(opts...),
 		),
-		quotas: connect.NewClient[v1.QuotasRequest, v1.QuotasResponse](
+		getQuotas: connect.NewClient[v1.GetQuotasRequest, v1.GetQuotasResponse](
 			httpClient,
-			baseURL+ModuleServiceQuotasProcedure,
-			connect.WithSchema(moduleServiceMethods.ByName("Quotas")),
+			baseURL+ModuleServiceGetQuotasProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("GetQuotas")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -241,10 +243,10 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(moduleServiceMethods.ByName("Verify")),
 			connect.WithClientOptions(opts...),
 		),
-		fit: connect.NewClient[v1.FitRequest, v1.FitResponse](
+		checkCompatibility: connect.NewClient[v1.CheckCompatibilityRequest, v1.CheckCompatibilityResponse](
 			httpClient,
-			baseURL+ModuleServiceFitProcedure,
-			connect.WithSchema(moduleServiceMethods.ByName("Fit")),
+			baseURL+ModuleServiceCheckCompatibilityProcedure,
+			connect.WithSchema(moduleServiceMethods.ByName("CheckCompatibility")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -253,21 +255,21 @@ func NewModuleServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 
 // moduleServiceClient implements ModuleServiceClient.
 type moduleServiceClient struct {
-	upload        *connect.Client[v1.UploadRequest, v1.UploadResponse]
-	uploadStream  *connect.Client[v1.UploadStreamRequest, v1.UploadStreamResponse]
-	list          *connect.Client[v1.ListRequest, v1.ListResponse]
-	get           *connect.Client[v1.GetRequest, v1.GetResponse]
-	download      *connect.Client[v1.DownloadRequest, v1.DownloadResponse]
-	activate      *connect.Client[v1.ActivateRequest, v1.ActivateResponse]
-	rollback      *connect.Client[v1.RollbackRequest, v1.RollbackResponse]
-	getRollout    *connect.Client[v1.GetRolloutRequest, v1.GetRolloutResponse]
-	changeRollout *connect.Client[v1.ChangeRolloutRequest, v1.ChangeRolloutResponse]
-	history       *connect.Client[v1.HistoryRequest, v1.HistoryResponse]
-	setOwner      *connect.Client[v1.SetOwnerRequest, v1.SetOwnerResponse]
-	remove        *connect.Client[v1.RemoveRequest, v1.RemoveResponse]
-	quotas        *connect.Client[v1.QuotasRequest, v1.QuotasResponse]
-	verify        *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
-	fit           *connect.Client[v1.FitRequest, v1.FitResponse]
+	upload             *connect.Client[v1.UploadRequest, v1.UploadResponse]
+	uploadStream       *connect.Client[v1.UploadStreamRequest, v1.UploadStreamResponse]
+	list               *connect.Client[v1.ListRequest, v1.ListResponse]
+	get                *connect.Client[v1.GetRequest, v1.GetResponse]
+	download           *connect.Client[v1.DownloadRequest, v1.DownloadResponse]
+	activate           *connect.Client[v1.ActivateRequest, v1.ActivateResponse]
+	rollback           *connect.Client[v1.RollbackRequest, v1.RollbackResponse]
+	getRollout         *connect.Client[v1.GetRolloutRequest, v1.GetRolloutResponse]
+	changeRollout      *connect.Client[v1.ChangeRolloutRequest, v1.ChangeRolloutResponse]
+	getHistory         *connect.Client[v1.GetHistoryRequest, v1.GetHistoryResponse]
+	setOwner           *connect.Client[v1.SetOwnerRequest, v1.SetOwnerResponse]
+	remove             *connect.Client[v1.RemoveRequest, v1.RemoveResponse]
+	getQuotas          *connect.Client[v1.GetQuotasRequest, v1.GetQuotasResponse]
+	verify             *connect.Client[v1.VerifyRequest, v1.VerifyResponse]
+	checkCompatibility *connect.Client[v1.CheckCompatibilityRequest, v1.CheckCompatibilityResponse]
 }
 
 // Upload calls hostd.module.v1.ModuleService.Upload.
@@ -315,9 +317,9 @@ func (c *moduleServiceClient) ChangeRollout(ctx context.Context, req *connect.Re
 	return c.changeRollout.CallUnary(ctx, req)
 }
 
-// History calls hostd.module.v1.ModuleService.History.
-func (c *moduleServiceClient) History(ctx context.Context, req *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error) {
-	return c.history.CallUnary(ctx, req)
+// GetHistory calls hostd.module.v1.ModuleService.GetHistory.
+func (c *moduleServiceClient) GetHistory(ctx context.Context, req *connect.Request[v1.GetHistoryRequest]) (*connect.Response[v1.GetHistoryResponse], error) {
+	return c.getHistory.CallUnary(ctx, req)
 }
 
 // SetOwner calls hostd.module.v1.ModuleService.SetOwner.
@@ -330,9 +332,9 @@ func (c *moduleServiceClient) Remove(ctx context.Context, req *connect.Request[v
 	return c.remove.CallUnary(ctx, req)
 }
 
-// Quotas calls hostd.module.v1.ModuleService.Quotas.
-func (c *moduleServiceClient) Quotas(ctx context.Context, req *connect.Request[v1.QuotasRequest]) (*connect.Response[v1.QuotasResponse], error) {
-	return c.quotas.CallUnary(ctx, req)
+// GetQuotas calls hostd.module.v1.ModuleService.GetQuotas.
+func (c *moduleServiceClient) GetQuotas(ctx context.Context, req *connect.Request[v1.GetQuotasRequest]) (*connect.Response[v1.GetQuotasResponse], error) {
+	return c.getQuotas.CallUnary(ctx, req)
 }
 
 // Verify calls hostd.module.v1.ModuleService.Verify.
@@ -340,9 +342,9 @@ func (c *moduleServiceClient) Verify(ctx context.Context, req *connect.Request[v
 	return c.verify.CallServerStream(ctx, req)
 }
 
-// Fit calls hostd.module.v1.ModuleService.Fit.
-func (c *moduleServiceClient) Fit(ctx context.Context, req *connect.Request[v1.FitRequest]) (*connect.Response[v1.FitResponse], error) {
-	return c.fit.CallUnary(ctx, req)
+// CheckCompatibility calls hostd.module.v1.ModuleService.CheckCompatibility.
+func (c *moduleServiceClient) CheckCompatibility(ctx context.Context, req *connect.Request[v1.CheckCompatibilityRequest]) (*connect.Response[v1.CheckCompatibilityResponse], error) {
+	return c.checkCompatibility.CallUnary(ctx, req)
 }
 
 // ModuleServiceHandler is an implementation of the hostd.module.v1.ModuleService service.
@@ -389,9 +391,9 @@ type ModuleServiceHandler interface {
 	// older module fails on stay with the newer module and are named, unless the request
 	// forces them. A change that is already in effect does nothing.
 	ChangeRollout(context.Context, *connect.Request[v1.ChangeRolloutRequest]) (*connect.Response[v1.ChangeRolloutResponse], error)
-	// History lists the modules that have served a type: the last changes of its
+	// GetHistory lists the modules that have served a type: the last changes of its
 	// activation, and who made them.
-	History(context.Context, *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error)
+	GetHistory(context.Context, *connect.Request[v1.GetHistoryRequest]) (*connect.Response[v1.GetHistoryResponse], error)
 	// SetOwner sets the owner of an entity type, the subject that may change its module
 	// and settings. Other callers, except those with the verb admin on the type, get
 	// permission_denied, reason NOT_OWNER.
@@ -400,17 +402,17 @@ type ModuleServiceHandler interface {
 	// fails with failed_precondition if the module serves a type or a rollback can return
 	// to it. The caller must be allowed to deploy every type of the module.
 	Remove(context.Context, *connect.Request[v1.RemoveRequest]) (*connect.Response[v1.RemoveResponse], error)
-	// Quotas returns the quotas of modules and their usage.
-	Quotas(context.Context, *connect.Request[v1.QuotasRequest]) (*connect.Response[v1.QuotasResponse], error)
+	// GetQuotas returns the quotas of modules and their usage.
+	GetQuotas(context.Context, *connect.Request[v1.GetQuotasRequest]) (*connect.Response[v1.GetQuotasResponse], error)
 	// Verify replays stored histories of a type with a module, on the nodes that lead the
 	// shards. It reports entities that the module cannot replay, or for which it computes
 	// a different state than the serving module, up to a hundred. The result for all
 	// shards is stored.
 	Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error
-	// Fit checks a module against the stored data of a type: which stored
+	// CheckCompatibility checks a module against the stored data of a type: which stored
 	// event types its manifest does not list, and on which of a few sampled entities it
 	// fails when it replays them. Activate makes the same check.
-	Fit(context.Context, *connect.Request[v1.FitRequest]) (*connect.Response[v1.FitResponse], error)
+	CheckCompatibility(context.Context, *connect.Request[v1.CheckCompatibilityRequest]) (*connect.Response[v1.CheckCompatibilityResponse], error)
 }
 
 // NewModuleServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -478,10 +480,10 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(moduleServiceMethods.ByName("ChangeRollout")),
 		connect.WithHandlerOptions(opts...),
 	)
-	moduleServiceHistoryHandler := connect.NewUnaryHandler(
-		ModuleServiceHistoryProcedure,
-		svc.History,
-		connect.WithSchema(moduleServiceMethods.ByName("History")),
+	moduleServiceGetHistoryHandler := connect.NewUnaryHandler(
+		ModuleServiceGetHistoryProcedure,
+		svc.GetHistory,
+		connect.WithSchema(moduleServiceMethods.ByName("GetHistory")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -497,10 +499,10 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(moduleServiceMethods.ByName("Remove")),
 		connect.WithHandlerOptions(opts...),
 	)
-	moduleServiceQuotasHandler := connect.NewUnaryHandler(
-		ModuleServiceQuotasProcedure,
-		svc.Quotas,
-		connect.WithSchema(moduleServiceMethods.ByName("Quotas")),
+	moduleServiceGetQuotasHandler := connect.NewUnaryHandler(
+		ModuleServiceGetQuotasProcedure,
+		svc.GetQuotas,
+		connect.WithSchema(moduleServiceMethods.ByName("GetQuotas")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -510,10 +512,10 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(moduleServiceMethods.ByName("Verify")),
 		connect.WithHandlerOptions(opts...),
 	)
-	moduleServiceFitHandler := connect.NewUnaryHandler(
-		ModuleServiceFitProcedure,
-		svc.Fit,
-		connect.WithSchema(moduleServiceMethods.ByName("Fit")),
+	moduleServiceCheckCompatibilityHandler := connect.NewUnaryHandler(
+		ModuleServiceCheckCompatibilityProcedure,
+		svc.CheckCompatibility,
+		connect.WithSchema(moduleServiceMethods.ByName("CheckCompatibility")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
@@ -537,18 +539,18 @@ func NewModuleServiceHandler(svc ModuleServiceHandler, opts ...connect.HandlerOp
 			moduleServiceGetRolloutHandler.ServeHTTP(w, r)
 		case ModuleServiceChangeRolloutProcedure:
 			moduleServiceChangeRolloutHandler.ServeHTTP(w, r)
-		case ModuleServiceHistoryProcedure:
-			moduleServiceHistoryHandler.ServeHTTP(w, r)
+		case ModuleServiceGetHistoryProcedure:
+			moduleServiceGetHistoryHandler.ServeHTTP(w, r)
 		case ModuleServiceSetOwnerProcedure:
 			moduleServiceSetOwnerHandler.ServeHTTP(w, r)
 		case ModuleServiceRemoveProcedure:
 			moduleServiceRemoveHandler.ServeHTTP(w, r)
-		case ModuleServiceQuotasProcedure:
-			moduleServiceQuotasHandler.ServeHTTP(w, r)
+		case ModuleServiceGetQuotasProcedure:
+			moduleServiceGetQuotasHandler.ServeHTTP(w, r)
 		case ModuleServiceVerifyProcedure:
 			moduleServiceVerifyHandler.ServeHTTP(w, r)
-		case ModuleServiceFitProcedure:
-			moduleServiceFitHandler.ServeHTTP(w, r)
+		case ModuleServiceCheckCompatibilityProcedure:
+			moduleServiceCheckCompatibilityHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -594,8 +596,8 @@ func (UnimplementedModuleServiceHandler) ChangeRollout(context.Context, *connect
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.ChangeRollout is not implemented"))
 }
 
-func (UnimplementedModuleServiceHandler) History(context.Context, *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.History is not implemented"))
+func (UnimplementedModuleServiceHandler) GetHistory(context.Context, *connect.Request[v1.GetHistoryRequest]) (*connect.Response[v1.GetHistoryResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.GetHistory is not implemented"))
 }
 
 func (UnimplementedModuleServiceHandler) SetOwner(context.Context, *connect.Request[v1.SetOwnerRequest]) (*connect.Response[v1.SetOwnerResponse], error) {
@@ -606,14 +608,14 @@ func (UnimplementedModuleServiceHandler) Remove(context.Context, *connect.Reques
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Remove is not implemented"))
 }
 
-func (UnimplementedModuleServiceHandler) Quotas(context.Context, *connect.Request[v1.QuotasRequest]) (*connect.Response[v1.QuotasResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Quotas is not implemented"))
+func (UnimplementedModuleServiceHandler) GetQuotas(context.Context, *connect.Request[v1.GetQuotasRequest]) (*connect.Response[v1.GetQuotasResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.GetQuotas is not implemented"))
 }
 
 func (UnimplementedModuleServiceHandler) Verify(context.Context, *connect.Request[v1.VerifyRequest], *connect.ServerStream[v1.VerifyResponse]) error {
 	return connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Verify is not implemented"))
 }
 
-func (UnimplementedModuleServiceHandler) Fit(context.Context, *connect.Request[v1.FitRequest]) (*connect.Response[v1.FitResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.Fit is not implemented"))
+func (UnimplementedModuleServiceHandler) CheckCompatibility(context.Context, *connect.Request[v1.CheckCompatibilityRequest]) (*connect.Response[v1.CheckCompatibilityResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.module.v1.ModuleService.CheckCompatibility is not implemented"))
 }

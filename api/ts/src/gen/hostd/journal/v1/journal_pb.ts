@@ -16,7 +16,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file hostd/journal/v1/journal.proto.
  */
 export const file_hostd_journal_v1_journal: GenFile = /*@__PURE__*/
-  fileDesc("Ch5ob3N0ZC9qb3VybmFsL3YxL2pvdXJuYWwucHJvdG8SEGhvc3RkLmpvdXJuYWwudjEiDwoNRXhwb3J0UmVxdWVzdCIfCg5FeHBvcnRSZXNwb25zZRINCgVjaHVuaxgBIAEoDCI1Cg1JbXBvcnRSZXF1ZXN0Eg0KBWNodW5rGAEgASgMEhUKDXdpdGhfYmluZGluZ3MYAiABKAgidgoOSW1wb3J0UmVzcG9uc2USEAoIZW50aXRpZXMYASABKAQSDgoGc2hhcmRzGAIgASgEEg8KB21vZHVsZXMYAyABKAQSDgoGZGlnZXN0GAQgASgJEg8KB2luX3BhcnQYBSADKAkSEAoIbGVmdF9vdXQYBiADKAkyugEKDkpvdXJuYWxTZXJ2aWNlElMKBkV4cG9ydBIfLmhvc3RkLmpvdXJuYWwudjEuRXhwb3J0UmVxdWVzdBogLmhvc3RkLmpvdXJuYWwudjEuRXhwb3J0UmVzcG9uc2UiBPDkGQkwARJTCgZJbXBvcnQSHy5ob3N0ZC5qb3VybmFsLnYxLkltcG9ydFJlcXVlc3QaIC5ob3N0ZC5qb3VybmFsLnYxLkltcG9ydFJlc3BvbnNlIgTw5BkIKAFCO1o5Z2l0aHViLmNvbS9ob3N0ZC9ob3N0ZC9hcGkvZ2VuL2hvc3RkL2pvdXJuYWwvdjE7am91cm5hbHYxYgZwcm90bzM", [file_hostd_auth_v1_verb]);
+  fileDesc("Ch5ob3N0ZC9qb3VybmFsL3YxL2pvdXJuYWwucHJvdG8SEGhvc3RkLmpvdXJuYWwudjEiDwoNRXhwb3J0UmVxdWVzdCIfCg5FeHBvcnRSZXNwb25zZRINCgVjaHVuaxgBIAEoDCI7Cg1JbXBvcnRSZXF1ZXN0Eg0KBWNodW5rGAEgASgMEhsKE3dpdGhfc2VjdXJpdHlfcm9sZXMYAiABKAgifQoOSW1wb3J0UmVzcG9uc2USEAoIZW50aXRpZXMYASABKAQSDgoGc2hhcmRzGAIgASgEEg8KB21vZHVsZXMYAyABKAQSDgoGZGlnZXN0GAQgASgJEhcKD3BhdXNlZF9yb2xsb3V0cxgFIAMoCRIPCgdvbWl0dGVkGAYgAygJMroBCg5Kb3VybmFsU2VydmljZRJTCgZFeHBvcnQSHy5ob3N0ZC5qb3VybmFsLnYxLkV4cG9ydFJlcXVlc3QaIC5ob3N0ZC5qb3VybmFsLnYxLkV4cG9ydFJlc3BvbnNlIgTw5BkJMAESUwoGSW1wb3J0Eh8uaG9zdGQuam91cm5hbC52MS5JbXBvcnRSZXF1ZXN0GiAuaG9zdGQuam91cm5hbC52MS5JbXBvcnRSZXNwb25zZSIE8OQZCCgBQjtaOWdpdGh1Yi5jb20vaG9zdGQvaG9zdGQvYXBpL2dlbi9ob3N0ZC9qb3VybmFsL3YxO2pvdXJuYWx2MWIGcHJvdG8z", [file_hostd_auth_v1_verb]);
 
 /**
  * ExportRequest has no parameters.
@@ -72,9 +72,9 @@ export type ImportRequest = Message<"hostd.journal.v1.ImportRequest"> & {
    * bindings of these roles. By default they are omitted, because the author of the file
    * could otherwise grant himself any role.
    *
-   * @generated from field: bool with_bindings = 2;
+   * @generated from field: bool with_security_roles = 2;
    */
-  withBindings: boolean;
+  withSecurityRoles: boolean;
 };
 
 /**
@@ -122,9 +122,9 @@ export type ImportResponse = Message<"hostd.journal.v1.ImportResponse"> & {
    * Entity types with a rollout in progress, as in the exported cluster. Their rollouts
    * are paused until they are resumed.
    *
-   * @generated from field: repeated string in_part = 5;
+   * @generated from field: repeated string paused_rollouts = 5;
    */
-  inPart: string[];
+  pausedRollouts: string[];
 
   /**
    * Parts of the file that were not imported. "setting KEY" is a setting that PutSetting
@@ -132,9 +132,9 @@ export type ImportResponse = Message<"hostd.journal.v1.ImportResponse"> & {
    * verb security; there are none if the cluster keeps its own roles. Each kind has at
    * most 1,000 lines, followed by the number of further ones.
    *
-   * @generated from field: repeated string left_out = 6;
+   * @generated from field: repeated string omitted = 6;
    */
-  leftOut: string[];
+  omitted: string[];
 };
 
 /**

@@ -18,7 +18,7 @@ import type { JsonObject, Message } from "@bufbuild/protobuf";
  * Describes the file hostd/module/v1/module.proto.
  */
 export const file_hostd_module_v1_module: GenFile = /*@__PURE__*/
-  fileDesc("Chxob3N0ZC9tb2R1bGUvdjEvbW9kdWxlLnByb3RvEg9ob3N0ZC5tb2R1bGUudjEijgMKBk1vZHVsZRIOCgZkaWdlc3QYASABKAkSDAoEbmFtZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhIKCnNpemVfYnl0ZXMYBCABKAQSLwoLdXBsb2FkZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDGVudGl0eV90eXBlcxgGIAMoCRISCgphY3RpdmVfZm9yGAcgAygJEioKCGJpbmRpbmdzGAggAygLMhguaG9zdGQubW9kdWxlLnYxLkJpbmRpbmcSEQoJc2lnbmVkX2J5GEsgASgJEhcKD3NpZ25hdHVyZV9mYXVsdBhMIAEoCRIwCgx1bnVzZWRfc2luY2UYTSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKDXZlcmlmaWNhdGlvbnMY1AIgAygLMh0uaG9zdGQubW9kdWxlLnYxLlZlcmlmaWNhdGlvbhIlCgVwYXJ0cxjVAiADKAsyFS5ob3N0ZC5tb2R1bGUudjEuUGFydCKIAgoEUGFydBITCgtlbnRpdHlfdHlwZRgBIAEoCRIoCgRraW5kGAIgASgOMhouaG9zdGQubW9kdWxlLnYxLlBhcnQuS2luZBINCgVzaGFyZRgDIAEoDRIOCgZwcmVmaXgYBCABKAkSDAoEc3RheRgFIAEoDRItCgVzdGF0ZRgGIAEoDjIeLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0LlN0YXRlImUKBEtpbmQSFAoQS0lORF9VTlNQRUNJRklFRBAAEhAKDEtJTkRfUk9MTE9VVBABEg0KCUtJTkRfU1RBWRACEg8KC0tJTkRfU0hBRE9XEAMSFQoRS0lORF9WRVJJRklDQVRJT04QBCKCAgoMVmVyaWZpY2F0aW9uEhMKC2VudGl0eV90eXBlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEi8KC3ZlcmlmaWVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBITCgt2ZXJpZmllZF9ieRgEIAEoCRILCgNhbGwYBSABKAgSEAoIZW50aXRpZXMYBiABKAQSDgoGZXZlbnRzGAcgASgEEhMKC2RpZmZlcmVuY2VzGAggASgEEg4KBmZhdWx0cxgJIAEoBBIbChN1bmNvbXBhcmVkX2VudGl0aWVzGAogASgEEhQKDGN1dF9lbnRpdGllcxgLIAEoBCLfAQoHQmluZGluZxITCgtlbnRpdHlfdHlwZRgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBInCgZsaW1pdHMYAyABKAsyFy5ob3N0ZC5tb2R1bGUudjEuTGltaXRzEhIKCWZvcmNlZF9ieRi2AiABKAkSLAoFc2VuZHMYBCABKAsyHS5ob3N0ZC5tb2R1bGUudjEuVHlwZVBhdHRlcm5zEjMKDGFjY2VwdHNfZnJvbRgFIAEoCzIdLmhvc3RkLm1vZHVsZS52MS5UeXBlUGF0dGVybnMSDQoFb3duZXIYBiABKAkiIAoMVHlwZVBhdHRlcm5zEhAKCHBhdHRlcm5zGAEgAygJIu8BCgZMaW1pdHMSFAoMY29tbWFuZF9mdWVsGAEgASgEEhIKCnF1ZXJ5X2Z1ZWwYAiABKAQSEgoKbWF4X2V2ZW50cxgDIAEoDRITCgtldmVudF9ieXRlcxgEIAEoDRITCgtyZXBseV9ieXRlcxgFIAEoDRIUCgxtZW1vcnlfYnl0ZXMYBiABKAQSGQoRdHlwZV9tZW1vcnlfYnl0ZXMYByABKAQSFwoPcmF0ZV9wZXJfc2Vjb25kGAggASgNEhgKD2Z1ZWxfcGVyX3NlY29uZBiMASABKAQSGQoQYnl0ZXNfcGVyX3NlY29uZBiNASABKAQiUgoNVXBsb2FkUmVxdWVzdBIMCgR3YXNtGAEgASgMEhAKCGFjdGl2YXRlGAIgASgIEhEKCXNpZ25hdHVyZRhLIAEoDBIOCgVmb3JjZRi2AiABKAgiSAoOVXBsb2FkUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhQKDGVudGl0eV90eXBlcxgCIAMoCRIQCgdyZW1hcmtzGLYCIAMoCSJYChNVcGxvYWRTdHJlYW1SZXF1ZXN0EgwKBHdhc20YASABKAwSEAoIYWN0aXZhdGUYAiABKAgSEQoJc2lnbmF0dXJlGEsgASgMEg4KBWZvcmNlGLYCIAEoCCJOChRVcGxvYWRTdHJlYW1SZXNwb25zZRIOCgZkaWdlc3QYASABKAkSFAoMZW50aXR5X3R5cGVzGAIgAygJEhAKB3JlbWFya3MYtgIgAygJIjQKC0xpc3RSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRISCgpwYWdlX3Rva2VuGAIgASgJIlEKDExpc3RSZXNwb25zZRIoCgdtb2R1bGVzGAEgAygLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiOwoKR2V0UmVxdWVzdBIQCgZkaWdlc3QYASABKAlIABIVCgtlbnRpdHlfdHlwZRgCIAEoCUgAQgQKAmJ5ImEKC0dldFJlc3BvbnNlEicKBm1vZHVsZRgBIAEoCzIXLmhvc3RkLm1vZHVsZS52MS5Nb2R1bGUSKQoIbWFuaWZlc3QYAiABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0IiEKD0Rvd25sb2FkUmVxdWVzdBIOCgZkaWdlc3QYASABKAkiIAoQRG93bmxvYWRSZXNwb25zZRIMCgR3YXNtGAEgASgMIrwBCg9BY3RpdmF0ZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSDgoGZGlnZXN0GAIgASgJEicKBmxpbWl0cxgDIAEoCzIXLmhvc3RkLm1vZHVsZS52MS5MaW1pdHMSDgoFZm9yY2UYtgIgASgIEhsKEmFjY2VwdF9kaWZmZXJlbmNlcxjUAiABKAgSLgoHcm9sbG91dBj9AiABKAsyHC5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dFBsYW4idAoLUm9sbG91dFBsYW4SDQoFc2hhcmUYASABKA0SDgoGcHJlZml4GAIgASgJEg0KBXN0ZXBzGAMgAygNEigKBXBhdXNlGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXJ1bGVzGAUgASgJImUKEEFjdGl2YXRlUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSLQoFc3RhdGUYAiABKA4yHi5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dC5TdGF0ZRIQCgdyZW1hcmtzGLYCIAMoCSIfCg1SZW1vdmVSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCSIQCg5SZW1vdmVSZXNwb25zZSIPCg1RdW90YXNSZXF1ZXN0IuwBCg5RdW90YXNSZXNwb25zZRI1CgR1c2VkGAEgASgLMicuaG9zdGQubW9kdWxlLnYxLlF1b3Rhc1Jlc3BvbnNlLkFtb3VudHMSNQoEbW9zdBgCIAEoCzInLmhvc3RkLm1vZHVsZS52MS5RdW90YXNSZXNwb25zZS5BbW91bnRzEhkKEXJldGVudGlvbl9zZWNvbmRzGAMgASgEGlEKB0Ftb3VudHMSDwoHbW9kdWxlcxgBIAEoBBINCgVieXRlcxgCIAEoBBITCgtvd25fbW9kdWxlcxgDIAEoBBIRCglvd25fYnl0ZXMYBCABKAQiSAoPUm9sbGJhY2tSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhAKCHJldmlzaW9uGAIgASgEEg4KBWZvcmNlGN4CIAEoCCJdChBSb2xsYmFja1Jlc3BvbnNlEg4KBmRpZ2VzdBgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBIVCgxlbnRpdHlfdHlwZXMY3gIgAygJEhAKB3JlbWFya3MY3wIgAygJIjgKEUdldFJvbGxvdXRSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEg4KBnNlcnZlZBgCIAEoCCJ5ChJHZXRSb2xsb3V0UmVzcG9uc2USKQoHcm9sbG91dBgBIAEoCzIYLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0EicKBnNoYWRvdxgCIAEoCzIXLmhvc3RkLm1vZHVsZS52MS5TaGFkb3cSDwoHYWJvcnRlZBgDIAEoCSKfAgoGU2hhZG93Eg4KBmRpZ2VzdBgBIAEoCRINCgVzaGFyZRgCIAEoDRIQCghjb21wYXJlZBgDIAEoBBIOCgZkaWZmZXIYBCABKAQSNgoLZGlmZmVyZW5jZXMYBSADKAsyIS5ob3N0ZC5tb2R1bGUudjEuU2hhZG93RGlmZmVyZW5jZRIPCgdkcm9wcGVkGAYgASgEEhMKC3Bhc3NlZF9vdmVyGAcgASgEEgwKBGZ1ZWwYCCABKAQSEgoKb3RoZXJfZnVlbBgJIAEoBBIwCghleGFtcGxlcxgKIAMoCzIeLmhvc3RkLm1vZHVsZS52MS5TaGFkb3dFeGFtcGxlEhQKDHNpbGVudF9ub2RlcxgLIAEoDRIMCgRub3RlGAwgASgJIjAKEFNoYWRvd0RpZmZlcmVuY2USCgoCaW4YASABKAkSEAoIY29tbWFuZHMYAiABKAQiYAoNU2hhZG93RXhhbXBsZRIRCgllbnRpdHlfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSDwoHY29tbWFuZBgDIAEoCRIKCgJpbhgEIAMoCRINCgVmYXVsdBgFIAEoCSLvBAoHUm9sbG91dBITCgtlbnRpdHlfdHlwZRgBIAEoCRIOCgZkaWdlc3QYAiABKAkSFAoMb2xkZXJfZGlnZXN0GAMgASgJEi0KBXN0YXRlGAQgASgOMh4uaG9zdGQubW9kdWxlLnYxLlJvbGxvdXQuU3RhdGUSDQoFc2hhcmUYBSABKA0SDgoGcHJlZml4GAYgASgJEgwKBHN0YXkYByADKAkSFAoMZW50aXR5X3R5cGVzGAggAygJEhAKCHJldmlzaW9uGAkgASgEEgoKAmJ5GAogASgJEgwKBG5vdGUYCyABKAkSDQoFc3RlcHMYDCADKA0SKAoFcGF1c2UYDSABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb24SKgoGZHVlX2F0GA4gASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBINCgVydWxlcxgPIAEoCRItCgVuZXdlchgQIAEoCzIeLmhvc3RkLm1vZHVsZS52MS5WZXJzaW9uQ291bnRzEi0KBW9sZGVyGBEgASgLMh4uaG9zdGQubW9kdWxlLnYxLlZlcnNpb25Db3VudHMSFAoMc2lsZW50X25vZGVzGBIgASgNIqIBCgVTdGF0ZRIVChFTVEFURV9VTlNQRUNJRklFRBAAEhEKDVNUQVRFX1JVTk5JTkcQARIQCgxTVEFURV9QQVVTRUQQAhISCg5TVEFURV9BQk9SVElORxADEg4KClNUQVRFX0hFTEQQBBIRCg1TVEFURV9BQk9SVEVEEAUSEwoPU1RBVEVfVkVSSUZZSU5HEAYSEQoNU1RBVEVfUkVGVVNFRBAHIm0KDVZlcnNpb25Db3VudHMSEAoIY29tbWFuZHMYASABKAQSEgoKcmVqZWN0aW9ucxgCIAEoBBIOCgZmYXVsdHMYAyABKAQSJgoDcDk5GAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uIuUBChRDaGFuZ2VSb2xsb3V0UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRI8CgZhY3Rpb24YAiABKA4yLC5ob3N0ZC5tb2R1bGUudjEuQ2hhbmdlUm9sbG91dFJlcXVlc3QuQWN0aW9uEg0KBWZvcmNlGAMgASgIImsKBkFjdGlvbhIWChJBQ1RJT05fVU5TUEVDSUZJRUQQABIQCgxBQ1RJT05fUEFVU0UQARIRCg1BQ1RJT05fUkVTVU1FEAISEgoOQUNUSU9OX1BST01PVEUQAxIQCgxBQ1RJT05fQUJPUlQQBCJUChVDaGFuZ2VSb2xsb3V0UmVzcG9uc2USKQoHcm9sbG91dBgBIAEoCzIYLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0EhAKCHJldmlzaW9uGAIgASgEIiUKDkhpc3RvcnlSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJIkIKD0hpc3RvcnlSZXNwb25zZRIvCgdjaGFuZ2VzGAEgAygLMh4uaG9zdGQubW9kdWxlLnYxLkJpbmRpbmdDaGFuZ2Ui5QIKDUJpbmRpbmdDaGFuZ2USEAoIcmV2aXNpb24YASABKAQSJgoCYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjEKBGtpbmQYAyABKA4yIy5ob3N0ZC5tb2R1bGUudjEuQmluZGluZ0NoYW5nZS5LaW5kEg4KBmRpZ2VzdBgEIAEoCRIKCgJieRgFIAEoCRIOCgZmb3JjZWQYBiABKAgSEQoJdG9va19iYWNrGAcgASgEEg4KBXNoYXJlGP0CIAEoDRIPCgZwcmVmaXgY/gIgASgJIoYBCgRLaW5kEhQKEEtJTkRfVU5TUEVDSUZJRUQQABIRCg1LSU5EX0FDVElWQVRFEAESDwoLS0lORF9MSU1JVFMQAhIRCg1LSU5EX1JPTExCQUNLEAMSDwoLS0lORF9DQU5BUlkQBBIQCgxLSU5EX1BST01PVEUQBRIOCgpLSU5EX0FCT1JUEAYiNQoPU2V0T3duZXJSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEg0KBW93bmVyGAIgASgJIhIKEFNldE93bmVyUmVzcG9uc2UigwEKDVZlcmlmeVJlcXVlc3QSDgoGZGlnZXN0GAEgASgJEhMKC2VudGl0eV90eXBlGAIgASgJEhAKBnNhbXBsZRgDIAEoDUgAEg0KA2FsbBgEIAEoCEgAEhAKCHNoYXJkX2lkGAUgASgNEhEKCHJldmlzaW9uGNQCIAEoBEIHCgVzY29wZSKZBAoOVmVyaWZ5UmVzcG9uc2USEAoIZW50aXRpZXMYASABKAQSDgoGZXZlbnRzGAIgASgEEj8KC2RpZmZlcmVuY2VzGAMgAygLMiouaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlc3BvbnNlLkRpZmZlcmVuY2USFAoMY3V0X2VudGl0aWVzGAQgASgEEhsKE3VuY29tcGFyZWRfZW50aXRpZXMYBSABKAQSGwoSZGlmZmVyaW5nX2VudGl0aWVzGNQCIAEoBBIYCg9mYXVsdHlfZW50aXRpZXMY1QIgASgEEg0KBGtlcHQY1gIgASgIEhEKCG5vdF9rZXB0GNcCIAEoCRrEAQoKRGlmZmVyZW5jZRIRCgllbnRpdHlfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSEwoLZGVzY3JpcHRpb24YAyABKAkSDQoFZmF1bHQYBCABKAgSEwoKZXZlbnRfdHlwZRjUAiABKAkSPgoFcGF0Y2gYhgMgAygLMi4uaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlc3BvbnNlLlBhdGNoT3BlcmF0aW9uEhgKD3BhdGNoX3RydW5jYXRlZBiHAyABKAgaUQoOUGF0Y2hPcGVyYXRpb24SCgoCb3AYASABKAkSDAoEcGF0aBgCIAEoCRIlCgV2YWx1ZRgDIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZSLaAgoKRml0UmVxdWVzdBIOCgZkaWdlc3QYASABKAkSEwoLZW50aXR5X3R5cGUYAiABKAkSDgoGc2FtcGxlGAMgASgNEhAKCHNoYXJkX2lkGAQgASgNEhQKDHNoYXJkX21pbGxpcxgFIAEoDRIVCg1wcmVzZW5jZV9vbmx5GAYgASgIEhcKDndyaXR0ZW5fbm90X2J5GN4CIAMoCRIUCgtmaXJzdF9zaGFyZRj9AiABKA0SFQoMZmlyc3RfcHJlZml4GP4CIAEoCRIVCgx3aXRoaW5fc2hhcmUYgAMgASgNEhYKDXdpdGhpbl9wcmVmaXgYgQMgASgJEg4KBWZlbmNlGP8CIAEoBBISCgl0cnVuY2F0ZWQYggMgASgIEhIKCXNuYXBzaG90cxiDAyABKAgSDgoFcGFjZWQYhAMgASgIEhsKEmFjY2VwdF9kaWZmZXJlbmNlcxiFAyABKAgi6AMKC0ZpdFJlc3BvbnNlEjsKB21pc3NpbmcYASADKAsyKi5ob3N0ZC5tb2R1bGUudjEuRml0UmVzcG9uc2UuTWlzc2luZ0V2ZW50cxIyCgZmYXVsdHMYAiADKAsyIi5ob3N0ZC5tb2R1bGUudjEuRml0UmVzcG9uc2UuRmF1bHQSEAoIZW50aXRpZXMYAyABKAQSFQoNdW5yZWFkX3NoYXJkcxgEIAEoDRIPCgdwcmVzZW50GAUgASgIEhAKB2ZhaWxpbmcY3gIgASgEEhsKEnRydW5jYXRlZF9jb21wYXJlZBiCAyABKAgSEgoJZGlmZmVyaW5nGIMDIAEoBBI4CgtkaWZmZXJlbmNlcxiEAyADKAsyIi5ob3N0ZC5tb2R1bGUudjEuRml0UmVzcG9uc2UuRmF1bHQSFQoMc25hcHNob3RzX29mGIUDIAMoCRITCgp1bnJlYWRhYmxlGIYDIAEoBBoyCg1NaXNzaW5nRXZlbnRzEhIKCmV2ZW50X3R5cGUYASABKAkSDQoFY291bnQYAiABKAQaUQoFRmF1bHQSEQoJZW50aXR5X2lkGAEgASgJEhAKCHNlcXVlbmNlGAIgASgEEhIKCmV2ZW50X3R5cGUYAyABKAkSDwoHbWVzc2FnZRgEIAEoCTKfCgoNTW9kdWxlU2VydmljZRJPCgZVcGxvYWQSHi5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkUmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRSZXNwb25zZSIE8OQZBRJjCgxVcGxvYWRTdHJlYW0SJC5ob3N0ZC5tb2R1bGUudjEuVXBsb2FkU3RyZWFtUmVxdWVzdBolLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRTdHJlYW1SZXNwb25zZSIE8OQZBSgBEkwKBExpc3QSHC5ob3N0ZC5tb2R1bGUudjEuTGlzdFJlcXVlc3QaHS5ob3N0ZC5tb2R1bGUudjEuTGlzdFJlc3BvbnNlIgeQAgHw5BkDEkkKA0dldBIbLmhvc3RkLm1vZHVsZS52MS5HZXRSZXF1ZXN0GhwuaG9zdGQubW9kdWxlLnYxLkdldFJlc3BvbnNlIgeQAgHw5BkDEloKCERvd25sb2FkEiAuaG9zdGQubW9kdWxlLnYxLkRvd25sb2FkUmVxdWVzdBohLmhvc3RkLm1vZHVsZS52MS5Eb3dubG9hZFJlc3BvbnNlIgeQAgHw5BkGMAESVQoIQWN0aXZhdGUSIC5ob3N0ZC5tb2R1bGUudjEuQWN0aXZhdGVSZXF1ZXN0GiEuaG9zdGQubW9kdWxlLnYxLkFjdGl2YXRlUmVzcG9uc2UiBPDkGQUSVQoIUm9sbGJhY2sSIC5ob3N0ZC5tb2R1bGUudjEuUm9sbGJhY2tSZXF1ZXN0GiEuaG9zdGQubW9kdWxlLnYxLlJvbGxiYWNrUmVzcG9uc2UiBPDkGQUSXgoKR2V0Um9sbG91dBIiLmhvc3RkLm1vZHVsZS52MS5HZXRSb2xsb3V0UmVxdWVzdBojLmhvc3RkLm1vZHVsZS52MS5HZXRSb2xsb3V0UmVzcG9uc2UiB5ACAfDkGQMSZAoNQ2hhbmdlUm9sbG91dBIlLmhvc3RkLm1vZHVsZS52MS5DaGFuZ2VSb2xsb3V0UmVxdWVzdBomLmhvc3RkLm1vZHVsZS52MS5DaGFuZ2VSb2xsb3V0UmVzcG9uc2UiBPDkGQUSVQoHSGlzdG9yeRIfLmhvc3RkLm1vZHVsZS52MS5IaXN0b3J5UmVxdWVzdBogLmhvc3RkLm1vZHVsZS52MS5IaXN0b3J5UmVzcG9uc2UiB5ACAfDkGQMSVQoIU2V0T3duZXISIC5ob3N0ZC5tb2R1bGUudjEuU2V0T3duZXJSZXF1ZXN0GiEuaG9zdGQubW9kdWxlLnYxLlNldE93bmVyUmVzcG9uc2UiBPDkGQUSTwoGUmVtb3ZlEh4uaG9zdGQubW9kdWxlLnYxLlJlbW92ZVJlcXVlc3QaHy5ob3N0ZC5tb2R1bGUudjEuUmVtb3ZlUmVzcG9uc2UiBPDkGQUSUgoGUXVvdGFzEh4uaG9zdGQubW9kdWxlLnYxLlF1b3Rhc1JlcXVlc3QaHy5ob3N0ZC5tb2R1bGUudjEuUXVvdGFzUmVzcG9uc2UiB5ACAfDkGQMSUQoGVmVyaWZ5Eh4uaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlcXVlc3QaHy5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5UmVzcG9uc2UiBPDkGQUwARJJCgNGaXQSGy5ob3N0ZC5tb2R1bGUudjEuRml0UmVxdWVzdBocLmhvc3RkLm1vZHVsZS52MS5GaXRSZXNwb25zZSIHkAIB8OQZBUI5WjdnaXRodWIuY29tL2hvc3RkL2hvc3RkL2FwaS9nZW4vaG9zdGQvbW9kdWxlL3YxO21vZHVsZXYxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
+  fileDesc("Chxob3N0ZC9tb2R1bGUvdjEvbW9kdWxlLnByb3RvEg9ob3N0ZC5tb2R1bGUudjEilAMKBk1vZHVsZRIOCgZkaWdlc3QYASABKAkSDAoEbmFtZRgCIAEoCRIPCgd2ZXJzaW9uGAMgASgJEhIKCnNpemVfYnl0ZXMYBCABKAQSLwoLdXBsb2FkZWRfYXQYBSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEhQKDGVudGl0eV90eXBlcxgGIAMoCRISCgphY3RpdmVfZm9yGAcgAygJEjAKC2FjdGl2YXRpb25zGAggAygLMhsuaG9zdGQubW9kdWxlLnYxLkFjdGl2YXRpb24SEQoJc2lnbmVkX2J5GEsgASgJEhcKD3NpZ25hdHVyZV9mYXVsdBhMIAEoCRIwCgx1bnVzZWRfc2luY2UYTSABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjUKDXZlcmlmaWNhdGlvbnMY1AIgAygLMh0uaG9zdGQubW9kdWxlLnYxLlZlcmlmaWNhdGlvbhIlCgVwYXJ0cxjVAiADKAsyFS5ob3N0ZC5tb2R1bGUudjEuUGFydCKbAgoEUGFydBITCgtlbnRpdHlfdHlwZRgBIAEoCRIoCgRraW5kGAIgASgOMhouaG9zdGQubW9kdWxlLnYxLlBhcnQuS2luZBINCgVzaGFyZRgDIAEoDRIOCgZwcmVmaXgYBCABKAkSGgoScmVtYWluaW5nX2VudGl0aWVzGAUgASgNEi0KBXN0YXRlGAYgASgOMh4uaG9zdGQubW9kdWxlLnYxLlJvbGxvdXQuU3RhdGUiagoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASEAoMS0lORF9ST0xMT1VUEAESEgoOS0lORF9SRU1BSU5ERVIQAhIPCgtLSU5EX1NIQURPVxADEhUKEUtJTkRfVkVSSUZJQ0FUSU9OEAQiiAIKDFZlcmlmaWNhdGlvbhITCgtlbnRpdHlfdHlwZRgBIAEoCRIQCghyZXZpc2lvbhgCIAEoBBIvCgt2ZXJpZmllZF9hdBgDIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASEwoLdmVyaWZpZWRfYnkYBCABKAkSCwoDYWxsGAUgASgIEhAKCGVudGl0aWVzGAYgASgEEg4KBmV2ZW50cxgHIAEoBBITCgtkaWZmZXJlbmNlcxgIIAEoBBIOCgZmYXVsdHMYCSABKAQSGwoTdW5jb21wYXJlZF9lbnRpdGllcxgKIAEoBBIaChJ0cnVuY2F0ZWRfZW50aXRpZXMYCyABKAQi4gEKCkFjdGl2YXRpb24SEwoLZW50aXR5X3R5cGUYASABKAkSEAoIcmV2aXNpb24YAiABKAQSJwoGbGltaXRzGAMgASgLMhcuaG9zdGQubW9kdWxlLnYxLkxpbWl0cxISCglmb3JjZWRfYnkYtgIgASgJEiwKBXNlbmRzGAQgASgLMh0uaG9zdGQubW9kdWxlLnYxLlR5cGVQYXR0ZXJucxIzCgxhY2NlcHRzX2Zyb20YBSABKAsyHS5ob3N0ZC5tb2R1bGUudjEuVHlwZVBhdHRlcm5zEg0KBW93bmVyGAYgASgJIiAKDFR5cGVQYXR0ZXJucxIQCghwYXR0ZXJucxgBIAMoCSLvAQoGTGltaXRzEhQKDGNvbW1hbmRfZnVlbBgBIAEoBBISCgpxdWVyeV9mdWVsGAIgASgEEhIKCm1heF9ldmVudHMYAyABKA0SEwoLZXZlbnRfYnl0ZXMYBCABKA0SEwoLcmVwbHlfYnl0ZXMYBSABKA0SFAoMbWVtb3J5X2J5dGVzGAYgASgEEhkKEXR5cGVfbWVtb3J5X2J5dGVzGAcgASgEEhcKD3JhdGVfcGVyX3NlY29uZBgIIAEoDRIYCg9mdWVsX3Blcl9zZWNvbmQYjAEgASgEEhkKEGJ5dGVzX3Blcl9zZWNvbmQYjQEgASgEIlIKDVVwbG9hZFJlcXVlc3QSDAoEd2FzbRgBIAEoDBIQCghhY3RpdmF0ZRgCIAEoCBIRCglzaWduYXR1cmUYSyABKAwSDgoFZm9yY2UYtgIgASgIIkkKDlVwbG9hZFJlc3BvbnNlEg4KBmRpZ2VzdBgBIAEoCRIUCgxlbnRpdHlfdHlwZXMYAiADKAkSEQoId2FybmluZ3MYtgIgAygJIlgKE1VwbG9hZFN0cmVhbVJlcXVlc3QSDAoEd2FzbRgBIAEoDBIQCghhY3RpdmF0ZRgCIAEoCBIRCglzaWduYXR1cmUYSyABKAwSDgoFZm9yY2UYtgIgASgIIk8KFFVwbG9hZFN0cmVhbVJlc3BvbnNlEg4KBmRpZ2VzdBgBIAEoCRIUCgxlbnRpdHlfdHlwZXMYAiADKAkSEQoId2FybmluZ3MYtgIgAygJIjQKC0xpc3RSZXF1ZXN0EhEKCXBhZ2Vfc2l6ZRgBIAEoDRISCgpwYWdlX3Rva2VuGAIgASgJIlEKDExpc3RSZXNwb25zZRIoCgdtb2R1bGVzGAEgAygLMhcuaG9zdGQubW9kdWxlLnYxLk1vZHVsZRIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkiOwoKR2V0UmVxdWVzdBIQCgZkaWdlc3QYASABKAlIABIVCgtlbnRpdHlfdHlwZRgCIAEoCUgAQgQKAmJ5ImEKC0dldFJlc3BvbnNlEicKBm1vZHVsZRgBIAEoCzIXLmhvc3RkLm1vZHVsZS52MS5Nb2R1bGUSKQoIbWFuaWZlc3QYAiABKAsyFy5nb29nbGUucHJvdG9idWYuU3RydWN0IiEKD0Rvd25sb2FkUmVxdWVzdBIOCgZkaWdlc3QYASABKAkiIAoQRG93bmxvYWRSZXNwb25zZRIMCgR3YXNtGAEgASgMIrwBCg9BY3RpdmF0ZVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSDgoGZGlnZXN0GAIgASgJEicKBmxpbWl0cxgDIAEoCzIXLmhvc3RkLm1vZHVsZS52MS5MaW1pdHMSDgoFZm9yY2UYtgIgASgIEhsKEmFjY2VwdF9kaWZmZXJlbmNlcxjUAiABKAgSLgoHcm9sbG91dBj9AiABKAsyHC5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dFBsYW4idAoLUm9sbG91dFBsYW4SDQoFc2hhcmUYASABKA0SDgoGcHJlZml4GAIgASgJEg0KBXN0ZXBzGAMgAygNEigKBXBhdXNlGAQgASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEg0KBXJ1bGVzGAUgASgJImYKEEFjdGl2YXRlUmVzcG9uc2USEAoIcmV2aXNpb24YASABKAQSLQoFc3RhdGUYAiABKA4yHi5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dC5TdGF0ZRIRCgh3YXJuaW5ncxi2AiADKAkiHwoNUmVtb3ZlUmVxdWVzdBIOCgZkaWdlc3QYASABKAkiEAoOUmVtb3ZlUmVzcG9uc2UiEgoQR2V0UXVvdGFzUmVxdWVzdCL2AQoRR2V0UXVvdGFzUmVzcG9uc2USOAoEdXNlZBgBIAEoCzIqLmhvc3RkLm1vZHVsZS52MS5HZXRRdW90YXNSZXNwb25zZS5BbW91bnRzEjkKBWxpbWl0GAIgASgLMiouaG9zdGQubW9kdWxlLnYxLkdldFF1b3Rhc1Jlc3BvbnNlLkFtb3VudHMSGQoRcmV0ZW50aW9uX3NlY29uZHMYAyABKAQaUQoHQW1vdW50cxIPCgdtb2R1bGVzGAEgASgEEg0KBWJ5dGVzGAIgASgEEhMKC293bl9tb2R1bGVzGAMgASgEEhEKCW93bl9ieXRlcxgEIAEoBCJICg9Sb2xsYmFja1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEAoIcmV2aXNpb24YAiABKAQSDgoFZm9yY2UY3gIgASgIIl4KEFJvbGxiYWNrUmVzcG9uc2USDgoGZGlnZXN0GAEgASgJEhAKCHJldmlzaW9uGAIgASgEEhUKDGVudGl0eV90eXBlcxjeAiADKAkSEQoId2FybmluZ3MY3wIgAygJIjgKEUdldFJvbGxvdXRSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEg4KBnNlcnZlZBgCIAEoCCJ5ChJHZXRSb2xsb3V0UmVzcG9uc2USKQoHcm9sbG91dBgBIAEoCzIYLmhvc3RkLm1vZHVsZS52MS5Sb2xsb3V0EicKBnNoYWRvdxgCIAEoCzIXLmhvc3RkLm1vZHVsZS52MS5TaGFkb3cSDwoHYWJvcnRlZBgDIAEoCSKlAgoGU2hhZG93Eg4KBmRpZ2VzdBgBIAEoCRINCgVzaGFyZRgCIAEoDRIQCghjb21wYXJlZBgDIAEoBBIRCglkaWZmZXJpbmcYBCABKAQSNgoLZGlmZmVyZW5jZXMYBSADKAsyIS5ob3N0ZC5tb2R1bGUudjEuU2hhZG93RGlmZmVyZW5jZRIPCgdkcm9wcGVkGAYgASgEEg8KB3NraXBwZWQYByABKAQSDAoEZnVlbBgIIAEoBBITCgtzaGFkb3dfZnVlbBgJIAEoBBIwCghleGFtcGxlcxgKIAMoCzIeLmhvc3RkLm1vZHVsZS52MS5TaGFkb3dFeGFtcGxlEhoKEm1pc3Npbmdfbm9kZV9jb3VudBgLIAEoDRIMCgRub3RlGAwgASgJIjIKEFNoYWRvd0RpZmZlcmVuY2USDAoEa2luZBgBIAEoCRIQCghjb21tYW5kcxgCIAEoBCJjCg1TaGFkb3dFeGFtcGxlEhEKCWVudGl0eV9pZBgBIAEoCRIQCghzZXF1ZW5jZRgCIAEoBBIPCgdjb21tYW5kGAMgASgJEg0KBWtpbmRzGAQgAygJEg0KBWZhdWx0GAUgASgJIpgFCgdSb2xsb3V0EhMKC2VudGl0eV90eXBlGAEgASgJEg4KBmRpZ2VzdBgCIAEoCRIUCgxvbGRlcl9kaWdlc3QYAyABKAkSLQoFc3RhdGUYBCABKA4yHi5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dC5TdGF0ZRINCgVzaGFyZRgFIAEoDRIOCgZwcmVmaXgYBiABKAkSHAoUcmVtYWluaW5nX2VudGl0eV9pZHMYByADKAkSFAoMZW50aXR5X3R5cGVzGAggAygJEhAKCHJldmlzaW9uGAkgASgEEhQKDHJlcXVlc3RlZF9ieRgKIAEoCRIMCgRub3RlGAsgASgJEg0KBXN0ZXBzGAwgAygNEigKBXBhdXNlGA0gASgLMhkuZ29vZ2xlLnByb3RvYnVmLkR1cmF0aW9uEioKBmR1ZV9hdBgOIAEoCzIaLmdvb2dsZS5wcm90b2J1Zi5UaW1lc3RhbXASDQoFcnVsZXMYDyABKAkSLQoFbmV3ZXIYECABKAsyHi5ob3N0ZC5tb2R1bGUudjEuVmVyc2lvbkNvdW50cxItCgVvbGRlchgRIAEoCzIeLmhvc3RkLm1vZHVsZS52MS5WZXJzaW9uQ291bnRzEhoKEm1pc3Npbmdfbm9kZV9jb3VudBgSIAEoDSKrAQoFU3RhdGUSFQoRU1RBVEVfVU5TUEVDSUZJRUQQABIRCg1TVEFURV9SVU5OSU5HEAESEAoMU1RBVEVfUEFVU0VEEAISEgoOU1RBVEVfQUJPUlRJTkcQAxIWChJTVEFURV9XUklURV9QQVVTRUQQBBIRCg1TVEFURV9BQk9SVEVEEAUSEwoPU1RBVEVfVkVSSUZZSU5HEAYSEgoOU1RBVEVfUkVKRUNURUQQByJtCg1WZXJzaW9uQ291bnRzEhAKCGNvbW1hbmRzGAEgASgEEhIKCnJlamVjdGlvbnMYAiABKAQSDgoGZmF1bHRzGAMgASgEEiYKA3A5ORgEIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiLlAQoUQ2hhbmdlUm9sbG91dFJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSPAoGYWN0aW9uGAIgASgOMiwuaG9zdGQubW9kdWxlLnYxLkNoYW5nZVJvbGxvdXRSZXF1ZXN0LkFjdGlvbhINCgVmb3JjZRgDIAEoCCJrCgZBY3Rpb24SFgoSQUNUSU9OX1VOU1BFQ0lGSUVEEAASEAoMQUNUSU9OX1BBVVNFEAESEQoNQUNUSU9OX1JFU1VNRRACEhIKDkFDVElPTl9QUk9NT1RFEAMSEAoMQUNUSU9OX0FCT1JUEAQiVAoVQ2hhbmdlUm9sbG91dFJlc3BvbnNlEikKB3JvbGxvdXQYASABKAsyGC5ob3N0ZC5tb2R1bGUudjEuUm9sbG91dBIQCghyZXZpc2lvbhgCIAEoBCIoChFHZXRIaXN0b3J5UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCSJIChJHZXRIaXN0b3J5UmVzcG9uc2USMgoHY2hhbmdlcxgBIAMoCzIhLmhvc3RkLm1vZHVsZS52MS5BY3RpdmF0aW9uQ2hhbmdlIoYDChBBY3RpdmF0aW9uQ2hhbmdlEhAKCHJldmlzaW9uGAEgASgEEi4KCmNoYW5nZWRfYXQYAiABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEjQKBGtpbmQYAyABKA4yJi5ob3N0ZC5tb2R1bGUudjEuQWN0aXZhdGlvbkNoYW5nZS5LaW5kEg4KBmRpZ2VzdBgEIAEoCRISCgpjaGFuZ2VkX2J5GAUgASgJEg4KBmZvcmNlZBgGIAEoCBIcChRyb2xsZWRfYmFja19yZXZpc2lvbhgHIAEoBBIOCgVzaGFyZRj9AiABKA0SDwoGcHJlZml4GP4CIAEoCSKGAQoES2luZBIUChBLSU5EX1VOU1BFQ0lGSUVEEAASEQoNS0lORF9BQ1RJVkFURRABEg8KC0tJTkRfTElNSVRTEAISEQoNS0lORF9ST0xMQkFDSxADEg8KC0tJTkRfQ0FOQVJZEAQSEAoMS0lORF9QUk9NT1RFEAUSDgoKS0lORF9BQk9SVBAGIjUKD1NldE93bmVyUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRINCgVvd25lchgCIAEoCSISChBTZXRPd25lclJlc3BvbnNlIoMBCg1WZXJpZnlSZXF1ZXN0Eg4KBmRpZ2VzdBgBIAEoCRITCgtlbnRpdHlfdHlwZRgCIAEoCRIQCgZzYW1wbGUYAyABKA1IABINCgNhbGwYBCABKAhIABIQCghzaGFyZF9pZBgFIAEoDRIRCghyZXZpc2lvbhjUAiABKARCBwoFc2NvcGUiqgQKDlZlcmlmeVJlc3BvbnNlEhAKCGVudGl0aWVzGAEgASgEEg4KBmV2ZW50cxgCIAEoBBI/CgtkaWZmZXJlbmNlcxgDIAMoCzIqLmhvc3RkLm1vZHVsZS52MS5WZXJpZnlSZXNwb25zZS5EaWZmZXJlbmNlEhoKEnRydW5jYXRlZF9lbnRpdGllcxgEIAEoBBIbChN1bmNvbXBhcmVkX2VudGl0aWVzGAUgASgEEhsKEmRpZmZlcmluZ19lbnRpdGllcxjUAiABKAQSGAoPZmF1bHR5X2VudGl0aWVzGNUCIAEoBBIPCgZzdG9yZWQY1gIgASgIEhoKEW5vdF9zdG9yZWRfcmVhc29uGNcCIAEoCRrEAQoKRGlmZmVyZW5jZRIRCgllbnRpdHlfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSEwoLZGVzY3JpcHRpb24YAyABKAkSDQoFZmF1bHQYBCABKAgSEwoKZXZlbnRfdHlwZRjUAiABKAkSPgoFcGF0Y2gYhgMgAygLMi4uaG9zdGQubW9kdWxlLnYxLlZlcmlmeVJlc3BvbnNlLlBhdGNoT3BlcmF0aW9uEhgKD3BhdGNoX3RydW5jYXRlZBiHAyABKAgaUQoOUGF0Y2hPcGVyYXRpb24SCgoCb3AYASABKAkSDAoEcGF0aBgCIAEoCRIlCgV2YWx1ZRgDIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZSKSAwoZQ2hlY2tDb21wYXRpYmlsaXR5UmVxdWVzdBIOCgZkaWdlc3QYASABKAkSEwoLZW50aXR5X3R5cGUYAiABKAkSDgoGc2FtcGxlGAMgASgNEhAKCHNoYXJkX2lkGAQgASgNEhQKDHNoYXJkX21pbGxpcxgFIAEoDRIVCg1wcmVzZW5jZV9vbmx5GAYgASgIEhsKEmV4Y2x1ZGVfd3JpdHRlbl9ieRjeAiADKAkSFgoNaW5pdGlhbF9zaGFyZRj9AiABKA0SFwoOaW5pdGlhbF9wcmVmaXgY/gIgASgJEhYKDWN1cnJlbnRfc2hhcmUYgAMgASgNEhcKDmN1cnJlbnRfcHJlZml4GIEDIAEoCRIgChdtaW5fYWN0aXZhdGlvbl9yZXZpc2lvbhj/AiABKAQSFwoOdHJ1bmNhdGVkX29ubHkYggMgASgIEhoKEWluY2x1ZGVfc25hcHNob3RzGIMDIAEoCBIOCgVwYWNlZBiEAyABKAgSGwoSYWNjZXB0X2RpZmZlcmVuY2VzGIUDIAEoCCLFBAoaQ2hlY2tDb21wYXRpYmlsaXR5UmVzcG9uc2USSgoHbWlzc2luZxgBIAMoCzI5Lmhvc3RkLm1vZHVsZS52MS5DaGVja0NvbXBhdGliaWxpdHlSZXNwb25zZS5NaXNzaW5nRXZlbnRzEkEKBmZhdWx0cxgCIAMoCzIxLmhvc3RkLm1vZHVsZS52MS5DaGVja0NvbXBhdGliaWxpdHlSZXNwb25zZS5GYXVsdBIQCghlbnRpdGllcxgDIAEoBBIYChB1bmNoZWNrZWRfc2hhcmRzGAQgASgNEg8KB3ByZXNlbnQYBSABKAgSGAoPZmF1bHR5X2VudGl0aWVzGN4CIAEoBBIbChJ0cnVuY2F0ZWRfY29tcGFyZWQYggMgASgIEhsKEmRpZmZlcmluZ19lbnRpdGllcxiDAyABKAQSRwoLZGlmZmVyZW5jZXMYhAMgAygLMjEuaG9zdGQubW9kdWxlLnYxLkNoZWNrQ29tcGF0aWJpbGl0eVJlc3BvbnNlLkZhdWx0EhkKEHNuYXBzaG90X2RpZ2VzdHMYhQMgAygJEhwKE3VucmVhZGFibGVfZW50aXRpZXMYhgMgASgEGjIKDU1pc3NpbmdFdmVudHMSEgoKZXZlbnRfdHlwZRgBIAEoCRINCgVjb3VudBgCIAEoBBpRCgVGYXVsdBIRCgllbnRpdHlfaWQYASABKAkSEAoIc2VxdWVuY2UYAiABKAQSEgoKZXZlbnRfdHlwZRgDIAEoCRIPCgdtZXNzYWdlGAQgASgJMt4KCg1Nb2R1bGVTZXJ2aWNlEk8KBlVwbG9hZBIeLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRSZXF1ZXN0Gh8uaG9zdGQubW9kdWxlLnYxLlVwbG9hZFJlc3BvbnNlIgTw5BkFEmMKDFVwbG9hZFN0cmVhbRIkLmhvc3RkLm1vZHVsZS52MS5VcGxvYWRTdHJlYW1SZXF1ZXN0GiUuaG9zdGQubW9kdWxlLnYxLlVwbG9hZFN0cmVhbVJlc3BvbnNlIgTw5BkFKAESTAoETGlzdBIcLmhvc3RkLm1vZHVsZS52MS5MaXN0UmVxdWVzdBodLmhvc3RkLm1vZHVsZS52MS5MaXN0UmVzcG9uc2UiB5ACAfDkGQMSSQoDR2V0EhsuaG9zdGQubW9kdWxlLnYxLkdldFJlcXVlc3QaHC5ob3N0ZC5tb2R1bGUudjEuR2V0UmVzcG9uc2UiB5ACAfDkGQMSWgoIRG93bmxvYWQSIC5ob3N0ZC5tb2R1bGUudjEuRG93bmxvYWRSZXF1ZXN0GiEuaG9zdGQubW9kdWxlLnYxLkRvd25sb2FkUmVzcG9uc2UiB5ACAfDkGQYwARJVCghBY3RpdmF0ZRIgLmhvc3RkLm1vZHVsZS52MS5BY3RpdmF0ZVJlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuQWN0aXZhdGVSZXNwb25zZSIE8OQZBRJVCghSb2xsYmFjaxIgLmhvc3RkLm1vZHVsZS52MS5Sb2xsYmFja1JlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuUm9sbGJhY2tSZXNwb25zZSIE8OQZBRJeCgpHZXRSb2xsb3V0EiIuaG9zdGQubW9kdWxlLnYxLkdldFJvbGxvdXRSZXF1ZXN0GiMuaG9zdGQubW9kdWxlLnYxLkdldFJvbGxvdXRSZXNwb25zZSIHkAIB8OQZAxJkCg1DaGFuZ2VSb2xsb3V0EiUuaG9zdGQubW9kdWxlLnYxLkNoYW5nZVJvbGxvdXRSZXF1ZXN0GiYuaG9zdGQubW9kdWxlLnYxLkNoYW5nZVJvbGxvdXRSZXNwb25zZSIE8OQZBRJeCgpHZXRIaXN0b3J5EiIuaG9zdGQubW9kdWxlLnYxLkdldEhpc3RvcnlSZXF1ZXN0GiMuaG9zdGQubW9kdWxlLnYxLkdldEhpc3RvcnlSZXNwb25zZSIHkAIB8OQZAxJVCghTZXRPd25lchIgLmhvc3RkLm1vZHVsZS52MS5TZXRPd25lclJlcXVlc3QaIS5ob3N0ZC5tb2R1bGUudjEuU2V0T3duZXJSZXNwb25zZSIE8OQZBRJPCgZSZW1vdmUSHi5ob3N0ZC5tb2R1bGUudjEuUmVtb3ZlUmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5SZW1vdmVSZXNwb25zZSIE8OQZBRJbCglHZXRRdW90YXMSIS5ob3N0ZC5tb2R1bGUudjEuR2V0UXVvdGFzUmVxdWVzdBoiLmhvc3RkLm1vZHVsZS52MS5HZXRRdW90YXNSZXNwb25zZSIHkAIB8OQZAxJRCgZWZXJpZnkSHi5ob3N0ZC5tb2R1bGUudjEuVmVyaWZ5UmVxdWVzdBofLmhvc3RkLm1vZHVsZS52MS5WZXJpZnlSZXNwb25zZSIE8OQZBTABEnYKEkNoZWNrQ29tcGF0aWJpbGl0eRIqLmhvc3RkLm1vZHVsZS52MS5DaGVja0NvbXBhdGliaWxpdHlSZXF1ZXN0GisuaG9zdGQubW9kdWxlLnYxLkNoZWNrQ29tcGF0aWJpbGl0eVJlc3BvbnNlIgeQAgHw5BkFQjlaN2dpdGh1Yi5jb20vaG9zdGQvaG9zdGQvYXBpL2dlbi9ob3N0ZC9tb2R1bGUvdjE7bW9kdWxldjFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
 
 /**
  * Module describes a stored module.
@@ -79,9 +79,9 @@ export type Module = Message<"hostd.module.v1.Module"> & {
   /**
    * Its activations for these types.
    *
-   * @generated from field: repeated hostd.module.v1.Binding bindings = 8;
+   * @generated from field: repeated hostd.module.v1.Activation activations = 8;
    */
-  bindings: Binding[];
+  activations: Activation[];
 
   /**
    * The key that signed it, by its name in the module-trust-file of the answering node;
@@ -167,9 +167,9 @@ export type Part = Message<"hostd.module.v1.Part"> & {
   /**
    * How many entities it also serves because the older module fails on them.
    *
-   * @generated from field: uint32 stay = 5;
+   * @generated from field: uint32 remaining_entities = 5;
    */
-  stay: number;
+  remainingEntities: number;
 
   /**
    * State of its rollout; unspecified if there is none.
@@ -210,9 +210,9 @@ export enum Part_Kind {
    * Its rollout was aborted, and it serves the entities that the older module fails
    * on.
    *
-   * @generated from enum value: KIND_STAY = 2;
+   * @generated from enum value: KIND_REMAINDER = 2;
    */
-  STAY = 2,
+  REMAINDER = 2,
 
   /**
    * It is a shadow: it also decides a share of the commands, and its results are
@@ -318,9 +318,9 @@ export type Verification = Message<"hostd.module.v1.Verification"> & {
   /**
    * Entities that were skipped because their first events were truncated.
    *
-   * @generated from field: uint64 cut_entities = 11;
+   * @generated from field: uint64 truncated_entities = 11;
    */
-  cutEntities: bigint;
+  truncatedEntities: bigint;
 };
 
 /**
@@ -331,11 +331,11 @@ export const VerificationSchema: GenMessage<Verification> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 2);
 
 /**
- * Binding says under which conditions a module serves an entity type.
+ * Activation says that a module serves an entity type, and under which conditions.
  *
- * @generated from message hostd.module.v1.Binding
+ * @generated from message hostd.module.v1.Activation
  */
-export type Binding = Message<"hostd.module.v1.Binding"> & {
+export type Activation = Message<"hostd.module.v1.Activation"> & {
   /**
    * The entity type.
    *
@@ -390,10 +390,10 @@ export type Binding = Message<"hostd.module.v1.Binding"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.Binding.
- * Use `create(BindingSchema)` to create a new message.
+ * Describes the message hostd.module.v1.Activation.
+ * Use `create(ActivationSchema)` to create a new message.
  */
-export const BindingSchema: GenMessage<Binding> = /*@__PURE__*/
+export const ActivationSchema: GenMessage<Activation> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 3);
 
 /**
@@ -578,9 +578,9 @@ export type UploadResponse = Message<"hostd.module.v1.UploadResponse"> & {
   /**
    * Warnings of the activation for each type.
    *
-   * @generated from field: repeated string remarks = 310;
+   * @generated from field: repeated string warnings = 310;
    */
-  remarks: string[];
+  warnings: string[];
 };
 
 /**
@@ -656,9 +656,9 @@ export type UploadStreamResponse = Message<"hostd.module.v1.UploadStreamResponse
   /**
    * Warnings of the activation for each type.
    *
-   * @generated from field: repeated string remarks = 310;
+   * @generated from field: repeated string warnings = 310;
    */
-  remarks: string[];
+  warnings: string[];
 };
 
 /**
@@ -975,9 +975,9 @@ export type ActivateResponse = Message<"hostd.module.v1.ActivateResponse"> & {
    * Human-readable warnings: what was ignored because of force, and what could not be
    * checked.
    *
-   * @generated from field: repeated string remarks = 310;
+   * @generated from field: repeated string warnings = 310;
    */
-  remarks: string[];
+  warnings: string[];
 };
 
 /**
@@ -1024,41 +1024,41 @@ export const RemoveResponseSchema: GenMessage<RemoveResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 20);
 
 /**
- * QuotasRequest asks for the quotas of modules.
+ * GetQuotasRequest asks for the quotas of modules.
  *
- * @generated from message hostd.module.v1.QuotasRequest
+ * @generated from message hostd.module.v1.GetQuotasRequest
  */
-export type QuotasRequest = Message<"hostd.module.v1.QuotasRequest"> & {
+export type GetQuotasRequest = Message<"hostd.module.v1.GetQuotasRequest"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.QuotasRequest.
- * Use `create(QuotasRequestSchema)` to create a new message.
+ * Describes the message hostd.module.v1.GetQuotasRequest.
+ * Use `create(GetQuotasRequestSchema)` to create a new message.
  */
-export const QuotasRequestSchema: GenMessage<QuotasRequest> = /*@__PURE__*/
+export const GetQuotasRequestSchema: GenMessage<GetQuotasRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 21);
 
 /**
- * QuotasResponse has the quotas of modules. If the usage exceeds a quota, existing modules
+ * GetQuotasResponse has the quotas of modules. If the usage exceeds a quota, existing modules
  * stay and uploads fail with resource_exhausted.
  *
- * @generated from message hostd.module.v1.QuotasResponse
+ * @generated from message hostd.module.v1.GetQuotasResponse
  */
-export type QuotasResponse = Message<"hostd.module.v1.QuotasResponse"> & {
+export type GetQuotasResponse = Message<"hostd.module.v1.GetQuotasResponse"> & {
   /**
    * Current usage.
    *
-   * @generated from field: hostd.module.v1.QuotasResponse.Amounts used = 1;
+   * @generated from field: hostd.module.v1.GetQuotasResponse.Amounts used = 1;
    */
-  used?: QuotasResponse_Amounts | undefined;
+  used?: GetQuotasResponse_Amounts | undefined;
 
   /**
    * Quotas, from the settings module-quota-count,
    * module-quota-bytes, module-quota-uploader and module-quota-uploader-bytes.
    *
-   * @generated from field: hostd.module.v1.QuotasResponse.Amounts most = 2;
+   * @generated from field: hostd.module.v1.GetQuotasResponse.Amounts limit = 2;
    */
-  most?: QuotasResponse_Amounts | undefined;
+  limit?: GetQuotasResponse_Amounts | undefined;
 
   /**
    * How long an unused module is kept, from the setting module-retention; 0 means until it
@@ -1070,18 +1070,18 @@ export type QuotasResponse = Message<"hostd.module.v1.QuotasResponse"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.QuotasResponse.
- * Use `create(QuotasResponseSchema)` to create a new message.
+ * Describes the message hostd.module.v1.GetQuotasResponse.
+ * Use `create(GetQuotasResponseSchema)` to create a new message.
  */
-export const QuotasResponseSchema: GenMessage<QuotasResponse> = /*@__PURE__*/
+export const GetQuotasResponseSchema: GenMessage<GetQuotasResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 22);
 
 /**
  * Amounts are of the modules of the cluster.
  *
- * @generated from message hostd.module.v1.QuotasResponse.Amounts
+ * @generated from message hostd.module.v1.GetQuotasResponse.Amounts
  */
-export type QuotasResponse_Amounts = Message<"hostd.module.v1.QuotasResponse.Amounts"> & {
+export type GetQuotasResponse_Amounts = Message<"hostd.module.v1.GetQuotasResponse.Amounts"> & {
   /**
    * Number of modules.
    *
@@ -1112,10 +1112,10 @@ export type QuotasResponse_Amounts = Message<"hostd.module.v1.QuotasResponse.Amo
 };
 
 /**
- * Describes the message hostd.module.v1.QuotasResponse.Amounts.
- * Use `create(QuotasResponse_AmountsSchema)` to create a new message.
+ * Describes the message hostd.module.v1.GetQuotasResponse.Amounts.
+ * Use `create(GetQuotasResponse_AmountsSchema)` to create a new message.
  */
-export const QuotasResponse_AmountsSchema: GenMessage<QuotasResponse_Amounts> = /*@__PURE__*/
+export const GetQuotasResponse_AmountsSchema: GenMessage<GetQuotasResponse_Amounts> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 22, 0);
 
 /**
@@ -1187,9 +1187,9 @@ export type RollbackResponse = Message<"hostd.module.v1.RollbackResponse"> & {
    * Human-readable warnings: what was ignored because of force, and entities that were
    * written during the rollback and that the module fails on.
    *
-   * @generated from field: repeated string remarks = 351;
+   * @generated from field: repeated string warnings = 351;
    */
-  remarks: string[];
+  warnings: string[];
 };
 
 /**
@@ -1295,9 +1295,9 @@ export type Shadow = Message<"hostd.module.v1.Shadow"> & {
   /**
    * Commands with any difference.
    *
-   * @generated from field: uint64 differ = 4;
+   * @generated from field: uint64 differing = 4;
    */
-  differ: bigint;
+  differing: bigint;
 
   /**
    * Number of differing commands by kind of difference, without zeros.
@@ -1317,9 +1317,9 @@ export type Shadow = Message<"hostd.module.v1.Shadow"> & {
    * Commands that were skipped because the state was not available in time, or would have
    * needed too many events.
    *
-   * @generated from field: uint64 passed_over = 7;
+   * @generated from field: uint64 skipped = 7;
    */
-  passedOver: bigint;
+  skipped: bigint;
 
   /**
    * Fuel that the serving module used for the compared commands.
@@ -1331,9 +1331,9 @@ export type Shadow = Message<"hostd.module.v1.Shadow"> & {
   /**
    * Fuel that the shadow used for them.
    *
-   * @generated from field: uint64 other_fuel = 9;
+   * @generated from field: uint64 shadow_fuel = 9;
    */
-  otherFuel: bigint;
+  shadowFuel: bigint;
 
   /**
    * Some that differ, at most 20.
@@ -1345,9 +1345,9 @@ export type Shadow = Message<"hostd.module.v1.Shadow"> & {
   /**
    * Number of nodes that are up but did not report.
    *
-   * @generated from field: uint32 silent_nodes = 11;
+   * @generated from field: uint32 missing_node_count = 11;
    */
-  silentNodes: number;
+  missingNodeCount: number;
 
   /**
    * Human-readable reason why nothing is compared at the moment.
@@ -1373,9 +1373,9 @@ export type ShadowDifference = Message<"hostd.module.v1.ShadowDifference"> & {
   /**
    * rejection, events, reply, messages, end or fault.
    *
-   * @generated from field: string in = 1;
+   * @generated from field: string kind = 1;
    */
-  in: string;
+  kind: string;
 
   /**
    * How many commands.
@@ -1422,9 +1422,9 @@ export type ShadowExample = Message<"hostd.module.v1.ShadowExample"> & {
   /**
    * Kinds of differences, as in ShadowDifference.
    *
-   * @generated from field: repeated string in = 4;
+   * @generated from field: repeated string kinds = 4;
    */
-  in: string[];
+  kinds: string[];
 
   /**
    * Error of the shadow; empty for none.
@@ -1490,11 +1490,11 @@ export type Rollout = Message<"hostd.module.v1.Rollout"> & {
   prefix: string;
 
   /**
-   * Ids of entities that stay with the newer module because the older one fails on them.
+   * Ids of entities that remain with the newer module because the older one fails on them.
    *
-   * @generated from field: repeated string stay = 7;
+   * @generated from field: repeated string remaining_entity_ids = 7;
    */
-  stay: string[];
+  remainingEntityIds: string[];
 
   /**
    * All types of the rollout, sorted by name.
@@ -1513,9 +1513,9 @@ export type Rollout = Message<"hostd.module.v1.Rollout"> & {
   /**
    * Caller that requested the state, KIND:NAME; empty if unknown.
    *
-   * @generated from field: string by = 10;
+   * @generated from field: string requested_by = 10;
    */
-  by: string;
+  requestedBy: string;
 
   /**
    * Human-readable reason of the state.
@@ -1571,9 +1571,9 @@ export type Rollout = Message<"hostd.module.v1.Rollout"> & {
   /**
    * Number of nodes that are up but did not report.
    *
-   * @generated from field: uint32 silent_nodes = 18;
+   * @generated from field: uint32 missing_node_count = 18;
    */
-  silentNodes: number;
+  missingNodeCount: number;
 };
 
 /**
@@ -1620,9 +1620,9 @@ export enum Rollout_State {
   /**
    * Its entities are returning to the older module and are write-paused.
    *
-   * @generated from enum value: STATE_HELD = 4;
+   * @generated from enum value: STATE_WRITE_PAUSED = 4;
    */
-  HELD = 4,
+  WRITE_PAUSED = 4,
 
   /**
    * Aborted; only entities that the older module fails on are left.
@@ -1642,9 +1642,9 @@ export enum Rollout_State {
   /**
    * The newer module was incompatible, as note explains.
    *
-   * @generated from enum value: STATE_REFUSED = 7;
+   * @generated from enum value: STATE_REJECTED = 7;
    */
-  REFUSED = 7,
+  REJECTED = 7,
 }
 
 /**
@@ -1808,11 +1808,11 @@ export const ChangeRolloutResponseSchema: GenMessage<ChangeRolloutResponse> = /*
   messageDesc(file_hostd_module_v1_module, 33);
 
 /**
- * HistoryRequest names an entity type.
+ * GetHistoryRequest names an entity type.
  *
- * @generated from message hostd.module.v1.HistoryRequest
+ * @generated from message hostd.module.v1.GetHistoryRequest
  */
-export type HistoryRequest = Message<"hostd.module.v1.HistoryRequest"> & {
+export type GetHistoryRequest = Message<"hostd.module.v1.GetHistoryRequest"> & {
   /**
    * Entity type: 1 to 64 bytes of [a-z0-9-].
    *
@@ -1822,40 +1822,40 @@ export type HistoryRequest = Message<"hostd.module.v1.HistoryRequest"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.HistoryRequest.
- * Use `create(HistoryRequestSchema)` to create a new message.
+ * Describes the message hostd.module.v1.GetHistoryRequest.
+ * Use `create(GetHistoryRequestSchema)` to create a new message.
  */
-export const HistoryRequestSchema: GenMessage<HistoryRequest> = /*@__PURE__*/
+export const GetHistoryRequestSchema: GenMessage<GetHistoryRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 34);
 
 /**
- * HistoryResponse lists changes.
+ * GetHistoryResponse lists changes.
  *
- * @generated from message hostd.module.v1.HistoryResponse
+ * @generated from message hostd.module.v1.GetHistoryResponse
  */
-export type HistoryResponse = Message<"hostd.module.v1.HistoryResponse"> & {
+export type GetHistoryResponse = Message<"hostd.module.v1.GetHistoryResponse"> & {
   /**
    * The last 32 changes, newest first. From before cluster version 2, only activations
    * that were not rolled back are left.
    *
-   * @generated from field: repeated hostd.module.v1.BindingChange changes = 1;
+   * @generated from field: repeated hostd.module.v1.ActivationChange changes = 1;
    */
-  changes: BindingChange[];
+  changes: ActivationChange[];
 };
 
 /**
- * Describes the message hostd.module.v1.HistoryResponse.
- * Use `create(HistoryResponseSchema)` to create a new message.
+ * Describes the message hostd.module.v1.GetHistoryResponse.
+ * Use `create(GetHistoryResponseSchema)` to create a new message.
  */
-export const HistoryResponseSchema: GenMessage<HistoryResponse> = /*@__PURE__*/
+export const GetHistoryResponseSchema: GenMessage<GetHistoryResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 35);
 
 /**
- * BindingChange is a change of the module or of the limits of an entity type.
+ * ActivationChange is a change of the module or of the limits of an entity type.
  *
- * @generated from message hostd.module.v1.BindingChange
+ * @generated from message hostd.module.v1.ActivationChange
  */
-export type BindingChange = Message<"hostd.module.v1.BindingChange"> & {
+export type ActivationChange = Message<"hostd.module.v1.ActivationChange"> & {
   /**
    * The number of the change.
    *
@@ -1866,16 +1866,16 @@ export type BindingChange = Message<"hostd.module.v1.BindingChange"> & {
   /**
    * When it was made, by the clock of the node that received the call.
    *
-   * @generated from field: google.protobuf.Timestamp at = 2;
+   * @generated from field: google.protobuf.Timestamp changed_at = 2;
    */
-  at?: Timestamp | undefined;
+  changedAt?: Timestamp | undefined;
 
   /**
    * What was changed.
    *
-   * @generated from field: hostd.module.v1.BindingChange.Kind kind = 3;
+   * @generated from field: hostd.module.v1.ActivationChange.Kind kind = 3;
    */
-  kind: BindingChange_Kind;
+  kind: ActivationChange_Kind;
 
   /**
    * SHA-256 of the module that serves since then, lower-case hex.
@@ -1887,9 +1887,9 @@ export type BindingChange = Message<"hostd.module.v1.BindingChange"> & {
   /**
    * Caller that made it, KIND:NAME; empty if unknown.
    *
-   * @generated from field: string by = 5;
+   * @generated from field: string changed_by = 5;
    */
-  by: string;
+  changedBy: string;
 
   /**
    * Whether it was forced although the module was incompatible with stored data.
@@ -1901,9 +1901,9 @@ export type BindingChange = Message<"hostd.module.v1.BindingChange"> & {
   /**
    * For a rollback, the revision that was rolled back; 0 otherwise.
    *
-   * @generated from field: uint64 took_back = 7;
+   * @generated from field: uint64 rolled_back_revision = 7;
    */
-  tookBack: bigint;
+  rolledBackRevision: bigint;
 
   /**
    * For KIND_CANARY, how many of 10,000 entities the module serves.
@@ -1921,18 +1921,18 @@ export type BindingChange = Message<"hostd.module.v1.BindingChange"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.BindingChange.
- * Use `create(BindingChangeSchema)` to create a new message.
+ * Describes the message hostd.module.v1.ActivationChange.
+ * Use `create(ActivationChangeSchema)` to create a new message.
  */
-export const BindingChangeSchema: GenMessage<BindingChange> = /*@__PURE__*/
+export const ActivationChangeSchema: GenMessage<ActivationChange> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 36);
 
 /**
  * What was changed.
  *
- * @generated from enum hostd.module.v1.BindingChange.Kind
+ * @generated from enum hostd.module.v1.ActivationChange.Kind
  */
-export enum BindingChange_Kind {
+export enum ActivationChange_Kind {
   /**
    * Not known.
    *
@@ -1984,9 +1984,9 @@ export enum BindingChange_Kind {
 }
 
 /**
- * Describes the enum hostd.module.v1.BindingChange.Kind.
+ * Describes the enum hostd.module.v1.ActivationChange.Kind.
  */
-export const BindingChange_KindSchema: GenEnum<BindingChange_Kind> = /*@__PURE__*/
+export const ActivationChange_KindSchema: GenEnum<ActivationChange_Kind> = /*@__PURE__*/
   enumDesc(file_hostd_module_v1_module, 36, 0);
 
 /**
@@ -2128,9 +2128,9 @@ export type VerifyResponse = Message<"hostd.module.v1.VerifyResponse"> & {
   /**
    * Entities skipped so far because their first events were truncated.
    *
-   * @generated from field: uint64 cut_entities = 4;
+   * @generated from field: uint64 truncated_entities = 4;
    */
-  cutEntities: bigint;
+  truncatedEntities: bigint;
 
   /**
    * Entities replayed so far that were not compared, because the serving module cannot
@@ -2158,16 +2158,16 @@ export type VerifyResponse = Message<"hostd.module.v1.VerifyResponse"> & {
    * In the last message: whether the result was stored, so that it satisfies the setting
    * entity.TYPE.require-verify. Needs cluster version 2.
    *
-   * @generated from field: bool kept = 342;
+   * @generated from field: bool stored = 342;
    */
-  kept: boolean;
+  stored: boolean;
 
   /**
    * In the last message: human-readable reason why the result was not stored.
    *
-   * @generated from field: string not_kept = 343;
+   * @generated from field: string not_stored_reason = 343;
    */
-  notKept: string;
+  notStoredReason: string;
 };
 
 /**
@@ -2278,11 +2278,11 @@ export const VerifyResponse_PatchOperationSchema: GenMessage<VerifyResponse_Patc
   messageDesc(file_hostd_module_v1_module, 40, 1);
 
 /**
- * FitRequest names a module and a type that is served.
+ * CheckCompatibilityRequest names a module and a type that is served.
  *
- * @generated from message hostd.module.v1.FitRequest
+ * @generated from message hostd.module.v1.CheckCompatibilityRequest
  */
-export type FitRequest = Message<"hostd.module.v1.FitRequest"> & {
+export type CheckCompatibilityRequest = Message<"hostd.module.v1.CheckCompatibilityRequest"> & {
   /**
    * SHA-256 of the module's bytes in hex.
    *
@@ -2330,66 +2330,66 @@ export type FitRequest = Message<"hostd.module.v1.FitRequest"> & {
    * these modules (SHA-256 in hex), and the types of the events that they did not
    * write. Rollback makes the same check.
    *
-   * @generated from field: repeated string written_not_by = 350;
+   * @generated from field: repeated string exclude_written_by = 350;
    */
-  writtenNotBy: string[];
+  excludeWrittenBy: string[];
 
   /**
-   * At first the modules other than written_not_by served only a part of the type: this
+   * At first the modules other than exclude_written_by served only a part of the type: this
    * many of 10,000 entities, by a hash of type and id,
    *
-   * @generated from field: uint32 first_share = 381;
+   * @generated from field: uint32 initial_share = 381;
    */
-  firstShare: number;
+  initialShare: number;
 
   /**
    * and the entities whose ids start with this text.
    *
-   * @generated from field: string first_prefix = 382;
+   * @generated from field: string initial_prefix = 382;
    */
-  firstPrefix: string;
+  initialPrefix: string;
 
   /**
    * They now serve at most this many of 10,000 entities,
    *
-   * @generated from field: uint32 within_share = 384;
+   * @generated from field: uint32 current_share = 384;
    */
-  withinShare: number;
+  currentShare: number;
 
   /**
    * and the entities whose ids start with this text. If both are unset, they may serve
    * all entities.
    *
-   * @generated from field: string within_prefix = 385;
+   * @generated from field: string current_prefix = 385;
    */
-  withinPrefix: string;
+  currentPrefix: string;
 
   /**
    * Check after the log of the shard contains this revision of the activations.
    *
-   * @generated from field: uint64 fence = 383;
+   * @generated from field: uint64 min_activation_revision = 383;
    */
-  fence: bigint;
+  minActivationRevision: bigint;
 
   /**
    * Check only entities whose first events were truncated and of which the module has no
    * snapshot of its own. For each of them, compare the states that this module and the
    * active module compute from the remaining snapshot.
    *
-   * @generated from field: bool truncated = 386;
+   * @generated from field: bool truncated_only = 386;
    */
-  truncated: boolean;
+  truncatedOnly: boolean;
 
   /**
    * The module will load the snapshots of the active module as its own, so also compare
    * entities that have such snapshots and all their events.
    *
-   * @generated from field: bool snapshots = 387;
+   * @generated from field: bool include_snapshots = 387;
    */
-  snapshots: boolean;
+  includeSnapshots: boolean;
 
   /**
-   * With truncated: replay at most at verify-rate, and yield to waiting requests. With
+   * With truncated_only: replay at most at verify-rate, and yield to waiting requests. With
    * presence_only in addition: only check whether there is such an entity; if there is,
    * the response has entities = 1.
    *
@@ -2398,7 +2398,7 @@ export type FitRequest = Message<"hostd.module.v1.FitRequest"> & {
   paced: boolean;
 
   /**
-   * With truncated: accept entities for which the module computes a different state, and
+   * With truncated_only: accept entities for which the module computes a different state, and
    * compare them again only if they change.
    *
    * @generated from field: bool accept_differences = 389;
@@ -2407,32 +2407,32 @@ export type FitRequest = Message<"hostd.module.v1.FitRequest"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.FitRequest.
- * Use `create(FitRequestSchema)` to create a new message.
+ * Describes the message hostd.module.v1.CheckCompatibilityRequest.
+ * Use `create(CheckCompatibilityRequestSchema)` to create a new message.
  */
-export const FitRequestSchema: GenMessage<FitRequest> = /*@__PURE__*/
+export const CheckCompatibilityRequestSchema: GenMessage<CheckCompatibilityRequest> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 41);
 
 /**
- * FitResponse lists the incompatibilities.
+ * CheckCompatibilityResponse lists the incompatibilities.
  *
- * @generated from message hostd.module.v1.FitResponse
+ * @generated from message hostd.module.v1.CheckCompatibilityResponse
  */
-export type FitResponse = Message<"hostd.module.v1.FitResponse"> & {
+export type CheckCompatibilityResponse = Message<"hostd.module.v1.CheckCompatibilityResponse"> & {
   /**
    * Stored event types that the manifest does not list, sorted by name; at most 1,024.
    * Empty if the manifest lists no event types at all.
    *
-   * @generated from field: repeated hostd.module.v1.FitResponse.MissingEvents missing = 1;
+   * @generated from field: repeated hostd.module.v1.CheckCompatibilityResponse.MissingEvents missing = 1;
    */
-  missing: FitResponse_MissingEvents[];
+  missing: CheckCompatibilityResponse_MissingEvents[];
 
   /**
    * Replayed entities that it fails on.
    *
-   * @generated from field: repeated hostd.module.v1.FitResponse.Fault faults = 2;
+   * @generated from field: repeated hostd.module.v1.CheckCompatibilityResponse.Fault faults = 2;
    */
-  faults: FitResponse_Fault[];
+  faults: CheckCompatibilityResponse_Fault[];
 
   /**
    * Entities replayed.
@@ -2445,9 +2445,9 @@ export type FitResponse = Message<"hostd.module.v1.FitResponse"> & {
    * Shards whose stored events were not all checked, because time ran out or there was no
    * leader. The next call continues from there.
    *
-   * @generated from field: uint32 unread_shards = 4;
+   * @generated from field: uint32 unchecked_shards = 4;
    */
-  unreadShards: number;
+  uncheckedShards: number;
 
   /**
    * Whether the type has entities that are not deleted.
@@ -2457,15 +2457,16 @@ export type FitResponse = Message<"hostd.module.v1.FitResponse"> & {
   present: boolean;
 
   /**
-   * With written_not_by, how many entities it fails on; faults lists at most 100 of them.
+   * With exclude_written_by, how many entities it fails on; faults lists at most 100 of
+   * them.
    *
-   * @generated from field: uint64 failing = 350;
+   * @generated from field: uint64 faulty_entities = 350;
    */
-  failing: bigint;
+  faultyEntities: bigint;
 
   /**
-   * Whether the entities that truncated selects were compared. Nodes of an earlier
-   * release ignore truncated.
+   * Whether the entities that truncated_only selects were compared. Nodes of an earlier
+   * release ignore truncated_only.
    *
    * @generated from field: bool truncated_compared = 386;
    */
@@ -2475,46 +2476,46 @@ export type FitResponse = Message<"hostd.module.v1.FitResponse"> & {
    * For how many of them the module computes a different state, or a state that cannot be
    * compared.
    *
-   * @generated from field: uint64 differing = 387;
+   * @generated from field: uint64 differing_entities = 387;
    */
-  differing: bigint;
+  differingEntities: bigint;
 
   /**
    * At most 100 of the differing entities.
    *
-   * @generated from field: repeated hostd.module.v1.FitResponse.Fault differences = 388;
+   * @generated from field: repeated hostd.module.v1.CheckCompatibilityResponse.Fault differences = 388;
    */
-  differences: FitResponse_Fault[];
+  differences: CheckCompatibilityResponse_Fault[];
 
   /**
    * SHA-256 in hex of the modules that made the snapshots from which the compared states
    * were computed.
    *
-   * @generated from field: repeated string snapshots_of = 389;
+   * @generated from field: repeated string snapshot_digests = 389;
    */
-  snapshotsOf: string[];
+  snapshotDigests: string[];
 
   /**
    * How many entities the active module fails on, too.
    *
-   * @generated from field: uint64 unreadable = 390;
+   * @generated from field: uint64 unreadable_entities = 390;
    */
-  unreadable: bigint;
+  unreadableEntities: bigint;
 };
 
 /**
- * Describes the message hostd.module.v1.FitResponse.
- * Use `create(FitResponseSchema)` to create a new message.
+ * Describes the message hostd.module.v1.CheckCompatibilityResponse.
+ * Use `create(CheckCompatibilityResponseSchema)` to create a new message.
  */
-export const FitResponseSchema: GenMessage<FitResponse> = /*@__PURE__*/
+export const CheckCompatibilityResponseSchema: GenMessage<CheckCompatibilityResponse> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 42);
 
 /**
  * MissingEvents are stored events of a type that the manifest does not list.
  *
- * @generated from message hostd.module.v1.FitResponse.MissingEvents
+ * @generated from message hostd.module.v1.CheckCompatibilityResponse.MissingEvents
  */
-export type FitResponse_MissingEvents = Message<"hostd.module.v1.FitResponse.MissingEvents"> & {
+export type CheckCompatibilityResponse_MissingEvents = Message<"hostd.module.v1.CheckCompatibilityResponse.MissingEvents"> & {
   /**
    * Their type.
    *
@@ -2531,18 +2532,18 @@ export type FitResponse_MissingEvents = Message<"hostd.module.v1.FitResponse.Mis
 };
 
 /**
- * Describes the message hostd.module.v1.FitResponse.MissingEvents.
- * Use `create(FitResponse_MissingEventsSchema)` to create a new message.
+ * Describes the message hostd.module.v1.CheckCompatibilityResponse.MissingEvents.
+ * Use `create(CheckCompatibilityResponse_MissingEventsSchema)` to create a new message.
  */
-export const FitResponse_MissingEventsSchema: GenMessage<FitResponse_MissingEvents> = /*@__PURE__*/
+export const CheckCompatibilityResponse_MissingEventsSchema: GenMessage<CheckCompatibilityResponse_MissingEvents> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 42, 0);
 
 /**
  * Fault is an entity that the module fails on.
  *
- * @generated from message hostd.module.v1.FitResponse.Fault
+ * @generated from message hostd.module.v1.CheckCompatibilityResponse.Fault
  */
-export type FitResponse_Fault = Message<"hostd.module.v1.FitResponse.Fault"> & {
+export type CheckCompatibilityResponse_Fault = Message<"hostd.module.v1.CheckCompatibilityResponse.Fault"> & {
   /**
    * The entity.
    *
@@ -2573,10 +2574,10 @@ export type FitResponse_Fault = Message<"hostd.module.v1.FitResponse.Fault"> & {
 };
 
 /**
- * Describes the message hostd.module.v1.FitResponse.Fault.
- * Use `create(FitResponse_FaultSchema)` to create a new message.
+ * Describes the message hostd.module.v1.CheckCompatibilityResponse.Fault.
+ * Use `create(CheckCompatibilityResponse_FaultSchema)` to create a new message.
  */
-export const FitResponse_FaultSchema: GenMessage<FitResponse_Fault> = /*@__PURE__*/
+export const CheckCompatibilityResponse_FaultSchema: GenMessage<CheckCompatibilityResponse_Fault> = /*@__PURE__*/
   messageDesc(file_hostd_module_v1_module, 42, 1);
 
 /**
@@ -2700,15 +2701,15 @@ export const ModuleService: GenService<{
     output: typeof ChangeRolloutResponseSchema;
   },
   /**
-   * History lists the modules that have served a type: the last changes of its
+   * GetHistory lists the modules that have served a type: the last changes of its
    * activation, and who made them.
    *
-   * @generated from rpc hostd.module.v1.ModuleService.History
+   * @generated from rpc hostd.module.v1.ModuleService.GetHistory
    */
-  history: {
+  getHistory: {
     methodKind: "unary";
-    input: typeof HistoryRequestSchema;
-    output: typeof HistoryResponseSchema;
+    input: typeof GetHistoryRequestSchema;
+    output: typeof GetHistoryResponseSchema;
   },
   /**
    * SetOwner sets the owner of an entity type, the subject that may change its module
@@ -2735,14 +2736,14 @@ export const ModuleService: GenService<{
     output: typeof RemoveResponseSchema;
   },
   /**
-   * Quotas returns the quotas of modules and their usage.
+   * GetQuotas returns the quotas of modules and their usage.
    *
-   * @generated from rpc hostd.module.v1.ModuleService.Quotas
+   * @generated from rpc hostd.module.v1.ModuleService.GetQuotas
    */
-  quotas: {
+  getQuotas: {
     methodKind: "unary";
-    input: typeof QuotasRequestSchema;
-    output: typeof QuotasResponseSchema;
+    input: typeof GetQuotasRequestSchema;
+    output: typeof GetQuotasResponseSchema;
   },
   /**
    * Verify replays stored histories of a type with a module, on the nodes that lead the
@@ -2758,16 +2759,16 @@ export const ModuleService: GenService<{
     output: typeof VerifyResponseSchema;
   },
   /**
-   * Fit checks a module against the stored data of a type: which stored
+   * CheckCompatibility checks a module against the stored data of a type: which stored
    * event types its manifest does not list, and on which of a few sampled entities it
    * fails when it replays them. Activate makes the same check.
    *
-   * @generated from rpc hostd.module.v1.ModuleService.Fit
+   * @generated from rpc hostd.module.v1.ModuleService.CheckCompatibility
    */
-  fit: {
+  checkCompatibility: {
     methodKind: "unary";
-    input: typeof FitRequestSchema;
-    output: typeof FitResponseSchema;
+    input: typeof CheckCompatibilityRequestSchema;
+    output: typeof CheckCompatibilityResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_hostd_module_v1_module, 0);

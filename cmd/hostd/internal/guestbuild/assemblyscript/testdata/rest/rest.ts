@@ -165,7 +165,7 @@ function look(v: View, s: State, q: Amount): Call | null {
 }
 
 const rest = new Entity<State>("rest")
-  .manifest('"snapshotEvery":7,"passivateAfter":"90s","retainEvents":5,"retainSnapshots":3,"rememberEntities":true,"recordPrincipal":true')
+  .manifest('"snapshotEvery":7,"passivateAfter":"90s","retainEvents":5,"retainSnapshots":3,"alwaysOn":true,"recordPrincipal":true')
   .manifest('"shardKey":{"group":"rests","until":"-"},"acceptsFrom":["other","rest-*"]')
   .upcast<PlacedV1, Placed>("placed", 1, (old: PlacedV1): Placed => {
     const made = new Placed();

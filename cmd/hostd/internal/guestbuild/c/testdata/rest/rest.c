@@ -204,7 +204,7 @@ static const hostd_type types[] = {
         .events = events,
         .commands = commands,
         .queries = queries,
-        .options = "\"snapshotEvery\":7,\"passivateAfter\":\"90s\",\"retainEvents\":5,\"retainSnapshots\":3,\"rememberEntities\":true,"
+        .options = "\"snapshotEvery\":7,\"passivateAfter\":\"90s\",\"retainEvents\":5,\"retainSnapshots\":3,\"alwaysOn\":true,"
                    "\"recordPrincipal\":true,\"shardKey\":{\"group\":\"rests\",\"until\":\"-\"},\"acceptsFrom\":[\"other\",\"rest-*\"]",
     },
     {

@@ -53,7 +53,7 @@ fn rest() -> Entity<State> {
         .passivate_after(90 * SECOND)
         .retain_events(5)
         .retain_snapshots(3)
-        .remember_entities()
+        .always_on()
         .record_principal()
         .shard_key("rests", "-")
         .accepts_from(&["other", "rest-*"])

@@ -42,10 +42,10 @@ func (n *node) push(m guest.Module, force bool) (*modulev1.UploadResponse, error
 func (n *node) forcedBy() string {
 	n.t.Helper()
 	m, err := n.c.ActiveModule(n.t.Context(), "note")
-	if err != nil || len(m.GetModule().GetBindings()) != 1 {
+	if err != nil || len(m.GetModule().GetActivations()) != 1 {
 		n.t.Fatal(m, err)
 	}
-	return m.GetModule().GetBindings()[0].GetForcedBy()
+	return m.GetModule().GetActivations()[0].GetForcedBy()
 }
 
 // TestStoredEventTypesMustBeListed checks that a module that does not list a
@@ -80,12 +80,12 @@ func TestStoredEventTypesMustBeListed(t *testing.T) {
 	n.start()
 	refused(fmt.Sprintf("happened (%d)", many+1))
 	for _, fits := range []guest.Module{noter("3", ""), noter("4", `[{"type":"else"},{"type":"happened"}]`)} {
-		if res, err := n.push(fits, false); err != nil || len(res.GetRemarks()) > 0 || n.forcedBy() != "" {
+		if res, err := n.push(fits, false); err != nil || len(res.GetWarnings()) > 0 || n.forcedBy() != "" {
 			t.Errorf("%s: %v, %v", fits.Manifest, res, err)
 		}
 	}
 	res, err := n.push(other, true)
-	if err != nil || len(res.GetRemarks()) != 1 || !strings.Contains(res.GetRemarks()[0], "happened") || n.forcedBy() != "anonymous" {
+	if err != nil || len(res.GetWarnings()) != 1 || !strings.Contains(res.GetWarnings()[0], "happened") || n.forcedBy() != "anonymous" {
 		t.Errorf("forced: %v by %q, %v", res, n.forcedBy(), err)
 	}
 	if _, err := n.push(noter("4", `[{"type":"else"},{"type":"happened"}]`), false); err != nil || n.forcedBy() != "" {
@@ -126,9 +126,9 @@ func TestModuleThatFailsOnEntitiesIsRejected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	res, err := modulev1connect.NewModuleServiceClient(http.DefaultClient, "http://"+n.n.Addr()).Fit(t.Context(),
-		connect.NewRequest(&modulev1.FitRequest{EntityType: "note", Digest: modules[0].GetDigest(), Sample: 100}))
-	if err != nil || res.Msg.GetEntities() != 5 || len(res.Msg.GetFaults()) != 5 || res.Msg.GetUnreadShards() != 0 {
+	res, err := modulev1connect.NewModuleServiceClient(http.DefaultClient, "http://"+n.n.Addr()).CheckCompatibility(t.Context(),
+		connect.NewRequest(&modulev1.CheckCompatibilityRequest{EntityType: "note", Digest: modules[0].GetDigest(), Sample: 100}))
+	if err != nil || res.Msg.GetEntities() != 5 || len(res.Msg.GetFaults()) != 5 || res.Msg.GetUncheckedShards() != 0 {
 		t.Errorf("asked: %v, %v", res, err)
 	}
 	if ids := []string{}; err == nil {
@@ -142,7 +142,7 @@ func TestModuleThatFailsOnEntitiesIsRejected(t *testing.T) {
 	if err := n.note("e1"); err != nil {
 		t.Errorf("a refused module serves: %v", err)
 	}
-	if res, err := n.push(broken, true); err != nil || len(res.GetRemarks()) != 1 || n.forcedBy() != "anonymous" {
+	if res, err := n.push(broken, true); err != nil || len(res.GetWarnings()) != 1 || n.forcedBy() != "anonymous" {
 		t.Errorf("forced: %v, %v", res, err)
 	}
 	if err := n.note("e1"); client.CodeOf(err) != connect.CodeInternal {

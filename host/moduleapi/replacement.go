@@ -18,8 +18,8 @@ import (
 const shownEventTypes = 16
 
 // fitting is the result of the compatibility check before an activation.
-type fitting struct {
-	remarks  []string
+type replacementCheck struct {
+	warnings []string
 	forcedBy string // empty if nothing was forced
 }
 
@@ -27,7 +27,7 @@ type fitting struct {
 // module of a type. An incompatibility is an error, or a warning if the caller
 // sets force. If accept is set, entity states that differ from those of the
 // active module are taken as intended.
-func (s *handler) checkCompatibility(ctx context.Context, entityType string, digest journal.Digest, force, accept bool) (out fitting, err error) {
+func (s *handler) checkReplacement(ctx context.Context, entityType string, digest journal.Digest, force, accept bool) (out replacementCheck, err error) {
 	if t, err := s.Types.Lookup(ctx, entityType); err != nil || t.Module == digest {
 		return out, nil // no module serves the type, or this module already does
 	}
@@ -35,20 +35,20 @@ func (s *handler) checkCompatibility(ctx context.Context, entityType string, dig
 	if err != nil {
 		return out, err
 	}
-	out.remarks = s.unservedTimers(ctx, entityType, &m)
-	if s.Fits == nil {
+	out.warnings = s.unservedTimers(ctx, entityType, &m)
+	if s.Compatibility == nil {
 		return out, nil
 	}
 	kept, err := s.Modules.Verification(ctx, entityType, digest)
 	if err != nil {
 		return out, err
 	}
-	found, err := s.fit(ctx, digest, &modulev1.FitRequest{EntityType: entityType})
+	found, err := s.checkShards(ctx, digest, &modulev1.CheckCompatibilityRequest{EntityType: entityType})
 	if err != nil {
 		return out, err
 	}
-	if n := found.GetUnreadShards(); n > 0 {
-		out.remarks = append(out.remarks, fmt.Sprintf("%s: not all stored events were looked at, in %d shards", entityType, n))
+	if n := found.GetUncheckedShards(); n > 0 {
+		out.warnings = append(out.warnings, fmt.Sprintf("%s: not all stored events were looked at, in %d shards", entityType, n))
 	}
 	for _, refused := range []*status.RefusedError{unlistedError(entityType, found), failingSample(entityType, found), kept.Refusal(entityType, accept)} {
 		switch {
@@ -56,7 +56,7 @@ func (s *handler) checkCompatibility(ctx context.Context, entityType string, dig
 		case !force:
 			return out, refused
 		default:
-			out.remarks = append(out.remarks, refused.Reason)
+			out.warnings = append(out.warnings, refused.Reason)
 			out.forcedBy = authorize.Caller(ctx)
 		}
 	}
@@ -64,7 +64,7 @@ func (s *handler) checkCompatibility(ctx context.Context, entityType string, dig
 }
 
 // unlistedError returns nil if the module lists all event types that are stored.
-func unlistedError(entityType string, found *modulev1.FitResponse) *status.RefusedError {
+func unlistedError(entityType string, found *modulev1.CheckCompatibilityResponse) *status.RefusedError {
 	missing := found.GetMissing()
 	if len(missing) == 0 {
 		return nil
@@ -85,7 +85,7 @@ func unlistedError(entityType string, found *modulev1.FitResponse) *status.Refus
 }
 
 // failingSample returns nil if the module failed on none of the replayed entities.
-func failingSample(entityType string, found *modulev1.FitResponse) *status.RefusedError {
+func failingSample(entityType string, found *modulev1.CheckCompatibilityResponse) *status.RefusedError {
 	if len(found.GetFaults()) == 0 {
 		return nil
 	}
@@ -105,11 +105,11 @@ func failingSample(entityType string, found *modulev1.FitResponse) *status.Refus
 func (s *handler) hasStoredEntities(entityType string) modules.Stored {
 	return func(ctx context.Context, fence uint64) (bool, error) {
 		t, err := s.Types.Lookup(ctx, entityType)
-		if s.Fits == nil || err != nil {
+		if s.Compatibility == nil || err != nil {
 			return true, err
 		}
-		return fitPresent(ctx, s.Entities.Shards(), touchedShards, func(ctx context.Context, shard sharding.ShardID) (*modulev1.FitResponse, error) {
-			return s.fitShard(ctx, modules.FitQuery{Shard: shard, EntityType: entityType, Digest: t.Module, Budget: fitBudget, PresenceOnly: true, Fence: fence})
+		return checkPresent(ctx, s.Entities.Shards(), touchedShards, func(ctx context.Context, shard sharding.ShardID) (*modulev1.CheckCompatibilityResponse, error) {
+			return s.checkShard(ctx, modules.CompatibilityQuery{Shard: shard, EntityType: entityType, Digest: t.Module, Budget: checkBudget, PresenceOnly: true, MinRevision: fence})
 		})
 	}
 }

@@ -15,20 +15,20 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// fits implements Fits.
-type fits struct {
+// localCompatibility implements Compatibility.
+type localCompatibility struct {
 	*Parts
 	catalogues *catalogues
 }
 
-// Fit implements Fits.
-func (f fits) Fit(ctx context.Context, q modules.FitQuery) (out modules.Fit, err error) {
-	if q.PresenceOnly && !q.Truncated && q.Fence > 0 {
-		if err := f.fence(ctx, q.Shard, q.Fence); err != nil {
+// CheckCompatibility implements Compatibility.
+func (f localCompatibility) CheckCompatibility(ctx context.Context, q modules.CompatibilityQuery) (out modules.Compatibility, err error) {
+	if q.PresenceOnly && !q.TruncatedOnly && q.MinRevision > 0 {
+		if err := f.fence(ctx, q.Shard, q.MinRevision); err != nil {
 			return out, err
 		}
 	}
-	if out.Present, err = f.present(ctx, q); err != nil || q.PresenceOnly && !q.Truncated {
+	if out.Present, err = f.present(ctx, q); err != nil || q.PresenceOnly && !q.TruncatedOnly {
 		return out, err
 	}
 	t := f.Modules.Types.ServedType(q.EntityType)
@@ -47,18 +47,18 @@ func (f fits) Fit(ctx context.Context, q modules.FitQuery) (out modules.Fit, err
 	if t.Transient || about.Kind == manifest.Transient {
 		return out, nil // nothing is stored
 	}
-	if q.Truncated && q.Paced {
+	if q.TruncatedOnly && q.Paced {
 		return f.Replays.Truncated(ctx, q) // its budget starts when the check starts, not while it waits for others
 	}
-	if len(q.WrittenNotBy) > 0 || q.Truncated {
+	if len(q.ExcludeWrittenBy) > 0 || q.TruncatedOnly {
 		folding, cancel := context.WithTimeout(ctx, q.Budget)
 		defer cancel()
-		if q.Fence > 0 {
-			if err := f.fence(folding, q.Shard, q.Fence); err != nil {
+		if q.MinRevision > 0 {
+			if err := f.fence(folding, q.Shard, q.MinRevision); err != nil {
 				return out, err
 			}
 		}
-		if len(q.WrittenNotBy) == 0 {
+		if len(q.ExcludeWrittenBy) == 0 {
 			return f.Replays.Truncated(folding, q)
 		}
 		return f.Replays.Touched(folding, q)
@@ -102,7 +102,7 @@ func (f fits) Fit(ctx context.Context, q modules.FitQuery) (out modules.Fit, err
 // unreadStates counts the entities of a durable-state type whose state has a
 // version that a module cannot read, by the event type of the state. If ctx
 // ends first, it returns the counts so far and complete is false.
-func (f fits) unreadStates(ctx context.Context, q modules.FitQuery, states *manifest.States) (unread []modules.MissingEvents, complete bool, err error) {
+func (f localCompatibility) unreadStates(ctx context.Context, q modules.CompatibilityQuery, states *manifest.States) (unread []modules.MissingEvents, complete bool, err error) {
 	counts, complete := map[string]uint64{}, true
 	for after := ""; ; {
 		page, err := f.Machine.Page(q.Shard, eventlog.PageQuery{Type: q.EntityType, After: after, Limit: cataloguePage, Looks: 16 * cataloguePage})
@@ -136,7 +136,7 @@ func (f fits) unreadStates(ctx context.Context, q modules.FitQuery, states *mani
 }
 
 // newest returns the type of an entity's newest event, or "" if it has none.
-func (f fits) newest(ctx context.Context, shard sharding.ShardID, id sharding.EntityID) (event string, err error) {
+func (f localCompatibility) newest(ctx context.Context, shard sharding.ShardID, id sharding.EntityID) (event string, err error) {
 	info, err := f.Machine.Info(shard, id)
 	if err != nil || info.Deleted || info.Sequence == 0 {
 		return "", err
@@ -147,7 +147,7 @@ func (f fits) newest(ctx context.Context, shard sharding.ShardID, id sharding.En
 		}
 		return errRead
 	})
-	if cut := (*journal.CutError)(nil); errors.Is(err, errRead) || errors.As(err, &cut) {
+	if cut := (*journal.TruncatedError)(nil); errors.Is(err, errRead) || errors.As(err, &cut) {
 		err = nil // if the event was compacted in the meantime, the entity has a newer one
 	}
 	return event, err
@@ -159,7 +159,7 @@ const fencePause = 10 * time.Millisecond
 
 // fence returns once the log of a shard has a revision of the activations and
 // this node, which leads the shard, has applied all entries before it.
-func (f fits) fence(ctx context.Context, shard sharding.ShardID, revision uint64) error {
+func (f localCompatibility) fence(ctx context.Context, shard sharding.ShardID, revision uint64) error {
 	for f.Modules.Types.ReachedRevision() < revision {
 		select {
 		case <-time.After(fencePause):
@@ -172,7 +172,7 @@ func (f fits) fence(ctx context.Context, shard sharding.ShardID, revision uint64
 
 // present reports whether the shard has entities of the type that are not
 // deleted.
-func (f fits) present(ctx context.Context, q modules.FitQuery) (bool, error) {
+func (f localCompatibility) present(ctx context.Context, q modules.CompatibilityQuery) (bool, error) {
 	for after := ""; ; {
 		page, err := f.Machine.Page(q.Shard, eventlog.PageQuery{Type: q.EntityType, After: after, Limit: 1, Looks: 16 * cataloguePage})
 		if err = errors.Join(err, ctx.Err()); err != nil || len(page.Entities) > 0 {

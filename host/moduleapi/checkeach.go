@@ -9,13 +9,13 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
-// fitEach calls look for the shards from 1 to last, at most `most` of them
+// checkEach calls look for the shards from 1 to last, at most `most` of them
 // concurrently, and returns the sum of the results. A shard for which look fails
 // counts as unread and is passed to failed.
-func fitEach(ctx context.Context, last uint32, most int, look func(context.Context, sharding.ShardID) (*modulev1.FitResponse, error), failed func(sharding.ShardID, error)) *modulev1.FitResponse {
+func checkEach(ctx context.Context, last uint32, most int, look func(context.Context, sharding.ShardID) (*modulev1.CheckCompatibilityResponse, error), failed func(sharding.ShardID, error)) *modulev1.CheckCompatibilityResponse {
 	var mu sync.Mutex
 	var all sync.WaitGroup
-	sum := newFitSum()
+	sum := newCompatibilitySum()
 	places := make(chan struct{}, most)
 	for shard := sharding.ShardID(1); uint32(shard) <= last; shard++ {
 		places <- struct{}{}
@@ -36,14 +36,14 @@ func fitEach(ctx context.Context, last uint32, most int, look func(context.Conte
 	return sum.answer()
 }
 
-// fitPresent reports whether a shard from 1 to last has entities. It asks at most
+// checkPresent reports whether a shard from 1 to last has entities. It asks at most
 // `most` shards concurrently and stops at the first that has some. If a shard
 // could not be asked, it returns true and the error.
-func fitPresent(ctx context.Context, last uint32, most int, look func(context.Context, sharding.ShardID) (*modulev1.FitResponse, error)) (bool, error) {
+func checkPresent(ctx context.Context, last uint32, most int, look func(context.Context, sharding.ShardID) (*modulev1.CheckCompatibilityResponse, error)) (bool, error) {
 	ctx, enough := context.WithCancel(ctx)
 	defer enough()
-	var first error // written while fitEach holds its lock
-	sum := fitEach(ctx, last, most, func(ctx context.Context, shard sharding.ShardID) (*modulev1.FitResponse, error) {
+	var first error // written while checkEach holds its lock
+	sum := checkEach(ctx, last, most, func(ctx context.Context, shard sharding.ShardID) (*modulev1.CheckCompatibilityResponse, error) {
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}

@@ -15,12 +15,12 @@ import (
 	"github.com/hostd/hostd/tests/support/testkit"
 )
 
-// unproved returns the entities that may lack a part of their state, by ID,
+// unverified returns the entities that may lack a part of their state, by ID,
 // with the details of the takeover.
-func (l *ledgers) unproved() map[string]*entityv1.ListEntitiesResponse_Takeover {
+func (l *ledgers) unverified() map[string]*entityv1.ListEntitiesResponse_Takeover {
 	l.t.Helper()
 	out := map[string]*entityv1.ListEntitiesResponse_Takeover{}
-	for e, err := range l.c.List(l.t.Context(), &entityv1.ListEntitiesRequest{EntityType: "ledger", Status: "unproved", PageSize: 1}) {
+	for e, err := range l.c.List(l.t.Context(), &entityv1.ListEntitiesRequest{EntityType: "ledger", Status: "unverified", PageSize: 1}) {
 		if err != nil {
 			l.t.Fatal(err)
 		}
@@ -64,7 +64,7 @@ func (e *earlier) End(archive.Shard) error { return e.Writer.End() }
 // are not listed.
 func TestUnprovedTakeoversAreListed(t *testing.T) {
 	from := newLedgers(t)
-	if found := from.unproved(); len(found) > 0 {
+	if found := from.unverified(); len(found) > 0 {
 		t.Fatalf("of one module: %v", found)
 	}
 	renamed := from.upload("renamed")
@@ -72,7 +72,7 @@ func TestUnprovedTakeoversAreListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	from.fillLedgers(6) // a snapshot of the new module, and the idempotency window of the previous one
-	if found := from.unproved(); len(found) > 0 {
+	if found := from.unverified(); len(found) > 0 {
 		t.Fatalf("of a module that was compared: %v", found)
 	}
 
@@ -88,7 +88,7 @@ func TestUnprovedTakeoversAreListed(t *testing.T) {
 		t.Fatal(err)
 	}
 	to := from.importedFrom(&copied.to)
-	found := to.unproved()
+	found := to.unverified()
 	for i := range manyLedgers {
 		got := found[fmt.Sprint("l", i)]
 		if got.GetModuleDigest() != from.before || got.GetSnapshotDigest() != renamed || got.GetSequence() == 0 || got.GetSnapshotSequence() <= got.GetSequence() {
