@@ -13,7 +13,11 @@ import (
 
 func newLicenses(std cli.Stdio) *cobra.Command {
 	return cli.Leaf("licenses", "Print the licenses of the software in this program", 0, 0, func(context.Context, *cobra.Command, []string) error {
-		_, err := io.WriteString(std.Out, licenses.Text())
+		text, err := licenses.Text()
+		if err != nil {
+			return err
+		}
+		_, err = io.WriteString(std.Out, text)
 		return err
 	})
 }

@@ -6,6 +6,7 @@ package main
 
 import (
 	"bytes"
+	"compress/gzip"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -21,8 +22,8 @@ import (
 	"strings"
 )
 
-// File is the committed file of notices, relative to the repository's root.
-const File = "cmd/hostd/internal/licenses/notices.txt"
+// File is the committed, compressed file of notices, relative to the repository's root.
+const File = "cmd/hostd/internal/licenses/notices.txt.gz"
 
 //go:embed preact.txt
 var preact string
@@ -32,12 +33,28 @@ func main() {
 	flag.Parse()
 	text, err := notices(*root)
 	if err == nil {
-		err = os.WriteFile(filepath.Join(*root, File), []byte(text), 0o644)
+		err = write(filepath.Join(*root, File), text)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "notices:", err)
 		os.Exit(1)
 	}
+}
+
+// write writes a text compressed, as the program contains it.
+func write(file, text string) error {
+	var out bytes.Buffer
+	z, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
+	if err != nil {
+		return err
+	}
+	if _, err := io.WriteString(z, text); err != nil {
+		return err
+	}
+	if err := z.Close(); err != nil {
+		return err
+	}
+	return os.WriteFile(file, out.Bytes(), 0o644)
 }
 
 // part is a module or a library, and the text of its licenses and notices.

@@ -10,8 +10,9 @@ import (
 	"time"
 )
 
-// zoneinfo is lib/time/zoneinfo.zip of Go, the IANA time zone database 2025c,
-// which is in the public domain.
+// zoneinfo has the files of lib/time/zoneinfo.zip of Go, the IANA time zone
+// database 2025c, which is in the public domain. Go stores them, here they are
+// compressed.
 //
 //go:embed zoneinfo.zip
 var zoneinfo string

@@ -3,10 +3,22 @@
 // time and starts no goroutine.
 package licenses
 
-import _ "embed"
+import (
+	"bytes"
+	"compress/gzip"
+	_ "embed"
+	"io"
+)
 
-//go:embed notices.txt
-var text string
+//go:embed notices.txt.gz
+var compressed []byte
 
 // Text returns all licenses and notices.
-func Text() string { return text }
+func Text() (string, error) {
+	r, err := gzip.NewReader(bytes.NewReader(compressed))
+	if err != nil {
+		return "", err
+	}
+	text, err := io.ReadAll(r)
+	return string(text), err
+}
