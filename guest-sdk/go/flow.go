@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/hostd/hostd/abi"
 )
 
 // A run is a function that runs in a coroutine until it waits for the outcome
@@ -49,6 +51,7 @@ const (
 	maxStepBytes    = 48 << 10 // of an outcome, a signal, an input and a result
 	maxAsks         = 64       // after which a run yields
 	maxAskBytes     = 128 << 10
+	maxPatches      = 32       // of a run, since its last checkpoint
 	maxCheckpoint   = 60 << 10 // bytes of its event
 	maxSignals      = 1000
 	maxSignalBytes  = 1 << 20
@@ -60,6 +63,7 @@ const (
 	stepSend  = "send"
 	stepSleep = "sleep"
 	stepWait  = "wait"
+	stepPatch = "patch" // it has no outcome
 )
 
 // step is one step of a run.
@@ -153,10 +157,12 @@ type run struct {
 	made     []*step // asked for and not in the history yet
 	pending  []*step // in the history, without an outcome
 	steps    int
-	base     int            // steps before the last checkpoint
-	recorded int            // steps in the history
-	restart  *runCheckpoint // the function has asked for it, and the history does not have it yet
-	fault    string         // how the function differs from the history
+	base     int             // steps before the last checkpoint
+	recorded int             // steps in the history
+	restart  *runCheckpoint  // the function has asked for it, and the history does not have it yet
+	fault    string          // how the function differs from the history
+	patch    string          // the function asks about it, and the history has not told yet
+	patches  map[string]bool // that it has asked about
 
 	asks, askBytes int // since the function was resumed
 	paused         bool
@@ -210,6 +216,31 @@ func (r *run) resume(now int64) {
 	}
 	r.asks, r.askBytes, r.now = 0, 0, Instant(now)
 	r.next()
+}
+
+// decide answers the question about a patch, and lets the function run until it
+// waits. A run that has the patch continues in another command if it makes a
+// step now, because its decision may come on top of another event's.
+func (r *run) decide(has bool, now int64) {
+	if r.patches == nil {
+		r.patches = map[string]bool{}
+	}
+	r.patches[r.patch], r.patch = has, ""
+	if has {
+		r.steps++
+		r.asks, r.now = maxAsks, Instant(now)
+	}
+	if !r.halted && !r.over && r.panicked == "" {
+		r.next()
+	}
+}
+
+// lacks answers no to questions about patches, because the history continues
+// without them.
+func (r *run) lacks() {
+	for r.patch != "" && len(r.made) == 0 && !r.halted {
+		r.decide(false, 0)
+	}
 }
 
 // halt ends the function without letting it act.
@@ -415,6 +446,40 @@ func (f *Flow) Checkpoint(input any) error {
 	r.restart = e
 	r.block()
 	return nil // never: the history continues with another function
+}
+
+// Patched reports whether the run has the patch with an id, so that one function
+// can continue runs from before and after a change:
+//
+//	if f.Patched("new-limits") {
+//		// as it is now
+//	} else {
+//		// as it was
+//	}
+//
+// A run has the patch if it had not come to this place when the module with the
+// patch began to serve; its history records that. The answer for an id is the
+// same until the run ends or makes a checkpoint. Remove the call and the old
+// code when no open run needs them; a module without a patch that an open run
+// has is refused. A run asks about at most 32 patches.
+func (f *Flow) Patched(id string) bool {
+	r := f.run
+	r.check()
+	has, known := r.patches[id]
+	if known {
+		return has
+	}
+	if id == "" || len(id) > abi.MaxNameBytes {
+		panic("hostd: the id of a patch has 1 to 255 bytes")
+	}
+	if len(r.patches) == maxPatches {
+		panic("hostd: " + r.def.name + " asks about more than " + strconv.Itoa(maxPatches) + " patches")
+	}
+	r.patch = id
+	for r.patch != "" {
+		r.block()
+	}
+	return r.patches[id]
 }
 
 // Sleep waits. It returns an error only if the run is cancelled.

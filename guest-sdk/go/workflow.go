@@ -284,6 +284,7 @@ func (w *workflow) events() {
 			return nil
 		}
 		r.count(bytes)
+		r.lacks()
 		r.unmade()
 		if r.halted {
 			return nil
@@ -300,7 +301,16 @@ func (w *workflow) events() {
 		}
 		r.count(64 + len(e.Target) + len(e.Name))
 		want := stepText(e.Kind, e.Target, e.Name)
+		for r.patch != "" && len(r.made) == 0 && !r.halted {
+			if e.Kind == stepPatch && e.Name == r.patch && e.Step == r.steps+1 {
+				r.decide(true, d.now)
+				return
+			}
+			r.decide(false, 0)
+		}
 		switch {
+		case r.halted:
+			return
 		case r.panicked != "":
 			r.differ(e.Step, r.panicked+", the history has "+want)
 			return
@@ -425,7 +435,9 @@ func (w *workflow) commands() {
 		case len(r.signals) >= maxSignals || r.signalBytes+len(sig.Name)+len(sig.Value) > maxSignalBytes:
 			return RunState{}, Reject("resource_exhausted", "the run has not received its last signals yet: at most 1,000 and 1 MiB wait")
 		}
-		r.begin()
+		if r = w.ready(c, s); r == nil {
+			return s.seen(), nil
+		}
 		w.emit(c, r, runSignalled{sig.Name, sig.Value}, len(sig.Value))
 		return w.proceed(c, s), nil
 	})
@@ -437,7 +449,9 @@ func (w *workflow) commands() {
 		if r.cancelled {
 			return s.seen(), nil
 		}
-		r.begin()
+		if r = w.ready(c, s); r == nil {
+			return s.seen(), nil
+		}
 		r.cancelTimers(c, r.pending)
 		w.emit(c, r, runCancelled{}, 0)
 		return w.proceed(c, s), nil
@@ -470,10 +484,12 @@ func (w *workflow) commands() {
 		if s.run == nil || s.Status != RunRunning {
 			return nil
 		}
-		s.settled()
-		s.run.begin()
-		if s.run.resuming = false; s.run.paused {
-			w.emit(c, s.run, runResumed{}, 0)
+		r := w.ready(c, s)
+		if r == nil {
+			return nil
+		}
+		if r.resuming = false; r.paused {
+			w.emit(c, r, runResumed{}, 0)
 		}
 		w.proceed(c, s)
 		return nil
@@ -559,6 +575,20 @@ func inputDigest(input []byte) string {
 // begin starts the counts of a command.
 func (r *run) begin() { r.events, r.emitted, r.sent, r.timers = 0, 0, 0, 0 }
 
+// ready begins a command of an open run. A run whose history was made without a
+// patch that its function asks about gets the patch now, before the command has
+// an effect. It returns nil if that ends the run.
+func (w *workflow) ready(c *Context, s *RunState) *run {
+	s.settled()
+	if s.run.begin(); s.run.patch != "" {
+		w.proceed(c, s)
+	}
+	if s.Status != RunRunning {
+		return nil
+	}
+	return s.run
+}
+
 // emit emits an event.
 func (w *workflow) emit(c *Context, r *run, event any, bytes int) {
 	r.events++
@@ -570,7 +600,7 @@ func (w *workflow) emit(c *Context, r *run, event any, bytes int) {
 // steps that the function may ask for after it: a command emits at most 128
 // events, 128 timers, and 256 KiB of events and of sends.
 func (r *run) fits() bool {
-	return r.events+maxAsks+2 < 128 && r.emitted < 128<<10 && r.sent < 56<<10 && r.timers < 24
+	return r.events+maxAsks+maxPatches-len(r.patches)+2 < 128 && r.emitted < 128<<10 && r.sent < 56<<10 && r.timers < 24
 }
 
 // proceed records what the function has done since it was resumed: its steps,
@@ -592,6 +622,10 @@ func (w *workflow) proceed(c *Context, s *RunState) RunState {
 		if r.over {
 			w.end(c, r)
 			return s.seen()
+		}
+		if r.patch != "" {
+			w.emit(c, r, stepAsked{Step: r.steps + 1, Kind: stepPatch, Name: r.patch}, len(r.patch))
+			continue
 		}
 		if r.restart != nil {
 			r.cancelTimers(c, r.pending)
@@ -738,13 +772,14 @@ func (w *workflow) outcome(c *Context, s *RunState, code, message string, value 
 	if s.run == nil || s.Status != RunRunning {
 		return nil
 	}
-	s.settled()
-	r := s.run
+	r := w.ready(c, s)
+	if r == nil {
+		return nil
+	}
 	p := r.named(c.request.Token)
 	if p == nil || p.kind != stepCall {
 		return nil
 	}
-	r.begin()
 	var raw RawJSON
 	if len(value) > maxStepBytes {
 		code, message, value = CodeResultTooLarge, "the outcome has "+strconv.Itoa(len(value))+" bytes, limit 49152", nil
@@ -769,13 +804,14 @@ func (w *workflow) woken(c *Context, s *RunState, payload []byte) error {
 	if s.run == nil || s.Status != RunRunning || w.def.decodeTo(&by, payload) != nil {
 		return nil
 	}
-	s.settled()
-	r := s.run
+	r := w.ready(c, s)
+	if r == nil {
+		return nil
+	}
 	p := r.find(by.Step)
 	if p == nil || by.Incarnation != r.incarnation || by.Attempt > 0 && by.Attempt != p.attempt {
 		return nil
 	}
-	r.begin()
 	switch {
 	case by.Attempt > 0:
 		w.call(c, r, p)

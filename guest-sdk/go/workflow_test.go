@@ -955,3 +955,124 @@ func TestCheckpointsResetLimits(t *testing.T) {
 	}
 	h.passivate()
 }
+
+// patched is a workflow with a patch: without, it withdraws 2 in its second
+// step, and with it 3.
+func patched(with bool, answers *[]bool) *hostd.Type[hostd.RunState] {
+	return payout(func(f *hostd.Flow) error {
+		if err := withdraw(f, "a", 1); err != nil {
+			return err
+		}
+		for range 2 { // the answer is always the same
+			amount := int64(2)
+			if with {
+				has := f.Patched("more")
+				if *answers = append(*answers, has); has {
+					amount = 3
+				}
+			}
+			if err := withdraw(f, "b", amount); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// TestPatchesAreRecorded runs a function with a patch from the start, and from
+// each place of a run that a function without it has begun. A run that has come
+// to the patch's place before keeps the old code for good, and another one gets
+// the new code. Without the patch, a run that has it cannot continue.
+func TestPatchesAreRecorded(t *testing.T) {
+	for before := range 8 { // events of the function without the patch
+		for seed := range uint64(5) {
+			var answers []bool
+			h := newRunHost(t, seed, patched(before > 0, &answers))
+			if before > 0 {
+				h.guest = hostd.NewGuest("test", "", patched(false, nil))
+				h.load(h.guest)
+			}
+			h.handle("start", nil, nil)
+			for before > 0 && len(h.events) < before {
+				h.step(double)
+			}
+			old := h.count("asked") >= 2 && before > 0
+			ended := h.count("ended") > 0
+			h.guest = hostd.NewGuest("test", "", patched(true, &answers))
+			h.load(h.guest)
+			var amounts []string
+			for h.step(func(s abi.Send) ([]byte, string) {
+				amounts = append(amounts, string(s.Payload))
+				return double(s)
+			}) {
+			}
+			s := h.state()
+			patches := 0
+			for _, e := range h.events {
+				patches += strings.Count(string(e.payload), `"kind":"patch","name":"more"`)
+			}
+			if s.Status != hostd.RunCompleted && s.Code != "unlucky" || slices.Contains(answers, old) || (patches == 1) == (old || ended) || patches > 1 {
+				t.Errorf("after %d events, seed %d: %+v, answers %v, payloads %v, %d patches recorded", before, seed, s, answers, amounts, patches)
+			}
+			if h.events = slices.DeleteFunc(h.events, func(e runEvent) bool { return e.typ == "ended" }); patches == 1 {
+				if got := h.replayed(0, patched(false, nil)); !strings.Contains(got, "run r1, step 2: the code asks for call account/b withdraw, the history has patch more") {
+					t.Errorf("without the patch: %q", got)
+				}
+			}
+		}
+	}
+}
+
+// TestPatchesAtTheEndOfTheHistory loads a run that waits for one of two calls
+// with a function that asks about a patch before it waits. The run is
+// compatible, and gets the patch with the next command, before the outcome.
+func TestPatchesAtTheEndOfTheHistory(t *testing.T) {
+	both := func(patch bool) *hostd.Type[hostd.RunState] {
+		return payout(func(f *hostd.Flow) error {
+			a := hostd.Begin[number](f, "adder", "a", "double", number{1})
+			b := hostd.Begin[number](f, "adder", "b", "double", number{2})
+			if _, err := a.Result(); err != nil {
+				return err
+			}
+			if patch && f.Patched("note") {
+				for range 70 { // more than a run makes in one command
+					if err := f.Send("log", "l", "note", number{1}); err != nil {
+						return err
+					}
+				}
+			}
+			_, err := b.Result()
+			return err
+		})
+	}
+	for _, command := range []string{"outcome", "signal", "cancel"} {
+		h := newRunHost(t, 1, both(false))
+		h.handle("start", nil, nil)
+		a, b := h.calls[0], h.calls[1]
+		h.handle(string(a.OnReply), []byte(`{"n":3}`), a.Token)
+		if got := h.replayed(0, both(true)); got != "" {
+			t.Errorf("%s: the function with the patch: %s", command, got)
+		}
+		h.calls = nil
+		h.guest = hostd.NewGuest("test", "", both(true))
+		h.load(h.guest)
+		h.state()
+		if n := len(h.events); command == "signal" {
+			h.handle("signal", []byte(`{"name":"x"}`), nil)
+			if h.events[n].typ != "asked" || h.events[n+1].typ != "signalled" {
+				t.Errorf("%s: %+v", command, h.events[n:])
+			}
+		}
+		if command == "cancel" {
+			h.handle("cancel", nil, nil)
+		} else {
+			h.handle(string(b.OnReply), []byte(`{"n":5}`), b.Token)
+		}
+		for h.step(double) {
+		}
+		if s := h.state(); len(h.sends) != 70 || (s.Status != hostd.RunCompleted) != (command == "cancel") || s.Status == hostd.RunRunning {
+			t.Errorf("%s: %+v, %d sends", command, s, len(h.sends))
+		}
+		h.passivate()
+	}
+}
