@@ -40,6 +40,9 @@ const (
 	// CodeCheckpointTooLarge: the value of a checkpoint and the signals that
 	// the run has not received have more than 60 KiB. There is no checkpoint.
 	CodeCheckpointTooLarge = "checkpoint_too_large"
+	// CodeTooManyChildren: the run has 48 child runs that have not ended. The
+	// step was not made.
+	CodeTooManyChildren = "too_many_children"
 	// CodeTerminated ends a run that was terminated.
 	CodeTerminated = "terminated"
 )
@@ -51,6 +54,7 @@ const (
 	maxStepBytes    = 48 << 10 // of an outcome, a signal, an input and a result
 	maxAsks         = 64       // after which a run yields
 	maxAskBytes     = 128 << 10
+	maxChildren     = 48       // runs that a run has started and that have not ended
 	maxPatches      = 32       // of a run, since its last checkpoint
 	maxCheckpoint   = 60 << 10 // bytes of its event
 	maxSignals      = 1000
@@ -64,6 +68,7 @@ const (
 	stepSleep = "sleep"
 	stepWait  = "wait"
 	stepPatch = "patch" // it has no outcome
+	stepRun   = "run"
 )
 
 // step is one step of a run.
@@ -77,6 +82,7 @@ type step struct {
 	due     Instant
 	within  Duration
 	retry   *retry
+	close   ParentClose // of a child run
 
 	attempt int
 	done    bool
@@ -98,8 +104,10 @@ func (s *step) target() string {
 
 func stepText(kind, target, name string) string {
 	switch {
-	case target != "":
+	case target != "" && name != "":
 		return kind + " " + target + " " + name
+	case target != "":
+		return kind + " " + target
 	case name != "":
 		return kind + " " + name
 	}
@@ -174,6 +182,8 @@ type run struct {
 	now    Instant
 	random uint64
 
+	children              []childRun // that have not ended, as far as the run knows
+	parent                parentRun
 	signals               []signalled
 	signalBytes           int
 	events, emitted, sent int // in the current command: events, their bytes, the bytes of sends
@@ -409,7 +419,7 @@ func (f *Flow) Cancelled() bool {
 //
 //	return out, f.Checkpoint(next)
 //
-// It panics if a call has no outcome yet. Other steps without an outcome are
+// It panics if a call or a child run has no outcome yet. Other steps without an outcome are
 // dropped. It returns an error with CodeCheckpointTooLarge, and the function
 // continues, if there is too much to store.
 func (f *Flow) Checkpoint(input any) error {
@@ -420,7 +430,7 @@ func (f *Flow) Checkpoint(input any) error {
 	}
 	for _, steps := range [][]*step{r.made, r.pending} {
 		for _, s := range steps {
-			if s.kind == stepCall {
+			if s.kind == stepCall || s.kind == stepRun {
 				panic("hostd: a checkpoint of " + r.def.name + " while step " + strconv.Itoa(s.number) + ", " + s.text() + ", has no outcome: wait for it")
 			}
 		}
@@ -432,7 +442,7 @@ func (f *Flow) Checkpoint(input any) error {
 	if err != nil {
 		panic("hostd: a checkpoint of " + r.def.name + ": " + err.Error())
 	}
-	e := &runCheckpoint{Value: value, Input: r.input, Incarnation: r.incarnation, Random: r.random, Step: r.steps, Cancelled: r.cancelled}
+	e := &runCheckpoint{Value: value, Input: r.input, Incarnation: r.incarnation, Random: r.random, Step: r.steps, Cancelled: r.cancelled, Children: r.children, Parent: r.parent}
 	for _, q := range r.signals {
 		e.Signals = append(e.Signals, Signal{q.name, q.value})
 	}
@@ -620,6 +630,66 @@ func Begin[R any](f *Flow, entityType, entityID, command string, payload any, op
 // *Rejection with the code of the entity.
 func Call[R any](f *Flow, entityType, entityID, command string, payload any, options ...StepOption) (R, error) {
 	return Begin[R](f, entityType, entityID, command, payload, options...).Result()
+}
+
+// ParentClose is what happens to a child run when its parent ends before it.
+type ParentClose string
+
+// What happens to a child run when its parent ends.
+const (
+	ChildTerminates  ParentClose = "terminate" // the default, as in Temporal
+	ChildIsCancelled ParentClose = "cancel"
+	ChildContinues   ParentClose = "abandon"
+)
+
+// OnParentEnd sets what happens to a child run when its parent ends before it.
+func OnParentEnd(p ParentClose) StepOption {
+	return func(s *step) { s.close = p }
+}
+
+// BeginRun starts a run of a workflow type as a child and returns without
+// waiting for its end. The child may be of another module. If its type declares
+// Sends, these must include the type of the parent, because the child reports
+// its end to it. Children may nest 32 deep: a deeper one fails with the code
+// too_deep. An id that was used before fails with already_started.
+//
+// If the step's time limit passes or the run is cancelled, the child continues
+// until the parent ends: see OnParentEnd.
+func BeginRun[R any](f *Flow, workflowType, id string, input any, options ...StepOption) *Pending[R] {
+	s, err := f.message(stepRun, workflowType, id, "", input)
+	if err == nil && len(s.payload) > maxStepBytes {
+		err = &Rejection{CodePayloadTooLarge, "the input of the child run has " + strconv.Itoa(len(s.payload)) + " bytes, limit 49152"}
+	}
+	if err == nil && len(f.run.children)+f.run.starting() >= maxChildren {
+		err = &Rejection{CodeTooManyChildren, "the run has " + strconv.Itoa(maxChildren) + " child runs that have not ended"}
+	}
+	if err != nil {
+		return &Pending[R]{run: f.run, err: err}
+	}
+	s.close = ChildTerminates
+	for _, option := range options {
+		option(s)
+	}
+	if s.retry = nil; s.close != ChildTerminates && s.close != ChildIsCancelled && s.close != ChildContinues {
+		panic("hostd: OnParentEnd(" + strconv.Quote(string(s.close)) + ") is not known")
+	}
+	return &Pending[R]{run: f.run, step: f.run.ask(s.sum(int64(s.within), int64(len(s.close))))}
+}
+
+// starting counts the child runs that are not in the history yet.
+func (r *run) starting() (n int) {
+	for _, s := range r.made {
+		if s.kind == stepRun {
+			n++
+		}
+	}
+	return n
+}
+
+// Run starts a run of a workflow type as a child and waits for its end: its
+// result, or a *Rejection with the code with which it failed.
+func Run[R any](f *Flow, workflowType, id string, input any, options ...StepOption) (R, error) {
+	return BeginRun[R](f, workflowType, id, input, options...).Result()
 }
 
 // After returns a step that succeeds after a time.

@@ -5,7 +5,9 @@ import (
 	"encoding/hex"
 	"hash/fnv"
 	"reflect"
+	"slices"
 	"strconv"
+	"strings"
 	"unsafe"
 
 	"github.com/hostd/hostd/abi"
@@ -56,6 +58,8 @@ type (
 		Input       RawJSON `json:"input,omitempty"`
 		Incarnation uint64  `json:"incarnation"`
 		Seed        uint64  `json:"seed"`
+		// Parent is empty for a run that is no child.
+		Parent parentRun `json:"parent,omitempty"`
 	}
 	stepAsked struct {
 		Step   int    `json:"step"`
@@ -63,6 +67,7 @@ type (
 		Target string `json:"target,omitempty"`
 		Name   string `json:"name,omitempty"`
 		Digest string `json:"digest"`
+		Close  string `json:"close,omitempty"` // of a child run
 	}
 	stepCame struct {
 		Step    int     `json:"step"`
@@ -86,18 +91,59 @@ type (
 	// runCheckpoint has all that is left of the run's history: its later events
 	// make the state from it alone.
 	runCheckpoint struct {
-		Value       RawJSON  `json:"value,omitempty"` // input of the function
-		Input       string   `json:"input"`           // digest of the run's first input
-		Incarnation uint64   `json:"incarnation"`
-		Random      uint64   `json:"random"`
-		Step        int      `json:"step"`
-		Cancelled   bool     `json:"cancelled,omitempty"`
-		Signals     []Signal `json:"signals,omitempty"`
+		Value       RawJSON    `json:"value,omitempty"` // input of the function
+		Input       string     `json:"input"`           // digest of the run's first input
+		Incarnation uint64     `json:"incarnation"`
+		Random      uint64     `json:"random"`
+		Step        int        `json:"step"`
+		Cancelled   bool       `json:"cancelled,omitempty"`
+		Signals     []Signal   `json:"signals,omitempty"`
+		Children    []childRun `json:"children,omitempty"`
+		Parent      parentRun  `json:"parent,omitempty"`
+	}
+	// childLeft: a child run has ended for which no step waits any more.
+	childLeft struct {
+		Step int `json:"step"`
 	}
 	runEnded struct {
 		Result  RawJSON `json:"result,omitempty"`
 		Code    string  `json:"code,omitempty"`
 		Message string  `json:"message,omitempty"`
+	}
+)
+
+// childRun is a run that a run has started, and that has not ended as far as the
+// run knows.
+type childRun struct {
+	Step  int         `json:"step"`
+	Type  string      `json:"type"`
+	ID    string      `json:"id"`
+	Close ParentClose `json:"close"`
+}
+
+// parentRun is the run that has started a run. Token identifies the step of the
+// parent that waits for the run's end.
+type parentRun struct {
+	Type  string `json:"type,omitempty"`
+	ID    string `json:"id,omitempty"`
+	Token string `json:"token,omitempty"`
+}
+
+// Payloads of the commands between a run and its children.
+type (
+	childStart struct {
+		Input RawJSON `json:"input,omitempty"`
+		Token string  `json:"token"`
+	}
+	childEnd struct {
+		Token   string  `json:"token"`
+		Code    string  `json:"code,omitempty"`
+		Message string  `json:"message,omitempty"`
+		Result  RawJSON `json:"result,omitempty"`
+	}
+	parentEnd struct {
+		Token string      `json:"token"`
+		Close ParentClose `json:"close"`
 	}
 )
 
@@ -114,6 +160,9 @@ const (
 	commandFailed = "hostd-failed"
 	commandWoken  = "hostd-woken"
 	commandResume = "hostd-resume"
+	commandRun    = "hostd-run"    // starts a child
+	commandChild  = "hostd-child"  // reports the end of a child to its parent
+	commandParent = "hostd-parent" // reports the end of a parent to its child
 )
 
 // Workflow declares a workflow type: a function that calls entities, sleeps and
@@ -256,7 +305,7 @@ func (w *workflow) events() {
 	Event(w.Type, "began", func(s *RunState, e runBegan) {
 		s.release()
 		*s = RunState{Status: RunRunning, input: inputDigest(e.Input)}
-		r := &run{def: d, flow: w, id: d.id, body: w.body(e.Input), input: s.input, incarnation: e.Incarnation, random: e.Seed}
+		r := &run{def: d, flow: w, id: d.id, body: w.body(e.Input), input: s.input, incarnation: e.Incarnation, random: e.Seed, parent: e.Parent}
 		s.run = r
 		r.count(len(e.Input))
 		r.start()
@@ -268,7 +317,7 @@ func (w *workflow) events() {
 	Event(w.Type, eventCheckpoint, func(s *RunState, e runCheckpoint) {
 		s.release()
 		*s = RunState{Status: RunRunning, input: e.Input}
-		r := &run{def: d, flow: w, id: d.id, body: w.body(e.Value), input: e.Input, incarnation: e.Incarnation, random: e.Random, cancelled: e.Cancelled}
+		r := &run{def: d, flow: w, id: d.id, body: w.body(e.Value), input: e.Input, incarnation: e.Incarnation, random: e.Random, cancelled: e.Cancelled, parent: e.Parent, children: e.Children}
 		r.steps, r.recorded, r.base, r.paused = e.Step, e.Step, e.Step, true
 		s.run = r
 		r.count(len(e.Value))
@@ -295,6 +344,10 @@ func (w *workflow) events() {
 		r := s.run
 		if r == nil {
 			return
+		}
+		if e.Kind == stepRun { // whatever the function does, so that terminate knows it
+			typ, id, _ := strings.Cut(e.Target, "/")
+			r.children = append(r.children, childRun{e.Step, typ, id, ParentClose(e.Close)})
 		}
 		if r.recorded = e.Step; r.halted {
 			return
@@ -338,7 +391,16 @@ func (w *workflow) events() {
 			r.pending = append(r.pending, m)
 		}
 	})
+	Event(w.Type, "left", func(s *RunState, e childLeft) {
+		if s.run != nil {
+			s.run.left(e.Step)
+		}
+		on(s, 16)
+	})
 	Event(w.Type, "came", func(s *RunState, e stepCame) {
+		if s.run != nil && e.Code != CodeDeadlineExceeded {
+			s.run.left(e.Step)
+		}
 		r := on(s, 64+len(e.Value)+len(e.Message))
 		if r == nil {
 			return
@@ -396,6 +458,11 @@ func (w *workflow) events() {
 	})
 }
 
+// left removes a child run that has ended.
+func (r *run) left(step int) {
+	r.children = slices.DeleteFunc(slices.Clone(r.children), func(c childRun) bool { return c.Step == step })
+}
+
 // count counts the bytes of the history.
 func (r *run) count(bytes int) { r.bytes += bytes }
 
@@ -445,24 +512,15 @@ func (w *workflow) commands() {
 		if err := s.open(); err != nil {
 			return RunState{}, err
 		}
-		r := s.run
-		if r.cancelled {
-			return s.seen(), nil
-		}
-		if r = w.ready(c, s); r == nil {
-			return s.seen(), nil
-		}
-		r.cancelTimers(c, r.pending)
-		w.emit(c, r, runCancelled{}, 0)
-		return w.proceed(c, s), nil
+		w.cancel(c, s)
+		return s.seen(), nil
 	})
 	Command(w.Type, "terminate", func(c *Context, s *RunState, _ None) (RunState, error) {
 		// It works for runs whose function cannot continue.
 		if s.run == nil || s.Status != RunRunning {
 			return RunState{}, s.open()
 		}
-		s.run.cancelTimers(c, s.run.pending)
-		c.Emit(runEnded{Code: CodeTerminated, Message: "the run was terminated"})
+		w.finish(c, s.run, runEnded{Code: CodeTerminated, Message: "the run was terminated"})
 		return s.seen(), nil
 	})
 	Query(w.Type, "state", func(_ *View, s *RunState, _ None) (RunState, error) { return s.seen(), nil })
@@ -480,6 +538,9 @@ func (w *workflow) commands() {
 		return w.outcome(c, s, why.Code, why.Message, nil)
 	})
 	w.add(commandWoken, true, noCodec{}, w.woken)
+	w.add(commandRun, true, noCodec{}, w.startChild)
+	w.add(commandChild, true, noCodec{}, w.childEnded)
+	w.add(commandParent, true, noCodec{}, w.parentEnded)
 	w.add(commandResume, true, noCodec{}, func(c *Context, s *RunState, _ []byte) error {
 		if s.run == nil || s.Status != RunRunning {
 			return nil
@@ -543,13 +604,18 @@ func (w *workflow) start(c *Context, s *RunState, input []byte) error {
 		}
 		return nil
 	}
+	return w.began(c, s, input, parentRun{})
+}
+
+// began records the start of a run.
+func (w *workflow) began(c *Context, s *RunState, input []byte, parent parentRun) error {
 	if len(input) > maxStepBytes {
 		return Reject("input_too_large", "the input of a run has at most 48 KiB")
 	}
 	if err := w.decodable(input); err != nil {
 		return &Rejection{CodeInvalidPayload, err.Error()}
 	}
-	c.Emit(runBegan{Input: append(RawJSON{}, input...), Incarnation: c.Sequence(), Seed: c.request.Seed})
+	c.Emit(runBegan{Input: append(RawJSON{}, input...), Incarnation: c.Sequence(), Seed: c.request.Seed, Parent: parent})
 	s.run.begin()
 	s.run.events++
 	w.proceed(c, s)
@@ -613,7 +679,7 @@ func (w *workflow) proceed(c *Context, s *RunState) RunState {
 		}
 		for len(r.made) > 0 {
 			m := r.made[0]
-			w.emit(c, r, stepAsked{m.number, m.kind, m.target(), m.name, m.digest}, len(m.typ)+len(m.id)+len(m.name))
+			w.emit(c, r, stepAsked{m.number, m.kind, m.target(), m.name, m.digest, string(m.close)}, len(m.typ)+len(m.id)+len(m.name))
 			if r.fault != "" {
 				r.fail(r.fault)
 			}
@@ -672,7 +738,6 @@ func (r *run) receiver() *step {
 
 // end emits the end of the run.
 func (w *workflow) end(c *Context, r *run) {
-	r.cancelTimers(c, r.pending)
 	e := runEnded{Result: r.result}
 	if len(r.result) > maxStepBytes {
 		e = runEnded{Code: CodeResultTooLarge, Message: "the result of the run has " + strconv.Itoa(len(r.result)) + " bytes, limit 49152"}
@@ -684,7 +749,102 @@ func (w *workflow) end(c *Context, r *run) {
 			e.Code = CodeError
 		}
 	}
+	w.finish(c, r, e)
+}
+
+// finish ends the run, and reports that to its children and to its parent.
+func (w *workflow) finish(c *Context, r *run, e runEnded) {
+	r.cancelTimers(c, r.pending)
+	for _, child := range r.children {
+		if child.Close != ChildContinues {
+			c.Send(child.Type, child.ID, commandParent, parentEnd{r.childToken(child.Step), child.Close})
+		}
+	}
+	if p := r.parent; p.Token != "" {
+		c.Send(p.Type, p.ID, commandChild, childEnd{p.Token, e.Code, e.Message, e.Result})
+	}
 	c.Emit(e)
+}
+
+// childToken identifies a child run of the run.
+func (r *run) childToken(number int) string {
+	return hex.EncodeToString(r.token(&step{number: number, attempt: 1}))
+}
+
+// startChild starts the run as a child of another run.
+func (w *workflow) startChild(c *Context, s *RunState, payload []byte) error {
+	var in childStart
+	from := c.request.Source
+	switch err := w.def.decodeTo(&in, payload); {
+	case err != nil:
+		return err
+	case from.Kind != abi.SourceEntity || in.Token == "":
+		return Reject(CodeInvalidPayload, "only a run can start a child")
+	case s.Status != "":
+		return Reject("already_started", "a run of this id exists")
+	case w.def.sends != nil && !abi.MatchesType(*w.def.sends, from.EntityType):
+		return Reject("parent_not_declared", w.def.name+" declares Sends without "+string(from.EntityType)+", the type of the parent, and so cannot report its end")
+	}
+	return w.began(c, s, in.Input, parentRun{string(from.EntityType), string(from.EntityID), in.Token})
+}
+
+// childEnded records the outcome of a child run.
+func (w *workflow) childEnded(c *Context, s *RunState, payload []byte) error {
+	var end childEnd
+	if s.run == nil || s.Status != RunRunning || w.def.decodeTo(&end, payload) != nil {
+		return nil
+	}
+	r := w.ready(c, s)
+	if r == nil {
+		return nil
+	}
+	for _, child := range r.children {
+		if end.Token != r.childToken(child.Step) || child.Type != string(c.request.Source.EntityType) || child.ID != string(c.request.Source.EntityID) {
+			continue
+		}
+		if p := r.find(child.Step); p != nil {
+			r.cancelTimers(c, []*step{p})
+			w.emit(c, r, stepCame{Step: p.number, Code: end.Code, Message: end.Message, Value: end.Result}, len(end.Message)+len(end.Result))
+		} else {
+			w.emit(c, r, childLeft{child.Step}, 0)
+		}
+		w.proceed(c, s)
+		return nil
+	}
+	return nil
+}
+
+// parentEnded ends or cancels a child run whose parent has ended.
+func (w *workflow) parentEnded(c *Context, s *RunState, payload []byte) error {
+	var end parentEnd
+	if s.run == nil || s.Status != RunRunning || w.def.decodeTo(&end, payload) != nil {
+		return nil
+	}
+	from := c.request.Source
+	if p := s.run.parent; p.Token == "" || p.Token != end.Token || p.Type != string(from.EntityType) || p.ID != string(from.EntityID) {
+		return nil
+	}
+	if end.Close == ChildTerminates { // also if its function cannot continue
+		w.finish(c, s.run, runEnded{Code: CodeTerminated, Message: "the run's parent has ended"})
+		return nil
+	}
+	w.cancel(c, s)
+	return nil
+}
+
+// cancel cancels the run, unless it was cancelled before.
+func (w *workflow) cancel(c *Context, s *RunState) {
+	s.settled()
+	if s.run.cancelled {
+		return
+	}
+	r := w.ready(c, s)
+	if r == nil {
+		return
+	}
+	r.cancelTimers(c, r.pending)
+	w.emit(c, r, runCancelled{}, 0)
+	w.proceed(c, s)
 }
 
 // timerNames are the timers of a step: for its time limit or its end, and for
@@ -746,11 +906,13 @@ func (w *workflow) carryOut(c *Context, r *run, s *step) {
 		c.guest.out = abi.AppendSend(c.guest.out, abi.Send{EntityType: field(s.typ), EntityID: field(s.id), Command: field(s.name), Payload: s.payload})
 	case stepCall:
 		w.call(c, r, s)
+	case stepRun:
+		w.run(c, r, s)
 	case stepSleep:
 		c.SetTimer(s.timerNames()[0], s.due, commandWoken, wake{r.incarnation, s.number, 0})
 		r.timers++
 	}
-	if s.within > 0 && (s.kind == stepCall || s.kind == stepWait) {
+	if s.within > 0 && (s.kind == stepCall || s.kind == stepWait || s.kind == stepRun) {
 		c.SetTimer(s.timerNames()[0], c.Now().Add(s.within), commandWoken, wake{r.incarnation, s.number, 0})
 		r.timers++
 	}
@@ -761,6 +923,20 @@ func (w *workflow) call(c *Context, r *run, s *step) {
 	r.sent += len(s.payload) + 256
 	c.guest.out = abi.AppendSend(c.guest.out, abi.Send{
 		EntityType: field(s.typ), EntityID: field(s.id), Command: field(s.name), Payload: s.payload,
+		WantsAnswer: true, OnReply: []byte(commandCame), OnReject: []byte(commandFailed), Token: r.token(s),
+	})
+}
+
+// run sends the command that starts a child run. Its outcome matters only if it
+// is a rejection, because the child reports its end.
+func (w *workflow) run(c *Context, r *run, s *step) {
+	payload, err := w.def.encode(nil, childStart{s.payload, r.childToken(s.number)})
+	if err != nil {
+		panic("hostd: start of a child run: " + err.Error())
+	}
+	r.sent += len(payload) + 256
+	c.guest.out = abi.AppendSend(c.guest.out, abi.Send{
+		EntityType: field(s.typ), EntityID: field(s.id), Command: []byte(commandRun), Payload: payload,
 		WantsAnswer: true, OnReply: []byte(commandCame), OnReject: []byte(commandFailed), Token: r.token(s),
 	})
 }
@@ -777,7 +953,7 @@ func (w *workflow) outcome(c *Context, s *RunState, code, message string, value 
 		return nil
 	}
 	p := r.named(c.request.Token)
-	if p == nil || p.kind != stepCall {
+	if p == nil || p.kind != stepCall && (p.kind != stepRun || code == "") {
 		return nil
 	}
 	var raw RawJSON

@@ -28,6 +28,8 @@ type runHost struct {
 	resume int        // commands that resume the run
 	timers map[string]abi.Timer
 	limits abi.Limits
+	typ    int32      // of the run in its module
+	source abi.Source // of the commands
 }
 
 type runEvent struct {
@@ -39,7 +41,7 @@ type runEvent struct {
 
 func newRunHost(t testing.TB, seed uint64, types ...hostd.Registration) *runHost {
 	h := &runHost{t: t, rng: rand.New(rand.NewPCG(seed, 7)), guest: hostd.NewGuest("test", "", types...), id: "r1", now: 1_767_225_600_000_000_000,
-		timers: map[string]abi.Timer{}, limits: abi.DefaultLimits()}
+		timers: map[string]abi.Timer{}, limits: abi.DefaultLimits(), source: abi.Source{Kind: abi.SourceClient}}
 	h.load(h.guest)
 	return h
 }
@@ -67,7 +69,7 @@ func (h *runHost) loadFrom(g *hostd.Guest, at int) {
 	if at > 0 {
 		input = abi.AppendSnapshot(input, h.events[at-1].payload)
 	}
-	if status := g.Load(0, 0, input); status != abi.LoadDone {
+	if status := g.Load(h.typ, 0, input); status != abi.LoadDone {
 		h.t.Fatalf("load: %d", status)
 	}
 	for at < len(h.events) {
@@ -103,7 +105,7 @@ func (h *runHost) handle(name string, payload, token []byte) *abi.Output {
 	in = abi.AppendPayload(in, payload)
 	in = abi.AppendNow(in, h.now)
 	in = abi.AppendSeed(in, h.rng.Uint64())
-	in = abi.AppendSource(in, abi.Source{Kind: abi.SourceClient})
+	in = abi.AppendSource(in, h.source)
 	if token != nil {
 		in = abi.AppendToken(in, token)
 	}
@@ -1075,4 +1077,229 @@ func TestPatchesAtTheEndOfTheHistory(t *testing.T) {
 		}
 		h.passivate()
 	}
+}
+
+// family is several runs of a module that send each other commands, in any
+// order between two runs.
+type family struct {
+	t     testing.TB
+	types []hostd.Registration
+	names []string
+	runs  map[string]*runHost
+	sends []familySend
+}
+
+type familySend struct {
+	from *runHost
+	abi.Send
+}
+
+func newFamily(t testing.TB, names []string, types ...hostd.Registration) *family {
+	return &family{t: t, types: types, names: names, runs: map[string]*runHost{}}
+}
+
+// run returns a run, which may not be started.
+func (f *family) run(typ, id string) *runHost {
+	key := typ + "/" + id
+	if f.runs[key] == nil {
+		h := newRunHost(f.t, uint64(len(f.runs)), f.types...)
+		h.id, h.typ = id, int32(slices.Index(f.names, typ))
+		h.load(h.guest)
+		f.runs[key] = h
+	}
+	return f.runs[key]
+}
+
+// handle runs a command of a run, and takes what it sends.
+func (f *family) handle(h *runHost, source abi.Source, name string, payload, token []byte) *abi.Output {
+	f.t.Helper()
+	h.source = source
+	out := h.handle(name, payload, token)
+	for _, s := range out.Sends {
+		if string(s.Command) != "hostd-resume" {
+			f.sends = append(f.sends, familySend{h, s})
+		}
+	}
+	h.sends, h.calls = nil, nil
+	return out
+}
+
+// settle delivers all messages, and resumes runs.
+func (f *family) settle() {
+	f.t.Helper()
+	for n := 0; ; n++ {
+		if n > 10_000 {
+			f.t.Fatal("the runs do not settle")
+		}
+		resumed := false
+		for _, h := range f.runs {
+			if h.resume > 0 {
+				h.resume--
+				f.handle(h, abi.Source{Kind: abi.SourceEntity, EntityType: []byte(f.names[h.typ]), EntityID: []byte(h.id)}, "hostd-resume", nil, nil)
+				resumed = true
+			}
+		}
+		if len(f.sends) == 0 && !resumed {
+			return
+		}
+		if len(f.sends) == 0 {
+			continue
+		}
+		s := f.sends[0]
+		f.sends = f.sends[1:]
+		to := f.run(string(s.EntityType), string(s.EntityID))
+		out := f.handle(to, abi.Source{Kind: abi.SourceEntity, EntityType: []byte(f.names[s.from.typ]), EntityID: []byte(s.from.id)}, string(s.Command), s.Payload, nil)
+		to.passivate()
+		if !s.WantsAnswer {
+			if out.Rejected {
+				f.t.Errorf("%s becomes a dead letter: %s", s.Command, out.Reject.Code)
+			}
+			continue
+		}
+		back := abi.Source{Kind: abi.SourceEntity, EntityType: s.EntityType, EntityID: s.EntityID}
+		if out.Rejected {
+			f.handle(s.from, back, string(s.OnReject), fmt.Appendf(nil, `{"code":%q,"message":%q}`, out.Reject.Code, out.Reject.Message), s.Token)
+		} else {
+			f.handle(s.from, back, string(s.OnReply), out.Reply, s.Token)
+		}
+		s.from.passivate()
+	}
+}
+
+// want checks the status, the code and the result of a run.
+func (f *family) want(typ, id, status, code, result string) {
+	f.t.Helper()
+	if s := f.run(typ, id).state(); s.Status != status || s.Code != code || string(s.Result) != result {
+		f.t.Errorf("%s %s: %s %s %s %s, want %s %s %s", typ, id, s.Status, s.Code, s.Message, s.Result, status, code, result)
+	}
+}
+
+func (f *family) client(typ, id, name, payload string) {
+	f.t.Helper()
+	if out := f.handle(f.run(typ, id), abi.Source{Kind: abi.SourceClient}, name, []byte(payload), nil); out.Rejected {
+		f.t.Errorf("%s %s %s: %s", typ, id, name, out.Reject.Code)
+	}
+	f.settle()
+}
+
+// child waits for a signal and doubles its input.
+func child(options ...hostd.Option) *hostd.Type[hostd.RunState] {
+	return hostd.Workflow("child", func(f *hostd.Flow, in number) (number, error) {
+		got, err := hostd.Wait[number](f, "go")
+		switch {
+		case err != nil:
+			return in, err
+		case got.N == 13:
+			return in, hostd.Reject("unlucky", "13")
+		}
+		return number{2 * in.N}, nil
+	}, options...)
+}
+
+// TestChildRuns starts children and waits for their ends: results, failures,
+// ids that exist, time limits, and checkpoints in between. All runs are loaded
+// again after each message.
+func TestChildRuns(t *testing.T) {
+	run := func(body func(f *hostd.Flow, in number) (number, error), options ...hostd.Option) *family {
+		f := newFamily(t, []string{"parent", "child"}, hostd.Workflow("parent", body), child(options...))
+		f.client("parent", "p", "start", `{"n":5}`)
+		return f
+	}
+	one := func(f *hostd.Flow, in number) (number, error) {
+		return hostd.Run[number](f, "child", "c", in)
+	}
+
+	f := run(one)
+	f.want("parent", "p", hostd.RunRunning, "", "")
+	f.client("child", "c", "signal", `{"name":"go"}`)
+	f.want("parent", "p", hostd.RunCompleted, "", `{"n":10}`)
+	f.want("child", "c", hostd.RunCompleted, "", `{"n":10}`)
+
+	f = run(one)
+	f.client("child", "c", "signal", `{"name":"go","value":{"n":13}}`)
+	f.want("parent", "p", hostd.RunFailed, "unlucky", "")
+
+	f = run(one)
+	f.client("child", "c", "terminate", "")
+	f.want("parent", "p", hostd.RunFailed, hostd.CodeTerminated, "")
+
+	f = run(one)
+	f.client("parent", "p", "terminate", "")
+	f.want("child", "c", hostd.RunFailed, hostd.CodeTerminated, "")
+
+	f = run(one, hostd.Sends("account"))
+	f.want("parent", "p", hostd.RunFailed, "parent_not_declared", "")
+
+	f = run(func(f *hostd.Flow, in number) (number, error) {
+		hostd.BeginRun[number](f, "child", "c", in)
+		return hostd.Run[number](f, "child", "c", in)
+	})
+	f.want("parent", "p", hostd.RunFailed, "already_started", "")
+	f.want("child", "c", hostd.RunFailed, hostd.CodeTerminated, "")
+
+	f = run(func(f *hostd.Flow, in number) (number, error) {
+		for i := range 49 {
+			hostd.BeginRun[number](f, "child", fmt.Sprint("c", i), in)
+		}
+		return hostd.Run[number](f, "child", "last", in)
+	})
+	f.want("parent", "p", hostd.RunFailed, hostd.CodeTooManyChildren, "")
+	f.want("child", "c47", hostd.RunFailed, hostd.CodeTerminated, "")
+
+	f = run(func(f *hostd.Flow, in number) (number, error) {
+		if in.N == 5 {
+			for _, id := range []string{"c", "d"} {
+				if _, err := hostd.Run[number](f, "child", id, in, hostd.Within(hostd.Second)); err == nil {
+					return in, hostd.Reject("unexpected", id)
+				}
+			}
+			return in, f.Checkpoint(number{6})
+		}
+		return hostd.Wait[number](f, "end")
+	})
+	p := f.run("parent", "p")
+	for range 2 {
+		for name, timer := range p.timers {
+			delete(p.timers, name)
+			f.handle(p, abi.Source{Kind: abi.SourceTimer}, string(timer.Command), timer.Payload, nil)
+		}
+		f.settle()
+	}
+	if p.count(abi.RunCheckpoint) != 1 {
+		t.Fatalf("%+v", p.state())
+	}
+	f.client("child", "c", "signal", `{"name":"go"}`) // nobody waits for its end
+	f.want("child", "c", hostd.RunCompleted, "", `{"n":10}`)
+	if p.count("left") != 1 {
+		t.Errorf("%d children have left", p.count("left"))
+	}
+	f.client("parent", "p", "signal", `{"name":"end","value":{"n":7}}`)
+	f.want("parent", "p", hostd.RunCompleted, "", `{"n":7}`)
+	f.want("child", "d", hostd.RunFailed, hostd.CodeTerminated, "")
+}
+
+// TestParentsEndBeforeChildren ends a parent whose children are open: each
+// child is terminated, cancelled or continues, as its step said. A run of the
+// same id that is not the parent's child is unaffected.
+func TestParentsEndBeforeChildren(t *testing.T) {
+	f := newFamily(t, []string{"parent", "child"}, hostd.Workflow("parent", func(f *hostd.Flow, in number) (number, error) {
+		hostd.BeginRun[number](f, "child", "default", in)
+		hostd.BeginRun[number](f, "child", "terminated", in, hostd.OnParentEnd(hostd.ChildTerminates))
+		hostd.BeginRun[number](f, "child", "cancelled", in, hostd.OnParentEnd(hostd.ChildIsCancelled))
+		hostd.BeginRun[number](f, "child", "continues", in, hostd.OnParentEnd(hostd.ChildContinues))
+		hostd.BeginRun[number](f, "child", "other", in)
+		return hostd.Wait[number](f, "end")
+	}), child())
+	f.client("child", "other", "start", `{"n":1}`)
+	f.client("parent", "p", "start", `{"n":5}`)
+	f.client("parent", "p", "signal", `{"name":"end","value":{"n":7}}`)
+	f.want("parent", "p", hostd.RunCompleted, "", `{"n":7}`)
+	f.want("child", "default", hostd.RunFailed, hostd.CodeTerminated, "")
+	f.want("child", "terminated", hostd.RunFailed, hostd.CodeTerminated, "")
+	f.want("child", "cancelled", hostd.RunFailed, hostd.CodeCancelled, "")
+	f.want("child", "continues", hostd.RunRunning, "", "")
+	f.want("child", "other", hostd.RunRunning, "", "")
+	f.client("child", "continues", "signal", `{"name":"go"}`)
+	f.want("child", "continues", hostd.RunCompleted, "", `{"n":10}`)
+	f.want("parent", "p", hostd.RunCompleted, "", `{"n":7}`)
 }

@@ -309,6 +309,38 @@ func TestCheckpointsSurviveKills(t *testing.T) {
 	cluster.Node(0).MustVerify()
 }
 
+// TestChildRunsNest lets runs start one another while their node is killed: each
+// gets the result of the one below it. Below 32 of them a start is rejected, and
+// all fail with its code.
+func TestChildRunsNest(t *testing.T) {
+	cluster := testkit.StartCluster(t, 1, testkit.ClusterOptions{Shards: 6, Flags: []string{"--admin", "full"}})
+	b := &bank{t: t, cluster: cluster, c: cluster.Client(client.Options{Timeout: testkit.Patience, MaxBackoff: 50 * time.Millisecond})}
+	b.push(testkit.BuildGuest(t, "tests/e2e/workflows/nested"))
+	depths := []int{0, 1, 20, 32, 33, 60}
+	for _, depth := range depths {
+		b.send("nested", fmt.Sprint("r", depth), "start", fmt.Sprintf(`{"depth":%d}`, depth))
+	}
+	cluster.Kill(0)
+	cluster.Node(0).MustVerify()
+	cluster.Restart(0)
+	for _, depth := range depths {
+		var s struct {
+			Status, Code string
+			Result       struct{ Runs int }
+		}
+		cluster.Await("the run ends", func() bool {
+			s = query[struct {
+				Status, Code string
+				Result       struct{ Runs int }
+			}](b, "nested", fmt.Sprint("r", depth), "state")
+			return s.Status != "running"
+		})
+		if deep := depth > 32; deep && s.Code != "too_deep" || !deep && s.Result.Runs != depth+1 {
+			t.Errorf("a run with %d below it: %+v", depth, s)
+		}
+	}
+}
+
 // TestGuideShowsTheExample: the functions on the guide's page are those that the
 // tests run, in this order.
 func TestGuideShowsTheExample(t *testing.T) {
@@ -317,7 +349,7 @@ func TestGuideShowsTheExample(t *testing.T) {
 		t.Fatal(err)
 	}
 	rest := string(page)
-	for _, file := range []string{"../../../examples/wasm/payout/main.go", "collect/main.go"} {
+	for _, file := range []string{"../../../examples/wasm/payout/main.go", "nested/main.go", "collect/main.go"} {
 		program, err := os.ReadFile(file)
 		if err != nil {
 			t.Fatal(err)

@@ -1,0 +1,31 @@
+// Nested is a workflow whose runs start one another as children, up to a depth.
+package main
+
+import (
+	"strconv"
+
+	hostd "github.com/hostd/hostd/guest-sdk/go"
+)
+
+// Input of a run.
+type Input struct {
+	// Depth is how many runs are below it.
+	Depth int64 `json:"depth"`
+}
+
+// Count is the result of a run: how many runs there were, with itself.
+type Count struct {
+	Runs int64 `json:"runs"`
+}
+
+func nested(f *hostd.Flow, in Input) (Count, error) {
+	if in.Depth == 0 {
+		return Count{1}, nil
+	}
+	below, err := hostd.Run[Count](f, "nested", f.ID()+"-"+strconv.FormatInt(in.Depth, 10), Input{in.Depth - 1})
+	return Count{below.Runs + 1}, err
+}
+
+var _ = hostd.Serve("nested", "1.0.0", hostd.Workflow("nested", nested, hostd.Sends("nested")))
+
+func main() {}
