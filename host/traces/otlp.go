@@ -13,7 +13,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
@@ -67,11 +67,11 @@ func NewProvider(ctx context.Context, o ProviderOptions) (*Provider, error) {
 	if err != nil {
 		return nil, err
 	}
-	client, err := newUploader(o.URL, headers)
-	if err != nil {
-		return nil, err
+	client := []otlptracehttp.Option{otlptracehttp.WithEndpointURL(o.URL), otlptracehttp.WithTimeout(sendTimeout)}
+	if len(headers) > 0 {
+		client = append(client, otlptracehttp.WithHeaders(headers))
 	}
-	sender, err := otlptrace.New(ctx, client)
+	sender, err := otlptracehttp.New(ctx, client...)
 	if err != nil {
 		return nil, err
 	}

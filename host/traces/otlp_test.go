@@ -1,12 +1,9 @@
 package traces_test
 
 import (
-	"bytes"
 	"context"
-	"encoding/pem"
 	"fmt"
 	"io"
-	"log"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
@@ -19,8 +16,6 @@ import (
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
 	"go.opentelemetry.io/otel/trace"
-	collectorv1 "go.opentelemetry.io/proto/otlp/collector/trace/v1"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/hostd/hostd/host/traces"
 	"github.com/hostd/hostd/tests/support/collector"
@@ -247,81 +242,6 @@ func TestHungCollectorBlocksNothing(t *testing.T) {
 	}
 	_, span := p.Tracer().Start(t.Context(), "late")
 	span.End() // after the node has stopped
-}
-
-// TestCollectorAnswersAreHeeded: an overloaded collector is asked again, a
-// rejected request is not, and spans that the collector rejects have failed.
-func TestCollectorAnswersAreHeeded(t *testing.T) {
-	partial, err := proto.Marshal(&collectorv1.ExportTraceServiceResponse{PartialSuccess: &collectorv1.ExportTracePartialSuccess{RejectedSpans: 1, ErrorMessage: "too old"}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for name, tt := range map[string]struct {
-		statuses []int // of the attempts
-		answer   []byte
-		sent     int
-		logged   string
-	}{
-		"overloaded once":   {[]int{503, 200}, nil, 1, ""},
-		"malformed request": {[]int{400}, []byte("no traces"), 0, "400 Bad Request: no traces"},
-		"partial success":   {[]int{200}, partial, 0, "the collector rejected 1 spans: too old"},
-		"endless answer":    {[]int{200}, bytes.Repeat([]byte{1}, 1<<20), 0, "not OTLP"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			attempts := make(chan int, 10)
-			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-				io.Copy(io.Discard, r.Body)
-				n := len(attempts)
-				attempts <- n
-				w.Header().Set("Content-Type", "application/x-protobuf")
-				w.WriteHeader(tt.statuses[min(n, len(tt.statuses)-1)])
-				w.Write(tt.answer)
-			}))
-			defer s.Close()
-			var log lines
-			p, r := open(t, traces.ProviderOptions{URL: s.URL, Ratio: 1, Logger: slog.New(slog.NewTextHandler(&log, nil))})
-			_, span := p.Tracer().Start(t.Context(), "a")
-			span.End()
-			for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
-				if n := counts(t, r); n["hostd_trace_spans_sent_total"]+n["hostd_trace_spans_failed_total"] > 0 {
-					break // closing waits for a retry only for a moment
-				}
-			}
-			shut(t, p)
-			if n := counts(t, r); n["hostd_trace_spans_sent_total"] != tt.sent || n["hostd_trace_spans_failed_total"] != 1-tt.sent || len(attempts) != len(tt.statuses) {
-				t.Errorf("%d attempts, %v", len(attempts), n)
-			}
-			if text := string(log); tt.logged != "" && !strings.Contains(text, tt.logged) || tt.logged == "" && text != "" {
-				t.Errorf("logged %s", text)
-			}
-		})
-	}
-}
-
-// TestCollectorIsTrustedByItsCertificate: OTEL_EXPORTER_OTLP_CERTIFICATE names
-// the authorities of a collector with TLS.
-func TestCollectorIsTrustedByItsCertificate(t *testing.T) {
-	s := httptest.NewTLSServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { io.Copy(io.Discard, r.Body) }))
-	defer s.Close()
-	s.Config.ErrorLog = log.New(io.Discard, "", 0)
-	file := filepath.Join(t.TempDir(), "ca.pem")
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	t.Setenv("OTEL_EXPORTER_OTLP_CERTIFICATE", file)
-	p, r := open(t, traces.ProviderOptions{URL: s.URL, Ratio: 1})
-	_, span := p.Tracer().Start(t.Context(), "a")
-	span.End()
-	shut(t, p)
-	if n := counts(t, r); n["hostd_trace_spans_sent_total"] != 1 {
-		t.Errorf("%v", n)
-	}
-	if err := os.WriteFile(file, []byte("nothing"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := traces.NewProvider(t.Context(), traces.ProviderOptions{URL: s.URL, Registerer: prometheus.NewRegistry()}); err == nil || !strings.Contains(err.Error(), file) {
-		t.Errorf("a file without a certificate: %v", err)
-	}
 }
 
 // lines is what was logged. Only the goroutine of the queue writes it, and that
