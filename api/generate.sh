@@ -27,13 +27,10 @@ fi
 "$buf" format --diff --exit-code --exclude-path proto/buf
 
 if [ "${1:-}" = check ]; then
-	# Before the first release there is no baseline.
-	if [ -e "$baseline" ]; then
-		"$buf" breaking --against "$baseline" || {
-			echo "api/proto breaks clients of the previous release: add fields and methods instead of changing them (docs/reference/version-policy.md)" >&2
-			exit 1
-		}
-	fi
+	"$buf" breaking --against "$baseline" || {
+		echo "api/proto breaks clients of the previous release: add fields and methods instead of changing them (docs/reference/version-policy.md)" >&2
+		exit 1
+	}
 	fresh=$(mktemp -d)
 	trap 'rm -rf "$fresh"' EXIT
 	"$buf" generate --output "$fresh"
