@@ -34,12 +34,12 @@ func (n *Node) openAuthentication(opts *edge.Options) error {
 		return nil
 	}
 	o := authn.Options{
-		Anonymous: n.cfg.Auth == config.AuthAllow, TokenFile: n.cfg.TokenFile, Known: n.caughtUp.Load,
+		Anonymous: n.cfg.Auth == config.AuthAllow, TokenFile: n.cfg.TokenFile, CaughtUp: &n.caughtUp,
 		CertName: authn.CertName(n.cfg.AuthCertName), NodeCert: certs.OfNode,
 		Now: n.around.Wall, Logger: n.logger, Registerer: n.metrics.registry,
 	}
 	if opts.Audit != nil {
-		o.Refused = opts.Audit.RecordRefused
+		o.Audit = opts.Audit
 	}
 	if n.cfg.OIDCIssuer != "" {
 		o.JWT = &authn.JWTOptions{
@@ -59,49 +59,64 @@ func (n *Node) openAuthentication(opts *edge.Options) error {
 	}
 	opts.Auth = auth
 	roles := authorize.Options{
-		Known: func(revision uint64) bool {
-			return n.caughtUp.Load() && n.membership.metadata.View().RoleRevision() == revision
-		},
-		Fresh: func() bool { return n.membership.metadata.IsFresh() },
-		Confirm: func(ctx context.Context) error {
-			if err := n.membership.metadata.Confirm(ctx); err != nil {
-				return err
-			}
-			n.takeRoles() // decide by the latest roles, without waiting for the goroutine of openRoles
-			return n.auth.Load().Recheck(ctx)
-		},
-		Closed: func() bool {
-			// Below VersionTokens a cluster cannot have an admin, so nobody
-			// could be let in.
-			return n.cfg.Auth == config.AuthRequired && n.cfg.Admin != config.AdminFull && n.membership.metadata.View().ClusterVersion() >= sharding.VersionTokens
-		},
-		TypesOf: func(digest string) []string {
-			var d meta.Digest
-			if _, err := hex.Decode(d[:], []byte(digest[:min(len(digest), 2*len(d))])); err != nil {
-				return nil
-			}
-			m, _ := n.membership.metadata.View().Module(d)
-			return m.EntityTypes
-		},
-		ServedWith: func(entityType string) []string {
-			view := n.membership.metadata.View()
-			b, _ := view.Activation(entityType)
-			m, _ := view.Module(b.Digest)
-			return m.EntityTypes
-		},
-		Logger: n.logger, Registerer: n.metrics.registry,
+		Cluster: authorizing{n}, Logger: n.logger, Registerer: n.metrics.registry,
 	}
 	if opts.Audit != nil {
-		roles.Refused = opts.Audit.RecordDenied
+		roles.Audit = opts.Audit
 	}
 	n.roles = authorize.New(roles)
 	opts.Roles = n.roles
 	opts.Quotas = quota.New(quota.Options{
-		Table: n.roles.Table, Anonymous: n.cfg.Auth == config.AuthAllow, Now: n.around.Wall, Registerer: n.metrics.registry,
+		Roles: n.roles, Anonymous: n.cfg.Auth == config.AuthAllow, Now: n.around.Wall, Registerer: n.metrics.registry,
 	})
 	n.auth.Store(auth)
 	n.lifecycle.watch("authentication", auth.Run)
 	return nil
+}
+
+// authorizing is what the node knows of its cluster, to decide about calls.
+type authorizing struct{ n *Node }
+
+// Known reports whether the revision of the roles is the current one.
+func (a authorizing) Known(revision uint64) bool {
+	return a.n.caughtUp.Load() && a.n.membership.metadata.View().RoleRevision() == revision
+}
+
+// Fresh reports whether the roles are recent enough to authorize changes.
+func (a authorizing) Fresh() bool { return a.n.membership.metadata.IsFresh() }
+
+// Confirm reads the metadata again and applies its roles.
+func (a authorizing) Confirm(ctx context.Context) error {
+	if err := a.n.membership.metadata.Confirm(ctx); err != nil {
+		return err
+	}
+	a.n.takeRoles() // decide by the latest roles, without waiting for the goroutine of openRoles
+	return a.n.auth.Load().Recheck(ctx)
+}
+
+// Closed reports whether callers may do nothing until the cluster has an admin.
+// Below VersionTokens a cluster cannot have an admin, so nobody could be let in.
+func (a authorizing) Closed() bool {
+	n := a.n
+	return n.cfg.Auth == config.AuthRequired && n.cfg.Admin != config.AdminFull && n.membership.metadata.View().ClusterVersion() >= sharding.VersionTokens
+}
+
+// TypesOf lists the entity types of a stored module.
+func (a authorizing) TypesOf(digest string) []string {
+	var d meta.Digest
+	if _, err := hex.Decode(d[:], []byte(digest[:min(len(digest), 2*len(d))])); err != nil {
+		return nil
+	}
+	m, _ := a.n.membership.metadata.View().Module(d)
+	return m.EntityTypes
+}
+
+// ServedWith lists the entity types of the module that serves a type.
+func (a authorizing) ServedWith(entityType string) []string {
+	view := a.n.membership.metadata.View()
+	b, _ := view.Activation(entityType)
+	m, _ := view.Module(b.Digest)
+	return m.EntityTypes
 }
 
 // checkCallersKnown rejects a start with authentication and no source of

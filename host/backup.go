@@ -3,7 +3,6 @@ package host
 import (
 	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
 	"github.com/hostd/hostd/host/backup"
-	"github.com/hostd/hostd/sharding"
 )
 
 const backupPath = "/" + peerv1connect.TransferServiceName + "/"
@@ -19,10 +18,7 @@ type backups struct {
 func (n *Node) newPart() *backup.Part {
 	return backup.NewPart(backup.PartOptions{
 		Log: &n.replicas.raft, Machine: n.replicas.machine, Logger: n.logger,
-		Leads: func(shard sharding.ShardID) (sharding.Term, bool) {
-			lead := n.shardRouter.Lead(shard)
-			return lead.Term, lead.Serving
-		},
+		Leads: &n.deliveries,
 	})
 }
 
@@ -32,11 +28,7 @@ func (n *Node) openBackups() {
 	_, handler := backup.Handler(n.backup.part, carried{n})
 	n.ports.backups.handler = n.peers.Admit(handler)
 	n.backup.service = backup.NewService(backup.Options{
-		Self: n.id.Node, Cluster: n.id.Now().Cluster, Shards: n.shards, Part: n.backup.part, Client: n.peers.Client,
-		Leader: func(shard sharding.ShardID) (sharding.NodeID, bool) {
-			node, _, known := n.routing.leaders.Leader(shard)
-			return node, known
-		},
+		Self: n.id.Node, Cluster: n.id.Now().Cluster, Shards: n.shards, Part: n.backup.part, Peers: n.peers, Leaders: n.routing.leaders,
 		Metadata: n.membership.metadata, Modules: n.guests.modules.Service, Rollouts: n.guests.modules.Rollouts, Logger: n.logger,
 	})
 }

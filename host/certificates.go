@@ -21,7 +21,7 @@ func (n *Node) openPeerCertificates() (err error) {
 			Files:  certs.Files{Cert: n.cfg.PeerCertFile, Key: n.cfg.PeerKeyFile, ClientCA: n.cfg.PeerCAFile, CRL: n.cfg.PeerCRLFile},
 			Logger: n.logger, Registerer: n.metrics.registry,
 		},
-		Cluster: n.cfg.ClusterName, Node: string(n.id.Node), Allow: n.cfg.PeerTLS() == config.TLSAllow, Dial: n.around.Network.Dial,
+		Cluster: n.cfg.ClusterName, Node: string(n.id.Node), Allow: n.cfg.PeerTLS() == config.TLSAllow, Network: n.around.Network,
 	})
 	if err == nil {
 		n.lifecycle.watch("certificates for nodes", n.peerCerts.Run)

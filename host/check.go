@@ -44,7 +44,7 @@ func Check(cfg config.Config) []Finding {
 	if cfg.PeerTLS() != config.TLSOff {
 		_, err := certs.OpenPeers(certs.PeerOptions{
 			Options: certs.Options{Files: certs.Files{Cert: cfg.PeerCertFile, Key: cfg.PeerKeyFile, ClientCA: cfg.PeerCAFile, CRL: cfg.PeerCRLFile}},
-			Cluster: cfg.ClusterName, Node: string(cfg.NodeID), Allow: cfg.PeerTLS() == config.TLSAllow, Dial: network.TCP{}.Dial,
+			Cluster: cfg.ClusterName, Node: string(cfg.NodeID), Allow: cfg.PeerTLS() == config.TLSAllow, Network: network.TCP{},
 		})
 		add("peer-cert-file", err)
 	}

@@ -42,8 +42,8 @@ func (n *Node) openPeers() error {
 	n.membership.openBootstrap()
 	peers, err := peer.New(peer.Options{
 		Self: id.Node, Incarnation: id.Incarnation, Network: n.peerNetwork(), Control: n.membership.control, Logger: n.logger, MaxSnapshots: maxSnapshots,
-		OnRefused: n.peerRefused, Around: []connect.Interceptor{carried{n}}, Caller: leaderproxy.HeaderOf,
-		Receive: n.replicas.raft.receive, OnAlive: n.onPeerAlive, OnSuspected: n.onPeerSuspected, OnFailed: n.replicas.raft.setFailed, Turns: n.replicas.raft.turns, Wall: n.around.Wall, ClusterVersion: n.replicas.clusterVersion,
+		Around: []connect.Interceptor{carried{n}}, Caller: leaderproxy.HeaderOf,
+		Raft: &n.replicas.raft, Observer: neighbors{n}, Wall: n.around.Wall, Metadata: &n.replicas,
 		SuspectAfter: n.cfg.SuspectAfter, HeartbeatPeriod: n.cfg.SuspectAfter * 2 / 7, StuckAfter: max(3*time.Second, 4*n.cfg.SuspectAfter),
 	})
 	if err != nil {
@@ -55,9 +55,13 @@ func (n *Node) openPeers() error {
 	return nil
 }
 
-// onPeerAlive and silent report a node as alive or suspected to the raft loop, the
-// forwarding client and the leader table.
-func (n *Node) onPeerAlive(node sharding.NodeID) {
+// neighbors are the other nodes as this one observes them. It reports changes to
+// the raft loop, the forwarding client and the leader table.
+type neighbors struct{ n *Node }
+
+// PeerAlive reports a node as alive.
+func (o neighbors) PeerAlive(node sharding.NodeID) {
+	n := o.n
 	n.replicas.raft.setAlive(node)
 	if n.joined.Load() {
 		n.routing.forward.PeerAlive(node)
@@ -65,13 +69,18 @@ func (n *Node) onPeerAlive(node sharding.NodeID) {
 	}
 }
 
-func (n *Node) onPeerSuspected(node sharding.NodeID) {
+// PeerSuspected reports a node as suspected.
+func (o neighbors) PeerSuspected(node sharding.NodeID) {
+	n := o.n
 	n.replicas.raft.setSuspected(node)
 	if n.joined.Load() {
 		n.routing.forward.PeerSuspected(node)
 		n.routing.leaders.Announce()
 	}
 }
+
+// PeerFailed reports that the process of a node seems to have ended.
+func (o neighbors) PeerFailed(node sharding.NodeID) { o.n.replicas.raft.setFailed(node) }
 
 // openMembership starts the node's replica of the metadata shard and keeps the
 // node in sync with the cluster from then on. If an earlier bootstrap was
@@ -130,11 +139,11 @@ func (n *Node) openMembership(ctx context.Context) error {
 
 // openServices gives the services of the API their parts.
 func (n *Node) openServices(name string) {
-	upcasts := replay.NewUpcasts(replay.UpcastOptions{Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, ClusterVersion: func() sharding.ClusterVersion { return n.membership.metadata.View().ClusterVersion() }, Busy: n.shardRouter.IsBusy})
+	upcasts := replay.NewUpcasts(replay.UpcastOptions{Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Metadata: n.membership.metadata, Executors: n.shardRouter})
 	n.lifecycle.add("event upcasting", upcasts.Close)
-	n.guests.replays = replay.New(replay.Options{Machine: n.replicas.machine, ShardOf: n.shardRouter.ShardOf, Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Rate: n.cfg.VerifyRate, Busy: n.shardRouter.IsBusy})
+	n.guests.replays = replay.New(replay.Options{Machine: n.replicas.machine, Executors: n.shardRouter, Types: n.guests.modules.Types, Modules: n.guests.modules.Distribution, Rate: n.cfg.VerifyRate})
 	n.api.open(clusterapi.Parts{
-		Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Policy: n.membership.policy(), Describe: n.membership.Describe, SaveClusterVersion: n.id.SaveLevel, Now: n.around.Wall, CaughtUp: n.caughtUp.Load, Measure: func() *clusterapi.Sample { return measure(n) },
+		Self: n.id.Node, ClusterID: name, ShardCount: n.shards, Policy: n.membership.policy(), Node: n.membership, Identity: n.id, Now: n.around.Wall, CaughtUp: &n.caughtUp, Counters: counters{n},
 		Metadata: n.membership.metadata, Member: n.membership.member, Control: n.membership.control, Peers: n.peers, Leaders: n.routing.leaders, Raft: n.replicas.raft.loop.Load(),
 		Machine: n.replicas.machine, Consistency: n.replicas.consistency, Logger: n.logger,
 	}, entityapi.Parts{

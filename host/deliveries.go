@@ -57,6 +57,13 @@ func (d *deliveries) Leads() (led []deliver.Lead) {
 	return led
 }
 
+// Lead returns the term in which this node leads a shard, and whether it serves
+// it.
+func (d *deliveries) Lead(shard sharding.ShardID) (term sharding.Term, serves bool) {
+	lead := d.shardRouter.Lead(shard)
+	return lead.Term, lead.Serving
+}
+
 // LeadsChanged implements deliver.Shards.
 func (d *deliveries) LeadsChanged() <-chan struct{} { return d.shardRouter.LeadsChanged() }
 

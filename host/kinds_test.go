@@ -72,9 +72,9 @@ func (k *otherKind) send() error {
 	return err
 }
 
-// stored looks for stored entities as the product does, and sends the first
+// HasEntities looks for stored entities as the product does, and sends the first
 // command before it returns the result.
-func (k *otherKind) stored(ctx context.Context, fence uint64) (bool, error) {
+func (k *otherKind) HasEntities(ctx context.Context, _ string, fence uint64) (bool, error) {
 	present := false
 	for shard := range uint32(8) {
 		res, err := k.fits.CheckCompatibility(ctx, connect.NewRequest(&modulev1.CheckCompatibilityRequest{EntityType: "note", Digest: k.one.String(), ShardId: shard + 1, PresenceOnly: true, MinActivationRevision: fence}))
@@ -103,7 +103,7 @@ func (k *otherKind) stored(ctx context.Context, fence uint64) (bool, error) {
 // activate activates the second module and waits for the first command.
 func (k *otherKind) activate() error {
 	k.t.Helper()
-	_, err := k.n.Modules().Service.Activate(k.t.Context(), modules.Activation{EntityType: "note", Digest: k.two, Stored: k.stored})
+	_, err := k.n.Modules().Service.Activate(k.t.Context(), modules.Activation{EntityType: "note", Digest: k.two, Entities: k})
 	if k.looks < k.inLook {
 		k.t.Fatalf("the type was looked at %d times: %v", k.looks, err)
 	}

@@ -25,7 +25,7 @@ const transferLook = 50 * time.Millisecond
 // there are any that can take them. Callers then notice a short pause, but no
 // errors.
 func (n *Node) transferLeaders(ctx context.Context) error {
-	if len(n.membership.others()) == 0 {
+	if len(n.membership.Others()) == 0 {
 		return nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, transferTime)

@@ -292,8 +292,8 @@ func (m *membership) confirmedIncarnation(node sharding.NodeID) uint64 {
 	return known.Incarnation
 }
 
-// others returns the members that are up and alive, without this node.
-func (m *membership) others() []sharding.NodeID {
+// Others returns the members that are up and alive, without this node.
+func (m *membership) Others() []sharding.NodeID {
 	var out []sharding.NodeID
 	for _, o := range m.metadata.View().Members() {
 		if o.Node != m.id.Node && o.Status != meta.StatusDown && m.peers.IsAlive(o.Node) {

@@ -155,8 +155,8 @@ func (n *Node) openEntities(context.Context) error {
 	applied, _ := n.replicas.machine.Applied(sharding.MetaShard)
 	n.membership.metadata = cluster.NewMetadata(state, applied)
 	n.guests.modules = modules.New(modules.Options{
-		Self: n.id.Node, Shards: n.shards, Engine: n.guests.engine, Files: n.guests.files, Metadata: n.membership.metadata, Peers: n.peers, Others: n.membership.others,
-		ReadOnly: n.watches.disk.ReadOnly, CaughtUp: n.caughtUp.Load, Trust: n.guests.trust, Lines: &n.api.lines, Logger: n.logger,
+		Self: n.id.Node, Shards: n.shards, Engine: n.guests.engine, Files: n.guests.files, Metadata: n.membership.metadata, Peers: n.peers, Members: n.membership,
+		Disk: &n.watches.disk, CaughtUp: &n.caughtUp, Trust: n.guests.trust, Lines: &n.api.lines, Logger: n.logger,
 	})
 	n.watches.clock = cluster.NewClockWatch(cluster.ClockWatchOptions{
 		Peers: n.peers, SuspectAfter: n.cfg.SuspectAfter, Tick: n.cfg.RaftTick, Changed: n.kick, Logger: n.logger,
@@ -176,7 +176,7 @@ func (n *Node) openEntities(context.Context) error {
 	n.shardRouter, err = entity.NewShardRouter(entity.ShardRouterOptions{
 		Executors: lanes, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Metadata: n.membership.metadata, Disk: &n.watches.disk, Outbox: &n.deliveries, Outside: n.backup.part, Disputes: n.replicas.consistency,
 		Executor: entity.Options{
-			Journal:             proposalLog{&n.replicas.raft, func() int64 { return n.replicas.applier.Backlog() }, n.backup.part.ExecutorsFrozen, n.replicas.consistency.Refuses},
+			Journal:             proposalLog{&n.replicas.raft, &n.replicas, n.backup.part},
 			Histories:           eventlog.History{Machine: n.replicas.machine},
 			Types:               n.guests.modules.Types,
 			ClusterVersion:      state.ClusterVersion,
@@ -205,8 +205,8 @@ func (n *Node) openEntities(context.Context) error {
 		return err
 	}
 	n.deliveries.machine, n.deliveries.shardRouter = n.replicas.machine, n.shardRouter
-	n.guests.modules.OnChange(n.shardRouter.ActivationsChanged, n.shardRouter.IdleTimesChanged)
-	n.guests.modules.SetLook(n.ports.server.Touched)
+	n.guests.modules.SetExecutors(n.shardRouter)
+	n.guests.modules.SetShards(n.ports.server)
 	n.lifecycle.add("lanes", n.shardRouter.Close)
 	n.lifecycle.add("backups", func(context.Context) error { n.backup.part.Close(); return nil })
 	n.replicas.applier, err = eventlog.StartApplier(n.replicas.machine, eventlog.ApplierOptions{

@@ -13,6 +13,7 @@ import (
 
 	"github.com/hostd/hostd/host/certs"
 	"github.com/hostd/hostd/host/config"
+	"github.com/hostd/hostd/host/forward"
 	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/services"
@@ -27,10 +28,10 @@ type ports struct {
 	links   *peer.Peers
 	server  *services.Server
 
-	forwarded      afterJoining // serves requests that other nodes forward
-	backups        afterJoining // serves exports and imports of other nodes
-	closeForwarded func(context.Context) error
-	stop           func() error
+	forwarded     afterJoining    // serves requests that other nodes forward
+	backups       afterJoining    // serves exports and imports of other nodes
+	forwardServer *forward.Server // nil before it is open
+	stop          func() error
 }
 
 // listener is the listener for clients or for nodes. Its gossip half receives
@@ -143,8 +144,8 @@ func (p *ports) serve(within time.Duration, failed func(error)) {
 		ctx, cancel := context.WithTimeout(context.Background(), within)
 		defer cancel()
 		errs := []error{p.links.Close(ctx)}
-		if p.closeForwarded != nil {
-			errs = append(errs, p.closeForwarded(ctx))
+		if p.forwardServer != nil {
+			errs = append(errs, p.forwardServer.Close(ctx))
 		}
 		errs = append(errs, p.server.Shutdown(ctx))
 		for range faces {

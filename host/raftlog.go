@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/hostd/hostd/host/backup"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/journal/eventlog"
 	"github.com/hostd/hostd/journal/raftgroup"
@@ -29,8 +30,8 @@ func (r *raftLog) Propose(shard sharding.ShardID, fence sharding.Term, proposal 
 	return raftgroup.ErrStopped
 }
 
-// receive passes a raft frame of another node to the loop.
-func (r *raftLog) receive(from sharding.NodeID, frame []byte) {
+// Receive passes a raft frame of another node to the loop.
+func (r *raftLog) Receive(from sharding.NodeID, frame []byte) {
 	if l := r.loop.Load(); l != nil {
 		_ = l.Receive(from, frame) // an invalid frame is the sender's fault
 	}
@@ -78,8 +79,8 @@ func (r *raftLog) open(l *raftgroup.Loop) {
 	r.early = nil
 }
 
-// turns returns the number of turns of the loop; 0 before the loop exists.
-func (r *raftLog) turns() uint64 {
+// Turns returns the number of turns of the loop; 0 before the loop exists.
+func (r *raftLog) Turns() uint64 {
 	if l := r.loop.Load(); l != nil {
 		return l.Turns()
 	}
@@ -134,18 +135,21 @@ func (r *raftLog) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, hea
 // proposalLog is the log that executors propose to.
 type proposalLog struct {
 	*raftLog
-	backlog func() int64
-	frozen  func() bool // an export has stopped the executors
-	refuses func(sharding.ShardID) error
+	replicas *replicas
+	exports  *backup.Part
 }
 
 // Propose rejects commands for a shard whose rows may be wrong, because
 // replicas disagree on them.
 func (p proposalLog) Propose(shard sharding.ShardID, fence sharding.Term, proposal uint64, data []byte) error {
-	if err := p.refuses(shard); err != nil {
+	if err := p.replicas.consistency.Refuses(shard); err != nil {
 		return err
 	}
 	return p.raftLog.Propose(shard, fence, proposal, data)
 }
 
-func (p proposalLog) Busy() bool { return p.backlog() > backlogBytes || p.frozen() }
+// Busy reports whether too much is applied late, or an export has stopped the
+// executors.
+func (p proposalLog) Busy() bool {
+	return p.replicas.applier.Backlog() > backlogBytes || p.exports.ExecutorsFrozen()
+}

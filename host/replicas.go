@@ -26,8 +26,8 @@ type replicas struct {
 	state       atomic.Pointer[meta.State] // the metadata as applied on this node
 }
 
-// clusterVersion returns the cluster version as applied on this node.
-func (r *replicas) clusterVersion() sharding.ClusterVersion {
+// ClusterVersion returns the cluster version as applied on this node.
+func (r *replicas) ClusterVersion() sharding.ClusterVersion {
 	if state := r.state.Load(); state != nil {
 		return state.ClusterVersion()
 	}

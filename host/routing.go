@@ -47,12 +47,12 @@ func (n *Node) openServer(ctx context.Context) error {
 	path, peers := n.peers.Handler()
 	opts := edge.Options{
 		NodeID: n.id.Node, Logger: n.logger, Metrics: telemetry.Handler(n.metrics.registry, n.logger), Registerer: n.metrics.registry,
-		Ready: n.readiness, Remarks: n.warnings, Opened: n.checkOpen, Cluster: n.peers.Cluster, Admin: n.cfg.Admin == config.AdminFull, Debug: n.cfg.Debug, Hosts: n.cfg.Hosts(), Origins: n.cfg.AllowOrigins, Console: n.cfg.ServesConsole(), HealthHosts: n.cfg.HealthHosts(),
+		Node: served{n}, Admin: n.cfg.Admin == config.AdminFull, Debug: n.cfg.Debug, Hosts: n.cfg.Hosts(), Origins: n.cfg.AllowOrigins, Console: n.cfg.ServesConsole(), HealthHosts: n.cfg.HealthHosts(),
 		MaxAddressConns: n.cfg.MaxAddressConns, MaxAddressStreams: n.cfg.MaxAddressStreams,
 		DefaultDeadline: n.cfg.DefaultDeadline, MaxDeadline: n.cfg.MaxDeadline,
 		MaxMessageBytes: int(n.cfg.MaxMessageBytes), MaxStreamBytes: int(n.cfg.MaxStreamBytes), MaxWaitingBytes: int(n.cfg.MaxWaitingBytes), Pauses: n.watches.pauses,
 		Certificates: n.certs, TLSOnly: n.cfg.TLS() == config.TLSRequire,
-		PeersAt: n.membership.referral, PeerCertificates: n.peerCerts,
+		PeerCertificates: n.peerCerts,
 		Internal: map[string]http.Handler{
 			path:        peers,
 			forwardPath: &n.ports.forwarded,
@@ -72,7 +72,7 @@ func (n *Node) openServer(ctx context.Context) error {
 		return err
 	}
 	n.ports.server = services.NewServer(n.api.services(clusterapi.Bootstrapper{
-		Control: n.membership.control, Bootstrap: n.membership.bootstrap, HasBootstrapped: n.membership.bootstrapped.Load, Stopping: n.lifecycle.Stopping, Proxy: n.cfg.Proxy(),
+		Control: n.membership.control, Bootstrap: n.membership.bootstrap, HasBootstrapped: &n.membership.bootstrapped, Lifecycle: n.lifecycle, Proxy: n.cfg.Proxy(),
 	}), opts)
 	n.ports.serve(n.cfg.StopTimeout, func(err error) {
 		if !n.lifecycle.Stopping() {
@@ -84,22 +84,40 @@ func (n *Node) openServer(ctx context.Context) error {
 	return nil
 }
 
+// served is the node as its server sees it.
+type served struct{ n *Node }
+
+// Ready returns why the node does not serve, or nil.
+func (s served) Ready() error { return s.n.readiness() }
+
+// Remarks returns warnings about a node that is ready but does not serve
+// everything.
+func (s served) Remarks() string { return s.n.warnings() }
+
+// Opened returns why the node accepts no calls yet, or nil.
+func (s served) Opened() error { return s.n.checkOpen() }
+
+// Cluster returns the node's cluster, or "".
+func (s served) Cluster() string { return s.n.peers.Cluster() }
+
+// PeersAt returns the address of the peers' listener if the clients' listener
+// serves clients only, and "" otherwise.
+func (s served) PeersAt() string { return s.n.membership.referral() }
+
 // openRequests opens the path of a request from any node to the leader of its
 // shard.
 func (n *Node) openRequests(context.Context) (err error) {
 	n.routing.leaders = cluster.NewLeaders(n.id.Node, n.shardRouter, &n.replicas, n.peers)
 	n.lifecycle.add("leaders", n.routing.leaders.Start(n.kick))
 	n.metrics.watchLeads(n)
-	n.routing.forward, err = forward.NewClient(forward.Options{Self: n.id.Node, Connect: n.peers.Client, Logger: n.logger, Epoch: n.watches.pauses.Epoch,
-		Principals: func() bool { return n.membership.metadata.ClusterVersion() >= sharding.VersionPrincipal },
-		Traces:     func() bool { return n.membership.metadata.ClusterVersion() >= sharding.VersionRecordTrace }})
+	n.routing.forward, err = forward.NewClient(forward.Options{Self: n.id.Node, Peers: n.peers, Logger: n.logger, Pauses: n.watches.pauses, Metadata: n.membership.metadata})
 	if err != nil {
 		return err
 	}
 	n.lifecycle.add("forwarding", n.routing.forward.Close)
 	n.routing.router, err = router.New(router.Options{
 		Self: n.id.Node, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Local: n.routing.withTraces(n.shardRouter), Remote: n.routing.forward, Leaders: n.routing.leaders,
-		Epoch: n.watches.pauses.Epoch,
+		Pauses: n.watches.pauses,
 	})
 	if err != nil {
 		return err
@@ -107,13 +125,13 @@ func (n *Node) openRequests(context.Context) (err error) {
 	n.lifecycle.add("router", n.routing.router.Close)
 	serving := forward.ServerOptions{
 		Local: n.routing.withTraces(n.shardRouter), Leaders: n.routing.leaders, Shards: n.shards, Locate: n.guests.modules.Keys.Locate, Logger: n.logger,
-		Caller: func(ctx context.Context) sharding.NodeID { return peer.CallerOf(ctx).Node }, MayLead: n.routing.leaders.MayLead,
+		Caller: func(ctx context.Context) sharding.NodeID { return peer.CallerOf(ctx).Node },
 	}
 	if n.cfg.AuditLevel() == config.AuditAll {
 		serving.OnForwarded = n.auditForwarded
 	}
 	if n.roles != nil {
-		serving.Authorize = n.roles.AuthorizeForwarded
+		serving.Roles = n.roles
 	}
 	server, err := forward.NewServer(serving)
 	if err != nil {
@@ -121,7 +139,7 @@ func (n *Node) openRequests(context.Context) (err error) {
 	}
 	_, handler := server.Handler()
 	n.ports.forwarded.handler = n.peers.Admit(handler)
-	n.ports.closeForwarded = server.Close
+	n.ports.forwardServer = server
 	n.openBackups()
 	n.membership.metadata.Start(&n.replicas.raft, n.peers, n.membership.addressBook)
 	n.membership.control.Open(cluster.ControlOptions{

@@ -13,15 +13,21 @@ const severTime = time.Second
 // watchStalls starts the watchdog for the disk and the raft loop.
 func (n *Node) watchStalls() {
 	n.watches.stalls = stall.NewGuard(stall.GuardOptions{
-		Turns: n.replicas.raft.turns, SuspectAfter: n.cfg.SuspectAfter, EndAfter: n.cfg.DiskStallAfter, Logger: n.logger,
-		Stopping: n.lifecycle.Stopping, OnStall: n.setStalled, End: n.endStalled,
+		Raft: &n.replicas.raft, SuspectAfter: n.cfg.SuspectAfter, EndAfter: n.cfg.DiskStallAfter, Logger: n.logger, Node: stalling{n},
 	})
 	n.lifecycle.watch("watch of stalls", n.watches.stalls.Run)
 }
 
-// setStalled makes other nodes take over this node's leaderships while its raft loop
+// stalling is the node as the watchdog for stalls sees it.
+type stalling struct{ n *Node }
+
+// Stopping reports whether the node is being stopped.
+func (s stalling) Stopping() bool { return s.n.lifecycle.Stopping() }
+
+// OnStall makes other nodes take over this node's leaderships while its raft loop
 // stalls.
-func (n *Node) setStalled(still bool) {
+func (s stalling) OnStall(still bool) {
+	n := s.n
 	if n.joined.Load() {
 		n.routing.leaders.SetStalled(still)
 		n.membership.member.Kick()
@@ -33,11 +39,12 @@ func (n *Node) setStalled(still bool) {
 	}
 }
 
-// endStalled ends the process. It closes listeners and connections first,
+// End ends the process. It closes listeners and connections first,
 // because the kernel keeps them open as long as one thread hangs in it. It
 // waits at most severTime for that and for the log line, which may go to the
 // same disk.
-func (n *Node) endStalled(why error) {
+func (s stalling) End(why error) {
+	n := s.n
 	n.lifecycle.stopping.Store(true)
 	limit := time.NewTimer(severTime)
 	defer limit.Stop()

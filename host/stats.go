@@ -8,9 +8,13 @@ import (
 	"github.com/hostd/hostd/host/telemetry"
 )
 
-// measure returns the node's counters and its use of the machine. Rates are
+// counters implements clusterapi.Counters.
+type counters struct{ n *Node }
+
+// Sample returns the node's counters and its use of the machine. Rates are
 // computed from two samples, so At carries a monotonic clock reading.
-func measure(n *Node) *clusterapi.Sample {
+func (c counters) Sample() *clusterapi.Sample {
+	n := c.n
 	process, log := telemetry.ReadProcess(), n.replicas.log.Stats()
 	s := &clusterapi.Sample{
 		At: time.Now(), CPU: process.CPU, Memory: process.Memory, Processors: uint32(runtime.GOMAXPROCS(0)),

@@ -42,9 +42,10 @@ func (s *strangers) isNew(node sharding.NodeID, procedure string, now time.Time)
 	return true
 }
 
-// peerRefused reports a call of a node that is not a member of the cluster: in
+// PeerRefused reports a call of a node that is not a member of the cluster: in
 // the log and, if enabled, in the audit log.
-func (n *Node) peerRefused(r *http.Request, node sharding.NodeID, why error) {
+func (o neighbors) PeerRefused(r *http.Request, node sharding.NodeID, why error) {
+	n := o.n
 	if !errors.Is(why, peer.ErrNotMember) && !errors.Is(why, peer.ErrPutDown) && !errors.Is(why, peer.ErrWrongIdentity) {
 		return
 	}

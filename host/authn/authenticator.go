@@ -20,6 +20,12 @@ import (
 	"github.com/hostd/hostd/sharding/access"
 )
 
+// refusals records rejected requests.
+type refusals interface {
+	// RecordRefused is called for each rejected request and must not block.
+	RecordRefused(r *http.Request, reason string)
+}
+
 // Options configures an Authenticator.
 type Options struct {
 	// Anonymous accepts callers without a credential. An invalid credential is
@@ -27,10 +33,10 @@ type Options struct {
 	Anonymous bool
 	// TokenFile holds the hashes of static tokens; empty means none.
 	TokenFile string
-	// Known reports whether the node has caught up with the tokens in the
+	// CaughtUp is set once the node has caught up with the tokens in the
 	// metadata. Before that, an unknown token may be valid, so it is rejected
 	// with unavailable instead of unauthenticated. Nil means always.
-	Known func() bool
+	CaughtUp *atomic.Bool
 	// CertName makes clients' certificates credentials of requests without an
 	// Authorization header.
 	CertName CertName
@@ -41,9 +47,8 @@ type Options struct {
 	JWT *JWTOptions
 	// Now is the clock for expiry; nil means time.Now.
 	Now func() time.Time
-	// Refused is called for each rejected request and must not block. It may be
-	// nil.
-	Refused func(r *http.Request, reason string)
+	// Audit records rejected requests. It may be nil.
+	Audit refusals
 	// Logger receives messages for operators, which never contain credentials;
 	// nil discards them.
 	Logger *slog.Logger
@@ -303,7 +308,7 @@ func (a *Authenticator) verify(ctx context.Context, credential string, fetch boo
 			p = kept
 		}
 		switch {
-		case p == nil && a.opts.Known != nil && !a.opts.Known():
+		case p == nil && a.opts.CaughtUp != nil && !a.opts.CaughtUp.Load():
 			return nil, failBehind
 		case p == nil:
 			return nil, failUnknown

@@ -2,6 +2,7 @@ package authn
 
 import (
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,8 +55,8 @@ func TestClusterTokenIsAccepted(t *testing.T) {
 // already.
 func TestUnknownTokenOnStaleNode(t *testing.T) {
 	w := newWorld(t, false)
-	known := false
-	w.opts.Known = func() bool { return known }
+	var caughtUp atomic.Bool
+	w.opts.CaughtUp = &caughtUp
 	ann := NewToken()
 	w.SetTokens(1, []access.Token{kept("ann", ann, time.Time{})})
 	for _, token := range []string{ann, w.good} {
@@ -70,7 +71,7 @@ func TestUnknownTokenOnStaleNode(t *testing.T) {
 	if status, _, _ := w.ask(somePath, stranger, "Bearer a.b.c"); status != 401 {
 		t.Errorf("what is no token of a cluster: %d", status)
 	}
-	known = true
+	caughtUp.Store(true)
 	if status, _, _ := w.ask(somePath, stranger, "Bearer "+bo); status != 401 {
 		t.Errorf("one that is not, once the node has caught up: %d", status)
 	}
@@ -80,7 +81,8 @@ func TestStreamEndsWithItsClusterToken(t *testing.T) {
 	for name, known := range map[string]bool{"of a node that has caught up": true, "of one that has not": false} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, true)
-			w.opts.Known = func() bool { return known }
+			w.opts.CaughtUp = new(atomic.Bool)
+			w.opts.CaughtUp.Store(known)
 			ann, bo := NewToken(), NewToken()
 			w.SetTokens(1, []access.Token{kept("ann", ann, time.Time{}), kept("bo", bo, time.Time{})})
 			url := w.serve(t)

@@ -69,8 +69,8 @@ const drainPatience = time.Second
 // refuse answers a rejected request.
 func (a *Authenticator) refuse(w http.ResponseWriter, r *http.Request, write *connect.ErrorWriter, fail *failure, address string) {
 	a.metrics.failures.WithLabelValues(methodOf(r), fail.reason).Inc()
-	if a.opts.Refused != nil {
-		a.opts.Refused(r, fail.reason)
+	if a.opts.Audit != nil {
+		a.opts.Audit.RecordRefused(r, fail.reason)
 	}
 	answer := connect.NewError(fail.code, fail.err)
 	status := http.StatusUnauthorized

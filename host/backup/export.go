@@ -39,12 +39,15 @@ var ErrUnsettled = errors.New("shards changed their leaders during the export; r
 // allParts coordinates an export or import on the node that a client has
 // called. It uses the parts of all nodes. It is safe for concurrent use.
 type allParts struct {
-	count uint32 // number of data shards
-	// leader returns the node that leads a shard.
-	leader func(shard sharding.ShardID) (node sharding.NodeID, known bool)
-	// node returns the part of a node.
-	node   func(name sharding.NodeID) (node, error)
-	logger *slog.Logger
+	count   uint32 // number of data shards
+	leaders leaders
+	nodes   nodes
+	logger  *slog.Logger
+}
+
+// nodes gives access to the parts of nodes.
+type nodes interface {
+	node(name sharding.NodeID) (node, error)
 }
 
 const (
@@ -81,7 +84,7 @@ func (c *allParts) shards() []sharding.ShardID {
 func (c *allParts) byLeader() (map[sharding.NodeID][]sharding.ShardID, error) {
 	out := map[sharding.NodeID][]sharding.ShardID{}
 	for _, shard := range c.shards() {
-		node, known := c.leader(shard)
+		node, _, known := c.leaders.Leader(shard)
 		if !known {
 			return nil, &sharding.NotLeaderError{Shard: shard}
 		}
@@ -192,7 +195,7 @@ func (c *allParts) attempt(ctx context.Context, export string, freeze time.Durat
 	m := &moment{export: export, nodes: map[sharding.NodeID]node{}, at: map[sharding.ShardID]sharding.NodeID{}, cuts: map[sharding.ShardID]archive.Shard{}}
 	var names []sharding.NodeID
 	for node, shards := range leaders {
-		n, err := c.node(node)
+		n, err := c.nodes.node(node)
 		if err != nil {
 			return m, fmt.Errorf("%w: %w", ErrUnreachable, err)
 		}

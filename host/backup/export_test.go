@@ -53,6 +53,12 @@ func (s *steps) Release(_ context.Context, _ string, cuts bool) error {
 	return nil
 }
 
+// onlyNode is a cluster with one node.
+type onlyNode struct{ steps *steps }
+
+func (onlyNode) Leader(sharding.ShardID) (sharding.NodeID, bool, bool) { return "n1", true, true }
+func (o onlyNode) node(sharding.NodeID) (node, error)                  { return o.steps, nil }
+
 // TestExportsFreezeExecutorsForLittle checks that the stores catch up before
 // executors are frozen, and that only attempts after a failed one freeze them
 // for longer.
@@ -60,8 +66,7 @@ func TestExportsFreezeExecutorsForLittle(t *testing.T) {
 	s := &steps{fails: 3}
 	c := &allParts{
 		count: 2, logger: slog.New(slog.DiscardHandler),
-		leader: func(sharding.ShardID) (sharding.NodeID, bool) { return "n1", true },
-		node:   func(sharding.NodeID) (node, error) { return s, nil },
+		leaders: onlyNode{s}, nodes: onlyNode{s},
 	}
 	if _, err := c.takeCuts(t.Context(), "e"); err != nil {
 		t.Fatal(err)

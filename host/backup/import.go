@@ -103,9 +103,9 @@ func (c *allParts) atLeader(ctx context.Context, shard sharding.ShardID, do func
 	until := time.Now().Add(retryFor)
 	for {
 		var err error
-		if name, known := c.leader(shard); !known {
+		if name, _, known := c.leaders.Leader(shard); !known {
 			err = &sharding.NotLeaderError{Shard: shard}
-		} else if n, nerr := c.node(name); nerr != nil {
+		} else if n, nerr := c.nodes.node(name); nerr != nil {
 			err = fmt.Errorf("%w: %w", ErrUnreachable, nerr)
 		} else {
 			attempt, cancel := context.WithTimeout(ctx, freezeTime)

@@ -28,16 +28,19 @@ type Log interface {
 	ReadIndex(shard sharding.ShardID, token uint64) error
 }
 
-// Leads returns the term in which this node leads a shard, and whether it
-// serves it.
-type Leads func(shard sharding.ShardID) (term sharding.Term, serves bool)
+// leads knows which shards this node leads.
+type leads interface {
+	// Lead returns the term in which this node leads a shard, and whether it
+	// serves it.
+	Lead(shard sharding.ShardID) (term sharding.Term, serves bool)
+}
 
 // PartOptions configures a Part. All fields except Clock and Logger are
 // required.
 type PartOptions struct {
 	Log     Log
 	Machine *eventlog.Machine
-	Leads   Leads
+	Leads   leads
 	Clock   func() time.Time // nil means time.Now
 	Logger  *slog.Logger     // nil discards
 }
@@ -220,7 +223,7 @@ func (p *Part) ReadFailed(token uint64, err error) {
 // confirm returns the commit index of a shard that this node leads, by
 // ReadIndex.
 func (p *Part) confirm(ctx context.Context, shard sharding.ShardID) (uint64, error) {
-	if _, serves := p.opts.Leads(shard); !serves {
+	if _, serves := p.opts.Leads.Lead(shard); !serves {
 		return 0, &sharding.NotLeaderError{Shard: shard}
 	}
 	number, ch, err := p.expect()
@@ -432,7 +435,7 @@ func (p *Part) State(ctx context.Context, shards []sharding.ShardID) ([]State, e
 // wraps ErrUnknownOutcome or a NotLeaderError. Other errors come from the
 // journal and are permanent.
 func (p *Part) Chunk(ctx context.Context, shard sharding.ShardID, body []byte) error {
-	term, serves := p.opts.Leads(shard)
+	term, serves := p.opts.Leads.Lead(shard)
 	if !serves {
 		return &sharding.NotLeaderError{Shard: shard}
 	}

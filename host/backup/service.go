@@ -23,16 +23,26 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
+// leaders knows the leaders of shards.
+type leaders interface {
+	// Leader returns the node that leads a shard.
+	Leader(shard sharding.ShardID) (node sharding.NodeID, self, known bool)
+}
+
+// connector connects to other nodes.
+type connector interface {
+	// Client returns a client for the part of another node.
+	Client(node sharding.NodeID) (client *http.Client, baseURL string, err error)
+}
+
 // Options configures a Service. All fields are required.
 type Options struct {
-	Self    sharding.NodeID
-	Cluster string
-	Shards  uint32 // number of data shards
-	Part    *Part  // of this node
-	// Leader returns the node that leads a shard.
-	Leader func(shard sharding.ShardID) (node sharding.NodeID, known bool)
-	// Client returns a client for the part of another node.
-	Client   func(node sharding.NodeID) (client *http.Client, baseURL string, err error)
+	Self     sharding.NodeID
+	Cluster  string
+	Shards   uint32 // number of data shards
+	Part     *Part  // of this node
+	Leaders  leaders
+	Peers    connector
 	Metadata *cluster.Metadata
 	Modules  Modules
 	Rollouts Rollouts
@@ -64,18 +74,22 @@ type Service struct {
 // NewService returns a Service. It does not take ownership of the Part.
 func NewService(opts Options) *Service {
 	return &Service{opts: opts, parts: &allParts{
-		count: opts.Shards, leader: opts.Leader, logger: opts.Logger,
-		node: func(name sharding.NodeID) (node, error) {
-			if name == opts.Self {
-				return local{opts.Part}, nil
-			}
-			client, base, err := opts.Client(name)
-			if err != nil {
-				return nil, err
-			}
-			return remoteAt(client, base), nil
-		},
+		count: opts.Shards, leaders: opts.Leaders, logger: opts.Logger, nodes: clusterNodes{&opts},
 	}}
+}
+
+// clusterNodes are the nodes of the cluster.
+type clusterNodes struct{ opts *Options }
+
+func (c clusterNodes) node(name sharding.NodeID) (node, error) {
+	if name == c.opts.Self {
+		return local{c.opts.Part}, nil
+	}
+	client, base, err := c.opts.Peers.Client(name)
+	if err != nil {
+		return nil, err
+	}
+	return remoteAt(client, base), nil
 }
 
 // description is the first block of an archive. A reader must reject unknown

@@ -58,8 +58,13 @@ type PeerOptions struct {
 	// HandshakeTimeout bounds a handshake in addition to the caller's deadline;
 	// 0 means 5 s.
 	HandshakeTimeout time.Duration
+	Network          dialer
+}
+
+// dialer connects to other nodes.
+type dialer interface {
 	// Dial connects to an address, host:port.
-	Dial func(ctx context.Context, address string) (net.Conn, error)
+	Dial(ctx context.Context, address string) (net.Conn, error)
 }
 
 // Peers makes TLS connections with other nodes. Both sides authenticate with a
@@ -215,7 +220,7 @@ func (p *Peers) Dial(ctx context.Context, address string) (net.Conn, error) {
 	if p.opts.Allow && p.isPlain(address) {
 		return p.dialPlain(ctx, address)
 	}
-	conn, err := p.opts.Dial(ctx, address)
+	conn, err := p.opts.Network.Dial(ctx, address)
 	if err != nil {
 		return nil, err
 	}
@@ -344,7 +349,7 @@ func (p *Peers) forgetPlain(address string) {
 }
 
 func (p *Peers) dialPlain(ctx context.Context, address string) (net.Conn, error) {
-	conn, err := p.opts.Dial(ctx, address)
+	conn, err := p.opts.Network.Dial(ctx, address)
 	if err != nil {
 		p.forgetPlain(address)
 		return nil, err

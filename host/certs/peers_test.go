@@ -102,7 +102,7 @@ func peerOptions(t testing.TB, i identity) certs.PeerOptions {
 	f := files(t)
 	putPair(t, f, i.cert, i.key)
 	put(t, f.ClientCA, i.believes)
-	return certs.PeerOptions{Options: certs.Options{Files: f}, Cluster: "test", Dial: dialTCP, HandshakeTimeout: time.Minute}
+	return certs.PeerOptions{Options: certs.Options{Files: f}, Cluster: "test", Network: dialFunc(dialTCP), HandshakeTimeout: time.Minute}
 }
 
 func openPeers(t testing.TB, o certs.PeerOptions) *certs.Peers {
@@ -294,11 +294,11 @@ func TestHandshakeWithNonNodeFails(t *testing.T) {
 
 // counted counts the connections of a dialer.
 func counted(o *certs.PeerOptions) *atomic.Int64 {
-	n, dial := new(atomic.Int64), o.Dial
-	o.Dial = func(ctx context.Context, address string) (net.Conn, error) {
+	n, dial := new(atomic.Int64), o.Network
+	o.Network = dialFunc(func(ctx context.Context, address string) (net.Conn, error) {
 		n.Add(1)
-		return dial(ctx, address)
-	}
+		return dial.Dial(ctx, address)
+	})
 	return n
 }
 
@@ -395,3 +395,8 @@ func (p plainly) Read(b []byte) (int, error) { return p.from.Read(b) }
 func dialTCP(ctx context.Context, address string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "tcp", address)
 }
+
+// dialFunc connects to other nodes.
+type dialFunc func(ctx context.Context, address string) (net.Conn, error)
+
+func (f dialFunc) Dial(ctx context.Context, address string) (net.Conn, error) { return f(ctx, address) }

@@ -22,7 +22,7 @@ func TestHandshakesAreBoundedInTime(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			world := memnet.New()
 			o := peerOptions(t, own.identity(member("n1")))
-			o.Watch, o.Dial = noWatch, world.Host("b").Dial
+			o.Watch, o.Network = noWatch, world.Host("b")
 			p := openPeers(t, o)
 			l, err := world.Host("a").Listen(":1")
 			if err != nil {
@@ -74,7 +74,7 @@ func TestRemovedAuthorityClosesConnectionsOfNodes(t *testing.T) {
 				world := memnet.New()
 				begin := func(i identity, host string) (*certs.Peers, certs.Files) {
 					o := peerOptions(t, i)
-					o.Watch, o.Dial = noWatch, world.Host(host).Dial
+					o.Watch, o.Network = noWatch, world.Host(host)
 					p := openPeers(t, o)
 					go p.Run(ctx)
 					return p, o.Files

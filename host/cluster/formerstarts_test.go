@@ -17,6 +17,12 @@ import (
 	"github.com/hostd/hostd/sharding/staledisk"
 )
 
+// noLoop is a raft loop without groups.
+type noLoop struct{}
+
+func (noLoop) Receive(sharding.NodeID, []byte) {}
+func (noLoop) Turns() uint64                   { return 0 }
+
 // anyNode regards all nodes as members.
 type anyNode struct{}
 
@@ -75,7 +81,7 @@ func newFormerMember(t *testing.T, leaves bool) *formerMember {
 	said := answers{"b:2": {NodeId: "n2", Incarnation: 9, ClusterId: "c"}}
 	control.Open(ControlOptions{Self: "n1", Metadata: m, Starts: unrecorded{}, Recovered: recovered, Peers: probes{together: said}})
 	connect := func(id sharding.NodeID, start uint64, control peer.Control) *peer.Peers {
-		p, err := peer.New(peer.Options{Self: id, Incarnation: start, Cluster: "c", Network: on, Control: control, Receive: func(sharding.NodeID, []byte) {}})
+		p, err := peer.New(peer.Options{Self: id, Incarnation: start, Cluster: "c", Network: on, Control: control, Raft: noLoop{}})
 		if err != nil {
 			t.Fatal(err)
 		}

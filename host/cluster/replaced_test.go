@@ -27,11 +27,17 @@ type everybody struct{}
 func (everybody) Standing(sharding.NodeID, uint64) peer.Standing { return peer.StandingMember }
 func (everybody) Confirm(context.Context) error                  { return nil }
 
+// noLoop is a raft loop without groups.
+type noLoop struct{}
+
+func (noLoop) Receive(sharding.NodeID, []byte) {}
+func (noLoop) Turns() uint64                   { return 0 }
+
 // answering starts a node that answers probes, and returns its address.
 func answering(t *testing.T, id sharding.NodeID, control peer.Control) (*peer.Peers, string) {
 	t.Helper()
 	on := network.TCP{}
-	p, err := peer.New(peer.Options{Self: id, Incarnation: 5, Cluster: "c", Network: on, Control: control, Receive: func(sharding.NodeID, []byte) {}})
+	p, err := peer.New(peer.Options{Self: id, Incarnation: 5, Cluster: "c", Network: on, Control: control, Raft: noLoop{}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,6 +1,8 @@
 package clusterapi
 
 import (
+	"sync/atomic"
+
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/host/status"
@@ -10,19 +12,19 @@ import (
 type Bootstrapper struct {
 	Control         *cluster.Control
 	Bootstrap       *cluster.Bootstrap // nil if the node belonged to a cluster when it started
-	HasBootstrapped func() bool        // the node has bootstrapped since it started
-	Stopping        func() bool
+	HasBootstrapped *atomic.Bool       // the node has bootstrapped since it started
+	Lifecycle       interface{ Stopping() bool }
 	Proxy           bool
 }
 
 // Initialize implements Initializer.
 func (f Bootstrapper) Initialize() (BootstrapProgress, error) {
-	out := BootstrapProgress{Cluster: f.Control.Cluster(), Bootstrapped: f.HasBootstrapped()}
+	out := BootstrapProgress{Cluster: f.Control.Cluster(), Bootstrapped: f.HasBootstrapped.Load()}
 	switch {
 	case f.Bootstrap == nil: // it belongs to a cluster
 	case out.Cluster != "":
 		out.Unanswered = f.Bootstrap.Stage().Unanswered
-	case f.Stopping():
+	case f.Lifecycle.Stopping():
 		return out, request.ErrNotReady
 	case f.Proxy:
 		return out, &status.RefusedError{Reason: "this node is a proxy, which holds nothing and founds no cluster: ask one that holds shards"}

@@ -63,7 +63,7 @@ func (s localView) Overview(context.Context) (Overview, error) {
 		member.Impairment = impairmentOf(s.Member.ClusterView().Nodes[m.Node])
 		if m.Node == s.Self {
 			member.Speaks = sharding.SupportedVersions
-			self := s.Describe()
+			self := s.Node.Describe()
 			if view.ClusterVersion() < sharding.VersionPeerAddress {
 				self.PeerAddress = ""
 			}

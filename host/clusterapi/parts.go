@@ -3,9 +3,11 @@ package clusterapi
 import (
 	"log/slog"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/hostd/hostd/host/cluster"
+	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/host/edge/leaderproxy"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/journal/eventlog"
@@ -14,18 +16,21 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
+// member is this node as a member of its cluster.
+type member interface{ Describe() meta.Member }
+
 // Parts are the parts of a node with which it implements the ClusterService. All
 // are required except Now.
 type Parts struct {
-	Self               sharding.NodeID
-	ClusterID          string
-	ShardCount         uint32             // number of data shards
-	Policy             meta.Policy        // from the node's own flags
-	Describe           func() meta.Member // this node as a member
-	SaveClusterVersion func(sharding.ClusterVersion) error
-	Now                func() time.Time // the wall clock; nil is time.Now
-	CaughtUp           func() bool      // with the metadata that the cluster had when the node started
-	Measure            func() *Sample   // the current values of the node's counters
+	Self       sharding.NodeID
+	ClusterID  string
+	ShardCount uint32      // number of data shards
+	Policy     meta.Policy // from the node's own flags
+	Node       member
+	Identity   *datadir.Record
+	Now        func() time.Time // the wall clock; nil is time.Now
+	CaughtUp   *atomic.Bool     // with the metadata that the cluster had when the node started
+	Counters   Counters         // of the node
 
 	Metadata    *cluster.Metadata
 	Member      *cluster.Member
@@ -54,10 +59,10 @@ func (p *Parts) Options(f Initializer) Options {
 	}
 }
 
-// counters implements Counters.
+// counters are the counters of a node whose parts may be opened later.
 type counters struct{ *Parts }
 
-func (c counters) Sample() *Sample { return c.Measure() }
+func (c counters) Sample() *Sample { return c.Counters.Sample() }
 
 // Nodes returns what the leader proxy needs: the leaders of shards, and clients
 // of other nodes.

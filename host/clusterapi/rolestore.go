@@ -15,7 +15,7 @@ import (
 type roleStore struct{ *Parts }
 
 func (s roleStore) Roles() ([]access.Role, uint64, error) {
-	if !s.CaughtUp() {
+	if !s.CaughtUp.Load() {
 		return nil, 0, request.ErrNotReady
 	}
 	view := s.Metadata.View()
@@ -23,7 +23,7 @@ func (s roleStore) Roles() ([]access.Role, uint64, error) {
 }
 
 func (s roleStore) RoleBindings() ([]access.Binding, uint64, error) {
-	if !s.CaughtUp() {
+	if !s.CaughtUp.Load() {
 		return nil, 0, request.ErrNotReady
 	}
 	view := s.Metadata.View()
@@ -53,7 +53,7 @@ func (s roleStore) DeleteRoleBinding(ctx context.Context, subject string) (uint6
 }
 
 func (s roleStore) Tokens() ([]Token, uint64, error) {
-	if !s.CaughtUp() {
+	if !s.CaughtUp.Load() {
 		return nil, 0, request.ErrNotReady
 	}
 	view, now := s.Metadata.View(), s.Now().Unix()

@@ -14,7 +14,7 @@ import (
 type settingStore struct{ *Parts }
 
 func (s settingStore) view() (*meta.View, error) {
-	if !s.CaughtUp() {
+	if !s.CaughtUp.Load() {
 		return nil, request.ErrNotReady
 	}
 	return s.Metadata.View(), nil

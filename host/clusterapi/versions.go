@@ -134,10 +134,10 @@ func (s versions) ask(ctx context.Context, wanted, prepare sharding.ClusterVersi
 func (s versions) askOne(ctx context.Context, m meta.Member, wanted, prepare sharding.ClusterVersion) memberAnswer {
 	out := memberAnswer{NodeVersions: NodeVersions{Node: m.Node, Release: m.Version}, speaker: meta.Speaker{Node: m.Node}}
 	if m.Node == s.Self {
-		self := s.Describe()
+		self := s.Node.Describe()
 		out.Release, out.Supported = telemetry.Version(), sharding.SupportedVersions
 		out.speaker.Incarnation, out.peersAt = self.Incarnation, self.PeerAddress
-		if err := s.SaveClusterVersion(prepare); err != nil {
+		if err := s.Identity.SaveLevel(prepare); err != nil {
 			out.Obstacle = fmt.Sprintf("node %s cannot write its data directory: %v", m.Node, err)
 		}
 	} else {

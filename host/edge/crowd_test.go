@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,8 +158,10 @@ func TestOneAddressTakesNotAll(t *testing.T) {
 // because other nodes use that listener.
 func TestCallsBetweenNodesHoldNoPlaceOfClients(t *testing.T) {
 	for _, at := range []string{"127.0.0.1:7", ""} {
+		var referral atomic.Pointer[string]
+		referral.Store(&at)
 		between := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "for nodes") })
-		s := serve(t, edge.Options{MaxConns: 8, MaxAddressConns: 8, PeersAt: func() string { return at }, Internal: map[string]http.Handler{"/between/": between}})
+		s := serve(t, edge.Options{MaxConns: 8, MaxAddressConns: 8, Node: served{at: &referral}, Internal: map[string]http.Handler{"/between/": between}})
 		crowd := s.callerFrom(t, "127.0.0.1")
 		for range 8 {
 			defer crowd.stream()()

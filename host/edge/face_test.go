@@ -28,7 +28,7 @@ func TestListenersAreApart(t *testing.T) {
 	at.Store(new(string))
 	internal := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "for nodes") })
 	server := services.NewServer(w.Services(), edge.Options{
-		NodeID: "n1", MaxConns: 2, MaxAddressConns: 2, PeersAt: func() string { return *at.Load() },
+		NodeID: "n1", MaxConns: 2, MaxAddressConns: 2, Node: served{at: &at},
 		Internal: map[string]http.Handler{"/hostd.peer.v1.PeerService/": internal, leaderproxy.Path: internal},
 	})
 	ended := make(chan error, 2)

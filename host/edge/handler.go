@@ -77,7 +77,7 @@ func (s *Server) newHandler(services []Service) http.Handler {
 	reflector := grpcreflect.NewStaticReflector(append(slices.Clone(names), grpchealth.HealthV1ServiceName)...)
 	mount(grpcreflect.NewHandlerV1(reflector, common))
 	mount(grpcreflect.NewHandlerV1Alpha(reflector, common))
-	mount(grpchealth.NewHandler(&healthChecker{ready: opts.Ready, services: names}, common))
+	mount(grpchealth.NewHandler(&healthChecker{node: opts.Node, services: names}, common))
 	mountPlain(mux, opts)
 	var mayUpload func(context.Context) error
 	if opts.Quotas != nil {
@@ -124,12 +124,12 @@ func mountPlain(mux *http.ServeMux, opts Options) {
 		io.WriteString(w, "ok\n")
 	})
 	mux.HandleFunc("GET "+admission.ReadyPath, func(w http.ResponseWriter, _ *http.Request) {
-		if err := opts.Ready(); err != nil {
+		if err := opts.Node.Ready(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
 		io.WriteString(w, "ok\n")
-		if said := opts.Remarks(); said != "" {
+		if said := opts.Node.Remarks(); said != "" {
 			io.WriteString(w, said+"\n")
 		}
 	})
@@ -168,7 +168,7 @@ func cleanPaths(mux *http.ServeMux) http.Handler {
 
 // healthChecker answers the gRPC health service from the node's readiness.
 type healthChecker struct {
-	ready    func() error
+	node     node
 	services []string
 }
 
@@ -182,7 +182,7 @@ func (h *healthChecker) Check(_ context.Context, r *grpchealth.CheckRequest) (*g
 	if !known {
 		return nil, connect.NewError(connect.CodeNotFound, errors.New("unknown service"))
 	}
-	if h.ready() != nil {
+	if h.node.Ready() != nil {
 		return &grpchealth.CheckResponse{Status: grpchealth.StatusNotServing}, nil
 	}
 	return &grpchealth.CheckResponse{Status: grpchealth.StatusServing}, nil

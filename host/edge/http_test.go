@@ -201,12 +201,7 @@ func TestQueryByGET(t *testing.T) {
 func TestPlainEndpoints(t *testing.T) {
 	var reason atomic.Pointer[error]
 	s := serve(t, edge.Options{
-		Ready: func() error {
-			if r := reason.Load(); r != nil {
-				return *r
-			}
-			return nil
-		},
+		Node:    served{ready: &reason},
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("hostd_up 1\n")) }),
 	})
 	check := func(path string, status int, want string) {

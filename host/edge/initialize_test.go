@@ -3,6 +3,7 @@ package edge_test
 import (
 	"errors"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
@@ -14,8 +15,33 @@ import (
 
 // A node without a cluster can be told to bootstrap one, and accepts no other
 // call. An impatient caller learns what the bootstrap waits for.
+// served is a node that a server serves.
+type served struct {
+	opened error
+	ready  *atomic.Pointer[error]
+	at     *atomic.Pointer[string]
+}
+
+func (n served) Opened() error   { return n.opened }
+func (n served) Remarks() string { return "" }
+func (n served) Cluster() string { return "" }
+
+func (n served) Ready() error {
+	if n.ready == nil || n.ready.Load() == nil {
+		return nil
+	}
+	return *n.ready.Load()
+}
+
+func (n served) PeersAt() string {
+	if n.at == nil || n.at.Load() == nil {
+		return ""
+	}
+	return *n.at.Load()
+}
+
 func TestInitialize(t *testing.T) {
-	s := serve(t, edge.Options{Admin: true, Opened: func() error { return errors.New("no cluster") }})
+	s := serve(t, edge.Options{Admin: true, Node: served{opened: errors.New("no cluster")}})
 	s.world.Nodes.Found(clusterapi.BootstrapProgress{Waits: "seeds are silent", Unanswered: []string{"b:1"}})
 	_, said := s.post(t, clusterPath+"Initialize", `{}`, "Connect-Timeout-Ms", "600")
 	wantCode(t, said, connect.CodeDeadlineExceeded)
@@ -44,7 +70,7 @@ func TestInitialize(t *testing.T) {
 
 // A caller that may not change a cluster may not bootstrap one either.
 func TestInitializeNeedsAdmin(t *testing.T) {
-	s := serve(t, edge.Options{Opened: func() error { return errors.New("no cluster") }})
+	s := serve(t, edge.Options{Node: served{opened: errors.New("no cluster")}})
 	_, said := s.post(t, clusterPath+"Initialize", `{}`)
 	wantCode(t, said, connect.CodePermissionDenied)
 	if s.world.Nodes.Found(clusterapi.BootstrapProgress{}) > 0 {

@@ -66,6 +66,32 @@ func guard(t *testing.T, opts edge.Options, names ...string) *guarded {
 	return guardWith(t, opts, func(*services.Options) {}, names...)
 }
 
+// rolesOf is what a guarded node knows of its cluster.
+type rolesOf struct{ g *guarded }
+
+func (r rolesOf) Known(uint64) bool              { return r.g.known.Load() }
+func (r rolesOf) Fresh() bool                    { return true }
+func (r rolesOf) Confirm(context.Context) error  { return nil }
+func (r rolesOf) Closed() bool                   { return false }
+func (r rolesOf) TypesOf(digest string) []string { return r.g.world.TypesOf(digest) }
+func (r rolesOf) ServedWith(string) []string     { return nil }
+
+// denied notes denied commands, and passes them to an audit log if it is not
+// nil.
+type denied struct {
+	g    *guarded
+	next *audit.Calls
+}
+
+func (d denied) RecordDenied(ctx context.Context, entityType, entityID, commandID string) {
+	d.g.mu.Lock()
+	defer d.g.mu.Unlock()
+	d.g.refused = append(d.g.refused, entityType+"/"+entityID+"#"+commandID)
+	if d.next != nil {
+		d.next.RecordDenied(ctx, entityType, entityID, commandID)
+	}
+}
+
 // guardWith is guard with different dependencies.
 func guardWith(t *testing.T, opts edge.Options, change func(*services.Options), names ...string) *guarded {
 	t.Helper()
@@ -88,18 +114,9 @@ func guardWith(t *testing.T, opts edge.Options, change func(*services.Options), 
 	if opts.Auth, err = authn.New(authn.Options{Anonymous: true, TokenFile: file}); err != nil {
 		t.Fatal(err)
 	}
-	g.auth = authorize.New(authorize.Options{Logger: slog.New(slog.DiscardHandler), Known: func(uint64) bool { return g.known.Load() },
-		TypesOf: func(digest string) []string { return g.world.TypesOf(digest) },
-		Refused: func(ctx context.Context, entityType, entityID, commandID string) {
-			g.mu.Lock()
-			defer g.mu.Unlock()
-			g.refused = append(g.refused, entityType+"/"+entityID+"#"+commandID)
-			if opts.Audit != nil {
-				opts.Audit.RecordDenied(ctx, entityType, entityID, commandID)
-			}
-		}})
+	g.auth = authorize.New(authorize.Options{Logger: slog.New(slog.DiscardHandler), Cluster: rolesOf{g}, Audit: denied{g, opts.Audit}})
 	opts.Roles = g.auth
-	opts.Quotas = quota.New(quota.Options{Table: g.auth.Table, Now: func() time.Time { return time.Unix(1_000_000, g.time.Load()) }})
+	opts.Quotas = quota.New(quota.Options{Roles: g.auth, Now: func() time.Time { return time.Unix(1_000_000, g.time.Load()) }})
 	g.site = serveWith(t, opts, change)
 	g.world.Kept.Changed = func(v *meta.View) {
 		opts.Auth.SetTokens(v.RoleRevision(), v.Tokens())

@@ -26,6 +26,38 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
+// node is the node that a server serves. No method may block.
+type node interface {
+	// Ready returns nil if the node can serve, and otherwise the reason why it
+	// cannot yet. /readyz and the health service answer from it.
+	Ready() error
+	// Remarks returns one line that /readyz adds if the node is ready but does
+	// not serve everything; empty adds nothing.
+	Remarks() string
+	// Opened returns nil if the node accepts RPCs, and otherwise the reason why
+	// it does not yet. Until then the server answers only Initialize, /livez,
+	// /readyz, /metrics and the Internal services.
+	Opened() error
+	// Cluster returns the id of the node's cluster, or "" while the node has
+	// none. Responses carry the id, and calls that name a different cluster are
+	// rejected.
+	Cluster() string
+	// PeersAt returns the host:port at which other nodes reach the peer
+	// listener, once the client listener serves clients only. The client
+	// listener then answers Internal requests with 404 and that address. If it
+	// returns "", the client listener serves other nodes too.
+	PeersAt() string
+}
+
+// openNode is always open and ready, and has no cluster.
+type openNode struct{}
+
+func (openNode) Ready() error    { return nil }
+func (openNode) Remarks() string { return "" }
+func (openNode) Opened() error   { return nil }
+func (openNode) Cluster() string { return "" }
+func (openNode) PeersAt() string { return "" }
+
 // Options configure a server and set its limits. A zero number selects the
 // default.
 type Options struct {
@@ -40,21 +72,9 @@ type Options struct {
 	Metrics http.Handler
 	// Registerer registers the server's own metrics; nil drops them.
 	Registerer prometheus.Registerer
-	// Ready returns nil if the node can serve, and otherwise the reason why it
-	// cannot yet. /readyz and the health service answer from it. A nil func
-	// means always ready.
-	Ready func() error
-	// Remarks returns one line that /readyz adds if the node is ready but does
-	// not serve everything; empty adds nothing. A nil func never adds anything.
-	Remarks func() string
-	// Opened returns nil if the node accepts RPCs, and otherwise the reason why
-	// it does not yet. Until then the server answers only Initialize, /livez,
-	// /readyz, /metrics and the Internal services. A nil func means always open.
-	Opened func() error
-	// Cluster returns the id of the node's cluster, or "" while the node has
-	// none. Responses carry the id, and calls that name a different cluster are
-	// rejected. A nil func means no id.
-	Cluster func() string
+	// Node is the node that is served. Nil means one that is always open and
+	// ready, and has no cluster.
+	Node node
 	// Pauses reports when the process was paused. Requests that arrived before a
 	// pause are rejected. A nil value means that no pauses are detected.
 	Pauses admission.Pauses
@@ -96,11 +116,6 @@ type Options struct {
 	// handshake is complete before Accept returns a connection; nil means no
 	// TLS.
 	PeerCertificates *certs.Peers
-	// PeersAt returns the host:port at which other nodes reach the peer
-	// listener, once the client listener serves clients only. The client
-	// listener then answers Internal requests with 404 and that address. If it
-	// returns "" or is nil, the client listener serves other nodes too.
-	PeersAt func() string
 
 	// DefaultDeadline applies to calls that have no deadline (default 5 s).
 	// MaxDeadline is the longest deadline that a call can have (default 30 s).
@@ -161,14 +176,8 @@ func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
-	if o.PeersAt == nil {
-		o.PeersAt = func() string { return "" }
-	}
-	if o.Ready == nil {
-		o.Ready = func() error { return nil }
-	}
-	if o.Remarks == nil {
-		o.Remarks = func() string { return "" }
+	if o.Node == nil {
+		o.Node = openNode{}
 	}
 	if o.Pauses == nil {
 		o.Pauses = (*stall.PauseWatch)(nil)
@@ -277,7 +286,7 @@ func (s *Server) Mount(api API) {
 	for prefix, h := range opts.Internal {
 		internal[prefix] = admission.Origins(h, opts.Hosts, nil)
 	}
-	gate := admission.Gate{Opened: opts.Opened, Cluster: opts.Cluster, Internal: admission.Referring(internal, opts.PeersAt)}
+	gate := admission.Gate{Node: opts.Node, Internal: admission.Referring(internal, opts.Node.PeersAt)}
 	if opts.Auth != nil {
 		gate.Authenticate = func(next http.Handler) http.Handler {
 			if opts.Quotas != nil {
@@ -297,7 +306,7 @@ func (s *Server) Mount(api API) {
 	if opts.TLSOnly {
 		served = admission.RequireTLS(served, opts.Internal)
 	}
-	apart, together := func() bool { return opts.PeersAt() != "" }, func() bool { return false }
+	apart, together := func() bool { return opts.Node.PeersAt() != "" }, func() bool { return false }
 	s.clients = newFace(opts, opts.Certificates, clients, fresh, clients.Wrap(leaderproxy.Unsaid(served), opts.Internal, apart))
 	between := admission.Origins(admission.Only(opts.Internal), opts.Hosts, nil)
 	if opts.PeerCertificates != nil {
@@ -309,9 +318,9 @@ func (s *Server) Mount(api API) {
 		s.peers.know(network.WithNode)
 	}
 	watched := admission.NewConnections(opts.MaxHealthConns, opts.MaxHealthConns)
-	about := admission.Health(admission.Gate{Opened: opts.Opened, Cluster: opts.Cluster}.Wrap(fresh.Wrap(public)))
+	about := admission.Health(admission.Gate{Node: opts.Node}.Wrap(fresh.Wrap(public)))
 	s.health = newFace(opts, nil, watched, fresh, watched.Wrap(admission.Origins(about, opts.HealthHosts, nil), nil, together))
-	s.forPeers = leaderproxy.Handler(admission.Gate{Opened: opts.Opened}.Wrap(public))
+	s.forPeers = leaderproxy.Handler(admission.Gate{Node: opts.Node, AnyCluster: true}.Wrap(public))
 }
 
 // Handler returns the handler that clients are served by, for tests and for

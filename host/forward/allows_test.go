@@ -8,8 +8,24 @@ import (
 
 	"github.com/hostd/hostd/host/principal"
 	"github.com/hostd/hostd/host/request"
+	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/tests/support/rpctest"
 )
+
+// authorizeFunc authorizes requests.
+type authorizeFunc func(*request.Request) error
+
+func (f authorizeFunc) AuthorizeForwarded(q *request.Request) error { return f(q) }
+
+// principals is the metadata of a cluster whose nodes receive principals or not.
+type principals bool
+
+func (p principals) ClusterVersion() sharding.ClusterVersion {
+	if p {
+		return sharding.VersionPrincipal
+	}
+	return sharding.VersionPrincipal - 1
+}
 
 // The executing node receives the principals of the requests. It does not run a
 // request that it rejects, but runs the others of the same message.
@@ -19,7 +35,7 @@ func TestExecutingNodeAuthorizesRequests(t *testing.T) {
 	var mu sync.Mutex
 	heard := map[string]string{}
 	n2 := newSite(t, "n2", w, newLeads("n2"), func(o *ServerOptions) {
-		o.Authorize = func(q *request.Request) error {
+		o.Roles = authorizeFunc(func(q *request.Request) error {
 			mu.Lock()
 			defer mu.Unlock()
 			heard[q.Entity.ID] = principal.HeaderOf(principal.Said{Caller: q.Principal, Roles: q.Roles})
@@ -27,10 +43,10 @@ func TestExecutingNodeAuthorizesRequests(t *testing.T) {
 				return &request.DeniedError{Verb: "invoke", EntityType: q.Entity.Type, Message: "no"}
 			}
 			return nil
-		}
+		})
 	})
 	for _, says := range []bool{true, false} {
-		c := newTestClient(t, newNetwork(t, n2), func(o *Options) { o.Principals = func() bool { return says } })
+		c := newTestClient(t, newNetwork(t, n2), func(o *Options) { o.Metadata = principals(says) })
 		var reqs []*request.Request
 		ann, bo := caller(principal.Token, "ann"), caller(principal.JWT, "bo", "staff")
 		for i, p := range []*principal.Principal{ann, bo, nil, ann} {

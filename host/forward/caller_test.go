@@ -25,12 +25,30 @@ func byURL(o *ServerOptions) {
 // by returns options with which a client calls the site as the given node.
 func (s *site) by(node string) func(*Options) {
 	return func(o *Options) {
-		connect := o.Connect
-		o.Connect = func(to sharding.NodeID) (*http.Client, string, error) {
-			client, base, err := connect(to)
-			return client, base + "/as/" + node, err
-		}
+		o.Peers = namedAs{o.Peers, node}
 	}
+}
+
+// namedAs connects as a node.
+type namedAs struct {
+	connector
+	node string
+}
+
+func (n namedAs) Client(to sharding.NodeID) (*http.Client, string, error) {
+	client, base, err := n.connector.Client(to)
+	return client, base + "/as/" + n.node, err
+}
+
+// mayLead are leaders of which one may lead the shard of an entity.
+type mayLead struct {
+	leaders
+	leader *sharding.NodeID
+	of     sharding.EntityID
+}
+
+func (m mayLead) MayLead(node sharding.NodeID, shard sharding.ShardID) bool {
+	return node == *m.leader && shard == sharding.ShardOf(m.of, testShards)
 }
 
 // A node may deliver messages only of shards that it may lead. Its other
@@ -41,9 +59,7 @@ func TestDeliveriesNeedLeadershipOfTheirShard(t *testing.T) {
 	source := sharding.EntityID{Type: rpctest.Counter, ID: "source"}
 	var leader sharding.NodeID
 	n2 := newSite(t, "n2", w, newLeads("n2"), byURL, func(o *ServerOptions) {
-		o.MayLead = func(node sharding.NodeID, shard sharding.ShardID) bool {
-			return node == leader && shard == sharding.ShardOf(source, testShards)
-		}
+		o.Leaders = mayLead{o.Leaders, &leader, source}
 	})
 	to := toNode{newTestClient(t, newNetwork(t, n2), n2.by("n3")), "n2"}
 	deliver := func() error {

@@ -12,24 +12,29 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
+// connector connects to other nodes.
+type connector interface {
+	// Client returns the HTTP/2 client of a node and the base of its URLs. It
+	// must not block.
+	Client(sharding.NodeID) (client *http.Client, baseURL string, err error)
+}
+
 // Options configures a Client. If a bound is zero, its default is used.
 type Options struct {
 	// Self is this node's name.
-	Self sharding.NodeID
-	// Connect returns the HTTP/2 client of a node and the base of its URLs. It
-	// must not block.
-	Connect func(sharding.NodeID) (client *http.Client, baseURL string, err error)
-	Logger  *slog.Logger     // nil discards
-	Clock   func() time.Time // nil means time.Now
-	// Epoch counts the pauses of the process. A request that the router took
+	Self   sharding.NodeID
+	Peers  connector
+	Logger *slog.Logger     // nil discards
+	Clock  func() time.Time // nil means time.Now
+	// Pauses counts the pauses of the process. A request that the router took
 	// before a pause is not sent after it. If nil, there are no pauses.
-	Epoch func() uint64
-	// Principals reports whether other nodes receive the requests' principals,
-	// because the cluster version supports it. Nil means true.
-	Principals func() bool
-	// Traces reports whether they receive the requests' trace contexts. Nil
-	// means true.
-	Traces func() bool
+	Pauses interface{ Epoch() uint64 }
+	// Metadata knows the cluster version, which decides whether other nodes
+	// receive the requests' principals and trace contexts. Nil means that they
+	// do.
+	Metadata interface {
+		ClusterVersion() sharding.ClusterVersion
+	}
 
 	// Streams is the number of streams to each peer (4). A shard's requests use
 	// one.
@@ -68,15 +73,24 @@ func (o Options) withDefaults() Options {
 	if o.Clock == nil {
 		o.Clock = time.Now
 	}
-	if o.Epoch == nil {
-		o.Epoch = func() uint64 { return 0 }
-	}
-	for _, says := range []*func() bool{&o.Principals, &o.Traces} {
-		if *says == nil {
-			*says = func() bool { return true }
-		}
-	}
 	return o
+}
+
+// epoch returns the number of pauses of the process.
+func (o *Options) epoch() uint64 {
+	if o.Pauses == nil {
+		return 0
+	}
+	return o.Pauses.Epoch()
+}
+
+// says returns what other nodes receive about requests.
+func (o *Options) says() says {
+	version := sharding.MaxVersion
+	if o.Metadata != nil {
+		version = o.Metadata.ClusterVersion()
+	}
+	return says{version >= sharding.VersionPrincipal, version >= sharding.VersionRecordTrace}
 }
 
 // Client implements the router's Remote. It is safe for concurrent use.
@@ -93,7 +107,7 @@ type Client struct {
 
 // NewClient returns a client. Streams are opened when they are needed.
 func NewClient(opts Options) (*Client, error) {
-	if opts.Connect == nil || opts.Self == "" {
+	if opts.Peers == nil || opts.Self == "" {
 		return nil, errors.New("forward: a name and a dialer must be set")
 	}
 	ctx, stop := context.WithCancel(context.Background())

@@ -96,7 +96,7 @@ func (l *link) lose(q *request.Request) {
 // the requests that must not be sent any more, because their deadline has
 // passed or the process was paused since the router took them.
 func (l *link) take(dst []byte) (msg []byte, late []*request.Request) {
-	now, epoch, say := l.client.opts.Clock(), l.client.opts.Epoch(), says{l.client.opts.Principals(), l.client.opts.Traces()}
+	now, epoch, say := l.client.opts.Clock(), l.client.opts.epoch(), l.client.opts.says()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := 0

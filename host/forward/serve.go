@@ -159,8 +159,8 @@ func (st *serverStream) submit(b *batch) error {
 	for i := range b.items {
 		it := &b.items[i]
 		it.req.Done, it.req.Tag = b, uint64(i)
-		if it.req.Result.Err = st.refusal(it); it.req.Result.Err == nil {
-			it.req.Result.Err = st.server.opts.Authorize(&it.req)
+		if it.req.Result.Err = st.refusal(it); it.req.Result.Err == nil && st.server.opts.Roles != nil {
+			it.req.Result.Err = st.server.opts.Roles.AuthorizeForwarded(&it.req)
 		}
 		if it.req.Result.Err == nil {
 			st.server.opts.OnForwarded(st.name.node, &it.req)
@@ -195,7 +195,7 @@ func (st *serverStream) submit(b *batch) error {
 // would overtake it.
 func (st *serverStream) refusal(it *item) error {
 	if d := it.req.Delivery; d != nil {
-		if source, known := st.server.opts.Locate(d.Source); !known || !st.server.opts.MayLead(st.name.node, source) {
+		if source, known := st.server.opts.Locate(d.Source); !known || !st.server.opts.Leaders.MayLead(st.name.node, source) {
 			return fmt.Errorf("%w: the node that delivers a message does not lead the message's source shard", request.ErrNotReady)
 		}
 	}

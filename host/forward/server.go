@@ -17,25 +17,36 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
+// leaders knows the leaders of shards.
+type leaders interface {
+	// Leader names the leader to clients that asked the wrong node.
+	Leader(sharding.ShardID) (node sharding.NodeID, self, known bool)
+	// MayLead reports whether a node may lead a shard, as far as this node
+	// knows. Only such a node may deliver messages of the shard's entities.
+	MayLead(sharding.NodeID, sharding.ShardID) bool
+}
+
+// authorizer authorizes requests.
+type authorizer interface {
+	// AuthorizeForwarded returns why the principal of a request may not make it,
+	// or nil. It must not block.
+	AuthorizeForwarded(*request.Request) error
+}
+
 // ServerOptions configures a Server. If a bound is zero, its default is used.
 type ServerOptions struct {
 	// Local runs the requests on this node. It must not be a router, which
 	// could forward them again.
 	Local   router.Local
-	Leaders router.Leaders  // names the leader to clients that asked the wrong node
+	Leaders leaders
 	Shards  uint32          // data shards of the cluster
 	Locate  sharding.Locate // nil hashes the entity's type and id
 	Logger  *slog.Logger    // nil discards
 	Clock   func() time.Time
 	// Caller returns the node that a call comes from. If nil, it is unknown.
 	Caller func(ctx context.Context) sharding.NodeID
-	// MayLead reports whether a node may lead a shard, as far as this node
-	// knows. Only such a node may deliver messages of the shard's entities. If
-	// nil, any may.
-	MayLead func(node sharding.NodeID, shard sharding.ShardID) bool
-	// Authorize returns why the principal of a request may not make it, or nil. It
-	// must not block. If nil, everything is allowed.
-	Authorize func(*request.Request) error
+	// Roles authorizes requests. If it is nil, everything is allowed.
+	Roles authorizer
 
 	// OnForwarded is called for each request of another node before it runs here. It
 	// must not block. May be nil.
@@ -83,9 +94,6 @@ func NewServer(opts ServerOptions) (*Server, error) {
 	if opts.Logger == nil {
 		opts.Logger = slog.New(slog.DiscardHandler)
 	}
-	if opts.Authorize == nil {
-		opts.Authorize = func(*request.Request) error { return nil }
-	}
 	if opts.OnForwarded == nil {
 		opts.OnForwarded = func(sharding.NodeID, *request.Request) {}
 	}
@@ -94,9 +102,6 @@ func NewServer(opts ServerOptions) (*Server, error) {
 	}
 	if opts.Caller == nil {
 		opts.Caller = func(context.Context) sharding.NodeID { return "" }
-	}
-	if opts.MayLead == nil {
-		opts.MayLead = func(sharding.NodeID, sharding.ShardID) bool { return true }
 	}
 	return &Server{
 		opts: opts, streams: make(map[streamName]*serverStream), open: make(map[*serverStream]struct{}), none: make(chan struct{}),

@@ -54,7 +54,7 @@ func (l *link) run(ctx context.Context) {
 
 // carry opens a stream and sends over it until it breaks.
 func (l *link) carry(ctx context.Context) error {
-	client, base, err := l.client.opts.Connect(l.to)
+	client, base, err := l.client.opts.Peers.Client(l.to)
 	if err != nil {
 		return err
 	}

@@ -102,6 +102,7 @@ func (v view) Leader(shard sharding.ShardID) (sharding.NodeID, bool, bool) {
 func (v view) Candidates(sharding.ShardID) []sharding.NodeID   { return nil }
 func (v view) Missing(sharding.ShardID) sharding.Missing       { return sharding.Missing{} }
 func (v view) Quorum(sharding.ShardID) bool                    { return true }
+func (v view) MayLead(sharding.NodeID, sharding.ShardID) bool  { return true }
 func (v view) StopReason(sharding.ShardID) sharding.StopReason { return 0 }
 func (v view) Changed() <-chan struct{} {
 	v.mu.Lock()
@@ -193,7 +194,7 @@ func newNetwork(t testing.TB, sites ...*site) *network {
 	return n
 }
 
-func (n *network) connect(node sharding.NodeID) (*http.Client, string, error) {
+func (n *network) Client(node sharding.NodeID) (*http.Client, string, error) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	if addr := n.sites[node]; addr != "" {
@@ -204,7 +205,7 @@ func (n *network) connect(node sharding.NodeID) (*http.Client, string, error) {
 
 func newTestClient(t testing.TB, n *network, change ...func(*Options)) *Client {
 	t.Helper()
-	o := Options{Self: "caller", Connect: n.connect}
+	o := Options{Self: "caller", Peers: n}
 	for _, f := range change {
 		f(&o)
 	}

@@ -150,7 +150,7 @@ func (s *handler) upload(ctx context.Context, u modules.Upload, activate, force 
 	}
 	truncated := modules.Truncated{Prove: s.Compatibility != nil, Force: force, Warn: func(text string) { remarks = append(remarks, text) }}
 	for i, t := range m.EntityTypes {
-		if _, err := s.Modules.Activate(ctx, modules.Activation{EntityType: t, Digest: m.Digest, By: authorize.Caller(ctx), ForcedBy: fitted[i].forcedBy, Stored: s.hasStoredEntities(t), Allow: s.owners.allow(), Truncated: truncated}); err != nil {
+		if _, err := s.Modules.Activate(ctx, modules.Activation{EntityType: t, Digest: m.Digest, By: authorize.Caller(ctx), ForcedBy: fitted[i].forcedBy, Entities: s, Approver: s.owners.approver(), Truncated: truncated}); err != nil {
 			return m, nil, fmt.Errorf("activate %s: %w", t, err)
 		}
 		remarks = append(remarks, foreignSends(ctx, s.Types, t)...)
@@ -207,8 +207,7 @@ func (s *handler) mayDeploy(ctx context.Context, entityTypes []string) error {
 // rights, because a module sees the entities it runs on, and the caller sees the
 // result.
 func (o owners) mayRun(ctx context.Context, entityType string, digest journal.Digest) error {
-	allow := o.allow()
-	if allow == nil {
+	if o.roles == nil {
 		return nil
 	}
 	m, err := o.modules.Get(ctx, digest)
@@ -217,7 +216,7 @@ func (o owners) mayRun(ctx context.Context, entityType string, digest journal.Di
 	}
 	owner, err := o.Owner(ctx, entityType)
 	if err == nil {
-		_, err = allow(ctx, modules.Rebinding{EntityType: entityType, Owner: owner, Types: m.EntityTypes})
+		_, err = o.Approve(ctx, modules.Rebinding{EntityType: entityType, Owner: owner, Types: m.EntityTypes})
 	}
 	return err
 }
@@ -326,7 +325,7 @@ func (s *handler) Activate(ctx context.Context, r *connect.Request[modulev1.Acti
 	}
 	truncated := modules.Truncated{Prove: s.Compatibility != nil, Later: true, Accept: r.Msg.GetAcceptDifferences(), Force: r.Msg.GetForce(), Warn: func(text string) { fitted.warnings = append(fitted.warnings, text) }}
 	now, err := s.Modules.Activate(ctx, modules.Activation{
-		EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), By: authorize.Caller(ctx), ForcedBy: fitted.forcedBy, Stored: s.hasStoredEntities(t), Allow: s.owners.allow(), Truncated: truncated,
+		EntityType: t, Digest: digest, Limits: limitsOf(r.Msg.GetLimits()), By: authorize.Caller(ctx), ForcedBy: fitted.forcedBy, Entities: s, Approver: s.owners.approver(), Truncated: truncated,
 	})
 	if err != nil {
 		return nil, status.Public(s.Log, err)
@@ -461,21 +460,29 @@ type owners struct {
 	roles   *authorize.Authorizer // nil: every caller may do everything
 }
 
-// allow returns the check for activations and rollbacks, or nil without roles:
-// the caller must be allowed to deploy every type of the module, and must own
-// the type that the module is to serve.
-func (o owners) allow() modules.Allow {
+// approver decides who may rebind types.
+type approver interface {
+	Approve(ctx context.Context, r modules.Rebinding) (owner string, err error)
+}
+
+// approver returns the check for activations, rollouts and rollbacks, or nil
+// without roles.
+func (o owners) approver() approver {
 	if o.roles == nil {
 		return nil
 	}
-	return func(ctx context.Context, r modules.Rebinding) (string, error) {
-		for _, t := range r.Types {
-			if err := o.roles.Deploy(ctx, t); err != nil {
-				return "", err
-			}
+	return o
+}
+
+// Approve requires that the caller may deploy every type of the module, and owns
+// the type that the module is to serve. There must be roles.
+func (o owners) Approve(ctx context.Context, r modules.Rebinding) (owner string, err error) {
+	for _, t := range r.Types {
+		if err := o.roles.Deploy(ctx, t); err != nil {
+			return "", err
 		}
-		return o.roles.Own(ctx, r.EntityType, r.Owner)
 	}
+	return o.roles.Own(ctx, r.EntityType, r.Owner)
 }
 
 // check returns an error unless the caller owns the type. A type that no module

@@ -100,16 +100,14 @@ func failingSample(entityType string, found *modulev1.CheckCompatibilityResponse
 	}
 }
 
-// hasStoredEntities returns a function that reports whether entities of a type exist, by
-// asking the leaders of all shards.
-func (s *handler) hasStoredEntities(entityType string) modules.Stored {
-	return func(ctx context.Context, fence uint64) (bool, error) {
-		t, err := s.Types.Lookup(ctx, entityType)
-		if s.Compatibility == nil || err != nil {
-			return true, err
-		}
-		return checkPresent(ctx, s.Entities.Shards(), touchedShards, func(ctx context.Context, shard sharding.ShardID) (*modulev1.CheckCompatibilityResponse, error) {
-			return s.checkShard(ctx, modules.CompatibilityQuery{Shard: shard, EntityType: entityType, Digest: t.Module, Budget: checkBudget, PresenceOnly: true, MinRevision: fence})
-		})
+// HasEntities reports whether entities of a type exist, by asking the leaders of
+// all shards.
+func (s *handler) HasEntities(ctx context.Context, entityType string, fence uint64) (bool, error) {
+	t, err := s.Types.Lookup(ctx, entityType)
+	if s.Compatibility == nil || err != nil {
+		return true, err
 	}
+	return checkPresent(ctx, s.Entities.Shards(), touchedShards, func(ctx context.Context, shard sharding.ShardID) (*modulev1.CheckCompatibilityResponse, error) {
+		return s.checkShard(ctx, modules.CompatibilityQuery{Shard: shard, EntityType: entityType, Digest: t.Module, Budget: checkBudget, PresenceOnly: true, MinRevision: fence})
+	})
 }

@@ -29,7 +29,7 @@ func (s *handler) Rollback(ctx context.Context, r *connect.Request[modulev1.Roll
 	looks := RollbackCheck{Force: r.Msg.GetForce(), Touched: func(ctx context.Context, t modules.RollbackType) (*modulev1.CheckCompatibilityResponse, error) {
 		return s.checkTouched(ctx, modules.CompatibilityQuery{EntityType: t.Name, Digest: t.Digest, Budget: touchedBudget, ExcludeWrittenBy: t.Before, Initial: t.First, MinRevision: t.Fence, TruncatedOnly: true})
 	}}
-	back := modules.TakeBack{EntityType: r.Msg.GetEntityType(), Revision: r.Msg.GetRevision(), By: authorize.Caller(ctx), Stored: s.hasStoredEntities, Allow: s.owners.allow()}
+	back := modules.TakeBack{EntityType: r.Msg.GetEntityType(), Revision: r.Msg.GetRevision(), By: authorize.Caller(ctx), Entities: s, Approver: s.owners.approver()}
 	if s.Compatibility != nil {
 		back.Check = looks.Check
 		back.Truncated = modules.Truncated{Prove: true, Force: r.Msg.GetForce(), Warn: func(text string) { looks.Remarks = append(looks.Remarks, text) }}

@@ -30,17 +30,6 @@ type Rollouts interface {
 	Change(ctx context.Context, o modules.RolloutOrder) (modules.RolloutState, error)
 }
 
-// allowRollout returns the check for changes of rollouts, or nil without roles.
-func (s *handler) allowRollout() modules.AllowRollout {
-	allow := s.owners.allow()
-	if allow == nil {
-		return nil
-	}
-	return func(ctx context.Context, entityType, owner string, types []string) (string, error) {
-		return allow(ctx, modules.Rebinding{EntityType: entityType, Owner: owner, Types: types})
-	}
-}
-
 // begin starts a rollout, in which a module serves a part of a type's entities.
 func (s *handler) begin(ctx context.Context, r *modulev1.ActivateRequest, digest journal.Digest) (*connect.Response[modulev1.ActivateResponse], error) {
 	if s.Rollouts == nil {
@@ -54,7 +43,7 @@ func (s *handler) begin(ctx context.Context, r *modulev1.ActivateRequest, digest
 		return nil, status.Public(s.Log, err)
 	}
 	out := &modulev1.ActivateResponse{}
-	begin := modules.RolloutBegin{EntityType: r.GetEntityType(), Digest: digest, RolloutPlan: plan, By: authorize.Caller(ctx), Allow: s.allowRollout()}
+	begin := modules.RolloutBegin{EntityType: r.GetEntityType(), Digest: digest, RolloutPlan: plan, By: authorize.Caller(ctx), Approver: s.owners.approver()}
 	begin.Check = func(ctx context.Context, entityType string) (string, error) {
 		fitted, err := s.checkReplacement(ctx, entityType, digest, r.GetForce(), r.GetAcceptDifferences())
 		out.Warnings = append(out.Warnings, fitted.warnings...)
@@ -123,7 +112,7 @@ func (s *handler) changeRollout(ctx context.Context, r *modulev1.ChangeRolloutRe
 	if r.GetAction() == modulev1.ChangeRolloutRequest_ACTION_UNSPECIFIED {
 		return nil, status.Argument("the action is missing")
 	}
-	now, err := s.Rollouts.Change(ctx, modules.RolloutOrder{EntityType: r.GetEntityType(), Action: r.GetAction(), Force: r.GetForce(), By: authorize.Caller(ctx), Allow: s.allowRollout()})
+	now, err := s.Rollouts.Change(ctx, modules.RolloutOrder{EntityType: r.GetEntityType(), Action: r.GetAction(), Force: r.GetForce(), By: authorize.Caller(ctx), Approver: s.owners.approver()})
 	if err != nil {
 		return nil, err
 	}

@@ -7,10 +7,20 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Stored reports whether a type has entities that are not deleted, judged by
-// the logs of all shards once they have reached fence, a revision of the
-// bindings.
-type Stored func(ctx context.Context, fence uint64) (bool, error)
+// storedEntities knows the entities of the cluster.
+type storedEntities interface {
+	// HasEntities reports whether a type has entities that are not deleted,
+	// judged by the logs of all shards once they have reached fence, a revision
+	// of the bindings.
+	HasEntities(ctx context.Context, entityType string, fence uint64) (bool, error)
+}
+
+// approver decides who may rebind types.
+type approver interface {
+	// Approve decides whether the rebinding is permitted, and returns the type's
+	// new owner.
+	Approve(ctx context.Context, r Rebinding) (owner string, err error)
+}
 
 // Activation makes a module serve an entity type.
 type Activation struct {
@@ -19,10 +29,10 @@ type Activation struct {
 	Limits     *Limits // nil: unchanged
 	By         string  // who requested it, KIND:NAME
 	ForcedBy   string  // principal that forced the activation of an incompatible module; empty if it was not forced
-	// Stored is called if the module stores states in a different form than the
+	// Entities is asked if the module stores states in a different form than the
 	// serving one. nil skips that check.
-	Stored Stored
-	Allow  Allow
+	Entities storedEntities
+	Approver approver // nil permits everything and keeps the owner
 	Truncated
 	// Restored are modules for which another cluster has proved that this module
 	// reads their snapshots, if the entities are imported from that cluster.
@@ -53,7 +63,3 @@ type Rebinding struct {
 	Owner      string   // subject that owns the type; empty for none
 	Types      []string // all types of the module
 }
-
-// Allow decides whether the rebinding is permitted, and returns the type's new
-// owner. A nil Allow permits everything and keeps the owner.
-type Allow func(ctx context.Context, r Rebinding) (owner string, err error)

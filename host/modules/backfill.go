@@ -19,16 +19,27 @@ const (
 	maxCopyPause = 10 * time.Minute
 )
 
+// copies are the copies of modules on this node.
+type copies interface {
+	// modules returns the modules of the cluster.
+	modules() []meta.Module
+	// has reports whether the copy of a module exists and is intact. It reads
+	// the module.
+	has(journal.Digest) bool
+	// copy fetches a module.
+	copy(context.Context, journal.Digest) error
+	// isFull reports whether the disk is full.
+	isFull() bool
+	// sweep removes modules that are not in the metadata.
+	sweep(ctx context.Context) (removed []journal.Digest)
+}
+
 // backfill keeps a copy of every module of the cluster on this node, including
 // modules without a bound type: they decided stored events, and would be lost
 // with the last node that they were uploaded to. It fetches one module at a
 // time in the background.
 type backfill struct {
-	modules func() []meta.Module
-	here    func(journal.Digest) bool // exists and is intact; it reads the module
-	fetch   func(context.Context, journal.Digest) error
-	full    func() bool // the disk is full
-	sweep   func(ctx context.Context) (removed []journal.Digest)
+	copies
 
 	seen    map[journal.Digest]bool // found here since the start
 	missing map[journal.Digest]missing
@@ -42,22 +53,24 @@ type missing struct {
 
 // run copies missing modules to this node until ctx ends.
 func (d *Distribution) run(ctx context.Context) {
-	missing := backfill{
-		modules: func() []meta.Module { return d.view().Modules() },
-		here:    func(digest journal.Digest) bool { return d.files.Check(digest) == nil },
-		fetch: func(ctx context.Context, digest journal.Digest) error {
-			err := d.Fetch(ctx, digest, "")
-			if err != nil {
-				d.logger.Debug("cannot copy a module", "digest", digest.String(), "error", err)
-			} else {
-				d.logger.Info("copied a module from another node", "digest", digest.String())
-			}
-			return err
-		},
-		full: d.full,
-	}
-	missing.sweep = d.sweep
+	missing := backfill{copies: d}
 	missing.run(ctx)
+}
+
+func (d *Distribution) modules() []meta.Module { return d.metadata.View().Modules() }
+
+func (d *Distribution) has(digest journal.Digest) bool { return d.files.Check(digest) == nil }
+
+func (d *Distribution) isFull() bool { return d.disk.ReadOnly() }
+
+func (d *Distribution) copy(ctx context.Context, digest journal.Digest) error {
+	err := d.Fetch(ctx, digest, "")
+	if err != nil {
+		d.logger.Debug("cannot copy a module", "digest", digest.String(), "error", err)
+	} else {
+		d.logger.Info("copied a module from another node", "digest", digest.String())
+	}
+	return err
 }
 
 func (b *backfill) run(ctx context.Context) {
@@ -82,16 +95,16 @@ func (b *backfill) pass(ctx context.Context) {
 	for _, m := range b.modules() {
 		digest := journal.Digest(m.Digest)
 		switch {
-		case ctx.Err() != nil || b.full():
+		case ctx.Err() != nil || b.isFull():
 			return
 		case b.seen[digest] || time.Now().Before(b.missing[digest].next):
 			continue
-		case b.here(digest):
+		case b.has(digest):
 			b.seen[digest] = true
 			continue
 		}
 		bounded, cancel := context.WithTimeout(ctx, copyTime)
-		err := b.fetch(bounded, digest)
+		err := b.copy(bounded, digest)
 		cancel()
 		if err == nil {
 			b.seen[digest] = true

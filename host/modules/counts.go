@@ -82,7 +82,7 @@ func (r *Rollouts) ask(ctx context.Context, entityTypes []string) (all []*peerv1
 		return nil, 0, err
 	}
 	var mu sync.Mutex
-	done := r.modules.each(r.modules.others(), func(node sharding.NodeID) error {
+	done := r.modules.each(r.modules.members.Others(), func(node sharding.NodeID) error {
 		theirs, err := r.modules.peers.Counts(ctx, node, entityTypes)
 		mu.Lock()
 		defer mu.Unlock()

@@ -21,19 +21,24 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
+// metadata is the metadata of the cluster.
+type metadata interface {
+	viewer
+	// CatchUp waits until all currently committed metadata is applied.
+	CatchUp(context.Context) error
+}
+
 // Distribution brings the cluster's modules to the nodes: to a majority before
 // an upload is acknowledged, and eventually to all. Its methods are safe for
 // concurrent use, and wait for other nodes until ctx ends.
 type Distribution struct {
-	self   sharding.NodeID
-	view   func() *meta.View        // of the metadata
-	others func() []sharding.NodeID // the other members that are up and alive
-	peers  *peer.Peers
-	files  *guest.Registry // of this node
-	trust  *signing.Trust  // the signatures that this node trusts
-	// catchUp waits until all currently committed metadata is applied.
-	catchUp      func(context.Context) error
-	full         func() bool                  // the disk is full: nothing is copied
+	self         sharding.NodeID
+	metadata     metadata
+	members      members
+	peers        *peer.Peers
+	files        *guest.Registry // of this node
+	trust        *signing.Trust  // the signatures that this node trusts
+	disk         disk
 	now          func() time.Time             // to determine the age of files
 	unknownSince map[journal.Digest]time.Time // when sweep first saw a file without a module in the metadata
 	logger       *slog.Logger
@@ -44,10 +49,10 @@ type Distribution struct {
 // survives the loss of any minority. Proxies do not count, because they come
 // and go.
 func (d *Distribution) Spread(ctx context.Context, digest journal.Digest, wasm []byte) error {
-	others := d.others()
+	others := d.members.Others()
 	var to []sharding.NodeID
 	hosts, have := 0, 0
-	for _, m := range d.view().Members() {
+	for _, m := range d.metadata.View().Members() {
 		if m.Status == meta.StatusDown || m.HasRole(meta.RoleProxy) {
 			continue
 		}
@@ -96,7 +101,7 @@ func (d *Distribution) Fetch(ctx context.Context, digest journal.Digest, holder 
 	if d.files.Check(digest) == nil {
 		return nil
 	}
-	from := d.others()
+	from := d.members.Others()
 	if holder != "" && holder != d.self {
 		from = slices.Insert(slices.DeleteFunc(from, func(id sharding.NodeID) bool { return id == holder }), 0, holder)
 	}
@@ -145,7 +150,7 @@ func (d *Distribution) Prepare(ctx context.Context, digest journal.Digest, holde
 
 // PrepareEverywhere returns when every reachable node has compiled the module.
 func (d *Distribution) PrepareEverywhere(ctx context.Context, digest journal.Digest) error {
-	done := d.each(d.others(), func(node sharding.NodeID) error {
+	done := d.each(d.members.Others(), func(node sharding.NodeID) error {
 		err := d.peers.Prepare(ctx, node, peer.Digest(digest), d.self)
 		if err != nil && !d.peers.IsAlive(node) {
 			return nil // it failed meanwhile
@@ -172,7 +177,7 @@ func (d *Distribution) PrepareToRun(ctx context.Context, digest journal.Digest) 
 // ServedEverywhere returns when every other reachable node serves the bindings up
 // to the revision.
 func (d *Distribution) ServedEverywhere(ctx context.Context, revision uint64) error {
-	done := d.each(d.others(), func(node sharding.NodeID) error {
+	done := d.each(d.members.Others(), func(node sharding.NodeID) error {
 		err := d.peers.AwaitActivations(ctx, node, revision)
 		if err != nil && !d.peers.IsAlive(node) {
 			return nil // it failed meanwhile

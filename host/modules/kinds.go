@@ -30,13 +30,13 @@ func (s *Service) replace(ctx context.Context, m *guest.Module, a Activation) (A
 		}
 		view := s.metadata.View()
 		b, bound := view.Activation(a.EntityType)
-		as, err := checkOwner(ctx, view, b, a.EntityType, a.Digest, a.Allow)
+		as, err := checkOwner(ctx, view, b, a.EntityType, a.Digest, a.Approver)
 		if err != nil {
 			return Activated{}, err
 		}
 		kept := kinds{writePauses: writePauses{Service: s}, module: m}
 		if bound {
-			if err := kept.look(ctx, b, a.Stored); err != nil {
+			if err := kept.look(ctx, b, a.Entities); err != nil {
 				return Activated{}, err
 			}
 			now, verified, err := s.verify(ctx, view, b, m, a)
@@ -114,13 +114,13 @@ type kinds struct {
 type otherKind struct {
 	meta.Activation
 	was, next *manifest.EntityType
-	stored    Stored
+	entities  storedEntities
 }
 
 // look rejects a type with a different kind or encoding if it has entities. If
 // it has none, look records the type for lookAgain.
-func (k *kinds) look(ctx context.Context, b meta.Activation, stored Stored) error {
-	if stored == nil || b.Digest == meta.Digest(k.module.Digest()) {
+func (k *kinds) look(ctx context.Context, b meta.Activation, entities storedEntities) error {
+	if entities == nil || b.Digest == meta.Digest(k.module.Digest()) {
 		return nil
 	}
 	now, err := k.modules.Module(ctx, journal.Digest(b.Digest), "")
@@ -132,7 +132,7 @@ func (k *kinds) look(ctx context.Context, b meta.Activation, stored Stored) erro
 	if !one || !other || was.Kind == next.Kind && was.Encoding == next.Encoding || was.Kind == manifest.Transient {
 		return nil // transient types store nothing
 	}
-	o := otherKind{Activation: b, was: was, next: next, stored: stored}
+	o := otherKind{Activation: b, was: was, next: next, entities: entities}
 	if err := o.empty(ctx, 0); err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func (k *kinds) lookAgain(ctx context.Context, view *meta.View) error {
 // empty returns an error if the type has entities, judged by the logs of all
 // shards once they have reached fence.
 func (o *otherKind) empty(ctx context.Context, fence uint64) error {
-	found, err := o.stored(ctx, fence)
+	found, err := o.entities.HasEntities(ctx, o.EntityType, fence)
 	if err != nil {
 		return fmt.Errorf("look for entities of type %s, whose kind or encoding the module changes: %w", o.EntityType, err)
 	}

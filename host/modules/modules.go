@@ -4,14 +4,42 @@ import (
 	"context"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"time"
 
+	modulev1 "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	"github.com/hostd/hostd/host/cluster"
 	"github.com/hostd/hostd/host/guest"
 	"github.com/hostd/hostd/host/peer"
 	"github.com/hostd/hostd/host/signing"
 	"github.com/hostd/hostd/sharding"
 )
+
+// members are the members of the cluster.
+type members interface {
+	// Others returns the other members that are up and alive.
+	Others() []sharding.NodeID
+}
+
+// disk is the disk of the node's data directory.
+type disk interface {
+	// ReadOnly reports whether the disk is full, so that nothing is copied.
+	ReadOnly() bool
+}
+
+// executors use what is active and set. No method may block.
+type executors interface {
+	// ActivationsChanged is called when newer bindings are served.
+	ActivationsChanged()
+	// IdleTimesChanged is called when settings of types have changed.
+	IdleTimesChanged()
+}
+
+// shardsChecker checks the entities of all shards.
+type shardsChecker interface {
+	// Touched runs a compatibility check.
+	Touched(ctx context.Context, q CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error)
+}
 
 // Options configure Modules. All are required.
 type Options struct {
@@ -21,11 +49,11 @@ type Options struct {
 	Files    *guest.Registry // of this node
 	Metadata *cluster.Metadata
 	Peers    *peer.Peers
-	Others   func() []sharding.NodeID // the other members that are up and alive
-	ReadOnly func() bool              // the disk is full: nothing is copied
-	CaughtUp func() bool              // with the metadata that the cluster had at the start
-	Trust    *signing.Trust           // the signatures that this node trusts
-	Lines    *GuestLines              // receives what guests write
+	Members  members
+	Disk     disk
+	CaughtUp *atomic.Bool   // with the metadata that the cluster had at the start
+	Trust    *signing.Trust // the signatures that this node trusts
+	Lines    *GuestLines    // receives what guests write
 	Logger   *slog.Logger
 }
 
@@ -43,29 +71,27 @@ type Modules struct {
 // New creates the parts. The caller keeps the ownership of the options and
 // closes them after Run has returned.
 func New(o Options) *Modules {
-	m := &Modules{Settings: newSettings(), Keys: newShardKeys(o.Shards, o.Metadata.View)}
+	m := &Modules{Settings: newSettings(), Keys: newShardKeys(o.Shards, o.Metadata)}
 	m.Distribution = &Distribution{
-		self: o.Self, view: o.Metadata.View, others: o.Others, peers: o.Peers, files: o.Files, trust: o.Trust, catchUp: o.Metadata.CatchUp, full: o.ReadOnly, now: time.Now, logger: o.Logger,
+		self: o.Self, metadata: o.Metadata, members: o.Members, peers: o.Peers, files: o.Files, trust: o.Trust, disk: o.Disk, now: time.Now, logger: o.Logger,
 	}
 	m.Types = newTypes(o.Metadata, m.Keys, m.Settings, m.Distribution, o.Engine.Limits(), o.Lines, o.Logger)
 	m.Service = &Service{
 		engine: o.Engine, files: o.Files, modules: m.Distribution, types: m.Types, metadata: o.Metadata,
-		readOnly: o.ReadOnly, caughtUp: o.CaughtUp,
+		disk: o.Disk, caughtUp: o.CaughtUp,
 	}
 	m.Rollouts = &Rollouts{Service: m.Service, now: time.Now, late: map[string]retry{}, watched: map[string]time.Time{}, held: map[string]pausedSince{}}
 	m.verifying = &verifications{Service: m.Service, rollouts: m.Rollouts, nodes: m.Distribution, now: time.Now, late: map[string]retry{}, tries: map[string]int{}}
 	return m
 }
 
-// SetLook sets how entities are checked in all shards. It must be called before
+// SetShards sets what checks entities in all shards. It must be called before
 // Run.
-func (m *Modules) SetLook(look Look) { m.Service.look = look }
+func (m *Modules) SetShards(s shardsChecker) { m.Service.shards = s }
 
-// OnChange sets callbacks: types is called when newer bindings are served, and
-// settings when settings of types have changed. It must be called before Run.
-func (m *Modules) OnChange(types, settings func()) {
-	m.Types.onChange, m.Settings.onChange = types, settings
-}
+// SetExecutors sets the executors, which are notified of changes. It must be
+// called before Run.
+func (m *Modules) SetExecutors(e executors) { m.Types.executors, m.Settings.executors = e, e }
 
 // Run keeps types and settings in sync with the metadata, copies missing
 // modules to this node and drives rollouts, until ctx ends.

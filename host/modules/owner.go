@@ -62,8 +62,8 @@ func (o ownersOf) IsForeign(entityType string) bool {
 // checkOwner checks whether the module may serve b's type, which is entityType. The
 // returned function adds the resulting owner to the command that binds the
 // module.
-func checkOwner(ctx context.Context, view *meta.View, b meta.Activation, entityType string, digest journal.Digest, allow Allow) (func([]byte) []byte, error) {
-	o, err := ownership(ctx, view, b, entityType, digest, allow)
+func checkOwner(ctx context.Context, view *meta.View, b meta.Activation, entityType string, digest journal.Digest, by approver) (func([]byte) []byte, error) {
+	o, err := ownership(ctx, view, b, entityType, digest, by)
 	return func(command []byte) []byte {
 		if o == nil {
 			return command
@@ -74,12 +74,12 @@ func checkOwner(ctx context.Context, view *meta.View, b meta.Activation, entityT
 
 // ownership checks whether the module may serve b's type and returns the change
 // of its owner; nil keeps the owner.
-func ownership(ctx context.Context, view *meta.View, b meta.Activation, entityType string, digest journal.Digest, allow Allow) (*meta.Ownership, error) {
-	if allow == nil {
+func ownership(ctx context.Context, view *meta.View, b meta.Activation, entityType string, digest journal.Digest, by approver) (*meta.Ownership, error) {
+	if by == nil {
 		return nil, nil
 	}
 	m, _ := view.Module(meta.Digest(digest))
-	owner, err := allow(ctx, Rebinding{EntityType: entityType, Owner: b.Owner, Types: m.EntityTypes})
+	owner, err := by.Approve(ctx, Rebinding{EntityType: entityType, Owner: b.Owner, Types: m.EntityTypes})
 	if err != nil || view.ClusterVersion() < sharding.VersionOwners {
 		return nil, err
 	}

@@ -70,7 +70,7 @@ func (s *Service) proving(ctx context.Context, b meta.Activation, m *guest.Modul
 // comparable reports whether a module other than m serves b's type and both
 // compute states from events with the same encoding, so that their states can be compared.
 func (s *Service) comparable(ctx context.Context, b meta.Activation, m *guest.Module) (bool, error) {
-	if s.look == nil || b.Digest == meta.Digest(m.Digest()) {
+	if s.shards == nil || b.Digest == meta.Digest(m.Digest()) {
 		return false, nil
 	}
 	serving, err := s.modules.Module(ctx, journal.Digest(b.Digest), "")
@@ -108,7 +108,7 @@ const leaderPatience = 5 * time.Second
 func (p *proof) compare(ctx context.Context, fence uint64) (*modulev1.CheckCompatibilityResponse, error) {
 	began := time.Now()
 	for {
-		found, err := p.look(ctx, CompatibilityQuery{EntityType: p.b.EntityType, Digest: p.digest, Budget: lookTime, MinRevision: fence, TruncatedOnly: true, IncludeSnapshots: p.snapshots, AcceptDifferences: p.accept})
+		found, err := p.shards.Touched(ctx, CompatibilityQuery{EntityType: p.b.EntityType, Digest: p.digest, Budget: lookTime, MinRevision: fence, TruncatedOnly: true, IncludeSnapshots: p.snapshots, AcceptDifferences: p.accept})
 		if err != nil {
 			return nil, fmt.Errorf("compare entities of %s with compacted events: %w", p.b.EntityType, err)
 		}

@@ -32,7 +32,7 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 		return Rollback{}, request.ErrUnknownType
 	}
 	now := Rollback{Digest: journal.Digest(b.Digest), Revision: b.Revision, Types: []string{entityType}}
-	as, err := checkOwner(ctx, view, b, entityType, back(b, revision), t.Allow)
+	as, err := checkOwner(ctx, view, b, entityType, back(b, revision), t.Approver)
 	switch {
 	case err != nil:
 		return Rollback{}, err
@@ -60,7 +60,7 @@ func (s *Service) Rollback(ctx context.Context, t TakeBack) (Rollback, error) {
 	going := []meta.Activation{b}
 	var also []meta.TakeBack
 	for _, o := range together(view, b) {
-		owner, err := ownership(ctx, view, o, o.EntityType, now.Digest, t.Allow)
+		owner, err := ownership(ctx, view, o, o.EntityType, now.Digest, t.Approver)
 		if err != nil {
 			return Rollback{}, err
 		}
@@ -143,11 +143,7 @@ func takeBackable(ctx context.Context, kept *kinds, going []meta.Activation, t T
 		if err := startsWithin(ctx, kept.module, g.Limits); err != nil {
 			return err
 		}
-		var stored Stored
-		if t.Stored != nil {
-			stored = t.Stored(g.EntityType)
-		}
-		if err := kept.look(ctx, g, stored); err != nil {
+		if err := kept.look(ctx, g, t.Entities); err != nil {
 			return err
 		}
 	}
@@ -195,10 +191,10 @@ func back(b meta.Activation, revision uint64) journal.Digest {
 // TakeBack requests that the previous module serves an entity type again.
 type TakeBack struct {
 	EntityType string
-	Revision   uint64                         // the reverted revision; 0: the serving one
-	By         string                         // as in an Activation
-	Stored     func(entityType string) Stored // as in an Activation
-	Allow      Allow
+	Revision   uint64         // the reverted revision; 0: the serving one
+	By         string         // as in an Activation
+	Entities   storedEntities // as in an Activation
+	Approver   approver       // as in an Activation
 	// Check is called for each type that goes back, once every node has the
 	// module. It returns an error, or who forced the check. If it returns neither,
 	// it is called again while the type is write-paused. nil skips the check.

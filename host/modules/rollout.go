@@ -64,7 +64,7 @@ func (r *Rollouts) Begin(ctx context.Context, b RolloutBegin) (uint64, error) {
 		}
 		// Check this before the module runs on any entity: see Allow.
 		for _, g := range going {
-			if _, err := ownership(ctx, view, g, g.EntityType, b.Digest, allowing(b.Allow)); err != nil {
+			if _, err := ownership(ctx, view, g, g.EntityType, b.Digest, b.Approver); err != nil {
 				return err
 			}
 		}
@@ -229,7 +229,7 @@ func (r *Rollouts) begin(ctx context.Context, view *meta.View, going []meta.Acti
 	if view.ClusterVersion() >= sharding.VersionSnapshotProofs {
 		next.Accept = next.Accept || b.Truncated.Accept
 	}
-	owner, err := ownership(ctx, view, g, g.EntityType, b.Digest, allowing(b.Allow))
+	owner, err := ownership(ctx, view, g, g.EntityType, b.Digest, b.Approver)
 	return meta.PutRollout{EntityType: g.EntityType, Over: g.Revision, Owner: owner, Rollout: &next}, err
 }
 
@@ -265,15 +265,6 @@ func typesOf(going []meta.Activation) (out []string) {
 	}
 	slices.Sort(out)
 	return out
-}
-
-func allowing(allow AllowRollout) Allow {
-	if allow == nil {
-		return nil
-	}
-	return func(ctx context.Context, r Rebinding) (string, error) {
-		return allow(ctx, r.EntityType, r.Owner, r.Types)
-	}
 }
 
 // State returns the state of a type's rollout. It fails with
@@ -328,7 +319,7 @@ func (r *Rollouts) Change(ctx context.Context, o RolloutOrder) (RolloutState, er
 		}
 		var puts []meta.PutRollout
 		for _, g := range sharing(view, b) {
-			owner, err := ownership(ctx, view, g, g.EntityType, journal.Digest(b.Rollout.Digest), allowing(o.Allow))
+			owner, err := ownership(ctx, view, g, g.EntityType, journal.Digest(b.Rollout.Digest), o.Approver)
 			if err != nil {
 				return err
 			}

@@ -15,9 +15,6 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
-// Look runs a compatibility check on entities in all shards.
-type Look func(ctx context.Context, q CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error)
-
 const (
 	// idlePause is the interval of checks whether this node leads.
 	idlePause = time.Second
@@ -275,7 +272,7 @@ func (r *Rollouts) failing(ctx context.Context, going []meta.Activation, fence u
 		q := CompatibilityQuery{
 			EntityType: g.EntityType, Digest: journal.Digest(g.Digest), Budget: lookTime, ExcludeWrittenBy: olderThan(g), Initial: g.Rollout.First, Current: g.Rollout.Part, MinRevision: fence, TruncatedOnly: proves,
 		}
-		found, err := r.look(ctx, q)
+		found, err := r.shards.Touched(ctx, q)
 		if err == nil && proves {
 			q.ExcludeWrittenBy = nil
 			err = r.addTruncated(ctx, g, q, found)
@@ -296,7 +293,7 @@ func (r *Rollouts) failing(ctx context.Context, going []meta.Activation, fence u
 // writes are paused, it also records whose snapshots the older module reads for
 // the others.
 func (r *Rollouts) addTruncated(ctx context.Context, g meta.Activation, q CompatibilityQuery, found *modulev1.CheckCompatibilityResponse) error {
-	cut, err := r.look(ctx, q)
+	cut, err := r.shards.Touched(ctx, q)
 	if err != nil {
 		return err
 	}

@@ -28,14 +28,10 @@ type RolloutBegin struct {
 	// Check checks whether the module is compatible with a type, once all types
 	// that go together are known. It returns an error, or who forced the check.
 	// nil skips it.
-	Check func(ctx context.Context, entityType string) (forcedBy string, err error)
-	Allow AllowRollout
+	Check    func(ctx context.Context, entityType string) (forcedBy string, err error)
+	Approver approver // as in an Activation
 	Truncated
 }
-
-// AllowRollout decides whether a module with these types may serve the type,
-// and returns the type's new owner. nil permits everything and keeps the owner.
-type AllowRollout func(ctx context.Context, entityType, owner string, types []string) (string, error)
 
 // RolloutOrder requests a change of a rollout.
 type RolloutOrder struct {
@@ -43,7 +39,7 @@ type RolloutOrder struct {
 	Action     modulev1.ChangeRolloutRequest_Action
 	Force      bool
 	By         string
-	Allow      AllowRollout
+	Approver   approver // as in an Activation
 }
 
 // RolloutState is the state of a type's rollout.

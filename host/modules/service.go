@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync/atomic"
 	"time"
 
 	"github.com/hostd/hostd/abi/manifest"
@@ -28,10 +29,10 @@ type Service struct {
 	modules  *Distribution
 	types    *Types
 	metadata *cluster.Metadata
-	readOnly func() bool // the disk is full
-	caughtUp func() bool // with the metadata that the cluster had at the start
+	disk     disk
+	caughtUp *atomic.Bool // with the metadata that the cluster had at the start
 	refused  refusals
-	look     Look // set before Run
+	shards   shardsChecker // set before Run
 }
 
 // Upload stores a module, unless it was rejected within the last hour.
@@ -52,7 +53,7 @@ func (s *Service) Upload(ctx context.Context, u Upload) (Module, error) {
 // majority of the nodes, then its description in the metadata.
 func (s *Service) keep(ctx context.Context, u Upload) (Module, error) {
 	wasm := u.Wasm
-	if s.readOnly() {
+	if s.disk.ReadOnly() {
 		return Module{}, request.ErrReadOnly
 	}
 	if err := s.checkUpload(u); err != nil {
@@ -295,7 +296,7 @@ func (s *Service) Lookup(ctx context.Context, entityType string) (Type, error) {
 	if t := s.types.ServedType(entityType); t != nil {
 		return t.API, nil
 	}
-	if !s.caughtUp() {
+	if !s.caughtUp.Load() {
 		return Type{}, request.ErrNotReady
 	}
 	if _, bound := s.metadata.View().Activation(entityType); bound {

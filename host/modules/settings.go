@@ -136,12 +136,12 @@ type Settings struct {
 	// Shadows are the watches of the shadow settings.
 	Shadows *trial.Watches
 
-	of       atomic.Pointer[map[string]overrides]
-	onChange func() // called after a change
+	of        atomic.Pointer[map[string]overrides]
+	executors executors // notified after a change; may be nil
 }
 
 func newSettings() *Settings {
-	t := &Settings{Shadows: trial.NewWatches(), onChange: func() {}}
+	t := &Settings{Shadows: trial.NewWatches()}
 	t.of.Store(&map[string]overrides{})
 	return t
 }
@@ -215,7 +215,9 @@ func (t *Settings) learn(view *meta.View) {
 			}
 		}
 		t.Shadows.Learn(wishes)
-		t.onChange()
+		if t.executors != nil {
+			t.executors.IdleTimesChanged()
+		}
 	}
 }
 

@@ -10,20 +10,23 @@ import (
 	"github.com/hostd/hostd/sharding/meta"
 )
 
+// viewer has the metadata as applied on this node.
+type viewer interface{ View() *meta.View }
+
 // ShardKeys maps entities to shards by the rules in the metadata. Rules never
 // change, so a learned rule is kept even while the metadata is behind because
 // its replica is being replaced. It is safe for concurrent use and does not
 // block.
 type ShardKeys struct {
-	shards uint32
-	view   func() *meta.View
+	shards   uint32
+	metadata viewer
 
 	mu    sync.Mutex // serializes changes of rules
 	rules atomic.Pointer[map[string]sharding.KeyRule]
 }
 
-func newShardKeys(shards uint32, view func() *meta.View) *ShardKeys {
-	k := &ShardKeys{shards: shards, view: view}
+func newShardKeys(shards uint32, m viewer) *ShardKeys {
+	k := &ShardKeys{shards: shards, metadata: m}
 	k.rules.Store(&map[string]sharding.KeyRule{})
 	return k
 }
@@ -32,7 +35,7 @@ func newShardKeys(shards uint32, view func() *meta.View) *ShardKeys {
 func (k *ShardKeys) Locate(e sharding.EntityID) (sharding.ShardID, bool) {
 	rule, known := (*k.rules.Load())[e.Type]
 	if !known {
-		view := k.view()
+		view := k.metadata.View()
 		if rule, known = view.ShardKey(e.Type); !known {
 			return sharding.MetaShard, false
 		}

@@ -100,15 +100,15 @@ func (d *Distribution) checkSignatureHere(ctx context.Context, digest journal.Di
 	if d.trust.Mode() == signing.Off {
 		return nil
 	}
-	if m, ok := d.view().Module(meta.Digest(digest)); ok {
+	if m, ok := d.metadata.View().Module(meta.Digest(digest)); ok {
 		if _, err := d.trust.Judge(statement(m), m.Signature); err == nil {
 			return nil
 		}
 	}
-	if err := d.catchUp(ctx); err != nil {
+	if err := d.metadata.CatchUp(ctx); err != nil {
 		return err
 	}
-	m, _ := d.view().Module(meta.Digest(digest))
+	m, _ := d.metadata.View().Module(meta.Digest(digest))
 	return d.checkSignature(m)
 }
 

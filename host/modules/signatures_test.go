@@ -32,6 +32,29 @@ type signedWorld struct {
 	mod   meta.Module
 }
 
+// localMetadata is the metadata of a node that has applied all of it.
+type localMetadata struct {
+	*meta.State
+	behind func() error // called to catch up; may be nil
+}
+
+func (m *localMetadata) CatchUp(context.Context) error {
+	if m.behind == nil {
+		return nil
+	}
+	return m.behind()
+}
+
+// nobody are the members of a cluster with one node.
+type nobody struct{}
+
+func (nobody) Others() []sharding.NodeID { return nil }
+
+// roomyDisk is a disk with room.
+type roomyDisk struct{}
+
+func (roomyDisk) ReadOnly() bool { return false }
+
 func newSignedWorld(t *testing.T, mode signing.Mode) *signedWorld {
 	t.Helper()
 	w := &signedWorld{t: t, state: meta.New(), key: ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, ed25519.SeedSize))}
@@ -52,10 +75,9 @@ func newSignedWorld(t *testing.T, mode signing.Mode) *signedWorld {
 		t.Fatal(err)
 	}
 	d := &Distribution{
-		self: "n1", view: w.state.View, others: func() []sharding.NodeID { return nil }, files: files, trust: w.trust,
-		catchUp: func(context.Context) error { return nil }, logger: logger,
+		self: "n1", metadata: &localMetadata{State: w.state}, members: nobody{}, files: files, trust: w.trust, logger: logger,
 	}
-	w.types = newTypes(cluster.NewMetadata(w.state, 0), newShardKeys(1, w.state.View), newSettings(), d, abi.DefaultLimits(), new(GuestLines), logger)
+	w.types = newTypes(cluster.NewMetadata(w.state, 0), newShardKeys(1, w.state), newSettings(), d, abi.DefaultLimits(), new(GuestLines), logger)
 	w.mod = meta.Module{Digest: meta.Digest{1}, Size: 1, Name: "m", Version: "1", EntityTypes: []string{"a"}, UploadedAt: 1}
 	w.do(meta.CreateCluster(meta.Cluster{ID: "c", Format: 1, Shards: 1, CreatedAt: 1}, meta.Member{Node: "n1", Address: "a:1", Status: meta.StatusUp, Speaks: sharding.SupportedVersions}),
 		meta.PutModule(w.mod), meta.Bind("a", w.mod.Digest, 1))
@@ -169,7 +191,7 @@ func TestPrepareRequiresSignature(t *testing.T) {
 // replaced by an untrusted one.
 func TestUploadSignatureIsCheckedFirst(t *testing.T) {
 	w := newSignedWorld(t, signing.Require)
-	s := &Service{engine: (*guest.Engine)(nil), modules: w.types.modules, metadata: w.types.metadata, readOnly: func() bool { return false }}
+	s := &Service{engine: (*guest.Engine)(nil), modules: w.types.modules, metadata: w.types.metadata, disk: roomyDisk{}}
 	for _, signature := range [][]byte{nil, {1, 2}, signing.Sign(statement(w.mod), stranger())} {
 		var refused *signatureError
 		if _, err := s.Upload(t.Context(), Upload{Wasm: []byte("x"), Signature: signature}); !errors.As(err, &refused) {

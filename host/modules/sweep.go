@@ -31,7 +31,7 @@ func (d *Distribution) sweep(ctx context.Context) (removed []journal.Digest) {
 	// An unknown module may be new and not applied here yet.
 	caught, cancel := context.WithTimeout(ctx, copyTime)
 	defer cancel()
-	if d.catchUp(caught) != nil {
+	if d.metadata.CatchUp(caught) != nil {
 		return nil
 	}
 	now, since := d.now(), map[journal.Digest]time.Time{}
@@ -52,7 +52,7 @@ func (d *Distribution) sweep(ctx context.Context) (removed []journal.Digest) {
 
 // unknown returns the digests that are not in the metadata.
 func (d *Distribution) unknown(here []journal.Digest) (out []journal.Digest) {
-	view := d.view()
+	view := d.metadata.View()
 	for _, digest := range here {
 		if _, known := view.Module(meta.Digest(digest)); !known {
 			out = append(out, digest)

@@ -1,7 +1,6 @@
 package modules
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -54,15 +53,15 @@ func TestFilesOfUnknownModulesAreSwept(t *testing.T) {
 	d.unknownSince[journal.Digest(removed.Digest)] = now.Add(-2 * removeAfter)
 	put("removed")
 	sweep(removeAfter / 2)
-	behind := d.catchUp
-	d.catchUp = func(context.Context) error { return errors.New("the metadata has no leader") }
+	known := d.metadata.(*localMetadata)
+	known.behind = func() error { return errors.New("the metadata has no leader") }
 	sweep(removeAfter) // the metadata known here may be old
-	d.catchUp = func(ctx context.Context) error {
+	known.behind = func() error {
 		w.do(meta.PutModule(removed)) // it was not applied here yet
-		return behind(ctx)
+		return nil
 	}
 	sweep(0)
-	d.catchUp = behind
+	known.behind = nil
 	sweep(0)
 	w.do(meta.RemoveModule(removed.Digest))
 	sweep(0) // the hour starts again

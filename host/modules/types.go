@@ -29,7 +29,7 @@ type Types struct {
 	faults   faultCounts
 	profiles profiles
 
-	onChange         func() // called when reached increases
+	executors        executors // notified when reached increases; may be nil
 	types            atomic.Pointer[map[string]*Served]
 	alwaysOn         atomic.Pointer[[]string]         // always-on types in types
 	revision         atomic.Uint64                    // all bindings up to it are served
@@ -43,7 +43,7 @@ type Types struct {
 
 func newTypes(m *cluster.Metadata, keys *ShardKeys, settings *Settings, modules *Distribution, limits abi.Limits, lines *GuestLines, logger *slog.Logger) *Types {
 	t := &Types{
-		metadata: m, keys: keys, settings: settings, modules: modules, limits: limits, lines: lines, logger: logger, onChange: func() {},
+		metadata: m, keys: keys, settings: settings, modules: modules, limits: limits, lines: lines, logger: logger,
 		turn: make(chan struct{}, 1), changed: make(chan struct{}),
 	}
 	t.types.Store(&map[string]*Served{})
@@ -138,7 +138,9 @@ func (t *Types) Refresh(ctx context.Context) error {
 	t.alwaysOn.Store(&autostart)
 	if view.Revision() > t.reached.Load() {
 		t.reached.Store(view.Revision())
-		t.onChange()
+		if t.executors != nil {
+			t.executors.ActivationsChanged()
+		}
 	}
 	if first == nil && view.Revision() > t.revision.Load() {
 		t.revision.Store(view.Revision())

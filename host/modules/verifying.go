@@ -68,7 +68,7 @@ func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Activation
 	if comparable, err := s.comparable(ctx, b, m); err != nil || !comparable {
 		return now, false, err
 	}
-	found, err := s.look(ctx, CompatibilityQuery{EntityType: a.EntityType, Digest: a.Digest, Budget: lookTime, TruncatedOnly: true, PresenceOnly: true})
+	found, err := s.shards.Touched(ctx, CompatibilityQuery{EntityType: a.EntityType, Digest: a.Digest, Budget: lookTime, TruncatedOnly: true, PresenceOnly: true})
 	if err != nil {
 		return now, false, fmt.Errorf("look for entities of %s with compacted events: %w", a.EntityType, err)
 	}
@@ -80,7 +80,7 @@ func (s *Service) verify(ctx context.Context, view *meta.View, b meta.Activation
 		Digest: meta.Digest(a.Digest), TypeIndex: index, State: meta.RolloutVerifying, Types: []string{a.EntityType},
 		Accept: a.Accept, Force: a.Force, Limits: (*meta.Limits)(a.Limits), ForcedBy: a.ForcedBy, By: a.By,
 	}
-	owner, err := ownership(ctx, view, b, a.EntityType, a.Digest, a.Allow)
+	owner, err := ownership(ctx, view, b, a.EntityType, a.Digest, a.Approver)
 	if err != nil {
 		return now, false, err
 	}
@@ -287,7 +287,7 @@ func lastChange(b meta.Activation) uint64 {
 func (p *proof) comparePaced(ctx context.Context) error {
 	for {
 		slice, cancel := context.WithTimeout(ctx, pacedSlice)
-		found, err := p.look(slice, CompatibilityQuery{
+		found, err := p.shards.Touched(slice, CompatibilityQuery{
 			EntityType: p.b.EntityType, Digest: p.digest, Budget: lookTime, TruncatedOnly: true, IncludeSnapshots: p.snapshots, Paced: true, AcceptDifferences: p.accept,
 		})
 		cancel()

@@ -37,10 +37,10 @@ func newVerifyingWorld(t *testing.T, change func(*meta.Rollout)) *verifyingWorld
 	w := &verifyingWorld{failing: f, t: t, find: func(context.Context, CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
 		return found(3), nil
 	}}
-	h.look = func(ctx context.Context, q CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
+	h.shards = shardsFunc(func(ctx context.Context, q CompatibilityQuery) (*modulev1.CheckCompatibilityResponse, error) {
 		w.looks = append(w.looks, q)
 		return w.find(ctx, q)
-	}
+	})
 	w.begin(change)
 	w.v = w.verifications(h.Service)
 	return w

@@ -19,6 +19,12 @@ func BenchmarkFrames(b *testing.B) {
 	}
 }
 
+// receiveFunc is called for each frame.
+type receiveFunc func()
+
+func (f receiveFunc) Receive(sharding.NodeID, []byte) { f() }
+func (receiveFunc) Turns() uint64                     { return 0 }
+
 func benchmarkFrames(b *testing.B, size int) {
 	const every = 8 // frames that arrive between two checks of the window
 	var arrived atomic.Int64
@@ -26,14 +32,14 @@ func benchmarkFrames(b *testing.B, size int) {
 	sender := start(b, network.TCP{}, "127.0.0.1:0", "a")
 	defer sender.stop(b)
 	receiver := start(b, network.TCP{}, "127.0.0.1:0", "b", func(o *peer.Options) {
-		o.Receive = func(sharding.NodeID, []byte) {
+		o.Raft = receiveFunc(func() {
 			if arrived.Add(1)%every == 0 {
 				select {
 				case room <- struct{}{}:
 				default:
 				}
 			}
-		}
+		})
 	})
 	defer receiver.stop(b)
 	connectAll(sender, receiver)

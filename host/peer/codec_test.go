@@ -227,19 +227,25 @@ func TestQueue(t *testing.T) {
 	}
 }
 
+// sayings notes what a node says about others.
+type sayings struct {
+	unobserved
+	all []string
+}
+
+func (s *sayings) PeerAlive(sharding.NodeID)     { s.all = append(s.all, "heard") }
+func (s *sayings) PeerSuspected(sharding.NodeID) { s.all = append(s.all, "silent") }
+
 // After a pause of this process itself, no node is suspected until a whole
 // SuspectAfter has passed again.
 func TestOwnPauseSuspectsNobody(t *testing.T) {
-	var said []string
-	p := &Peers{opts: Options{
-		SuspectAfter: 700, OnAlive: func(sharding.NodeID) { said = append(said, "heard") },
-		OnSuspected: func(sharding.NodeID) { said = append(said, "silent") },
-	}.withDefaults()}
+	said := &sayings{}
+	p := &Peers{opts: Options{SuspectAfter: 700, Observer: said}.withDefaults()}
 	q := &peer{owner: p, id: "b", kick: make(chan struct{}, 1)}
 	expect := func(want ...string) {
 		t.Helper()
-		if !slices.Equal(said, want) {
-			t.Fatalf("said %v, wanted %v", said, want)
+		if !slices.Equal(said.all, want) {
+			t.Fatalf("said %v, wanted %v", said.all, want)
 		}
 	}
 	q.look(100, 0)

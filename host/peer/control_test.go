@@ -324,14 +324,19 @@ func TestCloseEndsTransfers(t *testing.T) {
 	t.Logf("closed after %v", time.Since(began))
 }
 
+// clusterVersion is the version of a cluster.
+type clusterVersion struct{ atomic.Uint32 }
+
+func (v *clusterVersion) ClusterVersion() sharding.ClusterVersion {
+	return sharding.ClusterVersion(v.Load())
+}
+
 // A cluster rejects a node that does not support its version, and such a node
 // rejects that cluster's answers.
 func TestNodeOfUnsupportedVersionIsRejected(t *testing.T) {
-	var version atomic.Uint32
+	var version clusterVersion
 	version.Store(1)
-	at := func(o *peer.Options) {
-		o.ClusterVersion = func() sharding.ClusterVersion { return sharding.ClusterVersion(version.Load()) }
-	}
+	at := func(o *peer.Options) { o.Metadata = &version }
 	c := &control{blobs: map[peer.Digest][]byte{}}
 	a := start(t, network.TCP{}, "127.0.0.1:0", "a", at)
 	b := start(t, network.TCP{}, "127.0.0.1:0", "b", at, func(o *peer.Options) { o.Control = c })

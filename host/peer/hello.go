@@ -128,7 +128,7 @@ func (p *Peers) checkHello(h Hello) error {
 	if h.Node == p.opts.Self {
 		return fmt.Errorf("%w: a different process uses the node id %s", ErrWrongNode, h.Node)
 	}
-	if version := p.opts.ClusterVersion(); !h.Speaks.Contains(version) {
+	if version := p.opts.version(); !h.Speaks.Contains(version) {
 		return fmt.Errorf("%w: the cluster is at version %d, node %s supports %v: it needs a different release", ErrFormat, version, h.Node, h.Speaks)
 	}
 	return p.mayStart(h)

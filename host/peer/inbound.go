@@ -154,7 +154,7 @@ func (p *Peers) receive(stream *connect.BidiStream[batch, echo], s *served, hear
 		bytes := 0
 		for _, f := range b.frames {
 			bytes += len(f)
-			p.opts.Receive(s.peer.id, f)
+			p.opts.Raft.Receive(s.peer.id, f)
 		}
 		s.peer.received.add(len(b.frames), bytes)
 	}
@@ -175,7 +175,7 @@ func (p *Peers) sendHeartbeats(stream *connect.BidiStream[batch, echo], s *serve
 			return
 		}
 		last := heard.Load()
-		e := echo{heartbeat: last.heartbeat, received: received, turns: p.opts.Turns()}
+		e := echo{heartbeat: last.heartbeat, received: received, turns: p.opts.Raft.Turns()}
 		if e.heartbeat != 0 {
 			e.clock, e.held = p.opts.Wall().UnixNano(), uint64(time.Duration(p.now()-last.at).Microseconds())
 		}

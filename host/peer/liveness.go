@@ -83,7 +83,7 @@ func (p *Peers) watch(ctx context.Context) {
 func (q *peer) look(now, since int64) {
 	if q.renewed.Swap(false) && q.isAlive() {
 		q.state.Store(stateSuspected)
-		q.owner.opts.OnSuspected(q.id)
+		q.owner.opts.Observer.PeerSuspected(q.id)
 	}
 	patience := q.owner.opts.patience()
 	silent := q.signs.IsSuspected(now, since, patience)
@@ -96,11 +96,11 @@ func (q *peer) look(now, since int64) {
 			q.lost = true
 			q.owner.opts.Logger.Warn("no more heartbeats from a node", "node_id", q.id)
 		}
-		q.owner.opts.OnSuspected(q.id)
+		q.owner.opts.Observer.PeerSuspected(q.id)
 	case state == stateAlive && q.signs.HasEnded():
 		q.state.Store(stateFailed)
 		q.owner.opts.Logger.Debug("the process of a node has probably ended", "node_id", q.id)
-		q.owner.opts.OnFailed(q.id)
+		q.owner.opts.Observer.PeerFailed(q.id)
 	case state != stateAlive && q.signs.IsAlive(now, patience) && !q.signs.HasEnded():
 		q.state.Store(stateAlive)
 		if q.lost {
@@ -110,6 +110,6 @@ func (q *peer) look(now, since int64) {
 			q.owner.opts.Logger.Debug("first heartbeat from a node", "node_id", q.id)
 		}
 		q.again()
-		q.owner.opts.OnAlive(q.id)
+		q.owner.opts.Observer.PeerAlive(q.id)
 	}
 }

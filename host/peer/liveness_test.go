@@ -376,26 +376,34 @@ func TestLargeFramesCauseNoSuspicion(t *testing.T) {
 	})
 }
 
+// hangingLoop is a raft loop that may hang.
+type hangingLoop struct {
+	receiver interface{ Receive(sharding.NodeID, []byte) }
+	turns    atomic.Uint64
+	stands   atomic.Bool
+}
+
+func (l *hangingLoop) Receive(from sharding.NodeID, frame []byte) { l.receiver.Receive(from, frame) }
+
+func (l *hangingLoop) Turns() uint64 {
+	if l.stands.Load() {
+		return l.turns.Load()
+	}
+	return l.turns.Add(1)
+}
+
 // A node whose raft loop hangs still sends heartbeats. Other nodes suspect it,
 // and regard it as alive when the loop continues. This does not apply to a node
 // that never reports its loop.
 func TestHungRaftLoopIsSuspected(t *testing.T) {
 	inBubble(t, "a", func(b *bubble) {
 		na := b.nodes["a"]
-		var turns atomic.Uint64
-		var stands atomic.Bool
-		turns.Store(1)
-		nb := b.start("b", 1, func(o *peer.Options) {
-			o.Turns = func() uint64 {
-				if stands.Load() {
-					return turns.Load()
-				}
-				return turns.Add(1)
-			}
-		})
+		loop := &hangingLoop{}
+		loop.turns.Store(1)
+		nb := b.start("b", 1, func(o *peer.Options) { loop.receiver, o.Raft = o.Raft, loop })
 		b.meet()
 		time.Sleep(time.Minute)
-		stands.Store(true)
+		loop.stands.Store(true)
 		began := time.Now()
 		na.untilState(t, "b", "heard", "silent")
 		if took := time.Since(began); took < 1900*time.Millisecond || took > 2500*time.Millisecond {
@@ -414,7 +422,7 @@ func TestHungRaftLoopIsSuspected(t *testing.T) {
 		if na.IsAlive("b") {
 			t.Error("a hears b by a new link")
 		}
-		stands.Store(false)
+		loop.stands.Store(false)
 		na.untilState(t, "b", "heard", "silent", "heard")
 		b.carries(na, nb)
 	})

@@ -25,6 +25,45 @@ const (
 	maxPeers = 1024
 )
 
+// raftLoop is the raft loop of this node. No method may block.
+type raftLoop interface {
+	// Receive accepts arriving frames, one call at a time for each link. It may
+	// keep the frame. Frames that arrive together share memory, at most 64 KiB
+	// for a small frame.
+	Receive(from sharding.NodeID, frame []byte)
+	// Turns returns the number of turns of the loop, or 0 if there is none yet.
+	// Other nodes receive it.
+	Turns() uint64
+}
+
+// observer is notified of other nodes. No method may block. For each node the
+// calls of PeerAlive and PeerSuspected alternate, and all come from one
+// goroutine.
+type observer interface {
+	PeerAlive(sharding.NodeID)
+	// PeerSuspected is called when nothing has arrived for SuspectAfter, or the
+	// node's raft loop made no progress for StallAfter. A node that was never
+	// alive becomes suspected once too.
+	PeerSuspected(sharding.NodeID)
+	// PeerFailed is called, from the same goroutine, when the process of a node
+	// that was alive seems to have ended, because its kernel closed the links
+	// and refuses new ones. It is only a hint, for reactions that are harmless
+	// if it is wrong: the node still counts as alive. PeerAlive follows if the
+	// hint was wrong, and PeerSuspected if nothing arrives.
+	PeerFailed(sharding.NodeID)
+	// PeerRefused is called for each call that is rejected before it is served,
+	// with the calling node if it is known, and the reason.
+	PeerRefused(r *http.Request, node sharding.NodeID, why error)
+}
+
+// unobserved ignores what happens to other nodes.
+type unobserved struct{}
+
+func (unobserved) PeerAlive(sharding.NodeID)                         {}
+func (unobserved) PeerSuspected(sharding.NodeID)                     {}
+func (unobserved) PeerFailed(sharding.NodeID)                        {}
+func (unobserved) PeerRefused(*http.Request, sharding.NodeID, error) {}
+
 // Options configures Peers. If a number or duration is zero, its default is
 // used.
 type Options struct {
@@ -35,40 +74,20 @@ type Options struct {
 	Incarnation uint64
 	Cluster     string
 
-	// ClusterVersion returns the cluster version. Nodes that do not support it are
+	// Metadata knows the cluster version. Nodes that do not support it are
 	// rejected. Nil means sharding.Version1.
-	ClusterVersion func() sharding.ClusterVersion
+	Metadata interface {
+		ClusterVersion() sharding.ClusterVersion
+	}
 
 	// Network makes the connections.
 	Network network.Network
-	// Receive accepts arriving frames, one call at a time for each link. It must
-	// not block. It may keep the frame. Frames that arrive together share
-	// memory, at most 64 KiB for a small frame.
-	Receive func(from sharding.NodeID, frame []byte)
-	// OnAlive is called when a node becomes alive, OnSuspected when it becomes
-	// suspected: nothing has arrived for SuspectAfter, or its raft loop made no
-	// progress for StallAfter. For each node the calls alternate, and all come
-	// from one goroutine. A node that was never alive becomes suspected once
-	// too. They must not block.
-	OnAlive     func(sharding.NodeID)
-	OnSuspected func(sharding.NodeID)
-	// OnFailed is called, from the same goroutine, when the process of a node
-	// that was alive seems to have ended, because its kernel closed the links
-	// and refuses new ones. It is only a hint, for reactions that are harmless
-	// if it is wrong: the node still counts as alive. OnAlive follows if the
-	// hint was wrong, and OnSuspected if nothing arrives. It must not block.
-	OnFailed func(sharding.NodeID)
-	// Turns returns the number of iterations of this node's raft loop, or 0 if
-	// there is none yet. If nil, other nodes do not receive it. It must not
-	// block.
-	Turns func() uint64
+	Raft    raftLoop
+	// Observer is notified of other nodes. It may be nil.
+	Observer observer
 	// Wall returns this node's wall clock (default time.Now), which is sent to
 	// other nodes.
 	Wall func() time.Time
-	// OnRefused is called for each call that is rejected before it is served,
-	// with the calling node if it is known, and the reason. It must not block.
-	// May be nil.
-	OnRefused func(r *http.Request, node sharding.NodeID, why error)
 	// Around are interceptors of the served calls, except links.
 	Around []connect.Interceptor
 	// Caller returns the principal for which the calls of a context are made,
@@ -132,31 +151,24 @@ func (o Options) withDefaults() Options {
 			*n.value = n.standard
 		}
 	}
-	if o.ClusterVersion == nil {
-		o.ClusterVersion = sharding.FirstVersion
-	}
 	if o.Wall == nil {
 		o.Wall = time.Now
-	}
-	if o.Turns == nil {
-		o.Turns = func() uint64 { return 0 }
 	}
 	if o.Caller == nil {
 		o.Caller = func(context.Context) string { return "" }
 	}
-	if o.OnRefused == nil {
-		o.OnRefused = func(*http.Request, sharding.NodeID, error) {}
-	}
-	if o.OnAlive == nil {
-		o.OnAlive = func(sharding.NodeID) {}
-	}
-	if o.OnSuspected == nil {
-		o.OnSuspected = func(sharding.NodeID) {}
-	}
-	if o.OnFailed == nil {
-		o.OnFailed = func(sharding.NodeID) {}
+	if o.Observer == nil {
+		o.Observer = unobserved{}
 	}
 	return o
+}
+
+// version returns the cluster version.
+func (o *Options) version() sharding.ClusterVersion {
+	if o.Metadata == nil {
+		return sharding.Version1
+	}
+	return o.Metadata.ClusterVersion()
 }
 
 // patience returns how long a node counts as alive without a sign, in
@@ -177,7 +189,7 @@ func (o Options) Validate() error {
 	check(o.Cluster == "" || validName(o.Cluster), "cluster id %q is too long or not printable ASCII", o.Cluster)
 	check(o.Incarnation > 0, "the incarnation must not be 0")
 	check(o.Network != nil, "the network must be set")
-	check(o.Receive != nil, "the receiver of frames must be set")
+	check(o.Raft != nil, "the receiver of frames must be set")
 	d := o.withDefaults()
 	check(d.HeartbeatPeriod > 0 && d.SuspectAfter > 2*d.HeartbeatPeriod, "suspect-after, %v, is too short for a heartbeat interval of %v", d.SuspectAfter, d.HeartbeatPeriod)
 	check(d.StallAfter >= d.SuspectAfter, "the stall timeout, %v, must not be shorter than suspect-after", d.StallAfter)

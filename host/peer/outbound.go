@@ -211,7 +211,7 @@ func (l *outbound) write(ctx context.Context) {
 	q := l.peer
 	ticker := time.NewTicker(q.owner.opts.HeartbeatPeriod)
 	defer ticker.Stop()
-	out := &batch{heartbeat: 1, turns: q.owner.opts.Turns()}
+	out := &batch{heartbeat: 1, turns: q.owner.opts.Raft.Turns()}
 	var taken [][]byte
 	for beat := uint64(1); ; {
 		runtime.Gosched() // yield to goroutines that are about to queue frames, because a message costs more than a frame
@@ -222,7 +222,7 @@ func (l *outbound) write(ctx context.Context) {
 		case <-q.queue.wake:
 		case <-ticker.C:
 			beat++
-			out.heartbeat, out.turns = beat, q.owner.opts.Turns()
+			out.heartbeat, out.turns = beat, q.owner.opts.Raft.Turns()
 		case <-ctx.Done():
 			return
 		}

@@ -43,6 +43,26 @@ type frame struct {
 	data string
 }
 
+// Receive implements the raft loop of a node.
+func (d *node) Receive(from sharding.NodeID, f []byte) {
+	if d.hold != nil {
+		<-d.hold
+	}
+	d.note(func() { d.frames = append(d.frames, frame{from, string(f)}) })
+}
+
+func (d *node) Turns() uint64 { return 0 }
+
+func (d *node) PeerAlive(id sharding.NodeID)     { d.noteState(id, "heard") }
+func (d *node) PeerSuspected(id sharding.NodeID) { d.noteState(id, "silent") }
+func (d *node) PeerFailed(id sharding.NodeID)    { d.noteState(id, "gone") }
+
+func (d *node) PeerRefused(*http.Request, sharding.NodeID, error) {}
+
+func (d *node) noteState(id sharding.NodeID, state string) {
+	d.note(func() { d.state[id] = append(d.state[id], state) })
+}
+
 type setup func(*peer.Options)
 
 func start(t testing.TB, n network.Network, address string, id sharding.NodeID, changes ...setup) *node {
@@ -51,15 +71,7 @@ func start(t testing.TB, n network.Network, address string, id sharding.NodeID, 
 	d.changed = sync.NewCond(&d.mu)
 	opts := peer.Options{
 		Self: id, Incarnation: 1, Cluster: "test", Network: n,
-		Receive: func(from sharding.NodeID, f []byte) {
-			if d.hold != nil {
-				<-d.hold
-			}
-			d.note(func() { d.frames = append(d.frames, frame{from, string(f)}) })
-		},
-		OnAlive:     func(id sharding.NodeID) { d.note(func() { d.state[id] = append(d.state[id], "heard") }) },
-		OnSuspected: func(id sharding.NodeID) { d.note(func() { d.state[id] = append(d.state[id], "silent") }) },
-		OnFailed:    func(id sharding.NodeID) { d.note(func() { d.state[id] = append(d.state[id], "gone") }) },
+		Raft: d, Observer: d,
 	}
 	for _, c := range changes {
 		c(&opts)

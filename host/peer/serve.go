@@ -60,7 +60,7 @@ func (p *Peers) Admit(next http.Handler) http.Handler {
 		defer cancel()
 		s := &served{controller: http.NewResponseController(w), cancel: cancel}
 		if err := p.admit(r, s); err != nil {
-			p.opts.OnRefused(r, s.hello.Node, err)
+			p.opts.Observer.PeerRefused(r, s.hello.Node, err)
 			refuse.Write(w, r, p.encodeError(err))
 			return
 		}

@@ -27,13 +27,13 @@ const (
 // use it at a time. A nil pace does not limit anything.
 type pace struct {
 	limit *rate.Limiter // nil: no limit
-	busy  func() bool
+	load  load
 	due   int // events replayed since the last check
 }
 
 // newPace returns the pace of a node. perSecond 0 means no limit on events.
-func newPace(perSecond int, busy func() bool) *pace {
-	p := &pace{busy: busy}
+func newPace(perSecond int, l load) *pace {
+	p := &pace{load: l}
 	if perSecond > 0 {
 		p.limit = rate.NewLimiter(rate.Limit(perSecond), max(piece, perSecond/20))
 	}
@@ -63,7 +63,7 @@ func (p *pace) spend(ctx context.Context, events int) error {
 
 // yield waits while requests wait for executors, up to yieldMost.
 func (p *pace) yield(ctx context.Context) error {
-	for waited := time.Duration(0); waited < yieldMost && p.busy(); waited += yieldEvery {
+	for waited := time.Duration(0); waited < yieldMost && p.load.IsBusy(); waited += yieldEvery {
 		timer := time.NewTimer(yieldEvery)
 		select {
 		case <-timer.C:

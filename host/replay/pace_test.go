@@ -9,7 +9,13 @@ import (
 	"time"
 )
 
-func idle() bool { return false }
+// loadFunc reports whether requests wait for executors.
+type loadFunc func() bool
+
+func (f loadFunc) IsBusy() bool { return f() }
+
+// idle are executors that are never busy.
+var idle = loadFunc(func() bool { return false })
 
 // took returns how long the given number of pieces takes, by the clock of the
 // bubble.
@@ -41,7 +47,7 @@ func TestPace(t *testing.T) {
 		}
 		var busy atomic.Bool
 		busy.Store(true)
-		p := newPace(0, busy.Load)
+		p := newPace(0, loadFunc(busy.Load))
 		if d := took(t, p, 3); d != 3*yieldMost {
 			t.Errorf("beside lanes that stay busy 3 pieces take %v", d)
 		}
@@ -50,7 +56,7 @@ func TestPace(t *testing.T) {
 		if d := took(t, p, 3); d != 10*yieldEvery {
 			t.Errorf("beside lanes that are busy at first 3 pieces take %v", d)
 		}
-		for name, p := range map[string]*pace{"the rate": newPace(1, idle), "lanes": newPace(0, func() bool { return true })} {
+		for name, p := range map[string]*pace{"the rate": newPace(1, idle), "lanes": newPace(0, loadFunc(func() bool { return true }))} {
 			ctx, cancel := context.WithTimeout(t.Context(), yieldMost/2)
 			if err := p.spend(ctx, 10*piece); err == nil {
 				t.Errorf("what waits for %s does not end", name)
@@ -65,7 +71,7 @@ func TestPace(t *testing.T) {
 func TestWaitBeyondTheDeadlineIsADeadline(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if err := newPace(1, func() bool { return false }).spend(ctx, 4*piece); !errors.Is(err, context.DeadlineExceeded) {
+	if err := newPace(1, idle).spend(ctx, 4*piece); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("a wait of minutes: %v", err)
 	}
 }

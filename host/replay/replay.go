@@ -27,14 +27,26 @@ import (
 
 // Options configure Replays. All except Rate are required.
 type Options struct {
-	Machine *eventlog.Machine
-	ShardOf func(sharding.EntityID) sharding.ShardID
-	Types   *modules.Types
-	Modules *modules.Distribution
-	// Rate is how many events Verify may replay per second; 0 means no limit. Busy
-	// reports whether requests wait for executors, in which case Verify pauses.
+	Machine   *eventlog.Machine
+	Executors executors
+	Types     *modules.Types
+	Modules   *modules.Distribution
+	// Rate is how many events Verify may replay per second; 0 means no limit.
 	Rate int
-	Busy func() bool
+}
+
+// executors are the executors of the node.
+type executors interface {
+	load
+	// ShardOf returns the shard of an entity.
+	ShardOf(sharding.EntityID) sharding.ShardID
+}
+
+// load is the load of the executors.
+type load interface {
+	// IsBusy reports whether requests wait for executors, in which case
+	// background work pauses.
+	IsBusy() bool
 }
 
 // Replays computes states in instances of its own from committed events, so
@@ -53,7 +65,7 @@ type Replays struct {
 // New returns Replays.
 func New(opts Options) *Replays {
 	return &Replays{
-		opts: opts, states: slots.New(maxReplays), verifying: make(chan struct{}, 1), touching: make(chan struct{}, touchedAtOnce), pace: newPace(opts.Rate, opts.Busy),
+		opts: opts, states: slots.New(maxReplays), verifying: make(chan struct{}, 1), touching: make(chan struct{}, touchedAtOnce), pace: newPace(opts.Rate, opts.Executors),
 		compared: comparisons{seed: maphash.MakeSeed()},
 	}
 }
@@ -111,7 +123,7 @@ func (r *Replays) TryNewest(ctx context.Context, id sharding.EntityID) (state []
 
 // begins returns the first sequence of an entity that is retained.
 func (r *Replays) begins(id sharding.EntityID) (journal.Sequence, error) {
-	head, err := r.opts.Machine.Info(r.opts.ShardOf(id), id)
+	head, err := r.opts.Machine.Info(r.opts.Executors.ShardOf(id), id)
 	return head.FirstSequence(), err
 }
 
@@ -121,7 +133,7 @@ func (r *Replays) compute(ctx context.Context, id sharding.EntityID, at *journal
 	if t != nil && t.Transient {
 		return ReplayedState{}, &status.RefusedError{Reason: "the entity type is transient: its entities have no stored state; use a query"}
 	}
-	shard := r.opts.ShardOf(id)
+	shard := r.opts.Executors.ShardOf(id)
 	head, err := r.opts.Machine.Info(shard, id)
 	if err != nil {
 		return ReplayedState{}, err

@@ -27,10 +27,10 @@ type typeSeats struct {
 
 // newSeats returns seats: all in total, and each for one type. Every seat has
 // its own pace.
-func newSeats(all, each int, busy func() bool) *seats {
+func newSeats(all, each int, l load) *seats {
 	s := &seats{free: make(chan *seat, all), each: each, types: map[string]*typeSeats{}}
 	for range all {
-		s.free <- &seat{newPace(0, busy)}
+		s.free <- &seat{newPace(0, l)}
 	}
 	return s
 }

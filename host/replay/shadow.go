@@ -51,21 +51,26 @@ var (
 // that they are counted in the tally of the command's watch.
 func (r *Replays) Shadow(ctx context.Context) {
 	s := &shadower{
-		machine: r.opts.Machine, shardOf: r.opts.ShardOf, asShadow: r.opts.Types.Beside, now: time.Now,
-		pace: newPace(r.opts.Rate, r.opts.Busy),
+		machine: r.opts.Machine, executors: r.opts.Executors, types: r.opts.Types, now: time.Now,
+		pace: newPace(r.opts.Rate, r.opts.Executors),
 	}
 	s.run(ctx, r.opts.Types.Shadows().Queue())
+}
+
+// shadowTypes knows how modules would serve types.
+type shadowTypes interface {
+	// Beside returns how a module would serve a type.
+	Beside(ctx context.Context, entityType string, digest journal.Digest) (*modules.Served, *guest.Module, error)
 }
 
 // shadower decides commands a second time, in its own instance. It belongs to
 // one goroutine.
 type shadower struct {
-	machine *eventlog.Machine
-	shardOf func(sharding.EntityID) sharding.ShardID
-	// asShadow returns how a module would serve a type.
-	asShadow func(ctx context.Context, entityType string, digest journal.Digest) (*modules.Served, *guest.Module, error)
-	now      func() time.Time
-	pace     *pace
+	machine   *eventlog.Machine
+	executors executors
+	types     shadowTypes
+	now       func() time.Time
+	pace      *pace
 
 	watch    *trial.Watch    // the watch of the fold; nil: none
 	served   *modules.Served // how its module would serve the type; nil: it could not be loaded
@@ -132,7 +137,7 @@ func (s *shadower) open(ctx context.Context, c *trial.Command) bool {
 	s.watch, s.tried = c.For, s.now()
 	ctx, cancel := context.WithTimeout(ctx, openTime)
 	defer cancel()
-	served, m, err := s.asShadow(ctx, c.Entity.Type, c.For.Digest)
+	served, m, err := s.types.Beside(ctx, c.Entity.Type, c.For.Digest)
 	if err != nil {
 		c.For.Note(fmt.Sprintf("the module is not available: %v", err))
 		return false
@@ -242,7 +247,7 @@ func (s *shadower) awaitEvents(ctx context.Context, id sharding.EntityID, at jou
 	ctx, cancel := context.WithTimeout(ctx, reachTime)
 	defer cancel()
 	for {
-		head, err := s.machine.Info(s.shardOf(id), id)
+		head, err := s.machine.Info(s.executors.ShardOf(id), id)
 		if err != nil || head.Sequence >= at {
 			return err
 		}
@@ -259,7 +264,7 @@ func (s *shadower) awaitEvents(ctx context.Context, id sharding.EntityID, at jou
 // state computes the state on which a command was decided, with the shadow
 // module, as an executor does.
 func (s *shadower) state(ctx context.Context, c *trial.Command, at journal.Sequence) error {
-	shard := s.shardOf(c.Entity)
+	shard := s.executors.ShardOf(c.Entity)
 	if at == 0 {
 		return s.replayer.start(ctx, c.Entity, 0, given{})
 	}

@@ -39,6 +39,18 @@ type shadowWorld struct {
 	missing error // why the module cannot be loaded
 }
 
+// oneShard are executors of a cluster with one shard.
+type oneShard struct{ loadFunc }
+
+func (oneShard) ShardOf(sharding.EntityID) sharding.ShardID { return 1 }
+
+// besideFunc returns how a module would serve a type.
+type besideFunc func() (*modules.Served, *guest.Module, error)
+
+func (f besideFunc) Beside(context.Context, string, journal.Digest) (*modules.Served, *guest.Module, error) {
+	return f()
+}
+
 func newShadowWorld(t *testing.T) *shadowWorld {
 	t.Helper()
 	m := guests.Compile(t, testkit.BuildExample(t, "counter"), nil)
@@ -63,10 +75,8 @@ func newShadowWorld(t *testing.T) *shadowWorld {
 		API:  modules.Type{Encoding: request.JSON},
 	}
 	w.s = &shadower{
-		machine: w.machine, shardOf: func(sharding.EntityID) sharding.ShardID { return 1 }, now: time.Now,
-		asShadow: func(context.Context, string, journal.Digest) (*modules.Served, *guest.Module, error) {
-			return served, m, w.missing
-		},
+		machine: w.machine, executors: oneShard{idle}, now: time.Now,
+		types: besideFunc(func() (*modules.Served, *guest.Module, error) { return served, m, w.missing }),
 	}
 	t.Cleanup(func() {
 		w.s.replayer.close()
@@ -203,13 +213,13 @@ func TestShadowSkipsUndecidableCommands(t *testing.T) {
 func TestShadowFailureCountsAsDifference(t *testing.T) {
 	w := newShadowWorld(t)
 	w.s.replayer.close()
-	beside := w.s.asShadow
-	w.s.asShadow = func(ctx context.Context, entityType string, digest journal.Digest) (*modules.Served, *guest.Module, error) {
-		served, m, err := beside(ctx, entityType, digest)
+	beside := w.s.types.(besideFunc)
+	w.s.types = besideFunc(func() (*modules.Served, *guest.Module, error) {
+		served, m, err := beside()
 		other := *served
 		other.Commands, other.Internal = map[string]bool{"add": true, "reset": true}, map[string]bool{"reset": true}
 		return &other, m, err
-	}
+	})
 	w.happens(1, "added", `{"amount":10}`)
 	for name, want := range map[string]string{"addd": "add", "reset": "internal"} {
 		s := w.compared(trial.Command{Input: input(1, name, "{}")})

@@ -35,24 +35,39 @@ const (
 
 // UpcastOptions configure Upcasts. All are required.
 type UpcastOptions struct {
-	Types   *modules.Types
-	Modules *modules.Distribution
-	// ClusterVersion returns the cluster version.
-	ClusterVersion func() sharding.ClusterVersion
-	// Busy reports whether requests wait for executors, in which case upcasts
-	// pause.
-	Busy func() bool
+	Types     servedTypes
+	Modules   moduleLoader
+	Metadata  clusterVersion
+	Executors load // upcasts pause while it is busy
+}
+
+// servedTypes are the entity types that this node serves.
+type servedTypes interface {
+	// ServedType returns how a type is served, or nil.
+	ServedType(entityType string) *modules.Served
+	// For returns how an entity is served, or nil.
+	For(sharding.EntityID) *modules.Served
+}
+
+// moduleLoader loads modules.
+type moduleLoader interface {
+	// Module returns a compiled module. holder is a node that has it, or "".
+	Module(ctx context.Context, digest journal.Digest, holder sharding.NodeID) (*guest.Module, error)
+}
+
+// clusterVersion knows the cluster version.
+type clusterVersion interface {
+	ClusterVersion() sharding.ClusterVersion
 }
 
 // Upcasts converts stored events for readers into the form that the module
 // serving the entity reads them as. It uses its own instances, outside of the
 // executors. It is safe for concurrent use.
 type Upcasts struct {
-	clusterVersion func() sharding.ClusterVersion
-	active         func(entityType string) *modules.Served
-	serves         func(sharding.EntityID) *modules.Served
-	module         func(context.Context, journal.Digest) (*guest.Module, error)
-	seats          *seats // one for each concurrent upcast
+	metadata clusterVersion
+	types    servedTypes
+	modules  moduleLoader
+	seats    *seats // one for each concurrent upcast
 
 	mu     sync.Mutex
 	about  map[upcasterKey]upcasts
@@ -63,11 +78,8 @@ type Upcasts struct {
 // NewUpcasts returns Upcasts. The caller must Close it.
 func NewUpcasts(opts UpcastOptions) *Upcasts {
 	return &Upcasts{
-		clusterVersion: opts.ClusterVersion, active: opts.Types.ServedType, serves: opts.Types.For,
-		module: func(ctx context.Context, digest journal.Digest) (*guest.Module, error) {
-			return opts.Modules.Module(ctx, digest, "")
-		},
-		seats: newSeats(maxUpcasting, maxUpcastingOfType, opts.Busy), about: map[upcasterKey]upcasts{},
+		metadata: opts.Metadata, types: opts.Types, modules: opts.Modules,
+		seats: newSeats(maxUpcasting, maxUpcastingOfType, opts.Executors), about: map[upcasterKey]upcasts{},
 	}
 }
 
@@ -96,10 +108,10 @@ type upcaster struct {
 // module has older event forms but does not export the upcast function, or if
 // the cluster version is too old, so that some nodes may not support it.
 func (u *Upcasts) Check(ctx context.Context, entityType string) error {
-	if level := u.clusterVersion(); level < sharding.VersionUpcasts {
+	if level := u.metadata.ClusterVersion(); level < sharding.VersionUpcasts {
 		return &status.RefusedError{Reason: sharding.VersionUpcasts.NeededBy("upcasting events for readers needs", level)}
 	}
-	s := u.active(entityType)
+	s := u.types.ServedType(entityType)
 	if s == nil {
 		return request.ErrModuleNotLoaded
 	}
@@ -114,7 +126,7 @@ func (u *Upcasts) of(ctx context.Context, key upcasterKey) (upcasts, error) {
 	about, known := u.about[key]
 	u.mu.Unlock()
 	if !known {
-		m, err := u.module(ctx, key.digest)
+		m, err := u.modules.Module(ctx, key.digest, "")
 		if err != nil {
 			return about, err
 		}
@@ -162,7 +174,7 @@ func upcastsOf(t *manifest.EntityType) upcasts {
 // If the guest fails or returns an invalid event, the error is a
 // *request.GuestFaultError that names the event.
 func (u *Upcasts) Upcast(ctx context.Context, id sharding.EntityID, at journal.Sequence, recordedAt int64, e *journal.Event) (name string, payload []byte, err error) {
-	s := u.serves(id)
+	s := u.types.For(id)
 	if s == nil {
 		return "", nil, request.ErrModuleNotLoaded
 	}
@@ -246,7 +258,7 @@ func (u *Upcasts) take(ctx context.Context, key upcasterKey, s *modules.Served) 
 		}
 	}
 	u.mu.Unlock()
-	m, err := u.module(ctx, key.digest)
+	m, err := u.modules.Module(ctx, key.digest, "")
 	if err != nil {
 		return nil, err
 	}

@@ -49,6 +49,23 @@ type upcastWorld struct {
 	t *testing.T
 	// opening, if set, is called when a module is requested.
 	opening func(ctx context.Context)
+	module  *guest.Module
+}
+
+// ClusterVersion, ServedType, For and Module implement what Upcasts need.
+func (w *upcastWorld) ClusterVersion() sharding.ClusterVersion { return sharding.Version2 }
+
+func (w *upcastWorld) ServedType(name string) *modules.Served {
+	return &modules.Served{Type: entity.Type{Name: name, Digest: w.module.Digest()}}
+}
+
+func (w *upcastWorld) For(id sharding.EntityID) *modules.Served { return w.ServedType(id.Type) }
+
+func (w *upcastWorld) Module(ctx context.Context, _ journal.Digest, _ sharding.NodeID) (*guest.Module, error) {
+	if w.opening != nil {
+		w.opening(ctx)
+	}
+	return w.module, nil
 }
 
 func newUpcastWorld(t *testing.T) *upcastWorld {
@@ -69,18 +86,9 @@ func newUpcastWorld(t *testing.T) *upcastWorld {
 	}
 	m := guests.Compile(t, testguest.Module{Upcast: code, Frames: frames, Manifest: `{"abi":1,"name":"m","entityTypes":[` + strings.Join(types, ",") + `]}`}.Build(), nil)
 	w := &upcastWorld{t: t}
-	serves := func(name string) *modules.Served {
-		return &modules.Served{Type: entity.Type{Name: name, Digest: m.Digest()}}
-	}
+	w.module = m
 	w.Upcasts = &Upcasts{
-		clusterVersion: func() sharding.ClusterVersion { return sharding.Version2 }, active: serves,
-		serves: func(id sharding.EntityID) *modules.Served { return serves(id.Type) },
-		module: func(ctx context.Context, _ journal.Digest) (*guest.Module, error) {
-			if w.opening != nil {
-				w.opening(ctx)
-			}
-			return m, nil
-		},
+		metadata: w, types: w, modules: w,
 		seats: newSeats(maxUpcasting, maxUpcastingOfType, idle), about: map[upcasterKey]upcasts{},
 	}
 	for _, o := range orders { // caches the descriptions of the types
@@ -251,7 +259,7 @@ func TestSlowTypeDoesNotBlockUpcasts(t *testing.T) {
 // otherwise.
 func TestUpcastingYieldsToExecutors(t *testing.T) {
 	w := newUpcastWorld(t)
-	beside := func(busy func() bool) { w.seats = newSeats(1, 1, busy) }
+	beside := func(busy loadFunc) { w.seats = newSeats(1, 1, busy) }
 	took := func(t *testing.T, entityType string, events int, busy bool) time.Duration {
 		beside(func() bool { return busy })
 		began := time.Now()
@@ -311,8 +319,8 @@ func TestUpcastingEndsWithItsCaller(t *testing.T) {
 		t.Error("the guest that was interrupted is used again")
 	}
 	w.opening = nil
-	key := upcasterKey{w.active("endless").Digest, "endless"}
-	g, err := w.take(t.Context(), key, w.active("endless"))
+	key := upcasterKey{w.ServedType("endless").Digest, "endless"}
+	g, err := w.take(t.Context(), key, w.ServedType("endless"))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,7 +17,7 @@ func (r *Router) run() {
 	for {
 		changed := r.opts.Leaders.Changed()
 		now := r.opts.Clock()
-		r.limits.look(r.opts.Epoch())
+		r.limits.look(r.opts.Pauses.Epoch())
 		next := asked.Add(refreshEvery)
 		if !now.Before(next) {
 			asked, next = now, now.Add(refreshEvery)

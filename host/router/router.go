@@ -11,6 +11,14 @@ import (
 	"github.com/hostd/hostd/sharding"
 )
 
+// pauses counts the pauses of the process.
+type pauses interface{ Epoch() uint64 }
+
+// neverPaused is a process without pauses.
+type neverPaused struct{}
+
+func (neverPaused) Epoch() uint64 { return 0 }
+
 // Options configures a Router. If a bound is zero, its default is used.
 type Options struct {
 	Self   sharding.NodeID
@@ -21,10 +29,10 @@ type Options struct {
 	Remote  Remote // nil if there is no other node
 	Leaders Leaders
 	Clock   func() time.Time // nil means time.Now
-	// Epoch counts the pauses of the process. A request that arrived before a
+	// Pauses counts the pauses of the process. A request that arrived before a
 	// pause and is still here after it is not sent any more. If nil, there are
 	// no pauses.
-	Epoch func() uint64
+	Pauses pauses
 
 	// HeldRequests and HeldBytes limit the requests that one shard holds while
 	// its leader is unknown (default 4,096 and 4 MiB). HeldTotalBytes limits
@@ -103,8 +111,8 @@ func New(opts Options) (*Router, error) {
 	if opts.Clock == nil {
 		opts.Clock = time.Now
 	}
-	if opts.Epoch == nil {
-		opts.Epoch = func() uint64 { return 0 }
+	if opts.Pauses == nil {
+		opts.Pauses = neverPaused{}
 	}
 	if opts.Remote == nil {
 		opts.Remote = nowhere{}
@@ -135,7 +143,7 @@ func New(opts Options) (*Router, error) {
 // slice. Requests of one caller to one entity run in the order submitted.
 func (r *Router) Submit(reqs []*request.Request) {
 	var to target
-	r.limits.look(r.opts.Epoch())
+	r.limits.look(r.opts.Pauses.Epoch())
 	for i, q := range reqs {
 		where, v := r.admit(q)
 		if v == send && i == 0 {
@@ -197,7 +205,7 @@ func (r *Router) Complete(q *request.Request) {
 	var now time.Time
 	if q.Result.Err != nil {
 		now = r.opts.Clock()
-		r.limits.look(r.opts.Epoch())
+		r.limits.look(r.opts.Pauses.Epoch())
 	} else if q.Result.Node == "" {
 		q.Result.Node = q.Route.Node
 	}

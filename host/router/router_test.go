@@ -389,11 +389,16 @@ func TestUnknownOutcomesStayUnknown(t *testing.T) {
 	}
 }
 
+// epochs counts the pauses of a process.
+type epochs struct{ atomic.Uint64 }
+
+func (e *epochs) Epoch() uint64 { return e.Load() }
+
 // Held requests, and requests that come back, are not sent after the process
 // was paused.
 func TestPausedProcessFailsHeldRequests(t *testing.T) {
-	var epoch atomic.Uint64
-	play(t, func(o *Options) { o.Epoch = epoch.Load }, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
+	var epoch epochs
+	play(t, func(o *Options) { o.Pauses = &epoch }, func(s *view, r *Router, send func(int, time.Duration) chan request.Result) {
 		attempts := 0
 		s.answer["n2"] = func(*request.Request) request.Result {
 			if attempts++; attempts == 1 {

@@ -19,17 +19,25 @@ var ErrDisk = errors.New("the disk of the write-ahead log does not answer")
 
 // GuardOptions configures a Guard. All fields are required.
 type GuardOptions struct {
-	Turns        func() uint64 // see New
+	Raft         turnCounter
 	SuspectAfter time.Duration // time after which other nodes suspect a node
-	EndAfter     time.Duration // time without a response of the disk after which End is called
-	Stopping     func() bool   // reports that the node is stopping, which ends the loop
-	OnStall      func(bool)    // called when the loop stalls and when it resumes
-	End          func(error)   // called when the disk has not responded for EndAfter
+	EndAfter     time.Duration // time without a response of the disk after which the process ends
+	Node         guarded
 	Logger       *slog.Logger
 }
 
+// guarded is the node whose stalls a Guard detects.
+type guarded interface {
+	// Stopping reports whether the node is stopping, which ends the raft loop.
+	Stopping() bool
+	// OnStall is called when the loop stalls and when it resumes.
+	OnStall(stalled bool)
+	// End is called when the disk has not responded for EndAfter.
+	End(why error)
+}
+
 // Guard reacts to the stalls that a Watch detects. A stalled raft loop cannot
-// transfer its leaderships, so Stands has to make other nodes take them over. A
+// transfer its leaderships, so OnStall has to make other nodes take them over. A
 // process whose disk has not responded for EndAfter is useless, and dangerous
 // if it resumes much later, so End has to end it. Guard is safe for concurrent
 // use.
@@ -40,7 +48,7 @@ type Guard struct {
 }
 
 // NewGuard returns a Guard with a Watch of its own.
-func NewGuard(opts GuardOptions) *Guard { return &Guard{Watch: New(opts.Turns), opts: opts} }
+func NewGuard(opts GuardOptions) *Guard { return &Guard{Watch: New(opts.Raft), opts: opts} }
 
 // Run watches until ctx ends.
 func (g *Guard) Run(ctx context.Context) { g.Watch.Run(ctx, g.follow) }
@@ -49,7 +57,7 @@ func (g *Guard) Run(ctx context.Context) { g.Watch.Run(ctx, g.follow) }
 func (g *Guard) IsStalled() bool { return g.stalled.Load() }
 
 func (g *Guard) follow() {
-	if g.opts.Stopping() {
+	if g.opts.Node.Stopping() {
 		return
 	}
 	hangs := g.Disk()
@@ -60,10 +68,10 @@ func (g *Guard) follow() {
 		} else {
 			g.opts.Logger.Info("the raft loop has resumed")
 		}
-		g.opts.OnStall(stands)
+		g.opts.Node.OnStall(stands)
 	}
 	if hangs >= g.opts.EndAfter {
-		g.opts.End(diskError(hangs))
+		g.opts.Node.End(diskError(hangs))
 	}
 }
 

@@ -26,7 +26,7 @@ const Period = 250 * time.Millisecond
 // Watch measures how long the disk and the loop have been stalled. It is safe
 // for concurrent use.
 type Watch struct {
-	turns func() uint64
+	loop turnCounter
 
 	mu     sync.Mutex
 	looks  uint64
@@ -36,10 +36,16 @@ type Watch struct {
 	since  uint64            // tick at which turned changed last
 }
 
-// New returns a Watch. turns returns the number of turns of the loop, 0 before
-// the loop exists; it must not block.
-func New(turns func() uint64) *Watch {
-	return &Watch{turns: turns, begun: map[uint64]uint64{}}
+// turnCounter is the raft loop.
+type turnCounter interface {
+	// Turns returns the number of turns of the loop, 0 before the loop exists.
+	// It must not block.
+	Turns() uint64
+}
+
+// New returns a Watch of a loop and a disk.
+func New(loop turnCounter) *Watch {
+	return &Watch{loop: loop, begun: map[uint64]uint64{}}
 }
 
 // Run ticks until ctx ends, and calls each after every tick.
@@ -58,7 +64,7 @@ func (w *Watch) Run(ctx context.Context, each func()) {
 }
 
 func (w *Watch) look() {
-	turns := w.turns()
+	turns := w.loop.Turns()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.looks++

@@ -13,6 +13,11 @@ import (
 	"github.com/hostd/hostd/journal/disk/disktest"
 )
 
+// loop counts its turns.
+type loop struct{ atomic.Uint64 }
+
+func (l *loop) Turns() uint64 { return l.Load() }
+
 // hanging is a disk whose syncs block until they get a token.
 type hanging struct {
 	disk.FS
@@ -37,7 +42,7 @@ func (f *hangingFile) Sync() error {
 
 func TestHungSyncEndsProcess(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		w := stall.New(func() uint64 { return 0 })
+		w := stall.New(&loop{})
 		ctx, cancel := context.WithCancel(t.Context())
 		var most atomic.Int64
 		go w.Run(ctx, func() { most.Store(max(most.Load(), int64(w.Disk()))) })
@@ -78,8 +83,8 @@ func TestHungSyncEndsProcess(t *testing.T) {
 
 func TestStalledLoopIsReported(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var turns atomic.Uint64
-		w := stall.New(turns.Load)
+		var turns loop
+		w := stall.New(&turns)
 		ctx, cancel := context.WithCancel(t.Context())
 		go w.Run(ctx, func() {})
 		time.Sleep(time.Minute)

@@ -12,14 +12,23 @@ import (
 	"github.com/hostd/hostd/host/procedure"
 )
 
+// gateNode is the node behind a gate.
+type gateNode interface {
+	// Opened returns why the node accepts no calls yet, or nil if it does.
+	Opened() error
+	// Cluster returns the id of the node's cluster, or "" if it has none.
+	Cluster() string
+}
+
 // Gate rejects RPCs, except Initialize, with unavailable until the node is open,
 // and rejects calls that are meant for a different cluster. It passes requests
 // for the node's internal services on at any time, because these check and limit
 // their requests themselves.
 type Gate struct {
-	Opened   func() error            // why the node accepts no calls yet; a nil func or error: it does
-	Cluster  func() string           // the id of the node's cluster, "" if it has none; nil: none
-	Internal map[string]http.Handler // the internal services, by path prefix
+	Node gateNode
+	// AnyCluster accepts calls that are meant for any cluster.
+	AnyCluster bool
+	Internal   map[string]http.Handler // the internal services, by path prefix
 	// Authenticate wraps the handler of requests that are not internal; nil
 	// disables authentication.
 	Authenticate func(next http.Handler) http.Handler
@@ -44,8 +53,8 @@ func (g Gate) Wrap(public http.Handler) http.Handler {
 func (g Gate) admit(public http.Handler) http.HandlerFunc {
 	refuse := connect.NewErrorWriter()
 	return func(w http.ResponseWriter, r *http.Request) {
-		if g.Opened != nil && strings.Count(r.URL.Path, "/") > 1 && !beforeOpen(r.URL.Path) {
-			if err := g.Opened(); err != nil {
+		if strings.Count(r.URL.Path, "/") > 1 && !beforeOpen(r.URL.Path) {
+			if err := g.Node.Opened(); err != nil {
 				refuse.Write(w, r, connect.NewError(connect.CodeUnavailable, fmt.Errorf("this node does not serve calls yet: %w", err)))
 				return
 			}
@@ -72,10 +81,10 @@ const clusterHeader = "Hostd-Cluster"
 // sameCluster sets the header of the response, and fails if the call is for a
 // different cluster.
 func (g Gate) sameCluster(answer, call http.Header) error {
-	if g.Cluster == nil {
+	if g.AnyCluster {
 		return nil
 	}
-	id := g.Cluster()
+	id := g.Node.Cluster()
 	if id == "" {
 		return nil
 	}

@@ -19,37 +19,46 @@ import (
 	"github.com/hostd/hostd/host/request"
 )
 
-// Options configure an Authorizer.
-type Options struct {
+// clusterState is the state of the cluster, as the node knows it, that decides
+// about calls.
+type clusterState interface {
 	// Known reports whether the node has caught up with the metadata of its
 	// cluster and the revision of the roles is the current one. If it is false,
-	// there may be roles that the node does not know yet. Required.
-	Known func(revision uint64) bool
+	// there may be roles that the node does not know yet.
+	Known(revision uint64) bool
 	// Fresh reports whether the roles are recent enough to authorize changes. It
-	// must not block. Nil means always.
-	Fresh func() bool
+	// must not block.
+	Fresh() bool
 	// Confirm reads the metadata again and applies its roles. It fails if the
 	// metadata cannot be read, or if the caller's credential is no longer valid.
 	// It is called before a call that changes metadata, so that no such change
-	// is made with rights that were revoked before the call began. Nil disables
-	// it.
-	Confirm func(ctx context.Context) error
+	// is made with rights that were revoked before the call began.
+	Confirm(ctx context.Context) error
 	// Closed reports whether callers may do nothing until a subject has the role
 	// admin: callers are authenticated, but nothing says yet what each of them
-	// may do. Nil means never, so every authenticated caller has all rights
-	// until then.
-	Closed func() bool
-	// Refused is called for each command of a stream that is rejected; it must
-	// not block. Rejected unary calls are not reported to it, because their
-	// errors are. Nil disables it.
-	Refused func(ctx context.Context, entityType, entityID, commandID string)
+	// may do. Otherwise every authenticated caller has all rights until then.
+	Closed() bool
 	// TypesOf lists the entity types of a stored module, and returns none if the
-	// node does not know the digest. If it is nil, the types of no module are
-	// known, so a caller that names a module needs a rule about all types.
-	TypesOf func(digest string) []string
-	// ServedWith lists the entity types of the module that serves a type. Nil
-	// means that type alone.
-	ServedWith func(entityType string) []string
+	// node does not know the digest. A caller that names such a module needs a
+	// rule about all types.
+	TypesOf(digest string) []string
+	// ServedWith lists the entity types of the module that serves a type.
+	ServedWith(entityType string) []string
+}
+
+// denials records rejected commands.
+type denials interface {
+	// RecordDenied is called for each command of a stream that is rejected; it
+	// must not block. Rejected unary calls are not reported to it, because their
+	// errors are.
+	RecordDenied(ctx context.Context, entityType, entityID, commandID string)
+}
+
+// Options configure an Authorizer.
+type Options struct {
+	Cluster clusterState // required
+	// Audit records rejected commands of streams. Nil disables it.
+	Audit denials
 	// Logger receives messages for operators. Required.
 	Logger *slog.Logger
 	// Registerer registers the metrics; nil drops them.
@@ -202,11 +211,11 @@ func (a *Authorizer) decide(by maker, t *procedure.Procedure, c authz.Call) (rev
 	table := a.table.Load()
 	behind := by.roles > 0 && (table == nil || by.roles > table.Revision())
 	if table == nil || !table.Enforced() {
-		known := table != nil && !behind && a.opts.Known(table.Revision())
+		known := table != nil && !behind && a.opts.Cluster.Known(table.Revision())
 		switch {
 		case t.Scope == procedure.Founding || c.Verb == authv1.Verb_SELF:
 			return 0, nil
-		case known && !by.passed && a.opts.Closed != nil && a.opts.Closed():
+		case known && !by.passed && a.opts.Cluster.Closed():
 			return 0, noAdminError(c)
 		case known || c.Verb == authv1.Verb_READ && c.Types == authz.Nothing:
 			return 0, nil
@@ -242,7 +251,7 @@ func (a *Authorizer) decideCall(by maker, t *procedure.Procedure, c authz.Call) 
 	switch {
 	case err != nil:
 		a.refused[t.Verb].Inc()
-	case revision != 0 && t.Changes && a.opts.Fresh != nil && !a.opts.Fresh():
+	case revision != 0 && t.Changes && !a.opts.Cluster.Fresh():
 		a.stale.Inc()
 		return revision, request.ErrRolesStale
 	}
@@ -306,8 +315,8 @@ func (a *Authorizer) Command(ctx context.Context, entityType, entityID, command,
 
 // ReportRefused reports a command of a stream that a different node rejected.
 func (a *Authorizer) ReportRefused(ctx context.Context, entityType, entityID, commandID string) {
-	if a != nil && a.opts.Refused != nil {
-		a.opts.Refused(ctx, entityType, entityID, commandID)
+	if a != nil && a.opts.Audit != nil {
+		a.opts.Audit.RecordDenied(ctx, entityType, entityID, commandID)
 	}
 }
 
@@ -316,10 +325,10 @@ func (a *Authorizer) ReportRefused(ctx context.Context, entityType, entityID, co
 // Other calls are decided by the roles that the node has received, which are
 // slightly old; Fresh reports when they are too old for changes.
 func (a *Authorizer) confirm(ctx context.Context, t *procedure.Procedure) error {
-	if a.opts.Confirm == nil || !changesMetadata(t) {
+	if !changesMetadata(t) {
 		return nil
 	}
-	return a.opts.Confirm(ctx)
+	return a.opts.Cluster.Confirm(ctx)
 }
 
 // changesMetadata reports whether the call changes metadata.

@@ -16,8 +16,8 @@ import (
 
 // TestClosedUntilSomebodyIsAdmin: a credential alone gives no rights.
 func TestClosedUntilSomebodyIsAdmin(t *testing.T) {
-	closed := true
-	a := New(Options{Known: func(uint64) bool { return true }, Closed: func() bool { return closed }, Logger: slog.New(slog.DiscardHandler)})
+	s := &state{closed: true}
+	a := New(Options{Cluster: s, Logger: slog.New(slog.DiscardHandler)})
 	a.Set(authz.Compile(0, nil, nil))
 	ann := who(t, principal.JWT, "ann")
 	decide := func(by maker, path string) error {
@@ -45,13 +45,13 @@ func TestClosedUntilSomebodyIsAdmin(t *testing.T) {
 	if err := decide(maker{who: ann}, clusterv1connect.ClusterServiceCanIProcedure); err != nil {
 		t.Errorf("what a caller may: %v", err)
 	}
-	closed = false
+	s.closed = false
 	for _, procedure := range others {
 		if err := decide(maker{who: ann}, procedure); err != nil {
 			t.Errorf("open, %s: %v", procedure, err)
 		}
 	}
-	closed = true
+	s.closed = true
 	a.Set(rolesAt(1, enforced...))
 	if err := decide(maker{who: who(t, principal.Token, "root")}, clusterv1connect.ClusterServiceDownProcedure); err != nil {
 		t.Errorf("once somebody is admin: %v", err)

@@ -29,8 +29,8 @@ import (
 func lagging(t *testing.T, confirm func(a *Authorizer) error) (a *Authorizer, ann *principal.Principal) {
 	t.Helper()
 	a = New(Options{
-		Known: func(uint64) bool { return true }, Confirm: func(context.Context) error { return confirm(a) },
-		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Cluster: &state{confirm: func() error { return confirm(a) }},
+		Logger:  slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	before := []access.Binding{{Subject: "token:root", Roles: []string{access.RoleAdmin}}, {Subject: "token:ann", Roles: []string{access.RoleAdmin}}}
 	a.Set(authz.Compile(1, nil, before))

@@ -22,7 +22,7 @@ func TestWhoOwns(t *testing.T) {
 	odd, nobody := &principal.Principal{Kind: principal.JWT, Name: "a\nb"}, &principal.Principal{Kind: principal.Anonymous}
 	bindings := []access.Binding{{Subject: "token:root", Roles: []string{access.RoleAdmin}}, {Subject: "token:half", Roles: []string{"half"}}, {Subject: "token:ann", Roles: []string{"deployer"}}}
 	roles := []access.Role{{Name: "half", Rules: []access.Rule{{Effect: access.Allow, Verbs: []string{access.Admin}, Types: []string{"inv-*"}}}}}
-	a := New(Options{Logger: slog.New(slog.DiscardHandler), Known: func(uint64) bool { return true }})
+	a := New(Options{Logger: slog.New(slog.DiscardHandler), Cluster: &state{}})
 	a.Set(authz.Compile(0, nil, nil))
 	if becomes, _, err := a.owns(ann, "order", "token:other"); becomes != "token:other" || err != nil {
 		t.Errorf("while roles decide nothing: %q, %v", becomes, err)

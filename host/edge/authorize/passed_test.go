@@ -1,6 +1,7 @@
 package authorize
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"testing"
@@ -23,6 +24,33 @@ func who(t testing.TB, kind principal.Kind, name string, groups ...string) *prin
 	return p
 }
 
+// state is what a node knows of its cluster. The zero value is fresh and open.
+type state struct {
+	unknown, stale, closed bool
+	confirm                func() error // may be nil
+	typesOf                func(digest string) []string
+	servedWith             map[string][]string
+}
+
+func (s *state) Known(uint64) bool                     { return !s.unknown }
+func (s *state) Fresh() bool                           { return !s.stale }
+func (s *state) Closed() bool                          { return s.closed }
+func (s *state) ServedWith(entityType string) []string { return s.servedWith[entityType] }
+
+func (s *state) TypesOf(digest string) []string {
+	if s.typesOf == nil {
+		return nil
+	}
+	return s.typesOf(digest)
+}
+
+func (s *state) Confirm(context.Context) error {
+	if s.confirm == nil {
+		return nil
+	}
+	return s.confirm()
+}
+
 // rolesAt returns roles of a revision: root is admin, ann sends add to counters,
 // staff query.
 func rolesAt(revision uint64, bindings ...access.Binding) *authz.Table {
@@ -40,8 +68,8 @@ var enforced = []access.Binding{
 // TestWhatNodesPassOnIsDecidedAgain: a forwarded call is decided by the roles of
 // the node that carries it out, whatever the forwarding node has decided.
 func TestWhatNodesPassOnIsDecidedAgain(t *testing.T) {
-	known := true
-	a := New(Options{Known: func(uint64) bool { return known }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	s := &state{}
+	a := New(Options{Cluster: s, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	ann, bo := who(t, principal.Token, "ann"), who(t, principal.JWT, "bo", "staff")
 	add := &request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "counter", ID: "ann/1"}, Name: "add"}
 	of := func(p *principal.Principal, roles uint64, change func(*request.Request)) *request.Request {
@@ -70,9 +98,9 @@ func TestWhatNodesPassOnIsDecidedAgain(t *testing.T) {
 	check("there are no roles", of(ann, 0, nil), allowed)
 	check("there are no roles, and nobody was asked", of(nil, 0, nil), allowed)
 	check("there are roles elsewhere", of(ann, 2, nil), unknown)
-	known = false
+	s.unknown = true
 	check("there may be roles", of(ann, 0, nil), unknown)
-	known = true
+	s.unknown = false
 
 	a.Set(rolesAt(5, enforced...))
 	check("an allowed command", of(ann, 5, nil), allowed)
@@ -95,7 +123,7 @@ func TestWhatNodesPassOnIsDecidedAgain(t *testing.T) {
 // TestADenialIsTheSameEverywhere: the node that carries a request out and the
 // node that was asked return the same error.
 func TestADenialIsTheSameEverywhere(t *testing.T) {
-	a := New(Options{Known: func(uint64) bool { return true }, Logger: slog.New(slog.DiscardHandler)})
+	a := New(Options{Cluster: &state{}, Logger: slog.New(slog.DiscardHandler)})
 	a.Set(rolesAt(1, enforced...))
 	q := &request.Request{Kind: request.Command, Entity: sharding.EntityID{Type: "counter", ID: "x"}, Name: "add", Principal: who(t, principal.Token, "ann")}
 	var there *request.DeniedError
@@ -107,7 +135,7 @@ func TestADenialIsTheSameEverywhere(t *testing.T) {
 
 // BenchmarkPassed measures the decision of the node that carries a request out.
 func BenchmarkPassed(b *testing.B) {
-	a := New(Options{Known: func(uint64) bool { return true }, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
+	a := New(Options{Cluster: &state{}, Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry()})
 	a.Set(rolesAt(1, enforced...))
 	for name, p := range map[string]*principal.Principal{"token": who(b, principal.Token, "ann"), "groups": who(b, principal.Token, "ann", "x", "y", "staff")} {
 		b.Run(name, func(b *testing.B) {

@@ -23,10 +23,10 @@ import (
 // TestOldRolesAllowNoChanges: outdated roles still allow reads, and still deny
 // what they denied.
 func TestOldRolesAllowNoChanges(t *testing.T) {
-	fresh := true
+	s := &state{}
 	a := New(Options{
-		Known: func(uint64) bool { return true }, Fresh: func() bool { return fresh },
-		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Cluster: s,
+		Logger:  slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	ann, staff, root := who(t, principal.Token, "ann"), who(t, principal.JWT, "bo", "staff"), who(t, principal.Token, "root")
 	passed := func(p *principal.Principal, kind request.Kind) error {
@@ -38,13 +38,14 @@ func TestOldRolesAllowNoChanges(t *testing.T) {
 		return err
 	}
 	a.Set(authz.Compile(0, nil, nil))
-	fresh = false
+	s.stale = true
 	if err := call(root, clusterv1connect.ClusterServiceDownProcedure); err != nil {
 		t.Errorf("roles decide nothing: %v", err)
 	}
 	a.Set(rolesAt(1, enforced...))
 
-	for _, fresh = range []bool{true, false} {
+	for _, fresh := range []bool{true, false} {
+		s.stale = !fresh
 		stale := func(err error) bool { return errors.Is(err, request.ErrRolesStale) }
 		if err := passed(ann, request.Command); fresh && err != nil || !fresh && !stale(err) {
 			t.Errorf("fresh %v, a command: %v", fresh, err)
@@ -92,8 +93,8 @@ func TestOldRolesAllowNoChanges(t *testing.T) {
 // were outdated.
 func TestOpenStreamsOutliveOldRoles(t *testing.T) {
 	a := New(Options{
-		Known: func(uint64) bool { return true }, Fresh: func() bool { return false },
-		Logger: slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
+		Cluster: &state{stale: true},
+		Logger:  slog.New(slog.DiscardHandler), Registerer: prometheus.NewRegistry(),
 	})
 	a.Set(rolesAt(1, enforced...))
 	ended := false

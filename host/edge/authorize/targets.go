@@ -32,17 +32,15 @@ func (a *Authorizer) ofModule(m any, c authz.Call) []authz.Call {
 	if r, ok := m.(interface{ GetEntityType() string }); ok && r.GetEntityType() != "" {
 		c.Type = r.GetEntityType()
 		out = append(out, c)
-		if a.opts.ServedWith != nil {
-			for _, t := range a.opts.ServedWith(r.GetEntityType()) {
-				if c.Type = t; t != r.GetEntityType() {
-					out = append(out, c)
-				}
+		for _, t := range a.opts.Cluster.ServedWith(r.GetEntityType()) {
+			if c.Type = t; t != r.GetEntityType() {
+				out = append(out, c)
 			}
 		}
 		return out
 	}
-	if r, ok := m.(interface{ GetDigest() string }); ok && a.opts.TypesOf != nil {
-		for _, t := range a.opts.TypesOf(r.GetDigest()) {
+	if r, ok := m.(interface{ GetDigest() string }); ok {
+		for _, t := range a.opts.Cluster.TypesOf(r.GetDigest()) {
 			c.Type = t
 			out = append(out, c)
 		}

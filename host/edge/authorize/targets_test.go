@@ -108,7 +108,7 @@ func TestCanIAgreesWithCalls(t *testing.T) {
 	who := &principal.Principal{Kind: principal.Token, Name: "ann"}
 	for verb := range authv1.Verb_name {
 		for named, rules := range roleSets(authz.VerbText(authv1.Verb(verb))) {
-			a := New(Options{Logger: slog.New(slog.DiscardHandler), Known: func(uint64) bool { return true }, TypesOf: typesOf})
+			a := New(Options{Logger: slog.New(slog.DiscardHandler), Cluster: &state{typesOf: typesOf}})
 			a.Set(authz.Compile(1, []access.Role{{Name: "r", Rules: rules}}, []access.Binding{
 				{Subject: "token:root", Roles: []string{access.RoleAdmin}}, {Subject: "token:ann", Roles: []string{"r"}},
 			}))
@@ -155,7 +155,7 @@ func question(t *testing.T, c authz.Call) authz.Call {
 func TestDenyRulesReachWhatNamesATypeOtherwise(t *testing.T) {
 	who := &principal.Principal{Kind: principal.Token, Name: "ann"}
 	for verb := range authv1.Verb_name {
-		a := New(Options{Logger: slog.New(slog.DiscardHandler), Known: func(uint64) bool { return true }, TypesOf: typesOf})
+		a := New(Options{Logger: slog.New(slog.DiscardHandler), Cluster: &state{typesOf: typesOf}})
 		a.Set(authz.Compile(1, []access.Role{{Name: "r", Rules: roleSets(authz.VerbText(authv1.Verb(verb)))["all but a type"]}}, []access.Binding{
 			{Subject: "token:root", Roles: []string{access.RoleAdmin}}, {Subject: "token:ann", Roles: []string{"r"}},
 		}))
@@ -187,10 +187,7 @@ func harmless(request any) bool {
 // TestDenyRulesReachTypesOfTheSameModule: a request that names a module by one
 // of its types is about its other types too.
 func TestDenyRulesReachTypesOfTheSameModule(t *testing.T) {
-	a := New(Options{Logger: slog.New(slog.DiscardHandler), Known: func(uint64) bool { return true }, TypesOf: typesOf,
-		ServedWith: func(entityType string) []string {
-			return map[string][]string{"open": {"shut", "open"}, "alone": {"alone"}}[entityType]
-		}})
+	a := New(Options{Logger: slog.New(slog.DiscardHandler), Cluster: &state{typesOf: typesOf, servedWith: map[string][]string{"open": {"shut", "open"}, "alone": {"alone"}}}})
 	a.Set(authz.Compile(1, []access.Role{{Name: "r", Rules: roleSets(access.Read)["all but a type"]}, {Name: "one", Rules: roleSets(access.Read)["one type"]}}, []access.Binding{
 		{Subject: "token:root", Roles: []string{access.RoleAdmin}}, {Subject: "token:ann", Roles: []string{"r"}}, {Subject: "token:bo", Roles: []string{"one"}},
 	}))

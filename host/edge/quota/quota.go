@@ -38,11 +38,15 @@ const whenEnded = time.Second
 // byDefault is the role in metrics if no role sets the quota.
 const byDefault = "(default)"
 
+// roles are the roles of callers.
+type roles interface {
+	// Table returns the current table of roles; nil while it is not known.
+	Table() *authz.Table
+}
+
 // Options configure Quotas.
 type Options struct {
-	// Table returns the current table of roles; nil while it is not known.
-	// Required.
-	Table func() *authz.Table
+	Roles roles // required
 	// Anonymous applies access.AnonymousQuotas to callers without a credential.
 	Anonymous bool
 	// Now is the clock; nil is time.Now.
@@ -105,7 +109,7 @@ func (q *Quotas) Of(ctx context.Context) *Account {
 	if q == nil {
 		return nil
 	}
-	table := q.opts.Table()
+	table := q.opts.Roles.Table()
 	if table == nil || !table.Enforced() {
 		return nil
 	}
@@ -125,7 +129,7 @@ func (q *Quotas) Of(ctx context.Context) *Account {
 // upload, or nil if no quota applies to it. The account must be passed to close
 // afterwards.
 func (q *Quotas) open(ctx context.Context) *Account {
-	table := q.opts.Table()
+	table := q.opts.Roles.Table()
 	if table == nil || !table.Enforced() || leaderproxy.FromPeer(ctx) {
 		return nil
 	}

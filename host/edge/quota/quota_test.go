@@ -31,11 +31,14 @@ type world struct {
 	metrics *prometheus.Registry
 }
 
+// Table returns the roles.
+func (w *world) Table() *authz.Table { return w.table }
+
 func newWorld(t testing.TB, anonymous bool, roles []access.Role, bindings ...access.Binding) *world {
 	t.Helper()
 	w := &world{now: time.Unix(1_000_000, 0), callers: map[string]context.Context{}, metrics: prometheus.NewRegistry()}
 	w.set(roles, bindings...)
-	w.Quotas = New(Options{Table: func() *authz.Table { return w.table }, Anonymous: anonymous, Now: func() time.Time { return w.now }, Registerer: w.metrics})
+	w.Quotas = New(Options{Roles: w, Anonymous: anonymous, Now: func() time.Time { return w.now }, Registerer: w.metrics})
 	names := []string{"root"}
 	for _, b := range bindings {
 		if kind, name := access.SplitSubject(b.Subject); kind == access.KindToken && name != "root" {

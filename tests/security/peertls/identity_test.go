@@ -236,7 +236,7 @@ func (o overTLS) Dial(ctx context.Context, address string) (net.Conn, error) {
 func openPeers(t *testing.T, f nodeFiles) *certs.Peers {
 	t.Helper()
 	p, err := certs.OpenPeers(certs.PeerOptions{
-		Options: certs.Options{Files: f.Files}, Cluster: "hostd", Node: f.node, Dial: network.TCP{}.Dial, HandshakeTimeout: testkit.Patience,
+		Options: certs.Options{Files: f.Files}, Cluster: "hostd", Node: f.node, Network: network.TCP{}, HandshakeTimeout: testkit.Patience,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -244,13 +244,19 @@ func openPeers(t *testing.T, f nodeFiles) *certs.Peers {
 	return p
 }
 
+// noLoop is a raft loop without groups.
+type noLoop struct{}
+
+func (noLoop) Receive(sharding.NodeID, []byte) {}
+func (noLoop) Turns() uint64                   { return 0 }
+
 // A node with a certificate can answer only for itself: answers in the name of
 // another node are rejected, and do not keep that node out.
 func TestNodeCannotAnswerForAnother(t *testing.T) {
 	own := newAuthority(t)
 	p, err := peer.New(peer.Options{
 		Self: "n1", Incarnation: 1, Cluster: "c", Network: overTLS{peers: openPeers(t, newFiles(own, "n1"))},
-		Receive: func(sharding.NodeID, []byte) {}, CallTimeout: testkit.Patience, SuspectAfter: testkit.Patience, StuckAfter: 4 * testkit.Patience,
+		Raft: noLoop{}, CallTimeout: testkit.Patience, SuspectAfter: testkit.Patience, StuckAfter: 4 * testkit.Patience,
 	})
 	if err != nil {
 		t.Fatal(err)

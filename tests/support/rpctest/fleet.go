@@ -128,9 +128,8 @@ func (n *Node) Start() error {
 	deps.Entity.Runtime, deps.Nodes, deps.Cluster.View = n, nodeView{n}, nodeView{n}
 	deps.Entity.Histories, deps.Entity.Entities = nodeHistories{n.fleet.World, n}, nodeEntities{roleEntities{n.fleet.World}, n}
 	deps.Entity.EventOrder = eventOrder{n.fleet.World, n.holds}
-	cluster := n.fleet.ClusterID
 	var server *services.Server
-	server = services.NewServer(deps, edge.Options{NodeID: n.ID, Cluster: func() string { return cluster }, Internal: map[string]http.Handler{
+	server = services.NewServer(deps, edge.Options{NodeID: n.ID, Node: servedNode(n.fleet.ClusterID), Internal: map[string]http.Handler{
 		leaderproxy.Path: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { server.ForPeers().ServeHTTP(w, r) }),
 	}})
 	ended := make(chan error, 1)
@@ -138,6 +137,15 @@ func (n *Node) Start() error {
 	go func() { ended <- server.Serve(l) }()
 	return nil
 }
+
+// servedNode is a node of a cluster that is always open and ready.
+type servedNode string
+
+func (servedNode) Ready() error      { return nil }
+func (servedNode) Remarks() string   { return "" }
+func (servedNode) Opened() error     { return nil }
+func (n servedNode) Cluster() string { return string(n) }
+func (servedNode) PeersAt() string   { return "" }
 
 // Kill closes every connection at once and stops the server. Further calls do
 // nothing.

@@ -212,10 +212,10 @@ func (w roleModules) Download(_ context.Context, digest journal.Digest, to io.Wr
 }
 
 func (w roleModules) Activate(ctx context.Context, a modules.Activation) (now modules.Activated, err error) {
-	if a.Allow != nil {
+	if a.Approver != nil {
 		was, _ := w.Owner(ctx, a.EntityType)
 		m, _ := w.Get(ctx, a.Digest)
-		owner, err := a.Allow(ctx, modules.Rebinding{EntityType: a.EntityType, Owner: was, Types: m.EntityTypes})
+		owner, err := a.Approver.Approve(ctx, modules.Rebinding{EntityType: a.EntityType, Owner: was, Types: m.EntityTypes})
 		if err != nil {
 			return now, err
 		}
@@ -324,9 +324,9 @@ func (w roleModules) KeepVerified(context.Context, string, modules.VerifyResult)
 
 func (w roleModules) Rollback(ctx context.Context, back modules.TakeBack) (modules.Rollback, error) {
 	entityType, revision := back.EntityType, back.Revision
-	if back.Allow != nil {
+	if back.Approver != nil {
 		was, _ := w.Owner(ctx, entityType)
-		if _, err := back.Allow(ctx, modules.Rebinding{EntityType: entityType, Owner: was, Types: w.typesOf(entityType)}); err != nil {
+		if _, err := back.Approver.Approve(ctx, modules.Rebinding{EntityType: entityType, Owner: was, Types: w.typesOf(entityType)}); err != nil {
 			return modules.Rollback{}, err
 		}
 	}
