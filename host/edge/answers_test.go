@@ -11,6 +11,7 @@ import (
 
 	_ "github.com/hostd/hostd/api/gen/hostd/peer/v1" // its procedures are here too
 	"github.com/hostd/hostd/host/edge/page"
+	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/sharding/access"
 	"github.com/hostd/hostd/sharding/meta"
@@ -119,6 +120,7 @@ var repeated = map[protoreflect.FullName]many{
 	"hostd.peer.v1.ShadowCounts.examples":                         {elements: 20, why: "shadow.maxExamples"},
 	"hostd.peer.v1.SizesResponse.shards":                          {elements: meta.MaxShards, why: "meta.MaxShards"},
 	"hostd.peer.v1.VouchResponse.voters":                          {elements: meta.MaxMetaReplicas, why: "meta.MaxMetaReplicas"},
+	"hostd.workflow.v1.Run.waits_for":                             {elements: journal.MaxRunWaits, why: "journal.MaxRunWaits"},
 }
 
 // texts has the maximum number of bytes of the texts in responses, by field
@@ -156,6 +158,10 @@ var payloads = map[protoreflect.FullName]int{
 	"hostd.entity.v1.ReadRecordsResponse.Event.json":           asJSON * 64 << 10,
 	"hostd.module.v1.GetResponse.manifest":                     asJSON * 256 << 10,
 	"hostd.module.v1.VerifyResponse.PatchOperation.value":      asJSON * 4 << 10,
+	"hostd.workflow.v1.Run.result":                             asJSON * 64 << 10,
+	"hostd.workflow.v1.Run.message":                            64 << 10,
+	"hostd.workflow.v1.QueryResponse.reply":                    asJSON * 256 << 10,
+	"hostd.workflow.v1.HistoryResponse.Event.payload":          asJSON * 64 << 10,
 }
 
 // measure computes the maximum size of responses.

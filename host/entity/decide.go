@@ -176,6 +176,7 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 	if !d.makeRoom(e, r) {
 		return
 	}
+	ended := d.endOversizedRun(e)
 	if r.Kind == request.Deliver {
 		d.answer(r.Delivery)
 	}
@@ -190,8 +191,11 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 	if state := checkpointOf(out); state != nil && e.typ.Workflow && !out.Delete {
 		d.exec.checkpoint(e, state)
 	}
-	if out.Passivate && !e.typ.Singleton || out.Delete {
+	switch {
+	case out.Passivate && !e.typ.Singleton || out.Delete:
 		d.exec.leave(e)
+	case ended:
+		d.exec.reload(e)
 	}
 }
 

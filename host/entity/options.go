@@ -127,6 +127,8 @@ type Options struct {
 	SnapshotBytes         int           // a snapshot is due once a load would replay this many bytes of records; default 64 KiB
 	ReplayEvents          int           // a load that replays this many events makes a snapshot due, for types that set no number; default an eighth of SnapshotEvents
 	ReplayBytes           int           // a load that replays this many bytes of records makes a snapshot due; default an eighth of SnapshotBytes
+	RunEvents             int           // events of a run since its last checkpoint, at which the run is ended; default 400,000
+	RunBytes              int           // bytes of the records of these, default 128 MiB
 	EntitySends           int           // messages of an entity in flight, default 1,024; this limit and the next four are doubled for commands that are messages
 	ShardSends            int           // messages of a shard in flight, default 65,536
 	ShardSendBytes        int           // bytes of these, default 256 MiB
@@ -177,6 +179,8 @@ func (o Options) WithDefaults() Options {
 	def(&o.ReplayEvents, max(o.SnapshotEvents/8, 1))
 	def(&o.ReplayBytes, max(o.SnapshotBytes/8, 1))
 	def(&o.QuarantineAfterFaults, 3)
+	def(&o.RunEvents, 400_000)
+	def(&o.RunBytes, 128<<20)
 	def(&o.EntitySends, 1024)
 	def(&o.ShardSends, 1<<16)
 	def(&o.ShardSendBytes, 256<<20)

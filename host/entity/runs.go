@@ -1,6 +1,9 @@
 package entity
 
 import (
+	"encoding/json"
+	"fmt"
+
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
@@ -36,4 +39,35 @@ func runStatus(out *abi.Output) journal.RunStatus {
 		s.State, s.Code = journal.RunFailed, end.Code[:min(len(end.Code), abi.MaxNameBytes)]
 	}
 	return s
+}
+
+// codeTooManySteps is the code of a run whose history is too long. The SDKs use
+// it for their own, lower limits.
+const codeTooManySteps = "too_many_steps"
+
+// endOversizedRun replaces the output of a command by the end of the run if the
+// run's history since its last checkpoint would exceed a limit of the node, and
+// reports whether it did. A load replays that history, and the SDKs limit it
+// too, but the node does not rely on modules. The guest's state then contains
+// events that are not written.
+func (d *decider) endOversizedRun(e *entity) bool {
+	out := &d.output
+	n := len(out.Events)
+	if !e.typ.Workflow || n == 0 || string(out.Events[n-1].Type) == abi.RunEnded || checkpointOf(out) != nil {
+		return false
+	}
+	events, size := int(e.replay.Events)+n, int(e.replay.Bytes)+outputBytes(out)
+	if events <= d.opts.RunEvents && size <= d.opts.RunBytes {
+		return false
+	}
+	payload, err := json.Marshal(request.RunEnd{Code: codeTooManySteps, Message: fmt.Sprintf(
+		"the node has ended the run: since the last checkpoint its history has %d events and %d bytes, the limits are %d and %d; make checkpoints", events, size, d.opts.RunEvents, d.opts.RunBytes)})
+	if err != nil {
+		panic("entity: " + err.Error()) // impossible for two strings
+	}
+	progress := out.Progress
+	out.Reset()
+	out.Progress = progress
+	out.Events = append(out.Events, abi.Event{Type: []byte(abi.RunEnded), Payload: payload})
+	return true
 }

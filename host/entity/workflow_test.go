@@ -279,3 +279,67 @@ func TestRunsLoadFromCheckpoints(t *testing.T) {
 		t.Error(w.problems[0])
 	}
 }
+
+// TestOversizedRunsAreEnded: a command that would take the history of a run over
+// a limit ends the run instead. Nothing else of its output takes effect, the
+// sender of a message gets its outcome, and the state in memory is that of the
+// history. A checkpoint restarts the count, and other entities have no limit.
+func TestOversizedRunsAreEnded(t *testing.T) {
+	w := runs(t)
+	w.core.opts.RunEvents = 4
+	sum := func(id, want string) {
+		t.Helper()
+		if res := w.askOf(id, request.Query, "sum", ""); res.Err != nil || string(res.Payload) != want {
+			t.Errorf("%s has the sum %s, %v, want %s", id, res.Payload, res.Err, want)
+		}
+	}
+	ends := func(id string) bool {
+		t.Helper()
+		last := &w.log[len(w.log)-1]
+		if last.Entity.ID != id || len(last.Events) != 1 || last.Events[0].Type != abi.RunEnded {
+			return false
+		}
+		s, err := journal.DecodeRunStatus(last.Section(journal.SectionRun))
+		end := request.ParseRunEnd(last.Events[0].Payload)
+		if err != nil || s.State != journal.RunFailed || s.Code != codeTooManySteps || end.Code != codeTooManySteps || !strings.Contains(end.Message, "5 events") {
+			t.Errorf("%s has ended: %+v, %v, %+v", id, s, err, end)
+		}
+		return true
+	}
+	for i := range 4 {
+		if w.askOf("run", request.Command, "add", fmt.Sprint("a", i)); ends("run") {
+			t.Fatalf("a run has ended at event %d", i+1)
+		}
+	}
+	if res := w.askOf("run", request.Command, "add", "b"); res.Err != nil || !ends("run") {
+		t.Fatalf("a run of five events: %v, %+v", res.Err, w.log[len(w.log)-1].Events)
+	}
+	sum("run", "4")
+
+	for i := range 4 {
+		w.askOf("saved", request.Command, "add", fmt.Sprint("a", i))
+	}
+	w.askOf("saved", request.Command, "checkpoint", "c")
+	w.askOf("saved", request.Command, "add", "d")
+	if sum("saved", "5"); ends("saved") {
+		t.Error("a run with a checkpoint has ended")
+	}
+
+	for range 4 {
+		w.mustDeliver("called", "add", 0)
+	}
+	if w.mustDeliver("called", "add", 0); !ends("called") {
+		t.Errorf("a run that got five messages: %+v", w.log[len(w.log)-1].Events)
+	}
+	sum("called", "4")
+
+	w.workflow = false
+	w.handOver()
+	for i := range 6 {
+		w.askOf("entity", request.Command, "add", fmt.Sprint("a", i))
+	}
+	sum("entity", "6")
+	if len(w.problems) > 0 {
+		t.Error(w.problems[0])
+	}
+}

@@ -50,19 +50,32 @@ func (h *Handler) list(ctx context.Context, m *workflowv1.ListRequest) (*workflo
 	if len(l.prefixes) == 0 {
 		l.prefixes = []string{m.GetIdPrefix()}
 	}
+	return l.page(ctx)
+}
+
+// page returns the page after the token of the request.
+func (l *listing) page(ctx context.Context) (*workflowv1.ListResponse, error) {
+	m := l.request
 	at, err := l.parse(m.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
-	out, size := &workflowv1.ListResponse{}, int(cmp.Or(m.GetPageSize(), defaultPageSize))
+	out, room := &workflowv1.ListResponse{}, page.NewRoom(int(cmp.Or(m.GetPageSize(), defaultPageSize)))
 	for asked := 0; at.prefix < len(l.prefixes); asked++ {
-		if asked == pageShards || len(out.GetRuns()) == size {
+		if asked == pageShards || room.Full() {
 			out.NextPageToken = l.token(at)
 			break
 		}
-		runs, next, err := l.ask(ctx, at, size-len(out.GetRuns()))
+		runs, next, err := l.ask(ctx, at, room.Items())
 		if err != nil {
 			return nil, err
+		}
+		for i, r := range runs {
+			if room.Full() {
+				runs, next = runs[:i], runs[i-1].GetEntityId()
+				break
+			}
+			room.Take(r)
 		}
 		out.Runs = append(out.Runs, runs...)
 		if next != "" {

@@ -1,0 +1,47 @@
+package procedure
+
+import (
+	"testing"
+
+	authv1 "github.com/hostd/hostd/api/gen/hostd/auth/v1"
+	workflowv1 "github.com/hostd/hostd/api/gen/hostd/workflow/v1"
+	"github.com/hostd/hostd/api/gen/hostd/workflow/v1/workflowv1connect"
+	"github.com/hostd/hostd/host/authz"
+)
+
+// TestRunsNeedRightsOfTheirCommands: a call about a run is decided like the
+// command or query of the entity that it stands for, so that no role reaches
+// more through it.
+func TestRunsNeedRightsOfTheirCommands(t *testing.T) {
+	for path, tt := range map[string]struct {
+		m    any
+		want authz.Call
+	}{
+		workflowv1connect.WorkflowServiceStartProcedure: {&workflowv1.StartRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_INVOKE, Command: "start"}},
+		workflowv1connect.WorkflowServiceSignalProcedure: {
+			&workflowv1.SignalRequest{EntityType: "payout", EntityId: "p", Name: "start"}, authz.Call{Verb: authv1.Verb_INVOKE, Command: "signal"},
+		},
+		workflowv1connect.WorkflowServiceCancelProcedure:    {&workflowv1.CancelRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_INVOKE, Command: "cancel"}},
+		workflowv1connect.WorkflowServiceTerminateProcedure: {&workflowv1.TerminateRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_INVOKE, Command: "terminate"}},
+		workflowv1connect.WorkflowServiceGetProcedure:       {&workflowv1.GetRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_QUERY, Command: "state"}},
+		workflowv1connect.WorkflowServiceQueryProcedure:     {&workflowv1.QueryRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_QUERY, Command: "state"}},
+		workflowv1connect.WorkflowServiceHistoryProcedure:   {&workflowv1.HistoryRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_READ}},
+	} {
+		tt.want.Types, tt.want.Type, tt.want.IDs, tt.want.ID = authz.One, "payout", authz.One, "p"
+		p := At(path)
+		got := authz.Call{Verb: p.Verb}
+		if p.Of(tt.m, &got); got != tt.want {
+			t.Errorf("%s: %+v, want %+v", path, got, tt.want)
+		}
+	}
+	got := authz.Call{Verb: authv1.Verb_QUERY}
+	At(workflowv1connect.WorkflowServiceQueryProcedure).Of(&workflowv1.QueryRequest{EntityType: "payout", EntityId: "p", Query: "other"}, &got)
+	if got.Command != "other" {
+		t.Errorf("a query of its own: %+v", got)
+	}
+	got = authz.Call{Verb: authv1.Verb_READ}
+	list := At(workflowv1connect.WorkflowServiceListProcedure)
+	if list.Of(&workflowv1.ListRequest{EntityType: "payout", IdPrefix: "p"}, &got); !list.Narrows || got.Types != authz.One || got.IDs != authz.Beginning || got.ID != "p" {
+		t.Errorf("a listing: %+v", got)
+	}
+}
