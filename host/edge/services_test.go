@@ -161,7 +161,7 @@ func TestReflection(t *testing.T) {
 	s := serve(t, edge.Options{})
 	stream := grpcreflect.NewClient(s.h2, s.url).NewStream(t.Context())
 	services, err := stream.ListServices()
-	if err != nil || len(services) != 5 {
+	if err != nil || len(services) != 6 {
 		t.Errorf("services %v, %v", services, err)
 	}
 	files, err := stream.FileContainingSymbol("hostd.entity.v1.EntityService")

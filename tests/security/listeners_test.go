@@ -27,6 +27,7 @@ import (
 	_ "github.com/hostd/hostd/api/gen/hostd/journal/v1"
 	_ "github.com/hostd/hostd/api/gen/hostd/module/v1"
 	_ "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	_ "github.com/hostd/hostd/api/gen/hostd/workflow/v1"
 	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/sharding"
 	"github.com/hostd/hostd/tests/support/testkit"

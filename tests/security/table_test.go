@@ -76,6 +76,15 @@ var table = map[string]rule{
 	"/hostd.entity.v1.EntityService/RetryDeadLetter":   forClients,
 	"/hostd.entity.v1.EntityService/DiscardDeadLetter": forClients,
 
+	"/hostd.workflow.v1.WorkflowService/Start":     forClients,
+	"/hostd.workflow.v1.WorkflowService/Get":       forClients,
+	"/hostd.workflow.v1.WorkflowService/Signal":    forClients,
+	"/hostd.workflow.v1.WorkflowService/Cancel":    forClients,
+	"/hostd.workflow.v1.WorkflowService/Terminate": forClients,
+	"/hostd.workflow.v1.WorkflowService/Query":     forClients,
+	"/hostd.workflow.v1.WorkflowService/List":      forClients,
+	"/hostd.workflow.v1.WorkflowService/History":   forClients,
+
 	"/hostd.module.v1.ModuleService/Upload":             forClients,
 	"/hostd.module.v1.ModuleService/UploadStream":       forClients,
 	"/hostd.module.v1.ModuleService/List":               forClients,
@@ -161,7 +170,7 @@ var table = map[string]rule{
 }
 
 // hopped are the services that nodes call for their clients, below hopPath.
-var hopped = []string{"hostd.entity.v1.EntityService", "hostd.cluster.v1.ClusterService"}
+var hopped = []string{"hostd.entity.v1.EntityService", "hostd.workflow.v1.WorkflowService", "hostd.cluster.v1.ClusterService"}
 
 const hopPath = "/hostd.hop"
 

@@ -38,6 +38,15 @@ var procedureVerbs = map[string]string{
 	"/hostd.entity.v1.EntityService/RetryDeadLetter":   "operate",
 	"/hostd.entity.v1.EntityService/DiscardDeadLetter": "operate",
 
+	"/hostd.workflow.v1.WorkflowService/Start":     "invoke",
+	"/hostd.workflow.v1.WorkflowService/Get":       "query",
+	"/hostd.workflow.v1.WorkflowService/Signal":    "invoke",
+	"/hostd.workflow.v1.WorkflowService/Cancel":    "invoke",
+	"/hostd.workflow.v1.WorkflowService/Terminate": "invoke",
+	"/hostd.workflow.v1.WorkflowService/Query":     "query",
+	"/hostd.workflow.v1.WorkflowService/List":      "read",
+	"/hostd.workflow.v1.WorkflowService/History":   "read",
+
 	"/hostd.module.v1.ModuleService/List":               "read",
 	"/hostd.module.v1.ModuleService/Get":                "read",
 	"/hostd.module.v1.ModuleService/GetHistory":         "read",
