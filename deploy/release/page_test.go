@@ -10,7 +10,7 @@ import (
 // instead lists the commands of the page that this test cannot run unchanged,
 // by prefix: a replacement, if any, and the reason.
 var instead = []struct{ begins, run, reason string }{
-	{"sudo apt install ", "dpkg-deb --info hostd_9.8.7-1_amd64.deb", "installing needs root: the package is read, and checkDeb unpacks it"},
+	{"sudo apt install ", "dpkg-deb --info hostd_9.8.7-1_amd64.deb", "installing needs root: the package is read, and checkRoots installs it"},
 	{"sudo dnf install ", "test -s hostd-9.8.7-1.x86_64.rpm", "installing needs root and dnf"},
 	{"sudo -u hostd hostd serve --check ", "./hostd_9.8.7_linux_amd64/hostd serve --check --listen 127.0.0.1:0 --data-dir data", "the user and the configuration belong to an installed package"},
 	{"sudo systemctl ", "", "needs systemd: TestServeNotifiesServiceManager runs a node under a notify socket"},
@@ -20,7 +20,7 @@ var instead = []struct{ begins, run, reason string }{
 	{"hostd version --nodes", "./hostd_9.8.7_linux_amd64/hostd version --help", "no node runs here: tests of cmd/hostd run it"},
 	{"podman load ", "test -s hostd_9.8.7_image.oci.tar.gz", "needs podman: checkImage reads the layout"},
 	{"docker compose ", "", "needs an engine: TestCompose in deploy/helm runs the same commands"},
-	{"sudo apt remove ", "", "needs root"},
+	{"sudo apt remove ", "", "needs root: checkRoots removes the package"},
 	{"make release ", "", "this test has run the same program"},
 }
 

@@ -108,6 +108,7 @@ func TestReleaseIsReproducible(t *testing.T) {
 	t.Run("deb", func(t *testing.T) { checkDeb(t, first.out) })
 	t.Run("npm", func(t *testing.T) { checkNPM(t, first, one) })
 	t.Run("crate", func(t *testing.T) { checkCrate(t, first, one) })
+	t.Run("roots", func(t *testing.T) { checkRoots(t, first) })
 	t.Run("page", func(t *testing.T) { checkPage(t, first.out) })
 	t.Run("rpm", func(t *testing.T) {
 		for name, content := range one {
@@ -175,7 +176,7 @@ func checkArchive(t *testing.T, all map[string][]byte) {
 		t.Fatal(err)
 	}
 	checkVersion(t, program)
-	if size := len(files[name+"/hostd"]); size > 65<<20 {
+	if size := len(files[name+"/hostd"]); size > 61_000_000 {
 		t.Errorf("the program has %d bytes", size)
 	}
 	if _, ok := all["hostd_"+testVersion+"_windows_arm64.zip"]; !ok {
