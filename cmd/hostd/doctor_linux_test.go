@@ -20,6 +20,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/hostd/hostd/cmd/hostd/internal/cli"
 	"github.com/hostd/hostd/cmd/hostd/internal/devcluster"
 	"github.com/hostd/hostd/cmd/hostd/internal/doctor"
@@ -284,5 +286,45 @@ func TestSignalsOfANode(t *testing.T) {
 	}
 	if !bytes.Contains([]byte(stderr.String()), []byte("host.")) {
 		t.Errorf("no function of the node is in the stacks:\n%s", stderr.String())
+	}
+}
+
+// TestBlockedLogDoesNotKeepTheProcess checks that a node ends although nobody
+// reads its standard error, and SIGUSR1 has filled it.
+func TestBlockedLogDoesNotKeepTheProcess(t *testing.T) {
+	dir := t.TempDir()
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unread, stderr, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unread.Close()
+	ports := filepath.Join(dir, "ports.json")
+	node := exec.Command(program, "serve", "--data-dir", filepath.Join(dir, "data"), "--listen", "127.0.0.1:0", "--shards", "2", "--ports-file", ports, "--stop-timeout", "1s")
+	node.Stderr = stderr
+	node.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := node.Start(); err != nil {
+		t.Fatal(err)
+	}
+	stderr.Close()
+	defer func() { _ = node.Process.Kill() }()
+	eventually(t, "the node is ready", func() bool { _, err := devcluster.ReadPorts(ports); return err == nil })
+	eventually(t, "the pipe is full", func() bool {
+		_ = node.Process.Signal(syscall.SIGUSR1)
+		n, err := unix.IoctlGetInt(int(unread.Fd()), unix.TIOCINQ)
+		return err == nil && n > 60<<10
+	})
+	if err := node.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- node.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(time.Minute):
+		t.Fatal("the node does not end")
 	}
 }

@@ -155,8 +155,9 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	heap.Go(func() { runCollector(tending) })
 	heap.Go(func() { logStateOnSignal(tending, states, &started, logger) })
 	defer func() {
-		stop()
-		heap.Wait()
+		if stop(); !endsWithin(heap.Wait, stopGrace) {
+			os.Exit(cli.ExitFailed) // standard error does not answer either, so nothing can be reported
+		}
 	}()
 	node, err := host.Start(ctx, cfg, logger)
 	switch {
@@ -206,6 +207,23 @@ func stopWithin(ctx context.Context, stop func(context.Context) error, timeout, 
 		return err
 	case <-time.After(timeout + grace):
 		return fmt.Errorf("the node did not stop in %v, which is stop-timeout and %v more: the process ends; the next start recovers what was acknowledged from the log", timeout+grace, grace)
+	}
+}
+
+// endsWithin calls wait and reports whether it returns within a time limit. A
+// task that logs, such as that of SIGUSR1, blocks as long as the log does not
+// take its lines, and must not keep a stopping process.
+func endsWithin(wait func(), limit time.Duration) bool {
+	ended := make(chan struct{})
+	go func() {
+		wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+		return true
+	case <-time.After(limit):
+		return false
 	}
 }
 

@@ -198,6 +198,11 @@ func (p *peers) announcedName(name string) string {
 	if m := (nodeMeta{node: s.ID, incarnation: s.Incarnation}); m.name() != name {
 		return ""
 	}
+	return s.hostName()
+}
+
+// hostName returns the announced address if it has a host name, otherwise "".
+func (s *peerState) hostName() string {
 	if host, _, err := net.SplitHostPort(s.Address); err != nil || net.ParseIP(host) != nil {
 		return ""
 	}
@@ -205,8 +210,9 @@ func (p *peers) announcedName(name string) string {
 }
 
 // missing returns the gossip addresses of unreachable peers that have not left,
-// and those of the reachable peers.
-func (p *peers) missing() (lost []string, inSight map[string]bool) {
+// the announced ones that have host names, and the gossip addresses of the
+// reachable peers.
+func (p *peers) missing() (lost, names []string, inSight map[string]bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	inSight = map[string]bool{}
@@ -215,10 +221,14 @@ func (p *peers) missing() (lost []string, inSight map[string]bool) {
 			inSight[s.Gossip] = true
 		} else if !s.Left {
 			lost = append(lost, s.Gossip)
+			if name := s.hostName(); name != "" {
+				names = append(names, name)
+			}
 		}
 	}
 	slices.Sort(lost)
-	return lost, inSight
+	slices.Sort(names)
+	return lost, names, inSight
 }
 
 func (p *peers) changes() <-chan struct{} {

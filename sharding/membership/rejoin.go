@@ -17,8 +17,8 @@ const maxJoins = 8
 func (m *Membership) rejoin(ctx context.Context) {
 	alone := true
 	for round := 0; ctx.Err() == nil; round++ {
-		m.join(ctx, pick(m.targets(ctx), round))
-		_, inSight := m.peers.missing()
+		m.join(ctx, pick(m.targets(ctx, round), round))
+		_, _, inSight := m.peers.missing()
 		if found := len(inSight) > 0; found == alone {
 			alone = !found
 			m.opts.Logger.Info("gossip", "alone", alone)
@@ -36,14 +36,21 @@ func (m *Membership) rejoin(ctx context.Context) {
 	}
 }
 
-// targets returns the addresses to try: those of unreachable nodes, and seeds
-// at whose addresses no reachable node listens.
-func (m *Membership) targets(ctx context.Context) []string {
-	targets, inSight := m.peers.missing()
-	for _, seed := range m.opts.Seeds {
-		found, err := m.opts.Lookup.Addresses(ctx, seed)
+// lookupTimeout limits the resolution of a name in a round.
+const lookupTimeout = 5 * time.Second
+
+// targets returns the addresses to try in a round: those of unreachable nodes,
+// the current ones of the names that some of these nodes announced, and seeds
+// at whose addresses no reachable node listens. A node that is back may have a
+// new address under its old name, and no seed that leads it to this node.
+func (m *Membership) targets(ctx context.Context, round int) []string {
+	targets, names, inSight := m.peers.missing()
+	for _, seed := range slices.Concat(m.opts.Seeds, pick(names, round)) {
+		limited, cancel := context.WithTimeout(ctx, lookupTimeout)
+		found, err := m.opts.Lookup.Addresses(limited, seed)
+		cancel()
 		if err != nil {
-			m.opts.Logger.Debug("cannot resolve a seed", "seed", seed, "error", err)
+			m.opts.Logger.Debug("cannot resolve a seed or node", "name", seed, "error", err)
 			continue
 		}
 		for _, target := range found {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -148,6 +149,50 @@ func TestRestartElsewhere(t *testing.T) {
 			if p := w.nodes[i].Nodes()[1]; p.Address != address(4) {
 				t.Errorf("n%d looks for n3 at %s", i, p.Address)
 			}
+		}
+	})
+}
+
+// namedTransport resolves the addresses that it dials.
+type namedTransport struct {
+	membership.Transport
+	resolve func(string) string
+}
+
+func (n namedTransport) Dial(ctx context.Context, address string) (net.Conn, error) {
+	return n.Transport.Dial(ctx, n.resolve(address))
+}
+
+// A node that announced a host name is back at a new address under that name,
+// long after gossip forgot it. It has no seeds, so the others must find it by
+// its name.
+func TestNodeIsFoundByItsName(t *testing.T) {
+	inBubble(t, func(w *world) {
+		var at atomic.Int64
+		at.Store(3)
+		named := func(o *membership.Options) {
+			o.Lookup.Host = func(_ context.Context, name string) ([]string, error) {
+				if name != "third.test" {
+					return nil, fmt.Errorf("no such host: %s", name)
+				}
+				return []string{host(int(at.Load()))}, nil
+			}
+			o.Transport = namedTransport{o.Transport, func(address string) string {
+				return strings.Replace(address, "third.test", host(int(at.Load())), 1)
+			}}
+		}
+		third := func(o *membership.Options) { o.Node, o.Address = id(3), "third.test:7000" }
+		w.start(1, 1, seeds(1), named)
+		w.start(2, 1, seeds(1), named)
+		w.start(3, 1, seeds(1), named, third)
+		w.allSee(upTo(3), 10*time.Second)
+		w.crash(3)
+		w.until(1, "n2.1 n3.1(lost)", time.Minute)
+		time.Sleep(10 * time.Minute)
+		at.Store(4)
+		w.start(4, 2, named, third)
+		for _, i := range []int{1, 2} {
+			w.until(i, fmt.Sprintf("n%d.1 n3.2", 3-i), time.Minute)
 		}
 	})
 }
