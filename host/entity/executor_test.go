@@ -181,6 +181,10 @@ func (c *committer) Received(sharding.ShardID, sharding.EntityID, sharding.Entit
 
 func (c *committer) IsAbsent(sharding.ShardID, sharding.EntityID) bool { return false }
 
+func (c *committer) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, _, _ int, _ int64, fn func(*journal.Record, journal.Hash) error) (bool, error) {
+	return false, c.Read(ctx, shard, e, 0, fn)
+}
+
 func (c *committer) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
 	return 0, 0, nil
 }

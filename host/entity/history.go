@@ -27,6 +27,12 @@ type HistoryReader interface {
 	// Snapshot has returned. The position must be known.
 	ReadSince(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, snapshot *journal.Snapshot,
 		fn func(rec *journal.Record, after journal.Hash) error) error
+	// ReadRecent is Read with from 0, except that it may skip old records of an
+	// entity that never had an event. It reads at least the longest tail of
+	// commands of clients that is within the limits, and reports whether it has
+	// skipped any.
+	ReadRecent(ctx context.Context, shard sharding.ShardID, entity sharding.EntityID, commands, replyBytes int, age int64,
+		fn func(rec *journal.Record, after journal.Hash) error) (skipped bool, err error)
 	// Snapshot returns the newest snapshot of the entity that use accepts, with
 	// a sequence lower than below, or any sequence if below is 0. It returns
 	// nil if there is none.
@@ -57,6 +63,8 @@ type HistoryReader interface {
 //   - A tombstone ends the entity. The records before it count only for the
 //     window, and the guest begins again with the records after it.
 //   - A Durable type stores whole states, so the guest gets only the last one.
+//   - The entity never had an event, so it has no snapshot. Only the window needs
+//     its records, and the load reads no more than the window can hold.
 //   - The first records are gone and no snapshot is usable. The load fails with
 //     request.ErrCompacted, unless a later tombstone or a stored state makes these
 //     records unnecessary.
@@ -69,12 +77,13 @@ type HistoryReader interface {
 // Events and replies may exceed the memory, so a chunk has a limited size, and
 // a loader is at most two chunks ahead of the executor (load.credit).
 type historyLoad struct {
-	ID    sharding.EntityID
-	Shard sharding.ShardID
-	Type  *Type
-	Below journal.Sequence // snapshots from this sequence on do not load; 0 for none
-	Whole bool             // read the whole window
-	End   journal.Sequence // sequence of the last record to read; 0 reads all
+	ID     sharding.EntityID
+	Shard  sharding.ShardID
+	Type   *Type
+	Below  journal.Sequence // snapshots from this sequence on do not load; 0 for none
+	Whole  bool             // read the whole window
+	Limits window.Limits    // of the window
+	End    journal.Sequence // sequence of the last record to read; 0 reads all
 	// Beyond, if it is set, is called before each record once the load has read
 	// costlyBytes. It may block; an error ends the load.
 	Beyond func() error
@@ -193,6 +202,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 	var inside bool     // the next record is not the entity's first
 	var foreign bool    // the module may be unable to read the snapshot's state
 	var chain runChain
+	var begins int64 // RecordedAt of the first record that was read
 	snap, err := l.snapshot(ctx, h)
 	if snap != nil {
 		// The record at the snapshot's sequence has the state too, with its
@@ -222,6 +232,9 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 		}
 		if inside {
 			ch.Seen.Before, inside = rec.RecordedAt, false
+		}
+		if begins == 0 {
+			begins = rec.RecordedAt
 		}
 		if l.Type.Workflow {
 			chain.add(rec)
@@ -290,6 +303,11 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 		}
 		if inside {
 			ch.Seen.Before = snap.UpdatedAt
+		}
+	case from == 0 && snap == nil && l.Limits.Commands > 0 && !l.Type.Workflow: // a run's first record has its chain
+		var skipped bool
+		if skipped, err = h.ReadRecent(ctx, l.Shard, l.ID, l.Limits.Commands, l.Limits.ReplyBytes, l.Limits.ClientMaxAge, visit); skipped {
+			ch.Seen.Before = begins
 		}
 	default:
 		err = read(from)

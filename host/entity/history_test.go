@@ -51,6 +51,10 @@ func (h *latest) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, 
 
 func (h *latest) IsAbsent(sharding.ShardID, sharding.EntityID) bool { return false }
 
+func (h *latest) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, _, _ int, _ int64, fn func(*journal.Record, journal.Hash) error) (bool, error) {
+	return false, h.Read(ctx, shard, e, 0, fn)
+}
+
 func (h *latest) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
 	return 0, 0, nil
 }
@@ -208,6 +212,10 @@ func (d during) Snapshot(context.Context, sharding.ShardID, sharding.EntityID, j
 	return nil, nil
 }
 
+func (d during) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, _, _ int, _ int64, fn func(*journal.Record, journal.Hash) error) (bool, error) {
+	return false, d.Read(ctx, shard, e, 0, fn)
+}
+
 func (d during) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
 	return 0, 0, nil
 }
@@ -262,5 +270,51 @@ func TestLongReadingsTakeTurns(t *testing.T) {
 	})
 	if l.read > costlyBytes+3*size {
 		t.Errorf("a load without a turn read %d bytes", l.read)
+	}
+}
+
+// skipping is the history of an entity without events, of which loads read
+// only the last records.
+type skipping struct {
+	latest
+	limits window.Limits // asked for
+}
+
+func (s *skipping) ReadRecent(_ context.Context, _ sharding.ShardID, _ sharding.EntityID, commands, replyBytes int, age int64, fn func(*journal.Record, journal.Hash) error) (bool, error) {
+	s.limits = window.Limits{Commands: commands, ReplyBytes: replyBytes, ClientMaxAge: age}
+	for i := len(s.records) - 2; i < len(s.records); i++ {
+		if err := fn(&s.records[i], journal.Hash{}); err != nil {
+			return true, err
+		}
+	}
+	return true, nil
+}
+
+// TestSkippedRecordsCountAsForgotten checks that a load of an entity without
+// events reads what the window can hold, and notes the time before which
+// commands are unknown, so that none of their retries is executed.
+func TestSkippedRecordsCountAsForgotten(t *testing.T) {
+	h := &skipping{}
+	for i := range 5 {
+		h.records = append(h.records, journal.Record{Entity: one, RecordedAt: int64(10 + i), CommandID: journal.CommandID(fmt.Sprint("c", i))})
+	}
+	l := historyLoad{ID: one, Shard: 1, Type: of(1, 1), Limits: window.DefaultLimits()}
+	var before int64
+	l.Read(t.Context(), h, 1<<20, func(ch *historyChunk) error {
+		if before = max(before, ch.Seen.Before); ch.Err != nil || ch.Last && (!ch.Exists || ch.Sequence != 0) {
+			t.Errorf("%+v", ch)
+		}
+		return nil
+	})
+	if all := window.DefaultLimits(); before != 13 || h.limits.Commands != all.Commands || h.limits.ReplyBytes != all.ReplyBytes || h.limits.ClientMaxAge != all.ClientMaxAge {
+		t.Errorf("commands before %d are unknown, limits %+v", before, h.limits)
+	}
+	run := of(1, 1)
+	run.Workflow = true
+	l = historyLoad{ID: one, Shard: 1, Type: run, Limits: window.DefaultLimits()}
+	h.limits = window.Limits{}
+	l.Read(t.Context(), h, 1<<20, func(*historyChunk) error { return nil })
+	if h.limits.Commands != 0 {
+		t.Error("the first record of a run was skipped, which has its chain")
 	}
 }

@@ -37,7 +37,7 @@ func (c *core) startLoad(e *entity) {
 	e.phase, e.typ = loading, t
 	x := e.withExtra()
 	x.load = &load{
-		historyLoad: historyLoad{ID: e.id, Shard: e.shard.id, Type: t, Below: x.below, Whole: x.whole},
+		historyLoad: historyLoad{ID: e.id, Shard: e.shard.id, Type: t, Below: x.below, Whole: x.whole, Limits: e.shard.opts.Window},
 		entity:      e, ctx: ctx, cancel: cancel, credit: make(chan struct{}, 2),
 	}
 	c.stats.Loads++

@@ -2,6 +2,7 @@ package entity
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -57,6 +58,34 @@ func (w *world) Received(_ sharding.ShardID, e, source sharding.EntityID) (uint6
 // report that an entity is not absent.
 func (w *world) IsAbsent(_ sharding.ShardID, e sharding.EntityID) bool {
 	return w.core.stats.Loads%2 == 0 && w.heads[e.ID] == nil
+}
+
+// ReadRecent skips what a window within the limits never has, if the entity
+// never had an event.
+func (w *world) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, commands, replyBytes int, age int64, fn func(*journal.Record, journal.Hash) error) (skipped bool, err error) {
+	var all []journal.Record
+	for i := range w.log {
+		if w.log[i].Entity == e {
+			all = append(all, w.log[i])
+		}
+	}
+	if len(all) == 0 || all[len(all)-1].Last() > 0 {
+		return false, w.Read(ctx, shard, e, 0, fn)
+	}
+	first, n, replies := len(all)-1, 0, 0
+	for ; first > 0 && n <= commands && replies <= replyBytes && all[len(all)-1].RecordedAt-all[first].RecordedAt <= age; first-- {
+		if !all[first].Internal() {
+			n, replies = n+1, replies+len(all[first].Reply)
+		}
+	}
+	w.records = 0
+	for i := range all[first:] {
+		w.records++
+		if err := fn(&all[first+i], journal.Hash{}); err != nil {
+			return first > 0, err
+		}
+	}
+	return first > 0, nil
 }
 
 func (w *world) PendingMessages(_ sharding.ShardID, e sharding.EntityID) (n, asOf uint64, err error) {

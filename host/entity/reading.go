@@ -104,8 +104,8 @@ const costlyBytes = 1 << 20
 const costlyMost = 4096
 
 // costlyLoads remembers the entities whose last loads were costly. An entity
-// that never had an event has no snapshot, so each of its loads reads all its
-// records.
+// that never had an event has no snapshot, so each of its loads reads as many
+// records as its idempotency window can hold.
 type costlyLoads struct {
 	mu sync.Mutex
 	of map[sharding.EntityID]struct{}

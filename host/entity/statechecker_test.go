@@ -40,6 +40,10 @@ func (noHistory) Read(context.Context, sharding.ShardID, sharding.EntityID, jour
 
 func (noHistory) IsAbsent(sharding.ShardID, sharding.EntityID) bool { return false }
 
+func (noHistory) ReadRecent(ctx context.Context, shard sharding.ShardID, e sharding.EntityID, _, _ int, _ int64, fn func(*journal.Record, journal.Hash) error) (bool, error) {
+	return false, noHistory{}.Read(ctx, shard, e, 0, fn)
+}
+
 func (noHistory) PendingMessages(sharding.ShardID, sharding.EntityID) (n, asOf uint64, err error) {
 	return 0, 0, nil
 }

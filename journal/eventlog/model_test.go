@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/hostd/hostd/journal"
@@ -463,6 +464,7 @@ func checkEntity(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e shard
 		t.Fatalf("head of %s: %d %v %v %v, want %d %v deleted %v", e, seq, hash, exists, err, want.seq, want.hash, want.deleted)
 	}
 	checkSnapshots(t, m, id, e, want)
+	checkRecent(t, m, id, e, want, rng.IntN(8), rng.IntN(100))
 	for _, from := range []journal.Sequence{0, journal.Sequence(rng.Uint64N(uint64(want.seq) + 2))} {
 		first := want.cut
 		for first < len(want.last) && want.last[first] < from {
@@ -591,6 +593,41 @@ func checkRuns(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *model
 		}
 	}
 }
+
+// checkRecent compares the records that a load without a snapshot reads: all,
+// or of an entity that never had an event a tail with enough commands or bytes
+// of replies.
+func checkRecent(t *testing.T, m *eventlog.Machine, id sharding.ShardID, e sharding.EntityID, want *modelEntity, commands, replyBytes int) {
+	t.Helper()
+	if want.gone() > 0 {
+		return
+	}
+	var got [][]byte
+	clients, replies := 0, 0
+	skipped, err := eventlog.History{Machine: m}.ReadRecent(context.Background(), id, e, commands, replyBytes, 1<<62, func(rec *journal.Record, _ journal.Hash) error {
+		got = append(got, journal.AppendRecord(nil, rec))
+		if !rec.Internal() {
+			clients, replies = clients+1, replies+len(rec.Reply)
+		}
+		return nil
+	})
+	all := want.records[want.cut:]
+	switch {
+	case err != nil || len(got) > len(all) || !slices.EqualFunc(got, all[len(all)-len(got):], bytes.Equal):
+		t.Fatalf("the recent records of %s: %d of %d: %v", e, len(got), len(all), err)
+	case skipped != (len(got) < len(all)):
+		t.Fatalf("%d of %d records of %s, skipped %v", len(got), len(all), e, skipped)
+	case skipped && (want.seq > 0 || clients <= commands && replies <= replyBytes):
+		t.Fatalf("%d of %d records of %s at %d have %d commands and %d bytes of replies, want more than %d or %d", len(got), len(all), e, want.seq, clients, replies, commands, replyBytes)
+	}
+	if skipped {
+		recentSkips.Add(1)
+	}
+}
+
+// recentSkips counts the reads that skipped records, so that the model shows
+// that it has entities without events.
+var recentSkips atomic.Int64
 
 func checkList(t *testing.T, m *eventlog.Machine, id sharding.ShardID, sh *modelShard, rng *rand.Rand) {
 	t.Helper()

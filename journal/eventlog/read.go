@@ -153,6 +153,21 @@ func (h History) ReadSince(ctx context.Context, id sharding.ShardID, e sharding.
 		func(_ journal.Position, rec *journal.Record, after journal.Hash) error { return fn(rec, after) })
 }
 
+// ReadRecent reads all records, or the newest ones of an entity that never had
+// an event: at least the longest tail of commands of clients within these
+// limits, of which age is in nanoseconds. skipped reports that older ones
+// exist.
+func (h History) ReadRecent(ctx context.Context, id sharding.ShardID, e sharding.EntityID, commands, replyBytes int, age int64,
+	fn func(rec *journal.Record, after journal.Hash) error) (skipped bool, err error) {
+	s, err := h.entity(id, e)
+	if err != nil {
+		return false, fmt.Errorf("read entity in shard %d: %w", id, err)
+	}
+	defer s.View.Close()
+	return s.ReadRecent(ctx, history.Recent{Commands: commands, ReplyBytes: replyBytes, Age: age},
+		func(_ journal.Position, rec *journal.Record, after journal.Hash) error { return fn(rec, after) })
+}
+
 func (r *Reader) read(ctx context.Context, id sharding.ShardID, e sharding.EntityID, which history.Reading, fn history.Visit) error {
 	s, err := r.entity(id, e)
 	if err != nil {

@@ -93,7 +93,10 @@ func MissingMark(shard sharding.ShardID) error {
 // from (nil: at the first), and reports whether there are more. It reads no
 // values. The key is valid during the call; fn must not panic.
 func (v *View) ScanKeys(prefix, from []byte, limit int, fn func(key []byte)) (more bool, err error) {
-	err = v.scan(prefix, from, func(item *badger.Item) error {
+	if from == nil {
+		from = prefix
+	}
+	err = v.scan(badger.IteratorOptions{Prefix: prefix}, from, func(item *badger.Item) error {
 		if limit == 0 {
 			more = true
 			return ErrStop

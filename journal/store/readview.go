@@ -81,7 +81,21 @@ var ErrStop = errors.New("stop the scan")
 // at the first). key and body are valid during the call. If fn returns an
 // error, Scan stops and returns it, except for ErrStop.
 func (v *View) Scan(prefix, from []byte, fn func(key, body []byte) error) error {
-	err := v.scan(prefix, from, func(item *badger.Item) error {
+	if from == nil {
+		from = prefix
+	}
+	return v.scanBodies(badger.IteratorOptions{Prefix: prefix}, from, fn)
+}
+
+// ScanBack is Scan from the last key with the prefix to the first. The byte
+// after the prefix must not be 0xff.
+func (v *View) ScanBack(prefix []byte, fn func(key, body []byte) error) error {
+	last := append(prefix[:len(prefix):len(prefix)], 0xff)
+	return v.scanBodies(badger.IteratorOptions{Prefix: prefix, Reverse: true}, last, fn)
+}
+
+func (v *View) scanBodies(o badger.IteratorOptions, from []byte, fn func(key, body []byte) error) error {
+	err := v.scan(o, from, func(item *badger.Item) error {
 		key := item.Key()
 		return item.Value(func(value []byte) error {
 			body, err := openValue(key, value)
@@ -100,13 +114,10 @@ func (v *View) Scan(prefix, from []byte, fn func(key, body []byte) error) error 
 	return err
 }
 
-func (v *View) scan(prefix, from []byte, fn func(*badger.Item) error) (err error) {
-	defer v.recoverDamage(prefix, &err)
+func (v *View) scan(o badger.IteratorOptions, from []byte, fn func(*badger.Item) error) (err error) {
+	defer v.recoverDamage(o.Prefix, &err)
 	defer panicOnFault()()
-	if from == nil {
-		from = prefix
-	}
-	it := v.txn.NewIterator(badger.IteratorOptions{Prefix: prefix})
+	it := v.txn.NewIterator(o)
 	defer it.Close()
 	for it.Seek(from); it.Valid(); it.Next() {
 		if err := fn(it.Item()); err != nil {
@@ -131,7 +142,7 @@ func (v *View) recoverDamage(key []byte, err *error) {
 // ScanRaw calls fn for every key with its stored value, including the frame and
 // without verification, for tools. Key and value are valid during the call.
 func (v *View) ScanRaw(fn func(key, value []byte) error) error {
-	return v.scan(nil, nil, func(item *badger.Item) error {
+	return v.scan(badger.IteratorOptions{}, nil, func(item *badger.Item) error {
 		return item.Value(func(value []byte) error { return fn(item.Key(), value) })
 	})
 }

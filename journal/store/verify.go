@@ -97,7 +97,7 @@ func (s *Store) Verify(ctx context.Context, version uint64) (*Report, error) {
 	if err := v.findGenerations(); err != nil {
 		return nil, fmt.Errorf("verify journal store: %w", err)
 	}
-	if err := view.scan(nil, nil, v.item); err != nil {
+	if err := view.scan(badger.IteratorOptions{}, nil, v.item); err != nil {
 		return nil, fmt.Errorf("verify journal store: %w", err)
 	}
 	v.endEntity()

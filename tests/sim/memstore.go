@@ -239,6 +239,24 @@ func (v *memView) Scan(prefix, from []byte, fn func(key, body []byte) error) err
 	}
 }
 
+func (v *memView) ScanBack(prefix []byte, fn func(key, body []byte) error) error {
+	type pair struct{ key, body []byte }
+	var all []pair
+	err := v.Scan(prefix, nil, func(key, body []byte) error {
+		all = append(all, pair{slices.Clone(key), slices.Clone(body)})
+		return nil
+	})
+	for _, p := range slices.Backward(all) {
+		if err == nil {
+			err = fn(p.key, p.body)
+		}
+	}
+	if errors.Is(err, store.ErrStop) {
+		return nil
+	}
+	return err
+}
+
 func (v *memView) ScanKeys(prefix, from []byte, limit int, fn func(key []byte)) (more bool, err error) {
 	err = v.Scan(prefix, from, func(key, _ []byte) error {
 		if limit == 0 {

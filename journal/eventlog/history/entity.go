@@ -81,6 +81,101 @@ func (e *Entity) Read(ctx context.Context, r Reading, fn Visit) error {
 	return err
 }
 
+// Recent limits a read to the newest records. A read begins at or before the
+// oldest record of the longest tail of commands of clients that is within all
+// limits.
+type Recent struct {
+	Commands, ReplyBytes int
+	Age                  int64 // nanoseconds before the entity's last record
+}
+
+// ReadRecent is Read from the first record, except that it skips old records
+// of an entity that never had an event; skipped reports that it did. Nothing
+// truncates such records, because a truncation needs an event. They do not
+// change the hash chain, so that a read can begin with any of them.
+func (e *Entity) ReadRecent(ctx context.Context, r Recent, fn Visit) (skipped bool, err error) {
+	if !e.Exists || e.Sequence > 0 || e.Cut != nil || e.Head.Records <= uint64(r.Commands) && e.Head.Bytes <= uint64(r.ReplyBytes) {
+		// The entity has few records, or events, which a snapshot stands for.
+		return false, e.Read(ctx, Reading{}, fn)
+	}
+	after, err := e.recentAfter(ctx, r)
+	if err != nil {
+		return false, fmt.Errorf("read entity in shard %d: %w", e.Rows.Shard, e.Rows.NoteDamage(err))
+	}
+	return after != journal.Position{}, e.Read(ctx, Reading{After: after}, fn)
+}
+
+// recentAfter returns the position after which the recent records are. It
+// counts them backwards, in the memtable and then block by block, and so reads
+// at most one block more than is needed.
+func (e *Entity) recentAfter(ctx context.Context, r Recent) (after journal.Position, err error) {
+	commands, replies := 0, 0
+	oldest := e.UpdatedAt // of the records of the last block that was counted
+	enough := func() bool { return commands > r.Commands || replies > r.ReplyBytes || e.UpdatedAt-oldest > r.Age }
+	var view journal.RecordView
+	count := func(raw []byte) error {
+		if err := view.Parse(raw); err != nil {
+			return err
+		}
+		oldest = min(oldest, view.RecordedAt)
+		if view.Section(journal.SectionSource) == nil {
+			commands, replies = commands+1, replies+len(view.Reply)
+		}
+		return nil
+	}
+	first := e.Head.Last // the earliest record that was counted
+	counted := e.First != nil
+	for rec := e.First; rec != nil; rec = rec.Next {
+		if err := count(rec.Raw); err != nil {
+			return after, err
+		}
+		if rec == e.Last {
+			first, after = e.First.At, e.Base
+			break
+		}
+	}
+	if enough() {
+		return after, nil
+	}
+	after = journal.Position{}
+	prefix := append(store.AppendPrefix(make([]byte, 0, 32+len(e.Key)), e.Rows.Shard, e.Rows.Generation, store.ClassRecord), e.Key...)
+	err = e.View.ScanBack(prefix, func(_, body []byte) error {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		p, err := store.OpenPack(body)
+		if err != nil {
+			return err
+		}
+		// Blocks may overlap: a record that a later block has was counted.
+		begins, previous, any := first, p.Previous, counted
+		for {
+			at, raw, err := p.Next()
+			if err != nil {
+				return err
+			}
+			if raw == nil {
+				break
+			}
+			if any && !at.Less(first) || e.Head.Last.Less(at) {
+				continue
+			}
+			if err := count(raw); err != nil {
+				return err
+			}
+			if counted = true; at.Less(begins) {
+				begins = at
+			}
+		}
+		if first = begins; enough() {
+			after = previous
+			return store.ErrStop
+		}
+		return nil
+	})
+	return after, err
+}
+
 // Records calls fn with all retained records in encoded form, and returns their
 // number.
 func (e *Entity) Records(ctx context.Context, fn func(raw []byte) error) (n uint64, err error) {

@@ -30,6 +30,7 @@ type Store interface {
 type View interface {
 	Get(key []byte, fn func(body []byte) error) (found bool, err error)
 	Scan(prefix, from []byte, fn func(key, body []byte) error) error
+	ScanBack(prefix []byte, fn func(key, body []byte) error) error
 	ScanKeys(prefix, from []byte, limit int, fn func(key []byte)) (more bool, err error)
 	Cursor(prefix []byte) Cursor
 	Generations() ([]store.Generation, error)
