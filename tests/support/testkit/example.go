@@ -19,8 +19,9 @@ import (
 )
 
 // buildTimeout is long because the first build on a machine compiles Go's
-// runtime for Wasm.
-const buildTimeout = 5 * time.Minute
+// runtime for Wasm, and a loaded machine needs minutes to link a program. It is
+// below the ten minutes after which the go command ends a test.
+const buildTimeout = 9 * time.Minute
 
 type guest struct {
 	once sync.Once
