@@ -58,9 +58,10 @@ func TestGuestGetsAuthenticatedCaller(t *testing.T) {
 	token, file := tokens(t, "ann", "bo")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["ann"], Flags: []string{"--auth", "allow", "--token-file", file, "--admin", "full"}})
 	c.Start()
+	wasm := testkit.BuildGuest(t, "tests/security/guest")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Patience)
 	defer cancel()
-	if _, err := c.Node(0).Client(client.Options{Timeout: testkit.Patience}).Upload(ctx, testkit.BuildGuest(t, "tests/security/guest"), true); err != nil {
+	if _, err := c.Node(0).Client(client.Options{Timeout: testkit.Patience}).Upload(ctx, wasm, true); err != nil {
 		t.Fatal(err)
 	}
 	call := calls(t, ctx)
@@ -125,9 +126,10 @@ func TestCallerIsStoredWithRecord(t *testing.T) {
 	token, file := tokens(t, "ann")
 	c := testkit.NewCluster(t, 3, testkit.ClusterOptions{Token: token["ann"], Flags: []string{"--auth", "allow", "--token-file", file, "--admin", "full"}})
 	c.Start()
+	wasm := testkit.BuildGuest(t, "tests/security/guest")
 	ctx, cancel := context.WithTimeout(t.Context(), 3*testkit.Patience)
 	defer cancel()
-	if _, err := c.Node(0).Client(client.Options{Timeout: testkit.Patience}).Upload(ctx, testkit.BuildGuest(t, "tests/security/guest"), true); err != nil {
+	if _, err := c.Node(0).Client(client.Options{Timeout: testkit.Patience}).Upload(ctx, wasm, true); err != nil {
 		t.Fatal(err)
 	}
 	call := calls(t, ctx)

@@ -73,9 +73,10 @@ func TestGuidePrograms(t *testing.T) {
 
 	c := testkit.StartCluster(t, 1, testkit.ClusterOptions{})
 	cl := c.Client(client.Options{Timeout: testkit.Patience})
+	payment := testkit.BuildGuest(t, "tests/e2e/outside/payment")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*testkit.Patience)
 	defer cancel()
-	if _, err := cl.Upload(ctx, testkit.BuildGuest(t, "tests/e2e/outside/payment"), true); err != nil {
+	if _, err := cl.Upload(ctx, payment, true); err != nil {
 		t.Fatal(err)
 	}
 	p := &provider{taken: map[string]int{}, asked: map[string]int{}, bodies: map[string]string{}}

@@ -224,10 +224,11 @@ func (c *Cluster) Client(opts client.Options) *client.Client {
 func (c *Cluster) Push(examples ...string) {
 	c.t.Helper()
 	cl := c.Client(client.Options{})
-	ctx, cancel := context.WithTimeout(context.Background(), Patience)
-	defer cancel()
 	for _, name := range examples {
-		if _, err := cl.Upload(ctx, BuildExample(c.t, name), true); err != nil {
+		wasm := BuildExample(c.t, name)
+		ctx, cancel := context.WithTimeout(context.Background(), Patience)
+		_, err := cl.Upload(ctx, wasm, true)
+		if cancel(); err != nil {
 			c.t.Fatalf("push %s: %v", name, err)
 		}
 	}
