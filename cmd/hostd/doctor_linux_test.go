@@ -292,6 +292,7 @@ func TestSignalsOfANode(t *testing.T) {
 // TestBlockedLogDoesNotKeepTheProcess checks that a node ends although nobody
 // reads its standard error, and SIGUSR1 has filled it.
 func TestBlockedLogDoesNotKeepTheProcess(t *testing.T) {
+	t.Parallel() // it waits for the grace period
 	dir := t.TempDir()
 	program, err := os.Executable()
 	if err != nil {

@@ -151,7 +151,7 @@ func TestRecoverGenerationsAtEveryBatch(t *testing.T) {
 		r.st = openStore(t, filepath.Join(r.base, "live"), smallStore)
 		r.m = openMachine(t, r.st, 0, eventlog.Options{MaxEntityRows: 20, BlockBytes: 700})
 		rng := r.src.rng
-		for step := range 3000 {
+		for step := range min(3000, 300**seeds) {
 			switch n := rng.IntN(100); {
 			case n < 86:
 				r.entry(false)
