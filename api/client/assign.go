@@ -41,7 +41,7 @@ func (s *Stream) run(ctx context.Context) {
 		s.stop()
 	}
 	streams.Wait()
-	s.abandon(&Error{Code: connect.CodeUnknown, Message: "the stream was closed before the answer came"})
+	s.abandon(&Error{Code: connect.CodeUnknown, Message: "the stream was closed before the response arrived"})
 }
 
 func (s *Stream) reasonToEnd() error {
@@ -230,7 +230,7 @@ func (s *Stream) broke(w *nodeStream, at uint32, answered bool, err error) {
 		signal(s.wake)
 	}
 	if err == nil {
-		err = errors.New("the node ended the stream")
+		err = errors.New("the node closed the stream")
 	}
 	// Without a connection no command has been sent.
 	connected := connect.IsWireError(err) || judge(err).carried

@@ -112,10 +112,10 @@ func Dial(addr string) (*Client, error) { return New([]string{addr}, Options{}) 
 // an *InsecureTokenError if a token would be sent over http to another machine.
 func New(addrs []string, opts Options) (*Client, error) {
 	if len(addrs) == 0 {
-		return nil, errors.New("no address is given")
+		return nil, errors.New("no address is set")
 	}
 	if opts.TLS != nil && opts.HTTPClient != nil {
-		return nil, errors.New("TLS and HTTPClient are both given: the second brings its own TLS")
+		return nil, errors.New("Options.TLS and Options.HTTPClient must not both be set: the HTTP client has its own TLS settings")
 	}
 	c := &Client{opts: opts.withDefaults(), http: opts.HTTPClient}
 	if c.http == nil {
@@ -131,7 +131,7 @@ func New(addrs []string, opts Options) (*Client, error) {
 			return nil, err
 		}
 		if opts.TLS != nil && strings.HasPrefix(base, "http://") {
-			return nil, fmt.Errorf("%q is an address without TLS, and TLS is asked for: give https", addr)
+			return nil, fmt.Errorf("%q is an address without TLS, but Options.TLS is set: use https", addr)
 		}
 		if !c.opts.tokenMayGo(base) {
 			return nil, &InsecureTokenError{Address: addr}
@@ -186,7 +186,7 @@ func baseURL(addr string) (string, error) {
 	}
 	u, err := url.Parse(addr)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
-		return "", fmt.Errorf("%q is not an address: give host:port or a URL", addr)
+		return "", fmt.Errorf("%q is not an address: use host:port or a URL", addr)
 	}
 	return strings.TrimSuffix(addr, "/"), nil
 }

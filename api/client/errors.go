@@ -56,7 +56,7 @@ type OtherClusterError struct {
 }
 
 func (e *OtherClusterError) Error() string {
-	return fmt.Sprintf("the node at %s belongs to cluster %s, the others to %s", e.Address, e.Cluster, e.Wanted)
+	return fmt.Sprintf("the node at %s belongs to cluster %s, but the other nodes to %s", e.Address, e.Cluster, e.Wanted)
 }
 
 func (e *OtherClusterError) code() connect.Code {
@@ -289,7 +289,7 @@ func unknownOutcome(last error) error {
 	if CodeOf(last) == connect.CodeFailedPrecondition && !errors.As(last, &rejected) && !errors.As(last, &other) {
 		return last // sequences only grow: a mismatch stays a mismatch
 	}
-	e := &Error{Code: connect.CodeUnknown, Message: "an earlier attempt may have taken effect; the last one: " + last.Error()}
+	e := &Error{Code: connect.CodeUnknown, Message: "an earlier attempt may have taken effect; the last attempt: " + last.Error()}
 	if errors.As(last, &other) {
 		e.other = other
 	}

@@ -145,7 +145,7 @@ func activationRevision(ctx context.Context, c *Client, entityType, digest, abor
 		}
 		break
 	}
-	text := "the module was not activated: its verification was aborted, or another module serves since"
+	text := "the module was not activated: its verification was aborted, or a different module was activated since"
 	if aborted != "" {
 		text += "; " + aborted
 	}
@@ -221,7 +221,7 @@ func servedUnder(ctx context.Context, c *Client, entityType string) (uint64, err
 		}
 	}
 	if err == nil {
-		err = &Error{Code: connect.CodeAborted, Message: "another module was activated meanwhile: try again"}
+		err = &Error{Code: connect.CodeAborted, Message: "a different module was activated during the call: try again"}
 	}
 	return 0, err
 }
@@ -234,7 +234,7 @@ func Rollout(ctx context.Context, c *Client, entityType string) (*modulev1.Rollo
 	if err != nil || res.GetRollout() != nil {
 		return res.GetRollout(), err
 	}
-	text := "one module serves all of the type"
+	text := "the type has no rollout"
 	if res.GetAborted() != "" {
 		text += "; " + res.GetAborted()
 	}
@@ -334,7 +334,7 @@ func download(ctx context.Context, n *node, r *connect.Request[modulev1.Download
 		return nil, err
 	}
 	if got := sha256.Sum256(wasm); hex.EncodeToString(got[:]) != r.Msg.GetDigest() {
-		return nil, connect.NewError(connect.CodeDataLoss, errors.New("the bytes that came are another module's"))
+		return nil, connect.NewError(connect.CodeDataLoss, errors.New("the received bytes do not match the module's digest"))
 	}
 	return wasm, nil
 }

@@ -87,10 +87,10 @@ func deadlineError(refused, last error, reads bool) error {
 	}
 	e := *because
 	if reads {
-		e.Message += "; the deadline passed during another attempt"
+		e.Message += "; the deadline passed during a later attempt"
 		return &e
 	}
-	e.Code, e.Message = connect.CodeDeadlineExceeded, "the deadline passed during another attempt; a node answered before: "+because.Error()
+	e.Code, e.Message = connect.CodeDeadlineExceeded, "the deadline passed during a later attempt; an earlier attempt failed: "+because.Error()
 	return &e
 }
 

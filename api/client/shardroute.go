@@ -119,9 +119,9 @@ func (l *shardRoute) over(p *pending, now time.Time, patience time.Duration) boo
 func (p *pending) failure() error {
 	switch {
 	case p.carried:
-		return &Error{Code: connect.CodeUnknown, Message: "the answer was lost on the way: " + p.failed.Error()}
+		return &Error{Code: connect.CodeUnknown, Message: "the response was lost: " + p.failed.Error()}
 	case CodeOf(p.failed) == connect.CodeUnavailable:
 		return p.failed
 	}
-	return &Error{Code: connect.CodeUnavailable, Message: "no node could be reached: " + p.failed.Error()}
+	return &Error{Code: connect.CodeUnavailable, Message: "no node is reachable: " + p.failed.Error()}
 }

@@ -17,7 +17,7 @@ type InsecureTokenError struct {
 
 // Error implements error.
 func (e *InsecureTokenError) Error() string {
-	return fmt.Sprintf("the token is not sent without TLS to %s, where everybody on the way can read it: give an address with https, or Options.InsecureToken", e.Address)
+	return fmt.Sprintf("refusing to send the token to %s without TLS, because everybody on the network path could read it: use an https address, or set Options.InsecureToken", e.Address)
 }
 
 // tokenMayGo reports whether the token may be sent to a URL: over TLS, to this
@@ -42,7 +42,7 @@ func (o *Options) authorize(r *http.Request) error {
 	if o.TokenSource != nil {
 		var err error
 		if token, err = o.TokenSource(r.Context()); err != nil {
-			return connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("the token source gives no token: %w", err))
+			return connect.NewError(connect.CodeUnauthenticated, fmt.Errorf("the token source returned no token: %w", err))
 		}
 	}
 	if token != "" {

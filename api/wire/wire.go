@@ -66,7 +66,7 @@ func fields(msg []byte, fn func(tag uint64, n uint64, b []byte) error) error {
 	for len(msg) > 0 {
 		tag, used := varint(msg)
 		if used <= 0 || tag>>3 == 0 || tag>>32 != 0 {
-			return fmt.Errorf("%w: bad field tag", ErrMalformed)
+			return fmt.Errorf("%w: invalid field tag", ErrMalformed)
 		}
 		msg = msg[used:]
 		var n uint64
@@ -74,7 +74,7 @@ func fields(msg []byte, fn func(tag uint64, n uint64, b []byte) error) error {
 		switch tag & 7 {
 		case 0:
 			if n, used = varint(msg); used <= 0 {
-				return fmt.Errorf("%w: bad varint", ErrMalformed)
+				return fmt.Errorf("%w: invalid varint", ErrMalformed)
 			}
 			msg = msg[used:]
 		case 2:

@@ -28,17 +28,17 @@ func newAuditVerify(std cli.Stdio) *cobra.Command {
 		case errors.As(err, &fault):
 			return cli.Hint(err, "The log is intact up to that line. Something other than the node changed it after that, or the disk is faulty.")
 		case errors.Is(err, os.ErrNotExist):
-			return cli.Hint(err, "Give the newest file of the log, which audit-file names: audit/audit.log in the data directory by default.")
+			return cli.Hint(err, "Give the newest file of the log, which audit-file sets: audit/audit.log in the data directory by default.")
 		case err != nil:
 			return err
 		}
 		return out.Print(report, func(w io.Writer) {
 			fmt.Fprintf(w, "%d lines in %d files, %s to %s\n", report.Lines, report.Files, report.First.Format(time.RFC3339), report.Last.Format(time.RFC3339))
 			if report.From != "" {
-				fmt.Fprintln(w, "rotation has removed the first lines")
+				fmt.Fprintln(w, "log rotation has removed the first lines")
 			}
 			if report.Torn > 0 || report.Lost > 0 {
-				fmt.Fprintf(w, "%d lines were torn by a crash or a full disk, and %d could not be written\n", report.Torn, report.Lost)
+				fmt.Fprintf(w, "%d lines are incomplete because of a crash or a full disk, and %d could not be written\n", report.Torn, report.Lost)
 			}
 			if report.Checkpoints > 0 {
 				fmt.Fprintf(w, "%d checkpoints, the last at %s, followed by %d lines\nkey %s\n", report.Checkpoints, report.Signed.Format(time.RFC3339), report.Unsigned, report.Key)

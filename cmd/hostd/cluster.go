@@ -76,7 +76,7 @@ func leadsAgain(t *clusterv1.Impairment) string {
 func clusterTable(w io.Writer, s clusterState, about ...string) {
 	coordinator, quorum := s.GetCoordinator(), "yes"
 	if coordinator == "" {
-		coordinator = "none known"
+		coordinator = "unknown"
 	}
 	if !s.GetQuorum() {
 		quorum = "NO"

@@ -34,7 +34,7 @@ func policyChange(name, value string) (*clusterv1.SetPolicyRequest, error) {
 	number := func() (*uint32, error) {
 		n, err := strconv.ParseUint(value, 10, 16)
 		if err != nil {
-			return nil, fmt.Errorf("%s: %q is no number", name, value)
+			return nil, fmt.Errorf("%s: must be a number, got %q", name, value)
 		}
 		out := uint32(n)
 		return &out, nil
@@ -49,13 +49,13 @@ func policyChange(name, value string) (*clusterv1.SetPolicyRequest, error) {
 	case "rebalance":
 		on := value == "on"
 		if !on && value != "off" {
-			err = fmt.Errorf("rebalance: %q is neither on nor off", value)
+			err = fmt.Errorf("rebalance: must be on or off, got %q", value)
 		}
 		c.Rebalance = &on
 	case "dead-after":
 		after, failed := time.ParseDuration(value)
 		if failed != nil || after < time.Millisecond {
-			err = fmt.Errorf("dead-after: %q is no time such as 5m or 90s", value)
+			err = fmt.Errorf("dead-after: must be a duration such as 5m or 90s, got %q", value)
 		}
 		millis := uint64(max(after, 0).Milliseconds())
 		c.DeadAfterMillis = &millis

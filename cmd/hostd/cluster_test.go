@@ -154,7 +154,7 @@ func (f *threeNodes) GetSetting(_ context.Context, r *connect.Request[clusterv1.
 	defer f.mu.Unlock()
 	v, ok := f.settings[r.Msg.GetKey()]
 	if !ok {
-		return nil, connect.NewError(connect.CodeNotFound, errors.New("there is no such setting; hostd setting ls shows them"))
+		return nil, connect.NewError(connect.CodeNotFound, errors.New("the setting is not set; 'hostd setting ls' lists the settings"))
 	}
 	return connect.NewResponse(&clusterv1.GetSettingResponse{Setting: &clusterv1.Setting{Key: r.Msg.GetKey(), Value: v, Revision: f.revision}}), nil
 }
@@ -202,7 +202,7 @@ func TestClusterCommands(t *testing.T) {
 	if got := hostd(t, "node", "ls"); !strings.HasPrefix(got.out, "NODE ") || strings.Count(got.out, "\n") != 4 || !strings.Contains(got.err, "10 shards have fewer than 3 replicas") {
 		t.Errorf("node ls: %+v", got)
 	}
-	if got := hostd(t, "cluster", "status"); !strings.Contains(got.out, "\n10 shards have fewer than 3 replicas that can be asked; see 'hostd shard ls'\n") {
+	if got := hostd(t, "cluster", "status"); !strings.Contains(got.out, "\n10 shards have fewer than 3 reachable replicas; see 'hostd shard ls'\n") {
 		t.Errorf("cluster status: %+v", got)
 	}
 	for _, args := range [][]string{{"node", "ls"}, {"cluster", "status"}} {

@@ -73,11 +73,11 @@ func TestDevReloadsProject(t *testing.T) {
 	edit(t, source, "s.Total += e.Amount", "s.Total += 2 * e.Amount")
 	eventually(t, "the events have the new meaning", func() bool { return total() == `{"total":6}` })
 	said("verified counter: 1 entities, 1 events\n")
-	said("1 of them have another state than before, such as visits at event 1")
+	said("1 of them have a different state than before, such as visits at event 1")
 
 	edit(t, source, "2 * e.Amount", "3 * e.Sum")
 	said("e.Sum undefined")
-	said("goes on serving; save a change to try again")
+	said("continues to serve; save a change to try again")
 
 	edit(t, source, "3 * e.Sum", "2 * e.Amount", `"added"`, `"increased"`)
 	said("the module fails on 1 of 1 entities of counter: visits at event 1: ")
@@ -106,7 +106,7 @@ func TestDevReloadsProject(t *testing.T) {
 // at the start is served once it is fixed, and that a directory without a
 // project is rejected.
 func TestDevWaitsUntilProjectBuilds(t *testing.T) {
-	if got := hostd(t, "dev", "--module", t.TempDir()); got.code != cli.ExitUsage || !strings.Contains(got.err, "has the files of no language") {
+	if got := hostd(t, "dev", "--module", t.TempDir()); got.code != cli.ExitUsage || !strings.Contains(got.err, "has no files of a supported language") {
 		t.Errorf("%+v", got)
 	}
 	if testing.Short() {
@@ -117,7 +117,7 @@ func TestDevWaitsUntilProjectBuilds(t *testing.T) {
 	ports := filepath.Join(t.TempDir(), "ports.json")
 	r := start(t, "dev", "--module", dir, "--listen", "127.0.0.1:0", "--data", filepath.Join(t.TempDir(), "data"), "--ports-file", ports)
 	api := r.ready(t, ports).API
-	if !strings.Contains(r.err.String(), "nothing of this project is served") {
+	if !strings.Contains(r.err.String(), "no module of this project is active") {
 		t.Error("it does not say that nothing is served")
 	}
 	edit(t, source, "e.Sum", "e.Amount")

@@ -39,11 +39,11 @@ func TestDevRestartsNodeOnEnter(t *testing.T) {
 	if err := syscall.Kill(node.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of the node is told", func() bool { return strings.Contains(r.err.String(), "Enter brings it back") })
+	eventually(t, "the end of the node is told", func() bool { return strings.Contains(r.err.String(), "press Enter to restart it") })
 	if _, err := keys.WriteString("\n"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the node is back", func() bool { return strings.Contains(r.err.String(), " is back at ") })
+	eventually(t, "the node is back", func() bool { return strings.Contains(r.err.String(), " is running again at ") })
 	back := r.ready(t, ports)
 	if back.PID == node.PID {
 		t.Errorf("pid %d is back", back.PID)

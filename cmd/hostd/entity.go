@@ -72,7 +72,7 @@ func newEntitySend(std cli.Stdio) *cobra.Command {
 	c.Flags().Lookup("expected-sequence").DefValue = ""
 	cli.Before(c, func([]string) error {
 		if expected < 0 && c.Flags().Changed("expected-sequence") {
-			return cli.Usagef("--expected-sequence is %d, must be 0 or more", expected)
+			return cli.Usagef("--expected-sequence must be 0 or more, got %d", expected)
 		}
 		return nil
 	})

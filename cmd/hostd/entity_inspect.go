@@ -192,7 +192,7 @@ func newEntityEvents(std cli.Stdio) *cobra.Command {
 const fromOldest, fromNewest = "oldest", "newest"
 
 func newEntityTail(std cli.Stdio) *cobra.Command {
-	sub := client.Subscription{Skipped: func(events uint64) { fmt.Fprintf(std.Err, "%d events that were cut are passed over\n", events) }}
+	sub := client.Subscription{Skipped: func(events uint64) { fmt.Fprintf(std.Err, "skipped %d truncated events\n", events) }}
 	var once bool
 	var from string
 	c := cli.Follow(std, "tail TYPE", "Print the events of all entities of a type as they are committed", 1, 1, func() bool { return sub.Follow && !once },
@@ -214,9 +214,9 @@ func newEntityTail(std cli.Stdio) *cobra.Command {
 	cli.Before(c, func([]string) error {
 		switch {
 		case from != fromOldest && from != fromNewest:
-			return cli.Usagef("--from is %q, must be oldest or newest", from)
+			return cli.Usagef("--from must be oldest or newest, got %q", from)
 		case from == fromNewest && (once || !sub.Follow || sub.Cursor != ""):
-			return cli.Usagef("--from newest is for following, without --once and --cursor")
+			return cli.Usagef("--from newest cannot be combined with --once or --cursor")
 		}
 		return nil
 	})

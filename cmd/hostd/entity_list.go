@@ -32,10 +32,10 @@ func newEntityList(std cli.Stdio) *cobra.Command {
 	status := ""
 	cli.Before(c, func([]string) error {
 		if s := status; s != "" && !slices.Contains(entityStatuses(), s) {
-			return cli.Usagef("--status is %q, must be one of %s", s, strings.Join(entityStatuses(), ", "))
+			return cli.Usagef("--status must be one of %[2]s, got %[1]q", s, strings.Join(entityStatuses(), ", "))
 		}
 		if limit < 0 {
-			return cli.Usagef("--limit is %d, must be 0 or more", limit)
+			return cli.Usagef("--limit must be 0 or more, got %d", limit)
 		}
 		req.Status = status
 		return nil
@@ -150,7 +150,7 @@ func (v entityList) write(w io.Writer) {
 // Remark implements cli.Remark.
 func (v entityList) Remark() (line string, failure error) {
 	if v.more {
-		line = "there are more; see them with --limit"
+		line = "there are more; list them with a higher --limit"
 	}
 	return line, nil
 }

@@ -29,7 +29,7 @@ func newEntityTagged(std cli.Stdio) *cobra.Command {
 		"It reads every event with the tag, which takes a while if there are many. It does not count truncated events."
 	cli.Before(c, func([]string) error {
 		if limit < 1 || limit > maxTagged {
-			return cli.Usagef("--limit is %d, must be 1 to %d", limit, maxTagged)
+			return cli.Usagef("--limit must be between 1 and %[2]d, got %[1]d", limit, maxTagged)
 		}
 		return nil
 	})
@@ -96,7 +96,7 @@ func (v taggedList) write(w io.Writer) {
 // Remark implements cli.Remark.
 func (v taggedList) Remark() (line string, failure error) {
 	if v.more {
-		line = fmt.Sprintf("there are more than %d; see them with --limit", len(v.Entities))
+		line = fmt.Sprintf("there are more than %d; list them with a higher --limit", len(v.Entities))
 	}
 	return line, nil
 }

@@ -24,7 +24,7 @@ const (
 func logGoroutines(logger *slog.Logger) {
 	var profile bytes.Buffer
 	if err := pprof.Lookup("goroutine").WriteTo(&profile, 1); err != nil {
-		logger.Error("the goroutines are not known", "error", err)
+		logger.Error("cannot read the goroutines", "error", err)
 		return
 	}
 	stacks, left := stacksOf(profile.Bytes())

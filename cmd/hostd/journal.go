@@ -128,7 +128,7 @@ func newJournalExport(std cli.Stdio) *cobra.Command {
 	cli.SetTimeout(c, transferTime)
 	cli.Before(c, func(args []string) error {
 		if _, err := os.Lstat(args[0]); err == nil && !force && args[0] != stdStream {
-			return cli.Usagef("%s is there already; --force replaces it", args[0])
+			return cli.Usagef("%s already exists; --force replaces it", args[0])
 		}
 		return nil
 	})
@@ -232,13 +232,13 @@ func newJournalImport(std cli.Stdio) *cobra.Command {
 			return fmt.Errorf("import: %w", err)
 		}
 		if err != nil {
-			return cli.Hint(fmt.Errorf("import: %w", err), "The same file can be imported again, and goes on where it was; another one needs another empty cluster.")
+			return cli.Hint(fmt.Errorf("import: %w", err), "Repeat the import with the same file to continue it; a different file needs a different empty cluster.")
 		}
 		if got.Digest != sum.Digest {
-			return fmt.Errorf("import: the cluster has taken another file, of digest %s", got.Digest)
+			return fmt.Errorf("import: the cluster already has a different import, with digest %s", got.Digest)
 		}
 		for _, entityType := range got.PausedRollouts {
-			fmt.Fprintf(std.Err, "A second module serves a part of %[1]s, and takes no further step by itself: hostd module rollout %[1]s\n", entityType)
+			fmt.Fprintf(std.Err, "A rollout of %[1]s was restored and is paused: hostd module rollout %[1]s\n", entityType)
 		}
 		for _, what := range got.Omitted {
 			why := "it reaches the verb security"

@@ -29,7 +29,7 @@ func limitMemory(guests uint64, logger *slog.Logger) {
 	}
 	limit, enough := heapLimit(group, guests)
 	if !enough {
-		logger.Warn("guest-memory-bytes leaves little of the control group's memory for the node itself: lower it, or raise the limit", "group", group, "guest-memory-bytes", guests)
+		logger.Warn("guest-memory-bytes leaves little of the control group's memory for the node: lower it, or raise the limit", "group", group, "guest-memory-bytes", guests)
 	}
 	debug.SetMemoryLimit(int64(limit))
 	logger.Info("the heap is limited by the control group's memory", "group", group, "heap", limit)

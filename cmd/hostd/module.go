@@ -45,7 +45,7 @@ func newModulePush(std cli.Stdio) *cobra.Command {
 		if v.Activated {
 			fmt.Fprintf(std.Err, "active for %s\n", strings.Join(v.EntityTypes, ", "))
 		} else {
-			fmt.Fprintf(std.Err, "uploaded; serve a type with it: hostd module activate TYPE %s (types: %s)\n", v.Digest, strings.Join(v.EntityTypes, ", "))
+			fmt.Fprintf(std.Err, "uploaded; activate it with: hostd module activate TYPE %s (types: %s)\n", v.Digest, strings.Join(v.EntityTypes, ", "))
 		}
 	})
 	c.Flags().BoolVar(&noActivate, "no-activate", false, "upload the module without activating it")
@@ -163,7 +163,7 @@ func newModuleRemove(std cli.Stdio) *cobra.Command {
 		if err != nil {
 			return "", err
 		}
-		return digest + " is removed", client.RemoveModule(ctx, s.Client, digest)
+		return digest + " was removed", client.RemoveModule(ctx, s.Client, digest)
 	})
 	c.Long = "Removes a module that serves no type and that no rollback can return to. Nodes delete its bytes within the next hours."
 	return c
@@ -207,7 +207,7 @@ type binding struct {
 
 func (b binding) write(w io.Writer) {
 	if b.State != "" {
-		fmt.Fprintf(w, "%s is verified for %s, and serves it then; 'hostd module rollout %s' shows how that ends\n", b.Digest, cli.Clean(b.EntityType), cli.Clean(b.EntityType))
+		fmt.Fprintf(w, "%s is being verified for %s and will serve it afterwards; 'hostd module rollout %s' shows the result\n", b.Digest, cli.Clean(b.EntityType), cli.Clean(b.EntityType))
 		return
 	}
 	fmt.Fprintf(w, "%s is served by %s (revision %d)\n", b.EntityType, b.Digest, b.Revision)
@@ -273,7 +273,7 @@ func (b binding) await(ctx context.Context, std cli.Stdio, s *cli.Session) (bind
 	fmt.Fprintf(std.Err, "comparing the module with the truncated histories of %s; the cluster continues if you interrupt this, and 'hostd module rollout %s --abort' ends it\n", name, name)
 	revision, err := client.AwaitActivation(ctx, s.Client, b.EntityType, b.Digest)
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		return b, fmt.Errorf("the module is still being verified, 'hostd module rollout %s' shows how that ends: %w", name, err)
+		return b, fmt.Errorf("the module is still being verified, 'hostd module rollout %s' shows the result: %w", name, err)
 	}
 	if err != nil {
 		return b, err
@@ -298,7 +298,7 @@ func newModuleRollback(std cli.Stdio) *cobra.Command {
 		v.write(w)
 		for _, t := range v.EntityTypes {
 			if t != v.EntityType {
-				fmt.Fprintf(w, "so is %s\n", cli.Clean(t))
+				fmt.Fprintf(w, "rolled back %s too\n", cli.Clean(t))
 			}
 		}
 	})

@@ -25,7 +25,7 @@ const minDigestPrefix = 8
 // fullDigest completes a digest from its prefix.
 func fullDigest(ctx context.Context, c *client.Client, prefix string) (string, error) {
 	if !isDigestPrefix(prefix) {
-		return "", cli.Usagef("%q is not a digest: give at least %d of its hex digits", prefix, minDigestPrefix)
+		return "", cli.Usagef("%q is not a digest: give at least its first %d hex digits", prefix, minDigestPrefix)
 	}
 	if len(prefix) == 64 {
 		return prefix, nil
@@ -40,12 +40,12 @@ func fullDigest(ctx context.Context, c *client.Client, prefix string) (string, e
 			continue
 		}
 		if found != "" {
-			return "", fmt.Errorf("more than one module begins with %s", prefix)
+			return "", fmt.Errorf("the digests of several modules begin with %s", prefix)
 		}
 		found = m.GetDigest()
 	}
 	if found == "" {
-		return "", cli.Hint(fmt.Errorf("no module begins with %s", prefix), "'hostd module ls' shows what is uploaded.")
+		return "", cli.Hint(fmt.Errorf("no module's digest begins with %s", prefix), "'hostd module ls' lists the uploaded modules.")
 	}
 	return found, nil
 }

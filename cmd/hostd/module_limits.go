@@ -65,7 +65,7 @@ func parseLimits(pairs []string) (*modulev1.Limits, error) {
 			found = true
 		}
 		if !found {
-			return nil, cli.Usagef("--limit %s: there are %s", pair, limitNames())
+			return nil, cli.Usagef("--limit %s: must be one of %s", pair, limitNames())
 		}
 	}
 	return out, nil

@@ -56,12 +56,12 @@ func newNodeDrain(std cli.Stdio) *cobra.Command {
 	c := longOrder(std, "drain [NODE]", "Drain a node: move its leaderships to other nodes so that it can be stopped", func(ctx context.Context, s *cli.Session, node string) (string, error) {
 		moved, err := s.Drain(ctx, node)
 		if err == nil && moved == 0 && !isMember(ctx, s, node) {
-			return node + " is no longer a member of the cluster and leads nothing: it can be stopped", nil
+			return node + " is no longer a member of the cluster and leads no shards: it can be stopped", nil
 		}
-		return fmt.Sprintf("%s leads nothing any more, %d shards moved: it can be stopped", node, moved), err
+		return fmt.Sprintf("%s no longer leads any shard, %d shards moved: it can be stopped", node, moved), err
 	})
 	c.Long = "Drains a node: moves its leaderships to other nodes so that it can be stopped. The drain lasts until 'hostd node resume' or the node's next start. " +
-		"Without NODE it drains the node that the environment variable " + nodeVariable + " names, so that hooks that cannot expand variables, such as those of Kubernetes, can call it. It succeeds for a node that has left the cluster, because that node leads nothing."
+		"Without NODE it drains the node that the environment variable " + nodeVariable + " names, so that hooks that cannot expand variables, such as those of Kubernetes, can call it. It succeeds for a node that has left the cluster, because that node leads no shards."
 	return c
 }
 
@@ -116,7 +116,7 @@ func longOrder(std cli.Stdio, use, short string, give func(ctx context.Context, 
 			case ctx.Err() == nil:
 				pending = printProgress(ctx, s, kind, node, pending)
 			case pending != "":
-				return "", fmt.Errorf("the order stands, and 'hostd cluster status' shows it until it is carried out: %s", pending)
+				return "", fmt.Errorf("the operation is pending, and 'hostd cluster status' shows it until it has ended: %s", pending)
 			default:
 				return done, err
 			}

@@ -57,7 +57,7 @@ func TestDevelopmentNode(t *testing.T) {
 	if err := syscall.Kill(node.PID, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if code := first.end(t); code != cli.ExitFailed || !strings.Contains(first.err.String(), "no node is left") {
+	if code := first.end(t); code != cli.ExitFailed || !strings.Contains(first.err.String(), "all nodes have exited") {
 		t.Fatalf("dev without a node: exit code %d, %s", code, first.err.String())
 	}
 	ports = filepath.Join(dir, "second.json")
@@ -193,9 +193,9 @@ func checkClientCommands(t *testing.T, node devcluster.NodeInfo) {
 		{"entity send nothing x add", "module push"},
 		{"entity send counter a --expected-sequence 9 add", "the new --expected-sequence"},
 		{"entity send counter a reset --command-id five --expected-sequence 9", "--expected-sequence"},
-		{"entity send counter a reset --first-tried 5s", "which is not given"},
+		{"entity send counter a reset --first-tried 5s", "needs the --command-id"},
 		{"entity delete counter a --command-id five --first-tried -5s", "must be above 0"},
-		{"entity skip-timer counter a t --first-tried 5s", "which is not given"},
+		{"entity skip-timer counter a t --first-tried 5s", "needs the --command-id"},
 		{"module activate counter 00000000", "hostd module ls"},
 		{"module activate counter xyz", "is not a digest"},
 		{"module activate counter " + modules[0].Digest + " --shadow 10%", "serves counter already"},
@@ -281,7 +281,7 @@ func TestDemo(t *testing.T) {
 	}
 	got := hostd(t, "demo")
 	if got.code != cli.ExitDone || !strings.Contains(got.out, "(duplicate: true)") || !strings.Contains(got.out, `{"total":7}`) ||
-		!strings.Contains(got.out, "signal: killed") || !strings.Contains(got.out, "leaders spread over all three again") {
+		!strings.Contains(got.out, "signal: killed") || !strings.Contains(got.out, "leaders rebalanced over all three") {
 		t.Errorf("exit code %d\n%s%s", got.code, got.out, got.err)
 	}
 }

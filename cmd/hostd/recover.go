@@ -62,20 +62,20 @@ func (r *recovery) run(ctx context.Context, std cli.Stdio, args []string) error 
 	dir, files := args[0], append(r.from, args[1:]...)
 	switch {
 	case r.accept && r.rejoin:
-		return cli.Usagef("--rejoin gets what was lost from other nodes, --accept-loss gives it up: choose one")
+		return cli.Usagef("--rejoin copies the lost data from other nodes, --accept-loss abandons it: set only one of them")
 	case asked == 0:
-		return cli.Usagef("say what shall be done: --rejoin rebuilds the node from the others of its cluster; --accept-loss is for a lone node "+
-			"and gives up what was acknowledged behind the damage, so keep a copy of %s first", dir)
+		return cli.Usagef("set an action: --rejoin rebuilds the node from other nodes of its cluster; --accept-loss is for a single node "+
+			"and loses acknowledged commands after the damage, so copy %s first", dir)
 	case asked > 1:
-		return cli.Usagef("these are steps of their own: one flag at a time")
+		return cli.Usagef("these flags are separate steps: set only one of them")
 	case len(files) > 0 && !r.rebuild:
-		return cli.Usagef("files belong to --rebuild-metadata")
+		return cli.Usagef("only --rebuild-metadata accepts files")
 	case r.inspect != (r.out != ""):
-		return cli.Usagef("--inspect and --out FILE go together")
+		return cli.Usagef("--inspect needs --out FILE, and vice versa")
 	case len(r.unsafe) == 0 && (r.metadataLost || r.yes):
-		return cli.Usagef("--metadata-lost and --yes belong to --unsafe-shard")
+		return cli.Usagef("--metadata-lost and --yes need --unsafe-shard")
 	case r.rebuild && len(r.from) == 0:
-		return cli.Usagef("--rebuild-metadata takes the files of all nodes: --from FILE...")
+		return cli.Usagef("--rebuild-metadata needs the files of all nodes: --from FILE...")
 	}
 	var err error
 	switch {
@@ -99,7 +99,7 @@ func (r *recovery) recoverUnsafely(ctx context.Context, dir string, std cli.Stdi
 	u := offline.UnsafeRecovery{MetadataLost: r.metadataLost, Confirmed: r.yes, At: time.Now()}
 	for _, shard := range r.unsafe {
 		if shard > math.MaxUint32 {
-			return cli.Usagef("there is no shard %d", shard)
+			return cli.Usagef("shard %d does not exist", shard)
 		}
 		if s := sharding.ShardID(shard); !slices.Contains(u.Shards, s) {
 			u.Shards = append(u.Shards, s)
@@ -116,15 +116,15 @@ func explain(err error) error {
 	err = fmt.Errorf("recover: %w", err)
 	switch {
 	case errors.Is(err, offline.ErrBeyondRecovery):
-		return cli.Hint(err, "The files as they were end in .lost; hostd verify lists what does not hold. A node of several is rebuilt with --rejoin.")
+		return cli.Hint(err, "The original files end in .lost; 'hostd verify' lists the damage. Rebuild a node of a cluster with --rejoin.")
 	case errors.Is(err, offline.ErrUnconfirmed):
-		return cli.Hint(err, "What only the replicas that are given up had is lost for good. Repeat the command with --yes to accept that.")
+		return cli.Hint(err, "Data that only the abandoned replicas had is lost permanently. Repeat the command with --yes to accept that.")
 	case errors.Is(err, meta.ErrConflict):
-		return cli.Hint(err, "Nothing was changed. A node that will never come back with its disk: hostd node down NODE, while the others run, this one too.")
+		return cli.Hint(err, "Nothing was changed. If a node and its disk will never return, run 'hostd node down NODE' while all other nodes are running, including this one.")
 	case errors.Is(err, coordinator.ErrIncomplete):
-		return cli.Hint(err, "Nothing was changed. Inspect the nodes that are missing too; what only lost disks had can only come from a backup of all nodes.")
+		return cli.Hint(err, "Nothing was changed. Inspect the missing nodes too; data that only lost disks had can only be restored from a backup of all nodes.")
 	case errors.Is(err, coordinator.ErrInconsistent):
-		return cli.Hint(err, "Nothing was changed. Give one file for each node of one cluster, made while all nodes were stopped.")
+		return cli.Hint(err, "Nothing was changed. Give one file for each node of the cluster, created while all nodes were stopped.")
 	}
 	return err
 }

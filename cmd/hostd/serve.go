@@ -185,7 +185,7 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 		err = context.Cause(running)
 	}
 	if failure := manager.Stopping(); failure != nil {
-		logger.Warn("the service manager does not know that the node stops", "error", failure)
+		logger.Warn("cannot notify the service manager that the node is stopping", "error", failure)
 	}
 	return errors.Join(err, stopWithin(context.WithoutCancel(ctx), node.Stop, cfg.StopTimeout, stopGrace))
 }
@@ -206,7 +206,7 @@ func stopWithin(ctx context.Context, stop func(context.Context) error, timeout, 
 	case err := <-ended:
 		return err
 	case <-time.After(timeout + grace):
-		return fmt.Errorf("the node did not stop in %v, which is stop-timeout and %v more: the process ends; the next start recovers what was acknowledged from the log", timeout+grace, grace)
+		return fmt.Errorf("the node did not stop within %v, which is stop-timeout plus %v: exiting; the next start recovers acknowledged writes from the log", timeout+grace, grace)
 	}
 }
 
@@ -235,9 +235,9 @@ func reloadOnHangup(ctx context.Context, hangups <-chan os.Signal, node *host.No
 		select {
 		case <-hangups:
 			if node.Reload() {
-				logger.Info("SIGHUP: reading certificates, credentials and trusted keys again")
+				logger.Info("SIGHUP: reloading certificates, credentials and trusted keys")
 			} else {
-				logger.Info("SIGHUP: nothing to reload; the configuration is read at the next start")
+				logger.Info("SIGHUP: nothing to reload; the node reads its configuration at the next start")
 			}
 		case <-ctx.Done():
 			return
@@ -284,7 +284,7 @@ func serveUntil(ctx context.Context, cfg config.Config, node *host.Node, ports s
 		}
 	}
 	if err := manager.Ready(); err != nil {
-		logger.Warn("the service manager does not know that the node is ready", "error", err)
+		logger.Warn("cannot notify the service manager that the node is ready", "error", err)
 	}
 	<-ctx.Done()
 	return nil

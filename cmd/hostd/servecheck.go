@@ -10,7 +10,7 @@ import (
 	"github.com/hostd/hostd/host/config"
 )
 
-var errCheck = errors.New("serve --check: the node would not start, or would not serve")
+var errCheck = errors.New("serve --check: the node would not start or would not serve")
 
 // checkServe prints what a start with the configuration needs, one line per
 // subject. unknown is the error for an environment variable that no command

@@ -93,7 +93,7 @@ func TestTokenCreate(t *testing.T) {
 	if err := os.Chmod(open, 0o640); err != nil {
 		t.Fatal(err)
 	}
-	if got := hostd(t, "module", "ls", "--addr", node.API(), "--token-file", open); got.code != cli.ExitDone || strings.Count(got.err, "can be read by others") != 1 {
+	if got := hostd(t, "module", "ls", "--addr", node.API(), "--token-file", open); got.code != cli.ExitDone || strings.Count(got.err, "other users can read") != 1 {
 		t.Errorf("with a file that others can read: %+v", got)
 	}
 	good, bad := keep("good", made.Token), keep("bad", "hst_"+strings.Repeat("0", 43))
@@ -159,7 +159,7 @@ func TestTokenIsReadFromPipe(t *testing.T) {
 	if got := list("1m", strings.Repeat("a", 1<<20)); got.code != cli.ExitUsage || !strings.Contains(got.err, "larger than") {
 		t.Errorf("of a pipe that does not end: %+v", got)
 	}
-	if got := list("50ms", ""); got.code != cli.ExitUsage || !strings.Contains(got.err, "not written to its end") {
+	if got := list("50ms", ""); got.code != cli.ExitUsage || !strings.Contains(got.err, "the file is incomplete") {
 		t.Errorf("of a pipe without a writer: %+v", got)
 	}
 	if got := hostd(t, "module", "ls", "--addr", node.API(), "--token-file", "/dev/zero", "--cacert", "/dev/zero"); got.code != cli.ExitUsage || !strings.Contains(got.err, "larger than") {
@@ -179,9 +179,9 @@ func TestTokensRequireTLS(t *testing.T) {
 		code int
 		says string
 	}{
-		{"--addr n1.invalid:7070", cli.ExitUsage, "not sent without TLS"},
-		{"--addr http://n1.invalid:7070", cli.ExitUsage, "not sent without TLS"},
-		{"--addr 127.0.0.1:1,n1.invalid:7070", cli.ExitUsage, "not sent without TLS"},
+		{"--addr n1.invalid:7070", cli.ExitUsage, "refusing to send the token"},
+		{"--addr http://n1.invalid:7070", cli.ExitUsage, "refusing to send the token"},
+		{"--addr 127.0.0.1:1,n1.invalid:7070", cli.ExitUsage, "refusing to send the token"},
 		{"--addr 0.0.0.0:1 --insecure-token", cli.ExitFailed, "no node answers"},
 		{"--addr https://0.0.0.0:1", cli.ExitFailed, "no node answers"},
 		{"--addr 127.0.0.1:1,[::1]:1,localhost:1", cli.ExitFailed, "no node answers"},

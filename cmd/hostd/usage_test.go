@@ -95,7 +95,7 @@ func TestExitCodes(t *testing.T) {
 		{"entity get counter a --addr " + nowhere, cli.ExitFailed, "no node answers"},
 		{"module push absent.wasm --addr " + nowhere, cli.ExitUsage, "open absent.wasm"},
 		{"dev --module absent.wasm", cli.ExitUsage, "open absent.wasm"},
-		{"dev --module " + text, cli.ExitUsage, "is no WebAssembly module"},
+		{"dev --module " + text, cli.ExitUsage, "is not a WebAssembly module"},
 		{"build " + text, cli.ExitUsage, "is not a directory"},
 		{"test --run [", cli.ExitUsage, "--run: "},
 		{"test absent.yaml", cli.ExitFailed, "docs/guide/testing.md"},

@@ -22,7 +22,7 @@ func newVerify(std cli.Stdio) *cobra.Command {
 		}
 		if faults > 0 {
 			return cli.Hint(fmt.Errorf("%d faults", faults),
-				"Keep a copy of the directory. Restore a backup, or give up what lies behind the damage: hostd recover DIR --accept-loss.")
+				"Copy the directory first. Then restore a backup, or drop the data after the damage with 'hostd recover DIR --accept-loss'.")
 		}
 		fmt.Fprintln(std.Err, "no faults")
 		return nil

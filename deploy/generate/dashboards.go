@@ -42,41 +42,41 @@ const (
 var overview = dashboard{
 	uid: "hostd-overview", title: "hostd: overview",
 	rows: []row{
-		{"Is anything wrong", []panel{
+		{"Health", []panel{
 			{title: "Nodes", number: true, lines: []line{{"count(hostd_build_info)", ""}}},
 			{title: "Releases", number: true, lines: []line{{"count(count by (version) (hostd_build_info))", ""}}},
 			{title: "Shards without a leader", number: true, worse: true, lines: []line{{"max(hostd_shards_without_leader)", ""}}},
 			{title: "Shards without a quorum", number: true, worse: true, lines: []line{{"max(hostd_shards_without_quorum)", ""}}},
 			{title: "Replicas stopped or disputed", number: true, worse: true, lines: []line{{"sum(hostd_shards_stopped) + sum(hostd_shards_disputed)", ""}}},
-			{title: "Nodes that refuse writes", number: true, worse: true, lines: []line{{"sum(hostd_disk_read_only)", ""}}},
+			{title: "Nodes that reject writes", number: true, worse: true, lines: []line{{"sum(hostd_disk_read_only)", ""}}},
 			{title: "Suspected nodes", number: true, worse: true, lines: []line{{"max(hostd_peers_suspected)", ""}}},
 			{title: "Dead letters", number: true, worse: true, lines: []line{{"sum(hostd_dead_letters)", ""}}},
 		}},
-		{"What is asked for", []panel{
+		{"Load", []panel{
 			{title: "Commands, events and queries", unit: "ops", lines: []line{
 				{"sum(rate(hostd_commands_total{" + nodes + "}" + over + "))", "commands"},
 				{"sum(rate(hostd_events_total{" + nodes + "}" + over + "))", "events"},
 				{"sum(rate(hostd_queries_total{" + nodes + "}" + over + "))", "queries"},
 			}},
-			{title: "Refused and failed", unit: "ops", about: "Rejections are the answers of guests; faults are their failures.", lines: []line{
+			{title: "Rejections and faults", unit: "ops", about: "Rejections are decisions of guests; faults are failures of guests.", lines: []line{
 				{"sum(rate(hostd_rejections_total{" + nodes + "}" + over + "))", "rejections"},
-				{"sum(rate(hostd_rate_limited_total{" + nodes + "}" + over + "))", "over a rate"},
+				{"sum(rate(hostd_rate_limited_total{" + nodes + "}" + over + "))", "rate limited"},
 				{"sum(rate(hostd_rpc_waiting_refused_total{" + nodes + "}" + over + "))", "no room"},
 				{"sum by (kind) (rate(hostd_guest_faults_by_kind_total{" + nodes + "}" + over + "))", "fault: {{kind}}"},
 			}},
 			{title: "Calls by code", unit: "ops", lines: []line{{"sum by (code) (rate(hostd_rpc_calls_total{" + nodes + "}" + over + "))", "{{code}}"}}},
 		}},
-		{"How long it takes", []panel{
-			{title: "Commands, 99th percentile by stage", unit: "s", about: "queue: until a lane gave the command to its guest; guest: in it; commit: until its record was applied.", lines: []line{
+		{"Latency", []panel{
+			{title: "Commands, 99th percentile by stage", unit: "s", about: "queue: until the executor called the guest; guest: the call; commit: until the record was applied.", lines: []line{
 				{"histogram_quantile(0.99, sum by (stage, le) (rate(hostd_command_seconds_bucket{" + nodes + "}" + over + ")))", "{{stage}}"},
 			}},
 			{title: "Calls, 99th percentile by procedure", unit: "s", lines: []line{
 				{"histogram_quantile(0.99, sum by (procedure, le) (rate(hostd_rpc_seconds_bucket{" + nodes + "}" + over + ")))", "{{procedure}}"},
 			}},
-			{title: "Oldest send on its way", unit: "s", lines: []line{{"hostd_outbox_oldest_seconds{" + nodes + "}", "{{instance}}"}}},
+			{title: "Oldest undelivered message", unit: "s", lines: []line{{"hostd_outbox_oldest_seconds{" + nodes + "}", "{{instance}}"}}},
 		}},
-		{"What it takes of the machines", []panel{
-			{title: "Processor", unit: "none", about: "Cores in use.", lines: []line{{"rate(process_cpu_seconds_total{" + nodes + "}" + over + ")", "{{instance}}"}}},
+		{"Resources", []panel{
+			{title: "Processor", unit: "none", about: "CPU cores in use.", lines: []line{{"rate(process_cpu_seconds_total{" + nodes + "}" + over + ")", "{{instance}}"}}},
 			{title: "Memory", unit: "bytes", lines: []line{{"process_resident_memory_bytes{" + nodes + "}", "{{instance}}"}}},
 			{title: "Free disk", unit: "bytes", lines: []line{{"hostd_disk_free_bytes{" + nodes + "}", "{{instance}}"}}},
 			{title: "Shards led", unit: "none", lines: []line{{"hostd_shards_led{" + nodes + "}", "{{instance}}"}}},
@@ -87,20 +87,20 @@ var overview = dashboard{
 var types = dashboard{
 	uid: "hostd-types", title: "hostd: entity types", byType: true,
 	rows: []row{
-		{"What each does", []panel{
-			{title: "Commands given to guests", unit: "ops", lines: []line{{"sum by (entity_type) (rate(hostd_type_commands_total{" + named + "}" + over + "))", "{{entity_type}}"}}},
+		{"Load by type", []panel{
+			{title: "Commands passed to guests", unit: "ops", lines: []line{{"sum by (entity_type) (rate(hostd_type_commands_total{" + named + "}" + over + "))", "{{entity_type}}"}}},
 			{title: "Fuel", unit: "ops", lines: []line{{"sum by (entity_type) (rate(hostd_type_fuel_total{" + named + "}" + over + "))", "{{entity_type}}"}}},
-			{title: "Fuel of a command", unit: "none", lines: []line{{
+			{title: "Fuel per command", unit: "none", lines: []line{{
 				"sum by (entity_type) (rate(hostd_type_fuel_total{" + named + "}" + over + ")) / sum by (entity_type) (rate(hostd_type_commands_total{" + named + "}" + over + "))", "{{entity_type}}",
 			}}},
-			{title: "Entities in memory", unit: "none", lines: []line{{"sum by (entity_type) (hostd_type_entities_resident{" + named + "})", "{{entity_type}}"}}},
+			{title: "Resident entities", unit: "none", lines: []line{{"sum by (entity_type) (hostd_type_entities_resident{" + named + "})", "{{entity_type}}"}}},
 		}},
-		{"How long its commands take", []panel{stage("queue", "Until a lane gave them to the guest"), stage("guest", "In the guest"), stage("commit", "Until their record was applied")}},
-		{"Is each as it should be", []panel{
-			{title: "States that differ", unit: "none", about: "Of the states that were compared with what their events make of them. One is too many: the guest is not pure.", lines: []line{
+		{"Latency of commands", []panel{stage("queue", "Queue: until the executor called the guest"), stage("guest", "Guest: the call"), stage("commit", "Commit: until the record was applied")}},
+		{"Correctness", []panel{
+			{title: "Diverging states", unit: "none", about: "Compared states that differ from the state replayed from their events. Any value above 0 means that the guest is not pure.", lines: []line{
 				{"sum by (entity_type) (increase(hostd_guest_divergence_total{" + named + "}[1h]))", "{{entity_type}}"},
 			}},
-			{title: "Without a signature that counts", unit: "none", lines: []line{{"max by (entity_type, reason) (hostd_type_signature_faults{" + named + "})", "{{entity_type}}: {{reason}}"}}},
+			{title: "Without a trusted signature", unit: "none", lines: []line{{"max by (entity_type, reason) (hostd_type_signature_faults{" + named + "})", "{{entity_type}}: {{reason}}"}}},
 		}},
 	},
 }
@@ -121,36 +121,36 @@ var internals = dashboard{
 	rows: []row{
 		{"The log", []panel{
 			{title: "Syncs", unit: "ops", lines: []line{{"rate(hostd_wal_syncs_total{" + nodes + "}" + over + ")", "{{instance}}"}}},
-			{title: "Duration of a sync, 99th percentile", unit: "s", lines: []line{{"histogram_quantile(0.99, sum by (instance, le) (rate(hostd_wal_sync_seconds_bucket{" + nodes + "}" + over + ")))", "{{instance}}"}}},
+			{title: "Duration of syncs, 99th percentile", unit: "s", lines: []line{{"histogram_quantile(0.99, sum by (instance, le) (rate(hostd_wal_sync_seconds_bucket{" + nodes + "}" + over + ")))", "{{instance}}"}}},
 			{title: "Written", unit: "Bps", lines: []line{{"rate(hostd_wal_bytes_total{" + nodes + "}" + over + ")", "{{instance}}"}}},
-			{title: "Commands in an entry", unit: "none", lines: []line{{
+			{title: "Commands per entry", unit: "none", lines: []line{{
 				"rate(hostd_commands_total{" + nodes + "}" + over + ") / rate(hostd_proposals_total{" + nodes + "}" + over + ")", "{{instance}}",
 			}}},
-			{title: "Committed and not stored yet", unit: "bytes", lines: []line{{"hostd_apply_backlog_bytes{" + nodes + "}", "{{instance}}"}}},
+			{title: "Applied and not stored yet", unit: "bytes", lines: []line{{"hostd_apply_backlog_bytes{" + nodes + "}", "{{instance}}"}}},
 			{title: "Compaction debt", unit: "bytes", lines: []line{{"hostd_store_compaction_debt_bytes{" + nodes + "}", "{{instance}}"}}},
 		}},
 		{"Replicas", []panel{
 			{title: "Elections", unit: "none", lines: []line{
 				{"increase(hostd_raft_elections_won_total{" + nodes + "}" + over + ")", "{{instance}}: won"},
-				{"increase(hostd_raft_campaigns_total{" + nodes + "}" + over + ")", "{{instance}}: begun for silence"},
+				{"increase(hostd_raft_campaigns_total{" + nodes + "}" + over + ")", "{{instance}}: started by a failure"},
 			}},
-			{title: "Replicas that are awake", unit: "none", lines: []line{{"hostd_raft_groups_awake{" + nodes + "}", "{{instance}}"}}},
+			{title: "Active replicas", unit: "none", lines: []line{{"hostd_raft_groups_awake{" + nodes + "}", "{{instance}}"}}},
 			{title: "Proposals dropped", unit: "ops", lines: []line{{"rate(hostd_raft_proposals_dropped_total{" + nodes + "}" + over + ")", "{{instance}}"}}},
-			{title: "Round trip between nodes, the longest", unit: "s", lines: []line{{"hostd_peer_round_trip_seconds{" + nodes + "}", "{{instance}}"}}},
+			{title: "Longest round trip between nodes", unit: "s", lines: []line{{"hostd_peer_round_trip_seconds{" + nodes + "}", "{{instance}}"}}},
 			{title: "Sent to other nodes", unit: "Bps", lines: []line{{"sum by (instance, peer) (rate(hostd_peer_bytes_sent_total{" + nodes + "}" + over + "))", "{{instance}} to {{peer}}"}}},
-			{title: "Snapshots on their way", unit: "none", lines: []line{{"hostd_raft_snapshots_sending{" + nodes + "}", "{{instance}}"}}},
-			{title: "Clock, ahead of the others", unit: "s", lines: []line{{"hostd_clock_skew_seconds{" + nodes + "}", "{{instance}}"}}},
+			{title: "Snapshots in transfer", unit: "none", lines: []line{{"hostd_raft_snapshots_sending{" + nodes + "}", "{{instance}}"}}},
+			{title: "Clock offset", unit: "s", lines: []line{{"hostd_clock_skew_seconds{" + nodes + "}", "{{instance}}"}}},
 		}},
 		{"Entities and guests", []panel{
 			{title: "Loads", unit: "ops", lines: []line{
 				{"rate(hostd_entity_loads_total{" + nodes + "}" + over + ")", "{{instance}}"},
-				{"rate(hostd_snapshot_loads_total{" + nodes + "}" + over + ")", "{{instance}}: by a snapshot"},
+				{"rate(hostd_snapshot_loads_total{" + nodes + "}" + over + ")", "{{instance}}: from a snapshot"},
 			}},
-			{title: "In memory", unit: "none", lines: []line{
+			{title: "Resident entities", unit: "none", lines: []line{
 				{"hostd_entities_resident{" + nodes + "}", "{{instance}}"}, {"hostd_entities_hibernated{" + nodes + "}", "{{instance}}: hibernated"},
 			}},
-			{title: "Left memory", unit: "ops", lines: []line{
-				{"rate(hostd_passivations_total{" + nodes + "}" + over + ")", "{{instance}}: idle"}, {"rate(hostd_evictions_total{" + nodes + "}" + over + ")", "{{instance}}: to make room"},
+			{title: "Evictions", unit: "ops", lines: []line{
+				{"rate(hostd_passivations_total{" + nodes + "}" + over + ")", "{{instance}}: idle"}, {"rate(hostd_evictions_total{" + nodes + "}" + over + ")", "{{instance}}: to free memory"},
 			}},
 			{title: "Memory of guests", unit: "bytes", lines: []line{{"hostd_engine_memory_bytes{" + nodes + "}", "{{instance}}"}}},
 			{title: "Preemptions of executors", unit: "ops", lines: []line{{"rate(hostd_executor_preemptions_total{" + nodes + "}" + over + ")", "{{instance}}"}}},
@@ -159,9 +159,9 @@ var internals = dashboard{
 			{title: "Failed deliveries", unit: "ops", lines: []line{{"rate(hostd_message_retries_total{" + nodes + "}" + over + ")", "{{instance}}"}}},
 		}},
 		{"Callers", []panel{
-			{title: "Bytes of calls that wait", unit: "bytes", lines: []line{{"hostd_rpc_waiting_bytes{" + nodes + "}", "{{instance}}"}}},
+			{title: "Bytes of waiting calls", unit: "bytes", lines: []line{{"hostd_rpc_waiting_bytes{" + nodes + "}", "{{instance}}"}}},
 			{title: "Streams", unit: "none", lines: []line{{"hostd_rpc_streams{" + nodes + "}", "{{instance}}"}, {"hostd_rpc_subscribers{" + nodes + "}", "{{instance}}: subscribers"}}},
-			{title: "Age of events when they were sent, 99th percentile", unit: "s", lines: []line{{"histogram_quantile(0.99, sum by (instance, le) (rate(hostd_rpc_subscription_lag_seconds_bucket{" + nodes + "}" + over + ")))", "{{instance}}"}}},
+			{title: "Delivery delay of events, 99th percentile", unit: "s", lines: []line{{"histogram_quantile(0.99, sum by (instance, le) (rate(hostd_rpc_subscription_lag_seconds_bucket{" + nodes + "}" + over + ")))", "{{instance}}"}}},
 			{title: "Goroutines", unit: "none", lines: []line{{"go_goroutines{" + nodes + "}", "{{instance}}"}}},
 		}},
 	},

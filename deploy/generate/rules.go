@@ -40,17 +40,17 @@ var alerts = []alert{
 	},
 	{
 		name: "HostdShardWithoutQuorum", expr: "hostd_shards_without_quorum > 0", after: "30s", severity: critical,
-		summary: "The node hears too few voters of shards to write to them ($node).", page: "recover.md#a-majority-is-lost",
+		summary: "Too few voters of shards are reachable for a quorum ($node).", page: "recover.md#a-majority-is-lost",
 		fires: series{`hostd_shards_without_quorum{instance="n1"}`: "2x90"}, quiet: series{`hostd_shards_without_quorum{instance="n1"}`: "0x90"},
 	},
 	{
 		name: "HostdReadOnly", expr: "hostd_disk_read_only > 0", severity: critical,
-		summary: "The node refuses writes since its disk is nearly full ($node).", page: "recover.md#a-disk-is-full",
+		summary: "The node rejects writes because its disk is nearly full ($node).", page: "recover.md#a-disk-is-full",
 		fires: series{`hostd_disk_read_only{instance="n1"}`: "1x90"}, quiet: series{`hostd_disk_read_only{instance="n1"}`: "0x90"},
 	},
 	{
 		name: "HostdDiskFills", expr: "predict_linear(hostd_disk_free_bytes[1h], 86400) < 0", after: "30m", severity: warning,
-		summary: "At the rate of the last hour the node's disk is full within a day ($node).", page: "recover.md#a-disk-is-full",
+		summary: "At the rate of the last hour, the node's disk will be full within a day ($node).", page: "recover.md#a-disk-is-full",
 		fires: series{`hostd_disk_free_bytes{instance="n1"}`: "1000000-1000x90"}, quiet: series{`hostd_disk_free_bytes{instance="n1"}`: "1000000-1x90"},
 	},
 	{
@@ -65,57 +65,57 @@ var alerts = []alert{
 	},
 	{
 		name: "HostdShardStopped", expr: "hostd_shards_stopped > 0", after: "1m", severity: critical,
-		summary: "Replicas on the node have stopped: on damage, or at an entry of a later release ($node).", page: "monitor.md#stopped-replicas",
+		summary: "Replicas on the node have stopped because of damage or an entry of a later release ($node).", page: "monitor.md#stopped-replicas",
 		fires: series{`hostd_shards_stopped{instance="n1"}`: "1x90"}, quiet: series{`hostd_shards_stopped{instance="n1"}`: "0x90"},
 	},
 	{
 		name: "HostdShardDisputed", expr: "hostd_shards_disputed > 0", after: "1m", severity: critical,
-		summary: "Replicas of shards differ, and too few voters say which are right ($node).", page: "monitor.md#disputed-shards",
+		summary: "Replicas of shards differ, and no majority of voters shows which are right ($node).", page: "monitor.md#disputed-shards",
 		fires: series{`hostd_shards_disputed{instance="n1"}`: "1x90"}, quiet: series{`hostd_shards_disputed{instance="n1"}`: "0x90"},
 	},
 	{
 		name: "HostdPeerSuspected", expr: "hostd_peers_suspected > 0", after: "1m", severity: warning,
-		summary: "The node does not hear others of its cluster ($node).", page: "recover.md#replace-a-dead-node",
+		summary: "The node receives no heartbeats from other nodes of its cluster ($node).", page: "recover.md#replace-a-dead-node",
 		fires: series{`hostd_peers_suspected{instance="n1"}`: "1x90"}, quiet: series{`hostd_peers_suspected{instance="n1"}`: "0x90"},
 	},
 	{
 		name: "HostdOperationPending", expr: "hostd_operations_pending > 0", after: "1h", severity: warning,
-		summary: "An order of an operator has not been carried out for an hour, or shards lack replicas ({{ $labels.kind }}).", page: "cluster.md#pending-operations",
+		summary: "An operation has been pending for an hour, or shards lack replicas ({{ $labels.kind }}).", page: "cluster.md#pending-operations",
 		fires: series{`hostd_operations_pending{instance="n1",kind="down"}`: "1x90"}, quiet: series{`hostd_operations_pending{instance="n1",kind="down"}`: "0x90"},
 	},
 	{
 		name: "HostdClockOff", expr: "abs(hostd_clock_skew_seconds) > 1", after: "5m", severity: warning,
-		summary: "The node's clock is more than a second off ($node).", page: "recover.md#clock-skew",
+		summary: "The node's clock is wrong by more than a second ($node).", page: "recover.md#clock-skew",
 		fires: series{`hostd_clock_skew_seconds{instance="n1"}`: "-2x90"}, quiet: series{`hostd_clock_skew_seconds{instance="n1"}`: "-0.5x90"},
 	},
 	{
 		name: "HostdOutboxOld", expr: "hostd_outbox_oldest_seconds > 60", after: "5m", severity: warning,
-		summary: "Sends have been on their way for more than a minute ($node).", page: "entities.md#messages-that-are-not-delivered",
+		summary: "Messages have been undelivered for more than a minute ($node).", page: "entities.md#messages-that-are-not-delivered",
 		fires: series{`hostd_outbox_oldest_seconds{instance="n1"}`: "61x90"}, quiet: series{`hostd_outbox_oldest_seconds{instance="n1"}`: "60x90"},
 	},
 	{
 		name: "HostdDeadLetters", expr: "hostd_dead_letters > 0", after: "1m", severity: warning,
-		summary: "Sends were refused and wait as dead letters for somebody to decide ($node).", page: "entities.md#dead-letters",
+		summary: "Messages were rejected and wait as dead letters for a decision ($node).", page: "entities.md#dead-letters",
 		fires: series{`hostd_dead_letters{instance="n1"}`: "1x90"}, quiet: series{`hostd_dead_letters{instance="n1"}`: "0x90"},
 	},
 	{
 		name: "HostdEntitiesQuarantined", expr: "increase(hostd_entities_quarantined_total[10m]) > 0", severity: warning,
-		summary: "Entities fail again and again, and are held back ($node).", page: "entities.md#quarantined-entities",
+		summary: "Entities fail repeatedly and are quarantined ($node).", page: "entities.md#quarantined-entities",
 		fires: series{`hostd_entities_quarantined_total{instance="n1"}`: "0+1x90"}, quiet: series{`hostd_entities_quarantined_total{instance="n1"}`: "7x90"},
 	},
 	{
 		name: "HostdGuestDiverges", expr: "increase(hostd_guest_divergence_total[1h]) > 0", severity: critical,
-		summary: "States of $labels.entity_type are not what their events make of them: its module is not pure ($node).", page: "entities.md#modules-that-are-not-deterministic",
+		summary: "States of $labels.entity_type differ from the states replayed from their events: its module is not pure ($node).", page: "entities.md#modules-that-are-not-deterministic",
 		fires: series{`hostd_guest_divergence_total{instance="n1",entity_type="order"}`: "0+1x90"}, quiet: series{`hostd_guest_divergence_total{instance="n1",entity_type="order"}`: "3x90"},
 	},
 	{
 		name: "HostdTimersLate", expr: "hostd_timers_due > 0", after: "10m", severity: warning,
-		summary: "More timers come due than the node fires ($node).", page: "monitor.md#alerts",
+		summary: "More timers become due than the node fires ($node).", page: "monitor.md#alerts",
 		fires: series{`hostd_timers_due{instance="n1"}`: "5x90"}, quiet: series{`hostd_timers_due{instance="n1"}`: "0x90"},
 	},
 	{
 		name: "HostdSubscribersLag", expr: "histogram_quantile(0.99, sum by (instance, le) (rate(hostd_rpc_subscription_lag_seconds_bucket[5m]))) > 60", after: "10m", severity: warning,
-		summary: "Subscribers are sent events that are more than a minute old ($node).", page: "monitor.md#alerts",
+		summary: "Subscribers receive events more than a minute late ($node).", page: "monitor.md#alerts",
 		fires: series{
 			`hostd_rpc_subscription_lag_seconds_bucket{instance="n1",le="2"}`: "0+9x90", `hostd_rpc_subscription_lag_seconds_bucket{instance="n1",le="134"}`: "0+60x90", `hostd_rpc_subscription_lag_seconds_bucket{instance="n1",le="+Inf"}`: "0+60x90",
 		},
@@ -125,17 +125,17 @@ var alerts = []alert{
 	},
 	{
 		name: "HostdOverloaded", expr: "increase(hostd_rpc_waiting_refused_total[5m]) > 0", after: "5m", severity: warning,
-		summary: "Callers ask for more at a time than the node has room for ($node).", page: "monitor.md#alerts",
+		summary: "The node rejects calls because too many are waiting ($node).", page: "monitor.md#alerts",
 		fires: series{`hostd_rpc_waiting_refused_total{instance="n1"}`: "0+1x90"}, quiet: series{`hostd_rpc_waiting_refused_total{instance="n1"}`: "4x90"},
 	},
 	{
 		name: "HostdCertificateEnds", expr: "hostd_tls_cert_not_after_seconds - time() < 14 * 86400", severity: warning,
-		summary: "A certificate ($labels.use) ends within two weeks ($node).", page: "security.md#rotate-certificates",
+		summary: "A certificate ($labels.use) expires within two weeks ($node).", page: "security.md#rotate-certificates",
 		fires: series{`hostd_tls_cert_not_after_seconds{instance="n1",use="server"}`: "1000000x90"}, quiet: series{`hostd_tls_cert_not_after_seconds{instance="n1",use="server"}`: "2000000x90"},
 	},
 	{
 		name: "HostdVersionSkew", expr: "count(count by (version) (hostd_build_info)) > 1", after: "1h", severity: warning,
-		summary: "Nodes have run several releases for an hour: an upgrade stands still.", page: "cluster.md#upgrade-a-cluster",
+		summary: "Nodes have run different releases for an hour: an upgrade is stuck.", page: "cluster.md#upgrade-a-cluster",
 		fires: series{`hostd_build_info{instance="n1",version="1"}`: "1x90", `hostd_build_info{instance="n2",version="2"}`: "1x90"},
 		quiet: series{`hostd_build_info{instance="n1",version="1"}`: "1x90", `hostd_build_info{instance="n2",version="1"}`: "1x90"},
 	},

@@ -111,7 +111,7 @@ func parseBundle(text []byte) (all []*x509.Certificate, err error) {
 		return nil, fmt.Errorf("the data after certificate %d is not PEM", len(all))
 	}
 	if len(all) == 0 {
-		return nil, errors.New("holds no certificate")
+		return nil, errors.New("contains no certificate")
 	}
 	return all, nil
 }

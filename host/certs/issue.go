@@ -125,7 +125,7 @@ func ReadCertificate(path string) (*x509.Certificate, error) {
 	}
 	block, _ := pem.Decode(text)
 	if block == nil || block.Type != "CERTIFICATE" {
-		return nil, fmt.Errorf("%s: holds no certificate in PEM", path)
+		return nil, fmt.Errorf("%s: contains no certificate in PEM", path)
 	}
 	c, err := x509.ParseCertificate(block.Bytes)
 	if err != nil {

@@ -45,7 +45,7 @@ func (s *adminService) MoveShard(ctx context.Context, req *connect.Request[clust
 		}
 		for _, sh := range shards {
 			if sh.ID == shard && sh.Leader != to {
-				return fmt.Sprintf("shard %d is led by %s and goes on moving to %s; hostd shard ls shows it", shard, nameOr(sh.Leader, "nobody"), to), nil
+				return fmt.Sprintf("shard %d is still led by %s, and the transfer to %s continues; 'hostd shard ls' shows it", shard, nameOr(sh.Leader, "nobody"), to), nil
 			}
 		}
 		return "", nil
@@ -72,7 +72,7 @@ func (s *adminService) Drain(ctx context.Context, req *connect.Request[clusterv1
 			if left == 0 && err == nil {
 				return s.pendingDrain(ctx, node)
 			}
-			return fmt.Sprintf("%s still leads %d of %d shards and goes on handing them over; hostd node ls shows it", node, left, max(left, before)), err
+			return fmt.Sprintf("%s still leads %d of %d shards, and their transfer continues; 'hostd node ls' shows it", node, left, max(left, before)), err
 		})
 	}
 	if err != nil {
@@ -112,7 +112,7 @@ func (s *adminService) Leave(ctx context.Context, req *connect.Request[clusterv1
 			if errors.Is(err, ErrUnknownNode) {
 				return "", nil
 			}
-			return fmt.Sprintf("%s is %s and still holds %d replicas; it goes on leaving, and hostd node ls shows it", node, m.Status, m.Replicas), err
+			return fmt.Sprintf("%s is %s and still has %d replicas; the removal continues, and 'hostd node ls' shows it", node, m.Status, m.Replicas), err
 		})
 	}
 	if err != nil {

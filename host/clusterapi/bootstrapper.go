@@ -27,7 +27,7 @@ func (f Bootstrapper) Initialize() (BootstrapProgress, error) {
 	case f.Lifecycle.Stopping():
 		return out, request.ErrNotReady
 	case f.Proxy:
-		return out, &status.RefusedError{Reason: "this node is a proxy, which holds nothing and founds no cluster: ask one that holds shards"}
+		return out, &status.RefusedError{Reason: "this node is a proxy, which holds no shards and cannot bootstrap a cluster: call a node that holds shards"}
 	default:
 		f.Bootstrap.Order()
 		stage := f.Bootstrap.Stage()

@@ -136,11 +136,11 @@ type Setting struct {
 // Errors of operations and settings.
 var (
 	// ErrUnknownNode: no member has this id.
-	ErrUnknownNode = status.New(connect.CodeNotFound, "the cluster has no such node; hostd node ls shows them")
+	ErrUnknownNode = status.New(connect.CodeNotFound, "the cluster has no such node; 'hostd node ls' lists the nodes")
 	// ErrUnknownShard: the cluster has fewer shards.
-	ErrUnknownShard = status.New(connect.CodeNotFound, "the cluster has no such shard; hostd shard ls shows them")
+	ErrUnknownShard = status.New(connect.CodeNotFound, "the cluster has no such shard; 'hostd shard ls' lists the shards")
 	// ErrUnknownSetting: no setting has this key.
-	ErrUnknownSetting = status.New(connect.CodeNotFound, "there is no such setting; hostd setting ls shows them")
+	ErrUnknownSetting = status.New(connect.CodeNotFound, "the setting is not set; 'hostd setting ls' lists the settings")
 )
 
 // InvalidSettingError says why a value is invalid for a setting.

@@ -43,7 +43,7 @@ func (s *initService) Initialize(ctx context.Context, _ *connect.Request[cluster
 		if now, err = s.bootstrapper.Initialize(); err != nil || now.Cluster != "" {
 			return "", err
 		}
-		return fmt.Sprintf("there is no cluster yet, and the order stands until the node stops; a majority of the node and its seeds has to answer, and none may belong to a cluster: %s", nameOr(now.Waits, "it asks its seeds")), nil
+		return fmt.Sprintf("there is no cluster yet, and the node keeps trying until it stops; a majority of the node and its seeds must answer, and none may belong to a cluster: %s", nameOr(now.Waits, "it is asking its seeds")), nil
 	})
 	if err != nil {
 		return nil, status.Public(s.log, err)

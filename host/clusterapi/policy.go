@@ -58,12 +58,12 @@ func (s *policyService) SetPolicy(ctx context.Context, req *connect.Request[clus
 	if m.DeadAfterMillis != nil {
 		after := time.Duration(min(*m.DeadAfterMillis, uint64(math.MaxInt64/time.Millisecond))) * time.Millisecond
 		if after == 0 {
-			return nil, status.Public(s.log, &InvalidSettingError{Reason: "dead after 0s: a node that is out of reach is not taken for dead at once"})
+			return nil, status.Public(s.log, &InvalidSettingError{Reason: "dead-after must not be 0s, because unreachable nodes would be declared dead at once"})
 		}
 		c.DeadAfter = &after
 	}
 	if c == (PolicyChange{}) {
-		return nil, status.Public(s.log, &InvalidSettingError{Reason: "the request changes nothing: give replication, min-members, rebalance or dead-after"})
+		return nil, status.Public(s.log, &InvalidSettingError{Reason: "the request changes nothing: set replication, min-members, rebalance or dead-after"})
 	}
 	p, err := s.policies.SetPolicy(ctx, c)
 	if err != nil {

@@ -33,7 +33,7 @@ func (s policyStore) SetPolicy(ctx context.Context, c PolicyChange) (Policy, err
 	case err != nil:
 		return Policy{}, err
 	}
-	s.Logger.Info("the policy of the cluster was set", "replication", p.Replication, "min_members", p.MinMembers, "rebalance", p.Rebalance, "dead_after", p.DeadAfter)
+	s.Logger.Info("the cluster's policy was set", "replication", p.Replication, "min_members", p.MinMembers, "rebalance", p.Rebalance, "dead_after", p.DeadAfter)
 	if err := s.Metadata.CatchUp(ctx); err != nil { // the caller may read the policy on this node next
 		return Policy{}, err
 	}

@@ -143,7 +143,7 @@ func (m *measuring) there(ctx context.Context, s *guestProfiler, r *clusterv1.Pr
 		return in.Err()
 	}()
 	if err != nil {
-		s.Log.Warn("guests of another node were not measured", "node", string(node), "error", err)
+		s.Log.Warn("cannot profile guests on another node", "node", string(node), "error", err)
 		m.send(ctx, &clusterv1.ProfileGuestsResponse{MissingNodes: []string{string(node)}})
 	}
 }

@@ -75,7 +75,7 @@ func (s *nodeProfiler) profile(ctx context.Context, r *clusterv1.ProfileNodeRequ
 	if r.GetNodeId() != "" && r.GetNodeId() != s.Self {
 		return s.relay(ctx, r, send)
 	}
-	s.Log.Info("a profile of the node is taken", "kind", r.GetKind().String(), "seconds", r.GetSeconds())
+	s.Log.Info("taking a profile of the node", "kind", r.GetKind().String(), "seconds", r.GetSeconds())
 	profile, err := takeProfile(ctx, r.GetKind(), r.GetSeconds())
 	if err != nil {
 		return err

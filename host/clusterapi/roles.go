@@ -173,7 +173,7 @@ func (s *roleService) ListRoleBindings(context.Context, *connect.Request[cluster
 func (s *roleService) PutRoleBinding(ctx context.Context, req *connect.Request[clusterv1.PutRoleBindingRequest]) (*connect.Response[clusterv1.PutRoleBindingResponse], error) {
 	b := access.Binding{Subject: req.Msg.GetSubject(), Roles: req.Msg.GetRoles()}
 	if s.Auth != nil && b.BindsAdmin() && !authorize.AllowedByRoles(ctx) && !authz.Names(b.Subject, authn.Of(ctx).Principal) {
-		return nil, status.Public(s.Logger, &status.RefusedError{Reason: "the first binding of " + access.RoleAdmin + " must be of who makes it, or nobody might be it: call with that credential"})
+		return nil, status.Public(s.Logger, &status.RefusedError{Reason: "the first binding of " + access.RoleAdmin + " must name its creator, because a typo would lock everybody out: call with that credential"})
 	}
 	if b.Check() == nil {
 		if err := s.Auth.Give(ctx, b.Subject, b.Roles); err != nil {
@@ -235,20 +235,20 @@ func (s *roleService) ListTokens(context.Context, *connect.Request[clusterv1.Lis
 func (s *roleService) CreateToken(ctx context.Context, req *connect.Request[clusterv1.CreateTokenRequest]) (*connect.Response[clusterv1.CreateTokenResponse], error) {
 	t := access.Token{Name: req.Msg.GetTokenName()}
 	if len(req.Msg.GetTokenSha256()) != len(t.Hash) {
-		return nil, status.Public(s.Logger, status.Argument(fmt.Sprintf("token_sha256 has %d bytes, the SHA-256 of a token has %d", len(req.Msg.GetTokenSha256()), len(t.Hash))))
+		return nil, status.Public(s.Logger, status.Argument(fmt.Sprintf("token_sha256 must have %[2]d bytes, got %[1]d", len(req.Msg.GetTokenSha256()), len(t.Hash))))
 	}
 	copy(t.Hash[:], req.Msg.GetTokenSha256())
 	if at := req.Msg.GetExpiresAt(); at != nil {
 		if t.Expires = at.GetSeconds(); t.Expires <= 0 {
-			return nil, status.Public(s.Logger, status.Argument("the token has expired already"))
+			return nil, status.Public(s.Logger, status.Argument("the token has already expired"))
 		}
 	}
 	b := access.Binding{Subject: t.Subject(), Roles: req.Msg.GetRoles()}
 	if s.Auth != nil && b.BindsAdmin() && !authorize.AllowedByRoles(ctx) {
-		return nil, status.Public(s.Logger, &status.RefusedError{Reason: "the first " + access.RoleAdmin + " must be who makes it, or nobody might be it: 'hostd binding put' with a credential that is taken already"})
+		return nil, status.Public(s.Logger, &status.RefusedError{Reason: "the first " + access.RoleAdmin + " must be an existing caller, because a typo would lock everybody out: use 'hostd binding put' with a credential that nodes already accept"})
 	}
 	if s.Callers != nil && s.Callers.InFile(t.Name) {
-		return nil, status.Public(s.Logger, &status.RefusedError{Reason: "the token file of this node has a token of that name: its bearer would have the roles too"})
+		return nil, status.Public(s.Logger, &status.RefusedError{Reason: "the token file of this node has a token of that name, whose bearer would get the roles too"})
 	}
 	if b.Check() == nil {
 		if err := s.Auth.Give(ctx, b.Subject, b.Roles); err != nil {
@@ -282,11 +282,11 @@ func (s *roleService) CanI(ctx context.Context, req *connect.Request[clusterv1.C
 	m := req.Msg
 	c, known := authorize.CallOf(m)
 	if !known {
-		return nil, status.Public(s.Logger, status.Argument("there is no such verb; 'hostd role describe admin' lists them"))
+		return nil, status.Public(s.Logger, status.Argument("unknown verb; 'hostd role describe admin' lists the verbs"))
 	}
 	if s.Auth == nil {
 		return connect.NewResponse(&clusterv1.CanIResponse{
-			Allowed: true, Reason: "this node does not ask who calls", Kind: string(authn.KindAnonymous),
+			Allowed: true, Reason: "this node does not authenticate callers", Kind: string(authn.KindAnonymous),
 		}), nil
 	}
 	a := s.Auth.Explain(ctx, c)

@@ -71,7 +71,7 @@ func (s roleStore) PutToken(ctx context.Context, t access.Token, names []string)
 		return 0, &InvalidRoleError{Reason: err.Error()}
 	}
 	if t.Expires != 0 && t.Expires <= now.Unix() {
-		return 0, &InvalidRoleError{Reason: "the token has expired already, by the clock of this node"}
+		return 0, &InvalidRoleError{Reason: "the token has already expired according to this node's clock"}
 	}
 	return s.do(ctx, meta.PutToken(t, names...))
 }

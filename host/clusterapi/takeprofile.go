@@ -25,7 +25,7 @@ const blockRate = 10_000
 // goroutines has a few MiB.
 const mostProfileBytes = 32 << 20
 
-var errProfileSize = errors.New("the profile has more bytes than are sent")
+var errProfileSize = errors.New("the profile exceeds the size limit")
 
 // taking is held while a profile is taken, because a process has only one
 // profiler.
@@ -53,7 +53,7 @@ func takeProfile(ctx context.Context, kind clusterv1.ProfileNodeRequest_Kind, se
 		defer runtime.SetBlockProfileRate(0)
 		serve = pprof.Handler("block")
 	default:
-		return nil, status.Argument("there is no such kind of profile")
+		return nil, status.Argument("unknown kind of profile")
 	}
 	if lasts(kind) {
 		query.Set("seconds", fmt.Sprint(seconds))
@@ -70,7 +70,7 @@ func takeProfile(ctx context.Context, kind clusterv1.ProfileNodeRequest_Kind, se
 	case w.full:
 		return nil, errProfileSize
 	case w.code != 0 && w.code != http.StatusOK:
-		return nil, fmt.Errorf("the profiler answers %d: %s", w.code, w.body.String())
+		return nil, fmt.Errorf("the profiler returned status %d: %s", w.code, w.body.String())
 	}
 	return w.body.Bytes(), nil
 }

@@ -54,7 +54,7 @@ func (s versions) FinalizeUpgrade(ctx context.Context, version sharding.ClusterV
 		return report, nil
 	}
 	if report.Target < report.Version {
-		return report, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at level %d, which never falls", report.Version)}
+		return report, &status.RefusedError{Reason: fmt.Sprintf("the cluster is at version %d, which cannot be lowered", report.Version)}
 	}
 	if err := obstacle(report.Nodes); err != nil {
 		return report, err
@@ -74,7 +74,7 @@ func (s versions) FinalizeUpgrade(ctx context.Context, version sharding.ClusterV
 		return report, &status.RefusedError{Reason: err.Error()}
 	}
 	if err == nil {
-		s.Logger.Info("the level of the cluster was raised", "from", uint32(report.Version), "to", uint32(report.Target))
+		s.Logger.Info("the cluster version was raised", "from", uint32(report.Version), "to", uint32(report.Target))
 		report.Version = report.Target
 	}
 	return report, err
@@ -111,7 +111,7 @@ func changedSince(before, now []memberAnswer) {
 		if a.Obstacle == "" && !slices.ContainsFunc(before, func(b memberAnswer) bool {
 			return b.Node == a.Node && b.speaker.Incarnation == a.speaker.Incarnation && b.peersAt == a.peersAt
 		}) {
-			now[i].Obstacle = fmt.Sprintf("node %s was started while the members were asked: raise the level again", a.Node)
+			now[i].Obstacle = fmt.Sprintf("node %s was started during the check: finalize the upgrade again", a.Node)
 		}
 	}
 }
@@ -146,7 +146,7 @@ func (s versions) askOne(ctx context.Context, m meta.Member, wanted, prepare sha
 		case errors.Is(err, peer.ErrFormat):
 			out.Supported = sharding.VersionRange{}.WithDefault()
 		case err != nil:
-			out.Obstacle = fmt.Sprintf("node %s does not say what it speaks: start it, or take it out of the cluster: %v", m.Node, err)
+			out.Obstacle = fmt.Sprintf("node %s does not report the versions that it supports: start it, or remove it from the cluster: %v", m.Node, err)
 		default:
 			out.Release = said.GetVersion()
 			out.Supported = sharding.VersionRange{Min: sharding.ClusterVersion(said.GetMinLevel()), Max: sharding.ClusterVersion(said.GetMaxLevel())}
@@ -174,7 +174,7 @@ func (s versions) findUnreached(ctx context.Context, members []memberAnswer) {
 		switch {
 		case a.Obstacle != "":
 		case a.peersAt == "":
-			members[i].Obstacle = fmt.Sprintf("node %s runs release %s, which does not say where it serves other nodes: upgrade it", a.Node, cmp.Or(a.Release, "?"))
+			members[i].Obstacle = fmt.Sprintf("node %s runs release %s, which does not report its peer address: upgrade it", a.Node, cmp.Or(a.Release, "?"))
 		default:
 			starts = append(starts, &peerv1.StartAddress{NodeId: string(a.Node), Incarnation: a.speaker.Incarnation, Address: a.peersAt})
 		}
@@ -205,12 +205,12 @@ func (s versions) findUnreached(ctx context.Context, members []memberAnswer) {
 		}
 		switch {
 		case faults[i] != nil:
-			members[i].Obstacle = fmt.Sprintf("node %s does not say whether it reaches the others where they serve nodes alone: %v", a.Node, faults[i])
+			members[i].Obstacle = fmt.Sprintf("node %s does not report whether it reaches the other nodes' peer addresses: %v", a.Node, faults[i])
 		case len(by) > maxNamed:
 			by = append(by[:maxNamed], fmt.Sprintf("and %d more", len(by)-maxNamed))
 			fallthrough
 		case len(by) > 0:
-			members[i].Obstacle = fmt.Sprintf("node %s is not reached at %s, where it serves nodes alone from level %d on: not by %s; see peer-listen and peer-advertise",
+			members[i].Obstacle = fmt.Sprintf("node %s is unreachable at its peer address %s, which is required from cluster version %d on, for %s; see peer-listen and peer-advertise",
 				a.Node, a.peersAt, sharding.VersionPeerAddress, strings.Join(by, ", "))
 		}
 	}

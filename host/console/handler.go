@@ -56,7 +56,7 @@ func reads(r *http.Request) bool { return r.Method == http.MethodGet || r.Method
 func serve(w http.ResponseWriter, r *http.Request, files fs.FS) {
 	if !reads(r) {
 		w.Header().Set("Allow", "GET, HEAD")
-		http.Error(w, "the console takes GET and HEAD", http.StatusMethodNotAllowed)
+		http.Error(w, "the console supports only GET and HEAD", http.StatusMethodNotAllowed)
 		return
 	}
 	h := w.Header()

@@ -219,7 +219,7 @@ func TestOrders(t *testing.T) {
 func TestOrdersThatTakeLonger(t *testing.T) {
 	s := serve(t, edge.Options{Admin: true, DefaultDeadline: time.Second})
 	for _, order := range []struct{ path, body, want string }{
-		{"MoveShard", `{"shardId":1,"toNode":"n2"}`, "shard 1 is led by n1 and goes on moving to n2"},
+		{"MoveShard", `{"shardId":1,"toNode":"n2"}`, "shard 1 is still led by n1, and the transfer to n2 continues"},
 		{"Drain", `{"nodeId":"n1"}`, "n1 still leads 2 of 2 shards"},
 		{"Leave", `{"nodeId":"n3"}`, "n3 is leaving and still holds 4 replicas"},
 	} {

@@ -35,7 +35,7 @@ type DeadLetters interface {
 }
 
 // ErrNoDeadLetter: the dead letter does not exist, or not any more.
-var ErrNoDeadLetter = status.New(connect.CodeNotFound, "there is no such dead letter; hostd entity deadletters ls lists them")
+var ErrNoDeadLetter = status.New(connect.CodeNotFound, "the dead letter does not exist; 'hostd entity deadletters ls' lists them")
 
 // deadLetterID encodes the API's id of a dead letter: its shard and its id
 // there.
@@ -45,7 +45,7 @@ func deadLetterID(shard sharding.ShardID, id journal.ItemID) string {
 
 func parseDeadLetterID(s string) (shard sharding.ShardID, id journal.ItemID, err error) {
 	if n, err := fmt.Sscanf(s, "%d-%d-%d-%d", &shard, &id.Index, &id.Ordinal, &id.Item); err != nil || n != 4 || deadLetterID(shard, id) != s {
-		return 0, id, status.Argument("the id is not that of a dead letter")
+		return 0, id, status.Argument("the id is not a dead letter's")
 	}
 	return shard, id, nil
 }
@@ -58,7 +58,7 @@ func (s *handler) ListDeadLetters(ctx context.Context, r *connect.Request[entity
 	m := r.Msg
 	shard, last, after := sharding.ShardID(1), sharding.ShardID(s.Entities.Shards()), journal.ItemID{}
 	if only := sharding.ShardID(m.GetShardId()); only > last {
-		return nil, status.Public(s.Log, status.Argument("there is no such shard"))
+		return nil, status.Public(s.Log, status.Argument("the shard does not exist"))
 	} else if only > 0 {
 		shard, last = only, only
 	}

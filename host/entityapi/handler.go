@@ -204,7 +204,7 @@ func (s *handler) Query(ctx context.Context, r *connect.Request[entityv1.QueryRe
 	case entityv1.Consistency_STALE:
 		how = request.StaleQuery
 	default:
-		return nil, status.Public(s.Log, status.Argument("the consistency is neither LINEARIZABLE nor STALE"))
+		return nil, status.Public(s.Log, status.Argument("the consistency must be LINEARIZABLE or STALE"))
 	}
 	kind, payload, err := command.Admit(ctx, s.Types, id, queryPayload(m))
 	if err != nil {

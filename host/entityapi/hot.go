@@ -37,7 +37,7 @@ const defaultHot = 20
 // HotEntities asks every node that is up.
 func (s *handler) HotEntities(ctx context.Context, r *connect.Request[entityv1.HotEntitiesRequest]) (*connect.Response[entityv1.HotEntitiesResponse], error) {
 	if s.Load == nil {
-		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("this node does not count what its entities are asked for"))
+		return nil, connect.NewError(connect.CodeUnimplemented, errors.New("this node does not count the requests of its entities"))
 	}
 	limit := int(r.Msg.GetLimit())
 	if limit == 0 {

@@ -104,7 +104,7 @@ func (s *handler) list(ctx context.Context, m *entityv1.ListEntitiesRequest) (*c
 	last := sharding.ShardID(s.Entities.Shards())
 	if m.GetShardId() != 0 {
 		if m.GetShardId() > uint32(last) {
-			return nil, status.Public(s.Log, status.Argument("there is no such shard"))
+			return nil, status.Public(s.Log, status.Argument("the shard does not exist"))
 		}
 		at.shard = sharding.ShardID(m.GetShardId())
 		last = at.shard
@@ -152,7 +152,7 @@ func checkListing(ctx context.Context, m *entityv1.ListEntitiesRequest) error {
 	case s == peerStatusQuarantined && !leaderproxy.FromPeer(ctx):
 		return status.Argument("there is no status " + s + "; did you mean " + statusQuarantined + "?")
 	case m.GetResidentOnly() && (s == "deleted" || s == "passivated"):
-		return status.Argument("no entity is in memory and " + s)
+		return status.Argument("no entity is resident and " + s)
 	case m.GetResidentOnly() && s == "unverified":
 		return status.Argument("entities that are unverified are listed whether or not they are in memory")
 	}

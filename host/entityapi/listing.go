@@ -109,7 +109,7 @@ func (l *listing) shard(ctx context.Context, at position, limit int) shardPage {
 	if token := res.Msg.GetNextPageToken(); token != "" {
 		next, err := parseToken(token, filterHash(m), at.shard, at.shard)
 		if err != nil {
-			return shardPage{err: errors.New("another node sent a page token that is none")}
+			return shardPage{err: errors.New("another node returned a malformed page token")}
 		}
 		page.next = next.after
 	}
@@ -174,7 +174,7 @@ func (s *handler) listVisible(ctx context.Context, m *entityv1.ListEntitiesReque
 	if token := m.GetPageToken(); token != "" {
 		b, err := base64.RawURLEncoding.DecodeString(token)
 		if err != nil || len(b) < 5 || binary.BigEndian.Uint32(b) != rules.Sum32() || int(b[4]) >= len(visible) {
-			return nil, status.Public(s.Log, status.Argument("the page token is not one of this listing, or what the caller may see has changed: begin anew"))
+			return nil, status.Public(s.Log, status.Argument("the page token does not belong to this list, or the caller's permissions have changed: start again"))
 		}
 		at, inner = int(b[4]), string(b[5:])
 	}

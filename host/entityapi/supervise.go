@@ -160,9 +160,9 @@ func (s *handler) ClearTypeFaults(ctx context.Context, r *connect.Request[entity
 	switch {
 	case err != nil:
 	case only > s.Entities.Shards():
-		err = status.Argument("there is no such shard")
+		err = status.Argument("the shard does not exist")
 	case only == 0 && leaderproxy.FromPeer(ctx):
-		err = status.Argument("another node asks for one shard")
+		err = status.Argument("a call from another node must name one shard")
 	}
 	if err != nil {
 		return nil, status.Public(s.Log, err)

@@ -191,7 +191,7 @@ func (c *catalogue) add(name string, n uint64) {
 }
 
 // errRead stops the reading of an entity's history.
-var errRead = errors.New("that is all of it")
+var errRead = errors.New("read the whole catalogue")
 
 // count adds the events of an entity's current incarnation, from a sequence on,
 // that entries after over and up to upTo have stored.

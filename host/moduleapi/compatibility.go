@@ -54,9 +54,9 @@ func (s *handler) CheckCompatibility(ctx context.Context, r *connect.Request[mod
 	switch only := r.Msg.GetShardId(); {
 	case err != nil:
 	case only > s.Entities.Shards():
-		err = status.Argument("there is no such shard")
+		err = status.Argument("the shard does not exist")
 	case peer && only == 0:
-		err = status.Argument("another node asks for one shard")
+		err = status.Argument("a call from another node must name one shard")
 	case !peer: // the node that forwards the call has already authorized the caller
 		if err = s.owners.mayRun(ctx, r.Msg.GetEntityType(), digest); err == nil {
 			_, err = s.Modules.Get(ctx, digest)
@@ -111,7 +111,7 @@ func (s *handler) checkShards(ctx context.Context, digest journal.Digest, r *mod
 			return nil, err // the module's signature does not allow it to run, whatever the shard
 		}
 		if err != nil {
-			s.Log.Warn("a module is not compared with what is stored in a shard", "entity_type", q.EntityType, "shard_id", q.Shard, "error", err)
+			s.Log.Warn("cannot compare a module with the data of a shard", "entity_type", q.EntityType, "shard_id", q.Shard, "error", err)
 			all.unread(1)
 			continue
 		}

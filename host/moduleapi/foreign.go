@@ -26,13 +26,13 @@ func foreignSends(ctx context.Context, types Types, entityType string) (remarks 
 		switch {
 		case err != nil || to.Owners == nil || !to.Owners.IsForeign(entityType):
 		case to.AcceptsFrom != nil && abi.MatchesType(to.AcceptsFrom, entityType):
-			remarks = append(remarks, fmt.Sprintf("%s sends to %s, which belongs to another owner and accepts its messages", entityType, name))
+			remarks = append(remarks, fmt.Sprintf("%s sends to %s, which belongs to a different owner and accepts its messages", entityType, name))
 		default:
-			remarks = append(remarks, fmt.Sprintf("%s sends to %s, which belongs to another owner and refuses its messages: acceptsFrom of its module does not name %s", entityType, name, entityType))
+			remarks = append(remarks, fmt.Sprintf("%s sends to %s, which belongs to a different owner and rejects its messages: acceptsFrom of its module does not list %s", entityType, name, entityType))
 		}
 	}
 	if open && knowsForeign(ctx, types, entityType) {
-		remarks = append(remarks, fmt.Sprintf("%s does not list all types that it sends to; types of other owners refuse its messages unless acceptsFrom of their modules names it", entityType))
+		remarks = append(remarks, fmt.Sprintf("%s does not list all types that it sends to; types of other owners reject its messages unless acceptsFrom of their modules lists it", entityType))
 	}
 	return remarks
 }

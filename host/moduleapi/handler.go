@@ -106,7 +106,7 @@ func (s *handler) UploadStream(ctx context.Context, stream *connect.ClientStream
 		case first: // only the first message is recorded in the audit log
 			activate, force = piece.GetActivate(), piece.GetForce()
 		case piece.GetActivate() && !activate || piece.GetForce() && !force:
-			return nil, status.Public(s.Log, status.Argument("activate and force belong to the first piece"))
+			return nil, status.Public(s.Log, status.Argument("activate and force must be in the first message"))
 		}
 		if len(wasm)+len(piece.GetWasm()) > maxModuleBytes {
 			return nil, status.Public(s.Log, status.Argument(fmt.Sprintf("the module is longer than %d bytes", maxModuleBytes)))
@@ -114,7 +114,7 @@ func (s *handler) UploadStream(ctx context.Context, stream *connect.ClientStream
 		wasm = append(wasm, piece.GetWasm()...)
 		if more := piece.GetSignature(); len(more) > 0 {
 			if len(signature) > 0 {
-				return nil, status.Public(s.Log, status.Argument("the signature is given twice"))
+				return nil, status.Public(s.Log, status.Argument("the signature is set twice"))
 			}
 			signature = more
 		}
@@ -139,12 +139,12 @@ func (s *handler) upload(ctx context.Context, u modules.Upload, activate, force 
 		return m, nil, err
 	}
 	if err := s.mayDeploy(ctx, m.EntityTypes); err != nil {
-		return m, nil, fmt.Errorf("the module is stored, and activated for none of its types: %w", err)
+		return m, nil, fmt.Errorf("the module is stored, but not activated for any of its types: %w", err)
 	}
 	fitted := make([]replacementCheck, len(m.EntityTypes))
 	for i, t := range m.EntityTypes {
 		if fitted[i], err = s.checkReplacement(ctx, t, m.Digest, force, false); err != nil {
-			return m, nil, fmt.Errorf("the module is stored, and activated for none of its types: %w", err)
+			return m, nil, fmt.Errorf("the module is stored, but not activated for any of its types: %w", err)
 		}
 		remarks = append(remarks, fitted[i].warnings...)
 	}
@@ -370,7 +370,7 @@ func (s *handler) SetOwner(ctx context.Context, r *connect.Request[modulev1.SetO
 		// Types of one owner accept each other's messages, so a caller must not
 		// assign a type to an owner that it does not control.
 		if _, err := s.owners.roles.Own(ctx, r.Msg.GetEntityType(), r.Msg.GetOwner()); err != nil {
-			return fmt.Errorf("only who may admin a type gives it to a subject that is not theirs: %w", err)
+			return fmt.Errorf("only a caller with the verb admin on the type can assign it to a different subject: %w", err)
 		}
 		return nil
 	})
@@ -449,7 +449,7 @@ func showPatterns(patterns []string) *modulev1.TypePatterns {
 func parseDigest(text string) (journal.Digest, error) {
 	var d journal.Digest
 	if n, err := hex.Decode(d[:], []byte(text[:min(len(text), 2*len(d))])); err != nil || n != len(d) || len(text) != 2*len(d) {
-		return d, status.Argument("the digest is not 64 digits of lower-case hex")
+		return d, status.Argument("the digest must be 64 digits of lower-case hex")
 	}
 	return d, nil
 }

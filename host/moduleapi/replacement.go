@@ -48,7 +48,7 @@ func (s *handler) checkReplacement(ctx context.Context, entityType string, diges
 		return out, err
 	}
 	if n := found.GetUncheckedShards(); n > 0 {
-		out.warnings = append(out.warnings, fmt.Sprintf("%s: not all stored events were looked at, in %d shards", entityType, n))
+		out.warnings = append(out.warnings, fmt.Sprintf("%s: not all stored events were checked in %d shards", entityType, n))
 	}
 	for _, refused := range []*status.RefusedError{unlistedError(entityType, found), failingSample(entityType, found), kept.Refusal(entityType, accept)} {
 		switch {
@@ -78,7 +78,7 @@ func unlistedError(entityType string, found *modulev1.CheckCompatibilityResponse
 		counted = append(counted, fmt.Sprintf("%d more", more))
 	}
 	return &status.RefusedError{
-		Reason: fmt.Sprintf("%s: events are stored whose types the module does not list: %s; the entities that have them may fail", entityType, strings.Join(counted, ", ")),
+		Reason: fmt.Sprintf("%s: the module does not list the types of stored events: %s; entities with such events may fail", entityType, strings.Join(counted, ", ")),
 		Name:   status.RefusedEvents,
 		About:  map[string]string{"entityType": entityType, "eventTypes": strings.Join(names, ","), "missing": fmt.Sprint(len(missing))},
 	}
@@ -91,7 +91,7 @@ func failingSample(entityType string, found *modulev1.CheckCompatibilityResponse
 	}
 	f := found.GetFaults()[0]
 	return &status.RefusedError{
-		Reason: fmt.Sprintf("%s: the module fails on %d of %d entities that were tried; on %s at event %d (%s): %s",
+		Reason: fmt.Sprintf("%s: the module fails on %d of %d sampled entities; on %s at event %d (%s): %s",
 			entityType, len(found.GetFaults()), found.GetEntities(), f.GetEntityId(), f.GetSequence(), cmp.Or(f.GetEventType(), "unknown"), f.GetMessage()),
 		Name: status.RefusedFault,
 		About: map[string]string{

@@ -68,7 +68,7 @@ func (s *handler) checkTouched(ctx context.Context, q modules.CompatibilityQuery
 		if looking.Err() != nil {
 			return
 		}
-		s.Log.Warn("entities that were written since a module served are not looked at in a shard", "entity_type", q.EntityType, "shard_id", shard, "error", err)
+		s.Log.Warn("cannot check the entities of a shard that were written since the switch", "entity_type", q.EntityType, "shard_id", shard, "error", err)
 	})
 	return sum, ctx.Err()
 }

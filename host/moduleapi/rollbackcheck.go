@@ -36,7 +36,7 @@ func (l *RollbackCheck) Check(ctx context.Context, t modules.RollbackType) (forc
 	case refused == nil:
 		return "", nil
 	case !l.Force:
-		refused.Reason += "; nothing is changed, and --force goes back all the same"
+		refused.Reason += "; nothing was changed, and --force rolls back anyway"
 		return "", refused
 	}
 	l.Remarks = append(l.Remarks, refused.Reason)
@@ -53,7 +53,7 @@ func (l *RollbackCheck) look(ctx context.Context, t modules.RollbackType) (*stat
 		return failing(t.Name, found), nil
 	case found.GetUncheckedShards() > 0:
 		return &status.RefusedError{
-			Reason: fmt.Sprintf("%s: not all entities that were written since the module served were looked at, in %d shards", t.Name, found.GetUncheckedShards()),
+			Reason: fmt.Sprintf("%s: not all entities written since the switch were checked in %d shards", t.Name, found.GetUncheckedShards()),
 			Name:   status.RefusedFault,
 			About:  map[string]string{"entityType": t.Name, "unreadShards": fmt.Sprint(found.GetUncheckedShards())},
 		}, nil
@@ -72,7 +72,7 @@ func failing(entityType string, found *modulev1.CheckCompatibilityResponse) *sta
 		shown = append(shown, fmt.Sprintf("%d more", more))
 	}
 	return &status.RefusedError{
-		Reason: fmt.Sprintf("%s: the module before fails on %d of %d entities that were written since: %s", entityType, found.GetFaultyEntities(), found.GetEntities(), strings.Join(shown, "; ")),
+		Reason: fmt.Sprintf("%s: the previous module fails on %d of %d entities written since the switch: %s", entityType, found.GetFaultyEntities(), found.GetEntities(), strings.Join(shown, "; ")),
 		Name:   status.RefusedFault,
 		About:  map[string]string{"entityType": entityType, "entityIds": strings.Join(ids, ","), "failing": fmt.Sprint(found.GetFaultyEntities())},
 	}

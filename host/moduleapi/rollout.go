@@ -36,7 +36,7 @@ func (s *handler) begin(ctx context.Context, r *modulev1.ActivateRequest, digest
 		return nil, status.Public(s.Log, request.ErrUnsupported)
 	}
 	if r.GetLimits() != nil {
-		return nil, status.Public(s.Log, status.Argument("limits are of all of a type: change them before, or after"))
+		return nil, status.Public(s.Log, status.Argument("limits apply to the whole type and cannot be changed by a rollout: change them before or after"))
 	}
 	plan, err := planOf(r.GetRollout())
 	if err != nil {
@@ -94,7 +94,7 @@ func (s *handler) rollout(ctx context.Context, r *modulev1.GetRolloutRequest) (*
 }
 
 // errNone: one module serves all of the type.
-var errNone = status.New(connect.CodeNotFound, "one module serves all of the type; 'hostd module activate TYPE DIGEST --percent 5' has another serve a part")
+var errNone = status.New(connect.CodeNotFound, "the type has no rollout; 'hostd module activate TYPE DIGEST --percent 5' starts one")
 
 // ChangeRollout promotes, pauses, resumes or aborts a type's rollout.
 func (s *handler) ChangeRollout(ctx context.Context, r *connect.Request[modulev1.ChangeRolloutRequest]) (*connect.Response[modulev1.ChangeRolloutResponse], error) {
@@ -182,18 +182,18 @@ func planOf(p *modulev1.RolloutPlan) (modules.RolloutPlan, error) {
 		return out, status.Argument(err.Error())
 	}
 	if out.Part == (meta.Part{}) {
-		return out, status.Argument("the module is to serve no entity: a share or a prefix is missing")
+		return out, status.Argument("the rollout has no entities: set a share or a prefix")
 	}
 	for i, share := range out.Steps {
 		if before := append([]uint32{out.Share}, out.Steps...)[i]; share <= before {
-			return out, status.Argument("the steps do not rise")
+			return out, status.Argument("the steps must be increasing")
 		}
 	}
 	switch {
 	case len(out.Steps) == 0 && p.GetPause() != nil:
-		return out, status.Argument("a pause is between steps, and there are none")
+		return out, status.Argument("a pause needs steps")
 	case len(out.Steps) > 0 && (!p.GetPause().IsValid() || out.Pause < minPause || out.Pause > maxPause):
-		return out, status.Argument(fmt.Sprintf("the pause between two steps is from %v to %v", minPause, maxPause))
+		return out, status.Argument(fmt.Sprintf("the pause between two steps must be between %v and %v", minPause, maxPause))
 	}
 	return out, nil
 }

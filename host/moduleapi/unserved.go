@@ -32,7 +32,7 @@ func (s *handler) unservedTimers(ctx context.Context, entityType string, m *modu
 		return slices.ContainsFunc(is.EntityTypes[i].Commands, func(c manifest.Named) bool { return c.Name == command })
 	})
 	if err != nil {
-		return []string{fmt.Sprintf("%s: its timers could not be looked at, so some may call commands that the module does not have", entityType)}
+		return []string{fmt.Sprintf("%s: its timers could not be checked, so some may call commands that the module does not have", entityType)}
 	}
 	return unservedWarnings(entityType, found)
 }
@@ -46,11 +46,11 @@ func unservedWarnings(entityType string, found pending.Unserved) (remarks []stri
 		for _, t := range found.First {
 			first = append(first, fmt.Sprintf("%s of %s", t.GetTimer().GetName(), t.GetEntityId()))
 		}
-		remarks = append(remarks, fmt.Sprintf("%s: pending timers that call commands which the module does not have: %d, of %s; first %s. They are held until a module has the commands, and ticks of schedules are skipped; hostd entity timers %s lists them",
+		remarks = append(remarks, fmt.Sprintf("%s: pending timers call commands that the module does not have: %d, of %s; first %s. They wait until a module has the commands, and ticks of schedules are skipped; 'hostd entity timers %s' lists them",
 			entityType, found.Timers, strings.Join(commands, ", "), strings.Join(first, ", "), entityType))
 	}
 	if found.Partial {
-		remarks = append(remarks, fmt.Sprintf("%s: not all of its timers were looked at, so more may call commands that the module does not have", entityType))
+		remarks = append(remarks, fmt.Sprintf("%s: not all of its timers were checked, so more may call commands that the module does not have", entityType))
 	}
 	return remarks
 }

@@ -28,7 +28,7 @@ func (s *handler) Verify(ctx context.Context, r *connect.Request[modulev1.Verify
 		serves, err = s.Types.Lookup(ctx, r.Msg.GetEntityType())
 	}
 	if err == nil && uint32(r.Msg.GetShardId()) > s.Entities.Shards() {
-		err = status.Argument("there is no such shard")
+		err = status.Argument("the shard does not exist")
 	}
 	if err == nil && !leaderproxy.FromPeer(ctx) { // the node that forwards the call has already authorized the caller
 		err = s.owners.mayRun(ctx, r.Msg.GetEntityType(), digest)
@@ -91,6 +91,6 @@ func (s *handler) keep(ctx context.Context, v *verification, last *modulev1.Veri
 	if refused := (*status.RefusedError)(nil); errors.As(err, &refused) {
 		return false, refused.Reason
 	}
-	s.Log.Warn("what came of a verification is not kept", "entity_type", v.Request.GetEntityType(), "error", err)
+	s.Log.Warn("cannot store the result of a verification", "entity_type", v.Request.GetEntityType(), "error", err)
 	return false, "the metadata cannot be changed now"
 }

@@ -149,7 +149,7 @@ func TestTeamsDeployOnlyTheirTypes(t *testing.T) {
 		{[]string{"type", "owner", "a-order"}, "token:ann\n", 0}, {[]string{"type", "owner", "old"}, "nobody\n", 0},
 		{[]string{"type", "owner", "b-stock", "token:ann"}, "belongs to an owner other than token \"ann\"", 1},
 		{[]string{"type", "owner", "a-order", "ann"}, "token:NAME", 2}, {[]string{"type", "owner", "a-order", "token:bo", "--nobody"}, "not both", 2},
-		{[]string{"type", "owner", "a-order", "group:team-a"}, "not theirs", 1}, {[]string{"module", "ls"}, "a-order=token:ann", 0},
+		{[]string{"type", "owner", "a-order", "group:team-a"}, "assign it to a different subject", 1}, {[]string{"module", "ls"}, "a-order=token:ann", 0},
 	} {
 		if text, code := hostd(tt.args...); code != tt.code || !strings.Contains(text, tt.want) {
 			t.Errorf("hostd %q: %d, %s", tt.args, code, text)

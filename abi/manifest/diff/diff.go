@@ -32,7 +32,7 @@ func Of(old, now *manifest.Manifest) []Change {
 		d.entityType, d.seen = was.Name, map[pair]bool{}
 		is, _, ok := now.Type(was.Name)
 		if !ok {
-			d.add("", "the module does not serve the type any more", true)
+			d.add("", "the module no longer serves the type", true)
 			continue
 		}
 		d.types(was, is)
@@ -40,7 +40,7 @@ func Of(old, now *manifest.Manifest) []Change {
 	for i := range now.EntityTypes {
 		if name := now.EntityTypes[i].Name; !servesType(old, name) {
 			d.entityType = name
-			d.add("", "the type is new", false)
+			d.add("", "added the type", false)
 		}
 	}
 	return d.changes
@@ -67,16 +67,16 @@ func (d *differ) add(where, what string, breaking bool) {
 
 func (d *differ) types(was, is *manifest.EntityType) {
 	if was.Kind != is.Kind {
-		d.add("", fmt.Sprintf("its kind was %s and is %s", was.Kind, is.Kind), true)
+		d.add("", fmt.Sprintf("its kind changed from %s to %s", was.Kind, is.Kind), true)
 	}
 	if was.Encoding != is.Encoding {
-		d.add("", fmt.Sprintf("its encoding was %s and is %s", was.Encoding, is.Encoding), true)
+		d.add("", fmt.Sprintf("its encoding changed from %s to %s", was.Encoding, is.Encoding), true)
 	}
 	if was.ShardKey != is.ShardKey {
-		d.add("", "its shard key is another", true)
+		d.add("", "its shard key changed", true)
 	}
 	if was.Singleton != is.Singleton {
-		d.add("", fmt.Sprintf("singleton was %v and is %v", was.Singleton, is.Singleton), true)
+		d.add("", fmt.Sprintf("singleton changed from %v to %v", was.Singleton, is.Singleton), true)
 	}
 	d.compareNames("command", was.Commands, is.Commands)
 	d.compareNames("query", was.Queries, is.Queries)
@@ -89,7 +89,7 @@ func (d *differ) types(was, is *manifest.EntityType) {
 // earlier versions fails on stored states.
 func (d *differ) states(was, is *manifest.EntityType) {
 	if was.StateVersion != is.StateVersion {
-		d.add("state", fmt.Sprintf("its version was %d and is %d", was.StateVersion, is.StateVersion), false)
+		d.add("state", fmt.Sprintf("its version changed from %d to %d", was.StateVersion, is.StateVersion), false)
 	}
 	if was.Kind != manifest.DurableState || is.Kind != manifest.DurableState {
 		return
@@ -101,7 +101,7 @@ func (d *differ) states(was, is *manifest.EntityType) {
 	}
 	for _, version := range versions {
 		if now.Check(version) != nil {
-			d.add("state", fmt.Sprintf("version %d is not read", version), true)
+			d.add("state", fmt.Sprintf("no longer reads version %d", version), true)
 		}
 	}
 }
@@ -113,28 +113,28 @@ func (d *differ) compareNames(kind string, was, is []manifest.Named) {
 	case was == nil && is == nil:
 		return
 	case was == nil:
-		d.add("", fmt.Sprintf("names of kind %s are listed now, and others are refused", kind), true)
+		d.add("", fmt.Sprintf("now lists its names of kind %s and rejects others", kind), true)
 		return
 	case is == nil:
-		d.add("", fmt.Sprintf("names of kind %s are not listed any more", kind), false)
+		d.add("", fmt.Sprintf("no longer lists its names of kind %s", kind), false)
 		return
 	}
 	for i := range was {
 		where := kind + " " + was[i].Name
 		at := slices.IndexFunc(is, func(n manifest.Named) bool { return n.Name == was[i].Name })
 		if at < 0 {
-			d.add(where, "it is gone", true)
+			d.add(where, "removed", true)
 			continue
 		}
 		if was[i].Internal != is[at].Internal {
-			d.add(where, fmt.Sprintf("internal was %v and is %v", was[i].Internal, is[at].Internal), is[at].Internal)
+			d.add(where, fmt.Sprintf("internal changed from %v to %v", was[i].Internal, is[at].Internal), is[at].Internal)
 		}
 		d.schema(where, was[i].Schema, is[at].Schema, taken)
 		d.schema(where+" reply", was[i].Reply, is[at].Reply, given)
 	}
 	for i := range is {
 		if !slices.ContainsFunc(was, func(n manifest.Named) bool { return n.Name == is[i].Name }) {
-			d.add(kind+" "+is[i].Name, "it is new", false)
+			d.add(kind+" "+is[i].Name, "added", false)
 		}
 	}
 }
@@ -142,7 +142,7 @@ func (d *differ) compareNames(kind string, was, is []manifest.Named) {
 func (d *differ) events(was, is []manifest.EventType) {
 	if is == nil {
 		if was != nil {
-			d.add("", "types of events are not listed any more", false)
+			d.add("", "no longer lists its event types", false)
 		}
 		return
 	}
@@ -150,17 +150,17 @@ func (d *differ) events(was, is []manifest.EventType) {
 		where := "event " + was[i].Type
 		at := slices.IndexFunc(is, func(e manifest.EventType) bool { return e.Type == was[i].Type })
 		if at < 0 {
-			d.add(where, "it is gone", true)
+			d.add(where, "removed", true)
 			continue
 		}
 		if to := is[at].UpcastTo; to != was[i].UpcastTo && to != "" {
-			d.add(where, "it is read as "+to+", and not emitted any more", false)
+			d.add(where, "is now upcast to "+to+" and no longer emitted", false)
 		}
 		d.schema(where, was[i].Schema, is[at].Schema, stored)
 	}
 	for i := range is {
 		if !slices.ContainsFunc(was, func(e manifest.EventType) bool { return e.Type == is[i].Type }) {
-			d.add("event "+is[i].Type, "it is new", false)
+			d.add("event "+is[i].Type, "added", false)
 		}
 	}
 }

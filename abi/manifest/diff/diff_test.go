@@ -49,23 +49,23 @@ func TestChangesOfTypes(t *testing.T) {
 	}{
 		{"nothing", of("a", `,"commands":[{"name":"x"}]`), of("a", `,"commands":[{"name":"x"}]`), nil},
 		{"types", of("a", "") + "," + of("b", ""), of("b", "") + "," + of("c", ""), []string{
-			"a/: the module does not serve the type any more !", "c/: the type is new"}},
+			"a/: the module no longer serves the type !", "c/: added the type"}},
 		{"kind", of("a", ""), `{"name":"a","kind":"durable-state","encoding":"bytes","shardKey":{"until":"-"},"singleton":false}`, []string{
-			"a/: its kind was event-sourced and is durable-state !", "a/: its encoding was json and is bytes !", "a/: its shard key is another !"}},
+			"a/: its kind changed from event-sourced to durable-state !", "a/: its encoding changed from json to bytes !", "a/: its shard key changed !"}},
 		{"names", of("a", `,"commands":[{"name":"x"},{"name":"y"}],"queries":[{"name":"q"}]`), of("a", `,"commands":[{"name":"y","internal":true},{"name":"z"}]`), []string{
-			"a/command x: it is gone !", "a/command y: internal was false and is true !", "a/command z: it is new", "a/: names of kind query are not listed any more"}},
+			"a/command x: removed !", "a/command y: internal changed from false to true !", "a/command z: added", "a/: no longer lists its names of kind query"}},
 		{"lists", of("a", ""), of("a", `,"commands":[],"events":[{"type":"e"}]`), []string{
-			"a/: names of kind command are listed now, and others are refused !", "a/event e: it is new"}},
+			"a/: now lists its names of kind command and rejects others !", "a/event e: added"}},
 		{"events", of("a", `,"events":[{"type":"e"},{"type":"f"}]`), of("a", `,"events":[{"type":"f"},{"type":"g"}]`), []string{
-			"a/event e: it is gone !", "a/event g: it is new"}},
+			"a/event e: removed !", "a/event g: added"}},
 		{"upcast", of("a", `,"events":[{"type":"e"}]`), of("a", `,"events":[{"type":"e.v2"},{"type":"e","upcastTo":"e.v2"}]`), []string{
-			"a/event e: it is read as e.v2, and not emitted any more", "a/event e.v2: it is new"}},
+			"a/event e: is now upcast to e.v2 and no longer emitted", "a/event e.v2: added"}},
 		{"states", state(""), state(`,"stateVersion":3,"readsStates":[{"version":2}]`), []string{
-			"a/state: its version was 0 and is 3", "a/state: version 1 is not read !"}},
+			"a/state: its version changed from 0 to 3", "a/state: no longer reads version 1 !"}},
 		{"migrated", state(`,"stateVersion":2,"readsStates":[{"version":1}]`), state(`,"stateVersion":3,"readsStates":[{"version":1},{"version":2}]`), []string{
-			"a/state: its version was 2 and is 3"}},
-		{"dropped", state(`,"stateVersion":2,"readsStates":[{"version":1}]`), state(`,"stateVersion":2`), []string{"a/state: version 1 is not read !"}},
-		{"no events", of("a", `,"events":[{"type":"e"}]`), of("a", ""), []string{"a/: types of events are not listed any more"}},
+			"a/state: its version changed from 2 to 3"}},
+		{"dropped", state(`,"stateVersion":2,"readsStates":[{"version":1}]`), state(`,"stateVersion":2`), []string{"a/state: no longer reads version 1 !"}},
+		{"no events", of("a", `,"events":[{"type":"e"}]`), of("a", ""), []string{"a/: no longer lists its event types"}},
 	} {
 		if got := lines(diff.Of(parse(t, tt.old), parse(t, tt.now))); !slices.Equal(got, append([]string{}, tt.want...)) {
 			t.Errorf("%s:\n%q\nwant\n%q", tt.name, got, tt.want)
@@ -84,25 +84,25 @@ func TestChangesOfSchemas(t *testing.T) {
 	}{
 		{"same", open, open, nil, nil, nil},
 		{"field gone", open, `{"type":"object","properties":{"n":{"type":"integer"}},"required":["n"]}`,
-			[]string{".s: the field is gone !"}, []string{".s: the field is gone !"}, []string{".s: the field is gone !"}},
+			[]string{".s: removed the field !"}, []string{".s: removed the field !"}, []string{".s: removed the field !"}},
 		{"field new", `{"properties":{}}`, `{"properties":{"a":{}}}`,
-			[]string{".a: the field is new"}, []string{".a: the field is new"}, []string{".a: the field is new"}},
+			[]string{".a: added the field"}, []string{".a: added the field"}, []string{".a: added the field"}},
 		{"narrowed", `{"type":["string","null"]}`, `{"type":"string"}`,
-			[]string{": it does not allow the type null any more !"}, []string{": it does not allow the type null any more"}, []string{": it does not allow the type null any more !"}},
+			[]string{": no longer allows the type null !"}, []string{": no longer allows the type null"}, []string{": no longer allows the type null !"}},
 		{"widened", `{"type":"string"}`, `{"type":["string","null"]}`,
-			[]string{": it allows the type null too"}, []string{": it allows the type null too !"}, []string{": it allows the type null too !"}},
+			[]string{": now also allows the type null"}, []string{": now also allows the type null !"}, []string{": now also allows the type null !"}},
 		{"integer to number", `{"type":"integer"}`, `{"type":"number"}`,
-			[]string{": it allows the type number too"}, []string{": it allows the type number too !"}, []string{": it allows the type number too !"}},
+			[]string{": now also allows the type number"}, []string{": now also allows the type number !"}, []string{": now also allows the type number !"}},
 		{"required added", `{"properties":{"a":{}}}`, `{"properties":{"a":{}},"required":["a"]}`,
-			[]string{".a: the field is required !"}, []string{".a: the field is required"}, []string{".a: the field is required !"}},
+			[]string{".a: the field is now required !"}, []string{".a: the field is now required"}, []string{".a: the field is now required !"}},
 		{"required taken", `{"properties":{"a":{}},"required":["a"]}`, `{"properties":{"a":{}}}`,
-			[]string{".a: the field is not required any more"}, []string{".a: the field is not required any more !"}, []string{".a: the field is not required any more !"}},
+			[]string{".a: the field is no longer required"}, []string{".a: the field is no longer required !"}, []string{".a: the field is no longer required !"}},
 		{"values", `{"enum":["a","b"]}`, `{"enum":["b","c"]}`,
-			[]string{`: it does not allow the value "a" any more !`, `: it allows the value "c" too`}, []string{`: it does not allow the value "a" any more`, `: it allows the value "c" too !`}, []string{`: it does not allow the value "a" any more !`, `: it allows the value "c" too !`}},
+			[]string{`: no longer allows the value "a" !`, `: now also allows the value "c"`}, []string{`: no longer allows the value "a"`, `: now also allows the value "c" !`}, []string{`: no longer allows the value "a" !`, `: now also allows the value "c" !`}},
 		{"in lists, by reference", `{"type":"array","items":{"$ref":"#/$defs/old"}}`, `{"type":"array","items":{"$ref":"#/$defs/new"}}`,
-			[]string{"[].x: the field is required !"}, []string{"[].x: the field is required"}, []string{"[].x: the field is required !"}},
+			[]string{"[].x: the field is now required !"}, []string{"[].x: the field is now required"}, []string{"[].x: the field is now required !"}},
 		{"closed", `{"type":"object"}`, `{"type":"object","additionalProperties":false}`,
-			[]string{": other fields are refused !"}, []string{": other fields are refused"}, []string{": other fields are refused !"}},
+			[]string{": other fields are now refused !"}, []string{": other fields are now refused"}, []string{": other fields are now refused !"}},
 		{"remarks", `{"title":"a"}`, `{"title":"b"}`,
 			[]string{`: title was "a" and is "b"`}, []string{`: title was "a" and is "b"`}, []string{`: title was "a" and is "b"`}},
 		{"other keywords", `{"maxLength":9}`, `{"maxLength":8}`,

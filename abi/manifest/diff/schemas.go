@@ -61,9 +61,9 @@ func (d *differ) schema(where string, was, is json.RawMessage, u use) {
 	if was == nil || is == nil {
 		switch {
 		case was == nil && is != nil:
-			d.add(where, "it has a schema now", u.takes)
+			d.add(where, "added the schema", u.takes)
 		case was != nil && is == nil:
-			d.add(where, "it has no schema any more", u.gives)
+			d.add(where, "removed the schema", u.gives)
 		}
 		return
 	}
@@ -84,7 +84,7 @@ func (d *differ) schema(where string, was, is json.RawMessage, u use) {
 	}
 	for _, keyword := range slices.Sorted(maps.Keys(union(a, b))) {
 		if !compared[keyword] && !same(a[keyword], b[keyword]) {
-			d.add(where, fmt.Sprintf("%s was %s and is %s", keyword, formatValue(a[keyword]), formatValue(b[keyword])), !remarks[keyword])
+			d.add(where, fmt.Sprintf("%s changed from %s to %s", keyword, formatValue(a[keyword]), formatValue(b[keyword])), !remarks[keyword])
 		}
 	}
 }
@@ -112,16 +112,16 @@ func (d *differ) compareAllowed(where, what string, was, is []string, u use) {
 	}
 	if is != nil {
 		if gone := without(was, is); was == nil {
-			d.add(where, fmt.Sprintf("it allowed any %s, and allows %s", what, strings.Join(is, ", ")), u.takes)
+			d.add(where, fmt.Sprintf("allowed any %s, now only %s", what, strings.Join(is, ", ")), u.takes)
 		} else if len(gone) > 0 {
-			d.add(where, fmt.Sprintf("it does not allow the %s %s any more", what, strings.Join(gone, ", ")), u.takes)
+			d.add(where, fmt.Sprintf("no longer allows the %s %s", what, strings.Join(gone, ", ")), u.takes)
 		}
 	}
 	if was != nil {
 		if more := without(is, was); is == nil {
-			d.add(where, fmt.Sprintf("it allows any %s", what), u.gives)
+			d.add(where, fmt.Sprintf("now allows any %s", what), u.gives)
 		} else if len(more) > 0 {
-			d.add(where, fmt.Sprintf("it allows the %s %s too", what, strings.Join(more, ", ")), u.gives)
+			d.add(where, fmt.Sprintf("now also allows the %s %s", what, strings.Join(more, ", ")), u.gives)
 		}
 	}
 }
@@ -172,29 +172,29 @@ func (d *differ) properties(where string, a, b map[string]json.RawMessage, u use
 	for _, name := range slices.Sorted(maps.Keys(was)) {
 		at := where + "." + name
 		if is[name] == nil {
-			d.add(at, "the field is gone", true)
+			d.add(at, "removed the field", true)
 			continue
 		}
 		d.schema(at, was[name], is[name], u)
 	}
 	for _, name := range slices.Sorted(maps.Keys(is)) {
 		if was[name] == nil {
-			d.add(where+"."+name, "the field is new", false)
+			d.add(where+"."+name, "added the field", false)
 		}
 	}
 	before, after := requiredOf(a), requiredOf(b)
 	for _, name := range after {
 		if !slices.Contains(before, name) {
-			d.add(where+"."+name, "the field is required", u.takes)
+			d.add(where+"."+name, "the field is now required", u.takes)
 		}
 	}
 	for _, name := range before {
 		if !slices.Contains(after, name) && is[name] != nil {
-			d.add(where+"."+name, "the field is not required any more", u.gives)
+			d.add(where+"."+name, "the field is no longer required", u.gives)
 		}
 	}
 	if isClosed(a) != isClosed(b) {
-		d.add(where, "other fields are "+map[bool]string{true: "refused", false: "allowed"}[isClosed(b)], isClosed(b) && u.takes)
+		d.add(where, "other fields are now "+map[bool]string{true: "refused", false: "allowed"}[isClosed(b)], isClosed(b) && u.takes)
 	}
 }
 

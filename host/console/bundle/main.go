@@ -20,7 +20,7 @@ import (
 const dist = "../dist"
 
 func main() {
-	check := flag.Bool("check", false, "fail where the committed bundle differs")
+	check := flag.Bool("check", false, "fail if the committed bundle differs")
 	flag.Parse()
 	files, err := bundle()
 	if err == nil {
@@ -101,7 +101,7 @@ func compare(files map[string][]byte) error {
 			return err
 		}
 		if !bytes.Equal(content, files[name]) {
-			return fmt.Errorf("%s is not what the sources give: run make console", name)
+			return fmt.Errorf("%s is out of date: run make console", name)
 		}
 		seen++
 		return nil

@@ -67,7 +67,7 @@ func Expectation(given bool, sequence uint64) (int64, error) {
 		return request.NoExpectation, nil
 	}
 	if sequence > 1<<63-1 {
-		return 0, status.Argument("the expected sequence is above 2^63-1")
+		return 0, status.Argument("the expected sequence exceeds 2^63-1")
 	}
 	return int64(sequence), nil
 }

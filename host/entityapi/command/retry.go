@@ -13,7 +13,7 @@ const maxAge = 366 * 24 * time.Hour
 // CheckRetry rejects the age of a first attempt if there is no command id.
 func CheckRetry(commandID string, firstAgeMs uint64) error {
 	if firstAgeMs > 0 && commandID == "" {
-		return status.Argument("first_attempt_age_ms is of an attempt with the same command_id, which is not given")
+		return status.Argument("first_attempt_age_ms needs the command_id of the first attempt")
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func (p messagePlace) token() string {
 func parseSendToken(token string) (p messagePlace, err error) {
 	n, err := fmt.Sscanf(token, "%d-%d-%d-%d", &p.shard, &p.after.Index, &p.after.Ordinal, &p.after.Item)
 	if err != nil || n != 4 || p.token() != token {
-		return p, status.Argument("the page token is not one of this listing")
+		return p, status.Argument("the page token does not belong to this list")
 	}
 	return p, nil
 }

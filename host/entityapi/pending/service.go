@@ -103,4 +103,4 @@ type memberLister interface {
 }
 
 // errOlderNode: the leader's release does not support the call.
-var errOlderNode = connect.NewError(connect.CodeUnimplemented, errors.New("a node that leads a shard is of a release that does not tell sends"))
+var errOlderNode = connect.NewError(connect.CodeUnimplemented, errors.New("the release of a node that leads a shard does not list messages"))

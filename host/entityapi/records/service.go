@@ -73,7 +73,7 @@ type distribution interface {
 
 // errOlderNode: the leader's release does not support the call.
 var errOlderNode = connect.NewError(connect.CodeUnimplemented,
-	errors.New("the node that leads the entity's shard is of a release that does not tell records; its events can be read"))
+	errors.New("the release of the node that leads the entity's shard does not return records; read its events instead"))
 
 // ReadRecords returns a page of an entity's records.
 func (s *Service) ReadRecords(ctx context.Context, r *connect.Request[entityv1.ReadRecordsRequest]) (*connect.Response[entityv1.ReadRecordsResponse], error) {
@@ -167,7 +167,7 @@ func (p *page) token(at place) string {
 func (p *page) parse(token string) (*place, error) {
 	b, err := listing.Parse(token, p.filter())
 	if err != nil || len(b) != placeBytes {
-		return nil, status.Argument("the page token is not one of this entity and direction")
+		return nil, status.Argument("the page token does not belong to this entity and direction")
 	}
 	return &place{
 		sequence: journal.Sequence(binary.BigEndian.Uint64(b)),

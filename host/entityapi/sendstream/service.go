@@ -56,7 +56,7 @@ type Service struct {
 func New(o Options) *Service {
 	s := &Service{Options: o, nodeID: []byte(o.NodeID)}
 	s.items = prometheus.NewCounterVec(prometheus.CounterOpts{
-		Name: "hostd_rpc_stream_commands_total", Help: "Commands of SendStream that have been answered, by code.",
+		Name: "hostd_rpc_stream_commands_total", Help: "Completed commands of SendStream, by code.",
 	}, []string{"code"})
 	s.done = s.items.WithLabelValues("ok")
 	if o.Registerer != nil {

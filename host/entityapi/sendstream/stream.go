@@ -112,7 +112,7 @@ func (st *stream) parse(ctx context.Context, b *batch) error {
 	b.payer = st.svc.Quotas.Of(ctx)
 	err := wire.ParseRequest(b.message.Bytes, func(c *wire.Command) error {
 		if len(b.items) == maxStreamItems {
-			return status.Argument("a message carries at most 1,024 commands")
+			return status.Argument("a message must have at most 1,024 commands")
 		}
 		b.items = append(b.items, item{batch: b, correlation: c.Correlation})
 		it := &b.items[len(b.items)-1]

@@ -157,7 +157,7 @@ func (e *eventReader) send(rec *journal.Record, i int, f form) error {
 // forward sends an event that a different node has prepared.
 func (e *eventReader) forward(m *entityv1.ReadEventsResponse) error {
 	if journal.Sequence(m.GetSequence()) != e.next {
-		return fmt.Errorf("event %d came from another node where %d was due", m.GetSequence(), e.next)
+		return fmt.Errorf("another node returned event %d instead of %d", m.GetSequence(), e.next)
 	}
 	if err := e.write(m); err != nil {
 		return err

@@ -94,7 +94,7 @@ func (rdr *reader) readRemote(ctx context.Context) error {
 	for in.Receive() {
 		c, err := cursor.Parse(in.Msg().GetCursor())
 		if err != nil || c.Shards != rdr.from.Shards {
-			return errors.New("another node sent a cursor that is none")
+			return errors.New("another node returned a malformed cursor")
 		}
 		it := arrival{places: c.Places, skipped: in.Msg().GetSkipped()}
 		if in.Msg().GetSequence() > 0 {
@@ -119,7 +119,7 @@ func (rdr *reader) readRemote(ctx context.Context) error {
 
 // errNoNewest: a node of an earlier release ignored from_newest and began at the
 // first event.
-var errNoNewest = status.New(connect.CodeUnimplemented, "a node of an earlier release cannot begin at the newest event")
+var errNoNewest = status.New(connect.CodeUnimplemented, "a node of an earlier release cannot start at the newest event")
 
 // readLocal reads this node's replicas, one after the other. It subscribes to
 // changes before it reads, so that no event is missed.
@@ -235,7 +235,7 @@ func (rdr *reader) check(ctx context.Context, shard sharding.ShardID, at cursor.
 // beginning.
 var (
 	errAheadOfLog   = &historyLostError{"the cursor is ahead of the log"}
-	errOtherHistory = &historyLostError{"the log has other events before the cursor than the subscriber was sent"}
+	errOtherHistory = &historyLostError{"the log has different events before the cursor than the subscriber received"}
 )
 
 // historyLostError is the error for a caller that continues from such a
@@ -243,7 +243,7 @@ var (
 type historyLostError struct{ what string }
 
 func (e *historyLostError) Error() string {
-	return e.what + ": the history that it was made of is gone, as after a restore from a backup; discard what was made of its events, and subscribe from the beginning"
+	return e.what + ": its history no longer exists, for example after a restore from a backup; discard everything derived from its events, and subscribe from the beginning"
 }
 
 // Code implements status.Coded. It is the code for positions outside of the log,

@@ -73,10 +73,10 @@ type metrics struct {
 func New(o Options) *Service {
 	m := metrics{
 		subscribers: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "hostd_rpc_subscribers", Help: "Subscriptions that are open, without those of other nodes.",
+			Name: "hostd_rpc_subscribers", Help: "Open subscriptions, without those of other nodes.",
 		}),
 		lag: telemetry.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "hostd_rpc_subscription_lag_seconds", Help: "Age of events when they were sent to subscribers, since their command ran: how far they are behind.",
+			Name: "hostd_rpc_subscription_lag_seconds", Help: "Delay between the execution of a command and the delivery of its events to subscribers.",
 			Buckets: prometheus.ExponentialBuckets(1e-6, 8, 12), // to 2.4 hours
 		}, nil),
 		delivered: prometheus.NewCounter(prometheus.CounterOpts{

@@ -140,7 +140,7 @@ func (s *Service) newSubscription(ctx context.Context, m *entityv1.SubscribeRequ
 	}
 	for _, shard := range m.GetShards() {
 		if shard == 0 || shard > shards {
-			return nil, status.Argument("there is no such shard")
+			return nil, status.Argument("the shard does not exist")
 		}
 		sub.wanted = append(sub.wanted, sharding.ShardID(shard))
 	}
@@ -149,7 +149,7 @@ func (s *Service) newSubscription(ctx context.Context, m *entityv1.SubscribeRequ
 		sub.wanted = sub.all
 	}
 	if m.GetFromNewest() && !sub.follow {
-		return nil, status.Argument("from_newest is for a stream that follows")
+		return nil, status.Argument("from_newest requires a stream that follows new events")
 	}
 	if m.GetCursor() == "" {
 		sub.begun = !m.GetFromNewest()
@@ -160,7 +160,7 @@ func (s *Service) newSubscription(ctx context.Context, m *entityv1.SubscribeRequ
 		return nil, status.Argument(err.Error())
 	}
 	if c.Mark != sub.mark || c.Shards != shards {
-		return nil, status.Argument("the cursor is one of another cluster, entity type or tag")
+		return nil, status.Argument("the cursor belongs to a different cluster, entity type or tag")
 	}
 	for _, p := range c.Places {
 		sub.at[p.Shard] = p.Position

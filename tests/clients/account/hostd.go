@@ -270,7 +270,7 @@ func (n *Int64) UnmarshalJSON(data []byte) error {
 	}
 	v, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return fmt.Errorf("%s is no number of 64 bits", data)
+		return fmt.Errorf("%s is not a 64-bit number", data)
 	}
 	*n = Int64(v)
 	return nil

@@ -51,7 +51,7 @@ func TestActivationChecksCompatibilityOnAllNodes(t *testing.T) {
 	}
 	for _, second := range []string{lacking[:12], changed} {
 		n := v.Node(1)
-		if out, code := n.Run("module", "diff", first, second, "--addr", n.API()); code != 3 || !strings.Contains(out, "event happened") || !strings.Contains(out, "it is gone") {
+		if out, code := n.Run("module", "diff", first, second, "--addr", n.API()); code != 3 || !strings.Contains(out, "event happened") || !strings.Contains(out, "removed") {
 			t.Errorf("module diff with %s ends with %d: %s", second, code, out)
 		}
 		if out, code := n.Run("module", "diff", second, second, "--addr", n.API()); code != 0 || !strings.Contains(out, "no difference") {

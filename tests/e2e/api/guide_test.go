@@ -68,7 +68,7 @@ func TestCommandsOfChangingATypeGuide(t *testing.T) {
 	if err := shell.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, out.String())
 	}
-	for _, says := range []string{"it is read as placed.v2", "was not verified", "the module computes a different state for 1 of 1 verified entities", "placed.v2 (1)", `"sku":"jam"`, "(stored as placed)", `"english":3`, "state.v2 (1)"} {
+	for _, says := range []string{"is now upcast to placed.v2", "was not verified", "the module computes a different state for 1 of 1 verified entities", "placed.v2 (1)", `"sku":"jam"`, "(stored as placed)", `"english":3`, "state.v2 (1)"} {
 		if !strings.Contains(out.String(), says) {
 			t.Errorf("nothing says %q:\n%s", says, out.String())
 		}

@@ -113,7 +113,7 @@ func TestOrdersOutliveTheirCommands(t *testing.T) {
 		return false
 	}
 	late := run(t, n, "node", "drain", "n1", "--timeout", "4s")
-	if code := late.code(); code != 1 || !strings.Contains(late.output(), "the order stands") || strings.Contains(late.output(), "--command-id") {
+	if code := late.code(); code != 1 || !strings.Contains(late.output(), "the operation is pending") || strings.Contains(late.output(), "--command-id") {
 		t.Errorf("node drain at its timeout: exit code %d, %s", code, late.output())
 	}
 	if !pending() {

@@ -292,7 +292,7 @@ func TestRolloutIsPromoted(t *testing.T) {
 	p.run("open", chromedp.Navigate(node+"/console/modules/good"))
 	p.await("the part is shown", `document.querySelector("[data-rollout=STATE_RUNNING]")?.textContent.includes("5 %")`)
 	const offered = `[...document.querySelectorAll("button")].some((b) => b.textContent === "Activate for good")`
-	p.await("the module serves a part, and is not offered meanwhile", `document.querySelector("[data-part=KIND_ROLLOUT]")?.textContent.includes("good: 5 %, runs") && !`+offered)
+	p.await("the module serves a part, and is not offered meanwhile", `document.querySelector("[data-part=KIND_ROLLOUT]")?.textContent.includes("good: 5 %, running") && !`+offered)
 	p.shot("rollout")
 	order := func(label string) {
 		t.Helper()

@@ -36,7 +36,7 @@ func TestPulledCompactedHistoryBeginsWithState(t *testing.T) {
 	}
 	file := filepath.Join(t.TempDir(), "x")
 	pull := func() string { return run(0, "pull", "trail", "x", "-o", file, "--addr", n.n.Addr()) }
-	if out := pull(); !strings.Contains(out, "before which events were cut") {
+	if out := pull(); !strings.Contains(out, "before which events were truncated") {
 		t.Fatalf("nothing was cut: %s", out)
 	}
 	type stepped struct {
@@ -68,7 +68,7 @@ func TestPulledCompactedHistoryBeginsWithState(t *testing.T) {
 			t.Fatalf("event %d: %+v, want %d: %v", at, l, s.Total, err)
 		}
 	}
-	if out := run(1, "step", file, "--at", "1"); !strings.Contains(out, "begins with the state of event") {
+	if out := run(1, "step", file, "--at", "1"); !strings.Contains(out, "begins with the state at event") {
 		t.Errorf("up to an event that was cut: %s", out)
 	}
 	if l := steps("--command", "add", "--data", `{"amount":5}`); len(l) != len(lines)+1 || l[len(lines)].State.JSON.Total != lines[len(lines)-1].State.JSON.Total+5 {

@@ -82,7 +82,7 @@ func TestDeadLetters(t *testing.T) {
 		t.Fatal(err)
 	}
 	act("retry", refused.ID, "")
-	act("retry", refused.ID, "no such dead letter")
+	act("retry", refused.ID, "the dead letter does not exist")
 	if s := queryNode[sinkState](t, c, "sink", "x"); s.Heard["s"] != 2 {
 		t.Errorf("%+v", s)
 	}
@@ -91,7 +91,7 @@ func TestDeadLetters(t *testing.T) {
 	n.Await("it comes back", func() bool { again = find("ghost/g"); return again.ID != ghost.ID })
 	act("discard", again.ID, "")
 	act("discard", unknown.ID, "")
-	act("discard", "1-2", "not that of a dead letter")
+	act("discard", "1-2", "the id is not a dead letter")
 	if all := list(); len(all) != 0 {
 		t.Errorf("%+v", all)
 	}

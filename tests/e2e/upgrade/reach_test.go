@@ -161,7 +161,7 @@ func TestFinalizeNeedsReachablePeerListeners(t *testing.T) {
 	}
 	n1.Until("the command line says it", func() error {
 		out, code := n1.Run("cluster", "upgrade", "finalize", "--dry-run", "--addr", n1.API(), "--timeout", fmt.Sprint(testkit.Patience))
-		if code != 0 || !strings.Contains(out, "node "+behind.ID()+" is not reached at "+d.address()) {
+		if code != 0 || !strings.Contains(out, "node "+behind.ID()+" is unreachable at its peer address "+d.address()) {
 			return fmt.Errorf("%d: %s", code, out)
 		}
 		return nil

@@ -283,9 +283,9 @@ func TestCommandLineReportsMissingTLSOptions(t *testing.T) {
 		{[]string{"--addr", n.API(), "--cacert", strange.file, "--cert", cert, "--key", key}, 1, "--cacert"},
 		{[]string{"--addr", n.API()}, 1, "--cacert"},
 		{[]string{"--addr", "http://" + n.Address()}, 1, "https://"},
-		{[]string{"--addr", "http://" + n.Address(), "--cacert", own.file}, 2, "give https"},
-		{[]string{"--addr", n.API(), "--cacert", own.file, "--cert", cert}, 2, "belong together"},
-		{[]string{"--addr", n.API(), "--cacert", key}, 2, "holds no certificate"},
+		{[]string{"--addr", "http://" + n.Address(), "--cacert", own.file}, 2, "use https"},
+		{[]string{"--addr", n.API(), "--cacert", own.file, "--cert", cert}, 2, "must be set together"},
+		{[]string{"--addr", n.API(), "--cacert", key}, 2, "contains no certificate"},
 		{[]string{"--addr", n.API(), "--cacert", cert + ".none"}, 2, "no such file"},
 	} {
 		out, code := n.Run(append([]string{"node", "ls", "--timeout", "10s"}, tt.args...)...)

@@ -30,9 +30,9 @@ func Deeds() *hostd.Type[State] {
 		p, known := c.Principal()
 		switch {
 		case !known:
-			return Caller{}, hostd.Reject("unknown", "nobody says who calls")
+			return Caller{}, hostd.Reject("unknown", "the caller is anonymous")
 		case s.Owner != "" && s.Owner != p.Name:
-			return Caller{}, hostd.Reject("not_yours", "it is another's")
+			return Caller{}, hostd.Reject("not_yours", "the entity belongs to a different caller")
 		}
 		c.Emit(Taken{By: p.Name})
 		return Caller{p.Kind, p.Name, p.Groups, known}, nil

@@ -39,7 +39,7 @@ func RunChild(ctx context.Context, args []string) (child bool, err error) {
 		return false, nil
 	case echoRole:
 		if len(args) != 1 {
-			return true, fmt.Errorf("the echo takes the file for its address, not %q", args)
+			return true, fmt.Errorf("the echo server needs the file for its address, got %q", args)
 		}
 		return true, runEcho(ctx, args[0])
 	case spinRole:
@@ -47,7 +47,7 @@ func RunChild(ctx context.Context, args []string) (child bool, err error) {
 		}
 		return true, nil
 	default:
-		return true, fmt.Errorf("%s is %q, must be %s or %s", roleVariable, role, echoRole, spinRole)
+		return true, fmt.Errorf("%s must be %[3]s or %[4]s, got %[2]q", roleVariable, role, echoRole, spinRole)
 	}
 }
 

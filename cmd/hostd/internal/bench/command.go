@@ -143,10 +143,10 @@ func (o *benchOptions) check() error {
 		}
 	}
 	if o.nodes < 1 || o.nodes > devcluster.MaxNodes {
-		return cli.Usagef("--nodes is %d, must be from 1 to %d", o.nodes, devcluster.MaxNodes)
+		return cli.Usagef("--nodes must be between 1 and %[2]d, got %[1]d", o.nodes, devcluster.MaxNodes)
 	}
 	if o.tls && o.addr != "" {
-		return cli.Usagef("--tls is of nodes that are started: those of --addr are called with https:// and --cacert")
+		return cli.Usagef("--tls applies only to started nodes: use https:// and --cacert for nodes of --addr")
 	}
 	if o.addr != "" {
 		// Other clients may use these nodes, so do not restart them, and do not
@@ -155,14 +155,14 @@ func (o *benchOptions) check() error {
 	}
 	for name, n := range map[string]int{"concurrency": o.concurrency, "outstanding": o.outstanding, "keys": o.keys, "events": o.events, "entities": o.entities, "timers": o.timers, "always-on": o.alwaysOn} {
 		if n < 1 || n > 10_000_000 {
-			return cli.Usagef("--%s is %d, must be from 1 to 10000000", name, n)
+			return cli.Usagef("--%s must be between 1 and 10000000, got %d", name, n)
 		}
 	}
 	if o.duration < 100*time.Millisecond || o.warmUp < 0 {
 		return cli.Usagef("--duration must be at least 100ms, --warm-up at least 0")
 	}
 	if o.payload < 0 || o.payload > 256<<10 {
-		return cli.Usagef("--payload is %d, must be from 0 to %d", o.payload, 256<<10)
+		return cli.Usagef("--payload must be between 0 and %[2]d, got %[1]d", o.payload, 256<<10)
 	}
 	return nil
 }

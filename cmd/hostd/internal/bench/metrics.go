@@ -44,7 +44,7 @@ func parseMetrics(r io.Reader) (Metrics, error) {
 		at := strings.LastIndexByte(line, ' ')
 		value, err := strconv.ParseFloat(line[at+1:], 64)
 		if at <= 0 || err != nil {
-			return nil, fmt.Errorf("a line of metrics is %q", line)
+			return nil, fmt.Errorf("malformed line of metrics: %q", line)
 		}
 		name, _, _ := strings.Cut(line[:at], "{")
 		m[name] += value

@@ -34,7 +34,7 @@ func Each(ctx context.Context, c *client.Client, l Load, first, end int, payload
 	for tries := 0; ; tries++ {
 		late, err := r.each(ctx, c, l.Concurrency, next)
 		if err == nil && len(late) > 0 && tries == mostTries {
-			err = fmt.Errorf("%d commands met their deadline %d times", len(late), tries+1)
+			err = fmt.Errorf("%d commands exceeded their deadline %d times", len(late), tries+1)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s %d entities: %w", l.Command, end-first, err)

@@ -74,7 +74,7 @@ func parseSwitches(status []byte) (uint64, error) {
 func parseStat(stat []byte) (time.Duration, error) {
 	rest := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
 	if len(rest) < 13 {
-		return 0, fmt.Errorf("its stat has %d fields behind the name", len(rest))
+		return 0, fmt.Errorf("its stat has %d fields after the name", len(rest))
 	}
 	var ticks uint64
 	for _, field := range rest[11:13] {

@@ -158,7 +158,7 @@ func (r *Result) orError(ctx context.Context) (*Result, error) {
 	if r.Latency.Count() == 0 {
 		err := r.FirstError
 		if err == nil {
-			err = errors.New("no call was made")
+			err = errors.New("no call completed")
 		}
 		return nil, fmt.Errorf("workload %s: %w", r.Workload, err)
 	}
@@ -238,7 +238,7 @@ func Activate(ctx context.Context, name string, c *client.Client, entityType, qu
 			return nil, fmt.Errorf("workload %s: %w", name, err)
 		}
 		if answer.Sequence != wantSequence {
-			return nil, fmt.Errorf("workload %s: the entity came back at sequence %d, not %d", name, answer.Sequence, wantSequence)
+			return nil, fmt.Errorf("workload %s: the entity was loaded at sequence %d instead of %d", name, answer.Sequence, wantSequence)
 		}
 		took := time.Since(began)
 		r.Latency.Record(took)

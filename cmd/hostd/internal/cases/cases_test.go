@@ -126,7 +126,7 @@ cases:
       - {when: {command: put, payload: {item: f}}, then: {}}
 `)
 	code, out, _ := command(t, testkit.BuildGuest(t, "tests/conformance/testdata/maporder"), file)
-	if code != cli.ExitFailed || !strings.Contains(out, "the state is not what a replay of the events makes of them") || !strings.Contains(out, "/first: want ") {
+	if code != cli.ExitFailed || !strings.Contains(out, "the state differs from a replay of the events") || !strings.Contains(out, "/first: want ") {
 		t.Errorf("%d\n%s", code, out)
 	}
 }
@@ -194,8 +194,8 @@ func TestGivenEventsMustBeDeclared(t *testing.T) {
 	for module, rows := range map[string][][2]string{
 		"counter": {
 			{`given: [{lost: {}}]`, `:1: the module has no event "lost"`},
-			{`given: [{added: {amount: many}}]`, ":1: the event added does not fit the module's schema of it: "},
-			{`stored: {total: 1}`, "does not keep its state as a whole"},
+			{`given: [{added: {amount: many}}]`, ":1: the event added does not match its schema: "},
+			{`stored: {total: 1}`, "does not store states"},
 			{`type: other`, `the module does not serve the type "other"`},
 		},
 		"session": {{`given: [{added: {}}]`, "the type session keeps no events"}},

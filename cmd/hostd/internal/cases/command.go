@@ -32,7 +32,7 @@ func NewCommand(std cli.Stdio, build func(ctx context.Context, dir string) ([]by
 		subject, files := arguments(args)
 		all, err := read(files)
 		if err != nil {
-			return cli.Hint(err, "docs/guide/testing.md says what a file of cases has.")
+			return cli.Hint(err, "docs/guide/testing.md describes the format of test cases.")
 		}
 		var wasm []byte
 		if strings.HasSuffix(subject, ".wasm") {

@@ -13,7 +13,7 @@ import (
 )
 
 // errUnloadable means that a module does not load a state.
-var errUnloadable = errors.New("it does not load the state")
+var errUnloadable = errors.New("the module does not load the state")
 
 // Handles of the entity in its two instances.
 const (
@@ -150,9 +150,9 @@ func (e *entity) purity(state []byte) (string, error) {
 		what string
 		load func() error
 	}{
-		{"the state is not what a replay of the events makes of them, with another clock, other random numbers and other batches",
+		{"the state differs from a replay of the events with a different clock, different random numbers and different batches",
 			func() error { return e.replay(e.other, again) }},
-		{"the state is not what the module loads of its own snapshot", func() error { return e.load(e.other, again, state, 0, e.sequence) }},
+		{"the state differs from the state that the module loads from its own snapshot", func() error { return e.load(e.other, again, state, 0, e.sequence) }},
 	} {
 		if err := way.load(); err != nil {
 			return "", err

@@ -117,12 +117,12 @@ func Parse(name string, r io.Reader) ([]Case, error) {
 	var doc yaml.Node
 	if err := dec.Decode(&doc); err != nil {
 		if errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("%s: there are no cases in it", name)
+			return nil, fmt.Errorf("%s: contains no cases", name)
 		}
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	if err := dec.Decode(new(yaml.Node)); !errors.Is(err, io.EOF) {
-		return nil, fmt.Errorf("%s: has more than one document", name)
+		return nil, fmt.Errorf("%s: must be a single YAML document", name)
 	}
 	p := parser{file: name}
 	var out []Case
@@ -136,7 +136,7 @@ func Parse(name string, r io.Reader) ([]Case, error) {
 		},
 	})
 	if err == nil && len(out) == 0 {
-		err = fmt.Errorf("%s: there are no cases in it", name)
+		err = fmt.Errorf("%s: contains no cases", name)
 	}
 	return out, err
 }
@@ -181,20 +181,20 @@ func (p parser) oneCase(n *yaml.Node) (Case, error) {
 	case c.Name == "":
 		return c, p.fault(n, "the case has no name")
 	case c.version != 0 && c.stored == nil:
-		return c, p.fault(n, "a storedVersion is that of a stored state")
+		return c, p.fault(n, "storedVersion needs a stored state")
 	case steps && (hasWhen || hasThen):
-		return c, p.fault(n, "a case has either steps, or when and then")
+		return c, p.fault(n, "a case must have either steps, or when and then")
 	case steps:
 		return c, nil
 	case hasWhen != hasThen && hasWhen:
-		return c, p.fault(n, "the case has a when and no then")
+		return c, p.fault(n, "the case has a when but no then")
 	case hasWhen:
 		c.steps = []step{single}
 	case !hasThen:
-		return c, p.fault(n, "the case wants nothing: give when and then, or steps")
+		return c, p.fault(n, "the case expects nothing: add when and then, or steps")
 	default:
 		if c.state = single.want.state; c.state == nil {
-			return c, p.fault(n, "a case without a when can want the state alone")
+			return c, p.fault(n, "a case without a when can only expect a state")
 		}
 	}
 	return c, nil
@@ -207,7 +207,7 @@ func (p parser) step(n *yaml.Node) (s step, err error) {
 		"then": func(n *yaml.Node) error { seen |= 2; return p.then(n, &s.want) },
 	})
 	if err == nil && seen != 3 {
-		err = p.fault(n, "a step has when and then")
+		err = p.fault(n, "a step must have when and then")
 	}
 	return s, err
 }

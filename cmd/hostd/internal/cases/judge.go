@@ -104,17 +104,17 @@ func (r *run) checkSends(want []send, got []abi.Send) error {
 		for _, g := range got {
 			made = append(made, cli.Clean(fmt.Sprintf("%s %s %s", g.EntityType, g.EntityID, g.Command)))
 		}
-		r.fail("there are %d sends, want %d: %s", len(got), len(want), strings.Join(made, ", "))
+		r.fail("there are %d messages, want %d: %s", len(got), len(want), strings.Join(made, ", "))
 		return nil
 	}
 	for i, w := range want {
 		g := got[i]
 		made := [...]string{string(g.EntityType), string(g.EntityID), string(g.Command), string(g.OnReply), string(g.OnReject)}
 		if wanted := [...]string{w.to.entityType, w.to.id, w.command, w.onReply, w.onReject}; made != wanted {
-			r.fail("send %d is %q, want %q", i+1, made, wanted)
+			r.fail("message %d is %q, want %q", i+1, made, wanted)
 			continue
 		}
-		if err := r.compare(fmt.Sprintf("the payload of send %d", i+1), w.payload, g.Payload); err != nil {
+		if err := r.compare(fmt.Sprintf("the payload of message %d", i+1), w.payload, g.Payload); err != nil {
 			return err
 		}
 	}
@@ -138,7 +138,7 @@ func (r *run) checkTimers(want []timer, got []abi.Timer) error {
 			r.fail("timer %d is %s (cancelled: %v), want %s (cancelled: %v)", i+1, cli.Clean(string(g.Name)), g.Cancel, w.name, w.cancel)
 			continue
 		case w.command != "" && string(g.Command) != w.command:
-			r.fail("timer %s brings %s, want %s", w.name, cli.Clean(string(g.Command)), w.command)
+			r.fail("timer %s has the command %s, want %s", w.name, cli.Clean(string(g.Command)), w.command)
 		case w.hasIn && in != w.in:
 			r.fail("timer %s is due in %s, want %s", w.name, in, w.in)
 		case w.schedule != "" && string(g.Expression) != w.schedule:
@@ -164,7 +164,7 @@ func (r *run) compare(what string, want *yaml.Node, got []byte) error {
 		return nil
 	}
 	if text := differ(wanted, got, r.e.about.Encoding == manifest.JSON); text != "" {
-		r.fail("%s is not what is wanted\n%s", what, text)
+		r.fail("%s is not as expected\n%s", what, text)
 	}
 	return nil
 }

@@ -41,7 +41,7 @@ func (p parser) at(n *yaml.Node, err error) error {
 // that was probably meant.
 func (p parser) members(n *yaml.Node, what string, known members) error {
 	if n = resolve(n); n.Kind != yaml.MappingNode {
-		return p.fault(n, "%s is an object", what)
+		return p.fault(n, "%s must be an object", what)
 	}
 	seen := map[string]bool{}
 	for i := 0; i+1 < len(n.Content); i += 2 {
@@ -53,9 +53,9 @@ func (p parser) members(n *yaml.Node, what string, known members) error {
 			if near, found := schema.Nearest(key.Value, slices.Values(names)); found {
 				return p.fault(key, "%s has no %q: did you mean %s?", what, key.Value, near)
 			}
-			return p.fault(key, "%s has no %q, it may have %s", what, key.Value, strings.Join(names, ", "))
+			return p.fault(key, "%s has no %q, must be one of %s", what, key.Value, strings.Join(names, ", "))
 		case seen[key.Value]:
-			return p.fault(key, "%q is there twice", key.Value)
+			return p.fault(key, "%q is duplicated", key.Value)
 		}
 		seen[key.Value] = true
 		if err := read(value); err != nil {
@@ -67,7 +67,7 @@ func (p parser) members(n *yaml.Node, what string, known members) error {
 
 func (p parser) list(n *yaml.Node, what string, each func(*yaml.Node) error) error {
 	if n = resolve(n); n.Kind != yaml.SequenceNode {
-		return p.fault(n, "%s is a list", what)
+		return p.fault(n, "%s must be a list", what)
 	}
 	for _, item := range n.Content {
 		if err := each(item); err != nil {
@@ -92,7 +92,7 @@ func keep(to **yaml.Node) func(*yaml.Node) error {
 func (p parser) text(to *string) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		if n = resolve(n); n.Kind != yaml.ScalarNode || n.Value == "" {
-			return p.fault(n, "this is a text")
+			return p.fault(n, "the value must be a string")
 		}
 		*to = n.Value
 		return nil
@@ -114,7 +114,7 @@ func (p parser) time(to *time.Time) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		at, err := time.Parse(time.RFC3339Nano, resolve(n).Value)
 		if err != nil {
-			return p.fault(n, "this is a time such as 2026-01-01T00:00:00Z")
+			return p.fault(n, "the value must be a time such as 2026-01-01T00:00:00Z")
 		}
 		*to = at
 		return nil
@@ -125,7 +125,7 @@ func (p parser) time(to *time.Time) func(*yaml.Node) error {
 func (p parser) version(to *int) func(*yaml.Node) error {
 	return func(n *yaml.Node) error {
 		if err := resolve(n).Decode(to); err != nil || *to < 1 || *to > manifest.MaxStateVersion {
-			return p.fault(n, "the version of a state is a number from 1 on")
+			return p.fault(n, "the version of a state must be a number of at least 1")
 		}
 		return nil
 	}
@@ -141,7 +141,7 @@ func (p parser) events(n *yaml.Node, tags bool) (out []event, err error) {
 			return nil
 		}
 		if n.Kind != yaml.MappingNode {
-			return p.fault(n, "an event is {TYPE: PAYLOAD}")
+			return p.fault(n, "an event must be {TYPE: PAYLOAD}")
 		}
 		e := event{line: n.Line}
 		if len(n.Content) == 2 && (n.Content[0].Value != "event" || resolve(n.Content[1]).Kind != yaml.ScalarNode) {
@@ -159,7 +159,7 @@ func (p parser) events(n *yaml.Node, tags bool) (out []event, err error) {
 			return err
 		}
 		if e.name == "" {
-			return p.fault(n, "the event has no type: {event: TYPE, payload: PAYLOAD}")
+			return p.fault(n, "the event has no type: use {event: TYPE, payload: PAYLOAD}")
 		}
 		out = append(out, e)
 		return nil
@@ -198,15 +198,15 @@ func (p parser) when(n *yaml.Node, s *step) error {
 	case err != nil:
 		return err
 	case kinds != 1:
-		return p.fault(n, "a when has one of command, query, timer and message")
+		return p.fault(n, "a when must have one of command, query, timer and message")
 	case (s.from != address{}) != (s.kind == callMessage):
-		return p.fault(n, "a message, and nothing else, has a from: {type: TYPE, id: ID}")
+		return p.fault(n, "a message must have a from, {type: TYPE, id: ID}, and nothing else may have one")
 	case !s.due.IsZero() && s.kind != callTimer:
-		return p.fault(n, "a timer alone is due")
+		return p.fault(n, "only a timer may have a due time")
 	case asSaid && s.kind != callCommand && s.kind != callQuery:
-		return p.fault(n, "commands and queries alone have callers")
+		return p.fault(n, "only commands and queries may have a caller")
 	case s.id != "" && s.kind == callQuery:
-		return p.fault(n, "a query has no id")
+		return p.fault(n, "a query must not have an id")
 	}
 	return abi.ValidateName("command", s.name)
 }
@@ -222,7 +222,7 @@ func (p parser) address(n *yaml.Node) (a address, err error) {
 // settings parses the settings that guests of the type read: {NAME: VALUE}.
 func (p parser) settings(n *yaml.Node) ([]byte, error) {
 	if n = resolve(n); n.Kind != yaml.MappingNode {
-		return nil, p.fault(n, "settings are {NAME: VALUE}")
+		return nil, p.fault(n, "settings must be {NAME: VALUE}")
 	}
 	var body []byte
 	seen := map[string]bool{}
@@ -232,11 +232,11 @@ func (p parser) settings(n *yaml.Node) ([]byte, error) {
 			return nil, err
 		}
 		if seen[name.Value] {
-			return nil, p.fault(name, "there are two settings %.64q", name.Value)
+			return nil, p.fault(name, "the setting %.64q is duplicated", name.Value)
 		}
 		seen[name.Value] = true
 		if body = abi.AppendSetting(body, name.Value, value); len(body) > abi.MaxSettingsBytes {
-			return nil, p.fault(name, "the settings have more than %d bytes, names included", abi.MaxSettingsBytes)
+			return nil, p.fault(name, "the settings have more than %d bytes, including names", abi.MaxSettingsBytes)
 		}
 	}
 	return abi.AppendSettings(nil, body), nil
@@ -284,7 +284,7 @@ func (p parser) then(n *yaml.Node, w *want) error {
 		err = p.fault(n, "the rejection has no code")
 	}
 	if err == nil && w.rejected != "" && (w.hasEvents || w.reply != nil || w.hasSends || w.hasTimers || w.deleted) {
-		err = p.fault(n, "what is rejected has no events, reply, sends and timers")
+		err = p.fault(n, "a rejection must not have events, a reply, sends or timers")
 	}
 	return err
 }
@@ -301,7 +301,7 @@ func (p parser) timer(n *yaml.Node) (t timer, err error) {
 		},
 	})
 	if err == nil && (t.name == "" || t.cancel && (t.command != "" || t.payload != nil || t.hasIn || t.schedule != "")) {
-		err = p.fault(n, "a timer is {name: NAME, in: 1h, command: COMMAND}, or {cancel: NAME}")
+		err = p.fault(n, "a timer must be {name: NAME, in: 1h, command: COMMAND} or {cancel: NAME}")
 	}
 	return t, err
 }

@@ -56,7 +56,7 @@ func Run(ctx context.Context, m *guest.Module, limits abi.Limits, c *Case) (resu
 	if types := m.Manifest().EntityTypes; entityType == "" && len(types) == 1 {
 		entityType = types[0].Name
 	} else if entityType == "" {
-		return result, fmt.Errorf("%s:%d: the module has %d types: say which one with type", c.File, c.Line, len(types))
+		return result, fmt.Errorf("%s:%d: the module has %d types: select one with type", c.File, c.Line, len(types))
 	}
 	r.e, err = newEntity(ctx, m, limits, entityType, c.id, r.line)
 	if err != nil {
@@ -72,7 +72,7 @@ func Run(ctx context.Context, m *guest.Module, limits abi.Limits, c *Case) (resu
 	case errors.As(err, &fault), errors.Is(err, errUnloadable):
 		r.fail("the module failed: %v", err)
 	case errors.As(err, &broken):
-		r.fail("the module breaks the contract: %v", err)
+		r.fail("the module violates the ABI: %v", err)
 	case err != nil:
 		return result, err
 	}
@@ -133,7 +133,7 @@ func (r *run) addGivenEvents() error {
 	about := r.e.about
 	if r.c.stored != nil {
 		if about.Kind != manifest.DurableState {
-			return r.fault(r.c.stored, "the type %s does not keep its state as a whole: give events", about.Name)
+			return r.fault(r.c.stored, "the type %s does not store states: give events", about.Name)
 		}
 		state, err := r.payload(r.c.stored, about.Encoding)
 		if err != nil {
@@ -149,7 +149,7 @@ func (r *run) addGivenEvents() error {
 		r.e.state, r.e.sequence = state, 1
 	}
 	if len(r.c.given) > 0 && !about.Kind.IsReplayed() {
-		return fmt.Errorf("%s:%d: the type %s keeps no events", r.c.File, r.c.given[0].line, about.Name)
+		return fmt.Errorf("%s:%d: the type %s stores no events", r.c.File, r.c.given[0].line, about.Name)
 	}
 	for _, g := range r.c.given {
 		payload, err := r.payload(g.payload, about.Encoding)
@@ -163,7 +163,7 @@ func (r *run) addGivenEvents() error {
 			return fmt.Errorf("%s:%d: the module has no event %q", r.c.File, g.line, g.name)
 		}
 		if text := schemaMismatch(r.forms.events[g.name], payload, false); text != "" {
-			return fmt.Errorf("%s:%d: the event %s does not fit the module's schema of it: %s", r.c.File, g.line, g.name, text)
+			return fmt.Errorf("%s:%d: the event %s does not match its schema: %s", r.c.File, g.line, g.name, text)
 		}
 		r.e.sequence++
 		r.e.history = append(r.e.history, stored{r.e.sequence, r.now, g.name, payload})
@@ -223,7 +223,7 @@ func (r *run) refusal(s *step, payload []byte) (code, why string) {
 	case s.kind == callCommand && about.IsInternal(s.name):
 		return codeInternal, "the command is internal"
 	case s.kind == callMessage && !itself && !abi.MatchesType(about.AcceptsFrom, s.from.entityType):
-		return codeNotAccepted, "the type takes no messages from the type that sent this one"
+		return codeNotAccepted, "the type does not accept messages from the sender's type"
 	case s.kind == callQuery:
 		schema = r.forms.queries[s.name]
 	}
@@ -287,16 +287,16 @@ func (r *run) promises(s *step, out *abi.Output) {
 			r.fail("the manifest does not list the event %s", cli.Clean(string(ev.Type)))
 		}
 		if text := schemaMismatch(r.forms.events[string(ev.Type)], ev.Payload, false); text != "" {
-			r.fail("the event %s does not fit its schema: %s", cli.Clean(string(ev.Type)), text)
+			r.fail("the event %s does not match its schema: %s", cli.Clean(string(ev.Type)), text)
 		}
 	}
 	if text := schemaMismatch(r.forms.replies[s.name], out.Reply, false); len(out.Reply) > 0 && text != "" {
-		r.fail("the reply does not fit its schema: %s", text)
+		r.fail("the reply does not match its schema: %s", text)
 	}
 	for _, to := range out.Sends {
 		itself := string(to.EntityType) == about.Name && string(to.EntityID) == r.c.id
 		if !itself && !abi.MatchesType(about.Sends, to.EntityType) {
-			r.fail("it sends to the type %s, which the manifest does not name in sends", cli.Clean(string(to.EntityType)))
+			r.fail("it sends to the type %s, which the manifest does not list in sends", cli.Clean(string(to.EntityType)))
 		}
 	}
 }
@@ -322,10 +322,10 @@ func (r *run) settle(s *step, out *abi.Output, before []byte) (after []byte, err
 	switch {
 	case s.kind == callQuery || out.Rejected:
 		if !bytes.Equal(before, after) {
-			r.fail("the state changed, although nothing is stored\n%s", differ(before, after, false))
+			r.fail("the state changed although nothing is stored\n%s", differ(before, after, false))
 		}
 	case out.HasState && !out.Delete && !bytes.Equal(out.State, after):
-		r.fail("the state that is stored is not the one in memory\n%s", differ(out.State, after, false))
+		r.fail("the stored state differs from the state in memory\n%s", differ(out.State, after, false))
 	default:
 		return after, r.checkStoredState(after)
 	}
@@ -335,7 +335,7 @@ func (r *run) settle(s *step, out *abi.Output, before []byte) (after []byte, err
 // checkStoredState checks a stored state.
 func (r *run) checkStoredState(state []byte) error {
 	if text := schemaMismatch(r.forms.state, state, false); text != "" {
-		r.fail("the state does not fit its schema: %s", text)
+		r.fail("the state does not match its schema: %s", text)
 	}
 	text, err := r.e.purity(state)
 	if text != "" {

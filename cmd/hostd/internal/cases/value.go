@@ -43,7 +43,7 @@ func (p parser) payload(n *yaml.Node, encoding manifest.Encoding) ([]byte, error
 // plainBytes returns the bytes of a text or of a YAML binary.
 func plainBytes(n *yaml.Node) ([]byte, error) {
 	if n.Kind != yaml.ScalarNode {
-		return nil, errors.New("payloads of this type are bytes: write a text, or !!binary and base64")
+		return nil, errors.New("payloads of this type are bytes: use a string, or !!binary and base64")
 	}
 	switch n.ShortTag() {
 	case "!!null":
@@ -58,7 +58,7 @@ func plainBytes(n *yaml.Node) ([]byte, error) {
 func appendJSON(out *bytes.Buffer, n *yaml.Node, depth int) error {
 	n = resolve(n)
 	if depth > maxValueDepth || out.Len() > maxValueBytes {
-		return fmt.Errorf("a value has at most %d bytes of JSON, %d deep", maxValueBytes, maxValueDepth)
+		return fmt.Errorf("a value must have at most %d bytes of JSON and nest at most %d levels deep", maxValueBytes, maxValueDepth)
 	}
 	switch n.Kind {
 	case yaml.MappingNode:
@@ -67,10 +67,10 @@ func appendJSON(out *bytes.Buffer, n *yaml.Node, depth int) error {
 		for i := 0; i+1 < len(n.Content); i += 2 {
 			key := resolve(n.Content[i])
 			if key.Kind != yaml.ScalarNode || key.ShortTag() == "!!merge" {
-				return errors.New("the name of a member is a text")
+				return errors.New("the name of a member must be a string")
 			}
 			if seen[key.Value] {
-				return fmt.Errorf("the member %q is there twice", key.Value)
+				return fmt.Errorf("the member %q is duplicated", key.Value)
 			}
 			seen[key.Value] = true
 			if i > 0 {
@@ -97,7 +97,7 @@ func appendJSON(out *bytes.Buffer, n *yaml.Node, depth int) error {
 	case yaml.ScalarNode:
 		return appendScalar(out, n)
 	default:
-		return errors.New("this is no value")
+		return errors.New("the value is not supported")
 	}
 	return nil
 }
@@ -124,7 +124,7 @@ func appendScalar(out *bytes.Buffer, n *yaml.Node) error {
 			return err
 		}
 		if math.IsNaN(f) || math.IsInf(f, 0) {
-			return fmt.Errorf("%s is no number of JSON", n.Value)
+			return fmt.Errorf("%s is not a JSON number", n.Value)
 		}
 		out.WriteString(strconv.FormatFloat(f, 'g', -1, 64))
 	default: // texts, times and unknown scalars keep their notation

@@ -135,7 +135,7 @@ func Anywhere[V any](ctx context.Context, s *Session, ask func(ctx context.Conte
 		if failed := s.Reopen(ctx); failed != nil {
 			return v, err
 		}
-		fmt.Fprintf(s.Std.Err, "%s does not answer, asking %s\n", was, s.remote.addrs()[0])
+		fmt.Fprintf(s.Std.Err, "%s does not answer, trying %s\n", was, s.remote.addrs()[0])
 	}
 }
 

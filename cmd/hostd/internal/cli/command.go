@@ -131,7 +131,7 @@ func Leaf(use, short string, least, most int, do func(ctx context.Context, c *co
 		Use: use, Short: short, DisableFlagsInUseLine: true,
 		Args: func(c *cobra.Command, args []string) error {
 			if len(args) < least || most >= 0 && len(args) > most {
-				return Usagef("want '%s'", c.UseLine())
+				return Usagef("usage: '%s'", c.UseLine())
 			}
 			return nil
 		},

@@ -92,7 +92,7 @@ func (r *Remote) useContext(c *cobra.Command) error {
 	named, addressed := name != "", c.Flags().Changed("addr")
 	switch {
 	case named && addressed:
-		return Usagef("--context and --addr both say where the nodes are: give one of them")
+		return Usagef("--context and --addr both set the nodes' addresses: set only one of them")
 	case !named && (addressed || os.Getenv("HOSTD_ADDR") != ""):
 		return nil
 	}
@@ -108,7 +108,7 @@ func (r *Remote) useContext(c *cobra.Command) error {
 	case name == "":
 		return nil
 	case !ok:
-		return Usagef("there is no context %q: see 'hostd context ls'", name)
+		return Usagef("the context %q does not exist: see 'hostd context ls'", name)
 	}
 	r.Addr = context.Addr
 	flags := c.Flags().Changed

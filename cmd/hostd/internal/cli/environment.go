@@ -46,5 +46,5 @@ func CheckEnvironment(environ, known []string) error {
 	if near, ok := schema.Nearest(strings.TrimPrefix(name, variablePrefix), slices.Values(rest)); ok {
 		return Usagef("no command reads the environment variable %s: did you mean %s?", name, variablePrefix+near)
 	}
-	return Usagef("no command reads the environment variable %s: take it away", name)
+	return Usagef("no command reads the environment variable %s: unset it", name)
 }

@@ -64,7 +64,7 @@ func reset(t *testing.T, conn *net.TCPConn) {
 // checkGone checks that an error says that the node has gone away.
 func checkGone(t *testing.T, what string, err error) {
 	t.Helper()
-	if client.CodeOf(err) != connect.CodeUnknown || !strings.Contains(err.Error(), "the node went away") {
+	if client.CodeOf(err) != connect.CodeUnknown || !strings.Contains(err.Error(), "the connection broke") {
 		t.Errorf("%s: %v", what, err)
 	}
 }
@@ -168,7 +168,7 @@ func TestReadIsRetriedOnNextNode(t *testing.T) {
 		_, err = Anywhere(t.Context(), s, func(ctx context.Context) (*entityv1.GetStateResponse, error) {
 			return Unary(ctx, s, s.EntityService.GetState, &entityv1.GetStateRequest{})
 		})
-		if got := [3]int64{asked[0].Load(), asked[1].Load(), asked[2].Load()}; client.CodeOf(err) != c.code || got != c.asked || strings.Count(said.String(), "does not answer, asking") != c.says {
+		if got := [3]int64{asked[0].Load(), asked[1].Load(), asked[2].Load()}; client.CodeOf(err) != c.code || got != c.asked || strings.Count(said.String(), "does not answer, trying") != c.says {
 			t.Errorf("of %d nodes %v were asked, %v; want %v and %v, told %d times:\n%s", len(c.nodes), got, err, c.asked, c.code, c.says, said.String())
 		}
 		if err := s.Close(); err != nil {

@@ -31,7 +31,7 @@ const unknownOutcome = "The outcome is unknown. Retry a query as it is. Retry a 
 func nextStep(c *cobra.Command, err error) string {
 	next := NextStep(err)
 	if next == unknownOutcome && c.Flags().Lookup("command-id") == nil {
-		return "The time is over, but a node may still carry out what changes something: check the result before you repeat it, or set a longer --timeout."
+		return "The timeout has expired, but a node may still complete the change: check the result before you repeat it, or set a longer --timeout."
 	}
 	return next
 }
@@ -76,7 +76,7 @@ func NextStep(err error) string {
 	case connect.CodeDeadlineExceeded:
 		return unknownOutcome
 	case connect.CodeAborted:
-		return "The entity has forgotten whether the command took effect: 'hostd entity events TYPE ID' shows what happened."
+		return "The entity no longer knows whether the command took effect: 'hostd entity events TYPE ID' shows what happened."
 	case connect.CodeResourceExhausted:
 		return "Nothing was written. Retry after a moment; if the error persists, check the disk and the node's log."
 	case connect.CodeNotFound:

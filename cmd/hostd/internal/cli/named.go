@@ -26,9 +26,9 @@ func AddNamed(c *cobra.Command, n *Named, what string) {
 func (n *Named) check() error {
 	switch {
 	case n.tried < 0:
-		return Usagef("--first-tried is %s, must be above 0", n.tried)
+		return Usagef("--first-tried must be above 0, got %s", n.tried)
 	case n.tried > 0 && n.ID == "":
-		return Usagef("--first-tried is of an attempt with a --command-id, which is not given")
+		return Usagef("--first-tried needs the --command-id of the first attempt")
 	case n.ID == "":
 		n.ID = client.NewCommandID()
 	}

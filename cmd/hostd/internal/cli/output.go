@@ -58,11 +58,11 @@ func (o *Output) Structured() bool { return o.format != formatTable || o.filter 
 func (o *Output) check(named, filtered bool) (err error) {
 	switch {
 	case !slices.Contains(formats, o.format):
-		return Usagef("--output is %q, must be %s or %s", o.format, strings.Join(formats[:len(formats)-1], ", "), formats[len(formats)-1])
+		return Usagef("--output must be %[2]s or %[3]s, got %[1]q", o.format, strings.Join(formats[:len(formats)-1], ", "), formats[len(formats)-1])
 	case !filtered:
 		return nil
 	case named && o.format != formatJSON && o.format != formatLines:
-		return Usagef("--jq prints JSON: leave --output %s out", o.format)
+		return Usagef("--jq prints JSON: omit --output %s", o.format)
 	}
 	o.filter, err = newFilter(o.program)
 	return err

@@ -26,7 +26,7 @@ func ReadFile(ctx context.Context, path string, most int) ([]byte, error) {
 	case c := <-read:
 		return c.text, c.err
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%s: it was not written to its end: %w", path, ctx.Err())
+		return nil, fmt.Errorf("%s: the file is incomplete: %w", path, ctx.Err())
 	}
 }
 

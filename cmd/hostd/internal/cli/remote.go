@@ -134,7 +134,7 @@ func (r *Remote) Dial(ctx context.Context) (*client.Client, error) {
 	}
 	var insecure *client.InsecureTokenError
 	if _, err := client.New(r.addrs(), opts); errors.As(err, &insecure) {
-		return nil, Usagef("the token is not sent without TLS to %s, where everybody on the way can read it: give an address with https, or --insecure-token", insecure.Address)
+		return nil, Usagef("refusing to send the token to %s without TLS, because everybody on the network path could read it: use an https address, or set --insecure-token", insecure.Address)
 	} else if err != nil {
 		return nil, Usage(err)
 	}
@@ -154,10 +154,10 @@ func (r *Remote) Dial(ctx context.Context) (*client.Client, error) {
 		}
 	}
 	if next := hintTLS(err); next != "" {
-		return nil, Hint(fmt.Errorf("no node can be called at %s: %w", r.Addr, err), next)
+		return nil, Hint(fmt.Errorf("cannot call a node at %s: %w", r.Addr, err), next)
 	}
 	return nil, Hint(fmt.Errorf("no node answers at %s: %w", r.Addr, err),
-		"Start one with 'hostd dev', or name another with --addr or HOSTD_ADDR.")
+		"Start one with 'hostd dev', or set a different address with --addr or HOSTD_ADDR.")
 }
 
 // baseURL returns the URL of an address: https if TLS is configured and the
@@ -235,7 +235,7 @@ func publicError(ctx context.Context, err error) error {
 	}
 	switch cut := errors.Is(err, io.ErrUnexpectedEOF); {
 	case cut, out.Code == connect.CodeCanceled, out.Code == connect.CodeUnknown, out.Code == connect.CodeUnavailable:
-		out.Code, out.Message = connect.CodeUnknown, "the node went away before all was answered, and may have done what it was asked for; ask again: "+out.Message
+		out.Code, out.Message = connect.CodeUnknown, "the connection broke before the response was complete, and the call may have taken effect; check, then retry: "+out.Message
 		return &goneError{out}
 	}
 	return out

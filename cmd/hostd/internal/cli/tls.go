@@ -37,7 +37,7 @@ func (f *TLSFiles) Config(ctx context.Context) (*tls.Config, error) {
 		return nil, nil
 	}
 	if (f.Cert == "") != (f.Key == "") {
-		return nil, errors.New("--cert and --key belong together: one of them is missing")
+		return nil, errors.New("--cert and --key must be set together")
 	}
 	config := &tls.Config{MinVersion: tls.VersionTLS13}
 	if f.CACert != "" {
@@ -47,7 +47,7 @@ func (f *TLSFiles) Config(ctx context.Context) (*tls.Config, error) {
 		}
 		config.RootCAs = x509.NewCertPool()
 		if !config.RootCAs.AppendCertsFromPEM(bundle) {
-			return nil, fmt.Errorf("--cacert: %s holds no certificate", f.CACert)
+			return nil, fmt.Errorf("--cacert: %s contains no certificate", f.CACert)
 		}
 	}
 	if f.Cert != "" {
@@ -83,11 +83,11 @@ func hintTLS(err error) string {
 	var record tls.RecordHeaderError
 	switch {
 	case errors.As(err, &untrusted):
-		return "Name the authority that issued the node's certificate with --cacert or HOSTD_CACERT, and the node by a host that its certificate has."
+		return "Set the authority that issued the node's certificate with --cacert or HOSTD_CACERT, and use a host name of the certificate in the node's address."
 	case errors.As(err, &record), strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):
-		return "The node does not speak TLS: give its address as http://, or set its tls-mode."
+		return "The node does not use TLS: use http:// in its address, or set its tls-mode."
 	case strings.Contains(err.Error(), "remote error: tls: "):
-		return "The node does not take this client's certificate: show one of its tls-client-ca-file with --cert and --key."
+		return "The node does not accept this client's certificate: set one from an authority in its tls-client-ca-file with --cert and --key."
 	}
 	return ""
 }

@@ -70,12 +70,12 @@ func ReadToken(ctx context.Context, path string) (string, error) {
 		return "", err
 	}
 	if listsHashes(string(text)) {
-		return "", fmt.Errorf("%s is the list that a node has of its tokens (token-file of 'hostd serve'), which holds their hashes only: a command needs a token itself, such as the file of 'hostd token create --out'", path)
+		return "", fmt.Errorf("%s is a node's token-file, which contains only hashes of tokens: a command needs the token itself, such as the file of 'hostd token create --out'", path)
 	}
 	token := strings.TrimSpace(string(text))
 	unseen := func(c rune) bool { return c <= ' ' || c > '~' }
 	if token == "" || strings.ContainsFunc(token, unseen) {
-		return "", errors.New(path + " does not hold one token and nothing else")
+		return "", errors.New(path + " must contain one token and nothing else")
 	}
 	return token, nil
 }
@@ -99,6 +99,6 @@ func listsHashes(text string) bool {
 // warnOpen warns if users other than the owner of a token file can read it.
 func warnOpen(w io.Writer, path string) {
 	if info, err := os.Stat(path); err == nil && runtime.GOOS != "windows" && info.Mode().Perm()&0o077 != 0 {
-		fmt.Fprintf(w, "warning: the token in %s can be read by others: its mode is %04o, 'chmod 600' keeps it to its owner\n", path, info.Mode().Perm())
+		fmt.Fprintf(w, "warning: other users can read the token in %s: its mode is %04o, run 'chmod 600' on it\n", path, info.Mode().Perm())
 	}
 }

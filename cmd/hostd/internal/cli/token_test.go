@@ -20,7 +20,7 @@ func TestTokenHashFileIsRejected(t *testing.T) {
 	}
 	hash := strings.Repeat("0F", 32)
 	for _, list := range []string{"ci:" + hash, "ci:" + hash + "\n", "\n# machines\n  ci:" + hash + ":2030-01-31T00:00:00Z\r\nann:" + hash} {
-		if token, err := read(list); token != "" || err == nil || !strings.Contains(err.Error(), "hashes only") || !strings.Contains(err.Error(), "--out") || strings.Contains(err.Error(), hash[:8]) {
+		if token, err := read(list); token != "" || err == nil || !strings.Contains(err.Error(), "only hashes") || !strings.Contains(err.Error(), "--out") || strings.Contains(err.Error(), hash[:8]) {
 			t.Errorf("%q: %q, %v", list, token, err)
 		}
 	}

@@ -197,8 +197,8 @@ func TestInvalidRequestWritesNothing(t *testing.T) {
 		`--lang is "java"`:   {"--type", "a", "--lang", "java", "-o", dir},
 		"with -o":            {"--type", "a", "--lang", "ts"},
 		"with --type":        {"--lang", "ts", "-o", dir},
-		"--digest is of":     {"m.wasm", "--digest", "0123456789", "--lang", "ts", "-o", dir},
-		"--package is for":   {"m.wasm", "--package", "p", "--lang", "ts", "-o", dir},
+		"--digest selects":   {"m.wasm", "--digest", "0123456789", "--lang", "ts", "-o", dir},
+		"--package needs":    {"m.wasm", "--package", "p", "--lang", "ts", "-o", dir},
 		"name of a Go pack":  {"m.wasm", "--lang", "go", "-o", dir, "--package", "Func"},
 		"no such file or di": {"m.wasm", "--lang", "ts", "-o", dir},
 	} {

@@ -105,15 +105,15 @@ func (o *order) check(file string) (language, error) {
 	i := slices.IndexFunc(languages, func(l language) bool { return l.name == o.lang })
 	switch {
 	case i < 0:
-		return language{}, cli.Usagef("--lang is %q: give ts, go or openapi", o.lang)
+		return language{}, cli.Usagef("--lang must be ts, go or openapi, got %q", o.lang)
 	case o.dir == "":
-		return language{}, cli.Usagef("give the directory of the client with -o")
+		return language{}, cli.Usagef("set the output directory with -o")
 	case file == "" && len(o.types) == 0:
-		return language{}, cli.Usagef("give entity types with --type, or a file with a module")
+		return language{}, cli.Usagef("set entity types with --type, or give a module file")
 	case file != "" && o.digest != "":
-		return language{}, cli.Usagef("--digest is of a module that a node has, and %s is a file", file)
+		return language{}, cli.Usagef("--digest selects a module in the cluster and cannot be combined with the file %s", file)
 	case o.packageName != "" && o.lang != "go":
-		return language{}, cli.Usagef("--package is for --lang go")
+		return language{}, cli.Usagef("--package needs --lang go")
 	}
 	if o.lang == "go" {
 		if o.packageName == "" {
@@ -195,7 +195,7 @@ func replace(path string, text []byte) error {
 			return err
 		}
 		if !bytes.Contains(head, []byte(generated)) {
-			return fmt.Errorf("%s is there, and was not generated: it stays as it is", path)
+			return fmt.Errorf("%s exists and was not generated: refusing to overwrite it", path)
 		}
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return err

@@ -60,7 +60,7 @@ func entityNames(types []entityType) []string {
 // checkPackage returns an error if a name is not a valid package name.
 func checkPackage(name string) error {
 	if !regexp.MustCompile(`^[a-z][a-z0-9_]*$`).MatchString(name) || token.IsKeyword(name) || name == "main" {
-		return fmt.Errorf("%q cannot be the name of a Go package: give --package", name)
+		return fmt.Errorf("%q cannot be the name of a Go package: set --package", name)
 	}
 	return nil
 }
@@ -94,7 +94,7 @@ func (g *goWriter) entity(out *bytes.Buffer, t entityType) error {
 			return err
 		}
 		method := methods.take("Query" + pascal(q.Name))
-		fmt.Fprintf(out, "// %s asks the query %s.\n// The functions in change may request an answer from memory.\n", method, quoteJSON(q.Name))
+		fmt.Fprintf(out, "// %s runs the query %s.\n// The functions in change may request an answer from memory.\n", method, quoteJSON(q.Name))
 		fmt.Fprintf(out, "func (e %s) %s(ctx context.Context, payload %s, change ...func(*client.Query)) (reply %s, answer client.Answer, err error) {\n", base, method, in, back)
 		fmt.Fprintf(out, "q := client.Query{EntityType: %s, EntityID: e.ID, Name: %s}\n", quoteJSON(t.Name), quoteJSON(q.Name))
 		g.marshal(out, t, "q.Data", "return reply, answer, err")
@@ -382,7 +382,7 @@ func (n *%[1]s) UnmarshalJSON(data []byte) error {
 	}
 	v, err := strconv.%[3]s(text, 10, 64)
 	if err != nil {
-		return fmt.Errorf("%%s is no number of 64 bits", data)
+		return fmt.Errorf("%%s is not a 64-bit number", data)
 	}
 	*n = %[1]s(v)
 	return nil

@@ -50,7 +50,7 @@ func find(modules map[string]Module) ([]entityType, error) {
 		}
 		t, _, ok := m.Manifest.Type(name)
 		if !ok {
-			return nil, fmt.Errorf("the module %s has no entity type %q: it has %s", m.Digest[:min(12, len(m.Digest))], name, strings.Join(typeNames(m.Manifest), ", "))
+			return nil, fmt.Errorf("the module %s has no entity type %q, must be one of %s", m.Digest[:min(12, len(m.Digest))], name, strings.Join(typeNames(m.Manifest), ", "))
 		}
 		out = append(out, entityType{t, m})
 	}

@@ -128,7 +128,7 @@ func (s *shapes) refer(doc document, ref any) (*shape, error) {
 	pointer, _ := ref.(string)
 	pointer, ok := strings.CutPrefix(pointer, "#")
 	if !ok {
-		return nil, fmt.Errorf("%v leads out of the module", ref)
+		return nil, fmt.Errorf("the reference %v points outside of the module", ref)
 	}
 	tokens := strings.Split(pointer, "/")[1:]
 	for i := range tokens {
@@ -140,7 +140,7 @@ func (s *shapes) refer(doc document, ref any) (*shape, error) {
 		if _, is := mine[tokens[1]]; !is {
 			root, err := decode(s.module.Manifest.Defs[tokens[1]])
 			if err != nil {
-				return nil, fmt.Errorf("%v leads nowhere", ref)
+				return nil, fmt.Errorf("the reference %v has no target", ref)
 			}
 			doc = document{key: s.module.Digest + "\x00$defs\x00" + tokens[1], root: root, name: pascal(tokens[1])}
 			tokens = tokens[2:]
@@ -161,7 +161,7 @@ func (s *shapes) refer(doc document, ref any) (*shape, error) {
 		at = step(at, token)
 	}
 	if at == nil {
-		return nil, fmt.Errorf("%v leads nowhere", ref)
+		return nil, fmt.Errorf("the reference %v has no target", ref)
 	}
 	words := []string{doc.name}
 	for _, token := range tokens {

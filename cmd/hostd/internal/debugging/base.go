@@ -56,7 +56,7 @@ func base(ctx context.Context, s *cli.Session, about *entityfile.About, module *
 		return nil, err
 	}
 	if state.GetModuleDigest() != about.ModuleDigest {
-		return nil, errors.New("another module serves the type meanwhile: try again")
+		return nil, errors.New("the active module changed during the call: try again")
 	}
 	return baseOf(state)
 }

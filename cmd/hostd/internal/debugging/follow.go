@@ -58,7 +58,7 @@ func (f *follow) stream(ctx context.Context) iter.Seq2[*clusterv1.TailLogsRespon
 				yield(nil, errors.Join(failed, ctx.Err()))
 				return
 			}
-			f.say("the node that was asked has ended: looking for another\n")
+			f.say("the node has stopped: trying another one\n")
 			if err := f.next(ctx); err != nil {
 				yield(nil, err)
 				return

@@ -24,7 +24,7 @@ func NewGuestProfile(std cli.Stdio) *cobra.Command {
 				return err
 			}
 			for _, node := range m.GetMissingNodes() {
-				fmt.Fprintf(std.Err, "node %s was not measured\n", cli.Clean(node))
+				fmt.Fprintf(std.Err, "node %s did not return a profile\n", cli.Clean(node))
 			}
 			if err := addStacks(p, m); err != nil {
 				return err
@@ -42,7 +42,7 @@ func NewGuestProfile(std cli.Stdio) *cobra.Command {
 			return err
 		}
 		fuel, samples := p.Total()
-		fmt.Fprintf(std.Err, "%d units of fuel in %d samples are in %s: go tool pprof -top %s\n", fuel, samples, to, to)
+		fmt.Fprintf(std.Err, "wrote %d units of fuel in %d samples to %s: go tool pprof -top %s\n", fuel, samples, to, to)
 		return nil
 	})
 	c.Long = "Samples on all nodes in which functions the guests of an entity type spend their fuel, and writes a profile with the function names of the module. " +
@@ -52,7 +52,7 @@ func NewGuestProfile(std cli.Stdio) *cobra.Command {
 	cli.SetTimeout(c, 6*time.Minute)
 	cli.Before(c, func([]string) error {
 		if seconds < 1 || seconds > 300 {
-			return cli.Usagef("--seconds is from 1 to 300")
+			return cli.Usagef("--seconds must be between 1 and 300")
 		}
 		return nil
 	})
@@ -65,7 +65,7 @@ func addStacks(p *pprofile.Profile, m *clusterv1.ProfileGuestsResponse) error {
 		to := pprofile.Stack{Samples: s.GetSamples(), Fuel: s.GetFuel()}
 		for _, f := range s.GetFunctions() {
 			if int(f) >= len(m.GetFunctions()) {
-				return fmt.Errorf("node %s names a function that it does not tell", cli.Clean(m.GetNodeId()))
+				return fmt.Errorf("node %s returned a profile with an unknown function", cli.Clean(m.GetNodeId()))
 			}
 			to.Functions = append(to.Functions, m.GetFunctions()[f])
 		}

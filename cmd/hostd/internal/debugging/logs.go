@@ -63,7 +63,7 @@ func lines(stream iter.Seq2[*clusterv1.TailLogsResponse, error], follow bool, sa
 				say("node %s does not answer: its lines are missing\n", cli.Clean(node))
 			}
 			if m.GetLost() > 0 {
-				say("%d lines of node %s are lost\n", m.GetLost(), cli.Clean(m.GetNodeId()))
+				say("lost %d lines of node %s\n", m.GetLost(), cli.Clean(m.GetNodeId()))
 			}
 			for _, l := range m.GetLines() {
 				all = append(all, line{l.GetWrittenAt().AsTime(), m.GetNodeId(), l.GetEntityId(), l.GetLevel(), l.GetText(), l.GetModuleDigest()})

@@ -41,7 +41,7 @@ func NewProfile(std cli.Stdio) *cobra.Command {
 		if err := files.Replace(to, profile, 0o600); err != nil {
 			return err
 		}
-		fmt.Fprintf(std.Err, "%d bytes are in %s: go tool pprof %s\n", len(profile), to, to)
+		fmt.Fprintf(std.Err, "wrote %d bytes to %s: go tool pprof %s\n", len(profile), to, to)
 		return nil
 	})
 	c.Long = "Profiles the process of a node: where it uses CPU time (cpu) or memory (heap), what its goroutines do (goroutine), or what they wait for (block). " +
@@ -52,10 +52,10 @@ func NewProfile(std cli.Stdio) *cobra.Command {
 	cli.SetTimeout(c, 6*time.Minute)
 	cli.Before(c, func([]string) error {
 		if _, ok := profileKinds[kind]; !ok {
-			return cli.Usagef("--type is one of %s", strings.Join(slices.Sorted(maps.Keys(profileKinds)), ", "))
+			return cli.Usagef("--type must be one of %s", strings.Join(slices.Sorted(maps.Keys(profileKinds)), ", "))
 		}
 		if seconds < 1 || seconds > 300 {
-			return cli.Usagef("--seconds is from 1 to 300")
+			return cli.Usagef("--seconds must be between 1 and 300")
 		}
 		return nil
 	})

@@ -33,7 +33,7 @@ func NewPull(std cli.Stdio) *cobra.Command {
 		events, base := about.Sequence, ""
 		if b := about.Base; b != nil {
 			events -= b.Sequence
-			base = fmt.Sprintf("the state of event %d, before which events were cut, ", b.Sequence)
+			base = fmt.Sprintf("the state at event %d, before which events were truncated, ", b.Sequence)
 		}
 		fmt.Fprintf(std.Err, "%s%d events of %s %s, and module %s: hostd step %s\n", base, events, cli.Clean(args[0]), cli.Clean(args[1]), about.ModuleDigest, cli.Clean(path))
 		return nil
@@ -108,7 +108,7 @@ func pull(ctx context.Context, s *cli.Session, entityType, id, path string, most
 			return about, err
 		}
 		if most -= int64(len(event.Data)); most < 0 {
-			return about, cli.Hint(errors.New("the events have more bytes than --max-bytes"), "Give more with --max-bytes.")
+			return about, cli.Hint(errors.New("the events exceed --max-bytes"), "Set a higher --max-bytes.")
 		}
 		err = w.Event(entityfile.Event{
 			Sequence: event.Sequence, RecordedAt: event.RecordedAt.UTC(), EventType: event.Type, Data: event.Data,

@@ -143,7 +143,7 @@ func NewStep(std cli.Stdio) *cobra.Command {
 	c.Flags().StringArrayVar(&o.data, "data", nil, "`payload` of a command in JSON; the first --data belongs to the first --command, and so on")
 	cli.Before(c, func([]string) error {
 		if len(o.data) > len(o.commands) {
-			return cli.Usagef("--data is the payload of a --command")
+			return cli.Usagef("--data needs a --command")
 		}
 		return nil
 	})
@@ -189,12 +189,12 @@ func step(ctx context.Context, std cli.Stdio, out *cli.Output, path string, o st
 	fmt.Fprintf(std.Err, "%s %s, by module %s\n", cli.Clean(id.Type), cli.Clean(id.ID), hex.EncodeToString(digest[:]))
 	if b := file.About.Base; b != nil {
 		if o.at < b.Sequence {
-			return fmt.Errorf("the first events were cut: the file begins with the state of event %d", b.Sequence)
+			return fmt.Errorf("the first events were truncated: the file begins with the state at event %d", b.Sequence)
 		}
 		if err := stepper.Begin(ctx, b.Sequence, b.State, b.StateVersion); err != nil {
-			return cli.Hint(fmt.Errorf("the state of event %d, which the file begins with: %w", b.Sequence, err), "Another module may not read the states of the one in the file.")
+			return cli.Hint(fmt.Errorf("load the state at event %d, with which the file begins: %w", b.Sequence, err), "A different module may not be able to read the states of the module in the file.")
 		}
-		fmt.Fprintf(std.Err, "the first events were cut: it begins with the state of event %d\n", b.Sequence)
+		fmt.Fprintf(std.Err, "the first events were truncated: the replay begins with the state at event %d\n", b.Sequence)
 	}
 	w := walk{Stepper: stepper, out: out, now: file.About.PulledAt}
 	for _, t := range m.Manifest().EntityTypes {

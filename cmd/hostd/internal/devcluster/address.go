@@ -53,11 +53,11 @@ func choose(listen string, n int) (*chosen, error) {
 func chooseAddrs(listen string, n int) (out []string, holds []io.Closer, err error) {
 	host, text, err := net.SplitHostPort(listen)
 	if err != nil {
-		return nil, nil, cli.Usagef("--listen is %q, must be HOST:PORT", listen)
+		return nil, nil, cli.Usagef("--listen must be HOST:PORT, got %q", listen)
 	}
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil {
-		return nil, nil, cli.Usagef("--listen is %q, its port must be a number up to 65535", listen)
+		return nil, nil, cli.Usagef("--listen must have a port up to 65535, got %q", listen)
 	}
 	if n == 1 {
 		return []string{listen}, nil, nil
@@ -71,7 +71,7 @@ func chooseAddrs(listen string, n int) (out []string, holds []io.Closer, err err
 	for steps := 0; len(out) < n; steps++ {
 		addr, h, err := holdPort(net.JoinHostPort(host, strconv.FormatUint(port, 10)), len(out) == 0)
 		if err != nil && (len(out) == 0 || port == 65535 || steps == maxPortSteps) {
-			return out, holds, cli.Hint(fmt.Errorf("no free port for the nodes: %w", err), "Choose another with --listen.")
+			return out, holds, cli.Hint(fmt.Errorf("no free port for the nodes: %w", err), "Choose a different port with --listen.")
 		}
 		if err == nil {
 			out, holds = append(out, addr), append(holds, h)

@@ -145,7 +145,7 @@ func (d *demo) killLeader(ctx context.Context) (*Node, error) {
 	}
 	at := slices.IndexFunc(d.cluster.Nodes, func(n *Node) bool { return n.Info.NodeID == e.GetNodeId() })
 	if at < 0 {
-		return nil, fmt.Errorf("%s leads shard %d, which is none of the nodes", e.GetNodeId(), e.GetShardId())
+		return nil, fmt.Errorf("%s, which is not one of the nodes, leads shard %d", e.GetNodeId(), e.GetShardId())
 	}
 	leader := d.cluster.Nodes[at]
 	d.say("4. kill -9 %d: %s leads shard %d, where account alice lives", leader.PID, leader.Info.NodeID, e.GetShardId())
@@ -164,7 +164,7 @@ func (d *demo) killLeader(ctx context.Context) (*Node, error) {
 	}
 	fmt.Fprintf(d.w, "  account alice open -> %s, from %s\n", reply.Data, reply.NodeID)
 	if reply.NodeID == leader.Info.NodeID {
-		return nil, errors.New("the answer says that it comes from the node that was killed")
+		return nil, errors.New("the response came from the killed node")
 	}
 	return leader, nil
 }
@@ -179,18 +179,18 @@ func (d *demo) restart(ctx context.Context, killed *Node) error {
 	}); err != nil {
 		return err
 	}
-	if err := d.timeStep("leaders spread over all three again", func() error { return d.cluster.awaitEven(ctx, d.talk) }); err != nil {
+	if err := d.timeStep("leaders rebalanced over all three", func() error { return d.cluster.awaitEven(ctx, d.talk) }); err != nil {
 		return err
 	}
-	d.say("Done: what was acknowledged survived. Next: hostd dev --nodes 3")
+	d.say("Done: everything acknowledged survived. Next: hostd dev --nodes 3")
 	return nil
 }
 
 // prove shows that nothing was lost and that no command ran twice.
 func (d *demo) prove(ctx context.Context) error {
-	d.say("5. The same state, from the nodes that are left: rebuilt by replaying the events")
+	d.say("5. The same state, from the remaining nodes: rebuilt by replaying the events")
 	var after []string
-	err := d.timeStep("ask all three entities", func() (err error) {
+	err := d.timeStep("query all three entities", func() (err error) {
 		after, err = d.answers(ctx)
 		return err
 	})
@@ -204,7 +204,7 @@ func (d *demo) prove(ctx context.Context) error {
 		}
 	}
 	if !slices.Equal(d.before, after) {
-		return errors.New("the state after the kill is not the state before it")
+		return errors.New("the state after the kill differs from the state before it")
 	}
 	d.say("6. A command sent again with its id: the stored reply, and no second effect")
 	again := demoCommands[0]

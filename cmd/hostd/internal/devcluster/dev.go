@@ -42,13 +42,13 @@ func NewDev(std cli.Stdio) *cobra.Command {
 	var o devOptions
 	c := cli.Leaf("dev", "Run nodes on this machine for development", 0, 1, func(ctx context.Context, _ *cobra.Command, _ []string) error {
 		if o.nodes < 1 {
-			return cli.Usagef("--nodes is %d, must be at least 1", o.nodes)
+			return cli.Usagef("--nodes must be at least 1, got %d", o.nodes)
 		}
 		if o.nodes > MaxNodes {
-			return cli.Usagef("--nodes is %d, at most %d run on one machine", o.nodes, MaxNodes)
+			return cli.Usagef("--nodes must be at most %[2]d on one machine, got %[1]d", o.nodes, MaxNodes)
 		}
 		if o.auth != string(config.AuthNone) && o.auth != string(config.AuthRequired) {
-			return cli.Usagef("--auth is %q, must be %s or %s", o.auth, config.AuthNone, config.AuthRequired)
+			return cli.Usagef("--auth must be %[2]s or %[3]s, got %[1]q", o.auth, config.AuthNone, config.AuthRequired)
 		}
 		return dev(ctx, std, o)
 	})
@@ -71,7 +71,7 @@ func NewDev(std cli.Stdio) *cobra.Command {
 				return err
 			}
 			if !bytes.HasPrefix(wasm, []byte("\x00asm")) {
-				return cli.Usagef("--module: %s is no WebAssembly module: give the .wasm file of one, or the directory of a project", m)
+				return cli.Usagef("--module: %s is not a WebAssembly module: give a .wasm file or the directory of a project", m)
 			}
 		}
 		return nil
@@ -113,7 +113,7 @@ func (o *devOptions) takeMode(named bool, args []string) error {
 		o.auth = args[0]
 		return nil
 	}
-	return cli.Usagef("unexpected argument %q: name a module or a project with --module", args[0])
+	return cli.Usagef("unexpected argument %q: set a module or a project with --module", args[0])
 }
 
 func dev(ctx context.Context, std cli.Stdio, o devOptions) error {
@@ -155,7 +155,7 @@ func duringStart(ctx context.Context, err error) error {
 	if ctx.Err() == nil || !cli.IsCanceled(err) {
 		return err
 	}
-	return cli.Hint(errors.New("interrupted before the nodes were ready"), "Their data is kept: start again, or remove the data with --clean.")
+	return cli.Hint(errors.New("interrupted before the nodes were ready"), "The nodes' data is kept: start again, or remove it with --clean.")
 }
 
 // Names formats the number of nodes for people.
@@ -201,14 +201,14 @@ func (d *devRun) ready(ctx context.Context, began time.Time) error {
 		if err := cluster.use(); err != nil {
 			return fmt.Errorf("context %s: %w", devContext, err)
 		}
-		fmt.Fprintf(std.Err, "commands reach them by the context %s; its token is in %s\n", devContext, cluster.TokenFile)
+		fmt.Fprintf(std.Err, "commands use the context %s to reach them; its token is in %s\n", devContext, cluster.TokenFile)
 	} else if f := cluster.TLS(); f != nil {
 		fmt.Fprintf(std.Err, "commands reach them with\n  export HOSTD_ADDR=%s HOSTD_CACERT=%s HOSTD_CERT=%s HOSTD_KEY=%s\n", infos[0].API, shellWord(f.CACert), shellWord(f.Cert), shellWord(f.Key))
 	}
 	fmt.Fprintf(std.Err, "the console is at %s\n", consoleLink(infos[0].API, cluster.Token, cli.OnTerminal(std.Err)))
 	how := "Ctrl-C stops"
 	if len(d.lives) > 0 && cli.OnTerminal(std.In) {
-		how += ", Enter builds again"
+		how += ", Enter rebuilds"
 	}
 	fmt.Fprintf(std.Err, "ready after %s; %s\n", time.Since(began).Round(time.Millisecond), how)
 	return nil

@@ -45,8 +45,8 @@ func FindSource(given string) (string, error) {
 	if given != "" {
 		return "", cli.Usage(fmt.Errorf("%s is not a checkout of %s", given, modulePath))
 	}
-	return "", cli.Hint(errors.New("the example modules are built from source, and there is none here"),
-		"Run this in a checkout of "+modulePath+", or name one with --source DIR.")
+	return "", cli.Hint(errors.New("the example modules are built from source, but this directory has no source"),
+		"Run this in a checkout of "+modulePath+", or set one with --source DIR.")
 }
 
 func isSource(dir string) bool {

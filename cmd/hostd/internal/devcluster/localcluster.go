@@ -64,8 +64,8 @@ func Start(ctx context.Context, s Options) (_ *Cluster, err error) {
 		return nil, err
 	}
 	if founded > s.Nodes {
-		return nil, cli.Hint(fmt.Errorf("%s holds the data of %d nodes, and %d were asked for", s.Data, founded, s.Nodes),
-			fmt.Sprintf("Start all with --nodes %d, or begin anew with --clean.", founded))
+		return nil, cli.Hint(fmt.Errorf("%s has the data of %d nodes, but --nodes is %d", s.Data, founded, s.Nodes),
+			fmt.Sprintf("Start all with --nodes %d, or remove the data with --clean.", founded))
 	}
 	scratch, err := os.MkdirTemp("", "hostd-start-*")
 	if err != nil {
@@ -124,10 +124,10 @@ func (c *Cluster) await(ctx context.Context, talk io.Writer) error {
 	}
 	for _, n := range c.Nodes {
 		if !n.running() {
-			err = fmt.Errorf("%s ended while starting: %v", n.name, n.err)
+			err = fmt.Errorf("%s exited during its start: %v", n.name, n.err)
 		}
 	}
-	return cli.Hint(err, "The logs above say why. If a port is taken, choose another with --listen.")
+	return cli.Hint(err, "The logs above show the reason. If a port is in use, choose a different one with --listen.")
 }
 
 // clusterFlags returns the flags with the addresses of the other
@@ -187,7 +187,7 @@ func (c *Cluster) restart(ctx context.Context, nodeID string) (*Node, error) {
 		}
 		return n, err
 	}
-	return nil, fmt.Errorf("there is no node %s", nodeID)
+	return nil, fmt.Errorf("node %s does not exist", nodeID)
 }
 
 // infos returns the addresses of the nodes.
@@ -209,7 +209,7 @@ func (c *Cluster) Client() (*client.Client, error) {
 func (c *Cluster) session(context.Context) (*cli.Session, error) {
 	apis := c.apis()
 	if len(apis) == 0 {
-		return nil, errors.New("no node runs")
+		return nil, errors.New("no node is running")
 	}
 	clients, err := c.Client()
 	if err != nil {
@@ -305,7 +305,7 @@ const fullReplicas = 3
 // nothing is missing.
 func NotSpread(shards []*clusterv1.Shard, nodes []string) error {
 	if len(shards) == 0 {
-		return errors.New("no shard is placed")
+		return errors.New("no shard has replicas yet")
 	}
 	replicas := min(fullReplicas, len(nodes))
 	incomplete, leaderless, data := 0, 0, 0
@@ -327,7 +327,7 @@ func NotSpread(shards []*clusterv1.Shard, nodes []string) error {
 	}
 	switch {
 	case incomplete > 0:
-		return fmt.Errorf("%d of %d shards have less than %d replicas", incomplete, data, replicas)
+		return fmt.Errorf("%d of %d shards have fewer than %d replicas", incomplete, data, replicas)
 	case leaderless > 0:
 		return fmt.Errorf("%d of %d shards have no leader", leaderless, len(shards))
 	}

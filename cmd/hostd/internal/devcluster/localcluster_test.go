@@ -167,7 +167,7 @@ func TestSpread(t *testing.T) {
 		{"even", shards(3, "n1", "n2", "n3"), nodes, ""},
 		{"nearly even", shards(3, "n1", "n1", "n1", "n2", "n2", "n3"), nodes, ""},
 		{"no leader", shards(3, "n1", "", "n3"), nodes, "1 of 4 shards have no leader"},
-		{"two voters", shards(2, "n1", "n2", "n3"), nodes, "3 of 3 shards have less than 3 replicas"},
+		{"two voters", shards(2, "n1", "n2", "n3"), nodes, "3 of 3 shards have fewer than 3 replicas"},
 		{"all on one", shards(3, "n1", "n1", "n1"), nodes, "n2 leads 0 of 3"},
 		{"fewer shards than nodes", shards(3, "n1"), nodes, ""},
 		{"one node", shards(1, "n1"), nodes[:1], ""},

@@ -68,9 +68,9 @@ func startNode(ctx context.Context, s nodeStart) (*Node, error) {
 	case ctx.Err() != nil:
 		err = fmt.Errorf("start %s: %w", n.name, ctx.Err())
 	case !n.running():
-		err = fmt.Errorf("%s ended while starting: %v", n.name, n.err)
+		err = fmt.Errorf("%s exited during its start: %v", n.name, n.err)
 	}
-	return nil, errors.Join(cli.Hint(err, "Its log above says why. If its port is taken, choose another with --listen."), stopNode(n))
+	return nil, errors.Join(cli.Hint(err, "Its log above shows the reason. If its port is in use, choose a different one with --listen."), stopNode(n))
 }
 
 // launchNode starts the process, which writes the ports file when it is ready.
@@ -95,7 +95,7 @@ func (n *Node) awaitReady(ctx context.Context, stop <-chan struct{}) error {
 	err := Poll(ctx, stop, PollPeriod, func() error {
 		p, err := ReadPorts(n.ports)
 		if err != nil {
-			return fmt.Errorf("it does not say that it is ready")
+			return fmt.Errorf("it does not report that it is ready")
 		}
 		n.Info = p.Nodes[0]
 		return nil

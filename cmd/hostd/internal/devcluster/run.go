@@ -73,9 +73,9 @@ func (d *devRun) run(ctx context.Context) error {
 		case <-ctx.Done():
 			return nil
 		case n := <-ended:
-			fmt.Fprintf(d.std.Err, "node %s (pid %d) ended: %v\n", n.Info.NodeID, n.PID, n.err)
+			fmt.Fprintf(d.std.Err, "node %s (pid %d) exited: %v\n", n.Info.NodeID, n.PID, n.err)
 			if attended && typed != nil {
-				fmt.Fprintf(d.std.Err, "Enter brings it back: what was acknowledged is on disk\n")
+				fmt.Fprintf(d.std.Err, "press Enter to restart it: all acknowledged writes are on disk\n")
 			}
 		case _, ok := <-typed:
 			if !ok {
@@ -91,7 +91,7 @@ func (d *devRun) run(ctx context.Context) error {
 			}
 		}
 		if len(d.endedNodes()) == len(d.cluster.Nodes) && (typed == nil || !attended) {
-			return cli.Hint(errors.New("no node is left"), "Start again: what was acknowledged is on disk.")
+			return cli.Hint(errors.New("all nodes have exited"), "Start again: all acknowledged writes are on disk.")
 		}
 	}
 }
@@ -110,11 +110,11 @@ func (d *devRun) endedNodes() (out []*Node) {
 func (d *devRun) bringBack(ctx context.Context, gone []*Node, look func(*Node)) {
 	for _, n := range gone {
 		id := n.Info.NodeID
-		fmt.Fprintf(d.std.Err, "starting %s again\n", id)
+		fmt.Fprintf(d.std.Err, "restarting %s\n", id)
 		back, err := d.cluster.restart(ctx, id)
 		if err != nil {
 			if ctx.Err() == nil {
-				fmt.Fprintf(d.std.Err, "%s does not come back: %v\n", id, err)
+				fmt.Fprintf(d.std.Err, "cannot restart %s: %v\n", id, err)
 			}
 			continue
 		}
@@ -122,7 +122,7 @@ func (d *devRun) bringBack(ctx context.Context, gone []*Node, look func(*Node)) 
 		if err := d.printPorts(); err != nil { // a reader of the message below finds it up to date
 			fmt.Fprintln(d.std.Err, err)
 		}
-		fmt.Fprintf(d.std.Err, "node %s (pid %d) is back at %s\n", id, back.PID, back.Info.API)
+		fmt.Fprintf(d.std.Err, "node %s (pid %d) is running again at %s\n", id, back.PID, back.Info.API)
 	}
 	for _, l := range d.lives {
 		l.Again() // to serve what could not be served meanwhile

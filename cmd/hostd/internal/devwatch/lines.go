@@ -38,7 +38,7 @@ func (l *Live) tail(ctx context.Context, entityType string, since time.Time) tim
 			return newest
 		}
 		if m.GetLost() > 0 {
-			l.say("%s\n", l.Paint.Warn(entityType+": lines are lost"))
+			l.say("%s\n", l.Paint.Warn(entityType+": lost lines"))
 		}
 		for _, line := range m.GetLines() {
 			at := line.GetWrittenAt().AsTime()

@@ -119,9 +119,9 @@ func (l *Live) Update(ctx context.Context) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.serving != "" {
-		l.say("%s\n", l.Paint.Note(short(l.serving)+" goes on serving; save a change to try again"))
+		l.say("%s\n", l.Paint.Note(short(l.serving)+" continues to serve; save a change to try again"))
 	} else {
-		l.say("%s\n", l.Paint.Note("nothing of this project is served; save a change to try again"))
+		l.say("%s\n", l.Paint.Note("no module of this project is active; save a change to try again"))
 	}
 	return false
 }
@@ -139,7 +139,7 @@ func (l *Live) update(ctx context.Context, began time.Time) (err error) {
 		return err
 	}
 	if report.Digest == l.servingNow() {
-		l.say("%s\n", l.Paint.Note("the module is the same: "+short(report.Digest)+" goes on serving"))
+		l.say("%s\n", l.Paint.Note("the module is unchanged: "+short(report.Digest)+" continues to serve"))
 		return nil
 	}
 	l.say("built after %s: %s\n", took(began), project.Summary(report))
@@ -155,7 +155,7 @@ func (l *Live) update(ctx context.Context, began time.Time) (err error) {
 	if err := l.serve(ctx, s, wasm, report.Digest, report.EntityTypes); err != nil {
 		return err
 	}
-	l.say("%s\n", l.Paint.Good(fmt.Sprintf("%s serves %s, %s after the change was seen", short(report.Digest), strings.Join(report.EntityTypes, ", "), took(began))))
+	l.say("%s\n", l.Paint.Good(fmt.Sprintf("%s serves %s, %s after the change was detected", short(report.Digest), strings.Join(report.EntityTypes, ", "), took(began))))
 	l.prune(ctx, s, report.Digest)
 	return nil
 }
@@ -222,11 +222,11 @@ func (l *Live) verify(ctx context.Context, s *cli.Session, entityType, digest st
 	}
 	if fault != nil {
 		return cli.Hint(fmt.Errorf("the module fails on %d of %d entities of %s: %s at event %d: %s", max(1, last.GetFaultyEntities()), last.GetEntities(), entityType,
-			fault.GetEntityId(), fault.GetSequence(), fault.GetDescription()), "Have it read the events of before, or begin anew with --clean.")
+			fault.GetEntityId(), fault.GetSequence(), fault.GetDescription()), "Let the module read the stored events, or remove the data with --clean.")
 	}
 	l.say("verified %s: %d entities, %d events\n", entityType, last.GetEntities(), last.GetEvents())
 	if first != nil {
-		l.say("%s\n", l.Paint.Warn(fmt.Sprintf("%d of them have another state than before, such as %s at event %d: %s", max(1, last.GetDifferingEntities()),
+		l.say("%s\n", l.Paint.Warn(fmt.Sprintf("%d of them have a different state than before, such as %s at event %d: %s", max(1, last.GetDifferingEntities()),
 			cli.Clean(first.GetEntityId()), first.GetSequence(), cli.Quote(first.GetDescription()))))
 	}
 	return nil

@@ -75,7 +75,7 @@ func (w *watcher) add(root string) error {
 			return fs.SkipDir
 		}
 		if w.watched++; w.watched > maxDirectories {
-			return cli.Hint(fmt.Errorf("%s has more than %d directories", root, maxDirectories), "Name the directory of the project alone.")
+			return cli.Hint(fmt.Errorf("%s has more than %d directories", root, maxDirectories), "Give the directory of the project only.")
 		}
 		if err := w.events.Add(path); err != nil {
 			return fmt.Errorf("watch %s: %w", path, err)

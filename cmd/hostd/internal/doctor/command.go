@@ -32,7 +32,7 @@ func New(std cli.Stdio, local func(file string) ([]Finding, []Gap, error)) *cobr
 	var out *cli.Output
 	var remote *cli.Remote
 	var file string
-	c := cli.Leaf("doctor", "Find what is wrong with a cluster and its nodes, and print the commands that mend it", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
+	c := cli.Leaf("doctor", "Diagnose a cluster and its nodes, and print the commands that fix each problem", 0, 0, func(ctx context.Context, _ *cobra.Command, _ []string) error {
 		r := report{Findings: []Finding{}, Gaps: []Gap{}}
 		if file != "" {
 			found, gaps, err := local(file)
@@ -58,9 +58,9 @@ func New(std cli.Stdio, local func(file string) ([]Finding, []Gap, error)) *cobr
 		}
 		return nil
 	})
-	c.Long = "Looks at the cluster and asks each node: whether it is reachable and ready, its certificates, clock, release, disk, memory and file descriptors, " +
+	c.Long = "Checks the cluster and each node: whether it is reachable and ready, its certificates, clock, release, disk, memory and file descriptors, " +
 		"shards without a leader or a majority, operations that do not finish, quarantined entities, dead letters and rollouts that are stuck. " +
-		"Every finding has a severity and the commands that mend it. With --config it also looks at the node of that configuration on this machine, as 'serve --check' does. " +
+		"Every finding has a severity and the commands that fix it. With --config it also checks the node of that configuration on this machine, as 'serve --check' does. " +
 		"It changes nothing, and lists what did not answer within --timeout as not checked. The exit code is 0 if nothing is wrong, 3 if the worst finding is a warning, and 4 if one is critical."
 	c.Flags().StringVar(&file, "config", "", "also check the node on this machine that runs, or is to run, with this configuration `file`")
 	remote = cli.AddRemote(c)
@@ -132,6 +132,6 @@ func (r report) write(w io.Writer) {
 		fmt.Fprintf(w, "not checked: %s: %s\n", g.What, g.Why)
 	}
 	if len(r.Findings) == 0 {
-		fmt.Fprintf(w, "nothing is wrong with the %d nodes\n", r.nodes)
+		fmt.Fprintf(w, "found no problems on the %d nodes\n", r.nodes)
 	}
 }

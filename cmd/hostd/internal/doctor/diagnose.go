@@ -105,7 +105,7 @@ func (d *diagnosis) cluster() {
 			"hostd node drain NODE", "on NODE: install the release and restart hostd")
 	} else if level := max(c.GetClusterVersion(), 1); least > level {
 		d.add("upgrade-not-finalized", Note, "cluster", docCluster+"#upgrade-a-cluster",
-			fmt.Sprintf("all nodes support cluster version %d, and the cluster uses %d", least, level),
+			fmt.Sprintf("all nodes support cluster version %d, but the cluster uses %d", least, level),
 			"hostd cluster upgrade finalize --dry-run", "hostd cluster upgrade finalize")
 	}
 	for _, o := range c.GetPendingOperations() {
@@ -140,7 +140,7 @@ func (d *diagnosis) order(o *clusterv1.PendingOperation) {
 		subject = "node " + node
 	}
 	d.add("order-pending", Warning, subject, docCluster+"#pending-operations",
-		fmt.Sprintf("%s is not finished, %d shards are left: %s", cli.Clean(o.GetKind()), o.GetRemaining(), cli.Clean(o.GetReason())), mend...)
+		fmt.Sprintf("%s has not ended, %d shards remain: %s", cli.Clean(o.GetKind()), o.GetRemaining(), cli.Clean(o.GetReason())), mend...)
 }
 
 // shards looks for shards that do not answer, or that are close to it.
@@ -179,7 +179,7 @@ func (d *diagnosis) shards() {
 	}
 	if len(lost) > 0 {
 		d.add("shard-majority-lost", Critical, "shards "+some(lost), "docs/operating/unsafe-shard.md",
-			"a majority of their voters is lost with the disks of "+some(slices.Sorted(maps.Keys(lostOn)))+": no leader can be elected",
+			"a majority of their voters was lost with the disks of "+some(slices.Sorted(maps.Keys(lostOn)))+": no leader can be elected",
 			"hostd recover --help")
 	}
 	if len(halted) > 0 {
@@ -193,7 +193,7 @@ func (d *diagnosis) shards() {
 	lack := shortage.Of(c.GetPolicy(), c.GetMembers(), d.facts.Shards)
 	if len(c.GetMembers()) > 1 && lack.Lacking > 0 && lack.Halted == 0 {
 		d.add("replicas-missing", Warning, "cluster", docRecover+"#replace-a-dead-node",
-			fmt.Sprintf("%d shards have fewer than %d reachable replicas: %s", lack.Lacking, lack.Replication, cmp.Or(lack.Tolerance(), "one more fault may stop them")),
+			fmt.Sprintf("%d shards have fewer than %d reachable replicas: %s", lack.Lacking, lack.Replication, cmp.Or(lack.Tolerance(), "one more failure may stop them")),
 			append(d.starts(), "hostd cluster status")...)
 	}
 }
@@ -228,29 +228,29 @@ func (d *diagnosis) member(m *clusterv1.Member) {
 	}
 	switch m.GetStatus() {
 	case "weakly_up":
-		d.add("node-not-admitted", Warning, subject, docCluster, "it asks for admission, and the metadata shard has no quorum to admit it", d.starts()...)
+		d.add("node-not-admitted", Warning, subject, docCluster, "it requests admission, but the metadata shard has no quorum to admit it", d.starts()...)
 	case "down":
-		d.add("node-down", Warning, subject, docRecover+"#replace-a-dead-node", "it was declared dead, and its replicas are replaced", on(id, "systemctl restart hostd"))
+		d.add("node-down", Warning, subject, docRecover+"#replace-a-dead-node", "it was declared dead, and its replicas are being replaced", on(id, "systemctl restart hostd"))
 	}
 	if m.GetDraining() {
 		d.add("node-drained", Note, subject, docCluster, "it is drained: it leads no shards until it is resumed or restarted", "hostd node resume "+id)
 	}
 	if skew := time.Duration(m.GetClockSkewMillis()) * time.Millisecond; skew.Abs() >= clockSuspect {
-		severity, effect := Warning, "from 500ms on it leads nothing"
+		severity, effect := Warning, "from 500ms on it leads no shards"
 		if skew.Abs() >= clockOff {
-			severity, effect = Critical, "it leads nothing"
+			severity, effect = Critical, "it leads no shards"
 		}
-		d.add("clock-skew", severity, subject, docRecover+"#clock-skew", fmt.Sprintf("its clock is off by %+.1fs: %s", skew.Seconds(), effect), on(id, "timedatectl set-ntp true"), on(id, "chronyc makestep"))
+		d.add("clock-skew", severity, subject, docRecover+"#clock-skew", fmt.Sprintf("its clock is wrong by %+.1fs: %s", skew.Seconds(), effect), on(id, "timedatectl set-ntp true"), on(id, "chronyc makestep"))
 	}
 	t := m.GetImpairment()
 	switch {
 	case t.GetDiskFull():
 		d.diskFull(subject, id, "its disk is full: it accepts no commands, leads no shards and gets no replicas")
 	case t.GetDamageCount() > 0:
-		d.add("replicas-damaged", Critical, subject, docMonitor+"#slow-nodes", fmt.Sprintf("its replicas were damaged again %d times after they had been rebuilt: its disk or memory is faulty", t.GetDamageCount()),
+		d.add("replicas-damaged", Critical, subject, docMonitor+"#slow-nodes", fmt.Sprintf("its replicas were damaged again %d times after they were rebuilt: its disk or memory is faulty", t.GetDamageCount()),
 			on(id, "smartctl -H /dev/DISK"), "hostd node leave "+id, "hostd node resume "+id)
 	case t.GetSlow():
-		d.add("node-slow", Warning, subject, docMonitor+"#slow-nodes", "its disk or raft loop is slow, so that it leads nothing", on(id, "iostat -x 1 5"))
+		d.add("node-slow", Warning, subject, docMonitor+"#slow-nodes", "its disk or raft loop is slow, so it leads no shards", on(id, "iostat -x 1 5"))
 	}
 }
 
@@ -276,7 +276,7 @@ func (d *diagnosis) node(n *nodeFacts) {
 	}
 	if off := n.Ahead.Abs() - n.AheadError; off > localClockOff {
 		d.add("local-clock-differs", Warning, subject, docRecover+"#clock-skew",
-			fmt.Sprintf("its clock and the one of this machine differ by %v: tokens and certificates may be rejected", n.Ahead.Round(time.Second)), "timedatectl set-ntp true")
+			fmt.Sprintf("its clock and this machine's clock differ by %v: tokens and certificates may be rejected", n.Ahead.Round(time.Second)), "timedatectl set-ntp true")
 	}
 	ends := map[string]time.Time{}
 	if !n.CertUntil.IsZero() {
@@ -314,7 +314,7 @@ func (d *diagnosis) certificate(subject, node, use string, until time.Time) {
 	}
 	severity, text := Warning, fmt.Sprintf("its %s certificate expires at %s", use, until.UTC().Format(time.RFC3339))
 	if left <= 0 {
-		severity, text = Critical, fmt.Sprintf("its %s certificate has expired at %s", use, until.UTC().Format(time.RFC3339))
+		severity, text = Critical, fmt.Sprintf("its %s certificate expired at %s", use, until.UTC().Format(time.RFC3339))
 	}
 	mend := []string{"hostd cert create-node " + node + " --host HOST", on(node, "systemctl reload hostd")}
 	switch use {
@@ -329,21 +329,21 @@ func (d *diagnosis) certificate(subject, node, use string, until time.Time) {
 // metrics looks at limits and failures that only metrics show.
 func (d *diagnosis) metrics(subject, node string, m samples) {
 	if m.sum("hostd_disk_read_only") > 0 {
-		d.diskFull(subject, node, fmt.Sprintf("it refuses writes, because %.1f GiB of its disk are free", m.sum("hostd_disk_free_bytes")/(1<<30)))
+		d.diskFull(subject, node, fmt.Sprintf("it rejects writes, because only %.1f GiB of its disk are free", m.sum("hostd_disk_free_bytes")/(1<<30)))
 	}
 	if s := m.sum("hostd_disk_stalled_seconds"); s > 0 {
-		d.add("disk-stalled", Critical, subject, docRecover+"#a-disk-stalls", fmt.Sprintf("a write of its log has not returned for %.1fs", s), on(node, "dmesg -T"))
+		d.add("disk-stalled", Critical, subject, docRecover+"#a-disk-stalls", fmt.Sprintf("a write to its log has been blocked for %.1fs", s), on(node, "dmesg -T"))
 	}
 	open, most := m.sum("process_open_fds"), m.sum("process_max_fds")
 	switch {
 	case most > 0 && open > fullShare*most:
 		d.add("descriptors-exhausted", Critical, subject, docSystems, fmt.Sprintf("it has %.0f of %.0f file descriptors open", open, most), on(node, "systemctl edit hostd  # [Service] LimitNOFILE=1048576"), on(node, "systemctl restart hostd"))
 	case most > 0 && most < minDescriptors:
-		d.add("descriptors-few", Warning, subject, docSystems, fmt.Sprintf("it may open %.0f files and connections, fewer than %d", most, minDescriptors), on(node, "systemctl edit hostd  # [Service] LimitNOFILE=1048576"), on(node, "systemctl restart hostd"))
+		d.add("descriptors-few", Warning, subject, docSystems, fmt.Sprintf("its limit of %.0f open files and connections is below %d", most, minDescriptors), on(node, "systemctl edit hostd  # [Service] LimitNOFILE=1048576"), on(node, "systemctl restart hostd"))
 	}
 	used, limit := m.sum("process_resident_memory_bytes"), m.sum("go_gc_gomemlimit_bytes")
 	if limit > 0 && limit < 1<<60 && used > fullShare*limit {
-		d.add("memory-near-limit", Warning, subject, docSystems, fmt.Sprintf("it uses %.0f MiB, and its memory limit is %.0f MiB: it collects garbage all the time, or is killed", used/(1<<20), limit/(1<<20)), on(node, "systemctl edit hostd  # [Service] MemoryMax="), on(node, "systemctl restart hostd"))
+		d.add("memory-near-limit", Warning, subject, docSystems, fmt.Sprintf("it uses %.0f MiB of its memory limit of %.0f MiB: it spends its time in garbage collection, or is killed", used/(1<<20), limit/(1<<20)), on(node, "systemctl edit hostd  # [Service] MemoryMax="), on(node, "systemctl restart hostd"))
 	}
 	if n := m.sum("hostd_dead_letters"); n > 0 {
 		d.add("dead-letters", Warning, subject, docEntity+"#dead-letters", fmt.Sprintf("the shards that it leads have %.0f dead letters", n), "hostd entity deadletters ls")
@@ -353,14 +353,14 @@ func (d *diagnosis) metrics(subject, node string, m samples) {
 	}
 	for _, s := range m["hostd_tls_reload_failures_total"] {
 		if s.value > 0 {
-			d.add("reload-failed", Warning, subject, docTLS+"#rotate-certificates", fmt.Sprintf("its %s certificate files could not be read again since its start; the previous ones stay in use", s.label("use")), on(node, "hostd serve --check"))
+			d.add("reload-failed", Warning, subject, docTLS+"#rotate-certificates", fmt.Sprintf("its %s certificate files could not be reloaded; the previous ones stay in use", s.label("use")), on(node, "hostd serve --check"))
 		}
 	}
 	if m.sum("hostd_module_trust_reload_failures_total") > 0 {
-		d.add("reload-failed", Warning, subject, docModules, "its module-trust-file could not be read again since its start; the previous keys stay in use", on(node, "hostd serve --check"))
+		d.add("reload-failed", Warning, subject, docModules, "its module-trust-file could not be reloaded; the previous keys stay in use", on(node, "hostd serve --check"))
 	}
 	if m.sum("hostd_auth_reload_failures_total") > 0 {
-		d.add("reload-failed", Warning, subject, "docs/operating/authentication.md", "a file of credentials, or the issuer's keys, could not be read again since its start", on(node, "hostd serve --check"))
+		d.add("reload-failed", Warning, subject, "docs/operating/authentication.md", "a credential file or the issuer's keys could not be reloaded; the previous contents stay in use", on(node, "hostd serve --check"))
 	}
 	for _, s := range m["hostd_type_signature_faults"] {
 		if s.value > 0 {
@@ -394,9 +394,9 @@ func (d *diagnosis) entityType(t *typeFacts) {
 	case modulev1.Rollout_STATE_REJECTED:
 		d.add("rollout-stuck", Warning, subject, docTypes+"#truncated-histories", "the new module was not activated: "+note(r), "hostd module verify "+name+" "+r.GetDigest())
 	case modulev1.Rollout_STATE_ABORTED:
-		d.add("rollout-stuck", Warning, subject, docTypes+"#promote-or-abort", fmt.Sprintf("its rollout was aborted, and the older module fails on %d entities: %s", len(r.GetRemainingEntityIds()), note(r)), show)
+		d.add("rollout-stuck", Warning, subject, docTypes+"#promote-or-abort", fmt.Sprintf("its rollout was aborted, and the old module fails on %d entities: %s", len(r.GetRemainingEntityIds()), note(r)), show)
 	case modulev1.Rollout_STATE_WRITE_PAUSED, modulev1.Rollout_STATE_ABORTING:
-		d.add("rollout-stuck", Warning, subject, docTypes+"#promote-or-abort", "its entities are returning to the older module: "+note(r), show)
+		d.add("rollout-stuck", Warning, subject, docTypes+"#promote-or-abort", "its entities are returning to the old module: "+note(r), show)
 	case modulev1.Rollout_STATE_RUNNING:
 		if due := r.GetDueAt(); due != nil && d.facts.Now.Sub(due.AsTime()) > stepOverdue {
 			d.add("rollout-stuck", Warning, subject, docTypes+"#automatic-steps", "the next step of its rollout was due at "+due.AsTime().UTC().Format(time.RFC3339), "hostd cluster status", show+" --promote", show+" --abort")
@@ -407,4 +407,6 @@ func (d *diagnosis) entityType(t *typeFacts) {
 	}
 }
 
-func note(r *modulev1.Rollout) string { return cmp.Or(cli.Clean(r.GetNote()), "no reason is given") }
+func note(r *modulev1.Rollout) string {
+	return cmp.Or(cli.Clean(r.GetNote()), "no reason was recorded")
+}

@@ -128,7 +128,7 @@ func (f *facts) readTypes(ctx context.Context, s *cli.Session) {
 	for _, m := range modules {
 		for _, name := range m.GetActiveFor() {
 			if len(f.Types) == maxTypes {
-				f.gap("further entity types", fmt.Errorf("only %d are looked at", maxTypes))
+				f.gap("further entity types", fmt.Errorf("only %d are checked", maxTypes))
 				return
 			}
 			f.Types = append(f.Types, typeFacts{Name: name})

@@ -80,7 +80,7 @@ func (v timerList) Remark() (line string, failure error) {
 		said = append(said, fmt.Sprintf("the timers of %d shards are missing", v.unread))
 	}
 	if v.more {
-		said = append(said, "there are more; see them with --limit")
+		said = append(said, "there are more; list them with a higher --limit")
 	}
 	return strings.Join(said, "; "), nil
 }
@@ -129,7 +129,7 @@ func NewMessages(std cli.Stdio) *cobra.Command {
 // Remark implements cli.Remark.
 func (v messageList) Remark() (line string, failure error) {
 	if v.more {
-		line = "there are more; see them with --limit"
+		line = "there are more; list them with a higher --limit"
 	}
 	return line, nil
 }
@@ -153,7 +153,7 @@ func pages(limit int, ask func(size int, token string) (got int, next string, er
 func checkLimit(c *cobra.Command, limit *int) {
 	cli.Before(c, func([]string) error {
 		if *limit < 0 {
-			return cli.Usagef("--limit is %d, must be 0 or more", *limit)
+			return cli.Usagef("--limit must be 0 or more, got %d", *limit)
 		}
 		return nil
 	})

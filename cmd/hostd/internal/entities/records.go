@@ -63,7 +63,7 @@ func (v recordList) write(w io.Writer) {
 // Remark implements cli.Remark.
 func (v recordList) Remark() (line string, failure error) {
 	if v.more {
-		line = "there are more; see them with --limit"
+		line = "there are more; list them with a higher --limit"
 	}
 	return line, nil
 }

@@ -81,8 +81,8 @@ func Find(dir string) (Language, error) {
 	if code, err := has(dir, "*.go"); code || err != nil {
 		return goPackage(dir, err)
 	}
-	return Language{}, cli.Hint(fmt.Errorf("%s has the files of no language that is known (%s)", dir, Names()),
-		"'hostd new --lang LANGUAGE NAME' makes a project.")
+	return Language{}, cli.Hint(fmt.Errorf("%s has no files of a supported language (%s)", dir, Names()),
+		"'hostd new --lang LANGUAGE NAME' creates a project.")
 }
 
 // goPackage returns the language of a directory with Go files and no go.mod: a
@@ -100,8 +100,8 @@ func goPackage(dir string, err error) (Language, error) {
 			return ByName("go")
 		}
 	}
-	return Language{}, cli.Hint(fmt.Errorf("%s has Go files, but there is no go.mod in it or in a directory above", dir),
-		"'hostd new --lang go NAME' makes a project; 'go mod init' makes one of this directory.")
+	return Language{}, cli.Hint(fmt.Errorf("%s has Go files, but no go.mod, and neither has a parent directory", dir),
+		"'hostd new --lang go NAME' creates a project; 'go mod init' turns this directory into one.")
 }
 
 // maxMarkBytes limits how much of a file is searched for a mark.

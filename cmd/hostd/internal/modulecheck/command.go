@@ -40,10 +40,10 @@ func NewCommand(std cli.Stdio) *cobra.Command {
 			return cli.Hint(fmt.Errorf("%s: %d of %d checks failed", args[0], failed, len(v.Checks)), Next)
 		}
 		if skipped := v.Count(abitest.Skipped); skipped > 0 {
-			fmt.Fprintf(std.Err, "the module keeps the contract as far as it could be looked at: %d of %d checks were skipped, for the reasons above; --samples gives payloads that it accepts\n", skipped, len(v.Checks))
+			fmt.Fprintf(std.Err, "the module passed all checks that ran: %d of %d checks were skipped for the reasons above; set payloads that it accepts with --samples\n", skipped, len(v.Checks))
 			return nil
 		}
-		fmt.Fprintln(std.Err, "the module keeps the contract")
+		fmt.Fprintln(std.Err, "the module conforms to the ABI")
 		return nil
 	})
 	c.Long = "Validates, compiles and starts the module as a node does, and then runs the conformance suite: it sends commands, replays the " +
@@ -63,7 +63,7 @@ func ReadSamples(path string) (abitest.Samples, error) {
 	}
 	var file map[string]map[string][]json.RawMessage
 	if err := json.Unmarshal(text, &file); err != nil {
-		return nil, cli.Hint(fmt.Errorf("%s: %w", path, err), `It looks like {"counter":{"add":[{"amount":1}]}}.`)
+		return nil, cli.Hint(fmt.Errorf("%s: %w", path, err), `Its format is {"counter":{"add":[{"amount":1}]}}.`)
 	}
 	samples := abitest.Samples{}
 	for entityType, names := range file {

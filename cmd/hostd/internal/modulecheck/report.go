@@ -20,7 +20,7 @@ import (
 )
 
 // Next is the suggested next step for a module that fails.
-const Next = "abi/ABI.md says what a module must export, may import and must keep to."
+const Next = "abi/ABI.md defines the exports, imports and behaviour of a module."
 
 // Report is the printed result of a module check.
 type Report struct {

@@ -34,7 +34,7 @@ type changes struct {
 // Remark implements cli.Remark.
 func (c changes) Remark() (line string, failure error) {
 	if c.Breaking {
-		return "some of it breaks what is stored, or who was written for the first", &cli.ExitError{Code: exitBreaking}
+		return "some changes are incompatible with stored data or with clients of the old module", &cli.ExitError{Code: exitBreaking}
 	}
 	return "", nil
 }
@@ -65,7 +65,7 @@ func NewDiff(std cli.Stdio, complete func(ctx context.Context, c *client.Client,
 		return v, nil
 	}, func(w io.Writer, v changes) {
 		if len(v.Changes) == 0 {
-			fmt.Fprintln(w, "no difference")
+			fmt.Fprintln(w, "no differences")
 			return
 		}
 		cli.Table(w, "TYPE\tWHERE\tCHANGE\tBREAKS", func(row func(...any)) {

@@ -23,9 +23,9 @@ func NewQuotas(std cli.Stdio) *cobra.Command {
 		cli.Table(w, "OF MODULES\tUSED\tMOST\tSETTING", func(row func(...any)) {
 			row("number", used.GetModules(), most.GetModules(), meta.SettingModuleCount)
 			row("bytes", used.GetBytes(), most.GetBytes(), meta.SettingModuleBytes)
-			row("number of your own", used.GetOwnModules(), most.GetOwnModules(), meta.SettingModuleUploader)
-			row("bytes of your own", used.GetOwnBytes(), most.GetOwnBytes(), meta.SettingModuleUploaderBytes)
-			row("time that they stay unused", "", retention(q), meta.SettingModuleRetention)
+			row("your modules", used.GetOwnModules(), most.GetOwnModules(), meta.SettingModuleUploader)
+			row("bytes of your modules", used.GetOwnBytes(), most.GetOwnBytes(), meta.SettingModuleUploaderBytes)
+			row("retention of unused modules", "", retention(q), meta.SettingModuleRetention)
 		})
 	})
 	c.Long = "Shows the quotas of uploaded modules and their usage. 'hostd setting put' changes a quota. If the usage already exceeds it, existing modules stay and uploads are rejected."
@@ -35,7 +35,7 @@ func NewQuotas(std cli.Stdio) *cobra.Command {
 // retention returns how long an unused module is kept.
 func retention(q *modulev1.GetQuotasResponse) string {
 	if q.GetRetentionSeconds() == 0 {
-		return "for ever"
+		return "forever"
 	}
 	return fmt.Sprint(time.Duration(q.GetRetentionSeconds()) * time.Second)
 }

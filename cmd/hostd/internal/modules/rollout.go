@@ -49,22 +49,22 @@ func (p *Part) Parse(c *cobra.Command, limits bool) error {
 	case !percent && !prefix && !steps && !rules && !c.Flags().Changed("pause"):
 		return nil
 	case rules && !percent && !prefix && !steps:
-		return cli.Usagef("--abort is for a part of the entities: --percent, --prefix or --steps")
+		return cli.Usagef("--abort needs a part of the entities: --percent, --prefix or --steps")
 	case limits:
-		return cli.Usagef("--limit is of all of a type: change it before, or after")
+		return cli.Usagef("--limit applies to the whole type and cannot be combined with a rollout: change it before or after")
 	case prefix && p.prefix == "":
-		return cli.Usagef("--prefix is empty")
+		return cli.Usagef("--prefix must not be empty")
 	case percent && steps:
-		return cli.Usagef("--steps begins with the first percentage: leave --percent out")
+		return cli.Usagef("--steps includes the first percentage: omit --percent")
 	case !steps && c.Flags().Changed("pause"):
-		return cli.Usagef("--pause is between --steps")
+		return cli.Usagef("--pause needs --steps")
 	}
 	shares := p.steps
 	if percent {
 		shares = []float64{p.percent}
 	}
 	if _, err := trial.ParseRules(p.rules); err != nil || rules && p.rules == "" {
-		return cli.Usagef("--abort: %v", cmp.Or(err, errors.New("there is no rule")))
+		return cli.Usagef("--abort: %v", cmp.Or(err, errors.New("no rule is set")))
 	}
 	plan := &modulev1.RolloutPlan{Prefix: p.prefix, Rules: p.rules}
 	for i, one := range shares {
@@ -72,7 +72,7 @@ func (p *Part) Parse(c *cobra.Command, limits bool) error {
 		all := i > 0 && i == len(shares)-1 && share == sharding.Buckets
 		switch {
 		case !(share >= 1) || share >= sharding.Buckets && !all:
-			return cli.Usagef("%v is no percentage of a part: one is from 0.01 to 99.99, and 100 may end --steps; without any of them, or by 'hostd module rollout TYPE --promote', the module serves all", one)
+			return cli.Usagef("a percentage must be between 0.01 and 99.99, or 100 as the last of --steps, got %v; to serve all entities, omit the flags or run 'hostd module rollout TYPE --promote'", one)
 		case i == 0:
 			plan.Share = uint32(share)
 		default:
@@ -82,7 +82,7 @@ func (p *Part) Parse(c *cobra.Command, limits bool) error {
 	if len(plan.Steps) > 0 {
 		plan.Pause = durationpb.New(p.pause)
 	} else if steps {
-		return cli.Usagef("--steps is one percentage: that is --percent")
+		return cli.Usagef("--steps needs at least two percentages: use --percent for one")
 	}
 	p.Plan = plan
 	return nil
@@ -154,17 +154,17 @@ func stepsText(r *modulev1.Rollout, now time.Time) string {
 	case r.GetDueAt() == nil:
 		return text
 	case r.GetDueAt().AsTime().Before(now):
-		return text + "; the next one is due"
+		return text + "; the next step is due"
 	}
-	return text + "; the next one at " + r.GetDueAt().AsTime().UTC().Format(time.DateTime)
+	return text + "; the next step at " + r.GetDueAt().AsTime().UTC().Format(time.DateTime)
 }
 
 // silentText describes how many nodes, at least one, did not report.
 func silentText(nodes uint32, did string) string {
 	if nodes == 1 {
-		return "1 node did not say what it " + did
+		return "1 node did not report what it " + did
 	}
-	return fmt.Sprintf("%d nodes did not say what they %s", nodes, did)
+	return fmt.Sprintf("%d nodes did not report what they %s", nodes, did)
 }
 
 // actions are the actions of rollout's flags.
@@ -174,8 +174,8 @@ var actions = []struct {
 }{
 	{"pause", "pause the rollout before its next step", modulev1.ChangeRolloutRequest_ACTION_PAUSE},
 	{"resume", "resume the steps of a paused rollout", modulev1.ChangeRolloutRequest_ACTION_RESUME},
-	{"promote", "serve all entities with the newer module", modulev1.ChangeRolloutRequest_ACTION_PROMOTE},
-	{"abort", "return its entities to the older module, except those that the older module cannot load, or end its verification", modulev1.ChangeRolloutRequest_ACTION_ABORT},
+	{"promote", "serve all entities with the new module", modulev1.ChangeRolloutRequest_ACTION_PROMOTE},
+	{"abort", "return its entities to the old module, except entities that the old module cannot load, or end its verification", modulev1.ChangeRolloutRequest_ACTION_ABORT},
 }
 
 // NewRollout returns the command that shows or changes a rollout.
@@ -194,7 +194,7 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 		defer writeShadow(w, v.shadow)
 		r := v.rollout
 		if r == nil {
-			fmt.Fprintf(w, "one module serves all of %s\n", cli.Clean(v.all))
+			fmt.Fprintf(w, "%s has no rollout\n", cli.Clean(v.all))
 			if v.aborted != "" {
 				fmt.Fprintln(w, cli.Clean(v.aborted))
 			}
@@ -202,7 +202,7 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 		}
 		switch r.GetState() {
 		case modulev1.Rollout_STATE_VERIFYING:
-			fmt.Fprintf(w, "%s is compared with the truncated histories of %s and serves it then; %s serves it now: verifying\n", r.GetDigest(), cli.Clean(r.GetEntityType()), r.GetOlderDigest())
+			fmt.Fprintf(w, "%s is being compared with the truncated histories of %s and will serve it afterwards; %s serves it now: verifying\n", r.GetDigest(), cli.Clean(r.GetEntityType()), r.GetOlderDigest())
 			return
 		case modulev1.Rollout_STATE_REJECTED:
 			fmt.Fprintf(w, "%s was not activated for %s, %s serves it: refused\n%s\n", r.GetDigest(), cli.Clean(r.GetEntityType()), r.GetOlderDigest(), cli.Clean(r.GetNote()))
@@ -213,7 +213,7 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 			fmt.Fprintln(w, stepsText(r, time.Now()))
 		}
 		if r.GetRules() != "" {
-			fmt.Fprintln(w, "the cluster aborts it where: "+cli.Clean(r.GetRules()))
+			fmt.Fprintln(w, "the cluster aborts it if: "+cli.Clean(r.GetRules()))
 		}
 		if r.GetNewer() != nil {
 			printCounts(w, "newer", r.GetNewer())
@@ -229,25 +229,25 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 			fmt.Fprintf(w, "stays: %s\n", cli.Clean(id))
 		}
 		if len(r.GetRemainingEntityIds()) > 0 {
-			fmt.Fprintln(w, "They stay until another module serves them, or all is served by the newer one (--promote). With --abort --force they go back, and fail.")
+			fmt.Fprintln(w, "They stay until a different module serves them or the rollout is promoted (--promote). With --abort --force they return to the old module and fail.")
 		}
 	})
 	for i, a := range actions {
 		c.Flags().BoolVar(&wanted[i], a.name, false, a.usage)
 	}
-	c.Flags().BoolVar(&force, "force", false, "with --abort: also return entities that the older module cannot load; those entities will fail")
+	c.Flags().BoolVar(&force, "force", false, "with --abort: also return entities that the old module cannot load; those entities will fail")
 	cli.Before(c, func([]string) error {
 		action = modulev1.ChangeRolloutRequest_ACTION_UNSPECIFIED
 		for i, a := range actions {
 			if wanted[i] && action != modulev1.ChangeRolloutRequest_ACTION_UNSPECIFIED {
-				return cli.Usagef("one of --pause, --resume, --promote and --abort at a time")
+				return cli.Usagef("set only one of --pause, --resume, --promote and --abort")
 			}
 			if wanted[i] {
 				action = a.action
 			}
 		}
 		if force && action != modulev1.ChangeRolloutRequest_ACTION_ABORT {
-			return cli.Usagef("--force is for --abort")
+			return cli.Usagef("--force needs --abort")
 		}
 		return nil
 	})

@@ -80,15 +80,15 @@ func TestOverdueStepIsShownAsDue(t *testing.T) {
 		t.Errorf("steps of no time are shown as %q", got)
 	}
 	for after, want := range map[time.Duration]string{
-		time.Second:  text + "; the next one at 2026-01-02 03:04:06",
-		-time.Second: text + "; the next one is due",
+		time.Second:  text + "; the next step at 2026-01-02 03:04:06",
+		-time.Second: text + "; the next step is due",
 	} {
 		r.DueAt = timestamppb.New(now.Add(after))
 		if got := stepsText(r, now); got != want {
 			t.Errorf("a step %v from now is shown as %q", after, got)
 		}
 	}
-	for nodes, want := range map[uint32]string{1: "1 node did not say what it counted", 2: "2 nodes did not say what they counted"} {
+	for nodes, want := range map[uint32]string{1: "1 node did not report what it counted", 2: "2 nodes did not report what they counted"} {
 		if got := silentText(nodes, "counted"); got != want {
 			t.Errorf("%d silent nodes are shown as %q", nodes, got)
 		}

@@ -24,7 +24,7 @@ func PartsOf(m *modulev1.Module) []string {
 }
 
 func onePart(p *modulev1.Part) string {
-	stay := fmt.Sprintf("%d entities that stay", p.GetRemainingEntities())
+	stay := fmt.Sprintf("%d pinned entities", p.GetRemainingEntities())
 	switch p.GetKind() {
 	case modulev1.Part_KIND_SHADOW:
 		return sharding.Percent(p.GetShare()) + " of commands (shadow)"

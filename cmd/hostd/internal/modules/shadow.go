@@ -37,14 +37,14 @@ func (s *Shadow) Parse(c *cobra.Command, others ...string) error {
 	}
 	for _, name := range others {
 		if c.Flags().Changed(name) {
-			return cli.Usagef("--%s is for a module that serves: one with --shadow decides commands, and nothing comes of it", name)
+			return cli.Usagef("--%s cannot be combined with --shadow, because a shadow module serves no entities", name)
 		}
 	}
 	if s.Percent == noShadow {
 		return nil
 	}
 	if _, err := trial.ParseShadowSetting(s.value(strings.Repeat("0", 64))); err != nil {
-		return cli.Usagef("--shadow is a percentage from 0.01%% to 100%%, or %s, and not %q", noShadow, s.Percent)
+		return cli.Usagef("--shadow must be a percentage between 0.01%% and 100%%, or %s, got %q", noShadow, s.Percent)
 	}
 	return nil
 }
@@ -64,7 +64,7 @@ func (s *Shadow) Put(ctx context.Context, to *cli.Session, entityType, digest st
 		return 0, err
 	}
 	if now, _, _ := strings.Cut(is.GetValue(), " "); now != digest {
-		return 0, fmt.Errorf("the module that decides commands of %s too is %s, and not %s", cli.Clean(entityType), cli.Clean(now), digest)
+		return 0, fmt.Errorf("the shadow module of %s is %s, not %s", cli.Clean(entityType), cli.Clean(now), digest)
 	}
 	return to.PutSetting(ctx, key, "")
 }
@@ -72,10 +72,10 @@ func (s *Shadow) Put(ctx context.Context, to *cli.Session, entityType, digest st
 // Write prints the effect of Put.
 func (s *Shadow) Write(w io.Writer, entityType, digest string) {
 	if s.Percent == noShadow {
-		fmt.Fprintf(w, "%s decides no commands of %s any more\n", digest, cli.Clean(entityType))
+		fmt.Fprintf(w, "%s no longer shadows %s\n", digest, cli.Clean(entityType))
 		return
 	}
-	fmt.Fprintf(w, "%s of the commands of %s are decided by %s too; see what differs: hostd module rollout %s\n", s.Percent, cli.Clean(entityType), digest, cli.Clean(entityType))
+	fmt.Fprintf(w, "%s of the commands of %s are shadowed by %s; 'hostd module rollout %s' shows the differences\n", s.Percent, cli.Clean(entityType), digest, cli.Clean(entityType))
 }
 
 // writeShadow prints the shadow module, if there is one.
@@ -83,13 +83,13 @@ func writeShadow(w io.Writer, s *modulev1.Shadow) {
 	if s == nil {
 		return
 	}
-	fmt.Fprintf(w, "%s of the commands are decided by %s too: %d compared, %d differ", sharding.Percent(s.GetShare()), s.GetDigest(), s.GetCompared(), s.GetDiffering())
+	fmt.Fprintf(w, "%s of the commands are shadowed by %s: %d compared, %d differ", sharding.Percent(s.GetShare()), s.GetDigest(), s.GetCompared(), s.GetDiffering())
 	for i, d := range s.GetDifferences() {
 		fmt.Fprintf(w, "%s%s %d", [...]string{" in ", ", "}[min(i, 1)], cli.Clean(d.GetKind()), d.GetCommands())
 	}
-	fmt.Fprintf(w, "; %d dropped, %d passed over\n", s.GetDropped(), s.GetSkipped())
+	fmt.Fprintf(w, "; %d dropped, %d skipped\n", s.GetDropped(), s.GetSkipped())
 	if was := s.GetFuel(); was > 0 {
-		fmt.Fprintf(w, "fuel of those compared: %d by the module that serves, %d by the other (%+.1f%%)\n", was, s.GetShadowFuel(), (float64(s.GetShadowFuel())/float64(was)-1)*100)
+		fmt.Fprintf(w, "fuel of the compared commands: %d by the active module, %d by the shadow module (%+.1f%%)\n", was, s.GetShadowFuel(), (float64(s.GetShadowFuel())/float64(was)-1)*100)
 	}
 	if n := s.GetMissingNodeCount(); n > 0 {
 		fmt.Fprintln(w, silentText(n, "compared"))

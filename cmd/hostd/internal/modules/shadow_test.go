@@ -41,8 +41,8 @@ func TestShadowOutput(t *testing.T) {
 	var text strings.Builder
 	writeShadow(&text, s)
 	for _, want := range []string{
-		"10% of the commands are decided by ab too: 90 compared, 3 differ in events 2, fault 1; 7 dropped, 2 passed over\n",
-		"1000 by the module that serves, 1250 by the other (+25.0%)\n", "1 node did not say what it compared", "a note\n", "events,reply", "trapped",
+		"10% of the commands are shadowed by ab: 90 compared, 3 differ in events 2, fault 1; 7 dropped, 2 skipped\n",
+		"1000 by the active module, 1250 by the shadow module (+25.0%)\n", "1 node did not report what it compared", "a note\n", "events,reply", "trapped",
 	} {
 		if !strings.Contains(text.String(), want) {
 			t.Errorf("%q is missing in:\n%s", want, text.String())

@@ -35,7 +35,7 @@ func NewKeygen(std cli.Stdio) *cobra.Command {
 	var file, name string
 	c := cli.Leaf("keygen --out FILE", "Create a key to sign modules with, and print its line for module-trust-file", 0, 0, func(context.Context, *cobra.Command, []string) error {
 		if file == "" {
-			return cli.Usagef("--out is missing: it names the file for the key")
+			return cli.Usagef("--out must be set to the file for the key")
 		}
 		if name == "" {
 			name = strings.TrimSuffix(filepath.Base(file), filepath.Ext(file))
@@ -46,7 +46,7 @@ func NewKeygen(std cli.Stdio) *cobra.Command {
 		}
 		line, err := signing.Line(name, public)
 		if err != nil {
-			return cli.Usagef("%v; --name gives one", err)
+			return cli.Usagef("%v; set a name with --name", err)
 		}
 		text, err := signing.KeyText(private)
 		if err != nil {
@@ -71,10 +71,10 @@ func NewSign(std cli.Stdio) *cobra.Command {
 	var keyFile, file string
 	c := cli.Leaf("sign FILE.wasm --key KEY --out SIGNATURE", "Sign a module; needs no node", 1, 1, func(ctx context.Context, _ *cobra.Command, args []string) error {
 		if keyFile == "" {
-			return cli.Usagef("--key is missing: it names the file of the key, which 'hostd module keygen' makes")
+			return cli.Usagef("--key must be set to the file of the key, which 'hostd module keygen' creates")
 		}
 		if file == "" {
-			return cli.Usagef("--out is missing: it names the file for the signature")
+			return cli.Usagef("--out must be set to the file for the signature")
 		}
 		text, err := cli.ReadFile(ctx, keyFile, maxKeyBytes)
 		if err != nil {
@@ -95,7 +95,7 @@ func NewSign(std cli.Stdio) *cobra.Command {
 		if err := files.Replace(file, []byte(signing.Text(signing.Sign(s, key))), 0o644); err != nil {
 			return fmt.Errorf("sign: %w", err)
 		}
-		fmt.Fprintf(std.Err, "%s has the signature of %s %s, digest %x\n", file, s.Name, s.Version, s.Digest)
+		fmt.Fprintf(std.Err, "wrote to %s the signature of %s %s, digest %x\n", file, s.Name, s.Version, s.Digest)
 		return nil
 	})
 	c.Long = "Signs the bytes of a module together with the name and version in its manifest, which it reads by compiling the module as a node does. " +

@@ -32,7 +32,7 @@ func NewVerify(std cli.Stdio, complete func(ctx context.Context, c *client.Clien
 			args = append([]string{entityType}, args...)
 		}
 		if len(args) != 2 {
-			return verification{}, cli.Usagef("want 'hostd module verify TYPE DIGEST', or DIGEST and --type TYPE")
+			return verification{}, cli.Usagef("usage: 'hostd module verify TYPE DIGEST', or DIGEST and --type TYPE")
 		}
 		digest, err := complete(ctx, s.Client, args[1])
 		if err != nil {
@@ -141,7 +141,7 @@ func (v verification) Remark() (line string, failure error) {
 		say("%d more entities were skipped: their first events were truncated, and the active module has no snapshot of them", v.TruncatedEntities)
 	}
 	if v.UncomparedEntities > 0 {
-		say("%d entities were replayed and compared with nothing: the active module fails on them, or makes two states of the same events", v.UncomparedEntities)
+		say("%d entities were replayed but not compared: the active module fails on them, or computes two states from the same events", v.UncomparedEntities)
 	}
 	if v.notStoredReason != "" {
 		say("the result was not stored: %s", cli.Clean(v.notStoredReason))
@@ -151,7 +151,7 @@ func (v verification) Remark() (line string, failure error) {
 		say("The module fails on %d of %d entities. Do not activate it.", v.FaultyEntities, v.Entities)
 		failure = &cli.ExitError{Code: exitFaults}
 	case v.DifferingEntities > 0:
-		say("Of %d of %d entities the module makes another state than the active one. Activate it only where that is meant.", v.DifferingEntities, v.Entities)
+		say("The module computes a different state than the active module for %d of %d entities. Activate it only if that is intended.", v.DifferingEntities, v.Entities)
 		failure = &cli.ExitError{Code: exitDiffers}
 	case v.Entities == 0 && v.TruncatedEntities > 0:
 		failure = errors.New("no entity could be replayed")

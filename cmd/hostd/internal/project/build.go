@@ -92,12 +92,12 @@ func nextOf(err error) string {
 	if errors.As(err, &hinted) {
 		return hinted.Next
 	}
-	return "What the compiler says is above."
+	return "The compiler's output is above."
 }
 
 // Summary describes the built module in one line.
 func Summary(r modulecheck.Report) string {
-	text := fmt.Sprintf("%s, %d bytes, of %s; %d checks passed", r.Name, r.SizeBytes, strings.Join(r.EntityTypes, ", "), r.Count(abitest.Passed))
+	text := fmt.Sprintf("%s, %d bytes, from %s; %d checks passed", r.Name, r.SizeBytes, strings.Join(r.EntityTypes, ", "), r.Count(abitest.Passed))
 	if skipped := r.Count(abitest.Skipped); skipped > 0 {
 		text += fmt.Sprintf(", %d were skipped", skipped)
 	}

@@ -38,7 +38,7 @@ func contents(lang, name string) (map[string][]byte, error) {
 	}
 	release := goRelease.FindSubmatch(mod)
 	if release == nil {
-		return nil, errors.New("this program does not know which Go it needs")
+		return nil, errors.New("this program was built without its Go version")
 	}
 	replace := strings.NewReplacer("PROJECT", name, "GOVERSION", string(release[1]), "VERSION", host.Version())
 	files := map[string][]byte{}
@@ -88,7 +88,7 @@ func sdk(lang, release string) (map[string][]byte, error) {
 		files := map[string][]byte{}
 		return files, take(files, typescript.Sources)
 	}
-	return nil, fmt.Errorf("this program has no SDK for %s", lang)
+	return nil, fmt.Errorf("this program includes no SDK for %s", lang)
 }
 
 // take adds the files of an SDK that files does not contain yet.

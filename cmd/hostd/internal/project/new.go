@@ -60,7 +60,7 @@ func projectName(arg string) (dir, name string, err error) {
 	}
 	name = filepath.Base(dir)
 	if !namePattern.MatchString(name) {
-		return "", "", cli.Usagef("%q is no name for a project: small letters, digits and hyphens, at most 63, a letter first", name)
+		return "", "", cli.Usagef("%q is not a project name: use at most 63 lower-case letters, digits and hyphens, starting with a letter", name)
 	}
 	return dir, name, nil
 }
@@ -78,7 +78,7 @@ func write(dir string, files map[string][]byte) (err error) {
 	case err != nil:
 		return err
 	case len(entries) > 0:
-		return cli.Hint(fmt.Errorf("%s is there, and not empty", dir), "Choose another name: nothing was written.")
+		return cli.Hint(fmt.Errorf("%s exists and is not empty", dir), "Choose a different name. Nothing was written.")
 	}
 	defer func() {
 		if err != nil {

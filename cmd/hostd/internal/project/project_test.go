@@ -130,7 +130,7 @@ func TestNewKeepsExistingFiles(t *testing.T) {
 		t.Errorf("there is %q", left)
 	}
 	for _, bad := range []string{"Lamp", "9lives", "a b", "-x", strings.Repeat("a", 64)} {
-		if code, _, talk := command(t, "new", "--", bad); code != cli.ExitUsage || !strings.Contains(talk, "is no name") {
+		if code, _, talk := command(t, "new", "--", bad); code != cli.ExitUsage || !strings.Contains(talk, "is not a project name") {
 			t.Errorf("%q: %d %s", bad, code, talk)
 		}
 	}

@@ -35,7 +35,7 @@ func (b *bindings) Remark() (line string, failure error) {
 	return notEnforced, nil
 }
 
-const notEnforced = "nobody is " + access.RoleAdmin + ": roles decide nothing, and whoever is let in has all rights"
+const notEnforced = "there is no " + access.RoleAdmin + ": role checks are off, and every accepted caller has all rights"
 
 // WarnUnlessEnforced warns on standard error if role checks are off, because
 // the user who has just bound a role may expect otherwise. If it cannot find
@@ -44,7 +44,7 @@ func WarnUnlessEnforced(ctx context.Context, s *cli.Session) {
 	ctx, cancel := context.WithTimeout(ctx, s.Timeout)
 	defer cancel()
 	if res, err := s.RoleBindings(ctx); err == nil && !res.GetEnforced() {
-		fmt.Fprintf(s.Std.Err, "%s; 'hostd binding put SUBJECT %s' makes somebody that\n", notEnforced, access.RoleAdmin)
+		fmt.Fprintf(s.Std.Err, "%s; 'hostd binding put SUBJECT %s' turns them on\n", notEnforced, access.RoleAdmin)
 	}
 }
 
@@ -75,7 +75,7 @@ func newBindingGet(std cli.Stdio) *cobra.Command {
 				return b, nil
 			}
 		}
-		return nil, cli.Hint(fmt.Errorf("%.80q has no roles", args[0]), "'hostd binding ls' lists who has which.")
+		return nil, cli.Hint(fmt.Errorf("%.80q has no roles", args[0]), "'hostd binding ls' lists the bindings.")
 	}, func(w io.Writer, b *clusterv1.RoleBinding) {
 		cli.Table(w, "SUBJECT\tROLES\tREVISION", func(row func(...any)) {
 			row(b.GetSubject(), strings.Join(b.GetRoles(), ","), b.GetRevision())

@@ -41,7 +41,7 @@ func parseQuotas(pairs []string) (*clusterv1.RoleQuotas, error) {
 			*into = n
 		}
 		if !found {
-			return nil, cli.Usagef("--quota %s: there are %s", pair, strings.Join(access.QuotaNames[:], ", "))
+			return nil, cli.Usagef("--quota %s: must be one of %s", pair, strings.Join(access.QuotaNames[:], ", "))
 		}
 	}
 	return out, nil

@@ -52,7 +52,7 @@ func newRoleGet(std cli.Stdio) *cobra.Command {
 				return r, nil
 			}
 		}
-		return nil, cli.Hint(fmt.Errorf("there is no role %q", args[0]), "'hostd role ls' lists the roles.")
+		return nil, cli.Hint(fmt.Errorf("the role %q does not exist", args[0]), "'hostd role ls' lists the roles.")
 	}, func(w io.Writer, v *clusterv1.Role) {
 		cli.Table(w, "EFFECT\tVERBS\tTYPES\tID PREFIXES\tCOMMANDS", func(row func(...any)) {
 			for _, r := range v.GetRules() {
@@ -96,7 +96,7 @@ func newRolePut(std cli.Stdio) *cobra.Command {
 			return err
 		}
 		if file == "" && quotas == nil {
-			return cli.Usagef("--file is missing: it names the file with the rules")
+			return cli.Usagef("--file must be set to the file with the rules")
 		}
 		if file == "" {
 			if err := access.CheckRoleName(args[0]); err != nil {
@@ -127,10 +127,10 @@ func readRules(ctx context.Context, name, file string, in io.Reader) ([]*cluster
 	dec := json.NewDecoder(bytes.NewReader(text))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&role.Rules); err != nil {
-		return nil, cli.Usagef("%s is not a list of rules: %v", file, err)
+		return nil, cli.Usagef("%s must be a JSON array of rules: %v", file, err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, cli.Usagef("%s has more than a list of rules", file)
+		return nil, cli.Usagef("%s has data after the array of rules", file)
 	}
 	if err := role.Check(); err != nil {
 		return nil, cli.Usage(err)
@@ -144,6 +144,6 @@ func readRules(ctx context.Context, name, file string, in io.Reader) ([]*cluster
 
 func newRoleRemove(std cli.Stdio) *cobra.Command {
 	return cli.Order(std, "rm ROLE", "Remove a role that no binding uses", 1, 1, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
-		return args[0] + " is no role", s.DeleteRole(ctx, args[0])
+		return args[0] + " is not a role", s.DeleteRole(ctx, args[0])
 	})
 }

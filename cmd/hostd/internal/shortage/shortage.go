@@ -100,7 +100,7 @@ func (s Shortage) Tolerance() string {
 	case s.unknown != nil || s.Weakest == 0 || s.Survives < 0:
 		return ""
 	case s.Survives == 0:
-		return fmt.Sprintf("%s not survive the loss of another node that votes in it", shards(s.Weakest, "does", "do"))
+		return fmt.Sprintf("%s not survive the loss of one more voter", shards(s.Weakest, "does", "do"))
 	case s.Survives == 1:
 		return "every shard survives the loss of 1 more node"
 	}
@@ -120,19 +120,19 @@ func (s Shortage) Line() string {
 	var said strings.Builder
 	switch {
 	case s.unknown != nil:
-		return fmt.Sprintf("whether shards lack replicas is not known: %s", cli.Clean(s.unknown.Error()))
+		return fmt.Sprintf("cannot determine whether shards lack replicas: %s", cli.Clean(s.unknown.Error()))
 	case s.Lacking == 0 && s.Halted == 0:
 		return ""
 	case s.Lacking == 1:
-		fmt.Fprintf(&said, "1 shard has fewer than %d replicas that can be asked", s.Replication)
+		fmt.Fprintf(&said, "1 shard has fewer than %d reachable replicas", s.Replication)
 	case s.Lacking > 0:
-		fmt.Fprintf(&said, "%d shards have fewer than %d replicas that can be asked", s.Lacking, s.Replication)
+		fmt.Fprintf(&said, "%d shards have fewer than %d reachable replicas", s.Lacking, s.Replication)
 	}
 	if s.Halted > 0 {
 		if said.Len() > 0 {
 			said.WriteString(", ")
 		}
-		fmt.Fprintf(&said, "%d without a majority, whose entities do not answer", s.Halted)
+		fmt.Fprintf(&said, "%d without a majority, so their entities do not answer", s.Halted)
 	}
 	said.WriteString("; see 'hostd shard ls'")
 	return said.String()

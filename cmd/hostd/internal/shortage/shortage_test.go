@@ -28,18 +28,18 @@ func TestOnlyReachableVotersCount(t *testing.T) {
 		says    string
 	}{
 		"all well":               {three, members(true, true, true), []*clusterv1.Shard{shard("a", "b", "c"), shard("c", "a", "b")}, 0, 0, ""},
-		"one node is dead":       {three, members(true, true, false, true), []*clusterv1.Shard{shard("a", "b", "c"), shard("a", "b", "d")}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
-		"two nodes are dead":     {three, members(true, false, false, true), []*clusterv1.Shard{shard("a", "b", "c"), shard("a", "b", "d")}, 2, 1, "2 shards have fewer than 3 replicas that can be asked, 1 without a majority, whose entities do not answer; see 'hostd shard ls'"},
-		"a replica has stopped":  {three, members(true, true, true), []*clusterv1.Shard{stopped}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
-		"two disks are lost":     {three, members(true, true, true), []*clusterv1.Shard{lost}, 1, 1, "1 shard has fewer than 3 replicas that can be asked, 1 without a majority, whose entities do not answer; see 'hostd shard ls'"},
-		"a node was put down":    {three, members(true, true), []*clusterv1.Shard{shard("a", "b")}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
-		"a voter is no member":   {three, members(true, true), []*clusterv1.Shard{shard("a", "b", "z")}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
+		"one node is dead":       {three, members(true, true, false, true), []*clusterv1.Shard{shard("a", "b", "c"), shard("a", "b", "d")}, 1, 0, "1 shard has fewer than 3 reachable replicas; see 'hostd shard ls'"},
+		"two nodes are dead":     {three, members(true, false, false, true), []*clusterv1.Shard{shard("a", "b", "c"), shard("a", "b", "d")}, 2, 1, "2 shards have fewer than 3 reachable replicas, 1 without a majority, so their entities do not answer; see 'hostd shard ls'"},
+		"a replica has stopped":  {three, members(true, true, true), []*clusterv1.Shard{stopped}, 1, 0, "1 shard has fewer than 3 reachable replicas; see 'hostd shard ls'"},
+		"two disks are lost":     {three, members(true, true, true), []*clusterv1.Shard{lost}, 1, 1, "1 shard has fewer than 3 reachable replicas, 1 without a majority, so their entities do not answer; see 'hostd shard ls'"},
+		"a node was put down":    {three, members(true, true), []*clusterv1.Shard{shard("a", "b")}, 1, 0, "1 shard has fewer than 3 reachable replicas; see 'hostd shard ls'"},
+		"a voter is no member":   {three, members(true, true), []*clusterv1.Shard{shard("a", "b", "z")}, 1, 0, "1 shard has fewer than 3 reachable replicas; see 'hostd shard ls'"},
 		"more than the policy":   {&clusterv1.Policy{Replication: 1}, members(true, true, true), []*clusterv1.Shard{shard("a", "b", "c")}, 0, 0, ""},
-		"one of one is dead":     {&clusterv1.Policy{Replication: 1}, members(true, false), []*clusterv1.Shard{shard("a"), shard("b")}, 1, 1, "1 shard has fewer than 1 replicas that can be asked, 1 without a majority, whose entities do not answer; see 'hostd shard ls'"},
+		"one of one is dead":     {&clusterv1.Policy{Replication: 1}, members(true, false), []*clusterv1.Shard{shard("a"), shard("b")}, 1, 1, "1 shard has fewer than 1 reachable replicas, 1 without a majority, so their entities do not answer; see 'hostd shard ls'"},
 		"nothing is placed yet":  {three, members(true, true, true), []*clusterv1.Shard{shard()}, 0, 0, ""},
-		"no policy, as of old":   {nil, members(true, true, false), []*clusterv1.Shard{shard("a", "b", "c")}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
-		"half of four answer":    {three, members(true, true, false, false), []*clusterv1.Shard{shard("a", "b", "c", "d")}, 1, 1, "1 shard has fewer than 3 replicas that can be asked, 1 without a majority, whose entities do not answer; see 'hostd shard ls'"},
-		"learners are no voters": {three, members(true, true, false), []*clusterv1.Shard{{Voters: []string{"a", "b"}, Learners: []string{"c"}}}, 1, 0, "1 shard has fewer than 3 replicas that can be asked; see 'hostd shard ls'"},
+		"no policy, as of old":   {nil, members(true, true, false), []*clusterv1.Shard{shard("a", "b", "c")}, 1, 0, "1 shard has fewer than 3 reachable replicas; see 'hostd shard ls'"},
+		"half of four answer":    {three, members(true, true, false, false), []*clusterv1.Shard{shard("a", "b", "c", "d")}, 1, 1, "1 shard has fewer than 3 reachable replicas, 1 without a majority, so their entities do not answer; see 'hostd shard ls'"},
+		"learners are no voters": {three, members(true, true, false), []*clusterv1.Shard{{Voters: []string{"a", "b"}, Learners: []string{"c"}}}, 1, 0, "1 shard has fewer than 3 reachable replicas; see 'hostd shard ls'"},
 	} {
 		got := Of(c.policy, c.members, c.shards)
 		if got.Lacking != c.lacking || got.Halted != c.halted || got.Line() != c.says {
@@ -64,8 +64,8 @@ func TestTolerance(t *testing.T) {
 	}{
 		"five of five":         {members(true, true, true, true, true), []*clusterv1.Shard{five}, "every shard survives the loss of 2 more nodes"},
 		"the weakest counts":   {members(true, true, true, true, true), []*clusterv1.Shard{five, three}, "every shard survives the loss of 1 more node"},
-		"three of five":        {members(true, true, true, false, false), []*clusterv1.Shard{five, three}, "1 shard does not survive the loss of another node that votes in it"},
-		"two of three":         {members(true, true, false, true, true), []*clusterv1.Shard{three, three, five}, "2 shards do not survive the loss of another node that votes in it"},
+		"three of five":        {members(true, true, true, false, false), []*clusterv1.Shard{five, three}, "1 shard does not survive the loss of one more voter"},
+		"two of three":         {members(true, true, false, true, true), []*clusterv1.Shard{three, three, five}, "2 shards do not survive the loss of one more voter"},
 		"a majority is lost":   {members(true, false, false, true, true), []*clusterv1.Shard{three, five}, ""},
 		"nothing is there yet": {members(true, true, true), []*clusterv1.Shard{{}}, ""},
 	} {

@@ -68,9 +68,9 @@ func New(std cli.Stdio) *cobra.Command {
 	cli.Before(c, func([]string) error {
 		switch {
 		case o.interval < leastInterval || o.interval > mostInterval:
-			return cli.Usagef("--interval is %v, must be from %v to %v", o.interval, leastInterval, mostInterval)
+			return cli.Usagef("--interval must be between %[2]v and %[3]v, got %[1]v", o.interval, leastInterval, mostInterval)
 		case o.hot > 100:
-			return cli.Usagef("--hot is %d, must be at most 100", o.hot)
+			return cli.Usagef("--hot must be at most 100, got %d", o.hot)
 		}
 		return nil
 	})
@@ -112,7 +112,7 @@ func follow(ctx context.Context, s *cli.Session, o options) error {
 		if err != nil && !cli.NodeEnded(err) {
 			return err
 		}
-		fmt.Fprintln(s.Std.Err, "the node that was asked has ended; looking for the next")
+		fmt.Fprintln(s.Std.Err, "the node has stopped; trying the next one")
 		select {
 		case <-time.After(reopenEvery):
 		case <-ctx.Done():

@@ -60,7 +60,7 @@ function useShards(): void {
 export function ClusterView() {
   useShards();
   const c = cluster.value;
-  if (!c) return <Panel title="Cluster"><Fault text={lost.value} />{!lost.value && <Empty>Asking the node…</Empty>}</Panel>;
+  if (!c) return <Panel title="Cluster"><Fault text={lost.value} />{!lost.value && <Empty>Loading…</Empty>}</Panel>;
   const data = shards.value.filter((s) => (s.shardId ?? 0) > 0);
   const unled = data.filter((s) => !s.leader).length;
   return (
@@ -98,7 +98,7 @@ function Node({ member: m, coordinator, shards }: { member: Member; coordinator:
         <div class="aside">
           {coordinator && <Badge kind="accent">coordinator</Badge>}
           {m.draining && <Badge kind="warn">draining</Badge>}
-          <Badge kind={gone ? "bad" : m.status === "up" ? "good" : "warn"}>{m.reachable ? m.status : "not heard"}</Badge>
+          <Badge kind={gone ? "bad" : m.status === "up" ? "good" : "warn"}>{m.reachable ? m.status : "unreachable"}</Badge>
         </div>
       </header>
       <dl class="facts tight">
@@ -110,12 +110,12 @@ function Node({ member: m, coordinator, shards }: { member: Member; coordinator:
         {stopped > 0 && <Fact name="Stopped"><Badge kind="bad">{stopped}</Badge></Fact>}
         {skew !== 0 && <Fact name="Clock"><Badge kind={Math.abs(skew) >= 1000 ? "bad" : "warn"}>{skew > 0 ? "+" : ""}{skew} ms</Badge></Fact>}
       </dl>
-      {m.impairment && <p class="warning">It gets no leaderships for now: {m.impairment.damageCount ? "its replicas were damaged again after they had been built again." : m.impairment.slow ? "its disk or its raft loop is slow." : m.impairment.diskFull ? "its disk is full." : "it came back after it was lost."}</p>}
+      {m.impairment && <p class="warning">It gets no leaderships for now: {m.impairment.damageCount ? "its replicas were damaged again after they were rebuilt." : m.impairment.slow ? "its disk or its raft loop is slow." : m.impairment.diskFull ? "its disk is full." : "it was unreachable recently."}</p>}
       <ShardMap node={m.nodeId} shards={held} gone={gone} />
       <footer>
         {m.draining
-          ? <Ask label="Resume" title={`Resume ${m.nodeId}`} text="The node takes on shards again." line={lineOf("node", "resume", m.nodeId)} needs={{ verb: "admin" }} method="cluster.Resume" request={{ nodeId: m.nodeId }} run={() => call("cluster.Resume", { nodeId: m.nodeId }, false)} />
-          : <Ask label="Drain" title={`Drain ${m.nodeId}`} text="All that the node leads moves to other nodes. It keeps its replicas." line={lineOf("node", "drain", m.nodeId)} needs={{ verb: "admin" }} method="cluster.Drain" request={{ nodeId: m.nodeId }} run={() => call("cluster.Drain", { nodeId: m.nodeId }, false)} />}
+          ? <Ask label="Resume" title={`Resume ${m.nodeId}`} text="The node can get shards again." line={lineOf("node", "resume", m.nodeId)} needs={{ verb: "admin" }} method="cluster.Resume" request={{ nodeId: m.nodeId }} run={() => call("cluster.Resume", { nodeId: m.nodeId }, false)} />
+          : <Ask label="Drain" title={`Drain ${m.nodeId}`} text="The node transfers its leaderships to other nodes. It keeps its replicas." line={lineOf("node", "drain", m.nodeId)} needs={{ verb: "admin" }} method="cluster.Drain" request={{ nodeId: m.nodeId }} run={() => call("cluster.Drain", { nodeId: m.nodeId }, false)} />}
       </footer>
     </section>
   );
@@ -204,7 +204,7 @@ function Move({ shard: s, members }: { shard: Shard; members: Member[] }) {
   const to = others[0]?.nodeId;
   if (!to) return null;
   const request = { shardId: s.shardId, toNode: to };
-  return <Ask label={`To ${to}`} title={`Move shard ${s.shardId} to ${to}`} text="Its leadership moves. Commands wait for it, some milliseconds." line={lineOf("shard", "move", s.shardId!, to)} needs={{ verb: "admin" }} method="cluster.MoveShard" request={request} run={() => call("cluster.MoveShard", request, false)} />;
+  return <Ask label={`To ${to}`} title={`Move shard ${s.shardId} to ${to}`} text="The leadership of the shard is transferred. Its commands wait for some milliseconds." line={lineOf("shard", "move", s.shardId!, to)} needs={{ verb: "admin" }} method="cluster.MoveShard" request={request} run={() => call("cluster.MoveShard", request, false)} />;
 }
 
 export function Pager({ from, page, of, go }: { from: number; page: number; of: number; go: (n: number) => void }) {

@@ -46,14 +46,14 @@ function List({ type }: { type: string }) {
         e.preventDefault();
         if (open) router.go(entityPath(type, open));
       }}>
-        <label>Begins with <input value={prefix} onChange={(e) => filter({ prefix: e.currentTarget.value })} spellcheck={false} /></label>
+        <label>Prefix <input value={prefix} onChange={(e) => filter({ prefix: e.currentTarget.value })} spellcheck={false} /></label>
         <label>Status <select value={status} onChange={(e) => filter({ status: e.currentTarget.value })}>{statuses.map((s) => <option key={s} value={s}>{s || "not deleted"}</option>)}</select></label>
         <button type="button" onClick={reload}>Refresh</button>
         <label class="right">Open by id <input value={open} onInput={(e) => setOpen(e.currentTarget.value)} spellcheck={false} name="open" /></label>
         <button type="submit" disabled={!open}>Open</button>
       </form>
       <Fault text={error} />
-      {data && rows.length === 0 && <Empty>No entity is like that.</Empty>}
+      {data && rows.length === 0 && <Empty>No entity matches.</Empty>}
       {rows.length > 0 && (
         <Wide name="Table of entities"><table>
           <thead><tr><th>Id</th><th class="n">Sequence</th><th>Status</th><th>In memory</th></tr></thead>
@@ -93,11 +93,11 @@ export function HotView() {
       {data?.missingNodes?.length > 0 && <p class="warning">Without {data.missingNodes.join(", ")}: no answer.</p>}
       <p class="quiet">Estimates over the last 10 to 20 seconds: one in eight commands is counted.</p>
       {types.size > 0 && <dl class="facts">{[...types].map(([t, v]) => <div class="fact" key={t}><dt>{t}, {v.n} of them</dt><dd>{rate(v.commands)} commands/s, {rate(v.fuel)} fuel/s</dd></div>)}</dl>}
-      {data && rows.length === 0 && <Empty>Nobody is asked for much.</Empty>}
+      {data && rows.length === 0 && <Empty>No entity has many requests.</Empty>}
       {rows.length > 0 && (
         <Wide name="Table of hot entities">
           <table>
-            <thead><tr><th>Entity</th><th>Node</th><th class="n">Shard</th><th class="n">Commands/s</th><th class="n">Fuel/s</th><th class="n">Of its node</th></tr></thead>
+            <thead><tr><th>Entity</th><th>Node</th><th class="n">Shard</th><th class="n">Commands/s</th><th class="n">Fuel/s</th><th class="n">Share of node</th></tr></thead>
             <tbody>{rows.map((r) => (
               <tr key={r.entityType + "/" + r.entityId}>
                 <td class="id"><a href={entityPath(r.entityType, r.entityId)}>{r.entityType}/{r.entityId}</a></td>
@@ -133,9 +133,9 @@ export function LettersView() {
   };
   return (
     <Panel title="Dead letters" aside={<AsCommand line={lineOf("entity", "deadletters", "ls")} method="entity.ListDeadLetters" request={request} />}>
-      <p class="quiet">What entities sent to others, and was refused. A retry delivers it again; it stays where it is refused again.</p>
+      <p class="quiet">Messages between entities that were rejected. A retry delivers a message again, and keeps it if it is rejected again.</p>
       <Fault text={error} />
-      {data && letters.length === 0 && <Empty>There are none.</Empty>}
+      {data && letters.length === 0 && <Empty>There are no dead letters.</Empty>}
       {letters.map((l) => (
         <article class="letter" key={l.id} data-letter={l.id}>
           <p><a href={entityPath(l.sourceType, l.sourceId)}>{l.sourceType}/{l.sourceId}</a> → <a href={entityPath(l.entityType, l.entityId)}>{l.entityType}/{l.entityId}</a> <strong>{l.command}</strong></p>
@@ -190,7 +190,7 @@ export function TimersView({ type }: { type: string | undefined }) {
         <Fault text={error} />
         {data?.missingNodes?.length ? <p class="warning">Without {data.missingNodes.join(", ")}: no answer.</p> : null}
         {unread > 0 && <p class="warning">{unread} shards are not told of: no leader has answered for them.</p>}
-        {data && timers.length === 0 && <Empty>No timer is set. A handler sets one with a command and a time.</Empty>}
+        {data && timers.length === 0 && <Empty>No timer is set. Handlers set timers with a command and a time.</Empty>}
         {timers.length > 0 && (
           <Wide name="Table of timers"><table>
             <thead><tr><th>Due</th><th class="n">In</th><th>Entity</th><th>Timer</th><th>Command</th><th>Repeats</th></tr></thead>

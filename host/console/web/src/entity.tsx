@@ -42,8 +42,8 @@ export function EntityView({ type, id }: { type: string; id: string }) {
               <Fact name="Node">{e.nodeId || "none"}</Fact>
               <Fact name="Module"><Digest of={e.moduleDigest} /></Fact>
               <Fact name="In memory">{e.resident ? "yes" : "no"}</Fact>
-              <Fact name="State">{num(e.stateBytes) ? bytesText(num(e.stateBytes)) : <span class="quiet">not known</span>}</Fact>
-              <Fact name="Fuel so far">{count(num(e.fuel))}</Fact>
+              <Fact name="State">{num(e.stateBytes) ? bytesText(num(e.stateBytes)) : <span class="quiet">unknown</span>}</Fact>
+              <Fact name="Fuel used">{count(num(e.fuel))}</Fact>
               <Fact name="Undelivered messages">{num(e.pendingMessages)}</Fact>
             </dl>
             {e.lastError && (
@@ -59,7 +59,7 @@ export function EntityView({ type, id }: { type: string; id: string }) {
                 <thead><tr><th>Name</th><th>Due</th><th>Command</th><th>Repeats</th><th><span class="unseen">Actions</span></th></tr></thead>
                 <tbody>{e.timers!.map((t) => {
                   const request = { ...name, timer: t.name, commandId: newCommandId() };
-                  return <tr key={t.name}><td>{t.name}</td><td><When at={t.due} /></td><td>{t.command}</td><td>{t.schedule ? `${t.schedule} ${t.timeZone ?? ""}` : "once"}</td><td class="n"><Ask danger needs={{ verb: "operate", ...name }} label="Skip" title={`Skip the timer ${t.name}`} text="It is cancelled: its command is not run." line={lineOf("entity", "skip-timer", type, id, t.name)} method="entity.SkipTimer" request={request} run={async () => (await once("entity.SkipTimer", request), read.reload())} /></td></tr>;
+                  return <tr key={t.name}><td>{t.name}</td><td><When at={t.due} /></td><td>{t.command}</td><td>{t.schedule ? `${t.schedule} ${t.timeZone ?? ""}` : "once"}</td><td class="n"><Ask danger needs={{ verb: "operate", ...name }} label="Skip" title={`Skip the timer ${t.name}`} text="The timer is cancelled, and its command does not run." line={lineOf("entity", "skip-timer", type, id, t.name)} method="entity.SkipTimer" request={request} run={async () => (await once("entity.SkipTimer", request), read.reload())} /></td></tr>;
                 })}</tbody>
               </table></Wide>
             )}
@@ -94,7 +94,7 @@ function Messages({ name, many }: { name: Name; many: number }) {
           </tr>
         ))}</tbody>
       </table></Wide>
-      {data?.nextPageToken && <p class="quiet">The oldest are shown.</p>}
+      {data?.nextPageToken && <p class="quiet">Only the oldest are shown.</p>}
     </Panel>
   );
 }
@@ -132,7 +132,7 @@ function States({ name, last }: { name: Name; last: number }) {
           <Fault text={before.error} />
           {differ.length === 0 ? <Empty>Nothing.</Empty> : (
             <ul class="changes">{differ.map((c) => (
-              <li key={c.path}><code>{c.path || "the whole"}</code>{c.before !== undefined && <del>{brief(c.before, 300)}</del>}{c.after !== undefined && <ins>{brief(c.after, 300)}</ins>}</li>
+              <li key={c.path}><code>{c.path || "the whole state"}</code>{c.before !== undefined && <del>{brief(c.before, 300)}</del>}{c.after !== undefined && <ins>{brief(c.after, 300)}</ins>}</li>
             ))}</ul>
           )}
         </div>
@@ -154,7 +154,7 @@ function Asking({ name, done }: { name: Name; done: () => void }) {
   const options = [...commands.map((c) => ({ ...c, query: false })), ...queries.map((q) => ({ ...q, query: true }))];
   const of = options.find((o) => `${o.query ? "q" : "c"} ${o.name}` === chosen) ?? options[0];
   return (
-    <Panel title="Ask it" label="Ask it">
+    <Panel title="Commands and queries" label="Commands and queries">
       <Fault text={error} />
       {data && options.length === 0 && <FreeAsk name={name} done={done} />}
       {options.length > 0 && (
@@ -174,7 +174,7 @@ function FreeAsk({ name, done }: { name: Name; done: () => void }) {
   const [query, setQuery] = useState(false);
   return (
     <>
-      <p class="quiet">The module does not say which commands it knows.</p>
+      <p class="quiet">The module does not list its commands.</p>
       <div class="bar"><label>Name <input value={what} onInput={(e) => set(e.currentTarget.value)} spellcheck={false} /></label> <label><input type="checkbox" checked={query} onChange={(e) => setQuery(e.currentTarget.checked)} /> it is a query</label></div>
       {what && <Ask1 name={name} of={{ name: what }} query={query} defs={{}} encoding="json" done={done} />}
     </>
@@ -225,7 +225,7 @@ function Ask1({ name, of, query, defs, encoding, done }: { name: Name; of: Named
       void run();
     }}>
       {schema.description && <p class="quiet">{schema.description}</p>}
-      {asJson ? <Json id="payload" value={raw} change={setRaw} hint="JSON; empty is none" /> : <Form schema={schema} defs={defs} values={values} change={setValues} faults={faults} />}
+      {asJson ? <Json id="payload" value={raw} change={setRaw} hint="JSON; leave empty for no payload" /> : <Form schema={schema} defs={defs} values={values} change={setValues} faults={faults} />}
       <p class="bar">
         <button type="submit" class="primary" disabled={bad !== ""}>{query ? "Ask" : "Send"}</button>
         {hasForm(schema) && <label><input type="checkbox" checked={asJson} onChange={(e) => {
@@ -277,11 +277,11 @@ function Timeline({ name, last }: { name: Name; last: number }) {
       </nav>
       <Wide name="Table of events">
         <table class="events">
-          <thead><tr><th class="n">Sequence</th><th>Events</th><th>Made by</th><th class="n">Fuel</th><th>Recorded</th><th>Content</th></tr></thead>
+          <thead><tr><th class="n">Sequence</th><th>Events</th><th>Caller</th><th class="n">Fuel</th><th>Recorded</th><th>Content</th></tr></thead>
           <tbody>{records.map((r) => <Row key={`${r.sequence} ${r.commandId}`} record={r} />)}</tbody>
         </table>
       </Wide>
-      {data && records.length === 0 && <Empty>Nothing is kept.</Empty>}
+      {data && records.length === 0 && <Empty>There are no records.</Empty>}
     </Panel>
   );
 }
@@ -320,7 +320,7 @@ function Row({ record: r }: { record: JournalRecord }) {
         <td class="by"><MadeBy of={r} /></td>
         <td class="n">{count(num(r.fuel))}</td>
         <td><When at={r.recordedAt} /></td>
-        <td class="content">{r.truncated ? "too long to be shown here" : content === undefined ? "" : brief(content, 160)}</td>
+        <td class="content">{r.truncated ? "too long to show here" : content === undefined ? "" : brief(content, 160)}</td>
       </tr>
       {open && (
         <tr class="more"><td /><td colSpan={5}>
@@ -328,13 +328,13 @@ function Row({ record: r }: { record: JournalRecord }) {
           <dl class="facts tight">
             <Fact name="Command id"><code>{r.commandId || "–"}</code></Fact>
             <Fact name="Module"><Digest of={r.moduleDigest} /></Fact>
-            <Fact name="Made by"><MadeBy of={r} /></Fact>
+            <Fact name="Caller"><MadeBy of={r} /></Fact>
             {r.source?.due && <Fact name="Due"><When at={r.source.due} /></Fact>}
             {reply !== undefined && <Fact name="Reply"><code>{brief(reply, 300)}</code></Fact>}
             {r.rejection && <Fact name="Rejected">{r.rejection.command}: {r.rejection.message || r.rejection.code}</Fact>}
           </dl>
           {(r.messages ?? []).length > 0 && <ul class="parts">{r.messages!.map((m, i) => <li key={i}>sent <b>{m.command}</b> to <a href={router.path("entities", m.entityType, m.entityId)}>{m.entityType}/{m.entityId}</a> <code>{brief(payload(m), 160)}</code>{m.onReply && <span class="quiet"> answer to {m.onReply}</span>}</li>)}</ul>}
-          {(r.timers ?? []).length > 0 && <ul class="parts">{r.timers!.map((t, i) => <li key={i}>timer <b>{t.timer.name}</b> {t.cancelled ? "cancelled" : <>set to <When at={t.timer.due} />: {t.timer.command} {t.timer.schedule && <span class="quiet">again {t.timer.schedule}</span>}</>}</li>)}</ul>}
+          {(r.timers ?? []).length > 0 && <ul class="parts">{r.timers!.map((t, i) => <li key={i}>timer <b>{t.timer.name}</b> {t.cancelled ? "cancelled" : <>set to <When at={t.timer.due} />: {t.timer.command} {t.timer.schedule && <span class="quiet">schedule {t.timer.schedule}</span>}</>}</li>)}</ul>}
         </td></tr>
       )}
     </>

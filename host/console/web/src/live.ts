@@ -109,7 +109,7 @@ export function useShared<T>(method: Method, heard: (now: T) => void, fold: (was
     channel.postMessage({ ask: true });
     const hold = async () => {
       for (let pause = 500; !signal.aborted; pause = Math.min(2 * pause, 8_000)) {
-        let why = "the node ended the stream";
+        let why = "the node closed the stream";
         try {
           for await (const message of stream<T>(method, {}, signal)) {
             pause = 500;

@@ -120,10 +120,10 @@ export function LoadView() {
         <Fault text={error} />
         {elsewhere && <Taken take={take} />}
         {heard.missing.length > 0 && <p class="warning">Without {heard.missing.join(", ")}: no answer.</p>}
-        {nodes.length === 0 && !error && !elsewhere && <Empty>The nodes measure…</Empty>}
+        {nodes.length === 0 && !error && !elsewhere && <Empty>Measuring…</Empty>}
         {nodes.length > 0 && (
-          <Wide name="Table of what nodes do"><table>
-            <thead><tr><th>Node</th><th>Commands/s</th><th class="n">Now</th><th class="n">Events/s</th><th class="n">Queries/s</th><th class="n">Refused/s</th><th class="n">Faults/s</th><th class="n">Waiting</th><th class="n">Processors</th><th class="n">Memory</th><th class="n">Guests</th><th class="n">Log/s</th><th class="n">Disk free</th></tr></thead>
+          <Wide name="Load of nodes"><table>
+            <thead><tr><th>Node</th><th>Commands/s</th><th class="n">Now</th><th class="n">Events/s</th><th class="n">Queries/s</th><th class="n">Rejected/s</th><th class="n">Faults/s</th><th class="n">Waiting</th><th class="n">Processors</th><th class="n">Memory</th><th class="n">Guests</th><th class="n">Log/s</th><th class="n">Disk free</th></tr></thead>
             <tbody>{nodes.map(([id, { node: n = {} }]) => (
               <tr key={id} data-load={id}>
                 <td>{id}</td>
@@ -145,11 +145,11 @@ export function LoadView() {
         )}
       </Panel>
       <Panel title="Types">
-        <p class="quiet">Rates over all nodes. Latencies are of the node where they are longest: half of the commands within the first, 99 of 100 within the second.</p>
+        <p class="quiet">Rates over all nodes. Latencies are the p50 and p99 of the slowest node.</p>
         {nodes.length > 0 && types.length === 0 && <Empty>No type has run since the nodes started.</Empty>}
         {types.length > 0 && (
-          <Wide name="Table of what types do"><table>
-            <thead><tr><th>Type</th><th>Commands/s</th><th class="n">Now</th><th class="n">Events/s</th><th class="n">Refused/s</th><th class="n">Faults/s</th><th class="n">Fuel/s</th><th class="n">In memory</th><th class="n">Queue</th><th class="n">Guest</th><th class="n">Commit</th></tr></thead>
+          <Wide name="Load of entity types"><table>
+            <thead><tr><th>Type</th><th>Commands/s</th><th class="n">Now</th><th class="n">Events/s</th><th class="n">Rejected/s</th><th class="n">Faults/s</th><th class="n">Fuel/s</th><th class="n">In memory</th><th class="n">Queue</th><th class="n">Guest</th><th class="n">Commit</th></tr></thead>
             <tbody>{types.map((t) => (
               <tr key={t.entityType} data-type={t.entityType}>
                 <td class="id"><a href={router.path("entities", t.entityType)}>{t.entityType}</a></td>

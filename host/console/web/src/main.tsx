@@ -34,7 +34,7 @@ function View() {
     case "logs":
       return <LogsView type={rest[0]} />;
   }
-  return <Panel title="Not here"><Empty>There is no such page. <a href={router.path()}>The cluster</a></Empty></Panel>;
+  return <Panel title="Page not found"><Empty>This page does not exist. <a href={router.path()}>Go to the cluster</a></Empty></Panel>;
 }
 
 function App() {
@@ -46,7 +46,7 @@ function App() {
   document.title = [views.find(([p]) => p === (at.value[0] ?? ""))?.[1], ...at.value.slice(1), "hostd"].filter(Boolean).join(" · ");
   return (
     <>
-      <a class="skip" href="#main">To the content</a>
+      <a class="skip" href="#main">Skip to content</a>
       <header class="top">
         <a class="brand" href={router.path()}><svg viewBox="0 0 16 16" aria-hidden="true"><rect width="16" height="16" rx="4" /><path d="M4.5 3.5v9M11.5 3.5v9M4.5 8h7" /></svg>hostd</a>
         <nav aria-label="Views">{views.map(([p, name]) => <a key={p} href={p ? router.path(p) : router.path()} aria-current={(at.value[0] ?? "") === p ? "page" : undefined}>{name}</a>)}</nav>
@@ -64,7 +64,7 @@ function SignIn() {
   const [text, set] = useState("");
   return (
     <Panel title="Sign in">
-      <p>The nodes ask who calls. Give a token; this tab keeps it until it is closed.</p>
+      <p>The nodes require authentication. Enter a token; this tab keeps it until you close the tab.</p>
       <Fault text={token.value ? signIn.value : ""} />
       <form class="bar" onSubmit={(e) => {
         e.preventDefault();

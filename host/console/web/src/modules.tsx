@@ -38,7 +38,7 @@ export function ModulesView({ type }: { type: string | undefined }) {
     <>
       <Panel title="Modules" aside={<AsCommand line={lineOf("module", "ls")} method="module.List" request={{}} />}>
         <Fault text={error} />
-        {data && modules.length === 0 && <Empty>None is uploaded yet: <code>{lineOf("module", "push", "FILE.wasm")}</code></Empty>}
+        {data && modules.length === 0 && <Empty>No module is uploaded yet: <code>{lineOf("module", "push", "FILE.wasm")}</code></Empty>}
         {modules.length > 0 && (
           <Wide name="Table of modules">
             <table>
@@ -53,7 +53,7 @@ export function ModulesView({ type }: { type: string | undefined }) {
                   <td>{(m.verifications ?? []).map((v) => <Badge key={v.entityType} kind={num(v.faults) > 0 ? "bad" : num(v.differences) > 0 ? "warn" : "good"}>{v.all ? "all" : "sample"} of {v.entityType}: {num(v.faults)} faults, {num(v.differences)} differ</Badge>)}</td>
                   <td class="n">{(m.entityTypes ?? []).filter((t) => !m.activeFor?.includes(t) && !rolling.has(t)).map((t) => {
                     const request = { entityType: t, digest: m.digest };
-                    return <Ask key={t} label={`Activate for ${t}`} title={`Activate ${m.digest.slice(0, 12)} for ${t}`} text="Every node serves the type with this module from then on. What does not fit what is stored is refused. If entities have truncated histories, the cluster compares the module with them first." line={lineOf("module", "activate", t, m.digest)} needs={{ verb: "deploy", entityType: t }} method="module.Activate" request={request} run={async () => (await call("module.Activate", request, false), reload())} />;
+                    return <Ask key={t} label={`Activate for ${t}`} title={`Activate ${m.digest.slice(0, 12)} for ${t}`} text="All nodes then serve the type with this module. A module that is incompatible with stored data is rejected. If entities have truncated histories, the cluster compares the module with them first." line={lineOf("module", "activate", t, m.digest)} needs={{ verb: "deploy", entityType: t }} method="module.Activate" request={request} run={async () => (await call("module.Activate", request, false), reload())} />;
                   })}</td>
                 </tr>
               ))}</tbody>
@@ -69,7 +69,7 @@ export function ModulesView({ type }: { type: string | undefined }) {
   );
 }
 
-const kinds: Record<string, string> = { KIND_ACTIVATE: "activated", KIND_LIMITS: "other limits", KIND_ROLLBACK: "rolled back", KIND_CANARY: "activated for a part", KIND_PROMOTE: "promoted to all", KIND_ABORT: "aborted" };
+const kinds: Record<string, string> = { KIND_ACTIVATE: "activated", KIND_LIMITS: "limits changed", KIND_ROLLBACK: "rolled back", KIND_CANARY: "activated for a part", KIND_PROMOTE: "promoted to all", KIND_ABORT: "aborted" };
 
 function History({ type, changed }: { type: string; changed: () => void }) {
   const request = { entityType: type };
@@ -77,7 +77,7 @@ function History({ type, changed }: { type: string; changed: () => void }) {
   const changes: any[] = data?.changes ?? [];
   const back = { entityType: type, revision: changes[0]?.revision };
   return (
-    <Panel title={`What has served ${type}`} aside={<AsCommand line={lineOf("module", "history", type)} method="module.GetHistory" request={request} />}>
+    <Panel title={`Module history of ${type}`} aside={<AsCommand line={lineOf("module", "history", type)} method="module.GetHistory" request={request} />}>
       <Fault text={error} />
       {changes.length > 0 && (
         <Wide name="Table of changes"><table>
@@ -86,13 +86,13 @@ function History({ type, changed }: { type: string; changed: () => void }) {
             <tr key={c.revision}>
               <td class="n">{c.revision}</td><td><When at={c.changedAt} /></td>
               <td>{kinds[c.kind] ?? c.kind} {c.forced && <Badge kind="warn">forced</Badge>}{num(c.rolledBackRevision) > 0 && <span class="quiet"> of {c.rolledBackRevision}</span>}</td>
-              <td><Digest of={c.digest} /></td><td>{c.changedBy || <span class="quiet">not known</span>}</td>
+              <td><Digest of={c.digest} /></td><td>{c.changedBy || <span class="quiet">unknown</span>}</td>
             </tr>
           ))}</tbody>
         </table></Wide>
       )}
       {changes.length > 1 && (
-        <p class="bar"><Ask danger needs={{ verb: "deploy", entityType: type }} label="Roll back" title={`Roll ${type} back`} text="The module before serves again, once it has replayed each entity that this one has written. Where it fails on one, nothing moves." line={lineOf("module", "rollback", type)} method="module.Rollback" request={back} run={async () => {
+        <p class="bar"><Ask danger needs={{ verb: "deploy", entityType: type }} label="Roll back" title={`Roll ${type} back`} text="The previous module serves the type again, after it has replayed every entity that this module wrote. If it fails on one of them, nothing changes." line={lineOf("module", "rollback", type)} method="module.Rollback" request={back} run={async () => {
           await call("module.Rollback", back, false);
           reload();
           changed();
@@ -105,7 +105,7 @@ function History({ type, changed }: { type: string; changed: () => void }) {
 function Manifest({ type }: { type: string }) {
   const { data, error } = useRead("module.Get", { entityType: type });
   return (
-    <Panel title="What the module says of itself">
+    <Panel title="Manifest">
       <Fault text={error} />
       {data && <pre class="tall" tabIndex={0}>{JSON.stringify(data.manifest, null, 2)}</pre>}
     </Panel>
@@ -160,12 +160,12 @@ function Lines({ type }: { type: string }) {
     }
   }, `${type} ${held}`);
   return (
-    <Panel title={`Lines of ${type}`} aside={<><button type="button" class="small" onClick={() => setHeld(!held)}>{held ? "Resume" : "Pause"}</button><AsCommand line={lineOf("logs", type, ["--follow"])} method="cluster.TailLogs" request={request} /></>}>
+    <Panel title={`Logs of ${type}`} aside={<><button type="button" class="small" onClick={() => setHeld(!held)}>{held ? "Resume" : "Pause"}</button><AsCommand line={lineOf("logs", type, ["--follow"])} method="cluster.TailLogs" request={request} /></>}>
       <Fault text={state.error} />
       {taken && <Taken take={take} />}
       {state.missing.length > 0 && <p class="warning">Without {state.missing.join(", ")}: no answer.</p>}
       {state.lost > 0 && <p class="warning">{state.lost} lines were written faster than they are kept.</p>}
-      {lines.length === 0 && <Empty>Nothing is written. What a guest prints and logs comes here, and why its calls fail.</Empty>}
+      {lines.length === 0 && <Empty>No lines yet. This shows what guests print and log, and why their calls fail.</Empty>}
       <ol class="log" aria-live="off">{[...lines].reverse().map((l, i) => <li key={lines.length - i} class={l.level}><When at={l.writtenAt} /> <span class="quiet">{l.node}</span> <Badge kind={l.level === "fault" || l.level === "error" ? "bad" : l.level === "warn" ? "warn" : ""}>{l.level}</Badge> {l.entityId && <a href={router.path("entities", type, l.entityId)}>{l.entityId}</a>} <span class="text">{l.text}</span></li>)}</ol>
     </Panel>
   );

@@ -12,8 +12,8 @@ interface Rollout {
 }
 
 const states: Record<string, [name: string, kind: string]> = {
-  STATE_RUNNING: ["runs", "good"], STATE_PAUSED: ["waits", "warn"], STATE_ABORTING: ["goes back", "bad"], STATE_WRITE_PAUSED: ["goes back, write-paused", "bad"], STATE_ABORTED: ["was aborted", "bad"],
-  STATE_VERIFYING: ["is verified", "warn"], STATE_REJECTED: ["was rejected", "bad"],
+  STATE_RUNNING: ["running", "good"], STATE_PAUSED: ["paused", "warn"], STATE_ABORTING: ["aborting", "bad"], STATE_WRITE_PAUSED: ["goes back, write-paused", "bad"], STATE_ABORTED: ["aborted", "bad"],
+  STATE_VERIFYING: ["verifying", "warn"], STATE_REJECTED: ["was rejected", "bad"],
 };
 
 /** The part that a module has in a type for which another module is active. */
@@ -36,7 +36,7 @@ export function RolloutPanel({ type, changed }: { type: string; changed: () => v
   const { data, error, code, reload } = useRead<{ rollout?: Rollout; aborted?: string }>("module.GetRollout", request, 2_000);
   const r = data?.rollout;
   if (error) return code === "not_found" ? null : <Panel title={`Rollout of ${type}`}><Fault text={error} /></Panel>;
-  if (data?.aborted) return <Panel title={`Rollout of ${type}`}><p class="warning" data-aborted="true">One module serves all of {type}; {data.aborted}.</p></Panel>;
+  if (data?.aborted) return <Panel title={`Rollout of ${type}`}><p class="warning" data-aborted="true">{type} has no rollout; {data.aborted}.</p></Panel>;
   if (!r) return null;
   const [state, kind] = states[r.state ?? ""] ?? [r.state ?? "", ""];
   const act = (label: string, flag: string, action: string, title: string, text: string, danger = false) => {
@@ -51,18 +51,18 @@ export function RolloutPanel({ type, changed }: { type: string; changed: () => v
   return (
     <Panel label="Rollout" title={<>Rollout of {type} <Badge kind={kind}>{state}</Badge></>} aside={<AsCommand line={lineOf("module", "rollout", type)} method="module.GetRollout" request={request} />}>
       <dl class="facts" data-rollout={r.state}>
-        <Fact name="The newer module">{<Digest of={r.digest} />}</Fact>
+        <Fact name="New module">{<Digest of={r.digest} />}</Fact>
         <Fact name="It serves">{[num(r.share) > 0 ? percent(num(r.share)) : "", r.prefix ? `${r.prefix}…` : ""].filter(Boolean).join(" and ") || "none"}</Fact>
-        <Fact name="The rest is served by"><Digest of={r.olderDigest} /></Fact>
+        <Fact name="Old module"><Digest of={r.olderDigest} /></Fact>
         {(r.steps ?? []).length > 0 && <Fact name="Then">{r.steps!.map(percent).join(", ")}{r.pause && <span class="quiet">, {span(parseFloat(r.pause) * 1000)} apart</span>}</Fact>}
-        {r.dueAt && <Fact name="The next step"><When at={r.dueAt} /></Fact>}
-        {(r.entityTypes ?? []).length > 1 && <Fact name="Types that go together">{r.entityTypes!.join(", ")}</Fact>}
-        {r.rules && <Fact name="It is aborted where"><code>{r.rules.split(",").map((rule, i) => <span key={rule}>{i > 0 && <>,<wbr /></>}{rule}</span>)}</code></Fact>}
+        {r.dueAt && <Fact name="Next step"><When at={r.dueAt} /></Fact>}
+        {(r.entityTypes ?? []).length > 1 && <Fact name="Types of the rollout">{r.entityTypes!.join(", ")}</Fact>}
+        {r.rules && <Fact name="Aborted if"><code>{r.rules.split(",").map((rule, i) => <span key={rule}>{i > 0 && <>,<wbr /></>}{rule}</span>)}</code></Fact>}
         {r.requestedBy && <Fact name="By">{r.requestedBy}</Fact>}
       </dl>
       {r.note && <p class="warning">{r.note}</p>}
       {(r.newer || r.older) && (
-        <Wide name="Table of what both modules did"><table>
+        <Wide name="Table of both modules"><table>
           <thead><tr><th>Module</th><th class="n">Commands</th><th class="n">Rejected</th><th class="n">Faults</th><th class="n">99 of 100 within</th></tr></thead>
           <tbody>{([["newer", r.newer], ["older", r.older]] as const).map(([name, c]) => (
             <tr key={name}><td>{name}</td><td class="n">{count(num(c?.commands))}</td><td class="n">{count(num(c?.rejections))}</td><td class="n">{num(c?.faults) > 0 ? <Badge kind="bad">{count(num(c?.faults))}</Badge> : 0}</td><td class="n">{c?.p99 && num(c.commands) > 0 ? `${(parseFloat(c.p99) * 1000).toFixed(1)} ms` : "–"}</td></tr>
@@ -72,11 +72,11 @@ export function RolloutPanel({ type, changed }: { type: string; changed: () => v
       {num(r.missingNodeCount) > 0 && <p class="warning">{r.missingNodeCount} nodes did not report their counts.</p>}
       {(r.remainingEntityIds ?? []).length > 0 && <p>The older module fails on these; they remain with the newer one: {r.remainingEntityIds!.map((id) => <a key={id} href={router.path("entities", type, id)}>{id} </a>)}</p>}
       <p class="bar">
-        {r.state === "STATE_RUNNING" && act("Pause", "--pause", "ACTION_PAUSE", `Pause the rollout of ${type}`, "It takes no more of its steps. What the newer module serves, it goes on serving.")}
-        {r.state === "STATE_PAUSED" && act("Resume", "--resume", "ACTION_RESUME", `Resume the rollout of ${type}`, "It goes on with its steps.")}
-        {going && act("Promote", "--promote", "ACTION_PROMOTE", `Promote the newer module of ${type}`, "It serves all entities from then on.")}
-        {r.state === "STATE_VERIFYING" && act("Abort", "--abort", "ACTION_ABORT", `Abort the verification for ${type}`, "The newer module is not activated. The older one continues to serve.", true)}
-        {r.state !== "STATE_ABORTED" && r.state !== "STATE_VERIFYING" && r.state !== "STATE_REJECTED" && act("Abort", "--abort", "ACTION_ABORT", `Abort the rollout of ${type}`, "Its entities go back to the older module. Those that the older one fails on stay, and are named.", true)}
+        {r.state === "STATE_RUNNING" && act("Pause", "--pause", "ACTION_PAUSE", `Pause the rollout of ${type}`, "It takes no further steps. The new module continues to serve its entities.")}
+        {r.state === "STATE_PAUSED" && act("Resume", "--resume", "ACTION_RESUME", `Resume the rollout of ${type}`, "It continues with its steps.")}
+        {going && act("Promote", "--promote", "ACTION_PROMOTE", `Promote the new module of ${type}`, "The new module then serves all entities.")}
+        {r.state === "STATE_VERIFYING" && act("Abort", "--abort", "ACTION_ABORT", `Abort the verification for ${type}`, "The new module is not activated. The old module continues to serve.", true)}
+        {r.state !== "STATE_ABORTED" && r.state !== "STATE_VERIFYING" && r.state !== "STATE_REJECTED" && act("Abort", "--abort", "ACTION_ABORT", `Abort the rollout of ${type}`, "Its entities return to the old module, except entities on which the old module fails.", true)}
       </p>
     </Panel>
   );

@@ -83,13 +83,13 @@ function Events({ type }: { type: string }) {
   }, `${type} ${tag} ${held}`);
   return (
     <Panel title={`Events of ${type}`} aside={<><button type="button" class="small" onClick={() => setHeld(!held)}>{held ? "Resume" : "Pause"}</button><AsCommand line={lineOf("entity", "tail", type, ["--from", "newest"], ...(tag ? [["--tag", tag]] : []))} method="entity.Subscribe" request={request} /></>}>
-      <div class="bar"><label>With the tag <input value={tag} onChange={(e) => router.set({ tag: e.currentTarget.value })} spellcheck={false} /></label></div>
+      <div class="bar"><label>Tag <input value={tag} onChange={(e) => router.set({ tag: e.currentTarget.value })} spellcheck={false} /></label></div>
       <Fault text={error} />
       {taken && <Taken take={take} />}
-      {skips && <p class="quiet" role="status" data-skips>More than {aSecond} events a second are committed: the first of each second are shown. The command line has all.</p>}
-      {events.length === 0 && <div data-begun={String(begun)}><Empty>{begun ? "What is committed from now on comes here, the newest first." : "Looking for the newest event…"}</Empty></div>}
+      {skips && <p class="quiet" role="status" data-skips>More than {aSecond} events a second are committed. Only the first of each second are shown; the command line prints all.</p>}
+      {events.length === 0 && <div data-begun={String(begun)}><Empty>{begun ? "New events appear here, newest first." : "Looking for the newest event…"}</Empty></div>}
       {events.length > 0 && (
-        <Wide name="Table of events as they come"><table class="events">
+        <Wide name="Table of new events"><table class="events">
           <thead><tr><th>When</th><th>Entity</th><th class="n">Sequence</th><th>Event</th><th>Content</th></tr></thead>
           <tbody>{events.map((e) => (
             <tr key={`${e.entityId} ${e.sequence}`} data-event={e.entityId}>

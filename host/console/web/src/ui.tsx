@@ -43,7 +43,7 @@ export function When({ at }: { at: string | undefined }) {
 export function AsCommand({ line, method, request }: { line: string; method: Method; request: object }) {
   return (
     <details class="lines">
-      <summary>As command line</summary>
+      <summary>Command line</summary>
       <Line text={line} />
       <Line text={curlOf(method, request)} />
     </details>
@@ -154,5 +154,5 @@ export function TypeTabs({ types, chosen, to }: { types: string[]; chosen: strin
 
 /** A note that another tab follows the browser's only stream. */
 export function Taken({ take }: { take(): void }) {
-  return <p class="warning">Another tab of this browser follows something. <button type="button" class="small" onClick={take}>Follow here</button></p>;
+  return <p class="warning">Another tab of this browser is following live data. <button type="button" class="small" onClick={take}>Follow here</button></p>;
 }

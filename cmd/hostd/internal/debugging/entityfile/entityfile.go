@@ -14,7 +14,7 @@ var (
 	ErrDamaged = errors.New("the file is damaged")
 	// ErrUnsupported means that the file is not an entity file, or is one of a
 	// later release.
-	ErrUnsupported = errors.New("the file is no entity's file of this release")
+	ErrUnsupported = errors.New("the file was not written by 'hostd pull' of this release")
 )
 
 // About describes the entity of a file.

@@ -51,7 +51,7 @@ func NewReader(r io.Reader) (*Reader, error) {
 		return nil, err
 	}
 	if digest := sha256.Sum256(f.Module); hex.EncodeToString(digest[:]) != f.About.ModuleDigest {
-		return nil, fmt.Errorf("%w: the module has another digest", ErrDamaged)
+		return nil, fmt.Errorf("%w: the module has a different digest", ErrDamaged)
 	}
 	if b := f.About.Base; b != nil {
 		kind, state, err := f.block()

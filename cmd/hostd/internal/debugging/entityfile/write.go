@@ -45,7 +45,7 @@ func NewWriter(w io.Writer, about About, module []byte) (*Writer, error) {
 // Event writes the next event.
 func (f *Writer) Event(e Event) error {
 	if e.Sequence != f.last+1 {
-		return fmt.Errorf("event %d came behind event %d", e.Sequence, f.last)
+		return fmt.Errorf("event %d arrived after event %d", e.Sequence, f.last)
 	}
 	f.last = e.Sequence
 	text, err := json.Marshal(e)
@@ -58,14 +58,14 @@ func (f *Writer) Event(e Event) error {
 // Close ends the file.
 func (f *Writer) Close() error {
 	if f.last != f.about.Sequence {
-		return fmt.Errorf("the history ends at %d, not at %d", f.last, f.about.Sequence)
+		return fmt.Errorf("the history ends at event %d instead of %d", f.last, f.about.Sequence)
 	}
 	return f.block(kindEnd, f.sum.Sum(nil))
 }
 
 func (f *Writer) block(kind byte, payload []byte) error {
 	if len(payload) > maxBlock {
-		return fmt.Errorf("a block has %d bytes, at most %d", len(payload), maxBlock)
+		return fmt.Errorf("a block has %d bytes, at most %d are allowed", len(payload), maxBlock)
 	}
 	head := binary.LittleEndian.AppendUint32([]byte{kind}, uint32(len(payload)))
 	head = binary.LittleEndian.AppendUint32(head, sumOf(f.number, kind, payload))

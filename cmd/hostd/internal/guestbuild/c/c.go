@@ -68,7 +68,7 @@ func find(named string) (string, error) {
 		return path, nil
 	}
 	if _, err := exec.LookPath("wasm-ld"); err != nil {
-		return "", toolchain.Missing("wasm-ld", "Install lld, which has clang's linker for WebAssembly: on Debian 'apt install lld'.")
+		return "", toolchain.Missing("wasm-ld", "Install lld, clang's linker for WebAssembly: on Debian 'apt install lld'.")
 	}
 	return path, nil
 }

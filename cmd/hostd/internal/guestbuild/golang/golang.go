@@ -24,7 +24,7 @@ func Build(ctx context.Context, dir, out string, log io.Writer) error {
 // "./examples/wasm/counter".
 func Package(ctx context.Context, dir, pkg, out string, log io.Writer) error {
 	if _, err := exec.LookPath("go"); err != nil {
-		return cli.Hint(errors.New("the go command is not in the PATH"), "Install Go (https://go.dev/dl): modules in Go are built with it.")
+		return cli.Hint(errors.New("the go command is not in the PATH"), "Install Go (https://go.dev/dl) to build modules in Go.")
 	}
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags=-s -w", "-buildmode=c-shared", "-o", out, pkg)
 	cmd.Dir = dir

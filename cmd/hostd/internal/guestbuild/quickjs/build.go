@@ -71,7 +71,7 @@ func Build(ctx context.Context, dir, out string, log io.Writer) error {
 func entryOf(dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, "package.json"))
 	if err != nil {
-		return "", fmt.Errorf("%s is no project in TypeScript or JavaScript: %w", dir, err)
+		return "", fmt.Errorf("%s is not a TypeScript or JavaScript project: %w", dir, err)
 	}
 	var project struct {
 		Main string `json:"main"`
@@ -89,7 +89,7 @@ func entryOf(dir string) (string, error) {
 			return path, nil
 		}
 	}
-	return "", fmt.Errorf("%s has no script: there is no %s; name it as \"main\" in package.json", dir, strings.Join(candidates, ", "))
+	return "", fmt.Errorf("%s has no script %s; set \"main\" in package.json", dir, strings.Join(candidates, ", "))
 }
 
 // findEngine reads the engine from the nearest node_modules that has it.
@@ -107,7 +107,7 @@ func findEngine(dir string) ([]byte, error) {
 		case !errors.Is(err, fs.ErrNotExist):
 			return nil, err
 		case filepath.Dir(here) == here:
-			return nil, cli.Hint(fmt.Errorf("the engine for JavaScript, %s of npm, is missing", enginePackage), install)
+			return nil, cli.Hint(fmt.Errorf("the JavaScript engine, npm package %s, is missing", enginePackage), install)
 		}
 		here = filepath.Dir(here)
 	}
@@ -115,7 +115,7 @@ func findEngine(dir string) ([]byte, error) {
 
 func checkEngine(path string, source []byte) error {
 	if sum := sha256.Sum256(source); hex.EncodeToString(sum[:]) != engineDigest {
-		return cli.Hint(fmt.Errorf("%s is not that of %s %s", path, enginePackage, engineVersion), install)
+		return cli.Hint(fmt.Errorf("%s is not the file of %s %s", path, enginePackage, engineVersion), install)
 	}
 	return nil
 }

@@ -53,7 +53,7 @@ func bundle(dir, entry string, log io.Writer) (script, lines []byte, err error) 
 		}
 	}
 	if n := len(result.Errors); n > 0 {
-		return nil, nil, fmt.Errorf("faults in the script: %d, the first: %s", n, place(result.Errors[0]))
+		return nil, nil, fmt.Errorf("the script has %d errors, the first: %s", n, place(result.Errors[0]))
 	}
 	var sourceMap []byte
 	for _, f := range result.OutputFiles {

@@ -37,7 +37,7 @@ func readEngine(source []byte) (*jsEngine, error) {
 		err = e.fault
 	}
 	if err != nil {
-		return nil, fmt.Errorf("the engine cannot be read: %w", err)
+		return nil, fmt.Errorf("cannot read the engine: %w", err)
 	}
 	e.Module = m
 	for _, x := range m.Exports {
@@ -47,11 +47,11 @@ func readEngine(source []byte) (*jsEngine, error) {
 	}
 	for _, i := range m.Imports {
 		if i.Module != moduleWASI && i.Module != moduleEnv {
-			return nil, fmt.Errorf("the engine imports %s.%s, which no guest has", i.Module, i.Name)
+			return nil, fmt.Errorf("the engine imports %s.%s, which guests do not provide", i.Module, i.Name)
 		}
 	}
 	if len(m.Tables) != 1 || m.Memory == nil {
-		return nil, fmt.Errorf("the engine has %d tables, not one", len(m.Tables))
+		return nil, fmt.Errorf("the engine must have one table, got %d", len(m.Tables))
 	}
 	return e, nil
 }
@@ -88,7 +88,7 @@ func (e *jsEngine) function(name string, want wasm.Signature) (uint32, error) {
 		return 0, fmt.Errorf("the engine has no function %s", name)
 	}
 	if got, _ := e.FunctionType(index); got != want {
-		return 0, fmt.Errorf("the engine's %s has the signature %v, not %v", name, got, want)
+		return 0, fmt.Errorf("the engine's %s must have the signature %[3]v, got %[2]v", name, got, want)
 	}
 	return index, nil
 }

@@ -61,7 +61,7 @@ func extend(e *jsEngine, log wasm.Signature, stub func(name string, s wasm.Signa
 		x.addImport(imp.Module, imp.Name, imp.TypeIndex)
 	}
 	if len(env) == 0 {
-		return nil, 0, errors.New("the engine imports nothing of its wrapper")
+		return nil, 0, errors.New("the engine has no imports from its wrapper")
 	}
 	logger := uint32(x.imported)
 	x.addImport("hostd", "log", x.typeOf(log))

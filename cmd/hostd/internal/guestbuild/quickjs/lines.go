@@ -71,7 +71,7 @@ func variableLength(segment string) (numbers []int, err error) {
 	for i := range len(segment) {
 		digit := strings.IndexByte(base64Digits, segment[i])
 		if digit < 0 || shift > 30 {
-			return nil, errors.New("source map: a number is none")
+			return nil, errors.New("source map: malformed number")
 		}
 		value |= digit & 31 << shift
 		if shift += 5; digit&32 != 0 {
@@ -84,7 +84,7 @@ func variableLength(segment string) (numbers []int, err error) {
 		value, shift = 0, 0
 	}
 	if shift != 0 {
-		return nil, errors.New("source map: a number is cut off")
+		return nil, errors.New("source map: truncated number")
 	}
 	return numbers, nil
 }

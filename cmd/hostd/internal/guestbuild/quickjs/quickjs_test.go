@@ -102,7 +102,7 @@ func TestBuildErrorsSayWhatToDo(t *testing.T) {
 		files map[string]string
 		says  string
 	}{
-		"nothing":        {nil, "is no project"},
+		"nothing":        {nil, "is not a TypeScript"},
 		"no JSON":        {map[string]string{"package.json": "{"}, "package.json: unexpected end"},
 		"no script":      {map[string]string{"package.json": "{}"}, "there is no src/index.ts, index.ts, src/index.js, index.js"},
 		"another script": {map[string]string{"package.json": `{"main":"app.ts"}`, "index.ts": ""}, "there is no app.ts"},

@@ -55,7 +55,7 @@ func Build(ctx context.Context, dir, out string, log io.Writer) (err error) {
 	var linking toolchain.Tail
 	err = toolchain.Run(ctx, dir, io.MultiWriter(log, &linking), rustc, guest...)
 	if err != nil && linking.Has("linker `rust-lld` not found") {
-		return toolchain.Missing("rust-lld", "Install the linker: on Debian 'apt install lld'; the rustc of rustup brings its own.")
+		return toolchain.Missing("rust-lld", "Install the linker: on Debian 'apt install lld'; the rustc of rustup includes one.")
 	}
 	return err
 }

@@ -39,7 +39,7 @@ func SDK(dir, scratch string, carried fs.FS) (string, error) {
 	case err == nil && info.IsDir():
 		return filepath.Abs(own)
 	case err == nil:
-		return "", fmt.Errorf("%s is no directory", own)
+		return "", fmt.Errorf("%s is not a directory", own)
 	case !errors.Is(err, fs.ErrNotExist):
 		return "", err
 	}
@@ -75,7 +75,7 @@ func Source(dir, ending string, names ...string) (string, error) {
 		}
 	}
 	if len(found) != 1 {
-		return "", fmt.Errorf("%s has %d files *%s: there must be one, or %s", dir, len(found), ending, strings.Join(names, " or "))
+		return "", fmt.Errorf("%s has %d files *%s: it must have one, or %s", dir, len(found), ending, strings.Join(names, " or "))
 	}
 	return found[0], nil
 }
