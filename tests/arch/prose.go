@@ -47,3 +47,26 @@ var deniedTerms = regexp.MustCompile(`(?i)\b(?:` + strings.Join([]string{
 	`muted`, `withheld`, // suspended, write-paused
 	`remarks`, // warnings
 }, "|") + `)\b`)
+
+// deniedInTexts are phrases that errors, log messages, help and reports must
+// not use, although some of them are good English in a longer explanation: such
+// a text is read alone and under stress, so that it must name the object and
+// use the field's term.
+var deniedInTexts = regexp.MustCompile(`(?i)\b(?:` + strings.Join([]string{
+	`any more`,               // no longer
+	`again and again`,        // repeatedly
+	`for want of`,            // because of missing
+	`st(?:ands?|ood) still`,  // is stuck, has stalled
+	`who calls`, `nobody is`, // the caller, there is no
+	`came of it`,           // the result
+	`on (?:its|their) way`, // undelivered, in progress
+	`go on`, `went on`,     // continue
+	`is another`, `of another`, `an?other than`, // different, belongs to a different
+	`g[ai]ven? up`,                // abandoned
+	`looked at`,                   // checked
+	`is there (?:twice|already)`,  // is duplicated, exists
+	`is not known`,                // is unknown
+	`do(?:es)? not fit`,           // does not match, is incompatible
+	`did not say`, `does not say`, // did not report
+	`for ever`, `put down`, `found(?:s|ing) a cluster`, // forever, declared down, bootstrap
+}, "|") + `)\b`)

@@ -21,6 +21,32 @@ func countDenied(text string) int {
 	return len(deniedPhrases.FindAllString(text, -1)) + len(deniedTerms.FindAllString(text, -1))
 }
 
+// countDeniedInText counts denied phrases in an error, a log message, a help
+// text or a text of the console.
+func countDeniedInText(text string) int {
+	return countDenied(text) + len(deniedInTexts.FindAllString(strings.Join(strings.Fields(text), " "), -1))
+}
+
+// scriptText matches the texts of a TypeScript source: string literals, and
+// text between tags.
+var scriptText = regexp.MustCompile(`"[^"\n]*"|` + "`[^`]*`" + `|>[^<>{}]*[<{]`)
+
+// deniedInScript counts denied phrases in the texts of a TypeScript source. It
+// skips comments.
+func deniedInScript(src string) (n int) {
+	for line := range strings.Lines(src) {
+		if line, _, _ = strings.Cut(line, "// "); strings.HasPrefix(strings.TrimSpace(line), "/*") || strings.HasPrefix(strings.TrimSpace(line), "* ") {
+			continue
+		}
+		for _, text := range scriptText.FindAllString(line, -1) {
+			if strings.Contains(strings.TrimSpace(text), " ") {
+				n += countDeniedInText(text)
+			}
+		}
+	}
+	return n
+}
+
 // inlineCode is what a page quotes from code: names that prose can't choose.
 var inlineCode = regexp.MustCompile("`[^`]*`" + `|\]\([^)]*\)`)
 
@@ -37,10 +63,10 @@ func deniedInPage(text string, quotes bool) int {
 	return countDenied(strings.Join(kept, "\n"))
 }
 
-// deniedInSource counts denied phrases in the comments of a Go file and, if
-// strings is set, in its string literals, which are help texts, errors and log
-// messages.
-func deniedInSource(src []byte, literals bool) int {
+// deniedInSource counts denied phrases in the comments of a Go file and, with
+// inText unless it is nil, in its string literals, which are help texts, errors
+// and log messages.
+func deniedInSource(src []byte, inText func(string) int) int {
 	var s scanner.Scanner
 	fset := token.NewFileSet()
 	s.Init(fset.AddFile("", fset.Base(), len(src)), src, nil, scanner.ScanComments)
@@ -61,8 +87,8 @@ func deniedInSource(src []byte, literals bool) int {
 		case token.EOF:
 			return n
 		case token.STRING:
-			if text, err := strconv.Unquote(lit); err == nil && literals && strings.Count(text, " ") >= 2 {
-				n += countDenied(text)
+			if text, err := strconv.Unquote(lit); err == nil && inText != nil && strings.Contains(strings.TrimSpace(text), " ") {
+				n += inText(text)
 			}
 		}
 	}
@@ -89,7 +115,26 @@ func proseCounts(t *testing.T) map[string]int {
 		if err != nil {
 			t.Fatal(err)
 		}
-		counts[s.pkg] += deniedInSource(src, !s.test)
+		inText := countDeniedInText
+		switch {
+		case s.test:
+			inText = nil
+		case strings.HasPrefix(s.pkg, "tests/"): // read by developers only
+			inText = countDenied
+		}
+		counts[s.pkg] += deniedInSource(src, inText)
+	}
+	const console = "host/console/web/src"
+	scripts, err := filepath.Glob(filepath.Join(root, console, "*.ts*"))
+	if err != nil || len(scripts) == 0 {
+		t.Fatalf("%s has %d scripts: %v", console, len(scripts), err)
+	}
+	for _, name := range scripts {
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		counts[console] += deniedInScript(string(text))
 	}
 	maps.DeleteFunc(counts, func(_ string, n int) bool { return n == 0 })
 	return counts
@@ -155,8 +200,22 @@ func TestProseRulesMatch(t *testing.T) {
 	if with, without := deniedInPage(page, false), deniedInPage(page, true); with != 4 || without != 2 {
 		t.Errorf("a page has %d and %d, not 4 and 2", with, without)
 	}
+	for text, want := range map[string]int{
+		"a type is not served any more":            1,
+		"the loop stands still again and again":    2,
+		"nobody is told who calls":                 3,
+		"the message fits, and the node continues": 0,
+	} {
+		if got := countDeniedInText(text); got != want {
+			t.Errorf("%q: %d, not %d", text, got, want)
+		}
+	}
+	script := "// It goes on.\nconst a = \"it goes on\"; // goes on\nreturn <p class=\"x\">Nobody is there any more.</p>;\n"
+	if got := deniedInScript(script); got != 3 {
+		t.Errorf("a script has %d, not 3", got)
+	}
 	source := []byte("package p\n\n// F goes\n// on.\nfunc F() string { return \"it is told to begin anew\" } // anew\n")
-	if with, without := deniedInSource(source, true), deniedInSource(source, false); with != 4 || without != 2 {
+	if with, without := deniedInSource(source, countDenied), deniedInSource(source, nil); with != 4 || without != 2 {
 		t.Errorf("a source has %d and %d, not 4 and 2", with, without)
 	}
 }
