@@ -306,7 +306,7 @@ func (p *parser) timer(frame Frame) error {
 		return err
 	}
 	if timer.Due < 0 {
-		return p.invalid("timer is due before 1970, or at no time: " + string(timer.Name))
+		return p.invalid("timer is due before 1970 or out of range: " + string(timer.Name))
 	}
 	if p.timers++; p.timers > p.limits.CommandTimers {
 		return p.over("timers of one command", p.timers, p.limits.CommandTimers)

@@ -117,7 +117,7 @@ func TestUnfinishedOrderReturnsNodesMessage(t *testing.T) {
 	}
 	defer c.Close()
 	err = hurried.MoveShard(t.Context(), 1, "n2")
-	if client.CodeOf(err).String() != "deadline_exceeded" || !strings.Contains(err.Error(), "goes on moving to n2") {
+	if client.CodeOf(err).String() != "deadline_exceeded" || !strings.Contains(err.Error(), "the transfer to n2 continues") {
 		t.Errorf("a move that nobody carries out: %v", err)
 	}
 	moved := make(chan error, 1)

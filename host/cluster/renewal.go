@@ -90,7 +90,7 @@ func (r *Renewal) renew(ctx context.Context, damage error) error {
 		return errors.New("the node is the only one of its cluster")
 	}
 	if since := time.Since(time.UnixMilli(id.Renewed)); since < renewRest {
-		return fmt.Errorf("the node already did so %v ago: check its disk, and run 'hostd recover --rejoin'", since.Round(time.Second))
+		return fmt.Errorf("the node already rebuilt its data %v ago: check its disk, and run 'hostd recover --rejoin'", since.Round(time.Second))
 	}
 	if err := r.Entrance.Entry().Renew(ctx, r.AddressBook.Addresses()); err != nil {
 		return err

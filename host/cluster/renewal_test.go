@@ -71,7 +71,7 @@ func TestInterruptedRenewalIsRepeated(t *testing.T) {
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
-	if err := atStart(ctx); errors.Is(err, cluster.ErrDamagedData) || !strings.Contains(err.Error(), "already did so") || n1.allowed.Load() != 3 {
+	if err := atStart(ctx); errors.Is(err, cluster.ErrDamagedData) || !strings.Contains(err.Error(), "already rebuilt its data") || n1.allowed.Load() != 3 {
 		t.Errorf("soon after it has done so: %v, allowed %d times", err, n1.allowed.Load())
 	}
 }

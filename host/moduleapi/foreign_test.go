@@ -50,8 +50,8 @@ func TestForeignSendsAreNamed(t *testing.T) {
 	}{
 		{[]string{"order", "invoice", "free", "nowhere"}, nil},
 		{[]string{}, nil},
-		{[]string{"account"}, []string{"order sends to account, which belongs to another owner and accepts"}},
-		{[]string{"ledger"}, []string{"order sends to ledger, which belongs to another owner and refuses"}},
+		{[]string{"account"}, []string{"order sends to account, which belongs to a different owner and accepts"}},
+		{[]string{"ledger"}, []string{"order sends to ledger, which belongs to a different owner and rejects"}},
 		{[]string{"led*"}, []string{"order does not list all types"}},
 		{nil, []string{"order does not list all types"}},
 	} {

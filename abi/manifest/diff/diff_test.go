@@ -104,9 +104,9 @@ func TestChangesOfSchemas(t *testing.T) {
 		{"closed", `{"type":"object"}`, `{"type":"object","additionalProperties":false}`,
 			[]string{": other fields are now refused !"}, []string{": other fields are now refused"}, []string{": other fields are now refused !"}},
 		{"remarks", `{"title":"a"}`, `{"title":"b"}`,
-			[]string{`: title was "a" and is "b"`}, []string{`: title was "a" and is "b"`}, []string{`: title was "a" and is "b"`}},
+			[]string{`: title changed from "a" to "b"`}, []string{`: title changed from "a" to "b"`}, []string{`: title changed from "a" to "b"`}},
 		{"other keywords", `{"maxLength":9}`, `{"maxLength":8}`,
-			[]string{": maxLength was 9 and is 8 !"}, []string{": maxLength was 9 and is 8 !"}, []string{": maxLength was 9 and is 8 !"}},
+			[]string{": maxLength changed from 9 to 8 !"}, []string{": maxLength changed from 9 to 8 !"}, []string{": maxLength changed from 9 to 8 !"}},
 	} {
 		manifests := [2]*manifest.Manifest{}
 		for i, s := range []string{tt.old, tt.now} {

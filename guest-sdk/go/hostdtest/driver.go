@@ -297,14 +297,14 @@ func (d *Driver[S]) compare(name string, after []byte) {
 	d.t.Helper()
 	d.reload(replayed)
 	if again := d.snapshot(replayed); !bytes.Equal(after, again) {
-		d.t.Errorf("after %s the live state is not what its history gives\nlive   %s\nreplay %s", name, after, again)
+		d.t.Errorf("after %s, the live state differs from a replay of the history\nlive   %s\nreplay %s", name, after, again)
 	}
 	if d.typ.IsWorkflow() {
 		return // runs have no snapshots
 	}
 	d.load(replayed, after, 0)
 	if again := d.snapshot(replayed); !bytes.Equal(after, again) {
-		d.t.Errorf("after %s a loaded snapshot is not the state it was taken of\ntaken  %s\nloaded %s", name, after, again)
+		d.t.Errorf("after %s, the state loaded from a snapshot differs from the live state\ntaken  %s\nloaded %s", name, after, again)
 	}
 }
 

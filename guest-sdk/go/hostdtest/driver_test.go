@@ -77,8 +77,8 @@ func record(f func(t testing.TB)) (text string) {
 
 func TestDriverDetectsFaultyEntities(t *testing.T) {
 	for fault, want := range map[string]string{
-		"impure":   "the live state is not what its history gives",
-		"beside":   "the live state is not what its history gives",
+		"impure":   "the live state differs from a replay of the history",
+		"beside":   "the live state differs from a replay of the history",
 		"rejected": "was rejected and changed the state",
 		"query":    "query get changed the state",
 		"large":    "tag bytes: 256, limit 255",

@@ -80,7 +80,7 @@ func (e Account) SendWithdraw(ctx context.Context, payload AccountWithdrawPayloa
 	return reply, outcome, err
 }
 
-// QueryBalance asks the query "balance".
+// QueryBalance runs the query "balance".
 // The functions in change may request an answer from memory.
 func (e Account) QueryBalance(ctx context.Context, payload json.RawMessage, change ...func(*client.Query)) (reply AccountBalanceReply, answer client.Answer, err error) {
 	q := client.Query{EntityType: "account", EntityID: e.ID, Name: "balance"}

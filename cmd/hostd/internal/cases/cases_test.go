@@ -70,12 +70,12 @@ func TestEveryDifferenceIsReported(t *testing.T) {
 		what, text, module string
 		says               []string
 	}{
-		{"another reply", `when: {command: add, payload: {amount: 3}}, then: {reply: {total: 4}}`, "counter", []string{"the reply is not what is wanted", "/total: want 4, got 3"}},
+		{"another reply", `when: {command: add, payload: {amount: 3}}, then: {reply: {total: 4}}`, "counter", []string{"the reply is not as expected", "/total: want 4, got 3"}},
 		{"another event", `when: {command: add, payload: {amount: 3}}, then: {events: [reset]}`, "counter", []string{"the events are [added], want [reset]"}},
-		{"another payload", `when: {command: add, payload: {amount: 3}}, then: {events: [{added: {amount: 4}}]}`, "counter", []string{"event 1, added, is not what is wanted", "/amount: want 4, got 3"}},
+		{"another payload", `when: {command: add, payload: {amount: 3}}, then: {events: [{added: {amount: 4}}]}`, "counter", []string{"event 1, added, is not as expected", "/amount: want 4, got 3"}},
 		{"another digit beyond 2^53", `when: {command: add, payload: {amount: 9007199254740993}}, then: {reply: {total: 9007199254740992}}`, "counter", []string{"want 9007199254740992, got 9007199254740993"}},
 		{"no event", `when: {command: add, payload: {amount: 3}}, then: {events: []}`, "counter", []string{"want []"}},
-		{"another state", `given: [{added: {amount: 3}}], then: {state: {total: 4}}`, "counter", []string{"the state is not what is wanted", "/total: want 4, got 3"}},
+		{"another state", `given: [{added: {amount: 3}}], then: {state: {total: 4}}`, "counter", []string{"the state is not as expected", "/total: want 4, got 3"}},
 		{"a rejection", `given: [{added: {amount: 9223372036854775807}}], when: {command: add, payload: {amount: 1}}, then: {}`, "counter", []string{"add was rejected: overflow: the total would not fit 64 bits"}},
 		{"no rejection", `when: {command: add, payload: {amount: 1}}, then: {rejected: overflow}`, "counter", []string{"add was not rejected, want overflow"}},
 		{"another rejection", `when: {command: add, payload: {amount: x}}, then: {rejected: overflow}`, "counter", []string{"add was rejected with invalid_payload (", "want overflow"}},
@@ -83,9 +83,9 @@ func TestEveryDifferenceIsReported(t *testing.T) {
 		{"no such query", `when: {query: add}, then: {}`, "counter", []string{`the type counter has no query "add"`}},
 		{"a life that goes on", `when: {command: reset}, then: {deleted: true}`, "counter", []string{"the entity is not deleted"}},
 		{"tags", `when: {command: reset}, then: {events: [{event: reset, payload: {}, tags: [x]}]}`, "counter", []string{`has the tags [], want ["x"]`}},
-		{"another send", `when: {command: start, payload: {from: a, to: b, amount: 3}}, then: {sends: [{type: account, id: b, command: withdraw}]}`, "transfer", []string{`send 1 is ["account" "a" "withdraw"`}},
+		{"another send", `when: {command: start, payload: {from: a, to: b, amount: 3}}, then: {sends: [{type: account, id: b, command: withdraw}]}`, "transfer", []string{`message 1 is ["account" "a" "withdraw"`}},
 		{"another timer", `when: {command: start, payload: {from: a, to: b, amount: 3}}, then: {timers: [{name: timeout, in: 31s}]}`, "transfer", []string{"timer timeout is due in 30s, want 31s"}},
-		{"no timer", `when: {command: start, payload: {from: a, to: b, amount: 3}}, then: {timers: [], sends: []}`, "transfer", []string{"1 timers are set or cancelled, want 0: timeout", "there are 1 sends, want 0: account a withdraw"}},
+		{"no timer", `when: {command: start, payload: {from: a, to: b, amount: 3}}, then: {timers: [], sends: []}`, "transfer", []string{"1 timers are set or cancelled, want 0: timeout", "there are 1 messages, want 0: account a withdraw"}},
 	}
 	for _, module := range []string{"counter", "transfer"} {
 		text := "cases:\n"
@@ -198,7 +198,7 @@ func TestGivenEventsMustBeDeclared(t *testing.T) {
 			{`stored: {total: 1}`, "does not store states"},
 			{`type: other`, `the module does not serve the type "other"`},
 		},
-		"session": {{`given: [{added: {}}]`, "the type session keeps no events"}},
+		"session": {{`given: [{added: {}}]`, "the type session stores no events"}},
 	} {
 		var all []Case
 		for _, row := range rows {

@@ -62,7 +62,7 @@ func NewCommand(std cli.Stdio, build func(ctx context.Context, dir string) ([]by
 		fmt.Fprintf(std.Err, "%d cases passed\n", len(selected))
 		return nil
 	})
-	c.Long = "Runs test cases on the same module that nodes run: given some events, when a command arrives, then expect events, a reply and a state. " +
+	c.Long = "Runs test cases on the same module that nodes run. A case gives some events, sends a command, and expects events, a reply and a state. " +
 		"It builds a project first, whose cases are in cases.yaml by default. It also compares each state with a replay of its events and with a load of its snapshot. " +
 		"It exits with 0 if all cases pass, with 1 if one fails or cannot run, and with 2 if the command line is wrong."
 	c.Flags().StringVar(&match, "run", "", "run only cases whose names match this regular `expression`")

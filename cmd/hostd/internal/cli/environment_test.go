@@ -19,8 +19,8 @@ func TestCheckEnvironment(t *testing.T) {
 	for line, says := range map[string]string{
 		"HOSTD_ADR=x":         "did you mean HOSTD_ADDR?",
 		"HOSTD_DATADIR=/x":    "did you mean HOSTD_DATA_DIR?",
-		"HOSTD_NOTHING_AT_=1": "HOSTD_NOTHING_AT_: take it away",
-		"HOSTD_FOO=1":         "HOSTD_FOO: take it away",
+		"HOSTD_NOTHING_AT_=1": "HOSTD_NOTHING_AT_: unset it",
+		"HOSTD_FOO=1":         "HOSTD_FOO: unset it",
 		"HOSTD_TESTS=1":       "HOSTD_TESTS",
 	} {
 		err := CheckEnvironment([]string{"HOSTD_ADDR=x", line}, known)

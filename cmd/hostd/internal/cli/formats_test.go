@@ -93,7 +93,7 @@ func TestInvalidFormatsAreUsageErrors(t *testing.T) {
 		"-o xml":            "must be table, json, jsonl, yaml or name",
 		"--jq .a[":          "--jq: ",
 		"--jq input":        "--jq: ",
-		"--jq . -o yaml":    "leave --output yaml out",
+		"--jq . -o yaml":    "omit --output yaml",
 		"--jq $ENV.HOME":    "",
 		"--jq undefined(1)": "--jq: function not defined",
 	} {

@@ -129,7 +129,7 @@ func TestClientIsReproducible(t *testing.T) {
 			t.Errorf("%s: the client has no codes of rejections", l.name)
 		}
 	}
-	if _, err := find(map[string]Module{"cart": read}); err == nil || !strings.Contains(err.Error(), "it has order, blob-store, client") {
+	if _, err := find(map[string]Module{"cart": read}); err == nil || !strings.Contains(err.Error(), "must be one of order, blob-store, client") {
 		t.Errorf("a type that the module lacks: %v", err)
 	}
 }
@@ -194,7 +194,7 @@ func generate(t *testing.T, args ...string) (code int, out, errs string) {
 func TestInvalidRequestWritesNothing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	for want, args := range map[string][]string{
-		`--lang is "java"`:   {"--type", "a", "--lang", "java", "-o", dir},
+		`--lang must be ts, go or openapi, got "java"`: {"--type", "a", "--lang", "java", "-o", dir},
 		"with -o":            {"--type", "a", "--lang", "ts"},
 		"with --type":        {"--lang", "ts", "-o", dir},
 		"--digest selects":   {"m.wasm", "--digest", "0123456789", "--lang", "ts", "-o", dir},

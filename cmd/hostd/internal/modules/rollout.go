@@ -36,7 +36,7 @@ func (p *Part) Flags(c *cobra.Command) {
 	c.Flags().Float64Var(&p.percent, "percent", 0, "roll out to this `percent` of the entities, chosen by a hash of type and id, in steps of 0.01; later calls can raise it")
 	c.Flags().Float64SliceVar(&p.steps, "steps", nil, "comma-separated `percentages` to roll out to, one after the other with --pause between them; 100 serves all entities")
 	c.Flags().DurationVar(&p.pause, "pause", 10*time.Minute, "`time` between two --steps")
-	c.Flags().StringVar(&p.rules, "abort", "", "abort the rollout automatically if one of these comma-separated `rules` matches, such as faults>0,rejections>+20%,p99>+50%; faults and rejections take a count, a percentage of commands, or +N% more than the serving module; p99 of the time in the guest takes a duration or +N%")
+	c.Flags().StringVar(&p.rules, "abort", "", "abort the rollout automatically if one of these comma-separated `rules` matches, such as faults>0,rejections>+20%,p99>+50%; the value of faults and rejections is a count, a percentage of commands, or +N% relative to the active module; the value of p99, the latency in the guest, is a duration or +N%")
 	c.Flags().StringVar(&p.prefix, "prefix", "", "also roll out to entities whose ids start with this `text`")
 }
 

@@ -15,7 +15,7 @@ func TestServedPartsText(t *testing.T) {
 		{EntityType: "c", Kind: modulev1.Part_KIND_REMAINDER, RemainingEntities: 3, State: modulev1.Rollout_STATE_ABORTED},
 		{EntityType: "c", Kind: modulev1.Part_KIND_SHADOW, Share: 50},
 	}}
-	const want = "a: 5% and vip-* (paused); b: 5% and 2 entities that stay (running); c: 3 entities that stay; c: 0.5% of commands (shadow)"
+	const want = "a: 5% and vip-* (paused); b: 5% and 2 pinned entities (running); c: 3 pinned entities; c: 0.5% of commands (shadow)"
 	if got := PartsText(m); got != want {
 		t.Errorf("%s, want %s", got, want)
 	}

@@ -342,7 +342,7 @@ func TestScriptTimesOutOfRange(t *testing.T) {
 	} {
 		out, err := handle(t, g, abi.HandleEvents, input("at", c.at))
 		if c.due < 0 {
-			if !errors.Is(err, abi.ErrInvalidValue) || !strings.Contains(err.Error(), `timer is due before 1970, or at no time: t`) {
+			if !errors.Is(err, abi.ErrInvalidValue) || !strings.Contains(err.Error(), `timer is due before 1970 or out of range: t`) {
 				t.Errorf("%s: %v", c.at, err)
 			}
 			continue

@@ -37,7 +37,7 @@ func (e BlobStore) SendPut(ctx context.Context, payload []byte, change ...func(*
 	return outcome.Data, outcome, nil
 }
 
-// QueryGet asks the query "get".
+// QueryGet runs the query "get".
 // The functions in change may request an answer from memory.
 func (e BlobStore) QueryGet(ctx context.Context, payload []byte, change ...func(*client.Query)) (reply []byte, answer client.Answer, err error) {
 	q := client.Query{EntityType: "blob-store", EntityID: e.ID, Name: "get"}
@@ -181,7 +181,7 @@ func (e Order) SendCancel(ctx context.Context, payload json.RawMessage, change .
 	return reply, outcome, err
 }
 
-// QueryTotal asks the query "total".
+// QueryTotal runs the query "total".
 // The functions in change may request an answer from memory.
 func (e Order) QueryTotal(ctx context.Context, payload OrderTotalQuery, change ...func(*client.Query)) (reply OrderTotalReply, answer client.Answer, err error) {
 	q := client.Query{EntityType: "order", EntityID: e.ID, Name: "total"}
@@ -200,7 +200,7 @@ func (e Order) QueryTotal(ctx context.Context, payload OrderTotalQuery, change .
 	return reply, answer, err
 }
 
-// QueryTree asks the query "tree".
+// QueryTree runs the query "tree".
 // The functions in change may request an answer from memory.
 func (e Order) QueryTree(ctx context.Context, payload json.RawMessage, change ...func(*client.Query)) (reply OrderTreeReply, answer client.Answer, err error) {
 	q := client.Query{EntityType: "order", EntityID: e.ID, Name: "tree"}
