@@ -85,7 +85,7 @@ func TestMetadataIsRebuilt(t *testing.T) {
 	total(`{"total":1}`, true)
 	rebound(t, dir)
 	told(t, "metadata: ", inspect)
-	told(t, "2 modules, 1 bound entity types", rebuild)
+	told(t, "2 modules, 1 entity types", rebuild)
 	total(`{"total":2}`, false)
 	refuses(t, "was started after its file was created", rebuild)
 

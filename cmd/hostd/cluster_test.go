@@ -365,7 +365,7 @@ func TestUnfinishedOrderIsReported(t *testing.T) {
 	nodes.stuck = true
 	t.Setenv("HOSTD_ADDR", addr)
 	got := hostd(t, "node", "leave", "n3", "--yes", "--timeout", "1s")
-	if got.code != cli.ExitFailed || !strings.Contains(got.err, "hostd: leave: the order stands") || strings.Count(got.err, "node n2 is drained") != 2 {
+	if got.code != cli.ExitFailed || !strings.Contains(got.err, "hostd: leave: the operation is pending") || strings.Count(got.err, "node n2 is drained") != 2 {
 		t.Errorf("%+v", got)
 	}
 }

@@ -209,7 +209,7 @@ func TestInterruptedStart(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for args, says := range map[string]string{
-		"dev --listen 127.0.0.1:0 --shards 1 --data " + t.TempDir(): "hostd: interrupted before the nodes were ready\nTheir data is kept",
+		"dev --listen 127.0.0.1:0 --shards 1 --data " + t.TempDir(): "hostd: interrupted before the nodes were ready\nThe nodes' data is kept",
 		"demo --source ../..":                     "hostd: interrupted\n",
 		"entity get counter a --addr 127.0.0.1:1": "hostd: ",
 	} {

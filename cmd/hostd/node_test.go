@@ -27,7 +27,7 @@ func checkOrderThatWaits(t *testing.T) {
 	t.Helper()
 	reason := "no other voter of shard"
 	got := hostd(t, "node", "drain", "n1", "--timeout", "4s")
-	if got.code != cli.ExitFailed || !strings.Contains(got.err, "hostd: drain: the order stands") || strings.Count(got.err, reason) < 2 {
+	if got.code != cli.ExitFailed || !strings.Contains(got.err, "hostd: drain: the operation is pending") || strings.Count(got.err, reason) < 2 {
 		t.Errorf("drain of the only node: %+v", got)
 	}
 	if status := hostd(t, "cluster", "status"); !strings.Contains(status.out, reason) {

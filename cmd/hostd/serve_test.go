@@ -23,7 +23,7 @@ func TestStopIsBoundedInTime(t *testing.T) {
 		<-hangs
 		return nil
 	}, time.Millisecond, time.Millisecond)
-	if err == nil || !strings.Contains(err.Error(), "did not stop in 2ms") {
+	if err == nil || !strings.Contains(err.Error(), "did not stop within 2ms") {
 		t.Errorf("a stop that hangs: %v", err)
 	}
 }

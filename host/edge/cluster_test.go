@@ -221,7 +221,7 @@ func TestOrdersThatTakeLonger(t *testing.T) {
 	for _, order := range []struct{ path, body, want string }{
 		{"MoveShard", `{"shardId":1,"toNode":"n2"}`, "shard 1 is still led by n1, and the transfer to n2 continues"},
 		{"Drain", `{"nodeId":"n1"}`, "n1 still leads 2 of 2 shards"},
-		{"Leave", `{"nodeId":"n3"}`, "n3 is leaving and still holds 4 replicas"},
+		{"Leave", `{"nodeId":"n3"}`, "n3 is leaving and still has 4 replicas"},
 	} {
 		_, body := s.post(t, clusterPath+order.path, order.body)
 		wantCode(t, body, connect.CodeDeadlineExceeded)

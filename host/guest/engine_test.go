@@ -327,7 +327,7 @@ func TestInvalidOptionsAreRejected(t *testing.T) {
 	limits.MemoryBytes = 100
 	limits.OutputBytes = 0
 	_, err := New(t.Context(), Options{Limits: limits, MemoryBytes: -1})
-	for _, want := range []string{"limit MemoryBytes is 100", "limit OutputBytes is 0", "MemoryBytes is -1"} {
+	for _, want := range []string{"limit MemoryBytes must be a multiple", "limit OutputBytes must be positive", "MemoryBytes must not be negative"} {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q does not say %q", err, want)
 		}

@@ -54,7 +54,7 @@ func TestFaults(t *testing.T) {
 		{"load status 3", replacing(abi.ExportLoad, cat(get(1), op(opI32WrapI64), i32c(3), op(opI32Mul))), load, FaultStatus, abi.ExportLoad, "status 3"},
 		{"load status -1", replacing(abi.ExportLoad, cat(get(1), op(opI32WrapI64), i32c(-1), op(opI32Mul))), load, FaultStatus, abi.ExportLoad, "status -1"},
 		{"apply status 1", replacing(abi.ExportApply, i32c(1)), apply, FaultStatus, abi.ExportApply, "status 1"},
-		{"no buffer", replacing(abi.ExportBuffer, i32c(0)), handle, FaultNoBuffer, abi.ExportBuffer, "refused a buffer of 4096 bytes"},
+		{"no buffer", replacing(abi.ExportBuffer, i32c(0)), handle, FaultNoBuffer, abi.ExportBuffer, "allocated no buffer of 4096 bytes"},
 		{"buffer outside memory", replacing(abi.ExportBuffer, i32c(24*pageBytes-4095)), handle, FaultSpan, abi.ExportBuffer, "inside memory"},
 		{"buffer at the last address", replacing(abi.ExportBuffer, i32c(-1)), handle, FaultSpan, abi.ExportBuffer, "inside memory"},
 

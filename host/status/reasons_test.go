@@ -196,7 +196,7 @@ func TestEveryErrorWithoutAReasonIsListed(t *testing.T) {
 		"guest fault: ...":                       &request.GuestFaultError{Message: "unreachable"},
 		"... a second ... (with `RetryInfo`)":    &request.RateLimitedError{RetryAfter: time.Second},
 		"shard *N* has no known leader":          &sharding.NotLeaderError{Shard: 3},
-		"send *N* is to come first":              &request.GapError{Wanted: 3},
+		"message *N* is expected first":          &request.GapError{Wanted: 3},
 		"context deadline exceeded":              context.DeadlineExceeded,
 		"the node that leads the shard is ":      request.ErrUnreachable,
 	} {

@@ -80,7 +80,7 @@ func TestReadersGetUpcastEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	for what, err := range map[string]error{"an entity": second(read("shop", "s", true)), "a type": second(subscribe("shop", true))} {
-		if client.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(fmt.Sprint(err), "it has no export hostd_upcast") {
+		if client.CodeOf(err) != connect.CodeFailedPrecondition || !strings.Contains(fmt.Sprint(err), "it does not export hostd_upcast") {
 			t.Errorf("%s of a module without the export: %v", what, err)
 		}
 	}

@@ -98,7 +98,7 @@ func TestConnectionQuotaPerCaller(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if res.StatusCode == http.StatusTooManyRequests && !strings.Contains(string(text), "over the quota connections=2") {
+			if res.StatusCode == http.StatusTooManyRequests && !strings.Contains(string(text), "exceeded its quota connections=2") {
 				t.Errorf("%s", text)
 			}
 			return res.StatusCode

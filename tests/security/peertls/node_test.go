@@ -212,7 +212,7 @@ func TestCertificateFilesAreReloaded(t *testing.T) {
 		t.Errorf("without a key: %v\n%s", err, n.Log())
 	}
 	n.SetFlags(newFiles(own, "n2").flags("require")...)
-	if err := n.TryStart(); err == nil || !strings.Contains(n.Log(), "of node n2, and this is node n1") {
+	if err := n.TryStart(); err == nil || !strings.Contains(n.Log(), "to node n2, but this is node n1") {
 		t.Errorf("with the certificate of another node: %v\n%s", err, n.Log())
 	}
 }

@@ -52,7 +52,7 @@ func TestRestOfTheSDK(t *testing.T) {
 func TestBuildErrorsHaveFileAndLine(t *testing.T) {
 	withCompiler(t)
 	builder.ToldMistakes(t, "guest.ts", "export * from \"hostd-exports\";\n", []guests.Mistake{
-		{File: "readme.txt", Without: true, Want: "must be one, or assembly/index.ts"},
+		{File: "readme.txt", Without: true, Want: "must have one, or assembly/index.ts"},
 		{File: "guest.ts", Text: "function broken( {", Want: "guest.ts(1"},
 		{File: "hostd-sdk/assembly/hostd-exports.ts", Text: "function broken( {", Want: "hostd-exports.ts(1"},
 	})

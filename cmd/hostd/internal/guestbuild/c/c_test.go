@@ -32,7 +32,7 @@ func TestRestOfTheSDK(t *testing.T) {
 // failed build leaves no module.
 func TestBuildErrorsHaveFileAndLine(t *testing.T) {
 	builder.ToldMistakes(t, "guest.c", "#include \"hostd.h\"\n", []guests.Mistake{
-		{File: "readme.txt", Without: true, Want: "must be one, or main.c"},
+		{File: "readme.txt", Without: true, Want: "must have one, or main.c"},
 		{File: "guest.c", Text: "int broken( {", Want: "guest.c:1"},
 		{File: "hostd-sdk/hostd.h", Text: "int broken( {", Want: "hostd-sdk/hostd.h:1"},
 	})

@@ -152,7 +152,7 @@ func TestUnknownEngineIsRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	write(t, path, engineFile, string(append(source, 0)))
-	if err := Build(t.Context(), dir, out, os.Stderr); err == nil || !strings.Contains(err.Error(), "is not that of quickjs-wasi 3.6.2") {
+	if err := Build(t.Context(), dir, out, os.Stderr); err == nil || !strings.Contains(err.Error(), "is not the file of quickjs-wasi 3.6.2") {
 		t.Errorf("with another engine: %v", err)
 	}
 	if _, err := os.Stat(out); !errors.Is(err, os.ErrNotExist) {

@@ -32,7 +32,7 @@ func TestRestOfTheSDK(t *testing.T) {
 // failed build leaves no module.
 func TestBuildErrorsHaveFileAndLine(t *testing.T) {
 	builder.ToldMistakes(t, "guest.rs", "", []guests.Mistake{
-		{File: "readme.txt", Without: true, Want: "must be one, or src/lib.rs"},
+		{File: "readme.txt", Without: true, Want: "must have one, or src/lib.rs"},
 		{File: "guest.rs", Text: "fn broken( {", Want: "guest.rs:1"},
 		{File: "hostd-sdk/src/lib.rs", Text: "fn broken( {", Want: "hostd-sdk/src/lib.rs:1"},
 	})
