@@ -5,11 +5,11 @@ import (
 	"runtime/debug"
 )
 
-// version is the release and changes together with CHANGELOG.md. Release builds
+// version is the next release, and changes together with CHANGELOG.md. Release builds
 // set all four variables with -ldflags -X, because source archives contain no
 // repository to read them from.
 var (
-	version = "0.1.0"
+	version = "0.2.0-dev"
 	commit  string
 	date    string // of the commit, in RFC 3339
 	dirty   string // "true" or "false"
