@@ -31,7 +31,7 @@ func TestVerifyNamesUnreadableEntries(t *testing.T) {
 		data  func(term sharding.Term) []byte
 		says  string // empty: the entry is valid
 	}{
-		{"data", 1, normal, func(sharding.Term) []byte { return []byte("garbage") }, "entry of 7 bytes"},
+		{"data", 1, normal, func(sharding.Term) []byte { return []byte("garbage") }, "entry with 7 bytes"},
 		{"data of a later release", 1, normal, func(term sharding.Term) []byte { return journal.AppendEntryHeader(nil, 99, term, 1) }, "entry kind 99"},
 		{"members", 2, members, func(sharding.Term) []byte { return []byte("garbage") }, "membership change: "},
 		{"metadata", sharding.MetaShard, normal, func(term sharding.Term) []byte { return metadata(term, "garbage") }, "not a command of version"},

@@ -61,7 +61,7 @@ func TestDevelopmentCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "dev says that a node ended", func() bool {
-		return strings.Contains(first.err.String(), fmt.Sprintf("node n3 (pid %d) ended", nodes[2].PID))
+		return strings.Contains(first.err.String(), fmt.Sprintf("node n3 (pid %d) exited", nodes[2].PID))
 	})
 	t.Setenv("HOSTD_ADDR", apisOf(nodes[:2]))
 	addCounter(t, 2)

@@ -199,7 +199,7 @@ func TestClusterCommands(t *testing.T) {
 	if len(v.Members) != 3 || v.Coordinator != "n2" || v.NodeID != "n1" || !v.Quorum || v.ShardCount != 10 || v.Members[2].Reachable {
 		t.Errorf("cluster status: %+v", v)
 	}
-	if got := hostd(t, "node", "ls"); !strings.HasPrefix(got.out, "NODE ") || strings.Count(got.out, "\n") != 4 || !strings.Contains(got.err, "10 shards have fewer than 3 replicas") {
+	if got := hostd(t, "node", "ls"); !strings.HasPrefix(got.out, "NODE ") || strings.Count(got.out, "\n") != 4 || !strings.Contains(got.err, "10 shards have fewer than 3 reachable replicas") {
 		t.Errorf("node ls: %+v", got)
 	}
 	if got := hostd(t, "cluster", "status"); !strings.Contains(got.out, "\n10 shards have fewer than 3 reachable replicas; see 'hostd shard ls'\n") {
@@ -412,7 +412,7 @@ func TestDownPrintsItsEffect(t *testing.T) {
 		nodes.leaving = leaving
 		nodes.mu.Unlock()
 		got := hostd(t, "node", "down", "n2", "--yes")
-		if got.code != cli.ExitDone || !strings.HasPrefix(got.err, "n2 is down\n10 shards have fewer than 3 replicas") || strings.Contains(got.err, waits) != leaving {
+		if got.code != cli.ExitDone || !strings.HasPrefix(got.err, "n2 is down\n10 shards have fewer than 3 reachable replicas") || strings.Contains(got.err, waits) != leaving {
 			t.Errorf("leaving %v: %+v", leaving, got)
 		}
 	}

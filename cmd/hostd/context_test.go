@@ -129,8 +129,8 @@ func TestDevAuthenticatesCallers(t *testing.T) {
 		}
 	}
 	for args, says := range map[string]string{
-		"--auth=allow": `--auth is "allow", must be none or required`, "--auth allow": `--auth is "allow", must be none or required`,
-		"required": `unexpected argument "required"`, "--auth=none required": `unexpected argument "required"`, "--auth required none": "want 'hostd dev'",
+		"--auth=allow": `--auth must be none or required, got "allow"`, "--auth allow": `--auth must be none or required, got "allow"`,
+		"required": `unexpected argument "required"`, "--auth=none required": `unexpected argument "required"`, "--auth required none": "usage: 'hostd dev'",
 	} {
 		if got := hostd(t, append([]string{"dev", "--data", data}, strings.Fields(args)...)...); got.code != cli.ExitUsage || !strings.Contains(got.err, says) {
 			t.Errorf("dev %s: %+v, want %q", args, got, says)

@@ -198,7 +198,7 @@ func checkClientCommands(t *testing.T, node devcluster.NodeInfo) {
 		{"entity skip-timer counter a t --first-tried 5s", "needs the --command-id"},
 		{"module activate counter 00000000", "hostd module ls"},
 		{"module activate counter xyz", "is not a digest"},
-		{"module activate counter " + modules[0].Digest + " --shadow 10%", "serves counter already"},
+		{"module activate counter " + modules[0].Digest + " --shadow 10%", "already serves counter"},
 		{"module activate counter " + modules[0].Digest + " --shadow 10", "percentage"},
 		{"module activate counter " + modules[0].Digest + " --shadow off", "setting"},
 	} {

@@ -86,7 +86,7 @@ func TestRoles(t *testing.T) {
 		{"root", "role get small", cli.ExitDone, "quotas: uploads=unlimited"},
 		{"root", "role get small", cli.ExitDone, "allow   invoke,read  counter  ${principal.name}/  -"},
 		{"root", "role ls", cli.ExitDone, "uploads=unlimited"},
-		{"root", "role put small --quota commands=1", cli.ExitUsage, "there are commands-per-second"},
+		{"root", "role put small --quota commands=1", cli.ExitUsage, "must be one of commands-per-second"},
 		{"root", "role put small --quota streams=0", cli.ExitUsage, "must be streams=NUMBER"},
 		{"root", "role put small --quota streams", cli.ExitUsage, "must be streams=NUMBER"},
 		{"root", "role put a/b --quota streams=1", cli.ExitUsage, "role"},

@@ -51,8 +51,8 @@ func TestFaults(t *testing.T) {
 		{"largest length", replacing(abi.ExportHandle, spanc(math.MaxUint32, math.MaxUint32)), handle, FaultSpan, abi.ExportHandle, "inside memory"},
 		{"snapshot over its limit", replacing(abi.ExportSnapshot, spanc(0, 1<<20+1)), snapshot, FaultOutput, abi.ExportSnapshot, "limit 1048576"},
 
-		{"load status 3", replacing(abi.ExportLoad, cat(get(1), op(opI32WrapI64), i32c(3), op(opI32Mul))), load, FaultStatus, abi.ExportLoad, "status 3"},
-		{"load status -1", replacing(abi.ExportLoad, cat(get(1), op(opI32WrapI64), i32c(-1), op(opI32Mul))), load, FaultStatus, abi.ExportLoad, "status -1"},
+		{"load status 3", replacing(abi.ExportLoad, cat(get(1), op(opI32WrapI64), i32c(3), op(opI32Mul))), load, FaultStatus, abi.ExportLoad, "got 3"},
+		{"load status -1", replacing(abi.ExportLoad, cat(get(1), op(opI32WrapI64), i32c(-1), op(opI32Mul))), load, FaultStatus, abi.ExportLoad, "got -1"},
 		{"apply status 1", replacing(abi.ExportApply, i32c(1)), apply, FaultStatus, abi.ExportApply, "status 1"},
 		{"no buffer", replacing(abi.ExportBuffer, i32c(0)), handle, FaultNoBuffer, abi.ExportBuffer, "allocated no buffer of 4096 bytes"},
 		{"buffer outside memory", replacing(abi.ExportBuffer, i32c(24*pageBytes-4095)), handle, FaultSpan, abi.ExportBuffer, "inside memory"},

@@ -32,8 +32,8 @@ func TestTrialRejectsFaultyModule(t *testing.T) {
 		guest := &testGuest{bodies: map[string][]byte{test.export: op(opUnreachable)}}
 		trialRefuses(t, test.name, guest, test.reason)
 	}
-	trialRefuses(t, "no room for one", &testGuest{bodies: map[string][]byte{abi.ExportLoad: i32c(2)}}, "type test gives 2")
-	trialRefuses(t, "does not read its own snapshot", &testGuest{bodies: map[string][]byte{abi.ExportLoad: second(cat(i32c(1), op(opReturn)))}}, "gives 1")
+	trialRefuses(t, "no room for one", &testGuest{bodies: map[string][]byte{abi.ExportLoad: i32c(2)}}, "hostd_load returned 2 for a new entity of type test")
+	trialRefuses(t, "does not read its own snapshot", &testGuest{bodies: map[string][]byte{abi.ExportLoad: second(cat(i32c(1), op(opReturn)))}}, "hostd_load returned 1")
 	trialRefuses(t, "never ends", &testGuest{bodies: map[string][]byte{abi.ExportSnapshot: endless().bodies[abi.ExportHandle]}}, "fuel")
 	trialRefuses(t, "describes nothing", &testGuest{bodies: map[string][]byte{abi.ExportDescribe: op(opUnreachable)}}, "unreachable")
 }

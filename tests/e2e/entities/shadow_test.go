@@ -215,7 +215,7 @@ func TestInvalidShadowIsRejected(t *testing.T) {
 		t.Fatal(err)
 	}
 	for value, want := range map[string]string{
-		strings.Repeat("0", 64) + " 10%": "no module", other.Digest + " 10%": "does not serve", one + " 0%": "percentage", one: "DIGEST PERCENT", one + " 10%": "serves note already",
+		strings.Repeat("0", 64) + " 10%": "no module", other.Digest + " 10%": "does not serve", one + " 0%": "percentage", one: "DIGEST PERCENT", one + " 10%": "already serves note",
 	} {
 		if _, err := n.c.PutSetting(t.Context(), shadowKey, value); client.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), want) {
 			t.Errorf("%q: %v", value, err)

@@ -59,7 +59,7 @@ func TestSendsAndAcceptsFromAreEnforced(t *testing.T) {
 
 	for i := range 3 {
 		id := fmt.Sprint("leak-", i)
-		if err := tell("purse", id, "tell", "stranger"); client.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "sends to entity type stranger, which its manifest does not name") {
+		if err := tell("purse", id, "tell", "stranger"); client.CodeOf(err) != connect.CodeInvalidArgument || !strings.Contains(err.Error(), "sends to entity type stranger, which its manifest does not list in sends") {
 			t.Errorf("a purse sends: %v", err)
 		}
 		if s := queryNode[namedState](t, c, "purse", id); s.Amount != 0 {

@@ -28,7 +28,7 @@ func TestModuleQuotasAreSettings(t *testing.T) {
 		}
 	}
 	shows(`number +2 +4096 +module-quota-count`)
-	shows(`unused +720h0m0s +module-retention`)
+	shows(`unused modules +720h0m0s +module-retention`)
 	push := func(entityType string, want connect.Code) {
 		t.Helper()
 		_, err := client.UploadModule(ctx, c, &modulev1.UploadRequest{Wasm: guest.Module{Good: entityType}.Build()})
@@ -51,7 +51,7 @@ func TestModuleQuotasAreSettings(t *testing.T) {
 	push("third", 0)
 	push("fourth", connect.CodeResourceExhausted)
 	f.run("setting", "put", "module-retention", "off", "--addr", node.Address())
-	shows(`unused +for ever`)
+	shows(`unused modules +forever`)
 	if out, code := node.Run("setting", "put", "module-quota-count", "many", "--addr", node.Address()); code == 0 {
 		t.Errorf("a quota that is no number is taken: %s", out)
 	}

@@ -88,7 +88,7 @@ func TestRevokedCertificatesAreRejected(t *testing.T) {
 	put(own.RevocationList(3, from.Add(-2*time.Hour), from))
 	n.Signal(syscall.SIGHUP)
 	n.Await("the node says why it does not take a list", func() bool {
-		return strings.Contains(n.Log(), "the previous ones stay in use") && strings.Contains(n.Log(), "list 1 ended at")
+		return strings.Contains(n.Log(), "the previous ones stay in use") && strings.Contains(n.Log(), "list 1 expired at")
 	})
 	if _, err := callAs(t, config, n.PeerAPI(), probe, "n2", ""); err == nil {
 		t.Error("a revoked certificate is taken again")

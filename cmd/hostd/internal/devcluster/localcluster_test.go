@@ -172,7 +172,7 @@ func TestSpread(t *testing.T) {
 		{"fewer shards than nodes", shards(3, "n1"), nodes, ""},
 		{"one node", shards(1, "n1"), nodes[:1], ""},
 		{"two nodes, one only follows", learner, nodes[:2], ""},
-		{"two nodes, one replica", shards(1, "n1", "n2"), nodes[:2], "less than 2 replicas"},
+		{"two nodes, one replica", shards(1, "n1", "n2"), nodes[:2], "fewer than 2 replicas"},
 	} {
 		err := NotSpread(tt.shards, tt.nodes)
 		if (err == nil) != (tt.fault == "") || err != nil && !strings.Contains(err.Error(), tt.fault) {

@@ -58,7 +58,7 @@ func TestGoProjectBuilds(t *testing.T) {
 	dir := made(t)
 	code, out, talk := command(t, "build", dir)
 	file := filepath.Join(dir, "lamp.wasm")
-	if code != 0 || strings.TrimSpace(out) != file || !strings.Contains(talk, "of counter; 10 checks passed\n") {
+	if code != 0 || strings.TrimSpace(out) != file || !strings.Contains(talk, "from counter; 10 checks passed\n") {
 		t.Fatalf("%d\n%s%s", code, out, talk)
 	}
 	good, err := os.ReadFile(file)

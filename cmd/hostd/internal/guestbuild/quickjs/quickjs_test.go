@@ -104,8 +104,8 @@ func TestBuildErrorsSayWhatToDo(t *testing.T) {
 	}{
 		"nothing":        {nil, "is not a TypeScript"},
 		"no JSON":        {map[string]string{"package.json": "{"}, "package.json: unexpected end"},
-		"no script":      {map[string]string{"package.json": "{}"}, "there is no src/index.ts, index.ts, src/index.js, index.js"},
-		"another script": {map[string]string{"package.json": `{"main":"app.ts"}`, "index.ts": ""}, "there is no app.ts"},
+		"no script":      {map[string]string{"package.json": "{}"}, "has no script src/index.ts, index.ts, src/index.js, index.js"},
+		"another script": {map[string]string{"package.json": `{"main":"app.ts"}`, "index.ts": ""}, "has no script app.ts"},
 		"no syntax":      {map[string]string{"package.json": "{}", "index.ts": entity + "\nlet = ;"}, "index.ts:3:"},
 		"no such import": {map[string]string{"package.json": "{}", "index.ts": "import 'absent';"}, `index.ts:1: Could not resolve "absent"`},
 		"await":          {map[string]string{"package.json": "{}", "index.ts": entity + "await 1;"}, "index.ts:2: Top-level await"},
