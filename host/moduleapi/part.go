@@ -14,7 +14,7 @@ func partMessages(parts []modules.ServedPart) []*modulev1.Part {
 		if r == nil {
 			continue
 		}
-		out[i].Kind, out[i].State = modulev1.Part_KIND_ROLLOUT, stateOf(r.State)
+		out[i].Kind, out[i].State = modulev1.Part_KIND_ROLLOUT, rolloutStates[r.State]
 		switch {
 		case !r.IsServing():
 			out[i].Kind = modulev1.Part_KIND_VERIFICATION

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
@@ -123,14 +122,22 @@ func (s *handler) changeRollout(ctx context.Context, r *modulev1.ChangeRolloutRe
 	return out, nil
 }
 
-func stateOf(s meta.RolloutState) modulev1.Rollout_State {
-	return modulev1.Rollout_State(modulev1.Rollout_State_value["STATE_"+strings.ToUpper(string(s))])
+// rolloutStates maps stored states, whose spelling is fixed, to those of the
+// API.
+var rolloutStates = map[meta.RolloutState]modulev1.Rollout_State{
+	meta.RolloutRunning:   modulev1.Rollout_STATE_RUNNING,
+	meta.RolloutPaused:    modulev1.Rollout_STATE_PAUSED,
+	meta.RolloutAborting:  modulev1.Rollout_STATE_ABORTING,
+	meta.RolloutHeld:      modulev1.Rollout_STATE_WRITE_PAUSED,
+	meta.RolloutAborted:   modulev1.Rollout_STATE_ABORTED,
+	meta.RolloutVerifying: modulev1.Rollout_STATE_VERIFYING,
+	meta.RolloutRefused:   modulev1.Rollout_STATE_REJECTED,
 }
 
 func rolloutMessage(s modules.RolloutState) *modulev1.Rollout {
 	out := &modulev1.Rollout{
 		EntityType: s.EntityType, Digest: s.Digest.String(), OlderDigest: s.Older.String(), Revision: s.Revision,
-		State: stateOf(s.Rollout.State),
+		State: rolloutStates[s.Rollout.State],
 		Share: s.Share, Prefix: s.Prefix, RemainingEntityIds: s.Stay, EntityTypes: s.Types, RequestedBy: s.By, Note: s.Note, Steps: s.Steps, Rules: s.Rules,
 	}
 	if c := s.Counts; c != nil {

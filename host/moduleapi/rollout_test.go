@@ -51,3 +51,28 @@ func TestAbortsAreTold(t *testing.T) {
 		t.Errorf("where nothing was aborted: %v, %v", got, err)
 	}
 }
+
+// TestEveryStateOfRolloutsHasItsName checks that each stored state has a state
+// of the API, and each state of the API a stored one.
+func TestEveryStateOfRolloutsHasItsName(t *testing.T) {
+	named := map[modulev1.Rollout_State]bool{modulev1.Rollout_STATE_UNSPECIFIED: true}
+	for _, state := range []meta.RolloutState{
+		meta.RolloutRunning, meta.RolloutPaused, meta.RolloutAborting, meta.RolloutHeld, meta.RolloutAborted, meta.RolloutVerifying, meta.RolloutRefused,
+	} {
+		h := moduleapi.NewHandler(moduleapi.Options{Log: slog.New(slog.DiscardHandler), Rollouts: rollouts{
+			modules.RolloutState{EntityType: "order", Rollout: &meta.Rollout{State: state}},
+		}})
+		res, err := h.GetRollout(t.Context(), connect.NewRequest(&modulev1.GetRolloutRequest{EntityType: "order"}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := res.Msg.GetRollout().GetState(); named[got] {
+			t.Errorf("%s is %v, as is another state or none", state, got)
+		} else {
+			named[got] = true
+		}
+	}
+	if len(named) != len(modulev1.Rollout_State_name) {
+		t.Errorf("%d of %d states have a stored state", len(named), len(modulev1.Rollout_State_name))
+	}
+}

@@ -59,14 +59,14 @@ func TestHistoryNamesTokenThatForcedActivation(t *testing.T) {
 	out, code := run(forcing, "history", "shop", "-o", "json")
 	var history struct {
 		Changes []struct {
-			Kind, By string
-			Forced   bool
+			Kind, ChangedBy string
+			Forced          bool
 		}
 	}
 	if err := json.Unmarshal([]byte(out), &history); code != 0 || err != nil {
 		t.Fatalf("history ends with %d, %v: %s", code, err, out)
 	}
-	if all := history.Changes; len(all) != 2 || all[0].By != "token:boss" || !all[0].Forced || all[1].By != "token:ci" || all[1].Forced {
+	if all := history.Changes; len(all) != 2 || all[0].ChangedBy != "token:boss" || !all[0].Forced || all[1].ChangedBy != "token:ci" || all[1].Forced {
 		t.Errorf("the history is %s", out)
 	}
 	if out, code := run(forcing, "history", "shop"); code != 0 || !strings.Contains(out, "token:boss") {

@@ -152,7 +152,7 @@ func TestPulledHistoryIsReplayable(t *testing.T) {
 		if err := os.WriteFile(path(name), b, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if out, code := n.Run("step", path(name)); code != 1 || !strings.Contains(out, "the file is") {
+		if out, code := n.Run("step", path(name)); code != 1 || !strings.Contains(out, "the file ") {
 			t.Errorf("%s: step ends with %d: %s", name, code, out)
 		}
 	}

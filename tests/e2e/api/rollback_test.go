@@ -73,9 +73,9 @@ func TestRollback(t *testing.T) {
 	var history struct {
 		EntityType string
 		Changes    []struct {
-			Kind, Digest, By   string
-			Revision, TookBack uint64
-			Forced             bool
+			Kind, Digest, ChangedBy      string
+			Revision, RolledBackRevision uint64
+			Forced                       bool
 		}
 	}
 	if err := json.Unmarshal([]byte(text), &history); err != nil || code != 0 {
@@ -84,14 +84,14 @@ func TestRollback(t *testing.T) {
 	var kinds []string
 	for i, c := range history.Changes {
 		kinds = append(kinds, c.Kind)
-		if c.By != "anonymous" || c.Forced || c.Revision == 0 || i > 0 && c.Revision >= history.Changes[i-1].Revision {
+		if c.ChangedBy != "anonymous" || c.Forced || c.Revision == 0 || i > 0 && c.Revision >= history.Changes[i-1].Revision {
 			t.Errorf("change %d: %+v", i, c)
 		}
 	}
 	if want := []string{"rollback", "rollback", "activate", "activate", "activate"}; history.EntityType != "shop" || !slices.Equal(kinds, want) {
 		t.Fatalf("%s has been changed by %v", history.EntityType, kinds)
 	}
-	if c := history.Changes; c[1].TookBack != three || c[1].Digest != c[3].Digest || c[0].TookBack != c[1].Revision || c[0].Digest != c[4].Digest {
+	if c := history.Changes; c[1].RolledBackRevision != three || c[1].Digest != c[3].Digest || c[0].RolledBackRevision != c[1].Revision || c[0].Digest != c[4].Digest {
 		t.Errorf("the changes are %+v", c)
 	}
 	if out, code := s.node.Run("module", "history", "shop", "--addr", s.node.API()); code != 0 || strings.Count(out, "anonymous") != 5 || !strings.Contains(out, fmt.Sprint("rollback of ", three)) {

@@ -20,7 +20,7 @@ import (
 type replayed struct {
 	Entities, Events    uint64
 	Faults, Differences []difference
-	Kept                bool
+	Stored              bool
 }
 
 type difference struct {
@@ -106,12 +106,12 @@ func TestVerifyModules(t *testing.T) {
 	}
 	const events = 3*entities + 3
 	for at := range 3 {
-		if got, code := v.verify(at, "trail", same, "--all"); code != 0 || got.Entities != entities || got.Events != events || len(got.Differences) != 0 || len(got.Faults) != 0 || !got.Kept {
+		if got, code := v.verify(at, "trail", same, "--all"); code != 0 || got.Entities != entities || got.Events != events || len(got.Differences) != 0 || len(got.Faults) != 0 || !got.Stored {
 			t.Errorf("node %d, the module that serves: %d, %+v", at, code, got)
 		}
 	}
 	got, code := v.verify(1, "trail", other[:12], "--all")
-	if code != 3 || got.Entities != entities || len(got.Differences) != entities || len(got.Faults) != 0 || !got.Kept {
+	if code != 3 || got.Entities != entities || len(got.Differences) != entities || len(got.Faults) != 0 || !got.Stored {
 		t.Errorf("another module: %d, %+v", code, got)
 	}
 	found := map[string]bool{}

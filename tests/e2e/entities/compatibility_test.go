@@ -119,7 +119,7 @@ func TestModuleThatFailsOnEntitiesIsRejected(t *testing.T) {
 	broken := noter("2", "")
 	broken.Apply = guest.Unreachable
 	_, err := n.push(broken, false)
-	if text := fmt.Sprint(err); reason(err) != "VERIFY_FAILED" || !strings.Contains(text, "of 5 entities") || !strings.Contains(text, "at event 1 (happened)") || !strings.Contains(text, "unreachable") {
+	if text := fmt.Sprint(err); reason(err) != "VERIFY_FAILED" || !strings.Contains(text, "of 5 sampled entities") || !strings.Contains(text, "at event 1 (happened)") || !strings.Contains(text, "unreachable") {
 		t.Errorf("%v", err)
 	}
 	modules, err := n.c.Modules(t.Context())

@@ -70,7 +70,7 @@ func TestModuleListShowsServedParts(t *testing.T) {
 	if r, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, false); err != nil || len(r.GetRemainingEntityIds()) != 2 {
 		t.Fatal(r, err)
 	}
-	serves("aborted but for what stays", `note KIND_STAY 0"" 2 STATE_ABORTED`)
+	serves("aborted but for what stays", `note KIND_REMAINDER 0"" 2 STATE_ABORTED`)
 	if _, err := c.change(modulev1.ChangeRolloutRequest_ACTION_ABORT, true); err != nil {
 		t.Fatal(err)
 	}
