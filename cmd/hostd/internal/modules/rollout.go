@@ -205,7 +205,7 @@ func NewRollout(std cli.Stdio) *cobra.Command {
 			fmt.Fprintf(w, "%s is being compared with the truncated histories of %s and will serve it afterwards; %s serves it now: verifying\n", r.GetDigest(), cli.Clean(r.GetEntityType()), r.GetOlderDigest())
 			return
 		case modulev1.Rollout_STATE_REJECTED:
-			fmt.Fprintf(w, "%s was not activated for %s, %s serves it: refused\n%s\n", r.GetDigest(), cli.Clean(r.GetEntityType()), r.GetOlderDigest(), cli.Clean(r.GetNote()))
+			fmt.Fprintf(w, "%s was not activated for %s, %s serves it: rejected\n%s\n", r.GetDigest(), cli.Clean(r.GetEntityType()), r.GetOlderDigest(), cli.Clean(r.GetNote()))
 			return
 		}
 		fmt.Fprintf(w, "%s of %s is served by %s, the rest by %s: %s\n", partText(r.GetShare(), r.GetPrefix()), cli.Clean(strings.Join(r.GetEntityTypes(), ", ")), r.GetDigest(), r.GetOlderDigest(), stateOf(r))
