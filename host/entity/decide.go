@@ -187,7 +187,9 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 	if e.typ.Workflow && !e.exists && len(out.Events) == 0 {
 		out.Delete = true // an outcome for an earlier run must not create one
 	}
-	d.append(e, r, env, hash)
+	if !d.append(e, r, env, hash) {
+		return
+	}
 	if state := checkpointOf(out); state != nil && e.typ.Workflow && !out.Delete {
 		d.exec.checkpoint(e, state)
 	}

@@ -97,3 +97,24 @@ func TestReadOnlyNodeRejectsDelete(t *testing.T) {
 		t.Errorf("%+v", res)
 	}
 }
+
+// TestEntityEvictedByItsOwnRecordIsNotUsed checks that a record that closes a
+// batch which the log refuses at once, as it does when it is full, ends neither
+// the executor nor the entity.
+func TestEntityEvictedByItsOwnRecordIsNotUsed(t *testing.T) {
+	w := quiet(t)
+	w.core.opts.BatchBytes = 1 // each record closes its batch
+	w.ask(request.Command, "add", "a")
+	for _, try := range []struct {
+		kind request.Kind
+		name string
+	}{{request.Delete, ""}, {request.Command, "delete"}, {request.Command, "checkpoint"}} {
+		w.refuse = true
+		if res := w.ask(try.kind, try.name, "refused-"+try.name); res.Err == nil {
+			t.Errorf("%v %q takes effect without a log: %+v", try.kind, try.name, res)
+		}
+		if res := w.ask(request.Query, "sum", ""); string(res.Payload) != "1" {
+			t.Errorf("after %v %q: %+v", try.kind, try.name, res)
+		}
+	}
+}

@@ -265,7 +265,7 @@ func (l *historyLoad) attempt(ctx context.Context, h HistoryReader, chunkBytes i
 			}
 			ch.frames = abi.AppendInputEvent(ch.frames, uint64(rec.Expected)+uint64(i)+1, rec.RecordedAt, ev.Type, ev.Payload)
 		}
-		if rec.Last() > start || partial {
+		if (rec.Last() > start || partial) && (!l.Type.Workflow || len(rec.Events) > 0) {
 			ch.Replay.Add(len(rec.Events), size)
 		}
 		ch.Sequence, ch.Hash = rec.Last(), after

@@ -171,7 +171,7 @@ func (d *decider) logRefusal(e *entity, r *request.Request, why *request.Rejecte
 // dead letter. The rest of the output has no effect.
 func (d *decider) recordRejection(e *entity, r *request.Request, env Env, why *request.RejectedError) {
 	s, msg := e.shard, r.Delivery
-	evolved := len(d.output.Events) > 0 || d.output.HasState
+	evolved, resident := len(d.output.Events) > 0 || d.output.HasState, true
 	d.output.Reset()
 	switch {
 	case msg.OnReply != "":
@@ -190,10 +190,10 @@ func (d *decider) recordRejection(e *entity, r *request.Request, env Env, why *r
 		} else {
 			d.stats.Refused++
 			d.output.Delete = !e.exists // a rejection must not create the entity
-			d.append(e, r, env, 0)
+			resident = d.append(e, r, env, 0)
 		}
 	}
-	if evolved {
+	if evolved && resident {
 		d.exec.reload(e)
 	}
 }

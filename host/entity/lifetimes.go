@@ -35,8 +35,9 @@ func (d *decider) remove(e *entity, r *request.Request) {
 		d.output.Reset()
 		d.fuel = 0
 		d.output.Delete = true
-		d.append(e, r, Env{Now: now}, hash)
-		d.exec.leave(e)
+		if d.append(e, r, Env{Now: now}, hash) {
+			d.exec.leave(e)
+		}
 	}
 }
 

@@ -32,9 +32,11 @@ func (d *decider) makeRoom(e *entity, r *request.Request) bool {
 }
 
 // append adds the command's record to the shard's open batch and advances the
-// entity's state in memory.
-func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) {
-	s, fuel := e.shard, d.fuel
+// entity's state in memory. It reports whether the entity is still in memory: a
+// record may close the batch, and if the log refuses that at once, the entity is
+// evicted and has no type.
+func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) (resident bool) {
+	s, fuel, phase := e.shard, d.fuel, e.phase
 	rec := d.record.Begin(journal.Record{
 		Entity: e.id, Term: s.term, RecordedAt: env.Now, Expected: e.sequence, Prev: e.hash,
 		Module: e.typ.Digest, CommandID: r.ID, CommandHash: hash, Reply: d.output.Reply,
@@ -77,7 +79,9 @@ func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) {
 	case timers.Of(r) != nil:
 		d.timers.Owe(e.id.Type, len(encoded), fuel)
 	}
-	e.replay.Add(len(rec.Events), len(encoded))
+	if !e.typ.Workflow || len(rec.Events) > 0 { // repeated starts do not lengthen a run
+		e.replay.Add(len(rec.Events), len(encoded))
+	}
 	d.stats.Commands++
 	d.stats.Events += uint64(len(rec.Events))
 	if e.inst != nil { // nil for a deletion without a guest
@@ -87,6 +91,7 @@ func (d *decider) append(e *entity, r *request.Request, env Env, hash uint64) {
 	if rows >= batchRows || s.log.BatchBytes() >= d.opts.BatchBytes {
 		s.proposeBatch()
 	}
+	return e.phase == phase
 }
 
 // batchRows is the number of timer and message rows at which an entry is

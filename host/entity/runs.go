@@ -3,6 +3,7 @@ package entity
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	"github.com/hostd/hostd/abi"
 	"github.com/hostd/hostd/host/request"
@@ -36,7 +37,7 @@ func runStatus(out *abi.Output) journal.RunStatus {
 	}
 	s.State = journal.RunCompleted
 	if end := request.ParseRunEnd(last.Payload); end.Code != "" {
-		s.State, s.Code = journal.RunFailed, end.Code[:min(len(end.Code), abi.MaxNameBytes)]
+		s.State, s.Code = journal.RunFailed, strings.ToValidUTF8(end.Code[:min(len(end.Code), abi.MaxNameBytes)], "") // without half a rune
 	}
 	return s
 }

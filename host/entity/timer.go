@@ -85,8 +85,7 @@ const codeOutOfRange = "out_of_range"
 // The command has no other effect. A schedule continues with its next tick.
 func (d *decider) endTimer(e *entity, r *request.Request, env Env, evolved bool) {
 	d.output.Reset()
-	d.append(e, r, env, 0)
-	if evolved {
+	if d.append(e, r, env, 0) && evolved {
 		d.exec.reload(e)
 	}
 }

@@ -209,6 +209,7 @@ func TestRecordsOfRunsHaveTheirStatus(t *testing.T) {
 		{event("ended", `{"code":"broken","message":"m"}`), journal.RunStatus{State: journal.RunFailed, Steps: 3, Code: "broken"}},
 		{event("ended", `x`), journal.RunStatus{State: journal.RunFailed, Steps: 3, Code: request.CodeInvalidOutput}},
 		{event("ended", `{"code":"`+strings.Repeat("x", 300)+`"}`), journal.RunStatus{State: journal.RunFailed, Steps: 3, Code: strings.Repeat("x", abi.MaxNameBytes)}},
+		{event("ended", `{"code":"`+strings.Repeat("é", 300)+`"}`), journal.RunStatus{State: journal.RunFailed, Steps: 3, Code: strings.Repeat("é", abi.MaxNameBytes/2)}},
 	} {
 		if got := runStatus(&abi.Output{Events: tt.events, Progress: progress}); !reflect.DeepEqual(got, tt.want) {
 			t.Errorf("%s: %+v, want %+v", tt.events[1].Payload, got, tt.want)

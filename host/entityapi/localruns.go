@@ -2,6 +2,7 @@ package entityapi
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -107,14 +108,22 @@ func runInfo(id sharding.EntityID, h *store.Head) (RunInfo, error) {
 	return out, err
 }
 
+// errRunEndRead stops a read at the record that ended a run. Later records, such
+// as those of repeated starts, have no events.
+var errRunEndRead = errors.New("the end of the run is read")
+
 // end reads the event that ended a run.
 func (s runs) end(ctx context.Context, shard sharding.ShardID, id sharding.EntityID, last journal.Sequence) (end request.RunEnd, err error) {
 	err = s.Machine.Read(ctx, shard, id, last, func(_ journal.Position, r *journal.Record) error {
 		if n := len(r.Events); n > 0 && r.Events[n-1].Type == abi.RunEnded {
 			end = request.ParseRunEnd(r.Events[n-1].Payload)
+			return errRunEndRead
 		}
 		return nil
 	})
+	if errors.Is(err, errRunEndRead) {
+		err = nil
+	}
 	return end, err
 }
 
