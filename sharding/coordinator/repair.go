@@ -255,8 +255,15 @@ type departureCheck struct {
 // and a log that is close to the leader's may belong to a replica that no
 // longer works. Dead nodes count as staying until an operator gives them up.
 func (s *stepView) departureObstacle(sh *shard) string {
+	obstacle, _ := s.departureState(sh)
+	return obstacle
+}
+
+// departureState returns departureObstacle, and whether a node that stays is
+// away, so that nothing can be confirmed yet.
+func (s *stepView) departureState(sh *shard) (obstacle string, away bool) {
 	if sh.lead == nil {
-		return ""
+		return "", false
 	}
 	check, checking := s.departures[sh.Shard]
 	has, confirmed, lacks := 0, checking && sh.leader.latest.at.After(check.at), ""
@@ -267,6 +274,7 @@ func (s *stepView) departureObstacle(sh *shard) string {
 		case sh.index < 0 && r.State == meta.ReplicaLearner: // every member has one
 		case n == nil:
 		case !n.fresh:
+			away = true
 			lacks = cmp.Or(lacks, fmt.Sprintf("node %s keeps a copy of shard %d, but cannot be reached by the coordinator", n.Node, sh.Shard))
 		case !sh.isCaughtUp(r.ID) || sh.lead.Match[r.ID] < check.commit:
 			lacks = cmp.Or(lacks, fmt.Sprintf("node %s keeps a copy of shard %d, but does not have all entries of the leader", n.Node, sh.Shard))
@@ -279,27 +287,30 @@ func (s *stepView) departureObstacle(sh *shard) string {
 	for _, n := range s.nodes {
 		if n.Status == meta.StatusDown && !n.Downed && !n.Leaving && !n.HasRole(meta.RoleProxy) {
 			stay++
+			away = true
 			lacks = cmp.Or(lacks, fmt.Sprintf("node %s is down and may come back", n.Node))
 		}
 	}
 	switch {
 	case has < min(stay, s.policy.Replication) && lacks != "":
-		return lacks + ": start or repair it, or run 'hostd node down' for it"
+		return lacks + ": start or repair it, or run 'hostd node down' for it", away
 	case !confirmed:
-		return fmt.Sprintf("the copies of shard %d are being checked", sh.Shard)
+		return fmt.Sprintf("the copies of shard %d are being checked", sh.Shard), false
 	}
-	return ""
+	return "", false
 }
 
 // beginDepartureChecks begins, and ends, the checks of departureObstacle. A
 // check that was passed is renewed, because the voters may have to wait for
-// something else.
+// something else. So is one while a node is away: when it is back, or given up,
+// reports from the time before prove nothing.
 func (s *stepView) beginDepartureChecks() {
 	for _, sh := range s.shards {
-		switch _, checking := s.departures[sh.Shard]; {
+		_, checking := s.departures[sh.Shard]
+		switch obstacle, away := s.departureState(sh); {
 		case len(sh.badVoters) == 0:
 			delete(s.departures, sh.Shard)
-		case sh.lead != nil && (!checking || s.departureObstacle(sh) == ""):
+		case sh.lead != nil && (!checking || away || obstacle == ""):
 			check := departureCheck{sh.lead.Commit, s.now}
 			if sh.index < 0 {
 				check.commit = max(check.commit, s.view.Index()) // includes the operation to leave

@@ -226,6 +226,48 @@ func TestLeaveWaitsForNodesThatStay(t *testing.T) {
 	}
 }
 
+// TestDepartureIsCheckedAfterOthersAreGivenUp checks that what nodes confirmed
+// while another one was dead does not let a leaving node go after an operator
+// has given the dead one up: one of them may have stopped working meanwhile.
+func TestDepartureIsCheckedAfterOthersAreGivenUp(t *testing.T) {
+	const nodes, dead, mute, last = 5, 1, 2, 4
+	w := calmWorld(t, nodes, 3)
+	w.replicate(nodes)
+	w.until(t, "all vote", func() bool { return w.votersEverywhere(nodes) && w.nothingPending() })
+	w.crownAll(w.hosts[0])
+	w.hosts[dead].running = false
+	w.untilDown(dead)
+	w.hosts[last].leaving = true
+	w.until(t, "leaving", func() bool {
+		if w.at != nil && w.statusOf(last) != meta.StatusLeaving {
+			w.operations = append(w.operations, coordinator.Operation{ID: 1<<40 + w.index, Kind: coordinator.OperationLeave, Node: w.hosts[last].id})
+		}
+		return w.statusOf(last) == meta.StatusLeaving
+	})
+	for range 100 {
+		w.tick()
+	}
+	w.hosts[mute].mute = true
+	w.write(1)
+	w.until(t, "down", func() bool {
+		if w.at != nil && !w.downed(dead) {
+			w.operations = append(w.operations, coordinator.Operation{ID: 1<<40 + w.index, Kind: coordinator.OperationDown, Node: w.hosts[dead].id})
+		}
+		return w.downed(dead)
+	})
+	for range 300 {
+		w.tick()
+		for s := range sharding.ShardID(shards + 1) {
+			g := w.groups[s]
+			if !slices.ContainsFunc(g.confAtIndex(g.commit).voters, func(id sharding.ReplicaID) bool { return g.replicas[id].node == w.hosts[last] }) {
+				t.Fatalf("shard %d lost a copy: %s", s, w.draw(g))
+			}
+		}
+	}
+	w.hosts[mute].mute = false
+	w.until(t, "left", func() bool { return !w.isMember(last) })
+}
+
 func (w *world) statusOf(i int) meta.MemberStatus {
 	m, _ := w.state.View().Member(w.hosts[i].id)
 	return m.Status
