@@ -64,7 +64,7 @@ func (h *Handler) await(ctx context.Context, id sharding.EntityID, wait time.Dur
 	for {
 		leaders := h.Proxy.Changed()
 		if !h.Proxy.Leads(shard) {
-			return nil, &sharding.NotLeaderError{Shard: shard} // the next leader continues the wait
+			return nil, &sharding.NotLeaderError{Shard: shard} // a node that forwarded the wait continues it with the next leader
 		}
 		run, err := h.run(ctx, id)
 		if err != nil || run.GetStatus() != workflowv1.RunStatus_RUNNING {

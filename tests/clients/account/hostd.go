@@ -22,7 +22,7 @@ type Account struct {
 
 // SendOpen sends the command "open".
 // The functions in change may set the command's id, the time of its first
-// attempt, or the expected sequence. Errors are those of client.Client.Send.
+// attempt, or the expected sequence. It fails as client.Client.Send does.
 func (e Account) SendOpen(ctx context.Context, payload json.RawMessage, change ...func(*client.Command)) (reply AccountOpenReply, outcome client.Reply, err error) {
 	cmd := client.Command{EntityType: "account", EntityID: e.ID, Name: "open"}
 	if cmd.Data, err = json.Marshal(payload); err != nil {
@@ -42,7 +42,7 @@ func (e Account) SendOpen(ctx context.Context, payload json.RawMessage, change .
 
 // SendDeposit sends the command "deposit".
 // The functions in change may set the command's id, the time of its first
-// attempt, or the expected sequence. Errors are those of client.Client.Send.
+// attempt, or the expected sequence. It fails as client.Client.Send does.
 func (e Account) SendDeposit(ctx context.Context, payload AccountDepositPayload, change ...func(*client.Command)) (reply AccountDepositReply, outcome client.Reply, err error) {
 	cmd := client.Command{EntityType: "account", EntityID: e.ID, Name: "deposit"}
 	if cmd.Data, err = json.Marshal(payload); err != nil {
@@ -62,7 +62,7 @@ func (e Account) SendDeposit(ctx context.Context, payload AccountDepositPayload,
 
 // SendWithdraw sends the command "withdraw".
 // The functions in change may set the command's id, the time of its first
-// attempt, or the expected sequence. Errors are those of client.Client.Send.
+// attempt, or the expected sequence. It fails as client.Client.Send does.
 func (e Account) SendWithdraw(ctx context.Context, payload AccountWithdrawPayload, change ...func(*client.Command)) (reply AccountWithdrawReply, outcome client.Reply, err error) {
 	cmd := client.Command{EntityType: "account", EntityID: e.ID, Name: "withdraw"}
 	if cmd.Data, err = json.Marshal(payload); err != nil {

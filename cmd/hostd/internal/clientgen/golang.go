@@ -81,7 +81,7 @@ func (g *goWriter) entity(out *bytes.Buffer, t entityType) error {
 			return err
 		}
 		method := methods.take("Send" + pascal(c.Name))
-		fmt.Fprintf(out, "// %s sends the command %s.\n// The functions in change may set the command's id, the time of its first\n// attempt, or the expected sequence. Errors are those of client.Client.Send.\n", method, quoteJSON(c.Name))
+		fmt.Fprintf(out, "// %s sends the command %s.\n// The functions in change may set the command's id, the time of its first\n// attempt, or the expected sequence. It fails as client.Client.Send does.\n", method, quoteJSON(c.Name))
 		fmt.Fprintf(out, "func (e %s) %s(ctx context.Context, payload %s, change ...func(*client.Command)) (reply %s, outcome client.Reply, err error) {\n", base, method, in, back)
 		fmt.Fprintf(out, "cmd := client.Command{EntityType: %s, EntityID: e.ID, Name: %s}\n", quoteJSON(t.Name), quoteJSON(c.Name))
 		g.marshal(out, t, "cmd.Data", "return reply, outcome, err")

@@ -24,7 +24,7 @@ type BlobStore struct {
 
 // SendPut sends the command "put".
 // The functions in change may set the command's id, the time of its first
-// attempt, or the expected sequence. Errors are those of client.Client.Send.
+// attempt, or the expected sequence. It fails as client.Client.Send does.
 func (e BlobStore) SendPut(ctx context.Context, payload []byte, change ...func(*client.Command)) (reply []byte, outcome client.Reply, err error) {
 	cmd := client.Command{EntityType: "blob-store", EntityID: e.ID, Name: "put"}
 	cmd.Data = payload
@@ -143,7 +143,7 @@ type Order struct {
 
 // SendPlace sends the command "place".
 // The functions in change may set the command's id, the time of its first
-// attempt, or the expected sequence. Errors are those of client.Client.Send.
+// attempt, or the expected sequence. It fails as client.Client.Send does.
 func (e Order) SendPlace(ctx context.Context, payload OrderPlacePayload, change ...func(*client.Command)) (reply Line, outcome client.Reply, err error) {
 	cmd := client.Command{EntityType: "order", EntityID: e.ID, Name: "place"}
 	if cmd.Data, err = json.Marshal(payload); err != nil {
@@ -163,7 +163,7 @@ func (e Order) SendPlace(ctx context.Context, payload OrderPlacePayload, change 
 
 // SendCancel sends the command "cancel".
 // The functions in change may set the command's id, the time of its first
-// attempt, or the expected sequence. Errors are those of client.Client.Send.
+// attempt, or the expected sequence. It fails as client.Client.Send does.
 func (e Order) SendCancel(ctx context.Context, payload json.RawMessage, change ...func(*client.Command)) (reply json.RawMessage, outcome client.Reply, err error) {
 	cmd := client.Command{EntityType: "order", EntityID: e.ID, Name: "cancel"}
 	if cmd.Data, err = json.Marshal(payload); err != nil {
