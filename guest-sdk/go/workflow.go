@@ -101,7 +101,8 @@ type (
 		Children    []childRun `json:"children,omitempty"`
 		Parent      parentRun  `json:"parent,omitempty"`
 	}
-	// childLeft: a child run has ended for which no step waits any more.
+	// childLeft: a child run has ended for which no step waits any more, or whose
+	// outcome has the code of a time limit.
 	childLeft struct {
 		Step int `json:"step"`
 	}
@@ -804,6 +805,7 @@ func (w *workflow) childEnded(c *Context, s *RunState, payload []byte) error {
 		}
 		if p := r.find(child.Step); p != nil {
 			r.cancelTimers(c, []*step{p})
+			w.forget(c, r, p, end.Code)
 			w.emit(c, r, stepCame{Step: p.number, Code: end.Code, Message: end.Message, Value: end.Result}, len(end.Message)+len(end.Result))
 		} else {
 			w.emit(c, r, childLeft{child.Step}, 0)
@@ -812,6 +814,15 @@ func (w *workflow) childEnded(c *Context, s *RunState, payload []byte) error {
 		return nil
 	}
 	return nil
+}
+
+// forget removes the child run of a step from the open children if its outcome
+// would not: one with the code of a time limit leaves the child open, but a child
+// may also fail with that code.
+func (w *workflow) forget(c *Context, r *run, s *step, code string) {
+	if s.kind == stepRun && code == CodeDeadlineExceeded {
+		w.emit(c, r, childLeft{s.number}, 0)
+	}
 }
 
 // parentEnded ends or cancels a child run whose parent has ended.
@@ -969,6 +980,7 @@ func (w *workflow) outcome(c *Context, s *RunState, code, message string, value 
 		return nil
 	}
 	r.cancelTimers(c, []*step{p})
+	w.forget(c, r, p, code)
 	w.emit(c, r, stepCame{Step: p.number, Code: code, Message: message, Value: value}, len(message)+len(value))
 	w.proceed(c, s)
 	return nil

@@ -1191,6 +1191,8 @@ func child(options ...hostd.Option) *hostd.Type[hostd.RunState] {
 			return in, err
 		case got.N == 13:
 			return in, hostd.Reject("unlucky", "13")
+		case got.N == 14:
+			return in, hostd.Reject(hostd.CodeDeadlineExceeded, "a step of the child")
 		}
 		return number{2 * in.N}, nil
 	}, options...)
@@ -1245,6 +1247,19 @@ func TestChildRuns(t *testing.T) {
 	})
 	f.want("parent", "p", hostd.RunFailed, hostd.CodeTooManyChildren, "")
 	f.want("child", "c47", hostd.RunFailed, hostd.CodeTerminated, "")
+
+	f = run(func(f *hostd.Flow, in number) (number, error) { // children that fail with the code of a time limit
+		for i := range 60 {
+			if _, err := hostd.Run[number](f, "child", fmt.Sprint("c", i), in); err == nil || err.(*hostd.Rejection).Code != hostd.CodeDeadlineExceeded {
+				return in, err
+			}
+		}
+		return in, nil
+	})
+	for i := range 60 {
+		f.client("child", fmt.Sprint("c", i), "signal", `{"name":"go","value":{"n":14}}`)
+	}
+	f.want("parent", "p", hostd.RunCompleted, "", `{"n":5}`)
 
 	f = run(func(f *hostd.Flow, in number) (number, error) {
 		if in.N == 5 {
