@@ -175,6 +175,7 @@ type run struct {
 	asks, askBytes int // since the function was resumed
 	paused         bool
 	resuming       bool // a command that resumes it is on its way
+	idle           int  // checkpoints in succession without an outcome, the last one included
 	cancelled      bool
 	outcomes       int
 	bytes          int // of the history
@@ -443,6 +444,9 @@ func (f *Flow) Checkpoint(input any) error {
 		panic("hostd: a checkpoint of " + r.def.name + ": " + err.Error())
 	}
 	e := &runCheckpoint{Value: value, Input: r.input, Incarnation: r.incarnation, Random: r.random, Step: r.steps, Cancelled: r.cancelled, Children: r.children, Parent: r.parent}
+	if r.outcomes == 0 {
+		e.Idle = r.idle + 1
+	}
 	for _, q := range r.signals {
 		e.Signals = append(e.Signals, Signal{q.name, q.value})
 	}

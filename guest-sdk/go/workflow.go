@@ -97,6 +97,7 @@ type (
 		Random      uint64     `json:"random"`
 		Step        int        `json:"step"`
 		Cancelled   bool       `json:"cancelled,omitempty"`
+		Idle        int        `json:"idle,omitempty"` // checkpoints in succession, this one included, without an outcome before them
 		Signals     []Signal   `json:"signals,omitempty"`
 		Children    []childRun `json:"children,omitempty"`
 		Parent      parentRun  `json:"parent,omitempty"`
@@ -319,8 +320,11 @@ func (w *workflow) events() {
 		s.release()
 		*s = RunState{Status: RunRunning, input: e.Input}
 		r := &run{def: d, flow: w, id: d.id, body: w.body(e.Value), input: e.Input, incarnation: e.Incarnation, random: e.Random, cancelled: e.Cancelled, parent: e.Parent, children: e.Children}
-		r.steps, r.recorded, r.base, r.paused = e.Step, e.Step, e.Step, true
+		r.steps, r.recorded, r.base, r.paused, r.idle = e.Step, e.Step, e.Step, true, e.Idle
 		s.run = r
+		if err := w.decodable(e.Value); err != nil { // the function starts later, maybe after this module has replaced another
+			r.differ(e.Step+1, "the code cannot read the input of the checkpoint: "+err.Error())
+		}
 		r.count(len(e.Value))
 		for _, q := range e.Signals {
 			r.queue(q.Name, q.Value)
@@ -504,7 +508,7 @@ func (w *workflow) commands() {
 			return RunState{}, Reject("resource_exhausted", "the run has not received its last signals yet: at most 1,000 and 1 MiB wait")
 		}
 		if r = w.ready(c, s); r == nil {
-			return s.seen(), nil
+			return s.seen(), nil // a signal is dropped if the run ends before it receives it
 		}
 		w.emit(c, r, runSignalled{sig.Name, sig.Value}, len(sig.Value))
 		return w.proceed(c, s), nil
@@ -713,13 +717,28 @@ func (w *workflow) proceed(c *Context, s *RunState) RunState {
 	}
 }
 
-// pause sends the run the command that resumes it.
+// pause sends the run the command that resumes it. If the run makes checkpoints
+// in a loop that waits for nothing, a timer sends it instead, so that the loop
+// does not fill the disk.
 func (r *run) pause(c *Context, w *workflow) {
-	if !r.resuming {
-		r.resuming = true
+	switch {
+	case r.resuming:
+		return
+	case r.isIdle():
+		c.SetTimer(timerResume, c.Now().Add(min(Second<<min(r.idle-2, 6), Minute)), commandResume, nil)
+		r.timers++
+	default:
 		c.Send(w.def.name, r.id, commandResume, nil)
 	}
+	r.resuming = true
 }
+
+// timerResume is the timer that resumes a run after an idle checkpoint.
+const timerResume = "resume"
+
+// isIdle reports whether the run is at its second checkpoint in succession, or
+// at a later one, without an outcome.
+func (r *run) isIdle() bool { return r.paused && r.idle > 1 && r.steps == r.base }
 
 // receiver returns the first step that waits for a queued signal, nil if there
 // is none.
@@ -755,7 +774,9 @@ func (w *workflow) end(c *Context, r *run) {
 
 // finish ends the run, and reports that to its children and to its parent.
 func (w *workflow) finish(c *Context, r *run, e runEnded) {
-	r.cancelTimers(c, r.pending)
+	if r.cancelTimers(c, r.pending); r.isIdle() {
+		c.CancelTimer(timerResume)
+	}
 	for _, child := range r.children {
 		if child.Close != ChildContinues {
 			c.Send(child.Type, child.ID, commandParent, parentEnd{r.childToken(child.Step), child.Close})

@@ -958,6 +958,85 @@ func TestCheckpointsResetLimits(t *testing.T) {
 	h.passivate()
 }
 
+// TestCheckpointsCompareTheInput replays a run that has made a checkpoint and was
+// not resumed, with functions whose input is of another type. One that cannot
+// read the stored input is refused; the run can still be terminated.
+func TestCheckpointsCompareTheInput(t *testing.T) {
+	type other struct {
+		At string `json:"at"`
+	}
+	type wider struct {
+		At    int64 `json:"at"`
+		Extra int64 `json:"extra"`
+	}
+	h := newRunHost(t, 1, steady(1, func(*hostd.Flow, progress) {}))
+	h.handle("start", []byte(`{"n":20}`), nil)
+	for h.count(abi.RunCheckpoint) == 0 {
+		h.step(double)
+	}
+	reads := func(_ *hostd.Flow, in other) (other, error) { return in, nil }
+	widens := func(_ *hostd.Flow, in wider) (wider, error) { return in, nil }
+	at := len(h.events)
+	if got := h.replayed(at, hostd.Workflow("steady", reads)); !strings.Contains(got, "run r1, step 4: the code cannot read the input of the checkpoint") {
+		t.Errorf("another type: %q", got)
+	}
+	if got := h.replayed(at, hostd.Workflow("steady", widens)); got != "" {
+		t.Errorf("a type with another member: %q", got)
+	}
+	h.guest = hostd.NewGuest("test", "", hostd.Workflow("steady", reads))
+	h.loadFrom(h.guest, at)
+	if out := h.handle("terminate", nil, nil); out.Rejected || h.count(abi.RunEnded) != 1 {
+		t.Errorf("terminate: %+v", out.Reject)
+	}
+}
+
+// TestIdleCheckpointsAreSpaced: a run that makes one checkpoint after another
+// without an outcome between them continues by timers, after longer and longer
+// times. After an outcome it continues at once again.
+func TestIdleCheckpointsAreSpaced(t *testing.T) {
+	h := newRunHost(t, 1, hostd.Workflow("loop", func(f *hostd.Flow, in progress) (progress, error) {
+		if in.At++; in.At%10 == 0 {
+			if _, err := hostd.Wait[number](f, "go"); err != nil {
+				return in, err
+			}
+		}
+		return in, f.Checkpoint(in)
+	}))
+	h.handle("start", []byte(`{"n":1}`), nil)
+	waits := func(checkpoints int) (all []int64) {
+		for h.count(abi.RunCheckpoint) < checkpoints {
+			h.passivate()
+			if h.resume > 0 {
+				all = append(all, 0)
+				h.resume--
+				h.handle("hostd-resume", nil, nil)
+				continue
+			}
+			for name, timer := range h.timers {
+				delete(h.timers, name)
+				all = append(all, (timer.Due-h.now)/int64(hostd.Second))
+				h.now = timer.Due
+				h.handle(string(timer.Command), timer.Payload, nil)
+			}
+		}
+		return all
+	}
+	if got, want := waits(9), []int64{0, 1, 2, 4, 8, 16, 32, 60}; !slices.Equal(got, want) {
+		t.Errorf("the checkpoints come after %v s, want %v", got, want)
+	}
+	for name, timer := range h.timers {
+		delete(h.timers, name)
+		h.handle(string(timer.Command), timer.Payload, nil)
+	}
+	h.handle("signal", []byte(`{"name":"go"}`), nil)
+	if got, want := waits(12), []int64{0, 0}; !slices.Equal(got, want) {
+		t.Errorf("after a signal the checkpoints come after %v s, want %v", got, want)
+	}
+	if h.handle("terminate", nil, nil); len(h.timers) != 0 {
+		t.Errorf("timers of an ended run: %v", h.timers)
+	}
+}
+
 // patched is a workflow with a patch: without, it withdraws 2 in its second
 // step, and with it 3.
 func patched(with bool, answers *[]bool) *hostd.Type[hostd.RunState] {
