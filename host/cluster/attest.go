@@ -131,11 +131,3 @@ func (e Entry) askAttestations(ctx context.Context, s staledisk.Start, addresses
 	asked.Wait()
 	return slices.DeleteFunc(found, func(v attestation) bool { return v.VouchResponse == nil }), slices.DeleteFunc(failed, func(err error) bool { return err == nil })
 }
-
-// HasLeader reports whether any node says that another node leads the metadata shard.
-func (e Entry) HasLeader(ctx context.Context, known []string) bool {
-	e.Seeds = slices.Concat(e.Seeds, known)
-	return slices.ContainsFunc(e.probe(ctx), func(a answer) bool {
-		return a.GetClusterId() == e.Peers.Cluster() && a.GetLeader() != "" && a.GetLeader() != string(e.Self.Node)
-	})
-}

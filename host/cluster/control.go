@@ -286,13 +286,23 @@ func (c *Control) Report(_ context.Context, r *peerv1.ReportRequest) (*peerv1.Re
 	return m.coord.take(reportFromWire(r), r.GetSame(), r.GetPicture(), r.GetPictureChanges())
 }
 
-// Renew implements peer.Control.
+// Renew implements peer.Control. It refuses a node that was ordered to leave
+// and has left, because the node would join again with its empty disk.
 func (c *Control) Renew(ctx context.Context, node sharding.NodeID) error {
+	o, err := c.options()
+	if err != nil {
+		return err
+	}
+	if err := o.checkDeparted(node); err != nil {
+		return err
+	}
 	m := c.member.Load()
 	if m == nil {
 		return errNotOpen
 	}
-	_, err := m.Operate(ctx, coordinator.Operation{Kind: coordinator.OperationRenew, Node: node})
+	if _, err = m.Operate(ctx, coordinator.Operation{Kind: coordinator.OperationRenew, Node: node}); err == nil {
+		err = o.checkDeparted(node) // the node may have left during the operation
+	}
 	if errors.Is(err, coordinator.ErrRefused) { // a temporary refusal
 		return fmt.Errorf("%w: %w", peer.ErrUnavailable, err)
 	}
@@ -398,4 +408,12 @@ func (c *Control) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, hea
 		return nil, err
 	}
 	return o.Snapshots.ReceiveSnapshot(ctx, from, header, body)
+}
+
+// checkDeparted rejects a node that was ordered to leave and has left.
+func (o *ControlOptions) checkDeparted(node sharding.NodeID) error {
+	if slices.ContainsFunc(o.Metadata.View().LeftNodes(), func(l meta.LeftNode) bool { return l.Node == node }) {
+		return fmt.Errorf("%w: node %s has left the cluster", peer.ErrRefused, node)
+	}
+	return nil
 }

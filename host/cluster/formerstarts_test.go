@@ -5,10 +5,13 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	peerv1 "github.com/hostd/hostd/api/gen/hostd/peer/v1"
+	"github.com/hostd/hostd/api/gen/hostd/peer/v1/peerv1connect"
 	"github.com/hostd/hostd/host/datadir"
 	"github.com/hostd/hostd/host/network"
 	"github.com/hostd/hostd/host/peer"
@@ -41,14 +44,24 @@ func (unrecorded) RecordStart(s staledisk.Start, member uint64) (latest uint64, 
 // formerMember is a cluster of n1, from which n2 was removed with its start 7.
 // n2 runs under incarnation 9.
 type formerMember struct {
-	metadata *Metadata // of n1
-	address  string    // of n1
+	metadata *Metadata    // of n1
+	control  *Control     // of n1
+	address  string       // of n1
+	lagging  string       // address of n3, which does not know of the removal
+	silent   *atomic.Bool // n1 answers no probes
 	n2       *peer.Peers
+}
+
+// laggard is n3: it knows the leader and does not know that n2 was removed.
+type laggard struct{ peer.NoControl }
+
+func (laggard) Probe(context.Context) (*peerv1.ProbeResponse, error) {
+	return &peerv1.ProbeResponse{NodeId: "n3", Incarnation: 1, ClusterId: "c", Leader: "n1", Members: []*peerv1.Member{{NodeId: "n2", Incarnation: 7, DiskId: "e"}}}, nil
 }
 
 // Entry returns the means of n2 to join.
 func (f *formerMember) Entry() Entry {
-	return Entry{Peers: f.n2, Self: meta.Member{Node: "n2", Disk: "e"}, PeersAt: "b:2", Seeds: []string{f.address}, Logger: slog.New(slog.DiscardHandler)}
+	return Entry{Peers: f.n2, Self: meta.Member{Node: "n2", Disk: "e"}, PeersAt: "b:2", Seeds: []string{f.address, f.lagging}, Logger: slog.New(slog.DiscardHandler)}
 }
 
 // votesWrongly is a raft loop that must not vote.
@@ -70,10 +83,6 @@ func newFormerMember(t *testing.T, leaves bool) *formerMember {
 	t.Helper()
 	m, _ := newMetadata(t)
 	on := network.TCP{}
-	listener, err := on.Listen("127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
 	recovered := make(chan struct{})
 	close(recovered)
 	control := &Control{}
@@ -93,12 +102,28 @@ func newFormerMember(t *testing.T, leaves bool) *formerMember {
 		})
 		return p
 	}
-	mux, protocols := http.NewServeMux(), new(http.Protocols)
-	mux.Handle(connect("n1", 1, control).Handler())
-	protocols.SetUnencryptedHTTP2(true)
-	server := &http.Server{Handler: mux, Protocols: protocols}
-	go server.Serve(listener)
-	t.Cleanup(func() { server.Close() })
+	serve := func(p *peer.Peers, silent *atomic.Bool) (address string) {
+		listener, err := on.Listen("127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		mux, protocols := http.NewServeMux(), new(http.Protocols)
+		path, handler := p.Handler()
+		mux.HandleFunc(path, func(w http.ResponseWriter, r *http.Request) {
+			if silent.Load() && r.URL.Path == peerv1connect.PeerServiceProbeProcedure {
+				w.WriteHeader(http.StatusServiceUnavailable)
+				return
+			}
+			handler.ServeHTTP(w, r)
+		})
+		protocols.SetUnencryptedHTTP2(true)
+		server := &http.Server{Handler: mux, Protocols: protocols}
+		go server.Serve(listener)
+		t.Cleanup(func() { server.Close() })
+		return listener.Addr().String()
+	}
+	silent := new(atomic.Bool)
+	address, lagging := serve(connect("n1", 1, control), silent), serve(connect("n3", 1, laggard{}), new(atomic.Bool))
 
 	do := func(commands ...[]byte) {
 		t.Helper()
@@ -122,7 +147,7 @@ func newFormerMember(t *testing.T, leaves bool) *formerMember {
 		t.Fatal("n2 has no replica of the metadata shard")
 	}
 	do(meta.Retire(sharding.MetaShard, replica.ID), meta.Forget(sharding.MetaShard, replica.ID), meta.RemoveMember("n2"))
-	return &formerMember{m, listener.Addr().String(), connect("n2", 9, peer.NoControl{})}
+	return &formerMember{m, control, address, lagging, silent, connect("n2", 9, peer.NoControl{})}
 }
 
 // The metadata alone shows that the disk of a removed member is an older copy.
@@ -143,26 +168,39 @@ func TestOldCopyOfRemovedMemberIsStale(t *testing.T) {
 	}
 }
 
+// checkOlderCopy starts the stale-disk check of an older copy of n2's disk. It
+// returns the check, the reasons why the node had to stop and the lines that it
+// logs.
+func (f *formerMember) checkOlderCopy(t *testing.T) (*StaleDiskCheck, endings, *lines) {
+	t.Helper()
+	old, _ := newMetadata(t)
+	id := datadir.Identity{Format: sharding.Version1, Node: "n2", Disk: "e", Cluster: "c", Several: true, Attested: 5, Requested: 10, Incarnation: 9}
+	ended := make(endings, 1)
+	log := &lines{wrote: make(chan struct{}, 10)}
+	check := NewStaleDiskCheck(StaleDiskCheckOptions{
+		Identity:    datadir.NewRecord(t.TempDir(), id),
+		Entrance:    f,
+		AddressBook: NewAddressBook("n2", unheeded{}),
+		Metadata:    old,
+		Raft:        votesWrongly{t},
+		Lifecycle:   ended,
+		Logger:      slog.New(slog.NewTextHandler(log, nil)),
+	})
+	check.Start(0)
+	t.Cleanup(func() {
+		if err := check.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return check, ended, log
+}
+
 // An older copy of the disk of a node that died ends the node, so that it joins
 // with a new disk. A node that was asked to leave and has left does not join
 // again by itself.
 func TestOldCopyOfLeftMemberStaysOutside(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
-		former := newFormerMember(t, leaves)
-		old, _ := newMetadata(t)
-		id := datadir.Identity{Format: sharding.Version1, Node: "n2", Disk: "e", Cluster: "c", Several: true, Attested: 5, Requested: 10, Incarnation: 9}
-		ended := make(endings, 1)
-		log := &lines{wrote: make(chan struct{}, 10)}
-		check := NewStaleDiskCheck(StaleDiskCheckOptions{
-			Identity:    datadir.NewRecord(t.TempDir(), id),
-			Entrance:    former,
-			AddressBook: NewAddressBook("n2", unheeded{}),
-			Metadata:    old,
-			Raft:        votesWrongly{t},
-			Lifecycle:   ended,
-			Logger:      slog.New(slog.NewTextHandler(log, nil)),
-		})
-		check.Start(0)
+		check, ended, log := newFormerMember(t, leaves).checkOlderCopy(t)
 		for done := false; !done; {
 			select {
 			case err := <-ended:
@@ -178,9 +216,49 @@ func TestOldCopyOfLeftMemberStaysOutside(t *testing.T) {
 				t.Fatalf("leaves %v: the check has no result", leaves)
 			}
 		}
-		if err := check.Close(t.Context()); err != nil {
-			t.Fatal(err)
+	}
+}
+
+// If only a node answers that does not know of the departure, an older copy
+// keeps asking, says so, and learns from the leader that its node has left.
+func TestOldCopyAsksUntilTheLeaderAnswers(t *testing.T) {
+	former := newFormerMember(t, true)
+	former.silent.Store(true)
+	check, ended, _ := former.checkOlderCopy(t)
+	every, deadline := time.NewTicker(time.Millisecond), time.After(time.Minute)
+	defer every.Stop()
+	await := func(what string, done func(error) bool) {
+		t.Helper()
+		for !done(check.VoteError()) {
+			select {
+			case err := <-ended:
+				t.Fatalf("the node ended with %v", err)
+			case <-every.C:
+			case <-deadline:
+				t.Fatalf("%s: %v", what, check.VoteError())
+			}
 		}
+	}
+	await("the silence of the leader is not reported", func(err error) bool {
+		return errors.Is(err, errOlderCopy) && strings.Contains(err.Error(), "none leads the metadata shard")
+	})
+	former.silent.Store(false)
+	await("the departure is not reported", func(err error) bool { return errors.Is(err, errLeftBefore) })
+}
+
+// A node that has left may not discard damaged data: it would join again with
+// an empty disk.
+func TestLeftNodeMayNotRenew(t *testing.T) {
+	former := newFormerMember(t, true)
+	if err := former.Entry().Renew(t.Context(), nil); !errors.Is(err, errLeft) {
+		t.Errorf("the node asked, and got %v", err)
+	}
+	if err := former.control.Renew(t.Context(), "n2"); !errors.Is(err, peer.ErrRefused) {
+		t.Errorf("the leader answered %v", err)
+	}
+	died := newFormerMember(t, false)
+	if err := died.control.Renew(t.Context(), "n2"); errors.Is(err, peer.ErrRefused) {
+		t.Errorf("the leader refused a node that died: %v", err)
 	}
 }
 

@@ -31,6 +31,9 @@ const (
 // this node or stop the other one.
 var ErrNodeInUse = errors.New("the node id is already in use")
 
+// errLeft means that this node was ordered to leave the cluster and has left.
+var errLeft = errors.New("this node has left the cluster, and may not join again with this data directory")
+
 // raiser raises the incarnation of this start.
 type raiser interface {
 	// Raise durably replaces the incarnation by a higher one.
@@ -131,10 +134,11 @@ func (e Entry) Renew(ctx context.Context, known []string) error {
 	ctx, cancel := context.WithTimeout(ctx, joinTimeout)
 	defer cancel()
 	last := errors.New("no node of the cluster answers")
-	for _, a := range e.probe(ctx) {
-		if a.GetClusterId() != e.Peers.Cluster() {
-			continue
-		}
+	answers := e.own(e.probe(ctx))
+	if e.isLeft(answers) {
+		return errLeft
+	}
+	for _, a := range answers {
 		address := a.GetLeaderAddress()
 		if a.GetLeader() == a.GetNodeId() {
 			address = a.address
@@ -155,23 +159,47 @@ func (e Entry) Renew(ctx context.Context, known []string) error {
 // not a member any more. Any node of the cluster that lists it as left is
 // believed. If the node is only absent from the members, that counts only if
 // leaving is set and the leader of the metadata shard says it, because other
-// nodes may not yet know of a node that has just joined.
+// nodes may not yet know of a node that has just joined. A result of false may
+// only mean that nobody answered, see askDeparture.
 func (e Entry) HasLeft(ctx context.Context, known []string, leaving bool) bool {
 	e.Seeds = slices.Concat(e.Seeds, known)
-	for _, a := range e.probe(ctx) {
-		if a.GetClusterId() != e.Peers.Cluster() {
-			continue
-		}
-		if slices.ContainsFunc(a.GetLeft(), func(l *peerv1.LeftNode) bool {
-			return l.GetNodeId() == string(e.Self.Node) && l.GetDiskId() == e.Self.Disk
-		}) {
-			return true
-		}
-		if leaving && a.GetLeader() == a.GetNodeId() && !slices.ContainsFunc(a.GetMembers(), func(m *peerv1.Member) bool { return m.GetNodeId() == string(e.Self.Node) }) {
-			return true
-		}
+	answers := e.own(e.probe(ctx))
+	return e.isLeft(answers) || leaving && slices.ContainsFunc(answers, func(a answer) bool {
+		return a.leads() && !slices.ContainsFunc(a.GetMembers(), func(m *peerv1.Member) bool { return m.GetNodeId() == string(e.Self.Node) })
+	})
+}
+
+// askDeparture asks once whether this node was ordered to leave and has left. A
+// nil error means that the answer is certain: a node of the cluster lists this
+// one as left, or the leader of the metadata shard does not. Another node may
+// not have heard of the departure yet.
+func (e Entry) askDeparture(ctx context.Context, known []string) (left bool, err error) {
+	e.Seeds = slices.Concat(e.Seeds, known)
+	answers := e.own(e.probe(ctx))
+	switch {
+	case e.isLeft(answers):
+		return true, nil
+	case slices.ContainsFunc(answers, answer.leads):
+		return false, nil
+	case len(answers) == 0:
+		return false, errors.New("no other node of the cluster answers")
 	}
-	return false
+	return false, fmt.Errorf("of the nodes that answer, %d, none leads the metadata shard", len(answers))
+}
+
+// own returns the answers of nodes of this node's cluster.
+func (e Entry) own(answers []answer) []answer {
+	return slices.DeleteFunc(answers, func(a answer) bool { return a.GetClusterId() != e.Peers.Cluster() })
+}
+
+// isLeft reports whether one of the answers lists this node, with this disk, as
+// a node that was ordered to leave and has left.
+func (e Entry) isLeft(answers []answer) bool {
+	return slices.ContainsFunc(answers, func(a answer) bool {
+		return slices.ContainsFunc(a.GetLeft(), func(l *peerv1.LeftNode) bool {
+			return l.GetNodeId() == string(e.Self.Node) && l.GetDiskId() != "" && l.GetDiskId() == e.Self.Disk
+		})
+	})
 }
 
 // Clusters asks the seeds once which cluster they belong to. own reports
@@ -199,6 +227,9 @@ type answer struct {
 	address string
 	*peerv1.ProbeResponse
 }
+
+// leads reports whether the node that answered leads the metadata shard.
+func (a answer) leads() bool { return a.GetNodeId() != "" && a.GetNodeId() == a.GetLeader() }
 
 // probe asks all seeds concurrently and returns the answers of seeds that
 // belong to a cluster, in the order of the seeds.

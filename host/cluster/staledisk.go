@@ -22,12 +22,12 @@ var ErrOlderCopy = errors.New("the data directory is an outdated copy")
 var (
 	errUnattested = errors.New("the node is waiting until a majority of the metadata voters confirm that they know no later start of it")
 	errOlderCopy  = errors.New("the data directory is an outdated copy: other nodes know a later start of this node; " +
-		"the node does not vote, and joins with a new disk id when the others have a leader")
+		"the node does not vote, and joins with a new disk id once the leader of the metadata shard says that it has not left the cluster")
 	errLeftBefore = errors.New("the data directory is an outdated copy, and this node has left the cluster: stop it")
 )
 
-// askLeader is how often a node with an older copy checks whether the others have
-// a leader and can take it back.
+// askLeader is how often a node with an older copy asks whether it may join
+// again. probeTimeout bounds each round.
 const askLeader = 500 * time.Millisecond
 
 // releaser is the raft loop, which holds its groups back until the node may
@@ -64,6 +64,7 @@ type StaleDiskCheck struct {
 	older            atomic.Bool           // the data directory is an older copy of itself
 	left             atomic.Bool           // the directory is also that of a node that was asked to leave and has left
 	refused          atomic.Pointer[error] // why other nodes reject this start regardless of what they know of it
+	unanswered       atomic.Pointer[error] // why an older copy does not know yet whether it may join again
 
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -163,22 +164,33 @@ func (p *StaleDiskCheck) release() {
 	close(p.admitted)
 }
 
-// awaitLeader waits until the other nodes have a leader, and then ends the node.
-// A node that has left stays as it is: with a new disk id it would join again.
+// awaitLeader asks until it knows whether this node has left the cluster, and
+// ends the node if it has not. A node that has left stays as it is, because with
+// a new disk id it would join again. Silence proves nothing: a lost answer must
+// not bring back a node that an operator removed.
 func (p *StaleDiskCheck) awaitLeader(ctx context.Context) {
-	every := time.NewTicker(askLeader)
+	every, said := time.NewTicker(askLeader), time.Now()
 	defer every.Stop()
-	for !p.opts.Entrance.Entry().HasLeader(ctx, p.opts.AddressBook.Addresses()) {
+	for {
+		left, err := p.opts.Entrance.Entry().askDeparture(ctx, p.opts.AddressBook.Addresses())
+		if left {
+			p.left.Store(true)
+			p.opts.Logger.Error(errLeftBefore.Error())
+			return
+		}
+		if err == nil {
+			break
+		}
+		p.unanswered.Store(&err)
+		if time.Since(said) >= logSearching {
+			said = time.Now()
+			p.opts.Logger.Warn("waiting to learn whether this node has left the cluster", "error", err)
+		}
 		select {
 		case <-every.C:
 		case <-ctx.Done():
 			return
 		}
-	}
-	if p.opts.Entrance.Entry().HasLeft(ctx, p.opts.AddressBook.Addresses(), false) {
-		p.left.Store(true)
-		p.opts.Logger.Error(errLeftBefore.Error())
-		return
 	}
 	err := p.opts.Identity.Save(func(id *datadir.Identity) bool {
 		id.Known = p.opts.AddressBook.Addresses()
@@ -201,6 +213,9 @@ func (p *StaleDiskCheck) VoteError() error {
 		return errLeftBefore
 	}
 	if p.older.Load() {
+		if err := p.unanswered.Load(); err != nil {
+			return fmt.Errorf("%w: %w", errOlderCopy, *err)
+		}
 		return errOlderCopy
 	}
 	if err := p.refused.Load(); err != nil {
