@@ -52,7 +52,7 @@ help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 build: ## build bin/hostd
-	CGO_ENABLED=0 $(GO) build -trimpath -o bin/hostd ./cmd/hostd
+	CGO_ENABLED=0 $(GO) build -trimpath -tags grpcnotrace -o bin/hostd ./cmd/hostd
 
 test: ## run all tests except the long suites
 	$(GOTEST) $(PKGS)

@@ -176,7 +176,7 @@ func checkArchive(t *testing.T, all map[string][]byte) {
 		t.Fatal(err)
 	}
 	checkVersion(t, program)
-	if size := len(files[name+"/hostd"]); size > 64_000_000 {
+	if size := len(files[name+"/hostd"]); size > 56_000_000 {
 		t.Errorf("the program has %d bytes", size)
 	}
 	if _, ok := all["hostd_"+testVersion+"_windows_arm64.zip"]; !ok {
