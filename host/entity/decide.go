@@ -173,7 +173,7 @@ func (d *decider) acceptOutput(e *entity, r *request.Request, env Env, hash uint
 		d.answerTransient(e, r, env, hash)
 		return
 	}
-	if !d.makeRoom(e, r) {
+	if d.answerIdle(e, r) || !d.makeRoom(e, r) {
 		return
 	}
 	ended := d.endOversizedRun(e)

@@ -1,11 +1,13 @@
 package entity
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"strings"
 
 	"github.com/hostd/hostd/abi"
+	"github.com/hostd/hostd/host/entity/timers"
 	"github.com/hostd/hostd/host/request"
 	"github.com/hostd/hostd/journal"
 	"github.com/hostd/hostd/sharding"
@@ -40,6 +42,28 @@ func runStatus(out *abi.Output) journal.RunStatus {
 		s.State, s.Code = journal.RunFailed, strings.ToValidUTF8(end.Code[:min(len(end.Code), abi.MaxNameBytes)], "") // without half a rune
 	}
 	return s
+}
+
+// answerIdle answers a client's command that changes nothing about a run, and
+// reports whether this is one. Starts are repeated to learn the result, so a
+// record for each, with the result in it, would let a caller fill the disk. No
+// record remembers the command's id: a retry is decided again, as after a
+// rejection.
+func (d *decider) answerIdle(e *entity, r *request.Request) bool {
+	out := &d.output
+	if !e.typ.Workflow || !e.exists || r.Kind != request.Command || timers.Of(r) != nil || len(out.Events)+len(out.Sends)+len(out.Timers) > 0 || out.Delete {
+		return false
+	}
+	if e.extra != nil {
+		e.extra.faults.ResetCount()
+	}
+	r.Result = request.Result{Payload: bytes.Clone(out.Reply), Sequence: e.sequence, Fuel: d.fuel}
+	passivate := out.Passivate && !e.typ.Singleton
+	e.shard.awaitCommit(r, e.last, true)
+	if passivate {
+		d.exec.leave(e)
+	}
+	return true
 }
 
 // codeTooManySteps is the code of a run whose history is too long. The SDKs use

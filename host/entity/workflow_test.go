@@ -192,6 +192,40 @@ func TestStrayOutcomesCreateNoRuns(t *testing.T) {
 	}
 }
 
+// TestCommandsWithoutEffectAreNotRecorded: a client's command that changes
+// nothing about a run, such as a repeated start, is answered without a record,
+// after the commit of what it saw and a confirmed leadership. A message without
+// events is recorded, and so is such a command of another kind of entity.
+func TestCommandsWithoutEffectAreNotRecorded(t *testing.T) {
+	w := runs(t)
+	w.askOf("run", request.Command, "add", "a")
+	records := len(w.log)
+	for i := range 3 {
+		rounds := w.core.shards[worldShard].rounds
+		res := w.askOf("run", request.Command, "note", fmt.Sprint("n", i%2))
+		if res.Err != nil || string(res.Payload) != "1" || res.Sequence != 1 || res.EventCount != 0 || res.Duplicate {
+			t.Errorf("command %d: %+v", i, res)
+		}
+		if w.core.shards[worldShard].rounds == rounds {
+			t.Errorf("command %d is answered without a confirmed leadership", i)
+		}
+	}
+	if n := len(w.log) - records; n != 0 {
+		t.Errorf("%d records of commands without effect", n)
+	}
+	if w.mustDeliver("run", "note", 0); len(w.log) != records+1 {
+		t.Errorf("a message without events has %d records", len(w.log)-records)
+	}
+	w.workflow = false
+	w.handOver()
+	if w.askOf("entity", request.Command, "note", "b"); len(w.log) != records+2 {
+		t.Error("a command of another kind of entity is not recorded")
+	}
+	if len(w.problems) > 0 {
+		t.Error(w.problems[0])
+	}
+}
+
 // TestRecordsOfRunsHaveTheirStatus: the record of a command that has events
 // keeps what the module reports, and whether the run is open follows from its
 // events. Below the cluster version of workflows no record has a status.
