@@ -17,15 +17,15 @@ func TestRunsNeedRightsOfTheirCommands(t *testing.T) {
 		m    any
 		want authz.Call
 	}{
-		workflowv1connect.WorkflowServiceStartProcedure: {&workflowv1.StartRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_INVOKE, Command: "start"}},
-		workflowv1connect.WorkflowServiceSignalProcedure: {
-			&workflowv1.SignalRequest{EntityType: "payout", EntityId: "p", Name: "start"}, authz.Call{Verb: authv1.Verb_INVOKE, Command: "signal"},
+		workflowv1connect.WorkflowServiceStartWorkflowProcedure: {&workflowv1.StartWorkflowRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_INVOKE, Command: "start"}},
+		workflowv1connect.WorkflowServiceSignalWorkflowProcedure: {
+			&workflowv1.SignalWorkflowRequest{EntityType: "payout", EntityId: "p", Name: "start"}, authz.Call{Verb: authv1.Verb_INVOKE, Command: "signal"},
 		},
-		workflowv1connect.WorkflowServiceCancelProcedure:    {&workflowv1.CancelRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_INVOKE, Command: "cancel"}},
-		workflowv1connect.WorkflowServiceTerminateProcedure: {&workflowv1.TerminateRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_INVOKE, Command: "terminate"}},
-		workflowv1connect.WorkflowServiceGetProcedure:       {&workflowv1.GetRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_QUERY, Command: "state"}},
-		workflowv1connect.WorkflowServiceQueryProcedure:     {&workflowv1.QueryRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_QUERY, Command: "state"}},
-		workflowv1connect.WorkflowServiceHistoryProcedure:   {&workflowv1.HistoryRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_READ}},
+		workflowv1connect.WorkflowServiceCancelWorkflowProcedure:     {&workflowv1.CancelWorkflowRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_INVOKE, Command: "cancel"}},
+		workflowv1connect.WorkflowServiceTerminateWorkflowProcedure:  {&workflowv1.TerminateWorkflowRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_INVOKE, Command: "terminate"}},
+		workflowv1connect.WorkflowServiceGetWorkflowProcedure:        {&workflowv1.GetWorkflowRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_QUERY, Command: "state"}},
+		workflowv1connect.WorkflowServiceQueryWorkflowProcedure:      {&workflowv1.QueryWorkflowRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_QUERY, Command: "state"}},
+		workflowv1connect.WorkflowServiceGetWorkflowHistoryProcedure: {&workflowv1.GetWorkflowHistoryRequest{EntityType: "payout", EntityId: "p"}, authz.Call{Verb: authv1.Verb_READ}},
 	} {
 		tt.want.Types, tt.want.Type, tt.want.IDs, tt.want.ID = authz.One, "payout", authz.One, "p"
 		p := At(path)
@@ -35,13 +35,13 @@ func TestRunsNeedRightsOfTheirCommands(t *testing.T) {
 		}
 	}
 	got := authz.Call{Verb: authv1.Verb_QUERY}
-	At(workflowv1connect.WorkflowServiceQueryProcedure).Of(&workflowv1.QueryRequest{EntityType: "payout", EntityId: "p", Query: "other"}, &got)
+	At(workflowv1connect.WorkflowServiceQueryWorkflowProcedure).Of(&workflowv1.QueryWorkflowRequest{EntityType: "payout", EntityId: "p", Query: "other"}, &got)
 	if got.Command != "other" {
 		t.Errorf("a query of its own: %+v", got)
 	}
 	got = authz.Call{Verb: authv1.Verb_READ}
-	list := At(workflowv1connect.WorkflowServiceListProcedure)
-	if list.Of(&workflowv1.ListRequest{EntityType: "payout", IdPrefix: "p"}, &got); !list.Narrows || got.Types != authz.One || got.IDs != authz.Beginning || got.ID != "p" {
+	list := At(workflowv1connect.WorkflowServiceListWorkflowsProcedure)
+	if list.Of(&workflowv1.ListWorkflowsRequest{EntityType: "payout", IdPrefix: "p"}, &got); !list.Narrows || got.Types != authz.One || got.IDs != authz.Beginning || got.ID != "p" {
 		t.Errorf("a listing: %+v", got)
 	}
 }

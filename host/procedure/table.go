@@ -35,14 +35,14 @@ var table = map[string]Procedure{
 
 	// A run is an entity, so these calls need the rights of the commands and the
 	// query that they stand for.
-	workflowv1connect.WorkflowServiceStartProcedure:     {Of: ofRun("start")},
-	workflowv1connect.WorkflowServiceGetProcedure:       {Of: ofRun("state")},
-	workflowv1connect.WorkflowServiceSignalProcedure:    {Of: ofRun("signal")},
-	workflowv1connect.WorkflowServiceCancelProcedure:    {Of: ofRun("cancel")},
-	workflowv1connect.WorkflowServiceTerminateProcedure: {Of: ofRun("terminate")},
-	workflowv1connect.WorkflowServiceQueryProcedure:     {Of: ofRunQuery},
-	workflowv1connect.WorkflowServiceListProcedure:      {Of: ofListing, Narrows: true},
-	workflowv1connect.WorkflowServiceHistoryProcedure:   {Of: ofEntity},
+	workflowv1connect.WorkflowServiceStartWorkflowProcedure:      {Of: ofRun("start")},
+	workflowv1connect.WorkflowServiceGetWorkflowProcedure:        {Of: ofRun("state")},
+	workflowv1connect.WorkflowServiceSignalWorkflowProcedure:     {Of: ofRun("signal")},
+	workflowv1connect.WorkflowServiceCancelWorkflowProcedure:     {Of: ofRun("cancel")},
+	workflowv1connect.WorkflowServiceTerminateWorkflowProcedure:  {Of: ofRun("terminate")},
+	workflowv1connect.WorkflowServiceQueryWorkflowProcedure:      {Of: ofRunQuery},
+	workflowv1connect.WorkflowServiceListWorkflowsProcedure:      {Of: ofListing, Narrows: true},
+	workflowv1connect.WorkflowServiceGetWorkflowHistoryProcedure: {Of: ofEntity},
 
 	modulev1connect.ModuleServiceUploadProcedure:             {Scope: Later, Compiles: true, Upload: true, Slow: true},
 	modulev1connect.ModuleServiceUploadStreamProcedure:       {Scope: Later, Compiles: true, Pieces: true},

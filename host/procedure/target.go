@@ -104,7 +104,7 @@ func ofRun(command string) target {
 func ofRunQuery(m any, c *authz.Call) {
 	ofEntity(m, c)
 	c.Command = "state"
-	if r, ok := m.(*workflowv1.QueryRequest); ok && r.GetQuery() != "" {
+	if r, ok := m.(*workflowv1.QueryWorkflowRequest); ok && r.GetQuery() != "" {
 		c.Command = r.GetQuery()
 	}
 }

@@ -22,19 +22,19 @@ import (
 // the caller gets the run as it is, instead of an error.
 const answerTime = 500 * time.Millisecond
 
-// Get returns a run, and waits for its end if that is requested.
-func (h *Handler) Get(ctx context.Context, r *connect.Request[workflowv1.GetRequest]) (*connect.Response[workflowv1.GetResponse], error) {
+// GetWorkflow returns a run, and waits for its end if that is requested.
+func (h *Handler) GetWorkflow(ctx context.Context, r *connect.Request[workflowv1.GetWorkflowRequest]) (*connect.Response[workflowv1.GetWorkflowResponse], error) {
 	m := r.Msg
 	id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}
 	if err := h.check(ctx, id.Type); err != nil {
 		return nil, status.Public(h.Log, err)
 	}
-	res, err := leaderproxy.DoWorkflow(ctx, h.Proxy, h.Shards.ShardOf(id), func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient) (*connect.Response[workflowv1.GetResponse], error) {
+	res, err := leaderproxy.DoWorkflow(ctx, h.Proxy, h.Shards.ShardOf(id), func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient) (*connect.Response[workflowv1.GetWorkflowResponse], error) {
 		if leader != nil {
-			return leader.Get(ctx, connect.NewRequest(m))
+			return leader.GetWorkflow(ctx, connect.NewRequest(m))
 		}
 		run, err := h.await(ctx, id, m.GetWait().AsDuration())
-		return connect.NewResponse(&workflowv1.GetResponse{Run: run}), err
+		return connect.NewResponse(&workflowv1.GetWorkflowResponse{Run: run}), err
 	})
 	if err != nil {
 		return nil, status.Public(h.Log, err)

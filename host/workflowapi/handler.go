@@ -83,8 +83,8 @@ type Handler struct {
 // NewHandler makes the WorkflowService of a node. It starts nothing.
 func NewHandler(o Options) *Handler { return &Handler{Options: o} }
 
-// Start starts a run, and waits for its end if that is requested.
-func (h *Handler) Start(ctx context.Context, r *connect.Request[workflowv1.StartRequest]) (*connect.Response[workflowv1.StartResponse], error) {
+// StartWorkflow starts a run, and waits for its end if that is requested.
+func (h *Handler) StartWorkflow(ctx context.Context, r *connect.Request[workflowv1.StartWorkflowRequest]) (*connect.Response[workflowv1.StartWorkflowResponse], error) {
 	m := r.Msg
 	id := sharding.EntityID{Type: m.GetEntityType(), ID: m.GetEntityId()}
 	if err := h.check(ctx, id.Type); err != nil {
@@ -92,20 +92,20 @@ func (h *Handler) Start(ctx context.Context, r *connect.Request[workflowv1.Start
 	}
 	start := newSend(m, commandStart)
 	switch input := m.GetInput().(type) {
-	case *workflowv1.StartRequest_Json:
+	case *workflowv1.StartWorkflowRequest_Json:
 		start.Payload = &entityv1.SendRequest_Json{Json: input.Json}
-	case *workflowv1.StartRequest_Data:
+	case *workflowv1.StartWorkflowRequest_Data:
 		start.Payload = &entityv1.SendRequest_Data{Data: input.Data}
 	}
-	res, err := leaderproxy.DoWorkflow(ctx, h.Proxy, h.Shards.ShardOf(id), func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient) (*connect.Response[workflowv1.StartResponse], error) {
+	res, err := leaderproxy.DoWorkflow(ctx, h.Proxy, h.Shards.ShardOf(id), func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient) (*connect.Response[workflowv1.StartWorkflowResponse], error) {
 		if leader != nil {
-			return leader.Start(ctx, connect.NewRequest(m))
+			return leader.StartWorkflow(ctx, connect.NewRequest(m))
 		}
 		if err := h.send(ctx, start); err != nil {
 			return nil, err
 		}
 		run, err := h.await(ctx, id, m.GetWait().AsDuration())
-		return connect.NewResponse(&workflowv1.StartResponse{Run: run}), err
+		return connect.NewResponse(&workflowv1.StartWorkflowResponse{Run: run}), err
 	})
 	if err != nil {
 		return nil, status.Public(h.Log, err)
@@ -113,21 +113,21 @@ func (h *Handler) Start(ctx context.Context, r *connect.Request[workflowv1.Start
 	return connect.NewResponse(res.Msg), nil
 }
 
-// Signal sends a signal to a run.
-func (h *Handler) Signal(ctx context.Context, r *connect.Request[workflowv1.SignalRequest]) (*connect.Response[workflowv1.SignalResponse], error) {
+// SignalWorkflow sends a signal to a run.
+func (h *Handler) SignalWorkflow(ctx context.Context, r *connect.Request[workflowv1.SignalWorkflowRequest]) (*connect.Response[workflowv1.SignalWorkflowResponse], error) {
 	m := r.Msg
 	signal := struct {
 		Name  string          `json:"name"`
 		Value json.RawMessage `json:"value,omitempty"`
 	}{Name: m.GetName()}
 	switch p := m.GetValue().(type) {
-	case *workflowv1.SignalRequest_Json:
+	case *workflowv1.SignalWorkflowRequest_Json:
 		text, err := codec.FromJSON(request.JSON, p.Json)
 		if err != nil {
 			return nil, status.Public(h.Log, err)
 		}
 		signal.Value = text
-	case *workflowv1.SignalRequest_Data:
+	case *workflowv1.SignalWorkflowRequest_Data:
 		if len(p.Data) > 0 && !json.Valid(p.Data) {
 			return nil, status.Public(h.Log, status.Argument("the value of the signal is not JSON"))
 		}
@@ -142,27 +142,27 @@ func (h *Handler) Signal(ctx context.Context, r *connect.Request[workflowv1.Sign
 	if err != nil {
 		return nil, status.Public(h.Log, err)
 	}
-	return connect.NewResponse(&workflowv1.SignalResponse{}), nil
+	return connect.NewResponse(&workflowv1.SignalWorkflowResponse{}), nil
 }
 
-// Cancel cancels a run.
-func (h *Handler) Cancel(ctx context.Context, r *connect.Request[workflowv1.CancelRequest]) (*connect.Response[workflowv1.CancelResponse], error) {
+// CancelWorkflow cancels a run.
+func (h *Handler) CancelWorkflow(ctx context.Context, r *connect.Request[workflowv1.CancelWorkflowRequest]) (*connect.Response[workflowv1.CancelWorkflowResponse], error) {
 	if err := h.sendChecked(ctx, newSend(r.Msg, commandCancel)); err != nil {
 		return nil, status.Public(h.Log, err)
 	}
-	return connect.NewResponse(&workflowv1.CancelResponse{}), nil
+	return connect.NewResponse(&workflowv1.CancelWorkflowResponse{}), nil
 }
 
-// Terminate terminates a run.
-func (h *Handler) Terminate(ctx context.Context, r *connect.Request[workflowv1.TerminateRequest]) (*connect.Response[workflowv1.TerminateResponse], error) {
+// TerminateWorkflow terminates a run.
+func (h *Handler) TerminateWorkflow(ctx context.Context, r *connect.Request[workflowv1.TerminateWorkflowRequest]) (*connect.Response[workflowv1.TerminateWorkflowResponse], error) {
 	if err := h.sendChecked(ctx, newSend(r.Msg, commandTerminate)); err != nil {
 		return nil, status.Public(h.Log, err)
 	}
-	return connect.NewResponse(&workflowv1.TerminateResponse{}), nil
+	return connect.NewResponse(&workflowv1.TerminateWorkflowResponse{}), nil
 }
 
-// Query asks the code of a run.
-func (h *Handler) Query(ctx context.Context, r *connect.Request[workflowv1.QueryRequest]) (*connect.Response[workflowv1.QueryResponse], error) {
+// QueryWorkflow asks the code of a run.
+func (h *Handler) QueryWorkflow(ctx context.Context, r *connect.Request[workflowv1.QueryWorkflowRequest]) (*connect.Response[workflowv1.QueryWorkflowResponse], error) {
 	m := r.Msg
 	if err := h.check(ctx, m.GetEntityType()); err != nil {
 		return nil, status.Public(h.Log, err)
@@ -178,7 +178,7 @@ func (h *Handler) Query(ctx context.Context, r *connect.Request[workflowv1.Query
 	if err != nil {
 		return nil, status.Public(h.Log, asRunError(err))
 	}
-	return connect.NewResponse(&workflowv1.QueryResponse{Reply: res.Msg.GetJson(), Sequence: res.Msg.GetSequence()}), nil
+	return connect.NewResponse(&workflowv1.QueryWorkflowResponse{Reply: res.Msg.GetJson(), Sequence: res.Msg.GetSequence()}), nil
 }
 
 // aboutRun is a request that sends a command to a run.

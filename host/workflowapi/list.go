@@ -28,10 +28,10 @@ const (
 	pageShards = 64
 )
 
-// List lists one page of the runs of a type: one shard after the other, and by
+// ListWorkflows lists one page of the runs of a type: one shard after the other, and by
 // id within a shard. If the caller may see only ids with some prefixes, these
 // are listed one after the other, and nothing else is read.
-func (h *Handler) List(ctx context.Context, r *connect.Request[workflowv1.ListRequest]) (*connect.Response[workflowv1.ListResponse], error) {
+func (h *Handler) ListWorkflows(ctx context.Context, r *connect.Request[workflowv1.ListWorkflowsRequest]) (*connect.Response[workflowv1.ListWorkflowsResponse], error) {
 	out, err := h.list(ctx, r.Msg)
 	if err != nil {
 		return nil, status.Public(h.Log, err)
@@ -39,7 +39,7 @@ func (h *Handler) List(ctx context.Context, r *connect.Request[workflowv1.ListRe
 	return connect.NewResponse(out), nil
 }
 
-func (h *Handler) list(ctx context.Context, m *workflowv1.ListRequest) (*workflowv1.ListResponse, error) {
+func (h *Handler) list(ctx context.Context, m *workflowv1.ListWorkflowsRequest) (*workflowv1.ListWorkflowsResponse, error) {
 	if err := h.check(ctx, m.GetEntityType()); err != nil {
 		return nil, err
 	}
@@ -54,13 +54,13 @@ func (h *Handler) list(ctx context.Context, m *workflowv1.ListRequest) (*workflo
 }
 
 // page returns the page after the token of the request.
-func (l *listing) page(ctx context.Context) (*workflowv1.ListResponse, error) {
+func (l *listing) page(ctx context.Context) (*workflowv1.ListWorkflowsResponse, error) {
 	m := l.request
 	at, err := l.parse(m.GetPageToken())
 	if err != nil {
 		return nil, err
 	}
-	out, room := &workflowv1.ListResponse{}, page.NewRoom(int(cmp.Or(m.GetPageSize(), defaultPageSize)))
+	out, room := &workflowv1.ListWorkflowsResponse{}, page.NewRoom(int(cmp.Or(m.GetPageSize(), defaultPageSize)))
 	for asked := 0; at.prefix < len(l.prefixes); asked++ {
 		if asked == pageShards || room.Full() {
 			out.NextPageToken = l.token(at)
@@ -91,7 +91,7 @@ func (l *listing) page(ctx context.Context) (*workflowv1.ListResponse, error) {
 // it.
 type listing struct {
 	h        *Handler
-	request  *workflowv1.ListRequest
+	request  *workflowv1.ListWorkflowsRequest
 	prefixes []string // of ids; at least one
 }
 
@@ -165,16 +165,16 @@ func (l *listing) parse(token string) (place, error) {
 // ask returns up to limit runs of a shard after a place, and the id after which
 // to continue in the shard.
 func (l *listing) ask(ctx context.Context, at place, limit int) (runs []*workflowv1.Run, next string, err error) {
-	m := &workflowv1.ListRequest{
+	m := &workflowv1.ListWorkflowsRequest{
 		EntityType: l.request.GetEntityType(), IdPrefix: l.prefixes[at.prefix], Status: l.request.GetStatus(), ShardId: uint32(at.shard), PageSize: uint32(limit),
 	}
 	one := listing{h: l.h, request: m, prefixes: []string{m.IdPrefix}}
 	if at.after != "" {
 		m.PageToken = one.token(place{shard: at.shard, after: at.after})
 	}
-	res, err := leaderproxy.DoWorkflow(ctx, l.h.Proxy, at.shard, func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient) (*workflowv1.ListResponse, error) {
+	res, err := leaderproxy.DoWorkflow(ctx, l.h.Proxy, at.shard, func(ctx context.Context, leader workflowv1connect.WorkflowServiceClient) (*workflowv1.ListWorkflowsResponse, error) {
 		if leader != nil {
-			res, err := leader.List(ctx, connect.NewRequest(m))
+			res, err := leader.ListWorkflows(ctx, connect.NewRequest(m))
 			if err != nil {
 				return nil, err
 			}
@@ -183,7 +183,7 @@ func (l *listing) ask(ctx context.Context, at place, limit int) (runs []*workflo
 		found, err := l.h.Runs.ListRuns(ctx, at.shard, entityapi.RunQuery{
 			Type: m.GetEntityType(), IDPrefix: m.GetIdPrefix(), State: stateOf(m.GetStatus()), After: at.after, Limit: limit,
 		})
-		out := &workflowv1.ListResponse{}
+		out := &workflowv1.ListWorkflowsResponse{}
 		for i := range found.Runs {
 			out.Runs = append(out.Runs, message(&found.Runs[i]))
 		}
@@ -211,8 +211,8 @@ func stateOf(s workflowv1.RunStatus) journal.RunState {
 	return 0
 }
 
-// History returns one page of the events of a run.
-func (h *Handler) History(ctx context.Context, r *connect.Request[workflowv1.HistoryRequest]) (*connect.Response[workflowv1.HistoryResponse], error) {
+// GetWorkflowHistory returns one page of the events of a run.
+func (h *Handler) GetWorkflowHistory(ctx context.Context, r *connect.Request[workflowv1.GetWorkflowHistoryRequest]) (*connect.Response[workflowv1.GetWorkflowHistoryResponse], error) {
 	m := r.Msg
 	if err := h.check(ctx, m.GetEntityType()); err != nil {
 		return nil, status.Public(h.Log, err)
@@ -226,15 +226,15 @@ func (h *Handler) History(ctx context.Context, r *connect.Request[workflowv1.His
 	if len(res.Msg.GetRecords()) == 0 && m.GetPageToken() == "" && res.Msg.GetNextPageToken() == "" {
 		return nil, status.Public(h.Log, errNotFound)
 	}
-	out := &workflowv1.HistoryResponse{NextPageToken: res.Msg.GetNextPageToken()}
+	out := &workflowv1.GetWorkflowHistoryResponse{NextPageToken: res.Msg.GetNextPageToken()}
 	for _, rec := range res.Msg.GetRecords() {
-		events := make([]*workflowv1.HistoryResponse_Event, len(rec.GetEvents()))
+		events := make([]*workflowv1.GetWorkflowHistoryResponse_Event, len(rec.GetEvents()))
 		for i, e := range rec.GetEvents() {
 			at := i
 			if m.GetNewestFirst() {
 				at = len(events) - 1 - i
 			}
-			events[at] = &workflowv1.HistoryResponse_Event{
+			events[at] = &workflowv1.GetWorkflowHistoryResponse_Event{
 				Sequence: e.GetSequence(), EventType: e.GetEventType(), RecordedAt: rec.GetRecordedAt(), Payload: e.GetJson(), ModuleDigest: rec.GetModuleDigest(),
 			}
 		}

@@ -101,7 +101,7 @@ func TestListingHasEachRunOnce(t *testing.T) {
 						}
 					}
 				}
-				req := &workflowv1.ListRequest{EntityType: "payout", Status: status, PageSize: size}
+				req := &workflowv1.ListWorkflowsRequest{EntityType: "payout", Status: status, PageSize: size}
 				for more := true; more; {
 					l := listing{h: h, request: req, prefixes: prefixes}
 					out, err := l.page(t.Context())
@@ -137,7 +137,7 @@ func TestListingHasEachRunOnce(t *testing.T) {
 func TestPagesAreLimitedInBytes(t *testing.T) {
 	s, h := testShards()
 	s.lastError = strings.Repeat("x", page.Bytes/3)
-	req, pages, seen := &workflowv1.ListRequest{EntityType: "payout"}, 0, map[string]bool{}
+	req, pages, seen := &workflowv1.ListWorkflowsRequest{EntityType: "payout"}, 0, map[string]bool{}
 	for more := true; more; pages++ {
 		l := listing{h: h, request: req, prefixes: []string{"a"}}
 		out, err := l.page(t.Context())
@@ -165,19 +165,19 @@ func TestPagesAreLimitedInBytes(t *testing.T) {
 // prefixes, and one that was changed are rejected.
 func TestTokensBelongToTheirListing(t *testing.T) {
 	_, h := testShards()
-	l := listing{h: h, request: &workflowv1.ListRequest{EntityType: "payout", PageSize: 1}, prefixes: []string{"a1", "a2"}}
+	l := listing{h: h, request: &workflowv1.ListWorkflowsRequest{EntityType: "payout", PageSize: 1}, prefixes: []string{"a1", "a2"}}
 	out, err := l.page(t.Context())
 	if err != nil || out.GetNextPageToken() == "" {
 		t.Fatalf("%v, %v", out, err)
 	}
 	token := out.GetNextPageToken()
 	for name, other := range map[string]listing{
-		"other prefixes": {h: h, request: &workflowv1.ListRequest{EntityType: "payout", PageToken: token}, prefixes: []string{"a1"}},
-		"another status": {h: h, request: &workflowv1.ListRequest{EntityType: "payout", PageToken: token, Status: workflowv1.RunStatus_FAILED}, prefixes: l.prefixes},
-		"another shard":  {h: h, request: &workflowv1.ListRequest{EntityType: "payout", PageToken: token, ShardId: 2}, prefixes: l.prefixes},
-		"no shard":       {h: h, request: &workflowv1.ListRequest{EntityType: "payout", PageToken: l.token(place{shard: 6})}, prefixes: l.prefixes},
-		"no prefix":      {h: h, request: &workflowv1.ListRequest{EntityType: "payout", PageToken: l.token(place{prefix: 2, shard: 1})}, prefixes: l.prefixes},
-		"no token":       {h: h, request: &workflowv1.ListRequest{EntityType: "payout", PageToken: "x"}, prefixes: l.prefixes},
+		"other prefixes": {h: h, request: &workflowv1.ListWorkflowsRequest{EntityType: "payout", PageToken: token}, prefixes: []string{"a1"}},
+		"another status": {h: h, request: &workflowv1.ListWorkflowsRequest{EntityType: "payout", PageToken: token, Status: workflowv1.RunStatus_FAILED}, prefixes: l.prefixes},
+		"another shard":  {h: h, request: &workflowv1.ListWorkflowsRequest{EntityType: "payout", PageToken: token, ShardId: 2}, prefixes: l.prefixes},
+		"no shard":       {h: h, request: &workflowv1.ListWorkflowsRequest{EntityType: "payout", PageToken: l.token(place{shard: 6})}, prefixes: l.prefixes},
+		"no prefix":      {h: h, request: &workflowv1.ListWorkflowsRequest{EntityType: "payout", PageToken: l.token(place{prefix: 2, shard: 1})}, prefixes: l.prefixes},
+		"no token":       {h: h, request: &workflowv1.ListWorkflowsRequest{EntityType: "payout", PageToken: "x"}, prefixes: l.prefixes},
 	} {
 		if out, err := other.page(t.Context()); !errors.Is(err, page.ErrToken) {
 			t.Errorf("%s: %v, %v", name, out, err)
@@ -190,36 +190,36 @@ func TestOnlyWorkflowsHaveRuns(t *testing.T) {
 	_, h := testShards() // without Entities, so a call that reaches an entity panics
 	ctx := t.Context()
 	for name, call := range map[string]func() error{
-		"Start": func() error {
-			_, err := h.Start(ctx, connect.NewRequest(&workflowv1.StartRequest{EntityType: "account", EntityId: "a"}))
+		"StartWorkflow": func() error {
+			_, err := h.StartWorkflow(ctx, connect.NewRequest(&workflowv1.StartWorkflowRequest{EntityType: "account", EntityId: "a"}))
 			return err
 		},
-		"Get": func() error {
-			_, err := h.Get(ctx, connect.NewRequest(&workflowv1.GetRequest{EntityType: "account", EntityId: "a"}))
+		"GetWorkflow": func() error {
+			_, err := h.GetWorkflow(ctx, connect.NewRequest(&workflowv1.GetWorkflowRequest{EntityType: "account", EntityId: "a"}))
 			return err
 		},
-		"Signal": func() error {
-			_, err := h.Signal(ctx, connect.NewRequest(&workflowv1.SignalRequest{EntityType: "account", EntityId: "a", Name: "s"}))
+		"SignalWorkflow": func() error {
+			_, err := h.SignalWorkflow(ctx, connect.NewRequest(&workflowv1.SignalWorkflowRequest{EntityType: "account", EntityId: "a", Name: "s"}))
 			return err
 		},
-		"Cancel": func() error {
-			_, err := h.Cancel(ctx, connect.NewRequest(&workflowv1.CancelRequest{EntityType: "account", EntityId: "a"}))
+		"CancelWorkflow": func() error {
+			_, err := h.CancelWorkflow(ctx, connect.NewRequest(&workflowv1.CancelWorkflowRequest{EntityType: "account", EntityId: "a"}))
 			return err
 		},
-		"Terminate": func() error {
-			_, err := h.Terminate(ctx, connect.NewRequest(&workflowv1.TerminateRequest{EntityType: "account", EntityId: "a"}))
+		"TerminateWorkflow": func() error {
+			_, err := h.TerminateWorkflow(ctx, connect.NewRequest(&workflowv1.TerminateWorkflowRequest{EntityType: "account", EntityId: "a"}))
 			return err
 		},
-		"Query": func() error {
-			_, err := h.Query(ctx, connect.NewRequest(&workflowv1.QueryRequest{EntityType: "account", EntityId: "a"}))
+		"QueryWorkflow": func() error {
+			_, err := h.QueryWorkflow(ctx, connect.NewRequest(&workflowv1.QueryWorkflowRequest{EntityType: "account", EntityId: "a"}))
 			return err
 		},
-		"List": func() error {
-			_, err := h.List(ctx, connect.NewRequest(&workflowv1.ListRequest{EntityType: "account"}))
+		"ListWorkflows": func() error {
+			_, err := h.ListWorkflows(ctx, connect.NewRequest(&workflowv1.ListWorkflowsRequest{EntityType: "account"}))
 			return err
 		},
-		"History": func() error {
-			_, err := h.History(ctx, connect.NewRequest(&workflowv1.HistoryRequest{EntityType: "account", EntityId: "a"}))
+		"GetWorkflowHistory": func() error {
+			_, err := h.GetWorkflowHistory(ctx, connect.NewRequest(&workflowv1.GetWorkflowHistoryRequest{EntityType: "account", EntityId: "a"}))
 			return err
 		},
 	} {

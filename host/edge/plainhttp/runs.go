@@ -130,7 +130,7 @@ func withWait(r *http.Request, given url.Values) (*http.Request, string, error) 
 	return r, fmt.Sprintf("%.3fs", wait.Seconds()), nil
 }
 
-// startRun converts a request to a Start.
+// startRun converts a request to a StartWorkflow.
 func (h *Handler) startRun(w http.ResponseWriter, r *http.Request, t runTarget) {
 	given, err := parameters(r, "wait")
 	req := map[string]any{"entityType": t.entityType, "entityId": t.id}
@@ -148,10 +148,10 @@ func (h *Handler) startRun(w http.ResponseWriter, r *http.Request, t runTarget) 
 	if wait != "" {
 		req["wait"] = wait
 	}
-	h.askRun(w, r, workflowv1connect.WorkflowServiceStartProcedure, req, true)
+	h.askRun(w, r, workflowv1connect.WorkflowServiceStartWorkflowProcedure, req, true)
 }
 
-// getRun converts a request to a Get.
+// getRun converts a request to a GetWorkflow.
 func (h *Handler) getRun(w http.ResponseWriter, r *http.Request, t runTarget) {
 	given, err := parameters(r, "wait")
 	var wait string
@@ -166,7 +166,7 @@ func (h *Handler) getRun(w http.ResponseWriter, r *http.Request, t runTarget) {
 	if wait != "" {
 		req["wait"] = wait
 	}
-	h.askRun(w, r, workflowv1connect.WorkflowServiceGetProcedure, req, false)
+	h.askRun(w, r, workflowv1connect.WorkflowServiceGetWorkflowProcedure, req, false)
 }
 
 // askRun makes a call that returns a run, and writes the run's result, error or
@@ -254,12 +254,12 @@ func (h *Handler) commandRun(w http.ResponseWriter, r *http.Request, t runTarget
 		refusal(w, err)
 		return
 	}
-	procedure := workflowv1connect.WorkflowServiceSignalProcedure
+	procedure := workflowv1connect.WorkflowServiceSignalWorkflowProcedure
 	switch t.what {
 	case runCancel:
-		procedure = workflowv1connect.WorkflowServiceCancelProcedure
+		procedure = workflowv1connect.WorkflowServiceCancelWorkflowProcedure
 	case runTerminate:
-		procedure = workflowv1connect.WorkflowServiceTerminateProcedure
+		procedure = workflowv1connect.WorkflowServiceTerminateWorkflowProcedure
 	default:
 		req["name"] = t.signal
 	}
@@ -296,7 +296,7 @@ func (h *Handler) runHistory(w http.ResponseWriter, r *http.Request, t runTarget
 		req["pageToken"] = token
 	}
 	var page []byte
-	if h.callRun(w, r, workflowv1connect.WorkflowServiceHistoryProcedure, req, false, func(body []byte) error {
+	if h.callRun(w, r, workflowv1connect.WorkflowServiceGetWorkflowHistoryProcedure, req, false, func(body []byte) error {
 		page = compact(body)
 		return nil
 	}) {

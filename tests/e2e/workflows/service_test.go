@@ -29,28 +29,28 @@ func (b *bank) service(node int) workflowv1connect.WorkflowServiceClient {
 // input is the input of a run that waits for an approval and pays nobody.
 const input = `{"from":"from","to":[],"amount":1,"approve":true}`
 
-func startOf(id, input string) *connect.Request[workflowv1.StartRequest] {
-	return connect.NewRequest(&workflowv1.StartRequest{EntityType: "payout", EntityId: id, Input: &workflowv1.StartRequest_Data{Data: []byte(input)}})
+func startOf(id, input string) *connect.Request[workflowv1.StartWorkflowRequest] {
+	return connect.NewRequest(&workflowv1.StartWorkflowRequest{EntityType: "payout", EntityId: id, Input: &workflowv1.StartWorkflowRequest_Data{Data: []byte(input)}})
 }
 
-func getOf(id string, wait time.Duration) *connect.Request[workflowv1.GetRequest] {
-	return connect.NewRequest(&workflowv1.GetRequest{EntityType: "payout", EntityId: id, Wait: durationpb.New(wait)})
+func getOf(id string, wait time.Duration) *connect.Request[workflowv1.GetWorkflowRequest] {
+	return connect.NewRequest(&workflowv1.GetWorkflowRequest{EntityType: "payout", EntityId: id, Wait: durationpb.New(wait)})
 }
 
-func signalOf(id, name, value string) *connect.Request[workflowv1.SignalRequest] {
-	return connect.NewRequest(&workflowv1.SignalRequest{EntityType: "payout", EntityId: id, Name: name, Value: &workflowv1.SignalRequest_Data{Data: []byte(value)}})
+func signalOf(id, name, value string) *connect.Request[workflowv1.SignalWorkflowRequest] {
+	return connect.NewRequest(&workflowv1.SignalWorkflowRequest{EntityType: "payout", EntityId: id, Name: name, Value: &workflowv1.SignalWorkflowRequest_Data{Data: []byte(value)}})
 }
 
 // list lists runs of a status at a node, in pages of a size. A page that fails
 // because a node has just ended is asked for again.
 func (b *bank) list(node int, status workflowv1.RunStatus, size uint32) (ids []string, pages int) {
 	b.t.Helper()
-	req := &workflowv1.ListRequest{EntityType: "payout", Status: status, PageSize: size}
+	req := &workflowv1.ListWorkflowsRequest{EntityType: "payout", Status: status, PageSize: size}
 	for more := true; more; pages++ {
 		b.cluster.Await("a page of runs", func() bool {
 			ctx, cancel := context.WithTimeout(b.t.Context(), 10*time.Second)
 			defer cancel()
-			res, err := b.service(node).List(ctx, connect.NewRequest(req))
+			res, err := b.service(node).ListWorkflows(ctx, connect.NewRequest(req))
 			if err != nil {
 				if code := connect.CodeOf(err); code != connect.CodeUnavailable && code != connect.CodeDeadlineExceeded {
 					b.t.Fatalf("list at node %d: %v", node, err)
@@ -104,7 +104,7 @@ func TestRunsAreListedAcrossNodes(t *testing.T) {
 	for i := range runs {
 		id := fmt.Sprintf("r%02d", i)
 		want = append(want, id)
-		res, err := b.service(i%3).Start(t.Context(), startOf(id, input))
+		res, err := b.service(i%3).StartWorkflow(t.Context(), startOf(id, input))
 		if err != nil || res.Msg.GetRun().GetStatus() != workflowv1.RunStatus_RUNNING || res.Msg.GetRun().GetSteps() != 1 {
 			t.Fatalf("start %s: %v, %v", id, res, err)
 		}
@@ -122,7 +122,7 @@ func TestRunsAreListedAcrossNodes(t *testing.T) {
 	}
 	for i, id := range want[:runs/2] {
 		b.cluster.Await("the signal of "+id, func() bool {
-			_, err := b.service(i%2).Signal(t.Context(), signalOf(id, "approval", `{"by":"bo"}`))
+			_, err := b.service(i%2).SignalWorkflow(t.Context(), signalOf(id, "approval", `{"by":"bo"}`))
 			return err == nil || reasonOf(err) == "RUN_ENDED"
 		})
 	}
@@ -132,7 +132,7 @@ func TestRunsAreListedAcrossNodes(t *testing.T) {
 		b.cluster.Await("the end of "+id, func() bool {
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			res, err := b.service(i%3).Get(ctx, getOf(id, 15*time.Second))
+			res, err := b.service(i%3).GetWorkflow(ctx, getOf(id, 15*time.Second))
 			if err == nil {
 				run = res.Msg.GetRun()
 			}
@@ -164,9 +164,9 @@ func TestWorkflowService(t *testing.T) {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	_, err := s.Start(ctx, startOf("a", input))
+	_, err := s.StartWorkflow(ctx, startOf("a", input))
 	must("start", err)
-	_, err = s.Start(ctx, startOf("a", `{ "approve": true, "amount": 1, "to": [], "from": "from" }`))
+	_, err = s.StartWorkflow(ctx, startOf("a", `{ "approve": true, "amount": 1, "to": [], "from": "from" }`))
 	must("start with the same input in another form", err)
 	fails := func(what, reason string, code connect.Code, err error) {
 		t.Helper()
@@ -174,27 +174,27 @@ func TestWorkflowService(t *testing.T) {
 			t.Errorf("%s: %v with the reason %q, want %v with %q", what, err, reasonOf(err), code, reason)
 		}
 	}
-	_, err = s.Start(ctx, startOf("a", `{"from":"from","to":[],"amount":2}`))
+	_, err = s.StartWorkflow(ctx, startOf("a", `{"from":"from","to":[],"amount":2}`))
 	fails("start with another input", "RUN_EXISTS", connect.CodeAlreadyExists, err)
-	_, err = s.Get(ctx, getOf("none", 0))
+	_, err = s.GetWorkflow(ctx, getOf("none", 0))
 	fails("get", "RUN_NOT_FOUND", connect.CodeNotFound, err)
-	_, err = s.Signal(ctx, signalOf("none", "approval", "{}"))
+	_, err = s.SignalWorkflow(ctx, signalOf("none", "approval", "{}"))
 	fails("signal", "RUN_NOT_FOUND", connect.CodeNotFound, err)
-	_, err = s.History(ctx, connect.NewRequest(&workflowv1.HistoryRequest{EntityType: "payout", EntityId: "none"}))
+	_, err = s.GetWorkflowHistory(ctx, connect.NewRequest(&workflowv1.GetWorkflowHistoryRequest{EntityType: "payout", EntityId: "none"}))
 	fails("history", "RUN_NOT_FOUND", connect.CodeNotFound, err)
-	_, err = s.List(ctx, connect.NewRequest(&workflowv1.ListRequest{EntityType: "account"}))
+	_, err = s.ListWorkflows(ctx, connect.NewRequest(&workflowv1.ListWorkflowsRequest{EntityType: "account"}))
 	fails("list", "NOT_A_WORKFLOW", connect.CodeFailedPrecondition, err)
-	_, err = s.Start(ctx, connect.NewRequest(&workflowv1.StartRequest{EntityType: "account", EntityId: "a"}))
+	_, err = s.StartWorkflow(ctx, connect.NewRequest(&workflowv1.StartWorkflowRequest{EntityType: "account", EntityId: "a"}))
 	fails("start", "NOT_A_WORKFLOW", connect.CodeFailedPrecondition, err)
 
-	q, err := s.Query(ctx, connect.NewRequest(&workflowv1.QueryRequest{EntityType: "payout", EntityId: "a"}))
+	q, err := s.QueryWorkflow(ctx, connect.NewRequest(&workflowv1.QueryWorkflowRequest{EntityType: "payout", EntityId: "a"}))
 	must("query", err)
 	if status := q.Msg.GetReply().GetStructValue().GetFields()["status"].GetStringValue(); status != "running" {
 		t.Errorf("the query returns %v", q.Msg)
 	}
 	short, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	g, err := s.Get(short, getOf("a", time.Minute))
+	g, err := s.GetWorkflow(short, getOf("a", time.Minute))
 	must("a wait that is longer than its deadline", err)
 	if run := g.Msg.GetRun(); run.GetStatus() != workflowv1.RunStatus_RUNNING || run.GetSequence() != 2 {
 		t.Errorf("the run is %v", run)
@@ -204,26 +204,26 @@ func TestWorkflowService(t *testing.T) {
 		defer close(woken)
 		long, cancel := context.WithTimeout(ctx, 25*time.Second)
 		defer cancel()
-		g, err := s.Get(long, getOf("a", 20*time.Second))
+		g, err := s.GetWorkflow(long, getOf("a", 20*time.Second))
 		if err != nil {
 			t.Error(err)
 			return
 		}
 		woken <- g.Msg.GetRun()
 	}()
-	_, err = s.Cancel(ctx, connect.NewRequest(&workflowv1.CancelRequest{EntityType: "payout", EntityId: "a"}))
+	_, err = s.CancelWorkflow(ctx, connect.NewRequest(&workflowv1.CancelWorkflowRequest{EntityType: "payout", EntityId: "a"}))
 	must("cancel", err)
 	if run := <-woken; run.GetStatus() != workflowv1.RunStatus_FAILED || run.GetCode() != "cancelled" {
 		t.Errorf("the cancelled run is %v", run)
 	}
-	_, err = s.Cancel(ctx, connect.NewRequest(&workflowv1.CancelRequest{EntityType: "payout", EntityId: "a"}))
+	_, err = s.CancelWorkflow(ctx, connect.NewRequest(&workflowv1.CancelWorkflowRequest{EntityType: "payout", EntityId: "a"}))
 	fails("cancel", "RUN_ENDED", connect.CodeFailedPrecondition, err)
 
-	_, err = s.Start(ctx, startOf("b", input))
+	_, err = s.StartWorkflow(ctx, startOf("b", input))
 	must("start", err)
-	_, err = s.Terminate(ctx, connect.NewRequest(&workflowv1.TerminateRequest{EntityType: "payout", EntityId: "b"}))
+	_, err = s.TerminateWorkflow(ctx, connect.NewRequest(&workflowv1.TerminateWorkflowRequest{EntityType: "payout", EntityId: "b"}))
 	must("terminate", err)
-	g, err = s.Get(ctx, getOf("b", 0))
+	g, err = s.GetWorkflow(ctx, getOf("b", 0))
 	must("get", err)
 	if run := g.Msg.GetRun(); run.GetCode() != "terminated" || run.GetMessage() == "" || run.GetStatus() != workflowv1.RunStatus_FAILED {
 		t.Errorf("the terminated run is %v", run)
@@ -232,9 +232,9 @@ func TestWorkflowService(t *testing.T) {
 		t.Errorf("the failed runs are %q", ids)
 	}
 	var types []string
-	req := &workflowv1.HistoryRequest{EntityType: "payout", EntityId: "a", PageSize: 1}
+	req := &workflowv1.GetWorkflowHistoryRequest{EntityType: "payout", EntityId: "a", PageSize: 1}
 	for pages := 0; pages == 0 || req.PageToken != ""; pages++ {
-		h, err := s.History(ctx, connect.NewRequest(req))
+		h, err := s.GetWorkflowHistory(ctx, connect.NewRequest(req))
 		must("history", err)
 		for _, e := range h.Msg.GetEvents() {
 			types = append(types, e.GetEventType())

@@ -107,11 +107,11 @@ func newStart(std cli.Stdio) *cobra.Command {
 		if err != nil {
 			return run{}, err
 		}
-		req := &workflowv1.StartRequest{EntityType: args[0], EntityId: args[1]}
+		req := &workflowv1.StartWorkflowRequest{EntityType: args[0], EntityId: args[1]}
 		if input != nil {
-			req.Input = &workflowv1.StartRequest_Data{Data: input}
+			req.Input = &workflowv1.StartWorkflowRequest_Data{Data: input}
 		}
-		res, err := cli.Unary(ctx, s, s.WorkflowService.Start, req)
+		res, err := cli.Unary(ctx, s, s.WorkflowService.StartWorkflow, req)
 		if err != nil || wait <= 0 || res.GetRun().GetStatus() != workflowv1.RunStatus_RUNNING {
 			return newRun(res.GetRun()), err
 		}
@@ -146,7 +146,7 @@ func await(ctx context.Context, s *cli.Session, args []string, wait time.Duratio
 		left := max(0, min(time.Until(until), waitAtOnce))
 		one := *s
 		one.Timeout = max(s.Timeout, left+callTime)
-		res, err := cli.Unary(ctx, &one, s.WorkflowService.Get, &workflowv1.GetRequest{EntityType: args[0], EntityId: args[1], Wait: durationpb.New(left)})
+		res, err := cli.Unary(ctx, &one, s.WorkflowService.GetWorkflow, &workflowv1.GetWorkflowRequest{EntityType: args[0], EntityId: args[1], Wait: durationpb.New(left)})
 		if err != nil || res.GetRun().GetStatus() != workflowv1.RunStatus_RUNNING || left == 0 {
 			return newRun(res.GetRun()), err
 		}
@@ -208,11 +208,11 @@ func newSignal(std cli.Stdio) *cobra.Command {
 		if err != nil {
 			return "", err
 		}
-		req := &workflowv1.SignalRequest{EntityType: args[0], EntityId: args[1], Name: args[2], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs()}
+		req := &workflowv1.SignalWorkflowRequest{EntityType: args[0], EntityId: args[1], Name: args[2], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs()}
 		if value != nil {
-			req.Value = &workflowv1.SignalRequest_Data{Data: value}
+			req.Value = &workflowv1.SignalWorkflowRequest_Data{Data: value}
 		}
-		_, err = cli.Unary(ctx, s, s.WorkflowService.Signal, req)
+		_, err = cli.Unary(ctx, s, s.WorkflowService.SignalWorkflow, req)
 		return "signalled", err
 	})
 	c.Long = "Sends a signal to a run. JSON is its value; use - to read it from standard input."
@@ -223,7 +223,7 @@ func newSignal(std cli.Stdio) *cobra.Command {
 func newCancel(std cli.Stdio) *cobra.Command {
 	var name cli.Named
 	c := cli.Order(std, "cancel TYPE ID", "Cancel a run: end its pending waits so that it can undo its work", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
-		_, err := cli.Unary(ctx, s, s.WorkflowService.Cancel, &workflowv1.CancelRequest{EntityType: args[0], EntityId: args[1], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs()})
+		_, err := cli.Unary(ctx, s, s.WorkflowService.CancelWorkflow, &workflowv1.CancelWorkflowRequest{EntityType: args[0], EntityId: args[1], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs()})
 		return "cancelled", err
 	})
 	cli.AddNamed(c, &name, "cancellation")
@@ -233,7 +233,7 @@ func newCancel(std cli.Stdio) *cobra.Command {
 func newTerminate(std cli.Stdio) *cobra.Command {
 	var name cli.Named
 	c := cli.Order(std, "terminate TYPE ID", "Terminate a run: end it as failed without letting its code act", 2, 2, func(ctx context.Context, s *cli.Session, args []string) (string, error) {
-		_, err := cli.Unary(ctx, s, s.WorkflowService.Terminate, &workflowv1.TerminateRequest{EntityType: args[0], EntityId: args[1], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs()})
+		_, err := cli.Unary(ctx, s, s.WorkflowService.TerminateWorkflow, &workflowv1.TerminateWorkflowRequest{EntityType: args[0], EntityId: args[1], CommandId: name.ID, FirstAttemptAgeMs: name.AgeMs()})
 		return "terminated", err
 	})
 	cli.AddNamed(c, &name, "termination")
@@ -254,7 +254,7 @@ type runList struct {
 var statuses = []string{"running", "completed", "failed"}
 
 func newList(std cli.Stdio) *cobra.Command {
-	req := &workflowv1.ListRequest{}
+	req := &workflowv1.ListWorkflowsRequest{}
 	var status string
 	var limit int
 	c := cli.Look(std, "ls [TYPE]", "List the runs of a workflow type, or of all", 0, 1, func(ctx context.Context, s *cli.Session, args []string) (runList, error) {
@@ -271,7 +271,7 @@ func newList(std cli.Stdio) *cobra.Command {
 			slices.Sort(types)
 		}
 		for _, t := range types {
-			one := &workflowv1.ListRequest{EntityType: t, IdPrefix: req.GetIdPrefix(), Status: req.GetStatus(), ShardId: req.GetShardId()}
+			one := &workflowv1.ListWorkflowsRequest{EntityType: t, IdPrefix: req.GetIdPrefix(), Status: req.GetStatus(), ShardId: req.GetShardId()}
 			if err := v.list(ctx, s, one, limit); err != nil && !(v.several && isNotWorkflow(err)) {
 				return v, err
 			}
@@ -304,9 +304,9 @@ func isNotWorkflow(err error) bool {
 }
 
 // list adds the runs of a type, up to limit runs in all.
-func (v *runList) list(ctx context.Context, s *cli.Session, req *workflowv1.ListRequest, limit int) error {
+func (v *runList) list(ctx context.Context, s *cli.Session, req *workflowv1.ListWorkflowsRequest, limit int) error {
 	for !v.more {
-		res, err := cli.Unary(ctx, s, s.WorkflowService.List, req)
+		res, err := cli.Unary(ctx, s, s.WorkflowService.ListWorkflows, req)
 		if err != nil {
 			return err
 		}
@@ -365,10 +365,10 @@ func newHistory(std cli.Stdio) *cobra.Command {
 	var newest bool
 	c := cli.Follow(std, "history TYPE ID", "Print the events of a run, one a line", 2, 2, func() bool { return false },
 		func(ctx context.Context, s *cli.Session, args []string) iter.Seq2[event, error] {
-			req := &workflowv1.HistoryRequest{EntityType: args[0], EntityId: args[1], NewestFirst: newest}
+			req := &workflowv1.GetWorkflowHistoryRequest{EntityType: args[0], EntityId: args[1], NewestFirst: newest}
 			return func(yield func(event, error) bool) {
 				for {
-					res, err := cli.Unary(ctx, s, s.WorkflowService.History, req)
+					res, err := cli.Unary(ctx, s, s.WorkflowService.GetWorkflowHistory, req)
 					if err != nil {
 						yield(event{}, err)
 						return

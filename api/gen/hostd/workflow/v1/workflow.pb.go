@@ -7,9 +7,9 @@
 // Runs of workflows: code that waits, for days if necessary.
 //
 // A run is an entity of a workflow type. These calls are shorthands for commands and
-// queries of that entity, and need the same rights: Start, Signal, Cancel and
-// Terminate those of the commands "start", "signal", "cancel" and "terminate", and Get
-// those of the query "state".
+// queries of that entity, and need the same rights: StartWorkflow, SignalWorkflow,
+// CancelWorkflow and TerminateWorkflow those of the commands "start", "signal",
+// "cancel" and "terminate", and GetWorkflow those of the query "state".
 //
 // Errors have the codes of hostd.entity.v1, and these reasons:
 //
@@ -252,8 +252,8 @@ func (x *Run) GetLastError() string {
 	return ""
 }
 
-// StartRequest starts a run.
-type StartRequest struct {
+// StartWorkflowRequest starts a run.
+type StartWorkflowRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The workflow type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -263,9 +263,9 @@ type StartRequest struct {
 	//
 	// Types that are valid to be assigned to Input:
 	//
-	//	*StartRequest_Json
-	//	*StartRequest_Data
-	Input isStartRequest_Input `protobuf_oneof:"input"`
+	//	*StartWorkflowRequest_Json
+	//	*StartWorkflowRequest_Data
+	Input isStartWorkflowRequest_Input `protobuf_oneof:"input"`
 	// Idempotency key, as in hostd.entity.v1.SendRequest.
 	CommandId string `protobuf:"bytes,5,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	// For a retry, the time since the first attempt, as in SendRequest.
@@ -277,20 +277,20 @@ type StartRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StartRequest) Reset() {
-	*x = StartRequest{}
+func (x *StartWorkflowRequest) Reset() {
+	*x = StartWorkflowRequest{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StartRequest) String() string {
+func (x *StartWorkflowRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StartRequest) ProtoMessage() {}
+func (*StartWorkflowRequest) ProtoMessage() {}
 
-func (x *StartRequest) ProtoReflect() protoreflect.Message {
+func (x *StartWorkflowRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -302,91 +302,91 @@ func (x *StartRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StartRequest.ProtoReflect.Descriptor instead.
-func (*StartRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use StartWorkflowRequest.ProtoReflect.Descriptor instead.
+func (*StartWorkflowRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{1}
 }
 
-func (x *StartRequest) GetEntityType() string {
+func (x *StartWorkflowRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *StartRequest) GetEntityId() string {
+func (x *StartWorkflowRequest) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *StartRequest) GetInput() isStartRequest_Input {
+func (x *StartWorkflowRequest) GetInput() isStartWorkflowRequest_Input {
 	if x != nil {
 		return x.Input
 	}
 	return nil
 }
 
-func (x *StartRequest) GetJson() *structpb.Value {
+func (x *StartWorkflowRequest) GetJson() *structpb.Value {
 	if x != nil {
-		if x, ok := x.Input.(*StartRequest_Json); ok {
+		if x, ok := x.Input.(*StartWorkflowRequest_Json); ok {
 			return x.Json
 		}
 	}
 	return nil
 }
 
-func (x *StartRequest) GetData() []byte {
+func (x *StartWorkflowRequest) GetData() []byte {
 	if x != nil {
-		if x, ok := x.Input.(*StartRequest_Data); ok {
+		if x, ok := x.Input.(*StartWorkflowRequest_Data); ok {
 			return x.Data
 		}
 	}
 	return nil
 }
 
-func (x *StartRequest) GetCommandId() string {
+func (x *StartWorkflowRequest) GetCommandId() string {
 	if x != nil {
 		return x.CommandId
 	}
 	return ""
 }
 
-func (x *StartRequest) GetFirstAttemptAgeMs() uint64 {
+func (x *StartWorkflowRequest) GetFirstAttemptAgeMs() uint64 {
 	if x != nil {
 		return x.FirstAttemptAgeMs
 	}
 	return 0
 }
 
-func (x *StartRequest) GetWait() *durationpb.Duration {
+func (x *StartWorkflowRequest) GetWait() *durationpb.Duration {
 	if x != nil {
 		return x.Wait
 	}
 	return nil
 }
 
-type isStartRequest_Input interface {
-	isStartRequest_Input()
+type isStartWorkflowRequest_Input interface {
+	isStartWorkflowRequest_Input()
 }
 
-type StartRequest_Json struct {
+type StartWorkflowRequest_Json struct {
 	// Any JSON value.
 	Json *structpb.Value `protobuf:"bytes,3,opt,name=json,proto3,oneof"`
 }
 
-type StartRequest_Data struct {
+type StartWorkflowRequest_Data struct {
 	// JSON text.
 	Data []byte `protobuf:"bytes,4,opt,name=data,proto3,oneof"`
 }
 
-func (*StartRequest_Json) isStartRequest_Input() {}
+func (*StartWorkflowRequest_Json) isStartWorkflowRequest_Input() {}
 
-func (*StartRequest_Data) isStartRequest_Input() {}
+func (*StartWorkflowRequest_Data) isStartWorkflowRequest_Input() {}
 
-// StartResponse is the run.
-type StartResponse struct {
+// StartWorkflowResponse is the run.
+type StartWorkflowResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The run, as it is when the wait ends.
 	Run           *Run `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -394,20 +394,20 @@ type StartResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StartResponse) Reset() {
-	*x = StartResponse{}
+func (x *StartWorkflowResponse) Reset() {
+	*x = StartWorkflowResponse{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StartResponse) String() string {
+func (x *StartWorkflowResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StartResponse) ProtoMessage() {}
+func (*StartWorkflowResponse) ProtoMessage() {}
 
-func (x *StartResponse) ProtoReflect() protoreflect.Message {
+func (x *StartWorkflowResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -419,20 +419,20 @@ func (x *StartResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StartResponse.ProtoReflect.Descriptor instead.
-func (*StartResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use StartWorkflowResponse.ProtoReflect.Descriptor instead.
+func (*StartWorkflowResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{2}
 }
 
-func (x *StartResponse) GetRun() *Run {
+func (x *StartWorkflowResponse) GetRun() *Run {
 	if x != nil {
 		return x.Run
 	}
 	return nil
 }
 
-// GetRequest selects a run.
-type GetRequest struct {
+// GetWorkflowRequest selects a run.
+type GetWorkflowRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The workflow type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -445,20 +445,20 @@ type GetRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *GetRequest) Reset() {
-	*x = GetRequest{}
+func (x *GetWorkflowRequest) Reset() {
+	*x = GetWorkflowRequest{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *GetRequest) String() string {
+func (x *GetWorkflowRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*GetRequest) ProtoMessage() {}
+func (*GetWorkflowRequest) ProtoMessage() {}
 
-func (x *GetRequest) ProtoReflect() protoreflect.Message {
+func (x *GetWorkflowRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -470,34 +470,34 @@ func (x *GetRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use GetRequest.ProtoReflect.Descriptor instead.
-func (*GetRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetWorkflowRequest.ProtoReflect.Descriptor instead.
+func (*GetWorkflowRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{3}
 }
 
-func (x *GetRequest) GetEntityType() string {
+func (x *GetWorkflowRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *GetRequest) GetEntityId() string {
+func (x *GetWorkflowRequest) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *GetRequest) GetWait() *durationpb.Duration {
+func (x *GetWorkflowRequest) GetWait() *durationpb.Duration {
 	if x != nil {
 		return x.Wait
 	}
 	return nil
 }
 
-// GetResponse is the run.
-type GetResponse struct {
+// GetWorkflowResponse is the run.
+type GetWorkflowResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The run.
 	Run           *Run `protobuf:"bytes,1,opt,name=run,proto3" json:"run,omitempty"`
@@ -505,20 +505,20 @@ type GetResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *GetResponse) Reset() {
-	*x = GetResponse{}
+func (x *GetWorkflowResponse) Reset() {
+	*x = GetWorkflowResponse{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *GetResponse) String() string {
+func (x *GetWorkflowResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*GetResponse) ProtoMessage() {}
+func (*GetWorkflowResponse) ProtoMessage() {}
 
-func (x *GetResponse) ProtoReflect() protoreflect.Message {
+func (x *GetWorkflowResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -530,20 +530,20 @@ func (x *GetResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use GetResponse.ProtoReflect.Descriptor instead.
-func (*GetResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetWorkflowResponse.ProtoReflect.Descriptor instead.
+func (*GetWorkflowResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{4}
 }
 
-func (x *GetResponse) GetRun() *Run {
+func (x *GetWorkflowResponse) GetRun() *Run {
 	if x != nil {
 		return x.Run
 	}
 	return nil
 }
 
-// SignalRequest is a signal for a run.
-type SignalRequest struct {
+// SignalWorkflowRequest is a signal for a run.
+type SignalWorkflowRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The workflow type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -555,9 +555,9 @@ type SignalRequest struct {
 	//
 	// Types that are valid to be assigned to Value:
 	//
-	//	*SignalRequest_Json
-	//	*SignalRequest_Data
-	Value isSignalRequest_Value `protobuf_oneof:"value"`
+	//	*SignalWorkflowRequest_Json
+	//	*SignalWorkflowRequest_Data
+	Value isSignalWorkflowRequest_Value `protobuf_oneof:"value"`
 	// Idempotency key, as in hostd.entity.v1.SendRequest.
 	CommandId string `protobuf:"bytes,6,opt,name=command_id,json=commandId,proto3" json:"command_id,omitempty"`
 	// For a retry, the time since the first attempt, as in SendRequest.
@@ -566,20 +566,20 @@ type SignalRequest struct {
 	sizeCache         protoimpl.SizeCache
 }
 
-func (x *SignalRequest) Reset() {
-	*x = SignalRequest{}
+func (x *SignalWorkflowRequest) Reset() {
+	*x = SignalWorkflowRequest{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SignalRequest) String() string {
+func (x *SignalWorkflowRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SignalRequest) ProtoMessage() {}
+func (*SignalWorkflowRequest) ProtoMessage() {}
 
-func (x *SignalRequest) ProtoReflect() protoreflect.Message {
+func (x *SignalWorkflowRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -591,110 +591,110 @@ func (x *SignalRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SignalRequest.ProtoReflect.Descriptor instead.
-func (*SignalRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use SignalWorkflowRequest.ProtoReflect.Descriptor instead.
+func (*SignalWorkflowRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{5}
 }
 
-func (x *SignalRequest) GetEntityType() string {
+func (x *SignalWorkflowRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *SignalRequest) GetEntityId() string {
+func (x *SignalWorkflowRequest) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *SignalRequest) GetName() string {
+func (x *SignalWorkflowRequest) GetName() string {
 	if x != nil {
 		return x.Name
 	}
 	return ""
 }
 
-func (x *SignalRequest) GetValue() isSignalRequest_Value {
+func (x *SignalWorkflowRequest) GetValue() isSignalWorkflowRequest_Value {
 	if x != nil {
 		return x.Value
 	}
 	return nil
 }
 
-func (x *SignalRequest) GetJson() *structpb.Value {
+func (x *SignalWorkflowRequest) GetJson() *structpb.Value {
 	if x != nil {
-		if x, ok := x.Value.(*SignalRequest_Json); ok {
+		if x, ok := x.Value.(*SignalWorkflowRequest_Json); ok {
 			return x.Json
 		}
 	}
 	return nil
 }
 
-func (x *SignalRequest) GetData() []byte {
+func (x *SignalWorkflowRequest) GetData() []byte {
 	if x != nil {
-		if x, ok := x.Value.(*SignalRequest_Data); ok {
+		if x, ok := x.Value.(*SignalWorkflowRequest_Data); ok {
 			return x.Data
 		}
 	}
 	return nil
 }
 
-func (x *SignalRequest) GetCommandId() string {
+func (x *SignalWorkflowRequest) GetCommandId() string {
 	if x != nil {
 		return x.CommandId
 	}
 	return ""
 }
 
-func (x *SignalRequest) GetFirstAttemptAgeMs() uint64 {
+func (x *SignalWorkflowRequest) GetFirstAttemptAgeMs() uint64 {
 	if x != nil {
 		return x.FirstAttemptAgeMs
 	}
 	return 0
 }
 
-type isSignalRequest_Value interface {
-	isSignalRequest_Value()
+type isSignalWorkflowRequest_Value interface {
+	isSignalWorkflowRequest_Value()
 }
 
-type SignalRequest_Json struct {
+type SignalWorkflowRequest_Json struct {
 	// Any JSON value.
 	Json *structpb.Value `protobuf:"bytes,4,opt,name=json,proto3,oneof"`
 }
 
-type SignalRequest_Data struct {
+type SignalWorkflowRequest_Data struct {
 	// JSON text.
 	Data []byte `protobuf:"bytes,5,opt,name=data,proto3,oneof"`
 }
 
-func (*SignalRequest_Json) isSignalRequest_Value() {}
+func (*SignalWorkflowRequest_Json) isSignalWorkflowRequest_Value() {}
 
-func (*SignalRequest_Data) isSignalRequest_Value() {}
+func (*SignalWorkflowRequest_Data) isSignalWorkflowRequest_Value() {}
 
-// SignalResponse is empty: the signal is stored.
-type SignalResponse struct {
+// SignalWorkflowResponse is empty: the signal is stored.
+type SignalWorkflowResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *SignalResponse) Reset() {
-	*x = SignalResponse{}
+func (x *SignalWorkflowResponse) Reset() {
+	*x = SignalWorkflowResponse{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *SignalResponse) String() string {
+func (x *SignalWorkflowResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*SignalResponse) ProtoMessage() {}
+func (*SignalWorkflowResponse) ProtoMessage() {}
 
-func (x *SignalResponse) ProtoReflect() protoreflect.Message {
+func (x *SignalWorkflowResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -706,13 +706,13 @@ func (x *SignalResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use SignalResponse.ProtoReflect.Descriptor instead.
-func (*SignalResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use SignalWorkflowResponse.ProtoReflect.Descriptor instead.
+func (*SignalWorkflowResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{6}
 }
 
-// CancelRequest cancels a run.
-type CancelRequest struct {
+// CancelWorkflowRequest cancels a run.
+type CancelWorkflowRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The workflow type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -726,20 +726,20 @@ type CancelRequest struct {
 	sizeCache         protoimpl.SizeCache
 }
 
-func (x *CancelRequest) Reset() {
-	*x = CancelRequest{}
+func (x *CancelWorkflowRequest) Reset() {
+	*x = CancelWorkflowRequest{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CancelRequest) String() string {
+func (x *CancelWorkflowRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CancelRequest) ProtoMessage() {}
+func (*CancelWorkflowRequest) ProtoMessage() {}
 
-func (x *CancelRequest) ProtoReflect() protoreflect.Message {
+func (x *CancelWorkflowRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -751,60 +751,60 @@ func (x *CancelRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CancelRequest.ProtoReflect.Descriptor instead.
-func (*CancelRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use CancelWorkflowRequest.ProtoReflect.Descriptor instead.
+func (*CancelWorkflowRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *CancelRequest) GetEntityType() string {
+func (x *CancelWorkflowRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *CancelRequest) GetEntityId() string {
+func (x *CancelWorkflowRequest) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *CancelRequest) GetCommandId() string {
+func (x *CancelWorkflowRequest) GetCommandId() string {
 	if x != nil {
 		return x.CommandId
 	}
 	return ""
 }
 
-func (x *CancelRequest) GetFirstAttemptAgeMs() uint64 {
+func (x *CancelWorkflowRequest) GetFirstAttemptAgeMs() uint64 {
 	if x != nil {
 		return x.FirstAttemptAgeMs
 	}
 	return 0
 }
 
-// CancelResponse is empty: the cancellation is stored.
-type CancelResponse struct {
+// CancelWorkflowResponse is empty: the cancellation is stored.
+type CancelWorkflowResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *CancelResponse) Reset() {
-	*x = CancelResponse{}
+func (x *CancelWorkflowResponse) Reset() {
+	*x = CancelWorkflowResponse{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *CancelResponse) String() string {
+func (x *CancelWorkflowResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*CancelResponse) ProtoMessage() {}
+func (*CancelWorkflowResponse) ProtoMessage() {}
 
-func (x *CancelResponse) ProtoReflect() protoreflect.Message {
+func (x *CancelWorkflowResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -816,13 +816,13 @@ func (x *CancelResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use CancelResponse.ProtoReflect.Descriptor instead.
-func (*CancelResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use CancelWorkflowResponse.ProtoReflect.Descriptor instead.
+func (*CancelWorkflowResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{8}
 }
 
-// TerminateRequest terminates a run.
-type TerminateRequest struct {
+// TerminateWorkflowRequest terminates a run.
+type TerminateWorkflowRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The workflow type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -836,20 +836,20 @@ type TerminateRequest struct {
 	sizeCache         protoimpl.SizeCache
 }
 
-func (x *TerminateRequest) Reset() {
-	*x = TerminateRequest{}
+func (x *TerminateWorkflowRequest) Reset() {
+	*x = TerminateWorkflowRequest{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *TerminateRequest) String() string {
+func (x *TerminateWorkflowRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*TerminateRequest) ProtoMessage() {}
+func (*TerminateWorkflowRequest) ProtoMessage() {}
 
-func (x *TerminateRequest) ProtoReflect() protoreflect.Message {
+func (x *TerminateWorkflowRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -861,60 +861,60 @@ func (x *TerminateRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use TerminateRequest.ProtoReflect.Descriptor instead.
-func (*TerminateRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use TerminateWorkflowRequest.ProtoReflect.Descriptor instead.
+func (*TerminateWorkflowRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{9}
 }
 
-func (x *TerminateRequest) GetEntityType() string {
+func (x *TerminateWorkflowRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *TerminateRequest) GetEntityId() string {
+func (x *TerminateWorkflowRequest) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *TerminateRequest) GetCommandId() string {
+func (x *TerminateWorkflowRequest) GetCommandId() string {
 	if x != nil {
 		return x.CommandId
 	}
 	return ""
 }
 
-func (x *TerminateRequest) GetFirstAttemptAgeMs() uint64 {
+func (x *TerminateWorkflowRequest) GetFirstAttemptAgeMs() uint64 {
 	if x != nil {
 		return x.FirstAttemptAgeMs
 	}
 	return 0
 }
 
-// TerminateResponse is empty: the run has ended.
-type TerminateResponse struct {
+// TerminateWorkflowResponse is empty: the run has ended.
+type TerminateWorkflowResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *TerminateResponse) Reset() {
-	*x = TerminateResponse{}
+func (x *TerminateWorkflowResponse) Reset() {
+	*x = TerminateWorkflowResponse{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *TerminateResponse) String() string {
+func (x *TerminateWorkflowResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*TerminateResponse) ProtoMessage() {}
+func (*TerminateWorkflowResponse) ProtoMessage() {}
 
-func (x *TerminateResponse) ProtoReflect() protoreflect.Message {
+func (x *TerminateWorkflowResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -926,13 +926,13 @@ func (x *TerminateResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use TerminateResponse.ProtoReflect.Descriptor instead.
-func (*TerminateResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use TerminateWorkflowResponse.ProtoReflect.Descriptor instead.
+func (*TerminateWorkflowResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{10}
 }
 
-// QueryRequest is a query of a run.
-type QueryRequest struct {
+// QueryWorkflowRequest is a query of a run.
+type QueryWorkflowRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The workflow type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -946,20 +946,20 @@ type QueryRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *QueryRequest) Reset() {
-	*x = QueryRequest{}
+func (x *QueryWorkflowRequest) Reset() {
+	*x = QueryWorkflowRequest{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *QueryRequest) String() string {
+func (x *QueryWorkflowRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*QueryRequest) ProtoMessage() {}
+func (*QueryWorkflowRequest) ProtoMessage() {}
 
-func (x *QueryRequest) ProtoReflect() protoreflect.Message {
+func (x *QueryWorkflowRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -971,41 +971,41 @@ func (x *QueryRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use QueryRequest.ProtoReflect.Descriptor instead.
-func (*QueryRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use QueryWorkflowRequest.ProtoReflect.Descriptor instead.
+func (*QueryWorkflowRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{11}
 }
 
-func (x *QueryRequest) GetEntityType() string {
+func (x *QueryWorkflowRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *QueryRequest) GetEntityId() string {
+func (x *QueryWorkflowRequest) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *QueryRequest) GetQuery() string {
+func (x *QueryWorkflowRequest) GetQuery() string {
 	if x != nil {
 		return x.Query
 	}
 	return ""
 }
 
-func (x *QueryRequest) GetPayload() *structpb.Value {
+func (x *QueryWorkflowRequest) GetPayload() *structpb.Value {
 	if x != nil {
 		return x.Payload
 	}
 	return nil
 }
 
-// QueryResponse is the reply of a query.
-type QueryResponse struct {
+// QueryWorkflowResponse is the reply of a query.
+type QueryWorkflowResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The reply.
 	Reply *structpb.Value `protobuf:"bytes,1,opt,name=reply,proto3" json:"reply,omitempty"`
@@ -1015,20 +1015,20 @@ type QueryResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *QueryResponse) Reset() {
-	*x = QueryResponse{}
+func (x *QueryWorkflowResponse) Reset() {
+	*x = QueryWorkflowResponse{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *QueryResponse) String() string {
+func (x *QueryWorkflowResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*QueryResponse) ProtoMessage() {}
+func (*QueryWorkflowResponse) ProtoMessage() {}
 
-func (x *QueryResponse) ProtoReflect() protoreflect.Message {
+func (x *QueryWorkflowResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1040,27 +1040,27 @@ func (x *QueryResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use QueryResponse.ProtoReflect.Descriptor instead.
-func (*QueryResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use QueryWorkflowResponse.ProtoReflect.Descriptor instead.
+func (*QueryWorkflowResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{12}
 }
 
-func (x *QueryResponse) GetReply() *structpb.Value {
+func (x *QueryWorkflowResponse) GetReply() *structpb.Value {
 	if x != nil {
 		return x.Reply
 	}
 	return nil
 }
 
-func (x *QueryResponse) GetSequence() uint64 {
+func (x *QueryWorkflowResponse) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
 	}
 	return 0
 }
 
-// ListRequest selects the runs of a type.
-type ListRequest struct {
+// ListWorkflowsRequest selects the runs of a type.
+type ListWorkflowsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The workflow type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -1080,20 +1080,20 @@ type ListRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListRequest) Reset() {
-	*x = ListRequest{}
+func (x *ListWorkflowsRequest) Reset() {
+	*x = ListWorkflowsRequest{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListRequest) String() string {
+func (x *ListWorkflowsRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListRequest) ProtoMessage() {}
+func (*ListWorkflowsRequest) ProtoMessage() {}
 
-func (x *ListRequest) ProtoReflect() protoreflect.Message {
+func (x *ListWorkflowsRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1105,55 +1105,55 @@ func (x *ListRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListRequest.ProtoReflect.Descriptor instead.
-func (*ListRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListWorkflowsRequest.ProtoReflect.Descriptor instead.
+func (*ListWorkflowsRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{13}
 }
 
-func (x *ListRequest) GetEntityType() string {
+func (x *ListWorkflowsRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *ListRequest) GetIdPrefix() string {
+func (x *ListWorkflowsRequest) GetIdPrefix() string {
 	if x != nil {
 		return x.IdPrefix
 	}
 	return ""
 }
 
-func (x *ListRequest) GetStatus() RunStatus {
+func (x *ListWorkflowsRequest) GetStatus() RunStatus {
 	if x != nil {
 		return x.Status
 	}
 	return RunStatus_RUN_STATUS_UNSPECIFIED
 }
 
-func (x *ListRequest) GetShardId() uint32 {
+func (x *ListWorkflowsRequest) GetShardId() uint32 {
 	if x != nil {
 		return x.ShardId
 	}
 	return 0
 }
 
-func (x *ListRequest) GetPageSize() uint32 {
+func (x *ListWorkflowsRequest) GetPageSize() uint32 {
 	if x != nil {
 		return x.PageSize
 	}
 	return 0
 }
 
-func (x *ListRequest) GetPageToken() string {
+func (x *ListWorkflowsRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
 	}
 	return ""
 }
 
-// ListResponse is one page. It is sorted by shard, then by id.
-type ListResponse struct {
+// ListWorkflowsResponse is one page. It is sorted by shard, then by id.
+type ListWorkflowsResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The runs of this page.
 	Runs []*Run `protobuf:"bytes,1,rep,name=runs,proto3" json:"runs,omitempty"`
@@ -1163,20 +1163,20 @@ type ListResponse struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *ListResponse) Reset() {
-	*x = ListResponse{}
+func (x *ListWorkflowsResponse) Reset() {
+	*x = ListWorkflowsResponse{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *ListResponse) String() string {
+func (x *ListWorkflowsResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*ListResponse) ProtoMessage() {}
+func (*ListWorkflowsResponse) ProtoMessage() {}
 
-func (x *ListResponse) ProtoReflect() protoreflect.Message {
+func (x *ListWorkflowsResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1188,27 +1188,27 @@ func (x *ListResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use ListResponse.ProtoReflect.Descriptor instead.
-func (*ListResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use ListWorkflowsResponse.ProtoReflect.Descriptor instead.
+func (*ListWorkflowsResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *ListResponse) GetRuns() []*Run {
+func (x *ListWorkflowsResponse) GetRuns() []*Run {
 	if x != nil {
 		return x.Runs
 	}
 	return nil
 }
 
-func (x *ListResponse) GetNextPageToken() string {
+func (x *ListWorkflowsResponse) GetNextPageToken() string {
 	if x != nil {
 		return x.NextPageToken
 	}
 	return ""
 }
 
-// HistoryRequest selects a part of the history of a run.
-type HistoryRequest struct {
+// GetWorkflowHistoryRequest selects a part of the history of a run.
+type GetWorkflowHistoryRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The workflow type: 1 to 64 bytes of [a-z0-9-].
 	EntityType string `protobuf:"bytes,1,opt,name=entity_type,json=entityType,proto3" json:"entity_type,omitempty"`
@@ -1225,20 +1225,20 @@ type HistoryRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *HistoryRequest) Reset() {
-	*x = HistoryRequest{}
+func (x *GetWorkflowHistoryRequest) Reset() {
+	*x = GetWorkflowHistoryRequest{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *HistoryRequest) String() string {
+func (x *GetWorkflowHistoryRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*HistoryRequest) ProtoMessage() {}
+func (*GetWorkflowHistoryRequest) ProtoMessage() {}
 
-func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
+func (x *GetWorkflowHistoryRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1250,71 +1250,71 @@ func (x *HistoryRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use HistoryRequest.ProtoReflect.Descriptor instead.
-func (*HistoryRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetWorkflowHistoryRequest.ProtoReflect.Descriptor instead.
+func (*GetWorkflowHistoryRequest) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *HistoryRequest) GetEntityType() string {
+func (x *GetWorkflowHistoryRequest) GetEntityType() string {
 	if x != nil {
 		return x.EntityType
 	}
 	return ""
 }
 
-func (x *HistoryRequest) GetEntityId() string {
+func (x *GetWorkflowHistoryRequest) GetEntityId() string {
 	if x != nil {
 		return x.EntityId
 	}
 	return ""
 }
 
-func (x *HistoryRequest) GetNewestFirst() bool {
+func (x *GetWorkflowHistoryRequest) GetNewestFirst() bool {
 	if x != nil {
 		return x.NewestFirst
 	}
 	return false
 }
 
-func (x *HistoryRequest) GetPageSize() uint32 {
+func (x *GetWorkflowHistoryRequest) GetPageSize() uint32 {
 	if x != nil {
 		return x.PageSize
 	}
 	return 0
 }
 
-func (x *HistoryRequest) GetPageToken() string {
+func (x *GetWorkflowHistoryRequest) GetPageToken() string {
 	if x != nil {
 		return x.PageToken
 	}
 	return ""
 }
 
-// HistoryResponse is one page.
-type HistoryResponse struct {
+// GetWorkflowHistoryResponse is one page.
+type GetWorkflowHistoryResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The events of this page.
-	Events []*HistoryResponse_Event `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
+	Events []*GetWorkflowHistoryResponse_Event `protobuf:"bytes,1,rep,name=events,proto3" json:"events,omitempty"`
 	// page_token of the next page; empty on the last page.
 	NextPageToken string `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *HistoryResponse) Reset() {
-	*x = HistoryResponse{}
+func (x *GetWorkflowHistoryResponse) Reset() {
+	*x = GetWorkflowHistoryResponse{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *HistoryResponse) String() string {
+func (x *GetWorkflowHistoryResponse) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*HistoryResponse) ProtoMessage() {}
+func (*GetWorkflowHistoryResponse) ProtoMessage() {}
 
-func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
+func (x *GetWorkflowHistoryResponse) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1326,19 +1326,19 @@ func (x *HistoryResponse) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use HistoryResponse.ProtoReflect.Descriptor instead.
-func (*HistoryResponse) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetWorkflowHistoryResponse.ProtoReflect.Descriptor instead.
+func (*GetWorkflowHistoryResponse) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{16}
 }
 
-func (x *HistoryResponse) GetEvents() []*HistoryResponse_Event {
+func (x *GetWorkflowHistoryResponse) GetEvents() []*GetWorkflowHistoryResponse_Event {
 	if x != nil {
 		return x.Events
 	}
 	return nil
 }
 
-func (x *HistoryResponse) GetNextPageToken() string {
+func (x *GetWorkflowHistoryResponse) GetNextPageToken() string {
 	if x != nil {
 		return x.NextPageToken
 	}
@@ -1346,7 +1346,7 @@ func (x *HistoryResponse) GetNextPageToken() string {
 }
 
 // Event is an event of a run.
-type HistoryResponse_Event struct {
+type GetWorkflowHistoryResponse_Event struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Number of the event, from 1.
 	Sequence uint64 `protobuf:"varint,1,opt,name=sequence,proto3" json:"sequence,omitempty"`
@@ -1364,20 +1364,20 @@ type HistoryResponse_Event struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *HistoryResponse_Event) Reset() {
-	*x = HistoryResponse_Event{}
+func (x *GetWorkflowHistoryResponse_Event) Reset() {
+	*x = GetWorkflowHistoryResponse_Event{}
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *HistoryResponse_Event) String() string {
+func (x *GetWorkflowHistoryResponse_Event) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*HistoryResponse_Event) ProtoMessage() {}
+func (*GetWorkflowHistoryResponse_Event) ProtoMessage() {}
 
-func (x *HistoryResponse_Event) ProtoReflect() protoreflect.Message {
+func (x *GetWorkflowHistoryResponse_Event) ProtoReflect() protoreflect.Message {
 	mi := &file_hostd_workflow_v1_workflow_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1389,40 +1389,40 @@ func (x *HistoryResponse_Event) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use HistoryResponse_Event.ProtoReflect.Descriptor instead.
-func (*HistoryResponse_Event) Descriptor() ([]byte, []int) {
+// Deprecated: Use GetWorkflowHistoryResponse_Event.ProtoReflect.Descriptor instead.
+func (*GetWorkflowHistoryResponse_Event) Descriptor() ([]byte, []int) {
 	return file_hostd_workflow_v1_workflow_proto_rawDescGZIP(), []int{16, 0}
 }
 
-func (x *HistoryResponse_Event) GetSequence() uint64 {
+func (x *GetWorkflowHistoryResponse_Event) GetSequence() uint64 {
 	if x != nil {
 		return x.Sequence
 	}
 	return 0
 }
 
-func (x *HistoryResponse_Event) GetEventType() string {
+func (x *GetWorkflowHistoryResponse_Event) GetEventType() string {
 	if x != nil {
 		return x.EventType
 	}
 	return ""
 }
 
-func (x *HistoryResponse_Event) GetRecordedAt() *timestamppb.Timestamp {
+func (x *GetWorkflowHistoryResponse_Event) GetRecordedAt() *timestamppb.Timestamp {
 	if x != nil {
 		return x.RecordedAt
 	}
 	return nil
 }
 
-func (x *HistoryResponse_Event) GetPayload() *structpb.Value {
+func (x *GetWorkflowHistoryResponse_Event) GetPayload() *structpb.Value {
 	if x != nil {
 		return x.Payload
 	}
 	return nil
 }
 
-func (x *HistoryResponse_Event) GetModuleDigest() string {
+func (x *GetWorkflowHistoryResponse_Event) GetModuleDigest() string {
 	if x != nil {
 		return x.ModuleDigest
 	}
@@ -1452,8 +1452,8 @@ const file_hostd_workflow_v1_workflow_proto_rawDesc = "" +
 	"\amessage\x18\v \x01(\tR\amessage\x12 \n" +
 	"\vquarantined\x18\f \x01(\bR\vquarantined\x12\x1d\n" +
 	"\n" +
-	"last_error\x18\r \x01(\tR\tlastError\"\x82\x04\n" +
-	"\fStartRequest\x128\n" +
+	"last_error\x18\r \x01(\tR\tlastError\"\x8a\x04\n" +
+	"\x14StartWorkflowRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12,\n" +
@@ -1464,19 +1464,18 @@ const file_hostd_workflow_v1_workflow_proto_rawDesc = "" +
 	"\x14first_attempt_age_ms\x18\x06 \x01(\x04R\x11firstAttemptAgeMs\x12<\n" +
 	"\x04wait\x18\a \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
 	"\xaa\x01\a\"\x03\b\x90\x1c2\x00R\x04waitB\a\n" +
-	"\x05input\"9\n" +
-	"\rStartResponse\x12(\n" +
-	"\x03run\x18\x01 \x01(\v2\x16.hostd.workflow.v1.RunR\x03run\"\x83\x02\n" +
-	"\n" +
-	"GetRequest\x128\n" +
+	"\x05input\"A\n" +
+	"\x15StartWorkflowResponse\x12(\n" +
+	"\x03run\x18\x01 \x01(\v2\x16.hostd.workflow.v1.RunR\x03run\"\x8b\x02\n" +
+	"\x12GetWorkflowRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12<\n" +
 	"\x04wait\x18\x03 \x01(\v2\x19.google.protobuf.DurationB\r\xbaH\n" +
-	"\xaa\x01\a\"\x03\b\x90\x1c2\x00R\x04wait\"7\n" +
-	"\vGetResponse\x12(\n" +
-	"\x03run\x18\x01 \x01(\v2\x16.hostd.workflow.v1.RunR\x03run\"\xbb\x04\n" +
-	"\rSignalRequest\x128\n" +
+	"\xaa\x01\a\"\x03\b\x90\x1c2\x00R\x04wait\"?\n" +
+	"\x13GetWorkflowResponse\x12(\n" +
+	"\x03run\x18\x01 \x01(\v2\x16.hostd.workflow.v1.RunR\x03run\"\xc3\x04\n" +
+	"\x15SignalWorkflowRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12t\n" +
@@ -1486,34 +1485,34 @@ const file_hostd_workflow_v1_workflow_proto_rawDesc = "" +
 	"\n" +
 	"command_id\x18\x06 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12/\n" +
 	"\x14first_attempt_age_ms\x18\a \x01(\x04R\x11firstAttemptAgeMsB\a\n" +
-	"\x05value\"\x10\n" +
-	"\x0eSignalResponse\"\xf8\x02\n" +
-	"\rCancelRequest\x128\n" +
+	"\x05value\"\x18\n" +
+	"\x16SignalWorkflowResponse\"\x80\x03\n" +
+	"\x15CancelWorkflowRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12}\n" +
 	"\n" +
 	"command_id\x18\x03 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12/\n" +
-	"\x14first_attempt_age_ms\x18\x04 \x01(\x04R\x11firstAttemptAgeMs\"\x10\n" +
-	"\x0eCancelResponse\"\xfb\x02\n" +
-	"\x10TerminateRequest\x128\n" +
+	"\x14first_attempt_age_ms\x18\x04 \x01(\x04R\x11firstAttemptAgeMs\"\x18\n" +
+	"\x16CancelWorkflowResponse\"\x83\x03\n" +
+	"\x18TerminateWorkflowRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12}\n" +
 	"\n" +
 	"command_id\x18\x03 \x01(\tB^\xbaH[rY(\x80\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\tcommandId\x12/\n" +
-	"\x14first_attempt_age_ms\x18\x04 \x01(\x04R\x11firstAttemptAgeMs\"\x13\n" +
-	"\x11TerminateResponse\"\xef\x02\n" +
-	"\fQueryRequest\x128\n" +
+	"\x14first_attempt_age_ms\x18\x04 \x01(\x04R\x11firstAttemptAgeMs\"\x1b\n" +
+	"\x19TerminateWorkflowResponse\"\xf7\x02\n" +
+	"\x14QueryWorkflowRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12t\n" +
 	"\x05query\x18\x03 \x01(\tB^\xbaH[rY(\xff\x012T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\x05query\x120\n" +
-	"\apayload\x18\x04 \x01(\v2\x16.google.protobuf.ValueR\apayload\"Y\n" +
-	"\rQueryResponse\x12,\n" +
+	"\apayload\x18\x04 \x01(\v2\x16.google.protobuf.ValueR\apayload\"a\n" +
+	"\x15QueryWorkflowResponse\x12,\n" +
 	"\x05reply\x18\x01 \x01(\v2\x16.google.protobuf.ValueR\x05reply\x12\x1a\n" +
-	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\xef\x02\n" +
-	"\vListRequest\x128\n" +
+	"\bsequence\x18\x02 \x01(\x04R\bsequence\"\xf8\x02\n" +
+	"\x14ListWorkflowsRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12{\n" +
 	"\tid_prefix\x18\x02 \x01(\tB^\xbaH[rY(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]*$R\bidPrefix\x12>\n" +
@@ -1521,20 +1520,20 @@ const file_hostd_workflow_v1_workflow_proto_rawDesc = "" +
 	"\bshard_id\x18\x04 \x01(\rR\ashardId\x12%\n" +
 	"\tpage_size\x18\x05 \x01(\rB\b\xbaH\x05*\x03\x18\xe8\aR\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"b\n" +
-	"\fListResponse\x12*\n" +
+	"page_token\x18\x06 \x01(\tB\b\xbaH\x05r\x03(\x80\bR\tpageToken\"k\n" +
+	"\x15ListWorkflowsResponse\x12*\n" +
 	"\x04runs\x18\x01 \x03(\v2\x16.hostd.workflow.v1.RunR\x04runs\x12&\n" +
-	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xbc\x02\n" +
-	"\x0eHistoryRequest\x128\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\"\xc7\x02\n" +
+	"\x19GetWorkflowHistoryRequest\x128\n" +
 	"\ventity_type\x18\x01 \x01(\tB\x17\xbaH\x14r\x12 \x01(@2\f^[a-z0-9-]+$R\n" +
 	"entityType\x12}\n" +
 	"\tentity_id\x18\x02 \x01(\tB`\xbaH]r[ \x01(\x80\x022T^[^\\x00-\\x1f\\x7f-\\x{9f}\\x{2028}-\\x{202e}\\x{2066}-\\x{2069}\\x{feff}\\x{fffe}\\x{ffff}]+$R\bentityId\x12!\n" +
 	"\fnewest_first\x18\x03 \x01(\bR\vnewestFirst\x12%\n" +
 	"\tpage_size\x18\x04 \x01(\rB\b\xbaH\x05*\x03\x18\xf4\x03R\bpageSize\x12'\n" +
 	"\n" +
-	"page_token\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tpageToken\"\xd4\x02\n" +
-	"\x0fHistoryResponse\x12@\n" +
-	"\x06events\x18\x01 \x03(\v2(.hostd.workflow.v1.HistoryResponse.EventR\x06events\x12&\n" +
+	"page_token\x18\x05 \x01(\tB\b\xbaH\x05r\x03(\x80\x01R\tpageToken\"\xea\x02\n" +
+	"\x1aGetWorkflowHistoryResponse\x12K\n" +
+	"\x06events\x18\x01 \x03(\v23.hostd.workflow.v1.GetWorkflowHistoryResponse.EventR\x06events\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x1a\xd6\x01\n" +
 	"\x05Event\x12\x1a\n" +
 	"\bsequence\x18\x01 \x01(\x04R\bsequence\x12\x1d\n" +
@@ -1549,16 +1548,16 @@ const file_hostd_workflow_v1_workflow_proto_rawDesc = "" +
 	"\aRUNNING\x10\x01\x12\r\n" +
 	"\tCOMPLETED\x10\x02\x12\n" +
 	"\n" +
-	"\x06FAILED\x10\x032\xbc\x05\n" +
-	"\x0fWorkflowService\x12P\n" +
-	"\x05Start\x12\x1f.hostd.workflow.v1.StartRequest\x1a .hostd.workflow.v1.StartResponse\"\x04\xf0\xe4\x19\x01\x12M\n" +
-	"\x03Get\x12\x1d.hostd.workflow.v1.GetRequest\x1a\x1e.hostd.workflow.v1.GetResponse\"\a\xf0\xe4\x19\x02\x90\x02\x01\x12S\n" +
-	"\x06Signal\x12 .hostd.workflow.v1.SignalRequest\x1a!.hostd.workflow.v1.SignalResponse\"\x04\xf0\xe4\x19\x01\x12S\n" +
-	"\x06Cancel\x12 .hostd.workflow.v1.CancelRequest\x1a!.hostd.workflow.v1.CancelResponse\"\x04\xf0\xe4\x19\x01\x12\\\n" +
-	"\tTerminate\x12#.hostd.workflow.v1.TerminateRequest\x1a$.hostd.workflow.v1.TerminateResponse\"\x04\xf0\xe4\x19\x01\x12S\n" +
-	"\x05Query\x12\x1f.hostd.workflow.v1.QueryRequest\x1a .hostd.workflow.v1.QueryResponse\"\a\xf0\xe4\x19\x02\x90\x02\x01\x12P\n" +
-	"\x04List\x12\x1e.hostd.workflow.v1.ListRequest\x1a\x1f.hostd.workflow.v1.ListResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12Y\n" +
-	"\aHistory\x12!.hostd.workflow.v1.HistoryRequest\x1a\".hostd.workflow.v1.HistoryResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01B=Z;github.com/hostd/hostd/api/gen/hostd/workflow/v1;workflowv1b\x06proto3"
+	"\x06FAILED\x10\x032\x88\a\n" +
+	"\x0fWorkflowService\x12h\n" +
+	"\rStartWorkflow\x12'.hostd.workflow.v1.StartWorkflowRequest\x1a(.hostd.workflow.v1.StartWorkflowResponse\"\x04\xf0\xe4\x19\x01\x12e\n" +
+	"\vGetWorkflow\x12%.hostd.workflow.v1.GetWorkflowRequest\x1a&.hostd.workflow.v1.GetWorkflowResponse\"\a\xf0\xe4\x19\x02\x90\x02\x01\x12k\n" +
+	"\x0eSignalWorkflow\x12(.hostd.workflow.v1.SignalWorkflowRequest\x1a).hostd.workflow.v1.SignalWorkflowResponse\"\x04\xf0\xe4\x19\x01\x12k\n" +
+	"\x0eCancelWorkflow\x12(.hostd.workflow.v1.CancelWorkflowRequest\x1a).hostd.workflow.v1.CancelWorkflowResponse\"\x04\xf0\xe4\x19\x01\x12t\n" +
+	"\x11TerminateWorkflow\x12+.hostd.workflow.v1.TerminateWorkflowRequest\x1a,.hostd.workflow.v1.TerminateWorkflowResponse\"\x04\xf0\xe4\x19\x01\x12k\n" +
+	"\rQueryWorkflow\x12'.hostd.workflow.v1.QueryWorkflowRequest\x1a(.hostd.workflow.v1.QueryWorkflowResponse\"\a\xf0\xe4\x19\x02\x90\x02\x01\x12k\n" +
+	"\rListWorkflows\x12'.hostd.workflow.v1.ListWorkflowsRequest\x1a(.hostd.workflow.v1.ListWorkflowsResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01\x12z\n" +
+	"\x12GetWorkflowHistory\x12,.hostd.workflow.v1.GetWorkflowHistoryRequest\x1a-.hostd.workflow.v1.GetWorkflowHistoryResponse\"\a\xf0\xe4\x19\x03\x90\x02\x01B=Z;github.com/hostd/hostd/api/gen/hostd/workflow/v1;workflowv1b\x06proto3"
 
 var (
 	file_hostd_workflow_v1_workflow_proto_rawDescOnce sync.Once
@@ -1575,63 +1574,63 @@ func file_hostd_workflow_v1_workflow_proto_rawDescGZIP() []byte {
 var file_hostd_workflow_v1_workflow_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
 var file_hostd_workflow_v1_workflow_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_hostd_workflow_v1_workflow_proto_goTypes = []any{
-	(RunStatus)(0),                // 0: hostd.workflow.v1.RunStatus
-	(*Run)(nil),                   // 1: hostd.workflow.v1.Run
-	(*StartRequest)(nil),          // 2: hostd.workflow.v1.StartRequest
-	(*StartResponse)(nil),         // 3: hostd.workflow.v1.StartResponse
-	(*GetRequest)(nil),            // 4: hostd.workflow.v1.GetRequest
-	(*GetResponse)(nil),           // 5: hostd.workflow.v1.GetResponse
-	(*SignalRequest)(nil),         // 6: hostd.workflow.v1.SignalRequest
-	(*SignalResponse)(nil),        // 7: hostd.workflow.v1.SignalResponse
-	(*CancelRequest)(nil),         // 8: hostd.workflow.v1.CancelRequest
-	(*CancelResponse)(nil),        // 9: hostd.workflow.v1.CancelResponse
-	(*TerminateRequest)(nil),      // 10: hostd.workflow.v1.TerminateRequest
-	(*TerminateResponse)(nil),     // 11: hostd.workflow.v1.TerminateResponse
-	(*QueryRequest)(nil),          // 12: hostd.workflow.v1.QueryRequest
-	(*QueryResponse)(nil),         // 13: hostd.workflow.v1.QueryResponse
-	(*ListRequest)(nil),           // 14: hostd.workflow.v1.ListRequest
-	(*ListResponse)(nil),          // 15: hostd.workflow.v1.ListResponse
-	(*HistoryRequest)(nil),        // 16: hostd.workflow.v1.HistoryRequest
-	(*HistoryResponse)(nil),       // 17: hostd.workflow.v1.HistoryResponse
-	(*HistoryResponse_Event)(nil), // 18: hostd.workflow.v1.HistoryResponse.Event
-	(*timestamppb.Timestamp)(nil), // 19: google.protobuf.Timestamp
-	(*structpb.Value)(nil),        // 20: google.protobuf.Value
-	(*durationpb.Duration)(nil),   // 21: google.protobuf.Duration
+	(RunStatus)(0),                           // 0: hostd.workflow.v1.RunStatus
+	(*Run)(nil),                              // 1: hostd.workflow.v1.Run
+	(*StartWorkflowRequest)(nil),             // 2: hostd.workflow.v1.StartWorkflowRequest
+	(*StartWorkflowResponse)(nil),            // 3: hostd.workflow.v1.StartWorkflowResponse
+	(*GetWorkflowRequest)(nil),               // 4: hostd.workflow.v1.GetWorkflowRequest
+	(*GetWorkflowResponse)(nil),              // 5: hostd.workflow.v1.GetWorkflowResponse
+	(*SignalWorkflowRequest)(nil),            // 6: hostd.workflow.v1.SignalWorkflowRequest
+	(*SignalWorkflowResponse)(nil),           // 7: hostd.workflow.v1.SignalWorkflowResponse
+	(*CancelWorkflowRequest)(nil),            // 8: hostd.workflow.v1.CancelWorkflowRequest
+	(*CancelWorkflowResponse)(nil),           // 9: hostd.workflow.v1.CancelWorkflowResponse
+	(*TerminateWorkflowRequest)(nil),         // 10: hostd.workflow.v1.TerminateWorkflowRequest
+	(*TerminateWorkflowResponse)(nil),        // 11: hostd.workflow.v1.TerminateWorkflowResponse
+	(*QueryWorkflowRequest)(nil),             // 12: hostd.workflow.v1.QueryWorkflowRequest
+	(*QueryWorkflowResponse)(nil),            // 13: hostd.workflow.v1.QueryWorkflowResponse
+	(*ListWorkflowsRequest)(nil),             // 14: hostd.workflow.v1.ListWorkflowsRequest
+	(*ListWorkflowsResponse)(nil),            // 15: hostd.workflow.v1.ListWorkflowsResponse
+	(*GetWorkflowHistoryRequest)(nil),        // 16: hostd.workflow.v1.GetWorkflowHistoryRequest
+	(*GetWorkflowHistoryResponse)(nil),       // 17: hostd.workflow.v1.GetWorkflowHistoryResponse
+	(*GetWorkflowHistoryResponse_Event)(nil), // 18: hostd.workflow.v1.GetWorkflowHistoryResponse.Event
+	(*timestamppb.Timestamp)(nil),            // 19: google.protobuf.Timestamp
+	(*structpb.Value)(nil),                   // 20: google.protobuf.Value
+	(*durationpb.Duration)(nil),              // 21: google.protobuf.Duration
 }
 var file_hostd_workflow_v1_workflow_proto_depIdxs = []int32{
 	0,  // 0: hostd.workflow.v1.Run.status:type_name -> hostd.workflow.v1.RunStatus
 	19, // 1: hostd.workflow.v1.Run.started_at:type_name -> google.protobuf.Timestamp
 	19, // 2: hostd.workflow.v1.Run.updated_at:type_name -> google.protobuf.Timestamp
 	20, // 3: hostd.workflow.v1.Run.result:type_name -> google.protobuf.Value
-	20, // 4: hostd.workflow.v1.StartRequest.json:type_name -> google.protobuf.Value
-	21, // 5: hostd.workflow.v1.StartRequest.wait:type_name -> google.protobuf.Duration
-	1,  // 6: hostd.workflow.v1.StartResponse.run:type_name -> hostd.workflow.v1.Run
-	21, // 7: hostd.workflow.v1.GetRequest.wait:type_name -> google.protobuf.Duration
-	1,  // 8: hostd.workflow.v1.GetResponse.run:type_name -> hostd.workflow.v1.Run
-	20, // 9: hostd.workflow.v1.SignalRequest.json:type_name -> google.protobuf.Value
-	20, // 10: hostd.workflow.v1.QueryRequest.payload:type_name -> google.protobuf.Value
-	20, // 11: hostd.workflow.v1.QueryResponse.reply:type_name -> google.protobuf.Value
-	0,  // 12: hostd.workflow.v1.ListRequest.status:type_name -> hostd.workflow.v1.RunStatus
-	1,  // 13: hostd.workflow.v1.ListResponse.runs:type_name -> hostd.workflow.v1.Run
-	18, // 14: hostd.workflow.v1.HistoryResponse.events:type_name -> hostd.workflow.v1.HistoryResponse.Event
-	19, // 15: hostd.workflow.v1.HistoryResponse.Event.recorded_at:type_name -> google.protobuf.Timestamp
-	20, // 16: hostd.workflow.v1.HistoryResponse.Event.payload:type_name -> google.protobuf.Value
-	2,  // 17: hostd.workflow.v1.WorkflowService.Start:input_type -> hostd.workflow.v1.StartRequest
-	4,  // 18: hostd.workflow.v1.WorkflowService.Get:input_type -> hostd.workflow.v1.GetRequest
-	6,  // 19: hostd.workflow.v1.WorkflowService.Signal:input_type -> hostd.workflow.v1.SignalRequest
-	8,  // 20: hostd.workflow.v1.WorkflowService.Cancel:input_type -> hostd.workflow.v1.CancelRequest
-	10, // 21: hostd.workflow.v1.WorkflowService.Terminate:input_type -> hostd.workflow.v1.TerminateRequest
-	12, // 22: hostd.workflow.v1.WorkflowService.Query:input_type -> hostd.workflow.v1.QueryRequest
-	14, // 23: hostd.workflow.v1.WorkflowService.List:input_type -> hostd.workflow.v1.ListRequest
-	16, // 24: hostd.workflow.v1.WorkflowService.History:input_type -> hostd.workflow.v1.HistoryRequest
-	3,  // 25: hostd.workflow.v1.WorkflowService.Start:output_type -> hostd.workflow.v1.StartResponse
-	5,  // 26: hostd.workflow.v1.WorkflowService.Get:output_type -> hostd.workflow.v1.GetResponse
-	7,  // 27: hostd.workflow.v1.WorkflowService.Signal:output_type -> hostd.workflow.v1.SignalResponse
-	9,  // 28: hostd.workflow.v1.WorkflowService.Cancel:output_type -> hostd.workflow.v1.CancelResponse
-	11, // 29: hostd.workflow.v1.WorkflowService.Terminate:output_type -> hostd.workflow.v1.TerminateResponse
-	13, // 30: hostd.workflow.v1.WorkflowService.Query:output_type -> hostd.workflow.v1.QueryResponse
-	15, // 31: hostd.workflow.v1.WorkflowService.List:output_type -> hostd.workflow.v1.ListResponse
-	17, // 32: hostd.workflow.v1.WorkflowService.History:output_type -> hostd.workflow.v1.HistoryResponse
+	20, // 4: hostd.workflow.v1.StartWorkflowRequest.json:type_name -> google.protobuf.Value
+	21, // 5: hostd.workflow.v1.StartWorkflowRequest.wait:type_name -> google.protobuf.Duration
+	1,  // 6: hostd.workflow.v1.StartWorkflowResponse.run:type_name -> hostd.workflow.v1.Run
+	21, // 7: hostd.workflow.v1.GetWorkflowRequest.wait:type_name -> google.protobuf.Duration
+	1,  // 8: hostd.workflow.v1.GetWorkflowResponse.run:type_name -> hostd.workflow.v1.Run
+	20, // 9: hostd.workflow.v1.SignalWorkflowRequest.json:type_name -> google.protobuf.Value
+	20, // 10: hostd.workflow.v1.QueryWorkflowRequest.payload:type_name -> google.protobuf.Value
+	20, // 11: hostd.workflow.v1.QueryWorkflowResponse.reply:type_name -> google.protobuf.Value
+	0,  // 12: hostd.workflow.v1.ListWorkflowsRequest.status:type_name -> hostd.workflow.v1.RunStatus
+	1,  // 13: hostd.workflow.v1.ListWorkflowsResponse.runs:type_name -> hostd.workflow.v1.Run
+	18, // 14: hostd.workflow.v1.GetWorkflowHistoryResponse.events:type_name -> hostd.workflow.v1.GetWorkflowHistoryResponse.Event
+	19, // 15: hostd.workflow.v1.GetWorkflowHistoryResponse.Event.recorded_at:type_name -> google.protobuf.Timestamp
+	20, // 16: hostd.workflow.v1.GetWorkflowHistoryResponse.Event.payload:type_name -> google.protobuf.Value
+	2,  // 17: hostd.workflow.v1.WorkflowService.StartWorkflow:input_type -> hostd.workflow.v1.StartWorkflowRequest
+	4,  // 18: hostd.workflow.v1.WorkflowService.GetWorkflow:input_type -> hostd.workflow.v1.GetWorkflowRequest
+	6,  // 19: hostd.workflow.v1.WorkflowService.SignalWorkflow:input_type -> hostd.workflow.v1.SignalWorkflowRequest
+	8,  // 20: hostd.workflow.v1.WorkflowService.CancelWorkflow:input_type -> hostd.workflow.v1.CancelWorkflowRequest
+	10, // 21: hostd.workflow.v1.WorkflowService.TerminateWorkflow:input_type -> hostd.workflow.v1.TerminateWorkflowRequest
+	12, // 22: hostd.workflow.v1.WorkflowService.QueryWorkflow:input_type -> hostd.workflow.v1.QueryWorkflowRequest
+	14, // 23: hostd.workflow.v1.WorkflowService.ListWorkflows:input_type -> hostd.workflow.v1.ListWorkflowsRequest
+	16, // 24: hostd.workflow.v1.WorkflowService.GetWorkflowHistory:input_type -> hostd.workflow.v1.GetWorkflowHistoryRequest
+	3,  // 25: hostd.workflow.v1.WorkflowService.StartWorkflow:output_type -> hostd.workflow.v1.StartWorkflowResponse
+	5,  // 26: hostd.workflow.v1.WorkflowService.GetWorkflow:output_type -> hostd.workflow.v1.GetWorkflowResponse
+	7,  // 27: hostd.workflow.v1.WorkflowService.SignalWorkflow:output_type -> hostd.workflow.v1.SignalWorkflowResponse
+	9,  // 28: hostd.workflow.v1.WorkflowService.CancelWorkflow:output_type -> hostd.workflow.v1.CancelWorkflowResponse
+	11, // 29: hostd.workflow.v1.WorkflowService.TerminateWorkflow:output_type -> hostd.workflow.v1.TerminateWorkflowResponse
+	13, // 30: hostd.workflow.v1.WorkflowService.QueryWorkflow:output_type -> hostd.workflow.v1.QueryWorkflowResponse
+	15, // 31: hostd.workflow.v1.WorkflowService.ListWorkflows:output_type -> hostd.workflow.v1.ListWorkflowsResponse
+	17, // 32: hostd.workflow.v1.WorkflowService.GetWorkflowHistory:output_type -> hostd.workflow.v1.GetWorkflowHistoryResponse
 	25, // [25:33] is the sub-list for method output_type
 	17, // [17:25] is the sub-list for method input_type
 	17, // [17:17] is the sub-list for extension type_name
@@ -1645,12 +1644,12 @@ func file_hostd_workflow_v1_workflow_proto_init() {
 		return
 	}
 	file_hostd_workflow_v1_workflow_proto_msgTypes[1].OneofWrappers = []any{
-		(*StartRequest_Json)(nil),
-		(*StartRequest_Data)(nil),
+		(*StartWorkflowRequest_Json)(nil),
+		(*StartWorkflowRequest_Data)(nil),
 	}
 	file_hostd_workflow_v1_workflow_proto_msgTypes[5].OneofWrappers = []any{
-		(*SignalRequest_Json)(nil),
-		(*SignalRequest_Data)(nil),
+		(*SignalWorkflowRequest_Json)(nil),
+		(*SignalWorkflowRequest_Data)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -5,9 +5,9 @@
 // Runs of workflows: code that waits, for days if necessary.
 //
 // A run is an entity of a workflow type. These calls are shorthands for commands and
-// queries of that entity, and need the same rights: Start, Signal, Cancel and
-// Terminate those of the commands "start", "signal", "cancel" and "terminate", and Get
-// those of the query "state".
+// queries of that entity, and need the same rights: StartWorkflow, SignalWorkflow,
+// CancelWorkflow and TerminateWorkflow those of the commands "start", "signal",
+// "cancel" and "terminate", and GetWorkflow those of the query "state".
 //
 // Errors have the codes of hostd.entity.v1, and these reasons:
 //
@@ -46,47 +46,55 @@ const (
 // reflection-formatted method names, remove the leading slash and convert the remaining slash to a
 // period.
 const (
-	// WorkflowServiceStartProcedure is the fully-qualified name of the WorkflowService's Start RPC.
-	WorkflowServiceStartProcedure = "/hostd.workflow.v1.WorkflowService/Start"
-	// WorkflowServiceGetProcedure is the fully-qualified name of the WorkflowService's Get RPC.
-	WorkflowServiceGetProcedure = "/hostd.workflow.v1.WorkflowService/Get"
-	// WorkflowServiceSignalProcedure is the fully-qualified name of the WorkflowService's Signal RPC.
-	WorkflowServiceSignalProcedure = "/hostd.workflow.v1.WorkflowService/Signal"
-	// WorkflowServiceCancelProcedure is the fully-qualified name of the WorkflowService's Cancel RPC.
-	WorkflowServiceCancelProcedure = "/hostd.workflow.v1.WorkflowService/Cancel"
-	// WorkflowServiceTerminateProcedure is the fully-qualified name of the WorkflowService's Terminate
-	// RPC.
-	WorkflowServiceTerminateProcedure = "/hostd.workflow.v1.WorkflowService/Terminate"
-	// WorkflowServiceQueryProcedure is the fully-qualified name of the WorkflowService's Query RPC.
-	WorkflowServiceQueryProcedure = "/hostd.workflow.v1.WorkflowService/Query"
-	// WorkflowServiceListProcedure is the fully-qualified name of the WorkflowService's List RPC.
-	WorkflowServiceListProcedure = "/hostd.workflow.v1.WorkflowService/List"
-	// WorkflowServiceHistoryProcedure is the fully-qualified name of the WorkflowService's History RPC.
-	WorkflowServiceHistoryProcedure = "/hostd.workflow.v1.WorkflowService/History"
+	// WorkflowServiceStartWorkflowProcedure is the fully-qualified name of the WorkflowService's
+	// StartWorkflow RPC.
+	WorkflowServiceStartWorkflowProcedure = "/hostd.workflow.v1.WorkflowService/StartWorkflow"
+	// WorkflowServiceGetWorkflowProcedure is the fully-qualified name of the WorkflowService's
+	// GetWorkflow RPC.
+	WorkflowServiceGetWorkflowProcedure = "/hostd.workflow.v1.WorkflowService/GetWorkflow"
+	// WorkflowServiceSignalWorkflowProcedure is the fully-qualified name of the WorkflowService's
+	// SignalWorkflow RPC.
+	WorkflowServiceSignalWorkflowProcedure = "/hostd.workflow.v1.WorkflowService/SignalWorkflow"
+	// WorkflowServiceCancelWorkflowProcedure is the fully-qualified name of the WorkflowService's
+	// CancelWorkflow RPC.
+	WorkflowServiceCancelWorkflowProcedure = "/hostd.workflow.v1.WorkflowService/CancelWorkflow"
+	// WorkflowServiceTerminateWorkflowProcedure is the fully-qualified name of the WorkflowService's
+	// TerminateWorkflow RPC.
+	WorkflowServiceTerminateWorkflowProcedure = "/hostd.workflow.v1.WorkflowService/TerminateWorkflow"
+	// WorkflowServiceQueryWorkflowProcedure is the fully-qualified name of the WorkflowService's
+	// QueryWorkflow RPC.
+	WorkflowServiceQueryWorkflowProcedure = "/hostd.workflow.v1.WorkflowService/QueryWorkflow"
+	// WorkflowServiceListWorkflowsProcedure is the fully-qualified name of the WorkflowService's
+	// ListWorkflows RPC.
+	WorkflowServiceListWorkflowsProcedure = "/hostd.workflow.v1.WorkflowService/ListWorkflows"
+	// WorkflowServiceGetWorkflowHistoryProcedure is the fully-qualified name of the WorkflowService's
+	// GetWorkflowHistory RPC.
+	WorkflowServiceGetWorkflowHistoryProcedure = "/hostd.workflow.v1.WorkflowService/GetWorkflowHistory"
 )
 
 // WorkflowServiceClient is a client for the hostd.workflow.v1.WorkflowService service.
 type WorkflowServiceClient interface {
-	// Start starts a run. If a run of this id has the same input, Start returns it.
-	Start(context.Context, *connect.Request[v1.StartRequest]) (*connect.Response[v1.StartResponse], error)
-	// Get returns a run, and its result if it has ended. It does not call the module, so
-	// it works for a run that its module cannot continue.
-	Get(context.Context, *connect.Request[v1.GetRequest]) (*connect.Response[v1.GetResponse], error)
-	// Signal sends a signal to a run.
-	Signal(context.Context, *connect.Request[v1.SignalRequest]) (*connect.Response[v1.SignalResponse], error)
-	// Cancel ends the waits of a run that are pending now. Later steps work, so that the
-	// run can undo its work.
-	Cancel(context.Context, *connect.Request[v1.CancelRequest]) (*connect.Response[v1.CancelResponse], error)
-	// Terminate ends a run as failed, without letting its code act.
-	Terminate(context.Context, *connect.Request[v1.TerminateRequest]) (*connect.Response[v1.TerminateResponse], error)
-	// Query asks the code of a run.
-	Query(context.Context, *connect.Request[v1.QueryRequest]) (*connect.Response[v1.QueryResponse], error)
-	// List lists the runs of a type, a page at a time. A run that has the status from the
-	// first page to the last is listed exactly once. A page may be shorter than
+	// StartWorkflow starts a run. If a run of this id has the same input, it returns that
+	// run.
+	StartWorkflow(context.Context, *connect.Request[v1.StartWorkflowRequest]) (*connect.Response[v1.StartWorkflowResponse], error)
+	// GetWorkflow returns a run, and its result if it has ended. It does not call the
+	// module, so it works for a run that its module cannot continue.
+	GetWorkflow(context.Context, *connect.Request[v1.GetWorkflowRequest]) (*connect.Response[v1.GetWorkflowResponse], error)
+	// SignalWorkflow sends a signal to a run.
+	SignalWorkflow(context.Context, *connect.Request[v1.SignalWorkflowRequest]) (*connect.Response[v1.SignalWorkflowResponse], error)
+	// CancelWorkflow ends the waits of a run that are pending now. Later steps work, so
+	// that the run can undo its work.
+	CancelWorkflow(context.Context, *connect.Request[v1.CancelWorkflowRequest]) (*connect.Response[v1.CancelWorkflowResponse], error)
+	// TerminateWorkflow ends a run as failed, without letting its code act.
+	TerminateWorkflow(context.Context, *connect.Request[v1.TerminateWorkflowRequest]) (*connect.Response[v1.TerminateWorkflowResponse], error)
+	// QueryWorkflow asks the code of a run.
+	QueryWorkflow(context.Context, *connect.Request[v1.QueryWorkflowRequest]) (*connect.Response[v1.QueryWorkflowResponse], error)
+	// ListWorkflows lists the runs of a type, a page at a time. A run that has the status
+	// from the first page to the last is listed exactly once. A page may be shorter than
 	// requested, or empty, although more pages follow: check its token.
-	List(context.Context, *connect.Request[v1.ListRequest]) (*connect.Response[v1.ListResponse], error)
-	// History returns the events of a run, a page at a time.
-	History(context.Context, *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error)
+	ListWorkflows(context.Context, *connect.Request[v1.ListWorkflowsRequest]) (*connect.Response[v1.ListWorkflowsResponse], error)
+	// GetWorkflowHistory returns the events of a run, a page at a time.
+	GetWorkflowHistory(context.Context, *connect.Request[v1.GetWorkflowHistoryRequest]) (*connect.Response[v1.GetWorkflowHistoryResponse], error)
 }
 
 // NewWorkflowServiceClient constructs a client for the hostd.workflow.v1.WorkflowService service.
@@ -100,55 +108,55 @@ func NewWorkflowServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 	baseURL = strings.TrimRight(baseURL, "/")
 	workflowServiceMethods := v1.File_hostd_workflow_v1_workflow_proto.Services().ByName("WorkflowService").Methods()
 	return &workflowServiceClient{
-		start: connect.NewClient[v1.StartRequest, v1.StartResponse](
+		startWorkflow: connect.NewClient[v1.StartWorkflowRequest, v1.StartWorkflowResponse](
 			httpClient,
-			baseURL+WorkflowServiceStartProcedure,
-			connect.WithSchema(workflowServiceMethods.ByName("Start")),
+			baseURL+WorkflowServiceStartWorkflowProcedure,
+			connect.WithSchema(workflowServiceMethods.ByName("StartWorkflow")),
 			connect.WithClientOptions(opts...),
 		),
-		get: connect.NewClient[v1.GetRequest, v1.GetResponse](
+		getWorkflow: connect.NewClient[v1.GetWorkflowRequest, v1.GetWorkflowResponse](
 			httpClient,
-			baseURL+WorkflowServiceGetProcedure,
-			connect.WithSchema(workflowServiceMethods.ByName("Get")),
+			baseURL+WorkflowServiceGetWorkflowProcedure,
+			connect.WithSchema(workflowServiceMethods.ByName("GetWorkflow")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
-		signal: connect.NewClient[v1.SignalRequest, v1.SignalResponse](
+		signalWorkflow: connect.NewClient[v1.SignalWorkflowRequest, v1.SignalWorkflowResponse](
 			httpClient,
-			baseURL+WorkflowServiceSignalProcedure,
-			connect.WithSchema(workflowServiceMethods.ByName("Signal")),
+			baseURL+WorkflowServiceSignalWorkflowProcedure,
+			connect.WithSchema(workflowServiceMethods.ByName("SignalWorkflow")),
 			connect.WithClientOptions(opts...),
 		),
-		cancel: connect.NewClient[v1.CancelRequest, v1.CancelResponse](
+		cancelWorkflow: connect.NewClient[v1.CancelWorkflowRequest, v1.CancelWorkflowResponse](
 			httpClient,
-			baseURL+WorkflowServiceCancelProcedure,
-			connect.WithSchema(workflowServiceMethods.ByName("Cancel")),
+			baseURL+WorkflowServiceCancelWorkflowProcedure,
+			connect.WithSchema(workflowServiceMethods.ByName("CancelWorkflow")),
 			connect.WithClientOptions(opts...),
 		),
-		terminate: connect.NewClient[v1.TerminateRequest, v1.TerminateResponse](
+		terminateWorkflow: connect.NewClient[v1.TerminateWorkflowRequest, v1.TerminateWorkflowResponse](
 			httpClient,
-			baseURL+WorkflowServiceTerminateProcedure,
-			connect.WithSchema(workflowServiceMethods.ByName("Terminate")),
+			baseURL+WorkflowServiceTerminateWorkflowProcedure,
+			connect.WithSchema(workflowServiceMethods.ByName("TerminateWorkflow")),
 			connect.WithClientOptions(opts...),
 		),
-		query: connect.NewClient[v1.QueryRequest, v1.QueryResponse](
+		queryWorkflow: connect.NewClient[v1.QueryWorkflowRequest, v1.QueryWorkflowResponse](
 			httpClient,
-			baseURL+WorkflowServiceQueryProcedure,
-			connect.WithSchema(workflowServiceMethods.ByName("Query")),
+			baseURL+WorkflowServiceQueryWorkflowProcedure,
+			connect.WithSchema(workflowServiceMethods.ByName("QueryWorkflow")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
-		list: connect.NewClient[v1.ListRequest, v1.ListResponse](
+		listWorkflows: connect.NewClient[v1.ListWorkflowsRequest, v1.ListWorkflowsResponse](
 			httpClient,
-			baseURL+WorkflowServiceListProcedure,
-			connect.WithSchema(workflowServiceMethods.ByName("List")),
+			baseURL+WorkflowServiceListWorkflowsProcedure,
+			connect.WithSchema(workflowServiceMethods.ByName("ListWorkflows")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
-		history: connect.NewClient[v1.HistoryRequest, v1.HistoryResponse](
+		getWorkflowHistory: connect.NewClient[v1.GetWorkflowHistoryRequest, v1.GetWorkflowHistoryResponse](
 			httpClient,
-			baseURL+WorkflowServiceHistoryProcedure,
-			connect.WithSchema(workflowServiceMethods.ByName("History")),
+			baseURL+WorkflowServiceGetWorkflowHistoryProcedure,
+			connect.WithSchema(workflowServiceMethods.ByName("GetWorkflowHistory")),
 			connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 			connect.WithClientOptions(opts...),
 		),
@@ -157,78 +165,79 @@ func NewWorkflowServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 
 // workflowServiceClient implements WorkflowServiceClient.
 type workflowServiceClient struct {
-	start     *connect.Client[v1.StartRequest, v1.StartResponse]
-	get       *connect.Client[v1.GetRequest, v1.GetResponse]
-	signal    *connect.Client[v1.SignalRequest, v1.SignalResponse]
-	cancel    *connect.Client[v1.CancelRequest, v1.CancelResponse]
-	terminate *connect.Client[v1.TerminateRequest, v1.TerminateResponse]
-	query     *connect.Client[v1.QueryRequest, v1.QueryResponse]
-	list      *connect.Client[v1.ListRequest, v1.ListResponse]
-	history   *connect.Client[v1.HistoryRequest, v1.HistoryResponse]
+	startWorkflow      *connect.Client[v1.StartWorkflowRequest, v1.StartWorkflowResponse]
+	getWorkflow        *connect.Client[v1.GetWorkflowRequest, v1.GetWorkflowResponse]
+	signalWorkflow     *connect.Client[v1.SignalWorkflowRequest, v1.SignalWorkflowResponse]
+	cancelWorkflow     *connect.Client[v1.CancelWorkflowRequest, v1.CancelWorkflowResponse]
+	terminateWorkflow  *connect.Client[v1.TerminateWorkflowRequest, v1.TerminateWorkflowResponse]
+	queryWorkflow      *connect.Client[v1.QueryWorkflowRequest, v1.QueryWorkflowResponse]
+	listWorkflows      *connect.Client[v1.ListWorkflowsRequest, v1.ListWorkflowsResponse]
+	getWorkflowHistory *connect.Client[v1.GetWorkflowHistoryRequest, v1.GetWorkflowHistoryResponse]
 }
 
-// Start calls hostd.workflow.v1.WorkflowService.Start.
-func (c *workflowServiceClient) Start(ctx context.Context, req *connect.Request[v1.StartRequest]) (*connect.Response[v1.StartResponse], error) {
-	return c.start.CallUnary(ctx, req)
+// StartWorkflow calls hostd.workflow.v1.WorkflowService.StartWorkflow.
+func (c *workflowServiceClient) StartWorkflow(ctx context.Context, req *connect.Request[v1.StartWorkflowRequest]) (*connect.Response[v1.StartWorkflowResponse], error) {
+	return c.startWorkflow.CallUnary(ctx, req)
 }
 
-// Get calls hostd.workflow.v1.WorkflowService.Get.
-func (c *workflowServiceClient) Get(ctx context.Context, req *connect.Request[v1.GetRequest]) (*connect.Response[v1.GetResponse], error) {
-	return c.get.CallUnary(ctx, req)
+// GetWorkflow calls hostd.workflow.v1.WorkflowService.GetWorkflow.
+func (c *workflowServiceClient) GetWorkflow(ctx context.Context, req *connect.Request[v1.GetWorkflowRequest]) (*connect.Response[v1.GetWorkflowResponse], error) {
+	return c.getWorkflow.CallUnary(ctx, req)
 }
 
-// Signal calls hostd.workflow.v1.WorkflowService.Signal.
-func (c *workflowServiceClient) Signal(ctx context.Context, req *connect.Request[v1.SignalRequest]) (*connect.Response[v1.SignalResponse], error) {
-	return c.signal.CallUnary(ctx, req)
+// SignalWorkflow calls hostd.workflow.v1.WorkflowService.SignalWorkflow.
+func (c *workflowServiceClient) SignalWorkflow(ctx context.Context, req *connect.Request[v1.SignalWorkflowRequest]) (*connect.Response[v1.SignalWorkflowResponse], error) {
+	return c.signalWorkflow.CallUnary(ctx, req)
 }
 
-// Cancel calls hostd.workflow.v1.WorkflowService.Cancel.
-func (c *workflowServiceClient) Cancel(ctx context.Context, req *connect.Request[v1.CancelRequest]) (*connect.Response[v1.CancelResponse], error) {
-	return c.cancel.CallUnary(ctx, req)
+// CancelWorkflow calls hostd.workflow.v1.WorkflowService.CancelWorkflow.
+func (c *workflowServiceClient) CancelWorkflow(ctx context.Context, req *connect.Request[v1.CancelWorkflowRequest]) (*connect.Response[v1.CancelWorkflowResponse], error) {
+	return c.cancelWorkflow.CallUnary(ctx, req)
 }
 
-// Terminate calls hostd.workflow.v1.WorkflowService.Terminate.
-func (c *workflowServiceClient) Terminate(ctx context.Context, req *connect.Request[v1.TerminateRequest]) (*connect.Response[v1.TerminateResponse], error) {
-	return c.terminate.CallUnary(ctx, req)
+// TerminateWorkflow calls hostd.workflow.v1.WorkflowService.TerminateWorkflow.
+func (c *workflowServiceClient) TerminateWorkflow(ctx context.Context, req *connect.Request[v1.TerminateWorkflowRequest]) (*connect.Response[v1.TerminateWorkflowResponse], error) {
+	return c.terminateWorkflow.CallUnary(ctx, req)
 }
 
-// Query calls hostd.workflow.v1.WorkflowService.Query.
-func (c *workflowServiceClient) Query(ctx context.Context, req *connect.Request[v1.QueryRequest]) (*connect.Response[v1.QueryResponse], error) {
-	return c.query.CallUnary(ctx, req)
+// QueryWorkflow calls hostd.workflow.v1.WorkflowService.QueryWorkflow.
+func (c *workflowServiceClient) QueryWorkflow(ctx context.Context, req *connect.Request[v1.QueryWorkflowRequest]) (*connect.Response[v1.QueryWorkflowResponse], error) {
+	return c.queryWorkflow.CallUnary(ctx, req)
 }
 
-// List calls hostd.workflow.v1.WorkflowService.List.
-func (c *workflowServiceClient) List(ctx context.Context, req *connect.Request[v1.ListRequest]) (*connect.Response[v1.ListResponse], error) {
-	return c.list.CallUnary(ctx, req)
+// ListWorkflows calls hostd.workflow.v1.WorkflowService.ListWorkflows.
+func (c *workflowServiceClient) ListWorkflows(ctx context.Context, req *connect.Request[v1.ListWorkflowsRequest]) (*connect.Response[v1.ListWorkflowsResponse], error) {
+	return c.listWorkflows.CallUnary(ctx, req)
 }
 
-// History calls hostd.workflow.v1.WorkflowService.History.
-func (c *workflowServiceClient) History(ctx context.Context, req *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error) {
-	return c.history.CallUnary(ctx, req)
+// GetWorkflowHistory calls hostd.workflow.v1.WorkflowService.GetWorkflowHistory.
+func (c *workflowServiceClient) GetWorkflowHistory(ctx context.Context, req *connect.Request[v1.GetWorkflowHistoryRequest]) (*connect.Response[v1.GetWorkflowHistoryResponse], error) {
+	return c.getWorkflowHistory.CallUnary(ctx, req)
 }
 
 // WorkflowServiceHandler is an implementation of the hostd.workflow.v1.WorkflowService service.
 type WorkflowServiceHandler interface {
-	// Start starts a run. If a run of this id has the same input, Start returns it.
-	Start(context.Context, *connect.Request[v1.StartRequest]) (*connect.Response[v1.StartResponse], error)
-	// Get returns a run, and its result if it has ended. It does not call the module, so
-	// it works for a run that its module cannot continue.
-	Get(context.Context, *connect.Request[v1.GetRequest]) (*connect.Response[v1.GetResponse], error)
-	// Signal sends a signal to a run.
-	Signal(context.Context, *connect.Request[v1.SignalRequest]) (*connect.Response[v1.SignalResponse], error)
-	// Cancel ends the waits of a run that are pending now. Later steps work, so that the
-	// run can undo its work.
-	Cancel(context.Context, *connect.Request[v1.CancelRequest]) (*connect.Response[v1.CancelResponse], error)
-	// Terminate ends a run as failed, without letting its code act.
-	Terminate(context.Context, *connect.Request[v1.TerminateRequest]) (*connect.Response[v1.TerminateResponse], error)
-	// Query asks the code of a run.
-	Query(context.Context, *connect.Request[v1.QueryRequest]) (*connect.Response[v1.QueryResponse], error)
-	// List lists the runs of a type, a page at a time. A run that has the status from the
-	// first page to the last is listed exactly once. A page may be shorter than
+	// StartWorkflow starts a run. If a run of this id has the same input, it returns that
+	// run.
+	StartWorkflow(context.Context, *connect.Request[v1.StartWorkflowRequest]) (*connect.Response[v1.StartWorkflowResponse], error)
+	// GetWorkflow returns a run, and its result if it has ended. It does not call the
+	// module, so it works for a run that its module cannot continue.
+	GetWorkflow(context.Context, *connect.Request[v1.GetWorkflowRequest]) (*connect.Response[v1.GetWorkflowResponse], error)
+	// SignalWorkflow sends a signal to a run.
+	SignalWorkflow(context.Context, *connect.Request[v1.SignalWorkflowRequest]) (*connect.Response[v1.SignalWorkflowResponse], error)
+	// CancelWorkflow ends the waits of a run that are pending now. Later steps work, so
+	// that the run can undo its work.
+	CancelWorkflow(context.Context, *connect.Request[v1.CancelWorkflowRequest]) (*connect.Response[v1.CancelWorkflowResponse], error)
+	// TerminateWorkflow ends a run as failed, without letting its code act.
+	TerminateWorkflow(context.Context, *connect.Request[v1.TerminateWorkflowRequest]) (*connect.Response[v1.TerminateWorkflowResponse], error)
+	// QueryWorkflow asks the code of a run.
+	QueryWorkflow(context.Context, *connect.Request[v1.QueryWorkflowRequest]) (*connect.Response[v1.QueryWorkflowResponse], error)
+	// ListWorkflows lists the runs of a type, a page at a time. A run that has the status
+	// from the first page to the last is listed exactly once. A page may be shorter than
 	// requested, or empty, although more pages follow: check its token.
-	List(context.Context, *connect.Request[v1.ListRequest]) (*connect.Response[v1.ListResponse], error)
-	// History returns the events of a run, a page at a time.
-	History(context.Context, *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error)
+	ListWorkflows(context.Context, *connect.Request[v1.ListWorkflowsRequest]) (*connect.Response[v1.ListWorkflowsResponse], error)
+	// GetWorkflowHistory returns the events of a run, a page at a time.
+	GetWorkflowHistory(context.Context, *connect.Request[v1.GetWorkflowHistoryRequest]) (*connect.Response[v1.GetWorkflowHistoryResponse], error)
 }
 
 // NewWorkflowServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -238,76 +247,76 @@ type WorkflowServiceHandler interface {
 // and JSON codecs. They also support gzip compression.
 func NewWorkflowServiceHandler(svc WorkflowServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
 	workflowServiceMethods := v1.File_hostd_workflow_v1_workflow_proto.Services().ByName("WorkflowService").Methods()
-	workflowServiceStartHandler := connect.NewUnaryHandler(
-		WorkflowServiceStartProcedure,
-		svc.Start,
-		connect.WithSchema(workflowServiceMethods.ByName("Start")),
+	workflowServiceStartWorkflowHandler := connect.NewUnaryHandler(
+		WorkflowServiceStartWorkflowProcedure,
+		svc.StartWorkflow,
+		connect.WithSchema(workflowServiceMethods.ByName("StartWorkflow")),
 		connect.WithHandlerOptions(opts...),
 	)
-	workflowServiceGetHandler := connect.NewUnaryHandler(
-		WorkflowServiceGetProcedure,
-		svc.Get,
-		connect.WithSchema(workflowServiceMethods.ByName("Get")),
+	workflowServiceGetWorkflowHandler := connect.NewUnaryHandler(
+		WorkflowServiceGetWorkflowProcedure,
+		svc.GetWorkflow,
+		connect.WithSchema(workflowServiceMethods.ByName("GetWorkflow")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	workflowServiceSignalHandler := connect.NewUnaryHandler(
-		WorkflowServiceSignalProcedure,
-		svc.Signal,
-		connect.WithSchema(workflowServiceMethods.ByName("Signal")),
+	workflowServiceSignalWorkflowHandler := connect.NewUnaryHandler(
+		WorkflowServiceSignalWorkflowProcedure,
+		svc.SignalWorkflow,
+		connect.WithSchema(workflowServiceMethods.ByName("SignalWorkflow")),
 		connect.WithHandlerOptions(opts...),
 	)
-	workflowServiceCancelHandler := connect.NewUnaryHandler(
-		WorkflowServiceCancelProcedure,
-		svc.Cancel,
-		connect.WithSchema(workflowServiceMethods.ByName("Cancel")),
+	workflowServiceCancelWorkflowHandler := connect.NewUnaryHandler(
+		WorkflowServiceCancelWorkflowProcedure,
+		svc.CancelWorkflow,
+		connect.WithSchema(workflowServiceMethods.ByName("CancelWorkflow")),
 		connect.WithHandlerOptions(opts...),
 	)
-	workflowServiceTerminateHandler := connect.NewUnaryHandler(
-		WorkflowServiceTerminateProcedure,
-		svc.Terminate,
-		connect.WithSchema(workflowServiceMethods.ByName("Terminate")),
+	workflowServiceTerminateWorkflowHandler := connect.NewUnaryHandler(
+		WorkflowServiceTerminateWorkflowProcedure,
+		svc.TerminateWorkflow,
+		connect.WithSchema(workflowServiceMethods.ByName("TerminateWorkflow")),
 		connect.WithHandlerOptions(opts...),
 	)
-	workflowServiceQueryHandler := connect.NewUnaryHandler(
-		WorkflowServiceQueryProcedure,
-		svc.Query,
-		connect.WithSchema(workflowServiceMethods.ByName("Query")),
+	workflowServiceQueryWorkflowHandler := connect.NewUnaryHandler(
+		WorkflowServiceQueryWorkflowProcedure,
+		svc.QueryWorkflow,
+		connect.WithSchema(workflowServiceMethods.ByName("QueryWorkflow")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	workflowServiceListHandler := connect.NewUnaryHandler(
-		WorkflowServiceListProcedure,
-		svc.List,
-		connect.WithSchema(workflowServiceMethods.ByName("List")),
+	workflowServiceListWorkflowsHandler := connect.NewUnaryHandler(
+		WorkflowServiceListWorkflowsProcedure,
+		svc.ListWorkflows,
+		connect.WithSchema(workflowServiceMethods.ByName("ListWorkflows")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
-	workflowServiceHistoryHandler := connect.NewUnaryHandler(
-		WorkflowServiceHistoryProcedure,
-		svc.History,
-		connect.WithSchema(workflowServiceMethods.ByName("History")),
+	workflowServiceGetWorkflowHistoryHandler := connect.NewUnaryHandler(
+		WorkflowServiceGetWorkflowHistoryProcedure,
+		svc.GetWorkflowHistory,
+		connect.WithSchema(workflowServiceMethods.ByName("GetWorkflowHistory")),
 		connect.WithIdempotency(connect.IdempotencyNoSideEffects),
 		connect.WithHandlerOptions(opts...),
 	)
 	return "/hostd.workflow.v1.WorkflowService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
-		case WorkflowServiceStartProcedure:
-			workflowServiceStartHandler.ServeHTTP(w, r)
-		case WorkflowServiceGetProcedure:
-			workflowServiceGetHandler.ServeHTTP(w, r)
-		case WorkflowServiceSignalProcedure:
-			workflowServiceSignalHandler.ServeHTTP(w, r)
-		case WorkflowServiceCancelProcedure:
-			workflowServiceCancelHandler.ServeHTTP(w, r)
-		case WorkflowServiceTerminateProcedure:
-			workflowServiceTerminateHandler.ServeHTTP(w, r)
-		case WorkflowServiceQueryProcedure:
-			workflowServiceQueryHandler.ServeHTTP(w, r)
-		case WorkflowServiceListProcedure:
-			workflowServiceListHandler.ServeHTTP(w, r)
-		case WorkflowServiceHistoryProcedure:
-			workflowServiceHistoryHandler.ServeHTTP(w, r)
+		case WorkflowServiceStartWorkflowProcedure:
+			workflowServiceStartWorkflowHandler.ServeHTTP(w, r)
+		case WorkflowServiceGetWorkflowProcedure:
+			workflowServiceGetWorkflowHandler.ServeHTTP(w, r)
+		case WorkflowServiceSignalWorkflowProcedure:
+			workflowServiceSignalWorkflowHandler.ServeHTTP(w, r)
+		case WorkflowServiceCancelWorkflowProcedure:
+			workflowServiceCancelWorkflowHandler.ServeHTTP(w, r)
+		case WorkflowServiceTerminateWorkflowProcedure:
+			workflowServiceTerminateWorkflowHandler.ServeHTTP(w, r)
+		case WorkflowServiceQueryWorkflowProcedure:
+			workflowServiceQueryWorkflowHandler.ServeHTTP(w, r)
+		case WorkflowServiceListWorkflowsProcedure:
+			workflowServiceListWorkflowsHandler.ServeHTTP(w, r)
+		case WorkflowServiceGetWorkflowHistoryProcedure:
+			workflowServiceGetWorkflowHistoryHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -317,34 +326,34 @@ func NewWorkflowServiceHandler(svc WorkflowServiceHandler, opts ...connect.Handl
 // UnimplementedWorkflowServiceHandler returns CodeUnimplemented from all methods.
 type UnimplementedWorkflowServiceHandler struct{}
 
-func (UnimplementedWorkflowServiceHandler) Start(context.Context, *connect.Request[v1.StartRequest]) (*connect.Response[v1.StartResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.Start is not implemented"))
+func (UnimplementedWorkflowServiceHandler) StartWorkflow(context.Context, *connect.Request[v1.StartWorkflowRequest]) (*connect.Response[v1.StartWorkflowResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.StartWorkflow is not implemented"))
 }
 
-func (UnimplementedWorkflowServiceHandler) Get(context.Context, *connect.Request[v1.GetRequest]) (*connect.Response[v1.GetResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.Get is not implemented"))
+func (UnimplementedWorkflowServiceHandler) GetWorkflow(context.Context, *connect.Request[v1.GetWorkflowRequest]) (*connect.Response[v1.GetWorkflowResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.GetWorkflow is not implemented"))
 }
 
-func (UnimplementedWorkflowServiceHandler) Signal(context.Context, *connect.Request[v1.SignalRequest]) (*connect.Response[v1.SignalResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.Signal is not implemented"))
+func (UnimplementedWorkflowServiceHandler) SignalWorkflow(context.Context, *connect.Request[v1.SignalWorkflowRequest]) (*connect.Response[v1.SignalWorkflowResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.SignalWorkflow is not implemented"))
 }
 
-func (UnimplementedWorkflowServiceHandler) Cancel(context.Context, *connect.Request[v1.CancelRequest]) (*connect.Response[v1.CancelResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.Cancel is not implemented"))
+func (UnimplementedWorkflowServiceHandler) CancelWorkflow(context.Context, *connect.Request[v1.CancelWorkflowRequest]) (*connect.Response[v1.CancelWorkflowResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.CancelWorkflow is not implemented"))
 }
 
-func (UnimplementedWorkflowServiceHandler) Terminate(context.Context, *connect.Request[v1.TerminateRequest]) (*connect.Response[v1.TerminateResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.Terminate is not implemented"))
+func (UnimplementedWorkflowServiceHandler) TerminateWorkflow(context.Context, *connect.Request[v1.TerminateWorkflowRequest]) (*connect.Response[v1.TerminateWorkflowResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.TerminateWorkflow is not implemented"))
 }
 
-func (UnimplementedWorkflowServiceHandler) Query(context.Context, *connect.Request[v1.QueryRequest]) (*connect.Response[v1.QueryResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.Query is not implemented"))
+func (UnimplementedWorkflowServiceHandler) QueryWorkflow(context.Context, *connect.Request[v1.QueryWorkflowRequest]) (*connect.Response[v1.QueryWorkflowResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.QueryWorkflow is not implemented"))
 }
 
-func (UnimplementedWorkflowServiceHandler) List(context.Context, *connect.Request[v1.ListRequest]) (*connect.Response[v1.ListResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.List is not implemented"))
+func (UnimplementedWorkflowServiceHandler) ListWorkflows(context.Context, *connect.Request[v1.ListWorkflowsRequest]) (*connect.Response[v1.ListWorkflowsResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.ListWorkflows is not implemented"))
 }
 
-func (UnimplementedWorkflowServiceHandler) History(context.Context, *connect.Request[v1.HistoryRequest]) (*connect.Response[v1.HistoryResponse], error) {
-	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.History is not implemented"))
+func (UnimplementedWorkflowServiceHandler) GetWorkflowHistory(context.Context, *connect.Request[v1.GetWorkflowHistoryRequest]) (*connect.Response[v1.GetWorkflowHistoryResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("hostd.workflow.v1.WorkflowService.GetWorkflowHistory is not implemented"))
 }

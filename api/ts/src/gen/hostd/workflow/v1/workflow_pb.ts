@@ -5,9 +5,9 @@
 // Runs of workflows: code that waits, for days if necessary.
 //
 // A run is an entity of a workflow type. These calls are shorthands for commands and
-// queries of that entity, and need the same rights: Start, Signal, Cancel and
-// Terminate those of the commands "start", "signal", "cancel" and "terminate", and Get
-// those of the query "state".
+// queries of that entity, and need the same rights: StartWorkflow, SignalWorkflow,
+// CancelWorkflow and TerminateWorkflow those of the commands "start", "signal",
+// "cancel" and "terminate", and GetWorkflow those of the query "state".
 //
 // Errors have the codes of hostd.entity.v1, and these reasons:
 //
@@ -27,7 +27,7 @@ import type { Message } from "@bufbuild/protobuf";
  * Describes the file hostd/workflow/v1/workflow.proto.
  */
 export const file_hostd_workflow_v1_workflow: GenFile = /*@__PURE__*/
-  fileDesc("CiBob3N0ZC93b3JrZmxvdy92MS93b3JrZmxvdy5wcm90bxIRaG9zdGQud29ya2Zsb3cudjEi3wIKA1J1bhITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSLAoGc3RhdHVzGAMgASgOMhwuaG9zdGQud29ya2Zsb3cudjEuUnVuU3RhdHVzEg0KBXN0ZXBzGAQgASgNEhEKCXdhaXRzX2ZvchgFIAMoCRIuCgpzdGFydGVkX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghzZXF1ZW5jZRgIIAEoBBImCgZyZXN1bHQYCSABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSDAoEY29kZRgKIAEoCRIPCgdtZXNzYWdlGAsgASgJEhMKC3F1YXJhbnRpbmVkGAwgASgIEhIKCmxhc3RfZXJyb3IYDSABKAki0gEKDFN0YXJ0UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSJgoEanNvbhgDIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYBCABKAxIABISCgpjb21tYW5kX2lkGAUgASgJEhwKFGZpcnN0X2F0dGVtcHRfYWdlX21zGAYgASgEEicKBHdhaXQYByABKAsyGS5nb29nbGUucHJvdG9idWYuRHVyYXRpb25CBwoFaW5wdXQiNAoNU3RhcnRSZXNwb25zZRIjCgNydW4YASABKAsyFi5ob3N0ZC53b3JrZmxvdy52MS5SdW4iXQoKR2V0UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSJwoEd2FpdBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiIyCgtHZXRSZXNwb25zZRIjCgNydW4YASABKAsyFi5ob3N0ZC53b3JrZmxvdy52MS5SdW4iuAEKDVNpZ25hbFJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEgwKBG5hbWUYAyABKAkSJgoEanNvbhgEIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZUgAEg4KBGRhdGEYBSABKAxIABISCgpjb21tYW5kX2lkGAYgASgJEhwKFGZpcnN0X2F0dGVtcHRfYWdlX21zGAcgASgEQgcKBXZhbHVlIhAKDlNpZ25hbFJlc3BvbnNlImkKDUNhbmNlbFJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEhIKCmNvbW1hbmRfaWQYAyABKAkSHAoUZmlyc3RfYXR0ZW1wdF9hZ2VfbXMYBCABKAQiEAoOQ2FuY2VsUmVzcG9uc2UibAoQVGVybWluYXRlUmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSEgoKY29tbWFuZF9pZBgDIAEoCRIcChRmaXJzdF9hdHRlbXB0X2FnZV9tcxgEIAEoBCITChFUZXJtaW5hdGVSZXNwb25zZSJuCgxRdWVyeVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEg0KBXF1ZXJ5GAMgASgJEicKB3BheWxvYWQYBCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUiSAoNUXVlcnlSZXNwb25zZRIlCgVyZXBseRgBIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIQCghzZXF1ZW5jZRgCIAEoBCKcAQoLTGlzdFJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJaWRfcHJlZml4GAIgASgJEiwKBnN0YXR1cxgDIAEoDjIcLmhvc3RkLndvcmtmbG93LnYxLlJ1blN0YXR1cxIQCghzaGFyZF9pZBgEIAEoDRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCSJNCgxMaXN0UmVzcG9uc2USJAoEcnVucxgBIAMoCzIWLmhvc3RkLndvcmtmbG93LnYxLlJ1bhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkidQoOSGlzdG9yeVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEhQKDG5ld2VzdF9maXJzdBgDIAEoCBIRCglwYWdlX3NpemUYBCABKA0SEgoKcGFnZV90b2tlbhgFIAEoCSKFAgoPSGlzdG9yeVJlc3BvbnNlEjgKBmV2ZW50cxgBIAMoCzIoLmhvc3RkLndvcmtmbG93LnYxLkhpc3RvcnlSZXNwb25zZS5FdmVudBIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkangEKBUV2ZW50EhAKCHNlcXVlbmNlGAEgASgEEhIKCmV2ZW50X3R5cGUYAiABKAkSLwoLcmVjb3JkZWRfYXQYAyABKAsyGi5nb29nbGUucHJvdG9idWYuVGltZXN0YW1wEicKB3BheWxvYWQYBCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSFQoNbW9kdWxlX2RpZ2VzdBgFIAEoCSpPCglSdW5TdGF0dXMSGgoWUlVOX1NUQVRVU19VTlNQRUNJRklFRBAAEgsKB1JVTk5JTkcQARINCglDT01QTEVURUQQAhIKCgZGQUlMRUQQAzK8BQoPV29ya2Zsb3dTZXJ2aWNlElAKBVN0YXJ0Eh8uaG9zdGQud29ya2Zsb3cudjEuU3RhcnRSZXF1ZXN0GiAuaG9zdGQud29ya2Zsb3cudjEuU3RhcnRSZXNwb25zZSIE8OQZARJNCgNHZXQSHS5ob3N0ZC53b3JrZmxvdy52MS5HZXRSZXF1ZXN0Gh4uaG9zdGQud29ya2Zsb3cudjEuR2V0UmVzcG9uc2UiB5ACAfDkGQISUwoGU2lnbmFsEiAuaG9zdGQud29ya2Zsb3cudjEuU2lnbmFsUmVxdWVzdBohLmhvc3RkLndvcmtmbG93LnYxLlNpZ25hbFJlc3BvbnNlIgTw5BkBElMKBkNhbmNlbBIgLmhvc3RkLndvcmtmbG93LnYxLkNhbmNlbFJlcXVlc3QaIS5ob3N0ZC53b3JrZmxvdy52MS5DYW5jZWxSZXNwb25zZSIE8OQZARJcCglUZXJtaW5hdGUSIy5ob3N0ZC53b3JrZmxvdy52MS5UZXJtaW5hdGVSZXF1ZXN0GiQuaG9zdGQud29ya2Zsb3cudjEuVGVybWluYXRlUmVzcG9uc2UiBPDkGQESUwoFUXVlcnkSHy5ob3N0ZC53b3JrZmxvdy52MS5RdWVyeVJlcXVlc3QaIC5ob3N0ZC53b3JrZmxvdy52MS5RdWVyeVJlc3BvbnNlIgeQAgHw5BkCElAKBExpc3QSHi5ob3N0ZC53b3JrZmxvdy52MS5MaXN0UmVxdWVzdBofLmhvc3RkLndvcmtmbG93LnYxLkxpc3RSZXNwb25zZSIHkAIB8OQZAxJZCgdIaXN0b3J5EiEuaG9zdGQud29ya2Zsb3cudjEuSGlzdG9yeVJlcXVlc3QaIi5ob3N0ZC53b3JrZmxvdy52MS5IaXN0b3J5UmVzcG9uc2UiB5ACAfDkGQNCPVo7Z2l0aHViLmNvbS9ob3N0ZC9ob3N0ZC9hcGkvZ2VuL2hvc3RkL3dvcmtmbG93L3YxO3dvcmtmbG93djFiBnByb3RvMw", [file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
+  fileDesc("CiBob3N0ZC93b3JrZmxvdy92MS93b3JrZmxvdy5wcm90bxIRaG9zdGQud29ya2Zsb3cudjEi3wIKA1J1bhITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSLAoGc3RhdHVzGAMgASgOMhwuaG9zdGQud29ya2Zsb3cudjEuUnVuU3RhdHVzEg0KBXN0ZXBzGAQgASgNEhEKCXdhaXRzX2ZvchgFIAMoCRIuCgpzdGFydGVkX2F0GAYgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIuCgp1cGRhdGVkX2F0GAcgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBIQCghzZXF1ZW5jZRgIIAEoBBImCgZyZXN1bHQYCSABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWUSDAoEY29kZRgKIAEoCRIPCgdtZXNzYWdlGAsgASgJEhMKC3F1YXJhbnRpbmVkGAwgASgIEhIKCmxhc3RfZXJyb3IYDSABKAki2gEKFFN0YXJ0V29ya2Zsb3dSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRImCgRqc29uGAMgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlSAASDgoEZGF0YRgEIAEoDEgAEhIKCmNvbW1hbmRfaWQYBSABKAkSHAoUZmlyc3RfYXR0ZW1wdF9hZ2VfbXMYBiABKAQSJwoEd2FpdBgHIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbkIHCgVpbnB1dCI8ChVTdGFydFdvcmtmbG93UmVzcG9uc2USIwoDcnVuGAEgASgLMhYuaG9zdGQud29ya2Zsb3cudjEuUnVuImUKEkdldFdvcmtmbG93UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSJwoEd2FpdBgDIAEoCzIZLmdvb2dsZS5wcm90b2J1Zi5EdXJhdGlvbiI6ChNHZXRXb3JrZmxvd1Jlc3BvbnNlEiMKA3J1bhgBIAEoCzIWLmhvc3RkLndvcmtmbG93LnYxLlJ1biLAAQoVU2lnbmFsV29ya2Zsb3dSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRIMCgRuYW1lGAMgASgJEiYKBGpzb24YBCABKAsyFi5nb29nbGUucHJvdG9idWYuVmFsdWVIABIOCgRkYXRhGAUgASgMSAASEgoKY29tbWFuZF9pZBgGIAEoCRIcChRmaXJzdF9hdHRlbXB0X2FnZV9tcxgHIAEoBEIHCgV2YWx1ZSIYChZTaWduYWxXb3JrZmxvd1Jlc3BvbnNlInEKFUNhbmNlbFdvcmtmbG93UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSEgoKY29tbWFuZF9pZBgDIAEoCRIcChRmaXJzdF9hdHRlbXB0X2FnZV9tcxgEIAEoBCIYChZDYW5jZWxXb3JrZmxvd1Jlc3BvbnNlInQKGFRlcm1pbmF0ZVdvcmtmbG93UmVxdWVzdBITCgtlbnRpdHlfdHlwZRgBIAEoCRIRCgllbnRpdHlfaWQYAiABKAkSEgoKY29tbWFuZF9pZBgDIAEoCRIcChRmaXJzdF9hdHRlbXB0X2FnZV9tcxgEIAEoBCIbChlUZXJtaW5hdGVXb3JrZmxvd1Jlc3BvbnNlInYKFFF1ZXJ5V29ya2Zsb3dSZXF1ZXN0EhMKC2VudGl0eV90eXBlGAEgASgJEhEKCWVudGl0eV9pZBgCIAEoCRINCgVxdWVyeRgDIAEoCRInCgdwYXlsb2FkGAQgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlIlAKFVF1ZXJ5V29ya2Zsb3dSZXNwb25zZRIlCgVyZXBseRgBIAEoCzIWLmdvb2dsZS5wcm90b2J1Zi5WYWx1ZRIQCghzZXF1ZW5jZRgCIAEoBCKlAQoUTGlzdFdvcmtmbG93c1JlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJaWRfcHJlZml4GAIgASgJEiwKBnN0YXR1cxgDIAEoDjIcLmhvc3RkLndvcmtmbG93LnYxLlJ1blN0YXR1cxIQCghzaGFyZF9pZBgEIAEoDRIRCglwYWdlX3NpemUYBSABKA0SEgoKcGFnZV90b2tlbhgGIAEoCSJWChVMaXN0V29ya2Zsb3dzUmVzcG9uc2USJAoEcnVucxgBIAMoCzIWLmhvc3RkLndvcmtmbG93LnYxLlJ1bhIXCg9uZXh0X3BhZ2VfdG9rZW4YAiABKAkigAEKGUdldFdvcmtmbG93SGlzdG9yeVJlcXVlc3QSEwoLZW50aXR5X3R5cGUYASABKAkSEQoJZW50aXR5X2lkGAIgASgJEhQKDG5ld2VzdF9maXJzdBgDIAEoCBIRCglwYWdlX3NpemUYBCABKA0SEgoKcGFnZV90b2tlbhgFIAEoCSKbAgoaR2V0V29ya2Zsb3dIaXN0b3J5UmVzcG9uc2USQwoGZXZlbnRzGAEgAygLMjMuaG9zdGQud29ya2Zsb3cudjEuR2V0V29ya2Zsb3dIaXN0b3J5UmVzcG9uc2UuRXZlbnQSFwoPbmV4dF9wYWdlX3Rva2VuGAIgASgJGp4BCgVFdmVudBIQCghzZXF1ZW5jZRgBIAEoBBISCgpldmVudF90eXBlGAIgASgJEi8KC3JlY29yZGVkX2F0GAMgASgLMhouZ29vZ2xlLnByb3RvYnVmLlRpbWVzdGFtcBInCgdwYXlsb2FkGAQgASgLMhYuZ29vZ2xlLnByb3RvYnVmLlZhbHVlEhUKDW1vZHVsZV9kaWdlc3QYBSABKAkqTwoJUnVuU3RhdHVzEhoKFlJVTl9TVEFUVVNfVU5TUEVDSUZJRUQQABILCgdSVU5OSU5HEAESDQoJQ09NUExFVEVEEAISCgoGRkFJTEVEEAMyiAcKD1dvcmtmbG93U2VydmljZRJoCg1TdGFydFdvcmtmbG93EicuaG9zdGQud29ya2Zsb3cudjEuU3RhcnRXb3JrZmxvd1JlcXVlc3QaKC5ob3N0ZC53b3JrZmxvdy52MS5TdGFydFdvcmtmbG93UmVzcG9uc2UiBPDkGQESZQoLR2V0V29ya2Zsb3cSJS5ob3N0ZC53b3JrZmxvdy52MS5HZXRXb3JrZmxvd1JlcXVlc3QaJi5ob3N0ZC53b3JrZmxvdy52MS5HZXRXb3JrZmxvd1Jlc3BvbnNlIgeQAgHw5BkCEmsKDlNpZ25hbFdvcmtmbG93EiguaG9zdGQud29ya2Zsb3cudjEuU2lnbmFsV29ya2Zsb3dSZXF1ZXN0GikuaG9zdGQud29ya2Zsb3cudjEuU2lnbmFsV29ya2Zsb3dSZXNwb25zZSIE8OQZARJrCg5DYW5jZWxXb3JrZmxvdxIoLmhvc3RkLndvcmtmbG93LnYxLkNhbmNlbFdvcmtmbG93UmVxdWVzdBopLmhvc3RkLndvcmtmbG93LnYxLkNhbmNlbFdvcmtmbG93UmVzcG9uc2UiBPDkGQESdAoRVGVybWluYXRlV29ya2Zsb3cSKy5ob3N0ZC53b3JrZmxvdy52MS5UZXJtaW5hdGVXb3JrZmxvd1JlcXVlc3QaLC5ob3N0ZC53b3JrZmxvdy52MS5UZXJtaW5hdGVXb3JrZmxvd1Jlc3BvbnNlIgTw5BkBEmsKDVF1ZXJ5V29ya2Zsb3cSJy5ob3N0ZC53b3JrZmxvdy52MS5RdWVyeVdvcmtmbG93UmVxdWVzdBooLmhvc3RkLndvcmtmbG93LnYxLlF1ZXJ5V29ya2Zsb3dSZXNwb25zZSIHkAIB8OQZAhJrCg1MaXN0V29ya2Zsb3dzEicuaG9zdGQud29ya2Zsb3cudjEuTGlzdFdvcmtmbG93c1JlcXVlc3QaKC5ob3N0ZC53b3JrZmxvdy52MS5MaXN0V29ya2Zsb3dzUmVzcG9uc2UiB5ACAfDkGQMSegoSR2V0V29ya2Zsb3dIaXN0b3J5EiwuaG9zdGQud29ya2Zsb3cudjEuR2V0V29ya2Zsb3dIaXN0b3J5UmVxdWVzdBotLmhvc3RkLndvcmtmbG93LnYxLkdldFdvcmtmbG93SGlzdG9yeVJlc3BvbnNlIgeQAgHw5BkDQj1aO2dpdGh1Yi5jb20vaG9zdGQvaG9zdGQvYXBpL2dlbi9ob3N0ZC93b3JrZmxvdy92MTt3b3JrZmxvd3YxYgZwcm90bzM", [file_google_protobuf_duration, file_google_protobuf_struct, file_google_protobuf_timestamp, file_hostd_auth_v1_verb]);
 
 /**
  * Run is a run of a workflow.
@@ -136,11 +136,11 @@ export const RunSchema: GenMessage<Run> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 0);
 
 /**
- * StartRequest starts a run.
+ * StartWorkflowRequest starts a run.
  *
- * @generated from message hostd.workflow.v1.StartRequest
+ * @generated from message hostd.workflow.v1.StartWorkflowRequest
  */
-export type StartRequest = Message<"hostd.workflow.v1.StartRequest"> & {
+export type StartWorkflowRequest = Message<"hostd.workflow.v1.StartWorkflowRequest"> & {
   /**
    * The workflow type: 1 to 64 bytes of [a-z0-9-].
    *
@@ -158,7 +158,7 @@ export type StartRequest = Message<"hostd.workflow.v1.StartRequest"> & {
   /**
    * The input of the run, at most 48 KiB; absent is null.
    *
-   * @generated from oneof hostd.workflow.v1.StartRequest.input
+   * @generated from oneof hostd.workflow.v1.StartWorkflowRequest.input
    */
   input: {
     /**
@@ -202,18 +202,18 @@ export type StartRequest = Message<"hostd.workflow.v1.StartRequest"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.StartRequest.
- * Use `create(StartRequestSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.StartWorkflowRequest.
+ * Use `create(StartWorkflowRequestSchema)` to create a new message.
  */
-export const StartRequestSchema: GenMessage<StartRequest> = /*@__PURE__*/
+export const StartWorkflowRequestSchema: GenMessage<StartWorkflowRequest> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 1);
 
 /**
- * StartResponse is the run.
+ * StartWorkflowResponse is the run.
  *
- * @generated from message hostd.workflow.v1.StartResponse
+ * @generated from message hostd.workflow.v1.StartWorkflowResponse
  */
-export type StartResponse = Message<"hostd.workflow.v1.StartResponse"> & {
+export type StartWorkflowResponse = Message<"hostd.workflow.v1.StartWorkflowResponse"> & {
   /**
    * The run, as it is when the wait ends.
    *
@@ -223,18 +223,18 @@ export type StartResponse = Message<"hostd.workflow.v1.StartResponse"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.StartResponse.
- * Use `create(StartResponseSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.StartWorkflowResponse.
+ * Use `create(StartWorkflowResponseSchema)` to create a new message.
  */
-export const StartResponseSchema: GenMessage<StartResponse> = /*@__PURE__*/
+export const StartWorkflowResponseSchema: GenMessage<StartWorkflowResponse> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 2);
 
 /**
- * GetRequest selects a run.
+ * GetWorkflowRequest selects a run.
  *
- * @generated from message hostd.workflow.v1.GetRequest
+ * @generated from message hostd.workflow.v1.GetWorkflowRequest
  */
-export type GetRequest = Message<"hostd.workflow.v1.GetRequest"> & {
+export type GetWorkflowRequest = Message<"hostd.workflow.v1.GetWorkflowRequest"> & {
   /**
    * The workflow type: 1 to 64 bytes of [a-z0-9-].
    *
@@ -259,18 +259,18 @@ export type GetRequest = Message<"hostd.workflow.v1.GetRequest"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.GetRequest.
- * Use `create(GetRequestSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.GetWorkflowRequest.
+ * Use `create(GetWorkflowRequestSchema)` to create a new message.
  */
-export const GetRequestSchema: GenMessage<GetRequest> = /*@__PURE__*/
+export const GetWorkflowRequestSchema: GenMessage<GetWorkflowRequest> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 3);
 
 /**
- * GetResponse is the run.
+ * GetWorkflowResponse is the run.
  *
- * @generated from message hostd.workflow.v1.GetResponse
+ * @generated from message hostd.workflow.v1.GetWorkflowResponse
  */
-export type GetResponse = Message<"hostd.workflow.v1.GetResponse"> & {
+export type GetWorkflowResponse = Message<"hostd.workflow.v1.GetWorkflowResponse"> & {
   /**
    * The run.
    *
@@ -280,18 +280,18 @@ export type GetResponse = Message<"hostd.workflow.v1.GetResponse"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.GetResponse.
- * Use `create(GetResponseSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.GetWorkflowResponse.
+ * Use `create(GetWorkflowResponseSchema)` to create a new message.
  */
-export const GetResponseSchema: GenMessage<GetResponse> = /*@__PURE__*/
+export const GetWorkflowResponseSchema: GenMessage<GetWorkflowResponse> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 4);
 
 /**
- * SignalRequest is a signal for a run.
+ * SignalWorkflowRequest is a signal for a run.
  *
- * @generated from message hostd.workflow.v1.SignalRequest
+ * @generated from message hostd.workflow.v1.SignalWorkflowRequest
  */
-export type SignalRequest = Message<"hostd.workflow.v1.SignalRequest"> & {
+export type SignalWorkflowRequest = Message<"hostd.workflow.v1.SignalWorkflowRequest"> & {
   /**
    * The workflow type: 1 to 64 bytes of [a-z0-9-].
    *
@@ -316,7 +316,7 @@ export type SignalRequest = Message<"hostd.workflow.v1.SignalRequest"> & {
   /**
    * The value of the signal, at most 48 KiB; absent is null.
    *
-   * @generated from oneof hostd.workflow.v1.SignalRequest.value
+   * @generated from oneof hostd.workflow.v1.SignalWorkflowRequest.value
    */
   value: {
     /**
@@ -352,33 +352,33 @@ export type SignalRequest = Message<"hostd.workflow.v1.SignalRequest"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.SignalRequest.
- * Use `create(SignalRequestSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.SignalWorkflowRequest.
+ * Use `create(SignalWorkflowRequestSchema)` to create a new message.
  */
-export const SignalRequestSchema: GenMessage<SignalRequest> = /*@__PURE__*/
+export const SignalWorkflowRequestSchema: GenMessage<SignalWorkflowRequest> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 5);
 
 /**
- * SignalResponse is empty: the signal is stored.
+ * SignalWorkflowResponse is empty: the signal is stored.
  *
- * @generated from message hostd.workflow.v1.SignalResponse
+ * @generated from message hostd.workflow.v1.SignalWorkflowResponse
  */
-export type SignalResponse = Message<"hostd.workflow.v1.SignalResponse"> & {
+export type SignalWorkflowResponse = Message<"hostd.workflow.v1.SignalWorkflowResponse"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.SignalResponse.
- * Use `create(SignalResponseSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.SignalWorkflowResponse.
+ * Use `create(SignalWorkflowResponseSchema)` to create a new message.
  */
-export const SignalResponseSchema: GenMessage<SignalResponse> = /*@__PURE__*/
+export const SignalWorkflowResponseSchema: GenMessage<SignalWorkflowResponse> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 6);
 
 /**
- * CancelRequest cancels a run.
+ * CancelWorkflowRequest cancels a run.
  *
- * @generated from message hostd.workflow.v1.CancelRequest
+ * @generated from message hostd.workflow.v1.CancelWorkflowRequest
  */
-export type CancelRequest = Message<"hostd.workflow.v1.CancelRequest"> & {
+export type CancelWorkflowRequest = Message<"hostd.workflow.v1.CancelWorkflowRequest"> & {
   /**
    * The workflow type: 1 to 64 bytes of [a-z0-9-].
    *
@@ -409,33 +409,33 @@ export type CancelRequest = Message<"hostd.workflow.v1.CancelRequest"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.CancelRequest.
- * Use `create(CancelRequestSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.CancelWorkflowRequest.
+ * Use `create(CancelWorkflowRequestSchema)` to create a new message.
  */
-export const CancelRequestSchema: GenMessage<CancelRequest> = /*@__PURE__*/
+export const CancelWorkflowRequestSchema: GenMessage<CancelWorkflowRequest> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 7);
 
 /**
- * CancelResponse is empty: the cancellation is stored.
+ * CancelWorkflowResponse is empty: the cancellation is stored.
  *
- * @generated from message hostd.workflow.v1.CancelResponse
+ * @generated from message hostd.workflow.v1.CancelWorkflowResponse
  */
-export type CancelResponse = Message<"hostd.workflow.v1.CancelResponse"> & {
+export type CancelWorkflowResponse = Message<"hostd.workflow.v1.CancelWorkflowResponse"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.CancelResponse.
- * Use `create(CancelResponseSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.CancelWorkflowResponse.
+ * Use `create(CancelWorkflowResponseSchema)` to create a new message.
  */
-export const CancelResponseSchema: GenMessage<CancelResponse> = /*@__PURE__*/
+export const CancelWorkflowResponseSchema: GenMessage<CancelWorkflowResponse> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 8);
 
 /**
- * TerminateRequest terminates a run.
+ * TerminateWorkflowRequest terminates a run.
  *
- * @generated from message hostd.workflow.v1.TerminateRequest
+ * @generated from message hostd.workflow.v1.TerminateWorkflowRequest
  */
-export type TerminateRequest = Message<"hostd.workflow.v1.TerminateRequest"> & {
+export type TerminateWorkflowRequest = Message<"hostd.workflow.v1.TerminateWorkflowRequest"> & {
   /**
    * The workflow type: 1 to 64 bytes of [a-z0-9-].
    *
@@ -466,33 +466,33 @@ export type TerminateRequest = Message<"hostd.workflow.v1.TerminateRequest"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.TerminateRequest.
- * Use `create(TerminateRequestSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.TerminateWorkflowRequest.
+ * Use `create(TerminateWorkflowRequestSchema)` to create a new message.
  */
-export const TerminateRequestSchema: GenMessage<TerminateRequest> = /*@__PURE__*/
+export const TerminateWorkflowRequestSchema: GenMessage<TerminateWorkflowRequest> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 9);
 
 /**
- * TerminateResponse is empty: the run has ended.
+ * TerminateWorkflowResponse is empty: the run has ended.
  *
- * @generated from message hostd.workflow.v1.TerminateResponse
+ * @generated from message hostd.workflow.v1.TerminateWorkflowResponse
  */
-export type TerminateResponse = Message<"hostd.workflow.v1.TerminateResponse"> & {
+export type TerminateWorkflowResponse = Message<"hostd.workflow.v1.TerminateWorkflowResponse"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.TerminateResponse.
- * Use `create(TerminateResponseSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.TerminateWorkflowResponse.
+ * Use `create(TerminateWorkflowResponseSchema)` to create a new message.
  */
-export const TerminateResponseSchema: GenMessage<TerminateResponse> = /*@__PURE__*/
+export const TerminateWorkflowResponseSchema: GenMessage<TerminateWorkflowResponse> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 10);
 
 /**
- * QueryRequest is a query of a run.
+ * QueryWorkflowRequest is a query of a run.
  *
- * @generated from message hostd.workflow.v1.QueryRequest
+ * @generated from message hostd.workflow.v1.QueryWorkflowRequest
  */
-export type QueryRequest = Message<"hostd.workflow.v1.QueryRequest"> & {
+export type QueryWorkflowRequest = Message<"hostd.workflow.v1.QueryWorkflowRequest"> & {
   /**
    * The workflow type: 1 to 64 bytes of [a-z0-9-].
    *
@@ -523,18 +523,18 @@ export type QueryRequest = Message<"hostd.workflow.v1.QueryRequest"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.QueryRequest.
- * Use `create(QueryRequestSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.QueryWorkflowRequest.
+ * Use `create(QueryWorkflowRequestSchema)` to create a new message.
  */
-export const QueryRequestSchema: GenMessage<QueryRequest> = /*@__PURE__*/
+export const QueryWorkflowRequestSchema: GenMessage<QueryWorkflowRequest> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 11);
 
 /**
- * QueryResponse is the reply of a query.
+ * QueryWorkflowResponse is the reply of a query.
  *
- * @generated from message hostd.workflow.v1.QueryResponse
+ * @generated from message hostd.workflow.v1.QueryWorkflowResponse
  */
-export type QueryResponse = Message<"hostd.workflow.v1.QueryResponse"> & {
+export type QueryWorkflowResponse = Message<"hostd.workflow.v1.QueryWorkflowResponse"> & {
   /**
    * The reply.
    *
@@ -551,18 +551,18 @@ export type QueryResponse = Message<"hostd.workflow.v1.QueryResponse"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.QueryResponse.
- * Use `create(QueryResponseSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.QueryWorkflowResponse.
+ * Use `create(QueryWorkflowResponseSchema)` to create a new message.
  */
-export const QueryResponseSchema: GenMessage<QueryResponse> = /*@__PURE__*/
+export const QueryWorkflowResponseSchema: GenMessage<QueryWorkflowResponse> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 12);
 
 /**
- * ListRequest selects the runs of a type.
+ * ListWorkflowsRequest selects the runs of a type.
  *
- * @generated from message hostd.workflow.v1.ListRequest
+ * @generated from message hostd.workflow.v1.ListWorkflowsRequest
  */
-export type ListRequest = Message<"hostd.workflow.v1.ListRequest"> & {
+export type ListWorkflowsRequest = Message<"hostd.workflow.v1.ListWorkflowsRequest"> & {
   /**
    * The workflow type: 1 to 64 bytes of [a-z0-9-].
    *
@@ -609,18 +609,18 @@ export type ListRequest = Message<"hostd.workflow.v1.ListRequest"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.ListRequest.
- * Use `create(ListRequestSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.ListWorkflowsRequest.
+ * Use `create(ListWorkflowsRequestSchema)` to create a new message.
  */
-export const ListRequestSchema: GenMessage<ListRequest> = /*@__PURE__*/
+export const ListWorkflowsRequestSchema: GenMessage<ListWorkflowsRequest> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 13);
 
 /**
- * ListResponse is one page. It is sorted by shard, then by id.
+ * ListWorkflowsResponse is one page. It is sorted by shard, then by id.
  *
- * @generated from message hostd.workflow.v1.ListResponse
+ * @generated from message hostd.workflow.v1.ListWorkflowsResponse
  */
-export type ListResponse = Message<"hostd.workflow.v1.ListResponse"> & {
+export type ListWorkflowsResponse = Message<"hostd.workflow.v1.ListWorkflowsResponse"> & {
   /**
    * The runs of this page.
    *
@@ -637,18 +637,18 @@ export type ListResponse = Message<"hostd.workflow.v1.ListResponse"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.ListResponse.
- * Use `create(ListResponseSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.ListWorkflowsResponse.
+ * Use `create(ListWorkflowsResponseSchema)` to create a new message.
  */
-export const ListResponseSchema: GenMessage<ListResponse> = /*@__PURE__*/
+export const ListWorkflowsResponseSchema: GenMessage<ListWorkflowsResponse> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 14);
 
 /**
- * HistoryRequest selects a part of the history of a run.
+ * GetWorkflowHistoryRequest selects a part of the history of a run.
  *
- * @generated from message hostd.workflow.v1.HistoryRequest
+ * @generated from message hostd.workflow.v1.GetWorkflowHistoryRequest
  */
-export type HistoryRequest = Message<"hostd.workflow.v1.HistoryRequest"> & {
+export type GetWorkflowHistoryRequest = Message<"hostd.workflow.v1.GetWorkflowHistoryRequest"> & {
   /**
    * The workflow type: 1 to 64 bytes of [a-z0-9-].
    *
@@ -687,24 +687,24 @@ export type HistoryRequest = Message<"hostd.workflow.v1.HistoryRequest"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.HistoryRequest.
- * Use `create(HistoryRequestSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.GetWorkflowHistoryRequest.
+ * Use `create(GetWorkflowHistoryRequestSchema)` to create a new message.
  */
-export const HistoryRequestSchema: GenMessage<HistoryRequest> = /*@__PURE__*/
+export const GetWorkflowHistoryRequestSchema: GenMessage<GetWorkflowHistoryRequest> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 15);
 
 /**
- * HistoryResponse is one page.
+ * GetWorkflowHistoryResponse is one page.
  *
- * @generated from message hostd.workflow.v1.HistoryResponse
+ * @generated from message hostd.workflow.v1.GetWorkflowHistoryResponse
  */
-export type HistoryResponse = Message<"hostd.workflow.v1.HistoryResponse"> & {
+export type GetWorkflowHistoryResponse = Message<"hostd.workflow.v1.GetWorkflowHistoryResponse"> & {
   /**
    * The events of this page.
    *
-   * @generated from field: repeated hostd.workflow.v1.HistoryResponse.Event events = 1;
+   * @generated from field: repeated hostd.workflow.v1.GetWorkflowHistoryResponse.Event events = 1;
    */
-  events: HistoryResponse_Event[];
+  events: GetWorkflowHistoryResponse_Event[];
 
   /**
    * page_token of the next page; empty on the last page.
@@ -715,18 +715,18 @@ export type HistoryResponse = Message<"hostd.workflow.v1.HistoryResponse"> & {
 };
 
 /**
- * Describes the message hostd.workflow.v1.HistoryResponse.
- * Use `create(HistoryResponseSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.GetWorkflowHistoryResponse.
+ * Use `create(GetWorkflowHistoryResponseSchema)` to create a new message.
  */
-export const HistoryResponseSchema: GenMessage<HistoryResponse> = /*@__PURE__*/
+export const GetWorkflowHistoryResponseSchema: GenMessage<GetWorkflowHistoryResponse> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 16);
 
 /**
  * Event is an event of a run.
  *
- * @generated from message hostd.workflow.v1.HistoryResponse.Event
+ * @generated from message hostd.workflow.v1.GetWorkflowHistoryResponse.Event
  */
-export type HistoryResponse_Event = Message<"hostd.workflow.v1.HistoryResponse.Event"> & {
+export type GetWorkflowHistoryResponse_Event = Message<"hostd.workflow.v1.GetWorkflowHistoryResponse.Event"> & {
   /**
    * Number of the event, from 1.
    *
@@ -766,10 +766,10 @@ export type HistoryResponse_Event = Message<"hostd.workflow.v1.HistoryResponse.E
 };
 
 /**
- * Describes the message hostd.workflow.v1.HistoryResponse.Event.
- * Use `create(HistoryResponse_EventSchema)` to create a new message.
+ * Describes the message hostd.workflow.v1.GetWorkflowHistoryResponse.Event.
+ * Use `create(GetWorkflowHistoryResponse_EventSchema)` to create a new message.
  */
-export const HistoryResponse_EventSchema: GenMessage<HistoryResponse_Event> = /*@__PURE__*/
+export const GetWorkflowHistoryResponse_EventSchema: GenMessage<GetWorkflowHistoryResponse_Event> = /*@__PURE__*/
   messageDesc(file_hostd_workflow_v1_workflow, 16, 0);
 
 /**
@@ -821,88 +821,89 @@ export const RunStatusSchema: GenEnum<RunStatus> = /*@__PURE__*/
  */
 export const WorkflowService: GenService<{
   /**
-   * Start starts a run. If a run of this id has the same input, Start returns it.
+   * StartWorkflow starts a run. If a run of this id has the same input, it returns that
+   * run.
    *
-   * @generated from rpc hostd.workflow.v1.WorkflowService.Start
+   * @generated from rpc hostd.workflow.v1.WorkflowService.StartWorkflow
    */
-  start: {
+  startWorkflow: {
     methodKind: "unary";
-    input: typeof StartRequestSchema;
-    output: typeof StartResponseSchema;
+    input: typeof StartWorkflowRequestSchema;
+    output: typeof StartWorkflowResponseSchema;
   },
   /**
-   * Get returns a run, and its result if it has ended. It does not call the module, so
-   * it works for a run that its module cannot continue.
+   * GetWorkflow returns a run, and its result if it has ended. It does not call the
+   * module, so it works for a run that its module cannot continue.
    *
-   * @generated from rpc hostd.workflow.v1.WorkflowService.Get
+   * @generated from rpc hostd.workflow.v1.WorkflowService.GetWorkflow
    */
-  get: {
+  getWorkflow: {
     methodKind: "unary";
-    input: typeof GetRequestSchema;
-    output: typeof GetResponseSchema;
+    input: typeof GetWorkflowRequestSchema;
+    output: typeof GetWorkflowResponseSchema;
   },
   /**
-   * Signal sends a signal to a run.
+   * SignalWorkflow sends a signal to a run.
    *
-   * @generated from rpc hostd.workflow.v1.WorkflowService.Signal
+   * @generated from rpc hostd.workflow.v1.WorkflowService.SignalWorkflow
    */
-  signal: {
+  signalWorkflow: {
     methodKind: "unary";
-    input: typeof SignalRequestSchema;
-    output: typeof SignalResponseSchema;
+    input: typeof SignalWorkflowRequestSchema;
+    output: typeof SignalWorkflowResponseSchema;
   },
   /**
-   * Cancel ends the waits of a run that are pending now. Later steps work, so that the
-   * run can undo its work.
+   * CancelWorkflow ends the waits of a run that are pending now. Later steps work, so
+   * that the run can undo its work.
    *
-   * @generated from rpc hostd.workflow.v1.WorkflowService.Cancel
+   * @generated from rpc hostd.workflow.v1.WorkflowService.CancelWorkflow
    */
-  cancel: {
+  cancelWorkflow: {
     methodKind: "unary";
-    input: typeof CancelRequestSchema;
-    output: typeof CancelResponseSchema;
+    input: typeof CancelWorkflowRequestSchema;
+    output: typeof CancelWorkflowResponseSchema;
   },
   /**
-   * Terminate ends a run as failed, without letting its code act.
+   * TerminateWorkflow ends a run as failed, without letting its code act.
    *
-   * @generated from rpc hostd.workflow.v1.WorkflowService.Terminate
+   * @generated from rpc hostd.workflow.v1.WorkflowService.TerminateWorkflow
    */
-  terminate: {
+  terminateWorkflow: {
     methodKind: "unary";
-    input: typeof TerminateRequestSchema;
-    output: typeof TerminateResponseSchema;
+    input: typeof TerminateWorkflowRequestSchema;
+    output: typeof TerminateWorkflowResponseSchema;
   },
   /**
-   * Query asks the code of a run.
+   * QueryWorkflow asks the code of a run.
    *
-   * @generated from rpc hostd.workflow.v1.WorkflowService.Query
+   * @generated from rpc hostd.workflow.v1.WorkflowService.QueryWorkflow
    */
-  query: {
+  queryWorkflow: {
     methodKind: "unary";
-    input: typeof QueryRequestSchema;
-    output: typeof QueryResponseSchema;
+    input: typeof QueryWorkflowRequestSchema;
+    output: typeof QueryWorkflowResponseSchema;
   },
   /**
-   * List lists the runs of a type, a page at a time. A run that has the status from the
-   * first page to the last is listed exactly once. A page may be shorter than
+   * ListWorkflows lists the runs of a type, a page at a time. A run that has the status
+   * from the first page to the last is listed exactly once. A page may be shorter than
    * requested, or empty, although more pages follow: check its token.
    *
-   * @generated from rpc hostd.workflow.v1.WorkflowService.List
+   * @generated from rpc hostd.workflow.v1.WorkflowService.ListWorkflows
    */
-  list: {
+  listWorkflows: {
     methodKind: "unary";
-    input: typeof ListRequestSchema;
-    output: typeof ListResponseSchema;
+    input: typeof ListWorkflowsRequestSchema;
+    output: typeof ListWorkflowsResponseSchema;
   },
   /**
-   * History returns the events of a run, a page at a time.
+   * GetWorkflowHistory returns the events of a run, a page at a time.
    *
-   * @generated from rpc hostd.workflow.v1.WorkflowService.History
+   * @generated from rpc hostd.workflow.v1.WorkflowService.GetWorkflowHistory
    */
-  history: {
+  getWorkflowHistory: {
     methodKind: "unary";
-    input: typeof HistoryRequestSchema;
-    output: typeof HistoryResponseSchema;
+    input: typeof GetWorkflowHistoryRequestSchema;
+    output: typeof GetWorkflowHistoryResponseSchema;
   },
 }> = /*@__PURE__*/
   serviceDesc(file_hostd_workflow_v1_workflow, 0);
