@@ -285,11 +285,11 @@ func (m *membership) referral() string {
 	return ""
 }
 
-// confirmedIncarnation returns the incarnation of a node in the metadata, or 0 if it is
-// not a member.
+// confirmedIncarnation returns the newest incarnation of a node in the metadata,
+// or 0 if the node is unknown. That of a former member counts, because the node
+// may join again after a clock was corrected.
 func (m *membership) confirmedIncarnation(node sharding.NodeID) uint64 {
-	known, _ := m.metadata.View().Member(node)
-	return known.Incarnation
+	return m.metadata.View().LastStart(node)
 }
 
 // Others returns the members that are up and alive, without this node.

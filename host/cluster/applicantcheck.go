@@ -19,7 +19,7 @@ func (o *ControlOptions) verifyApplicant(ctx context.Context, asks meta.Member) 
 	view := o.Metadata.View()
 	cluster, _ := view.Cluster()
 	known, member := view.Member(asks.Node)
-	if err := meta.CheckIncarnation(asks.Node, asks.Incarnation, o.Self, time.Now(), known.Incarnation); err != nil {
+	if err := meta.CheckIncarnation(asks.Node, asks.Incarnation, o.Self, time.Now(), view.LastStart(asks.Node)); err != nil {
 		return fmt.Errorf("%w: %w", peer.ErrRefused, err)
 	}
 	same := member && known.Incarnation == asks.Incarnation && known.Disk == asks.Disk

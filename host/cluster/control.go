@@ -412,7 +412,7 @@ func (c *Control) ReceiveSnapshot(ctx context.Context, from sharding.NodeID, hea
 
 // checkDeparted rejects a node that was ordered to leave and has left.
 func (o *ControlOptions) checkDeparted(node sharding.NodeID) error {
-	if slices.ContainsFunc(o.Metadata.View().LeftNodes(), func(l meta.LeftNode) bool { return l.Node == node }) {
+	if slices.ContainsFunc(o.Metadata.View().LeftNodes(), func(l meta.LeftNode) bool { return l.Node == node && l.Disk != "" }) {
 		return fmt.Errorf("%w: node %s has left the cluster", peer.ErrRefused, node)
 	}
 	return nil

@@ -125,29 +125,43 @@ func newFormerMember(t *testing.T, leaves bool) *formerMember {
 	silent := new(atomic.Bool)
 	address, lagging := serve(connect("n1", 1, control), silent), serve(connect("n3", 1, laggard{}), new(atomic.Bool))
 
-	do := func(commands ...[]byte) {
-		t.Helper()
-		for _, command := range commands {
-			if _, err := m.Do(t.Context(), command); err != nil {
-				t.Fatal(err)
-			}
+	former := &formerMember{m, control, address, lagging, silent, connect("n2", 9, peer.NoControl{})}
+	self := meta.Speaker{Node: "n1", Incarnation: 1, Speaks: sharding.SupportedVersions}
+	former.do(t, meta.RaiseClusterVersion(sharding.VersionFormerMembers, self))
+	former.join(t, 7)
+	if leaves {
+		former.do(t, meta.SetStatus("n2", 7, meta.StatusLeaving))
+	} else {
+		former.do(t, meta.SetStatus("n2", 7, meta.StatusDown))
+	}
+	former.removeMember(t)
+	return former
+}
+
+func (f *formerMember) do(t *testing.T, commands ...[]byte) {
+	t.Helper()
+	for _, command := range commands {
+		if _, err := f.metadata.Do(t.Context(), command); err != nil {
+			t.Fatal(err)
 		}
 	}
-	n2 := meta.Member{Node: "n2", Address: "b:1", PeerAddress: "b:2", Disk: "e", Incarnation: 7, Speaks: sharding.SupportedVersions}
-	self := meta.Speaker{Node: "n1", Incarnation: 1, Speaks: sharding.SupportedVersions}
-	do(meta.RaiseClusterVersion(sharding.VersionFormerMembers, self), meta.Join(n2), meta.SetStatus("n2", 7, meta.StatusUp))
-	if leaves {
-		do(meta.SetStatus("n2", 7, meta.StatusLeaving))
-	} else {
-		do(meta.SetStatus("n2", 7, meta.StatusDown))
-	}
-	placement, _ := m.View().Placement(sharding.MetaShard)
+}
+
+// join admits a start of n2.
+func (f *formerMember) join(t *testing.T, start uint64) {
+	t.Helper()
+	n2 := meta.Member{Node: "n2", Address: "b:1", PeerAddress: "b:2", Disk: "e", Incarnation: start, Speaks: sharding.SupportedVersions}
+	f.do(t, meta.Join(n2), meta.SetStatus("n2", start, meta.StatusUp))
+}
+
+func (f *formerMember) removeMember(t *testing.T) {
+	t.Helper()
+	placement, _ := f.metadata.View().Placement(sharding.MetaShard)
 	replica, placed := placement.ReplicaOn("n2")
 	if !placed {
 		t.Fatal("n2 has no replica of the metadata shard")
 	}
-	do(meta.Retire(sharding.MetaShard, replica.ID), meta.Forget(sharding.MetaShard, replica.ID), meta.RemoveMember("n2"))
-	return &formerMember{m, control, address, lagging, silent, connect("n2", 9, peer.NoControl{})}
+	f.do(t, meta.Retire(sharding.MetaShard, replica.ID), meta.Forget(sharding.MetaShard, replica.ID), meta.RemoveMember("n2"))
 }
 
 // The metadata alone shows that the disk of a removed member is an older copy.
@@ -259,6 +273,47 @@ func TestLeftNodeMayNotRenew(t *testing.T) {
 	died := newFormerMember(t, false)
 	if err := died.control.Renew(t.Context(), "n2"); errors.Is(err, peer.ErrRefused) {
 		t.Errorf("the leader refused a node that died: %v", err)
+	}
+}
+
+// raised are the incarnations to which a start was raised.
+type raised []uint64
+
+func (r *raised) Raise(incarnation uint64) error {
+	*r = append(*r, incarnation)
+	return nil
+}
+
+// A node that was removed as dead and joins with an empty disk and an earlier
+// clock begins after all starts that other nodes may have recorded. Otherwise
+// its next start would be taken for that of an older copy.
+func TestRemovedMemberStartsAfterItsLastStart(t *testing.T) {
+	former, raises := newFormerMember(t, false), raised{}
+	e := former.Entry()
+	e.Self.Disk, e.Self.Incarnation, e.Incarnations, e.Seeds = "f", 3, &raises, []string{former.address}
+	_, err := e.ask(t.Context(), e.probe(t.Context()))
+	if want := uint64(7 + staledisk.MaxLeap + 1); len(raises) != 1 || raises[0] != want {
+		t.Errorf("raised to %v, want %d; %v", raises, want, err)
+	}
+}
+
+// A former member may join again with a start that was accepted before a clock
+// was corrected.
+func TestFormerMemberMayStartAfterItsLastStart(t *testing.T) {
+	former := newFormerMember(t, false)
+	future := uint64(time.Now().Add(100 * time.Hour).UnixMilli())
+	m := meta.Member{Node: "n2", Address: "b:1", PeerAddress: "b:2", Disk: "e", Incarnation: future, Speaks: sharding.SupportedVersions}
+	o := &ControlOptions{Self: "n1", Metadata: former.metadata, Peers: probes{together: answers{"b:2": {NodeId: "n2", Incarnation: future + 1, ClusterId: "c"}}}}
+	n3 := m
+	n3.Node, m.Incarnation = "n3", future+1
+	if err := o.verifyApplicant(t.Context(), n3); !errors.Is(err, peer.ErrRefused) {
+		t.Errorf("a start in the future: %v", err)
+	}
+	former.join(t, future)
+	former.do(t, meta.SetStatus("n2", future, meta.StatusDown))
+	former.removeMember(t)
+	if err := o.verifyApplicant(t.Context(), m); err != nil {
+		t.Errorf("a start after that of the former member: %v", err)
 	}
 }
 

@@ -336,7 +336,7 @@ func (e Entry) ask(ctx context.Context, answers []answer) (*Joined, error) {
 }
 
 // newestStart returns the newest start of this node that the cluster has seen,
-// including starts that were put down.
+// including starts that were put down, and those of a node that was a member.
 func (e Entry) newestStart(answers []answer) (newest uint64) {
 	for _, a := range answers {
 		for _, m := range a.GetMembers() {
@@ -347,6 +347,11 @@ func (e Entry) newestStart(answers []answer) (newest uint64) {
 		for _, d := range a.GetDowned() {
 			if d.GetNodeId() == string(e.Self.Node) {
 				newest = max(newest, d.GetIncarnation())
+			}
+		}
+		for _, l := range a.GetLeft() {
+			if l.GetNodeId() == string(e.Self.Node) {
+				newest = max(newest, l.GetIncarnation())
 			}
 		}
 	}

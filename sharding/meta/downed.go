@@ -48,14 +48,19 @@ func (v *View) IsDowned(node sharding.NodeID, incarnation uint64) bool {
 	return known && incarnation <= down
 }
 
-// checkStart rejects a start that was declared dead, and a disk with which the
-// node has left the cluster.
+// checkStart rejects a start that was declared dead, a disk with which the node
+// has left the cluster, and a start older than that of the member that the node
+// was. LastStart must not decrease, because an older copy of a disk is found by
+// it.
 func (v *View) checkStart(m Member) error {
 	if v.hasLeftWith(m.Node, m.Disk) {
 		return fmt.Errorf("%w: node %s has left the cluster with this data directory; use an empty one to join again", ErrLeft, m.Node)
 	}
 	if down, known := v.downed[m.Node]; known && m.Incarnation <= down {
 		return fmt.Errorf("%w: start %d of node %s is too old: an operator declared start %d down; restart the node", ErrNodeDowned, m.Incarnation, m.Node, down)
+	}
+	if _, member := v.members[m.Node]; !member && m.Incarnation < v.left[m.Node].Incarnation {
+		return fmt.Errorf("%w: incarnation %d of node %s is older than that of the member that it was, %d", ErrConflict, m.Incarnation, m.Node, v.left[m.Node].Incarnation)
 	}
 	return nil
 }

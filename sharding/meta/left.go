@@ -21,21 +21,21 @@ type leftNode struct {
 	Disk string `json:"disk,omitempty"`
 }
 
-// LeftNode is a node that was asked to leave and has left.
+// LeftNode is a node that was a member.
 type LeftNode struct {
 	Node        sharding.NodeID
 	Incarnation uint64 // of its last start
-	Disk        string // disk that may not join again
+	// Disk may not join again. It is empty if the node was not asked to leave,
+	// but was removed because it was dead.
+	Disk string
 }
 
-// LeftNodes returns the nodes that were asked to leave and have left, sorted by
-// name.
+// LeftNodes returns the former members, sorted by name.
 func (v *View) LeftNodes() []LeftNode {
 	out := make([]LeftNode, 0, len(v.left))
 	for _, node := range slices.Sorted(maps.Keys(v.left)) {
-		if l := v.left[node]; l.Disk != "" {
-			out = append(out, LeftNode{node, l.Incarnation, l.Disk})
-		}
+		l := v.left[node]
+		out = append(out, LeftNode{node, l.Incarnation, l.Disk})
 	}
 	return out
 }

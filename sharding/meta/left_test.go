@@ -62,8 +62,10 @@ func TestLastStartIsKnownAfterRemoval(t *testing.T) {
 		if got := s.View().LastStart("n2"); got != 7 {
 			t.Errorf("%s: the former member has start %d, want 7", name, got)
 		}
-		again := speaking("n2", 9, 1, sharding.MaxVersion)
+		again := speaking("n2", 6, 1, sharding.MaxVersion)
 		again.Disk = "another"
+		refused(t, s, meta.ErrConflict, meta.Join(again))
+		again.Incarnation = 9
 		run(t, s, meta.Join(again))
 		if got := s.View().LastStart("n2"); got != 9 {
 			t.Errorf("%s: the node that joined again has start %d, want 9", name, got)
@@ -106,7 +108,7 @@ func TestNodeCannotRejoinWithTheDiskItLeftWith(t *testing.T) {
 	leave(t, s, n2)
 	j := run(t, s, meta.Join(n3)).Joined
 	run(t, s, meta.SetStatus("n3", 0, meta.StatusDown), meta.Retire(sharding.MetaShard, j.Replica), meta.Forget(sharding.MetaShard, j.Replica), meta.RemoveMember("n3"))
-	if got := fmt.Sprint(s.View().LeftNodes()); got != fmt.Sprint([]meta.LeftNode{{Node: "n2", Incarnation: 5, Disk: n2.Disk}}) {
+	if got := fmt.Sprint(s.View().LeftNodes()); got != fmt.Sprint([]meta.LeftNode{{Node: "n2", Incarnation: 5, Disk: n2.Disk}, {Node: "n3", Incarnation: 5}}) {
 		t.Errorf("left: %s", got)
 	}
 	restored := meta.New()

@@ -589,14 +589,15 @@ func (x *DownedStart) GetIncarnation() uint64 {
 	return 0
 }
 
-// LeftNode is a node that has left the cluster by an operator's request.
+// LeftNode is a node that was a member.
 type LeftNode struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The node.
 	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	// Its last incarnation.
 	Incarnation uint64 `protobuf:"varint,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// Id of its data directory, with which it is not admitted again.
+	// Id of its data directory, with which it is not admitted again. Empty if the
+	// node was not asked to leave, but was removed because it was dead.
 	DiskId        string `protobuf:"bytes,3,opt,name=disk_id,json=diskId,proto3" json:"disk_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
