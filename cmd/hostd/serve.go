@@ -52,16 +52,14 @@ func newServe(std cli.Stdio) *cobra.Command {
 		}
 		logger := telemetry.NewLogger(std.Err, cfg.LogLevel, cfg.LogFormat)
 		limitMemory(uint64(cfg.GuestMemoryBytes), logger)
-		for {
-			err := serve(ctx, cfg, ports, logger)
-			aside := asideFor(err)
-			if aside == nil || ctx.Err() != nil {
-				return err
-			}
-			if err := beginAnew(aside, cfg.DataDir, logger); err != nil {
-				return err
-			}
+		var tasks sync.WaitGroup
+		err = serveAgain(ctx, func() error { return serve(ctx, cfg, ports, logger, &tasks) }, func(aside moveAside) error {
+			return beginAnew(aside, cfg.DataDir, logger)
+		})
+		if !endsWithin(tasks.Wait, stopGrace) {
+			os.Exit(cli.ExitFailed) // standard error does not answer either, so nothing can be reported
 		}
+		return err
 	})
 	c.Long = "Runs a node. Every flag is also a key of the configuration file and, as HOSTD_KEY_NAME, an environment variable. " +
 		"Flags override the environment, and the environment overrides the file."
@@ -117,9 +115,30 @@ func groupFlags(c *cobra.Command, groups []flagGroup) {
 	})
 }
 
-// asideFor returns the function that moves aside the data of a node that ended
-// with err, so that the node can start without data; nil if the data must stay.
-func asideFor(err error) func(dir string, now time.Time, out io.Writer) error {
+// moveAside moves aside the data of a directory, so that a node can start
+// without data.
+type moveAside func(dir string, now time.Time, out io.Writer) error
+
+// serveAgain calls serve until the node ends with an error that does not ask for
+// its data to be moved aside, or ctx ends. It does not wait for the tasks that a
+// call of serve started: one that is slow, for example because nobody reads the
+// log, must not turn the restart into an exit.
+func serveAgain(ctx context.Context, serve func() error, beginAnew func(moveAside) error) error {
+	for {
+		err := serve()
+		aside := asideFor(err)
+		if aside == nil || ctx.Err() != nil {
+			return err
+		}
+		if err := beginAnew(aside); err != nil {
+			return err
+		}
+	}
+}
+
+// asideFor returns how to move aside the data of a node that ended with err, or
+// nil if the data must stay.
+func asideFor(err error) moveAside {
 	switch {
 	case errors.Is(err, host.ErrDamagedData), errors.Is(err, datadir.ErrRejoining):
 		return offline.Renew
@@ -132,7 +151,7 @@ func asideFor(err error) func(dir string, now time.Time, out io.Writer) error {
 // beginAnew moves aside the data of a directory that is damaged, or an older
 // copy of itself. The node then starts without data, and its peers send it
 // their replicas.
-func beginAnew(aside func(dir string, now time.Time, out io.Writer) error, dir string, logger *slog.Logger) error {
+func beginAnew(aside moveAside, dir string, logger *slog.Logger) error {
 	var said strings.Builder
 	err := aside(dir, time.Now(), &said)
 	for line := range strings.Lines(said.String()) {
@@ -141,8 +160,10 @@ func beginAnew(aside func(dir string, now time.Time, out io.Writer) error, dir s
 	return err
 }
 
-// serve runs the node until ctx ends, then stops it gracefully.
-func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Logger) error {
+// serve runs the node until ctx ends, then stops it gracefully. The caller waits
+// for the tasks, which end soon after serve returns unless the log or a file
+// does not answer.
+func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Logger, tasks *sync.WaitGroup) error {
 	tending, stop := context.WithCancel(context.WithoutCancel(ctx))
 	hangups := make(chan os.Signal, 1)
 	signal.Notify(hangups, syscall.SIGHUP) // registered before the start, so that a reload doesn't end a starting node
@@ -151,14 +172,9 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	notifyState(states)
 	defer signal.Stop(states)
 	var started atomic.Pointer[host.Node]
-	var heap sync.WaitGroup
-	heap.Go(func() { runCollector(tending) })
-	heap.Go(func() { logStateOnSignal(tending, states, &started, logger) })
-	defer func() {
-		if stop(); !endsWithin(heap.Wait, stopGrace) {
-			os.Exit(cli.ExitFailed) // standard error does not answer either, so nothing can be reported
-		}
-	}()
+	tasks.Go(func() { runCollector(tending) })
+	tasks.Go(func() { logStateOnSignal(tending, states, &started, logger) })
+	defer stop()
 	node, err := host.Start(ctx, cfg, logger)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -169,11 +185,11 @@ func serve(ctx context.Context, cfg config.Config, ports string, logger *slog.Lo
 	}
 	started.Store(node)
 	manager := systemd.New(os.Getenv)
-	heap.Go(func() { manager.Watch(tending, func() { node.Ready() }) })
+	tasks.Go(func() { manager.Watch(tending, func() { node.Ready() }) })
 	running, end := context.WithCancelCause(ctx)
 	defer end(nil)
-	heap.Go(func() { watchHeap(tending) })
-	heap.Go(func() { reloadOnHangup(tending, hangups, node, logger) })
+	tasks.Go(func() { watchHeap(tending) })
+	tasks.Go(func() { reloadOnHangup(tending, hangups, node, logger) })
 	go func() {
 		select {
 		case err := <-node.Failure():
